@@ -1,0 +1,74 @@
+-- activityd: the tables it reads (users, contacts, blocks, photos) and the one
+-- that it owns (tasks). MySQL 8.0.13+ and MariaDB 10.6+; safe to apply again.
+--
+-- A site with a schema of its own creates views with the names and columns of
+-- the first four over its tables, and only the table tasks as it stands here.
+-- Then its own indexes must serve the queries: docs/architecture.md lists them.
+
+CREATE TABLE IF NOT EXISTS users (
+  id          BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
+  username    VARCHAR(255)    NOT NULL DEFAULT '',
+  last_upload BIGINT UNSIGNED NULL COMMENT 'unix seconds of the newest upload; NULL or 0: never uploaded',
+  PRIMARY KEY (id)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+
+-- A row belongs to user_id: "user_id calls contact_id a contact, and grants
+-- contact_id the sight of its friends' or family's photos".
+CREATE TABLE IF NOT EXISTS contacts (
+  user_id    BIGINT UNSIGNED NOT NULL,
+  contact_id BIGINT UNSIGNED NOT NULL,
+  is_friend  BOOLEAN         NOT NULL DEFAULT FALSE,
+  is_family  BOOLEAN         NOT NULL DEFAULT FALSE,
+  created_at BIGINT UNSIGNED NOT NULL DEFAULT (UNIX_TIMESTAMP()) COMMENT 'unix seconds',
+  PRIMARY KEY (user_id, contact_id),
+  KEY followers (contact_id, user_id)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+
+-- The blocked member sees nothing of user_id's.
+CREATE TABLE IF NOT EXISTS blocks (
+  user_id    BIGINT UNSIGNED NOT NULL,
+  blocked_id BIGINT UNSIGNED NOT NULL,
+  created_at BIGINT UNSIGNED NOT NULL DEFAULT (UNIX_TIMESTAMP()) COMMENT 'unix seconds',
+  PRIMARY KEY (user_id, blocked_id)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+
+-- The key newest makes "the n newest of one owner in one visibility class" a
+-- scan of n entries, however many photos the owner has in other classes.
+CREATE TABLE IF NOT EXISTS photos (
+  id          BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
+  owner_id    BIGINT UNSIGNED NOT NULL,
+  title       VARCHAR(255)    NOT NULL DEFAULT '',
+  visibility  ENUM('private','friends','family','friends_family','public') NOT NULL DEFAULT 'private',
+  date_upload BIGINT UNSIGNED NOT NULL COMMENT 'unix seconds',
+  PRIMARY KEY (id),
+  KEY newest (owner_id, visibility, date_upload, id)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+
+-- The durable queue. A producer sets type, subject and args, and nothing else,
+-- in the transaction of the change that the task is about. Times are unix
+-- milliseconds of the database's clock.
+CREATE TABLE IF NOT EXISTS tasks (
+  id           BIGINT UNSIGNED   NOT NULL AUTO_INCREMENT,
+  queue        VARCHAR(32)       NOT NULL DEFAULT 'default',
+  type         VARCHAR(32)       NOT NULL,
+  subject      BIGINT UNSIGNED   NOT NULL COMMENT 'the member whose set, or whose followers'' sets, the task touches',
+  args         JSON              NOT NULL DEFAULT (JSON_OBJECT()),
+  priority     SMALLINT          NOT NULL DEFAULT 0 COMMENT 'lower runs first',
+  state        ENUM('waiting','scheduled','running','dead') NOT NULL DEFAULT 'waiting',
+  attempts     SMALLINT UNSIGNED NOT NULL DEFAULT 0,
+  max_attempts SMALLINT UNSIGNED NOT NULL DEFAULT 25,
+  run_at       BIGINT UNSIGNED   NOT NULL DEFAULT 0 COMMENT 'not before; 0: at once',
+  expires_at   BIGINT UNSIGNED   NULL COMMENT 'not after; NULL: never expires',
+  dedupe_key   VARCHAR(128)      CHARACTER SET ascii COLLATE ascii_bin NULL COMMENT 'unique among tasks that have not started; cleared by the start',
+  lease_owner  VARCHAR(64)       CHARACTER SET ascii COLLATE ascii_bin NULL,
+  lease_until  BIGINT UNSIGNED   NULL,
+  last_error   VARCHAR(2000)     NULL,
+  created_at   BIGINT UNSIGNED   NOT NULL DEFAULT (CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)),
+  updated_at   BIGINT UNSIGNED   NOT NULL DEFAULT (CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)),
+  PRIMARY KEY (id),
+  UNIQUE KEY dedupe (dedupe_key),
+  KEY claim (queue, state, priority, id),
+  KEY due (state, run_at),
+  KEY leases (state, lease_until),
+  KEY chains (type, subject)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
