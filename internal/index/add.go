@@ -1,0 +1,56 @@
+package index
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/activityd/activityd/internal/member"
+)
+
+// Addition is one contact's last upload, for one user's set.
+type Addition struct {
+	User member.ID
+	Entry
+}
+
+// Add tells sets of uploads, pipelined. It needs no guard because it only ever
+// raises. It returns the users whose set is missing or malformed and wants a
+// refill, once each and in no order; in the sets of all others the contact is a
+// member now, unless its upload lies outside the set. After an error it is not
+// known which were added; add again.
+func (ix *Index) Add(ctx context.Context, additions []Addition) (missing []member.ID, err error) {
+	if len(additions) == 0 {
+		return nil, nil
+	}
+	if !ix.settingsTrusted() {
+		if err := ix.Check(ctx); err != nil {
+			return nil, err
+		}
+	}
+	s := ix.options.Settings
+	calls := make([]call, len(additions))
+	for i, a := range additions {
+		calls[i] = call{[]string{UserKey(a.User), guardKey(a.User)}, []any{s.Max, s.Min, a.Score, a.Contact.String()}}
+	}
+	replies, err := ix.evalAll(ctx, addScript, calls, nil)
+	if err != nil {
+		return nil, translate(ctx, fmt.Sprintf("add to %d sets", len(additions)), err)
+	}
+	return missingSets(additions, replies)
+}
+
+func missingSets(additions []Addition, replies []reply) ([]member.ID, error) {
+	var missing []member.ID
+	seen := make(map[member.ID]bool)
+	for i, r := range replies {
+		user := additions[i].User
+		switch {
+		case r.err != nil:
+			return nil, fmt.Errorf("add contact %s to the set of %s: %w", additions[i].Contact, user, r.err)
+		case r.value == "missing" && !seen[user]:
+			seen[user] = true
+			missing = append(missing, user)
+		}
+	}
+	return missing, nil
+}

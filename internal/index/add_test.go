@@ -1,0 +1,120 @@
+package index_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+)
+
+func TestAddWritesNothingToAMissingSet(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		if !b.add(t, 7, 700) {
+			t.Error("the set was not reported missing")
+		}
+		if n := b.client.Exists(t.Context(), "user_12345").Val(); n != 0 {
+			t.Error("the set came into being without a refill")
+		}
+	})
+}
+
+func TestAddCapsAtExactlyMax(t *testing.T) {
+	t.Parallel()
+	for _, size := range []uint64{11, 12, 13} {
+		onBoth(t, func(t *testing.T, b bench) {
+			b.refill(t, ladder(1))
+			for _, e := range ladder(size)[1:] {
+				if b.add(t, e.Contact, e.Score) {
+					t.Fatal("the set went missing")
+				}
+			}
+			all := ladder(size)
+			b.holds(t, all[len(all)-min(len(all), 12):])
+		})
+	}
+}
+
+func TestAddRefusesBelowASetThatMayBeCutOff(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		b.refill(t, ladder(10)) // min members: behind 100 there may be others
+		b.add(t, 99, 99)
+		b.holds(t, ladder(10))
+		b.add(t, 98, 100) // equal to the lowest leaves no hole
+		b.holds(t, slices.Concat(entries(1, 100, 98, 100), ladder(10)[1:]))
+	})
+}
+
+func TestAddTakesAnybodyBelowMin(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		b.refill(t, ladder(9)) // fewer than min: everyone there is
+		b.add(t, 99, 5)
+		b.holds(t, slices.Concat(entries(99, 5), ladder(9)))
+	})
+}
+
+func TestAddOnlyRaisesScores(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		b.refill(t, ladder(3))
+		b.add(t, 2, 150) // a late delivery of an old upload
+		b.holds(t, ladder(3))
+		b.add(t, 2, 250)
+		b.add(t, 2, 250)
+		b.holds(t, entries(1, 100, 2, 250, 3, 300))
+		b.add(t, 1, 900) // a member may rise from the lowest rank
+		b.holds(t, entries(2, 250, 3, 300, 1, 900))
+	})
+}
+
+func TestAddReportsEachMissingSetOnce(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		b.refill(t, ladder(2))
+		b.client.Set(t.Context(), "user_50", "not a set", 0)
+		e := index.Entry{Contact: 3, Score: 300}
+		missing, err := b.Add(t.Context(), []index.Addition{{30, e}, {user, e}, {40, e}, {30, e}, {50, e}})
+		slices.Sort(missing)
+		if err != nil || !slices.Equal(missing, []member.ID{30, 40, 50}) {
+			t.Fatalf("missing %v, %v", missing, err)
+		}
+		b.holds(t, ladder(3))
+	})
+}
+
+// Thousands of sets need several pipelines.
+func TestAddToManySets(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		var users []member.ID
+		var additions []index.Addition
+		for i := range 2500 {
+			id := member.ID(1_000_000 + i)
+			users = append(users, id)
+			additions = append(additions, index.Addition{User: id, Entry: index.Entry{Contact: 2, Score: 200}})
+		}
+		updates, err := b.Begin(t.Context(), users)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changes := make([]index.Change, len(updates))
+		for i, u := range updates {
+			changes[i] = index.Change{Update: u, WithRefill: true, Refill: ladder(1)}
+		}
+		outcomes, err := b.Apply(t.Context(), changes)
+		if err != nil || slices.Contains(outcomes, index.Conflict) || len(outcomes) != len(users) {
+			t.Fatalf("outcomes %d, %v", len(outcomes), err)
+		}
+		if missing, err := b.Add(t.Context(), additions); err != nil || len(missing) > 0 {
+			t.Fatalf("missing %d, %v", len(missing), err)
+		}
+		for _, id := range []member.ID{users[0], users[999], users[1000], users[2499]} {
+			if n := b.client.ZCard(t.Context(), index.UserKey(id)).Val(); n != 2 {
+				t.Errorf("set of %s has %d members, want 2", id, n)
+			}
+		}
+	})
+}

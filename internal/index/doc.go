@@ -1,0 +1,88 @@
+// Package index keeps, for every member, a small sorted set of the contacts who
+// uploaded last, in Redis. It is only an index: it says where to look, never
+// what may be shown. It knows keys, scripts and sets, and nothing of SQL, HTTP
+// or tasks.
+//
+// # The data
+//
+// The set user_<id> holds contact ids in decimal, scored by the unix time in
+// seconds of that contact's last upload:
+//
+//	redis-cli ZREVRANGE user_12345 0 9
+//
+// Beside it, only while an update is under way, lies guard_{user_<id>}; the
+// braces put both into the same cluster slot. The settings under which the sets
+// were built lie in one key of their own, see [Settings].
+//
+// # The invariants
+//
+// Let S be a set and low(S) its lowest score. As soon as the tasks of all
+// committed changes have been applied:
+//
+//   - I1 prefix: every contact whose last upload is greater than low(S) is a
+//     member of S.
+//   - I2 upper bound: a member's score is at least the date of that contact's
+//     newest photo.
+//   - I3 size: S has never more than Max members, and fewer than Min only when
+//     the user has no more contacts that ever uploaded.
+//   - I4 creation: a set comes into being only by a refill. A missing key means
+//     "not known", never "no contacts".
+//
+// # Why they hold
+//
+// Tasks run in any order, more than once, and may crash between any two steps.
+// What carries the invariants is that nobody ever writes what an event said:
+// every writer reads MySQL's current rows and makes the set agree.
+//
+// One add. Every writer adds through one Lua function, add, in one step per
+// set. It writes nothing to a missing set (I4). It refuses a contact older than
+// low(S) once S has Min members: S may be cut off there, and behind the cut
+// there may be contacts that are newer than the refused one and not in S, so
+// that adding it would lower low(S) past them and break I1. Below Min the set is
+// complete by I3, there is no cut, and anybody may be added. A score is only
+// ever raised (ZADD GT), so a late or repeated upload changes nothing and I2
+// stays. Then the lowest ranks beyond Max are cut, which raises low(S) and so
+// keeps I1.
+//
+// Guarded updates. Adding is safe against everything because it only raises;
+// removing and refilling are not, because they act on what was read earlier.
+// So each such update is: [Index.Begin], which makes sure that the guard of the
+// set holds a token and returns the token with the members; then the reads from
+// MySQL; then [Index.Apply], one script that writes everything, provided that
+// the guard still holds that token, and deletes the guard. Hence
+//
+//   - a write is always computed from reads made after the previous write: had
+//     another one come between, the token would be gone. A stale read never
+//     overwrites a newer one.
+//   - several updates of one set share the token that is there; the first to
+//     apply wins, the others start again. One always gets through, so there is
+//     no livelock. (Were Begin to overwrite the token, many concurrent updates
+//     could keep each other from ever finishing.)
+//   - nothing is locked. A process that crashes leaves a guard that expires; a
+//     process that is paused for an hour finds its token gone and writes
+//     nothing.
+//
+// Tokens are random and never counted, so a token that was lost with a wiped
+// Redis cannot come back.
+//
+// Removals carry their refill. When a removal would leave fewer than Min
+// members, the most recent contacts are read first and the same script removes
+// and refills. Apply insists: without a refill it answers [Conflict] rather than
+// let a set fall below Min, even when members vanished since Begin. So no crash
+// can leave a set that claims by its size to be complete and is not (I3).
+//
+// A refill adds and never replaces: an upload that was fanned out between the
+// refill's read and its write stays. Members that are no contacts any more are
+// removed by it.
+//
+// Missing sets. An add that finds no set has nowhere to leave its news, and a
+// refill that read MySQL before that upload may be about to make the set. So the
+// add deletes the guard, the refill conflicts and reads again. For the same
+// reason an update that has nothing to write still applies: it ends the updates
+// that read MySQL before it did.
+//
+// Ghosts. A fan-out reads its followers before it adds, so it may add the
+// uploader to the set of a user who removed that contact in between. Such a
+// member violates none of I1 to I4; it costs one place and is filtered by the
+// live query, whose reader reports it so that the pair is looked at again.
+package index

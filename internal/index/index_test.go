@@ -1,0 +1,218 @@
+package index_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+)
+
+func TestCandidatesComeNewestFirst(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		b.refill(t, ladder(12))
+		got, err := b.Candidates(t.Context(), user)
+		want := ladder(12)
+		slices.Reverse(want)
+		if err != nil || !slices.Equal(got, want) {
+			t.Fatalf("got %v, %v", got, err)
+		}
+	})
+}
+
+func TestCandidatesOfAMissingSet(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		if _, err := b.Candidates(t.Context(), user); !errors.Is(err, index.ErrMissing) {
+			t.Fatalf("err %v, want ErrMissing", err)
+		}
+	})
+}
+
+func TestCandidatesRefuseWhatWasNeverWritten(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		for _, spoil := range []func(ctx context.Context){
+			func(ctx context.Context) { b.client.Set(ctx, "user_12345", "x", 0) },
+			func(ctx context.Context) { b.client.ZAdd(ctx, "user_12345", redis.Z{Member: "bob", Score: 1}) },
+			func(ctx context.Context) { b.client.ZAdd(ctx, "user_12345", redis.Z{Member: "7", Score: -5}) },
+			func(ctx context.Context) { b.client.ZAdd(ctx, "user_12345", redis.Z{Member: "7", Score: 1e300}) },
+		} {
+			b.client.FlushAll(t.Context())
+			spoil(t.Context())
+			if _, err := b.Candidates(t.Context(), user); !errors.Is(err, index.ErrMalformed) {
+				t.Errorf("err %v, want ErrMalformed", err)
+			}
+		}
+	})
+}
+
+func TestOtherSettingsAreRefused(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		ctx := t.Context()
+		b.refill(t, ladder(3))
+		other := index.New(b.client, index.Options{Settings: settings(t, 20, 20, 0)})
+		_, readErr := other.Candidates(ctx, user)
+		_, beginErr := other.Begin(ctx, []member.ID{user})
+		_, addErr := other.Add(ctx, []index.Addition{{User: user, Entry: index.Entry{Contact: 9, Score: 900}}})
+		for _, err := range []error{readErr, beginErr, addErr, other.Check(ctx)} {
+			if !errors.Is(err, index.ErrSettings) {
+				t.Fatalf("err %v, want ErrSettings", err)
+			}
+			for _, part := range []string{"need=10 max=12 min=10", "need=20 max=24 min=20", "activityd reset"} {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%q does not say %q", err, part)
+				}
+			}
+		}
+		b.holds(t, ladder(3))
+		if sets, err := other.Reset(ctx); err != nil || sets != 1 {
+			t.Fatalf("reset: %d sets, %v", sets, err)
+		}
+		if err := other.Check(ctx); err != nil {
+			t.Errorf("after the reset: %v", err)
+		}
+	})
+}
+
+// A process that runs on must notice that others have begun anew with other
+// settings, at the latest when its trust in the last look ends.
+func TestChangedSettingsAreNoticed(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_700_000_000, 0)
+	b := newBench(t, &redis.Options{Addr: miniredis.RunT(t).Addr()}, index.Options{Now: func() time.Time { return now }})
+	b.refill(t, ladder(3))
+	if _, err := b.Candidates(t.Context(), user); err != nil {
+		t.Fatal(err)
+	}
+	b.client.Set(t.Context(), "activityd_settings", "need=20 max=24 min=20", 0)
+	if _, err := b.Begin(t.Context(), []member.ID{user}); !errors.Is(err, index.ErrSettings) {
+		t.Errorf("begin: %v, want ErrSettings at once", err)
+	}
+	now = now.Add(6 * time.Second)
+	if _, err := b.Candidates(t.Context(), user); !errors.Is(err, index.ErrSettings) {
+		t.Errorf("candidates: %v, want ErrSettings", err)
+	}
+}
+
+// After a wiped Redis the settings must be there before the first set.
+func TestSettingsAreStoredAgainAfterAWipe(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		b.refill(t, ladder(3))
+		b.client.FlushAll(t.Context())
+		b.refill(t, ladder(3))
+		if got := b.client.Get(t.Context(), "activityd_settings").Val(); got != "need=10 max=12 min=10" {
+			t.Errorf("stored settings %q", got)
+		}
+	})
+}
+
+func TestResetTouchesOnlySets(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		ctx := t.Context()
+		b.refill(t, ladder(3))
+		b.client.Set(ctx, "somebody_else", "x", 0)
+		if sets, err := b.Reset(ctx); err != nil || sets != 1 {
+			t.Fatalf("reset: %d, %v", sets, err)
+		}
+		if keys := b.client.Keys(ctx, "*").Val(); !slices.Equal(keys, []string{"somebody_else"}) {
+			t.Errorf("left: %v", keys)
+		}
+	})
+}
+
+func TestARedisThatIsAwayIsUnavailable(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t)
+	b := newBench(t, &redis.Options{Addr: server.Addr(), Network: "unix"}, index.Options{})
+	b.refill(t, ladder(3))
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	b.allFail(t, t.Context(), index.ErrUnavailable)
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.refill(t, ladder(3))
+	b.holds(t, ladder(3))
+}
+
+func TestARedisThatHangsIsUnavailable(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t)
+	b := newBench(t, &redis.Options{Addr: server.Addr(), Network: "unix", ReadTimeout: 50 * time.Millisecond}, index.Options{})
+	b.refill(t, ladder(3))
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	b.allFail(t, t.Context(), index.ErrUnavailable)
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	b.allFail(t, short, context.DeadlineExceeded)
+	if err := server.Resume(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRepliesOfATroubledRedisAreUnavailable(t *testing.T) {
+	t.Parallel()
+	for _, reply := range []string{
+		"LOADING Redis is loading the dataset in memory", "OOM command not allowed", "READONLY You can't write against a read only replica.",
+		"MISCONF Errors writing to disk", "CLUSTERDOWN The cluster is down", "ERR max number of clients reached",
+	} {
+		server := miniredis.RunT(t)
+		b := newBench(t, &redis.Options{Addr: server.Addr()}, index.Options{})
+		server.SetError(reply)
+		b.allFail(t, t.Context(), index.ErrUnavailable)
+	}
+}
+
+// allFail calls every method and expects the error target of each.
+func (b bench) allFail(t *testing.T, ctx context.Context, target error) {
+	t.Helper()
+	_, candidates := b.Candidates(ctx, user)
+	_, begin := b.Begin(ctx, []member.ID{user})
+	_, apply := b.Apply(ctx, []index.Change{{Update: index.Update{User: user, Token: "t"}}})
+	_, add := b.Add(ctx, []index.Addition{{User: user, Entry: index.Entry{Contact: 1, Score: 1}}})
+	_, reset := b.Reset(ctx)
+	for name, err := range map[string]error{"Candidates": candidates, "Begin": begin, "Apply": apply, "Add": add, "Reset": reset, "Check": b.Check(ctx)} {
+		if !errors.Is(err, target) {
+			t.Errorf("%s: %v, want %v", name, err, target)
+		}
+	}
+}
+
+func TestNewSettings(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		need, headroom, min int
+		want                index.Settings
+	}{
+		{10, 20, 0, index.Settings{Need: 10, Max: 12, Min: 10}},
+		{10, 0, 0, index.Settings{Need: 10, Max: 10, Min: 10}},
+		{1, 20, 0, index.Settings{Need: 1, Max: 2, Min: 1}}, // rounded up
+		{10, 20, 12, index.Settings{Need: 10, Max: 12, Min: 12}},
+		{10, 20, 1, index.Settings{Need: 10, Max: 12, Min: 1}},
+	} {
+		if got, err := index.NewSettings(c.need, c.headroom, c.min); err != nil || got != c.want {
+			t.Errorf("NewSettings(%d, %d, %d) = %v, %v, want %v", c.need, c.headroom, c.min, got, err, c.want)
+		}
+	}
+	for _, c := range [][3]int{{0, 20, 0}, {-1, 20, 0}, {10, -1, 0}, {10, 20, 13}, {10, 20, -1}, {1 << 40, 0, 0}, {10, 1 << 40, 0}} {
+		if got, err := index.NewSettings(c[0], c[1], c[2]); err == nil {
+			t.Errorf("NewSettings(%v) = %v, want an error", c, got)
+		}
+	}
+}

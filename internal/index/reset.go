@@ -1,0 +1,57 @@
+package index
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Reset deletes all sets and the stored settings, whatever these are, and
+// returns how many sets there were. It does not touch other keys. It is the way
+// to other settings; no process may write meanwhile, or a set of the old
+// settings could outlive it.
+func (ix *Index) Reset(ctx context.Context) (sets int64, err error) {
+	var count atomic.Int64
+	drop := func(ctx context.Context, node redis.UniversalClient) error {
+		n, err := dropSets(ctx, node)
+		count.Add(n)
+		return err
+	}
+	if cluster, ok := ix.client.(*redis.ClusterClient); ok {
+		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return drop(ctx, node) })
+	} else {
+		err = drop(ctx, ix.client)
+	}
+	if err == nil {
+		err = ix.client.Del(ctx, settingsKey).Err()
+	}
+	ix.verified.Store(0)
+	return count.Load(), translate(ctx, "reset", err)
+}
+
+// dropSets unlinks the sets of one server, one key a command, since a cluster
+// node refuses a command whose keys lie in several slots.
+func dropSets(ctx context.Context, node redis.UniversalClient) (n int64, err error) {
+	var cursor uint64
+	for {
+		keys, next, err := node.Scan(ctx, cursor, userKeyPrefix+"*", pipelineSize).Result()
+		if err != nil {
+			return n, fmt.Errorf("scan: %w", err)
+		}
+		cmds, err := node.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for _, key := range keys {
+				pipe.Unlink(ctx, key)
+			}
+			return nil
+		})
+		if err != nil {
+			return n, fmt.Errorf("unlink: %w", err)
+		}
+		n += int64(len(cmds))
+		if cursor = next; cursor == 0 {
+			return n, nil
+		}
+	}
+}

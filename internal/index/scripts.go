@@ -1,0 +1,90 @@
+package index
+
+import "github.com/redis/go-redis/v9"
+
+// addFunction is the one way into a set, shared by all scripts that add; the
+// package comment says why each of its rules is needed. It returns
+//
+//	"missing"  there is no set, or something else (ZCARD fails); nothing was written
+//	"outside"  the score lies below a set that may be cut off; nothing was written
+//	"added"    the contact is a member, unless its rank was beyond max
+//
+// The trim counts from the lowest rank: 0 to -(max+1) leaves exactly max.
+const addFunction = `
+local function add(key, max, min, score, contact)
+  local size = redis.pcall('ZCARD', key)
+  if size == 0 or type(size) == 'table' then return 'missing' end
+  if size >= min and not redis.call('ZSCORE', key, contact) then
+    local low = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+    if tonumber(score) < tonumber(low) then return 'outside' end
+  end
+  redis.call('ZADD', key, 'GT', score, contact)
+  redis.call('ZREMRANGEBYRANK', key, 0, -(max + 1))
+  return 'added'
+end
+`
+
+// addScript adds one contact to one set. Where there is no set, it calls off the
+// guarded update that may be about to make one: that update may have read MySQL
+// before the upload that this add tells of.
+//
+//	KEYS[1] the set  KEYS[2] its guard
+//	ARGV[1] max  ARGV[2] min  ARGV[3] score  ARGV[4] contact
+//	returns what add returns
+var addScript = redis.NewScript(addFunction + `
+local outcome = add(KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4])
+if outcome == 'missing' then redis.call('DEL', KEYS[2]) end
+return outcome
+`)
+
+// beginScript opens a guarded update. A token that is there already stays and
+// is shared, see the package comment.
+//
+//	KEYS[1] the set  KEYS[2] its guard
+//	ARGV[1] a fresh token  ARGV[2] the guard's life in milliseconds
+//	returns {token, {contact, score, …}}; the members are empty when the set is missing
+var beginScript = redis.NewScript(`
+redis.call('SET', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2])
+local members = {}
+if redis.call('TYPE', KEYS[1]).ok == 'zset' then
+  members = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
+end
+return {redis.call('GET', KEYS[2]), members}
+`)
+
+// applyScript closes a guarded update: all its changes, or "conflict" and none.
+// It decides before it writes, because Redis does not undo what a script did.
+//
+//	KEYS[1] the set  KEYS[2] its guard
+//	ARGV[1] the token  ARGV[2] max  ARGV[3] min  ARGV[4] the set's life in milliseconds, 0 for ever
+//	ARGV[5] number of removals  ARGV[6] number of refill entries, -1 for no refill  ARGV[7] number of adds
+//	ARGV[8…] removals: contact; refill entries: score, contact; adds: score, contact
+//	returns "applied" or "conflict"
+var applyScript = redis.NewScript(addFunction + `
+local key, guard = KEYS[1], KEYS[2]
+local max, min, life = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local removals, refills, adds = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local first = 8
+
+if redis.call('GET', guard) ~= ARGV[1] then return 'conflict' end
+local isset = redis.call('TYPE', key).ok == 'zset'
+if refills < 0 then
+  if not isset then return 'conflict' end
+  local present = 0
+  for i = first, first + removals - 1 do
+    if redis.call('ZSCORE', key, ARGV[i]) then present = present + 1 end
+  end
+  if present > 0 and redis.call('ZCARD', key) - present < min then return 'conflict' end
+end
+
+redis.call('DEL', guard)
+if not isset then redis.call('DEL', key) end
+for i = first, first + removals - 1 do redis.call('ZREM', key, ARGV[i]) end
+first = first + removals
+for i = first, first + 2 * refills - 1, 2 do redis.call('ZADD', key, 'GT', ARGV[i], ARGV[i + 1]) end
+redis.call('ZREMRANGEBYRANK', key, 0, -(max + 1))
+if refills > 0 then first = first + 2 * refills end
+for i = first, first + 2 * adds - 1, 2 do add(key, max, min, ARGV[i], ARGV[i + 1]) end
+if life > 0 then redis.call('PEXPIRE', key, life) end
+return 'applied'
+`)

@@ -1,0 +1,177 @@
+package index
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/member"
+)
+
+// Update is a guarded update of one user's set that has begun: what the set held
+// when its guard was known to hold the token. Read MySQL after Begin, never
+// before; that order is the whole protection.
+type Update struct {
+	User    member.ID
+	Known   bool    // false: there is no set, only a refill can make one
+	Members []Entry // lowest score first
+	Token   string  // what the guard must still hold at Apply
+
+	malformed []string // members that activityd never wrote; Apply removes them
+}
+
+// Has tells whether contact was a member.
+func (u Update) Has(contact member.ID) bool {
+	for _, e := range u.Members {
+		if e.Contact == contact {
+			return true
+		}
+	}
+	return false
+}
+
+// Low returns the lowest score; 0 for a set without members.
+func (u Update) Low() uint64 {
+	if len(u.Members) == 0 {
+		return 0
+	}
+	return u.Members[0].Score
+}
+
+// Change is what an update does to its set, in this order: remove, refill, cut
+// to Max, add.
+type Change struct {
+	Update
+	Remove []member.ID
+	// WithRefill says that Refill holds the user's Max most recent contacts, or
+	// all there are, read after Begin.
+	WithRefill bool
+	Refill     []Entry
+	Add        []Entry
+}
+
+// Outcome says what Apply did with a change.
+type Outcome int
+
+// The outcomes of Apply.
+const (
+	// Conflict: nothing was written, because the set was changed since Begin,
+	// the guard expired, or the change turned out to need a refill. Begin again.
+	Conflict Outcome = iota
+	// Applied: all of the change was written.
+	Applied
+)
+
+// Begin opens an update for each of the users, in one round trip, and returns
+// them in the same order. It also makes sure that the stored settings are this
+// index's own, storing them if there are none.
+func (ix *Index) Begin(ctx context.Context, users []member.ID) ([]Update, error) {
+	life := strconv.FormatInt(ix.options.GuardLife.Milliseconds(), 10)
+	calls := make([]call, len(users))
+	for i, user := range users {
+		calls[i] = call{[]string{UserKey(user), guardKey(user)}, []any{rand.Text(), life}}
+	}
+	var stored *redis.StringCmd
+	replies, err := ix.evalAll(ctx, beginScript, calls, func(pipe redis.Pipeliner) {
+		pipe.SetNX(ctx, settingsKey, ix.options.Settings.String(), 0)
+		stored = pipe.Get(ctx, settingsKey)
+	})
+	if err != nil {
+		return nil, translate(ctx, "begin update", err)
+	}
+	if err := ix.verify(ctx, stored); err != nil {
+		return nil, err
+	}
+	updates := make([]Update, len(users))
+	for i, user := range users {
+		if updates[i], err = parseUpdate(user, replies[i]); err != nil {
+			return nil, fmt.Errorf("begin update of %s: %w", user, err)
+		}
+	}
+	return updates, nil
+}
+
+// parseUpdate reads a reply of beginScript. A member that cannot be understood
+// is remembered for removal, so that any update mends the set.
+func parseUpdate(user member.ID, reply reply) (Update, error) {
+	if reply.err != nil {
+		return Update{}, reply.err
+	}
+	parts, _ := reply.value.([]any)
+	if len(parts) != 2 {
+		return Update{}, fmt.Errorf("unexpected reply %v", reply.value)
+	}
+	u := Update{User: user}
+	u.Token, _ = parts[0].(string)
+	flat, _ := parts[1].([]any)
+	for i := 0; i+1 < len(flat); i += 2 {
+		name, _ := flat[i].(string)
+		text, _ := flat[i+1].(string)
+		score, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return Update{}, fmt.Errorf("score of %q: %w", name, err)
+		}
+		if e, err := parseEntry(name, score); err != nil {
+			u.malformed = append(u.malformed, name)
+		} else {
+			u.Members = append(u.Members, e)
+		}
+	}
+	u.Known = len(u.Members) > 0
+	return u, nil
+}
+
+// Apply closes updates: each change is written whole or not at all, in one round
+// trip for all of them, and its outcome is returned in the same order. After an
+// error it is not known which of them were written; begin again.
+func (ix *Index) Apply(ctx context.Context, changes []Change) ([]Outcome, error) {
+	calls := make([]call, len(changes))
+	for i, c := range changes {
+		calls[i] = ix.applyCall(c)
+	}
+	replies, err := ix.evalAll(ctx, applyScript, calls, nil)
+	if err != nil {
+		return nil, translate(ctx, "apply update", err)
+	}
+	outcomes := make([]Outcome, len(changes))
+	for i, r := range replies {
+		if r.err != nil {
+			return nil, translate(ctx, fmt.Sprintf("apply update of %s", changes[i].User), r.err)
+		}
+		if r.value == "applied" {
+			outcomes[i] = Applied
+		}
+	}
+	return outcomes, nil
+}
+
+func (ix *Index) applyCall(c Change) call {
+	s, refills := ix.options.Settings, -1
+	if c.WithRefill {
+		refills = len(c.Refill)
+	}
+	args := make([]any, 0, 7+len(c.malformed)+len(c.Remove)+2*len(c.Refill)+2*len(c.Add))
+	args = append(args, c.Token, s.Max, s.Min, ix.options.SetLife.Milliseconds(),
+		len(c.malformed)+len(c.Remove), refills, len(c.Add))
+	for _, name := range c.malformed {
+		args = append(args, name)
+	}
+	for _, id := range c.Remove {
+		args = append(args, id.String())
+	}
+	if c.WithRefill {
+		args = appendEntries(args, c.Refill)
+	}
+	args = appendEntries(args, c.Add)
+	return call{[]string{UserKey(c.User), guardKey(c.User)}, args}
+}
+
+func appendEntries(args []any, entries []Entry) []any {
+	for _, e := range entries {
+		args = append(args, e.Score, e.Contact.String())
+	}
+	return args
+}

@@ -1,0 +1,222 @@
+package index_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+)
+
+func TestARefillCreatesTheSetCutToMax(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		if u := b.begin(t); u.Known || u.Token == "" {
+			t.Fatalf("begin on nothing: %+v", u)
+		}
+		b.refill(t, ladder(14))
+		b.holds(t, ladder(14)[2:])
+		if n := b.client.Exists(t.Context(), "guard_{user_12345}").Val(); n != 0 {
+			t.Error("the guard was left behind")
+		}
+	})
+}
+
+func TestAnUpdateWithoutRefillCannotCreate(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		c := index.Change{Update: b.begin(t), Add: entries(1, 100)}
+		if got := b.apply(t, c); got != index.Conflict {
+			t.Errorf("outcome %v, want Conflict", got)
+		}
+		b.holds(t, nil)
+	})
+}
+
+func TestARefillWithNobodyCreatesNothing(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		b.refill(t, nil)
+		if n := b.client.Exists(t.Context(), "user_12345").Val(); n != 0 {
+			t.Error("there is a set without members")
+		}
+	})
+}
+
+// The heart of the guard: what was read before another update's write is void.
+func TestAStaleUpdateConflicts(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		b.refill(t, ladder(12))
+		stale, other := b.begin(t), b.begin(t)
+		if stale.Token != other.Token {
+			t.Error("concurrent updates must share the token, or they keep each other from finishing")
+		}
+		if got := b.apply(t, index.Change{Update: other, Remove: []member.ID{12}}); got != index.Applied {
+			t.Fatalf("the first to apply got %v", got)
+		}
+		if got := b.apply(t, index.Change{Update: stale, Add: entries(12, 1200)}); got != index.Conflict {
+			t.Errorf("the second got %v, want Conflict", got)
+		}
+		b.holds(t, ladder(11))
+		if next := b.begin(t); next.Token == stale.Token {
+			t.Error("a token was used twice")
+		}
+	})
+}
+
+// Even an update with nothing to write ends those that read earlier.
+func TestAnEmptyUpdateEndsOthers(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		b.refill(t, ladder(12))
+		stale := b.begin(t)
+		if got := b.apply(t, index.Change{Update: b.begin(t)}); got != index.Applied {
+			t.Fatalf("empty update: %v", got)
+		}
+		if got := b.apply(t, index.Change{Update: stale, Remove: []member.ID{5}}); got != index.Conflict {
+			t.Errorf("stale removal: %v, want Conflict", got)
+		}
+		b.holds(t, ladder(12))
+	})
+}
+
+// An upload that finds no set must not be lost to a refill that read before it.
+func TestAnAddToAMissingSetEndsTheRefillUnderWay(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		u := b.begin(t)
+		b.add(t, 7, 700)
+		if got := b.apply(t, index.Change{Update: u, WithRefill: true, Refill: ladder(3)}); got != index.Conflict {
+			t.Errorf("outcome %v, want Conflict", got)
+		}
+	})
+}
+
+func TestAnUploadBetweenReadAndRefillStays(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		b.refill(t, ladder(3))
+		u := b.begin(t)
+		b.add(t, 2, 5000)
+		b.add(t, 9, 900)
+		if got := b.apply(t, index.Change{Update: u, WithRefill: true, Refill: ladder(4)}); got != index.Applied {
+			t.Fatalf("outcome %v", got)
+		}
+		b.holds(t, entries(1, 100, 3, 300, 4, 400, 9, 900, 2, 5000))
+	})
+}
+
+func TestARemovalThatLeavesNineRefillsInTheSameStep(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		b.refill(t, ladder(10))
+		gone := []member.ID{10}
+		if got := b.apply(t, index.Change{Update: b.begin(t), Remove: gone}); got != index.Conflict {
+			t.Fatalf("removal below min without refill: %v, want Conflict", got)
+		}
+		b.holds(t, ladder(10))
+		older := entries(21, 21, 22, 22, 23, 23)
+		refill := slices.Concat(older, ladder(9))
+		if got := b.apply(t, index.Change{Update: b.begin(t), Remove: gone, WithRefill: true, Refill: refill}); got != index.Applied {
+			t.Fatalf("removal with refill: %v", got)
+		}
+		b.holds(t, refill)
+	})
+}
+
+// Apply judges by what the set holds then, not by what it held at Begin.
+func TestARemovalCountsWhatIsThere(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		b.refill(t, ladder(11))
+		u := b.begin(t)
+		b.client.ZRem(t.Context(), "user_12345", "1") // as an operator might
+		if got := b.apply(t, index.Change{Update: u, Remove: []member.ID{2}}); got != index.Conflict {
+			t.Errorf("a removal that leaves 9: %v, want Conflict", got)
+		}
+		if got := b.apply(t, index.Change{Update: u, Remove: []member.ID{77}}); got != index.Applied {
+			t.Errorf("a removal of nobody: %v, want Applied", got)
+		}
+	})
+}
+
+func TestAnExpiredGuardConflicts(t *testing.T) {
+	t.Parallel()
+	server := miniredis.RunT(t)
+	b := newBench(t, &redis.Options{Addr: server.Addr()}, index.Options{GuardLife: time.Second})
+	u := b.begin(t)
+	server.FastForward(2 * time.Second)
+	if got := b.apply(t, index.Change{Update: u, WithRefill: true, Refill: ladder(3)}); got != index.Conflict {
+		t.Errorf("outcome %v, want Conflict", got)
+	}
+	b.holds(t, nil)
+}
+
+func TestAFlushedRedisConflicts(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		b.refill(t, ladder(12))
+		u := b.begin(t)
+		b.client.FlushAll(t.Context())
+		if got := b.apply(t, index.Change{Update: u, Remove: []member.ID{1}}); got != index.Conflict {
+			t.Errorf("outcome %v, want Conflict", got)
+		}
+		b.holds(t, nil)
+	})
+}
+
+// A restarted Redis has forgotten the scripts; nobody should notice.
+func TestScriptsAreSentAgain(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t)
+	b := newBench(t, &redis.Options{Addr: server.Addr(), Network: "unix"}, index.Options{})
+	b.refill(t, ladder(3))
+	if err := b.client.ScriptFlush(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.add(t, 4, 400)
+	b.holds(t, ladder(4))
+}
+
+func TestUpdatesMendWhatWasNeverWritten(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		ctx := t.Context()
+		b.refill(t, ladder(3))
+		b.client.ZAdd(ctx, "user_12345", redis.Z{Member: "bob", Score: 4}, redis.Z{Member: "007", Score: 5}, redis.Z{Member: "8", Score: -1})
+		b.refill(t, ladder(3))
+		b.holds(t, ladder(3))
+		b.client.Set(ctx, "user_12345", "a string", 0)
+		if u := b.begin(t); u.Known {
+			t.Error("a string was taken for a set")
+		}
+		b.refill(t, ladder(2))
+		b.holds(t, ladder(2))
+	})
+}
+
+func TestSetsExpireOnlyWhenAsked(t *testing.T) {
+	t.Parallel()
+	server := miniredis.RunT(t)
+	forever := newBench(t, &redis.Options{Addr: server.Addr()}, index.Options{})
+	forever.refill(t, ladder(3))
+	if ttl := server.TTL("user_12345"); ttl != 0 {
+		t.Errorf("the set expires in %v", ttl)
+	}
+	idle := newBench(t, &redis.Options{Addr: server.Addr()}, index.Options{SetLife: time.Hour})
+	idle.refill(t, ladder(3))
+	server.FastForward(50 * time.Minute)
+	if _, err := idle.Candidates(t.Context(), user); err != nil {
+		t.Fatal(err)
+	}
+	server.FastForward(50 * time.Minute) // since the read
+	idle.holds(t, ladder(3))
+	server.FastForward(11 * time.Minute)
+	idle.holds(t, nil)
+}
