@@ -1,0 +1,137 @@
+// Package contactstest is the conformance suite of the stores in package
+// contacts: whatever answers the widget's question passes it.
+package contactstest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/site"
+)
+
+// Store is what an implementation has to offer; [contacts.MySQL] documents the
+// methods.
+type Store interface {
+	Ping(ctx context.Context) error
+	LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error)
+	Relations(ctx context.Context, pairs []contacts.Pair) (map[contacts.Pair]uint64, error)
+	ContactsByRecency(
+		ctx context.Context, user member.ID, exclude []member.ID, after contacts.Cursor, limit int,
+	) ([]contacts.Contact, error)
+	TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]contacts.Contact, error)
+	Followers(ctx context.Context, of, after member.ID, limit int) ([]member.ID, error)
+	FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error)
+	VisiblePhotos(ctx context.Context, v contacts.Viewer, owner member.ID, limit int) (contacts.Album, error)
+	Standings(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Standing, error)
+	Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error)
+}
+
+// Open returns a store and the site whose data it reads, both empty and for one
+// test alone.
+type Open func(t *testing.T) (Store, site.Site)
+
+// Run tests the store that open returns.
+func Run(t *testing.T, open Open) {
+	t.Helper()
+	cases := map[string]func(*testing.T, world){
+		"Ping":                    testPing,
+		"LastUploads":             testLastUploads,
+		"Relations":               testRelations,
+		"ManyRelations":           testManyRelations,
+		"ContactsByRecency":       testContactsByRecency,
+		"ContactsByRecency/pages": testRecencyPages,
+		"TopContacts":             testTopContacts,
+		"Followers":               testFollowers,
+		"FollowerPages":           testFollowerPages,
+		"Privacy":                 testPrivacy,
+		"VisiblePhotos":           testVisiblePhotos,
+		"VisiblePhotos/live":      testLive,
+		"Standings":               testStandings,
+		"Walk":                    testWalk,
+		"Walk/deep":               testWalkDeep,
+		"Walk/ties":               testWalkTies,
+		"Walk/nothing":            testWalkNothing,
+		"MissingViewer":           testMissingViewer,
+		"MissingOwner":            testMissingOwner,
+		"LargeIDs":                testLargeIDs,
+		"NoLimit":                 testNoLimit,
+		"Cancelled":               testCancelled,
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store, s := open(t)
+			test(t, world{Store: store, site: s})
+		})
+	}
+}
+
+// world is a store under test with its site, and shorthand for filling it.
+type world struct {
+	Store
+	site site.Site
+}
+
+func viewer(id member.ID) contacts.Viewer { return contacts.Viewer{ID: id} }
+
+func (w world) members(t *testing.T, ids ...member.ID) {
+	t.Helper()
+	list := make([]site.Member, len(ids))
+	for i, id := range ids {
+		list[i] = site.Member{ID: id, Username: "member " + id.String()}
+	}
+	must(t, w.site.LoadMembers(t.Context(), list))
+}
+
+// calls makes each of others a contact of user, without grants.
+func (w world) calls(t *testing.T, user member.ID, others ...member.ID) {
+	t.Helper()
+	list := make([]site.Relation, len(others))
+	for i, other := range others {
+		list[i] = site.Relation{User: user, Contact: other}
+	}
+	must(t, w.site.LoadContacts(t.Context(), list))
+}
+
+// public uploads a public photo.
+func (w world) public(t *testing.T, id uint64, owner member.ID, date uint64) {
+	t.Helper()
+	w.photo(t, id, owner, contacts.Public, date)
+}
+
+func (w world) photo(t *testing.T, id uint64, owner member.ID, v contacts.Visibility, date uint64) {
+	t.Helper()
+	must(t, w.site.LoadPhotos(t.Context(), []site.Photo{
+		{ID: id, Owner: owner, Title: "a photo", Visibility: v, DateUpload: date},
+	}))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// equal compares what a method returned, without error, with what it should.
+func equal[T any](t *testing.T, what string, got T, err error, want T) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func sequence(from, count member.ID) []member.ID {
+	ids := make([]member.ID, count)
+	for i := range count {
+		ids[i] = from + i
+	}
+	return ids
+}

@@ -1,0 +1,206 @@
+package contactstest
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/site"
+)
+
+func testWalk(t *testing.T, w world) {
+	w.members(t, 1, 2, 3, 4)
+	w.calls(t, 1, 2, 3)
+	w.public(t, 1, 2, 100)
+	w.public(t, 2, 3, 200)
+	w.public(t, 3, 3, 150)
+	w.photo(t, 4, 2, contacts.Private, 300) // 2 uploaded last, but 3 has the newest visible photo
+	w.public(t, 5, 4, 400)                  // no contact
+	want := contacts.Walked{Indexable: true, Album: contacts.Album{
+		Contact: &contacts.Profile{ID: 3, Username: "member 3", LastUpload: 200},
+		Photos: []contacts.Photo{
+			{ID: 2, Title: "a photo", DateUpload: 200}, {ID: 3, Title: "a photo", DateUpload: 150},
+		},
+	}}
+	got, err := w.Walk(t.Context(), viewer(1), 10)
+	equal(t, "Walk", got, err, want)
+	want.Photos = want.Photos[:1]
+	got, err = w.Walk(t.Context(), viewer(1), 1)
+	equal(t, "Walk with limit 1", got, err, want)
+}
+
+// testWalkDeep: the only visible photo belongs to nearly the last of many
+// contacts, so the walk has to go through several chunks.
+func testWalkDeep(t *testing.T, w world) {
+	const count = 1500
+	ids := sequence(10, count)
+	w.members(t, append(ids, 1)...)
+	w.calls(t, 1, ids...)
+	photos := make([]site.Photo, count)
+	for i, id := range ids {
+		photos[i] = site.Photo{ID: uint64(id), Owner: id, Visibility: contacts.Private, DateUpload: 10_000 - uint64(id)}
+	}
+	last := &photos[count-3]
+	last.Visibility = contacts.Public
+	must(t, w.site.LoadPhotos(t.Context(), photos))
+	got, err := w.Walk(t.Context(), viewer(1), 10)
+	equal(t, "Walk", got, err, contacts.Walked{Indexable: true, Album: contacts.Album{
+		Contact: &contacts.Profile{ID: last.Owner, Username: "member " + last.Owner.String(), LastUpload: last.DateUpload},
+		Photos:  []contacts.Photo{{ID: last.ID, DateUpload: last.DateUpload}},
+	}})
+}
+
+// testWalkTies: many contacts uploaded within one second, and of all of them the
+// last in the walk's order has the photo with the highest id.
+func testWalkTies(t *testing.T, w world) {
+	const count = 1000
+	ids := sequence(10, count)
+	w.members(t, append(ids, 1)...)
+	w.calls(t, 1, ids...)
+	photos := make([]site.Photo, count)
+	for i, id := range ids {
+		photos[i] = site.Photo{ID: 100_000 - uint64(id), Owner: id, Visibility: contacts.Public, DateUpload: 100}
+	}
+	must(t, w.site.LoadPhotos(t.Context(), photos))
+	got, err := w.Walk(t.Context(), viewer(1), 10)
+	equal(t, "Walk", got, err, contacts.Walked{Indexable: true, Album: contacts.Album{
+		Contact: &contacts.Profile{ID: 10, Username: "member 10", LastUpload: 100},
+		Photos:  []contacts.Photo{{ID: 99_990, DateUpload: 100}},
+	}})
+}
+
+func testWalkNothing(t *testing.T, w world) {
+	w.members(t, 1, 2, 3, 4)
+	w.calls(t, 2, 3, 99) // 3 never uploaded
+	w.calls(t, 4, 1, 2)
+	w.photo(t, 1, 1, contacts.Private, 100)
+	for id, want := range map[member.ID]contacts.Walked{
+		1: {},                // no contacts
+		2: {},                // none that ever uploaded
+		4: {Indexable: true}, // none with a visible photo
+	} {
+		got, err := w.Walk(t.Context(), viewer(id), 10)
+		equal(t, "Walk of "+id.String(), got, err, want)
+	}
+}
+
+func testMissingViewer(t *testing.T, w world) {
+	w.members(t, 2)
+	w.calls(t, 1, 2) // a row that outlived its user, who is no member
+	w.public(t, 1, 2, 100)
+	for _, id := range []member.ID{1, 99} {
+		if _, err := w.Walk(t.Context(), viewer(id), 10); !errors.Is(err, contacts.ErrNoMember) {
+			t.Errorf("Walk of missing %d: %v, want ErrNoMember", id, err)
+		}
+		for _, owners := range [][]member.ID{nil, {2}, {2, 3}} {
+			if _, err := w.Standings(t.Context(), viewer(id), owners); !errors.Is(err, contacts.ErrNoMember) {
+				t.Errorf("Standings of %v for missing %d: %v, want ErrNoMember", owners, id, err)
+			}
+		}
+		got, err := w.VisiblePhotos(t.Context(), viewer(id), 2, 10)
+		equal(t, "VisiblePhotos for a missing viewer", got, err, contacts.Album{})
+	}
+}
+
+func testMissingOwner(t *testing.T, w world) {
+	w.members(t, 1, 3)
+	w.calls(t, 1, 2, 3) // 2 is no member (any more), but its photos are still there
+	w.public(t, 1, 2, 200)
+	w.public(t, 2, 3, 100)
+	standings, err := w.Standings(t.Context(), viewer(1), []member.ID{2, 3})
+	equal(t, "Standings", standings, err, []contacts.Standing{
+		{Owner: 2}, {Owner: 3, IsContact: true, Newest: &contacts.Photo{ID: 2, DateUpload: 100}},
+	})
+	album, err := w.VisiblePhotos(t.Context(), viewer(1), 2, 10)
+	equal(t, "VisiblePhotos", album, err, contacts.Album{})
+	walked, err := w.Walk(t.Context(), viewer(1), 10)
+	must(t, err)
+	if walked.Contact == nil || walked.Contact.ID != 3 {
+		t.Errorf("Walk chose %+v, want member 3", walked.Contact)
+	}
+	must(t, w.site.DeleteMember(t.Context(), 3))
+	related, err := w.Relations(t.Context(), []contacts.Pair{{User: 1, Contact: 2}, {User: 1, Contact: 3}})
+	equal(t, "Relations after a deletion", related, err, map[contacts.Pair]uint64{{User: 1, Contact: 2}: 0})
+	walked, err = w.Walk(t.Context(), viewer(1), 10)
+	equal(t, "Walk after a deletion", walked, err, contacts.Walked{})
+}
+
+// testNoLimit: whoever asks for nothing is given nothing.
+func testNoLimit(t *testing.T, w world) {
+	w.members(t, 1, 2)
+	w.calls(t, 1, 2)
+	w.public(t, 1, 2, 100)
+	for _, limit := range []int{0, -1} {
+		recent, err := w.ContactsByRecency(t.Context(), 1, nil, contacts.Cursor{}, limit)
+		equal(t, "ContactsByRecency", recent, err, nil)
+		top, err := w.TopContacts(t.Context(), []member.ID{1}, limit)
+		equal(t, "TopContacts", top, err, map[member.ID][]contacts.Contact{})
+		followers, err := w.Followers(t.Context(), 2, 0, limit)
+		equal(t, "Followers", followers, err, nil)
+		pages, err := w.FollowerPages(t.Context(), []contacts.FollowerPage{{Of: 2}}, limit)
+		equal(t, "FollowerPages", pages, err, [][]member.ID{nil})
+		album, err := w.VisiblePhotos(t.Context(), viewer(1), 2, limit)
+		equal(t, "VisiblePhotos", album, err, contacts.Album{})
+		walked, err := w.Walk(t.Context(), viewer(1), limit)
+		equal(t, "Walk", walked, err, contacts.Walked{Indexable: true})
+	}
+}
+
+func testCancelled(t *testing.T, w world) {
+	w.members(t, 1, 2)
+	for name, ask := range Questions(w.Store) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		err := ask(ctx)
+		if !errors.Is(err, context.Canceled) || errors.Is(err, contacts.ErrUnavailable) {
+			t.Errorf("%s with a cancelled context: %v, want context.Canceled alone", name, err)
+		}
+	}
+}
+
+// Questions returns a call of each of the store's methods, by name: members 1
+// and 2 are asked about.
+func Questions(s Store) map[string]func(context.Context) error {
+	v := viewer(1)
+	return map[string]func(context.Context) error{
+		"Ping": s.Ping,
+		"LastUploads": func(ctx context.Context) error {
+			_, err := s.LastUploads(ctx, []member.ID{1})
+			return err
+		},
+		"Relations": func(ctx context.Context) error {
+			_, err := s.Relations(ctx, []contacts.Pair{{User: 1, Contact: 2}})
+			return err
+		},
+		"ContactsByRecency": func(ctx context.Context) error {
+			_, err := s.ContactsByRecency(ctx, 1, nil, contacts.Cursor{}, 1)
+			return err
+		},
+		"TopContacts": func(ctx context.Context) error {
+			_, err := s.TopContacts(ctx, []member.ID{1}, 1)
+			return err
+		},
+		"Followers": func(ctx context.Context) error {
+			_, err := s.Followers(ctx, 1, 0, 1)
+			return err
+		},
+		"FollowerPages": func(ctx context.Context) error {
+			_, err := s.FollowerPages(ctx, []contacts.FollowerPage{{Of: 1}}, 1)
+			return err
+		},
+		"VisiblePhotos": func(ctx context.Context) error {
+			_, err := s.VisiblePhotos(ctx, v, 2, 1)
+			return err
+		},
+		"Standings": func(ctx context.Context) error {
+			_, err := s.Standings(ctx, v, []member.ID{2})
+			return err
+		},
+		"Walk": func(ctx context.Context) error {
+			_, err := s.Walk(ctx, v, 1)
+			return err
+		},
+	}
+}

@@ -1,0 +1,120 @@
+package contacts
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// The numbers of server errors that mean something to us. They are the same in
+// MySQL and MariaDB, except where noted.
+const (
+	erRecordChanged    = 1020 // MariaDB with innodb_snapshot_isolation: the row changed under the transaction
+	erTooManyConns     = 1040
+	erAccessDeniedDB   = 1044
+	erAccessDenied     = 1045
+	erUnknownDatabase  = 1049
+	erShutdown         = 1053
+	erTableDenied      = 1142
+	erNoSuchTable      = 1146
+	erNetRead          = 1158
+	erNetReadTimeout   = 1159
+	erNetWrite         = 1160
+	erNetWriteTimeout  = 1161
+	erUserConns        = 1203
+	erLockWait         = 1205
+	erDeadlock         = 1213
+	erOptionPrevents   = 1290 // a server that was made read-only, as after a failover
+	erAutoIncrement    = 1467 // MariaDB: also what a deadlock over the lock of an AUTO_INCREMENT is called
+	erReadOnlyMode     = 1836
+	erConnectionKilled = 1927 // MariaDB: also what a shutdown does to running statements
+)
+
+// Translate says what failed, and turns errors of the database into what callers
+// can act on. A nil err stays nil.
+//
+//   - When ctx has ended, the result wraps its error and nothing else: whatever
+//     the driver reports then is a consequence.
+//   - When the server cannot be reached, is going down, is read-only or has no
+//     connection to spare, the result wraps [ErrUnavailable] and the cause.
+//   - When the schema or a right is missing, the result wraps the cause and says
+//     what to do.
+//
+// Other packages that run SQL of their own use it too, so that the driver's
+// errors are known in this file alone.
+func Translate(ctx context.Context, what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ended := ctx.Err(); ended != nil {
+		return fmt.Errorf("%s: %w", what, ended)
+	}
+	if isUnavailable(err) {
+		return fmt.Errorf("%s: %w: %w", what, ErrUnavailable, notOfContext(err))
+	}
+	if advice := advise(err); advice != "" {
+		return fmt.Errorf("%s: %w: %s", what, err, advice)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// IsRetryable tells whether the server gave a transaction up in favour of
+// another one (deadlock, lock wait timeout), so that running the whole
+// transaction again is the cure.
+func IsRetryable(err error) bool {
+	switch serverError(err) {
+	case erDeadlock, erLockWait, erRecordChanged, erAutoIncrement:
+		return true
+	}
+	return false
+}
+
+func isUnavailable(err error) bool {
+	switch serverError(err) {
+	case erTooManyConns, erUserConns, erShutdown, erOptionPrevents, erReadOnlyMode, erConnectionKilled,
+		erNetRead, erNetReadTimeout, erNetWrite, erNetWriteTimeout:
+		return true
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return true
+	}
+	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+func advise(err error) string {
+	switch serverError(err) {
+	case erNoSuchTable:
+		return "create the missing tables with `activityd schema --apply`, or views of these names"
+	case erUnknownDatabase:
+		return "create the database, or correct its name in the DSN"
+	case erAccessDenied:
+		return "check user and password in the DSN"
+	case erAccessDeniedDB, erTableDenied:
+		return "grant the user of the DSN the right to do so"
+	}
+	return ""
+}
+
+// serverError returns the number of an error that the server sent, else 0.
+func serverError(err error) uint16 {
+	if sent, ok := errors.AsType[*mysql.MySQLError](err); ok {
+		return sent.Number
+	}
+	return 0
+}
+
+// notOfContext keeps a time limit of the connection from passing for one of the
+// caller's context: package net makes its timeouts match
+// [context.DeadlineExceeded].
+func notOfContext(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return errors.New(err.Error())
+	}
+	return err
+}

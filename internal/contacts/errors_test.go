@@ -1,0 +1,204 @@
+package contacts_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/DATA-DOG/go-sqlmock"
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/contacts/contactstest"
+)
+
+// newMock returns a database that answers any query with what mock expects.
+func newMock(t *testing.T) (*sql.DB, sqlmock.Sqlmock) {
+	t.Helper()
+	anything := sqlmock.QueryMatcherFunc(func(string, string) error { return nil })
+	db, mock, err := sqlmock.New(sqlmock.QueryMatcherOption(anything), sqlmock.MonitorPingsOption(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db, mock
+}
+
+func serverError(number uint16) error {
+	return &mysql.MySQLError{Number: number, Message: "as the server says it"}
+}
+
+// outages are the errors of a server that cannot be used now.
+func outages() map[string]error {
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	return map[string]error{
+		"connection refused":   refused,
+		"connection reset":     fmt.Errorf("wrapped: %w", &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}),
+		"invalid connection":   mysql.ErrInvalidConn,
+		"end of file":          io.ErrUnexpectedEOF,
+		"server shutdown":      serverError(1053),
+		"too many connections": serverError(1040),
+		"read-only option":     serverError(1290),
+		"read-only mode":       serverError(1836),
+		"connection killed":    serverError(1927),
+	}
+}
+
+func TestOutagesAreUnavailable(t *testing.T) {
+	t.Parallel()
+	for name, cause := range outages() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for method := range contactstest.Questions(contacts.NewMemory()) {
+				checkOutage(t, method, cause)
+			}
+		})
+	}
+}
+
+func checkOutage(t *testing.T, method string, cause error) {
+	t.Helper()
+	db, mock := newMock(t)
+	switch method {
+	case "Ping":
+		mock.ExpectPing().WillReturnError(cause)
+	case "Walk":
+		mock.ExpectBegin().WillReturnError(cause)
+	default:
+		mock.ExpectQuery("").WillReturnError(cause)
+	}
+	err := contactstest.Questions(contacts.NewMySQL(db))[method](t.Context())
+	if !errors.Is(err, contacts.ErrUnavailable) || !errors.Is(err, cause) {
+		t.Errorf("%s: %v, want ErrUnavailable and the cause", method, err)
+	}
+}
+
+func TestWalkFailsInTheMiddle(t *testing.T) {
+	t.Parallel()
+	cause := serverError(1053)
+	contactRows := func() *sqlmock.Rows { return sqlmock.NewRows([]string{"id", "last_upload"}).AddRow(2, 100) }
+	steps := []func(sqlmock.Sqlmock) *sqlmock.ExpectedQuery{
+		func(m sqlmock.Sqlmock) *sqlmock.ExpectedQuery { return m.ExpectQuery("").WillReturnRows(contactRows()) },
+		func(m sqlmock.Sqlmock) *sqlmock.ExpectedQuery {
+			return m.ExpectQuery("").WillReturnRows(standingRow(2, 7, 100))
+		},
+	}
+	for failing := range len(steps) + 1 {
+		db, mock := newMock(t)
+		mock.ExpectBegin()
+		for _, step := range steps[:failing] {
+			step(mock)
+		}
+		mock.ExpectQuery("").WillReturnError(cause)
+		mock.ExpectRollback()
+		walked, err := contacts.NewMySQL(db).Walk(t.Context(), contacts.Viewer{ID: 1}, 10)
+		if !errors.Is(err, contacts.ErrUnavailable) || walked.Contact != nil {
+			t.Errorf("statement %d failed: %+v, %v, want ErrUnavailable", failing+1, walked, err)
+		}
+		if err := mock.ExpectationsWereMet(); err != nil {
+			t.Errorf("statement %d failed: %v", failing+1, err)
+		}
+	}
+}
+
+func standingRow(owner, photo, date int) *sqlmock.Rows {
+	columns := []string{"id", "is_contact", "p1", "d1", "p2", "d2", "p3", "d3", "p4", "d4"}
+	return sqlmock.NewRows(columns).AddRow(owner, 1, photo, date, nil, nil, nil, nil, nil, nil)
+}
+
+// TestRowsBreakOff: an answer that was cut short is no answer.
+func TestRowsBreakOff(t *testing.T) {
+	t.Parallel()
+	db, mock := newMock(t)
+	rows := sqlmock.NewRows([]string{"user_id"}).AddRow(3).AddRow(5).AddRow(7).RowError(2, mysql.ErrInvalidConn)
+	mock.ExpectQuery("").WillReturnRows(rows)
+	got, err := contacts.NewMySQL(db).Followers(t.Context(), 1, 0, 10)
+	if !errors.Is(err, contacts.ErrUnavailable) || got != nil {
+		t.Errorf("Followers = %v, %v, want nothing and ErrUnavailable", got, err)
+	}
+}
+
+// TestRowsOfAnotherSchema: a view that yields other types is an error that names
+// the work.
+func TestRowsOfAnotherSchema(t *testing.T) {
+	t.Parallel()
+	db, mock := newMock(t)
+	mock.ExpectQuery("").WillReturnRows(sqlmock.NewRows([]string{"user_id"}).AddRow("not a number"))
+	_, err := contacts.NewMySQL(db).Followers(t.Context(), 42, 0, 10)
+	if err == nil || errors.Is(err, contacts.ErrUnavailable) || !strings.Contains(err.Error(), "followers of member 42") {
+		t.Errorf("Followers: %v, want an error that names the work and is no outage", err)
+	}
+}
+
+func TestCancelledWhileTheServerWorks(t *testing.T) {
+	t.Parallel()
+	db, mock := newMock(t)
+	mock.ExpectQuery("").WillDelayFor(1 << 40).WillReturnRows(sqlmock.NewRows([]string{"user_id"}))
+	ctx, cancel := context.WithTimeout(t.Context(), 1<<20)
+	defer cancel()
+	_, err := contacts.NewMySQL(db).Followers(ctx, 1, 0, 10)
+	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, contacts.ErrUnavailable) {
+		t.Errorf("Followers: %v, want context.DeadlineExceeded alone", err)
+	}
+}
+
+// timeout is what package net returns when a time limit of the connection ends,
+// and as there it passes for a context's.
+type timeout struct{}
+
+func (timeout) Error() string     { return "i/o timeout" }
+func (timeout) Timeout() bool     { return true }
+func (timeout) Temporary() bool   { return true }
+func (timeout) Is(err error) bool { return err == context.DeadlineExceeded }
+
+func TestTranslate(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	if err := contacts.Translate(ctx, "work", nil); err != nil {
+		t.Errorf("no error became %v", err)
+	}
+	limit := contacts.Translate(ctx, "work", &net.OpError{Op: "dial", Err: timeout{}})
+	if !errors.Is(limit, contacts.ErrUnavailable) || errors.Is(limit, context.DeadlineExceeded) {
+		t.Errorf("the connection's time limit: %v, want ErrUnavailable, and not the caller's limit", limit)
+	}
+	for number, advice := range map[uint16]string{
+		1146: "activityd schema --apply", 1049: "create the database", 1045: "user and password", 1142: "grant",
+	} {
+		cause := serverError(number)
+		err := contacts.Translate(ctx, "doing the work", cause)
+		if !errors.Is(err, cause) || errors.Is(err, contacts.ErrUnavailable) ||
+			!strings.Contains(err.Error(), advice) || !strings.Contains(err.Error(), "doing the work") {
+			t.Errorf("error %d: %v, want the cause, the work and %q", number, err, advice)
+		}
+	}
+	// sqlmock has no connection left after this one, so it is not among outages.
+	if err := contacts.Translate(ctx, "work", driver.ErrBadConn); !errors.Is(err, contacts.ErrUnavailable) {
+		t.Errorf("a bad connection: %v, want ErrUnavailable", err)
+	}
+	plain := errors.New("something else")
+	if err := contacts.Translate(ctx, "work", plain); !errors.Is(err, plain) || errors.Is(err, contacts.ErrUnavailable) {
+		t.Errorf("another error: %v", err)
+	}
+}
+
+func TestIsRetryable(t *testing.T) {
+	t.Parallel()
+	for number, want := range map[uint16]bool{1213: true, 1205: true, 1020: true, 1467: true, 1062: false, 1053: false, 1146: false} {
+		err := contacts.Translate(t.Context(), "work", fmt.Errorf("wrapped: %w", serverError(number)))
+		if got := contacts.IsRetryable(err); got != want {
+			t.Errorf("IsRetryable(%v) = %t, want %t", err, got, want)
+		}
+	}
+	for _, err := range []error{nil, io.EOF, context.Canceled} {
+		if contacts.IsRetryable(err) {
+			t.Errorf("IsRetryable(%v) = true", err)
+		}
+	}
+}

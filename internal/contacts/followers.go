@@ -1,0 +1,80 @@
+package contacts
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/activityd/activityd/internal/member"
+)
+
+// FollowerPage names a page of followers: those of one member, above an id.
+type FollowerPage struct {
+	Of    member.ID
+	After member.ID
+}
+
+// FollowerPages returns, for each of pages in order, what [MySQL.Followers]
+// returns. It takes one statement for every 64 pages.
+func (m *MySQL) FollowerPages(ctx context.Context, pages []FollowerPage, limit int) ([][]member.ID, error) {
+	found := make([][]member.ID, len(pages))
+	if limit <= 0 {
+		return found, nil
+	}
+	first := 0
+	for some := range slices.Chunk(pages, mostPerUnion) {
+		if err := m.readPages(ctx, some, limit, found[first:first+len(some)]); err != nil {
+			return nil, err
+		}
+		first += len(some)
+	}
+	return found, nil
+}
+
+func (m *MySQL) readPages(ctx context.Context, pages []FollowerPage, limit int, found [][]member.ID) error {
+	type row struct {
+		page     int
+		follower member.ID
+	}
+	what := fmt.Sprintf("reading the followers of %d members", len(pages))
+	rows, err := collect(ctx, m.db, what, followerPages(pages, limit), func(rows *sql.Rows, r *row) error {
+		return rows.Scan(&r.page, &r.follower)
+	})
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		found[r.page] = append(found[r.page], r.follower)
+	}
+	for _, page := range found { // a UNION promises no order for its whole
+		slices.Sort(page)
+	}
+	return nil
+}
+
+func followerPages(pages []FollowerPage, limit int) statement {
+	branches := make([]string, len(pages))
+	args := make([]any, 0, 3*len(pages))
+	for i, p := range pages {
+		branches[i] = fmt.Sprintf(`
+(SELECT %d, user_id FROM contacts
+WHERE contact_id = ? AND user_id > ?
+ORDER BY user_id LIMIT ?)`, i)
+		args = append(args, p.Of, p.After, limit)
+	}
+	return statement{strings.Join(branches, "\nUNION ALL"), args}
+}
+
+// FollowerPages does what [MySQL.FollowerPages] does.
+func (m *Memory) FollowerPages(ctx context.Context, pages []FollowerPage, limit int) ([][]member.ID, error) {
+	found := make([][]member.ID, len(pages))
+	for i, p := range pages {
+		var err error
+		if found[i], err = m.Followers(ctx, p.Of, p.After, limit); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,45 @@
+package contacts_test
+
+import (
+	"database/sql"
+	"testing"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/contacts/contactstest"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/site"
+)
+
+func TestMain(m *testing.M) { servertest.Main(m) }
+
+func openMemory(*testing.T) (contactstest.Store, site.Site) {
+	store := contacts.NewMemory()
+	return store, &site.Memory{Store: store}
+}
+
+func openMySQL(t *testing.T) (contactstest.Store, site.Site) {
+	t.Helper()
+	db := openDB(t)
+	return contacts.NewMySQL(db), site.NewMySQL(db)
+}
+
+// openDB returns a fresh database, opened as the program opens it.
+func openDB(t testing.TB, opts ...contacts.PoolOption) *sql.DB {
+	t.Helper()
+	db, err := contacts.OpenMySQL(servertest.MySQLDSN(t), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func TestConformanceMemory(t *testing.T) {
+	t.Parallel()
+	contactstest.Run(t, openMemory)
+}
+
+func TestConformanceMySQL(t *testing.T) {
+	t.Parallel()
+	contactstest.Run(t, openMySQL)
+}

@@ -1,0 +1,265 @@
+package contacts
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/activityd/activityd/internal/member"
+)
+
+// Memory keeps a made-up site in memory and answers as [MySQL] does. Its answers
+// are the plainest code that says what is meant, and so the specification of
+// them; nothing is precomputed. Each change and each answer is atomic. Its
+// methods are safe for concurrent use, and fail only with the error of a context
+// that has ended, or as documented.
+type Memory struct {
+	mu        sync.RWMutex
+	users     map[member.ID]user
+	contacts  map[member.ID]map[member.ID]grant    // by user, by contact
+	followers map[member.ID]map[member.ID]struct{} // by contact
+	blocks    map[Pair]struct{}                    // User blocks Contact
+	photos    map[uint64]photo
+	owned     map[member.ID]map[uint64]struct{} // photo ids by owner
+	lastPhoto uint64                            // the highest photo id ever used
+}
+
+type user struct {
+	name       string
+	lastUpload uint64
+}
+
+type grant struct{ friend, family bool }
+
+type photo struct {
+	Photo
+	owner      member.ID
+	visibility Visibility
+}
+
+// NewMemory returns a site without members.
+func NewMemory() *Memory {
+	return &Memory{
+		users:     map[member.ID]user{},
+		contacts:  map[member.ID]map[member.ID]grant{},
+		followers: map[member.ID]map[member.ID]struct{}{},
+		blocks:    map[Pair]struct{}{},
+		photos:    map[uint64]photo{},
+		owned:     map[member.ID]map[uint64]struct{}{},
+	}
+}
+
+// Ping fails only when ctx has ended.
+func (m *Memory) Ping(ctx context.Context) error { return ended(ctx, "reaching the store") }
+
+// LastUploads does what [MySQL.LastUploads] does.
+func (m *Memory) LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error) {
+	if err := ended(ctx, "reading last uploads"); err != nil {
+		return nil, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	found := make(map[member.ID]uint64)
+	for _, id := range ids {
+		if at := m.users[id].lastUpload; at > 0 {
+			found[id] = at
+		}
+	}
+	return found, nil
+}
+
+// Relations does what [MySQL.Relations] does.
+func (m *Memory) Relations(ctx context.Context, pairs []Pair) (map[Pair]uint64, error) {
+	if err := ended(ctx, "reading relations"); err != nil {
+		return nil, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	found := make(map[Pair]uint64)
+	for _, p := range pairs {
+		if _, ok := m.contacts[p.User][p.Contact]; ok {
+			found[p] = m.users[p.Contact].lastUpload
+		}
+	}
+	return found, nil
+}
+
+// ContactsByRecency does what [MySQL.ContactsByRecency] does.
+func (m *Memory) ContactsByRecency(
+	ctx context.Context, user member.ID, exclude []member.ID, after Cursor, limit int,
+) ([]Contact, error) {
+	if err := ended(ctx, "reading contacts"); err != nil {
+		return nil, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.byRecency(user, exclude, after, limit), nil
+}
+
+func (m *Memory) byRecency(user member.ID, exclude []member.ID, after Cursor, limit int) []Contact {
+	var all []Contact
+	for id := range m.contacts[user] {
+		c := Contact{ID: id, LastUpload: m.users[id].lastUpload}
+		passed := after != Cursor{} && byRecencyDesc(c, Contact{ID: after.ID, LastUpload: after.LastUpload}) <= 0
+		if c.LastUpload > 0 && !passed && !slices.Contains(exclude, id) {
+			all = append(all, c)
+		}
+	}
+	slices.SortFunc(all, byRecencyDesc)
+	return first(all, limit)
+}
+
+// TopContacts does what [MySQL.TopContacts] does.
+func (m *Memory) TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]Contact, error) {
+	if err := ended(ctx, "reading contacts"); err != nil {
+		return nil, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	top := make(map[member.ID][]Contact)
+	for _, user := range users {
+		if list := m.byRecency(user, nil, Cursor{}, limit); len(list) > 0 {
+			top[user] = list
+		}
+	}
+	return top, nil
+}
+
+// Followers does what [MySQL.Followers] does.
+func (m *Memory) Followers(ctx context.Context, of, after member.ID, limit int) ([]member.ID, error) {
+	if err := ended(ctx, "reading followers"); err != nil {
+		return nil, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	ids := slices.Sorted(maps.Keys(m.followers[of]))
+	ids = slices.DeleteFunc(ids, func(id member.ID) bool { return id <= after })
+	return first(ids, limit), nil
+}
+
+// VisiblePhotos does what [MySQL.VisiblePhotos] does.
+func (m *Memory) VisiblePhotos(ctx context.Context, v Viewer, owner member.ID, limit int) (Album, error) {
+	if err := ended(ctx, "reading visible photos"); err != nil {
+		return Album{}, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.album(v, owner, limit), nil
+}
+
+// Standings does what [MySQL.Standings] does.
+func (m *Memory) Standings(ctx context.Context, v Viewer, owners []member.ID) ([]Standing, error) {
+	if err := ended(ctx, "reading what contacts show"); err != nil {
+		return nil, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if _, ok := m.users[v.ID]; !ok {
+		return nil, noMember(v.ID)
+	}
+	var all []Standing
+	for _, owner := range owners {
+		s := Standing{Owner: owner, IsContact: m.isContact(v, owner)}
+		if visible := m.visible(v, owner); len(visible) > 0 {
+			s.Newest = &Photo{ID: visible[0].ID, DateUpload: visible[0].DateUpload}
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// Walk does what [MySQL.Walk] does.
+func (m *Memory) Walk(ctx context.Context, v Viewer, limit int) (Walked, error) {
+	if err := ended(ctx, "walking through contacts"); err != nil {
+		return Walked{}, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if _, ok := m.users[v.ID]; !ok {
+		return Walked{}, noMember(v.ID)
+	}
+	var (
+		walked Walked
+		owner  member.ID
+		newest Photo
+	)
+	for id := range m.contacts[v.ID] {
+		walked.Indexable = walked.Indexable || m.users[id].lastUpload > 0
+		if visible := m.visible(v, id); len(visible) > 0 && (owner == 0 || visible[0].Newer(newest)) {
+			owner, newest = id, visible[0]
+		}
+	}
+	walked.Album = m.album(v, owner, limit)
+	return walked, nil
+}
+
+func (m *Memory) album(v Viewer, owner member.ID, limit int) Album {
+	photos := first(m.visible(v, owner), limit)
+	if len(photos) == 0 {
+		return Album{}
+	}
+	u := m.users[owner]
+	return Album{Contact: &Profile{ID: owner, Username: u.name, LastUpload: u.lastUpload}, Photos: photos}
+}
+
+// visible returns all photos of owner that v may see, newest first.
+func (m *Memory) visible(v Viewer, owner member.ID) []Photo {
+	if !m.isContact(v, owner) {
+		return nil
+	}
+	var all []Photo
+	for id := range m.owned[owner] {
+		if p := m.photos[id]; m.maySee(v, p) {
+			all = append(all, p.Photo)
+		}
+	}
+	slices.SortFunc(all, func(a, b Photo) int {
+		return cmp.Or(cmp.Compare(b.DateUpload, a.DateUpload), cmp.Compare(b.ID, a.ID))
+	})
+	return all
+}
+
+// isContact tells whether v calls owner a contact, and both exist.
+func (m *Memory) isContact(v Viewer, owner member.ID) bool {
+	_, viewerExists := m.users[v.ID]
+	_, ownerExists := m.users[owner]
+	_, called := m.contacts[v.ID][owner]
+	return viewerExists && ownerExists && called
+}
+
+// maySee is the site's privacy.
+func (m *Memory) maySee(v Viewer, p photo) bool {
+	if _, blocked := m.blocks[Pair{User: p.owner, Contact: v.ID}]; blocked {
+		return false
+	}
+	granted := m.contacts[p.owner][v.ID]
+	switch p.visibility {
+	case Public:
+		return true
+	case Friends:
+		return granted.friend
+	case Family:
+		return granted.family
+	case FriendsFamily:
+		return granted.friend || granted.family
+	case Private:
+	}
+	return false
+}
+
+func first[T any](list []T, limit int) []T {
+	if len(list) == 0 || limit <= 0 {
+		return nil
+	}
+	return list[:min(limit, len(list))]
+}
+
+func ended(ctx context.Context, what string) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}

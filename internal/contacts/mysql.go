@@ -1,0 +1,109 @@
+package contacts
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+
+	"github.com/activityd/activityd/internal/member"
+)
+
+// MySQL answers from the tables of schema.sql, or from views of the same names,
+// in MySQL 8.0 or MariaDB 10.6 and later. Each method but [MySQL.Walk] and
+// [MySQL.TopContacts] is one statement, so that its answer holds at one instant.
+//
+// Its methods are safe for concurrent use. When they fail, the error wraps
+// [ErrUnavailable] if the server could not be reached or had no capacity, or the
+// error of the context if that ended first.
+type MySQL struct {
+	db     *sql.DB
+	chunks chunking
+}
+
+// NewMySQL returns a store over db, which should come from [OpenMySQL]: without
+// the settings made there each query costs three round trips instead of one. The
+// caller closes db.
+func NewMySQL(db *sql.DB) *MySQL { return &MySQL{db: db, chunks: defaultChunking} }
+
+// Ping makes sure that the server can be reached and accepts our credentials.
+func (m *MySQL) Ping(ctx context.Context) error {
+	return Translate(ctx, "reaching the database", m.db.PingContext(ctx))
+}
+
+// querier is what *sql.DB and *sql.Tx have in common: the walk asks the same
+// questions as the single methods, but inside one transaction.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// statement is a query's text with its arguments.
+type statement struct {
+	text string
+	args []any
+}
+
+// collect runs st and scans each of its rows into a T. what names the work, for
+// the error.
+func collect[T any](
+	ctx context.Context, q querier, what string, st statement, scan func(*sql.Rows, *T) error,
+) ([]T, error) {
+	rows, err := q.QueryContext(ctx, st.text, st.args...)
+	if err != nil {
+		return nil, Translate(ctx, what, err)
+	}
+	defer func() { _ = rows.Close() }() // what it could report, Err has reported
+	var all []T
+	for rows.Next() {
+		var one T
+		if err := scan(rows, &one); err != nil {
+			return nil, Translate(ctx, what, err)
+		}
+		all = append(all, one)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, Translate(ctx, what, err)
+	}
+	return all, nil
+}
+
+func scanContact(rows *sql.Rows, c *Contact) error { return rows.Scan(&c.ID, &c.LastUpload) }
+
+// idList writes ids as a JSON array of numbers, for JSON_TABLE. A list of many
+// ids is passed this way and not as IN (…) because JSON_TABLE can be made the
+// driving table: every id is then one lookup by key. With IN the optimizer is
+// free to read all contacts of a member instead, and does.
+//
+// The result is a string because the driver marks a []byte as binary, which
+// MySQL does not take for JSON.
+func idList(ids []member.ID) string {
+	plain := make([]uint64, len(ids))
+	for i, id := range ids {
+		plain[i] = uint64(id)
+	}
+	return mustJSON(plain)
+}
+
+// mustJSON is for slices of plain numbers, which always can be encoded.
+func mustJSON(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("contacts: encoding %T: %v", v, err))
+	}
+	return string(text)
+}
+
+// requireMember returns [ErrNoMember] unless id has a users row.
+func requireMember(ctx context.Context, q querier, id member.ID) error {
+	st := statement{`SELECT id, 0 FROM users WHERE id = ?`, []any{id}}
+	found, err := collect(ctx, q, fmt.Sprintf("looking up member %d", id), st, scanContact)
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 {
+		return noMember(id)
+	}
+	return nil
+}
+
+func noMember(id member.ID) error { return fmt.Errorf("%w: %d", ErrNoMember, id) }

@@ -1,0 +1,111 @@
+package contacts
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// The pool's limits where no [PoolOption] says otherwise. A lifetime lets a
+// proxy or a failover move connections, one after the other.
+const (
+	defaultMaxOpen  = 32
+	defaultLifetime = 30 * time.Minute
+	connectTimeout  = 5 * time.Second
+)
+
+// lockWait, in seconds, is how long one of our statements waits for a row that
+// another transaction holds. The server's default of 50 s is longer than anyone
+// waits for us; what failed is tried again anyway.
+const lockWait = "5"
+
+// ErrDSN is wrapped by the errors about a DSN that cannot be used.
+var ErrDSN = errors.New("MySQL DSN")
+
+// PoolOption changes a limit of the pool that [OpenMySQL] makes.
+type PoolOption func(*sql.DB)
+
+// WithMaxOpen allows n connections at once, in use or idle; the default is 32.
+func WithMaxOpen(n int) PoolOption {
+	return func(db *sql.DB) {
+		db.SetMaxOpenConns(n)
+		db.SetMaxIdleConns(n)
+	}
+}
+
+// WithLifetime closes connections that are older than d as soon as they are
+// idle; the default is 30 minutes.
+func WithLifetime(d time.Duration) PoolOption {
+	return func(db *sql.DB) { db.SetConnMaxLifetime(d) }
+}
+
+// OpenMySQL makes a pool of connections to the database that dsn names, in the
+// form of go-sql-driver: user:password@tcp(host:3306)/database. It does not
+// connect: a server that is down is noticed by the first use.
+//
+// Some parameters are set whatever dsn says, because our SQL counts on them:
+// interpolateParams (a query is one round trip and not three), clientFoundRows
+// (an UPDATE counts the rows that it matched), charset utf8mb4. The time limit
+// for connecting is 5 seconds unless dsn has another, and so is that for row
+// locks (innodb_lock_wait_timeout). Errors wrap [ErrDSN] and
+// never quote dsn, which holds a password.
+func OpenMySQL(dsn string, opts ...PoolOption) (*sql.DB, error) {
+	cfg, err := parseDSN(dsn)
+	if err != nil {
+		return nil, err
+	}
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, errUnreadable
+	}
+	db := sql.OpenDB(connector)
+	WithMaxOpen(defaultMaxOpen)(db)
+	WithLifetime(defaultLifetime)(db)
+	for _, opt := range opts {
+		opt(db)
+	}
+	return db, nil
+}
+
+// errUnreadable leaves the driver's reason out: it may quote the part that it
+// stumbled over, and with an unescaped password that is a part of it.
+var errUnreadable = fmt.Errorf(
+	"%w: cannot be read: want user:password@tcp(host:3306)/database, or user:password@unix(/socket)/database", ErrDSN)
+
+func parseDSN(dsn string) (*mysql.Config, error) {
+	cfg, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return nil, errUnreadable
+	}
+	switch cfg.Net {
+	case "tcp", "tcp4", "tcp6", "unix":
+	default: // not quoted either: see errUnreadable
+		return nil, fmt.Errorf("%w: unknown network: want tcp(host:3306) or unix(/socket)", ErrDSN)
+	}
+	if cfg.DBName == "" {
+		return nil, fmt.Errorf("%w: names no database: want it after the last slash, as in tcp(host:3306)/database", ErrDSN)
+	}
+	cfg.InterpolateParams = true
+	cfg.ClientFoundRows = true
+	cfg.MultiStatements = false
+	cfg.Collation = "" // of another charset it would contradict ours
+	if cfg.Timeout == 0 {
+		cfg.Timeout = connectTimeout
+	}
+	if _, chosen := cfg.Params["innodb_lock_wait_timeout"]; !chosen {
+		if cfg.Params == nil {
+			cfg.Params = make(map[string]string)
+		}
+		cfg.Params["innodb_lock_wait_timeout"] = lockWait
+	}
+	// The driver logs lost connections to stderr on its own; we return them as
+	// errors.
+	cfg.Logger = &mysql.NopLogger{}
+	if err := cfg.Apply(mysql.Charset("utf8mb4", "")); err != nil {
+		return nil, errUnreadable
+	}
+	return cfg, nil
+}

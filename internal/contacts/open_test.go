@@ -1,0 +1,77 @@
+package contacts_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+)
+
+func TestOpenMySQLRefusesWithoutTellingThePassword(t *testing.T) {
+	t.Parallel()
+	const secret = "hunter2"
+	for _, dsn := range []string{
+		"", secret, "user:" + secret + "@tcp(host:3306)", "user:" + secret + "@tcp(host:3306)/",
+		"user:pass@" + secret + "(host)/db", "user:x@tcp(host:3306)/db?tls=" + secret,
+		"user:x@tcp(host:3306)/db?timeout=" + secret, "user:x@tcp(host:3306)/%zz" + secret, "user:x@" + secret + "/db",
+	} {
+		db, err := contacts.OpenMySQL(dsn)
+		if !errors.Is(err, contacts.ErrDSN) || db != nil {
+			t.Errorf("OpenMySQL(%q) = %v, %v, want ErrDSN", dsn, db, err)
+			continue
+		}
+		if strings.Contains(err.Error(), secret) {
+			t.Errorf("OpenMySQL(%q) tells the password: %v", dsn, err)
+		}
+	}
+}
+
+// TestOpenMySQLInsists: whatever the DSN asks for, our settings hold.
+func TestOpenMySQLInsists(t *testing.T) {
+	t.Parallel()
+	dsn := servertest.MySQLDSN(t)
+	separator := "?"
+	if strings.Contains(dsn, "?") {
+		separator = "&"
+	}
+	dsn += separator + "interpolateParams=false&clientFoundRows=false&charset=latin1&collation=gbk_chinese_ci&multiStatements=true"
+	db, err := contacts.OpenMySQL(dsn, contacts.WithMaxOpen(1), contacts.WithLifetime(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if got := db.Stats().MaxOpenConnections; got != 1 {
+		t.Errorf("the pool takes %d connections, want 1", got)
+	}
+	ctx := t.Context()
+	if _, err := db.ExecContext(ctx, "INSERT INTO users (id, username) VALUES (?, ?)", member.ID(1), "☀ sun"); err != nil {
+		t.Fatal(err)
+	}
+	result, err := db.ExecContext(ctx, "UPDATE users SET username = ? WHERE id = ?", "☀ sun", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := result.RowsAffected(); err != nil || n != 1 {
+		t.Errorf("an UPDATE without effect counts %d rows, %v, want the 1 that it matched", n, err)
+	}
+	var charset, name string
+	var length int
+	row := db.QueryRowContext(ctx,
+		`SELECT @@character_set_connection, username, CHAR_LENGTH(username) FROM users WHERE id = ?`, 1)
+	if err := row.Scan(&charset, &name, &length); err != nil {
+		t.Fatal(err)
+	}
+	if charset != "utf8mb4" || name != "☀ sun" || length != 5 {
+		t.Errorf("charset %s, name %q of %d characters", charset, name, length)
+	}
+	if prepared := sessionStatus(t, db, "Com_stmt_prepare"); prepared != 0 {
+		t.Errorf("%d statements were prepared, want none", prepared)
+	}
+	if _, err := db.ExecContext(ctx, "DO 1; DO 2"); err == nil {
+		t.Error("two statements in one were accepted")
+	}
+}

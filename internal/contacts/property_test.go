@@ -1,0 +1,176 @@
+package contacts_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/contacts/contactstest"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/site"
+)
+
+// people are few, so that they meet often; the last two are never members.
+var people = []member.ID{1, 2, 3, 4, 5, 1 << 63, math.MaxUint64 - 1, 8, 9}
+
+const strangers = 2
+
+// TestPropertyMySQLAnswersLikeMemory builds random small worlds twice, changes
+// both alike, and compares every answer of the SQL with that of the executable
+// specification.
+func TestPropertyMySQLAnswersLikeMemory(t *testing.T) {
+	t.Parallel()
+	checkPropertyOn(t, openDB(t))
+}
+
+func checkPropertyOn(t *testing.T, db *sql.DB) {
+	t.Helper()
+	ctx := t.Context()
+	rapid.Check(t, func(t *rapid.T) {
+		for _, table := range []string{"users", "contacts", "blocks", "photos", "tasks"} {
+			if _, err := db.ExecContext(ctx, "DELETE FROM "+table); err != nil {
+				t.Fatal(err)
+			}
+		}
+		memory := contacts.NewMemory()
+		w := twoWorlds{ctx: ctx, sites: []site.Site{&site.Memory{Store: memory}, site.NewMySQL(db)}}
+		w.fill(t)
+		w.change(t)
+		store := contacts.NewMySQL(db).WithChunks(
+			rapid.IntRange(1, 3).Draw(t, "first chunk"), 2, rapid.IntRange(1, 3).Draw(t, "owners in a statement"))
+		compare(t, ctx, memory, store)
+	})
+}
+
+// twoWorlds does everything to both sites.
+type twoWorlds struct {
+	ctx   context.Context
+	sites []site.Site
+}
+
+func (w twoWorlds) both(t *rapid.T, do func(site.Site) error) {
+	for _, s := range w.sites {
+		if err := do(s); err != nil {
+			t.Fatalf("%T: %v", s, err)
+		}
+	}
+}
+
+var (
+	anyone     = rapid.SampledFrom(people)
+	visibility = rapid.SampledFrom([]contacts.Visibility{
+		contacts.Private, contacts.Friends, contacts.Family, contacts.FriendsFamily, contacts.Public,
+	})
+	date  = rapid.Uint64Range(1, 6) // few, so that there are ties
+	grant = rapid.Custom(func(t *rapid.T) site.Grant {
+		return site.Grant{Friend: rapid.Bool().Draw(t, "friend"), Family: rapid.Bool().Draw(t, "family")}
+	})
+)
+
+const photos = 12
+
+func (w twoWorlds) fill(t *rapid.T) {
+	var members []site.Member
+	for _, id := range people[:len(people)-strangers] {
+		if rapid.IntRange(0, 9).Draw(t, "member") > 0 {
+			members = append(members, site.Member{ID: id, Username: "u" + id.String()})
+		}
+	}
+	w.both(t, func(s site.Site) error { return s.LoadMembers(w.ctx, members) })
+	relations := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) site.Relation {
+		return site.Relation{User: anyone.Draw(t, "user"), Contact: anyone.Draw(t, "contact"), Grant: grant.Draw(t, "grant")}
+	}), 0, 30).Draw(t, "relations")
+	w.both(t, func(s site.Site) error { return s.LoadContacts(w.ctx, relations) })
+	var list []site.Photo
+	for id := range uint64(rapid.IntRange(0, photos).Draw(t, "photos")) {
+		list = append(list, w.draw(t, id+1))
+	}
+	w.both(t, func(s site.Site) error { return s.LoadPhotos(w.ctx, list) })
+}
+
+func (w twoWorlds) draw(t *rapid.T, id uint64) site.Photo {
+	return site.Photo{
+		ID: id, Owner: anyone.Draw(t, "owner"), Title: fmt.Sprintf("photo %d ☀", id),
+		Visibility: visibility.Draw(t, "visibility"), DateUpload: date.Draw(t, "date"),
+	}
+}
+
+func (w twoWorlds) change(t *rapid.T) {
+	for i := range rapid.IntRange(0, 6).Draw(t, "changes") {
+		a, b := anyone.Draw(t, "a"), anyone.Draw(t, "b")
+		id, v, g := rapid.Uint64Range(1, photos).Draw(t, "photo"), visibility.Draw(t, "v"), grant.Draw(t, "g")
+		added := w.draw(t, photos+1+uint64(i))
+		changes := []func(site.Site) error{
+			func(s site.Site) error { return s.SetContact(w.ctx, a, b, g) },
+			func(s site.Site) error { return s.RemoveContact(w.ctx, a, b) },
+			func(s site.Site) error { return s.Block(w.ctx, a, b) },
+			func(s site.Site) error { return s.Block(w.ctx, a, b) },
+			func(s site.Site) error { return s.Unblock(w.ctx, a, b) },
+			func(s site.Site) error { return s.SetVisibility(w.ctx, id, v) },
+			func(s site.Site) error { return s.DeletePhoto(w.ctx, id) },
+			func(s site.Site) error { return s.DeleteMember(w.ctx, a) },
+			// A member who comes back has no photos: an owner of photos whose last
+			// upload is missing is nothing that a site brings about.
+			func(s site.Site) error { return errors.Join(s.DeleteMember(w.ctx, a), s.AddMember(w.ctx, a, "back")) },
+			func(s site.Site) error { _, err := s.Upload(w.ctx, added); return err },
+		}
+		w.both(t, changes[rapid.IntRange(0, len(changes)-1).Draw(t, "change")])
+	}
+}
+
+// compare asks both stores everything about everybody.
+func compare(t *rapid.T, ctx context.Context, want, got contactstest.Store) {
+	limit := rapid.IntRange(1, 5).Draw(t, "limit")
+	exclude := rapid.SliceOfN(anyone, 0, 2).Draw(t, "exclude")
+	after := contacts.Cursor{LastUpload: date.Draw(t, "after"), ID: anyone.Draw(t, "after")}
+	same(t, "LastUploads", want, got, func(s contactstest.Store) (any, error) { return s.LastUploads(ctx, people) })
+	same(t, "TopContacts", want, got, func(s contactstest.Store) (any, error) { return s.TopContacts(ctx, people, limit) })
+	same(t, "Relations", want, got, func(s contactstest.Store) (any, error) { return s.Relations(ctx, allPairs()) })
+	for _, id := range people {
+		v := contacts.Viewer{ID: id}
+		same(t, "Walk", want, got, func(s contactstest.Store) (any, error) { return s.Walk(ctx, v, limit) })
+		same(t, "Standings", want, got, func(s contactstest.Store) (any, error) { return s.Standings(ctx, v, people) })
+		same(t, "Followers", want, got, func(s contactstest.Store) (any, error) { return s.Followers(ctx, id, after.ID, limit) })
+		same(t, "FollowerPages", want, got, func(s contactstest.Store) (any, error) {
+			return s.FollowerPages(ctx, []contacts.FollowerPage{{Of: id}, {Of: after.ID, After: id}}, limit)
+		})
+		same(t, "ContactsByRecency", want, got, func(s contactstest.Store) (any, error) {
+			return s.ContactsByRecency(ctx, id, exclude, after, limit)
+		})
+	}
+	for _, p := range allPairs() {
+		same(t, "VisiblePhotos", want, got, func(s contactstest.Store) (any, error) {
+			return s.VisiblePhotos(ctx, contacts.Viewer{ID: p.User}, p.Contact, limit)
+		})
+	}
+}
+
+// same compares two answers, or the texts of two errors: those of the domain are
+// alike, and any other makes the difference that it should.
+func same(t *rapid.T, what string, want, got contactstest.Store, ask func(contactstest.Store) (any, error)) {
+	wanted, wantErr := ask(want)
+	answer, err := ask(got)
+	if diff := cmp.Diff(fmt.Sprint(wantErr), fmt.Sprint(err)); diff != "" {
+		t.Fatalf("%s: errors (-Memory +MySQL):\n%s", what, diff)
+	}
+	if diff := cmp.Diff(wanted, answer); diff != "" {
+		t.Fatalf("%s (-Memory +MySQL):\n%s", what, diff)
+	}
+}
+
+func allPairs() []contacts.Pair {
+	var pairs []contacts.Pair
+	for _, user := range people {
+		for _, contact := range people {
+			pairs = append(pairs, contacts.Pair{User: user, Contact: contact})
+		}
+	}
+	return pairs
+}

@@ -1,0 +1,112 @@
+package contacts_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/site"
+)
+
+// TestWalkIsOneInstant swaps which of two contacts shows its photo, in one
+// transaction, over and over: at each instant exactly one photo is visible, so a
+// walk that finds none, or the photo of one under the name of the other, has
+// seen two instants.
+func TestWalkIsOneInstant(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	s := site.NewMySQL(db)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	fillTwo(t, s)
+	// Chunks of one: each contact is looked at by a statement of its own.
+	store := contacts.NewMySQL(db).WithChunks(1, 1, 1)
+
+	swapped := make(chan error, 1)
+	go func() { swapped <- swapUntilDone(ctx, db) }()
+	for range 200 {
+		walked, err := store.Walk(t.Context(), contacts.Viewer{ID: 1}, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if walked.Contact == nil || len(walked.Photos) != 1 || member.ID(walked.Photos[0].ID) != walked.Contact.ID {
+			t.Fatalf("a walk of more than one instant: %+v", walked)
+		}
+	}
+	cancel()
+	if err := <-swapped; err != nil && !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+}
+
+func fillTwo(t *testing.T, s *site.MySQL) {
+	t.Helper()
+	for _, err := range []error{
+		s.LoadMembers(t.Context(), []site.Member{{ID: 1}, {ID: 2}, {ID: 3}}),
+		s.LoadContacts(t.Context(), []site.Relation{{User: 1, Contact: 2}, {User: 1, Contact: 3}}),
+		s.LoadPhotos(t.Context(), []site.Photo{
+			{ID: 2, Owner: 2, Visibility: contacts.Public, DateUpload: 100},
+			{ID: 3, Owner: 3, Visibility: contacts.Private, DateUpload: 100},
+		}),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func swapUntilDone(ctx context.Context, db *sql.DB) error {
+	for {
+		_, err := db.ExecContext(ctx, `UPDATE photos SET visibility = IF(visibility = 'public', 'private', 'public')`)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// TestServerKilledAndBack: an outage is told as one, and is over when it is.
+func TestServerKilledAndBack(t *testing.T) {
+	t.Parallel()
+	server := servertest.OwnMySQL(t)
+	db, err := contacts.OpenMySQL(server.DSN(servertest.Database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	store := contacts.NewMySQL(db)
+	if _, err := store.Followers(t.Context(), 1, 0, 10); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // first over the dead connection, then over none
+		if _, err := store.Walk(t.Context(), contacts.Viewer{ID: 1}, 10); !errors.Is(err, contacts.ErrUnavailable) {
+			t.Errorf("Walk on a killed server: %v, want ErrUnavailable", err)
+		}
+	}
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Walk(t.Context(), contacts.Viewer{ID: 1}, 10); !errors.Is(err, contacts.ErrNoMember) {
+		t.Errorf("Walk on the restarted server: %v, want ErrNoMember", err)
+	}
+}
+
+// TestMissingTable: the error of a database without our schema says what to do.
+func TestMissingTable(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	if _, err := db.ExecContext(t.Context(), "DROP TABLE contacts"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := contacts.NewMySQL(db).Followers(t.Context(), 1, 0, 10)
+	if err == nil || errors.Is(err, contacts.ErrUnavailable) || !strings.Contains(err.Error(), "activityd schema --apply") {
+		t.Errorf("Followers without the table: %v, want an error that is no outage and says what to do", err)
+	}
+}

@@ -1,0 +1,169 @@
+package contacts
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+
+	"github.com/activityd/activityd/internal/member"
+)
+
+// VisiblePhotos returns the limit newest photos of owner that v may see, by date
+// then id, both descending. The album is empty when there are none; when v or
+// owner does not exist, or owner is no contact of v, or blocks v, there are none.
+func (m *MySQL) VisiblePhotos(ctx context.Context, v Viewer, owner member.ID, limit int) (Album, error) {
+	return visiblePhotos(ctx, m.db, v, owner, limit)
+}
+
+func visiblePhotos(ctx context.Context, q querier, v Viewer, owner member.ID, limit int) (Album, error) {
+	if limit <= 0 {
+		return Album{}, nil
+	}
+	type shown struct {
+		owner Profile
+		photo Photo
+	}
+	what := fmt.Sprintf("reading the photos of member %d visible to member %d", owner, v.ID)
+	rows, err := collect(ctx, q, what, photosOf(v, owner, limit), func(rows *sql.Rows, s *shown) error {
+		return rows.Scan(&s.owner.ID, &s.owner.Username, &s.owner.LastUpload,
+			&s.photo.ID, &s.photo.Title, &s.photo.DateUpload)
+	})
+	if err != nil || len(rows) == 0 {
+		return Album{}, err
+	}
+	album := Album{Contact: &rows[0].owner}
+	for _, row := range rows {
+		album.Photos = append(album.Photos, row.photo)
+	}
+	return album, nil
+}
+
+// photosOf reads each visibility class on its own from the key newest, so that
+// it touches at most four times limit photos, however many the owner has that
+// the viewer may not see.
+func photosOf(v Viewer, owner member.ID, limit int) statement {
+	granted := []any{owner, owner, v.ID, limit}
+	return statement{
+		`
+SELECT o.id, o.username, COALESCE(o.last_upload, 0), p.id, p.title, p.date_upload
+FROM contacts c
+JOIN users v ON v.id = c.user_id
+JOIN users o ON o.id = c.contact_id
+LEFT JOIN blocks b ON b.user_id = o.id AND b.blocked_id = v.id
+JOIN (
+  (SELECT id, title, date_upload FROM photos
+   WHERE owner_id = ? AND visibility = 'public'
+   ORDER BY date_upload DESC, id DESC LIMIT ?)
+  UNION ALL
+  (SELECT id, title, date_upload FROM photos
+   WHERE owner_id = ? AND visibility = 'friends' AND EXISTS (
+     SELECT 1 FROM contacts g WHERE g.user_id = ? AND g.contact_id = ? AND g.is_friend)
+   ORDER BY date_upload DESC, id DESC LIMIT ?)
+  UNION ALL
+  (SELECT id, title, date_upload FROM photos
+   WHERE owner_id = ? AND visibility = 'family' AND EXISTS (
+     SELECT 1 FROM contacts g WHERE g.user_id = ? AND g.contact_id = ? AND g.is_family)
+   ORDER BY date_upload DESC, id DESC LIMIT ?)
+  UNION ALL
+  (SELECT id, title, date_upload FROM photos
+   WHERE owner_id = ? AND visibility = 'friends_family' AND EXISTS (
+     SELECT 1 FROM contacts g WHERE g.user_id = ? AND g.contact_id = ? AND (g.is_friend OR g.is_family))
+   ORDER BY date_upload DESC, id DESC LIMIT ?)
+) p
+WHERE c.user_id = ? AND c.contact_id = ? AND b.user_id IS NULL
+ORDER BY p.date_upload DESC, p.id DESC LIMIT ?`,
+		slices.Concat([]any{owner, limit}, granted, granted, granted, []any{v.ID, owner, limit}),
+	}
+}
+
+// Standings tells of each of owners, in the order of owners, what it amounts to
+// for v. All are read at one instant. It returns [ErrNoMember] if v does not
+// exist.
+func (m *MySQL) Standings(ctx context.Context, v Viewer, owners []member.ID) ([]Standing, error) {
+	return standings(ctx, m.db, v, owners)
+}
+
+func standings(ctx context.Context, q querier, v Viewer, owners []member.ID) ([]Standing, error) {
+	if len(owners) == 0 {
+		return nil, requireMember(ctx, q, v.ID)
+	}
+	what := fmt.Sprintf("reading what %d contacts show to member %d", len(owners), v.ID)
+	rows, err := collect(ctx, q, what, standingsOf(v, owners), scanStanding)
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) == 0 {
+		return nil, noMember(v.ID)
+	}
+	byOwner := make(map[member.ID]Standing, len(rows))
+	for _, s := range rows {
+		byOwner[s.Owner] = s
+	}
+	ordered := make([]Standing, len(owners))
+	for i, owner := range owners {
+		ordered[i] = byOwner[owner]
+	}
+	return ordered, nil
+}
+
+// standingsOf yields a row for every owner, contact or not, unless the viewer
+// does not exist: then none. Each class's newest photo is one step into the key
+// newest; the outer joins fetch the dates by primary key.
+func standingsOf(v Viewer, owners []member.ID) statement {
+	return statement{`
+SELECT d.id, d.is_contact,
+  pub.id, pub.date_upload, fri.id, fri.date_upload, fam.id, fam.date_upload, ff.id, ff.date_upload
+FROM (
+  SELECT q.id, o.id IS NOT NULL AS is_contact,
+    CASE WHEN o.id IS NOT NULL AND b.user_id IS NULL THEN (
+      SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = 'public'
+      ORDER BY x.date_upload DESC, x.id DESC LIMIT 1) END AS pub_id,
+    CASE WHEN g.is_friend AND b.user_id IS NULL THEN (
+      SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = 'friends'
+      ORDER BY x.date_upload DESC, x.id DESC LIMIT 1) END AS fri_id,
+    CASE WHEN g.is_family AND b.user_id IS NULL THEN (
+      SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = 'family'
+      ORDER BY x.date_upload DESC, x.id DESC LIMIT 1) END AS fam_id,
+    CASE WHEN (g.is_friend OR g.is_family) AND b.user_id IS NULL THEN (
+      SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = 'friends_family'
+      ORDER BY x.date_upload DESC, x.id DESC LIMIT 1) END AS ff_id
+  FROM users v
+  STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
+  LEFT JOIN contacts c ON c.user_id = v.id AND c.contact_id = q.id
+  LEFT JOIN users o ON o.id = c.contact_id
+  LEFT JOIN contacts g ON g.user_id = o.id AND g.contact_id = v.id
+  LEFT JOIN blocks b ON b.user_id = o.id AND b.blocked_id = v.id
+  WHERE v.id = ?
+) d
+LEFT JOIN photos pub ON pub.id = d.pub_id
+LEFT JOIN photos fri ON fri.id = d.fri_id
+LEFT JOIN photos fam ON fam.id = d.fam_id
+LEFT JOIN photos ff ON ff.id = d.ff_id`, []any{idList(owners), v.ID}}
+}
+
+// scanStanding takes the newest of the classes that were visible.
+func scanStanding(rows *sql.Rows, s *Standing) error {
+	const classes = 4
+	var id, date [classes]sql.Null[uint64]
+	dest := []any{&s.Owner, &s.IsContact}
+	for i := range classes {
+		dest = append(dest, &id[i], &date[i])
+	}
+	if err := rows.Scan(dest...); err != nil {
+		return err
+	}
+	for i := range classes {
+		if id[i].Valid {
+			s.consider(Photo{ID: id[i].V, DateUpload: date[i].V})
+		}
+	}
+	return nil
+}
+
+// consider makes p the newest photo if it is newer than the one known so far.
+func (s *Standing) consider(p Photo) {
+	if s.Newest == nil || p.Newer(*s.Newest) {
+		s.Newest = &p
+	}
+}

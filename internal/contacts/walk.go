@@ -1,0 +1,127 @@
+package contacts
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+
+	"github.com/activityd/activityd/internal/member"
+)
+
+// chunking says how a walk goes through a viewer's contacts.
+type chunking struct {
+	first        int // so many contacts are looked at first
+	growth       int // the factor between one chunk and the next
+	perStatement int // owners in one statement at most
+}
+
+// defaultChunking: the first chunk is nearly always enough, as most uploads are
+// visible to most followers. Reading a chunk costs a pass over all contacts, so
+// chunks grow fast enough for the passes to stay few. The bound on a statement
+// is also one on what is looked at in vain after the answer was found.
+var defaultChunking = chunking{first: 32, growth: 8, perStatement: 512}
+
+// Walk returns the answer for v by its definition: of all visible photos of all
+// contacts the newest, by date then id, decides the contact; shown are that
+// contact's limit newest visible photos. It returns [ErrNoMember] if v does not
+// exist.
+//
+// It runs in one read-only transaction, so that the answer is that of one
+// instant, and goes through the contacts by last upload until no further one can
+// have a newer photo. Its cost is a few passes over the contacts of v.
+func (m *MySQL) Walk(ctx context.Context, v Viewer, limit int) (Walked, error) {
+	// Repeatable read is what makes the statements share a snapshot; a server's
+	// default may be another level.
+	snapshot := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
+	tx, err := m.db.BeginTx(ctx, snapshot)
+	if err != nil {
+		return Walked{}, Translate(ctx, fmt.Sprintf("walking through the contacts of member %d", v.ID), err)
+	}
+	defer func() { _ = tx.Rollback() }() // it only read: there is nothing to lose
+	s := search{q: tx, viewer: v, chunks: m.chunks}
+	return s.answer(ctx, limit)
+}
+
+// search is a walk under way.
+type search struct {
+	q         querier
+	viewer    Viewer
+	chunks    chunking
+	best      Standing // Newest is nil until a visible photo was found
+	indexable bool
+}
+
+func (s *search) answer(ctx context.Context, limit int) (Walked, error) {
+	if err := s.run(ctx); err != nil {
+		return Walked{}, err
+	}
+	if !s.indexable { // no statement so far said whether the viewer exists
+		return Walked{}, requireMember(ctx, s.q, s.viewer.ID)
+	}
+	if s.best.Newest == nil {
+		return Walked{Indexable: true}, nil
+	}
+	album, err := visiblePhotos(ctx, s.q, s.viewer, s.best.Owner, limit)
+	return Walked{Album: album, Indexable: true}, err
+}
+
+// run goes through the contacts until the answer is proven or all were seen.
+func (s *search) run(ctx context.Context) error {
+	var after Cursor
+	for size := s.chunks.first; ; size *= s.chunks.growth {
+		chunk, err := contactsByRecency(ctx, s.q, s.viewer.ID, nil, after, size)
+		if err != nil {
+			return err
+		}
+		s.indexable = s.indexable || len(chunk) > 0
+		proven, err := s.examine(ctx, chunk)
+		if err != nil || proven || len(chunk) < size {
+			return err
+		}
+		last := chunk[len(chunk)-1]
+		if s.beats(last) { // and so all after it: spare the pass
+			return nil
+		}
+		after = Cursor{LastUpload: last.LastUpload, ID: last.ID}
+	}
+}
+
+// examine looks at the contacts of chunk, in order, until the answer is proven.
+func (s *search) examine(ctx context.Context, chunk []Contact) (proven bool, err error) {
+	for some := range slices.Chunk(chunk, s.chunks.perStatement) {
+		if s.beats(some[0]) {
+			return true, nil
+		}
+		found, err := standings(ctx, s.q, s.viewer, idsOf(some))
+		if err != nil {
+			return false, err
+		}
+		for _, st := range found {
+			if st.Newest != nil && (s.best.Newest == nil || st.Newest.Newer(*s.best.Newest)) {
+				s.best = st
+			}
+		}
+	}
+	return false, nil
+}
+
+// beats tells whether neither c nor anybody after it can have a newer photo. Not
+// so within the same second: there the photo's id decides.
+func (s *search) beats(c Contact) bool {
+	return s.best.Newest != nil && s.best.Newest.DateUpload > c.LastUpload
+}
+
+func idsOf(list []Contact) []member.ID {
+	ids := make([]member.ID, len(list))
+	for i, c := range list {
+		ids[i] = c.ID
+	}
+	return ids
+}
+
+// byRecencyDesc orders contacts by last upload, then id, both descending.
+func byRecencyDesc(a, b Contact) int {
+	return cmp.Or(cmp.Compare(b.LastUpload, a.LastUpload), cmp.Compare(b.ID, a.ID))
+}

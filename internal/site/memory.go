@@ -1,0 +1,118 @@
+package site
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
+)
+
+// Memory is a site over [contacts.Memory].
+type Memory struct {
+	// Store holds the site's data.
+	Store *contacts.Memory
+	// Emit is called after each change that concerns the index, and may be nil.
+	// Its error becomes that of the change, which has happened nevertheless.
+	Emit func(ctx context.Context, e Event) error
+}
+
+func (s *Memory) emit(ctx context.Context, e Event) error {
+	if s.Emit == nil {
+		return nil
+	}
+	if err := s.Emit(ctx, e); err != nil {
+		return fmt.Errorf("emitting %s of member %d: %w", e.Type, e.User, err)
+	}
+	return nil
+}
+
+// AddMember implements [Site].
+func (s *Memory) AddMember(_ context.Context, id member.ID, username string) error {
+	s.Store.AddMember(id, username)
+	return nil
+}
+
+// DeleteMember implements [Site].
+func (s *Memory) DeleteMember(ctx context.Context, id member.ID) error {
+	for _, follower := range s.Store.DeleteMember(id) {
+		if err := s.emit(ctx, Event{Type: EventRemoveContact, User: follower, Contact: id}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SetContact implements [Site].
+func (s *Memory) SetContact(ctx context.Context, user, contact member.ID, g Grant) error {
+	s.Store.SetContact(user, contact, g.Friend, g.Family)
+	return s.emit(ctx, Event{Type: EventAddContact, User: user, Contact: contact})
+}
+
+// RemoveContact implements [Site].
+func (s *Memory) RemoveContact(ctx context.Context, user, contact member.ID) error {
+	s.Store.RemoveContact(user, contact)
+	return s.emit(ctx, Event{Type: EventRemoveContact, User: user, Contact: contact})
+}
+
+// Block implements [Site].
+func (s *Memory) Block(_ context.Context, user, blocked member.ID) error {
+	s.Store.Block(user, blocked)
+	return nil
+}
+
+// Unblock implements [Site].
+func (s *Memory) Unblock(_ context.Context, user, blocked member.ID) error {
+	s.Store.Unblock(user, blocked)
+	return nil
+}
+
+// Upload implements [Site].
+func (s *Memory) Upload(ctx context.Context, p Photo) (uint64, error) {
+	id := s.upload(p)
+	return id, s.emit(ctx, Event{Type: EventUpload, User: p.Owner})
+}
+
+// upload dates the member first: a reader between the two steps may find a last
+// upload whose photo is missing, as after a deletion, but never a photo that is
+// newer than its owner's last upload.
+func (s *Memory) upload(p Photo) uint64 {
+	s.Store.SetLastUpload(p.Owner, p.DateUpload)
+	return s.Store.AddPhoto(p.ID, p.Owner, p.Title, p.Visibility, p.DateUpload)
+}
+
+// SetVisibility implements [Site].
+func (s *Memory) SetVisibility(_ context.Context, photoID uint64, v contacts.Visibility) error {
+	s.Store.SetVisibility(photoID, v)
+	return nil
+}
+
+// DeletePhoto implements [Site].
+func (s *Memory) DeletePhoto(_ context.Context, photoID uint64) error {
+	s.Store.DeletePhoto(photoID)
+	return nil
+}
+
+// LoadMembers implements [Site].
+func (s *Memory) LoadMembers(_ context.Context, members []Member) error {
+	for _, m := range members {
+		s.Store.AddMember(m.ID, m.Username)
+	}
+	return nil
+}
+
+// LoadContacts implements [Site].
+func (s *Memory) LoadContacts(_ context.Context, relations []Relation) error {
+	for _, r := range relations {
+		s.Store.SetContact(r.User, r.Contact, r.Grant.Friend, r.Grant.Family)
+	}
+	return nil
+}
+
+// LoadPhotos implements [Site].
+func (s *Memory) LoadPhotos(_ context.Context, photos []Photo) error {
+	for _, p := range photos {
+		s.upload(p)
+	}
+	return nil
+}

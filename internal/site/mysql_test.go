@@ -1,0 +1,173 @@
+package site_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/DATA-DOG/go-sqlmock"
+	"github.com/go-sql-driver/mysql"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/site"
+)
+
+// TestNoTaskWithoutItsChange: what fails leaves neither.
+func TestNoTaskWithoutItsChange(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	s := site.NewMySQL(db)
+	ctx := t.Context()
+	must(t, s.AddMember(ctx, 1, "one"))
+	if _, err := s.Upload(ctx, site.Photo{ID: 5, Owner: 1, Visibility: contacts.Public, DateUpload: 100}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Upload(ctx, site.Photo{ID: 5, Owner: 1, Visibility: contacts.Public, DateUpload: 200}); err == nil {
+		t.Error("a second photo of one id was accepted")
+	}
+	if _, err := s.Upload(ctx, site.Photo{Owner: 1, Visibility: "everybody", DateUpload: 300}); err == nil {
+		t.Error("an unknown visibility was accepted")
+	}
+	last, err := contacts.NewMySQL(db).LastUploads(ctx, []member.ID{1})
+	must(t, err)
+	if last[1] != 100 {
+		t.Errorf("last upload %d, want the 100 of the photo that was accepted", last[1])
+	}
+	if got := tasks(t, db); len(got) != 1 {
+		t.Errorf("tasks %+v, want one", got)
+	}
+}
+
+// TestNoChangeWithoutItsTask: where the task cannot be written, the change is
+// taken back.
+func TestNoChangeWithoutItsTask(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	s := site.NewMySQL(db)
+	ctx := t.Context()
+	must(t, s.AddMember(ctx, 1, "one"))
+	if _, err := db.ExecContext(ctx, "RENAME TABLE tasks TO elsewhere"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SetContact(ctx, 2, 1, site.Grant{}); err == nil {
+		t.Error("SetContact without a table for tasks succeeded")
+	}
+	if _, err := s.Upload(ctx, site.Photo{Owner: 1, Visibility: contacts.Public, DateUpload: 100}); err == nil {
+		t.Error("Upload without a table for tasks succeeded")
+	}
+	store := contacts.NewMySQL(db)
+	followers, err := store.Followers(ctx, 1, 0, 10)
+	must(t, err)
+	last, err := store.LastUploads(ctx, []member.ID{1})
+	must(t, err)
+	if len(followers) != 0 || len(last) != 0 {
+		t.Errorf("followers %v and last uploads %v stayed behind", followers, last)
+	}
+}
+
+// TestConcurrentChanges: members who meddle with the same rows get in each
+// other's way, and all of them get through.
+func TestConcurrentChanges(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	s := site.NewMySQL(db)
+	group, ctx := errgroup.WithContext(t.Context())
+	for worker := range uint64(6) {
+		group.Go(func() error { return meddle(ctx, s, rand.New(rand.NewPCG(worker, 0))) })
+	}
+	must(t, group.Wait())
+}
+
+func meddle(ctx context.Context, s site.Site, random *rand.Rand) error {
+	for range 25 {
+		a, b := member.ID(random.Uint64N(3)+1), member.ID(random.Uint64N(3)+1)
+		var err error
+		switch random.IntN(5) {
+		case 0:
+			err = s.DeleteMember(ctx, a)
+		case 1:
+			err = s.AddMember(ctx, a, "x")
+		case 2:
+			err = s.RemoveContact(ctx, a, b)
+		case 3:
+			_, err = s.Upload(ctx, site.Photo{Owner: a, Visibility: contacts.Public, DateUpload: 1})
+		default:
+			err = s.SetContact(ctx, a, b, site.Grant{})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newMock(t *testing.T) (*sql.DB, sqlmock.Sqlmock) {
+	t.Helper()
+	anything := sqlmock.QueryMatcherFunc(func(string, string) error { return nil })
+	db, mock, err := sqlmock.New(sqlmock.QueryMatcherOption(anything))
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	return db, mock
+}
+
+var deadlock = &mysql.MySQLError{Number: 1213, Message: "Deadlock found"}
+
+func TestDeadlockIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	db, mock := newMock(t)
+	done := sqlmock.NewResult(0, 1)
+	mock.ExpectBegin()
+	mock.ExpectExec("").WillReturnResult(done)
+	mock.ExpectExec("").WillReturnError(deadlock)
+	mock.ExpectRollback()
+	mock.ExpectBegin() // from the beginning: the server took everything back
+	mock.ExpectExec("").WillReturnResult(done)
+	mock.ExpectExec("").WillReturnResult(done)
+	mock.ExpectCommit()
+	must(t, site.NewMySQL(db).RemoveContact(t.Context(), 1, 2))
+	must(t, mock.ExpectationsWereMet())
+}
+
+func TestOtherErrorsAreNotTriedAgain(t *testing.T) {
+	t.Parallel()
+	db, mock := newMock(t)
+	mock.ExpectBegin()
+	mock.ExpectExec("").WillReturnError(mysql.ErrInvalidConn)
+	mock.ExpectRollback()
+	if err := site.NewMySQL(db).DeletePhoto(t.Context(), 1); !errors.Is(err, contacts.ErrUnavailable) {
+		t.Errorf("DeletePhoto: %v, want ErrUnavailable", err)
+	}
+	must(t, mock.ExpectationsWereMet())
+}
+
+// TestDeadlocksWithoutEnd: the tries are counted, and the last error is told.
+func TestDeadlocksWithoutEnd(t *testing.T) {
+	t.Parallel()
+	db, mock := newMock(t)
+	mock.MatchExpectationsInOrder(false)
+	for range 100 {
+		mock.ExpectBegin()
+		mock.ExpectExec("").WillReturnError(deadlock)
+		mock.ExpectRollback()
+	}
+	if err := site.NewMySQL(db).DeletePhoto(t.Context(), 1); !contacts.IsRetryable(err) {
+		t.Errorf("DeletePhoto: %v, want the deadlock", err)
+	}
+	if mock.ExpectationsWereMet() == nil {
+		t.Error("a hundred tries were made")
+	}
+}
+
+func TestCancelledChange(t *testing.T) {
+	t.Parallel()
+	s := site.NewMySQL(openDB(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.SetContact(ctx, 1, 2, site.Grant{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("SetContact: %v, want context.Canceled", err)
+	}
+}

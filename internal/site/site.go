@@ -1,0 +1,112 @@
+// Package site is a made-up photo site, as our users' back-end is: it makes the
+// changes that activityd has to keep up with. The demo and the tests act on it.
+//
+// [MySQL] is also the worked example of how a back-end emits tasks: each change
+// that concerns the index is committed together with its task, in one
+// transaction. [Memory] does the same in memory, for a machine with no database.
+//
+// Three kinds of change emit: a contact added, a contact removed, a photo
+// uploaded. Privacy does not (blocks, grants, visibility, deleted photos),
+// because it is asked anew by every read.
+package site
+
+import (
+	"context"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
+)
+
+// Grant is what a member lets a contact see beyond public photos.
+type Grant struct {
+	Friend bool // friends' photos
+	Family bool // family's photos
+}
+
+// Photo is a photo to be uploaded.
+type Photo struct {
+	ID         uint64 // 0: the site chooses
+	Owner      member.ID
+	Title      string
+	Visibility contacts.Visibility
+	DateUpload uint64 // unix seconds, above 0
+}
+
+// Member is a member to be loaded.
+type Member struct {
+	ID       member.ID // above 0
+	Username string
+}
+
+// Relation is a contact to be loaded: User calls Contact one.
+type Relation struct {
+	User    member.ID
+	Contact member.ID
+	Grant   Grant
+}
+
+// Event is what a task says: look again at the contact of the user, or at the
+// user who uploaded.
+type Event struct {
+	Type    string // EventAddContact, EventRemoveContact or EventUpload
+	User    member.ID
+	Contact member.ID // 0 for EventUpload
+}
+
+// The types of events, which are the types of tasks.
+const (
+	EventAddContact    = "add_contact"
+	EventRemoveContact = "remove_contact"
+	EventUpload        = "upload"
+)
+
+// Site is what [MySQL] and [Memory] have in common. Implementations are safe for
+// concurrent use.
+type Site interface {
+	Changer
+	Loader
+}
+
+// Changer makes the changes that members make. Each is atomic, and removing what
+// is not there is no error.
+type Changer interface {
+	// AddMember adds a member who never uploaded, or gives one a new name.
+	AddMember(ctx context.Context, id member.ID, username string) error
+	// DeleteMember removes a member and everything of it and about it. It emits
+	// EventRemoveContact for each of its followers.
+	DeleteMember(ctx context.Context, id member.ID) error
+	// SetContact makes contact a contact of user, or changes what user grants
+	// it. It emits EventAddContact in either case, which is harmless.
+	SetContact(ctx context.Context, user, contact member.ID, g Grant) error
+	// RemoveContact makes contact no contact of user any more. It emits
+	// EventRemoveContact.
+	RemoveContact(ctx context.Context, user, contact member.ID) error
+	// Block hides everything of user's from blocked.
+	Block(ctx context.Context, user, blocked member.ID) error
+	// Unblock takes a block back.
+	Unblock(ctx context.Context, user, blocked member.ID) error
+	// Upload adds a photo, moves the owner's last upload forward to its date,
+	// and returns the photo's id. A p.ID other than 0 must be new. It emits
+	// EventUpload.
+	Upload(ctx context.Context, p Photo) (id uint64, err error)
+	// SetVisibility changes who sees a photo.
+	SetVisibility(ctx context.Context, photoID uint64, v contacts.Visibility) error
+	// DeletePhoto removes a photo; the owner's last upload stays as it is.
+	DeletePhoto(ctx context.Context, photoID uint64) error
+}
+
+// Loader fills a site. Its methods do for many at once what those of [Changer]
+// do for one, but emit nothing, and are atomic only within parts of a thousand.
+type Loader interface {
+	// LoadMembers is AddMember for many.
+	LoadMembers(ctx context.Context, members []Member) error
+	// LoadContacts is SetContact for many.
+	LoadContacts(ctx context.Context, relations []Relation) error
+	// LoadPhotos is Upload for many.
+	LoadPhotos(ctx context.Context, photos []Photo) error
+}
+
+var (
+	_ Site = (*MySQL)(nil)
+	_ Site = (*Memory)(nil)
+)
