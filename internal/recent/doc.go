@@ -1,0 +1,38 @@
+// Package recent finds, for a viewer, the newest photos of the contact who was
+// active last: the one read that activityd exists for.
+//
+// # The definition
+//
+// Among all photos that the viewer may see now and whose owner is a contact of
+// the viewer now, take the newest by (date, id). Its owner is the most recently
+// active contact; the answer is that owner's newest visible photos. The
+// definition speaks of MySQL alone. The index only makes finding the answer
+// cheap, and this package proves each answer before it gives it.
+//
+// # The proof
+//
+// A set S of the index promises (package index): whoever uploaded after low(S),
+// the lowest score in S, is a member of S (I1); a member's score is at least the
+// date of its newest photo (I2); a set smaller than min holds everyone there is
+// (I3). So scores are upper bounds, sorted, and the threshold algorithm of
+// Fagin, Lotem and Naor ("Optimal aggregation algorithms for middleware", 2003)
+// applies: stop as soon as the best photo found beats every bound not yet looked
+// at.
+//
+//  1. Ask for the first candidate's photos. If the newest is strictly newer than
+//     the second candidate's score, nobody else can have a newer one: this is
+//     the answer, after one round trip to Redis and one to MySQL.
+//  2. Otherwise ask for the newest visible photo of every candidate, in one
+//     statement and so at one instant. The best is the answer if it is strictly
+//     newer than low(S), or if S is smaller than min.
+//  3. Otherwise, or without a usable set, walk through the viewer's contacts in
+//     MySQL, in one snapshot.
+//
+// "Strictly", because photos of one second are told apart by id, which a score
+// does not know.
+//
+// While tasks are pending, I1 may fail for just those contacts whose change is
+// not yet applied; the answer is then what it would be without these changes.
+// Relationship, blocks and visibility are never older than the request, because
+// they are decided by the statements of the request itself.
+package recent

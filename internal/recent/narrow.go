@@ -1,0 +1,141 @@
+package recent
+
+import (
+	"context"
+	"errors"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+)
+
+// narrow reads by way of the index. It returns a proven answer, or an
+// [unprovenError], or what went wrong with the database.
+func (rd *reading) narrow(ctx context.Context) (contacts.Album, error) {
+	if err := rd.candidates(ctx); err != nil {
+		return contacts.Album{}, err
+	}
+	first, err := rd.photosOf(ctx, "first", rd.entries[0].Contact)
+	if err != nil {
+		return contacts.Album{}, err
+	}
+	if rd.beatsTheRest(first) {
+		rd.examined(0, first.Photos[0].DateUpload, Chosen)
+		return first, nil
+	}
+	return rd.compare(ctx, first)
+}
+
+// candidates fetches the set, waiting only a little for a Redis that hangs.
+func (rd *reading) candidates(ctx context.Context) error {
+	defer rd.timed("redis")()
+	wait, cancel := context.WithTimeout(ctx, rd.options.IndexWait)
+	defer cancel()
+	entries, err := rd.index.Candidates(wait, rd.viewer.ID)
+	switch {
+	case err == nil && len(entries) > 0:
+		rd.entries = entries
+		for _, e := range entries {
+			rd.trace.Candidates = append(rd.trace.Candidates, Examined{Contact: e.Contact, Score: e.Score, Verdict: NotLooked})
+		}
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err == nil, errors.Is(err, index.ErrMissing):
+		return &unprovenError{reason: "the set is missing", refill: true}
+	case errors.Is(err, index.ErrMalformed):
+		return &unprovenError{reason: "the set is malformed", refill: true}
+	case errors.Is(err, index.ErrSettings):
+		return &unprovenError{reason: "the sets were built with other settings"}
+	}
+	return &unprovenError{reason: "redis is unavailable"}
+}
+
+func (rd *reading) photosOf(ctx context.Context, step string, owner member.ID) (contacts.Album, error) {
+	defer rd.timed(step)()
+	return rd.store.VisiblePhotos(ctx, rd.viewer, owner, rd.limit)
+}
+
+// beatsTheRest: the first candidate's newest photo is strictly newer than the
+// second's score, which bounds all others, in the set (sorted, I2) and outside
+// of it (I1). A lone candidate has no second; compare decides on it.
+func (rd *reading) beatsTheRest(first contacts.Album) bool {
+	return len(first.Photos) > 0 && len(rd.entries) > 1 && first.Photos[0].DateUpload > rd.entries[1].Score
+}
+
+// compare looks at all candidates at one instant. The first is asked again:
+// its photos may have changed since, and an answer put together from two
+// instants may have been right at neither.
+func (rd *reading) compare(ctx context.Context, first contacts.Album) (contacts.Album, error) {
+	standings, err := rd.standings(ctx)
+	if err != nil {
+		return contacts.Album{}, err
+	}
+	best := rd.judge(standings)
+	complete := len(rd.entries) < rd.options.Min
+	low := rd.entries[len(rd.entries)-1].Score
+	switch {
+	case best < 0 && complete:
+		return contacts.Album{}, nil
+	case best < 0:
+		return contacts.Album{}, &unprovenError{reason: "no candidate has anything visible"}
+	case !complete && standings[best].Newest.DateUpload <= low:
+		rd.trace.Candidates[best].Verdict = Older
+		return contacts.Album{}, &unprovenError{reason: "the best candidate is not newer than the lowest score"}
+	}
+	return rd.winner(ctx, first, *standings[best].Newest, best)
+}
+
+func (rd *reading) standings(ctx context.Context) ([]contacts.Standing, error) {
+	defer rd.timed("others")()
+	owners := make([]member.ID, len(rd.entries))
+	for i, e := range rd.entries {
+		owners[i] = e.Contact
+	}
+	return rd.store.Standings(ctx, rd.viewer, owners)
+}
+
+// judge gives every candidate its verdict, reports ghosts, and returns the
+// position of the one with the newest visible photo, or -1.
+func (rd *reading) judge(standings []contacts.Standing) (best int) {
+	best = -1
+	for i, s := range standings {
+		switch {
+		case !s.IsContact:
+			rd.examined(i, 0, NotContact)
+			rd.hints.LookAgain(rd.viewer.ID, s.Owner)
+		case s.Newest == nil:
+			rd.examined(i, 0, Nothing)
+		default:
+			rd.examined(i, s.Newest.DateUpload, Older)
+			if best < 0 || s.Newest.Newer(*standings[best].Newest) {
+				best = i
+			}
+		}
+	}
+	if best >= 0 {
+		rd.trace.Candidates[best].Verdict = Chosen
+	}
+	return best
+}
+
+// winner returns the photos of the candidate that won by its newest photo. If
+// that one is no longer its newest visible photo, the comparison is void.
+func (rd *reading) winner(ctx context.Context, first contacts.Album, newest contacts.Photo, best int) (contacts.Album, error) {
+	album := first
+	if best != 0 || len(first.Photos) == 0 || first.Photos[0].ID != newest.ID {
+		var err error
+		if album, err = rd.photosOf(ctx, "winner", rd.entries[best].Contact); err != nil {
+			return contacts.Album{}, err
+		}
+	}
+	if len(album.Photos) == 0 || album.Photos[0].ID != newest.ID {
+		return contacts.Album{}, &unprovenError{reason: "the photos changed while they were read"}
+	}
+	return album, nil
+}
+
+func (rd *reading) examined(i int, newest uint64, verdict Verdict) {
+	c := &rd.trace.Candidates[i]
+	c.Newest, c.Verdict = newest, verdict
+}

@@ -1,0 +1,143 @@
+package recent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+)
+
+// Index proposes where to look.
+type Index interface {
+	// Candidates returns a user's set, highest score first. [index.ErrMissing]
+	// and [index.ErrMalformed] say that a refill would help.
+	Candidates(ctx context.Context, user member.ID) ([]index.Entry, error)
+}
+
+// Store decides what may be shown. Its methods fail with [contacts.ErrNoMember]
+// when the viewer does not exist, except VisiblePhotos, which finds nothing.
+type Store interface {
+	VisiblePhotos(ctx context.Context, v contacts.Viewer, owner member.ID, limit int) (contacts.Album, error)
+	Standings(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Standing, error)
+	Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error)
+}
+
+// Hints takes note of where a read found the index behind. The methods return
+// at once; a hint may be lost, because the next read gives it again.
+type Hints interface {
+	Refill(user member.ID)
+	LookAgain(user, contact member.ID)
+}
+
+// Options say how a [Reader] works; the zero value of a field stands for its
+// default.
+type Options struct {
+	Min         int           // the index's Min: a smaller set is complete; default 10
+	IndexWait   time.Duration // how long a read waits for Redis before it does without; default 250 ms
+	Walks       int           // walks through the database at once; default 8
+	WalkWait    time.Duration // how long a walk waits for its turn before [ErrBusy]; default 1 s
+	WalkTimeout time.Duration // how long a walk may take; default 10 s
+}
+
+// Reader answers the widget's question. It is safe for concurrent use.
+type Reader struct {
+	index   Index
+	store   Store
+	hints   Hints
+	options Options
+	walking *semaphore.Weighted
+	flights *flights[walkKey, contacts.Walked]
+}
+
+type walkKey struct {
+	viewer contacts.Viewer
+	limit  int
+}
+
+// NewReader returns a reader over the given parts.
+func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
+	o.Min = cmp.Or(o.Min, 10)
+	o.IndexWait = cmp.Or(o.IndexWait, 250*time.Millisecond)
+	o.Walks = cmp.Or(o.Walks, 8)
+	o.WalkWait = cmp.Or(o.WalkWait, time.Second)
+	o.WalkTimeout = cmp.Or(o.WalkTimeout, 10*time.Second)
+	return &Reader{
+		index: ix, store: store, hints: hints, options: o,
+		walking: semaphore.NewWeighted(int64(o.Walks)),
+		flights: newFlights[walkKey, contacts.Walked](),
+	}
+}
+
+// Read returns the limit newest visible photos of v's most recently active
+// contact. It fails with [contacts.ErrNoMember] when v does not exist,
+// [contacts.ErrUnavailable] when MySQL cannot be asked, and [ErrBusy] when a
+// walk is needed and too many are under way. A failing Redis is no failure.
+func (r *Reader) Read(ctx context.Context, v contacts.Viewer, limit int) (Answer, error) {
+	rd := &reading{Reader: r, viewer: v, limit: limit}
+	album, err := rd.narrow(ctx)
+	var unproven *unprovenError
+	switch {
+	case err == nil:
+		return Answer{Album: album, Source: FromIndex, Trace: rd.trace}, nil
+	case errors.As(err, &unproven):
+		return rd.walk(ctx, unproven)
+	}
+	return Answer{}, fmt.Errorf("recent photos for %s: %w", v.ID, err)
+}
+
+// unprovenError ends the narrow read without an answer.
+type unprovenError struct {
+	reason string
+	refill bool // the set is missing or worthless: a refill would help the next read
+}
+
+func (e *unprovenError) Error() string { return e.reason }
+
+// reading is one read under way.
+type reading struct {
+	*Reader
+	viewer  contacts.Viewer
+	limit   int
+	entries []index.Entry // the candidates, highest score first
+	trace   Trace
+}
+
+// timed records how long one step takes: defer rd.timed("name")().
+func (rd *reading) timed(name string) func() {
+	start := time.Now()
+	return func() { rd.trace.Steps = append(rd.trace.Steps, Step{Name: name, Took: time.Since(start)}) }
+}
+
+func (rd *reading) walk(ctx context.Context, why *unprovenError) (Answer, error) {
+	rd.trace.WalkReason = why.reason
+	walked, err := rd.sharedWalk(ctx)
+	if err != nil {
+		return Answer{}, fmt.Errorf("walk for %s (%s): %w", rd.viewer.ID, why.reason, err)
+	}
+	if why.refill && walked.Indexable {
+		rd.hints.Refill(rd.viewer.ID)
+	}
+	return Answer{Album: walked.Album, Source: FromDatabase, Trace: rd.trace}, nil
+}
+
+// sharedWalk walks, or shares the walk of somebody who asked the same: after a
+// lost Redis many requests for one viewer cost one walk.
+func (rd *reading) sharedWalk(ctx context.Context) (contacts.Walked, error) {
+	defer rd.timed("walk")()
+	return rd.flights.do(ctx, rd.options.WalkTimeout, walkKey{rd.viewer, rd.limit}, func(ctx context.Context) (contacts.Walked, error) {
+		wait, cancel := context.WithTimeout(ctx, rd.options.WalkWait)
+		defer cancel()
+		if rd.walking.Acquire(wait, 1) != nil {
+			return contacts.Walked{}, ErrBusy
+		}
+		defer rd.walking.Release(1)
+		return rd.store.Walk(ctx, rd.viewer, rd.limit)
+	})
+}

@@ -1,0 +1,280 @@
+package recent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/recent"
+)
+
+func TestTheCommonReadIsOneQuery(t *testing.T) {
+	t.Parallel()
+	b := newBench(recent.Options{})
+	for i := range int64(5) {
+		b.contact(11+contactID(i), 100*(i+1))
+	}
+	got := b.read(t, 15, recent.FromIndex)
+	b.called(t, "photos of 15")
+	b.hinted(t)
+	if c := got.Trace.Candidates; c[0].Verdict != recent.Chosen || c[0].Newest != 500 || c[1].Verdict != recent.NotLooked {
+		t.Errorf("trace %+v", c)
+	}
+}
+
+func TestTheFirstHasOnlyPrivatePhotosOfLate(t *testing.T) {
+	t.Parallel()
+	b := newBench(recent.Options{})
+	b.contact(11, -900, 100) // its visible photo is older than others'
+	b.contact(12, 800)
+	b.contact(13, 700)
+	got := b.read(t, 12, recent.FromIndex)
+	b.called(t, "photos of 11", "standings of 3", "photos of 12")
+	if c := got.Trace.Candidates; c[0].Verdict != recent.Older || c[0].Newest != 100 || c[1].Verdict != recent.Chosen || c[2].Verdict != recent.Older {
+		t.Errorf("trace %+v", c)
+	}
+}
+
+func TestTheFirstWinsThoughNotAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(recent.Options{})
+	b.contact(11, -900, 650)
+	b.contact(12, -800, 600)
+	b.contact(13, 300)
+	b.read(t, 11, recent.FromIndex)
+	b.called(t, "photos of 11", "standings of 3") // its photos are known already
+}
+
+// Photos of one second are told apart by id, which no score knows: equality with
+// a bound proves nothing.
+func TestTiesAreNoProof(t *testing.T) {
+	t.Parallel()
+	b := newBench(recent.Options{})
+	b.contact(11, 500)
+	b.contact(12, 500) // higher photo ids: wins by definition
+	b.contact(13, 100)
+	b.index.entries = []index.Entry{{Contact: 11, Score: 500}, {Contact: 12, Score: 500}, {Contact: 13, Score: 100}}
+	b.read(t, 12, recent.FromIndex)
+	b.called(t, "photos of 11", "standings of 3", "photos of 12")
+}
+
+func TestATieWithTheLowestScoreWalks(t *testing.T) {
+	t.Parallel()
+	b := newBench(recent.Options{})
+	b.contact(11, -900)
+	b.contact(12, -800)
+	b.contact(13, 500)
+	b.contact(14, 500) // outside the set, and wins by id
+	b.index.entries = b.index.entries[:2]
+	b.index.entries = append(b.index.entries, index.Entry{Contact: 13, Score: 500})
+	got := b.read(t, 14, recent.FromDatabase)
+	b.hinted(t) // the set is as it should be
+	if got.Trace.WalkReason == "" {
+		t.Error("the trace does not say why")
+	}
+}
+
+func TestNothingVisibleInTheSetWalks(t *testing.T) {
+	t.Parallel()
+	b := newBench(recent.Options{})
+	for i := range int64(3) {
+		b.contact(11+contactID(i), -900-i)
+	}
+	b.store.AddMember(50, "outside the set")
+	b.store.SetContact(me.ID, 50, false, false)
+	b.store.AddPhoto(5000, 50, "old", contacts.Public, 10)
+	b.store.SetLastUpload(50, 10)
+	b.read(t, 50, recent.FromDatabase)
+}
+
+func TestASmallSetIsComplete(t *testing.T) {
+	t.Parallel()
+	for photos, want := range map[int64]contactID{-900: 12, 900: 11} {
+		b := newBench(recent.Options{})
+		b.contact(11, photos)
+		b.contact(12, 5)
+		b.read(t, want, recent.FromIndex)
+	}
+	b := newBench(recent.Options{})
+	b.contact(11, -900)
+	b.read(t, 0, recent.FromIndex)
+	b = newBench(recent.Options{})
+	b.contact(11, 900)
+	b.read(t, 11, recent.FromIndex)
+	b.called(t, "photos of 11", "standings of 1")
+}
+
+func TestGhostsAreFilteredAndReported(t *testing.T) {
+	t.Parallel()
+	b := newBench(recent.Options{})
+	b.contact(11, 900)
+	b.contact(12, 800)
+	b.contact(13, 700)
+	b.store.RemoveContact(me.ID, 11)
+	got := b.read(t, 12, recent.FromIndex)
+	b.hinted(t, "look again at 1, 11")
+	if got.Trace.Candidates[0].Verdict != recent.NotContact {
+		t.Errorf("trace %+v", got.Trace.Candidates)
+	}
+}
+
+func TestABlockLooksLikeNothingToSee(t *testing.T) {
+	t.Parallel()
+	b := newBench(recent.Options{})
+	b.contact(11, 900)
+	b.contact(12, 800)
+	b.store.Block(11, me.ID)
+	got := b.read(t, 12, recent.FromIndex)
+	b.hinted(t)
+	if got.Trace.Candidates[0].Verdict != recent.Nothing {
+		t.Errorf("trace %+v", got.Trace.Candidates)
+	}
+}
+
+// Whatever is wrong with Redis, the answer stays right; a refill is asked for
+// where one would help.
+func TestWithoutAUsableSetTheDatabaseAnswers(t *testing.T) {
+	t.Parallel()
+	for err, refill := range map[error]bool{
+		index.ErrMissing: true, index.ErrMalformed: true, index.ErrUnavailable: false,
+		&index.SettingsError{}: false, errors.New("anything"): false,
+	} {
+		b := newBench(recent.Options{})
+		b.contact(11, 900)
+		b.index.err = err
+		b.read(t, 11, recent.FromDatabase)
+		if refill {
+			b.hinted(t, "refill 1")
+		} else {
+			b.hinted(t)
+		}
+	}
+}
+
+func TestNoRefillForWhoHasNobodyToIndex(t *testing.T) {
+	t.Parallel()
+	b := newBench(recent.Options{})
+	b.contact(11)
+	b.index.err = index.ErrMissing
+	b.read(t, 0, recent.FromDatabase)
+	b.hinted(t)
+}
+
+func TestARedisThatHangsDelaysButALittle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(recent.Options{IndexWait: time.Second})
+		b.contact(11, 900)
+		b.index.ask = func(ctx context.Context) ([]index.Entry, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		start := time.Now()
+		b.read(t, 11, recent.FromDatabase)
+		if waited := time.Since(start); waited != time.Second {
+			t.Errorf("waited %v for redis", waited)
+		}
+	})
+}
+
+func TestAMissingViewer(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{nil, index.ErrMissing} {
+		b := newBench(recent.Options{})
+		b.contact(11, 900)
+		b.store.DeleteMember(me.ID)
+		b.index.err = err
+		if _, err := b.Read(t.Context(), me, 10); !errors.Is(err, contacts.ErrNoMember) {
+			t.Errorf("err %v, want ErrNoMember", err)
+		}
+	}
+}
+
+func TestAFailingDatabaseIsAnError(t *testing.T) {
+	t.Parallel()
+	for _, failing := range []string{"photos of 11", "standings of 3", "photos of 12", "walk"} {
+		b := newBench(recent.Options{})
+		b.contact(11, -900)
+		b.contact(12, 800)
+		b.contact(13, 700)
+		if failing == "walk" {
+			b.index.err = index.ErrMissing
+		}
+		b.store.before = func(_ context.Context, call string) error {
+			if call == failing {
+				return fmt.Errorf("%s: %w", call, contacts.ErrUnavailable)
+			}
+			return nil
+		}
+		if got, err := b.Read(t.Context(), me, 10); !errors.Is(err, contacts.ErrUnavailable) {
+			t.Errorf("%s fails: %+v, %v, want ErrUnavailable", failing, got.Album, err)
+		}
+	}
+}
+
+// The photos change between the statements of one read: an answer put together
+// from several instants may be right at none, so the walk decides.
+func TestAChangeDuringTheReadIsNoticed(t *testing.T) {
+	t.Parallel()
+	b := newBench(recent.Options{})
+	b.contact(11, -900)
+	b.contact(12, 800, 50)
+	b.contact(13, 700)
+	b.store.before = func(_ context.Context, call string) error {
+		if call == "photos of 12" {
+			b.store.SetVisibility(1200, contacts.Private)
+		}
+		return nil
+	}
+	b.read(t, 13, recent.FromDatabase)
+	b.called(t, "photos of 11", "standings of 3", "photos of 12", "walk")
+}
+
+func TestWalksAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(recent.Options{Walks: 1, WalkWait: time.Second})
+		b.contact(11, 900)
+		b.index.err = index.ErrMissing
+		release := make(chan struct{})
+		b.store.before = func(context.Context, string) error {
+			<-release
+			return nil
+		}
+		first := make(chan error, 1)
+		go func() {
+			_, err := b.Read(t.Context(), me, 10)
+			first <- err
+		}()
+		synctest.Wait() // the first walks
+		if _, err := b.Read(t.Context(), me, 5); !errors.Is(err, recent.ErrBusy) {
+			t.Errorf("the second: %v, want ErrBusy", err)
+		}
+		close(release)
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+		if _, err := b.Read(t.Context(), me, 5); err != nil {
+			t.Errorf("afterwards: %v", err)
+		}
+	})
+}
+
+func TestACancelledReadReturns(t *testing.T) {
+	t.Parallel()
+	for _, set := range []error{nil, index.ErrMissing} {
+		b := newBench(recent.Options{})
+		b.contact(11, 900)
+		b.index.err = set
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := b.Read(ctx, me, 10); !errors.Is(err, context.Canceled) {
+			t.Errorf("err %v, want Canceled", err)
+		}
+	}
+}
