@@ -59,7 +59,7 @@ CREATE TABLE IF NOT EXISTS tasks (
   max_attempts SMALLINT UNSIGNED NOT NULL DEFAULT 25,
   run_at       BIGINT UNSIGNED   NOT NULL DEFAULT 0 COMMENT 'not before; 0: at once',
   expires_at   BIGINT UNSIGNED   NULL COMMENT 'not after; NULL: never expires',
-  dedupe_key   VARCHAR(128)      CHARACTER SET ascii COLLATE ascii_bin NULL COMMENT 'unique among tasks that have not started; cleared by the start',
+  dedupe_key   VARCHAR(128)      CHARACTER SET ascii COLLATE ascii_bin NULL COMMENT 'unique among tasks that have not been started; the start makes it ~id',
   lease_owner  VARCHAR(64)       CHARACTER SET ascii COLLATE ascii_bin NULL,
   lease_until  BIGINT UNSIGNED   NULL,
   last_error   VARCHAR(2000)     NULL,

@@ -1,0 +1,43 @@
+// Package tasks keeps the index true: a durable queue of tasks in MySQL, the
+// workers that take from it, and one handler for each kind of task.
+//
+// # Tasks are hints
+//
+// A task says "look again at this contact of this user" or "at this uploader",
+// never what to write. Its handler reads the current rows and makes the sets
+// agree, so tasks may run in any order, more than once, and after a crash
+// anywhere. Package index says why the sets come out right.
+//
+//	type            subject    does
+//	add_contact     the user   looks at (user, contact)
+//	remove_contact  the user   the same
+//	upload          uploader   tells the first followers, starts the chain
+//	fan_out         uploader   one more part of the chain
+//	refill          the user   reads the most recent contacts into the set
+//
+// # The queue
+//
+//	            claim              nil
+//	waiting ------------> running ------> (deleted)
+//	   ^  ^                |  |  \
+//	   |  |  lease ran out |  |   \ Permanent, or no attempts left
+//	   |  +----------------+  |    +----------> dead
+//	   |  due                 | error, Later
+//	   +------ scheduled <----+
+//
+// The table lives in the site's own database, so that a task commits with the
+// change it is about: no change without its task, no task without its change.
+// Workers claim batches with FOR UPDATE SKIP LOCKED under a lease. The token of
+// the lease is part of every later write, so a worker that was paused past its
+// lease finishes nothing. A task is done at least once.
+//
+// Nothing is stuck: whatever happens to a worker, its tasks are free again after
+// the lease and the next sweep (see [Pool]). Nothing is lost: an outage of Redis
+// or MySQL does not count as an attempt, errors are tried again with growing
+// pauses, and what fails for good stays in the table, dead, with its reason.
+//
+// Dedupe: among tasks that have not been started there is one per dedupe key,
+// which absorbs others. The start clears the key, so a change that comes later
+// gets a task of its own. While a transaction that absorbed its task is open,
+// the absorbing task is locked and cannot start before that change commits.
+package tasks

@@ -1,0 +1,148 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+)
+
+// Index is what the handlers need of the sets.
+type Index interface {
+	Settings() index.Settings
+	Begin(ctx context.Context, users []member.ID) ([]index.Update, error)
+	Apply(ctx context.Context, changes []index.Change) ([]index.Outcome, error)
+	Add(ctx context.Context, additions []index.Addition) (missing []member.ID, err error)
+}
+
+// Store is what the handlers need of the truth. It must be the primary, never a
+// replica that lags: a task is done as soon as the index agrees with what was
+// read.
+type Store interface {
+	LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error)
+	Relations(ctx context.Context, pairs []contacts.Pair) (map[contacts.Pair]uint64, error)
+	TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]contacts.Contact, error)
+	FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error)
+}
+
+// planner computes, from MySQL, the change that each begun update has to make.
+// It must return one change for each update, even an empty one: applying it ends
+// the updates by others who read MySQL earlier.
+type planner func(ctx context.Context, updates []index.Update) ([]index.Change, error)
+
+const (
+	// guardedTries bounds how often one batch begins again after conflicts.
+	guardedTries = 20
+	// conflictPause is the longest wait before the first new try; it grows.
+	conflictPause = 4 * time.Millisecond
+)
+
+// errContended: other updates of the same set came first, every time.
+var errContended = errors.New("other updates of the set always came first")
+
+// guarded runs the guarded update of package index for many users at once:
+// begin, plan, apply; and again, after a short random wait, for those in
+// conflict. It returns the error of each user whose set could not be updated.
+func guarded(ctx context.Context, ix Index, users []member.ID, plan planner) map[member.ID]error {
+	failed := make(map[member.ID]error)
+	open := users
+	for try := 1; len(open) > 0; try++ {
+		var err error
+		switch open, err = guardedOnce(ctx, ix, open, plan); {
+		case err != nil:
+			return failWith(failed, open, err)
+		case len(open) > 0 && try == guardedTries:
+			return failWith(failed, open, Later(jitter(time.Second), errContended))
+		case len(open) > 0:
+			if err := sleep(ctx, jitter(time.Duration(try)*conflictPause)); err != nil {
+				return failWith(failed, open, err)
+			}
+		}
+	}
+	return failed
+}
+
+func failWith(failed map[member.ID]error, users []member.ID, err error) map[member.ID]error {
+	for _, user := range users {
+		failed[user] = err
+	}
+	return failed
+}
+
+// guardedOnce returns the users whose update conflicted; with an error, all.
+func guardedOnce(ctx context.Context, ix Index, users []member.ID, plan planner) (again []member.ID, err error) {
+	updates, err := ix.Begin(ctx, users)
+	if err != nil {
+		return users, err
+	}
+	changes, err := plan(ctx, updates)
+	if err != nil {
+		return users, err
+	}
+	outcomes, err := ix.Apply(ctx, changes)
+	if err != nil {
+		return users, err
+	}
+	for i, outcome := range outcomes {
+		if outcome == index.Conflict {
+			again = append(again, changes[i].User)
+		}
+	}
+	return again, nil
+}
+
+// addRefills reads the most recent contacts for the changes that want a refill,
+// in one query.
+func addRefills(ctx context.Context, store Store, limit int, changes []index.Change) error {
+	var users []member.ID
+	for _, c := range changes {
+		if c.WithRefill {
+			users = append(users, c.User)
+		}
+	}
+	if len(users) == 0 {
+		return nil
+	}
+	top, err := store.TopContacts(ctx, users, limit)
+	if err != nil {
+		return fmt.Errorf("refill %d sets: %w", len(users), err)
+	}
+	for i := range changes {
+		if changes[i].WithRefill {
+			changes[i].Refill = entries(top[changes[i].User])
+		}
+	}
+	return nil
+}
+
+func entries(list []contacts.Contact) []index.Entry {
+	out := make([]index.Entry, len(list))
+	for i, c := range list {
+		out[i] = index.Entry{Contact: c.ID, Score: c.LastUpload}
+	}
+	return out
+}
+
+// resultsBySubject gives every task of the batch its subject's error, or nil.
+func resultsBySubject(batch []Task, failed map[member.ID]error) []error {
+	errs := make([]error, len(batch))
+	for i, t := range batch {
+		errs[i] = failed[t.Subject]
+	}
+	return errs
+}
+
+// subjects returns the members that the batch is about, each once, in order.
+func subjects(batch []Task) []member.ID {
+	seen := make(map[member.ID]struct{}, len(batch))
+	for _, t := range batch {
+		seen[t.Subject] = struct{}{}
+	}
+	return slices.Sorted(maps.Keys(seen))
+}

@@ -1,0 +1,26 @@
+package tasks
+
+// HandlerOptions say how the handlers work.
+type HandlerOptions struct {
+	// PartSize is how many followers one task of a fan-out tells.
+	PartSize int
+	// ActiveOnly leaves missing sets missing until their user's next read, for a
+	// site most of whose members never come back. See index.Options.SetLife.
+	ActiveOnly bool
+}
+
+// Handlers returns the handler of each type of task.
+func Handlers(ix Index, store Store, queue Enqueuer, o HandlerOptions) map[Type]Handler {
+	if o.PartSize <= 0 {
+		o.PartSize = 1000
+	}
+	pairs := &PairHandler{Index: ix, Store: store, ActiveOnly: o.ActiveOnly}
+	uploads := &UploadHandler{Index: ix, Store: store, Queue: queue, PartSize: o.PartSize, ActiveOnly: o.ActiveOnly}
+	return map[Type]Handler{
+		AddContact:    pairs,
+		RemoveContact: pairs,
+		Upload:        uploads,
+		FanOut:        uploads,
+		Refill:        &RefillHandler{Index: ix, Store: store},
+	}
+}

@@ -1,0 +1,81 @@
+package tasks
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/activityd/activityd/internal/member"
+)
+
+// Hints turns what reads find out about the index into tasks, off the path of
+// the request. It satisfies the interface of the same name in package recent.
+// Hints are worth little: when too many come at once, or the queue fails, they
+// are dropped, because the next read of the same set gives them again.
+type Hints struct {
+	queue   Enqueuer
+	pending chan New
+	log     *slog.Logger
+}
+
+// hintsPending bounds the hints in memory; hintsPause is how long they gather,
+// so that many of them cost one transaction.
+const (
+	hintsPending = 1024
+	hintsPause   = 20 * time.Millisecond
+)
+
+// NewHints returns hints that go to queue while [Hints.Run] runs.
+func NewHints(queue Enqueuer, log *slog.Logger) *Hints {
+	return &Hints{queue: queue, pending: make(chan New, hintsPending), log: log}
+}
+
+// Refill notes that a user's set is missing or worthless.
+func (h *Hints) Refill(user member.ID) { h.note(NewRefill(user)) }
+
+// LookAgain notes that contact is in user's set and is no contact.
+func (h *Hints) LookAgain(user, contact member.ID) { h.note(NewRemoveContact(user, contact)) }
+
+func (h *Hints) note(n New) {
+	select {
+	case h.pending <- n:
+	default:
+	}
+}
+
+// Run enqueues hints until ctx ends, whose end is no error.
+func (h *Hints) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case n := <-h.pending:
+			batch := h.gather(ctx, n)
+			if _, err := h.queue.Enqueue(ctx, batch); err != nil && ctx.Err() == nil {
+				h.log.WarnContext(ctx, "hints of reads were dropped", "count", len(batch), "error", err)
+			}
+		}
+	}
+}
+
+// gather waits a little for more, without duplicates.
+func (h *Hints) gather(ctx context.Context, first New) []New {
+	batch := []New{first}
+	seen := map[string]bool{first.DedupeKey: true}
+	timer := time.NewTimer(hintsPause)
+	defer timer.Stop()
+	for len(batch) < hintsPending {
+		select {
+		case n := <-h.pending:
+			if !seen[n.DedupeKey] {
+				seen[n.DedupeKey] = true
+				batch = append(batch, n)
+			}
+		case <-timer.C:
+			return batch
+		case <-ctx.Done():
+			return batch
+		}
+	}
+	return batch
+}

@@ -1,0 +1,136 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+)
+
+// PairHandler handles add_contact and remove_contact, which are the same work:
+// look at (user, contact) in MySQL and make the user's set agree. A batch costs
+// one round trip to begin, one or two queries, and one round trip to apply,
+// however many users it is about.
+type PairHandler struct {
+	Index Index
+	Store Store
+	// ActiveOnly leaves missing sets missing until their user's next read.
+	ActiveOnly bool
+}
+
+// Handle returns an error for each task, nil where it is done.
+func (h *PairHandler) Handle(ctx context.Context, batch []Task) []error {
+	errs := make([]error, len(batch))
+	asked := make(map[member.ID][]member.ID)
+	var good []Task
+	var place []int
+	for i, t := range batch {
+		args, err := t.Args()
+		if err == nil && args.Contact == 0 {
+			err = Permanent(fmt.Errorf("%w: %s task %d: contact_id is missing", ErrInvalid, t.Type, t.ID))
+		}
+		if errs[i] = err; err == nil {
+			asked[t.Subject] = append(asked[t.Subject], args.Contact)
+			good, place = append(good, t), append(place, i)
+		}
+	}
+	failed := guarded(ctx, h.Index, subjects(good), func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
+		return h.plan(ctx, updates, asked)
+	})
+	for i, err := range resultsBySubject(good, failed) {
+		errs[place[i]] = err
+	}
+	return errs
+}
+
+func (h *PairHandler) plan(ctx context.Context, updates []index.Update, asked map[member.ID][]member.ID) ([]index.Change, error) {
+	var pairs []contacts.Pair
+	for _, u := range updates {
+		for _, contact := range asked[u.User] {
+			pairs = append(pairs, contacts.Pair{User: u.User, Contact: contact})
+		}
+	}
+	now, err := h.Store.Relations(ctx, pairs)
+	if err != nil {
+		return nil, fmt.Errorf("look at %d contacts: %w", len(pairs), err)
+	}
+	changes := make([]index.Change, len(updates))
+	for i, u := range updates {
+		changes[i] = h.change(u, asked[u.User], now)
+	}
+	if err := h.refill(ctx, changes); err != nil {
+		return nil, err
+	}
+	return changes, nil
+}
+
+// change makes one user's set agree with the rows of the asked contacts.
+func (h *PairHandler) change(u index.Update, asked []member.ID, now map[contacts.Pair]uint64) index.Change {
+	c := index.Change{Update: u}
+	for _, contact := range asked {
+		lastUpload, isContact := now[contacts.Pair{User: u.User, Contact: contact}]
+		switch {
+		case !isContact:
+			c.Remove = append(c.Remove, contact)
+		case lastUpload > 0: // whoever never uploaded has nothing to show
+			c.Add = append(c.Add, index.Entry{Contact: contact, Score: lastUpload})
+		}
+	}
+	c.WithRefill = h.wantsRefill(c)
+	return c
+}
+
+// wantsRefill tells whether the change cannot be made from the asked contacts
+// alone: there is no set yet; a removal would leave fewer than min members; or a
+// contact lies outside a set that has room, so that only a refill can tell who
+// else belongs between.
+func (h *PairHandler) wantsRefill(c index.Change) bool {
+	if !c.Known {
+		return true
+	}
+	s, left, outside := h.Index.Settings(), len(c.Members), false
+	for _, contact := range unique(c.Remove) {
+		if c.Has(contact) {
+			left--
+		}
+	}
+	for _, e := range c.Add {
+		outside = outside || !c.Has(e.Contact) && e.Score < c.Low()
+	}
+	removed := left < len(c.Members)
+	return removed && left < s.Min || outside && left >= s.Min && left < s.Max
+}
+
+// refill reads the refills. For a missing set that shall stay missing it stays
+// empty: the change then only ends the updates that may be about to make one
+// from an older read.
+func (h *PairHandler) refill(ctx context.Context, changes []index.Change) error {
+	var wanted []index.Change
+	var place []int
+	for i, c := range changes {
+		if c.WithRefill && (c.Known || !h.ActiveOnly) {
+			wanted, place = append(wanted, c), append(place, i)
+		}
+	}
+	if err := addRefills(ctx, h.Store, h.Index.Settings().Max, wanted); err != nil {
+		return err
+	}
+	for i, c := range wanted {
+		changes[place[i]] = c
+	}
+	return nil
+}
+
+func unique(ids []member.ID) []member.ID {
+	seen := make(map[member.ID]bool, len(ids))
+	var out []member.ID
+	for _, id := range ids {
+		if !seen[id] {
+			seen[id] = true
+			out = append(out, id)
+		}
+	}
+	return out
+}

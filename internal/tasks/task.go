@@ -1,0 +1,131 @@
+package tasks
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/activityd/activityd/internal/member"
+)
+
+// Type says what a task asks for.
+type Type string
+
+// The types that a producer may enqueue.
+const (
+	AddContact    Type = "add_contact"    // look again at (subject, contact): it may have been added
+	RemoveContact Type = "remove_contact" // look again at (subject, contact): it may have been removed
+	Upload        Type = "upload"         // look again at the subject, who may have uploaded
+)
+
+// The types that activityd enqueues for itself.
+const (
+	FanOut Type = "fan_out" // tell the subject's followers, from one on, of its last upload
+	Refill Type = "refill"  // read the subject's most recent contacts into its set
+)
+
+// The queues. Each has workers of its own, so that the parts of a large fan-out
+// and the refills after a lost Redis never stand before contact changes.
+const (
+	QueueDefault = "default"
+	QueueFanOut  = "fan_out"
+	QueueRefill  = "refill"
+)
+
+// Args are the arguments of a task beyond its subject, stored as JSON.
+type Args struct {
+	Contact member.ID `json:"contact_id,omitzero"` // add_contact, remove_contact
+	After   member.ID `json:"after,omitzero"`      // fan_out: the followers above this id
+}
+
+// New is a task that is to be enqueued. Make one with [NewAddContact],
+// [NewRemoveContact], [NewUpload], [NewFanOut] or [NewRefill].
+type New struct {
+	Type      Type
+	Subject   member.ID
+	Args      Args
+	Queue     string
+	DedupeKey string // of tasks with one key, at most one waits to be started
+}
+
+// Task is a task as it was claimed: it is this process's work until its lease
+// ends.
+type Task struct {
+	ID          uint64
+	Type        Type
+	Subject     member.ID
+	RawArgs     json.RawMessage
+	Queue       string
+	Attempts    int // this one included
+	MaxAttempts int
+	Lease       string // the claim that it belongs to; no other may finish it
+}
+
+// ErrInvalid is wrapped by the errors for a task that cannot be understood.
+var ErrInvalid = errors.New("invalid task")
+
+// NewAddContact asks to look at (user, contact) after contact was added.
+func NewAddContact(user, contact member.ID) New { return newPair(AddContact, user, contact) }
+
+// NewRemoveContact asks to look at (user, contact) after contact was removed.
+func NewRemoveContact(user, contact member.ID) New { return newPair(RemoveContact, user, contact) }
+
+// newPair gives both types one dedupe key: they are the same work seen from two
+// ends, so either absorbs the other.
+func newPair(t Type, user, contact member.ID) New {
+	return New{
+		Type: t, Subject: user, Args: Args{Contact: contact}, Queue: QueueDefault,
+		DedupeKey: fmt.Sprintf("pair:%d:%d", user, contact),
+	}
+}
+
+// NewUpload asks to tell the followers of user about its last upload.
+func NewUpload(user member.ID) New {
+	return New{Type: Upload, Subject: user, Queue: QueueDefault, DedupeKey: fmt.Sprintf("upload:%d", user)}
+}
+
+// NewFanOut asks to tell the followers of user whose id is above after.
+func NewFanOut(user, after member.ID) New {
+	return New{
+		Type: FanOut, Subject: user, Args: Args{After: after}, Queue: QueueFanOut,
+		DedupeKey: fmt.Sprintf("fan_out:%d:%d", user, after),
+	}
+}
+
+// NewRefill asks to read the most recent contacts of user into its set.
+func NewRefill(user member.ID) New {
+	return New{Type: Refill, Subject: user, Queue: QueueRefill, DedupeKey: fmt.Sprintf("refill:%d", user)}
+}
+
+// Parse makes a task from the words a producer uses: an unknown type, and a
+// contact that is missing or out of place, are refused with an error that wraps
+// [ErrInvalid].
+func Parse(t Type, user, contact member.ID) (New, error) {
+	switch {
+	case user == 0:
+		return New{}, fmt.Errorf("%w: %s: the user is missing", ErrInvalid, t)
+	case t == AddContact && contact != 0:
+		return NewAddContact(user, contact), nil
+	case t == RemoveContact && contact != 0:
+		return NewRemoveContact(user, contact), nil
+	case t == AddContact || t == RemoveContact:
+		return New{}, fmt.Errorf("%w: %s: the contact is missing", ErrInvalid, t)
+	case t == Upload && contact == 0:
+		return NewUpload(user), nil
+	case t == Upload:
+		return New{}, fmt.Errorf("%w: %s: takes no contact", ErrInvalid, t)
+	}
+	return New{}, fmt.Errorf("%w: unknown type %q: want %s, %s or %s", ErrInvalid, t, AddContact, RemoveContact, Upload)
+}
+
+// Args decodes the task's arguments. An error is permanent.
+func (t Task) Args() (Args, error) {
+	var a Args
+	if len(t.RawArgs) == 0 {
+		return a, nil
+	}
+	if err := json.Unmarshal(t.RawArgs, &a); err != nil {
+		return Args{}, Permanent(fmt.Errorf("%w: arguments of %s task %d: %w", ErrInvalid, t.Type, t.ID, err))
+	}
+	return a, nil
+}

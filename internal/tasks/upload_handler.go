@@ -1,0 +1,163 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+)
+
+// UploadHandler handles upload and fan_out: it tells an uploader's followers of
+// the last upload. An upload does the first part of the fan-out itself; every
+// part that is full enqueues the next one, as a fan_out task, before it writes
+// its own. So no single task is long, a crash loses nothing, parts run in
+// parallel, and other tasks run in between.
+type UploadHandler struct {
+	Index Index
+	Store Store
+	Queue Enqueuer
+	// PartSize is how many followers one task tells.
+	PartSize int
+	// ActiveOnly leaves missing sets missing until their user's next read.
+	ActiveOnly bool
+}
+
+// Enqueuer is what the handlers need of the queue.
+type Enqueuer interface {
+	Enqueue(ctx context.Context, batch []New) ([]uint64, error)
+	FanningOut(ctx context.Context, users []member.ID) (map[member.ID]bool, error)
+}
+
+// fanOutPause is how long an upload waits for the uploader's fan-out before it.
+const fanOutPause = 500 * time.Millisecond
+
+// Handle returns an error for each task, nil where it is done. Uploads of one
+// uploader in one batch are one fan-out; an upload whose uploader's previous
+// fan-out is under way waits for its end, so that a burst of uploads to many
+// followers runs one fan-out after the other and not all at once.
+func (h *UploadHandler) Handle(ctx context.Context, batch []Task) []error {
+	errs := make([]error, len(batch))
+	busy, err := h.fanningOut(ctx, batch)
+	pages := make(map[contacts.FollowerPage][]int) // the tasks that each page does
+	for i, t := range batch {
+		switch args, bad := t.Args(); {
+		case err != nil:
+			errs[i] = err
+		case bad != nil:
+			errs[i] = bad
+		case t.Type == Upload && busy[t.Subject]:
+			errs[i] = Later(jitter(fanOutPause), errFanningOut)
+		default:
+			page := contacts.FollowerPage{Of: t.Subject, After: args.After}
+			pages[page] = append(pages[page], i)
+		}
+	}
+	err = h.tell(ctx, pages)
+	for _, tasks := range pages {
+		for _, i := range tasks {
+			errs[i] = err
+		}
+	}
+	return errs
+}
+
+var errFanningOut = fmt.Errorf("the uploader's previous upload is still being told to the followers")
+
+func (h *UploadHandler) fanningOut(ctx context.Context, batch []Task) (map[member.ID]bool, error) {
+	var uploads []Task
+	for _, t := range batch {
+		if t.Type == Upload {
+			uploads = append(uploads, t)
+		}
+	}
+	if len(uploads) == 0 {
+		return nil, nil
+	}
+	return h.Queue.FanningOut(ctx, subjects(uploads))
+}
+
+// tell does one part for each of the pages. Each part reads the last upload
+// anew, so that a late one tells the newest.
+func (h *UploadHandler) tell(ctx context.Context, wanted map[contacts.FollowerPage][]int) error {
+	pages, lastUploads, err := h.uploaded(ctx, wanted)
+	if err != nil || len(pages) == 0 {
+		return err
+	}
+	followers, err := h.Store.FollowerPages(ctx, pages, h.PartSize)
+	if err != nil {
+		return fmt.Errorf("followers of %d uploaders: %w", len(pages), err)
+	}
+	if err := h.continueWith(ctx, pages, followers); err != nil {
+		return err
+	}
+	var additions []index.Addition
+	for i, page := range pages {
+		news := index.Entry{Contact: page.Of, Score: lastUploads[page.Of]}
+		for _, user := range followers[i] {
+			additions = append(additions, index.Addition{User: user, Entry: news})
+		}
+	}
+	missing, err := h.Index.Add(ctx, additions)
+	if err != nil || h.ActiveOnly {
+		return err
+	}
+	return h.refill(ctx, missing)
+}
+
+// uploaded keeps the pages of those who ever uploaded.
+func (h *UploadHandler) uploaded(ctx context.Context, wanted map[contacts.FollowerPage][]int) ([]contacts.FollowerPage, map[member.ID]uint64, error) {
+	var ids []member.ID
+	for page := range wanted {
+		ids = append(ids, page.Of)
+	}
+	if len(ids) == 0 {
+		return nil, nil, nil
+	}
+	lastUploads, err := h.Store.LastUploads(ctx, unique(ids))
+	if err != nil {
+		return nil, nil, fmt.Errorf("last uploads of %d members: %w", len(ids), err)
+	}
+	var pages []contacts.FollowerPage
+	for page := range wanted {
+		if lastUploads[page.Of] > 0 {
+			pages = append(pages, page)
+		}
+	}
+	return pages, lastUploads, nil
+}
+
+// continueWith enqueues the next part after every full page. It comes before
+// the page is written: a crash in between repeats this part but never ends the
+// chain.
+func (h *UploadHandler) continueWith(ctx context.Context, pages []contacts.FollowerPage, followers [][]member.ID) error {
+	var next []New
+	for i, page := range pages {
+		if n := len(followers[i]); n == h.PartSize {
+			next = append(next, NewFanOut(page.Of, followers[i][n-1]))
+		}
+	}
+	if len(next) == 0 {
+		return nil
+	}
+	if _, err := h.Queue.Enqueue(ctx, next); err != nil {
+		return fmt.Errorf("continue %d fan-outs: %w", len(next), err)
+	}
+	return nil
+}
+
+func (h *UploadHandler) refill(ctx context.Context, users []member.ID) error {
+	if len(users) == 0 {
+		return nil
+	}
+	refills := make([]New, len(users))
+	for i, user := range users {
+		refills[i] = NewRefill(user)
+	}
+	if _, err := h.Queue.Enqueue(ctx, refills); err != nil {
+		return fmt.Errorf("enqueue %d refills: %w", len(refills), err)
+	}
+	return nil
+}
