@@ -1,0 +1,26 @@
+// Package api is activityd's HTTP interface: the read of the widget, the
+// enqueuing of tasks, and the two health checks. It knows HTTP and the words of
+// the domain, and reaches everything else through [Reader], [Enqueuer] and
+// [Checker].
+//
+// The contract is openapi.yaml beside this file, served at /openapi.yaml. Tests
+// hold every route and every response against it.
+//
+// # From a request to an answer
+//
+//	observe    deadline, request id, the response to an error, one log line
+//	 └ recover a panic becomes an error with its stack
+//	    └ handler   reads the input strictly, calls one interface, writes JSON
+//
+// A handler either writes its whole response or returns an error; it never
+// writes an error itself. Errors become responses in one place (errors.go): an
+// input that is refused says which field and why, everything that a client
+// cannot help is told apart only as far as it matters to a client (try again or
+// not), and the cause goes to the log.
+//
+// # Strict input
+//
+// A misspelt field that is silently ignored is a task that never does what its
+// sender meant. So unknown, repeated and misplaced fields are refused, with all
+// faults of a request named at once, and a batch is taken whole or not at all.
+package api

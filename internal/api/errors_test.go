@@ -1,0 +1,231 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// failing makes both interfaces fail with err.
+func failing(t testing.TB, err error) *bundle {
+	b := setup(t)
+	b.reader.read = func(context.Context, contacts.Viewer, int) (recent.Answer, error) { return recent.Answer{}, err }
+	b.enqueuer.enqueue = func(context.Context, []tasks.New) ([]uint64, error) { return nil, err }
+	return b
+}
+
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		err        error
+		status     int
+		slug       string
+		retryAfter string
+		level      string
+	}{
+		{recent.ErrBusy, 503, "busy", "1", "WARN"},
+		{contacts.ErrUnavailable, 503, "unavailable", "5", "WARN"},
+		{context.DeadlineExceeded, 504, "deadline-exceeded", "", "WARN"},
+		{context.Canceled, 503, "unavailable", "5", "WARN"},
+		{errors.New("secret of the house"), 500, "internal", "", "ERROR"},
+	} {
+		t.Run(test.slug, func(t *testing.T) {
+			t.Parallel()
+			b := failing(t, fmt.Errorf("deep down: %w", test.err))
+			for _, w := range []*httptest.ResponseRecorder{b.get(t, readPath), b.post(t, `{"type":"upload","user_id":"1"}`)} {
+				wantProblem(t, w, test.status, test.slug)
+				if got := w.Header().Get("Retry-After"); got != test.retryAfter {
+					t.Errorf("Retry-After = %q, want %q", got, test.retryAfter)
+				}
+				if strings.Contains(w.Body.String(), "deep down") {
+					t.Errorf("the cause is shown to the client: %s", w.Body)
+				}
+			}
+			line := b.log.last(t)
+			if line["level"] != test.level || !strings.Contains(line["error"].(string), "deep down") {
+				t.Errorf("log = %v, want the cause at %s", line, test.level)
+			}
+		})
+	}
+}
+
+func TestRequestDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t)
+		b.reader.read = func(ctx context.Context, _ contacts.Viewer, _ int) (recent.Answer, error) {
+			<-ctx.Done()
+			return recent.Answer{}, errors.New("the driver's own words for a timeout")
+		}
+		start := time.Now()
+		wantProblem(t, b.get(t, readPath), http.StatusGatewayTimeout, "deadline-exceeded")
+		if took := time.Since(start); took != api.DefaultRequestTimeout {
+			t.Errorf("took %s, want %s", took, api.DefaultRequestTimeout)
+		}
+	})
+}
+
+func TestClientGone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	b.reader.read = func(ctx context.Context, _ contacts.Viewer, _ int) (recent.Answer, error) {
+		cancel()
+		<-ctx.Done()
+		return recent.Answer{}, ctx.Err()
+	}
+	w := httptest.NewRecorder()
+	b.server.Handler().ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, readPath, http.NoBody))
+	if w.Body.Len() > 0 {
+		t.Errorf("wrote %q to nobody", w.Body)
+	}
+	if line := b.log.last(t); line["level"] != "DEBUG" || line["status"] != 499.0 {
+		t.Errorf("log = %v, want status 499 at DEBUG", line)
+	}
+}
+
+func TestPanic(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.reader.read = func(context.Context, contacts.Viewer, int) (recent.Answer, error) { panic("out of film") }
+	w := b.get(t, readPath)
+	wantProblem(t, w, http.StatusInternalServerError, "internal")
+	if strings.Contains(w.Body.String(), "film") {
+		t.Errorf("the panic is shown to the client: %s", w.Body)
+	}
+	line := b.log.last(t)
+	stack, _ := line["stack"].(string)
+	if line["level"] != "ERROR" || !strings.Contains(line["error"].(string), "out of film") || !strings.Contains(stack, "errors_test.go") {
+		t.Errorf("log = %v, want the panic and its place", line)
+	}
+	b.reader.read = func(context.Context, contacts.Viewer, int) (recent.Answer, error) { return goodAnswer(), nil }
+	if w := b.get(t, readPath); w.Code != http.StatusOK {
+		t.Errorf("the next request: %d", w.Code)
+	}
+}
+
+func TestAbortIsLeftToTheServer(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.reader.read = func(context.Context, contacts.Viewer, int) (recent.Answer, error) { panic(http.ErrAbortHandler) }
+	defer func() {
+		if err, _ := recover().(error); !errors.Is(err, http.ErrAbortHandler) {
+			t.Errorf("recovered %v, want http.ErrAbortHandler", err)
+		}
+	}()
+	b.get(t, readPath)
+	t.Error("no panic")
+}
+
+func TestUnknownPath(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, path := range []string{"/", "/v1", "/v1/users", "/v1/users/1", readPath + "/", "/v1/tasks/", "/secret-token-in-a-path"} {
+		wantProblem(t, b.get(t, path), http.StatusNotFound, "not-found")
+	}
+	if log := b.log.String(); strings.Contains(log, "secret-token") || b.log.last(t)["route"] != "unmatched" {
+		t.Errorf("the log shows raw paths:\n%s", log)
+	}
+}
+
+func TestWrongMethod(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for path, allow := range map[string]string{readPath: "OPTIONS, GET", "/v1/tasks": "OPTIONS, POST", "/healthz": "OPTIONS, GET"} {
+		w := b.do(t, httptest.NewRequestWithContext(t.Context(), http.MethodDelete, path, http.NoBody))
+		wantProblem(t, w, http.StatusMethodNotAllowed, "method-not-allowed")
+		if got := w.Header().Get("Allow"); got != allow {
+			t.Errorf("%s: Allow = %q, want %q", path, got, allow)
+		}
+	}
+}
+
+func TestRequestLog(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.get(t, readPath+"?limit=3")
+	line := b.log.last(t)
+	for key, want := range map[string]any{
+		"level": "INFO", "method": "GET", "route": "/v1/users/:id/recent-contact-photos", "status": 200.0,
+	} {
+		if line[key] != want {
+			t.Errorf("%s = %v, want %v", key, line[key], want)
+		}
+	}
+	if d, ok := line["duration"].(float64); !ok || d < 0 {
+		t.Errorf("duration = %v", line["duration"])
+	}
+	if strings.Contains(b.log.String(), "12345") {
+		t.Errorf("the log shows the raw path: %s", b.log)
+	}
+	b.get(t, "/healthz")
+	if line := b.log.last(t); line["level"] != "DEBUG" {
+		t.Errorf("a probe is logged at %v", line["level"])
+	}
+}
+
+func TestRequestID(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for given, kept := range map[string]bool{
+		"abc-DEF_1.2":           true,
+		strings.Repeat("a", 64): true,
+		strings.Repeat("a", 65): false,
+		"":                      false,
+		"a b":                   false,
+		"a\nlevel=ERROR":        false,
+		"é":                     false,
+		`"}`:                    false,
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", http.NoBody)
+		r.Header["X-Request-Id"] = []string{given}
+		got := b.do(t, r).Header().Get("X-Request-Id")
+		if (got == given) != kept || got == "" {
+			t.Errorf("given %q, got %q, want kept = %t", given, got, kept)
+		}
+		if logged := b.log.last(t)["request_id"]; logged != got {
+			t.Errorf("logged %q, want %q", logged, got)
+		}
+	}
+}
+
+func TestBodyThatBreaksOff(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.do(t, postTasks(t.Context(), bodyFunc(func() error { return io.ErrUnexpectedEOF })))
+	wantProblem(t, w, http.StatusBadRequest, "malformed-body")
+	if got := b.enqueuer.calls(); len(got) > 0 {
+		t.Errorf("enqueued %v", got)
+	}
+}
+
+func TestClientGoneInTheMiddleOfTheBody(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	w := httptest.NewRecorder()
+	b.server.Handler().ServeHTTP(w, postTasks(ctx, bodyFunc(func() error {
+		cancel()
+		return io.ErrUnexpectedEOF
+	})))
+	if w.Code != 499 || w.Body.Len() > 0 || len(b.enqueuer.calls()) > 0 {
+		t.Errorf("%d %q, enqueued %v, want 499 and nothing", w.Code, w.Body, b.enqueuer.calls())
+	}
+}
+
+// bodyFunc is a body that fails at once.
+type bodyFunc func() error
+
+func (f bodyFunc) Read([]byte) (int, error) { return 0, f() }

@@ -1,0 +1,181 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type fakeReader struct {
+	read func(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error)
+}
+
+func (f *fakeReader) Read(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error) {
+	return f.read(ctx, v, limit)
+}
+
+// fakeEnqueuer remembers every batch, and gives ids from 1 on unless enqueue
+// says otherwise.
+type fakeEnqueuer struct {
+	enqueue func(ctx context.Context, batch []tasks.New) ([]uint64, error)
+
+	mu      sync.Mutex
+	batches [][]tasks.New
+}
+
+func (f *fakeEnqueuer) Enqueue(ctx context.Context, batch []tasks.New) ([]uint64, error) {
+	f.mu.Lock()
+	f.batches = append(f.batches, batch)
+	f.mu.Unlock()
+	if f.enqueue != nil {
+		return f.enqueue(ctx, batch)
+	}
+	ids := make([]uint64, len(batch))
+	for i := range ids {
+		ids[i] = uint64(i + 1)
+	}
+	return ids, nil
+}
+
+func (f *fakeEnqueuer) calls() [][]tasks.New {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.batches
+}
+
+// logBuffer collects the log, a JSON object a line.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// last is the last line of the log.
+func (l *logBuffer) last(t *testing.T) map[string]any {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(l.String()), "\n")
+	var line map[string]any
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &line); err != nil {
+		t.Fatalf("the log's last line: %v\n%s", err, l)
+	}
+	return line
+}
+
+type bundle struct {
+	server   *api.Server
+	reader   *fakeReader
+	enqueuer *fakeEnqueuer
+	checker  api.Checker
+	log      *logBuffer
+}
+
+// setup builds a server on fakes, whose functions a test may replace.
+func setup(t testing.TB, configure ...func(*api.Config)) *bundle {
+	t.Helper()
+	b := &bundle{
+		reader: &fakeReader{read: func(context.Context, contacts.Viewer, int) (recent.Answer, error) {
+			return recent.Answer{Source: recent.FromIndex}, nil
+		}},
+		enqueuer: &fakeEnqueuer{},
+		checker:  healthy,
+		log:      &logBuffer{},
+	}
+	cfg := api.Config{
+		Reader:   b.reader,
+		Enqueuer: b.enqueuer,
+		Checker:  func(ctx context.Context) api.Health { return b.checker(ctx) },
+		Logger:   slog.New(slog.NewJSONHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+	for _, f := range configure {
+		f(&cfg)
+	}
+	b.server = api.New(cfg)
+	return b
+}
+
+// do answers a request and holds the response against the OpenAPI document.
+func (b *bundle) do(t testing.TB, r *http.Request) *httptest.ResponseRecorder {
+	t.Helper()
+	w := httptest.NewRecorder()
+	b.server.Handler().ServeHTTP(w, r)
+	conforms(t, r, w)
+	return w
+}
+
+func (b *bundle) get(t testing.TB, target string) *httptest.ResponseRecorder {
+	t.Helper()
+	return b.do(t, httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, http.NoBody))
+}
+
+func (b *bundle) post(t testing.TB, body string) *httptest.ResponseRecorder {
+	t.Helper()
+	return b.do(t, postTasks(t.Context(), strings.NewReader(body)))
+}
+
+func postTasks(ctx context.Context, body io.Reader) *http.Request {
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/tasks", body)
+	r.Header.Set("Content-Type", "application/json")
+	return r
+}
+
+// problem is what clients know of a problem.
+type problem struct {
+	Type   string
+	Title  string
+	Status int
+	Detail string
+	Field  string
+	Errors []struct{ Field, Detail string }
+}
+
+// fields are the fields at fault, in order.
+func (p problem) fields() []string {
+	var fields []string
+	for _, e := range p.Errors {
+		fields = append(fields, e.Field)
+	}
+	return fields
+}
+
+// wantProblem checks status, content type and problem type of a response.
+func wantProblem(t testing.TB, w *httptest.ResponseRecorder, status int, slug string) problem {
+	t.Helper()
+	var p problem
+	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
+		t.Fatalf("status %d, not a problem: %v\n%s", w.Code, err, w.Body)
+	}
+	if w.Code != status || p.Status != status || p.Type != "/problems/"+slug {
+		t.Fatalf("status %d, body %s\nwant %d %s", w.Code, w.Body, status, slug)
+	}
+	if ct := w.Header().Get("Content-Type"); ct != "application/problem+json" {
+		t.Errorf("Content-Type = %q", ct)
+	}
+	return p
+}

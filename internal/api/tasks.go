@@ -1,0 +1,87 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+type enqueuedJSON struct {
+	Tasks []taskIDJSON `json:"tasks"`
+}
+
+type taskIDJSON struct {
+	ID string `json:"id"`
+}
+
+// enqueueTasks takes all tasks of a request or none. That a client repeats a
+// request whose answer it missed does no harm: tasks are hints to look again.
+func (s *Server) enqueueTasks(c echo.Context) error {
+	var f faults
+	if f.query(c.QueryString()); len(f) > 0 {
+		return refuseFields(invalidParameter, f)
+	}
+	if err := requireJSON(c.Request().Header); err != nil {
+		return err
+	}
+	body, err := s.readBody(c)
+	if err != nil {
+		return err
+	}
+	batch, err := parseTasks(body, s.cfg.MaxBatch)
+	if err != nil {
+		return err
+	}
+	ids, err := s.cfg.Enqueuer.Enqueue(c.Request().Context(), batch)
+	if err != nil {
+		return fmt.Errorf("enqueuing %d tasks: %w", len(batch), err)
+	}
+	return writeEnqueued(c, batch, ids)
+}
+
+func writeEnqueued(c echo.Context, batch []tasks.New, ids []uint64) error {
+	if len(ids) != len(batch) {
+		return fmt.Errorf("%d tasks were enqueued under %d ids", len(batch), len(ids))
+	}
+	out := each(ids, func(id uint64) taskIDJSON { return taskIDJSON{strconv.FormatUint(id, 10)} })
+	return writeJSON(c, http.StatusAccepted, typeJSON, enqueuedJSON{out})
+}
+
+// requireJSON also keeps a form on a foreign page from enqueuing anything: a
+// browser does not send this content type across sites without asking first.
+func requireJSON(header http.Header) error {
+	given := header.Values(echo.HeaderContentType)
+	if len(given) == 1 {
+		if mediaType, _, err := mime.ParseMediaType(given[0]); err == nil && mediaType == typeJSON {
+			return nil
+		}
+	}
+	return refuse(unsupportedType, "Content-Type %q: want %s", clip(strings.Join(given, ", ")), typeJSON)
+}
+
+func (s *Server) readBody(c echo.Context) ([]byte, error) {
+	limited := http.MaxBytesReader(c.Response().Writer, c.Request().Body, s.cfg.MaxBody)
+	body, err := io.ReadAll(limited)
+	tooLarge := (*http.MaxBytesError)(nil)
+	switch {
+	case err == nil:
+		return body, nil
+	case errors.As(err, &tooLarge):
+		return nil, refuse(bodyTooLarge, "the body has more than %d bytes; send the tasks in several requests", tooLarge.Limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		c.Response().Header().Set(echo.HeaderConnection, "close")
+		return nil, refuse(bodyTooSlow, "the body did not arrive within %s", s.cfg.ReadTimeout)
+	case c.Request().Context().Err() != nil:
+		return nil, fmt.Errorf("reading the body: %w", err) // the client left, or time is up
+	}
+	return nil, refuse(malformedBody, "the body cannot be read: %v", err)
+}
