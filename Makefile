@@ -1,0 +1,61 @@
+# "make demo" needs Go and make alone; "make test" installs what else it needs.
+
+GO            ?= go
+GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+STATICCHECK   := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+# How long "make fuzz-short" fuzzes each target.
+FUZZ_TIME     ?= 10s
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## show this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## show the whole thing on this machine, with made-up data
+	$(GO) run ./cmd/activityd demo
+
+.PHONY: build
+build: ## build bin/activityd
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/activityd ./cmd/activityd
+
+.PHONY: test
+test: test-deps ## run all tests with the race detector, on real servers
+	$(GO) vet ./...
+	$(GO) run ./internal/tools/testsummary -- -race -count=1 -timeout 20m ./...
+
+.PHONY: test-fast
+test-fast: ## run all tests without the race detector, only what changed
+	$(GO) test ./...
+
+.PHONY: test-deps
+test-deps: ## install what the tests need and the machine lacks
+	@scripts/install-test-deps
+
+.PHONY: lint
+lint: ## lint, with a pinned version of golangci-lint
+	@GO='$(GO)' scripts/lint $(GOLANGCI_LINT) $(STATICCHECK)
+
+.PHONY: tidy-check
+tidy-check: ## check that go.mod and go.sum are tidy
+	$(GO) mod tidy -diff
+	$(GO) mod verify
+
+.PHONY: cover
+cover: test-deps ## measure the coverage, and write coverage.out
+	$(GO) test -coverpkg=./... -coverprofile=coverage.out ./...
+	$(GO) tool cover -func=coverage.out | tail -n 1
+
+.PHONY: fuzz-short
+fuzz-short: ## fuzz every fuzz target for a short time
+	@GO='$(GO)' scripts/fuzz-short $(FUZZ_TIME)
+
+.PHONY: screenshot
+screenshot: test-deps ## take the picture of the demo that the README shows
+	ACTIVITYD_SCREENSHOT='$(CURDIR)/docs/demo.png' \
+		$(GO) run ./internal/tools/testsummary -- -count=1 -run '^TestBrowserShowsRealServers$$' ./internal/demo
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin coverage.out

@@ -1,0 +1,60 @@
+package localserver
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// These tests change what is searched, so none is parallel.
+
+func TestFindLooksBesideThePath(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", "")
+	setFolders(t, dir)
+	if path, ok := FindRedis(); ok {
+		t.Fatalf("found %s where there is none", path)
+	}
+	want := filepath.Join(dir, "redis-server")
+	if err := os.WriteFile(want, []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if path, ok := FindRedis(); !ok || path != want {
+		t.Errorf("found %q, %v; want %s", path, ok, want)
+	}
+}
+
+func TestFindMySQLPrefersMariaDB(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	setFolders(t)
+	for _, name := range []string{"mysqld", "mariadbd"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if path, ok := FindMySQL(); !ok || filepath.Base(path) != name {
+			t.Errorf("found %q, %v; want %s", path, ok, name)
+		}
+	}
+}
+
+func TestMissingServersAreNamedWithTheirPackage(t *testing.T) {
+	t.Setenv("PATH", "")
+	setFolders(t, t.TempDir())
+	_, err := StartMySQL(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "apt-get install mariadb-server") {
+		t.Errorf("error %v does not say what to install", err)
+	}
+	_, err = StartRedis(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "apt-get install redis-server") {
+		t.Errorf("error %v does not say what to install", err)
+	}
+}
+
+func setFolders(t *testing.T, folders ...string) {
+	t.Helper()
+	old := serverFolders
+	serverFolders = folders
+	t.Cleanup(func() { serverFolders = old })
+}

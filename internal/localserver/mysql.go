@@ -1,0 +1,181 @@
+package localserver
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// MySQL is a private MariaDB or MySQL server.
+type MySQL struct {
+	*server
+	version string
+}
+
+// StartMySQL makes an empty data folder, starts mariadbd or mysqld on it and
+// returns once the server answers. ctx bounds the start only: the server runs
+// until Close. An error says what to install, or carries the end of the
+// server's log.
+func StartMySQL(ctx context.Context, opts ...Option) (*MySQL, error) {
+	program, ok := FindMySQL()
+	if !ok {
+		return nil, missing("mariadbd", "mariadb-server")
+	}
+	s, err := newServer(filepath.Base(program))
+	if err != nil {
+		return nil, err
+	}
+	m := &MySQL{server: s}
+	if err := m.setUp(ctx, program, opts); err != nil {
+		return nil, errors.Join(err, s.discard())
+	}
+	return m, nil
+}
+
+// setUp installs the data folder and starts the server.
+func (m *MySQL) setUp(ctx context.Context, program string, opts []Option) error {
+	me, err := user.Current()
+	if err != nil {
+		return fmt.Errorf("find out who runs %s: %w", m.name, err)
+	}
+	if err := os.Mkdir(m.path("files"), 0o700); err != nil {
+		return err
+	}
+	install, err := m.installCommand(ctx, program, me.Username)
+	if err != nil {
+		return err
+	}
+	if err := m.run(ctx, install); err != nil {
+		return fmt.Errorf("make the data folder of %s: %w", m.name, err)
+	}
+	m.argv, m.ping = m.serverCommand(program, me.Username, opts), m.pingOnce
+	if err := m.start(ctx); err != nil {
+		return err
+	}
+	return m.askVersion(ctx)
+}
+
+// installCommand is the one that fills the data folder. MariaDB brings a script
+// for it; MySQL's server does it by itself.
+func (m *MySQL) installCommand(ctx context.Context, program, user string) ([]string, error) {
+	version, err := exec.CommandContext(ctx, program, "--no-defaults", "--version").Output()
+	if err != nil {
+		// A program that was killed for its context says nothing of it.
+		return nil, fmt.Errorf("ask %s for its version: %w", program, cmp.Or(context.Cause(ctx), err))
+	}
+	if !strings.Contains(string(version), "MariaDB") {
+		return []string{
+			program, "--no-defaults", "--initialize-insecure",
+			"--user=" + user, "--datadir=" + m.path("data"), "--secure-file-priv=" + m.path("files"),
+			m.ownTemp(),
+		}, nil
+	}
+	script, ok := find("mariadb-install-db", "mysql_install_db")
+	if !ok {
+		return nil, missing("mariadb-install-db", "mariadb-server")
+	}
+	return []string{
+		script, "--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db",
+		"--user=" + user, "--datadir=" + m.path("data"), smallRedoLog, m.ownTemp(),
+	}, nil
+}
+
+// ownTemp keeps temporary tables in the server's folder. In a shared one,
+// servers that start at the same time delete each other's.
+func (m *MySQL) ownTemp() string { return "--tmpdir=" + m.dir }
+
+// smallRedoLog keeps a server from writing a redo log of a hundred megabytes
+// when it starts.
+const smallRedoLog = "--loose-innodb-log-file-size=16777216"
+
+// serverCommand is the server's command line. It is light, and durable: options
+// may trade that away. "loose" options are those that only one of MariaDB and
+// MySQL knows.
+func (m *MySQL) serverCommand(program, user string, opts []Option) []string {
+	return arguments([]string{
+		program,
+		"--no-defaults",
+		"--user=" + user,
+		"--datadir=" + m.path("data"),
+		m.ownTemp(),
+		"--socket=" + m.Addr(),
+		"--pid-file=" + m.path("pid"),
+		"--secure-file-priv=" + m.path("files"),
+		"--skip-networking",
+		"--loose-mysqlx=OFF",
+		"--skip-log-bin",
+		"--performance-schema=OFF",
+		"--character-set-server=utf8mb4",
+		"--max-connections=300",
+		"--innodb-buffer-pool-size=67108864",
+		"--innodb-buffer-pool-dump-at-shutdown=OFF",
+		"--innodb-flush-log-at-trx-commit=1",
+		smallRedoLog,
+	}, opts)
+}
+
+// Addr is the path of the server's unix socket.
+func (m *MySQL) Addr() string { return m.path("sock") }
+
+// DSN is the address of a database on the server as go-sql-driver takes it; an
+// empty name chooses none. The user is root, who has no password.
+func (m *MySQL) DSN(database string) string { return m.config(database).FormatDSN() }
+
+func (m *MySQL) config(database string) *mysql.Config {
+	cfg := mysql.NewConfig()
+	cfg.User, cfg.Net, cfg.Addr, cfg.DBName = "root", "unix", m.Addr(), database
+	// Without it, each query with arguments costs three round trips.
+	cfg.InterpolateParams = true
+	return cfg
+}
+
+// Version is what the server calls itself, such as "10.11.6-MariaDB".
+func (m *MySQL) Version() string { return m.version }
+
+// CreateDatabase makes an empty database. It is an error when there is one by
+// that name.
+func (m *MySQL) CreateDatabase(ctx context.Context, name string) error {
+	quoted := "`" + strings.ReplaceAll(name, "`", "``") + "`"
+	return m.withDB(func(db *sql.DB) error {
+		if _, err := db.ExecContext(ctx, "CREATE DATABASE "+quoted+" CHARACTER SET utf8mb4"); err != nil {
+			return fmt.Errorf("create database %s on %s: %w", name, m.name, err)
+		}
+		return nil
+	})
+}
+
+// pingOnce asks for a sign of life within a second.
+func (m *MySQL) pingOnce(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return m.withDB(func(db *sql.DB) error { return db.PingContext(ctx) })
+}
+
+func (m *MySQL) askVersion(ctx context.Context) error {
+	return m.withDB(func(db *sql.DB) error {
+		return db.QueryRowContext(ctx, "SELECT VERSION()").Scan(&m.version)
+	})
+}
+
+// withDB lends f a connection pool that belongs to no database.
+func (m *MySQL) withDB(f func(*sql.DB) error) error {
+	cfg := m.config("")
+	// A server that does not answer yet is no news worth the driver's log line.
+	cfg.Logger = &mysql.NopLogger{}
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return err
+	}
+	db := sql.OpenDB(connector)
+	return errors.Join(f(db), db.Close())
+}

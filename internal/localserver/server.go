@@ -1,0 +1,179 @@
+package localserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// The bounds of starting and of stopping. A start within a tighter bound is the
+// caller's to ask for, by its context.
+const (
+	startTimeout = 2 * time.Minute
+	stopTimeout  = 20 * time.Second
+	pingInterval = 10 * time.Millisecond
+)
+
+// errClosed is what the methods answer after Close.
+var errClosed = errors.New("the server is closed and its folder is gone")
+
+// server is what MySQL and Redis have in common: a child and its folder.
+type server struct {
+	name string
+	dir  string
+	argv []string
+	ping func(context.Context) error // nil error: the server answers
+
+	mu     sync.Mutex // guards what follows; held while a call changes the state
+	proc   *process
+	closed bool
+}
+
+// newServer makes the folder. Its path is short, because that of a unix socket
+// must fit into about a hundred bytes.
+func newServer(name string) (*server, error) {
+	dir, err := os.MkdirTemp("", "activityd-")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder for %s: %w", name, err)
+	}
+	return &server{name: name, dir: dir}, nil
+}
+
+// path is that of a file in the server's folder.
+func (s *server) path(name string) string { return filepath.Join(s.dir, name) }
+
+// run starts one program and waits until it ends.
+func (s *server) run(ctx context.Context, argv []string) error {
+	ctx, cancel := withStartTimeout(ctx, s.name)
+	defer cancel()
+	p, err := startProcess(argv, s.dir, s.path("log"))
+	if err != nil {
+		return err
+	}
+	return p.wait(ctx)
+}
+
+// start starts the server and waits until it answers. The caller holds mu, or
+// is alone.
+func (s *server) start(ctx context.Context) error {
+	ctx, cancel := withStartTimeout(ctx, s.name)
+	defer cancel()
+	p, err := startProcess(s.argv, s.dir, s.path("log"))
+	if err != nil {
+		return err
+	}
+	if err := s.awaitAnswer(ctx, p); err != nil {
+		return errors.Join(err, p.kill())
+	}
+	s.proc = p
+	return nil
+}
+
+// awaitAnswer pings until the server answers, ends, or ctx does.
+func (s *server) awaitAnswer(ctx context.Context, p *process) error {
+	ticker := time.NewTicker(pingInterval)
+	defer ticker.Stop()
+	for {
+		pingErr := s.ping(ctx)
+		if pingErr == nil {
+			return nil
+		}
+		select {
+		case <-p.exited:
+			return fmt.Errorf("%s ended before it answered: %w%s", s.name, endError(p.err), p.logTail())
+		case <-ctx.Done():
+			return fmt.Errorf("%s did not answer: %w (%w)%s", s.name, context.Cause(ctx), pingErr, p.logTail())
+		case <-ticker.C:
+		}
+	}
+}
+
+// discard removes the folder of a server that never came to run.
+func (s *server) discard() error { return os.RemoveAll(s.dir) }
+
+// endError names an end without an error: even that is one when a server was to
+// stay.
+func endError(err error) error {
+	if err == nil {
+		return errors.New("exit status 0")
+	}
+	return err
+}
+
+// withStartTimeout bounds a start that nobody else bounds.
+func withStartTimeout(ctx context.Context, name string) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, startTimeout,
+		fmt.Errorf("%s took longer than %v to start", name, startTimeout))
+}
+
+// Kill ends the server at once, as kill -9 does, and waits until it is gone.
+// Its folder stays, for Restart.
+func (s *server) Kill() error {
+	return s.locked((*process).kill)
+}
+
+// Pause stops the server where it stands: connections stay open and nothing is
+// answered until Resume.
+func (s *server) Pause() error {
+	return s.locked((*process).pause)
+}
+
+// Resume lets a paused server go on.
+func (s *server) Resume() error {
+	return s.locked(func(p *process) error { return p.signal(continueSignal) })
+}
+
+// Restart stops the server, if it still runs, and starts it again on the same
+// data and socket. ctx bounds the start. Without an error the server answers.
+func (s *server) Restart(ctx context.Context) error {
+	return s.locked(func(p *process) error {
+		if err := s.stop(p); err != nil {
+			return err
+		}
+		return s.start(ctx)
+	})
+}
+
+// Close stops the server, in good order if it can within a bound and by force
+// otherwise, and removes its folder.
+func (s *server) Close() error {
+	err := s.locked(func(p *process) error {
+		s.closed = true
+		return errors.Join(s.stop(p), os.RemoveAll(s.dir))
+	})
+	if errors.Is(err, errClosed) {
+		return nil
+	}
+	return err
+}
+
+// locked runs f on the server's process unless the server is closed.
+func (s *server) locked(f func(*process) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("%s: %w", s.name, errClosed)
+	}
+	return f(s.proc)
+}
+
+// stop asks p to end and, when it has not after stopTimeout, kills it. A paused
+// process is let go on, since it could not end otherwise.
+func (s *server) stop(p *process) error {
+	if err := errors.Join(p.signal(syscall.SIGTERM), p.signal(continueSignal)); err != nil {
+		return err
+	}
+	timer := time.NewTimer(stopTimeout)
+	defer timer.Stop()
+	select {
+	case <-p.exited:
+		return nil
+	case <-timer.C:
+		return p.kill()
+	}
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// event is a line of "go test -json"; see "go doc test2json".
+type event struct {
+	Action  string `json:"Action"`
+	Package string `json:"Package"` // empty in the events of a build
+	Test    string `json:"Test"`    // empty: of the package as a whole
+	Output  string `json:"Output"`
+}
+
+// summary collects events. It is for one goroutine.
+type summary struct {
+	out     io.Writer
+	allowed []string
+	running map[string]*pkg
+
+	passed, failed int
+	skipped        []string
+	printErr       error
+}
+
+// pkg is a package that is being tested.
+type pkg struct {
+	order  []string            // tests by their first output; "" is the package
+	output map[string][]string // of tests that have not passed, by test
+	failed int                 // tests so far
+}
+
+func newSummary(out io.Writer, allowedSkips []string) *summary {
+	return &summary{out: out, allowed: allowedSkips, running: map[string]*pkg{}}
+}
+
+// read takes events until r ends. A line that is none is printed as it is: go
+// test explains in plain text why it could not even begin.
+func (s *summary) read(r io.Reader) error {
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			s.take(line)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the events of go test: %w", err)
+		}
+	}
+}
+
+func (s *summary) take(line []byte) {
+	var e event
+	if err := json.Unmarshal(line, &e); err != nil {
+		s.print(string(line))
+		return
+	}
+	switch {
+	case e.Action == "build-output":
+		s.print(e.Output)
+	case e.Package == "":
+		// The other events of a build: its failure is told again as its
+		// package's.
+	case e.Action == "output":
+		s.keep(e)
+	case e.Test == "":
+		s.endPackage(e)
+	default:
+		s.endTest(e)
+	}
+}
+
+// keep notes the output of a test until it is known how the test ends.
+func (s *summary) keep(e event) {
+	if strings.HasPrefix(e.Output, "=== ") {
+		return // RUN, PAUSE and the like: noise
+	}
+	p := s.pkg(e.Package)
+	if _, known := p.output[e.Test]; !known {
+		p.order = append(p.order, e.Test)
+	}
+	p.output[e.Test] = append(p.output[e.Test], e.Output)
+}
+
+func (s *summary) pkg(name string) *pkg {
+	if s.running[name] == nil {
+		s.running[name] = &pkg{output: map[string][]string{}}
+	}
+	return s.running[name]
+}
+
+// endTest counts a test. What it said is of interest only if it failed.
+func (s *summary) endTest(e event) {
+	p := s.pkg(e.Package)
+	switch e.Action {
+	case "pass":
+		s.passed++
+		p.output[e.Test] = nil
+	case "fail":
+		s.failed++
+		p.failed++
+	case "skip":
+		name := e.Package + "." + e.Test
+		s.skipped = append(s.skipped, name)
+		s.print("SKIP\t" + name + "\n" + strings.Join(p.output[e.Test], ""))
+		p.output[e.Test] = nil
+	}
+}
+
+// endPackage prints the package's closing line and, if it failed, all that is
+// left of its output: that of the tests that failed or never ended.
+func (s *summary) endPackage(e event) {
+	p := s.pkg(e.Package)
+	switch e.Action {
+	case "pass", "skip": // skip: it has no tests
+		for _, line := range p.output[""] {
+			if strings.HasPrefix(line, "ok  \t") || strings.HasPrefix(line, "?   \t") {
+				s.print(line)
+			}
+		}
+	case "fail":
+		if p.failed == 0 {
+			s.failed++ // it did not compile, or broke outside its tests
+		}
+		slices.SortStableFunc(p.order, packageLast)
+		for _, test := range p.order {
+			s.print(strings.Join(p.output[test], ""))
+		}
+	default:
+		return // start
+	}
+	delete(s.running, e.Package)
+}
+
+// packageLast puts the package's own lines, with their verdict, at the end.
+func packageLast(a, b string) int {
+	switch {
+	case a == "" && b != "":
+		return 1
+	case a != "" && b == "":
+		return -1
+	}
+	return 0
+}
+
+// finish prints the closing line and returns what is wrong with the run as a
+// whole.
+func (s *summary) finish() []string {
+	var problems []string
+	for name := range s.running {
+		problems = append(problems, name+" never ended")
+	}
+	slices.Sort(problems)
+	for _, name := range s.skipped {
+		if !slices.Contains(s.allowed, name) {
+			problems = append(problems, name+" was skipped: every test must run")
+		}
+	}
+	if s.passed == 0 {
+		problems = append(problems, "no test passed: nothing was tested")
+	}
+	if s.failed > 0 {
+		problems = append(problems, "tests failed")
+	}
+	s.print(fmt.Sprintf("%d passed, %d failed, %d skipped\n", s.passed, s.failed, len(s.skipped)))
+	if s.printErr != nil {
+		problems = append(problems, "the report could not be written: "+s.printErr.Error())
+	}
+	return problems
+}
+
+// print writes text, and keeps the first error for finish to report.
+func (s *summary) print(text string) {
+	if _, err := io.WriteString(s.out, text); err != nil && s.printErr == nil {
+		s.printErr = err
+	}
+}
