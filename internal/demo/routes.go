@@ -1,0 +1,132 @@
+package demo
+
+import (
+	"bytes"
+	"embed"
+	"html/template"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/activityd/activityd/internal/demo/pictures"
+	"github.com/activityd/activityd/internal/member"
+)
+
+//go:embed assets
+var assets embed.FS
+
+func parseTemplates() *template.Template {
+	return template.Must(template.ParseFS(assets, "assets/*.html"))
+}
+
+// routes lays out the page. Nothing of it needs another host, an inline script
+// or an inline style, and the policy in the header forbids them.
+func (d *Demo) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", d.page)
+	mux.HandleFunc("GET /demo/widget", d.widget)
+	mux.HandleFunc("GET /demo/photos/{file}", picture(pictures.SVG))
+	mux.HandleFunc("GET /demo/avatars/{file}", picture(pictures.Avatar))
+	mux.HandleFunc("GET /demo/style.css", asset("style.css"))
+	mux.HandleFunc("GET /demo/app.js", asset("app.js"))
+	mux.HandleFunc("POST /demo/actions/upload", d.action(d.doUpload))
+	mux.HandleFunc("POST /demo/actions/private", d.action(d.doPrivate))
+	mux.HandleFunc("POST /demo/actions/wipe", d.action(d.doWipe))
+	mux.HandleFunc("POST /demo/actions/traffic", d.action(d.doTraffic))
+	// Another site's page must not press our buttons in the visitor's browser.
+	return secured(http.NewCrossOriginProtection().Handler(mux))
+}
+
+func secured(next http.Handler) http.Handler {
+	const policy = "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; " +
+		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// page serves the whole page for ?viewer=, or for ?id=, which somebody typed in
+// and which goes first.
+func (d *Demo) page(w http.ResponseWriter, r *http.Request) {
+	text := strings.TrimSpace(r.FormValue("id"))
+	if text == "" {
+		text = strings.TrimSpace(r.FormValue("viewer"))
+	}
+	if text == "" {
+		text = d.firstViewer().String()
+	}
+	viewer, err := member.Parse(text)
+	if err != nil {
+		view := d.frame(d.firstViewer())
+		view.Problem = err.Error()
+		view.Events = d.eventViews(0, nil)
+		d.render(w, r, "page", http.StatusBadRequest, view)
+		return
+	}
+	view, status := d.look(r.Context(), viewer)
+	d.render(w, r, "page", status, view)
+}
+
+// firstViewer is who is shown when nobody was asked for.
+func (d *Demo) firstViewer() member.ID {
+	if len(d.cfg.World.Featured) == 0 {
+		return 1
+	}
+	return d.cfg.World.Featured[0]
+}
+
+// widget serves the live parts of the page alone.
+func (d *Demo) widget(w http.ResponseWriter, r *http.Request) {
+	viewer, err := member.Parse(r.URL.Query().Get("viewer"))
+	if err != nil {
+		http.Error(w, "viewer: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	view, status := d.look(r.Context(), viewer)
+	d.render(w, r, "live", status, view)
+}
+
+// render writes a template as a whole or, if it fails, not at all.
+func (d *Demo) render(w http.ResponseWriter, r *http.Request, name string, status int, view pageView) {
+	var buf bytes.Buffer
+	if err := d.templates.ExecuteTemplate(&buf, name, view); err != nil {
+		d.cfg.Log.ErrorContext(r.Context(), "demo: the page could not be rendered", "template", name, "error", err)
+		http.Error(w, "the page could not be rendered", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(buf.Bytes()) // the visitor may be gone
+}
+
+// picture serves what paint makes of the id in the path.
+func picture(paint func(uint64) []byte) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		name, isSVG := strings.CutSuffix(r.PathValue("file"), ".svg")
+		id, err := strconv.ParseUint(name, 10, 64)
+		if err != nil || !isSVG {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "image/svg+xml")
+		w.Header().Set("Cache-Control", "public, max-age=86400, immutable")
+		_, _ = w.Write(paint(id)) // the visitor may be gone
+	}
+}
+
+func asset(name string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		data, err := assets.ReadFile("assets/" + name)
+		if err != nil {
+			http.NotFound(w, r)
+			return
+		}
+		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(data))
+	}
+}

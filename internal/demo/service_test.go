@@ -1,0 +1,173 @@
+package demo_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/demo"
+	"github.com/activityd/activityd/internal/demo/world"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// service is the whole of activityd over a made-up site: the queue with its
+// workers, the index, the read, and the demo's page on a server of its own. The
+// traffic does not run. The last three fields are of [startService] alone.
+type service struct {
+	config demo.Config
+	demo   *demo.Demo
+	url    string
+	store  *contacts.Memory
+	site   *site.Memory
+	redis  *miniredis.Miniredis
+}
+
+// startService starts a small service in memory and miniredis.
+func startService(t *testing.T) *service {
+	t.Helper()
+	s := &service{store: contacts.NewMemory(), redis: miniredis.RunT(t)}
+	bell := &tasks.Bell{}
+	queue := tasks.NewMemoryQueue(bell, time.Now)
+	s.site = &site.Memory{Store: s.store}
+	s.config = demo.Config{
+		World: smallWorld(t), Site: s.site, Plain: s.walk, PlainName: "a plain walk",
+		Engine: "tables in memory and miniredis, both in this process", Rate: 20,
+	}
+	load(t, s.config.World, s.site)
+	s.site.Emit = func(ctx context.Context, e site.Event) error {
+		task, err := tasks.Parse(tasks.Type(e.Type), e.User, e.Contact)
+		if err != nil {
+			return err
+		}
+		_, err = queue.Enqueue(ctx, []tasks.New{task})
+		return err
+	}
+	s.start(t, s.store, queue, bell, redis.NewClient(&redis.Options{Addr: s.redis.Addr()}))
+	return s
+}
+
+// startRealService starts a service on private servers.
+func startRealService(t *testing.T, w *world.World) *service {
+	t.Helper()
+	db := servertest.MySQL(t)
+	options, err := redis.ParseURL(servertest.Redis(t).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bell, where := &tasks.Bell{}, site.NewMySQL(db)
+	s := &service{config: demo.Config{
+		World: w, Site: where, Plain: demo.PlainSQL(db), Engine: "a private MariaDB and a private Redis", Rate: 3,
+	}}
+	load(t, w, where)
+	s.start(t, contacts.NewMySQL(db), tasks.NewMySQLQueue(db, bell, "test"), bell, redis.NewClient(options))
+	return s
+}
+
+func load(t *testing.T, w *world.World, into world.Loader) {
+	t.Helper()
+	if err := w.Load(t.Context(), into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// store is what the handlers and the read need of the database.
+type store interface {
+	tasks.Store
+	recent.Store
+}
+
+// start runs everything between the site and the page until the test ends.
+func (s *service) start(t *testing.T, db store, queue tasks.Queue, bell *tasks.Bell, client *redis.Client) {
+	t.Helper()
+	t.Cleanup(func() { _ = client.Close() })
+	settings, err := index.NewSettings(10, 20, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ix := index.New(client, index.Options{Settings: settings})
+	log := slog.New(slog.DiscardHandler)
+	hints := tasks.NewHints(queue, log)
+	run(t, tasks.NewPool(queue, bell, tasks.Handlers(ix, db, queue, tasks.HandlerOptions{}), log, tasks.PoolOptions{}).Run)
+	run(t, hints.Run)
+
+	s.config.Reader = recent.NewReader(ix, db, hints, recent.Options{})
+	s.config.Wipe = func(ctx context.Context) error { return client.FlushAll(ctx).Err() }
+	s.config.Seed, s.config.Log = 7, log
+	s.demo = demo.New(s.config)
+	server := httptest.NewServer(s.demo.Handler())
+	t.Cleanup(server.Close)
+	s.url = server.URL
+}
+
+// run runs f until the test ends, and waits for its end.
+func run(t *testing.T, f func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background()) // outlives the cleanups that came later
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := f(ctx); err != nil {
+			t.Errorf("a worker ended with %v", err)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+}
+
+func (s *service) walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Album, error) {
+	walked, err := s.store.Walk(ctx, v, limit)
+	return walked.Album, err
+}
+
+func wholeWorld(t *testing.T) world.Spec {
+	t.Helper()
+	spec, err := world.Parse(activityd.DemoWorld)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
+// smallWorld is the demo's world at a fiftieth of its size, as of now.
+func smallWorld(t *testing.T) *world.World {
+	t.Helper()
+	spec := wholeWorld(t)
+	spec.Members, spec.Photos, spec.Blocks = 410, 2400, 20
+	spec.Featured, spec.Celebrities = []int{400, 150, 40, 12, 0}, []int{200, 80}
+	return spec.Generate(time.Now())
+}
+
+func (s *service) isContact(user member.ID, contact string) bool {
+	for _, row := range s.config.World.Contacts {
+		if row.User == user && row.Contact.String() == contact {
+			return true
+		}
+	}
+	return false
+}
+
+func photoID(p contacts.Photo) string { return strconv.FormatUint(p.ID, 10) }
+
+func (s *service) unblockEverybody(t *testing.T) {
+	t.Helper()
+	for _, b := range s.config.World.Blocks {
+		if err := s.site.Unblock(t.Context(), b.User, b.Blocked); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package world
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/site"
+)
+
+// photos makes up all photos, in the order of their ids, which says nothing
+// about their dates.
+func (s Spec) photos(r *rand.Rand, now time.Time) []site.Photo {
+	all := make([]site.Photo, 0, s.Photos)
+	for _, u := range s.uploaders(r) {
+		date := now.Add(-u.age(r)).Unix()
+		secretive := r.IntN(100) < 4
+		for range u.photos {
+			id := uint64(len(all) + 1)
+			p := site.Photo{ID: id, Owner: u.id, Title: s.Titles.of(id), Visibility: Visibility(r), DateUpload: uint64(date)}
+			if secretive {
+				p.Visibility = contacts.Private
+			}
+			all = append(all, p)
+			date -= 1 + int64(r.ExpFloat64()*float64(3*time.Hour/time.Second))
+		}
+	}
+	return all
+}
+
+type uploader struct {
+	id     member.ID
+	photos int
+	star   bool
+}
+
+// uploaders shares out the photos among about four in ten members, to most a few
+// and to a few hundreds. The rest never uploaded.
+func (s Spec) uploaders(r *rand.Rand) []uploader {
+	const share, shape, mostWeight = 40, 1.2, 120
+	var all []uploader
+	var weights []float64
+	var sum float64
+	for i := range s.Members {
+		star := i >= len(s.Featured) && i < len(s.Featured)+len(s.Celebrities)
+		if !star && r.IntN(100) >= share {
+			continue
+		}
+		weight := min(1/math.Pow(1-r.Float64(), 1/shape), mostWeight)
+		all, weights, sum = append(all, uploader{id: member.ID(i + 1), star: star}), append(weights, weight), sum+weight
+	}
+	left := s.Photos
+	for i := range all {
+		all[i].photos = min(left, max(1, int(float64(s.Photos)*weights[i]/sum)))
+		left -= all[i].photos
+	}
+	return all
+}
+
+// age draws how long ago the newest upload was: for some minutes, for many
+// months. Whom thousands follow was here today.
+func (u uploader) age(r *rand.Rand) time.Duration {
+	const longest = 400 * 24 * time.Hour
+	share := math.Pow(r.Float64(), 3)
+	if u.star {
+		share /= 1000
+	}
+	return 2*time.Minute + time.Duration(share*float64(longest))
+}

@@ -1,0 +1,230 @@
+package world_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/activityd/activityd"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/demo/world"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/site"
+)
+
+var now = time.Date(2013, 3, 19, 4, 17, 12, 0, time.UTC)
+
+// small is the world of the demo, but a hundredth of its size.
+func small(t *testing.T) world.Spec {
+	t.Helper()
+	s, err := world.Parse(activityd.DemoWorld)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Members, s.Photos, s.Blocks = 205, 600, 10
+	s.Featured, s.Celebrities = []int{150, 40, 12, 0}, []int{100, 40}
+	return s
+}
+
+func TestSameSeedAndMomentGiveTheSameWorld(t *testing.T) {
+	t.Parallel()
+	s := small(t)
+	unexported := cmpopts.IgnoreUnexported(world.World{})
+	if diff := cmp.Diff(s.Generate(now), s.Generate(now), unexported); diff != "" {
+		t.Errorf("two worlds of one seed differ:\n%s", diff)
+	}
+	other := s
+	other.Seed++
+	if cmp.Equal(s.Generate(now), other.Generate(now), unexported) {
+		t.Error("another seed gives the same world")
+	}
+}
+
+func TestDemoWorldIsHeavyTailedAndOfTheSizePromised(t *testing.T) {
+	t.Parallel()
+	s, err := world.Parse(activityd.DemoWorld)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := s.Generate(now)
+	contactsOf, followersOf := map[member.ID]int{}, map[member.ID]int{}
+	for _, row := range w.Contacts {
+		contactsOf[row.User]++
+		followersOf[row.Contact]++
+	}
+	for i, id := range w.Featured {
+		if contactsOf[id] != s.Featured[i] {
+			t.Errorf("viewer %d has %d contacts, want %d", id, contactsOf[id], s.Featured[i])
+		}
+	}
+	for i, n := range s.Celebrities {
+		if id := member.ID(len(s.Featured) + i + 1); followersOf[id] < n {
+			t.Errorf("celebrity %d has %d followers, want at least %d", id, followersOf[id], n)
+		}
+	}
+	within(t, "contacts", len(w.Contacts), 100_000, 150_000)
+	within(t, "photos", len(w.Photos), s.Photos*8/10, s.Photos)
+	within(t, "members with 60 contacts or fewer", countIf(contactsOf, func(n int) bool { return n <= s.MostContacts }), len(contactsOf)*95/100, len(contactsOf))
+	t.Logf("%d members, %d contacts, %d photos, %d blocks", len(w.Members), len(w.Contacts), len(w.Photos), len(w.Blocks))
+}
+
+func within(t *testing.T, what string, got, low, high int) {
+	t.Helper()
+	if got < low || got > high {
+		t.Errorf("%s: %d, want %d to %d", what, got, low, high)
+	}
+}
+
+func countIf(of map[member.ID]int, holds func(int) bool) (n int) {
+	for _, v := range of {
+		if holds(v) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestWorldIsSound(t *testing.T) {
+	t.Parallel()
+	w := small(t).Generate(now)
+	names, pairs := map[string]bool{}, map[[2]member.ID]bool{}
+	for i, m := range w.Members {
+		if m.ID != member.ID(i+1) || m.Username == "" || names[m.Username] || w.Username(m.ID) != m.Username {
+			t.Errorf("member %d of the list is %+v", i+1, m)
+		}
+		names[m.Username] = true
+	}
+	for _, c := range w.Contacts {
+		pair := [2]member.ID{c.User, c.Contact}
+		if c.User == c.Contact || pairs[pair] || w.Username(c.User) == "" || w.Username(c.Contact) == "" {
+			t.Errorf("contact %+v", c)
+		}
+		pairs[pair] = true
+	}
+	for _, b := range w.Blocks {
+		if !pairs[[2]member.ID{b.Blocked, b.User}] {
+			t.Errorf("block %+v bites nobody", b)
+		}
+	}
+	if len(w.Blocks) == 0 || w.Username(0) != "" || w.Username(member.ID(len(w.Members)+1)) != "" {
+		t.Error("no block, or a name for nobody")
+	}
+}
+
+func TestPhotosAreOfTheRecentPastAndOfEveryVisibility(t *testing.T) {
+	t.Parallel()
+	w := small(t).Generate(now)
+	seen, owners, fresh := map[contacts.Visibility]int{}, map[member.ID]bool{}, 0
+	for i, p := range w.Photos {
+		if p.ID != uint64(i+1) || p.Title != w.Title(p.ID) || p.Title == "" || w.Username(p.Owner) == "" {
+			t.Errorf("photo %+v", p)
+		}
+		age := now.Sub(time.Unix(int64(p.DateUpload), 0))
+		if age <= 0 {
+			t.Errorf("photo %d is from the future: %v", p.ID, age)
+		}
+		if age < 24*time.Hour {
+			fresh++
+		}
+		seen[p.Visibility]++
+		owners[p.Owner] = true
+	}
+	for _, v := range []contacts.Visibility{contacts.Private, contacts.Friends, contacts.Family, contacts.FriendsFamily, contacts.Public} {
+		if seen[v] == 0 {
+			t.Errorf("no photo is %s", v)
+		}
+	}
+	if fresh == 0 || len(owners) == len(w.Members) {
+		t.Errorf("%d fresh photos, %d of %d members uploaded", fresh, len(owners), len(w.Members))
+	}
+}
+
+func TestLoadedWorldGivesAnswers(t *testing.T) {
+	t.Parallel()
+	w := small(t).Generate(now)
+	s := &site.Memory{Store: contacts.NewMemory(), Emit: func(context.Context, site.Event) error {
+		return errors.New("loading must not emit")
+	}}
+	if err := w.Load(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Store.Walk(t.Context(), contacts.Viewer{ID: w.Featured[0]}, 10)
+	if err != nil || got.Contact == nil || len(got.Photos) == 0 {
+		t.Errorf("Walk for the first viewer = %+v, %v", got, err)
+	}
+	if got.Contact != nil && got.Contact.Username != w.Username(got.Contact.ID) {
+		t.Errorf("contact %d is called %q", got.Contact.ID, got.Contact.Username)
+	}
+}
+
+type failing struct {
+	*site.Memory
+	at string
+}
+
+var errFull = errors.New("disk full")
+
+func (f failing) LoadPhotos(ctx context.Context, p []site.Photo) error {
+	if f.at == "photos" {
+		return errFull
+	}
+	return f.Memory.LoadPhotos(ctx, p)
+}
+
+func (f failing) Block(ctx context.Context, user, blocked member.ID) error {
+	if f.at == "blocks" {
+		return errFull
+	}
+	return f.Memory.Block(ctx, user, blocked)
+}
+
+func TestLoadSaysWhatFailed(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"photos", "blocks"} {
+		err := small(t).Generate(now).Load(t.Context(), failing{&site.Memory{Store: contacts.NewMemory()}, at})
+		if !errors.Is(err, errFull) || !strings.Contains(err.Error(), at) {
+			t.Errorf("Load that fails at the %s = %v", at, err)
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	t.Parallel()
+	good := string(activityd.DemoWorld)
+	for _, c := range []struct{ name, old, new, want string }{
+		{"no JSON", good, "", "EOF"},
+		{"unknown field", `"members"`, `"member"`, "member"},
+		{"no members", `"members": 20500`, `"members": 3`, "members"},
+		{"a viewer with more contacts than members", `20000, 10000, 5000`, `20500, 10000, 5000`, "featured[0]"},
+		{"a negative crowd", `[10000, 4000`, `[10000, -1`, "celebrities[1]"},
+		{"negative photos", `"photos": 60000`, `"photos": -1`, "photos"},
+		{"no title for a scene", `"desert"`, `"deserts"`, "titles.scene.desert"},
+	} {
+		_, err := world.Parse([]byte(strings.Replace(good, c.old, c.new, 1)))
+		if !errors.Is(err, world.ErrSpec) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want ErrSpec that names %s", c.name, err, c.want)
+		}
+	}
+}
+
+func TestTinyWorlds(t *testing.T) {
+	t.Parallel()
+	s := small(t)
+	s.Members, s.Featured, s.Celebrities, s.Photos, s.Blocks = 1, nil, nil, 0, 5
+	if w := s.Generate(now); len(w.Members) != 1 || len(w.Contacts)+len(w.Photos)+len(w.Blocks) != 0 {
+		t.Errorf("a world of one member: %+v", w)
+	}
+	s.Members, s.Usernames = 50, world.Usernames{First: []string{"a"}, Second: []string{"b"}}
+	names := map[string]bool{}
+	for _, m := range s.Generate(now).Members {
+		names[m.Username] = true
+	}
+	if len(names) != 50 {
+		t.Errorf("50 members share %d names", len(names))
+	}
+}
