@@ -1,0 +1,179 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// config is what the flags and the environment say. Each command registers the
+// groups of flags that it uses.
+type config struct {
+	mysqlDSN         string
+	mysqlConnections int
+	redisURL         string
+
+	need, headroom, min int
+	materialize         string
+	setLife             time.Duration
+
+	listen         string
+	role           string
+	requestTimeout time.Duration
+	maxBody        int64
+	maxBatch       int
+	walks          int
+	walkWait       time.Duration
+	indexWait      time.Duration
+
+	workers    map[string]int
+	lease      time.Duration
+	poll       time.Duration
+	grace      time.Duration
+	fanOutPart int
+
+	logLevel  string
+	logFormat string
+}
+
+// The roles of a process.
+const (
+	roleAll     = "all"
+	roleAPI     = "api"
+	roleWorkers = "workers"
+)
+
+// The choices of --materialize.
+const (
+	materializeAll    = "all"
+	materializeActive = "active"
+)
+
+func (c *config) mysqlFlags(f *pflag.FlagSet) {
+	f.StringVar(&c.mysqlDSN, "mysql-dsn", "", "the site's database, `user:password@tcp(host:3306)/name`; it must be the primary (required)")
+	f.IntVar(&c.mysqlConnections, "mysql-connections", 32, "most connections to MySQL at once")
+}
+
+func (c *config) redisFlags(f *pflag.FlagSet) {
+	f.StringVar(&c.redisURL, "redis-url", "redis://127.0.0.1:6379/0",
+		"the index's Redis: redis://, rediss:// (TLS), unix://, redis+sentinel://host:port/db?master_name=…&addr=…, or redis+cluster://host:port?addr=…")
+}
+
+func (c *config) indexFlags(f *pflag.FlagSet) {
+	f.IntVar(&c.need, "need", 10, "candidates that a read wants; stored with the sets, as are headroom and min")
+	f.IntVar(&c.headroom, "headroom", 20, "`percent` stored beyond need, rounded up")
+	f.IntVar(&c.min, "min", 0, "members below which a set is refilled; 0 stands for need")
+	f.StringVar(&c.materialize, "materialize", materializeAll, "whose sets to keep: all members', or only those of the active ones, who read (`all|active`)")
+	f.DurationVar(&c.setLife, "set-life", 30*24*time.Hour, "with --materialize=active: how long a set is kept after its last read or refill")
+}
+
+func (c *config) serverFlags(f *pflag.FlagSet) {
+	f.StringVar(&c.role, "role", roleAll, "what this process does: `all|api|workers`")
+	f.DurationVar(&c.requestTimeout, "request-timeout", api.DefaultRequestTimeout, "deadline of a request")
+	f.Int64Var(&c.maxBody, "max-body", api.DefaultMaxBody, "most bytes in the body of a request")
+	f.IntVar(&c.maxBatch, "max-batch", api.DefaultMaxBatch, "most tasks in one request")
+	f.IntVar(&c.walks, "walks", 8, "most full walks through MySQL at once; beyond them reads that need one are answered 503")
+	f.DurationVar(&c.walkWait, "walk-wait", time.Second, "how long a read waits for its turn to walk before that")
+	f.DurationVar(&c.indexWait, "index-wait", 250*time.Millisecond, "how long a read waits for Redis before it does without")
+	f.StringToIntVar(&c.workers, "workers", map[string]int{tasks.QueueDefault: 2, tasks.QueueFanOut: 2, tasks.QueueRefill: 1}, "worker goroutines of each queue")
+	f.DurationVar(&c.lease, "lease", time.Minute, "how long claimed tasks belong to a worker; a lost worker's tasks are free again after it")
+	f.DurationVar(&c.poll, "poll", 250*time.Millisecond, "how often an idle worker looks for tasks that were enqueued elsewhere")
+	f.DurationVar(&c.grace, "grace", 10*time.Second, "how long requests and tasks under way may take to finish at the stop")
+	f.IntVar(&c.fanOutPart, "fan-out-part", 1000, "followers that one task of a fan-out tells")
+}
+
+func (c *config) listenFlag(f *pflag.FlagSet) {
+	f.StringVar(&c.listen, "listen", "127.0.0.1:8080", "`address` for HTTP; there is no authentication yet, so keep it off public networks")
+}
+
+func (c *config) logFlags(f *pflag.FlagSet) {
+	f.StringVar(&c.logLevel, "log-level", "info", "`debug|info|warn|error`")
+	f.StringVar(&c.logFormat, "log-format", "text", "`text|json`")
+}
+
+// check returns an error for each value that cannot be, named by its flag. It
+// looks only at the groups of flags that are registered.
+func (c *config) check(f *pflag.FlagSet) error {
+	var errs []error
+	want := func(flag string, ok bool, format string, args ...any) {
+		if f.Lookup(flag) != nil && !ok {
+			errs = append(errs, fmt.Errorf("--%s (%s): %s", flag, environmentName(flag), fmt.Sprintf(format, args...)))
+		}
+	}
+	want("mysql-dsn", c.mysqlDSN != "", "is required: user:password@tcp(host:3306)/database")
+	want("mysql-connections", c.mysqlConnections >= 1, "is %d: want at least 1", c.mysqlConnections)
+	_, err := c.settings()
+	want("need", err == nil, "with --headroom and --min: %v", err)
+	oneOf := func(flag, value string, choices ...string) {
+		want(flag, slices.Contains(choices, value), "is %q: want one of %v", value, choices)
+	}
+	oneOf("materialize", c.materialize, materializeAll, materializeActive)
+	oneOf("role", c.role, roleAll, roleAPI, roleWorkers)
+	oneOf("log-level", c.logLevel, "debug", "info", "warn", "error")
+	oneOf("log-format", c.logFormat, "text", "json")
+	for flag, d := range map[string]time.Duration{
+		"set-life": c.setLife, "request-timeout": c.requestTimeout, "walk-wait": c.walkWait, "index-wait": c.indexWait,
+		"lease": c.lease, "poll": c.poll, "grace": c.grace,
+	} {
+		want(flag, d >= time.Millisecond, "is %v: want at least 1ms", d)
+	}
+	want("max-body", c.maxBody >= 1, "is %d: want at least 1", c.maxBody)
+	want("max-batch", c.maxBatch >= 1, "is %d: want at least 1", c.maxBatch)
+	want("walks", c.walks >= 1, "is %d: want at least 1", c.walks)
+	want("fan-out-part", c.fanOutPart >= 1 && c.fanOutPart <= 100_000, "is %d: want 1 to 100000", c.fanOutPart)
+	for _, queue := range slices.Sorted(maps.Keys(c.workers)) {
+		known := slices.Contains([]string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueRefill}, queue)
+		want("workers", known, "unknown queue %q: want %s, %s or %s", queue, tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueRefill)
+		want("workers", c.workers[queue] >= 0 && c.workers[queue] <= 1000, "%s=%d: want 0 to 1000", queue, c.workers[queue])
+	}
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(errs...)
+}
+
+func (c *config) settings() (index.Settings, error) {
+	return index.NewSettings(c.need, c.headroom, c.min)
+}
+
+func (c *config) indexOptions() (index.Options, error) {
+	s, err := c.settings()
+	o := index.Options{Settings: s}
+	if c.materialize == materializeActive {
+		o.SetLife = c.setLife
+	}
+	return o, err
+}
+
+func (c *config) readerOptions(s index.Settings) recent.Options {
+	return recent.Options{Min: s.Min, IndexWait: c.indexWait, Walks: c.walks, WalkWait: c.walkWait, WalkTimeout: c.requestTimeout}
+}
+
+func (c *config) poolOptions() tasks.PoolOptions {
+	workers := tasks.DefaultWorkers()
+	for i := range workers {
+		workers[i].Count = c.workers[workers[i].Queue]
+	}
+	return tasks.PoolOptions{Workers: workers, Lease: c.lease, Poll: c.poll, Grace: c.grace}
+}
+
+func (c *config) handlerOptions() tasks.HandlerOptions {
+	return tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive}
+}
+
+func (c *config) level() slog.Level {
+	var level slog.Level
+	if level.UnmarshalText([]byte(c.logLevel)) != nil {
+		return slog.LevelInfo // refused by check before
+	}
+	return level
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/activityd/activityd"
+	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/demo"
+	"github.com/activityd/activityd/internal/demo/world"
+)
+
+func newDemo() *cobra.Command {
+	c := &config{}
+	o := demoOptions{}
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Show the whole thing on a made-up site with live traffic",
+		Long: "Show the whole thing: a made-up photo site with live traffic, the index, its tasks, and the\n" +
+			"widget as a page that updates as one watches.\n\n" +
+			"Where mariadbd (or mysqld) and redis-server are installed, private ones are started in a\n" +
+			"temporary folder; elsewhere imitations inside this process stand in for them.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := c.check(cmd.Flags()); err != nil {
+				return err
+			}
+			spec, err := world.Parse(activityd.DemoWorld)
+			if err != nil {
+				return err
+			}
+			return runDemo(cmd.Context(), c, o, spec, cmd.OutOrStdout(), newLogger(c, cmd.ErrOrStderr()))
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.embedded, "embedded", false, "use the imitations even where real servers are installed")
+	f.Float64Var(&o.rate, "rate", 2, "changes on the made-up site in a second")
+	c.listenFlag(f)
+	c.serverFlags(f)
+	c.indexFlags(f)
+	c.logFlags(f)
+	f.Lookup("log-level").DefValue, c.logLevel = "warn", "warn"
+	_ = f.MarkHidden("role") // the demo is one process
+	return cmd
+}
+
+type demoOptions struct {
+	embedded bool
+	rate     float64
+	// ready, if set, is told the page's address when it can be opened.
+	ready func(url string)
+}
+
+// runDemo makes the site, and serves it until ctx ends.
+func runDemo(ctx context.Context, c *config, o demoOptions, spec world.Spec, out io.Writer, log *slog.Logger) (err error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.listen)
+	if err != nil {
+		return fmt.Errorf("--listen (%s): %w; choose another with --listen 127.0.0.1:0", environmentName("listen"), err)
+	}
+	defer func() { err = errors.Join(err, ignoreClosed(listener.Close())) }()
+	ground, err := openGround(ctx, c, o, out)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeAll(ground.closers)) }()
+
+	w := spec.Generate(time.Now())
+	say(out, "Making a site of %d members, %d contacts and %d photos …", len(w.Members), len(w.Contacts), len(w.Photos))
+	if err := w.Load(ctx, ground.site); err != nil {
+		return fmt.Errorf("make the site: %w", err)
+	}
+	ground.start()
+	s := newService(c, ground.parts, log)
+	d := demo.New(demo.Config{
+		World: w, Site: ground.site, Reader: s.reader, Plain: ground.plain, PlainName: ground.plainName,
+		Engine: ground.engine, Wipe: ground.wipe, Rate: o.rate, Seed: uint64(time.Now().UnixNano()), Log: log, //nolint:gosec // any seed
+	})
+	url := "http://" + listener.Addr().String() + "/"
+	say(out, "The demo is at %s  (stop it with Ctrl-C)", url)
+	if o.ready != nil {
+		o.ready(url)
+	}
+	page := &http.Server{Handler: demoRoutes(s.api, d), ReadHeaderTimeout: api.DefaultReadTimeout, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+	return s.run(ctx, d.Run, func(ctx context.Context) error {
+		return serveUntil(ctx, c.grace, func() error { return ignoreClosed(page.Serve(listener)) }, page.Shutdown)
+	})
+}
+
+// demoRoutes puts the API beside the demo's page.
+func demoRoutes(a *api.Server, d *demo.Demo) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", a.Handler())
+	mux.Handle("/{$}", d.Handler())
+	mux.Handle("/demo/", d.Handler())
+	return mux
+}
+
+// ignoreClosed drops the errors of what was closed on purpose.
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) || errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// say tells the person at the terminal what goes on. Where nobody reads it,
+// that is no reason to stop.
+func say(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/demo"
+	"github.com/activityd/activityd/internal/demo/world"
+	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/schema"
+	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// ground is what the demo stands on: real private servers, or imitations.
+type ground struct {
+	parts
+	site      demoSite
+	plain     demo.Plain
+	plainName string
+	engine    string
+	wipe      func(context.Context) error
+	// start begins the emission of tasks, once the site is loaded.
+	start   func()
+	closers []io.Closer
+}
+
+type demoSite interface {
+	demo.Site
+	world.Loader
+}
+
+func openGround(ctx context.Context, c *config, o demoOptions, out io.Writer) (*ground, error) {
+	_, hasMySQL := localserver.FindMySQL()
+	_, hasRedis := localserver.FindRedis()
+	if o.embedded || !hasMySQL || !hasRedis {
+		if !o.embedded {
+			say(out, "mariadbd and redis-server are not both installed: imitations inside this process stand in for them.")
+		}
+		return openImitations(c)
+	}
+	say(out, "Starting a private MySQL or MariaDB and a private Redis in a temporary folder …")
+	return openPrivateServers(ctx, c)
+}
+
+// openImitations makes the in-memory site and miniredis.
+func openImitations(c *config) (*ground, error) {
+	mini := miniredis.NewMiniRedis()
+	if err := mini.Start(); err != nil {
+		return nil, fmt.Errorf("start miniredis: %w", err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: mini.Addr(), ContextTimeoutEnabled: true})
+	ix, err := newIndex(c, client)
+	if err != nil {
+		return nil, err
+	}
+	db, bell := contacts.NewMemory(), &tasks.Bell{}
+	queue := tasks.NewMemoryQueue(bell, time.Now)
+	where := &site.Memory{Store: db}
+	return &ground{
+		parts:     parts{store: db, queue: queue, bell: bell, index: ix},
+		site:      where,
+		plain:     plainWalk(db),
+		plainName: "a plain walk",
+		engine:    "tables in memory and miniredis, both inside this process",
+		wipe:      func(ctx context.Context) error { return client.FlushDB(ctx).Err() },
+		start:     func() { where.Emit = emitTo(queue) },
+		closers:   []io.Closer{closer(func() error { mini.Close(); return nil }), client},
+	}, nil
+}
+
+func plainWalk(db *contacts.Memory) demo.Plain {
+	return func(ctx context.Context, v contacts.Viewer, limit int) (contacts.Album, error) {
+		walked, err := db.Walk(ctx, v, limit)
+		return walked.Album, err
+	}
+}
+
+// emitTo turns the events of the in-memory site into tasks.
+func emitTo(queue tasks.Queue) func(context.Context, site.Event) error {
+	return func(ctx context.Context, e site.Event) error {
+		task, err := tasks.Parse(tasks.Type(e.Type), e.User, e.Contact)
+		if err != nil {
+			return err
+		}
+		_, err = queue.Enqueue(ctx, []tasks.New{task})
+		return err
+	}
+}
+
+type closer func() error
+
+func (c closer) Close() error { return c() }
+
+// demoDatabase is the name of the demo's database in its private server.
+const demoDatabase = "demo"
+
+// openPrivateServers starts servers of the demo's own and makes its tables.
+func openPrivateServers(ctx context.Context, c *config) (g *ground, err error) {
+	g = &ground{engine: "a private Redis", plainName: "plain SQL", start: func() {}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, closeAll(g.closers))
+		}
+	}()
+	redisServer, err := localserver.StartRedis(ctx)
+	if err != nil {
+		return g, err
+	}
+	g.closers = append(g.closers, redisServer)
+	mysqlServer, err := localserver.StartMySQL(ctx, localserver.WithFlushLog(2))
+	if err != nil {
+		return g, err
+	}
+	g.closers = append(g.closers, mysqlServer)
+	g.engine = mysqlServer.Version() + " and Redis, private to this demo"
+	return g, g.connect(ctx, c, mysqlServer, redisServer)
+}
+
+func (g *ground) connect(ctx context.Context, c *config, mysqlServer *localserver.MySQL, redisServer *localserver.Redis) error {
+	if err := mysqlServer.CreateDatabase(ctx, demoDatabase); err != nil {
+		return err
+	}
+	db, err := contacts.OpenMySQL(mysqlServer.DSN(demoDatabase))
+	if err != nil {
+		return err
+	}
+	g.closers = append(g.closers, db)
+	if err := schema.Apply(ctx, db); err != nil {
+		return err
+	}
+	client, err := openRedis(redisServer.URL())
+	if err != nil {
+		return err
+	}
+	g.closers = append(g.closers, client)
+	ix, err := newIndex(c, client)
+	if err != nil {
+		return err
+	}
+	bell := &tasks.Bell{}
+	g.parts = parts{store: contacts.NewMySQL(db), queue: tasks.NewMySQLQueue(db, bell, processName()), bell: bell, index: ix}
+	g.site, g.plain = site.NewMySQL(db), demo.PlainSQL(db)
+	g.wipe = func(ctx context.Context) error { return client.FlushDB(ctx).Err() }
+	return nil
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// newRoot returns the command with its sub-commands. Every flag may also be set
+// by the environment, see [fromEnvironment].
+func newRoot(environ []string) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "activityd",
+		Short: "The newest photos of the contact who was active last, at a cost that does not grow",
+		Long: "activityd keeps, beside a photo site's MySQL, an index in Redis of each member's most\n" +
+			"recently active contacts, and answers from both what the homepage shows.\n\n" +
+			"Every flag can be set by the environment instead: --mysql-dsn is ACTIVITYD_MYSQL_DSN,\n" +
+			"and so on. A flag on the command line wins.",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			return fromEnvironment(cmd.Flags(), environ)
+		},
+	}
+	root.AddCommand(newServe(), newDemo(), newSchema(), newEnqueue(), newShow(), newReset(), newVersion())
+	for _, cmd := range root.Commands() {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Usage += " [" + environmentName(f.Name) + "]" })
+	}
+	return root
+}
+
+const environmentPrefix = "ACTIVITYD_"
+
+// environmentName is the variable that sets the flag of the given name.
+func environmentName(flag string) string {
+	return environmentPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// fromEnvironment sets the flags that the command line left alone. Its errors
+// name the variable but not the value, which may be a secret.
+func fromEnvironment(flags *pflag.FlagSet, environ []string) error {
+	values := make(map[string]string)
+	for _, pair := range environ {
+		if name, value, ok := strings.Cut(pair, "="); ok && strings.HasPrefix(name, environmentPrefix) {
+			values[name] = value
+		}
+	}
+	var errs []error
+	flags.VisitAll(func(f *pflag.Flag) {
+		value, ok := values[environmentName(f.Name)]
+		if !ok || f.Changed {
+			return
+		}
+		if flags.Set(f.Name, value) != nil {
+			errs = append(errs, fmt.Errorf("%s: cannot be read: want %s, as for --%s", environmentName(f.Name), f.Value.Type(), f.Name))
+		}
+	})
+	return errors.Join(errs...)
+}

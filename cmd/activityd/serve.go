@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+func newServe() *cobra.Command {
+	c := &config{}
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve the API and work on tasks",
+		Long: "Serve the API and work on tasks, on the site's MySQL and a Redis of the index's own.\n\n" +
+			"MySQL may come later: requests are answered 503 and tasks wait until it is there.\n" +
+			"Redis may be away: reads are answered from MySQL and tasks wait.\n" +
+			"SIGTERM stops gracefully within --grace; a second one stops at once.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := c.check(cmd.Flags()); err != nil {
+				return err
+			}
+			server, err := openServer(c, newLogger(c, cmd.ErrOrStderr()))
+			if err != nil {
+				return err
+			}
+			return server.serve(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	c.mysqlFlags(f)
+	c.redisFlags(f)
+	c.listenFlag(f)
+	c.serverFlags(f)
+	c.indexFlags(f)
+	c.logFlags(f)
+	return cmd
+}
+
+// server is a service on real servers, with what has to be closed after it.
+type server struct {
+	*service
+	closers []io.Closer
+}
+
+// openServer opens MySQL and Redis without connecting to them.
+func openServer(c *config, log *slog.Logger) (*server, error) {
+	client, err := openRedis(c.redisURL)
+	if err != nil {
+		return nil, err
+	}
+	ix, err := newIndex(c, client)
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	db, err := openMySQL(c)
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	bell := &tasks.Bell{}
+	p := parts{store: contacts.NewMySQL(db), queue: tasks.NewMySQLQueue(db, bell, processName()), bell: bell, index: ix}
+	return &server{service: newService(c, p, log), closers: []io.Closer{client, db}}, nil
+}
+
+// serve listens, works until ctx ends, and closes everything.
+func (s *server) serve(ctx context.Context) (err error) {
+	defer func() {
+		if closing := closeAll(s.closers); err == nil {
+			err = closing
+		}
+	}()
+	if err := s.checkRedis(ctx); err != nil {
+		return err
+	}
+	var fronts []func(context.Context) error
+	if s.config.role != roleWorkers {
+		if err := s.listen(ctx); err != nil {
+			return err
+		}
+		fronts = append(fronts, s.serveAPI)
+	}
+	s.log.InfoContext(ctx, "started", "role", s.config.role, "settings", s.index.Settings().String())
+	if err := s.run(ctx, fronts...); err != nil {
+		return err
+	}
+	s.log.InfoContext(context.WithoutCancel(ctx), "stopped")
+	return nil
+}
+
+// processName tells people who look at the queue where a task runs.
+func processName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%d@%s", os.Getpid(), host)
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// store is all that is asked of the database.
+type store interface {
+	recent.Store
+	tasks.Store
+}
+
+// parts are what a service stands on: real servers, or the imitations of the
+// demo.
+type parts struct {
+	store store
+	queue tasks.Queue
+	bell  *tasks.Bell
+	index *index.Index
+}
+
+// service is the running whole: reads, tasks, and the HTTP in front of them.
+type service struct {
+	parts
+	config *config
+	log    *slog.Logger
+	reader *recent.Reader
+	hints  *tasks.Hints
+	pool   *tasks.Pool
+	api    *api.Server
+}
+
+func newService(c *config, p parts, log *slog.Logger) *service {
+	s := &service{parts: p, config: c, log: log}
+	s.hints = tasks.NewHints(p.queue, log)
+	s.reader = recent.NewReader(p.index, p.store, s.hints, c.readerOptions(p.index.Settings()))
+	handlers := tasks.Handlers(p.index, p.store, p.queue, c.handlerOptions())
+	s.pool = tasks.NewPool(p.queue, p.bell, handlers, log, c.poolOptions())
+	s.api = api.New(api.Config{
+		Reader: s.reader, Enqueuer: p.queue, Checker: s.check, Logger: log,
+		MaxBody: c.maxBody, MaxBatch: c.maxBatch, RequestTimeout: c.requestTimeout,
+	})
+	return s
+}
+
+// check asks both servers how they are. What is wrong in detail goes to the log
+// and not to whoever asks.
+func (s *service) check(ctx context.Context) api.Health {
+	health := api.Health{MySQL: api.Component{Usable: true}, Redis: api.Component{Usable: true}}
+	if err := s.checkMySQL(ctx); err != nil {
+		s.log.WarnContext(ctx, "MySQL cannot be used", "error", err)
+		health.MySQL = api.Component{Detail: "cannot be used: see the log"}
+		if errors.Is(err, contacts.ErrUnavailable) || ctx.Err() != nil {
+			health.MySQL.Detail = "cannot be reached"
+		}
+	}
+	switch err := s.index.Check(ctx); {
+	case errors.Is(err, index.ErrSettings):
+		health.Redis = api.Component{Detail: err.Error()}
+	case err != nil:
+		health.Redis = api.Component{Detail: "cannot be reached: reads are answered from the database, tasks wait"}
+	}
+	return health
+}
+
+// checkMySQL reads a row of the site's tables and of the queue, if there is one.
+func (s *service) checkMySQL(ctx context.Context) error {
+	probe := []member.ID{1}
+	if _, err := s.store.LastUploads(ctx, probe); err != nil {
+		return err
+	}
+	_, err := s.queue.FanningOut(ctx, probe)
+	return err
+}
+
+// checkRedis refuses to start over sets that were built with other settings. A
+// Redis that is away is no reason not to start.
+func (s *service) checkRedis(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	err := s.index.Check(ctx)
+	if errors.Is(err, index.ErrSettings) {
+		return err
+	}
+	if err != nil {
+		s.log.WarnContext(ctx, "Redis is away: reads are answered from the database until it is back, and tasks wait", "error", err)
+	}
+	return nil
+}
+
+// awaitMySQL returns when MySQL can be used, or when ctx ends.
+func (s *service) awaitMySQL(ctx context.Context) {
+	for pause := 250 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 15*time.Second) {
+		bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
+		err := s.checkMySQL(bounded)
+		cancel()
+		if err == nil {
+			return
+		}
+		s.log.WarnContext(ctx, "waiting for MySQL", "error", err, "again_in", pause)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// run works until ctx ends or a part fails, and returns when all has stopped.
+// Those who hand out work stop before those who do it: first the fronts, such as
+// the listener, whose requests enqueue tasks and give hints; then the hints and
+// the workers.
+func (s *service) run(ctx context.Context, fronts ...func(context.Context) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
+	var serving sync.WaitGroup
+	for _, front := range fronts {
+		serving.Add(1)
+		group.Go(func() error {
+			defer serving.Done()
+			return front(ctx)
+		})
+	}
+	group.Go(func() error {
+		<-ctx.Done()
+		serving.Wait()
+		stopWork()
+		return nil
+	})
+	group.Go(func() error { return s.hints.Run(work) })
+	if s.config.role != roleAPI {
+		group.Go(func() error {
+			s.awaitMySQL(work)
+			return s.pool.Run(work)
+		})
+	}
+	return group.Wait()
+}
+
+// serveAPI serves until ctx ends, and then finishes the requests under way.
+func (s *service) serveAPI(ctx context.Context) error {
+	return serveUntil(ctx, s.config.grace, s.api.Serve, s.api.Shutdown)
+}
+
+// serveUntil runs serve, and stops it by shutdown when ctx ends.
+func serveUntil(ctx context.Context, grace time.Duration, serve func() error, shutdown func(context.Context) error) error {
+	stopped := make(chan error, 1)
+	stop := context.AfterFunc(ctx, func() {
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+		defer cancel()
+		stopped <- shutdown(bounded)
+	})
+	err := serve()
+	if stop() { // it ended by itself
+		return err
+	}
+	return errors.Join(err, <-stopped)
+}
+
+// listen opens the listener, so that a taken port is an error at the start and
+// not a line in the log.
+func (s *service) listen(ctx context.Context) error {
+	if err := s.api.Listen(ctx, s.config.listen); err != nil {
+		return fmt.Errorf("--listen (%s): %w", environmentName("listen"), err)
+	}
+	s.log.InfoContext(ctx, "listening", "address", s.api.Addr().String())
+	return nil
+}
+
+// Interfaces that the parts must satisfy, checked here where they meet.
+var (
+	_ store = (*contacts.MySQL)(nil)
+	_ store = (*contacts.Memory)(nil)
+)
