@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/tasks"
@@ -35,14 +36,18 @@ func newServe() *cobra.Command {
 			return server.serve(cmd.Context())
 		},
 	}
-	f := cmd.Flags()
+	c.serveFlags(cmd.Flags())
+	return cmd
+}
+
+// serveFlags registers every flag of serve.
+func (c *config) serveFlags(f *pflag.FlagSet) {
 	c.mysqlFlags(f)
 	c.redisFlags(f)
 	c.listenFlag(f)
 	c.serverFlags(f)
 	c.indexFlags(f)
 	c.logFlags(f)
-	return cmd
 }
 
 // server is a service on real servers, with what has to be closed after it.
@@ -70,29 +75,32 @@ func openServer(c *config, log *slog.Logger) (*server, error) {
 	return &server{service: newService(c, p, log), closers: []io.Closer{client, db}}, nil
 }
 
-// serve listens, works until ctx ends, and closes everything.
-func (s *server) serve(ctx context.Context) (err error) {
-	defer func() {
-		if closing := closeAll(s.closers); err == nil {
-			err = closing
-		}
-	}()
-	if err := s.checkRedis(ctx); err != nil {
-		return err
+// serve works until ctx ends, and closes everything.
+func (s *server) serve(ctx context.Context) error {
+	fronts, err := s.prepare(ctx)
+	if err == nil {
+		s.log.InfoContext(ctx, "started", "role", s.config.role, "settings", s.index.Settings().String())
+		err = s.run(ctx, fronts...)
 	}
-	var fronts []func(context.Context) error
-	if s.config.role != roleWorkers {
-		if err := s.listen(ctx); err != nil {
-			return err
-		}
-		fronts = append(fronts, s.serveAPI)
-	}
-	s.log.InfoContext(ctx, "started", "role", s.config.role, "settings", s.index.Settings().String())
-	if err := s.run(ctx, fronts...); err != nil {
+	if err := errors.Join(err, closeAll(s.closers)); err != nil {
 		return err
 	}
 	s.log.InfoContext(context.WithoutCancel(ctx), "stopped")
 	return nil
+}
+
+// prepare finds out what forbids to start, and opens the listener.
+func (s *server) prepare(ctx context.Context) (fronts []func(context.Context) error, err error) {
+	if err := s.checkRedis(ctx); err != nil {
+		return nil, err
+	}
+	if s.config.role == roleWorkers {
+		return nil, nil
+	}
+	if err := s.listen(ctx); err != nil {
+		return nil, err
+	}
+	return []func(context.Context) error{s.serveAPI}, nil
 }
 
 // processName tells people who look at the queue where a task runs.

@@ -42,6 +42,8 @@ type service struct {
 	hints  *tasks.Hints
 	pool   *tasks.Pool
 	api    *api.Server
+
+	listening chan<- string // if set, is told the API's address once it listens
 }
 
 func newService(c *config, p parts, log *slog.Logger) *service {
@@ -176,7 +178,11 @@ func (s *service) listen(ctx context.Context) error {
 	if err := s.api.Listen(ctx, s.config.listen); err != nil {
 		return fmt.Errorf("--listen (%s): %w", environmentName("listen"), err)
 	}
-	s.log.InfoContext(ctx, "listening", "address", s.api.Addr().String())
+	address := s.api.Addr().String()
+	s.log.InfoContext(ctx, "listening", "address", address)
+	if s.listening != nil {
+		s.listening <- address
+	}
 	return nil
 }
 

@@ -70,9 +70,11 @@ if redis.call('GET', guard) ~= ARGV[1] then return 'conflict' end
 local isset = redis.call('TYPE', key).ok == 'zset'
 if refills < 0 then
   if not isset then return 'conflict' end
-  local present = 0
+  local present, counted = 0, {}
   for i = first, first + removals - 1 do
-    if redis.call('ZSCORE', key, ARGV[i]) then present = present + 1 end
+    local contact = ARGV[i]
+    if not counted[contact] and redis.call('ZSCORE', key, contact) then present = present + 1 end
+    counted[contact] = true
   end
   if present > 0 and redis.call('ZCARD', key) - present < min then return 'conflict' end
 end

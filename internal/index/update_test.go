@@ -130,6 +130,17 @@ func TestARemovalThatLeavesNineRefillsInTheSameStep(t *testing.T) {
 	})
 }
 
+func TestARemovalNamedTwiceCountsOnce(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		b.refill(t, ladder(11))
+		if got := b.apply(t, index.Change{Update: b.begin(t), Remove: []member.ID{11, 11}}); got != index.Applied {
+			t.Errorf("a removal that leaves 10: %v, want Applied", got)
+		}
+		b.holds(t, ladder(10))
+	})
+}
+
 // Apply judges by what the set holds then, not by what it held at Begin.
 func TestARemovalCountsWhatIsThere(t *testing.T) {
 	t.Parallel()

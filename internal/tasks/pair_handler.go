@@ -36,6 +36,9 @@ func (h *PairHandler) Handle(ctx context.Context, batch []Task) []error {
 			good, place = append(good, t), append(place, i)
 		}
 	}
+	for user, list := range asked {
+		asked[user] = unique(list)
+	}
 	failed := guarded(ctx, h.Index, subjects(good), func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
 		return h.plan(ctx, updates, asked)
 	})
@@ -66,10 +69,12 @@ func (h *PairHandler) plan(ctx context.Context, updates []index.Update, asked ma
 	return changes, nil
 }
 
-// change makes one user's set agree with the rows of the asked contacts.
+// change makes one user's set agree with the rows of the asked contacts, each
+// taken once: Apply counts removals, and one of them counted twice would seem to
+// leave too few members.
 func (h *PairHandler) change(u index.Update, asked []member.ID, now map[contacts.Pair]uint64) index.Change {
 	c := index.Change{Update: u}
-	for _, contact := range asked {
+	for _, contact := range unique(asked) {
 		lastUpload, isContact := now[contacts.Pair{User: u.User, Contact: contact}]
 		switch {
 		case !isContact:
@@ -91,7 +96,7 @@ func (h *PairHandler) wantsRefill(c index.Change) bool {
 		return true
 	}
 	s, left, outside := h.Index.Settings(), len(c.Members), false
-	for _, contact := range unique(c.Remove) {
+	for _, contact := range c.Remove {
 		if c.Has(contact) {
 			left--
 		}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/activityd/activityd"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/site"
+)
+
+func TestSchemaIsPrintedAndApplied(t *testing.T) {
+	t.Parallel()
+	if out := succeed(t, "schema"); out != activityd.Schema {
+		t.Error("schema does not print schema.sql")
+	}
+	m := servertest.OwnMySQL(t)
+	must(t, m.CreateDatabase(t.Context(), "fresh"))
+	for range 2 { // applying it again changes nothing
+		if out := succeed(t, "schema", "--apply", "--mysql-dsn="+m.DSN("fresh")); !strings.Contains(out, "5 tables") {
+			t.Errorf("printed %q", out)
+		}
+	}
+	if out := succeed(t, "enqueue", "upload", "7", "--mysql-dsn="+m.DSN("fresh")); out != "1\n" {
+		t.Errorf("enqueue printed %q", out)
+	}
+}
+
+func TestAMissingSchemaSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	m := servertest.OwnMySQL(t)
+	must(t, m.CreateDatabase(t.Context(), "empty"))
+	code, _, errs := command(t, nil, "enqueue", "upload", "7", "--mysql-dsn="+m.DSN("empty"))
+	if code != 1 || !strings.Contains(errs, "activityd schema --apply") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+}
+
+func TestEnqueueAbsorbsAndIsWorkedOn(t *testing.T) {
+	t.Parallel()
+	r := startAll(t, "--role=api")
+	r.makeSite(t, 1)
+	dsn := "--mysql-dsn=" + r.config.mysqlDSN
+	first := succeed(t, "enqueue", "add_contact", "1", "101", dsn)
+	if again := succeed(t, "enqueue", "remove_contact", "1", "101", dsn); again != first {
+		t.Errorf("the same work was enqueued twice: %q, %q", first, again)
+	}
+	if other := succeed(t, "enqueue", "upload", "18446744073709551615", dsn); other == first {
+		t.Errorf("other work was absorbed: %q", other)
+	}
+}
+
+func TestShowMarksDifferences(t *testing.T) {
+	t.Parallel()
+	r := startAll(t, "--role=api")
+	r.makeSite(t, 5)
+	ctx := t.Context()
+	for _, contact := range []string{"101", "102", "103", "105"} {
+		if _, err := r.db.ExecContext(ctx, "INSERT INTO contacts (user_id, contact_id) VALUES (1, ?)", contact); err != nil {
+			t.Fatal(err)
+		}
+	}
+	servers := []string{"--mysql-dsn=" + r.config.mysqlDSN, "--redis-url=" + r.config.redisURL}
+	if out := succeed(t, append([]string{"show", "1"}, servers...)...); !strings.Contains(out, "user_1: there is no set") || strings.Count(out, "missing in the set") != 4 {
+		t.Errorf("without a set:\n%s", out)
+	}
+	must(t, r.client.Do(ctx, "ZADD", "user_1", 101000, "101", 1, "102", 104000, "104", 999000, "105").Err())
+	out := succeed(t, append([]string{"show", "1"}, servers...)...)
+	for contact, want := range map[string]string{
+		"101": "", "102": "stale: uploaded since", "103": "missing in the set", "104": "ghost: not a contact", "105": "high: harmless, costs a look",
+	} {
+		line := regexp.MustCompile(`(?m)^` + contact + ` .*$`).FindString(out)
+		if !strings.HasSuffix(strings.TrimSpace(line), want) || want == "" && !strings.HasSuffix(strings.TrimSpace(line), ")") {
+			t.Errorf("line of %s: %q, want %q", contact, line, want)
+		}
+	}
+	if !strings.Contains(out, "user_1: 4 members (need=10 max=12 min=10), 4 differences") {
+		t.Errorf("summary:\n%s", out)
+	}
+}
+
+func TestResetDeletesOnlySets(t *testing.T) {
+	t.Parallel()
+	r := startAll(t)
+	r.makeSite(t, 1)
+	must(t, r.site.SetContact(t.Context(), 1, 101, site.Grant{}))
+	r.awaitTasks(t)
+	must(t, r.stop())
+	must(t, r.client.Set(t.Context(), "somebody_else", "x", 0).Err())
+	if out := succeed(t, "reset", "--yes", "--redis-url="+r.config.redisURL); out != "deleted 1 sets\n" {
+		t.Errorf("printed %q", out)
+	}
+	if keys := r.client.Keys(t.Context(), "*").Val(); !slices.Equal(keys, []string{"somebody_else"}) {
+		t.Errorf("left: %v", keys)
+	}
+}

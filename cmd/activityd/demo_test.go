@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/activityd/activityd"
+	"github.com/activityd/activityd/internal/demo/world"
+)
+
+// tinyWorld is the demo's world, made small.
+func tinyWorld(t *testing.T) world.Spec {
+	t.Helper()
+	spec, err := world.Parse(activityd.DemoWorld)
+	must(t, err)
+	spec.Members, spec.Photos, spec.Blocks = 410, 2400, 20
+	spec.Featured, spec.Celebrities = []int{400, 150, 40, 12, 0}, []int{200, 80}
+	return spec
+}
+
+// runTheDemo starts it and returns its address; it stops with the test.
+func runTheDemo(t *testing.T, o demoOptions) (r *running, said *bytes.Buffer) {
+	t.Helper()
+	c := &config{role: roleAll}
+	f := pflag.NewFlagSet("demo", pflag.ContinueOnError)
+	c.listenFlag(f)
+	c.serverFlags(f)
+	c.indexFlags(f)
+	c.logFlags(f)
+	must(t, f.Parse([]string{"--listen=127.0.0.1:0"}))
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, ended := make(chan string, 1), make(chan error, 1)
+	o.ready = func(url string) { ready <- strings.TrimSuffix(url, "/") }
+	said = &bytes.Buffer{} // written before ready, read after it
+	go func() { ended <- runDemo(ctx, c, o, tinyWorld(t), said, slog.New(slog.DiscardHandler)) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("demo: %v", err)
+		}
+	})
+	select {
+	case url := <-ready:
+		return &running{url: url}, said
+	case err := <-ended:
+		ended <- err
+		t.Fatalf("the demo did not start: %v", err)
+		return nil, nil
+	}
+}
+
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]struct {
+		options demoOptions
+		engine  string
+	}{
+		"imitations":      {demoOptions{embedded: true, rate: 20}, "miniredis"},
+		"private servers": {demoOptions{rate: 20}, "private to this demo"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, said := runTheDemo(t, want.options)
+			if !strings.Contains(said.String(), r.url) {
+				t.Errorf("the terminal was not told the address: %q", said)
+			}
+			var status int
+			if page := r.get(t, "/", &status); status != 200 || !strings.Contains(page, want.engine) {
+				t.Errorf("page: %d, does not name %q", status, want.engine)
+			}
+			eventually(t, "the index answers", func() bool { return r.read(t, 1).Source == "index" })
+			if r.get(t, "/readyz", &status); status != 200 {
+				t.Errorf("readyz: %d", status)
+			}
+			if r.get(t, "/nonsense", &status); status != 404 {
+				t.Errorf("nonsense: %d", status)
+			}
+		})
+	}
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+)
+
+// asProgram makes the test binary be activityd, for the tests that need a
+// process of its own.
+const asProgram = "ACTIVITYD_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	servertest.Main(m)
+}
+
+// command runs activityd in this process and returns what it printed.
+func command(t *testing.T, environ []string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(args, environ, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// succeed runs a command that must succeed and returns what it printed.
+func succeed(t *testing.T, args ...string) string {
+	t.Helper()
+	code, out, errs := command(t, nil, args...)
+	if code != 0 {
+		t.Fatalf("activityd %s: exit code %d: %s", strings.Join(args, " "), code, errs)
+	}
+	return out
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(30 * time.Second); !holds(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 30 s: %s", what)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+)
+
+// process is activityd in a process of its own.
+type process struct {
+	cmd   *exec.Cmd
+	url   string
+	lines *bufio.Scanner // of its log
+}
+
+// spawn starts serve as a process and waits until it listens.
+func spawn(t *testing.T, args ...string) *process {
+	t.Helper()
+	self, err := os.Executable()
+	must(t, err)
+	cmd := exec.CommandContext(t.Context(), self, append([]string{"serve", "--listen=127.0.0.1:0", "--log-format=json"}, args...)...)
+	cmd.Env = append(os.Environ(), asProgram+"=1", "ACTIVITYD_MYSQL_DSN="+servertest.MySQLDSN(t), "ACTIVITYD_REDIS_URL="+servertest.Redis(t).URL())
+	stderr, err := cmd.StderrPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	p := &process{cmd: cmd, lines: bufio.NewScanner(stderr)}
+	p.url = "http://" + p.awaitLog(t, "listening")["address"]
+	return p
+}
+
+// awaitLog reads the log until a line with the given message.
+func (p *process) awaitLog(t *testing.T, message string) map[string]string {
+	t.Helper()
+	for p.lines.Scan() {
+		var line map[string]string
+		if json.Unmarshal(p.lines.Bytes(), &line) == nil && line["msg"] == message {
+			return line
+		}
+	}
+	t.Fatalf("the process ended without saying %q", message)
+	return nil
+}
+
+func (p *process) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	must(t, p.cmd.Process.Signal(s))
+}
+
+func TestSIGTERMStopsGracefully(t *testing.T) {
+	t.Parallel()
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		p := spawn(t)
+		p.signal(t, s)
+		p.awaitLog(t, "stopped")
+		if err := p.cmd.Wait(); err != nil {
+			t.Errorf("%v: %v", s, err)
+		}
+	}
+}
+
+// A request that is under way is finished after the first signal; the second
+// signal does not wait for it.
+func TestASecondSignalForces(t *testing.T) {
+	t.Parallel()
+	p := spawn(t, "--grace=1h", "--request-timeout=1h", "--log-level=debug")
+	// A body that never ends keeps a request under way.
+	body := &endless{begun: make(chan struct{}), end: make(chan struct{})}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/v1/tasks", body)
+	must(t, err)
+	request.Header.Set("Content-Type", "application/json")
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		if response, err := http.DefaultClient.Do(request); err == nil {
+			_ = response.Body.Close()
+		}
+	}()
+	<-body.begun
+	p.signal(t, syscall.SIGTERM)
+	for p.lines.Scan() && !strings.Contains(p.lines.Text(), "once more") {
+		continue
+	}
+	p.signal(t, syscall.SIGTERM)
+	if err := p.cmd.Wait(); err == nil || p.cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("exit code %d, %v, want 1", p.cmd.ProcessState.ExitCode(), err)
+	}
+	close(body.end)
+	<-answered
+}
+
+// endless is a request body that blocks after its first byte.
+type endless struct {
+	begun chan struct{}
+	end   chan struct{}
+	sent  bool
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	if !e.sent {
+		e.sent = true
+		p[0] = '{'
+		close(e.begun)
+		return 1, nil
+	}
+	<-e.end
+	return 0, os.ErrClosed
+}

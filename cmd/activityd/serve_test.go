@@ -1,0 +1,371 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/pflag"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/site"
+)
+
+// running is a server in this process, on private servers.
+type running struct {
+	url    string
+	config *config
+	redis  *localserver.Redis
+	client *redis.Client
+	db     *sql.DB
+	site   *site.MySQL
+	stop   func() error // stops it and returns what serve returned
+}
+
+// configFor returns the defaults of serve, on the given servers and a free port.
+func configFor(t *testing.T, mysqlDSN, redisURL string, flags ...string) *config {
+	t.Helper()
+	c := &config{}
+	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	c.serveFlags(fs)
+	if err := fs.Parse(append([]string{"--mysql-dsn=" + mysqlDSN, "--redis-url=" + redisURL, "--listen=127.0.0.1:0", "--poll=20ms"}, flags...)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.check(fs); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// start serves until the test ends.
+func start(t *testing.T, c *config) *running {
+	t.Helper()
+	s, err := openServer(c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	listening := make(chan string, 1)
+	s.listening = listening
+	go func() { ended <- s.serve(ctx) }()
+	stop := func() error {
+		cancel()
+		err := <-ended
+		ended <- err
+		return err
+	}
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	select {
+	case address := <-listening:
+		return &running{url: "http://" + address, config: c, stop: stop}
+	case err := <-ended:
+		ended <- err
+		t.Fatalf("the server did not start: %v", err)
+		return nil
+	}
+}
+
+// startAll starts private servers and a server on them.
+func startAll(t *testing.T, flags ...string) *running {
+	t.Helper()
+	redisServer, mysqlDSN := servertest.Redis(t), servertest.MySQLDSN(t)
+	r := start(t, configFor(t, mysqlDSN, redisServer.URL(), flags...))
+	r.redis = redisServer
+	r.client = redis.NewClient(&redis.Options{Network: "unix", Addr: redisServer.Addr()})
+	t.Cleanup(func() { _ = r.client.Close() })
+	db, err := contacts.OpenMySQL(mysqlDSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	r.db, r.site = db, site.NewMySQL(db)
+	return r
+}
+
+// answer is what the endpoint returns.
+type answer struct {
+	Contact *struct{ ID string }  `json:"contact"`
+	Photos  []struct{ ID string } `json:"photos"`
+	Source  string                `json:"source"`
+	status  int
+}
+
+func (a answer) contact() string {
+	if a.Contact == nil {
+		return ""
+	}
+	return a.Contact.ID
+}
+
+func (r *running) read(t *testing.T, viewer int) (a answer) {
+	t.Helper()
+	body := r.get(t, fmt.Sprintf("/v1/users/%d/recent-contact-photos", viewer), &a.status)
+	if err := json.Unmarshal([]byte(body), &a); err != nil {
+		t.Fatalf("%v in %s", err, body)
+	}
+	return a
+}
+
+func (r *running) get(t *testing.T, path string, status *int) string {
+	t.Helper()
+	response, err := http.Get(r.url + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	*status = response.StatusCode
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+func (r *running) post(t *testing.T, body string) (status int) {
+	t.Helper()
+	response, err := http.Post(r.url+"/v1/tasks", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	return response.StatusCode
+}
+
+// set returns the ids in a user's set, newest upload first, as an operator sees
+// them.
+func (r *running) set(t *testing.T, user int) []string {
+	t.Helper()
+	ids, err := r.client.ZRevRange(t.Context(), fmt.Sprintf("user_%d", user), 0, -1).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+// awaitTasks waits until no task is open.
+func (r *running) awaitTasks(t *testing.T) {
+	t.Helper()
+	var left string
+	defer func() {
+		if t.Failed() {
+			t.Logf("tasks left: %s", left)
+		}
+	}()
+	eventually(t, "all tasks are done", func() bool {
+		err := r.db.QueryRowContext(t.Context(), "SELECT COALESCE(GROUP_CONCAT(id, ' ', type, ' ', state, ' ', COALESCE(last_error, '') SEPARATOR '; '), '') FROM tasks").Scan(&left)
+		must(t, err)
+		return left == ""
+	})
+}
+
+// makeSite makes viewer 1 and members 101 to 100+n, each with one public photo
+// of second 1000 times its number. Nobody is anybody's contact.
+func (r *running) makeSite(t *testing.T, n int) {
+	t.Helper()
+	members, photos := []site.Member{{ID: 1, Username: "viewer"}}, []site.Photo(nil)
+	for i := 1; i <= n; i++ {
+		id := uint64(100 + i)
+		members = append(members, site.Member{ID: member.ID(100 + i), Username: fmt.Sprintf("member %d", id)})
+		photos = append(photos, site.Photo{ID: 1000 * id, Owner: member.ID(100 + i), Visibility: contacts.Public, DateUpload: 1000 * id})
+	}
+	must(t, r.site.LoadMembers(t.Context(), members))
+	must(t, r.site.LoadPhotos(t.Context(), photos))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The whole main job: the site's changes in its own transactions, the tasks, the
+// sets, the answers.
+func TestServeEndToEnd(t *testing.T) {
+	t.Parallel()
+	r := startAll(t)
+	r.makeSite(t, 14)
+	for i := 1; i <= 13; i++ {
+		must(t, r.site.SetContact(t.Context(), 1, member.ID(100+i), site.Grant{}))
+	}
+	r.awaitTasks(t)
+	if ids := r.set(t, 1); len(ids) != 12 || ids[0] != "113" || ids[11] != "102" {
+		t.Fatalf("the set after the 13th add: %v", ids)
+	}
+	if a := r.read(t, 1); a.contact() != "113" || a.Source != "index" || len(a.Photos) != 1 || a.Photos[0].ID != "113000" {
+		t.Fatalf("answer %+v", a)
+	}
+	for i := 13; i >= 11; i-- { // 12 members, then 11, 10, and 9 would be too few
+		must(t, r.site.RemoveContact(t.Context(), 1, member.ID(100+i)))
+		if a := r.read(t, 1); a.contact() != fmt.Sprint(100+i-1) {
+			t.Fatalf("%d was removed, yet the very next answer is %+v", 100+i, a)
+		}
+		r.awaitTasks(t)
+	}
+	if ids := r.set(t, 1); len(ids) != 10 || ids[0] != "110" || ids[9] != "101" {
+		t.Fatalf("the set after three removals: %v", ids)
+	}
+	if _, err := r.site.Upload(t.Context(), site.Photo{Owner: 105, Visibility: contacts.Public, DateUpload: 999_999}); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitTasks(t)
+	if ids := r.set(t, 1); ids[0] != "105" {
+		t.Fatalf("the set after the upload: %v", ids)
+	}
+	if a := r.read(t, 1); a.contact() != "105" || a.Source != "index" || len(a.Photos) != 2 {
+		t.Fatalf("answer %+v", a)
+	}
+}
+
+func TestTasksByHTTP(t *testing.T) {
+	t.Parallel()
+	r := startAll(t)
+	r.makeSite(t, 2)
+	if _, err := r.db.ExecContext(t.Context(), "INSERT INTO contacts (user_id, contact_id) VALUES (1, 101), (1, 102)"); err != nil {
+		t.Fatal(err)
+	}
+	if status := r.post(t, `{"tasks":[{"type":"add_contact","user_id":"1","contact_id":"101"},{"type":"add_contact","user_id":1,"contact_id":"x"}]}`); status != 400 {
+		t.Errorf("half-bad batch: %d", status)
+	}
+	if ids := r.set(t, 1); len(ids) != 0 {
+		t.Errorf("a half-bad batch changed something: %v", ids)
+	}
+	if status := r.post(t, `{"type":"add_contact","user_id":"1","contact_id":"101"}`); status != 202 {
+		t.Errorf("good task: %d", status)
+	}
+	eventually(t, "the set is there", func() bool { return slices.Equal(r.set(t, 1), []string{"102", "101"}) })
+}
+
+func TestAWipedRedisCostsOnlyTime(t *testing.T) {
+	t.Parallel()
+	r := startAll(t)
+	r.makeSite(t, 3)
+	for i := 1; i <= 3; i++ {
+		must(t, r.site.SetContact(t.Context(), 1, member.ID(100+i), site.Grant{}))
+	}
+	r.awaitTasks(t)
+	must(t, r.client.FlushAll(t.Context()).Err())
+	if a := r.read(t, 1); a.contact() != "103" || a.Source != "database" {
+		t.Fatalf("answer %+v", a)
+	}
+	eventually(t, "the set is back", func() bool { return r.read(t, 1).Source == "index" })
+}
+
+// Nothing but time depends on Redis: it may be away at the start, come, and go.
+func TestServeWithoutRedis(t *testing.T) {
+	t.Parallel()
+	redisServer := servertest.Redis(t)
+	must(t, redisServer.Kill())
+	mysqlDSN := servertest.MySQLDSN(t)
+	r := start(t, configFor(t, mysqlDSN, redisServer.URL()))
+	db, err := contacts.OpenMySQL(mysqlDSN)
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	r.db, r.site = db, site.NewMySQL(db)
+	r.makeSite(t, 2)
+	must(t, r.site.SetContact(t.Context(), 1, 102, site.Grant{}))
+	if a := r.read(t, 1); a.contact() != "102" || a.Source != "database" {
+		t.Fatalf("answer %+v", a)
+	}
+	var status int
+	if body := r.get(t, "/readyz", &status); status != 200 || !strings.Contains(body, `"status":"degraded"`) {
+		t.Fatalf("readyz: %d %s", status, body)
+	}
+	must(t, redisServer.Restart(t.Context()))
+	eventually(t, "the task is done", func() bool { return r.read(t, 1).Source == "index" })
+	if body := r.get(t, "/readyz", &status); status != 200 || !strings.Contains(body, `"status":"ok"`) {
+		t.Errorf("readyz: %d %s", status, body)
+	}
+}
+
+func TestServeWaitsForMySQL(t *testing.T) {
+	t.Parallel()
+	mysqlServer := servertest.OwnMySQL(t)
+	must(t, mysqlServer.Kill())
+	r := start(t, configFor(t, mysqlServer.DSN(servertest.Database), servertest.Redis(t).URL()))
+	var status int
+	for path, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/v1/users/1/recent-contact-photos": 503} {
+		if r.get(t, path, &status); status != want {
+			t.Errorf("%s without MySQL: %d, want %d", path, status, want)
+		}
+	}
+	must(t, mysqlServer.Restart(t.Context()))
+	eventually(t, "MySQL is noticed", func() bool { r.get(t, "/readyz", &status); return status == 200 })
+	if r.get(t, "/v1/users/1/recent-contact-photos", &status); status != 404 {
+		t.Errorf("a viewer who does not exist: %d", status)
+	}
+}
+
+func TestServeRefusesSetsOfOtherSettings(t *testing.T) {
+	t.Parallel()
+	redisServer, mysqlDSN := servertest.Redis(t), servertest.MySQLDSN(t)
+	client := redis.NewClient(&redis.Options{Network: "unix", Addr: redisServer.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	must(t, client.Set(t.Context(), "activityd_settings", "need=20 max=24 min=20", 0).Err())
+	code, _, errs := command(t, nil, "serve", "--mysql-dsn="+mysqlDSN, "--redis-url="+redisServer.URL(), "--listen=127.0.0.1:0")
+	if code != 1 || !strings.Contains(errs, "need=20 max=24 min=20") || !strings.Contains(errs, "activityd reset") {
+		t.Fatalf("exit code %d: %s", code, errs)
+	}
+	succeed(t, "reset", "--yes", "--redis-url="+redisServer.URL())
+	start(t, configFor(t, mysqlDSN, redisServer.URL()))
+}
+
+func TestATakenPortIsAnErrorAtTheStart(t *testing.T) {
+	t.Parallel()
+	r := startAll(t)
+	c := configFor(t, r.config.mysqlDSN, r.config.redisURL, "--listen="+strings.TrimPrefix(r.url, "http://"))
+	s, err := openServer(c, slog.New(slog.DiscardHandler))
+	must(t, err)
+	if err := s.serve(t.Context()); err == nil || !strings.Contains(err.Error(), "--listen") {
+		t.Errorf("err %v", err)
+	}
+}
+
+// The roles share the work: one process answers and enqueues, the other works.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	r := startAll(t, "--role=api")
+	r.makeSite(t, 1)
+	must(t, r.site.SetContact(t.Context(), 1, 101, site.Grant{}))
+	if a := r.read(t, 1); a.Source != "database" {
+		t.Fatalf("answer %+v", a)
+	}
+	workers, err := openServer(configFor(t, r.config.mysqlDSN, r.config.redisURL, "--role=workers"), slog.New(slog.DiscardHandler))
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- workers.serve(ctx) }()
+	eventually(t, "the other process works", func() bool { return r.read(t, 1).Source == "index" })
+	cancel()
+	must(t, <-ended)
+	if workers.api.Addr() != nil {
+		t.Error("a process that only works listened")
+	}
+}
+
+func TestStopIsPrompt(t *testing.T) {
+	t.Parallel()
+	r := startAll(t)
+	begun := time.Now()
+	must(t, r.stop())
+	if took := time.Since(begun); took > r.config.grace {
+		t.Errorf("an idle server took %v to stop", took)
+	}
+}
