@@ -29,7 +29,7 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"serve", dsn, "--min=13"}, want: "min is 13: want 1 to 12"},
 		{args: []string{"serve", dsn, "--materialize=some"}, want: "--materialize"},
 		{args: []string{"serve", dsn, "--lease=0s"}, want: "--lease (ACTIVITYD_LEASE): is 0s"},
-		{args: []string{"serve", dsn, "--workers=defualt=3"}, want: `--workers (ACTIVITYD_WORKERS): unknown queue "defualt"`},
+		{args: []string{"serve", dsn, "--workers=defaults=3"}, want: `--workers (ACTIVITYD_WORKERS): unknown queue "defaults"`},
 		{args: []string{"serve", dsn, "--walks=0"}, want: "--walks"},
 		{args: []string{"serve", dsn, "--log-format=xml"}, want: "--log-format"},
 		{args: []string{"serve", dsn, "--max-body=-1"}, want: "--max-body"},

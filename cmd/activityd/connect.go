@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -107,8 +108,8 @@ func (silent) Printf(context.Context, string, ...any) {}
 // closeAll closes resources in the reverse order of their opening.
 func closeAll(closers []io.Closer) error {
 	var errs []error
-	for i := len(closers) - 1; i >= 0; i-- {
-		if err := closers[i].Close(); err != nil {
+	for _, closer := range slices.Backward(closers) {
+		if err := closer.Close(); err != nil {
 			errs = append(errs, fmt.Errorf("close: %w", err))
 		}
 	}

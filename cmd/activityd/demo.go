@@ -73,7 +73,7 @@ func runDemo(ctx context.Context, c *config, o demoOptions, spec world.Spec, out
 	defer func() { err = errors.Join(err, closeAll(ground.closers)) }()
 
 	w := spec.Generate(time.Now())
-	say(out, "Making a site of %d members, %d contacts and %d photos …", len(w.Members), len(w.Contacts), len(w.Photos))
+	sayf(out, "Making a site of %d members, %d contacts and %d photos …", len(w.Members), len(w.Contacts), len(w.Photos))
 	if err := w.Load(ctx, ground.site); err != nil {
 		return fmt.Errorf("make the site: %w", err)
 	}
@@ -81,10 +81,10 @@ func runDemo(ctx context.Context, c *config, o demoOptions, spec world.Spec, out
 	s := newService(c, ground.parts, log)
 	d := demo.New(demo.Config{
 		World: w, Site: ground.site, Reader: s.reader, Plain: ground.plain, PlainName: ground.plainName,
-		Engine: ground.engine, Wipe: ground.wipe, Rate: o.rate, Seed: uint64(time.Now().UnixNano()), Log: log, //nolint:gosec // any seed
+		Engine: ground.engine, Wipe: ground.wipe, Rate: o.rate, Seed: uint64(time.Now().UnixNano()), Log: log,
 	})
 	url := "http://" + listener.Addr().String() + "/"
-	say(out, "The demo is at %s  (stop it with Ctrl-C)", url)
+	sayf(out, "The demo is at %s  (stop it with Ctrl-C)", url)
 	if o.ready != nil {
 		o.ready(url)
 	}
@@ -111,6 +111,6 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// say tells the person at the terminal what goes on. Where nobody reads it,
+// sayf tells the person at the terminal what goes on. Where nobody reads it,
 // that is no reason to stop.
-func say(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
+func sayf(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }

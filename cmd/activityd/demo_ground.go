@@ -42,11 +42,11 @@ func openGround(ctx context.Context, c *config, o demoOptions, out io.Writer) (*
 	_, hasRedis := localserver.FindRedis()
 	if o.embedded || !hasMySQL || !hasRedis {
 		if !o.embedded {
-			say(out, "mariadbd and redis-server are not both installed: imitations inside this process stand in for them.")
+			sayf(out, "mariadbd and redis-server are not both installed: imitations inside this process stand in for them.")
 		}
 		return openImitations(c)
 	}
-	say(out, "Starting a private MySQL or MariaDB and a private Redis in a temporary folder …")
+	sayf(out, "Starting a private MySQL or MariaDB and a private Redis in a temporary folder …")
 	return openPrivateServers(ctx, c)
 }
 
@@ -121,7 +121,8 @@ func openPrivateServers(ctx context.Context, c *config) (g *ground, err error) {
 	}
 	g.closers = append(g.closers, mysqlServer)
 	g.engine = mysqlServer.Version() + " and Redis, private to this demo"
-	return g, g.connect(ctx, c, mysqlServer, redisServer)
+	err = g.connect(ctx, c, mysqlServer, redisServer)
+	return g, err
 }
 
 func (g *ground) connect(ctx context.Context, c *config, mysqlServer *localserver.MySQL, redisServer *localserver.Redis) error {

@@ -74,10 +74,12 @@ func TestDemo(t *testing.T) {
 				t.Errorf("page: %d, does not name %q", status, want.engine)
 			}
 			eventually(t, "the index answers", func() bool { return r.read(t, 1).Source == "index" })
-			if r.get(t, "/readyz", &status); status != 200 {
+			r.get(t, "/readyz", &status)
+			if status != 200 {
 				t.Errorf("readyz: %d", status)
 			}
-			if r.get(t, "/nonsense", &status); status != 404 {
+			r.get(t, "/nonsense", &status)
+			if status != 404 {
 				t.Errorf("nonsense: %d", status)
 			}
 		})

@@ -152,7 +152,7 @@ func (r *running) post(t *testing.T, body string) (status int) {
 // them.
 func (r *running) set(t *testing.T, user int) []string {
 	t.Helper()
-	ids, err := r.client.ZRevRange(t.Context(), fmt.Sprintf("user_%d", user), 0, -1).Result()
+	ids, err := r.client.Do(t.Context(), "ZREVRANGE", fmt.Sprintf("user_%d", user), 0, -1).StringSlice()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,13 +302,18 @@ func TestServeWaitsForMySQL(t *testing.T) {
 	r := start(t, configFor(t, mysqlServer.DSN(servertest.Database), servertest.Redis(t).URL()))
 	var status int
 	for path, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/v1/users/1/recent-contact-photos": 503} {
-		if r.get(t, path, &status); status != want {
+		r.get(t, path, &status)
+		if status != want {
 			t.Errorf("%s without MySQL: %d, want %d", path, status, want)
 		}
 	}
 	must(t, mysqlServer.Restart(t.Context()))
-	eventually(t, "MySQL is noticed", func() bool { r.get(t, "/readyz", &status); return status == 200 })
-	if r.get(t, "/v1/users/1/recent-contact-photos", &status); status != 404 {
+	eventually(t, "MySQL is noticed", func() bool {
+		r.get(t, "/readyz", &status)
+		return status == 200
+	})
+	r.get(t, "/v1/users/1/recent-contact-photos", &status)
+	if status != 404 {
 		t.Errorf("a viewer who does not exist: %d", status)
 	}
 }

@@ -154,5 +154,5 @@ func date(unix uint64) string {
 	if unix == 0 {
 		return "never"
 	}
-	return fmt.Sprintf("%d (%s)", unix, time.Unix(int64(unix), 0).UTC().Format(time.DateTime)) //nolint:gosec // a date
+	return fmt.Sprintf("%d (%s)", unix, time.Unix(int64(unix), 0).UTC().Format(time.DateTime))
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -25,11 +26,11 @@ func version() string {
 	if !ok {
 		return "activityd, of an unknown build"
 	}
-	text := "activityd " + info.Main.Version + " " + info.GoVersion
+	words := []string{"activityd", info.Main.Version, info.GoVersion}
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" {
-			text += " " + s.Value
+			words = append(words, s.Value)
 		}
 	}
-	return text
+	return strings.Join(words, " ")
 }

@@ -39,8 +39,7 @@ var outcomes = []struct {
 // problemOf finds the problem that err is. The request's own context is asked
 // too, because a driver whose context ended may report that in words of its own.
 func problemOf(ctx context.Context, err error) problem {
-	var r *refusal
-	if errors.As(err, &r) {
+	if r, ok := errors.AsType[*refusal](err); ok {
 		return r.problem
 	}
 	if p, ok := lookUp(err); ok {
@@ -73,7 +72,7 @@ func (s *Server) writeError(err error, c echo.Context) {
 	ctx := c.Request().Context()
 	// A refusal is sent all the same: net/http cancels the context of a request
 	// whose body is late, and that client waits for an answer.
-	if r := (*refusal)(nil); !errors.As(err, &r) && errors.Is(ctx.Err(), context.Canceled) {
+	if _, refused := errors.AsType[*refusal](err); !refused && errors.Is(ctx.Err(), context.Canceled) {
 		_ = c.NoContent(statusClientGone)
 		return
 	}

@@ -20,6 +20,7 @@ import (
 
 // failing makes both interfaces fail with err.
 func failing(t testing.TB, err error) *bundle {
+	t.Helper()
 	b := setup(t)
 	b.reader.read = func(context.Context, contacts.Viewer, int) (recent.Answer, error) { return recent.Answer{}, err }
 	b.enqueuer.enqueue = func(context.Context, []tasks.New) ([]uint64, error) { return nil, err }
@@ -190,8 +191,8 @@ func TestRequestID(t *testing.T) {
 		`"}`:                    false,
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", http.NoBody)
-		r.Header["X-Request-Id"] = []string{given}
-		got := b.do(t, r).Header().Get("X-Request-Id")
+		r.Header[http.CanonicalHeaderKey("X-Request-ID")] = []string{given}
+		got := b.do(t, r).Header().Get("X-Request-ID")
 		if (got == given) != kept || got == "" {
 			t.Errorf("given %q, got %q, want kept = %t", given, got, kept)
 		}

@@ -18,7 +18,7 @@ type faults []fault
 // maxFaults bounds the answer to a request that is wrong throughout.
 const maxFaults = 20
 
-func (f *faults) add(field, format string, args ...any) {
+func (f *faults) addf(field, format string, args ...any) {
 	if len(*f) < maxFaults {
 		*f = append(*f, fault{clip(field), fmt.Sprintf(format, args...)})
 	}

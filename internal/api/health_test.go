@@ -23,10 +23,16 @@ func TestReadyz(t *testing.T) {
 		body   string
 	}{
 		"all is well": {api.Health{MySQL: up, Redis: up}, 200, `{"status":"ok","components":{"mysql":{"status":"ok"},"redis":{"status":"ok"}}}`},
-		"no Redis": {api.Health{MySQL: up, Redis: away}, 200,
-			`{"status":"degraded","components":{"mysql":{"status":"ok"},"redis":{"status":"unavailable","detail":"it is away"}}}`},
-		"no MySQL": {api.Health{MySQL: away, Redis: up}, 503,
-			`{"status":"unavailable","components":{"mysql":{"status":"unavailable","detail":"it is away"},"redis":{"status":"ok"}}}`},
+		"no Redis": {
+			api.Health{MySQL: up, Redis: away},
+			200,
+			`{"status":"degraded","components":{"mysql":{"status":"ok"},"redis":{"status":"unavailable","detail":"it is away"}}}`,
+		},
+		"no MySQL": {
+			api.Health{MySQL: away, Redis: up},
+			503,
+			`{"status":"unavailable","components":{"mysql":{"status":"unavailable","detail":"it is away"},"redis":{"status":"ok"}}}`,
+		},
 		"neither": {api.Health{}, 503, `{"status":"unavailable","components":{"mysql":{"status":"unavailable"},"redis":{"status":"unavailable"}}}`},
 	} {
 		t.Run(name, func(t *testing.T) {

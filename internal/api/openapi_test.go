@@ -143,7 +143,7 @@ func TestConformsSeesDeviations(t *testing.T) {
 			t.Parallel()
 			w := httptest.NewRecorder()
 			w.Header().Set("Content-Type", "application/json")
-			w.Header().Set("X-Request-Id", "a")
+			w.Header().Set("X-Request-ID", "a")
 			w.Header().Set("Cache-Control", "no-store")
 			w.Header().Set("Server-Timing", "total;dur=0.10")
 			r := httptest.NewRequest(http.MethodGet, "/v1/users/1/recent-contact-photos", http.NoBody)

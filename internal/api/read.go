@@ -48,7 +48,7 @@ func parseReadQuery(id, rawQuery string) (readQuery, error) {
 	var f faults
 	var err error
 	if q.viewer.ID, err = member.Parse(id); err != nil {
-		f.add("id", "%v", err)
+		f.addf("id", "%v", err)
 	}
 	values := f.query(rawQuery, "limit", "explain")
 	if limit, given := values["limit"]; given {
@@ -56,7 +56,7 @@ func parseReadQuery(id, rawQuery string) (readQuery, error) {
 	}
 	q.explain = values["explain"] == "1"
 	if explain, given := values["explain"]; given && explain != "0" && explain != "1" {
-		f.add("explain", "%q: want 0 or 1", clip(explain))
+		f.addf("explain", "%q: want 0 or 1", clip(explain))
 	}
 	if len(f) > 0 {
 		return readQuery{}, refuseFields(invalidParameter, f)
@@ -68,7 +68,7 @@ func parseReadQuery(id, rawQuery string) (readQuery, error) {
 func (f *faults) limit(s string) int {
 	n, err := strconv.Atoi(s)
 	if err != nil || strconv.Itoa(n) != s || n < 1 || n > maxLimit {
-		f.add("limit", "%q: want a whole number from 1 to %d", clip(s), maxLimit)
+		f.addf("limit", "%q: want a whole number from 1 to %d", clip(s), maxLimit)
 	}
 	return n
 }
@@ -78,16 +78,16 @@ func (f *faults) limit(s string) int {
 func (f *faults) query(raw string, known ...string) map[string]string {
 	parsed, err := url.ParseQuery(raw)
 	if err != nil {
-		f.add("query", "cannot be read: %s", clip(err.Error()))
+		f.addf("query", "cannot be read: %s", clip(err.Error()))
 		return nil
 	}
 	values := make(map[string]string, len(known))
 	for _, name := range slices.Sorted(maps.Keys(parsed)) {
 		switch {
 		case !slices.Contains(known, name):
-			f.add(name, "unknown parameter")
+			f.addf(name, "unknown parameter")
 		case len(parsed[name]) > 1:
-			f.add(name, "given more than once")
+			f.addf(name, "given more than once")
 		default:
 			values[name] = parsed[name][0]
 		}

@@ -45,14 +45,14 @@ func parseJSON(body []byte) (json.RawMessage, error) {
 // JSON without surrounding space.
 func (f *faults) object(place string, value json.RawMessage) (object, bool) {
 	if value[0] != '{' {
-		f.add(join(place, ""), "want an object, got %s", typeName(value))
+		f.addf(join(place, ""), "want an object, got %s", typeName(value))
 		return nil, false
 	}
 	var o object
 	seen, unique := map[string]bool{}, true
 	for name, value := range members(value) {
 		if seen[name] {
-			f.add(join(place, name), "given more than once")
+			f.addf(join(place, name), "given more than once")
 			unique = false
 		}
 		seen[name] = true
@@ -75,7 +75,10 @@ func members(value json.RawMessage) iter.Seq2[string, json.RawMessage] {
 				return
 			}
 			var v json.RawMessage
-			if err := d.Decode(&v); err != nil || !yield(name.(string), v) {
+			if err := d.Decode(&v); err != nil {
+				return
+			}
+			if name, ok := name.(string); !ok || !yield(name, v) {
 				return
 			}
 		}

@@ -58,7 +58,7 @@ func (f *faults) taskList(root json.RawMessage, most int) []rawTask {
 	}
 	for _, m := range top {
 		if m.name != "tasks" {
-			f.add(m.name, `unknown field beside "tasks"`)
+			f.addf(m.name, `unknown field beside "tasks"`)
 		}
 	}
 	return f.batch(batch, most)
@@ -68,12 +68,12 @@ func (f *faults) batch(value json.RawMessage, most int) []rawTask {
 	var items []json.RawMessage
 	switch err := json.Unmarshal(value, &items); {
 	case err != nil || items == nil:
-		f.add("tasks", "want an array of tasks, got %s", typeName(value))
+		f.addf("tasks", "want an array of tasks, got %s", typeName(value))
 		return nil
 	case len(items) == 0:
-		f.add("tasks", "is empty: want 1 to %d tasks", most)
+		f.addf("tasks", "is empty: want 1 to %d tasks", most)
 	case len(items) > most:
-		f.add("tasks", "holds %d tasks: want at most %d; send several requests", len(items), most)
+		f.addf("tasks", "holds %d tasks: want at most %d; send several requests", len(items), most)
 		return nil
 	}
 	list := make([]rawTask, len(items))
@@ -91,7 +91,7 @@ func (f *faults) task(raw rawTask) tasks.New {
 	}
 	for _, m := range o {
 		if m.name != "type" && m.name != "user_id" && m.name != "contact_id" {
-			f.add(join(raw.place, m.name), "unknown field: want type, user_id and contact_id")
+			f.addf(join(raw.place, m.name), "unknown field: want type, user_id and contact_id")
 		}
 	}
 	t := f.taskType(raw.place, o)
@@ -99,14 +99,14 @@ func (f *faults) task(raw rawTask) tasks.New {
 	takes, known := takesContact[t]
 	contact := f.memberID(raw.place, o, "contact_id", takes)
 	if _, given := o.get("contact_id"); given && known && !takes {
-		f.add(join(raw.place, "contact_id"), "%s takes no contact", t)
+		f.addf(join(raw.place, "contact_id"), "%s takes no contact", t)
 	}
 	if len(*f) > 0 {
 		return tasks.New{}
 	}
 	task, err := tasks.Parse(t, user, contact)
 	if err != nil {
-		f.add(join(raw.place, ""), "%v", err)
+		f.addf(join(raw.place, ""), "%v", err)
 	}
 	return task
 }
@@ -116,16 +116,16 @@ func (f *faults) taskType(place string, o object) tasks.Type {
 	field := join(place, "type")
 	value, ok := o.get("type")
 	if !ok {
-		f.add(field, "is missing: "+want)
+		f.addf(field, "is missing: "+want)
 		return ""
 	}
 	var t *tasks.Type
 	if err := json.Unmarshal(value, &t); err != nil || t == nil {
-		f.add(field, "%s, got %s", want, typeName(value))
+		f.addf(field, "%s, got %s", want, typeName(value))
 		return ""
 	}
 	if _, known := takesContact[*t]; !known {
-		f.add(field, "unknown type %q: %s", clip(string(*t)), want)
+		f.addf(field, "unknown type %q: %s", clip(string(*t)), want)
 	}
 	return *t
 }
@@ -134,14 +134,14 @@ func (f *faults) memberID(place string, o object, name string, required bool) me
 	value, ok := o.get(name)
 	if !ok {
 		if required {
-			f.add(join(place, name), "is missing: want a member id")
+			f.addf(join(place, name), "is missing: want a member id")
 		}
 		return 0
 	}
 	var id member.ID
 	// Called directly, since json.Unmarshal would pass over null in silence.
 	if err := id.UnmarshalJSON(value); err != nil {
-		f.add(join(place, name), "%v", err)
+		f.addf(join(place, name), "%v", err)
 	}
 	return id
 }

@@ -27,7 +27,8 @@ type taskIDJSON struct {
 // request whose answer it missed does no harm: tasks are hints to look again.
 func (s *Server) enqueueTasks(c echo.Context) error {
 	var f faults
-	if f.query(c.QueryString()); len(f) > 0 {
+	f.query(c.QueryString())
+	if len(f) > 0 {
 		return refuseFields(invalidParameter, f)
 	}
 	if err := requireJSON(c.Request().Header); err != nil {

@@ -50,9 +50,9 @@ func newBench(t *testing.T, server *redis.Options, o index.Options) bench {
 	return bench{index.New(client, o), client}
 }
 
-func settings(t *testing.T, need, headroom, min int) index.Settings {
+func settings(t *testing.T, need, headroom, fewest int) index.Settings {
 	t.Helper()
-	s, err := index.NewSettings(need, headroom, min)
+	s, err := index.NewSettings(need, headroom, fewest)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,9 @@ type Settings struct {
 	Min  int // members below which a set is refilled, unless there are no more contacts
 }
 
-// NewSettings derives Max from need and the headroom in percent, rounded up. A
-// min of 0 stands for need. Its errors name the number that is wrong.
-func NewSettings(need, headroomPercent, min int) (Settings, error) {
+// NewSettings derives Max from need and the headroom in percent, rounded up.
+// Min is fewest, or need if that is 0. Its errors name the number that is wrong.
+func NewSettings(need, headroomPercent, fewest int) (Settings, error) {
 	const most = 10_000
 	switch {
 	case need < 1 || need > most:
@@ -24,12 +24,12 @@ func NewSettings(need, headroomPercent, min int) (Settings, error) {
 	case headroomPercent < 0 || headroomPercent > 1000:
 		return Settings{}, fmt.Errorf("headroom is %d %%: want 0 to 1000", headroomPercent)
 	}
-	s := Settings{Need: need, Max: need + (need*headroomPercent+99)/100, Min: min}
-	if min == 0 {
+	s := Settings{Need: need, Max: need + (need*headroomPercent+99)/100, Min: fewest}
+	if fewest == 0 {
 		s.Min = need
 	}
 	if s.Min < 1 || s.Min > s.Max {
-		return Settings{}, fmt.Errorf("min is %d: want 1 to %d (need %d plus %d %%)", min, s.Max, need, headroomPercent)
+		return Settings{}, fmt.Errorf("min is %d: want 1 to %d (need %d plus %d %%)", fewest, s.Max, need, headroomPercent)
 	}
 	return s, nil
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// ErrBusy: as many walks as are allowed are under way already. Ask again in a
-// second or so.
+// ErrBusy says that as many walks as are allowed are under way already. Ask
+// again in a second or so.
 var ErrBusy = errors.New("too many walks through the database at once")
 
 // Source says where an answer came from.

@@ -54,9 +54,9 @@ func (f *flights[K, V]) join(ctx context.Context, limit time.Duration, key K, fn
 	fl := f.waiting[key]
 	if fl == nil {
 		fl = &flight[V]{done: make(chan struct{})}
-		fl.ctx, fl.cancel = context.WithCancel(context.WithoutCancel(ctx))
+		fl.ctx, fl.cancel = context.WithCancel(context.WithoutCancel(ctx)) //nolint:gosec // fly cancels it
 		f.waiting[key] = fl
-		go f.fly(key, fl, f.running[key], limit, fn)
+		go f.fly(key, fl, f.running[key], limit, fn) //nolint:contextcheck // it flies under fl.ctx
 	}
 	fl.riders++
 	return fl
@@ -65,7 +65,8 @@ func (f *flights[K, V]) join(ctx context.Context, limit time.Duration, key K, fn
 func (f *flights[K, V]) leave(key K, fl *flight[V]) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if fl.riders--; fl.riders > 0 {
+	fl.riders--
+	if fl.riders > 0 {
 		return
 	}
 	fl.cancel()

@@ -11,7 +11,7 @@ import (
 )
 
 // ask calls do in a goroutine and returns where its result will be.
-func ask(t *testing.T, f *flights[string, int], ctx context.Context, fn func(context.Context) (int, error)) <-chan result {
+func ask(ctx context.Context, t *testing.T, f *flights[string, int], fn func(context.Context) (int, error)) <-chan result {
 	t.Helper()
 	out := make(chan result, 1)
 	go func() {
@@ -49,9 +49,9 @@ func TestLateCallersShareTheNextFlight(t *testing.T) {
 		f := newFlights[string, int]()
 		release := make(chan struct{})
 		fn, begun := counter(release)
-		first := ask(t, f, t.Context(), fn)
-		second := ask(t, f, t.Context(), fn)
-		third := ask(t, f, t.Context(), fn)
+		first := ask(t.Context(), t, f, fn)
+		second := ask(t.Context(), t, f, fn)
+		third := ask(t.Context(), t, f, fn)
 		if n := begun.Load(); n != 1 {
 			t.Fatalf("%d calls at once, want 1", n)
 		}
@@ -73,7 +73,7 @@ func TestAFlightEndsWhenNobodyWaits(t *testing.T) {
 		f := newFlights[string, int]()
 		fn, begun := counter(nil)
 		ctx, cancel := context.WithCancel(t.Context())
-		first, waiting := ask(t, f, ctx, fn), ask(t, f, ctx, fn)
+		first, waiting := ask(ctx, t, f, fn), ask(ctx, t, f, fn)
 		cancel()
 		for _, r := range []result{<-first, <-waiting} {
 			if !errors.Is(r.err, context.Canceled) {
@@ -96,11 +96,11 @@ func TestAFlightOutlivesItsFirstCaller(t *testing.T) {
 		f := newFlights[string, int]()
 		blocker := make(chan struct{})
 		hold, _ := counter(blocker)
-		first := ask(t, f, t.Context(), hold) // so that the others wait together
+		first := ask(t.Context(), t, f, hold) // so that the others wait together
 		ctx, cancel := context.WithCancel(t.Context())
 		release := make(chan struct{})
 		fn, _ := counter(release)
-		leaver, stayer := ask(t, f, ctx, fn), ask(t, f, t.Context(), fn)
+		leaver, stayer := ask(ctx, t, f, fn), ask(t.Context(), t, f, fn)
 		cancel()
 		<-leaver
 		close(blocker)
@@ -117,7 +117,7 @@ func TestAFlightIsBoundedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFlights[string, int]()
 		fn, _ := counter(nil)
-		if r := <-ask(t, f, t.Context(), fn); !errors.Is(r.err, context.DeadlineExceeded) {
+		if r := <-ask(t.Context(), t, f, fn); !errors.Is(r.err, context.DeadlineExceeded) {
 			t.Errorf("%+v, want DeadlineExceeded after an hour", r)
 		}
 	})

@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -64,7 +65,7 @@ func (h *UploadHandler) Handle(ctx context.Context, batch []Task) []error {
 	return errs
 }
 
-var errFanningOut = fmt.Errorf("the uploader's previous upload is still being told to the followers")
+var errFanningOut = errors.New("the uploader's previous upload is still being told to the followers")
 
 func (h *UploadHandler) fanningOut(ctx context.Context, batch []Task) (map[member.ID]bool, error) {
 	var uploads []Task
@@ -74,7 +75,7 @@ func (h *UploadHandler) fanningOut(ctx context.Context, batch []Task) (map[membe
 		}
 	}
 	if len(uploads) == 0 {
-		return nil, nil
+		return map[member.ID]bool{}, nil
 	}
 	return h.Queue.FanningOut(ctx, subjects(uploads))
 }
