@@ -182,7 +182,7 @@ func (q *MemoryQueue) FanningOut(_ context.Context, users []member.ID) (map[memb
 	defer q.mu.Unlock()
 	found := make(map[member.ID]bool)
 	for _, r := range q.open {
-		if r.Type == FanOut && r.state != dead && slices.Contains(users, r.Subject) {
+		if r.Type == FanOut && (r.state == waiting || r.state == running) && slices.Contains(users, r.Subject) {
 			found[r.Subject] = true
 		}
 	}

@@ -185,7 +185,7 @@ func (q *MySQLQueue) FanningOut(ctx context.Context, users []member.ID) (map[mem
 		args = append(args, uint64(u))
 	}
 	rows, err := q.db.QueryContext(ctx, "SELECT DISTINCT subject FROM tasks FORCE INDEX (chains) WHERE type = ? AND subject IN ("+
-		marks(len(users))+") AND state <> 'dead'", args...)
+		marks(len(users))+") AND state IN ('waiting', 'running')", args...)
 	if err != nil {
 		return nil, contacts.Translate(ctx, "look for fan-outs", err)
 	}

@@ -175,7 +175,7 @@ func TestHotStatementsUseTheirIndex(t *testing.T) {
 		"SELECT id FROM tasks FORCE INDEX (claim) WHERE queue = 'default' AND state = 'waiting' AND run_at <= 5 ORDER BY priority, id LIMIT 256 FOR UPDATE SKIP LOCKED": "claim",
 		"SELECT id FROM tasks WHERE state = 'scheduled' AND run_at <= 5 ORDER BY run_at LIMIT 1000":                                                                     "due",
 		"SELECT id FROM tasks WHERE state = 'running' AND lease_until <= 5 ORDER BY lease_until LIMIT 1000":                                                             "leases",
-		"SELECT DISTINCT subject FROM tasks FORCE INDEX (chains) WHERE type = 'fan_out' AND subject IN (1, 2) AND state <> 'dead'":                                      "chains",
+		"SELECT DISTINCT subject FROM tasks FORCE INDEX (chains) WHERE type = 'fan_out' AND subject IN (1, 2) AND state IN ('waiting', 'running')":                                      "chains",
 		"SELECT dedupe_key, id FROM tasks WHERE dedupe_key IN ('a', 'b') FOR UPDATE":                                                                                    "dedupe",
 	} {
 		var id, selectType, table, access, possible, used, keyLen, ref, rows, extra sql.NullString

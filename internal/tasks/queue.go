@@ -31,7 +31,8 @@ type Queue interface {
 	// whose lease ran out, or buries them when their attempts are used up.
 	Sweep(ctx context.Context) (Swept, error)
 	// FanningOut returns those of the users who have parts of a fan-out that
-	// are not done.
+	// wait or run. A part that failed and is scheduled for later does not count,
+	// so that it holds up nobody.
 	FanningOut(ctx context.Context, users []member.ID) (map[member.ID]bool, error)
 	// Count returns how many tasks there are by state.
 	Count(ctx context.Context) (Counts, error)
