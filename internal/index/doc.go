@@ -75,11 +75,15 @@
 // refill's read and its write stays. Members that are no contacts any more are
 // removed by it.
 //
-// Missing sets. An add that finds no set has nowhere to leave its news, and a
-// refill that read MySQL before that upload may be about to make the set. So the
-// add deletes the guard, the refill conflicts and reads again. For the same
-// reason an update that has nothing to write still applies: it ends the updates
-// that read MySQL before it did.
+// What is left out. An add that finds no set, or is refused as older than low(S),
+// leaves no trace of its upload; an add that makes the set too large cuts off the
+// trace of another. But an update may be under way that read MySQL before that
+// upload, and that is about to make the set, or to remove and refill so that
+// low(S) falls below the upload. So such an add deletes the guard, and that
+// update conflicts and reads again. For the same reason an update that
+// has nothing to write still applies: it ends those that read MySQL before it
+// did. And an update that found a set conflicts when the set is gone, be it
+// expired or evicted: with it went what adds left there since.
 //
 // Ghosts. A fan-out reads its followers before it adds, so it may add the
 // uploader to the set of a user who removed that contact in between. Such a

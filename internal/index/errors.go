@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -39,10 +40,19 @@ func translate(ctx context.Context, doing string, err error) error {
 		return nil
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", doing, context.Cause(ctx))
+	case isPast(ctx):
+		return fmt.Errorf("%s: %w: %w", doing, context.DeadlineExceeded, err)
 	case isPassing(err):
 		return fmt.Errorf("%s: %w: %w", doing, ErrUnavailable, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// isPast tells that the deadline of ctx has passed, also where ctx itself does
+// not know it yet: the connection has the same deadline and may be quicker.
+func isPast(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && !time.Now().Before(deadline)
 }
 
 func isPassing(err error) bool {

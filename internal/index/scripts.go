@@ -7,7 +7,8 @@ import "github.com/redis/go-redis/v9"
 //
 //	"missing"  there is no set, or something else (ZCARD fails); nothing was written
 //	"outside"  the score lies below a set that may be cut off; nothing was written
-//	"added"    the contact is a member, unless its rank was beyond max
+//	"trimmed"  added, and the lowest rank was cut off: another contact, or this one
+//	"added"    the contact is a member, and nobody was cut off
 //
 // The trim counts from the lowest rank: 0 to -(max+1) leaves exactly max.
 const addFunction = `
@@ -19,21 +20,22 @@ local function add(key, max, min, score, contact)
     if tonumber(score) < tonumber(low) then return 'outside' end
   end
   redis.call('ZADD', key, 'GT', score, contact)
-  redis.call('ZREMRANGEBYRANK', key, 0, -(max + 1))
+  if redis.call('ZREMRANGEBYRANK', key, 0, -(max + 1)) > 0 then return 'trimmed' end
   return 'added'
 end
 `
 
-// addScript adds one contact to one set. Where there is no set, it calls off the
-// guarded update that may be about to make one: that update may have read MySQL
-// before the upload that this add tells of.
+// addScript adds one contact to one set. Where an upload is left out of the set
+// by it, this or an earlier one, it calls off the guarded update that may be
+// under way: that one may have read MySQL before that upload, and be about to
+// make the set, or to lower its lowest score to where the upload belongs in.
 //
 //	KEYS[1] the set  KEYS[2] its guard
 //	ARGV[1] max  ARGV[2] min  ARGV[3] score  ARGV[4] contact
 //	returns what add returns
 var addScript = redis.NewScript(addFunction + `
 local outcome = add(KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4])
-if outcome == 'missing' then redis.call('DEL', KEYS[2]) end
+if outcome ~= 'added' then redis.call('DEL', KEYS[2]) end
 return outcome
 `)
 
@@ -57,19 +59,20 @@ return {redis.call('GET', KEYS[2]), members}
 //
 //	KEYS[1] the set  KEYS[2] its guard
 //	ARGV[1] the token  ARGV[2] max  ARGV[3] min  ARGV[4] the set's life in milliseconds, 0 for ever
-//	ARGV[5] number of removals  ARGV[6] number of refill entries, -1 for no refill  ARGV[7] number of adds
-//	ARGV[8…] removals: contact; refill entries: score, contact; adds: score, contact
+//	ARGV[5] 1 if there was a set at Begin  ARGV[6] number of removals
+//	ARGV[7] number of refill entries, -1 for no refill  ARGV[8] number of adds
+//	ARGV[9…] removals: contact; refill entries: score, contact; adds: score, contact
 //	returns "applied" or "conflict"
 var applyScript = redis.NewScript(addFunction + `
 local key, guard = KEYS[1], KEYS[2]
 local max, min, life = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local removals, refills, adds = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local first = 8
+local known, removals, refills, adds = ARGV[5] == '1', tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local first = 9
 
 if redis.call('GET', guard) ~= ARGV[1] then return 'conflict' end
 local isset = redis.call('TYPE', key).ok == 'zset'
+if not isset and (known or refills < 0) then return 'conflict' end
 if refills < 0 then
-  if not isset then return 'conflict' end
   local present, counted = 0, {}
   for i = first, first + removals - 1 do
     local contact = ARGV[i]

@@ -153,8 +153,8 @@ func (ix *Index) applyCall(c Change) call {
 	if c.WithRefill {
 		refills = len(c.Refill)
 	}
-	args := make([]any, 0, 7+len(c.malformed)+len(c.Remove)+2*len(c.Refill)+2*len(c.Add))
-	args = append(args, c.Token, s.Max, s.Min, ix.options.SetLife.Milliseconds(),
+	args := make([]any, 0, 8+len(c.malformed)+len(c.Remove)+2*len(c.Refill)+2*len(c.Add))
+	args = append(args, c.Token, s.Max, s.Min, ix.options.SetLife.Milliseconds(), c.Known,
 		len(c.malformed)+len(c.Remove), refills, len(c.Add))
 	for _, name := range c.malformed {
 		args = append(args, name)

@@ -98,6 +98,63 @@ func TestAnAddToAMissingSetEndsTheRefillUnderWay(t *testing.T) {
 	})
 }
 
+// An upload dated before all of a full set is refused; but a refill that read
+// before it may lower the set's lowest score below it.
+func TestARefusedAddEndsTheRefillUnderWay(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		b.refill(t, ladder(10))
+		u := b.begin(t)
+		b.add(t, 77, 50)
+		if got := b.apply(t, index.Change{Update: u, Remove: []member.ID{10}, WithRefill: true, Refill: entries(20, 20)}); got != index.Conflict {
+			t.Errorf("outcome %v, want Conflict", got)
+		}
+		b.holds(t, ladder(10))
+	})
+}
+
+// The same for an upload that came after the refill's read and was cut off by
+// later ones before its write.
+func TestATrimmingAddEndsTheRefillUnderWay(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		b.refill(t, ladder(12))
+		u := b.begin(t)
+		b.add(t, 20, 150) // cuts off contact 1
+		b.add(t, 21, 5000)
+		if got := b.apply(t, index.Change{Update: u, Remove: []member.ID{10, 11, 12}, WithRefill: true, Refill: entries(30, 30)}); got != index.Conflict {
+			t.Errorf("outcome %v, want Conflict", got)
+		}
+		next := b.begin(t)
+		b.add(t, 22, 5100)
+		b.add(t, 21, 5200) // a member rises: nobody is left out
+		if got := b.apply(t, index.Change{Update: next, Remove: []member.ID{77}}); got != index.Conflict {
+			t.Errorf("outcome %v, want Conflict", got)
+		}
+		next = b.begin(t)
+		b.add(t, 21, 5300)
+		if got := b.apply(t, index.Change{Update: next, Remove: []member.ID{77}}); got != index.Applied {
+			t.Errorf("outcome %v, want Applied: nobody was left out", got)
+		}
+	})
+}
+
+// What uploads left in a set is gone with the set.
+func TestASetThatWentAwayConflicts(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		b.refill(t, ladder(3))
+		u := b.begin(t)
+		b.add(t, 9, 900)
+		b.client.Del(t.Context(), "user_12345") // as an expiry or an eviction does
+		if got := b.apply(t, index.Change{Update: u, WithRefill: true, Refill: ladder(3)}); got != index.Conflict {
+			t.Errorf("outcome %v, want Conflict", got)
+		}
+		b.refill(t, ladder(3))
+		b.holds(t, ladder(3))
+	})
+}
+
 func TestAnUploadBetweenReadAndRefillStays(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b bench) {
