@@ -56,7 +56,8 @@ func openImitations(c *config) (*ground, error) {
 	if err := mini.Start(); err != nil {
 		return nil, fmt.Errorf("start miniredis: %w", err)
 	}
-	client := redis.NewClient(&redis.Options{Addr: mini.Addr(), ContextTimeoutEnabled: true})
+	// The imitation runs some hundred scripts a second on a slow machine.
+	client := redis.NewClient(&redis.Options{Addr: mini.Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
 	ix, err := newIndex(c, client)
 	if err != nil {
 		return nil, err

@@ -1,10 +1,12 @@
 package index_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -42,6 +44,7 @@ func newBench(t *testing.T, server *redis.Options, o index.Options) bench {
 	t.Helper()
 	server.ContextTimeoutEnabled = true
 	server.MaxRetries, server.DialerRetries = -1, 1
+	server.ReadTimeout = cmp.Or(server.ReadTimeout, time.Minute) // miniredis is slow on a busy machine
 	client := redis.NewClient(server)
 	t.Cleanup(func() { _ = client.Close() })
 	if o.Settings == (index.Settings{}) {
