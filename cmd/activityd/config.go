@@ -86,7 +86,7 @@ func (c *config) serverFlags(f *pflag.FlagSet) {
 	f.IntVar(&c.walks, "walks", 8, "most full walks through MySQL at once; beyond them reads that need one are answered 503")
 	f.DurationVar(&c.walkWait, "walk-wait", time.Second, "how long a read waits for its turn to walk before that")
 	f.DurationVar(&c.indexWait, "index-wait", 250*time.Millisecond, "how long a read waits for Redis before it does without")
-	f.StringToIntVar(&c.workers, "workers", map[string]int{tasks.QueueDefault: 2, tasks.QueueFanOut: 2, tasks.QueueRefill: 1}, "worker goroutines of each queue")
+	f.StringToIntVar(&c.workers, "workers", map[string]int{tasks.QueueDefault: 2, tasks.QueueFanOut: 2, tasks.QueueRefill: 1}, "worker goroutines of each queue; a queue that is not named keeps its default")
 	f.DurationVar(&c.lease, "lease", time.Minute, "how long claimed tasks belong to a worker; a lost worker's tasks are free again after it")
 	f.DurationVar(&c.poll, "poll", 250*time.Millisecond, "how often an idle worker looks for tasks that were enqueued elsewhere")
 	f.DurationVar(&c.grace, "grace", 10*time.Second, "how long requests and tasks under way may take to finish at the stop")
@@ -161,7 +161,9 @@ func (c *config) readerOptions(s index.Settings) recent.Options {
 func (c *config) poolOptions() tasks.PoolOptions {
 	workers := tasks.DefaultWorkers()
 	for i := range workers {
-		workers[i].Count = c.workers[workers[i].Queue]
+		if count, named := c.workers[workers[i].Queue]; named {
+			workers[i].Count = count
+		}
 	}
 	return tasks.PoolOptions{Workers: workers, Lease: c.lease, Poll: c.poll, Grace: c.grace}
 }

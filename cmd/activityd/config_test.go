@@ -78,15 +78,15 @@ func TestTheCommandLineWinsOverTheEnvironment(t *testing.T) {
 	if err := f.Parse([]string{"--walks=3"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := fromEnvironment(f, []string{"ACTIVITYD_WALKS=5", "ACTIVITYD_POLL=2s", "ACTIVITYD_WORKERS=default=7", "NEED=99", "ACTIVITYD_NEED=20"}); err != nil {
+	if err := fromEnvironment(f, []string{"ACTIVITYD_WALKS=5", "ACTIVITYD_POLL=2s", "ACTIVITYD_WORKERS=default=7,fan_out=0", "NEED=99", "ACTIVITYD_NEED=20"}); err != nil {
 		t.Fatal(err)
 	}
 	if c.walks != 3 || c.poll != 2*time.Second || c.need != 20 {
 		t.Errorf("walks %d, poll %v, need %d", c.walks, c.poll, c.need)
 	}
 	for _, w := range c.poolOptions().Workers {
-		if want := map[string]int{"default": 7}[w.Queue]; w.Count != want {
-			t.Errorf("workers of %s: %d, want %d: what is not named has none", w.Queue, w.Count, want)
+		if want := map[string]int{"default": 7, "fan_out": 0, "refill": 1}[w.Queue]; w.Count != want {
+			t.Errorf("workers of %s: %d, want %d", w.Queue, w.Count, want)
 		}
 	}
 }
@@ -96,10 +96,22 @@ func TestHelpTellsEveryFlagWithItsVariable(t *testing.T) {
 	for _, cmd := range newRoot(nil).Commands() {
 		help := succeed(t, cmd.Name(), "--help")
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			if !f.Hidden && !strings.Contains(help, "["+environmentName(f.Name)+"]") {
+			if !f.Hidden && !isDeed(f) && !strings.Contains(help, "["+environmentName(f.Name)+"]") {
 				t.Errorf("%s --help does not name %s", cmd.Name(), environmentName(f.Name))
 			}
 		})
+	}
+}
+
+// What was meant for one command must not be done by every later one.
+func TestDeedsAreNotTakenFromTheEnvironment(t *testing.T) {
+	t.Parallel()
+	environ := []string{"ACTIVITYD_YES=true", "ACTIVITYD_APPLY=true", "ACTIVITYD_HELP=true"}
+	if code, _, errs := command(t, environ, "reset"); code != 1 || !strings.Contains(errs, "--yes") {
+		t.Errorf("reset: exit code %d: %s", code, errs)
+	}
+	if code, out, _ := command(t, environ, "schema"); code != 0 || !strings.Contains(out, "CREATE TABLE") {
+		t.Errorf("schema: exit code %d: %s", code, out)
 	}
 }
 

@@ -3,21 +3,22 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
-// newRoot returns the command with its sub-commands. Every flag may also be set
-// by the environment, see [fromEnvironment].
+// newRoot returns the command with its sub-commands. Every setting may also come
+// from the environment, see [fromEnvironment].
 func newRoot(environ []string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "activityd",
 		Short: "The newest photos of the contact who was active last, at a cost that does not grow",
 		Long: "activityd keeps, beside a photo site's MySQL, an index in Redis of each member's most\n" +
 			"recently active contacts, and answers from both what the homepage shows.\n\n" +
-			"Every flag can be set by the environment instead: --mysql-dsn is ACTIVITYD_MYSQL_DSN,\n" +
+			"Every setting can come from the environment instead: --mysql-dsn is ACTIVITYD_MYSQL_DSN,\n" +
 			"and so on. A flag on the command line wins.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -27,9 +28,19 @@ func newRoot(environ []string) *cobra.Command {
 	}
 	root.AddCommand(newServe(), newDemo(), newSchema(), newEnqueue(), newShow(), newReset(), newVersion())
 	for _, cmd := range root.Commands() {
-		cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Usage += " [" + environmentName(f.Name) + "]" })
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if !isDeed(f) {
+				f.Usage += " [" + environmentName(f.Name) + "]"
+			}
+		})
 	}
 	return root
+}
+
+// isDeed tells the flags that say what to do now from those that are settings.
+// The environment, which outlives a command, must not say so.
+func isDeed(f *pflag.Flag) bool {
+	return slices.Contains([]string{"yes", "apply", "help"}, f.Name)
 }
 
 const environmentPrefix = "ACTIVITYD_"
@@ -51,7 +62,7 @@ func fromEnvironment(flags *pflag.FlagSet, environ []string) error {
 	var errs []error
 	flags.VisitAll(func(f *pflag.Flag) {
 		value, ok := values[environmentName(f.Name)]
-		if !ok || f.Changed {
+		if !ok || f.Changed || isDeed(f) {
 			return
 		}
 		if flags.Set(f.Name, value) != nil {
