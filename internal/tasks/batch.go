@@ -21,14 +21,19 @@ func (p *Pool) work(ctx context.Context, batch []Task) (healthy bool) {
 	for _, group := range p.groups(batch) {
 		results = append(results, p.runGroup(bounded, group)...)
 	}
-	healthy = true
+	var away []error
 	for i, r := range results {
+		if isAway(r.Err) {
+			away = append(away, r.Err)
+		}
 		results[i].Err = classify(bounded, r.Err)
-		healthy = healthy && !isAway(r.Err)
 		p.logFailure(ctx, r.Task, results[i].Err)
 	}
+	if len(away) > 0 {
+		p.log.WarnContext(ctx, "tasks wait for a server that is away", "count", len(away), "error", away[0])
+	}
 	p.finish(ctx, results)
-	return healthy
+	return len(away) == 0
 }
 
 var errOutlasted = errors.New("the work took longer than its lease allows")
@@ -102,14 +107,16 @@ func handle(ctx context.Context, h Handler, batch []Task) (errs []error, panicke
 	return h.Handle(ctx, batch), false
 }
 
-// classify spares tasks for what is not their fault: a server that is away, or
-// the end of the process. ctx is what the work ran under.
+// classify spares tasks for what is not their fault: a server that is away, the
+// end of the process, deadlocks. ctx is what the work ran under.
 func classify(ctx context.Context, err error) error {
 	switch {
 	case err != nil && errors.Is(context.Cause(ctx), errStopped):
 		return Later(0, err)
 	case isAway(err):
 		return Later(jitter(2*time.Second), err)
+	case contacts.IsRetryable(err): // it lost against others too often
+		return Later(jitter(time.Second), err)
 	}
 	return err
 }
@@ -119,8 +126,7 @@ func isAway(err error) bool {
 }
 
 func (p *Pool) logFailure(ctx context.Context, t Task, err error) {
-	var later *laterError
-	if err == nil || errors.As(err, &later) && !isAway(err) {
+	if _, later := errors.AsType[*laterError](err); later || err == nil {
 		return
 	}
 	p.log.WarnContext(ctx, "task failed", "task", t.ID, "type", t.Type, "subject", t.Subject.String(),

@@ -189,6 +189,28 @@ func (q *MemoryQueue) FanningOut(_ context.Context, users []member.ID) (map[memb
 	return found, nil
 }
 
+// Absorb implements [Queue].
+func (q *MemoryQueue) Absorb(ctx context.Context, held []Task) (absorbed int, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, fmt.Errorf("absorb tasks: %w", err)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, t := range held {
+		if own := q.open[t.ID]; own == nil || own.state != running || own.Lease != t.Lease {
+			continue
+		}
+		for id, r := range q.open {
+			if r.Type == t.Type && r.Subject == t.Subject && (r.state == waiting || r.state == scheduled) {
+				delete(q.keys, r.dedupeKey)
+				delete(q.open, id)
+				absorbed++
+			}
+		}
+	}
+	return absorbed, nil
+}
+
 // Count implements [Queue].
 func (q *MemoryQueue) Count(context.Context) (c Counts, err error) {
 	q.mu.Lock()

@@ -116,7 +116,7 @@ func (q *MySQLQueue) transact(ctx context.Context, what string, do func(*sql.Tx)
 		if try == transactTries || !contacts.IsRetryable(err) {
 			return contacts.Translate(ctx, what, err)
 		}
-		if err := sleep(ctx, jitter(time.Duration(try)*5*time.Millisecond)); err != nil {
+		if err := sleep(ctx, jitter(5*time.Millisecond<<try)); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 	}

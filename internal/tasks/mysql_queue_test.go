@@ -109,6 +109,28 @@ func TestAnAbsorbingTaskWaitsForTheCommit(t *testing.T) {
 	}
 }
 
+// Nor may its change be taken over by who cannot see it yet.
+func TestATaskThatAbsorbsIsNotAbsorbedBeforeTheCommit(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	enqueue(t, q, tasks.NewUpload(7))
+	held := claim(t, q, 1)
+	enqueue(t, q, tasks.NewUpload(7))
+	tx := begin(t, db)
+	if _, err := q.EnqueueTx(t.Context(), tx, []tasks.New{tasks.NewUpload(7)}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := q.Absorb(t.Context(), held); err != nil || n != 0 {
+		t.Errorf("absorbed %d, %v, before the commit", n, err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := q.Absorb(t.Context(), held); err != nil || n != 1 {
+		t.Errorf("absorbed %d, %v, after the commit", n, err)
+	}
+}
+
 // The snapshot of a site's transaction may be older than the task that absorbs.
 func TestAnOldSnapshotFindsTheAbsorbingTask(t *testing.T) {
 	t.Parallel()
@@ -175,7 +197,7 @@ func TestHotStatementsUseTheirIndex(t *testing.T) {
 		"SELECT id FROM tasks FORCE INDEX (claim) WHERE queue = 'default' AND state = 'waiting' AND run_at <= 5 ORDER BY priority, id LIMIT 256 FOR UPDATE SKIP LOCKED": "claim",
 		"SELECT id FROM tasks WHERE state = 'scheduled' AND run_at <= 5 ORDER BY run_at LIMIT 1000":                                                                     "due",
 		"SELECT id FROM tasks WHERE state = 'running' AND lease_until <= 5 ORDER BY lease_until LIMIT 1000":                                                             "leases",
-		"SELECT DISTINCT subject FROM tasks FORCE INDEX (chains) WHERE type = 'fan_out' AND subject IN (1, 2) AND state IN ('waiting', 'running')":                                      "chains",
+		"SELECT DISTINCT subject FROM tasks FORCE INDEX (chains) WHERE type = 'fan_out' AND subject IN (1, 2) AND state IN ('waiting', 'running')":                      "chains",
 		"SELECT dedupe_key, id FROM tasks WHERE dedupe_key IN ('a', 'b') FOR UPDATE":                                                                                    "dedupe",
 	} {
 		var id, selectType, table, access, possible, used, keyLen, ref, rows, extra sql.NullString

@@ -1,8 +1,10 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
@@ -37,7 +39,7 @@ func (h *PairHandler) Handle(ctx context.Context, batch []Task) []error {
 		}
 	}
 	for user, list := range asked {
-		asked[user] = unique(list)
+		asked[user] = unique(list) // a removal counted twice would seem to leave too few members
 	}
 	failed := guarded(ctx, h.Index, subjects(good), func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
 		return h.plan(ctx, updates, asked)
@@ -69,12 +71,10 @@ func (h *PairHandler) plan(ctx context.Context, updates []index.Update, asked ma
 	return changes, nil
 }
 
-// change makes one user's set agree with the rows of the asked contacts, each
-// taken once: Apply counts removals, and one of them counted twice would seem to
-// leave too few members.
+// change makes one user's set agree with the rows of the asked contacts.
 func (h *PairHandler) change(u index.Update, asked []member.ID, now map[contacts.Pair]uint64) index.Change {
 	c := index.Change{Update: u}
-	for _, contact := range unique(asked) {
+	for _, contact := range asked {
 		lastUpload, isContact := now[contacts.Pair{User: u.User, Contact: contact}]
 		switch {
 		case !isContact:
@@ -83,6 +83,9 @@ func (h *PairHandler) change(u index.Update, asked []member.ID, now map[contacts
 			c.Add = append(c.Add, index.Entry{Contact: contact, Score: lastUpload})
 		}
 	}
+	// Lowest first: anybody may join a set below Min, but once the others have
+	// filled it up, whoever is lower would be refused though there is room.
+	slices.SortFunc(c.Add, func(a, b index.Entry) int { return cmp.Compare(a.Score, b.Score) })
 	c.WithRefill = h.wantsRefill(c)
 	return c
 }

@@ -34,6 +34,12 @@ type Queue interface {
 	// wait or run. A part that failed and is scheduled for later does not count,
 	// so that it holds up nobody.
 	FanningOut(ctx context.Context, users []member.ID) (map[member.ID]bool, error)
+	// Absorb deletes the tasks that are of the type and about the subject of a
+	// held one and have not been started, and returns how many they were. The
+	// caller does their work, and reads what is true only afterwards. A task
+	// whose lease is lost absorbs nothing: if its holder fails now, nobody would
+	// do that work.
+	Absorb(ctx context.Context, held []Task) (absorbed int, err error)
 	// Count returns how many tasks there are by state.
 	Count(ctx context.Context) (Counts, error)
 }

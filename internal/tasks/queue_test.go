@@ -206,6 +206,33 @@ func TestFanningOut(t *testing.T) {
 	})
 }
 
+func TestAbsorb(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q tasks.Queue) {
+		enqueue(t, q, tasks.NewUpload(7))
+		held := claim(t, q, 1)
+		enqueue(t, q, tasks.NewUpload(7), tasks.NewUpload(8), tasks.NewRefill(7), tasks.NewAddContact(7, 8))
+		if n, err := q.Absorb(t.Context(), held); err != nil || n != 1 {
+			t.Fatalf("absorbed %d, %v, want the other upload of 7", n, err)
+		}
+		counts(t, q, tasks.Counts{Running: 1, Waiting: 3})
+		enqueue(t, q, tasks.NewUpload(7)) // its key is free again
+		running := claim(t, q, 10)
+		if n, err := q.Absorb(t.Context(), held); err != nil || n != 0 {
+			t.Errorf("absorbed %d running tasks, %v", n, err)
+		}
+		finish(t, q, errors.New("failed"), running...)
+		if n, err := q.Absorb(t.Context(), held); err != nil || n != 1 {
+			t.Errorf("absorbed %d, %v, want the one that is to be tried again", n, err)
+		}
+		finish(t, q, nil, held...)
+		enqueue(t, q, tasks.NewUpload(7))
+		if n, err := q.Absorb(t.Context(), held); err != nil || n != 0 {
+			t.Errorf("absorbed %d, %v, with a task that is not held any more", n, err)
+		}
+	})
+}
+
 func TestConcurrentClaimsShareNothing(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q tasks.Queue) {

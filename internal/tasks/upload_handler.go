@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -30,18 +31,19 @@ type UploadHandler struct {
 type Enqueuer interface {
 	Enqueue(ctx context.Context, batch []New) ([]uint64, error)
 	FanningOut(ctx context.Context, users []member.ID) (map[member.ID]bool, error)
+	Absorb(ctx context.Context, held []Task) (absorbed int, err error)
 }
 
 // fanOutPause is how long an upload waits for the uploader's fan-out before it.
 const fanOutPause = 500 * time.Millisecond
 
-// Handle returns an error for each task, nil where it is done. Uploads of one
-// uploader in one batch are one fan-out; an upload whose uploader's previous
-// fan-out is under way waits for its end, so that a burst of uploads to many
-// followers runs one fan-out after the other and not all at once.
+// Handle returns an error for each task, nil where it is done. An upload whose
+// uploader's previous fan-out is under way waits for its end; when it begins, it
+// does the work of all others that wait. So of one uploader at most one fan-out
+// runs and one waits, however many uploads come in a burst.
 func (h *UploadHandler) Handle(ctx context.Context, batch []Task) []error {
 	errs := make([]error, len(batch))
-	busy, err := h.fanningOut(ctx, batch)
+	busy, err := h.begin(ctx, batch)
 	pages := make(map[contacts.FollowerPage][]int) // the tasks that each page does
 	for i, t := range batch {
 		switch args, bad := t.Args(); {
@@ -67,7 +69,10 @@ func (h *UploadHandler) Handle(ctx context.Context, batch []Task) []error {
 
 var errFanningOut = errors.New("the uploader's previous upload is still being told to the followers")
 
-func (h *UploadHandler) fanningOut(ctx context.Context, batch []Task) (map[member.ID]bool, error) {
+// begin returns the uploaders whose uploads have to wait, and takes over the
+// uploads of the others that have not been started. These are committed, so the
+// reads that follow see what they are about.
+func (h *UploadHandler) begin(ctx context.Context, batch []Task) (busy map[member.ID]bool, err error) {
 	var uploads []Task
 	for _, t := range batch {
 		if t.Type == Upload {
@@ -77,7 +82,12 @@ func (h *UploadHandler) fanningOut(ctx context.Context, batch []Task) (map[membe
 	if len(uploads) == 0 {
 		return map[member.ID]bool{}, nil
 	}
-	return h.Queue.FanningOut(ctx, subjects(uploads))
+	if busy, err = h.Queue.FanningOut(ctx, subjects(uploads)); err != nil {
+		return nil, err
+	}
+	free := slices.DeleteFunc(uploads, func(t Task) bool { return busy[t.Subject] })
+	_, err = h.Queue.Absorb(ctx, free)
+	return busy, err
 }
 
 // tell does one part for each of the pages. Each part reads the last upload
@@ -149,6 +159,10 @@ func (h *UploadHandler) continueWith(ctx context.Context, pages []contacts.Follo
 	return nil
 }
 
+// refillsAtOnce keeps transactions short: many fan-outs may ask for refills of
+// the same users at once, and stand in each other's way the longer they last.
+const refillsAtOnce = 200
+
 func (h *UploadHandler) refill(ctx context.Context, users []member.ID) error {
 	if len(users) == 0 {
 		return nil
@@ -157,8 +171,10 @@ func (h *UploadHandler) refill(ctx context.Context, users []member.ID) error {
 	for i, user := range users {
 		refills[i] = NewRefill(user)
 	}
-	if _, err := h.Queue.Enqueue(ctx, refills); err != nil {
-		return fmt.Errorf("enqueue %d refills: %w", len(refills), err)
+	for some := range slices.Chunk(refills, refillsAtOnce) {
+		if _, err := h.Queue.Enqueue(ctx, some); err != nil {
+			return fmt.Errorf("enqueue %d refills: %w", len(refills), err)
+		}
 	}
 	return nil
 }

@@ -1,0 +1,200 @@
+package endtoend_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/site"
+)
+
+// actor makes random changes, one after the other. What it chooses depends on
+// its seed alone, and never on what other actors do meanwhile.
+type actor struct {
+	site    site.Changer
+	rnd     *rand.Rand
+	fans    int
+	steps   int
+	photos  []uint64        // uploaded by this actor
+	removed []contacts.Pair // by this actor, to be added again
+	leavers []member.ID     // who may still be deleted by this actor
+}
+
+func newActor(s site.Changer, seed, number uint64, fans int) *actor {
+	// The last people leave, some with each actor.
+	leavers := []member.ID{people + 1 - member.ID(number)}
+	return &actor{site: s, rnd: rand.New(rand.NewPCG(seed, number)), fans: fans, leavers: leavers}
+}
+
+// live lets every actor make so many changes, all at the same time.
+func (tn *town) live(t *testing.T, changes int) {
+	t.Helper()
+	must(t, tn.living(t, changes)())
+}
+
+// living is live in the background; the returned function waits for its end.
+func (tn *town) living(t *testing.T, changes int) (wait func() error) {
+	t.Helper()
+	group, ctx := errgroup.WithContext(t.Context())
+	for _, a := range tn.actors {
+		group.Go(func() error { return a.act(ctx, changes) })
+	}
+	return group.Wait
+}
+
+func (a *actor) act(ctx context.Context, changes int) error {
+	for range changes {
+		a.steps++
+		if err := insist(ctx, a.change()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// insist repeats a change as long as the database is away, as a member does who
+// was shown an error. The change may have been made nevertheless.
+func insist(ctx context.Context, change func(context.Context) error) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := change(ctx)
+		if !errors.Is(err, contacts.ErrUnavailable) {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// change chooses one change, to be made by the function that is returned.
+func (a *actor) change() func(context.Context) error {
+	switch k := a.rnd.IntN(100); {
+	case k < 35:
+		return a.upload()
+	case k < 55:
+		return a.add()
+	case k < 72:
+		return a.remove()
+	case k < 78:
+		return a.relate()
+	case k < 86:
+		return a.blockOrUnblock()
+	case k < 95:
+		return a.hideOrShow()
+	case k < 99:
+		return a.deletePhoto()
+	default:
+		return a.deleteMember()
+	}
+}
+
+// upload happens mostly in the second of other uploads, by this actor or by
+// others, and sometimes with a date of long ago.
+func (a *actor) upload() func(context.Context) error {
+	p := site.Photo{Owner: somePerson(a.rnd), Visibility: someVisibility(a.rnd), DateUpload: start + uint64(a.steps/3)}
+	if a.rnd.IntN(12) == 0 {
+		p.Owner, p.Visibility = celebrity, contacts.Public
+	}
+	if a.rnd.IntN(4) == 0 {
+		p.DateUpload -= uint64(a.rnd.IntN(120))
+	}
+	return func(ctx context.Context) error {
+		id, err := a.site.Upload(ctx, p)
+		if err == nil {
+			a.photos = append(a.photos, id)
+		}
+		return err
+	}
+}
+
+// add makes somebody a contact, often one who was removed just before.
+func (a *actor) add() func(context.Context) error {
+	pair, grant := a.somePair(), someGrant(a.rnd)
+	if n := len(a.removed); n > 0 && a.rnd.IntN(2) == 0 {
+		pair, a.removed = a.removed[n-1], a.removed[:n-1]
+	}
+	return func(ctx context.Context) error { return a.site.SetContact(ctx, pair.User, pair.Contact, grant) }
+}
+
+func (a *actor) remove() func(context.Context) error {
+	pair := a.somePair()
+	a.removed = append(a.removed, pair)
+	return func(ctx context.Context) error { return a.site.RemoveContact(ctx, pair.User, pair.Contact) }
+}
+
+// relate changes what the celebrity lets one of the people see.
+func (a *actor) relate() func(context.Context) error {
+	viewer, grant := somePerson(a.rnd), someGrant(a.rnd)
+	return func(ctx context.Context) error { return a.site.SetContact(ctx, celebrity, viewer, grant) }
+}
+
+func (a *actor) blockOrUnblock() func(context.Context) error {
+	owner, viewer := a.someUploader(), somePerson(a.rnd)
+	if a.rnd.IntN(2) == 0 {
+		return func(ctx context.Context) error { return a.site.Unblock(ctx, owner, viewer) }
+	}
+	return func(ctx context.Context) error { return a.site.Block(ctx, owner, viewer) }
+}
+
+func (a *actor) hideOrShow() func(context.Context) error {
+	choice, visibility := a.rnd.Uint64(), someVisibility(a.rnd)
+	return func(ctx context.Context) error {
+		if len(a.photos) == 0 {
+			return nil
+		}
+		return a.site.SetVisibility(ctx, a.photos[choice%uint64(len(a.photos))], visibility)
+	}
+}
+
+func (a *actor) deletePhoto() func(context.Context) error {
+	choice := a.rnd.Uint64()
+	return func(ctx context.Context) error {
+		if len(a.photos) == 0 {
+			return nil
+		}
+		return a.site.DeletePhoto(ctx, a.photos[choice%uint64(len(a.photos))])
+	}
+}
+
+func (a *actor) deleteMember() func(context.Context) error {
+	if len(a.leavers) == 0 || a.steps < 20 {
+		return a.upload()
+	}
+	leaver := a.leavers[0]
+	a.leavers = a.leavers[1:]
+	return func(ctx context.Context) error { return a.site.DeleteMember(ctx, leaver) }
+}
+
+// somePair is often one of a few, whose contacts change all the time.
+func (a *actor) somePair() contacts.Pair {
+	if a.rnd.IntN(3) == 0 {
+		return contacts.Pair{User: member.ID(1 + a.rnd.IntN(3)), Contact: member.ID(10 + a.rnd.IntN(8))}
+	}
+	return contacts.Pair{User: a.someViewer(), Contact: a.someUploader()}
+}
+
+// someViewer is one of the people, or now and then a fan.
+func (a *actor) someViewer() member.ID {
+	if a.fans > 0 && a.rnd.IntN(8) == 0 {
+		return firstFan + member.ID(a.rnd.IntN(a.fans))
+	}
+	return somePerson(a.rnd)
+}
+
+// someUploader is one of the people, or now and then the celebrity.
+func (a *actor) someUploader() member.ID {
+	if a.rnd.IntN(15) == 0 {
+		return celebrity
+	}
+	return somePerson(a.rnd)
+}

@@ -1,0 +1,108 @@
+package endtoend_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// TestAnotherTakesOver: a process dies with tasks in its hands, at different
+// points of its work. It finishes nothing and hands nothing back. Another has
+// them when the leases ran out.
+func TestAnotherTakesOver(t *testing.T) {
+	t.Parallel()
+	for name, f := range map[string]faults{
+		"before the work":  {handlers: idleHandlers},
+		"before the write": {index: func(ix tasks.Index) tasks.Index { return readOnlyIndex{ix} }},
+		"after the work":   {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			seed := seedFor(t)
+			tn := newTown(t, newGround(t, needFor(seed)), seed, 150)
+			tn.warm(t, tn.viewers())
+			tn.live(t, 20)
+			tn.letDie(t, f)
+			if held := tn.count(t).Running; held == 0 {
+				t.Fatal("the dead process holds no task")
+			}
+			heir := tn.started(t, "heir")
+			tn.awaitIdle(t)
+			tn.check(t, heir.reader)
+		})
+	}
+}
+
+// letDie runs a process until it would finish its first batch.
+func (tn *town) letDie(t *testing.T, f faults) {
+	t.Helper()
+	mortal := &mortalQueue{died: make(chan struct{})}
+	f.queue = func(q tasks.Queue) tasks.Queue {
+		mortal.Queue = q
+		return mortal
+	}
+	p := tn.process(t, "mortal", f)
+	p.start(t)
+	<-mortal.died
+	p.stop()
+}
+
+// mortalQueue is the queue as seen by a process that dies before it records its
+// first result: it records none, and claims no more.
+type mortalQueue struct {
+	tasks.Queue
+	once sync.Once
+	died chan struct{}
+}
+
+func (q *mortalQueue) Finish(_ context.Context, _ []tasks.Result) (lost int, err error) {
+	q.once.Do(func() { close(q.died) })
+	return 0, nil
+}
+
+func (q *mortalQueue) Claim(ctx context.Context, queue string, n int, lease time.Duration) ([]tasks.Task, error) {
+	select {
+	case <-q.died:
+		return nil, nil
+	default:
+		return q.Queue.Claim(ctx, queue, n, lease)
+	}
+}
+
+// Sweep does nothing: only the heir frees what the dead one holds.
+func (q *mortalQueue) Sweep(context.Context) (tasks.Swept, error) { return tasks.Swept{}, nil }
+
+// idleHandlers do nothing.
+func idleHandlers(handlers map[tasks.Type]tasks.Handler) map[tasks.Type]tasks.Handler {
+	idle := map[tasks.Type]tasks.Handler{}
+	for kind := range handlers {
+		idle[kind] = idleHandler{}
+	}
+	return idle
+}
+
+type idleHandler struct{}
+
+func (idleHandler) Handle(_ context.Context, batch []tasks.Task) []error {
+	return make([]error, len(batch))
+}
+
+// readOnlyIndex is the index as seen by a process that dies before it writes: an
+// update has begun, the next part of a fan-out is enqueued, and that is all.
+type readOnlyIndex struct{ tasks.Index }
+
+var errDied = errors.New("the process died")
+
+func (readOnlyIndex) Add(context.Context, []index.Addition) ([]member.ID, error) {
+	return nil, errDied
+}
+
+func (readOnlyIndex) Apply(context.Context, []index.Change) ([]index.Outcome, error) {
+	return nil, errDied
+}

@@ -1,0 +1,15 @@
+// Package endtoend holds the tests of the whole: the index, the handlers, the
+// queue and the read together, as several processes run them, on real MariaDB
+// and Redis servers, while the site changes, members read and servers fail. It
+// has no code of its own.
+//
+// What is expected is stated twice, and both times without the code that it
+// judges: the sets are held against I1 to I4 of package index by plain SQL
+// written here, and the answers against the definition as demo.PlainSQL puts it.
+//
+// The changes are random. A test that fails prints its seed, and
+//
+//	ACTIVITYD_SEED=1234 go test -race ./internal/endtoend
+//
+// makes the same choices again. How the goroutines interleave is not repeated.
+package endtoend

@@ -1,0 +1,114 @@
+package endtoend_test
+
+import (
+	"database/sql"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// ground is what a test stands on: the servers, and the site that its processes
+// serve.
+type ground struct {
+	dsn      string
+	redis    *localserver.Redis
+	db       *sql.DB       // the site's own connections
+	client   *redis.Client // the test's own look at the sets
+	site     *site.MySQL
+	queue    *tasks.MySQLQueue // the test's own look at the queue
+	settings index.Settings
+}
+
+// newGround stands on a database of its own on the shared server.
+func newGround(t *testing.T, need int) *ground {
+	t.Helper()
+	return groundOn(t, need, servertest.MySQLDSN(t), servertest.Redis(t))
+}
+
+func groundOn(t *testing.T, need int, dsn string, r *localserver.Redis) *ground {
+	t.Helper()
+	settings, err := index.NewSettings(need, 20, 0)
+	must(t, err)
+	db := openMySQL(t, dsn)
+	return &ground{
+		dsn: dsn, redis: r, db: db, client: openRedis(t, r), site: site.NewMySQL(db),
+		queue: tasks.NewMySQLQueue(db, &tasks.Bell{}, "test"), settings: settings,
+	}
+}
+
+func openMySQL(t *testing.T, dsn string) *sql.DB {
+	t.Helper()
+	db, err := contacts.OpenMySQL(dsn, contacts.WithMaxOpen(16))
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func openRedis(t *testing.T, r *localserver.Redis) *redis.Client {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{
+		Network: "unix", Addr: r.Addr(), ContextTimeoutEnabled: true, MaxRetries: 1, DialerRetries: 1,
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// flush empties Redis, as a lost server does.
+func (g *ground) flush(t *testing.T) {
+	t.Helper()
+	must(t, g.client.FlushAll(t.Context()).Err())
+}
+
+// exec runs one statement of the site's own.
+func (g *ground) exec(t *testing.T, query string, args ...any) {
+	t.Helper()
+	if _, err := g.db.ExecContext(t.Context(), query, args...); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+}
+
+func (g *ground) count(t *testing.T) tasks.Counts {
+	t.Helper()
+	c, err := g.queue.Count(t.Context())
+	must(t, err)
+	return c
+}
+
+// awaitIdle waits until every task is done. None may have died.
+func (g *ground) awaitIdle(t *testing.T) {
+	t.Helper()
+	eventually(t, "every task is done", func() bool { return g.count(t).Open() == 0 })
+	g.checkNoneDead(t)
+}
+
+func (g *ground) checkNoneDead(t *testing.T) {
+	t.Helper()
+	if dead := g.count(t).Dead; dead > 0 {
+		var reason string
+		must(t, g.db.QueryRowContext(t.Context(), "SELECT last_error FROM tasks WHERE state = 'dead' ORDER BY id LIMIT 1").Scan(&reason))
+		t.Fatalf("%d tasks are dead, the first because of: %s", dead, reason)
+	}
+}
+
+// warm builds the sets of the given members, by a process that ends again.
+func (g *ground) warm(t *testing.T, users []member.ID) {
+	t.Helper()
+	refills := make([]tasks.New, len(users))
+	for i, user := range users {
+		refills[i] = tasks.NewRefill(user)
+	}
+	_, err := g.queue.Enqueue(t.Context(), refills)
+	must(t, err)
+	p := g.process(t, "warmer", faults{})
+	p.start(t)
+	g.awaitIdle(t)
+	p.stop()
+}

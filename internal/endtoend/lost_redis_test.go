@@ -1,0 +1,111 @@
+package endtoend_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/recent"
+)
+
+// TestEmptiedRedis: FLUSHALL twice while everybody works, and once at rest.
+func TestEmptiedRedis(t *testing.T) {
+	t.Parallel()
+	seed := seedFor(t)
+	tn := newTown(t, newGround(t, needFor(seed)), seed, 400)
+	tn.warm(t, tn.viewers())
+	a, b := tn.startedHesitant(t, "a"), tn.startedHesitant(t, "b")
+	audience := tn.watch(t, seed, a, b)
+	for range 2 {
+		alive := tn.living(t, 30)
+		eventually(t, "there is work to do", func() bool { return tn.count(t).Open() > 10 })
+		tn.flush(t)
+		must(t, alive())
+	}
+	audience.stop()
+	tn.awaitIdle(t)
+	tn.check(t, a.reader)
+
+	tn.flush(t)
+	if from := tn.checkAnswers(t, a.reader, tn.sample()); from[recent.FromDatabase] < people/2 {
+		t.Errorf("answers with an empty Redis from %v", from)
+	}
+	// No change and no command brought the sets back, only that they were asked for.
+	eventually(t, "the sets that were asked for are there again", func() bool { return tn.missingSets(t) == 0 })
+	tn.awaitIdle(t)
+	if from := tn.check(t, b.reader); from[recent.FromIndex] < people/2 {
+		t.Errorf("answers after the refills from %v", from)
+	}
+}
+
+// missingSets counts the sampled viewers who have somebody to be indexed and no
+// set. Members who left cannot read, and so ask for none.
+func (tn *town) missingSets(t *testing.T) (n int) {
+	t.Helper()
+	sets, truth := tn.sets(t), tn.uploaders(t)
+	for _, viewer := range tn.sample() {
+		if len(truth[viewer.String()]) > 0 && len(sets[viewer.String()]) == 0 && !tn.isGone(t, viewer) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestKilledRedis: kill -9 in the middle of the work. Tasks are postponed and
+// none pays for it with an attempt, though each has only one until Redis is
+// back; reads are answered from the database. A Redis that comes back empty, or with what it
+// held when it died, is brought up to date.
+func TestKilledRedis(t *testing.T) {
+	t.Parallel()
+	for name, options := range map[string][]localserver.Option{
+		"comes back empty":     nil,
+		"comes back as it was": {localserver.WithAOF()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			seed := seedFor(t)
+			g := groundOn(t, needFor(seed), servertest.MySQLDSN(t), servertest.Redis(t, options...))
+			tn := newTown(t, g, seed, 300)
+			tn.warm(t, tn.viewers())
+			tn.allowAttempts(t, 1)
+			a, b := tn.started(t, "a"), tn.started(t, "b")
+			tn.killRedis(t, seed, a, b)
+			tn.awaitIdle(t)
+			tn.check(t, a.reader)
+			tn.check(t, b.reader)
+		})
+	}
+}
+
+// killRedis kills Redis while the town lives, and restarts it.
+func (tn *town) killRedis(t *testing.T, seed uint64, a, b *process) {
+	t.Helper()
+	audience := tn.watch(t, seed, a, b)
+	alive := tn.living(t, 40)
+	eventually(t, "there is work to do", func() bool { return tn.count(t).Open() > 10 })
+	must(t, tn.redis.Kill())
+	must(t, alive())
+	eventually(t, "tasks are postponed", func() bool { return tn.count(t).Scheduled > 0 })
+	audience.stop()
+	if from := tn.checkAnswers(t, a.reader, tn.sample()); from[recent.FromIndex] > 0 {
+		t.Errorf("answers without a Redis from %v", from)
+	}
+	tn.checkNoneDead(t)
+	tn.allowAttempts(t, 25)
+	if audience.outages.Load() > 0 {
+		t.Errorf("%d reads failed", audience.outages.Load())
+	}
+	must(t, tn.redis.Restart(t.Context()))
+}
+
+// allowAttempts gives every task, now and later, so many attempts. The workers
+// go on meanwhile, so it may have to try again.
+func (g *ground) allowAttempts(t *testing.T, n int) {
+	t.Helper()
+	g.exec(t, fmt.Sprint("ALTER TABLE tasks ALTER COLUMN max_attempts SET DEFAULT ", n))
+	eventually(t, "the attempts are set", func() bool {
+		_, err := g.db.ExecContext(t.Context(), "UPDATE tasks SET max_attempts = ?", n)
+		return err == nil
+	})
+}

@@ -1,0 +1,57 @@
+package endtoend_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+)
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(silent{}) // its errors come back from its methods
+	servertest.Main(m)
+}
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+// seedFor returns the seed of a test, a new one unless ACTIVITYD_SEED holds one.
+func seedFor(t *testing.T) uint64 {
+	t.Helper()
+	seed := rand.Uint64N(1_000_000)
+	if text := os.Getenv("ACTIVITYD_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("ACTIVITYD_SEED: %v", err)
+		}
+	}
+	t.Logf("to repeat: ACTIVITYD_SEED=%d", seed)
+	return seed
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits for a condition that other goroutines bring about.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	const most = 60 * time.Second
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(most); !holds(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", most, what)
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package endtoend_test
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// partSize is small, so that an upload of anybody popular is a chain of tasks.
+const partSize = 100
+
+// process is one activityd process: connections, index, queue, workers and
+// reader of its own. Only HTTP and flags are missing.
+type process struct {
+	reader *recent.Reader
+	hints  *tasks.Hints
+	pool   *tasks.Pool
+	stop   func() // ends the workers and waits for them; set by start
+}
+
+// faults are what a test puts between the parts of a process; nil: nothing.
+type faults struct {
+	queue    func(tasks.Queue) tasks.Queue                                   // between workers and queue
+	index    func(tasks.Index) tasks.Index                                   // between handlers and index
+	handlers func(map[tasks.Type]tasks.Handler) map[tasks.Type]tasks.Handler // between workers and handlers
+}
+
+// process returns one that does not work before its start. It reads at once.
+func (g *ground) process(t *testing.T, name string, f faults) *process {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})).With("process", name)
+	db, bell := openMySQL(t, g.dsn), &tasks.Bell{}
+	store := contacts.NewMySQL(db)
+	ix := index.New(openRedis(t, g.redis), index.Options{Settings: g.settings, GuardLife: 5 * time.Second})
+	queue := tasks.NewMySQLQueue(db, bell, name)
+
+	var claims tasks.Queue = queue
+	if f.queue != nil {
+		claims = f.queue(claims)
+	}
+	var sets tasks.Index = ix
+	if f.index != nil {
+		sets = f.index(sets)
+	}
+	handlers := tasks.Handlers(sets, store, queue, tasks.HandlerOptions{PartSize: partSize})
+	if f.handlers != nil {
+		handlers = f.handlers(handlers)
+	}
+	hints := tasks.NewHints(queue, log)
+	return &process{
+		reader: recent.NewReader(ix, store, hints, recent.Options{Min: g.settings.Min}),
+		hints:  hints,
+		pool:   tasks.NewPool(claims, bell, handlers, log, poolOptions()),
+	}
+}
+
+// poolOptions make batches small, so that much happens at once, and leases short
+// but still long for what a batch does.
+func poolOptions() tasks.PoolOptions {
+	return tasks.PoolOptions{
+		Workers: []tasks.Workers{
+			{Queue: tasks.QueueDefault, Count: 2, Batch: 8},
+			{Queue: tasks.QueueFanOut, Count: 2, Batch: 2},
+			{Queue: tasks.QueueRefill, Count: 1, Batch: 100},
+		},
+		Lease: 4 * time.Second, Poll: 30 * time.Millisecond, Sweep: 200 * time.Millisecond, Grace: 5 * time.Second,
+	}
+}
+
+// start lets the process work until it is stopped, at the latest by the end of t.
+func (p *process) start(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = p.hints.Run(ctx) }) // it never fails
+	running.Go(func() {
+		if err := p.pool.Run(ctx); err != nil {
+			t.Errorf("workers: %v", err)
+		}
+	})
+	p.stop = func() {
+		cancel()
+		running.Wait()
+	}
+	t.Cleanup(p.stop)
+}
+
+// started is a process without faults, at work.
+func (g *ground) started(t *testing.T, name string) *process {
+	t.Helper()
+	p := g.process(t, name, faults{})
+	p.start(t)
+	return p
+}
