@@ -144,7 +144,7 @@ func TestUnknownPath(t *testing.T) {
 func TestWrongMethod(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for path, allow := range map[string]string{readPath: "OPTIONS, GET", "/v1/tasks": "OPTIONS, POST", "/healthz": "OPTIONS, GET"} {
+	for path, allow := range map[string]string{readPath: "OPTIONS, GET", "/v1/tasks": "OPTIONS, POST", "/healthz": "OPTIONS, GET, HEAD"} {
 		w := b.do(t, httptest.NewRequestWithContext(t.Context(), http.MethodDelete, path, http.NoBody))
 		wantProblem(t, w, http.StatusMethodNotAllowed, "method-not-allowed")
 		if got := w.Header().Get("Allow"); got != allow {

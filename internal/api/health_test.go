@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,6 +63,17 @@ func TestReadyzDoesNotWaitLong(t *testing.T) {
 			t.Errorf("took %s, want %s", took, api.DefaultCheckTimeout)
 		}
 	})
+}
+
+func TestProbesTakeHEAD(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.checker = func(context.Context) api.Health { return api.Health{} }
+	for path, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusServiceUnavailable} {
+		if w := b.do(t, httptest.NewRequestWithContext(t.Context(), http.MethodHead, path, http.NoBody)); w.Code != want {
+			t.Errorf("HEAD %s: %d, want %d", path, w.Code, want)
+		}
+	}
 }
 
 // A process that lives is not restarted because its database is away.

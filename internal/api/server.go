@@ -45,8 +45,10 @@ func New(cfg Config) *Server {
 func (s *Server) route() {
 	s.echo.GET("/v1/users/:id/recent-contact-photos", s.recentContactPhotos)
 	s.echo.POST("/v1/tasks", s.enqueueTasks)
-	s.echo.GET("/healthz", s.healthz)
-	s.echo.GET("/readyz", s.readyz)
+	for _, method := range []string{http.MethodGet, http.MethodHead} { // load balancers like HEAD
+		s.echo.Add(method, "/healthz", s.healthz)
+		s.echo.Add(method, "/readyz", s.readyz)
+	}
 	s.echo.GET("/openapi.yaml", s.openAPI)
 }
 

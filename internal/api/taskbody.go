@@ -138,8 +138,11 @@ func (f *faults) memberID(place string, o object, name string, required bool) me
 		}
 		return 0
 	}
+	if kind := value[0]; kind != '"' && kind != '-' && (kind < '0' || kind > '9') {
+		f.addf(join(place, name), "want a member id as a string or number, got %s", typeName(value))
+		return 0
+	}
 	var id member.ID
-	// Called directly, since json.Unmarshal would pass over null in silence.
 	if err := id.UnmarshalJSON(value); err != nil {
 		f.addf(join(place, name), "%v", err)
 	}

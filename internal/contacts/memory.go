@@ -80,8 +80,9 @@ func (m *Memory) Relations(ctx context.Context, pairs []Pair) (map[Pair]uint64, 
 	defer m.mu.RUnlock()
 	found := make(map[Pair]uint64)
 	for _, p := range pairs {
-		if _, ok := m.contacts[p.User][p.Contact]; ok {
-			found[p] = m.users[p.Contact].lastUpload
+		_, isContact := m.contacts[p.User][p.Contact]
+		if u, isMember := m.users[p.Contact]; isContact && isMember {
+			found[p] = u.lastUpload
 		}
 	}
 	return found, nil

@@ -48,7 +48,9 @@ func WithLifetime(d time.Duration) PoolOption {
 //
 // Some parameters are set whatever dsn says, because our SQL counts on them:
 // interpolateParams (a query is one round trip and not three), clientFoundRows
-// (an UPDATE counts the rows that it matched), charset utf8mb4. The time limit
+// (an UPDATE counts the rows that it matched), charset utf8mb4, time_zone UTC
+// (elsewhere UNIX_TIMESTAMP(NOW(3)), the clock of the queue, is an hour off while
+// daylight saving time ends). The time limit
 // for connecting is 5 seconds unless dsn has another, and so is that for row
 // locks (innodb_lock_wait_timeout). Errors wrap [ErrDSN] and
 // never quote dsn, which holds a password.
@@ -95,10 +97,11 @@ func parseDSN(dsn string) (*mysql.Config, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = connectTimeout
 	}
+	if cfg.Params == nil {
+		cfg.Params = make(map[string]string)
+	}
+	cfg.Params["time_zone"] = "'+00:00'"
 	if _, chosen := cfg.Params["innodb_lock_wait_timeout"]; !chosen {
-		if cfg.Params == nil {
-			cfg.Params = make(map[string]string)
-		}
 		cfg.Params["innodb_lock_wait_timeout"] = lockWait
 	}
 	// The driver logs lost connections to stderr on its own; we return them as

@@ -38,7 +38,7 @@ func TestOpenMySQLInsists(t *testing.T) {
 	if strings.Contains(dsn, "?") {
 		separator = "&"
 	}
-	dsn += separator + "interpolateParams=false&clientFoundRows=false&charset=latin1&collation=gbk_chinese_ci&multiStatements=true"
+	dsn += separator + "interpolateParams=false&clientFoundRows=false&charset=latin1&collation=gbk_chinese_ci&multiStatements=true&time_zone=%27%2B05%3A00%27"
 	db, err := contacts.OpenMySQL(dsn, contacts.WithMaxOpen(1), contacts.WithLifetime(time.Minute))
 	if err != nil {
 		t.Fatal(err)
@@ -67,6 +67,10 @@ func TestOpenMySQLInsists(t *testing.T) {
 	}
 	if charset != "utf8mb4" || name != "☀ sun" || length != 5 {
 		t.Errorf("charset %s, name %q of %d characters", charset, name, length)
+	}
+	var zone string
+	if err := db.QueryRowContext(ctx, "SELECT @@session.time_zone").Scan(&zone); err != nil || zone != "+00:00" {
+		t.Errorf("time zone %q, %v: elsewhere the clock of the queue jumps with daylight saving time", zone, err)
 	}
 	if prepared := sessionStatus(t, db, "Com_stmt_prepare"); prepared != 0 {
 		t.Errorf("%d statements were prepared, want none", prepared)

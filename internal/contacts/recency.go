@@ -41,9 +41,10 @@ WHERE u.last_upload > 0`, []any{idList(ids)}}
 }
 
 // Relations returns, for each pair that is a row of contacts now, the contact's
-// last upload in unix seconds: 0 if it never uploaded or is no member any more.
-// Pairs that are no contacts are absent from the result. It is one statement,
-// however many pairs there are.
+// last upload in unix seconds: 0 if it never uploaded. Pairs that are no contacts
+// are absent from the result, and so are those whose contact is no member any
+// more, as in [MySQL.Standings]. It is one statement, however many pairs there
+// are.
 func (m *MySQL) Relations(ctx context.Context, pairs []Pair) (map[Pair]uint64, error) {
 	found := make(map[Pair]uint64, len(pairs))
 	if len(pairs) == 0 {
@@ -76,7 +77,7 @@ SELECT c.user_id, c.contact_id, COALESCE(u.last_upload, 0)
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
   user_id BIGINT UNSIGNED PATH '$[0]', contact_id BIGINT UNSIGNED PATH '$[1]')) AS q
 STRAIGHT_JOIN contacts c ON c.user_id = q.user_id AND c.contact_id = q.contact_id
-LEFT JOIN users u ON u.id = c.contact_id`, []any{mustJSON(list)}}
+STRAIGHT_JOIN users u ON u.id = c.contact_id`, []any{mustJSON(list)}}
 }
 
 // ContactsByRecency returns up to limit contacts of user that ever uploaded and

@@ -122,7 +122,7 @@ func testMissingOwner(t *testing.T, w world) {
 	}
 	must(t, w.site.DeleteMember(t.Context(), 3))
 	related, err := w.Relations(t.Context(), []contacts.Pair{{User: 1, Contact: 2}, {User: 1, Contact: 3}})
-	equal(t, "Relations after a deletion", related, err, map[contacts.Pair]uint64{{User: 1, Contact: 2}: 0})
+	equal(t, "Relations after a deletion", related, err, map[contacts.Pair]uint64{})
 	walked, err = w.Walk(t.Context(), viewer(1), 10)
 	equal(t, "Walk after a deletion", walked, err, contacts.Walked{})
 }
