@@ -131,7 +131,7 @@ func (c *config) check(f *pflag.FlagSet) error {
 	want("max-body", c.maxBody >= 1, "is %d: want at least 1", c.maxBody)
 	want("max-batch", c.maxBatch >= 1, "is %d: want at least 1", c.maxBatch)
 	want("walks", c.walks >= 1, "is %d: want at least 1", c.walks)
-	want("fan-out-part", c.fanOutPart >= 1 && c.fanOutPart <= 100_000, "is %d: want 1 to 100000", c.fanOutPart)
+	want("fan-out-part", c.fanOutPart >= 1 && c.fanOutPart <= 10_000, "is %d: want 1 to 10000", c.fanOutPart)
 	for _, queue := range slices.Sorted(maps.Keys(c.workers)) {
 		known := slices.Contains([]string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueRefill}, queue)
 		want("workers", known, "unknown queue %q: want %s, %s or %s", queue, tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueRefill)

@@ -18,7 +18,10 @@ type Update struct {
 	User    member.ID
 	Known   bool    // false: there is no set, only a refill can make one
 	Members []Entry // lowest score first
-	Token   string  // what the guard must still hold at Apply
+	// Foreign says that there are members which activityd never wrote. Apply
+	// removes them, and as with all removals may need a refill for it.
+	Foreign bool
+	Token   string // what the guard must still hold at Apply
 
 	malformed []string // members that activityd never wrote; Apply removes them
 }
@@ -120,7 +123,7 @@ func parseUpdate(user member.ID, reply reply) (Update, error) {
 			u.Members = append(u.Members, e)
 		}
 	}
-	u.Known = len(u.Members) > 0
+	u.Known, u.Foreign = len(u.Members) > 0, len(u.malformed) > 0
 	return u, nil
 }
 

@@ -258,6 +258,9 @@ func TestUpdatesMendWhatWasNeverWritten(t *testing.T) {
 		ctx := t.Context()
 		b.refill(t, ladder(3))
 		b.client.ZAdd(ctx, "user_12345", redis.Z{Member: "bob", Score: 4}, redis.Z{Member: "007", Score: 5}, redis.Z{Member: "8", Score: -1})
+		if u := b.begin(t); !u.Foreign {
+			t.Error("what was never written was not noticed")
+		}
 		b.refill(t, ladder(3))
 		b.holds(t, ladder(3))
 		b.client.Set(ctx, "user_12345", "a string", 0)

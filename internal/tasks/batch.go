@@ -22,11 +22,12 @@ func (p *Pool) work(ctx context.Context, batch []Task) (healthy bool) {
 		results = append(results, p.runGroup(bounded, group)...)
 	}
 	var away []error
+	pause := jitter(awayPause) // one for all: they are written together
 	for i, r := range results {
 		if isAway(r.Err) {
 			away = append(away, r.Err)
 		}
-		results[i].Err = classify(bounded, r.Err)
+		results[i].Err = classify(bounded, r.Err, pause)
 		p.logFailure(ctx, r.Task, results[i].Err)
 	}
 	if len(away) > 0 {
@@ -107,16 +108,19 @@ func handle(ctx context.Context, h Handler, batch []Task) (errs []error, panicke
 	return h.Handle(ctx, batch), false
 }
 
+// awayPause is how long at most tasks wait for a server that is away.
+const awayPause = 2 * time.Second
+
 // classify spares tasks for what is not their fault: a server that is away, the
 // end of the process, deadlocks. ctx is what the work ran under.
-func classify(ctx context.Context, err error) error {
+func classify(ctx context.Context, err error, pause time.Duration) error {
 	switch {
 	case err != nil && errors.Is(context.Cause(ctx), errStopped):
 		return Later(0, err)
 	case isAway(err):
-		return Later(jitter(2*time.Second), err)
+		return Later(pause, err)
 	case contacts.IsRetryable(err): // it lost against others too often
-		return Later(jitter(time.Second), err)
+		return Later(pause, err)
 	}
 	return err
 }

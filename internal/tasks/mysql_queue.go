@@ -113,26 +113,24 @@ func (q *MySQLQueue) Finish(ctx context.Context, results []Result) (lost int, er
 	return lost, err
 }
 
+// claimEnd is what becomes of tasks of one claim: those that share it are
+// written by one statement.
+type claimEnd struct {
+	lease string
+	verdict
+}
+
 // finish writes results and returns how many were still leased to this claim.
 // The lease is part of every condition: a worker that was paused past its lease
 // must not finish a task that is another's by now.
 func finish(ctx context.Context, tx *sql.Tx, results []Result) (finished int, err error) {
-	ready := make(map[string][]uint64)
+	ends := make(map[claimEnd][]uint64)
 	for _, r := range results {
-		v := judge(r)
-		if v.kind == done {
-			ready[r.Task.Lease] = append(ready[r.Task.Lease], r.Task.ID)
-			continue
-		}
-		n, err := affected(reschedule(ctx, tx, r.Task, v))
-		if err != nil {
-			return 0, err
-		}
-		finished += n
+		end := claimEnd{r.Task.Lease, judge(r)}
+		ends[end] = append(ends[end], r.Task.ID)
 	}
-	for lease, ids := range ready {
-		n, err := affected(tx.ExecContext(ctx, "DELETE FROM tasks WHERE lease_owner = ? AND id IN ("+marks(len(ids))+")",
-			append([]any{lease}, anys(ids)...)...))
+	for end, ids := range ends {
+		n, err := affected(settle(ctx, tx, end, ids))
 		if err != nil {
 			return 0, err
 		}
@@ -141,14 +139,19 @@ func finish(ctx context.Context, tx *sql.Tx, results []Result) (finished int, er
 	return finished, nil
 }
 
-func reschedule(ctx context.Context, tx *sql.Tx, t Task, v verdict) (sql.Result, error) {
+func settle(ctx context.Context, tx *sql.Tx, end claimEnd, ids []uint64) (sql.Result, error) {
+	where := " WHERE lease_owner = ? AND id IN (" + marks(len(ids)) + ")"
+	whereArgs := append([]any{end.lease}, anys(ids)...)
+	if end.kind == done {
+		return tx.ExecContext(ctx, "DELETE FROM tasks"+where, whereArgs...)
+	}
 	uncount := 0
-	if v.kind == postpone {
+	if end.kind == postpone {
 		uncount = 1
 	}
+	set := []any{end.state(), end.after.Milliseconds(), uncount, end.message}
 	return tx.ExecContext(ctx, "UPDATE tasks SET state = ?, run_at = "+now+" + ?, attempts = attempts - ?, last_error = ?,"+
-		" lease_owner = NULL, lease_until = NULL, updated_at = "+now+" WHERE id = ? AND lease_owner = ?",
-		v.state(), v.after.Milliseconds(), uncount, v.message, t.ID, t.Lease)
+		" lease_owner = NULL, lease_until = NULL, updated_at = "+now+where, append(set, whereArgs...)...)
 }
 
 // sweepSize bounds what one statement of a sweep changes.
@@ -171,6 +174,7 @@ func (q *MySQLQueue) Sweep(ctx context.Context) (s Swept, err error) {
 			" WHERE state = 'running' AND lease_until <= "+now+" ORDER BY lease_until LIMIT ?", sweepSize))
 		return err
 	})
+	s.More = s.Due == sweepSize || s.Expired == sweepSize
 	return s, err
 }
 

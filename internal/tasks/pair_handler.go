@@ -91,11 +91,11 @@ func (h *PairHandler) change(u index.Update, asked []member.ID, now map[contacts
 }
 
 // wantsRefill tells whether the change cannot be made from the asked contacts
-// alone: there is no set yet; a removal would leave fewer than min members; or a
+// alone: there is no set yet, or one with foreign members; a removal would leave fewer than min members; or a
 // contact lies outside a set that has room, so that only a refill can tell who
 // else belongs between.
 func (h *PairHandler) wantsRefill(c index.Change) bool {
-	if !c.Known {
+	if !c.Known || c.Foreign {
 		return true
 	}
 	s, left, outside := h.Index.Settings(), len(c.Members), false

@@ -151,6 +151,8 @@ func (p *Pool) sweep(ctx context.Context) {
 		if swept.Due+swept.Expired > 0 {
 			p.bell.Ring()
 		}
-		p.idle(ctx, nil, p.options.Sweep)
+		if !swept.More {
+			p.idle(ctx, nil, p.options.Sweep)
+		}
 	}
 }

@@ -46,8 +46,9 @@ type Queue interface {
 
 // Swept counts what a sweep did.
 type Swept struct {
-	Due     int // scheduled tasks that are waiting now
-	Expired int // leases that ran out
+	Due     int  // scheduled tasks that are waiting now
+	Expired int  // leases that ran out
+	More    bool // there may be more: sweep again at once
 }
 
 // Counts is the number of tasks in each state.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -44,55 +45,75 @@ const fanOutPause = 500 * time.Millisecond
 func (h *UploadHandler) Handle(ctx context.Context, batch []Task) []error {
 	errs := make([]error, len(batch))
 	busy, err := h.begin(ctx, batch)
-	pages := make(map[contacts.FollowerPage][]int) // the tasks that each page does
+	parts := make(map[contacts.FollowerPage][]int) // the tasks that each page does
 	for i, t := range batch {
 		switch args, bad := t.Args(); {
 		case err != nil:
 			errs[i] = err
 		case bad != nil:
 			errs[i] = bad
-		case t.Type == Upload && busy[t.Subject]:
+		case t.Type == Upload && busy[t.Subject] == waits:
 			errs[i] = Later(jitter(fanOutPause), errFanningOut)
+			busy[t.Subject] = represented
+		case t.Type == Upload && busy[t.Subject] == represented: // by that one
 		default:
 			page := contacts.FollowerPage{Of: t.Subject, After: args.After}
-			pages[page] = append(pages[page], i)
+			parts[page] = append(parts[page], i)
 		}
 	}
-	err = h.tell(ctx, pages)
-	for _, tasks := range pages {
-		for _, i := range tasks {
-			errs[i] = err
+	for pages := range slices.Chunk(slices.Collect(maps.Keys(parts)), h.pagesAtOnce()) {
+		err := h.tell(ctx, pages)
+		for _, page := range pages {
+			for _, i := range parts[page] {
+				errs[i] = err
+			}
 		}
 	}
 	return errs
 }
 
+// wait says what becomes of the uploads of one uploader in a batch.
+type wait int
+
+const (
+	runs        wait = iota // now
+	waits                   // for the end of the previous fan-out
+	represented             // as waits, and one of the batch waits already for all
+)
+
+// followersAtOnce bounds the followers that are told, and held in memory, at
+// once.
+const followersAtOnce = 20_000
+
+func (h *UploadHandler) pagesAtOnce() int { return max(1, followersAtOnce/h.PartSize) }
+
 var errFanningOut = errors.New("the uploader's previous upload is still being told to the followers")
 
 // begin returns the uploaders whose uploads have to wait, and takes over the
 // uploads of the others that have not been started. These are committed, so the
-// reads that follow see what they are about.
-func (h *UploadHandler) begin(ctx context.Context, batch []Task) (busy map[member.ID]bool, err error) {
-	var uploads []Task
-	for _, t := range batch {
-		if t.Type == Upload {
-			uploads = append(uploads, t)
-		}
-	}
+// reads that follow see what they are about. A task on its last attempt takes
+// nothing over: they would die with it.
+func (h *UploadHandler) begin(ctx context.Context, batch []Task) (map[member.ID]wait, error) {
+	uploads := slices.DeleteFunc(slices.Clone(batch), func(t Task) bool { return t.Type != Upload })
+	busy := make(map[member.ID]wait)
 	if len(uploads) == 0 {
-		return map[member.ID]bool{}, nil
+		return busy, nil
 	}
-	if busy, err = h.Queue.FanningOut(ctx, subjects(uploads)); err != nil {
+	fanning, err := h.Queue.FanningOut(ctx, subjects(uploads))
+	if err != nil {
 		return nil, err
 	}
-	free := slices.DeleteFunc(uploads, func(t Task) bool { return busy[t.Subject] })
+	for user := range fanning {
+		busy[user] = waits
+	}
+	free := slices.DeleteFunc(uploads, func(t Task) bool { return fanning[t.Subject] || t.Attempts >= t.MaxAttempts })
 	_, err = h.Queue.Absorb(ctx, free)
 	return busy, err
 }
 
 // tell does one part for each of the pages. Each part reads the last upload
 // anew, so that a late one tells the newest.
-func (h *UploadHandler) tell(ctx context.Context, wanted map[contacts.FollowerPage][]int) error {
+func (h *UploadHandler) tell(ctx context.Context, wanted []contacts.FollowerPage) error {
 	pages, lastUploads, err := h.uploaded(ctx, wanted)
 	if err != nil || len(pages) == 0 {
 		return err
@@ -119,20 +140,17 @@ func (h *UploadHandler) tell(ctx context.Context, wanted map[contacts.FollowerPa
 }
 
 // uploaded keeps the pages of those who ever uploaded.
-func (h *UploadHandler) uploaded(ctx context.Context, wanted map[contacts.FollowerPage][]int) ([]contacts.FollowerPage, map[member.ID]uint64, error) {
-	var ids []member.ID
-	for page := range wanted {
-		ids = append(ids, page.Of)
-	}
-	if len(ids) == 0 {
-		return nil, nil, nil
+func (h *UploadHandler) uploaded(ctx context.Context, wanted []contacts.FollowerPage) ([]contacts.FollowerPage, map[member.ID]uint64, error) {
+	ids := make([]member.ID, len(wanted))
+	for i, page := range wanted {
+		ids[i] = page.Of
 	}
 	lastUploads, err := h.Store.LastUploads(ctx, unique(ids))
 	if err != nil {
 		return nil, nil, fmt.Errorf("last uploads of %d members: %w", len(ids), err)
 	}
 	var pages []contacts.FollowerPage
-	for page := range wanted {
+	for _, page := range wanted {
 		if lastUploads[page.Of] > 0 {
 			pages = append(pages, page)
 		}
