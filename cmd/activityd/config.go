@@ -89,7 +89,7 @@ func (c *config) serverFlags(f *pflag.FlagSet) {
 	f.StringToIntVar(&c.workers, "workers", map[string]int{tasks.QueueDefault: 2, tasks.QueueFanOut: 2, tasks.QueueRefill: 1}, "worker goroutines of each queue; a queue that is not named keeps its default")
 	f.DurationVar(&c.lease, "lease", time.Minute, "how long claimed tasks belong to a worker; a lost worker's tasks are free again after it")
 	f.DurationVar(&c.poll, "poll", 250*time.Millisecond, "how often an idle worker looks for tasks that were enqueued elsewhere")
-	f.DurationVar(&c.grace, "grace", 10*time.Second, "how long requests and tasks under way may take to finish at the stop")
+	f.DurationVar(&c.grace, "grace", 10*time.Second, "how long requests under way may take to finish at the stop, and then the tasks")
 	f.IntVar(&c.fanOutPart, "fan-out-part", 1000, "followers that one task of a fan-out tells")
 }
 
