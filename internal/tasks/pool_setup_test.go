@@ -1,0 +1,94 @@
+package tasks_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// doing is a handler made of a function.
+type doing struct {
+	do func(ctx context.Context, batch []tasks.Task) []error
+}
+
+func (d *doing) Handle(ctx context.Context, batch []tasks.Task) []error { return d.do(ctx, batch) }
+
+// each makes a handler of what is to be done with one task.
+func each(do func(ctx context.Context, t tasks.Task) error) *doing {
+	return &doing{func(ctx context.Context, batch []tasks.Task) []error {
+		errs := make([]error, len(batch))
+		for i, t := range batch {
+			errs[i] = do(ctx, t)
+		}
+		return errs
+	}}
+}
+
+// logged is a log that can be read while it is written.
+type logged struct {
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.String()
+}
+
+// pool is a running pool over a queue in memory, whose uploads a handler of the
+// test does. It has one worker for each queue.
+type pool struct {
+	queue *tasks.MemoryQueue
+	log   *logged
+	// stop ends the pool and tells how long that took.
+	stop func() time.Duration
+}
+
+// wrapQueue makes methods of a queue fail.
+type wrapQueue func(tasks.Queue) tasks.Queue
+
+// startPool starts a pool; it is stopped when t ends, if it was not before.
+func startPool(t *testing.T, h tasks.Handler, o tasks.PoolOptions, wraps ...wrapQueue) pool {
+	t.Helper()
+	bell := &tasks.Bell{}
+	p := pool{queue: tasks.NewMemoryQueue(bell, time.Now), log: &logged{}}
+	var queue tasks.Queue = p.queue
+	for _, wrap := range wraps {
+		queue = wrap(queue)
+	}
+	if o.Workers == nil {
+		o.Workers = []tasks.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 10}}
+	}
+	handlers := map[tasks.Type]tasks.Handler{tasks.Upload: h, tasks.FanOut: h, tasks.Refill: h}
+	running := tasks.NewPool(queue, bell, handlers, toLog(p.log), o)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := running.Run(ctx); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	}()
+	p.stop = func() time.Duration {
+		start := time.Now()
+		cancel()
+		<-ended
+		return time.Since(start)
+	}
+	t.Cleanup(func() { p.stop() })
+	return p
+}
+
+func toLog(l *logged) *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }

@@ -1,0 +1,221 @@
+package tasks_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// What runs when the pool is stopped comes to its end and is recorded; what
+// waits is left to others.
+func TestAStoppedPoolFinishesWhatRuns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := startPool(t, each(func(context.Context, tasks.Task) error {
+			time.Sleep(3 * time.Second) //nolint:forbidigo // the time of the bubble
+			return nil
+		}), tasks.PoolOptions{Workers: []tasks.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
+		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(2))
+		pass(time.Second)
+		counts(t, p.queue, tasks.Counts{Waiting: 1, Running: 1})
+		if took := p.stop(); took != 2*time.Second {
+			t.Errorf("the stop took %v, want the 2 s that were left", took)
+		}
+		counts(t, p.queue, tasks.Counts{Waiting: 1})
+	})
+}
+
+// What does not come to its end within the grace period is cancelled and handed
+// back at once, and the attempt is not counted.
+func TestAStoppedPoolHandsBackWhatItCancels(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := startPool(t, each(func(ctx context.Context, _ tasks.Task) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}), tasks.PoolOptions{Grace: 5 * time.Second, Lease: time.Hour})
+		enqueue(t, p.queue, tasks.NewUpload(1))
+		pass(time.Second)
+		if took := p.stop(); took != 5*time.Second {
+			t.Errorf("the stop took %v, want the grace of 5 s", took)
+		}
+		counts(t, p.queue, tasks.Counts{Waiting: 1})
+		if again := claim(t, p.queue, 1); again[0].Attempts != 1 {
+			t.Errorf("attempt %d, want 1 again", again[0].Attempts)
+		}
+	})
+}
+
+func TestAnIdlePoolStopsAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := startPool(t, &doing{}, tasks.PoolOptions{Workers: tasks.DefaultWorkers(), Poll: time.Hour, Sweep: time.Hour})
+		pass(time.Minute)
+		if took := p.stop() + p.stop(); took > 0 {
+			t.Errorf("two stops took %v", took)
+		}
+	})
+}
+
+// faulty is a queue some of whose calls fail.
+type faulty struct {
+	tasks.Queue
+	claims, finishes, sweeps int // how many calls are still to fail
+}
+
+var errAway = errors.New("the database is away")
+
+func countDown(n *int) error {
+	*n--
+	if *n >= 0 {
+		return errAway
+	}
+	return nil
+}
+
+func (f *faulty) Claim(ctx context.Context, queue string, n int, lease time.Duration) ([]tasks.Task, error) {
+	if err := countDown(&f.claims); err != nil {
+		return nil, err
+	}
+	return f.Queue.Claim(ctx, queue, n, lease)
+}
+
+func (f *faulty) Finish(ctx context.Context, results []tasks.Result) (int, error) {
+	if err := countDown(&f.finishes); err != nil {
+		return 0, err
+	}
+	return f.Queue.Finish(ctx, results)
+}
+
+func (f *faulty) Sweep(ctx context.Context) (tasks.Swept, error) {
+	if err := countDown(&f.sweeps); err != nil {
+		return tasks.Swept{}, err
+	}
+	return f.Queue.Sweep(ctx)
+}
+
+// A queue that fails for a while costs time and no task: results are tried to be
+// recorded again, and if that is in vain, the lease runs out and the task is done
+// once more.
+func TestAFailingQueueLosesNothing(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		faults faulty
+		runs   int
+		log    string
+	}{
+		"claims":              {faulty{claims: 5}, 1, "claiming tasks failed"},
+		"sweeps":              {faulty{sweeps: 5}, 1, "sweeping tasks failed"},
+		"results for a while": {faulty{finishes: 3}, 1, ""},
+		"results for long":    {faulty{finishes: 5}, 2, "could not be recorded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				runs := 0
+				p := startPool(t, each(func(context.Context, tasks.Task) error {
+					runs++
+					return nil
+				}), tasks.PoolOptions{}, func(q tasks.Queue) tasks.Queue {
+					test.faults.Queue = q
+					return &test.faults
+				})
+				enqueue(t, p.queue, tasks.NewUpload(1))
+				pass(5 * time.Minute)
+				counts(t, p.queue, tasks.Counts{})
+				if runs != test.runs {
+					t.Errorf("handled %d times, want %d", runs, test.runs)
+				}
+				if log := p.log.String(); !strings.Contains(log, test.log) || (test.log == "") != (log == "") {
+					t.Errorf("log %q, want %q", log, test.log)
+				}
+			})
+		})
+	}
+}
+
+// A lease that another worker took meanwhile is told, since it means that leases
+// are too short.
+func TestALostLeaseIsTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var runs atomic.Int32
+		p := startPool(t, each(func(context.Context, tasks.Task) error {
+			if runs.Add(1) == 1 {
+				time.Sleep(2 * time.Minute) //nolint:forbidigo // deaf to its context, in the time of the bubble
+			}
+			return nil
+		}), tasks.PoolOptions{Workers: []tasks.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}, Lease: time.Minute})
+		enqueue(t, p.queue, tasks.NewUpload(1))
+		pass(5 * time.Minute)
+		counts(t, p.queue, tasks.Counts{})
+		log := p.log.String()
+		if runs.Load() != 2 || !strings.Contains(log, "lease ran out") || !strings.Contains(log, "leases were lost") {
+			t.Errorf("%d runs, log %s", runs.Load(), log)
+		}
+	})
+}
+
+// A Redis that dies is waited for: no task is dead, no attempt is counted, and
+// everything is done soon after it is back.
+func TestTasksOutliveARedisThatDies(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Network: "unix", ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
+	t.Cleanup(func() { _ = client.Close() })
+	bell := &tasks.Bell{}
+	queue := tasks.NewMemoryQueue(bell, time.Now)
+	settings, err := index.NewSettings(10, 20, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := &site.Memory{Store: contacts.NewMemory()}
+	b := &bench{T: t, site: made}
+	b.ladder(viewer, 5)
+	handlers := tasks.Handlers(index.New(client, index.Options{Settings: settings}), made.Store, queue, tasks.HandlerOptions{})
+	log := &logged{}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- tasks.NewPool(queue, bell, handlers, toLog(log), tasks.PoolOptions{}).Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, queue, tasks.NewAddContact(viewer, 1), tasks.NewUpload(2), tasks.NewRefill(viewer))
+	eventually(t, "all three were tried in vain", func() bool {
+		return strings.Count(log.String(), "redis unavailable") >= 3
+	})
+	eventually(t, "all three are put off", func() bool {
+		c, err := queue.Count(t.Context())
+		return err == nil && c == tasks.Counts{Scheduled: 3}
+	})
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all tasks are done", func() bool {
+		c, err := queue.Count(t.Context())
+		return err == nil && c == tasks.Counts{}
+	})
+	eventually(t, "the set is made", func() bool { return client.ZCard(t.Context(), "user_9001").Val() == 5 })
+	if strings.Contains(log.String(), "attempt=2") {
+		t.Errorf("attempts were counted: %s", log)
+	}
+}

@@ -1,0 +1,229 @@
+package tasks_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+func TestARefillTakesTheMostRecentAndRemovesGhosts(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.ladder(viewer, 14)
+	b.refill(viewer)
+	b.holds(viewer, steps(3, 14)...)
+	b.remove(viewer, 14)
+	b.remove(viewer, 5)
+	b.refill(viewer)
+	b.holds(viewer, slices.Concat(steps(1, 4), steps(6, 13))...)
+}
+
+func TestARefillKeepsAConcurrentUpload(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.ladder(viewer, 3)
+	b.refill(viewer)
+	b.once("Apply", func() {
+		b.contact(viewer, 4, 0)
+		b.upload(4, 400)
+		b.upload(2, 900)
+		b.done(b.uploads, tasks.NewUpload(4), tasks.NewUpload(2))
+	})
+	b.refill(viewer)
+	b.holds(viewer, index.Entry{Contact: 1, Score: 100}, index.Entry{Contact: 3, Score: 300},
+		index.Entry{Contact: 4, Score: 400}, index.Entry{Contact: 2, Score: 900})
+}
+
+// Each conflict is followed by a new look, until one comes through.
+func TestConflictsAreTriedAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.ladder(viewer, 9)
+	b.refill(viewer)
+	b.hooked.calls = nil
+	gone := id(9)
+	b.hooked.before = func(call string) error {
+		if call == "Apply" && gone > 5 {
+			b.remove(viewer, gone)
+			b.elsewhere(tasks.NewRemoveContact(viewer, gone))
+			gone--
+		}
+		return nil
+	}
+	b.refill(viewer)
+	again := []string{"Begin", "Relations", "TopContacts", "Apply"}
+	b.called(slices.Concat(again, again, again, again, again)...)
+	b.holds(viewer, steps(1, 5)...)
+}
+
+// elsewhere does a task of a pair as another process would, past the hooks.
+func (b *bench) elsewhere(n tasks.New) {
+	b.Helper()
+	b.done(&tasks.PairHandler{Index: b.index, Store: b.site.Store}, n)
+}
+
+// Who never comes through gives way, and is tried again later.
+func TestContentionWithoutEndIsTriedLater(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.ladder(viewer, 3)
+	b.ladder(viewer+1, 3)
+	b.hooked.before = func(call string) error {
+		if call == "Apply" {
+			b.elsewhere(tasks.NewAddContact(viewer, 1))
+		}
+		return nil
+	}
+	errs := b.handle(b.refills, tasks.NewRefill(viewer), tasks.NewRefill(viewer+1))
+	if kind := outcome(t, errs[0]); kind != "retried" {
+		t.Errorf("the contended refill is %s (%v), want retried", kind, errs[0])
+	}
+	b.must(errs[1]) // the other one is not held up
+	b.holds(viewer+1, steps(1, 3)...)
+}
+
+func TestAWaitForConflictsEndsWithTheContext(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.ladder(viewer, 3)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stop := errors.New("stop")
+	b.hooked.before = func(call string) error {
+		if call == "Apply" {
+			b.elsewhere(tasks.NewAddContact(viewer, 1))
+			cancel(stop)
+		}
+		return nil
+	}
+	errs := b.refills.Handle(ctx, []tasks.Task{{ID: 1, Type: tasks.Refill, Subject: viewer}})
+	if !errors.Is(errs[0], stop) {
+		t.Errorf("err %v, want the cause", errs[0])
+	}
+}
+
+// A refill lowers the lowest score. An upload that was refused as lying below
+// it, after the refill read MySQL, would then be missing from the prefix.
+func TestAnUploadRefusedDuringARefillIsNotLost(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for i := range uint64(10) {
+		b.contact(viewer, 101+id(i), 1001+i)
+	}
+	b.refill(viewer)
+	b.contact(viewer, 50, 50)
+	b.contact(viewer, 60, 0)
+	b.done(b.pairs, tasks.NewAddContact(viewer, 50)) // there is room: refilled
+	b.remove(viewer, 101)
+	b.remove(viewer, 102)
+	b.client.ZRem(t.Context(), "user_9001", "50") // 10 are left, as after a removal
+	b.once("Apply", func() {
+		b.upload(60, 500) // dated before all of the set, as a late import is
+		b.done(b.uploads, tasks.NewUpload(60))
+	})
+	b.done(b.pairs, tasks.NewRemoveContact(viewer, 101), tasks.NewRemoveContact(viewer, 102))
+	if set := b.set(viewer); set[0].Score < 500 && !slices.Contains(set, index.Entry{Contact: 60, Score: 500}) {
+		t.Errorf("contact 60 is missing from %v", set)
+	}
+}
+
+// A set that expires takes with it what an upload told it after the refill read
+// MySQL.
+func TestASetThatExpiresDuringARefillLosesNoUpload(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.ladder(viewer, 5)
+	b.refill(viewer)
+	b.once("Apply", func() {
+		b.upload(1, 900)
+		b.done(b.uploads, tasks.NewUpload(1))
+		b.client.Del(t.Context(), "user_9001")
+	})
+	b.refill(viewer)
+	if set := b.set(viewer); !slices.Contains(set, index.Entry{Contact: 1, Score: 900}) {
+		t.Errorf("the upload at 900 is missing from %v", set)
+	}
+}
+
+// Whichever server is away, and at whichever call, the error says so.
+func TestErrorsKeepTheirClass(t *testing.T) {
+	t.Parallel()
+	callsOf := map[string][]string{
+		"pairs":   {"Begin", "Relations", "TopContacts", "Apply"},
+		"refills": {"Begin", "TopContacts", "Apply"},
+		"uploads": {"FanningOut", "Absorb", "LastUploads", "FollowerPages", "Enqueue", "Add"},
+	}
+	for name, calls := range callsOf {
+		for _, call := range calls {
+			for _, class := range []error{index.ErrUnavailable, &index.SettingsError{}, contacts.ErrUnavailable, errors.New("another")} {
+				b := newBench(t)
+				b.uploads.PartSize = 1
+				b.contact(viewer, star, 50)
+				b.hooked.before = func(c string) error {
+					if c == call {
+						return class
+					}
+					return nil
+				}
+				h := map[string]tasks.Handler{"pairs": b.pairs, "refills": b.refills, "uploads": b.uploads}[name]
+				errs := h.Handle(t.Context(), []tasks.Task{
+					{ID: 1, Subject: star, Type: tasks.Upload, RawArgs: []byte(`{"contact_id":"50"}`)},
+					{ID: 2, Subject: viewer, Type: tasks.Upload, RawArgs: []byte(`{"contact_id":"50"}`)},
+				})
+				if len(errs) != 2 || !errors.Is(errs[0], class) && !errors.Is(errs[1], class) {
+					t.Errorf("%s, %s: errors %v, want %v", name, call, errs, class)
+				}
+			}
+		}
+	}
+}
+
+func TestARedisThatIsAwayIsToldFromOneWithOtherSets(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.ladder(viewer, 3)
+	b.refill(viewer)
+	other, err := index.NewSettings(20, 20, 0)
+	b.must(err)
+	b.hooked.Index = index.New(b.client, index.Options{Settings: other})
+	for _, want := range []error{index.ErrSettings, index.ErrUnavailable} {
+		for _, h := range []tasks.Handler{b.pairs, b.uploads, b.refills} {
+			if errs := b.handle(h, tasks.NewAddContact(1, viewer)); !errors.Is(errs[0], want) {
+				t.Errorf("%T: %v, want %v", h, errs[0], want)
+			}
+		}
+		b.redis.Close()
+		b.hooked.Index = b.index
+	}
+}
+
+// outcome tells what a queue makes of a handler's error.
+func outcome(t *testing.T, err error) string {
+	t.Helper()
+	now := time.Now()
+	q := tasks.NewMemoryQueue(&tasks.Bell{}, func() time.Time { return now })
+	enqueue(t, q, tasks.NewUpload(1))
+	finish(t, q, err, claim(t, q, 1)...)
+	now = now.Add(time.Hour)
+	if _, err := q.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again := claim(t, q, 1)
+	c, countErr := q.Count(t.Context())
+	switch {
+	case countErr != nil:
+		t.Fatal(countErr)
+	case c.Dead == 1:
+		return "dead"
+	case len(again) == 0:
+		return "done"
+	case again[0].Attempts == 1:
+		return "postponed"
+	}
+	return "retried"
+}

@@ -1,0 +1,262 @@
+package tasks_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// star is the uploader of these tests.
+const star member.ID = 50
+
+// followers gives star n followers, 9001 and so on, each with a set, where star
+// has the score 50.
+func (b *bench) followers(n uint64) {
+	b.Helper()
+	var batch []tasks.New
+	for i := range n {
+		b.contact(viewer+id(i), star, 50)
+		b.contact(viewer+id(i), 1, 100)
+		batch = append(batch, tasks.NewRefill(viewer+id(i)))
+	}
+	b.done(b.refills, batch...)
+	b.hooked.calls = nil
+}
+
+// told expects all n followers to know star's upload.
+func (b *bench) told(n, score uint64) {
+	b.Helper()
+	for i := range n {
+		b.holds(viewer+id(i), index.Entry{Contact: 1, Score: 100}, index.Entry{Contact: star, Score: score})
+	}
+}
+
+// work runs all tasks of the queue to their end, one by one, and returns their
+// types.
+func (b *bench) work() (types []tasks.Type) {
+	b.Helper()
+	handlers := map[tasks.Type]tasks.Handler{tasks.Upload: b.uploads, tasks.FanOut: b.uploads, tasks.Refill: b.refills}
+	for _, queue := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueRefill} {
+		for {
+			list := claimFor(b.T, b.queue, queue, 1, time.Minute)
+			if len(list) == 0 {
+				break
+			}
+			types = append(types, list[0].Type)
+			b.must(errors.Join(handlers[list[0].Type].Handle(b.Context(), list)...))
+			finish(b.T, b.queue, nil, list...)
+		}
+	}
+	return types
+}
+
+func TestAnUploadIsToldInParts(t *testing.T) {
+	t.Parallel()
+	for followers, parts := range map[uint64]int{0: 1, 1: 1, 2: 2, 5: 3, 6: 4} {
+		b := newBench(t)
+		b.uploads.PartSize = 2
+		b.followers(followers)
+		b.upload(star, 900)
+		enqueue(t, b.queue, tasks.NewUpload(star))
+		if types := b.work(); len(types) != parts {
+			t.Errorf("%d followers: tasks %v, want %d", followers, types, parts)
+		}
+		b.told(followers, 900)
+	}
+}
+
+// The successor is enqueued before the part is written, so that a crash in
+// between neither ends the chain nor, repeated, doubles it.
+func TestAFanOutSurvivesACrash(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.uploads.PartSize = 2
+	b.followers(5)
+	b.upload(star, 900)
+	b.hooked.before = func(call string) error {
+		if call == "Add" {
+			return errors.New("crashed")
+		}
+		return nil
+	}
+	for range 2 {
+		if errs := b.handle(b.uploads, tasks.NewUpload(star)); errs[0] == nil {
+			t.Fatal("no error")
+		}
+		b.called("FanningOut", "Absorb", "LastUploads", "FollowerPages", "Enqueue", "Add")
+		counts(t, b.queue, tasks.Counts{Waiting: 1})
+		b.uploads.Queue = deafTo{b.hooked} // or the repetition would wait for the chain's end
+	}
+	b.hooked.before = nil
+	b.done(b.uploads, tasks.NewUpload(star))
+	b.work()
+	b.told(5, 900)
+}
+
+// deafTo is a queue that knows of no fan-outs under way.
+type deafTo struct{ *hooked }
+
+func (d deafTo) FanningOut(_ context.Context, _ []member.ID) (map[member.ID]bool, error) {
+	return nil, d.called("FanningOut")
+}
+
+func TestFollowersWithoutASetAreRefilled(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.followers(3)
+	b.redis.FlushAll()
+	b.upload(star, 900)
+	b.done(b.uploads, tasks.NewUpload(star), tasks.NewUpload(star))
+	b.done(b.uploads, tasks.NewUpload(star))
+	counts(t, b.queue, tasks.Counts{Waiting: 3}) // one refill for each
+	for i := range uint64(3) {
+		b.holds(viewer + id(i)) // an upload never makes a set
+	}
+	b.work()
+	b.told(3, 900)
+}
+
+func TestActiveOnlySkipsMissingSets(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.uploads.ActiveOnly = true
+	b.followers(2)
+	b.client.Del(t.Context(), "user_9001")
+	b.upload(star, 900)
+	b.done(b.uploads, tasks.NewUpload(star))
+	counts(t, b.queue, tasks.Counts{})
+	b.holds(viewer)
+	b.holds(viewer+1, index.Entry{Contact: 1, Score: 100}, index.Entry{Contact: star, Score: 900})
+}
+
+// A refill that read MySQL before the upload must not make the set without it.
+func TestActiveOnlyEndsTheRefillUnderWay(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.uploads.ActiveOnly = true
+	b.followers(1)
+	b.redis.FlushAll()
+	b.once("Apply", func() {
+		b.upload(star, 900)
+		b.done(b.uploads, tasks.NewUpload(star))
+	})
+	b.refill(viewer)
+	b.told(1, 900)
+}
+
+// A burst of uploads runs one fan-out after the other.
+func TestAnUploadWaitsForTheFanOutBeforeIt(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.uploads.PartSize = 2
+	b.followers(3)
+	b.upload(star, 900)
+	b.done(b.uploads, tasks.NewUpload(star)) // the second part waits
+	b.upload(star, 950)
+	b.hooked.calls = nil
+	errs := b.handle(b.uploads, tasks.NewUpload(star), tasks.NewUpload(1))
+	if kind := outcome(t, errs[0]); kind != "postponed" {
+		t.Errorf("the second upload is %s (%v), want postponed", kind, errs[0])
+	}
+	b.must(errs[1]) // another uploader does not wait
+	b.work()
+	b.done(b.uploads, tasks.NewUpload(star))
+	b.work()
+	b.told(3, 950)
+}
+
+func TestWhoNeverUploadedHasNothingToTell(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.contact(viewer, 60, 0)
+	b.done(b.uploads, tasks.NewUpload(60), tasks.NewUpload(777)) // who is no member
+	b.called("FanningOut", "Absorb", "LastUploads")
+}
+
+// Every part reads anew, so one that was late tells the newest.
+func TestALatePartTellsTheNewestUpload(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.followers(3)
+	b.upload(star, 900)
+	part := tasks.NewFanOut(star, viewer)
+	b.upload(star, 950)
+	b.done(b.uploads, part)
+	b.holds(viewer, index.Entry{Contact: star, Score: 50}, index.Entry{Contact: 1, Score: 100}) // not of this part
+	b.holds(viewer+2, index.Entry{Contact: 1, Score: 100}, index.Entry{Contact: star, Score: 950})
+	b.called("LastUploads", "FollowerPages", "Add")
+}
+
+// One that read before a newer upload was told lowers nothing.
+func TestAPartThatIsOvertakenLowersNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.followers(2)
+	b.upload(star, 900)
+	b.once("Add", func() {
+		b.upload(star, 950)
+		b.done(b.uploads, tasks.NewUpload(star))
+	})
+	b.done(b.uploads, tasks.NewUpload(star))
+	b.told(2, 950)
+}
+
+// A follower who leaves between the page and its writing is a ghost, and the
+// next look at the pair takes it out.
+func TestAGhostIsTakenOutByTheNextLook(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.followers(1)
+	b.upload(star, 900)
+	b.once("Add", func() {
+		b.remove(viewer, star)
+		b.done(b.pairs, tasks.NewRemoveContact(viewer, star))
+		b.holds(viewer, steps(1, 1)...)
+	})
+	b.done(b.uploads, tasks.NewUpload(star))
+	b.told(1, 900)
+	b.done(b.pairs, tasks.NewRemoveContact(viewer, star))
+	b.holds(viewer, steps(1, 1)...)
+}
+
+func TestBadArgumentsOfAFanOutAreDead(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.followers(1)
+	b.upload(star, 900)
+	errs := b.uploads.Handle(t.Context(), []tasks.Task{
+		{ID: 1, Type: tasks.FanOut, Subject: star, RawArgs: []byte(`{"after":"x"}`)},
+		{ID: 2, Type: tasks.Upload, Subject: star},
+	})
+	if kind := outcome(t, errs[0]); kind != "dead" {
+		t.Errorf("bad arguments: %s (%v)", kind, errs[0])
+	}
+	b.must(errs[1])
+	b.told(1, 900)
+}
+
+func TestAHundredUploadsCostAHandfulOfRoundTrips(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.uploads.PartSize = 3
+	var batch []tasks.New
+	for i := range uint64(100) {
+		uploader := 5000 + id(i)
+		for f := range uint64(4) {
+			b.contact(viewer+id(f), uploader, 1000+i)
+		}
+		batch = append(batch, tasks.NewUpload(uploader), tasks.NewUpload(uploader))
+	}
+	for f := range uint64(4) {
+		b.refill(viewer + id(f))
+	}
+	b.hooked.calls = nil
+	b.done(b.uploads, batch...)
+	b.called("FanningOut", "Absorb", "LastUploads", "FollowerPages", "Enqueue", "Add")
+	counts(t, b.queue, tasks.Counts{Waiting: 100}) // the second parts
+}
