@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Handler does the work of a batch of tasks. It returns an error for each task
+// Handler does the work of a batch of tasks of one claim: their leases hold or are
+// lost together, so one of them may stand for others. It returns an error for each task
 // in order, nil where the task is done; [Permanent] and [Later] say what a plain
 // error does not. It must be idempotent, and stop when ctx ends.
 type Handler interface {
