@@ -13,8 +13,8 @@ help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## show the whole thing on this machine, with made-up data
-	$(GO) run ./cmd/activityd demo
+demo: ## show the whole thing on this machine (ARGS="--listen 127.0.0.1:8081")
+	$(GO) run ./cmd/activityd demo $(ARGS)
 
 .PHONY: build
 build: ## build bin/activityd

@@ -84,7 +84,7 @@ func (c *config) serverFlags(f *pflag.FlagSet) {
 	f.Int64Var(&c.maxBody, "max-body", api.DefaultMaxBody, "most bytes in the body of a request")
 	f.IntVar(&c.maxBatch, "max-batch", api.DefaultMaxBatch, "most tasks in one request")
 	f.IntVar(&c.walks, "walks", 8, "most full walks through MySQL at once; beyond them reads that need one are answered 503")
-	f.DurationVar(&c.walkWait, "walk-wait", time.Second, "how long a read waits for its turn to walk before that")
+	f.DurationVar(&c.walkWait, "walk-wait", time.Second, "how long a read waits for its turn to walk, before it is answered 503")
 	f.DurationVar(&c.indexWait, "index-wait", 250*time.Millisecond, "how long a read waits for Redis before it does without")
 	f.StringToIntVar(&c.workers, "workers", map[string]int{tasks.QueueDefault: 2, tasks.QueueFanOut: 2, tasks.QueueRefill: 1}, "worker goroutines of each queue; a queue that is not named keeps its default")
 	f.DurationVar(&c.lease, "lease", time.Minute, "how long claimed tasks belong to a worker; a lost worker's tasks are free again after it")
@@ -98,8 +98,8 @@ func (c *config) listenFlag(f *pflag.FlagSet) {
 }
 
 func (c *config) logFlags(f *pflag.FlagSet) {
-	f.StringVar(&c.logLevel, "log-level", "info", "`debug|info|warn|error`")
-	f.StringVar(&c.logFormat, "log-format", "text", "`text|json`")
+	f.StringVar(&c.logLevel, "log-level", "info", "how much to log: `debug|info|warn|error`")
+	f.StringVar(&c.logFormat, "log-format", "text", "form of the log: `text|json`")
 }
 
 // check returns an error for each value that cannot be, named by its flag. It
@@ -113,8 +113,8 @@ func (c *config) check(f *pflag.FlagSet) error {
 	}
 	want("mysql-dsn", c.mysqlDSN != "", "is required: user:password@tcp(host:3306)/database")
 	want("mysql-connections", c.mysqlConnections >= 1, "is %d: want at least 1", c.mysqlConnections)
-	_, err := c.settings()
-	want("need", err == nil, "with --headroom and --min: %v", err)
+	flag, err := c.checkSettings()
+	want(flag, err == nil, "%v", err)
 	oneOf := func(flag, value string, choices ...string) {
 		want(flag, slices.Contains(choices, value), "is %q: want one of %v", value, choices)
 	}
@@ -124,10 +124,11 @@ func (c *config) check(f *pflag.FlagSet) error {
 	oneOf("log-format", c.logFormat, "text", "json")
 	for flag, d := range map[string]time.Duration{
 		"set-life": c.setLife, "request-timeout": c.requestTimeout, "walk-wait": c.walkWait, "index-wait": c.indexWait,
-		"lease": c.lease, "poll": c.poll, "grace": c.grace,
+		"poll": c.poll, "grace": c.grace,
 	} {
 		want(flag, d >= time.Millisecond, "is %v: want at least 1ms", d)
 	}
+	want("lease", c.lease >= time.Second, "is %v: want at least 1s", c.lease)
 	want("max-body", c.maxBody >= 1, "is %d: want at least 1", c.maxBody)
 	want("max-batch", c.maxBatch >= 1, "is %d: want at least 1", c.maxBatch)
 	want("walks", c.walks >= 1, "is %d: want at least 1", c.walks)
@@ -137,8 +138,27 @@ func (c *config) check(f *pflag.FlagSet) error {
 		want("workers", known, "unknown queue %q: want %s, %s or %s", queue, tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueRefill)
 		want("workers", c.workers[queue] >= 0 && c.workers[queue] <= 1000, "%s=%d: want 0 to 1000", queue, c.workers[queue])
 	}
+	total := 0
+	for _, w := range c.poolOptions().Workers {
+		total += w.Count
+	}
+	want("workers", total > 0 || c.role == roleAPI, "there is none: no task would ever be done; want --role=api for that")
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
+}
+
+// checkSettings returns the flag that is to blame when the three numbers do not
+// fit.
+func (c *config) checkSettings() (flag string, err error) {
+	for _, try := range []struct {
+		flag          string
+		headroom, min int
+	}{{"need", 0, 0}, {"headroom", c.headroom, 0}, {"min", c.headroom, c.min}} {
+		if _, err := index.NewSettings(c.need, try.headroom, try.min); err != nil {
+			return try.flag, err
+		}
+	}
+	return "need", nil
 }
 
 func (c *config) settings() (index.Settings, error) {

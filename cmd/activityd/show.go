@@ -145,6 +145,9 @@ func (v *setView) print(w io.Writer) error {
 	summary := fmt.Sprintf("%s: %d members (%s), %d differences", index.UserKey(v.user), size, v.settings, different)
 	if !v.known {
 		summary = index.UserKey(v.user) + ": there is no set; the next read or task of this user makes one"
+		if len(v.lines) == 0 {
+			summary = index.UserKey(v.user) + ": there is no set, and MySQL knows no contact of this user who ever uploaded"
+		}
 	}
 	_, err := fmt.Fprintln(w, summary)
 	return err

@@ -52,7 +52,7 @@ type SettingsError struct {
 // Error tells what differs and the two ways out.
 func (e *SettingsError) Error() string {
 	return fmt.Sprintf("the sets in Redis were built with %q, this process was started with %q: "+
-		"start it with the numbers of the sets, or stop all processes and run `activityd reset`, "+
+		"start it with the numbers of the sets, or stop all processes and run `activityd reset --yes`, "+
 		"after which the sets are built anew from MySQL", e.Stored, e.Own)
 }
 

@@ -152,7 +152,10 @@ func (p *Pool) sweep(ctx context.Context) {
 		if swept.Due+swept.Expired > 0 {
 			p.bell.Ring()
 		}
-		if !swept.More {
+		switch {
+		case err != nil: // with patience: each try is a line in the log
+			p.idle(ctx, nil, 8*p.options.Sweep)
+		case !swept.More:
 			p.idle(ctx, nil, p.options.Sweep)
 		}
 	}
