@@ -4,8 +4,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -66,32 +64,4 @@ func TestOneUploadWaitsForAllOfItsBatch(t *testing.T) {
 	if postponed != 1 {
 		t.Errorf("%d of 5 uploads wait for the fan-out under way, want 1 for all", postponed)
 	}
-}
-
-// A member that activityd never wrote makes way, though the set falls below min
-// without it.
-func TestAForeignMemberIsRefilledAway(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.ladder(viewer, 10)
-	b.refill(viewer)
-	b.remove(viewer, 10)
-	b.must(b.client.ZRem(t.Context(), "user_9001", "10").Err())
-	b.must(b.client.ZAdd(t.Context(), "user_9001", redis.Z{Member: "foreign", Score: 5}).Err())
-	b.done(b.pairs, tasks.NewAddContact(viewer, 3))
-	b.holds(viewer, steps(1, 9)...)
-}
-
-// The same pair twice in one batch, as when a read hints at what a task is about
-// to do, counts as one removal.
-func TestAPairTwiceInABatch(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.ladder(viewer, 11)
-	b.refill(viewer)
-	b.remove(viewer, 11)
-	b.hooked.calls = nil
-	b.done(b.pairs, tasks.NewRemoveContact(viewer, 11), tasks.NewRemoveContact(viewer, 11))
-	b.called("Begin", "Relations", "Apply")
-	b.holds(viewer, steps(1, 10)...)
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/site"
@@ -262,4 +264,18 @@ func TestAHundredUsersCostAHandfulOfRoundTrips(t *testing.T) {
 	for i := range uint64(100) {
 		b.holds(viewer+id(i), steps(1, 2)...)
 	}
+}
+
+// A member that activityd never wrote makes way, though the set falls below min
+// without it.
+func TestAForeignMemberIsRefilledAway(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.ladder(viewer, 10)
+	b.refill(viewer)
+	b.remove(viewer, 10)
+	b.must(b.client.ZRem(t.Context(), "user_9001", "10").Err())
+	b.must(b.client.ZAdd(t.Context(), "user_9001", redis.Z{Member: "foreign", Score: 5}).Err())
+	b.done(b.pairs, tasks.NewAddContact(viewer, 3))
+	b.holds(viewer, steps(1, 9)...)
 }
