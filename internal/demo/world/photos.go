@@ -60,12 +60,14 @@ func (s Spec) uploaders(r *rand.Rand) []uploader {
 }
 
 // age draws how long ago the newest upload was: for some minutes, for many
-// months. Whom thousands follow was here today.
+// months. Whom thousands follow was here today. The minutes are spread evenly, or
+// dozens would have uploaded in the same latest second.
 func (u uploader) age(r *rand.Rand) time.Duration {
 	const longest = 400 * 24 * time.Hour
 	share := math.Pow(r.Float64(), 3)
 	if u.star {
 		share /= 1000
 	}
-	return 2*time.Minute + time.Duration(share*float64(longest))
+	latest := 2*time.Minute + time.Duration(r.Int64N(int64(30*time.Minute)))
+	return latest + time.Duration(share*float64(longest))
 }
