@@ -83,14 +83,22 @@ func (c *config) serverFlags(f *pflag.FlagSet) {
 	f.DurationVar(&c.requestTimeout, "request-timeout", api.DefaultRequestTimeout, "deadline of a request")
 	f.Int64Var(&c.maxBody, "max-body", api.DefaultMaxBody, "most bytes in the body of a request")
 	f.IntVar(&c.maxBatch, "max-batch", api.DefaultMaxBatch, "most tasks in one request")
-	f.IntVar(&c.walks, "walks", 8, "most full walks through MySQL at once; beyond them reads that need one are answered 503")
-	f.DurationVar(&c.walkWait, "walk-wait", time.Second, "how long a read waits for its turn to walk, before it is answered 503")
-	f.DurationVar(&c.indexWait, "index-wait", 250*time.Millisecond, "how long a read waits for Redis before it does without")
-	f.StringToIntVar(&c.workers, "workers", map[string]int{tasks.QueueDefault: 2, tasks.QueueFanOut: 2, tasks.QueueRefill: 1}, "worker goroutines of each queue; a queue that is not named keeps its default")
-	f.DurationVar(&c.lease, "lease", time.Minute, "how long claimed tasks belong to a worker; a lost worker's tasks are free again after it")
-	f.DurationVar(&c.poll, "poll", 250*time.Millisecond, "how often an idle worker looks for tasks that were enqueued elsewhere")
-	f.DurationVar(&c.grace, "grace", 10*time.Second, "how long requests under way may take to finish at the stop, and then the tasks")
-	f.IntVar(&c.fanOutPart, "fan-out-part", 1000, "followers that one task of a fan-out tells")
+	f.IntVar(&c.walks, "walks", recent.DefaultWalks, "most full walks through MySQL at once; beyond them reads that need one are answered 503")
+	f.DurationVar(&c.walkWait, "walk-wait", recent.DefaultWalkWait, "how long a read waits for its turn to walk, before it is answered 503")
+	f.DurationVar(&c.indexWait, "index-wait", recent.DefaultIndexWait, "how long a read waits for Redis before it does without")
+	f.StringToIntVar(&c.workers, "workers", defaultWorkers(), "worker goroutines of each queue; a queue that is not named keeps its default")
+	f.DurationVar(&c.lease, "lease", tasks.DefaultLease, "how long claimed tasks belong to a worker; a lost worker's tasks are free again after it")
+	f.DurationVar(&c.poll, "poll", tasks.DefaultPoll, "how often an idle worker looks for tasks that were enqueued elsewhere")
+	f.DurationVar(&c.grace, "grace", tasks.DefaultGrace, "how long requests under way may take to finish at the stop, and then the tasks")
+	f.IntVar(&c.fanOutPart, "fan-out-part", tasks.DefaultPartSize, "followers that one task of a fan-out tells")
+}
+
+func defaultWorkers() map[string]int {
+	counts := make(map[string]int)
+	for _, w := range tasks.DefaultWorkers() {
+		counts[w.Queue] = w.Count
+	}
+	return counts
 }
 
 func (c *config) listenFlag(f *pflag.FlagSet) {

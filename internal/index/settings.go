@@ -9,7 +9,7 @@ import (
 // complete under Min 10 and is not under Min 9. So they are kept in Redis too,
 // and a process with other settings refuses to use the sets.
 type Settings struct {
-	Need int // how many candidates a read wants
+	Need int // how many candidates a read wants; Max is derived from it
 	Max  int // members a set holds at most
 	Min  int // members below which a set is refilled, unless there are no more contacts
 }

@@ -36,14 +36,23 @@ type Hints interface {
 	LookAgain(user, contact member.ID)
 }
 
+// The defaults of [Options].
+const (
+	DefaultMin         = 10
+	DefaultIndexWait   = 250 * time.Millisecond
+	DefaultWalks       = 8
+	DefaultWalkWait    = time.Second
+	DefaultWalkTimeout = 10 * time.Second
+)
+
 // Options say how a [Reader] works; the zero value of a field stands for its
 // default.
 type Options struct {
-	Min         int           // the index's Min: a smaller set is complete; default 10
-	IndexWait   time.Duration // how long a read waits for Redis before it does without; default 250 ms
-	Walks       int           // walks through the database at once; default 8
-	WalkWait    time.Duration // how long a walk waits for its turn before [ErrBusy]; default 1 s
-	WalkTimeout time.Duration // how long a walk may take; default 10 s
+	Min         int           // the index's Min: a smaller set is complete
+	IndexWait   time.Duration // how long a read waits for Redis before it does without
+	Walks       int           // walks through the database at once
+	WalkWait    time.Duration // how long a walk waits for its turn before [ErrBusy]
+	WalkTimeout time.Duration // how long a walk may take
 }
 
 // Reader answers the widget's question. It is safe for concurrent use.
@@ -63,11 +72,11 @@ type walkKey struct {
 
 // NewReader returns a reader over the given parts.
 func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
-	o.Min = cmp.Or(o.Min, 10)
-	o.IndexWait = cmp.Or(o.IndexWait, 250*time.Millisecond)
-	o.Walks = cmp.Or(o.Walks, 8)
-	o.WalkWait = cmp.Or(o.WalkWait, time.Second)
-	o.WalkTimeout = cmp.Or(o.WalkTimeout, 10*time.Second)
+	o.Min = cmp.Or(o.Min, DefaultMin)
+	o.IndexWait = cmp.Or(o.IndexWait, DefaultIndexWait)
+	o.Walks = cmp.Or(o.Walks, DefaultWalks)
+	o.WalkWait = cmp.Or(o.WalkWait, DefaultWalkWait)
+	o.WalkTimeout = cmp.Or(o.WalkTimeout, DefaultWalkTimeout)
 	return &Reader{
 		index: ix, store: store, hints: hints, options: o,
 		walking: semaphore.NewWeighted(int64(o.Walks)),

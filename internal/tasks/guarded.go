@@ -97,12 +97,12 @@ func guardedOnce(ctx context.Context, ix Index, users []member.ID, plan planner)
 	return again, nil
 }
 
-// addRefills reads the most recent contacts for the changes that want a refill,
-// in one query.
-func addRefills(ctx context.Context, store Store, limit int, changes []index.Change) error {
+// addRefills reads the most recent contacts for the changes that want them, in
+// one query.
+func addRefills(ctx context.Context, store Store, limit int, changes []index.Change, wants func(index.Change) bool) error {
 	var users []member.ID
 	for _, c := range changes {
-		if c.WithRefill {
+		if wants(c) {
 			users = append(users, c.User)
 		}
 	}
@@ -114,7 +114,7 @@ func addRefills(ctx context.Context, store Store, limit int, changes []index.Cha
 		return fmt.Errorf("refill %d sets: %w", len(users), err)
 	}
 	for i := range changes {
-		if changes[i].WithRefill {
+		if wants(changes[i]) {
 			changes[i].Refill = entries(top[changes[i].User])
 		}
 	}

@@ -1,5 +1,8 @@
 package tasks
 
+// DefaultPartSize is the default of HandlerOptions.PartSize.
+const DefaultPartSize = 1000
+
 // HandlerOptions say how the handlers work.
 type HandlerOptions struct {
 	// PartSize is how many followers one task of a fan-out tells.
@@ -12,7 +15,7 @@ type HandlerOptions struct {
 // Handlers returns the handler of each type of task.
 func Handlers(ix Index, store Store, queue Enqueuer, o HandlerOptions) map[Type]Handler {
 	if o.PartSize <= 0 {
-		o.PartSize = 1000
+		o.PartSize = DefaultPartSize
 	}
 	pairs := &PairHandler{Index: ix, Store: store, ActiveOnly: o.ActiveOnly}
 	uploads := &UploadHandler{Index: ix, Store: store, Queue: queue, PartSize: o.PartSize, ActiveOnly: o.ActiveOnly}

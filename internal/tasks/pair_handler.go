@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -26,26 +27,27 @@ type PairHandler struct {
 func (h *PairHandler) Handle(ctx context.Context, batch []Task) []error {
 	errs := make([]error, len(batch))
 	asked := make(map[member.ID][]member.ID)
-	var good []Task
-	var place []int
 	for i, t := range batch {
 		args, err := t.Args()
-		if err == nil && args.Contact == 0 {
-			err = Permanent(fmt.Errorf("%w: %s task %d: contact_id is missing", ErrInvalid, t.Type, t.ID))
-		}
-		if errs[i] = err; err == nil {
+		switch {
+		case err != nil:
+			errs[i] = err
+		case args.Contact == 0:
+			errs[i] = Permanent(fmt.Errorf("%w: %s task %d: contact_id is missing", ErrInvalid, t.Type, t.ID))
+		default:
 			asked[t.Subject] = append(asked[t.Subject], args.Contact)
-			good, place = append(good, t), append(place, i)
 		}
 	}
 	for user, list := range asked {
 		asked[user] = unique(list) // a removal counted twice would seem to leave too few members
 	}
-	failed := guarded(ctx, h.Index, subjects(good), func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
+	failed := guarded(ctx, h.Index, slices.Sorted(maps.Keys(asked)), func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
 		return h.plan(ctx, updates, asked)
 	})
-	for i, err := range resultsBySubject(good, failed) {
-		errs[place[i]] = err
+	for i, t := range batch {
+		if errs[i] == nil {
+			errs[i] = failed[t.Subject]
+		}
 	}
 	return errs
 }
@@ -65,10 +67,8 @@ func (h *PairHandler) plan(ctx context.Context, updates []index.Update, asked ma
 	for i, u := range updates {
 		changes[i] = h.change(u, asked[u.User], now)
 	}
-	if err := h.refill(ctx, changes); err != nil {
-		return nil, err
-	}
-	return changes, nil
+	err = addRefills(ctx, h.Store, h.Index.Settings().Max, changes, h.readsRefill)
+	return changes, err
 }
 
 // change makes one user's set agree with the rows of the asked contacts.
@@ -91,9 +91,9 @@ func (h *PairHandler) change(u index.Update, asked []member.ID, now map[contacts
 }
 
 // wantsRefill tells whether the change cannot be made from the asked contacts
-// alone: there is no set yet, or one with foreign members; a removal would leave fewer than min members; or a
-// contact lies outside a set that has room, so that only a refill can tell who
-// else belongs between.
+// alone: there is no set yet, or one with foreign members; a removal would leave
+// fewer than min members; or a contact lies outside a set that has room, so that
+// only a refill can tell who else belongs between.
 func (h *PairHandler) wantsRefill(c index.Change) bool {
 	if !c.Known || c.Foreign {
 		return true
@@ -111,24 +111,11 @@ func (h *PairHandler) wantsRefill(c index.Change) bool {
 	return removed && left < s.Min || outside && left >= s.Min && left < s.Max
 }
 
-// refill reads the refills. For a missing set that shall stay missing it stays
-// empty: the change then only ends the updates that may be about to make one
-// from an older read.
-func (h *PairHandler) refill(ctx context.Context, changes []index.Change) error {
-	var wanted []index.Change
-	var place []int
-	for i, c := range changes {
-		if c.WithRefill && (c.Known || !h.ActiveOnly) {
-			wanted, place = append(wanted, c), append(place, i)
-		}
-	}
-	if err := addRefills(ctx, h.Store, h.Index.Settings().Max, wanted); err != nil {
-		return err
-	}
-	for i, c := range wanted {
-		changes[place[i]] = c
-	}
-	return nil
+// readsRefill tells whether the change's refill is to be read. For a missing set
+// that shall stay missing it stays empty: the change then only ends the updates
+// that may be about to make one from an older read.
+func (h *PairHandler) readsRefill(c index.Change) bool {
+	return c.WithRefill && (c.Known || !h.ActiveOnly)
 }
 
 func unique(ids []member.ID) []member.ID {

@@ -24,14 +24,22 @@ type Workers struct {
 	Batch int // most tasks claimed at once by each of them
 }
 
+// The defaults of [PoolOptions].
+const (
+	DefaultLease = time.Minute
+	DefaultPoll  = 250 * time.Millisecond
+	DefaultSweep = 500 * time.Millisecond
+	DefaultGrace = 10 * time.Second
+)
+
 // PoolOptions say how a [Pool] works; the zero value of a field stands for its
 // default.
 type PoolOptions struct {
 	Workers []Workers     // default: see [DefaultWorkers]
-	Lease   time.Duration // how long a claim lasts, and the bound of one batch's work; default 1 min
-	Poll    time.Duration // how often an idle worker looks for tasks that nobody rang for; default 250 ms
-	Sweep   time.Duration // how often due tasks and lost leases are looked for; default 500 ms
-	Grace   time.Duration // how long running tasks may go on after the stop; default 10 s
+	Lease   time.Duration // how long a claim lasts, and the bound of one batch's work
+	Poll    time.Duration // how often an idle worker looks for tasks that nobody rang for
+	Sweep   time.Duration // how often due tasks and lost leases are looked for
+	Grace   time.Duration // how long running tasks may go on after the stop
 }
 
 // DefaultWorkers is a sensible choice for one small machine.
@@ -61,10 +69,10 @@ func NewPool(queue Queue, bell *Bell, handlers map[Type]Handler, log *slog.Logge
 	if len(o.Workers) == 0 {
 		o.Workers = DefaultWorkers()
 	}
-	o.Lease = cmp.Or(o.Lease, time.Minute)
-	o.Poll = cmp.Or(o.Poll, 250*time.Millisecond)
-	o.Sweep = cmp.Or(o.Sweep, 500*time.Millisecond)
-	o.Grace = cmp.Or(o.Grace, 10*time.Second)
+	o.Lease = cmp.Or(o.Lease, DefaultLease)
+	o.Poll = cmp.Or(o.Poll, DefaultPoll)
+	o.Sweep = cmp.Or(o.Sweep, DefaultSweep)
+	o.Grace = cmp.Or(o.Grace, DefaultGrace)
 	return &Pool{queue: queue, bell: bell, handlers: handlers, options: o, log: log}
 }
 

@@ -37,10 +37,9 @@ func (h *RefillHandler) plan(ctx context.Context, updates []index.Update) ([]ind
 		}
 		removeGhosts(changes, now)
 	}
-	if err := addRefills(ctx, h.Store, h.Index.Settings().Max, changes); err != nil {
-		return nil, err
-	}
-	return changes, nil
+	all := func(index.Change) bool { return true }
+	err := addRefills(ctx, h.Store, h.Index.Settings().Max, changes, all)
+	return changes, err
 }
 
 func removeGhosts(changes []index.Change, now map[contacts.Pair]uint64) {

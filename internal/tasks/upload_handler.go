@@ -182,9 +182,6 @@ func (h *UploadHandler) continueWith(ctx context.Context, pages []contacts.Follo
 const refillsAtOnce = 200
 
 func (h *UploadHandler) refill(ctx context.Context, users []member.ID) error {
-	if len(users) == 0 {
-		return nil
-	}
 	refills := make([]New, len(users))
 	for i, user := range users {
 		refills[i] = NewRefill(user)
