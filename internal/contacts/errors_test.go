@@ -117,7 +117,7 @@ func standingRow(owner, photo, date int) *sqlmock.Rows {
 func TestRowsBreakOff(t *testing.T) {
 	t.Parallel()
 	db, mock := newMock(t)
-	rows := sqlmock.NewRows([]string{"user_id"}).AddRow(3).AddRow(5).AddRow(7).RowError(2, mysql.ErrInvalidConn)
+	rows := sqlmock.NewRows([]string{"page", "user_id"}).AddRow(0, 3).AddRow(0, 5).AddRow(0, 7).RowError(2, mysql.ErrInvalidConn)
 	mock.ExpectQuery("").WillReturnRows(rows)
 	got, err := contacts.NewMySQL(db).Followers(t.Context(), 1, 0, 10)
 	if !errors.Is(err, contacts.ErrUnavailable) || got != nil {
@@ -130,9 +130,9 @@ func TestRowsBreakOff(t *testing.T) {
 func TestRowsOfAnotherSchema(t *testing.T) {
 	t.Parallel()
 	db, mock := newMock(t)
-	mock.ExpectQuery("").WillReturnRows(sqlmock.NewRows([]string{"user_id"}).AddRow("not a number"))
+	mock.ExpectQuery("").WillReturnRows(sqlmock.NewRows([]string{"page", "user_id"}).AddRow(0, "not a number"))
 	_, err := contacts.NewMySQL(db).Followers(t.Context(), 42, 0, 10)
-	if err == nil || errors.Is(err, contacts.ErrUnavailable) || !strings.Contains(err.Error(), "followers of member 42") {
+	if err == nil || errors.Is(err, contacts.ErrUnavailable) || !strings.Contains(err.Error(), "followers of 1 members") {
 		t.Errorf("Followers: %v, want an error that names the work and is no outage", err)
 	}
 }

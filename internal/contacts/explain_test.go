@@ -95,7 +95,6 @@ var plans = map[string]plan{
 	"Relations":         {keys: map[string]string{"c": "PRIMARY", "u": "PRIMARY"}},
 	"ContactsByRecency": {keys: map[string]string{"c": "PRIMARY", "u": "PRIMARY"}, sorts: []string{"c"}},
 	"TopContacts":       {keys: map[string]string{"c": "PRIMARY", "u": "PRIMARY"}, sorts: []string{"c"}},
-	"Followers":         {keys: map[string]string{"contacts": "followers"}},
 	"FollowerPages":     {keys: map[string]string{"contacts": "followers"}},
 	"VisiblePhotos": {keys: map[string]string{
 		"c": "PRIMARY", "v": "PRIMARY", "o": "PRIMARY", "b": "PRIMARY", "g": "PRIMARY", "photos": "newest",

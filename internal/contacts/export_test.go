@@ -26,7 +26,6 @@ func Statements(v Viewer, owner member.ID, owners []member.ID) map[string]Statem
 		"Relations":         relations(pairs),
 		"ContactsByRecency": byRecency(v.ID, owners, after, 12),
 		"TopContacts":       topContacts([]member.ID{v.ID, owner}, 12),
-		"Followers":         followers(owner, 1, 100),
 		"FollowerPages":     followerPages([]FollowerPage{{Of: owner}, {Of: v.ID, After: 3}}, 100),
 		"VisiblePhotos":     photosOf(v, owner, 10),
 		"Standings":         standingsOf(v, owners),

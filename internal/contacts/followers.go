@@ -16,6 +16,17 @@ type FollowerPage struct {
 	After member.ID
 }
 
+// Followers returns up to limit members who call of a contact, those with ids
+// above after, ascending. Begin with 0 and go on with the last id received; an
+// empty result is the end.
+func (m *MySQL) Followers(ctx context.Context, of, after member.ID, limit int) ([]member.ID, error) {
+	pages, err := m.FollowerPages(ctx, []FollowerPage{{of, after}}, limit)
+	if err != nil {
+		return nil, err
+	}
+	return pages[0], nil
+}
+
 // FollowerPages returns, for each of pages in order, what [MySQL.Followers]
 // returns. It takes one statement for every 64 pages.
 func (m *MySQL) FollowerPages(ctx context.Context, pages []FollowerPage, limit int) ([][]member.ID, error) {

@@ -180,23 +180,3 @@ ORDER BY u.last_upload DESC, u.id DESC LIMIT ?)`
 	branches := slices.Repeat([]string{branch}, len(users))
 	return statement{strings.Join(branches, "\nUNION ALL"), args}
 }
-
-// Followers returns up to limit members who call of a contact, those with ids
-// above after, ascending. Begin with 0 and go on with the last id received; an
-// empty result is the end.
-func (m *MySQL) Followers(ctx context.Context, of, after member.ID, limit int) ([]member.ID, error) {
-	if limit <= 0 {
-		return nil, nil
-	}
-	what := fmt.Sprintf("reading the followers of member %d", of)
-	return collect(ctx, m.db, what, followers(of, after, limit), func(rows *sql.Rows, id *member.ID) error {
-		return rows.Scan(id)
-	})
-}
-
-func followers(of, after member.ID, limit int) statement {
-	return statement{`
-SELECT user_id FROM contacts
-WHERE contact_id = ? AND user_id > ?
-ORDER BY user_id LIMIT ?`, []any{of, after, limit}}
-}
