@@ -20,6 +20,7 @@ const (
 	erAccessDenied     = 1045
 	erUnknownDatabase  = 1049
 	erShutdown         = 1053
+	erDuplicate        = 1062
 	erTableDenied      = 1142
 	erNoSuchTable      = 1146
 	erNetRead          = 1158
@@ -73,6 +74,9 @@ func IsRetryable(err error) bool {
 	}
 	return false
 }
+
+// IsDuplicate tells whether a row was refused because another one has its key.
+func IsDuplicate(err error) bool { return serverError(err) == erDuplicate }
 
 func isUnavailable(err error) bool {
 	switch serverError(err) {

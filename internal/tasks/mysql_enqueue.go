@@ -36,7 +36,8 @@ func (q *MySQLQueue) Enqueue(ctx context.Context, batch []New) (ids []uint64, er
 // EnqueueTx adds a batch in the caller's transaction, so that the tasks exist
 // if and only if the caller's change does. Workers see them at the latest when
 // they poll; [Bell.Ring] after the commit wakes those of this process. A
-// deadlock ends the transaction as any statement's would.
+// deadlock ends the transaction as any statement's would. It must be READ
+// COMMITTED: a stricter one locks the gaps in which the tasks of others belong.
 func (q *MySQLQueue) EnqueueTx(ctx context.Context, tx *sql.Tx, batch []New) (ids []uint64, err error) {
 	byKey := make(map[string]New, len(batch))
 	for _, n := range batch {
@@ -48,10 +49,7 @@ func (q *MySQLQueue) EnqueueTx(ctx context.Context, tx *sql.Tx, batch []New) (id
 	idOf := make(map[string]uint64, len(byKey))
 	// In one order everywhere, so that two batches do not lock each other out.
 	for keys := range slices.Chunk(slices.Sorted(maps.Keys(byKey)), enqueueSize) {
-		if err := insertTasks(ctx, tx, keys, byKey); err != nil {
-			return nil, err
-		}
-		if err := readIDs(ctx, tx, keys, idOf); err != nil {
+		if err := enqueueKeys(ctx, tx, keys, byKey, idOf); err != nil {
 			return nil, err
 		}
 	}
@@ -62,9 +60,38 @@ func (q *MySQLQueue) EnqueueTx(ctx context.Context, tx *sql.Tx, batch []New) (id
 	return ids, nil
 }
 
-// insertTasks inserts the tasks of the given keys. One that is waiting under the
-// same key is left as it is, but locked until the commit: it cannot start, and
-// so absorb a change too early, before that change can be seen.
+// enqueueTries bounds how often a batch meets tasks that others commit while it
+// is written.
+const enqueueTries = 10
+
+// enqueueKeys gives each key the id of the task that waits under it, or inserts
+// one. It looks before it inserts, and looks again when another transaction
+// was quicker with one of the keys.
+//
+// INSERT ... ON DUPLICATE KEY UPDATE would do it in one statement, but locks the
+// gap below every key that it meets, in which the tasks of others belong; and on
+// MariaDB, when it has several rows, it can go on from the id of the row that it
+// met, into ids that were promised to another connection, whose INSERT fails.
+func enqueueKeys(ctx context.Context, tx *sql.Tx, keys []string, byKey map[string]New, idOf map[string]uint64) error {
+	for try := 1; ; try++ {
+		if err := lockWaiting(ctx, tx, keys, idOf); err != nil {
+			return err
+		}
+		absent := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return idOf[key] != 0 })
+		if len(absent) == 0 {
+			return nil
+		}
+		err := insertTasks(ctx, tx, absent, byKey)
+		switch {
+		case err == nil:
+			return lockWaiting(ctx, tx, absent, idOf)
+		case !contacts.IsDuplicate(err) || try == enqueueTries:
+			return err
+		}
+	}
+}
+
+// insertTasks inserts the tasks of the given keys, all or none of them.
 func insertTasks(ctx context.Context, tx *sql.Tx, keys []string, byKey map[string]New) error {
 	args := make([]any, 0, 5*len(keys))
 	for _, key := range keys {
@@ -76,15 +103,15 @@ func insertTasks(ctx context.Context, tx *sql.Tx, keys []string, byKey map[strin
 		args = append(args, n.Queue, n.Type, uint64(n.Subject), string(raw), key)
 	}
 	values := strings.TrimSuffix(strings.Repeat("(?,?,?,?,?),", len(keys)), ",")
-	_, err := tx.ExecContext(ctx, "INSERT INTO tasks (queue, type, subject, args, dedupe_key) VALUES "+values+
-		" ON DUPLICATE KEY UPDATE id = id", args...)
+	_, err := tx.ExecContext(ctx, "INSERT INTO tasks (queue, type, subject, args, dedupe_key) VALUES "+values, args...)
 	return err
 }
 
-// readIDs finds the ids of the tasks that wait under the given keys. FOR UPDATE
-// reads what is, not what this transaction's snapshot shows: a task that
-// absorbed one of ours may be younger than that.
-func readIDs(ctx context.Context, tx *sql.Tx, keys []string, idOf map[string]uint64) error {
+// lockWaiting finds the tasks that wait under the given keys, and locks them
+// until the commit: a task that absorbs a change must not start before that
+// change can be seen. FOR UPDATE reads what is, not what this transaction's
+// snapshot shows: such a task may be younger than that.
+func lockWaiting(ctx context.Context, tx *sql.Tx, keys []string, idOf map[string]uint64) error {
 	rows, err := tx.QueryContext(ctx, "SELECT dedupe_key, id FROM tasks WHERE dedupe_key IN ("+marks(len(keys))+") FOR UPDATE", anys(keys)...)
 	if err != nil {
 		return err

@@ -35,7 +35,7 @@ func exec(t *testing.T, db *sql.DB, query string, args ...any) {
 
 func begin(t *testing.T, db *sql.DB) *sql.Tx {
 	t.Helper()
-	tx, err := db.BeginTx(t.Context(), nil)
+	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,12 +228,15 @@ func mockQueue(t *testing.T) (sqlmock.Sqlmock, *tasks.MySQLQueue) {
 func TestADeadlockIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	mock, q := mockQueue(t)
+	none, found := sqlmock.NewRows([]string{"dedupe_key", "id"}), sqlmock.NewRows([]string{"dedupe_key", "id"}).AddRow("upload:7", 5)
 	mock.ExpectBegin()
+	mock.ExpectQuery("SELECT dedupe_key, id").WillReturnRows(none)
 	mock.ExpectExec("INSERT INTO tasks").WillReturnError(&mysql.MySQLError{Number: 1213, Message: "Deadlock found"})
 	mock.ExpectRollback()
 	mock.ExpectBegin()
+	mock.ExpectQuery("SELECT dedupe_key, id").WillReturnRows(none)
 	mock.ExpectExec("INSERT INTO tasks").WillReturnResult(sqlmock.NewResult(5, 1))
-	mock.ExpectQuery("SELECT dedupe_key, id").WillReturnRows(sqlmock.NewRows([]string{"dedupe_key", "id"}).AddRow("upload:7", 5))
+	mock.ExpectQuery("SELECT dedupe_key, id").WillReturnRows(found)
 	mock.ExpectCommit()
 	if ids := enqueue(t, q, tasks.NewUpload(7)); ids[0] != 5 {
 		t.Errorf("ids %v", ids)

@@ -1,0 +1,114 @@
+package tasks_test
+
+import (
+	"database/sql"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// While a batch waits for one of its keys, others insert another of its keys and
+// tasks of their own. An INSERT ... ON DUPLICATE KEY UPDATE of many rows then
+// goes on, on MariaDB, from ids that are taken by now, and "absorbs" the rest of
+// the batch into foreign tasks.
+func TestABatchThatWaitsForAKeyLosesNoTask(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	first := begin(t, db)
+	if _, err := q.EnqueueTx(t.Context(), first, []tasks.New{tasks.NewRefill(1)}); err != nil {
+		t.Fatal(err)
+	}
+	batch := []tasks.New{tasks.NewRefill(1), tasks.NewRefill(2), tasks.NewRefill(3), tasks.NewRefill(4)}
+	var ids []uint64
+	enqueued := make(chan error, 1)
+	go func() {
+		var err error
+		ids, err = q.Enqueue(t.Context(), batch)
+		enqueued <- err
+	}()
+	awaitLockWait(t, db, "refill:4")
+	others := []uint64{
+		enqueue(t, q, tasks.NewRefill(2))[0],
+		enqueue(t, q, tasks.NewUpload(1))[0],
+		enqueue(t, q, tasks.NewUpload(2))[0],
+	}
+	if err := first.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-enqueued; err != nil {
+		t.Fatal(err)
+	}
+	if ids[1] != others[0] || slices.Contains(others, ids[2]) || slices.Contains(others, ids[3]) || ids[2] == ids[3] {
+		t.Errorf("ids %v beside %v", ids, others)
+	}
+	counts(t, q, tasks.Counts{Waiting: 6})
+}
+
+// awaitLockWait waits until a statement with the given text waits for a lock.
+// InnoDB shows the same picture again to whoever asks sooner than after 0.1 s.
+func awaitLockWait(t *testing.T, db *sql.DB, text string) {
+	t.Helper()
+	tick := time.NewTicker(150 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); <-tick.C {
+		var n int
+		err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'"+
+			" AND INSTR(trx_query, ?) > 0", text).Scan(&n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n > 0 {
+			return
+		}
+	}
+	t.Fatalf("no statement with %q waited for a lock within 20 s", text)
+}
+
+// A site's own INSERT must not pay for what activityd does: it waits for nobody,
+// and no deadlock takes its transaction away.
+func TestEnqueuingAndClaimingLeaveTheSitesInsertsAlone(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	var working, inserting sync.WaitGroup
+	var stop atomic.Bool
+	for range 4 {
+		working.Go(func() {
+			for range 80 {
+				enqueueAndClaim(t, q)
+			}
+		})
+	}
+	for range 3 {
+		inserting.Go(func() {
+			for n := 0; !stop.Load(); n++ {
+				if _, err := db.ExecContext(t.Context(), "INSERT INTO tasks (type, subject) VALUES ('upload', 1)"); err != nil {
+					t.Errorf("insert %d: %v", n, err)
+				}
+			}
+		})
+	}
+	working.Wait()
+	stop.Store(true)
+	inserting.Wait()
+}
+
+// enqueueAndClaim enqueues tasks of few keys, so that many are absorbed, and
+// claims some, so that not all are.
+func enqueueAndClaim(t *testing.T, q tasks.Queue) {
+	var batch []tasks.New
+	for range 1 + rand.N(20) {
+		batch = append(batch, tasks.NewRefill(member.ID(1+rand.N(60))))
+	}
+	if _, err := q.Enqueue(t.Context(), batch); err != nil {
+		t.Error(err)
+	}
+	if _, err := q.Claim(t.Context(), tasks.QueueRefill, 4, time.Minute); err != nil {
+		t.Error(err)
+	}
+}
