@@ -63,7 +63,7 @@ func openImitations(c *config) (*ground, error) {
 		return nil, err
 	}
 	db, bell := contacts.NewMemory(), &tasks.Bell{}
-	queue := tasks.NewMemoryQueue(bell, time.Now)
+	queue := tasks.NewMemoryQueue(tasks.QueueOptions{Bell: bell}, time.Now)
 	where := &site.Memory{Store: db}
 	return &ground{
 		parts:     parts{store: db, queue: queue, bell: bell, index: ix},
@@ -148,7 +148,7 @@ func (g *ground) connect(ctx context.Context, c *config, mysqlServer *localserve
 		return err
 	}
 	bell := &tasks.Bell{}
-	g.parts = parts{store: contacts.NewMySQL(db), queue: tasks.NewMySQLQueue(db, bell, processName()), bell: bell, index: ix}
+	g.parts = parts{store: contacts.NewMySQL(db), queue: tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: processName()}), bell: bell, index: ix}
 	g.site, g.plain = site.NewMySQL(db), demo.PlainSQL(db)
 	g.wipe = func(ctx context.Context) error { return client.FlushDB(ctx).Err() }
 	return nil

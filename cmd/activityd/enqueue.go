@@ -54,7 +54,7 @@ func enqueueOne(cmd *cobra.Command, c *config, task tasks.New) error {
 		return err
 	}
 	defer func() { _ = db.Close() }() // the task is committed by then
-	ids, err := tasks.NewMySQLQueue(db, &tasks.Bell{}, processName()).Enqueue(cmd.Context(), []tasks.New{task})
+	ids, err := tasks.NewMySQLQueue(db, tasks.QueueOptions{Owner: processName()}).Enqueue(cmd.Context(), []tasks.New{task})
 	if err != nil {
 		return err
 	}

@@ -71,7 +71,7 @@ func openServer(c *config, log *slog.Logger) (*server, error) {
 		return nil, errors.Join(err, client.Close())
 	}
 	bell := &tasks.Bell{}
-	p := parts{store: contacts.NewMySQL(db), queue: tasks.NewMySQLQueue(db, bell, processName()), bell: bell, index: ix}
+	p := parts{store: contacts.NewMySQL(db), queue: tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: processName()}), bell: bell, index: ix}
 	return &server{service: newService(c, p, log), closers: []io.Closer{client, db}}, nil
 }
 

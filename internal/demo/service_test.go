@@ -41,7 +41,7 @@ func startService(t *testing.T) *service {
 	t.Helper()
 	s := &service{store: contacts.NewMemory(), redis: miniredis.RunT(t)}
 	bell := &tasks.Bell{}
-	queue := tasks.NewMemoryQueue(bell, time.Now)
+	queue := tasks.NewMemoryQueue(tasks.QueueOptions{Bell: bell}, time.Now)
 	s.site = &site.Memory{Store: s.store}
 	s.config = demo.Config{
 		World: smallWorld(t), Site: s.site, Plain: s.walk, PlainName: "a plain walk",
@@ -73,7 +73,7 @@ func startRealService(t *testing.T, w *world.World) *service {
 		World: w, Site: where, Plain: demo.PlainSQL(db), Engine: "a private MariaDB and a private Redis", Rate: 3,
 	}}
 	load(t, w, where)
-	s.start(t, contacts.NewMySQL(db), tasks.NewMySQLQueue(db, bell, "test"), bell, redis.NewClient(options))
+	s.start(t, contacts.NewMySQL(db), tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: "test"}), bell, redis.NewClient(options))
 	return s
 }
 

@@ -40,7 +40,7 @@ func groundOn(t *testing.T, need int, dsn string, r *localserver.Redis) *ground 
 	db := openMySQL(t, dsn)
 	return &ground{
 		dsn: dsn, redis: r, db: db, client: openRedis(t, r), site: site.NewMySQL(db),
-		queue: tasks.NewMySQLQueue(db, &tasks.Bell{}, "test"), settings: settings,
+		queue: tasks.NewMySQLQueue(db, tasks.QueueOptions{Owner: "test"}), settings: settings,
 	}
 }
 

@@ -39,7 +39,7 @@ func (g *ground) process(t *testing.T, name string, f faults) *process {
 	db, bell := openMySQL(t, g.dsn), &tasks.Bell{}
 	store := contacts.NewMySQL(db)
 	ix := index.New(openRedis(t, g.redis), index.Options{Settings: g.settings, GuardLife: 5 * time.Second})
-	queue := tasks.NewMySQLQueue(db, bell, name)
+	queue := tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: name})
 
 	var claims tasks.Queue = queue
 	if f.queue != nil {

@@ -17,7 +17,7 @@ func onBoth(t *testing.T, test func(t *testing.T, q tasks.Queue)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) {
 		t.Parallel()
-		test(t, tasks.NewMemoryQueue(&tasks.Bell{}, time.Now))
+		test(t, tasks.NewMemoryQueue(tasks.QueueOptions{}, time.Now))
 	})
 	t.Run("mysql", func(t *testing.T) {
 		t.Parallel()
@@ -32,7 +32,7 @@ func newMySQLQueue(t *testing.T) *tasks.MySQLQueue {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	return tasks.NewMySQLQueue(db, &tasks.Bell{}, "test")
+	return tasks.NewMySQLQueue(db, tasks.QueueOptions{Owner: "test"})
 }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -15,28 +15,20 @@ import (
 // MemoryQueue is the executable specification of the queue: the plainest code
 // for its rules, for the demo and for tests. It lives as long as the process.
 type MemoryQueue struct {
+	options QueueOptions
+	now     func() time.Time
+
 	mu     sync.Mutex
-	bell   *Bell
-	now    func() time.Time
 	nextID uint64
 	claims int
 	open   map[uint64]*record
 	keys   map[string]uint64 // dedupe key to the task that has not been started
 }
 
-type state string
-
-const (
-	waiting   state = "waiting"
-	scheduled state = "scheduled"
-	running   state = "running"
-	dead      state = "dead"
-)
-
 // record is a row of the table tasks.
 type record struct {
 	Task
-	state      state
+	state      State
 	dedupeKey  string
 	runAt      time.Time
 	leaseUntil time.Time
@@ -45,10 +37,9 @@ type record struct {
 
 const defaultMaxAttempts = 25 // as in schema.sql
 
-// NewMemoryQueue returns an empty queue that tells time by now and rings bell
-// after each Enqueue.
-func NewMemoryQueue(bell *Bell, now func() time.Time) *MemoryQueue {
-	return &MemoryQueue{bell: bell, now: now, open: map[uint64]*record{}, keys: map[string]uint64{}}
+// NewMemoryQueue returns an empty queue that tells time by now.
+func NewMemoryQueue(o QueueOptions, now func() time.Time) *MemoryQueue {
+	return &MemoryQueue{options: o.withDefaults(), now: now, open: map[uint64]*record{}, keys: map[string]uint64{}}
 }
 
 // Enqueue implements [Queue].
@@ -67,7 +58,7 @@ func (q *MemoryQueue) Enqueue(ctx context.Context, batch []New) ([]uint64, error
 		ids[i] = q.add(n)
 	}
 	q.mu.Unlock()
-	q.bell.Ring()
+	q.options.Bell.Ring()
 	return ids, nil
 }
 
@@ -82,7 +73,7 @@ func (q *MemoryQueue) add(n New) uint64 {
 	q.nextID++
 	q.open[q.nextID] = &record{
 		Task:  Task{ID: q.nextID, Type: n.Type, Subject: n.Subject, RawArgs: raw, Queue: n.Queue, MaxAttempts: defaultMaxAttempts},
-		state: waiting, dedupeKey: n.DedupeKey,
+		state: Waiting, dedupeKey: n.DedupeKey,
 	}
 	q.keys[n.DedupeKey] = q.nextID
 	return q.nextID
@@ -96,14 +87,14 @@ func (q *MemoryQueue) Claim(ctx context.Context, queue string, n int, lease time
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	due := q.inOrder(func(r *record) bool {
-		return r.state == waiting && r.Queue == queue && !r.runAt.After(q.now())
+		return r.state == Waiting && r.Queue == queue && !r.runAt.After(q.now())
 	})
 	due = due[:min(n, len(due))]
 	q.claims++
 	claimed := make([]Task, len(due))
 	for i, r := range due {
 		delete(q.keys, r.dedupeKey)
-		r.dedupeKey, r.state = "", running
+		r.dedupeKey, r.state = "", Running
 		r.Attempts++
 		r.Lease, r.leaseUntil = fmt.Sprintf("claim %d", q.claims), q.now().Add(lease)
 		claimed[i] = r.Task
@@ -132,7 +123,7 @@ func (q *MemoryQueue) Finish(ctx context.Context, results []Result) (lost int, e
 	defer q.mu.Unlock()
 	for _, result := range results {
 		r := q.open[result.Task.ID]
-		if r == nil || r.state != running || r.Lease != result.Task.Lease {
+		if r == nil || r.state != Running || r.Lease != result.Task.Lease {
 			lost++
 			continue
 		}
@@ -161,16 +152,16 @@ func (q *MemoryQueue) Sweep(ctx context.Context) (s Swept, err error) {
 	defer q.mu.Unlock()
 	for _, r := range q.open {
 		switch {
-		case r.state == scheduled && !r.runAt.After(q.now()):
-			r.state = waiting
+		case r.state == Scheduled && !r.runAt.After(q.now()):
+			r.state = Waiting
 			s.Due++
-		case r.state == running && !r.leaseUntil.After(q.now()):
-			r.state, r.lastError = waiting, "the lease of "+r.Lease+" ran out"
+		case r.state == Running && !r.leaseUntil.After(q.now()):
+			r.state, r.lastError = Waiting, "the lease of "+r.Lease+" ran out"
 			if r.Attempts >= r.MaxAttempts {
-				r.state = dead
+				r.state = Dead
 			}
 			r.Lease = ""
-			s.Expired++
+			s.TookOver++
 		}
 	}
 	return s, nil
@@ -182,7 +173,7 @@ func (q *MemoryQueue) FanningOut(_ context.Context, users []member.ID) (map[memb
 	defer q.mu.Unlock()
 	found := make(map[member.ID]bool)
 	for _, r := range q.open {
-		if r.Type == FanOut && (r.state == waiting || r.state == running) && slices.Contains(users, r.Subject) {
+		if r.Type == FanOut && (r.state == Waiting || r.state == Running) && slices.Contains(users, r.Subject) {
 			found[r.Subject] = true
 		}
 	}
@@ -197,11 +188,11 @@ func (q *MemoryQueue) Absorb(ctx context.Context, held []Task) (absorbed int, er
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, t := range held {
-		if own := q.open[t.ID]; own == nil || own.state != running || own.Lease != t.Lease {
+		if own := q.open[t.ID]; own == nil || own.state != Running || own.Lease != t.Lease {
 			continue
 		}
 		for id, r := range q.open {
-			if r.Type == t.Type && r.Subject == t.Subject && (r.state == waiting || r.state == scheduled) {
+			if r.Type == t.Type && r.Subject == t.Subject && (r.state == Waiting || r.state == Scheduled) {
 				delete(q.keys, r.dedupeKey)
 				delete(q.open, id)
 				absorbed++
@@ -217,13 +208,13 @@ func (q *MemoryQueue) Count(context.Context) (c Counts, err error) {
 	defer q.mu.Unlock()
 	for _, r := range q.open {
 		switch r.state {
-		case waiting:
+		case Waiting:
 			c.Waiting++
-		case scheduled:
+		case Scheduled:
 			c.Scheduled++
-		case running:
+		case Running:
 			c.Running++
-		case dead:
+		case Dead:
 			c.Dead++
 		}
 	}

@@ -29,7 +29,7 @@ func (q *MySQLQueue) Enqueue(ctx context.Context, batch []New) (ids []uint64, er
 	if err != nil {
 		return nil, err
 	}
-	q.bell.Ring()
+	q.options.Bell.Ring()
 	return ids, nil
 }
 

@@ -18,20 +18,17 @@ const now = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)"
 // MySQLQueue keeps tasks in the table tasks, so that a task commits together
 // with the change that it is about.
 type MySQLQueue struct {
-	db    *sql.DB
-	bell  *Bell
-	owner string
+	db      *sql.DB
+	options QueueOptions
 }
 
-// NewMySQLQueue returns a queue over db, which the caller closes. The bell is
-// rung after each [MySQLQueue.Enqueue]; owner names this process in the leases,
-// for people who look at the table.
-func NewMySQLQueue(db *sql.DB, bell *Bell, owner string) *MySQLQueue {
+// NewMySQLQueue returns a queue over db, which the caller closes.
+func NewMySQLQueue(db *sql.DB, o QueueOptions) *MySQLQueue {
 	const most = 40 // leaves room in lease_owner for the claim's own part
-	if len(owner) > most {
-		owner = owner[:most]
+	if len(o.Owner) > most {
+		o.Owner = o.Owner[:most]
 	}
-	return &MySQLQueue{db: db, bell: bell, owner: owner}
+	return &MySQLQueue{db: db, options: o.withDefaults()}
 }
 
 // Claim implements [Queue].
@@ -57,7 +54,7 @@ func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int,
 	if len(waiting) == 0 {
 		return nil, nil
 	}
-	token := q.owner + "/" + rand.Text()[:16]
+	token := q.options.Owner + "/" + rand.Text()[:16]
 	args := []any{token, lease.Milliseconds()}
 	for i := range waiting {
 		waiting[i].Lease = token
@@ -168,13 +165,13 @@ func (q *MySQLQueue) Sweep(ctx context.Context) (s Swept, err error) {
 		return s, err
 	}
 	err = q.transact(ctx, "sweep leases", func(tx *sql.Tx) (err error) {
-		s.Expired, err = affected(tx.ExecContext(ctx, "UPDATE tasks SET state = IF(attempts >= max_attempts, 'dead', 'waiting'),"+
+		s.TookOver, err = affected(tx.ExecContext(ctx, "UPDATE tasks SET state = IF(attempts >= max_attempts, 'dead', 'waiting'),"+
 			" last_error = CONCAT('the lease of ', lease_owner, ' ran out: it crashed, was stopped, or took too long'),"+
 			" lease_owner = NULL, lease_until = NULL, updated_at = "+now+
 			" WHERE state = 'running' AND lease_until <= "+now+" ORDER BY lease_until LIMIT ?", sweepSize))
 		return err
 	})
-	s.More = s.Due == sweepSize || s.Expired == sweepSize
+	s.More = s.Due == sweepSize || s.TookOver == sweepSize
 	return s, err
 }
 

@@ -23,7 +23,7 @@ func openDB(t *testing.T) (*sql.DB, *tasks.MySQLQueue) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	return db, tasks.NewMySQLQueue(db, &tasks.Bell{}, strings.Repeat("a very long host name ", 10))
+	return db, tasks.NewMySQLQueue(db, tasks.QueueOptions{Owner: strings.Repeat("a very long host name ", 10)})
 }
 
 func exec(t *testing.T, db *sql.DB, query string, args ...any) {
@@ -171,7 +171,7 @@ func TestReasonsAreKept(t *testing.T) {
 	claimFor(t, q, tasks.QueueDefault, 1, time.Millisecond)
 	eventually(t, "the lease ran out", func() bool {
 		swept, err := q.Sweep(t.Context())
-		return err == nil && swept.Expired == 1
+		return err == nil && swept.TookOver == 1
 	})
 	for subject, want := range map[int]string{1: "^no such thing$", 2: "^the lease of .+ ran out"} {
 		var reason string
@@ -222,7 +222,7 @@ func mockQueue(t *testing.T) (sqlmock.Sqlmock, *tasks.MySQLQueue) {
 			t.Error(err)
 		}
 	})
-	return mock, tasks.NewMySQLQueue(db, &tasks.Bell{}, "test")
+	return mock, tasks.NewMySQLQueue(db, tasks.QueueOptions{Owner: "test"})
 }
 
 func TestADeadlockIsTriedAgain(t *testing.T) {

@@ -51,14 +51,14 @@ const (
 )
 
 // state returns the state in which the verdict leaves a task that is not done.
-func (v verdict) state() state {
+func (v verdict) state() State {
 	switch {
 	case v.kind == bury:
-		return dead
+		return Dead
 	case v.after == 0:
-		return waiting
+		return Waiting
 	}
-	return scheduled
+	return Scheduled
 }
 
 // judge decides on a result. Both implementations of the queue use it, so that

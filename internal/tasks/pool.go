@@ -154,10 +154,10 @@ func (p *Pool) sweep(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			p.log.WarnContext(ctx, "sweeping tasks failed, trying again", "error", err)
 		}
-		if swept.Expired > 0 {
-			p.log.WarnContext(ctx, "tasks were freed whose lease ran out", "count", swept.Expired)
+		if swept.TookOver > 0 {
+			p.log.WarnContext(ctx, "tasks were freed whose lease ran out", "count", swept.TookOver)
 		}
-		if swept.Due+swept.Expired > 0 {
+		if swept.Due+swept.TookOver > 0 {
 			p.bell.Ring()
 		}
 		switch {

@@ -63,7 +63,7 @@ type wrapQueue func(tasks.Queue) tasks.Queue
 func startPool(t *testing.T, h tasks.Handler, o tasks.PoolOptions, wraps ...wrapQueue) pool {
 	t.Helper()
 	bell := &tasks.Bell{}
-	p := pool{queue: tasks.NewMemoryQueue(bell, time.Now), log: &logged{}}
+	p := pool{queue: tasks.NewMemoryQueue(tasks.QueueOptions{Bell: bell}, time.Now), log: &logged{}}
 	var queue tasks.Queue = p.queue
 	for _, wrap := range wraps {
 		queue = wrap(queue)

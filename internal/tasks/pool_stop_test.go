@@ -176,7 +176,7 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Network: "unix", ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = client.Close() })
 	bell := &tasks.Bell{}
-	queue := tasks.NewMemoryQueue(bell, time.Now)
+	queue := tasks.NewMemoryQueue(tasks.QueueOptions{Bell: bell}, time.Now)
 	settings, err := index.NewSettings(10, 20, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -59,7 +59,7 @@ func TestTheBellWakesIdleWorkers(t *testing.T) {
 func TestThePollIsTheSafetyNet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		queue := tasks.NewMemoryQueue(&tasks.Bell{}, time.Now) // whose bell nobody hears
+		queue := tasks.NewMemoryQueue(tasks.QueueOptions{}, time.Now) // whose bell nobody hears
 		done := make(chan struct{}, 1)
 		startPool(t, each(func(context.Context, tasks.Task) error {
 			done <- struct{}{}

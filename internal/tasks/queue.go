@@ -2,7 +2,7 @@ package tasks
 
 import (
 	"context"
-	"sync"
+	"errors"
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
@@ -12,23 +12,34 @@ import (
 // [MemoryQueue] is its executable specification. Both pass one conformance
 // suite, and are safe for concurrent use.
 //
-// A task is waiting, scheduled for later, running under a lease, or dead; a
-// task that is done is deleted. It is claimed at least once: a lease that ran
-// out gives it to another worker.
+// A task is waiting, scheduled for later, running under a lease, dead, or, where
+// finished tasks are kept for a while, done. It is claimed at least once: a lease
+// that ran out gives it to another worker.
 type Queue interface {
 	// Enqueue adds a batch, whole or not at all, and returns an id for each
 	// task in order, after the commit. A task whose dedupe key is that of a
-	// task which has not been started is absorbed: it gets that one's id.
+	// task which has not been started is absorbed: it gets that one's id. The
+	// absorbing task runs as early, as urgently and lives as long as any of
+	// those that it stands for.
 	Enqueue(ctx context.Context, batch []New) (ids []uint64, err error)
-	// Claim leases up to n due tasks of a queue, by priority, then in order of
-	// arrival. Whatever happens to the claimer, they are free again after the
-	// lease and a [Queue.Sweep].
+	// EnqueueOnce is Enqueue for a client that may have to repeat itself: a
+	// batch that was enqueued under the same key before is not enqueued again,
+	// the ids are those of then and replayed is true. Another batch under that
+	// key fails with [ErrKeyReused]. Keys are remembered for [KeyLife].
+	EnqueueOnce(ctx context.Context, key string, batch []New) (ids []uint64, replayed bool, err error)
+	// Claim leases up to n due tasks of a queue, the urgent ones first, then in
+	// order of arrival. Whatever happens to the claimer, they are free again
+	// after the lease and a [Queue.Sweep].
 	Claim(ctx context.Context, queue string, n int, lease time.Duration) ([]Task, error)
+	// Extend makes the leases of the held tasks end after lease from now. Those
+	// whose lease was lost to another worker stay so and are counted in lost.
+	Extend(ctx context.Context, held []Task, lease time.Duration) (lost int, err error)
 	// Finish records results. Those whose lease was lost to another worker are
 	// without effect and counted in lost.
 	Finish(ctx context.Context, results []Result) (lost int, err error)
-	// Sweep makes scheduled tasks waiting when they are due, and frees tasks
-	// whose lease ran out, or buries them when their attempts are used up.
+	// Sweep does what time brings: it makes scheduled tasks waiting when they are
+	// due, frees tasks whose lease ran out or buries them when their attempts
+	// are used up, and drops those that expired and those kept long enough.
 	Sweep(ctx context.Context) (Swept, error)
 	// FanningOut returns those of the users who have parts of a fan-out that
 	// wait or run. A part that failed and is scheduled for later does not count,
@@ -40,49 +51,70 @@ type Queue interface {
 	// whose lease is lost absorbs nothing: if its holder fails now, nobody would
 	// do that work.
 	Absorb(ctx context.Context, held []Task) (absorbed int, err error)
-	// Count returns how many tasks there are by state.
+	// Count returns how many tasks there are by state. It looks at all of them:
+	// it is for tests and small queues; see [Queue.Stats].
 	Count(ctx context.Context) (Counts, error)
+
+	// Stats returns how full the queues are. Its cost is bounded, whatever waits.
+	Stats(ctx context.Context) (Stats, error)
+	// List returns up to limit tasks that match, by id.
+	List(ctx context.Context, match Filter, limit int) ([]Record, error)
+	// Retry makes up to limit matching tasks that are dead, or scheduled for
+	// later, waiting again, with all their attempts, and returns how many.
+	Retry(ctx context.Context, match Filter, limit int) (int, error)
+	// Discard deletes up to limit matching tasks that do not run, and returns
+	// how many.
+	Discard(ctx context.Context, match Filter, limit int) (int, error)
+	// Pause lets no task of the queue start, until [Queue.Resume]; those that
+	// run go on. It tells whether that is a change. Pools notice at their next
+	// sweep.
+	Pause(ctx context.Context, queue string) (changed bool, err error)
+	// Resume ends a pause and tells whether there was one.
+	Resume(ctx context.Context, queue string) (changed bool, err error)
+	// Paused returns the queues that are paused, sorted.
+	Paused(ctx context.Context) ([]string, error)
 }
+
+// KeyLife is how long at least the key of [Queue.EnqueueOnce] is remembered.
+const KeyLife = 24 * time.Hour
+
+// ErrKeyReused says that a key of [Queue.EnqueueOnce] stands for another batch.
+var ErrKeyReused = errors.New("the idempotency key was used for other tasks")
 
 // Swept counts what a sweep did.
 type Swept struct {
-	Due     int  // scheduled tasks that are waiting now
-	Expired int  // leases that ran out
-	More    bool // there may be more: sweep again at once
+	Due      int  // scheduled tasks that are waiting now
+	TookOver int  // tasks freed or buried because their lease ran out
+	Dropped  int  // tasks that expired before they were started
+	More     bool // there may be more: sweep again at once
 }
 
 // Counts is the number of tasks in each state.
 type Counts struct {
-	Waiting, Scheduled, Running, Dead int
+	Waiting, Scheduled, Running, Dead, Done int
 }
 
 // Open is the number of tasks that are not finished.
 func (c Counts) Open() int { return c.Waiting + c.Scheduled + c.Running }
 
-// Bell wakes idle workers of this process when something was enqueued through
-// it. The zero Bell is ready. It is safe for concurrent use.
-type Bell struct {
-	mu   sync.Mutex
-	rung chan struct{}
+// QueueOptions say how a queue works. The zero value is fine.
+type QueueOptions struct {
+	// Bell is rung after tasks were enqueued.
+	Bell *Bell
+	// Owner names this process in the leases, for people who look at the tasks.
+	Owner string
+	// Keep is how long finished tasks are kept to be looked at; 0: not at all.
+	Keep time.Duration
+	// Observer is told what happens; nil: nobody.
+	Observer Observer
 }
 
-// Ring wakes everyone who waits now.
-func (b *Bell) Ring() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.rung != nil {
-		close(b.rung)
-		b.rung = nil
+func (o QueueOptions) withDefaults() QueueOptions {
+	if o.Bell == nil {
+		o.Bell = &Bell{}
 	}
-}
-
-// Heard returns a channel that the next Ring closes. Ask for it before looking
-// whether there is work, or a ring in between goes unheard.
-func (b *Bell) Heard() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.rung == nil {
-		b.rung = make(chan struct{})
+	if o.Observer == nil {
+		o.Observer = Unobserved{}
 	}
-	return b.rung
+	return o
 }

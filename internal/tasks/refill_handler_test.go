@@ -206,7 +206,7 @@ func TestARedisThatIsAwayIsToldFromOneWithOtherSets(t *testing.T) {
 func outcome(t *testing.T, err error) string {
 	t.Helper()
 	now := time.Now()
-	q := tasks.NewMemoryQueue(&tasks.Bell{}, func() time.Time { return now })
+	q := tasks.NewMemoryQueue(tasks.QueueOptions{}, func() time.Time { return now })
 	enqueue(t, q, tasks.NewUpload(1))
 	finish(t, q, err, claim(t, q, 1)...)
 	now = now.Add(time.Hour)

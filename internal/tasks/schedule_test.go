@@ -71,7 +71,7 @@ func newSchedule(ctx context.Context, choose func(int) int, client *redis.Client
 		return nil, err
 	}
 	s := &schedule{ctx: ctx, choose: choose, logf: nowhere, client: client, settings: settings, clock: 100, world: newWorld(), now: time.Unix(0, 0)}
-	s.queue = tasks.NewMemoryQueue(&tasks.Bell{}, func() time.Time { return s.now })
+	s.queue = tasks.NewMemoryQueue(tasks.QueueOptions{}, func() time.Time { return s.now })
 	store := contacts.NewMemory()
 	s.site = &site.Memory{Store: store}
 	ix := index.New(client, index.Options{Settings: settings, GuardLife: time.Hour})

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/activityd/activityd/internal/member"
 )
@@ -36,6 +37,8 @@ const (
 type Args struct {
 	Contact member.ID `json:"contact_id,omitzero"` // add_contact, remove_contact
 	After   member.ID `json:"after,omitzero"`      // fan_out: the followers above this id
+	Since   int64     `json:"since,omitzero"`      // fan_out: when the upload's task was enqueued, unix milliseconds
+	Told    int       `json:"told,omitzero"`       // fan_out: how many followers the parts before it told
 }
 
 // New is a task that is to be enqueued. Make one with [NewAddContact],
@@ -46,7 +49,18 @@ type New struct {
 	Args      Args
 	Queue     string
 	DedupeKey string // of tasks with one key, at most one waits to be started
+
+	Priority int           // the lower the more urgent; see [Normal]
+	Delay    time.Duration // it starts no sooner
+	Life     time.Duration // it is dropped if it was not started by then; 0: never
 }
+
+// Priorities. Any number between -32768 and 32767 will do.
+const (
+	Urgent = -10
+	Normal = 0
+	Idle   = 10
+)
 
 // Task is a task as it was claimed: it is this process's work until its lease
 // ends.
@@ -59,6 +73,10 @@ type Task struct {
 	Attempts    int // this one included
 	MaxAttempts int
 	Lease       string // the claim that it belongs to; no other may finish it
+
+	Created time.Time     // by the database's clock, as all that follows
+	Waited  time.Duration // from when it was enqueued, or became due, to the claim
+	Claimed time.Time
 }
 
 // ErrInvalid is wrapped by the errors for a task that cannot be understood.
