@@ -5,3 +5,23 @@ import "time"
 // Tests provoke thousands of conflicts, and wait for none of them as long as
 // servers should.
 func init() { conflictPause = 20 * time.Microsecond } //nolint:gochecknoinits // before any test runs
+
+// HotStatements returns the statements that run all the time, with the index that
+// each of them must use.
+func HotStatements() map[string]string {
+	hot := map[string]string{
+		selectDueTasks: "claim",
+		"SELECT DISTINCT subject FROM tasks FORCE INDEX (chains) WHERE type = ? AND subject IN (?) AND state IN ('waiting', 'running')": "chains",
+		"SELECT dedupe_key, id FROM tasks WHERE dedupe_key IN (?, ?) FOR UPDATE":                                                        "dedupe",
+		countWaiting:   "timers",
+		countTypes:     "claim",
+		oldestWaiting:  "claim",
+		distinctQueues: "claim",
+	}
+	for _, c := range chores() {
+		if c.count != nil {
+			hot[c.due], hot[c.do] = "timers", "timers"
+		}
+	}
+	return hot
+}

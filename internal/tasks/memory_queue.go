@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -23,23 +24,31 @@ type MemoryQueue struct {
 	claims int
 	open   map[uint64]*record
 	keys   map[string]uint64 // dedupe key to the task that has not been started
+	paused map[string]bool
+	once   map[string]onceRecord
 }
 
-// record is a row of the table tasks.
+// record is a row of the table tasks. Times are unix milliseconds, 0 for none.
 type record struct {
 	Task
-	state      State
-	dedupeKey  string
-	runAt      time.Time
-	leaseUntil time.Time
-	lastError  string
+	state     State
+	priority  int
+	dedupeKey string
+	dueAt     int64
+	expiresAt int64
+	created   int64
+	updated   int64
+	lastError string
 }
 
 const defaultMaxAttempts = 25 // as in schema.sql
 
 // NewMemoryQueue returns an empty queue that tells time by now.
 func NewMemoryQueue(o QueueOptions, now func() time.Time) *MemoryQueue {
-	return &MemoryQueue{options: o.withDefaults(), now: now, open: map[uint64]*record{}, keys: map[string]uint64{}}
+	return &MemoryQueue{
+		options: o.withDefaults(), now: now,
+		open: map[uint64]*record{}, keys: map[string]uint64{}, paused: map[string]bool{}, once: map[string]onceRecord{},
+	}
 }
 
 // Enqueue implements [Queue].
@@ -47,36 +56,71 @@ func (q *MemoryQueue) Enqueue(ctx context.Context, batch []New) ([]uint64, error
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("enqueue %d tasks: %w", len(batch), err)
 	}
-	for _, n := range batch {
-		if n.DedupeKey == "" {
-			return nil, fmt.Errorf("%w: %s task for %s has no dedupe key", ErrInvalid, n.Type, n.Subject)
-		}
+	batch, err := validated(batch)
+	if err != nil || len(batch) == 0 {
+		return nil, err
 	}
 	q.mu.Lock()
-	ids := make([]uint64, len(batch))
-	for i, n := range batch {
-		ids[i] = q.add(n)
-	}
+	ids, inserted := q.add(batch)
 	q.mu.Unlock()
-	q.options.Bell.Ring()
+	q.tell(batch, inserted)
 	return ids, nil
 }
 
-func (q *MemoryQueue) add(n New) uint64 {
-	if id, ok := q.keys[n.DedupeKey]; ok {
-		return id
+// tell wakes workers and tells the observer.
+func (q *MemoryQueue) tell(batch, inserted []New) {
+	observeEnqueued(q.options.Observer, batch, inserted)
+	q.options.Bell.Ring(queuesOf(batch)...)
+}
+
+// add inserts the distinct tasks of a batch, in order of their keys as MySQL
+// does, or lets waiting ones absorb them.
+func (q *MemoryQueue) add(batch []New) (ids []uint64, inserted []New) {
+	byKey, now := distinct(batch), q.now().UnixMilli()
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		n := byKey[key]
+		if id, ok := q.keys[key]; ok {
+			r := q.open[id]
+			r.setTiming(r.timing().absorbing(timingOf(n, now)), now)
+			continue
+		}
+		q.insert(n, now)
+		inserted = append(inserted, n)
 	}
+	for _, n := range batch {
+		ids = append(ids, q.keys[n.DedupeKey])
+	}
+	return ids, inserted
+}
+
+func (q *MemoryQueue) insert(n New, now int64) {
 	raw, err := json.Marshal(n.Args)
 	if err != nil {
-		panic(fmt.Sprintf("tasks: Args cannot be marshalled: %v", err)) // two numbers always can
+		panic(fmt.Sprintf("tasks: Args cannot be marshalled: %v", err)) // numbers always can
 	}
 	q.nextID++
-	q.open[q.nextID] = &record{
-		Task:  Task{ID: q.nextID, Type: n.Type, Subject: n.Subject, RawArgs: raw, Queue: n.Queue, MaxAttempts: defaultMaxAttempts},
-		state: Waiting, dedupeKey: n.DedupeKey,
+	r := &record{
+		Task:      Task{ID: q.nextID, Type: n.Type, Subject: n.Subject, RawArgs: raw, Queue: n.Queue, MaxAttempts: defaultMaxAttempts},
+		dedupeKey: n.DedupeKey, created: now, updated: now,
 	}
-	q.keys[n.DedupeKey] = q.nextID
-	return q.nextID
+	r.setTiming(timingOf(n, now), now)
+	q.open[r.ID], q.keys[n.DedupeKey] = r, r.ID
+}
+
+func (r *record) timing() timing {
+	t := timing{priority: r.priority, expiresAt: r.expiresAt}
+	if r.state == Scheduled {
+		t.runAt = r.dueAt
+	}
+	return t
+}
+
+// setTiming changes nothing when there is nothing to change, not even updated.
+func (r *record) setTiming(t timing, now int64) {
+	if r.state != "" && r.timing() == t {
+		return
+	}
+	r.priority, r.expiresAt, r.state, r.dueAt, r.updated = t.priority, t.expiresAt, t.state(), t.dueAt(), now
 }
 
 // Claim implements [Queue].
@@ -86,23 +130,32 @@ func (q *MemoryQueue) Claim(ctx context.Context, queue string, n int, lease time
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	due := q.inOrder(func(r *record) bool {
-		return r.state == Waiting && r.Queue == queue && !r.runAt.After(q.now())
-	})
-	due = due[:min(n, len(due))]
+	now := q.now().UnixMilli()
+	due := q.inOrder(func(r *record) bool { return r.state == Waiting && r.Queue == queue })
 	q.claims++
-	claimed := make([]Task, len(due))
-	for i, r := range due {
+	var claimed []Task
+	for _, r := range due[:min(n, len(due))] {
+		if r.expiresAt != 0 && r.expiresAt <= now {
+			q.remove(r)
+			continue
+		}
 		delete(q.keys, r.dedupeKey)
-		r.dedupeKey, r.state = "", Running
+		r.Created, r.Claimed, r.Waited = time.UnixMilli(r.created), time.UnixMilli(now), time.Duration(max(0, now-r.updated))*time.Millisecond
+		r.dedupeKey, r.state, r.updated = "", Running, now
 		r.Attempts++
-		r.Lease, r.leaseUntil = fmt.Sprintf("claim %d", q.claims), q.now().Add(lease)
-		claimed[i] = r.Task
+		r.Lease, r.dueAt = fmt.Sprintf("%s/%d", q.options.Owner, q.claims), now+lease.Milliseconds()
+		claimed = append(claimed, r.Task)
 	}
 	return claimed, nil
 }
 
-// inOrder returns the records that fit, in order of arrival.
+func (q *MemoryQueue) remove(r *record) {
+	delete(q.keys, r.dedupeKey)
+	delete(q.open, r.ID)
+}
+
+// inOrder returns the records that fit, the urgent ones first, then in order of
+// arrival.
 func (q *MemoryQueue) inOrder(fits func(*record) bool) []*record {
 	var found []*record
 	for _, r := range q.open {
@@ -110,8 +163,33 @@ func (q *MemoryQueue) inOrder(fits func(*record) bool) []*record {
 			found = append(found, r)
 		}
 	}
-	slices.SortFunc(found, func(a, b *record) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(found, func(a, b *record) int { return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.ID, b.ID)) })
 	return found
+}
+
+// held returns the record of a task whose lease still holds, or nil.
+func (q *MemoryQueue) held(t Task) *record {
+	if r := q.open[t.ID]; r != nil && r.state == Running && r.Lease == t.Lease {
+		return r
+	}
+	return nil
+}
+
+// Extend implements [Queue].
+func (q *MemoryQueue) Extend(ctx context.Context, held []Task, lease time.Duration) (lost int, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, fmt.Errorf("extend the leases of %d tasks: %w", len(held), err)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, t := range held {
+		if r := q.held(t); r != nil {
+			r.dueAt = q.now().UnixMilli() + lease.Milliseconds()
+		} else {
+			lost++
+		}
+	}
+	return lost, nil
 }
 
 // Finish implements [Queue].
@@ -122,25 +200,35 @@ func (q *MemoryQueue) Finish(ctx context.Context, results []Result) (lost int, e
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, result := range results {
-		r := q.open[result.Task.ID]
-		if r == nil || r.state != Running || r.Lease != result.Task.Lease {
+		if r := q.held(result.Task); r != nil {
+			q.settle(r, judge(result))
+		} else {
 			lost++
-			continue
 		}
-		q.settle(r, judge(result))
 	}
 	return lost, nil
 }
 
 func (q *MemoryQueue) settle(r *record, v verdict) {
-	if v.kind == done {
-		delete(q.open, r.ID)
+	if v.kind == done && q.options.Keep == 0 {
+		q.remove(r)
 		return
 	}
 	if v.kind == postpone {
 		r.Attempts--
 	}
-	r.state, r.Lease, r.lastError, r.runAt = v.state(), "", v.message, q.now().Add(v.after)
+	now := q.now().UnixMilli()
+	r.state, r.Lease, r.lastError, r.updated = v.state(), "", v.message, now
+	switch r.state {
+	case Waiting:
+		r.dueAt = r.expiresAt
+	case Scheduled:
+		r.dueAt = now + v.after.Milliseconds()
+	case Done:
+		r.dueAt = now + q.options.Keep.Milliseconds()
+	case Dead, Running:
+		r.dueAt = 0
+	}
 }
 
 // Sweep implements [Queue].
@@ -150,21 +238,40 @@ func (q *MemoryQueue) Sweep(ctx context.Context) (s Swept, err error) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	now := q.now().UnixMilli()
 	for _, r := range q.open {
-		switch {
-		case r.state == Scheduled && !r.runAt.After(q.now()):
-			r.state = Waiting
-			s.Due++
-		case r.state == Running && !r.leaseUntil.After(q.now()):
-			r.state, r.lastError = Waiting, "the lease of "+r.Lease+" ran out"
-			if r.Attempts >= r.MaxAttempts {
-				r.state = Dead
-			}
-			r.Lease = ""
-			s.TookOver++
+		if r.dueAt != 0 && r.dueAt <= now {
+			q.timeUp(r, now, &s)
+		}
+	}
+	for key, o := range q.once {
+		if o.created <= now-KeyLife.Milliseconds() {
+			delete(q.once, key)
 		}
 	}
 	return s, nil
+}
+
+// timeUp does what is due for one task.
+func (q *MemoryQueue) timeUp(r *record, now int64, s *Swept) {
+	switch r.state {
+	case Running:
+		s.TookOver++
+		r.lastError = "the lease of " + r.Lease + " ran out: it crashed, was stopped, or took too long"
+		r.Lease, r.updated = "", now
+		if r.state, r.dueAt = Waiting, r.expiresAt; r.Attempts >= r.MaxAttempts {
+			r.state, r.dueAt = Dead, 0
+		}
+	case Scheduled:
+		s.Due++
+		r.state, r.dueAt, r.updated = Waiting, r.expiresAt, now
+	case Waiting:
+		s.Dropped++
+		q.remove(r)
+	case Done:
+		q.remove(r)
+	case Dead: // nothing is ever due
+	}
 }
 
 // FanningOut implements [Queue].
@@ -188,13 +295,12 @@ func (q *MemoryQueue) Absorb(ctx context.Context, held []Task) (absorbed int, er
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, t := range held {
-		if own := q.open[t.ID]; own == nil || own.state != Running || own.Lease != t.Lease {
+		if q.held(t) == nil {
 			continue
 		}
-		for id, r := range q.open {
+		for _, r := range q.open {
 			if r.Type == t.Type && r.Subject == t.Subject && (r.state == Waiting || r.state == Scheduled) {
-				delete(q.keys, r.dedupeKey)
-				delete(q.open, id)
+				q.remove(r)
 				absorbed++
 			}
 		}
@@ -216,6 +322,8 @@ func (q *MemoryQueue) Count(context.Context) (c Counts, err error) {
 			c.Running++
 		case Dead:
 			c.Dead++
+		case Done:
+			c.Done++
 		}
 	}
 	return c, nil

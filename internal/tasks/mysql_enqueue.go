@@ -22,97 +22,186 @@ func (q *MySQLQueue) Enqueue(ctx context.Context, batch []New) (ids []uint64, er
 	if len(batch) == 0 {
 		return nil, nil
 	}
+	batch, err = validated(batch)
+	if err != nil {
+		return nil, err
+	}
+	var done enqueued
 	err = q.transact(ctx, fmt.Sprintf("enqueue %d tasks", len(batch)), func(tx *sql.Tx) (err error) {
-		ids, err = q.EnqueueTx(ctx, tx, batch)
+		done, err = enqueue(ctx, tx, batch)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	q.options.Bell.Ring()
-	return ids, nil
+	q.tell(batch, done)
+	return done.ids, nil
 }
 
 // EnqueueTx adds a batch in the caller's transaction, so that the tasks exist
 // if and only if the caller's change does. Workers see them at the latest when
-// they poll; [Bell.Ring] after the commit wakes those of this process. A
-// deadlock ends the transaction as any statement's would. It must be READ
-// COMMITTED: a stricter one locks the gaps in which the tasks of others belong.
+// they poll; [Bell.Ring] after the commit wakes them. A deadlock ends the
+// transaction as any statement's would. It must be READ COMMITTED: a stricter
+// one locks the gaps in which the tasks of others belong.
 func (q *MySQLQueue) EnqueueTx(ctx context.Context, tx *sql.Tx, batch []New) (ids []uint64, err error) {
-	byKey := make(map[string]New, len(batch))
-	for _, n := range batch {
-		if n.DedupeKey == "" {
-			return nil, fmt.Errorf("%w: %s task for %s has no dedupe key", ErrInvalid, n.Type, n.Subject)
-		}
-		byKey[n.DedupeKey] = n
+	batch, err = validated(batch)
+	if err != nil {
+		return nil, err
 	}
-	idOf := make(map[string]uint64, len(byKey))
+	done, err := enqueue(ctx, tx, batch)
+	return done.ids, err
+}
+
+// tell wakes workers and tells the observer, after the commit.
+func (q *MySQLQueue) tell(batch []New, done enqueued) {
+	observeEnqueued(q.options.Observer, batch, done.inserted)
+	q.options.Bell.Ring(queuesOf(batch)...)
+}
+
+// enqueued is what became of a batch.
+type enqueued struct {
+	ids      []uint64
+	inserted []New // the others were absorbed
+}
+
+func enqueue(ctx context.Context, tx *sql.Tx, batch []New) (done enqueued, err error) {
+	e := enqueuing{tx: tx, byKey: distinct(batch), idOf: make(map[string]uint64, len(batch))}
 	// In one order everywhere, so that two batches do not lock each other out.
-	for keys := range slices.Chunk(slices.Sorted(maps.Keys(byKey)), enqueueSize) {
-		if err := enqueueKeys(ctx, tx, keys, byKey, idOf); err != nil {
-			return nil, err
+	for keys := range slices.Chunk(slices.Sorted(maps.Keys(e.byKey)), enqueueSize) {
+		if err := e.write(ctx, keys); err != nil {
+			return done, err
 		}
 	}
-	ids = make([]uint64, len(batch))
+	done.inserted = e.inserted
+	done.ids = make([]uint64, len(batch))
 	for i, n := range batch {
-		ids[i] = idOf[n.DedupeKey]
+		done.ids[i] = e.idOf[n.DedupeKey]
 	}
-	return ids, nil
+	return done, nil
+}
+
+// enqueuing is one batch on its way into the table.
+type enqueuing struct {
+	tx       *sql.Tx
+	byKey    map[string]New
+	idOf     map[string]uint64
+	inserted []New
 }
 
 // enqueueTries bounds how often a batch meets tasks that others commit while it
 // is written.
 const enqueueTries = 10
 
-// enqueueKeys gives each key the id of the task that waits under it, or inserts
-// one. It looks before it inserts, and looks again when another transaction
-// was quicker with one of the keys.
+// write gives each key the id of the task that waits under it, or inserts one.
+// It looks before it inserts, and looks again when another transaction was
+// quicker with one of the keys.
 //
 // INSERT ... ON DUPLICATE KEY UPDATE would do it in one statement, but locks the
 // gap below every key that it meets, in which the tasks of others belong; and on
 // MariaDB, when it has several rows, it can go on from the id of the row that it
 // met, into ids that were promised to another connection, whose INSERT fails.
-func enqueueKeys(ctx context.Context, tx *sql.Tx, keys []string, byKey map[string]New, idOf map[string]uint64) error {
+func (e *enqueuing) write(ctx context.Context, keys []string) error {
 	for try := 1; ; try++ {
-		if err := lockWaiting(ctx, tx, keys, idOf); err != nil {
+		if err := e.absorb(ctx, keys); err != nil {
 			return err
 		}
-		absent := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return idOf[key] != 0 })
+		absent := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return e.idOf[key] != 0 })
 		if len(absent) == 0 {
 			return nil
 		}
-		err := insertTasks(ctx, tx, absent, byKey)
-		switch {
-		case err == nil:
-			return lockWaiting(ctx, tx, absent, idOf)
-		case !contacts.IsDuplicate(err) || try == enqueueTries:
+		err := e.insert(ctx, absent)
+		if err == nil {
+			return e.find(ctx, absent)
+		}
+		if !contacts.IsDuplicate(err) || try == enqueueTries {
 			return err
 		}
 	}
 }
 
-// insertTasks inserts the tasks of the given keys, all or none of them.
-func insertTasks(ctx context.Context, tx *sql.Tx, keys []string, byKey map[string]New) error {
-	args := make([]any, 0, 5*len(keys))
+// absorb gives tasks to those that wait under their keys, and locks these until
+// the commit: a task that absorbs a change must not start before that change can
+// be seen. FOR UPDATE reads what is, not what this transaction's snapshot shows:
+// such a task may be younger than that.
+func (e *enqueuing) absorb(ctx context.Context, keys []string) error {
+	rows, err := e.tx.QueryContext(ctx, "SELECT dedupe_key, id, priority, IF(state = 'scheduled', due_at, 0), COALESCE(expires_at, 0), "+now+
+		" FROM tasks WHERE dedupe_key IN ("+marks(len(keys))+") FOR UPDATE", anys(keys)...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	changed := make(map[uint64]timing)
+	for rows.Next() {
+		var key string
+		var id uint64
+		var is timing
+		var at int64
+		if err := rows.Scan(&key, &id, &is.priority, &is.runAt, &is.expiresAt, &at); err != nil {
+			return err
+		}
+		e.idOf[key] = id
+		if both := is.absorbing(timingOf(e.byKey[key], at)); both != is {
+			changed[id] = both
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	return e.advance(ctx, changed)
+}
+
+// advance changes when waiting tasks run and expire.
+func (e *enqueuing) advance(ctx context.Context, changed map[uint64]timing) error {
+	for id, t := range changed {
+		_, err := e.tx.ExecContext(ctx, "UPDATE tasks SET priority = ?, state = ?, due_at = NULLIF(?, 0), expires_at = NULLIF(?, 0), updated_at = "+now+
+			" WHERE id = ?", t.priority, t.state(), t.dueAt(), t.expiresAt, id)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// insert inserts the tasks of the given keys, all or none of them.
+func (e *enqueuing) insert(ctx context.Context, keys []string) error {
+	args := make([]any, 0, 9*len(keys))
+	var fresh []New
 	for _, key := range keys {
-		n := byKey[key]
+		n := e.byKey[key]
 		raw, err := json.Marshal(n.Args)
 		if err != nil {
 			return fmt.Errorf("arguments of %s task for %s: %w", n.Type, n.Subject, err)
 		}
-		args = append(args, n.Queue, n.Type, uint64(n.Subject), string(raw), key)
+		state, wait := Waiting, n.Life
+		if n.Delay > 0 {
+			state, wait = Scheduled, n.Delay
+		}
+		args = append(args, n.Queue, n.Type, uint64(n.Subject), string(raw), n.Priority, state, orNull(n.Life), orNull(wait), key)
+		fresh = append(fresh, n)
 	}
-	values := strings.TrimSuffix(strings.Repeat("(?,?,?,?,?),", len(keys)), ",")
-	_, err := tx.ExecContext(ctx, "INSERT INTO tasks (queue, type, subject, args, dedupe_key) VALUES "+values, args...)
-	return err
+	const row = "(?,?,?,?,?,?," + now + "+?," + now + "+?,?),"
+	values := strings.TrimSuffix(strings.Repeat(row, len(keys)), ",")
+	_, err := e.tx.ExecContext(ctx, "INSERT INTO tasks (queue, type, subject, args, priority, state, expires_at, due_at, dedupe_key) VALUES "+values, args...)
+	if err != nil {
+		return err
+	}
+	e.inserted = append(e.inserted, fresh...)
+	return nil
 }
 
-// lockWaiting finds the tasks that wait under the given keys, and locks them
-// until the commit: a task that absorbs a change must not start before that
-// change can be seen. FOR UPDATE reads what is, not what this transaction's
-// snapshot shows: such a task may be younger than that.
-func lockWaiting(ctx context.Context, tx *sql.Tx, keys []string, idOf map[string]uint64) error {
-	rows, err := tx.QueryContext(ctx, "SELECT dedupe_key, id FROM tasks WHERE dedupe_key IN ("+marks(len(keys))+") FOR UPDATE", anys(keys)...)
+// orNull returns milliseconds to add to the present, or the NULL that makes of
+// the sum "never".
+func orNull(d time.Duration) any {
+	if d == 0 {
+		return nil
+	}
+	return d.Milliseconds()
+}
+
+// find reads the ids of tasks that were just inserted. That they follow each
+// other is not so everywhere (auto_increment_increment).
+func (e *enqueuing) find(ctx context.Context, keys []string) error {
+	rows, err := e.tx.QueryContext(ctx, "SELECT dedupe_key, id FROM tasks WHERE dedupe_key IN ("+marks(len(keys))+")", anys(keys)...)
 	if err != nil {
 		return err
 	}
@@ -123,7 +212,7 @@ func lockWaiting(ctx context.Context, tx *sql.Tx, keys []string, idOf map[string
 		if err := rows.Scan(&key, &id); err != nil {
 			return err
 		}
-		idOf[key] = id
+		e.idOf[key] = id
 	}
 	return rows.Err()
 }

@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -61,24 +63,28 @@ func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int,
 		args = append(args, waiting[i].ID)
 	}
 	// A key of its own takes the task out of the way of those that come later.
-	// ~ sorts behind all keys: NULL would sort before them, into a gap that a
-	// transaction may hold which absorbed a task under the first key.
+	// ~ sorts behind all keys: NULL would sort before them, where the rows of
+	// sites are.
 	_, err = tx.ExecContext(ctx, "UPDATE tasks SET state = 'running', attempts = attempts + 1, dedupe_key = CONCAT('~', id),"+
-		" lease_owner = ?, lease_until = "+now+" + ?, updated_at = "+now+
+		" lease_owner = ?, due_at = "+now+" + ?, updated_at = "+now+
 		" WHERE id IN ("+marks(len(waiting))+")", args...)
 	return waiting, err
 }
+
+// selectDueTasks reads the next tasks from the index, in the order in which they
+// are to run.
+const selectDueTasks = `
+	SELECT id, type, subject, args, attempts + 1, max_attempts, COALESCE(expires_at <= ` + now + `, FALSE), created_at, updated_at, ` + now + `
+	FROM tasks FORCE INDEX (claim)
+	WHERE queue = ? AND state = 'waiting'
+	ORDER BY priority, id LIMIT ? FOR UPDATE SKIP LOCKED`
 
 // selectDue locks up to n waiting tasks, passing over those that other workers
 // are about to claim, and over those that a transaction absorbs a task into just
 // now: that one commits before its task starts. Tasks past their expiry are not
 // to be run any more.
 func selectDue(ctx context.Context, tx *sql.Tx, queue string, n int) (due []Task, expired []uint64, err error) {
-	rows, err := tx.QueryContext(ctx, `
-		SELECT id, type, subject, args, attempts + 1, max_attempts, COALESCE(expires_at <= `+now+`, FALSE)
-		FROM tasks FORCE INDEX (claim)
-		WHERE queue = ? AND state = 'waiting' AND run_at <= `+now+`
-		ORDER BY priority, id LIMIT ? FOR UPDATE SKIP LOCKED`, queue, n)
+	rows, err := tx.QueryContext(ctx, selectDueTasks, queue, n)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -87,10 +93,14 @@ func selectDue(ctx context.Context, tx *sql.Tx, queue string, n int) (due []Task
 		t := Task{Queue: queue}
 		var args []byte
 		var past bool
-		if err := rows.Scan(&t.ID, &t.Type, (*uint64)(&t.Subject), &args, &t.Attempts, &t.MaxAttempts, &past); err != nil {
+		var created, updated, at int64
+		err := rows.Scan(&t.ID, &t.Type, (*uint64)(&t.Subject), &args, &t.Attempts, &t.MaxAttempts, &past, &created, &updated, &at)
+		if err != nil {
 			return nil, nil, err
 		}
 		t.RawArgs = args
+		t.Created, t.Claimed = time.UnixMilli(created), time.UnixMilli(at)
+		t.Waited = max(0, t.Claimed.Sub(time.UnixMilli(updated)))
 		if past {
 			expired = append(expired, t.ID)
 		} else {
@@ -100,10 +110,32 @@ func selectDue(ctx context.Context, tx *sql.Tx, queue string, n int) (due []Task
 	return due, expired, rows.Err()
 }
 
+// Extend implements [Queue].
+func (q *MySQLQueue) Extend(ctx context.Context, held []Task, lease time.Duration) (lost int, err error) {
+	byLease := make(map[string][]uint64)
+	for _, t := range held {
+		byLease[t.Lease] = append(byLease[t.Lease], t.ID)
+	}
+	err = q.transact(ctx, fmt.Sprintf("extend the leases of %d tasks", len(held)), func(tx *sql.Tx) error {
+		lost = len(held)
+		for _, token := range slices.Sorted(maps.Keys(byLease)) {
+			ids := byLease[token]
+			n, err := affected(tx.ExecContext(ctx, "UPDATE tasks SET due_at = "+now+" + ? WHERE lease_owner = ? AND id IN ("+marks(len(ids))+")",
+				append([]any{lease.Milliseconds(), token}, anys(ids)...)...))
+			if err != nil {
+				return err
+			}
+			lost -= n
+		}
+		return nil
+	})
+	return lost, err
+}
+
 // Finish implements [Queue].
 func (q *MySQLQueue) Finish(ctx context.Context, results []Result) (lost int, err error) {
 	err = q.transact(ctx, fmt.Sprintf("finish %d tasks", len(results)), func(tx *sql.Tx) error {
-		finished, err := finish(ctx, tx, results)
+		finished, err := q.finish(ctx, tx, results)
 		lost = len(results) - finished
 		return err
 	})
@@ -120,14 +152,14 @@ type claimEnd struct {
 // finish writes results and returns how many were still leased to this claim.
 // The lease is part of every condition: a worker that was paused past its lease
 // must not finish a task that is another's by now.
-func finish(ctx context.Context, tx *sql.Tx, results []Result) (finished int, err error) {
+func (q *MySQLQueue) finish(ctx context.Context, tx *sql.Tx, results []Result) (finished int, err error) {
 	ends := make(map[claimEnd][]uint64)
 	for _, r := range results {
 		end := claimEnd{r.Task.Lease, judge(r)}
 		ends[end] = append(ends[end], r.Task.ID)
 	}
 	for end, ids := range ends {
-		n, err := affected(settle(ctx, tx, end, ids))
+		n, err := affected(q.settle(ctx, tx, end, ids))
 		if err != nil {
 			return 0, err
 		}
@@ -136,43 +168,28 @@ func finish(ctx context.Context, tx *sql.Tx, results []Result) (finished int, er
 	return finished, nil
 }
 
-func settle(ctx context.Context, tx *sql.Tx, end claimEnd, ids []uint64) (sql.Result, error) {
+func (q *MySQLQueue) settle(ctx context.Context, tx *sql.Tx, end claimEnd, ids []uint64) (sql.Result, error) {
 	where := " WHERE lease_owner = ? AND id IN (" + marks(len(ids)) + ")"
 	whereArgs := append([]any{end.lease}, anys(ids)...)
-	if end.kind == done {
+	if end.kind == done && q.options.Keep == 0 {
 		return tx.ExecContext(ctx, "DELETE FROM tasks"+where, whereArgs...)
+	}
+	due, wait := "NULL", end.after
+	switch end.state() {
+	case Waiting:
+		due = "expires_at"
+	case Scheduled:
+		due = now
+	case Done:
+		due, wait = now, q.options.Keep
 	}
 	uncount := 0
 	if end.kind == postpone {
 		uncount = 1
 	}
-	set := []any{end.state(), end.after.Milliseconds(), uncount, end.message}
-	return tx.ExecContext(ctx, "UPDATE tasks SET state = ?, run_at = "+now+" + ?, attempts = attempts - ?, last_error = ?,"+
-		" lease_owner = NULL, lease_until = NULL, updated_at = "+now+where, append(set, whereArgs...)...)
-}
-
-// sweepSize bounds what one statement of a sweep changes.
-const sweepSize = 1000
-
-// Sweep implements [Queue].
-func (q *MySQLQueue) Sweep(ctx context.Context) (s Swept, err error) {
-	err = q.transact(ctx, "sweep tasks", func(tx *sql.Tx) (err error) {
-		s.Due, err = affected(tx.ExecContext(ctx, "UPDATE tasks SET state = 'waiting', updated_at = "+now+
-			" WHERE state = 'scheduled' AND run_at <= "+now+" ORDER BY run_at LIMIT ?", sweepSize))
-		return err
-	})
-	if err != nil {
-		return s, err
-	}
-	err = q.transact(ctx, "sweep leases", func(tx *sql.Tx) (err error) {
-		s.TookOver, err = affected(tx.ExecContext(ctx, "UPDATE tasks SET state = IF(attempts >= max_attempts, 'dead', 'waiting'),"+
-			" last_error = CONCAT('the lease of ', lease_owner, ' ran out: it crashed, was stopped, or took too long'),"+
-			" lease_owner = NULL, lease_until = NULL, updated_at = "+now+
-			" WHERE state = 'running' AND lease_until <= "+now+" ORDER BY lease_until LIMIT ?", sweepSize))
-		return err
-	})
-	s.More = s.Due == sweepSize || s.TookOver == sweepSize
-	return s, err
+	set := []any{end.state(), wait.Milliseconds(), uncount, end.message}
+	return tx.ExecContext(ctx, "UPDATE tasks SET state = ?, due_at = "+due+" + ?, attempts = attempts - ?, last_error = NULLIF(?, ''),"+
+		" lease_owner = NULL, updated_at = "+now+where, append(set, whereArgs...)...)
 }
 
 // FanningOut implements [Queue].
@@ -204,7 +221,7 @@ func (q *MySQLQueue) FanningOut(ctx context.Context, users []member.ID) (map[mem
 // Count implements [Queue].
 func (q *MySQLQueue) Count(ctx context.Context) (c Counts, err error) {
 	err = q.db.QueryRowContext(ctx, "SELECT COALESCE(SUM(state = 'waiting'), 0), COALESCE(SUM(state = 'scheduled'), 0),"+
-		" COALESCE(SUM(state = 'running'), 0), COALESCE(SUM(state = 'dead'), 0) FROM tasks").
-		Scan(&c.Waiting, &c.Scheduled, &c.Running, &c.Dead)
+		" COALESCE(SUM(state = 'running'), 0), COALESCE(SUM(state = 'dead'), 0), COALESCE(SUM(state = 'done'), 0) FROM tasks").
+		Scan(&c.Waiting, &c.Scheduled, &c.Running, &c.Dead, &c.Done)
 	return c, contacts.Translate(ctx, "count tasks", err)
 }

@@ -44,15 +44,17 @@ type verdict struct {
 type verdictKind int
 
 const (
-	done     verdictKind = iota // forget the task
+	done     verdictKind = iota // forget the task, or keep it for a while
 	retry                       // again after a while, this attempt counted
 	postpone                    // again after a while or at once, this attempt not counted
 	bury                        // dead, kept with its reason
 )
 
-// state returns the state in which the verdict leaves a task that is not done.
+// state returns the state in which the verdict leaves a task, if it is kept.
 func (v verdict) state() State {
 	switch {
+	case v.kind == done:
+		return Done
 	case v.kind == bury:
 		return Dead
 	case v.after == 0:

@@ -55,6 +55,13 @@ type Queue interface {
 	// it is for tests and small queues; see [Queue.Stats].
 	Count(ctx context.Context) (Counts, error)
 
+	Operator
+}
+
+// Operator is the side of a queue for those who watch it.
+type Operator interface {
+	// Full tells whether at least limit tasks wait.
+	Full(ctx context.Context, limit int) (bool, error)
 	// Stats returns how full the queues are. Its cost is bounded, whatever waits.
 	Stats(ctx context.Context) (Stats, error)
 	// List returns up to limit tasks that match, by id.

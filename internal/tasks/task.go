@@ -43,16 +43,19 @@ type Args struct {
 
 // New is a task that is to be enqueued. Make one with [NewAddContact],
 // [NewRemoveContact], [NewUpload], [NewFanOut] or [NewRefill].
+//
+// Its JSON is what [Queue.EnqueueOnce] compares: with other names, a client that
+// repeats itself over an update of activityd would be refused.
 type New struct {
-	Type      Type
-	Subject   member.ID
-	Args      Args
-	Queue     string
-	DedupeKey string // of tasks with one key, at most one waits to be started
+	Type      Type      `json:"type"`
+	Subject   member.ID `json:"subject"`
+	Args      Args      `json:"args"`
+	Queue     string    `json:"queue"`
+	DedupeKey string    `json:"dedupe_key"` // of tasks with one key, at most one waits to be started
 
-	Priority int           // the lower the more urgent; see [Normal]
-	Delay    time.Duration // it starts no sooner
-	Life     time.Duration // it is dropped if it was not started by then; 0: never
+	Priority int           `json:"priority,omitzero"` // the lower the more urgent; see [Normal]
+	Delay    time.Duration `json:"delay,omitzero"`    // it starts no sooner
+	Life     time.Duration `json:"life,omitzero"`     // it is dropped if it was not started by then; 0: never
 }
 
 // Priorities. Any number between -32768 and 32767 will do.

@@ -1,0 +1,419 @@
+package tasks_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// TestTheQueueIsItsSpecification drives the queue on MariaDB and the one in
+// memory through the same random life, under a clock that jumps both ways, and
+// compares every answer and every task after every step. Meanwhile a checker
+// that knows neither looks for the promises: no task is lost or stuck, none runs
+// twice at once, the urgent come first and then the older ones, and what is
+// absorbed is done after all.
+func TestTheQueueIsItsSpecification(t *testing.T) {
+	t.Parallel()
+	db, err := contacts.OpenMySQL(servertest.MySQLDSN(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	db.SetMaxOpenConns(1) // the clock is set for a connection
+	rapid.Check(t, func(rt *rapid.T) {
+		m := newModel(rt, db)
+		rt.Repeat(map[string]func(*rapid.T){
+			"enqueue":      m.enqueue,
+			"enqueue once": m.enqueueOnce,
+			"claim":        m.claim,
+			"finish":       m.finish,
+			"extend":       m.extend,
+			"crash":        m.crash,
+			"absorb":       m.absorb,
+			"clock":        m.jump,
+			"sweep":        m.sweep,
+			"retry":        m.retry,
+			"discard":      m.discard,
+			"":             m.compare,
+		})
+		m.drain()
+	})
+}
+
+// model is the pair of queues and what the checker knows of them.
+type model struct {
+	t     *rapid.T
+	db    *sql.DB
+	now   time.Time
+	mysql *tasks.MySQLQueue
+	spec  *tasks.MemoryQueue
+
+	claims  []pairOfClaims
+	running map[uint64]time.Time // by whom it is held until when
+	key     map[uint64]string    // what each task is about
+	changed map[string]int       // the version of each thing that tasks are about
+	seen    map[uint64]int       // the version that a running task may have read
+	applied map[string]int
+	excused map[string]bool // a task about it expired, died or was discarded
+}
+
+// pairOfClaims is what both queues gave for one claim. Their leases have
+// different names.
+type pairOfClaims struct{ mysql, spec []tasks.Task }
+
+func newModel(t *rapid.T, db *sql.DB) *model {
+	m := &model{
+		t: t, db: db, now: time.UnixMilli(1_700_000_000_000),
+		running: map[uint64]time.Time{}, key: map[uint64]string{}, changed: map[string]int{},
+		seen: map[uint64]int{}, applied: map[string]int{}, excused: map[string]bool{},
+	}
+	options := tasks.QueueOptions{Owner: "model", Keep: rapid.SampledFrom([]time.Duration{0, 0, time.Minute}).Draw(t, "keep")}
+	m.mysql = tasks.NewMySQLQueue(db, options)
+	m.spec = tasks.NewMemoryQueue(options, func() time.Time { return m.now })
+	m.exec("TRUNCATE TABLE tasks")
+	m.exec("TRUNCATE TABLE task_keys")
+	m.setClock(m.now)
+	return m
+}
+
+func (m *model) exec(query string, args ...any) {
+	if _, err := m.db.ExecContext(context.Background(), query, args...); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *model) setClock(now time.Time) {
+	m.now = now
+	m.exec(fmt.Sprintf("SET timestamp = %d.%03d", now.Unix(), now.UnixMilli()%1000))
+}
+
+// sameJSON compares arguments: MySQL writes them in a form of its own.
+var sameJSON = cmp.Transformer("JSON", func(raw json.RawMessage) (v any) {
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return err
+	}
+	return v
+})
+
+// same fails unless both queues said the same.
+func (m *model) same(what string, fromMySQL, fromSpec any, errs ...error) {
+	m.t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		m.t.Fatalf("%s: %v", what, err)
+	}
+	if diff := cmp.Diff(fromSpec, fromMySQL, cmpopts.EquateEmpty(), sameJSON); diff != "" {
+		m.t.Fatalf("%s: the specification (-) and MySQL (+) differ:\n%s", what, diff)
+	}
+}
+
+func (m *model) batch(t *rapid.T) []tasks.New {
+	one := rapid.Custom(func(t *rapid.T) tasks.New {
+		id := rapid.Custom(func(t *rapid.T) member.ID { return member.ID(rapid.IntRange(1, 3).Draw(t, "id")) })
+		n := rapid.SampledFrom([]func() tasks.New{
+			func() tasks.New { return tasks.NewUpload(id.Draw(t, "user")) },
+			func() tasks.New { return tasks.NewAddContact(id.Draw(t, "user"), id.Draw(t, "contact")) },
+			func() tasks.New { return tasks.NewRemoveContact(id.Draw(t, "user"), id.Draw(t, "contact")) },
+			func() tasks.New { return tasks.NewRefill(id.Draw(t, "user")) },
+		}).Draw(t, "task")()
+		n.Priority = rapid.SampledFrom([]int{0, 0, tasks.Urgent, tasks.Idle}).Draw(t, "priority")
+		n.Delay = rapid.SampledFrom([]time.Duration{0, 0, 0, 5 * time.Second}).Draw(t, "delay")
+		n.Life = rapid.SampledFrom([]time.Duration{0, 0, 0, 10 * time.Second}).Draw(t, "life")
+		return n
+	})
+	return rapid.SliceOfN(one, 1, 4).Draw(t, "batch")
+}
+
+// noteChanges counts a change for every task: it commits with it.
+func (m *model) noteChanges(batch []tasks.New, ids []uint64) {
+	for i, n := range batch {
+		m.changed[n.DedupeKey]++
+		m.key[ids[i]] = n.DedupeKey
+	}
+}
+
+func (m *model) enqueue(t *rapid.T) {
+	batch := m.batch(t)
+	fromMySQL, err := m.mysql.Enqueue(context.Background(), batch)
+	spec, specErr := m.spec.Enqueue(context.Background(), batch)
+	m.same("Enqueue", fromMySQL, spec, err, specErr)
+	m.noteChanges(batch, spec)
+}
+
+func (m *model) enqueueOnce(t *rapid.T) {
+	batch := m.batch(t)
+	key := fmt.Sprint(rapid.IntRange(0, 2).Draw(t, "key"))
+	fromMySQL, again, err := m.mysql.EnqueueOnce(context.Background(), key, batch)
+	spec, specAgain, specErr := m.spec.EnqueueOnce(context.Background(), key, batch)
+	m.same("EnqueueOnce: whether the key was reused", errors.Is(err, tasks.ErrKeyReused), errors.Is(specErr, tasks.ErrKeyReused))
+	if specErr != nil {
+		return
+	}
+	m.same("EnqueueOnce", []any{fromMySQL, again}, []any{spec, specAgain}, err)
+	if !again {
+		m.noteChanges(batch, spec)
+	}
+}
+
+// shown is a claimed task without the name of its lease.
+func shown(list []tasks.Task) []tasks.Task {
+	out := slices.Clone(list)
+	for i := range out {
+		out[i].Lease = ""
+	}
+	return out
+}
+
+func (m *model) claim(t *rapid.T) {
+	queue := rapid.SampledFrom([]string{tasks.QueueDefault, tasks.QueueDefault, tasks.QueueRefill}).Draw(t, "queue")
+	n := rapid.IntRange(1, 4).Draw(t, "n")
+	lease := rapid.SampledFrom([]time.Duration{2 * time.Second, time.Minute}).Draw(t, "lease")
+	before := m.waiting(queue)
+	m.claimFrom(queue, n, lease)
+	m.checkOrder(before, n)
+}
+
+func (m *model) claimFrom(queue string, n int, lease time.Duration) int {
+	fromMySQL, err := m.mysql.Claim(context.Background(), queue, n, lease)
+	spec, specErr := m.spec.Claim(context.Background(), queue, n, lease)
+	m.same("Claim", shown(fromMySQL), shown(spec), err, specErr)
+	for _, task := range spec {
+		if until, ok := m.running[task.ID]; ok {
+			m.t.Fatalf("task %d runs twice: it was held until %v, now is %v", task.ID, until, m.now)
+		}
+		m.running[task.ID] = m.now.Add(lease)
+		m.seen[task.ID] = m.changed[m.key[task.ID]]
+	}
+	if len(spec) > 0 {
+		m.claims = append(m.claims, pairOfClaims{fromMySQL, spec})
+	}
+	return len(spec)
+}
+
+// waiting returns the tasks of a queue that may be claimed, in the order in which
+// they should be.
+func (m *model) waiting(queue string) []tasks.Record {
+	list := m.records(tasks.Filter{Queues: []string{queue}, States: []tasks.State{tasks.Waiting}})
+	slices.SortStableFunc(list, func(a, b tasks.Record) int { return a.Priority - b.Priority })
+	return list
+}
+
+func (m *model) records(f tasks.Filter) []tasks.Record {
+	list, err := m.spec.List(context.Background(), f, 1000)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return list
+}
+
+// checkOrder: the first n are gone from the waiting, claimed or dropped.
+func (m *model) checkOrder(before []tasks.Record, n int) {
+	for i, r := range before {
+		_, claimed := m.running[r.ID]
+		dropped := !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(m.now)
+		if want := i < n; want != (claimed || dropped && i < n) {
+			m.t.Fatalf("task %d, number %d in its queue, of which %d were claimed: claimed %v", r.ID, i, n, claimed)
+		}
+		if dropped && i < n {
+			m.excused[m.key[r.ID]] = true
+		}
+	}
+}
+
+// takeClaim takes one of the claims that are under way.
+func (m *model) takeClaim(t *rapid.T) (c pairOfClaims, at int) {
+	if len(m.claims) == 0 {
+		t.Skip("nothing is claimed")
+	}
+	at = rapid.IntRange(0, len(m.claims)-1).Draw(t, "claim")
+	return m.claims[at], at
+}
+
+func (m *model) finish(t *rapid.T) {
+	c, at := m.takeClaim(t)
+	m.claims = slices.Delete(m.claims, at, at+1)
+	verdict := rapid.SampledFrom([]error{
+		nil, nil, nil, errors.New("failed"), tasks.Later(3*time.Second, errors.New("away")), tasks.Later(0, errors.New("stopped")),
+		tasks.Permanent(errors.New("never")),
+	}).Draw(t, "result")
+	m.finishWith(c, verdict)
+}
+
+func (m *model) finishWith(c pairOfClaims, result error) {
+	for i := range c.spec {
+		fromMySQL, err := m.mysql.Finish(context.Background(), []tasks.Result{{Task: c.mysql[i], Err: result}})
+		spec, specErr := m.spec.Finish(context.Background(), []tasks.Result{{Task: c.spec[i], Err: result}})
+		m.same("Finish", fromMySQL, spec, err, specErr)
+		if spec == 0 {
+			m.finished(c.spec[i], result)
+		}
+	}
+	m.alignPauses()
+}
+
+// finished notes what a result that was accepted means.
+func (m *model) finished(task tasks.Task, result error) {
+	id, key := task.ID, m.key[task.ID]
+	delete(m.running, id)
+	switch left := m.records(tasks.Filter{IDs: []uint64{id}}); {
+	case result == nil:
+		m.applied[key] = max(m.applied[key], m.seen[id])
+	case len(left) == 1 && left[0].State == tasks.Dead:
+		m.excused[key] = true
+	}
+}
+
+// alignPauses gives MySQL the random pauses before the next attempt that the
+// specification drew.
+func (m *model) alignPauses() {
+	for _, r := range m.records(tasks.Filter{States: []tasks.State{tasks.Scheduled}}) {
+		m.exec("UPDATE tasks SET due_at = ? WHERE id = ? AND state = 'scheduled'", r.RunAt.UnixMilli(), r.ID)
+	}
+}
+
+func (m *model) extend(t *rapid.T) {
+	c, _ := m.takeClaim(t)
+	fromMySQL, err := m.mysql.Extend(context.Background(), c.mysql, 10*time.Second)
+	spec, specErr := m.spec.Extend(context.Background(), c.spec, 10*time.Second)
+	m.same("Extend", fromMySQL, spec, err, specErr)
+	for _, r := range m.records(tasks.Filter{States: []tasks.State{tasks.Running}}) {
+		m.running[r.ID] = r.LeaseUntil
+	}
+}
+
+// crash forgets a claim: its worker is never heard of again.
+func (m *model) crash(t *rapid.T) {
+	_, at := m.takeClaim(t)
+	m.claims = slices.Delete(m.claims, at, at+1)
+}
+
+func (m *model) absorb(t *rapid.T) {
+	c, _ := m.takeClaim(t)
+	if c.spec[0].Type != tasks.Upload {
+		t.Skip("only uploads absorb when they run")
+	}
+	before := m.records(tasks.Filter{})
+	fromMySQL, err := m.mysql.Absorb(context.Background(), c.mysql[:1])
+	spec, specErr := m.spec.Absorb(context.Background(), c.spec[:1])
+	m.same("Absorb", fromMySQL, spec, err, specErr)
+	if len(m.gone(before)) > 0 { // the holder does their work, with what it reads from now on
+		m.seen[c.spec[0].ID] = m.changed[m.key[c.spec[0].ID]]
+	}
+}
+
+// gone returns those of the records that are not there any more.
+func (m *model) gone(before []tasks.Record) []tasks.Record {
+	after := m.records(tasks.Filter{})
+	return slices.DeleteFunc(before, func(r tasks.Record) bool {
+		return slices.ContainsFunc(after, func(o tasks.Record) bool { return o.ID == r.ID })
+	})
+}
+
+func (m *model) jump(t *rapid.T) {
+	m.setClock(m.now.Add(time.Duration(rapid.SampledFrom([]int{1, 900, 2500, 11_000, 61_000, 25 * 3_600_000, -1500, -70_000}).Draw(t, "milliseconds")) * time.Millisecond))
+}
+
+func (m *model) sweep(*rapid.T) {
+	before := m.records(tasks.Filter{States: []tasks.State{tasks.Waiting}})
+	fromMySQL, err := m.mysql.Sweep(context.Background())
+	spec, specErr := m.spec.Sweep(context.Background())
+	m.same("Sweep", fromMySQL, spec, err, specErr)
+	for _, r := range m.gone(before) {
+		m.excused[m.key[r.ID]] = true
+	}
+	for id, until := range m.running {
+		if !until.After(m.now) {
+			delete(m.running, id)
+		}
+	}
+	for _, r := range m.records(tasks.Filter{States: []tasks.State{tasks.Dead}}) {
+		m.excused[m.key[r.ID]] = true
+	}
+}
+
+func (m *model) filter(t *rapid.T) tasks.Filter {
+	return rapid.SampledFrom([]tasks.Filter{
+		{},
+		{States: []tasks.State{tasks.Dead}},
+		{States: []tasks.State{tasks.Running}},
+		{Types: []tasks.Type{tasks.Upload}, Subject: 1},
+		{Queues: []string{tasks.QueueRefill}},
+		{IDs: []uint64{1, 2, 3}, After: 1},
+	}).Draw(t, "filter")
+}
+
+func (m *model) retry(t *rapid.T) {
+	f := m.filter(t)
+	fromMySQL, err := m.mysql.Retry(context.Background(), f, 1000)
+	spec, specErr := m.spec.Retry(context.Background(), f, 1000)
+	m.same("Retry", fromMySQL, spec, err, specErr)
+}
+
+func (m *model) discard(t *rapid.T) {
+	f, before := m.filter(t), m.records(tasks.Filter{})
+	fromMySQL, err := m.mysql.Discard(context.Background(), f, 1000)
+	spec, specErr := m.spec.Discard(context.Background(), f, 1000)
+	m.same("Discard", fromMySQL, spec, err, specErr)
+	for _, r := range m.gone(before) {
+		m.excused[m.key[r.ID]] = true
+	}
+}
+
+// compare looks at every task, and at the counts.
+func (m *model) compare(*rapid.T) {
+	ctx := context.Background()
+	fromMySQL, err := m.mysql.List(ctx, tasks.Filter{}, 1000)
+	spec, specErr := m.spec.List(ctx, tasks.Filter{}, 1000)
+	for _, list := range [][]tasks.Record{fromMySQL, spec} {
+		for i := range list { // each names the lease as it likes
+			list[i].LastError, list[i].LeaseOwner = "", ""
+		}
+	}
+	m.same("List", fromMySQL, spec, err, specErr)
+	realCounts, err := m.mysql.Count(ctx)
+	specCounts, specErr := m.spec.Count(ctx)
+	m.same("Count", realCounts, specCounts, err, specErr)
+	realStats, err := m.mysql.Stats(ctx)
+	specStats, specErr := m.spec.Stats(ctx)
+	m.same("Stats", realStats, specStats, err, specErr)
+}
+
+// drain works with good workers until nothing is open. What was running is given
+// up: its leases run out.
+func (m *model) drain() {
+	m.claims = nil
+	for range 20 {
+		m.setClock(m.now.Add(2 * time.Minute))
+		m.sweep(nil)
+		for _, queue := range []string{tasks.QueueDefault, tasks.QueueRefill} {
+			before := m.waiting(queue)
+			m.claimFrom(queue, 1000, time.Hour)
+			m.checkOrder(before, 1000)
+		}
+		for _, c := range m.claims {
+			m.finishWith(c, nil)
+		}
+		m.claims = nil
+	}
+	if c, err := m.spec.Count(context.Background()); err != nil || c.Open() != 0 {
+		m.t.Fatalf("stuck: %+v, %v", c, err)
+	}
+	for key, version := range m.changed {
+		if m.applied[key] < version && !m.excused[key] {
+			m.t.Fatalf("lost: change %d of %s; the last one that was seen by a task is %d", version, key, m.applied[key])
+		}
+	}
+}

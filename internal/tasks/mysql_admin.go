@@ -1,0 +1,193 @@
+package tasks
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
+)
+
+// condition returns the filter as SQL.
+func (f Filter) condition() (where string, args []any) {
+	conditions := []string{"id > ?"}
+	args = []any{f.After}
+	for column, list := range map[string][]any{
+		"id": anys(f.IDs), "type": anys(f.Types), "state": anys(f.States), "queue": anys(f.Queues),
+	} {
+		if len(list) > 0 {
+			conditions = append(conditions, column+" IN ("+marks(len(list))+")")
+			args = append(args, list...)
+		}
+	}
+	if f.Subject != 0 {
+		conditions = append(conditions, "subject = ?")
+		args = append(args, uint64(f.Subject))
+	}
+	return strings.Join(conditions, " AND "), args
+}
+
+// List implements [Queue].
+func (q *MySQLQueue) List(ctx context.Context, match Filter, limit int) (list []Record, err error) {
+	where, args := match.condition()
+	rows, err := q.db.QueryContext(ctx, "SELECT id, queue, type, subject, args, priority, state, attempts, max_attempts,"+
+		" COALESCE(expires_at, 0), COALESCE(due_at, 0), COALESCE(dedupe_key, ''), COALESCE(lease_owner, ''), COALESCE(last_error, ''),"+
+		" created_at, updated_at FROM tasks WHERE "+where+" ORDER BY id LIMIT ?", append(args, limit)...)
+	if err != nil {
+		return nil, contacts.Translate(ctx, "list tasks", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		r, err := scanRecord(rows)
+		if err != nil {
+			return nil, contacts.Translate(ctx, "list tasks", err)
+		}
+		list = append(list, r)
+	}
+	return list, contacts.Translate(ctx, "list tasks", rows.Err())
+}
+
+func scanRecord(rows *sql.Rows) (r Record, err error) {
+	var args []byte
+	var expires, due, created, updated int64
+	err = rows.Scan(&r.ID, &r.Queue, &r.Type, (*uint64)(&r.Subject), &args, &r.Priority, &r.State, &r.Attempts, &r.MaxAttempts,
+		&expires, &due, &r.DedupeKey, &r.LeaseOwner, &r.LastError, &created, &updated)
+	r.RawArgs = args
+	r.ExpiresAt = timeOrNone(expires)
+	r.Created, r.Updated = time.UnixMilli(created), time.UnixMilli(updated)
+	r.setDue(timeOrNone(due))
+	if strings.HasPrefix(r.DedupeKey, "~") {
+		r.DedupeKey = ""
+	}
+	return r, err
+}
+
+// setDue puts the time of what happens next into the field of the state.
+func (r *Record) setDue(due time.Time) {
+	switch r.State {
+	case Scheduled:
+		r.RunAt = due
+	case Running:
+		r.LeaseUntil = due
+	case Done:
+		r.ForgetAt = due
+	case Waiting, Dead:
+	}
+}
+
+func timeOrNone(milliseconds int64) time.Time {
+	if milliseconds == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(milliseconds)
+}
+
+// Retry implements [Queue].
+func (q *MySQLQueue) Retry(ctx context.Context, match Filter, limit int) (int, error) {
+	match.States = among(match.States, Dead, Scheduled)
+	n, queues, err := q.change(ctx, "retry tasks", match, limit,
+		"UPDATE tasks SET state = 'waiting', due_at = expires_at, attempts = 0, updated_at = "+now)
+	if len(queues) > 0 {
+		q.options.Bell.Ring(queues...)
+	}
+	return n, err
+}
+
+// Discard implements [Queue].
+func (q *MySQLQueue) Discard(ctx context.Context, match Filter, limit int) (int, error) {
+	match.States = among(match.States, Waiting, Scheduled, Dead, Done)
+	n, _, err := q.change(ctx, "discard tasks", match, limit, "DELETE FROM tasks")
+	return n, err
+}
+
+// among returns those of the wanted states that are possible; all of these, when
+// none is named.
+func among(wanted []State, possible ...State) []State {
+	if len(wanted) == 0 {
+		return possible
+	}
+	return slices.DeleteFunc(slices.Clone(wanted), func(s State) bool { return !slices.Contains(possible, s) })
+}
+
+// change applies a statement to up to limit tasks that match and that nobody has
+// locked: those are about to be claimed or absorbed into, or another operator is
+// at them. It returns their queues too.
+func (q *MySQLQueue) change(ctx context.Context, what string, match Filter, limit int, statement string) (n int, queues []string, err error) {
+	if len(match.States) == 0 {
+		return 0, nil, nil
+	}
+	err = q.transact(ctx, what, func(tx *sql.Tx) (err error) {
+		var ids []uint64
+		ids, queues, err = selectMatching(ctx, tx, match, limit)
+		n = 0
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		n, err = affected(tx.ExecContext(ctx, statement+" WHERE id IN ("+marks(len(ids))+")", anys(ids)...))
+		return err
+	})
+	return n, queues, err
+}
+
+func selectMatching(ctx context.Context, tx *sql.Tx, match Filter, limit int) (ids []uint64, queues []string, err error) {
+	where, args := match.condition()
+	rows, err := tx.QueryContext(ctx, "SELECT id, queue FROM tasks WHERE "+where+" LIMIT ? FOR UPDATE SKIP LOCKED", append(args, limit)...)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id uint64
+		var queue string
+		if err := rows.Scan(&id, &queue); err != nil {
+			return nil, nil, err
+		}
+		ids = append(ids, id)
+		if !slices.Contains(queues, queue) {
+			queues = append(queues, queue)
+		}
+	}
+	return ids, queues, rows.Err()
+}
+
+// Pause implements [Queue].
+func (q *MySQLQueue) Pause(ctx context.Context, queue string) (changed bool, err error) {
+	if err := checkQueueName(queue); err != nil {
+		return false, err
+	}
+	return q.changeQueue(ctx, "pause queue "+queue, "INSERT IGNORE INTO paused_queues (queue) VALUES (?)", queue)
+}
+
+// Resume implements [Queue].
+func (q *MySQLQueue) Resume(ctx context.Context, queue string) (changed bool, err error) {
+	return q.changeQueue(ctx, "resume queue "+queue, "DELETE FROM paused_queues WHERE queue = ?", queue)
+}
+
+func (q *MySQLQueue) changeQueue(ctx context.Context, what, statement, queue string) (changed bool, err error) {
+	n, err := affected(q.db.ExecContext(ctx, statement, queue))
+	return n > 0, contacts.Translate(ctx, what, err)
+}
+
+// Paused implements [Queue].
+func (q *MySQLQueue) Paused(ctx context.Context) ([]string, error) {
+	list, err := q.names(ctx, "SELECT queue FROM paused_queues ORDER BY queue")
+	return list, contacts.Translate(ctx, "look which queues are paused", err)
+}
+
+func (q *MySQLQueue) names(ctx context.Context, query string) (list []string, err error) {
+	rows, err := q.db.QueryContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		list = append(list, name)
+	}
+	return list, rows.Err()
+}

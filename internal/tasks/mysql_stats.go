@@ -1,0 +1,115 @@
+package tasks
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
+)
+
+// The queries of this file. Each reads entries of an index alone, and as many as
+// it says; oldestWaiting one for each priority.
+const (
+	countWaiting = "SELECT COUNT(*) FROM (SELECT 1 FROM tasks FORCE INDEX (timers) WHERE state = 'waiting' LIMIT ?) AS waiting"
+	countTypes   = "SELECT ? AS queue, ? AS state, type, COUNT(*) FROM (SELECT type FROM tasks FORCE INDEX (claim)" +
+		" WHERE queue = ? AND state = ? LIMIT ?) AS counted GROUP BY type"
+	oldestWaiting = "SELECT COALESCE(CAST(" + now + " AS SIGNED) - CAST(MIN(created_at) AS SIGNED), 0) FROM tasks JOIN" +
+		" (SELECT MIN(id) AS id FROM tasks FORCE INDEX (claim) WHERE queue = ? AND state = 'waiting' GROUP BY priority) AS firsts USING (id)"
+	distinctQueues = "SELECT DISTINCT queue FROM tasks FORCE INDEX (claim)"
+)
+
+// Full implements [Queue]. A look at the first and the last id is enough as long
+// as there is no reason for worry; beyond, it counts index entries up to limit.
+func (q *MySQLQueue) Full(ctx context.Context, limit int) (full bool, err error) {
+	const what = "count waiting tasks"
+	var span int
+	err = q.db.QueryRowContext(ctx, "SELECT COALESCE(MAX(id) - MIN(id) + 1, 0) FROM tasks").Scan(&span)
+	if err != nil || span < limit {
+		return false, contacts.Translate(ctx, what, err)
+	}
+	var n int
+	err = q.db.QueryRowContext(ctx, countWaiting, limit).Scan(&n)
+	return n >= limit, contacts.Translate(ctx, what, err)
+}
+
+// Stats implements [Queue]. Its queries read index entries alone, at most
+// [StatsLimit] of each queue and state.
+func (q *MySQLQueue) Stats(ctx context.Context) (s Stats, err error) {
+	s, err = q.stats(ctx)
+	return s, contacts.Translate(ctx, "count tasks", err)
+}
+
+func (q *MySQLQueue) stats(ctx context.Context) (s Stats, err error) {
+	queues, err := q.names(ctx, distinctQueues)
+	if err != nil {
+		return s, err
+	}
+	paused, err := q.names(ctx, "SELECT queue FROM paused_queues")
+	if err != nil {
+		return s, err
+	}
+	if len(queues) > 0 {
+		if s.Tasks, err = q.taskStats(ctx, queues); err != nil {
+			return s, err
+		}
+	}
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(queues, paused)))) {
+		oldest, err := q.oldest(ctx, name)
+		if err != nil {
+			return s, err
+		}
+		s.Queues = append(s.Queues, QueueStats{
+			Queue: name, Paused: slices.Contains(paused, name), Oldest: oldest, Capped: capped(s.Tasks, name),
+		})
+	}
+	return s, nil
+}
+
+func (q *MySQLQueue) taskStats(ctx context.Context, queues []string) (list []TaskStats, err error) {
+	var parts []string
+	var args []any
+	for _, queue := range queues {
+		for _, state := range States() {
+			parts = append(parts, countTypes)
+			args = append(args, queue, state, queue, state, StatsLimit)
+		}
+	}
+	rows, err := q.db.QueryContext(ctx, strings.Join(parts, " UNION ALL ")+" ORDER BY queue, type, state", args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var t TaskStats
+		if err := rows.Scan(&t.Queue, &t.State, &t.Type, &t.Count); err != nil {
+			return nil, err
+		}
+		list = append(list, t)
+	}
+	return list, rows.Err()
+}
+
+// capped tells whether a state of the queue was not counted to the end.
+func capped(list []TaskStats, queue string) bool {
+	counts := make(map[State]int)
+	for _, t := range list {
+		if t.Queue == queue {
+			counts[t.State] += t.Count
+		}
+	}
+	for _, n := range counts {
+		if n >= StatsLimit {
+			return true
+		}
+	}
+	return false
+}
+
+// oldest finds the first task of each priority, without a look at the others.
+func (q *MySQLQueue) oldest(ctx context.Context, queue string) (time.Duration, error) {
+	var age int64
+	err := q.db.QueryRowContext(ctx, oldestWaiting, queue).Scan(&age)
+	return max(0, time.Duration(age)*time.Millisecond), err
+}
