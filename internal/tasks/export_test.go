@@ -10,7 +10,8 @@ func init() { conflictPause = 20 * time.Microsecond } //nolint:gochecknoinits //
 // each of them must use.
 func HotStatements() map[string]string {
 	hot := map[string]string{
-		selectDueTasks: "claim",
+		selectDueTasks + inTheirTurn:            "claim",
+		selectDueTasks + fromMark + inTheirTurn: "claim",
 		"SELECT DISTINCT subject FROM tasks FORCE INDEX (chains) WHERE type = ? AND subject IN (?) AND state IN ('waiting', 'running')": "chains",
 		"SELECT dedupe_key, id FROM tasks WHERE dedupe_key IN (?, ?) FOR UPDATE":                                                        "dedupe",
 		countWaiting:   "timers",

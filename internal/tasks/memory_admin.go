@@ -76,7 +76,7 @@ func (q *MemoryQueue) List(_ context.Context, match Filter, limit int) (list []R
 
 func (r *record) public() Record {
 	out := Record{
-		ID: r.ID, Queue: r.Queue, Type: r.Type, Subject: r.Subject, RawArgs: r.RawArgs, Priority: r.priority, State: r.state,
+		ID: r.ID, Queue: r.Queue, Type: r.Type, Subject: r.Subject, RawArgs: r.RawArgs, Priority: r.Priority, State: r.state,
 		Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, ExpiresAt: timeOrNone(r.expiresAt), LeaseOwner: "", DedupeKey: r.dedupeKey,
 		LastError: r.lastError, Created: time.UnixMilli(r.created), Updated: time.UnixMilli(r.updated),
 	}
@@ -187,8 +187,8 @@ func (q *MemoryQueue) Stats(context.Context) (s Stats, err error) {
 func (q *MemoryQueue) oldest(queue string) (age time.Duration) {
 	first := make(map[int]bool)
 	for _, r := range q.inOrder(func(r *record) bool { return r.state == Waiting && r.Queue == queue }) {
-		if !first[r.priority] {
-			first[r.priority] = true
+		if !first[r.Priority] {
+			first[r.Priority] = true
 			age = max(age, q.now().Sub(time.UnixMilli(r.created)))
 		}
 	}

@@ -32,7 +32,6 @@ type MemoryQueue struct {
 type record struct {
 	Task
 	state     State
-	priority  int
 	dedupeKey string
 	dueAt     int64
 	expiresAt int64
@@ -108,7 +107,7 @@ func (q *MemoryQueue) insert(n New, now int64) {
 }
 
 func (r *record) timing() timing {
-	t := timing{priority: r.priority, expiresAt: r.expiresAt}
+	t := timing{priority: r.Priority, expiresAt: r.expiresAt}
 	if r.state == Scheduled {
 		t.runAt = r.dueAt
 	}
@@ -120,7 +119,7 @@ func (r *record) setTiming(t timing, now int64) {
 	if r.state != "" && r.timing() == t {
 		return
 	}
-	r.priority, r.expiresAt, r.state, r.dueAt, r.updated = t.priority, t.expiresAt, t.state(), t.dueAt(), now
+	r.Priority, r.expiresAt, r.state, r.dueAt, r.updated = t.priority, t.expiresAt, t.state(), t.dueAt(), now
 }
 
 // Claim implements [Queue].
@@ -163,7 +162,7 @@ func (q *MemoryQueue) inOrder(fits func(*record) bool) []*record {
 			found = append(found, r)
 		}
 	}
-	slices.SortFunc(found, func(a, b *record) int { return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(found, func(a, b *record) int { return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.ID, b.ID)) })
 	return found
 }
 

@@ -90,6 +90,7 @@ func (q *MySQLQueue) Retry(ctx context.Context, match Filter, limit int) (int, e
 	n, queues, err := q.change(ctx, "retry tasks", match, limit,
 		"UPDATE tasks SET state = 'waiting', due_at = expires_at, attempts = 0, updated_at = "+now)
 	if len(queues) > 0 {
+		q.buried.forget()
 		q.options.Bell.Ring(queues...)
 	}
 	return n, err

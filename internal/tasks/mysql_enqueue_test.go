@@ -2,6 +2,7 @@ package tasks_test
 
 import (
 	"database/sql"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -111,4 +112,44 @@ func enqueueAndClaim(t *testing.T, q tasks.Queue) {
 	if _, err := q.Claim(t.Context(), tasks.QueueRefill, 4, time.Minute); err != nil {
 		t.Error(err)
 	}
+}
+
+// While a backup holds a snapshot, InnoDB buries nothing. What another process
+// puts back or hurries, before the place at which claims of this one begin, is
+// found nevertheless.
+func TestATaskThatComesBackElsewhereIsFound(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	other := tasks.NewMySQLQueue(db, tasks.QueueOptions{Owner: "other"})
+	snapshot, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = snapshot.Rollback() }()
+	var n int
+	if err := snapshot.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM tasks").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	var batch []tasks.New
+	for i := range member.ID(3000) {
+		batch = append(batch, tasks.NewUpload(i+1))
+	}
+	enqueue(t, q, batch...)
+	held := claim(t, other, 1)
+	for range 20 {
+		finish(t, q, nil, claim(t, q, 100)...)
+	}
+	if lost := tryFinish(t, other, tasks.Later(0, errors.New("stopped")), held...); lost > 0 {
+		t.Fatalf("lost %d", lost)
+	}
+	urgent := tasks.NewUpload(9999)
+	urgent.Priority = tasks.Urgent
+	want := []uint64{enqueue(t, other, urgent)[0], held[0].ID}
+	eventually(t, "both are claimed", func() bool {
+		list := claim(t, q, 10)
+		want = slices.DeleteFunc(want, func(id uint64) bool {
+			return slices.ContainsFunc(list, func(task tasks.Task) bool { return task.ID == id })
+		})
+		return len(want) == 0
+	})
 }

@@ -22,6 +22,7 @@ const now = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)"
 type MySQLQueue struct {
 	db      *sql.DB
 	options QueueOptions
+	buried  *graveyard
 }
 
 // NewMySQLQueue returns a queue over db, which the caller closes.
@@ -30,7 +31,7 @@ func NewMySQLQueue(db *sql.DB, o QueueOptions) *MySQLQueue {
 	if len(o.Owner) > most {
 		o.Owner = o.Owner[:most]
 	}
-	return &MySQLQueue{db: db, options: o.withDefaults()}
+	return &MySQLQueue{db: db, options: o.withDefaults(), buried: newGraveyard(time.Now)}
 }
 
 // Claim implements [Queue].
@@ -44,10 +45,13 @@ func (q *MySQLQueue) Claim(ctx context.Context, queue string, n int, lease time.
 }
 
 func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int, lease time.Duration) ([]Task, error) {
-	waiting, expired, err := selectDue(ctx, tx, queue, n)
+	from, front := q.buried.begin(queue)
+	began := time.Now()
+	waiting, expired, err := selectDue(ctx, tx, queue, n, from, front)
 	if err != nil {
 		return nil, err
 	}
+	q.buried.found(queue, waiting, front, time.Since(began))
 	if len(expired) > 0 {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM tasks WHERE id IN ("+marks(len(expired))+")", anys(expired)...); err != nil {
 			return nil, err
@@ -71,20 +75,28 @@ func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int,
 	return waiting, err
 }
 
-// selectDueTasks reads the next tasks from the index, in the order in which they
-// are to run.
-const selectDueTasks = `
-	SELECT id, type, subject, args, attempts + 1, max_attempts, COALESCE(expires_at <= ` + now + `, FALSE), created_at, updated_at, ` + now + `
-	FROM tasks FORCE INDEX (claim)
-	WHERE queue = ? AND state = 'waiting'
-	ORDER BY priority, id LIMIT ? FOR UPDATE SKIP LOCKED`
+// The next tasks are read from the index, in the order in which they are to run:
+// from the front of the queue, or without what is known to be buried there.
+const (
+	selectDueTasks = `
+		SELECT id, type, subject, args, priority, attempts + 1, max_attempts, COALESCE(expires_at <= ` + now + `, FALSE),
+			created_at, updated_at, ` + now + `
+		FROM tasks FORCE INDEX (claim)
+		WHERE queue = ? AND state = 'waiting'`
+	fromMark    = ` AND priority = ? AND id >= ?`
+	inTheirTurn = ` ORDER BY priority, id LIMIT ? FOR UPDATE SKIP LOCKED`
+)
 
 // selectDue locks up to n waiting tasks, passing over those that other workers
 // are about to claim, and over those that a transaction absorbs a task into just
 // now: that one commits before its task starts. Tasks past their expiry are not
 // to be run any more.
-func selectDue(ctx context.Context, tx *sql.Tx, queue string, n int) (due []Task, expired []uint64, err error) {
-	rows, err := tx.QueryContext(ctx, selectDueTasks, queue, n)
+func selectDue(ctx context.Context, tx *sql.Tx, queue string, n int, from position, front bool) (due []Task, expired []uint64, err error) {
+	query, args := selectDueTasks+inTheirTurn, []any{queue, n}
+	if !front {
+		query, args = selectDueTasks+fromMark+inTheirTurn, []any{queue, from.priority, from.id, n}
+	}
+	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -94,7 +106,7 @@ func selectDue(ctx context.Context, tx *sql.Tx, queue string, n int) (due []Task
 		var args []byte
 		var past bool
 		var created, updated, at int64
-		err := rows.Scan(&t.ID, &t.Type, (*uint64)(&t.Subject), &args, &t.Attempts, &t.MaxAttempts, &past, &created, &updated, &at)
+		err := rows.Scan(&t.ID, &t.Type, (*uint64)(&t.Subject), &args, &t.Priority, &t.Attempts, &t.MaxAttempts, &past, &created, &updated, &at)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -139,6 +151,9 @@ func (q *MySQLQueue) Finish(ctx context.Context, results []Result) (lost int, er
 		lost = len(results) - finished
 		return err
 	})
+	if slices.ContainsFunc(results, func(r Result) bool { return r.Err != nil }) {
+		q.buried.forget() // one may wait again
+	}
 	return lost, err
 }
 

@@ -76,6 +76,9 @@ func (q *MySQLQueue) Sweep(ctx context.Context) (s Swept, err error) {
 		}
 		s.More = s.More || n == sweepSize
 	}
+	if s.Due+s.TookOver > 0 {
+		q.buried.forget()
+	}
 	return s, nil
 }
 

@@ -73,6 +73,7 @@ type Task struct {
 	Subject     member.ID
 	RawArgs     json.RawMessage
 	Queue       string
+	Priority    int
 	Attempts    int // this one included
 	MaxAttempts int
 	Lease       string // the claim that it belongs to; no other may finish it
