@@ -29,6 +29,7 @@ type config struct {
 	setLife             time.Duration
 
 	listen         string
+	metricsListen  string
 	role           string
 	requestTimeout time.Duration
 	maxBody        int64

@@ -25,7 +25,7 @@ func spawn(t *testing.T, args ...string) *process {
 	t.Helper()
 	self, err := os.Executable()
 	must(t, err)
-	cmd := exec.CommandContext(t.Context(), self, append([]string{"serve", "--listen=127.0.0.1:0", "--log-format=json"}, args...)...)
+	cmd := exec.CommandContext(t.Context(), self, append([]string{"serve", "--listen=127.0.0.1:0", "--metrics-listen=", "--log-format=json"}, args...)...)
 	cmd.Env = append(os.Environ(), asProgram+"=1", "ACTIVITYD_MYSQL_DSN="+servertest.MySQLDSN(t), "ACTIVITYD_REDIS_URL="+servertest.Redis(t).URL())
 	stderr, err := cmd.StderrPipe()
 	must(t, err)

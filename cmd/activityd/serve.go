@@ -45,6 +45,7 @@ func (c *config) serveFlags(f *pflag.FlagSet) {
 	c.mysqlFlags(f)
 	c.redisFlags(f)
 	c.listenFlag(f)
+	c.metricsFlag(f)
 	c.serverFlags(f)
 	c.indexFlags(f)
 	c.logFlags(f)
@@ -62,7 +63,8 @@ func openServer(c *config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	ix, err := newIndex(c, client)
+	m := newMetrics(c, log)
+	ix, err := newIndex(c, client, m.Index)
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
@@ -71,7 +73,7 @@ func openServer(c *config, log *slog.Logger) (*server, error) {
 		return nil, errors.Join(err, client.Close())
 	}
 	bell := &tasks.Bell{}
-	p := parts{store: contacts.NewMySQL(db), queue: tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: processName()}), bell: bell, index: ix}
+	p := parts{store: contacts.NewMySQL(db), queue: tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: processName(), Observer: m.Tasks}), bell: bell, index: ix, metrics: m}
 	return &server{service: newService(c, p, log), closers: []io.Closer{client, db}}, nil
 }
 
@@ -80,7 +82,7 @@ func (s *server) serve(ctx context.Context) error {
 	fronts, err := s.prepare(ctx)
 	if err == nil {
 		s.log.InfoContext(ctx, "started", "role", s.config.role, "settings", s.index.Settings().String())
-		err = s.run(ctx, fronts...)
+		err = s.withMetrics(ctx, func(ctx context.Context) error { return s.run(ctx, fronts...) })
 	}
 	if err := errors.Join(err, closeAll(s.closers)); err != nil {
 		return err
@@ -89,16 +91,19 @@ func (s *server) serve(ctx context.Context) error {
 	return nil
 }
 
-// prepare finds out what forbids to start, and opens the listener.
+// prepare finds out what forbids to start, and opens the listeners.
 func (s *server) prepare(ctx context.Context) (fronts []func(context.Context) error, err error) {
 	if err := s.checkRedis(ctx); err != nil {
 		return nil, err
 	}
 	if s.config.role == roleWorkers {
-		return nil, nil
+		return nil, s.listenMetrics(ctx)
 	}
 	if err := s.listen(ctx); err != nil {
 		return nil, err
+	}
+	if err := s.listenMetrics(ctx); err != nil {
+		return nil, s.closeFront(ctx, err)
 	}
 	return []func(context.Context) error{s.serveAPI}, nil
 }

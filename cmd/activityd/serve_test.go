@@ -40,7 +40,7 @@ func configFor(t *testing.T, mysqlDSN, redisURL string, flags ...string) *config
 	c := &config{}
 	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	c.serveFlags(fs)
-	if err := fs.Parse(append([]string{"--mysql-dsn=" + mysqlDSN, "--redis-url=" + redisURL, "--listen=127.0.0.1:0", "--poll=20ms"}, flags...)); err != nil {
+	if err := fs.Parse(append([]string{"--mysql-dsn=" + mysqlDSN, "--redis-url=" + redisURL, "--listen=127.0.0.1:0", "--metrics-listen=", "--poll=20ms"}, flags...)); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.check(fs); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/metrics"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -31,6 +32,8 @@ type parts struct {
 	queue tasks.Queue
 	bell  *tasks.Bell
 	index *index.Index
+	// metrics are told what happens; nil where nobody will look at them.
+	metrics *metrics.Metrics
 }
 
 // service is the running whole: reads, tasks, and the HTTP in front of them.
@@ -43,17 +46,29 @@ type service struct {
 	pool   *tasks.Pool
 	api    *api.Server
 
-	listening chan<- string // if set, is told the API's address once it listens
+	metricsServer *metrics.Server // nil: nobody listens for metrics
+
+	listening        chan<- string // if set, is told the API's address once it listens
+	metricsListening chan<- string // if set, is told that of the metrics
 }
 
 func newService(c *config, p parts, log *slog.Logger) *service {
+	if p.metrics == nil {
+		p.metrics = newMetrics(c, log)
+	}
 	s := &service{parts: p, config: c, log: log}
 	s.hints = tasks.NewHints(p.queue, log)
-	s.reader = recent.NewReader(p.index, p.store, s.hints, c.readerOptions(p.index.Settings()))
-	handlers := tasks.Handlers(p.index, p.store, p.queue, c.handlerOptions())
-	s.pool = tasks.NewPool(p.queue, p.bell, handlers, log, c.poolOptions())
+	reads := c.readerOptions(p.index.Settings())
+	reads.Observer = p.metrics.Reads
+	s.reader = recent.NewReader(p.index, p.store, s.hints, reads)
+	work := c.handlerOptions()
+	work.Observer = p.metrics.Tasks
+	handlers := tasks.Handlers(p.index, p.store, p.queue, work)
+	pool := c.poolOptions()
+	pool.Observer = p.metrics.Tasks
+	s.pool = tasks.NewPool(p.queue, p.bell, handlers, log, pool)
 	s.api = api.New(api.Config{
-		Reader: s.reader, Enqueuer: p.queue, Checker: s.check, Logger: log,
+		Reader: s.reader, Enqueuer: p.queue, Checker: s.check, Logger: log, Observer: p.metrics.HTTP,
 		MaxBody: c.maxBody, MaxBatch: c.maxBatch, RequestTimeout: c.requestTimeout,
 	})
 	return s

@@ -24,6 +24,10 @@ type Reader interface {
 // safe for concurrent use and return soon after ctx ends.
 type Enqueuer interface {
 	Enqueue(ctx context.Context, batch []tasks.New) (ids []uint64, err error)
+	// EnqueueOnce is Enqueue under a key: a batch that was enqueued under it
+	// before is not enqueued again, and gets its ids of then; another batch
+	// fails with [tasks.ErrKeyReused].
+	EnqueueOnce(ctx context.Context, key string, batch []tasks.New) (ids []uint64, replayed bool, err error)
 }
 
 // Checker asks the servers that activityd stands on how they are. It must be
@@ -66,6 +70,12 @@ type Config struct {
 	Enqueuer Enqueuer
 	Checker  Checker
 	Logger   *slog.Logger // default: slog.Default()
+	Observer Observer     // is told of every request; default: nobody
+
+	// Overloaded tells whether no more tasks are to be taken now, and after which
+	// time to ask again. It is called with every request that brings tasks, must
+	// not wait, and must be safe for concurrent use. Default: never.
+	Overloaded func() (retryAfter time.Duration, overloaded bool)
 
 	MaxBody   int64 // bytes of a request's body
 	MaxHeader int   // bytes of a request's header, to which net/http adds 4 KiB
@@ -85,6 +95,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	if c.Observer == nil {
+		c.Observer = unobserved{}
+	}
+	if c.Overloaded == nil {
+		c.Overloaded = func() (time.Duration, bool) { return 0, false }
 	}
 	c.MaxBody = cmp.Or(c.MaxBody, DefaultMaxBody)
 	c.MaxHeader = cmp.Or(c.MaxHeader, DefaultMaxHeader)

@@ -21,6 +21,10 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		ctx, cancel := context.WithTimeout(c.Request().Context(), s.cfg.RequestTimeout)
 		defer cancel()
 		c.SetRequest(c.Request().WithContext(ctx))
+		s.cfg.Observer.RequestBegan()
+		defer func() {
+			s.cfg.Observer.RequestEnded(c.Request().Method, routeOf(c), c.Response().Status, time.Since(start))
+		}()
 		id := requestID(c.Request().Header.Get(echo.HeaderXRequestID))
 		header := c.Response().Header()
 		header.Set(echo.HeaderXRequestID, id)
@@ -35,13 +39,17 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// logRequest names the route by its template, so that paths, which hold whatever
-// a client sends, never fill the log or the labels made from it.
-func (s *Server) logRequest(c echo.Context, id string, took time.Duration, err error) {
-	route, status := c.Path(), c.Response().Status
-	if route == "" {
-		route = "unmatched"
+// routeOf names the route of a request by its template, so that paths, which hold
+// whatever a client sends, never fill the log or the labels made from it.
+func routeOf(c echo.Context) string {
+	if route := c.Path(); route != "" {
+		return route
 	}
+	return "unmatched"
+}
+
+func (s *Server) logRequest(c echo.Context, id string, took time.Duration, err error) {
+	route, status := routeOf(c), c.Response().Status
 	attrs := []slog.Attr{
 		slog.String("method", c.Request().Method),
 		slog.String("route", route),

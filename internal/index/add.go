@@ -3,6 +3,7 @@ package index
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/activityd/activityd/internal/member"
 )
@@ -22,6 +23,7 @@ func (ix *Index) Add(ctx context.Context, additions []Addition) (missing []membe
 	if len(additions) == 0 {
 		return nil, nil
 	}
+	defer func(start time.Time) { ix.observe(OpAdd, start, err) }(time.Now())
 	if !ix.settingsTrusted() {
 		if err := ix.Check(ctx); err != nil {
 			return nil, err
@@ -36,7 +38,25 @@ func (ix *Index) Add(ctx context.Context, additions []Addition) (missing []membe
 	if err != nil {
 		return nil, translate(ctx, fmt.Sprintf("add to %d sets", len(additions)), err)
 	}
+	ix.countAdds(replies)
 	return missingSets(additions, replies)
+}
+
+// countAdds tells the observer what the additions did.
+func (ix *Index) countAdds(replies []reply) {
+	counts := make(map[AddOutcome]int)
+	for _, r := range replies {
+		if outcome, ok := r.value.(string); ok {
+			counts[AddOutcome(outcome)]++
+		}
+	}
+	for outcome, n := range counts {
+		ix.options.Observer.Added(outcome, n)
+	}
+	// A set of at most Max members grows by one, so no more than one is cut off.
+	if n := counts[AddTrimmed]; n > 0 {
+		ix.options.Observer.Trimmed(n)
+	}
 }
 
 func missingSets(additions []Addition, replies []reply) ([]member.ID, error) {
@@ -47,7 +67,7 @@ func missingSets(additions []Addition, replies []reply) ([]member.ID, error) {
 		switch {
 		case r.err != nil:
 			return nil, fmt.Errorf("add contact %s to the set of %s: %w", additions[i].Contact, user, r.err)
-		case r.value == "missing" && !seen[user]:
+		case r.value == string(AddMissing) && !seen[user]:
 			seen[user] = true
 			missing = append(missing, user)
 		}

@@ -34,6 +34,8 @@ type Options struct {
 	SettingsTrust time.Duration
 	// Now is the clock for SettingsTrust; default time.Now.
 	Now func() time.Time
+	// Observer is told what happens; nil: nobody.
+	Observer Observer
 }
 
 // Index reads and writes the sets. Its methods are safe for concurrent use.
@@ -51,6 +53,9 @@ func New(client redis.UniversalClient, o Options) *Index {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Observer == nil {
+		o.Observer = Unobserved{}
+	}
 	return &Index{client: client, options: o}
 }
 
@@ -59,7 +64,8 @@ func (ix *Index) Settings() Settings { return ix.options.Settings }
 
 // Candidates returns the members of a user's set, the most recent upload first,
 // in one round trip. It fails with [ErrMissing] when there is no set.
-func (ix *Index) Candidates(ctx context.Context, user member.ID) ([]Entry, error) {
+func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, err error) {
+	defer func(start time.Time) { ix.observe(OpCandidates, start, err) }(time.Now())
 	pipe := ix.client.Pipeline()
 	entries := pipe.ZRevRangeWithScores(ctx, UserKey(user), 0, int64(ix.options.Settings.Max)-1)
 	if ix.options.SetLife > 0 {
@@ -114,7 +120,8 @@ func parseEntry(name string, score float64) (Entry, error) {
 
 // Check tells whether the index can be used now: nil, or an error that matches
 // [ErrUnavailable] or [ErrSettings].
-func (ix *Index) Check(ctx context.Context) error {
+func (ix *Index) Check(ctx context.Context) (err error) {
+	defer func(start time.Time) { ix.observe(OpCheck, start, err) }(time.Now())
 	stored := ix.client.Get(ctx, settingsKey)
 	return ix.verify(ctx, stored)
 }

@@ -5,23 +5,28 @@ import "github.com/redis/go-redis/v9"
 // addFunction is the one way into a set, shared by all scripts that add; the
 // package comment says why each of its rules is needed. It returns
 //
-//	"missing"  there is no set, or something else (ZCARD fails); nothing was written
-//	"outside"  the score lies below a set that may be cut off; nothing was written
-//	"trimmed"  added, and the lowest rank was cut off: another contact, or this one
-//	"added"    the contact is a member, and nobody was cut off
+//	"missing"    there is no set, or something else (ZCARD fails); nothing was written
+//	"outside"    the score lies below a set that may be cut off; nothing was written
+//	"trimmed"    added, and the lowest rank was cut off: another contact, or this one
+//	"unchanged"  the contact was a member already, with that score or a higher one
+//	"added"      the contact is a member now, or rose, and nobody was cut off
 //
-// The trim counts from the lowest rank: 0 to -(max+1) leaves exactly max.
+// and, second, how many ranks were cut off. The trim counts from the lowest
+// rank: 0 to -(max+1) leaves exactly max. CH makes ZADD count those that rose,
+// too; it changes nothing of what is written.
 const addFunction = `
 local function add(key, max, min, score, contact)
   local size = redis.pcall('ZCARD', key)
-  if size == 0 or type(size) == 'table' then return 'missing' end
+  if size == 0 or type(size) == 'table' then return 'missing', 0 end
   if size >= min and not redis.call('ZSCORE', key, contact) then
     local low = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
-    if tonumber(score) < tonumber(low) then return 'outside' end
+    if tonumber(score) < tonumber(low) then return 'outside', 0 end
   end
-  redis.call('ZADD', key, 'GT', score, contact)
-  if redis.call('ZREMRANGEBYRANK', key, 0, -(max + 1)) > 0 then return 'trimmed' end
-  return 'added'
+  local changed = redis.call('ZADD', key, 'GT', 'CH', score, contact)
+  local cut = redis.call('ZREMRANGEBYRANK', key, 0, -(max + 1))
+  if cut > 0 then return 'trimmed', cut end
+  if changed == 0 then return 'unchanged', 0 end
+  return 'added', 0
 end
 `
 
@@ -32,10 +37,10 @@ end
 //
 //	KEYS[1] the set  KEYS[2] its guard
 //	ARGV[1] max  ARGV[2] min  ARGV[3] score  ARGV[4] contact
-//	returns what add returns
+//	returns the word that add returns
 var addScript = redis.NewScript(addFunction + `
 local outcome = add(KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4])
-if outcome ~= 'added' then redis.call('DEL', KEYS[2]) end
+if outcome ~= 'added' and outcome ~= 'unchanged' then redis.call('DEL', KEYS[2]) end
 return outcome
 `)
 
@@ -62,7 +67,7 @@ return {redis.call('GET', KEYS[2]), members}
 //	ARGV[5] 1 if there was a set at Begin  ARGV[6] number of removals
 //	ARGV[7] number of refill entries, -1 for no refill  ARGV[8] number of adds
 //	ARGV[9…] removals: contact; refill entries: score, contact; adds: score, contact
-//	returns "applied" or "conflict"
+//	returns how many members were cut off, or "conflict"
 var applyScript = redis.NewScript(addFunction + `
 local key, guard = KEYS[1], KEYS[2]
 local max, min, life = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -87,9 +92,12 @@ if not isset then redis.call('DEL', key) end
 for i = first, first + removals - 1 do redis.call('ZREM', key, ARGV[i]) end
 first = first + removals
 for i = first, first + 2 * refills - 1, 2 do redis.call('ZADD', key, 'GT', ARGV[i], ARGV[i + 1]) end
-redis.call('ZREMRANGEBYRANK', key, 0, -(max + 1))
+local cut = redis.call('ZREMRANGEBYRANK', key, 0, -(max + 1))
 if refills > 0 then first = first + 2 * refills end
-for i = first, first + 2 * adds - 1, 2 do add(key, max, min, ARGV[i], ARGV[i + 1]) end
+for i = first, first + 2 * adds - 1, 2 do
+  local _, more = add(key, max, min, ARGV[i], ARGV[i + 1])
+  cut = cut + more
+end
 if life > 0 then redis.call('PEXPIRE', key, life) end
-return 'applied'
+return cut
 `)

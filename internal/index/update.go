@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -71,7 +72,8 @@ const (
 // Begin opens an update for each of the users, in one round trip, and returns
 // them in the same order. It also makes sure that the stored settings are this
 // index's own, storing them if there are none.
-func (ix *Index) Begin(ctx context.Context, users []member.ID) ([]Update, error) {
+func (ix *Index) Begin(ctx context.Context, users []member.ID) (_ []Update, err error) {
+	defer func(start time.Time) { ix.observe(OpBegin, start, err) }(time.Now())
 	life := strconv.FormatInt(ix.options.GuardLife.Milliseconds(), 10)
 	calls := make([]call, len(users))
 	for i, user := range users {
@@ -130,7 +132,8 @@ func parseUpdate(user member.ID, reply reply) (Update, error) {
 // Apply closes updates: each change is written whole or not at all, in one round
 // trip for all of them, and its outcome is returned in the same order. After an
 // error it is not known which of them were written; begin again.
-func (ix *Index) Apply(ctx context.Context, changes []Change) ([]Outcome, error) {
+func (ix *Index) Apply(ctx context.Context, changes []Change) (_ []Outcome, err error) {
+	defer func(start time.Time) { ix.observe(OpApply, start, err) }(time.Now())
 	calls := make([]call, len(changes))
 	for i, c := range changes {
 		calls[i] = ix.applyCall(c)
@@ -139,14 +142,18 @@ func (ix *Index) Apply(ctx context.Context, changes []Change) ([]Outcome, error)
 	if err != nil {
 		return nil, translate(ctx, "apply update", err)
 	}
-	outcomes := make([]Outcome, len(changes))
+	trimmed, outcomes := 0, make([]Outcome, len(changes))
 	for i, r := range replies {
 		if r.err != nil {
 			return nil, translate(ctx, fmt.Sprintf("apply update of %s", changes[i].User), r.err)
 		}
-		if r.value == "applied" {
+		if cut, ok := r.value.(int64); ok {
 			outcomes[i] = Applied
+			trimmed += int(cut)
 		}
+	}
+	if trimmed > 0 {
+		ix.options.Observer.Trimmed(trimmed)
 	}
 	return outcomes, nil
 }

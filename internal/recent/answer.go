@@ -32,7 +32,7 @@ type Answer struct {
 // know: a block looks the same as having nothing to show.
 type Trace struct {
 	Candidates []Examined // what the index proposed, most recent upload first
-	WalkReason string     // why the walk was needed; empty when it was not
+	WalkReason string     // why the walk was needed, see [SetMissing] and its like; empty when it was not
 	Steps      []Step     // what took how long, in order
 }
 

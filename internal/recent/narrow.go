@@ -42,13 +42,13 @@ func (rd *reading) candidates(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err == nil, errors.Is(err, index.ErrMissing):
-		return &unprovenError{reason: "the set is missing", refill: true}
+		return &unprovenError{reason: SetMissing, refill: true}
 	case errors.Is(err, index.ErrMalformed):
-		return &unprovenError{reason: "the set is malformed", refill: true}
+		return &unprovenError{reason: SetMalformed, refill: true}
 	case errors.Is(err, index.ErrSettings):
-		return &unprovenError{reason: "the sets were built with other settings"}
+		return &unprovenError{reason: OtherSettings}
 	}
-	return &unprovenError{reason: "redis is unavailable"}
+	return &unprovenError{reason: RedisUnavailable}
 }
 
 func (rd *reading) photosOf(ctx context.Context, step string, owner member.ID) (contacts.Album, error) {
@@ -78,10 +78,10 @@ func (rd *reading) compare(ctx context.Context, first contacts.Album) (contacts.
 	case best < 0 && complete:
 		return contacts.Album{}, nil
 	case best < 0:
-		return contacts.Album{}, &unprovenError{reason: "no candidate has anything visible"}
+		return contacts.Album{}, &unprovenError{reason: NothingVisible}
 	case !complete && standings[best].Newest.DateUpload <= low:
 		rd.trace.Candidates[best].Verdict = Older
-		return contacts.Album{}, &unprovenError{reason: "the best candidate is not newer than the lowest score"}
+		return contacts.Album{}, &unprovenError{reason: BestTooOld}
 	}
 	return rd.winner(ctx, first, *standings[best].Newest, best)
 }
@@ -130,7 +130,7 @@ func (rd *reading) winner(ctx context.Context, first contacts.Album, newest cont
 		}
 	}
 	if len(album.Photos) == 0 || album.Photos[0].ID != newest.ID {
-		return contacts.Album{}, &unprovenError{reason: "the photos changed while they were read"}
+		return contacts.Album{}, &unprovenError{reason: PhotosChanged}
 	}
 	return album, nil
 }

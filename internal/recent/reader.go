@@ -53,6 +53,7 @@ type Options struct {
 	Walks       int           // walks through the database at once
 	WalkWait    time.Duration // how long a walk waits for its turn before [ErrBusy]
 	WalkTimeout time.Duration // how long a walk may take
+	Observer    Observer      // is told what happens; nil: nobody
 }
 
 // Reader answers the widget's question. It is safe for concurrent use.
@@ -77,6 +78,9 @@ func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
 	o.Walks = cmp.Or(o.Walks, DefaultWalks)
 	o.WalkWait = cmp.Or(o.WalkWait, DefaultWalkWait)
 	o.WalkTimeout = cmp.Or(o.WalkTimeout, DefaultWalkTimeout)
+	if o.Observer == nil {
+		o.Observer = Unobserved{}
+	}
 	return &Reader{
 		index: ix, store: store, hints: hints, options: o,
 		walking: semaphore.NewWeighted(int64(o.Walks)),
@@ -89,6 +93,13 @@ func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
 // [contacts.ErrUnavailable] when MySQL cannot be asked, and [ErrBusy] when a
 // walk is needed and too many are under way. A failing Redis is no failure.
 func (r *Reader) Read(ctx context.Context, v contacts.Viewer, limit int) (Answer, error) {
+	start := time.Now()
+	a, err := r.read(ctx, v, limit)
+	r.options.Observer.Answered(a, err, time.Since(start))
+	return a, err
+}
+
+func (r *Reader) read(ctx context.Context, v contacts.Viewer, limit int) (Answer, error) {
 	rd := &reading{Reader: r, viewer: v, limit: limit}
 	album, err := rd.narrow(ctx)
 	var unproven *unprovenError
@@ -144,9 +155,14 @@ func (rd *reading) sharedWalk(ctx context.Context) (contacts.Walked, error) {
 		wait, cancel := context.WithTimeout(ctx, rd.options.WalkWait)
 		defer cancel()
 		if rd.walking.Acquire(wait, 1) != nil {
+			if ctx.Err() == nil { // somebody still wants the answer
+				rd.options.Observer.WalkRefused()
+			}
 			return contacts.Walked{}, ErrBusy
 		}
 		defer rd.walking.Release(1)
+		rd.options.Observer.WalkBegan()
+		defer rd.options.Observer.WalkEnded()
 		return rd.store.Walk(ctx, rd.viewer, rd.limit)
 	})
 }

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/site"
+)
+
+// page reads one page of a server.
+func page(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	response, err := http.Get(url)
+	must(t, err)
+	defer func() { _ = response.Body.Close() }()
+	all, err := io.ReadAll(response.Body)
+	must(t, err)
+	return response.StatusCode, string(all)
+}
+
+// startObserved starts a server that listens for metrics, and returns where.
+func startObserved(t *testing.T, c *config) (url string) {
+	t.Helper()
+	s, err := openServer(c, slog.New(slog.DiscardHandler))
+	must(t, err)
+	listening := make(chan string, 1)
+	s.metricsListening = listening
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.serve(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		must(t, <-ended)
+	})
+	select {
+	case address := <-listening:
+		return "http://" + address
+	case err := <-ended:
+		ended <- err
+		t.Fatalf("the server did not start: %v", err)
+		return ""
+	}
+}
+
+// What really happens is counted where it should be: a change, its task, the
+// set, and a read; the last by another process than the others.
+func TestMetricsOfTheWhole(t *testing.T) {
+	t.Parallel()
+	r := startAll(t, "--role=api")
+	flags := []string{"--metrics-listen=127.0.0.1:0", "--role=workers"}
+	workers := startObserved(t, configFor(t, r.config.mysqlDSN, r.config.redisURL, flags...))
+	front := startObserved(t, configFor(t, r.config.mysqlDSN, r.config.redisURL, "--metrics-listen=127.0.0.1:0", "--role=api"))
+	r.makeSite(t, 2)
+	must(t, r.site.SetContact(t.Context(), 1, member.ID(101), site.Grant{}))
+	r.awaitTasks(t)
+	for _, want := range []string{
+		`activityd_tasks_finished_total{outcome="done",queue="default",type="add_contact"} 1`,
+		`activityd_task_wait_seconds_count{queue="default",type="add_contact"} 1`,
+		`activityd_task_run_seconds_count{queue="default",type="add_contact"} 1`,
+		`activityd_index_call_seconds_count{operation="apply"} 1`, "activityd_refills_total 1",
+		"activityd_mysql_up 1", "activityd_redis_up 1", "activityd_stats_success 1",
+		`activityd_tasks{queue="default",state="dead",type="upload"} 0`,
+		"activityd_build_info{", "go_goroutines",
+	} {
+		eventually(t, want, func() bool {
+			_, body := page(t, workers+"/metrics")
+			return strings.Contains(body, want)
+		})
+	}
+	for _, path := range []string{"/healthz", "/readyz", "/"} {
+		if status, body := page(t, workers+path); status != http.StatusOK {
+			t.Errorf("%s of a process that only works: %d %s", path, status, body)
+		}
+	}
+	if _, body := page(t, front+"/metrics"); !strings.Contains(body, `activityd_reads_total{result="photos",source="index"} 0`) {
+		t.Errorf("the metrics of a process that only serves:\n%s", body)
+	}
+}
+
+func TestATakenPortForMetricsIsAnErrorAtTheStart(t *testing.T) {
+	t.Parallel()
+	mysqlDSN, redisURL := servertest.MySQLDSN(t), servertest.Redis(t).URL()
+	url := startObserved(t, configFor(t, mysqlDSN, redisURL, "--metrics-listen=127.0.0.1:0"))
+	for _, role := range []string{"--role=all", "--role=workers"} {
+		c := configFor(t, mysqlDSN, redisURL, role, "--metrics-listen="+strings.TrimPrefix(url, "http://"))
+		s, err := openServer(c, slog.New(slog.DiscardHandler))
+		must(t, err)
+		if err := s.serve(t.Context()); err == nil || !strings.Contains(err.Error(), "--metrics-listen (ACTIVITYD_METRICS_LISTEN)") {
+			t.Errorf("%s: %v", role, err)
+		}
+	}
+}
+
+// The probes answer until the last task is finished; then nothing is left.
+func TestMetricsEndWithTheProcess(t *testing.T) {
+	t.Parallel()
+	p := spawn(t, "--metrics-listen=127.0.0.1:0")
+	url := "http://" + p.awaitLog(t, "listening for metrics")["address"]
+	if status, _ := page(t, url+"/healthz"); status != http.StatusOK {
+		t.Errorf("healthz: %d", status)
+	}
+	p.signal(t, syscall.SIGTERM)
+	p.awaitLog(t, "stopped")
+	must(t, p.cmd.Wait())
+}

@@ -1,0 +1,99 @@
+package metrics
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// queueGauges shows how full the queues were when somebody last looked, and
+// nothing once that is too long ago.
+type queueGauges struct {
+	queues labels
+	life   time.Duration // how long a look is good for
+	last   atomic.Pointer[looked]
+
+	tasks, oldest, paused, capped *prometheus.Desc
+}
+
+// looked is what one look found, by labels.
+type looked struct {
+	at     time.Time
+	tasks  map[taskLabels]int
+	queues map[string]tasks.QueueStats
+}
+
+type taskLabels struct{ queue, typ, state string }
+
+func newQueueGauges(queues labels, life time.Duration) *queueGauges {
+	desc := func(name, help string, by ...string) *prometheus.Desc {
+		return prometheus.NewDesc(namespace+"_"+name, help, by, nil)
+	}
+	return &queueGauges{
+		queues: queues, life: life,
+		tasks:  desc("tasks", "Tasks in the database by queue, type and state.", "queue", "type", "state"),
+		oldest: desc("oldest_waiting_seconds", "How long ago the oldest waiting task of a queue was enqueued; 0: none waits.", "queue"),
+		paused: desc("queue_paused", "1 if the queue is paused.", "queue"),
+		capped: desc("counts_capped", "1 if a state of the queue has more tasks than are counted.", "queue"),
+	}
+}
+
+// set makes the series of a look. Those of the usual tasks are always there.
+func (g *queueGauges) set(stats tasks.Stats) {
+	l := &looked{at: time.Now(), tasks: make(map[taskLabels]int), queues: make(map[string]tasks.QueueStats)}
+	for queue, list := range usual {
+		l.queues[queue] = tasks.QueueStats{}
+		for _, typ := range list {
+			for _, state := range tasks.States() {
+				l.tasks[taskLabels{queue, string(typ), string(state)}] = 0
+			}
+		}
+	}
+	for _, t := range stats.Tasks {
+		l.tasks[taskLabels{g.queues.of(t.Queue), types.of(string(t.Type)), stateLabel(t.State)}] += t.Count
+	}
+	for _, q := range stats.Queues {
+		name := g.queues.of(q.Queue)
+		sum := l.queues[name]
+		sum.Oldest, sum.Paused, sum.Capped = max(sum.Oldest, q.Oldest), sum.Paused || q.Paused, sum.Capped || q.Capped
+		l.queues[name] = sum
+	}
+	g.last.Store(l)
+}
+
+func stateLabel(s tasks.State) string {
+	if slices.Contains(tasks.States(), s) {
+		return string(s)
+	}
+	return other
+}
+
+// Describe implements [prometheus.Collector].
+func (g *queueGauges) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{g.tasks, g.oldest, g.paused, g.capped} {
+		out <- d
+	}
+}
+
+// Collect implements [prometheus.Collector]. It asks nobody.
+func (g *queueGauges) Collect(out chan<- prometheus.Metric) {
+	l := g.last.Load()
+	if l == nil || time.Since(l.at) > g.life {
+		return
+	}
+	gauge := func(d *prometheus.Desc, value float64, by ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, by...)
+	}
+	for by, n := range l.tasks {
+		gauge(g.tasks, float64(n), by.queue, by.typ, by.state)
+	}
+	for queue, q := range l.queues {
+		gauge(g.oldest, q.Oldest.Seconds(), queue)
+		gauge(g.paused, truth(q.Paused), queue)
+		gauge(g.capped, truth(q.Capped), queue)
+	}
+}
