@@ -26,21 +26,31 @@ func newRoot(environ []string) *cobra.Command {
 			return fromEnvironment(cmd.Flags(), environ)
 		},
 	}
-	root.AddCommand(newServe(), newDemo(), newSchema(), newEnqueue(), newShow(), newReset(), newVersion())
-	for _, cmd := range root.Commands() {
+	root.AddCommand(newServe(), newDemo(), newSchema(), newEnqueue(), newTasks(), newShow(), newReset(), newVersion())
+	tellVariables(root)
+	return root
+}
+
+// tellVariables adds to each flag's help the variable that sets it.
+func tellVariables(parent *cobra.Command) {
+	for _, cmd := range parent.Commands() {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if !isDeed(f) {
 				f.Usage += " [" + environmentName(f.Name) + "]"
 			}
 		})
+		tellVariables(cmd)
 	}
-	return root
 }
+
+// deedAnnotation marks flags of one command that are deeds; see [isDeed].
+const deedAnnotation = "activityd_deed"
 
 // isDeed tells the flags that say what to do now from those that are settings.
 // The environment, which outlives a command, must not say so.
 func isDeed(f *pflag.Flag) bool {
-	return slices.Contains([]string{"yes", "apply", "help"}, f.Name)
+	_, marked := f.Annotations[deedAnnotation]
+	return marked || slices.Contains([]string{"yes", "apply", "help"}, f.Name)
 }
 
 const environmentPrefix = "ACTIVITYD_"

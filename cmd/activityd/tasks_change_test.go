@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+func TestThousandsOfDeadTasksAreRetriedInBatches(t *testing.T) {
+	t.Parallel()
+	const dead = 3000
+	o := newOperator(t)
+	makeDead(t, o, dead)
+	if out, _ := o.succeed(t, "retry", "--all", "--dry-run"); !strings.Contains(out, "would retry 3000 tasks\n  3000 dead upload in queue default\nthe first 10:\nID") {
+		t.Errorf("dry run printed\n%s", out)
+	}
+	o.want(t, tasks.Counts{Dead: dead})
+
+	batches := 0
+	var errs strings.Builder
+	q := tapped{o, func(match tasks.Filter, limit int) {
+		batches++
+		if limit > taskBatch || len(match.IDs) != limit {
+			t.Errorf("a batch of %d, with %d ids", limit, len(match.IDs))
+		}
+	}}
+	ch := retryAll(t)
+	ch.progress = progressAlways
+	var out strings.Builder
+	must(t, ch.run(t.Context(), q, &out, &errs))
+	if out.String() != "retried 3000 tasks\n" || batches != dead/taskBatch || !strings.Contains(errs.String(), "3000/3000") {
+		t.Errorf("printed %q in %d batches; progress %q", out.String(), batches, errs.String())
+	}
+	o.want(t, tasks.Counts{Waiting: dead})
+	if again := claimAll(t, o, 1); again[0].Attempts != 1 {
+		t.Errorf("attempt %d after the retry", again[0].Attempts)
+	}
+	if out, _ := o.succeed(t, "retry", "--all"); out != "retried 0 tasks\n" {
+		t.Errorf("once more: %q", out)
+	}
+}
+
+// retryAll is what --all says.
+func retryAll(t *testing.T) *taskChange {
+	t.Helper()
+	ch := &taskChange{deed: retryDeed, all: true, progress: progressNever}
+	must(t, ch.prepare())
+	return ch
+}
+
+func TestAnInterruptStopsBetweenBatches(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	makeDead(t, o, 1700)
+	ctx, interrupt := context.WithCancel(t.Context())
+	batches := 0
+	q := tapped{o, func(tasks.Filter, int) {
+		batches++
+		if batches == 2 {
+			interrupt() // in the middle of a batch, which is finished
+		}
+	}}
+	err := retryAll(t).run(ctx, q, io.Discard, io.Discard)
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "interrupted: retried 1000 tasks") {
+		t.Errorf("%v", err)
+	}
+	o.want(t, tasks.Counts{Waiting: 1000, Dead: 700})
+}
+
+func TestAFailureSaysHowFarItWas(t *testing.T) {
+	t.Parallel()
+	q := failing{tasks.NewMemoryQueue(tasks.QueueOptions{}, time.Now)}
+	makeDead(t, q.Queue, 3)
+	err := retryAll(t).run(t.Context(), q, io.Discard, io.Discard)
+	if !errors.Is(err, contacts.ErrUnavailable) || !strings.Contains(err.Error(), "retried 0 tasks, then: ") {
+		t.Errorf("%v", err)
+	}
+}
+
+// failing is a queue whose database goes away when something shall be changed.
+type failing struct{ tasks.Queue }
+
+func (failing) Retry(context.Context, tasks.Filter, int) (int, error) {
+	return 0, contacts.ErrUnavailable
+}
+
+// Workers that take and bury the tasks as fast as they are retried do not keep
+// the command busy for ever, and no task is retried twice.
+func TestARetryThatMeetsWorkersEnds(t *testing.T) {
+	t.Parallel()
+	const dead = 1500
+	o := newOperator(t)
+	ids := makeDead(t, o, dead)
+	var mu sync.Mutex
+	times := make(map[uint64]int)
+	bury := func() {
+		list := claimAll(t, o, dead)
+		finishAll(t, o, tasks.Permanent(errBoom), list...)
+		mu.Lock()
+		defer mu.Unlock()
+		for _, task := range list {
+			times[task.ID]++
+		}
+	}
+	working, stop := context.WithCancel(t.Context())
+	var workers sync.WaitGroup
+	for range 2 {
+		workers.Go(func() {
+			for working.Err() == nil {
+				bury()
+			}
+		})
+	}
+	q := tapped{o, func(tasks.Filter, int) { bury() }} // before each batch, those of the one before are dead again
+	var out strings.Builder
+	err := retryAll(t).run(t.Context(), q, &out, io.Discard)
+	stop()
+	workers.Wait()
+	must(t, err)
+	bury()
+	if out.String() != "retried 1500 tasks\n" {
+		t.Errorf("printed %q", out.String())
+	}
+	for _, id := range ids {
+		if times[id] != 1 {
+			t.Errorf("task %d ran %d times", id, times[id])
+		}
+	}
+	o.want(t, tasks.Counts{Dead: dead})
+}
+
+func TestOnlyChosenTasksAreRetried(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	ids := makeEveryState(t, o)
+	if out, _ := o.succeed(t, "retry", "--type=refill"); out != "retried 0 tasks\n" {
+		t.Errorf("another type: %q", out)
+	}
+	if out, _ := o.succeed(t, "retry", "--type=upload", "--queue=default"); out != "retried 1 tasks\n" {
+		t.Errorf("dead ones by default: %q", out)
+	}
+	o.want(t, tasks.Counts{Waiting: 2, Scheduled: 1, Running: 1})
+	if out, _ := o.succeed(t, "retry", "--subject=2", "--state=scheduled"); out != "retried 1 tasks\n" {
+		t.Errorf("scheduled ones: %q", out)
+	}
+	o.want(t, tasks.Counts{Waiting: 3, Running: 1})
+	code, out, errs := o.tasks(t, "retry", "--id", fmt.Sprint(ids.dead), "--id=999", fmt.Sprint("--id=", ids.running))
+	if code != 1 || out != "retried 0 tasks\n" {
+		t.Errorf("exit code %d, %q", code, out)
+	}
+	for _, want := range []string{
+		fmt.Sprintf("task %d: it is waiting, and cannot be retried", ids.dead), "task 999: there is none",
+		fmt.Sprintf("task %d: it is running", ids.running), "3 of the named tasks were left alone",
+	} {
+		if !strings.Contains(errs, want) {
+			t.Errorf("%q is not in %q", want, errs)
+		}
+	}
+}
+
+func TestARunningTaskIsNotDiscarded(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	ids := makeEveryState(t, o)
+	running := fmt.Sprintf("task %d: it is running, and cannot be discarded before it has ended\n", ids.running)
+	code, out, errs := o.tasks(t, "discard", fmt.Sprint("--id=", ids.running))
+	if code != 1 || out != "discarded 0 tasks\n" || !strings.Contains(errs, running) {
+		t.Errorf("exit code %d, %q, %q", code, out, errs)
+	}
+	code, out, errs = o.tasks(t, "discard", fmt.Sprintf("--id=%d-%d", ids.dead, ids.waiting), "--state=dead,scheduled,waiting", "--yes")
+	if code != 1 || out != "discarded 3 tasks\n" || !strings.Contains(errs, running) {
+		t.Errorf("a range: exit code %d, %q, %q", code, out, errs)
+	}
+	if code, _, errs := o.tasks(t, "discard", "--all", "--state=running", "--yes"); code != 1 || !strings.Contains(errs, "cannot be done to running tasks: want dead, scheduled, waiting or done") {
+		t.Errorf("by state: exit code %d, %q", code, errs)
+	}
+	o.want(t, tasks.Counts{Running: 1})
+}
+
+func TestDiscardTakesDeadOnesUnlessTold(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	ids := makeEveryState(t, o)
+	if code, _, errs := o.tasks(t, "discard", "--all"); code != 1 || !strings.Contains(errs, "--yes") {
+		t.Errorf("without --yes: exit code %d, %q", code, errs)
+	}
+	if code, _, errs := o.tasks(t, "discard", "--id=1-1000"); code != 1 || !strings.Contains(errs, "--yes") {
+		t.Errorf("a range without --yes: exit code %d, %q", code, errs)
+	}
+	if out, _ := o.succeed(t, "discard", "--all", "--dry-run"); !strings.Contains(out, "would discard 1 tasks\n  1 dead upload in queue default") {
+		t.Errorf("dry run: %q", out)
+	}
+	code, _, errs := o.tasks(t, "discard", fmt.Sprint("--id=", ids.waiting))
+	if want := fmt.Sprintf("task %d: it is waiting: say --state waiting to discard it", ids.waiting); code != 1 || !strings.Contains(errs, want) {
+		t.Errorf("a waiting one: exit code %d, %q", code, errs)
+	}
+	o.want(t, tasks.Counts{Waiting: 1, Scheduled: 1, Running: 1, Dead: 1})
+	if out, errs := o.succeed(t, "discard", "--all", "--yes"); out != "discarded 1 tasks\n" || errs != "" {
+		t.Errorf("%q, %q", out, errs)
+	}
+	o.want(t, tasks.Counts{Waiting: 1, Scheduled: 1, Running: 1})
+	o.succeed(t, "discard", fmt.Sprint("--id=", ids.waiting), "--state=waiting")
+	o.want(t, tasks.Counts{Scheduled: 1, Running: 1})
+}
+
+// A task that another operator has locked, or that changed since it was listed,
+// is counted as left alone.
+func TestTasksThatChangeMeanwhileAreTold(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	ids := makeDead(t, o, 3)
+	q := tapped{o, func(tasks.Filter, int) {
+		n, err := o.Discard(t.Context(), tasks.Filter{IDs: ids[:2]}, 2)
+		if n != 2 || err != nil {
+			t.Errorf("discarded %d, %v", n, err)
+		}
+	}}
+	var out, errs strings.Builder
+	must(t, retryAll(t).run(t.Context(), q, &out, &errs))
+	if out.String() != "retried 1 tasks\n" || !strings.HasPrefix(errs.String(), "2 others changed meanwhile") {
+		t.Errorf("%q, %q", out.String(), errs.String())
+	}
+}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+func TestTasksListShowsEveryState(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	ids := makeEveryState(t, o)
+	out, _ := o.succeed(t, "list")
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if len(lines) != 5 || !strings.HasPrefix(lines[0], "ID ") {
+		t.Fatalf("listed:\n%s", out)
+	}
+	for i, want := range []struct {
+		id    uint64
+		cells []string
+	}{
+		{ids.dead, []string{"default", "upload  ", " 1        -  ", "dead", "1/25", "boom"}},
+		{ids.scheduled, []string{"upload", "scheduled", "0/25", "in 59m", "boom"}},
+		{ids.running, []string{"upload", "running", "1/25", "lease 59m"}},
+		{ids.waiting, []string{"add_contact", "  contact_id:5  ", "waiting", "0/25"}},
+	} {
+		line := lines[i+1]
+		if !strings.HasPrefix(line, fmt.Sprint(want.id)) {
+			t.Errorf("line %d is %q, want that of task %d", i, line, want.id)
+		}
+		for _, cell := range want.cells {
+			if !strings.Contains(line, cell) {
+				t.Errorf("%q has no %q", line, cell)
+			}
+		}
+		if strings.HasSuffix(line, " ") {
+			t.Errorf("%q ends in space", line)
+		}
+	}
+	state := strings.Index(lines[0], "STATE")
+	for _, line := range lines[1:] {
+		if line[state-1] != ' ' || line[state] == ' ' {
+			t.Errorf("%q is not aligned with %q", line, lines[0])
+		}
+	}
+}
+
+func TestTasksListFilters(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	ids := makeEveryState(t, o)
+	for args, want := range map[string][]uint64{
+		"":                              {ids.dead, ids.scheduled, ids.running, ids.waiting},
+		"--state dead":                  {ids.dead},
+		"--state dead --state waiting":  {ids.dead, ids.waiting},
+		"--state dead,running":          {ids.dead, ids.running},
+		"--type add_contact":            {ids.waiting},
+		"--type upload --state dead":    {ids.dead},
+		"--subject 2":                   {ids.scheduled},
+		"--queue default --subject 3":   {ids.running},
+		"--queue refill":                nil,
+		fmt.Sprint("--id ", ids.dead):   {ids.dead},
+		fmt.Sprint("--id 1-", ids.dead): {ids.dead},
+		fmt.Sprintf("--id %d --id %d", ids.waiting, ids.dead):   {ids.dead, ids.waiting},
+		fmt.Sprintf("--id %d-%d", ids.scheduled, 1000):          {ids.scheduled, ids.running, ids.waiting},
+		fmt.Sprintf("--id %d-%d", ids.scheduled, uint64(1)<<60): {ids.scheduled, ids.running, ids.waiting},
+		fmt.Sprint("--after ", ids.running):                     {ids.waiting},
+	} {
+		out, errs := o.succeed(t, append(strings.Fields(args), "list", "--output=json")...)
+		if got := idsOf(t, out); !slices.Equal(got, want) {
+			t.Errorf("%s: listed %v, want %v", args, got, want)
+		}
+		if none := strings.Contains(errs, "no such tasks"); none != (want == nil) {
+			t.Errorf("%s: said %q", args, errs)
+		}
+	}
+}
+
+// idsOf returns the ids in lines of JSON.
+func idsOf(t *testing.T, lines string) (ids []uint64) {
+	t.Helper()
+	for line := range strings.Lines(lines) {
+		var task struct {
+			ID uint64 `json:"id,string"`
+		}
+		must(t, json.Unmarshal([]byte(line), &task))
+		ids = append(ids, task.ID)
+	}
+	return ids
+}
+
+func TestTasksListInPages(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	ids := enqueueUploads(t, o, 1, 1203)
+	out, errs := o.succeed(t, "list", "-o", "json", "--limit=0")
+	if got := idsOf(t, out); !slices.Equal(got, ids) || errs != "" {
+		t.Errorf("listed %d tasks, want %d; said %q", len(got), len(ids), errs)
+	}
+	if out, _ := o.succeed(t, "list", "--limit=0"); strings.Count(out, "\n") != 1204 || strings.Count(out, "QUEUE") != 1 {
+		t.Errorf("a table of %d lines, want 1204 with the header", strings.Count(out, "\n"))
+	}
+	var paged []uint64
+	for after, more := uint64(0), true; more; after = paged[len(paged)-1] {
+		out, errs := o.succeed(t, "list", "-o=json", "--limit=401", fmt.Sprint("--after=", after))
+		paged = append(paged, idsOf(t, out)...)
+		more = strings.Contains(errs, fmt.Sprintf("more than these 401: go on with --after %d", paged[len(paged)-1]))
+	}
+	if !slices.Equal(paged, ids) {
+		t.Errorf("%d tasks in pages, want %d", len(paged), len(ids))
+	}
+	if out, errs := o.succeed(t, "list"); strings.Count(out, "\n") != 51 || !strings.Contains(errs, "more than these 50") {
+		t.Errorf("by default %d lines; said %q", strings.Count(out, "\n"), errs)
+	}
+	if out, errs := o.succeed(t, "list", "--limit=1203"); strings.Count(out, "\n") != 1204 || errs != "" {
+		t.Errorf("exactly all: %d lines; said %q", strings.Count(out, "\n"), errs)
+	}
+}
+
+func TestTasksShow(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	id := enqueueUploads(t, o, 7, 7)[0]
+	long := "panic: <nil> map\n\tmain.go:7\n" + strings.Repeat("frame\n", 100) + "the end \x1b[31mred"
+	finishAll(t, o, tasks.Permanent(fmt.Errorf("%s", long)), claimAll(t, o, 1)...)
+	other := enqueueUploads(t, o, 8, 8)[0]
+
+	out, _ := o.succeed(t, "show", fmt.Sprint(id), fmt.Sprint(other))
+	for _, want := range []string{
+		fmt.Sprintf("task %d\n", id), "type          upload", "subject       7", "state         dead", "attempts      1 of 25",
+		"last error\n    panic: <nil> map\n    \tmain.go:7\n    frame\n", "the end \uFFFD[31mred", fmt.Sprintf("\n\ntask %d\n", other), "dedupe key    upload:8",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
+	out, _ = o.succeed(t, "show", fmt.Sprintf("%d-%d", id, other), "-o", "json")
+	if got := idsOf(t, out); !slices.Equal(got, []uint64{id, other}) || !strings.Contains(out, `"last_error":"panic: <nil> map\n`) {
+		t.Errorf("as JSON: %s", out)
+	}
+	code, out, errs := o.tasks(t, "show", "999", fmt.Sprint(id), "5000-6000")
+	if code != 1 || !strings.Contains(errs, "there is no task 999, 5000-6000") || !strings.Contains(out, fmt.Sprint("task ", id)) {
+		t.Errorf("exit code %d, %q, %q", code, out, errs)
+	}
+}
+
+func TestTasksAsJSON(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 21, 5, 0, 0, 7e6, time.FixedZone("", 3600))
+	full := tasks.Record{
+		ID: 1<<64 - 1, Queue: "default", Type: tasks.AddContact, Subject: 7, RawArgs: json.RawMessage(`{"contact_id": "8"}`), Priority: -10,
+		State: tasks.Running, Attempts: 2, MaxAttempts: 25, LeaseOwner: "me", LeaseUntil: at, ExpiresAt: at, DedupeKey: "k",
+		LastError: "a <b>\n", Created: at, Updated: at,
+	}
+	for _, c := range []struct {
+		record tasks.Record
+		want   string
+	}{
+		{full, `{"id":"18446744073709551615","queue":"default","type":"add_contact","subject":"7","args":{"contact_id":"8"},"priority":-10,` +
+			`"state":"running","attempts":2,"max_attempts":25,"created_at":"2026-11-21T04:00:00.007Z","updated_at":"2026-11-21T04:00:00.007Z",` +
+			`"expires_at":"2026-11-21T04:00:00.007Z","lease_owner":"me","lease_until":"2026-11-21T04:00:00.007Z","dedupe_key":"k","last_error":"a <b>\n"}`},
+		{
+			tasks.Record{ID: 1, State: tasks.Done, ForgetAt: at, RunAt: at, Created: at, Updated: at},
+			`{"id":"1","queue":"","type":"","subject":"0","priority":0,"state":"done","attempts":0,"max_attempts":0,` +
+				`"created_at":"2026-11-21T04:00:00.007Z","updated_at":"2026-11-21T04:00:00.007Z",` +
+				`"run_at":"2026-11-21T04:00:00.007Z","forget_at":"2026-11-21T04:00:00.007Z"}`,
+		},
+	} {
+		var out strings.Builder
+		must(t, newTaskPrinter(&out, outputJSON, false).print(c.record))
+		if diff := cmp.Diff(c.want+"\n", out.String()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+func TestWhatIsDue(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 5, 0, 0, 0, time.UTC)
+	soon, past := now.Add(90*time.Second), now.Add(-time.Hour)
+	table := &taskTable{now: now}
+	for _, c := range []struct {
+		record tasks.Record
+		want   string
+	}{
+		{tasks.Record{State: tasks.Waiting}, "-"},
+		{tasks.Record{State: tasks.Waiting, ExpiresAt: soon}, "expires 1m30s"},
+		{tasks.Record{State: tasks.Scheduled, RunAt: soon, ExpiresAt: soon}, "in 1m30s"},
+		{tasks.Record{State: tasks.Scheduled, RunAt: past}, "now"},
+		{tasks.Record{State: tasks.Running, LeaseUntil: soon}, "lease 1m30s"},
+		{tasks.Record{State: tasks.Running, LeaseUntil: past}, "lease 0s"},
+		{tasks.Record{State: tasks.Done, ForgetAt: soon}, "kept 1m30s"},
+		{tasks.Record{State: tasks.Dead}, "-"},
+	} {
+		if got := table.due(c.record); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.record, got, c.want)
+		}
+	}
+}
+
+func TestArgumentsInATable(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string]string{
+		"": "-", "{}": "-", `{"contact_id": "5"}`: "contact_id:5", `{"after":7,"told":1000}`: "after:7,told:1000", `{"x":"` + "\x1b" + ``: "x:\uFFFD",
+		`{"x":"` + strings.Repeat("y", 100) + `"}`: "x:" + strings.Repeat("y", mostArgs-3) + "…",
+	} {
+		if got := argsCell(json.RawMessage(raw)); got != want {
+			t.Errorf("%s: %q, want %q", raw, got, want)
+		}
+	}
+}

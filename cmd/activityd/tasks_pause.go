@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+func newTasksPause() *cobra.Command {
+	return queueCommand(&cobra.Command{
+		Use:   "pause QUEUE",
+		Short: "Let no task of a queue start until it is resumed",
+		Long: "Let no task of a queue start until it is resumed. Tasks that run go on, and tasks can be\n" +
+			"enqueued as ever. All processes notice within a second. It outlives restarts.",
+		Example: "  activityd tasks pause fan_out",
+	}, pauseQueue)
+}
+
+func newTasksResume() *cobra.Command {
+	return queueCommand(&cobra.Command{
+		Use:     "resume QUEUE",
+		Short:   "End the pause of a queue",
+		Example: "  activityd tasks resume fan_out",
+	}, resumeQueue)
+}
+
+// queueCommand completes a command that does something with one queue.
+func queueCommand(cmd *cobra.Command, do func(ctx context.Context, q taskAdmin, queue string, out io.Writer) error) *cobra.Command {
+	c := &config{}
+	cmd.Args = cobra.ExactArgs(1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return onTasks(cmd, c, nil, func(ctx context.Context, q taskAdmin) error {
+			if err := warnOfStrangeQueue(ctx, q, args[0], cmd.ErrOrStderr()); err != nil {
+				return err
+			}
+			return do(ctx, q, args[0], cmd.OutOrStdout())
+		})
+	}
+	c.mysqlFlags(cmd.Flags())
+	return cmd
+}
+
+// knownQueues returns the queues for which there are workers.
+func knownQueues() (names []string) {
+	for _, w := range tasks.DefaultWorkers() {
+		names = append(names, w.Queue)
+	}
+	return names
+}
+
+// warnOfStrangeQueue guards against misspelt names. It only warns: a queue may be
+// paused before its first task comes.
+func warnOfStrangeQueue(ctx context.Context, q taskLister, queue string, errs io.Writer) error {
+	if slices.Contains(knownQueues(), queue) {
+		return nil
+	}
+	list, err := q.List(ctx, tasks.Filter{Queues: []string{queue}}, 1)
+	if err == nil && len(list) == 0 {
+		fmt.Fprintf(errs, "activityd: no worker and no task knows a queue %q: is it misspelt? There are workers for %s\n", queue, strings.Join(knownQueues(), ", "))
+	}
+	return err
+}
+
+func pauseQueue(ctx context.Context, q taskAdmin, queue string, out io.Writer) error {
+	changed, err := q.Pause(ctx, queue)
+	if err != nil {
+		return err
+	}
+	if !changed {
+		_, err = fmt.Fprintf(out, "queue %s was paused already\n", queue)
+		return err
+	}
+	_, err = fmt.Fprintf(out, "queue %s is paused: end it with activityd tasks resume %[1]s\n", queue)
+	return err
+}
+
+func resumeQueue(ctx context.Context, q taskAdmin, queue string, out io.Writer) error {
+	changed, err := q.Resume(ctx, queue)
+	if err != nil {
+		return err
+	}
+	if !changed {
+		_, err = fmt.Fprintf(out, "queue %s was not paused\n", queue)
+		return err
+	}
+	_, err = fmt.Fprintf(out, "queue %s is resumed\n", queue)
+	return err
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+func TestPauseAndResumeAQueue(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	enqueueUploads(t, o, 1, 1)
+	for _, step := range []struct{ deed, want string }{
+		{"resume", "was not paused"}, {"pause", "is paused"}, {"pause", "was paused already"},
+	} {
+		if out, errs := o.succeed(t, step.deed, "default"); !strings.Contains(out, "queue default "+step.want) || errs != "" {
+			t.Errorf("%s: %q, %q", step.deed, out, errs)
+		}
+	}
+	paused, err := o.Paused(t.Context())
+	must(t, err)
+	if !slices.Equal(paused, []string{"default"}) {
+		t.Errorf("paused are %v", paused)
+	}
+	if out, _ := o.succeed(t, "stats"); !strings.HasSuffix(strings.Split(out, "\n")[1], "paused") {
+		t.Errorf("stats:\n%s", out)
+	}
+	o.succeed(t, "resume", "default")
+	if paused, err := o.Paused(t.Context()); err != nil || len(paused) != 0 {
+		t.Errorf("paused are %v, %v", paused, err)
+	}
+}
+
+func TestAStrangeQueueIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	for _, deed := range []string{"pause", "resume"} {
+		if out, errs := o.succeed(t, deed, "defaults"); !strings.Contains(out, "queue defaults ") || !strings.Contains(errs, `"defaults": is it misspelt? There are workers for default, fan_out, refill`) {
+			t.Errorf("%s: %q, %q", deed, out, errs)
+		}
+	}
+	own := tasks.NewUpload(1)
+	own.Queue = "own"
+	_, err := o.Enqueue(t.Context(), []tasks.New{own})
+	must(t, err)
+	if _, errs := o.succeed(t, "pause", "own"); errs != "" {
+		t.Errorf("a queue with tasks: %q", errs)
+	}
+	if code, _, errs := o.tasks(t, "pause", strings.Repeat("q", 33)); code != 1 || !strings.Contains(errs, "queue") {
+		t.Errorf("a name that is too long: exit code %d, %q", code, errs)
+	}
+}
+
+func TestStatsCountWhatThereIs(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	if out, _ := o.succeed(t, "stats"); out != "there are no tasks, and no queue is paused\n" {
+		t.Errorf("without tasks: %q", out)
+	}
+	if out, _ := o.succeed(t, "stats", "-o=json"); !strings.Contains(out, `"count_limit":100000,"queues":[]`) {
+		t.Errorf("without tasks: %q", out)
+	}
+	makeEveryState(t, o)
+	out, _ := o.succeed(t, "stats")
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if len(lines) != 4 {
+		t.Fatalf("printed\n%s", out)
+	}
+	for i, want := range []string{
+		"QUEUE TYPE WAITING SCHEDULED RUNNING DEAD DONE OLDEST WAITING", "default all 1 1 1 1 0", "add_contact 1 0 0 0 0", "upload 0 1 1 1 0",
+	} {
+		if got := strings.Join(strings.Fields(lines[i]), " "); !strings.HasPrefix(got, want) {
+			t.Errorf("line %d is %q, want %q", i, got, want)
+		}
+	}
+	out, _ = o.succeed(t, "stats", "--output=json")
+	var got statsJSON
+	must(t, json.Unmarshal([]byte(out), &got))
+	if len(got.Queues) != 1 || got.Queues[0].OldestSeconds < 0 || got.Queues[0].OldestSeconds > 600 {
+		t.Fatalf("as JSON: %s", out)
+	}
+	if diff := cmp.Diff([]typeStats{{Type: "add_contact", Waiting: 1}, {Type: "upload", Scheduled: 1, Running: 1, Dead: 1}}, got.Queues[0].Types); diff != "" {
+		t.Errorf("as JSON (-want +got):\n%s", diff)
+	}
+}
+
+func TestStatsMarkWhatTheyDidNotCountToTheEnd(t *testing.T) {
+	t.Parallel()
+	s := tasks.Stats{
+		Tasks: []tasks.TaskStats{
+			{Queue: "default", Type: "add_contact", State: tasks.Waiting, Count: 60_000},
+			{Queue: "default", Type: "upload", State: tasks.Dead, Count: 5},
+			{Queue: "default", Type: "upload", State: tasks.Waiting, Count: 40_000},
+			{Queue: "refill", Type: "refill", State: tasks.Waiting, Count: 7},
+		},
+		Queues: []tasks.QueueStats{{Queue: "default", Capped: true, Oldest: 90 * time.Second}, {Queue: "fan_out", Paused: true}, {Queue: "refill"}},
+	}
+	var out strings.Builder
+	must(t, printStats(&out, s))
+	want := `QUEUE    TYPE         WAITING  SCHEDULED  RUNNING  DEAD  DONE  OLDEST WAITING
+default  all          ≥100000  0          0        5     0     1m30s
+         add_contact  ≥60000   0          0        0     0
+         upload       ≥40000   0          0        5     0
+fan_out  all          0        0          0        0     0     -               paused
+refill   all          7        0          0        0     0     0s
+         refill       7        0          0        0     0
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// stater answers with what it is told to.
+type stater func() (tasks.Stats, error)
+
+func (s stater) Stats(context.Context) (tasks.Stats, error) { return s() }
+
+func TestWatchingGoesOnUntilItIsInterrupted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, interrupt := context.WithCancel(t.Context())
+		looks := 0
+		q := stater(func() (tasks.Stats, error) {
+			looks++
+			if looks == 2 {
+				return tasks.Stats{}, contacts.ErrUnavailable
+			}
+			return tasks.Stats{}, nil
+		})
+		var out, errs strings.Builder
+		ended := make(chan error)
+		go func() { ended <- taskWatch{output: outputTable, every: 2 * time.Second}.run(ctx, q, &out, &errs) }()
+		time.AfterFunc(7*time.Second, interrupt)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if looks != 4 || strings.Count(out.String(), ", every 2s\nthere are no tasks") != 3 || strings.Contains(out.String(), "\x1b") {
+			t.Errorf("%d looks, printed\n%s", looks, out.String())
+		}
+		if !strings.Contains(errs.String(), contacts.ErrUnavailable.Error()) {
+			t.Errorf("said %q", errs.String())
+		}
+	})
+}
+
+func TestWatchingEndsWithOtherErrors(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		looks := 0
+		q := stater(func() (tasks.Stats, error) {
+			looks++
+			if looks == 2 {
+				return tasks.Stats{}, errBoom
+			}
+			return tasks.Stats{}, nil
+		})
+		if err := (taskWatch{output: outputJSON, every: time.Second}).run(t.Context(), q, io.Discard, io.Discard); !errors.Is(err, errBoom) || looks != 2 {
+			t.Errorf("%v after %d looks", err, looks)
+		}
+	})
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// taskBatch is how many tasks are read, or changed in one transaction, at once.
+const taskBatch = 500
+
+// taskFlags are the flags that choose tasks.
+type taskFlags struct {
+	ids, types, states, queues []string
+	subject                    string
+}
+
+func (t *taskFlags) register(f *pflag.FlagSet, states string) {
+	f.StringSliceVar(&t.ids, "id", nil, "only the tasks with these `ids`: 5, or 5-9; may be repeated, as may type, state and queue")
+	f.StringSliceVar(&t.types, "type", nil, "only tasks of this `type`: add_contact, remove_contact, upload, fan_out, refill")
+	f.StringSliceVar(&t.states, "state", nil, "only tasks in this `state`: "+states)
+	f.StringSliceVar(&t.queues, "queue", nil, "only tasks of this `queue`: default, fan_out, refill")
+	f.StringVar(&t.subject, "subject", "", "only tasks about this `member`")
+}
+
+// narrow tells whether the flags name tasks by anything but their state.
+func (t *taskFlags) narrow() bool {
+	return len(t.ids)+len(t.types)+len(t.queues) > 0 || t.subject != ""
+}
+
+// selection reads the flags. The states are to be among the possible ones.
+func (t *taskFlags) selection(possible []tasks.State) (selection, error) {
+	ids, idErr := parseIDs(t.ids)
+	if idErr != nil {
+		idErr = fmt.Errorf("--id: %w", idErr)
+	}
+	states, stateErr := parseStates(t.states, possible)
+	s := selection{filter: tasks.Filter{States: states, Queues: t.queues}, named: ids}
+	for _, name := range t.types {
+		s.filter.Types = append(s.filter.Types, tasks.Type(name))
+	}
+	var subjectErr error
+	if t.subject != "" {
+		if s.filter.Subject, subjectErr = member.Parse(t.subject); subjectErr != nil {
+			subjectErr = fmt.Errorf("--subject: %w", subjectErr)
+		}
+	}
+	return s, errors.Join(idErr, stateErr, subjectErr)
+}
+
+func parseStates(words []string, possible []tasks.State) ([]tasks.State, error) {
+	var states []tasks.State
+	for _, word := range words {
+		state := tasks.State(word)
+		switch {
+		case !slices.Contains(tasks.States(), state):
+			return nil, fmt.Errorf("--state: unknown state %q: want %s", word, orList(possible))
+		case !slices.Contains(possible, state):
+			return nil, fmt.Errorf("--state: this cannot be done to %s tasks: want %s", word, orList(possible))
+		}
+		states = append(states, state)
+	}
+	return states, nil
+}
+
+// orList returns the states as in "dead, scheduled or done".
+func orList(states []tasks.State) string {
+	words := make([]string, len(states))
+	for i, s := range states {
+		words[i] = string(s)
+	}
+	last := len(words) - 1
+	if last == 0 {
+		return words[0]
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// taskLister is a queue whose tasks can be looked at.
+type taskLister interface {
+	// List returns up to limit tasks that match, by id.
+	List(ctx context.Context, match tasks.Filter, limit int) ([]tasks.Record, error)
+}
+
+// selection is the tasks that match a filter and, if any are named, have one of
+// the ids.
+type selection struct {
+	filter tasks.Filter
+	named  []idRange
+}
+
+// records returns the tasks of the selection above an id, by id, and an error at
+// the end if there is one; see [selection.pages].
+func (s selection) records(ctx context.Context, q taskLister, after uint64, size int) iter.Seq2[tasks.Record, error] {
+	return func(yield func(tasks.Record, error) bool) {
+		for page, err := range s.pages(ctx, q, after, size) {
+			if err != nil {
+				yield(tasks.Record{}, err)
+				return
+			}
+			for _, r := range page {
+				if !yield(r, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// pages returns the tasks of the selection above an id, size at a time, so that
+// any number of them fits into memory. It goes forward only: whatever becomes of
+// a task afterwards, it does not come back.
+func (s selection) pages(ctx context.Context, q taskLister, after uint64, size int) iter.Seq2[[]tasks.Record, error] {
+	return func(yield func([]tasks.Record, error) bool) {
+		spans := spansOf(s.named)
+		for {
+			page, err := s.page(ctx, q, spans, after, size)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if len(page) == 0 || !yield(page, nil) || len(page) < size {
+				return
+			}
+			after = page[len(page)-1].ID
+		}
+	}
+}
+
+// page returns the first tasks of the selection above an id.
+func (s selection) page(ctx context.Context, q taskLister, spans []idSpan, after uint64, limit int) (page []tasks.Record, err error) {
+	for _, span := range spans {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("list tasks: %w", err)
+		}
+		if span.last <= after {
+			continue
+		}
+		list, err := q.List(ctx, span.narrow(s.filter, after), limit-len(page))
+		if err != nil {
+			return nil, err
+		}
+		if page = append(page, span.cut(list)...); len(page) == limit {
+			break
+		}
+	}
+	return page, nil
+}
