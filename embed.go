@@ -1,5 +1,6 @@
 // Package activityd holds what the module ships beside its code: the schema of
-// the tables that it reads and owns. The program is cmd/activityd.
+// the tables that it reads and owns, and the triggers with which a site may adopt
+// it. The program is cmd/activityd.
 package activityd
 
 import _ "embed"
@@ -10,3 +11,10 @@ import _ "embed"
 //
 //go:embed schema.sql
 var Schema string
+
+// Triggers is the text of triggers.sql: optional triggers that insert the tasks
+// for a site that does not do it itself. Package internal/schema installs and
+// removes them; the MySQL client can, too.
+//
+//go:embed triggers.sql
+var Triggers string

@@ -72,8 +72,12 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// SetTotal changes how many there will be. It may be an estimate.
+// SetTotal changes how many there will be. It may be an estimate; a bar that is
+// full once stays so. -1 changes nothing.
 func (p *progress) SetTotal(total int64) {
+	if total < 0 {
+		return
+	}
 	p.total = max(total, p.count)
 	if p.bar != nil && p.total > 0 {
 		p.bar.ChangeMax64(p.total)

@@ -53,6 +53,13 @@ func isDeed(f *pflag.Flag) bool {
 	return marked || slices.Contains([]string{"yes", "apply", "help"}, f.Name)
 }
 
+// asDeeds makes deeds of the named flags.
+func asDeeds(f *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		f.Lookup(name).Annotations = map[string][]string{deedAnnotation: nil}
+	}
+}
+
 const environmentPrefix = "ACTIVITYD_"
 
 // environmentName is the variable that sets the flag of the given name.

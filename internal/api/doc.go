@@ -20,7 +20,7 @@
 //
 // # Strict input
 //
-// A misspelt field that is silently ignored is a task that never does what its
-// sender meant. So unknown, repeated and misplaced fields are refused, with all
-// faults of a request named at once, and a batch is taken whole or not at all.
+// Package taskjson reads the tasks, and refuses unknown, repeated and misplaced
+// fields. Parameters and headers are read in the same way, with all faults of a
+// request named at once. A batch is taken whole or not at all.
 package api

@@ -6,7 +6,7 @@ import "github.com/labstack/echo/v4"
 func ProblemTypes() []string {
 	kinds := []kind{
 		invalidParameter, malformedBody, invalidTask, noSuchMember, noSuchResource, methodNotAllowed, bodyTooSlow,
-		bodyTooLarge, unsupportedType, internalError, busy, unavailable, deadlineExceeded,
+		bodyTooLarge, unsupportedType, keyReused, tooManyWaiting, internalError, busy, unavailable, deadlineExceeded,
 	}
 	return each(kinds, kind.uri)
 }

@@ -1,34 +1,14 @@
 package api
 
-import (
-	"fmt"
-	"strings"
-)
+import "github.com/activityd/activityd/internal/taskjson"
 
-// fault is one thing that is wrong with a request.
-type fault struct {
-	Field  string `json:"field"` // as in limit, user_id, tasks[3].contact_id
-	Detail string `json:"detail"`
-}
-
-// faults collects what is wrong with a request, so that a client hears of all of
-// it at once.
-type faults []fault
-
-// maxFaults bounds the answer to a request that is wrong throughout.
-const maxFaults = 20
+// faults collects what is wrong with a request, whether with its parameters or
+// with the tasks in its body, so that a client hears of all of it at once.
+type faults []taskjson.Fault
 
 func (f *faults) addf(field, format string, args ...any) {
-	if len(*f) < maxFaults {
-		*f = append(*f, fault{clip(field), fmt.Sprintf(format, args...)})
-	}
+	(*taskjson.Faults)(f).Addf(field, format, args...)
 }
 
 // clip keeps hostile input from filling answers and logs.
-func clip(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
-}
+func clip(s string) string { return taskjson.Clip(s) }

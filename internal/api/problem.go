@@ -34,6 +34,8 @@ var (
 	bodyTooSlow      = kind{slug: "request-timeout", title: "Request timeout", status: http.StatusRequestTimeout}
 	bodyTooLarge     = kind{slug: "body-too-large", title: "Body too large", status: http.StatusRequestEntityTooLarge}
 	unsupportedType  = kind{slug: "unsupported-media-type", title: "Unsupported media type", status: http.StatusUnsupportedMediaType}
+	keyReused        = kind{slug: "idempotency-key-reused", title: "Idempotency key reused", status: http.StatusUnprocessableEntity}
+	tooManyWaiting   = kind{slug: "too-many-waiting-tasks", title: "Too many waiting tasks", status: http.StatusTooManyRequests}
 	internalError    = kind{slug: "internal", title: "Internal error", status: http.StatusInternalServerError}
 	busy             = kind{slug: "busy", title: "Busy", status: http.StatusServiceUnavailable, retryAfter: 1}
 	unavailable      = kind{slug: "unavailable", title: "Unavailable", status: http.StatusServiceUnavailable, retryAfter: 5}

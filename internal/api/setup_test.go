@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -37,6 +39,7 @@ type fakeEnqueuer struct {
 
 	mu      sync.Mutex
 	batches [][]tasks.New
+	once    map[string]onceBatch
 }
 
 func (f *fakeEnqueuer) Enqueue(ctx context.Context, batch []tasks.New) ([]uint64, error) {
@@ -51,6 +54,31 @@ func (f *fakeEnqueuer) Enqueue(ctx context.Context, batch []tasks.New) ([]uint64
 		ids[i] = uint64(i + 1)
 	}
 	return ids, nil
+}
+
+// EnqueueOnce keeps keys for good.
+func (f *fakeEnqueuer) EnqueueOnce(ctx context.Context, key string, batch []tasks.New) (ids []uint64, replayed bool, err error) {
+	f.mu.Lock()
+	before, known := f.once[key]
+	f.mu.Unlock()
+	if known && !reflect.DeepEqual(before.batch, batch) {
+		return nil, false, fmt.Errorf("fake: %w", tasks.ErrKeyReused)
+	}
+	if known {
+		return before.ids, true, nil
+	}
+	ids, err = f.Enqueue(ctx, batch)
+	if err == nil {
+		f.mu.Lock()
+		f.once[key] = onceBatch{batch, ids}
+		f.mu.Unlock()
+	}
+	return ids, false, err
+}
+
+type onceBatch struct {
+	batch []tasks.New
+	ids   []uint64
 }
 
 func (f *fakeEnqueuer) calls() [][]tasks.New {
@@ -103,7 +131,7 @@ func setup(t testing.TB, configure ...func(*api.Config)) *bundle {
 		reader: &fakeReader{read: func(context.Context, contacts.Viewer, int) (recent.Answer, error) {
 			return recent.Answer{Source: recent.FromIndex}, nil
 		}},
-		enqueuer: &fakeEnqueuer{},
+		enqueuer: &fakeEnqueuer{once: map[string]onceBatch{}},
 		checker:  healthy,
 		log:      &logBuffer{},
 	}

@@ -1,9 +1,11 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"mime"
 	"net/http"
 	"os"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/activityd/activityd/internal/taskjson"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -23,30 +26,71 @@ type taskIDJSON struct {
 	ID string `json:"id"`
 }
 
-// enqueueTasks takes all tasks of a request or none. That a client repeats a
-// request whose answer it missed does no harm: tasks are hints to look again.
+// enqueueTasks takes all tasks of a request or none, and answers after the
+// commit. That a client repeats a request whose answer it missed does no harm:
+// tasks are hints to look again. With an Idempotency-Key it does not even cost.
 func (s *Server) enqueueTasks(c echo.Context) error {
 	var f faults
 	f.query(c.QueryString())
+	key := f.idempotencyKey(c.Request().Header)
 	if len(f) > 0 {
 		return refuseFields(invalidParameter, f)
 	}
-	if err := requireJSON(c.Request().Header); err != nil {
+	if err := s.refuseOverload(); err != nil {
 		return err
 	}
-	body, err := s.readBody(c)
+	batch, err := s.readTasks(c)
 	if err != nil {
 		return err
 	}
-	batch, err := parseTasks(body, s.cfg.MaxBatch)
-	if err != nil {
-		return err
-	}
-	ids, err := s.cfg.Enqueuer.Enqueue(c.Request().Context(), batch)
+	ids, replayed, err := s.enqueue(c.Request().Context(), key, batch)
 	if err != nil {
 		return fmt.Errorf("enqueuing %d tasks: %w", len(batch), err)
 	}
+	if replayed {
+		c.Response().Header().Set(headerReplayed, "true")
+	}
 	return writeEnqueued(c, batch, ids)
+}
+
+// enqueue hands the batch over; without a key nothing can be a replay.
+func (s *Server) enqueue(ctx context.Context, key string, batch []tasks.New) (ids []uint64, replayed bool, err error) {
+	if key != "" {
+		return s.cfg.Enqueuer.EnqueueOnce(ctx, key, batch)
+	}
+	ids, err = s.cfg.Enqueuer.Enqueue(ctx, batch)
+	return ids, false, err
+}
+
+// refuseOverload comes before the body is read, so that what is turned away
+// costs little.
+func (s *Server) refuseOverload() error {
+	retryAfter, overloaded := s.cfg.Overloaded()
+	if !overloaded {
+		return nil
+	}
+	p := tooManyWaiting.problem("more tasks wait than the workers get done; nothing was enqueued, send the same again later")
+	p.retryAfter = max(1, int(math.Ceil(retryAfter.Seconds())))
+	return &refusal{p}
+}
+
+// readTasks reads the body of a request.
+func (s *Server) readTasks(c echo.Context) ([]tasks.New, error) {
+	if err := requireJSON(c.Request().Header); err != nil {
+		return nil, err
+	}
+	body, err := s.readBody(c)
+	if err != nil {
+		return nil, err
+	}
+	batch, err := taskjson.ParseBody(body, s.cfg.MaxBatch)
+	if invalid, ok := errors.AsType[*taskjson.InvalidError](err); ok {
+		return nil, refuseFields(invalidTask, faults(invalid.Faults))
+	}
+	if err != nil {
+		return nil, refuse(malformedBody, "the body is %v", err)
+	}
+	return batch, nil
 }
 
 func writeEnqueued(c echo.Context, batch []tasks.New, ids []uint64) error {

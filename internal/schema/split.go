@@ -6,9 +6,14 @@ import "strings"
 // quotes and comments. Comments are dropped, so that an apostrophe or a
 // semicolon in one cannot be mistaken for SQL. Text that ends within a quote
 // becomes the last statement as it stands, for the server to refuse.
+//
+// A line that begins with DELIMITER, between two statements, says what ends
+// those that follow: so the MySQL client does it, too, for bodies of triggers,
+// which hold semicolons of their own.
 func split(text string) []string {
 	var statements []string
 	var current strings.Builder
+	delimiter, lineStart := ";", true
 	flush := func() {
 		if s := strings.TrimSpace(current.String()); s != "" {
 			statements = append(statements, s)
@@ -17,19 +22,39 @@ func split(text string) []string {
 	}
 	for text != "" {
 		n := tokenLen(text)
-		switch token := text[:n]; {
-		case token == ";":
+		next, line := delimiterLine(text)
+		switch {
+		case line > 0 && lineStart && strings.TrimSpace(current.String()) == "":
+			delimiter, n = next, line
+		case strings.HasPrefix(text, delimiter):
+			n = len(delimiter)
 			flush()
-		case isComment(token):
+		case isComment(text):
 			// A comment separates words as a space does.
 			current.WriteByte(' ')
 		default:
-			current.WriteString(token)
+			current.WriteString(text[:n])
 		}
+		lineStart = text[n-1] == '\n'
 		text = text[n:]
 	}
 	flush()
 	return statements
+}
+
+// delimiterLine returns what ends statements from now on, and the length of the
+// line, if text begins with one that says so.
+func delimiterLine(text string) (delimiter string, length int) {
+	const word = "DELIMITER"
+	if len(text) < len(word) || !strings.EqualFold(text[:len(word)], word) {
+		return "", 0
+	}
+	line, _, _ := strings.Cut(text, "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 2 || !strings.EqualFold(fields[0], word) {
+		return "", 0
+	}
+	return fields[1], len(line)
 }
 
 // tokenLen is the length of the quoted text or comment that text begins with,

@@ -26,6 +26,13 @@ func TestSplit(t *testing.T) {
 		"bare dashes at the end":     {"a; --", []string{"a"}},
 		"dashes that are arithmetic": {"a 1--1; b", []string{"a 1--1", "b"}},
 		"comment signs in quotes":    {"a '-- /* # '; b", []string{"a '-- /* # '", "b"}},
+		"other delimiter":            {"DELIMITER //\na; b//\nc // d;\n//\n", []string{"a; b", "c", "d;"}},
+		"delimiter and back":         {"a;\ndelimiter $$\nb;c$$\nDelimiter ;\nd; e", []string{"a", "b;c", "d", "e"}},
+		"delimiter in quotes":        {"DELIMITER //\na '//' -- //\n b//c", []string{"a '//'  \n b", "c"}},
+		"delimiter in a statement":   {"a\nDELIMITER b; c", []string{"a\nDELIMITER b", "c"}},
+		"delimiter within a line":    {"a; DELIMITER //\nb; c", []string{"a", "DELIMITER //\nb", "c"}},
+		"delimiter without one":      {"DELIMITER\na; b", []string{"DELIMITER\na", "b"}},
+		"a word that begins so":      {"DELIMITERS x; b", []string{"DELIMITERS x", "b"}},
 		"open block comment":         {"a; /* b", []string{"a"}},
 		"open quote":                 {"a; 'b; c", []string{"a", "'b; c"}},
 	} {

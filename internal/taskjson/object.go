@@ -1,9 +1,10 @@
-package api
+package taskjson
 
 import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"iter"
 	"unicode/utf8"
 )
@@ -27,32 +28,32 @@ func (o object) get(name string) (json.RawMessage, bool) {
 	return nil, false
 }
 
-// parseJSON returns the one JSON value that body is.
-func parseJSON(body []byte) (json.RawMessage, error) {
-	if !utf8.Valid(body) {
-		return nil, refuse(malformedBody, "the body is not UTF-8")
+// parse returns the one JSON value that text is.
+func parse(text []byte) (json.RawMessage, error) {
+	if !utf8.Valid(text) {
+		return nil, fmt.Errorf("%w: not UTF-8", ErrMalformed)
 	}
 	var root json.RawMessage
-	if err := json.Unmarshal(body, &root); err != nil {
+	if err := json.Unmarshal(text, &root); err != nil {
 		at := new(json.SyntaxError)
 		errors.As(err, &at)
-		return nil, refuse(malformedBody, "the body is not JSON: byte %d: %v", at.Offset, err)
+		return nil, fmt.Errorf("%w: not JSON: byte %d: %w", ErrMalformed, at.Offset, err)
 	}
 	return bytes.TrimSpace(root), nil
 }
 
 // object reads an object and reports names that stand twice. The value is valid
 // JSON without surrounding space.
-func (f *faults) object(place string, value json.RawMessage) (object, bool) {
+func (p *parser) object(place string, value json.RawMessage) (object, bool) {
 	if value[0] != '{' {
-		f.addf(join(place, ""), "want an object, got %s", typeName(value))
+		p.Addf(p.at(place, ""), "want an object, got %s", typeName(value))
 		return nil, false
 	}
 	var o object
 	seen, unique := map[string]bool{}, true
 	for name, value := range members(value) {
 		if seen[name] {
-			f.addf(join(place, name), "given more than once")
+			p.Addf(p.at(place, name), "given more than once")
 			unique = false
 		}
 		seen[name] = true

@@ -1,0 +1,336 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+)
+
+// ndjson is a file of uploads, the member's number being that of the line.
+func ndjson(from, to int) string {
+	var b strings.Builder
+	for i := from; i <= to; i++ {
+		fmt.Fprintf(&b, "{\"type\":\"upload\",\"user_id\":\"%d\"}\n", i)
+	}
+	return b.String()
+}
+
+// notes is an output that can be read while it is written.
+type notes struct {
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+func (n *notes) Write(p []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.out.Write(p)
+}
+
+func (n *notes) String() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.out.String()
+}
+
+// fed runs activityd with an input.
+func fed(ctx context.Context, in io.Reader, args ...string) (stdout, stderr *notes, err error) {
+	stdout, stderr = &notes{}, &notes{}
+	return stdout, stderr, feed(ctx, in, stdout, stderr, args...)
+}
+
+func feed(ctx context.Context, in io.Reader, stdout, stderr io.Writer, args ...string) error {
+	root := newRoot(nil)
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	return root.ExecuteContext(ctx)
+}
+
+// queueOf opens the database of a DSN for a look at its tasks.
+func queueOf(t *testing.T, dsn string) *sql.DB {
+	t.Helper()
+	db, err := contacts.OpenMySQL(dsn)
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func number(t *testing.T, db *sql.DB, query string) (n int) {
+	t.Helper()
+	must(t, db.QueryRowContext(t.Context(), query).Scan(&n))
+	return n
+}
+
+func TestEnqueueManyFromAFile(t *testing.T) {
+	t.Parallel()
+	const lines = 20_000
+	dsn := servertest.MySQLDSN(t)
+	path := filepath.Join(t.TempDir(), "changes.ndjson")
+	must(t, os.WriteFile(path, []byte("\r\n"+ndjson(2, lines+1)+"  \n\n"), 0o600))
+	in, err := os.Open(path)
+	must(t, err)
+	defer func() { _ = in.Close() }()
+	out, errs, err := fed(t.Context(), in, "enqueue", "-", "--mysql-dsn="+dsn, "--progress=always")
+	must(t, err)
+	if out.String() != "enqueued 20000 tasks\n" {
+		t.Errorf("printed %q", out)
+	}
+	if said := errs.String(); !strings.Contains(said, "100%") || !strings.Contains(said, "20000/20000") || !strings.HasSuffix(said, "\n") {
+		t.Errorf("the bar: %q", said[max(0, len(said)-300):])
+	}
+	db := queueOf(t, dsn)
+	if n := number(t, db, "SELECT COUNT(*) FROM tasks WHERE type = 'upload' AND queue = 'default' AND subject BETWEEN 2 AND 20001"); n != lines {
+		t.Errorf("%d tasks", n)
+	}
+	// The same again, all of which wait already.
+	out, _, err = fed(t.Context(), strings.NewReader(ndjson(2, 1500)), "enqueue", "-", "--mysql-dsn="+dsn)
+	if n := number(t, db, "SELECT COUNT(*) FROM tasks"); err != nil || n != lines || out.String() != "enqueued 1499 tasks\n" {
+		t.Errorf("again: %d tasks, %v, %q", n, err, out)
+	}
+}
+
+func TestEnqueueManyTakesAllForms(t *testing.T) {
+	t.Parallel()
+	dsn := servertest.MySQLDSN(t)
+	in := `{"type":"add_contact","user_id":1,"contact_id":"2"}` + "\n" + ` {"contact_id":4,"user_id":"3","type":"remove_contact"}` + "\r\n" + `{"type":"upload","user_id":5}`
+	out, errs, err := fed(t.Context(), strings.NewReader(in), "enqueue", "-", "--mysql-dsn="+dsn, "--queue=refill", "--priority=-7", "--delay=1h")
+	if err != nil || out.String() != "enqueued 3 tasks\n" || errs.String() != "" {
+		t.Errorf("%v, printed %q, %q", err, out, errs)
+	}
+	db := queueOf(t, dsn)
+	if n := number(t, db, "SELECT COUNT(*) FROM tasks WHERE queue = 'refill' AND priority = -7 AND state = 'scheduled' AND due_at BETWEEN created_at + 3599000 AND created_at + 3601000"); n != 3 {
+		t.Errorf("%d of the tasks are what the flags said", n)
+	}
+	out, _, err = fed(t.Context(), nil, "enqueue", "upload", "9", "--mysql-dsn="+dsn, "--queue=other", "--priority=5", "--delay=1m")
+	if n := number(t, db, "SELECT COUNT(*) FROM tasks WHERE queue = 'other' AND priority = 5 AND state = 'scheduled' AND subject = 9"); err != nil || n != 1 || out.String() != "4\n" {
+		t.Errorf("%v, %d tasks, printed %q", err, n, out)
+	}
+}
+
+var goOn = regexp.MustCompile(`(\d+) tasks were enqueued; go on with (--from-line) (\d+)`)
+
+// leftOff reads from an error how many tasks were enqueued and how to go on.
+func leftOff(t *testing.T, err error) (enqueued, from int) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("it did not fail")
+	}
+	words := goOn.FindStringSubmatch(err.Error())
+	if words == nil {
+		t.Fatalf("no word of how to go on: %v", err)
+	}
+	_, scanned := fmt.Sscan(words[1]+" "+words[3], &enqueued, &from)
+	must(t, scanned)
+	return enqueued, from
+}
+
+// A bad line stops before its batch; mended, the rest goes in from where it says.
+func TestEnqueueManyStopsAtABadLine(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ bad, want string }{
+		"no JSON":     {"{\"type\":\"upload\",\n", "line 2500: malformed"},
+		"no task":     {"{\"type\":\"upload\"}\n", "line 2500: user_id: is missing"},
+		"all wrong":   {"{\"typ\":\"upload\",\"user_id\":0}\n", "line 2500: typ: unknown field"},
+		"a batch":     {"{\"tasks\":[]}\n", "line 2500: tasks: unknown field"},
+		"long":        {strings.Repeat("x", 70_000) + "\n", "line 2500: the line has more than 65536 bytes"},
+		"very long":   {strings.Repeat("x", 1<<20) + "\n", "line 2500: the line has more than 65536 bytes"},
+		"other bytes": {"\x00\xff\n", "line 2500: malformed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn := servertest.MySQLDSN(t)
+			db := queueOf(t, dsn)
+			_, _, err := fed(t.Context(), strings.NewReader(ndjson(1, 2499)+test.bad+ndjson(2501, 3000)), "enqueue", "-", "--mysql-dsn="+dsn)
+			enqueued, from := leftOff(t, err)
+			if !strings.HasPrefix(err.Error(), test.want) {
+				t.Errorf("error %v, want %s", err, test.want)
+			}
+			if n := number(t, db, "SELECT COUNT(*) FROM tasks"); n != enqueued || from != enqueued+1 || from > 2500 {
+				t.Errorf("%d tasks, %d were said, and to go on from %d", n, enqueued, from)
+			}
+			mended := ndjson(1, 3000)
+			_, _, err = fed(t.Context(), strings.NewReader(mended), "enqueue", "-", fmt.Sprint("--from-line=", from), "--mysql-dsn="+dsn)
+			if n := number(t, db, "SELECT COUNT(*) FROM tasks"); err != nil || n != 3000 {
+				t.Errorf("in the end: %d tasks, %v", n, err)
+			}
+		})
+	}
+}
+
+// A signal ends it between two batches, even while the input says nothing. What
+// it says of where it stopped is true.
+func TestEnqueueManyIsInterrupted(t *testing.T) {
+	t.Parallel()
+	dsn := servertest.MySQLDSN(t)
+	db := queueOf(t, dsn)
+	in, feeder := io.Pipe()
+	defer func() { _ = feeder.Close() }()
+	ctx, interrupt := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- feed(ctx, in, io.Discard, io.Discard, "enqueue", "-", "--mysql-dsn="+dsn) }()
+	_, err := io.WriteString(feeder, ndjson(1, 2500))
+	must(t, err)
+	eventually(t, "all lines are enqueued, though no full batch", func() bool { return number(t, db, "SELECT COUNT(*) FROM tasks") == 2500 })
+	interrupt()
+	err = <-ended
+	if enqueued, from := leftOff(t, err); !errors.Is(err, errSignalled) || enqueued != 2500 || from != 2501 {
+		t.Errorf("error %v", err)
+	}
+}
+
+// Interrupted anywhere, it has enqueued what it says, and going on completes it.
+func TestEnqueueManyIsInterruptedAnywhere(t *testing.T) {
+	t.Parallel()
+	const lines = 4000
+	dsn := servertest.MySQLDSN(t)
+	db := queueOf(t, dsn)
+	from := 1
+	for _, after := range []int{0, 1, 1000, 2999} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		in := &interrupting{text: strings.NewReader(ndjson(1, lines)), after: after, interrupt: interrupt}
+		_, _, err := fed(ctx, in, "enqueue", "-", fmt.Sprint("--from-line=", from), "--mysql-dsn="+dsn)
+		interrupt()
+		enqueued, next := leftOff(t, err)
+		if n := number(t, db, "SELECT COUNT(*) FROM tasks"); n != next-1 || enqueued != next-from {
+			t.Fatalf("after %d lines: %d tasks are there; it said %d, and to go on from %d", after, n, enqueued, next)
+		}
+		from = next
+	}
+	_, _, err := fed(t.Context(), strings.NewReader(ndjson(1, lines)), "enqueue", "-", fmt.Sprint("--from-line=", from), "--mysql-dsn="+dsn)
+	if n := number(t, db, "SELECT COUNT(*) FROM tasks"); err != nil || n != lines {
+		t.Errorf("in the end: %d tasks, %v", n, err)
+	}
+}
+
+// interrupting is an input that interrupts its reader after some lines.
+type interrupting struct {
+	text      *strings.Reader
+	after     int
+	interrupt func()
+}
+
+func (i *interrupting) Read(p []byte) (int, error) {
+	n, err := i.text.Read(p[:min(len(p), 512)])
+	if i.after -= bytes.Count(p[:n], []byte("\n")); i.after < 0 {
+		i.interrupt()
+	}
+	return n, err
+}
+
+// A MySQL that is away for a moment is waited for.
+func TestEnqueueManyWaitsForMySQL(t *testing.T) {
+	t.Parallel()
+	server := servertest.OwnMySQL(t)
+	dsn := server.DSN(servertest.Database)
+	db := queueOf(t, dsn)
+	in, feeder := io.Pipe()
+	errs, ended := &notes{}, make(chan error, 1)
+	go func() { ended <- feed(t.Context(), in, io.Discard, errs, "enqueue", "-", "--mysql-dsn="+dsn) }()
+	say := func(text string) {
+		_, err := io.WriteString(feeder, text)
+		must(t, err)
+	}
+	say(ndjson(1, 1000))
+	eventually(t, "the first batch", func() bool { return number(t, db, "SELECT COUNT(*) FROM tasks") == 1000 })
+	must(t, server.Kill())
+	say(ndjson(1001, 2000))
+	eventually(t, "it says that MySQL is away", func() bool { return strings.Contains(errs.String(), "MySQL is away, trying again") })
+	must(t, server.Restart(t.Context()))
+	must(t, feeder.Close())
+	must(t, <-ended)
+	if n := number(t, db, "SELECT COUNT(*) FROM tasks"); n != 2000 {
+		t.Errorf("%d tasks", n)
+	}
+}
+
+func TestEnqueueManyChecks(t *testing.T) {
+	t.Parallel()
+	out, _, err := fed(t.Context(), strings.NewReader(ndjson(1, 1500)), "enqueue", "-", "--check")
+	if err != nil || out.String() != "1500 tasks, all good; nothing was enqueued\n" {
+		t.Errorf("%v, printed %q", err, out)
+	}
+	path := filepath.Join(t.TempDir(), "changes.ndjson")
+	must(t, os.WriteFile(path, []byte(ndjson(1, 2500)), 0o600))
+	in, err := os.Open(path)
+	must(t, err)
+	defer func() { _ = in.Close() }()
+	out, bar, err := fed(t.Context(), in, "enqueue", "-", "--check", "--progress=always", "--from-line=501")
+	if err != nil || out.String() != "2000 tasks, all good; nothing was enqueued\n" || !strings.Contains(bar.String(), "2000/2000") {
+		t.Errorf("of a file: %v, printed %q, %q", err, out, bar)
+	}
+	bad := ndjson(1, 10) + "\nx\n" + strings.Repeat("{}\n", 30) + ndjson(1, 5)
+	_, errs, err := fed(t.Context(), strings.NewReader(bad), "enqueue", "-", "--check")
+	if err == nil || !strings.Contains(err.Error(), "31 lines are no tasks, 15 are") {
+		t.Errorf("error %v", err)
+	}
+	if said := errs.String(); strings.Count(said, "\n") != mostBadLines || !strings.Contains(said, "line 12: malformed") || !strings.Contains(said, "line 13: type: is missing") {
+		t.Errorf("said %q", said)
+	}
+	out, _, err = fed(t.Context(), strings.NewReader(bad), "enqueue", "-", "--check", "--from-line=43")
+	if err != nil || !strings.HasPrefix(out.String(), "5 tasks") {
+		t.Errorf("from line 43: %v, printed %q", err, out)
+	}
+	for args, want := range map[string]string{"upload 7": "", "upload 7 8": "takes no contact", "upload x": "USER"} {
+		_, _, err := fed(t.Context(), nil, append([]string{"enqueue", "--check"}, strings.Fields(args)...)...)
+		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+}
+
+func TestEnqueueManySaysWhenTheInputFails(t *testing.T) {
+	t.Parallel()
+	dsn := servertest.MySQLDSN(t)
+	in := io.MultiReader(strings.NewReader(ndjson(1, 7)), broken{})
+	_, _, err := fed(t.Context(), in, "enqueue", "-", "--mysql-dsn="+dsn)
+	if enqueued, from := leftOff(t, err); enqueued != 7 || from != 8 || !errors.Is(err, errBrokenInput) {
+		t.Errorf("error %v", err)
+	}
+	if _, _, err := fed(t.Context(), strings.NewReader(ndjson(1, 7)), "enqueue", "-", "--from-line=100", "--mysql-dsn="+dsn); err != nil {
+		t.Errorf("from behind the end: %v", err)
+	}
+}
+
+var errBrokenInput = errors.New("the disk is gone")
+
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, errBrokenInput }
+
+func TestEnqueueFlagsAreChecked(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"upload 7 --priority=32768":                  "--priority",
+		"upload 7 --priority=-32769":                 "--priority",
+		"upload 7 --delay=-1s":                       "--delay",
+		"upload 7 --queue=" + nines(33):              "--queue",
+		"upload 7 --from-line=2":                     "--from-line",
+		"upload 7 --progress=maybe":                  "--progress",
+		"- --from-line=0":                            "--from-line",
+		"- 7":                                        "takes no more arguments",
+		"upload":                                     "USER is missing",
+		"upload 7 --mysql-dsn=":                      "--mysql-dsn",
+		"upload 7 --queue=" + nines(32) + " --check": "",
+	} {
+		_, _, err := fed(t.Context(), strings.NewReader(""), append([]string{"enqueue"}, strings.Fields(args)...)...)
+		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want an error with %q", args, err, want)
+		}
+	}
+}
+
+func nines(n int) string { return strings.Repeat("9", n) }

@@ -1,0 +1,55 @@
+package api_test
+
+import (
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/api"
+)
+
+func TestOverloadTurnsTasksAwayAndNoReads(t *testing.T) {
+	t.Parallel()
+	var overloaded atomic.Bool
+	b := setup(t, func(c *api.Config) {
+		c.Overloaded = func() (time.Duration, bool) { return 1500 * time.Millisecond, overloaded.Load() }
+	})
+	if w := b.post(t, oneUpload); w.Code != http.StatusAccepted {
+		t.Fatalf("before: %d %s", w.Code, w.Body)
+	}
+	overloaded.Store(true)
+	unread := &countedBody{}
+	w := b.do(t, postTasks(t.Context(), unread))
+	wantProblem(t, w, http.StatusTooManyRequests, "too-many-waiting-tasks")
+	if after := w.Header().Get("Retry-After"); after != "2" || unread.reads > 0 {
+		t.Errorf("Retry-After %q, want 2; the body was read %d times", after, unread.reads)
+	}
+	wantProblem(t, b.postWith(t, oneUpload, "key"), http.StatusTooManyRequests, "too-many-waiting-tasks")
+	if w := b.get(t, "/v1/users/1/recent-contact-photos"); w.Code != http.StatusOK {
+		t.Errorf("a read: %d %s", w.Code, w.Body)
+	}
+	overloaded.Store(false)
+	if w := b.post(t, oneUpload); w.Code != http.StatusAccepted || len(b.enqueuer.calls()) != 2 {
+		t.Errorf("after: %d %s, enqueued %d times", w.Code, w.Body, len(b.enqueuer.calls()))
+	}
+}
+
+// Retry-After is whole seconds, and never 0, which would ask for a storm.
+func TestRetryAfterIsAtLeastASecond(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{0: "1", time.Millisecond: "1", time.Second: "1", time.Second + 1: "2", time.Minute: "60"} {
+		b := setup(t, func(c *api.Config) { c.Overloaded = func() (time.Duration, bool) { return d, true } })
+		if got := b.post(t, oneUpload).Header().Get("Retry-After"); got != want {
+			t.Errorf("%v: Retry-After %q, want %q", d, got, want)
+		}
+	}
+}
+
+// countedBody counts how often it is read.
+type countedBody struct{ reads int }
+
+func (c *countedBody) Read(p []byte) (int, error) {
+	c.reads++
+	return copy(p, oneUpload), nil
+}

@@ -1,0 +1,229 @@
+package endtoend_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/schema"
+)
+
+// TestSiteThatKnowsNothing: a site that writes its own tables and nothing else,
+// neither a task nor last_upload, changes at random and from several connections
+// while activityd works. With the triggers, all sets and answers are right in the
+// end.
+func TestSiteThatKnowsNothing(t *testing.T) {
+	t.Parallel()
+	for _, keys := range []string{"no foreign keys", "cascades"} {
+		t.Run(keys, func(t *testing.T) {
+			t.Parallel()
+			seed := seedFor(t)
+			s := &silentSite{ground: newGround(t, needFor(seed))}
+			if keys == "cascades" {
+				s.addCascades(t)
+			}
+			s.found(t, rand.New(rand.NewPCG(seed, 0)))
+			s.adopt(t)
+			p := s.started(t, "worker")
+			group, ctx := errgroup.WithContext(t.Context())
+			for n := range uint64(3) {
+				rnd := rand.New(rand.NewPCG(seed, n+1))
+				group.Go(func() error { return s.live(ctx, rnd, 150) })
+			}
+			must(t, group.Wait())
+			s.awaitIdle(t)
+			s.check(t, p.reader)
+		})
+	}
+}
+
+// silentSite is a site that does not know of activityd.
+type silentSite struct {
+	*ground
+	now        atomic.Uint64 // seconds since start
+	transacted atomic.Int64  // transactions that were committed
+	undone     atomic.Int64  // and those that were rolled back
+}
+
+func (s *silentSite) addCascades(t *testing.T) {
+	t.Helper()
+	s.exec(t, `ALTER TABLE contacts ADD FOREIGN KEY (user_id) REFERENCES users (id) ON DELETE CASCADE,
+		ADD FOREIGN KEY (contact_id) REFERENCES users (id) ON DELETE CASCADE`)
+	s.exec(t, "ALTER TABLE photos ADD FOREIGN KEY (owner_id) REFERENCES users (id) ON DELETE CASCADE")
+}
+
+// found fills the site as it was before it heard of activityd.
+func (s *silentSite) found(t *testing.T, rnd *rand.Rand) {
+	t.Helper()
+	for id := range people {
+		s.exec(t, "INSERT INTO users (id, username) VALUES (?, ?)", id+1, fmt.Sprint("member ", id+1))
+	}
+	for range 8 * people {
+		s.exec(t, "INSERT IGNORE INTO contacts (user_id, contact_id, is_friend) VALUES (?, ?, ?)", uint64(somePerson(rnd)), uint64(somePerson(rnd)), rnd.IntN(2))
+	}
+	for range 3 * people {
+		s.exec(t, "INSERT INTO photos (owner_id, visibility, date_upload) VALUES (?, ?, ?)", uint64(somePerson(rnd)), string(someVisibility(rnd)), start-rnd.IntN(1000))
+	}
+}
+
+// adopt does what docs/adoption.md says, and in the meantime somebody uploads.
+func (s *silentSite) adopt(t *testing.T) {
+	t.Helper()
+	catchUp := blockWith(t, "SET users.last_upload = seen.newest")
+	s.execOn(t, catchUp)
+	s.exec(t, "INSERT INTO photos (owner_id, visibility, date_upload) VALUES (1, 'public', ?)", start)
+	_, err := schema.InstallTriggers(t.Context(), s.db)
+	must(t, err)
+	s.execOn(t, catchUp)
+	if n := s.count(t).Waiting; n != 1 {
+		t.Errorf("%d tasks wait, want that of the upload in the meantime alone", n)
+	}
+}
+
+// live makes so many transactions, some of which are rolled back.
+func (s *silentSite) live(ctx context.Context, rnd *rand.Rand, transactions int) error {
+	for range transactions {
+		s.now.Add(uint64(rnd.IntN(2)))
+		var statements []statement
+		for range 1 + rnd.IntN(3) {
+			statements = append(statements, s.change(rnd))
+		}
+		if err := s.transact(ctx, statements, rnd.IntN(8) > 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var errUndone = errors.New("rolled back")
+
+// transact is repeated, whole, when the server gives it up for another one.
+func (s *silentSite) transact(ctx context.Context, statements []statement, commit bool) error {
+	for {
+		switch err := s.once(ctx, statements, commit); {
+		case errors.Is(err, errUndone):
+			s.undone.Add(1)
+			return nil
+		case err == nil:
+			s.transacted.Add(1)
+			return nil
+		case !contacts.IsRetryable(err):
+			return err
+		}
+	}
+}
+
+func (s *silentSite) once(ctx context.Context, statements []statement, commit bool) error {
+	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	for _, st := range statements {
+		if _, err := tx.ExecContext(ctx, st.text, st.args...); err != nil {
+			return fmt.Errorf("%s: %w", st.text, err)
+		}
+	}
+	if !commit {
+		return errUndone
+	}
+	return tx.Commit()
+}
+
+// change is one of the ways in which people write these tables. IGNORE passes
+// over keys that are taken, and over members who are gone.
+func (s *silentSite) change(rnd *rand.Rand) statement {
+	a, b, c := uint64(somePerson(rnd)), uint64(somePerson(rnd)), uint64(somePerson(rnd))
+	leaver := uint64(people - rnd.IntN(6))
+	now := start + s.now.Load()
+	past, seen := now-uint64(rnd.IntN(200)), string(someVisibility(rnd))
+	all := []statement{
+		sqlText("INSERT IGNORE INTO photos (owner_id, visibility, date_upload) VALUES (?, ?, ?)", a, seen, now),
+		sqlText("INSERT IGNORE INTO photos (owner_id, visibility, date_upload) VALUES (?, ?, ?)", a, seen, past),
+		sqlText("INSERT IGNORE INTO photos (owner_id, visibility, date_upload) VALUES (?, ?, ?), (?, 'public', ?), (?, 'private', ?)", a, seen, now, b, past, a, now),
+		sqlText("INSERT IGNORE INTO photos (owner_id, visibility, date_upload) SELECT ?, visibility, ? FROM photos WHERE owner_id = ? ORDER BY id DESC LIMIT 2", a, now, b),
+		sqlText("UPDATE photos SET date_upload = ? WHERE owner_id = ? ORDER BY id DESC LIMIT 1", now, a),
+		sqlText("UPDATE IGNORE photos SET owner_id = ? WHERE owner_id = ? ORDER BY id DESC LIMIT 1", a, b),
+		sqlText("UPDATE photos SET visibility = ? WHERE owner_id = ?", seen, a),
+		sqlText("DELETE FROM photos WHERE owner_id = ? ORDER BY id DESC LIMIT 1", a),
+		sqlText("INSERT IGNORE INTO contacts (user_id, contact_id) VALUES (?, ?), (?, ?), (?, ?)", a, b, b, a, a, c),
+		sqlText("INSERT IGNORE INTO contacts (user_id, contact_id) SELECT ?, contact_id FROM contacts WHERE user_id = ?", a, b),
+		sqlText("INSERT INTO contacts (user_id, contact_id) SELECT x.id, y.id FROM users x, users y WHERE x.id = ? AND y.id = ? ON DUPLICATE KEY UPDATE is_family = NOT is_family", a, b),
+		sqlText("REPLACE INTO contacts (user_id, contact_id, is_friend) SELECT x.id, y.id, 1 FROM users x, users y WHERE x.id = ? AND y.id = ?", a, b),
+		sqlText("UPDATE IGNORE contacts SET contact_id = ? WHERE user_id = ? AND contact_id = ?", c, a, b),
+		sqlText("UPDATE IGNORE contacts SET user_id = ? WHERE user_id = ? ORDER BY contact_id LIMIT 1", a, b),
+		sqlText("DELETE FROM contacts WHERE user_id = ? AND contact_id IN (?, ?)", a, b, c),
+		sqlText("DELETE FROM contacts WHERE contact_id = ? ORDER BY user_id LIMIT 2", a),
+		sqlText("UPDATE users SET username = ? WHERE id = ?", fmt.Sprint("renamed ", past), a),
+		sqlText("DELETE FROM users WHERE id = ?", leaver),
+		// As docs/adoption.md has it for members who come back.
+		sqlText("INSERT IGNORE INTO users (id, username, last_upload) VALUES (?, 'back', (SELECT MAX(date_upload) FROM photos WHERE owner_id = ?))", leaver, leaver),
+		sqlText("INSERT INTO users (id, username, last_upload) VALUES (?, 'back', (SELECT MAX(date_upload) FROM photos WHERE owner_id = ?)) ON DUPLICATE KEY UPDATE username = 'there'", leaver, leaver),
+	}
+	return all[rnd.IntN(len(all))]
+}
+
+// check is all that has to hold.
+func (s *silentSite) check(t *testing.T, reader *recent.Reader) {
+	t.Helper()
+	if s.transacted.Load() < 300 || s.undone.Load() == 0 {
+		t.Errorf("%d transactions, %d rolled back", s.transacted.Load(), s.undone.Load())
+	}
+	if n := s.checkSets(t); n < people/2 {
+		t.Errorf("there are %d sets", n)
+	}
+	s.checkGuards(t)
+	var behind int
+	must(t, s.db.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM users u
+		WHERE COALESCE(last_upload, 0) < (SELECT MAX(date_upload) FROM photos WHERE owner_id = u.id)`).Scan(&behind))
+	if behind > 0 {
+		t.Errorf("the last upload of %d members is behind their photos", behind)
+	}
+	var viewers []member.ID
+	for id := range member.ID(people) {
+		viewers = append(viewers, id+1)
+	}
+	if from := s.checkAnswers(t, reader, viewers); from[recent.FromIndex] < people/3 {
+		t.Errorf("answers from %v", from)
+	}
+}
+
+// With the triggers, a contact who is removed, or leaves the site, makes room in
+// the sets of the followers; one who comes back is in them again.
+func TestTriggersFollowAMemberWhoLeavesAndComesBack(t *testing.T) {
+	t.Parallel()
+	s := &silentSite{ground: newGround(t, 3)}
+	_, err := schema.InstallTriggers(t.Context(), s.db)
+	must(t, err)
+	s.started(t, "worker")
+	after := func(statement string, want map[string]int) {
+		t.Helper()
+		s.exec(t, statement)
+		s.awaitIdle(t)
+		got := map[string]int{}
+		for user, set := range s.sets(t) {
+			got[user] = len(set)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: sizes of the sets (-want +got):\n%s", statement, diff)
+		}
+		s.checkSets(t)
+	}
+	s.exec(t, "INSERT INTO users (id) VALUES (1), (2), (3), (4)")
+	after("INSERT INTO contacts (user_id, contact_id) VALUES (1, 3), (1, 4), (2, 3), (2, 4)", map[string]int{})
+	after("INSERT INTO photos (owner_id, date_upload) VALUES (3, 300), (4, 400)", map[string]int{"1": 2, "2": 2})
+	after("DELETE FROM contacts WHERE user_id = 1 AND contact_id = 4", map[string]int{"1": 1, "2": 2})
+	after("DELETE FROM users WHERE id = 3", map[string]int{"2": 1})
+	after("INSERT INTO users (id, last_upload) VALUES (3, 300)", map[string]int{"1": 1, "2": 2})
+	after("UPDATE contacts SET contact_id = 4 WHERE user_id = 1 AND contact_id = 3", map[string]int{"1": 1, "2": 2})
+}

@@ -1,0 +1,137 @@
+-- activityd: optional triggers. With them a site adopts activityd without a
+-- change of its code: they keep users.last_upload from the photos, and insert a
+-- task with every change that the index must know of, in the transaction of that
+-- change. A site that inserts its tasks itself does not need them; both at once
+-- does no harm.
+--
+-- Needs the tables of schema.sql, as tables: a view has no triggers. MySQL 8.0.13+
+-- and MariaDB 10.6+. Either of
+--
+--   activityd schema --triggers --apply
+--   mysql site < triggers.sql            (the client understands DELIMITER)
+--
+-- installs them or replaces older ones; `activityd schema --triggers --remove`
+-- removes them. Who runs it must keep the rights to do what they do: they run
+-- with those of their maker. docs/adoption.md says what else to do once, and what
+-- triggers cannot see.
+--
+-- The tasks have no dedupe key. A unique key inside the site's transactions would
+-- make them wait for each other; what is enqueued twice is done once more and
+-- finds nothing to do. Every INSERT has VALUES: INSERT ... SELECT would lock the
+-- numbering of the tasks until the end of the site's statement.
+
+DELIMITER //
+
+-- A photo that is newer than anything of its owner raises users.last_upload; the
+-- task comes from the trigger on users below, so that a site which keeps
+-- last_upload itself gets one task and not two. last_upload never falls: it is an
+-- upper bound. So a backdated photo changes nothing, and neither does one that is
+-- deleted or whose visibility changes: what may be shown is asked of the photos
+-- themselves at every read.
+
+-- The owner is locked before the photo is inserted. With a foreign key, InnoDB
+-- locks the owner shared for the photo, and of two uploads of one owner that both
+-- went on to raise last_upload one would be the victim of a deadlock. The same
+-- goes for a photo that is given to another owner.
+DROP TRIGGER IF EXISTS activityd_photos_before_insert//
+CREATE TRIGGER activityd_photos_before_insert BEFORE INSERT ON photos FOR EACH ROW
+BEGIN
+  DECLARE the_owner BIGINT UNSIGNED DEFAULT (SELECT id FROM users WHERE id = NEW.owner_id FOR UPDATE);
+END//
+
+DROP TRIGGER IF EXISTS activityd_photos_after_insert//
+CREATE TRIGGER activityd_photos_after_insert AFTER INSERT ON photos FOR EACH ROW
+BEGIN
+  UPDATE users SET last_upload = NEW.date_upload
+  WHERE id = NEW.owner_id AND COALESCE(last_upload, 0) < NEW.date_upload;
+END//
+
+DROP TRIGGER IF EXISTS activityd_photos_before_update//
+CREATE TRIGGER activityd_photos_before_update BEFORE UPDATE ON photos FOR EACH ROW
+BEGIN
+  DECLARE the_owner BIGINT UNSIGNED;
+  IF NEW.owner_id <> OLD.owner_id THEN
+    SET the_owner = (SELECT id FROM users WHERE id = NEW.owner_id FOR UPDATE);
+  END IF;
+END//
+
+DROP TRIGGER IF EXISTS activityd_photos_after_update//
+CREATE TRIGGER activityd_photos_after_update AFTER UPDATE ON photos FOR EACH ROW
+BEGIN
+  IF NEW.date_upload > OLD.date_upload OR NEW.owner_id <> OLD.owner_id THEN
+    UPDATE users SET last_upload = NEW.date_upload
+    WHERE id = NEW.owner_id AND COALESCE(last_upload, 0) < NEW.date_upload;
+  END IF;
+END//
+
+-- A contact that comes or goes. What it grants (is_friend, is_family) is read
+-- with every answer and needs no task.
+
+DROP TRIGGER IF EXISTS activityd_contacts_after_insert//
+CREATE TRIGGER activityd_contacts_after_insert AFTER INSERT ON contacts FOR EACH ROW
+BEGIN
+  INSERT INTO tasks (type, subject, args)
+  VALUES ('add_contact', NEW.user_id, JSON_OBJECT('contact_id', NEW.contact_id));
+END//
+
+DROP TRIGGER IF EXISTS activityd_contacts_after_update//
+CREATE TRIGGER activityd_contacts_after_update AFTER UPDATE ON contacts FOR EACH ROW
+BEGIN
+  IF NEW.user_id <> OLD.user_id OR NEW.contact_id <> OLD.contact_id THEN
+    INSERT INTO tasks (type, subject, args) VALUES
+      ('remove_contact', OLD.user_id, JSON_OBJECT('contact_id', OLD.contact_id)),
+      ('add_contact', NEW.user_id, JSON_OBJECT('contact_id', NEW.contact_id));
+  END IF;
+END//
+
+DROP TRIGGER IF EXISTS activityd_contacts_after_delete//
+CREATE TRIGGER activityd_contacts_after_delete AFTER DELETE ON contacts FOR EACH ROW
+BEGIN
+  INSERT INTO tasks (type, subject, args)
+  VALUES ('remove_contact', OLD.user_id, JSON_OBJECT('contact_id', OLD.contact_id));
+END//
+
+-- A member whose last upload is later than it was, or is known for the first
+-- time. A contact is a row of contacts and a row of users, so that a member who
+-- comes back may have followers whose sets know nothing of it: the fan-out of an
+-- upload tells them all, however many they are, and none of it is done here.
+
+DROP TRIGGER IF EXISTS activityd_users_after_insert//
+CREATE TRIGGER activityd_users_after_insert AFTER INSERT ON users FOR EACH ROW
+BEGIN
+  IF NEW.last_upload > 0 THEN
+    INSERT INTO tasks (type, subject) VALUES ('upload', NEW.id);
+  END IF;
+END//
+
+DROP TRIGGER IF EXISTS activityd_users_after_update//
+CREATE TRIGGER activityd_users_after_update AFTER UPDATE ON users FOR EACH ROW
+BEGIN
+  IF NEW.last_upload > COALESCE(OLD.last_upload, 0) OR NEW.last_upload > 0 AND NEW.id <> OLD.id THEN
+    INSERT INTO tasks (type, subject) VALUES ('upload', NEW.id);
+  END IF;
+END//
+
+-- A member who leaves: one task for every follower, before foreign keys delete
+-- the contacts, because cascades fire no triggers. The cost is one row for each
+-- follower, in the transaction that deletes the member. To spare a transaction
+-- that, delete the contacts of somebody with very many followers before, in
+-- transactions of some thousand rows.
+DROP TRIGGER IF EXISTS activityd_users_before_delete//
+CREATE TRIGGER activityd_users_before_delete BEFORE DELETE ON users FOR EACH ROW
+BEGIN
+  DECLARE follower BIGINT UNSIGNED;
+  DECLARE done BOOLEAN DEFAULT FALSE;
+  DECLARE followers CURSOR FOR SELECT user_id FROM contacts WHERE contact_id = OLD.id;
+  DECLARE CONTINUE HANDLER FOR NOT FOUND SET done = TRUE;
+  OPEN followers;
+  each_follower: LOOP
+    FETCH followers INTO follower;
+    IF done THEN LEAVE each_follower; END IF;
+    INSERT INTO tasks (type, subject, args)
+    VALUES ('remove_contact', follower, JSON_OBJECT('contact_id', OLD.id));
+  END LOOP;
+  CLOSE followers;
+END//
+
+DELIMITER ;
