@@ -26,6 +26,8 @@ var layers = []struct {
 	{"internal/tasks", []string{"net/http", "github.com/labstack/echo"}},
 	{"internal/recent", []string{"net/http", "github.com/labstack/echo", "database/sql", "github.com/redis"}},
 	{"internal/api", []string{"database/sql", "github.com/redis"}},
+	{"internal/wake", []string{"database/sql", "net/http", "github.com/labstack/echo", module}},
+	{"internal/taskjson", []string{"database/sql", "net/http", "github.com/redis", "github.com/labstack/echo"}},
 	{"internal/metrics", []string{"database/sql", "github.com/redis", "github.com/labstack/echo", module + "internal/api"}},
 }
 
@@ -66,6 +68,8 @@ func TestBreachesAreFound(t *testing.T) {
 		{"internal/api", "database/sqlite", false},
 		{"internal/index", module + "internal/tasks", true},
 		{"internal/tasks", module + "internal/index", false},
+		{"internal/wake", module + "internal/tasks", true},
+		{"internal/wake", "github.com/redis/go-redis/v9", false},
 		{"cmd/activityd", driver, true},
 		{"internal/contacts", driver, false},
 		{"internal/localserver/servertest", driver, false},
@@ -104,7 +108,7 @@ func breaches(imports []imported) []string {
 
 // within reports whether path is parent or below it.
 func within(path, parent string) bool {
-	return path == parent || strings.HasPrefix(path, parent+"/")
+	return path == parent || strings.HasPrefix(path, strings.TrimSuffix(parent, "/")+"/")
 }
 
 func withinAny(path string, parents []string) bool {

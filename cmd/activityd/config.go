@@ -40,8 +40,11 @@ type config struct {
 
 	workers    map[string]int
 	lease      time.Duration
+	taskLimit  time.Duration
 	poll       time.Duration
 	grace      time.Duration
+	keepTasks  time.Duration
+	maxWaiting int
 	fanOutPart int
 
 	logLevel  string
@@ -87,10 +90,13 @@ func (c *config) serverFlags(f *pflag.FlagSet) {
 	f.IntVar(&c.walks, "walks", recent.DefaultWalks, "most full walks through MySQL at once; beyond them reads that need one are answered 503")
 	f.DurationVar(&c.walkWait, "walk-wait", recent.DefaultWalkWait, "how long a read waits for its turn to walk, before it is answered 503")
 	f.DurationVar(&c.indexWait, "index-wait", recent.DefaultIndexWait, "how long a read waits for Redis before it does without")
-	f.StringToIntVar(&c.workers, "workers", defaultWorkers(), "worker goroutines of each queue; a queue that is not named keeps its default")
-	f.DurationVar(&c.lease, "lease", tasks.DefaultLease, "how long claimed tasks belong to a worker; a lost worker's tasks are free again after it")
-	f.DurationVar(&c.poll, "poll", tasks.DefaultPoll, "how often an idle worker looks for tasks that were enqueued elsewhere")
+	f.StringToIntVar(&c.workers, "workers", defaultWorkers(), "worker goroutines of each queue, any number of queues of your own included; those of default, fan_out and refill that are not named keep theirs; a worker with nothing to do helps the other queues, but for the first one of each")
+	f.DurationVar(&c.lease, "lease", tasks.DefaultLease, "how long claimed tasks belong to a worker that is not heard of any more; a live one extends it")
+	f.DurationVar(&c.taskLimit, "task-limit", tasks.DefaultLimit, "how long a batch of tasks may run before it is cancelled and its tasks are tried again")
+	f.DurationVar(&c.poll, "poll", tasks.DefaultPoll, "how often an idle worker looks for tasks of which nobody told it")
 	f.DurationVar(&c.grace, "grace", tasks.DefaultGrace, "how long requests under way may take to finish at the stop, and then the tasks")
+	f.DurationVar(&c.keepTasks, "keep-tasks", 0, "how long tasks that are done are kept to be looked at; 0: not at all")
+	f.IntVar(&c.maxWaiting, "max-waiting", 1_000_000, "waiting tasks beyond which POST /v1/tasks is answered 429; 0: no limit")
 	f.IntVar(&c.fanOutPart, "fan-out-part", tasks.DefaultPartSize, "followers that one task of a fan-out tells")
 }
 
@@ -133,18 +139,19 @@ func (c *config) check(f *pflag.FlagSet) error {
 	oneOf("log-format", c.logFormat, "text", "json")
 	for flag, d := range map[string]time.Duration{
 		"set-life": c.setLife, "request-timeout": c.requestTimeout, "walk-wait": c.walkWait, "index-wait": c.indexWait,
-		"poll": c.poll, "grace": c.grace,
+		"poll": c.poll, "grace": c.grace, "task-limit": c.taskLimit,
 	} {
 		want(flag, d >= time.Millisecond, "is %v: want at least 1ms", d)
 	}
 	want("lease", c.lease >= time.Second, "is %v: want at least 1s", c.lease)
+	want("keep-tasks", c.keepTasks >= 0, "is %v: want 0 or more", c.keepTasks)
+	want("max-waiting", c.maxWaiting >= 0, "is %d: want 0 or more", c.maxWaiting)
 	want("max-body", c.maxBody >= 1, "is %d: want at least 1", c.maxBody)
 	want("max-batch", c.maxBatch >= 1, "is %d: want at least 1", c.maxBatch)
 	want("walks", c.walks >= 1, "is %d: want at least 1", c.walks)
 	want("fan-out-part", c.fanOutPart >= 1 && c.fanOutPart <= 10_000, "is %d: want 1 to 10000", c.fanOutPart)
 	for _, queue := range slices.Sorted(maps.Keys(c.workers)) {
-		known := slices.Contains([]string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueRefill}, queue)
-		want("workers", known, "unknown queue %q: want %s, %s or %s", queue, tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueRefill)
+		want("workers", queue != "" && len(queue) <= tasks.MostQueueName, "queue %q: want a name of 1 to %d bytes", queue, tasks.MostQueueName)
 		want("workers", c.workers[queue] >= 0 && c.workers[queue] <= 1000, "%s=%d: want 0 to 1000", queue, c.workers[queue])
 	}
 	total := 0
@@ -189,12 +196,17 @@ func (c *config) readerOptions(s index.Settings) recent.Options {
 
 func (c *config) poolOptions() tasks.PoolOptions {
 	workers := tasks.DefaultWorkers()
+	named := maps.Clone(c.workers)
 	for i := range workers {
-		if count, named := c.workers[workers[i].Queue]; named {
+		if count, ok := named[workers[i].Queue]; ok {
 			workers[i].Count = count
+			delete(named, workers[i].Queue)
 		}
 	}
-	return tasks.PoolOptions{Workers: workers, Lease: c.lease, Poll: c.poll, Grace: c.grace}
+	for _, queue := range slices.Sorted(maps.Keys(named)) {
+		workers = append(workers, tasks.Workers{Queue: queue, Count: named[queue], Batch: tasks.DefaultBatch})
+	}
+	return tasks.PoolOptions{Workers: workers, Lease: c.lease, Limit: c.taskLimit, Poll: c.poll, Grace: c.grace}
 }
 
 func (c *config) handlerOptions() tasks.HandlerOptions {

@@ -103,6 +103,10 @@ func (c closer) Close() error { return c() }
 // demoDatabase is the name of the demo's database in its private server.
 const demoDatabase = "demo"
 
+// demoPoll stands in for the bell: the demo's site inserts its tasks by plain SQL
+// and tells nobody.
+const demoPoll = 100 * time.Millisecond
+
 // openPrivateServers starts servers of the demo's own and makes its tables.
 func openPrivateServers(ctx context.Context, c *config) (g *ground, err error) {
 	g = &ground{engine: "a private Redis", plainName: "plain SQL", start: func() {}}
@@ -148,6 +152,7 @@ func (g *ground) connect(ctx context.Context, c *config, mysqlServer *localserve
 		return err
 	}
 	bell := &tasks.Bell{}
+	c.poll = demoPoll
 	g.parts = parts{store: contacts.NewMySQL(db), queue: tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: processName()}), bell: bell, index: ix}
 	g.site, g.plain = site.NewMySQL(db), demo.PlainSQL(db)
 	g.wipe = func(ctx context.Context) error { return client.FlushDB(ctx).Err() }

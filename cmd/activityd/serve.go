@@ -13,6 +13,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/wake"
 )
 
 func newServe() *cobra.Command {
@@ -73,7 +74,8 @@ func openServer(c *config, log *slog.Logger) (*server, error) {
 		return nil, errors.Join(err, client.Close())
 	}
 	bell := &tasks.Bell{}
-	p := parts{store: contacts.NewMySQL(db), queue: tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: processName(), Observer: m.Tasks}), bell: bell, index: ix, metrics: m}
+	queue := tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: processName(), Keep: c.keepTasks, Observer: m.Tasks})
+	p := parts{store: contacts.NewMySQL(db), queue: queue, bell: bell, wake: wake.New(client, bell, log), index: ix, metrics: m}
 	return &server{service: newService(c, p, log), closers: []io.Closer{client, db}}, nil
 }
 

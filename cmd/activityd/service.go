@@ -17,6 +17,7 @@ import (
 	"github.com/activityd/activityd/internal/metrics"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/wake"
 )
 
 // store is all that is asked of the database.
@@ -31,6 +32,7 @@ type parts struct {
 	store store
 	queue tasks.Queue
 	bell  *tasks.Bell
+	wake  *wake.Wake // carries the bell to other processes; nil: there are none
 	index *index.Index
 	// metrics are told what happens; nil where nobody will look at them.
 	metrics *metrics.Metrics
@@ -44,7 +46,9 @@ type service struct {
 	reader *recent.Reader
 	hints  *tasks.Hints
 	pool   *tasks.Pool
-	api    *api.Server
+	// backlog tells when too much waits.
+	backlog *tasks.Backlog
+	api     *api.Server
 
 	metricsServer *metrics.Server // nil: nobody listens for metrics
 
@@ -67,8 +71,9 @@ func newService(c *config, p parts, log *slog.Logger) *service {
 	pool := c.poolOptions()
 	pool.Observer = p.metrics.Tasks
 	s.pool = tasks.NewPool(p.queue, p.bell, handlers, log, pool)
+	s.backlog = tasks.NewBacklog(p.queue, c.maxWaiting, log)
 	s.api = api.New(api.Config{
-		Reader: s.reader, Enqueuer: p.queue, Checker: s.check, Logger: log, Observer: p.metrics.HTTP,
+		Reader: s.reader, Enqueuer: p.queue, Overloaded: s.backlog.Overloaded, Checker: s.check, Logger: log, Observer: p.metrics.HTTP,
 		MaxBody: c.maxBody, MaxBatch: c.maxBatch, RequestTimeout: c.requestTimeout,
 	})
 	return s
@@ -158,6 +163,12 @@ func (s *service) run(ctx context.Context, fronts ...func(context.Context) error
 		return nil
 	})
 	group.Go(func() error { return s.hints.Run(work) })
+	if s.wake != nil {
+		group.Go(func() error { return s.wake.Run(work) })
+	}
+	if s.config.role != roleWorkers {
+		group.Go(func() error { return s.backlog.Run(work) })
+	}
 	if s.config.role != roleAPI {
 		group.Go(func() error {
 			s.awaitMySQL(work)

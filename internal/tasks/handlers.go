@@ -10,6 +10,8 @@ type HandlerOptions struct {
 	// ActiveOnly leaves missing sets missing until their user's next read, for a
 	// site most of whose members never come back. See index.Options.SetLife.
 	ActiveOnly bool
+	// Observer is told what happens; nil: nobody.
+	Observer Observer
 }
 
 // Handlers returns the handler of each type of task.
@@ -17,13 +19,23 @@ func Handlers(ix Index, store Store, queue Enqueuer, o HandlerOptions) map[Type]
 	if o.PartSize <= 0 {
 		o.PartSize = DefaultPartSize
 	}
-	pairs := &PairHandler{Index: ix, Store: store, ActiveOnly: o.ActiveOnly}
-	uploads := &UploadHandler{Index: ix, Store: store, Queue: queue, PartSize: o.PartSize, ActiveOnly: o.ActiveOnly}
+	pairs := &PairHandler{Index: ix, Store: store, ActiveOnly: o.ActiveOnly, Observer: o.Observer}
+	uploads := &UploadHandler{
+		Index: ix, Store: store, Queue: queue, PartSize: o.PartSize, ActiveOnly: o.ActiveOnly, Observer: o.Observer,
+	}
 	return map[Type]Handler{
 		AddContact:    pairs,
 		RemoveContact: pairs,
 		Upload:        uploads,
 		FanOut:        uploads,
-		Refill:        &RefillHandler{Index: ix, Store: store},
+		Refill:        &RefillHandler{Index: ix, Store: store, Observer: o.Observer},
 	}
+}
+
+// observerOr returns o, or somebody who does not care.
+func observerOr(o Observer) Observer {
+	if o == nil {
+		return Unobserved{}
+	}
+	return o
 }

@@ -55,8 +55,8 @@ func (q *MySQLQueue) EnqueueTx(ctx context.Context, tx *sql.Tx, batch []New) (id
 // tell wakes workers and tells the observer, after the commit.
 func (q *MySQLQueue) tell(batch []New, done enqueued) {
 	q.buried.enqueued(batch)
-	if done.advanced {
-		q.buried.forget()
+	if done.absorbed {
+		q.buried.forget() // the absorbing task was locked: claims passed it over
 	}
 	observeEnqueued(q.options.Observer, batch, done.inserted)
 	q.options.Bell.Ring(queuesOf(batch)...)
@@ -66,7 +66,7 @@ func (q *MySQLQueue) tell(batch []New, done enqueued) {
 type enqueued struct {
 	ids      []uint64
 	inserted []New // the others were absorbed
-	advanced bool  // by a task that starts sooner for it
+	absorbed bool  // some were
 }
 
 func enqueue(ctx context.Context, tx *sql.Tx, batch []New) (done enqueued, err error) {
@@ -77,7 +77,7 @@ func enqueue(ctx context.Context, tx *sql.Tx, batch []New) (done enqueued, err e
 			return done, err
 		}
 	}
-	done.inserted, done.advanced = e.inserted, e.advanced
+	done.inserted, done.absorbed = e.inserted, len(e.inserted) < len(e.byKey)
 	done.ids = make([]uint64, len(batch))
 	for i, n := range batch {
 		done.ids[i] = e.idOf[n.DedupeKey]
@@ -91,7 +91,6 @@ type enqueuing struct {
 	byKey    map[string]New
 	idOf     map[string]uint64
 	inserted []New
-	advanced bool
 }
 
 // enqueueTries bounds how often a batch meets tasks that others commit while it
@@ -159,7 +158,6 @@ func (e *enqueuing) absorb(ctx context.Context, keys []string) error {
 // advance changes when waiting tasks run and expire.
 func (e *enqueuing) advance(ctx context.Context, changed map[uint64]timing) error {
 	for id, t := range changed {
-		e.advanced = true
 		_, err := e.tx.ExecContext(ctx, "UPDATE tasks SET priority = ?, state = ?, due_at = NULLIF(?, 0), expires_at = NULLIF(?, 0), updated_at = "+now+
 			" WHERE id = ?", t.priority, t.state(), t.dueAt(), t.expiresAt, id)
 		if err != nil {

@@ -26,10 +26,14 @@ type graveyard struct {
 }
 
 // restFactor is how many times as long as it took the front is left in peace
-// after a look, and mostRest how long at most.
+// after a look, and mostRest how long at most. A claim that finds nothing behind
+// the mark looks from the front after all, if that takes no longer than
+// cheapLook: then an empty claim says that nothing waits, as long as InnoDB buries
+// its dead.
 const (
 	restFactor = 9
 	mostRest   = 5 * time.Second
+	cheapLook  = 20 * time.Millisecond
 )
 
 // mark is what is known of a queue.
@@ -38,6 +42,7 @@ type mark struct {
 	last   position  // the last one that was claimed
 	usable bool      // all that waited at the last look have the priority of from
 	again  time.Time // when the front is to be looked at again
+	cheap  bool      // it is quickly done
 }
 
 // position is a place in a queue.
@@ -69,7 +74,7 @@ func (g *graveyard) found(queue string, list []Task, front bool, took time.Durat
 		m.last = positionOf(list[len(list)-1])
 	}
 	if front {
-		m.again = g.now().Add(min(restFactor*took, mostRest))
+		m.again, m.cheap = g.now().Add(min(restFactor*took, mostRest)), took <= cheapLook
 		m.from, m.usable = m.last, m.last.id != 0
 		if len(list) > 0 {
 			m.from = positionOf(list[0])
@@ -77,6 +82,13 @@ func (g *graveyard) found(queue string, list []Task, front bool, took time.Durat
 		}
 	}
 	g.marks[queue] = m
+}
+
+// cheap tells whether a look from the front is quickly done.
+func (g *graveyard) cheap(queue string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.marks[queue].cheap
 }
 
 func positionOf(t Task) position { return position{t.Priority, t.ID} }

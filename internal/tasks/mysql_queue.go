@@ -45,13 +45,10 @@ func (q *MySQLQueue) Claim(ctx context.Context, queue string, n int, lease time.
 }
 
 func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int, lease time.Duration) ([]Task, error) {
-	from, front := q.buried.begin(queue)
-	began := time.Now()
-	waiting, expired, err := selectDue(ctx, tx, queue, n, from, front)
+	waiting, expired, err := q.look(ctx, tx, queue, n)
 	if err != nil {
 		return nil, err
 	}
-	q.buried.found(queue, waiting, front, time.Since(began))
 	if len(expired) > 0 {
 		if _, err := tx.ExecContext(ctx, "DELETE FROM tasks WHERE id IN ("+marks(len(expired))+")", anys(expired)...); err != nil {
 			return nil, err
@@ -73,6 +70,23 @@ func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int,
 		" lease_owner = ?, due_at = "+now+" + ?, updated_at = "+now+
 		" WHERE id IN ("+marks(len(waiting))+")", args...)
 	return waiting, err
+}
+
+// look finds the next tasks, without those that are buried, if possible.
+func (q *MySQLQueue) look(ctx context.Context, tx *sql.Tx, queue string, n int) (due []Task, expired []uint64, err error) {
+	from, front := q.buried.begin(queue)
+	for {
+		began := time.Now()
+		due, expired, err = selectDue(ctx, tx, queue, n, from, front)
+		if err != nil {
+			return nil, nil, err
+		}
+		q.buried.found(queue, due, front, time.Since(began))
+		if front || len(due)+len(expired) > 0 || !q.buried.cheap(queue) {
+			return due, expired, nil
+		}
+		front = true
+	}
 }
 
 // The next tasks are read from the index, in the order in which they are to run:

@@ -21,6 +21,8 @@ type PairHandler struct {
 	Store Store
 	// ActiveOnly leaves missing sets missing until their user's next read.
 	ActiveOnly bool
+	// Observer is told of conflicts and refills; nil: nobody.
+	Observer Observer
 }
 
 // Handle returns an error for each task, nil where it is done.
@@ -41,7 +43,7 @@ func (h *PairHandler) Handle(ctx context.Context, batch []Task) []error {
 	for user, list := range asked {
 		asked[user] = unique(list) // a removal counted twice would seem to leave too few members
 	}
-	failed := guarded(ctx, h.Index, slices.Sorted(maps.Keys(asked)), func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
+	failed := guarded(ctx, h.Index, h.Observer, slices.Sorted(maps.Keys(asked)), func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
 		return h.plan(ctx, updates, asked)
 	})
 	for i, t := range batch {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -20,14 +21,15 @@ type Handler interface {
 // Workers says how one queue is worked on.
 type Workers struct {
 	Queue string
-	Count int // goroutines
-	Batch int // most tasks claimed at once by each of them
+	Count int // goroutines that are at home there; none: the queue is left to other processes
+	Batch int // most tasks claimed at once by each who works there
 }
 
 // The defaults of [PoolOptions].
 const (
-	DefaultLease = time.Minute
-	DefaultPoll  = 250 * time.Millisecond
+	DefaultLease = 20 * time.Second
+	DefaultLimit = time.Minute
+	DefaultPoll  = time.Second
 	DefaultSweep = 500 * time.Millisecond
 	DefaultGrace = 10 * time.Second
 )
@@ -35,27 +37,79 @@ const (
 // PoolOptions say how a [Pool] works; the zero value of a field stands for its
 // default.
 type PoolOptions struct {
-	Workers []Workers     // default: see [DefaultWorkers]
-	Lease   time.Duration // how long a claim lasts, and the bound of one batch's work
-	Poll    time.Duration // how often an idle worker looks for tasks that nobody rang for
-	Sweep   time.Duration // how often due tasks and lost leases are looked for
-	Grace   time.Duration // how long running tasks may go on after the stop
+	// Workers are the workers of each queue; default: see [DefaultWorkers]. The
+	// counts are weights: the first worker of a queue works there alone, the
+	// others help elsewhere when there is nothing to do at home, in the order
+	// given here.
+	Workers []Workers
+	// Lease is how long a claim lasts. It is extended while the work goes on, so
+	// it bounds how long the tasks of a process that died are held up, and not
+	// how long the work may take.
+	Lease time.Duration
+	// Limit is how long one batch may take from its claim; then it is cancelled.
+	Limit time.Duration
+	// Poll is how often an idle worker looks for tasks that nobody rang for.
+	Poll time.Duration
+	// Sweep is how often due tasks, lost leases and paused queues are looked for.
+	Sweep time.Duration
+	// Grace is how long running tasks may go on after the stop.
+	Grace time.Duration
+	// Observer is told what happens; nil: nobody.
+	Observer Observer
 }
+
+func (o PoolOptions) withDefaults() PoolOptions {
+	if len(o.Workers) == 0 {
+		o.Workers = DefaultWorkers()
+	}
+	o.Lease = cmp.Or(o.Lease, DefaultLease)
+	o.Limit = cmp.Or(o.Limit, DefaultLimit)
+	o.Poll = cmp.Or(o.Poll, DefaultPoll)
+	o.Sweep = cmp.Or(o.Sweep, DefaultSweep)
+	o.Grace = cmp.Or(o.Grace, DefaultGrace)
+	o.Observer = observerOr(o.Observer)
+	return o
+}
+
+// DefaultBatch is how many small tasks are claimed at once.
+const DefaultBatch = 256
 
 // DefaultWorkers is a sensible choice for one small machine.
 func DefaultWorkers() []Workers {
 	return []Workers{
-		{Queue: QueueDefault, Count: 2, Batch: 256},
+		{Queue: QueueDefault, Count: 2, Batch: DefaultBatch},
 		{Queue: QueueFanOut, Count: 2, Batch: 4},
 		{Queue: QueueRefill, Count: 1, Batch: 128},
 	}
 }
 
-// Pool works on a queue with a fixed number of goroutines.
+// Pool works on queues with a fixed number of goroutines.
 //
-// No task is ever stuck: one that was claimed is done, dead, scheduled again, or
-// free for others when its lease has run out and the next sweep of any process
-// has passed, at most Lease + Sweep (and the time a sweep takes) after the claim.
+// # No task is ever stuck
+//
+// A task that was claimed is done, dead, scheduled for later, or free for others
+//
+//   - at most Lease + Sweep after its process died: nobody extends its lease any
+//     more, and the next sweep of any process frees it;
+//   - at most Limit + Lease + Sweep after its claim, if its handler hangs: the
+//     limit ends the handler's context, and with it the extension of the lease.
+//
+// Both hold while the database answers, and to within the time that a sweep
+// takes. A handler that goes on after its context has ended is left behind half a
+// lease later, and the worker goes on with other tasks; so is one that keeps the
+// process from stopping.
+//
+// # No task stops others
+//
+// A task whose attempt failed, panicked or was lost runs alone from then on, after
+// the other tasks of its batch. What is cancelled before it began is handed back
+// and has used up no attempt. So a task that hangs or panics whenever it runs
+// holds up others for one attempt, and is dead after its own last one.
+//
+// Nothing grows with the backlog: a worker holds one batch, at most Workers.Batch
+// tasks, and whatever is kept of a task besides (its lane, its lease) is
+// forgotten with its batch. A handler that never returns keeps the tasks that it
+// was given: one task, after the first attempt, and as often as it has attempts.
 type Pool struct {
 	queue    Queue
 	bell     *Bell
@@ -64,107 +118,80 @@ type Pool struct {
 	log      *slog.Logger
 }
 
-// NewPool returns a pool that gives each type of task to its handler.
+// NewPool returns a pool that gives each type of task to its handler. Its idle
+// workers wait for bell.
 func NewPool(queue Queue, bell *Bell, handlers map[Type]Handler, log *slog.Logger, o PoolOptions) *Pool {
-	if len(o.Workers) == 0 {
-		o.Workers = DefaultWorkers()
-	}
-	o.Lease = cmp.Or(o.Lease, DefaultLease)
-	o.Poll = cmp.Or(o.Poll, DefaultPoll)
-	o.Sweep = cmp.Or(o.Sweep, DefaultSweep)
-	o.Grace = cmp.Or(o.Grace, DefaultGrace)
-	return &Pool{queue: queue, bell: bell, handlers: handlers, options: o, log: log}
+	return &Pool{queue: queue, bell: bell, handlers: handlers, options: o.withDefaults(), log: log}
 }
 
-// Run works until ctx ends, whose end is no error. Then it claims no more, lets
-// what runs finish within the grace period, cancels the rest, and hands back
-// what was not finished, so that another process has it at once. It returns
-// after its last goroutine.
-func (p *Pool) Run(ctx context.Context) error {
-	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	var running, watching sync.WaitGroup
-	watching.Go(func() { p.endGrace(ctx, work, cancel) })
-	running.Go(func() { p.sweep(ctx) })
-	for _, w := range p.options.Workers {
-		for range w.Count {
-			running.Go(func() { p.worker(ctx, work, w) })
-		}
+// Queues returns the names of the queues that the pool works on, sorted.
+func (p *Pool) Queues() []string {
+	var names []string
+	for _, h := range homes(p.options.Workers) {
+		names = append(names, h.queues[0].Queue)
 	}
-	running.Wait()
-	cancel(nil)
-	watching.Wait()
-	return nil
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
-// endGrace cancels work when the grace period after the end of ctx is over.
-func (p *Pool) endGrace(ctx, work context.Context, cancel context.CancelCauseFunc) {
-	<-ctx.Done()
-	timer := time.NewTimer(p.options.Grace)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		cancel(errStopped)
-	case <-work.Done():
-	}
+// shift is one run of a pool, from its start to its stop.
+type shift struct {
+	*Pool
+	claiming context.Context // ends at the stop
+	work     context.Context // what handlers run under: it ends when the grace is over
+	over     context.Context // ends soon after work: who works on is left behind
+	queues   []string
+	turns    map[string]chan struct{} // whose turn it is to claim from a queue
+	lanes    *lanes
+	pauses   pauses
 }
 
 // errStopped is the cause of what is cancelled when the grace period is over.
 var errStopped = errors.New("the process stops")
 
-// worker claims and works until ctx ends; work is what its handlers run under.
-func (p *Pool) worker(ctx, work context.Context, w Workers) {
-	var trouble int
-	for ctx.Err() == nil {
-		heard := p.bell.Heard()
-		batch, err := p.queue.Claim(ctx, w.Queue, w.Batch, p.options.Lease)
-		switch {
-		case err != nil:
-			trouble++
-			if ctx.Err() == nil {
-				p.log.WarnContext(ctx, "claiming tasks failed, trying again", "queue", w.Queue, "error", err)
-			}
-			p.idle(ctx, nil, min(p.options.Poll<<min(trouble, 6), 10*time.Second))
-		case len(batch) == 0:
-			trouble = 0
-			p.idle(ctx, heard, p.options.Poll)
-		default:
-			trouble = 0
-			if !p.work(work, batch) { // what the batch needs is away
-				p.idle(ctx, nil, time.Second)
-			}
-		}
+// goodbye is how long handlers have after the grace period to hear that it is
+// over, so that their tasks can be handed back.
+const goodbye = time.Second
+
+// Run works until ctx ends, whose end is no error. Then it claims no more, lets
+// what runs finish within the grace period, cancels the rest, and hands back
+// what was not finished, so that another process has it at once. It returns
+// after its last goroutine, but for handlers that are deaf to their context: it
+// waits a second for them. (And, if the database does not answer, a few more for
+// that.)
+func (p *Pool) Run(ctx context.Context) error {
+	work, endWork := context.WithCancelCause(context.WithoutCancel(ctx))
+	over, endAll := context.WithCancel(context.WithoutCancel(ctx))
+	s := &shift{
+		Pool: p, claiming: ctx, work: work, over: over,
+		queues: p.Queues(), turns: make(map[string]chan struct{}), lanes: newLanes(),
 	}
+	for _, queue := range s.queues {
+		s.turns[queue] = make(chan struct{}, 1)
+	}
+	forget := p.bell.tend(s.queues)
+	defer forget()
+	var running, watching sync.WaitGroup
+	watching.Go(func() { s.endGrace(endWork, endAll) })
+	running.Go(s.sweep)
+	for _, h := range homes(p.options.Workers) {
+		running.Go(func() { s.worker(h) }) //nolint:contextcheck // a shift has a context for each stage of its end
+	}
+	running.Wait()
+	endWork(nil)
+	endAll()
+	watching.Wait()
+	return nil
 }
 
-// idle waits for about d, or until heard is closed or ctx ends.
-func (p *Pool) idle(ctx context.Context, heard <-chan struct{}, d time.Duration) {
-	timer := time.NewTimer(jitter(d))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-heard:
-	case <-ctx.Done():
+// endGrace ends work when the grace period after the stop is over, and a little
+// later everything.
+func (s *shift) endGrace(endWork context.CancelCauseFunc, endAll context.CancelFunc) {
+	<-s.claiming.Done()
+	if sleep(s.work, s.options.Grace) == nil {
+		endWork(errStopped)
 	}
-}
-
-// sweep keeps sweeping until ctx ends.
-func (p *Pool) sweep(ctx context.Context) {
-	for ctx.Err() == nil {
-		swept, err := p.queue.Sweep(ctx)
-		if err != nil && ctx.Err() == nil {
-			p.log.WarnContext(ctx, "sweeping tasks failed, trying again", "error", err)
-		}
-		if swept.TookOver > 0 {
-			p.log.WarnContext(ctx, "tasks were freed whose lease ran out", "count", swept.TookOver)
-		}
-		if swept.Due+swept.TookOver > 0 {
-			p.bell.Ring()
-		}
-		switch {
-		case err != nil: // with patience: each try is a line in the log
-			p.idle(ctx, nil, 8*p.options.Sweep)
-		case !swept.More:
-			p.idle(ctx, nil, p.options.Sweep)
-		}
+	if sleep(s.over, goodbye) == nil {
+		endAll()
 	}
 }

@@ -48,9 +48,10 @@ func (l *logged) String() string {
 }
 
 // pool is a running pool over a queue in memory, whose uploads a handler of the
-// test does. It has one worker for each queue.
+// test does. It has one worker for each queue, if not said otherwise.
 type pool struct {
 	queue *tasks.MemoryQueue
+	bell  *tasks.Bell
 	log   *logged
 	// stop ends the pool and tells how long that took.
 	stop func() time.Duration
@@ -63,7 +64,14 @@ type wrapQueue func(tasks.Queue) tasks.Queue
 func startPool(t *testing.T, h tasks.Handler, o tasks.PoolOptions, wraps ...wrapQueue) pool {
 	t.Helper()
 	bell := &tasks.Bell{}
-	p := pool{queue: tasks.NewMemoryQueue(tasks.QueueOptions{Bell: bell}, time.Now), log: &logged{}}
+	return joinPool(t, pool{queue: tasks.NewMemoryQueue(tasks.QueueOptions{Bell: bell}, time.Now), bell: bell}, h, o, wraps...)
+}
+
+// joinPool starts another process, so to speak, over the queue and the bell of a
+// pool.
+func joinPool(t *testing.T, p pool, h tasks.Handler, o tasks.PoolOptions, wraps ...wrapQueue) pool {
+	t.Helper()
+	p.log = &logged{}
 	var queue tasks.Queue = p.queue
 	for _, wrap := range wraps {
 		queue = wrap(queue)
@@ -71,8 +79,16 @@ func startPool(t *testing.T, h tasks.Handler, o tasks.PoolOptions, wraps ...wrap
 	if o.Workers == nil {
 		o.Workers = []tasks.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 10}}
 	}
-	handlers := map[tasks.Type]tasks.Handler{tasks.Upload: h, tasks.FanOut: h, tasks.Refill: h}
-	running := tasks.NewPool(queue, bell, handlers, toLog(p.log), o)
+	handlers := map[tasks.Type]tasks.Handler{
+		tasks.Upload: h, tasks.FanOut: h, tasks.Refill: h, tasks.AddContact: h, tasks.RemoveContact: h,
+	}
+	p.stop = run(t, tasks.NewPool(queue, p.bell, handlers, toLog(p.log), o))
+	return p
+}
+
+// run runs a pool until it is stopped, or t ends.
+func run(t *testing.T, running *tasks.Pool) (stop func() time.Duration) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -81,14 +97,14 @@ func startPool(t *testing.T, h tasks.Handler, o tasks.PoolOptions, wraps ...wrap
 			t.Errorf("Run: %v", err)
 		}
 	}()
-	p.stop = func() time.Duration {
+	stop = func() time.Duration {
 		start := time.Now()
 		cancel()
 		<-ended
 		return time.Since(start)
 	}
-	t.Cleanup(func() { p.stop() })
-	return p
+	t.Cleanup(func() { stop() })
+	return stop
 }
 
 func toLog(l *logged) *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,6 +53,49 @@ func TestAStoppedPoolHandsBackWhatItCancels(t *testing.T) {
 		counts(t, p.queue, tasks.Counts{Waiting: 1})
 		if again := claim(t, p.queue, 1); again[0].Attempts != 1 {
 			t.Errorf("attempt %d, want 1 again", again[0].Attempts)
+		}
+	})
+}
+
+// A handler that does not hear the end of the grace period is left behind, and
+// the lease of its task runs out.
+func TestADeafHandlerDoesNotKeepThePoolFromStopping(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := startPool(t, each(func(context.Context, tasks.Task) error {
+			deaf(time.Hour)
+			return nil
+		}), tasks.PoolOptions{Grace: 5 * time.Second, Workers: []tasks.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
+		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(2))
+		pass(time.Second)
+		if took := p.stop(); took != 6*time.Second {
+			t.Errorf("the stop took %v, want the grace of 5 s and a second", took)
+		}
+		counts(t, p.queue, tasks.Counts{Waiting: 1, Running: 1})
+		if log := p.log.String(); !strings.Contains(log, "left behind") {
+			t.Errorf("log %s", log)
+		}
+		pass(2 * time.Hour)
+	})
+}
+
+// What waits for a lane at the end of the grace period is handed back as well.
+func TestAStoppedPoolHandsBackWhatWaitsForALane(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := startPool(t, each(func(ctx context.Context, _ tasks.Task) error { return sleepFor(ctx, time.Hour) }),
+			tasks.PoolOptions{Grace: 5 * time.Second, Workers: []tasks.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}})
+		enqueue(t, p.queue, tasks.NewAddContact(1, 2), tasks.NewAddContact(1, 3))
+		pass(time.Second)
+		counts(t, p.queue, tasks.Counts{Running: 2})
+		if took := p.stop(); took != 5*time.Second {
+			t.Errorf("the stop took %v, want the grace of 5 s", took)
+		}
+		counts(t, p.queue, tasks.Counts{Waiting: 2})
+		for _, task := range claim(t, p.queue, 2) {
+			if task.Attempts != 1 {
+				t.Errorf("attempt %d, want 1 again", task.Attempts)
+			}
 		}
 	})
 }
@@ -144,28 +186,6 @@ func TestAFailingQueueLosesNothing(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A lease that another worker took meanwhile is told, since it means that leases
-// are too short.
-func TestALostLeaseIsTold(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var runs atomic.Int32
-		p := startPool(t, each(func(context.Context, tasks.Task) error {
-			if runs.Add(1) == 1 {
-				time.Sleep(2 * time.Minute) //nolint:forbidigo // deaf to its context, in the time of the bubble
-			}
-			return nil
-		}), tasks.PoolOptions{Workers: []tasks.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}, Lease: time.Minute})
-		enqueue(t, p.queue, tasks.NewUpload(1))
-		pass(5 * time.Minute)
-		counts(t, p.queue, tasks.Counts{})
-		log := p.log.String()
-		if runs.Load() != 2 || !strings.Contains(log, "lease ran out") || !strings.Contains(log, "leases were lost") {
-			t.Errorf("%d runs, log %s", runs.Load(), log)
-		}
-	})
 }
 
 // A Redis that dies is waited for: no task is dead, no attempt is counted, and

@@ -14,11 +14,13 @@ import (
 type RefillHandler struct {
 	Index Index
 	Store Store
+	// Observer is told of conflicts and refills; nil: nobody.
+	Observer Observer
 }
 
 // Handle returns an error for each task, nil where it is done.
 func (h *RefillHandler) Handle(ctx context.Context, batch []Task) []error {
-	return resultsBySubject(batch, guarded(ctx, h.Index, subjects(batch), h.plan))
+	return resultsBySubject(batch, guarded(ctx, h.Index, h.Observer, subjects(batch), h.plan))
 }
 
 func (h *RefillHandler) plan(ctx context.Context, updates []index.Update) ([]index.Change, error) {

@@ -26,6 +26,8 @@ type UploadHandler struct {
 	PartSize int
 	// ActiveOnly leaves missing sets missing until their user's next read.
 	ActiveOnly bool
+	// Observer is told of absorbed uploads and of fan-outs that end; nil: nobody.
+	Observer Observer
 }
 
 // Enqueuer is what the handlers need of the queue.
@@ -43,9 +45,10 @@ const fanOutPause = 500 * time.Millisecond
 // does the work of all others that wait. So of one uploader at most one fan-out
 // runs and one waits, however many uploads come in a burst.
 func (h *UploadHandler) Handle(ctx context.Context, batch []Task) []error {
+	start := time.Now()
 	errs := make([]error, len(batch))
 	busy, err := h.begin(ctx, batch)
-	parts := make(map[contacts.FollowerPage][]int) // the tasks that each page does
+	parts := make(map[contacts.FollowerPage]*part)
 	for i, t := range batch {
 		switch args, bad := t.Args(); {
 		case err != nil:
@@ -58,13 +61,13 @@ func (h *UploadHandler) Handle(ctx context.Context, batch []Task) []error {
 		case t.Type == Upload && busy[t.Subject] == represented: // by that one
 		default:
 			page := contacts.FollowerPage{Of: t.Subject, After: args.After}
-			parts[page] = append(parts[page], i)
+			parts[page] = parts[page].with(i, t, args, start)
 		}
 	}
 	for pages := range slices.Chunk(slices.Collect(maps.Keys(parts)), h.pagesAtOnce()) {
-		err := h.tell(ctx, pages)
+		err := h.tell(ctx, pages, parts)
 		for _, page := range pages {
-			for _, i := range parts[page] {
+			for _, i := range parts[page].tasks {
 				errs[i] = err
 			}
 		}
@@ -107,13 +110,16 @@ func (h *UploadHandler) begin(ctx context.Context, batch []Task) (map[member.ID]
 		busy[user] = waits
 	}
 	free := slices.DeleteFunc(uploads, func(t Task) bool { return fanning[t.Subject] || t.Attempts >= t.MaxAttempts })
-	_, err = h.Queue.Absorb(ctx, free)
+	absorbed, err := h.Queue.Absorb(ctx, free)
+	if absorbed > 0 {
+		observerOr(h.Observer).UploadAbsorbed(absorbed)
+	}
 	return busy, err
 }
 
 // tell does one part for each of the pages. Each part reads the last upload
 // anew, so that a late one tells the newest.
-func (h *UploadHandler) tell(ctx context.Context, wanted []contacts.FollowerPage) error {
+func (h *UploadHandler) tell(ctx context.Context, wanted []contacts.FollowerPage, parts map[contacts.FollowerPage]*part) error {
 	pages, lastUploads, err := h.uploaded(ctx, wanted)
 	if err != nil || len(pages) == 0 {
 		return err
@@ -122,7 +128,7 @@ func (h *UploadHandler) tell(ctx context.Context, wanted []contacts.FollowerPage
 	if err != nil {
 		return fmt.Errorf("followers of %d uploaders: %w", len(pages), err)
 	}
-	if err := h.continueWith(ctx, pages, followers); err != nil {
+	if err := h.continueWith(ctx, pages, followers, parts); err != nil {
 		return err
 	}
 	var additions []index.Addition
@@ -133,10 +139,13 @@ func (h *UploadHandler) tell(ctx context.Context, wanted []contacts.FollowerPage
 		}
 	}
 	missing, err := h.Index.Add(ctx, additions)
-	if err != nil || h.ActiveOnly {
-		return err
+	if err == nil && !h.ActiveOnly {
+		err = h.refill(ctx, missing)
 	}
-	return h.refill(ctx, missing)
+	if err == nil {
+		h.observeEnds(pages, followers, parts)
+	}
+	return err
 }
 
 // uploaded keeps the pages of those who ever uploaded.
@@ -161,11 +170,15 @@ func (h *UploadHandler) uploaded(ctx context.Context, wanted []contacts.Follower
 // continueWith enqueues the next part after every full page. It comes before
 // the page is written: a crash in between repeats this part but never ends the
 // chain.
-func (h *UploadHandler) continueWith(ctx context.Context, pages []contacts.FollowerPage, followers [][]member.ID) error {
+func (h *UploadHandler) continueWith(
+	ctx context.Context, pages []contacts.FollowerPage, followers [][]member.ID, parts map[contacts.FollowerPage]*part,
+) error {
 	var next []New
 	for i, page := range pages {
 		if n := len(followers[i]); n == h.PartSize {
-			next = append(next, NewFanOut(page.Of, followers[i][n-1]))
+			successor := NewFanOut(page.Of, followers[i][n-1])
+			successor.Args.Since, successor.Args.Told = parts[page].since, parts[page].told+n
+			next = append(next, successor)
 		}
 	}
 	if len(next) == 0 {

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// The widths of the columns.
-const (
-	mostQueueName = 32
-	mostDedupeKey = 128
-)
+// MostQueueName is how many bytes the name of a queue may have.
+const MostQueueName = 32
+
+// mostDedupeKey is how many bytes a dedupe key may have.
+const mostDedupeKey = 128
 
 // validated returns the batch with defaults filled in, or an error that wraps
 // [ErrInvalid].
@@ -36,8 +36,8 @@ func (n New) wrong() string {
 		return "it has no dedupe key"
 	case len(n.DedupeKey) > mostDedupeKey || strings.HasPrefix(n.DedupeKey, "~"):
 		return fmt.Sprintf("dedupe key %q: want at most %d bytes, and no ~ at the beginning", n.DedupeKey, mostDedupeKey)
-	case len(n.Queue) > mostQueueName:
-		return fmt.Sprintf("queue %q: want at most %d bytes", n.Queue, mostQueueName)
+	case len(n.Queue) > MostQueueName:
+		return fmt.Sprintf("queue %q: want at most %d bytes", n.Queue, MostQueueName)
 	case n.Priority < math.MinInt16 || n.Priority > math.MaxInt16:
 		return fmt.Sprintf("priority %d: want between %d and %d", n.Priority, math.MinInt16, math.MaxInt16)
 	case n.Delay < 0 || n.Life < 0:
@@ -47,8 +47,8 @@ func (n New) wrong() string {
 }
 
 func checkQueueName(queue string) error {
-	if queue == "" || len(queue) > mostQueueName {
-		return fmt.Errorf("%w: queue %q: want 1 to %d bytes", ErrInvalid, queue, mostQueueName)
+	if queue == "" || len(queue) > MostQueueName {
+		return fmt.Errorf("%w: queue %q: want 1 to %d bytes", ErrInvalid, queue, MostQueueName)
 	}
 	return nil
 }

@@ -1,0 +1,51 @@
+package tasks
+
+import (
+	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
+)
+
+// part is the telling of one page of followers, and what is known of the fan-out
+// that it belongs to.
+type part struct {
+	tasks   []int // those of the batch that it does, by place
+	since   int64 // when the first of the uploads was enqueued, unix milliseconds; 0: not known
+	told    int   // followers, by the parts before it
+	claimed time.Time
+	start   time.Time // of the batch, by the clock of this process
+}
+
+// with returns the part, or one if there is none, that does a task too.
+func (p *part) with(i int, t Task, args Args, start time.Time) *part {
+	if p == nil {
+		p = &part{claimed: t.Claimed, start: start}
+	}
+	since := args.Since
+	if t.Type == Upload && !t.Created.IsZero() {
+		since = t.Created.UnixMilli()
+	}
+	if since > 0 && (p.since == 0 || since < p.since) {
+		p.since = since
+	}
+	p.tasks = append(p.tasks, i)
+	p.told = max(p.told, args.Told)
+	return p
+}
+
+// lag is the time from the upload's task to now. Times of the database's clock
+// are compared with each other only.
+func (p *part) lag() time.Duration {
+	return max(0, p.claimed.Sub(time.UnixMilli(p.since))+time.Since(p.start))
+}
+
+// observeEnds tells of the fan-outs that end with one of the pages. Of those
+// whose beginning nobody noted there is nothing to tell.
+func (h *UploadHandler) observeEnds(pages []contacts.FollowerPage, followers [][]member.ID, parts map[contacts.FollowerPage]*part) {
+	for i, page := range pages {
+		if p, n := parts[page], len(followers[i]); n < h.PartSize && p.since > 0 {
+			observerOr(h.Observer).FannedOut(p.told+n, p.lag())
+		}
+	}
+}

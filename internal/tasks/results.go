@@ -1,0 +1,119 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+)
+
+// settle tells and records what became of tasks. It returns false when a server
+// that they need is away.
+func (s *shift) settle(b *batch, all []ran) (healthy bool) {
+	var away []error
+	results := make([]Result, len(all))
+	for i, r := range all {
+		results[i] = r.Result
+		if isAway(r.Err) {
+			away = append(away, r.Err)
+		}
+		if r.begun {
+			s.options.Observer.Finished(r.Task.Queue, r.Task.Type, judge(r.Result).outcome(), r.took)
+		}
+		s.logFailure(r.Task, r.Err)
+	}
+	if len(away) > 0 {
+		s.log.WarnContext(s.work, "tasks wait for a server that is away", "count", len(away), "error", away[0])
+	}
+	s.record(b, results)
+	return len(away) == 0
+}
+
+// outcome is the verdict in the words of the [Observer].
+func (v verdict) outcome() Outcome {
+	switch v.kind {
+	case retry:
+		return OutcomeRetried
+	case postpone:
+		return OutcomePostponed
+	case bury:
+		return OutcomeDied
+	case done:
+	}
+	return OutcomeDone
+}
+
+// awayPause is how long at most tasks wait for a server that is away.
+const awayPause = 2 * time.Second
+
+// classify spares tasks for what is not their fault: a server that is away, the
+// end of the process, a lost lease, deadlocks. ctx is what the work ran under.
+func classify(ctx context.Context, err error, pause time.Duration) error {
+	cause := context.Cause(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(cause, errStopped), errors.Is(cause, errLeaseLost):
+		return Later(0, err)
+	case isAway(err):
+		return Later(pause, err)
+	case contacts.IsRetryable(err): // it lost against others too often
+		return Later(pause, err)
+	case errors.Is(cause, errOutlasted) && !errors.Is(err, errOutlasted):
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}
+
+func isAway(err error) bool {
+	return errors.Is(err, index.ErrUnavailable) || errors.Is(err, index.ErrSettings) || errors.Is(err, contacts.ErrUnavailable)
+}
+
+func (s *shift) logFailure(t Task, err error) {
+	if _, later := errors.AsType[*laterError](err); later || err == nil {
+		return
+	}
+	s.log.WarnContext(s.work, "task failed", "task", t.ID, "type", t.Type, "subject", t.Subject.String(),
+		"attempt", t.Attempts, "of", t.MaxAttempts, "error", err)
+}
+
+// These bound how long results are tried to be recorded. After that the leases
+// run out, and the tasks are done again, which does no harm.
+const (
+	recordTries = 5
+	recordPause = 200 * time.Millisecond
+	recordWait  = 5 * time.Second
+)
+
+// record records results even when the process is about to stop, though then it
+// tries only once.
+func (s *shift) record(b *batch, results []Result) {
+	if len(results) == 0 {
+		return
+	}
+	b.release(results)
+	for try := 1; ; try++ {
+		lost, err := s.finish(results)
+		switch {
+		case err == nil && lost > 0:
+			s.log.WarnContext(s.work, "leases were lost before the tasks were finished", "count", lost)
+			s.options.Observer.LeasesLost(lost)
+			return
+		case err == nil:
+			return
+		case try == recordTries || s.over.Err() != nil:
+			s.log.ErrorContext(s.work, "results of tasks could not be recorded, they will be run again", "count", len(results), "error", err)
+			return
+		}
+		s.idle(s.over, time.Duration(try)*recordPause)
+	}
+}
+
+func (s *shift) finish(results []Result) (lost int, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), recordWait)
+	defer cancel()
+	return s.queue.Finish(ctx, results)
+}

@@ -1,0 +1,45 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+)
+
+// sweep keeps sweeping until the stop.
+func (s *shift) sweep() {
+	ctx := s.claiming
+	for ctx.Err() == nil {
+		more, err := s.sweepOnce(ctx)
+		switch {
+		case err != nil: // with patience: each try is a line in the log
+			if ctx.Err() == nil {
+				s.log.WarnContext(ctx, "sweeping tasks failed, trying again", "error", err)
+			}
+			s.idle(ctx, 8*s.options.Sweep)
+		case !more:
+			s.idle(ctx, s.options.Sweep)
+		}
+	}
+}
+
+// sweepOnce looks which queues are paused, and sweeps. One may fail without the
+// other: then what was known of the pauses goes on.
+func (s *shift) sweepOnce(ctx context.Context) (more bool, err error) {
+	paused, pausedErr := s.queue.Paused(ctx)
+	if pausedErr == nil {
+		s.bell.RingHere(s.pauses.learn(paused, s.queues)...)
+	}
+	swept, sweepErr := s.queue.Sweep(ctx)
+	if swept.TookOver > 0 {
+		s.log.WarnContext(ctx, "tasks were freed whose lease ran out", "count", swept.TookOver)
+		s.options.Observer.TookOver(swept.TookOver)
+	}
+	if swept.Dropped > 0 {
+		s.options.Observer.Dropped(swept.Dropped)
+	}
+	// Tasks that expired may have filled a claim, and hidden those behind them.
+	if swept.Due+swept.TookOver+swept.Dropped > 0 {
+		s.bell.RingAllHere()
+	}
+	return swept.More, errors.Join(pausedErr, sweepErr)
+}

@@ -1,0 +1,111 @@
+package tasks
+
+import (
+	"context"
+	"time"
+)
+
+// The pauses of a worker after trouble.
+const (
+	firstClaimPause = 250 * time.Millisecond // after a claim failed; it doubles
+	mostClaimPause  = 10 * time.Second
+	awayWait        = time.Second // when a server that the tasks need is away
+)
+
+// lookAgain is after how long a worker looks again, and again, when it found
+// nothing though somebody rang: another one took it, or it was passed over.
+func lookAgain() []time.Duration {
+	return []time.Duration{10 * time.Millisecond, 100 * time.Millisecond}
+}
+
+// worker claims and works until the stop.
+func (s *shift) worker(h home) {
+	ctx, bed := s.claiming, newSleeper(h.keeper, h.names())
+	var rungFor string // the queue into which it looks first
+	var soon []time.Duration
+	for trouble := 0; ctx.Err() == nil; {
+		l, err := s.look(ctx, h, rungFor)
+		switch {
+		case err != nil:
+			trouble++
+			if ctx.Err() == nil {
+				s.log.WarnContext(ctx, "claiming tasks failed, trying again", "queue", l.queue, "error", err)
+			}
+			rungFor = l.queue // nobody has looked there yet
+			s.idle(ctx, min(firstClaimPause<<min(trouble, 6), mostClaimPause))
+		case l.found == nil:
+			trouble = 0
+			if l.rung {
+				soon = lookAgain()
+			}
+			d := s.options.Poll
+			if len(soon) > 0 {
+				d, soon = min(d, soon[0]), soon[1:]
+			}
+			rungFor = s.bell.sleep(ctx, bed, jitter(d))
+		default:
+			trouble, rungFor = 0, ""
+			if !s.run(l.found) {
+				s.idle(ctx, awayWait)
+			}
+		}
+	}
+	if rungFor != "" { // somebody of another pool may go
+		s.bell.RingHere(rungFor)
+	}
+}
+
+// look is what came of looking into one queue after the other.
+type look struct {
+	found *batch // nil: nothing
+	rung  bool   // somebody had rung for one of the queues
+	queue string // the last that was looked into
+}
+
+// look claims a batch from the first of the worker's queues that has one.
+func (s *shift) look(ctx context.Context, h home, rungFor string) (l look, err error) {
+	l.rung = rungFor != ""
+	for _, w := range h.startingWith(rungFor) {
+		if !s.pauses.allow(w.Queue) {
+			continue
+		}
+		var rung bool
+		l.queue = w.Queue
+		l.found, rung, err = s.claim(ctx, w)
+		l.rung = l.rung || rung
+		if l.found != nil || err != nil {
+			break
+		}
+	}
+	return l, err
+}
+
+// claim claims a batch, or returns nil when there is none, and tells whether there
+// was a ring for the queue. Claims of one queue come one after the other, so that batches enter their lanes in the order in
+// which they were claimed; and so that workers do not lock each other's tasks.
+func (s *shift) claim(ctx context.Context, w Workers) (b *batch, rung bool, err error) {
+	turn := s.turns[w.Queue]
+	select {
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
+	case <-ctx.Done():
+		return nil, false, context.Cause(ctx)
+	}
+	rung = s.bell.looking(w.Queue)
+	bounded, cancel := context.WithTimeout(ctx, s.options.Lease) // later, it would be worth nothing
+	defer cancel()
+	at := time.Now()
+	list, err := s.queue.Claim(bounded, w.Queue, w.Batch, s.options.Lease)
+	if err != nil || len(list) == 0 {
+		return nil, rung, err
+	}
+	if len(list) == w.Batch { // there may be more
+		s.bell.RingHere(w.Queue)
+	}
+	return newBatch(at, list, s.lanes), rung, nil
+}
+
+// idle waits for about d, or until ctx ends.
+func (s *shift) idle(ctx context.Context, d time.Duration) {
+	_ = sleep(ctx, jitter(d)) // the caller looks at ctx
+}
