@@ -15,12 +15,19 @@ const (
 	defaultMaxOpen  = 32
 	defaultLifetime = 30 * time.Minute
 	connectTimeout  = 5 * time.Second
+	mostIdle        = 20 * time.Second // less than idleWait, so that we hang up first
 )
 
 // lockWait, in seconds, is how long one of our statements waits for a row that
 // another transaction holds. The server's default of 50 s is longer than anyone
 // waits for us; what failed is tried again anyway.
 const lockWait = "5"
+
+// idleWait, in seconds, is how long the server waits for the next statement on a
+// connection before it hangs up, and so ends the transaction that may be open
+// there. A process that was stopped in the middle of one, or whose machine is
+// gone without a word, would hold its locks for the server's default, 8 hours.
+const idleWait = "30"
 
 // ErrDSN is wrapped by the errors about a DSN that cannot be used.
 var ErrDSN = errors.New("MySQL DSN")
@@ -50,10 +57,12 @@ func WithLifetime(d time.Duration) PoolOption {
 // interpolateParams (a query is one round trip and not three), clientFoundRows
 // (an UPDATE counts the rows that it matched), charset utf8mb4, time_zone UTC
 // (elsewhere UNIX_TIMESTAMP(NOW(3)), the clock of the queue, is an hour off while
-// daylight saving time ends). The time limit
-// for connecting is 5 seconds unless dsn has another, and so is that for row
-// locks (innodb_lock_wait_timeout). Errors wrap [ErrDSN] and
-// never quote dsn, which holds a password.
+// daylight saving time ends). Others are ours unless dsn has another: 5 seconds
+// for connecting, 5 seconds for row locks (innodb_lock_wait_timeout), and 30
+// seconds until the server gives up a connection on which nothing is said
+// (wait_timeout), which bounds how long a process that was stopped in the middle
+// of a transaction holds its locks. Errors wrap [ErrDSN] and never quote dsn,
+// which holds a password.
 func OpenMySQL(dsn string, opts ...PoolOption) (*sql.DB, error) {
 	cfg, err := parseDSN(dsn)
 	if err != nil {
@@ -66,6 +75,7 @@ func OpenMySQL(dsn string, opts ...PoolOption) (*sql.DB, error) {
 	db := sql.OpenDB(connector)
 	WithMaxOpen(defaultMaxOpen)(db)
 	WithLifetime(defaultLifetime)(db)
+	db.SetConnMaxIdleTime(mostIdle)
 	for _, opt := range opts {
 		opt(db)
 	}
@@ -101,8 +111,10 @@ func parseDSN(dsn string) (*mysql.Config, error) {
 		cfg.Params = make(map[string]string)
 	}
 	cfg.Params["time_zone"] = "'+00:00'"
-	if _, chosen := cfg.Params["innodb_lock_wait_timeout"]; !chosen {
-		cfg.Params["innodb_lock_wait_timeout"] = lockWait
+	for name, ours := range map[string]string{"innodb_lock_wait_timeout": lockWait, "wait_timeout": idleWait} {
+		if _, chosen := cfg.Params[name]; !chosen {
+			cfg.Params[name] = ours
+		}
 	}
 	// The driver logs lost connections to stderr on its own; we return them as
 	// errors.

@@ -1,6 +1,7 @@
 package contacts_test
 
 import (
+	"database/sql"
 	"errors"
 	"strings"
 	"testing"
@@ -78,4 +79,47 @@ func TestOpenMySQLInsists(t *testing.T) {
 	if _, err := db.ExecContext(ctx, "DO 1; DO 2"); err == nil {
 		t.Error("two statements in one were accepted")
 	}
+}
+
+// TestAnAbandonedTransactionEnds: whoever stops in the middle of a transaction
+// holds its locks no longer than the server waits for the next statement.
+func TestAnAbandonedTransactionEnds(t *testing.T) {
+	t.Parallel()
+	dsn := servertest.MySQLDSN(t)
+	for wait, query := range map[int]string{30: "", 1: "wait_timeout=1"} {
+		db := openWith(t, dsn, query)
+		var got int
+		if err := db.QueryRowContext(t.Context(), "SELECT @@session.wait_timeout").Scan(&got); err != nil || got != wait {
+			t.Errorf("with %q, the server waits %d s, %v, want %d", query, got, err, wait)
+		}
+	}
+	stopped, other := openWith(t, dsn, "wait_timeout=1"), openWith(t, dsn, "innodb_lock_wait_timeout=20")
+	tx, err := stopped.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.ExecContext(t.Context(), "INSERT INTO users (id) VALUES (1)"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.ExecContext(t.Context(), "INSERT INTO users (id) VALUES (1)"); err != nil {
+		t.Errorf("the row of an abandoned transaction is not free: %v", err)
+	}
+	if err := contacts.Translate(t.Context(), "commit", tx.Commit()); !errors.Is(err, contacts.ErrUnavailable) {
+		t.Errorf("committing an abandoned transaction: %v, want ErrUnavailable", err)
+	}
+}
+
+// openWith opens the database of a DSN with more parameters.
+func openWith(t *testing.T, dsn, query string) *sql.DB {
+	t.Helper()
+	separator := "?"
+	if strings.Contains(dsn, "?") {
+		separator = "&"
+	}
+	db, err := contacts.OpenMySQL(dsn + separator + query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
 }

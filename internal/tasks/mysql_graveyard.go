@@ -26,10 +26,10 @@ type graveyard struct {
 }
 
 // restFactor is how many times as long as it took the front is left in peace
-// after a look, and mostRest how long at most. A claim that finds nothing behind
-// the mark looks from the front after all, if that takes no longer than
-// cheapLook: then an empty claim says that nothing waits, as long as InnoDB buries
-// its dead.
+// after a look, and mostRest how long at most. A claim that finds fewer tasks
+// behind the mark than it wants looks from the front after all, if that takes no
+// longer than cheapLook: then an empty claim says that nothing waits, as long as
+// InnoDB buries its dead.
 const (
 	restFactor = 9
 	mostRest   = 5 * time.Second
@@ -43,6 +43,7 @@ type mark struct {
 	usable bool      // all that waited at the last look have the priority of from
 	again  time.Time // when the front is to be looked at again
 	cheap  bool      // it is quickly done
+	full   bool      // the last claim found all that it wanted: there may be more
 }
 
 // position is a place in a queue.
@@ -60,16 +61,17 @@ func (g *graveyard) begin(queue string) (from position, front bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m := g.marks[queue]
-	return m.from, !m.usable || !g.now().Before(m.again)
+	return m.from, !m.usable || !g.now().Before(m.again) || m.cheap && !m.full
 }
 
-// found notes what a claim found, in order, and how long it looked. When a look
-// from the front finds nothing, what is buried ends at the last task that was
-// claimed.
-func (g *graveyard) found(queue string, list []Task, front bool, took time.Duration) {
+// found notes what a claim found, in order, whether that was all that it wanted,
+// and how long it looked. When a look from the front finds nothing, what is buried
+// ends at the last task that was claimed.
+func (g *graveyard) found(queue string, list []Task, full, front bool, took time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m := g.marks[queue]
+	m.full = full
 	if len(list) > 0 {
 		m.last = positionOf(list[len(list)-1])
 	}

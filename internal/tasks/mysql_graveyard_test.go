@@ -18,27 +18,31 @@ func TestAClaimSkipsWhatIsBuried(t *testing.T) {
 	task := func(priority int, id uint64) Task { return Task{ID: id, Priority: priority} }
 
 	at(position{}, true)
-	g.found("q", nil, true, time.Second) // nothing was ever there: nothing is known
+	g.found("q", nil, false, true, time.Second) // nothing was ever there: nothing is known
 	at(position{}, true)
-	g.found("q", []Task{task(0, 5), task(0, 9)}, true, 100*time.Millisecond)
+	g.found("q", []Task{task(0, 5), task(0, 9)}, true, true, 100*time.Millisecond)
 	at(position{0, 5}, false)
-	g.found("q", []Task{task(0, 10)}, false, time.Millisecond)
+	g.found("q", []Task{task(0, 10)}, true, false, time.Millisecond)
 	at(position{0, 5}, false)
 	now = now.Add(901 * time.Millisecond)
 	at(position{}, true)
-	g.found("q", nil, true, 100*time.Millisecond)
+	g.found("q", nil, false, true, 100*time.Millisecond)
 	at(position{0, 10}, false)
 	g.enqueued([]New{{Queue: "q"}, {Queue: "other", Priority: Urgent}})
 	at(position{0, 10}, false)
 	g.enqueued([]New{{Queue: "q", Priority: Urgent}})
 	at(position{}, true)
-	g.found("q", []Task{task(Urgent, 20), task(0, 11)}, true, time.Hour)
+	g.found("q", []Task{task(Urgent, 20), task(0, 11)}, true, true, time.Hour)
 	at(position{}, true) // two priorities: from the front, always
-	g.found("q", []Task{task(0, 11)}, true, time.Hour)
+	g.found("q", []Task{task(0, 11)}, true, true, time.Hour)
 	at(position{0, 11}, false)
 	now = now.Add(mostRest)
 	at(position{}, true)
-	g.found("q", []Task{task(0, 11)}, true, time.Hour)
+	g.found("q", []Task{task(0, 11)}, true, true, time.Hour)
 	g.forget()
 	at(position{}, true)
+	g.found("q", []Task{task(0, 11)}, false, true, time.Millisecond)
+	at(position{}, true) // it was quick, and there was no more behind
+	g.found("q", []Task{task(0, 11)}, true, true, time.Millisecond)
+	at(position{0, 11}, false)
 }

@@ -81,8 +81,9 @@ func (q *MySQLQueue) look(ctx context.Context, tx *sql.Tx, queue string, n int) 
 		if err != nil {
 			return nil, nil, err
 		}
-		q.buried.found(queue, due, front, time.Since(began))
-		if front || len(due)+len(expired) > 0 || !q.buried.cheap(queue) {
+		full := len(due)+len(expired) >= n
+		q.buried.found(queue, due, full, front, time.Since(began))
+		if front || full || !q.buried.cheap(queue) {
 			return due, expired, nil
 		}
 		front = true

@@ -1,0 +1,114 @@
+//go:build unix
+
+package endtoend_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+)
+
+// leaseOfFleet is as short as may be, so that tasks are taken over while the
+// test is watching.
+const leaseOfFleet = 2 * time.Second
+
+// fleet is activityd as several machines run it, and the town that it serves.
+// The town is beside the database; activityd reaches both servers through
+// proxies.
+type fleet struct {
+	*town
+	ledger     ledger
+	seed       uint64
+	mysql      *localserver.MySQL
+	mysqlProxy *servertest.Proxy
+	redisProxy *servertest.Proxy
+	workers    []*program
+	api        *program
+	http       *http.Client
+	tally      tally
+	faults     record
+}
+
+// newFleet starts everything, on a town whose sets are there.
+func newFleet(t *testing.T, seed uint64) *fleet {
+	t.Helper()
+	const fans, workers = 200, 3
+	server := servertest.OwnMySQL(t, localserver.WithFlushLog(2)) // outlives kill -9, if not a lost machine
+	g := groundOn(t, needFor(seed), server.DSN(servertest.Database), servertest.Redis(t, localserver.WithAOF()))
+	f := &fleet{
+		town: newTown(t, g, seed, fans), ledger: ledger{g}, seed: seed, mysql: server,
+		mysqlProxy: servertest.NewProxy(t, server.Addr()), redisProxy: servertest.NewProxy(t, g.redis.Addr()),
+		http: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{}}, faults: record{of: map[string]int{}},
+	}
+	t.Cleanup(f.http.CloseIdleConnections)
+	f.warm(t, f.viewers())
+	f.ledger.open(t)
+	f.api = f.program(t, "api", "--role=api")
+	for i := range workers {
+		f.workers = append(f.workers, f.program(t, fmt.Sprint("worker-", i+1), "--role=workers"))
+	}
+	for _, p := range f.programs() {
+		p.mustStart(t)
+	}
+	return f
+}
+
+func (f *fleet) programs() []*program { return append([]*program{f.api}, f.workers...) }
+
+// program is one with short times and parts, so that much happens.
+func (f *fleet) program(t *testing.T, name string, flags ...string) *program {
+	t.Helper()
+	return serving(t, name, f.mysqlProxy.MySQLDSN(f.dsn), f.redisProxy.RedisURL(), append(flags,
+		fmt.Sprint("--need=", f.settings.Need), fmt.Sprint("--lease=", leaseOfFleet), "--poll=200ms", "--grace=5s",
+		fmt.Sprint("--fan-out-part=", partSize))...)
+}
+
+// live lets the site change and members read, until the function that it
+// returns is called; that one waits for what is under way.
+func (f *fleet) live(ctx context.Context) (rest func() error) {
+	const pause, reading = 15 * time.Millisecond, 25 * time.Millisecond
+	var resting atomic.Bool
+	group, ctx := errgroup.WithContext(ctx)
+	for i := range uint64(3) {
+		actor := newActor(f.accountant(i+1), f.seed, i+1, f.fans)
+		group.Go(func() error {
+			return every(ctx, pause, &resting, func() error { return actor.act(ctx, 1) })
+		})
+	}
+	reader := f.httpReader(rand.New(rand.NewPCG(f.seed, 400)))
+	group.Go(func() error {
+		return every(ctx, reading, &resting, func() error { return reader.readSomebody(ctx) })
+	})
+	var once sync.Once
+	return func() error {
+		once.Do(func() { resting.Store(true) })
+		return group.Wait()
+	}
+}
+
+// every does something again and again, with a pause in between.
+func every(ctx context.Context, pause time.Duration, resting *atomic.Bool, do func() error) error {
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	for !resting.Load() {
+		if err := do(); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}

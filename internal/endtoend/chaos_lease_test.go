@@ -1,0 +1,190 @@
+//go:build unix
+
+package endtoend_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// duel is a pair of workers of which the first loses a task to the second. Each
+// has a way to Redis of its own, on which it can be held up in the middle of its
+// work.
+type duel struct {
+	*ground
+	ledger        ledger
+	first, second *program
+	toFirst       *servertest.Proxy // Redis, as the first sees it
+	toSecond      *servertest.Proxy
+	mysqlToFirst  *servertest.Proxy
+}
+
+const (
+	duelLease = 2 * time.Second
+	duelIdle  = 6 * time.Second // then the server gives up a connection on which nothing is said
+	// slack is for a query, a claim and the work itself, on a slow and busy
+	// machine.
+	slack    = 1500 * time.Millisecond
+	follower = member.ID(1)
+	followed = member.ID(2)
+)
+
+// newDuel starts both workers and holds the second up before its first task.
+func newDuel(t *testing.T) *duel {
+	t.Helper()
+	g := newGround(t, 10)
+	must(t, g.site.LoadMembers(t.Context(), []site.Member{{ID: follower, Username: "follower"}, {ID: followed, Username: "followed"}}))
+	must(t, g.site.LoadPhotos(t.Context(), []site.Photo{{Owner: followed, Visibility: "public", DateUpload: start}}))
+	cfg, err := mysql.ParseDSN(g.dsn)
+	must(t, err)
+	cfg.Params = map[string]string{"wait_timeout": fmt.Sprint(duelIdle.Seconds())}
+	d := &duel{
+		ground: g, ledger: ledger{g},
+		toFirst: servertest.NewProxy(t, g.redis.Addr()), toSecond: servertest.NewProxy(t, g.redis.Addr()),
+		mysqlToFirst: servertest.NewProxy(t, cfg.Addr),
+	}
+	d.ledger.open(t)
+	d.first = d.worker(t, "first", d.mysqlToFirst.MySQLDSN(cfg.FormatDSN()), d.toFirst)
+	d.second = d.worker(t, "second", d.dsn, d.toSecond)
+	must(t, d.second.freeze())
+	return d
+}
+
+func (d *duel) worker(t *testing.T, name, dsn string, toRedis *servertest.Proxy) *program {
+	t.Helper()
+	p := serving(t, name, dsn, toRedis.RedisURL(), "--role=workers", fmt.Sprint("--lease=", duelLease), "--poll=50ms")
+	return p.mustStart(t)
+}
+
+// begin gives the first worker a task, whose work does not end.
+func (d *duel) begin(t *testing.T) {
+	t.Helper()
+	d.toFirst.Delay(time.Hour)
+	must(t, d.site.SetContact(t.Context(), follower, followed, site.Grant{}))
+	d.awaitHolder(t, d.first)
+}
+
+// awaitHolder waits until the task is that worker's.
+func (d *duel) awaitHolder(t *testing.T, p *program) {
+	t.Helper()
+	eventually(t, "the task is held by "+p.name, func() bool { return d.isHolder(t, p) })
+}
+
+func (d *duel) isHolder(t *testing.T, p *program) bool {
+	t.Helper()
+	running, err := d.queue.List(t.Context(), tasks.Filter{States: []tasks.State{tasks.Running}}, 10)
+	must(t, err)
+	return len(running) == 1 && isOwner(p, running[0].LeaseOwner)
+}
+
+// isOwner: an owner begins with the number of its process.
+func isOwner(p *program, owner string) bool {
+	return strings.HasPrefix(owner, fmt.Sprint(p.latest().group, "@"))
+}
+
+// now reads the clock of the queue, in unix milliseconds.
+func (d *duel) now(t *testing.T) int { t.Helper(); return d.ledger.number(t, "SELECT "+clock) }
+
+// since returns how long after a time, in unix milliseconds, something happened
+// to the task of the pair.
+func (d *duel) since(t *testing.T, at int, event string) time.Duration {
+	t.Helper()
+	return time.Duration(d.ledger.number(t, "SELECT MIN(at) FROM task_events WHERE type = 'add_contact' AND event = ?", event)-at) * time.Millisecond
+}
+
+// letGo ends a delay at once. What was held up is lost, and asked again.
+func letGo(proxy *servertest.Proxy) {
+	proxy.Delay(0)
+	proxy.Cut()
+}
+
+// checkEnd: the task was finished once, by the second worker, and is right.
+func (d *duel) checkEnd(t *testing.T) {
+	t.Helper()
+	d.awaitIdle(t)
+	d.ledger.check(t)
+	var owner string
+	must(t, d.db.QueryRowContext(t.Context(), "SELECT owner FROM task_events WHERE type = 'add_contact' AND event = 'finished'").Scan(&owner))
+	if !isOwner(d.second, owner) {
+		t.Errorf("the task was finished by %s, want the second worker", owner)
+	}
+	if set := d.sets(t)[follower.String()]; len(set) != 1 || set[0].Member != followed.String() || set[0].Score != start {
+		t.Errorf("the set is %v", set)
+	}
+}
+
+// TestALateWriteOfAPausedProcessIsRefused: SIGSTOP in the middle of a task, past
+// the lease, and SIGCONT when another process has the task: what the first one
+// writes then is without effect, and it says so.
+func TestALateWriteOfAPausedProcessIsRefused(t *testing.T) {
+	t.Parallel()
+	d := newDuel(t)
+	d.begin(t)
+	must(t, d.first.freeze())
+	d.toSecond.Delay(time.Hour) // so that it still has the task when the first one writes
+	must(t, d.second.thaw())
+	d.awaitHolder(t, d.second)
+
+	letGo(d.toFirst)
+	must(t, d.first.thaw())
+	eventually(t, "the first worker notices that its lease is lost", func() bool { return d.first.says(t, lostLeases) })
+	if n := d.ledger.events(t, "finished"); n > 0 || !d.isHolder(t, d.second) {
+		t.Errorf("the task of the second worker was finished %d times, and is its own: %v", n, d.isHolder(t, d.second))
+	}
+	must(t, d.first.freeze()) // it shall not be the one who does it after all
+	letGo(d.toSecond)
+	d.checkEnd(t)
+	must(t, d.first.thaw())
+	d.first.finish(t)
+	d.second.finish(t)
+}
+
+// TestStuckBound: a worker that holds a task dies, or stops for good. The task is
+// free when its lease has run out, which is extended only by a worker that lives,
+// and the next sweep has passed; and is done at once.
+func TestStuckBound(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*program) error{
+		"killed":           (*program).kill,
+		"stopped for good": (*program).freeze,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDuel(t)
+			d.begin(t)
+			must(t, d.second.thaw())
+			must(t, end(d.first))
+			ended := d.now(t)
+			d.checkEnd(t)
+			d.checkBound(t, ended)
+			d.second.finish(t)
+		})
+	}
+}
+
+// checkBound holds the times in the ledger against what the documentation of
+// [tasks.Pool] promises.
+func (d *duel) checkBound(t *testing.T, ended int) {
+	t.Helper()
+	lease := time.Duration(d.ledger.number(t, "SELECT due_at FROM task_events WHERE event = 'freed'")-ended) * time.Millisecond
+	freed, done := d.since(t, ended, "freed"), d.since(t, ended, "finished")
+	t.Logf("after its worker ended, the lease ran for %v, the task was free after %v and done after %v", lease, freed, done)
+	if lease > duelLease {
+		t.Errorf("the lease ran for %v, want at most %v", lease, duelLease)
+	}
+	if most := lease + tasks.DefaultSweep + slack; freed > most {
+		t.Errorf("the task was free after %v, want at most %v", freed, most)
+	}
+	if most := duelLease + tasks.DefaultSweep + slack; done > most {
+		t.Errorf("the task was done after %v, want at most %v", done, most)
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package endtoend_test
+
+const raceDetector = false

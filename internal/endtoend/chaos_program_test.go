@@ -1,0 +1,163 @@
+//go:build unix
+
+package endtoend_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// program is activityd as an operator runs it, in a process of its own, to be
+// killed, stopped and started again.
+type program struct {
+	name string
+	argv []string
+	env  []string
+	logs string // a folder with one file for each start
+
+	mu   sync.Mutex
+	runs []*run // the last is the present one
+}
+
+// serving returns "activityd serve" with more flags, not yet started. It ends
+// with t at the latest.
+func serving(t *testing.T, name, dsn, redisURL string, flags ...string) *program {
+	t.Helper()
+	p := &program{name: name, logs: t.TempDir(), argv: append([]string{
+		activityd(t), "serve", "--log-format=json", "--listen=127.0.0.1:0", "--mysql-dsn=" + dsn, "--redis-url=" + redisURL,
+	}, flags...)}
+	p.env = append(os.Environ(), "ACTIVITYD_METRICS_LISTEN=127.0.0.1:0", "GORACE=halt_on_error=1")
+	t.Cleanup(func() {
+		if r := p.latest(); r != nil {
+			_ = r.end(syscall.SIGKILL) // it may have ended
+		}
+		if t.Failed() {
+			p.tellLogs(t)
+		}
+	})
+	return p
+}
+
+// start starts the process and waits until it says that it did.
+func (p *program) start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("a minute is over"))
+	defer cancel()
+	p.mu.Lock()
+	r, err := startRun(p.argv, p.env, filepath.Join(p.logs, fmt.Sprintf("%s-%d", p.name, len(p.runs)+1)))
+	if err == nil {
+		p.runs = append(p.runs, r)
+	}
+	p.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	if _, err = r.awaitLine(ctx, "started"); err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	return nil
+}
+
+func (p *program) mustStart(t *testing.T) *program {
+	t.Helper()
+	must(t, p.start(t.Context()))
+	return p
+}
+
+// latest returns the present run, or the last one; nil before the first.
+func (p *program) latest() *run {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.runs) == 0 {
+		return nil
+	}
+	return p.runs[len(p.runs)-1]
+}
+
+// address returns where its API listens.
+func (p *program) address() (string, error) {
+	line, found, err := p.latest().findLine("listening")
+	if err == nil && !found {
+		err = errors.New("it does not listen")
+	}
+	return line.Address, err
+}
+
+// kill ends it as kill -9 does.
+func (p *program) kill() error { return p.latest().end(syscall.SIGKILL) }
+
+// freeze stops it where it stands, until thaw.
+func (p *program) freeze() error { return p.latest().signal(syscall.SIGSTOP) }
+
+func (p *program) thaw() error { return p.latest().signal(syscall.SIGCONT) }
+
+// finish lets it end in good order. With the race detector, the exit code tells
+// what that has found.
+func (p *program) finish(t *testing.T) {
+	t.Helper()
+	r := p.latest()
+	if err := r.end(syscall.SIGTERM); err != nil {
+		t.Errorf("%s: %v", p.name, err)
+	}
+	if r.err != nil {
+		t.Errorf("%s ended with %v", p.name, r.err)
+	}
+}
+
+// says tells whether any run of it has logged the message.
+func (p *program) says(t *testing.T, message string) bool {
+	t.Helper()
+	return p.sum(t, message) > 0
+}
+
+// sum adds up the counts in the lines with the given message, over all runs.
+func (p *program) sum(t *testing.T, message string) (total int) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.runs {
+		lines, err := r.lines()
+		must(t, err)
+		for _, line := range lines {
+			if line.Message == message {
+				total += line.Count
+			}
+		}
+	}
+	return total
+}
+
+// checkLogs fails the test when the program said anything that it must never
+// say, in whichever of its lives.
+func (p *program) checkLogs(t *testing.T) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.runs {
+		lines, err := r.lines()
+		must(t, err)
+		for _, line := range lines {
+			if line.isTrouble() {
+				t.Errorf("%s: %s", filepath.Base(r.log), line.text)
+			}
+		}
+	}
+}
+
+// tellLogs shows the end of each log.
+func (p *program) tellLogs(t *testing.T) {
+	t.Helper()
+	const most = 25
+	for _, r := range p.runs {
+		lines, _ := r.lines() // it may be gone by now
+		for _, line := range lines[max(0, len(lines)-most):] {
+			t.Logf("%s: %s", filepath.Base(r.log), line.text)
+		}
+	}
+}

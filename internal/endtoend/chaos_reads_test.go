@@ -1,0 +1,97 @@
+//go:build unix
+
+package endtoend_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/demo"
+	"github.com/activityd/activityd/internal/member"
+)
+
+// httpReader asks the API as the site's pages do.
+type httpReader struct {
+	*fleet
+	rnd     *rand.Rand
+	members []member.ID
+}
+
+func (f *fleet) httpReader(rnd *rand.Rand) *httpReader {
+	return &httpReader{fleet: f, rnd: rnd, members: f.viewers()}
+}
+
+// shown is what a page gets to see.
+type shown struct {
+	Photos []struct {
+		ID    uint64 `json:"id,string"`
+		Title string `json:"title"`
+	} `json:"photos"`
+}
+
+// readSomebody reads once. An API that is gone, or that says it cannot answer
+// now, is what happens in chaos; a wrong status or a secret is not.
+func (r *httpReader) readSomebody(ctx context.Context) error {
+	viewer := r.members[r.rnd.IntN(len(r.members))]
+	r.tally.reads.Add(1)
+	answer, err := r.read(ctx, viewer, 1+r.rnd.IntN(20))
+	if status := (*statusError)(nil); errors.As(err, &status) && status.status != http.StatusServiceUnavailable && status.status != http.StatusNotFound {
+		return fmt.Errorf("viewer %s: %w", viewer, err)
+	}
+	if err != nil {
+		r.tally.refused.Add(1)
+		return nil
+	}
+	for _, p := range answer.Photos {
+		if p.Title == secret {
+			return fmt.Errorf("viewer %s is shown the secret photo %d", viewer, p.ID)
+		}
+	}
+	return nil
+}
+
+func (r *httpReader) read(ctx context.Context, viewer member.ID, limit int) (answer shown, err error) {
+	address, err := r.api.address()
+	if err != nil {
+		return answer, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		fmt.Sprintf("http://%s/v1/users/%s/recent-contact-photos?limit=%d", address, viewer, limit), http.NoBody)
+	if err != nil {
+		return answer, err
+	}
+	return answer, exchange(r.http, request, http.StatusOK, &answer)
+}
+
+// askEverybody holds what the API answers to each viewer against plain SQL.
+// Whose set is missing gets it back by being asked.
+func (f *fleet) askEverybody(t *testing.T) {
+	t.Helper()
+	const limit = 10
+	reader := f.httpReader(nil)
+	for _, viewer := range f.viewers() {
+		if f.isGone(t, viewer) {
+			continue
+		}
+		album, err := demo.PlainSQL(f.db)(t.Context(), contacts.Viewer{ID: viewer}, limit)
+		must(t, err)
+		answer, err := reader.read(t.Context(), viewer, limit)
+		must(t, err)
+		var want, got []uint64
+		for _, p := range album.Photos {
+			want = append(want, p.ID)
+		}
+		for _, p := range answer.Photos {
+			got = append(got, p.ID)
+		}
+		if !slices.Equal(want, got) {
+			t.Errorf("viewer %s is shown the photos %v, want %v", viewer, got, want)
+		}
+	}
+}
