@@ -5,6 +5,9 @@ GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 STATICCHECK   := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # How long "make fuzz-short" fuzzes each target.
 FUZZ_TIME     ?= 10s
+# How long "make chaos" goes on, and the seed of its choices; without one, a new one.
+DURATION      ?= 10m
+SEED          ?=
 
 .DEFAULT_GOAL := help
 
@@ -50,6 +53,19 @@ cover: test-deps ## measure the coverage, and write coverage.out
 .PHONY: fuzz-short
 fuzz-short: ## fuzz every fuzz target for a short time
 	@GO='$(GO)' scripts/fuzz-short $(FUZZ_TIME)
+
+.PHONY: bench-queue
+bench-queue: test-deps ## measure the queue beside asynq (ARGS="--quick", --json FILE); minutes
+	cd bench && $(GO) run . queue $(ARGS)
+
+.PHONY: bench-test
+bench-test: test-deps ## check that the benchmark works: seconds
+	cd bench && $(GO) vet ./... && $(GO) test -race -timeout 5m ./...
+
+.PHONY: chaos
+chaos: test-deps ## kill, stop, cut and delay everything for long (DURATION=10m SEED=1234)
+	ACTIVITYD_CHAOS='$(DURATION)' ACTIVITYD_SEED='$(SEED)' \
+		$(GO) test -race -count=1 -timeout 0 -v -run '^TestChaos$$' ./internal/endtoend
 
 .PHONY: screenshot
 screenshot: test-deps ## take the picture of the demo that the README shows

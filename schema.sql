@@ -61,7 +61,7 @@ CREATE TABLE IF NOT EXISTS tasks (
   expires_at   BIGINT UNSIGNED   NULL COMMENT 'not started after it; NULL: never expires',
   due_at       BIGINT UNSIGNED   NULL DEFAULT (expires_at) COMMENT 'waiting: it expires; scheduled: it may run; running: its lease ends; done: it is forgotten',
   dedupe_key   VARCHAR(128)      CHARACTER SET ascii COLLATE ascii_bin NULL COMMENT 'unique among tasks that have not been started; the start makes it ~id',
-  lease_owner  VARCHAR(64)       CHARACTER SET ascii COLLATE ascii_bin NULL,
+  lease_owner  VARCHAR(64)       CHARACTER SET ascii COLLATE ascii_bin NULL COMMENT 'running: who works on it; else: lost, if the last lease ran out',
   last_error   VARCHAR(2000)     NULL,
   created_at   BIGINT UNSIGNED   NOT NULL DEFAULT (CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)),
   updated_at   BIGINT UNSIGNED   NOT NULL DEFAULT (CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)),

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 )
@@ -70,15 +71,19 @@ func TestSIGTERMStopsGracefully(t *testing.T) {
 func TestASecondSignalForces(t *testing.T) {
 	t.Parallel()
 	p := spawn(t, "--grace=1h", "--request-timeout=1h", "--log-level=debug")
-	// A body that never ends keeps a request under way.
+	// A body that never ends keeps a request under way. It begins when the server
+	// asks for it.
+	client := &http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Hour}}
+	defer client.CloseIdleConnections()
 	body := &endless{begun: make(chan struct{}), end: make(chan struct{})}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/v1/tasks", body)
 	must(t, err)
 	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Expect", "100-continue")
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
-		if response, err := http.DefaultClient.Do(request); err == nil {
+		if response, err := client.Do(request); err == nil {
 			_ = response.Body.Close()
 		}
 	}()

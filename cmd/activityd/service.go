@@ -163,18 +163,22 @@ func (s *service) run(ctx context.Context, fronts ...func(context.Context) error
 		return nil
 	})
 	group.Go(func() error { return s.hints.Run(work) })
+	telling, stopTelling := context.WithCancel(context.WithoutCancel(ctx))
 	if s.wake != nil {
-		group.Go(func() error { return s.wake.Run(work) })
+		group.Go(func() error { return s.wake.Run(telling) })
 	}
 	if s.config.role != roleWorkers {
 		group.Go(func() error { return s.backlog.Run(work) })
 	}
-	if s.config.role != roleAPI {
-		group.Go(func() error {
-			s.awaitMySQL(work)
-			return s.pool.Run(work)
-		})
-	}
+	group.Go(func() error {
+		defer stopTelling() // last: what the workers hand back is told
+		if s.config.role == roleAPI {
+			<-work.Done()
+			return nil
+		}
+		s.awaitMySQL(work)
+		return s.pool.Run(work)
+	})
 	return group.Wait()
 }
 

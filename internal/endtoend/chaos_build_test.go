@@ -38,7 +38,8 @@ type built struct {
 func (b *built) take(ctx context.Context) (path string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.users++; b.users == 1 {
+	b.users++
+	if b.users == 1 {
 		b.dir, b.err = build(ctx)
 	}
 	return filepath.Join(b.dir, "activityd"), b.err
@@ -47,7 +48,8 @@ func (b *built) take(ctx context.Context) (path string, err error) {
 func (b *built) giveBack() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.users--; b.users > 0 {
+	b.users--
+	if b.users > 0 {
 		return nil
 	}
 	return os.RemoveAll(b.dir)

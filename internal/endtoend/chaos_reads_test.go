@@ -41,12 +41,11 @@ func (r *httpReader) readSomebody(ctx context.Context) error {
 	viewer := r.members[r.rnd.IntN(len(r.members))]
 	r.tally.reads.Add(1)
 	answer, err := r.read(ctx, viewer, 1+r.rnd.IntN(20))
-	if status := (*statusError)(nil); errors.As(err, &status) && status.status != http.StatusServiceUnavailable && status.status != http.StatusNotFound {
+	switch status, answered := errors.AsType[*statusError](err); {
+	case answered && status.code != http.StatusServiceUnavailable && status.code != http.StatusNotFound:
 		return fmt.Errorf("viewer %s: %w", viewer, err)
-	}
-	if err != nil {
+	case err != nil:
 		r.tally.refused.Add(1)
-		return nil
 	}
 	for _, p := range answer.Photos {
 		if p.Title == secret {
@@ -66,7 +65,8 @@ func (r *httpReader) read(ctx context.Context, viewer member.ID, limit int) (ans
 	if err != nil {
 		return answer, err
 	}
-	return answer, exchange(r.http, request, http.StatusOK, &answer)
+	err = exchange(r.http, request, http.StatusOK, &answer)
+	return answer, err
 }
 
 // askEverybody holds what the API answers to each viewer against plain SQL.

@@ -174,11 +174,11 @@ func (a *accountant) post(ctx context.Context, c change) (taskID uint64, err err
 
 // statusError is an answer with another status than was wanted.
 type statusError struct {
-	status int
-	body   string
+	code int
+	body string
 }
 
-func (e *statusError) Error() string { return fmt.Sprintf("status %d: %s", e.status, e.body) }
+func (e *statusError) Error() string { return fmt.Sprintf("status %d: %s", e.code, e.body) }
 
 // exchange sends a request and reads the JSON of its answer.
 func exchange(client *http.Client, request *http.Request, want int, into any) error {

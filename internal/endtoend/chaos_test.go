@@ -41,7 +41,7 @@ func TestChaos(t *testing.T) {
 	f.askEverybody(t) // and thereby ask for sets that were lost
 	eventually(t, "the sets that were asked for are there again", func() bool { return f.missingSets(t) == 0 })
 	f.awaitIdle(t)
-	f.town.check(t, judge.reader)
+	f.check(t, judge.reader)
 	for _, p := range f.programs() {
 		p.finish(t)
 		p.checkLogs(t)

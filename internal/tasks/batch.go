@@ -44,6 +44,17 @@ func (b *batch) release(results []Result) {
 // errOutlasted is the cause of what is cancelled because it took too long.
 var errOutlasted = errors.New("the work took longer than its limit")
 
+// laneWait is how long a worker waits for lanes that others occupy. Then it lets
+// the tasks go, for a while, so that one that hangs cannot hold up a worker for
+// every other task of its subject. What comes later may overtake them; the guard
+// sees to the rest.
+const (
+	laneWait  = 250 * time.Millisecond
+	lanePause = 500 * time.Millisecond
+)
+
+var errLaneTaken = errors.New("an earlier task of the same subject is not through")
+
 // run works on a batch and records its results: first what is free to run, then
 // the rest as its lanes become free. It returns false when a server that the
 // tasks need is away, so that the worker pauses.
@@ -58,15 +69,24 @@ func (s *shift) run(b *batch) (healthy bool) {
 
 	healthy = true
 	for start := time.Now(); ; {
-		part, err := b.ticket.next(ctx)
+		part, err := b.nextPart(ctx)
 		if err != nil || len(part) == 0 {
-			s.record(b, handBack(b.ticket.leave(), err))
+			pause := time.Duration(0)
+			if errors.Is(err, errLaneTaken) && s.claiming.Err() == nil {
+				pause = jitter(lanePause)
+			}
+			s.record(b, handBack(b.ticket.leave(), pause, err))
 			return healthy
 		}
-		all := s.runPart(ctx, b, part, start)
-		b.ticket.done(part)
-		healthy = s.settle(b, all) && healthy
+		healthy = s.runPart(ctx, b, part, start) && healthy
 	}
+}
+
+// nextPart waits for the next tasks whose lanes are free, but not for long.
+func (b *batch) nextPart(ctx context.Context) ([]Task, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, laneWait, errLaneTaken)
+	defer cancel()
+	return b.ticket.next(ctx)
 }
 
 // ran is what became of a task.
@@ -76,11 +96,18 @@ type ran struct {
 	begun bool
 }
 
-// runPart runs tasks whose turn it is, of a batch that was taken at start, and
-// returns what became of them; of those that were left behind with a deaf
-// handler, nothing.
-func (s *shift) runPart(ctx context.Context, b *batch, part []Task, start time.Time) (all []ran) {
+// runPart runs tasks whose turn it is, of a batch that was taken at start, leaves
+// their lanes, and records what became of them; of those that were left behind
+// with a deaf handler, nothing. What is done is recorded before a suspect begins:
+// that may be the end of the process.
+func (s *shift) runPart(ctx context.Context, b *batch, part []Task, start time.Time) (healthy bool) {
+	healthy = true
+	var all []ran
 	for _, g := range s.groups(part) {
+		if g.suspect() && len(all) > 0 {
+			healthy = s.settle(b, all) && healthy //nolint:contextcheck // results are recorded when the work is cancelled, too
+			all = nil
+		}
 		if ctx.Err() == nil {
 			for _, t := range g.tasks {
 				s.options.Observer.Started(t.Queue, t.Type, t.Waited+time.Since(start))
@@ -88,7 +115,8 @@ func (s *shift) runPart(ctx context.Context, b *batch, part []Task, start time.T
 		}
 		all = append(all, s.runGroup(ctx, b, g)...)
 	}
-	return all
+	b.ticket.done(part)
+	return s.settle(b, all) && healthy //nolint:contextcheck // see above
 }
 
 // runGroup hands the group to its handler. When that panics, the tasks are run
@@ -96,7 +124,7 @@ func (s *shift) runPart(ctx context.Context, b *batch, part []Task, start time.T
 // of ctx is handed back.
 func (s *shift) runGroup(ctx context.Context, b *batch, g group) (all []ran) {
 	if ctx.Err() != nil {
-		for _, r := range handBack(g.tasks, context.Cause(ctx)) {
+		for _, r := range handBack(g.tasks, 0, context.Cause(ctx)) {
 			all = append(all, ran{Result: r})
 		}
 		return all
@@ -119,12 +147,12 @@ func (s *shift) runGroup(ctx context.Context, b *batch, g group) (all []ran) {
 	return all
 }
 
-// handBack makes results of tasks that were not begun: another may have them at
-// once, and no attempt is counted.
-func handBack(list []Task, cause error) []Result {
+// handBack makes results of tasks that were not begun: another may have them
+// after a pause, and no attempt is counted.
+func handBack(list []Task, pause time.Duration, cause error) []Result {
 	results := make([]Result, len(list))
 	for i, t := range list {
-		results[i] = Result{Task: t, Err: Later(0, fmt.Errorf("handed back before it began: %w", cause))}
+		results[i] = Result{Task: t, Err: Later(pause, fmt.Errorf("handed back before it began: %w", cause))}
 	}
 	return results
 }

@@ -21,7 +21,7 @@ func HotStatements() map[string]string {
 	}
 	for _, c := range chores() {
 		if c.count != nil {
-			hot[c.due], hot[c.do] = "timers", "timers"
+			hot[c.find+" LIMIT ? FOR UPDATE SKIP LOCKED"] = "timers"
 		}
 	}
 	return hot

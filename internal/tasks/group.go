@@ -13,6 +13,9 @@ type group struct {
 	tasks   []Task
 }
 
+// suspect tells whether it is a task that was tried before.
+func (g group) suspect() bool { return len(g.tasks) == 1 && g.tasks[0].Attempts > 1 }
+
 // groups splits a batch by handler, and keeps what is in one lane in its order.
 // Tasks that were tried before come last, each alone: should one of them be
 // poisoned, by panics or by never ending, it harms only itself.

@@ -94,7 +94,7 @@ func (q *MemoryQueue) Retry(_ context.Context, match Filter, limit int) (int, er
 	q.mu.Lock()
 	list := q.change(match, limit)
 	for _, r := range list {
-		r.state, r.dueAt, r.Attempts, r.updated = Waiting, r.expiresAt, 0, q.now().UnixMilli()
+		r.state, r.dueAt, r.expiresAt, r.Attempts, r.lost, r.updated = Waiting, 0, 0, 0, false, q.now().UnixMilli()
 		queues[r.Queue] = true
 	}
 	q.mu.Unlock()

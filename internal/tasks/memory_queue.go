@@ -38,6 +38,7 @@ type record struct {
 	created   int64
 	updated   int64
 	lastError string
+	lost      bool // the last lease ran out
 }
 
 const defaultMaxAttempts = 25 // as in schema.sql
@@ -129,23 +130,49 @@ func (q *MemoryQueue) Claim(ctx context.Context, queue string, n int, lease time
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.claims++
+	for {
+		claimed, dropped := q.claim(queue, n, lease)
+		if len(claimed) > 0 || dropped == 0 {
+			return claimed, nil
+		}
+	}
+}
+
+// claim looks at the first n tasks that wait: those that expired are dropped, and
+// one whose lease was lost goes alone.
+func (q *MemoryQueue) claim(queue string, n int, lease time.Duration) (claimed []Task, dropped int) {
 	now := q.now().UnixMilli()
 	due := q.inOrder(func(r *record) bool { return r.state == Waiting && r.Queue == queue })
-	q.claims++
-	var claimed []Task
 	for _, r := range due[:min(n, len(due))] {
 		if r.expiresAt != 0 && r.expiresAt <= now {
 			q.remove(r)
+			dropped++
 			continue
 		}
-		delete(q.keys, r.dedupeKey)
-		r.Created, r.Claimed, r.Waited = time.UnixMilli(r.created), time.UnixMilli(now), time.Duration(max(0, now-r.updated))*time.Millisecond
-		r.dedupeKey, r.state, r.updated = "", Running, now
-		r.Attempts++
-		r.Lease, r.dueAt = fmt.Sprintf("%s/%d", q.options.Owner, q.claims), now+lease.Milliseconds()
-		claimed = append(claimed, r.Task)
+		if r.lost && len(claimed) > 0 {
+			break
+		}
+		claimed = append(claimed, q.start(r, now, lease))
+		if r.lost {
+			r.lost = false
+			break
+		}
 	}
-	return claimed, nil
+	if dropped > 0 {
+		q.options.Observer.Dropped(dropped)
+	}
+	return claimed, dropped
+}
+
+func (q *MemoryQueue) start(r *record, now int64, lease time.Duration) Task {
+	delete(q.keys, r.dedupeKey)
+	r.Expires, r.Created, r.Claimed = r.expiresAt != 0, time.UnixMilli(r.created), time.UnixMilli(now)
+	r.Waited = time.Duration(max(0, now-r.updated)) * time.Millisecond
+	r.dedupeKey, r.state, r.updated = "", Running, now
+	r.Attempts++
+	r.Lease, r.dueAt = fmt.Sprintf("%s/%d", q.options.Owner, q.claims), now+lease.Milliseconds()
+	return r.Task
 }
 
 func (q *MemoryQueue) remove(r *record) {
@@ -196,6 +223,12 @@ func (q *MemoryQueue) Finish(ctx context.Context, results []Result) (lost int, e
 	if err := ctx.Err(); err != nil {
 		return 0, fmt.Errorf("finish %d tasks: %w", len(results), err)
 	}
+	lost = q.finish(results)
+	q.options.Bell.Ring(queuesOfReturned(results)...)
+	return lost, nil
+}
+
+func (q *MemoryQueue) finish(results []Result) (lost int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, result := range results {
@@ -205,7 +238,7 @@ func (q *MemoryQueue) Finish(ctx context.Context, results []Result) (lost int, e
 			lost++
 		}
 	}
-	return lost, nil
+	return lost
 }
 
 func (q *MemoryQueue) settle(r *record, v verdict) {
@@ -257,7 +290,7 @@ func (q *MemoryQueue) timeUp(r *record, now int64, s *Swept) {
 	case Running:
 		s.TookOver++
 		r.lastError = "the lease of " + r.Lease + " ran out: it crashed, was stopped, or took too long"
-		r.Lease, r.updated = "", now
+		r.Lease, r.updated, r.lost = "", now, true
 		if r.state, r.dueAt = Waiting, r.expiresAt; r.Attempts >= r.MaxAttempts {
 			r.state, r.dueAt = Dead, 0
 		}
@@ -293,15 +326,18 @@ func (q *MemoryQueue) Absorb(ctx context.Context, held []Task) (absorbed int, er
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, t := range held {
-		if q.held(t) == nil {
-			continue
-		}
+	ours := slices.DeleteFunc(slices.Clone(held), func(t Task) bool { return q.held(t) == nil })
+	for _, t := range ours {
 		for _, r := range q.open {
 			if r.Type == t.Type && r.Subject == t.Subject && (r.state == Waiting || r.state == Scheduled) {
 				q.remove(r)
 				absorbed++
 			}
+		}
+	}
+	for _, t := range ours {
+		if absorbed > 0 { // they stand for others now, and those may never expire
+			q.open[t.ID].expiresAt = 0
 		}
 	}
 	return absorbed, nil

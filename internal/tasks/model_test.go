@@ -62,13 +62,16 @@ type model struct {
 	mysql *tasks.MySQLQueue
 	spec  *tasks.MemoryQueue
 
-	claims  []pairOfClaims
-	running map[uint64]time.Time // by whom it is held until when
-	key     map[uint64]string    // what each task is about
-	changed map[string]int       // the version of each thing that tasks are about
-	seen    map[uint64]int       // the version that a running task may have read
-	applied map[string]int
-	excused map[string]bool // a task about it expired, died or was discarded
+	claims    []pairOfClaims
+	running   map[uint64]time.Time // by whom it is held until when
+	key       map[uint64]string    // what each task is about
+	changed   map[string]int       // the version of each thing that tasks are about
+	seen      map[uint64]int       // the version that a running task may have read
+	applied   map[string]int
+	standsFor map[uint64]int  // the version up to which a task stands for what it absorbed
+	immortal  map[uint64]bool // it, or what it absorbed, must never expire
+	lost      map[uint64]bool // its last lease ran out
+	excused   map[string]int  // the version up to which tasks expired, died or were discarded
 }
 
 // pairOfClaims is what both queues gave for one claim. Their leases have
@@ -79,7 +82,8 @@ func newModel(t *rapid.T, db *sql.DB) *model {
 	m := &model{
 		t: t, db: db, now: time.UnixMilli(1_700_000_000_000),
 		running: map[uint64]time.Time{}, key: map[uint64]string{}, changed: map[string]int{},
-		seen: map[uint64]int{}, applied: map[string]int{}, excused: map[string]bool{},
+		seen: map[uint64]int{}, applied: map[string]int{}, excused: map[string]int{},
+		standsFor: map[uint64]int{}, immortal: map[uint64]bool{}, lost: map[uint64]bool{},
 	}
 	options := tasks.QueueOptions{Owner: "model", Keep: rapid.SampledFrom([]time.Duration{0, 0, time.Minute}).Draw(t, "keep")}
 	m.mysql = tasks.NewMySQLQueue(db, options)
@@ -142,7 +146,18 @@ func (m *model) noteChanges(batch []tasks.New, ids []uint64) {
 	for i, n := range batch {
 		m.changed[n.DedupeKey]++
 		m.key[ids[i]] = n.DedupeKey
+		m.standsFor[ids[i]] = m.changed[n.DedupeKey]
+		m.immortal[ids[i]] = m.immortal[ids[i]] || n.Life == 0
 	}
+}
+
+// excuse forgives that a task was not done, and all that it stands for. One that
+// must not expire is not forgiven for that.
+func (m *model) excuse(id uint64, expired bool) {
+	if expired && m.immortal[id] {
+		m.t.Fatalf("task %d expired, though it stands for what never does", id)
+	}
+	m.excused[m.key[id]] = max(m.excused[m.key[id]], m.standsFor[id])
 }
 
 func (m *model) enqueue(t *rapid.T) {
@@ -219,17 +234,29 @@ func (m *model) records(f tasks.Filter) []tasks.Record {
 	return list
 }
 
-// checkOrder: the first n are gone from the waiting, claimed or dropped.
+// checkOrder: no task is claimed before one that stands before it, none is left
+// when none is claimed, and one whose lease was lost goes alone. Those that
+// expired are dropped on the way.
 func (m *model) checkOrder(before []tasks.Record, n int) {
-	for i, r := range before {
-		_, claimed := m.running[r.ID]
-		dropped := !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(m.now)
-		if want := i < n; want != (claimed || dropped && i < n) {
-			m.t.Fatalf("task %d, number %d in its queue, of which %d were claimed: claimed %v", r.ID, i, n, claimed)
+	passed, claimed, alone := uint64(0), 0, false
+	for _, r := range before {
+		_, runs := m.running[r.ID]
+		switch expired := !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(m.now); {
+		case runs && (passed != 0 || expired || alone || claimed == n || m.lost[r.ID] && claimed > 0):
+			m.t.Fatalf("task %d was claimed out of its turn; %d was left, %d claimed before", r.ID, passed, claimed)
+		case runs:
+			claimed++
+			alone = m.lost[r.ID]
+			delete(m.lost, r.ID)
+		case !expired && passed == 0:
+			passed = r.ID
 		}
-		if dropped && i < n {
-			m.excused[m.key[r.ID]] = true
-		}
+	}
+	if claimed == 0 && passed != 0 {
+		m.t.Fatalf("task %d is left, though none was claimed", passed)
+	}
+	for _, r := range m.gone(before) {
+		m.excuse(r.ID, true)
 	}
 }
 
@@ -272,7 +299,7 @@ func (m *model) finished(task tasks.Task, result error) {
 	case result == nil:
 		m.applied[key] = max(m.applied[key], m.seen[id])
 	case len(left) == 1 && left[0].State == tasks.Dead:
-		m.excused[key] = true
+		m.excuse(id, false)
 	}
 }
 
@@ -309,8 +336,11 @@ func (m *model) absorb(t *rapid.T) {
 	fromMySQL, err := m.mysql.Absorb(context.Background(), c.mysql[:1])
 	spec, specErr := m.spec.Absorb(context.Background(), c.spec[:1])
 	m.same("Absorb", fromMySQL, spec, err, specErr)
-	if len(m.gone(before)) > 0 { // the holder does their work, with what it reads from now on
-		m.seen[c.spec[0].ID] = m.changed[m.key[c.spec[0].ID]]
+	holder := c.spec[0].ID
+	for _, r := range m.gone(before) { // the holder does their work, with what it reads from now on
+		m.seen[holder] = m.changed[m.key[holder]]
+		m.standsFor[holder] = max(m.standsFor[holder], m.standsFor[r.ID])
+		m.immortal[holder] = m.immortal[holder] || m.immortal[r.ID]
 	}
 }
 
@@ -332,15 +362,16 @@ func (m *model) sweep(*rapid.T) {
 	spec, specErr := m.spec.Sweep(context.Background())
 	m.same("Sweep", fromMySQL, spec, err, specErr)
 	for _, r := range m.gone(before) {
-		m.excused[m.key[r.ID]] = true
+		m.excuse(r.ID, true)
 	}
 	for id, until := range m.running {
 		if !until.After(m.now) {
 			delete(m.running, id)
+			m.lost[id] = true
 		}
 	}
 	for _, r := range m.records(tasks.Filter{States: []tasks.State{tasks.Dead}}) {
-		m.excused[m.key[r.ID]] = true
+		m.excuse(r.ID, false)
 	}
 }
 
@@ -356,10 +387,15 @@ func (m *model) filter(t *rapid.T) tasks.Filter {
 }
 
 func (m *model) retry(t *rapid.T) {
-	f := m.filter(t)
+	f, before := m.filter(t), m.records(tasks.Filter{})
 	fromMySQL, err := m.mysql.Retry(context.Background(), f, 1000)
 	spec, specErr := m.spec.Retry(context.Background(), f, 1000)
 	m.same("Retry", fromMySQL, spec, err, specErr)
+	for _, r := range before {
+		if after := m.records(tasks.Filter{IDs: []uint64{r.ID}}); after[0].State != r.State {
+			delete(m.lost, r.ID) // and it never expires any more
+		}
+	}
 }
 
 func (m *model) discard(t *rapid.T) {
@@ -368,7 +404,7 @@ func (m *model) discard(t *rapid.T) {
 	spec, specErr := m.spec.Discard(context.Background(), f, 1000)
 	m.same("Discard", fromMySQL, spec, err, specErr)
 	for _, r := range m.gone(before) {
-		m.excused[m.key[r.ID]] = true
+		m.excuse(r.ID, false)
 	}
 }
 
@@ -399,9 +435,11 @@ func (m *model) drain() {
 		m.setClock(m.now.Add(2 * time.Minute))
 		m.sweep(nil)
 		for _, queue := range []string{tasks.QueueDefault, tasks.QueueRefill} {
-			before := m.waiting(queue)
-			m.claimFrom(queue, 1000, time.Hour)
-			m.checkOrder(before, 1000)
+			for claimed := 1; claimed > 0; {
+				before := m.waiting(queue)
+				claimed = m.claimFrom(queue, 1000, time.Hour)
+				m.checkOrder(before, 1000)
+			}
 		}
 		for _, c := range m.claims {
 			m.finishWith(c, nil)
@@ -412,7 +450,7 @@ func (m *model) drain() {
 		m.t.Fatalf("stuck: %+v, %v", c, err)
 	}
 	for key, version := range m.changed {
-		if m.applied[key] < version && !m.excused[key] {
+		if max(m.applied[key], m.excused[key]) < version {
 			m.t.Fatalf("lost: change %d of %s; the last one that was seen by a task is %d", version, key, m.applied[key])
 		}
 	}

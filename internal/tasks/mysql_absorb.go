@@ -6,26 +6,47 @@ import (
 	"strings"
 )
 
+// absorbSize bounds what one transaction absorbs. What is left when the next one
+// fails starts by itself, later.
+const absorbSize = 5000
+
 // Absorb implements [Queue]. A task is passed over while it is locked: by the
 // transaction of a change that it absorbed, which cannot be seen yet.
 func (q *MySQLQueue) Absorb(ctx context.Context, held []Task) (absorbed int, err error) {
 	if len(held) == 0 {
 		return 0, nil
 	}
-	err = q.transact(ctx, "absorb tasks", func(tx *sql.Tx) error {
-		absorbed = 0
-		ours, err := lockHeld(ctx, tx, held)
-		if err != nil || len(ours) == 0 {
+	for {
+		var n int
+		err := q.transact(ctx, "absorb tasks", func(tx *sql.Tx) (err error) {
+			n, err = absorb(ctx, tx, held)
 			return err
+		})
+		absorbed += n
+		if err != nil || n < absorbSize {
+			return absorbed, err
 		}
-		ids, err := selectUnstarted(ctx, tx, ours)
-		if err != nil || len(ids) == 0 {
-			return err
-		}
-		absorbed, err = affected(tx.ExecContext(ctx, "DELETE FROM tasks WHERE id IN ("+marks(len(ids))+")", anys(ids)...))
-		return err
-	})
-	return absorbed, err
+	}
+}
+
+func absorb(ctx context.Context, tx *sql.Tx, held []Task) (absorbed int, err error) {
+	ours, err := lockHeld(ctx, tx, held)
+	if err != nil || len(ours) == 0 {
+		return 0, err
+	}
+	ids, err := selectUnstarted(ctx, tx, ours)
+	if err != nil || len(ids) == 0 {
+		return 0, err
+	}
+	// They stand for others now, and those may never expire.
+	own := make([]any, len(ours))
+	for i, t := range ours {
+		own[i] = t.ID
+	}
+	if _, err := tx.ExecContext(ctx, "UPDATE tasks SET expires_at = NULL WHERE id IN ("+marks(len(own))+")", own...); err != nil {
+		return 0, err
+	}
+	return affected(tx.ExecContext(ctx, "DELETE FROM tasks WHERE id IN ("+marks(len(ids))+")", anys(ids)...))
 }
 
 // lockHeld returns the tasks whose lease still holds, and keeps it so until the
@@ -53,7 +74,7 @@ func selectUnstarted(ctx context.Context, tx *sql.Tx, ours []Task) ([]uint64, er
 		args = append(args, t.Type, uint64(t.Subject))
 	}
 	return selectIDs(ctx, tx, "SELECT id FROM tasks FORCE INDEX (chains) WHERE ("+alternatives("type = ? AND subject = ?", len(ours))+
-		") AND state IN ('waiting', 'scheduled') FOR UPDATE SKIP LOCKED", args)
+		") AND state IN ('waiting', 'scheduled') LIMIT ? FOR UPDATE SKIP LOCKED", append(args, absorbSize))
 }
 
 // alternatives joins n times the same condition by OR.

@@ -61,6 +61,9 @@ func scanRecord(rows *sql.Rows) (r Record, err error) {
 	if strings.HasPrefix(r.DedupeKey, "~") {
 		r.DedupeKey = ""
 	}
+	if r.State != Running { // then it says that the last lease was lost
+		r.LeaseOwner = ""
+	}
 	return r, err
 }
 
@@ -88,7 +91,7 @@ func timeOrNone(milliseconds int64) time.Time {
 func (q *MySQLQueue) Retry(ctx context.Context, match Filter, limit int) (int, error) {
 	match.States = among(match.States, Dead, Scheduled)
 	n, queues, err := q.change(ctx, "retry tasks", match, limit,
-		"UPDATE tasks SET state = 'waiting', due_at = expires_at, attempts = 0, updated_at = "+now)
+		"UPDATE tasks SET state = 'waiting', due_at = NULL, expires_at = NULL, attempts = 0, lease_owner = NULL, updated_at = "+now)
 	if len(queues) > 0 {
 		q.buried.forget()
 		q.options.Bell.Ring(queues...)

@@ -17,6 +17,10 @@ import (
 // that machines whose clocks differ agree on when a lease ends.
 const now = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)"
 
+// lostOwner stands in lease_owner of a task whose last lease ran out, until its
+// next one.
+const lostOwner = "lost"
+
 // MySQLQueue keeps tasks in the table tasks, so that a task commits together
 // with the change that it is about.
 type MySQLQueue struct {
@@ -45,13 +49,20 @@ func (q *MySQLQueue) Claim(ctx context.Context, queue string, n int, lease time.
 }
 
 func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int, lease time.Duration) ([]Task, error) {
-	waiting, expired, err := q.look(ctx, tx, queue, n)
-	if err != nil {
-		return nil, err
-	}
-	if len(expired) > 0 {
-		if _, err := tx.ExecContext(ctx, "DELETE FROM tasks WHERE id IN ("+marks(len(expired))+")", anys(expired)...); err != nil {
+	var waiting []Task
+	for {
+		due, expired, err := q.look(ctx, tx, queue, n)
+		if err != nil {
 			return nil, err
+		}
+		if len(expired) > 0 {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM tasks WHERE id IN ("+marks(len(expired))+")", anys(expired)...); err != nil {
+				return nil, err
+			}
+			q.options.Observer.Dropped(len(expired))
+		}
+		if waiting = due; len(due) > 0 || len(expired) == 0 {
+			break
 		}
 	}
 	if len(waiting) == 0 {
@@ -66,7 +77,7 @@ func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int,
 	// A key of its own takes the task out of the way of those that come later.
 	// ~ sorts behind all keys: NULL would sort before them, where the rows of
 	// sites are.
-	_, err = tx.ExecContext(ctx, "UPDATE tasks SET state = 'running', attempts = attempts + 1, dedupe_key = CONCAT('~', id),"+
+	_, err := tx.ExecContext(ctx, "UPDATE tasks SET state = 'running', attempts = attempts + 1, dedupe_key = CONCAT('~', id),"+
 		" lease_owner = ?, due_at = "+now+" + ?, updated_at = "+now+
 		" WHERE id IN ("+marks(len(waiting))+")", args...)
 	return waiting, err
@@ -94,8 +105,8 @@ func (q *MySQLQueue) look(ctx context.Context, tx *sql.Tx, queue string, n int) 
 // from the front of the queue, or without what is known to be buried there.
 const (
 	selectDueTasks = `
-		SELECT id, type, subject, args, priority, attempts + 1, max_attempts, COALESCE(expires_at <= ` + now + `, FALSE),
-			created_at, updated_at, ` + now + `
+		SELECT id, type, subject, args, priority, attempts + 1, max_attempts, expires_at IS NOT NULL, COALESCE(expires_at <= ` + now + `, FALSE),
+			lease_owner IS NOT NULL, created_at, updated_at, ` + now + `
 		FROM tasks FORCE INDEX (claim)
 		WHERE queue = ? AND state = 'waiting'`
 	fromMark    = ` AND priority = ? AND id >= ?`
@@ -119,18 +130,23 @@ func selectDue(ctx context.Context, tx *sql.Tx, queue string, n int, from positi
 	for rows.Next() {
 		t := Task{Queue: queue}
 		var args []byte
-		var past bool
+		var past, lost bool
 		var created, updated, at int64
-		err := rows.Scan(&t.ID, &t.Type, (*uint64)(&t.Subject), &args, &t.Priority, &t.Attempts, &t.MaxAttempts, &past, &created, &updated, &at)
+		err := rows.Scan(&t.ID, &t.Type, (*uint64)(&t.Subject), &args, &t.Priority, &t.Attempts, &t.MaxAttempts, &t.Expires, &past, &lost, &created, &updated, &at)
 		if err != nil {
 			return nil, nil, err
 		}
 		t.RawArgs = args
 		t.Created, t.Claimed = time.UnixMilli(created), time.UnixMilli(at)
 		t.Waited = max(0, t.Claimed.Sub(time.UnixMilli(updated)))
-		if past {
+		switch {
+		case past:
 			expired = append(expired, t.ID)
-		} else {
+		case lost && len(due) > 0:
+			return due, expired, rows.Err() // for another claim
+		case lost:
+			return []Task{t}, expired, rows.Err()
+		default:
 			due = append(due, t)
 		}
 	}
@@ -166,8 +182,9 @@ func (q *MySQLQueue) Finish(ctx context.Context, results []Result) (lost int, er
 		lost = len(results) - finished
 		return err
 	})
-	if slices.ContainsFunc(results, func(r Result) bool { return r.Err != nil }) {
-		q.buried.forget() // one may wait again
+	if back := queuesOfReturned(results); err == nil && len(back) > 0 {
+		q.buried.forget()
+		q.options.Bell.Ring(back...)
 	}
 	return lost, err
 }

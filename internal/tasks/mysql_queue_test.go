@@ -269,7 +269,7 @@ func TestDeadlocksWithoutEndAreAnError(t *testing.T) {
 	mock.ExpectQuery("SELECT EXISTS").WillReturnRows(sqlmock.NewRows(make([]string, 5)).AddRow(false, false, false, true, false))
 	for range 8 {
 		mock.ExpectBegin()
-		mock.ExpectExec("UPDATE tasks").WillReturnError(&mysql.MySQLError{Number: 1205, Message: "Lock wait timeout"})
+		mock.ExpectQuery("SELECT id FROM tasks").WillReturnError(&mysql.MySQLError{Number: 1205, Message: "Lock wait timeout"})
 		mock.ExpectRollback()
 	}
 	if _, err := q.Sweep(t.Context()); !contacts.IsRetryable(err) {
@@ -298,8 +298,8 @@ func TestADatabaseThatIsAway(t *testing.T) {
 		}},
 		"rows": {func(m sqlmock.Sqlmock) {
 			m.ExpectBegin()
-			m.ExpectQuery("SELECT id, type").WillReturnRows(sqlmock.NewRows([]string{"id", "type", "subject", "args", "attempts", "priority", "max", "past", "created", "updated", "now"}).
-				AddRow(1, "upload", 7, "{}", 0, 1, 25, 0, 1, 1, 1).AddRow(2, "upload", 8, "{}", 0, 1, 25, 0, 1, 1, 1).RowError(1, away))
+			m.ExpectQuery("SELECT id, type").WillReturnRows(sqlmock.NewRows(make([]string, 13)).
+				AddRow(1, "upload", 7, "{}", 0, 1, 25, 0, 0, 0, 1, 1, 1).AddRow(2, "upload", 8, "{}", 0, 1, 25, 0, 0, 0, 1, 1, 1).RowError(1, away))
 			m.ExpectRollback()
 		}, func(t *testing.T, q *tasks.MySQLQueue) error {
 			list, err := q.Claim(t.Context(), tasks.QueueDefault, 5, time.Minute)

@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"strings"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -11,13 +12,14 @@ import (
 // sweepSize bounds what one statement of a sweep changes.
 const sweepSize = 1000
 
-// chore is something that time brings. Its statements use the index timers, so
-// that they look at no task whose time has not come.
+// chore is something that time brings. Its statements use an index of times, so
+// that they look at no row whose time has not come.
 type chore struct {
-	name  string
-	due   string // a condition: is there anything to do?
-	do    string
-	count func(*Swept) *int // where it is counted; nil: nowhere
+	name   string
+	find   string // selects what is due, by its key
+	change string // is done to it, WHERE key IN
+	key    string
+	count  func(*Swept) *int // where it is counted; nil: nowhere
 }
 
 // chores, in an order in which none has work for a later one: a task changes at
@@ -25,51 +27,49 @@ type chore struct {
 func chores() []chore {
 	return []chore{
 		{
-			"drop expired tasks", "SELECT 1 FROM tasks WHERE state = 'waiting' AND due_at <= " + now,
-			"DELETE FROM tasks WHERE state = 'waiting' AND due_at <= " + now + " ORDER BY due_at LIMIT ?",
+			"drop expired tasks", dueTasks("waiting"), "DELETE FROM tasks", "id",
 			func(s *Swept) *int { return &s.Dropped },
 		},
+		{"forget finished tasks", dueTasks("done"), "DELETE FROM tasks", "id", nil},
 		{
-			"forget finished tasks", "SELECT 1 FROM tasks WHERE state = 'done' AND due_at <= " + now,
-			"DELETE FROM tasks WHERE state = 'done' AND due_at <= " + now + " ORDER BY due_at LIMIT ?",
-			nil,
-		},
-		{
-			"wake scheduled tasks", "SELECT 1 FROM tasks WHERE state = 'scheduled' AND due_at <= " + now,
-			"UPDATE tasks SET state = 'waiting', due_at = expires_at, updated_at = " + now +
-				" WHERE state = 'scheduled' AND due_at <= " + now + " ORDER BY due_at LIMIT ?",
+			"wake scheduled tasks", dueTasks("scheduled"),
+			"UPDATE tasks SET state = 'waiting', due_at = expires_at, updated_at = " + now, "id",
 			func(s *Swept) *int { return &s.Due },
 		},
 		{
-			"free leases that ran out", "SELECT 1 FROM tasks WHERE state = 'running' AND due_at <= " + now,
+			"free leases that ran out", dueTasks("running"),
 			"UPDATE tasks SET due_at = IF(attempts >= max_attempts, NULL, expires_at), state = IF(attempts >= max_attempts, 'dead', 'waiting')," +
 				" last_error = CONCAT('the lease of ', lease_owner, ' ran out: it crashed, was stopped, or took too long')," +
-				" lease_owner = NULL, updated_at = " + now +
-				" WHERE state = 'running' AND due_at <= " + now + " ORDER BY due_at LIMIT ?",
+				" lease_owner = '" + lostOwner + "', updated_at = " + now, "id",
 			func(s *Swept) *int { return &s.TookOver },
 		},
 		{
-			"forget idempotency keys", "SELECT 1 FROM task_keys WHERE created_at <= " + keyEnd,
-			"DELETE FROM task_keys WHERE created_at <= " + keyEnd + " ORDER BY created_at LIMIT ?",
-			nil,
+			"forget idempotency keys", "SELECT key_hash FROM task_keys WHERE created_at <= " + keyEnd + " ORDER BY created_at",
+			"DELETE FROM task_keys", "key_hash", nil,
 		},
 	}
 }
 
-// Sweep implements [Queue]. When there is nothing to do, it costs one query.
+func dueTasks(state string) string {
+	return "SELECT id FROM tasks WHERE state = '" + state + "' AND due_at <= " + now + " ORDER BY due_at"
+}
+
+// Sweep implements [Queue]. When there is nothing to do, it costs one query. A
+// chore that fails keeps no other from being done.
 func (q *MySQLQueue) Sweep(ctx context.Context) (s Swept, err error) {
 	all := chores()
 	due, err := q.dueChores(ctx, all)
 	if err != nil {
 		return s, err
 	}
+	var failed []error
 	for i, c := range all {
 		if !due[i] {
 			continue
 		}
 		n, err := q.sweepOnce(ctx, c)
 		if err != nil {
-			return s, err
+			failed = append(failed, err)
 		}
 		if c.count != nil {
 			*c.count(&s) += n
@@ -79,23 +79,47 @@ func (q *MySQLQueue) Sweep(ctx context.Context) (s Swept, err error) {
 	if s.Due+s.TookOver > 0 {
 		q.buried.forget()
 	}
-	return s, nil
+	return s, errors.Join(failed...)
 }
 
 // dueChores asks in one query which of the chores have something to do.
 func (q *MySQLQueue) dueChores(ctx context.Context, all []chore) ([]bool, error) {
 	looks, due, into := make([]string, len(all)), make([]bool, len(all)), make([]any, len(all))
 	for i, c := range all {
-		looks[i], into[i] = "EXISTS ("+c.due+")", &due[i]
+		looks[i], into[i] = "EXISTS ("+c.find+")", &due[i]
 	}
 	err := q.db.QueryRowContext(ctx, "SELECT "+strings.Join(looks, ", ")).Scan(into...)
 	return due, contacts.Translate(ctx, "look what time brings to tasks", err)
 }
 
+// sweepOnce passes over rows that are locked: one that somebody holds must not
+// hold up all others that are due.
 func (q *MySQLQueue) sweepOnce(ctx context.Context, c chore) (n int, err error) {
-	err = q.transact(ctx, c.name, func(tx *sql.Tx) (err error) {
-		n, err = affected(tx.ExecContext(ctx, c.do, sweepSize))
+	err = q.transact(ctx, c.name, func(tx *sql.Tx) error {
+		n = 0
+		keys, err := selectKeys(ctx, tx, c.find+" LIMIT ? FOR UPDATE SKIP LOCKED", sweepSize)
+		if err != nil || len(keys) == 0 {
+			return err
+		}
+		n, err = affected(tx.ExecContext(ctx, c.change+" WHERE "+c.key+" IN ("+marks(len(keys))+")", keys...))
 		return err
 	})
 	return n, err
+}
+
+// selectKeys returns the only column of a query.
+func selectKeys(ctx context.Context, tx *sql.Tx, query string, args ...any) (keys []any, err error) {
+	rows, err := tx.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var key []byte // of a number too: in this form it may be sent back
+		if err := rows.Scan(&key); err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
+	}
+	return keys, rows.Err()
 }

@@ -2,7 +2,9 @@ package tasks
 
 import (
 	"errors"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -79,6 +81,18 @@ func judge(r Result) verdict {
 		return verdict{bury, 0, clip(r.Err.Error())}
 	}
 	return verdict{retry, backoff(r.Task.Attempts), clip(r.Err.Error())}
+}
+
+// queuesOfReturned returns the queues of the tasks that wait again at once: those
+// of a process that stops, say.
+func queuesOfReturned(results []Result) []string {
+	seen := make(map[string]bool)
+	for _, r := range results {
+		if judge(r).state() == Waiting {
+			seen[r.Task.Queue] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
 }
 
 const (

@@ -114,13 +114,13 @@ func TestWaitingForALaneIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := &noted{}
 		p := startPool(t, each(func(context.Context, tasks.Task) error {
-			deaf(5 * time.Second)
+			deaf(200 * time.Millisecond)
 			return nil
 		}), tasks.PoolOptions{Observer: told, Workers: []tasks.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}})
 		enqueue(t, p.queue, tasks.NewAddContact(1, 2), tasks.NewAddContact(1, 3))
 		pass(time.Minute)
-		ended := "done default add_contact in 5s 1"
-		told.expect(t, "started default add_contact after 0s 1", "started default add_contact after 5s 1", ended, ended)
+		ended := "done default add_contact in 200ms 1"
+		told.expect(t, "started default add_contact after 0s 1", "started default add_contact after 200ms 1", ended, ended)
 	})
 }
 

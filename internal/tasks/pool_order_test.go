@@ -46,7 +46,7 @@ func playInOrder(t *testing.T, seed uint64) {
 		enqueue(t, p.queue, batch...)
 		deaf(time.Duration(random.IntN(3000)) * time.Millisecond)
 	}
-	pass(10 * time.Minute)
+	pass(3 * time.Hour)
 	counts(t, p.queue, tasks.Counts{})
 	if w.most < 2 {
 		t.Errorf("at most %d ran at once", w.most)

@@ -79,14 +79,14 @@ func TestADeafHandlerDoesNotKeepThePoolFromStopping(t *testing.T) {
 	})
 }
 
-// What waits for a lane at the end of the grace period is handed back as well.
+// What waits for a lane is handed back as well.
 func TestAStoppedPoolHandsBackWhatWaitsForALane(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := startPool(t, each(func(ctx context.Context, _ tasks.Task) error { return sleepFor(ctx, time.Hour) }),
 			tasks.PoolOptions{Grace: 5 * time.Second, Workers: []tasks.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}})
 		enqueue(t, p.queue, tasks.NewAddContact(1, 2), tasks.NewAddContact(1, 3))
-		pass(time.Second)
+		pass(100 * time.Millisecond)
 		counts(t, p.queue, tasks.Counts{Running: 2})
 		if took := p.stop(); took != 5*time.Second {
 			t.Errorf("the stop took %v, want the grace of 5 s", took)

@@ -29,7 +29,9 @@ type Queue interface {
 	EnqueueOnce(ctx context.Context, key string, batch []New) (ids []uint64, replayed bool, err error)
 	// Claim leases up to n due tasks of a queue, the urgent ones first, then in
 	// order of arrival. Whatever happens to the claimer, they are free again
-	// after the lease and a [Queue.Sweep].
+	// after the lease and a [Queue.Sweep]. A task whose last lease ran out is
+	// claimed alone: should it be what killed its worker, it takes no other with
+	// it.
 	Claim(ctx context.Context, queue string, n int, lease time.Duration) ([]Task, error)
 	// Extend makes the leases of the held tasks end after lease from now. Those
 	// whose lease was lost to another worker stay so and are counted in lost.
@@ -49,7 +51,7 @@ type Queue interface {
 	// held one and have not been started, and returns how many they were. The
 	// caller does their work, and reads what is true only afterwards. A task
 	// whose lease is lost absorbs nothing: if its holder fails now, nobody would
-	// do that work.
+	// do that work. One that absorbed does not expire any more.
 	Absorb(ctx context.Context, held []Task) (absorbed int, err error)
 	// Count returns how many tasks there are by state. It looks at all of them:
 	// it is for tests and small queues; see [Queue.Stats].
@@ -67,7 +69,8 @@ type Operator interface {
 	// List returns up to limit tasks that match, by id.
 	List(ctx context.Context, match Filter, limit int) ([]Record, error)
 	// Retry makes up to limit matching tasks that are dead, or scheduled for
-	// later, waiting again, with all their attempts, and returns how many.
+	// later, waiting again, with all their attempts and without an expiry, and
+	// returns how many.
 	Retry(ctx context.Context, match Filter, limit int) (int, error)
 	// Discard deletes up to limit matching tasks that do not run, and returns
 	// how many.

@@ -77,6 +77,7 @@ type Task struct {
 	Attempts    int // this one included
 	MaxAttempts int
 	Lease       string // the claim that it belongs to; no other may finish it
+	Expires     bool   // it may be dropped when it is not started in time
 
 	Created time.Time     // by the database's clock, as all that follows
 	Waited  time.Duration // from when it was enqueued, or became due, to the claim

@@ -48,6 +48,7 @@ func (h *UploadHandler) Handle(ctx context.Context, batch []Task) []error {
 	start := time.Now()
 	errs := make([]error, len(batch))
 	busy, err := h.begin(ctx, batch)
+	standIns := standIns(batch, busy)
 	parts := make(map[contacts.FollowerPage]*part)
 	for i, t := range batch {
 		switch args, bad := t.Args(); {
@@ -55,10 +56,10 @@ func (h *UploadHandler) Handle(ctx context.Context, batch []Task) []error {
 			errs[i] = err
 		case bad != nil:
 			errs[i] = bad
-		case t.Type == Upload && busy[t.Subject] == waits:
-			errs[i] = Later(jitter(fanOutPause), errFanningOut)
-			busy[t.Subject] = represented
-		case t.Type == Upload && busy[t.Subject] == represented: // by that one
+		case t.Type == Upload && busy[t.Subject]:
+			if of, ok := standIns[t.Subject]; !ok || of == i {
+				errs[i] = Later(jitter(fanOutPause), errFanningOut)
+			}
 		default:
 			page := contacts.FollowerPage{Of: t.Subject, After: args.After}
 			parts[page] = parts[page].with(i, t, args, start)
@@ -75,14 +76,18 @@ func (h *UploadHandler) Handle(ctx context.Context, batch []Task) []error {
 	return errs
 }
 
-// wait says what becomes of the uploads of one uploader in a batch.
-type wait int
-
-const (
-	runs        wait = iota // now
-	waits                   // for the end of the previous fan-out
-	represented             // as waits, and one of the batch waits already for all
-)
+// standIns returns, for each uploader who has to wait, the place of one upload
+// that waits for all of the batch. One that may expire cannot stand for others.
+func standIns(batch []Task, busy map[member.ID]bool) map[member.ID]int {
+	chosen := make(map[member.ID]int)
+	for i, t := range batch {
+		_, bad := t.Args()
+		if _, ok := chosen[t.Subject]; !ok && t.Type == Upload && busy[t.Subject] && !t.Expires && bad == nil {
+			chosen[t.Subject] = i
+		}
+	}
+	return chosen
+}
 
 // followersAtOnce bounds the followers that are told, and held in memory, at
 // once.
@@ -94,22 +99,21 @@ var errFanningOut = errors.New("the uploader's previous upload is still being to
 
 // begin returns the uploaders whose uploads have to wait, and takes over the
 // uploads of the others that have not been started. These are committed, so the
-// reads that follow see what they are about. A task on its last attempt takes
-// nothing over: they would die with it.
-func (h *UploadHandler) begin(ctx context.Context, batch []Task) (map[member.ID]wait, error) {
-	uploads := slices.DeleteFunc(slices.Clone(batch), func(t Task) bool { return t.Type != Upload })
-	busy := make(map[member.ID]wait)
+// reads that follow see what they are about. A task on its last attempt, or one
+// that cannot be understood, takes nothing over: they would die with it.
+func (h *UploadHandler) begin(ctx context.Context, batch []Task) (busy map[member.ID]bool, err error) {
+	uploads := slices.DeleteFunc(slices.Clone(batch), func(t Task) bool {
+		_, bad := t.Args()
+		return t.Type != Upload || bad != nil
+	})
 	if len(uploads) == 0 {
-		return busy, nil
+		return map[member.ID]bool{}, nil
 	}
-	fanning, err := h.Queue.FanningOut(ctx, subjects(uploads))
+	busy, err = h.Queue.FanningOut(ctx, subjects(uploads))
 	if err != nil {
 		return nil, err
 	}
-	for user := range fanning {
-		busy[user] = waits
-	}
-	free := slices.DeleteFunc(uploads, func(t Task) bool { return fanning[t.Subject] || t.Attempts >= t.MaxAttempts })
+	free := slices.DeleteFunc(uploads, func(t Task) bool { return busy[t.Subject] || t.Attempts >= t.MaxAttempts })
 	absorbed, err := h.Queue.Absorb(ctx, free)
 	if absorbed > 0 {
 		observerOr(h.Observer).UploadAbsorbed(absorbed)
