@@ -62,6 +62,7 @@ func newEnqueue() *cobra.Command {
 	asDeeds(f, "queue", "priority", "delay", "check", "from-line")
 	progressFlag(f, &o.progress)
 	c.mysqlFlags(f)
+	c.wakeFlag(f)
 	return cmd
 }
 
@@ -123,7 +124,12 @@ func enqueueOne(cmd *cobra.Command, c *config, o *enqueueOptions, args []string)
 		return err
 	}
 	defer func() { _ = db.Close() }() // the task is committed by then
-	queue := tasks.NewMySQLQueue(db, tasks.QueueOptions{Owner: processName()})
+	bell, done, err := openBell(cmd.Context(), c, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	defer done()
+	queue := tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: processName()})
 	ids, err := queue.Enqueue(cmd.Context(), []tasks.New{o.adorn(task)})
 	if err != nil {
 		return err

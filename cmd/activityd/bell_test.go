@@ -1,0 +1,36 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/wake"
+)
+
+func TestEnqueueWakesWorkersIfARedisIsNamed(t *testing.T) {
+	t.Parallel()
+	dsn, mini := servertest.MySQLDSN(t), miniredis.RunT(t)
+	heard := mini.NewSubscriber()
+	defer heard.Close()
+	heard.Subscribe(wake.Channel)
+	succeed(t, "enqueue", "--mysql-dsn", dsn, "--redis-url", "redis://"+mini.Addr(), "upload", "7")
+	select {
+	case message := <-heard.Messages():
+		if !strings.HasPrefix(message.Message, "default") {
+			t.Errorf("message %q", message.Message)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("nothing was published within 20 s")
+	}
+}
+
+// The workers' poll finds what nobody told of.
+func TestEnqueueDoesWithoutRedis(t *testing.T) {
+	t.Parallel()
+	dsn := servertest.MySQLDSN(t)
+	succeed(t, "enqueue", "--mysql-dsn", dsn, "--redis-url", "redis://127.0.0.1:1", "upload", "7")
+}
