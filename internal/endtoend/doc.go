@@ -11,5 +11,6 @@
 //
 //	ACTIVITYD_SEED=1234 go test -race ./internal/endtoend
 //
-// makes the same choices again. How the goroutines interleave is not repeated.
+// makes the same choices again; "make chaos DURATION=10m" sets ACTIVITYD_CHAOS, how
+// long TestChaos goes on. How the goroutines interleave is not repeated.
 package endtoend

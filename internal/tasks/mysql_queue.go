@@ -5,8 +5,6 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -153,26 +151,23 @@ func selectDue(ctx context.Context, tx *sql.Tx, queue string, n int, from positi
 	return due, expired, rows.Err()
 }
 
-// Extend implements [Queue].
+// Extend implements [Queue]. It is one statement for each claim, without a
+// transaction around it: a heartbeat must be quick, also over a slow line.
 func (q *MySQLQueue) Extend(ctx context.Context, held []Task, lease time.Duration) (lost int, err error) {
 	byLease := make(map[string][]uint64)
 	for _, t := range held {
 		byLease[t.Lease] = append(byLease[t.Lease], t.ID)
 	}
-	err = q.transact(ctx, fmt.Sprintf("extend the leases of %d tasks", len(held)), func(tx *sql.Tx) error {
-		lost = len(held)
-		for _, token := range slices.Sorted(maps.Keys(byLease)) {
-			ids := byLease[token]
-			n, err := affected(tx.ExecContext(ctx, "UPDATE tasks SET due_at = "+now+" + ? WHERE lease_owner = ? AND id IN ("+marks(len(ids))+")",
-				append([]any{lease.Milliseconds(), token}, anys(ids)...)...))
-			if err != nil {
-				return err
-			}
-			lost -= n
+	lost = len(held)
+	for token, ids := range byLease {
+		n, err := affected(q.db.ExecContext(ctx, "UPDATE tasks SET due_at = "+now+" + ? WHERE lease_owner = ? AND id IN ("+marks(len(ids))+")",
+			append([]any{lease.Milliseconds(), token}, anys(ids)...)...))
+		if err != nil {
+			return 0, contacts.Translate(ctx, fmt.Sprintf("extend the leases of %d tasks", len(held)), err)
 		}
-		return nil
-	})
-	return lost, err
+		lost -= n
+	}
+	return lost, nil
 }
 
 // Finish implements [Queue].

@@ -95,7 +95,8 @@ func DefaultWorkers() []Workers {
 //     limit ends the handler's context, and with it the extension of the lease.
 //
 // Both hold while the database answers, and to within the time that a sweep
-// takes. A handler that goes on after its context has ended is left behind half a
+// takes. Whoever is stopped in the middle of a transaction holds its rows locked
+// until the database ends that: see contacts.OpenMySQL, 30 s. A handler that goes on after its context has ended is left behind half a
 // lease later, and the worker goes on with other tasks; so is one that keeps the
 // process from stopping.
 //
