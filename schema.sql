@@ -3,7 +3,7 @@
 --
 -- A site with a schema of its own creates views with the names and columns of
 -- the first four over its tables, and only the last three tables as they stand here.
--- Then its own indexes must serve the queries: docs/architecture.md lists them.
+-- Then its own indexes must serve the queries: the README lists them.
 
 CREATE TABLE IF NOT EXISTS users (
   id          BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,

@@ -126,7 +126,7 @@ func (s *service) checkRedis(ctx context.Context) error {
 
 // awaitMySQL returns when MySQL can be used, or when ctx ends.
 func (s *service) awaitMySQL(ctx context.Context) {
-	for pause := 250 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 15*time.Second) {
+	for pause := 250 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 2*time.Second) {
 		bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
 		err := s.checkMySQL(bounded)
 		cancel()

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// cpuTimes is the processor time of the three processes that take part: the
+// benchmark, which produces and works off, and the two servers. On a machine
+// with few cores, whose neighbours come and go, it says more than the clock.
+type cpuTimes struct {
+	Own   time.Duration `json:"own"`
+	MySQL time.Duration `json:"mysql"`
+	Redis time.Duration `json:"redis"`
+}
+
+func (c cpuTimes) minus(d cpuTimes) cpuTimes {
+	return cpuTimes{c.Own - d.Own, c.MySQL - d.MySQL, c.Redis - d.Redis}
+}
+
+func (c cpuTimes) sum() time.Duration { return c.Own + c.MySQL + c.Redis }
+
+// accountant reads the processor times.
+type accountant struct{ mysql, redis int }
+
+// newAccountant asks the servers for their process ids.
+func newAccountant(ctx context.Context, g *ground) (a accountant, err error) {
+	var file string
+	if err := g.db.QueryRowContext(ctx, "SELECT @@pid_file").Scan(&file); err != nil {
+		return a, err
+	}
+	if !filepath.IsAbs(file) {
+		return a, fmt.Errorf("the pid file of MySQL is %q: want an absolute path", file)
+	}
+	text, err := os.ReadFile(file) //nolint:gosec // our own server named it
+	if err != nil {
+		return a, err
+	}
+	if a.mysql, err = strconv.Atoi(strings.TrimSpace(string(text))); err != nil {
+		return a, fmt.Errorf("the pid file of MySQL: %w", err)
+	}
+	id, err := redisInfo(ctx, g, "server", "process_id")
+	if err != nil {
+		return a, err
+	}
+	a.redis, err = strconv.Atoi(id)
+	return a, err
+}
+
+// redisInfo returns one field of what Redis says about itself.
+func redisInfo(ctx context.Context, g *ground, section, field string) (string, error) {
+	text, err := g.client.Info(ctx, section).Result()
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && name == field {
+			return value, nil
+		}
+	}
+	return "", fmt.Errorf("INFO %s of Redis has no %s", section, field)
+}
+
+// read returns the processor times up to now.
+func (a accountant) read() (c cpuTimes, err error) {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return c, err
+	}
+	c.Own = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	if c.MySQL, err = processTime(a.mysql); err != nil {
+		return c, err
+	}
+	c.Redis, err = processTime(a.redis)
+	return c, err
+}
+
+// tick is the unit of the times in /proc: Linux has it at 100 a second on every
+// machine that Go runs on.
+const tick = 10 * time.Millisecond
+
+// processTime returns the processor time of another process.
+func processTime(pid int) (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// The name of the program, in parentheses, may have spaces. The first field
+	// after it is the third; utime and stime are the 14th and 15th.
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("/proc/%d/stat has %d fields after the name", pid, len(fields))
+	}
+	var ticks int64
+	for _, field := range fields[11:13] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/%d/stat: %w", pid, err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * tick, nil
+}

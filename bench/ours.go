@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// ours is activityd's queue with the real handlers, as a service with default
+// settings runs them.
+type ours struct {
+	*ground
+	bell  *tasks.Bell
+	queue *tasks.MySQLQueue
+}
+
+func newOurs(g *ground) *ours {
+	bell := &tasks.Bell{}
+	return &ours{ground: g, bell: bell, queue: tasks.NewMySQLQueue(g.db, tasks.QueueOptions{Bell: bell, Owner: "bench"})}
+}
+
+// work implements [side].
+func (o *ours) work(ctx context.Context, done *countdown) (stop func() error, err error) {
+	handlers := tasks.Handlers(o.index, contacts.NewMySQL(o.db), o.queue, tasks.HandlerOptions{})
+	return o.workWith(ctx, finishing{o.queue, done}, handlers), nil
+}
+
+// workWith starts a pool over a queue that stands before the real one.
+func (o *ours) workWith(ctx context.Context, queue tasks.Queue, handlers map[tasks.Type]tasks.Handler) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	pool := tasks.NewPool(queue, o.bell, handlers, o.log, tasks.PoolOptions{})
+	go func() { ended <- pool.Run(ctx) }()
+	return func() error {
+		cancel()
+		return <-ended
+	}
+}
+
+// left implements [side].
+func (o *ours) left(ctx context.Context) (n int, err error) {
+	err = o.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM tasks").Scan(&n)
+	return n, err
+}
+
+// finishing counts tasks once their end is committed.
+type finishing struct {
+	tasks.Queue
+	done *countdown
+}
+
+// Finish implements [tasks.Queue].
+func (f finishing) Finish(ctx context.Context, results []tasks.Result) (lost int, err error) {
+	lost, err = f.Queue.Finish(ctx, results)
+	if err == nil {
+		finished := 0
+		for _, r := range results {
+			if r.Err == nil {
+				finished++
+			}
+		}
+		f.done.done(finished - lost)
+	}
+	return lost, err
+}
+
+// inBatches enqueues through the Go API, n tasks at a time.
+func (o *ours) inBatches(n int) func(context.Context, []contacts.Pair) error {
+	return func(ctx context.Context, pairs []contacts.Pair) error {
+		for some := range slices.Chunk(pairs, n) {
+			batch := make([]tasks.New, len(some))
+			for i, p := range some {
+				batch[i] = tasks.NewAddContact(p.User, p.Contact)
+			}
+			if _, err := o.queue.Enqueue(ctx, batch); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// insertTask is what a site adds to the transaction of its change.
+const insertTask = "INSERT INTO tasks (type, subject, args) VALUES ('add_contact', ?, JSON_OBJECT('contact_id', ?))"
+
+// oneByOne inserts tasks by plain SQL, a transaction each.
+func (o *ours) oneByOne(producers int) func(context.Context, []contacts.Pair) error {
+	return func(ctx context.Context, pairs []contacts.Pair) error {
+		return inParallel(ctx, producers, pairs, func(ctx context.Context, p contacts.Pair) error {
+			_, err := o.db.ExecContext(ctx, insertTask, p.User, p.Contact)
+			o.bell.Ring(tasks.QueueDefault)
+			return err
+		})
+	}
+}
+
+// withChange inserts a contact and its task in one transaction each.
+func (o *ours) withChange(producers int) func(context.Context, []contacts.Pair) error {
+	return func(ctx context.Context, pairs []contacts.Pair) error {
+		return inParallel(ctx, producers, pairs, func(ctx context.Context, p contacts.Pair) error {
+			err := inTransaction(ctx, o.db, func(tx *sql.Tx) error {
+				if _, err := tx.ExecContext(ctx, insertContact, p.User, p.Contact, time.Now().Unix()); err != nil {
+					return err
+				}
+				_, err := tx.ExecContext(ctx, insertTask, p.User, p.Contact)
+				return err
+			})
+			o.bell.Ring(tasks.QueueDefault)
+			return err
+		})
+	}
+}
+
+// insertContact is the change that an add_contact task is about.
+const insertContact = "INSERT INTO contacts (user_id, contact_id, created_at) VALUES (?, ?, ?)"
+
+// inTransaction commits what do does, or undoes it.
+func inTransaction(ctx context.Context, db *sql.DB, do func(*sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := do(tx); err != nil {
+		_ = tx.Rollback() // the error to tell is the first one
+		return err
+	}
+	return tx.Commit()
+}

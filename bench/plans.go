@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// plan is how the database answers a statement.
+type plan struct {
+	Operation string     `json:"operation"`
+	Statement string     `json:"statement"`
+	Steps     []planStep `json:"steps"`
+}
+
+// planStep is a line of EXPLAIN. Rows is the optimiser's estimate, which knows
+// nothing of a LIMIT.
+type planStep struct {
+	Table string `json:"table"`
+	Type  string `json:"type"`
+	Key   string `json:"key"`
+	Rows  string `json:"rows"`
+	Extra string `json:"extra"`
+}
+
+// plans explains every statement that the operations send, as the server's own
+// log has them.
+func (b *backlogBench) plans(ctx context.Context) (list []plan, err error) {
+	for _, op := range b.operations() {
+		statements, err := b.recorded(ctx, op)
+		if err != nil {
+			return nil, fmt.Errorf("record the statements of %s: %w", op.name, err)
+		}
+		for _, text := range statements {
+			steps, err := b.explain(ctx, text)
+			if err != nil {
+				return nil, fmt.Errorf("explain %s: %w", shorten(text), err)
+			}
+			list = append(list, plan{op.name, shorten(text), steps})
+		}
+	}
+	return list, nil
+}
+
+// recorded returns the statements of an operation that read or write tables.
+func (b *backlogBench) recorded(ctx context.Context, op operation) (list []string, err error) {
+	for _, text := range []string{"SET GLOBAL log_output = 'TABLE'", "TRUNCATE TABLE mysql.general_log", "SET GLOBAL general_log = ON"} {
+		if _, err := b.db.ExecContext(ctx, text); err != nil {
+			return nil, err
+		}
+	}
+	err = op.do(ctx)
+	if _, offErr := b.db.ExecContext(ctx, "SET GLOBAL general_log = OFF"); err == nil {
+		err = offErr
+	}
+	if err != nil {
+		return nil, err
+	}
+	rows, err := b.db.QueryContext(ctx, "SELECT CONVERT(argument USING utf8mb4) FROM mysql.general_log"+
+		" WHERE command_type = 'Query' AND thread_id = CONNECTION_ID() ORDER BY event_time")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return nil, err
+		}
+		text = strings.TrimSpace(text)
+		if verb, _, _ := strings.Cut(text, " "); slices.Contains([]string{"SELECT", "INSERT", "UPDATE", "DELETE"}, verb) {
+			list = append(list, text)
+		}
+	}
+	return list, rows.Err()
+}
+
+func (b *backlogBench) explain(ctx context.Context, text string) (steps []planStep, err error) {
+	rows, err := b.db.QueryContext(ctx, "EXPLAIN "+text)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	names, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
+	for rows.Next() {
+		values, into := make([]sql.NullString, len(names)), make([]any, len(names))
+		for i := range values {
+			into[i] = &values[i]
+		}
+		if err := rows.Scan(into...); err != nil {
+			return nil, err
+		}
+		// MariaDB and MySQL agree on these columns, and not on the others.
+		of := func(name string) string { return values[slices.Index(names, name)].String }
+		steps = append(steps, planStep{of("table"), of("type"), of("key"), of("rows"), of("Extra")})
+	}
+	return steps, rows.Err()
+}
+
+var (
+	spaces   = regexp.MustCompile(`\s+`)
+	clock    = regexp.MustCompile(`CAST\(UNIX_TIMESTAMP\(NOW\(3\)\) \* 1000 AS UNSIGNED\)`)
+	value    = `(?:NULL|-?\d+|'[^']*')`
+	tuples   = regexp.MustCompile(`(\([^()]*\)),\(.*`)
+	longList = regexp.MustCompile(`\((` + value + `),` + value + `(?:,` + value + `)+\)`)
+)
+
+// shorten makes a statement fit to be read: long lists are cut after their first
+// value, and the queue's clock is called now.
+func shorten(text string) string {
+	text = clock.ReplaceAllString(spaces.ReplaceAllString(text, " "), "now")
+	text = longList.ReplaceAllString(text, "($1, …)")
+	if strings.HasPrefix(text, "INSERT") {
+		text = tuples.ReplaceAllString(text, "$1, …")
+	}
+	const most = 300
+	if runes := []rune(text); len(runes) > most {
+		text = string(runes[:most]) + " …"
+	}
+	return text
+}
