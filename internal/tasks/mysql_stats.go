@@ -10,7 +10,8 @@ import (
 )
 
 // The queries of this file. Each reads entries of an index alone, and as many as
-// it says; oldestWaiting one for each priority.
+// it says; oldestWaiting one for each priority on MySQL, but on MariaDB 10.11 all
+// that wait in the queue.
 const (
 	countWaiting = "SELECT COUNT(*) FROM (SELECT 1 FROM tasks FORCE INDEX (timers) WHERE state = 'waiting' LIMIT ?) AS waiting"
 	countTypes   = "SELECT ? AS queue, ? AS state, type, COUNT(*) FROM (SELECT type FROM tasks FORCE INDEX (claim)" +
@@ -107,7 +108,7 @@ func capped(list []TaskStats, queue string) bool {
 	return false
 }
 
-// oldest finds the first task of each priority, without a look at the others.
+// oldest finds the first task of each priority.
 func (q *MySQLQueue) oldest(ctx context.Context, queue string) (time.Duration, error) {
 	var age int64
 	err := q.db.QueryRowContext(ctx, oldestWaiting, queue).Scan(&age)

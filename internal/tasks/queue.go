@@ -64,7 +64,7 @@ type Queue interface {
 type Operator interface {
 	// Full tells whether at least limit tasks wait.
 	Full(ctx context.Context, limit int) (bool, error)
-	// Stats returns how full the queues are. Its cost is bounded, whatever waits.
+	// Stats returns how full the queues are. It counts up to [StatsLimit].
 	Stats(ctx context.Context) (Stats, error)
 	// List returns up to limit tasks that match, by id.
 	List(ctx context.Context, match Filter, limit int) ([]Record, error)
