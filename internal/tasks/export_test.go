@@ -14,10 +14,11 @@ func HotStatements() map[string]string {
 		selectDueTasks + fromMark + inTheirTurn: "claim",
 		"SELECT DISTINCT subject FROM tasks FORCE INDEX (chains) WHERE type = ? AND subject IN (?) AND state IN ('waiting', 'running')": "chains",
 		"SELECT dedupe_key, id FROM tasks WHERE dedupe_key IN (?, ?) FOR UPDATE":                                                        "dedupe",
-		countWaiting:   "timers",
-		countTypes:     "claim",
-		oldestWaiting:  "claim",
-		distinctQueues: "claim",
+		countWaiting:      "timers",
+		countTypes:        "claim",
+		waitingPriorities: "claim",
+		firstWaiting:      "claim",
+		distinctQueues:    "claim",
 	}
 	for _, c := range chores() {
 		if c.count != nil {

@@ -2,6 +2,8 @@ package tasks
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -9,15 +11,16 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 )
 
-// The queries of this file. Each reads entries of an index alone, and as many as
-// it says; oldestWaiting one for each priority on MySQL, but on MariaDB 10.11 all
-// that wait in the queue.
+// The queries of this file. Each reads entries of an index alone, at most as many
+// as its limit says. MariaDB finds the different priorities by jumping from one to
+// the next, but counts all entries when asked for the smallest id of each.
 const (
-	countWaiting = "SELECT COUNT(*) FROM (SELECT 1 FROM tasks FORCE INDEX (timers) WHERE state = 'waiting' LIMIT ?) AS waiting"
+	countWaiting = "SELECT 1 FROM tasks FORCE INDEX (timers) WHERE state = 'waiting' LIMIT ?, 1"
 	countTypes   = "SELECT ? AS queue, ? AS state, type, COUNT(*) FROM (SELECT type FROM tasks FORCE INDEX (claim)" +
 		" WHERE queue = ? AND state = ? LIMIT ?) AS counted GROUP BY type"
-	oldestWaiting = "SELECT COALESCE(CAST(" + now + " AS SIGNED) - CAST(MIN(created_at) AS SIGNED), 0) FROM tasks JOIN" +
-		" (SELECT MIN(id) AS id FROM tasks FORCE INDEX (claim) WHERE queue = ? AND state = 'waiting' GROUP BY priority) AS firsts USING (id)"
+	waitingPriorities = "SELECT DISTINCT queue, state, priority FROM tasks FORCE INDEX (claim) WHERE queue = ? AND state = 'waiting'"
+	firstWaiting      = "SELECT CAST(" + now + " AS SIGNED) - CAST(created_at AS SIGNED) FROM tasks FORCE INDEX (claim)" +
+		" WHERE queue = ? AND state = 'waiting' AND priority = ? ORDER BY id LIMIT 1"
 	distinctQueues = "SELECT DISTINCT queue FROM tasks FORCE INDEX (claim)"
 )
 
@@ -30,9 +33,12 @@ func (q *MySQLQueue) Full(ctx context.Context, limit int) (full bool, err error)
 	if err != nil || span < limit {
 		return false, contacts.Translate(ctx, what, err)
 	}
-	var n int
-	err = q.db.QueryRowContext(ctx, countWaiting, limit).Scan(&n)
-	return n >= limit, contacts.Translate(ctx, what, err)
+	var one int
+	err = q.db.QueryRowContext(ctx, countWaiting, max(limit-1, 0)).Scan(&one)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, contacts.Translate(ctx, what, err)
 }
 
 // Stats implements [Queue]. Its queries read index entries alone, at most
@@ -108,9 +114,37 @@ func capped(list []TaskStats, queue string) bool {
 	return false
 }
 
-// oldest finds the first task of each priority.
-func (q *MySQLQueue) oldest(ctx context.Context, queue string) (time.Duration, error) {
-	var age int64
-	err := q.db.QueryRowContext(ctx, oldestWaiting, queue).Scan(&age)
-	return max(0, time.Duration(age)*time.Millisecond), err
+// oldest looks at the first task of each priority, and at no other.
+func (q *MySQLQueue) oldest(ctx context.Context, queue string) (age time.Duration, err error) {
+	priorities, err := q.priorities(ctx, queue)
+	if err != nil {
+		return 0, err
+	}
+	for _, priority := range priorities {
+		var milliseconds int64
+		err := q.db.QueryRowContext(ctx, firstWaiting, queue, priority).Scan(&milliseconds)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) { // then it was claimed meanwhile
+			return 0, err
+		}
+		age = max(age, time.Duration(milliseconds)*time.Millisecond)
+	}
+	return age, nil
+}
+
+// priorities returns the priorities of the tasks that wait in a queue.
+func (q *MySQLQueue) priorities(ctx context.Context, queue string) (list []int, err error) {
+	rows, err := q.db.QueryContext(ctx, waitingPriorities, queue)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var state string
+		var priority int
+		if err := rows.Scan(&queue, &state, &priority); err != nil {
+			return nil, err
+		}
+		list = append(list, priority)
+	}
+	return list, rows.Err()
 }
