@@ -85,6 +85,13 @@
 // did. And an update that found a set conflicts when the set is gone, be it
 // expired or evicted: with it went what adds left there since.
 //
+// Scores that are too high. They bound what they should, and cost a look; a
+// refill lowers them, as they come from a site that took a last upload back, or
+// from another Redis. It lowers a score only if that is still what it was at
+// Begin, so no upload that rose the score since is lost; and an add that finds
+// its contact with a higher score deletes the guard, because the update under
+// way may be about to lower that score to below the upload.
+//
 // Ghosts. A fan-out reads its followers before it adds, so it may add the
 // uploader to the set of a user who removed that contact in between. Such a
 // member violates none of I1 to I4; it costs one place and is filtered by the

@@ -23,6 +23,7 @@ const (
 	OpBegin      Operation = "begin"
 	OpApply      Operation = "apply"
 	OpCheck      Operation = "check"
+	OpLook       Operation = "look"
 )
 
 // AddOutcome says what one addition did to its set.
@@ -31,7 +32,8 @@ type AddOutcome string
 // The outcomes of an addition, as addScript answers them.
 const (
 	AddTaken     AddOutcome = "added"     // the contact is a new member, or its score rose
-	AddUnchanged AddOutcome = "unchanged" // it was a member already, with that score or a higher one
+	AddUnchanged AddOutcome = "unchanged" // it was a member already, with that score
+	AddBelow     AddOutcome = "below"     // it was a member already, with a higher score
 	AddTrimmed   AddOutcome = "trimmed"   // added, and the lowest member was cut off
 	AddOutside   AddOutcome = "outside"   // refused: older than all of a set that may be cut off
 	AddMissing   AddOutcome = "missing"   // refused: there is no set

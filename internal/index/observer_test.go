@@ -82,7 +82,7 @@ func TestObserverIsToldWhatAddsDid(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := map[index.AddOutcome]int{
-			index.AddUnchanged: 2, index.AddTaken: 2, index.AddTrimmed: 1, index.AddOutside: 1, index.AddMissing: 2,
+			index.AddUnchanged: 1, index.AddBelow: 1, index.AddTaken: 2, index.AddTrimmed: 1, index.AddOutside: 1, index.AddMissing: 2,
 		}
 		if diff := cmp.Diff(want, r.added); diff != "" || r.trimmed != 1 {
 			t.Errorf("trimmed %d, want 1; outcomes (-want +got):\n%s", r.trimmed, diff)

@@ -8,7 +8,8 @@ import "github.com/redis/go-redis/v9"
 //	"missing"    there is no set, or something else (ZCARD fails); nothing was written
 //	"outside"    the score lies below a set that may be cut off; nothing was written
 //	"trimmed"    added, and the lowest rank was cut off: another contact, or this one
-//	"unchanged"  the contact was a member already, with that score or a higher one
+//	"unchanged"  the contact was a member already, with that score
+//	"below"      the contact was a member already, with a higher score; nothing was written
 //	"added"      the contact is a member now, or rose, and nobody was cut off
 //
 // and, second, how many ranks were cut off. The trim counts from the lowest
@@ -25,7 +26,10 @@ local function add(key, max, min, score, contact)
   local changed = redis.call('ZADD', key, 'GT', 'CH', score, contact)
   local cut = redis.call('ZREMRANGEBYRANK', key, 0, -(max + 1))
   if cut > 0 then return 'trimmed', cut end
-  if changed == 0 then return 'unchanged', 0 end
+  if changed == 0 then
+    if tonumber(redis.call('ZSCORE', key, contact)) > tonumber(score) then return 'below', 0 end
+    return 'unchanged', 0
+  end
   return 'added', 0
 end
 `
@@ -33,7 +37,7 @@ end
 // addScript adds one contact to one set. Where an upload is left out of the set
 // by it, this or an earlier one, it calls off the guarded update that may be
 // under way: that one may have read MySQL before that upload, and be about to
-// make the set, or to lower its lowest score to where the upload belongs in.
+// make the set, or to lower a score to where the upload matters.
 //
 //	KEYS[1] the set  KEYS[2] its guard
 //	ARGV[1] max  ARGV[2] min  ARGV[3] score  ARGV[4] contact
@@ -66,13 +70,16 @@ return {redis.call('GET', KEYS[2]), members}
 //	ARGV[1] the token  ARGV[2] max  ARGV[3] min  ARGV[4] the set's life in milliseconds, 0 for ever
 //	ARGV[5] 1 if there was a set at Begin  ARGV[6] number of removals
 //	ARGV[7] number of refill entries, -1 for no refill  ARGV[8] number of adds
-//	ARGV[9…] removals: contact; refill entries: score, contact; adds: score, contact
+//	ARGV[9] number of corrections
+//	ARGV[10…] removals: contact; corrections: score at Begin, score, contact;
+//	refill entries: score, contact; adds: score, contact
 //	returns how many members were cut off, or "conflict"
 var applyScript = redis.NewScript(addFunction + `
 local key, guard = KEYS[1], KEYS[2]
 local max, min, life = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local known, removals, refills, adds = ARGV[5] == '1', tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local first = 9
+local corrections = tonumber(ARGV[9])
+local first = 10
 
 if redis.call('GET', guard) ~= ARGV[1] then return 'conflict' end
 local isset = redis.call('TYPE', key).ok == 'zset'
@@ -91,6 +98,11 @@ redis.call('DEL', guard)
 if not isset then redis.call('DEL', key) end
 for i = first, first + removals - 1 do redis.call('ZREM', key, ARGV[i]) end
 first = first + removals
+for i = first, first + 3 * corrections - 1, 3 do
+  local score = redis.call('ZSCORE', key, ARGV[i + 2])
+  if score and tonumber(score) == tonumber(ARGV[i]) then redis.call('ZADD', key, ARGV[i + 1], ARGV[i + 2]) end
+end
+first = first + 3 * corrections
 for i = first, first + 2 * refills - 1, 2 do redis.call('ZADD', key, 'GT', ARGV[i], ARGV[i + 1]) end
 local cut = redis.call('ZREMRANGEBYRANK', key, 0, -(max + 1))
 if refills > 0 then first = first + 2 * refills end

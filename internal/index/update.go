@@ -45,16 +45,26 @@ func (u Update) Low() uint64 {
 	return u.Members[0].Score
 }
 
-// Change is what an update does to its set, in this order: remove, refill, cut
-// to Max, add.
+// Change is what an update does to its set, in this order: remove, correct,
+// refill, cut to Max, add.
 type Change struct {
 	Update
 	Remove []member.ID
+	// Correct lowers scores. Only with a refill: the contacts that the lower score
+	// leaves behind have to come in.
+	Correct []Correction
 	// WithRefill says that Refill holds the user's Max most recent contacts, or
 	// all there are, read after Begin.
 	WithRefill bool
 	Refill     []Entry
 	Add        []Entry
+}
+
+// Correction lowers the score of a member, unless it changed since Begin.
+type Correction struct {
+	Contact member.ID
+	Seen    uint64 // what the score was at Begin
+	Score   uint64 // what it is to be, read after Begin
 }
 
 // Outcome says what Apply did with a change.
@@ -163,14 +173,17 @@ func (ix *Index) applyCall(c Change) call {
 	if c.WithRefill {
 		refills = len(c.Refill)
 	}
-	args := make([]any, 0, 8+len(c.malformed)+len(c.Remove)+2*len(c.Refill)+2*len(c.Add))
+	args := make([]any, 0, 9+len(c.malformed)+len(c.Remove)+3*len(c.Correct)+2*len(c.Refill)+2*len(c.Add))
 	args = append(args, c.Token, s.Max, s.Min, ix.options.SetLife.Milliseconds(), c.Known,
-		len(c.malformed)+len(c.Remove), refills, len(c.Add))
+		len(c.malformed)+len(c.Remove), refills, len(c.Add), len(c.Correct))
 	for _, name := range c.malformed {
 		args = append(args, name)
 	}
 	for _, id := range c.Remove {
 		args = append(args, id.String())
+	}
+	for _, r := range c.Correct {
+		args = append(args, r.Seen, r.Score, r.Contact.String())
 	}
 	if c.WithRefill {
 		args = appendEntries(args, c.Refill)

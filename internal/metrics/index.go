@@ -47,13 +47,13 @@ func newIndex(f promauto.Factory) *Index {
 		trims:  f.NewCounter(counterOpts("trims_total", "Members cut off sets that held too many.")),
 		up:     f.NewGaugeVec(gaugeOpts("redis_up", "1 if Redis answered the last operation of this process, 0 if not."), nil),
 	}
-	for _, op := range []index.Operation{index.OpCandidates, index.OpAdd, index.OpBegin, index.OpApply, index.OpCheck} {
+	for _, op := range []index.Operation{index.OpCandidates, index.OpAdd, index.OpBegin, index.OpApply, index.OpCheck, index.OpLook} {
 		ix.calls.WithLabelValues(string(op))
 		for _, reason := range []string{reasonUnavailable, reasonTimeout} {
 			ix.errors.WithLabelValues(string(op), reason)
 		}
 	}
-	for _, outcome := range []index.AddOutcome{index.AddTaken, index.AddUnchanged, index.AddTrimmed, index.AddOutside, index.AddMissing} {
+	for _, outcome := range []index.AddOutcome{index.AddTaken, index.AddUnchanged, index.AddBelow, index.AddTrimmed, index.AddOutside, index.AddMissing} {
 		ix.adds.WithLabelValues(string(outcome))
 	}
 	return ix

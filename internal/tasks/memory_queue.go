@@ -319,6 +319,20 @@ func (q *MemoryQueue) FanningOut(_ context.Context, users []member.ID) (map[memb
 	return found, nil
 }
 
+// Pending implements [Queue].
+func (q *MemoryQueue) Pending(_ context.Context, types []Type, subjects []member.ID) (map[member.ID]bool, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	found := make(map[member.ID]bool)
+	for _, r := range q.open {
+		unfinished := r.state == Waiting || r.state == Scheduled || r.state == Running
+		if unfinished && slices.Contains(types, r.Type) && slices.Contains(subjects, r.Subject) {
+			found[r.Subject] = true
+		}
+	}
+	return found, nil
+}
+
 // Absorb implements [Queue].
 func (q *MemoryQueue) Absorb(ctx context.Context, held []Task) (absorbed int, err error) {
 	if err := ctx.Err(); err != nil {

@@ -236,28 +236,42 @@ func (q *MySQLQueue) settle(ctx context.Context, tx *sql.Tx, end claimEnd, ids [
 
 // FanningOut implements [Queue].
 func (q *MySQLQueue) FanningOut(ctx context.Context, users []member.ID) (map[member.ID]bool, error) {
+	return q.subjectsOf(ctx, "look for fan-outs", []Type{FanOut}, users, "'waiting', 'running'")
+}
+
+// Pending implements [Queue].
+func (q *MySQLQueue) Pending(ctx context.Context, types []Type, subjects []member.ID) (map[member.ID]bool, error) {
+	return q.subjectsOf(ctx, "look for pending tasks", types, subjects, "'waiting', 'scheduled', 'running'")
+}
+
+// subjectsOf returns those of the subjects that have tasks of the types in the
+// states.
+func (q *MySQLQueue) subjectsOf(ctx context.Context, what string, types []Type, subjects []member.ID, states string) (map[member.ID]bool, error) {
 	found := make(map[member.ID]bool)
-	if len(users) == 0 {
+	if len(types) == 0 || len(subjects) == 0 {
 		return found, nil
 	}
-	args := []any{FanOut}
-	for _, u := range users {
-		args = append(args, uint64(u))
+	args := make([]any, 0, len(types)+len(subjects))
+	for _, t := range types {
+		args = append(args, t)
 	}
-	rows, err := q.db.QueryContext(ctx, "SELECT DISTINCT subject FROM tasks FORCE INDEX (chains) WHERE type = ? AND subject IN ("+
-		marks(len(users))+") AND state IN ('waiting', 'running')", args...)
+	for _, s := range subjects {
+		args = append(args, uint64(s))
+	}
+	rows, err := q.db.QueryContext(ctx, "SELECT DISTINCT subject FROM tasks FORCE INDEX (chains) WHERE type IN ("+marks(len(types))+
+		") AND subject IN ("+marks(len(subjects))+") AND state IN ("+states+")", args...)
 	if err != nil {
-		return nil, contacts.Translate(ctx, "look for fan-outs", err)
+		return nil, contacts.Translate(ctx, what, err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var u uint64
 		if err := rows.Scan(&u); err != nil {
-			return nil, contacts.Translate(ctx, "look for fan-outs", err)
+			return nil, contacts.Translate(ctx, what, err)
 		}
 		found[member.ID(u)] = true
 	}
-	return found, contacts.Translate(ctx, "look for fan-outs", rows.Err())
+	return found, contacts.Translate(ctx, what, rows.Err())
 }
 
 // Count implements [Queue].

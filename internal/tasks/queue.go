@@ -47,6 +47,10 @@ type Queue interface {
 	// wait or run. A part that failed and is scheduled for later does not count,
 	// so that it holds up nobody.
 	FanningOut(ctx context.Context, users []member.ID) (map[member.ID]bool, error)
+	// Pending returns those of the subjects that have tasks of the types which are
+	// not finished and not dead: their sets may rightly be behind the truth that
+	// was read before the call.
+	Pending(ctx context.Context, types []Type, subjects []member.ID) (map[member.ID]bool, error)
 	// Absorb deletes the tasks that are of the type and about the subject of a
 	// held one and have not been started, and returns how many they were. The
 	// caller does their work, and reads what is true only afterwards. A task

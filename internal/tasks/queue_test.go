@@ -3,6 +3,7 @@ package tasks_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -202,6 +203,32 @@ func TestFanningOut(t *testing.T) {
 		got, err := q.FanningOut(t.Context(), []member.ID{1, 2, 3, 4, 5})
 		if err != nil || len(got) != 1 || !got[1] {
 			t.Errorf("fanning out %v, %v, want only 1", got, err)
+		}
+	})
+}
+
+func TestPending(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q tasks.Queue) {
+		later := tasks.NewAddContact(3, 30)
+		later.Delay = time.Hour
+		enqueue(t, q, tasks.NewUpload(4), tasks.NewUpload(5))
+		finish(t, q, tasks.Permanent(errors.New("cannot be")), claim(t, q, 1)...) // 4 is dead
+		claim(t, q, 1)                                                            // 5 runs
+		enqueue(t, q, tasks.NewAddContact(1, 10), tasks.NewRemoveContact(2, 10), later, tasks.NewRefill(6), tasks.NewFanOut(7, 1))
+		for _, test := range []struct {
+			types []tasks.Type
+			want  []member.ID
+		}{
+			{[]tasks.Type{tasks.AddContact, tasks.RemoveContact, tasks.Refill}, []member.ID{1, 2, 3, 6}},
+			{[]tasks.Type{tasks.Upload, tasks.FanOut}, []member.ID{5, 7}},
+			{[]tasks.Type{tasks.Refill}, []member.ID{6}},
+			{nil, nil},
+		} {
+			got, err := q.Pending(t.Context(), test.types, []member.ID{1, 2, 3, 4, 5, 6, 7, 8})
+			if found := slices.Sorted(maps.Keys(got)); err != nil || !slices.Equal(found, test.want) {
+				t.Errorf("%v: pending %v, %v, want %v", test.types, found, err, test.want)
+			}
 		}
 	})
 }

@@ -37,19 +37,25 @@ func (h *RefillHandler) plan(ctx context.Context, updates []index.Update) ([]ind
 		if err != nil {
 			return nil, fmt.Errorf("look at %d members of sets: %w", len(pairs), err)
 		}
-		removeGhosts(changes, now)
+		mend(changes, now)
 	}
 	all := func(index.Change) bool { return true }
 	err := addRefills(ctx, h.Store, h.Index.Settings().Max, changes, all)
 	return changes, err
 }
 
-func removeGhosts(changes []index.Change, now map[contacts.Pair]uint64) {
+// mend removes the members that are no contacts any more, and lowers the scores
+// that are higher than they should be, which no add would.
+func mend(changes []index.Change, now map[contacts.Pair]uint64) {
 	for i := range changes {
 		c := &changes[i]
 		for _, e := range c.Members {
-			if _, isContact := now[contacts.Pair{User: c.User, Contact: e.Contact}]; !isContact {
+			lastUpload, isContact := now[contacts.Pair{User: c.User, Contact: e.Contact}]
+			switch {
+			case !isContact || lastUpload == 0: // whoever never uploaded has nothing to show
 				c.Remove = append(c.Remove, e.Contact)
+			case lastUpload < e.Score:
+				c.Correct = append(c.Correct, index.Correction{Contact: e.Contact, Seen: e.Score, Score: lastUpload})
 			}
 		}
 	}

@@ -28,6 +28,8 @@ type Store interface {
 	VisiblePhotos(ctx context.Context, v contacts.Viewer, owner member.ID, limit int) (contacts.Album, error)
 	Standings(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Standing, error)
 	Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error)
+	Members(ctx context.Context, after member.ID, limit int) ([]member.ID, error)
+	CountMembers(ctx context.Context, first, last member.ID) (int64, error)
 }
 
 // Open returns a store and the site whose data it reads, both empty and for one
@@ -58,6 +60,7 @@ func Run(t *testing.T, open Open) {
 		"MissingViewer":           testMissingViewer,
 		"MissingOwner":            testMissingOwner,
 		"LargeIDs":                testLargeIDs,
+		"Members":                 testMembers,
 		"NoLimit":                 testNoLimit,
 		"Cancelled":               testCancelled,
 	}

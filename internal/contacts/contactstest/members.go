@@ -1,0 +1,24 @@
+package contactstest
+
+import (
+	"math"
+	"testing"
+
+	"github.com/activityd/activityd/internal/member"
+)
+
+func testMembers(t *testing.T, w world) {
+	w.members(t, 9, 3, 5, math.MaxUint64)
+	got, err := w.Members(t.Context(), 0, 2)
+	equal(t, "the first page", got, err, []member.ID{3, 5})
+	got, err = w.Members(t.Context(), 5, 2)
+	equal(t, "the second page", got, err, []member.ID{9, math.MaxUint64})
+	got, err = w.Members(t.Context(), math.MaxUint64, 2)
+	equal(t, "after the last", got, err, nil)
+	got, err = w.Members(t.Context(), 0, 0)
+	equal(t, "no limit", got, err, nil)
+	n, err := w.CountMembers(t.Context(), 5, 9)
+	equal(t, "the number of some", n, err, 2)
+	n, err = w.CountMembers(t.Context(), 1, math.MaxUint64)
+	equal(t, "the number of all", n, err, 4)
+}

@@ -1,0 +1,230 @@
+package index
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/activityd/activityd/internal/member"
+)
+
+// Memory keeps sets in memory and does what [Index] does with Redis, in the
+// plainest code that says what is meant: it is the specification of the scripts,
+// which a test holds against them, and is fast enough to try millions of
+// schedules. Nothing expires by itself; [Memory.Forget] and its like play that.
+//
+// Its methods are safe for concurrent use, atomic for each set, and fail only
+// with the error of a context that has ended.
+type Memory struct {
+	settings Settings
+
+	mu     sync.Mutex
+	sets   map[member.ID]map[member.ID]uint64 // never empty
+	guards map[member.ID]string
+	tokens int
+}
+
+// NewMemory returns an index without sets.
+func NewMemory(s Settings) *Memory {
+	return &Memory{settings: s, sets: map[member.ID]map[member.ID]uint64{}, guards: map[member.ID]string{}}
+}
+
+// Settings does what [Index.Settings] does.
+func (m *Memory) Settings() Settings { return m.settings }
+
+// Candidates does what [Index.Candidates] does.
+func (m *Memory) Candidates(ctx context.Context, user member.ID) ([]Entry, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	members := m.members(user)
+	if len(members) == 0 {
+		return nil, fmt.Errorf("candidates of %s: %w", user, ErrMissing)
+	}
+	slices.Reverse(members)
+	return members[:min(len(members), m.settings.Max)], nil
+}
+
+// Look does what [Index.Look] does.
+func (m *Memory) Look(ctx context.Context, users []member.ID) ([]Set, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	sets := make([]Set, len(users))
+	for i, user := range users {
+		members := m.members(user)
+		sets[i] = Set{User: user, Known: len(members) > 0, Members: members, Size: len(members)}
+	}
+	return sets, nil
+}
+
+// Add does what [Index.Add] does.
+func (m *Memory) Add(ctx context.Context, additions []Addition) (missing []member.ID, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, a := range additions {
+		outcome := m.add(a.User, a.Entry)
+		if outcome != AddTaken && outcome != AddUnchanged {
+			delete(m.guards, a.User)
+		}
+		if outcome == AddMissing && !slices.Contains(missing, a.User) {
+			missing = append(missing, a.User)
+		}
+	}
+	return missing, nil
+}
+
+// add is the one way into a set.
+func (m *Memory) add(user member.ID, e Entry) AddOutcome {
+	set := m.sets[user]
+	if set == nil {
+		return AddMissing
+	}
+	score, isMember := set[e.Contact]
+	switch {
+	case !isMember && len(set) >= m.settings.Min && e.Score < m.members(user)[0].Score:
+		return AddOutside
+	case isMember && score == e.Score:
+		return AddUnchanged
+	case isMember && score > e.Score:
+		return AddBelow
+	}
+	set[e.Contact] = e.Score
+	if m.trim(user) > 0 {
+		return AddTrimmed
+	}
+	return AddTaken
+}
+
+// trim cuts a set to Max members.
+func (m *Memory) trim(user member.ID) (cut int) {
+	members := m.members(user)
+	for _, e := range members[:max(0, len(members)-m.settings.Max)] {
+		delete(m.sets[user], e.Contact)
+		cut++
+	}
+	return cut
+}
+
+// Begin does what [Index.Begin] does.
+func (m *Memory) Begin(ctx context.Context, users []member.ID) ([]Update, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	updates := make([]Update, len(users))
+	for i, user := range users {
+		if m.guards[user] == "" {
+			m.tokens++
+			m.guards[user] = strconv.Itoa(m.tokens)
+		}
+		members := m.members(user)
+		updates[i] = Update{User: user, Known: len(members) > 0, Members: members, Token: m.guards[user]}
+	}
+	return updates, nil
+}
+
+// Apply does what [Index.Apply] does.
+func (m *Memory) Apply(ctx context.Context, changes []Change) ([]Outcome, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	outcomes := make([]Outcome, len(changes))
+	for i, c := range changes {
+		if m.mayApply(c) {
+			outcomes[i] = Applied
+			m.apply(c)
+		}
+	}
+	return outcomes, nil
+}
+
+func (m *Memory) mayApply(c Change) bool {
+	set := m.sets[c.User]
+	if m.guards[c.User] != c.Token || set == nil && (c.Known || !c.WithRefill) {
+		return false
+	}
+	left := len(set)
+	for i, contact := range c.Remove {
+		if _, present := set[contact]; present && !slices.Contains(c.Remove[:i], contact) {
+			left--
+		}
+	}
+	return c.WithRefill || left == len(set) || left >= m.settings.Min
+}
+
+func (m *Memory) apply(c Change) {
+	delete(m.guards, c.User)
+	set := m.sets[c.User]
+	if set == nil {
+		set = map[member.ID]uint64{}
+		m.sets[c.User] = set
+	}
+	for _, contact := range c.Remove {
+		delete(set, contact)
+	}
+	for _, r := range c.Correct {
+		if score, isMember := set[r.Contact]; isMember && score == r.Seen {
+			set[r.Contact] = r.Score
+		}
+	}
+	if c.WithRefill {
+		for _, e := range c.Refill {
+			set[e.Contact] = max(set[e.Contact], e.Score)
+		}
+	}
+	m.trim(c.User)
+	if len(set) == 0 {
+		delete(m.sets, c.User)
+	}
+	for _, e := range c.Add {
+		m.add(c.User, e)
+	}
+}
+
+// members returns a set in Redis' order: by score, then by name.
+func (m *Memory) members(user member.ID) []Entry {
+	var list []Entry
+	for contact, score := range m.sets[user] {
+		list = append(list, Entry{Contact: contact, Score: score})
+	}
+	slices.SortFunc(list, func(a, b Entry) int {
+		return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.Contact.String(), b.Contact.String()))
+	})
+	return list
+}
+
+// Forget lets a user's set expire.
+func (m *Memory) Forget(user member.ID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.sets, user)
+}
+
+// ForgetGuard lets the guard of a user's set expire.
+func (m *Memory) ForgetGuard(user member.ID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.guards, user)
+}
+
+// ForgetAll loses everything, as a Redis that is flushed.
+func (m *Memory) ForgetAll() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.sets)
+	clear(m.guards)
+}
