@@ -1,6 +1,7 @@
 package contacts
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/activityd/activityd/internal/member"
@@ -53,11 +54,11 @@ const (
 	Public        Visibility = "public"         // to everybody
 )
 
-// Profile is what a viewer is shown of a contact.
+// Profile is what a viewer is shown of a contact. When it last uploaded is not
+// part of it: that may have been a photo which the viewer must not know of.
 type Profile struct {
-	ID         member.ID
-	Username   string
-	LastUpload uint64 // unix seconds; 0: never uploaded
+	ID       member.ID
+	Username string
 }
 
 // Photo is a photo as a viewer is shown it.
@@ -74,6 +75,11 @@ func (p Photo) Newer(q Photo) bool {
 		return p.DateUpload > q.DateUpload
 	}
 	return p.ID > q.ID
+}
+
+// byDateDesc orders photos as they are displayed.
+func byDateDesc(a, b Photo) int {
+	return cmp.Or(cmp.Compare(b.DateUpload, a.DateUpload), cmp.Compare(b.ID, a.ID))
 }
 
 // Standing is what one owner amounts to for one viewer, now.
@@ -101,4 +107,16 @@ type Walked struct {
 	// Indexable: the viewer has at least one contact that ever uploaded, so
 	// that there is something to refill its set with.
 	Indexable bool
+	Trace     WalkTrace
+}
+
+// WalkTrace tells how far a walk went.
+type WalkTrace struct {
+	LookedAt   int // contacts whose photos were looked at
+	Passes     int // times that the viewer's contacts were gone through in order
+	Statements int // asked of the server in all
+	// Bound proves the answer: nobody who was not looked at uploaded after it, in
+	// unix seconds, and the answer's newest photo is newer. 0: all who ever
+	// uploaded were looked at.
+	Bound uint64
 }

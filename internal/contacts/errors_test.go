@@ -69,7 +69,7 @@ func checkOutage(t *testing.T, method string, cause error) {
 	switch method {
 	case "Ping":
 		mock.ExpectPing().WillReturnError(cause)
-	case "Walk":
+	case "Walk", "Ranking":
 		mock.ExpectBegin().WillReturnError(cause)
 	default:
 		mock.ExpectQuery("").WillReturnError(cause)

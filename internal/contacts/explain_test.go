@@ -92,6 +92,7 @@ type plan struct {
 // derived table, the result of a UNION) are not named.
 var plans = map[string]plan{
 	"LastUploads":       {keys: map[string]string{"u": "PRIMARY"}},
+	"Existing":          {keys: map[string]string{"u": "PRIMARY"}},
 	"Relations":         {keys: map[string]string{"c": "PRIMARY", "u": "PRIMARY"}},
 	"ContactsByRecency": {keys: map[string]string{"c": "PRIMARY", "u": "PRIMARY"}, sorts: []string{"c"}},
 	"TopContacts":       {keys: map[string]string{"c": "PRIMARY", "u": "PRIMARY"}, sorts: []string{"c"}},
@@ -102,6 +103,10 @@ var plans = map[string]plan{
 	"Standings": {keys: map[string]string{
 		"v": "PRIMARY", "c": "PRIMARY", "o": "PRIMARY", "g": "PRIMARY", "b": "PRIMARY", "x": "newest",
 		"pub": "PRIMARY", "fri": "PRIMARY", "fam": "PRIMARY", "ff": "PRIMARY",
+	}},
+	"Details": {keys: map[string]string{
+		"v": "PRIMARY", "c": "PRIMARY", "o": "PRIMARY", "g": "PRIMARY", "b": "PRIMARY", "x": "newest",
+		"pub": "PRIMARY", "fri": "PRIMARY", "fam": "PRIMARY", "ff": "PRIMARY", "pri": "PRIMARY",
 	}},
 }
 
@@ -205,6 +210,10 @@ func testCosts(t *testing.T, db *sql.DB) {
 			_, err := store.Standings(ctx, v, twelve)
 			return err
 		}},
+		{"Details", 35 * len(twelve), func(ctx context.Context) error {
+			_, err := store.Details(ctx, v, twelve)
+			return err
+		}},
 		{"Relations", 6 * len(many), func(ctx context.Context) error {
 			_, err := store.Relations(ctx, many)
 			return err
@@ -228,6 +237,10 @@ func testCosts(t *testing.T, db *sql.DB) {
 		}},
 		{"Walk", 4 * bigMembers, func(ctx context.Context) error {
 			_, err := store.Walk(ctx, v, 10)
+			return err
+		}},
+		{"Ranking", 4 * bigMembers, func(ctx context.Context) error {
+			_, err := store.Ranking(ctx, v, 10)
 			return err
 		}},
 	}

@@ -23,12 +23,14 @@ func Statements(v Viewer, owner member.ID, owners []member.ID) map[string]Statem
 	after := Cursor{LastUpload: 1 << 40, ID: 1}
 	all := map[string]statement{
 		"LastUploads":       lastUploads(owners),
+		"Existing":          existing(owners),
 		"Relations":         relations(pairs),
 		"ContactsByRecency": byRecency(v.ID, owners, after, 12),
 		"TopContacts":       topContacts([]member.ID{v.ID, owner}, 12),
 		"FollowerPages":     followerPages([]FollowerPage{{Of: owner}, {Of: v.ID, After: 3}}, 100),
 		"VisiblePhotos":     photosOf(v, owner, 10),
 		"Standings":         standingsOf(v, owners),
+		"Details":           detailsOf(v, owners),
 	}
 	exported := make(map[string]Statement, len(all))
 	for name, st := range all {

@@ -1,7 +1,6 @@
 package contacts
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -164,9 +163,7 @@ func (m *Memory) Standings(ctx context.Context, v Viewer, owners []member.ID) ([
 	var all []Standing
 	for _, owner := range owners {
 		s := Standing{Owner: owner, IsContact: m.isContact(v, owner)}
-		if visible := m.visible(v, owner); len(visible) > 0 {
-			s.Newest = &Photo{ID: visible[0].ID, DateUpload: visible[0].DateUpload}
-		}
+		s.Newest = m.newestVisible(v, owner)
 		all = append(all, s)
 	}
 	return all, nil
@@ -188,7 +185,10 @@ func (m *Memory) Walk(ctx context.Context, v Viewer, limit int) (Walked, error) 
 		newest Photo
 	)
 	for id := range m.contacts[v.ID] {
-		walked.Indexable = walked.Indexable || m.users[id].lastUpload > 0
+		if m.users[id].lastUpload > 0 {
+			walked.Indexable = true
+			walked.Trace.LookedAt++
+		}
 		if visible := m.visible(v, id); len(visible) > 0 && (owner == 0 || visible[0].Newer(newest)) {
 			owner, newest = id, visible[0]
 		}
@@ -202,8 +202,7 @@ func (m *Memory) album(v Viewer, owner member.ID, limit int) Album {
 	if len(photos) == 0 {
 		return Album{}
 	}
-	u := m.users[owner]
-	return Album{Contact: &Profile{ID: owner, Username: u.name, LastUpload: u.lastUpload}, Photos: photos}
+	return Album{Contact: &Profile{ID: owner, Username: m.users[owner].name}, Photos: photos}
 }
 
 // visible returns all photos of owner that v may see, newest first.
@@ -217,10 +216,17 @@ func (m *Memory) visible(v Viewer, owner member.ID) []Photo {
 			all = append(all, p.Photo)
 		}
 	}
-	slices.SortFunc(all, func(a, b Photo) int {
-		return cmp.Or(cmp.Compare(b.DateUpload, a.DateUpload), cmp.Compare(b.ID, a.ID))
-	})
+	slices.SortFunc(all, byDateDesc)
 	return all
+}
+
+// newestVisible returns the first of them without its title, or nil.
+func (m *Memory) newestVisible(v Viewer, owner member.ID) *Photo {
+	visible := m.visible(v, owner)
+	if len(visible) == 0 {
+		return nil
+	}
+	return &Photo{ID: visible[0].ID, DateUpload: visible[0].DateUpload}
 }
 
 // isContact tells whether v calls owner a contact, and both exist.

@@ -10,8 +10,9 @@ import (
 )
 
 // MySQL answers from the tables of schema.sql, or from views of the same names,
-// in MySQL 8.0 or MariaDB 10.6 and later. Each method but [MySQL.Walk] and
-// [MySQL.TopContacts] is one statement, so that its answer holds at one instant.
+// in MySQL 8.0 or MariaDB 10.6 and later. Each method but [MySQL.Walk],
+// [MySQL.Ranking] and [MySQL.TopContacts] is one statement, so that its answer
+// holds at one instant; the first two are one transaction to the same end.
 //
 // Its methods are safe for concurrent use. When they fail, the error wraps
 // [ErrUnavailable] if the server could not be reached or had no capacity, or the

@@ -44,6 +44,37 @@ func TestWalkIsOneInstant(t *testing.T) {
 	}
 }
 
+// TestWalkSaysHowFarItWent: the 101st contact shows something, so the first 32 do
+// not suffice, and the next 256 do.
+func TestWalkSaysHowFarItWent(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	s := site.NewMySQL(db)
+	members, relations, photos := []site.Member{{ID: 1}}, []site.Relation(nil), []site.Photo(nil)
+	for i := range uint64(400) {
+		id := member.ID(10 + i)
+		members = append(members, site.Member{ID: id})
+		relations = append(relations, site.Relation{User: 1, Contact: id})
+		photos = append(photos, site.Photo{Owner: id, Visibility: contacts.Private, DateUpload: 1000 - i})
+	}
+	photos[100].Visibility = contacts.Public
+	for _, err := range []error{
+		s.LoadMembers(t.Context(), members), s.LoadContacts(t.Context(), relations), s.LoadPhotos(t.Context(), photos),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	walked, err := contacts.NewMySQL(db).Walk(t.Context(), contacts.Viewer{ID: 1}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := contacts.WalkTrace{LookedAt: 32 + 256, Passes: 2, Statements: 5, Bound: 1000 - 287}
+	if walked.Trace != want {
+		t.Errorf("trace %+v, want %+v", walked.Trace, want)
+	}
+}
+
 func fillTwo(t *testing.T, s *site.MySQL) {
 	t.Helper()
 	for _, err := range []error{

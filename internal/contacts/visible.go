@@ -26,8 +26,7 @@ func visiblePhotos(ctx context.Context, q querier, v Viewer, owner member.ID, li
 	}
 	what := fmt.Sprintf("reading the photos of member %d visible to member %d", owner, v.ID)
 	rows, err := collect(ctx, q, what, photosOf(v, owner, limit), func(rows *sql.Rows, s *shown) error {
-		return rows.Scan(&s.owner.ID, &s.owner.Username, &s.owner.LastUpload,
-			&s.photo.ID, &s.photo.Title, &s.photo.DateUpload)
+		return rows.Scan(&s.owner.ID, &s.owner.Username, &s.photo.ID, &s.photo.Title, &s.photo.DateUpload)
 	})
 	if err != nil || len(rows) == 0 {
 		return Album{}, err
@@ -46,7 +45,7 @@ func photosOf(v Viewer, owner member.ID, limit int) statement {
 	granted := []any{owner, owner, v.ID, limit}
 	return statement{
 		`
-SELECT o.id, o.username, COALESCE(o.last_upload, 0), p.id, p.title, p.date_upload
+SELECT o.id, o.username, p.id, p.title, p.date_upload
 FROM contacts c
 JOIN users v ON v.id = c.user_id
 JOIN users o ON o.id = c.contact_id

@@ -15,7 +15,7 @@ import (
 // each other.
 const plainQuery = `
 WITH visible AS (
-  SELECT p.id, p.title, p.date_upload, o.id AS owner_id, o.username, COALESCE(o.last_upload, 0) AS last_upload
+  SELECT p.id, p.title, p.date_upload, o.id AS owner_id, o.username
   FROM contacts c
   JOIN users v ON v.id = c.user_id
   JOIN users o ON o.id = c.contact_id
@@ -29,7 +29,7 @@ WITH visible AS (
 ), newest AS (
   SELECT owner_id FROM visible ORDER BY date_upload DESC, id DESC LIMIT 1
 )
-SELECT visible.owner_id, username, last_upload, id, title, date_upload
+SELECT visible.owner_id, username, id, title, date_upload
 FROM visible JOIN newest ON newest.owner_id = visible.owner_id
 ORDER BY date_upload DESC, id DESC LIMIT ?`
 
@@ -56,7 +56,7 @@ func scanAlbum(rows *sql.Rows) (contacts.Album, error) {
 	for rows.Next() {
 		var owner contacts.Profile
 		var p contacts.Photo
-		if err := rows.Scan(&owner.ID, &owner.Username, &owner.LastUpload, &p.ID, &p.Title, &p.DateUpload); err != nil {
+		if err := rows.Scan(&owner.ID, &owner.Username, &p.ID, &p.Title, &p.DateUpload); err != nil {
 			return contacts.Album{}, err
 		}
 		album.Contact = &owner

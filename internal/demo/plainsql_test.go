@@ -57,11 +57,11 @@ func TestPlainSQLForNobodyIsEmpty(t *testing.T) {
 func TestPlainSQLReportsWhatWentWrong(t *testing.T) {
 	t.Parallel()
 	lost := errors.New("connection lost")
-	columns := []string{"owner_id", "username", "last_upload", "id", "title", "date_upload"}
+	columns := []string{"owner_id", "username", "id", "title", "date_upload"}
 	for name, prepare := range map[string]func(*sqlmock.ExpectedQuery){
 		"query": func(q *sqlmock.ExpectedQuery) { q.WillReturnError(lost) },
 		"in the middle": func(q *sqlmock.ExpectedQuery) {
-			q.WillReturnRows(sqlmock.NewRows(columns).AddRow(2, "b", 5, 1, "x", 5).AddRow(2, "b", 5, 2, "y", 4).RowError(1, lost))
+			q.WillReturnRows(sqlmock.NewRows(columns).AddRow(2, "b", 1, "x", 5).AddRow(2, "b", 2, "y", 4).RowError(1, lost))
 		},
 	} {
 		db, mock, err := sqlmock.New()

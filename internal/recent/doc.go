@@ -35,4 +35,22 @@
 // not yet applied; the answer is then what it would be without these changes.
 // Relationship, blocks and visibility are never older than the request, because
 // they are decided by the statements of the request itself.
+//
+// # Explanations
+//
+// An answer carries the trace of the read that found it, and explains itself: not
+// another read, which might come to another answer. What the read did not ask is
+// looked up when the explanation is made, and stands apart.
+//
+// [Answer.ToOperator] tells everything. [Answer.ToViewer] tells the viewer, and
+// nearly all of a trace is not the viewer's to know. A score is the date of a last
+// upload, of a private photo perhaps; and on scores depend the order of the
+// candidates, who is among them, who was looked at and whether a walk was needed.
+// A verdict would tell a block from having nothing to show. So the viewer's
+// explanation is not what is left of the trace when enough is left out. It is made
+// afresh, of visible photos alone: the contacts with the newest ones. Whatever else
+// changes in the world, its words stay the same.
+//
+// The source of an answer and the time it took are not free of such hints. They
+// are for the site that asks, and not for its pages.
 package recent

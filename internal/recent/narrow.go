@@ -20,7 +20,8 @@ func (rd *reading) narrow(ctx context.Context) (contacts.Album, error) {
 		return contacts.Album{}, err
 	}
 	if rd.beatsTheRest(first) {
-		rd.examined(0, first.Photos[0].DateUpload, Chosen)
+		rd.examined(0, &first.Photos[0], Chosen)
+		rd.trace.Proof = ByNext
 		return first, nil
 	}
 	return rd.compare(ctx, first)
@@ -74,13 +75,16 @@ func (rd *reading) compare(ctx context.Context, first contacts.Album) (contacts.
 	best := rd.judge(standings)
 	complete := len(rd.entries) < rd.options.Min
 	low := rd.entries[len(rd.entries)-1].Score
+	rd.trace.Proof = ByLowest
+	if complete {
+		rd.trace.Proof = ByAll
+	}
 	switch {
 	case best < 0 && complete:
 		return contacts.Album{}, nil
 	case best < 0:
 		return contacts.Album{}, &unprovenError{reason: NothingVisible}
 	case !complete && standings[best].Newest.DateUpload <= low:
-		rd.trace.Candidates[best].Verdict = Older
 		return contacts.Album{}, &unprovenError{reason: BestTooOld}
 	}
 	return rd.winner(ctx, first, *standings[best].Newest, best)
@@ -102,12 +106,12 @@ func (rd *reading) judge(standings []contacts.Standing) (best int) {
 	for i, s := range standings {
 		switch {
 		case !s.IsContact:
-			rd.examined(i, 0, NotContact)
+			rd.examined(i, nil, NotContact)
 			rd.hints.LookAgain(rd.viewer.ID, s.Owner)
 		case s.Newest == nil:
-			rd.examined(i, 0, Nothing)
+			rd.examined(i, nil, Nothing)
 		default:
-			rd.examined(i, s.Newest.DateUpload, Older)
+			rd.examined(i, s.Newest, Older)
 			if best < 0 || s.Newest.Newer(*standings[best].Newest) {
 				best = i
 			}
@@ -135,7 +139,10 @@ func (rd *reading) winner(ctx context.Context, first contacts.Album, newest cont
 	return album, nil
 }
 
-func (rd *reading) examined(i int, newest uint64, verdict Verdict) {
+func (rd *reading) examined(i int, newest *contacts.Photo, verdict Verdict) {
 	c := &rd.trace.Candidates[i]
-	c.Newest, c.Verdict = newest, verdict
+	c.Verdict = verdict
+	if newest != nil {
+		c.Newest, c.NewestID = newest.DateUpload, newest.ID
+	}
 }

@@ -27,6 +27,9 @@ type Store interface {
 	VisiblePhotos(ctx context.Context, v contacts.Viewer, owner member.ID, limit int) (contacts.Album, error)
 	Standings(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Standing, error)
 	Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error)
+	// These two are asked by explanations only.
+	Ranking(ctx context.Context, v contacts.Viewer, limit int) ([]contacts.Standing, error)
+	Details(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Detail, error)
 }
 
 // Hints takes note of where a read found the index behind. The methods return
@@ -105,7 +108,7 @@ func (r *Reader) read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 	var unproven *unprovenError
 	switch {
 	case err == nil:
-		return Answer{Album: album, Source: FromIndex, Trace: rd.trace}, nil
+		return rd.answer(album, FromIndex), nil
 	case errors.As(err, &unproven):
 		return rd.walk(ctx, unproven)
 	}
@@ -144,7 +147,26 @@ func (rd *reading) walk(ctx context.Context, why *unprovenError) (Answer, error)
 	if why.refill && walked.Indexable {
 		rd.hints.Refill(rd.viewer.ID)
 	}
-	return Answer{Album: walked.Album, Source: FromDatabase, Trace: rd.trace}, nil
+	rd.walked(walked)
+	return rd.answer(walked.Album, FromDatabase), nil
+}
+
+func (rd *reading) answer(album contacts.Album, source Source) Answer {
+	return Answer{Album: album, Source: source, Trace: rd.trace, from: rd.Reader, viewer: rd.viewer}
+}
+
+// walked lets the walk overrule what the comparison of candidates came to.
+func (rd *reading) walked(w contacts.Walked) {
+	rd.trace.Walk, rd.trace.Proof = w.Trace, ByWalk
+	for i := range rd.trace.Candidates {
+		c := &rd.trace.Candidates[i]
+		switch {
+		case w.Contact != nil && c.Contact == w.Contact.ID:
+			rd.examined(i, &w.Photos[0], Chosen)
+		case c.Verdict == Chosen:
+			c.Verdict = Older
+		}
+	}
 }
 
 // sharedWalk walks, or shares the walk of somebody who asked the same: after a
@@ -152,17 +174,29 @@ func (rd *reading) walk(ctx context.Context, why *unprovenError) (Answer, error)
 func (rd *reading) sharedWalk(ctx context.Context) (contacts.Walked, error) {
 	defer rd.timed("walk")()
 	return rd.flights.do(ctx, rd.options.WalkTimeout, walkKey{rd.viewer, rd.limit}, func(ctx context.Context) (contacts.Walked, error) {
-		wait, cancel := context.WithTimeout(ctx, rd.options.WalkWait)
-		defer cancel()
-		if rd.walking.Acquire(wait, 1) != nil {
-			if ctx.Err() == nil { // somebody still wants the answer
-				rd.options.Observer.WalkRefused()
-			}
-			return contacts.Walked{}, ErrBusy
+		end, err := rd.turn(ctx)
+		if err != nil {
+			return contacts.Walked{}, err
 		}
-		defer rd.walking.Release(1)
-		rd.options.Observer.WalkBegan()
-		defer rd.options.Observer.WalkEnded()
+		defer end()
 		return rd.store.Walk(ctx, rd.viewer, rd.limit)
 	})
+}
+
+// turn waits for a place among the walks, or returns [ErrBusy]. Call end after
+// the walk.
+func (r *Reader) turn(ctx context.Context) (end func(), err error) {
+	wait, cancel := context.WithTimeout(ctx, r.options.WalkWait)
+	defer cancel()
+	if r.walking.Acquire(wait, 1) != nil {
+		if ctx.Err() == nil { // somebody still wants the answer
+			r.options.Observer.WalkRefused()
+		}
+		return nil, ErrBusy
+	}
+	r.options.Observer.WalkBegan()
+	return func() {
+		r.options.Observer.WalkEnded()
+		r.walking.Release(1)
+	}, nil
 }

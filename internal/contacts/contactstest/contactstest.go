@@ -16,6 +16,9 @@ import (
 // Store is what an implementation has to offer; [contacts.MySQL] documents the
 // methods.
 type Store interface {
+	photoStore
+	memberStore
+
 	Ping(ctx context.Context) error
 	LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error)
 	Relations(ctx context.Context, pairs []contacts.Pair) (map[contacts.Pair]uint64, error)
@@ -25,11 +28,22 @@ type Store interface {
 	TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]contacts.Contact, error)
 	Followers(ctx context.Context, of, after member.ID, limit int) ([]member.ID, error)
 	FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error)
+}
+
+// photoStore answers what a viewer is shown.
+type photoStore interface {
 	VisiblePhotos(ctx context.Context, v contacts.Viewer, owner member.ID, limit int) (contacts.Album, error)
 	Standings(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Standing, error)
 	Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error)
+	Ranking(ctx context.Context, v contacts.Viewer, limit int) ([]contacts.Standing, error)
+	Details(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Detail, error)
+}
+
+// memberStore goes through the members.
+type memberStore interface {
 	Members(ctx context.Context, after member.ID, limit int) ([]member.ID, error)
 	CountMembers(ctx context.Context, first, last member.ID) (int64, error)
+	Existing(ctx context.Context, ids []member.ID) (map[member.ID]bool, error)
 }
 
 // Open returns a store and the site whose data it reads, both empty and for one
@@ -57,10 +71,15 @@ func Run(t *testing.T, open Open) {
 		"Walk/deep":               testWalkDeep,
 		"Walk/ties":               testWalkTies,
 		"Walk/nothing":            testWalkNothing,
+		"Walk/trace":              testWalkTrace,
+		"Ranking":                 testRanking,
+		"Ranking/deep":            testRankingDeep,
+		"Details":                 testDetails,
 		"MissingViewer":           testMissingViewer,
 		"MissingOwner":            testMissingOwner,
 		"LargeIDs":                testLargeIDs,
 		"Members":                 testMembers,
+		"Existing":                testExisting,
 		"NoLimit":                 testNoLimit,
 		"Cancelled":               testCancelled,
 	}

@@ -125,7 +125,7 @@ func testVisiblePhotos(t *testing.T, w world) {
 	for limit := 1; limit <= 5; limit++ {
 		got, err := w.VisiblePhotos(t.Context(), viewer(1), 2, limit)
 		equal(t, fmt.Sprintf("%d photos", limit), got, err, contacts.Album{
-			Contact: &contacts.Profile{ID: 2, Username: "member 2", LastUpload: 500}, Photos: want[:min(limit, 4)],
+			Contact: &contacts.Profile{ID: 2, Username: "member 2"}, Photos: want[:min(limit, 4)],
 		})
 	}
 }
@@ -224,9 +224,17 @@ func testLargeIDs(t *testing.T, w world) {
 	equal(t, "Standings", standings, err, []contacts.Standing{
 		{Owner: high, IsContact: true, Newest: &contacts.Photo{ID: math.MaxUint64 - 1, DateUpload: 100}},
 	})
-	walked, err := w.Walk(ctx, v, 5)
+	details, err := w.Details(ctx, v, []member.ID{high})
+	equal(t, "Details", details, err, []contacts.Detail{
+		{Standing: standings[0], IsMember: true, Username: "member " + high.String(), LastUpload: 100},
+	})
+	ranking, err := w.Ranking(ctx, v, 5)
+	equal(t, "Ranking", ranking, err, []contacts.Standing{
+		standings[0], {Owner: low, IsContact: true, Newest: &contacts.Photo{ID: 1, DateUpload: 100}},
+	})
+	walked, err := w.walk(ctx, v, 5)
 	equal(t, "Walk", walked, err, contacts.Walked{Indexable: true, Album: contacts.Album{
-		Contact: &contacts.Profile{ID: high, Username: "member " + high.String(), LastUpload: 100},
+		Contact: &contacts.Profile{ID: high, Username: "member " + high.String()},
 		Photos:  []contacts.Photo{{ID: math.MaxUint64 - 1, Title: "a photo", DateUpload: 100}},
 	}})
 }

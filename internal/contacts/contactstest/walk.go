@@ -10,6 +10,13 @@ import (
 	"github.com/activityd/activityd/internal/site"
 )
 
+// walk is Walk without its trace, which is another for each implementation.
+func (w world) walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error) {
+	walked, err := w.Walk(ctx, v, limit)
+	walked.Trace = contacts.WalkTrace{}
+	return walked, err
+}
+
 func testWalk(t *testing.T, w world) {
 	w.members(t, 1, 2, 3, 4)
 	w.calls(t, 1, 2, 3)
@@ -19,15 +26,15 @@ func testWalk(t *testing.T, w world) {
 	w.photo(t, 4, 2, contacts.Private, 300) // 2 uploaded last, but 3 has the newest visible photo
 	w.public(t, 5, 4, 400)                  // no contact
 	want := contacts.Walked{Indexable: true, Album: contacts.Album{
-		Contact: &contacts.Profile{ID: 3, Username: "member 3", LastUpload: 200},
+		Contact: &contacts.Profile{ID: 3, Username: "member 3"},
 		Photos: []contacts.Photo{
 			{ID: 2, Title: "a photo", DateUpload: 200}, {ID: 3, Title: "a photo", DateUpload: 150},
 		},
 	}}
-	got, err := w.Walk(t.Context(), viewer(1), 10)
+	got, err := w.walk(t.Context(), viewer(1), 10)
 	equal(t, "Walk", got, err, want)
 	want.Photos = want.Photos[:1]
-	got, err = w.Walk(t.Context(), viewer(1), 1)
+	got, err = w.walk(t.Context(), viewer(1), 1)
 	equal(t, "Walk with limit 1", got, err, want)
 }
 
@@ -45,9 +52,9 @@ func testWalkDeep(t *testing.T, w world) {
 	last := &photos[count-3]
 	last.Visibility = contacts.Public
 	must(t, w.site.LoadPhotos(t.Context(), photos))
-	got, err := w.Walk(t.Context(), viewer(1), 10)
+	got, err := w.walk(t.Context(), viewer(1), 10)
 	equal(t, "Walk", got, err, contacts.Walked{Indexable: true, Album: contacts.Album{
-		Contact: &contacts.Profile{ID: last.Owner, Username: "member " + last.Owner.String(), LastUpload: last.DateUpload},
+		Contact: &contacts.Profile{ID: last.Owner, Username: "member " + last.Owner.String()},
 		Photos:  []contacts.Photo{{ID: last.ID, DateUpload: last.DateUpload}},
 	}})
 }
@@ -64,9 +71,9 @@ func testWalkTies(t *testing.T, w world) {
 		photos[i] = site.Photo{ID: 100_000 - uint64(id), Owner: id, Visibility: contacts.Public, DateUpload: 100}
 	}
 	must(t, w.site.LoadPhotos(t.Context(), photos))
-	got, err := w.Walk(t.Context(), viewer(1), 10)
+	got, err := w.walk(t.Context(), viewer(1), 10)
 	equal(t, "Walk", got, err, contacts.Walked{Indexable: true, Album: contacts.Album{
-		Contact: &contacts.Profile{ID: 10, Username: "member 10", LastUpload: 100},
+		Contact: &contacts.Profile{ID: 10, Username: "member 10"},
 		Photos:  []contacts.Photo{{ID: 99_990, DateUpload: 100}},
 	}})
 }
@@ -81,7 +88,7 @@ func testWalkNothing(t *testing.T, w world) {
 		2: {},                // none that ever uploaded
 		4: {Indexable: true}, // none with a visible photo
 	} {
-		got, err := w.Walk(t.Context(), viewer(id), 10)
+		got, err := w.walk(t.Context(), viewer(id), 10)
 		equal(t, "Walk of "+id.String(), got, err, want)
 	}
 }
@@ -97,6 +104,14 @@ func testMissingViewer(t *testing.T, w world) {
 		for _, owners := range [][]member.ID{nil, {2}, {2, 3}} {
 			if _, err := w.Standings(t.Context(), viewer(id), owners); !errors.Is(err, contacts.ErrNoMember) {
 				t.Errorf("Standings of %v for missing %d: %v, want ErrNoMember", owners, id, err)
+			}
+			if _, err := w.Details(t.Context(), viewer(id), owners); !errors.Is(err, contacts.ErrNoMember) {
+				t.Errorf("Details of %v for missing %d: %v, want ErrNoMember", owners, id, err)
+			}
+		}
+		for _, limit := range []int{0, 10} {
+			if _, err := w.Ranking(t.Context(), viewer(id), limit); !errors.Is(err, contacts.ErrNoMember) {
+				t.Errorf("Ranking for missing %d: %v, want ErrNoMember", id, err)
 			}
 		}
 		got, err := w.VisiblePhotos(t.Context(), viewer(id), 2, 10)
@@ -123,7 +138,7 @@ func testMissingOwner(t *testing.T, w world) {
 	must(t, w.site.DeleteMember(t.Context(), 3))
 	related, err := w.Relations(t.Context(), []contacts.Pair{{User: 1, Contact: 2}, {User: 1, Contact: 3}})
 	equal(t, "Relations after a deletion", related, err, map[contacts.Pair]uint64{})
-	walked, err = w.Walk(t.Context(), viewer(1), 10)
+	walked, err = w.walk(t.Context(), viewer(1), 10)
 	equal(t, "Walk after a deletion", walked, err, contacts.Walked{})
 }
 
@@ -143,8 +158,10 @@ func testNoLimit(t *testing.T, w world) {
 		equal(t, "FollowerPages", pages, err, [][]member.ID{nil})
 		album, err := w.VisiblePhotos(t.Context(), viewer(1), 2, limit)
 		equal(t, "VisiblePhotos", album, err, contacts.Album{})
-		walked, err := w.Walk(t.Context(), viewer(1), limit)
+		walked, err := w.walk(t.Context(), viewer(1), limit)
 		equal(t, "Walk", walked, err, contacts.Walked{Indexable: true})
+		ranking, err := w.Ranking(t.Context(), viewer(1), limit)
+		equal(t, "Ranking", ranking, err, nil)
 	}
 }
 
@@ -200,6 +217,14 @@ func Questions(s Store) map[string]func(context.Context) error {
 		},
 		"Walk": func(ctx context.Context) error {
 			_, err := s.Walk(ctx, v, 1)
+			return err
+		},
+		"Ranking": func(ctx context.Context) error {
+			_, err := s.Ranking(ctx, v, 1)
+			return err
+		},
+		"Details": func(ctx context.Context) error {
+			_, err := s.Details(ctx, v, []member.ID{2})
 			return err
 		},
 	}

@@ -1,0 +1,158 @@
+package contactstest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/site"
+)
+
+// testDetails goes through every class × grant × block × direction, as testPrivacy
+// does: what is hidden is named, with everything that hides it.
+func testDetails(t *testing.T, w world) {
+	owners := sequence(1, member.ID(len(visibilities)))
+	w.members(t, owners...)
+	for i, v := range visibilities {
+		w.photo(t, uint64(owners[i]), owners[i], v, 100)
+	}
+	w.members(t, 6) // has no photos
+	for i, r := range allRelations() {
+		v := viewer(member.ID(1000 + i))
+		w.relate(t, v, owners, r)
+		got, err := w.Details(t.Context(), v, append(owners, 6, 7))
+		var want []contacts.Detail
+		for i, owner := range owners {
+			want = append(want, r.detail(owner, visibilities[i]))
+		}
+		want = append(want,
+			contacts.Detail{Standing: contacts.Standing{Owner: 6}, IsMember: true, Username: "member 6"},
+			contacts.Detail{Standing: contacts.Standing{Owner: 7}})
+		equal(t, fmt.Sprintf("Details under %+v", r), got, err, want)
+	}
+	got, err := w.Details(t.Context(), viewer(1000), nil)
+	equal(t, "Details of nobody", got, err, nil)
+	testNewestHidden(t, w)
+}
+
+// detail is what there is to say of an owner of one photo.
+func (r relation) detail(owner member.ID, v contacts.Visibility) contacts.Detail {
+	d := contacts.Detail{
+		Standing: contacts.Standing{Owner: owner, IsContact: r.called},
+		IsMember: true, Username: "member " + owner.String(), LastUpload: 100,
+		Blocks: r.blocked, Friend: r.grant.Friend, Family: r.grant.Family,
+	}
+	photo := contacts.Photo{ID: uint64(owner), DateUpload: 100}
+	if r.shows(v) {
+		d.Newest = &photo
+	} else {
+		d.Hidden = &contacts.HiddenPhoto{Photo: photo, Visibility: v}
+	}
+	return d
+}
+
+// testNewestHidden: of several classes, the newest of those that are visible and
+// the newest of the others.
+func testNewestHidden(t *testing.T, w world) {
+	w.members(t, 50, 51)
+	w.calls(t, 50, 51)
+	must(t, w.site.SetContact(t.Context(), 51, 50, site.Grant{Friend: true}))
+	w.photo(t, 500, 51, contacts.Public, 100)
+	w.photo(t, 501, 51, contacts.Friends, 200)
+	w.photo(t, 502, 51, contacts.FriendsFamily, 150)
+	w.photo(t, 503, 51, contacts.Private, 300)
+	w.photo(t, 504, 51, contacts.Family, 300) // the higher id
+	w.photo(t, 505, 51, contacts.Private, 250)
+	got, err := w.Details(t.Context(), viewer(50), []member.ID{51})
+	equal(t, "Details of many photos", got, err, []contacts.Detail{{
+		Standing: contacts.Standing{Owner: 51, IsContact: true, Newest: &contacts.Photo{ID: 501, DateUpload: 200}},
+		IsMember: true, Username: "member 51", LastUpload: 300, Friend: true,
+		Hidden: &contacts.HiddenPhoto{Photo: contacts.Photo{ID: 504, DateUpload: 300}, Visibility: contacts.Family},
+	}})
+}
+
+// testRanking: private uploads, blocks and lost contacts make no difference.
+func testRanking(t *testing.T, w world) {
+	w.members(t, 1, 2, 3, 4, 5, 6, 7)
+	w.calls(t, 1, 2, 3, 4, 5, 7)
+	w.public(t, 20, 2, 100)
+	w.public(t, 30, 3, 300)
+	w.public(t, 31, 3, 200)
+	w.photo(t, 21, 2, contacts.Private, 900)
+	w.photo(t, 40, 4, contacts.Private, 800)
+	w.public(t, 50, 5, 700)
+	must(t, w.site.Block(t.Context(), 5, 1))
+	w.public(t, 60, 6, 600) // no contact
+	w.public(t, 70, 7, 300) // the same second, a higher id
+	want := []contacts.Standing{
+		{Owner: 7, IsContact: true, Newest: &contacts.Photo{ID: 70, DateUpload: 300}},
+		{Owner: 3, IsContact: true, Newest: &contacts.Photo{ID: 30, DateUpload: 300}},
+		{Owner: 2, IsContact: true, Newest: &contacts.Photo{ID: 20, DateUpload: 100}},
+	}
+	for limit := 1; limit <= 4; limit++ {
+		got, err := w.Ranking(t.Context(), viewer(1), limit)
+		equal(t, fmt.Sprintf("Ranking of %d", limit), got, err, want[:min(limit, 3)])
+	}
+	got, err := w.Ranking(t.Context(), viewer(2), 5)
+	equal(t, "Ranking without contacts", got, err, nil)
+}
+
+// testRankingDeep: those who show anything come after hundreds who uploaded later
+// and show nothing.
+func testRankingDeep(t *testing.T, w world) {
+	const count, shows = 700, 100
+	ids := sequence(10, count)
+	w.members(t, append(ids, 1)...)
+	w.calls(t, 1, ids...)
+	photos := make([]site.Photo, count)
+	var want []contacts.Standing
+	for i, id := range ids {
+		photos[i] = site.Photo{ID: uint64(id), Owner: id, Visibility: contacts.Private, DateUpload: 10_000 - uint64(id)}
+		if i%shows == shows-1 {
+			photos[i].Visibility = contacts.Public
+			want = append(want, contacts.Standing{
+				Owner: id, IsContact: true, Newest: &contacts.Photo{ID: photos[i].ID, DateUpload: photos[i].DateUpload},
+			})
+		}
+	}
+	must(t, w.site.LoadPhotos(t.Context(), photos))
+	for _, limit := range []int{1, 5, 7, 10} {
+		got, err := w.Ranking(t.Context(), viewer(1), limit)
+		equal(t, fmt.Sprintf("Ranking of %d", limit), got, err, want[:min(limit, len(want))])
+	}
+}
+
+// testWalkTrace: a walk says how many it looked at, and its bound is one.
+func testWalkTrace(t *testing.T, w world) {
+	ids := sequence(10, 600)
+	w.members(t, append(ids, 1, 2, 3)...)
+	w.calls(t, 1, append(ids, 3)...) // 3 never uploaded
+	photos := make([]site.Photo, len(ids))
+	for i, id := range ids {
+		photos[i] = site.Photo{Owner: id, Visibility: contacts.Private, DateUpload: 10_000 - uint64(id)}
+	}
+	photos[100].Visibility = contacts.Public
+	must(t, w.site.LoadPhotos(t.Context(), photos))
+	walked, err := w.Walk(t.Context(), viewer(1), 10)
+	must(t, err)
+	looked, bound := walked.Trace.LookedAt, walked.Trace.Bound
+	if looked < 101 || looked > 600 || bound >= walked.Photos[0].DateUpload {
+		t.Errorf("trace %+v, the newest photo is of %d", walked.Trace, walked.Photos[0].DateUpload)
+	}
+	// Everybody after those who were looked at uploaded at the bound or before.
+	if (bound == 0) != (looked == 600) || bound > 0 && looked < 600 && photos[looked].DateUpload > bound {
+		t.Errorf("trace %+v, the next contact uploaded at %d", walked.Trace, photos[min(looked, 599)].DateUpload)
+	}
+	must(t, w.site.SetVisibility(t.Context(), walked.Photos[0].ID, contacts.Private))
+	walked, err = w.Walk(t.Context(), viewer(1), 10)
+	must(t, err)
+	if walked.Trace.LookedAt != 600 || walked.Trace.Bound != 0 {
+		t.Errorf("in vain: trace %+v, want all of 600 looked at and no bound", walked.Trace)
+	}
+	walked, err = w.Walk(t.Context(), viewer(2), 10)
+	must(t, err)
+	if walked.Trace.LookedAt != 0 || walked.Trace.Bound != 0 {
+		t.Errorf("without contacts: trace %+v", walked.Trace)
+	}
+}

@@ -1,0 +1,189 @@
+package contacts
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+
+	"github.com/activityd/activityd/internal/member"
+)
+
+// Detail is all there is to say of how one owner stands with one viewer. Much of
+// it the viewer must not know: it is for those who operate the site.
+type Detail struct {
+	Standing // as [MySQL.Standings] has it
+
+	IsMember   bool // the owner has a users row; else nothing below is known
+	Username   string
+	LastUpload uint64 // unix seconds; 0: never uploaded
+	Blocks     bool   // the owner blocks the viewer
+	Friend     bool   // the owner calls the viewer a friend
+	Family     bool   // the owner calls the viewer family
+	// Hidden is the owner's newest photo that the viewer may not see, its title
+	// left out; nil when there is none.
+	Hidden *HiddenPhoto
+}
+
+// HiddenPhoto is a photo that a viewer may not see, and to whom it is shown.
+type HiddenPhoto struct {
+	Photo
+
+	Visibility Visibility
+}
+
+// Details tells of each of owners, in the order of owners, all there is to say of
+// it and v, contact or not. All are read at one instant. It returns [ErrNoMember]
+// if v does not exist.
+func (m *MySQL) Details(ctx context.Context, v Viewer, owners []member.ID) ([]Detail, error) {
+	if len(owners) == 0 {
+		return nil, requireMember(ctx, m.db, v.ID)
+	}
+	what := fmt.Sprintf("reading how %d members stand with member %d", len(owners), v.ID)
+	rows, err := collect(ctx, m.db, what, detailsOf(v, owners), scanDetail)
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) == 0 {
+		return nil, noMember(v.ID)
+	}
+	byOwner := make(map[member.ID]Detail, len(rows))
+	for _, d := range rows {
+		byOwner[d.Owner] = d
+	}
+	ordered := make([]Detail, len(owners))
+	for i, owner := range owners {
+		ordered[i] = byOwner[owner]
+	}
+	return ordered, nil
+}
+
+// classes is the order of the visibility classes in [detailsOf].
+var classes = []Visibility{Public, Friends, Family, FriendsFamily, Private}
+
+// detailsOf is [standingsOf] for those who may know everything: the newest photo
+// of every class, and whether the viewer may see that class.
+func detailsOf(v Viewer, owners []member.ID) statement {
+	return statement{`
+SELECT d.id, d.is_contact, d.is_member, d.username, d.last_upload, d.blocks, d.friend, d.family,
+  pub.id, pub.date_upload, d.is_contact AND NOT d.blocks,
+  fri.id, fri.date_upload, d.is_contact AND NOT d.blocks AND d.friend,
+  fam.id, fam.date_upload, d.is_contact AND NOT d.blocks AND d.family,
+  ff.id, ff.date_upload, d.is_contact AND NOT d.blocks AND (d.friend OR d.family),
+  pri.id, pri.date_upload, FALSE
+FROM (
+  SELECT q.id, o.id IS NOT NULL AS is_member, o.id IS NOT NULL AND c.user_id IS NOT NULL AS is_contact,
+    COALESCE(o.username, '') AS username, COALESCE(o.last_upload, 0) AS last_upload, b.user_id IS NOT NULL AS blocks,
+    COALESCE(g.is_friend <> 0, FALSE) AS friend, COALESCE(g.is_family <> 0, FALSE) AS family,
+    (SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = 'public'
+     ORDER BY x.date_upload DESC, x.id DESC LIMIT 1) AS pub_id,
+    (SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = 'friends'
+     ORDER BY x.date_upload DESC, x.id DESC LIMIT 1) AS fri_id,
+    (SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = 'family'
+     ORDER BY x.date_upload DESC, x.id DESC LIMIT 1) AS fam_id,
+    (SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = 'friends_family'
+     ORDER BY x.date_upload DESC, x.id DESC LIMIT 1) AS ff_id,
+    (SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = 'private'
+     ORDER BY x.date_upload DESC, x.id DESC LIMIT 1) AS pri_id
+  FROM users v
+  STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
+  LEFT JOIN users o ON o.id = q.id
+  LEFT JOIN contacts c ON c.user_id = v.id AND c.contact_id = q.id
+  LEFT JOIN contacts g ON g.user_id = o.id AND g.contact_id = v.id
+  LEFT JOIN blocks b ON b.user_id = o.id AND b.blocked_id = v.id
+  WHERE v.id = ?
+) d
+LEFT JOIN photos pub ON pub.id = d.pub_id
+LEFT JOIN photos fri ON fri.id = d.fri_id
+LEFT JOIN photos fam ON fam.id = d.fam_id
+LEFT JOIN photos ff ON ff.id = d.ff_id
+LEFT JOIN photos pri ON pri.id = d.pri_id`, []any{idList(owners), v.ID}}
+}
+
+// scanDetail sorts the newest of each class into the visible and the hidden.
+func scanDetail(rows *sql.Rows, d *Detail) error {
+	id, date := make([]sql.Null[uint64], len(classes)), make([]sql.Null[uint64], len(classes))
+	shown := make([]bool, len(classes))
+	dest := []any{&d.Owner, &d.IsContact, &d.IsMember, &d.Username, &d.LastUpload, &d.Blocks, &d.Friend, &d.Family}
+	for i := range classes {
+		dest = append(dest, &id[i], &date[i], &shown[i])
+	}
+	if err := rows.Scan(dest...); err != nil {
+		return err
+	}
+	for i, class := range classes {
+		if !id[i].Valid {
+			continue
+		}
+		if p := (Photo{ID: id[i].V, DateUpload: date[i].V}); shown[i] {
+			d.consider(p)
+		} else {
+			d.hide(HiddenPhoto{p, class})
+		}
+	}
+	return nil
+}
+
+// hide makes p the newest hidden photo if it is newer than the one known so far.
+func (d *Detail) hide(p HiddenPhoto) {
+	if d.Hidden == nil || p.Newer(d.Hidden.Photo) {
+		d.Hidden = &p
+	}
+}
+
+// Details does what [MySQL.Details] does.
+func (m *Memory) Details(ctx context.Context, v Viewer, owners []member.ID) ([]Detail, error) {
+	if err := ended(ctx, "reading how members stand"); err != nil {
+		return nil, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if _, ok := m.users[v.ID]; !ok {
+		return nil, noMember(v.ID)
+	}
+	var all []Detail
+	for _, owner := range owners {
+		all = append(all, m.detail(v, owner))
+	}
+	return all, nil
+}
+
+func (m *Memory) detail(v Viewer, owner member.ID) Detail {
+	u, isMember := m.users[owner]
+	if !isMember {
+		return Detail{Standing: Standing{Owner: owner}}
+	}
+	granted := m.contacts[owner][v.ID]
+	_, blocks := m.blocks[Pair{User: owner, Contact: v.ID}]
+	d := Detail{
+		Standing: Standing{Owner: owner, IsContact: m.isContact(v, owner), Newest: m.newestVisible(v, owner)},
+		IsMember: true, Username: u.name, LastUpload: u.lastUpload,
+		Blocks: blocks, Friend: granted.friend, Family: granted.family,
+	}
+	for id := range m.owned[owner] {
+		if p := m.photos[id]; !d.IsContact || !m.maySee(v, p) {
+			d.hide(HiddenPhoto{Photo{ID: id, DateUpload: p.DateUpload}, p.visibility})
+		}
+	}
+	return d
+}
+
+// Ranking does what [MySQL.Ranking] does.
+func (m *Memory) Ranking(ctx context.Context, v Viewer, limit int) ([]Standing, error) {
+	if err := ended(ctx, "ranking contacts"); err != nil {
+		return nil, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if _, ok := m.users[v.ID]; !ok {
+		return nil, noMember(v.ID)
+	}
+	var all []Standing
+	for owner := range m.contacts[v.ID] {
+		if newest := m.newestVisible(v, owner); newest != nil {
+			all = append(all, Standing{Owner: owner, IsContact: true, Newest: newest})
+		}
+	}
+	slices.SortFunc(all, func(a, b Standing) int { return byDateDesc(*a.Newest, *b.Newest) })
+	return first(all, limit), nil
+}
