@@ -14,18 +14,21 @@ import (
 // are strings, because JavaScript rounds numbers above 2^53; times are unix
 // seconds.
 
-type answerJSON struct {
+// Answer is a viewer's answer as JSON. [OperatorAnswer] makes one for other
+// programs than this server.
+type Answer struct {
 	ViewerID member.ID     `json:"viewer_id"`
 	Contact  *contactJSON  `json:"contact"`
 	Photos   []photoJSON   `json:"photos"`
 	Source   recent.Source `json:"source"`
-	Explain  *explainJSON  `json:"explain,omitempty"`
+	// Explain is a *viewerExplanationJSON, an *operatorExplanationJSON, or nil.
+	Explain any `json:"explain,omitempty"`
 }
 
 type contactJSON struct {
 	ID         member.ID `json:"id"`
 	Username   string    `json:"username"`
-	LastUpload uint64    `json:"last_upload"`
+	LastUpload uint64    `json:"last_upload"` // of what the viewer may see
 }
 
 type photoJSON struct {
@@ -34,31 +37,13 @@ type photoJSON struct {
 	DateUpload uint64 `json:"date_upload"`
 }
 
-type explainJSON struct {
-	Candidates []candidateJSON `json:"candidates"`
-	WalkReason *string         `json:"walk_reason"` // null: no walk was needed
-	Steps      []stepJSON      `json:"steps"`
-}
-
-type candidateJSON struct {
-	ContactID member.ID      `json:"contact_id"`
-	Score     uint64         `json:"score"`
-	Newest    *uint64        `json:"newest_visible"` // null: none, or not looked at
-	Verdict   recent.Verdict `json:"verdict"`
-}
-
-type stepJSON struct {
-	Name string  `json:"name"`
-	Took float64 `json:"ms"`
-}
-
-func newAnswer(q readQuery, a recent.Answer) answerJSON {
-	out := answerJSON{ViewerID: q.viewer.ID, Photos: each(a.Photos, newPhoto), Source: a.Source}
+func newAnswer(v contacts.Viewer, a recent.Answer) Answer {
+	out := Answer{ViewerID: v.ID, Photos: each(a.Photos, newPhoto), Source: a.Source}
 	if p := a.Contact; p != nil {
-		out.Contact = &contactJSON{ID: p.ID, Username: p.Username, LastUpload: p.LastUpload}
-	}
-	if q.explain {
-		out.Explain = newExplain(a.Trace)
+		out.Contact = &contactJSON{ID: p.ID, Username: p.Username}
+		if len(a.Photos) > 0 {
+			out.Contact.LastUpload = a.Photos[0].DateUpload
+		}
 	}
 	return out
 }
@@ -66,20 +51,6 @@ func newAnswer(q readQuery, a recent.Answer) answerJSON {
 func newPhoto(p contacts.Photo) photoJSON {
 	return photoJSON{ID: p.ID, Title: p.Title, DateUpload: p.DateUpload}
 }
-
-func newExplain(t recent.Trace) *explainJSON {
-	return &explainJSON{
-		Candidates: each(t.Candidates, newCandidate),
-		WalkReason: orNull(t.WalkReason),
-		Steps:      each(t.Steps, newStep),
-	}
-}
-
-func newCandidate(e recent.Examined) candidateJSON {
-	return candidateJSON{ContactID: e.Contact, Score: e.Score, Newest: orNull(e.Newest), Verdict: e.Verdict}
-}
-
-func newStep(s recent.Step) stepJSON { return stepJSON{Name: s.Name, Took: milliseconds(s.Took)} }
 
 // each never returns nil, so that an empty list is [] in JSON and not null.
 func each[In, Out any](in []In, convert func(In) Out) []Out {
@@ -96,6 +67,21 @@ func orNull[T comparable](v T) *T {
 		return nil
 	}
 	return &v
+}
+
+// coarse puts together all steps but that to Redis. Which questions MySQL had to
+// be asked depends on when others uploaded, private photos included: that is for
+// operators.
+func coarse(steps []recent.Step) []recent.Step {
+	sums := []recent.Step{{Name: "redis"}, {Name: "mysql"}}
+	for _, s := range steps {
+		i := 1
+		if s.Name == "redis" {
+			i = 0
+		}
+		sums[i].Took += s.Took
+	}
+	return sums
 }
 
 // serverTiming is the value of a Server-Timing header, in milliseconds, which

@@ -3,6 +3,7 @@ package api
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"time"
 
@@ -71,6 +72,13 @@ type Config struct {
 	Checker  Checker
 	Logger   *slog.Logger // default: slog.Default()
 	Observer Observer     // is told of every request; default: nobody
+
+	// Access decides who may do what. Default: everybody may do everything, but is
+	// no operator; the address must be one that only friends can reach then.
+	Access Access
+	// TLS, if set, makes Serve speak TLS, and HTTP/2 with those who like it. It
+	// must have a certificate.
+	TLS *tls.Config
 
 	// Overloaded tells whether no more tasks are to be taken now, and after which
 	// time to ask again. It is called with every request that brings tasks, must

@@ -1,7 +1,7 @@
 // Package api is activityd's HTTP interface: the read of the widget, the
 // enqueuing of tasks, and the two health checks. It knows HTTP and the words of
-// the domain, and reaches everything else through [Reader], [Enqueuer] and
-// [Checker].
+// the domain, and reaches everything else through [Reader], [Enqueuer],
+// [Checker] and [Access].
 //
 // The contract is openapi.yaml beside this file, served at /openapi.yaml. Tests
 // hold every route and every response against it.
@@ -10,7 +10,8 @@
 //
 //	observe    deadline, request id, the response to an error, one log line
 //	 └ recover a panic becomes an error with its stack
-//	    └ handler   reads the input strictly, calls one interface, writes JSON
+//	    └ require   a token with the right scope, within its limit
+//	       └ handler   reads the input strictly, calls one interface, writes JSON
 //
 // A handler either writes its whole response or returns an error; it never
 // writes an error itself. Errors become responses in one place (errors.go): an

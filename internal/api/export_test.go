@@ -1,15 +1,28 @@
 package api
 
-import "github.com/labstack/echo/v4"
+import (
+	"github.com/labstack/echo/v4"
+
+	"github.com/activityd/activityd/internal/access"
+)
 
 // ProblemTypes are the types of all problems.
 func ProblemTypes() []string {
 	kinds := []kind{
-		invalidParameter, malformedBody, invalidTask, noSuchMember, noSuchResource, methodNotAllowed, bodyTooSlow,
-		bodyTooLarge, unsupportedType, keyReused, tooManyWaiting, internalError, busy, unavailable, deadlineExceeded,
+		invalidParameter, malformedBody, invalidTask, noToken, wrongScope, noSuchMember, noSuchResource, methodNotAllowed, bodyTooSlow,
+		bodyTooLarge, unsupportedType, keyReused, tooManyWaiting, rateLimited,
+		internalError, busy, unavailable, deadlineExceeded,
 	}
 	return each(kinds, kind.uri)
 }
 
 // Routes are the routes of the server.
 func (s *Server) Routes() []*echo.Route { return s.echo.Routes() }
+
+// Probe adds a route whose handler tells whether an operator asks.
+func (s *Server) Probe(path string, need access.Scope, tell func(operator bool)) {
+	s.echo.GET(path, func(c echo.Context) error {
+		tell(isOperator(c))
+		return nil
+	}, s.require(need))
+}

@@ -57,6 +57,9 @@ func (s *Server) logRequest(c echo.Context, id string, took time.Duration, err e
 		slog.Duration("duration", took),
 		slog.String("request_id", id),
 	}
+	if caller := callerOf(c); caller.Name != "" {
+		attrs = append(attrs, slog.String("caller", caller.Name))
+	}
 	if err != nil {
 		attrs = append(attrs, slog.Any("error", err))
 	}

@@ -28,6 +28,8 @@ var (
 	invalidParameter = kind{slug: "invalid-parameter", title: "Invalid parameter", status: http.StatusBadRequest}
 	malformedBody    = kind{slug: "malformed-body", title: "Malformed body", status: http.StatusBadRequest}
 	invalidTask      = kind{slug: "invalid-task", title: "Invalid task", status: http.StatusBadRequest}
+	noToken          = kind{slug: "unauthorized", title: "Unauthorized", status: http.StatusUnauthorized}
+	wrongScope       = kind{slug: "insufficient-scope", title: "Insufficient scope", status: http.StatusForbidden}
 	noSuchMember     = kind{slug: "no-such-member", title: "No such member", status: http.StatusNotFound}
 	noSuchResource   = kind{slug: "not-found", title: "Not found", status: http.StatusNotFound}
 	methodNotAllowed = kind{slug: "method-not-allowed", title: "Method not allowed", status: http.StatusMethodNotAllowed}
@@ -36,6 +38,7 @@ var (
 	unsupportedType  = kind{slug: "unsupported-media-type", title: "Unsupported media type", status: http.StatusUnsupportedMediaType}
 	keyReused        = kind{slug: "idempotency-key-reused", title: "Idempotency key reused", status: http.StatusUnprocessableEntity}
 	tooManyWaiting   = kind{slug: "too-many-waiting-tasks", title: "Too many waiting tasks", status: http.StatusTooManyRequests}
+	rateLimited      = kind{slug: "rate-limited", title: "Rate limited", status: http.StatusTooManyRequests}
 	internalError    = kind{slug: "internal", title: "Internal error", status: http.StatusInternalServerError}
 	busy             = kind{slug: "busy", title: "Busy", status: http.StatusServiceUnavailable, retryAfter: 1}
 	unavailable      = kind{slug: "unavailable", title: "Unavailable", status: http.StatusServiceUnavailable, retryAfter: 5}
@@ -55,6 +58,7 @@ type problem struct {
 	Errors faults `json:"errors,omitempty"` // all faults that were found
 
 	retryAfter int
+	challenge  string // for WWW-Authenticate; "": no such header
 }
 
 // problem makes a problem of this kind that is no fault of a field.
@@ -85,6 +89,9 @@ func refuseFields(k kind, f faults) error {
 func (p problem) write(c echo.Context) error {
 	if p.retryAfter > 0 {
 		c.Response().Header().Set(echo.HeaderRetryAfter, strconv.Itoa(p.retryAfter))
+	}
+	if p.challenge != "" {
+		c.Response().Header().Set(echo.HeaderWWWAuthenticate, p.challenge)
 	}
 	return writeJSON(c, p.Status, typeProblem, p)
 }

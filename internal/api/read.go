@@ -38,8 +38,18 @@ func (s *Server) recentContactPhotos(c echo.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading for viewer %s: %w", q.viewer.ID, err)
 	}
-	c.Response().Header().Set("Server-Timing", serverTiming(answer.Trace.Steps, time.Since(start)))
-	return writeJSON(c, http.StatusOK, typeJSON, newAnswer(q, answer))
+	steps, operator := answer.Trace.Steps, isOperator(c)
+	if !operator {
+		steps = coarse(steps)
+	}
+	c.Response().Header().Set("Server-Timing", serverTiming(steps, time.Since(start)))
+	body := newAnswer(q.viewer, answer)
+	if q.explain {
+		if body.Explain, err = explained(c.Request().Context(), answer, operator); err != nil {
+			return err
+		}
+	}
+	return writeJSON(c, http.StatusOK, typeJSON, body)
 }
 
 // parseReadQuery reads the path's id and the query, and names all faults.

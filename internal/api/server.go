@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
+
+	"github.com/activityd/activityd/internal/access"
 )
 
 // Server serves the API on one address. Call Listen, then Serve; Shutdown may be
@@ -37,14 +38,17 @@ func New(cfg Config) *Server {
 		ReadTimeout:       cfg.ReadTimeout,
 		WriteTimeout:      max(cfg.RequestTimeout, cfg.ReadTimeout) + writeGrace,
 		IdleTimeout:       cfg.IdleTimeout,
-		ErrorLog:          slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelWarn),
+		TLSConfig:         cfg.TLS,
+		ErrorLog:          newErrorLog(cfg.Logger),
 	}
 	return s
 }
 
 func (s *Server) route() {
-	s.echo.GET("/v1/users/:id/recent-contact-photos", s.recentContactPhotos)
-	s.echo.POST("/v1/tasks", s.enqueueTasks)
+	s.echo.GET("/v1/users/:id/recent-contact-photos", s.recentContactPhotos, s.require(access.Read))
+	s.echo.POST("/v1/tasks", s.enqueueTasks, s.require(access.Write))
+	// What follows is open: load balancers have no tokens, and there is nothing
+	// in it that is not in the source.
 	for _, method := range []string{http.MethodGet, http.MethodHead} { // load balancers like HEAD
 		s.echo.Add(method, "/healthz", s.healthz)
 		s.echo.Add(method, "/readyz", s.readyz)
@@ -82,10 +86,17 @@ func (s *Server) Serve() error {
 	if s.listener == nil {
 		return errors.New("cannot serve HTTP: Listen comes first")
 	}
-	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.serve(); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving HTTP on %s: %w", s.listener.Addr(), err)
 	}
 	return nil
+}
+
+func (s *Server) serve() error {
+	if s.cfg.TLS != nil {
+		return s.http.ServeTLS(s.listener, "", "") // the certificate is in the configuration
+	}
+	return s.http.Serve(s.listener)
 }
 
 // Shutdown stops accepting connections and waits for the requests under way.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"mime"
 	"net/http"
 	"os"
@@ -70,7 +69,7 @@ func (s *Server) refuseOverload() error {
 		return nil
 	}
 	p := tooManyWaiting.problem("more tasks wait than the workers get done; nothing was enqueued, send the same again later")
-	p.retryAfter = max(1, int(math.Ceil(retryAfter.Seconds())))
+	p.retryAfter = wholeSeconds(retryAfter)
 	return &refusal{p}
 }
 

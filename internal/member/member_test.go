@@ -65,3 +65,24 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// What is taken is written in one way, and what is refused changes nothing.
+func FuzzJSON(f *testing.F) {
+	for _, seed := range []string{`"1"`, `1`, `"\u0031"`, `18446744073709551616`, `null`, `"`, ``, `1e3`, `" 1"`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		const before = member.ID(7)
+		id := before
+		if err := id.UnmarshalJSON(data); err != nil {
+			if !errors.Is(err, member.ErrInvalid) || id != before {
+				t.Fatalf("UnmarshalJSON(%q) = %d, %v", data, id, err)
+			}
+			return
+		}
+		out, err := json.Marshal(id)
+		if want := `"` + id.String() + `"`; err != nil || string(out) != want || id == 0 {
+			t.Fatalf("%q: written as %s, %v, want %s", data, out, err, want)
+		}
+	})
+}

@@ -1,0 +1,69 @@
+package access_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/activityd/activityd/internal/access"
+)
+
+func TestAppendToken(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens")
+	a, _ := issue(t, "a", access.Read, access.Limit{})
+	b, _ := issue(t, "b", access.Admin, limitOf(t, "5/m", 3))
+	for _, token := range []access.Token{a, b} {
+		if err := access.AppendToken(path, token); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(path)
+	if err != nil || string(text) != lines(a, b) {
+		t.Errorf("%q, %v, want %q", text, err, lines(a, b))
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+}
+
+func TestAppendTokenAfterAnUnfinishedLine(t *testing.T) {
+	t.Parallel()
+	a, _ := issue(t, "a", access.Read, access.Limit{})
+	b, _ := issue(t, "b", access.Read, access.Limit{})
+	path := newFile(t, strings.TrimSuffix(lines(a), "\n"))
+	if err := access.AppendToken(path, b); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := os.ReadFile(path)
+	got, err := access.Parse(string(text))
+	if diff := cmp.Diff([]access.Token{a, b}, got); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+}
+
+func TestAppendTokenRefuses(t *testing.T) {
+	t.Parallel()
+	a, _ := issue(t, "a", access.Read, access.Limit{})
+	again, _ := issue(t, "a", access.Admin, access.Limit{})
+	for text, want := range map[string]string{
+		lines(a):                           "the name a is that of line 1 already",
+		strings.TrimSuffix(lines(a), "\n"): "the name a is that of line 1 already",
+		"nonsense\n":                       "line 1: ",
+		"# a" + strings.Repeat(" b", 1<<19) + "\n": "has more than",
+	} {
+		path := newFile(t, text)
+		if err := access.AppendToken(path, again); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.20q: %v, want %q", text, err, want)
+		}
+		if after, err := os.ReadFile(path); err != nil || string(after) != text {
+			t.Errorf("%.20q: the file was changed to %.20q, %v", text, after, err)
+		}
+	}
+	if err := access.AppendToken(filepath.Join(t.TempDir(), "no", "tokens"), a); err == nil {
+		t.Error("a file in a folder that does not exist was written")
+	}
+}

@@ -1,0 +1,162 @@
+package access
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"time"
+)
+
+// DefaultEvery is how often files are read again.
+const DefaultEvery = time.Second
+
+// mostBytes is how large a file may be: room for some 10,000 tokens.
+const mostBytes = 1 << 20
+
+// Options are those of [FollowTokens] and [FollowCertificate].
+type Options struct {
+	Every time.Duration // how often files are read again; 0: [DefaultEvery]
+	Log   *slog.Logger
+}
+
+// Follower takes over what changes in files. It reads them whole each time and
+// compares what they say: that is true of every way to replace a file, be it by
+// writing, renaming, or changing a link on the way to it, and files of this size
+// are read in no time.
+type Follower struct {
+	what  string // for the log
+	paths []string
+	// take puts what the files say into use, or returns why it cannot. Files are
+	// in the order of paths.
+	take func(ctx context.Context, files []file) error
+	log  *slog.Logger
+
+	every     time.Duration
+	nudge     chan struct{}
+	seen      []Hash // of the files that take was last given
+	refused   error  // what take said of them
+	complaint string // what was last logged, "" when all is well
+}
+
+// file is what was read of one.
+type file struct {
+	path string
+	mode fs.FileMode
+	text []byte
+}
+
+// follow reads the files for the first time. Then an error is the caller's.
+func follow(f Follower, o Options) (*Follower, error) {
+	f.log, f.every, f.nudge = o.Log, o.Every, make(chan struct{}, 1)
+	if f.every == 0 {
+		f.every = DefaultEvery
+	}
+	if err := f.look(context.Background()); err != nil {
+		return nil, err
+	}
+	return &f, nil
+}
+
+// Run reads the files again and again until ctx ends, whose end is no error. It
+// is to be called once.
+func (f *Follower) Run(ctx context.Context) error {
+	tick := time.NewTicker(f.every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-f.nudge:
+		}
+		f.complain(ctx, f.look(ctx))
+	}
+}
+
+// Nudge has the files read again at once. It does not wait for it, and may be
+// called from any goroutine.
+func (f *Follower) Nudge() {
+	select {
+	case f.nudge <- struct{}{}:
+	default: // one is waiting already
+	}
+}
+
+// look reads the files and takes them if they changed. The error is why what they
+// say now is not in use.
+func (f *Follower) look(ctx context.Context) error {
+	files, hashes, err := readAll(f.paths)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(hashes, f.seen) {
+		f.seen, f.refused = hashes, f.take(ctx, files)
+		if f.refused == nil {
+			f.warnOfReaders(ctx, files)
+		}
+	}
+	return f.refused
+}
+
+// complain logs what is wrong once, and not every second until it is mended.
+func (f *Follower) complain(ctx context.Context, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != f.complaint {
+		f.log.ErrorContext(ctx, "the "+f.what+" cannot be used as it is now: what was there before stays in use", "error", err)
+	}
+	f.complaint = text
+}
+
+// warnOfReaders tells of files that everybody on the machine may read.
+func (f *Follower) warnOfReaders(ctx context.Context, files []file) {
+	const everybody = 0o004
+	for _, file := range files {
+		if file.mode&everybody != 0 {
+			f.log.WarnContext(ctx, "everybody on this machine may read a file of the "+f.what+": chmod o= will change that", "file", file.path)
+		}
+	}
+}
+
+func readAll(paths []string) (files []file, hashes []Hash, err error) {
+	for _, path := range paths {
+		one, err := readFile(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		files, hashes = append(files, one), append(hashes, sha256.Sum256(one.text))
+	}
+	return files, hashes, nil
+}
+
+// readFile reads a regular file. Others, such as pipes, may never end, and cannot
+// be read twice.
+func readFile(path string) (file, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return file{}, err
+	}
+	if !info.Mode().IsRegular() {
+		return file{}, fmt.Errorf("%s: want a file, as it is read again when it changes", path)
+	}
+	opened, err := os.Open(path) //nolint:gosec // G304: the operator names it
+	if err != nil {
+		return file{}, err
+	}
+	text, err := io.ReadAll(io.LimitReader(opened, mostBytes+1))
+	if err := errors.Join(err, opened.Close()); err != nil {
+		return file{}, err
+	}
+	if len(text) > mostBytes {
+		return file{}, fmt.Errorf("%s: has more than %d bytes", path, mostBytes)
+	}
+	return file{path, info.Mode(), text}, nil
+}

@@ -1,0 +1,231 @@
+package api_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/recent"
+)
+
+// everybodyMay lets every secret do what the scope allows.
+type everybodyMay access.Scope
+
+func (s everybodyMay) Check(string, access.Scope) (access.Caller, error) {
+	return access.Caller{Name: "test", Scopes: access.Scope(s)}, nil
+}
+
+// fixedSet is an index with one set.
+type fixedSet []index.Entry
+
+func (s fixedSet) Candidates(context.Context, member.ID) ([]index.Entry, error) {
+	if s == nil {
+		return nil, index.ErrMissing
+	}
+	return s, nil
+}
+
+type noHints struct{}
+
+func (noHints) Refill(member.ID)               {}
+func (noHints) LookAgain(member.ID, member.ID) {}
+
+// theSite has viewer 12345 with contacts 11 to 13.
+func theSite() *contacts.Memory {
+	m := contacts.NewMemory()
+	m.AddMember(12345, "me")
+	for id, name := range map[member.ID]string{11: "ada", 12: "bob", 13: "eve"} {
+		m.AddMember(id, name)
+		m.SetContact(12345, id, false, false)
+	}
+	m.AddPhoto(1100, 11, "a", contacts.Public, 1000)
+	m.AddPhoto(1200, 12, "b", contacts.Public, 900)
+	m.SetLastUpload(11, 1000)
+	m.SetLastUpload(12, 900)
+	return m
+}
+
+// explain asks for an explanation with a token of the scope.
+func explain(t *testing.T, scope access.Scope, m *contacts.Memory, set fixedSet) *httptest.ResponseRecorder {
+	t.Helper()
+	reader := recent.NewReader(set, m, noHints{}, recent.Options{Min: 2})
+	b := setup(t, func(c *api.Config) { c.Access = everybodyMay(scope) })
+	b.reader.read = reader.Read
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, readPath+"?explain=1", http.NoBody)
+	r.Header.Set("Authorization", "Bearer x")
+	return b.do(t, r)
+}
+
+var times = regexp.MustCompile(`"ms":[0-9.e-]+`)
+
+// explanation returns the part of the body that explains, without times.
+func explanation(t *testing.T, w *httptest.ResponseRecorder) string {
+	t.Helper()
+	_, text, found := strings.Cut(w.Body.String(), `,"explain":`)
+	if w.Code != http.StatusOK || !found {
+		t.Fatalf("%d: %s", w.Code, w.Body)
+	}
+	return strings.TrimSuffix(times.ReplaceAllString(text, `"ms":0`), "}")
+}
+
+const goldenToViewer = `{"view":"viewer","candidates":[` +
+	`{"contact_id":"11","newest_visible":{"id":"1100","date_upload":1000},"verdict":"chosen"},` +
+	`{"contact_id":"12","newest_visible":{"id":"1200","date_upload":900},"verdict":"older"}],` +
+	`"proof":"The newest photo of contact 11 that the viewer may see is of 1970-01-01 00:16:40 UTC, and no other contact has a newer one that the viewer may see.",` +
+	`"steps":[{"name":"read","ms":0},{"name":"ranking","ms":0}]}`
+
+// TestTheViewersExplanationIsTheSameInAllWorldsThatLookTheSame: the bodies, to the
+// byte, and what the headers name.
+func TestTheViewersExplanationIsTheSameInAllWorldsThatLookTheSame(t *testing.T) {
+	t.Parallel()
+	for name, world := range map[string]struct {
+		change func(*contacts.Memory)
+		set    fixedSet
+	}{
+		"as it is": {func(*contacts.Memory) {}, fixedSet{{Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}},
+		"a private upload of the loser": {func(m *contacts.Memory) {
+			m.AddPhoto(1201, 12, "p", contacts.Private, 5000)
+			m.SetLastUpload(12, 5000)
+		}, fixedSet{{Contact: 12, Score: 5000}, {Contact: 11, Score: 1000}}},
+		"a private upload of somebody who shows nothing": {func(m *contacts.Memory) {
+			m.AddPhoto(1300, 13, "p", contacts.Private, 5000)
+			m.SetLastUpload(13, 5000)
+		}, fixedSet{{Contact: 13, Score: 5000}, {Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}},
+		"a block": {func(m *contacts.Memory) {
+			m.AddPhoto(1300, 13, "p", contacts.Public, 5000)
+			m.SetLastUpload(13, 5000)
+			m.Block(13, 12345)
+		}, fixedSet{{Contact: 13, Score: 5000}, {Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}},
+		"grants":  {func(m *contacts.Memory) { m.SetContact(12, 12345, true, true) }, fixedSet{{Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}},
+		"a ghost": {func(*contacts.Memory) {}, fixedSet{{Contact: 99, Score: 9000}, {Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}},
+		"a walk":  {func(*contacts.Memory) {}, fixedSet{{Contact: 99, Score: 9000}, {Contact: 98, Score: 8000}}},
+		"no set":  {func(*contacts.Memory) {}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := theSite()
+			world.change(m)
+			w := explain(t, access.Read, m, world.set)
+			if diff := cmp.Diff(goldenToViewer, explanation(t, w)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			timing := regexp.MustCompile(`=[0-9.]+`).ReplaceAllString(w.Header().Get("Server-Timing"), "")
+			if timing != "redis;dur, mysql;dur, total;dur" {
+				t.Errorf("Server-Timing %q", timing)
+			}
+		})
+	}
+}
+
+// TestLastUploadIsOfWhatTheViewerSees: a private upload does not show.
+func TestLastUploadIsOfWhatTheViewerSees(t *testing.T) {
+	t.Parallel()
+	m := theSite()
+	m.AddPhoto(1101, 11, "p", contacts.Private, 5000)
+	m.SetLastUpload(11, 5000)
+	w := explain(t, access.Read, m, fixedSet{{Contact: 11, Score: 5000}, {Contact: 12, Score: 900}})
+	if !strings.Contains(w.Body.String(), `"contact":{"id":"11","username":"ada","last_upload":1000}`) || strings.Contains(w.Body.String(), "5000") {
+		t.Errorf("body %s", w.Body)
+	}
+}
+
+const goldenToOperator = `{"view":"operator","candidates":[` +
+	`{"contact_id":"13","in_set":true,"score":5000,"newest_visible":null,"verdict":"blocked","why":"it blocks the viewer",` +
+	`"now":{"is_member":true,"username":"eve","is_contact":true,"last_upload":5000,"blocks_viewer":true,"grants_friend":true,"grants_family":false,` +
+	`"newest_visible":null,"newest_hidden":{"id":"1300","date_upload":5000,"visibility":"public"}}},` +
+	`{"contact_id":"99","in_set":true,"score":2000,"newest_visible":null,"verdict":"not a contact","why":"it is no member any more: the set is behind",` +
+	`"now":{"is_member":false,"username":"","is_contact":false,"last_upload":0,"blocks_viewer":false,"grants_friend":false,"grants_family":false,` +
+	`"newest_visible":null,"newest_hidden":null}},` +
+	`{"contact_id":"11","in_set":true,"score":1000,"newest_visible":{"id":"1100","date_upload":1000},"verdict":"chosen","why":"nobody has a newer visible photo",` +
+	`"now":{"is_member":true,"username":"ada","is_contact":true,"last_upload":1000,"blocks_viewer":false,"grants_friend":false,"grants_family":false,` +
+	`"newest_visible":{"id":"1100","date_upload":1000},"newest_hidden":null}},` +
+	`{"contact_id":"12","in_set":true,"score":900,"newest_visible":{"id":"1200","date_upload":900},"verdict":"older",` +
+	`"why":"its newest visible photo is older than the answer's (1970-01-01 00:16:40 UTC)",` +
+	`"now":{"is_member":true,"username":"bob","is_contact":true,"last_upload":900,"blocks_viewer":false,"grants_friend":false,"grants_family":false,` +
+	`"newest_visible":{"id":"1200","date_upload":900},"newest_hidden":null}}],` +
+	`"proof":"The newest visible photo of all candidates (1970-01-01 00:16:40 UTC) is newer than the lowest score of the set (1970-01-01 00:15:00 UTC): nobody outside of it can have a newer one.",` +
+	`"walk":null,"steps":[{"name":"redis","ms":0},{"name":"first","ms":0},{"name":"others","ms":0},{"name":"winner","ms":0},{"name":"details","ms":0}]}`
+
+func TestTheOperatorsExplanationTellsEverything(t *testing.T) {
+	t.Parallel()
+	m := theSite()
+	m.AddPhoto(1300, 13, "p", contacts.Public, 5000)
+	m.SetLastUpload(13, 5000)
+	m.SetContact(13, 12345, true, false)
+	m.Block(13, 12345)
+	set := fixedSet{{Contact: 13, Score: 5000}, {Contact: 99, Score: 2000}, {Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}
+	w := explain(t, access.Admin, m, set)
+	if diff := cmp.Diff(goldenToOperator, explanation(t, w)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := w.Header().Get("Server-Timing"); !strings.Contains(got, "others;dur=") {
+		t.Errorf("Server-Timing %q", got)
+	}
+}
+
+func TestTheOperatorIsToldOfTheWalk(t *testing.T) {
+	t.Parallel()
+	got := explanation(t, explain(t, access.Admin, theSite(), nil))
+	const want = `"walk":{"reason":"the set is missing","looked_at":2,"passes":0,"statements":0,"bound":null,` +
+		`"stopped":"it looked at all contacts who ever uploaded (2)"}`
+	if !strings.Contains(got, want) || !strings.Contains(got, `{"contact_id":"11","in_set":false,"score":null,`) {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+}
+
+func TestNothingToShowIsExplained(t *testing.T) {
+	t.Parallel()
+	m := contacts.NewMemory()
+	m.AddMember(12345, "me")
+	const viewer = `{"view":"viewer","candidates":[],"proof":"No contact has a photo that the viewer may see.",` +
+		`"steps":[{"name":"read","ms":0},{"name":"ranking","ms":0}]}`
+	if got := explanation(t, explain(t, access.Read, m, nil)); got != viewer {
+		t.Errorf("to the viewer: %s", got)
+	}
+	if got := explanation(t, explain(t, access.Admin, m, nil)); !strings.Contains(got, `"candidates":[],"proof":"The index could not prove`) {
+		t.Errorf("to an operator: %s", got)
+	}
+}
+
+// failingLate is a store that fails when only an explanation is left to do.
+type failingLate struct{ *contacts.Memory }
+
+func (failingLate) Ranking(context.Context, contacts.Viewer, int) ([]contacts.Standing, error) {
+	return nil, contacts.ErrUnavailable
+}
+
+func (failingLate) Details(context.Context, contacts.Viewer, []member.ID) ([]contacts.Detail, error) {
+	return nil, recent.ErrBusy
+}
+
+func TestAnExplanationThatFailsIsAProblem(t *testing.T) {
+	t.Parallel()
+	for scope, slug := range map[access.Scope]string{access.Read: "unavailable", access.Admin: "busy"} {
+		reader := recent.NewReader(fixedSet{{Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}, failingLate{theSite()}, noHints{}, recent.Options{Min: 2})
+		b := setup(t, func(c *api.Config) { c.Access = everybodyMay(scope) })
+		b.reader.read = reader.Read
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, readPath+"?explain=1", http.NoBody)
+		r.Header.Set("Authorization", "Bearer x")
+		wantProblem(t, b.do(t, r), http.StatusServiceUnavailable, slug)
+	}
+}
+
+// A server without tokens has no operators.
+func TestWithoutTokensTheViewIsTheViewers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.reader.read = recent.NewReader(fixedSet{{Contact: 11, Score: 1000}}, theSite(), noHints{}, recent.Options{Min: 2}).Read
+	if got := explanation(t, b.get(t, readPath+"?explain=1")); !strings.Contains(got, `"view":"viewer"`) {
+		t.Errorf("got %s", got)
+	}
+}
