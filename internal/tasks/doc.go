@@ -18,7 +18,7 @@
 // # The queue
 //
 //	            claim              nil
-//	waiting ------------> running ------> (deleted)
+//	waiting ------------> running ------> (deleted, or kept for a while: done)
 //	   ^  ^                |  |  \
 //	   |  |  lease ran out |  |   \ Permanent, or no attempts left
 //	   |  +----------------+  |    +----------> dead
@@ -40,4 +40,18 @@
 // which absorbs others. The start clears the key, so a change that comes later
 // gets a task of its own. While a transaction that absorbed its task is open,
 // the absorbing task is locked and cannot start before that change commits.
+//
+// # The pool
+//
+// Each worker has a home, the queue that it works on first; all but the first
+// worker of a queue help the others when their home is empty (homes.go). So no
+// queue can starve another, and no worker idles while tasks wait.
+//
+// The claims of a process go through lanes (lanes.go): tasks that concern one set
+// run one at a time and in the order of their claims. Different processes may
+// still work on one set at once; the guard of package index sorts that out.
+//
+// An idle worker sleeps until its queue's [Bell] is rung. Package wake carries
+// the bell to other processes, by Redis; a slow poll is the safety net for what
+// nobody rang for, such as the rows that a site inserts by itself.
 package tasks

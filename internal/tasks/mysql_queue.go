@@ -39,32 +39,35 @@ func NewMySQLQueue(db *sql.DB, o QueueOptions) *MySQLQueue {
 // Claim implements [Queue].
 func (q *MySQLQueue) Claim(ctx context.Context, queue string, n int, lease time.Duration) ([]Task, error) {
 	var claimed []Task
+	dropped := 0 // by the transaction that is committed: it may be tried again
 	err := q.transact(ctx, "claim tasks of queue "+queue, func(tx *sql.Tx) (err error) {
-		claimed, err = q.claim(ctx, tx, queue, n, lease)
+		claimed, dropped, err = q.claim(ctx, tx, queue, n, lease)
 		return err
 	})
+	if err == nil && dropped > 0 {
+		q.options.Observer.Dropped(dropped)
+	}
 	return claimed, err
 }
 
-func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int, lease time.Duration) ([]Task, error) {
-	var waiting []Task
+func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int, lease time.Duration) (waiting []Task, dropped int, err error) {
 	for {
 		due, expired, err := q.look(ctx, tx, queue, n)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if len(expired) > 0 {
 			if _, err := tx.ExecContext(ctx, "DELETE FROM tasks WHERE id IN ("+marks(len(expired))+")", anys(expired)...); err != nil {
-				return nil, err
+				return nil, 0, err
 			}
-			q.options.Observer.Dropped(len(expired))
+			dropped += len(expired)
 		}
 		if waiting = due; len(due) > 0 || len(expired) == 0 {
 			break
 		}
 	}
 	if len(waiting) == 0 {
-		return nil, nil
+		return nil, dropped, nil
 	}
 	token := q.options.Owner + "/" + rand.Text()[:16]
 	args := []any{token, lease.Milliseconds()}
@@ -75,10 +78,10 @@ func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int,
 	// A key of its own takes the task out of the way of those that come later.
 	// ~ sorts behind all keys: NULL would sort before them, where the rows of
 	// sites are.
-	_, err := tx.ExecContext(ctx, "UPDATE tasks SET state = 'running', attempts = attempts + 1, dedupe_key = CONCAT('~', id),"+
+	_, err = tx.ExecContext(ctx, "UPDATE tasks SET state = 'running', attempts = attempts + 1, dedupe_key = CONCAT('~', id),"+
 		" lease_owner = ?, due_at = "+now+" + ?, updated_at = "+now+
 		" WHERE id IN ("+marks(len(waiting))+")", args...)
-	return waiting, err
+	return waiting, dropped, err
 }
 
 // look finds the next tasks, without those that are buried, if possible.
