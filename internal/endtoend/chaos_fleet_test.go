@@ -37,6 +37,7 @@ type fleet struct {
 	http       *http.Client
 	tally      tally
 	faults     record
+	quiet      *quiet
 }
 
 // newFleet starts everything, on a town whose sets are there.
@@ -52,6 +53,7 @@ func newFleet(t *testing.T, seed uint64) *fleet {
 	}
 	t.Cleanup(f.http.CloseIdleConnections)
 	f.warm(t, f.viewers())
+	f.quiet = newQuiet(t, f)
 	f.ledger.open(t)
 	f.api = f.program(t, "api", "--role=api")
 	for i := range workers {
@@ -89,6 +91,7 @@ func (f *fleet) live(ctx context.Context) (rest func() error) {
 	group.Go(func() error {
 		return every(ctx, reading, &resting, func() error { return reader.readSomebody(ctx) })
 	})
+	f.quiet.live(ctx, &resting, group.Go)
 	var once sync.Once
 	return func() error {
 		once.Do(func() { resting.Store(true) })

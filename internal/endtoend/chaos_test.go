@@ -35,6 +35,7 @@ func TestChaos(t *testing.T) {
 	f.ledger.check(t)
 	f.checkSets(t)
 	f.checkGuards(t)
+	f.quiet.check(t)
 	f.checkAnswers(t, judge.reader, f.viewers())
 	f.report(t, lasted, settled)
 

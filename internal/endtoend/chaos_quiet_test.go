@@ -1,0 +1,142 @@
+//go:build unix
+
+package endtoend_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/demo"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/site"
+)
+
+// The quiet quarter of a town: nobody there uploads or changes a contact, so no
+// task is ever pending about it. Whatever happens to the machines, its viewer is
+// therefore to be shown exactly what plain SQL says, or a 503. All that changes
+// is who may see the newest photo.
+const (
+	quietViewer   = member.ID(5001)
+	quietContacts = 20
+	quietPearl    = uint64(1 << 40)
+)
+
+// The states of the quiet pearl. Between shown and hidden nobody knows which, from
+// before the change is tried until it has surely been made.
+const (
+	pearlShown = iota
+	pearlHiding
+	pearlHidden
+	pearlShowing
+	pearlStates
+)
+
+// quiet watches the quiet quarter.
+type quiet struct {
+	*fleet
+	want  [pearlStates][]uint64 // what the viewer is to be shown; only for the two sure states
+	phase atomic.Int64          // modulo pearlStates, the state of the pearl
+	right [pearlStates]atomic.Int64
+}
+
+// newQuiet loads the quiet quarter.
+func newQuiet(t *testing.T, f *fleet) *quiet {
+	t.Helper()
+	q := &quiet{fleet: f}
+	members := []site.Member{{ID: quietViewer, Username: "quiet viewer"}}
+	var relations []site.Relation
+	var photos []site.Photo
+	for i := range member.ID(quietContacts) {
+		id := quietViewer + 1 + i
+		members = append(members, site.Member{ID: id, Username: "quiet " + id.String()})
+		relations = append(relations, site.Relation{User: quietViewer, Contact: id})
+		photos = append(photos, site.Photo{Owner: id, Visibility: contacts.Public, DateUpload: start - uint64(i)})
+	}
+	// It is the last one's, who without it comes last.
+	photos = append(photos, site.Photo{ID: quietPearl, Owner: quietViewer + quietContacts, Visibility: contacts.Public, DateUpload: start + 1})
+	must(t, f.site.LoadMembers(t.Context(), members))
+	must(t, f.site.LoadContacts(t.Context(), relations))
+	must(t, f.site.LoadPhotos(t.Context(), photos))
+	f.warm(t, []member.ID{quietViewer})
+	q.want[pearlShown] = q.plainly(t)
+	must(t, f.site.SetVisibility(t.Context(), quietPearl, contacts.Private))
+	q.want[pearlHidden] = q.plainly(t)
+	must(t, f.site.SetVisibility(t.Context(), quietPearl, contacts.Public))
+	return q
+}
+
+// plainly asks plain SQL.
+func (q *quiet) plainly(t *testing.T) (ids []uint64) {
+	t.Helper()
+	album, err := demo.PlainSQL(q.db)(t.Context(), contacts.Viewer{ID: quietViewer}, 10)
+	must(t, err)
+	for _, p := range album.Photos {
+		ids = append(ids, p.ID)
+	}
+	return ids
+}
+
+// turn moves the pearl to its next sure state.
+func (q *quiet) turn(ctx context.Context) error {
+	visibility := contacts.Private
+	if q.phase.Add(1)%pearlStates == pearlShowing {
+		visibility = contacts.Public
+	}
+	err := insist(ctx, func(ctx context.Context) error { return q.site.SetVisibility(ctx, quietPearl, visibility) })
+	if err == nil {
+		q.phase.Add(1)
+	}
+	return err
+}
+
+// look reads once. What was read while the pearl did not change must be right.
+func (q *quiet) look(ctx context.Context, reader *httpReader) error {
+	before := q.phase.Load()
+	answer, err := reader.read(ctx, quietViewer, 10)
+	if status, answered := errors.AsType[*statusError](err); answered && status.code != http.StatusServiceUnavailable {
+		return fmt.Errorf("the quiet viewer: %w", err)
+	}
+	state := before % pearlStates
+	if err != nil || q.phase.Load() != before || q.want[state] == nil {
+		return nil
+	}
+	var ids []uint64
+	for _, p := range answer.Photos {
+		ids = append(ids, p.ID)
+	}
+	if !slices.Equal(ids, q.want[state]) {
+		return fmt.Errorf("the quiet viewer is shown the photos %v, want %v", ids, q.want[state])
+	}
+	q.right[state].Add(1)
+	return nil
+}
+
+// live turns the pearl and looks at it until resting.
+func (q *quiet) live(ctx context.Context, resting *atomic.Bool, start func(func() error)) {
+	start(func() error {
+		return every(ctx, 120*time.Millisecond, resting, func() error { return q.turn(ctx) })
+	})
+	reader := q.httpReader(nil)
+	for range 2 {
+		start(func() error {
+			return every(ctx, 5*time.Millisecond, resting, func() error { return q.look(ctx, reader) })
+		})
+	}
+}
+
+// check makes sure that there was something to see.
+func (q *quiet) check(t *testing.T) {
+	t.Helper()
+	shown, hidden := q.right[pearlShown].Load(), q.right[pearlHidden].Load()
+	if shown == 0 || hidden == 0 {
+		t.Errorf("the quiet viewer's photo was seen in %d reads and was hidden in %d, want some of each", shown, hidden)
+	}
+	t.Logf("the quiet viewer: %d reads exact while the photo was visible, %d while it was hidden", shown, hidden)
+}
