@@ -2,6 +2,7 @@ package index_test
 
 import (
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +48,17 @@ func TestCluster(t *testing.T) {
 		if outcomes[i] != index.Applied || err != nil || len(got) != 4 || got[0].Contact != 4 {
 			t.Errorf("set of %s: %v, %v, %v", id, outcomes[i], got, err)
 		}
+	}
+	for want := int64(1); want <= 2; want++ { // its marks lie on both nodes
+		if m, err := ix.Tick(ctx); err != nil || slices.Min(m.Counts) != want || slices.Max(m.Counts) != want {
+			t.Errorf("marks %v, %v", m, err)
+		}
+	}
+	if _, held, err := ix.HoldSweep(ctx, "me", time.Minute); err != nil || !held {
+		t.Errorf("hold the sweep: %v, %v", held, err)
+	}
+	if held, err := ix.SaveSweep(ctx, "me", "here", time.Minute); err != nil || !held {
+		t.Errorf("save the sweep: %v, %v", held, err)
 	}
 	if sets, err := ix.Reset(ctx); err != nil || sets != 50 {
 		t.Errorf("reset: %d sets, %v", sets, err)

@@ -75,22 +75,27 @@
 // refill's read and its write stays. Members that are no contacts any more are
 // removed by it.
 //
-// What is left out. An add that finds no set, or is refused as older than low(S),
-// leaves no trace of its upload; an add that makes the set too large cuts off the
-// trace of another. But an update may be under way that read MySQL before that
-// upload, and that is about to make the set, or to remove and refill so that
-// low(S) falls below the upload. So such an add deletes the guard, and that
-// update conflicts and reads again. For the same reason an update that
-// has nothing to write still applies: it ends those that read MySQL before it
-// did. And an update that found a set conflicts when the set is gone, be it
-// expired or evicted: with it went what adds left there since.
+// What leaves no trace. An add that finds no set, is refused as older than low(S),
+// or finds its contact there already, with that score or a higher one, leaves no
+// trace of its upload; an add that makes the set too large cuts off the trace of
+// another. But an update may be under way that read MySQL before that upload, and
+// that is about to make the set, or to remove and refill so that low(S) falls below
+// the upload, or to remove or lower the contact. So such an add deletes the guard,
+// and that update conflicts and reads again. An add that does leave a trace, in a
+// new member or a higher score, lets the update go on, which respects the trace: it
+// adds and never replaces, lowers only a score that is still what it was at Begin,
+// and conflicts when somebody whom it would remove came in or rose since Begin.
+// (A contact who was no member of the site, and joined and uploaded after the
+// update had looked, is such a one: no task but the upload's tells of it.)
+//
+// For the same reason an update that has nothing to write still applies: it ends
+// those that read MySQL before it did. And an update that found a set conflicts when
+// the set is gone, be it expired or evicted: with it went the traces that adds left
+// there since.
 //
 // Scores that are too high. They bound what they should, and cost a look; a
 // refill lowers them, as they come from a site that took a last upload back, or
-// from another Redis. It lowers a score only if that is still what it was at
-// Begin, so no upload that rose the score since is lost; and an add that finds
-// its contact with a higher score deletes the guard, because the update under
-// way may be about to lower that score to below the upload.
+// from another Redis.
 //
 // Ghosts. A fan-out reads its followers before it adds, so it may add the
 // uploader to the set of a user who removed that contact in between. Such a

@@ -1,6 +1,10 @@
 package index
 
-import "github.com/activityd/activityd/internal/member"
+import (
+	"fmt"
+
+	"github.com/activityd/activityd/internal/member"
+)
 
 // settingsKey holds what the sets were built with; see [Settings].
 const settingsKey = "activityd_settings"
@@ -15,3 +19,17 @@ func UserKey(user member.ID) string { return userKeyPrefix + user.String() }
 // the set the part that a cluster hashes, so both lie in one slot and one script
 // may touch both.
 func guardKey(user member.ID) string { return "guard_{" + UserKey(user) + "}" }
+
+// The lease on the sweep of the audit, and where that sweep is. They share a slot,
+// so that one script may touch both.
+const (
+	sweepLeaseKey = "activityd_{sweep}_lease"
+	sweepStateKey = "activityd_{sweep}_state"
+)
+
+// markKey is the key of the only mark, or of one of several.
+const markKey = "activityd_mark"
+
+// markKeyOf is the key of one of several marks. The braces make the number the
+// part that a cluster hashes, so that they spread over its nodes.
+func markKeyOf(i int) string { return fmt.Sprintf("%s_{%d}", markKey, i) }

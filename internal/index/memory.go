@@ -74,7 +74,7 @@ func (m *Memory) Add(ctx context.Context, additions []Addition) (missing []membe
 	defer m.mu.Unlock()
 	for _, a := range additions {
 		outcome := m.add(a.User, a.Entry)
-		if outcome != AddTaken && outcome != AddUnchanged {
+		if outcome != AddTaken {
 			delete(m.guards, a.User)
 		}
 		if outcome == AddMissing && !slices.Contains(missing, a.User) {
@@ -159,7 +159,11 @@ func (m *Memory) mayApply(c Change) bool {
 	}
 	left := len(set)
 	for i, contact := range c.Remove {
-		if _, present := set[contact]; present && !slices.Contains(c.Remove[:i], contact) {
+		score, present := set[contact]
+		if present && !slices.Contains(c.Members, Entry{Contact: contact, Score: score}) {
+			return false
+		}
+		if present && !slices.Contains(c.Remove[:i], contact) {
 			left--
 		}
 	}

@@ -140,9 +140,9 @@ func TestObserverIsToldOfEveryCall(t *testing.T) {
 	}
 }
 
-// An add that changes nothing leaves the guarded update under way alone; one that
-// leaves an upload out calls it off. See "What is left out" in the package comment.
-func TestOnlyAddsThatLeaveSomethingOutCallOff(t *testing.T) {
+// An add that leaves a trace lets the guarded update under way go on; any other one
+// calls it off. See "What leaves no trace" in the package comment.
+func TestOnlyAddsThatLeaveATraceLetUpdatesGoOn(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b bench) {
 		b.refill(t, ladder(12))
@@ -151,10 +151,11 @@ func TestOnlyAddsThatLeaveSomethingOutCallOff(t *testing.T) {
 			score   uint64
 			want    index.Outcome
 		}{
-			{12, 1200, index.Applied}, // unchanged
-			{12, 1300, index.Applied}, // rose
-			{99, 99, index.Conflict},  // outside
-			{98, 900, index.Conflict}, // trims
+			{12, 1200, index.Conflict}, // unchanged
+			{12, 1100, index.Conflict}, // below
+			{12, 1300, index.Applied},  // rose
+			{99, 99, index.Conflict},   // outside
+			{98, 900, index.Conflict},  // trims
 		} {
 			u := b.begin(t)
 			b.add(t, c.contact, c.score)

@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Reset deletes all sets and the stored settings, whatever these are, and
-// returns how many sets there were. It does not touch other keys. It is the way
+// Reset deletes all sets and the stored settings, whatever these are, and what the
+// sweep and the marks have left, and returns how many sets there were. It does not touch other keys. It is the way
 // to other settings; no process may write meanwhile, or a set of the old
 // settings could outlive it.
 func (ix *Index) Reset(ctx context.Context) (sets int64, err error) {
@@ -25,7 +25,7 @@ func (ix *Index) Reset(ctx context.Context) (sets int64, err error) {
 		err = drop(ctx, ix.client)
 	}
 	if err == nil {
-		err = ix.client.Del(ctx, settingsKey).Err()
+		err = ix.dropOwn(ctx)
 	}
 	ix.verified.Store(0)
 	return count.Load(), translate(ctx, "reset", err)
@@ -54,4 +54,15 @@ func dropSets(ctx context.Context, node redis.UniversalClient) (n int64, err err
 			return n, nil
 		}
 	}
+}
+
+// dropOwn deletes the keys that are no sets, one key a command, too.
+func (ix *Index) dropOwn(ctx context.Context) error {
+	_, err := ix.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for _, key := range append([]string{settingsKey, sweepLeaseKey, sweepStateKey}, ix.markKeys()...) {
+			pipe.Del(ctx, key)
+		}
+		return nil
+	})
+	return err
 }

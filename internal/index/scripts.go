@@ -34,17 +34,17 @@ local function add(key, max, min, score, contact)
 end
 `
 
-// addScript adds one contact to one set. Where an upload is left out of the set
-// by it, this or an earlier one, it calls off the guarded update that may be
-// under way: that one may have read MySQL before that upload, and be about to
-// make the set, or to lower a score to where the upload matters.
+// addScript adds one contact to one set. Unless this upload leaves a trace in the
+// set, and takes no other's away, it calls off the guarded update that may be under
+// way: that one may have read MySQL before the upload, and be about to make the set,
+// or to remove or lower what the upload found there.
 //
 //	KEYS[1] the set  KEYS[2] its guard
 //	ARGV[1] max  ARGV[2] min  ARGV[3] score  ARGV[4] contact
 //	returns the word that add returns
 var addScript = redis.NewScript(addFunction + `
 local outcome = add(KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4])
-if outcome ~= 'added' and outcome ~= 'unchanged' then redis.call('DEL', KEYS[2]) end
+if outcome ~= 'added' then redis.call('DEL', KEYS[2]) end
 return outcome
 `)
 
@@ -71,7 +71,7 @@ return {redis.call('GET', KEYS[2]), members}
 //	ARGV[5] 1 if there was a set at Begin  ARGV[6] number of removals
 //	ARGV[7] number of refill entries, -1 for no refill  ARGV[8] number of adds
 //	ARGV[9] number of corrections
-//	ARGV[10…] removals: contact; corrections: score at Begin, score, contact;
+//	ARGV[10…] removals: score at Begin ("" for no member, "*" for any), contact; corrections: score at Begin, score, contact;
 //	refill entries: score, contact; adds: score, contact
 //	returns how many members were cut off, or "conflict"
 var applyScript = redis.NewScript(addFunction + `
@@ -84,20 +84,20 @@ local first = 10
 if redis.call('GET', guard) ~= ARGV[1] then return 'conflict' end
 local isset = redis.call('TYPE', key).ok == 'zset'
 if not isset and (known or refills < 0) then return 'conflict' end
-if refills < 0 then
-  local present, counted = 0, {}
-  for i = first, first + removals - 1 do
-    local contact = ARGV[i]
-    if not counted[contact] and redis.call('ZSCORE', key, contact) then present = present + 1 end
-    counted[contact] = true
-  end
-  if present > 0 and redis.call('ZCARD', key) - present < min then return 'conflict' end
+local present, counted = 0, {}
+for i = first, first + 2 * removals - 1, 2 do
+  local seen, contact = ARGV[i], ARGV[i + 1]
+  local score = isset and redis.call('ZSCORE', key, contact)
+  if score and seen ~= '*' and tonumber(score) ~= tonumber(seen) then return 'conflict' end
+  if score and not counted[contact] then present = present + 1 end
+  counted[contact] = true
 end
+if refills < 0 and present > 0 and redis.call('ZCARD', key) - present < min then return 'conflict' end
 
 redis.call('DEL', guard)
 if not isset then redis.call('DEL', key) end
-for i = first, first + removals - 1 do redis.call('ZREM', key, ARGV[i]) end
-first = first + removals
+for i = first, first + 2 * removals - 1, 2 do redis.call('ZREM', key, ARGV[i + 1]) end
+first = first + 2 * removals
 for i = first, first + 3 * corrections - 1, 3 do
   local score = redis.call('ZSCORE', key, ARGV[i + 2])
   if score and tonumber(score) == tonumber(ARGV[i]) then redis.call('ZADD', key, ARGV[i + 1], ARGV[i + 2]) end

@@ -45,10 +45,22 @@ func (u Update) Low() uint64 {
 	return u.Members[0].Score
 }
 
+// seen returns the score of a member at Begin; "" for who was none.
+func (u Update) seen(contact member.ID) any {
+	for _, e := range u.Members {
+		if e.Contact == contact {
+			return e.Score
+		}
+	}
+	return ""
+}
+
 // Change is what an update does to its set, in this order: remove, correct,
 // refill, cut to Max, add.
 type Change struct {
 	Update
+	// Remove names who is no contact. Should one of them have come into the set or
+	// risen since Begin, that is a conflict: it may have become a contact.
 	Remove []member.ID
 	// Correct lowers scores. Only with a refill: the contacts that the lower score
 	// leaves behind have to come in.
@@ -72,8 +84,9 @@ type Outcome int
 
 // The outcomes of Apply.
 const (
-	// Conflict: nothing was written, because the set was changed since Begin,
-	// the guard expired, or the change turned out to need a refill. Begin again.
+	// Conflict: nothing was written, because the set was changed since Begin, so
+	// was one of those who are to be removed, the guard expired, or the change
+	// turned out to need a refill. Begin again.
 	Conflict Outcome = iota
 	// Applied: all of the change was written.
 	Applied
@@ -173,14 +186,14 @@ func (ix *Index) applyCall(c Change) call {
 	if c.WithRefill {
 		refills = len(c.Refill)
 	}
-	args := make([]any, 0, 9+len(c.malformed)+len(c.Remove)+3*len(c.Correct)+2*len(c.Refill)+2*len(c.Add))
+	args := make([]any, 0, 9+2*len(c.malformed)+2*len(c.Remove)+3*len(c.Correct)+2*len(c.Refill)+2*len(c.Add))
 	args = append(args, c.Token, s.Max, s.Min, ix.options.SetLife.Milliseconds(), c.Known,
 		len(c.malformed)+len(c.Remove), refills, len(c.Add), len(c.Correct))
 	for _, name := range c.malformed {
-		args = append(args, name)
+		args = append(args, "*", name)
 	}
 	for _, id := range c.Remove {
-		args = append(args, id.String())
+		args = append(args, c.seen(id), id.String())
 	}
 	for _, r := range c.Correct {
 		args = append(args, r.Seen, r.Score, r.Contact.String())

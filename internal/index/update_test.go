@@ -139,6 +139,33 @@ func TestATrimmingAddEndsTheRefillUnderWay(t *testing.T) {
 	})
 }
 
+// An upload came after the update had read that its owner is no contact, as when the
+// owner joins the site late. No other task tells of it.
+func TestARemovalOfWhoCameInSinceBeginConflicts(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		b.refill(t, ladder(10))
+		for _, c := range []struct {
+			contact member.ID
+			score   uint64
+			want    index.Outcome
+		}{
+			{20, 2000, index.Conflict}, // came in
+			{20, 2100, index.Conflict}, // rose
+			{20, 2100, index.Conflict}, // was there with that score
+			{21, 2200, index.Applied},  // is another one; who is removed, stays removed
+		} {
+			u := b.begin(t)
+			b.add(t, c.contact, c.score)
+			change := index.Change{Update: u, Remove: []member.ID{20}, WithRefill: true, Refill: ladder(10)}
+			if got := b.apply(t, change); got != c.want {
+				t.Errorf("after an add of %d at %d: %v, want %v", c.contact, c.score, got, c.want)
+			}
+		}
+		b.holds(t, slices.Concat(ladder(10), entries(21, 2200)))
+	})
+}
+
 // What uploads left in a set is gone with the set.
 func TestASetThatWentAwayConflicts(t *testing.T) {
 	t.Parallel()

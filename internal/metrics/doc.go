@@ -1,8 +1,9 @@
 // Package metrics counts what happens in the process and serves the numbers to
 // Prometheus, on a listener of its own. It is the only package that knows
 // Prometheus: the others declare what they have to tell as small interfaces
-// ([tasks.Observer], [index.Observer], [recent.Observer], and that of package
-// api), which [Tasks], [Index], [Reads] and [HTTP] implement.
+// ([tasks.Observer], [index.Observer], [recent.Observer], [audit.Observer], and
+// that of package api), which [Tasks], [Index], [Reads], [Audit] and [HTTP]
+// implement.
 //
 // # Two kinds of numbers
 //

@@ -29,6 +29,8 @@ type Options struct {
 	Queues []string
 	// Interval is the time between two looks at the queues; see [Metrics.Watch].
 	Interval time.Duration
+	// Now is the clock of the windows of the audit; default time.Now.
+	Now func() time.Time
 	// Log is told when the look at the queues fails. Default: slog.Default().
 	Log *slog.Logger
 }
@@ -40,6 +42,7 @@ type Metrics struct {
 	Index *Index
 	Reads *Reads
 	HTTP  *HTTP
+	Audit *Audit
 
 	registry *prometheus.Registry
 	watch    *watch
@@ -52,6 +55,9 @@ func New(o Options) *Metrics {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	factory := promauto.With(registry)
@@ -63,6 +69,7 @@ func New(o Options) *Metrics {
 		Index:    index,
 		Reads:    newReads(factory),
 		HTTP:     newHTTP(factory),
+		Audit:    newAudit(registry, factory, o.Now),
 		registry: registry,
 		watch:    newWatch(registry, factory, queues, index, o),
 	}

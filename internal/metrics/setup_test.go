@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/metrics"
@@ -138,6 +139,9 @@ func touch(t testing.TB, m *metrics.Metrics) {
 	m.Reads.Answered(recent.Answer{}, errors.New("no"), time.Millisecond)
 	m.Reads.WalkBegan()
 	m.Reads.WalkRefused()
+	m.Audit.Checked(audit.OfRead, audit.Report{Checked: 1})
+	m.Audit.AnswersChecked(audit.Report{Checked: 1})
+	m.Audit.SweepMoved(audit.Progress{Held: true, Began: time.Now(), Ended: time.Now(), Took: time.Second})
 	for _, code := range []int{200, 202, 429, 500} {
 		m.HTTP.RequestBegan()
 		m.HTTP.RequestEnded("GET", "/v1/tasks", code, time.Millisecond)

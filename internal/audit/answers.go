@@ -1,0 +1,145 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/recent"
+)
+
+// answerLimit is how many photos of an answer are compared.
+const answerLimit = 10
+
+// CheckAnswers reads for each of the viewers by way of the index, each viewer
+// once, and compares what is shown with the answer by its definition, which MySQL
+// alone gives. Answers in which the index had no part, and those for who is no
+// member, are skipped. It needs [Options.Reader], and costs a walk for each
+// viewer. It fails when MySQL cannot be asked.
+func (a *Auditor) CheckAnswers(ctx context.Context, viewers []member.ID) (Report, error) {
+	return a.checkAll(ctx, viewers, func(ctx context.Context, viewers []member.ID) (map[member.ID]looked, error) {
+		found := make(map[member.ID]looked, len(viewers))
+		for _, viewer := range viewers {
+			l, err := a.lookAtAnswer(ctx, contacts.Viewer{ID: viewer})
+			if err != nil {
+				return nil, fmt.Errorf("check the answer for %s: %w", viewer, err)
+			}
+			found[viewer] = l
+		}
+		return found, nil
+	})
+}
+
+// lookAtAnswer compares once. What is equal at the first glance is right. Else
+// the order is: the truth, the pending tasks, the answer, the truth again; see the
+// package comment.
+func (a *Auditor) lookAtAnswer(ctx context.Context, v contacts.Viewer) (looked, error) {
+	first, skip, err := a.read(ctx, v)
+	if err != nil || skip {
+		return looked{skipped: skip}, err
+	}
+	before, err := a.options.Truth.Walk(ctx, v, answerLimit)
+	if err != nil || sameAlbum(first, before.Album) {
+		return ofNobody(err)
+	}
+	involved := owners(first, before.Album)
+	uploads, err := a.pending(ctx, ofContact, involved)
+	if err != nil {
+		return looked{}, err
+	}
+	changes, err := a.pending(ctx, ofViewer, []member.ID{v.ID})
+	if err != nil {
+		return looked{}, err
+	}
+	shown, skip, err := a.read(ctx, v)
+	if err != nil || skip || sameAlbum(shown, before.Album) {
+		return looked{skipped: skip}, err
+	}
+	after, err := a.options.Truth.Walk(ctx, v, answerLimit)
+	if err != nil {
+		return ofNobody(err)
+	}
+	if !sameAlbum(before.Album, after.Album) || !sameAlbum(first, shown) {
+		return looked{moved: true}, nil
+	}
+	s := wrongAnswer(v.ID, shown, before.Album)
+	if len(uploads) > 0 || len(changes) > 0 {
+		s.Class = Lag
+	}
+	return looked{suspects: []suspicion{s}}, nil
+}
+
+// read returns what the index shows; skip says that it had no part in it.
+func (a *Auditor) read(ctx context.Context, v contacts.Viewer) (album contacts.Album, skip bool, err error) {
+	answer, err := a.options.Reader.Read(ctx, v, answerLimit)
+	switch {
+	case errors.Is(err, recent.ErrBusy), errors.Is(err, contacts.ErrNoMember):
+		return contacts.Album{}, true, nil
+	case err != nil:
+		return contacts.Album{}, false, err
+	}
+	return answer.Album, answer.Source != recent.FromIndex, nil
+}
+
+// ofNobody skips the answers for who is no member any more.
+func ofNobody(err error) (looked, error) {
+	if errors.Is(err, contacts.ErrNoMember) {
+		return looked{skipped: true}, nil
+	}
+	return looked{}, err
+}
+
+// sameAlbum tells whether two albums show the same photos of the same contact.
+// How they are called is read live and no matter of the index.
+func sameAlbum(a, b contacts.Album) bool {
+	if ownerOf(a) != ownerOf(b) || len(a.Photos) != len(b.Photos) {
+		return false
+	}
+	for i := range a.Photos {
+		if a.Photos[i].ID != b.Photos[i].ID {
+			return false
+		}
+	}
+	return true
+}
+
+// ownerOf is 0 for the album with nothing to show.
+func ownerOf(a contacts.Album) member.ID {
+	if a.Contact == nil {
+		return 0
+	}
+	return a.Contact.ID
+}
+
+func owners(albums ...contacts.Album) (ids []member.ID) {
+	for _, a := range albums {
+		if id := ownerOf(a); id != 0 {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func wrongAnswer(viewer member.ID, shown, due contacts.Album) suspicion {
+	f := Finding{
+		User: viewer, Contact: ownerOf(due), Cause: WrongAnswer, Class: WrongAnswer.class(), Stored: newest(shown), Actual: newest(due),
+		Detail: fmt.Sprintf("shown are %s, due are %s", inWords(shown), inWords(due)),
+	}
+	return suspicion{f, owners(shown, due)}
+}
+
+func newest(a contacts.Album) uint64 {
+	if len(a.Photos) == 0 {
+		return 0
+	}
+	return a.Photos[0].DateUpload
+}
+
+func inWords(a contacts.Album) string {
+	if len(a.Photos) == 0 {
+		return "no photos"
+	}
+	return fmt.Sprintf("%d photos of %s, the newest %d", len(a.Photos), ownerOf(a), a.Photos[0].ID)
+}

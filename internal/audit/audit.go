@@ -1,0 +1,83 @@
+package audit
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// Sets is what the audit asks of the index.
+type Sets interface {
+	Settings() index.Settings
+	Look(ctx context.Context, users []member.ID) ([]index.Set, error)
+}
+
+// Truth is what the audit asks of MySQL. It must be the primary: what a replica
+// says lags behind the tasks.
+type Truth interface {
+	Relations(ctx context.Context, pairs []contacts.Pair) (map[contacts.Pair]uint64, error)
+	TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]contacts.Contact, error)
+	Existing(ctx context.Context, ids []member.ID) (map[member.ID]bool, error)
+	Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error)
+}
+
+// Tasks is what the audit asks of the queue.
+type Tasks interface {
+	Pending(ctx context.Context, types []tasks.Type, subjects []member.ID) (map[member.ID]bool, error)
+	List(ctx context.Context, match tasks.Filter, limit int) ([]tasks.Record, error)
+	Enqueue(ctx context.Context, batch []tasks.New) (ids []uint64, err error)
+}
+
+// Reader reads by way of the index, as the service does, but without hints: what
+// is wrong is to be found, not to be mended on the way.
+type Reader interface {
+	Read(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error)
+}
+
+// The defaults of [Options].
+const (
+	DefaultPause    = 250 * time.Millisecond
+	DefaultLagLimit = 10 * time.Minute
+)
+
+// Options say what an [Auditor] audits and how. Sets, Truth and Tasks are
+// required; the zero value of the rest stands for its default.
+type Options struct {
+	Sets  Sets
+	Truth Truth
+	Tasks Tasks
+	// Reader is needed for [Auditor.CheckAnswers] only.
+	Reader Reader
+	// ActiveOnly says that missing sets are as it should be, because only those of
+	// members who read are kept.
+	ActiveOnly bool
+	// Pause is how long a suspicion rests before the second look; before the third
+	// it is four times as long.
+	Pause time.Duration
+	// LagLimit is how long a task may be pending before its lag is called lasting.
+	LagLimit time.Duration
+	// Now is the clock for LagLimit; default time.Now.
+	Now func() time.Time
+}
+
+// Auditor compares sets and answers with MySQL. It changes nothing, but for
+// [Auditor.Repair]. It is safe for concurrent use.
+type Auditor struct {
+	options Options
+}
+
+// New returns an auditor.
+func New(o Options) *Auditor {
+	o.Pause = cmp.Or(o.Pause, DefaultPause)
+	o.LagLimit = cmp.Or(o.LagLimit, DefaultLagLimit)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Auditor{options: o}
+}

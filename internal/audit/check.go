@@ -1,0 +1,168 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// usersAtOnce bounds the users whose sets are compared by one look.
+const usersAtOnce = 500
+
+// Check compares the sets of users with MySQL, each user once. Whatever it calls
+// an error or waste it has seen three times, with pauses between, so it takes a
+// second or two where something is wrong. It fails when MySQL or Redis cannot be
+// asked; the errors are those of packages contacts and index.
+func (a *Auditor) Check(ctx context.Context, users []member.ID) (Report, error) {
+	return a.checkAll(ctx, users, a.look)
+}
+
+// lookFunc looks once at something of each of the users.
+type lookFunc func(ctx context.Context, users []member.ID) (map[member.ID]looked, error)
+
+func (a *Auditor) checkAll(ctx context.Context, users []member.ID, look lookFunc) (Report, error) {
+	var all Report
+	unique := slices.Compact(slices.Sorted(slices.Values(users)))
+	for some := range slices.Chunk(unique, usersAtOnce) {
+		r, err := a.checkSome(ctx, some, look)
+		if err != nil {
+			return all, err
+		}
+		all.Add(r)
+	}
+	return all, nil
+}
+
+// How often something is looked at: a suspicion is believed when confirmations
+// looks in a row found it; whatever has not come to rest after mostLooks is given
+// up as unsettled.
+const (
+	confirmations = 3
+	mostLooks     = 7
+)
+
+// checkSome looks until everything that it saw is either explained or confirmed.
+func (a *Auditor) checkSome(ctx context.Context, users []member.ID, look lookFunc) (Report, error) {
+	r := Report{Checked: len(users)}
+	open := make(map[member.ID]*watched, len(users))
+	for _, user := range users {
+		open[user] = &watched{}
+	}
+	for try := range mostLooks {
+		if err := rest(ctx, try, a.options.Pause); err != nil {
+			return Report{}, err
+		}
+		start := time.Now()
+		found, err := look(ctx, users)
+		r.Looking += time.Since(start)
+		if err != nil {
+			return Report{}, err
+		}
+		users = slices.DeleteFunc(users, func(user member.ID) bool {
+			settled := open[user].see(found[user])
+			if settled {
+				r.settle(open[user])
+			}
+			return settled
+		})
+		if len(users) == 0 {
+			break
+		}
+	}
+	r.Unsettled = len(users)
+	r.Checked -= len(users) + r.Skipped
+	return r, a.explain(ctx, r.Findings)
+}
+
+// settle counts in what was seen of one user.
+func (r *Report) settle(w *watched) {
+	if w.skipped {
+		r.Skipped++
+		return
+	}
+	r.Findings = append(r.Findings, w.findings...)
+	if slices.ContainsFunc(w.findings, func(f Finding) bool { return f.Class == Error }) {
+		r.Erroneous++
+	}
+}
+
+// watched is what several looks have seen of one user.
+type watched struct {
+	seen     map[suspect]int // how many looks in a row
+	findings []Finding       // of the last look
+	skipped  bool
+}
+
+// suspect is what makes two looks speak of the same thing.
+type suspect struct {
+	contact        member.ID
+	cause          Cause
+	stored, actual uint64
+}
+
+// see takes in one look and tells whether the case is closed: everything is
+// explained by pending tasks or confirmed. While the set moves nothing is known,
+// and what was seen before counts for nothing.
+func (w *watched) see(l looked) (settled bool) {
+	seen := make(map[suspect]int)
+	w.findings, w.skipped = nil, l.skipped
+	settled = !l.moved
+	for _, s := range l.suspects {
+		w.findings = append(w.findings, s.Finding)
+		if s.Class == Lag {
+			continue
+		}
+		key := suspect{s.Contact, s.Cause, s.Stored, s.Actual}
+		seen[key] = w.seen[key] + 1
+		settled = settled && seen[key] >= confirmations
+	}
+	w.seen = seen
+	return settled
+}
+
+// rest lets time pass before a new look: none before the first, then a pause that
+// grows fourfold, up to a bound, of between half and all of that.
+func rest(ctx context.Context, try int, pause time.Duration) error {
+	if try == 0 {
+		return nil
+	}
+	d := pause
+	for range min(try, confirmations) - 1 {
+		d *= 4
+	}
+	timer := time.NewTimer(d/2 + rand.N(d/2+1))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for a second look: %w", context.Cause(ctx))
+	}
+}
+
+// repairsAtOnce keeps the transactions that enqueue refills short.
+const repairsAtOnce = 200
+
+// Repair enqueues a refill for each of users, of the lowest priority, and returns
+// how many. A refill repairs every kind of set but that of an orphan whose rows of
+// contacts were left behind.
+func (a *Auditor) Repair(ctx context.Context, users []member.ID) (enqueued int, err error) {
+	unique := slices.Compact(slices.Sorted(slices.Values(users)))
+	for some := range slices.Chunk(unique, repairsAtOnce) {
+		batch := make([]tasks.New, len(some))
+		for i, user := range some {
+			batch[i] = tasks.NewRefill(user)
+			batch[i].Priority = tasks.Idle
+		}
+		if _, err := a.options.Tasks.Enqueue(ctx, batch); err != nil {
+			return enqueued, fmt.Errorf("enqueue the refills of %d sets: %w", len(unique)-enqueued, err)
+		}
+		enqueued += len(some)
+	}
+	return enqueued, nil
+}

@@ -1,0 +1,325 @@
+package audit_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+func TestARightSetIsLookedAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.check(t)
+	found(t, r)
+	if r.Checked != 1 || r.Erroneous != 0 || r.Unsettled != 0 || b.index.looks != 1 {
+		t.Errorf("%+v after %d looks", r, b.index.looks)
+	}
+}
+
+func TestAnErrorIsSeenThreeTimes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.upload(20, 300)
+	r := b.check(t)
+	found(t, r, "error stale score")
+	if b.index.looks != 6 || r.Erroneous != 1 || r.Checked != 1 {
+		t.Errorf("%+v after %d looks, want 6: the set before and after, three times", r, b.index.looks)
+	}
+	if f := r.Findings[0]; f.User != viewer || f.Contact != 20 || f.Stored != 200 || f.Actual != 300 {
+		t.Errorf("%+v", f)
+	}
+}
+
+// Whoever waits for one of these tasks need not be told of an error; whoever
+// waits for another one must.
+func TestPendingTasksMakeALag(t *testing.T) {
+	t.Parallel()
+	far := tasks.NewFanOut(20, 7)
+	far.Delay = time.Hour
+	for name, c := range map[string]struct {
+		task tasks.New
+		lag  bool
+	}{
+		"the upload":               {tasks.NewUpload(20), true},
+		"a part of its fan-out":    {far, true},
+		"a contact's change":       {tasks.NewRemoveContact(viewer, 11), true},
+		"an addition":              {tasks.NewAddContact(viewer, 999), true},
+		"a refill":                 {tasks.NewRefill(viewer), true},
+		"another one's upload":     {tasks.NewUpload(19), false},
+		"another one's refill":     {tasks.NewRefill(20), false},
+		"the contact's contact":    {tasks.NewAddContact(20, viewer), false},
+		"the upload of the viewer": {tasks.NewUpload(viewer), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.upload(20, 300)
+			b.enqueue(t, c.task)
+			want := "error stale score"
+			if c.lag {
+				want = "lag stale score"
+			}
+			found(t, b.check(t), want)
+		})
+	}
+}
+
+// News of a contact only ever add it and raise its score.
+func TestAGhostAndAHighScoreDoNotWaitForUploads(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.upload(20, 300)
+	b.refill(t, viewer)
+	b.store.RemoveContact(viewer, 20)
+	b.enqueue(t, tasks.NewUpload(20), tasks.NewFanOut(20, 5))
+	_, err := b.index.Add(t.Context(), []index.Addition{{User: viewer, Entry: index.Entry{Contact: 19, Score: 999}}})
+	must(t, err)
+	b.enqueue(t, tasks.NewUpload(19))
+	found(t, b.check(t), "waste ghost", "waste high score")
+	b.enqueue(t, tasks.NewRemoveContact(viewer, 20))
+	found(t, b.check(t), "lag ghost", "lag high score")
+}
+
+// A lost set waits for whoever of its contacts is about to be told, and for
+// nobody else.
+func TestALostSetWaitsForItsContacts(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.index.Forget(viewer)
+	b.enqueue(t, tasks.NewUpload(viewer))
+	found(t, b.check(t), "error lost set")
+	b.enqueue(t, tasks.NewUpload(16))
+	found(t, b.check(t), "lag lost set")
+}
+
+func TestRunningAndScheduledArePendingAndDeadIsNot(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.upload(20, 300)
+	b.enqueue(t, tasks.NewUpload(20))
+	claim := func() tasks.Task {
+		t.Helper()
+		list, err := b.queue.Claim(t.Context(), tasks.QueueDefault, 1, time.Minute)
+		must(t, err)
+		return list[0]
+	}
+	finish := func(task tasks.Task, result error) {
+		t.Helper()
+		_, err := b.queue.Finish(t.Context(), []tasks.Result{{Task: task, Err: result}})
+		must(t, err)
+	}
+	task := claim()
+	found(t, b.check(t), "lag stale score")
+	finish(task, tasks.Later(time.Hour, errors.New("away")))
+	found(t, b.check(t), "lag stale score")
+	_, err := b.queue.Retry(t.Context(), tasks.Filter{}, 10)
+	must(t, err)
+	finish(claim(), tasks.Permanent(errors.New("no such thing")))
+	r := b.check(t)
+	found(t, r, "error stale score")
+	if d := r.Findings[0].Detail; !strings.Contains(d, "upload of member 20) is dead: no such thing") {
+		t.Errorf("the detail does not name the dead task: %q", d)
+	}
+}
+
+func TestAPausedQueueIsALagThatLasts(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.upload(20, 300)
+	b.enqueue(t, tasks.NewUpload(20))
+	_, err := b.queue.Pause(t.Context(), tasks.QueueDefault)
+	must(t, err)
+	r := b.check(t)
+	found(t, r, "lag stale score")
+	if r.Findings[0].Lasting || r.Erroneous != 0 {
+		t.Errorf("%+v", r)
+	}
+	b.clock.add(audit.DefaultLagLimit + time.Second)
+	r = b.check(t)
+	found(t, r, "lag stale score")
+	if !r.Findings[0].Lasting || !strings.Contains(r.Findings[0].Detail, "a task of member 20 is pending since") {
+		t.Errorf("%+v", r.Findings[0])
+	}
+	_, err = b.queue.Discard(t.Context(), tasks.Filter{}, 10)
+	must(t, err)
+	found(t, b.check(t), "error stale score")
+}
+
+// A site that reports by HTTP commits its task a moment after its change.
+func TestATaskThatComesLateIsALag(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.upload(20, 300)
+	b.index.before = func(look int) {
+		if look == 5 { // of the third time
+			b.enqueue(t, tasks.NewUpload(20))
+		}
+	}
+	found(t, b.check(t), "lag stale score")
+}
+
+// The task was finished between the look at the set and that at the tasks.
+func TestASetThatMovesIsLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.upload(20, 300)
+	b.index.before = func(look int) {
+		if look == 2 {
+			b.refill(t, viewer)
+		}
+	}
+	r := b.check(t)
+	found(t, r)
+	if r.Checked != 1 || b.index.looks != 3 {
+		t.Errorf("%+v after %d looks", r, b.index.looks)
+	}
+}
+
+// A-B-A: one look may be deceived, but not three.
+func TestADifferenceThatPassesIsNone(t *testing.T) {
+	t.Parallel()
+	for _, healed := range []int{3, 5} {
+		b := newBench(t)
+		b.upload(20, 300)
+		b.index.before = func(look int) {
+			if look == healed {
+				b.refill(t, viewer)
+			}
+		}
+		found(t, b.check(t))
+	}
+}
+
+func TestWhatNeverRestsIsUnsettled(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.index.before = func(look int) {
+		b.upload(20, 300+uint64(look)) // another difference each time
+		if look%2 == 0 {
+			b.refill(t, viewer)
+		}
+	}
+	r := b.check(t)
+	found(t, r)
+	if r.Unsettled != 1 || r.Checked != 0 || r.Erroneous != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestCheckOfManyAndOfTwiceTheSame(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	users := []member.ID{viewer, viewer}
+	for id := member.ID(1000); id < 2200; id++ {
+		b.store.AddMember(id, "one more")
+		users = append(users, id)
+	}
+	b.store.SetContact(2100, 15, false, false)
+	r, err := b.Check(t.Context(), users)
+	must(t, err)
+	found(t, r, "error lost set")
+	if r.Checked != 1201 || r.Findings[0].User != 2100 {
+		t.Errorf("%+v", r)
+	}
+	if n, err := b.Repair(t.Context(), append(users, 2100)); err != nil || n != 1201 {
+		t.Errorf("repaired %d, %v", n, err)
+	}
+	list, err := b.queue.List(t.Context(), tasks.Filter{Subject: 2100}, 10)
+	must(t, err)
+	if len(list) != 1 || list[0].Type != tasks.Refill || list[0].Priority != tasks.Idle {
+		t.Errorf("%+v", list)
+	}
+	b.refill(t, 2100)
+	found(t, b.check(t))
+}
+
+func TestErrorsAndTheEndOfTheContext(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.upload(20, 300)
+	ctx, cancel := context.WithCancel(t.Context())
+	b.index.before = func(look int) {
+		if look == 3 {
+			cancel()
+		}
+	}
+	if r, err := b.Check(ctx, []member.ID{viewer}); !errors.Is(err, context.Canceled) || len(r.Findings) != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	away := audit.New(audit.Options{Sets: awayIndex{b.index}, Truth: b.store, Tasks: b.queue})
+	if _, err := away.Check(t.Context(), []member.ID{viewer}); !errors.Is(err, index.ErrUnavailable) {
+		t.Errorf("%v, want ErrUnavailable", err)
+	}
+}
+
+type awayIndex struct{ *sets }
+
+func (awayIndex) Look(context.Context, []member.ID) ([]index.Set, error) {
+	return nil, index.ErrUnavailable
+}
+
+func TestCompareIsForPeople(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.upload(20, 300)
+	b.enqueue(t, tasks.NewUpload(20))
+	c, err := b.Compare(t.Context(), viewer)
+	must(t, err)
+	if len(c.Findings) != 1 || c.Findings[0].Class != audit.Lag || c.Set.Size != 6 || c.Facts.LastUploads[20] != 300 || !c.Facts.Exists {
+		t.Errorf("%+v", c)
+	}
+}
+
+// The argument of the package comment stands on this order.
+func TestTheOrderOfALook(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.upload(20, 300)
+	b.enqueue(t, tasks.NewUpload(20))
+	o := &ordered{}
+	b.index.before = func(int) { o.note("set") }
+	a := audit.New(audit.Options{Sets: b.index, Truth: orderedTruth{o, b.store}, Tasks: orderedTasks{o, b.queue}})
+	_, err := a.Check(t.Context(), []member.ID{viewer})
+	must(t, err)
+	if got, want := strings.Join(o.calls, ", "), "set, relations, top, upload, add_contact, set"; got != want {
+		t.Errorf("asked %s, want %s", got, want)
+	}
+}
+
+// ordered notes who is asked, and when.
+type ordered struct{ calls []string }
+
+func (o *ordered) note(call string) { o.calls = append(o.calls, call) }
+
+type orderedTruth struct {
+	*ordered
+	audit.Truth
+}
+
+func (o orderedTruth) Relations(ctx context.Context, pairs []contacts.Pair) (map[contacts.Pair]uint64, error) {
+	o.note("relations")
+	return o.Truth.Relations(ctx, pairs)
+}
+
+func (o orderedTruth) TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]contacts.Contact, error) {
+	o.note("top")
+	return o.Truth.TopContacts(ctx, users, limit)
+}
+
+type orderedTasks struct {
+	*ordered
+	audit.Tasks
+}
+
+func (o orderedTasks) Pending(ctx context.Context, types []tasks.Type, subjects []member.ID) (map[member.ID]bool, error) {
+	o.note(string(types[0]))
+	return o.Tasks.Pending(ctx, types, subjects)
+}

@@ -1,0 +1,91 @@
+// Package audit compares what Redis holds with what MySQL says, while the service
+// runs: sets with the contacts they should hold, and answers by way of the index
+// with the answer by its definition. It tells what is only behind, because a task
+// is pending, from what is wrong and will stay so, names the cause, and repairs by
+// enqueuing refills. It knows the sets, the truth and the tasks through its own
+// small interfaces, and locks nothing.
+//
+// # How an error is told from lag
+//
+// One look at a set is, in this order:
+//
+//	S1  the set
+//	T   the truth: the relations of its members, and the most recent contacts
+//	P   the pending tasks: first those by which the news of the contacts concerned
+//	    reach the set (upload, fan_out), then the user's own (add_contact,
+//	    remove_contact, refill)
+//	S2  the set again
+//
+// Let S1 be equal to S2, and let T differ from them by a change that T saw, say
+// that c uploaded. The task of that change was committed with it, so before T was
+// read. If neither it nor what follows from it is in P, which was read after T, it
+// was finished before P was read. A task is finished only after it was applied, so
+// its effect was in Redis before S2 was read. A set that is equal to S2 before T
+// and after P holds everything that T saw; the difference is nobody's work in
+// progress but an error. Nor can the set be ahead of T: S1 was read before it.
+//
+// Each difference is taken from a single statement of T, so it does not matter
+// that T is several statements, and not one instant: the argument is about the
+// one statement that saw the change.
+//
+// "What follows from it" is always there before what it follows from is done. A
+// part of a fan-out enqueues its successor before it writes its own page; an
+// upload, or a part, that finds no set enqueues the refill before it is finished;
+// an upload that absorbs others does so while it runs itself, and one that stands
+// for others is still running when those are finished; a task that is absorbed by
+// its dedupe key leaves another one waiting that will read what it would have
+// read. Hence the order within P: whoever no longer finds the upload finds the
+// refill. Each of the two questions is one statement, so a task that makes way for
+// its successor is not missed between them.
+//
+// So one look ends in one of four ways:
+//
+//   - S1 and S2 differ: the set moved, nothing is known.
+//   - There is no difference: the set is right.
+//   - A task is pending, be it waiting, scheduled to be tried again, in a paused
+//     queue, or running: lag. If it has waited for longer than [Options.LagLimit],
+//     the lag is called lasting: nothing is lost, but somebody should look why.
+//   - Otherwise, a suspicion. Dead tasks are not pending: nobody will do them.
+//
+// # Why a suspicion needs three looks
+//
+// The argument has two gaps. The set may have gone from S1 to something else and
+// back (A-B-A). And a site may commit its task a moment after its change, as those
+// do that report by HTTP. So a suspicion becomes a finding when three looks in a
+// row have seen the very same thing, with pauses between them that grow and are
+// random. Whatever does not come to rest in seven looks is counted as unsettled,
+// and is no error.
+//
+// # Answers
+//
+// An answer is compared likewise: the truth (a walk through MySQL), the pending
+// tasks of the viewer and of both contacts, the answer by way of the index, the
+// truth again. When the truth is the same before and after, every change that it
+// saw is pending or in Redis by the time at which the index is asked. Answers that
+// came from MySQL anyway are right by construction, and not counted.
+//
+// # What is harmless
+//
+// A ghost, a score that is too high, and the set of who is no member break none of
+// the invariants of package index: they cost a place, a look, or memory. They are
+// findings of class [Waste], and are repaired, too. A lost set breaks no invariant
+// either (a missing key means "not known"), but where the sets of all members are
+// kept it costs each read a walk, and is an [Error].
+//
+// # The patrol
+//
+// [Patrol] audits while a process serves: a share of the reads, off their path,
+// and one slow sweep over all members and then over the sets of nobody. Only one
+// process sweeps at a time, by a lease in Redis, beside which lies where the sweep
+// is: a restart goes on there. Nothing but effort depends on either, so Redis may
+// lose them.
+//
+// A Redis that lost data would be found out by the sweep, in hours or days. So
+// every process with workers raises a mark in Redis every two seconds. All of them
+// raise the same one, by INCR, so what one process gets rises each time, whatever
+// the others do; a number that is not higher than the last says that the server
+// was emptied or came back with older data ([Rewound]). Data that was lost since
+// the last raise cannot be noticed so; but then the server was started anew, or is
+// another one, which its own name tells ([Replaced]). In both cases the sweep
+// starts anew at once, and hurries.
+package audit

@@ -1,0 +1,135 @@
+package audit
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/activityd/activityd/internal/member"
+)
+
+// Cause names what is wrong with a set or an answer.
+type Cause string
+
+// The causes. Which of the invariants of package index each breaks stands beside
+// it.
+const (
+	Ghost          Cause = "ghost"           // none: a member that is no contact takes a place
+	MissingContact Cause = "missing contact" // I1: a contact uploaded after the lowest score and is no member
+	StaleScore     Cause = "stale score"     // I2: a score is lower than the contact's last upload
+	HighScore      Cause = "high score"      // none: a score is higher than the last upload, and costs a look
+	WrongSize      Cause = "wrong size"      // I3: more members than Max; or fewer than Min, though there are more contacts
+	LostSet        Cause = "lost set"        // none: there is no set, though sets of all members are kept
+	Foreign        Cause = "foreign"         // I4: there is something that activityd never wrote
+	Orphan         Cause = "orphan"          // none: the set is of somebody who is no member
+	WrongAnswer    Cause = "wrong answer"    // a read by way of the index shows something else than MySQL alone
+)
+
+// Causes returns all causes.
+func Causes() []Cause {
+	return []Cause{Ghost, MissingContact, StaleScore, HighScore, WrongSize, LostSet, Foreign, Orphan, WrongAnswer}
+}
+
+// Class says how much a finding matters.
+type Class string
+
+// The classes.
+const (
+	Lag   Class = "lag"   // a task is pending that will look at it
+	Error Class = "error" // nothing is pending: it will stay until it is repaired
+	Waste Class = "waste" // nothing is pending, but it does no harm: it costs a place, a look, or memory
+)
+
+// Classes returns all classes.
+func Classes() []Class { return []Class{Lag, Error, Waste} }
+
+// class is what the cause means when no task is pending.
+func (c Cause) class() Class {
+	switch c {
+	case Ghost, HighScore, Orphan:
+		return Waste
+	default:
+		return Error
+	}
+}
+
+// Finding is one difference between what is stored and what is true.
+type Finding struct {
+	User    member.ID // whose set or answer it is
+	Contact member.ID // the contact that it is about; 0: the set as a whole
+	Cause   Cause
+	Class   Class
+	// Stored and Actual are what the set has and what MySQL says. For a ghost, a
+	// missing contact and scores they are unix seconds of the last upload; for a
+	// size, a lost set, foreign members and an orphan they are numbers of members.
+	// For a wrong answer they are the dates of the newest photos shown and due.
+	Stored, Actual uint64
+	// Lasting says that a task of a Lag has waited for longer than
+	// [Options.LagLimit].
+	Lasting bool
+	// Detail is for people: dead tasks that may be the reason, say. May be empty.
+	Detail string
+}
+
+// String tells the finding in one line.
+func (f Finding) String() string {
+	text := fmt.Sprintf("%s: %s of user %s", f.Class, f.Cause, f.User)
+	if f.Contact != 0 {
+		text += fmt.Sprintf(", contact %s", f.Contact)
+	}
+	text += fmt.Sprintf(" (stored %d, actual %d)", f.Stored, f.Actual)
+	if f.Detail != "" {
+		text += ": " + f.Detail
+	}
+	return text
+}
+
+// Report is what a check found.
+type Report struct {
+	Checked   int // sets, or answers, that were judged
+	Erroneous int // those of them with an Error
+	Unsettled int // those that changed so often that they could not be judged; not in Checked
+	Skipped   int // answers that the index had no part in, or of nobody; not in Checked
+	Findings  []Finding
+	// Looking is the time that went into looking, without the pauses between the
+	// looks.
+	Looking time.Duration
+}
+
+// Of returns the findings of a class.
+func (r *Report) Of(c Class) []Finding {
+	var found []Finding
+	for _, f := range r.Findings {
+		if f.Class == c {
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// Users returns whose findings are of one of the classes, each once, in order of
+// appearance: those whom [Auditor.Repair] would help.
+func (r *Report) Users(classes ...Class) []member.ID {
+	wanted := make(map[Class]bool)
+	for _, c := range classes {
+		wanted[c] = true
+	}
+	var users []member.ID
+	seen := make(map[member.ID]bool)
+	for _, f := range r.Findings {
+		if wanted[f.Class] && !seen[f.User] {
+			seen[f.User] = true
+			users = append(users, f.User)
+		}
+	}
+	return users
+}
+
+// Add counts another report in.
+func (r *Report) Add(other Report) {
+	r.Checked += other.Checked
+	r.Erroneous += other.Erroneous
+	r.Unsettled += other.Unsettled
+	r.Skipped += other.Skipped
+	r.Looking += other.Looking
+	r.Findings = append(r.Findings, other.Findings...)
+}

@@ -1,0 +1,388 @@
+package audit_test
+
+import (
+	"cmp"
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// recorder remembers what an observer is told.
+type recorder struct {
+	mu                 sync.Mutex
+	checked            map[audit.Origin]int
+	answers            int
+	enqueued, deferred int
+	dropped            int
+	progress           []audit.Progress
+	losses             []audit.Loss
+}
+
+func (r *recorder) Checked(o audit.Origin, report audit.Report) {
+	r.locked(func() {
+		if r.checked == nil {
+			r.checked = map[audit.Origin]int{}
+		}
+		r.checked[o] += report.Checked
+	})
+}
+
+func (r *recorder) AnswersChecked(report audit.Report) {
+	r.locked(func() { r.answers += report.Checked })
+}
+
+func (r *recorder) Repaired(enqueued, deferred int) {
+	r.locked(func() { r.enqueued, r.deferred = r.enqueued+enqueued, r.deferred+deferred })
+}
+func (r *recorder) SampleDropped() { r.locked(func() { r.dropped++ }) }
+func (r *recorder) SweepMoved(p audit.Progress) {
+	r.locked(func() { r.progress = append(r.progress, p) })
+}
+
+func (r *recorder) RedisLost(l audit.Loss)      { r.locked(func() { r.losses = append(r.losses, l) }) }
+func (r *recorder) locked(do func())            { r.mu.Lock(); defer r.mu.Unlock(); do() }
+func (r *recorder) get(what func() int) (n int) { r.locked(func() { n = what() }); return n }
+func (r *recorder) sweeps() int                 { return r.get(func() int { return r.checked[audit.OfSweep] }) }
+
+func (r *recorder) reads() int { return r.get(func() int { return r.checked[audit.OfRead] }) }
+
+func (r *recorder) lost(l audit.Loss) (n int) {
+	return r.get(func() int {
+		for _, one := range r.losses {
+			if one == l {
+				n++
+			}
+		}
+		return n
+	})
+}
+
+// rounds are the rounds of the sweep that ended.
+func (r *recorder) rounds() int {
+	return r.get(func() int {
+		ends := map[time.Time]bool{}
+		for _, p := range r.progress {
+			if !p.Ended.IsZero() {
+				ends[p.Ended] = true
+			}
+		}
+		return len(ends)
+	})
+}
+
+// A read never waits for the audit, be it ever so slow.
+func TestSamplingNeverBlocks(t *testing.T) {
+	t.Parallel()
+	r := &recorder{}
+	p := audit.NewPatrol(audit.PatrolOptions{Share: 1, Observer: r}) // and nobody runs it
+	for range 10_000 {
+		p.Note(viewer)
+	}
+	if r.dropped < 9_000 || r.dropped >= 10_000 {
+		t.Errorf("%d of 10000 samples were dropped, want all but a few hundred", r.dropped)
+	}
+}
+
+func TestTheShareOfReads(t *testing.T) {
+	t.Parallel()
+	const waiting = 256 // samples are not dropped but wait
+	for _, c := range []struct {
+		share              float64
+		reads, least, most int
+	}{{0, 1_000_000, 0, 0}, {0.001, 1_000_000, 800, 1200}, {0.2, 10_000, 1800, 2200}, {1, 1000, 1000, 1000}} {
+		r := &recorder{}
+		p := audit.NewPatrol(audit.PatrolOptions{Share: c.share, Observer: r})
+		for range c.reads {
+			p.Note(viewer)
+		}
+		if sampled := r.dropped + waiting; sampled < c.least || sampled > max(c.most, waiting) {
+			t.Errorf("%d of %d reads were sampled, want %d to %d", sampled, c.reads, c.least, c.most)
+		}
+	}
+}
+
+func TestReadsAreCheckedAndRepaired(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.upload(20, 300)
+		log, r := &logged{}, &recorder{}
+		p := audit.NewPatrol(audit.PatrolOptions{Auditor: b.Auditor, Share: 1, Repair: true, Observer: r, Log: log.logger()})
+		stop := running(t, p.Run)
+		p.Note(viewer)
+		p.Note(viewer)
+		<-time.After(10 * time.Second)
+		stop()
+		if r.reads() != 1 || r.answers != 1 || r.enqueued != 1 || r.deferred != 0 {
+			t.Errorf("%+v", r)
+		}
+		list, err := b.queue.List(context.Background(), tasks.Filter{}, 10)
+		must(t, err)
+		if len(list) != 1 || list[0].Type != tasks.Refill || list[0].Subject != viewer {
+			t.Errorf("tasks %+v", list)
+		}
+		if text := log.String(); !strings.Contains(text, `cause="stale score" count=1 example="error: stale score of user 1, contact 20 (stored 200, actual 300)"`) {
+			t.Errorf("the log says %s", text)
+		}
+	})
+}
+
+// An emptied Redis is neither a flood of tasks nor one of lines.
+func TestRepairsAndLinesAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		for id := member.ID(1000); id < 1200; id++ {
+			b.store.AddMember(id, "one more")
+			b.store.SetContact(id, 15, false, false)
+		}
+		log, r := &logged{}, &recorder{}
+		p := audit.NewPatrol(audit.PatrolOptions{
+			Auditor: b.Auditor, Share: 1, Repair: true, RepairsPerMinute: 30, Observer: r, Log: log.logger(),
+		})
+		stop := running(t, p.Run)
+		for id := member.ID(1000); id < 1200; id++ {
+			p.Note(id)
+		}
+		<-time.After(50 * time.Second)
+		if r.reads() != 200 || r.enqueued != 30 || r.deferred != 170 {
+			t.Errorf("checked %d, enqueued %d, deferred %d", r.reads(), r.enqueued, r.deferred)
+		}
+		if n := strings.Count(log.String(), "lost set"); n != 2 { // of one line: the cause and the example
+			t.Errorf("%d mentions in the log: %s", n, log.String())
+		}
+		<-time.After(20 * time.Second) // the rest is told after a minute
+		if text := log.String(); strings.Count(text, "count=") != 2 || !strings.Contains(text, "count=150") {
+			t.Errorf("the log says %s", text)
+		}
+		p.Note(1199)
+		<-time.After(5 * time.Second)
+		if r.enqueued != 31 {
+			t.Errorf("in the next minute %d, want one more", r.enqueued)
+		}
+		stop()
+	})
+}
+
+func TestNothingIsRepairedUnlessAskedFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.upload(20, 300)
+		r := &recorder{}
+		p := audit.NewPatrol(audit.PatrolOptions{Auditor: b.Auditor, Share: 1, Observer: r, Log: (&logged{}).logger()})
+		stop := running(t, p.Run)
+		p.Note(viewer)
+		<-time.After(5 * time.Second)
+		stop()
+		if list, err := b.queue.List(context.Background(), tasks.Filter{}, 10); err != nil || len(list) != 0 || r.reads() != 1 {
+			t.Errorf("tasks %+v, %v; checked %d", list, err, r.reads())
+		}
+	})
+}
+
+// A server that is away is told of once, and asked less and less.
+func TestThePatrolStandsStillInAnOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		log, away := &logged{}, &awayLooks{sets: b.index}
+		a := audit.New(audit.Options{Sets: away, Truth: b.store, Tasks: b.queue})
+		p := audit.NewPatrol(audit.PatrolOptions{Auditor: a, Share: 1, Log: log.logger()})
+		stop := running(t, p.Run)
+		end := time.Now().Add(10 * time.Minute)
+		for time.Now().Before(end) {
+			p.Note(viewer)
+			<-time.After(100 * time.Millisecond)
+		}
+		stop()
+		if away.asked < 15 || away.asked > 30 {
+			t.Errorf("asked %d times in ten minutes", away.asked)
+		}
+		if n := strings.Count(log.String(), "stands still"); n != 1 {
+			t.Errorf("told %d times: %s", n, log.String())
+		}
+	})
+}
+
+type awayLooks struct {
+	*sets
+	asked int
+}
+
+func (a *awayLooks) Look(context.Context, []member.ID) ([]index.Set, error) {
+	a.asked++
+	return nil, index.ErrUnavailable
+}
+
+// patrolOf returns a patrol that sweeps fast.
+func (g *ground) patrolOf(o audit.PatrolOptions) *audit.Patrol {
+	o.Auditor, o.Members, o.Ledger = g.Auditor, g.store, g.index
+	o.Tick, o.Round = 20*time.Millisecond, cmp.Or(o.Round, time.Millisecond)
+	if o.Lease == 0 {
+		o.Lease = 300 * time.Millisecond
+	}
+	return audit.NewPatrol(o)
+}
+
+func TestTheSweepVisitsEveryoneAndNobody(t *testing.T) {
+	t.Parallel()
+	g := inMemory(t)
+	viewers, owners := from(100, 250), from(1000, 20)
+	g.settle(t, viewers, owners, 8)
+	g.work(t)
+	must(t, g.client.Del(t.Context(), "user_107", "user_349").Err())
+	must(t, g.client.Do(t.Context(), "ZADD", "user_7777", 5, "1000").Err())
+	r, log := &recorder{}, &logged{}
+	stop := running(t, g.patrolOf(audit.PatrolOptions{Rate: 5000, Repair: true, Observer: r, Log: log.logger()}).Run)
+	eventually(t, "a round ends", func() bool { return r.rounds() > 0 })
+	eventually(t, "what is wrong is mended", func() bool {
+		return g.client.Exists(t.Context(), "user_107", "user_349").Val() == 2 && g.client.Exists(t.Context(), "user_7777").Val() == 0
+	})
+	stop()
+	if r.sweeps() < 271 {
+		t.Errorf("%d sets were checked, want those of all 270 members and the orphan", r.sweeps())
+	}
+	most := audit.Progress{}
+	for _, p := range r.progress {
+		if p.Held && p.Done > most.Done {
+			most = p
+		}
+	}
+	if most.Done != 270 || most.Total != 270 || most.Hurried {
+		t.Errorf("the progress ended at %+v", most)
+	}
+}
+
+// A process that stops leaves the sweep where it is to the next one.
+func TestTheSweepIsResumed(t *testing.T) {
+	t.Parallel()
+	g := inMemory(t)
+	g.settle(t, from(100, 900), from(1000, 20), 8)
+	first, second := &recorder{}, &recorder{}
+	stop := running(t, g.patrolOf(audit.PatrolOptions{Rate: 200, Observer: first, Log: (&logged{}).logger()}).Run)
+	eventually(t, "some were swept", func() bool { return first.sweeps() > 0 })
+	stop()
+	stop = running(t, g.patrolOf(audit.PatrolOptions{Rate: 5000, Observer: second, Log: (&logged{}).logger()}).Run)
+	eventually(t, "the round ends", func() bool { return second.rounds() > 0 })
+	stop()
+	began, done := time.Time{}, int64(0)
+	for _, p := range first.progress {
+		began, done = p.Began, p.Done
+	}
+	if got := second.progress[0]; !got.Held || got.Began != began || got.Done <= done || done == 0 {
+		t.Errorf("went on at %+v, want a round that began at %v and had done %d", got, began, done)
+	}
+}
+
+// Of two processes one sweeps; when it is gone, the other one goes on.
+func TestOneOfTwoSweeps(t *testing.T) {
+	t.Parallel()
+	g := inMemory(t)
+	g.settle(t, from(100, 50), from(1000, 20), 8)
+	recorders := []*recorder{{}, {}}
+	stops := make([]func(), 2)
+	for i, r := range recorders {
+		stops[i] = running(t, g.patrolOf(audit.PatrolOptions{Rate: 500, Observer: r, Log: (&logged{}).logger()}).Run)
+		eventually(t, "it has looked who sweeps", func() bool { return r.get(func() int { return len(r.progress) }) > 0 })
+	}
+	eventually(t, "many are swept", func() bool { return recorders[0].sweeps() > 700 })
+	if n := recorders[1].sweeps(); n != 0 {
+		t.Errorf("both sweep: the second one %d sets", n)
+	}
+	stops[0]()
+	eventually(t, "the other goes on", func() bool { return recorders[1].sweeps() > 0 })
+	stops[1]()
+}
+
+// A site with next to nobody is not swept all the time.
+func TestASmallSiteRests(t *testing.T) {
+	t.Parallel()
+	g := inMemory(t)
+	r := &recorder{}
+	stop := running(t, g.patrolOf(audit.PatrolOptions{Rate: 50, Round: time.Hour, Watch: true, Observer: r, Log: (&logged{}).logger()}).Run)
+	ticks := func() int { n, _ := g.client.Get(t.Context(), "activityd_mark").Int(); return n }
+	eventually(t, "some time passes", func() bool { return ticks() > 20 })
+	if n := r.get(func() int { return len(r.progress) }); n == 0 || n > 10 {
+		t.Errorf("%d steps of a sweep over nobody", n)
+	}
+	must(t, g.client.FlushAll(t.Context()).Err())
+	before := r.get(func() int { return len(r.progress) })
+	eventually(t, "bad news end the rest", func() bool { return r.get(func() int { return len(r.progress) }) > before })
+	stop()
+}
+
+// Many processes raise the marks at once, and none of them takes the others' work
+// for a loss.
+func TestMarksOfManyProcessesAreNoAlarm(t *testing.T) {
+	t.Parallel()
+	g := inMemory(t)
+	g.settle(t, from(100, 5), from(1000, 20), 8)
+	r := &recorder{}
+	for range 5 {
+		running(t, g.patrolOf(audit.PatrolOptions{Watch: true, Observer: r, Log: (&logged{}).logger()}).Run)
+	}
+	eventually(t, "the marks rise", func() bool {
+		n, err := g.client.Get(t.Context(), "activityd_mark").Int()
+		return err == nil && n > 100
+	})
+	if n := r.get(func() int { return len(r.losses) }); n != 0 {
+		t.Errorf("%d losses were told of: %v", n, r.losses)
+	}
+	must(t, g.client.FlushAll(t.Context()).Err())
+	eventually(t, "all notice", func() bool { return r.lost(audit.Rewound) >= 5 })
+}
+
+// A Redis that comes back with older data is noticed, and all that is wrong in it
+// is found and mended, though the sweep would take hours by itself.
+func TestARestoredSnapshotIsNoticedAndMended(t *testing.T) {
+	t.Parallel()
+	g := inMemory(t)
+	viewers, owners := from(100, 300), from(1000, 20)
+	g.settle(t, viewers, owners, 8)
+	g.work(t)
+	r, log := &recorder{}, &logged{}
+	running(t, g.patrolOf(audit.PatrolOptions{Rate: 1, Watch: true, Repair: true, Observer: r, Log: log.logger()}).Run)
+	marks := func() int { n, _ := g.client.Get(t.Context(), "activityd_mark").Int(); return n }
+	eventually(t, "marks are made", func() bool { return marks() > 2 })
+	must(t, g.client.Save(t.Context()).Err())
+	saved := marks()
+	for i, owner := range owners {
+		_, err := g.site.Upload(t.Context(), photoOf(owner, 5_000_000-uint64(i)))
+		must(t, err)
+	}
+	g.quiet(t)
+	report, err := g.Check(t.Context(), viewers)
+	must(t, err)
+	found(t, report)
+	eventually(t, "more marks are made", func() bool { return marks() > saved+10 })
+	must(t, g.redis.Kill())
+	must(t, g.redis.Restart(t.Context()))
+	eventually(t, "Redis answers", func() bool { return g.client.Ping(t.Context()).Err() == nil })
+	eventually(t, "the loss is noticed", func() bool { return r.lost(audit.Rewound) == 1 })
+	eventually(t, "a hurried round ends", func() bool { return r.rounds() > 0 })
+	g.quiet(t)
+	report, err = g.Check(t.Context(), viewers)
+	must(t, err)
+	found(t, report)
+	if n := r.get(func() int { return r.enqueued }); n < len(viewers) {
+		t.Errorf("%d sets were mended, want those of all %d viewers", n, len(viewers))
+	}
+	if !strings.Contains(log.String(), "Redis lost data, or may have: all sets are looked at\" how=rewound hurry=true") {
+		t.Errorf("the log says %s", log.String())
+	}
+}
+
+func photoOf(owner member.ID, date uint64) site.Photo {
+	return site.Photo{Owner: owner, Visibility: contacts.Public, DateUpload: date}
+}

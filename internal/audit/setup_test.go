@@ -1,0 +1,188 @@
+package audit_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+func TestMain(m *testing.M) { servertest.Main(m) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// settings are those of all tests: small sets show all there is to see.
+func settings(t testing.TB) index.Settings {
+	t.Helper()
+	s, err := index.NewSettings(5, 20, 0) // at most 6, at least 5
+	must(t, err)
+	return s
+}
+
+// sets is an index that does what a test wants between its looks.
+type sets struct {
+	*index.Memory
+	looks int
+	// before is called before each look, counted from 1; nil: nothing.
+	before func(look int)
+}
+
+func (s *sets) Look(ctx context.Context, users []member.ID) ([]index.Set, error) {
+	s.looks++
+	if s.before != nil {
+		s.before(s.looks)
+	}
+	return s.Memory.Look(ctx, users)
+}
+
+// bench is an auditor over servers in memory. Nobody works on the tasks.
+type bench struct {
+	*audit.Auditor
+	index *sets
+	store *contacts.Memory
+	queue *tasks.MemoryQueue
+	clock *clock
+}
+
+// clock is one that a test moves.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) read() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// viewer is the member of most tests. Its contacts are 11 to 20, who uploaded at
+// 110 to 200.
+const viewer member.ID = 1
+
+func newBench(t testing.TB) *bench {
+	t.Helper()
+	b := &bench{
+		index: &sets{Memory: index.NewMemory(settings(t))}, store: contacts.NewMemory(),
+		clock: &clock{now: time.Now()},
+	}
+	b.queue = tasks.NewMemoryQueue(tasks.QueueOptions{}, b.clock.read)
+	b.store.AddMember(viewer, "viewer")
+	for id := member.ID(11); id <= 20; id++ {
+		b.store.AddMember(id, "member "+id.String())
+		b.store.SetContact(viewer, id, false, false)
+		b.upload(id, 10*uint64(id))
+	}
+	reader := recent.NewReader(b.index, b.store, noHints{}, recent.Options{Min: settings(t).Min})
+	b.Auditor = audit.New(audit.Options{
+		Sets: b.index, Truth: b.store, Tasks: b.queue, Reader: reader, Pause: time.Microsecond, Now: b.clock.read,
+	})
+	b.refill(t, viewer)
+	return b
+}
+
+type noHints struct{}
+
+func (noHints) Refill(member.ID)               {}
+func (noHints) LookAgain(member.ID, member.ID) {}
+
+// upload is one of which no task tells.
+func (b *bench) upload(owner member.ID, date uint64) {
+	b.store.SetLastUpload(owner, date)
+	b.store.AddPhoto(0, owner, "a photo", contacts.Public, date)
+}
+
+// refill does what a refill's task does.
+func (b *bench) refill(t testing.TB, users ...member.ID) {
+	t.Helper()
+	h := &tasks.RefillHandler{Index: b.index.Memory, Store: b.store}
+	batch := make([]tasks.Task, len(users))
+	for i, user := range users {
+		batch[i] = tasks.Task{Type: tasks.Refill, Subject: user}
+	}
+	for _, err := range h.Handle(context.WithoutCancel(t.Context()), batch) {
+		must(t, err)
+	}
+}
+
+func (b *bench) enqueue(t testing.TB, batch ...tasks.New) {
+	t.Helper()
+	_, err := b.queue.Enqueue(t.Context(), batch)
+	must(t, err)
+}
+
+func (b *bench) check(t testing.TB) audit.Report {
+	t.Helper()
+	r, err := b.Check(t.Context(), []member.ID{viewer})
+	must(t, err)
+	return r
+}
+
+// found compares the causes and classes in a report with what is wanted.
+func found(t testing.TB, r audit.Report, want ...string) {
+	t.Helper()
+	var got []string
+	for _, f := range r.Findings {
+		got = append(got, string(f.Class)+" "+string(f.Cause))
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("found %q, want %q", got, want)
+	}
+}
+
+// logged is a log that can be read while it is written.
+type logged struct {
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.String()
+}
+
+func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+// eventually waits for a condition that other goroutines bring about.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	const most = 90 * time.Second
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(most); !holds(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", most, what)
+		}
+	}
+}

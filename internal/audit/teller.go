@@ -1,0 +1,71 @@
+package audit
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// teller tells the log of errors: for each cause one line a minute, with how many
+// there were and one of them for an example. A Redis that was emptied would
+// otherwise fill the disk.
+type teller struct {
+	log *slog.Logger
+	now func() time.Time
+
+	mu    sync.Mutex
+	tales map[Cause]*tale
+}
+
+// tale is what is to be told of one cause.
+type tale struct {
+	count   int
+	example Finding
+	told    time.Time
+}
+
+// tellEvery is the time between two lines about one cause.
+const tellEvery = time.Minute
+
+// lastingLag stands in for a cause.
+const lastingLag Cause = "lasting lag"
+
+// note remembers the findings that are worth a line.
+func (t *teller) note(found []Finding) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.tales == nil {
+		t.tales = make(map[Cause]*tale)
+	}
+	for _, f := range found {
+		cause := f.Cause
+		switch {
+		case f.Class == Lag && f.Lasting:
+			cause = lastingLag
+		case f.Class != Error:
+			continue
+		}
+		told := t.tales[cause]
+		if told == nil {
+			told = &tale{}
+			t.tales[cause] = told
+		}
+		told.count++
+		told.example = f
+	}
+}
+
+// tell writes the lines that are due; all that are left, if it is the last time.
+func (t *teller) tell(ctx context.Context, last bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.now()
+	for cause, told := range t.tales {
+		if told.count == 0 || !last && now.Sub(told.told) < tellEvery {
+			continue
+		}
+		t.log.WarnContext(ctx, "the audit found what is not as it should be", "cause", cause, "count", told.count, "example", told.example.String())
+		told.count, told.told = 0, now
+	}
+}

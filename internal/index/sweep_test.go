@@ -1,0 +1,95 @@
+package index_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+)
+
+func TestOneSweepsAtATime(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		ctx := t.Context()
+		hold := func(owner string, wantState string, wantHeld bool) {
+			t.Helper()
+			state, held, err := b.HoldSweep(ctx, owner, time.Minute)
+			if err != nil || held != wantHeld || state != wantState {
+				t.Errorf("%s holds: %q, %v, %v, want %q, %v", owner, state, held, err, wantState, wantHeld)
+			}
+		}
+		save := func(owner, state string, want bool) {
+			t.Helper()
+			if held, err := b.SaveSweep(ctx, owner, state, time.Minute); err != nil || held != want {
+				t.Errorf("%s saves: %v, %v, want %v", owner, held, err, want)
+			}
+		}
+		hold("a", "", true)
+		hold("b", "", false)
+		save("a", "half way", true)
+		save("b", "from the start", false)
+		hold("a", "half way", true)
+		if life := b.client.PTTL(ctx, "activityd_{sweep}_lease").Val(); life <= 0 || life > time.Minute {
+			t.Errorf("the lease lives for %v", life)
+		}
+		for _, owner := range []string{"b", "a"} { // b has none to give up
+			if err := b.LeaveSweep(ctx, owner); err != nil {
+				t.Fatal(err)
+			}
+			if owner == "b" {
+				hold("b", "", false)
+			} else {
+				hold("b", "half way", true)
+			}
+		}
+		save("a", "beaten", false)
+		b.client.Del(ctx, "activityd_{sweep}_lease") // it ran out, and nobody came
+		save("b", "on", true)
+		hold("a", "", false)
+	})
+}
+
+func TestMarksOnlyRise(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		for want := int64(1); want <= 3; want++ {
+			m, err := b.Tick(t.Context())
+			if err != nil || len(m.Counts) != 1 || m.Counts[0] != want {
+				t.Fatalf("marks %+v, %v, want %d", m, err, want)
+			}
+		}
+		b.client.FlushAll(t.Context())
+		if m, err := b.Tick(t.Context()); err != nil || m.Counts[0] != 1 {
+			t.Errorf("marks %+v, %v of an empty server", m, err)
+		}
+	})
+}
+
+// Another start is another run, and known by its name.
+func TestMarksKnowTheRunOfTheServer(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t)
+	b := newBench(t, &redis.Options{Addr: server.Addr(), Network: "unix"}, index.Options{})
+	tick := func() index.Marks {
+		t.Helper()
+		m, err := b.Tick(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	first := tick()
+	if again := tick(); first.Server == "" || again.Server != first.Server {
+		t.Errorf("runs %q and %q of one server", first.Server, again.Server)
+	}
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = b.Tick(t.Context()) // the connection of before is noticed to be broken
+	if later := tick(); later.Server == "" || later.Server == first.Server {
+		t.Errorf("run %q after a restart of %q", later.Server, first.Server)
+	}
+}
