@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,18 +40,21 @@ type planner func(ctx context.Context, updates []index.Update) ([]index.Change, 
 // guardedTries bounds how often one batch begins again after conflicts.
 const guardedTries = 20
 
-// conflictPause is the longest wait before the first new try; it grows. It is a
-// variable because tests provoke thousands of conflicts.
-var conflictPause = 4 * time.Millisecond
+// DefaultConflictPause is the default of HandlerOptions.ConflictPause.
+const DefaultConflictPause = 4 * time.Millisecond
 
-// errContended: other updates of the same set came first, every time.
-var errContended = errors.New("other updates of the set always came first")
+// ErrContended says that other updates of the same set came first, every time. It
+// may be otherwise the next time.
+var ErrContended = errors.New("other updates of the set always came first")
 
 // guarded runs the guarded update of package index for many users at once:
 // begin, plan, apply; and again, after a short random wait, for those in
 // conflict. It returns the error of each user whose set could not be updated.
-func guarded(ctx context.Context, ix Index, o Observer, users []member.ID, plan planner) map[member.ID]error {
+func guarded(
+	ctx context.Context, ix Index, o Observer, pause time.Duration, users []member.ID, plan planner,
+) map[member.ID]error {
 	o = observerOr(o)
+	pause = max(0, cmp.Or(pause, DefaultConflictPause))
 	failed := make(map[member.ID]error)
 	open := users
 	for try := 1; len(open) > 0; try++ {
@@ -59,9 +63,9 @@ func guarded(ctx context.Context, ix Index, o Observer, users []member.ID, plan 
 		case err != nil:
 			return failWith(failed, open, err)
 		case len(open) > 0 && try == guardedTries:
-			return failWith(failed, open, errContended)
-		case len(open) > 0:
-			if err := sleep(ctx, jitter(time.Duration(try)*conflictPause)); err != nil {
+			return failWith(failed, open, ErrContended)
+		case len(open) > 0 && pause > 0:
+			if err := sleep(ctx, jitter(time.Duration(try)*pause)); err != nil {
 				return failWith(failed, open, err)
 			}
 		}

@@ -1,5 +1,7 @@
 package tasks
 
+import "time"
+
 // DefaultPartSize is the default of HandlerOptions.PartSize.
 const DefaultPartSize = 1000
 
@@ -10,6 +12,10 @@ type HandlerOptions struct {
 	// ActiveOnly leaves missing sets missing until their user's next read, for a
 	// site most of whose members never come back. See index.Options.SetLife.
 	ActiveOnly bool
+	// ConflictPause is the longest wait before a batch begins again after its
+	// first conflict; it grows with each. 0: DefaultConflictPause; below 0: none,
+	// for tests that provoke thousands of conflicts.
+	ConflictPause time.Duration
 	// Observer is told what happens; nil: nobody.
 	Observer Observer
 }
@@ -19,7 +25,7 @@ func Handlers(ix Index, store Store, queue Enqueuer, o HandlerOptions) map[Type]
 	if o.PartSize <= 0 {
 		o.PartSize = DefaultPartSize
 	}
-	pairs := &PairHandler{Index: ix, Store: store, ActiveOnly: o.ActiveOnly, Observer: o.Observer}
+	pairs := &PairHandler{Index: ix, Store: store, ActiveOnly: o.ActiveOnly, ConflictPause: o.ConflictPause, Observer: o.Observer}
 	uploads := &UploadHandler{
 		Index: ix, Store: store, Queue: queue, PartSize: o.PartSize, ActiveOnly: o.ActiveOnly, Observer: o.Observer,
 	}
@@ -28,7 +34,7 @@ func Handlers(ix Index, store Store, queue Enqueuer, o HandlerOptions) map[Type]
 		RemoveContact: pairs,
 		Upload:        uploads,
 		FanOut:        uploads,
-		Refill:        &RefillHandler{Index: ix, Store: store, Observer: o.Observer},
+		Refill:        &RefillHandler{Index: ix, Store: store, ConflictPause: o.ConflictPause, Observer: o.Observer},
 	}
 }
 

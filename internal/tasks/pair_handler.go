@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
@@ -21,6 +22,8 @@ type PairHandler struct {
 	Store Store
 	// ActiveOnly leaves missing sets missing until their user's next read.
 	ActiveOnly bool
+	// ConflictPause is as in HandlerOptions.
+	ConflictPause time.Duration
 	// Observer is told of conflicts and refills; nil: nobody.
 	Observer Observer
 }
@@ -43,7 +46,7 @@ func (h *PairHandler) Handle(ctx context.Context, batch []Task) []error {
 	for user, list := range asked {
 		asked[user] = unique(list) // a removal counted twice would seem to leave too few members
 	}
-	failed := guarded(ctx, h.Index, h.Observer, slices.Sorted(maps.Keys(asked)), func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
+	failed := guarded(ctx, h.Index, h.Observer, h.ConflictPause, slices.Sorted(maps.Keys(asked)), func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
 		return h.plan(ctx, updates, asked)
 	})
 	for i, t := range batch {

@@ -3,9 +3,11 @@ package tasks
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
 )
 
 // RefillHandler handles refill: it reads a user's most recent contacts into the
@@ -14,13 +16,33 @@ import (
 type RefillHandler struct {
 	Index Index
 	Store Store
+	// ConflictPause is as in HandlerOptions.
+	ConflictPause time.Duration
 	// Observer is told of conflicts and refills; nil: nobody.
 	Observer Observer
 }
 
 // Handle returns an error for each task, nil where it is done.
 func (h *RefillHandler) Handle(ctx context.Context, batch []Task) []error {
-	return resultsBySubject(batch, guarded(ctx, h.Index, h.Observer, subjects(batch), h.plan))
+	_, failed := h.Refill(ctx, subjects(batch))
+	return resultsBySubject(batch, failed)
+}
+
+// Refill refills the sets of users, each of whom may come only once. It returns
+// how many contacts were found for each of them, 0 when there was nobody to put
+// in, and the errors of those whose set could not be refilled. [ErrContended]
+// among them is cured by trying again, and so are the errors of package contacts
+// and package index that say so.
+func (h *RefillHandler) Refill(ctx context.Context, users []member.ID) (found map[member.ID]int, failed map[member.ID]error) {
+	found = make(map[member.ID]int, len(users))
+	failed = guarded(ctx, h.Index, h.Observer, h.ConflictPause, users, func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
+		changes, err := h.plan(ctx, updates)
+		for _, c := range changes {
+			found[c.User] = len(c.Refill)
+		}
+		return changes, err
+	})
+	return found, failed
 }
 
 func (h *RefillHandler) plan(ctx context.Context, updates []index.Update) ([]index.Change, error) {

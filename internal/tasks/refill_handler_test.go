@@ -94,6 +94,7 @@ func TestAWaitForConflictsEndsWithTheContext(t *testing.T) {
 	b.ladder(viewer, 3)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("stop")
+	b.refills.ConflictPause = time.Minute
 	b.hooked.before = func(call string) error {
 		if call == "Apply" {
 			b.elsewhere(tasks.NewAddContact(viewer, 1))

@@ -1,0 +1,345 @@
+package sweep_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/sweep"
+)
+
+var (
+	errPassing = errors.New("away for a moment")
+	errFatal   = errors.New("no such table")
+)
+
+// world is a site's members, and a visitor who notes whom it visited.
+type world struct {
+	members []member.ID
+
+	mu      sync.Mutex
+	visited map[member.ID]int
+	visit   func(ctx context.Context, users []member.ID) (left []member.ID, err error) // nil: all goes well
+}
+
+func newWorld(n int) *world {
+	w := &world{visited: map[member.ID]int{}}
+	for i := range n {
+		w.members = append(w.members, member.ID(3*i+1)) // with gaps
+	}
+	return w
+}
+
+func (w *world) Members(_ context.Context, after member.ID, limit int) ([]member.ID, error) {
+	at, found := slices.BinarySearch(w.members, after)
+	if found {
+		at++
+	}
+	return slices.Clone(w.members[at:min(at+limit, len(w.members))]), nil
+}
+
+// Visit counts each member once it is done, by whether its id is even.
+func (w *world) Visit(ctx context.Context, users []member.ID) (sweep.Counts, []member.ID, error) {
+	var left []member.ID
+	var err error
+	if w.visit != nil {
+		if left, err = w.visit(ctx, users); err != nil && len(left) == 0 {
+			return nil, nil, err
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	counts := sweep.Counts{}
+	for _, user := range users {
+		if !slices.Contains(left, user) {
+			w.visited[user]++
+			counts["members"]++
+		}
+	}
+	return counts, left, err
+}
+
+// gate lets in as many at once as it has places.
+type gate chan struct{}
+
+func (g gate) Enter(ctx context.Context) (func(), error) {
+	select {
+	case g <- struct{}{}:
+		return func() { <-g }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (w *world) options(batch, parallel int) sweep.Options {
+	return sweep.Options{
+		Range: sweep.All, Source: w, Gate: make(gate, parallel), Visit: w.Visit, Batch: batch,
+		Passing: func(err error) bool { return errors.Is(err, errPassing) },
+	}
+}
+
+// wantOnce checks that each of users was visited exactly once, and nobody else.
+func (w *world) wantOnce(t *testing.T, users []member.ID) {
+	t.Helper()
+	want := map[member.ID]int{}
+	for _, user := range users {
+		want[user] = 1
+	}
+	if diff := cmp.Diff(want, w.visited); diff != "" {
+		t.Errorf("visits (-want +got):\n%s", diff)
+	}
+}
+
+func TestEveryMemberOfTheRangeIsVisitedOnce(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		within sweep.Range
+		want   func(member.ID) bool
+	}{
+		{sweep.All, func(member.ID) bool { return true }},
+		{sweep.Range{First: 31, Last: 90}, func(id member.ID) bool { return id >= 31 && id <= 90 }},
+		{sweep.Range{First: 4, Last: 4}, func(id member.ID) bool { return id == 4 }},
+		{sweep.Range{First: 5, Last: 6}, func(member.ID) bool { return false }},
+		{sweep.Range{First: 1000, Last: math.MaxUint64}, func(member.ID) bool { return false }},
+	} {
+		for _, batch := range []int{1, 7, 100, 1000} {
+			t.Run(fmt.Sprintf("%d-%d by %d", test.within.First, test.within.Last, batch), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(100)
+				o := w.options(batch, 3)
+				o.Range = test.within
+				moved := 0
+				o.Moved = func(n int) { moved += n }
+				state, err := sweep.Run(t.Context(), sweep.State{}, o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				users := slices.DeleteFunc(slices.Clone(w.members), func(id member.ID) bool { return !test.want(id) })
+				w.wantOnce(t, users)
+				if n := len(users); moved != n || state.Counts["members"] != int64(n) || n > 0 && state.Position != users[n-1] {
+					t.Errorf("moved %d, state %+v, want %d members", moved, state, n)
+				}
+			})
+		}
+	}
+}
+
+// The position waits for the slowest, and what is beyond it is not counted.
+func TestThePositionWaitsForWhoIsBehind(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(1000)
+		release := make(chan struct{})
+		w.visit = func(_ context.Context, users []member.ID) ([]member.ID, error) {
+			if users[0] == 31 {
+				<-release
+			}
+			return nil, nil
+		}
+		o := w.options(10, 2)
+		var states []sweep.State
+		o.Saved = func(s sweep.State) error {
+			states = append(states, s)
+			return nil
+		}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := sweep.Run(t.Context(), sweep.State{}, o)
+			ended <- err
+		}()
+		synctest.Wait()
+		if n := len(w.visited); n < 500 || n > 700 {
+			t.Errorf("%d members were visited beside the slow batch: want many, but not all", n)
+		}
+		if want := (sweep.State{Position: 28, Counts: sweep.Counts{"members": 10}}); !cmp.Equal(states[len(states)-1], want) {
+			t.Errorf("state %+v, want %+v", states[len(states)-1], want)
+		}
+		close(release)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		w.wantOnce(t, w.members)
+		if last := states[len(states)-1]; last.Position != 2998 || last.Counts["members"] != 1000 {
+			t.Errorf("state %+v in the end", last)
+		}
+	})
+}
+
+// A server that is away for hours ends nothing.
+func TestWhatMayPassIsTriedForAsLongAsItTakes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, back := newWorld(300), time.Now().Add(10*time.Hour)
+		w.visit = func(context.Context, []member.ID) ([]member.ID, error) {
+			if time.Now().Before(back) {
+				return nil, errPassing
+			}
+			return nil, nil
+		}
+		o := w.options(50, 3)
+		var troubles atomic.Int64
+		o.Trouble = func(err error) {
+			if !errors.Is(err, errPassing) {
+				t.Errorf("trouble: %v", err)
+			}
+			troubles.Add(1)
+		}
+		state, err := sweep.Run(t.Context(), sweep.State{}, o)
+		if err != nil || state.Counts["members"] != 300 {
+			t.Errorf("%+v, %v", state, err)
+		}
+		w.wantOnce(t, w.members)
+		if late := time.Since(back); late > time.Minute {
+			t.Errorf("it went on %v after the server was back", late)
+		}
+		if n := troubles.Load(); n == 0 || n > 6*10*3600/2 { // six batches, each at most every 2.5 s
+			t.Errorf("%d tries in ten hours", n)
+		}
+	})
+}
+
+// Who fails alone is found out, and the others of the batch are done before.
+func TestAPoisonedMemberHoldsUpNobodyElse(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(512)
+		const poisoned = 301
+		w.visit = func(_ context.Context, users []member.ID) ([]member.ID, error) {
+			if slices.Contains(users, poisoned) {
+				return nil, errPassing
+			}
+			return nil, nil
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		o := w.options(256, 1)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := sweep.Run(ctx, sweep.State{}, o)
+			ended <- err
+		}()
+		<-time.After(time.Hour)
+		synctest.Wait()
+		stop()
+		if err := <-ended; !errors.Is(err, sweep.ErrStopped) {
+			t.Errorf("ended with %v", err)
+		}
+		w.wantOnce(t, slices.DeleteFunc(slices.Clone(w.members), func(id member.ID) bool { return id == poisoned }))
+	})
+}
+
+// Those who are left are visited again, and only they.
+func TestOnlyThoseWhoAreLeftAreVisitedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(100)
+		var tries atomic.Int64
+		w.visit = func(_ context.Context, users []member.ID) ([]member.ID, error) {
+			if tries.Add(1) == 1 {
+				return users[30:33], errPassing
+			}
+			return nil, nil
+		}
+		state, err := sweep.Run(t.Context(), sweep.State{}, w.options(100, 1))
+		if err != nil || state.Counts["members"] != 100 {
+			t.Errorf("%+v, %v", state, err)
+		}
+		w.wantOnce(t, w.members)
+	})
+}
+
+func TestOtherErrorsEndTheSweep(t *testing.T) {
+	t.Parallel()
+	w := newWorld(1000)
+	w.visit = func(_ context.Context, users []member.ID) ([]member.ID, error) {
+		if users[0] == 301 {
+			return nil, errFatal
+		}
+		return nil, nil
+	}
+	state, err := sweep.Run(t.Context(), sweep.State{}, w.options(10, 1))
+	if !errors.Is(err, errFatal) || state.Position != 298 || state.Counts["members"] != 100 {
+		t.Errorf("%+v, %v", state, err)
+	}
+	o := w.options(10, 4)
+	o.Saved = func(sweep.State) error { return errFatal }
+	if _, err := sweep.Run(t.Context(), sweep.State{}, o); !errors.Is(err, errFatal) {
+		t.Errorf("a position that cannot be kept: %v", err)
+	}
+	o.Source = brokenSource{}
+	if _, err := sweep.Run(t.Context(), sweep.State{}, o); !errors.Is(err, errFatal) {
+		t.Errorf("members that cannot be listed: %v", err)
+	}
+}
+
+type brokenSource struct{}
+
+func (brokenSource) Members(context.Context, member.ID, int) ([]member.ID, error) {
+	return nil, errFatal
+}
+
+// A visit that hangs is cancelled, and made again.
+func TestAVisitIsNotWaitedForForEver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(64)
+		w.visit = func(ctx context.Context, users []member.ID) ([]member.ID, error) {
+			if len(users) > 16 {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return nil, nil
+		}
+		o := w.options(64, 1)
+		o.Limit = time.Minute
+		start := time.Now()
+		if _, err := sweep.Run(t.Context(), sweep.State{}, o); err != nil {
+			t.Error(err)
+		}
+		w.wantOnce(t, w.members)
+		if took := time.Since(start); took < 3*time.Minute || took > 4*time.Minute { // 64, 32 and 32
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// At the stop, what is under way is finished, but not waited for without end.
+func TestVisitsUnderWayAreFinishedAtTheStop(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		takes time.Duration
+		want  int64
+		ends  time.Duration
+	}{"soon": {4 * time.Second, 20, 4 * time.Second}, "never": {time.Hour, 0, 10 * time.Second}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(100)
+				w.visit = func(ctx context.Context, _ []member.ID) ([]member.ID, error) {
+					select {
+					case <-time.After(test.takes):
+						return nil, nil
+					case <-ctx.Done():
+						return nil, ctx.Err()
+					}
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				time.AfterFunc(time.Nanosecond, stop)
+				start := time.Now()
+				state, err := sweep.Run(ctx, sweep.State{}, w.options(10, 2))
+				if took := time.Since(start).Round(time.Second); took != test.ends || !errors.Is(err, sweep.ErrStopped) || state.Counts["members"] != test.want {
+					t.Errorf("after %v: %+v, %v", took, state, err)
+				}
+			})
+		})
+	}
+}
