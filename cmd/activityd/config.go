@@ -30,6 +30,10 @@ type config struct {
 
 	listen         string
 	metricsListen  string
+	tokenFile      string
+	tokens         string
+	tlsCert        string
+	tlsKey         string
 	role           string
 	requestTimeout time.Duration
 	maxBody        int64
@@ -46,6 +50,10 @@ type config struct {
 	keepTasks  time.Duration
 	maxWaiting int
 	fanOutPart int
+
+	auditShare     float64
+	auditSweepRate int
+	auditRepair    bool
 
 	logLevel  string
 	logFormat string
@@ -109,7 +117,7 @@ func defaultWorkers() map[string]int {
 }
 
 func (c *config) listenFlag(f *pflag.FlagSet) {
-	f.StringVar(&c.listen, "listen", "127.0.0.1:8080", "`address` for HTTP; there is no authentication yet, so keep it off public networks")
+	f.StringVar(&c.listen, "listen", "127.0.0.1:8080", "`address` for HTTP, or HTTPS; without tokens it must be one of this machine alone")
 }
 
 func (c *config) logFlags(f *pflag.FlagSet) {
@@ -128,6 +136,11 @@ func (c *config) check(f *pflag.FlagSet) error {
 	}
 	want("mysql-dsn", c.mysqlDSN != "", "is required: user:password@tcp(host:3306)/database")
 	want("mysql-connections", c.mysqlConnections >= 1, "is %d: want at least 1", c.mysqlConnections)
+	open := c.checkOpen(f)
+	want("listen", open == nil, "%s: %v", c.listen, open)
+	want("tokens", c.tokens == "" || c.tokenFile == "", "is given beside --token-file: want one of the two")
+	want("tls-cert", c.tlsCert != "" || c.tlsKey == "", "is missing: --tls-key needs it")
+	want("tls-key", c.tlsKey != "" || c.tlsCert == "", "is missing: --tls-cert needs it")
 	flag, err := c.checkSettings()
 	want(flag, err == nil, "%v", err)
 	oneOf := func(flag, value string, choices ...string) {
@@ -149,6 +162,8 @@ func (c *config) check(f *pflag.FlagSet) error {
 	want("max-body", c.maxBody >= 1, "is %d: want at least 1", c.maxBody)
 	want("max-batch", c.maxBatch >= 1, "is %d: want at least 1", c.maxBatch)
 	want("walks", c.walks >= 1, "is %d: want at least 1", c.walks)
+	want("audit-share", c.auditShare >= 0 && c.auditShare <= 1, "is %g: want 0 to 1", c.auditShare)
+	want("audit-sweep-rate", c.auditSweepRate >= 0 && c.auditSweepRate <= 100_000, "is %d: want 0 to 100000", c.auditSweepRate)
 	want("fan-out-part", c.fanOutPart >= 1 && c.fanOutPart <= 10_000, "is %d: want 1 to 10000", c.fanOutPart)
 	for _, queue := range slices.Sorted(maps.Keys(c.workers)) {
 		want("workers", queue != "" && len(queue) <= tasks.MostQueueName, "queue %q: want a name of 1 to %d bytes", queue, tasks.MostQueueName)

@@ -66,6 +66,9 @@ func runDemo(ctx context.Context, c *config, o demoOptions, spec world.Spec, out
 		return fmt.Errorf("--listen (%s): %w; choose another with --listen 127.0.0.1:0", environmentName("listen"), err)
 	}
 	defer func() { err = errors.Join(err, ignoreClosed(listener.Close())) }()
+	if !isLocal(listener.Addr()) { // a name that stands for something else
+		return fmt.Errorf("--listen (%s): %s: %w", environmentName("listen"), listener.Addr(), errOpenDemo)
+	}
 	ground, err := openGround(ctx, c, o, out)
 	if err != nil {
 		return err

@@ -24,11 +24,11 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	if err := root.ExecuteContext(ctx); err != nil {
+	err := root.ExecuteContext(ctx)
+	if err != nil {
 		_, _ = fmt.Fprintf(stderr, "activityd: %v\n", err)
-		return 1
 	}
-	return 0
+	return exitCode(err)
 }
 
 // untilSignalled returns a context that the first SIGINT or SIGTERM ends, so

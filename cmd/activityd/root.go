@@ -26,7 +26,7 @@ func newRoot(environ []string) *cobra.Command {
 			return fromEnvironment(cmd.Flags(), environ)
 		},
 	}
-	root.AddCommand(newServe(), newDemo(), newSchema(), newEnqueue(), newTasks(), newShow(), newReset(), newVersion())
+	root.AddCommand(newServe(), newToken(), newDemo(), newSchema(), newEnqueue(), newTasks(), newShow(), newExplain(), newVerify(), newBackfill(), newReset(), newVersion())
 	tellVariables(root)
 	return root
 }

@@ -46,9 +46,11 @@ func (c *config) serveFlags(f *pflag.FlagSet) {
 	c.mysqlFlags(f)
 	c.redisFlags(f)
 	c.listenFlag(f)
+	c.accessFlags(f)
 	c.metricsFlag(f)
 	c.serverFlags(f)
 	c.indexFlags(f)
+	c.auditFlags(f)
 	c.logFlags(f)
 }
 
@@ -60,6 +62,10 @@ type server struct {
 
 // openServer opens MySQL and Redis without connecting to them.
 func openServer(c *config, log *slog.Logger) (*server, error) {
+	entrance, err := openGate(c, log)
+	if err != nil {
+		return nil, err
+	}
 	client, err := openRedis(c.redisURL)
 	if err != nil {
 		return nil, err
@@ -75,7 +81,7 @@ func openServer(c *config, log *slog.Logger) (*server, error) {
 	}
 	bell := &tasks.Bell{}
 	queue := tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: processName(), Keep: c.keepTasks, Observer: m.Tasks})
-	p := parts{store: contacts.NewMySQL(db), queue: queue, bell: bell, wake: wake.New(client, bell, log), index: ix, metrics: m}
+	p := parts{store: contacts.NewMySQL(db), queue: queue, bell: bell, wake: wake.New(client, bell, log), index: ix, metrics: m, gate: entrance}
 	return &server{service: newService(c, p, log), closers: []io.Closer{client, db}}, nil
 }
 
@@ -99,7 +105,7 @@ func (s *server) prepare(ctx context.Context) (fronts []func(context.Context) er
 		return nil, err
 	}
 	if s.config.role == roleWorkers {
-		return nil, s.listenMetrics(ctx)
+		return []func(context.Context) error{s.patrolling}, s.listenMetrics(ctx)
 	}
 	if err := s.listen(ctx); err != nil {
 		return nil, err
@@ -107,7 +113,7 @@ func (s *server) prepare(ctx context.Context) (fronts []func(context.Context) er
 	if err := s.listenMetrics(ctx); err != nil {
 		return nil, s.closeFront(ctx, err)
 	}
-	return []func(context.Context) error{s.serveAPI}, nil
+	return []func(context.Context) error{s.serveAPI, s.gate.run, s.patrolling}, nil
 }
 
 // processName tells people who look at the queue where a task runs.

@@ -11,10 +11,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics"
+	"github.com/activityd/activityd/internal/pace"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
@@ -24,6 +26,7 @@ import (
 type store interface {
 	recent.Store
 	tasks.Store
+	audit.Members
 }
 
 // parts are what a service stands on: real servers, or the imitations of the
@@ -36,6 +39,8 @@ type parts struct {
 	index *index.Index
 	// metrics are told what happens; nil where nobody will look at them.
 	metrics *metrics.Metrics
+	// gate is what callers of the API must pass; nil: it is open.
+	gate *gate
 }
 
 // service is the running whole: reads, tasks, and the HTTP in front of them.
@@ -48,7 +53,10 @@ type service struct {
 	pool   *tasks.Pool
 	// backlog tells when too much waits.
 	backlog *tasks.Backlog
-	api     *api.Server
+	// patrol compares sets and answers with MySQL, as fast as pacer lets it.
+	patrol *audit.Patrol
+	pacer  *pace.Pacer
+	api    *api.Server
 
 	metricsServer *metrics.Server // nil: nobody listens for metrics
 
@@ -59,6 +67,9 @@ type service struct {
 func newService(c *config, p parts, log *slog.Logger) *service {
 	if p.metrics == nil {
 		p.metrics = newMetrics(c, log)
+	}
+	if p.gate == nil {
+		p.gate = &gate{}
 	}
 	s := &service{parts: p, config: c, log: log}
 	s.hints = tasks.NewHints(p.queue, log)
@@ -72,10 +83,14 @@ func newService(c *config, p parts, log *slog.Logger) *service {
 	pool.Observer = p.metrics.Tasks
 	s.pool = tasks.NewPool(p.queue, p.bell, handlers, log, pool)
 	s.backlog = tasks.NewBacklog(p.queue, c.maxWaiting, log)
-	s.api = api.New(api.Config{
-		Reader: s.reader, Enqueuer: p.queue, Overloaded: s.backlog.Overloaded, Checker: s.check, Logger: log, Observer: p.metrics.HTTP,
+	s.pacer = s.newPacer()
+	s.patrol = s.newPatrol()
+	front := api.Config{
+		Reader: noted{s.reader, s.patrol.Note}, Enqueuer: p.queue, Overloaded: s.backlog.Overloaded, Checker: s.check, Logger: log, Observer: p.metrics.HTTP,
 		MaxBody: c.maxBody, MaxBatch: c.maxBatch, RequestTimeout: c.requestTimeout,
-	})
+	}
+	p.gate.guard(&front)
+	s.api = api.New(front)
 	return s
 }
 
@@ -207,6 +222,9 @@ func serveUntil(ctx context.Context, grace time.Duration, serve func() error, sh
 func (s *service) listen(ctx context.Context) error {
 	if err := s.api.Listen(ctx, s.config.listen); err != nil {
 		return fmt.Errorf("--listen (%s): %w", environmentName("listen"), err)
+	}
+	if err := s.gate.admits(ctx, s.api.Addr(), s.log); err != nil {
+		return s.closeFront(ctx, fmt.Errorf("--listen (%s): %w", environmentName("listen"), err))
 	}
 	address := s.api.Addr().String()
 	s.log.InfoContext(ctx, "listening", "address", address)

@@ -2,15 +2,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 )
@@ -26,36 +27,43 @@ func newShow() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("USER: %w", err)
 			}
-			if err := c.check(cmd.Flags()); err != nil {
-				return err
-			}
-			return show(cmd, c, user)
+			return lookAround(cmd, c, func(ctx context.Context, s *server) error {
+				v, err := s.compareSet(ctx, user)
+				if err != nil {
+					return err
+				}
+				return v.print(cmd.OutOrStdout())
+			})
 		},
 	}
-	c.mysqlFlags(cmd.Flags())
-	c.redisFlags(cmd.Flags())
-	c.indexFlags(cmd.Flags())
+	c.lookFlags(cmd.Flags())
 	return cmd
 }
 
-func show(cmd *cobra.Command, c *config, user member.ID) error {
+// lookFlags registers what [lookAround] needs.
+func (c *config) lookFlags(f *pflag.FlagSet) {
+	c.mysqlFlags(f)
+	c.redisFlags(f)
+	c.indexFlags(f)
+}
+
+// lookAround opens what serve stands on, for a command that only reads.
+func lookAround(cmd *cobra.Command, c *config, look func(context.Context, *server) error) error {
+	if err := c.check(cmd.Flags()); err != nil {
+		return err
+	}
 	server, err := openServer(c, newLogger(c, io.Discard))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = closeAll(server.closers) }() // it only read
-	v, err := compareSet(cmd.Context(), server.index, server.store, user)
-	if err != nil {
-		return err
-	}
-	return v.print(cmd.OutOrStdout())
+	return look(cmd.Context(), server)
 }
 
 // setView is a set beside the truth.
 type setView struct {
-	user     member.ID
+	audit.Comparison
 	settings index.Settings
-	known    bool // there is a set
 	lines    []setLine
 }
 
@@ -71,65 +79,84 @@ type setLine struct {
 
 // compareSet reads a user's set and what it should hold. It fails when the set
 // cannot be read; that there is none is a finding.
-func compareSet(ctx context.Context, ix *index.Index, db store, user member.ID) (setView, error) {
-	view := setView{user: user, settings: ix.Settings()}
-	entries, err := ix.Candidates(ctx, user)
-	if err != nil && !errors.Is(err, index.ErrMissing) {
-		return view, err
-	}
-	view.known = err == nil
-	top, err := db.TopContacts(ctx, []member.ID{user}, view.settings.Max)
-	if err != nil {
-		return view, err
-	}
-	pairs := make([]contacts.Pair, len(entries))
-	for i, e := range entries {
-		pairs[i] = contacts.Pair{User: user, Contact: e.Contact}
-	}
-	relations, err := db.Relations(ctx, pairs)
-	if err != nil {
-		return view, err
-	}
-	view.compare(entries, relations, top[user])
-	return view, nil
+func (s *service) compareSet(ctx context.Context, user member.ID) (setView, error) {
+	c, err := s.newAuditor().Compare(ctx, user)
+	view := setView{Comparison: c, settings: s.index.Settings()}
+	view.fillIn()
+	return view, err
 }
 
-// compare fills in the lines: the set in its order, then those who are missing.
-// Missing is who uploaded after the lowest score, or anybody when the set is
-// smaller than min: see the invariants in package index.
-func (v *setView) compare(entries []index.Entry, relations map[contacts.Pair]uint64, top []contacts.Contact) {
+// fillIn makes the lines: the set in its order, then those who are missing. Of a
+// set that says by its size that it is complete, or that is not there, everybody
+// is missing who is not in it.
+func (v *setView) fillIn() {
+	differences := make(map[member.ID]string)
+	for _, f := range v.Findings {
+		differences[f.Contact] = inWords(f)
+	}
 	present := make(map[member.ID]bool)
-	for _, e := range entries {
+	for _, e := range slices.Backward(v.Set.Members) {
 		present[e.Contact] = true
-		lastUpload, isContact := relations[contacts.Pair{User: v.user, Contact: e.Contact}]
-		line := setLine{contact: e.Contact, score: e.Score, inSet: true, lastUpload: lastUpload, isContact: isContact}
-		switch {
-		case !isContact:
-			line.difference = "ghost: not a contact"
-		case lastUpload > e.Score:
-			line.difference = "stale: uploaded since"
-		case lastUpload < e.Score:
-			line.difference = "high: harmless, costs a look"
-		}
-		v.lines = append(v.lines, line)
+		lastUpload, isContact := v.Facts.LastUploads[e.Contact]
+		v.lines = append(v.lines, setLine{e.Contact, e.Score, true, lastUpload, isContact, differences[e.Contact]})
 	}
-	complete := len(entries) < v.settings.Min
-	for _, c := range top {
-		if !present[c.ID] && (complete || c.LastUpload > entries[len(entries)-1].Score) {
-			v.lines = append(v.lines, setLine{contact: c.ID, lastUpload: c.LastUpload, isContact: true, difference: "missing in the set"})
+	complete := v.Set.Size < v.settings.Min
+	for _, c := range v.Facts.Top {
+		difference := differences[c.ID]
+		if complete && difference == "" {
+			difference = isMissing
+		}
+		if !present[c.ID] && difference != "" {
+			v.lines = append(v.lines, setLine{contact: c.ID, lastUpload: c.LastUpload, isContact: true, difference: difference})
 		}
 	}
+}
+
+const isMissing = "missing in the set"
+
+// inWords tells a finding about a contact.
+func inWords(f audit.Finding) string {
+	text := string(f.Cause)
+	switch f.Cause {
+	case audit.Ghost:
+		text = "ghost: not a contact"
+	case audit.StaleScore:
+		text = "stale: uploaded since"
+	case audit.HighScore:
+		text = "high: harmless, costs a look"
+	case audit.MissingContact:
+		text = isMissing
+	}
+	if f.Class == audit.Lag {
+		text += "; a task is pending"
+	}
+	if f.Detail != "" {
+		text += "; " + f.Detail
+	}
+	return text
+}
+
+// printWhole tells what is wrong with the set as a whole.
+func (v *setView) printWhole(w io.Writer) error {
+	for _, f := range v.Findings {
+		if f.Contact != 0 || f.Cause == audit.LostSet {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "the set as a whole: %s: there are %d, and should be %d\n", inWords(f), f.Stored, f.Actual); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (v *setView) print(w io.Writer) error {
-	size, different := 0, 0
+	different := 0
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "CONTACT\tIN THE SET\tIN MYSQL\tDIFFERENCE") // Flush returns its error
 	for _, l := range v.lines {
 		inSet, inMySQL := "-", "-"
 		if l.inSet {
 			inSet = date(l.score)
-			size++
 		}
 		if l.isContact {
 			inMySQL = date(l.lastUpload)
@@ -142,11 +169,15 @@ func (v *setView) print(w io.Writer) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	summary := fmt.Sprintf("%s: %d members (%s), %d differences", index.UserKey(v.user), size, v.settings, different)
-	if !v.known {
-		summary = index.UserKey(v.user) + ": there is no set; the next read or task of this user makes one"
+	if err := v.printWhole(w); err != nil {
+		return err
+	}
+	key := index.UserKey(v.Set.User)
+	summary := fmt.Sprintf("%s: %d members (%s), %d differences", key, v.Set.Size, v.settings, different)
+	if !v.Set.Known {
+		summary = key + ": there is no set; the next read or task of this user makes one"
 		if len(v.lines) == 0 {
-			summary = index.UserKey(v.user) + ": there is no set, and MySQL knows no contact of this user who ever uploaded"
+			summary = key + ": there is no set, and MySQL knows no contact of this user who ever uploaded"
 		}
 	}
 	_, err := fmt.Fprintln(w, summary)

@@ -1,0 +1,336 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+)
+
+// newTokenFile makes a file with a token, and returns its secret.
+func newTokenFile(t *testing.T, name, scopes string, flags ...string) (file, secret string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "tokens")
+	return file, appendToken(t, file, name, scopes, flags...)
+}
+
+func appendToken(t *testing.T, file, name, scopes string, flags ...string) (secret string) {
+	t.Helper()
+	return strings.TrimSpace(succeed(t, append([]string{"token", name, "--scopes", scopes, "--append", file}, flags...)...))
+}
+
+// revoke deletes the line of a token.
+func revoke(t *testing.T, file, name string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	must(t, err)
+	lines := slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool { return strings.HasPrefix(line, name+" ") })
+	must(t, os.WriteFile(file+".new", []byte(strings.Join(lines, "\n")), 0o600))
+	must(t, os.Rename(file+".new", file))
+}
+
+// ask sends a request with a token, and returns the status.
+func ask(t *testing.T, client *http.Client, method, url, secret string) (status int) {
+	t.Helper()
+	var body strings.Reader
+	if method == http.MethodPost {
+		body = *strings.NewReader(`{"type":"upload","user_id":"1"}`)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), method, url, &body)
+	must(t, err)
+	request.Header.Set("Content-Type", "application/json")
+	if secret != "" {
+		request.Header.Set("Authorization", "Bearer "+secret)
+	}
+	response, err := client.Do(request)
+	must(t, err)
+	must(t, response.Body.Close())
+	return response.StatusCode
+}
+
+// From the command that makes a token to the request that bears it: who may do
+// what, how often, and what happens when tokens come and go.
+func TestAccessEndToEnd(t *testing.T) {
+	t.Parallel()
+	file, reader := newTokenFile(t, "reader", "read")
+	writer := appendToken(t, file, "writer", "write")
+	limited := appendToken(t, file, "limited", "read", "--rate=1/h", "--burst=2")
+	r := startAll(t, "--token-file="+file)
+	r.makeSite(t, 1)
+	reads, posts := r.url+"/v1/users/1/recent-contact-photos", r.url+"/v1/tasks"
+	want := func(status int, method, url, secret string) {
+		t.Helper()
+		if got := ask(t, http.DefaultClient, method, url, secret); got != status {
+			t.Errorf("%s %s: %d, want %d", method, url, got, status)
+		}
+	}
+	want(401, "GET", reads, "")
+	want(401, "POST", posts, "act_WRONG")
+	want(200, "GET", reads, reader)
+	want(403, "POST", posts, reader)
+	want(403, "GET", reads, writer)
+	want(202, "POST", posts, writer)
+	want(200, "GET", reads, limited)
+	want(200, "GET", reads, limited)
+	want(429, "GET", reads, limited)
+	for _, open := range []string{"/healthz", "/readyz", "/openapi.yaml"} {
+		want(200, "GET", r.url+open, "")
+	}
+	fresh := appendToken(t, file, "fresh", "read,write")
+	eventually(t, "the new token is known", func() bool { return ask(t, http.DefaultClient, "GET", reads, fresh) == 200 })
+	want(200, "GET", reads, reader)
+	want(429, "GET", reads, limited)
+	revoke(t, file, "reader")
+	eventually(t, "the old one is not", func() bool { return ask(t, http.DefaultClient, "GET", reads, reader) == 401 })
+	want(202, "POST", posts, fresh)
+}
+
+func TestTokensOfTheEnvironment(t *testing.T) {
+	t.Parallel()
+	secret, line, _ := strings.Cut(strings.TrimSpace(succeed(t, "token", "a", "--scopes=read")), "\n")
+	r := startAll(t, "--tokens=# who may ask;"+line)
+	url := r.url + "/v1/users/1/recent-contact-photos"
+	if got := ask(t, http.DefaultClient, "GET", url, ""); got != 401 {
+		t.Errorf("without it: %d", got)
+	}
+	if got := ask(t, http.DefaultClient, "GET", url, secret); got != 404 {
+		t.Errorf("with it: %d, want 404 for a viewer who does not exist", got)
+	}
+}
+
+// parseServe reads flags of serve.
+func parseServe(t *testing.T, flags ...string) (*config, *pflag.FlagSet) {
+	t.Helper()
+	c := &config{}
+	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	c.serveFlags(f)
+	must(t, f.Parse(append([]string{dsn}, flags...)))
+	return c, f
+}
+
+func TestWithoutTokensOnlyThisMachineIsServed(t *testing.T) {
+	t.Parallel()
+	file, _ := newTokenFile(t, "a", "read")
+	for listen, open := range map[string]bool{
+		":8080": true, "0.0.0.0:0": true, "[::]:0": true, "192.0.2.1:80": true, "[2001:db8::1]:80": true, "[::ffff:192.0.2.1]:80": true, "[fe80::1%eth0]:80": true,
+		"127.0.0.1:0": false, "127.9.9.9:0": false, "[::1]:0": false, "[::ffff:127.0.0.1]:0": false, "localhost:0": false,
+	} {
+		c, f := parseServe(t, "--listen="+listen)
+		err := c.check(f)
+		if refused := err != nil; refused != open {
+			t.Errorf("%s: %v", listen, err)
+		}
+		for _, wayOut := range []string{"--listen (ACTIVITYD_LISTEN): " + listen, "--token-file", "127.0.0.1"} {
+			if open && !strings.Contains(err.Error(), wayOut) {
+				t.Errorf("%s: %v does not say %q", listen, err, wayOut)
+			}
+		}
+		for _, flag := range []string{"--token-file=" + file, "--tokens=a read sha256:", "--role=workers"} {
+			c, f := parseServe(t, "--listen="+listen, flag)
+			if err := c.check(f); err != nil {
+				t.Errorf("%s with %s: %v", listen, flag, err)
+			}
+		}
+	}
+}
+
+func TestTheDemoIsForThisMachineOnly(t *testing.T) {
+	t.Parallel()
+	code, _, errs := command(t, nil, "demo", "--listen=:0")
+	if code != 1 || !strings.Contains(errs, "--listen (ACTIVITYD_LISTEN)") || !strings.Contains(errs, "ssh -L") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+}
+
+// The address that counts is the one that is listened on, whatever it was called.
+func TestTheRealAddressCounts(t *testing.T) {
+	t.Parallel()
+	token, _, err := access.Issue("a", access.Read, access.Limit{})
+	must(t, err)
+	withTokens := &gate{tokens: access.NewTokens([]access.Token{token})}
+	withTLS := &gate{tokens: withTokens.tokens, cert: &access.Certificate{}}
+	local, public := &net.TCPAddr{IP: net.IPv6loopback, Port: 1}, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}
+	for _, test := range []struct {
+		gate    *gate
+		address net.Addr
+		refused bool
+		logged  string
+	}{
+		{&gate{}, local, false, "level=INFO msg=\"there are no tokens: whoever is on this machine may ask"},
+		{&gate{}, public, true, ""},
+		{&gate{}, &net.TCPAddr{}, true, ""},
+		{&gate{}, &net.UnixAddr{Name: "x"}, true, ""},
+		{withTokens, local, false, ""},
+		{withTokens, public, false, "level=WARN msg=\"tokens cross the network in the clear"},
+		{withTLS, public, false, ""},
+	} {
+		var log bytes.Buffer
+		err := test.gate.admits(t.Context(), test.address, slog.New(slog.NewTextHandler(&log, nil)))
+		if (err != nil) != test.refused || !strings.Contains(log.String(), test.logged) || test.logged == "" && log.Len() > 0 {
+			t.Errorf("%+v on %s: %v\n%s", test.gate, test.address, err, log.String())
+		}
+	}
+}
+
+func TestBadAccessIsAnErrorAtTheStart(t *testing.T) {
+	t.Parallel()
+	secret := "act_S3CRETS3CRETS3CRETS3CRET"
+	bad := filepath.Join(t.TempDir(), "bad")
+	must(t, os.WriteFile(bad, []byte("a read "+secret), 0o600))
+	good, _ := newTokenFile(t, "a", "read")
+	for want, flags := range map[string][]string{
+		"--token-file (ACTIVITYD_TOKEN_FILE): the token file cannot be used: " + bad + ": line 1": {"--token-file=" + bad},
+		"--token-file (ACTIVITYD_TOKEN_FILE): the token file cannot be used: stat ":               {"--token-file=" + bad + "/x"},
+		"--tokens (ACTIVITYD_TOKENS): line 2: ":                                                   {"--tokens=;a read " + secret},
+		"--tokens (ACTIVITYD_TOKENS): there is none":                                              {"--tokens=;"},
+		"--tokens (ACTIVITYD_TOKENS): is given beside --token-file":                               {"--tokens=x", "--token-file=" + good},
+		"--tls-key (ACTIVITYD_TLS_KEY): is missing":                                               {"--tls-cert=" + good},
+		"--tls-cert (ACTIVITYD_TLS_CERT): is missing":                                             {"--tls-key=" + good},
+		"--tls-cert (ACTIVITYD_TLS_CERT), --tls-key: the TLS certificate cannot be used: " + good: {"--tls-cert=" + good, "--tls-key=" + good},
+	} {
+		code, _, errs := command(t, nil, append([]string{"serve", dsn}, flags...)...)
+		if code != 1 || !strings.Contains(errs, want) || strings.Contains(errs, "S3CRET") {
+			t.Errorf("%v: exit code %d, %q, want %q", flags, code, errs, want)
+		}
+	}
+}
+
+// A name may stand for more than this machine, which shows when it is listened on.
+func TestAnOpenListenerIsRefusedAtTheStart(t *testing.T) {
+	t.Parallel()
+	c := configFor(t, servertest.MySQLDSN(t), servertest.Redis(t).URL())
+	c.listen = "0.0.0.0:0" // as if it had been a name
+	s, err := openServer(c, slog.New(slog.DiscardHandler))
+	must(t, err)
+	if err := s.serve(t.Context()); !errors.Is(err, errOpen) || !strings.Contains(err.Error(), "--listen") {
+		t.Errorf("serve: %v", err)
+	}
+	if conn, err := net.Dial("tcp", s.api.Addr().String()); err == nil {
+		_ = conn.Close()
+		t.Error("it listens all the same")
+	}
+}
+
+// Workers serve nobody, and need no files.
+func TestWorkersNeedNoTokens(t *testing.T) {
+	t.Parallel()
+	c, f := parseServe(t, "--role=workers", "--token-file=/nonexistent", "--tls-cert=/nonexistent", "--tls-key=/nonexistent")
+	must(t, c.check(f))
+	g, err := openGate(c, slog.New(slog.DiscardHandler))
+	if err != nil || g.tokens != nil || len(g.followers) > 0 {
+		t.Errorf("%+v, %v", g, err)
+	}
+}
+
+// writeCertificate makes a certificate for 127.0.0.1 and returns it.
+func writeCertificate(t *testing.T, certFile, keyFile string, serial int64) *x509.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serial), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	must(t, err)
+	raw, err := x509.MarshalPKCS8PrivateKey(key)
+	must(t, err)
+	must(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), 0o600))
+	must(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	cert, err := x509.ParseCertificate(der)
+	must(t, err)
+	return cert
+}
+
+// trusting returns a client that trusts these certificates, and opens a new
+// connection for every request.
+func trusting(certs ...*x509.Certificate) *http.Client {
+	roots := x509.NewCertPool()
+	for _, cert := range certs {
+		roots.AddCert(cert)
+	}
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}}
+}
+
+func TestTLSEndToEnd(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	certFile, keyFile := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+	old := writeCertificate(t, certFile, keyFile, 1)
+	file, secret := newTokenFile(t, "a", "read")
+	r := startAll(t, "--token-file="+file, "--tls-cert="+certFile, "--tls-key="+keyFile)
+	base := "https" + strings.TrimPrefix(r.url, "http")
+	url := base + "/v1/users/1/recent-contact-photos"
+	if got := ask(t, trusting(old), "GET", url, secret); got != 404 {
+		t.Errorf("by TLS: %d, want 404 for a viewer who does not exist", got)
+	}
+	fresh := writeCertificate(t, certFile, keyFile, 2)
+	both := trusting(old, fresh)
+	eventually(t, "the new certificate is shown", func() bool {
+		response, err := both.Get(base + "/healthz")
+		must(t, err)
+		defer func() { _ = response.Body.Close() }()
+		return response.TLS.PeerCertificates[0].SerialNumber.Cmp(fresh.SerialNumber) == 0
+	})
+	if got := ask(t, trusting(fresh), "GET", url, secret); got != 404 {
+		t.Errorf("by the new certificate: %d", got)
+	}
+}
+
+// SIGHUP reads the files again, and does not end the process.
+func TestSIGHUPReadsTheFiles(t *testing.T) {
+	t.Parallel()
+	file, first := newTokenFile(t, "first", "read")
+	p := spawn(t, "--token-file="+file)
+	second := appendToken(t, file, "second", "read")
+	p.signal(t, syscall.SIGHUP)
+	for p.lines.Scan() && !strings.Contains(p.lines.Text(), "took the tokens of the file") {
+		continue
+	}
+	for _, secret := range []string{first, second} {
+		if got := ask(t, http.DefaultClient, "GET", p.url+"/v1/users/1/recent-contact-photos", secret); got != 404 {
+			t.Errorf("%d, want 404 for a viewer who does not exist", got)
+		}
+	}
+	p.signal(t, syscall.SIGTERM)
+	p.awaitLog(t, "stopped")
+	must(t, p.cmd.Wait())
+}
+
+// A hangup is heard at once, and not only when the time for a look comes.
+func TestHangupsAreHeardAtOnce(t *testing.T) {
+	t.Parallel()
+	file, _ := newTokenFile(t, "a", "read")
+	tokens, follower, err := access.FollowTokens(file, access.Options{Every: time.Hour, Log: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	g := &gate{tokens: tokens, followers: []*access.Follower{follower}, hangups: make(chan os.Signal)}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- g.run(ctx) }()
+	appendToken(t, file, "b", "read")
+	g.hangups <- syscall.SIGHUP
+	eventually(t, "the new token is there", func() bool { return tokens.Len() == 2 })
+	cancel()
+	must(t, <-ended)
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// injured starts a server and lowers a score, which nothing but the audit would
+// notice.
+func startInjured(t *testing.T, flags ...string) *running {
+	t.Helper()
+	r := startAll(t, flags...)
+	r.makeSite(t, 3)
+	for _, contact := range []string{"101", "102", "103"} {
+		_, err := r.db.ExecContext(t.Context(), "INSERT INTO contacts (user_id, contact_id) VALUES (1, ?)", contact)
+		must(t, err)
+	}
+	for _, contact := range []uint64{101, 102, 103} {
+		score := redis.Z{Score: float64(1000 * contact), Member: fmt.Sprint(contact)}
+		must(t, r.client.ZAdd(t.Context(), "user_1", score).Err())
+	}
+	must(t, r.client.ZAdd(t.Context(), "user_1", redis.Z{Score: 7, Member: "103"}).Err())
+	return r
+}
+
+func (r *running) isMended(t *testing.T) bool {
+	t.Helper()
+	return r.client.ZScore(t.Context(), "user_1", "103").Val() == 103000
+}
+
+func TestTheAuditMendsWhatIsRead(t *testing.T) {
+	t.Parallel()
+	r := startInjured(t, "--audit-share=1", "--audit-sweep-rate=0")
+	if a := r.read(t, 1); a.status != 200 {
+		t.Fatalf("read: %+v", a)
+	}
+	eventually(t, "the set is mended", func() bool { return r.isMended(t) })
+	if a := r.read(t, 1); a.contact() != "103" || a.Source != "index" {
+		t.Errorf("read %+v, want 103 from the index", a)
+	}
+}
+
+func TestTheSweepMendsWhatNobodyReads(t *testing.T) {
+	t.Parallel()
+	r := startInjured(t, "--audit-share=0", "--audit-sweep-rate=1000")
+	eventually(t, "the set is mended", func() bool { return r.isMended(t) })
+}

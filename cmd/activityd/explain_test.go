@@ -1,0 +1,135 @@
+package main
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/site"
+)
+
+// flags are what leads a command to the servers of r.
+func (r *running) flags() []string {
+	return []string{"--mysql-dsn=" + r.config.mysqlDSN, "--redis-url=" + r.config.redisURL}
+}
+
+// makeExplained makes viewer 1 with contacts 101 to 111 and their set; 111
+// uploaded last, but shows 1 nothing, and 110 blocks 1.
+func makeExplained(t *testing.T) *running {
+	t.Helper()
+	r := startAll(t)
+	r.makeSite(t, 11)
+	for i := 1; i <= 11; i++ {
+		must(t, r.site.SetContact(t.Context(), 1, member.ID(100+i), site.Grant{}))
+	}
+	must(t, r.site.SetVisibility(t.Context(), 111_000, contacts.Family))
+	must(t, r.site.SetContact(t.Context(), 111, 1, site.Grant{Friend: true}))
+	must(t, r.site.Block(t.Context(), 110, 1))
+	r.awaitTasks(t)
+	return r
+}
+
+func TestExplainPrintsWhy(t *testing.T) {
+	t.Parallel()
+	r := makeExplained(t)
+	out := succeed(t, append([]string{"explain", "1"}, r.flags()...)...)
+	if !strings.HasPrefix(out, "1 sees 1 photo of 109 (member 109), newest 109000 (1970-01-02 06:16:40), from the index\n\nCONTACT ") {
+		t.Errorf("begins so:\n%s", out)
+	}
+	for contact, want := range map[string]string{
+		"111": `\(member 111\) +1970-01-02 06:50:00 +1970-01-02 06:50:00 +- +1970-01-02 06:50:00 family +friend +nothing visible +it has no photo`,
+		"110": `\(member 110\) .* - +1970-01-02 06:33:20 public +- +blocked +it blocks the viewer`,
+		"109": `\(member 109\) .* 1970-01-02 06:16:40 +- +- +chosen +nobody has a newer`,
+		"101": `\(member 101\) .* 1970-01-02 04:03:20 +- +- +older +its newest visible`,
+	} {
+		if !regexp.MustCompile(`(?m)^` + contact + ` ` + want).MatchString(out) {
+			t.Errorf("no line of %s with %q in\n%s", contact, want, out)
+		}
+	}
+	for _, want := range []string{
+		"proof    The newest visible photo of all candidates", "walk     not needed\n", "timings  redis ", "; afterwards details ",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+}
+
+func TestExplainAsJSON(t *testing.T) {
+	t.Parallel()
+	r := makeExplained(t)
+	out := succeed(t, append([]string{"explain", "1", "-o=json", "--limit=1"}, r.flags()...)...)
+	var a struct {
+		Contact struct {
+			LastUpload uint64 `json:"last_upload"`
+		}
+		Explain struct {
+			View       string
+			Candidates []struct {
+				Verdict string
+				Now     struct {
+					Username string
+				}
+			}
+		}
+	}
+	must(t, json.Unmarshal([]byte(out), &a))
+	if a.Explain.View != "operator" || len(a.Explain.Candidates) != 11 || a.Explain.Candidates[1].Verdict != "blocked" ||
+		a.Explain.Candidates[1].Now.Username != "member 110" || a.Contact.LastUpload != 109_000 || strings.Count(out, "\n") != 1 {
+		t.Errorf("printed %s", out)
+	}
+}
+
+// Without Redis, the walk is what there is to explain.
+func TestExplainWithoutRedis(t *testing.T) {
+	t.Parallel()
+	r := makeExplained(t)
+	must(t, r.stop())
+	must(t, r.redis.Kill())
+	out := succeed(t, append([]string{"explain", "1"}, r.flags()...)...)
+	if !strings.Contains(out, "from the database\n") || !strings.Contains(out, "walk     because redis is unavailable: looked at 11 contacts (1 passes, 3 statements)") ||
+		!regexp.MustCompile(`(?m)^109 \(member 109\) +- .* chosen +found by the walk`).MatchString(out) {
+		t.Errorf("printed\n%s", out)
+	}
+}
+
+func TestExplainOfWhoSeesNothing(t *testing.T) {
+	t.Parallel()
+	r := startAll(t)
+	r.makeSite(t, 0)
+	out := succeed(t, append([]string{"explain", "1"}, r.flags()...)...)
+	if !strings.HasPrefix(out, "1 sees nothing, says the database\n\nproof ") || !strings.Contains(out, "no contact who ever uploaded") {
+		t.Errorf("printed\n%s", out)
+	}
+	code, _, errs := command(t, nil, append([]string{"explain", "999"}, r.flags()...)...)
+	if code != 1 || !strings.Contains(errs, "no such member: 999") || !strings.Contains(errs, "the table users") {
+		t.Errorf("nobody: exit code %d: %s", code, errs)
+	}
+}
+
+func TestExplainWithoutMySQL(t *testing.T) {
+	t.Parallel()
+	code, out, errs := command(t, nil, "explain", "1", "--mysql-dsn=u:p@tcp(127.0.0.1:1)/x", "--redis-url="+servertest.Redis(t).URL())
+	if code != 1 || out != "" || !strings.Contains(errs, "database unavailable") || !strings.Contains(errs, "start MySQL, or correct --mysql-dsn (ACTIVITYD_MYSQL_DSN)") {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+}
+
+func TestExplainRefusesNonsense(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		"USER: not a member id":        {"x"},
+		"--limit: is 0: want 1 to 50":  {"1", "--limit=0"},
+		"--limit: is 51: want 1 to 50": {"1", "--limit=51"},
+		"--output (ACTIVITYD_OUTPUT)":  {"1", "--output=xml"},
+		"--mysql-dsn":                  {"1"},
+	} {
+		if code, _, errs := command(t, nil, append([]string{"explain"}, args...)...); code != 1 || !strings.Contains(errs, want) {
+			t.Errorf("%v: exit code %d: %s", args, code, errs)
+		}
+	}
+}

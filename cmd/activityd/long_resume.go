@@ -1,0 +1,143 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/sweep"
+)
+
+// resumeFile keeps how far a long command is, so that it goes on there when it is
+// started again. It is replaced as a whole: a process that is killed, or a machine
+// that crashes, leaves the old content or the new one.
+type resumeFile struct {
+	path   string // empty: nothing is kept
+	run    kept   // which command it is of, and what it did before
+	before time.Duration
+	start  time.Time
+	last   time.Time
+}
+
+// kept is the content of the file.
+type kept struct {
+	Command  string       `json:"command"`
+	Members  string       `json:"members"` // in words: see rangeText
+	Options  string       `json:"options"` // those that decide what is done
+	Position member.ID    `json:"position,omitzero"`
+	Counts   sweep.Counts `json:"counts"`
+	Seconds  float64      `json:"seconds"` // that it took so far
+	Updated  time.Time    `json:"updated"`
+}
+
+// resumeInterval is how often the file is replaced at most. What was done since is
+// done again after a crash.
+const resumeInterval = 500 * time.Millisecond
+
+// openResume reads the file, or makes one, so that a path where none can be is
+// refused before the work begins. It refuses the file of other work.
+func openResume(path string, run kept) (*resumeFile, sweep.State, error) {
+	f := &resumeFile{path: path, run: run, start: time.Now()}
+	if path == "" {
+		return f, sweep.State{}, nil
+	}
+	text, err := os.ReadFile(path) //nolint:gosec // the operator names it
+	if errors.Is(err, fs.ErrNotExist) {
+		err = f.write(sweep.State{})
+		return f, sweep.State{}, err
+	}
+	if err != nil {
+		return nil, sweep.State{}, fmt.Errorf("--resume: %w", err)
+	}
+	var found kept
+	if err := json.Unmarshal(text, &found); err != nil || found.Command == "" {
+		return nil, sweep.State{}, fmt.Errorf("--resume: %s was not written by activityd, or is damaged: name another file, or delete it to begin anew", path)
+	}
+	if found.Command != run.Command || found.Members != run.Members || found.Options != run.Options {
+		return nil, sweep.State{}, fmt.Errorf("--resume: %s belongs to %s, this is %s: name another file, or delete it to begin anew", path, found, run)
+	}
+	f.before = time.Duration(found.Seconds * float64(time.Second))
+	return f, sweep.State{Position: found.Position, Counts: found.Counts}, nil
+}
+
+// String names the work as a command.
+func (k kept) String() string {
+	text := "activityd " + k.Command
+	if k.Options != "" {
+		text += " " + k.Options
+	}
+	return text + " of " + k.Members
+}
+
+// elapsed is the time that the work took, in all its runs.
+func (f *resumeFile) elapsed() time.Duration { return f.before + time.Since(f.start) }
+
+// save keeps a state, unless one was kept a moment ago.
+func (f *resumeFile) save(s sweep.State) error {
+	if f.path == "" || time.Since(f.last) < resumeInterval {
+		return nil
+	}
+	return f.write(s)
+}
+
+// write keeps a state.
+func (f *resumeFile) write(s sweep.State) error {
+	if f.path == "" {
+		return nil
+	}
+	f.last = time.Now()
+	now := f.run
+	now.Position, now.Counts, now.Seconds, now.Updated = s.Position, s.Counts, f.elapsed().Seconds(), f.last.UTC()
+	text, err := json.Marshal(now)
+	if err != nil {
+		return err
+	}
+	if err := replaceFile(f.path, append(text, '\n')); err != nil {
+		return fmt.Errorf("--resume: %w", err)
+	}
+	return nil
+}
+
+// remove ends it: everything is done.
+func (f *resumeFile) remove() error {
+	if f.path == "" {
+		return nil
+	}
+	return os.Remove(f.path)
+}
+
+// replaceFile writes a file beside the one at path, makes sure that it is on the
+// disk, and puts it in its place.
+func replaceFile(path string, text []byte) error {
+	dir := filepath.Dir(path)
+	temp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = temp.Write(text)
+	err = errors.Join(err, temp.Sync(), temp.Close())
+	if err == nil {
+		err = os.Rename(temp.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(temp.Name()))
+	}
+	return syncDir(dir)
+}
+
+// syncDir makes a renaming outlast a crash of the machine, as far as it can: the
+// directory may be one that can be written but not read, and not every file system
+// knows how.
+func syncDir(dir string) error {
+	d, err := os.Open(dir) //nolint:gosec // the operator names it
+	if err != nil {
+		return nil //nolint:nilerr // the file is in its place
+	}
+	_ = d.Sync() // see above
+	return d.Close()
+}

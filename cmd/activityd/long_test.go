@@ -1,0 +1,241 @@
+package main
+
+import (
+	"bufio"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/sweep"
+)
+
+// masses is a site with many members and no process of activityd. Each has the
+// next three for contacts, and everybody uploaded.
+type masses struct {
+	n      int
+	dsn    string
+	url    string
+	redis  *localserver.Redis
+	client *redis.Client
+	db     *sql.DB
+}
+
+func newMasses(t *testing.T, n int) *masses {
+	t.Helper()
+	return massesOn(t, n, servertest.MySQLDSN(t), servertest.Redis(t))
+}
+
+func massesOn(t *testing.T, n int, dsn string, server *localserver.Redis) *masses {
+	t.Helper()
+	db, err := contacts.OpenMySQL(dsn)
+	must(t, err)
+	m := &masses{n: n, dsn: dsn, url: server.URL(), redis: server, db: db}
+	m.client = redis.NewClient(&redis.Options{Network: "unix", Addr: server.Addr()})
+	t.Cleanup(func() {
+		_ = m.client.Close()
+		_ = db.Close()
+	})
+	var members []site.Member
+	var relations []site.Relation
+	var photos []site.Photo
+	for i := range n {
+		id := member.ID(i + 1)
+		members = append(members, site.Member{ID: id, Username: fmt.Sprint("member ", id)})
+		photos = append(photos, site.Photo{Owner: id, Visibility: contacts.Public, DateUpload: uint64(1000 + i)})
+		for next := range 3 {
+			relations = append(relations, site.Relation{User: id, Contact: member.ID((i+1+next)%n + 1)})
+		}
+	}
+	s := site.NewMySQL(db)
+	must(t, s.LoadMembers(t.Context(), members))
+	must(t, s.LoadContacts(t.Context(), relations))
+	must(t, s.LoadPhotos(t.Context(), photos))
+	return m
+}
+
+// args adds the servers to a command.
+func (m *masses) args(args ...string) []string {
+	return append(args, "--mysql-dsn="+m.dsn, "--redis-url="+m.url)
+}
+
+// run runs a command on the servers, in this process.
+func (m *masses) run(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	return command(t, nil, m.args(args...)...)
+}
+
+// wantSets checks how many sets there are, and that each holds three members.
+func (m *masses) wantSets(t *testing.T, want int) {
+	t.Helper()
+	keys, err := m.client.Keys(t.Context(), "user_*").Result()
+	must(t, err)
+	if len(keys) != want {
+		t.Errorf("%d sets, want %d", len(keys), want)
+	}
+	for _, key := range keys {
+		if n := m.client.ZCard(t.Context(), key).Val(); n != 3 {
+			t.Errorf("%s holds %d members", key, n)
+		}
+	}
+}
+
+// child is activityd as a process of its own.
+type child struct {
+	cmd    *exec.Cmd
+	stdout strings.Builder
+
+	mu     sync.Mutex
+	stderr strings.Builder
+	read   chan struct{} // closed at the end of stderr
+}
+
+// spawn starts a command on the servers.
+func (m *masses) spawn(t *testing.T, args ...string) *child {
+	t.Helper()
+	self, err := os.Executable()
+	must(t, err)
+	c := &child{cmd: exec.CommandContext(t.Context(), self, m.args(args...)...), read: make(chan struct{})}
+	c.cmd.Env, c.cmd.Stdout = append(os.Environ(), asProgram+"=1"), &c.stdout
+	stderr, err := c.cmd.StderrPipe()
+	must(t, err)
+	must(t, c.cmd.Start())
+	go c.follow(stderr)
+	return c
+}
+
+func (c *child) follow(stderr io.Reader) {
+	defer close(c.read)
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		c.mu.Lock()
+		c.stderr.WriteString(lines.Text() + "\n")
+		c.mu.Unlock()
+	}
+}
+
+// said returns what it wrote to stderr so far.
+func (c *child) said() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stderr.String()
+}
+
+// wait waits for its end, and returns its exit code: -1 after a kill.
+func (c *child) wait() int {
+	<-c.read
+	_ = c.cmd.Wait() // the exit code says it
+	return c.cmd.ProcessState.ExitCode()
+}
+
+func (c *child) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	must(t, c.cmd.Process.Signal(s))
+}
+
+// readKept reads a file of --resume, which may not be there yet.
+func readKept(t *testing.T, path string) (k kept) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if os.IsNotExist(err) {
+		return kept{}
+	}
+	must(t, err)
+	must(t, json.Unmarshal(text, &k))
+	return k
+}
+
+func TestParseRange(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		args string
+		all  bool
+		want sweep.Range
+		err  string
+	}{
+		{"", false, sweep.All, ""},
+		{"", true, sweep.All, ""},
+		{"7", false, sweep.Range{First: 7, Last: 7}, ""},
+		{"7-9", false, sweep.Range{First: 7, Last: 9}, ""},
+		{"7-18446744073709551615", false, sweep.Range{First: 7, Last: sweep.All.Last}, ""},
+		{"7", true, sweep.Range{}, "want one of the two"},
+		{"9-7", false, sweep.Range{}, "the range ends before it begins"},
+		{"0-7", false, sweep.Range{}, "not a member id"},
+		{"7-", false, sweep.Range{}, "not a member id"},
+		{"7-8-9", false, sweep.Range{}, "not a member id"},
+		{"ada", false, sweep.Range{}, "not a member id"},
+	} {
+		got, err := parseRange(strings.Fields(test.args), test.all)
+		if got != test.want || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+			t.Errorf("%q: %v, %v, want %v, %q", test.args, got, err, test.want, test.err)
+		}
+	}
+}
+
+func TestResumeFileIsKeptAndFoundAgain(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file")
+	work := kept{Command: "verify", Members: "all members", Options: "--repair"}
+	f, state, err := openResume(path, work)
+	if err != nil || state.Position != 0 {
+		t.Fatalf("a new file: %+v, %v", state, err)
+	}
+	want := sweep.State{Position: 1 << 60, Counts: sweep.Counts{"checked": 17}}
+	must(t, f.write(want))
+	if _, state, err = openResume(path, work); err != nil || state.Position != want.Position || state.Counts["checked"] != 17 {
+		t.Errorf("found %+v, %v, want %+v", state, err, want)
+	}
+	for name, other := range map[string]kept{
+		"another command": {Command: "backfill", Members: "all members", Options: "--repair"},
+		"another range":   {Command: "verify", Members: "member 7", Options: "--repair"},
+		"other options":   {Command: "verify", Members: "all members"},
+	} {
+		if _, _, err := openResume(path, other); err == nil || !strings.Contains(err.Error(), "belongs to activityd verify --repair of all members") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	must(t, os.WriteFile(path, []byte("shopping list"), 0o600))
+	if _, _, err := openResume(path, work); err == nil || !strings.Contains(err.Error(), "was not written by activityd") {
+		t.Errorf("a file of somebody else: %v", err)
+	}
+	if _, _, err := openResume(filepath.Join(path, "below"), work); err == nil {
+		t.Error("a path where no file can be is accepted")
+	}
+	if left, err := filepath.Glob(filepath.Dir(path) + "/.*"); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestLongCommandsRefuseWhatCannotBe(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ args, want string }{
+		{"--parallel=0", "--parallel (ACTIVITYD_PARALLEL): is 0: want 1 to 64"},
+		{"--rate=-1", "--rate (ACTIVITYD_RATE): is -1"},
+		{"--after=7 --resume=file", "--after stands beside --resume"},
+		{"--progress=loud", "--progress"},
+		{"9-7", "the range ends before it begins"},
+		{"--all 7", "want one of the two"},
+		{"--need=0", "--need"},
+	} {
+		for _, name := range []string{"backfill", "verify"} {
+			args := append(strings.Fields(test.args), "--mysql-dsn=user@tcp(localhost:1)/db")
+			code, _, errs := command(t, nil, append([]string{name}, args...)...)
+			if code != exitFailed || !strings.Contains(errs, test.want) {
+				t.Errorf("%s %s: exit code %d: %s", name, test.args, code, errs)
+			}
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/activityd/activityd/internal/access"
+)
+
+func TestTokenPrintsTheSecretAndItsLine(t *testing.T) {
+	t.Parallel()
+	code, out, notes := command(t, nil, "token", "homepage", "--scopes", "read,write", "--rate", "100/s", "--burst", "200")
+	secret, line, _ := strings.Cut(out, "\n")
+	tokens, err := access.Parse(line)
+	if code != 0 || err != nil || len(tokens) != 1 || !strings.HasPrefix(secret, "act_") {
+		t.Fatalf("exit code %d, %v: %q", code, err, out)
+	}
+	token := tokens[0]
+	if token.Name != "homepage" || token.Scopes != access.Read|access.Write || token.Limit.String() != "rate=100/s burst=200" || token.Hash != access.HashOf(secret) {
+		t.Errorf("the token of %q is %+v", secret, token)
+	}
+	if strings.Contains(notes, secret) || !strings.Contains(notes, "first line is the secret") {
+		t.Errorf("notes: %q", notes)
+	}
+}
+
+func TestTokenAppends(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "tokens")
+	first := strings.TrimSpace(succeed(t, "token", "a", "--scopes=read", "--append", file))
+	second := strings.TrimSpace(succeed(t, "token", "b", "--scopes=admin", "--append", file))
+	code, out, errs := command(t, nil, "token", "a", "--scopes=read", "--append", file)
+	if code != 1 || out != "" || !strings.Contains(errs, "the name a is that of line 1 already") {
+		t.Errorf("a name that is there: exit code %d, %q, %q", code, out, errs)
+	}
+	text, err := os.ReadFile(file)
+	must(t, err)
+	tokens, err := access.Parse(string(text))
+	if err != nil || len(tokens) != 2 || tokens[0].Hash != access.HashOf(first) || tokens[1].Hash != access.HashOf(second) {
+		t.Errorf("%v: %q", err, text)
+	}
+	if strings.Contains(string(text), first) {
+		t.Errorf("the file holds the secret: %q", text)
+	}
+}
+
+func TestTokenRefuses(t *testing.T) {
+	t.Parallel()
+	for want, args := range map[string][]string{
+		"--scopes: want scopes":     {"a"},
+		"--scopes: want":            {"a", "--scopes=all"},
+		"NAME: want a name":         {"a b", "--scopes=read"},
+		"NAME: the name begins":     {"act_a", "--scopes=read"},
+		"--burst: needs a --rate":   {"a", "--scopes=read", "--burst=3"},
+		"--rate, --burst: want a r": {"a", "--scopes=read", "--rate=100"},
+		"--rate, --burst: want a b": {"a", "--scopes=read", "--rate=100/s", "--burst=-1"},
+		"--append: ":                {"a", "--scopes=read", "--append", filepath.Join(t.TempDir(), "no", "file")},
+		"accepts 1 arg":             {"--scopes=read"},
+	} {
+		code, out, errs := command(t, []string{"ACTIVITYD_SCOPES=admin"}, append([]string{"token"}, args...)...)
+		if code != 1 || out != "" || !strings.Contains(errs, want) {
+			t.Errorf("%v: exit code %d, %q, %q, want %q", args, code, out, errs, want)
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/spf13/cobra"
+
+	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/sweep"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// verifyOptions are the flags of verify alone.
+type verifyOptions struct {
+	repair  bool
+	answers float64
+	output  string
+}
+
+func newVerify() *cobra.Command {
+	c, o, v := &config{}, &longOptions{}, &verifyOptions{}
+	cmd := &cobra.Command{
+		Use:   "verify " + rangeUse,
+		Short: "Compare sets with MySQL, and say what is wrong",
+		Long: "Compare the sets of all members, or of some, with MySQL, and say what is wrong: a contact that\n" +
+			"is missing, a score that is too low, a set that is lost, and so on. With --all, or without a\n" +
+			"range, sets of whoever is no member any more are looked for, too.\n\n" +
+			"What is found is an error; or lag, when a task is pending that will see to it; or waste, which\n" +
+			"does no harm but costs a place or memory. Each is looked at three times before it is called\n" +
+			"an error or waste, so that changes which are under way raise no alarm. With --repair a refill is\n" +
+			"enqueued for each set with an error or waste; workers do it.\n\n" +
+			"It watches how fast MySQL and Redis answer, and goes slower where they do. While one of them\n" +
+			"is away it waits. A signal finishes the batches under way; what is printed then says how to go\n" +
+			"on, and with --resume the same command does.\n\n" +
+			"Exit codes: 0 nothing is wrong: lag and waste are not; 2 errors were found, whether a repair was\n" +
+			"enqueued or not; 1 it could not be verified, or not to the end." +
+			outputHelp + " The last line is the summary.",
+		Example: "  activityd verify 4711\n" +
+			"  activityd verify --rate 500 --resume verify.json\n" +
+			"  activityd verify 1-1000000 --repair --answers 0.01 -o json",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			within, wrong := parseRange(args, o.all)
+			if err := errors.Join(wrong, o.check(cmd.Flags()), v.check(), c.check(cmd.Flags())); err != nil {
+				return err
+			}
+			l := &longRun{options: o, within: within, work: kept{Command: "verify", Members: rangeText(within), Options: v.text()}}
+			return runVerify(cmd, c, l, v)
+		},
+	}
+	o.flags(cmd.Flags())
+	cmd.Flags().BoolVar(&v.repair, "repair", false, "enqueue a refill for each set that is wrong")
+	cmd.Flags().Float64Var(&v.answers, "answers", 0, "`share` of the members whose answer is compared, too, 0 to 1: each costs a walk")
+	asDeeds(cmd.Flags(), "repair", "answers")
+	outputFlag(cmd.Flags(), &v.output)
+	c.mysqlFlags(cmd.Flags())
+	c.redisFlags(cmd.Flags())
+	c.indexFlags(cmd.Flags())
+	return cmd
+}
+
+func (v *verifyOptions) check() error {
+	err := checkOutput(v.output)
+	if !(v.answers >= 0 && v.answers <= 1) {
+		err = errors.Join(err, fmt.Errorf("--answers: is %g: want 0 to 1", v.answers))
+	}
+	return err
+}
+
+// text names what decides about the work.
+func (v *verifyOptions) text() (text string) {
+	if v.repair {
+		text = "--repair"
+	}
+	if v.answers > 0 {
+		text += fmt.Sprintf(" --answers %g", v.answers)
+	}
+	return text
+}
+
+// verification compares sets, and keeps the findings.
+type verification struct {
+	*longRun
+
+	options *verifyOptions
+	auditor *audit.Auditor
+	printer *findingPrinter
+}
+
+func runVerify(cmd *cobra.Command, c *config, l *longRun, o *verifyOptions) error {
+	done, err := openLong(cmd, c, l)
+	if err != nil {
+		return err
+	}
+	defer done()
+	bell, rung, err := openBell(cmd.Context(), c, l.teller)
+	if err != nil {
+		return err
+	}
+	defer rung()
+	v := &verification{longRun: l, options: o, printer: newFindingPrinter(cmd.OutOrStdout(), o.output)}
+	v.auditor = audit.New(audit.Options{
+		Sets: l.index, Truth: l.store,
+		Tasks:      tasks.NewMySQLQueue(l.db, tasks.QueueOptions{Bell: bell, Owner: processName()}),
+		Reader:     recent.NewReader(l.index, l.store, noHints{}, c.readerOptions(l.index.Settings())),
+		ActiveOnly: c.materialize == materializeActive,
+	})
+	l.visit = v.visit
+	var last func(context.Context, sweep.Gate, sweep.Counts) error
+	if l.within == sweep.All {
+		last = v.orphans
+	}
+	r, err := l.run(cmd, last)
+	if err != nil && r.Counts == nil { // it did not begin
+		return err
+	}
+	if printing := v.printer.summary(r, err == nil); err != nil || printing != nil {
+		return errors.Join(err, printing)
+	}
+	return wrong(r.Counts, o.repair)
+}
+
+// wrong is the error that ends a verification which found some.
+func wrong(n sweep.Counts, repair bool) error {
+	if n[countErroneous] == 0 {
+		return nil
+	}
+	then := "--repair enqueues refills"
+	if repair {
+		then = "refills are enqueued: verify again when the workers have done them"
+	}
+	return &exitError{exitWrong, fmt.Errorf("%d sets or answers are wrong; %s", n[countErroneous], then)}
+}
+
+// What is counted beside the findings, each of which is counted by its class and
+// cause.
+const (
+	countChecked   = "checked"
+	countErroneous = "erroneous"
+	countUnsettled = "unsettled"
+	countAnswers   = "answers"
+	countRepairs   = "repairs"
+)
+
+// visit compares the sets of users, and some of the answers.
+func (v *verification) visit(ctx context.Context, users []member.ID) (sweep.Counts, []member.ID, error) {
+	report, err := v.auditor.Check(ctx, users)
+	if err != nil {
+		return nil, users, err
+	}
+	counts := sweep.Counts{countChecked: int64(report.Checked)}
+	answers, err := v.auditor.CheckAnswers(ctx, v.sample(users))
+	if err != nil {
+		return nil, users, err
+	}
+	counts[countAnswers] = int64(answers.Checked)
+	report.Add(answers)
+	if err := v.tell(ctx, report, counts); err != nil {
+		return nil, users, err
+	}
+	return counts, nil, nil
+}
+
+// sample chooses whose answers are compared.
+func (v *verification) sample(users []member.ID) (chosen []member.ID) {
+	for _, user := range users {
+		if rand.Float64() < v.options.answers {
+			chosen = append(chosen, user)
+		}
+	}
+	return chosen
+}
+
+// tell counts, repairs and prints what was found.
+func (v *verification) tell(ctx context.Context, r audit.Report, counts sweep.Counts) error {
+	counts[countErroneous] += int64(r.Erroneous)
+	counts[countUnsettled] += int64(r.Unsettled)
+	for _, f := range r.Findings {
+		counts[string(f.Class)+"/"+string(f.Cause)]++
+	}
+	if v.options.repair {
+		n, err := v.auditor.Repair(ctx, r.Users(audit.Error, audit.Waste))
+		if err != nil {
+			return err
+		}
+		counts[countRepairs] += int64(n)
+	}
+	if len(r.Findings) == 0 {
+		return nil
+	}
+	return v.aside(func() error { return v.printer.print(r.Findings) })
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/sweep"
+)
+
+// mostFindings is how many findings are told one by one to people. Programs are
+// told all.
+const mostFindings = 100
+
+// findingPrinter writes findings as they come. Its callers see to it that it is
+// called by one goroutine at a time.
+type findingPrinter struct {
+	w    io.Writer
+	json *json.Encoder // nil: for people
+	told int
+	more int
+}
+
+func newFindingPrinter(w io.Writer, output string) *findingPrinter {
+	p := &findingPrinter{w: w}
+	if output == outputJSON {
+		p.json = json.NewEncoder(w)
+	}
+	return p
+}
+
+// findingJSON is a finding as a line of JSON.
+type findingJSON struct {
+	User    member.ID   `json:"user"`
+	Contact member.ID   `json:"contact,omitzero"`
+	Class   audit.Class `json:"class"`
+	Cause   audit.Cause `json:"cause"`
+	Stored  uint64      `json:"stored"`
+	Actual  uint64      `json:"actual"`
+	Lasting bool        `json:"lasting,omitzero"`
+	Detail  string      `json:"detail,omitzero"`
+}
+
+// print writes findings.
+func (p *findingPrinter) print(findings []audit.Finding) error {
+	for _, f := range findings {
+		if err := p.printOne(f); err != nil {
+			return fmt.Errorf("tell the findings: %w", err)
+		}
+	}
+	return nil
+}
+
+func (p *findingPrinter) printOne(f audit.Finding) error {
+	if p.json != nil {
+		return p.json.Encode(findingJSON{f.User, f.Contact, f.Class, f.Cause, f.Stored, f.Actual, f.Lasting, f.Detail})
+	}
+	if p.told == mostFindings {
+		p.more++
+		return nil
+	}
+	p.told++
+	_, err := fmt.Fprintln(p.w, oneLine(f.String()))
+	return err
+}
+
+// summary ends the output: how many there were of what, whether it came to the end
+// or not.
+func (p *findingPrinter) summary(r result, complete bool) error {
+	n := r.Counts
+	if p.json != nil {
+		return p.json.Encode(map[string]any{"summary": map[string]any{
+			"complete": complete, "checked": n[countChecked], "answers": n[countAnswers], "erroneous": n[countErroneous],
+			"unsettled": n[countUnsettled], "repairs": n[countRepairs], "findings": findingCounts(n), "seconds": r.took.Seconds(),
+		}})
+	}
+	if p.more > 0 {
+		if _, err := fmt.Fprintf(p.w, "and %d more, all of them with --output=json\n", p.more); err != nil {
+			return err
+		}
+	}
+	return p.table(r, complete)
+}
+
+// table tells people the counts, by cause and class.
+func (p *findingPrinter) table(r result, complete bool) error {
+	counts := findingCounts(r.Counts)
+	if len(counts) > 0 {
+		table := newTextTable(p.w, "FOUND", "CLASS", "CAUSE")
+		for _, name := range slices.Sorted(maps.Keys(counts)) {
+			class, cause, _ := strings.Cut(name, "/")
+			table.add(strconv.FormatInt(counts[name], 10), class, cause)
+		}
+		if err := table.flush(); err != nil {
+			return err
+		}
+	}
+	n, text := r.Counts, "checked"
+	if !complete {
+		text = "checked so far"
+	}
+	text = fmt.Sprintf("%s: %d sets, %d answers; %d wrong", text, n[countChecked], n[countAnswers], n[countErroneous])
+	if n[countUnsettled] > 0 {
+		text += fmt.Sprintf(", %d changed too often to be judged", n[countUnsettled])
+	}
+	if n[countRepairs] > 0 {
+		text += fmt.Sprintf(", %d refills enqueued", n[countRepairs])
+	}
+	_, err := fmt.Fprintf(p.w, "%s; %s\n", text, r.rate(n[countChecked]))
+	return err
+}
+
+// findingCounts are the counts of findings, by class and cause.
+func findingCounts(n sweep.Counts) map[string]int64 {
+	found := make(map[string]int64)
+	for name, count := range n {
+		if strings.Contains(name, "/") {
+			found[name] = count
+		}
+	}
+	return found
+}

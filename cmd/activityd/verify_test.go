@@ -1,0 +1,99 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// verifyJSON runs verify, and returns its exit code, its findings and the summary.
+func (m *masses) verifyJSON(t *testing.T, args ...string) (code int, findings []findingJSON, summary map[string]any) {
+	t.Helper()
+	code, out, errs := m.run(t, append([]string{"verify", "-o", "json"}, args...)...)
+	for line := range strings.Lines(out) {
+		var s struct{ Summary map[string]any }
+		must(t, json.Unmarshal([]byte(line), &s))
+		if s.Summary != nil {
+			summary = s.Summary
+			continue
+		}
+		var f findingJSON
+		must(t, json.Unmarshal([]byte(line), &f))
+		findings = append(findings, f)
+	}
+	if summary == nil {
+		t.Fatalf("no summary; exit code %d: %s", code, errs)
+	}
+	return code, findings, summary
+}
+
+func TestVerifyFindsAndRepairs(t *testing.T) {
+	t.Parallel()
+	m := newMasses(t, 300)
+	m.backfill(t)
+	code, out, errs := m.run(t, "verify", "--answers=1")
+	if code != exitOK || !strings.HasPrefix(out, "checked: 300 sets, 300 answers; 0 wrong; ") {
+		t.Fatalf("exit code %d: %s%s", code, out, errs)
+	}
+	ctx := t.Context()
+	must(t, m.client.Del(ctx, "user_7").Err())                          // lost
+	must(t, m.client.ZRem(ctx, "user_8", "10").Err())                   // a missing contact
+	must(t, m.client.Do(ctx, "ZADD", "user_9", "7777", "200").Err())    // a ghost: waste
+	must(t, m.client.Do(ctx, "ZADD", "user_99999", "7777", "20").Err()) // of nobody: waste
+	code, out, errs = m.run(t, "verify")
+	if code != exitWrong || !strings.Contains(errs, "2 sets or answers are wrong; --repair enqueues refills") {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+	for _, want := range []string{"error: lost set of user 7", "of user 8, contact 10", "waste: ghost of user 9, contact 200", "waste: orphan of user 99999", "checked: 301 sets"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing in\n%s", want, out)
+		}
+	}
+	if code, _, errs := m.run(t, "verify", "9"); code != exitOK {
+		t.Errorf("waste alone: exit code %d: %s", code, errs)
+	}
+	code, findings, summary := m.verifyJSON(t, "--repair")
+	if code != exitWrong || len(findings) != 5 || summary["repairs"] != 4.0 || summary["complete"] != true {
+		t.Errorf("exit code %d: %+v, %v", code, findings, summary)
+	}
+	r := start(t, configFor(t, m.dsn, m.url))
+	r.db = m.db
+	r.awaitTasks(t)
+	if code, out, errs := m.run(t, "verify"); code != exitOK {
+		t.Errorf("after the repair: exit code %d: %s%s", code, out, errs)
+	}
+	m.wantSets(t, 300)
+}
+
+func TestVerifyThatCannotSaysSo(t *testing.T) {
+	t.Parallel()
+	m := newMasses(t, 10)
+	m.backfill(t)
+	for _, test := range []struct{ args, want string }{
+		{"4711", "no such member"},
+		{"--need=5", "the sets in Redis were built with"},
+		{"--answers=2", "--answers: is 2: want 0 to 1"},
+		{"-o xml", "--output"},
+	} {
+		code, out, errs := m.run(t, append([]string{"verify"}, strings.Fields(test.args)...)...)
+		if code != exitFailed || !strings.Contains(errs, test.want) || out != "" {
+			t.Errorf("%s: exit code %d: %s%s", test.args, code, out, errs)
+		}
+	}
+}
+
+// People are told so many findings and no more; all are counted.
+func TestVerifyIsBounded(t *testing.T) {
+	t.Parallel()
+	m := newMasses(t, 150)
+	code, out, _ := m.run(t, "verify", "--materialize=all")
+	if code != exitWrong || strings.Count(out, "lost set of user") != mostFindings || !strings.Contains(out, "and 50 more") || !strings.Contains(out, "150 wrong") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	if code, findings, _ := m.verifyJSON(t); code != exitWrong || len(findings) != 150 {
+		t.Errorf("exit code %d with %d findings", code, len(findings))
+	}
+	if code, out, errs := m.run(t, "verify", "--materialize=active"); code != exitOK {
+		t.Errorf("where only sets of active members are kept: exit code %d: %s%s", code, out, errs)
+	}
+}

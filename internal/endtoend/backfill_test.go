@@ -1,0 +1,64 @@
+package endtoend_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/activityd/activityd/internal/backfill"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/pace"
+	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/sweep"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// TestBackfillUnderTraffic: everybody's set is built, again and again, while
+// everybody changes everything, workers do the tasks, and Redis is emptied.
+func TestBackfillUnderTraffic(t *testing.T) {
+	t.Parallel()
+	seed := seedFor(t)
+	tn := newTown(t, newGround(t, needFor(seed)), seed, 600)
+	a, b := tn.startedHesitant(t, "a"), tn.started(t, "b")
+	audience := tn.watch(t, seed, a, b)
+	for range 2 {
+		alive := tn.living(t, 40)
+		for range 3 {
+			counts := tn.backfill(t, true)
+			if counts[backfill.Seen] < int64(tn.fans) || counts[backfill.Built] == 0 {
+				t.Errorf("counts %v", counts)
+			}
+		}
+		tn.flush(t)
+		tn.backfill(t, false)
+		must(t, alive())
+	}
+	audience.stop()
+	tn.awaitIdle(t)
+	if from := tn.check(t, b.reader); from[recent.FromIndex] < people/2 {
+		t.Errorf("answers from %v", from)
+	}
+	if n := tn.missingSets(t); n > 0 {
+		t.Errorf("%d sets are missing", n)
+	}
+}
+
+// backfill builds all sets, small batches at once so that much can come between.
+func (tn *town) backfill(t *testing.T, existing bool) sweep.Counts {
+	t.Helper()
+	store := contacts.NewMySQL(tn.db)
+	ix := index.New(tn.client, index.Options{Settings: tn.settings})
+	builder := &backfill.Builder{Index: ix, Refiller: &tasks.RefillHandler{Index: ix, Store: store}, Existing: existing}
+	p := pace.New(pace.Options{Most: 3, Probes: []pace.Probe{{Name: "MySQL", Ask: store.Ping}, {Name: "Redis", Ask: ix.Check}}})
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	state, err := sweep.Run(ctx, sweep.State{}, sweep.Options{
+		Range: sweep.All, Source: store, Gate: p, Visit: builder.Build, Passing: backfill.Passing, Batch: 20,
+	})
+	must(t, err)
+	stop()
+	must(t, <-ended)
+	return state.Counts
+}
