@@ -100,13 +100,17 @@ func (q *quiet) turn(ctx context.Context) error {
 func (q *quiet) look(ctx context.Context, reader *httpReader) error {
 	before := q.phase.Load()
 	answer, err := reader.read(ctx, quietViewer, 10)
-	if status, answered := errors.AsType[*statusError](err); answered && status.code != http.StatusServiceUnavailable {
+	status, answered := errors.AsType[*statusError](err)
+	switch state := before % pearlStates; {
+	case answered && status.code != http.StatusServiceUnavailable:
 		return fmt.Errorf("the quiet viewer: %w", err)
+	case err == nil && q.phase.Load() == before && q.want[state] != nil:
+		return q.compare(state, answer)
 	}
-	state := before % pearlStates
-	if err != nil || q.phase.Load() != before || q.want[state] == nil {
-		return nil
-	}
+	return nil
+}
+
+func (q *quiet) compare(state int64, answer shown) error {
 	var ids []uint64
 	for _, p := range answer.Photos {
 		ids = append(ids, p.ID)

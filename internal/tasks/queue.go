@@ -47,10 +47,6 @@ type Queue interface {
 	// wait or run. A part that failed and is scheduled for later does not count,
 	// so that it holds up nobody.
 	FanningOut(ctx context.Context, users []member.ID) (map[member.ID]bool, error)
-	// Pending returns those of the subjects that have tasks of the types which are
-	// not finished and not dead: their sets may rightly be behind the truth that
-	// was read before the call.
-	Pending(ctx context.Context, types []Type, subjects []member.ID) (map[member.ID]bool, error)
 	// Absorb deletes the tasks that are of the type and about the subject of a
 	// held one and have not been started, and returns how many they were. The
 	// caller does their work, and reads what is true only afterwards. A task
@@ -70,6 +66,10 @@ type Operator interface {
 	Full(ctx context.Context, limit int) (bool, error)
 	// Stats returns how full the queues are. It counts up to [StatsLimit].
 	Stats(ctx context.Context) (Stats, error)
+	// Pending returns those of the subjects that have tasks of the types which are
+	// not finished and not dead: their sets may rightly be behind the truth that
+	// was read before the call.
+	Pending(ctx context.Context, types []Type, subjects []member.ID) (map[member.ID]bool, error)
 	// List returns up to limit tasks that match, by id.
 	List(ctx context.Context, match Filter, limit int) ([]Record, error)
 	// Retry makes up to limit matching tasks that are dead, or scheduled for
