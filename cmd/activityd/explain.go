@@ -113,12 +113,8 @@ func headline(viewer member.ID, a recent.Answer) string {
 	if a.Contact == nil || len(a.Photos) == 0 {
 		return fmt.Sprintf("%s sees nothing, says the %s", viewer, a.Source)
 	}
-	photos := "1 photo"
-	if n := len(a.Photos); n > 1 {
-		photos = fmt.Sprintf("%d photos", n)
-	}
 	return fmt.Sprintf("%s sees %s of %s, newest %s, from the %s",
-		viewer, photos, named(a.Contact.ID, a.Contact.Username), date(a.Photos[0].DateUpload), a.Source)
+		viewer, counted(len(a.Photos), "photo"), named(a.Contact.ID, a.Contact.Username), date(a.Photos[0].DateUpload), a.Source)
 }
 
 // named adds the name to an id, if there is one.
@@ -173,8 +169,12 @@ func day(unix uint64) string {
 }
 
 func walkText(w recent.WalkExplanation) string {
-	return fmt.Sprintf("because %s: looked at %d contacts (%d passes, %d statements), and stopped because %s",
-		w.Reason, w.LookedAt, w.Passes, w.Statements, w.Stopped)
+	passes := "1 pass"
+	if w.Passes != 1 {
+		passes = fmt.Sprintf("%d passes", w.Passes)
+	}
+	return fmt.Sprintf("because %s: looked at %s (%s, %s), and stopped because %s",
+		w.Reason, counted(w.LookedAt, "contact"), passes, counted(w.Statements, "statement"), w.Stopped)
 }
 
 // timings are those of the read, and apart from them that of the explanation.

@@ -91,7 +91,7 @@ func TestExplainWithoutRedis(t *testing.T) {
 	must(t, r.stop())
 	must(t, r.redis.Kill())
 	out := succeed(t, append([]string{"explain", "1"}, r.flags()...)...)
-	if !strings.Contains(out, "from the database\n") || !strings.Contains(out, "walk     because redis is unavailable: looked at 11 contacts (1 passes, 3 statements)") ||
+	if !strings.Contains(out, "from the database\n") || !strings.Contains(out, "walk     because redis is unavailable: looked at 11 contacts (1 pass, 3 statements)") ||
 		!regexp.MustCompile(`(?m)^109 \(member 109\) +- .* chosen +found by the walk`).MatchString(out) {
 		t.Errorf("printed\n%s", out)
 	}

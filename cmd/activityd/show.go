@@ -52,6 +52,7 @@ func lookAround(cmd *cobra.Command, c *config, look func(context.Context, *serve
 	if err := c.check(cmd.Flags()); err != nil {
 		return err
 	}
+	c.setLife = 0 // a look does not prolong the life of a set
 	server, err := openServer(c, newLogger(c, io.Discard))
 	if err != nil {
 		return err
@@ -173,7 +174,7 @@ func (v *setView) print(w io.Writer) error {
 		return err
 	}
 	key := index.UserKey(v.Set.User)
-	summary := fmt.Sprintf("%s: %d members (%s), %d differences", key, v.Set.Size, v.settings, different)
+	summary := fmt.Sprintf("%s: %s (%s), %s", key, counted(v.Set.Size, "member"), v.settings, counted(different, "difference"))
 	if !v.Set.Known {
 		summary = key + ": there is no set; the next read or task of this user makes one"
 		if len(v.lines) == 0 {
@@ -182,6 +183,14 @@ func (v *setView) print(w io.Writer) error {
 	}
 	_, err := fmt.Fprintln(w, summary)
 	return err
+}
+
+// counted writes a number of things, one or many.
+func counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 func date(unix uint64) string {

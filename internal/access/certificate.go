@@ -20,7 +20,7 @@ type Certificate struct {
 func FollowCertificate(certFile, keyFile string, o Options) (*Certificate, *Follower, error) {
 	c := &Certificate{}
 	f, err := follow(Follower{
-		what: "TLS certificate", paths: []string{certFile, keyFile},
+		what: "TLS certificate", paths: []string{certFile, keyFile}, public: 1,
 		take: func(ctx context.Context, files []file) error { return c.takeFiles(ctx, files[0], files[1], o) },
 	}, o)
 	if err != nil {

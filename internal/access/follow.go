@@ -19,6 +19,10 @@ const DefaultEvery = time.Second
 // mostBytes is how large a file may be: room for some 10,000 tokens.
 const mostBytes = 1 << 20
 
+// settling is how long a file must say the same before it is taken: one that is
+// being written would be taken half, with half the tokens, or a limit cut short.
+const settling = 100 * time.Millisecond
+
 // Options are those of [FollowTokens] and [FollowCertificate].
 type Options struct {
 	Every time.Duration // how often files are read again; 0: [DefaultEvery]
@@ -32,6 +36,8 @@ type Options struct {
 type Follower struct {
 	what  string // for the log
 	paths []string
+	// public is how many of the paths, from the first on, anybody may read.
+	public int
 	// take puts what the files say into use, or returns why it cannot. Files are
 	// in the order of paths.
 	take func(ctx context.Context, files []file) error
@@ -40,6 +46,8 @@ type Follower struct {
 	every     time.Duration
 	nudge     chan struct{}
 	seen      []Hash // of the files that take was last given
+	changing  []Hash // of files that differ, and may not be written to the end yet
+	since     time.Time
 	refused   error  // what take said of them
 	complaint string // what was last logged, "" when all is well
 }
@@ -69,9 +77,14 @@ func (f *Follower) Run(ctx context.Context) error {
 	tick := time.NewTicker(f.every)
 	defer tick.Stop()
 	for {
+		var settled <-chan time.Time
+		if f.changing != nil {
+			settled = time.After(settling)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-settled:
 		case <-tick.C:
 		case <-f.nudge:
 		}
@@ -88,14 +101,21 @@ func (f *Follower) Nudge() {
 	}
 }
 
-// look reads the files and takes them if they changed. The error is why what they
-// say now is not in use.
+// look reads the files and takes them if they changed, and have said the same for
+// a little. The error is why what they said at last is not in use.
 func (f *Follower) look(ctx context.Context) error {
 	files, hashes, err := readAll(f.paths)
 	if err != nil {
 		return err
 	}
-	if !slices.Equal(hashes, f.seen) {
+	switch first := f.seen == nil; {
+	case slices.Equal(hashes, f.seen):
+		f.changing = nil
+	case !first && !slices.Equal(hashes, f.changing):
+		f.changing, f.since = hashes, time.Now()
+	case !first && time.Since(f.since) < settling:
+	default:
+		f.changing = nil
 		f.seen, f.refused = hashes, f.take(ctx, files)
 		if f.refused == nil {
 			f.warnOfReaders(ctx, files)
@@ -119,7 +139,7 @@ func (f *Follower) complain(ctx context.Context, err error) {
 // warnOfReaders tells of files that everybody on the machine may read.
 func (f *Follower) warnOfReaders(ctx context.Context, files []file) {
 	const everybody = 0o004
-	for _, file := range files {
+	for _, file := range files[f.public:] {
 		if file.mode&everybody != 0 {
 			f.log.WarnContext(ctx, "everybody on this machine may read a file of the "+f.what+": chmod o= will change that", "file", file.path)
 		}

@@ -44,7 +44,7 @@ func follow(t *testing.T, path string) (f *following, stop func()) {
 
 // pass lets so much time pass that the file is read once more.
 func pass() {
-	<-time.After(access.DefaultEvery)
+	<-time.After(access.DefaultEvery + access.DefaultEvery/2) // a change is looked at twice
 	synctest.Wait()
 }
 
@@ -144,14 +144,42 @@ func TestANudgeIsHeardAtOnce(t *testing.T) {
 		for range 3 {
 			f.follower.Nudge()
 		}
+		time.Sleep(150 * time.Millisecond) // so long it must not change any more
 		synctest.Wait()
 		f.wantKnown(t, secret, true)
-		if took := time.Since(start); took > 0 {
+		if took := time.Since(start); took > 200*time.Millisecond {
 			t.Errorf("it took %s", took)
 		}
 		taken := f.log.at(t, slog.LevelInfo)
 		wantNames(t, taken[len(taken)-1], "added", "fresh")
 		wantNames(t, taken[len(taken)-1], "removed")
+	})
+}
+
+// A file that is being written is not taken before it is written to the end.
+func TestAHalfWrittenFileIsNotTaken(t *testing.T) {
+	t.Parallel()
+	old, oldSecret := issue(t, "old", access.Read, access.Limit{})
+	fresh, secret := issue(t, "fresh", access.Read, access.Limit{Count: 1, Per: time.Hour, Burst: 1})
+	path := newFile(t, lines(old))
+	synctest.Test(t, func(t *testing.T) {
+		f, stop := follow(t, path)
+		defer stop()
+		whole := lines(old, fresh)
+		for length := 0; length < len(whole); length += 7 {
+			write(t, path, whole[:length])
+			f.follower.Nudge()
+			time.Sleep(20 * time.Millisecond)
+			f.wantKnown(t, oldSecret, true)
+			f.wantKnown(t, secret, false)
+		}
+		write(t, path, whole)
+		pass()
+		f.wantKnown(t, oldSecret, true)
+		f.wantKnown(t, secret, true)
+		if _, err := f.tokens.Check(secret, access.Read); err == nil {
+			t.Error("the limit was cut off")
+		}
 	})
 }
 

@@ -16,7 +16,6 @@ type viewerExplanationJSON struct {
 	View       string       `json:"view"` // "viewer"
 	Candidates []rankedJSON `json:"candidates"`
 	Proof      string       `json:"proof"`
-	Steps      []stepJSON   `json:"steps"`
 }
 
 type rankedJSON struct {
@@ -95,7 +94,7 @@ func explained(ctx context.Context, a recent.Answer, operator bool) (any, error)
 		return nil, fmt.Errorf("to the viewer: %w", err)
 	}
 	return &viewerExplanationJSON{
-		View: "viewer", Candidates: each(e.Ranking, newRanked), Proof: e.Proof, Steps: each(e.Steps, newStep),
+		View: "viewer", Candidates: each(e.Ranking, newRanked), Proof: e.Proof,
 	}, nil
 }
 

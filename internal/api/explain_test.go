@@ -81,8 +81,7 @@ func explanation(t *testing.T, w *httptest.ResponseRecorder) string {
 const goldenToViewer = `{"view":"viewer","candidates":[` +
 	`{"contact_id":"11","newest_visible":{"id":"1100","date_upload":1000},"verdict":"chosen"},` +
 	`{"contact_id":"12","newest_visible":{"id":"1200","date_upload":900},"verdict":"older"}],` +
-	`"proof":"The newest photo of contact 11 that the viewer may see is of 1970-01-01 00:16:40 UTC, and no other contact has a newer one that the viewer may see.",` +
-	`"steps":[{"name":"read","ms":0},{"name":"ranking","ms":0}]}`
+	`"proof":"The newest photo of contact 11 that the viewer may see is of 1970-01-01 00:16:40 UTC, and no other contact has a newer one that the viewer may see."}`
 
 // TestTheViewersExplanationIsTheSameInAllWorldsThatLookTheSame: the bodies, to the
 // byte, and what the headers name.
@@ -187,8 +186,7 @@ func TestNothingToShowIsExplained(t *testing.T) {
 	t.Parallel()
 	m := contacts.NewMemory()
 	m.AddMember(12345, "me")
-	const viewer = `{"view":"viewer","candidates":[],"proof":"No contact has a photo that the viewer may see.",` +
-		`"steps":[{"name":"read","ms":0},{"name":"ranking","ms":0}]}`
+	const viewer = `{"view":"viewer","candidates":[],"proof":"No contact has a photo that the viewer may see."}`
 	if got := explanation(t, explain(t, access.Read, m, nil)); got != viewer {
 		t.Errorf("to the viewer: %s", got)
 	}

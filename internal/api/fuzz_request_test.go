@@ -159,6 +159,10 @@ func FuzzIdempotencyKey(f *testing.F) {
 			t.Fatalf("%q: keys %v, want one", value, g.enqueuer.once)
 		}
 		for key := range g.enqueuer.once {
+			key, own := strings.CutPrefix(key, "writer\x00")
+			if !own {
+				t.Errorf("%q: is not the caller's own", key)
+			}
 			if key == "" || len(key) > 255 || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
 				t.Errorf("%q: taken as %q", value, key)
 			}

@@ -3,6 +3,8 @@ package api
 import (
 	"context"
 	"net/http"
+	"sync"
+	"time"
 
 	"github.com/labstack/echo/v4"
 )
@@ -41,10 +43,33 @@ func (s *Server) healthz(c echo.Context) error {
 // Both statuses have one form of body, unlike other errors, because what reads
 // it wants the components in either case.
 func (s *Server) readyz(c echo.Context) error {
-	ctx, cancel := context.WithTimeout(c.Request().Context(), s.cfg.CheckTimeout)
-	defer cancel()
-	code, body := readiness(s.cfg.Checker(ctx))
+	code, body := readiness(s.checkup.ask(c.Request().Context(), s.cfg))
 	return writeJSON(c, code, typeJSON, body)
+}
+
+// checkup is the last word of the Checker. Anybody may ask for it, token or not, so
+// it is asked for once at a time, and seldom.
+type checkup struct {
+	mu     sync.Mutex
+	at     time.Time
+	health Health
+}
+
+// checkTrust is how long the last word is good for.
+const checkTrust = 500 * time.Millisecond
+
+func (u *checkup) ask(ctx context.Context, cfg Config) Health {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if time.Since(u.at) < checkTrust {
+		return u.health
+	}
+	// Others will be told the same: it must not depend on whether this one waits.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.CheckTimeout)
+	defer cancel()
+	u.health = cfg.Checker(ctx)
+	u.at = time.Now()
+	return u.health
 }
 
 func readiness(h Health) (int, readinessJSON) {

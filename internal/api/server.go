@@ -19,6 +19,7 @@ type Server struct {
 	echo     *echo.Echo
 	http     *http.Server
 	listener net.Listener
+	checkup  checkup
 }
 
 // New builds a Server that does not listen yet. It panics when a required part

@@ -42,7 +42,7 @@ func (s *Server) enqueueTasks(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	ids, replayed, err := s.enqueue(c.Request().Context(), key, batch)
+	ids, replayed, err := s.enqueue(c.Request().Context(), ownKey(c, key), batch)
 	if err != nil {
 		return fmt.Errorf("enqueuing %d tasks: %w", len(batch), err)
 	}
@@ -50,6 +50,15 @@ func (s *Server) enqueueTasks(c echo.Context) error {
 		c.Response().Header().Set(headerReplayed, "true")
 	}
 	return writeEnqueued(c, batch, ids)
+}
+
+// ownKey makes the key the caller's own, so that two who choose the same do not
+// meet. No name has a NUL in it.
+func ownKey(c echo.Context, key string) string {
+	if name := callerOf(c).Name; key != "" && name != "" {
+		return name + "\x00" + key
+	}
+	return key
 }
 
 // enqueue hands the batch over; without a key nothing can be a replay.

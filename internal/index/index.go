@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -105,14 +106,14 @@ func fromReply(user member.ID, reply []redis.Z) ([]Entry, error) {
 	return entries, nil
 }
 
-// parseEntry accepts only what activityd writes. Beyond 2^53 a score would not
-// be the number that was written.
+// parseEntry accepts only what activityd writes: whole seconds. Beyond 2^53 a
+// score would not be the number that was written.
 func parseEntry(name string, score float64) (Entry, error) {
 	id, err := member.Parse(name)
 	if err != nil {
 		return Entry{}, fmt.Errorf("%w: member: %w", ErrMalformed, err)
 	}
-	if !(score >= 0 && score <= 1<<53) {
+	if !(score >= 0 && score <= 1<<53) || score != math.Trunc(score) {
 		return Entry{}, fmt.Errorf("%w: member %s has score %g", ErrMalformed, name, score)
 	}
 	return Entry{Contact: id, Score: uint64(score)}, nil

@@ -78,10 +78,15 @@ func (ix *Index) EachStored(ctx context.Context, do func(ctx context.Context, us
 	each := func(ctx context.Context, node redis.UniversalClient) error { return eachStored(ctx, node, do) }
 	if cluster, ok := ix.client.(*redis.ClusterClient); ok {
 		nodes, err := masters(ctx, cluster)
-		for _, node := range nodes {
-			err = errors.Join(err, each(ctx, node))
+		if err != nil {
+			return err
 		}
-		return err
+		for _, node := range nodes {
+			if err := each(ctx, node); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	return each(ctx, ix.client)
 }

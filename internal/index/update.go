@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -45,12 +46,16 @@ func (u Update) Low() uint64 {
 	return u.Members[0].Score
 }
 
-// seen returns the score of a member at Begin; "" for who was none.
+// seen returns the score of a member at Begin; "" for who was none, and "*", which
+// stands for any, where it was none that activityd writes.
 func (u Update) seen(contact member.ID) any {
 	for _, e := range u.Members {
 		if e.Contact == contact {
 			return e.Score
 		}
+	}
+	if slices.Contains(u.malformed, contact.String()) {
+		return "*"
 	}
 	return ""
 }

@@ -299,6 +299,27 @@ func TestUpdatesMendWhatWasNeverWritten(t *testing.T) {
 	})
 }
 
+// A contact whose score is none that activityd writes is removed, or scored anew,
+// by what asks for it.
+func TestUpdatesMendScoresThatWereNeverWritten(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		for _, score := range []float64{200.5, -5, 1e300} {
+			b.refill(t, ladder(3))
+			b.client.ZAdd(t.Context(), "user_12345", redis.Z{Member: "2", Score: score})
+			u := b.begin(t)
+			if !u.Foreign {
+				t.Errorf("the score %g was not noticed", score)
+			}
+			c := index.Change{Update: u, Remove: []member.ID{2}, WithRefill: true, Refill: entries(1, 100, 3, 300)}
+			if got := b.apply(t, c); got != index.Applied {
+				t.Errorf("the removal of a member with score %g: %v", score, got)
+			}
+			b.holds(t, entries(1, 100, 3, 300))
+		}
+	})
+}
+
 func TestSetsExpireOnlyWhenAsked(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)

@@ -120,10 +120,10 @@ func TestExplainingASmallSet(t *testing.T) {
 	b := newBench(recent.Options{})
 	b.contact(11, 300)
 	_, e := b.explained(t)
-	says(t, e.Proof, "complete (1 members; below 3", "no other member has a newer visible photo")
+	says(t, e.Proof, "complete (members: 1; below 3", "no other member has a newer visible photo")
 	b.store.SetVisibility(1100, contacts.Private)
 	_, e = b.explained(t)
-	says(t, e.Proof, "complete (1 members", "nobody in it has a visible photo")
+	says(t, e.Proof, "complete (members: 1", "nobody in it has a visible photo")
 	if e.Walk != nil || e.Candidates[0].Verdict != recent.Nothing {
 		t.Errorf("%+v", e)
 	}
@@ -263,9 +263,6 @@ func TestTheViewerIsToldARanking(t *testing.T) {
 		t.Errorf("ranking %+v, want %+v", e.Ranking, want)
 	}
 	says(t, e.Proof, "contact 12", "1970-01-01 00:13:20 UTC", "no other contact has a newer one")
-	if len(e.Steps) != 2 || e.Steps[0].Name != "read" || e.Steps[1].Name != "ranking" {
-		t.Errorf("steps %+v", e.Steps)
-	}
 	b.store.AddPhoto(1401, 14, "new", contacts.Public, 1000)
 	if e, err = a.ToViewer(t.Context()); err != nil {
 		t.Fatal(err)

@@ -66,6 +66,7 @@ type Reader struct {
 	hints   Hints
 	options Options
 	walking *semaphore.Weighted
+	ranking *semaphore.Weighted // explanations: a few, so that they leave the walks to reads
 	flights *flights[walkKey, contacts.Walked]
 }
 
@@ -87,6 +88,7 @@ func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
 	return &Reader{
 		index: ix, store: store, hints: hints, options: o,
 		walking: semaphore.NewWeighted(int64(o.Walks)),
+		ranking: semaphore.NewWeighted(max(1, int64(o.Walks)/4)),
 		flights: newFlights[walkKey, contacts.Walked](),
 	}
 }

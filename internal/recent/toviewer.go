@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
@@ -25,7 +24,6 @@ type ViewerExplanation struct {
 	// one that was chosen stands there with the photo of the answer.
 	Ranking []Ranked
 	Proof   string // why nobody else won, in a sentence
-	Steps   []Step // "read", and then "ranking"
 }
 
 // Ranked is a contact with its newest visible photo.
@@ -36,42 +34,32 @@ type Ranked struct {
 }
 
 // ToViewer explains the answer to the viewer for whom it was found. The ranking
-// costs what a walk costs, and counts as one: it fails as [Reader.Read] does,
-// [ErrBusy] included.
+// costs what a walk costs: it fails as [Reader.Read] does, [ErrBusy] included.
+// How long anything took is left out: a walk tells of what is hidden.
 func (a Answer) ToViewer(ctx context.Context) (ViewerExplanation, error) {
-	e := ViewerExplanation{Steps: []Step{{Name: "read", Took: a.Trace.took()}}}
 	var standings []contacts.Standing
 	if a.from != nil {
-		start := time.Now()
 		var err error
 		if standings, err = a.from.rank(ctx, a.viewer); err != nil {
 			return ViewerExplanation{}, fmt.Errorf("explaining the answer for %s: %w", a.viewer.ID, err)
 		}
-		e.Steps = append(e.Steps, Step{Name: "ranking", Took: time.Since(start)})
 	}
-	e.Ranking = a.among(standings)
-	e.Proof = a.proofToViewer(e.Ranking)
-	return e, nil
+	ranking := a.among(standings)
+	return ViewerExplanation{Ranking: ranking, Proof: a.proofToViewer(ranking)}, nil
 }
 
-// took is how long the steps took together.
-func (t Trace) took() (sum time.Duration) {
-	for _, s := range t.Steps {
-		sum += s.Took
-	}
-	return sum
-}
-
-// rank takes a turn among the walks, because it is one.
+// rank costs what a walk costs, so only a few go on at once; they have turns of
+// their own, lest who is curious keeps others from being answered.
 func (r *Reader) rank(ctx context.Context, v contacts.Viewer) ([]contacts.Standing, error) {
-	end, err := r.turn(ctx)
-	if err != nil && ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+	wait, stop := context.WithTimeout(ctx, r.options.WalkWait)
+	defer stop()
+	if r.ranking.Acquire(wait, 1) != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, ErrBusy
 	}
-	if err != nil {
-		return nil, err
-	}
-	defer end()
+	defer r.ranking.Release(1)
 	ctx, cancel := context.WithTimeout(ctx, r.options.WalkTimeout)
 	defer cancel()
 	return r.store.Ranking(ctx, v, mostRanked)

@@ -24,10 +24,10 @@ func (a Answer) proof() string {
 		return fmt.Sprintf("The newest visible photo of all candidates (%s) is newer than the lowest score of the set (%s): "+
 			"nobody outside of it can have a newer one.", when(newest.DateUpload), when(candidates[len(candidates)-1].Score))
 	case a.Trace.Proof == ByAll && shows:
-		return fmt.Sprintf("The set is complete (%d members; below %d there is nobody else), and no other member has a newer visible photo.",
+		return fmt.Sprintf("The set is complete (members: %d; below %d there is nobody else), and no other member has a newer visible photo.",
 			len(candidates), a.least())
 	case a.Trace.Proof == ByAll:
-		return fmt.Sprintf("The set is complete (%d members; below %d there is nobody else), and nobody in it has a visible photo.",
+		return fmt.Sprintf("The set is complete (members: %d; below %d there is nobody else), and nobody in it has a visible photo.",
 			len(candidates), a.least())
 	}
 	return "The index could not prove an answer; the walk through the database did: " + a.stopped() + "."
