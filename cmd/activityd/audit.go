@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -62,8 +63,17 @@ func (s *service) newPacer() *pace.Pacer {
 			_, err := s.store.Existing(ctx, []member.ID{1})
 			return err
 		}},
-		{Name: "Redis", Ask: s.index.Check},
-	}, Interval: time.Second})
+		{Name: "Redis", Ask: s.index.Check, Floor: redisFloor},
+	}, Interval: time.Second, Changed: s.tellPace})
+}
+
+// tellPace tells that the audit stops, slows down or goes on.
+func (s *service) tellPace(now pace.State) {
+	level := slog.LevelInfo
+	if now.Mode == pace.Stopped {
+		level = slog.LevelWarn
+	}
+	s.log.Log(context.Background(), level, "the pace of the audit changed", "now", now.String())
 }
 
 // patrolling audits until ctx ends.

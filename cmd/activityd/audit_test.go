@@ -1,10 +1,16 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/pace"
 )
 
 // injured starts a server and lowers a score, which nothing but the audit would
@@ -46,4 +52,20 @@ func TestTheSweepMendsWhatNobodyReads(t *testing.T) {
 	t.Parallel()
 	r := startInjured(t, "--audit-share=0", "--audit-sweep-rate=1000")
 	eventually(t, "the set is mended", func() bool { return r.isMended(t) })
+}
+
+func TestThePaceOfTheAuditIsTold(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	s := &service{parts: parts{}, log: slog.New(slog.NewTextHandler(&out, nil))}
+	s.tellPace(pace.State{Mode: pace.Stopped, Server: "Redis", Err: errors.New("refused")})
+	s.tellPace(pace.State{Mode: pace.Free, Batches: 1})
+	for _, want := range []string{
+		`level=WARN msg="the pace of the audit changed" now="stopped: Redis does not answer: refused"`,
+		`level=INFO msg="the pace of the audit changed" now="all servers answer as usual; 1 batch at once"`,
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the log lacks %s:\n%s", want, out.String())
+		}
+	}
 }

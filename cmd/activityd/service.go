@@ -27,6 +27,7 @@ type store interface {
 	recent.Store
 	tasks.Store
 	audit.Members
+	audit.Truth
 }
 
 // parts are what a service stands on: real servers, or the imitations of the
@@ -132,6 +133,9 @@ func (s *service) checkRedis(ctx context.Context) error {
 	err := s.index.Check(ctx)
 	if errors.Is(err, index.ErrSettings) {
 		return err
+	}
+	if err == nil {
+		err = s.index.StoreMaterialize(ctx)
 	}
 	if err != nil {
 		s.log.WarnContext(ctx, "Redis is away: reads are answered from the database until it is back, and tasks wait", "error", err)

@@ -143,7 +143,11 @@ func (v *setView) printWhole(w io.Writer) error {
 		if f.Contact != 0 || f.Cause == audit.LostSet {
 			continue
 		}
-		if _, err := fmt.Fprintf(w, "the set as a whole: %s: there are %d, and should be %d\n", inWords(f), f.Stored, f.Actual); err != nil {
+		text := fmt.Sprintf("the set as a whole: %s: there are %d, and should be %d", inWords(f), f.Stored, f.Actual)
+		if f.Cause == audit.LowLastUpload {
+			text = fmt.Sprintf("the member itself: %s: a photo of %s is newer than the last upload, %s", inWords(f), date(f.Actual), date(f.Stored))
+		}
+		if _, err := fmt.Fprintln(w, text); err != nil {
 			return err
 		}
 	}

@@ -45,7 +45,7 @@ func (a *Auditor) lookAtAnswer(ctx context.Context, v contacts.Viewer) (looked, 
 		return ofNobody(err)
 	}
 	involved := owners(first, before.Album)
-	uploads, err := a.pending(ctx, ofContact, involved)
+	coming, err := a.newsOf(ctx, involved)
 	if err != nil {
 		return looked{}, err
 	}
@@ -65,7 +65,7 @@ func (a *Auditor) lookAtAnswer(ctx context.Context, v contacts.Viewer) (looked, 
 		return looked{moved: true}, nil
 	}
 	s := wrongAnswer(v.ID, shown, before.Album)
-	if len(uploads) > 0 || len(changes) > 0 {
+	if coming.reachesAny(v.ID, involved) || len(changes) > 0 {
 		s.Class = Lag
 	}
 	return looked{suspects: []suspicion{s}}, nil

@@ -24,6 +24,7 @@ type Truth interface {
 	Relations(ctx context.Context, pairs []contacts.Pair) (map[contacts.Pair]uint64, error)
 	TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]contacts.Contact, error)
 	Existing(ctx context.Context, ids []member.ID) (map[member.ID]bool, error)
+	Newest(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Newest, error)
 	Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error)
 }
 
@@ -70,7 +71,16 @@ type Options struct {
 // [Auditor.Repair]. It is safe for concurrent use.
 type Auditor struct {
 	options Options
+	gate    gate
 }
+
+// gate lets work begin when it may, and returns its error, or why it may not.
+type gate func(ctx context.Context, work func() error) error
+
+func unguarded(_ context.Context, work func() error) error { return work() }
+
+// behind returns an auditor that does its work behind a gate, and rests outside.
+func (a *Auditor) behind(g gate) *Auditor { return &Auditor{options: a.options, gate: g} }
 
 // New returns an auditor.
 func New(o Options) *Auditor {
@@ -79,5 +89,5 @@ func New(o Options) *Auditor {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Auditor{options: o}
+	return &Auditor{options: o, gate: unguarded}
 }

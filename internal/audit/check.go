@@ -49,6 +49,7 @@ const (
 // checkSome looks until everything that it saw is either explained or confirmed.
 func (a *Auditor) checkSome(ctx context.Context, users []member.ID, look lookFunc) (Report, error) {
 	r := Report{Checked: len(users)}
+	var suspects []suspicion
 	open := make(map[member.ID]*watched, len(users))
 	for _, user := range users {
 		open[user] = &watched{}
@@ -57,16 +58,18 @@ func (a *Auditor) checkSome(ctx context.Context, users []member.ID, look lookFun
 		if err := rest(ctx, try, a.options.Pause); err != nil {
 			return Report{}, err
 		}
-		start := time.Now()
-		found, err := look(ctx, users)
-		r.Looking += time.Since(start)
+		var found map[member.ID]looked
+		err := a.work(ctx, &r, func() (err error) {
+			found, err = look(ctx, users)
+			return err
+		})
 		if err != nil {
 			return Report{}, err
 		}
 		users = slices.DeleteFunc(users, func(user member.ID) bool {
 			settled := open[user].see(found[user])
 			if settled {
-				r.settle(open[user])
+				suspects = append(suspects, r.settle(open[user])...)
 			}
 			return settled
 		})
@@ -76,26 +79,41 @@ func (a *Auditor) checkSome(ctx context.Context, users []member.ID, look lookFun
 	}
 	r.Unsettled = len(users)
 	r.Checked -= len(users) + r.Skipped
-	return r, a.explain(ctx, r.Findings)
+	if len(suspects) == 0 {
+		return r, nil
+	}
+	err := a.work(ctx, &r, func() error { return a.explain(ctx, suspects) })
+	for _, s := range suspects {
+		r.Findings = append(r.Findings, s.Finding)
+	}
+	return r, err
 }
 
-// settle counts in what was seen of one user.
-func (r *Report) settle(w *watched) {
+// work does some of it behind the gate, and counts the time.
+func (a *Auditor) work(ctx context.Context, r *Report, do func() error) error {
+	return a.gate(ctx, func() error {
+		defer func(start time.Time) { r.Looking += time.Since(start) }(time.Now())
+		return do()
+	})
+}
+
+// settle counts in what was seen of one user, and returns it.
+func (r *Report) settle(w *watched) []suspicion {
 	if w.skipped {
 		r.Skipped++
-		return
+		return nil
 	}
-	r.Findings = append(r.Findings, w.findings...)
-	if slices.ContainsFunc(w.findings, func(f Finding) bool { return f.Class == Error }) {
+	if slices.ContainsFunc(w.found, func(s suspicion) bool { return s.Class == Error }) {
 		r.Erroneous++
 	}
+	return w.found
 }
 
 // watched is what several looks have seen of one user.
 type watched struct {
-	seen     map[suspect]int // how many looks in a row
-	findings []Finding       // of the last look
-	skipped  bool
+	seen    map[suspect]int // how many looks in a row
+	found   []suspicion     // by the last look
+	skipped bool
 }
 
 // suspect is what makes two looks speak of the same thing.
@@ -110,10 +128,9 @@ type suspect struct {
 // and what was seen before counts for nothing.
 func (w *watched) see(l looked) (settled bool) {
 	seen := make(map[suspect]int)
-	w.findings, w.skipped = nil, l.skipped
+	w.found, w.skipped = l.suspects, l.skipped
 	settled = !l.moved
 	for _, s := range l.suspects {
-		w.findings = append(w.findings, s.Finding)
 		if s.Class == Lag {
 			continue
 		}

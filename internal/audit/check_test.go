@@ -42,7 +42,7 @@ func TestAnErrorIsSeenThreeTimes(t *testing.T) {
 // waits for another one must.
 func TestPendingTasksMakeALag(t *testing.T) {
 	t.Parallel()
-	far := tasks.NewFanOut(20, 7)
+	far := tasks.NewFanOut(20, 0)
 	far.Delay = time.Hour
 	for name, c := range map[string]struct {
 		task tasks.New
@@ -50,6 +50,7 @@ func TestPendingTasksMakeALag(t *testing.T) {
 	}{
 		"the upload":               {tasks.NewUpload(20), true},
 		"a part of its fan-out":    {far, true},
+		"a part that is past":      {tasks.NewFanOut(20, viewer), false},
 		"a contact's change":       {tasks.NewRemoveContact(viewer, 11), true},
 		"an addition":              {tasks.NewAddContact(viewer, 999), true},
 		"a refill":                 {tasks.NewRefill(viewer), true},
@@ -322,4 +323,66 @@ type orderedTasks struct {
 func (o orderedTasks) Pending(ctx context.Context, types []tasks.Type, subjects []member.ID) (map[member.ID]bool, error) {
 	o.note(string(types[0]))
 	return o.Tasks.Pending(ctx, types, subjects)
+}
+
+// The set is lost, and whoever would build it waits since the day before yesterday.
+func TestALostSetCanWaitForTooLong(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.index.Forget(viewer)
+	b.enqueue(t, tasks.NewFanOut(16, 0), tasks.NewFanOut(17, viewer))
+	r := b.check(t)
+	found(t, r, "lag lost set")
+	if r.Findings[0].Lasting {
+		t.Errorf("%+v", r.Findings[0])
+	}
+	b.clock.add(48 * time.Hour)
+	r = b.check(t)
+	found(t, r, "lag lost set")
+	if f := r.Findings[0]; !f.Lasting || !strings.Contains(f.Detail, "a task of member 16 is pending since") {
+		t.Errorf("%+v", f)
+	}
+}
+
+// What reaches others only, or begins for others only, is not what a viewer has
+// waited for.
+func TestALagLastsByItsOwnTasksOnly(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.upload(20, 300)
+	b.enqueue(t, tasks.NewFanOut(20, viewer), tasks.NewAddContact(20, 11), tasks.NewUpload(viewer))
+	b.clock.add(48 * time.Hour)
+	b.enqueue(t, tasks.NewFanOut(20, 0))
+	r := b.check(t)
+	found(t, r, "lag stale score")
+	if r.Findings[0].Lasting {
+		t.Errorf("%+v", r.Findings[0])
+	}
+}
+
+// After Redis was emptied all sets are lost, and no task is why.
+func TestNoDeadTaskIsWhyASetIsLost(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.index.Forget(viewer)
+	lists := &listing{Tasks: b.queue}
+	a := audit.New(audit.Options{Sets: b.index, Truth: b.store, Tasks: lists, Pause: time.Microsecond})
+	r, err := a.Check(t.Context(), []member.ID{viewer})
+	must(t, err)
+	found(t, r, "error lost set")
+	if lists.asked != 0 {
+		t.Errorf("tasks were listed %d times", lists.asked)
+	}
+}
+
+// listing counts how often tasks are listed.
+type listing struct {
+	audit.Tasks
+
+	asked int
+}
+
+func (l *listing) List(ctx context.Context, match tasks.Filter, limit int) ([]tasks.Record, error) {
+	l.asked++
+	return l.Tasks.List(ctx, match, limit)
 }

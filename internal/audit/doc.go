@@ -45,7 +45,8 @@
 //   - A task is pending, be it waiting, scheduled to be tried again, in a paused
 //     queue, or running: lag. If it has waited for longer than [Options.LagLimit],
 //     the lag is called lasting: nothing is lost, but somebody should look why.
-//   - Otherwise, a suspicion. Dead tasks are not pending: nobody will do them.
+//   - Otherwise, a suspicion. Dead tasks are not pending: nobody will do them. Nor
+//     does a part of a fan-out count that begins beyond the viewer.
 //
 // # Why a suspicion needs three looks
 //
@@ -63,6 +64,11 @@
 // truth again. When the truth is the same before and after, every change that it
 // saw is pending or in Redis by the time at which the index is asked. Answers that
 // came from MySQL anyway are right by construction, and not counted.
+//
+// Both ways of answering trust the site's promise that a member's last upload is
+// not before any of its photos. Where that is broken, both are wrong in the same
+// way. So each look also compares, of the users themselves, last_upload with the
+// newest photo ([LowLastUpload]). No task and no refill of activityd's mends that.
 //
 // # What is harmless
 //
@@ -86,6 +92,15 @@
 // the others do; a number that is not higher than the last says that the server
 // was emptied or came back with older data ([Rewound]). Data that was lost since
 // the last raise cannot be noticed so; but then the server was started anew, or is
-// another one, which its own name tells ([Replaced]). In both cases the sweep
-// starts anew at once, and hurries.
+// another one, which its own name tells ([Replaced]). That name is kept beside the
+// mark, so that a process which was started after Redis notices, too; and so is the
+// time of the last loss, from which whoever sweeps learns of it. A round remembers
+// which loss was the last before it began. One that does not hurry gives way at
+// once to one that does. One that hurries goes on, and is followed by another: no
+// set waits longer so, and a server that is replaced all the time cannot keep the
+// sweep from getting around. A sweep of which nothing is kept hurries as well.
+//
+// A member at whom MySQL or Redis fails again and again, as by a time limit on
+// statements, is found by halving the batch, left out, counted and told of. An error
+// that meets a batch of nobody just as well is nobody's fault: the patrol waits.
 package audit

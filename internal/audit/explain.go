@@ -3,6 +3,7 @@ package audit
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
@@ -14,16 +15,19 @@ import (
 // what is the matter.
 const explanationsAtOnce = 100
 
-// tasksAtOnce bounds how many tasks of one member are looked at. It is not 1,
-// which would tempt the optimizer to read the table in the order of ids.
-const tasksAtOnce = 100
-
 // explain finds out which lags are lasting, and which errors have dead tasks that
 // may be the reason.
-func (a *Auditor) explain(ctx context.Context, findings []Finding) error {
-	e := explaining{Auditor: a, pending: map[member.ID]time.Time{}, dead: map[member.ID]string{}}
-	for i := range findings {
-		if err := e.explain(ctx, &findings[i]); err != nil {
+func (a *Auditor) explain(ctx context.Context, found []suspicion) error {
+	e := explaining{Auditor: a, pending: map[tasksOf][]tasks.Record{}, dead: map[member.ID]string{}}
+	for i := range found {
+		var err error
+		switch s := &found[i]; {
+		case s.Class == Lag:
+			err = e.explainLag(ctx, s)
+		case s.Cause != LostSet && s.Cause.mendable(): // no task is why those are
+			err = e.explainError(ctx, s)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -33,51 +37,74 @@ func (a *Auditor) explain(ctx context.Context, findings []Finding) error {
 // explaining remembers what was found out about members.
 type explaining struct {
 	*Auditor
-	pending map[member.ID]time.Time // since when the oldest task waits; zero: none
-	dead    map[member.ID]string    // empty: none
+	pending map[tasksOf][]tasks.Record
+	dead    map[member.ID]string // empty: none
 }
 
-func (e *explaining) explain(ctx context.Context, f *Finding) error {
-	members := []member.ID{f.User}
-	if f.Contact != 0 {
-		members = append(members, f.Contact)
+// tasksOf are a member's tasks: those that change its own set, or those by which
+// its news reach others.
+type tasksOf struct {
+	id   member.ID
+	news bool
+}
+
+// explainLag finds a task that explains the lag and has waited for too long.
+func (e *explaining) explainLag(ctx context.Context, s *suspicion) error {
+	who := []tasksOf{{s.User, false}}
+	for _, id := range s.involved {
+		who = append(who, tasksOf{id, true})
 	}
-	for _, id := range members {
-		switch f.Class {
-		case Lag:
-			since, err := e.pendingSince(ctx, id)
-			if err != nil {
-				return err
-			}
-			if limit := e.options.Now().Add(-e.options.LagLimit); !since.IsZero() && since.Before(limit) {
-				f.Lasting, f.Detail = true, fmt.Sprintf("a task of member %s is pending since %s", id, since.UTC().Format(time.DateTime))
-			}
-		case Error, Waste:
-			reason, err := e.deadOf(ctx, id)
-			if err != nil {
-				return err
-			}
-			if reason != "" {
-				f.Detail = reason
-			}
+	limit := e.options.Now().Add(-e.options.LagLimit)
+	for _, of := range who {
+		since, err := e.pendingSince(ctx, of, s.User)
+		if err != nil {
+			return err
+		}
+		if !since.IsZero() && since.Before(limit) {
+			s.Lasting, s.Detail = true, fmt.Sprintf("a task of member %s is pending since %s", of.id, since.UTC().Format(time.DateTime))
+			return nil
 		}
 	}
 	return nil
 }
 
-func (e *explaining) pendingSince(ctx context.Context, id member.ID) (time.Time, error) {
-	since, known := e.pending[id]
-	if known || len(e.pending) >= explanationsAtOnce {
-		return since, nil
+// pendingSince returns since when the oldest of the tasks that will reach viewer is
+// pending; zero: there is none.
+func (e *explaining) pendingSince(ctx context.Context, of tasksOf, viewer member.ID) (since time.Time, err error) {
+	list, known := e.pending[of]
+	if !known && len(e.pending) < explanationsAtOnce {
+		types := ofViewer
+		if of.news {
+			types = ofContact
+		}
+		if list, err = e.list(ctx, of.id, types, unfinished...); err != nil {
+			return time.Time{}, err
+		}
+		e.pending[of] = list
 	}
-	list, err := e.list(ctx, id, tasks.Waiting, tasks.Scheduled, tasks.Running)
-	for _, t := range list {
-		if since.IsZero() || t.Created.Before(since) {
-			since = t.Created
+	for _, r := range list {
+		if (since.IsZero() || r.Created.Before(since)) && (!of.news || viewer > reach(r)) {
+			since = r.Created
 		}
 	}
-	e.pending[id] = since
-	return since, err
+	return since, nil
+}
+
+// explainError names a dead task of the user or of the contact.
+func (e *explaining) explainError(ctx context.Context, s *suspicion) error {
+	for _, id := range []member.ID{s.User, s.Contact} {
+		if id == 0 {
+			continue
+		}
+		reason, err := e.deadOf(ctx, id)
+		if err != nil {
+			return err
+		}
+		if reason != "" {
+			s.Detail = reason
+		}
+	}
+	return nil
 }
 
 func (e *explaining) deadOf(ctx context.Context, id member.ID) (string, error) {
@@ -85,21 +112,10 @@ func (e *explaining) deadOf(ctx context.Context, id member.ID) (string, error) {
 	if known || len(e.dead) >= explanationsAtOnce {
 		return reason, nil
 	}
-	list, err := e.list(ctx, id, tasks.Dead)
+	list, err := e.list(ctx, id, slices.Concat(ofViewer, ofContact), tasks.Dead)
 	for _, t := range list {
 		reason = fmt.Sprintf("task %d (%s of member %s) is dead: %s", t.ID, t.Type, id, t.LastError)
 	}
 	e.dead[id] = reason
 	return reason, err
-}
-
-// list returns the tasks by which something about the member reaches sets. The
-// types are named because the index of the table begins with them.
-func (e *explaining) list(ctx context.Context, id member.ID, states ...tasks.State) ([]tasks.Record, error) {
-	match := tasks.Filter{Subject: id, States: states, Types: append(append([]tasks.Type{}, ofViewer...), ofContact...)}
-	list, err := e.options.Tasks.List(ctx, match, tasksAtOnce)
-	if err != nil {
-		return nil, fmt.Errorf("look at the tasks of member %s: %w", id, err)
-	}
-	return list, nil
 }

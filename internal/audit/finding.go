@@ -21,12 +21,13 @@ const (
 	LostSet        Cause = "lost set"        // none: there is no set, though sets of all members are kept
 	Foreign        Cause = "foreign"         // I4: there is something that activityd never wrote
 	Orphan         Cause = "orphan"          // none: the set is of somebody who is no member
+	LowLastUpload  Cause = "low last upload" // none: the site's promise: a member's newest photo is newer than its last upload
 	WrongAnswer    Cause = "wrong answer"    // a read by way of the index shows something else than MySQL alone
 )
 
 // Causes returns all causes.
 func Causes() []Cause {
-	return []Cause{Ghost, MissingContact, StaleScore, HighScore, WrongSize, LostSet, Foreign, Orphan, WrongAnswer}
+	return []Cause{Ghost, MissingContact, StaleScore, HighScore, WrongSize, LostSet, Foreign, Orphan, LowLastUpload, WrongAnswer}
 }
 
 // Class says how much a finding matters.
@@ -52,6 +53,10 @@ func (c Cause) class() Class {
 	}
 }
 
+// mendable tells whether a refill mends it. What the site says wrong of its own
+// members only the site can mend.
+func (c Cause) mendable() bool { return c != LowLastUpload }
+
 // Finding is one difference between what is stored and what is true.
 type Finding struct {
 	User    member.ID // whose set or answer it is
@@ -61,6 +66,7 @@ type Finding struct {
 	// Stored and Actual are what the set has and what MySQL says. For a ghost, a
 	// missing contact and scores they are unix seconds of the last upload; for a
 	// size, a lost set, foreign members and an orphan they are numbers of members.
+	// For a low last upload they are that and the date of the member's newest photo.
 	// For a wrong answer they are the dates of the newest photos shown and due.
 	Stored, Actual uint64
 	// Lasting says that a task of a Lag has waited for longer than
@@ -89,6 +95,7 @@ type Report struct {
 	Erroneous int // those of them with an Error
 	Unsettled int // those that changed so often that they could not be judged; not in Checked
 	Skipped   int // answers that the index had no part in, or of nobody; not in Checked
+	Failed    int // those at which a server failed, again and again; not in Checked. Only a [Patrol] leaves them out
 	Findings  []Finding
 	// Looking is the time that went into looking, without the pauses between the
 	// looks.
@@ -113,10 +120,18 @@ func (r *Report) Users(classes ...Class) []member.ID {
 	for _, c := range classes {
 		wanted[c] = true
 	}
-	var users []member.ID
+	return r.usersOf(func(f Finding) bool { return wanted[f.Class] && f.Cause.mendable() })
+}
+
+// waiting returns the users for whom a task has waited for too long.
+func (r *Report) waiting() []member.ID {
+	return r.usersOf(func(f Finding) bool { return f.Lasting })
+}
+
+func (r *Report) usersOf(holds func(Finding) bool) (users []member.ID) {
 	seen := make(map[member.ID]bool)
 	for _, f := range r.Findings {
-		if wanted[f.Class] && !seen[f.User] {
+		if holds(f) && !seen[f.User] {
 			seen[f.User] = true
 			users = append(users, f.User)
 		}
@@ -130,6 +145,7 @@ func (r *Report) Add(other Report) {
 	r.Erroneous += other.Erroneous
 	r.Unsettled += other.Unsettled
 	r.Skipped += other.Skipped
+	r.Failed += other.Failed
 	r.Looking += other.Looking
 	r.Findings = append(r.Findings, other.Findings...)
 }

@@ -2,6 +2,7 @@ package audit_test
 
 import (
 	"context"
+	"database/sql"
 	"log/slog"
 	"testing"
 	"time"
@@ -43,12 +44,19 @@ type ground struct {
 // onMySQL stands on a real database.
 func onMySQL(t *testing.T) *ground {
 	t.Helper()
+	g, _ := onMySQLAnd(t)
+	return g
+}
+
+// onMySQLAnd also returns the database, for what a site should not do.
+func onMySQLAnd(t *testing.T) (*ground, *sql.DB) {
+	t.Helper()
 	db, err := contacts.OpenMySQL(servertest.MySQLDSN(t), contacts.WithMaxOpen(24))
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	bell := &tasks.Bell{}
 	queue := tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: "test"})
-	return newGround(t, &ground{store: contacts.NewMySQL(db), site: site.NewMySQL(db), queue: queue, bell: bell})
+	return newGround(t, &ground{store: contacts.NewMySQL(db), site: site.NewMySQL(db), queue: queue, bell: bell}), db
 }
 
 // inMemory stands on a database in memory.

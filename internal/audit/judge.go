@@ -1,6 +1,8 @@
 package audit
 
 import (
+	"fmt"
+
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
@@ -9,6 +11,8 @@ import (
 // Facts is what MySQL says of one user.
 type Facts struct {
 	Exists bool // the user is a member of the site
+	// Newest is when the user itself uploaded last.
+	Newest contacts.Newest
 	// LastUploads are those of the set's members who are contacts of the user, in
 	// unix seconds; 0: never uploaded. Who is absent is no contact.
 	LastUploads map[member.ID]uint64
@@ -51,6 +55,9 @@ func judge(s index.Set, f Facts, r Rules) []suspicion {
 		j.judgeMembers()
 		j.judgeRest()
 	}
+	if f.Newest.Photo > f.Newest.LastUpload {
+		j.promise(f.Newest)
+	}
 	return j.found
 }
 
@@ -66,6 +73,15 @@ type judgement struct {
 func (j *judgement) whole(c Cause, stored, actual int, involved []member.ID) {
 	f := Finding{User: j.set.User, Cause: c, Class: c.class(), Stored: uint64(stored), Actual: uint64(actual)}
 	j.found = append(j.found, suspicion{f, involved})
+}
+
+// promise notes that the site breaks its promise: whoever calls the user a contact
+// is told of an older upload, by the index and by the walk alike.
+func (j *judgement) promise(n contacts.Newest) {
+	j.found = append(j.found, suspicion{Finding: Finding{
+		User: j.set.User, Cause: LowLastUpload, Class: LowLastUpload.class(), Stored: n.LastUpload, Actual: n.Photo,
+		Detail: fmt.Sprintf("raise users.last_upload of member %s to %d, and report an upload", j.set.User, n.Photo),
+	}})
 }
 
 // about notes something about one contact. News of a contact only ever add it and

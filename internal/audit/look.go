@@ -113,9 +113,15 @@ func (a *Auditor) readFacts(ctx context.Context, sets []index.Set) ([]Facts, err
 	if err != nil {
 		return nil, fmt.Errorf("compare %d sets: %w", len(sets), err)
 	}
+	newest, err := a.options.Truth.Newest(ctx, users)
+	if err != nil {
+		return nil, fmt.Errorf("compare %d sets: %w", len(sets), err)
+	}
 	facts := make([]Facts, len(sets))
 	for i, s := range sets {
-		f := Facts{Exists: exist[s.User], Top: top[s.User], LastUploads: make(map[member.ID]uint64, len(s.Members))}
+		f := Facts{
+			Exists: exist[s.User], Newest: newest[s.User], Top: top[s.User], LastUploads: make(map[member.ID]uint64, len(s.Members)),
+		}
 		for _, e := range s.Members {
 			if lastUpload, isContact := relations[contacts.Pair{User: s.User, Contact: e.Contact}]; isContact {
 				f.LastUploads[e.Contact] = lastUpload
@@ -139,7 +145,7 @@ func (a *Auditor) findPending(ctx context.Context, suspects map[member.ID][]susp
 			}
 		}
 	}
-	uploads, err := a.pending(ctx, ofContact, slices.Sorted(maps.Keys(involved)))
+	coming, err := a.newsOf(ctx, slices.Sorted(maps.Keys(involved)))
 	if err != nil {
 		return err
 	}
@@ -149,7 +155,7 @@ func (a *Auditor) findPending(ctx context.Context, suspects map[member.ID][]susp
 	}
 	for user, list := range suspects {
 		for i, s := range list {
-			if changes[user] || slices.ContainsFunc(s.involved, func(id member.ID) bool { return uploads[id] }) {
+			if s.Cause.mendable() && (changes[user] || coming.reachesAny(user, s.involved)) {
 				list[i].Class = Lag
 			}
 		}
@@ -193,11 +199,12 @@ func (a *Auditor) Compare(ctx context.Context, user member.ID) (Comparison, erro
 	if err := a.findPending(ctx, suspects); err != nil {
 		return Comparison{}, err
 	}
+	err = a.explain(ctx, suspects[user])
 	c := Comparison{Set: sets[0], Facts: facts[0]}
 	for _, s := range suspects[user] {
 		c.Findings = append(c.Findings, s.Finding)
 	}
-	return c, a.explain(ctx, c.Findings)
+	return c, err
 }
 
 func (a *Auditor) rules() Rules {

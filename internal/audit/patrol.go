@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +35,9 @@ type Ledger interface {
 	LeaveSweep(ctx context.Context, owner string) error
 	// Tick makes the marks of Redis rise, and returns them.
 	Tick(ctx context.Context) (index.Marks, error)
+	// NoteLoss tells the other processes when Redis was found to have lost data, in
+	// unix milliseconds: it comes back as Lost of their Ticks.
+	NoteLoss(ctx context.Context, at int64) error
 }
 
 // Pace lets one batch after the other in, and waits while the servers are slow.
@@ -79,17 +81,20 @@ type PatrolOptions struct {
 }
 
 // Patrol audits a service while it runs: some of the reads, and, slowly, all
-// sets. It works off the path of requests, on one batch at a time, rests longer
-// than it works, and stands still while a server is away. It is safe for
+// sets. It works off the path of requests, asks for one batch at a time, rests
+// longer than it works, and stands still while a server is away. It is safe for
 // concurrent use.
 type Patrol struct {
 	options PatrolOptions
+	auditor *Auditor // waits for its turn before each look, and rests out of turn
 	sampler *sampler
 	budget  *budget
 	teller  *teller
-	turn    chan struct{} // holds a token while a batch is checked
+	turn    chan struct{} // holds a token while a batch is looked at
 	hurry   chan struct{} // holds a token when the sweep is to start anew at once
-	lost    atomic.Int64  // when Redis lost data, unix milliseconds; 0: never
+	// lost names the last time that Redis lost data: unix milliseconds, 0: never.
+	// It only rises.
+	lost atomic.Int64
 }
 
 // NewPatrol returns a patrol that begins with [Patrol.Run].
@@ -111,7 +116,7 @@ func NewPatrol(o PatrolOptions) *Patrol {
 	if o.Pace == nil {
 		o.Pace = unpaced{}
 	}
-	return &Patrol{
+	p := &Patrol{
 		options: o,
 		sampler: newSampler(o.Share, o.Observer.SampleDropped),
 		budget:  &budget{perMinute: o.RepairsPerMinute, now: o.Now},
@@ -119,6 +124,10 @@ func NewPatrol(o PatrolOptions) *Patrol {
 		turn:    make(chan struct{}, 1),
 		hurry:   make(chan struct{}, 1),
 	}
+	if o.Auditor != nil {
+		p.auditor = o.Auditor.behind(p.inTurn)
+	}
+	return p
 }
 
 type unpaced struct{}
@@ -170,34 +179,6 @@ func (p *Patrol) checkReads(ctx context.Context) error {
 // rest of restShare times t.
 const restShare = 4
 
-// check compares the sets of users, tells whoever is to be told, and repairs. It
-// returns how many repairs had to be left for later.
-func (p *Patrol) check(ctx context.Context, origin Origin, users []member.ID) (r Report, deferred int, err error) {
-	err = p.inTurn(ctx, func() (err error) {
-		r, err = p.options.Auditor.Check(ctx, users)
-		return err
-	})
-	if err != nil {
-		return r, 0, err
-	}
-	p.options.Observer.Checked(origin, r)
-	deferred, err = p.follow(ctx, r)
-	return r, deferred, err
-}
-
-func (p *Patrol) checkAnswers(ctx context.Context, viewers []member.ID) (r Report, err error) {
-	err = p.inTurn(ctx, func() (err error) {
-		r, err = p.options.Auditor.CheckAnswers(ctx, viewers)
-		return err
-	})
-	if err != nil {
-		return r, err
-	}
-	p.options.Observer.AnswersChecked(r)
-	_, err = p.follow(ctx, r)
-	return r, err
-}
-
 // inTurn works on one batch at a time, when the servers can bear it.
 func (p *Patrol) inTurn(ctx context.Context, work func() error) error {
 	leave, err := p.options.Pace.Enter(ctx)
@@ -221,8 +202,11 @@ func (p *Patrol) follow(ctx context.Context, r Report) (deferred int, err error)
 	if !p.options.Repair {
 		return 0, nil
 	}
-	broken := r.Users(Error)
-	users := slices.Concat(broken, difference(r.Users(Waste), broken)) // in this order: there may not be room for all
+	// In this order: there may not be room for all. A lag that lasts is mended as
+	// well: its task may never come, and a refill does no harm.
+	users := r.Users(Error)
+	users = append(users, difference(r.Users(Waste), users)...)
+	users = append(users, difference(r.waiting(), users)...)
 	if len(users) == 0 {
 		return 0, nil
 	}
@@ -262,13 +246,18 @@ func (o *outage) wait(ctx context.Context, err error) {
 	}
 	if o.waits == 0 {
 		level := slog.LevelError
-		if errors.Is(err, contacts.ErrUnavailable) || errors.Is(err, index.ErrUnavailable) {
+		if isAway(err) {
 			level = slog.LevelWarn
 		}
 		o.log.Log(ctx, level, "the audit stands still until it can "+o.doing, "error", err)
 	}
 	o.waits = min(max(2*o.waits, time.Second), mostOutageWait)
 	pause(ctx, o.waits)
+}
+
+// isAway tells whether a server is away, and nothing else is wrong.
+func isAway(err error) bool {
+	return errors.Is(err, contacts.ErrUnavailable) || errors.Is(err, index.ErrUnavailable)
 }
 
 func (o *outage) over() { o.waits = 0 }

@@ -58,6 +58,8 @@ type bench struct {
 	store *contacts.Memory
 	queue *tasks.MemoryQueue
 	clock *clock
+
+	reader *recent.Reader // without hints
 }
 
 // clock is one that a test moves.
@@ -95,9 +97,9 @@ func newBench(t testing.TB) *bench {
 		b.store.SetContact(viewer, id, false, false)
 		b.upload(id, 10*uint64(id))
 	}
-	reader := recent.NewReader(b.index, b.store, noHints{}, recent.Options{Min: settings(t).Min})
+	b.reader = recent.NewReader(b.index, b.store, noHints{}, recent.Options{Min: settings(t).Min})
 	b.Auditor = audit.New(audit.Options{
-		Sets: b.index, Truth: b.store, Tasks: b.queue, Reader: reader, Pause: time.Microsecond, Now: b.clock.read,
+		Sets: b.index, Truth: b.store, Tasks: b.queue, Reader: b.reader, Pause: time.Microsecond, Now: b.clock.read,
 	})
 	b.refill(t, viewer)
 	return b

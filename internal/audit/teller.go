@@ -2,9 +2,12 @@ package audit
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/activityd/activityd/internal/member"
 )
 
 // teller tells the log of errors: for each cause one line a minute, with how many
@@ -21,23 +24,44 @@ type teller struct {
 // tale is what is to be told of one cause.
 type tale struct {
 	count   int
-	example Finding
+	example string
 	told    time.Time
 }
 
 // tellEvery is the time between two lines about one cause.
 const tellEvery = time.Minute
 
-// lastingLag stands in for a cause.
-const lastingLag Cause = "lasting lag"
+// These stand in for a cause.
+const (
+	lastingLag Cause = "lasting lag"
+	notChecked Cause = "not checked" // a server fails at one member
+)
+
+// failed remembers that a user could not be checked.
+func (t *teller) failed(user member.ID, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.count(notChecked, fmt.Sprintf("user %s: %v", user, err))
+}
+
+// count adds to the tale of a cause. The caller holds the lock.
+func (t *teller) count(cause Cause, example string) {
+	if t.tales == nil {
+		t.tales = make(map[Cause]*tale)
+	}
+	told := t.tales[cause]
+	if told == nil {
+		told = &tale{}
+		t.tales[cause] = told
+	}
+	told.count++
+	told.example = example
+}
 
 // note remembers the findings that are worth a line.
 func (t *teller) note(found []Finding) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.tales == nil {
-		t.tales = make(map[Cause]*tale)
-	}
 	for _, f := range found {
 		cause := f.Cause
 		switch {
@@ -46,13 +70,7 @@ func (t *teller) note(found []Finding) {
 		case f.Class != Error:
 			continue
 		}
-		told := t.tales[cause]
-		if told == nil {
-			told = &tale{}
-			t.tales[cause] = told
-		}
-		told.count++
-		told.example = f
+		t.count(cause, f.String())
 	}
 }
 
@@ -65,7 +83,7 @@ func (t *teller) tell(ctx context.Context, last bool) {
 		if told.count == 0 || !last && now.Sub(told.told) < tellEvery {
 			continue
 		}
-		t.log.WarnContext(ctx, "the audit found what is not as it should be", "cause", cause, "count", told.count, "example", told.example.String())
+		t.log.WarnContext(ctx, "the audit found what is not as it should be", "cause", cause, "count", told.count, "example", told.example)
 		told.count, told.told = 0, now
 	}
 }

@@ -13,13 +13,11 @@ const tickEvery = 2 * time.Second
 // watch makes the marks of Redis rise, tells when they did not, and makes the
 // teller tell what it kept back.
 func (p *Patrol) watch(ctx context.Context) error {
-	var seen marks
+	w := &watcher{Patrol: p}
 	for ctx.Err() == nil {
 		if p.options.Watch {
 			if now, err := p.options.Ledger.Tick(ctx); err == nil { // Redis away is no loss yet
-				if loss := seen.see(now); loss != "" {
-					p.redisLost(ctx, loss)
-				}
+				w.see(ctx, now)
 			}
 		}
 		p.teller.tell(ctx, false)
@@ -28,15 +26,55 @@ func (p *Patrol) watch(ctx context.Context) error {
 	return nil
 }
 
-// redisLost makes the sweep start anew, as fast as it may.
-func (p *Patrol) redisLost(ctx context.Context, l Loss) {
-	p.options.Observer.RedisLost(l)
-	p.options.Log.WarnContext(ctx, "Redis lost data, or may have: all sets are looked at", "how", l, "hurry", p.options.Rate > 0)
-	p.lost.Store(p.options.Now().UnixMilli())
-	select {
-	case p.hurry <- struct{}{}:
-	default:
+// watcher is the process' part in the watch over Redis.
+type watcher struct {
+	*Patrol
+	marks  marks
+	losses int       // not told yet
+	told   time.Time // when the log was told last
+}
+
+// see takes in one tick. A loss that this process is not the first to notice is
+// known by what the first one noted, so that all speak of the same one. What could
+// not be noted is noted after a later tick.
+func (w *watcher) see(ctx context.Context, now index.Marks) {
+	known, loss := w.lost.Load(), w.marks.see(now)
+	switch {
+	case now.Lost > known:
+		w.lost.Store(now.Lost)
+	case loss != "":
+		w.lost.Store(max(w.options.Now().UnixMilli(), known+1))
 	}
+	lost := w.lost.Load()
+	if lost > now.Lost {
+		_ = w.options.Ledger.NoteLoss(ctx, lost)
+	}
+	if lost > known {
+		select {
+		case w.hurry <- struct{}{}:
+		default:
+		}
+	}
+	if loss != "" {
+		w.tell(ctx, loss)
+	}
+}
+
+// tell tells of a loss; the log once a minute, since servers may be replaced all
+// the time.
+func (w *watcher) tell(ctx context.Context, l Loss) {
+	w.options.Observer.RedisLost(l)
+	w.losses++
+	now := w.options.Now()
+	if now.Sub(w.told) < tellEvery {
+		return
+	}
+	what := "Redis lost data, or may have: all sets are looked at"
+	if w.options.Rate == 0 {
+		what = "Redis lost data, or may have, and this process does not sweep: if none does, run `activityd verify --repair`"
+	}
+	w.options.Log.WarnContext(ctx, what, "how", l, "times", w.losses)
+	w.losses, w.told = 0, now
 }
 
 // marks is what a process saw last. Each mark is raised by every process and
@@ -44,7 +82,8 @@ func (p *Patrol) redisLost(ctx context.Context, l Loss) {
 // nothing lost, that would be more every time.
 type marks struct{ last index.Marks }
 
-// see compares with the last time. What was never seen before is no loss.
+// see compares with the last time. What was never seen before is no loss, unless
+// what lies in Redis says so.
 func (m *marks) see(now index.Marks) (l Loss) {
 	last := m.last
 	m.last = now
@@ -53,7 +92,7 @@ func (m *marks) see(now index.Marks) (l Loss) {
 			return Rewound
 		}
 	}
-	if last.Server != "" && now.Server != "" && last.Server != now.Server {
+	if now.Replaced || last.Server != "" && now.Server != "" && last.Server != now.Server {
 		return Replaced
 	}
 	return ""

@@ -27,6 +27,7 @@ const (
 	erNetReadTimeout   = 1159
 	erNetWrite         = 1160
 	erNetWriteTimeout  = 1161
+	erNoSuchKey        = 1176
 	erUserConns        = 1203
 	erLockWait         = 1205
 	erDeadlock         = 1213
@@ -34,6 +35,8 @@ const (
 	erAutoIncrement    = 1467 // MariaDB: also what a deadlock over the lock of an AUTO_INCREMENT is called
 	erReadOnlyMode     = 1836
 	erConnectionKilled = 1927 // MariaDB: also what a shutdown does to running statements
+	erStatementTimeout = 1969 // MariaDB: max_statement_time
+	erQueryTimeout     = 3024 // MySQL: max_execution_time
 )
 
 // Translate says what failed, and turns errors of the database into what callers
@@ -74,6 +77,17 @@ func IsRetryable(err error) bool {
 	}
 	return false
 }
+
+// IsTooSlow tells whether the server broke a statement off because it ran for
+// longer than the server allows: about less, or about somebody else, it may work.
+func IsTooSlow(err error) bool {
+	n := serverError(err)
+	return n == erStatementTimeout || n == erQueryTimeout
+}
+
+// isNoSuchKey tells whether a statement named an index that is not there, as it is
+// with a view.
+func isNoSuchKey(err error) bool { return serverError(err) == erNoSuchKey }
 
 // IsDuplicate tells whether a row was refused because another one has its key.
 func IsDuplicate(err error) bool { return serverError(err) == erDuplicate }

@@ -202,3 +202,12 @@ func TestIsRetryable(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatTakesTooLongIsKnown(t *testing.T) {
+	t.Parallel()
+	for number, want := range map[uint16]bool{3024: true, 1969: true, 1205: false, 1927: false} {
+		if got := contacts.IsTooSlow(fmt.Errorf("wrapped: %w", serverError(number))); got != want {
+			t.Errorf("error %d is too slow: %v, want %v", number, got, want)
+		}
+	}
+}

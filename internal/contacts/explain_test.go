@@ -93,10 +93,12 @@ type plan struct {
 var plans = map[string]plan{
 	"LastUploads":       {keys: map[string]string{"u": "PRIMARY"}},
 	"Existing":          {keys: map[string]string{"u": "PRIMARY"}},
+	"Newest":            {keys: map[string]string{"u": "PRIMARY", "x": "newest"}},
 	"Relations":         {keys: map[string]string{"c": "PRIMARY", "u": "PRIMARY"}},
 	"ContactsByRecency": {keys: map[string]string{"c": "PRIMARY", "u": "PRIMARY"}, sorts: []string{"c"}},
 	"TopContacts":       {keys: map[string]string{"c": "PRIMARY", "u": "PRIMARY"}, sorts: []string{"c"}},
 	"FollowerPages":     {keys: map[string]string{"contacts": "followers"}},
+	"FollowerPages/any": {keys: map[string]string{"contacts": "followers"}},
 	"VisiblePhotos": {keys: map[string]string{
 		"c": "PRIMARY", "v": "PRIMARY", "o": "PRIMARY", "b": "PRIMARY", "g": "PRIMARY", "photos": "newest",
 	}},
@@ -216,6 +218,10 @@ func testCosts(t *testing.T, db *sql.DB) {
 		}},
 		{"Relations", 6 * len(many), func(ctx context.Context) error {
 			_, err := store.Relations(ctx, many)
+			return err
+		}},
+		{"Newest", 20 * len(twelve), func(ctx context.Context) error {
+			_, err := store.Newest(ctx, twelve)
 			return err
 		}},
 		{"LastUploads", 100, func(ctx context.Context) error {

@@ -24,10 +24,12 @@ func Statements(v Viewer, owner member.ID, owners []member.ID) map[string]Statem
 	all := map[string]statement{
 		"LastUploads":       lastUploads(owners),
 		"Existing":          existing(owners),
+		"Newest":            newestOf(owners),
 		"Relations":         relations(pairs),
 		"ContactsByRecency": byRecency(v.ID, owners, after, 12),
 		"TopContacts":       topContacts([]member.ID{v.ID, owner}, 12),
-		"FollowerPages":     followerPages([]FollowerPage{{Of: owner}, {Of: v.ID, After: 3}}, 100),
+		"FollowerPages":     followerPages([]FollowerPage{{Of: owner}, {Of: v.ID, After: 3}}, 100, fromFollowers),
+		"FollowerPages/any": followerPages([]FollowerPage{{Of: owner}, {Of: v.ID, After: 3}}, 100, fromAnyContacts),
 		"VisiblePhotos":     photosOf(v, owner, 10),
 		"Standings":         standingsOf(v, owners),
 		"Details":           detailsOf(v, owners),

@@ -50,9 +50,20 @@ func (m *MySQL) readPages(ctx context.Context, pages []FollowerPage, limit int, 
 		follower member.ID
 	}
 	what := fmt.Sprintf("reading the followers of %d members", len(pages))
-	rows, err := collect(ctx, m.db, what, followerPages(pages, limit), func(rows *sql.Rows, r *row) error {
-		return rows.Scan(&r.page, &r.follower)
-	})
+	read := func(from string) ([]row, error) {
+		return collect(ctx, m.db, what, followerPages(pages, limit, from), func(rows *sql.Rows, r *row) error {
+			return rows.Scan(&r.page, &r.follower)
+		})
+	}
+	from := fromFollowers
+	if m.unhinted.Load() {
+		from = fromAnyContacts
+	}
+	rows, err := read(from)
+	if isNoSuchKey(err) {
+		m.unhinted.Store(true)
+		rows, err = read(fromAnyContacts)
+	}
 	if err != nil {
 		return err
 	}
@@ -65,14 +76,21 @@ func (m *MySQL) readPages(ctx context.Context, pages []FollowerPage, limit int, 
 	return nil
 }
 
-func followerPages(pages []FollowerPage, limit int) statement {
+// The two ways to a page of followers. MariaDB's optimizer prefers, for one contact,
+// a scan of all its followers, and steps over those before the page: 20 million rows
+// for the 300 pages of 300,000 followers. Told the index it reads each row once. A
+// view has no index to be told, nor need a site's own table have one of that name;
+// there a second value that nobody has makes a range of it, which is read 2.3 times.
+const (
+	fromFollowers   = "FROM contacts FORCE INDEX (followers)\nWHERE contact_id = ? AND user_id > ?\nORDER BY user_id"
+	fromAnyContacts = "FROM contacts\nWHERE contact_id IN (?, 0) AND user_id > ?\nORDER BY contact_id, user_id"
+)
+
+func followerPages(pages []FollowerPage, limit int, from string) statement {
 	branches := make([]string, len(pages))
 	args := make([]any, 0, 3*len(pages))
 	for i, p := range pages {
-		branches[i] = fmt.Sprintf(`
-(SELECT %d, user_id FROM contacts
-WHERE contact_id = ? AND user_id > ?
-ORDER BY user_id LIMIT ?)`, i)
+		branches[i] = fmt.Sprintf("\n(SELECT %d, user_id %s LIMIT ?)", i, from)
 		args = append(args, p.Of, p.After, limit)
 	}
 	return statement{strings.Join(branches, "\nUNION ALL"), args}

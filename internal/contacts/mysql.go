@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/activityd/activityd/internal/member"
 )
@@ -20,6 +21,8 @@ import (
 type MySQL struct {
 	db     *sql.DB
 	chunks chunking
+	// unhinted: the key followers was asked for, and is not there.
+	unhinted atomic.Bool
 }
 
 // NewMySQL returns a store over db, which should come from [OpenMySQL]: without

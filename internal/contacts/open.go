@@ -87,6 +87,16 @@ func OpenMySQL(dsn string, opts ...PoolOption) (*sql.DB, error) {
 var errUnreadable = fmt.Errorf(
 	"%w: cannot be read: want user:password@tcp(host:3306)/database, or user:password@unix(/socket)/database", ErrDSN)
 
+// Place names the server and the database of a DSN, without user, password and
+// parameters, as in "tcp(host:3306)/name". Its errors are those of [OpenMySQL].
+func Place(dsn string) (string, error) {
+	cfg, err := parseDSN(dsn)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s(%s)/%s", cfg.Net, cfg.Addr, cfg.DBName), nil
+}
+
 func parseDSN(dsn string) (*mysql.Config, error) {
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {

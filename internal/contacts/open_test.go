@@ -31,6 +31,22 @@ func TestOpenMySQLRefusesWithoutTellingThePassword(t *testing.T) {
 	}
 }
 
+func TestPlaceTellsTheDatabaseAndNotWho(t *testing.T) {
+	t.Parallel()
+	for dsn, want := range map[string]string{
+		"ada:hunter2@tcp(host:3306)/site":                 "tcp(host:3306)/site",
+		"bob:a/b@c@tcp(host)/site?timeout=3s":             "tcp(host:3306)/site",
+		"ada@unix(/run/mysqld.sock)/site?charset=utf8mb4": "unix(/run/mysqld.sock)/site",
+	} {
+		if got, err := contacts.Place(dsn); err != nil || got != want {
+			t.Errorf("%s: %q, %v, want %q", dsn, got, err, want)
+		}
+	}
+	if _, err := contacts.Place("hunter2"); !errors.Is(err, contacts.ErrDSN) || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("of none: %v", err)
+	}
+}
+
 // TestOpenMySQLInsists: whatever the DSN asks for, our settings hold.
 func TestOpenMySQLInsists(t *testing.T) {
 	t.Parallel()

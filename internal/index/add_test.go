@@ -118,3 +118,45 @@ func TestAddToManySets(t *testing.T) {
 		}
 	})
 }
+
+// Neighbours that are told the same go into calls of many sets. Each has its own
+// outcome.
+func TestAddToNeighboursAtOnce(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		var users, there []member.ID
+		for i := range member.ID(250) {
+			users = append(users, i+1)
+			if i%3 == 0 {
+				there = append(there, i+1)
+			}
+		}
+		updates, err := b.Begin(t.Context(), there)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var changes []index.Change
+		for _, u := range updates {
+			changes = append(changes, index.Change{Update: u, WithRefill: true, Refill: ladder(3)})
+		}
+		if _, err := b.Apply(t.Context(), changes); err != nil {
+			t.Fatal(err)
+		}
+		var additions []index.Addition
+		for _, id := range users {
+			additions = append(additions, index.Addition{User: id, Entry: index.Entry{Contact: 77, Score: 7700}})
+		}
+		missing, err := b.Add(t.Context(), additions)
+		slices.Sort(missing)
+		want := slices.DeleteFunc(slices.Clone(users), func(id member.ID) bool { return slices.Contains(there, id) })
+		if err != nil || !slices.Equal(missing, want) {
+			t.Fatalf("missing %v, %v, want %v", missing, err, want)
+		}
+		for _, id := range there {
+			list, err := b.Candidates(t.Context(), id)
+			if err != nil || list[0] != (index.Entry{Contact: 77, Score: 7700}) || len(list) != 4 {
+				t.Fatalf("the set of %s: %v, %v", id, list, err)
+			}
+		}
+	})
+}

@@ -30,6 +30,10 @@ type Options struct {
 	// SetLife lets a set expire when it was neither read nor refilled for so
 	// long; 0 keeps sets for ever.
 	SetLife time.Duration
+	// Materialize says in a word whose sets are kept, so that other programs can
+	// compare; it is stored beside the settings, and decides about nothing here.
+	// Empty: nothing is stored.
+	Materialize string
 	// SettingsTrust is how long one look at the stored settings is good for.
 	// Default 5 s.
 	SettingsTrust time.Duration

@@ -9,6 +9,12 @@ import (
 // settingsKey holds what the sets were built with; see [Settings].
 const settingsKey = "activityd_settings"
 
+// epochKey holds a random token for as long as nothing is lost; see [Epoch].
+const epochKey = "activityd_epoch"
+
+// materializeKey holds whose sets are kept; see [Options.Materialize].
+const materializeKey = "activityd_materialize"
+
 // userKeyPrefix begins the key of every set, and of nothing else.
 const userKeyPrefix = "user_"
 
@@ -29,6 +35,13 @@ const (
 
 // markKey is the key of the only mark, or of one of several.
 const markKey = "activityd_mark"
+
+// Beside the marks lie the run of the server that was seen last, and when the last
+// loss was noticed. The braces keep them in one slot, for one script.
+const (
+	markServerKey = "activityd_{mark}_server"
+	markLostKey   = "activityd_{mark}_lost"
+)
 
 // markKeyOf is the key of one of several marks. The braces make the number the
 // part that a cluster hashes, so that they spread over its nodes.

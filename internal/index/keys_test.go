@@ -14,9 +14,13 @@ func TestKeys(t *testing.T) {
 		{UserKey(member.ID(1<<64 - 1)), "user_18446744073709551615"},
 		{guardKey(12345), "guard_{user_12345}"},
 		{settingsKey, "activityd_settings"},
+		{epochKey, "activityd_epoch"},
+		{materializeKey, "activityd_materialize"},
 		{sweepLeaseKey, "activityd_{sweep}_lease"},
 		{sweepStateKey, "activityd_{sweep}_state"},
 		{markKey, "activityd_mark"},
+		{markServerKey, "activityd_{mark}_server"},
+		{markLostKey, "activityd_{mark}_lost"},
 		{markKeyOf(63), "activityd_mark_{63}"},
 		{Settings{Need: 10, Max: 12, Min: 10}.String(), "need=10 max=12 min=10"},
 	} {

@@ -92,7 +92,7 @@ func (m *Memory) add(user member.ID, e Entry) AddOutcome {
 	}
 	score, isMember := set[e.Contact]
 	switch {
-	case !isMember && len(set) >= m.settings.Min && e.Score < m.members(user)[0].Score:
+	case !isMember && len(set) >= m.settings.Min && len(set) < m.settings.Max && e.Score < m.members(user)[0].Score:
 		return AddOutside
 	case isMember && score == e.Score:
 		return AddUnchanged

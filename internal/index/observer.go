@@ -35,7 +35,7 @@ const (
 	AddUnchanged AddOutcome = "unchanged" // it was a member already, with that score
 	AddBelow     AddOutcome = "below"     // it was a member already, with a higher score
 	AddTrimmed   AddOutcome = "trimmed"   // added, and the lowest member was cut off
-	AddOutside   AddOutcome = "outside"   // refused: older than all of a set that may be cut off
+	AddOutside   AddOutcome = "outside"   // refused: older than all of a set that may be cut off and is not full
 	AddMissing   AddOutcome = "missing"   // refused: there is no set
 )
 

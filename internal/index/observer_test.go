@@ -73,19 +73,20 @@ func TestObserverIsToldWhatAddsDid(t *testing.T) {
 			to(user, 11, 1100), // unchanged: that very score
 			to(user, 11, 1000), // unchanged: a lower one
 			to(user, 11, 1200), // rises
+			to(user, 22, 50),   // outside
 			to(user, 20, 2000), // new: now there are max
 			to(user, 21, 2100), // new: the lowest goes
-			to(user, 22, 50),   // outside
+			to(user, 22, 50),   // new, and the lowest: it goes itself
 			to(77, 1, 100), to(78, 1, 100),
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := map[index.AddOutcome]int{
-			index.AddUnchanged: 1, index.AddBelow: 1, index.AddTaken: 2, index.AddTrimmed: 1, index.AddOutside: 1, index.AddMissing: 2,
+			index.AddUnchanged: 1, index.AddBelow: 1, index.AddTaken: 2, index.AddTrimmed: 2, index.AddOutside: 1, index.AddMissing: 2,
 		}
-		if diff := cmp.Diff(want, r.added); diff != "" || r.trimmed != 1 {
-			t.Errorf("trimmed %d, want 1; outcomes (-want +got):\n%s", r.trimmed, diff)
+		if diff := cmp.Diff(want, r.added); diff != "" || r.trimmed != 2 {
+			t.Errorf("trimmed %d, want 2; outcomes (-want +got):\n%s", r.trimmed, diff)
 		}
 	})
 }

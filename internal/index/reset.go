@@ -59,7 +59,7 @@ func dropSets(ctx context.Context, node redis.UniversalClient) (n int64, err err
 // dropOwn deletes the keys that are no sets, one key a command, too.
 func (ix *Index) dropOwn(ctx context.Context) error {
 	_, err := ix.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for _, key := range append([]string{settingsKey, sweepLeaseKey, sweepStateKey}, ix.markKeys()...) {
+		for _, key := range append([]string{settingsKey, epochKey, materializeKey, sweepLeaseKey, sweepStateKey, markServerKey, markLostKey}, ix.markKeys()...) {
 			pipe.Del(ctx, key)
 		}
 		return nil

@@ -6,7 +6,7 @@ import "github.com/redis/go-redis/v9"
 // package comment says why each of its rules is needed. It returns
 //
 //	"missing"    there is no set, or something else (ZCARD fails); nothing was written
-//	"outside"    the score lies below a set that may be cut off; nothing was written
+//	"outside"    the score lies below a set that may be cut off and is not full; nothing was written
 //	"trimmed"    added, and the lowest rank was cut off: another contact, or this one
 //	"unchanged"  the contact was a member already, with that score
 //	"below"      the contact was a member already, with a higher score; nothing was written
@@ -15,37 +15,45 @@ import "github.com/redis/go-redis/v9"
 // and, second, how many ranks were cut off. The trim counts from the lowest
 // rank: 0 to -(max+1) leaves exactly max. CH makes ZADD count those that rose,
 // too; it changes nothing of what is written.
+//
+// A full set, as most are, needs no look at its lowest score: what lies below it is
+// the first to be cut off again.
 const addFunction = `
 local function add(key, max, min, score, contact)
   local size = redis.pcall('ZCARD', key)
   if size == 0 or type(size) == 'table' then return 'missing', 0 end
-  if size >= min and not redis.call('ZSCORE', key, contact) then
+  if size >= min and size < max and not redis.call('ZSCORE', key, contact) then
     local low = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
     if tonumber(score) < tonumber(low) then return 'outside', 0 end
   end
-  local changed = redis.call('ZADD', key, 'GT', 'CH', score, contact)
-  local cut = redis.call('ZREMRANGEBYRANK', key, 0, -(max + 1))
-  if cut > 0 then return 'trimmed', cut end
-  if changed == 0 then
+  if redis.call('ZADD', key, 'GT', 'CH', score, contact) == 0 then
     if tonumber(redis.call('ZSCORE', key, contact)) > tonumber(score) then return 'below', 0 end
     return 'unchanged', 0
+  end
+  if size >= max then
+    local cut = redis.call('ZREMRANGEBYRANK', key, 0, -(max + 1))
+    if cut > 0 then return 'trimmed', cut end
   end
   return 'added', 0
 end
 `
 
-// addScript adds one contact to one set. Unless this upload leaves a trace in the
+// addScript adds one contact to each of some sets. Unless this upload leaves a trace in the
 // set, and takes no other's away, it calls off the guarded update that may be under
 // way: that one may have read MySQL before the upload, and be about to make the set,
 // or to remove or lower what the upload found there.
 //
-//	KEYS[1] the set  KEYS[2] its guard
+//	KEYS[1] a set  KEYS[2] its guard  KEYS[3] another set …
 //	ARGV[1] max  ARGV[2] min  ARGV[3] score  ARGV[4] contact
-//	returns the word that add returns
+//	returns {the word that add returns, …}, one for each set
 var addScript = redis.NewScript(addFunction + `
-local outcome = add(KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4])
-if outcome ~= 'added' then redis.call('DEL', KEYS[2]) end
-return outcome
+local max, min, outcomes = tonumber(ARGV[1]), tonumber(ARGV[2]), {}
+for i = 1, #KEYS, 2 do
+  local outcome = add(KEYS[i], max, min, ARGV[3], ARGV[4])
+  if outcome ~= 'added' then redis.call('DEL', KEYS[i + 1]) end
+  outcomes[#outcomes + 1] = outcome
+end
+return outcomes
 `)
 
 // beginScript opens a guarded update. A token that is there already stays and

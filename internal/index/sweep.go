@@ -24,10 +24,9 @@ return redis.call('GET', KEYS[2]) or ''
 //
 //	KEYS[1] the lease  KEYS[2] the state
 //	ARGV[1] the owner  ARGV[2] the lease's life in milliseconds  ARGV[3] the state
-//	returns 1; 0 when another owner holds the lease, and nothing was written
+//	returns 1; 0 when the owner does not hold the lease, and nothing was written
 var saveScript = redis.NewScript(`
-local owner = redis.call('GET', KEYS[1])
-if owner and owner ~= ARGV[1] then return 0 end
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 redis.call('SET', KEYS[2], ARGV[3])
 return 1
@@ -56,7 +55,8 @@ func (ix *Index) HoldSweep(ctx context.Context, owner string, life time.Duration
 }
 
 // SaveSweep keeps state for whoever sweeps next, and prolongs the lease; unless it
-// ran out and another owner has it now: then held is false.
+// ran out or was lost: then held is false. Where the sweep is may have been lost
+// with it, so that [Index.HoldSweep] comes first then.
 func (ix *Index) SaveSweep(ctx context.Context, owner, state string, life time.Duration) (held bool, err error) {
 	held, err = saveScript.Run(ctx, ix.client, []string{sweepLeaseKey, sweepStateKey}, owner, life.Milliseconds(), state).Bool()
 	return held, translate(ctx, "save the sweep", err)

@@ -1,6 +1,7 @@
 package index_test
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -47,6 +48,8 @@ func TestOneSweepsAtATime(t *testing.T) {
 		}
 		save("a", "beaten", false)
 		b.client.Del(ctx, "activityd_{sweep}_lease") // it ran out, and nobody came
+		save("b", "on", false)
+		hold("b", "half way", true)
 		save("b", "on", true)
 		hold("a", "", false)
 	})
@@ -92,4 +95,61 @@ func TestMarksKnowTheRunOfTheServer(t *testing.T) {
 	if later := tick(); later.Server == "" || later.Server == first.Server {
 		t.Errorf("run %q after a restart of %q", later.Server, first.Server)
 	}
+}
+
+// Who was started after the server knows its run no less: the name lies in Redis.
+func TestAnotherRunIsALossForWhoeverComes(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t)
+	lost := func(replaced bool) int64 {
+		t.Helper()
+		b := newBench(t, &redis.Options{Addr: server.Addr(), Network: "unix"}, index.Options{}) // a new process
+		m, err := b.Tick(t.Context())
+		if err := cmp.Or(err, b.client.Save(t.Context()).Err()); err != nil { // a server without data knows no run
+			t.Fatal(err)
+		}
+		if m.Replaced != replaced {
+			t.Errorf("replaced: %v, want %v", m.Replaced, replaced)
+		}
+		return m.Lost
+	}
+	restart := func() {
+		t.Helper()
+		if err := server.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if first, again := lost(false), lost(false); first != 0 || again != 0 {
+		t.Errorf("losses %d and %d of a server that nobody knew before", first, again)
+	}
+	restart()
+	second := lost(true)
+	if again := lost(false); second == 0 || again != second {
+		t.Errorf("loss %d of another run, then %d", second, again)
+	}
+	restart()
+	if third := lost(true); third <= second {
+		t.Errorf("loss %d of the third run after %d", third, second)
+	}
+}
+
+func TestLossesOnlyRise(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		for _, c := range []struct{ noted, want int64 }{{1_900_000_000_000, 1_900_000_000_000}, {5, 1_900_000_000_000}, {1_900_000_000_001, 1_900_000_000_001}} {
+			if err := b.NoteLoss(t.Context(), c.noted); err != nil {
+				t.Fatal(err)
+			}
+			if m, err := b.Tick(t.Context()); err != nil || m.Lost != c.want {
+				t.Errorf("loss %d, %v after %d, want %d", m.Lost, err, c.noted, c.want)
+			}
+		}
+		b.client.Set(t.Context(), "activityd_{mark}_lost", "foreign", 0)
+		if err := b.NoteLoss(t.Context(), 7); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := b.Tick(t.Context()); err != nil || m.Lost != 7 {
+			t.Errorf("loss %d, %v, want 7", m.Lost, err)
+		}
+	})
 }

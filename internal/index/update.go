@@ -110,6 +110,9 @@ func (ix *Index) Begin(ctx context.Context, users []member.ID) (_ []Update, err 
 	var stored *redis.StringCmd
 	replies, err := ix.evalAll(ctx, beginScript, calls, func(pipe redis.Pipeliner) {
 		pipe.SetNX(ctx, settingsKey, ix.options.Settings.String(), 0)
+		if ix.options.Materialize != "" {
+			pipe.SetNX(ctx, materializeKey, ix.options.Materialize, 0)
+		}
 		stored = pipe.Get(ctx, settingsKey)
 	})
 	if err != nil {

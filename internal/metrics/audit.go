@@ -13,7 +13,9 @@ import (
 // Audit is the [audit.Observer] that counts.
 type Audit struct {
 	checked   *prometheus.CounterVec
+	erroneous *prometheus.CounterVec
 	unsettled *prometheus.CounterVec
+	failed    *prometheus.CounterVec
 	findings  *prometheus.CounterVec
 	lasting   prometheus.Counter
 	answers   prometheus.Counter
@@ -36,9 +38,11 @@ const (
 func newAudit(r prometheus.Registerer, f promauto.Factory, now func() time.Time) *Audit {
 	a := &Audit{
 		checked:   f.NewCounterVec(counterOpts("audit_checked_total", "Sets compared with MySQL, by what made the audit look."), []string{"origin"}),
+		erroneous: f.NewCounterVec(counterOpts("audit_erroneous_total", "Sets compared with MySQL that had an error."), []string{"origin"}),
+		failed:    f.NewCounterVec(counterOpts("audit_failed_total", "Members left out because a server failed at them, again and again."), []string{"origin"}),
 		unsettled: f.NewCounterVec(counterOpts("audit_unsettled_total", "Sets that changed too often to be compared."), []string{"origin"}),
 		findings:  f.NewCounterVec(counterOpts("audit_findings_total", "Differences between sets or answers and MySQL."), []string{"cause", "class"}),
-		lasting:   f.NewCounter(counterOpts("audit_lasting_lag_total", "Findings of class lag whose task has waited for more than ten minutes.")),
+		lasting:   f.NewCounter(counterOpts("audit_lasting_lag_total", "Findings of class lag whose task has waited for too long.")),
 		answers:   f.NewCounter(counterOpts("audit_answers_checked_total", "Answers by the index compared with the answer by MySQL alone.")),
 		repairs:   f.NewCounterVec(counterOpts("audit_repairs_total", "Refills enqueued for what was found, or left for later."), []string{"result"}),
 		dropped:   f.NewCounter(counterOpts("audit_samples_dropped_total", "Reads that were to be checked when too many waited already.")),
@@ -50,7 +54,9 @@ func newAudit(r prometheus.Registerer, f promauto.Factory, now func() time.Time)
 	r.MustRegister(a.sets, a.shown)
 	for _, o := range audit.Origins() {
 		a.checked.WithLabelValues(string(o))
+		a.erroneous.WithLabelValues(string(o))
 		a.unsettled.WithLabelValues(string(o))
+		a.failed.WithLabelValues(string(o))
 	}
 	for _, cause := range audit.Causes() {
 		for _, class := range audit.Classes() {
@@ -71,7 +77,9 @@ func labelOf(c audit.Cause) string { return strings.ReplaceAll(string(c), " ", "
 // Checked implements [audit.Observer].
 func (a *Audit) Checked(origin audit.Origin, r audit.Report) {
 	a.checked.WithLabelValues(string(origin)).Add(float64(r.Checked))
+	a.erroneous.WithLabelValues(string(origin)).Add(float64(r.Erroneous))
 	a.unsettled.WithLabelValues(string(origin)).Add(float64(r.Unsettled))
+	a.failed.WithLabelValues(string(origin)).Add(float64(r.Failed))
 	a.sets.add(r.Checked, r.Erroneous)
 	a.found(r)
 }
@@ -79,6 +87,7 @@ func (a *Audit) Checked(origin audit.Origin, r audit.Report) {
 // AnswersChecked implements [audit.Observer].
 func (a *Audit) AnswersChecked(r audit.Report) {
 	a.answers.Add(float64(r.Checked))
+	a.failed.WithLabelValues(string(audit.OfRead)).Add(float64(r.Failed))
 	a.shown.add(r.Checked, r.Erroneous)
 	a.found(r)
 }

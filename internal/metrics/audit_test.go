@@ -48,20 +48,26 @@ func TestWindowsForget(t *testing.T) {
 func TestTheAuditIsCounted(t *testing.T) {
 	t.Parallel()
 	m := metrics.New(metrics.Options{})
-	m.Audit.Checked(audit.OfRead, audit.Report{Checked: 5, Erroneous: 1, Unsettled: 2, Findings: []audit.Finding{
+	m.Audit.Checked(audit.OfRead, audit.Report{Checked: 5, Erroneous: 1, Unsettled: 2, Failed: 3, Findings: []audit.Finding{
 		{Cause: audit.StaleScore, Class: audit.Error},
 		{Cause: audit.StaleScore, Class: audit.Error},
 		{Cause: audit.LostSet, Class: audit.Lag, Lasting: true},
 		{Cause: audit.Ghost, Class: audit.Waste},
+		{Cause: audit.LowLastUpload, Class: audit.Error},
 	}})
-	m.Audit.AnswersChecked(audit.Report{Checked: 2, Erroneous: 1, Findings: []audit.Finding{{Cause: audit.WrongAnswer, Class: audit.Error}}})
+	m.Audit.AnswersChecked(audit.Report{Checked: 2, Erroneous: 1, Failed: 1, Findings: []audit.Finding{{Cause: audit.WrongAnswer, Class: audit.Error}}})
 	m.Audit.Repaired(3, 4)
 	m.Audit.SampleDropped()
 	m.Audit.RedisLost(audit.Rewound)
 	gather(t, m).has(t, samples{
 		`activityd_audit_checked_total{origin="read"}`:                          5,
 		`activityd_audit_checked_total{origin="sweep"}`:                         0,
+		`activityd_audit_erroneous_total{origin="read"}`:                        1,
+		`activityd_audit_erroneous_total{origin="sweep"}`:                       0,
 		`activityd_audit_unsettled_total{origin="read"}`:                        2,
+		`activityd_audit_failed_total{origin="read"}`:                           4,
+		`activityd_audit_failed_total{origin="sweep"}`:                          0,
+		`activityd_audit_findings_total{cause="low_last_upload",class="error"}`: 1,
 		`activityd_audit_findings_total{cause="stale_score",class="error"}`:     2,
 		`activityd_audit_findings_total{cause="lost_set",class="lag"}`:          1,
 		`activityd_audit_findings_total{cause="ghost",class="waste"}`:           1,

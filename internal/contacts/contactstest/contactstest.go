@@ -44,6 +44,7 @@ type memberStore interface {
 	Members(ctx context.Context, after member.ID, limit int) ([]member.ID, error)
 	CountMembers(ctx context.Context, first, last member.ID) (int64, error)
 	Existing(ctx context.Context, ids []member.ID) (map[member.ID]bool, error)
+	Newest(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Newest, error)
 }
 
 // Open returns a store and the site whose data it reads, both empty and for one
@@ -80,6 +81,7 @@ func Run(t *testing.T, open Open) {
 		"LargeIDs":                testLargeIDs,
 		"Members":                 testMembers,
 		"Existing":                testExisting,
+		"Newest":                  testNewest,
 		"NoLimit":                 testNoLimit,
 		"Cancelled":               testCancelled,
 	}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
 )
 
@@ -29,4 +30,22 @@ func testExisting(t *testing.T, w world) {
 	equal(t, "some", got, err, map[member.ID]bool{5: true, math.MaxUint64: true})
 	got, err = w.Existing(t.Context(), nil)
 	equal(t, "none", got, err, map[member.ID]bool{})
+}
+
+func testNewest(t *testing.T, w world) {
+	w.members(t, 1, 2, 3, 4, 5, 6, 7)
+	for i, v := range []contacts.Visibility{contacts.Public, contacts.Friends, contacts.Family, contacts.FriendsFamily, contacts.Private} {
+		owner := member.ID(i + 1)
+		w.photo(t, 0, owner, contacts.Public, 50)
+		w.photo(t, 0, owner, v, 200)
+		w.photo(t, 0, owner, v, 100)
+	}
+	w.photo(t, 0, 6, contacts.Private, 10)
+	got, err := w.Newest(t.Context(), []member.ID{1, 2, 3, 4, 4, 5, 6, 7, 8, 0})
+	equal(t, "some", got, err, map[member.ID]contacts.Newest{
+		1: {LastUpload: 200, Photo: 200}, 2: {LastUpload: 200, Photo: 200}, 3: {LastUpload: 200, Photo: 200},
+		4: {LastUpload: 200, Photo: 200}, 5: {LastUpload: 200, Photo: 50}, 6: {LastUpload: 10}, 7: {},
+	})
+	got, err = w.Newest(t.Context(), nil)
+	equal(t, "none", got, err, map[member.ID]contacts.Newest{})
 }

@@ -1,0 +1,194 @@
+package audit_test
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+)
+
+// oldRound is the state of a sweep that has just begun, and does not hurry.
+const oldRound = `{"began":1,"done":0,"total":11}`
+
+// ledger is one in memory, that loses what a test wants.
+type ledger struct {
+	mu          sync.Mutex
+	state       string
+	owner       string
+	until       time.Time // of the lease
+	mark, lost  int64
+	server      func() string  // nil: it has no name
+	stored      []member.ID    // each of them comes alone
+	orphanPause time.Duration  // after each
+	orphans     func(seen int) // before each; nil: nothing
+	tickErr     error          // what Tick fails with
+}
+
+func (l *ledger) EachStored(ctx context.Context, do func(context.Context, []member.ID) error) error {
+	for i, user := range l.stored {
+		if l.orphans != nil {
+			l.orphans(i)
+		}
+		if err := do(ctx, []member.ID{user}); err != nil {
+			return err
+		}
+		<-time.After(l.orphanPause)
+	}
+	return nil
+}
+
+func (l *ledger) HoldSweep(_ context.Context, owner string, life time.Duration) (string, bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.owner != owner && time.Now().Before(l.until) {
+		return "", false, nil
+	}
+	l.owner, l.until = owner, time.Now().Add(life)
+	return l.state, true, nil
+}
+
+func (l *ledger) SaveSweep(_ context.Context, owner, state string, life time.Duration) (bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.owner != owner || !time.Now().Before(l.until) {
+		return false, nil
+	}
+	l.state, l.until = state, time.Now().Add(life)
+	return true, nil
+}
+
+func (l *ledger) LeaveSweep(context.Context, string) error { return nil }
+
+func (l *ledger) Tick(context.Context) (index.Marks, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.tickErr != nil {
+		return index.Marks{}, l.tickErr
+	}
+	l.mark++
+	m := index.Marks{Counts: []int64{l.mark}, Lost: l.lost}
+	if l.server != nil {
+		m.Server = l.server()
+	}
+	return m, nil
+}
+
+func (l *ledger) NoteLoss(_ context.Context, at int64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost = max(l.lost, at)
+	return nil
+}
+
+// rewind makes the marks fall.
+func (l *ledger) rewind() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mark = 0
+}
+
+// usurp gives the lease to somebody else.
+func (l *ledger) usurp() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.owner, l.until = "another", time.Now().Add(1000*time.Hour)
+}
+
+// truth is one in memory, that counts and fails.
+type truth struct {
+	*contacts.Memory
+
+	mu     sync.Mutex
+	counts int
+	asked  int
+	fail   func(users []member.ID) error // nil: never
+	count  func()                        // before members are counted
+}
+
+func (c *truth) CountMembers(ctx context.Context, first, last member.ID) (int64, error) {
+	c.mu.Lock()
+	c.counts++
+	c.mu.Unlock()
+	if c.count != nil {
+		c.count()
+	}
+	return c.Memory.CountMembers(ctx, first, last)
+}
+
+func (c *truth) TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]contacts.Contact, error) {
+	c.mu.Lock()
+	c.asked++
+	fail := c.fail
+	c.mu.Unlock()
+	if fail != nil {
+		if err := fail(users); err != nil {
+			return nil, err
+		}
+	}
+	return c.Memory.TopContacts(ctx, users, limit)
+}
+
+func (c *truth) failing(fail func(users []member.ID) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fail = fail
+}
+
+// swept is a sweep over imitations, with what it told.
+type swept struct {
+	*recorder
+	ledger *ledger
+	truth  *truth
+	log    *logged
+	patrol *audit.Patrol
+}
+
+// newSwept makes a site of the bench's members and of more.
+func newSwept(b *bench, more int, o audit.PatrolOptions) *swept {
+	for id := member.ID(1000); id < 1000+member.ID(more); id++ {
+		b.store.AddMember(id, "one more")
+	}
+	s := &swept{recorder: &recorder{}, ledger: &ledger{state: oldRound}, truth: &truth{Memory: b.store}, log: &logged{}}
+	o.Auditor = audit.New(audit.Options{Sets: b.index, Truth: s.truth, Tasks: b.queue, Reader: b.reader})
+	o.Members, o.Ledger, o.Observer, o.Log = s.truth, s.ledger, s.recorder, s.log.logger()
+	s.patrol = audit.NewPatrol(o)
+	return s
+}
+
+// last is where the sweep was last.
+func (s *swept) last() (last audit.Progress) {
+	s.locked(func() {
+		for _, p := range s.progress {
+			if p.Held {
+				last = p
+			}
+		}
+	})
+	return last
+}
+
+// hurriedSince tells whether a round hurried that began at t or within d after it.
+func (s *swept) hurriedSince(t time.Time, d time.Duration) bool {
+	return s.get(func() (n int) {
+		for _, p := range s.progress {
+			if p.Hurried && !p.Began.Before(t.Truncate(time.Millisecond)) && p.Began.Before(t.Add(d)) {
+				n++
+			}
+		}
+		return n
+	}) > 0
+}
+
+// furthest is how many members a round has seen.
+func (s *swept) furthest() (n int64) {
+	s.locked(func() {
+		for _, p := range s.progress {
+			n = max(n, p.Done)
+		}
+	})
+	return n
+}

@@ -1,0 +1,211 @@
+package audit_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// errTooLong is an error that will not pass.
+var errTooLong = errors.New("Error 3024: maximum statement execution time exceeded")
+
+// failAt makes MySQL give up at some members.
+func failAt(bad ...member.ID) func([]member.ID) error {
+	return func(users []member.ID) error {
+		if slices.ContainsFunc(users, func(id member.ID) bool { return slices.Contains(bad, id) }) {
+			return errTooLong
+		}
+		return nil
+	}
+}
+
+// A member at whom MySQL gives up is left out, counted and told of; all others are
+// looked at.
+func TestAMemberAtWhomMySQLGivesUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSwept(newBench(t), 1000, audit.PatrolOptions{Rate: 50})
+		s.truth.fail = failAt(1105, 1106, 1900)
+		stop := running(t, s.patrol.Run)
+		<-time.After(3 * time.Minute)
+		stop()
+		if s.rounds() < 1 || s.furthest() != 1011 || s.failed < 3 {
+			t.Errorf("%d rounds, %d members, %d failed", s.rounds(), s.furthest(), s.failed)
+		}
+		text := s.log.String()
+		if !strings.Contains(text, `cause="not checked" count=2 example="user 1106: `) || !strings.Contains(text, "maximum statement execution time") {
+			t.Errorf("the log says %s", text)
+		}
+		if strings.Contains(text, "stands still") {
+			t.Errorf("it stood still: %s", text)
+		}
+	})
+}
+
+func TestASampleAtWhichMySQLGivesUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSwept(newBench(t), 10, audit.PatrolOptions{Share: 1})
+		s.truth.fail = failAt(1005)
+		stop := running(t, s.patrol.Run)
+		for id := member.ID(1000); id < 1010; id++ {
+			s.patrol.Note(id)
+		}
+		<-time.After(10 * time.Second)
+		stop()
+		if s.reads() != 9 || s.failed != 1 {
+			t.Errorf("%d sets checked, %d failed, want 9 and 1", s.reads(), s.failed)
+		}
+	})
+}
+
+// What fails for everybody is nobody's fault: the sweep waits.
+func TestAnErrorOfAllStopsTheSweep(t *testing.T) {
+	t.Parallel()
+	for name, failure := range map[string]error{
+		"a table is missing": errors.New("Error 1146: no such table"), "away": contacts.ErrUnavailable, "other settings": index.ErrSettings,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newSwept(newBench(t), 1000, audit.PatrolOptions{Rate: 50})
+				s.truth.fail = func([]member.ID) error { return failure }
+				stop := running(t, s.patrol.Run)
+				<-time.After(time.Hour)
+				stop()
+				if s.furthest() != 0 || s.failed != 0 || s.truth.asked > 300 {
+					t.Errorf("%d members passed, %d failed, asked %d times", s.furthest(), s.failed, s.truth.asked)
+				}
+				if n := strings.Count(s.log.String(), "stands still"); n != 1 {
+					t.Errorf("told %d times: %s", n, s.log.String())
+				}
+			})
+		})
+	}
+}
+
+func TestEachOutageIsTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSwept(newBench(t), 1000, audit.PatrolOptions{Rate: 50})
+		stop := running(t, s.patrol.Run)
+		for range 3 {
+			<-time.After(10 * time.Minute)
+			s.truth.failing(func([]member.ID) error { return contacts.ErrUnavailable })
+			<-time.After(5 * time.Minute)
+			s.truth.failing(nil)
+		}
+		<-time.After(10 * time.Minute)
+		stop()
+		if n := strings.Count(s.log.String(), "stands still"); n != 3 {
+			t.Errorf("three outages were told %d times: %s", n, s.log.String())
+		}
+	})
+}
+
+// A step that takes longer than the lease does not lose it.
+func TestALongStepKeepsTheLease(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSwept(newBench(t), 500, audit.PatrolOptions{Rate: 50})
+		s.truth.fail = func([]member.ID) error { <-time.After(10 * time.Minute); return nil }
+		second := audit.NewPatrol(audit.PatrolOptions{
+			Auditor: audit.New(audit.Options{Sets: newBench(t).index, Truth: s.truth, Tasks: tasks.NewMemoryQueue(tasks.QueueOptions{}, time.Now)}),
+			Members: s.truth, Ledger: s.ledger, Rate: 50, Observer: s.recorder, Log: s.log.logger(),
+		})
+		stop := running(t, s.patrol.Run)
+		<-time.After(time.Second)
+		stopSecond := running(t, second.Run)
+		<-time.After(15 * time.Minute)
+		asked := s.truth.asked
+		stop()
+		stopSecond()
+		if asked != 1 {
+			t.Errorf("MySQL was asked %d times, want once, by one process", asked)
+		}
+	})
+}
+
+// Who sweeps no longer does not go on among the sets of nobody.
+func TestWhoLosesTheLeaseStops(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSwept(newBench(t), 0, audit.PatrolOptions{Rate: 50})
+		seen := 0
+		for range 100 {
+			s.ledger.stored = append(s.ledger.stored, viewer)
+		}
+		s.ledger.orphans = func(i int) {
+			if seen = i; i == 10 {
+				s.ledger.usurp()
+			}
+		}
+		stop := running(t, s.patrol.Run)
+		<-time.After(time.Hour)
+		stop()
+		if seen != 10 {
+			t.Errorf("it went on until %d", seen)
+		}
+	})
+}
+
+// Repairs of the sets of nobody that had to wait make the next round hurry, too.
+func TestRepairsOfOrphansThatWaitAreCaughtUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		s := newSwept(b, 0, audit.PatrolOptions{Rate: 50, Repair: true, RepairsPerMinute: 1})
+		s.ledger.state = ""
+		for id := member.ID(7001); id <= 7003; id++ {
+			b.store.AddMember(id, "leaves")
+			b.store.SetContact(id, 11, false, false)
+			b.refill(t, id)
+			b.store.DeleteMember(id)
+			s.ledger.stored = append(s.ledger.stored, id)
+		}
+		stop := running(t, s.patrol.Run)
+		<-time.After(25 * time.Second)
+		stop()
+		if s.rounds() == 0 || s.deferred == 0 || !s.last().Hurried {
+			t.Errorf("%d rounds, %d repairs deferred, then %+v", s.rounds(), s.deferred, s.last())
+		}
+	})
+}
+
+// A task that waits for days, as in a queue that somebody paused, is not waited for.
+func TestALagThatLastsIsMended(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.upload(20, 300)
+		b.enqueue(t, tasks.NewUpload(20))
+		r := &recorder{}
+		p := audit.NewPatrol(audit.PatrolOptions{Auditor: b.Auditor, Share: 1, Repair: true, Observer: r, Log: (&logged{}).logger()})
+		stop := running(t, p.Run)
+		p.Note(viewer)
+		<-time.After(10 * time.Second)
+		early := r.get(func() int { return r.enqueued })
+		b.clock.add(audit.DefaultLagLimit + time.Second)
+		p.Note(viewer)
+		<-time.After(10 * time.Second)
+		stop()
+		if early != 0 || r.enqueued != 1 {
+			t.Errorf("%d refills at first, then %d, want 0 and 1", early, r.enqueued)
+		}
+		list, err := b.queue.List(context.Background(), tasks.Filter{Types: []tasks.Type{tasks.Refill}}, 10)
+		must(t, err)
+		if len(list) != 1 || list[0].Subject != viewer {
+			t.Errorf("tasks %+v", list)
+		}
+	})
+}

@@ -1,0 +1,91 @@
+package index
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Epoch tells whether what Redis holds now is what it held before and what came
+// since: for work that takes long and is of no use if a part of it gets lost.
+type Epoch struct {
+	// Token is random, and gone when the sets are: after a FLUSHALL, a restart
+	// without persistence, or [Index.Reset]. Empty: there is none.
+	Token string `json:"token"`
+	// Marks are what [Index.Tick] raises. A Redis that comes back with older data
+	// keeps its token, but has lower marks.
+	Marks []int64 `json:"marks,omitempty"`
+}
+
+// Continues reports whether nothing is known to be lost since before.
+func (e Epoch) Continues(before Epoch) bool {
+	if before.Token != "" && e.Token != before.Token {
+		return false
+	}
+	for i := range min(len(e.Marks), len(before.Marks)) {
+		if e.Marks[i] < before.Marks[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Epoch returns how it is now. It has no effect.
+func (ix *Index) Epoch(ctx context.Context) (Epoch, error) {
+	pipe := ix.client.Pipeline()
+	token := pipe.Get(ctx, epochKey)
+	var marks []*redis.StringCmd
+	for _, key := range ix.markKeys() {
+		marks = append(marks, pipe.Get(ctx, key))
+	}
+	_, _ = pipe.Exec(ctx) // each command's own error is looked at
+	text, err := orNothing(token)
+	e := Epoch{Token: text}
+	for _, mark := range marks {
+		text, wrong := orNothing(mark)
+		n, _ := strconv.ParseInt(text, 10, 64) // what is no number, or missing, is below any
+		e.Marks = append(e.Marks, n)
+		err = errors.Join(err, wrong)
+	}
+	return e, translate(ctx, "read the epoch", err)
+}
+
+// BeginEpoch makes sure that there is a token, and returns how it is then.
+func (ix *Index) BeginEpoch(ctx context.Context) (Epoch, error) {
+	e, err := ix.Epoch(ctx)
+	if err != nil || e.Token != "" {
+		return e, err
+	}
+	if err := ix.client.SetNX(ctx, epochKey, rand.Text(), 0).Err(); err != nil {
+		return Epoch{}, translate(ctx, "begin an epoch", err)
+	}
+	return ix.Epoch(ctx)
+}
+
+// Materialize returns whose sets those who keep them keep, as they said by
+// [Options.Materialize]; empty when nobody has said.
+func (ix *Index) Materialize(ctx context.Context) (string, error) {
+	text, err := orNothing(ix.client.Get(ctx, materializeKey))
+	return text, translate(ctx, "read whose sets are kept", err)
+}
+
+// StoreMaterialize lets [Options.Materialize] hold from now on, whatever was
+// stored before. [Index.Begin] stores it, too, but only where nothing is stored.
+func (ix *Index) StoreMaterialize(ctx context.Context) error {
+	if ix.options.Materialize == "" {
+		return nil
+	}
+	return translate(ctx, "store whose sets are kept", ix.client.Set(ctx, materializeKey, ix.options.Materialize, 0).Err())
+}
+
+// orNothing returns what a key holds, empty when there is no such key.
+func orNothing(cmd *redis.StringCmd) (string, error) {
+	text, err := cmd.Result()
+	if errors.Is(err, redis.Nil) {
+		return "", nil
+	}
+	return text, err
+}
