@@ -54,6 +54,10 @@ cover: test-deps ## measure the coverage, and write coverage.out
 fuzz-short: ## fuzz every fuzz target for a short time
 	@GO='$(GO)' scripts/fuzz-short $(FUZZ_TIME)
 
+.PHONY: bench
+bench: test-deps ## measure reads, fan-out, refill, memory and saves (ARGS="--quick", --json FILE, --only reads)
+	cd bench && $(GO) run . all $(ARGS)
+
 .PHONY: bench-queue
 bench-queue: test-deps ## measure the queue beside asynq (ARGS="--quick", --json FILE); minutes
 	cd bench && $(GO) run . queue $(ARGS)
@@ -66,6 +70,12 @@ bench-test: test-deps ## check that the benchmark works: seconds
 chaos: test-deps ## kill, stop, cut and delay everything for long (DURATION=10m SEED=1234)
 	ACTIVITYD_CHAOS='$(DURATION)' ACTIVITYD_SEED='$(SEED)' \
 		$(GO) test -race -count=1 -timeout 0 -v -run '^TestChaos$$' ./internal/endtoend
+
+.PHONY: prove
+prove: test-deps ## try a million histories and all orders of 7 events (RUNS=1000 DURATION=30m EVENTS=5, SEED=1234)
+	GOGC=400 ACTIVITYD_PROVE=1 ACTIVITYD_SEED='$(SEED)' ACTIVITYD_RUNS='$(RUNS)' ACTIVITYD_EVENTS='$(EVENTS)' \
+		ACTIVITYD_DURATION='$(if $(filter file,$(origin DURATION)),,$(DURATION))' \
+		$(GO) test -count=1 -timeout 0 -v -run '^TestProve$$' ./internal/history
 
 .PHONY: screenshot
 screenshot: test-deps ## take the picture of the demo that the README shows

@@ -1,11 +1,5 @@
 package tasks
 
-import "time"
-
-// Tests provoke thousands of conflicts, and wait for none of them as long as
-// servers should.
-func init() { conflictPause = 20 * time.Microsecond } //nolint:gochecknoinits // before any test runs
-
 // HotStatements returns the statements that run all the time, with the index that
 // each of them must use.
 func HotStatements() map[string]string {

@@ -1,10 +1,7 @@
-package tasks_test
+package history_test
 
 import (
-	"context"
-	"fmt"
 	"math/bits"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -16,41 +13,32 @@ import (
 // TestPropertyIndexIsRightAtRest: whatever happens, in any order, with any crash
 // and any loss, once all tasks have run the sets keep the invariants and every
 // answer is that of the definition; and no answer ever shows what may not be
-// seen. A failure prints what happened, and the flag that repeats it;
+// seen. This is TestProve in small, with rapid as the one who chooses and who
+// shrinks. A failure prints what happened, and the flag that repeats it;
 // -rapid.checks=100000 looks further.
 func TestPropertyIndexIsRightAtRest(t *testing.T) {
 	t.Parallel()
-	for _, activeOnly := range []bool{false, true} {
-		t.Run(fmt.Sprintf("active only %v", activeOnly), func(t *testing.T) {
+	for name, open := range map[string]func(t *testing.T) opener{
+		"memory": func(*testing.T) opener { return inMemory },
+		"redis":  func(t *testing.T) opener { t.Helper(); return inRedis(privateRedis(t)) },
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			client := privateRedis(t)
+			p := player{open: open(t)}
 			var total tally
 			rapid.Check(t, func(rt *rapid.T) {
-				counted, err := play(t.Context(), drawn(rt), rt.Logf, client, activeOnly, nil)
+				counted, err := p.play(t.Context(), freshly(drawn(rt)), rt.Logf)
 				if err != nil {
 					rt.Fatal(err)
 				}
-				total.add(counted)
+				total = total.plus(counted)
 			})
-			t.Logf("%+v", total)
+			t.Logf("%s", total)
 		})
 	}
 }
 
-// play runs one schedule and logs what happens in it.
-func play(
-	ctx context.Context, choose func(int) int, logf func(string, ...any), client *redis.Client, activeOnly bool, mutate mutation,
-) (tally, error) {
-	s, err := newSchedule(ctx, choose, client, activeOnly, mutate)
-	if err != nil {
-		return tally{}, err
-	}
-	s.logf = logf
-	err = s.run()
-	return s.counted, err
-}
-
-// drawn makes the choices those of rapid, so that a failure shrinks, to schedules
+// drawn makes the choices those of rapid, so that a failure shrinks, to histories
 // of small numbers.
 func drawn(t *rapid.T) func(int) int {
 	evenly := make(map[int]*rapid.Generator[int])
@@ -78,21 +66,9 @@ func below(n int) *rapid.Generator[int] {
 	})
 }
 
-// seeded makes choices that depend on the seed alone.
-func seeded(seed uint64) func(int) int { return rand.New(rand.NewPCG(seed, 0)).IntN }
-
 func privateRedis(t *testing.T) *redis.Client {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: servertest.Redis(t).Addr(), Network: "unix", ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
 	return client
-}
-
-func (c *tally) add(d tally) {
-	c.runs += d.runs
-	c.doubled += d.doubled
-	c.crashes += d.crashes
-	c.conflicts += d.conflicts
-	c.fromIndex += d.fromIndex
-	c.walks += d.walks
 }

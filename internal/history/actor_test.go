@@ -1,0 +1,195 @@
+package history_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// actor is one run of a handler or one read, on a goroutine of its own. It stands
+// still before and after each call that it makes, and runs on only while the
+// scheduler waits for it; so a history depends on the scheduler's choices alone.
+type actor struct {
+	resume chan error    // nil: go on; an error: the call fails with it
+	moved  chan struct{} // told each time it stands still or has ended; nil in a bubble
+
+	// These belong to whoever runs: the actor, or the scheduler while it stands.
+	standing bool
+	ended    bool
+	at       place
+	crashed  bool
+	panicked error
+
+	// Of a handler:
+	batch  []tasks.Task
+	errs   []error           // what the handler returned
+	begun  map[member.ID]int // the writes to each set when its update began
+	drowsy bool              // it falls asleep before it writes
+
+	// Of a read:
+	request *request
+}
+
+// place is where an actor stands: before or after a call.
+type place struct {
+	call    string
+	after   bool
+	writing bool // the call writes to sets
+}
+
+func (p place) String() string {
+	if p.after {
+		return "after " + p.call
+	}
+	return "before " + p.call
+}
+
+// errCrashed is what a call of a crashed actor returns. Whether the call took
+// effect depends on whether the actor stood before or after it.
+var errCrashed = errors.New("the process crashed here")
+
+type actorKey struct{}
+
+// start runs the actor up to its first call.
+func (a *actor) start(ctx context.Context, settle func(*actor), work func(ctx context.Context)) {
+	a.resume, a.begun = make(chan error), map[member.ID]int{}
+	go func() {
+		defer func() {
+			if value := recover(); value != nil {
+				a.panicked = violation("panic: %v\n%s", value, debug.Stack())
+			}
+			a.ended = true
+			a.tell()
+		}()
+		work(context.WithValue(ctx, actorKey{}, a))
+	}()
+	settle(a)
+}
+
+func (a *actor) tell() {
+	if a.moved != nil {
+		a.moved <- struct{}{}
+	}
+}
+
+// step lets an actor that stands go on to its next stop.
+func (a *actor) step(settle func(*actor), err error) {
+	a.standing = false
+	a.resume <- err
+	settle(a)
+}
+
+// asleep tells whether the scheduler shall let it stand.
+func (a *actor) asleep() bool { return a.drowsy && a.standing && a.at.writing }
+
+func (a *actor) park(at place) error {
+	a.at, a.standing = at, true
+	a.tell()
+	return <-a.resume
+}
+
+// settleAlone waits for an actor that waits for no other.
+func settleAlone(a *actor) { <-a.moved }
+
+// acting makes a call of the actor that ctx belongs to. Without one, as in the
+// preparation of a history, it is a plain call.
+func acting[T any](ctx context.Context, name string, writing bool, call func() (T, error)) (T, error) {
+	a, ok := ctx.Value(actorKey{}).(*actor)
+	if !ok {
+		return call()
+	}
+	var none T
+	if err := a.park(place{call: name, writing: writing}); err != nil {
+		return none, err
+	}
+	value, callErr := call()
+	if err := a.park(place{call: name, after: true}); err != nil {
+		return none, err
+	}
+	return value, callErr
+}
+
+// actingIndex, actingStore and actingQueue stop actors at each call. They also
+// order what the handlers leave in no order, so that a history can be replayed.
+type (
+	actingIndex struct{ sets }
+	actingStore struct{ store }
+	actingQueue struct{ tasks.Enqueuer }
+)
+
+func (x actingIndex) Begin(ctx context.Context, users []member.ID) ([]index.Update, error) {
+	return acting(ctx, "Begin", false, func() ([]index.Update, error) { return x.sets.Begin(ctx, users) })
+}
+
+func (x actingIndex) Apply(ctx context.Context, changes []index.Change) ([]index.Outcome, error) {
+	return acting(ctx, "Apply", true, func() ([]index.Outcome, error) { return x.sets.Apply(ctx, changes) })
+}
+
+func (x actingIndex) Add(ctx context.Context, additions []index.Addition) ([]member.ID, error) {
+	slices.SortFunc(additions, func(a, b index.Addition) int {
+		return cmp.Or(cmp.Compare(a.User, b.User), cmp.Compare(a.Contact, b.Contact))
+	})
+	return acting(ctx, "Add", true, func() ([]member.ID, error) { return x.sets.Add(ctx, additions) })
+}
+
+func (x actingIndex) Candidates(ctx context.Context, user member.ID) ([]index.Entry, error) {
+	return acting(ctx, "Candidates", false, func() ([]index.Entry, error) {
+		if r, ok := ctx.Value(requestKey{}).(*request); ok && r.fault != nil {
+			return nil, fmt.Errorf("candidates of %s: %w", user, r.fault)
+		}
+		return x.sets.Candidates(ctx, user)
+	})
+}
+
+func (s actingStore) LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error) {
+	return acting(ctx, "LastUploads", false, func() (map[member.ID]uint64, error) { return s.store.LastUploads(ctx, ids) })
+}
+
+func (s actingStore) Relations(ctx context.Context, pairs []contacts.Pair) (map[contacts.Pair]uint64, error) {
+	return acting(ctx, "Relations", false, func() (map[contacts.Pair]uint64, error) { return s.store.Relations(ctx, pairs) })
+}
+
+func (s actingStore) TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]contacts.Contact, error) {
+	return acting(ctx, "TopContacts", false, func() (map[member.ID][]contacts.Contact, error) {
+		return s.store.TopContacts(ctx, users, limit)
+	})
+}
+
+func (s actingStore) FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error) {
+	return acting(ctx, "FollowerPages", false, func() ([][]member.ID, error) { return s.store.FollowerPages(ctx, pages, limit) })
+}
+
+func (s actingStore) VisiblePhotos(ctx context.Context, v contacts.Viewer, owner member.ID, limit int) (contacts.Album, error) {
+	return acting(ctx, "VisiblePhotos", false, func() (contacts.Album, error) { return s.store.VisiblePhotos(ctx, v, owner, limit) })
+}
+
+func (s actingStore) Standings(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Standing, error) {
+	return acting(ctx, "Standings", false, func() ([]contacts.Standing, error) { return s.store.Standings(ctx, v, owners) })
+}
+
+func (s actingStore) Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error) {
+	return acting(ctx, "Walk", false, func() (contacts.Walked, error) { return s.store.Walk(ctx, v, limit) })
+}
+
+func (q actingQueue) Enqueue(ctx context.Context, batch []tasks.New) ([]uint64, error) {
+	slices.SortFunc(batch, func(a, b tasks.New) int { return cmp.Compare(a.DedupeKey, b.DedupeKey) })
+	return acting(ctx, "Enqueue", false, func() ([]uint64, error) { return q.Enqueuer.Enqueue(ctx, batch) })
+}
+
+func (q actingQueue) FanningOut(ctx context.Context, users []member.ID) (map[member.ID]bool, error) {
+	return acting(ctx, "FanningOut", false, func() (map[member.ID]bool, error) { return q.Enqueuer.FanningOut(ctx, users) })
+}
+
+func (q actingQueue) Absorb(ctx context.Context, held []tasks.Task) (int, error) {
+	return acting(ctx, "Absorb", false, func() (int, error) { return q.Enqueuer.Absorb(ctx, held) })
+}
+
+func isCrash(err error) bool { return errors.Is(err, errCrashed) }

@@ -1,0 +1,146 @@
+package history_test
+
+import (
+	"context"
+	"slices"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+)
+
+// Ways to do wrong outside of the index, each put in the place of what is right.
+
+// lowered returns the entries, the score of one of them lower by one: "newer than"
+// becomes "newer than or as new as".
+func lowered(entries []index.Entry, at int) []index.Entry {
+	entries = slices.Clone(entries)
+	entries[at].Score--
+	return entries
+}
+
+// lenientSecond and lenientLowest leave sets alone in which the second is the
+// lowest.
+func lenientSecond(entries []index.Entry) []index.Entry {
+	if len(entries) < 3 {
+		return entries
+	}
+	return lowered(entries, 1)
+}
+
+func lenientLowest(entries []index.Entry) []index.Entry {
+	if len(entries) < 3 {
+		return entries
+	}
+	return lowered(entries, len(entries)-1)
+}
+
+// readEarly makes handlers read the truth before they begin.
+func readEarly(s *stage) {
+	truth := &earlyStore{store: s.store, read: map[*actor]earlyRead{}}
+	s.store = truth
+	s.backend.sets = earlyIndex{s.backend.sets, s, truth}
+}
+
+type earlyStore struct {
+	store
+	read map[*actor]earlyRead
+}
+
+type earlyRead struct {
+	relations map[contacts.Pair]uint64
+	top       map[member.ID][]contacts.Contact
+}
+
+type earlyIndex struct {
+	sets
+	stage *stage
+	truth *earlyStore
+}
+
+func (x earlyIndex) Begin(ctx context.Context, users []member.ID) ([]index.Update, error) {
+	if a, ok := ctx.Value(actorKey{}).(*actor); ok {
+		if err := x.truth.readAll(ctx, a, users, x.stage); err != nil {
+			return nil, err
+		}
+		if err := a.park(place{call: "Begin, after the reads", writing: true}); err != nil {
+			return nil, err
+		}
+	}
+	return x.sets.Begin(ctx, users)
+}
+
+// readAll reads all that there may be asked for about the users.
+func (e *earlyStore) readAll(ctx context.Context, a *actor, users []member.ID, s *stage) (err error) {
+	var pairs []contacts.Pair
+	for _, user := range users {
+		for _, contact := range s.everybody() {
+			pairs = append(pairs, contacts.Pair{User: user, Contact: contact})
+		}
+	}
+	var r earlyRead
+	if r.relations, err = e.store.Relations(ctx, pairs); err == nil {
+		r.top, err = e.store.TopContacts(ctx, users, s.settings.Max)
+	}
+	e.read[a] = r
+	return err
+}
+
+func (e *earlyStore) Relations(ctx context.Context, pairs []contacts.Pair) (map[contacts.Pair]uint64, error) {
+	if a, ok := ctx.Value(actorKey{}).(*actor); ok {
+		return e.read[a].relations, nil
+	}
+	return e.store.Relations(ctx, pairs)
+}
+
+func (e *earlyStore) TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]contacts.Contact, error) {
+	if a, ok := ctx.Value(actorKey{}).(*actor); ok {
+		return e.read[a].top, nil
+	}
+	return e.store.TopContacts(ctx, users, limit)
+}
+
+// shareWalks gives a read the result of a walk that is under way for that viewer.
+func shareWalks(s *stage) {
+	s.store = &sharingStore{store: s.store, underWay: map[contacts.Viewer]contacts.Walked{}}
+}
+
+type sharingStore struct {
+	store
+	underWay map[contacts.Viewer]contacts.Walked
+}
+
+func (w *sharingStore) Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error) {
+	if shared, ok := w.underWay[v]; ok {
+		shared.Photos = shared.Photos[:min(limit, len(shared.Photos))]
+		return shared, nil
+	}
+	walked, err := w.store.Walk(ctx, v, limit)
+	if err != nil {
+		return walked, err
+	}
+	w.underWay[v] = walked
+	defer delete(w.underWay, v)
+	return acting(ctx, "the end of the walk", false, func() (contacts.Walked, error) { return walked, nil })
+}
+
+// cachePhotos keeps what was once visible.
+func cachePhotos(s *stage) {
+	s.store = &cachingStore{store: s.store, cached: map[contacts.Pair]contacts.Album{}}
+}
+
+type cachingStore struct {
+	store
+	cached map[contacts.Pair]contacts.Album
+}
+
+func (c *cachingStore) VisiblePhotos(ctx context.Context, v contacts.Viewer, owner member.ID, limit int) (contacts.Album, error) {
+	pair := contacts.Pair{User: v.ID, Contact: owner}
+	if kept, ok := c.cached[pair]; ok && len(kept.Photos) >= limit {
+		kept.Photos = kept.Photos[:limit]
+		return kept, nil
+	}
+	found, err := c.store.VisiblePhotos(ctx, v, owner, limit)
+	c.cached[pair] = found
+	return found, err
+}

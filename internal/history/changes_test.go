@@ -1,0 +1,228 @@
+package history_test
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// The changes that members make, to the site and to the test's record of it. From
+// each of them on, the requests under way may be shown something else.
+
+// changed ends a change.
+func (s *stage) changed(err error) error {
+	s.counted.changes++
+	s.calm = false
+	for _, r := range s.requests {
+		r.look(s.world)
+	}
+	return err
+}
+
+func (s *stage) join(id member.ID) error {
+	s.logf("%s becomes a member", id)
+	s.world.members[id] = true
+	return s.changed(s.site.AddMember(s.ctx, id, "member "+id.String()))
+}
+
+// leave deletes a member, with all that is of it or about it.
+func (s *stage) leave(id member.ID) error {
+	s.logf("%s is deleted", id)
+	w := s.world
+	delete(w.members, id)
+	delete(w.last, id)
+	about := func(p contacts.Pair) bool { return p.User == id || p.Contact == id }
+	maps.DeleteFunc(w.contacts, func(p contacts.Pair, _ site.Grant) bool { return about(p) })
+	maps.DeleteFunc(w.blocks, func(p contacts.Pair, _ bool) bool { return about(p) })
+	w.photos = slices.DeleteFunc(w.photos, func(p photo) bool { return p.owner == id })
+	return s.changed(s.site.DeleteMember(s.ctx, id))
+}
+
+// call makes contact a contact of user, or changes what user grants it.
+func (s *stage) call(user, contact member.ID, g site.Grant) error {
+	s.logf("%s calls %s a contact, friend %v, family %v", user, contact, g.Friend, g.Family)
+	s.world.contacts[contacts.Pair{User: user, Contact: contact}] = g
+	return s.changed(s.site.SetContact(s.ctx, user, contact, g))
+}
+
+func (s *stage) drop(user, contact member.ID) error {
+	s.logf("%s removes %s", user, contact)
+	delete(s.world.contacts, contacts.Pair{User: user, Contact: contact})
+	return s.changed(s.site.RemoveContact(s.ctx, user, contact))
+}
+
+// upload does nothing for who is no member.
+func (s *stage) upload(owner member.ID, date uint64, v contacts.Visibility) error {
+	if !s.world.members[owner] {
+		return nil
+	}
+	s.world.last[owner] = max(s.world.last[owner], date)
+	id, err := s.site.Upload(s.ctx, site.Photo{Owner: owner, Visibility: v, DateUpload: date})
+	s.logf("%s uploads photo %d at %d, %s", owner, id, date, v)
+	s.world.photos = append(s.world.photos, photo{id: id, owner: owner, date: date, visibility: v})
+	return s.changed(err)
+}
+
+func (s *stage) hide(i int, v contacts.Visibility) error {
+	p := &s.world.photos[i]
+	s.logf("%s makes photo %d %s", p.owner, p.id, v)
+	p.visibility = v
+	return s.changed(s.site.SetVisibility(s.ctx, p.id, v))
+}
+
+func (s *stage) deletePhoto(i int) error {
+	p := s.world.photos[i]
+	s.logf("%s deletes photo %d", p.owner, p.id)
+	s.world.photos = slices.Delete(s.world.photos, i, i+1)
+	return s.changed(s.site.DeletePhoto(s.ctx, p.id))
+}
+
+// block blocks or, if that is done, takes it back.
+func (s *stage) block(owner, blocked member.ID) error {
+	pair := contacts.Pair{User: owner, Contact: blocked}
+	s.logf("%s blocks %s: %v", owner, blocked, !s.world.blocks[pair])
+	if s.world.blocks[pair] {
+		delete(s.world.blocks, pair)
+		return s.changed(s.site.Unblock(s.ctx, owner, blocked))
+	}
+	s.world.blocks[pair] = true
+	return s.changed(s.site.Block(s.ctx, owner, blocked))
+}
+
+// change makes one random change.
+func (h *history) change() error {
+	switch k := h.choose(100 + h.fickle); {
+	case k < h.toggles:
+		return h.toggleContact()
+	case k < 82:
+		return h.someUpload()
+	case k < 87:
+		return h.hideSome()
+	case k < 90:
+		return h.deleteSome()
+	case k < 95:
+		return h.grant()
+	case k < 100:
+		return h.block(h.someMember(), h.someViewer())
+	default:
+		return h.comeOrGo()
+	}
+}
+
+// toggleContact adds a contact or, if it is one, removes it.
+func (h *history) toggleContact() error {
+	user, contact := h.someViewer(), h.someMember()
+	if !h.world.members[user] {
+		return h.join(user)
+	}
+	if _, called := h.world.contacts[contacts.Pair{User: user, Contact: contact}]; !called {
+		return h.call(user, contact, site.Grant{})
+	}
+	if h.choose(3) == 2 { // more come than go
+		return h.someUpload()
+	}
+	return h.drop(user, contact)
+}
+
+// comeOrGo makes a member of who is none, or deletes one. Who is no member can be
+// called a contact, and come later.
+func (h *history) comeOrGo() error {
+	id := h.someMember()
+	if h.choose(6) == 5 {
+		id = h.someViewer()
+	}
+	if h.world.members[id] {
+		return h.leave(id)
+	}
+	return h.join(id)
+}
+
+// grant makes a member call a viewer a contact, so that it may see more. The
+// member gets a set of its own by that, in which the viewer may be.
+func (h *history) grant() error {
+	user, contact := h.someMember(), h.someViewer()
+	if !h.world.members[user] {
+		return h.join(user)
+	}
+	return h.call(user, contact, site.Grant{Friend: h.choose(2) == 0, Family: h.choose(2) == 0})
+}
+
+func (h *history) someUpload() error {
+	if h.choose(20) == 19 {
+		return h.uploadOf(h.someViewer())
+	}
+	return h.uploadOf(h.someMember())
+}
+
+// uploadOf happens mostly now or in the second of the upload before it,
+// sometimes with a date from the past.
+func (h *history) uploadOf(owner member.ID) error {
+	date := h.clock
+	switch k := h.choose(8); {
+	case k < 3-h.backdated/4:
+		h.clock++
+		date++
+	case k >= 8-h.backdated:
+		date -= uint64(h.choose(8))
+	}
+	return h.upload(owner, date, h.someVisibility())
+}
+
+func (h *history) hideSome() error {
+	if len(h.world.photos) == 0 {
+		return nil
+	}
+	return h.hide(h.somePhoto(), h.someVisibility())
+}
+
+func (h *history) deleteSome() error {
+	if len(h.world.photos) == 0 {
+		return nil
+	}
+	return h.deletePhoto(h.somePhoto())
+}
+
+// somePhoto is one of the newest, or any.
+func (h *history) somePhoto() int {
+	n := len(h.world.photos)
+	if h.choose(2) == 0 {
+		return n - 1 - h.choose(min(n, 4))
+	}
+	return h.choose(n)
+}
+
+func (h *history) someViewer() member.ID {
+	if h.hot.User > 0 && h.choose(2) == 0 {
+		return h.hot.User
+	}
+	return h.viewers[h.choose(len(h.viewers))]
+}
+
+func (h *history) someMember() member.ID {
+	if h.hot.Contact > 0 && h.choose(2) == 0 {
+		return h.hot.Contact
+	}
+	return h.members[h.choose(len(h.members))]
+}
+
+var visibilities = []contacts.Visibility{
+	contacts.Public, contacts.Public, contacts.Public, contacts.Public,
+	contacts.Private, contacts.Friends, contacts.Family, contacts.FriendsFamily,
+}
+
+func (h *history) someVisibility() contacts.Visibility {
+	return visibilities[h.choose(len(visibilities))]
+}
+
+// hintAtRandom asks for what need not be done: nothing may come of it. An operator
+// or an audit does so, and a hint that comes late.
+func (h *history) hintAtRandom() error {
+	if h.choose(2) == 0 {
+		return h.enqueue(tasks.NewRefill(h.someViewer()))
+	}
+	return h.enqueue(tasks.NewAddContact(h.someViewer(), h.someMember()))
+}

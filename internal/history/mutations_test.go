@@ -1,0 +1,96 @@
+package history_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+)
+
+// TestEachRuleIsNeeded leaves out one rule at a time, and expects the histories to
+// notice. So the proof can fail, and none of these rules is superfluous. Seeds are
+// where a search found a case; when the code changes so that a seed plays another
+// history, the following ones are tried.
+func TestEachRuleIsNeeded(t *testing.T) {
+	t.Parallel()
+	for _, m := range []struct {
+		rule    string
+		without rule
+		alter   func(*stage)
+		seed    uint64
+		script  string // whose orders notice; "": a random history does
+	}{
+		{"apply only under the token of begin", applyUnderToken, nil, 107, ""},
+		{"begin shares the token that is there", beginShares, nil, 0, ""},
+		{"apply conflicts when the set is gone", goneIsConflict, nil, 0, "sets of active members"},
+		{"an update with nothing to write is applied", emptyApplies, nil, 0, "contacts come and go"},
+		{"a removal and its refill are one", removalWithRefill, nil, 10, ""},
+		{"a refill adds and never replaces", refillAdds, nil, 0, "uploads of the past"},
+		{"a set is cut to max", cutToMax, nil, 0, ""},
+		{"a refill lowers only what is unchanged since begin", correctUnchanged, nil, 0, "scores that are too high"},
+		{"an add refuses what lies outside", addRefuses, nil, 692, ""},
+		{"an add only raises", addRaises, nil, 14, ""},
+		{"an add never creates", addNeverCreates, nil, 1, ""},
+		{"an add that finds no set ends the updates under way", missingEndsUpdates, nil, 0, "sets of active members"},
+		{"an add that is refused ends the updates under way", outsideEndsUpdates, nil, 0, "uploads of the past"},
+		{"an add that cuts ends the updates under way", trimmedEndsUpdates, nil, 0, "uploads that push others out"},
+		{"an add below the score ends the updates under way", belowEndsUpdates, nil, 0, "scores that are too high"},
+		{"an add of the very score ends the updates under way", unchangedEndsUpdates, nil, 0, "scores that are too high"},
+		{"a removal of who came in or rose since begin conflicts", removeUnchanged, nil, 0, "members come and go"},
+		{"the truth is read after begin", noRule, readEarly, 7, ""},
+		{"a read reports ghosts", noRule, func(s *stage) { s.deaf = true }, 327, ""},
+		{"the first must be newer than the second's score", noRule, func(s *stage) { s.propose = lenientSecond }, 17, ""},
+		{"the best must be newer than the lowest score", noRule, func(s *stage) { s.propose = lenientLowest }, 91, ""},
+		{"nobody shares a walk that began before", noRule, shareWalks, 2, ""},
+		{"photos are not cached", noRule, cachePhotos, 6, ""},
+		{"a task that has begun absorbs no other", noRule, func(s *stage) { s.absorbStarted = true }, 132, ""},
+		{"a task that crashed is done again", noRule, func(s *stage) { s.careless = true }, 0, ""},
+	} {
+		t.Run(m.rule, func(t *testing.T) {
+			t.Parallel()
+			if m.script != "" {
+				mustNotice(t, ordersOf(t, m.script, leaving(m.without)))
+				return
+			}
+			synctest.Test(t, func(t *testing.T) {
+				seed, err := player{open: leaving(m.without), alter: m.alter, bubble: true}.search(t.Context(), m.seed, 20_000)
+				t.Logf("seed %d", seed)
+				mustNotice(t, err)
+			})
+		})
+	}
+}
+
+func mustNotice(t *testing.T, err error) {
+	t.Helper()
+	if !errors.Is(err, errViolated) {
+		t.Fatal(err)
+	}
+	t.Log(err)
+}
+
+// ordersOf plays all orders of the first events of a script, until one fails.
+func ordersOf(t *testing.T, name string, open opener) error {
+	t.Helper()
+	at := slices.IndexFunc(scripts, func(sc script) bool { return sc.name == name })
+	sc := scripts[at].first(4)
+	for order := range sc.selected() {
+		if _, err := sc.tryAll(t.Context(), open, order); err != nil {
+			return err
+		}
+	}
+	return errUnnoticed
+}
+
+var errUnnoticed = errors.New("no history noticed")
+
+// search plays the histories of some seeds until one fails.
+func (p player) search(ctx context.Context, first, count uint64) (seed uint64, err error) {
+	for seed := range count {
+		if _, err := p.play(ctx, seeded(first+seed), nil); err != nil {
+			return first + seed, err
+		}
+	}
+	return 0, errUnnoticed
+}

@@ -1,0 +1,197 @@
+package history_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// store is what the handlers and the reads need of the truth.
+type store interface {
+	tasks.Store
+	recent.Store
+}
+
+// stage is a small site with all that keeps its index: what a history plays on.
+type stage struct {
+	ctx      context.Context
+	settings index.Settings
+	viewers  []member.ID
+	members  []member.ID
+	clock    uint64
+	world    *world
+	site     *site.Memory
+	store    store
+	queue    *tasks.MemoryQueue
+	now      time.Time // of the queue
+	backend  backend
+	watched  *watched
+	handlers map[tasks.Type]tasks.Handler
+	requests []*request // under way
+	calm     bool       // all changes are done with, and nothing is left of them
+	violated error      // by a call of a handler
+	log      func(format string, args ...any)
+	counted  tally
+
+	// What mutations change.
+	propose       func([]index.Entry) []index.Entry // what reads see of a set
+	deaf          bool                              // nobody hears that a member is no contact
+	absorbStarted bool                              // tasks that have begun absorb others
+	running       func(key string) bool             // whether one with that key has begun
+	careless      bool                              // a task that crashed is not done again
+}
+
+// setting says what a stage is set up with.
+type setting struct {
+	settings   index.Settings
+	activeOnly bool
+	viewers    int
+	members    int
+	open       opener
+	alter      func(*stage) // breaks a rule
+}
+
+// partSize makes two followers a full part of a fan-out.
+const partSize = 2
+
+func newStage(ctx context.Context, o setting) (*stage, error) {
+	s := &stage{ctx: ctx, settings: o.settings, clock: 100, world: newWorld(), now: time.Unix(0, 0)}
+	s.queue = tasks.NewMemoryQueue(tasks.QueueOptions{}, func() time.Time { return s.now })
+	truth := contacts.NewMemory()
+	s.site, s.store = &site.Memory{Store: truth}, truth
+	var err error
+	if s.backend, err = o.open(ctx, o.settings); err != nil {
+		return nil, err
+	}
+	if o.alter != nil {
+		o.alter(s)
+	}
+	s.watched = newWatched(s)
+	s.handlers = tasks.Handlers(actingIndex{s.watched}, actingStore{s.store}, actingQueue{s.queue},
+		tasks.HandlerOptions{PartSize: partSize, ActiveOnly: o.activeOnly, ConflictPause: -1})
+	for i := range o.viewers {
+		s.viewers = append(s.viewers, member.ID(1+i))
+	}
+	for i := range o.members {
+		s.members = append(s.members, member.ID(11+i))
+	}
+	for _, id := range s.everybody() {
+		if err := s.join(id); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (s *stage) everybody() []member.ID { return slices.Concat(s.viewers, s.members) }
+
+func (s *stage) logf(format string, args ...any) {
+	if s.log != nil {
+		s.log(format, args...)
+	}
+}
+
+// newReader returns the reads of one process.
+func (s *stage) newReader() *recent.Reader {
+	return recent.NewReader(proposing{actingIndex{s.watched}, s}, actingStore{s.store}, s, recent.Options{
+		Min: s.settings.Min, IndexWait: time.Hour, Walks: 1000, WalkWait: time.Hour, WalkTimeout: time.Hour,
+	})
+}
+
+// proposing lets a mutation change what reads see of the sets.
+type proposing struct {
+	recent.Index
+	*stage
+}
+
+func (p proposing) Candidates(ctx context.Context, user member.ID) ([]index.Entry, error) {
+	entries, err := p.Index.Candidates(ctx, user)
+	if err == nil && p.propose != nil {
+		entries = p.propose(entries)
+	}
+	return entries, err
+}
+
+// emit enqueues the task of a change, as a site does in its transaction.
+func (s *stage) emit(_ context.Context, e site.Event) error {
+	n, err := tasks.Parse(tasks.Type(e.Type), e.User, e.Contact)
+	if err != nil {
+		return err
+	}
+	if s.absorbStarted && s.running(n.DedupeKey) {
+		return nil
+	}
+	return s.enqueue(n)
+}
+
+func (s *stage) enqueue(n tasks.New) error {
+	_, err := s.queue.Enqueue(s.ctx, []tasks.New{n})
+	return err
+}
+
+// Refill and LookAgain make the stage the reader's hints.
+func (s *stage) Refill(user member.ID) { s.hint(tasks.NewRefill(user)) }
+
+// LookAgain enqueues what the reader asks for.
+func (s *stage) LookAgain(user, contact member.ID) {
+	s.counted.ghosts++
+	if !s.deaf {
+		s.hint(tasks.NewRemoveContact(user, contact))
+	}
+}
+
+func (s *stage) hint(n tasks.New) {
+	if err := s.enqueue(n); err != nil {
+		panic(err) // MemoryQueue fails only with ctx
+	}
+}
+
+// fill makes the set of a user what the truth is.
+func (s *stage) fill(user member.ID) error {
+	return errors.Join(s.handlers[tasks.Refill].Handle(s.ctx, []tasks.Task{{Type: tasks.Refill, Subject: user}})...)
+}
+
+// judge checks every set that exists.
+func (s *stage) judge() error {
+	list, err := s.backend.Look(s.ctx, s.everybody())
+	if err != nil {
+		return err
+	}
+	for _, set := range list {
+		if !set.Known {
+			continue
+		}
+		if err := s.world.checkSet(set, s.settings); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tally tells whether the histories had in them what they are about.
+type tally struct {
+	changes, handled, doubled, crashes, conflicts, lost int
+	indexed, walked, faulted, ghosts                    int
+}
+
+func (t tally) plus(u tally) tally {
+	t.changes += u.changes
+	t.handled += u.handled
+	t.doubled += u.doubled
+	t.crashes += u.crashes
+	t.conflicts += u.conflicts
+	t.lost += u.lost
+	t.indexed += u.indexed
+	t.walked += u.walked
+	t.faulted += u.faulted
+	t.ghosts += u.ghosts
+	return t
+}

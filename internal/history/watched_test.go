@@ -1,0 +1,119 @@
+package history_test
+
+import (
+	"context"
+
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+)
+
+// watched is the index of a history, and judges every write: it knows which sets
+// were there before; and it counts the writes to each set and its guard, and so
+// knows a conflict that nobody caused: were there any, updates could keep each
+// other from ever finishing.
+type watched struct {
+	sets
+	stage  *stage
+	writes map[member.ID]int
+}
+
+func newWatched(s *stage) *watched {
+	return &watched{sets: s.backend.sets, stage: s, writes: map[member.ID]int{}}
+}
+
+func (x *watched) violate(err error) {
+	if x.stage.violated == nil {
+		x.stage.violated = err
+	}
+}
+
+func (x *watched) Begin(ctx context.Context, users []member.ID) ([]index.Update, error) {
+	updates, err := x.sets.Begin(ctx, users)
+	if a, ok := ctx.Value(actorKey{}).(*actor); ok {
+		for _, user := range users {
+			a.begun[user] = x.writes[user]
+		}
+	}
+	return updates, err
+}
+
+func (x *watched) Apply(ctx context.Context, changes []index.Change) ([]index.Outcome, error) {
+	users := make([]member.ID, len(changes))
+	mayMake := map[member.ID]bool{}
+	for i, c := range changes {
+		users[i] = c.User
+		mayMake[c.User] = c.WithRefill && len(c.Refill) > 0
+	}
+	var outcomes []index.Outcome
+	err := x.judged(ctx, users, mayMake, func() (err error) {
+		outcomes, err = x.sets.Apply(ctx, changes)
+		return err
+	})
+	if err != nil { // it may have been written
+		x.lost(users...)
+	}
+	a, acted := ctx.Value(actorKey{}).(*actor)
+	for i, outcome := range outcomes {
+		user := changes[i].User
+		switch {
+		case outcome == index.Applied:
+			x.writes[user]++
+		case acted:
+			x.stage.counted.conflicts++
+			if a.begun[user] == x.writes[user] {
+				x.violate(violation("an update of %s was in conflict though nobody had written", user))
+			}
+		}
+	}
+	return outcomes, err
+}
+
+func (x *watched) Add(ctx context.Context, additions []index.Addition) (missing []member.ID, err error) {
+	users := make([]member.ID, len(additions))
+	for i, a := range additions {
+		users[i] = a.User
+		x.writes[a.User]++
+	}
+	err = x.judged(ctx, users, nil, func() (err error) {
+		missing, err = x.sets.Add(ctx, additions)
+		return err
+	})
+	return missing, err
+}
+
+// judged does what writes to the sets of users, some of which may come into being
+// by it, and judges them.
+func (x *watched) judged(ctx context.Context, users []member.ID, mayMake map[member.ID]bool, write func() error) error {
+	before, err := x.Look(ctx, users)
+	if err != nil {
+		return err
+	}
+	if err := write(); err != nil {
+		return err
+	}
+	after, err := x.Look(ctx, users)
+	if err != nil {
+		return err
+	}
+	for i, set := range after {
+		switch s := x.stage.settings; {
+		case !set.Known:
+		case set.Size > s.Max:
+			x.violate(violation("I3: the set of %s has %d members: %v", set.User, set.Size, set.Members))
+		case !before[i].Known && !mayMake[set.User]:
+			x.violate(violation("I4: the set of %s came into being without a refill: %v", set.User, set.Members))
+		case x.stage.calm:
+			if err := x.stage.world.checkSet(set, s); err != nil {
+				x.violate(err)
+			}
+		}
+	}
+	return nil
+}
+
+// lost notes that sets or guards may have been lost: updates may conflict for it.
+func (x *watched) lost(users ...member.ID) {
+	for _, user := range users {
+		x.writes[user]++
+	}
+}
