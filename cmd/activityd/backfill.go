@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/activityd/activityd/internal/backfill"
+	"github.com/activityd/activityd/internal/sweep"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -24,7 +25,9 @@ func newBackfill() *cobra.Command {
 			"on, and with --resume the same command does. It may also be killed.\n\n" +
 			"With --materialize=active nobody's missing set is built: they come as their members do.\n" +
 			"--existing refills those that are there.\n\n" +
-			"Exit codes: 0 it is done; 1 it is not.",
+			"Whoever fails every time, for a reason of his own, is given up in the end, and named. If Redis\n" +
+			"loses the sets meanwhile, it stops: run it again.\n\n" +
+			"Exit codes: 0 it is done; 1 it is not, or not for everybody.",
 		Example: "  activityd backfill\n" +
 			"  activityd backfill 1000000-1999999 --resume backfill.json\n" +
 			"  activityd backfill 4711 --existing",
@@ -52,7 +55,7 @@ func newBackfill() *cobra.Command {
 
 // errActive: there is nothing to do, and doing something else would surprise.
 var errActive = errors.New("missing sets are built as their members come, and not before: want --existing, " +
-	"to refill those that are there, or --materialize=all")
+	"to refill those that are there")
 
 func checkActive(c *config, existing bool) error {
 	if c.materialize == materializeActive && !existing {
@@ -62,6 +65,7 @@ func checkActive(c *config, existing bool) error {
 }
 
 func runBackfill(cmd *cobra.Command, c *config, l *longRun, existing bool) error {
+	l.changes, l.prolongs = true, true
 	done, err := openLong(cmd, c, l)
 	if err != nil {
 		return err
@@ -79,8 +83,10 @@ func runBackfill(cmd *cobra.Command, c *config, l *longRun, existing bool) error
 	case err != nil:
 		return fmt.Errorf("%w\n%s", err, backfillSummary(r))
 	}
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), backfillSummary(r))
-	return err
+	if _, err = fmt.Fprintln(cmd.OutOrStdout(), backfillSummary(r)); err != nil {
+		return err
+	}
+	return l.failed(r.Counts)
 }
 
 // backfillSummary says what was done, in one line.
@@ -90,6 +96,9 @@ func backfillSummary(r result) string {
 		n[backfill.Seen], n[backfill.Built], n[backfill.Skipped], n[backfill.Empty])
 	if n[backfill.Absent] > 0 {
 		text += fmt.Sprintf(", %d left without a set", n[backfill.Absent])
+	}
+	if n[sweep.Failed] > 0 {
+		text += fmt.Sprintf(", %d failed", n[sweep.Failed])
 	}
 	return text + "; " + r.rate(n[backfill.Seen])
 }

@@ -198,7 +198,7 @@ func (c *config) settings() (index.Settings, error) {
 
 func (c *config) indexOptions() (index.Options, error) {
 	s, err := c.settings()
-	o := index.Options{Settings: s}
+	o := index.Options{Settings: s, Materialize: c.materialize}
 	if c.materialize == materializeActive {
 		o.SetLife = c.setLife
 	}

@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -76,9 +79,15 @@ type longRun struct {
 	db      *sql.DB
 	index   *index.Index
 	visit   sweep.Visit
+	// changes says that it makes or repairs sets, so that a wrong materialize does
+	// harm; prolongs, that it lets those sets expire that nobody uses.
+	changes, prolongs bool
+	materialize       string
 
-	pacer  *pace.Pacer
-	resume *resumeFile
+	pacer    *pace.Pacer
+	resume   *resumeFile
+	epoch    *epochWatch
+	failures failures
 }
 
 // result is how far it came, in all its runs, and what it took.
@@ -92,39 +101,56 @@ func (r result) rate(n int64) string {
 	return fmt.Sprintf("%s, %.0f a second", r.took.Round(100*time.Millisecond), float64(n)/max(r.took.Seconds(), 0.001))
 }
 
-// run visits everybody, and then does what comes last, if there is something, which
-// counts in what it does. With an error, the result is what was done.
-func (l *longRun) run(cmd *cobra.Command, last func(context.Context, sweep.Gate, sweep.Counts) error) (result, error) {
+// lastStep is what comes after everybody was visited. It counts what it does.
+type lastStep func(context.Context, sweep.Gate, sweep.Counts) error
+
+// run visits everybody, and then does what comes last, if there is something. With
+// an error, the result is what was done; without counts if it did not begin.
+func (l *longRun) run(cmd *cobra.Command, last lastStep) (r result, err error) {
 	var from sweep.State
-	var err error
 	if l.resume, from, err = openResume(l.options.resume, l.work); err != nil {
 		return result{}, err
 	}
+	defer func() { err = errors.Join(err, l.resume.close()) }()
 	from.Position = max(from.Position, member.ID(l.options.after))
 	defer l.done()
-	ctx, stop := context.WithCancel(cmd.Context())
-	l.pacer = pace.New(pace.Options{
-		Most: l.options.parallel, Changed: l.paced,
-		Probes: []pace.Probe{{Name: "MySQL", Ask: l.readMySQL}, {Name: "Redis", Ask: l.reachRedis}},
-	})
-	ended := make(chan error, 1)
-	go func() { ended <- l.pacer.Run(ctx) }()
-	state, err := l.sweep(ctx, from)
-	if err == nil && last != nil {
-		more := sweep.Counts{}
-		if err = last(ctx, l.gate(), more); err == nil {
-			state.Counts.Add(more) // else all of it is done again
-		}
-	}
-	stop()
-	err = errors.Join(err, <-ended)
-	if err == nil {
-		err = l.resume.remove()
-	} else {
+	state, begun, err := l.watched(cmd.Context(), from, last)
+	switch {
+	case !begun:
+		return result{}, err
+	case err == nil, errors.Is(err, errLost): // going on would leave a part out
+		err = errors.Join(err, l.resume.remove())
+	default:
 		err = l.stopped(err, state)
 	}
 	return result{state, l.resume.elapsed()}, err
 }
+
+// watched does the work while the servers are watched.
+func (l *longRun) watched(ctx context.Context, from sweep.State, last lastStep) (state sweep.State, begun bool, err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	l.epoch = &epochWatch{index: l.index, lose: stop}
+	l.pacer = pace.New(pace.Options{
+		Most: l.options.parallel, Changed: l.paced,
+		Probes: []pace.Probe{{Name: "MySQL", Ask: l.readMySQL}, {Name: "Redis", Ask: l.epoch.look, Floor: redisFloor}},
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- l.pacer.Run(ctx) }()
+	total, err := l.expect(ctx, from)
+	if begun = err == nil; begun {
+		state, err = l.visitAll(ctx, from, total, last)
+	}
+	if _, lost := l.epoch.state(); lost && (err == nil || errors.Is(err, sweep.ErrStopped)) {
+		err = errLost
+	}
+	stop()
+	return state, begun, errors.Join(err, <-ended)
+}
+
+// redisFloor is the time below which Redis is not slow: a fifth of what it is for
+// others, for it answers in less than one of MySQL's.
+const redisFloor = 2 * time.Millisecond
 
 // readMySQL reads a row, if there is one.
 func (l *longRun) readMySQL(ctx context.Context) error {
@@ -132,42 +158,50 @@ func (l *longRun) readMySQL(ctx context.Context) error {
 	return err
 }
 
-// reachRedis asks Redis. That its sets have other settings is an answer, too: the work
-// finds out.
-func (l *longRun) reachRedis(ctx context.Context) error {
-	err := l.index.Check(ctx)
-	if errors.Is(err, index.ErrSettings) {
-		return nil
+// visitAll visits everybody, does what comes last, and makes sure that nothing was
+// lost meanwhile.
+func (l *longRun) visitAll(ctx context.Context, from sweep.State, total int64, last lastStep) (sweep.State, error) {
+	l.begin(l.options.progress, total, "members")
+	l.resume.tell(l.teller)
+	state, err := sweep.Run(ctx, from, sweep.Options{
+		Range: l.within, Source: l.store, Gate: l.gate(), Visit: l.visit, Judge: backfill.Judge,
+		Batch: l.options.batch(), Moved: l.moved, Saved: l.saved, Trouble: l.trouble, GaveUp: l.gaveUp,
+	})
+	if err == nil && last != nil {
+		more := sweep.Counts{}
+		if err = last(ctx, l.gate(), more); err == nil {
+			state.Counts.Add(more) // else all of it is done again
+		}
 	}
-	return err
+	if err == nil {
+		err = l.patiently(ctx, l.epoch.look)
+	}
+	return state, err
 }
 
-// sweep waits for the servers, and visits everybody.
-func (l *longRun) sweep(ctx context.Context, from sweep.State) (sweep.State, error) {
-	total, err := l.expect(ctx, from)
-	if err != nil {
-		return from, err
-	}
-	l.begin(l.options.progress, total, "members")
-	return sweep.Run(ctx, from, sweep.Options{
-		Range: l.within, Source: l.store, Gate: l.gate(), Visit: l.visit, Passing: backfill.Passing,
-		Batch: l.options.batch(), Moved: l.moved, Saved: l.resume.save, Trouble: l.trouble,
-	})
+// saved keeps a state.
+func (l *longRun) saved(s sweep.State) error {
+	l.resume.run.Epoch, _ = l.epoch.state()
+	return l.resume.save(s)
 }
 
 // errNobody: a member was named who is none.
 var errNobody = errors.New("no such member")
 
-// expect counts those who are still to be visited, as soon as the servers are
-// there. It refuses sets that were built with other settings.
+// expect waits until the servers are there, and counts those who are still to be
+// visited; -1 when MySQL cannot count them in time. It refuses sets that were built
+// with other settings, or lost since the file of --resume was written.
 func (l *longRun) expect(ctx context.Context, from sweep.State) (total int64, err error) {
+	if err := l.patiently(ctx, func(ctx context.Context) error { return l.checkSets(ctx, from) }); err != nil {
+		return 0, err
+	}
 	err = l.patiently(ctx, func(ctx context.Context) error {
-		if err := l.index.Check(ctx); err != nil {
-			return err
-		}
 		total, err = 0, nil
 		if first := max(l.within.First, from.Position+1); first > from.Position { // else it ran over: there is nobody left
 			total, err = l.store.CountMembers(ctx, first, l.within.Last)
+		}
+		if contacts.IsTooSlow(err) {
+			total, err = -1, nil
 		}
 		return err
 	})
@@ -177,17 +211,43 @@ func (l *longRun) expect(ctx context.Context, from sweep.State) (total int64, er
 	return total, err
 }
 
+// checkSets refuses sets on which nothing can be built, and begins to watch them.
+func (l *longRun) checkSets(ctx context.Context, from sweep.State) error {
+	if err := l.index.Check(ctx); err != nil {
+		return err
+	}
+	if err := l.checkKept(ctx); err != nil {
+		return err
+	}
+	token := l.changes || l.options.resume != "" // else it has no effect on Redis
+	continues, err := l.epoch.begin(ctx, l.resume.before.Epoch, token)
+	if err == nil && !continues && from.Position > 0 {
+		return fmt.Errorf("--resume: the sets were lost since %s was written: delete it to begin anew", l.options.resume)
+	}
+	return err
+}
+
+// patientTries is how often an error is borne that is not due to a server that is
+// away.
+const patientTries = 10
+
 // patiently does something again until no error comes that may pass. It sets no
 // time limit: the pace tells of a server that hangs, and a signal ends it.
 func (l *longRun) patiently(ctx context.Context, do func(context.Context) error) error {
+	tries := 0
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		err := do(ctx)
-		switch {
-		case err == nil:
+		if err == nil {
 			return nil
-		case ctx.Err() != nil:
+		}
+		if ctx.Err() != nil {
 			return sweep.ErrStopped
-		case !backfill.Passing(err):
+		}
+		fault := backfill.Judge(err)
+		if fault == sweep.Own {
+			tries++
+		}
+		if fault == sweep.Fatal || tries == patientTries {
 			return err
 		}
 		l.trouble(err)
@@ -204,6 +264,7 @@ func (l *longRun) stopped(err error, s sweep.State) error {
 	if errors.Is(err, sweep.ErrStopped) {
 		err = errSignalled
 	}
+	l.resume.run.Epoch, _ = l.epoch.state()
 	if keeping := l.resume.write(s); keeping != nil {
 		return errors.Join(err, keeping)
 	}
@@ -220,11 +281,14 @@ func (l *longRun) stopped(err error, s sweep.State) error {
 func openLong(cmd *cobra.Command, c *config, l *longRun) (done func(), err error) {
 	l.teller = &teller{w: cmd.ErrOrStderr()}
 	newLogger(c, io.Discard) // silences the client
+	if err := l.identify(c); err != nil {
+		return nil, err
+	}
 	client, err := openRedis(c.redisURL)
 	if err != nil {
 		return nil, err
 	}
-	if l.index, err = newIndex(c, client, nil); err != nil {
+	if l.index, err = l.newIndex(c, client); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	if l.db, err = openMySQL(c); err != nil {
@@ -232,4 +296,30 @@ func openLong(cmd *cobra.Command, c *config, l *longRun) (done func(), err error
 	}
 	l.store = contacts.NewMySQL(l.db)
 	return func() { _ = errors.Join(l.db.Close(), client.Close()) }, nil // every statement's own error was looked at
+}
+
+// identify notes on what site it works.
+func (l *longRun) identify(c *config) error {
+	place, err := contacts.Place(c.mysqlDSN)
+	if err != nil {
+		return fmt.Errorf("--mysql-dsn (%s): %w", environmentName("mysql-dsn"), err)
+	}
+	sum := sha256.Sum256([]byte(place))
+	l.work.Site = hex.EncodeToString(sum[:8])
+	l.materialize = c.materialize
+	return nil
+}
+
+// newIndex makes the index. It stores no word of its own on whose sets are kept:
+// that is for those who serve.
+func (l *longRun) newIndex(c *config, client redis.UniversalClient) (*index.Index, error) {
+	o, err := c.indexOptions()
+	if err != nil {
+		return nil, err
+	}
+	o.Materialize = ""
+	if !l.prolongs {
+		o.SetLife = 0 // looking at a set is no use of it
+	}
+	return index.New(client, o), nil
 }

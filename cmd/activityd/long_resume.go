@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/sweep"
 )
@@ -18,10 +19,11 @@ import (
 // that crashes, leaves the old content or the new one.
 type resumeFile struct {
 	path   string // empty: nothing is kept
-	run    kept   // which command it is of, and what it did before
-	before time.Duration
+	run    kept   // which command it is of
+	before kept   // what was found
 	start  time.Time
 	last   time.Time
+	unlock func() error
 }
 
 // kept is the content of the file.
@@ -29,6 +31,8 @@ type kept struct {
 	Command  string       `json:"command"`
 	Members  string       `json:"members"` // in words: see rangeText
 	Options  string       `json:"options"` // those that decide what is done
+	Site     string       `json:"site"`    // tells one database from another
+	Epoch    index.Epoch  `json:"epoch"`
 	Position member.ID    `json:"position,omitzero"`
 	Counts   sweep.Counts `json:"counts"`
 	Seconds  float64      `json:"seconds"` // that it took so far
@@ -40,29 +44,55 @@ type kept struct {
 const resumeInterval = 500 * time.Millisecond
 
 // openResume reads the file, or makes one, so that a path where none can be is
-// refused before the work begins. It refuses the file of other work.
+// refused before the work begins. It refuses the file of other work, and one that
+// another process works with. Who opened it must close it.
 func openResume(path string, run kept) (*resumeFile, sweep.State, error) {
-	f := &resumeFile{path: path, run: run, start: time.Now()}
+	f := &resumeFile{path: path, run: run, start: time.Now(), unlock: func() error { return nil }}
 	if path == "" {
 		return f, sweep.State{}, nil
 	}
-	text, err := os.ReadFile(path) //nolint:gosec // the operator names it
+	var err error
+	if f.unlock, err = lockResume(path); err != nil {
+		return nil, sweep.State{}, err
+	}
+	state, err := f.read()
+	if err != nil {
+		return nil, sweep.State{}, errors.Join(err, f.unlock())
+	}
+	return f, state, nil
+}
+
+// read reads the file, or makes one.
+func (f *resumeFile) read() (sweep.State, error) {
+	text, err := os.ReadFile(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = f.write(sweep.State{})
-		return f, sweep.State{}, err
+		return sweep.State{}, f.write(sweep.State{})
 	}
 	if err != nil {
-		return nil, sweep.State{}, fmt.Errorf("--resume: %w", err)
+		return sweep.State{}, fmt.Errorf("--resume: %w", err)
 	}
 	var found kept
 	if err := json.Unmarshal(text, &found); err != nil || found.Command == "" {
-		return nil, sweep.State{}, fmt.Errorf("--resume: %s was not written by activityd, or is damaged: name another file, or delete it to begin anew", path)
+		return sweep.State{}, fmt.Errorf("--resume: %s was not written by activityd, or is damaged: name another file, or delete it to begin anew", f.path)
 	}
-	if found.Command != run.Command || found.Members != run.Members || found.Options != run.Options {
-		return nil, sweep.State{}, fmt.Errorf("--resume: %s belongs to %s, this is %s: name another file, or delete it to begin anew", path, found, run)
+	if found.Command != f.run.Command || found.Members != f.run.Members || found.Options != f.run.Options {
+		return sweep.State{}, fmt.Errorf("--resume: %s belongs to %s, this is %s: name another file, or delete it to begin anew", f.path, found, f.run)
 	}
-	f.before = time.Duration(found.Seconds * float64(time.Second))
-	return f, sweep.State{Position: found.Position, Counts: found.Counts}, nil
+	if found.Site != f.run.Site {
+		return sweep.State{}, fmt.Errorf("--resume: %s was written with another --mysql-dsn: name another file, or delete it to begin anew", f.path)
+	}
+	f.before, f.run.Epoch = found, found.Epoch
+	return sweep.State{Position: found.Position, Counts: found.Counts}, nil
+}
+
+// close lets others use the file.
+func (f *resumeFile) close() error { return f.unlock() }
+
+// tell says where it goes on.
+func (f *resumeFile) tell(t *teller) {
+	if f.before.Position > 0 {
+		t.say(fmt.Sprintf("going on after member %s (saved %s)", f.before.Position, f.before.Updated.Format(time.DateTime+" MST")))
+	}
 }
 
 // String names the work as a command.
@@ -75,7 +105,9 @@ func (k kept) String() string {
 }
 
 // elapsed is the time that the work took, in all its runs.
-func (f *resumeFile) elapsed() time.Duration { return f.before + time.Since(f.start) }
+func (f *resumeFile) elapsed() time.Duration {
+	return time.Duration(f.before.Seconds*float64(time.Second)) + time.Since(f.start)
+}
 
 // save keeps a state, unless one was kept a moment ago.
 func (f *resumeFile) save(s sweep.State) error {
@@ -103,12 +135,15 @@ func (f *resumeFile) write(s sweep.State) error {
 	return nil
 }
 
-// remove ends it: everything is done.
+// remove ends it: everything is done, or has to be done anew.
 func (f *resumeFile) remove() error {
 	if f.path == "" {
 		return nil
 	}
-	return os.Remove(f.path)
+	if err := os.Remove(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("--resume: %w", err)
+	}
+	return nil
 }
 
 // replaceFile writes a file beside the one at path, makes sure that it is on the

@@ -54,7 +54,7 @@ func (t *teller) trouble(err error) {
 		return
 	}
 	t.held = true
-	t.print(fmt.Sprintf("held up, trying again until it works: %v", err))
+	t.print(fmt.Sprintf("held up, trying again: %v", err))
 }
 
 // paced says that the pace has changed, and why.
@@ -73,6 +73,13 @@ func (t *teller) paced(s pace.State) {
 		t.slowedEnd = time.Now()
 	}
 	t.print(s.String())
+}
+
+// say says a line.
+func (t *teller) say(line string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.print(line)
 }
 
 // print says a line. The caller holds the lock.

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
@@ -188,22 +189,34 @@ func TestParseRange(t *testing.T) {
 func TestResumeFileIsKeptAndFoundAgain(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")
-	work := kept{Command: "verify", Members: "all members", Options: "--repair"}
+	work := kept{Command: "verify", Members: "all members", Options: "--repair", Site: "a"}
 	f, state, err := openResume(path, work)
 	if err != nil || state.Position != 0 {
 		t.Fatalf("a new file: %+v, %v", state, err)
 	}
 	want := sweep.State{Position: 1 << 60, Counts: sweep.Counts{"checked": 17}}
+	f.run.Epoch = index.Epoch{Token: "token", Marks: []int64{7}}
 	must(t, f.write(want))
-	if _, state, err = openResume(path, work); err != nil || state.Position != want.Position || state.Counts["checked"] != 17 {
-		t.Errorf("found %+v, %v, want %+v", state, err, want)
+	if _, _, err := openResume(path, work); err == nil || !strings.Contains(err.Error(), "another command is at work with") {
+		t.Errorf("opened twice: %v", err)
 	}
-	for name, other := range map[string]kept{
-		"another command": {Command: "backfill", Members: "all members", Options: "--repair"},
-		"another range":   {Command: "verify", Members: "member 7", Options: "--repair"},
-		"other options":   {Command: "verify", Members: "all members"},
+	must(t, f.close())
+	f, state, err = openResume(path, work)
+	must(t, err)
+	if state.Position != want.Position || state.Counts["checked"] != 17 || f.before.Epoch.Token != "token" || f.before.Epoch.Marks[0] != 7 {
+		t.Errorf("found %+v, %+v, want %+v", state, f.before, want)
+	}
+	must(t, f.close())
+	for name, test := range map[string]struct {
+		other kept
+		want  string
+	}{
+		"another command":  {kept{Command: "backfill", Members: "all members", Options: "--repair", Site: "a"}, "belongs to activityd verify --repair of all members"},
+		"another range":    {kept{Command: "verify", Members: "member 7", Options: "--repair", Site: "a"}, "belongs to activityd verify --repair of all members"},
+		"other options":    {kept{Command: "verify", Members: "all members", Site: "a"}, "belongs to activityd verify --repair of all members"},
+		"another database": {kept{Command: "verify", Members: "all members", Options: "--repair", Site: "b"}, "was written with another --mysql-dsn"},
 	} {
-		if _, _, err := openResume(path, other); err == nil || !strings.Contains(err.Error(), "belongs to activityd verify --repair of all members") {
+		if _, _, err := openResume(path, test.other); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -214,7 +227,7 @@ func TestResumeFileIsKeptAndFoundAgain(t *testing.T) {
 	if _, _, err := openResume(filepath.Join(path, "below"), work); err == nil {
 		t.Error("a path where no file can be is accepted")
 	}
-	if left, err := filepath.Glob(filepath.Dir(path) + "/.*"); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Dir(path) + "/*.*"); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 }

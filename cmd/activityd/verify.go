@@ -36,9 +36,9 @@ func newVerify() *cobra.Command {
 			"enqueued for each set with an error or waste; workers do it.\n\n" +
 			"It watches how fast MySQL and Redis answer, and goes slower where they do. While one of them\n" +
 			"is away it waits. A signal finishes the batches under way; what is printed then says how to go\n" +
-			"on, and with --resume the same command does.\n\n" +
+			"on, and with --resume the same command does. If Redis loses the sets meanwhile, it stops.\n\n" +
 			"Exit codes: 0 nothing is wrong: lag and waste are not; 2 errors were found, whether a repair was\n" +
-			"enqueued or not; 1 it could not be verified, or not to the end." +
+			"enqueued or not; 1 it could not be verified, or not to the end, or not for everybody." +
 			outputHelp + " The last line is the summary.",
 		Example: "  activityd verify 4711\n" +
 			"  activityd verify --rate 500 --resume verify.json\n" +
@@ -93,6 +93,7 @@ type verification struct {
 }
 
 func runVerify(cmd *cobra.Command, c *config, l *longRun, o *verifyOptions) error {
+	l.changes = o.repair
 	done, err := openLong(cmd, c, l)
 	if err != nil {
 		return err
@@ -111,7 +112,7 @@ func runVerify(cmd *cobra.Command, c *config, l *longRun, o *verifyOptions) erro
 		ActiveOnly: c.materialize == materializeActive,
 	})
 	l.visit = v.visit
-	var last func(context.Context, sweep.Gate, sweep.Counts) error
+	var last lastStep
 	if l.within == sweep.All {
 		last = v.orphans
 	}
@@ -122,19 +123,24 @@ func runVerify(cmd *cobra.Command, c *config, l *longRun, o *verifyOptions) erro
 	if printing := v.printer.summary(r, err == nil); err != nil || printing != nil {
 		return errors.Join(err, printing)
 	}
-	return wrong(r.Counts, o.repair)
+	return v.conclude(r.Counts)
 }
 
-// wrong is the error that ends a verification which found some.
-func wrong(n sweep.Counts, repair bool) error {
+// conclude returns the error that ends a verification: that some is wrong, or that
+// some could not be judged.
+func (v *verification) conclude(n sweep.Counts) error {
+	undone := v.failed(n)
+	if n[countUnsettled] > 0 {
+		undone = errors.Join(undone, fmt.Errorf("%d sets or answers changed too often to be judged: verify again", n[countUnsettled]))
+	}
 	if n[countErroneous] == 0 {
-		return nil
+		return undone
 	}
 	then := "--repair enqueues refills"
-	if repair {
+	if v.options.repair {
 		then = "refills are enqueued: verify again when the workers have done them"
 	}
-	return &exitError{exitWrong, fmt.Errorf("%d sets or answers are wrong; %s", n[countErroneous], then)}
+	return &exitError{exitWrong, errors.Join(fmt.Errorf("%d sets or answers are wrong; %s", n[countErroneous], then), undone)}
 }
 
 // What is counted beside the findings, each of which is counted by its class and
@@ -145,6 +151,7 @@ const (
 	countUnsettled = "unsettled"
 	countAnswers   = "answers"
 	countRepairs   = "repairs"
+	countLasting   = "lasting" // lags
 )
 
 // visit compares the sets of users, and some of the answers.
@@ -182,6 +189,9 @@ func (v *verification) tell(ctx context.Context, r audit.Report, counts sweep.Co
 	counts[countUnsettled] += int64(r.Unsettled)
 	for _, f := range r.Findings {
 		counts[string(f.Class)+"/"+string(f.Cause)]++
+		if f.Lasting {
+			counts[countLasting]++
+		}
 	}
 	if v.options.repair {
 		n, err := v.auditor.Repair(ctx, r.Users(audit.Error, audit.Waste))

@@ -16,18 +16,32 @@ func (v *verification) orphans(ctx context.Context, gate sweep.Gate, counts swee
 	seen := make(map[member.ID]bool)
 	return v.patiently(ctx, func(ctx context.Context) error {
 		err := v.index.EachStored(ctx, func(ctx context.Context, users []member.ID) error {
-			leave, err := gate.Enter(ctx)
-			if err != nil {
-				return err
+			for some := range slices.Chunk(users, v.orphanBatch(len(users))) {
+				leave, err := gate.Enter(ctx)
+				if err != nil {
+					return err
+				}
+				err = v.judgeOrphans(ctx, some, seen, counts)
+				leave()
+				if err != nil {
+					return err
+				}
 			}
-			defer leave()
-			return v.judgeOrphans(ctx, users, seen, counts)
+			return nil
 		})
 		if err != nil {
 			return fmt.Errorf("look for sets of nobody: %w", err)
 		}
 		return nil
 	})
+}
+
+// orphanBatch is how many of n users enter at once: all, unless a rate is asked for.
+func (v *verification) orphanBatch(n int) int {
+	if v.longRun.options.rate > 0 {
+		return v.longRun.options.batch()
+	}
+	return n
 }
 
 // judgeOrphans judges those of users who are no members, each once.

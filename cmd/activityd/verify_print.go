@@ -14,21 +14,21 @@ import (
 	"github.com/activityd/activityd/internal/sweep"
 )
 
-// mostFindings is how many findings are told one by one to people. Programs are
-// told all.
+// mostFindings is how many findings of a class are told one by one to people.
+// Programs are told all.
 const mostFindings = 100
 
 // findingPrinter writes findings as they come. Its callers see to it that it is
 // called by one goroutine at a time.
 type findingPrinter struct {
 	w    io.Writer
-	json *json.Encoder // nil: for people
-	told int
-	more int
+	json *json.Encoder       // nil: for people
+	told map[audit.Class]int // people: of each class, and how many more there were
+	more map[audit.Class]int
 }
 
 func newFindingPrinter(w io.Writer, output string) *findingPrinter {
-	p := &findingPrinter{w: w}
+	p := &findingPrinter{w: w, told: map[audit.Class]int{}, more: map[audit.Class]int{}}
 	if output == outputJSON {
 		p.json = json.NewEncoder(w)
 	}
@@ -57,15 +57,20 @@ func (p *findingPrinter) print(findings []audit.Finding) error {
 	return nil
 }
 
+// printOne tells people so many of each class, and of lag none: it will pass, and is
+// in the table.
 func (p *findingPrinter) printOne(f audit.Finding) error {
 	if p.json != nil {
 		return p.json.Encode(findingJSON{f.User, f.Contact, f.Class, f.Cause, f.Stored, f.Actual, f.Lasting, f.Detail})
 	}
-	if p.told == mostFindings {
-		p.more++
+	if f.Class == audit.Lag {
 		return nil
 	}
-	p.told++
+	if p.told[f.Class] == mostFindings {
+		p.more[f.Class]++
+		return nil
+	}
+	p.told[f.Class]++
 	_, err := fmt.Fprintln(p.w, oneLine(f.String()))
 	return err
 }
@@ -77,11 +82,15 @@ func (p *findingPrinter) summary(r result, complete bool) error {
 	if p.json != nil {
 		return p.json.Encode(map[string]any{"summary": map[string]any{
 			"complete": complete, "checked": n[countChecked], "answers": n[countAnswers], "erroneous": n[countErroneous],
-			"unsettled": n[countUnsettled], "repairs": n[countRepairs], "findings": findingCounts(n), "seconds": r.took.Seconds(),
+			"unsettled": n[countUnsettled], "repairs": n[countRepairs], "lasting": n[countLasting],
+			"failed": n[sweep.Failed], "findings": findingCounts(n), "seconds": r.took.Seconds(),
 		}})
 	}
-	if p.more > 0 {
-		if _, err := fmt.Fprintf(p.w, "and %d more, all of them with --output=json\n", p.more); err != nil {
+	for _, class := range audit.Classes() {
+		if p.more[class] == 0 {
+			continue
+		}
+		if _, err := fmt.Fprintf(p.w, "%s: and %d more, all of them with --output=json\n", class, p.more[class]); err != nil {
 			return err
 		}
 	}
@@ -108,6 +117,12 @@ func (p *findingPrinter) table(r result, complete bool) error {
 	text = fmt.Sprintf("%s: %d sets, %d answers; %d wrong", text, n[countChecked], n[countAnswers], n[countErroneous])
 	if n[countUnsettled] > 0 {
 		text += fmt.Sprintf(", %d changed too often to be judged", n[countUnsettled])
+	}
+	if n[countLasting] > 0 {
+		text += fmt.Sprintf(", %d late for long: see to the workers", n[countLasting])
+	}
+	if n[sweep.Failed] > 0 {
+		text += fmt.Sprintf(", %d failed", n[sweep.Failed])
 	}
 	if n[countRepairs] > 0 {
 		text += fmt.Sprintf(", %d refills enqueued", n[countRepairs])

@@ -1,9 +1,19 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
+	"io"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/sweep"
+	"github.com/activityd/activityd/internal/tasks"
 )
 
 // verifyJSON runs verify, and returns its exit code, its findings and the summary.
@@ -95,5 +105,62 @@ func TestVerifyIsBounded(t *testing.T) {
 	}
 	if code, out, errs := m.run(t, "verify", "--materialize=active"); code != exitOK {
 		t.Errorf("where only sets of active members are kept: exit code %d: %s%s", code, out, errs)
+	}
+}
+
+// Lag, however much there is, hides no error from people.
+func TestLagHidesNoError(t *testing.T) {
+	t.Parallel()
+	m := newMasses(t, 400)
+	m.backfill(t)
+	for i := 1; i <= 150; i++ {
+		must(t, m.client.Del(t.Context(), fmt.Sprint("user_", i)).Err())
+		_, err := m.db.ExecContext(t.Context(), "INSERT INTO tasks (type, subject, queue) VALUES ('refill', ?, 'refill')", i)
+		must(t, err)
+	}
+	must(t, m.client.Del(t.Context(), "user_300").Err())
+	must(t, m.client.ZRem(t.Context(), "user_308", "310").Err())
+	code, out, errs := m.run(t, "verify")
+	if code != exitWrong || strings.Count(out, "error: ") != 3 || strings.Contains(out, "lag: ") || !strings.Contains(errs, "2 sets or answers are wrong") {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+	for _, want := range []string{"error: lost set of user 300", "of user 308, contact 310", "150    lag"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing in\n%s", want, out)
+		}
+	}
+	if _, findings, summary := m.verifyJSON(t); len(findings) != 153 || summary["lasting"] != 0.0 {
+		t.Errorf("%d findings, %v", len(findings), summary)
+	}
+}
+
+// countingGate counts who enters.
+type countingGate struct{ entered int }
+
+func (g *countingGate) Enter(context.Context) (leave func(), err error) {
+	g.entered++
+	return func() {}, nil
+}
+
+// --rate holds for the sets of nobody, too: no more of them enter at once than
+// members do.
+func TestVerifyLooksForOrphansAtTheRate(t *testing.T) {
+	t.Parallel()
+	m := newMasses(t, 1)
+	for i := range 100 {
+		must(t, m.client.Do(t.Context(), "ZADD", fmt.Sprint("user_", 1000+i), "7", "1").Err())
+	}
+	settings, err := index.NewSettings(10, 20, 0)
+	must(t, err)
+	sets, store := index.New(m.client, index.Options{Settings: settings}), contacts.NewMySQL(m.db)
+	v := &verification{
+		longRun: &longRun{teller: &teller{w: io.Discard}, options: &longOptions{rate: 160}, index: sets, store: store},
+		options: &verifyOptions{}, printer: newFindingPrinter(io.Discard, outputTable),
+		auditor: audit.New(audit.Options{Sets: sets, Truth: store, Tasks: tasks.NewMySQLQueue(m.db, tasks.QueueOptions{}), Pause: time.Millisecond}),
+	}
+	gate, counts := &countingGate{}, sweep.Counts{}
+	must(t, v.orphans(t.Context(), gate, counts))
+	if most := v.longRun.options.batch(); counts[countChecked] != 100 || gate.entered*most < 100 {
+		t.Errorf("%d batches of at most %d, counted %v", gate.entered, most, counts)
 	}
 }

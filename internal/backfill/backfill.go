@@ -52,7 +52,7 @@ type Builder struct {
 }
 
 // Build builds the sets of users, and counts what it did. With an error it
-// returns who is left; see [Passing]. It is a [sweep.Visit].
+// returns who is left; see [Judge]. It is a [sweep.Visit].
 func (b *Builder) Build(ctx context.Context, users []member.ID) (sweep.Counts, []member.ID, error) {
 	counts := sweep.Counts{}
 	wanted, err := b.choose(ctx, users, counts)
@@ -105,18 +105,25 @@ func (b *Builder) choose(ctx context.Context, users []member.ID, counts sweep.Co
 	return wanted, nil
 }
 
-// worse returns the error that matters more: one that does not pass.
+// worse returns the error that matters more: one that ends the work, and then one
+// that belongs to a member.
 func worse(a, b error) error {
-	if a == nil || Passing(a) && !Passing(b) {
+	weight := map[sweep.Fault]int{sweep.Away: 0, sweep.Own: 1, sweep.Fatal: 2}
+	if a == nil || weight[Judge(b)] > weight[Judge(a)] {
 		return b
 	}
 	return a
 }
 
-// Passing tells the errors that may be gone when the same is done again: a server
-// that is away, full or busy, a transaction that was given up in favour of
-// another, and a set that others kept changing.
-func Passing(err error) bool {
-	return errors.Is(err, contacts.ErrUnavailable) || errors.Is(err, index.ErrUnavailable) ||
-		errors.Is(err, tasks.ErrContended) || contacts.IsRetryable(err)
+// Judge tells what an error means. A server that is away, full or busy is waited
+// for. A transaction that was given up in favour of another, a query that took too
+// long, and a set that others kept changing belong to those for whom it was.
+func Judge(err error) sweep.Fault {
+	switch {
+	case errors.Is(err, contacts.ErrUnavailable), errors.Is(err, index.ErrUnavailable):
+		return sweep.Away
+	case errors.Is(err, tasks.ErrContended), contacts.IsRetryable(err), contacts.IsTooSlow(err):
+		return sweep.Own
+	}
+	return sweep.Fatal
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
@@ -107,25 +108,27 @@ func (r refiller) Refill(_ context.Context, users []member.ID) (map[member.ID]in
 
 func TestWhoFailedIsLeft(t *testing.T) {
 	t.Parallel()
-	fatal := errors.New("no such table")
+	fatal, tooSlow := errors.New("no such table"), &mysql.MySQLError{Number: 3024, Message: "Query execution was interrupted"}
 	for name, test := range map[string]struct {
-		failed  refiller
-		left    []member.ID
-		want    error
-		passing bool
+		failed refiller
+		left   []member.ID
+		want   error
+		fault  sweep.Fault
 	}{
-		"contended":       {refiller{2: tasks.ErrContended}, []member.ID{2}, tasks.ErrContended, true},
-		"away":            {refiller{1: contacts.ErrUnavailable, 3: contacts.ErrUnavailable}, []member.ID{1, 3}, contacts.ErrUnavailable, true},
-		"Redis":           {refiller{1: fmt.Errorf("begin: %w", index.ErrUnavailable)}, []member.ID{1}, index.ErrUnavailable, true},
-		"the worst first": {refiller{1: fatal, 3: tasks.ErrContended}, []member.ID{1, 3}, fatal, false},
-		"the worst last":  {refiller{1: tasks.ErrContended, 3: fatal}, []member.ID{1, 3}, fatal, false},
+		"contended":       {refiller{2: tasks.ErrContended}, []member.ID{2}, tasks.ErrContended, sweep.Own},
+		"away":            {refiller{1: contacts.ErrUnavailable, 3: contacts.ErrUnavailable}, []member.ID{1, 3}, contacts.ErrUnavailable, sweep.Away},
+		"Redis":           {refiller{1: fmt.Errorf("begin: %w", index.ErrUnavailable)}, []member.ID{1}, index.ErrUnavailable, sweep.Away},
+		"too slow":        {refiller{2: tooSlow}, []member.ID{2}, tooSlow, sweep.Own},
+		"own before away": {refiller{1: contacts.ErrUnavailable, 3: tasks.ErrContended}, []member.ID{1, 3}, tasks.ErrContended, sweep.Own},
+		"the worst first": {refiller{1: fatal, 3: tasks.ErrContended}, []member.ID{1, 3}, fatal, sweep.Fatal},
+		"the worst last":  {refiller{1: tasks.ErrContended, 3: fatal}, []member.ID{1, 3}, fatal, sweep.Fatal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := &backfill.Builder{Refiller: test.failed, Existing: true}
 			counts, left, err := b.Build(t.Context(), []member.ID{1, 2, 3})
-			if !errors.Is(err, test.want) || backfill.Passing(err) != test.passing || !slices.Equal(left, test.left) {
-				t.Errorf("left %v, %v (passing: %v)", left, err, backfill.Passing(err))
+			if !errors.Is(err, test.want) || backfill.Judge(err) != test.fault || !slices.Equal(left, test.left) {
+				t.Errorf("left %v, %v (fault: %v)", left, err, backfill.Judge(err))
 			}
 			if n := int64(3 - len(test.left)); counts[backfill.Built] != n || counts[backfill.Seen] != n {
 				t.Errorf("counts %v, want %d", counts, n)
@@ -146,7 +149,7 @@ func TestOtherSettingsDoNotPass(t *testing.T) {
 	other := index.New(g.client, index.Options{Settings: settings})
 	b := &backfill.Builder{Index: other, Refiller: &tasks.RefillHandler{Index: other, Store: g.store}, Existing: true}
 	_, left, err := b.Build(t.Context(), []member.ID{1, 2})
-	if !errors.Is(err, index.ErrSettings) || backfill.Passing(err) || len(left) != 2 {
+	if !errors.Is(err, index.ErrSettings) || backfill.Judge(err) != sweep.Fatal || len(left) != 2 {
 		t.Errorf("left %v, %v", left, err)
 	}
 	if diff := cmp.Diff(before, sets(t, g.client)); diff != "" {

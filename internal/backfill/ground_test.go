@@ -97,7 +97,7 @@ func (g *ground) builder() *backfill.Builder {
 func (g *ground) run(t testing.TB, b *backfill.Builder, batch, parallel int) sweep.Counts {
 	t.Helper()
 	state, err := sweep.Run(t.Context(), sweep.State{}, sweep.Options{
-		Range: sweep.All, Source: g.store, Gate: make(gate, parallel), Visit: b.Build, Passing: backfill.Passing, Batch: batch,
+		Range: sweep.All, Source: g.store, Gate: make(gate, parallel), Visit: b.Build, Judge: backfill.Judge, Batch: batch,
 	})
 	must(t, err)
 	return state.Counts

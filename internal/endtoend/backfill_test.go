@@ -55,7 +55,7 @@ func (tn *town) backfill(t *testing.T, existing bool) sweep.Counts {
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
 	state, err := sweep.Run(ctx, sweep.State{}, sweep.Options{
-		Range: sweep.All, Source: store, Gate: p, Visit: builder.Build, Passing: backfill.Passing, Batch: 20,
+		Range: sweep.All, Source: store, Gate: p, Visit: builder.Build, Judge: backfill.Judge, Batch: 20,
 	})
 	must(t, err)
 	stop()

@@ -29,5 +29,10 @@
 //	one does not answer                 none, until it answers again; then one
 //
 // A server that needs microseconds may need five times as many for no reason. So
-// nothing counts as slow below an absolute floor.
+// nothing counts as slow below a floor, each server's own.
+//
+// The usual is what was seen, and it rises slowly: work that begins while a server
+// is overloaded takes that for usual. So every server counts as slow above a
+// ceiling, 100 ms, whatever is usual; of a server so far away that it is above the
+// ceiling at rest, work is slow, and stays so.
 package pace

@@ -13,6 +13,9 @@ type Probe struct {
 	Name string // of the server, for people
 	// Ask returns when the server has answered, or why it did not.
 	Ask func(ctx context.Context) error
+	// Floor is the time below which this server does not count as slow; 0:
+	// [Options.Floor].
+	Floor time.Duration
 }
 
 // Options say how a [Pacer] works; the zero value of a number stands for its
@@ -29,8 +32,12 @@ type Options struct {
 	// Slow is how many times the usual a server must take to count as slow.
 	// Default 4.
 	Slow float64
-	// Floor is the time below which no server counts as slow. Default 10 ms.
+	// Floor is the time below which no server counts as slow, unless its probe has
+	// a floor of its own. Default 10 ms.
 	Floor time.Duration
+	// Ceiling is the time above which every server counts as slow, whatever is
+	// usual. Default 100 ms.
+	Ceiling time.Duration
 	// Changed is told of each change of [State.Mode], by the goroutine of Run;
 	// nil: nobody.
 	Changed func(State)
@@ -65,9 +72,11 @@ func New(o Options) *Pacer {
 	o.Patience = cmp.Or(o.Patience, 2*time.Second)
 	o.Slow = cmp.Or(o.Slow, 4)
 	o.Floor = cmp.Or(o.Floor, 10*time.Millisecond)
+	o.Ceiling = cmp.Or(o.Ceiling, 100*time.Millisecond)
 	p := &Pacer{options: o, allowed: 1, turn: make(chan struct{})}
 	p.state = State{Batches: 1}
 	for _, probe := range o.Probes {
+		probe.Floor = cmp.Or(probe.Floor, o.Floor)
 		p.servers = append(p.servers, &server{Probe: probe})
 	}
 	return p

@@ -180,17 +180,17 @@ func TestNoiseDoesNotSlowDown(t *testing.T) {
 	})
 }
 
-// An hour of trouble is not taken for the usual; a slower server is, in the end.
+// Some minutes of trouble are not taken for the usual; a slower server is, in the end.
 func TestTheUsualIsLearnedSlowly(t *testing.T) {
 	t.Parallel()
 	paced(t, pace.Options{Most: 2}, func(t *testing.T, p *pace.Pacer, mysql, _ *fake) {
 		t.Helper()
 		mysql.takes(5 * time.Millisecond)
 		pass(10 * round)
-		mysql.takes(500 * time.Millisecond)
-		pass(time.Hour)
+		mysql.takes(45 * time.Millisecond)
+		pass(12 * time.Minute)
 		wants(t, p, pace.Slowed, 1)
-		pass(3 * time.Hour)
+		pass(time.Hour)
 		wants(t, p, pace.Free, 2)
 		mysql.takes(5 * time.Millisecond) // and what is quicker at once
 		pass(10 * round)
@@ -199,6 +199,61 @@ func TestTheUsualIsLearnedSlowly(t *testing.T) {
 		if s := p.State(); s.Mode != pace.Slowed {
 			t.Errorf("ten times the usual: %s", s)
 		}
+	})
+}
+
+// Work that begins while a server is overloaded does not take that for usual.
+func TestAnOverloadIsNotUsual(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mysql := &fake{name: "MySQL"}
+		mysql.takes(400 * time.Millisecond)
+		p := pace.New(pace.Options{Most: 4, Probes: []pace.Probe{mysql.probe()}})
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = p.Run(ctx) })
+		pass(time.Minute)
+		wants(t, p, pace.Slowed, 1)
+		if s := p.State(); s.Pause != 10*time.Second || !strings.Contains(s.String(), "MySQL answers in 400 ms") {
+			t.Errorf("said %q", s)
+		}
+		mysql.takes(80 * time.Millisecond) // near the ceiling no batch is added
+		pass(time.Minute)
+		wants(t, p, pace.Free, 1)
+		mysql.takes(5 * time.Millisecond)
+		pass(10 * round)
+		wants(t, p, pace.Free, 4)
+		stop()
+		running.Wait()
+	})
+}
+
+// A server that is quick by nature is slow before others are.
+func TestEachServerHasAFloorOfItsOwn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mysql, redis := &fake{name: "MySQL"}, &fake{name: "Redis"}
+		mysql.takes(100 * time.Microsecond)
+		redis.takes(100 * time.Microsecond)
+		quick := redis.probe()
+		quick.Floor = 2 * time.Millisecond
+		p := pace.New(pace.Options{Most: 2, Probes: []pace.Probe{mysql.probe(), quick}})
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = p.Run(ctx) })
+		pass(5 * round)
+		mysql.takes(9 * time.Millisecond)
+		redis.takes(1900 * time.Microsecond)
+		pass(3 * round)
+		wants(t, p, pace.Free, 2)
+		redis.takes(3 * time.Millisecond)
+		pass(4 * round)
+		wants(t, p, pace.Slowed, 1)
+		if s := p.State(); s.Server != "Redis" {
+			t.Errorf("said %q", s)
+		}
+		stop()
+		running.Wait()
 	})
 }
 
@@ -238,14 +293,16 @@ func TestEnterKeepsToTheNumberAndThePause(t *testing.T) {
 		}
 		leaves[0]()
 		leaves[0]() // once too often
-		if _, err := p.Enter(t.Context()); err != nil {
-			t.Errorf("after one left: %v", err)
+		last, err := p.Enter(t.Context())
+		if err != nil {
+			t.Fatalf("after one left: %v", err)
 		}
 		if _, err := p.Enter(full); err == nil {
 			t.Error("a batch that leaves twice makes room for two")
 		}
 		leaves[1]()
 		leaves[2]()
+		last()
 		mysql.takes(time.Second)
 		pass(2 * time.Minute)
 		start := time.Now()
@@ -257,7 +314,6 @@ func TestEnterKeepsToTheNumberAndThePause(t *testing.T) {
 			leave()
 		}
 		if took := time.Since(start); took < 20*time.Second {
-			// one batch is still under way, so nobody enters before it leaves
 			t.Errorf("three batches began within %v", took)
 		}
 	})

@@ -65,12 +65,13 @@ func (p *Pacer) silent() *server {
 	return nil
 }
 
-// slowest returns the server that takes the most times its usual, if that is more
-// than times, or nil.
-func (p *Pacer) slowest(times float64) (worst *server) {
+// slowest returns the server that takes the most times its usual, of those for whom
+// that, or the time itself, is more than a share of what is slow; or nil.
+func (p *Pacer) slowest(share float64) (worst *server) {
+	times, ceiling := share*p.options.Slow, time.Duration(share*float64(p.options.Ceiling))
 	factor := func(s *server) float64 { return float64(s.median) / float64(max(s.usual, 1)) }
 	for _, s := range p.servers {
-		if s.slow(times, p.options.Floor) && (worst == nil || factor(s) > factor(worst)) {
+		if s.slow(times, ceiling) && (worst == nil || factor(s) > factor(worst)) {
 			worst = s
 		}
 	}
@@ -83,12 +84,12 @@ func (p *Pacer) endRound(took time.Duration) {
 		s.endRound(took)
 	}
 	p.change(func(now *State) {
-		if slow := p.slowest(p.options.Slow); slow != nil {
+		if slow := p.slowest(1); slow != nil {
 			now.Mode, now.Server, now.Latency, now.Usual = Slowed, slow.Name, slow.median, slow.usual
 			p.decrease(now)
 			return
 		}
-		p.increase(now, p.slowest(p.options.Slow/2) == nil)
+		p.increase(now, p.slowest(0.5) == nil)
 		if now.Pause == 0 {
 			*now = State{Batches: now.Batches}
 		}

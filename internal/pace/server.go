@@ -60,7 +60,8 @@ func (s *server) endRound(took time.Duration) {
 	}
 }
 
-// slow reports whether the last round took several times as long as usual.
-func (s *server) slow(times float64, floor time.Duration) bool {
-	return s.median > floor && float64(s.median) > times*float64(s.usual)
+// slow reports whether the last round took several times as long as usual, or too
+// long whatever is usual.
+func (s *server) slow(times float64, ceiling time.Duration) bool {
+	return s.median > s.Floor && (float64(s.median) > times*float64(s.usual) || s.median > ceiling)
 }

@@ -16,11 +16,17 @@
 //
 // # Errors
 //
-// A visit says which members are left and why. If that may pass, they are visited
-// again after a pause, for as long as it takes, and behind the gate, which is shut
-// while a server is away. They come back in smaller batches, so that what is too
-// much for a server at once ends up as single members, and one on whom every
-// visit fails holds up nobody else. Any other error ends the sweep.
+// A visit says which members are left and why. While a server is away, they are
+// visited again after a pause, for as long as it takes, and behind the gate, which
+// is shut meanwhile. They come back in smaller batches, so that what is too much
+// for a server at once ends up as single members.
+//
+// Some errors belong to a member: a set that others keep changing, more contacts
+// than can be read in time. Whoever has such an error alone, ten times, is given
+// up: counted as [Failed], told to [Options.GaveUp], and the position moves on. A
+// sweep that waited for him instead would stand still, once it is as far ahead of
+// the position as it may be. Of a thousand such members it is not they who are to
+// blame: the sweep ends, as it does with any other error.
 //
 // # Stop
 //

@@ -2,6 +2,7 @@ package sweep
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/activityd/activityd/internal/member"
@@ -49,16 +50,21 @@ func (r *run) next(after member.ID) feeding {
 // read returns the members of the range that follow, in spite of errors that
 // pass.
 func (r *run) read(after member.ID) ([]member.ID, error) {
-	for try := 1; ; try++ {
+	for try, own := 1, 0; ; try++ {
 		users, err := r.readOnce(after)
-		switch {
-		case err == nil:
+		if err == nil {
 			beyond := func(id member.ID) bool { return id > r.options.Range.Last }
 			return slices.DeleteFunc(users, beyond), nil
-		case r.starting.Err() != nil:
+		}
+		if r.starting.Err() != nil {
 			return nil, ErrStopped
-		case !r.passes(err):
-			return nil, err
+		}
+		fault := r.judge(err)
+		if fault == Own {
+			own++
+		}
+		if fault == Fatal || own == mostTries {
+			return nil, fmt.Errorf("list the members after %s: %w", after, err)
 		}
 		r.options.Trouble(err)
 		if !r.pause(try) {

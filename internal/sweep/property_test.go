@@ -35,10 +35,13 @@ func TestStopsAndCrashesLoseAndDoubleNothing(t *testing.T) {
 					<-time.After(time.Second)
 				}
 				if chance(5) {
-					return nil, errPassing
+					return nil, errAway
+				}
+				if chance(9) {
+					return nil, errOwn // ten times alone will hardly come
 				}
 				if chance(5) {
-					return users[len(users)/2:], errPassing
+					return users[len(users)/2:], errAway
 				}
 				return nil, nil
 			}

@@ -22,8 +22,9 @@ type run struct {
 	starting, visiting context.Context
 	stop, cancel       context.CancelFunc // end what starts, and what is under way
 
-	running  int  // batches
-	complete bool // there are no more members
+	running  int   // batches
+	failed   int64 // members who were given up
+	complete bool  // there are no more members
 	err      error
 }
 
@@ -96,6 +97,9 @@ func (r *run) end(b *batch) {
 		return
 	}
 	b.done = true
+	if r.failed += b.counts[Failed]; r.failed >= mostFailed {
+		r.fail(fmt.Errorf("%w: %d", errTooMany, r.failed))
+	}
 	r.options.Moved(len(b.users))
 	if r.ledger.settle() {
 		if err := r.options.Saved(r.ledger.state.clone()); err != nil {

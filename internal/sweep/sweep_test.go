@@ -19,8 +19,9 @@ import (
 )
 
 var (
-	errPassing = errors.New("away for a moment")
-	errFatal   = errors.New("no such table")
+	errAway  = errors.New("away for a moment")
+	errOwn   = errors.New("his contacts are too many")
+	errFatal = errors.New("no such table")
 )
 
 // world is a site's members, and a visitor who notes whom it visited.
@@ -84,8 +85,18 @@ func (g gate) Enter(ctx context.Context) (func(), error) {
 func (w *world) options(batch, parallel int) sweep.Options {
 	return sweep.Options{
 		Range: sweep.All, Source: w, Gate: make(gate, parallel), Visit: w.Visit, Batch: batch,
-		Passing: func(err error) bool { return errors.Is(err, errPassing) },
+		Judge: judge,
 	}
+}
+
+func judge(err error) sweep.Fault {
+	switch {
+	case errors.Is(err, errAway):
+		return sweep.Away
+	case errors.Is(err, errOwn):
+		return sweep.Own
+	}
+	return sweep.Fatal
 }
 
 // wantOnce checks that each of users was visited exactly once, and nobody else.
@@ -182,14 +193,14 @@ func TestWhatMayPassIsTriedForAsLongAsItTakes(t *testing.T) {
 		w, back := newWorld(300), time.Now().Add(10*time.Hour)
 		w.visit = func(context.Context, []member.ID) ([]member.ID, error) {
 			if time.Now().Before(back) {
-				return nil, errPassing
+				return nil, errAway
 			}
 			return nil, nil
 		}
 		o := w.options(50, 3)
 		var troubles atomic.Int64
 		o.Trouble = func(err error) {
-			if !errors.Is(err, errPassing) {
+			if !errors.Is(err, errAway) {
 				t.Errorf("trouble: %v", err)
 			}
 			troubles.Add(1)
@@ -208,32 +219,115 @@ func TestWhatMayPassIsTriedForAsLongAsItTakes(t *testing.T) {
 	})
 }
 
-// Who fails alone is found out, and the others of the batch are done before.
-func TestAPoisonedMemberHoldsUpNobodyElse(t *testing.T) {
+// Who fails alone, again and again, is found out and given up; all others are
+// visited once, and the position goes by.
+func TestWhoAlwaysFailsIsGivenUp(t *testing.T) {
+	t.Parallel()
+	for _, poisoned := range [][]member.ID{{1}, {301}, {1, 4, 7, 10, 13, 5998}} {
+		t.Run(fmt.Sprint(poisoned), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w, alone := newWorld(2000), map[member.ID]int{}
+				w.visit = func(_ context.Context, users []member.ID) (left []member.ID, err error) {
+					for _, user := range users {
+						if slices.Contains(poisoned, user) {
+							err = fmt.Errorf("contacts: %w", errOwn)
+						}
+					}
+					if err != nil && len(users) == 1 {
+						w.mu.Lock()
+						alone[users[0]]++
+						w.mu.Unlock()
+					}
+					return nil, err
+				}
+				o := w.options(10, 4)
+				var mu sync.Mutex
+				var failed []member.ID
+				o.GaveUp = func(user member.ID, err error) {
+					mu.Lock()
+					defer mu.Unlock()
+					failed = append(failed, user)
+					if !errors.Is(err, errOwn) {
+						t.Errorf("%s was given up because of %v", user, err)
+					}
+				}
+				start := time.Now()
+				state, err := sweep.Run(t.Context(), sweep.State{}, o)
+				want := sweep.State{Position: 5998, Counts: sweep.Counts{sweep.Failed: int64(len(poisoned)), "members": int64(2000 - len(poisoned))}}
+				if err != nil || !cmp.Equal(state, want) {
+					t.Errorf("%+v, %v, want %+v", state, err, want)
+				}
+				slices.Sort(failed)
+				if !slices.Equal(failed, poisoned) {
+					t.Errorf("given up: %v, want %v", failed, poisoned)
+				}
+				for _, user := range poisoned {
+					if alone[user] != 10 {
+						t.Errorf("%s was visited alone %d times, want 10", user, alone[user])
+					}
+				}
+				if took := time.Since(start); took > 2*time.Minute {
+					t.Errorf("it took %v", took)
+				}
+				w.wantOnce(t, slices.DeleteFunc(slices.Clone(w.members), func(id member.ID) bool { return slices.Contains(poisoned, id) }))
+			})
+		})
+	}
+}
+
+// What fails for everybody is nobody's own.
+func TestWhenAllAreGivenUpTheSweepEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(512)
-		const poisoned = 301
-		w.visit = func(_ context.Context, users []member.ID) ([]member.ID, error) {
-			if slices.Contains(users, poisoned) {
-				return nil, errPassing
+		w := newWorld(20_000)
+		w.visit = func(context.Context, []member.ID) ([]member.ID, error) { return nil, errOwn }
+		start, o := time.Now(), w.options(128, 4)
+		var failed atomic.Int64
+		o.GaveUp = func(member.ID, error) { failed.Add(1) }
+		state, err := sweep.Run(t.Context(), sweep.State{}, o)
+		if n := failed.Load(); err == nil || errors.Is(err, sweep.ErrStopped) || n < 1000 || n > 1000+5*128 || state.Position > 3*2000 {
+			t.Errorf("%d were given up: %+v, %v", n, state, err)
+		}
+		if took := time.Since(start); took > 10*time.Minute {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// A try while a server is away does not count against anybody.
+func TestNobodyIsGivenUpBecauseAServerIsAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, tries := newWorld(1), 0
+		w.visit = func(context.Context, []member.ID) ([]member.ID, error) {
+			tries++
+			switch {
+			case tries < 9:
+				return nil, errOwn
+			case tries < 200:
+				return nil, errAway
 			}
 			return nil, nil
 		}
-		ctx, stop := context.WithCancel(t.Context())
-		o := w.options(256, 1)
-		ended := make(chan error, 1)
-		go func() {
-			_, err := sweep.Run(ctx, sweep.State{}, o)
-			ended <- err
-		}()
-		<-time.After(time.Hour)
-		synctest.Wait()
-		stop()
-		if err := <-ended; !errors.Is(err, sweep.ErrStopped) {
+		o := w.options(10, 1)
+		o.GaveUp = func(user member.ID, err error) { t.Errorf("%s was given up: %v", user, err) }
+		if _, err := sweep.Run(t.Context(), sweep.State{}, o); err != nil {
+			t.Error(err)
+		}
+		w.wantOnce(t, w.members)
+	})
+}
+
+// A list that always takes too long ends the sweep: there is nobody to blame.
+func TestAListThatAlwaysFailsEndsTheSweep(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newWorld(10).options(10, 1)
+		o.Source = brokenSource{errOwn}
+		if _, err := sweep.Run(t.Context(), sweep.State{}, o); !errors.Is(err, errOwn) {
 			t.Errorf("ended with %v", err)
 		}
-		w.wantOnce(t, slices.DeleteFunc(slices.Clone(w.members), func(id member.ID) bool { return id == poisoned }))
 	})
 }
 
@@ -245,7 +339,7 @@ func TestOnlyThoseWhoAreLeftAreVisitedAgain(t *testing.T) {
 		var tries atomic.Int64
 		w.visit = func(_ context.Context, users []member.ID) ([]member.ID, error) {
 			if tries.Add(1) == 1 {
-				return users[30:33], errPassing
+				return users[30:33], errAway
 			}
 			return nil, nil
 		}
@@ -275,16 +369,16 @@ func TestOtherErrorsEndTheSweep(t *testing.T) {
 	if _, err := sweep.Run(t.Context(), sweep.State{}, o); !errors.Is(err, errFatal) {
 		t.Errorf("a position that cannot be kept: %v", err)
 	}
-	o.Source = brokenSource{}
+	o.Source = brokenSource{errFatal}
 	if _, err := sweep.Run(t.Context(), sweep.State{}, o); !errors.Is(err, errFatal) {
 		t.Errorf("members that cannot be listed: %v", err)
 	}
 }
 
-type brokenSource struct{}
+type brokenSource struct{ err error }
 
-func (brokenSource) Members(context.Context, member.ID, int) ([]member.ID, error) {
-	return nil, errFatal
+func (s brokenSource) Members(context.Context, member.ID, int) ([]member.ID, error) {
+	return nil, s.err
 }
 
 // A visit that hangs is cancelled, and made again.
