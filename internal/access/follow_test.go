@@ -144,7 +144,7 @@ func TestANudgeIsHeardAtOnce(t *testing.T) {
 		for range 3 {
 			f.follower.Nudge()
 		}
-		time.Sleep(150 * time.Millisecond) // so long it must not change any more
+		<-time.After(150 * time.Millisecond) // so long it must not change any more
 		synctest.Wait()
 		f.wantKnown(t, secret, true)
 		if took := time.Since(start); took > 200*time.Millisecond {
@@ -169,7 +169,7 @@ func TestAHalfWrittenFileIsNotTaken(t *testing.T) {
 		for length := 0; length < len(whole); length += 7 {
 			write(t, path, whole[:length])
 			f.follower.Nudge()
-			time.Sleep(20 * time.Millisecond)
+			<-time.After(20 * time.Millisecond)
 			f.wantKnown(t, oldSecret, true)
 			f.wantKnown(t, secret, false)
 		}
