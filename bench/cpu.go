@@ -9,25 +9,32 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
-// cpuTimes is the processor time of the three processes that take part: the
-// benchmark, which produces and works off, and the two servers. On a machine
-// with few cores, whose neighbours come and go, it says more than the clock.
+// cpuTimes is the processor time of the processes that take part: the benchmark,
+// which produces and works off, the two servers, and activityd itself where it
+// runs as a program. On a machine with few cores, whose neighbours come and go, it
+// says more than the clock.
 type cpuTimes struct {
-	Own   time.Duration `json:"own"`
-	MySQL time.Duration `json:"mysql"`
-	Redis time.Duration `json:"redis"`
+	Own     time.Duration `json:"own"`
+	MySQL   time.Duration `json:"mysql"`
+	Redis   time.Duration `json:"redis"`
+	Program time.Duration `json:"program,omitzero"`
 }
 
 func (c cpuTimes) minus(d cpuTimes) cpuTimes {
-	return cpuTimes{c.Own - d.Own, c.MySQL - d.MySQL, c.Redis - d.Redis}
+	return cpuTimes{c.Own - d.Own, c.MySQL - d.MySQL, c.Redis - d.Redis, c.Program - d.Program}
 }
 
-func (c cpuTimes) sum() time.Duration { return c.Own + c.MySQL + c.Redis }
+func (c cpuTimes) sum() time.Duration { return c.Own + c.MySQL + c.Redis + c.Program }
 
 // accountant reads the processor times.
-type accountant struct{ mysql, redis int }
+type accountant struct {
+	mysql, redis int
+	program      int // 0: there is none
+}
 
 // newAccountant asks the servers for their process ids.
 func newAccountant(ctx context.Context, g *ground) (a accountant, err error) {
@@ -55,7 +62,11 @@ func newAccountant(ctx context.Context, g *ground) (a accountant, err error) {
 
 // redisInfo returns one field of what Redis says about itself.
 func redisInfo(ctx context.Context, g *ground, section, field string) (string, error) {
-	text, err := g.client.Info(ctx, section).Result()
+	return infoField(ctx, g.client, section, field)
+}
+
+func infoField(ctx context.Context, client *redis.Client, section, field string) (string, error) {
+	text, err := client.Info(ctx, section).Result()
 	if err != nil {
 		return "", err
 	}
@@ -77,7 +88,10 @@ func (a accountant) read() (c cpuTimes, err error) {
 	if c.MySQL, err = processTime(a.mysql); err != nil {
 		return c, err
 	}
-	c.Redis, err = processTime(a.redis)
+	if c.Redis, err = processTime(a.redis); err != nil || a.program == 0 {
+		return c, err
+	}
+	c.Program, err = processTime(a.program)
 	return c, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -36,11 +37,19 @@ type ground struct {
 	index   *index.Index
 	log     *slog.Logger
 	closers []io.Closer
+
+	redisSettings string // as the report quotes them
 }
 
 // newGround starts the servers and makes the tables. The caller closes it.
-func newGround(ctx context.Context) (g *ground, err error) {
-	g = &ground{log: slog.New(slog.DiscardHandler)}
+func newGround(ctx context.Context) (*ground, error) {
+	return newGroundWith(ctx, redisSettings, "--appendonly", "yes", "--appendfsync", "everysec")
+}
+
+// newGroundWith is newGround with arguments for Redis, and what they are called
+// in the report.
+func newGroundWith(ctx context.Context, settings string, redisArgs ...string) (g *ground, err error) {
+	g = &ground{log: slog.New(slog.DiscardHandler), redisSettings: settings}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, g.Close())
@@ -52,7 +61,7 @@ func newGround(ctx context.Context) (g *ground, err error) {
 		return g, err
 	}
 	g.closers = append(g.closers, g.mysql)
-	g.redis, err = localserver.StartRedis(ctx, localserver.WithArgs("--appendonly", "yes", "--appendfsync", "everysec"))
+	g.redis, err = localserver.StartRedis(ctx, localserver.WithArgs(append(redisArgs, patientScripts()...)...))
 	if err != nil {
 		return g, err
 	}
@@ -66,18 +75,34 @@ func newGround(ctx context.Context) (g *ground, err error) {
 	if g.client, err = g.openRedis(); err != nil {
 		return g, err
 	}
-	settings, err := index.NewSettings(10, 20, 0)
-	if err != nil {
+	if g.index, err = newIndex(g.client); err != nil {
 		return g, err
 	}
-	g.index = index.New(g.client, index.Options{Settings: settings})
 	return g, schema.Apply(ctx, g.db)
+}
+
+// patientScripts keep Redis from calling itself busy when the machine stands still
+// in the middle of a script.
+func patientScripts() []string { return []string{"--lua-time-limit", "600000"} }
+
+// newIndex makes an index with the settings of a service.
+func newIndex(client redis.UniversalClient) (*index.Index, error) {
+	settings, err := index.NewSettings(10, 20, 0)
+	if err != nil {
+		return nil, err
+	}
+	return index.New(client, index.Options{Settings: settings}), nil
 }
 
 // openDB makes a pool of connections as the service does. It is closed with the
 // ground.
 func (g *ground) openDB(opts ...contacts.PoolOption) (*sql.DB, error) {
-	db, err := contacts.OpenMySQL(g.mysql.DSN(database), opts...)
+	return g.openDBAt(g.mysql.Addr(), opts...)
+}
+
+// openDBAt is openDB by way of another socket.
+func (g *ground) openDBAt(socket string, opts ...contacts.PoolOption) (*sql.DB, error) {
+	db, err := contacts.OpenMySQL(strings.Replace(g.mysql.DSN(database), g.mysql.Addr(), socket, 1), opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -86,8 +111,11 @@ func (g *ground) openDB(opts ...contacts.PoolOption) (*sql.DB, error) {
 }
 
 // openRedis makes a client as the service does. It is closed with the ground.
-func (g *ground) openRedis() (*redis.Client, error) {
-	o, err := redis.ParseURL(g.redis.URL())
+func (g *ground) openRedis() (*redis.Client, error) { return g.openRedisAt(g.redis.URL()) }
+
+// openRedisAt is openRedis for another server, or by way of another socket.
+func (g *ground) openRedisAt(url string) (*redis.Client, error) {
+	o, err := redis.ParseURL(url)
 	if err != nil {
 		return nil, fmt.Errorf("the URL of the private Redis: %w", err)
 	}

@@ -29,7 +29,7 @@ func describe(ctx context.Context, g *ground) (machine, error) {
 	return machine{
 		Date: time.Now().UTC().Format(time.DateOnly), CPU: field("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(),
 		Memory: field("/proc/meminfo", "MemTotal"), Kernel: firstLine("/proc/sys/kernel/osrelease"), Go: runtime.Version(),
-		MySQL: g.mysql.Version(), MySQLSettings: mysqlSettings, Redis: version, RedisSettings: redisSettings,
+		MySQL: g.mysql.Version(), MySQLSettings: mysqlSettings, Redis: version, RedisSettings: g.redisSettings,
 		Asynq: versionOf("github.com/hibiken/asynq"),
 	}, err
 }

@@ -2,8 +2,9 @@
 // private servers that it starts and removes. It is a module of its own, so that
 // what it compares with is no dependency of activityd.
 //
-//	go run . queue            the queue beside asynq: minutes
-//	go run . queue --quick    the same with small numbers: seconds
+//	go run . all              reads, fan-out and what belongs to them: half an hour
+//	go run . queue            the queue beside asynq: a quarter of an hour
+//	go run . fanout --quick   a part of the first with small numbers: seconds
 //
 // docs/benchmarks.md says what is measured and what came out.
 package main
@@ -16,6 +17,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -32,25 +35,53 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("want a benchmark: queue")
+// errUsage names the benchmarks.
+var errUsage = fmt.Errorf("want a benchmark: queue, all, or one of its parts: %s", strings.Join(suiteParts(), ", "))
+
+// outcome is what a benchmark found.
+type outcome interface {
+	text() string
+	writeJSON(file string) error
+}
 
 // bench runs the benchmark that the arguments name. Results go to out, progress
 // to log.
 func bench(ctx context.Context, args []string, out, log io.Writer) error {
-	if len(args) == 0 || args[0] != "queue" {
+	var found outcome
+	var file string
+	var err error
+	switch {
+	case len(args) > 0 && args[0] == "queue":
+		found, file, err = runQueue(ctx, args, log)
+	case len(args) > 0 && (args[0] == "all" || slices.Contains(suiteParts(), args[0])):
+		found, file, err = runSuite(ctx, args, log)
+	default:
 		return errUsage
 	}
-	o, err := parseOptions(args[1:], log)
 	if err != nil {
 		return err
 	}
-	r, err := benchQueue(ctx, o, log)
-	if err != nil {
-		return err
-	}
-	fmt.Fprint(out, r.text())
-	if o.json == "" {
+	fmt.Fprint(out, found.text())
+	if file == "" {
 		return nil
 	}
-	return r.writeJSON(o.json)
+	return found.writeJSON(file)
+}
+
+func runQueue(ctx context.Context, args []string, log io.Writer) (outcome, string, error) {
+	o, err := parseOptions(args[1:], log)
+	if err != nil {
+		return nil, "", err
+	}
+	r, err := benchQueue(ctx, o, log)
+	return r, o.json, err
+}
+
+func runSuite(ctx context.Context, args []string, log io.Writer) (outcome, string, error) {
+	o, err := parseSuite(args, log)
+	if err != nil {
+		return nil, "", err
+	}
+	r, err := benchSuite(ctx, o, log)
+	return r, o.json, err
 }

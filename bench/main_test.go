@@ -21,6 +21,9 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 		{"", "want a benchmark"},
 		{"coffee", "want a benchmark"},
 		{"queue --rounds=x", "invalid value"},
+		{"all more", "unexpected arguments"},
+		{"all --only=coffee", "no part"},
+		{"reads --rounds=x", "invalid value"},
 		{"queue more", "unexpected arguments"},
 		{"queue --quick --tasks=5000", "want at most 4000"},
 		{"queue --only=coffee", "want throughput, wake or backlog"},
@@ -34,13 +37,18 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 
 func TestHelpNamesTheFlags(t *testing.T) {
 	t.Parallel()
-	var help bytes.Buffer
-	if err := bench(t.Context(), []string{"queue", "-h"}, io.Discard, &help); !errors.Is(err, flag.ErrHelp) {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"-rounds", "-tasks", "-json", "-quick", "-only"} {
-		if !strings.Contains(help.String(), name) {
-			t.Errorf("no %s in:\n%s", name, &help)
+	for name, want := range map[string][]string{
+		"queue": {"-rounds", "-tasks", "-json", "-quick", "-only"},
+		"all":   {"-rounds", "-data", "-json", "-quick", "-only"},
+	} {
+		var help bytes.Buffer
+		if err := bench(t.Context(), []string{name, "-h"}, io.Discard, &help); !errors.Is(err, flag.ErrHelp) {
+			t.Fatal(err)
+		}
+		for _, flag := range want {
+			if !strings.Contains(help.String(), flag) {
+				t.Errorf("%s: no %s in:\n%s", name, flag, &help)
+			}
 		}
 	}
 }

@@ -16,6 +16,7 @@ type ours struct {
 	*ground
 	bell  *tasks.Bell
 	queue *tasks.MySQLQueue
+	pool  tasks.PoolOptions
 }
 
 func newOurs(g *ground) *ours {
@@ -33,7 +34,7 @@ func (o *ours) work(ctx context.Context, done *countdown) (stop func() error, er
 func (o *ours) workWith(ctx context.Context, queue tasks.Queue, handlers map[tasks.Type]tasks.Handler) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	pool := tasks.NewPool(queue, o.bell, handlers, o.log, tasks.PoolOptions{})
+	pool := tasks.NewPool(queue, o.bell, handlers, o.log, o.pool)
 	go func() { ended <- pool.Run(ctx) }()
 	return func() error {
 		cancel()

@@ -57,6 +57,14 @@ func (s spread) String() string {
 	return fmt.Sprintf("%s (%s..%s)", number(s.Median), number(s.Min), number(s.Max))
 }
 
+// exact writes a spread of counts, which no noise can spoil.
+func (s spread) exact() string {
+	if s.Min == s.Max {
+		return number(s.Median)
+	}
+	return fmt.Sprintf("%s (%s..%s)", number(s.Median), number(s.Min), number(s.Max))
+}
+
 // number writes a figure with about three digits, for no measurement here is
 // better than that.
 func number(x float64) string {

@@ -10,7 +10,7 @@ import (
 // text writes the report as tables.
 func (r *report) text() string {
 	var b strings.Builder
-	r.writeMachine(&b)
+	r.Machine.write(&b)
 	r.writeThroughput(&b)
 	r.writeRatios(&b)
 	r.writeWake(&b)
@@ -29,8 +29,7 @@ func table(b *strings.Builder, title string, rows ...[]string) {
 	_ = w.Flush() // a Builder takes everything
 }
 
-func (r *report) writeMachine(b *strings.Builder) {
-	m := r.Machine
+func (m machine) write(b *strings.Builder) {
 	table(b, "Machine",
 		[]string{"date", m.Date},
 		[]string{"processor", fmt.Sprintf("%s, %d cores, %s", m.CPU, m.Cores, m.Memory)},

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"strconv"
+	"strings"
+)
+
+// counts are what the servers were asked to do. They do not depend on how busy
+// the machine is.
+type counts struct {
+	Statements float64 `json:"mysql_statements"`
+	RowsRead   float64 `json:"mysql_rows_read"` // rows and index entries: Handler_read_*
+	MySQLBytes float64 `json:"mysql_bytes"`     // received and sent
+	Commands   float64 `json:"redis_commands"`  // that Redis ran, those of scripts included
+	RedisBytes float64 `json:"redis_bytes"`
+	RedisTrips float64 `json:"redis_round_trips"`
+}
+
+// plus adds times f.
+func (c counts) plus(d counts, f float64) counts {
+	return counts{
+		c.Statements + f*d.Statements, c.RowsRead + f*d.RowsRead, c.MySQLBytes + f*d.MySQLBytes,
+		c.Commands + f*d.Commands, c.RedisBytes + f*d.RedisBytes, c.RedisTrips + f*d.RedisTrips,
+	}
+}
+
+func (c counts) minus(d counts) counts { return c.plus(d, -1) }
+
+// meter reads counters and processor times.
+type meter struct {
+	ground  *ground
+	account accountant
+	trips   *tripCounter
+	silence counts // what reading the counters adds to them
+}
+
+// newMeter counts what comes over the ground's connections, and all that its
+// servers do.
+func newMeter(ctx context.Context, g *ground) (m *meter, err error) {
+	m = &meter{ground: g, trips: &tripCounter{}}
+	if m.account, err = newAccountant(ctx, g); err != nil {
+		return nil, err
+	}
+	g.client.AddHook(m.trips)
+	var before, after counts
+	for range 2 { // the first look is dearer than the next
+		if before, err = m.read(ctx); err != nil {
+			return nil, err
+		}
+		if after, err = m.read(ctx); err != nil {
+			return nil, err
+		}
+	}
+	m.silence = after.minus(before)
+	return m, nil
+}
+
+// counted returns what happened while do ran.
+func (m *meter) counted(ctx context.Context, do func() error) (counts, error) {
+	before, err := m.read(ctx)
+	if err != nil {
+		return counts{}, err
+	}
+	if err := do(); err != nil {
+		return counts{}, err
+	}
+	after, err := m.read(ctx)
+	return after.minus(before).minus(m.silence), err
+}
+
+func (m *meter) read(ctx context.Context) (c counts, err error) {
+	status, err := statusOf(ctx, m.ground.db, "GLOBAL")
+	if err != nil {
+		return c, err
+	}
+	c.Statements, c.RowsRead = status["Questions"], rowsIn(status)
+	c.MySQLBytes = status["Bytes_received"] + status["Bytes_sent"]
+	c.RedisTrips = float64(m.trips.n.Load())
+	for _, section := range []string{"stats", "commandstats"} {
+		text, err := m.ground.client.Info(ctx, section).Result()
+		if err != nil {
+			return c, err
+		}
+		c = c.plus(ofRedis(text), 1)
+	}
+	return c, nil
+}
+
+// ofRedis reads a section of INFO.
+func ofRedis(text string) (c counts) {
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		switch {
+		case name == "total_net_input_bytes", name == "total_net_output_bytes":
+			n, _ := strconv.ParseFloat(value, 64)
+			c.RedisBytes += n
+		case strings.HasPrefix(name, "cmdstat_"):
+			calls, _, _ := strings.Cut(strings.TrimPrefix(value, "calls="), ",")
+			n, _ := strconv.ParseFloat(calls, 64)
+			c.Commands += n
+		}
+	}
+	return c
+}
+
+// statusOf returns the counters of a scope: GLOBAL, or SESSION for those of the
+// connection, if db has but one.
+func statusOf(ctx context.Context, db *sql.DB, scope string) (map[string]float64, error) {
+	rows, err := db.QueryContext(ctx, "SHOW "+scope+" STATUS WHERE Variable_name LIKE 'Handler\\_read\\_%'"+
+		" OR Variable_name IN ('Questions', 'Bytes_received', 'Bytes_sent')")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	status := make(map[string]float64)
+	for rows.Next() {
+		var name string
+		var n float64
+		if err := rows.Scan(&name, &n); err != nil {
+			return nil, err
+		}
+		status[name] = n
+	}
+	return status, rows.Err()
+}
+
+// rowsIn returns how many rows and index entries were read.
+func rowsIn(status map[string]float64) (sum float64) {
+	for name, n := range status {
+		if strings.HasPrefix(name, "Handler_read_") {
+			sum += n
+		}
+	}
+	return sum
+}
+
+// each returns the counts of one of n operations.
+func (c counts) each(n int) counts { return counts{}.plus(c, 1/float64(n)) }

@@ -1,0 +1,301 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// pipeline is how many commands the raw writers send at once.
+const pipeline = 1000
+
+// fanOut is the telling of one uploader's followers, in several ways.
+type fanOut struct {
+	*suite
+	uploader  member.ID
+	followers int
+	from, to  member.ID // the first and the last follower
+	keys      []string  // their sets
+	uploads   uint64    // so many were told of so far
+}
+
+// benchFanOut measures a fan-out to each of the audiences.
+func (s *suite) benchFanOut(ctx context.Context) error {
+	for i := range s.options.site.Followers {
+		if err := newFanOut(s, i).measure(ctx, i == 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newFanOut is about the i-th audience.
+func newFanOut(s *suite, i int) *fanOut {
+	site := s.options.site
+	f := &fanOut{suite: s, uploader: site.uploader(i), followers: site.Followers[i], from: site.firstFollower()}
+	f.to = f.from + member.ID(f.followers) - 1
+	for id := f.from; id <= f.to; id++ {
+		f.keys = append(f.keys, index.UserKey(id))
+	}
+	return f
+}
+
+// The ways. The first is what activityd does, as a service; the second the same
+// handlers called one after the other; the third what of it is the index's.
+const (
+	wayPool     = "activityd: queue, workers, handlers"
+	wayHandlers = "activityd's handlers alone, part by part"
+	wayIndex    = "activityd's writing to the sets alone"
+	wayRaw      = "raw pipelined ZADD"
+	wayTrim     = "raw pipelined ZADD GT and ZREMRANGEBYRANK"
+	waySQL      = "contact_activity, one UPDATE"
+	waySQLPages = "contact_activity, an UPDATE for each 1000 followers"
+)
+
+func (f *fanOut) measure(ctx context.Context, beside bool) error {
+	list := []entrant{
+		{wayPool, f.prepare, f.byPool},
+		{wayHandlers, f.prepare, f.byHandlers},
+		{wayIndex, f.prepare, f.byIndex},
+		{wayRaw, f.prepare, f.byRaw(false)},
+		{wayTrim, f.prepare, f.byRaw(true)},
+	}
+	if beside {
+		if err := f.makeActivity(ctx); err != nil {
+			return err
+		}
+		list = append(list, entrant{waySQL, nil, f.bySQL}, entrant{waySQLPages, nil, f.bySQLPages})
+	}
+	all, err := f.meter.alternate(ctx, f.options.rounds, f.log, list)
+	if err != nil {
+		return err
+	}
+	part := fmt.Sprintf("Fan-out of one upload to %d followers whose sets are there", f.followers)
+	const unit = "followers/s"
+	f.results.rates(part, all, wayRaw, unit, "", nil)
+	f.results.rates(part, all, wayTrim, unit, wayRaw, nil)
+	f.results.rates(part, all, wayIndex, unit, wayRaw, nil)
+	f.results.rates(part, all, wayHandlers, unit, wayRaw, atLeast(0.5))
+	f.results.rates(part, all, wayPool, unit, wayRaw, atLeast(0.5))
+	if beside {
+		f.results.rates(part, all, waySQL, unit, wayRaw, nil)
+		f.results.rates(part, all, waySQLPages, unit, wayRaw, nil)
+		f.addSQL(part, all)
+	}
+	return nil
+}
+
+// addSQL compares ours with the faster of the ways in SQL.
+func (f *fanOut) addSQL(part string, all map[string]samples) {
+	faster := waySQL
+	if all[waySQLPages].spread(sample.rate).Median > all[waySQL].spread(sample.rate).Median {
+		faster = waySQLPages
+	}
+	for _, way := range []string{wayHandlers, wayPool} {
+		ratio := all[way].over(all[faster], sample.rate)
+		f.results.add(figure{Part: part, Name: way, Against: faster, Ratio: &ratio, Aim: atLeast(10)})
+	}
+}
+
+// prepare makes the sets of all followers hold twelve contacts, the uploader not
+// among them, and the uploader upload once more.
+func (f *fanOut) prepare(ctx context.Context) error {
+	f.uploads++
+	if err := setLastUpload(ctx, f.db, uint64(f.uploader), f.score()); err != nil {
+		return err
+	}
+	return writeSets(ctx, f.client, f.from, f.to)
+}
+
+// score is the uploader's last upload.
+func (f *fanOut) score() uint64 { return epoch + 20_000_000 + f.uploads }
+
+// writeSets makes sets of twelve in the server itself, for viewers from one to
+// another. Members and scores are as long as in life.
+func writeSets(ctx context.Context, client redis.Cmdable, from, to member.ID) error {
+	const atOnce = 500
+	for first := from; first <= to; first += atOnce {
+		if err := setScript.Run(ctx, client, nil, uint64(first), uint64(min(first+atOnce-1, to)), stars).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setScript makes sets in place of what is there: ARGV are the first and the last
+// viewer, and how many contacts each set gets. It names its keys itself: it is for
+// a single server.
+var setScript = redis.NewScript(`
+for user = tonumber(ARGV[1]), tonumber(ARGV[2]) do
+  local key, list = 'user_' .. string.format('%.0f', user), {}
+  for i = 1, tonumber(ARGV[3]) do
+    list[2 * i - 1] = string.format('%.0f', 1690000000 + (user * 7919 + i * 104729) % 9999991)
+    list[2 * i] = string.format('%.0f', 1000001 + (user * 31 + i * 7907) % 99991)
+  end
+  redis.call('DEL', key)
+  redis.call('ZADD', key, unpack(list))
+end
+return 0`)
+
+// check makes sure that the last follower was told.
+func (f *fanOut) check(ctx context.Context) (int, error) {
+	for _, key := range []string{f.keys[0], f.keys[len(f.keys)/2], f.keys[len(f.keys)-1]} {
+		score, err := f.client.ZScore(ctx, key, f.uploader.String()).Result()
+		if err != nil || uint64(score) != f.score() {
+			return 0, fmt.Errorf("%s was not told: score %v of %s: %w", key, score, f.uploader, err)
+		}
+	}
+	return f.followers, nil
+}
+
+func (f *fanOut) byPool(ctx context.Context) (int, error) {
+	our := newOurs(f.ground)
+	done := newCountdown(1 + f.followers/tasks.DefaultPartSize)
+	handlers := tasks.Handlers(f.index, f.store, our.queue, tasks.HandlerOptions{})
+	stop := our.workWith(ctx, finishing{our.queue, done}, handlers)
+	_, err := our.queue.Enqueue(ctx, []tasks.New{tasks.NewUpload(f.uploader)})
+	if err == nil {
+		err = done.wait(ctx)
+	}
+	if stopErr := stop(); err == nil {
+		err = stopErr
+	}
+	if err != nil {
+		return 0, err
+	}
+	return f.check(ctx)
+}
+
+// inMemory is a queue for one fan-out: what is enqueued is done next.
+type inMemory struct{ waiting []tasks.Task }
+
+// Enqueue implements [tasks.Enqueuer].
+func (q *inMemory) Enqueue(_ context.Context, batch []tasks.New) ([]uint64, error) {
+	for _, n := range batch {
+		args := strconv.FormatUint(uint64(n.Args.After), 10)
+		q.waiting = append(q.waiting, tasks.Task{Type: n.Type, Subject: n.Subject, RawArgs: []byte(`{"after":` + args + `}`)})
+	}
+	return make([]uint64, len(batch)), nil
+}
+
+// FanningOut implements [tasks.Enqueuer].
+func (*inMemory) FanningOut(context.Context, []member.ID) (map[member.ID]bool, error) {
+	return map[member.ID]bool{}, nil
+}
+
+// Absorb implements [tasks.Enqueuer].
+func (*inMemory) Absorb(context.Context, []tasks.Task) (int, error) { return 0, nil }
+
+func (f *fanOut) byHandlers(ctx context.Context) (int, error) {
+	queue := &inMemory{waiting: []tasks.Task{{Type: tasks.Upload, Subject: f.uploader}}}
+	handlers := tasks.Handlers(f.index, f.store, queue, tasks.HandlerOptions{})
+	for len(queue.waiting) > 0 {
+		batch := queue.waiting
+		queue.waiting = nil
+		for _, err := range handlers[batch[0].Type].Handle(ctx, batch) {
+			if err != nil {
+				return 0, err
+			}
+		}
+	}
+	return f.check(ctx)
+}
+
+func (f *fanOut) byIndex(ctx context.Context) (int, error) {
+	additions := make([]index.Addition, 0, pipeline)
+	for id := f.from; id <= f.to; id++ {
+		additions = append(additions, index.Addition{User: id, Entry: index.Entry{Contact: f.uploader, Score: f.score()}})
+		if len(additions) == pipeline || id == f.to {
+			if _, err := f.index.Add(ctx, additions); err != nil {
+				return 0, err
+			}
+			additions = additions[:0]
+		}
+	}
+	return f.check(ctx)
+}
+
+// byRaw writes with what Redis has, and nothing else.
+func (f *fanOut) byRaw(trim bool) func(context.Context) (int, error) {
+	return func(ctx context.Context) (int, error) {
+		z := redis.Z{Score: float64(f.score()), Member: f.uploader.String()}
+		for keys := range slices.Chunk(f.keys, pipeline) {
+			pipe := f.client.Pipeline()
+			for _, key := range keys {
+				if trim {
+					pipe.ZAddGT(ctx, key, z)
+					pipe.ZRemRangeByRank(ctx, key, 0, -(stars + 1))
+				} else {
+					pipe.ZAdd(ctx, key, z)
+				}
+			}
+			if _, err := pipe.Exec(ctx); err != nil {
+				return 0, err
+			}
+		}
+		return f.check(ctx)
+	}
+}
+
+// makeActivity makes the table that a site without Redis would keep: of each
+// follower the contacts with their last upload, in the order that the homepage
+// needs. Each has five, so that the uploader's rows do not lie side by side.
+func (f *fanOut) makeActivity(ctx context.Context) error {
+	for _, text := range []string{
+		"DROP TABLE IF EXISTS contact_activity",
+		"CREATE TABLE contact_activity (user_id BIGINT UNSIGNED NOT NULL, contact_id BIGINT UNSIGNED NOT NULL, last_upload BIGINT UNSIGNED NOT NULL," +
+			" PRIMARY KEY (user_id, contact_id), KEY latest (user_id, last_upload), KEY followers (contact_id, user_id)) ENGINE=InnoDB",
+		fmt.Sprintf("INSERT INTO contact_activity SELECT c.user_id, u.id, COALESCE(u.last_upload, 1) - MOD(c.user_id, 1000) FROM contacts c"+
+			" JOIN users u ON u.id BETWEEN %d AND %d OR u.id = %d WHERE c.contact_id = %d", firstStar, firstStar+3, f.uploader, f.uploader),
+		"ANALYZE TABLE contact_activity",
+	} {
+		if _, err := f.db.ExecContext(ctx, text); err != nil {
+			return contacts.Translate(ctx, "make contact_activity", err)
+		}
+	}
+	return nil
+}
+
+func (f *fanOut) bySQL(ctx context.Context) (int, error) {
+	f.uploads++
+	n, err := rowsChanged(f.db.ExecContext(ctx, "UPDATE contact_activity SET last_upload = ? WHERE contact_id = ?", f.score(), f.uploader))
+	if err == nil && n != f.followers {
+		err = fmt.Errorf("%d rows were updated, want %d", n, f.followers)
+	}
+	return n, err
+}
+
+func (f *fanOut) bySQLPages(ctx context.Context) (int, error) {
+	f.uploads++
+	sum := 0
+	for first := f.from; first <= f.to; first += pipeline {
+		n, err := rowsChanged(f.db.ExecContext(ctx, "UPDATE contact_activity SET last_upload = ? WHERE contact_id = ? AND user_id BETWEEN ? AND ?",
+			f.score(), f.uploader, first, first+pipeline-1))
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	if sum != f.followers {
+		return 0, fmt.Errorf("%d rows were updated, want %d", sum, f.followers)
+	}
+	return sum, nil
+}
+
+// rowsChanged returns how many rows a statement changed.
+func rowsChanged(r sql.Result, err error) (int, error) {
+	if err != nil {
+		return 0, err
+	}
+	n, err := r.RowsAffected()
+	return int(n), err
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"io"
+	"testing"
+
+	"github.com/activityd/activityd/internal/member"
+)
+
+// tinySuite is enough to count: no time is looked at.
+func tinySuite() suiteOptions {
+	o := quickSuite()
+	o.site = siteSize{
+		Members: 1200, Photos: 10, Contacts: []int{10, 100, 1000}, Followers: []int{6000, 7000}, Private: 400, Refills: 2 * refillBatch,
+	}
+	o.reads, o.requests, o.tasks, o.sets = 3, 40, 40, 400
+	o.plain, o.quiet = 1, 20*o.pace
+	return o
+}
+
+// setupSuite starts the servers with the site.
+func setupSuite(t *testing.T) *suite {
+	t.Helper()
+	g, err := newGroundWith(t.Context(), "no persistence")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := &suite{ground: g, options: tinySuite(), results: &results{}, log: io.Discard}
+	s.options.parts = suiteParts()
+	if err := s.setUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *suite) count(t *testing.T, do func(context.Context) (int, error)) counts {
+	t.Helper()
+	c, err := s.meter.counted(t.Context(), func() error {
+		_, err := do(t.Context())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// The first promise of activityd, in counts: whatever the number of contacts, and
+// however many photos the owner hides, a read is two round trips and the same few
+// rows.
+func TestReadsCostTheSameWhateverTheContacts(t *testing.T) {
+	t.Parallel()
+	s := setupSuite(t)
+	viewers := append(s.options.site.viewers(), openViewer, hiddenViewer, closeViewer)
+	if err := s.fill(t.Context(), viewers); err != nil {
+		t.Fatal(err)
+	}
+	l, err := s.newLines(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first toll
+	for i, viewer := range viewers {
+		c, err := l.tollOf(t.Context(), viewer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			first = c
+		}
+		if c.RedisTrips != 1 || c.MySQLTrips != 1 || c.Shown != shown {
+			t.Errorf("viewer %s: %+v, want one round trip to each server and %d photos", viewer, c, shown)
+		}
+		if c.Rows > rowsPerShot*shown || c.Rows < shown {
+			t.Errorf("viewer %s: %v rows read, want %d to %d", viewer, c.Rows, shown, rowsPerShot*shown)
+		}
+		if c.Rows != first.Rows && viewer != closeViewer { // to whom more classes are shown
+			t.Errorf("viewer %s: %v rows read, want as many as for the first viewer, %v", viewer, c.Rows, first.Rows)
+		}
+	}
+}
+
+// A fan-out reads each follower once and writes to its set by few commands, in
+// large pipelines.
+func TestFanOutCounts(t *testing.T) {
+	t.Parallel()
+	s := setupSuite(t)
+	f := newFanOut(s, 0)
+	if err := f.prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.byHandlers(t.Context()); err != nil { // the scripts are known after it
+		t.Fatal(err)
+	}
+	if err := f.prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c := s.count(t, f.byHandlers)
+	n, parts := float64(f.followers), float64(f.followers/1000+1)
+	if trips := parts + 3; c.RedisTrips > trips { // check's three
+		t.Errorf("%v round trips to Redis, want at most %v", c.RedisTrips, trips)
+	}
+	if c.Commands < n || c.Commands > 7.1*n {
+		t.Errorf("%v commands for %v followers, want at most 7 each", c.Commands, n)
+	}
+	if c.Statements < parts || c.Statements > 3*parts {
+		t.Errorf("%v statements for %v parts, want at most 3 each", c.Statements, parts)
+	}
+	if c.RowsRead < n || c.RowsRead > 1.1*n {
+		t.Errorf("%v rows read for %v followers, want each once", c.RowsRead, n)
+	}
+}
+
+// Refills of many viewers cost a few statements and two round trips to Redis.
+func TestRefillCounts(t *testing.T) {
+	t.Parallel()
+	s := setupSuite(t)
+	users := s.options.site.refilled()
+	refill := func(users []member.ID) func(context.Context) (int, error) {
+		return func(ctx context.Context) (int, error) { return len(users), s.fill(ctx, users) }
+	}
+	s.count(t, refill(users[refillBatch:])) // the scripts are known after it
+	c := s.count(t, refill(users[:refillBatch]))
+	if c.Statements < 1 || c.Statements > 3 {
+		t.Errorf("%v statements for %d viewers, want at most 3", c.Statements, refillBatch)
+	}
+	if c.RedisTrips != 2 {
+		t.Errorf("%v round trips for %d viewers, want 2", c.RedisTrips, refillBatch)
+	}
+}
+
+// In batches, many contact changes share each statement.
+func TestBatchCounts(t *testing.T) {
+	t.Parallel()
+	g, w := setup(t)
+	m, err := newMeter(t.Context(), g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 150
+	b := &batches{suite: &suite{ground: g, options: suiteOptions{tasks: n}}, world: w}
+	our := newOurs(g)
+	c, err := m.counted(t.Context(), func() error {
+		_, err := b.run(our, our.inBatches(n))(t.Context())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if each := c.Statements / n; each <= 0 || each > 1 {
+		t.Errorf("%v statements for each task, want less than one", each)
+	}
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"io"
+	"testing"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+)
+
+// The benchmarks are for benchstat, to compare two states of the code:
+//
+//	go test -run '^$' -bench . -count 10 . > before.txt
+
+// benchmarkSuite starts the servers with the quick site, and makes its sets.
+func benchmarkSuite(b *testing.B) *suite {
+	b.Helper()
+	g, err := newGroundWith(b.Context(), "no persistence")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	s := &suite{ground: g, options: quickSuite(), results: &results{}, log: io.Discard}
+	s.options.parts = suiteParts()
+	if err := s.setUp(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	site := s.options.site
+	if err := s.fill(b.Context(), append(site.viewers(), site.refilled()...)); err != nil {
+		b.Fatal(err)
+	}
+	return s
+}
+
+func BenchmarkHotPaths(b *testing.B) {
+	s := benchmarkSuite(b)
+	site := s.options.site
+	few, many := contacts.Viewer{ID: site.viewer(0)}, contacts.Viewer{ID: site.viewer(len(site.Contacts) - 1)}
+	standing := make([]member.ID, stars)
+	for i := range standing {
+		standing[i] = member.ID(firstStar + i)
+	}
+	users := site.refilled()[:refillBatch]
+	var additions []index.Addition
+	for id := site.firstFollower(); id < site.firstFollower()+1000; id++ {
+		additions = append(additions, index.Addition{User: id, Entry: index.Entry{Contact: site.uploader(0), Score: epoch}})
+	}
+	if err := writeSets(b.Context(), s.client, site.firstFollower(), site.firstFollower()+999); err != nil {
+		b.Fatal(err)
+	}
+	read := s.read()
+	for _, path := range []struct {
+		name string
+		do   func() error
+	}{
+		{"Read/few", func() error { return read(b.Context(), few) }},
+		{"Read/many", func() error { return read(b.Context(), many) }},
+		{"Candidates", func() error { _, err := s.index.Candidates(b.Context(), many.ID); return err }},
+		{"VisiblePhotos", func() error { _, err := s.store.VisiblePhotos(b.Context(), many, firstStar, shown); return err }},
+		{"Standings", func() error { _, err := s.store.Standings(b.Context(), many, standing); return err }},
+		{"Walk", func() error { return s.walk(b.Context(), many) }},
+		{"Add/1000", func() error {
+			for i := range additions {
+				additions[i].Score++
+			}
+			_, err := s.index.Add(b.Context(), additions)
+			return err
+		}},
+		{"FollowerPage/1000", func() error { _, err := s.store.Followers(b.Context(), site.uploader(0), 0, 1000); return err }},
+		{"Refill/128", func() error { return s.fill(b.Context(), users) }},
+	} {
+		b.Run(path.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := path.do(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

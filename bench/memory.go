@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+)
+
+// most bytes that a set of twelve is meant to take.
+const mostBytes = 250
+
+// benchMemory measures what a set of twelve takes, in the forms that it might
+// have.
+func (s *suite) benchMemory(ctx context.Context) error {
+	const part = "Memory of a set of twelve, with its key"
+	user := member.ID(7_654_321)
+	bare := spread{}
+	for i, form := range []struct {
+		name string
+		set  func(key string) redis.Cmder
+		aim  *aim
+	}{
+		{"the members alone, as a Redis set", func(key string) redis.Cmder { return s.client.SAdd(ctx, key, names()...) }, nil},
+		{"activityd: sorted set, scores in seconds", func(key string) redis.Cmder { return s.client.ZAdd(ctx, key, scored(1)...) }, atMost(mostBytes)},
+		{"scores in milliseconds", func(key string) redis.Cmder { return s.client.ZAdd(ctx, key, scored(1000)...) }, nil},
+		{"scores with fractions", func(key string) redis.Cmder { return s.client.ZAdd(ctx, key, scored(1.000000123)...) }, nil},
+	} {
+		key := index.UserKey(user)
+		if err := s.client.Del(ctx, key).Err(); err != nil {
+			return err
+		}
+		if err := form.set(key).Err(); err != nil {
+			return err
+		}
+		size, err := s.client.MemoryUsage(ctx, key, 0).Result()
+		if err != nil {
+			return err
+		}
+		encoding, err := s.client.ObjectEncoding(ctx, key).Result()
+		if err != nil {
+			return err
+		}
+		value := spreadOf([]float64{float64(size)})
+		f := figure{Part: part, Name: form.name + " (" + encoding + ")", Unit: "bytes", Value: &value, Aim: form.aim, Exact: true}
+		if i == 0 {
+			bare = value
+			s.results.add(f)
+			continue
+		}
+		// The aim is one of bytes; the ratio is told besides.
+		s.results.add(f)
+		over := spreadOf([]float64{float64(size) / bare.Median})
+		s.results.add(figure{Part: part, Name: f.Name, Against: "the members alone", Ratio: &over, Exact: true})
+	}
+	return s.memoryOfMany(ctx, part)
+}
+
+// names are twelve ids of seven digits.
+func names() []any {
+	list := make([]any, stars)
+	for i := range list {
+		list[i] = strconv.Itoa(firstMember + 104729*i)
+	}
+	return list
+}
+
+// scored gives them scores of a given unit.
+func scored(unit float64) []redis.Z {
+	list := make([]redis.Z, stars)
+	for i, name := range names() {
+		list[i] = redis.Z{Score: float64(epoch+1009*i) * unit, Member: name}
+	}
+	return list
+}
+
+// memoryOfMany measures by how much the whole server grows for each set: with the
+// table of keys, and what the allocator rounds up.
+func (s *suite) memoryOfMany(ctx context.Context, part string) error {
+	n := min(s.options.sets, 1<<17) // the table of keys is full then
+	if err := s.client.FlushAll(ctx).Err(); err != nil {
+		return err
+	}
+	before, err := usedMemory(ctx, s.ground)
+	if err != nil {
+		return err
+	}
+	if err := writeSets(ctx, s.client, firstMember, firstMember+member.ID(n)-1); err != nil {
+		return err
+	}
+	after, err := usedMemory(ctx, s.ground)
+	if err != nil {
+		return err
+	}
+	each := spreadOf([]float64{(after - before) / float64(n)})
+	s.results.add(figure{Part: part, Name: fmt.Sprintf("the server's growth for each of %d sets", n), Unit: "bytes", Value: &each, Exact: true})
+	return s.client.FlushAll(ctx).Err()
+}
+
+func usedMemory(ctx context.Context, g *ground) (float64, error) {
+	text, err := redisInfo(ctx, g, "memory", "used_memory")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseFloat(text, 64)
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// program is activityd itself, as a process of its own.
+type program struct {
+	cmd     *exec.Cmd
+	dir     string
+	addr    string // where it listens for HTTP
+	reading sync.WaitGroup
+}
+
+// startProgram builds activityd and starts it as the API before the ground's
+// servers. The caller closes it.
+func startProgram(ctx context.Context, g *ground) (p *program, err error) {
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/activityd/activityd").Output()
+	if err != nil {
+		return nil, fmt.Errorf("find activityd's sources: %w", err)
+	}
+	p = &program{}
+	if p.dir, err = os.MkdirTemp("", "bench-"); err != nil {
+		return nil, err
+	}
+	binary := filepath.Join(p.dir, "activityd")
+	build := exec.CommandContext(ctx, "go", "build", "-C", strings.TrimSpace(string(root)), "-o", binary, "./cmd/activityd") //nolint:gosec // our own sources
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, errors.Join(fmt.Errorf("build activityd: %w: %s", err, out), os.RemoveAll(p.dir))
+	}
+	if err := p.start(binary, g); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// start starts it and waits until it listens.
+func (p *program) start(binary string, g *ground) error {
+	p.cmd = exec.Command(binary, "serve", "--role=api", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", //nolint:noctx,gosec // Close ends it
+		"--log-format=json", "--mysql-dsn="+g.mysql.DSN(database), "--redis-url="+g.redis.URL())
+	log, err := p.cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return err
+	}
+	lines := bufio.NewReader(log)
+	for p.addr == "" {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return fmt.Errorf("activityd ended before it listened: %w", err)
+		}
+		var entry struct {
+			Message string `json:"msg"`
+			Address string `json:"address"`
+		}
+		if json.Unmarshal(line, &entry) == nil && entry.Message == "listening" {
+			p.addr = entry.Address
+		}
+	}
+	p.reading.Go(func() { _, _ = io.Copy(io.Discard, lines) })
+	return nil
+}
+
+// Close stops it and waits for its end.
+func (p *program) Close() error {
+	var err error
+	if p.cmd != nil && p.cmd.Process != nil {
+		err = p.cmd.Process.Signal(syscall.SIGTERM)
+		p.reading.Wait()
+		err = errors.Join(err, p.cmd.Wait())
+	}
+	return errors.Join(err, os.RemoveAll(p.dir))
+}

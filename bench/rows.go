@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/recent"
+)
+
+// lines are connections of a reader's own, over wires that count, and one to
+// MySQL alone, so that its own counters say what a read cost.
+type lines struct {
+	*suite
+	mysqlWire, redisWire *wire
+	own                  *suite // the same suite over the wires
+}
+
+// newLines makes connections that are closed with the ground.
+func (s *suite) newLines(ctx context.Context) (l *lines, err error) {
+	l = &lines{suite: s}
+	if l.mysqlWire, err = s.newWire(ctx, s.mysql.Addr()); err != nil {
+		return nil, err
+	}
+	if l.redisWire, err = s.newWire(ctx, s.redis.Addr()); err != nil {
+		return nil, err
+	}
+	db, err := s.openDBAt(l.mysqlWire.addr(), contacts.WithMaxOpen(1))
+	if err != nil {
+		return nil, err
+	}
+	client, err := s.openRedisAt("unix://" + l.redisWire.addr())
+	if err != nil {
+		return nil, err
+	}
+	ix, err := newIndex(client)
+	if err != nil {
+		return nil, err
+	}
+	own := *s.ground
+	own.db, own.client, own.index, own.closers = db, client, ix, nil
+	l.own = &suite{ground: &own, options: s.options, results: s.results, log: s.log, store: contacts.NewMySQL(db)}
+	return l, nil
+}
+
+func (g *ground) newWire(ctx context.Context, server string) (*wire, error) {
+	w, err := newWire(ctx, server)
+	if err == nil {
+		g.closers = append(g.closers, w)
+	}
+	return w, err
+}
+
+// toll is what one read cost on the wires.
+type toll struct {
+	RedisTrips, MySQLTrips int64
+	Bytes                  int64
+	Rows                   float64
+	Proof                  recent.Proof
+	Shown                  int
+}
+
+// tollOf reads once to warm up, and once to count.
+func (l *lines) tollOf(ctx context.Context, viewer member.ID) (t toll, err error) {
+	reader := l.own.reader()
+	if _, err := reader.Read(ctx, contacts.Viewer{ID: viewer}, shown); err != nil {
+		return t, err
+	}
+	nothing, err := l.rowsOf(ctx, func() error { return nil })
+	if err != nil {
+		return t, err
+	}
+	t.Rows, err = l.rowsOf(ctx, func() error {
+		before := toll{RedisTrips: l.redisWire.trips.Load(), MySQLTrips: l.mysqlWire.trips.Load(), Bytes: l.redisWire.bytes.Load() + l.mysqlWire.bytes.Load()}
+		a, err := reader.Read(ctx, contacts.Viewer{ID: viewer}, shown)
+		t.RedisTrips, t.MySQLTrips = l.redisWire.trips.Load()-before.RedisTrips, l.mysqlWire.trips.Load()-before.MySQLTrips
+		t.Bytes = l.redisWire.bytes.Load() + l.mysqlWire.bytes.Load() - before.Bytes
+		t.Proof, t.Shown = a.Trace.Proof, len(a.Photos)
+		return err
+	})
+	t.Rows -= nothing
+	return t, err
+}
+
+// rowsOf returns how many rows and index entries were read while do ran.
+func (l *lines) rowsOf(ctx context.Context, do func() error) (float64, error) {
+	before, err := statusOf(ctx, l.own.db, "SESSION")
+	if err != nil {
+		return 0, err
+	}
+	if err := do(); err != nil {
+		return 0, err
+	}
+	after, err := statusOf(ctx, l.own.db, "SESSION")
+	return rowsIn(after) - rowsIn(before), err
+}
+
+// benchRows counts what reads cost, exactly: nothing here depends on time.
+func (s *suite) benchRows(ctx context.Context) error {
+	site := s.options.site
+	if err := s.fill(ctx, append(site.viewers(), hiddenViewer, openViewer, closeViewer)); err != nil {
+		return err
+	}
+	l, err := s.newLines(ctx)
+	if err != nil {
+		return err
+	}
+	for i, n := range site.Contacts {
+		if err := l.countRead(ctx, fmt.Sprintf("%d contacts", n), site.viewer(i)); err != nil {
+			return err
+		}
+	}
+	if err := l.countRead(ctx, fmt.Sprintf("the owner's newest %d photos are private", site.Private), hiddenViewer); err != nil {
+		return err
+	}
+	if err := l.countRead(ctx, "the viewer is friend and family of the owner", closeViewer); err != nil {
+		return err
+	}
+	return l.countOrdinary(ctx)
+}
+
+// The bounds that are held to. A common read is so many round trips. It reads so
+// many rows and index entries for each photo that it may return: one in each of the
+// four classes, as many again out of the temporary table where they meet, one to
+// sort them, and less than one for the relationship.
+const (
+	commonTrips = 2
+	rowsPerShot = 10
+)
+
+func (l *lines) countRead(ctx context.Context, name string, viewer member.ID) error {
+	const part = "What a read costs on the wire"
+	t, err := l.tollOf(ctx, viewer)
+	if err != nil {
+		return err
+	}
+	trips, rows, bytes := spreadOf([]float64{float64(t.RedisTrips + t.MySQLTrips)}), spreadOf([]float64{t.Rows}), spreadOf([]float64{float64(t.Bytes)})
+	each := spreadOf([]float64{t.Rows / float64(max(1, t.Shown))})
+	l.results.add(figure{Part: part, Exact: true, Name: name + ": round trips", Value: &trips, Aim: atMost(commonTrips)})
+	l.results.add(figure{Part: part, Exact: true, Name: name + ": rows read by MySQL", Value: &rows, Against: fmt.Sprintf("%d rows returned", t.Shown), Ratio: &each, Aim: atMost(rowsPerShot)})
+	l.results.add(figure{Part: part, Exact: true, Name: name + ": bytes", Value: &bytes})
+	return nil
+}
+
+// countOrdinary counts reads of ordinary members, by what proved them.
+func (l *lines) countOrdinary(ctx context.Context) error {
+	const part = "What reads of ordinary members cost on the wire, by what proved them"
+	users := l.options.site.refilled()
+	if err := l.fill(ctx, users); err != nil {
+		return err
+	}
+	trips, rows := make(map[recent.Proof][]float64), make(map[recent.Proof][]float64)
+	for i := range min(len(users), 200) {
+		t, err := l.tollOf(ctx, users[i*7919%len(users)])
+		if err != nil {
+			return err
+		}
+		trips[t.Proof] = append(trips[t.Proof], float64(t.RedisTrips+t.MySQLTrips))
+		rows[t.Proof] = append(rows[t.Proof], t.Rows)
+	}
+	for _, p := range []struct {
+		proof recent.Proof
+		name  string
+	}{{recent.ByNext, "the first candidate"}, {recent.ByLowest, "all candidates"}, {recent.ByAll, "all candidates, who are all contacts"}, {recent.ByWalk, "the walk"}} {
+		if n := len(trips[p.proof]); n > 0 {
+			trip, row := spreadOf(trips[p.proof]), spreadOf(rows[p.proof])
+			l.results.add(figure{Part: part, Exact: true, Name: fmt.Sprintf("%s (%d reads): round trips", p.name, n), Value: &trip})
+			l.results.add(figure{Part: part, Exact: true, Name: p.name + ": rows read by MySQL", Value: &row})
+		}
+	}
+	return nil
+}

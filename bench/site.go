@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/activityd/activityd/internal/member"
+)
+
+// siteSize says how large the made-up site is that reads and fan-outs are
+// measured on.
+//
+// Its members have photos of mixed visibility, one in five of them not public.
+// The first of them have some contacts each; their sets are what is refilled.
+// Those after them follow the two uploaders, and there are as many more members,
+// without photos, as the larger audience needs. Beside them stand:
+//
+//   - viewers with a given number of contacts, the same twelve stars among them,
+//     who uploaded last: whatever the number, the answer is the same, and so is
+//     the work to find it, but for what the number does;
+//   - two owners, of whom one has nothing but private photos since the last
+//     public one, each with a viewer;
+//   - a viewer to whom a star shows all but its private photos.
+type siteSize struct {
+	Members   int   `json:"members_with_photos"`
+	Photos    int   `json:"photos_of_each"`
+	Contacts  []int `json:"contacts_of_viewers"` // ascending
+	Followers []int `json:"followers_of_uploaders"`
+	Private   int   `json:"newest_private_photos"`
+	Refills   int   `json:"members_with_contacts"`
+}
+
+func fullSite() siteSize {
+	return siteSize{
+		Members: 100_000, Photos: 10, Contacts: []int{10, 100, 1000, 10_000, 20_000, 50_000, 100_000},
+		Followers: []int{100_000, 300_000}, Private: 50_000, Refills: 10_000,
+	}
+}
+
+func quickSite() siteSize {
+	return siteSize{
+		Members: 5000, Photos: 10, Contacts: []int{10, 100, 1000, 5000},
+		Followers: []int{2000, 5000}, Private: 3000, Refills: 500,
+	}
+}
+
+// Ids. Ordinary members have seven digits, as on a site of some millions.
+const (
+	firstMember   = 1_000_001
+	firstStar     = 101
+	firstViewer   = 201
+	hiddenOwner   = 301 // its newest photos are private
+	openOwner     = 302 // it has no private ones
+	firstOld      = 311 // the other contacts of these two owners' viewers
+	hiddenViewer  = 331
+	openViewer    = 332
+	closeViewer   = 333 // the first star calls it friend and family: all classes but private are read for it
+	firstUploader = 401
+)
+
+const (
+	stars     = 12 // as many as a set holds
+	olds      = 11
+	starShots = 60 // photos of each star, and public ones of the two owners
+	// epoch is when ordinary members uploaded at the latest; stars came after it,
+	// and the uploaders after them.
+	epoch = 1_700_000_000
+)
+
+// viewer is the viewer with the i-th number of contacts.
+func (siteSize) viewer(i int) member.ID { return member.ID(firstViewer + i) }
+
+// most is the largest number of contacts.
+func (s siteSize) most() int { return s.Contacts[len(s.Contacts)-1] }
+
+// viewers are all with a given number of contacts.
+func (s siteSize) viewers() []member.ID {
+	ids := make([]member.ID, len(s.Contacts))
+	for i := range ids {
+		ids[i] = s.viewer(i)
+	}
+	return ids
+}
+
+// refilled are the ordinary members with contacts of their own.
+func (s siteSize) refilled() []member.ID {
+	ids := make([]member.ID, s.Refills)
+	for i := range ids {
+		ids[i] = member.ID(firstMember + i)
+	}
+	return ids
+}
+
+// uploader is the one with the i-th audience.
+func (siteSize) uploader(i int) member.ID { return member.ID(firstUploader + i) }
+
+// firstFollower is the lowest id of those who follow the uploaders.
+func (s siteSize) firstFollower() member.ID { return member.ID(firstMember + s.Refills) }
+
+// ordinary is how many members there are with seven-digit ids.
+func (s siteSize) ordinary() int { return max(s.Members, s.Refills+slices.Max(s.Followers)) }
+
+func (s siteSize) check() error {
+	switch {
+	case s.most()-stars > s.Members:
+		return fmt.Errorf("a viewer cannot have %d contacts among %d members", s.most(), s.Members)
+	case s.Refills > s.Members:
+		return fmt.Errorf("%d members cannot have contacts among %d", s.Refills, s.Members)
+	}
+	return nil
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/activityd/activityd/internal/member"
+)
+
+// A run fails by itself when an answer is wrong or a follower was not told.
+func TestSuiteMeasuresEveryPart(t *testing.T) {
+	t.Parallel()
+	o := tinySuite()
+	o.parts = suiteParts()
+	r, err := benchSuite(t.Context(), o, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := make(map[string]bool)
+	for _, f := range r.Figures {
+		parts[f.Part] = true
+		if f.Value == nil && f.Ratio == nil {
+			t.Errorf("%s, %s: nothing was measured", f.Part, f.Name)
+		}
+		if f.Value != nil && f.Value.Median <= 0 {
+			t.Errorf("%s, %s: %v", f.Part, f.Name, *f.Value)
+		}
+		if (f.Aim == nil) != (f.Verdict == "") {
+			t.Errorf("%s, %s: aim %s, verdict %q", f.Part, f.Name, f.Aim, f.Verdict)
+		}
+	}
+	if len(parts) != 13 {
+		t.Errorf("%d tables, want 13: %v", len(parts), parts)
+	}
+	checkResults(t, r)
+}
+
+func checkResults(t *testing.T, r *results) {
+	t.Helper()
+	text := r.text()
+	for _, f := range r.Figures {
+		if !strings.Contains(text, f.Part) || !strings.Contains(text, f.Name) {
+			t.Errorf("%s, %s is not in the text", f.Part, f.Name)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "results.json")
+	if err := r.writeJSON(file); err != nil {
+		t.Fatal(err)
+	}
+	written, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again results
+	if err := json.Unmarshal(written, &again); err != nil {
+		t.Fatal(err)
+	}
+	if again.text() != text {
+		t.Error("the JSON tells something else than the text")
+	}
+}
+
+// A site that was kept is the same as the one that was made.
+func TestSiteIsKept(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	var sums [2][]int64
+	for i := range sums {
+		g, err := newGroundWith(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = provideSite(t.Context(), g, tinySuite().site, folder, io.Discard)
+		for _, text := range []string{
+			"SELECT COUNT(*) FROM users", "SELECT SUM(last_upload) FROM users", "SELECT COUNT(*) FROM contacts",
+			"SELECT SUM(user_id * 7 + contact_id) FROM contacts", "SELECT SUM(date_upload) FROM photos WHERE visibility = 'private'",
+		} {
+			var n int64
+			if err == nil {
+				err = g.db.QueryRowContext(t.Context(), text).Scan(&n)
+			}
+			sums[i] = append(sums[i], n)
+		}
+		if closeErr := g.Close(); err == nil {
+			err = closeErr
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, n := range sums[0] {
+		if n == 0 || n != sums[1][i] {
+			t.Errorf("sum %d: %d made, %d kept", i, n, sums[1][i])
+		}
+	}
+}
+
+func TestSiteThatCannotBe(t *testing.T) {
+	t.Parallel()
+	for _, site := range []siteSize{
+		{Members: 100, Contacts: []int{200}, Followers: []int{1}},
+		{Members: 100, Contacts: []int{10}, Followers: []int{1}, Refills: 101},
+	} {
+		if site.check() == nil {
+			t.Errorf("%+v: no error", site)
+		}
+	}
+}
+
+func TestAimsJudge(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		aim   *aim
+		of    spread
+		exact bool
+		want  string
+	}{
+		{atMost(1.1), spread{1.1, 1, 1.2}, false, reached},
+		{atMost(1.1), spread{1.11, 1, 1.2}, false, missed},
+		{atLeast(10), spread{10, 9, 11}, false, reached},
+		{atLeast(10), spread{9.9, 9, 11}, false, missed},
+		{atLeast(10), spread{12, 6, 13}, false, unclear},
+		{atLeast(10), spread{30, 20, 50}, false, reached}, // however noisy, all are above it
+		{atLeast(10), spread{3, 2, 5}, false, missed},
+		{atMost(250), spread{100, 10, 240}, true, reached},
+		{atMost(250), spread{100, 10, 260}, true, reached}, // counts are never noisy
+	} {
+		if got := test.aim.judge(test.of, test.exact); got != test.want {
+			t.Errorf("%s of %v: %q, want %q", test.aim, test.of, got, test.want)
+		}
+	}
+}
+
+// Three questions are three trips, in however many pieces they go.
+func TestWireCountsTrips(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "sock")
+	echo, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() {
+		conn, err := echo.Accept()
+		if err == nil {
+			_, err = io.Copy(conn, conn)
+			_ = conn.Close()
+		}
+		served <- err
+	}()
+	w, err := newWire(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := new(net.Dialer).DialContext(t.Context(), "unix", w.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const question = "how much is it?"
+	for range 3 {
+		if _, err := conn.Write([]byte(question)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(conn, make([]byte, len(question))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if trips, bytes := w.trips.Load(), w.bytes.Load(); trips != 3 || bytes != 6*int64(len(question)) {
+		t.Errorf("%d trips, %d bytes; want 3, %d", trips, bytes, 6*len(question))
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if err := echo.Close(); err != nil {
+		t.Error(err)
+	}
+	_ = conn.Close() // the wire cut it
+}
+
+func TestSetsThatAreWritten(t *testing.T) {
+	t.Parallel()
+	s := setupSuite(t)
+	const from, to = firstMember, firstMember + 700
+	if err := writeSets(t.Context(), s.client, from, to); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []member.ID{from, from + 500, to} {
+		entries, err := s.index.Candidates(t.Context(), id)
+		if err != nil || len(entries) != stars {
+			t.Errorf("the set of %s: %v, %v; want %d members", id, entries, err, stars)
+		}
+	}
+}
