@@ -47,12 +47,14 @@ end
 //	ARGV[1] max  ARGV[2] min  ARGV[3] score  ARGV[4] contact
 //	returns {the word that add returns, …}, one for each set
 var addScript = redis.NewScript(addFunction + `
-local max, min, outcomes = tonumber(ARGV[1]), tonumber(ARGV[2]), {}
+local max, min = tonumber(ARGV[1]), tonumber(ARGV[2])
+local outcomes, ended = {}, {}
 for i = 1, #KEYS, 2 do
   local outcome = add(KEYS[i], max, min, ARGV[3], ARGV[4])
-  if outcome ~= 'added' then redis.call('DEL', KEYS[i + 1]) end
+  if outcome ~= 'added' then ended[#ended + 1] = KEYS[i + 1] end
   outcomes[#outcomes + 1] = outcome
 end
+if #ended > 0 then redis.call('DEL', unpack(ended)) end
 return outcomes
 `)
 
