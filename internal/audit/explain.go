@@ -24,7 +24,7 @@ func (a *Auditor) explain(ctx context.Context, found []suspicion) error {
 		switch s := &found[i]; {
 		case s.Class == Lag:
 			err = e.explainLag(ctx, s)
-		case s.Cause != LostSet && s.Cause.mendable(): // no task is why those are
+		case s.Cause != LostSet && s.mendable(): // no task is why those are
 			err = e.explainError(ctx, s)
 		}
 		if err != nil {

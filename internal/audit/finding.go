@@ -54,8 +54,10 @@ func (c Cause) class() Class {
 }
 
 // mendable tells whether a refill mends it. What the site says wrong of its own
-// members only the site can mend.
-func (c Cause) mendable() bool { return c != LowLastUpload }
+// members, and what it left behind of those who are gone, only the site can mend.
+func (f Finding) mendable() bool {
+	return f.Cause != LowLastUpload && !(f.Cause == Orphan && f.Actual > 0)
+}
 
 // Finding is one difference between what is stored and what is true.
 type Finding struct {
@@ -65,7 +67,8 @@ type Finding struct {
 	Class   Class
 	// Stored and Actual are what the set has and what MySQL says. For a ghost, a
 	// missing contact and scores they are unix seconds of the last upload; for a
-	// size, a lost set, foreign members and an orphan they are numbers of members.
+	// size, a lost set, foreign members and an orphan they are numbers of members:
+	// of an orphan, those that a refill would make of what is left in MySQL.
 	// For a low last upload they are that and the date of the member's newest photo.
 	// For a wrong answer they are the dates of the newest photos shown and due.
 	Stored, Actual uint64
@@ -82,11 +85,39 @@ func (f Finding) String() string {
 	if f.Contact != 0 {
 		text += fmt.Sprintf(", contact %s", f.Contact)
 	}
-	text += fmt.Sprintf(" (stored %d, actual %d)", f.Stored, f.Actual)
+	text += ", " + f.values()
 	if f.Detail != "" {
 		text += ": " + f.Detail
 	}
 	return text
+}
+
+// values tells Stored and Actual in words.
+func (f Finding) values() string {
+	switch f.Cause {
+	case Ghost:
+		return "which is no contact, scored " + date(f.Stored)
+	case MissingContact:
+		return "which uploaded at " + date(f.Actual)
+	case StaleScore, HighScore:
+		return fmt.Sprintf("scored %s, which uploaded at %s", date(f.Stored), date(f.Actual))
+	case LowLastUpload:
+		return fmt.Sprintf("whose last_upload is %s, and whose newest photo %s", date(f.Stored), date(f.Actual))
+	case WrongAnswer:
+		return fmt.Sprintf("who is shown photos up to %s, and should be up to %s", date(f.Stored), date(f.Actual))
+	case Foreign:
+		return fmt.Sprintf("members that activityd never wrote: %d, or the key is no sorted set", f.Stored)
+	case LostSet, WrongSize, Orphan:
+	}
+	return fmt.Sprintf("members: %d, and should be %d", f.Stored, f.Actual)
+}
+
+// date writes unix seconds for people, in UTC.
+func date(unix uint64) string {
+	if unix == 0 {
+		return "no date"
+	}
+	return time.Unix(int64(unix), 0).UTC().Format(time.DateTime)
 }
 
 // Report is what a check found.
@@ -120,7 +151,7 @@ func (r *Report) Users(classes ...Class) []member.ID {
 	for _, c := range classes {
 		wanted[c] = true
 	}
-	return r.usersOf(func(f Finding) bool { return wanted[f.Class] && f.Cause.mendable() })
+	return r.usersOf(func(f Finding) bool { return wanted[f.Class] && f.mendable() })
 }
 
 // waiting returns the users for whom a task has waited for too long.

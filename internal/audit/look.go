@@ -155,7 +155,7 @@ func (a *Auditor) findPending(ctx context.Context, suspects map[member.ID][]susp
 	}
 	for user, list := range suspects {
 		for i, s := range list {
-			if s.Cause.mendable() && (changes[user] || coming.reachesAny(user, s.involved)) {
+			if s.mendable() && (changes[user] || coming.reachesAny(user, s.involved)) {
 				list[i].Class = Lag
 			}
 		}

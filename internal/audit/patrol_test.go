@@ -133,7 +133,7 @@ func TestReadsAreCheckedAndRepaired(t *testing.T) {
 		if len(list) != 1 || list[0].Type != tasks.Refill || list[0].Subject != viewer {
 			t.Errorf("tasks %+v", list)
 		}
-		if text := log.String(); !strings.Contains(text, `cause="stale score" count=1 example="error: stale score of user 1, contact 20 (stored 200, actual 300)"`) {
+		if text := log.String(); !strings.Contains(text, `cause="stale score" count=1 example="error: stale score of user 1, contact 20, scored 1970-01-01 00:03:20, which uploaded at 1970-01-01 00:05:00"`) {
 			t.Errorf("the log says %s", text)
 		}
 	})

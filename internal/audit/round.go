@@ -134,6 +134,10 @@ func (s *sweeper) checkOrphans(ctx context.Context, users []member.ID) error {
 func (s *sweeper) end(ctx context.Context) error {
 	now := s.options.Now().UnixMilli()
 	s.round.Ended, s.round.Took = now, now-s.round.Began
+	if s.round.Hurried && !s.isBehind() {
+		s.options.Log.InfoContext(ctx, "all sets were looked at since Redis lost data",
+			"members", s.round.Done, "took", time.Duration(s.round.Took)*time.Millisecond, "repairs_left", s.round.Deferred)
+	}
 	s.wait(ctx, s.options.Round-time.Duration(s.round.Took)*time.Millisecond) // a small site is not swept all the time
 	if err := ctx.Err(); err != nil {
 		return err

@@ -178,7 +178,8 @@ func (h *history) rest(k kind) error {
 		case err != nil:
 			return err
 		case counts.Dead > 0:
-			return violation("%d tasks are dead", counts.Dead)
+			dead, err := h.queue.List(h.ctx, tasks.Filter{States: []tasks.State{tasks.Dead}}, 1)
+			return violation("%d tasks are dead, %+v, %v", counts.Dead, dead, err)
 		case counts.Open() == 0 && len(h.held) == 0 && len(h.actors) == 0:
 			return nil
 		}

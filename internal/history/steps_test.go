@@ -69,7 +69,7 @@ func (h *history) claim() error {
 		return err
 	}
 	for _, queue := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueRefill} {
-		lease := 100_000 * time.Hour
+		lease := forEver
 		if h.choose(6) == 5 {
 			lease = time.Minute // it runs out: the tasks are given to a second handler
 		}
@@ -77,10 +77,27 @@ func (h *history) claim() error {
 		if err != nil {
 			return err
 		}
+		if err := h.spare(list); err != nil {
+			return err
+		}
 		h.held = append(h.held, list...)
 	}
 	return nil
 }
+
+// mostLost is how often a task may lose its lease. A queue buries one that did so
+// 25 times, and rightly.
+const mostLost = 10
+
+// spare prolongs the leases of those that lost theirs often enough.
+func (h *history) spare(list []tasks.Task) error {
+	often := slices.DeleteFunc(slices.Clone(list), func(t tasks.Task) bool { return t.Attempts < mostLost })
+	_, err := h.queue.Extend(h.ctx, often, forEver)
+	return err
+}
+
+// forEver is longer than any history.
+const forEver = 100_000 * time.Hour
 
 // What runs at once, at most.
 const (
