@@ -53,12 +53,6 @@ func (c Cause) class() Class {
 	}
 }
 
-// mendable tells whether a refill mends it. What the site says wrong of its own
-// members, and what it left behind of those who are gone, only the site can mend.
-func (f Finding) mendable() bool {
-	return f.Cause != LowLastUpload && !(f.Cause == Orphan && f.Actual > 0)
-}
-
 // Finding is one difference between what is stored and what is true.
 type Finding struct {
 	User    member.ID // whose set or answer it is
@@ -90,6 +84,12 @@ func (f Finding) String() string {
 		text += ": " + f.Detail
 	}
 	return text
+}
+
+// mendable tells whether a refill mends it. What the site says wrong of its own
+// members, and what it left behind of those who are gone, only the site can mend.
+func (f Finding) mendable() bool {
+	return f.Cause != LowLastUpload && (f.Cause != Orphan || f.Actual == 0)
 }
 
 // values tells Stored and Actual in words.
