@@ -166,7 +166,7 @@ func TestLinesAreReadBack(t *testing.T) {
 		names := make(map[string]bool)
 		for _, token := range want {
 			if names[token.Name] {
-				t.Skip("two tokens of one name")
+				return // two tokens of one name
 			}
 			names[token.Name] = true
 		}

@@ -47,15 +47,7 @@ func (m *MySQL) Details(ctx context.Context, v Viewer, owners []member.ID) ([]De
 	if len(rows) == 0 {
 		return nil, noMember(v.ID)
 	}
-	byOwner := make(map[member.ID]Detail, len(rows))
-	for _, d := range rows {
-		byOwner[d.Owner] = d
-	}
-	ordered := make([]Detail, len(owners))
-	for i, owner := range owners {
-		ordered[i] = byOwner[owner]
-	}
-	return ordered, nil
+	return inOrder(owners, rows, func(d Detail) member.ID { return d.Owner }), nil
 }
 
 // classes is the order of the visibility classes in [detailsOf].

@@ -95,15 +95,20 @@ func standings(ctx context.Context, q querier, v Viewer, owners []member.ID) ([]
 	if len(rows) == 0 {
 		return nil, noMember(v.ID)
 	}
-	byOwner := make(map[member.ID]Standing, len(rows))
-	for _, s := range rows {
-		byOwner[s.Owner] = s
+	return inOrder(owners, rows, func(s Standing) member.ID { return s.Owner }), nil
+}
+
+// inOrder returns the row of each of owners, in their order: SQL promises none.
+func inOrder[T any](owners []member.ID, rows []T, ownerOf func(T) member.ID) []T {
+	byOwner := make(map[member.ID]T, len(rows))
+	for _, row := range rows {
+		byOwner[ownerOf(row)] = row
 	}
-	ordered := make([]Standing, len(owners))
+	ordered := make([]T, len(owners))
 	for i, owner := range owners {
 		ordered[i] = byOwner[owner]
 	}
-	return ordered, nil
+	return ordered
 }
 
 // standingsOf yields a row for every owner, contact or not, unless the viewer
