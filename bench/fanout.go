@@ -22,6 +22,7 @@ const pipeline = 1000
 type fanOut struct {
 	*suite
 	uploader  member.ID
+	known     bool // the sets hold the uploader already, with an earlier upload
 	followers int
 	from, to  member.ID // the first and the last follower
 	keys      []string  // their sets
@@ -31,7 +32,10 @@ type fanOut struct {
 // benchFanOut measures a fan-out to each of the audiences.
 func (s *suite) benchFanOut(ctx context.Context) error {
 	for i := range s.options.site.Followers {
-		if err := newFanOut(s, i).measure(ctx, i == 0); err != nil {
+		if err := newFanOut(s, i, false).measure(ctx, i == 0); err != nil {
+			return err
+		}
+		if err := newFanOut(s, i, true).measure(ctx, false); err != nil {
 			return err
 		}
 	}
@@ -39,9 +43,9 @@ func (s *suite) benchFanOut(ctx context.Context) error {
 }
 
 // newFanOut is about the i-th audience.
-func newFanOut(s *suite, i int) *fanOut {
+func newFanOut(s *suite, i int, known bool) *fanOut {
 	site := s.options.site
-	f := &fanOut{suite: s, uploader: site.uploader(i), followers: site.Followers[i], from: site.firstFollower()}
+	f := &fanOut{suite: s, uploader: site.uploader(i), known: known, followers: site.Followers[i], from: site.firstFollower()}
 	f.to = f.from + member.ID(f.followers) - 1
 	for id := f.from; id <= f.to; id++ {
 		f.keys = append(f.keys, index.UserKey(id))
@@ -79,7 +83,10 @@ func (f *fanOut) measure(ctx context.Context, beside bool) error {
 	if err != nil {
 		return err
 	}
-	part := fmt.Sprintf("Fan-out of one upload to %d followers whose sets are there", f.followers)
+	part := fmt.Sprintf("Fan-out of one upload to %d followers whose full sets do not hold the uploader yet", f.followers)
+	if f.known {
+		part = fmt.Sprintf("Fan-out of one upload to %d followers whose full sets hold the uploader already", f.followers)
+	}
 	const unit = "followers/s"
 	f.results.rates(part, all, wayRaw, unit, "", nil)
 	f.results.rates(part, all, wayTrim, unit, wayRaw, nil)
@@ -106,14 +113,19 @@ func (f *fanOut) addSQL(part string, all map[string]samples) {
 	}
 }
 
-// prepare makes the sets of all followers hold twelve contacts, the uploader not
-// among them, and the uploader upload once more.
+// prepare makes the sets of all followers hold twelve contacts, the uploader among
+// them or not, and the uploader upload once more.
 func (f *fanOut) prepare(ctx context.Context) error {
-	f.uploads++
-	if err := setLastUpload(ctx, f.db, uint64(f.uploader), f.score()); err != nil {
+	if err := writeSets(ctx, f.client, f.from, f.to); err != nil {
 		return err
 	}
-	return writeSets(ctx, f.client, f.from, f.to)
+	if f.known {
+		if _, err := f.byRaw(true)(ctx); err != nil {
+			return err
+		}
+	}
+	f.uploads++
+	return setLastUpload(ctx, f.db, uint64(f.uploader), f.score())
 }
 
 // score is the uploader's last upload.

@@ -54,14 +54,25 @@ func (ix *Index) addCalls(s Settings, additions []Addition) (calls []call) {
 	if _, single := ix.client.(*redis.Client); single {
 		most = setsPerCall
 	}
-	for i, a := range additions {
-		if i == 0 || a.Entry != additions[i-1].Entry || len(calls[len(calls)-1].keys) == 2*most {
-			calls = append(calls, call{nil, []any{s.Max, s.Min, a.Score, a.Contact.String()}})
+	for len(additions) > 0 {
+		n := 1
+		for n < min(most, len(additions)) && additions[n].Entry == additions[0].Entry {
+			n++
 		}
-		c := &calls[len(calls)-1]
-		c.keys = append(c.keys, UserKey(a.User), guardKey(a.User))
+		calls = append(calls, addCall(s, additions[:n]))
+		additions = additions[n:]
 	}
 	return calls
+}
+
+// addCall tells all the sets of some additions that are alike.
+func addCall(s Settings, alike []Addition) call {
+	n := len(alike)
+	keys := make([]string, 2*n)
+	for i, a := range alike {
+		keys[i], keys[n+i] = UserKey(a.User), guardKey(a.User)
+	}
+	return call{keys, []any{s.Max, s.Min, alike[0].Score, alike[0].Contact.String()}}
 }
 
 // ungrouped returns a reply for each set. The error of a call is that of its sets.

@@ -1,10 +1,14 @@
 package index_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 )
 
@@ -90,25 +94,11 @@ func TestAddToManySets(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b bench) {
 		var users []member.ID
-		var additions []index.Addition
-		for i := range 2500 {
-			id := member.ID(1_000_000 + i)
-			users = append(users, id)
-			additions = append(additions, index.Addition{User: id, Entry: index.Entry{Contact: 2, Score: 200}})
+		for i := range member.ID(2500) {
+			users = append(users, 1_000_000+i)
 		}
-		updates, err := b.Begin(t.Context(), users)
-		if err != nil {
-			t.Fatal(err)
-		}
-		changes := make([]index.Change, len(updates))
-		for i, u := range updates {
-			changes[i] = index.Change{Update: u, WithRefill: true, Refill: ladder(1)}
-		}
-		outcomes, err := b.Apply(t.Context(), changes)
-		if err != nil || slices.Contains(outcomes, index.Conflict) || len(outcomes) != len(users) {
-			t.Fatalf("outcomes %d, %v", len(outcomes), err)
-		}
-		if missing, err := b.Add(t.Context(), additions); err != nil || len(missing) > 0 {
+		b.fill(t, users, ladder(1))
+		if missing, err := b.Add(t.Context(), toAll(users, index.Entry{Contact: 2, Score: 200})); err != nil || len(missing) > 0 {
 			t.Fatalf("missing %d, %v", len(missing), err)
 		}
 		for _, id := range []member.ID{users[0], users[999], users[1000], users[2499]} {
@@ -131,22 +121,8 @@ func TestAddToNeighboursAtOnce(t *testing.T) {
 				there = append(there, i+1)
 			}
 		}
-		updates, err := b.Begin(t.Context(), there)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var changes []index.Change
-		for _, u := range updates {
-			changes = append(changes, index.Change{Update: u, WithRefill: true, Refill: ladder(3)})
-		}
-		if _, err := b.Apply(t.Context(), changes); err != nil {
-			t.Fatal(err)
-		}
-		var additions []index.Addition
-		for _, id := range users {
-			additions = append(additions, index.Addition{User: id, Entry: index.Entry{Contact: 77, Score: 7700}})
-		}
-		missing, err := b.Add(t.Context(), additions)
+		b.fill(t, there, ladder(3))
+		missing, err := b.Add(t.Context(), toAll(users, index.Entry{Contact: 77, Score: 7700}))
 		slices.Sort(missing)
 		want := slices.DeleteFunc(slices.Clone(users), func(id member.ID) bool { return slices.Contains(there, id) })
 		if err != nil || !slices.Equal(missing, want) {
@@ -159,4 +135,69 @@ func TestAddToNeighboursAtOnce(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Something else under the name of a set keeps no others from their news, be it the
+// first of a call or a later one.
+func TestAddGoesRoundWhatIsNoSet(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		for _, wrong := range []member.ID{1, 4} {
+			b.client.FlushDB(t.Context())
+			users := []member.ID{1, 2, 3, 4, 5}
+			b.fill(t, users, ladder(3))
+			b.client.Set(t.Context(), index.UserKey(wrong), "not a set", 0)
+			missing, err := b.Add(t.Context(), toAll(users, index.Entry{Contact: 3, Score: 900}))
+			if err != nil || !slices.Equal(missing, []member.ID{wrong}) {
+				t.Fatalf("missing %v, %v, want %d", missing, err, wrong)
+			}
+			for _, id := range users {
+				if score := b.client.ZScore(t.Context(), index.UserKey(id), "3").Val(); id != wrong && score != 900 {
+					t.Errorf("the set of %s has score %v", id, score)
+				}
+			}
+		}
+	})
+}
+
+// A Redis without memory left is one that cannot be used now: nothing is taken for
+// missing, and the news come again.
+func TestAddToARedisWithoutMemory(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, &redis.Options{Addr: servertest.Redis(t).Addr(), Network: "unix"}, index.Options{})
+	users := []member.ID{1, 2, 3}
+	b.fill(t, users, ladder(3))
+	news := toAll(users, index.Entry{Contact: 3, Score: 900})
+	b.client.ConfigSet(t.Context(), "maxmemory", "1")
+	if missing, err := b.Add(t.Context(), news); !errors.Is(err, index.ErrUnavailable) || len(missing) > 0 {
+		t.Fatalf("missing %v, %v, want %v", missing, err, index.ErrUnavailable)
+	}
+	b.client.ConfigSet(t.Context(), "maxmemory", "0")
+	if missing, err := b.Add(t.Context(), news); err != nil || len(missing) > 0 {
+		t.Fatalf("missing %v, %v", missing, err)
+	}
+}
+
+// fill makes a set with the same members for each of users.
+func (b bench) fill(t *testing.T, users []member.ID, list []index.Entry) {
+	t.Helper()
+	updates, err := b.Begin(t.Context(), users)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes := make([]index.Change, len(updates))
+	for i, u := range updates {
+		changes[i] = index.Change{Update: u, WithRefill: true, Refill: list}
+	}
+	if outcomes, err := b.Apply(t.Context(), changes); err != nil || slices.Contains(outcomes, index.Conflict) {
+		t.Fatalf("outcomes %v, %v", outcomes, err)
+	}
+}
+
+// toAll tells all of users the same.
+func toAll(users []member.ID, e index.Entry) (list []index.Addition) {
+	for _, id := range users {
+		list = append(list, index.Addition{User: id, Entry: e})
+	}
+	return list
 }

@@ -31,6 +31,7 @@ func TestMemoryDoesWhatRedisDoes(t *testing.T) {
 			rt.Repeat(map[string]func(*rapid.T){
 				"":             func(t *rapid.T) { l.compare(t) },
 				"add":          l.add,
+				"fan out":      l.fanOut,
 				"begin":        l.begin,
 				"apply":        l.apply,
 				"lose a set":   l.loseSet,
@@ -51,7 +52,7 @@ type lockstep struct {
 // begun is an update that both have begun.
 type begun struct{ real, spec index.Update }
 
-var lockstepUsers = []member.ID{1, 2}
+var lockstepUsers = []member.ID{1, 2, 3}
 
 // someEntry draws few contacts and scores, so that they meet; of two digits
 // beside one, because Redis orders equal scores by name.
@@ -73,6 +74,19 @@ func (l *lockstep) add(t *rapid.T) {
 	for range rapid.IntRange(1, 3).Draw(t, "additions") {
 		list = append(list, index.Addition{User: rapid.SampledFrom(lockstepUsers).Draw(t, "user"), Entry: someEntry(t)})
 	}
+	l.addBoth(t, list)
+}
+
+// fanOut tells several of the same upload, some of them twice: one call of the script.
+func (l *lockstep) fanOut(t *rapid.T) {
+	e, list := someEntry(t), []index.Addition(nil)
+	for _, user := range rapid.SliceOfN(rapid.SampledFrom(lockstepUsers), 2, 6).Draw(t, "followers") {
+		list = append(list, index.Addition{User: user, Entry: e})
+	}
+	l.addBoth(t, list)
+}
+
+func (l *lockstep) addBoth(t *rapid.T, list []index.Addition) {
 	got, err := l.real.Add(l.Context(), list)
 	want, specErr := l.spec.Add(l.Context(), list)
 	slices.Sort(got)

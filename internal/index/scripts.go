@@ -3,9 +3,9 @@ package index
 import "github.com/redis/go-redis/v9"
 
 // addFunction is the one way into a set, shared by all scripts that add; the
-// package comment says why each of its rules is needed. It returns
+// package comment says why each of its rules is needed. What adder makes returns
 //
-//	"missing"    there is no set, or something else (ZCARD fails); nothing was written
+//	"missing"    there is no set, or something else; nothing was written
 //	"outside"    the score lies below a set that may be cut off and is not full; nothing was written
 //	"trimmed"    added, and the lowest rank was cut off: another contact, or this one
 //	"unchanged"  the contact was a member already, with that score
@@ -13,28 +13,46 @@ import "github.com/redis/go-redis/v9"
 //	"added"      the contact is a member now, or rose, and nobody was cut off
 //
 // and, second, how many ranks were cut off. The trim counts from the lowest
-// rank: 0 to -(max+1) leaves exactly max. CH makes ZADD count those that rose,
-// too; it changes nothing of what is written.
+// rank: 0 to -(max+1) leaves exactly max.
 //
-// A full set, as most are, needs no look at its lowest score: what lies below it is
-// the first to be cut off again.
+// What a set costs are the commands, so the common ways are short: one command for a
+// member that rises, two for a contact that comes into a full set. Which it is, is
+// guessed from the set before: in a fan-out most of the neighbours have the contact,
+// or most have not. A wrong guess costs a command and nothing else, since XX and NX
+// exclude each other. NX would make a missing set, so isThere is asked before.
+// Numbers are made strings once: Redis is slow to write those of Lua.
+//
+// Only the size after the trim tells whether the contact should have stayed outside.
+// It is taken out again then: a script is one step, and nobody saw it.
 const addFunction = `
-local function add(key, max, min, score, contact)
-  local size = redis.pcall('ZCARD', key)
-  if size == 0 or type(size) == 'table' then return 'missing', 0 end
-  if size >= min and size < max and not redis.call('ZSCORE', key, contact) then
-    local low = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
-    if tonumber(score) < tonumber(low) then return 'outside', 0 end
+local function adder(max, min, isThere)
+  local last, expected = tostring(-(max + 1)), true
+
+  local function settle(key, score, contact)
+    local cut = redis.call('ZREMRANGEBYRANK', key, '0', last)
+    if cut > 0 then return 'trimmed', cut end
+    if redis.call('ZCARD', key) > min then
+      local low = redis.call('ZRANGE', key, '0', '1', 'WITHSCORES')
+      if low[1] == contact and tonumber(score) < tonumber(low[4]) then
+        redis.call('ZREM', key, contact)
+        return 'outside', 0
+      end
+    end
+    return 'added', 0
   end
-  if redis.call('ZADD', key, 'GT', 'CH', score, contact) == 0 then
+
+  return function(key, score, contact)
+    if expected and redis.pcall('ZADD', key, 'XX', 'GT', 'CH', score, contact) == 1 then return 'added', 0 end
+    expected = false
+    if not isThere(key) then return 'missing', 0 end
+    local came = redis.pcall('ZADD', key, 'NX', score, contact)
+    if came == 1 then return settle(key, score, contact) end
+    if came ~= 0 and redis.call('TYPE', key).ok ~= 'zset' then return 'missing', 0 end
+    expected = true
+    if redis.call('ZADD', key, 'XX', 'GT', 'CH', score, contact) == 1 then return 'added', 0 end
     if tonumber(redis.call('ZSCORE', key, contact)) > tonumber(score) then return 'below', 0 end
     return 'unchanged', 0
   end
-  if size >= max then
-    local cut = redis.call('ZREMRANGEBYRANK', key, 0, -(max + 1))
-    if cut > 0 then return 'trimmed', cut end
-  end
-  return 'added', 0
 end
 `
 
@@ -43,16 +61,20 @@ end
 // way: that one may have read MySQL before the upload, and be about to make the set,
 // or to remove or lower what the upload found there.
 //
-//	KEYS[1] a set  KEYS[2] its guard  KEYS[3] another set …
+//	KEYS[1] a set  KEYS[2] another set … and then their guards, in the same order
 //	ARGV[1] max  ARGV[2] min  ARGV[3] score  ARGV[4] contact
-//	returns {the word that add returns, …}, one for each set
+//	returns {the word that adding returned, …}, one for each set
 var addScript = redis.NewScript(addFunction + `
-local max, min = tonumber(ARGV[1]), tonumber(ARGV[2])
+local n, all = #KEYS / 2, nil
+local add = adder(tonumber(ARGV[1]), tonumber(ARGV[2]), function(key)
+  if all == nil then all = redis.call('EXISTS', unpack(KEYS, 1, n)) == n end
+  return all or redis.call('EXISTS', key) == 1
+end)
 local outcomes, ended = {}, {}
-for i = 1, #KEYS, 2 do
-  local outcome = add(KEYS[i], max, min, ARGV[3], ARGV[4])
-  if outcome ~= 'added' then ended[#ended + 1] = KEYS[i + 1] end
-  outcomes[#outcomes + 1] = outcome
+for i = 1, n do
+  local outcome = add(KEYS[i], ARGV[3], ARGV[4])
+  if outcome ~= 'added' then ended[#ended + 1] = KEYS[n + i] end
+  outcomes[i] = outcome
 end
 if #ended > 0 then redis.call('DEL', unpack(ended)) end
 return outcomes
@@ -65,12 +87,11 @@ return outcomes
 //	ARGV[1] a fresh token  ARGV[2] the guard's life in milliseconds
 //	returns {token, {contact, score, …}}; the members are empty when the set is missing
 var beginScript = redis.NewScript(`
-redis.call('SET', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2])
-local members = {}
-if redis.call('TYPE', KEYS[1]).ok == 'zset' then
-  members = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
-end
-return {redis.call('GET', KEYS[2]), members}
+local token = ARGV[1]
+if not redis.call('SET', KEYS[2], token, 'NX', 'PX', ARGV[2]) then token = redis.call('GET', KEYS[2]) end
+local members = redis.pcall('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
+if members.err then members = {} end -- it is something else than a set
+return {token, members}
 `)
 
 // applyScript closes a guarded update: all its changes, or "conflict" and none.
@@ -104,8 +125,7 @@ for i = first, first + 2 * removals - 1, 2 do
 end
 if refills < 0 and present > 0 and redis.call('ZCARD', key) - present < min then return 'conflict' end
 
-redis.call('DEL', guard)
-if not isset then redis.call('DEL', key) end
+if isset then redis.call('DEL', guard) else redis.call('DEL', guard, key) end
 for i = first, first + 2 * removals - 1, 2 do redis.call('ZREM', key, ARGV[i + 1]) end
 first = first + 2 * removals
 for i = first, first + 3 * corrections - 1, 3 do
@@ -113,11 +133,15 @@ for i = first, first + 3 * corrections - 1, 3 do
   if score and tonumber(score) == tonumber(ARGV[i]) then redis.call('ZADD', key, ARGV[i + 1], ARGV[i + 2]) end
 end
 first = first + 3 * corrections
-for i = first, first + 2 * refills - 1, 2 do redis.call('ZADD', key, 'GT', ARGV[i], ARGV[i + 1]) end
-local cut = redis.call('ZREMRANGEBYRANK', key, 0, -(max + 1))
+for i = first, first + 2 * refills - 1, 1000 do -- Lua's stack has room for some thousands
+  redis.call('ZADD', key, 'GT', unpack(ARGV, i, math.min(i + 999, first + 2 * refills - 1)))
+end
+local cut = 0
+if isset or refills > max then cut = redis.call('ZREMRANGEBYRANK', key, '0', tostring(-(max + 1))) end
 if refills > 0 then first = first + 2 * refills end
+local add = adder(max, min, function() return redis.call('EXISTS', key) == 1 end)
 for i = first, first + 2 * adds - 1, 2 do
-  local _, more = add(key, max, min, ARGV[i], ARGV[i + 1])
+  local _, more = add(key, ARGV[i], ARGV[i + 1])
   cut = cut + more
 end
 if life > 0 then redis.call('PEXPIRE', key, life) end

@@ -339,3 +339,13 @@ func TestSetsExpireOnlyWhenAsked(t *testing.T) {
 	server.FastForward(11 * time.Minute)
 	idle.holds(t, nil)
 }
+
+// A refill of thousands does not fit Lua's stack at once.
+func TestARefillOfThousands(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		b = bench{index.New(b.client, index.Options{Settings: settings(t, 5000, 20, 0)}), b.client}
+		b.refill(t, ladder(6100))
+		b.holds(t, ladder(6100)[100:])
+	})
+}
