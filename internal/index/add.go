@@ -1,8 +1,10 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,7 +20,7 @@ type Addition struct {
 
 // Add tells sets of uploads, pipelined. It needs no guard because it only ever
 // raises. It returns the users whose set is missing or malformed and wants a
-// refill, once each and in no order; in the sets of all others the contact is a
+// refill, once each and sorted; in the sets of all others the contact is a
 // member now, unless its upload lies outside the set. After an error it is not
 // known which were added; add again.
 func (ix *Index) Add(ctx context.Context, additions []Addition) (missing []member.ID, err error) {
@@ -31,15 +33,19 @@ func (ix *Index) Add(ctx context.Context, additions []Addition) (missing []membe
 			return nil, err
 		}
 	}
-	s := ix.options.Settings
-	calls := ix.addCalls(s, additions)
-	grouped, err := ix.evalAll(ctx, addScript, calls, nil)
+	calls := ix.addCalls(additions)
+	replies, err := ix.evalAll(ctx, addScript, calls, nil)
 	if err != nil {
 		return nil, translate(ctx, fmt.Sprintf("add to %d sets", len(additions)), err)
 	}
-	replies := ungrouped(calls, grouped)
-	ix.countAdds(replies)
-	return missingSets(additions, replies)
+	all := added{outcomes: make(map[AddOutcome]int)}
+	for i, r := range replies {
+		n := len(calls[i].keys) / 2
+		all.read(additions[:n], r)
+		additions = additions[n:]
+	}
+	ix.tellAdded(all.outcomes)
+	return unique(all.missing), all.err
 }
 
 // setsPerCall is how many sets one call of the script tells, where one may tell
@@ -49,7 +55,7 @@ const setsPerCall = 100
 
 // addCalls makes one call of neighbours that are told the same, as those of a
 // fan-out are. In a cluster a call may touch one slot only, and so one set.
-func (ix *Index) addCalls(s Settings, additions []Addition) (calls []call) {
+func (ix *Index) addCalls(additions []Addition) (calls []call) {
 	most := 1
 	if _, single := ix.client.(*redis.Client); single {
 		most = setsPerCall
@@ -59,7 +65,7 @@ func (ix *Index) addCalls(s Settings, additions []Addition) (calls []call) {
 		for n < min(most, len(additions)) && additions[n].Entry == additions[0].Entry {
 			n++
 		}
-		calls = append(calls, addCall(s, additions[:n]))
+		calls = append(calls, addCall(ix.options.Settings, additions[:n]))
 		additions = additions[n:]
 	}
 	return calls
@@ -70,55 +76,56 @@ func addCall(s Settings, alike []Addition) call {
 	n := len(alike)
 	keys := make([]string, 2*n)
 	for i, a := range alike {
-		keys[i], keys[n+i] = UserKey(a.User), guardKey(a.User)
+		keys[i] = UserKey(a.User)
+		keys[n+i] = guardOf(keys[i])
 	}
 	return call{keys, []any{s.Max, s.Min, alike[0].Score, alike[0].Contact.String()}}
 }
 
-// ungrouped returns a reply for each set. The error of a call is that of its sets.
-func ungrouped(calls []call, grouped []reply) (replies []reply) {
-	for i, c := range calls {
-		outcomes, _ := grouped[i].value.([]any)
-		for set := range len(c.keys) / 2 {
-			one := reply{err: grouped[i].err}
-			if set < len(outcomes) {
-				one.value = outcomes[set]
-			}
-			replies = append(replies, one)
-		}
-	}
-	return replies
+// added is what calls of addScript did.
+type added struct {
+	outcomes map[AddOutcome]int
+	missing  []member.ID
+	err      error // the first one
 }
 
-// countAdds tells the observer what the additions did.
-func (ix *Index) countAdds(replies []reply) {
-	counts := make(map[AddOutcome]int)
-	for _, r := range replies {
-		if outcome, ok := r.value.(string); ok {
-			counts[AddOutcome(outcome)]++
-		}
+// read adds what one call did for the sets that it told.
+func (a *added) read(told []Addition, r reply) {
+	parts, _ := r.value.([]any)
+	if r.err == nil && len(parts) != 2 {
+		r.err = fmt.Errorf("unexpected reply %v", r.value)
 	}
-	for outcome, n := range counts {
+	if r.err != nil {
+		what := fmt.Sprintf("add contact %s to %d sets, the first that of %s", told[0].Contact, len(told), told[0].User)
+		a.err = cmp.Or(a.err, fmt.Errorf("%s: %w", what, r.err))
+		return
+	}
+	outcomes, _ := parts[0].([]any)
+	for pair := range slices.Chunk(outcomes, 2) {
+		outcome, _ := pair[0].(string)
+		times, _ := pair[1].(int64)
+		a.outcomes[AddOutcome(outcome)] += int(times)
+	}
+	missing, _ := parts[1].([]any)
+	for _, at := range missing {
+		i, _ := at.(int64)
+		a.missing = append(a.missing, told[i-1].User)
+	}
+}
+
+// tellAdded tells the observer what additions did.
+func (ix *Index) tellAdded(outcomes map[AddOutcome]int) {
+	for outcome, n := range outcomes {
 		ix.options.Observer.Added(outcome, n)
 	}
 	// A set of at most Max members grows by one, so no more than one is cut off.
-	if n := counts[AddTrimmed]; n > 0 {
+	if n := outcomes[AddTrimmed]; n > 0 {
 		ix.options.Observer.Trimmed(n)
 	}
 }
 
-func missingSets(additions []Addition, replies []reply) ([]member.ID, error) {
-	var missing []member.ID
-	seen := make(map[member.ID]bool)
-	for i, r := range replies {
-		user := additions[i].User
-		switch {
-		case r.err != nil:
-			return nil, fmt.Errorf("add contact %s to the set of %s: %w", additions[i].Contact, user, r.err)
-		case r.value == string(AddMissing) && !seen[user]:
-			seen[user] = true
-			missing = append(missing, user)
-		}
-	}
-	return missing, nil
+// unique sorts ids and leaves out what is there twice.
+func unique(ids []member.ID) []member.ID {
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }

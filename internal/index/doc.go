@@ -34,7 +34,7 @@
 // What carries the invariants is that nobody ever writes what an event said:
 // every writer reads MySQL's current rows and makes the set agree.
 //
-// One add. Every writer adds through one Lua function, add, in one step per
+// One add. Every writer adds through one Lua function, adder, in one step per
 // set. It writes nothing to a missing set (I4). It refuses a contact older than
 // low(S) once S has Min members: S may be cut off there, and behind the cut
 // there may be contacts that are newer than the refused one and not in S, so

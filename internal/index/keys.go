@@ -24,7 +24,10 @@ func UserKey(user member.ID) string { return userKeyPrefix + user.String() }
 // guardKey is the key of the guard of a user's set. The braces make the name of
 // the set the part that a cluster hashes, so both lie in one slot and one script
 // may touch both.
-func guardKey(user member.ID) string { return "guard_{" + UserKey(user) + "}" }
+func guardKey(user member.ID) string { return guardOf(UserKey(user)) }
+
+// guardOf is the key of the guard of the set with a key.
+func guardOf(set string) string { return "guard_{" + set + "}" }
 
 // The lease on the sweep of the audit, and where that sweep is. They share a slot,
 // so that one script may touch both.

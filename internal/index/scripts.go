@@ -63,21 +63,27 @@ end
 //
 //	KEYS[1] a set  KEYS[2] another set … and then their guards, in the same order
 //	ARGV[1] max  ARGV[2] min  ARGV[3] score  ARGV[4] contact
-//	returns {the word that adding returned, …}, one for each set
+//	returns {{a word that adding returned, how often, …}, {i of a KEYS[i] that is missing, …}}
 var addScript = redis.NewScript(addFunction + `
 local n, all = #KEYS / 2, nil
 local add = adder(tonumber(ARGV[1]), tonumber(ARGV[2]), function(key)
   if all == nil then all = redis.call('EXISTS', unpack(KEYS, 1, n)) == n end
   return all or redis.call('EXISTS', key) == 1
 end)
-local outcomes, ended = {}, {}
+local counts, missing, ended = {}, {}, {}
 for i = 1, n do
   local outcome = add(KEYS[i], ARGV[3], ARGV[4])
+  counts[outcome] = (counts[outcome] or 0) + 1
+  if outcome == 'missing' then missing[#missing + 1] = i end
   if outcome ~= 'added' then ended[#ended + 1] = KEYS[n + i] end
-  outcomes[i] = outcome
 end
 if #ended > 0 then redis.call('DEL', unpack(ended)) end
-return outcomes
+local told = {}
+for outcome, times in pairs(counts) do
+  told[#told + 1] = outcome
+  told[#told + 1] = times
+end
+return {told, missing}
 `)
 
 // beginScript opens a guarded update. A token that is there already stays and
