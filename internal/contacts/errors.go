@@ -18,6 +18,7 @@ const (
 	erTooManyConns     = 1040
 	erAccessDeniedDB   = 1044
 	erAccessDenied     = 1045
+	erUnknownCommand   = 1047 // of a proxy that knows no prepared statements
 	erUnknownDatabase  = 1049
 	erShutdown         = 1053
 	erDuplicate        = 1062
@@ -31,8 +32,12 @@ const (
 	erUserConns        = 1203
 	erLockWait         = 1205
 	erDeadlock         = 1213
+	erUnknownStatement = 1243 // of a proxy that sent it to another server than the one that prepared it
 	erOptionPrevents   = 1290 // a server that was made read-only, as after a failover
+	erNotPreparable    = 1295
+	erTooManyPrepared  = 1461 // max_prepared_stmt_count
 	erAutoIncrement    = 1467 // MariaDB: also what a deadlock over the lock of an AUTO_INCREMENT is called
+	erPrepareAgain     = 1615 // MySQL: the table definitions do not fit into its cache, those of views above all
 	erReadOnlyMode     = 1836
 	erConnectionKilled = 1927 // MariaDB: also what a shutdown does to running statements
 	erStatementTimeout = 1969 // MariaDB: max_statement_time
@@ -88,6 +93,16 @@ func IsTooSlow(err error) bool {
 // isNoSuchKey tells whether a statement named an index that is not there, as it is
 // with a view.
 func isNoSuchKey(err error) bool { return serverError(err) == erNoSuchKey }
+
+// isNotPrepared tells whether a statement was refused for being a prepared one, so
+// that its text will do.
+func isNotPrepared(err error) bool {
+	switch serverError(err) {
+	case erUnknownCommand, erUnknownStatement, erNotPreparable, erTooManyPrepared, erPrepareAgain:
+		return true
+	}
+	return false
+}
 
 // IsDuplicate tells whether a row was refused because another one has its key.
 func IsDuplicate(err error) bool { return serverError(err) == erDuplicate }

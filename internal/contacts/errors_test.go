@@ -59,6 +59,9 @@ func TestOutagesAreUnavailable(t *testing.T) {
 			for method := range contactstest.Questions(contacts.NewMemory()) {
 				checkOutage(t, method, cause)
 			}
+			for _, method := range preparedMethods {
+				checkOutageOnceItIsPrepared(t, method, cause)
+			}
 		})
 	}
 }
@@ -71,6 +74,8 @@ func checkOutage(t *testing.T, method string, cause error) {
 		mock.ExpectPing().WillReturnError(cause)
 	case "Walk", "Ranking":
 		mock.ExpectBegin().WillReturnError(cause)
+	case "VisiblePhotos", "Standings", "TopContacts":
+		mock.ExpectPrepare("").WillReturnError(cause)
 	default:
 		mock.ExpectQuery("").WillReturnError(cause)
 	}
@@ -80,10 +85,25 @@ func checkOutage(t *testing.T, method string, cause error) {
 	}
 }
 
+// preparedMethods ask statements that are prepared.
+var preparedMethods = []string{"VisiblePhotos", "Standings", "TopContacts"}
+
+func checkOutageOnceItIsPrepared(t *testing.T, method string, cause error) {
+	t.Helper()
+	db, mock := newMock(t)
+	mock.ExpectPrepare("").ExpectQuery().WillReturnError(cause)
+	err := contactstest.Questions(contacts.NewMySQL(db))[method](t.Context())
+	if !errors.Is(err, contacts.ErrUnavailable) || !errors.Is(err, cause) {
+		t.Errorf("%s, prepared: %v, want ErrUnavailable and the cause", method, err)
+	}
+}
+
 func TestWalkFailsInTheMiddle(t *testing.T) {
 	t.Parallel()
 	cause := serverError(1053)
-	contactRows := func() *sqlmock.Rows { return sqlmock.NewRows([]string{"id", "last_upload"}).AddRow(2, 100) }
+	contactRows := func() *sqlmock.Rows {
+		return sqlmock.NewRows([]string{"id", "last_upload"}).AddRow(int64(2), int64(100))
+	}
 	steps := []func(sqlmock.Sqlmock) *sqlmock.ExpectedQuery{
 		func(m sqlmock.Sqlmock) *sqlmock.ExpectedQuery { return m.ExpectQuery("").WillReturnRows(contactRows()) },
 		func(m sqlmock.Sqlmock) *sqlmock.ExpectedQuery {
@@ -108,16 +128,19 @@ func TestWalkFailsInTheMiddle(t *testing.T) {
 	}
 }
 
-func standingRow(owner, photo, date int) *sqlmock.Rows {
+func standingRow(owner, photo, date int64) *sqlmock.Rows {
 	columns := []string{"id", "is_contact", "p1", "d1", "p2", "d2", "p3", "d3", "p4", "d4"}
-	return sqlmock.NewRows(columns).AddRow(owner, 1, photo, date, nil, nil, nil, nil, nil, nil)
+	return sqlmock.NewRows(columns).AddRow(owner, int64(1), photo, date, nil, nil, nil, nil, nil, nil)
 }
 
 // TestRowsBreakOff: an answer that was cut short is no answer.
 func TestRowsBreakOff(t *testing.T) {
 	t.Parallel()
 	db, mock := newMock(t)
-	rows := sqlmock.NewRows([]string{"page", "user_id"}).AddRow(0, 3).AddRow(0, 5).AddRow(0, 7).RowError(2, mysql.ErrInvalidConn)
+	rows := sqlmock.NewRows([]string{"page", "user_id"}).RowError(2, mysql.ErrInvalidConn)
+	for _, follower := range []int64{3, 5, 7} {
+		rows.AddRow(int64(0), follower)
+	}
 	mock.ExpectQuery("").WillReturnRows(rows)
 	got, err := contacts.NewMySQL(db).Followers(t.Context(), 1, 0, 10)
 	if !errors.Is(err, contacts.ErrUnavailable) || got != nil {
@@ -130,7 +153,7 @@ func TestRowsBreakOff(t *testing.T) {
 func TestRowsOfAnotherSchema(t *testing.T) {
 	t.Parallel()
 	db, mock := newMock(t)
-	mock.ExpectQuery("").WillReturnRows(sqlmock.NewRows([]string{"page", "user_id"}).AddRow(0, "not a number"))
+	mock.ExpectQuery("").WillReturnRows(sqlmock.NewRows([]string{"page", "user_id"}).AddRow(int64(0), "not a number"))
 	_, err := contacts.NewMySQL(db).Followers(t.Context(), 42, 0, 10)
 	if err == nil || errors.Is(err, contacts.ErrUnavailable) || !strings.Contains(err.Error(), "followers of 1 members") {
 		t.Errorf("Followers: %v, want an error that names the work and is no outage", err)

@@ -16,6 +16,10 @@ type FollowerPage struct {
 	After member.ID
 }
 
+// mostPerUnion bounds the branches of one UNION: parsing and planning grow with
+// them, and beyond some dozens there is no round trip left worth saving.
+const mostPerUnion = 64
+
 // Followers returns up to limit members who call of a contact, those with ids
 // above after, ascending. Begin with 0 and go on with the last id received; an
 // empty result is the end.
@@ -46,13 +50,13 @@ func (m *MySQL) FollowerPages(ctx context.Context, pages []FollowerPage, limit i
 
 func (m *MySQL) readPages(ctx context.Context, pages []FollowerPage, limit int, found [][]member.ID) error {
 	type row struct {
-		page     int
+		page     number
 		follower member.ID
 	}
 	what := fmt.Sprintf("reading the followers of %d members", len(pages))
 	read := func(from string) ([]row, error) {
 		return collect(ctx, m.db, what, followerPages(pages, limit, from), func(rows *sql.Rows, r *row) error {
-			return rows.Scan(&r.page, &r.follower)
+			return rows.Scan(&r.page, (*number)(&r.follower))
 		})
 	}
 	from := fromFollowers

@@ -15,28 +15,35 @@ import (
 // [MySQL.Ranking] and [MySQL.TopContacts] is one statement, so that its answer
 // holds at one instant; the first two are one transaction to the same end.
 //
+// The statements that are asked most are prepared on each connection that asks
+// them, and stay so until it is closed.
+//
 // Its methods are safe for concurrent use. When they fail, the error wraps
 // [ErrUnavailable] if the server could not be reached or had no capacity, or the
 // error of the context if that ended first.
 type MySQL struct {
-	db     *sql.DB
-	chunks chunking
+	db       *sql.DB
+	prepared *prepared
+	chunks   chunking
 	// unhinted: the key followers was asked for, and is not there.
 	unhinted atomic.Bool
 }
 
 // NewMySQL returns a store over db, which should come from [OpenMySQL]: without
-// the settings made there each query costs three round trips instead of one. The
-// caller closes db.
-func NewMySQL(db *sql.DB) *MySQL { return &MySQL{db: db, chunks: defaultChunking} }
+// the settings made there each query costs three round trips instead of one. One
+// store for each db is enough: what it prepares on db's connections is used by it
+// alone. The caller closes db, and nothing else.
+func NewMySQL(db *sql.DB) *MySQL {
+	return &MySQL{db: db, prepared: newPrepared(db), chunks: defaultChunking}
+}
 
 // Ping makes sure that the server can be reached and accepts our credentials.
 func (m *MySQL) Ping(ctx context.Context) error {
 	return Translate(ctx, "reaching the database", m.db.PingContext(ctx))
 }
 
-// querier is what *sql.DB and *sql.Tx have in common: the walk asks the same
-// questions as the single methods, but inside one transaction.
+// querier is what *sql.DB, *sql.Tx and what is prepared have in common: the walk
+// asks the same questions as the single methods, but inside one transaction.
 type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
@@ -52,26 +59,39 @@ type statement struct {
 func collect[T any](
 	ctx context.Context, q querier, what string, st statement, scan func(*sql.Rows, *T) error,
 ) ([]T, error) {
-	rows, err := q.QueryContext(ctx, st.text, st.args...)
-	if err != nil {
-		return nil, Translate(ctx, what, err)
-	}
-	defer func() { _ = rows.Close() }() // what it could report, Err has reported
 	var all []T
-	for rows.Next() {
-		var one T
-		if err := scan(rows, &one); err != nil {
-			return nil, Translate(ctx, what, err)
-		}
+	var one, zero T // one for all rows: it escapes
+	err := each(ctx, q, what, st, func(rows *sql.Rows) error {
+		one = zero
+		err := scan(rows, &one)
 		all = append(all, one)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, Translate(ctx, what, err)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	return all, nil
 }
 
-func scanContact(rows *sql.Rows, c *Contact) error { return rows.Scan(&c.ID, &c.LastUpload) }
+// each runs st and has each of its rows scanned, while the server sends them. what
+// names the work, for the error.
+func each(ctx context.Context, q querier, what string, st statement, scan func(*sql.Rows) error) error {
+	rows, err := q.QueryContext(ctx, st.text, st.args...)
+	if err != nil {
+		return Translate(ctx, what, err)
+	}
+	defer func() { _ = rows.Close() }() // what it could report, Err has reported
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return Translate(ctx, what, err)
+		}
+	}
+	return Translate(ctx, what, rows.Err())
+}
+
+func scanContact(rows *sql.Rows, c *Contact) error {
+	return rows.Scan((*number)(&c.ID), (*number)(&c.LastUpload))
+}
 
 // idList writes ids as a JSON array of numbers, for JSON_TABLE. A list of many
 // ids is passed this way and not as IN (…) because JSON_TABLE can be made the

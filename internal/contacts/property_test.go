@@ -33,6 +33,7 @@ func TestPropertyMySQLAnswersLikeMemory(t *testing.T) {
 func checkPropertyOn(t *testing.T, db *sql.DB) {
 	t.Helper()
 	ctx := t.Context()
+	store := contacts.NewMySQL(db)
 	rapid.Check(t, func(t *rapid.T) {
 		for _, table := range []string{"users", "contacts", "blocks", "photos", "tasks"} {
 			if _, err := db.ExecContext(ctx, "DELETE FROM "+table); err != nil {
@@ -43,9 +44,9 @@ func checkPropertyOn(t *testing.T, db *sql.DB) {
 		w := twoWorlds{ctx: ctx, sites: []site.Site{&site.Memory{Store: memory}, site.NewMySQL(db)}}
 		w.fill(t)
 		w.change(t)
-		store := contacts.NewMySQL(db).WithChunks(
+		chunked := store.WithChunks(
 			rapid.IntRange(1, 3).Draw(t, "first chunk"), 2, rapid.IntRange(1, 3).Draw(t, "owners in a statement"))
-		compare(t, ctx, memory, store)
+		compare(t, ctx, memory, chunked)
 	})
 }
 

@@ -110,13 +110,15 @@ func TestServerKilledAndBack(t *testing.T) {
 	}
 	defer func() { _ = db.Close() }()
 	store := contacts.NewMySQL(db)
-	if _, err := store.Followers(t.Context(), 1, 0, 10); err != nil {
-		t.Fatal(err)
-	}
+	fillTwo(t, site.NewMySQL(db))
+	checkPhotoOfTwo(t, store)
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // first over the dead connection, then over none
+		if _, err := store.VisiblePhotos(t.Context(), contacts.Viewer{ID: 1}, 2, 10); !errors.Is(err, contacts.ErrUnavailable) {
+			t.Errorf("VisiblePhotos on a killed server: %v, want ErrUnavailable", err)
+		}
 		if _, err := store.Walk(t.Context(), contacts.Viewer{ID: 1}, 10); !errors.Is(err, contacts.ErrUnavailable) {
 			t.Errorf("Walk on a killed server: %v, want ErrUnavailable", err)
 		}
@@ -124,9 +126,10 @@ func TestServerKilledAndBack(t *testing.T) {
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Walk(t.Context(), contacts.Viewer{ID: 1}, 10); !errors.Is(err, contacts.ErrNoMember) {
+	if _, err := store.Walk(t.Context(), contacts.Viewer{ID: 4}, 10); !errors.Is(err, contacts.ErrNoMember) {
 		t.Errorf("Walk on the restarted server: %v, want ErrNoMember", err)
 	}
+	checkPhotoOfTwo(t, store) // the server that it was prepared on knows nothing of it any more
 }
 
 // TestMissingTable: the error of a database without our schema says what to do.

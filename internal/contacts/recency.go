@@ -10,10 +10,6 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// mostPerUnion bounds the branches of one UNION: parsing and planning grow with
-// them, and beyond some dozens there is no round trip left worth saving.
-const mostPerUnion = 64
-
 // LastUploads returns when each of ids last uploaded, in unix seconds. Members
 // that never uploaded or do not exist are absent from the result.
 func (m *MySQL) LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error) {
@@ -56,7 +52,7 @@ func (m *MySQL) Relations(ctx context.Context, pairs []Pair) (map[Pair]uint64, e
 	}
 	what := fmt.Sprintf("reading %d relations", len(pairs))
 	rows, err := collect(ctx, m.db, what, relations(pairs), func(rows *sql.Rows, r *relation) error {
-		return rows.Scan(&r.pair.User, &r.pair.Contact, &r.lastUpload)
+		return rows.Scan((*number)(&r.pair.User), (*number)(&r.pair.Contact), (*number)(&r.lastUpload))
 	})
 	if err != nil {
 		return nil, err
@@ -127,7 +123,7 @@ WHERE c.user_id = ? AND u.last_upload > 0`)
 // TopContacts returns for each of users what [MySQL.ContactsByRecency] returns
 // without exclusions from the start: the limit contacts that uploaded last.
 // Users without any are absent from the result. It takes one statement for every
-// 64 users.
+// 128 users, and is sent all their contacts.
 func (m *MySQL) TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]Contact, error) {
 	top := make(map[member.ID][]Contact, len(users))
 	if limit <= 0 {
@@ -135,7 +131,7 @@ func (m *MySQL) TopContacts(ctx context.Context, users []member.ID, limit int) (
 	}
 	// Twice the same user would be given its contacts twice.
 	unique := slices.Compact(slices.Sorted(slices.Values(users)))
-	for some := range slices.Chunk(unique, mostPerUnion) {
+	for some := range slices.Chunk(unique, mostTops) {
 		if err := m.topOf(ctx, some, limit, top); err != nil {
 			return nil, err
 		}
@@ -143,40 +139,70 @@ func (m *MySQL) TopContacts(ctx context.Context, users []member.ID, limit int) (
 	return top, nil
 }
 
+// mostTops bounds the members in one statement about the contacts of each: more
+// would spare next to nothing, and make it a long one where they have many.
+const mostTops = 128
+
 func (m *MySQL) topOf(ctx context.Context, users []member.ID, limit int, top map[member.ID][]Contact) error {
-	type ranked struct {
-		user member.ID
-		Contact
+	lists := make(map[member.ID]*shortlist, len(users))
+	for _, user := range users {
+		lists[user] = &shortlist{limit: limit}
 	}
 	what := fmt.Sprintf("reading the most recent contacts of %d members", len(users))
-	rows, err := collect(ctx, m.db, what, topContacts(users, limit), func(rows *sql.Rows, r *ranked) error {
-		return rows.Scan(&r.user, &r.ID, &r.LastUpload)
+	var user member.ID // outside, as they escape
+	var c Contact
+	err := each(ctx, m.prepared, what, topContacts(users), func(rows *sql.Rows) error {
+		if err := rows.Scan((*number)(&user), (*number)(&c.ID), (*number)(&c.LastUpload)); err != nil {
+			return err
+		}
+		lists[user].add(c)
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for _, r := range rows {
-		top[r.user] = append(top[r.user], r.Contact)
-	}
-	// SQL promises the order inside a branch for its LIMIT only, not for the
-	// result of the UNION.
-	for _, user := range users {
-		slices.SortFunc(top[user], byRecencyDesc)
+	for user, list := range lists {
+		if best := list.best(); len(best) > 0 {
+			top[user] = best
+		}
 	}
 	return nil
 }
 
-func topContacts(users []member.ID, limit int) statement {
-	const branch = `
-(SELECT c.user_id, u.id, u.last_upload
-FROM contacts c
+// topContacts yields all contacts of each of users, in any order. The best are
+// picked by us. For a member of some dozens that is less work for the server than
+// to sort them by a branch of a UNION, and for one of 100,000 as much; a window
+// function is dearer for both, and keeps all of them in temporary tables, as does
+// the UNION those of one member.
+func topContacts(users []member.ID) statement {
+	return statement{`
+SELECT q.id, u.id, u.last_upload
+FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
+STRAIGHT_JOIN contacts c ON c.user_id = q.id
 STRAIGHT_JOIN users u ON u.id = c.contact_id
-WHERE c.user_id = ? AND u.last_upload > 0
-ORDER BY u.last_upload DESC, u.id DESC LIMIT ?)`
-	args := make([]any, 0, 2*len(users))
-	for _, user := range users {
-		args = append(args, user, limit)
+WHERE u.last_upload > 0`, []any{idList(users)}}
+}
+
+// shortlist keeps the limit most recent of the contacts that it is shown. It never
+// holds more than twice as many.
+type shortlist struct {
+	limit int
+	list  []Contact
+	full  bool // the first limit of list are in order, and only what comes before the last of them matters
+}
+
+func (s *shortlist) add(c Contact) {
+	if s.full && byRecencyDesc(s.list[s.limit-1], c) < 0 {
+		return
 	}
-	branches := slices.Repeat([]string{branch}, len(users))
-	return statement{strings.Join(branches, "\nUNION ALL"), args}
+	s.list = append(s.list, c)
+	if len(s.list)-s.limit == s.limit {
+		s.list, s.full = s.best(), true
+	}
+}
+
+// best returns the best so far, most recent first.
+func (s *shortlist) best() []Contact {
+	slices.SortFunc(s.list, byRecencyDesc)
+	return s.list[:min(s.limit, len(s.list))]
 }

@@ -3,6 +3,9 @@ package contacts_test
 import (
 	"database/sql"
 	"testing"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/site"
 )
 
 // hideBehindViews gives the site a schema of its own, and makes views of the
@@ -20,6 +23,25 @@ func hideBehindViews(t *testing.T, db *sql.DB) {
 		if _, err := db.ExecContext(t.Context(), text); err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
+	}
+}
+
+// TestTablesBecomeViews: what was prepared on tables answers from the views that
+// take their names.
+func TestTablesBecomeViews(t *testing.T) {
+	t.Parallel()
+	db := openDB(t, contacts.WithMaxOpen(1))
+	fillTwo(t, site.NewMySQL(db))
+	store := contacts.NewMySQL(db)
+	checkPhotoOfTwo(t, store)
+	hideBehindViews(t, db)
+	checkPhotoOfTwo(t, store)
+	if _, err := db.ExecContext(t.Context(), "UPDATE site_images SET visibility = 'private'"); err != nil {
+		t.Fatal(err)
+	}
+	album, err := store.VisiblePhotos(t.Context(), contacts.Viewer{ID: 1}, 2, 10)
+	if err != nil || len(album.Photos) != 0 {
+		t.Errorf("what is private in the table behind the view: %+v, %v, want nothing", album, err)
 	}
 }
 

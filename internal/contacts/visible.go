@@ -13,7 +13,7 @@ import (
 // then id, both descending. The album is empty when there are none; when v or
 // owner does not exist, or owner is no contact of v, or blocks v, there are none.
 func (m *MySQL) VisiblePhotos(ctx context.Context, v Viewer, owner member.ID, limit int) (Album, error) {
-	return visiblePhotos(ctx, m.db, v, owner, limit)
+	return visiblePhotos(ctx, m.prepared, v, owner, limit)
 }
 
 func visiblePhotos(ctx context.Context, q querier, v Viewer, owner member.ID, limit int) (Album, error) {
@@ -26,7 +26,8 @@ func visiblePhotos(ctx context.Context, q querier, v Viewer, owner member.ID, li
 	}
 	what := fmt.Sprintf("reading the photos of member %d visible to member %d", owner, v.ID)
 	rows, err := collect(ctx, q, what, photosOf(v, owner, limit), func(rows *sql.Rows, s *shown) error {
-		return rows.Scan(&s.owner.ID, &s.owner.Username, &s.photo.ID, &s.photo.Title, &s.photo.DateUpload)
+		return rows.Scan(
+			(*number)(&s.owner.ID), &s.owner.Username, (*number)(&s.photo.ID), &s.photo.Title, (*number)(&s.photo.DateUpload))
 	})
 	if err != nil || len(rows) == 0 {
 		return Album{}, err
@@ -42,45 +43,43 @@ func visiblePhotos(ctx context.Context, q querier, v Viewer, owner member.ID, li
 // it touches at most four times limit photos, however many the owner has that
 // the viewer may not see.
 func photosOf(v Viewer, owner member.ID, limit int) statement {
-	granted := []any{owner, owner, v.ID, limit}
-	return statement{
-		`
+	granted := []any{owner, v.ID, owner, limit}
+	return statement{visiblePhotosText, slices.Concat(
+		[]any{owner, limit}, granted, granted, granted, []any{v.ID, owner, limit})}
+}
+
+const visiblePhotosText = `
 SELECT o.id, o.username, p.id, p.title, p.date_upload
 FROM contacts c
 JOIN users v ON v.id = c.user_id
 JOIN users o ON o.id = c.contact_id
 LEFT JOIN blocks b ON b.user_id = o.id AND b.blocked_id = v.id
 JOIN (
-  (SELECT id, title, date_upload FROM photos
-   WHERE owner_id = ? AND visibility = 'public'
-   ORDER BY date_upload DESC, id DESC LIMIT ?)
+  (SELECT x.id, x.title, x.date_upload FROM photos x
+   WHERE x.owner_id = ? AND x.visibility = 'public'
+   ORDER BY x.date_upload DESC, x.id DESC LIMIT ?)
   UNION ALL
-  (SELECT id, title, date_upload FROM photos
-   WHERE owner_id = ? AND visibility = 'friends' AND EXISTS (
-     SELECT 1 FROM contacts g WHERE g.user_id = ? AND g.contact_id = ? AND g.is_friend)
-   ORDER BY date_upload DESC, id DESC LIMIT ?)
+  (SELECT x.id, x.title, x.date_upload FROM contacts g JOIN photos x
+   WHERE g.user_id = ? AND g.contact_id = ? AND g.is_friend AND x.owner_id = ? AND x.visibility = 'friends'
+   ORDER BY x.date_upload DESC, x.id DESC LIMIT ?)
   UNION ALL
-  (SELECT id, title, date_upload FROM photos
-   WHERE owner_id = ? AND visibility = 'family' AND EXISTS (
-     SELECT 1 FROM contacts g WHERE g.user_id = ? AND g.contact_id = ? AND g.is_family)
-   ORDER BY date_upload DESC, id DESC LIMIT ?)
+  (SELECT x.id, x.title, x.date_upload FROM contacts g JOIN photos x
+   WHERE g.user_id = ? AND g.contact_id = ? AND g.is_family AND x.owner_id = ? AND x.visibility = 'family'
+   ORDER BY x.date_upload DESC, x.id DESC LIMIT ?)
   UNION ALL
-  (SELECT id, title, date_upload FROM photos
-   WHERE owner_id = ? AND visibility = 'friends_family' AND EXISTS (
-     SELECT 1 FROM contacts g WHERE g.user_id = ? AND g.contact_id = ? AND (g.is_friend OR g.is_family))
-   ORDER BY date_upload DESC, id DESC LIMIT ?)
+  (SELECT x.id, x.title, x.date_upload FROM contacts g JOIN photos x
+   WHERE g.user_id = ? AND g.contact_id = ? AND (g.is_friend OR g.is_family)
+     AND x.owner_id = ? AND x.visibility = 'friends_family'
+   ORDER BY x.date_upload DESC, x.id DESC LIMIT ?)
 ) p
 WHERE c.user_id = ? AND c.contact_id = ? AND b.user_id IS NULL
-ORDER BY p.date_upload DESC, p.id DESC LIMIT ?`,
-		slices.Concat([]any{owner, limit}, granted, granted, granted, []any{v.ID, owner, limit}),
-	}
-}
+ORDER BY p.date_upload DESC, p.id DESC LIMIT ?`
 
 // Standings tells of each of owners, in the order of owners, what it amounts to
 // for v. All are read at one instant. It returns [ErrNoMember] if v does not
 // exist.
 func (m *MySQL) Standings(ctx context.Context, v Viewer, owners []member.ID) ([]Standing, error) {
-	return standings(ctx, m.db, v, owners)
+	return standings(ctx, m.prepared, v, owners)
 }
 
 func standings(ctx context.Context, q querier, v Viewer, owners []member.ID) ([]Standing, error) {
@@ -149,8 +148,8 @@ LEFT JOIN photos ff ON ff.id = d.ff_id`, []any{idList(owners), v.ID}}
 // scanStanding takes the newest of the classes that were visible.
 func scanStanding(rows *sql.Rows, s *Standing) error {
 	const classes = 4
-	var id, date [classes]sql.Null[uint64]
-	dest := []any{&s.Owner, &s.IsContact}
+	var id, date [classes]sql.Null[number]
+	dest := []any{(*number)(&s.Owner), &s.IsContact}
 	for i := range classes {
 		dest = append(dest, &id[i], &date[i])
 	}
@@ -159,7 +158,7 @@ func scanStanding(rows *sql.Rows, s *Standing) error {
 	}
 	for i := range classes {
 		if id[i].Valid {
-			s.consider(Photo{ID: id[i].V, DateUpload: date[i].V})
+			s.consider(Photo{ID: uint64(id[i].V), DateUpload: uint64(date[i].V)})
 		}
 	}
 	return nil

@@ -62,6 +62,7 @@ func Run(t *testing.T, open Open) {
 		"ContactsByRecency":       testContactsByRecency,
 		"ContactsByRecency/pages": testRecencyPages,
 		"TopContacts":             testTopContacts,
+		"TopContacts/many":        testTopOfMany,
 		"Followers":               testFollowers,
 		"FollowerPages":           testFollowerPages,
 		"Privacy":                 testPrivacy,

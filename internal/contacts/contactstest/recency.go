@@ -1,6 +1,7 @@
 package contactstest
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -145,6 +146,23 @@ func testTopContacts(t *testing.T, w world) {
 	equal(t, "TopContacts", got, err, want)
 	got, err = w.TopContacts(t.Context(), nil, 2)
 	equal(t, "TopContacts of nobody", got, err, map[member.ID][]contacts.Contact{})
+}
+
+// testTopOfMany: the most recent come neither first nor last, and some are equal.
+func testTopOfMany(t *testing.T, w world) {
+	const viewer, count, limit = 1, 500, 12
+	owners := sequence(1001, count)
+	w.members(t, append(owners, viewer)...)
+	w.calls(t, viewer, owners...)
+	for i, owner := range owners {
+		w.public(t, uint64(owner), owner, 100+uint64(i)*7%count/2)
+	}
+	for _, most := range []int{1, limit, count / 2, count, 2 * count} {
+		want, err := w.ContactsByRecency(t.Context(), viewer, nil, contacts.Cursor{}, most)
+		must(t, err)
+		got, err := w.TopContacts(t.Context(), []member.ID{viewer}, most)
+		equal(t, fmt.Sprintf("TopContacts: %d of %d", most, count), got, err, map[member.ID][]contacts.Contact{viewer: want})
+	}
 }
 
 func testFollowers(t *testing.T, w world) {
