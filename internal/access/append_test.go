@@ -1,9 +1,12 @@
 package access_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,7 +20,7 @@ func TestAppendToken(t *testing.T) {
 	a, _ := issue(t, "a", access.Read, access.Limit{})
 	b, _ := issue(t, "b", access.Admin, limitOf(t, "5/m", 3))
 	for _, token := range []access.Token{a, b} {
-		if err := access.AppendToken(path, token); err != nil {
+		if err := access.AppendToken(t.Context(), path, token); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -35,13 +38,45 @@ func TestAppendTokenAfterAnUnfinishedLine(t *testing.T) {
 	a, _ := issue(t, "a", access.Read, access.Limit{})
 	b, _ := issue(t, "b", access.Read, access.Limit{})
 	path := newFile(t, strings.TrimSuffix(lines(a), "\n"))
-	if err := access.AppendToken(path, b); err != nil {
+	if err := access.AppendToken(t.Context(), path, b); err != nil {
 		t.Fatal(err)
 	}
 	text, _ := os.ReadFile(path)
 	got, err := access.Parse(string(text))
 	if diff := cmp.Diff([]access.Token{a, b}, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
+	}
+}
+
+// Who adds at the same time as others loses nothing, and takes nobody's name. The
+// file begins with a line that is not finished.
+func TestSeveralAddAtOnce(t *testing.T) {
+	t.Parallel()
+	const adders = 8
+	first, _ := issue(t, "first", access.Read, access.Limit{})
+	path := newFile(t, strings.TrimSuffix(lines(first), "\n"))
+	var adding sync.WaitGroup
+	var taken atomic.Int64
+	for i := range adders {
+		own, _ := issue(t, fmt.Sprintf("own%d", i), access.Read, access.Limit{})
+		same, _ := issue(t, "same", access.Read, access.Limit{})
+		adding.Go(func() {
+			if err := access.AppendToken(t.Context(), path, own); err != nil {
+				t.Error(err)
+			}
+			switch err := access.AppendToken(t.Context(), path, same); {
+			case err == nil:
+				taken.Add(1)
+			case !strings.Contains(err.Error(), "the name same is that of line"):
+				t.Error(err)
+			}
+		})
+	}
+	adding.Wait()
+	text, _ := os.ReadFile(path)
+	list, err := access.Parse(string(text))
+	if err != nil || len(list) != 1+adders+1 || taken.Load() != 1 {
+		t.Errorf("%d tokens, of which %d got the same name, %v:\n%s", len(list), taken.Load(), err, text)
 	}
 }
 
@@ -56,14 +91,14 @@ func TestAppendTokenRefuses(t *testing.T) {
 		"# a" + strings.Repeat(" b", 1<<19) + "\n": "has more than",
 	} {
 		path := newFile(t, text)
-		if err := access.AppendToken(path, again); err == nil || !strings.Contains(err.Error(), want) {
+		if err := access.AppendToken(t.Context(), path, again); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.20q: %v, want %q", text, err, want)
 		}
 		if after, err := os.ReadFile(path); err != nil || string(after) != text {
 			t.Errorf("%.20q: the file was changed to %.20q, %v", text, after, err)
 		}
 	}
-	if err := access.AppendToken(filepath.Join(t.TempDir(), "no", "tokens"), a); err == nil {
+	if err := access.AppendToken(t.Context(), filepath.Join(t.TempDir(), "no", "tokens"), a); err == nil {
 		t.Error("a file in a folder that does not exist was written")
 	}
 }

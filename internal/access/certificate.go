@@ -20,7 +20,7 @@ type Certificate struct {
 func FollowCertificate(certFile, keyFile string, o Options) (*Certificate, *Follower, error) {
 	c := &Certificate{}
 	f, err := follow(Follower{
-		what: "TLS certificate", paths: []string{certFile, keyFile}, public: 1,
+		what: "TLS certificate", paths: []string{certFile, keyFile}, public: 1, private: "key of the TLS certificate",
 		take: func(ctx context.Context, files []file) error { return c.takeFiles(ctx, files[0], files[1], o) },
 	}, o)
 	if err != nil {
@@ -35,6 +35,7 @@ func (c *Certificate) takeFiles(ctx context.Context, cert, key file, o Options) 
 		return fmt.Errorf("%s and %s: %w", cert.path, key.path, err)
 	}
 	c.current.Store(&pair)
+	o.observer().CertificateTaken(pair.Leaf.NotAfter)
 	o.Log.InfoContext(ctx, "took the TLS certificate", "file", cert.path, "names", pair.Leaf.DNSNames, "not_after", pair.Leaf.NotAfter)
 	if now := time.Now(); now.Before(pair.Leaf.NotBefore) || now.After(pair.Leaf.NotAfter) {
 		o.Log.WarnContext(ctx, "the TLS certificate is not valid now: clients will refuse it", "file", cert.path,

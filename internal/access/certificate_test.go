@@ -11,12 +11,15 @@ import (
 	"encoding/pem"
 	"log/slog"
 	"math/big"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/activityd/activityd/internal/access"
 )
@@ -62,12 +65,13 @@ func TestTheCertificateIsFollowed(t *testing.T) {
 	certFile, keyFile := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
 	tomorrow := time.Now().Add(24 * time.Hour)
 	cert, key := newCertificate(t, "one", tomorrow)
-	newCert, newKey := newCertificate(t, "two", tomorrow)
+	nextWeek := tomorrow.Add(6 * 24 * time.Hour)
+	newCert, newKey := newCertificate(t, "two", nextWeek)
 	write(t, certFile, cert)
 	write(t, keyFile, key)
-	log := &logBuffer{}
+	log, told := &logBuffer{}, &observed{}
 	synctest.Test(t, func(t *testing.T) {
-		c, follower, err := access.FollowCertificate(certFile, keyFile, access.Options{Log: log.logger()})
+		c, follower, err := access.FollowCertificate(certFile, keyFile, access.Options{Log: log.logger(), Observer: told})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,6 +101,9 @@ func TestTheCertificateIsFollowed(t *testing.T) {
 			t.Errorf("with no key: %s\n%s", got, log)
 		}
 	})
+	if diff := cmp.Diff([]time.Time{tomorrow.UTC().Truncate(time.Second), nextWeek.UTC().Truncate(time.Second)}, told.ends); diff != "" {
+		t.Errorf("told of their ends:\n%s", diff)
+	}
 	if strings.Contains(log.String(), strings.Split(newKey, "\n")[1]) {
 		t.Error("the log shows the key")
 	}
@@ -118,6 +125,22 @@ func TestBadCertificatesAreErrorsAtTheStart(t *testing.T) {
 			t.Errorf("%s: %v, want an error that names the file", name, err)
 		}
 	}
+}
+
+// Anybody may read the certificate, but not its key.
+func TestAKeyForEverybodyIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	cert, key := newCertificate(t, "one", time.Now().Add(24*time.Hour))
+	certFile, keyFile, log := newFile(t, cert), newFile(t, key), &logBuffer{}
+	for _, path := range []string{certFile, keyFile} {
+		if err := os.Chmod(path, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := access.FollowCertificate(certFile, keyFile, access.Options{Log: log.logger()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantWarnings(t, log, "everybody on this machine may read the key of the TLS certificate: chmod o= will change that")
 }
 
 func TestAnExpiredCertificateIsWarnedOf(t *testing.T) {

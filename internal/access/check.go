@@ -35,6 +35,20 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("the token's limit is used up for %s", e.RetryAfter)
 }
 
+// Verdict says whether a request may be made, and if not, why. It is for whoever
+// counts them.
+type Verdict string
+
+// The verdicts.
+const (
+	Allowed      Verdict = "allowed"
+	NoToken      Verdict = "no_token"      // it shows none, or not as it should
+	UnknownToken Verdict = "unknown_token" // see [ErrUnknown]
+	WrongScope   Verdict = "wrong_scope"   // see [ScopeError]
+	OverLimit    Verdict = "limit"         // see [LimitError]
+	ForeignHost  Verdict = "foreign_host"  // without tokens: it is not for this machine
+)
+
 // Caller is who bears a token. The zero Caller is nobody.
 type Caller struct {
 	Name   string
@@ -64,6 +78,15 @@ func NewTokens(list []Token) *Tokens {
 
 // Len returns how many there are.
 func (t *Tokens) Len() int { return len(*t.current.Load()) }
+
+// Names returns their names, in the order in which they were given.
+func (t *Tokens) Names() []string {
+	var names []string
+	for _, e := range *t.current.Load() {
+		names = append(names, e.Name)
+	}
+	return names
+}
 
 // Check finds the token of a secret, and takes a request from its limit. It
 // returns [ErrUnknown] when there is none, and a [ScopeError] or a [LimitError]

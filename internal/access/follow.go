@@ -25,8 +25,30 @@ const settling = 100 * time.Millisecond
 
 // Options are those of [FollowTokens] and [FollowCertificate].
 type Options struct {
-	Every time.Duration // how often files are read again; 0: [DefaultEvery]
-	Log   *slog.Logger
+	Every    time.Duration // how often files are read again; 0: [DefaultEvery]
+	Log      *slog.Logger
+	Observer Observer // is told what was taken; default: nobody
+}
+
+// Observer is told what files are in use, for metrics: at first, and when they
+// change. Its methods must be quick, and must be safe for concurrent use.
+type Observer interface {
+	// TokensTaken: these are the names of all tokens from now on.
+	TokensTaken(names []string)
+	// CertificateTaken: a certificate that is valid until then is shown from now on.
+	CertificateTaken(notAfter time.Time)
+}
+
+type unobserved struct{}
+
+func (unobserved) TokensTaken([]string)       {}
+func (unobserved) CertificateTaken(time.Time) {}
+
+func (o Options) observer() Observer {
+	if o.Observer == nil {
+		return unobserved{}
+	}
+	return o.Observer
 }
 
 // Follower takes over what changes in files. It reads them whole each time and
@@ -36,8 +58,10 @@ type Options struct {
 type Follower struct {
 	what  string // for the log
 	paths []string
-	// public is how many of the paths, from the first on, anybody may read.
-	public int
+	// public is how many of the paths, from the first on, anybody may read; private
+	// is what the log calls those that follow.
+	public  int
+	private string
 	// take puts what the files say into use, or returns why it cannot. Files are
 	// in the order of paths.
 	take func(ctx context.Context, files []file) error
@@ -136,12 +160,12 @@ func (f *Follower) complain(ctx context.Context, err error) {
 	f.complaint = text
 }
 
-// warnOfReaders tells of files that everybody on the machine may read.
+// warnOfReaders tells of private files that everybody on the machine may read.
 func (f *Follower) warnOfReaders(ctx context.Context, files []file) {
 	const everybody = 0o004
 	for _, file := range files[f.public:] {
 		if file.mode&everybody != 0 {
-			f.log.WarnContext(ctx, "everybody on this machine may read a file of the "+f.what+": chmod o= will change that", "file", file.path)
+			f.log.WarnContext(ctx, "everybody on this machine may read the "+f.private+": chmod o= will change that", "file", file.path)
 		}
 	}
 }

@@ -6,12 +6,15 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/activityd/activityd/internal/access"
 )
@@ -243,8 +246,70 @@ func TestTheLastTokenCanBeRevoked(t *testing.T) {
 		write(t, path, "# nobody\n")
 		pass()
 		f.wantKnown(t, secret, false)
-		if warnings := f.log.at(t, slog.LevelWarn); len(warnings) != 1 {
-			t.Errorf("warnings: %v", warnings)
+		wantWarnings(t, f.log, "the token file has no tokens any more: nobody may ask")
+		write(t, path, "# nobody at all\n")
+		pass()
+		wantWarnings(t, f.log, "the token file has no tokens any more: nobody may ask", "the token file has no tokens still: nobody may ask")
+	})
+}
+
+// wantWarnings compares the warnings of a log.
+func wantWarnings(t *testing.T, log *logBuffer, want ...string) {
+	t.Helper()
+	var got []string
+	for _, line := range log.at(t, slog.LevelWarn) {
+		got = append(got, line["msg"].(string))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("warnings %q, want %q", got, want)
+	}
+}
+
+// A file that never had any tokens has not lost them, and was not taken.
+func TestAnEmptyFileIsAnErrorAndNothingElse(t *testing.T) {
+	t.Parallel()
+	path, log, told := newFile(t, "# none\n"), &logBuffer{}, &observed{}
+	_, _, err := access.FollowTokens(path, access.Options{Log: log.logger(), Observer: told})
+	if want := "the token file cannot be used: " + path + " has no tokens: make one with: activityd token NAME --scopes read --append " + path; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if log.String() != "" || len(told.tokens) > 0 {
+		t.Errorf("logged %s, told of %v", log, told.tokens)
+	}
+}
+
+// observed remembers what an observer is told.
+type observed struct {
+	tokens [][]string
+	ends   []time.Time
+}
+
+func (o *observed) TokensTaken(names []string)          { o.tokens = append(o.tokens, names) }
+func (o *observed) CertificateTaken(notAfter time.Time) { o.ends = append(o.ends, notAfter) }
+
+// The observer knows the names of the tokens that are in use, and no others.
+func TestTheObserverIsToldOfTokens(t *testing.T) {
+	t.Parallel()
+	a, _ := issue(t, "a", access.Read, access.Limit{})
+	b, _ := issue(t, "b", access.Read, access.Limit{})
+	path := newFile(t, lines(a))
+	synctest.Test(t, func(t *testing.T) {
+		told := &observed{}
+		_, follower, err := access.FollowTokens(path, access.Options{Log: slog.New(slog.DiscardHandler), Observer: told})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = follower.Run(ctx) })
+		for _, text := range []string{lines(a), lines(b, a), "nonsense", "", lines(b)} {
+			write(t, path, text)
+			pass()
+		}
+		cancel()
+		running.Wait()
+		if diff := cmp.Diff([][]string{{"a"}, {"b", "a"}, nil, {"b"}}, told.tokens); diff != "" {
+			t.Error(diff)
 		}
 	})
 }
@@ -269,7 +334,8 @@ func TestABadFileIsAnErrorAtTheStart(t *testing.T) {
 func TestAFileForEverybodyIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	token, _ := issue(t, "a", access.Read, access.Limit{})
-	for mode, warned := range map[os.FileMode]bool{0o600: false, 0o640: false, 0o644: true} {
+	const warning = "everybody on this machine may read the token file: chmod o= will change that"
+	for mode, want := range map[os.FileMode][]string{0o600: nil, 0o640: nil, 0o644: {warning}} {
 		path, log := newFile(t, lines(token)), &logBuffer{}
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
@@ -277,8 +343,6 @@ func TestAFileForEverybodyIsWarnedOf(t *testing.T) {
 		if _, _, err := access.FollowTokens(path, access.Options{Log: log.logger()}); err != nil {
 			t.Fatal(err)
 		}
-		if got := len(log.at(t, slog.LevelWarn)); (got == 1) != warned {
-			t.Errorf("%o: %d warnings", mode, got)
-		}
+		wantWarnings(t, log, want...)
 	}
 }

@@ -13,30 +13,48 @@ import (
 // is an error now; once there are tokens, only the last of these is a change.
 func FollowTokens(path string, o Options) (*Tokens, *Follower, error) {
 	t := NewTokens(nil)
+	begun := false
 	f, err := follow(Follower{
-		what: "token file", paths: []string{path},
-		take: func(ctx context.Context, files []file) error { return t.takeFile(ctx, files[0], o) },
+		what: "token file", paths: []string{path}, private: "token file",
+		take: func(ctx context.Context, files []file) error {
+			list, err := parseFile(files[0])
+			if err == nil && len(list) == 0 && !begun {
+				err = fmt.Errorf("%s has no tokens: make one with: activityd token NAME --scopes read --append %s", path, path)
+			}
+			if err != nil {
+				return err
+			}
+			begun = true
+			t.take(ctx, path, list, o)
+			return nil
+		},
 	}, o)
 	if err != nil {
 		return nil, nil, fmt.Errorf("the token file cannot be used: %w", err)
 	}
-	if t.Len() == 0 {
-		return nil, nil, fmt.Errorf("the token file %s has no tokens: make one with: activityd token NAME --scopes read --append %s", path, path)
-	}
 	return t, f, nil
 }
 
-func (t *Tokens) takeFile(ctx context.Context, f file, o Options) error {
+func parseFile(f file) ([]Token, error) {
 	list, err := Parse(string(f.text))
 	if err != nil {
-		return fmt.Errorf("%s: %w", f.path, err)
+		return nil, fmt.Errorf("%s: %w", f.path, err)
 	}
+	return list, nil
+}
+
+// take puts what a file says into use.
+func (t *Tokens) take(ctx context.Context, path string, list []Token, o Options) {
 	added, removed := t.Replace(list)
-	o.Log.InfoContext(ctx, "took the tokens of the file", "file", f.path, "tokens", len(list), "added", added, "removed", removed)
-	if len(list) == 0 {
-		o.Log.WarnContext(ctx, "the token file has no tokens any more: nobody may ask", "file", f.path)
+	o.observer().TokensTaken(t.Names())
+	o.Log.InfoContext(ctx, "took the tokens of the file", "file", path, "tokens", len(list), "added", added, "removed", removed)
+	switch {
+	case len(list) > 0:
+	case len(removed) > 0:
+		o.Log.WarnContext(ctx, "the token file has no tokens any more: nobody may ask", "file", path)
+	default:
+		o.Log.WarnContext(ctx, "the token file has no tokens still: nobody may ask", "file", path)
 	}
-	return nil
 }
 
 // mode of a token file that is made here: hashes are no secrets, but who may do
@@ -44,9 +62,11 @@ func (t *Tokens) takeFile(ctx context.Context, f file, o Options) error {
 const mode = 0o600
 
 // AppendToken adds a token to a file, which is made if there is none. It refuses
-// a name that the file has, and a file that is not in order.
-func AppendToken(path string, t Token) (err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, mode) //nolint:gosec // G304: the operator names it
+// a name that the file has, and a file that is not in order. Several may add to a
+// file at once: they wait for each other, for a few seconds at most or until ctx
+// ends. After an error the file is what it was.
+func AppendToken(ctx context.Context, path string, t Token) (err error) {
+	f, err := openLocked(ctx, path)
 	if err != nil {
 		return fmt.Errorf("the token file cannot be opened: %w", err)
 	}
@@ -62,7 +82,14 @@ func AppendToken(path string, t Token) (err error) {
 	if _, err := Parse(string(before.text) + line); err != nil {
 		return fmt.Errorf("the token cannot be added to %s: %w", path, err)
 	}
-	return appendWhole(f, int64(len(before.text)), line)
+	if err := appendWhole(f, int64(len(before.text)), line); err != nil {
+		return err
+	}
+	if !isStill(f, path) {
+		// An editor, say, which knows no locks.
+		return fmt.Errorf("another program replaced %s meanwhile, so the token is not in it: try again", path)
+	}
+	return nil
 }
 
 // appendWhole writes in one piece, as a server may read the file at any time,

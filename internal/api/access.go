@@ -10,6 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/httpserver"
 )
 
 // Access decides who may do what. Check finds whom a secret belongs to, and counts
@@ -24,27 +25,44 @@ type Access interface {
 // callerKey is where an [echo.Context] keeps the caller.
 const callerKey = "activityd.caller"
 
-// require lets only those requests through that bear a token with the scope. It
-// comes before anything is read but the header, so that a stranger costs little.
-// Without [Config.Access] everybody may ask.
+// require lets only those requests through that bear a token with the scope or,
+// without [Config.Access], are for this machine. It comes before anything is read
+// but the header, so that a stranger costs little.
 func (s *Server) require(need access.Scope) echo.MiddlewareFunc {
+	judge := s.judgeHost
+	if s.cfg.Access != nil {
+		judge = func(r *http.Request) (access.Caller, access.Verdict, error) { return s.judgeToken(r.Header, need) }
+	}
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
-		if s.cfg.Access == nil {
-			return next
-		}
 		return func(c echo.Context) error {
-			secret, err := bearer(c.Request().Header)
+			caller, verdict, err := judge(c.Request())
+			c.Set(callerKey, caller) // of a refused request, too: the log names it
+			s.cfg.Observer.CallerJudged(caller.Name, verdict)
 			if err != nil {
 				return err
-			}
-			caller, err := s.cfg.Access.Check(secret, need)
-			c.Set(callerKey, caller) // of a refused request, too: the log names it
-			if err != nil {
-				return refuseCaller(err)
 			}
 			return next(c)
 		}
 	}
+}
+
+func (s *Server) judgeToken(header http.Header, need access.Scope) (access.Caller, access.Verdict, error) {
+	secret, err := bearer(header)
+	if err != nil {
+		return access.Caller{}, access.NoToken, err
+	}
+	caller, err := s.cfg.Access.Check(secret, need)
+	verdict, err := refuseCaller(err)
+	return caller, verdict, err
+}
+
+// judgeHost lets everybody ask who asks for this machine. Another name is that of
+// a web page which had it point here: the page would read what its visitor can.
+func (s *Server) judgeHost(r *http.Request) (access.Caller, access.Verdict, error) {
+	if s.Knows(r.Host) {
+		return access.Caller{}, access.Allowed, nil
+	}
+	return access.Caller{}, access.ForeignHost, refuse(misdirected, "%s, or give the server tokens: activityd serve --token-file", httpserver.Misdirected(r.Host))
 }
 
 // callerOf returns who asks; the zero Caller where nobody has to say.
@@ -73,22 +91,26 @@ func bearer(header http.Header) (string, error) {
 	return "", unauthorized("", "send the header Authorization: Bearer, followed by the secret of a token")
 }
 
-// refuseCaller says no to a request whose caller may not make it.
-func refuseCaller(err error) error {
+// refuseCaller says no to a request whose caller may not make it, for what
+// [Access.Check] returned.
+func refuseCaller(err error) (access.Verdict, error) {
+	if err == nil {
+		return access.Allowed, nil
+	}
 	if errors.Is(err, access.ErrUnknown) {
-		return unauthorized("invalid_token", "no token has this secret; it may have been revoked")
+		return access.UnknownToken, unauthorized("invalid_token", "no token has this secret; it may have been revoked")
 	}
 	if e, ok := errors.AsType[*access.ScopeError](err); ok {
 		p := wrongScope.problem(e.Error())
 		p.challenge = challenge("insufficient_scope") + `, scope="` + e.Need.String() + `"`
-		return &refusal{p}
+		return access.WrongScope, &refusal{p}
 	}
 	if e, ok := errors.AsType[*access.LimitError](err); ok {
 		p := rateLimited.problem("this token's limit of requests is used up; send the same again later")
 		p.retryAfter = wholeSeconds(e.RetryAfter)
-		return &refusal{p}
+		return access.OverLimit, &refusal{p}
 	}
-	return err
+	return "", err // it does not keep its word, and that is our fault
 }
 
 func unauthorized(code, detail string) error {

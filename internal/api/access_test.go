@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -29,6 +30,7 @@ type guarded struct {
 	*bundle
 	tokens *access.Tokens
 	asked  []contacts.Viewer // of the reader
+	told   requests          // by way of the observer
 }
 
 func guard(t testing.TB) *guarded {
@@ -42,7 +44,7 @@ func guard(t testing.TB) *guarded {
 			Limit: access.Limit{Count: 2, Per: time.Hour, Burst: 2},
 		},
 	})}
-	g.bundle = setup(t, func(c *api.Config) { c.Access, c.MaxBatch, c.MaxBody = g.tokens, 4, 1<<10 })
+	g.bundle = setup(t, func(c *api.Config) { c.Access, c.MaxBatch, c.MaxBody, c.Observer = g.tokens, 4, 1<<10, &g.told })
 	g.reader.read = func(_ context.Context, v contacts.Viewer, _ int) (recent.Answer, error) {
 		g.asked = append(g.asked, v)
 		return recent.Answer{Source: recent.FromIndex}, nil
@@ -59,7 +61,7 @@ func (g *guarded) as(t testing.TB, r *http.Request, authorization ...string) *ht
 
 func newRead(t testing.TB) *http.Request {
 	t.Helper()
-	return httptest.NewRequestWithContext(t.Context(), http.MethodGet, readPath, http.NoBody)
+	return newRequest(t.Context(), http.MethodGet, readPath, http.NoBody)
 }
 
 func newUpload(t testing.TB) *http.Request {
@@ -208,7 +210,7 @@ func TestTheTokenComesFirst(t *testing.T) {
 	r := postTasks(t.Context(), body)
 	r.URL.RawQuery, r.Header["Content-Type"] = "unknown=1", []string{"text/plain"}
 	wantProblem(t, g.as(t, r, "Bearer x"), http.StatusUnauthorized, "unauthorized")
-	bad := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/users/x/recent-contact-photos?limit=0", http.NoBody)
+	bad := newRequest(t.Context(), http.MethodGet, "/v1/users/x/recent-contact-photos?limit=0", http.NoBody)
 	wantProblem(t, g.as(t, bad), http.StatusUnauthorized, "unauthorized")
 }
 
@@ -219,7 +221,7 @@ func TestEveryRouteWantsWhatTheDocumentSays(t *testing.T) {
 	for path, item := range theContract(t).doc.Paths.Map() {
 		for method, operation := range item.Operations() {
 			request := func() *http.Request {
-				return httptest.NewRequestWithContext(t.Context(), method, strings.ReplaceAll(path, "{id}", "1"), http.NoBody)
+				return newRequest(t.Context(), method, strings.ReplaceAll(path, "{id}", "1"), http.NoBody)
 			}
 			without := g.as(t, request())
 			if operation.Security == nil {
@@ -238,12 +240,63 @@ func TestEveryRouteWantsWhatTheDocumentSays(t *testing.T) {
 					t.Errorf("%s %s with the scope %s: %d, want allowed = %t", method, path, scope, w.Code, allowed)
 				}
 			}
-			for _, status := range []int{401, 403, 429} {
+			for _, status := range []int{401, 403, 421, 429} {
 				if operation.Responses.Status(status) == nil {
 					t.Errorf("%s %s: %d is not documented", method, path, status)
 				}
 			}
 		}
+	}
+}
+
+// The observer is told by which name each request came in, or why it did not; of a
+// stranger nothing that the stranger chose, and of no open route.
+func TestTheObserverIsToldOfCallers(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		authorization []string
+		want          string
+	}{
+		{[]string{"Bearer " + readSecret}, "reader allowed"},
+		{[]string{"Bearer " + adminSecret}, "boss allowed"},
+		{[]string{"Bearer " + writeSecret}, "writer wrong_scope"},
+		{[]string{"Bearer reader"}, " unknown_token"},
+		{[]string{"Basic reader"}, " no_token"},
+		{[]string{"Bearer " + readSecret, "Bearer " + readSecret}, " no_token"},
+		{nil, " no_token"},
+	} {
+		g := guard(t)
+		g.as(t, newRead(t), test.authorization...)
+		g.get(t, "/healthz")
+		g.get(t, "/nonsense")
+		if !slices.Equal(g.told.judged, []string{test.want}) {
+			t.Errorf("%q: told of %q, want %q", test.authorization, g.told.judged, test.want)
+		}
+	}
+	g := guard(t)
+	for range 3 {
+		g.as(t, newRead(t), "Bearer "+limitedSecret)
+	}
+	if want := []string{"limited allowed", "limited allowed", "limited limit"}; !slices.Equal(g.told.judged, want) {
+		t.Errorf("told of %q, want %q", g.told.judged, want)
+	}
+}
+
+// brokenAccess does not keep its word.
+type brokenAccess struct{}
+
+func (brokenAccess) Check(string, access.Scope) (access.Caller, error) {
+	return access.Caller{Name: "a", Scopes: access.Admin}, errors.New("broken")
+}
+
+func TestAnAccessThatFailsLetsNobodyIn(t *testing.T) {
+	t.Parallel()
+	g := guard(t)
+	g.bundle = setup(t, func(c *api.Config) { c.Access, c.Observer = brokenAccess{}, &g.told })
+	wantProblem(t, g.as(t, newUpload(t), "Bearer "+adminSecret), http.StatusInternalServerError, "internal")
+	g.nothingDone(t)
+	if !slices.Equal(g.told.judged, []string{"a "}) {
+		t.Errorf("told of %q", g.told.judged)
 	}
 }
 
@@ -267,7 +320,7 @@ func TestOperators(t *testing.T) {
 		}
 		var told []bool
 		g.server.Probe("/probe", access.Read, func(operator bool) { told = append(told, operator) })
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/probe", http.NoBody)
+		r := newRequest(t.Context(), http.MethodGet, "/probe", http.NoBody)
 		r.Header.Set("Authorization", "Bearer "+test.secret)
 		g.server.Handler().ServeHTTP(httptest.NewRecorder(), r)
 		if !slices.Equal(told, test.want) {

@@ -74,7 +74,9 @@ type Config struct {
 	Observer Observer     // is told of every request; default: nobody
 
 	// Access decides who may do what. Default: everybody may do everything, but is
-	// no operator; the address must be one that only friends can reach then.
+	// no operator; the address must be one that only this machine can reach then,
+	// and what needs a scope is answered only for Hosts that the server knows: see
+	// [httpserver.Server.Knows].
 	Access Access
 	// TLS, if set, makes Serve speak TLS, and HTTP/2 with those who like it. It
 	// must have a certificate.

@@ -10,7 +10,8 @@
 //
 //	observe    deadline, request id, the response to an error, one log line
 //	 └ recover a panic becomes an error with its stack
-//	    └ require   a token with the right scope, within its limit
+//	    └ require   a token with the right scope, within its limit; without
+//	       │        tokens, a Host of this machine
 //	       └ handler   reads the input strictly, calls one interface, writes JSON
 //
 // A handler either writes its whole response or returns an error; it never

@@ -88,7 +88,7 @@ func TestClientGone(t *testing.T) {
 		return recent.Answer{}, ctx.Err()
 	}
 	w := httptest.NewRecorder()
-	b.server.Handler().ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, readPath, http.NoBody))
+	b.server.Handler().ServeHTTP(w, newRequest(ctx, http.MethodGet, readPath, http.NoBody))
 	if w.Body.Len() > 0 {
 		t.Errorf("wrote %q to nobody", w.Body)
 	}
@@ -145,7 +145,7 @@ func TestWrongMethod(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for path, allow := range map[string]string{readPath: "OPTIONS, GET", "/v1/tasks": "OPTIONS, POST", "/healthz": "OPTIONS, GET, HEAD"} {
-		w := b.do(t, httptest.NewRequestWithContext(t.Context(), http.MethodDelete, path, http.NoBody))
+		w := b.do(t, newRequest(t.Context(), http.MethodDelete, path, http.NoBody))
 		wantProblem(t, w, http.StatusMethodNotAllowed, "method-not-allowed")
 		if got := w.Header().Get("Allow"); got != allow {
 			t.Errorf("%s: Allow = %q, want %q", path, got, allow)
@@ -190,7 +190,7 @@ func TestRequestID(t *testing.T) {
 		"é":                     false,
 		`"}`:                    false,
 	} {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", http.NoBody)
+		r := newRequest(t.Context(), http.MethodGet, "/healthz", http.NoBody)
 		r.Header[http.CanonicalHeaderKey("X-Request-ID")] = []string{given}
 		got := b.do(t, r).Header().Get("X-Request-ID")
 		if (got == given) != kept || got == "" {

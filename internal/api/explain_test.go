@@ -61,7 +61,7 @@ func explain(t *testing.T, scope access.Scope, m *contacts.Memory, set fixedSet)
 	reader := recent.NewReader(set, m, noHints{}, recent.Options{Min: 2})
 	b := setup(t, func(c *api.Config) { c.Access = everybodyMay(scope) })
 	b.reader.read = reader.Read
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, readPath+"?explain=1", http.NoBody)
+	r := newRequest(t.Context(), http.MethodGet, readPath+"?explain=1", http.NoBody)
 	r.Header.Set("Authorization", "Bearer x")
 	return b.do(t, r)
 }
@@ -212,7 +212,7 @@ func TestAnExplanationThatFailsIsAProblem(t *testing.T) {
 		reader := recent.NewReader(fixedSet{{Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}, failingLate{theSite()}, noHints{}, recent.Options{Min: 2})
 		b := setup(t, func(c *api.Config) { c.Access = everybodyMay(scope) })
 		b.reader.read = reader.Read
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, readPath+"?explain=1", http.NoBody)
+		r := newRequest(t.Context(), http.MethodGet, readPath+"?explain=1", http.NoBody)
 		r.Header.Set("Authorization", "Bearer x")
 		wantProblem(t, b.do(t, r), http.StatusServiceUnavailable, slug)
 	}

@@ -10,7 +10,7 @@ import (
 func ProblemTypes() []string {
 	kinds := []kind{
 		invalidParameter, malformedBody, invalidTask, noToken, wrongScope, noSuchMember, noSuchResource, methodNotAllowed, bodyTooSlow,
-		bodyTooLarge, unsupportedType, keyReused, tooManyWaiting, rateLimited,
+		bodyTooLarge, unsupportedType, misdirected, keyReused, tooManyWaiting, rateLimited,
 		internalError, busy, unavailable, deadlineExceeded,
 	}
 	return each(kinds, kind.uri)

@@ -73,7 +73,7 @@ func FuzzReadQuery(f *testing.F) {
 			}
 			return recent.Answer{Source: recent.FromIndex}, nil
 		}
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
+		r := newRequest(t.Context(), http.MethodGet, "/", http.NoBody)
 		r.URL = &url.URL{Path: "/v1/users/" + id + "/recent-contact-photos", RawQuery: query}
 		w := httptest.NewRecorder()
 		b.server.Handler().ServeHTTP(w, r)

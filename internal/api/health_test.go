@@ -3,7 +3,6 @@ package api_test
 import (
 	"context"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,7 +69,7 @@ func TestProbesTakeHEAD(t *testing.T) {
 	b := setup(t)
 	b.checker = func(context.Context) api.Health { return api.Health{} }
 	for path, want := range map[string]int{"/healthz": http.StatusOK, "/readyz": http.StatusServiceUnavailable} {
-		if w := b.do(t, httptest.NewRequestWithContext(t.Context(), http.MethodHead, path, http.NoBody)); w.Code != want {
+		if w := b.do(t, newRequest(t.Context(), http.MethodHead, path, http.NoBody)); w.Code != want {
 			t.Errorf("HEAD %s: %d, want %d", path, w.Code, want)
 		}
 	}

@@ -1,6 +1,10 @@
 package api
 
-import "time"
+import (
+	"time"
+
+	"github.com/activityd/activityd/internal/access"
+)
 
 // Observer is told of every request, for metrics. Its methods are called from
 // many goroutines, must be quick, and must not call back.
@@ -11,9 +15,17 @@ type Observer interface {
 	// template, or "unmatched"; the method is whatever the client sent; status
 	// 499 stands for a client that left.
 	RequestEnded(method, route string, status int, took time.Duration)
+	// CallerJudged: it was decided whether a request may be made that needs a
+	// scope. The token is the name of the one that it bears, "" if it bears none
+	// that is known. The verdict "" stands for an [Access] that failed.
+	CallerJudged(token string, verdict access.Verdict)
+	// EnqueueRefused: tasks were turned away, because too many wait.
+	EnqueueRefused()
 }
 
 type unobserved struct{}
 
 func (unobserved) RequestBegan()                                   {}
 func (unobserved) RequestEnded(string, string, int, time.Duration) {}
+func (unobserved) CallerJudged(string, access.Verdict)             {}
+func (unobserved) EnqueueRefused()                                 {}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/recent"
@@ -20,6 +21,8 @@ type requests struct {
 	mu       sync.Mutex
 	inFlight int
 	ended    []string
+	judged   []string
+	refused  int // enqueues
 }
 
 func (r *requests) RequestBegan() {
@@ -36,6 +39,18 @@ func (r *requests) RequestEnded(method, route string, status int, took time.Dura
 		status = -1
 	}
 	r.ended = append(r.ended, fmt.Sprintf("%s %s %d", method, route, status))
+}
+
+func (r *requests) CallerJudged(token string, verdict access.Verdict) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.judged = append(r.judged, token+" "+string(verdict))
+}
+
+func (r *requests) EnqueueRefused() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refused++
 }
 
 // What the observer is told of a request never holds what the client made up.
@@ -58,7 +73,7 @@ func TestObserverIsToldTheRoute(t *testing.T) {
 		"/v1/users/1/recent-contact-photos", "/v1/users/2/recent-contact-photos", "/v1/users/3/recent-contact-photos",
 		"/v1/users/1/other", "/made/up", "/v1/tasks",
 	} {
-		b.server.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
+		b.server.Handler().ServeHTTP(httptest.NewRecorder(), newRequest(t.Context(), http.MethodGet, path, http.NoBody))
 	}
 	const read = "GET /v1/users/:id/recent-contact-photos "
 	want := []string{read + "200", read + "404", read + "500", "GET unmatched 404", "GET unmatched 404", "GET /v1/tasks 405"}

@@ -12,7 +12,9 @@ import (
 func TestOverloadTurnsTasksAwayAndNoReads(t *testing.T) {
 	t.Parallel()
 	var overloaded atomic.Bool
+	told := &requests{}
 	b := setup(t, func(c *api.Config) {
+		c.Observer = told
 		c.Overloaded = func() (time.Duration, bool) { return 1500 * time.Millisecond, overloaded.Load() }
 	})
 	if w := b.post(t, oneUpload); w.Code != http.StatusAccepted {
@@ -29,9 +31,15 @@ func TestOverloadTurnsTasksAwayAndNoReads(t *testing.T) {
 	if w := b.get(t, "/v1/users/1/recent-contact-photos"); w.Code != http.StatusOK {
 		t.Errorf("a read: %d %s", w.Code, w.Body)
 	}
+	if told.refused != 2 {
+		t.Errorf("told of %d refusals, want 2", told.refused)
+	}
 	overloaded.Store(false)
 	if w := b.post(t, oneUpload); w.Code != http.StatusAccepted || len(b.enqueuer.calls()) != 2 {
 		t.Errorf("after: %d %s, enqueued %d times", w.Code, w.Body, len(b.enqueuer.calls()))
+	}
+	if told.refused != 2 {
+		t.Errorf("told of %d refusals, want no more", told.refused)
 	}
 }
 

@@ -36,6 +36,7 @@ var (
 	bodyTooSlow      = kind{slug: "request-timeout", title: "Request timeout", status: http.StatusRequestTimeout}
 	bodyTooLarge     = kind{slug: "body-too-large", title: "Body too large", status: http.StatusRequestEntityTooLarge}
 	unsupportedType  = kind{slug: "unsupported-media-type", title: "Unsupported media type", status: http.StatusUnsupportedMediaType}
+	misdirected      = kind{slug: "misdirected-request", title: "Misdirected request", status: http.StatusMisdirectedRequest}
 	keyReused        = kind{slug: "idempotency-key-reused", title: "Idempotency key reused", status: http.StatusUnprocessableEntity}
 	tooManyWaiting   = kind{slug: "too-many-waiting-tasks", title: "Too many waiting tasks", status: http.StatusTooManyRequests}
 	rateLimited      = kind{slug: "rate-limited", title: "Rate limited", status: http.StatusTooManyRequests}

@@ -65,7 +65,7 @@ func answer(t *testing.T, conn net.Conn) (*http.Response, string) {
 	return r, string(body)
 }
 
-const plainRead = "GET " + readPath + " HTTP/1.1\r\nHost: a\r\n\r\n"
+const plainRead = "GET " + readPath + " HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 func TestListenOnATakenPort(t *testing.T) {
 	t.Parallel()
@@ -166,7 +166,7 @@ func TestShutdownWithoutServe(t *testing.T) {
 func TestSlowBody(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(c *api.Config) { c.ReadTimeout = 100 * time.Millisecond })
-	r, body := answer(t, s.dial(t, "POST /v1/tasks HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"type\":"))
+	r, body := answer(t, s.dial(t, "POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"type\":"))
 	if r.StatusCode != http.StatusRequestTimeout || !strings.Contains(body, "/problems/request-timeout") || !r.Close {
 		t.Errorf("%d %s, close = %t, want 408 and an end", r.StatusCode, body, r.Close)
 	}
@@ -198,7 +198,7 @@ func TestHeaderTooLarge(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(c *api.Config) { c.MaxHeader = 1 << 10 })
 	// net/http reads 4 KiB more than it is told; one byte beyond is enough.
-	start := "GET " + readPath + " HTTP/1.1\r\nHost: a\r\nX-Large: "
+	start := "GET " + readPath + " HTTP/1.1\r\nHost: localhost\r\nX-Large: "
 	conn := s.dial(t, start+strings.Repeat("a", 1<<10+4<<10-len(start)+1))
 	if r, body := answer(t, conn); r.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("%d %s, want 431", r.StatusCode, body)
@@ -209,7 +209,7 @@ func TestOversizeBodyOverTheWire(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(c *api.Config) { c.MaxBody = 64 })
 	body := strings.Repeat(" ", 65)
-	conn := s.dial(t, fmt.Sprintf("POST /v1/tasks HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
+	conn := s.dial(t, fmt.Sprintf("POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
 	r, text := answer(t, conn)
 	if r.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(text, "more than 64 bytes") || !r.Close {
 		t.Errorf("%d %s, close = %t, want 413 and an end", r.StatusCode, text, r.Close)

@@ -157,9 +157,16 @@ func (b *bundle) do(t testing.TB, r *http.Request) *httptest.ResponseRecorder {
 	return w
 }
 
+// newRequest makes a request for the machine that it is made on.
+func newRequest(ctx context.Context, method, target string, body io.Reader) *http.Request {
+	r := httptest.NewRequestWithContext(ctx, method, target, body)
+	r.Host = "localhost:8080"
+	return r
+}
+
 func (b *bundle) get(t testing.TB, target string) *httptest.ResponseRecorder {
 	t.Helper()
-	return b.do(t, httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, http.NoBody))
+	return b.do(t, newRequest(t.Context(), http.MethodGet, target, http.NoBody))
 }
 
 func (b *bundle) post(t testing.TB, body string) *httptest.ResponseRecorder {
@@ -168,7 +175,7 @@ func (b *bundle) post(t testing.TB, body string) *httptest.ResponseRecorder {
 }
 
 func postTasks(ctx context.Context, body io.Reader) *http.Request {
-	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/tasks", body)
+	r := newRequest(ctx, http.MethodPost, "/v1/tasks", body)
 	r.Header.Set("Content-Type", "application/json")
 	return r
 }

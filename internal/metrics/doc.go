@@ -1,9 +1,9 @@
 // Package metrics counts what happens in the process and serves the numbers to
 // Prometheus, on a listener of its own. It is the only package that knows
 // Prometheus: the others declare what they have to tell as small interfaces
-// ([tasks.Observer], [index.Observer], [recent.Observer], [audit.Observer], and
-// that of package api), which [Tasks], [Index], [Reads], [Audit] and [HTTP]
-// implement.
+// ([tasks.Observer], [index.Observer], [recent.Observer], [audit.Observer],
+// [access.Observer], and that of package api), which [Tasks], [Index], [Reads],
+// [Audit], [Access] and [HTTP] implement.
 //
 // # Two kinds of numbers
 //
@@ -17,10 +17,12 @@
 //
 // # Labels
 //
-// A series is never forgotten, so labels take few values: a type or a queue that
+// A series is not forgotten, so labels take few values: a type or a queue that
 // is not known becomes "other", a path becomes its route's template, a method
-// that HTTP does not have becomes "other". Series of known values are there with
-// 0 from the start, so that the first event is an increase and not a new series.
+// that HTTP does not have becomes "other". The name of a token is a label for as
+// long as there is the token; its series vanish with it. Series of known values
+// are there with 0 from the start, so that the first event is an increase and not
+// a new series.
 //
 // docs/operations.md says what each metric means; ops/ has alerts and a
 // dashboard. A test holds all three together.

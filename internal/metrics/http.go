@@ -6,6 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/activityd/activityd/internal/access"
 )
 
 // HTTP is the observer of package api that counts.
@@ -13,14 +15,18 @@ type HTTP struct {
 	took     *prometheus.HistogramVec
 	requests *prometheus.CounterVec
 	inFlight prometheus.Gauge
+	refused  prometheus.Counter
+	access   *Access
 }
 
-func newHTTP(f promauto.Factory) *HTTP {
+func newHTTP(f promauto.Factory, a *Access) *HTTP {
 	by := []string{"route", "method", "code"}
 	return &HTTP{
 		took:     f.NewHistogramVec(histogramOpts("http_request_seconds", "Time from the header of a request to the end of its response.", readBuckets...), by),
 		requests: f.NewCounterVec(counterOpts("http_requests_total", "Requests by route, method and status; 499: the client left."), by),
 		inFlight: f.NewGauge(gaugeOpts("http_requests_in_flight", "Requests that are being answered.")),
+		refused:  f.NewCounter(counterOpts("enqueues_refused_total", "Requests with tasks that were turned away because too many tasks wait.")),
+		access:   a,
 	}
 }
 
@@ -34,3 +40,9 @@ func (h *HTTP) RequestEnded(method, route string, status int, took time.Duration
 	h.took.WithLabelValues(route, method, code).Observe(seconds(took))
 	h.requests.WithLabelValues(route, method, code).Inc()
 }
+
+// CallerJudged counts the verdict on a request by the name of its token.
+func (h *HTTP) CallerJudged(token string, verdict access.Verdict) { h.access.judged(token, verdict) }
+
+// EnqueueRefused counts a request that was turned away with its tasks.
+func (h *HTTP) EnqueueRefused() { h.refused.Inc() }

@@ -38,11 +38,12 @@ type Options struct {
 // Metrics are all metrics of a process, in a registry of their own. All of it is
 // safe for concurrent use.
 type Metrics struct {
-	Tasks *Tasks
-	Index *Index
-	Reads *Reads
-	HTTP  *HTTP
-	Audit *Audit
+	Tasks  *Tasks
+	Index  *Index
+	Reads  *Reads
+	HTTP   *HTTP
+	Access *Access
+	Audit  *Audit
 
 	registry *prometheus.Registry
 	watch    *watch
@@ -63,12 +64,13 @@ func New(o Options) *Metrics {
 	factory := promauto.With(registry)
 	factory.NewGaugeVec(gaugeOpts("build_info", "1, with the version of the program and of Go."), []string{"version", "go_version"}).
 		WithLabelValues(o.Version, runtime.Version()).Set(1)
-	queues, index := queueLabels(o.Queues), newIndex(factory)
+	queues, index, access := queueLabels(o.Queues), newIndex(factory), newAccess(factory)
 	return &Metrics{
 		Tasks:    newTasks(factory, queues),
 		Index:    index,
 		Reads:    newReads(factory),
-		HTTP:     newHTTP(factory),
+		HTTP:     newHTTP(factory, access),
+		Access:   access,
 		Audit:    newAudit(registry, factory, o.Now),
 		registry: registry,
 		watch:    newWatch(registry, factory, queues, index, o),

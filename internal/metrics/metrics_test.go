@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
@@ -164,12 +165,14 @@ func TestStrangeNamesDoNotMakeSeries(t *testing.T) {
 		m.Tasks.Started(name, typ, time.Second)
 		m.Tasks.Finished(name, typ, tasks.Outcome(name), time.Second)
 		m.Reads.Answered(recent.Answer{Source: recent.FromDatabase, Trace: recent.Trace{WalkReason: name}}, nil, time.Second)
+		m.HTTP.CallerJudged(name, access.Verdict(name))
 		m.Look(t.Context(), &fakeQueue{stats: tasks.Stats{
 			Tasks:  []tasks.TaskStats{{Queue: name, Type: typ, State: tasks.State(name), Count: 1}, {Queue: name, Type: typ, State: tasks.Waiting, Count: 1}},
 			Queues: []tasks.QueueStats{{Queue: name, Oldest: time.Duration(i) * time.Second}},
 		}})
 		for _, path := range []string{"/" + name, "/v1/users/" + name + "/recent-contact-photos", fmt.Sprintf("/v1/users/%d/recent-contact-photos", i+1)} {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)
+			r.Host = "localhost"
 			server.Handler().ServeHTTP(httptest.NewRecorder(), r)
 			r.Method = strings.ToUpper(name)
 			server.Handler().ServeHTTP(httptest.NewRecorder(), r)

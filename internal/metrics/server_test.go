@@ -3,8 +3,10 @@ package metrics_test
 import (
 	"compress/gzip"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -16,12 +18,17 @@ import (
 // serve serves until the test ends and returns the server and its URL.
 func serve(t *testing.T, m *metrics.Metrics) (server *metrics.Server, url string) {
 	t.Helper()
+	return serveOn(t, m, "127.0.0.1:0")
+}
+
+func serveOn(t *testing.T, m *metrics.Metrics, address string) (server *metrics.Server, url string) {
+	t.Helper()
 	probes := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "probe of "+r.URL.Path) })
 	server = metrics.NewServer(m, probes, slog.New(slog.DiscardHandler))
 	if server.Addr() != nil {
 		t.Error("an address before Listen")
 	}
-	if err := server.Listen(t.Context(), "127.0.0.1:0"); err != nil {
+	if err := server.Listen(t.Context(), address); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
@@ -44,10 +51,17 @@ var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, Di
 
 func get(t *testing.T, url string, header ...string) (response *http.Response, body string) {
 	t.Helper()
+	return getAs(t, url, "", header...)
+}
+
+// getAs asks for another host than that of the URL.
+func getAs(t *testing.T, url, host string, header ...string) (response *http.Response, body string) {
+	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
+	request.Host = host
 	for i := 0; i < len(header); i += 2 {
 		request.Header.Set(header[i], header[i+1])
 	}
@@ -85,6 +99,64 @@ func TestTheListenerServes(t *testing.T) {
 			t.Errorf("%s: %s, want 404", path, response.Status)
 		}
 	}
+}
+
+// A web page whose name points to this machine learns nothing. Probes are answered
+// under any name.
+func TestForeignHostsAreRefused(t *testing.T) {
+	t.Parallel()
+	m := metrics.New(metrics.Options{})
+	_, local := serve(t, m)
+	server, _ := serveOn(t, m, "0.0.0.0:0")
+	open := fmt.Sprintf("http://127.0.0.1:%d", server.Addr().(*net.TCPAddr).Port)
+	for _, test := range []struct {
+		url, host string
+		want      int
+	}{
+		{local + "/metrics", "localhost:9464", 200},
+		{local + "/metrics", "attacker.example:9464", 421},
+		{local + "/", "attacker.example:9464", 421},
+		{local + "/healthz", "10.1.2.3:9464", 200},
+		{local + "/readyz", "attacker.example", 200},
+		{open + "/metrics", "app1:9464", 200}, // others can reach it anyway
+	} {
+		response, body := getAs(t, test.url, test.host)
+		if response.StatusCode != test.want || test.want == 421 && strings.Contains(body, "metrics") {
+			t.Errorf("%s for %q: %d %s, want %d", test.url, test.host, response.StatusCode, body, test.want)
+		}
+	}
+}
+
+// A scrape that hangs at the stop is cut off, and that is no error.
+func TestShutdownCutsScrapesOff(t *testing.T) {
+	t.Parallel()
+	entered := make(chan struct{})
+	probes := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(entered)
+		<-r.Context().Done()
+	})
+	s := metrics.NewServer(metrics.New(metrics.Options{}), probes, slog.New(slog.DiscardHandler))
+	if err := s.Listen(t.Context(), "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	served, asked := make(chan error, 1), make(chan struct{})
+	go func() { served <- s.Serve() }()
+	go func() {
+		defer close(asked)
+		if response, err := client.Get("http://" + s.Addr().String() + "/healthz"); err == nil {
+			_ = response.Body.Close()
+		}
+	}()
+	<-entered
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Shutdown(ctx); err != nil {
+		t.Errorf("Shutdown = %v", err)
+	}
+	if err := <-served; err != nil {
+		t.Errorf("Serve = %v", err)
+	}
+	<-asked
 }
 
 func TestMetricsAreNegotiated(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
 
+	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/contacts"
@@ -146,6 +147,10 @@ func touch(t testing.TB, m *metrics.Metrics) {
 		m.HTTP.RequestBegan()
 		m.HTTP.RequestEnded("GET", "/v1/tasks", code, time.Millisecond)
 	}
+	m.HTTP.EnqueueRefused()
+	m.Access.TokensTaken([]string{"homepage"})
+	m.HTTP.CallerJudged("homepage", access.Allowed)
+	m.Access.CertificateTaken(time.Now().Add(time.Hour))
 	m.Look(t.Context(), &fakeQueue{stats: tasks.Stats{
 		Tasks:  []tasks.TaskStats{{Queue: tasks.QueueDefault, Type: tasks.Upload, State: tasks.Dead, Count: 1}},
 		Queues: []tasks.QueueStats{{Queue: tasks.QueueDefault, Paused: true, Capped: true, Oldest: time.Minute}},

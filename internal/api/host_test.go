@@ -1,0 +1,126 @@
+package api_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/activityd/activityd/internal/api"
+)
+
+// Without tokens a web page whose name points to this machine gets no answer, and
+// its visitor is not spoken for: nothing is read and nothing enqueued.
+func TestWithoutTokensForeignHostsAreRefused(t *testing.T) {
+	t.Parallel()
+	g := guard(t)
+	for _, host := range []string{"attacker.example:8080", "attacker.example", "127.0.0.1.attacker.example:8080", "", "192.0.2.1:8080", "example.com"} {
+		g.open(t)
+		for _, r := range []*http.Request{newRead(t), newUpload(t)} {
+			r.Host = host
+			p := wantProblem(t, g.do(t, r), http.StatusMisdirectedRequest, "misdirected-request")
+			for _, told := range []string{"localhost or a loopback address", "Host: localhost", "--token-file"} {
+				if !strings.Contains(p.Detail, told) {
+					t.Errorf("%q: %q does not say %q", host, p.Detail, told)
+				}
+			}
+		}
+		if want := []string{" foreign_host", " foreign_host"}; !slices.Equal(g.told.judged, want) {
+			t.Errorf("%q: told of %q, want %q", host, g.told.judged, want)
+		}
+		g.nothingDone(t)
+	}
+}
+
+func TestWithoutTokensThisMachineIsServed(t *testing.T) {
+	t.Parallel()
+	g := guard(t)
+	for _, host := range []string{"localhost:8080", "localhost", "127.0.0.1:1", "[::1]:8080"} {
+		g.open(t)
+		for _, r := range []*http.Request{newRead(t), newUpload(t)} {
+			r.Host = host
+			if w := g.do(t, r); w.Code != http.StatusOK && w.Code != http.StatusAccepted {
+				t.Errorf("%s: %d %s", host, w.Code, w.Body)
+			}
+		}
+		if want := []string{" allowed", " allowed"}; !slices.Equal(g.told.judged, want) {
+			t.Errorf("%s: told of %q, want %q", host, g.told.judged, want)
+		}
+	}
+}
+
+// open has the server ask for no tokens.
+func (g *guarded) open(t *testing.T) {
+	t.Helper()
+	g.told = requests{}
+	read := g.reader.read
+	g.bundle = setup(t, func(c *api.Config) { c.Observer = &g.told })
+	g.reader.read = read
+}
+
+// A page has no token, so whoever has one may ask under any name.
+func TestWithTokensAnyHostIsServed(t *testing.T) {
+	t.Parallel()
+	g := guard(t)
+	r := newRead(t)
+	r.Host = "widget.example"
+	if w := g.as(t, r, "Bearer "+readSecret); w.Code != http.StatusOK {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// Load balancers call a server as they like, or by no name at all.
+func TestProbesAreAnsweredUnderAnyHost(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, path := range []string{"/healthz", "/readyz", "/openapi.yaml"} {
+		for _, host := range []string{"10.1.2.3:8080", "app1", ""} {
+			r := newRequest(t.Context(), http.MethodGet, path, http.NoBody)
+			r.Host = host
+			if w := b.do(t, r); w.Code != http.StatusOK {
+				t.Errorf("%s for %q: %d %s", path, host, w.Code, w.Body)
+			}
+		}
+	}
+}
+
+// Over the wire: the name counts that is asked for, however it is told.
+func TestForeignHostsOverTheWire(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for request, want := range map[string]int{
+		"GET " + readPath + " HTTP/1.1\r\nHost: " + s.addr + "\r\n\r\n":                               200,
+		"GET " + readPath + " HTTP/1.1\r\nHost: a.example\r\n\r\n":                                    421,
+		"GET " + readPath + " HTTP/1.0\r\n\r\n":                                                       421,
+		"GET http://a.example" + readPath + " HTTP/1.1\r\nHost: localhost\r\n\r\n":                    421,
+		"GET " + readPath + " HTTP/1.1\r\nHost: a.example\r\nX-Forwarded-Host: localhost\r\n\r\n":     421,
+		"GET " + readPath + " HTTP/1.1\r\nHost: a.example\r\nAuthorization: Bearer act_ADMIN\r\n\r\n": 421,
+		"GET /healthz HTTP/1.0\r\n\r\n":                                                               200,
+		"GET " + readPath + " HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-Host: proxy.example\r\n\r\n": 200,
+	} {
+		if r, body := answer(t, s.dial(t, request)); r.StatusCode != want {
+			t.Errorf("%q: %d %s, want %d", request, r.StatusCode, body, want)
+		}
+	}
+}
+
+// FuzzHost: without tokens nobody is served but under a name of this machine.
+func FuzzHost(f *testing.F) {
+	for _, seed := range []string{"localhost:8080", "127.0.0.1", "[::1]:1", "attacker.example", "", "\xff", "localhost\x00", strings.Repeat("a", 5000)} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, host string) {
+		g := guard(t)
+		g.told = requests{}
+		g.bundle = setup(t)
+		r := newUpload(t)
+		r.Host = host
+		w := g.do(t, r)
+		if known := g.server.Knows(host); known != (w.Code == http.StatusAccepted) || !known && w.Code != http.StatusMisdirectedRequest {
+			t.Errorf("%q: %d %s", host, w.Code, w.Body)
+		}
+		if w.Code != http.StatusAccepted {
+			g.nothingDone(t)
+		}
+	})
+}
