@@ -35,7 +35,7 @@ func TestAWrongAnswer(t *testing.T) {
 	if r.Checked != 1 || r.Erroneous != 1 || f.User != viewer || f.Contact != 12 || f.Stored != 200 || f.Actual != 500 {
 		t.Errorf("%+v", r)
 	}
-	if !strings.Contains(f.Detail, "shown are 1 photos of 20") || !strings.Contains(f.Detail, "due are 2 photos of 12") {
+	if !strings.Contains(f.Detail, "shown are 1 photo of 20") || !strings.Contains(f.Detail, "due are 2 photos of 12") {
 		t.Errorf("detail %q", f.Detail)
 	}
 	b.enqueue(t, tasks.NewUpload(12))
@@ -56,7 +56,7 @@ func TestAnswersOfTheDatabaseAreNotCounted(t *testing.T) {
 	b := newBench(t)
 	b.index.Forget(viewer)
 	b.store.AddMember(2, "has nobody")
-	if r := b.checkAnswers(t, viewer, 2, 4711); r.Checked != 0 || r.Skipped != 3 || len(r.Findings) != 0 {
+	if r := b.checkAnswers(t, viewer, 2, 4711); r.Checked != 0 || len(r.Skipped) != 3 || len(r.Findings) != 0 {
 		t.Errorf("%+v", r)
 	}
 }

@@ -16,15 +16,14 @@ import (
 // checkFunc compares something of each of the users with MySQL.
 type checkFunc func(ctx context.Context, users []member.ID) (Report, error)
 
-// check compares the sets of users, tells whoever is to be told, and repairs. It
-// returns how many repairs had to be left for later.
-func (p *Patrol) check(ctx context.Context, origin Origin, users []member.ID) (r Report, deferred int, err error) {
+// check compares the sets of users, tells whoever is to be told, and repairs.
+func (p *Patrol) check(ctx context.Context, origin Origin, users []member.ID) (r Report, done repairs, err error) {
 	if r, err = p.checkChunks(ctx, users, p.auditor.Check); err != nil {
-		return r, 0, err
+		return r, repairs{}, err
 	}
 	p.options.Observer.Checked(origin, r)
-	deferred, err = p.follow(ctx, r)
-	return r, deferred, err
+	done, err = p.follow(ctx, r)
+	return r, done, err
 }
 
 func (p *Patrol) checkAnswers(ctx context.Context, viewers []member.ID) (r Report, err error) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -69,7 +70,7 @@ func (a *Auditor) checkSome(ctx context.Context, users []member.ID, look lookFun
 		users = slices.DeleteFunc(users, func(user member.ID) bool {
 			settled := open[user].see(found[user])
 			if settled {
-				suspects = append(suspects, r.settle(open[user])...)
+				suspects = append(suspects, r.settle(user, open[user])...)
 			}
 			return settled
 		})
@@ -78,7 +79,7 @@ func (a *Auditor) checkSome(ctx context.Context, users []member.ID, look lookFun
 		}
 	}
 	r.Unsettled = len(users)
-	r.Checked -= len(users) + r.Skipped
+	r.Checked -= len(users) + len(r.Skipped)
 	if len(suspects) == 0 {
 		return r, nil
 	}
@@ -98,9 +99,9 @@ func (a *Auditor) work(ctx context.Context, r *Report, do func() error) error {
 }
 
 // settle counts in what was seen of one user, and returns it.
-func (r *Report) settle(w *watched) []suspicion {
+func (r *Report) settle(user member.ID, w *watched) []suspicion {
 	if w.skipped {
-		r.Skipped++
+		r.Skipped = append(r.Skipped, user)
 		return nil
 	}
 	if slices.ContainsFunc(w.found, func(s suspicion) bool { return s.Class == Error }) {
@@ -177,7 +178,7 @@ func (a *Auditor) Repair(ctx context.Context, users []member.ID) (enqueued int, 
 			batch[i].Priority = tasks.Idle
 		}
 		if _, err := a.options.Tasks.Enqueue(ctx, batch); err != nil {
-			return enqueued, fmt.Errorf("enqueue the refills of %d sets: %w", len(unique)-enqueued, err)
+			return enqueued, fmt.Errorf("enqueue the refills of %s: %w", plural.Of(len(unique)-enqueued, "set", "sets"), err)
 		}
 		enqueued += len(some)
 	}

@@ -125,9 +125,11 @@ type Report struct {
 	Checked   int // sets, or answers, that were judged
 	Erroneous int // those of them with an Error
 	Unsettled int // those that changed so often that they could not be judged; not in Checked
-	Skipped   int // answers that the index had no part in, or of nobody; not in Checked
 	Failed    int // those at which a server failed, again and again; not in Checked. Only a [Patrol] leaves them out
-	Findings  []Finding
+	// Skipped are the viewers whose answers the index had no part in, or who are
+	// no members; not in Checked.
+	Skipped  []member.ID
+	Findings []Finding
 	// Looking is the time that went into looking, without the pauses between the
 	// looks.
 	Looking time.Duration
@@ -175,7 +177,7 @@ func (r *Report) Add(other Report) {
 	r.Checked += other.Checked
 	r.Erroneous += other.Erroneous
 	r.Unsettled += other.Unsettled
-	r.Skipped += other.Skipped
+	r.Skipped = append(r.Skipped, other.Skipped...)
 	r.Failed += other.Failed
 	r.Looking += other.Looking
 	r.Findings = append(r.Findings, other.Findings...)

@@ -262,3 +262,38 @@ func TestALossIsToldAsWhatItIs(t *testing.T) {
 		})
 	}
 }
+
+// When all sets were looked at after a loss, what was found is told then and there,
+// not a minute later, when it is long mended.
+func TestAfterALossTheResultIsTold(t *testing.T) {
+	t.Parallel()
+	for repair, then := range map[bool]string{true: "refills are enqueued", false: "activityd verify --repair enqueues refills"} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			s := newSwept(b, 2000, audit.PatrolOptions{Rate: 1000, Watch: true, Repair: repair})
+			for id := member.ID(1000); id < 3000; id++ { // without a set
+				b.store.SetContact(id, 15, false, false)
+			}
+			s.ledger.state = ""
+			s.ledger.rewind()
+			stop := running(t, s.patrol.Run)
+			<-time.After(20 * time.Second)
+			text := s.log.String()
+			stop()
+			sum, end := strings.LastIndex(text, `cause="lost set" count=`), strings.Index(text, `msg="all sets were looked at"`)
+			if sum < 0 || end < sum {
+				t.Fatalf("the sum is at %d, the end at %d of\n%s", sum, end, text)
+			}
+			enqueued := 0
+			if repair {
+				enqueued = 2000
+			}
+			wants := []string{"wrong=2000", fmt.Sprintf("repairs=%d", enqueued), "repairs_left=0", then}
+			for _, want := range wants {
+				if !strings.Contains(text, want) {
+					t.Errorf("%q is not in\n%s", want, text)
+				}
+			}
+		})
+	}
+}

@@ -120,7 +120,7 @@ func NewPatrol(o PatrolOptions) *Patrol {
 		options: o,
 		sampler: newSampler(o.Share, o.Observer.SampleDropped),
 		budget:  &budget{perMinute: o.RepairsPerMinute, now: o.Now},
-		teller:  &teller{log: o.Log, now: o.Now},
+		teller:  &teller{log: o.Log, now: o.Now, repair: o.Repair},
 		turn:    make(chan struct{}, 1),
 		hurry:   make(chan struct{}, 1),
 	}
@@ -195,12 +195,16 @@ func (p *Patrol) inTurn(ctx context.Context, work func() error) error {
 	}
 }
 
+// repairs counts refills: those that were enqueued, and those that are left for
+// later.
+type repairs struct{ enqueued, deferred int }
+
 // follow does what follows from a report.
-func (p *Patrol) follow(ctx context.Context, r Report) (deferred int, err error) {
+func (p *Patrol) follow(ctx context.Context, r Report) (done repairs, err error) {
 	p.teller.note(r.Findings)
 	p.teller.tell(ctx, false)
 	if !p.options.Repair {
-		return 0, nil
+		return repairs{}, nil
 	}
 	// In this order: there may not be room for all. A lag that lasts is mended as
 	// well: its task may never come, and a refill does no harm.
@@ -208,13 +212,13 @@ func (p *Patrol) follow(ctx context.Context, r Report) (deferred int, err error)
 	users = append(users, difference(r.Users(Waste), users)...)
 	users = append(users, difference(r.waiting(), users)...)
 	if len(users) == 0 {
-		return 0, nil
+		return repairs{}, nil
 	}
 	granted := p.budget.take(len(users))
-	deferred = len(users) - granted
-	enqueued, err := p.options.Auditor.Repair(ctx, users[:granted])
-	p.options.Observer.Repaired(enqueued, deferred)
-	return deferred, err
+	done.deferred = len(users) - granted
+	done.enqueued, err = p.options.Auditor.Repair(ctx, users[:granted])
+	p.options.Observer.Repaired(done.enqueued, done.deferred)
+	return done, err
 }
 
 // difference returns those of users who are not among others.

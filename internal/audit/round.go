@@ -22,7 +22,9 @@ type round struct {
 	Done     int64     `json:"done"`
 	Total    int64     `json:"total"`
 	Hurried  bool      `json:"hurried,omitzero"`
-	Deferred int       `json:"deferred,omitzero"` // repairs that were left for later
+	Wrong    int       `json:"wrong,omitzero"`    // sets with an error
+	Repaired int       `json:"repaired,omitzero"` // refills that were enqueued
+	Deferred int       `json:"deferred,omitzero"` // those that were left for later
 	Ended    int64     `json:"ended,omitzero"`    // of the round before
 	Took     int64     `json:"took,omitzero"`
 }
@@ -41,6 +43,21 @@ func (r round) String() string {
 		panic(fmt.Sprintf("audit: encoding %T: %v", r, err)) // it is made of numbers
 	}
 	return string(state)
+}
+
+// count adds to the round what was found, and done about it.
+func (s *sweeper) count(found Report, done repairs) {
+	s.round.Wrong += found.Erroneous
+	s.round.Repaired += done.enqueued
+	s.round.Deferred += done.deferred
+}
+
+// reason says why a round hurried.
+func (r round) reason() string {
+	if r.Lost == 0 {
+		return "nobody knows when that was done last"
+	}
+	return "Redis lost data, or may have"
 }
 
 func (r round) progress() Progress {
@@ -123,8 +140,10 @@ func (s *sweeper) checkOrphans(ctx context.Context, users []member.ID) error {
 	if len(strangers) == 0 {
 		return nil
 	}
-	_, deferred, err := s.check(ctx, OfSweep, strangers)
-	s.round.Deferred += deferred
+	r, done, err := s.check(ctx, OfSweep, strangers)
+	if err == nil {
+		s.count(r, done)
+	}
 	return err
 }
 
@@ -135,8 +154,9 @@ func (s *sweeper) end(ctx context.Context) error {
 	now := s.options.Now().UnixMilli()
 	s.round.Ended, s.round.Took = now, now-s.round.Began
 	if s.round.Hurried && !s.isBehind() {
-		s.options.Log.InfoContext(ctx, "all sets were looked at since Redis lost data",
-			"members", s.round.Done, "took", time.Duration(s.round.Took)*time.Millisecond, "repairs_left", s.round.Deferred)
+		s.teller.tell(ctx, true) // what it found, before that it found no more
+		s.options.Log.InfoContext(ctx, "all sets were looked at", "because", s.round.reason(), "members", s.round.Done,
+			"took", time.Duration(s.round.Took)*time.Millisecond, "wrong", s.round.Wrong, "repairs", s.round.Repaired, "repairs_left", s.round.Deferred)
 	}
 	s.wait(ctx, s.options.Round-time.Duration(s.round.Took)*time.Millisecond) // a small site is not swept all the time
 	if err := ctx.Err(); err != nil {

@@ -163,11 +163,11 @@ func (s *sweeper) step(ctx context.Context) (n int, looking time.Duration, err e
 		s.round.Members = true
 		return 0, 0, nil
 	}
-	r, deferred, err := s.check(ctx, OfSweep, users)
+	r, done, err := s.check(ctx, OfSweep, users)
 	if err != nil {
 		return 0, 0, err
 	}
-	s.round.Deferred += deferred
+	s.count(r, done)
 	s.round.Done += int64(len(users))
 	s.round.After = users[len(users)-1]
 	return len(users), r.Looking, nil

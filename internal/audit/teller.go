@@ -14,8 +14,9 @@ import (
 // there were and one of them for an example. A Redis that was emptied would
 // otherwise fill the disk.
 type teller struct {
-	log *slog.Logger
-	now func() time.Time
+	log    *slog.Logger
+	now    func() time.Time
+	repair bool // what can be mended is
 
 	mu    sync.Mutex
 	tales map[Cause]*tale
@@ -24,6 +25,7 @@ type teller struct {
 // tale is what is to be told of one cause.
 type tale struct {
 	count   int
+	since   time.Time // when the first of them was found
 	example string
 	told    time.Time
 }
@@ -54,6 +56,9 @@ func (t *teller) count(cause Cause, example string) {
 		told = &tale{}
 		t.tales[cause] = told
 	}
+	if told.count == 0 {
+		told.since = t.now()
+	}
 	told.count++
 	told.example = example
 }
@@ -74,16 +79,32 @@ func (t *teller) note(found []Finding) {
 	}
 }
 
-// tell writes the lines that are due; all that are left, if it is the last time.
-func (t *teller) tell(ctx context.Context, last bool) {
+// tell writes the lines that are due; all that are left, if something ends.
+func (t *teller) tell(ctx context.Context, end bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
 	for cause, told := range t.tales {
-		if told.count == 0 || !last && now.Sub(told.told) < tellEvery {
+		if told.count == 0 || !end && now.Sub(told.told) < tellEvery {
 			continue
 		}
-		t.log.WarnContext(ctx, "the audit found what is not as it should be", "cause", cause, "count", told.count, "example", told.example)
+		t.log.WarnContext(ctx, "the audit found what is not as it should be", "cause", cause, "count", told.count,
+			"example", told.example, "since", told.since, "then", t.advice(cause))
 		told.count, told.told = 0, now
 	}
+}
+
+// advice says what is done about a cause, or what to do.
+func (t *teller) advice(c Cause) string {
+	switch {
+	case c == lastingLag:
+		return "tasks wait for too long: see activityd tasks stats"
+	case c == notChecked:
+		return "left out for now: a server fails at this member alone"
+	case c == LowLastUpload:
+		return "no refill mends it: the site has to raise users.last_upload"
+	case t.repair:
+		return "refills are enqueued"
+	}
+	return "activityd verify --repair enqueues refills"
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/plural"
 )
 
 // MemoryQueue is the executable specification of the queue: the plainest code
@@ -54,7 +55,7 @@ func NewMemoryQueue(o QueueOptions, now func() time.Time) *MemoryQueue {
 // Enqueue implements [Queue].
 func (q *MemoryQueue) Enqueue(ctx context.Context, batch []New) ([]uint64, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("enqueue %d tasks: %w", len(batch), err)
+		return nil, fmt.Errorf("enqueue %s: %w", plural.Of(len(batch), "task", "tasks"), err)
 	}
 	batch, err := validated(batch)
 	if err != nil || len(batch) == 0 {
@@ -204,7 +205,7 @@ func (q *MemoryQueue) held(t Task) *record {
 // Extend implements [Queue].
 func (q *MemoryQueue) Extend(ctx context.Context, held []Task, lease time.Duration) (lost int, err error) {
 	if err := ctx.Err(); err != nil {
-		return 0, fmt.Errorf("extend the leases of %d tasks: %w", len(held), err)
+		return 0, fmt.Errorf("extend the leases of %s: %w", plural.Of(len(held), "task", "tasks"), err)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -221,7 +222,7 @@ func (q *MemoryQueue) Extend(ctx context.Context, held []Task, lease time.Durati
 // Finish implements [Queue].
 func (q *MemoryQueue) Finish(ctx context.Context, results []Result) (lost int, err error) {
 	if err := ctx.Err(); err != nil {
-		return 0, fmt.Errorf("finish %d tasks: %w", len(results), err)
+		return 0, fmt.Errorf("finish %s: %w", plural.Of(len(results), "task", "tasks"), err)
 	}
 	lost = q.finish(results)
 	q.options.Bell.Ring(queuesOfReturned(results)...)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/plural"
 )
 
 // enqueueSize bounds the tasks in one INSERT.
@@ -27,7 +28,7 @@ func (q *MySQLQueue) Enqueue(ctx context.Context, batch []New) (ids []uint64, er
 		return nil, err
 	}
 	var done enqueued
-	err = q.transact(ctx, fmt.Sprintf("enqueue %d tasks", len(batch)), func(tx *sql.Tx) (err error) {
+	err = q.transact(ctx, "enqueue "+plural.Of(len(batch), "task", "tasks"), func(tx *sql.Tx) (err error) {
 		done, err = enqueue(ctx, tx, batch)
 		return err
 	})
@@ -186,12 +187,17 @@ func (e *enqueuing) insert(ctx context.Context, keys []string) error {
 	}
 	const row = "(?,?,?,?,?,?," + now + "+?," + now + "+?,?),"
 	values := strings.TrimSuffix(strings.Repeat(row, len(keys)), ",")
-	_, err := e.tx.ExecContext(ctx, "INSERT INTO tasks (queue, type, subject, args, priority, state, expires_at, due_at, dedupe_key) VALUES "+values, args...)
+	res, err := e.tx.ExecContext(ctx, "INSERT INTO tasks (queue, type, subject, args, priority, state, expires_at, due_at, dedupe_key) VALUES "+values, args...)
 	if err != nil {
 		return err
 	}
 	e.inserted = append(e.inserted, fresh...)
-	return nil
+	if len(keys) > 1 {
+		return nil
+	}
+	id, err := res.LastInsertId()
+	e.idOf[keys[0]] = uint64(id)
+	return err
 }
 
 // orNull returns milliseconds to add to the present, or the NULL that makes of
@@ -203,9 +209,13 @@ func orNull(d time.Duration) any {
 	return d.Milliseconds()
 }
 
-// find reads the ids of tasks that were just inserted. That they follow each
-// other is not so everywhere (auto_increment_increment).
+// find reads the ids of tasks that were just inserted, unless it was one and its id
+// is known. That they follow each other is not so everywhere
+// (auto_increment_increment).
 func (e *enqueuing) find(ctx context.Context, keys []string) error {
+	if len(keys) == 1 && e.idOf[keys[0]] != 0 {
+		return nil
+	}
 	rows, err := e.tx.QueryContext(ctx, "SELECT dedupe_key, id FROM tasks WHERE dedupe_key IN ("+marks(len(keys))+")", anys(keys)...)
 	if err != nil {
 		return err

@@ -4,11 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"fmt"
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/plural"
 )
 
 // now is the clock of the queue, in unix milliseconds: the database's own, so
@@ -166,7 +166,7 @@ func (q *MySQLQueue) Extend(ctx context.Context, held []Task, lease time.Duratio
 		n, err := affected(q.db.ExecContext(ctx, "UPDATE tasks SET due_at = "+now+" + ? WHERE lease_owner = ? AND id IN ("+marks(len(ids))+")",
 			append([]any{lease.Milliseconds(), token}, anys(ids)...)...))
 		if err != nil {
-			return 0, contacts.Translate(ctx, fmt.Sprintf("extend the leases of %d tasks", len(held)), err)
+			return 0, contacts.Translate(ctx, "extend the leases of "+plural.Of(len(held), "task", "tasks"), err)
 		}
 		lost -= n
 	}
@@ -175,7 +175,7 @@ func (q *MySQLQueue) Extend(ctx context.Context, held []Task, lease time.Duratio
 
 // Finish implements [Queue].
 func (q *MySQLQueue) Finish(ctx context.Context, results []Result) (lost int, err error) {
-	err = q.transact(ctx, fmt.Sprintf("finish %d tasks", len(results)), func(tx *sql.Tx) error {
+	err = q.transact(ctx, "finish "+plural.Of(len(results), "task", "tasks"), func(tx *sql.Tx) error {
 		finished, err := q.finish(ctx, tx, results)
 		lost = len(results) - finished
 		return err

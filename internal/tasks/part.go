@@ -10,17 +10,19 @@ import (
 // part is the telling of one page of followers, and what is known of the fan-out
 // that it belongs to.
 type part struct {
-	tasks   []int // those of the batch that it does, by place
-	since   int64 // when the first of the uploads was enqueued, unix milliseconds; 0: not known
-	told    int   // followers, by the parts before it
-	claimed time.Time
-	start   time.Time // of the batch, by the clock of this process
+	tasks []int // those of the batch that it does, by place
+	since int64 // when the first of the uploads was enqueued, unix milliseconds; 0: not known
+	told  int   // followers, by the parts before it
+	// priority is that of the most urgent of the tasks.
+	priority int
+	claimed  time.Time
+	start    time.Time // of the batch, by the clock of this process
 }
 
 // with returns the part, or one if there is none, that does a task too.
 func (p *part) with(i int, t Task, args Args, start time.Time) *part {
 	if p == nil {
-		p = &part{claimed: t.Claimed, start: start}
+		p = &part{claimed: t.Claimed, start: start, priority: t.Priority}
 	}
 	since := args.Since
 	if t.Type == Upload && !t.Created.IsZero() {
@@ -31,6 +33,7 @@ func (p *part) with(i int, t Task, args Args, start time.Time) *part {
 	}
 	p.tasks = append(p.tasks, i)
 	p.told = max(p.told, args.Told)
+	p.priority = min(p.priority, t.Priority)
 	return p
 }
 

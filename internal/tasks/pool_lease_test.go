@@ -101,7 +101,7 @@ func TestALostLeaseCancelsTheWork(t *testing.T) {
 		if told.sum("took over") != 1 || told.sum("leases lost") != 1 {
 			t.Errorf("told %v", told.events())
 		}
-		if log := p.log.String(); !strings.Contains(log, "lease ran out") || !strings.Contains(log, "another worker's") {
+		if log := p.log.String(); !strings.Contains(log, "leases ran out") || !strings.Contains(log, "another worker's") {
 			t.Errorf("log %s", log)
 		}
 	})

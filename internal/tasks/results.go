@@ -23,7 +23,7 @@ func (s *shift) settle(b *batch, all []ran) (healthy bool) {
 		if r.begun {
 			s.options.Observer.Finished(r.Task.Queue, r.Task.Type, judge(r.Result).outcome(), r.took)
 		}
-		s.logFailure(r.Task, r.Err)
+		s.logFailure(r.Result)
 	}
 	if len(away) > 0 {
 		s.log.WarnContext(s.work, "tasks wait for a server that is away", "count", len(away), "error", away[0])
@@ -72,12 +72,20 @@ func isAway(err error) bool {
 	return errors.Is(err, index.ErrUnavailable) || errors.Is(err, index.ErrSettings) || errors.Is(err, contacts.ErrUnavailable)
 }
 
-func (s *shift) logFailure(t Task, err error) {
-	if _, later := errors.AsType[*laterError](err); later || err == nil {
+// logFailure says what failed, and what becomes of it.
+func (s *shift) logFailure(r Result) {
+	kind := judge(r).kind
+	if kind != retry && kind != bury {
 		return
 	}
-	s.log.WarnContext(s.work, "task failed", "task", t.ID, "type", t.Type, "subject", t.Subject.String(),
-		"attempt", t.Attempts, "of", t.MaxAttempts, "error", err)
+	t := r.Task
+	about := []any{"task", t.ID, "type", t.Type, "subject", t.Subject.String(), "attempt", t.Attempts, "of", t.MaxAttempts, "error", r.Err}
+	if kind == retry {
+		s.log.WarnContext(s.work, "task failed, and is tried again", about...)
+		return
+	}
+	s.log.ErrorContext(s.work, "task is dead: it is not tried any more, and what it was to do is not done",
+		append(about, "then", fmt.Sprintf("when the cause is gone: activityd tasks retry --id %d", t.ID))...)
 }
 
 // These bound how long results are tried to be recorded. After that the leases

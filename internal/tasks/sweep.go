@@ -31,7 +31,7 @@ func (s *shift) sweepOnce(ctx context.Context) (more bool, err error) {
 	}
 	swept, sweepErr := s.queue.Sweep(ctx)
 	if swept.TookOver > 0 {
-		s.log.WarnContext(ctx, "tasks were freed whose lease ran out", "count", swept.TookOver)
+		s.log.WarnContext(ctx, "leases ran out: their tasks are free again, or dead after their last attempt", "count", swept.TookOver)
 		s.options.Observer.TookOver(swept.TookOver)
 	}
 	if swept.Dropped > 0 {

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/plural"
 )
 
 // UploadHandler handles upload and fan_out: it tells an uploader's followers of
@@ -28,6 +30,10 @@ type UploadHandler struct {
 	ActiveOnly bool
 	// Observer is told of absorbed uploads and of fan-outs that end; nil: nobody.
 	Observer Observer
+
+	// away says that Redis was, when the last part was to be written: see
+	// [UploadHandler.try].
+	away atomic.Bool
 }
 
 // Enqueuer is what the handlers need of the queue.
@@ -130,10 +136,7 @@ func (h *UploadHandler) tell(ctx context.Context, wanted []contacts.FollowerPage
 	}
 	followers, err := h.Store.FollowerPages(ctx, pages, h.PartSize)
 	if err != nil {
-		return fmt.Errorf("followers of %d uploaders: %w", len(pages), err)
-	}
-	if err := h.continueWith(ctx, pages, followers, parts); err != nil {
-		return err
+		return fmt.Errorf("followers of %s: %w", plural.Of(len(pages), "uploader", "uploaders"), err)
 	}
 	var additions []index.Addition
 	for i, page := range pages {
@@ -142,7 +145,11 @@ func (h *UploadHandler) tell(ctx context.Context, wanted []contacts.FollowerPage
 			additions = append(additions, index.Addition{User: user, Entry: news})
 		}
 	}
+	if err := h.continueWith(ctx, h.successors(pages, followers, parts), additions); err != nil {
+		return err
+	}
 	missing, err := h.Index.Add(ctx, additions)
+	h.away.Store(isAway(err))
 	if err == nil && !h.ActiveOnly {
 		err = h.refill(ctx, missing)
 	}
@@ -160,7 +167,7 @@ func (h *UploadHandler) uploaded(ctx context.Context, wanted []contacts.Follower
 	}
 	lastUploads, err := h.Store.LastUploads(ctx, unique(ids))
 	if err != nil {
-		return nil, nil, fmt.Errorf("last uploads of %d members: %w", len(ids), err)
+		return nil, nil, fmt.Errorf("last uploads of %s: %w", plural.Of(len(ids), "member", "members"), err)
 	}
 	var pages []contacts.FollowerPage
 	for _, page := range wanted {
@@ -171,25 +178,50 @@ func (h *UploadHandler) uploaded(ctx context.Context, wanted []contacts.Follower
 	return pages, lastUploads, nil
 }
 
-// continueWith enqueues the next part after every full page. It comes before
-// the page is written: a crash in between repeats this part but never ends the
-// chain.
-func (h *UploadHandler) continueWith(
-	ctx context.Context, pages []contacts.FollowerPage, followers [][]member.ID, parts map[contacts.FollowerPage]*part,
-) error {
-	var next []New
+// successors are the next parts, one after every full page. They are as urgent as
+// their upload, but never less than usual: a later upload of the same member waits
+// for them, and may be urgent itself.
+func (h *UploadHandler) successors(pages []contacts.FollowerPage, followers [][]member.ID, parts map[contacts.FollowerPage]*part) (next []New) {
 	for i, page := range pages {
 		if n := len(followers[i]); n == h.PartSize {
 			successor := NewFanOut(page.Of, followers[i][n-1])
+			successor.Priority = min(parts[page].priority, Normal)
 			successor.Args.Since, successor.Args.Told = parts[page].since, parts[page].told+n
 			next = append(next, successor)
 		}
 	}
+	return next
+}
+
+// continueWith enqueues the next parts. It comes before the pages are written: a
+// crash in between repeats these parts but never ends the chain.
+func (h *UploadHandler) continueWith(ctx context.Context, next []New, additions []index.Addition) error {
 	if len(next) == 0 {
 		return nil
 	}
+	if err := h.try(ctx, additions); err != nil {
+		return err
+	}
 	if _, err := h.Queue.Enqueue(ctx, next); err != nil {
-		return fmt.Errorf("continue %d fan-outs: %w", len(next), err)
+		return fmt.Errorf("continue %s: %w", plural.Of(len(next), "fan-out", "fan-outs"), err)
+	}
+	return nil
+}
+
+// try writes one of the additions, if Redis was away for the last part, to see whether
+// it still is. A part that is postponed enqueues its successor again when it is
+// repeated, as a new task if the successor was started meanwhile. So during an outage
+// each repetition of each part would make a task more, if it did not find out before.
+// One that promises nothing loses nothing: the chain waits where it is, at a part
+// that is postponed until Redis is back. Of any other error a part may die, and must
+// have handed on the chain before.
+func (h *UploadHandler) try(ctx context.Context, additions []index.Addition) error {
+	if !h.away.Load() {
+		return nil
+	}
+	_, err := h.Index.Add(ctx, additions[:1]) // whose set is missing is found out with the others
+	if isAway(err) {
+		return err
 	}
 	return nil
 }
@@ -205,7 +237,7 @@ func (h *UploadHandler) refill(ctx context.Context, users []member.ID) error {
 	}
 	for some := range slices.Chunk(refills, refillsAtOnce) {
 		if _, err := h.Queue.Enqueue(ctx, some); err != nil {
-			return fmt.Errorf("enqueue %d refills: %w", len(refills), err)
+			return fmt.Errorf("enqueue %s: %w", plural.Of(len(refills), "refill", "refills"), err)
 		}
 	}
 	return nil

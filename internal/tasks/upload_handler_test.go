@@ -98,6 +98,114 @@ func TestAFanOutSurvivesACrash(t *testing.T) {
 	b.told(5, 900)
 }
 
+// While Redis is away, a fan-out stays as long as it is: what is tried again and
+// again makes no more tasks, and afterwards everybody is told.
+func TestAnOutageMakesAFanOutNoLonger(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.uploads.PartSize = 2
+	const followers, parts = 20, 11
+	b.followers(followers)
+	b.upload(star, 900)
+	b.hooked.before = func(call string) error {
+		if call == "Add" {
+			return index.ErrUnavailable
+		}
+		return nil
+	}
+	enqueue(t, b.queue, tasks.NewUpload(star))
+	for range 100 {
+		b.tryAll()
+	}
+	if n := b.open(); n == 0 || n > 3 {
+		t.Errorf("%d tasks after the outage, want 1 to 3", n)
+	}
+	b.hooked.before = nil
+	done := 0
+	for range 100 {
+		done += b.tryAll()
+	}
+	if n := b.open(); n > 0 || done > 2*parts {
+		t.Errorf("%d tasks were done for %d parts, and %d are open", done, parts, n)
+	}
+	b.told(followers, 900)
+	b.hooked.calls = nil
+	b.done(b.uploads, tasks.NewFanOut(star, viewer))
+	b.called("LastUploads", "FollowerPages", "Enqueue", "Add") // nothing is tried out any more
+}
+
+// What Redis refuses, though it is there, may be the end of a part, but not of the
+// chain.
+func TestAPartThatMayDieHandsOnTheChain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.uploads.PartSize = 2
+	b.followers(5)
+	b.upload(star, 900)
+	failure := index.ErrUnavailable
+	b.hooked.before = func(call string) error {
+		if call == "Add" {
+			return failure
+		}
+		return nil
+	}
+	b.handle(b.uploads, tasks.NewFanOut(star, viewer-1))
+	b.handle(b.uploads, tasks.NewFanOut(star, viewer-1))
+	b.called("LastUploads", "FollowerPages", "Enqueue", "Add", "LastUploads", "FollowerPages", "Add")
+	failure = errors.New("no such thing")
+	b.handle(b.uploads, tasks.NewFanOut(star, viewer-1))
+	b.called("LastUploads", "FollowerPages", "Add", "Enqueue", "Add")
+}
+
+// tryAll tries what waits once, a few tasks of each queue at a time, without waiting
+// for what is put off, and returns how many are done by it.
+func (b *bench) tryAll() (done int) {
+	b.Helper()
+	for _, queue := range []string{tasks.QueueDefault, tasks.QueueFanOut} {
+		for _, task := range claimFor(b.T, b.queue, queue, 4, time.Minute) {
+			err := b.uploads.Handle(b.Context(), []tasks.Task{task})[0]
+			if err == nil {
+				done++
+			} else {
+				err = tasks.Later(0, err)
+			}
+			finish(b.T, b.queue, err, task)
+		}
+	}
+	return done
+}
+
+// open is how many tasks are not done.
+func (b *bench) open() int {
+	b.Helper()
+	c, err := b.queue.Count(b.Context())
+	b.must(err)
+	return c.Open()
+}
+
+// The parts of an urgent upload are urgent. Those of an idle one are not idle: a
+// later upload, which may be urgent, waits for them.
+func TestPartsAreAsUrgentAsTheirUpload(t *testing.T) {
+	t.Parallel()
+	for priority, want := range map[int]int{tasks.Urgent: tasks.Urgent, tasks.Normal: tasks.Normal, tasks.Idle: tasks.Normal} {
+		b := newBench(t)
+		b.uploads.PartSize = 2
+		b.followers(5)
+		b.upload(star, 900)
+		upload := tasks.NewUpload(star)
+		upload.Priority = priority
+		enqueue(t, b.queue, upload)
+		for _, queue := range []string{tasks.QueueDefault, tasks.QueueFanOut} { // the second part hands it on
+			b.must(errors.Join(b.uploads.Handle(t.Context(), claimFor(t, b.queue, queue, 1, time.Minute))...))
+			next := claimFor(t, b.queue, tasks.QueueFanOut, 1, time.Minute)
+			if len(next) != 1 || next[0].Priority != want {
+				t.Errorf("an upload of priority %d is followed by %+v, want priority %d", priority, next, want)
+			}
+			finish(t, b.queue, tasks.Later(0, errors.New("not yet")), next...)
+		}
+	}
+}
+
 // deafTo is a queue that knows of no fan-outs under way.
 type deafTo struct{ *hooked }
 
