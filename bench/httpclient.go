@@ -32,7 +32,7 @@ func dialHTTP(ctx context.Context, addr string) (*httpClient, error) {
 // get asks for a viewer's photos and returns how many bytes they came in. Any
 // status but 200 is an error.
 func (c *httpClient) get(viewer member.ID) (length int64, err error) {
-	c.asking = fmt.Appendf(c.asking[:0], "GET /v1/users/%s/recent-contact-photos HTTP/1.1\r\nHost: bench\r\n\r\n", viewer)
+	c.asking = fmt.Appendf(c.asking[:0], "GET /v1/users/%s/recent-contact-photos HTTP/1.1\r\nHost: localhost\r\n\r\n", viewer)
 	if _, err := c.conn.Write(c.asking); err != nil {
 		return 0, err
 	}

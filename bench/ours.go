@@ -16,17 +16,19 @@ type ours struct {
 	*ground
 	bell  *tasks.Bell
 	queue *tasks.MySQLQueue
+	store *contacts.MySQL
 	pool  tasks.PoolOptions
 }
 
 func newOurs(g *ground) *ours {
 	bell := &tasks.Bell{}
-	return &ours{ground: g, bell: bell, queue: tasks.NewMySQLQueue(g.db, tasks.QueueOptions{Bell: bell, Owner: "bench"})}
+	queue := tasks.NewMySQLQueue(g.db, tasks.QueueOptions{Bell: bell, Owner: "bench"})
+	return &ours{ground: g, bell: bell, queue: queue, store: contacts.NewMySQL(g.db)}
 }
 
 // work implements [side].
 func (o *ours) work(ctx context.Context, done *countdown) (stop func() error, err error) {
-	handlers := tasks.Handlers(o.index, contacts.NewMySQL(o.db), o.queue, tasks.HandlerOptions{})
+	handlers := tasks.Handlers(o.index, o.store, o.queue, tasks.HandlerOptions{})
 	return o.workWith(ctx, finishing{o.queue, done}, handlers), nil
 }
 
