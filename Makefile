@@ -15,9 +15,12 @@ SEED          ?=
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# Ctrl-C on a terminal goes to make, too, which ends with an error then, however well
+# the demo does. So the demo gets the terminal for itself ("set -m"), if make has it
+# ("+"); it cannot be suspended then.
 .PHONY: demo
-demo: ## show the whole thing on this machine (ARGS="--listen 127.0.0.1:8081")
-	$(GO) run ./cmd/activityd demo $(ARGS)
+demo: build ## show the whole thing on this machine (ARGS="--listen 127.0.0.1:8081")
+	@case "$$(ps -o stat= -p $$$$ 2>/dev/null)" in *+*) trap '' TSTP; set -m;; esac; bin/activityd demo $(ARGS); exit $$?
 
 .PHONY: build
 build: ## build bin/activityd

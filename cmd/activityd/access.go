@@ -17,6 +17,7 @@ import (
 
 	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/httpserver"
 )
 
 func (c *config) accessFlags(f *pflag.FlagSet) {
@@ -33,7 +34,7 @@ func (c *config) hasTokens() bool { return c.tokenFile != "" || c.tokens != "" }
 // message that begins with the flag and the address.
 var errOpen = errors.New("others than this machine can reach it, and there are no tokens to know them by: " +
 	"name them with --token-file (make one with: activityd token NAME --scopes read,write --append FILE), " +
-	"or listen on 127.0.0.1 behind a proxy that knows whom to let through")
+	"or listen on 127.0.0.1 behind a proxy that knows whom to let through, and sends Host: localhost")
 
 // errOpenDemo is the same of the demo, which has no tokens.
 var errOpenDemo = errors.New("others than this machine can reach it, and the demo has no tokens to know them by: " +
@@ -60,12 +61,6 @@ func plainlyOpen(listen string) bool {
 	return host == "" || err == nil && !ip.IsLoopback()
 }
 
-// isLocal tells whether only this machine can reach an address.
-func isLocal(address net.Addr) bool {
-	tcp, ok := address.(*net.TCPAddr)
-	return ok && tcp.IP.IsLoopback()
-}
-
 // gate is what callers must pass. The zero gate is open.
 type gate struct {
 	tokens    *access.Tokens      // nil: everybody may pass
@@ -75,12 +70,12 @@ type gate struct {
 }
 
 // openGate reads tokens and certificate, as far as there are any.
-func openGate(c *config, log *slog.Logger) (*gate, error) {
+func openGate(c *config, o access.Options) (*gate, error) {
 	g := &gate{hangups: make(chan os.Signal, 1)}
 	if c.role == roleWorkers {
 		return g, nil // nobody calls
 	}
-	err := errors.Join(g.openTokens(c, log), g.openTLS(c, log))
+	err := errors.Join(g.openTokens(c, o), g.openTLS(c, o))
 	if err == nil && len(g.followers) > 0 {
 		// Already now: whoever is told that this listens may send the signal.
 		signal.Notify(g.hangups, syscall.SIGHUP)
@@ -88,9 +83,9 @@ func openGate(c *config, log *slog.Logger) (*gate, error) {
 	return g, err
 }
 
-func (g *gate) openTokens(c *config, log *slog.Logger) error {
+func (g *gate) openTokens(c *config, o access.Options) error {
 	if c.tokenFile != "" {
-		tokens, follower, err := access.FollowTokens(c.tokenFile, access.Options{Log: log})
+		tokens, follower, err := access.FollowTokens(c.tokenFile, o)
 		if err != nil {
 			return fmt.Errorf("--token-file (%s): %w", environmentName("token-file"), err)
 		}
@@ -107,14 +102,17 @@ func (g *gate) openTokens(c *config, log *slog.Logger) error {
 		return fmt.Errorf("--tokens (%s): %w", environmentName("tokens"), err)
 	}
 	g.tokens = access.NewTokens(list)
+	if o.Observer != nil {
+		o.Observer.TokensTaken(g.tokens.Names())
+	}
 	return nil
 }
 
-func (g *gate) openTLS(c *config, log *slog.Logger) error {
+func (g *gate) openTLS(c *config, o access.Options) error {
 	if c.tlsCert == "" {
 		return nil
 	}
-	cert, follower, err := access.FollowCertificate(c.tlsCert, c.tlsKey, access.Options{Log: log})
+	cert, follower, err := access.FollowCertificate(c.tlsCert, c.tlsKey, o)
 	if err != nil {
 		return fmt.Errorf("--tls-cert (%s), --tls-key: %w", environmentName("tls-cert"), err)
 	}
@@ -135,12 +133,12 @@ func (g *gate) guard(c *api.Config) {
 // admits tells for the address that is listened on who may ask there, in the log
 // or, where that would be anybody, as an error.
 func (g *gate) admits(ctx context.Context, address net.Addr, log *slog.Logger) error {
-	local := isLocal(address)
+	local := httpserver.IsLoopback(address)
 	switch {
 	case g.tokens == nil && !local:
 		return fmt.Errorf("%s: %w", address, errOpen)
 	case g.tokens == nil:
-		log.InfoContext(ctx, "there are no tokens: whoever is on this machine may ask, and whomever a proxy on it lets through")
+		log.InfoContext(ctx, "there are no tokens: whoever is on this machine may ask, and whomever a proxy on it lets through, but for localhost or a loopback address only")
 	case g.cert == nil && !local:
 		log.WarnContext(ctx, "tokens cross the network in the clear, unless a proxy in front of this speaks TLS: see --tls-cert", "address", address.String())
 	}

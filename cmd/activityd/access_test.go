@@ -237,20 +237,21 @@ func TestWorkersNeedNoTokens(t *testing.T) {
 	t.Parallel()
 	c, f := parseServe(t, "--role=workers", "--token-file=/nonexistent", "--tls-cert=/nonexistent", "--tls-key=/nonexistent")
 	must(t, c.check(f))
-	g, err := openGate(c, slog.New(slog.DiscardHandler))
+	g, err := openGate(c, access.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil || g.tokens != nil || len(g.followers) > 0 {
 		t.Errorf("%+v, %v", g, err)
 	}
 }
 
-// writeCertificate makes a certificate for 127.0.0.1 and returns it.
+// writeCertificate makes a certificate for 127.0.0.1, that is valid for as many
+// hours as its serial number says, and returns it.
 func writeCertificate(t *testing.T, certFile, keyFile string, serial int64) *x509.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(serial), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Duration(serial) * time.Hour),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	must(t, err)

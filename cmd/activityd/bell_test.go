@@ -28,6 +28,28 @@ func TestEnqueueWakesWorkersIfARedisIsNamed(t *testing.T) {
 	}
 }
 
+// Who is retried need not wait for a poll.
+func TestRetryWakesWorkersIfARedisIsNamed(t *testing.T) {
+	t.Parallel()
+	o, mini := newOperator(t), miniredis.RunT(t)
+	makeDead(t, o, 1)
+	heard := mini.NewSubscriber()
+	defer heard.Close()
+	heard.Subscribe(wake.Channel)
+	environ := []string{"ACTIVITYD_REDIS_URL=redis://" + mini.Addr()}
+	if code, out, errs := command(t, environ, "tasks", "retry", "--all", "--mysql-dsn", o.dsn); code != exitOK || out != "retried 1 task\n" {
+		t.Fatalf("exit code %d: %s%s", code, out, errs)
+	}
+	select {
+	case message := <-heard.Messages():
+		if !strings.HasPrefix(message.Message, "default") {
+			t.Errorf("message %q", message.Message)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("nothing was published within 20 s")
+	}
+}
+
 // The workers' poll finds what nobody told of.
 func TestEnqueueDoesWithoutRedis(t *testing.T) {
 	t.Parallel()

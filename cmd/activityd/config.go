@@ -116,8 +116,8 @@ func defaultWorkers() map[string]int {
 	return counts
 }
 
-func (c *config) listenFlag(f *pflag.FlagSet) {
-	f.StringVar(&c.listen, "listen", "127.0.0.1:8080", "`address` for HTTP, or HTTPS; without tokens it must be one of this machine alone")
+func (c *config) listenFlag(f *pflag.FlagSet, usage string) {
+	f.StringVar(&c.listen, "listen", "127.0.0.1:8080", usage)
 }
 
 func (c *config) logFlags(f *pflag.FlagSet) {

@@ -52,7 +52,7 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"reset"}, want: "--yes"},
 		{args: []string{"schema", "--apply"}, want: "--mysql-dsn"},
 		{args: []string{"demo", "--listen=nonsense"}, want: "--listen (ACTIVITYD_LISTEN)"},
-		{args: []string{"nonsense"}, want: "unknown command"},
+		{args: []string{"nonsense"}, want: `"nonsense" is no command of activityd`},
 	} {
 		code, out, errs := command(t, c.environ, c.args...)
 		if code != 1 || !strings.Contains(errs, c.want) {

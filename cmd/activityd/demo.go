@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/demo"
 	"github.com/activityd/activityd/internal/demo/world"
+	"github.com/activityd/activityd/internal/httpserver"
 )
 
 func newDemo() *cobra.Command {
@@ -28,7 +28,7 @@ func newDemo() *cobra.Command {
 			"widget as a page that updates as one watches.\n\n" +
 			"Where mariadbd (or mysqld) and redis-server are installed, private ones are started in a\n" +
 			"temporary folder; elsewhere imitations inside this process stand in for them.",
-		Args: cobra.NoArgs,
+		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := c.check(cmd.Flags()); err != nil {
 				return err
@@ -43,7 +43,7 @@ func newDemo() *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&o.embedded, "embedded", false, "use the imitations even where real servers are installed")
 	f.Float64Var(&o.rate, "rate", 2, "changes on the made-up site in a second")
-	c.listenFlag(f)
+	c.listenFlag(f, "`address` for the page; it must be one of this machine alone")
 	c.serverFlags(f)
 	c.indexFlags(f)
 	c.logFlags(f)
@@ -61,13 +61,14 @@ type demoOptions struct {
 
 // runDemo makes the site, and serves it until ctx ends.
 func runDemo(ctx context.Context, c *config, o demoOptions, spec world.Spec, out io.Writer, log *slog.Logger) (err error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.listen)
-	if err != nil {
+	web := &http.Server{ReadHeaderTimeout: api.DefaultReadTimeout, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+	page := httpserver.New(web)
+	if err := page.Listen(ctx, c.listen); err != nil {
 		return fmt.Errorf("--listen (%s): %w; choose another with --listen 127.0.0.1:0", environmentName("listen"), err)
 	}
-	defer func() { err = errors.Join(err, ignoreClosed(listener.Close())) }()
-	if !isLocal(listener.Addr()) { // a name that stands for something else
-		return fmt.Errorf("--listen (%s): %s: %w", environmentName("listen"), listener.Addr(), errOpenDemo)
+	defer func() { err = errors.Join(err, page.Close()) }()
+	if !httpserver.IsLoopback(page.Addr()) { // a name that stands for something else
+		return fmt.Errorf("--listen (%s): %s: %w", environmentName("listen"), page.Addr(), errOpenDemo)
 	}
 	ground, err := openGround(ctx, c, o, out)
 	if err != nil {
@@ -86,14 +87,14 @@ func runDemo(ctx context.Context, c *config, o demoOptions, spec world.Spec, out
 		World: w, Site: ground.site, Reader: s.reader, Plain: ground.plain, PlainName: ground.plainName,
 		Engine: ground.engine, Wipe: ground.wipe, Rate: o.rate, Seed: uint64(time.Now().UnixNano()), Log: log,
 	})
-	url := "http://" + listener.Addr().String() + "/"
+	web.Handler = page.LocalOnly(demoRoutes(s.api, d))
+	url := "http://" + page.Addr().String() + "/"
 	sayf(out, "The demo is at %s  (stop it with Ctrl-C)", url)
 	if o.ready != nil {
 		o.ready(url)
 	}
-	page := &http.Server{Handler: demoRoutes(s.api, d), ReadHeaderTimeout: api.DefaultReadTimeout, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
 	return s.run(ctx, d.Run, func(ctx context.Context) error {
-		return serveUntil(ctx, c.grace, func() error { return ignoreClosed(page.Serve(listener)) }, page.Shutdown)
+		return serveUntil(ctx, c.grace, page.Serve, page.Shutdown)
 	})
 }
 
@@ -104,14 +105,6 @@ func demoRoutes(a *api.Server, d *demo.Demo) http.Handler {
 	mux.Handle("/{$}", d.Handler())
 	mux.Handle("/demo/", d.Handler())
 	return mux
-}
-
-// ignoreClosed drops the errors of what was closed on purpose.
-func ignoreClosed(err error) error {
-	if errors.Is(err, net.ErrClosed) || errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
 }
 
 // sayf tells the person at the terminal what goes on. Where nobody reads it,

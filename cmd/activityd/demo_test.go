@@ -28,7 +28,7 @@ func runTheDemo(t *testing.T, o demoOptions) (r *running, said *bytes.Buffer) {
 	t.Helper()
 	c := &config{role: roleAll}
 	f := pflag.NewFlagSet("demo", pflag.ContinueOnError)
-	c.listenFlag(f)
+	c.listenFlag(f, "")
 	c.serverFlags(f)
 	c.indexFlags(f)
 	c.logFlags(f)

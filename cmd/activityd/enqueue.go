@@ -37,7 +37,7 @@ func newEnqueue() *cobra.Command {
 			"The exit code is 0 when all was enqueued, or, with --check, could be; else 1.",
 		Example: "  activityd enqueue add_contact 12345 98765\n  activityd enqueue --priority -10 upload 98765\n" +
 			"  activityd enqueue - < changes.ndjson    # {\"type\":\"upload\",\"user_id\":\"98765\"}, …",
-		Args: cobra.RangeArgs(1, 3),
+		Args: atMost(3, "TYPE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.checkFlags(args); err != nil {
 				return err

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -77,13 +78,13 @@ func enqueueMany(cmd *cobra.Command, c *config, o *enqueueOptions) error {
 	if err != nil {
 		return i.stopped(err)
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "enqueued %d tasks\n", i.enqueued)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "enqueued %s\n", plural.Of(i.enqueued, "task", "tasks"))
 	return err
 }
 
 // stopped says what stopped the intake, what is done, and how to go on.
 func (i *intake) stopped(err error) error {
-	return fmt.Errorf("%w\n%d tasks were enqueued; go on with --from-line %d", err, i.enqueued, i.next)
+	return fmt.Errorf("%w\n%s enqueued; go on with --from-line %d", err, plural.Of(i.enqueued, "task was", "tasks were"), i.next)
 }
 
 // run enqueues all lines, batch by batch.
@@ -203,12 +204,12 @@ func checkMany(cmd *cobra.Command, lines <-chan line, failed func() error, bar *
 	fmt.Fprint(cmd.ErrOrStderr(), strings.Join(told, ""))
 	switch err := failed(); {
 	case cmd.Context().Err() != nil:
-		return fmt.Errorf("%w after %d good lines and %d bad ones", errSignalled, good, bad)
+		return fmt.Errorf("%w after %s and %s", errSignalled, plural.Of(good, "good line", "good lines"), plural.Of(bad, "bad one", "bad ones"))
 	case err != nil:
 		return err
 	case bad > 0:
-		return fmt.Errorf("%d lines are no tasks, %d are; nothing was enqueued", bad, good)
+		return fmt.Errorf("%s, %s; nothing was enqueued", plural.Of(bad, "line is no task", "lines are no tasks"), plural.Of(good, "is", "are"))
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%d tasks, all good; nothing was enqueued\n", good)
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s, all good; nothing was enqueued\n", plural.Of(good, "task", "tasks"))
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/recent"
 )
 
@@ -39,7 +41,7 @@ func newExplain() *cobra.Command {
 			"Nothing is changed; the set is not repaired.\n\n" +
 			"With --output=json, it is what an operator's token gets from the API with explain=1.",
 		Example: "  activityd explain 12345\n  activityd explain 12345 -o json",
-		Args:    cobra.ExactArgs(1),
+		Args:    exactly("USER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if q.viewer.ID, err = member.Parse(args[0]); err != nil {
@@ -48,7 +50,9 @@ func newExplain() *cobra.Command {
 			if err := q.check(); err != nil {
 				return err
 			}
-			return lookAround(cmd, c, func(ctx context.Context, s *server) error { return q.ask(ctx, s.reader, cmd.OutOrStdout()) })
+			return lookAround(cmd, c, func(ctx context.Context, s *server) error {
+				return advised(q.viewer.ID, q.ask(ctx, s.reader, cmd.OutOrStdout()))
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -69,11 +73,11 @@ func (q question) check() error {
 func (q question) ask(ctx context.Context, reader *recent.Reader, out io.Writer) error {
 	answer, err := reader.Read(ctx, q.viewer, q.limit)
 	if err != nil {
-		return advised(err)
+		return err
 	}
 	why, err := answer.ToOperator(ctx)
 	if err != nil {
-		return advised(err)
+		return err
 	}
 	if q.output == outputJSON {
 		return newLineEncoder(out).Encode(api.OperatorAnswer(q.viewer, answer, why))
@@ -81,11 +85,16 @@ func (q question) ask(ctx context.Context, reader *recent.Reader, out io.Writer)
 	return printExplanation(out, q.viewer.ID, answer, why)
 }
 
-// advised adds to an error what can be done about it.
-func advised(err error) error {
+// noMember is the error for a USER who is none.
+func noMember(user member.ID) error {
+	return fmt.Errorf("%w: %s: USER is an id of the table users", contacts.ErrNoMember, user)
+}
+
+// advised adds to an error about a user what can be done about it.
+func advised(user member.ID, err error) error {
 	switch {
 	case errors.Is(err, contacts.ErrNoMember):
-		return fmt.Errorf("%w: USER is an id of the table users", err)
+		return noMember(user)
 	case errors.Is(err, contacts.ErrUnavailable):
 		return fmt.Errorf("%w: start MySQL, or correct --mysql-dsn (%s)", err, environmentName("mysql-dsn"))
 	}
@@ -114,7 +123,7 @@ func headline(viewer member.ID, a recent.Answer) string {
 		return fmt.Sprintf("%s sees nothing, says the %s", viewer, a.Source)
 	}
 	return fmt.Sprintf("%s sees %s of %s, newest %s, from the %s",
-		viewer, counted(len(a.Photos), "photo"), named(a.Contact.ID, a.Contact.Username), date(a.Photos[0].DateUpload), a.Source)
+		viewer, plural.Of(len(a.Photos), "photo", "photos"), named(a.Contact.ID, a.Contact.Username), date(a.Photos[0].DateUpload), a.Source)
 }
 
 // named adds the name to an id, if there is one.
@@ -127,11 +136,49 @@ func named(id member.ID, name string) string {
 
 func printCandidates(w io.Writer, candidates []recent.Candidate) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "CONTACT\tSCORE\tLAST UPLOAD\tNEWEST VISIBLE\tNEWEST HIDDEN\tGRANTS\tVERDICT\tBECAUSE") // Flush returns its error
+	rows := [][]string{{"CONTACT", "SCORE", "LAST UPLOAD", "NEWEST VISIBLE", "NEWEST HIDDEN", "GRANTS", "VERDICT"}}
+	chosen := dateOfChosen(candidates)
 	for _, c := range candidates {
-		_, _ = fmt.Fprintln(table, strings.Join(candidateCells(c), "\t"))
+		row := candidateCells(c)
+		if saysMore(c, chosen) {
+			row = append(row, c.Why)
+		}
+		rows = append(rows, row)
+	}
+	if slices.ContainsFunc(rows, func(row []string) bool { return len(row) > len(rows[0]) }) {
+		rows[0] = append(rows[0], "BECAUSE")
+	}
+	for _, row := range rows {
+		_, _ = fmt.Fprintln(table, strings.Join(row, "\t")) // Flush returns its error
 	}
 	return table.Flush()
+}
+
+// dateOfChosen is the date of the newest photo of who was chosen; 0: nobody was.
+func dateOfChosen(candidates []recent.Candidate) uint64 {
+	for _, c := range candidates {
+		if c.Verdict == recent.Chosen {
+			return c.Newest
+		}
+	}
+	return 0
+}
+
+// saysMore tells whether the reason for a verdict says more than the verdict, the
+// dates beside it and the proof below the table do.
+func saysMore(c recent.Candidate, chosen uint64) bool {
+	switch c.Verdict {
+	case recent.Chosen:
+		return !c.InSet
+	case recent.Blocked, recent.NotLooked:
+		return false
+	case recent.Nothing:
+		return c.Now == nil
+	case recent.Older:
+		return c.Newest >= chosen // so it was not by the date
+	case recent.Newer, recent.NotContact:
+	}
+	return true
 }
 
 func candidateCells(c recent.Candidate) []string {
@@ -156,7 +203,7 @@ func candidateCells(c recent.Candidate) []string {
 	}
 	return []string{
 		named(c.Contact, now.Username), day(c.Score), day(now.LastUpload), day(visible), hidden,
-		cmp.Or(strings.Join(grants, ","), "-"), string(c.Verdict), c.Why,
+		cmp.Or(strings.Join(grants, ","), "-"), string(c.Verdict),
 	}
 }
 
@@ -169,12 +216,9 @@ func day(unix uint64) string {
 }
 
 func walkText(w recent.WalkExplanation) string {
-	passes := "1 pass"
-	if w.Passes != 1 {
-		passes = fmt.Sprintf("%d passes", w.Passes)
-	}
 	return fmt.Sprintf("because %s: looked at %s (%s, %s), and stopped because %s",
-		w.Reason, counted(w.LookedAt, "contact"), passes, counted(w.Statements, "statement"), w.Stopped)
+		w.Reason, plural.Of(w.LookedAt, "contact", "contacts"), plural.Of(w.Passes, "pass", "passes"),
+		plural.Of(w.Statements, "statement", "statements"), w.Stopped)
 }
 
 // timings are those of the read, and apart from them that of the explanation.

@@ -9,6 +9,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/site"
 )
 
@@ -41,20 +42,51 @@ func TestExplainPrintsWhy(t *testing.T) {
 		t.Errorf("begins so:\n%s", out)
 	}
 	for contact, want := range map[string]string{
-		"111": `\(member 111\) +1970-01-02 06:50:00 +1970-01-02 06:50:00 +- +1970-01-02 06:50:00 family +friend +nothing visible +it has no photo`,
-		"110": `\(member 110\) .* - +1970-01-02 06:33:20 public +- +blocked +it blocks the viewer`,
-		"109": `\(member 109\) .* 1970-01-02 06:16:40 +- +- +chosen +nobody has a newer`,
-		"101": `\(member 101\) .* 1970-01-02 04:03:20 +- +- +older +its newest visible`,
+		"111": `\(member 111\) +1970-01-02 06:50:00 +1970-01-02 06:50:00 +- +1970-01-02 06:50:00 family +friend +nothing visible *$`,
+		"110": `\(member 110\) .* - +1970-01-02 06:33:20 public +- +blocked *$`,
+		"109": `\(member 109\) .* 1970-01-02 06:16:40 +- +- +chosen *$`,
+		"101": `\(member 101\) .* 1970-01-02 04:03:20 +- +- +older *$`,
 	} {
 		if !regexp.MustCompile(`(?m)^` + contact + ` ` + want).MatchString(out) {
 			t.Errorf("no line of %s with %q in\n%s", contact, want, out)
 		}
+	}
+	if strings.Contains(out, "BECAUSE") {
+		t.Errorf("reasons are given that say what the verdicts say:\n%s", out)
 	}
 	for _, want := range []string{
 		"proof    The newest visible photo of all candidates", "walk     not needed\n", "timings  redis ", "; afterwards details ",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+}
+
+// A reason is given where it says more than the verdict and the dates.
+func TestExplainGivesReasonsThatAreNews(t *testing.T) {
+	t.Parallel()
+	const chosen = 500
+	for why, test := range map[string]struct {
+		candidate recent.Candidate
+		given     bool
+	}{
+		"it won":                   {recent.Candidate{Examined: recent.Examined{Verdict: recent.Chosen, Newest: chosen}, InSet: true}, false},
+		"the walk found it":        {recent.Candidate{Examined: recent.Examined{Verdict: recent.Chosen, Newest: chosen}}, true},
+		"its date is older":        {recent.Candidate{Examined: recent.Examined{Verdict: recent.Older, Newest: chosen - 1}, InSet: true}, false},
+		"it has the lower id":      {recent.Candidate{Examined: recent.Examined{Verdict: recent.Older, Newest: chosen}, InSet: true}, true},
+		"it blocks":                {recent.Candidate{Examined: recent.Examined{Verdict: recent.Blocked}, InSet: true}, false},
+		"it was not looked at":     {recent.Candidate{Examined: recent.Examined{Verdict: recent.NotLooked}, InSet: true}, false},
+		"a column has what hides":  {recent.Candidate{Examined: recent.Examined{Verdict: recent.Nothing}, InSet: true, Now: &contacts.Detail{}}, false},
+		"the set is behind":        {recent.Candidate{Examined: recent.Examined{Verdict: recent.NotContact}, InSet: true}, true},
+		"nobody looked it up then": {recent.Candidate{Examined: recent.Examined{Verdict: recent.Nothing}, InSet: true}, true},
+	} {
+		winner := recent.Candidate{Examined: recent.Examined{Contact: 1, Verdict: recent.Chosen, Newest: chosen}, InSet: true}
+		test.candidate.Why = why
+		var out strings.Builder
+		must(t, printCandidates(&out, []recent.Candidate{winner, test.candidate}))
+		if strings.Contains(out.String(), why) != test.given || strings.Contains(out.String(), "BECAUSE") != test.given {
+			t.Errorf("%s:\n%s", why, out.String())
 		}
 	}
 }
@@ -106,7 +138,7 @@ func TestExplainOfWhoSeesNothing(t *testing.T) {
 		t.Errorf("printed\n%s", out)
 	}
 	code, _, errs := command(t, nil, append([]string{"explain", "999"}, r.flags()...)...)
-	if code != 1 || !strings.Contains(errs, "no such member: 999") || !strings.Contains(errs, "the table users") {
+	if code != 1 || errs != "activityd: no such member: 999: USER is an id of the table users\n" {
 		t.Errorf("nobody: exit code %d: %s", code, errs)
 	}
 }

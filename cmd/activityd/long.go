@@ -87,7 +87,7 @@ type longRun struct {
 	pacer    *pace.Pacer
 	resume   *resumeFile
 	epoch    *epochWatch
-	failures failures
+	failures firstMembers // who were given up
 }
 
 // result is how far it came, in all its runs, and what it took.
@@ -128,12 +128,16 @@ func (l *longRun) run(cmd *cobra.Command, last lastStep) (r result, err error) {
 
 // watched does the work while the servers are watched.
 func (l *longRun) watched(ctx context.Context, from sweep.State, last lastStep) (state sweep.State, begun bool, err error) {
-	ctx, stop := context.WithCancel(ctx)
+	ctx, end := context.WithCancelCause(ctx)
+	stop := func() { end(nil) }
 	defer stop()
 	l.epoch = &epochWatch{index: l.index, lose: stop}
 	l.pacer = pace.New(pace.Options{
 		Most: l.options.parallel, Changed: l.paced,
-		Probes: []pace.Probe{{Name: "MySQL", Ask: l.readMySQL}, {Name: "Redis", Ask: l.epoch.look, Floor: redisFloor}},
+		Probes: []pace.Probe{
+			endedBy(end, pace.Probe{Name: "MySQL", Ask: l.readMySQL}),
+			endedBy(end, pace.Probe{Name: "Redis", Ask: l.epoch.look, Floor: redisFloor}),
+		},
 	})
 	ended := make(chan error, 1)
 	go func() { ended <- l.pacer.Run(ctx) }()
@@ -143,6 +147,9 @@ func (l *longRun) watched(ctx context.Context, from sweep.State, last lastStep) 
 	}
 	if _, lost := l.epoch.state(); lost && (err == nil || errors.Is(err, sweep.ErrStopped)) {
 		err = errLost
+	}
+	if refused, ok := errors.AsType[*refusal](context.Cause(ctx)); ok && errors.Is(err, sweep.ErrStopped) {
+		err = refused
 	}
 	stop()
 	return state, begun, errors.Join(err, <-ended)

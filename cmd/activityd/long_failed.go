@@ -6,26 +6,44 @@ import (
 	"sync"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/sweep"
 )
 
-// mostNamed is how many members who failed are named in the end.
+// mostNamed is how many members are named in the end who failed, or were left out.
 const mostNamed = 10
 
-// failures are the members who were given up. They are safe for concurrent use.
-type failures struct {
+// firstMembers are the first of many members, to be named in the end. They are safe
+// for concurrent use.
+type firstMembers struct {
 	mu    sync.Mutex
-	named []member.ID // the first of this run
+	named []member.ID // those of this run
+}
+
+func (f *firstMembers) add(users ...member.ID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.named = append(f.named, users[:min(len(users), mostNamed-len(f.named))]...)
+}
+
+// of names them as the first of count.
+func (f *firstMembers) of(count int64) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var names []string
+	for _, user := range f.named {
+		names = append(names, user.String())
+	}
+	if int64(len(names)) < count {
+		names = append(names, "…")
+	}
+	return strings.Join(names, ", ")
 }
 
 // gaveUp says that a member was given up, and why.
 func (l *longRun) gaveUp(user member.ID, err error) {
 	l.say(fmt.Sprintf("gave up member %s: %v", user, err))
-	l.failures.mu.Lock()
-	defer l.failures.mu.Unlock()
-	if len(l.failures.named) < mostNamed {
-		l.failures.named = append(l.failures.named, user)
-	}
+	l.failures.add(user)
 }
 
 // failed is the error that ends a run in which some were given up; nil if nobody
@@ -35,14 +53,6 @@ func (l *longRun) failed(n sweep.Counts) error {
 	if count == 0 {
 		return nil
 	}
-	l.failures.mu.Lock()
-	defer l.failures.mu.Unlock()
-	var names []string
-	for _, user := range l.failures.named {
-		names = append(names, user.String())
-	}
-	if int64(len(names)) < count {
-		names = append(names, "…")
-	}
-	return fmt.Errorf("%d members failed every time and were given up: %s; the reasons are told above, run it for them again", count, strings.Join(names, ", "))
+	return fmt.Errorf("%s given up: %s; the reasons are told above, run it for them again",
+		plural.Of(count, "member failed every time and was", "members failed every time and were"), l.failures.of(count))
 }

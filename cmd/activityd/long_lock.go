@@ -17,14 +17,14 @@ func lockResume(path string) (unlock func() error, err error) {
 	for {
 		file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator names it
 		if err != nil {
-			return nil, fmt.Errorf("--resume: %w", err)
+			return nil, errCannotKeep(path, err)
 		}
 		if err := lockFile(file); err != nil {
 			_ = file.Close() // nothing was written
 			if errors.Is(err, errLocked) {
 				return nil, fmt.Errorf("--resume: another command is at work with %s: wait for it, or name another file", path)
 			}
-			return nil, fmt.Errorf("--resume: lock %s: %w", name, err)
+			return nil, fmt.Errorf("--resume: %s: lock %s: %w", path, name, err)
 		}
 		if isStill(file, name) {
 			return func() error { return errors.Join(os.Remove(name), file.Close()) }, nil

@@ -69,7 +69,7 @@ func (f *resumeFile) read() (sweep.State, error) {
 		return sweep.State{}, f.write(sweep.State{})
 	}
 	if err != nil {
-		return sweep.State{}, fmt.Errorf("--resume: %w", err)
+		return sweep.State{}, errCannotKeep(f.path, err)
 	}
 	var found kept
 	if err := json.Unmarshal(text, &found); err != nil || found.Command == "" {
@@ -130,7 +130,7 @@ func (f *resumeFile) write(s sweep.State) error {
 		return err
 	}
 	if err := replaceFile(f.path, append(text, '\n')); err != nil {
-		return fmt.Errorf("--resume: %w", err)
+		return errCannotKeep(f.path, err)
 	}
 	return nil
 }
@@ -144,6 +144,19 @@ func (f *resumeFile) remove() error {
 		return fmt.Errorf("--resume: %w", err)
 	}
 	return nil
+}
+
+// errCannotKeep says of the file that was named that it cannot be used. The reason
+// may be of another one beside it, of which nobody has heard.
+func errCannotKeep(path string, reason error) error {
+	advice := "name a file in a directory that this user may write to"
+	if errors.Is(reason, fs.ErrNotExist) {
+		advice = fmt.Sprintf("make the directory %s first, or name a file in another", filepath.Dir(path))
+	}
+	if of, ok := errors.AsType[*fs.PathError](reason); ok {
+		reason = of.Err
+	}
+	return fmt.Errorf("--resume: how far it is cannot be kept in %s: %w: %s", path, reason, advice)
 }
 
 // replaceFile writes a file beside the one at path, makes sure that it is on the

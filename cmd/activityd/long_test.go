@@ -224,11 +224,38 @@ func TestResumeFileIsKeptAndFoundAgain(t *testing.T) {
 	if _, _, err := openResume(path, work); err == nil || !strings.Contains(err.Error(), "was not written by activityd") {
 		t.Errorf("a file of somebody else: %v", err)
 	}
-	if _, _, err := openResume(filepath.Join(path, "below"), work); err == nil {
-		t.Error("a path where no file can be is accepted")
+	for below, advice := range map[string]string{
+		filepath.Join(path, "below"):                         "name a file in a directory that this user may write to",
+		filepath.Join(filepath.Dir(path), "no", "such.json"): "make the directory " + filepath.Join(filepath.Dir(path), "no") + " first",
+	} {
+		_, _, err := openResume(below, work)
+		if err == nil || !strings.Contains(err.Error(), "cannot be kept in "+below+": ") || !strings.Contains(err.Error(), advice) || strings.Contains(err.Error(), ".lock") {
+			t.Errorf("where no file can be: %v", err)
+		}
 	}
 	if left, err := filepath.Glob(filepath.Dir(path) + "/*.*"); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// A login that is refused is told at once, and as what it is.
+func TestLongCommandsDoNotWaitForAnotherPassword(t *testing.T) {
+	t.Parallel()
+	m := newMasses(t, 3)
+	_, err := m.db.ExecContext(t.Context(), "CREATE USER IF NOT EXISTS known@localhost IDENTIFIED BY 'right'")
+	must(t, err)
+	_, place, _ := strings.Cut(m.dsn, "@")
+	m.dsn = "known:wrong@" + place
+	for _, name := range []string{"backfill", "verify"} {
+		code, out, errs := m.run(t, name)
+		if code != exitFailed || out != "" || strings.Contains(errs, "held up") || !strings.Contains(errs, "check user and password in the DSN") || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%s: exit code %d: %s%s", name, code, out, errs)
+		}
+	}
+	// Nor when another server is away, for which it does wait.
+	m.url = "redis://127.0.0.1:1"
+	if code, _, errs := m.run(t, "verify"); code != exitFailed || !strings.Contains(errs, "MySQL refuses: ") {
+		t.Errorf("without Redis: exit code %d: %s", code, errs)
 	}
 }
 

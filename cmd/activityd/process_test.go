@@ -31,6 +31,7 @@ func spawn(t *testing.T, args ...string) *process {
 	stderr, err := cmd.StderrPipe()
 	must(t, err)
 	must(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Wait() }) // the test may have waited already; or else its end has killed it
 	p := &process{cmd: cmd, lines: bufio.NewScanner(stderr)}
 	p.url = "http://" + p.awaitLog(t, "listening")["address"]
 	return p

@@ -22,11 +22,14 @@ func newRoot(environ []string) *cobra.Command {
 			"and so on. A flag on the command line wins.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Args:          onlyCommands,
+		RunE:          help,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			return fromEnvironment(cmd.Flags(), environ)
 		},
 	}
 	root.AddCommand(newServe(), newToken(), newDemo(), newSchema(), newEnqueue(), newTasks(), newShow(), newExplain(), newVerify(), newBackfill(), newReset(), newVersion())
+	root.SetFlagErrorFunc(misflagged)
 	tellVariables(root)
 	return root
 }

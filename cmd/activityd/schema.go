@@ -9,6 +9,7 @@ import (
 
 	"github.com/activityd/activityd"
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/schema"
 )
 
@@ -26,7 +27,7 @@ func newSchema() *cobra.Command {
 			"run with the rights of the user of --mysql-dsn who installed them. For a moment the tables\n" +
 			"are locked; that is given up after 5 s of waiting. docs/adoption.md tells the rest.",
 		Example: "  activityd schema --apply\n  activityd schema --triggers --apply\n  activityd schema --triggers | mysql site",
-		Args:    cobra.NoArgs,
+		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := deeds.check(); err != nil {
 				return err
@@ -88,7 +89,7 @@ func (d schemaDeeds) change(cmd *cobra.Command, db *sql.DB) (what, said string, 
 	switch {
 	case d.remove:
 		n, err := schema.RemoveTriggers(cmd.Context(), db)
-		return "remove the triggers", fmt.Sprintf("removed %d triggers", n), err
+		return "remove the triggers", "removed " + plural.Of(n, "trigger", "triggers"), err
 	case d.triggers:
 		n, err := schema.InstallTriggers(cmd.Context(), db)
 		return "install the triggers", fmt.Sprintf("the %d triggers are installed", n), err

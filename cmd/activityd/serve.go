@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
@@ -25,7 +26,7 @@ func newServe() *cobra.Command {
 			"MySQL may come later: requests are answered 503 and tasks wait until it is there.\n" +
 			"Redis may be away: reads are answered from MySQL and tasks wait.\n" +
 			"SIGTERM stops gracefully within --grace; a second one stops at once.",
-		Args: cobra.NoArgs,
+		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := c.check(cmd.Flags()); err != nil {
 				return err
@@ -45,7 +46,7 @@ func newServe() *cobra.Command {
 func (c *config) serveFlags(f *pflag.FlagSet) {
 	c.mysqlFlags(f)
 	c.redisFlags(f)
-	c.listenFlag(f)
+	c.listenFlag(f, "`address` for HTTP, or HTTPS; without tokens it must be one of this machine alone")
 	c.accessFlags(f)
 	c.metricsFlag(f)
 	c.serverFlags(f)
@@ -62,7 +63,8 @@ type server struct {
 
 // openServer opens MySQL and Redis without connecting to them.
 func openServer(c *config, log *slog.Logger) (*server, error) {
-	entrance, err := openGate(c, log)
+	m := newMetrics(c, log)
+	entrance, err := openGate(c, access.Options{Log: log, Observer: m.Access})
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +72,6 @@ func openServer(c *config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := newMetrics(c, log)
 	ix, err := newIndex(c, client, m.Index)
 	if err != nil {
 		return nil, errors.Join(err, client.Close())

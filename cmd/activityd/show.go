@@ -14,6 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/plural"
 )
 
 func newShow() *cobra.Command {
@@ -21,7 +22,11 @@ func newShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show USER",
 		Short: "Show a user's set beside what MySQL says, differences marked",
-		Args:  cobra.ExactArgs(1),
+		Long: "Show a user's set beside what MySQL says, differences marked. Nothing is changed.\n\n" +
+			"The exit code is 0 when it was looked at, whatever it is like (verify judges), and 1 when it could\n" +
+			"not be, or when USER is no member.",
+		Example: "  activityd show 12345",
+		Args:    exactly("USER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			user, err := member.Parse(args[0])
 			if err != nil {
@@ -32,7 +37,7 @@ func newShow() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return v.print(cmd.OutOrStdout())
+				return v.tell(cmd.OutOrStdout())
 			})
 		},
 	}
@@ -154,6 +159,22 @@ func (v *setView) printWhole(w io.Writer) error {
 	return nil
 }
 
+// tell prints the view. Of who is no member only that is told, and what is stored
+// all the same.
+func (v *setView) tell(w io.Writer) error {
+	if v.Facts.Exists {
+		return v.print(w)
+	}
+	nobody := noMember(v.Set.User)
+	if !v.Set.Known {
+		return nobody
+	}
+	if err := v.print(w); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w; the set costs memory and does no harm: activityd verify --repair finds such sets, and has them deleted", nobody)
+}
+
 func (v *setView) print(w io.Writer) error {
 	different := 0
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -178,7 +199,7 @@ func (v *setView) print(w io.Writer) error {
 		return err
 	}
 	key := index.UserKey(v.Set.User)
-	summary := fmt.Sprintf("%s: %s (%s), %s", key, counted(v.Set.Size, "member"), v.settings, counted(different, "difference"))
+	summary := fmt.Sprintf("%s: %s (%s), %s", key, plural.Of(v.Set.Size, "member", "members"), v.settings, plural.Of(different, "difference", "differences"))
 	if !v.Set.Known {
 		summary = key + ": there is no set; the next read or task of this user makes one"
 		if len(v.lines) == 0 {
@@ -187,14 +208,6 @@ func (v *setView) print(w io.Writer) error {
 	}
 	_, err := fmt.Fprintln(w, summary)
 	return err
-}
-
-// counted writes a number of things, one or many.
-func counted(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 func date(unix uint64) string {

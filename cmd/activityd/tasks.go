@@ -19,6 +19,7 @@ type taskAdmin interface {
 	Discard(ctx context.Context, match tasks.Filter, limit int) (int, error)
 	Pause(ctx context.Context, queue string) (changed bool, err error)
 	Resume(ctx context.Context, queue string) (changed bool, err error)
+	Paused(ctx context.Context) ([]string, error)
 	Stats(ctx context.Context) (tasks.Stats, error)
 }
 
@@ -34,8 +35,8 @@ func newTasks() *cobra.Command {
 			"  activityd tasks show 4711\n" +
 			"  activityd tasks retry --all --dry-run\n" +
 			"  activityd tasks pause fan_out",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args: onlyCommands,
+		RunE: help,
 	}
 	cmd.AddCommand(newTasksList(), newTasksShow(), newTasksRetry(), newTasksDiscard(), newTasksPause(), newTasksResume(), newTasksStats())
 	for _, sub := range cmd.Commands() {
@@ -47,7 +48,7 @@ func newTasks() *cobra.Command {
 // markDeeds says of all flags that are no settings that they are deeds: which
 // tasks were meant once must not decide about later ones.
 func markDeeds(f *pflag.FlagSet) {
-	settings := []string{"mysql-dsn", "mysql-connections", "output", "progress"}
+	settings := []string{"mysql-dsn", "mysql-connections", "redis-url", "output", "progress"}
 	f.VisitAll(func(flag *pflag.Flag) {
 		if !slices.Contains(settings, flag.Name) {
 			flag.Annotations = map[string][]string{deedAnnotation: nil}
@@ -55,7 +56,8 @@ func markDeeds(f *pflag.FlagSet) {
 	})
 }
 
-// onTasks does something with the queue in MySQL. Wrong is what is wrong with
+// onTasks does something with the queue in MySQL; if a Redis is named, the workers
+// are woken for what may start by it. Wrong is what is wrong with
 // the command's own flags: it is told together with what is wrong with others.
 func onTasks(cmd *cobra.Command, c *config, wrong error, do func(context.Context, taskAdmin) error) error {
 	if err := errors.Join(wrong, c.check(cmd.Flags())); err != nil {
@@ -66,7 +68,12 @@ func onTasks(cmd *cobra.Command, c *config, wrong error, do func(context.Context
 		return err
 	}
 	defer func() { _ = db.Close() }() // every statement's own error was looked at
-	return do(cmd.Context(), tasks.NewMySQLQueue(db, tasks.QueueOptions{Owner: processName()}))
+	bell, rung, err := openBell(cmd.Context(), c, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	defer rung()
+	return do(cmd.Context(), tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: processName()}))
 }
 
 // The choices of --output.

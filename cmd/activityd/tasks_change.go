@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -44,22 +46,25 @@ type taskChange struct {
 }
 
 func newTasksRetry() *cobra.Command {
-	ch := &taskChange{deed: retryDeed}
-	return ch.command(&cobra.Command{
+	ch, c := &taskChange{deed: retryDeed}, &config{}
+	cmd := ch.command(c, &cobra.Command{
 		Use:   "retry",
 		Short: "Try dead tasks again",
 		Long: "Try dead tasks again, with all their attempts before them; or, with --state scheduled, those that\n" +
 			"wait for their time, at once. Each is touched once, however often it fails meanwhile. They are\n" +
-			"taken in batches of 500; an interrupt stops between two batches.",
+			"taken in batches of 500; an interrupt stops between two batches. With --redis-url idle workers are\n" +
+			"woken; else they find the tasks at their next poll, within a second.",
 		Example: "  activityd tasks retry --all --dry-run\n" +
 			"  activityd tasks retry --type upload\n" +
 			"  activityd tasks retry --id 4711 --id 4720-4730",
 	})
+	c.wakeFlag(cmd.Flags())
+	return cmd
 }
 
 func newTasksDiscard() *cobra.Command {
 	ch := &taskChange{deed: discardDeed, confirm: true}
-	cmd := ch.command(&cobra.Command{
+	cmd := ch.command(&config{}, &cobra.Command{
 		Use:   "discard",
 		Short: "Delete tasks that shall not be done",
 		Long: "Delete dead tasks; or, where --state says so, scheduled, waiting or done ones. Never running ones.\n" +
@@ -75,9 +80,8 @@ func newTasksDiscard() *cobra.Command {
 }
 
 // command completes the command.
-func (ch *taskChange) command(cmd *cobra.Command) *cobra.Command {
-	c := &config{}
-	cmd.Args = cobra.NoArgs
+func (ch *taskChange) command(c *config, cmd *cobra.Command) *cobra.Command {
+	cmd.Args = onlyFlags
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return onTasks(cmd, c, ch.prepare(), func(ctx context.Context, q taskAdmin) error {
 			if ch.dry {
@@ -93,6 +97,14 @@ func (ch *taskChange) command(cmd *cobra.Command) *cobra.Command {
 	progressFlag(f, &ch.progress)
 	c.mysqlFlags(f)
 	return cmd
+}
+
+// onlyFlags points to --id who gives ids as arguments.
+func onlyFlags(cmd *cobra.Command, args []string) error {
+	if _, err := parseIDs(args); err == nil && len(args) > 0 {
+		return fmt.Errorf("%s: tasks are named by a flag: want %s --id %s", below(cmd), cmd.CommandPath(), strings.Join(args, ","))
+	}
+	return exactly()(cmd, args)
 }
 
 // prepare reads the flags, and refuses what is probably not meant.
@@ -138,18 +150,19 @@ func (ch *taskChange) run(ctx context.Context, q taskAdmin, out, errs io.Writer)
 	bar := newProgress(errs, ch.progress, total, "tasks")
 	changed, missed, err := ch.batches(ctx, q, bar)
 	bar.Done()
+	tasksChanged := plural.Of(changed, "task", "tasks")
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return fmt.Errorf("interrupted: %s %d tasks, the others are as they were; repeat it to go on: %w", ch.deed.past, changed, err)
+		return fmt.Errorf("interrupted: %s %s, the others are as they were; repeat it to go on: %w", ch.deed.past, tasksChanged, err)
 	case err != nil:
-		return fmt.Errorf("%s %d tasks, then: %w", ch.deed.past, changed, err)
+		return fmt.Errorf("%s %s, then: %w", ch.deed.past, tasksChanged, err)
 	}
-	fmt.Fprintf(out, "%s %d tasks\n", ch.deed.past, changed)
+	fmt.Fprintf(out, "%s %s\n", ch.deed.past, tasksChanged)
 	if missed > 0 {
-		fmt.Fprintf(errs, "%d others changed meanwhile, or are about to, and were left alone\n", missed)
+		fmt.Fprintln(errs, plural.Of(missed, "other changed meanwhile, or is about to, and was left alone", "others changed meanwhile, or are about to, and were left alone"))
 	}
 	if left > 0 {
-		return fmt.Errorf("%d of the named tasks were left alone", left)
+		return errors.New(plural.Of(left, "of the named tasks was left alone", "of the named tasks were left alone"))
 	}
 	return nil
 }

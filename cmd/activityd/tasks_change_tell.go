@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -111,12 +112,12 @@ func (ch *taskChange) preview(ctx context.Context, q taskLister, out io.Writer) 
 		}
 		byType[tasks.TaskStats{Queue: r.Queue, Type: r.Type, State: r.State}]++
 	}
-	fmt.Fprintf(out, "would %s %d tasks\n", ch.deed.verb, total)
+	fmt.Fprintf(out, "would %s %s\n", ch.deed.verb, plural.Of(total, "task", "tasks"))
 	for _, t := range slices.SortedFunc(maps.Keys(byType), compareTaskStats) {
 		fmt.Fprintf(out, "  %d %s %s in queue %s\n", byType[t], t.State, oneLine(string(t.Type)), oneLine(t.Queue))
 	}
-	if total > 0 {
-		fmt.Fprintf(out, "the first %d:\n", min(total, previewed))
+	if total > previewed {
+		fmt.Fprintf(out, "the first %d:\n", previewed)
 	}
 	return printer.end()
 }

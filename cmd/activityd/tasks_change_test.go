@@ -144,11 +144,11 @@ func TestOnlyChosenTasksAreRetried(t *testing.T) {
 	if out, _ := o.succeed(t, "retry", "--type=refill"); out != "retried 0 tasks\n" {
 		t.Errorf("another type: %q", out)
 	}
-	if out, _ := o.succeed(t, "retry", "--type=upload", "--queue=default"); out != "retried 1 tasks\n" {
+	if out, _ := o.succeed(t, "retry", "--type=upload", "--queue=default"); out != "retried 1 task\n" {
 		t.Errorf("dead ones by default: %q", out)
 	}
 	o.want(t, tasks.Counts{Waiting: 2, Scheduled: 1, Running: 1})
-	if out, _ := o.succeed(t, "retry", "--subject=2", "--state=scheduled"); out != "retried 1 tasks\n" {
+	if out, _ := o.succeed(t, "retry", "--subject=2", "--state=scheduled"); out != "retried 1 task\n" {
 		t.Errorf("scheduled ones: %q", out)
 	}
 	o.want(t, tasks.Counts{Waiting: 3, Running: 1})
@@ -195,7 +195,7 @@ func TestDiscardTakesDeadOnesUnlessTold(t *testing.T) {
 	if code, _, errs := o.tasks(t, "discard", "--id=1-1000"); code != 1 || !strings.Contains(errs, "--yes") {
 		t.Errorf("a range without --yes: exit code %d, %q", code, errs)
 	}
-	if out, _ := o.succeed(t, "discard", "--all", "--dry-run"); !strings.Contains(out, "would discard 1 tasks\n  1 dead upload in queue default") {
+	if out, _ := o.succeed(t, "discard", "--all", "--dry-run"); !strings.Contains(out, "would discard 1 task\n  1 dead upload in queue default") {
 		t.Errorf("dry run: %q", out)
 	}
 	code, _, errs := o.tasks(t, "discard", fmt.Sprint("--id=", ids.waiting))
@@ -203,7 +203,7 @@ func TestDiscardTakesDeadOnesUnlessTold(t *testing.T) {
 		t.Errorf("a waiting one: exit code %d, %q", code, errs)
 	}
 	o.want(t, tasks.Counts{Waiting: 1, Scheduled: 1, Running: 1, Dead: 1})
-	if out, errs := o.succeed(t, "discard", "--all", "--yes"); out != "discarded 1 tasks\n" || errs != "" {
+	if out, errs := o.succeed(t, "discard", "--all", "--yes"); out != "discarded 1 task\n" || errs != "" {
 		t.Errorf("%q, %q", out, errs)
 	}
 	o.want(t, tasks.Counts{Waiting: 1, Scheduled: 1, Running: 1})
@@ -225,7 +225,7 @@ func TestTasksThatChangeMeanwhileAreTold(t *testing.T) {
 	}}
 	var out, errs strings.Builder
 	must(t, retryAll(t).run(t.Context(), q, &out, &errs))
-	if out.String() != "retried 1 tasks\n" || !strings.HasPrefix(errs.String(), "2 others changed meanwhile") {
+	if out.String() != "retried 1 task\n" || !strings.HasPrefix(errs.String(), "2 others changed meanwhile") {
 		t.Errorf("%q, %q", out.String(), errs.String())
 	}
 }

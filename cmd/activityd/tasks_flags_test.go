@@ -16,8 +16,8 @@ func TestWrongTasksFlagsAreRefused(t *testing.T) {
 		{"list --subject=0 " + dsn, "--subject: not a member id"},
 		{"list --limit=-1 " + dsn, "--limit: is -1"},
 		{"list --output=xml " + dsn, `--output (ACTIVITYD_OUTPUT): is "xml"`},
-		{"list 5 " + dsn, "unknown command"},
-		{"show " + dsn, "requires at least 1 arg"},
+		{"list 5 " + dsn, `takes no arguments, and "5" is one`},
+		{"show " + dsn, "tasks show: ID is missing"},
 		{"show five " + dsn, `ID: "five" is no task id`},
 		{"retry " + dsn, "retry which tasks? Name them by --id, --type, --queue or --subject, or say --all"},
 		{"retry --state=dead " + dsn, "retry which tasks?"},
@@ -27,10 +27,12 @@ func TestWrongTasksFlagsAreRefused(t *testing.T) {
 		{"retry --all --yes " + dsn, "unknown flag: --yes"},
 		{"discard --yes " + dsn, "discard which tasks?"},
 		{"discard --type=upload " + dsn, "repeat with --yes"},
-		{"pause " + dsn, "accepts 1 arg"},
-		{"resume a b " + dsn, "accepts 1 arg"},
+		{"pause " + dsn, "tasks pause: QUEUE is missing"},
+		{"resume a b " + dsn, `tasks resume: "b" is one argument too many`},
+		{"retry 5 7-9 " + dsn, "want activityd tasks retry --id 5,7-9"},
+		{"discard five " + dsn, `takes no arguments, and "five" is one`},
 		{"stats --watch=5ms " + dsn, "--watch: is 5ms: want at least 100ms"},
-		{"nonsense", `unknown command "nonsense" for "activityd tasks"`},
+		{"nonsense", `"nonsense" is no command of activityd tasks`},
 	} {
 		code, out, errs := command(t, nil, append([]string{"tasks"}, strings.Fields(c.args)...)...)
 		if code != 1 || !strings.Contains(errs, c.want) {

@@ -28,7 +28,7 @@ func newTasksList() *cobra.Command {
 		Example: "  activityd tasks list --state dead --type upload\n" +
 			"  activityd tasks list --subject 12345 -o json\n" +
 			"  activityd tasks list --state dead --limit 0 -o json > dead.ndjson",
-		Args: cobra.NoArgs,
+		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := chosen.selection(tasks.States())
 			l.selection = s
@@ -80,7 +80,7 @@ func (l taskList) run(ctx context.Context, q taskLister, out, errs io.Writer) er
 	}
 	switch {
 	case more:
-		fmt.Fprintf(errs, "there are more than these %d: go on with --after %d, or list all with --limit 0\n", listed, last)
+		fmt.Fprintf(errs, "there are more: go on with --after %d, or list all with --limit 0\n", last)
 	case listed == 0:
 		fmt.Fprintln(errs, "no such tasks")
 	}

@@ -111,12 +111,12 @@ func TestTasksListInPages(t *testing.T) {
 	for after, more := uint64(0), true; more; after = paged[len(paged)-1] {
 		out, errs := o.succeed(t, "list", "-o=json", "--limit=401", fmt.Sprint("--after=", after))
 		paged = append(paged, idsOf(t, out)...)
-		more = strings.Contains(errs, fmt.Sprintf("more than these 401: go on with --after %d", paged[len(paged)-1]))
+		more = strings.Contains(errs, fmt.Sprintf("there are more: go on with --after %d,", paged[len(paged)-1]))
 	}
 	if !slices.Equal(paged, ids) {
 		t.Errorf("%d tasks in pages, want %d", len(paged), len(ids))
 	}
-	if out, errs := o.succeed(t, "list"); strings.Count(out, "\n") != 51 || !strings.Contains(errs, "more than these 50") {
+	if out, errs := o.succeed(t, "list"); strings.Count(out, "\n") != 51 || !strings.Contains(errs, "there are more: go on with --after 50,") {
 		t.Errorf("by default %d lines; said %q", strings.Count(out, "\n"), errs)
 	}
 	if out, errs := o.succeed(t, "list", "--limit=1203"); strings.Count(out, "\n") != 1204 || errs != "" {

@@ -33,11 +33,15 @@ func newTasksResume() *cobra.Command {
 // queueCommand completes a command that does something with one queue.
 func queueCommand(cmd *cobra.Command, do func(ctx context.Context, q taskAdmin, queue string, out io.Writer) error) *cobra.Command {
 	c := &config{}
-	cmd.Args = cobra.ExactArgs(1)
+	cmd.Args = exactly("QUEUE")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return onTasks(cmd, c, nil, func(ctx context.Context, q taskAdmin) error {
-			if err := warnOfStrangeQueue(ctx, q, args[0], cmd.ErrOrStderr()); err != nil {
+			strange, err := isStrangeQueue(ctx, q, args[0])
+			if err != nil {
 				return err
+			}
+			if strange {
+				fmt.Fprintf(cmd.ErrOrStderr(), "activityd: no task is in a queue %q, and it is none of %s: is it misspelt?\n", args[0], strings.Join(knownQueues(), ", "))
 			}
 			return do(ctx, q, args[0], cmd.OutOrStdout())
 		})
@@ -46,7 +50,8 @@ func queueCommand(cmd *cobra.Command, do func(ctx context.Context, q taskAdmin, 
 	return cmd
 }
 
-// knownQueues returns the queues for which there are workers.
+// knownQueues returns the queues for which there are workers unless --workers says
+// otherwise.
 func knownQueues() (names []string) {
 	for _, w := range tasks.DefaultWorkers() {
 		names = append(names, w.Queue)
@@ -54,17 +59,19 @@ func knownQueues() (names []string) {
 	return names
 }
 
-// warnOfStrangeQueue guards against misspelt names. It only warns: a queue may be
-// paused before its first task comes.
-func warnOfStrangeQueue(ctx context.Context, q taskLister, queue string, errs io.Writer) error {
+// isStrangeQueue tells of a queue that its name may be misspelt. That is no reason
+// to refuse it: a site's own queue may be paused before its first task comes, and
+// nobody here knows which queues the workers of other processes work on.
+func isStrangeQueue(ctx context.Context, q taskAdmin, queue string) (bool, error) {
 	if slices.Contains(knownQueues(), queue) {
-		return nil
+		return false, nil
+	}
+	paused, err := q.Paused(ctx)
+	if err != nil || slices.Contains(paused, queue) {
+		return false, err
 	}
 	list, err := q.List(ctx, tasks.Filter{Queues: []string{queue}}, 1)
-	if err == nil && len(list) == 0 {
-		fmt.Fprintf(errs, "activityd: no worker and no task knows a queue %q: is it misspelt? There are workers for %s\n", queue, strings.Join(knownQueues(), ", "))
-	}
-	return err
+	return len(list) == 0, err
 }
 
 func pauseQueue(ctx context.Context, q taskAdmin, queue string, out io.Writer) error {

@@ -45,9 +45,15 @@ func TestPauseAndResumeAQueue(t *testing.T) {
 func TestAStrangeQueueIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)
-	for _, deed := range []string{"pause", "resume"} {
-		if out, errs := o.succeed(t, deed, "defaults"); !strings.Contains(out, "queue defaults ") || !strings.Contains(errs, `"defaults": is it misspelt? There are workers for default, fan_out, refill`) {
-			t.Errorf("%s: %q, %q", deed, out, errs)
+	const warning = `no task is in a queue "defaults", and it is none of default, fan_out, refill: is it misspelt?`
+	for _, step := range []struct {
+		deed, out string
+		warned    bool
+	}{
+		{"resume", "was not paused", true}, {"pause", "is paused", true}, {"pause", "was paused already", false}, {"resume", "is resumed", false},
+	} {
+		if out, errs := o.succeed(t, step.deed, "defaults"); !strings.Contains(out, "queue defaults "+step.out) || strings.Contains(errs, warning) != step.warned {
+			t.Errorf("%s: %q, %q", step.deed, out, errs)
 		}
 	}
 	own := tasks.NewUpload(1)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +23,7 @@ func newTasksShow() *cobra.Command {
 		Short:   "Show all that is known about tasks",
 		Long:    "Show all that is known about tasks, with the whole last error. An ID may be a range, as in 5-9." + outputHelp,
 		Example: "  activityd tasks show 4711\n  activityd tasks show 4711-4720 -o json",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    atMost(math.MaxInt, "ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ids, err := parseIDs(args)
 			if err != nil {

@@ -30,7 +30,7 @@ func newTasksStats() *cobra.Command {
 			"one. Of each queue and state only the first 100000 tasks are counted, so that it costs little\n" +
 			"whatever waits; where there are more, the numbers have a \"≥\"." + outputHelp,
 		Example: "  activityd tasks stats\n  activityd tasks stats --watch 2s",
-		Args:    cobra.NoArgs,
+		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return onTasks(cmd, c, w.check(), func(ctx context.Context, q taskAdmin) error {
 				return w.run(ctx, q, cmd.OutOrStdout(), cmd.ErrOrStderr())

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -31,9 +32,9 @@ func newToken() *cobra.Command {
 			"explanations what members may not. NAME is what the log calls the client.",
 		Example: "  activityd token homepage --scopes read --rate 500/s --append tokens\n" +
 			"  activityd token uploads --scopes write",
-		Args: cobra.ExactArgs(1),
+		Args: exactly("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return makeToken(args[0], o, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return makeToken(cmd.Context(), args[0], o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	f := cmd.Flags()
@@ -47,7 +48,7 @@ func newToken() *cobra.Command {
 
 // makeToken prints to out what is to be kept, the secret first, and to notes what
 // to do with it.
-func makeToken(name string, o tokenOptions, out, notes io.Writer) error {
+func makeToken(ctx context.Context, name string, o tokenOptions, out, notes io.Writer) error {
 	scopes, err := access.ParseScope(o.scopes)
 	if err != nil {
 		return fmt.Errorf("--scopes: %w", err)
@@ -65,7 +66,7 @@ func makeToken(name string, o tokenOptions, out, notes io.Writer) error {
 		_, err = fmt.Fprintf(out, "%s\n%s\n", secret, token)
 		return err
 	}
-	if err := access.AppendToken(o.file, token); err != nil {
+	if err := access.AppendToken(ctx, o.file, token); err != nil {
 		return fmt.Errorf("--append: %w", err)
 	}
 	sayf(notes, "Added %s to %s. This is its secret, which is shown only now:", token.Name, o.file)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/sweep"
 	"github.com/activityd/activityd/internal/tasks"
@@ -43,7 +44,7 @@ func newVerify() *cobra.Command {
 		Example: "  activityd verify 4711\n" +
 			"  activityd verify --rate 500 --resume verify.json\n" +
 			"  activityd verify 1-1000000 --repair --answers 0.01 -o json",
-		Args: cobra.MaximumNArgs(1),
+		Args: atMost(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			within, wrong := parseRange(args, o.all)
 			if err := errors.Join(wrong, o.check(cmd.Flags()), v.check(), c.check(cmd.Flags())); err != nil {
@@ -55,7 +56,7 @@ func newVerify() *cobra.Command {
 	}
 	o.flags(cmd.Flags())
 	cmd.Flags().BoolVar(&v.repair, "repair", false, "enqueue a refill for each set that is wrong")
-	cmd.Flags().Float64Var(&v.answers, "answers", 0, "`share` of the members whose answer is compared, too, 0 to 1: each costs a walk")
+	cmd.Flags().Float64Var(&v.answers, "answers", 0, "`share` of the members whose answer is compared, too, 0 to 1: each costs a walk; answers that the index has no part in are left out, and counted")
 	asDeeds(cmd.Flags(), "repair", "answers")
 	outputFlag(cmd.Flags(), &v.output)
 	c.mysqlFlags(cmd.Flags())
@@ -90,6 +91,7 @@ type verification struct {
 	options *verifyOptions
 	auditor *audit.Auditor
 	printer *findingPrinter
+	leftOut firstMembers // whose answers were not compared
 }
 
 func runVerify(cmd *cobra.Command, c *config, l *longRun, o *verifyOptions) error {
@@ -120,7 +122,7 @@ func runVerify(cmd *cobra.Command, c *config, l *longRun, o *verifyOptions) erro
 	if err != nil && r.Counts == nil { // it did not begin
 		return err
 	}
-	if printing := v.printer.summary(r, err == nil); err != nil || printing != nil {
+	if printing := v.printer.summary(r, v.leftOut.of(r.Counts[countLeftOut]), err == nil); err != nil || printing != nil {
 		return errors.Join(err, printing)
 	}
 	return v.conclude(r.Counts)
@@ -131,7 +133,7 @@ func runVerify(cmd *cobra.Command, c *config, l *longRun, o *verifyOptions) erro
 func (v *verification) conclude(n sweep.Counts) error {
 	undone := v.failed(n)
 	if n[countUnsettled] > 0 {
-		undone = errors.Join(undone, fmt.Errorf("%d sets or answers changed too often to be judged: verify again", n[countUnsettled]))
+		undone = errors.Join(undone, errors.New(plural.Of(n[countUnsettled], "set or answer", "sets or answers")+" changed too often to be judged: verify again"))
 	}
 	if n[countErroneous] == 0 {
 		return undone
@@ -140,7 +142,7 @@ func (v *verification) conclude(n sweep.Counts) error {
 	if v.options.repair {
 		then = "refills are enqueued: verify again when the workers have done them"
 	}
-	return &exitError{exitWrong, errors.Join(fmt.Errorf("%d sets or answers are wrong; %s", n[countErroneous], then), undone)}
+	return &exitError{exitWrong, errors.Join(fmt.Errorf("%s wrong; %s", plural.Of(n[countErroneous], "set or answer is", "sets or answers are"), then), undone)}
 }
 
 // What is counted beside the findings, each of which is counted by its class and
@@ -150,6 +152,7 @@ const (
 	countErroneous = "erroneous"
 	countUnsettled = "unsettled"
 	countAnswers   = "answers"
+	countLeftOut   = "left out" // answers
 	countRepairs   = "repairs"
 	countLasting   = "lasting" // lags
 )
@@ -165,11 +168,12 @@ func (v *verification) visit(ctx context.Context, users []member.ID) (sweep.Coun
 	if err != nil {
 		return nil, users, err
 	}
-	counts[countAnswers] = int64(answers.Checked)
+	counts[countAnswers], counts[countLeftOut] = int64(answers.Checked), int64(len(answers.Skipped))
 	report.Add(answers)
 	if err := v.tell(ctx, report, counts); err != nil {
 		return nil, users, err
 	}
+	v.leftOut.add(answers.Skipped...)
 	return counts, nil, nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/sweep"
 )
 
@@ -76,12 +77,12 @@ func (p *findingPrinter) printOne(f audit.Finding) error {
 }
 
 // summary ends the output: how many there were of what, whether it came to the end
-// or not.
-func (p *findingPrinter) summary(r result, complete bool) error {
+// or not. LeftOut names members whose answers were not compared.
+func (p *findingPrinter) summary(r result, leftOut string, complete bool) error {
 	n := r.Counts
 	if p.json != nil {
 		return p.json.Encode(map[string]any{"summary": map[string]any{
-			"complete": complete, "checked": n[countChecked], "answers": n[countAnswers], "erroneous": n[countErroneous],
+			"complete": complete, "checked": n[countChecked], "answers": n[countAnswers], "answers_left_out": n[countLeftOut], "erroneous": n[countErroneous],
 			"unsettled": n[countUnsettled], "repairs": n[countRepairs], "lasting": n[countLasting],
 			"failed": n[sweep.Failed], "findings": findingCounts(n), "seconds": r.took.Seconds(),
 		}})
@@ -91,6 +92,13 @@ func (p *findingPrinter) summary(r result, complete bool) error {
 			continue
 		}
 		if _, err := fmt.Fprintf(p.w, "%s: and %d more, all of them with --output=json\n", class, p.more[class]); err != nil {
+			return err
+		}
+	}
+	if count := n[countLeftOut]; count > 0 {
+		_, err := fmt.Fprintf(p.w, "%s %s\n", plural.Of(count, "answer was not compared, as the index had no part in it: that of member",
+			"answers were not compared, as the index had no part in them: those of members"), leftOut)
+		if err != nil {
 			return err
 		}
 	}
@@ -114,7 +122,8 @@ func (p *findingPrinter) table(r result, complete bool) error {
 	if !complete {
 		text = "checked so far"
 	}
-	text = fmt.Sprintf("%s: %d sets, %d answers; %d wrong", text, n[countChecked], n[countAnswers], n[countErroneous])
+	text = fmt.Sprintf("%s: %s, %s; %d wrong", text,
+		plural.Of(n[countChecked], "set", "sets"), plural.Of(n[countAnswers], "answer", "answers"), n[countErroneous])
 	if n[countUnsettled] > 0 {
 		text += fmt.Sprintf(", %d changed too often to be judged", n[countUnsettled])
 	}
@@ -125,7 +134,7 @@ func (p *findingPrinter) table(r result, complete bool) error {
 		text += fmt.Sprintf(", %d failed", n[sweep.Failed])
 	}
 	if n[countRepairs] > 0 {
-		text += fmt.Sprintf(", %d refills enqueued", n[countRepairs])
+		text += fmt.Sprintf(", %s enqueued", plural.Of(n[countRepairs], "refill", "refills"))
 	}
 	_, err := fmt.Fprintf(p.w, "%s; %s\n", text, r.rate(n[countChecked]))
 	return err
