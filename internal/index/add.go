@@ -50,7 +50,7 @@ func (ix *Index) Add(ctx context.Context, additions []Addition) (missing []membe
 
 // setsPerCall is how many sets one call of the script tells, where one may tell
 // several: a call costs more than the commands for a set do. A hundred keep the
-// server for about a third of a millisecond.
+// server for about a quarter of a millisecond.
 const setsPerCall = 100
 
 // addCalls makes one call of neighbours that are told the same, as those of a

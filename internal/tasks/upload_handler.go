@@ -148,8 +148,7 @@ func (h *UploadHandler) tell(ctx context.Context, wanted []contacts.FollowerPage
 	if err := h.continueWith(ctx, h.successors(pages, followers, parts), additions); err != nil {
 		return err
 	}
-	missing, err := h.Index.Add(ctx, additions)
-	h.away.Store(isAway(err))
+	missing, err := h.add(ctx, additions)
 	if err == nil && !h.ActiveOnly {
 		err = h.refill(ctx, missing)
 	}
@@ -157,6 +156,19 @@ func (h *UploadHandler) tell(ctx context.Context, wanted []contacts.FollowerPage
 		h.observeEnds(pages, followers, parts)
 	}
 	return err
+}
+
+// add writes parts, and notes whether Redis was away. Where there is nothing to
+// write, nothing is found out about it.
+func (h *UploadHandler) add(ctx context.Context, additions []index.Addition) (missing []member.ID, err error) {
+	if len(additions) == 0 {
+		return nil, nil
+	}
+	missing, err = h.Index.Add(ctx, additions)
+	if err == nil || isAway(err) {
+		h.away.Store(err != nil)
+	}
+	return missing, err
 }
 
 // uploaded keeps the pages of those who ever uploaded.
@@ -208,22 +220,22 @@ func (h *UploadHandler) continueWith(ctx context.Context, next []New, additions 
 	return nil
 }
 
-// try writes one of the additions, if Redis was away for the last part, to see whether
-// it still is. A part that is postponed enqueues its successor again when it is
+// try writes the additions, if Redis was away for the last part, to see whether it
+// still is. A part that is postponed enqueues its successor again when it is
 // repeated, as a new task if the successor was started meanwhile. So during an outage
 // each repetition of each part would make a task more, if it did not find out before.
 // One that promises nothing loses nothing: the chain waits where it is, at a part
-// that is postponed until Redis is back. Of any other error a part may die, and must
+// that is postponed until Redis is back (in a cluster, until the node is back that
+// keeps this part's sets; those on others are told). Of any other error a part may die, and must
 // have handed on the chain before.
 func (h *UploadHandler) try(ctx context.Context, additions []index.Addition) error {
 	if !h.away.Load() {
 		return nil
 	}
-	_, err := h.Index.Add(ctx, additions[:1]) // whose set is missing is found out with the others
-	if isAway(err) {
+	if _, err := h.Index.Add(ctx, additions); isAway(err) {
 		return err
 	}
-	return nil
+	return nil // they are written once more, to find out whose sets are missing
 }
 
 // refillsAtOnce keeps transactions short: many fan-outs may ask for refills of

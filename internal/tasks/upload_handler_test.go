@@ -104,8 +104,10 @@ func TestAnOutageMakesAFanOutNoLonger(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.uploads.PartSize = 2
-	const followers, parts = 20, 11
+	const followers, parts, lonely = 20, 11, member.ID(900_001)
 	b.followers(followers)
+	b.must(b.site.AddMember(t.Context(), lonely, "nobody's contact"))
+	b.upload(lonely, 900)
 	b.upload(star, 900)
 	b.hooked.before = func(call string) error {
 		if call == "Add" {
@@ -115,6 +117,7 @@ func TestAnOutageMakesAFanOutNoLonger(t *testing.T) {
 	}
 	enqueue(t, b.queue, tasks.NewUpload(star))
 	for range 100 {
+		b.done(b.uploads, tasks.NewUpload(lonely)) // for which Redis is not asked
 		b.tryAll()
 	}
 	if n := b.open(); n == 0 || n > 3 {
