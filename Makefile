@@ -17,10 +17,10 @@ help: ## show this help
 
 # Ctrl-C on a terminal goes to make, too, which ends with an error then, however well
 # the demo does. So the demo gets the terminal for itself ("set -m"), if make has it
-# ("+"); it cannot be suspended then.
+# ("+"); it cannot be suspended then, and only Ctrl-C or its own end stops it.
 .PHONY: demo
 demo: build ## show the whole thing on this machine (ARGS="--listen 127.0.0.1:8081")
-	@case "$$(ps -o stat= -p $$$$ 2>/dev/null)" in *+*) trap '' TSTP; set -m;; esac; bin/activityd demo $(ARGS); exit $$?
+	@case "$$(ps -o stat= -p $$$$ 2>/dev/null)" in *+*) trap '' TSTP; set -m; bin/activityd demo $(ARGS); exit $$?;; esac; exec bin/activityd demo $(ARGS)
 
 .PHONY: build
 build: ## build bin/activityd

@@ -138,7 +138,7 @@ func (g *gate) admits(ctx context.Context, address net.Addr, log *slog.Logger) e
 	case g.tokens == nil && !local:
 		return fmt.Errorf("%s: %w", address, errOpen)
 	case g.tokens == nil:
-		log.InfoContext(ctx, "there are no tokens: whoever is on this machine may ask, and whomever a proxy on it lets through, but for localhost or a loopback address only")
+		log.InfoContext(ctx, "there are no tokens: whoever is on this machine may ask, and whomever a proxy on it lets through, as long as they ask for localhost, a loopback address or the name in --listen")
 	case g.cert == nil && !local:
 		log.WarnContext(ctx, "tokens cross the network in the clear, unless a proxy in front of this speaks TLS: see --tls-cert", "address", address.String())
 	}

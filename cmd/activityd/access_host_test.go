@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -62,5 +63,18 @@ func TestTheDemoRefusesForeignHosts(t *testing.T) {
 	}
 	if status, body := askAs(t, http.MethodPost, r.url+"/demo/actions/wipe", "attacker.example"); status != http.StatusMisdirectedRequest {
 		t.Errorf("wipe: %d %s", status, body)
+	}
+}
+
+// What the page's server let through, under a name that only it knows, the API beside
+// it does not refuse; and nobody else sees another name.
+func TestTheDemosAPIIsAskedAsLocal(t *testing.T) {
+	t.Parallel()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/users/1", http.NoBody)
+	r.Host = "vm.example:8081"
+	asked := ""
+	asLocal(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked = r.Host })).ServeHTTP(httptest.NewRecorder(), r)
+	if asked != "localhost" || r.Host != "vm.example:8081" {
+		t.Errorf("asked for %q, and the request is for %q", asked, r.Host)
 	}
 }

@@ -34,7 +34,7 @@ func openLocked(ctx context.Context, path string) (*os.File, error) {
 		if isStill(f, path) {
 			return f, nil
 		}
-		if err := f.Close(); err != nil { // the file was replaced before we had it
+		if err := errors.Join(f.Close(), context.Cause(ctx)); err != nil { // the file was replaced before we had it
 			return nil, err
 		}
 	}

@@ -19,7 +19,7 @@ func TestWithoutTokensForeignHostsAreRefused(t *testing.T) {
 		for _, r := range []*http.Request{newRead(t), newUpload(t)} {
 			r.Host = host
 			p := wantProblem(t, g.do(t, r), http.StatusMisdirectedRequest, "misdirected-request")
-			for _, told := range []string{"localhost or a loopback address", "Host: localhost", "--token-file"} {
+			for _, told := range []string{"localhost, a loopback address", "Host: localhost", "--token-file"} {
 				if !strings.Contains(p.Detail, told) {
 					t.Errorf("%q: %q does not say %q", host, p.Detail, told)
 				}

@@ -69,6 +69,6 @@ func misdirect(w http.ResponseWriter, host string) {
 // Misdirected says to people why a request with this Host is not answered, and
 // what to do.
 func Misdirected(host string) string {
-	return fmt.Sprintf("whoever is on this machine is answered without a token, but only under localhost or a loopback address, and this request is for %.100q: "+
+	return fmt.Sprintf("whoever is on this machine is answered without a token, but only under localhost, a loopback address or the name that it was told to listen on, and this request is for %.100q: "+
 		"it may come from a web page whose name was made to point here; ask for localhost, or have the proxy send Host: localhost", host)
 }
