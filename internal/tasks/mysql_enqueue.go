@@ -128,10 +128,11 @@ func (e *enqueuing) write(ctx context.Context, keys []string) error {
 // absorb gives tasks to those that wait under their keys, and locks these until
 // the commit: a task that absorbs a change must not start before that change can
 // be seen. FOR UPDATE reads what is, not what this transaction's snapshot shows:
-// such a task may be younger than that.
+// such a task may be younger than that. The index is named because a small table is
+// scanned otherwise, and with it rows are locked that others are about to commit.
 func (e *enqueuing) absorb(ctx context.Context, keys []string) error {
 	rows, err := e.tx.QueryContext(ctx, "SELECT dedupe_key, id, priority, IF(state = 'scheduled', due_at, 0), COALESCE(expires_at, 0), "+now+
-		" FROM tasks WHERE dedupe_key IN ("+marks(len(keys))+") FOR UPDATE", anys(keys)...)
+		" FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+marks(len(keys))+") FOR UPDATE", anys(keys)...)
 	if err != nil {
 		return err
 	}

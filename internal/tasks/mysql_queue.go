@@ -78,7 +78,7 @@ func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int,
 	// A key of its own takes the task out of the way of those that come later.
 	// ~ sorts behind all keys: NULL would sort before them, where the rows of
 	// sites are.
-	_, err = tx.ExecContext(ctx, "UPDATE tasks SET state = 'running', attempts = attempts + 1, dedupe_key = CONCAT('~', id),"+
+	_, err = tx.ExecContext(ctx, "UPDATE tasks FORCE INDEX (PRIMARY) SET state = 'running', attempts = attempts + 1, dedupe_key = CONCAT('~', id),"+
 		" lease_owner = ?, due_at = "+now+" + ?, updated_at = "+now+
 		" WHERE id IN ("+marks(len(waiting))+")", args...)
 	return waiting, dropped, err
