@@ -2,6 +2,7 @@ package localserver
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 )
@@ -10,12 +11,25 @@ import (
 // sbin on Debian, where the servers are.
 var serverFolders = []string{"/usr/sbin", "/usr/local/sbin"}
 
-// FindMySQL returns the path of mariadbd or, failing that, of mysqld, and
-// whether there is one.
-func FindMySQL() (string, bool) { return find("mariadbd", "mysqld") }
+// FindMySQL returns the path of the MySQL or MariaDB server to start, and whether
+// there is one: what the environment variable ACTIVITYD_TEST_MYSQLD names, or
+// mariadbd or, failing that, mysqld where it is installed.
+func FindMySQL() (string, bool) { return chosen("ACTIVITYD_TEST_MYSQLD", "mariadbd", "mysqld") }
 
-// FindRedis returns the path of redis-server, and whether there is one.
-func FindRedis() (string, bool) { return find("redis-server") }
+// FindRedis returns the path of the Redis or Valkey server to start, and whether
+// there is one: what the environment variable ACTIVITYD_TEST_REDIS names, or
+// redis-server where it is installed.
+func FindRedis() (string, bool) { return chosen("ACTIVITYD_TEST_REDIS", "redis-server") }
+
+// chosen returns the value of the environment variable, or the first of names
+// that is installed. A chosen program is not looked for: one that is not there
+// must fail by its name, and not let another one take its place.
+func chosen(variable string, names ...string) (string, bool) {
+	if path := os.Getenv(variable); path != "" {
+		return path, true
+	}
+	return find(names...)
+}
 
 // find returns the first of names that is there.
 func find(names ...string) (string, bool) {

@@ -52,8 +52,22 @@ func TestMissingServersAreNamedWithTheirPackage(t *testing.T) {
 	}
 }
 
+func TestChosenServersAreTaken(t *testing.T) {
+	t.Setenv("ACTIVITYD_TEST_MYSQLD", "/not/there/mysqld")
+	t.Setenv("ACTIVITYD_TEST_REDIS", "/not/there/valkey-server")
+	if _, err := StartMySQL(t.Context()); err == nil || !strings.Contains(err.Error(), "/not/there/mysqld") {
+		t.Errorf("error %v does not name the chosen MySQL", err)
+	}
+	if _, err := StartRedis(t.Context()); err == nil || !strings.Contains(err.Error(), "/not/there/valkey-server") {
+		t.Errorf("error %v does not name the chosen Redis", err)
+	}
+}
+
+// setFolders has servers looked for in folders and on the PATH only.
 func setFolders(t *testing.T, folders ...string) {
 	t.Helper()
+	t.Setenv("ACTIVITYD_TEST_MYSQLD", "")
+	t.Setenv("ACTIVITYD_TEST_REDIS", "")
 	old := serverFolders
 	serverFolders = folders
 	t.Cleanup(func() { serverFolders = old })

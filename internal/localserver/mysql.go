@@ -77,7 +77,7 @@ func (m *MySQL) installCommand(ctx context.Context, program, user string) ([]str
 		return []string{
 			program, "--no-defaults", "--initialize-insecure",
 			"--user=" + user, "--datadir=" + m.path("data"), "--secure-file-priv=" + m.path("files"),
-			m.ownTemp(),
+			"--innodb-redo-log-capacity=16777216", m.ownTemp(),
 		}, nil
 	}
 	script, ok := find("mariadb-install-db", "mysql_install_db")
