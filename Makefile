@@ -31,13 +31,9 @@ test: test-deps ## run all tests with the race detector, on real servers
 	$(GO) vet ./...
 	$(GO) run ./internal/tools/testsummary -- -race -count=1 -timeout 20m ./...
 
-# The tests on servers that are newer than this machine's. What they are is printed.
 .PHONY: test-mysql
 test-mysql: test-deps ## run all tests on MySQL 9 and Valkey 9, which it unpacks into the user's cache
-	@servers=$$(scripts/unpack-servers mysql-server-core:usr/sbin/mysqld valkey-server:usr/bin/valkey-server) && \
-		"$$servers/mysqld" --no-defaults --version && "$$servers/valkey-server" --version && \
-		ACTIVITYD_TEST_MYSQLD="$$servers/mysqld" ACTIVITYD_TEST_REDIS="$$servers/valkey-server" \
-		$(GO) run ./internal/tools/testsummary -- -race -count=1 -timeout 30m ./...
+	@GO='$(GO)' scripts/test-mysql
 
 .PHONY: test-fast
 test-fast: ## run all tests without the race detector, only what changed
