@@ -106,6 +106,7 @@ func Explain(t testing.TB, db *sql.DB, statement string) (plan []Step) {
 		if err := rows.Scan(dest...); err != nil {
 			t.Fatalf("servertest: %v", err)
 		}
+		s.Key, _, _ = strings.Cut(s.Key, "|") // MariaDB may filter by a second one
 		plan = append(plan, s)
 	}
 	if err := rows.Err(); err != nil {
