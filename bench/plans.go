@@ -79,7 +79,7 @@ func (b *backlogBench) recorded(ctx context.Context, op operation) (list []strin
 }
 
 func (b *backlogBench) explain(ctx context.Context, text string) (steps []planStep, err error) {
-	rows, err := b.db.QueryContext(ctx, "EXPLAIN "+text)
+	rows, err := b.db.QueryContext(ctx, "EXPLAIN FORMAT=TRADITIONAL "+text) // the default is another one on MySQL 9
 	if err != nil {
 		return nil, err
 	}

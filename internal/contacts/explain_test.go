@@ -4,12 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"slices"
+	"maps"
 	"strings"
 	"testing"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/contacts/contactstest"
+	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/site"
 )
@@ -21,6 +22,8 @@ const (
 	bigMembers   = 12_000
 	bigPrivate   = 50_000
 	bigFollowing = 8 // contacts of everybody else
+	bigBusy      = member.ID(3)
+	bigPhotos    = 1000 // in each class, of bigBusy and the next six members
 )
 
 // fillBig makes the site, with fresh statistics.
@@ -43,6 +46,11 @@ func fillBig(t *testing.T, db *sql.DB) {
 		relations = append(relations, site.Relation{User: id, Contact: bigViewer, Grant: site.Grant{Friend: true, Family: id%2 == 0}})
 		for i, kind := range kinds {
 			photos = append(photos, site.Photo{Owner: id, Visibility: kind, DateUpload: uint64(id) + uint64(i)})
+			for n := range uint64(bigPhotos) {
+				if id >= bigBusy && id < bigBusy+7 {
+					photos = append(photos, site.Photo{Owner: id, Visibility: kind, DateUpload: 20_000 + n})
+				}
+			}
 		}
 	}
 	for i := range uint64(bigPrivate) {
@@ -81,217 +89,163 @@ func TestPlansAndCosts(t *testing.T) {
 	t.Run("costs on views", func(t *testing.T) { testCosts(t, db) })
 }
 
-// plan is what a query is allowed to do: which key each table is read by, by
-// alias, and whether a sort of stored rows may happen.
-type plan struct {
-	keys  map[string]string
-	sorts []string // aliases at which the sort is noted
+// question is one that the store answers, and what its statements are allowed to
+// do.
+type question struct {
+	name  string
+	keys  map[string]string // by which key each stored table is read, by alias
+	sorts bool              // the contacts of one member are sorted
+	most  int               // rows and index entries that are read
+	ask   func(context.Context) error
 }
 
-// plans of all statements. Tables that are no stored ones (a JSON list, a
-// derived table, the result of a UNION) are not named.
-var plans = map[string]plan{
-	"LastUploads":       {keys: map[string]string{"u": "PRIMARY"}},
-	"Existing":          {keys: map[string]string{"u": "PRIMARY"}},
-	"Newest":            {keys: map[string]string{"u": "PRIMARY", "x": "newest"}},
-	"Relations":         {keys: map[string]string{"c": "PRIMARY", "u": "PRIMARY"}},
-	"ContactsByRecency": {keys: map[string]string{"c": "PRIMARY", "u": "PRIMARY"}, sorts: []string{"c"}},
-	"TopContacts":       {keys: map[string]string{"c": "PRIMARY", "u": "PRIMARY"}},
-	"FollowerPages":     {keys: map[string]string{"contacts": "followers"}},
-	"FollowerPages/any": {keys: map[string]string{"contacts": "followers"}},
-	"VisiblePhotos": {keys: map[string]string{
+// The keys of the questions that are parts of others.
+var (
+	photoKeys = map[string]string{
 		"c": "PRIMARY", "v": "PRIMARY", "o": "PRIMARY", "b": "PRIMARY", "g": "PRIMARY", "x": "newest",
-	}},
-	"Standings": {keys: map[string]string{
-		"v": "PRIMARY", "c": "PRIMARY", "o": "PRIMARY", "g": "PRIMARY", "b": "PRIMARY", "x": "newest",
+	}
+	standingKeys = with(photoKeys, map[string]string{
 		"pub": "PRIMARY", "fri": "PRIMARY", "fam": "PRIMARY", "ff": "PRIMARY",
-	}},
-	"Details": {keys: map[string]string{
-		"v": "PRIMARY", "c": "PRIMARY", "o": "PRIMARY", "g": "PRIMARY", "b": "PRIMARY", "x": "newest",
-		"pub": "PRIMARY", "fri": "PRIMARY", "fam": "PRIMARY", "ff": "PRIMARY", "pri": "PRIMARY",
-	}},
+	})
+	recencyKeys = map[string]string{"c": "PRIMARY", "u": "PRIMARY"}
+)
+
+func with(keys, more map[string]string) map[string]string {
+	all := maps.Clone(keys)
+	maps.Copy(all, more)
+	return all
 }
 
-func testPlans(t *testing.T, db *sql.DB) {
-	owners := []member.ID{bigOwner, 3, 4, 5000, 9999, 11_000, 4_000_000_000}
-	statements := contacts.Statements(contacts.Viewer{ID: bigViewer}, bigOwner, owners)
-	if len(statements) != len(plans) {
-		t.Errorf("%d statements, but %d plans", len(statements), len(plans))
-	}
-	for name, st := range statements {
-		t.Run(name, func(t *testing.T) { checkPlan(t, explain(t, db, st), plans[name]) })
-	}
-}
-
-func checkPlan(t *testing.T, steps []step, allowed plan) {
-	t.Helper()
-	seen := map[string]bool{}
-	for _, s := range steps {
-		if !s.stored() {
-			continue
-		}
-		seen[s.table] = true
-		if s.key != allowed.keys[s.table] || s.access == "ALL" || s.access == "index" {
-			t.Errorf("table %s is read by %s over key %q, want %q: %+v", s.table, s.access, s.key, allowed.keys[s.table], s)
-		}
-		sorts := strings.Contains(s.extra, "filesort") || strings.Contains(s.extra, "temporary")
-		if sorts && !s.constant() && !slices.Contains(allowed.sorts, s.table) {
-			t.Errorf("table %s is sorted: %+v", s.table, s)
-		}
-	}
-	for table := range allowed.keys {
-		if !seen[table] {
-			t.Errorf("table %s is missing in the plan %+v", table, steps)
-		}
-	}
-}
-
-// step is a row of EXPLAIN.
-type step struct{ table, access, key, extra string }
-
-// stored is false for what the query makes itself.
-func (s step) stored() bool {
-	return s.table != "" && s.table != "q" && !strings.HasPrefix(s.table, "<")
-}
-
-// constant: one row, read before the query begins; what is noted there about a
-// sort concerns the derived table that comes after it.
-func (s step) constant() bool { return s.access == "const" || s.access == "system" }
-
-func explain(t *testing.T, db *sql.DB, st contacts.Statement) []step {
-	t.Helper()
-	rows, err := db.QueryContext(t.Context(), "EXPLAIN "+st.Text, st.Args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = rows.Close() }()
-	columns, err := rows.Columns()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var steps []step
-	for rows.Next() {
-		values := make([]sql.NullString, len(columns))
-		dest := make([]any, len(columns))
-		for i := range values {
-			dest[i] = &values[i]
-		}
-		if err := rows.Scan(dest...); err != nil {
-			t.Fatal(err)
-		}
-		at := func(column string) string { return values[slices.Index(columns, column)].String }
-		steps = append(steps, step{table: at("table"), access: at("type"), key: at("key"), extra: at("Extra")})
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return steps
-}
-
-// testCosts counts the rows that each method reads. The viewer has 12,000
-// contacts and the owner 50,000 private photos: a bound of some hundreds says
-// that neither matters.
-func testCosts(t *testing.T, db *sql.DB) {
-	store := contacts.NewMySQL(db)
+// questions are all that the store answers. The viewer has 12,000 contacts and the
+// owner 50,000 private photos, some of the twelve have thousands in each class: a
+// bound of some hundreds says that none of it matters.
+func questions(store *contacts.MySQL) []question {
 	v := contacts.Viewer{ID: bigViewer}
 	twelve := []member.ID{bigOwner, 3, 4, 5, 6, 7, 8, 9, 5000, 9999, 11_000, 4_000_000_000}
 	var many []contacts.Pair
 	for i := range member.ID(300) {
 		many = append(many, contacts.Pair{User: bigViewer, Contact: 2 + 7*i})
 	}
-	costs := []struct {
-		name string
-		most int
-		ask  func(context.Context) error
-	}{
-		{"VisiblePhotos", 300, func(ctx context.Context) error {
+	followers := func(s *contacts.MySQL) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := s.FollowerPages(ctx, []contacts.FollowerPage{{Of: bigViewer, After: 5000}, {Of: bigOwner}}, 100)
+			return err
+		}
+	}
+	return []question{
+		{"VisiblePhotos", photoKeys, false, 300, func(ctx context.Context) error {
 			_, err := store.VisiblePhotos(ctx, v, bigOwner, 10)
 			return err
 		}},
-		{"Standings", 30 * len(twelve), func(ctx context.Context) error {
+		{"VisiblePhotos of many", photoKeys, false, 300, func(ctx context.Context) error {
+			_, err := store.VisiblePhotos(ctx, v, bigBusy, 10)
+			return err
+		}},
+		{"Standings", standingKeys, false, 30 * len(twelve), func(ctx context.Context) error {
 			_, err := store.Standings(ctx, v, twelve)
 			return err
 		}},
-		{"Details", 35 * len(twelve), func(ctx context.Context) error {
+		{"Details", with(standingKeys, map[string]string{"pri": "PRIMARY"}), false, 35 * len(twelve), func(ctx context.Context) error {
 			_, err := store.Details(ctx, v, twelve)
 			return err
 		}},
-		{"Relations", 6 * len(many), func(ctx context.Context) error {
-			_, err := store.Relations(ctx, many)
-			return err
-		}},
-		{"Newest", 20 * len(twelve), func(ctx context.Context) error {
+		{"Newest", map[string]string{"u": "PRIMARY", "x": "newest"}, false, 20 * len(twelve), func(ctx context.Context) error {
 			_, err := store.Newest(ctx, twelve)
 			return err
 		}},
-		{"LastUploads", 100, func(ctx context.Context) error {
+		{"Relations", recencyKeys, false, 6 * len(many), func(ctx context.Context) error {
+			_, err := store.Relations(ctx, many)
+			return err
+		}},
+		{"LastUploads", map[string]string{"u": "PRIMARY"}, false, 100, func(ctx context.Context) error {
 			_, err := store.LastUploads(ctx, twelve)
 			return err
 		}},
-		{"Followers", 150, func(ctx context.Context) error {
-			_, err := store.Followers(ctx, bigViewer, 5000, 100)
+		{"Existing", map[string]string{"u": "PRIMARY"}, false, 100, func(ctx context.Context) error {
+			_, err := store.Existing(ctx, twelve)
 			return err
 		}},
-		// These two read all contacts of the member, and nothing beyond.
-		{"ContactsByRecency", 3 * bigMembers, func(ctx context.Context) error {
-			_, err := store.ContactsByRecency(ctx, bigViewer, twelve, contacts.Cursor{}, 12)
+		{"Members", map[string]string{"users": "PRIMARY"}, false, 200, func(ctx context.Context) error {
+			_, err := store.Members(ctx, 5000, 100)
 			return err
 		}},
-		{"TopContacts", 6 * 10 * (bigFollowing + 2), func(ctx context.Context) error {
+		{"CountMembers", map[string]string{"users": "PRIMARY"}, false, 200, func(ctx context.Context) error {
+			_, err := store.CountMembers(ctx, 5000, 5100)
+			return err
+		}},
+		{"one Member", map[string]string{"users": "PRIMARY"}, false, 60, func(ctx context.Context) error {
+			_, err := store.Standings(ctx, v, nil)
+			return err
+		}},
+		{"FollowerPages", map[string]string{"contacts": "followers"}, false, 300, followers(store)},
+		{"FollowerPages by no name", map[string]string{"contacts": "followers"}, false, 400, followers(store.Unhinted())},
+		// These read all contacts of the member, and nothing beyond.
+		{"ContactsByRecency", recencyKeys, true, 3 * bigMembers, func(ctx context.Context) error {
+			_, err := store.ContactsByRecency(ctx, bigViewer, twelve, contacts.Cursor{LastUpload: 1 << 40, ID: 1}, 12)
+			return err
+		}},
+		{"TopContacts", recencyKeys, false, 6 * 10 * (bigFollowing + 2), func(ctx context.Context) error {
 			_, err := store.TopContacts(ctx, twelve[1:11], 12)
 			return err
 		}},
-		{"Walk", 4 * bigMembers, func(ctx context.Context) error {
+		{"Walk", with(standingKeys, map[string]string{"u": "PRIMARY"}), true, 4 * bigMembers, func(ctx context.Context) error {
 			_, err := store.Walk(ctx, v, 10)
 			return err
 		}},
-		{"Ranking", 4 * bigMembers, func(ctx context.Context) error {
+		{"Ranking", with(standingKeys, map[string]string{"u": "PRIMARY"}), true, 4 * bigMembers, func(ctx context.Context) error {
 			_, err := store.Ranking(ctx, v, 10)
 			return err
 		}},
 	}
-	for _, c := range costs {
-		before := rowsRead(t, db)
-		if err := c.ask(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		read := rowsRead(t, db) - before
-		t.Logf("%s read %d rows", c.name, read)
-		if read > c.most {
-			t.Errorf("%s read %d rows, want at most %d", c.name, read, c.most)
-		}
+}
+
+// testPlans reads the plan of every statement that was sent, as it was sent.
+func testPlans(t *testing.T, db *sql.DB) {
+	for _, q := range questions(contacts.NewMySQL(db)) {
+		t.Run(q.name, func(t *testing.T) {
+			statements := servertest.Statements(t, db, func() {
+				if err := q.ask(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			})
+			seen := map[string]bool{}
+			for _, statement := range statements {
+				for _, s := range servertest.Explain(t, db, statement) {
+					if !s.Stored() {
+						continue
+					}
+					seen[s.Table] = true
+					if s.Key != q.keys[s.Table] || s.Scans() {
+						t.Errorf("%+v\nwant key %q, in\n%s", s, q.keys[s.Table], statement)
+					}
+					if s.Sorts() && !q.sorts {
+						t.Errorf("%+v\nis sorted, in\n%s", s, statement)
+					}
+				}
+			}
+			for table := range q.keys {
+				if !seen[table] {
+					t.Errorf("no step reads table %s, of\n%s", table, strings.Join(statements, "\n"))
+				}
+			}
+		})
 	}
 }
 
-// rowsRead is how many rows the storage engines were asked for in this session.
-// Asking adds some dozens of its own.
-func rowsRead(t *testing.T, db *sql.DB) int {
-	t.Helper()
-	return sessionStatus(t, db, "Handler_read%")
-}
-
-// sessionStatus adds up the counters whose names are like pattern, of the one
-// connection that db has.
-func sessionStatus(t *testing.T, db *sql.DB, pattern string) int {
-	t.Helper()
-	rows, err := db.QueryContext(t.Context(), "SHOW SESSION STATUS LIKE ?", pattern)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = rows.Close() }()
-	sum := 0
-	for rows.Next() {
-		var name string
-		var n int
-		if err := rows.Scan(&name, &n); err != nil {
+// testCosts counts the rows that each question reads.
+func testCosts(t *testing.T, db *sql.DB) {
+	const rows = "Handler_read%"
+	for _, q := range questions(contacts.NewMySQL(db)) {
+		before := servertest.SessionStatus(t, db, rows)
+		if err := q.ask(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		sum += n
+		read := servertest.SessionStatus(t, db, rows) - before
+		t.Logf("%s read %d rows", q.name, read)
+		if read > q.most {
+			t.Errorf("%s read %d rows, want at most %d", q.name, read, q.most)
+		}
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return sum
 }
 
 // testManyPrivate: what the bounded scans find is still right.

@@ -89,7 +89,7 @@ func TestOpenMySQLInsists(t *testing.T) {
 	if err := db.QueryRowContext(ctx, "SELECT @@session.time_zone").Scan(&zone); err != nil || zone != "+00:00" {
 		t.Errorf("time zone %q, %v: elsewhere the clock of the queue jumps with daylight saving time", zone, err)
 	}
-	if prepared := sessionStatus(t, db, "Com_stmt_prepare"); prepared != 0 {
+	if prepared := servertest.SessionStatus(t, db, "Com_stmt_prepare"); prepared != 0 {
 		t.Errorf("%d statements were prepared, want none", prepared)
 	}
 	if _, err := db.ExecContext(ctx, "DO 1; DO 2"); err == nil {

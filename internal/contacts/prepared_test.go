@@ -77,7 +77,7 @@ func TestStatementsArePreparedOnce(t *testing.T) {
 	for counter, want := range map[string]int{
 		"Com_stmt_prepare": len(preparedMethods), "Com_stmt_execute": times * len(preparedMethods), "Com_stmt_close": 0,
 	} {
-		if got := sessionStatus(t, db, counter); got != want {
+		if got := servertest.SessionStatus(t, db, counter); got != want {
 			t.Errorf("%s is %d, want %d", counter, got, want)
 		}
 	}

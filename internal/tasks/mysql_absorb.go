@@ -43,10 +43,10 @@ func absorb(ctx context.Context, tx *sql.Tx, held []Task) (absorbed int, err err
 	for i, t := range ours {
 		own[i] = t.ID
 	}
-	if _, err := tx.ExecContext(ctx, "UPDATE tasks SET expires_at = NULL WHERE id IN ("+marks(len(own))+")", own...); err != nil {
+	if _, err := tx.ExecContext(ctx, updateTasks+"expires_at = NULL WHERE id IN ("+marks(len(own))+")", own...); err != nil {
 		return 0, err
 	}
-	return affected(tx.ExecContext(ctx, "DELETE FROM tasks WHERE id IN ("+marks(len(ids))+")", anys(ids)...))
+	return affected(tx.ExecContext(ctx, deleteIdle+"("+marks(len(ids))+")", anys(ids)...))
 }
 
 // lockHeld returns the tasks whose lease still holds, and keeps it so until the
@@ -58,7 +58,7 @@ func lockHeld(ctx context.Context, tx *sql.Tx, held []Task) ([]Task, error) {
 		byID[t.ID] = t
 		args = append(args, t.ID, t.Lease)
 	}
-	ids, err := selectIDs(ctx, tx, "SELECT id FROM tasks WHERE "+alternatives("id = ? AND lease_owner = ?", len(held))+" FOR UPDATE", args)
+	ids, err := selectIDs(ctx, tx, "SELECT id FROM tasks FORCE INDEX (PRIMARY) WHERE "+alternatives("id = ? AND lease_owner = ?", len(held))+" FOR UPDATE", args)
 	ours := make([]Task, len(ids))
 	for i, id := range ids {
 		ours[i] = byID[id]

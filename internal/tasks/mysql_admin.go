@@ -10,8 +10,8 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 )
 
-// condition returns the filter as SQL.
-func (f Filter) condition() (where string, args []any) {
+// from returns the matching tasks as SQL.
+func (f Filter) from() (from string, args []any) {
 	conditions := []string{"id > ?"}
 	args = []any{f.After}
 	for column, list := range map[string][]any{
@@ -22,19 +22,41 @@ func (f Filter) condition() (where string, args []any) {
 			args = append(args, list...)
 		}
 	}
+	from = " FROM tasks WHERE "
 	if f.Subject != 0 {
 		conditions = append(conditions, "subject = ?")
 		args = append(args, uint64(f.Subject))
+		if len(f.IDs) == 0 && len(f.Types) > 0 {
+			from = " FROM tasks FORCE INDEX (chains) WHERE "
+		}
 	}
-	return strings.Join(conditions, " AND "), args
+	return from + strings.Join(conditions, " AND "), args
+}
+
+// typed names all types in a filter that names a subject and none: the index of
+// subjects begins with the type, and without it the table is scanned. To find the
+// types takes one step for each.
+func (q *MySQLQueue) typed(ctx context.Context, match Filter) (Filter, error) {
+	if match.Subject == 0 || len(match.Types) > 0 || len(match.IDs) > 0 {
+		return match, nil
+	}
+	names, err := q.names(ctx, "SELECT DISTINCT type FROM tasks FORCE INDEX (chains)")
+	for _, name := range names {
+		match.Types = append(match.Types, Type(name))
+	}
+	return match, err
 }
 
 // List implements [Queue].
 func (q *MySQLQueue) List(ctx context.Context, match Filter, limit int) (list []Record, err error) {
-	where, args := match.condition()
+	match, err = q.typed(ctx, match)
+	if err != nil {
+		return nil, contacts.Translate(ctx, "list tasks", err)
+	}
+	from, args := match.from()
 	rows, err := q.db.QueryContext(ctx, "SELECT id, queue, type, subject, args, priority, state, attempts, max_attempts,"+
 		" COALESCE(expires_at, 0), COALESCE(due_at, 0), COALESCE(dedupe_key, ''), COALESCE(lease_owner, ''), COALESCE(last_error, ''),"+
-		" created_at, updated_at FROM tasks WHERE "+where+" ORDER BY id LIMIT ?", append(args, limit)...)
+		" created_at, updated_at"+from+" ORDER BY id LIMIT ?", append(args, limit)...)
 	if err != nil {
 		return nil, contacts.Translate(ctx, "list tasks", err)
 	}
@@ -91,7 +113,7 @@ func timeOrNone(milliseconds int64) time.Time {
 func (q *MySQLQueue) Retry(ctx context.Context, match Filter, limit int) (int, error) {
 	match.States = among(match.States, Dead, Scheduled)
 	n, queues, err := q.change(ctx, "retry tasks", match, limit,
-		"UPDATE tasks SET state = 'waiting', due_at = NULL, expires_at = NULL, attempts = 0, lease_owner = NULL, updated_at = "+now)
+		updateTasks+"state = 'waiting', due_at = NULL, expires_at = NULL, attempts = 0, lease_owner = NULL, updated_at = "+now+" WHERE id IN ")
 	if len(queues) > 0 {
 		q.buried.forget()
 		q.options.Bell.Ring(queues...)
@@ -102,7 +124,7 @@ func (q *MySQLQueue) Retry(ctx context.Context, match Filter, limit int) (int, e
 // Discard implements [Queue].
 func (q *MySQLQueue) Discard(ctx context.Context, match Filter, limit int) (int, error) {
 	match.States = among(match.States, Waiting, Scheduled, Dead, Done)
-	n, _, err := q.change(ctx, "discard tasks", match, limit, "DELETE FROM tasks")
+	n, _, err := q.change(ctx, "discard tasks", match, limit, deleteIdle)
 	return n, err
 }
 
@@ -115,12 +137,16 @@ func among(wanted []State, possible ...State) []State {
 	return slices.DeleteFunc(slices.Clone(wanted), func(s State) bool { return !slices.Contains(possible, s) })
 }
 
-// change applies a statement to up to limit tasks that match and that nobody has
+// change applies a statement, which their ids complete, to up to limit tasks that match and that nobody has
 // locked: those are about to be claimed or absorbed into, or another operator is
 // at them. It returns their queues too.
 func (q *MySQLQueue) change(ctx context.Context, what string, match Filter, limit int, statement string) (n int, queues []string, err error) {
 	if len(match.States) == 0 {
 		return 0, nil, nil
+	}
+	match, err = q.typed(ctx, match)
+	if err != nil {
+		return 0, nil, contacts.Translate(ctx, what, err)
 	}
 	err = q.transact(ctx, what, func(tx *sql.Tx) (err error) {
 		var ids []uint64
@@ -129,15 +155,15 @@ func (q *MySQLQueue) change(ctx context.Context, what string, match Filter, limi
 		if err != nil || len(ids) == 0 {
 			return err
 		}
-		n, err = affected(tx.ExecContext(ctx, statement+" WHERE id IN ("+marks(len(ids))+")", anys(ids)...))
+		n, err = affected(tx.ExecContext(ctx, statement+"("+marks(len(ids))+")", anys(ids)...))
 		return err
 	})
 	return n, queues, err
 }
 
 func selectMatching(ctx context.Context, tx *sql.Tx, match Filter, limit int) (ids []uint64, queues []string, err error) {
-	where, args := match.condition()
-	rows, err := tx.QueryContext(ctx, "SELECT id, queue FROM tasks WHERE "+where+" LIMIT ? FOR UPDATE SKIP LOCKED", append(args, limit)...)
+	from, args := match.from()
+	rows, err := tx.QueryContext(ctx, "SELECT id, queue"+from+" LIMIT ? FOR UPDATE SKIP LOCKED", append(args, limit)...)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -15,6 +15,19 @@ import (
 // that machines whose clocks differ agree on when a lease ends.
 const now = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)"
 
+// How tasks are changed and deleted by their ids. The index is named because a table
+// of which the ids are a third or more is scanned otherwise, by MySQL and MariaDB
+// alike, and the scan of a DELETE waits for rows that others have locked or not
+// committed yet: for a site's transaction, as long as that takes. A DELETE can
+// name an index only in the form for several tables; and the name counts only
+// where the condition asks for a column that the index lacks, as the id alone
+// does not.
+const (
+	updateTasks = "UPDATE tasks FORCE INDEX (PRIMARY) SET "
+	deleteTasks = "DELETE tasks FROM tasks FORCE INDEX (PRIMARY) WHERE "
+	deleteIdle  = deleteTasks + "state <> 'running' AND id IN "
+)
+
 // lostOwner stands in lease_owner of a task whose last lease ran out, until its
 // next one.
 const lostOwner = "lost"
@@ -57,7 +70,7 @@ func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int,
 			return nil, 0, err
 		}
 		if len(expired) > 0 {
-			if _, err := tx.ExecContext(ctx, "DELETE FROM tasks WHERE id IN ("+marks(len(expired))+")", anys(expired)...); err != nil {
+			if _, err := tx.ExecContext(ctx, deleteIdle+"("+marks(len(expired))+")", anys(expired)...); err != nil {
 				return nil, 0, err
 			}
 			dropped += len(expired)
@@ -78,7 +91,7 @@ func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int,
 	// A key of its own takes the task out of the way of those that come later.
 	// ~ sorts behind all keys: NULL would sort before them, where the rows of
 	// sites are.
-	_, err = tx.ExecContext(ctx, "UPDATE tasks FORCE INDEX (PRIMARY) SET state = 'running', attempts = attempts + 1, dedupe_key = CONCAT('~', id),"+
+	_, err = tx.ExecContext(ctx, updateTasks+"state = 'running', attempts = attempts + 1, dedupe_key = CONCAT('~', id),"+
 		" lease_owner = ?, due_at = "+now+" + ?, updated_at = "+now+
 		" WHERE id IN ("+marks(len(waiting))+")", args...)
 	return waiting, dropped, err
@@ -163,7 +176,7 @@ func (q *MySQLQueue) Extend(ctx context.Context, held []Task, lease time.Duratio
 	}
 	lost = len(held)
 	for token, ids := range byLease {
-		n, err := affected(q.db.ExecContext(ctx, "UPDATE tasks SET due_at = "+now+" + ? WHERE lease_owner = ? AND id IN ("+marks(len(ids))+")",
+		n, err := affected(q.db.ExecContext(ctx, updateTasks+"due_at = "+now+" + ? WHERE lease_owner = ? AND id IN ("+marks(len(ids))+")",
 			append([]any{lease.Milliseconds(), token}, anys(ids)...)...))
 		if err != nil {
 			return 0, contacts.Translate(ctx, "extend the leases of "+plural.Of(len(held), "task", "tasks"), err)
@@ -214,10 +227,10 @@ func (q *MySQLQueue) finish(ctx context.Context, tx *sql.Tx, results []Result) (
 }
 
 func (q *MySQLQueue) settle(ctx context.Context, tx *sql.Tx, end claimEnd, ids []uint64) (sql.Result, error) {
-	where := " WHERE lease_owner = ? AND id IN (" + marks(len(ids)) + ")"
+	where := "lease_owner = ? AND id IN (" + marks(len(ids)) + ")"
 	whereArgs := append([]any{end.lease}, anys(ids)...)
 	if end.kind == done && q.options.Keep == 0 {
-		return tx.ExecContext(ctx, "DELETE FROM tasks"+where, whereArgs...)
+		return tx.ExecContext(ctx, deleteTasks+where, whereArgs...)
 	}
 	due, wait := "NULL", end.after
 	switch end.state() {
@@ -233,8 +246,8 @@ func (q *MySQLQueue) settle(ctx context.Context, tx *sql.Tx, end claimEnd, ids [
 		uncount = 1
 	}
 	set := []any{end.state(), wait.Milliseconds(), uncount, end.message}
-	return tx.ExecContext(ctx, "UPDATE tasks SET state = ?, due_at = "+due+" + ?, attempts = attempts - ?, last_error = NULLIF(?, ''),"+
-		" lease_owner = NULL, updated_at = "+now+where, append(set, whereArgs...)...)
+	return tx.ExecContext(ctx, updateTasks+"state = ?, due_at = "+due+" + ?, attempts = attempts - ?, last_error = NULLIF(?, ''),"+
+		" lease_owner = NULL, updated_at = "+now+" WHERE "+where, append(set, whereArgs...)...)
 }
 
 // FanningOut implements [Queue].

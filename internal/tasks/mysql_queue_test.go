@@ -4,7 +4,6 @@ import (
 	"database/sql"
 	"errors"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -185,51 +184,6 @@ func TestReasonsAreKept(t *testing.T) {
 	}
 }
 
-// The hot statements stay on their index, however long the table gets. Those of
-// the statistics touch no row of the table, or one for each priority.
-func TestHotStatementsUseTheirIndex(t *testing.T) {
-	t.Parallel()
-	db, _ := openDB(t)
-	exec(t, db, `INSERT INTO tasks (type, subject, state, queue) VALUES ('upload', 1, 'waiting', 'default'), ('upload', 1, 'dead', 'default'), ('fan_out', 2, 'waiting', 'fan_out')`)
-	for range 10 {
-		exec(t, db, `INSERT INTO tasks (type, subject, state, queue, due_at) SELECT type, subject + 1, state, queue, due_at FROM tasks`)
-	}
-	exec(t, db, "ANALYZE TABLE tasks")
-	for statement, key := range tasks.HotStatements() {
-		// Arguments of any kind will do, to see the plan.
-		filled := strings.NewReplacer("LIMIT ?", "LIMIT 256", "priority = ? ORDER", "priority = 0 ORDER", "state = ?", "state = 'waiting'", "priority = ? AND id >= ?", "priority = 0 AND id >= 5", "?, ?", "'a', 'b'", "?", "'default'").Replace(statement)
-		if uses := indexesUsed(t, db, filled); !slices.Contains(uses, key) {
-			t.Errorf("%s\nuses %q, want %s", statement, uses, key)
-		}
-	}
-}
-
-// indexesUsed returns the index of each step of a plan, and fails when a step
-// sorts or scans the table itself.
-func indexesUsed(t *testing.T, db *sql.DB, statement string) (used []string) {
-	t.Helper()
-	rows, err := db.QueryContext(t.Context(), "EXPLAIN "+statement)
-	if err != nil {
-		t.Fatalf("%s: %v", statement, err)
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var id, selectType, table, access, possible, key, keyLen, ref, n, extra sql.NullString
-		if err := rows.Scan(&id, &selectType, &table, &access, &possible, &key, &keyLen, &ref, &n, &extra); err != nil {
-			t.Fatal(err)
-		}
-		derived := strings.HasPrefix(table.String, "<") || table.String == ""
-		if !derived && (access.String == "ALL" || strings.Contains(extra.String, "filesort")) {
-			t.Errorf("%s\nreads %s by %s, %s", statement, table.String, access.String, extra.String)
-		}
-		used = append(used, key.String)
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return used
-}
-
 func mockQueue(t *testing.T) (sqlmock.Sqlmock, *tasks.MySQLQueue) {
 	t.Helper()
 	db, mock, err := sqlmock.New()
@@ -289,7 +243,7 @@ func TestADatabaseThatIsAway(t *testing.T) {
 		}},
 		"commit": {func(m sqlmock.Sqlmock) {
 			m.ExpectBegin()
-			m.ExpectExec("DELETE FROM tasks").WillReturnResult(sqlmock.NewResult(0, 1))
+			m.ExpectExec("DELETE tasks FROM tasks").WillReturnResult(sqlmock.NewResult(0, 1))
 			m.ExpectCommit().WillReturnError(away)
 		}, func(t *testing.T, q *tasks.MySQLQueue) error {
 			_, err := q.Finish(t.Context(), []tasks.Result{{Task: tasks.Task{ID: 1, Lease: "l"}}})

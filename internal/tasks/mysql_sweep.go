@@ -17,7 +17,7 @@ const sweepSize = 1000
 type chore struct {
 	name   string
 	find   string // selects what is due, by its key
-	change string // is done to it, WHERE key IN
+	change string // is done to it; AND key IN follows
 	key    string
 	count  func(*Swept) *int // where it is counted; nil: nowhere
 }
@@ -27,25 +27,25 @@ type chore struct {
 func chores() []chore {
 	return []chore{
 		{
-			"drop expired tasks", dueTasks("waiting"), "DELETE FROM tasks", "id",
+			"drop expired tasks", dueTasks("waiting"), deleteTasks + "state = 'waiting'", "id",
 			func(s *Swept) *int { return &s.Dropped },
 		},
-		{"forget finished tasks", dueTasks("done"), "DELETE FROM tasks", "id", nil},
+		{"forget finished tasks", dueTasks("done"), deleteTasks + "state = 'done'", "id", nil},
 		{
 			"wake scheduled tasks", dueTasks("scheduled"),
-			"UPDATE tasks SET state = 'waiting', due_at = expires_at, updated_at = " + now, "id",
+			updateTasks + "state = 'waiting', due_at = expires_at, updated_at = " + now + " WHERE state = 'scheduled'", "id",
 			func(s *Swept) *int { return &s.Due },
 		},
 		{
 			"free leases that ran out", dueTasks("running"),
-			"UPDATE tasks SET due_at = IF(attempts >= max_attempts, NULL, expires_at), state = IF(attempts >= max_attempts, 'dead', 'waiting')," +
+			updateTasks + "due_at = IF(attempts >= max_attempts, NULL, expires_at), state = IF(attempts >= max_attempts, 'dead', 'waiting')," +
 				" last_error = CONCAT('the lease of ', lease_owner, ' ran out: it crashed, was stopped, or took too long')," +
-				" lease_owner = '" + lostOwner + "', updated_at = " + now, "id",
+				" lease_owner = '" + lostOwner + "', updated_at = " + now + " WHERE state = 'running'", "id",
 			func(s *Swept) *int { return &s.TookOver },
 		},
 		{
 			"forget idempotency keys", "SELECT key_hash FROM task_keys WHERE created_at <= " + keyEnd + " ORDER BY created_at",
-			"DELETE FROM task_keys", "key_hash", nil,
+			"DELETE task_keys FROM task_keys FORCE INDEX (PRIMARY) WHERE created_at <= " + keyEnd, "key_hash", nil,
 		},
 	}
 }
@@ -101,7 +101,7 @@ func (q *MySQLQueue) sweepOnce(ctx context.Context, c chore) (n int, err error) 
 		if err != nil || len(keys) == 0 {
 			return err
 		}
-		n, err = affected(tx.ExecContext(ctx, c.change+" WHERE "+c.key+" IN ("+marks(len(keys))+")", keys...))
+		n, err = affected(tx.ExecContext(ctx, c.change+" AND "+c.key+" IN ("+marks(len(keys))+")", keys...))
 		return err
 	})
 	return n, err

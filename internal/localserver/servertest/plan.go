@@ -1,0 +1,155 @@
+package servertest
+
+import (
+	"database/sql"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Statements returns the queries and changes that ask sent on the one connection
+// of db, in order and with their arguments, as the server logged them. A statement
+// that was prepared is there each time it ran. db must come from [MySQLDSN]: the
+// server's slow query log is switched on.
+func Statements(t testing.TB, db *sql.DB, ask func()) []string {
+	t.Helper()
+	for _, statement := range []string{
+		"SET GLOBAL log_output = 'TABLE', GLOBAL slow_query_log = ON",
+		"SET SESSION long_query_time = 0 /*M! , SESSION slow_query_log = ON */", // MariaDB's sessions have a switch each
+	} {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("servertest: %v", err)
+		}
+	}
+	before := len(logged(t, db))
+	ask()
+	return slices.DeleteFunc(logged(t, db)[before:], func(statement string) bool {
+		return !explainable.MatchString(statement) || strings.Contains(statement, slowLog)
+	})
+}
+
+const slowLog = "FROM mysql.slow_log"
+
+// explainable leaves out the beginnings and ends of transactions, for one.
+var explainable = regexp.MustCompile(`^(SELECT|INSERT|UPDATE|DELETE|\()\s*\S`)
+
+// logged returns what the server logged of db's connection.
+func logged(t testing.TB, db *sql.DB) (statements []string) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), "SELECT sql_text "+slowLog+" WHERE thread_id = CONNECTION_ID() ORDER BY start_time")
+	if err != nil {
+		t.Fatalf("servertest: %v", err)
+	}
+	defer func() { _ = rows.Close() }() // Err says what went wrong
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			t.Fatalf("servertest: %v", err)
+		}
+		statements = append(statements, strings.TrimSpace(text))
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatalf("servertest: %v", err)
+	}
+	return statements
+}
+
+// Step is a row of EXPLAIN: how one table is read.
+type Step struct {
+	Select string // the kind of query that it belongs to
+	Table  string // its alias; empty or <…> for what the query makes itself
+	Access string
+	Key    string // the index; empty: none
+	Extra  string
+}
+
+// Stored tells whether a stored table is read: not a list among the arguments, q
+// by name, nor a table that the query makes itself, nor one that it only adds to.
+func (s Step) Stored() bool {
+	return s.Table != "" && s.Table != "q" && !strings.HasPrefix(s.Table, "<") && s.Select != "INSERT"
+}
+
+// Scans tells whether all rows or all entries of an index are read.
+func (s Step) Scans() bool { return s.Access == "ALL" || s.Access == "index" }
+
+// Sorts tells whether the rows are put into a temporary table or sorted before the
+// first is known. It is noted at the first table of the query: where that is a
+// single row, read before the query begins, the sort is that of a derived table.
+func (s Step) Sorts() bool {
+	return s.Access != "const" && s.Access != "system" &&
+		(strings.Contains(s.Extra, "filesort") || strings.Contains(s.Extra, "temporary"))
+}
+
+// Explain returns the plan of a statement.
+func Explain(t testing.TB, db *sql.DB, statement string) (plan []Step) {
+	t.Helper()
+	// The default format is another one on MySQL 9.
+	rows, err := db.QueryContext(t.Context(), "EXPLAIN FORMAT=TRADITIONAL "+statement)
+	if err != nil {
+		t.Fatalf("servertest: %v\nof %s", err, statement)
+	}
+	defer func() { _ = rows.Close() }() // Err says what went wrong
+	columns, err := rows.Columns()
+	if err != nil {
+		t.Fatalf("servertest: %v", err)
+	}
+	for rows.Next() {
+		var s Step
+		dest := make([]any, len(columns))
+		for i, name := range columns {
+			into := map[string]*string{
+				"select_type": &s.Select, "table": &s.Table, "type": &s.Access, "key": &s.Key, "Extra": &s.Extra,
+			}[name]
+			dest[i] = nullable{into}
+		}
+		if err := rows.Scan(dest...); err != nil {
+			t.Fatalf("servertest: %v", err)
+		}
+		s.Key, _, _ = strings.Cut(s.Key, "|") // MariaDB may filter by a second one
+		plan = append(plan, s)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatalf("servertest: %v", err)
+	}
+	return plan
+}
+
+// nullable scans a column into a string; NULL leaves it empty.
+type nullable struct{ into *string }
+
+// Scan implements [sql.Scanner].
+func (n nullable) Scan(value any) error {
+	var s sql.NullString
+	if err := s.Scan(value); err != nil {
+		return err
+	}
+	if n.into != nil {
+		*n.into = s.String
+	}
+	return nil
+}
+
+// SessionStatus adds up the counters whose names are like pattern, of the one
+// connection that db has. With Handler_read% these are the rows and index entries
+// that were read; to ask reads some dozens.
+func SessionStatus(t testing.TB, db *sql.DB, pattern string) (sum int) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), "SHOW SESSION STATUS LIKE ?", pattern)
+	if err != nil {
+		t.Fatalf("servertest: %v", err)
+	}
+	defer func() { _ = rows.Close() }() // Err says what went wrong
+	for rows.Next() {
+		var name string
+		var n int
+		if err := rows.Scan(&name, &n); err != nil {
+			t.Fatalf("servertest: %v", err)
+		}
+		sum += n
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatalf("servertest: %v", err)
+	}
+	return sum
+}
