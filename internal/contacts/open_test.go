@@ -3,6 +3,7 @@ package contacts_test
 import (
 	"database/sql"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -138,4 +139,74 @@ func openWith(t *testing.T, dsn, query string) *sql.DB {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	return db
+}
+
+// fixedSession is what every connection has, and the names of the variables.
+func fixedSession(version string) map[string]string {
+	want := map[string]string{
+		"autocommit": "1", "completion_type": "NO_CHAIN", "sql_mode": "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION",
+		"sql_select_limit": "18446744073709551615", "sql_big_selects": "1", "sql_safe_updates": "0", "sql_auto_is_null": "0",
+		"foreign_key_checks": "1", "unique_checks": "1", "max_sort_length": "1024", "time_zone": "+00:00",
+		"character_set_client": "utf8mb4", "character_set_connection": "utf8mb4", "character_set_results": "utf8mb4", "collation_connection": "utf8mb4_bin",
+		"innodb_lock_wait_timeout": "5",
+	}
+	if strings.Contains(version, "MariaDB") {
+		maps.Copy(want, map[string]string{
+			"tx_isolation": "REPEATABLE-READ", "tx_read_only": "0", "query_cache_type": "OFF", "system_versioning_asof": "DEFAULT",
+		})
+	} else {
+		maps.Copy(want, map[string]string{
+			"transaction_isolation": "REPEATABLE-READ", "transaction_read_only": "0", "use_secondary_engine": "OFF",
+		})
+	}
+	return want
+}
+
+// TestEveryConnectionSetsItsSessionUp: on a server whose defaults are all others,
+// as a plain connection shows, ours have the session that the statements rely on,
+// also after they were used.
+func TestEveryConnectionSetsItsSessionUp(t *testing.T) {
+	t.Parallel()
+	dsn := servertest.HostileMySQL(t)
+	plain, err := sql.Open("mysql", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = plain.Close() }()
+	ours, err := contacts.OpenMySQL(dsn, contacts.WithMaxOpen(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ours.Close() }()
+	want := fixedSession(value(t, plain, "VERSION()"))
+	for _, when := range []string{"new", "used"} {
+		for name, want := range want {
+			if got := value(t, ours, "@@session."+name); got != want {
+				t.Errorf("%s connection: %s is %s, want %s", when, name, got, want)
+			}
+			if got := value(t, plain, "@@session."+name); got == want {
+				t.Errorf("the server's own %s is %s, too: the test is blind", name, got)
+			}
+		}
+		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead} {
+			tx, err := ours.BeginTx(t.Context(), &sql.TxOptions{Isolation: level, ReadOnly: level == sql.LevelRepeatableRead})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := tx.Commit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := value(t, ours, "NOW() > '2020-01-01'"); got != "1" {
+		t.Errorf("the clock stands at %s", value(t, ours, "NOW()"))
+	}
+}
+
+func value(t *testing.T, db *sql.DB, expression string) (got string) {
+	t.Helper()
+	if err := db.QueryRowContext(t.Context(), "SELECT "+expression).Scan(&got); err != nil {
+		t.Fatalf("%s: %v", expression, err)
+	}
+	return got
 }
