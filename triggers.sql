@@ -116,13 +116,14 @@ END//
 -- the contacts, because cascades fire no triggers. The cost is one row for each
 -- follower, in the transaction that deletes the member. To spare a transaction
 -- that, delete the contacts of somebody with very many followers before, in
--- transactions of some thousand rows.
+-- transactions of some thousand rows. The LIMIT is more than there can be: it takes
+-- the place of the session's sql_select_limit, which would leave followers out.
 DROP TRIGGER IF EXISTS activityd_users_before_delete//
 CREATE TRIGGER activityd_users_before_delete BEFORE DELETE ON users FOR EACH ROW
 BEGIN
   DECLARE follower BIGINT UNSIGNED;
   DECLARE done BOOLEAN DEFAULT FALSE;
-  DECLARE followers CURSOR FOR SELECT user_id FROM contacts WHERE contact_id = OLD.id;
+  DECLARE followers CURSOR FOR SELECT user_id FROM contacts WHERE contact_id = OLD.id LIMIT 18446744073709551615;
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET done = TRUE;
   OPEN followers;
   each_follower: LOOP
