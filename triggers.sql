@@ -20,6 +20,9 @@
 -- finds nothing to do. Every INSERT has VALUES: INSERT ... SELECT would lock the
 -- numbering of the tasks until the end of the site's statement.
 
+-- A trigger keeps the sql_mode of the session that makes it.
+SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION';
+
 DELIMITER //
 
 -- A photo that is newer than anything of its owner raises users.last_upload; the

@@ -23,8 +23,14 @@ func TestAServerWithUnusualDefaults(t *testing.T) {
 	dsn := servertest.HostileMySQL(t)
 	g := groundOn(t, needFor(seed), dsn, servertest.Redis(t))
 	must(t, schema.Apply(t.Context(), g.db))
-	_, err := schema.InstallTriggers(t.Context(), g.db)
+	triggers, err := schema.InstallTriggers(t.Context(), g.db)
 	must(t, err)
+	var ours int
+	must(t, g.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = DATABASE()"+
+		" AND sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION' AND character_set_client = 'utf8mb4'").Scan(&ours))
+	if ours != triggers {
+		t.Errorf("%d of %d triggers keep the session of ours", ours, triggers)
+	}
 
 	g.checkPrivacy(t)
 	g.clear(t)
@@ -149,4 +155,3 @@ func (g *ground) checkTown(t *testing.T, seed uint64) {
 		t.Errorf("%d reads, %d of them failed, answers from %v", audience.reads.Load(), audience.outages.Load(), from)
 	}
 }
-

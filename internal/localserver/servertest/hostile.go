@@ -124,4 +124,3 @@ func onOneConnection(t testing.TB, dsn string, statements []string) error {
 	}
 	return nil
 }
-
