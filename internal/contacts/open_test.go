@@ -223,7 +223,7 @@ func openWith(t *testing.T, dsn, query string) *sql.DB {
 func fixedSession(version string) map[string]string {
 	want := map[string]string{
 		"autocommit": "1", "completion_type": "NO_CHAIN", "sql_mode": "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION",
-		"sql_select_limit": "18446744073709551615", "sql_big_selects": "1", "sql_safe_updates": "0", "sql_auto_is_null": "0",
+		"sql_select_limit": "18446744073709551615", "sql_big_selects": "1", "sql_safe_updates": "0", "sql_auto_is_null": "0", "sql_buffer_result": "0",
 		"foreign_key_checks": "1", "unique_checks": "1", "max_sort_length": "1024", "time_zone": "+00:00",
 		"character_set_client": "utf8mb4", "character_set_connection": "utf8mb4", "character_set_results": "utf8mb4", "collation_connection": "utf8mb4_bin",
 		"innodb_lock_wait_timeout": "5",

@@ -41,6 +41,7 @@ var settings = []setting{
 	{"sql_big_selects", "1", ""},
 	{"sql_safe_updates", "0", ""},
 	{"sql_auto_is_null", "0", ""},
+	{"sql_buffer_result", "0", ""}, // else a LIMIT reads, and locks, beyond itself
 	{"foreign_key_checks", "1", ""},
 	{"unique_checks", "1", ""},
 	{"max_sort_length", "1024", ""},
