@@ -20,6 +20,9 @@
 -- finds nothing to do. Every INSERT has VALUES: INSERT ... SELECT would lock the
 -- numbering of the tasks until the end of the site's statement.
 
+-- A trigger keeps the sql_mode of the session that makes it.
+SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION';
+
 DELIMITER //
 
 -- A photo that is newer than anything of its owner raises users.last_upload; the
@@ -116,13 +119,14 @@ END//
 -- the contacts, because cascades fire no triggers. The cost is one row for each
 -- follower, in the transaction that deletes the member. To spare a transaction
 -- that, delete the contacts of somebody with very many followers before, in
--- transactions of some thousand rows.
+-- transactions of some thousand rows. The LIMIT is more than there can be: it takes
+-- the place of the session's sql_select_limit, which would leave followers out.
 DROP TRIGGER IF EXISTS activityd_users_before_delete//
 CREATE TRIGGER activityd_users_before_delete BEFORE DELETE ON users FOR EACH ROW
 BEGIN
   DECLARE follower BIGINT UNSIGNED;
   DECLARE done BOOLEAN DEFAULT FALSE;
-  DECLARE followers CURSOR FOR SELECT user_id FROM contacts WHERE contact_id = OLD.id;
+  DECLARE followers CURSOR FOR SELECT user_id FROM contacts WHERE contact_id = OLD.id LIMIT 18446744073709551615;
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET done = TRUE;
   OPEN followers;
   each_follower: LOOP

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -53,26 +54,33 @@ func WithLifetime(d time.Duration) PoolOption {
 // form of go-sql-driver: user:password@tcp(host:3306)/database. It does not
 // connect: a server that is down is noticed by the first use.
 //
-// Some parameters are set whatever dsn says, because our SQL counts on them:
-// interpolateParams (a query is one round trip and not three), clientFoundRows
-// (an UPDATE counts the rows that it matched), charset utf8mb4, time_zone UTC
-// (elsewhere UNIX_TIMESTAMP(NOW(3)), the clock of the queue, is an hour off while
-// daylight saving time ends). Others are ours unless dsn has another: 5 seconds
-// for connecting, 5 seconds for row locks (innodb_lock_wait_timeout), and 30
-// seconds until the server gives up a connection on which nothing is said
-// (wait_timeout), which bounds how long a process that was stopped in the middle
-// of a transaction holds its locks. Errors wrap [ErrDSN] and never quote dsn,
-// which holds a password.
+// Each connection establishes the session that our SQL counts on, whatever the
+// server's defaults are: autocommit, the isolation level, sql_mode, the time zone
+// UTC (elsewhere UNIX_TIMESTAMP(NOW(3)), the clock of the queue, is an hour off
+// while daylight saving time ends), charset utf8mb4, and the other variables of
+// docs/decisions/0026-session.md. Of the driver's parameters, interpolateParams (a
+// query is one round trip and not three) and clientFoundRows (an UPDATE counts the
+// rows that it matched) are set, and multiStatements is not. A dsn that has one of
+// these with another value is refused, by the parameter's name.
+//
+// Others are ours unless dsn has them: 5 seconds for connecting, 5 seconds for row
+// locks (innodb_lock_wait_timeout), and 30 seconds until the server gives up a
+// connection on which nothing is said (wait_timeout), which bounds how long a
+// process that was stopped in the middle of a transaction holds its locks. All
+// remaining ones are the user's. What is none of the driver's is a session
+// variable, and a server that does not know it refuses the connection.
+//
+// Errors wrap [ErrDSN] and never quote dsn, which holds a password.
 func OpenMySQL(dsn string, opts ...PoolOption) (*sql.DB, error) {
 	cfg, err := parseDSN(dsn)
 	if err != nil {
 		return nil, err
 	}
-	connector, err := mysql.NewConnector(cfg)
+	plain, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, errUnreadable
 	}
-	db := sql.OpenDB(connector)
+	db := sql.OpenDB(connector{plain})
 	WithMaxOpen(defaultMaxOpen)(db)
 	WithLifetime(defaultLifetime)(db)
 	db.SetConnMaxIdleTime(mostIdle)
@@ -98,6 +106,9 @@ func Place(dsn string) (string, error) {
 }
 
 func parseDSN(dsn string) (*mysql.Config, error) {
+	if err := checkParameters(dsn); err != nil {
+		return nil, err
+	}
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {
 		return nil, errUnreadable
@@ -112,15 +123,17 @@ func parseDSN(dsn string) (*mysql.Config, error) {
 	}
 	cfg.InterpolateParams = true
 	cfg.ClientFoundRows = true
-	cfg.MultiStatements = false
-	cfg.Collation = "" // of another charset it would contradict ours
 	if cfg.Timeout == 0 {
 		cfg.Timeout = connectTimeout
 	}
 	if cfg.Params == nil {
 		cfg.Params = make(map[string]string)
 	}
-	cfg.Params["time_zone"] = "'+00:00'"
+	// Set by each connection itself, and by a name that this server may not know.
+	maps.DeleteFunc(cfg.Params, func(name, _ string) bool {
+		known, _ := fixedName(name)
+		return known != ""
+	})
 	for name, ours := range map[string]string{"innodb_lock_wait_timeout": lockWait, "wait_timeout": idleWait} {
 		if _, chosen := cfg.Params[name]; !chosen {
 			cfg.Params[name] = ours
@@ -129,7 +142,7 @@ func parseDSN(dsn string) (*mysql.Config, error) {
 	// The driver logs lost connections to stderr on its own; we return them as
 	// errors.
 	cfg.Logger = &mysql.NopLogger{}
-	if err := cfg.Apply(mysql.Charset("utf8mb4", "")); err != nil {
+	if err := cfg.Apply(mysql.Charset(charset, collation)); err != nil {
 		return nil, errUnreadable
 	}
 	return cfg, nil

@@ -24,14 +24,7 @@ func TestPrivacyUnderWay(t *testing.T) {
 			g.started(t, "worker")
 			race := &race{}
 			stop := race.read(t, g.readersBySource(t))
-			for range 4 {
-				race.awaitReads(t, &race.shown)
-				must(t, h.hide(t.Context(), g.site))
-				race.phase.Add(1)
-				race.awaitReads(t, &race.hidden)
-				race.phase.Add(1)
-				must(t, h.show(t.Context(), g.site))
-			}
+			race.run(t, g, h)
 			stop()
 			g.awaitIdle(t)
 		})
@@ -43,6 +36,20 @@ type race struct {
 	phase  atomic.Int64 // odd: the photo is hidden, and stays so at least until the next phase
 	shown  atomic.Int64 // reads that showed the photo, as they may
 	hidden atomic.Int64 // reads within one odd phase that did not show it
+}
+
+// run hides the pearl and shows it again, a few times, and lets the readers read
+// in between.
+func (r *race) run(t *testing.T, g *ground, h hiding) {
+	t.Helper()
+	for range 4 {
+		r.awaitReads(t, &r.shown)
+		must(t, h.hide(t.Context(), g.site))
+		r.phase.Add(1)
+		r.awaitReads(t, &r.hidden)
+		r.phase.Add(1)
+		must(t, h.show(t.Context(), g.site))
+	}
 }
 
 // awaitReads waits for a few more reads of a kind.

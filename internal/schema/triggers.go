@@ -57,7 +57,8 @@ func tablesOf(triggers []trigger) []string {
 // place of those of activityd's that are there, and returns how many there are
 // now. Other triggers are left alone. It needs the rights to lock the tables and
 // to make triggers, and those that the triggers need when they run, which they do
-// in the name of db's user.
+// in the name of db's user. db should come from contacts.OpenMySQL: triggers keep
+// the sql_mode and the character set of the connection that makes them.
 //
 // It changes nothing unless all can be made: the tables are locked, so that no
 // change of the site's slips through while old triggers make place for new ones,
@@ -101,9 +102,8 @@ func RemoveTriggers(ctx context.Context, db *sql.DB) (removed int, err error) {
 	return removed, advise(err)
 }
 
-// withSession lends f a connection that gives up soon when a table is in use, and
-// makes triggers under one known sql_mode, which they keep. It is thrown away
-// afterwards, together with all that it has locked.
+// withSession lends f a connection that gives up soon when a table is in use. It is
+// thrown away afterwards, together with all that it has locked.
 func withSession(ctx context.Context, db *sql.DB, f func(*sql.Conn) error) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -113,7 +113,7 @@ func withSession(ctx context.Context, db *sql.DB, f func(*sql.Conn) error) error
 		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the one way to say: do not reuse
 		_ = conn.Close()
 	}()
-	if _, err := conn.ExecContext(ctx, "SET SESSION lock_wait_timeout = 5, sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"); err != nil {
+	if _, err := conn.ExecContext(ctx, "SET SESSION lock_wait_timeout = 5"); err != nil {
 		return err
 	}
 	return f(conn)

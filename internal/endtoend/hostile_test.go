@@ -1,0 +1,157 @@
+package endtoend_test
+
+import (
+	"database/sql"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/schema"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// TestAServerWithUnusualDefaults: on a server whose defaults of session variables
+// are all set against us, schema and triggers are made, no read shows what was
+// hidden before it began or what was never committed, and tasks, sets and answers
+// are what they are elsewhere.
+func TestAServerWithUnusualDefaults(t *testing.T) {
+	t.Parallel()
+	seed := seedFor(t)
+	dsn := servertest.HostileMySQL(t)
+	g := groundOn(t, needFor(seed), dsn, servertest.Redis(t))
+	must(t, schema.Apply(t.Context(), g.db))
+	triggers, err := schema.InstallTriggers(t.Context(), g.db)
+	must(t, err)
+	var ours int
+	must(t, g.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = DATABASE()"+
+		" AND sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION' AND character_set_client = 'utf8mb4'").Scan(&ours))
+	if ours != triggers {
+		t.Errorf("%d of %d triggers keep the session of ours", ours, triggers)
+	}
+
+	g.checkPrivacy(t)
+	g.clear(t)
+	g.checkTimers(t)
+	g.clear(t)
+	g.checkTriggers(t)
+	g.clear(t)
+	g.checkTown(t, seed)
+}
+
+// checkPrivacy races readers with a photo that is made private and public again,
+// and with one that is made public by transactions that are rolled back.
+func (g *ground) checkPrivacy(t *testing.T) {
+	t.Helper()
+	h := hidings()["made private"]
+	h.setUp(t, g)
+	worker, race := g.started(t, "worker"), &race{}
+	stop := race.read(t, g.readersBySource(t))
+	race.run(t, g, h)
+	must(t, h.hide(t.Context(), g.site))
+	race.phase.Add(1)
+	for range 4 {
+		tx, err := g.db.BeginTx(t.Context(), nil)
+		must(t, err)
+		_, err = tx.ExecContext(t.Context(), "UPDATE photos SET visibility = 'public' WHERE id = ?", pearl)
+		must(t, err)
+		race.awaitReads(t, &race.hidden)
+		must(t, tx.Rollback())
+	}
+	stop()
+	g.awaitIdle(t)
+	worker.stop()
+}
+
+// checkTimers enqueues what runs later, what expires, and what is enqueued twice.
+func (g *ground) checkTimers(t *testing.T) {
+	t.Helper()
+	later, expired := tasks.NewRefill(901), tasks.NewRefill(902)
+	later.Delay, expired.Life = time.Second, time.Millisecond
+	ids, err := g.queue.Enqueue(t.Context(), []tasks.New{later, expired, tasks.NewUpload(903)})
+	must(t, err)
+	again, err := g.queue.Enqueue(t.Context(), []tasks.New{tasks.NewUpload(903)})
+	must(t, err)
+	if len(ids) != 3 || !slices.Equal(again, ids[2:]) {
+		t.Errorf("enqueued as %d, and again as %d", ids, again)
+	}
+	first, replayed, err := g.queue.EnqueueOnce(t.Context(), "key", []tasks.New{tasks.NewRefill(904)})
+	must(t, err)
+	second, replayedThen, err := g.queue.EnqueueOnce(t.Context(), "key", []tasks.New{tasks.NewRefill(904)})
+	must(t, err)
+	if !slices.Equal(first, second) || replayed || !replayedThen {
+		t.Errorf("with a key: %d and %d, the second a replay: %v", first, second, replayedThen)
+	}
+	list, err := g.queue.List(t.Context(), tasks.Filter{}, 100)
+	must(t, err)
+	if want := (tasks.Counts{Waiting: 3, Scheduled: 1}); len(list) != 4 || g.count(t) != want {
+		t.Errorf("%d tasks are listed, and counted are %+v, want %+v", len(list), g.count(t), want)
+	}
+	worker := g.started(t, "worker")
+	g.awaitIdle(t)
+	worker.stop()
+}
+
+// checkTriggers changes the site on a connection as the server makes them.
+func (g *ground) checkTriggers(t *testing.T) {
+	t.Helper()
+	db, err := sql.Open("mysql", g.dsn)
+	must(t, err)
+	defer func() { _ = db.Close() }()
+	conn, err := db.Conn(t.Context())
+	must(t, err)
+	defer func() { _ = conn.Close() }()
+	execAll(t, conn,
+		// Without these no site could work there.
+		"SET SESSION TRANSACTION READ WRITE",
+		"SET sql_big_selects = 1 /*!80013 , use_secondary_engine = OFF */",
+		"INSERT INTO users (id) VALUES (1), (2), (3), (4), (5), (6)",
+		"INSERT INTO contacts (user_id, contact_id) VALUES (1, 6), (2, 6), (3, 6), (4, 6), (5, 6), (6, 1)",
+		"INSERT INTO photos (owner_id, date_upload, visibility) VALUES (1, 100, 'public'), (6, 600, 'public')",
+		"COMMIT")
+	worker := g.started(t, "worker")
+	g.awaitIdle(t)
+	if from := g.checkAnswers(t, worker.reader, []member.ID{1, 2, 3, 4, 5, 6}); from[recent.FromIndex] != 6 {
+		t.Errorf("answers from %v", from)
+	}
+	execAll(t, conn, "DELETE FROM users WHERE id = 6", "COMMIT")
+	g.awaitIdle(t)
+	if sets := g.sets(t); len(sets) != 1 {
+		t.Errorf("after the contact of five members left, there are the sets %v, want that of 6 alone", sets)
+	}
+	worker.stop()
+}
+
+func execAll(t *testing.T, conn *sql.Conn, statements ...string) {
+	t.Helper()
+	for _, statement := range statements {
+		if _, err := conn.ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+}
+
+// clear removes all that the checks before left.
+func (g *ground) clear(t *testing.T) {
+	t.Helper()
+	for _, table := range []string{"photos", "contacts", "blocks", "users", "tasks"} {
+		g.exec(t, "DELETE FROM "+table)
+	}
+	g.flush(t)
+}
+
+// checkTown lets a small town live.
+func (g *ground) checkTown(t *testing.T, seed uint64) {
+	t.Helper()
+	tn := newTown(t, g, seed, 300)
+	a, b := tn.startedHesitant(t, "a"), tn.startedHesitant(t, "b")
+	audience := tn.watch(t, seed, a, b)
+	tn.live(t, 40)
+	audience.stop()
+	tn.awaitIdle(t)
+	if from := tn.check(t, a.reader); audience.reads.Load() == 0 || audience.outages.Load() > 0 || from[recent.FromIndex] == 0 {
+		t.Errorf("%d reads, %d of them failed, answers from %v", audience.reads.Load(), audience.outages.Load(), from)
+	}
+}
