@@ -157,10 +157,10 @@ func (b *bundle) do(t testing.TB, r *http.Request) *httptest.ResponseRecorder {
 	return w
 }
 
-// newRequest makes a request for the machine that it is made on.
+// newRequest makes a request from and for the machine that it is made on.
 func newRequest(ctx context.Context, method, target string, body io.Reader) *http.Request {
 	r := httptest.NewRequestWithContext(ctx, method, target, body)
-	r.Host = "localhost:8080"
+	r.Host, r.RemoteAddr = "localhost:8080", "127.0.0.1:50000"
 	return r
 }
 
