@@ -24,8 +24,11 @@ type Access interface {
 	Check(secret string, need access.Scope) (access.Caller, error)
 }
 
-// callerKey is where an [echo.Context] keeps the caller.
-const callerKey = "activityd.caller"
+// Where an [echo.Context] keeps the caller, and the verdict on the request.
+const (
+	callerKey  = "activityd.caller"
+	verdictKey = "activityd.verdict"
+)
 
 // require lets only those requests through that bear a token with the scope or,
 // without [Config.Access], are for this machine. It comes before anything is read
@@ -39,6 +42,7 @@ func (s *Server) require(need access.Scope) echo.MiddlewareFunc {
 		return func(c echo.Context) error {
 			caller, verdict, err := judge(c.Request())
 			c.Set(callerKey, caller) // of a refused request, too: the log names it
+			c.Set(verdictKey, verdict)
 			s.cfg.Observer.CallerJudged(caller.Name, verdict)
 			if err != nil {
 				return err
@@ -71,6 +75,12 @@ func (s *Server) judgeHost(r *http.Request) (access.Caller, access.Verdict, erro
 func callerOf(c echo.Context) access.Caller {
 	caller, _ := c.Get(callerKey).(access.Caller)
 	return caller
+}
+
+// verdictOf returns whether the request was let through; "" where it needed no scope.
+func verdictOf(c echo.Context) access.Verdict {
+	verdict, _ := c.Get(verdictKey).(access.Verdict)
+	return verdict
 }
 
 // isOperator tells whether the caller may see what a viewer may not: whom a block
