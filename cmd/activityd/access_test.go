@@ -146,7 +146,7 @@ func (r *running) answerTo(t *testing.T, secret string) string {
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url+"/v1/users/1/recent-contact-photos", http.NoBody)
 	must(t, err)
 	request.Header.Set("Authorization", "Bearer "+secret)
-	request.Header.Set("X-Request-Id", "a")
+	request.Header.Set("X-Request-ID", "a")
 	response, err := http.DefaultClient.Do(request)
 	must(t, err)
 	defer func() { _ = response.Body.Close() }()

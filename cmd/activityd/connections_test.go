@@ -24,11 +24,12 @@ func TestStrangersLeaveFilesForTheRest(t *testing.T) {
 	address := strings.TrimPrefix(p.url, "http://")
 	first := dialKept(t, address) // the site's back-end
 	first.read(t)
-	held := make([]net.Conn, 3*files)
-	for i := range held {
-		held[i], err = new(net.Dialer).DialContext(t.Context(), "tcp", address)
+	var strangers []net.Conn
+	for range 3 * files {
+		c, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
 		must(t, err)
-		defer held[i].Close()
+		t.Cleanup(func() { _ = c.Close() })
+		strangers = append(strangers, c)
 	}
 	status, body := page(t, metrics+"/readyz")
 	if status != http.StatusOK || !strings.Contains(body, `"status":"ok"`) {
@@ -41,7 +42,7 @@ func TestStrangersLeaveFilesForTheRest(t *testing.T) {
 	if open := measured(t, metrics, "activityd_http_connections"); open == 0 || open > files/2 {
 		t.Errorf("%v connections are open, want at most %d", open, files/2)
 	}
-	for _, c := range append(held, first) {
+	for _, c := range append(strangers, first) {
 		_ = c.Close()
 	}
 	eventually(t, "there is room again", func() bool { return measured(t, metrics, "activityd_http_connections") == 0 })

@@ -85,7 +85,7 @@ func TestNonsenseOverTheWireDoesNotFillTheLog(t *testing.T) {
 	for range 20 {
 		for _, nonsense := range []string{
 			"nonsense\r\n\r\n",
-			"GET / HTTP/1.1\r\n\r\n",                                                  // no Host
+			"GET / HTTP/1.1\r\n\r\n",                                                   // no Host
 			"GET / HTTP/9.9\r\nHost: a\r\n\r\n",                                        // 505
 			"GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: x\r\n\r\n",                // 501
 			"GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 8<<10) + "\r\n\r", // 431

@@ -187,14 +187,14 @@ func TestProtocolErrorsDoNotFillTheLog(t *testing.T) {
 		if lines := log.from(slog.LevelDebug); len(lines) < many {
 			t.Errorf("at the level debug there are %d lines", len(lines))
 		}
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		synctest.Wait()
 		lines := log.from(slog.LevelInfo)
 		if len(lines) != 2 || len(lines[1]) > 500 || !strings.Contains(lines[1], "level=INFO") ||
 			!strings.Contains(lines[1], fmt.Sprintf(`msg="requests refused" no_token=%d protocol=%d last="http: TLS handshake error from 192.0.2.1:%d: xxx`, many, many-1, many-1)) {
 			t.Errorf("after a minute: %.500q", lines)
 		}
-		time.Sleep(10 * time.Minute)
+		<-time.After(10 * time.Minute)
 		synctest.Wait()
 		if lines := log.from(slog.LevelInfo); len(lines) != 2 {
 			t.Errorf("when it is quiet: %.500q", lines[2:])

@@ -2,8 +2,6 @@ package httpserver
 
 import (
 	"bytes"
-	"context"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -17,8 +15,7 @@ const summaryEvery = time.Minute
 // it happens first, and after that at most one a minute, with how often each kind of
 // it has happened since the line before.
 type summary struct {
-	log     *slog.Logger
-	level   slog.Level
+	log     func(message string, args ...any) // at its level
 	message string
 
 	mu     sync.Mutex
@@ -50,14 +47,14 @@ func (s *summary) tell() {
 	if len(s.counts) == 0 {
 		return
 	}
-	var attrs []slog.Attr
+	var args []any
 	for _, kind := range slices.Sorted(maps.Keys(s.counts)) {
-		attrs = append(attrs, slog.Int(kind, s.counts[kind]))
+		args = append(args, kind, s.counts[kind])
 	}
 	if s.last != "" {
-		attrs = append(attrs, slog.String("last", s.last))
+		args = append(args, "last", s.last)
 	}
-	s.log.LogAttrs(context.Background(), s.level, s.message, attrs...)
+	s.log(s.message, args...)
 	clear(s.counts)
 	s.last = ""
 	s.timer = time.AfterFunc(summaryEvery, func() {
@@ -86,17 +83,17 @@ func (s *summary) flush() {
 type errorLog struct{ server *Server }
 
 func (e errorLog) Write(line []byte) (int, error) {
-	text := string(bytes.TrimSpace(line))
-	level, s := slog.LevelDebug, e.server
+	text, s := string(bytes.TrimSpace(line)), e.server
+	log := s.options.Log.Debug
 	switch {
 	case bytes.HasPrefix(line, []byte("http: Accept error")): // out of files, say; it is tried again
 		s.refusedConnections.count("accept_error", text)
 	case bytes.HasPrefix(line, []byte("http: panic serving")), bytes.HasPrefix(line, []byte("http2: panic serving")):
-		level = slog.LevelError
+		log = s.options.Log.Error
 	default:
 		s.refusedRequests.count("protocol", clip(text))
 	}
-	s.options.Log.Log(context.Background(), level, text)
+	log(text)
 	return len(line), nil
 }
 

@@ -50,8 +50,8 @@ func New(hs *http.Server, o Options) *Server {
 	}
 	s := &Server{
 		http: hs, options: o, secure: hs.TLSConfig != nil, // net/http may set one later
-		refusedConnections: summary{log: o.Log, level: slog.LevelWarn, message: "connections refused"},
-		refusedRequests:    summary{log: o.Log, level: slog.LevelInfo, message: "requests refused"},
+		refusedConnections: summary{log: o.Log.Warn, message: "connections refused"},
+		refusedRequests:    summary{log: o.Log.Info, message: "requests refused"},
 	}
 	hs.ErrorLog, hs.ConnState = log.New(errorLog{s}, "", 0), s.connState
 	return s
