@@ -14,6 +14,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,7 +26,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/site"
 )
 
 // newTokenFile makes a file with a token, and returns its secret.
@@ -104,6 +108,52 @@ func TestAccessEndToEnd(t *testing.T) {
 	revoke(t, file, "reader")
 	eventually(t, "the old one is not", func() bool { return ask(t, http.DefaultClient, "GET", reads, reader) == 401 })
 	want(202, "POST", posts, fresh)
+}
+
+// A contact who blocks the viewer uploads in private, and the index can prove the
+// viewer's answer no longer: a token with the scope read sees no difference.
+func TestAPrivateUploadDoesNotShow(t *testing.T) {
+	t.Parallel()
+	file, reader := newTokenFile(t, "reader", "read")
+	admin := appendToken(t, file, "admin", "admin")
+	r := startAll(t, "--token-file="+file, "--need=2", "--headroom=0")
+	r.makeSite(t, 3)
+	for i := 101; i <= 103; i++ {
+		must(t, r.site.SetContact(t.Context(), 1, member.ID(i), site.Grant{}))
+	}
+	must(t, r.site.Block(t.Context(), 101, 1))
+	r.awaitTasks(t)
+	before := r.answerTo(t, reader)
+	if got := r.answerTo(t, admin); !strings.Contains(got, `"source":"index"`) || !strings.Contains(got, "Server-Timing: redis;dur=") {
+		t.Fatalf("before, an operator is told %s", got)
+	}
+	if _, err := r.site.Upload(t.Context(), site.Photo{Owner: 101, Visibility: contacts.Private, DateUpload: 999_999}); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitTasks(t)
+	if got := r.answerTo(t, admin); !strings.Contains(got, `"source":"database"`) || !strings.Contains(got, "walk;dur=") {
+		t.Fatalf("after, an operator is told %s", got)
+	}
+	if after := r.answerTo(t, reader); after != before || !strings.Contains(after, `"id":"103"`) || strings.Contains(after, "source") {
+		t.Errorf("before %s\nafter %s", before, after)
+	}
+}
+
+// answerTo returns viewer 1's answer to a token, with its header but for what differs
+// from one request to the next.
+func (r *running) answerTo(t *testing.T, secret string) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url+"/v1/users/1/recent-contact-photos", http.NoBody)
+	must(t, err)
+	request.Header.Set("Authorization", "Bearer "+secret)
+	request.Header.Set("X-Request-ID", "a")
+	response, err := http.DefaultClient.Do(request)
+	must(t, err)
+	defer func() { _ = response.Body.Close() }()
+	response.Header.Del("Date")
+	text, err := httputil.DumpResponse(response, true)
+	must(t, err)
+	return string(text)
 }
 
 func TestTokensOfTheEnvironment(t *testing.T) {

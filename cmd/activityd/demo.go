@@ -61,8 +61,8 @@ type demoOptions struct {
 
 // runDemo makes the site, and serves it until ctx ends.
 func runDemo(ctx context.Context, c *config, o demoOptions, spec world.Spec, out io.Writer, log *slog.Logger) (err error) {
-	web := &http.Server{ReadHeaderTimeout: api.DefaultReadTimeout, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
-	page := httpserver.New(web)
+	web := &http.Server{ReadHeaderTimeout: api.DefaultReadTimeout, IdleTimeout: api.DefaultIdleTimeout}
+	page := httpserver.New(web, httpserver.Options{Log: log})
 	if err := page.Listen(ctx, c.listen); err != nil {
 		return fmt.Errorf("--listen (%s): %w; choose another with --listen 127.0.0.1:0", environmentName("listen"), err)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,7 +27,14 @@ func spawn(t *testing.T, args ...string) *process {
 	t.Helper()
 	self, err := os.Executable()
 	must(t, err)
-	cmd := exec.CommandContext(t.Context(), self, append([]string{"serve", "--listen=127.0.0.1:0", "--metrics-listen=", "--log-format=json"}, args...)...)
+	return spawnBy(t, []string{self}, args...)
+}
+
+// spawnBy is spawn by a command line, to which that of serve is added.
+func spawnBy(t *testing.T, line []string, args ...string) *process {
+	t.Helper()
+	line = slices.Concat(line, []string{"serve", "--listen=127.0.0.1:0", "--metrics-listen=", "--log-format=json"}, args)
+	cmd := exec.CommandContext(t.Context(), line[0], line[1:]...)
 	cmd.Env = append(os.Environ(), asProgram+"=1", "ACTIVITYD_MYSQL_DSN="+servertest.MySQLDSN(t), "ACTIVITYD_REDIS_URL="+servertest.Redis(t).URL())
 	stderr, err := cmd.StderrPipe()
 	must(t, err)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math"
 	"net/http"
+	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,8 +24,11 @@ type Access interface {
 	Check(secret string, need access.Scope) (access.Caller, error)
 }
 
-// callerKey is where an [echo.Context] keeps the caller.
-const callerKey = "activityd.caller"
+// Where an [echo.Context] keeps the caller, and the verdict on the request.
+const (
+	callerKey  = "activityd.caller"
+	verdictKey = "activityd.verdict"
+)
 
 // require lets only those requests through that bear a token with the scope or,
 // without [Config.Access], are for this machine. It comes before anything is read
@@ -37,6 +42,7 @@ func (s *Server) require(need access.Scope) echo.MiddlewareFunc {
 		return func(c echo.Context) error {
 			caller, verdict, err := judge(c.Request())
 			c.Set(callerKey, caller) // of a refused request, too: the log names it
+			c.Set(verdictKey, verdict)
 			s.cfg.Observer.CallerJudged(caller.Name, verdict)
 			if err != nil {
 				return err
@@ -71,10 +77,40 @@ func callerOf(c echo.Context) access.Caller {
 	return caller
 }
 
+// verdictOf returns whether the request was let through; "" where it needed no scope.
+func verdictOf(c echo.Context) access.Verdict {
+	verdict, _ := c.Get(verdictKey).(access.Verdict)
+	return verdict
+}
+
 // isOperator tells whether the caller may see what a viewer may not: whom a block
 // hides, and when somebody uploaded what is not visible. Where there are no
 // tokens nobody is: who sits on the same machine is not yet trusted with that.
 func isOperator(c echo.Context) bool { return callerOf(c).Scopes.Has(access.Admin) }
+
+// isToldHow reports whether the caller is told how an answer was found: by which
+// source, and in what time. Both depend on photos that the viewer may not see: a
+// private upload at a chosen date turns an answer by the index into one by a walk.
+// So they are for operators and, where there are no tokens, for this machine.
+func (s *Server) isToldHow(c echo.Context) bool {
+	if s.cfg.Access != nil {
+		return isOperator(c)
+	}
+	return isLocal(c.Request())
+}
+
+// forwarding are the headers by which a proxy says that it asks for another.
+var forwarding = []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"}
+
+// isLocal reports whether a request comes from this machine: the connection does,
+// and no proxy says that it is for a client elsewhere. The headers can only take
+// away. A proxy on this machine that sends none of them cannot be told from a client
+// on it.
+func isLocal(r *http.Request) bool {
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && from.Addr().IsLoopback() &&
+		!slices.ContainsFunc(forwarding, func(name string) bool { return r.Header[name] != nil })
+}
 
 // bearer returns the secret of a request (RFC 6750, 2.1).
 func bearer(header http.Header) (string, error) {

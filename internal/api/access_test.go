@@ -120,7 +120,7 @@ func TestWithoutAKnownToken(t *testing.T) {
 			if got := w.Header().Get("WWW-Authenticate"); got != test.challenge {
 				t.Errorf("%q: WWW-Authenticate: %s, want %s", test.header, got, test.challenge)
 			}
-			if line := g.log.last(t); line["level"] != "INFO" || line["caller"] != nil {
+			if line := g.log.last(t); line["level"] != "DEBUG" || line["caller"] != nil {
 				t.Errorf("%q: logged %v", test.header, line)
 			}
 		}
@@ -167,7 +167,7 @@ func TestLimitOfAToken(t *testing.T) {
 				t.Errorf("Retry-After: %s, want half an hour", got)
 			}
 		}
-		if line := g.log.last(t); line["caller"] != "limited" || line["level"] != "INFO" {
+		if line := g.log.last(t); line["caller"] != "limited" || line["level"] != "DEBUG" {
 			t.Errorf("logged %v", line)
 		}
 		if got := len(g.enqueuer.calls()); got != 1 {

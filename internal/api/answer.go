@@ -17,10 +17,11 @@ import (
 // Answer is a viewer's answer as JSON. [OperatorAnswer] makes one for other
 // programs than this server.
 type Answer struct {
-	ViewerID member.ID     `json:"viewer_id"`
-	Contact  *contactJSON  `json:"contact"`
-	Photos   []photoJSON   `json:"photos"`
-	Source   recent.Source `json:"source"`
+	ViewerID member.ID    `json:"viewer_id"`
+	Contact  *contactJSON `json:"contact"`
+	Photos   []photoJSON  `json:"photos"`
+	// Source is empty for a caller who may not know it: see isToldHow.
+	Source recent.Source `json:"source,omitempty"`
 	// Explain is a *viewerExplanationJSON, an *operatorExplanationJSON, or nil.
 	Explain any `json:"explain,omitempty"`
 }
@@ -38,7 +39,7 @@ type photoJSON struct {
 }
 
 func newAnswer(v contacts.Viewer, a recent.Answer) Answer {
-	out := Answer{ViewerID: v.ID, Photos: each(a.Photos, newPhoto), Source: a.Source}
+	out := Answer{ViewerID: v.ID, Photos: each(a.Photos, newPhoto)}
 	if p := a.Contact; p != nil {
 		out.Contact = &contactJSON{ID: p.ID, Username: p.Username}
 		if len(a.Photos) > 0 {
@@ -67,21 +68,6 @@ func orNull[T comparable](v T) *T {
 		return nil
 	}
 	return &v
-}
-
-// coarse puts together all steps but that to Redis. Which questions MySQL had to
-// be asked depends on when others uploaded, private photos included: that is for
-// operators.
-func coarse(steps []recent.Step) []recent.Step {
-	sums := []recent.Step{{Name: "redis"}, {Name: "mysql"}}
-	for _, s := range steps {
-		i := 1
-		if s.Name == "redis" {
-			i = 0
-		}
-		sums[i].Took += s.Took
-	}
-	return sums
 }
 
 // serverTiming is the value of a Server-Timing header, in milliseconds, which

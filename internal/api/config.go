@@ -90,6 +90,9 @@ type Config struct {
 	MaxBody   int64 // bytes of a request's body
 	MaxHeader int   // bytes of a request's header, to which net/http adds 4 KiB
 	MaxBatch  int   // tasks in one request
+	// MaxConnections is how many connections may be open at once. Default: see
+	// [httpserver.Options].
+	MaxConnections int
 
 	RequestTimeout time.Duration // from the end of the header to the answer, as a context
 	ReadTimeout    time.Duration // for reading the header, and for header and body together

@@ -9,6 +9,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
@@ -91,16 +92,17 @@ type panicError struct {
 
 func (p *panicError) Error() string { return fmt.Sprintf("panic: %v", p.value) }
 
-// logLevel keeps the log quiet about clients who left and about probes, which
-// come every second, and loud about what is broken.
-func logLevel(status int, route string) slog.Level {
+// logLevel keeps the log quiet about clients who left and about requests that were
+// not let through or that anybody may make, such as probes, and loud about what is
+// broken.
+func logLevel(status int, verdict access.Verdict) slog.Level {
 	switch {
 	case status == http.StatusInternalServerError:
 		return slog.LevelError
+	case verdict != access.Allowed || status == statusClientGone:
+		return slog.LevelDebug
 	case status > http.StatusInternalServerError:
 		return slog.LevelWarn
-	case status == statusClientGone || route == "/healthz" || route == "/readyz":
-		return slog.LevelDebug
 	}
 	return slog.LevelInfo
 }

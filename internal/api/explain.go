@@ -101,6 +101,7 @@ func explained(ctx context.Context, a recent.Answer, operator bool) (any, error)
 // OperatorAnswer returns v's answer, explained, as the API gives it to operators.
 func OperatorAnswer(v contacts.Viewer, a recent.Answer, e recent.OperatorExplanation) Answer {
 	out := newAnswer(v, a)
+	out.Source = a.Source
 	out.Explain = newOperatorExplanation(e)
 	return out
 }

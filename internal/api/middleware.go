@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+
+	"github.com/activityd/activityd/internal/access"
 )
 
 // observe surrounds every request, those that match no route included: it gives
@@ -66,7 +69,15 @@ func (s *Server) logRequest(c echo.Context, id string, took time.Duration, err e
 	if p := (*panicError)(nil); errors.As(err, &p) {
 		attrs = append(attrs, slog.String("stack", string(p.stack)))
 	}
-	s.cfg.Logger.LogAttrs(c.Request().Context(), logLevel(status, route), "request", attrs...)
+	verdict := verdictOf(c)
+	s.cfg.Logger.LogAttrs(c.Request().Context(), logLevel(status, verdict), "request", attrs...)
+	if isRefused(status) && verdict != access.Allowed {
+		s.Refused(cmp.Or(string(verdict), "unmatched"))
+	}
+}
+
+func isRefused(status int) bool {
+	return status >= http.StatusBadRequest && status < http.StatusInternalServerError && status != statusClientGone
 }
 
 // requestID takes over the id that a proxy gave, when it is fit for a log.

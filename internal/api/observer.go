@@ -4,11 +4,14 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/httpserver"
 )
 
-// Observer is told of every request, for metrics. Its methods are called from
-// many goroutines, must be quick, and must not call back.
+// Observer is told of every connection and every request, for metrics. Its methods
+// are called from many goroutines, must be quick, and must not call back.
 type Observer interface {
+	httpserver.Observer
+
 	// RequestBegan: a request has arrived.
 	RequestBegan()
 	// RequestEnded: the response was written after took. The route is its
@@ -25,6 +28,9 @@ type Observer interface {
 
 type unobserved struct{}
 
+func (unobserved) ConnectionOpened()                               {}
+func (unobserved) ConnectionClosed()                               {}
+func (unobserved) ConnectionRefused()                              {}
 func (unobserved) RequestBegan()                                   {}
 func (unobserved) RequestEnded(string, string, int, time.Duration) {}
 func (unobserved) CallerJudged(string, access.Verdict)             {}

@@ -25,6 +25,10 @@ type requests struct {
 	refused  int // enqueues
 }
 
+func (r *requests) ConnectionOpened()  {}
+func (r *requests) ConnectionClosed()  {}
+func (r *requests) ConnectionRefused() {}
+
 func (r *requests) RequestBegan() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

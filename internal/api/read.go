@@ -38,14 +38,13 @@ func (s *Server) recentContactPhotos(c echo.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading for viewer %s: %w", q.viewer.ID, err)
 	}
-	steps, operator := answer.Trace.Steps, isOperator(c)
-	if !operator {
-		steps = coarse(steps)
-	}
-	c.Response().Header().Set("Server-Timing", serverTiming(steps, time.Since(start)))
 	body := newAnswer(q.viewer, answer)
+	if s.isToldHow(c) {
+		body.Source = answer.Source
+		c.Response().Header().Set("Server-Timing", serverTiming(answer.Trace.Steps, time.Since(start)))
+	}
 	if q.explain {
-		if body.Explain, err = explained(c.Request().Context(), answer, operator); err != nil {
+		if body.Explain, err = explained(c.Request().Context(), answer, isOperator(c)); err != nil {
 			return err
 		}
 	}

@@ -37,8 +37,7 @@ func New(cfg Config) *Server {
 		WriteTimeout:      max(cfg.RequestTimeout, cfg.ReadTimeout) + writeGrace,
 		IdleTimeout:       cfg.IdleTimeout,
 		TLSConfig:         cfg.TLS,
-		ErrorLog:          newErrorLog(cfg.Logger),
-	})
+	}, httpserver.Options{MaxConnections: cfg.MaxConnections, Log: cfg.Logger, Observer: cfg.Observer})
 	return s
 }
 

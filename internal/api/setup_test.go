@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -105,15 +106,27 @@ func (l *logBuffer) String() string {
 	return l.buf.String()
 }
 
-// last is the last line of the log.
+// lines are the lines of the log.
+func (l *logBuffer) lines(t *testing.T) (all []map[string]any) {
+	t.Helper()
+	for text := range strings.Lines(l.String()) {
+		var line map[string]any
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
+			t.Fatalf("the log's line %s: %v", text, err)
+		}
+		all = append(all, line)
+	}
+	return all
+}
+
+// last is the last line of the log that is no summary.
 func (l *logBuffer) last(t *testing.T) map[string]any {
 	t.Helper()
-	lines := strings.Split(strings.TrimSpace(l.String()), "\n")
-	var line map[string]any
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &line); err != nil {
-		t.Fatalf("the log's last line: %v\n%s", err, l)
+	all := slices.DeleteFunc(l.lines(t), func(line map[string]any) bool { return line["msg"] == "requests refused" })
+	if len(all) == 0 {
+		t.Fatal("nothing was logged")
 	}
-	return line
+	return all[len(all)-1]
 }
 
 type bundle struct {
@@ -157,10 +170,10 @@ func (b *bundle) do(t testing.TB, r *http.Request) *httptest.ResponseRecorder {
 	return w
 }
 
-// newRequest makes a request for the machine that it is made on.
+// newRequest makes a request from and for the machine that it is made on.
 func newRequest(ctx context.Context, method, target string, body io.Reader) *http.Request {
 	r := httptest.NewRequestWithContext(ctx, method, target, body)
-	r.Host = "localhost:8080"
+	r.Host, r.RemoteAddr = "localhost:8080", "127.0.0.1:50000"
 	return r
 }
 

@@ -1,5 +1,12 @@
 // Package httpserver opens a listener for HTTP, serves from it until it is told to
-// stop, and knows by which names it may be asked for where nobody shows a token.
+// stop, bounds what strangers can make it hold and log, and knows by which names it
+// may be asked for where nobody shows a token.
+//
+// # Strangers
+//
+// A server takes a bounded number of connections, and closes one more as it comes:
+// see [Options]. What is not HTTP or TLS, and what its owner reports by
+// [Server.Refused], is summed up in one line a minute.
 //
 // # Names
 //

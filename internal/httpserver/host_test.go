@@ -15,7 +15,7 @@ import (
 // listen returns a server that listens and is closed with the test.
 func listen(t testing.TB, address string, handler http.Handler) *httpserver.Server {
 	t.Helper()
-	s := httpserver.New(&http.Server{Handler: handler})
+	s := httpserver.New(&http.Server{Handler: handler}, httpserver.Options{})
 	if err := s.Listen(t.Context(), address); err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func listen(t testing.TB, address string, handler http.Handler) *httpserver.Serv
 // The names of this machine are known, with any port, and no others.
 func TestKnows(t *testing.T) {
 	t.Parallel()
-	s := httpserver.New(&http.Server{})
+	s := httpserver.New(&http.Server{}, httpserver.Options{})
 	for host, want := range map[string]bool{
 		"localhost": true, "localhost:8080": true, "LocalHost:1": true, "127.0.0.1": true, "127.0.0.1:8080": true, "127.9.9.9:1": true,
 		"[::1]": true, "[::1]:8080": true, "[::ffff:127.0.0.1]:80": true,
@@ -69,7 +69,7 @@ func FuzzKnows(f *testing.F) {
 	for _, seed := range []string{"localhost", "127.0.0.1:80", "[::1]:80", "localhost:80:80", "[localhost]", "::1", "a.localhost", "127.0.0.1%2e", "localhost\x00", "[::1%25a]:1"} {
 		f.Add(seed)
 	}
-	s := httpserver.New(&http.Server{})
+	s := httpserver.New(&http.Server{}, httpserver.Options{})
 	f.Fuzz(func(t *testing.T, host string) {
 		if !s.Knows(host) {
 			return

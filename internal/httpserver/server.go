@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
+	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 )
 
 // Server is a server with its listener. Call Listen, then Serve. Shutdown and
@@ -13,16 +16,51 @@ import (
 // once.
 type Server struct {
 	http     *http.Server
+	options  Options
 	secure   bool
 	listener net.Listener
 	name     string // what Listen was asked to listen on
+
+	open               atomic.Int64 // connections
+	refusedConnections summary
+	refusedRequests    summary
+}
+
+// Options are those of [New]. Every zero value means its default.
+type Options struct {
+	// MaxConnections is how many connections may be open at once; one more is closed
+	// as it comes. Default: 10,000, or half of the files that the process may have
+	// open if that is less.
+	MaxConnections int
+	Log            *slog.Logger // default: slog.Default()
+	Observer       Observer     // is told of connections; default: nobody
 }
 
 // New returns a server that does not listen yet. With a TLSConfig, which must have
-// a certificate, it speaks TLS.
-func New(s *http.Server) *Server {
-	return &Server{http: s, secure: s.TLSConfig != nil} // net/http may set one later
+// a certificate, it speaks TLS. Its ErrorLog and its ConnState are set here.
+func New(hs *http.Server, o Options) *Server {
+	if o.MaxConnections == 0 {
+		o.MaxConnections = defaultConnections()
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Observer == nil {
+		o.Observer = unobserved{}
+	}
+	s := &Server{
+		http: hs, options: o, secure: hs.TLSConfig != nil, // net/http may set one later
+		refusedConnections: summary{log: o.Log.Warn, message: "connections refused"},
+		refusedRequests:    summary{log: o.Log.Info, message: "requests refused"},
+	}
+	hs.ErrorLog, hs.ConnState = log.New(errorLog{s}, "", 0), s.connState
+	return s
 }
+
+// Refused counts a request of a client that is not known. What strangers send fills
+// no log: the first of them and then at most one line a minute says how many there
+// were of each kind, which is one of a few constants.
+func (s *Server) Refused(kind string) { s.refusedRequests.count(kind, "") }
 
 // Listen opens address (host:port; port 0 picks a free one), so that a port that
 // is taken is an error at the start.
@@ -56,15 +94,17 @@ func (s *Server) Serve() error {
 }
 
 func (s *Server) serve() error {
+	listener := bounded{s.listener, s}
 	if s.secure {
-		return s.http.ServeTLS(s.listener, "", "") // the certificate is in the configuration
+		return s.http.ServeTLS(listener, "", "") // the certificate is in the configuration
 	}
-	return s.http.Serve(s.listener)
+	return s.http.Serve(listener)
 }
 
 // Shutdown stops accepting connections and waits for the requests under way. When
 // ctx ends first it cuts them off and says so.
 func (s *Server) Shutdown(ctx context.Context) error {
+	defer s.flush()
 	if err := s.http.Shutdown(ctx); err != nil {
 		return errors.Join(fmt.Errorf("HTTP requests were cut off: %w", err), s.Close())
 	}
@@ -73,7 +113,14 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 // Close stops at once, and cuts off the requests under way.
 func (s *Server) Close() error {
+	defer s.flush()
 	return errors.Join(s.http.Close(), s.closeListener())
+}
+
+// flush tells what was counted and not told yet.
+func (s *Server) flush() {
+	s.refusedConnections.flush()
+	s.refusedRequests.flush()
 }
 
 // closeListener is for a listener that was never served from: net/http closes the

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // serve serves until the test ends, and returns what Serve will.
 func serve(t *testing.T, server *http.Server) (s *httpserver.Server, served chan error) {
 	t.Helper()
-	s, served = httpserver.New(server), make(chan error, 1)
+	s, served = httpserver.New(server, httpserver.Options{}), make(chan error, 1)
 	if s.Addr() != nil || s.Serve() == nil {
 		t.Error("it has an address, or serves, before Listen")
 	}
@@ -76,7 +76,7 @@ func TestTLS(t *testing.T) {
 func TestATakenPortIsAnError(t *testing.T) {
 	t.Parallel()
 	first := listen(t, "127.0.0.1:0", nil)
-	second := httpserver.New(&http.Server{})
+	second := httpserver.New(&http.Server{}, httpserver.Options{})
 	if err := second.Listen(t.Context(), first.Addr().String()); err == nil || !strings.Contains(err.Error(), first.Addr().String()) {
 		t.Errorf("Listen = %v, want an error that names the address", err)
 	}

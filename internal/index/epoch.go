@@ -36,16 +36,16 @@ func (e Epoch) Continues(before Epoch) bool {
 // Epoch returns how it is now. It has no effect.
 func (ix *Index) Epoch(ctx context.Context) (Epoch, error) {
 	pipe := ix.client.Pipeline()
-	token := pipe.Get(ctx, epochKey)
+	token := getText(ctx, pipe, epochKey)
 	var marks []*redis.StringCmd
 	for _, key := range ix.markKeys() {
-		marks = append(marks, pipe.Get(ctx, key))
+		marks = append(marks, getText(ctx, pipe, key))
 	}
 	_, _ = pipe.Exec(ctx) // each command's own error is looked at
-	text, err := orNothing(token)
+	text, err := token.Result()
 	e := Epoch{Token: text}
 	for _, mark := range marks {
-		text, wrong := orNothing(mark)
+		text, wrong := mark.Result()
 		n, _ := strconv.ParseInt(text, 10, 64) // what is no number, or missing, is below any
 		e.Marks = append(e.Marks, n)
 		err = errors.Join(err, wrong)
@@ -68,7 +68,7 @@ func (ix *Index) BeginEpoch(ctx context.Context) (Epoch, error) {
 // Materialize returns whose sets those who keep them keep, as they said by
 // [Options.Materialize]; empty when nobody has said.
 func (ix *Index) Materialize(ctx context.Context) (string, error) {
-	text, err := orNothing(ix.client.Get(ctx, materializeKey))
+	text, err := getText(ctx, ix.client, materializeKey).Result()
 	return text, translate(ctx, "read whose sets are kept", err)
 }
 
@@ -79,13 +79,4 @@ func (ix *Index) StoreMaterialize(ctx context.Context) error {
 		return nil
 	}
 	return translate(ctx, "store whose sets are kept", ix.client.Set(ctx, materializeKey, ix.options.Materialize, 0).Err())
-}
-
-// orNothing returns what a key holds, empty when there is no such key.
-func orNothing(cmd *redis.StringCmd) (string, error) {
-	text, err := cmd.Result()
-	if errors.Is(err, redis.Nil) {
-		return "", nil
-	}
-	return text, err
 }

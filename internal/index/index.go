@@ -3,9 +3,9 @@ package index
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -78,7 +78,7 @@ func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, err
 	}
 	var stored *redis.StringCmd
 	if !ix.settingsTrusted() {
-		stored = pipe.Get(ctx, settingsKey)
+		stored = getText(ctx, pipe, settingsKey)
 	}
 	_, _ = pipe.Exec(ctx) // each command's own error is looked at
 	if stored != nil {
@@ -127,8 +127,18 @@ func parseEntry(name string, score float64) (Entry, error) {
 // [ErrUnavailable] or [ErrSettings].
 func (ix *Index) Check(ctx context.Context) (err error) {
 	defer func(start time.Time) { ix.observe(OpCheck, start, err) }(time.Now())
-	stored := ix.client.Get(ctx, settingsKey)
+	stored := getText(ctx, ix.client, settingsKey)
 	return ix.verify(ctx, stored)
+}
+
+// mostText is how many bytes are fetched of a string. What activityd writes is
+// shorter; what somebody else wrote in its place may be of any size, and errors
+// repeat it.
+const mostText = 100
+
+// getText asks for what a string key holds: "" when there is no such key.
+func getText(ctx context.Context, c redis.Cmdable, key string) *redis.StringCmd {
+	return c.GetRange(ctx, key, 0, mostText-1)
 }
 
 // settingsTrusted tells whether the settings were verified not long ago.
@@ -141,7 +151,7 @@ func (ix *Index) settingsTrusted() bool {
 func (ix *Index) verify(ctx context.Context, stored *redis.StringCmd) error {
 	own := ix.options.Settings
 	switch value, err := stored.Result(); {
-	case errors.Is(err, redis.Nil), err == nil && value == own.String():
+	case err == nil && (value == "" || value == own.String()):
 		ix.verified.Store(ix.options.Now().Add(ix.options.SettingsTrust).UnixNano())
 		return nil
 	case err != nil:
@@ -149,6 +159,9 @@ func (ix *Index) verify(ctx context.Context, stored *redis.StringCmd) error {
 		return translate(ctx, "settings", err)
 	default:
 		ix.verified.Store(0)
+		if len(value) == mostText {
+			value = strings.ToValidUTF8(value, "") + "…"
+		}
 		return &SettingsError{Stored: value, Own: own}
 	}
 }

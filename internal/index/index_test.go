@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -215,4 +216,68 @@ func TestNewSettings(t *testing.T) {
 			t.Errorf("NewSettings(%v) = %v, want an error", c, got)
 		}
 	}
+}
+
+// What somebody else wrote in the place of our texts is neither fetched nor repeated
+// as a whole.
+func TestGiantTextsAreCutOff(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	b := newBench(t, &redis.Options{Addr: servertest.Redis(t).Addr(), Network: "unix"}, index.Options{})
+	giant := strings.Repeat("€", 1<<20)
+	for _, key := range []string{"activityd_settings", "activityd_materialize", "activityd_epoch", "activityd_{mark}_server", "activityd_{mark}_lost", "activityd_{sweep}_state"} {
+		if err := b.client.Set(ctx, key, giant, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sent := b.sent(t)
+	_, readErr := b.Candidates(ctx, user)
+	_, beginErr := b.Begin(ctx, []member.ID{user})
+	_, lookErr := b.Look(ctx, []member.ID{user})
+	for name, err := range map[string]error{"candidates": readErr, "begin": beginErr, "look": lookErr, "check": b.Check(ctx)} {
+		if !errors.Is(err, index.ErrSettings) || len(err.Error()) > 1000 || !strings.Contains(err.Error(), "€€…") {
+			t.Errorf("%s: %.2000v", name, err)
+		}
+	}
+	kept, keptErr := b.Materialize(ctx)
+	epoch, epochErr := b.Epoch(ctx)
+	_, tickErr := b.Tick(ctx)
+	state, _, holdErr := b.HoldSweep(ctx, "me", time.Minute)
+	if err := errors.Join(keptErr, epochErr, tickErr, holdErr); err != nil {
+		t.Error(err)
+	}
+	if len(kept) > 100 || len(epoch.Token) > 100 || len(state) > 4096 {
+		t.Errorf("materialize has %d bytes, the epoch %d, the sweep %d", len(kept), len(epoch.Token), len(state))
+	}
+	if n := b.sent(t) - sent; n > 100_000 {
+		t.Errorf("Redis sent %d bytes", n)
+	}
+}
+
+// sent is how many bytes the server has sent to all clients.
+func (b bench) sent(t *testing.T) int {
+	t.Helper()
+	info, err := b.client.InfoMap(t.Context(), "stats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(info["Stats"]["total_net_output_bytes"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// No settings at all are stored by the next update; an empty text is not ours, and
+// stays in the way of that.
+func TestEmptySettingsAreOthers(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		if err := b.client.Set(t.Context(), "activityd_settings", "", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.Begin(t.Context(), []member.ID{user}); !errors.Is(err, index.ErrSettings) {
+			t.Errorf("begin: %v, want ErrSettings", err)
+		}
+	})
 }

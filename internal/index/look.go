@@ -33,7 +33,7 @@ func (ix *Index) Look(ctx context.Context, users []member.ID) (_ []Set, err erro
 	}
 	defer func(start time.Time) { ix.observe(OpLook, start, err) }(time.Now())
 	pipe := ix.client.Pipeline()
-	stored := pipe.Get(ctx, settingsKey)
+	stored := getText(ctx, pipe, settingsKey)
 	members, sizes := make([]*redis.ZSliceCmd, len(users)), make([]*redis.IntCmd, len(users))
 	for i, user := range users {
 		members[i] = pipe.ZRangeWithScores(ctx, UserKey(user), 0, int64(ix.options.Settings.Max+lookBeyond)-1)

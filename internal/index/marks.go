@@ -71,7 +71,7 @@ func (ix *Index) Tick(ctx context.Context) (Marks, error) {
 	if len(keys) == 1 { // a cluster has many servers, and no one to ask
 		info = pipe.Info(ctx, "server")
 	}
-	known, lost := pipe.Get(ctx, markServerKey), pipe.Get(ctx, markLostKey)
+	known, lost := getText(ctx, pipe, markServerKey), getText(ctx, pipe, markLostKey)
 	_, _ = pipe.Exec(ctx) // each command's own error is looked at
 	m := Marks{Counts: make([]int64, len(keys)), Server: runOf(info.Val())}
 	for i, cmd := range counts {

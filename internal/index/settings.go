@@ -45,7 +45,7 @@ var ErrSettings = errors.New("the stored sets have other settings")
 // SettingsError says that the sets in Redis were built with other settings than
 // this process was started with. Nothing was read from them or written.
 type SettingsError struct {
-	Stored string // as found in Redis
+	Stored string // as found in Redis, cut off if activityd did not write it
 	Own    Settings
 }
 

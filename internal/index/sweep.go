@@ -17,7 +17,7 @@ var holdScript = redis.NewScript(`
 local owner = redis.call('GET', KEYS[1])
 if owner and owner ~= ARGV[1] then return false end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return redis.call('GET', KEYS[2]) or ''
+return redis.call('GETRANGE', KEYS[2], 0, 4095)
 `)
 
 // saveScript keeps the state, and prolongs the lease.

@@ -113,13 +113,16 @@ func (ix *Index) Begin(ctx context.Context, users []member.ID) (_ []Update, err 
 		if ix.options.Materialize != "" {
 			pipe.SetNX(ctx, materializeKey, ix.options.Materialize, 0)
 		}
-		stored = pipe.Get(ctx, settingsKey)
+		stored = getText(ctx, pipe, settingsKey)
 	})
 	if err != nil {
 		return nil, translate(ctx, "begin update", err)
 	}
 	if err := ix.verify(ctx, stored); err != nil {
 		return nil, err
+	}
+	if stored.Val() == "" { // none were stored above, because somebody stored an empty text
+		return nil, &SettingsError{Own: ix.options.Settings}
 	}
 	updates := make([]Update, len(users))
 	for i, user := range users {
@@ -148,7 +151,7 @@ func parseUpdate(user member.ID, reply reply) (Update, error) {
 		text, _ := flat[i+1].(string)
 		score, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			return Update{}, fmt.Errorf("score of %q: %w", name, err)
+			return Update{}, fmt.Errorf("score of %.100q: %w", name, err)
 		}
 		if e, err := parseEntry(name, score); err != nil {
 			u.malformed = append(u.malformed, name)

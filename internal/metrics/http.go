@@ -17,6 +17,9 @@ type HTTP struct {
 	inFlight prometheus.Gauge
 	refused  prometheus.Counter
 	access   *Access
+
+	connections        prometheus.Gauge
+	refusedConnections prometheus.Counter
 }
 
 func newHTTP(f promauto.Factory, a *Access) *HTTP {
@@ -27,8 +30,20 @@ func newHTTP(f promauto.Factory, a *Access) *HTTP {
 		inFlight: f.NewGauge(gaugeOpts("http_requests_in_flight", "Requests that are being answered.")),
 		refused:  f.NewCounter(counterOpts("enqueues_refused_total", "Requests with tasks that were turned away because too many tasks wait.")),
 		access:   a,
+
+		connections:        f.NewGauge(gaugeOpts("http_connections", "Connections to the API that are open.")),
+		refusedConnections: f.NewCounter(counterOpts("http_connections_refused_total", "Connections to the API that were closed at once because too many were open.")),
 	}
 }
+
+// ConnectionOpened counts a connection that was taken.
+func (h *HTTP) ConnectionOpened() { h.connections.Inc() }
+
+// ConnectionClosed counts the end of one.
+func (h *HTTP) ConnectionClosed() { h.connections.Dec() }
+
+// ConnectionRefused counts one too many.
+func (h *HTTP) ConnectionRefused() { h.refusedConnections.Inc() }
 
 // RequestBegan counts a request that has arrived.
 func (h *HTTP) RequestBegan() { h.inFlight.Inc() }

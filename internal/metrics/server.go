@@ -17,6 +17,9 @@ const (
 	writeTimeout = 15 * time.Second
 	idleTimeout  = 2 * time.Minute // longer than the time between two scrapes
 	maxHeader    = 16 << 10
+
+	// Its own, so that the clients of the API cannot take the probes away.
+	maxConnections = 64
 )
 
 // Server serves the metrics, and the probes, on an address of its own, so that
@@ -40,8 +43,7 @@ func NewServer(m *Metrics, probes http.Handler, log *slog.Logger) *Server {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-	})}
+	}, httpserver.Options{MaxConnections: maxConnections, Log: log})}
 	mux.Handle("GET /metrics", s.LocalOnly(m.handler(log)))
 	mux.Handle("GET /{$}", s.LocalOnly(http.HandlerFunc(list)))
 	mux.Handle("GET /healthz", probes)

@@ -148,6 +148,10 @@ func touch(t testing.TB, m *metrics.Metrics) {
 		m.HTTP.RequestEnded("GET", "/v1/tasks", code, time.Millisecond)
 	}
 	m.HTTP.EnqueueRefused()
+	m.HTTP.ConnectionOpened()
+	m.HTTP.ConnectionOpened()
+	m.HTTP.ConnectionClosed()
+	m.HTTP.ConnectionRefused()
 	m.Access.TokensTaken([]string{"homepage"})
 	m.HTTP.CallerJudged("homepage", access.Allowed)
 	m.Access.CertificateTaken(time.Now().Add(time.Hour))

@@ -51,6 +51,6 @@
 // afresh, of visible photos alone: the contacts with the newest ones. Whatever else
 // changes in the world, its words stay the same.
 //
-// The source of an answer and the time it took are not free of such hints. They
-// are for the site that asks, and not for its pages.
+// The source of an answer and the time it took are not free of such hints: they are
+// for operators, too. How long an answer takes to arrive cannot be hidden.
 package recent

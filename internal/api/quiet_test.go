@@ -1,0 +1,113 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/activityd/activityd/internal/api"
+)
+
+// loud are the lines of the log that are seen at the level info.
+func (l *logBuffer) loud(t *testing.T) (lines []map[string]any) {
+	t.Helper()
+	for _, line := range l.lines(t) {
+		if line["level"] != "DEBUG" {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// However much strangers send, the log has a line for it at once and then one a
+// minute, which tells how many there were of each kind.
+func TestStrangersDoNotFillTheLog(t *testing.T) {
+	t.Parallel()
+	g := guard(t)
+	const many = 100
+	g.get(t, "/nonsense")
+	for range many {
+		g.as(t, newRead(t))
+		g.as(t, newRead(t), "Bearer guess")
+		g.as(t, newUpload(t), "Bearer "+readSecret)
+		g.as(t, newRead(t), "Bearer "+limitedSecret) // the first two are let through
+		g.get(t, "/nonsense")
+		g.do(t, newRequest(t.Context(), http.MethodDelete, "/v1/tasks", http.NoBody))
+		for _, open := range []string{"/healthz", "/readyz", "/openapi.yaml"} {
+			g.get(t, open)
+		}
+	}
+	if err := g.server.Close(); err != nil { // which ends the minute
+		t.Fatal(err)
+	}
+	var requests, summaries []map[string]any
+	for _, line := range g.log.loud(t) {
+		if line["msg"] == "requests refused" {
+			summaries = append(summaries, line)
+		} else {
+			requests = append(requests, line)
+		}
+	}
+	if len(requests) != 2 || requests[0]["caller"] != "limited" || requests[1]["caller"] != "limited" {
+		t.Errorf("logged %v, want two requests that were let through", requests)
+	}
+	if len(summaries) != 2 || summaries[0]["unmatched"] != 1.0 {
+		t.Fatalf("summed up %v, want one at once and one at the end", summaries)
+	}
+	for kind, want := range map[string]float64{"no_token": many, "unknown_token": many, "wrong_scope": many, "limit": many - 2, "unmatched": 2 * many} {
+		if summaries[1][kind] != want {
+			t.Errorf("%s: %v, want %v", kind, summaries[1][kind], want)
+		}
+	}
+	if got := strings.Count(g.log.String(), `"request_id"`); got != 9*many+1 {
+		t.Errorf("%d requests were logged at any level, want all %d", got, 9*many+1)
+	}
+}
+
+// Nor do those who ask a server without tokens under a name of their own.
+func TestForeignHostsDoNotFillTheLog(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for range 100 {
+		r := newRead(t)
+		r.Host = "attacker.example"
+		wantProblem(t, b.do(t, r), http.StatusMisdirectedRequest, "misdirected-request")
+	}
+	if lines := b.log.loud(t); len(lines) != 1 || lines[0]["foreign_host"] != 1.0 {
+		t.Errorf("logged %v", lines)
+	}
+}
+
+// What is no HTTP or no TLS at all is answered by net/http itself, and not logged.
+func TestNonsenseOverTheWireDoesNotFillTheLog(t *testing.T) {
+	t.Parallel()
+	plain := serve(t, func(c *api.Config) { c.MaxHeader = 1 << 10 })
+	for range 20 {
+		for _, nonsense := range []string{
+			"nonsense\r\n\r\n",
+			"GET / HTTP/1.1\r\n\r\n",                                                   // no Host
+			"GET / HTTP/9.9\r\nHost: a\r\n\r\n",                                        // 505
+			"GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: x\r\n\r\n",                // 501
+			"GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 8<<10) + "\r\n\r", // 431
+		} {
+			if r, body := answer(t, plain.dial(t, nonsense)); r.StatusCode < 400 {
+				t.Errorf("%.100q: %d %s", nonsense, r.StatusCode, body)
+			}
+		}
+	}
+	encrypted, _ := serveTLS(t)
+	for range 100 {
+		answer(t, encrypted.dial(t, plainRead)) // 400: Client sent an HTTP request to an HTTPS server
+	}
+	for _, s := range []*serving{plain, encrypted} {
+		if err := s.server.Shutdown(t.Context()); err != nil { // which waits for the connections to end
+			t.Fatal(err)
+		}
+		if lines := s.log.loud(t); len(lines) > 2 { // one at once, one for the rest
+			t.Errorf("logged %v", lines)
+		}
+	}
+	if lines := encrypted.log.loud(t); len(lines) == 0 || lines[0]["protocol"] != 1.0 {
+		t.Errorf("of TLS, logged %v", lines)
+	}
+}

@@ -1,0 +1,119 @@
+package api_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/recent"
+)
+
+// hidingWorlds are two sites that look the same to viewer 12345. In the second one a
+// contact who blocks the viewer uploaded in private, which pushed contact 12 out of
+// the set, so that the index can prove nothing.
+func hidingWorlds() map[recent.Source]*recent.Reader {
+	quiet, hiding := theSite(), theSite()
+	hiding.AddPhoto(1300, 13, "p", contacts.Private, 5000)
+	hiding.SetLastUpload(13, 5000)
+	hiding.Block(13, 12345)
+	options := recent.Options{Min: 2}
+	return map[recent.Source]*recent.Reader{
+		recent.FromIndex:    recent.NewReader(fixedSet{{Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}, quiet, noHints{}, options),
+		recent.FromDatabase: recent.NewReader(fixedSet{{Contact: 13, Score: 5000}, {Contact: 11, Score: 1000}}, hiding, noHints{}, options),
+	}
+}
+
+// TestAReadTokenCannotTellAWalkFromTheIndex: everything that comes over the wire is
+// the same to the byte, but for the time.
+func TestAReadTokenCannotTellAWalkFromTheIndex(t *testing.T) {
+	t.Parallel()
+	for _, query := range []string{"", "?limit=1", "?explain=1", "?explain=2"} {
+		responses := make(map[recent.Source]string)
+		for source, reader := range hidingWorlds() {
+			found := recent.Source("")
+			s := serve(t, func(c *api.Config) { c.Access = everybodyMay(access.Read) })
+			s.reader.read = func(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error) {
+				a, err := reader.Read(ctx, v, limit)
+				found = a.Source
+				return a, err
+			}
+			raw, err := io.ReadAll(s.dial(t, "GET "+readPath+query+" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"+
+				"X-Request-Id: a\r\nAuthorization: Bearer x\r\n\r\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if query != "?explain=2" && found != source { // which is refused before the read
+				t.Fatalf("the answer is from %q, want %q", found, source)
+			}
+			responses[source] = regexp.MustCompile(`(?m)^Date: .*$`).ReplaceAllString(string(raw), "Date:")
+		}
+		if diff := cmp.Diff(responses[recent.FromIndex], responses[recent.FromDatabase]); diff != "" {
+			t.Errorf("%q: (-index +database):\n%s", query, diff)
+		}
+		for _, told := range []string{"source", "database", "Server-Timing", "5000"} {
+			if strings.Contains(responses[recent.FromDatabase], told) {
+				t.Errorf("%q: %q is told:\n%s", query, told, responses[recent.FromDatabase])
+			}
+		}
+	}
+}
+
+// TestWhoIsToldHowAnAnswerWasFound: operators and, without tokens, this machine,
+// unless a proxy asks for a client elsewhere.
+func TestWhoIsToldHowAnAnswerWasFound(t *testing.T) {
+	t.Parallel()
+	local := access.Scope(0) // there are no tokens
+	for _, test := range []struct {
+		scope  access.Scope
+		from   string
+		header string // set by a proxy, if any
+		want   bool
+	}{
+		{access.Admin, "192.0.2.1:50000", "", true},
+		{access.Admin, "192.0.2.1:50000", "X-Forwarded-For", true},
+		{access.Read, "127.0.0.1:50000", "", false},
+		{access.Read | access.Write, "127.0.0.1:50000", "", false},
+		{local, "127.0.0.1:50000", "", true},
+		{local, "127.8.8.8:50000", "", true},
+		{local, "[::1]:50000", "", true},
+		{local, "[::ffff:127.0.0.1]:50000", "", true},
+		{local, "127.0.0.1:50000", "Forwarded", false},
+		{local, "127.0.0.1:50000", "X-Forwarded-For", false},
+		{local, "127.0.0.1:50000", "X-Real-IP", false},
+		{local, "127.0.0.1:50000", "Via", false},
+		{local, "192.0.2.1:50000", "", false},
+		{local, "192.0.2.1:50000", "X-Real-IP", false},
+		{local, "[2001:db8::1]:50000", "", false},
+		{local, "", "", false},
+		{local, "@", "", false},
+		{local, "localhost:1", "", false},
+	} {
+		for source, reader := range hidingWorlds() {
+			b := setup(t, func(c *api.Config) {
+				if test.scope != local {
+					c.Access = everybodyMay(test.scope)
+				}
+			})
+			b.reader.read = reader.Read
+			r := newRequest(t.Context(), http.MethodGet, readPath, http.NoBody)
+			r.RemoteAddr = test.from
+			r.Header.Set("Authorization", "Bearer x")
+			if test.header != "" {
+				r.Header.Set(test.header, "127.0.0.1")
+			}
+			w := b.do(t, r)
+			told, timed := strings.Contains(w.Body.String(), `,"source":"`+string(source)+`"}`), w.Header().Get("Server-Timing") != ""
+			if w.Code != http.StatusOK || told != test.want || timed != test.want || strings.Contains(w.Body.String(), "source") != test.want {
+				t.Errorf("%+v: %d, Server-Timing %q, %s", test, w.Code, w.Header().Get("Server-Timing"), w.Body)
+			}
+		}
+	}
+}

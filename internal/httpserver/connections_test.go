@@ -1,0 +1,228 @@
+package httpserver_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/activityd/activityd/internal/httpserver"
+)
+
+// connections are what an observer is told of.
+type connections struct {
+	opened, closed, refused chan struct{}
+}
+
+func newConnections() connections {
+	return connections{make(chan struct{}, 1000), make(chan struct{}, 1000), make(chan struct{}, 1000)}
+}
+
+func (c connections) ConnectionOpened()  { c.opened <- struct{}{} }
+func (c connections) ConnectionClosed()  { c.closed <- struct{}{} }
+func (c connections) ConnectionRefused() { c.refused <- struct{}{} }
+
+// logged collects lines of text.
+type logged struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+// from returns the lines of a level and above it.
+func (l *logged) from(level slog.Level) (lines []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.buf.String()) {
+		var of slog.Level
+		_, name, _ := strings.Cut(line, "level=")
+		name, _, _ = strings.Cut(name, " ")
+		if of.UnmarshalText([]byte(name)) != nil || of >= level {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+func (l *logged) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// dial opens a connection and sends text.
+func dial(t *testing.T, s *httpserver.Server, text string) net.Conn {
+	t.Helper()
+	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+const getHello = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+// One connection too many is closed at once, those before it go on, and the end of
+// one makes room. The log has one line at once and, at the end, one for the rest.
+func TestConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	told, log := newConnections(), &logged{}
+	s := httpserver.New(&http.Server{Handler: hello}, httpserver.Options{MaxConnections: 2, Log: log.logger(), Observer: told})
+	if err := s.Listen(t.Context(), "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve() }()
+	held := []net.Conn{dial(t, s, getHello), dial(t, s, getHello)}
+	<-told.opened
+	<-told.opened
+	const many = 50
+	for range many {
+		if text, _ := io.ReadAll(dial(t, s, "")); len(text) > 0 { // the end, or a reset
+			t.Errorf("one too many was answered %q", text)
+		}
+		<-told.refused
+	}
+	for _, c := range held {
+		response, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil || response.StatusCode != http.StatusOK {
+			t.Fatalf("one that was there before: %v, %v", response, err)
+		}
+		_ = response.Body.Close()
+	}
+	_ = held[0].Close()
+	<-told.closed
+	if body, err := get(t, "http", s); body != "hello" || err != nil {
+		t.Errorf("after the end of one: %q, %v", body, err)
+	}
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	<-told.closed
+	<-told.closed
+	if len(told.opened) != 1 || len(told.closed) != 0 || len(told.refused) != 0 {
+		t.Errorf("%d were opened, %d closed, %d refused besides", len(told.opened), len(told.closed), len(told.refused))
+	}
+	lines := log.from(slog.LevelInfo)
+	if len(lines) != 2 || !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[0], "over_limit=1 ") ||
+		!strings.Contains(lines[1], fmt.Sprintf("over_limit=%d ", many-1)) {
+		t.Errorf("logged %q", lines)
+	}
+}
+
+// Whoever holds a connection and sends nothing, with TLS or without, has its place
+// for no longer than a header may take.
+func TestASilentClientLosesItsPlace(t *testing.T) {
+	t.Parallel()
+	borrowed := httptest.NewTLSServer(nil)
+	borrowed.Close()
+	for scheme, server := range map[string]*http.Server{
+		"http":  {Handler: hello, ReadHeaderTimeout: 50 * time.Millisecond},
+		"https": {Handler: hello, ReadHeaderTimeout: 50 * time.Millisecond, TLSConfig: borrowed.TLS},
+	} {
+		told := newConnections()
+		s := httpserver.New(server, httpserver.Options{MaxConnections: 1, Log: slog.New(slog.DiscardHandler), Observer: told})
+		if err := s.Listen(t.Context(), "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _ = s.Serve() }()
+		dial(t, s, "")
+		<-told.closed
+		if body, err := get(t, scheme, s); body != "hello" || err != nil {
+			t.Errorf("%s: %q, %v", scheme, body, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The bound leaves room for the rest of the process.
+func TestTheBoundByDefault(t *testing.T) {
+	t.Parallel()
+	if n := httpserver.DefaultConnections(); n < 1 || n > 10_000 {
+		t.Errorf("%d connections", n)
+	}
+	for files, want := range map[uint64]int{0: 1, 1: 1, 2: 1, 256: 128, 1024: 512, 19_999: 9_999, 20_000: 10_000, 65_536: 10_000, 1<<64 - 1: 10_000} {
+		if got := httpserver.ConnectionsFor(files); got != want {
+			t.Errorf("of %d files: %d connections, want %d", files, got, want)
+		}
+	}
+}
+
+// However often strangers send what is no HTTP, the log has a line at once and then
+// one a minute, with their number and what the last one did.
+func TestProtocolErrorsDoNotFillTheLog(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log, server := &logged{}, &http.Server{}
+		s := httpserver.New(server, httpserver.Options{Log: log.logger()})
+		const many = 1000
+		for i := range many {
+			server.ErrorLog.Printf("http: TLS handshake error from 192.0.2.1:%d: %s", i, strings.Repeat("x", 10_000))
+			s.Refused("no_token")
+		}
+		if lines := log.from(slog.LevelInfo); len(lines) != 1 || !strings.Contains(lines[0], " protocol=1 ") {
+			t.Errorf("at once: %.500q", lines)
+		}
+		if lines := log.from(slog.LevelDebug); len(lines) < many {
+			t.Errorf("at the level debug there are %d lines", len(lines))
+		}
+		<-time.After(time.Minute)
+		synctest.Wait()
+		lines := log.from(slog.LevelInfo)
+		if len(lines) != 2 || len(lines[1]) > 500 || !strings.Contains(lines[1], "level=INFO") ||
+			!strings.Contains(lines[1], fmt.Sprintf(`msg="requests refused" no_token=%d protocol=%d last="http: TLS handshake error from 192.0.2.1:%d: xxx`, many, many-1, many-1)) {
+			t.Errorf("after a minute: %.500q", lines)
+		}
+		<-time.After(10 * time.Minute)
+		synctest.Wait()
+		if lines := log.from(slog.LevelInfo); len(lines) != 2 {
+			t.Errorf("when it is quiet: %.500q", lines[2:])
+		}
+		s.Refused("unmatched")
+		s.Refused("unmatched")
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if lines := log.from(slog.LevelInfo); len(lines) != 4 || !strings.Contains(lines[2], "unmatched=1\n") || !strings.Contains(lines[3], "unmatched=1\n") {
+			t.Errorf("again, and at the end: %.500q", lines[2:])
+		}
+	})
+}
+
+// What is our own fault is told as such.
+func TestFaultsOfTheServerAreLoud(t *testing.T) {
+	t.Parallel()
+	log, server := &logged{}, &http.Server{}
+	httpserver.New(server, httpserver.Options{Log: log.logger()})
+	server.ErrorLog.Print("http: panic serving 192.0.2.1:1: oh")
+	server.ErrorLog.Print("http2: panic serving 192.0.2.1:1: oh")
+	for range 100 {
+		server.ErrorLog.Print("http: Accept error: accept tcp: too many open files; retrying in 1s")
+	}
+	lines := log.from(slog.LevelInfo)
+	if len(lines) != 3 || !strings.Contains(lines[0], "level=ERROR") || !strings.Contains(lines[1], "level=ERROR") ||
+		!strings.Contains(lines[2], "level=WARN") || !strings.Contains(lines[2], "accept_error=1") || !strings.Contains(lines[2], "too many open files") {
+		t.Errorf("logged %q", lines)
+	}
+}

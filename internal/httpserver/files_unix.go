@@ -1,0 +1,15 @@
+//go:build unix
+
+package httpserver
+
+import "golang.org/x/sys/unix"
+
+// defaultConnections is the bound for a process with the limit of files that this one
+// has.
+func defaultConnections() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return mostConnections
+	}
+	return connectionsFor(uint64(limit.Cur)) //nolint:unconvert // it is signed on FreeBSD
+}
