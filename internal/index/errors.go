@@ -46,6 +46,7 @@ var passing = []struct {
 	{"Unknown Redis command called from script", true, reasonRenamed},
 	{"Unknown command called from script", true, reasonRenamed},
 	{"NOAUTH", false, reasonPassword},
+	{"Protocol error: unauthenticated", false, reasonPassword}, // the same, to a long command
 	{"WRONGPASS", false, reasonPassword},
 	{"AUTH <password> called without", false, reasonPassword}, // the server has none
 	{"Client sent AUTH", false, reasonPassword},               // the same, older

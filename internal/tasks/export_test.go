@@ -13,6 +13,7 @@ func HotStatements() map[string]string {
 		waitingPriorities: "claim",
 		firstWaiting:      "claim",
 		distinctQueues:    "claim",
+		longestDue:        "timers",
 	}
 	for _, c := range chores() {
 		if c.count != nil {
