@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -76,7 +77,7 @@ const (
 // [Index.Probe]. It quotes nothing that Redis said.
 func Reason(err error) string {
 	for _, p := range passing {
-		if redis.HasErrorPrefix(err, p.prefix) {
+		if begins(err, p.prefix) {
 			return p.reason
 		}
 	}
@@ -127,11 +128,23 @@ func isPassing(err error) (passes, refused bool) {
 		return true, false
 	}
 	for _, p := range passing {
-		if redis.HasErrorPrefix(err, p.prefix) {
+		if begins(err, p.prefix) {
 			return true, p.refuses
 		}
 	}
 	return false, false
+}
+
+// begins tells whether an error reply begins with prefix, or that of the command of
+// a script: Redis 6.2 wraps it, as in "Error running script (call to f_1):
+// @user_script:2: @user_script: 2: -OOM command not allowed".
+func begins(err error, prefix string) bool {
+	const inScript = "@user_script: "
+	if _, inner, ok := strings.Cut(err.Error(), inScript); ok && redis.HasErrorPrefix(err, "Error running script") {
+		_, inner, _ = strings.Cut(inner, ": ")
+		return strings.HasPrefix(strings.TrimPrefix(inner, "-"), prefix)
+	}
+	return redis.HasErrorPrefix(err, prefix)
 }
 
 // isDenied tells whether the ACL of Redis forbids a command or a key.

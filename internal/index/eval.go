@@ -82,15 +82,15 @@ func exec(ctx context.Context, pipe redis.Pipeliner) {
 func collect(cmds []*redis.Cmd, replies []reply) (unknown []int, err error) {
 	for i, cmd := range cmds {
 		value, err := cmd.Result()
-		passes, _ := isPassing(err)
 		switch {
 		case err == nil:
 			replies[i] = reply{value: value}
 		case redis.HasErrorPrefix(err, "NOSCRIPT"):
 			unknown = append(unknown, i)
-		case passes:
-			return nil, err
 		default:
+			if passes, _ := isPassing(err); passes {
+				return nil, err
+			}
 			replies[i] = reply{err: err}
 		}
 	}

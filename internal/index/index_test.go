@@ -176,6 +176,8 @@ func TestRepliesOfATroubledRedisAreUnavailable(t *testing.T) {
 		"EXECABORT Transaction discarded because of previous errors.", "NOAUTH Authentication required.", "NOPERM No permissions to access a key",
 		"WRONGPASS invalid username-password pair or user is disabled.", "ERR AUTH <password> called without any password configured for the default user.",
 		"ERR The user executing the script can't access at least one of the keys", "ERR ACL failure in script: No permissions to access a key",
+		"ERR Error running script (call to f_1): @user_script:2: @user_script: 2: -OOM command not allowed when used memory > 'maxmemory'.",
+		"ERR Error running script (call to f_1): @user_script:2: @user_script: 2: The user executing the script can't run this command or subcommand",
 		"ERR unknown command 'EVALSHA'", "DENIED Redis is running in protected mode", "ERR Protocol error: unauthenticated multibulk length",
 	} {
 		server := miniredis.RunT(t)

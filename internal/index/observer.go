@@ -1,6 +1,9 @@
 package index
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // Observer is told what happens to the sets, for metrics. Its methods are called
 // from many goroutines, must be quick, and must not call back.
@@ -56,7 +59,7 @@ func (Unobserved) Trimmed(int) {}
 // refusal. One by an ACL may be about a single key: the probe finds out whether it
 // is about all.
 func (ix *Index) observe(op Operation, start time.Time, err error) {
-	if op != OpProbe && !isDenied(err) {
+	if op != OpProbe && errors.Is(err, ErrRefused) && !isDenied(err) {
 		ix.note(err)
 	}
 	ix.options.Observer.Called(op, time.Since(start), err)
