@@ -76,6 +76,7 @@ func newService(c *config, p parts, log *slog.Logger) *service {
 	s.hints = tasks.NewHints(p.queue, log)
 	reads := c.readerOptions(p.index.Settings())
 	reads.Observer = p.metrics.Reads
+	reads.Stale = func() bool { return p.index.Refused() != nil }
 	s.reader = recent.NewReader(p.index, p.store, s.hints, reads)
 	work := c.handlerOptions()
 	work.Observer = p.metrics.Tasks
@@ -106,13 +107,24 @@ func (s *service) check(ctx context.Context) api.Health {
 			health.MySQL.Detail = "cannot be reached"
 		}
 	}
-	switch err := s.index.Check(ctx); {
+	switch err := s.index.Probe(ctx); {
 	case errors.Is(err, index.ErrSettings):
 		health.Redis = api.Component{Detail: err.Error()}
+	case errors.Is(err, index.ErrRefused):
+		health.Redis = api.Component{Detail: "refuses: " + index.Reason(err) + ": reads are answered from the database as far as walks are free, tasks wait"}
 	case err != nil:
-		health.Redis = api.Component{Detail: "cannot be reached: reads are answered from the database, tasks wait"}
+		health.Redis = api.Component{Detail: "cannot be used: " + index.Reason(err) + ": reads are answered from the database, tasks wait"}
 	}
 	return health
+}
+
+// tellRedis tells the log that it is otherwise with Redis than before.
+func (s *service) tellRedis(err error) {
+	if err == nil {
+		s.log.Info("Redis can be used again")
+		return
+	}
+	s.log.Warn("Redis cannot be used as it should", "because", index.Reason(err), "error", err)
 }
 
 // checkMySQL reads a row of the site's tables and of the queue, if there is one.
@@ -182,6 +194,7 @@ func (s *service) run(ctx context.Context, fronts ...func(context.Context) error
 		return nil
 	})
 	group.Go(func() error { return s.hints.Run(work) })
+	group.Go(func() error { return s.index.Watch(work, s.tellRedis) })
 	telling, stopTelling := context.WithCancel(context.WithoutCancel(ctx))
 	if s.wake != nil {
 		group.Go(func() error { return s.wake.Run(telling) })

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,6 +21,7 @@ import (
 type verifyOptions struct {
 	repair  bool
 	answers float64
+	maxLag  time.Duration
 	output  string
 }
 
@@ -38,8 +40,8 @@ func newVerify() *cobra.Command {
 			"It watches how fast MySQL and Redis answer, and goes slower where they do. While one of them\n" +
 			"is away it waits. A signal finishes the batches under way; what is printed then says how to go\n" +
 			"on, and with --resume the same command does. If Redis loses the sets meanwhile, it stops.\n\n" +
-			"Exit codes: 0 nothing is wrong: lag and waste are not; 2 errors were found, whether a repair was\n" +
-			"enqueued or not; 1 it could not be verified, or not to the end, or not for everybody." +
+			"Exit codes: 0 nothing is wrong: waste is not, nor lag since less than --max-lag; 2 errors were\n" +
+			"found, whether a repair was enqueued or not, or lag since before that; 1 it could not be verified, or not to the end, or not for everybody." +
 			outputHelp + " The last line is the summary.",
 		Example: "  activityd verify 4711\n" +
 			"  activityd verify --rate 500 --resume verify.json\n" +
@@ -57,6 +59,7 @@ func newVerify() *cobra.Command {
 	o.flags(cmd.Flags())
 	cmd.Flags().BoolVar(&v.repair, "repair", false, "enqueue a refill for each set that is wrong")
 	cmd.Flags().Float64Var(&v.answers, "answers", 0, "`share` of the members whose answer is compared, too, 0 to 1: each costs a walk; answers that the index has no part in are left out, and counted")
+	cmd.Flags().DurationVar(&v.maxLag, "max-lag", audit.DefaultLagLimit, "how long ago a pending task that explains a lag may have been enqueued")
 	asDeeds(cmd.Flags(), "repair", "answers")
 	outputFlag(cmd.Flags(), &v.output)
 	c.mysqlFlags(cmd.Flags())
@@ -69,6 +72,9 @@ func (v *verifyOptions) check() error {
 	err := checkOutput(v.output)
 	if !(v.answers >= 0 && v.answers <= 1) {
 		err = errors.Join(err, fmt.Errorf("--answers: is %g: want 0 to 1", v.answers))
+	}
+	if v.maxLag <= 0 {
+		err = errors.Join(err, fmt.Errorf("--max-lag (%s): is %v: want more than 0", environmentName("max-lag"), v.maxLag))
 	}
 	return err
 }
@@ -112,6 +118,7 @@ func runVerify(cmd *cobra.Command, c *config, l *longRun, o *verifyOptions) erro
 		Tasks:      tasks.NewMySQLQueue(l.db, tasks.QueueOptions{Bell: bell, Owner: processName()}),
 		Reader:     recent.NewReader(l.index, l.store, noHints{}, c.readerOptions(l.index.Settings())),
 		ActiveOnly: c.materialize == materializeActive,
+		LagLimit:   o.maxLag,
 	})
 	l.visit = v.visit
 	var last lastStep
@@ -128,21 +135,29 @@ func runVerify(cmd *cobra.Command, c *config, l *longRun, o *verifyOptions) erro
 	return v.conclude(r.Counts)
 }
 
-// conclude returns the error that ends a verification: that some is wrong, or that
-// some could not be judged.
+// conclude returns the error that ends a verification: that some is wrong, or late
+// for too long, or that some could not be judged.
 func (v *verification) conclude(n sweep.Counts) error {
 	undone := v.failed(n)
 	if n[countUnsettled] > 0 {
 		undone = errors.Join(undone, errors.New(plural.Of(n[countUnsettled], "set or answer", "sets or answers")+" changed too often to be judged: verify again"))
 	}
-	if n[countErroneous] == 0 {
+	var wrong error
+	if n[countErroneous] > 0 {
+		then := "--repair enqueues refills"
+		if v.options.repair {
+			then = "refills are enqueued: verify again when the workers have done them"
+		}
+		wrong = fmt.Errorf("%s wrong; %s", plural.Of(n[countErroneous], "set or answer is", "sets or answers are"), then)
+	}
+	if n[countLasting] > 0 {
+		wrong = errors.Join(wrong, fmt.Errorf("%s of lag for longer than --max-lag %v: tasks are pending and not done; do workers run, and does Redis take writes? /readyz says so",
+			plural.Of(n[countLasting], "finding", "findings"), v.options.maxLag))
+	}
+	if wrong == nil {
 		return undone
 	}
-	then := "--repair enqueues refills"
-	if v.options.repair {
-		then = "refills are enqueued: verify again when the workers have done them"
-	}
-	return &exitError{exitWrong, errors.Join(fmt.Errorf("%s wrong; %s", plural.Of(n[countErroneous], "set or answer is", "sets or answers are"), then), undone)}
+	return &exitError{exitWrong, errors.Join(wrong, undone)}
 }
 
 // What is counted beside the findings, each of which is counted by its class and

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/member"
@@ -26,6 +27,8 @@ type findingPrinter struct {
 	json *json.Encoder       // nil: for people
 	told map[audit.Class]int // people: of each class, and how many more there were
 	more map[audit.Class]int
+	// lagSince is the earliest of all lags; zero: there is none, or it is not known.
+	lagSince time.Time
 }
 
 func newFindingPrinter(w io.Writer, output string) *findingPrinter {
@@ -44,6 +47,7 @@ type findingJSON struct {
 	Cause   audit.Cause `json:"cause"`
 	Stored  uint64      `json:"stored"`
 	Actual  uint64      `json:"actual"`
+	Since   time.Time   `json:"since,omitzero"`
 	Lasting bool        `json:"lasting,omitzero"`
 	Detail  string      `json:"detail,omitzero"`
 }
@@ -61,8 +65,11 @@ func (p *findingPrinter) print(findings []audit.Finding) error {
 // printOne tells people so many of each class, and of lag none: it will pass, and is
 // in the table.
 func (p *findingPrinter) printOne(f audit.Finding) error {
+	if !f.Since.IsZero() && (p.lagSince.IsZero() || f.Since.Before(p.lagSince)) {
+		p.lagSince = f.Since.UTC()
+	}
 	if p.json != nil {
-		return p.json.Encode(findingJSON{f.User, f.Contact, f.Class, f.Cause, f.Stored, f.Actual, f.Lasting, f.Detail})
+		return p.json.Encode(findingJSON{f.User, f.Contact, f.Class, f.Cause, f.Stored, f.Actual, f.Since.UTC(), f.Lasting, f.Detail})
 	}
 	if f.Class == audit.Lag {
 		return nil
@@ -81,11 +88,15 @@ func (p *findingPrinter) printOne(f audit.Finding) error {
 func (p *findingPrinter) summary(r result, leftOut string, complete bool) error {
 	n := r.Counts
 	if p.json != nil {
-		return p.json.Encode(map[string]any{"summary": map[string]any{
+		summary := map[string]any{
 			"complete": complete, "checked": n[countChecked], "answers": n[countAnswers], "answers_left_out": n[countLeftOut], "erroneous": n[countErroneous],
 			"unsettled": n[countUnsettled], "repairs": n[countRepairs], "lasting": n[countLasting],
 			"failed": n[sweep.Failed], "findings": findingCounts(n), "seconds": r.took.Seconds(),
-		}})
+		}
+		if !p.lagSince.IsZero() {
+			summary["lag_since"] = p.lagSince
+		}
+		return p.json.Encode(map[string]any{"summary": summary})
 	}
 	for _, class := range audit.Classes() {
 		if p.more[class] == 0 {
@@ -127,8 +138,8 @@ func (p *findingPrinter) table(r result, complete bool) error {
 	if n[countUnsettled] > 0 {
 		text += fmt.Sprintf(", %d changed too often to be judged", n[countUnsettled])
 	}
-	if n[countLasting] > 0 {
-		text += fmt.Sprintf(", %d late for long: see to the workers", n[countLasting])
+	if !p.lagSince.IsZero() {
+		text += fmt.Sprintf(", lag since %s UTC (%s)", p.lagSince.Format(time.DateTime), shortDuration(time.Since(p.lagSince)))
 	}
 	if n[sweep.Failed] > 0 {
 		text += fmt.Sprintf(", %d failed", n[sweep.Failed])

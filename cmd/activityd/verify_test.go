@@ -83,6 +83,7 @@ func TestVerifyThatCannotSaysSo(t *testing.T) {
 		{"4711", "no such member"},
 		{"--need=5", "the sets in Redis were built with"},
 		{"--answers=2", "--answers: is 2: want 0 to 1"},
+		{"--max-lag=0s", "--max-lag (ACTIVITYD_MAX_LAG): is 0s: want more than 0"},
 		{"-o xml", "--output"},
 	} {
 		code, out, errs := m.run(t, append([]string{"verify"}, strings.Fields(test.args)...)...)
@@ -160,6 +161,36 @@ func TestLagHidesNoError(t *testing.T) {
 	}
 	if _, findings, summary := m.verifyJSON(t); len(findings) != 153 || summary["lasting"] != 0.0 {
 		t.Errorf("%d findings, %v", len(findings), summary)
+	}
+}
+
+// Lag is told with the time since when it lasts, and beyond a limit it is wrong; also
+// while Redis refuses writes, which may be why.
+func TestVerifyTellsSinceWhenThereIsLag(t *testing.T) {
+	t.Parallel()
+	m := newMasses(t, 30)
+	m.backfill(t)
+	for i, minutes := range []int{3, 5, 4} {
+		must(t, m.client.Del(t.Context(), fmt.Sprint("user_", i+1)).Err())
+		_, err := m.db.ExecContext(t.Context(), "INSERT INTO tasks (type, subject, state, due_at, last_error, created_at)"+
+			" VALUES ('refill', ?, 'scheduled', UNIX_TIMESTAMP() * 1000 + 2000, 'OOM', (UNIX_TIMESTAMP() - 60 * ?) * 1000)", i+1, minutes)
+		must(t, err)
+	}
+	must(t, m.client.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	code, out, errs := m.run(t, "verify")
+	if code != exitOK || !strings.Contains(out, "; 0 wrong, lag since ") || !strings.Contains(out, " UTC (5m0") {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+	code, findings, summary := m.verifyJSON(t, "--max-lag=210s")
+	since, err := time.Parse(time.RFC3339Nano, fmt.Sprint(summary["lag_since"]))
+	if code != exitWrong || len(findings) != 3 || summary["lasting"] != 2.0 || err != nil || time.Since(since).Round(time.Minute) != 5*time.Minute {
+		t.Errorf("exit code %d: %+v, %v, %v", code, findings, summary, err)
+	}
+	if !findings[0].Since.Equal(since.Add(2*time.Minute)) || findings[0].Lasting || !findings[1].Since.Equal(since) || !findings[1].Lasting {
+		t.Errorf("findings %+v, lag since %v", findings, since)
+	}
+	if code, _, errs := m.run(t, "verify", "--max-lag=210s"); code != exitWrong || !strings.Contains(errs, "2 findings of lag for longer than --max-lag 3m30s") {
+		t.Errorf("exit code %d: %s", code, errs)
 	}
 }
 

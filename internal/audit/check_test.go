@@ -143,10 +143,11 @@ func TestAPausedQueueIsALagThatLasts(t *testing.T) {
 	if r.Findings[0].Lasting || r.Erroneous != 0 {
 		t.Errorf("%+v", r)
 	}
+	since := r.Findings[0].Since
 	b.clock.add(audit.DefaultLagLimit + time.Second)
 	r = b.check(t)
 	found(t, r, "lag stale score")
-	if !r.Findings[0].Lasting || !strings.Contains(r.Findings[0].Detail, "a task of member 20 is pending since") {
+	if f := r.Findings[0]; !f.Lasting || f.Since.IsZero() || !f.Since.Equal(since) || !strings.Contains(f.Detail, "a task of member 20 is pending since") {
 		t.Errorf("%+v", r.Findings[0])
 	}
 	_, err = b.queue.Discard(t.Context(), tasks.Filter{}, 10)

@@ -15,7 +15,7 @@ import (
 // what is the matter.
 const explanationsAtOnce = 100
 
-// explain finds out which lags are lasting, and which errors have dead tasks that
+// explain finds out since when lags last, and which errors have dead tasks that
 // may be the reason.
 func (a *Auditor) explain(ctx context.Context, found []suspicion) error {
 	e := explaining{Auditor: a, pending: map[tasksOf][]tasks.Record{}, dead: map[member.ID]string{}}
@@ -48,21 +48,23 @@ type tasksOf struct {
 	news bool
 }
 
-// explainLag finds a task that explains the lag and has waited for too long.
+// explainLag finds the oldest task that explains the lag, and whether it has waited
+// for too long.
 func (e *explaining) explainLag(ctx context.Context, s *suspicion) error {
 	who := []tasksOf{{s.User, false}}
 	for _, id := range s.involved {
 		who = append(who, tasksOf{id, true})
 	}
-	limit := e.options.Now().Add(-e.options.LagLimit)
 	for _, of := range who {
 		since, err := e.pendingSince(ctx, of, s.User)
 		if err != nil {
 			return err
 		}
-		if !since.IsZero() && since.Before(limit) {
-			s.Lasting, s.Detail = true, fmt.Sprintf("a task of member %s is pending since %s", of.id, since.UTC().Format(time.DateTime))
-			return nil
+		if !since.IsZero() && (s.Since.IsZero() || since.Before(s.Since)) {
+			s.Since = since
+			if s.Lasting = e.options.Now().Sub(since) > e.options.LagLimit; s.Lasting {
+				s.Detail = fmt.Sprintf("a task of member %s is pending since %s", of.id, since.UTC().Format(time.DateTime))
+			}
 		}
 	}
 	return nil

@@ -66,8 +66,10 @@ type Finding struct {
 	// For a low last upload they are that and the date of the member's newest photo.
 	// For a wrong answer they are the dates of the newest photos shown and due.
 	Stored, Actual uint64
-	// Lasting says that a task of a Lag has waited for longer than
-	// [Options.LagLimit].
+	// Since is when the oldest of the pending tasks that explain a Lag was enqueued;
+	// zero where that was not found out, as where there are too many.
+	Since time.Time
+	// Lasting says that this is longer ago than [Options.LagLimit].
 	Lasting bool
 	// Detail is for people: dead tasks that may be the reason, say. May be empty.
 	Detail string

@@ -54,6 +54,9 @@ func TestCluster(t *testing.T) {
 			t.Errorf("marks %v, %v", m, err)
 		}
 	}
+	if err := ix.Probe(ctx); err != nil {
+		t.Errorf("probe: %v", err)
+	}
 	if _, held, err := ix.HoldSweep(ctx, "me", time.Minute); err != nil || !held {
 		t.Errorf("hold the sweep: %v, %v", held, err)
 	}

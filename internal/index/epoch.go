@@ -41,7 +41,7 @@ func (ix *Index) Epoch(ctx context.Context) (Epoch, error) {
 	for _, key := range ix.markKeys() {
 		marks = append(marks, getText(ctx, pipe, key))
 	}
-	_, _ = pipe.Exec(ctx) // each command's own error is looked at
+	exec(ctx, pipe)
 	text, err := token.Result()
 	e := Epoch{Token: text}
 	for _, mark := range marks {

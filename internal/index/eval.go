@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -47,7 +48,7 @@ func (ix *Index) evalSome(ctx context.Context, script *redis.Script, calls []cal
 	for i, c := range calls {
 		cmds[i] = script.EvalSha(ctx, pipe, c.keys, c.args...)
 	}
-	_, _ = pipe.Exec(ctx) // each command's own error is looked at
+	exec(ctx, pipe)
 	unknown, err := collect(cmds, replies)
 	if err != nil || len(unknown) == 0 {
 		return err
@@ -56,9 +57,23 @@ func (ix *Index) evalSome(ctx context.Context, script *redis.Script, calls []cal
 	for _, i := range unknown {
 		cmds[i] = script.Eval(ctx, pipe, calls[i].keys, calls[i].args...)
 	}
-	_, _ = pipe.Exec(ctx)
+	exec(ctx, pipe)
 	_, err = collect(cmds, replies)
 	return err
+}
+
+// exec runs a pipeline of which each command's own error is looked at. Where no
+// connection was to be had, because of a wrong password, say, the client returns
+// the error of that here alone, and leaves the commands as if they had succeeded
+// and found nothing: all get that error.
+func exec(ctx context.Context, pipe redis.Pipeliner) {
+	cmds, err := pipe.Exec(ctx)
+	if err == nil || slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Err() != nil }) {
+		return
+	}
+	for _, c := range cmds {
+		c.SetErr(err)
+	}
 }
 
 // collect sorts the results: values and errors of single keys into replies, the
@@ -72,9 +87,10 @@ func collect(cmds []*redis.Cmd, replies []reply) (unknown []int, err error) {
 			replies[i] = reply{value: value}
 		case redis.HasErrorPrefix(err, "NOSCRIPT"):
 			unknown = append(unknown, i)
-		case isPassing(err):
-			return nil, err
 		default:
+			if passes, _ := isPassing(err); passes {
+				return nil, err
+			}
 			replies[i] = reply{err: err}
 		}
 	}

@@ -37,7 +37,7 @@ type Options struct {
 	// SettingsTrust is how long one look at the stored settings is good for.
 	// Default 5 s.
 	SettingsTrust time.Duration
-	// Now is the clock for SettingsTrust; default time.Now.
+	// Now is the clock for SettingsTrust and [Index.Refused]; default time.Now.
 	Now func() time.Time
 	// Observer is told what happens; nil: nobody.
 	Observer Observer
@@ -48,6 +48,7 @@ type Index struct {
 	client   redis.UniversalClient
 	options  Options
 	verified atomic.Int64 // unix nanoseconds until which the stored settings are trusted
+	refusal  atomic.Pointer[refusal]
 }
 
 // New returns an index over client, which the caller closes. It does not
@@ -80,7 +81,7 @@ func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, err
 	if !ix.settingsTrusted() {
 		stored = getText(ctx, pipe, settingsKey)
 	}
-	_, _ = pipe.Exec(ctx) // each command's own error is looked at
+	exec(ctx, pipe)
 	if stored != nil {
 		if err := ix.verify(ctx, stored); err != nil {
 			return nil, err

@@ -172,6 +172,14 @@ func TestRepliesOfATroubledRedisAreUnavailable(t *testing.T) {
 	for _, reply := range []string{
 		"LOADING Redis is loading the dataset in memory", "OOM command not allowed", "READONLY You can't write against a read only replica.",
 		"MISCONF Errors writing to disk", "CLUSTERDOWN The cluster is down", "ERR max number of clients reached",
+		"NOREPLICAS Not enough good replicas to write.", "MASTERDOWN Link with MASTER is down", "TRYAGAIN Multiple keys request during rehashing of slot",
+		"BUSY Redis is busy running a script.", "UNKILLABLE Sorry the script already executed write commands", "UNBLOCKED force unblock from blocking operation",
+		"EXECABORT Transaction discarded because of previous errors.", "NOAUTH Authentication required.", "NOPERM No permissions to access a key",
+		"WRONGPASS invalid username-password pair or user is disabled.", "ERR AUTH <password> called without any password configured for the default user.",
+		"ERR The user executing the script can't access at least one of the keys", "ERR ACL failure in script: No permissions to access a key",
+		"ERR Error running script (call to f_1): @user_script:2: @user_script: 2: -OOM command not allowed when used memory > 'maxmemory'.",
+		"ERR Error running script (call to f_1): @user_script:2: @user_script: 2: The user executing the script can't run this command or subcommand",
+		"ERR unknown command 'EVALSHA'", "DENIED Redis is running in protected mode", "ERR Protocol error: unauthenticated multibulk length",
 	} {
 		server := miniredis.RunT(t)
 		b := newBench(t, &redis.Options{Addr: server.Addr()}, index.Options{})

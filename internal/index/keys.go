@@ -29,6 +29,12 @@ func guardKey(user member.ID) string { return guardOf(UserKey(user)) }
 // guardOf is the key of the guard of the set with a key.
 func guardOf(set string) string { return "guard_{" + set + "}" }
 
+// probeKey is the key of one of the sets that [Index.Probe] makes and deletes at
+// once. It begins like that of a user's set, so that the same rules of an ACL hold
+// for both, and no id can be read from it. Having no braces, the keys spread over
+// the nodes of a cluster.
+func probeKey(i int) string { return fmt.Sprintf("%sprobe%d", userKeyPrefix, i) }
+
 // The lease on the sweep of the audit, and where that sweep is. They share a slot,
 // so that one script may touch both.
 const (

@@ -39,7 +39,7 @@ func (ix *Index) Look(ctx context.Context, users []member.ID) (_ []Set, err erro
 		members[i] = pipe.ZRangeWithScores(ctx, UserKey(user), 0, int64(ix.options.Settings.Max+lookBeyond)-1)
 		sizes[i] = pipe.ZCard(ctx, UserKey(user))
 	}
-	_, _ = pipe.Exec(ctx) // each command's own error is looked at
+	exec(ctx, pipe)
 	if err := ix.verify(ctx, stored); err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func (ix *Index) Tick(ctx context.Context) (Marks, error) {
 		info = pipe.Info(ctx, "server")
 	}
 	known, lost := getText(ctx, pipe, markServerKey), getText(ctx, pipe, markLostKey)
-	_, _ = pipe.Exec(ctx) // each command's own error is looked at
+	exec(ctx, pipe)
 	m := Marks{Counts: make([]int64, len(keys)), Server: runOf(info.Val())}
 	for i, cmd := range counts {
 		n, err := cmd.Result()

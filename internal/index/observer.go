@@ -1,6 +1,9 @@
 package index
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // Observer is told what happens to the sets, for metrics. Its methods are called
 // from many goroutines, must be quick, and must not call back.
@@ -23,6 +26,7 @@ const (
 	OpBegin      Operation = "begin"
 	OpApply      Operation = "apply"
 	OpCheck      Operation = "check"
+	OpProbe      Operation = "probe"
 	OpLook       Operation = "look"
 )
 
@@ -51,7 +55,12 @@ func (Unobserved) Added(AddOutcome, int) {}
 // Trimmed implements [Observer].
 func (Unobserved) Trimmed(int) {}
 
-// observe tells the observer of an operation that began at start.
+// observe tells the observer of an operation that began at start, and notes a
+// refusal. One by an ACL may be about a single key: the probe finds out whether it
+// is about all.
 func (ix *Index) observe(op Operation, start time.Time, err error) {
+	if op != OpProbe && errors.Is(err, ErrRefused) && !isDenied(err) {
+		ix.note(err)
+	}
 	ix.options.Observer.Called(op, time.Since(start), err)
 }

@@ -3,7 +3,6 @@ package metrics
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,9 +18,9 @@ type Index struct {
 	errors *prometheus.CounterVec
 	adds   *prometheus.CounterVec
 	trims  prometheus.Counter
-	up     *prometheus.GaugeVec // has no series until something is known
 
-	heard atomic.Int64 // how many calls have told whether Redis is there
+	// These have no series until something is known.
+	up, writable *prometheus.GaugeVec
 }
 
 var _ index.Observer = (*Index)(nil)
@@ -33,6 +32,7 @@ var callBuckets = []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01,
 // The reasons of activityd_index_errors_total.
 const (
 	reasonUnavailable = "unavailable"
+	reasonRefused     = "refused"
 	reasonTimeout     = "timeout"
 	reasonSettings    = "settings"
 	reasonMalformed   = "malformed"
@@ -46,10 +46,12 @@ func newIndex(f promauto.Factory) *Index {
 		adds:   f.NewCounterVec(counterOpts("adds_total", "Additions of a contact to a set by what they did."), []string{"outcome"}),
 		trims:  f.NewCounter(counterOpts("trims_total", "Members cut off sets that held too many.")),
 		up:     f.NewGaugeVec(gaugeOpts("redis_up", "1 if Redis answered the last operation of this process, 0 if not."), nil),
+		writable: f.NewGaugeVec(gaugeOpts("redis_writable",
+			"1 if the last probe of this process could write to Redis, and none was refused for some seconds, 0 if not."), nil),
 	}
-	for _, op := range []index.Operation{index.OpCandidates, index.OpAdd, index.OpBegin, index.OpApply, index.OpCheck, index.OpLook} {
+	for _, op := range []index.Operation{index.OpCandidates, index.OpAdd, index.OpBegin, index.OpApply, index.OpCheck, index.OpProbe, index.OpLook} {
 		ix.calls.WithLabelValues(string(op))
-		for _, reason := range []string{reasonUnavailable, reasonTimeout} {
+		for _, reason := range []string{reasonUnavailable, reasonRefused, reasonTimeout} {
 			ix.errors.WithLabelValues(string(op), reason)
 		}
 	}
@@ -69,8 +71,10 @@ func (ix *Index) Called(op index.Operation, took time.Duration, err error) {
 	if errors.Is(err, context.Canceled) {
 		return // says nothing about Redis
 	}
-	ix.heard.Add(1)
 	ix.up.WithLabelValues().Set(truth(answered))
+	if op == index.OpProbe {
+		ix.writable.WithLabelValues().Set(truth(err == nil))
+	}
 }
 
 // judge says why an operation failed, if it did, and whether Redis answered.
@@ -82,6 +86,8 @@ func judge(err error) (reason string, answered bool) {
 		return "", false
 	case errors.Is(err, context.DeadlineExceeded):
 		return reasonTimeout, false
+	case errors.Is(err, index.ErrRefused):
+		return reasonRefused, true
 	case errors.Is(err, index.ErrUnavailable):
 		return reasonUnavailable, false
 	case errors.Is(err, index.ErrSettings):

@@ -64,16 +64,16 @@ func New(o Options) *Metrics {
 	factory := promauto.With(registry)
 	factory.NewGaugeVec(gaugeOpts("build_info", "1, with the version of the program and of Go."), []string{"version", "go_version"}).
 		WithLabelValues(o.Version, runtime.Version()).Set(1)
-	queues, index, access := queueLabels(o.Queues), newIndex(factory), newAccess(factory)
+	queues, access := queueLabels(o.Queues), newAccess(factory)
 	return &Metrics{
 		Tasks:    newTasks(factory, queues),
-		Index:    index,
+		Index:    newIndex(factory),
 		Reads:    newReads(factory),
 		HTTP:     newHTTP(factory, access),
 		Access:   access,
 		Audit:    newAudit(registry, factory, o.Now),
 		registry: registry,
-		watch:    newWatch(registry, factory, queues, index, o),
+		watch:    newWatch(registry, factory, queues, o),
 	}
 }
 

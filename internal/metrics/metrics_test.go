@@ -59,8 +59,10 @@ func TestTasksAreCounted(t *testing.T) {
 func TestTheIndexIsCounted(t *testing.T) {
 	t.Parallel()
 	m := metrics.New(metrics.Options{})
-	if up := gather(t, m).named("activityd_redis_up"); len(up) != 0 {
-		t.Errorf("%v before anything is known", up)
+	for _, name := range []string{"activityd_redis_up", "activityd_redis_writable"} {
+		if known := gather(t, m).named(name); len(known) != 0 {
+			t.Errorf("%v before anything is known", known)
+		}
 	}
 	m.Index.Added(index.AddOutside, 3)
 	m.Index.Trimmed(2)
@@ -72,6 +74,7 @@ func TestTheIndexIsCounted(t *testing.T) {
 		{nil, "", 1},
 		{fmt.Errorf("x: %w", index.ErrUnavailable), "unavailable", 0},
 		{index.ErrMissing, "", 1},
+		{fmt.Errorf("x: %w", index.ErrRefused), "refused", 1}, // it answers
 		{fmt.Errorf("x: %w", context.DeadlineExceeded), "timeout", 0},
 		{context.Canceled, "", 0}, // says nothing: as before
 		{&index.SettingsError{}, "settings", 1},
@@ -94,6 +97,19 @@ func TestTheIndexIsCounted(t *testing.T) {
 		}
 	}
 	gather(t, m).has(t, samples{`activityd_adds_total{outcome="outside"}`: 3, `activityd_trims_total`: 2})
+	for _, c := range []struct {
+		err          error
+		up, writable float64
+	}{
+		{nil, 1, 1},
+		{index.ErrRefused, 1, 0},
+		{context.Canceled, 1, 0}, // says nothing: as before
+		{nil, 1, 1},
+		{index.ErrUnavailable, 0, 0},
+	} {
+		m.Index.Called(index.OpProbe, time.Millisecond, c.err)
+		gather(t, m).has(t, samples{"activityd_redis_up": c.up, "activityd_redis_writable": c.writable})
+	}
 }
 
 func TestReadsAreCounted(t *testing.T) {

@@ -17,7 +17,7 @@ type queueGauges struct {
 	life   time.Duration // how long a look is good for
 	last   atomic.Pointer[looked]
 
-	tasks, oldest, paused, capped *prometheus.Desc
+	tasks, oldest, due, paused, capped *prometheus.Desc
 }
 
 // looked is what one look found, by labels.
@@ -37,6 +37,8 @@ func newQueueGauges(queues labels, life time.Duration) *queueGauges {
 		queues: queues, life: life,
 		tasks:  desc("tasks", "Tasks in the database by queue, type and state.", "queue", "type", "state"),
 		oldest: desc("oldest_waiting_seconds", "How long ago the oldest waiting task of a queue was enqueued; 0: none waits.", "queue"),
+		due: desc("oldest_due_seconds",
+			"How long ago the oldest task of a queue became due that is not done: it waits, runs, or was postponed or failed; 0: none.", "queue"),
 		paused: desc("queue_paused", "1 if the queue is paused.", "queue"),
 		capped: desc("counts_capped", "1 if a state of the queue has more tasks than are counted.", "queue"),
 	}
@@ -59,6 +61,7 @@ func (g *queueGauges) set(stats tasks.Stats) {
 	for _, q := range stats.Queues {
 		name := g.queues.of(q.Queue)
 		sum := l.queues[name]
+		sum.Due = max(sum.Due, q.Due)
 		sum.Oldest, sum.Paused, sum.Capped = max(sum.Oldest, q.Oldest), sum.Paused || q.Paused, sum.Capped || q.Capped
 		l.queues[name] = sum
 	}
@@ -74,7 +77,7 @@ func stateLabel(s tasks.State) string {
 
 // Describe implements [prometheus.Collector].
 func (g *queueGauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{g.tasks, g.oldest, g.paused, g.capped} {
+	for _, d := range []*prometheus.Desc{g.tasks, g.oldest, g.due, g.paused, g.capped} {
 		out <- d
 	}
 }
@@ -93,6 +96,7 @@ func (g *queueGauges) Collect(out chan<- prometheus.Metric) {
 	}
 	for queue, q := range l.queues {
 		gauge(g.oldest, q.Oldest.Seconds(), queue)
+		gauge(g.due, q.Due.Seconds(), queue)
 		gauge(g.paused, truth(q.Paused), queue)
 		gauge(g.capped, truth(q.Capped), queue)
 	}

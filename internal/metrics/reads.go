@@ -47,6 +47,7 @@ var walkReasons = map[string]string{
 	recent.SetMalformed:     "set_malformed",
 	recent.OtherSettings:    "other_settings",
 	recent.RedisUnavailable: "redis_unavailable",
+	recent.WritesRefused:    "writes_refused",
 	recent.NothingVisible:   "nothing_visible",
 	recent.BestTooOld:       "best_too_old",
 	recent.PhotosChanged:    "photos_changed",

@@ -116,9 +116,6 @@ func (l *lines) count(text string) int {
 
 func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// silent is a probe of a Redis that tells nothing.
-func silent(context.Context) error { return nil }
-
 // touch has every metric told something, and the queues looked at once.
 func touch(t testing.TB, m *metrics.Metrics) {
 	t.Helper()
@@ -135,6 +132,7 @@ func touch(t testing.TB, m *metrics.Metrics) {
 	m.Tasks.FannedOut(1000, time.Second)
 	m.Index.Called(index.OpAdd, time.Millisecond, index.ErrSettings)
 	m.Index.Called(index.OpCandidates, time.Millisecond, nil)
+	m.Index.Called(index.OpProbe, time.Millisecond, nil)
 	m.Index.Added(index.AddTaken, 1)
 	m.Reads.Answered(recent.Answer{Source: recent.FromDatabase}, nil, time.Millisecond)
 	m.Reads.Answered(recent.Answer{}, errors.New("no"), time.Millisecond)
@@ -157,7 +155,7 @@ func touch(t testing.TB, m *metrics.Metrics) {
 	m.Access.CertificateTaken(time.Now().Add(time.Hour))
 	m.Look(t.Context(), &fakeQueue{stats: tasks.Stats{
 		Tasks:  []tasks.TaskStats{{Queue: tasks.QueueDefault, Type: tasks.Upload, State: tasks.Dead, Count: 1}},
-		Queues: []tasks.QueueStats{{Queue: tasks.QueueDefault, Paused: true, Capped: true, Oldest: time.Minute}},
+		Queues: []tasks.QueueStats{{Queue: tasks.QueueDefault, Paused: true, Capped: true, Oldest: time.Minute, Due: time.Hour}},
 	}})
 }
 

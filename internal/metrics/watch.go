@@ -29,7 +29,6 @@ const watchShare = 10
 // watch looks at the queues now and then.
 type watch struct {
 	queues  *queueGauges
-	index   *Index
 	worked  []string // the queues on which this process works
 	options Options
 
@@ -43,9 +42,9 @@ type watch struct {
 // maxWarned bounds the memory of strange queues, whose names are anybody's.
 const maxWarned = 100
 
-func newWatch(r prometheus.Registerer, f promauto.Factory, queues labels, ix *Index, o Options) *watch {
+func newWatch(r prometheus.Registerer, f promauto.Factory, queues labels, o Options) *watch {
 	w := &watch{
-		queues: newQueueGauges(queues, 3*o.Interval), index: ix, worked: o.Queues, options: o,
+		queues: newQueueGauges(queues, 3*o.Interval), worked: o.Queues, options: o,
 		success: f.NewGauge(gaugeOpts("stats_success", "1 if the last look at the queues succeeded, 0 if not.")),
 		looked: f.NewGauge(gaugeOpts("stats_last_success_timestamp_seconds",
 			"Unix time of the last look at the queues that succeeded; 0: none yet.")),
@@ -59,18 +58,10 @@ func newWatch(r prometheus.Registerer, f promauto.Factory, queues labels, ix *In
 
 // Watch looks at the queues every Options.Interval, until ctx ends, whose end is
 // no error: one look at a time, each bounded in time, and more seldom when they
-// take long. If no operation on Redis has told whether it is there since the
-// last look, probe is called, which should do one. Call Watch once.
-func (m *Metrics) Watch(ctx context.Context, queue Queue, probe func(context.Context) error) error {
-	var heard int64
+// take long. Call Watch once.
+func (m *Metrics) Watch(ctx context.Context, queue Queue) error {
 	for ctx.Err() == nil {
 		took := m.watch.look(ctx, queue)
-		if now := m.Index.heard.Load(); now == heard {
-			bounded, cancel := context.WithTimeout(ctx, watchTimeout)
-			_ = probe(bounded) // the observer of the index hears what came of it
-			cancel()
-		}
-		heard = m.Index.heard.Load()
 		pause(ctx, max(m.watch.options.Interval, watchShare*took))
 	}
 	return nil

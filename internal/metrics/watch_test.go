@@ -10,19 +10,18 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/metrics"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
 // watched runs a test while the queue is watched, in a bubble of time.
-func watched(t *testing.T, o metrics.Options, q *fakeQueue, probe func(context.Context) error, test func(t *testing.T, m *metrics.Metrics)) {
+func watched(t *testing.T, o metrics.Options, q *fakeQueue, test func(t *testing.T, m *metrics.Metrics)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		m := metrics.New(o)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- m.Watch(ctx, q, probe) }()
+		go func() { ended <- m.Watch(ctx, q) }()
 		synctest.Wait()
 		test(t, m)
 		cancel()
@@ -50,11 +49,11 @@ func TestTheQueuesAreShown(t *testing.T) {
 		Queues: []tasks.QueueStats{
 			{Queue: tasks.QueueDefault, Oldest: 90 * time.Second},
 			{Queue: tasks.QueueFanOut, Paused: true},
-			{Queue: "a", Oldest: time.Second, Capped: true},
-			{Queue: "b", Oldest: time.Minute},
+			{Queue: "a", Oldest: time.Second, Due: time.Hour, Capped: true},
+			{Queue: "b", Oldest: time.Minute, Due: time.Minute},
 		},
 	}}
-	watched(t, metrics.Options{}, q, silent, func(t *testing.T, m *metrics.Metrics) {
+	watched(t, metrics.Options{}, q, func(t *testing.T, m *metrics.Metrics) {
 		got := gather(t, m)
 		got.has(t, samples{
 			`activityd_tasks{queue="default",state="waiting",type="upload"}`:      4,
@@ -64,6 +63,8 @@ func TestTheQueuesAreShown(t *testing.T) {
 			`activityd_oldest_waiting_seconds{queue="default"}`:                   90,
 			`activityd_oldest_waiting_seconds{queue="refill"}`:                    0,
 			`activityd_oldest_waiting_seconds{queue="other"}`:                     60,
+			`activityd_oldest_due_seconds{queue="other"}`:                         3600,
+			`activityd_oldest_due_seconds{queue="refill"}`:                        0,
 			`activityd_queue_paused{queue="fan_out"}`:                             1,
 			`activityd_queue_paused{queue="default"}`:                             0,
 			`activityd_counts_capped{queue="other"}`:                              1,
@@ -87,7 +88,7 @@ func TestWithoutAnAnswerTheQueuesVanish(t *testing.T) {
 	}}
 	log := &lines{}
 	const told = "cannot look at the queues"
-	watched(t, metrics.Options{Log: log.logger()}, q, silent, func(t *testing.T, m *metrics.Metrics) {
+	watched(t, metrics.Options{Log: log.logger()}, q, func(t *testing.T, m *metrics.Metrics) {
 		away := fmt.Errorf("stats: %w", contacts.ErrUnavailable)
 		failure.Store(&away)
 		after(metrics.DefaultInterval)
@@ -97,7 +98,7 @@ func TestWithoutAnAnswerTheQueuesVanish(t *testing.T) {
 			t.Error("the queues vanished at the first failure")
 		}
 		after(3 * metrics.DefaultInterval)
-		for _, name := range []string{"activityd_tasks", "activityd_oldest_waiting_seconds", "activityd_queue_paused", "activityd_counts_capped"} {
+		for _, name := range []string{"activityd_tasks", "activityd_oldest_waiting_seconds", "activityd_oldest_due_seconds", "activityd_queue_paused", "activityd_counts_capped"} {
 			if left := gather(t, m).named(name); len(left) != 0 {
 				t.Errorf("still there: %v", left)
 			}
@@ -135,7 +136,7 @@ func TestLooksAreFewAndBounded(t *testing.T) {
 		return tasks.Stats{}, ctx.Err()
 	}}
 	log := &lines{}
-	watched(t, metrics.Options{Log: log.logger()}, q, silent, func(t *testing.T, m *metrics.Metrics) {
+	watched(t, metrics.Options{Log: log.logger()}, q, func(t *testing.T, m *metrics.Metrics) {
 		for range 100 {
 			gather(t, m)
 		}
@@ -166,47 +167,12 @@ func TestAnInterruptedLookIsNoFailure(t *testing.T) {
 			cancel()
 			return tasks.Stats{}, ctx.Err()
 		}}
-		if err := m.Watch(ctx, q, silent); err != nil {
+		if err := m.Watch(ctx, q); err != nil {
 			t.Error(err)
 		}
 		if up := gather(t, m).named("activityd_mysql_up"); len(up) != 0 || log.count("WARN") != 0 {
 			t.Errorf("%v, log: %s", up, log.buf.String())
 		}
-	})
-}
-
-// Redis is only asked where nobody else does.
-func TestOnlyASilentIndexIsProbed(t *testing.T) {
-	t.Parallel()
-	var m *metrics.Metrics
-	var probes atomic.Int64
-	probe := func(context.Context) error {
-		probes.Add(1)
-		m.Index.Called(index.OpCheck, time.Millisecond, index.ErrUnavailable)
-		return index.ErrUnavailable
-	}
-	synctest.Test(t, func(t *testing.T) {
-		m = metrics.New(metrics.Options{})
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- m.Watch(ctx, &fakeQueue{}, probe) }()
-		synctest.Wait()
-		if n := probes.Load(); n != 1 {
-			t.Errorf("%d probes of an index that told nothing, want 1", n)
-		}
-		gather(t, m).has(t, samples{`activityd_redis_up`: 0})
-		m.Index.Called(index.OpCandidates, time.Millisecond, nil)
-		after(metrics.DefaultInterval)
-		if n := probes.Load(); n != 1 {
-			t.Errorf("%d probes, want 1: the index told something", n)
-		}
-		gather(t, m).has(t, samples{`activityd_redis_up`: 1})
-		after(metrics.DefaultInterval)
-		if n := probes.Load(); n != 2 {
-			t.Errorf("%d probes, want 2: the index is silent again", n)
-		}
-		cancel()
-		<-ended
 	})
 }
 
@@ -226,7 +192,7 @@ func TestTasksThatNobodyWorksOnAreToldOnce(t *testing.T) {
 		{nil, 0}, // it has no workers: others have
 	} {
 		log := &lines{}
-		watched(t, metrics.Options{Queues: c.queues, Log: log.logger()}, q, silent, func(t *testing.T, _ *metrics.Metrics) {
+		watched(t, metrics.Options{Queues: c.queues, Log: log.logger()}, q, func(t *testing.T, _ *metrics.Metrics) {
 			after(10 * metrics.DefaultInterval)
 			if n := log.count("no worker of this process"); n != c.want {
 				t.Errorf("working on %v: told %d times, want %d", c.queues, n, c.want)

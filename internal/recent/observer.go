@@ -36,6 +36,7 @@ const (
 	SetMalformed     = "the set is malformed"
 	OtherSettings    = "the sets were built with other settings"
 	RedisUnavailable = "redis is unavailable"
+	WritesRefused    = "redis refuses writes, so that the set may be behind"
 	NothingVisible   = "no candidate has anything visible"
 	BestTooOld       = "the best candidate is not newer than the lowest score"
 	PhotosChanged    = "the photos changed while they were read"

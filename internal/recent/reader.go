@@ -57,6 +57,10 @@ type Options struct {
 	WalkWait    time.Duration // how long a walk waits for its turn before [ErrBusy]
 	WalkTimeout time.Duration // how long a walk may take
 	Observer    Observer      // is told what happens; nil: nobody
+	// Stale tells that the sets are not kept up to date, because Redis is known to
+	// refuse writes. Reads walk then as far as walks are free, and beyond that are
+	// answered by way of the index as ever. nil: never.
+	Stale func() bool
 }
 
 // Reader answers the widget's question. It is safe for concurrent use.
@@ -73,6 +77,7 @@ type Reader struct {
 type walkKey struct {
 	viewer contacts.Viewer
 	limit  int
+	free   bool // the walk waits for no turn: see [Options.Stale]
 }
 
 // NewReader returns a reader over the given parts.
@@ -84,6 +89,9 @@ func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
 	o.WalkTimeout = cmp.Or(o.WalkTimeout, DefaultWalkTimeout)
 	if o.Observer == nil {
 		o.Observer = Unobserved{}
+	}
+	if o.Stale == nil {
+		o.Stale = func() bool { return false }
 	}
 	return &Reader{
 		index: ix, store: store, hints: hints, options: o,
@@ -106,13 +114,20 @@ func (r *Reader) Read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 
 func (r *Reader) read(ctx context.Context, v contacts.Viewer, limit int) (Answer, error) {
 	rd := &reading{Reader: r, viewer: v, limit: limit}
+	if r.options.Stale() {
+		a, err := rd.walk(ctx, &unprovenError{reason: WritesRefused}, true)
+		if tooDear := errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded); !tooDear || ctx.Err() != nil {
+			return a, err
+		}
+		rd.trace = Trace{Steps: rd.trace.Steps}
+	}
 	album, err := rd.narrow(ctx)
 	var unproven *unprovenError
 	switch {
 	case err == nil:
 		return rd.answer(album, FromIndex), nil
 	case errors.As(err, &unproven):
-		return rd.walk(ctx, unproven)
+		return rd.walk(ctx, unproven, false)
 	}
 	return Answer{}, fmt.Errorf("recent photos for %s: %w", v.ID, err)
 }
@@ -140,9 +155,11 @@ func (rd *reading) timed(name string) func() {
 	return func() { rd.trace.Steps = append(rd.trace.Steps, Step{Name: name, Took: time.Since(start)}) }
 }
 
-func (rd *reading) walk(ctx context.Context, why *unprovenError) (Answer, error) {
+// walk answers by a walk. One that is to be free fails at once with [ErrBusy] when
+// all turns are taken.
+func (rd *reading) walk(ctx context.Context, why *unprovenError, free bool) (Answer, error) {
 	rd.trace.WalkReason = why.reason
-	walked, err := rd.sharedWalk(ctx)
+	walked, err := rd.sharedWalk(ctx, free)
 	if err != nil {
 		return Answer{}, fmt.Errorf("walk for %s (%s): %w", rd.viewer.ID, why.reason, err)
 	}
@@ -173,10 +190,10 @@ func (rd *reading) walked(w contacts.Walked) {
 
 // sharedWalk walks, or shares the walk of somebody who asked the same: after a
 // lost Redis many requests for one viewer cost one walk.
-func (rd *reading) sharedWalk(ctx context.Context) (contacts.Walked, error) {
+func (rd *reading) sharedWalk(ctx context.Context, free bool) (contacts.Walked, error) {
 	defer rd.timed("walk")()
-	return rd.flights.do(ctx, rd.options.WalkTimeout, walkKey{rd.viewer, rd.limit}, func(ctx context.Context) (contacts.Walked, error) {
-		end, err := rd.turn(ctx)
+	return rd.flights.do(ctx, rd.options.WalkTimeout, walkKey{rd.viewer, rd.limit, free}, func(ctx context.Context) (contacts.Walked, error) {
+		end, err := rd.turn(ctx, free)
 		if err != nil {
 			return contacts.Walked{}, err
 		}
@@ -185,12 +202,15 @@ func (rd *reading) sharedWalk(ctx context.Context) (contacts.Walked, error) {
 	})
 }
 
-// turn waits for a place among the walks, or returns [ErrBusy]. Call end after
-// the walk.
-func (r *Reader) turn(ctx context.Context) (end func(), err error) {
+// turn waits for a place among the walks, or returns [ErrBusy]; at once where one
+// is to be free. Those that wait come first. Call end after the walk.
+func (r *Reader) turn(ctx context.Context, free bool) (end func(), err error) {
 	wait, cancel := context.WithTimeout(ctx, r.options.WalkWait)
 	defer cancel()
-	if r.walking.Acquire(wait, 1) != nil {
+	switch {
+	case free && !r.walking.TryAcquire(1):
+		return nil, ErrBusy
+	case !free && r.walking.Acquire(wait, 1) != nil:
 		if ctx.Err() == nil { // somebody still wants the answer
 			r.options.Observer.WalkRefused()
 		}

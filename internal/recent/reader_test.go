@@ -265,6 +265,101 @@ func TestWalksAreBounded(t *testing.T) {
 	})
 }
 
+// While Redis refuses writes the sets are behind. Then reads walk as far as walks
+// are free, and beyond that are answered by way of the index.
+func TestReadsOfStaleSets(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		stale := true
+		refused := &refusals{}
+		b := newBench(recent.Options{Walks: 2, WalkWait: time.Second, Stale: func() bool { return stale }, Observer: refused})
+		for id := contactID(11); id < 15; id++ {
+			b.contact(id, int64(id))
+		}
+		b.store.AddPhoto(9999, 11, "not told yet", contacts.Public, 900)
+		b.store.SetLastUpload(11, 900)
+		if a := b.read(t, 11, recent.FromDatabase); a.Trace.WalkReason != recent.WritesRefused {
+			t.Errorf("walked because %s", a.Trace.WalkReason)
+		}
+		b.hinted(t)
+
+		release := make(chan struct{})
+		b.store.before = func(_ context.Context, call string) error {
+			if call == "walk" {
+				<-release
+			}
+			return nil
+		}
+		walked := make(chan recent.Answer, 2)
+		for limit := range cap(walked) {
+			go func() {
+				a, _ := b.Read(t.Context(), me, 1+limit)
+				walked <- a
+			}()
+		}
+		synctest.Wait() // all turns are taken
+		start := time.Now()
+		a, err := b.Read(t.Context(), me, 10)
+		if err != nil || a.Source != recent.FromIndex || shown(a.Album) != 14 || a.Trace.WalkReason != "" {
+			t.Errorf("beyond the free walks: %+v, %v", a, err)
+		}
+		if waited := time.Since(start); waited != 0 {
+			t.Errorf("waited %v for a turn", waited)
+		}
+		if refused.n != 0 {
+			t.Error("a walk that was not needed counts as refused")
+		}
+		b.index.err = index.ErrMissing // a walk that is needed waits for its turn, as ever
+		if _, err := b.Read(t.Context(), me, 10); !errors.Is(err, recent.ErrBusy) || time.Since(start) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		close(release)
+		for range cap(walked) {
+			if a := <-walked; shown(a.Album) != 11 {
+				t.Errorf("answer %+v", a)
+			}
+		}
+		b.index.err, stale = nil, false
+		if a, err := b.Read(t.Context(), me, 10); err != nil || a.Source != recent.FromIndex {
+			t.Errorf("afterwards: %+v, %v", a, err)
+		}
+	})
+}
+
+// A walk that takes too long is not worth an error, where there is a set.
+func TestAStaleSetIsBetterThanNoAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(recent.Options{WalkTimeout: time.Second, Stale: func() bool { return true }})
+		b.contact(11, 900)
+		b.contact(12, 800)
+		failure := error(nil)
+		b.store.before = func(ctx context.Context, call string) error {
+			if call == "walk" && failure == nil {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return failure
+		}
+		if a, err := b.Read(t.Context(), me, 10); err != nil || a.Source != recent.FromIndex || shown(a.Album) != 11 {
+			t.Errorf("%+v, %v", a, err)
+		}
+		failure = contacts.ErrUnavailable
+		if _, err := b.Read(t.Context(), me, 10); !errors.Is(err, contacts.ErrUnavailable) {
+			t.Errorf("without MySQL: %v", err)
+		}
+	})
+}
+
+// refusals counts the walks that did not get their turn.
+type refusals struct {
+	recent.Unobserved
+
+	n int
+}
+
+func (r *refusals) WalkRefused() { r.n++ }
+
 func TestACancelledReadReturns(t *testing.T) {
 	t.Parallel()
 	for _, set := range []error{nil, index.ErrMissing} {

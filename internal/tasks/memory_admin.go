@@ -178,10 +178,25 @@ func (q *MemoryQueue) Stats(context.Context) (s Stats, err error) {
 	})
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		s.Queues = append(s.Queues, QueueStats{
-			Queue: name, Paused: q.paused[name], Capped: capped(s.Tasks, name), Oldest: q.oldest(name),
+			Queue: name, Paused: q.paused[name], Capped: capped(s.Tasks, name), Oldest: q.oldest(name), Due: max(q.oldest(name), q.due(name)),
 		})
 	}
 	return s, nil
+}
+
+// due is the age of the oldest of those that run, or were postponed or tried before.
+func (q *MemoryQueue) due(queue string) (age time.Duration) {
+	for _, r := range q.inOrder(func(r *record) bool { return (r.state == Scheduled || r.state == Running) && r.Queue == queue }) {
+		since := r.updated
+		switch {
+		case r.lastError != "":
+			since = r.created
+		case r.state == Scheduled:
+			since = r.dueAt
+		}
+		age = max(age, q.now().Sub(time.UnixMilli(since)))
+	}
+	return age
 }
 
 // oldest is the age of the oldest of those that stand first in line, each in its

@@ -228,7 +228,7 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 			return err
 		}, nil},
 		// Each entry is counted, by way of a table of its own.
-		{"statistics", "claim", false, 3*(size+200) + 500, func() error {
+		{"statistics", "claim timers", false, 3*(size+200) + 500, func() error {
 			_, err := q.Stats(t.Context())
 			return err
 		}, nil},

@@ -21,6 +21,14 @@ const (
 	waitingPriorities = "SELECT DISTINCT queue, state, priority FROM tasks FORCE INDEX (claim) WHERE queue = ? AND state = 'waiting'"
 	firstWaiting      = "SELECT CAST(" + now + " AS SIGNED) - CAST(created_at AS SIGNED) FROM tasks FORCE INDEX (claim)" +
 		" WHERE queue = ? AND state = 'waiting' AND priority = ? ORDER BY id LIMIT 1"
+	// Those that were postponed or failed come due within the longest backoff, and the
+	// sooner the longer they have been tried: workers begin with the oldest.
+	longestDue = "SELECT queue, MAX(IF(since < " + now + ", " + now + " - since, 0)) FROM (" +
+		"SELECT queue, CASE WHEN last_error IS NOT NULL THEN created_at WHEN state = 'scheduled' THEN due_at ELSE updated_at END AS since FROM (" +
+		"(SELECT queue, state, last_error, created_at, due_at, updated_at FROM tasks FORCE INDEX (timers)" +
+		" WHERE state = 'scheduled' AND due_at <= " + now + " + ? ORDER BY due_at LIMIT ?) UNION ALL" +
+		" (SELECT queue, state, last_error, created_at, due_at, updated_at FROM tasks FORCE INDEX (timers)" +
+		" WHERE state = 'running' ORDER BY due_at LIMIT ?)) AS soonest) AS begun GROUP BY queue"
 	distinctQueues = "SELECT DISTINCT queue FROM tasks FORCE INDEX (claim)"
 )
 
@@ -62,13 +70,17 @@ func (q *MySQLQueue) stats(ctx context.Context) (s Stats, err error) {
 			return s, err
 		}
 	}
+	due, err := q.due(ctx)
+	if err != nil {
+		return s, err
+	}
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(queues, paused)))) {
 		oldest, err := q.oldest(ctx, name)
 		if err != nil {
 			return s, err
 		}
 		s.Queues = append(s.Queues, QueueStats{
-			Queue: name, Paused: slices.Contains(paused, name), Oldest: oldest, Capped: capped(s.Tasks, name),
+			Queue: name, Paused: slices.Contains(paused, name), Oldest: oldest, Due: max(oldest, due[name]), Capped: capped(s.Tasks, name),
 		})
 	}
 	return s, nil
@@ -129,6 +141,29 @@ func (q *MySQLQueue) oldest(ctx context.Context, queue string) (age time.Duratio
 		age = max(age, time.Duration(milliseconds)*time.Millisecond)
 	}
 	return age, nil
+}
+
+// dueLimit bounds the rows of each state that are read for [QueueStats.Due].
+const dueLimit = 1000
+
+// due returns, by queue, how long ago the oldest task became due of those that run,
+// or were postponed or tried before.
+func (q *MySQLQueue) due(ctx context.Context) (map[string]time.Duration, error) {
+	rows, err := q.db.QueryContext(ctx, longestDue, mostBackoff.Milliseconds(), dueLimit, dueLimit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	oldest := make(map[string]time.Duration)
+	for rows.Next() {
+		var queue string
+		var milliseconds int64
+		if err := rows.Scan(&queue, &milliseconds); err != nil {
+			return nil, err
+		}
+		oldest[queue] = time.Duration(milliseconds) * time.Millisecond
+	}
+	return oldest, rows.Err()
 }
 
 // priorities returns the priorities of the tasks that wait in a queue.

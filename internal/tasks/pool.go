@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -145,6 +146,7 @@ type shift struct {
 	turns    map[string]chan struct{} // whose turn it is to claim from a queue
 	lanes    *lanes
 	pauses   pauses
+	toldAway atomic.Pointer[time.Time] // when the log was told that a server is away
 }
 
 // errStopped is the cause of what is cancelled when the grace period is over.

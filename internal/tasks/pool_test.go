@@ -188,6 +188,9 @@ func TestOutagesCountNoAttempts(t *testing.T) {
 				enqueue(t, p.queue, tasks.NewUpload(1))
 				pass(50 * time.Minute)
 				counts(t, p.queue, tasks.Counts{Scheduled: 1})
+				if s, err := p.queue.Stats(t.Context()); err != nil || s.Queues[0].Due.Round(time.Minute) != 50*time.Minute {
+					t.Errorf("postponed for 50 minutes, the statistics say %+v, %v", s.Queues, err)
+				}
 				pass(time.Until(end) + 5*time.Second) // at once when it is over
 				counts(t, p.queue, tasks.Counts{})
 				if tries < 1000 || tries > 3600 {
@@ -195,6 +198,9 @@ func TestOutagesCountNoAttempts(t *testing.T) {
 				}
 				if !strings.Contains(p.log.String(), "asked: "+class.Error()[:10]) {
 					t.Error("the log does not say what was away")
+				}
+				if n := strings.Count(p.log.String(), "tasks wait for a server that is away"); n < 55 || n > 61 {
+					t.Errorf("the log says it %d times in an hour, want once a minute", n)
 				}
 			})
 		})

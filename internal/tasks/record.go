@@ -82,6 +82,11 @@ type QueueStats struct {
 	// Oldest is how long ago the oldest waiting task was enqueued; 0 when none
 	// waits.
 	Oldest time.Duration
+	// Due is how long ago the oldest task became due that is not done: it waits,
+	// runs, or was postponed or tried before. A delay that its producer wanted does
+	// not count, unless it was tried since: then it counts from when it was enqueued.
+	// 0 when there is none.
+	Due time.Duration
 }
 
 // Open is the number of tasks that wait, now or for their time, or run.

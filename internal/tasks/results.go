@@ -25,11 +25,21 @@ func (s *shift) settle(b *batch, all []ran) (healthy bool) {
 		}
 		s.logFailure(r.Result)
 	}
-	if len(away) > 0 {
+	if len(away) > 0 && s.mayTellAway(time.Now()) {
 		s.log.WarnContext(s.work, "tasks wait for a server that is away", "count", len(away), "error", away[0])
 	}
 	s.record(b, results)
 	return len(away) == 0
+}
+
+// tellAwayEvery is how often the log is told that tasks wait for a server: each
+// batch of each worker finds it out.
+const tellAwayEvery = time.Minute
+
+// mayTellAway tells whether it is time to tell the log, and if so, that it is told.
+func (s *shift) mayTellAway(now time.Time) bool {
+	last := s.toldAway.Load()
+	return (last == nil || now.Sub(*last) >= tellAwayEvery) && s.toldAway.CompareAndSwap(last, &now)
 }
 
 // outcome is the verdict in the words of the [Observer].

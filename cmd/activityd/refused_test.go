@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/site"
+)
+
+// refusing is a way in which Redis refuses to work for activityd.
+type refusing struct {
+	begin, end func(t *testing.T, admin *redis.Conn)
+	reason     string // in /readyz
+	code       string // in the errors of the tasks
+	reads      bool   // it refuses writes alone
+}
+
+// do returns what sends commands.
+func do(commands ...string) func(t *testing.T, admin *redis.Conn) {
+	return func(t *testing.T, admin *redis.Conn) {
+		t.Helper()
+		for _, command := range commands {
+			var args []any
+			for _, word := range strings.Fields(command) {
+				args = append(args, word)
+			}
+			if err := admin.Do(t.Context(), args...).Err(); err != nil {
+				t.Fatalf("%s: %v", command, err)
+			}
+		}
+	}
+}
+
+// cannotSave lets the server save, and fail at it: a folder stands where the file
+// is to be.
+func cannotSave(t *testing.T, admin *redis.Conn) {
+	t.Helper()
+	must(t, os.Mkdir(dumpOf(t, admin), 0o700))
+	must(t, admin.ConfigSet(t.Context(), "save", "3600 1").Err())
+	do("BGSAVE")(t, admin)
+	awaitSave(t, admin, "err")
+}
+
+func canSave(t *testing.T, admin *redis.Conn) {
+	t.Helper()
+	must(t, os.Remove(dumpOf(t, admin)))
+	do("BGSAVE")(t, admin)
+	awaitSave(t, admin, "ok")
+}
+
+func dumpOf(t *testing.T, admin *redis.Conn) string {
+	t.Helper()
+	dir, err := admin.ConfigGet(t.Context(), "dir").Result()
+	must(t, err)
+	return filepath.Join(dir["dir"], "dump.rdb")
+}
+
+func awaitSave(t *testing.T, admin *redis.Conn, status string) {
+	t.Helper()
+	eventually(t, "a save with status "+status, func() bool {
+		info, err := admin.Info(t.Context(), "persistence").Result()
+		must(t, err)
+		return strings.Contains(info, "rdb_last_bgsave_status:"+status) && strings.Contains(info, "rdb_bgsave_in_progress:0")
+	})
+}
+
+// These are the rights that docs/operations.md says are enough.
+const (
+	appKeys   = "~user_* ~guard_* ~activityd_*"
+	appRights = appKeys + " &activityd_* +@read +@write +@scripting +@connection +@pubsub +info"
+)
+
+func refusals() map[string]refusing {
+	return map[string]refusing{
+		"full":      {do("CONFIG SET maxmemory 1"), do("CONFIG SET maxmemory 0"), "its memory is full (OOM)", "OOM", true},
+		"read-only": {do("REPLICAOF 127.0.0.1 1"), do("REPLICAOF NO ONE"), "it is a read-only replica (READONLY)", "READONLY", true},
+		"no replicas": {
+			do("CONFIG SET min-replicas-to-write 1"), do("CONFIG SET min-replicas-to-write 0"),
+			"too few replicas are connected to it (NOREPLICAS)", "NOREPLICAS", true,
+		},
+		"cannot save":  {cannotSave, canSave, "it cannot save its data to disk (MISCONF)", "MISCONF", true},
+		"ACL, writes":  {do("ACL SETUSER app -@write"), do("ACL SETUSER app +@write"), "its ACL forbids this user a command or a key (NOPERM)", "script", true},
+		"ACL, scripts": {do("ACL SETUSER app -@scripting"), do("ACL SETUSER app +@scripting"), "its ACL forbids this user a command or a key (NOPERM)", "NOPERM", true},
+		"ACL, keys":    {do("ACL SETUSER app resetkeys %R~*"), do("ACL SETUSER app resetkeys " + appKeys), "its ACL forbids this user a command or a key (NOPERM)", "NOPERM", true},
+		"password": {
+			do("ACL SETUSER app resetpass >other", "CLIENT KILL USER app"), do("ACL SETUSER app resetpass >right"),
+			"the user name or the password is wrong or missing", "WRONGPASS", false,
+		},
+		"user away": {
+			do("ACL DELUSER app"), do("ACL SETUSER app on >right " + appRights),
+			"the user name or the password is wrong or missing", "WRONGPASS", false,
+		},
+	}
+}
+
+// While Redis refuses, tasks wait and use up no attempt, reads are right, and it can
+// be seen; afterwards all is done.
+func TestRedisRefuses(t *testing.T) {
+	t.Parallel()
+	for name, refusal := range refusals() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, admin, metrics := startAsApp(t)
+			refusal.begin(t, admin)
+			r.awaitReady(t, `"status":"degraded"`, refusal.reason)
+			awaitMetric(t, metrics, "activityd_redis_writable 0")
+			awaitMetric(t, metrics, fmt.Sprintf("activityd_redis_up %d", map[bool]int{true: 1}[refusal.reads]))
+			_, err := r.site.Upload(t.Context(), site.Photo{Owner: 105, Visibility: contacts.Public, DateUpload: 999_999})
+			must(t, err)
+			must(t, r.site.SetContact(t.Context(), 1, 115, site.Grant{}))
+			if a := r.read(t, 1); a.contact() != "105" || a.Source != "database" {
+				t.Errorf("answer %+v", a)
+			}
+			eventually(t, "two tasks are postponed", func() bool {
+				return r.count(t, "last_error LIKE ? AND attempts = IF(state = 'running', 1, 0)", "%"+refusal.code+"%") == 2
+			})
+			awaitMetric(t, metrics, `activityd_oldest_due_seconds{queue="default"} `, 0)
+			refusal.end(t, admin)
+			r.awaitReady(t, `"status":"ok"`)
+			awaitMetric(t, metrics, "activityd_redis_writable 1")
+			r.awaitTasks(t)
+			eventually(t, "reads go by the set", func() bool {
+				a := r.read(t, 1)
+				if a.contact() != "105" {
+					t.Fatalf("answer %+v", a)
+				}
+				return a.Source == "index"
+			})
+		})
+	}
+}
+
+// startAsApp starts a process that reads and one that works, as the user app of
+// their Redis, with a set in place, and returns the address of the second's metrics.
+func startAsApp(t *testing.T) (r *running, admin *redis.Conn, metrics string) {
+	t.Helper()
+	server, mysqlDSN := servertest.Redis(t), servertest.MySQLDSN(t)
+	client := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	admin = client.Conn()
+	do("ACL SETUSER app on >right " + appRights)(t, admin)
+	url := strings.Replace(server.URL(), "unix://", "unix://app:right@", 1)
+	r = start(t, configFor(t, mysqlDSN, url, "--role=api"))
+	metrics = startObserved(t, configFor(t, mysqlDSN, url, "--role=workers", "--metrics-listen=127.0.0.1:0"))
+	db, err := contacts.OpenMySQL(mysqlDSN)
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	r.db, r.site = db, site.NewMySQL(db)
+	r.makeSite(t, 15)
+	for i := 1; i <= 14; i++ {
+		must(t, r.site.SetContact(t.Context(), 1, member.ID(100+i), site.Grant{}))
+	}
+	r.awaitTasks(t)
+	if a := r.read(t, 1); a.contact() != "114" || a.Source != "index" {
+		t.Fatalf("answer %+v", a)
+	}
+	return r, admin, metrics
+}
+
+// awaitReady waits until /readyz says all of the words, with status 200.
+func (r *running) awaitReady(t *testing.T, words ...string) {
+	t.Helper()
+	var body string
+	defer func() {
+		if t.Failed() {
+			t.Log(body)
+		}
+	}()
+	eventually(t, fmt.Sprintf("/readyz says %q", words), func() bool {
+		status := 0
+		body = r.get(t, "/readyz", &status)
+		for _, word := range words {
+			if !strings.Contains(body, word) {
+				return false
+			}
+		}
+		return status == http.StatusOK
+	})
+}
+
+// awaitMetric waits until the metrics have a line, or one that begins so and goes on
+// with more than above.
+func awaitMetric(t *testing.T, url, line string, above ...float64) {
+	t.Helper()
+	eventually(t, line, func() bool {
+		_, body := page(t, url+"/metrics")
+		_, rest, found := strings.Cut(body, "\n"+line)
+		if !found || len(above) == 0 {
+			return found && strings.HasPrefix(rest, "\n")
+		}
+		var value float64
+		_, err := fmt.Sscan(rest, &value)
+		return err == nil && value > above[0]
+	})
+}
+
+func (r *running) count(t *testing.T, where string, args ...any) (n int) {
+	t.Helper()
+	must(t, r.db.QueryRowContext(context.Background(), "SELECT COUNT(*) FROM tasks WHERE "+where, args...).Scan(&n))
+	return n
+}
