@@ -107,7 +107,7 @@ func (c *checker) read(ctx context.Context) error {
 	}
 	c.tables = make(map[string]*present)
 	list, err := rowsOf(ctx, c.db, "SELECT t.table_name, t.table_type, t.engine, e.transactions FROM information_schema.tables t"+
-		" LEFT JOIN information_schema.engines e ON e.engine = t.engine WHERE t.table_schema = DATABASE()")
+		" LEFT JOIN information_schema.engines e ON e.engine = t.engine WHERE "+ofOurs())
 	if err != nil {
 		return err
 	}
@@ -120,10 +120,19 @@ func (c *checker) read(ctx context.Context) error {
 	return c.readIndexes(ctx)
 }
 
+// ofOurs is the condition of rows about our tables: a site may have thousands.
+func ofOurs() string {
+	var names []string
+	for _, t := range wantedTables() {
+		names = append(names, "'"+t.name+"'")
+	}
+	return "table_schema = DATABASE() AND table_name IN (" + strings.Join(names, ", ") + ")"
+}
+
 func (c *checker) readColumns(ctx context.Context) error {
 	list, err := rowsOf(ctx, c.db, "SELECT table_name, column_name, data_type, column_type, is_nullable, COALESCE(column_default, 'NULL') AS column_default,"+
 		" extra, collation_name, character_maximum_length, numeric_scale FROM information_schema.columns"+
-		" WHERE table_schema = DATABASE() ORDER BY table_name, ordinal_position")
+		" WHERE "+ofOurs()+" ORDER BY table_name, ordinal_position")
 	if err != nil {
 		return err
 	}
@@ -138,7 +147,7 @@ func (c *checker) readColumns(ctx context.Context) error {
 
 func (c *checker) readIndexes(ctx context.Context) error {
 	// Not by name: MySQL has is_visible, MariaDB has ignored.
-	list, err := rowsOf(ctx, c.db, "SELECT * FROM information_schema.statistics WHERE table_schema = DATABASE() ORDER BY table_name, index_name, seq_in_index")
+	list, err := rowsOf(ctx, c.db, "SELECT * FROM information_schema.statistics WHERE "+ofOurs()+" ORDER BY table_name, index_name, seq_in_index")
 	if err != nil {
 		return err
 	}
