@@ -26,8 +26,8 @@ func newSchema() *cobra.Command {
 		Short: "Print, create or check the tables that activityd uses, or the triggers that spare a site any change of its code",
 		Long: "Print the tables that activityd uses, create those that are missing (--apply), or only say what\n" +
 			"is wrong with those that are there (--check): columns, types, keys. Both take views for the\n" +
-			"site's four tables, too. A finding is wrong, when tasks or answers would be, or else slow, and\n" +
-			"has below it what mends it. serve does not start on tables that are wrong.\n\n" +
+			"site's four tables, too. A finding is wrong when tasks or answers would be, and a warning when\n" +
+			"something is slow, or cannot be seen; below it is what mends it. serve does not start on tables that are wrong.\n\n" +
 			"With --triggers: print, install (--apply) or remove (--remove) the optional triggers that\n" +
 			"keep users.last_upload and insert the tasks, so that the site itself need not do so. They\n" +
 			"run with the rights of the user of --mysql-dsn who installed them. For a moment the tables\n" +
@@ -113,8 +113,10 @@ func (d schemaDeeds) do(cmd *cobra.Command, c *config) error {
 		return err
 	}
 	text := findingsText(findings)
-	if !isWrong {
-		text += fmt.Sprintf("the %d tables are there, and nothing is wrong with them\n", len(schema.Statements()))
+	if n := len(schema.Statements()); len(findings) == 0 {
+		text = fmt.Sprintf("the %d tables are there, and nothing is wrong with them\n", n)
+	} else if !isWrong {
+		text += fmt.Sprintf("the %d tables are there and can be used, with %s\n", n, plural.Of(len(findings), "warning", "warnings"))
 	}
 	if _, err := fmt.Fprint(out, text); err != nil || !isWrong {
 		return err
@@ -161,11 +163,11 @@ func (e *schemaError) summary() string {
 func findingsText(findings []schema.Finding) string {
 	var text strings.Builder
 	for _, f := range findings {
-		class := "slow "
+		class := "warning"
 		if f.Wrong {
 			class = "wrong"
 		}
-		fmt.Fprintf(&text, "%s  %s: %s\n       %s\n", class, f.Table, oneLine(f.What), oneLine(f.Do))
+		fmt.Fprintf(&text, "%-7s  %s: %s\n         %s\n", class, f.Table, oneLine(f.What), oneLine(f.Do))
 	}
 	return text.String()
 }

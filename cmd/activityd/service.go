@@ -149,7 +149,7 @@ func (s *service) checkRedis(ctx context.Context) error {
 }
 
 // checkSchema looks at the tables, once. A *[schemaError] says that nothing can work
-// on them; other errors, that it could not be found out. What is slow is logged.
+// on them; other errors, that it could not be found out. Warnings are logged.
 func (s *service) checkSchema(ctx context.Context) error {
 	if s.checked || s.db == nil {
 		return nil
@@ -160,7 +160,7 @@ func (s *service) checkSchema(ctx context.Context) error {
 	}
 	s.checked = true
 	for _, f := range findings {
-		s.log.WarnContext(ctx, "the schema is slow", "table", f.Table, "finding", f.What, "do", f.Do)
+		s.log.WarnContext(ctx, "schema warning", "table", f.Table, "finding", f.What, "do", f.Do)
 	}
 	return nil
 }
