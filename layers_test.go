@@ -5,7 +5,9 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -151,4 +153,75 @@ func importsOf(t *testing.T, root string) []imported {
 		t.Fatal(err)
 	}
 	return all
+}
+
+var (
+	// A path, or the name of a file, in backticks; a link to a file; a test; a target.
+	namedPath   = regexp.MustCompile("`((?:internal|cmd|docs|ops|bench|scripts|testdata|\\.ci)(?:/[\\w./-]*)?|[\\w.][\\w./-]*\\.(?:go|sql|md|yml|yaml|mod))`")
+	namedLink   = regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`)
+	namedTest   = regexp.MustCompile("`(Test[A-Z]\\w*)`")
+	namedTarget = regexp.MustCompile("`make ([a-z-]+)")
+)
+
+// TestTheDocsNameWhatExists: files, tests and targets of make.
+func TestTheDocsNameWhatExists(t *testing.T) {
+	t.Parallel()
+	files, code := filesOf(t)
+	pages := slices.DeleteFunc(slices.Clone(files), func(f string) bool {
+		return filepath.Ext(f) != ".md" || f == "CHANGELOG.md" // which names what is gone, too
+	})
+	if len(pages) < 10 {
+		t.Fatalf("there are the pages %v", pages)
+	}
+	for _, page := range pages {
+		raw, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(raw)
+		for _, name := range namedPath.FindAllStringSubmatch(text, -1) {
+			if !slices.ContainsFunc(files, func(f string) bool { return f == name[1] || strings.HasSuffix(f, "/"+name[1]) || within(f, name[1]) }) {
+				t.Errorf("%s: there is no %s", page, name[1])
+			}
+		}
+		for _, link := range namedLink.FindAllStringSubmatch(text, -1) {
+			if to := filepath.Join(filepath.Dir(page), link[1]); !slices.ContainsFunc(files, func(f string) bool { return within(f, to) }) {
+				t.Errorf("%s: there is no %s", page, to)
+			}
+		}
+		for _, test := range namedTest.FindAllStringSubmatch(text, -1) {
+			if !strings.Contains(code, "func "+test[1]+"(") {
+				t.Errorf("%s: there is no test %s", page, test[1])
+			}
+		}
+		for _, target := range namedTarget.FindAllStringSubmatch(text, -1) {
+			if !strings.Contains(code, "\n"+target[1]+":") {
+				t.Errorf("%s: make has no target %s", page, target[1])
+			}
+		}
+	}
+}
+
+// filesOf returns the files of the module, and the text of its tests and its Makefile.
+func filesOf(t *testing.T) (files []string, code string) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			if entry != nil && entry.Name() == ".git" {
+				return fs.SkipDir
+			}
+			return err
+		}
+		files = append(files, filepath.ToSlash(path))
+		if strings.HasSuffix(path, "_test.go") || path == "Makefile" {
+			raw, err := os.ReadFile(path)
+			code += string(raw)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files, code
 }

@@ -1,5 +1,6 @@
--- activityd: the tables it reads (users, contacts, blocks, photos) and the one
--- that it owns (tasks, paused_queues, task_keys). MySQL 8.0.13+ and MariaDB 10.6+; safe to apply again.
+-- activityd: the tables it reads (users, contacts, blocks, photos) and those that
+-- it owns (tasks, paused_queues, task_keys). MySQL 8.0.13+ and MariaDB 10.6+; safe to
+-- apply again. `activityd schema --check` holds a database to it, line by line.
 --
 -- A site with a schema of its own creates views with the names and columns of
 -- the first four over its tables, and only the last three tables as they stand here.

@@ -114,6 +114,10 @@ func (l *longRun) run(cmd *cobra.Command, last lastStep) (r result, err error) {
 	defer func() { err = errors.Join(err, l.resume.close()) }()
 	from.Position = max(from.Position, member.ID(l.options.after))
 	defer l.done()
+	// Before anything else asks: other errors would tell less.
+	if err := l.patiently(cmd.Context(), l.checkSchema); err != nil {
+		return result{}, err
+	}
 	state, begun, err := l.watched(cmd.Context(), from, last)
 	switch {
 	case !begun:
@@ -158,6 +162,15 @@ func (l *longRun) watched(ctx context.Context, from sweep.State, last lastStep) 
 // redisFloor is the time below which Redis is not slow: a fifth of what it is for
 // others, for it answers in less than one of MySQL's.
 const redisFloor = 2 * time.Millisecond
+
+// checkSchema refuses tables that are wrong: sets would be built from them.
+func (l *longRun) checkSchema(ctx context.Context) error {
+	_, err := checkSchema(ctx, l.db)
+	if _, wrong := errors.AsType[*schemaError](err); err != nil && !wrong && backfill.Judge(err) == sweep.Fatal {
+		return &refusal{"MySQL", err}
+	}
+	return err
+}
 
 // readMySQL reads a row, if there is one.
 func (l *longRun) readMySQL(ctx context.Context) error {

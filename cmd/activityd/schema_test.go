@@ -1,6 +1,10 @@
 package main
 
 import (
+	"context"
+	"database/sql"
+	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -51,5 +55,122 @@ func TestSchemaRefusesWhatMakesNoSense(t *testing.T) {
 	code, out, _ := command(t, []string{"ACTIVITYD_TRIGGERS=true", "ACTIVITYD_REMOVE=true", "ACTIVITYD_MYSQL_DSN=" + dsn}, "schema")
 	if code != 0 || out != activityd.Schema {
 		t.Errorf("by the environment: exit code %d: %s", code, out)
+	}
+}
+
+// damaged is the address of a database whose tables were changed.
+func damaged(t *testing.T, statements ...string) string {
+	t.Helper()
+	dsn := servertest.MySQLDSN(t)
+	db := queueOf(t, dsn)
+	for _, s := range statements {
+		_, err := db.ExecContext(t.Context(), s)
+		must(t, err)
+	}
+	return dsn
+}
+
+// foreignUsers is a table of users that are somebody else's.
+var foreignUsers = []string{"DROP TABLE users, tasks", "CREATE TABLE users (user_no INT PRIMARY KEY, email VARCHAR(80) NOT NULL)"}
+
+func TestTheSchemaIsChecked(t *testing.T) {
+	t.Parallel()
+	const noIndex = "ALTER TABLE photos DROP KEY newest"
+	for name, test := range map[string]struct {
+		damage []string
+		args   string
+		code   int
+		want   []string // of what is printed
+	}{
+		"all is well":  {[]string{"DO 1"}, "--check", exitOK, []string{"the 7 tables are there, and nothing is wrong with them\n"}},
+		"slow":         {[]string{noIndex}, "--check", exitOK, []string{"warning  photos: there is no index (owner_id, visibility, date_upload, id): ", "\n         ALTER TABLE photos ADD KEY newest (owner_id, visibility, date_upload, id);\n", "can be used, with 1 warning\n"}},
+		"wrong":        {[]string{noIndex, "ALTER TABLE photos MODIFY visibility INT NOT NULL"}, "--check", exitWrong, []string{"wrong    photos: column visibility is int", "1 thing is wrong in the schema", "warning  photos: there is no index"}},
+		"a table less": {[]string{"DROP TABLE paused_queues"}, "--check", exitWrong, []string{"wrong    paused_queues: there is no such table", "activityd schema --apply"}},
+		"somebody's tables, and apply": {foreignUsers, "--apply", exitWrong, []string{
+			"wrong    users: there is no column id\n", "wrong    users: there is no column username\n", "wrong    users: there is no column last_upload\n",
+			"\n         ALTER TABLE users ADD COLUMN last_upload BIGINT UNSIGNED NULL", "views take their place in a database beside it: docs/adoption.md",
+		}},
+		"a table less, and apply": {[]string{"DROP TABLE tasks"}, "--apply", exitOK, []string{"the 7 tables are there"}},
+		"with triggers":           {[]string{"DO 1"}, "--check --triggers", exitFailed, []string{"--check stands alone"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			code, out, errs := command(t, nil, append(strings.Fields("schema "+test.args), "--mysql-dsn="+damaged(t, test.damage...))...)
+			if code != test.code {
+				t.Errorf("exit code %d, want %d: %s%s", code, test.code, out, errs)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(out+errs, want) {
+					t.Errorf("printed %s%s, want %q", out, errs, want)
+				}
+			}
+		})
+	}
+	if code, _, errs := command(t, nil, "schema", "--check", "--mysql-dsn=x@unix(/nowhere)/site"); code != exitFailed || !strings.Contains(errs, "check the schema") {
+		t.Errorf("without a server: exit code %d: %s", code, errs)
+	}
+}
+
+// TestNothingRunsOnAWrongSchema: it is refused at once, by its name, and not waited
+// for.
+func TestNothingRunsOnAWrongSchema(t *testing.T) {
+	t.Parallel()
+	dsn := damaged(t, foreignUsers...)
+	redisURL := servertest.Redis(t).URL()
+	for _, args := range []string{"serve --listen=127.0.0.1:0 --metrics-listen=", "serve --role=workers --metrics-listen=", "backfill", "verify"} {
+		code, _, errs := command(t, nil, append(strings.Fields(args), "--mysql-dsn="+dsn, "--redis-url="+redisURL)...)
+		if code != exitFailed || !strings.Contains(errs, "wrong    users: there is no column last_upload") || !strings.Contains(errs, "wrong    tasks: there is no such table") {
+			t.Errorf("%s: exit code %d: %s", args, code, errs)
+		}
+	}
+}
+
+// TestAWrongSchemaThatComesLater: a server that was away at the start is looked at when
+// it is there, in every role.
+func TestAWrongSchemaThatComesLater(t *testing.T) {
+	t.Parallel()
+	for _, role := range []string{roleAll, roleAPI, roleWorkers} {
+		t.Run(role, func(t *testing.T) {
+			t.Parallel()
+			mysqlServer := servertest.OwnMySQL(t)
+			db, err := sql.Open("mysql", mysqlServer.DSN(servertest.Database))
+			must(t, err)
+			for _, s := range foreignUsers {
+				_, err := db.ExecContext(t.Context(), s)
+				must(t, err)
+			}
+			must(t, db.Close())
+			must(t, mysqlServer.Kill())
+			log := &notes{}
+			s, err := openServer(configFor(t, mysqlServer.DSN(servertest.Database), servertest.Redis(t).URL(), "--role="+role), slog.New(slog.NewTextHandler(log, nil)))
+			must(t, err)
+			ended := make(chan error, 1)
+			go func() { ended <- s.serve(context.WithoutCancel(t.Context())) }()
+			eventually(t, "it waits for MySQL", func() bool { return strings.Contains(log.String(), "waiting for MySQL") })
+			must(t, mysqlServer.Restart(t.Context()))
+			err = <-ended
+			if wrong, ok := errors.AsType[*schemaError](err); !ok || !strings.Contains(wrong.Error(), "there is no column last_upload") {
+				t.Errorf("serve: %v", err)
+			}
+		})
+	}
+}
+
+// TestASlowSchemaIsLoggedOnce: it works, and warns once.
+func TestASlowSchemaIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	log := &notes{}
+	dsn := damaged(t, "ALTER TABLE photos DROP KEY newest", "INSERT INTO tasks (type, subject) VALUES ('upload', 1)")
+	s, err := openServer(configFor(t, dsn, servertest.Redis(t).URL()), slog.New(slog.NewTextHandler(log, nil)))
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.serve(ctx) }()
+	db := queueOf(t, dsn)
+	eventually(t, "the workers work", func() bool { return number(t, db, "SELECT COUNT(*) FROM tasks") == 0 })
+	cancel()
+	must(t, <-ended)
+	if n := strings.Count(log.String(), "schema warning"); n != 1 || !strings.Contains(log.String(), "ALTER TABLE photos ADD KEY newest") {
+		t.Errorf("said %d times:\n%s", n, log.String())
 	}
 }

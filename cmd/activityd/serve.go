@@ -23,7 +23,8 @@ func newServe() *cobra.Command {
 		Use:   "serve",
 		Short: "Serve the API and work on tasks",
 		Long: "Serve the API and work on tasks, on the site's MySQL and a Redis of the index's own.\n\n" +
-			"MySQL may come later: requests are answered 503 and tasks wait until it is there.\n" +
+			"MySQL may come later: requests are answered 503 and tasks wait until it is there. But on tables\n" +
+			"that are wrong (activityd schema --check) it does not start, or ends.\n" +
 			"Redis may be away: reads are answered from MySQL and tasks wait.\n" +
 			"SIGTERM stops gracefully within --grace; a second one stops at once.",
 		Args: exactly(),
@@ -82,7 +83,7 @@ func openServer(c *config, log *slog.Logger) (*server, error) {
 	}
 	bell := &tasks.Bell{}
 	queue := tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: processName(), Keep: c.keepTasks, Observer: m.Tasks})
-	p := parts{store: contacts.NewMySQL(db), queue: queue, bell: bell, wake: wake.New(client, bell, log), index: ix, metrics: m, gate: entrance}
+	p := parts{store: contacts.NewMySQL(db), db: db, queue: queue, bell: bell, wake: wake.New(client, bell, log), index: ix, metrics: m, gate: entrance}
 	return &server{service: newService(c, p, log), closers: []io.Closer{client, db}}, nil
 }
 
@@ -103,6 +104,10 @@ func (s *server) serve(ctx context.Context) error {
 // prepare finds out what forbids to start, and opens the listeners.
 func (s *server) prepare(ctx context.Context) (fronts []func(context.Context) error, err error) {
 	if err := s.checkRedis(ctx); err != nil {
+		return nil, err
+	}
+	// Any other error is that of a MySQL that is waited for.
+	if err, wrong := errors.AsType[*schemaError](s.checkSchema(ctx)); wrong {
 		return nil, err
 	}
 	if s.config.role == roleWorkers {

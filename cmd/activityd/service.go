@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -34,6 +35,8 @@ type store interface {
 // demo.
 type parts struct {
 	store store
+	// db is the database of store; nil: there is none whose tables could be wrong.
+	db    *sql.DB
 	queue tasks.Queue
 	bell  *tasks.Bell
 	wake  *wake.Wake // carries the bell to other processes; nil: there are none
@@ -58,6 +61,8 @@ type service struct {
 	patrol *audit.Patrol
 	pacer  *pace.Pacer
 	api    *api.Server
+	// checked: the tables were looked at, and nothing is wrong with them.
+	checked bool
 
 	metricsServer *metrics.Server // nil: nobody listens for metrics
 
@@ -155,14 +160,35 @@ func (s *service) checkRedis(ctx context.Context) error {
 	return nil
 }
 
-// awaitMySQL returns when MySQL can be used, or when ctx ends.
-func (s *service) awaitMySQL(ctx context.Context) {
+// checkSchema looks at the tables, once. A *[schemaError] says that nothing can work
+// on them; other errors, that it could not be found out. Warnings are logged.
+func (s *service) checkSchema(ctx context.Context) error {
+	if s.checked || s.db == nil {
+		return nil
+	}
+	findings, err := checkSchema(ctx, s.db)
+	if err != nil {
+		return err
+	}
+	s.checked = true
+	for _, f := range findings {
+		s.log.WarnContext(ctx, "schema warning", "table", f.Table, "finding", f.What, "do", f.Do)
+	}
+	return nil
+}
+
+// awaitMySQL returns when MySQL can be used, or when ctx ends. A *[schemaError] says
+// that it never can be, as it is.
+func (s *service) awaitMySQL(ctx context.Context) error {
 	for pause := 250 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 2*time.Second) {
-		bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
-		err := s.checkMySQL(bounded)
-		cancel()
+		err := s.checkSchema(ctx)
 		if err == nil {
-			return
+			bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
+			err = s.checkMySQL(bounded)
+			cancel()
+		}
+		if _, wrong := errors.AsType[*schemaError](err); wrong || err == nil {
+			return err
 		}
 		s.log.WarnContext(ctx, "waiting for MySQL", "error", err, "again_in", pause)
 		select {
@@ -170,6 +196,7 @@ func (s *service) awaitMySQL(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
+	return nil
 }
 
 // run works until ctx ends or a part fails, and returns when all has stopped.
@@ -204,11 +231,13 @@ func (s *service) run(ctx context.Context, fronts ...func(context.Context) error
 	}
 	group.Go(func() error {
 		defer stopTelling() // last: what the workers hand back is told
+		if err := s.awaitMySQL(work); err != nil {
+			return err
+		}
 		if s.config.role == roleAPI {
 			<-work.Done()
 			return nil
 		}
-		s.awaitMySQL(work)
 		return s.pool.Run(work)
 	})
 	return group.Wait()

@@ -21,8 +21,10 @@ const (
 	erUnknownCommand   = 1047 // of a proxy that knows no prepared statements
 	erUnknownDatabase  = 1049
 	erShutdown         = 1053
+	erUnknownColumn    = 1054
 	erDuplicate        = 1062
 	erTableDenied      = 1142
+	erColumnDenied     = 1143
 	erNoSuchTable      = 1146
 	erNetRead          = 1158
 	erNetReadTimeout   = 1159
@@ -35,6 +37,8 @@ const (
 	erUnknownStatement = 1243 // of a proxy that sent it to another server than the one that prepared it
 	erOptionPrevents   = 1290 // a server that was made read-only, as after a failover
 	erNotPreparable    = 1295
+	erViewInvalid      = 1356 // its tables or columns are gone, or its maker's rights
+	erNoDefault        = 1364 // of a column that an INSERT leaves out
 	erTooManyPrepared  = 1461 // max_prepared_stmt_count
 	erAutoIncrement    = 1467 // MariaDB: also what a deadlock over the lock of an AUTO_INCREMENT is called
 	erPrepareAgain     = 1615 // MySQL: the table definitions do not fit into its cache, those of views above all
@@ -128,7 +132,9 @@ func advise(err error) string {
 		return "create the database, or correct its name in the DSN"
 	case erAccessDenied:
 		return "check user and password in the DSN"
-	case erAccessDeniedDB, erTableDenied:
+	case erUnknownColumn, erNoSuchKey, erViewInvalid, erNoDefault:
+		return "a table or view is not as activityd needs it: `activityd schema --check` says in what, and what mends it"
+	case erAccessDeniedDB, erTableDenied, erColumnDenied:
 		return "grant the user of the DSN the right to do so"
 	}
 	return ""

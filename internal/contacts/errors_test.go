@@ -192,7 +192,8 @@ func TestTranslate(t *testing.T) {
 		t.Errorf("the connection's time limit: %v, want ErrUnavailable, and not the caller's limit", limit)
 	}
 	for number, advice := range map[uint16]string{
-		1146: "activityd schema --apply", 1049: "create the database", 1045: "user and password", 1142: "grant",
+		1146: "activityd schema --apply", 1049: "create the database", 1045: "user and password", 1142: "grant", 1143: "grant",
+		1054: "activityd schema --check", 1176: "activityd schema --check", 1356: "activityd schema --check", 1364: "activityd schema --check",
 	} {
 		cause := serverError(number)
 		err := contacts.Translate(ctx, "doing the work", cause)

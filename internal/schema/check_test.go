@@ -1,0 +1,213 @@
+package schema_test
+
+import (
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/schema"
+)
+
+// check returns what Check finds.
+func check(t *testing.T, db *sql.DB) []schema.Finding {
+	t.Helper()
+	findings, err := schema.Check(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return findings
+}
+
+// damages are what may be wrong with tables: how it comes about, and what is found.
+var damages = map[string]struct {
+	do    string
+	wrong bool
+	want  string // table: what
+}{
+	"a column less":                {"ALTER TABLE users DROP COLUMN last_upload", true, "users: there is no column last_upload"},
+	"a date with a calendar":       {"ALTER TABLE photos MODIFY date_upload DATETIME NOT NULL", true, "photos: column date_upload is datetime: want unix seconds"},
+	"a last upload with one":       {"ALTER TABLE users MODIFY last_upload TIMESTAMP NULL", true, "users: column last_upload is timestamp: want unix seconds"},
+	"a date that may be NULL":      {"ALTER TABLE photos MODIFY date_upload BIGINT UNSIGNED NULL", true, "photos: column date_upload may be NULL"},
+	"seconds with a fraction":      {"ALTER TABLE photos MODIFY date_upload DECIMAL(14, 3) NOT NULL", true, "photos: column date_upload is decimal(14,3)"},
+	"a title that may be NULL":     {"ALTER TABLE photos MODIFY title VARCHAR(255) NULL", true, "photos: column title may be NULL"},
+	"a numeric visibility":         {"ALTER TABLE photos MODIFY visibility TINYINT NOT NULL", true, "photos: column visibility is tinyint"},
+	"words of its own":             {"ALTER TABLE photos MODIFY visibility ENUM('closed','open') NOT NULL", true, "photos: column visibility is enum('closed','open'): want one of the words"},
+	"a grant in words":             {"ALTER TABLE contacts MODIFY is_friend ENUM('no','yes') NOT NULL", true, "contacts: column is_friend is enum('no','yes'): want a number, 0 for no"},
+	"ids in text":                  {"ALTER TABLE blocks MODIFY blocked_id VARCHAR(20) NOT NULL", true, "blocks: column blocked_id is varchar(20): want a whole number"},
+	"pairs that may be twice":      {"ALTER TABLE contacts DROP PRIMARY KEY, ADD KEY (user_id, contact_id)", true, "contacts: there is no unique key (user_id, contact_id)"},
+	"members that may be twice":    {"ALTER TABLE users MODIFY id BIGINT UNSIGNED NOT NULL, DROP PRIMARY KEY", true, "users: there is no unique key (id)"},
+	"no transactions":              {"ALTER TABLE contacts ENGINE=MyISAM", true, "contacts: is kept by MyISAM, which has no transactions"},
+	"a queue without them":         {"ALTER TABLE tasks ENGINE=MyISAM", true, "tasks: is kept by MyISAM"},
+	"a signed subject":             {"ALTER TABLE tasks MODIFY subject BIGINT NOT NULL", true, "tasks: column subject is bigint"},
+	"a narrow subject":             {"ALTER TABLE tasks MODIFY subject INT UNSIGNED NOT NULL", true, "tasks: column subject is int"},
+	"priorities without a sign":    {"ALTER TABLE tasks MODIFY priority SMALLINT UNSIGNED NOT NULL DEFAULT 0", true, "tasks: column priority is smallint"},
+	"a short error":                {"ALTER TABLE tasks MODIFY last_error VARCHAR(200) NULL", true, "tasks: column last_error is varchar(200)"},
+	"a state less":                 {"ALTER TABLE tasks MODIFY state ENUM('waiting','scheduled','running','dead') NOT NULL DEFAULT 'waiting'", true, "tasks: column state is enum"},
+	"a queue that must be named":   {"ALTER TABLE tasks ALTER COLUMN queue DROP DEFAULT", true, "tasks: column queue has another default, or none: want DEFAULT 'default'"},
+	"a due time that must be":      {"ALTER TABLE tasks MODIFY due_at BIGINT UNSIGNED NOT NULL DEFAULT 0", true, "tasks: column due_at must not be NULL"},
+	"no due time by default":       {"ALTER TABLE tasks ALTER COLUMN due_at DROP DEFAULT", true, "tasks: column due_at has another default, or none"},
+	"keys in another order":        {"ALTER TABLE tasks MODIFY dedupe_key VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci NULL", true, "want ascii_bin"},
+	"ids that do not count up":     {"ALTER TABLE tasks MODIFY id BIGINT UNSIGNED NOT NULL", true, "tasks: column id does not count up"},
+	"dedupe keys that are twice":   {"ALTER TABLE tasks DROP KEY dedupe, ADD KEY dedupe (dedupe_key)", true, "tasks: key dedupe is another one"},
+	"no index for claims":          {"ALTER TABLE tasks DROP KEY claim", true, "tasks: there is no KEY claim (queue, state, priority, id, type)"},
+	"an older index for claims":    {"ALTER TABLE tasks DROP KEY claim, ADD KEY claim (queue, state, priority, id)", true, "tasks: key claim is another one"},
+	"no table of keys":             {"DROP TABLE task_keys", true, "task_keys: there is no such table"},
+	"a column of somebody's":       {"ALTER TABLE tasks ADD COLUMN tenant INT NOT NULL", true, "tasks: column tenant, which is none of activityd's, has no default"},
+	"a hash that is cut":           {"ALTER TABLE task_keys MODIFY batch_hash BINARY(16) NOT NULL", true, "task_keys: column batch_hash is binary(16): want BINARY(32)"},
+	"no index of photos":           {"ALTER TABLE photos DROP KEY newest", false, "photos: there is no index (owner_id, visibility, date_upload, id)"},
+	"an index without the date":    {"ALTER TABLE photos DROP KEY newest, ADD KEY newest2 (owner_id, visibility)", false, "photos: there is no index (owner_id, visibility, date_upload, id)"},
+	"an index of a part":           {"ALTER TABLE photos DROP KEY newest, MODIFY visibility VARCHAR(40) NOT NULL, ADD KEY newest2 (owner_id, visibility(3), date_upload)", false, "photos: there is no index"},
+	"no index of followers":        {"ALTER TABLE contacts DROP KEY followers", false, "contacts: there is no index (contact_id, user_id)"},
+	"pairs the other way around":   {"ALTER TABLE contacts DROP PRIMARY KEY, ADD PRIMARY KEY (contact_id, user_id)", false, "contacts: there is no index (user_id)"},
+	"no index of blocks":           {"ALTER TABLE blocks DROP PRIMARY KEY", false, "blocks: there is no index (user_id, blocked_id)"},
+	"a view in place of the queue": {"RENAME TABLE tasks TO jobs; CREATE VIEW tasks AS SELECT * FROM jobs", true, "tasks: is a view"},
+}
+
+// TestCheckFindsWhatIsWrong damages a table, checks, does what the finding says, and
+// checks again.
+func TestCheckFindsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	for name, damage := range damages {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := servertest.MySQL(t)
+			run(t, db, strings.Split(damage.do, "; ")...)
+			findings := check(t, db)
+			at := slices.IndexFunc(findings, func(f schema.Finding) bool { return strings.Contains(f.Table+": "+f.What, damage.want) })
+			if at < 0 || findings[at].Wrong != damage.wrong {
+				t.Fatalf("found %+v, want %q, wrong %t", findings, damage.want, damage.wrong)
+			}
+			for _, f := range findings {
+				statement, isStatement := strings.CutSuffix(f.Do, ";")
+				if !isStatement || !strings.HasPrefix(statement, "ALTER TABLE") || strings.Contains(statement, "…") {
+					return // it takes a person
+				}
+				run(t, db, statement)
+			}
+			if left := check(t, db); len(left) > 0 {
+				t.Errorf("after %+v: %+v", findings, left)
+			}
+		})
+	}
+}
+
+// TestCheckBearsWhatServes: other tables than those of schema.sql are as good.
+func TestCheckBearsWhatServes(t *testing.T) {
+	t.Parallel()
+	db := servertest.MySQL(t)
+	if findings := check(t, db); len(findings) > 0 {
+		t.Errorf("the tables of schema.sql: %+v", findings)
+	}
+	run(t, db,
+		"ALTER TABLE users MODIFY id INT NOT NULL, MODIFY last_upload INT NULL, ADD COLUMN email VARCHAR(40) NOT NULL",
+		"ALTER TABLE photos DROP KEY newest, MODIFY visibility VARCHAR(20) CHARACTER SET latin1 NULL, MODIFY title TEXT NOT NULL, ADD KEY (visibility, owner_id, date_upload)",
+		"ALTER TABLE blocks DROP PRIMARY KEY, ADD KEY (blocked_id, user_id)",
+		"ALTER TABLE contacts DROP PRIMARY KEY, ADD COLUMN no INT NOT NULL AUTO_INCREMENT PRIMARY KEY, ADD UNIQUE KEY pair (user_id, contact_id)",
+		"ALTER TABLE tasks MODIFY last_error VARCHAR(4000) NULL, ADD COLUMN note VARCHAR(20) NOT NULL DEFAULT ''")
+	if findings := check(t, db); len(findings) > 0 {
+		t.Errorf("other tables that serve: %+v", findings)
+	}
+}
+
+// asViews puts the site's tables behind views.
+var asViews = []string{
+	"RENAME TABLE users TO m, contacts TO r, blocks TO b, photos TO p",
+	"CREATE VIEW users AS SELECT id, username, last_upload FROM m",
+	"CREATE VIEW contacts AS SELECT user_id, contact_id, is_friend, is_family FROM r",
+	"CREATE VIEW blocks AS SELECT user_id, blocked_id FROM b",
+	"CREATE VIEW photos AS SELECT id, owner_id, title, visibility, date_upload FROM p",
+}
+
+func TestCheckLooksThroughViews(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		do    string
+		wrong bool
+		want  string
+	}{
+		"nothing":                  {"DO 1", false, ""},
+		"no index of photos":       {"ALTER TABLE p DROP KEY newest", false, "photos: no index beneath the view serves (owner_id, visibility, date_upload, id)"},
+		"an index of owners":       {"ALTER TABLE p DROP KEY newest, ADD KEY (owner_id)", false, "photos: no index beneath the view gives the order of (owner_id, visibility, date_upload, id)"},
+		"an expression":            {"CREATE OR REPLACE VIEW photos AS SELECT id, owner_id, title, IF(visibility = 'public', 'public', 'private') AS visibility, date_upload FROM p", false, "photos: no index beneath the view gives the order of"},
+		"no index of followers":    {"ALTER TABLE r DROP KEY followers", false, "contacts: no index beneath the view serves (contact_id, user_id)"},
+		"pairs that may be twice":  {"ALTER TABLE r DROP PRIMARY KEY, ADD KEY (user_id, contact_id)", false, "contacts: no unique key beneath the view serves (user_id, contact_id)"},
+		"no index of members":      {"ALTER TABLE m MODIFY id BIGINT UNSIGNED NOT NULL, DROP PRIMARY KEY", false, "users: no index beneath the view serves (id)"},
+		"a view made each time":    {"CREATE OR REPLACE VIEW contacts AS SELECT user_id, contact_id, is_friend, is_family FROM r LIMIT 1000000", false, "contacts: no index beneath the view serves (user_id, contact_id)"},
+		"a column less":            {"CREATE OR REPLACE VIEW users AS SELECT id, username FROM m", true, "users: there is no column last_upload"},
+		"a numeric visibility":     {"CREATE OR REPLACE VIEW photos AS SELECT id, owner_id, title, visibility + 0 AS visibility, date_upload FROM p", true, "photos: column visibility is"},
+		"a title that may be NULL": {"CREATE OR REPLACE VIEW photos AS SELECT id, owner_id, NULLIF(title, '') AS title, visibility, date_upload FROM p", true, "photos: column title may be NULL"},
+		"nothing beneath":          {"ALTER TABLE p DROP COLUMN title", true, "photos: is a view that the server cannot read"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := servertest.MySQL(t)
+			run(t, db, asViews...)
+			run(t, db, "INSERT INTO m (id, username) SELECT seq.n, 'x' FROM (SELECT 1 AS n UNION SELECT 2 UNION SELECT 3) AS seq",
+				"INSERT INTO r (user_id, contact_id) VALUES (1, 2), (1, 3), (2, 1)", "INSERT INTO b VALUES (1, 2, 0), (2, 3, 0)",
+				"INSERT INTO p (owner_id, date_upload) VALUES (1, 5), (1, 6), (2, 7)")
+			run(t, db, test.do)
+			findings := check(t, db)
+			if test.want == "" {
+				if len(findings) > 0 {
+					t.Errorf("found %+v", findings)
+				}
+				return
+			}
+			if len(findings) == 0 || findings[0].Wrong != test.wrong || !strings.Contains(findings[0].Table+": "+findings[0].What, test.want) {
+				t.Errorf("found %+v, want %q, wrong %t", findings, test.want, test.wrong)
+			}
+		})
+	}
+}
+
+// readmeRights are the GRANTs of the README's section "Rights".
+func readmeRights(database string) (grants []string) {
+	for _, table := range []string{"users", "contacts", "blocks", "photos"} {
+		grants = append(grants, "SELECT ON "+database+"."+table)
+	}
+	for _, table := range []string{"tasks", "task_keys", "paused_queues"} {
+		grants = append(grants, "SELECT, INSERT, UPDATE, DELETE ON "+database+"."+table)
+	}
+	return grants
+}
+
+// With the rights of the README all is seen that can be.
+func TestCheckWithTheRightsOfServe(t *testing.T) {
+	t.Parallel()
+	dsn := servertest.MySQLDSN(t)
+	admin := open(t, dsn)
+	database := column(t, admin, "SELECT DATABASE()")[0]
+	serve := restricted(t, admin, dsn, "serve_check", readmeRights(database)...)
+	if findings := check(t, serve); len(findings) > 0 {
+		t.Errorf("found %+v", findings)
+	}
+	run(t, admin, "ALTER TABLE photos DROP KEY newest", "ALTER TABLE tasks DROP KEY claim")
+	if findings := check(t, serve); len(findings) != 2 || findings[0].Table != "tasks" || !findings[0].Wrong || findings[1].Table != "photos" || findings[1].Wrong {
+		t.Errorf("found %+v, want a key of tasks and one of photos, the wrong one first", findings)
+	}
+	run(t, admin, "ALTER TABLE photos ADD KEY newest (owner_id, visibility, date_upload, id)", "ALTER TABLE tasks ADD KEY claim (queue, state, priority, id, type)")
+	run(t, admin, fmt.Sprintf("REVOKE SELECT ON %s.photos FROM serve_check@localhost", database))
+	findings := check(t, serve)
+	if want := fmt.Sprintf("GRANT SELECT ON `%s`.`photos` TO 'serve_check'@'localhost';", database); len(findings) != 1 || !findings[0].Wrong || !strings.Contains(findings[0].Do, want) {
+		t.Errorf("without a right: %+v, want %q", findings, want)
+	}
+}
+
+// Behind views such a user sees columns and types, and is told what it does not see.
+func TestCheckWithTheRightsOfServeOnViews(t *testing.T) {
+	t.Parallel()
+	dsn := servertest.MySQLDSN(t)
+	admin := open(t, dsn)
+	run(t, admin, asViews...)
+	serve := restricted(t, admin, dsn, "serve_views", readmeRights(column(t, admin, "SELECT DATABASE()")[0])...)
+	if findings := check(t, serve); len(findings) != 1 || findings[0].Wrong || !strings.Contains(findings[0].What, "'serve_views'@'localhost' may not see by which indexes") {
+		t.Errorf("found %+v, want that the plans cannot be seen", findings)
+	}
+	run(t, admin, "CREATE OR REPLACE VIEW users AS SELECT id, username, FROM_UNIXTIME(last_upload) AS last_upload FROM m")
+	if findings := check(t, serve); len(findings) < 1 || !findings[0].Wrong || !strings.Contains(findings[0].What, "column last_upload is datetime") {
+		t.Errorf("found %+v, want the type of last_upload first", findings)
+	}
+}
