@@ -129,8 +129,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// Whoever holds a connection and sends nothing, with TLS or without, has its place
-// for no longer than a header may take.
+// A client that sends nothing, with TLS or without, has its place for no longer than
+// a header may take.
 func TestASilentClientLosesItsPlace(t *testing.T) {
 	t.Parallel()
 	borrowed := httptest.NewTLSServer(nil)

@@ -33,7 +33,7 @@ type Options struct {
 	// open if that is less.
 	MaxConnections int
 	Log            *slog.Logger // default: slog.Default()
-	Observer       Observer     // is told of connections; default: nobody
+	Observer       Observer     // is told of connections; default: none
 }
 
 // New returns a server that does not listen yet. With a TLSConfig, which must have

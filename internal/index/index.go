@@ -133,7 +133,7 @@ func (ix *Index) Check(ctx context.Context) (err error) {
 }
 
 // mostText is how many bytes are fetched of a string. What activityd writes is
-// shorter; what somebody else wrote in its place may be of any size, and errors
+// shorter; what another program wrote in its place may be of any size, and errors
 // repeat it.
 const mostText = 100
 

@@ -226,7 +226,7 @@ func TestNewSettings(t *testing.T) {
 	}
 }
 
-// What somebody else wrote in the place of our texts is neither fetched nor repeated
+// What another program wrote in the place of our texts is neither fetched nor repeated
 // as a whole.
 func TestGiantTextsAreCutOff(t *testing.T) {
 	t.Parallel()

@@ -121,7 +121,7 @@ func (ix *Index) Begin(ctx context.Context, users []member.ID) (_ []Update, err 
 	if err := ix.verify(ctx, stored); err != nil {
 		return nil, err
 	}
-	if stored.Val() == "" { // none were stored above, because somebody stored an empty text
+	if stored.Val() == "" { // none were stored above: another program has stored an empty text
 		return nil, &SettingsError{Own: ix.options.Settings}
 	}
 	updates := make([]Update, len(users))
