@@ -18,6 +18,7 @@ func main() {
 
 // run runs one command and returns the exit code of the process.
 func run(args, environ []string, stdout, stderr io.Writer) int {
+	stdout, stderr = escaper{stdout}, escaper{stderr}
 	ctx, stop := untilSignalled(stderr)
 	defer stop()
 	root := newRoot(environ)

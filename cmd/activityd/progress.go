@@ -3,13 +3,11 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 )
 
 // The choices of --progress.
@@ -56,20 +54,15 @@ func newProgress(w io.Writer, mode string, total int64, what string) *progress {
 	p := &progress{w: w, what: what, total: total, silent: mode == progressNever, now: time.Now}
 	p.start = p.now()
 	p.last = p.start
-	if mode == progressAlways || mode == progressAuto && isTerminal(w) {
+	if mode == progressAlways || mode == progressAuto && terminal(w) != nil {
 		p.bar = progressbar.NewOptions64(total,
-			progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what), progressbar.OptionSetItsString(what),
+			progressbar.OptionSetWriter(unescaped(w)), progressbar.OptionSetDescription(what), progressbar.OptionSetItsString(what),
 			progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetWidth(20),
 			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetPredictTime(true),
 			progressbar.OptionSetSpinnerChangeInterval(0), // it is drawn when something happens, by no goroutine of its own
 		)
 	}
 	return p
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // SetTotal changes how many there will be. It may be an estimate; a bar that is

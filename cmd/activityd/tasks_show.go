@@ -103,7 +103,7 @@ func (s *taskSheets) print(r tasks.Record) error {
 	line("deleted", s.moment(r.ForgetAt))
 	line("dedupe key", oneLine(r.DedupeKey))
 	if r.LastError != "" {
-		indented := strings.ReplaceAll(strings.TrimRight(harmless(r.LastError), "\n"), "\n", "\n    ")
+		indented := strings.ReplaceAll(strings.TrimRight(r.LastError, "\n"), "\n", "\n    ")
 		fmt.Fprintf(&text, "  last error\n    %s\n", indented)
 	}
 	_, err := io.WriteString(s.w, text.String())

@@ -89,11 +89,12 @@ func (w taskWatch) look(ctx context.Context, q taskStater, out io.Writer) error 
 		return newLineEncoder(out).Encode(newStatsJSON(s, now))
 	}
 	if w.every > 0 {
-		place := "\n"
-		if isTerminal(out) {
-			place = "\x1b[H\x1b[2J"
+		before := "\n"
+		if terminal(out) != nil {
+			before = "\x1b[H\x1b[2J" // home, and clear
 		}
-		fmt.Fprintf(out, "%s%s, every %v\n", place, now.UTC().Format("2006-01-02 15:04:05 UTC"), w.every)
+		fmt.Fprint(unescaped(out), before)
+		fmt.Fprintf(out, "%s, every %v\n", now.UTC().Format("2006-01-02 15:04:05 UTC"), w.every)
 	}
 	return printStats(out, s)
 }
