@@ -24,6 +24,8 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"serve", dsn, "--redis-url=redis+raft://:s3cret@host"}, want: "--redis-url"},
 		{args: []string{"serve", dsn, "--redis-url=redis+sentinel://:s3cret@host"}, want: "--redis-url"},
 		{args: []string{"serve", dsn, "--redis-url=redis+cluster://:s3cret@ho st"}, want: "--redis-url"},
+		{args: []string{"serve", dsn, "--redis-url=redis+cluster://:s3cret@host/3"}, want: "a cluster has database 0 only"},
+		{args: []string{"serve", dsn, "--redis-url=redis://:s3cret@host/-1"}, want: "--redis-url"},
 		{args: []string{"serve", dsn, "--role=both"}, want: "--role (ACTIVITYD_ROLE): is \"both\""},
 		{args: []string{"serve", dsn, "--need=0"}, want: "--need (ACTIVITYD_NEED)"},
 		{args: []string{"serve", dsn, "--min=13"}, want: "--min (ACTIVITYD_MIN): min is 13: want 1 to 12"},

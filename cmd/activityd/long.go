@@ -221,7 +221,7 @@ func (l *longRun) expect(ctx context.Context, from sweep.State) (total int64, er
 // checkSets refuses sets on which nothing can be built, and begins to watch them.
 func (l *longRun) checkSets(ctx context.Context, from sweep.State) error {
 	if err := l.index.Check(ctx); err != nil {
-		return err
+		return namedRedis(err)
 	}
 	if err := l.checkKept(ctx); err != nil {
 		return err

@@ -22,6 +22,9 @@ var (
 	// ErrUnavailable: Redis cannot be reached, is loading, full or read-only.
 	// The same call may succeed later.
 	ErrUnavailable = errors.New("redis unavailable")
+	// ErrNoDatabase: Redis has no database of the number that the client selects.
+	// It is an [ErrUnavailable] that lasts until somebody sets one of the two right.
+	ErrNoDatabase = fmt.Errorf("%w: it has no database of this number", ErrUnavailable)
 )
 
 // passing are the error replies of a Redis that may accept the same command
@@ -42,6 +45,8 @@ func translate(ctx context.Context, doing string, err error) error {
 		return fmt.Errorf("%s: %w", doing, context.Cause(ctx))
 	case isPast(ctx):
 		return fmt.Errorf("%s: %w: %w", doing, context.DeadlineExceeded, err)
+	case redis.HasErrorPrefix(err, "DB index is out of range"), redis.HasErrorPrefix(err, "SELECT is not allowed in cluster mode"):
+		return fmt.Errorf("%s: %w: %w", doing, ErrNoDatabase, err)
 	case isPassing(err):
 		return fmt.Errorf("%s: %w: %w", doing, ErrUnavailable, err)
 	}
