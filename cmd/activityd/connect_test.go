@@ -32,10 +32,8 @@ func TestARedisWithoutTheDatabaseIsRefused(t *testing.T) {
 		} {
 			var out, errs bytes.Buffer
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // else it would wait for ever
-			root := newRoot(nil)
+			root := newRoot(nil, &out, &errs)
 			root.SetArgs(append(args, "--redis-url="+url))
-			root.SetOut(&out)
-			root.SetErr(&errs)
 			err := root.ExecuteContext(ctx)
 			cancel()
 			if !errors.Is(err, index.ErrNoDatabase) || !strings.HasPrefix(err.Error(), "--redis-url (ACTIVITYD_REDIS_URL): ") || exitCode(err) != exitFailed {

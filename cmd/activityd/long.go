@@ -53,7 +53,7 @@ func (o *longOptions) check(f *pflag.FlagSet) error {
 	if o.resume != "" && f.Changed("after") {
 		errs = append(errs, errors.New("--after stands beside --resume: want one of the two"))
 	}
-	return errors.Join(append(errs, checkProgress(o.progress))...)
+	return errors.Join(errs...)
 }
 
 // longBatch is how many members are one batch: enough that round trips do not

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -19,16 +18,7 @@ const (
 
 // progressFlag registers --progress.
 func progressFlag(f *pflag.FlagSet, mode *string) {
-	f.StringVar(mode, "progress", progressAuto, "a progress bar on stderr: auto (on a terminal; elsewhere a line now and then), `always|never`")
-}
-
-// checkProgress refuses a mode that is none.
-func checkProgress(mode string) error {
-	choices := []string{progressAuto, progressAlways, progressNever}
-	if !slices.Contains(choices, mode) {
-		return fmt.Errorf("--progress (%s): is %q: want one of %v", environmentName("progress"), mode, choices)
-	}
-	return nil
+	f.Var(newChoice(mode, progressAuto, progressAlways, progressNever), "progress", "a progress bar on stderr; auto: on a terminal, and elsewhere a line now and then")
 }
 
 // progress tells on w how far a long command is. It is for one goroutine.

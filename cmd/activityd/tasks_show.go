@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -29,7 +28,7 @@ func newTasksShow() *cobra.Command {
 			if err != nil {
 				err = fmt.Errorf("ID: %w", err)
 			}
-			return onTasks(cmd, c, errors.Join(err, checkOutput(output)), func(ctx context.Context, q taskAdmin) error {
+			return onTasks(cmd, c, err, func(ctx context.Context, q taskAdmin) error {
 				return showTasks(ctx, q, ids, newTaskPrinter(cmd.OutOrStdout(), output, true))
 			})
 		},
