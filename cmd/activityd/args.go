@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,6 +22,8 @@ func atMost(most int, needed ...string) cobra.PositionalArgs {
 			return misused(cmd, fmt.Sprintf("takes no arguments, and %q is one", args[0]))
 		case len(args) > most:
 			return misused(cmd, fmt.Sprintf("%q is one argument too many", args[most]))
+		case slices.Contains(args, ""): // as of a shell's variable that is not set
+			return misused(cmd, fmt.Sprintf("argument %d is empty", slices.Index(args, "")+1))
 		}
 		return nil
 	}
@@ -45,14 +48,53 @@ func onlyCommands(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	cmd.SuggestionsMinimumDistance = 2 // letters
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return fmt.Errorf("%q is no command of %s: is %s meant? %[2]s --help lists all", args[0], cmd.CommandPath(), strings.Join(near, " or "))
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 && args[0] != "" {
+		return fmt.Errorf("%q is no command of %s: is %s meant? %[2]s --help lists all", args[0], cmd.CommandPath(), orList(near))
 	}
-	return fmt.Errorf("%q is no command of %s: %[2]s --help lists them", args[0], cmd.CommandPath())
+	var names []string
+	for _, command := range cmd.Commands() {
+		if command.IsAvailableCommand() {
+			names = append(names, command.Name())
+		}
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("%q is no command: %s has none", args[0], cmd.CommandPath())
+	}
+	return fmt.Errorf("%q is no command of %s: want %s", args[0], cmd.CommandPath(), orList(names))
 }
 
 // help is what such a command does.
 func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+// newHelp is cobra's command, but for an error where there is nothing to tell about.
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]...",
+		Short: "Tell about a command, as its --help does",
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, begun string) (list []cobra.Completion, _ cobra.ShellCompDirective) {
+			if about, rest, err := cmd.Root().Find(args); err == nil && len(rest) == 0 {
+				for _, sub := range about.Commands() {
+					if sub.IsAvailableCommand() && strings.HasPrefix(sub.Name(), begun) {
+						list = append(list, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+					}
+				}
+			}
+			return list, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, rest, err := cmd.Root().Find(args)
+			if err == nil {
+				err = onlyCommands(about, rest)
+			}
+			if err != nil {
+				return err
+			}
+			about.InitDefaultHelpFlag()
+			about.InitDefaultVersionFlag()
+			return about.Help()
+		},
+	}
+}
 
 // misflagged says of a flag that cannot be read to which command it was given.
 func misflagged(cmd *cobra.Command, err error) error {
@@ -78,6 +120,8 @@ func inKind(kind string) string {
 		return "a duration, as in 1m30s"
 	case "bool":
 		return "true or false"
+	case "string":
+		return "a text"
 	case "stringToInt":
 		return "names with numbers, as in a=1,b=2"
 	}

@@ -13,7 +13,7 @@ import (
 
 // wakeFlag is for commands that enqueue, and can do without Redis.
 func (c *config) wakeFlag(f *pflag.FlagSet) {
-	f.StringVar(&c.redisURL, "redis-url", "", "the index's Redis, as for serve: idle workers are woken; without it they find the tasks at their next poll")
+	f.StringVar(&c.redisURL, "redis-url", "", "`URL` of the index's Redis, as for serve: idle workers are woken; without it they find the tasks at their next poll")
 }
 
 // openBell returns a bell that wakes the workers of the running processes, if a

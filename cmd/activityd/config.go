@@ -79,26 +79,27 @@ func (c *config) mysqlFlags(f *pflag.FlagSet) {
 
 func (c *config) redisFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.redisURL, "redis-url", "redis://127.0.0.1:6379/0",
-		"the index's Redis: redis://, rediss:// (TLS), unix://, redis+sentinel://host:port/db?master_name=…&addr=…, or redis+cluster://host:port?addr=…")
+		"`URL` of the index's Redis: redis://, rediss:// (TLS), unix://, redis+sentinel://host:port/db?master_name=…&addr=…, or redis+cluster://host:port?addr=…")
 }
 
 func (c *config) indexFlags(f *pflag.FlagSet) {
 	f.IntVar(&c.need, "need", 10, "candidates that a read wants; stored with the sets, as are headroom and min")
 	f.IntVar(&c.headroom, "headroom", 20, "`percent` stored beyond need, rounded up")
 	f.IntVar(&c.min, "min", 0, "members below which a set is refilled; 0 stands for need")
-	f.StringVar(&c.materialize, "materialize", materializeAll, "whose sets to keep: all members', or only those of the active ones, who read (`all|active`)")
+	f.Var(newChoice(&c.materialize, materializeAll, materializeActive), "materialize", "whose sets to keep: all members', or only those of the active ones, who read")
 	f.DurationVar(&c.setLife, "set-life", 30*24*time.Hour, "with --materialize=active: how long a set is kept after its last read or refill")
 }
 
 func (c *config) serverFlags(f *pflag.FlagSet) {
-	f.StringVar(&c.role, "role", roleAll, "what this process does: `all|api|workers`")
+	f.Var(newChoice(&c.role, roleAll, roleAPI, roleWorkers), "role", "what this process does")
 	f.DurationVar(&c.requestTimeout, "request-timeout", api.DefaultRequestTimeout, "deadline of a request")
 	f.Int64Var(&c.maxBody, "max-body", api.DefaultMaxBody, "most bytes in the body of a request")
 	f.IntVar(&c.maxBatch, "max-batch", api.DefaultMaxBatch, "most tasks in one request")
 	f.IntVar(&c.walks, "walks", recent.DefaultWalks, "most full walks through MySQL at once; beyond them reads that need one are answered 503")
 	f.DurationVar(&c.walkWait, "walk-wait", recent.DefaultWalkWait, "how long a read waits for its turn to walk, before it is answered 503")
 	f.DurationVar(&c.indexWait, "index-wait", recent.DefaultIndexWait, "how long a read waits for Redis before it does without")
-	f.StringToIntVar(&c.workers, "workers", defaultWorkers(), "worker goroutines of each queue, any number of queues of your own included; those of default, fan_out and refill that are not named keep theirs; a worker with nothing to do helps the other queues, but for the first one of each")
+	f.StringToIntVar(&c.workers, "workers", nil, "worker goroutines of each queue, as in `queue=number,…`; any number of queues of your own included; those of default, fan_out and refill that are not named keep theirs; a worker with nothing to do helps the other queues, but for the first one of each")
+	c.workers, f.Lookup("workers").DefValue = defaultWorkers()
 	f.DurationVar(&c.lease, "lease", tasks.DefaultLease, "how long claimed tasks belong to a worker that is not heard of any more; a live one extends it")
 	f.DurationVar(&c.taskLimit, "task-limit", tasks.DefaultLimit, "how long a batch of tasks may run before it is cancelled and its tasks are tried again")
 	f.DurationVar(&c.poll, "poll", tasks.DefaultPoll, "how often an idle worker looks for tasks of which nobody told it")
@@ -108,12 +109,16 @@ func (c *config) serverFlags(f *pflag.FlagSet) {
 	f.IntVar(&c.fanOutPart, "fan-out-part", tasks.DefaultPartSize, "followers that one task of a fan-out tells")
 }
 
-func defaultWorkers() map[string]int {
-	counts := make(map[string]int)
+// defaultWorkers returns how many workers each queue has, also as text: in the order
+// of [tasks.DefaultWorkers], which that of a map is not.
+func defaultWorkers() (counts map[string]int, text string) {
+	counts = make(map[string]int)
+	var words []string
 	for _, w := range tasks.DefaultWorkers() {
 		counts[w.Queue] = w.Count
+		words = append(words, fmt.Sprintf("%s=%d", w.Queue, w.Count))
 	}
-	return counts
+	return counts, strings.Join(words, ",")
 }
 
 func (c *config) listenFlag(f *pflag.FlagSet, usage string) {
@@ -121,8 +126,9 @@ func (c *config) listenFlag(f *pflag.FlagSet, usage string) {
 }
 
 func (c *config) logFlags(f *pflag.FlagSet) {
-	f.StringVar(&c.logLevel, "log-level", "info", "how much to log: `debug|info|warn|error`")
-	f.StringVar(&c.logFormat, "log-format", "text", "form of the log: `text|json`")
+	f.Var(newChoice(&c.logLevel, "debug", "info", "warn", "error"), "log-level", "the least that is logged")
+	f.Lookup("log-level").DefValue, c.logLevel = "info", "info"
+	f.Var(newChoice(&c.logFormat, "text", "json"), "log-format", "form of the log")
 }
 
 // check returns an error for each value that cannot be, named by its flag. It
@@ -136,6 +142,7 @@ func (c *config) check(f *pflag.FlagSet) error {
 	}
 	want("mysql-dsn", c.mysqlDSN != "", "is required: user:password@tcp(host:3306)/database")
 	want("mysql-connections", c.mysqlConnections >= 1, "is %d: want at least 1", c.mysqlConnections)
+	want("listen", c.listen != "", "is empty: want an address, as in 127.0.0.1:8080")
 	open := c.checkOpen(f)
 	want("listen", open == nil, "%s: %v", c.listen, open)
 	want("tokens", c.tokens == "" || c.tokenFile == "", "is given beside --token-file: want one of the two")
@@ -143,13 +150,7 @@ func (c *config) check(f *pflag.FlagSet) error {
 	want("tls-key", c.tlsKey != "" || c.tlsCert == "", "is missing: --tls-cert needs it")
 	flag, err := c.checkSettings()
 	want(flag, err == nil, "%v", err)
-	oneOf := func(flag, value string, choices ...string) {
-		want(flag, slices.Contains(choices, value), "is %q: want one of %v", value, choices)
-	}
-	oneOf("materialize", c.materialize, materializeAll, materializeActive)
-	oneOf("role", c.role, roleAll, roleAPI, roleWorkers)
-	oneOf("log-level", c.logLevel, "debug", "info", "warn", "error")
-	oneOf("log-format", c.logFormat, "text", "json")
+	errs = append(errs, wrongChoices(f)...)
 	for flag, d := range map[string]time.Duration{
 		"set-life": c.setLife, "request-timeout": c.requestTimeout, "walk-wait": c.walkWait, "index-wait": c.indexWait,
 		"poll": c.poll, "grace": c.grace, "task-limit": c.taskLimit,

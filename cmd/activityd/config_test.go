@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,8 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"serve", dsn, "--redis-url=redis+raft://:s3cret@host"}, want: "--redis-url"},
 		{args: []string{"serve", dsn, "--redis-url=redis+sentinel://:s3cret@host"}, want: "--redis-url"},
 		{args: []string{"serve", dsn, "--redis-url=redis+cluster://:s3cret@ho st"}, want: "--redis-url"},
+		{args: []string{"serve", dsn, "--redis-url=redis+cluster://:s3cret@host/3"}, want: "a cluster has database 0 only"},
+		{args: []string{"serve", dsn, "--redis-url=redis://:s3cret@host/-1"}, want: "--redis-url"},
 		{args: []string{"serve", dsn, "--role=both"}, want: "--role (ACTIVITYD_ROLE): is \"both\""},
 		{args: []string{"serve", dsn, "--need=0"}, want: "--need (ACTIVITYD_NEED)"},
 		{args: []string{"serve", dsn, "--min=13"}, want: "--min (ACTIVITYD_MIN): min is 13: want 1 to 12"},
@@ -39,7 +42,9 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"serve", dsn, "--log-format=xml"}, want: "--log-format"},
 		{args: []string{"serve", dsn, "--max-body=-1"}, want: "--max-body"},
 		{args: []string{"serve", dsn, "--listen=nonsense"}, want: "--listen (ACTIVITYD_LISTEN)"},
-		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_NEED=ten"}, want: "ACTIVITYD_NEED: cannot be read: want int"},
+		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_WORKERS=ten"}, want: "ACTIVITYD_WORKERS: cannot be read: want names with numbers, as in a=1,b=2, as for --workers"},
+		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_LOG_LEVEL=loud"}, want: `--log-level (ACTIVITYD_LOG_LEVEL): is "loud": want debug, info, warn or error`},
+		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_NEED=ten"}, want: "ACTIVITYD_NEED: cannot be read: want a whole number, as for --need"},
 		{args: []string{"serve", dsn, "extra"}, want: "extra"},
 		{args: []string{"enqueue", "upload", "abc", dsn}, want: "USER: not a member id"},
 		{args: []string{"enqueue", "add_contact", "1", "0", dsn}, want: "CONTACT: not a member id"},
@@ -52,6 +57,9 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"reset"}, want: "--yes"},
 		{args: []string{"schema", "--apply"}, want: "--mysql-dsn"},
 		{args: []string{"demo", "--listen=nonsense"}, want: "--listen (ACTIVITYD_LISTEN)"},
+		{args: []string{"serve", dsn, "--listen="}, want: "--listen (ACTIVITYD_LISTEN): is empty"},
+		{args: []string{"serve", dsn, "--role="}, want: `--role (ACTIVITYD_ROLE): is "": want all, api or workers`},
+		{args: []string{"enqueue", "--check", "upload", "1", "--progress=maybe"}, want: `--progress (ACTIVITYD_PROGRESS): is "maybe": want auto, always or never`},
 		{args: []string{"nonsense"}, want: `"nonsense" is no command of activityd`},
 	} {
 		code, out, errs := command(t, c.environ, c.args...)
@@ -98,7 +106,7 @@ func TestTheCommandLineWinsOverTheEnvironment(t *testing.T) {
 
 func TestHelpTellsEveryFlagWithItsVariable(t *testing.T) {
 	t.Parallel()
-	for _, cmd := range newRoot(nil).Commands() {
+	for _, cmd := range newRoot(nil, io.Discard, io.Discard).Commands() {
 		help := succeed(t, cmd.Name(), "--help")
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if !f.Hidden && !isDeed(f) && !strings.Contains(help, "["+environmentName(f.Name)+"]") {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -33,17 +34,28 @@ var errRedisURL = errors.New("--redis-url (ACTIVITYD_REDIS_URL): cannot be read:
 
 // openRedis makes a client for one server, Sentinel or Cluster. It does not
 // connect.
-func openRedis(url string) (redis.UniversalClient, error) {
-	scheme, rest, _ := strings.Cut(url, "://")
+func openRedis(address string) (redis.UniversalClient, error) {
+	scheme, rest, _ := strings.Cut(address, "://")
 	switch kind, mode, _ := strings.Cut(scheme, "+"); mode {
 	case "":
-		return openSingle(url)
+		return openSingle(address)
 	case "sentinel":
 		return openSentinel(kind + "://" + rest)
 	case "cluster":
 		return openCluster(kind + "://" + rest)
 	}
 	return nil, errRedisURL
+}
+
+// errClusterDatabase: go-redis would take database 0 whatever the URL says.
+var errClusterDatabase = errors.New("--redis-url (ACTIVITYD_REDIS_URL): names a database after the host, and a cluster has database 0 only: leave it out")
+
+// namedRedis names the flag in an error of the index for which it is to blame.
+func namedRedis(err error) error {
+	if errors.Is(err, index.ErrNoDatabase) {
+		return fmt.Errorf("--redis-url (%s): %w: want a number that the server has, as in redis://host:6379/0", environmentName("redis-url"), err)
+	}
+	return err
 }
 
 // Commands are tried once more, for the connections that a restarted server has
@@ -54,28 +66,31 @@ const (
 	redisDialRetries = 1
 )
 
-func openSingle(url string) (redis.UniversalClient, error) {
-	o, err := redis.ParseURL(url)
-	if err != nil {
+func openSingle(address string) (redis.UniversalClient, error) {
+	o, err := redis.ParseURL(address)
+	if err != nil || o.DB < 0 {
 		return nil, errRedisURL
 	}
 	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
 	return redis.NewClient(o), nil
 }
 
-func openSentinel(url string) (redis.UniversalClient, error) {
-	o, err := redis.ParseFailoverURL(url)
-	if err != nil || o.MasterName == "" {
+func openSentinel(address string) (redis.UniversalClient, error) {
+	o, err := redis.ParseFailoverURL(address)
+	if err != nil || o.MasterName == "" || o.DB < 0 {
 		return nil, errRedisURL
 	}
 	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
 	return redis.NewFailoverClient(o), nil
 }
 
-func openCluster(url string) (redis.UniversalClient, error) {
-	o, err := redis.ParseClusterURL(url)
+func openCluster(address string) (redis.UniversalClient, error) {
+	o, err := redis.ParseClusterURL(address)
 	if err != nil {
 		return nil, errRedisURL
+	}
+	if u, err := url.Parse(address); err == nil && strings.Trim(u.Path, "/") != "" && u.Path != "/0" {
+		return nil, errClusterDatabase
 	}
 	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
 	return redis.NewClusterClient(o), nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/tasks"
@@ -37,9 +38,10 @@ func newEnqueue() *cobra.Command {
 			"The exit code is 0 when all was enqueued, or, with --check, could be; else 1.",
 		Example: "  activityd enqueue add_contact 12345 98765\n  activityd enqueue --priority -10 upload 98765\n" +
 			"  activityd enqueue - < changes.ndjson    # {\"type\":\"upload\",\"user_id\":\"98765\"}, …",
-		Args: atMost(3, "TYPE"),
+		Args:      atMost(3, "TYPE"),
+		ValidArgs: []cobra.Completion{string(tasks.AddContact), string(tasks.RemoveContact), string(tasks.Upload), "-"},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.checkFlags(args); err != nil {
+			if err := o.checkFlags(cmd.Flags(), args); err != nil {
 				return err
 			}
 			if !o.check { // checking needs no database
@@ -63,11 +65,12 @@ func newEnqueue() *cobra.Command {
 	progressFlag(f, &o.progress)
 	c.mysqlFlags(f)
 	c.wakeFlag(f)
+	completeList(cmd, "queue", knownQueues())
 	return cmd
 }
 
 // checkFlags returns an error for what cannot be, named by its flag.
-func (o *enqueueOptions) checkFlags(args []string) error {
+func (o *enqueueOptions) checkFlags(f *pflag.FlagSet, args []string) error {
 	const widest = 32 // of the column
 	var errs []error
 	want := func(ok bool, format string, values ...any) {
@@ -83,7 +86,7 @@ func (o *enqueueOptions) checkFlags(args []string) error {
 	want(!fromInput || len(args) == 1, "- takes no more arguments: the tasks come from standard input")
 	want(fromInput || len(args) > 1, "USER is missing: want TYPE USER [CONTACT], or - for standard input")
 	want(fromInput || o.fromLine == 1, "--from-line: is for standard input (-)")
-	return errors.Join(append(errs, checkProgress(o.progress))...)
+	return errors.Join(append(errs, wrongChoices(f)...)...)
 }
 
 // adorn gives a task what the flags say of all.

@@ -52,11 +52,9 @@ func fed(ctx context.Context, in io.Reader, args ...string) (stdout, stderr *not
 }
 
 func feed(ctx context.Context, in io.Reader, stdout, stderr io.Writer, args ...string) error {
-	root := newRoot(nil)
+	root := newRoot(nil, stdout, stderr)
 	root.SetArgs(args)
 	root.SetIn(in)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
 	return root.ExecuteContext(ctx)
 }
 

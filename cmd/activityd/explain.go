@@ -63,11 +63,10 @@ func newExplain() *cobra.Command {
 }
 
 func (q question) check() error {
-	err := checkOutput(q.output)
 	if q.limit < 1 || q.limit > mostPhotos {
-		return errors.Join(err, fmt.Errorf("--limit: is %d: want 1 to %d", q.limit, mostPhotos))
+		return fmt.Errorf("--limit: is %d: want 1 to %d", q.limit, mostPhotos)
 	}
-	return err
+	return nil
 }
 
 func (q question) ask(ctx context.Context, reader *recent.Reader, out io.Writer) error {

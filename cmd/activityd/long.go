@@ -53,7 +53,7 @@ func (o *longOptions) check(f *pflag.FlagSet) error {
 	if o.resume != "" && f.Changed("after") {
 		errs = append(errs, errors.New("--after stands beside --resume: want one of the two"))
 	}
-	return errors.Join(append(errs, checkProgress(o.progress))...)
+	return errors.Join(errs...)
 }
 
 // longBatch is how many members are one batch: enough that round trips do not
@@ -234,7 +234,7 @@ func (l *longRun) expect(ctx context.Context, from sweep.State) (total int64, er
 // checkSets refuses sets on which nothing can be built, and begins to watch them.
 func (l *longRun) checkSets(ctx context.Context, from sweep.State) error {
 	if err := l.index.Check(ctx); err != nil {
-		return err
+		return namedRedis(err)
 	}
 	if err := l.checkKept(ctx); err != nil {
 		return err

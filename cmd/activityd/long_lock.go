@@ -15,7 +15,7 @@ var errLocked = errors.New("another process has it")
 func lockResume(path string) (unlock func() error, err error) {
 	name := path + ".lock"
 	for {
-		file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator names it
+		file, err := openRegular(name, os.O_CREATE|os.O_RDWR)
 		if err != nil {
 			return nil, errCannotKeep(path, err)
 		}
@@ -39,6 +39,6 @@ func isStill(file *os.File, name string) bool {
 	if err != nil {
 		return false
 	}
-	named, err := os.Stat(name)
+	named, err := os.Lstat(name)
 	return err == nil && os.SameFile(own, named)
 }

@@ -4,5 +4,7 @@ package main
 
 import "os"
 
+const noFollow = 0
+
 // lockFile does nothing where there is no lock that ends with its process.
 func lockFile(*os.File) error { return nil }

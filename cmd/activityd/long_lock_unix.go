@@ -9,6 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// noFollow has an open fail at a symbolic link, and not wait for a pipe's other end.
+const noFollow = unix.O_NOFOLLOW | unix.O_NONBLOCK
+
 // lockFile locks an open file, or fails at once with [errLocked].
 func lockFile(file *os.File) error {
 	err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -64,11 +65,15 @@ func openResume(path string, run kept) (*resumeFile, sweep.State, error) {
 
 // read reads the file, or makes one.
 func (f *resumeFile) read() (sweep.State, error) {
-	text, err := os.ReadFile(f.path)
+	file, err := openRegular(f.path, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return sweep.State{}, f.write(sweep.State{})
 	}
 	if err != nil {
+		return sweep.State{}, errCannotKeep(f.path, err)
+	}
+	text, err := io.ReadAll(file)
+	if err := errors.Join(err, file.Close()); err != nil {
 		return sweep.State{}, errCannotKeep(f.path, err)
 	}
 	var found kept
@@ -149,6 +154,9 @@ func (f *resumeFile) remove() error {
 // errCannotKeep says of the file that was named that it cannot be used. The reason
 // may be of another one beside it, of which nobody has heard.
 func errCannotKeep(path string, reason error) error {
+	if errors.Is(reason, errIrregular) {
+		return fmt.Errorf("--resume: %w", reason)
+	}
 	advice := "name a file in a directory that this user may write to"
 	if errors.Is(reason, fs.ErrNotExist) {
 		advice = fmt.Sprintf("make the directory %s first, or name a file in another", filepath.Dir(path))
@@ -157,6 +165,19 @@ func errCannotKeep(path string, reason error) error {
 		reason = of.Err
 	}
 	return fmt.Errorf("--resume: how far it is cannot be kept in %s: %w: %s", path, reason, advice)
+}
+
+// errIrregular: what has the name of a file is a symbolic link, a pipe or the like.
+var errIrregular = errors.New("is no regular file: remove it, or name another file")
+
+// openRegular opens a file of --resume with flags of [os.OpenFile]. It follows no
+// symbolic link at the end of the path: in a folder such as /tmp another user may
+// have put it there, to have some other file read, made or locked.
+func openRegular(path string, flags int) (*os.File, error) {
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s (%s) %w", path, info.Mode(), errIrregular)
+	}
+	return os.OpenFile(path, flags|noFollow, 0o600) //nolint:gosec // G304: the operator names it
 }
 
 // replaceFile writes a file beside the one at path, makes sure that it is on the

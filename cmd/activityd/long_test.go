@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -277,5 +278,63 @@ func TestLongCommandsRefuseWhatCannotBe(t *testing.T) {
 				t.Errorf("%s %s: exit code %d: %s", name, test.args, code, errs)
 			}
 		}
+	}
+}
+
+// Another user may have put something into a folder such as /tmp under the name of
+// the file, or of its lock.
+func TestTheFileOfResumeIsARegularOne(t *testing.T) {
+	t.Parallel()
+	const saved = `{"command":"backfill","members":"all members","site":"x","position":"99"}`
+	for _, ending := range []string{"", ".lock"} {
+		for name, put := range map[string]func(victim, path string) error{
+			"a link to a file":    os.Symlink,
+			"a link to nothing":   func(victim, path string) error { return os.Symlink(victim+".new", path) },
+			"a pipe":              func(_, path string) error { return syscall.Mkfifo(path, 0o600) },
+			"a folder":            func(_, path string) error { return os.Mkdir(path, 0o700) },
+			"a link to a folder":  func(victim, path string) error { return os.Symlink(filepath.Dir(victim), path) },
+			"a link to a special": func(_, path string) error { return os.Symlink("/dev/null", path) },
+		} {
+			dir, elsewhere := t.TempDir(), t.TempDir()
+			victim, path := filepath.Join(elsewhere, "victim"), filepath.Join(dir, "resume.json")
+			must(t, os.WriteFile(victim, []byte(saved), 0o600))
+			must(t, put(victim, path+ending))
+			code, out, errs := command(t, nil, "backfill", "--resume="+path, "--mysql-dsn=user@tcp(localhost:1)/db", "--redis-url=redis://127.0.0.1:1")
+			want := "is no regular file: remove it, or name another file\n"
+			if code != exitFailed || out != "" || !strings.HasPrefix(errs, "activityd: --resume: "+path+ending+" (") || !strings.HasSuffix(errs, want) {
+				t.Errorf("%s for FILE%s: exit code %d: %s%s", name, ending, code, out, errs)
+			}
+			if text, err := os.ReadFile(victim); err != nil || string(text) != saved {
+				t.Errorf("%s for FILE%s: the other file is %q, %v", name, ending, text, err)
+			}
+			left, err := filepath.Glob(elsewhere + "/*")
+			here, err2 := filepath.Glob(dir + "/*")
+			if must(t, errors.Join(err, err2)); len(left) != 1 || len(here) != 1 {
+				t.Errorf("%s for FILE%s: there are %v and %v", name, ending, left, here)
+			}
+		}
+	}
+}
+
+// A link that comes while a command works is replaced, and what it names stays as it
+// was.
+func TestTheFileOfResumeIsReplacedAndNotWrittenThrough(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "link") // a link on the way is the operator's
+	must(t, os.Symlink(folder, dir))
+	path, victim := filepath.Join(dir, "resume.json"), filepath.Join(t.TempDir(), "victim")
+	must(t, os.WriteFile(victim, []byte("precious"), 0o600))
+	f, _, err := openResume(path, kept{Command: "verify"})
+	must(t, err)
+	must(t, os.Remove(path))
+	must(t, os.Symlink(victim, path))
+	must(t, f.write(sweep.State{Position: 7}))
+	must(t, f.close())
+	if text, err := os.ReadFile(victim); err != nil || string(text) != "precious" {
+		t.Errorf("the other file is %q, %v", text, err)
+	}
+	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
+		t.Errorf("the file is %v, %v", info.Mode(), err)
 	}
 }

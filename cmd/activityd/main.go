@@ -18,12 +18,11 @@ func main() {
 
 // run runs one command and returns the exit code of the process.
 func run(args, environ []string, stdout, stderr io.Writer) int {
+	stdout, stderr = escaper{stdout}, escaper{stderr}
 	ctx, stop := untilSignalled(stderr)
 	defer stop()
-	root := newRoot(environ)
+	root := newRoot(environ, stdout, stderr)
 	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
 	if err != nil {
 		_, _ = fmt.Fprintf(stderr, "activityd: %v\n", err)

@@ -3,13 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
-	"slices"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 )
 
 // The choices of --progress.
@@ -21,16 +18,7 @@ const (
 
 // progressFlag registers --progress.
 func progressFlag(f *pflag.FlagSet, mode *string) {
-	f.StringVar(mode, "progress", progressAuto, "a progress bar on stderr: auto (on a terminal; elsewhere a line now and then), `always|never`")
-}
-
-// checkProgress refuses a mode that is none.
-func checkProgress(mode string) error {
-	choices := []string{progressAuto, progressAlways, progressNever}
-	if !slices.Contains(choices, mode) {
-		return fmt.Errorf("--progress (%s): is %q: want one of %v", environmentName("progress"), mode, choices)
-	}
-	return nil
+	f.Var(newChoice(mode, progressAuto, progressAlways, progressNever), "progress", "a progress bar on stderr; auto: on a terminal, and elsewhere a line now and then")
 }
 
 // progress tells on w how far a long command is. It is for one goroutine.
@@ -56,20 +44,15 @@ func newProgress(w io.Writer, mode string, total int64, what string) *progress {
 	p := &progress{w: w, what: what, total: total, silent: mode == progressNever, now: time.Now}
 	p.start = p.now()
 	p.last = p.start
-	if mode == progressAlways || mode == progressAuto && isTerminal(w) {
+	if mode == progressAlways || mode == progressAuto && terminal(w) != nil {
 		p.bar = progressbar.NewOptions64(total,
-			progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what), progressbar.OptionSetItsString(what),
+			progressbar.OptionSetWriter(unescaped(w)), progressbar.OptionSetDescription(what), progressbar.OptionSetItsString(what),
 			progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetWidth(20),
 			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetPredictTime(true),
 			progressbar.OptionSetSpinnerChangeInterval(0), // it is drawn when something happens, by no goroutine of its own
 		)
 	}
 	return p
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // SetTotal changes how many there will be. It may be an estimate; a bar that is

@@ -148,7 +148,7 @@ func startAsApp(t *testing.T) (r *running, admin *redis.Conn, metrics string) {
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
 	admin = client.Conn()
-	do("ACL SETUSER app on >right " + appRights)(t, admin)
+	do("ACL SETUSER app on >right "+appRights)(t, admin)
 	url := strings.Replace(server.URL(), "unix://", "unix://app:right@", 1)
 	r = start(t, configFor(t, mysqlDSN, url, "--role=api"))
 	metrics = startObserved(t, configFor(t, mysqlDSN, url, "--role=workers", "--metrics-listen=127.0.0.1:0"))

@@ -44,7 +44,7 @@ func reset(cmd *cobra.Command, c *config) error {
 	defer func() { _ = client.Close() }() // its commands' own errors were looked at
 	sets, err := index.New(client, index.Options{}).Reset(cmd.Context())
 	if err != nil {
-		return err
+		return namedRedis(err)
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "deleted %s\n", plural.Of(sets, "set", "sets"))
 	return err

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -12,7 +13,7 @@ import (
 
 // newRoot returns the command with its sub-commands. Every setting may also come
 // from the environment, see [fromEnvironment].
-func newRoot(environ []string) *cobra.Command {
+func newRoot(environ []string, stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "activityd",
 		Short: "The newest photos of the contact who was active last, at a cost that does not grow",
@@ -22,6 +23,7 @@ func newRoot(environ []string) *cobra.Command {
 			"and so on. A flag on the command line wins.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Version:       version(),
 		Args:          onlyCommands,
 		RunE:          help,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
@@ -29,12 +31,24 @@ func newRoot(environ []string) *cobra.Command {
 		},
 	}
 	root.AddCommand(newServe(), newToken(), newDemo(), newSchema(), newEnqueue(), newTasks(), newShow(), newExplain(), newVerify(), newBackfill(), newReset(), newVersion())
+	root.SetOut(stdout)
+	root.SetErr(stderr)
 	root.SetFlagErrorFunc(misflagged)
+	root.SetVersionTemplate("{{.Version}}\n")
 	tellVariables(root)
+	root.SetHelpCommand(newHelp())
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
+	root.InitDefaultCompletionCmd() // it keeps the output that is set now
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			cmd.Args, cmd.RunE = onlyCommands, help
+		}
+	}
 	return root
 }
 
-// tellVariables adds to each flag's help the variable that sets it.
+// tellVariables adds to each flag's help the variable that sets it, and has a shell
+// complete its values.
 func tellVariables(parent *cobra.Command) {
 	for _, cmd := range parent.Commands() {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -42,6 +56,7 @@ func tellVariables(parent *cobra.Command) {
 				f.Usage += " [" + environmentName(f.Name) + "]"
 			}
 		})
+		completeFlags(cmd)
 		tellVariables(cmd)
 	}
 }
@@ -53,7 +68,7 @@ const deedAnnotation = "activityd_deed"
 // The environment, which outlives a command, must not say so.
 func isDeed(f *pflag.Flag) bool {
 	_, marked := f.Annotations[deedAnnotation]
-	return marked || slices.Contains([]string{"yes", "apply", "help"}, f.Name)
+	return marked || slices.Contains([]string{"yes", "apply", "help", "version"}, f.Name)
 }
 
 // asDeeds makes deeds of the named flags.
@@ -86,7 +101,7 @@ func fromEnvironment(flags *pflag.FlagSet, environ []string) error {
 			return
 		}
 		if flags.Set(f.Name, value) != nil {
-			errs = append(errs, fmt.Errorf("%s: cannot be read: want %s, as for --%s", environmentName(f.Name), f.Value.Type(), f.Name))
+			errs = append(errs, fmt.Errorf("%s: cannot be read: want %s, as for --%s", environmentName(f.Name), inKind(f.Value.Type()), f.Name))
 		}
 	})
 	return errors.Join(errs...)

@@ -142,14 +142,15 @@ func (s *service) checkMySQL(ctx context.Context) error {
 	return err
 }
 
-// checkRedis refuses to start over sets that were built with other settings. A
-// Redis that is away is no reason not to start.
+// checkRedis refuses to start over sets that were built with other settings, or on
+// a database that Redis does not have. A Redis that is away is no reason not to
+// start.
 func (s *service) checkRedis(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	err := s.index.Check(ctx)
-	if errors.Is(err, index.ErrSettings) {
-		return err
+	if errors.Is(err, index.ErrSettings) || errors.Is(err, index.ErrNoDatabase) {
+		return namedRedis(err)
 	}
 	if err == nil {
 		err = s.index.StoreMaterialize(ctx)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -86,12 +85,5 @@ const outputHelp = "\n\nWith --output=json every object is one line; ids are str
 	"milliseconds, and what a task has not got is left out."
 
 func outputFlag(f *pflag.FlagSet, output *string) {
-	f.StringVarP(output, "output", "o", outputTable, "form of the output: `table|json`")
-}
-
-func checkOutput(output string) error {
-	if output != outputTable && output != outputJSON {
-		return fmt.Errorf("--output (%s): is %q: want one of %v", environmentName("output"), output, []string{outputTable, outputJSON})
-	}
-	return nil
+	f.VarP(newChoice(output, outputTable, outputJSON), "output", "o", "form of the output")
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/tasks"
@@ -83,7 +84,7 @@ func newTasksDiscard() *cobra.Command {
 func (ch *taskChange) command(c *config, cmd *cobra.Command) *cobra.Command {
 	cmd.Args = onlyFlags
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return onTasks(cmd, c, ch.prepare(), func(ctx context.Context, q taskAdmin) error {
+		return onTasks(cmd, c, ch.prepare(cmd.Flags()), func(ctx context.Context, q taskAdmin) error {
 			if ch.dry {
 				return ch.preview(ctx, q, cmd.OutOrStdout())
 			}
@@ -91,7 +92,7 @@ func (ch *taskChange) command(c *config, cmd *cobra.Command) *cobra.Command {
 		})
 	}
 	f := cmd.Flags()
-	ch.chosen.register(f, orList(ch.deed.possible)+"; "+string(ch.deed.possible[0])+" if none is named")
+	ch.chosen.register(cmd, ch.deed.possible, "; "+string(ch.deed.possible[0])+" if none is named")
 	f.BoolVar(&ch.all, "all", false, "all of them; needed where neither id, type, queue nor subject is named")
 	f.BoolVar(&ch.dry, "dry-run", false, "only say which tasks it would be")
 	progressFlag(f, &ch.progress)
@@ -108,13 +109,13 @@ func onlyFlags(cmd *cobra.Command, args []string) error {
 }
 
 // prepare reads the flags, and refuses what is probably not meant.
-func (ch *taskChange) prepare() error {
-	s, err := ch.chosen.selection(ch.deed.possible)
+func (ch *taskChange) prepare(f *pflag.FlagSet) error {
+	s, err := ch.chosen.selection(f, ch.deed.possible)
 	if len(s.filter.States) == 0 {
 		s.filter.States = ch.deed.possible[:1]
 	}
 	ch.selection = s
-	if err := errors.Join(err, checkProgress(ch.progress)); err != nil {
+	if err != nil {
 		return err
 	}
 	if !ch.all && !ch.chosen.narrow() {

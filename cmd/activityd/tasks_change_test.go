@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -51,8 +53,10 @@ func TestThousandsOfDeadTasksAreRetriedInBatches(t *testing.T) {
 // retryAll is what --all says.
 func retryAll(t *testing.T) *taskChange {
 	t.Helper()
-	ch := &taskChange{deed: retryDeed, all: true, progress: progressNever}
-	must(t, ch.prepare())
+	ch := &taskChange{deed: retryDeed}
+	f := ch.command(&config{}, &cobra.Command{}).Flags()
+	must(t, f.Parse([]string{"--all", "--progress=never"}))
+	must(t, ch.prepare(f))
 	return ch
 }
 

@@ -32,6 +32,9 @@ func TestWrongTasksFlagsAreRefused(t *testing.T) {
 		{"retry 5 7-9 " + dsn, "want activityd tasks retry --id 5,7-9"},
 		{"discard five " + dsn, `takes no arguments, and "five" is one`},
 		{"stats --watch=5ms " + dsn, "--watch: is 5ms: want at least 100ms"},
+		{"list --type= " + dsn, "--type: is empty"},
+		{"discard --yes --type=upload --queue= " + dsn, "--queue: is empty"},
+		{"retry --id=5 --state= --subject= " + dsn, "--state: is empty\n--subject: is empty"},
 		{"nonsense", `"nonsense" is no command of activityd tasks`},
 	} {
 		code, out, errs := command(t, nil, append([]string{"tasks"}, strings.Fields(c.args)...)...)

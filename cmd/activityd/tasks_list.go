@@ -30,7 +30,7 @@ func newTasksList() *cobra.Command {
 			"  activityd tasks list --state dead --limit 0 -o json > dead.ndjson",
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := chosen.selection(tasks.States())
+			s, err := chosen.selection(cmd.Flags(), tasks.States())
 			l.selection = s
 			return onTasks(cmd, c, errors.Join(err, l.check()), func(ctx context.Context, q taskAdmin) error {
 				return l.run(ctx, q, cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -38,7 +38,7 @@ func newTasksList() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	chosen.register(f, "waiting, scheduled, running, dead, done")
+	chosen.register(cmd, tasks.States(), "")
 	f.IntVar(&l.limit, "limit", 50, "how many to list; 0 stands for all")
 	f.Uint64Var(&l.after, "after", 0, "only those after the task with this `id`: the way to the next page")
 	outputFlag(f, &l.output)
@@ -48,9 +48,9 @@ func newTasksList() *cobra.Command {
 
 func (l taskList) check() error {
 	if l.limit < 0 {
-		return errors.Join(checkOutput(l.output), fmt.Errorf("--limit: is %d: want at least 0", l.limit))
+		return fmt.Errorf("--limit: is %d: want at least 0", l.limit)
 	}
-	return checkOutput(l.output)
+	return nil
 }
 
 // run lists the tasks, and says on errs when there are none or more: out may be

@@ -135,7 +135,7 @@ func TestTasksShow(t *testing.T) {
 	out, _ := o.succeed(t, "show", fmt.Sprint(id), fmt.Sprint(other))
 	for _, want := range []string{
 		fmt.Sprintf("task %d\n", id), "type          upload", "subject       7", "state         dead", "attempts      1 of 25",
-		"last error\n    panic: <nil> map\n    \tmain.go:7\n    frame\n", "the end \uFFFD[31mred", fmt.Sprintf("\n\ntask %d\n", other), "dedupe key    upload:8",
+		"last error\n    panic: <nil> map\n    \tmain.go:7\n    frame\n", "the end \\u001b[31mred", fmt.Sprintf("\n\ntask %d\n", other), "dedupe key    upload:8",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
@@ -208,7 +208,7 @@ func TestWhatIsDue(t *testing.T) {
 func TestArgumentsInATable(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{
-		"": "-", "{}": "-", `{"contact_id": "5"}`: "contact_id:5", `{"after":7,"told":1000}`: "after:7,told:1000", `{"x":"` + "\x1b" + ``: "x:\uFFFD",
+		"": "-", "{}": "-", `{"contact_id": "5"}`: "contact_id:5", `{"after":7,"told":1000}`: "after:7,told:1000", `{"x":"` + "\x1b" + ``: `x:\u001b`,
 		`{"x":"` + strings.Repeat("y", 100) + `"}`: "x:" + strings.Repeat("y", mostArgs-3) + "…",
 	} {
 		if got := argsCell(json.RawMessage(raw)); got != want {

@@ -33,7 +33,7 @@ func newTasksResume() *cobra.Command {
 // queueCommand completes a command that does something with one queue.
 func queueCommand(cmd *cobra.Command, do func(ctx context.Context, q taskAdmin, queue string, out io.Writer) error) *cobra.Command {
 	c := &config{}
-	cmd.Args = exactly("QUEUE")
+	cmd.Args, cmd.ValidArgs = exactly("QUEUE"), knownQueues()
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return onTasks(cmd, c, nil, func(ctx context.Context, q taskAdmin) error {
 			strange, err := isStrangeQueue(ctx, q, args[0])

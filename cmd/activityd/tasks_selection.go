@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/member"
@@ -23,12 +24,20 @@ type taskFlags struct {
 	subject                    string
 }
 
-func (t *taskFlags) register(f *pflag.FlagSet, states string) {
+// taskTypes are the types of tasks that activityd knows.
+var taskTypes = []tasks.Type{tasks.AddContact, tasks.RemoveContact, tasks.Upload, tasks.FanOut, tasks.Refill}
+
+// register registers the flags; states are the possible ones, with a note on them.
+func (t *taskFlags) register(cmd *cobra.Command, states []tasks.State, note string) {
+	f := cmd.Flags()
 	f.StringSliceVar(&t.ids, "id", nil, "only the tasks with these `ids`: 5, or 5-9; may be repeated, as may type, state and queue")
-	f.StringSliceVar(&t.types, "type", nil, "only tasks of this `type`: add_contact, remove_contact, upload, fan_out, refill")
-	f.StringSliceVar(&t.states, "state", nil, "only tasks in this `state`: "+states)
-	f.StringSliceVar(&t.queues, "queue", nil, "only tasks of this `queue`: default, fan_out, refill")
+	f.StringSliceVar(&t.types, "type", nil, "only tasks of this `type`: "+orList(taskTypes))
+	f.StringSliceVar(&t.states, "state", nil, "only tasks in this `state`: "+orList(states)+note)
+	f.StringSliceVar(&t.queues, "queue", nil, "only tasks of this `queue`: "+orList(knownQueues())+", or one of your own")
 	f.StringVar(&t.subject, "subject", "", "only tasks about this `member`")
+	completeList(cmd, "type", taskTypes)
+	completeList(cmd, "state", states)
+	completeList(cmd, "queue", knownQueues())
 }
 
 // narrow tells whether the flags name tasks by anything but their state.
@@ -36,8 +45,15 @@ func (t *taskFlags) narrow() bool {
 	return len(t.ids)+len(t.types)+len(t.queues) > 0 || t.subject != ""
 }
 
-// selection reads the flags. The states are to be among the possible ones.
-func (t *taskFlags) selection(possible []tasks.State) (selection, error) {
+// selection reads the flags. The states are to be among the possible ones. A flag
+// with nothing in it, as of a shell's variable that is not set, would choose all.
+func (t *taskFlags) selection(f *pflag.FlagSet, possible []tasks.State) (selection, error) {
+	var empty error
+	for _, name := range []string{"id", "type", "state", "queue", "subject"} {
+		if flag := f.Lookup(name); flag.Changed && strings.Trim(flag.Value.String(), "[]") == "" {
+			empty = errors.Join(empty, fmt.Errorf("--%s: is empty", name))
+		}
+	}
 	ids, idErr := parseIDs(t.ids)
 	if idErr != nil {
 		idErr = fmt.Errorf("--id: %w", idErr)
@@ -53,7 +69,7 @@ func (t *taskFlags) selection(possible []tasks.State) (selection, error) {
 			subjectErr = fmt.Errorf("--subject: %w", subjectErr)
 		}
 	}
-	return s, errors.Join(idErr, stateErr, subjectErr)
+	return s, errors.Join(empty, idErr, stateErr, subjectErr)
 }
 
 func parseStates(words []string, possible []tasks.State) ([]tasks.State, error) {
@@ -69,19 +85,6 @@ func parseStates(words []string, possible []tasks.State) ([]tasks.State, error) 
 		states = append(states, state)
 	}
 	return states, nil
-}
-
-// orList returns the states as in "dead, scheduled or done".
-func orList(states []tasks.State) string {
-	words := make([]string, len(states))
-	for i, s := range states {
-		words[i] = string(s)
-	}
-	last := len(words) - 1
-	if last == 0 {
-		return words[0]
-	}
-	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
 // taskLister is a queue whose tasks can be looked at.

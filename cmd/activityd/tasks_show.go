@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -29,7 +28,7 @@ func newTasksShow() *cobra.Command {
 			if err != nil {
 				err = fmt.Errorf("ID: %w", err)
 			}
-			return onTasks(cmd, c, errors.Join(err, checkOutput(output)), func(ctx context.Context, q taskAdmin) error {
+			return onTasks(cmd, c, err, func(ctx context.Context, q taskAdmin) error {
 				return showTasks(ctx, q, ids, newTaskPrinter(cmd.OutOrStdout(), output, true))
 			})
 		},
@@ -103,7 +102,7 @@ func (s *taskSheets) print(r tasks.Record) error {
 	line("deleted", s.moment(r.ForgetAt))
 	line("dedupe key", oneLine(r.DedupeKey))
 	if r.LastError != "" {
-		indented := strings.ReplaceAll(strings.TrimRight(harmless(r.LastError), "\n"), "\n", "\n    ")
+		indented := strings.ReplaceAll(strings.TrimRight(r.LastError, "\n"), "\n", "\n    ")
 		fmt.Fprintf(&text, "  last error\n    %s\n", indented)
 	}
 	_, err := io.WriteString(s.w, text.String())

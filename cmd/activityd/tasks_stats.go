@@ -46,9 +46,9 @@ func newTasksStats() *cobra.Command {
 
 func (w taskWatch) check() error {
 	if w.every != 0 && w.every < leastWatch {
-		return errors.Join(checkOutput(w.output), fmt.Errorf("--watch: is %v: want at least %v, or 0", w.every, leastWatch))
+		return fmt.Errorf("--watch: is %v: want at least %v, or 0", w.every, leastWatch)
 	}
-	return checkOutput(w.output)
+	return nil
 }
 
 // run prints the statistics, once or until ctx ends. A database that goes away
@@ -89,11 +89,12 @@ func (w taskWatch) look(ctx context.Context, q taskStater, out io.Writer) error 
 		return newLineEncoder(out).Encode(newStatsJSON(s, now))
 	}
 	if w.every > 0 {
-		place := "\n"
-		if isTerminal(out) {
-			place = "\x1b[H\x1b[2J"
+		before := "\n"
+		if terminal(out) != nil {
+			before = "\x1b[H\x1b[2J" // home, and clear
 		}
-		fmt.Fprintf(out, "%s%s, every %v\n", place, now.UTC().Format("2006-01-02 15:04:05 UTC"), w.every)
+		fmt.Fprint(unescaped(out), before)
+		fmt.Fprintf(out, "%s, every %v\n", now.UTC().Format("2006-01-02 15:04:05 UTC"), w.every)
 	}
 	return printStats(out, s)
 }

@@ -3,10 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -30,8 +28,8 @@ const (
 // newTextTable returns a table that fits on w if that is a terminal.
 func newTextTable(w io.Writer, header ...string) *textTable {
 	t := &textTable{w: w, widths: make([]int, len(header))}
-	if f, ok := w.(*os.File); ok && isTerminal(w) {
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil {
+	if tty := terminal(w); tty != nil {
+		if width, _, err := term.GetSize(int(tty.Fd())); err == nil {
 			t.width = width
 		}
 	}
@@ -82,22 +80,6 @@ func shortened(s string, n int) string {
 		return s
 	}
 	return string([]rune(s)[:n-1]) + "…"
-}
-
-// oneLine returns a text as one line without anything that a terminal obeys.
-func oneLine(s string) string {
-	return strings.Join(strings.Fields(harmless(s)), " ")
-}
-
-// harmless returns a text with what a terminal would obey replaced. What stands
-// in an error may have come from anywhere. Lines and tabs stay.
-func harmless(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
-			return r
-		}
-		return '\uFFFD'
-	}, s)
 }
 
 // shortDuration returns a duration in two units, as in "3m12s" or "5d3h".

@@ -37,13 +37,6 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	}
 }
 
-func TestNothingIsLeftForTheTerminalToObey(t *testing.T) {
-	t.Parallel()
-	if got := oneLine(" a\x1b]0;title\x07\n\tb\u202e\xff  c\r"); got != "a\uFFFD]0;title\uFFFD b\uFFFD\uFFFD c\uFFFD" {
-		t.Errorf("%q", got)
-	}
-}
-
 func TestShortDurations(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{

@@ -43,6 +43,7 @@ func newToken() *cobra.Command {
 	f.IntVar(&o.burst, "burst", 0, "most requests at once, after a pause; 0 stands for what the rate brings in a second")
 	f.StringVar(&o.file, "append", "", "`file` to add the line to; made if there is none, for you alone to read")
 	asDeeds(f, "scopes", "rate", "burst", "append")
+	completeList(cmd, "scopes", []string{"read", "write", "admin"})
 	return cmd
 }
 

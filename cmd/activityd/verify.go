@@ -69,14 +69,13 @@ func newVerify() *cobra.Command {
 }
 
 func (v *verifyOptions) check() error {
-	err := checkOutput(v.output)
 	if !(v.answers >= 0 && v.answers <= 1) {
-		err = errors.Join(err, fmt.Errorf("--answers: is %g: want 0 to 1", v.answers))
+		return fmt.Errorf("--answers: is %g: want 0 to 1", v.answers)
 	}
 	if v.maxLag <= 0 {
-		err = errors.Join(err, fmt.Errorf("--max-lag (%s): is %v: want more than 0", environmentName("max-lag"), v.maxLag))
+		return fmt.Errorf("--max-lag (%s): is %v: want more than 0", environmentName("max-lag"), v.maxLag)
 	}
-	return err
+	return nil
 }
 
 // text names what decides about the work.

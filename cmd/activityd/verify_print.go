@@ -34,7 +34,7 @@ type findingPrinter struct {
 func newFindingPrinter(w io.Writer, output string) *findingPrinter {
 	p := &findingPrinter{w: w, told: map[audit.Class]int{}, more: map[audit.Class]int{}}
 	if output == outputJSON {
-		p.json = json.NewEncoder(w)
+		p.json = newLineEncoder(w)
 	}
 	return p
 }

@@ -140,7 +140,7 @@ func TestAKeyForEverybodyIsWarnedOf(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantWarnings(t, log, "everybody on this machine may read the key of the TLS certificate: chmod o= will change that")
+	wantWarnings(t, log, "everybody on this machine may read the key of the TLS certificate")
 }
 
 func TestAnExpiredCertificateIsWarnedOf(t *testing.T) {

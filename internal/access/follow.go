@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 )
@@ -59,7 +60,7 @@ type Follower struct {
 	what  string // for the log
 	paths []string
 	// public is how many of the paths, from the first on, anybody may read; private
-	// is what the log calls those that follow.
+	// is what the log calls those that follow, which only we and root should write.
 	public  int
 	private string
 	// take puts what the files say into use, or returns why it cannot. Files are
@@ -74,12 +75,13 @@ type Follower struct {
 	since     time.Time
 	refused   error  // what take said of them
 	complaint string // what was last logged, "" when all is well
+	exposed   []exposure
 }
 
 // file is what was read of one.
 type file struct {
 	path string
-	mode fs.FileMode
+	info fs.FileInfo
 	text []byte
 }
 
@@ -141,9 +143,10 @@ func (f *Follower) look(ctx context.Context) error {
 	default:
 		f.changing = nil
 		f.seen, f.refused = hashes, f.take(ctx, files)
-		if f.refused == nil {
-			f.warnOfReaders(ctx, files)
-		}
+		f.exposed = nil // what is still so is logged again
+	}
+	if f.changing == nil && f.refused == nil {
+		f.warnOfOthers(ctx, files)
 	}
 	return f.refused
 }
@@ -160,14 +163,62 @@ func (f *Follower) complain(ctx context.Context, err error) {
 	f.complaint = text
 }
 
-// warnOfReaders tells of private files that everybody on the machine may read.
-func (f *Follower) warnOfReaders(ctx context.Context, files []file) {
-	const everybody = 0o004
+// warnOfOthers logs what lets others read or change private files, when it is new.
+func (f *Follower) warnOfOthers(ctx context.Context, files []file) {
+	var found []exposure
 	for _, file := range files[f.public:] {
-		if file.mode&everybody != 0 {
-			f.log.WarnContext(ctx, "everybody on this machine may read the "+f.private+": chmod o= will change that", "file", file.path)
+		found = append(found, exposuresOf(file)...)
+	}
+	for _, e := range found {
+		if !slices.Contains(f.exposed, e) {
+			f.log.WarnContext(ctx, e.others+" the "+f.private, "path", e.path, "mode", e.mode.String(), "mend", e.mend)
 		}
 	}
+	f.exposed = found
+}
+
+// exposure is what lets others at a file.
+type exposure struct {
+	others string // what they may do
+	path   string // of the file, or of a folder that it lies in
+	mode   fs.FileMode
+	mend   string // the command that ends it
+}
+
+// exposuresOf looks at a file, and at the folders of its name and, where that is a
+// symbolic link, of what it names: who may write to a folder may replace what lies
+// in it.
+func exposuresOf(f file) (found []exposure) {
+	if f.info.Mode()&0o004 != 0 {
+		found = append(found, exposure{"everybody on this machine may read", f.path, f.info.Mode(), "chmod o= " + f.path})
+	}
+	found = append(found, writable(f.path, f.info)...)
+	folders := []string{filepath.Dir(f.path)}
+	if target, err := filepath.EvalSymlinks(f.path); err == nil && filepath.Dir(target) != folders[0] {
+		folders = append(folders, filepath.Dir(target))
+	}
+	for _, folder := range folders {
+		if info, err := os.Stat(folder); err == nil { // else it was moved since it was read
+			found = append(found, writable(folder, info)...)
+		}
+	}
+	return found
+}
+
+// writable tells why others than this user and root may write to a file or folder.
+// In a sticky folder, such as /tmp, they cannot replace what is not theirs.
+func writable(path string, info fs.FileInfo) []exposure {
+	const others = "others may change"
+	mode := info.Mode()
+	owner, self, known := ownerOf(info)
+	switch {
+	case !known:
+	case owner != 0 && owner != self:
+		return []exposure{{others, path, mode, fmt.Sprintf("chown %d %s", self, path)}}
+	case mode&0o022 != 0 && mode&fs.ModeSticky == 0:
+		return []exposure{{others, path, mode, "chmod go-w " + path}}
+	}
+	return nil
 }
 
 func readAll(paths []string) (files []file, hashes []Hash, err error) {
@@ -202,5 +253,5 @@ func readFile(path string) (file, error) {
 	if len(text) > mostBytes {
 		return file{}, fmt.Errorf("%s: has more than %d bytes", path, mostBytes)
 	}
-	return file{path, info.Mode(), text}, nil
+	return file{path, info, text}, nil
 }

@@ -3,6 +3,8 @@ package access_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/activityd/activityd/internal/access"
 )
@@ -331,18 +334,127 @@ func TestABadFileIsAnErrorAtTheStart(t *testing.T) {
 	}
 }
 
-func TestAFileForEverybodyIsWarnedOf(t *testing.T) {
-	t.Parallel()
+// tokenFile makes a token file in a folder, both with the given modes.
+func tokenFile(t *testing.T, dirMode, fileMode os.FileMode) (path string) {
+	t.Helper()
 	token, _ := issue(t, "a", access.Read, access.Limit{})
-	const warning = "everybody on this machine may read the token file: chmod o= will change that"
-	for mode, want := range map[os.FileMode][]string{0o600: nil, 0o640: nil, 0o644: {warning}} {
-		path, log := newFile(t, lines(token)), &logBuffer{}
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
+	path = newFile(t, lines(token))
+	chmod(t, filepath.Dir(path), dirMode)
+	chmod(t, path, fileMode)
+	return path
+}
+
+func chmod(t *testing.T, path string, mode os.FileMode) {
+	t.Helper()
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// warnings are those of a log, as in "message path mode mend", where DIR is the folder.
+func (l *logBuffer) warnings(t *testing.T, dir string) (list []string) {
+	t.Helper()
+	for _, w := range l.at(t, slog.LevelWarn) {
+		list = append(list, strings.ReplaceAll(fmt.Sprint(w["msg"], " ", w["path"], " ", w["mode"], ": ", w["mend"]), dir, "DIR"))
+	}
+	return list
+}
+
+func TestAFileThatOthersMayReadOrChangeIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	const read, change = "everybody on this machine may read the token file DIR/file ", "others may change the token file DIR"
+	for _, c := range []struct {
+		dir, file os.FileMode
+		want      []string
+	}{
+		{0o755, 0o600, nil},
+		{0o700, 0o640, nil},
+		{0o700, 0o644, []string{read + "-rw-r--r--: chmod o= DIR/file"}},
+		{0o700, 0o660, []string{change + "/file -rw-rw----: chmod go-w DIR/file"}},
+		{0o700, 0o602, []string{change + "/file -rw-----w-: chmod go-w DIR/file"}},
+		{0o700, 0o666, []string{read + "-rw-rw-rw-: chmod o= DIR/file", change + "/file -rw-rw-rw-: chmod go-w DIR/file"}},
+		{0o775, 0o600, []string{change + " drwxrwxr-x: chmod go-w DIR"}},
+		{0o757, 0o600, []string{change + " drwxr-xrwx: chmod go-w DIR"}},
+		{0o777 | os.ModeSticky, 0o600, nil}, // there others cannot replace our file
+	} {
+		path, log := tokenFile(t, c.dir, c.file), &logBuffer{}
 		if _, _, err := access.FollowTokens(path, access.Options{Log: log.logger()}); err != nil {
 			t.Fatal(err)
 		}
-		wantWarnings(t, log, want...)
+		if diff := cmp.Diff(c.want, log.warnings(t, filepath.Dir(path))); diff != "" {
+			t.Errorf("%v, %v:\n%s", c.dir, c.file, diff)
+		}
+	}
+}
+
+// A change of a mode is noticed without one of the file, and warned of once.
+func TestAFileThatOthersMayChangeIsWarnedOfOnceAChange(t *testing.T) {
+	t.Parallel()
+	path := tokenFile(t, 0o700, 0o600)
+	other, _ := issue(t, "other", access.Read, access.Limit{})
+	dir := filepath.Dir(path)
+	const file, folder = "others may change the token file DIR/file -rw-rw----: chmod go-w DIR/file", "others may change the token file DIR drwxrwx---: chmod go-w DIR"
+	synctest.Test(t, func(t *testing.T) {
+		f, stop := follow(t, path)
+		defer stop()
+		for _, step := range []struct {
+			do   func()
+			want []string // that are new
+		}{
+			{func() {}, nil},
+			{func() { chmod(t, path, 0o660) }, []string{file}},
+			{func() { chmod(t, dir, 0o770) }, []string{folder}},
+			{func() { write(t, path, lines(other)) }, []string{file, folder}}, // it was read anew
+			{func() { chmod(t, path, 0o600) }, nil},
+			{func() { chmod(t, path, 0o660) }, []string{file}},
+			{func() { chmod(t, path, 0o600); chmod(t, dir, 0o700) }, nil},
+		} {
+			before := len(f.log.warnings(t, dir))
+			step.do()
+			for range 3 {
+				pass()
+				f.follower.Nudge()
+			}
+			if diff := cmp.Diff(step.want, f.log.warnings(t, dir)[before:], cmpopts.EquateEmpty()); diff != "" {
+				t.Error(diff)
+			}
+		}
+	})
+}
+
+// Who may write where a link points may replace the file as well.
+func TestTheFolderOfALinksTargetIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	path, log := tokenFile(t, 0o770, 0o600), &logBuffer{}
+	link := filepath.Join(filepath.Dir(newFile(t, "")), "link")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := access.FollowTokens(link, access.Options{Log: log.logger()}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"others may change the token file DIR drwxrwx---: chmod go-w DIR"}
+	if diff := cmp.Diff(want, log.warnings(t, filepath.Dir(path))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// owned is the information on a file of a user.
+type owned struct {
+	fs.FileInfo
+
+	user int
+}
+
+func (owned) Mode() fs.FileMode { return 0o600 }
+func (o owned) Sys() any        { return &syscall.Stat_t{Uid: uint32(o.user)} }
+
+func TestAFileOfAnotherUserIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	self := os.Geteuid()
+	for user, want := range map[int]string{0: "", self: "", 4711: fmt.Sprintf("chown %d tokens", self)} {
+		if got := access.MendOf("tokens", owned{user: user}); got != want {
+			t.Errorf("user %d: %q, want %q", user, got, want)
+		}
 	}
 }

@@ -54,10 +54,15 @@ func write(t testing.TB, path, text string) {
 	}
 }
 
-// newFile makes a file that only its owner may read.
+// newFile makes a file that only its owner may read, in a folder of its own that only
+// its owner may use.
 func newFile(t testing.TB, text string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "file")
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // G302: a folder
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "file")
 	write(t, path, text)
 	return path
 }

@@ -116,10 +116,12 @@ func worse(a, b error) error {
 }
 
 // Judge tells what an error means. A server that is away, full or busy is waited
-// for. A transaction that was given up in favour of another, a query that took too
+// for; a Redis without the database that is selected is not. A transaction that was given up in favour of another, a query that took too
 // long, and a set that others kept changing belong to those for whom it was.
 func Judge(err error) sweep.Fault {
 	switch {
+	case errors.Is(err, index.ErrNoDatabase):
+		return sweep.Fatal
 	case errors.Is(err, contacts.ErrUnavailable), errors.Is(err, index.ErrUnavailable):
 		return sweep.Away
 	case errors.Is(err, tasks.ErrContended), contacts.IsRetryable(err), contacts.IsTooSlow(err):

@@ -26,6 +26,9 @@ var (
 	// ErrRefused is an ErrUnavailable: Redis answers, and refuses to write (or, by
 	// its ACL, to do what was asked), because it is full, read-only, and so on.
 	ErrRefused = fmt.Errorf("%w: it refuses", ErrUnavailable)
+	// ErrNoDatabase: Redis has no database of the number that the client selects.
+	// It is an [ErrUnavailable] that lasts until one of the two is set right.
+	ErrNoDatabase = fmt.Errorf("%w: it has no database of this number", ErrUnavailable)
 )
 
 // passing are the error replies of a Redis that may accept the same command
@@ -84,6 +87,8 @@ func Reason(err error) string {
 	switch {
 	case errors.Is(err, ErrSettings):
 		return "the sets were built with other settings"
+	case errors.Is(err, ErrNoDatabase):
+		return "it has no database of this number"
 	case errors.Is(err, ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		return "it cannot be reached"
 	}
@@ -100,6 +105,8 @@ func translate(ctx context.Context, doing string, err error) error {
 		return fmt.Errorf("%s: %w", doing, context.Cause(ctx))
 	case isPast(ctx):
 		return fmt.Errorf("%s: %w: %w", doing, context.DeadlineExceeded, err)
+	case redis.HasErrorPrefix(err, "DB index is out of range"), redis.HasErrorPrefix(err, "SELECT is not allowed in cluster mode"):
+		return fmt.Errorf("%s: %w: %w", doing, ErrNoDatabase, err)
 	}
 	if passes, refused := isPassing(err); refused {
 		return fmt.Errorf("%s: %w: %w", doing, ErrRefused, err)

@@ -125,7 +125,7 @@ func parseEntry(name string, score float64) (Entry, error) {
 }
 
 // Check tells whether the index can be used now: nil, or an error that matches
-// [ErrUnavailable] or [ErrSettings].
+// [ErrUnavailable], which [ErrNoDatabase] does, or [ErrSettings].
 func (ix *Index) Check(ctx context.Context) (err error) {
 	defer func(start time.Time) { ix.observe(OpCheck, start, err) }(time.Now())
 	stored := getText(ctx, ix.client, settingsKey)

@@ -4,7 +4,9 @@ package access
 
 import (
 	"errors"
+	"io/fs"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,4 +18,13 @@ func lockFile(f *os.File) error {
 		return errLocked
 	}
 	return err
+}
+
+// ownerOf returns the user who owns a file, and the one who runs this process.
+func ownerOf(info fs.FileInfo) (owner, self int, known bool) {
+	stat, known := info.Sys().(*syscall.Stat_t)
+	if !known {
+		return 0, 0, false
+	}
+	return int(stat.Uid), os.Geteuid(), true
 }
