@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -11,9 +12,11 @@ import (
 )
 
 // condition returns the filter as SQL.
-func (f Filter) condition() (where string, args []any) {
-	conditions := []string{"id > ?"}
-	args = []any{f.After}
+func (f Filter) condition() (string, []any) {
+	conditions, args := []string{"id >= 0"}, []any(nil)
+	if f.After > 0 {
+		conditions, args = []string{"id > ?"}, []any{f.After}
+	}
 	for column, list := range map[string][]any{
 		"id": anys(f.IDs), "type": anys(f.Types), "state": anys(f.States), "queue": anys(f.Queues),
 	} {
@@ -32,7 +35,7 @@ func (f Filter) condition() (where string, args []any) {
 // List implements [Queue].
 func (q *MySQLQueue) List(ctx context.Context, match Filter, limit int) (list []Record, err error) {
 	where, args := match.condition()
-	rows, err := q.db.QueryContext(ctx, "SELECT id, queue, type, subject, args, priority, state, attempts, max_attempts,"+
+	rows, err := q.db.QueryContext(ctx, "SELECT id, queue, type, subject, "+boundedArgs+", priority, state, attempts, max_attempts,"+
 		" COALESCE(expires_at, 0), COALESCE(due_at, 0), COALESCE(dedupe_key, ''), COALESCE(lease_owner, ''), COALESCE(last_error, ''),"+
 		" created_at, updated_at FROM tasks WHERE "+where+" ORDER BY id LIMIT ?", append(args, limit)...)
 	if err != nil {
@@ -51,12 +54,14 @@ func (q *MySQLQueue) List(ctx context.Context, match Filter, limit int) (list []
 
 func scanRecord(rows *sql.Rows) (r Record, err error) {
 	var args []byte
-	var expires, due, created, updated int64
+	var expires, due, created, updated uint64
 	err = rows.Scan(&r.ID, &r.Queue, &r.Type, (*uint64)(&r.Subject), &args, &r.Priority, &r.State, &r.Attempts, &r.MaxAttempts,
 		&expires, &due, &r.DedupeKey, &r.LeaseOwner, &r.LastError, &created, &updated)
-	r.RawArgs = args
+	if r.RawArgs = args; !json.Valid(args) { // MariaDB takes more for JSON
+		r.RawArgs, _ = json.Marshal(string(args)) // a string always can
+	}
 	r.ExpiresAt = timeOrNone(expires)
-	r.Created, r.Updated = time.UnixMilli(created), time.UnixMilli(updated)
+	r.Created, r.Updated = timeOf(created), timeOf(updated)
 	r.setDue(timeOrNone(due))
 	if strings.HasPrefix(r.DedupeKey, "~") {
 		r.DedupeKey = ""
@@ -80,11 +85,11 @@ func (r *Record) setDue(due time.Time) {
 	}
 }
 
-func timeOrNone(milliseconds int64) time.Time {
+func timeOrNone(milliseconds uint64) time.Time {
 	if milliseconds == 0 {
 		return time.Time{}
 	}
-	return time.UnixMilli(milliseconds)
+	return timeOf(milliseconds)
 }
 
 // Retry implements [Queue].
@@ -180,8 +185,8 @@ func (q *MySQLQueue) Paused(ctx context.Context) ([]string, error) {
 	return list, contacts.Translate(ctx, "look which queues are paused", err)
 }
 
-func (q *MySQLQueue) names(ctx context.Context, query string) (list []string, err error) {
-	rows, err := q.db.QueryContext(ctx, query)
+func (q *MySQLQueue) names(ctx context.Context, query string, args ...any) (list []string, err error) {
+	rows, err := q.db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
