@@ -185,7 +185,7 @@ func (q *MemoryQueue) Stats(context.Context) (s Stats, err error) {
 			continue
 		}
 		t := r.Type
-		if !slices.Contains([]Type{AddContact, RemoveContact, Upload, FanOut, Refill}, t) {
+		if !slices.Contains(handled(), t) {
 			t = OtherTypes
 		}
 		counts[TaskStats{Queue: r.Queue, Type: t, State: r.state}]++

@@ -128,9 +128,10 @@ func (e *enqueuing) write(ctx context.Context, keys []string) error {
 
 // absorb gives tasks to those that wait under their keys, and locks these until
 // the commit: a task that absorbs a change must not start before that change can
-// be seen. Whatever else has such a key loses it, as by its start. FOR UPDATE reads what is, not what this transaction's snapshot shows:
-// such a task may be younger than that. The index is named because a small table is
-// scanned otherwise, and with it rows are locked that others are about to commit.
+// be seen. Whatever else has such a key loses it, as by its start. FOR UPDATE reads
+// what is, not what this transaction's snapshot shows: such a task may be younger
+// than that. The index is named because a small table is scanned otherwise, and with
+// it rows are locked that others are about to commit.
 func (e *enqueuing) absorb(ctx context.Context, keys []string) error {
 	rows, err := e.tx.QueryContext(ctx, "SELECT dedupe_key, id, queue, type, subject, "+boundedArgs+", state, attempts, priority,"+
 		" COALESCE(GREATEST(due_at, 1), 0), COALESCE(GREATEST(expires_at, 1), 0), "+now+" FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+marks(len(keys))+") FOR UPDATE", anys(keys)...)

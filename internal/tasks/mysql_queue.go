@@ -99,11 +99,11 @@ var boundedArgs = fmt.Sprintf("IF(LENGTH(args) <= %d, args, JSON_QUOTE(CONCAT(LE
 // If the server refuses that for what is in one of the rows (a trigger or a
 // constraint of the site's may), each is changed alone, and one that is refused is
 // buried with the reason, so that it stops no others. One of which the server
-// refuses that, too, stays as it is.
+// refuses that, too, stays as it is; if it does of all, that is an error.
 func changeRows(ctx context.Context, tx *sql.Tx, ids []any, change func(ids []any) (int, error)) (changed int, err error) {
-	changed, err = change(ids)
-	if !contacts.IsRowRefused(err) {
-		return changed, err
+	changed, refused := change(ids)
+	if !contacts.IsRowRefused(refused) {
+		return changed, refused
 	}
 	for _, id := range ids {
 		n, err := change([]any{id})
@@ -115,6 +115,9 @@ func changeRows(ctx context.Context, tx *sql.Tx, ids []any, change func(ids []an
 			return changed, err
 		}
 		changed += n
+	}
+	if changed == 0 {
+		return 0, refused
 	}
 	return changed, nil
 }

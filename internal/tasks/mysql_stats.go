@@ -15,16 +15,16 @@ import (
 // as its limit says. MariaDB finds the different priorities by jumping from one to
 // the next, but counts all entries when asked for the smallest id of each.
 const (
-	countWaiting = "SELECT 1 FROM tasks FORCE INDEX (timers) WHERE state = 'waiting' LIMIT ?, 1"
-	countTypes   = "SELECT ? AS queue, ? AS state, kind, COUNT(*) FROM (SELECT " + knownType + " AS kind FROM tasks FORCE INDEX (claim)" +
-		" WHERE queue = ? AND state = ? LIMIT ?) AS counted GROUP BY kind"
-	knownType = "IF(CAST(type AS BINARY) IN ('" + string(AddContact) + "', '" + string(RemoveContact) + "', '" + string(Upload) + "', '" +
-		string(FanOut) + "', '" + string(Refill) + "'), type, '" + string(OtherTypes) + "')"
+	countWaiting      = "SELECT 1 FROM tasks FORCE INDEX (timers) WHERE state = 'waiting' LIMIT ?, 1"
 	waitingPriorities = "SELECT DISTINCT queue, state, priority FROM tasks FORCE INDEX (claim) WHERE queue = ? AND state = 'waiting' LIMIT ?"
 	firstWaiting      = "SELECT IF(created_at < " + now + ", " + now + " - created_at, 0) FROM tasks FORCE INDEX (claim)" +
 		" WHERE queue = ? AND state = 'waiting' AND priority = ? ORDER BY id LIMIT 1"
 	distinctQueues = "SELECT DISTINCT queue FROM tasks FORCE INDEX (claim) LIMIT ?"
 )
+
+// countTypes counts the types that have a handler by their names, letter by letter.
+var countTypes = "SELECT ? AS queue, ? AS state, kind, COUNT(*) FROM (SELECT IF(CAST(type AS BINARY) IN (" + marks(len(handled())) + "), type, ?) AS kind" +
+	" FROM tasks FORCE INDEX (claim) WHERE queue = ? AND state = ? LIMIT ?) AS counted GROUP BY kind"
 
 // Full implements [Queue]. A look at the first and the last id is enough as long
 // as there is no reason for worry; beyond, it counts index entries up to limit.
@@ -90,7 +90,7 @@ func (q *MySQLQueue) taskStats(ctx context.Context, queues []string) (list []Tas
 	for _, queue := range queues {
 		for _, state := range States() {
 			parts = append(parts, countTypes)
-			args = append(args, queue, state, queue, state, StatsLimit)
+			args = append(append(append(args, queue, state), anys(handled())...), OtherTypes, queue, state, StatsLimit)
 		}
 	}
 	rows, err := q.db.QueryContext(ctx, strings.Join(parts, " UNION ALL ")+" ORDER BY queue, kind, state", args...)

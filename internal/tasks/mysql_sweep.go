@@ -67,16 +67,16 @@ func dueTasks(state, also string) string {
 // Sweep implements [Queue]. When there is nothing to do, it costs one query. A
 // chore that fails keeps no other from being done.
 func (q *MySQLQueue) Sweep(ctx context.Context) (s Swept, err error) {
+	var failed []error
 	keysBefore, err := q.keyLimit.look(ctx, q.db)
 	if err != nil {
-		return s, contacts.Translate(ctx, "look how many idempotency keys there are", err)
+		failed = append(failed, contacts.Translate(ctx, "look how many idempotency keys there are", err))
 	}
 	all := chores(keysBefore)
 	due, err := q.dueChores(ctx, all)
 	if err != nil {
-		return s, err
+		return s, errors.Join(append(failed, err)...)
 	}
-	var failed []error
 	for i, c := range all {
 		if !due[i] {
 			continue

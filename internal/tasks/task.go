@@ -25,6 +25,9 @@ const (
 	Refill Type = "refill"  // read the subject's most recent contacts into its set
 )
 
+// handled are the types that have a handler.
+func handled() []Type { return []Type{AddContact, RemoveContact, Upload, FanOut, Refill} }
+
 // The queues. Each has workers of its own, so that the parts of a large fan-out
 // and the refills after a lost Redis never stand before contact changes.
 const (
