@@ -48,7 +48,8 @@ CREATE TABLE IF NOT EXISTS photos (
 -- The durable queue. A producer sets type, subject and args in the transaction of
 -- the change that the task is about; if it wants to, also queue and priority,
 -- expires_at, or, for a task that shall run later, state = 'scheduled' and due_at.
--- Times are unix milliseconds of the database's clock.
+-- It needs the right to insert these columns, and no other (README, Rights); args of
+-- more than 4096 bytes are not read. Times are unix milliseconds of the database's clock.
 CREATE TABLE IF NOT EXISTS tasks (
   id           BIGINT UNSIGNED   NOT NULL AUTO_INCREMENT,
   queue        VARCHAR(32)       NOT NULL DEFAULT 'default',
@@ -61,7 +62,7 @@ CREATE TABLE IF NOT EXISTS tasks (
   max_attempts SMALLINT UNSIGNED NOT NULL DEFAULT 25,
   expires_at   BIGINT UNSIGNED   NULL COMMENT 'not started after it; NULL: never expires',
   due_at       BIGINT UNSIGNED   NULL DEFAULT (expires_at) COMMENT 'waiting: it expires; scheduled: it may run; running: its lease ends; done: it is forgotten',
-  dedupe_key   VARCHAR(128)      CHARACTER SET ascii COLLATE ascii_bin NULL COMMENT 'unique among tasks that have not been started; the start makes it ~id',
+  dedupe_key   VARCHAR(128)      CHARACTER SET ascii COLLATE ascii_bin NULL COMMENT 'unique among tasks that have not been started; the start makes it ~id/random',
   lease_owner  VARCHAR(64)       CHARACTER SET ascii COLLATE ascii_bin NULL COMMENT 'running: who works on it; else: lost, if the last lease ran out',
   last_error   VARCHAR(2000)     NULL,
   created_at   BIGINT UNSIGNED   NOT NULL DEFAULT (CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)),

@@ -157,7 +157,7 @@ func (c *config) check(f *pflag.FlagSet) error {
 	} {
 		want(flag, d >= time.Millisecond, "is %v: want at least 1ms", d)
 	}
-	want("lease", c.lease >= time.Second, "is %v: want at least 1s", c.lease)
+	want("lease", c.lease >= time.Second && c.lease <= tasks.MostLease, "is %v: want 1s to %v", c.lease, tasks.MostLease)
 	want("keep-tasks", c.keepTasks >= 0, "is %v: want 0 or more", c.keepTasks)
 	want("max-waiting", c.maxWaiting >= 0, "is %d: want 0 or more", c.maxWaiting)
 	want("max-body", c.maxBody >= 1, "is %d: want at least 1", c.maxBody)

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -82,7 +84,9 @@ func openServer(c *config, log *slog.Logger) (*server, error) {
 		return nil, errors.Join(err, client.Close())
 	}
 	bell := &tasks.Bell{}
-	queue := tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: processName(), Keep: c.keepTasks, Observer: m.Tasks})
+	queue := tasks.NewMySQLQueue(db, tasks.QueueOptions{
+		Bell: bell, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks, Observer: m.Tasks,
+	})
 	p := parts{store: contacts.NewMySQL(db), db: db, queue: queue, bell: bell, wake: wake.New(client, bell, log), index: ix, metrics: m, gate: entrance}
 	return &server{service: newService(c, p, log), closers: []io.Closer{client, db}}, nil
 }

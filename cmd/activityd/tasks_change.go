@@ -209,6 +209,9 @@ func (ch *taskChange) total(ctx context.Context, q taskStater) (int64, error) {
 		if oneOf(match.States, t.State) && oneOf(match.Types, t.Type) && oneOf(match.Queues, t.Queue) {
 			total += int64(t.Count)
 		}
+		if s.More || t.Type == tasks.OtherTypes && len(match.Types) > 0 {
+			return -1, nil
+		}
 	}
 	for _, queue := range s.Queues {
 		if queue.Capped {

@@ -28,7 +28,8 @@ func newTasksStats() *cobra.Command {
 		Short: "Say how full the queues are",
 		Long: "Say how full the queues are: tasks by queue, type and state, and the age of the oldest waiting\n" +
 			"one. Of each queue and state only the first 100000 tasks are counted, so that it costs little\n" +
-			"whatever waits; where there are more, the numbers have a \"≥\"." + outputHelp,
+			"whatever waits; where there are more, the numbers have a \"≥\". Types without a handler are\n" +
+			"counted as \"other\"; of queues that are neither standard nor paused, the first 32." + outputHelp,
 		Example: "  activityd tasks stats\n  activityd tasks stats --watch 2s",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -106,7 +106,11 @@ func printStats(w io.Writer, s tasks.Stats) error {
 			table.add(append(append([]string{"", oneLine(string(t.Type))}, q.cells(t)...), "", "")...)
 		}
 	}
-	return table.flush()
+	if err := table.flush(); err != nil || !s.More {
+		return err
+	}
+	_, err := fmt.Fprintln(w, "there are tasks in more queues, which are not counted: activityd tasks list shows them")
+	return err
 }
 
 // statsJSON is the statistics as other programs read them.
@@ -114,6 +118,7 @@ type statsJSON struct {
 	At     string       `json:"at"`
 	Limit  int          `json:"count_limit"` // of each queue and state, no more are counted
 	Queues []queuesJSON `json:"queues"`
+	More   bool         `json:"more_queues"` // that are not counted
 }
 
 // queuesJSON is one queue.
@@ -126,7 +131,7 @@ type queuesJSON struct {
 }
 
 func newStatsJSON(s tasks.Stats, now time.Time) statsJSON {
-	out := statsJSON{At: stamp(now), Limit: tasks.StatsLimit, Queues: []queuesJSON{}}
+	out := statsJSON{At: stamp(now), Limit: tasks.StatsLimit, Queues: []queuesJSON{}, More: s.More}
 	for _, q := range byQueue(s) {
 		types := append([]typeStats{}, q.types...)
 		out.Queues = append(out.Queues, queuesJSON{

@@ -44,8 +44,10 @@ const (
 	erPrepareAgain     = 1615 // MySQL: the table definitions do not fit into its cache, those of views above all
 	erReadOnlyMode     = 1836
 	erConnectionKilled = 1927 // MariaDB: also what a shutdown does to running statements
+	erWrongValue       = 1366 // of a string whose bytes are none of its character set, above all
 	erStatementTimeout = 1969 // MariaDB: max_statement_time
 	erQueryTimeout     = 3024 // MySQL: max_execution_time
+	erCheckViolated    = 3819 // MySQL: CHECK
 )
 
 // Translate says what failed, and turns errors of the database into what callers
@@ -108,6 +110,21 @@ func isNotPrepared(err error) bool {
 	return false
 }
 
+// IsRowRefused tells whether the server refused a statement for what is in a row,
+// or would be: a number that is out of range, a key that is taken, a constraint, a
+// trigger that says no. About other rows the same statement may work.
+func IsRowRefused(err error) bool {
+	sent, ok := errors.AsType[*mysql.MySQLError](err)
+	if !ok {
+		return false
+	}
+	switch string(sent.SQLState[:2]) {
+	case "22", "23", "44", "45": // data, constraint, WITH CHECK OPTION, SIGNAL of a trigger
+		return true
+	}
+	return sent.Number == erWrongValue || sent.Number == erCheckViolated
+}
+
 // IsDuplicate tells whether a row was refused because another one has its key.
 func IsDuplicate(err error) bool { return serverError(err) == erDuplicate }
 
@@ -134,6 +151,8 @@ func advise(err error) string {
 		return "check user and password in the DSN"
 	case erUnknownColumn, erNoSuchKey, erViewInvalid, erNoDefault:
 		return "a table or view is not as activityd needs it: `activityd schema --check` says in what, and what mends it"
+	case erAutoIncrement:
+		return "if it goes on, a row has an id near 2^64: delete it, then ALTER TABLE … AUTO_INCREMENT = 1"
 	case erAccessDeniedDB, erTableDenied, erColumnDenied:
 		return "grant the user of the DSN the right to do so"
 	}

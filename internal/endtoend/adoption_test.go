@@ -1,12 +1,16 @@
 package endtoend_test
 
 import (
+	"context"
+	"database/sql"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/activityd/activityd/internal/tasks"
@@ -104,4 +108,100 @@ func TestTheSQLOfTheDocs(t *testing.T) {
 	g.started(t, "worker")
 	g.exec(t, "UPDATE tasks SET due_at = 1 WHERE state = 'scheduled'")
 	g.awaitIdle(t)
+}
+
+var grantInRights = regexp.MustCompile(`(?m)^GRANT (.+) ON site\.(\w+) +TO '(\w+)'@'%';$`)
+
+// asUser connects as a user who has the rights that the README names for it, and
+// may do all to tables of its own.
+func (g *ground) asUser(t *testing.T, name string, own ...string) *sql.DB {
+	t.Helper()
+	page, err := os.ReadFile("../../README.md")
+	must(t, err)
+	cfg, err := mysql.ParseDSN(g.dsn)
+	must(t, err)
+	cfg.User, cfg.Passwd = name+"_"+cfg.DBName, "secret"
+	user := cfg.User + "@localhost"
+	g.exec(t, "CREATE USER "+user+" IDENTIFIED BY 'secret'")
+	t.Cleanup(func() { _, _ = g.db.ExecContext(context.Background(), "DROP USER "+user) })
+	grants := 0
+	for _, grant := range grantInRights.FindAllStringSubmatch(string(page), -1) {
+		if grant[3] == name {
+			grants++
+			g.exec(t, "GRANT "+grant[1]+" ON "+cfg.DBName+"."+grant[2]+" TO "+user)
+		}
+	}
+	if grants == 0 {
+		t.Fatalf("README.md grants nothing to %s", name)
+	}
+	for _, table := range own {
+		g.exec(t, "GRANT SELECT, INSERT, UPDATE, DELETE ON "+cfg.DBName+"."+table+" TO "+user)
+	}
+	return openMySQL(t, cfg.FormatDSN())
+}
+
+// TestTheRightsOfTheDocs: with the rights that the README names, and those to its
+// own tables, a site writes whatever docs/adoption.md tells it to, activityd does
+// its work, and no other column of tasks can be written.
+func TestTheRightsOfTheDocs(t *testing.T) {
+	t.Parallel()
+	g := newGround(t, 3)
+	g.exec(t, "INSERT INTO users (id, username) VALUES (98765, 'ada'), (12345, 'ben')")
+	producer := *g
+	producer.db = g.asUser(t, "site", "users", "contacts", "photos")
+	for _, block := range adoptionSQL(t) {
+		producer.execOn(t, block)
+	}
+	for _, values := range []string{
+		"(id, type, subject) VALUES (18446744073709551614, 'upload', 1)", "(attempts, type, subject) VALUES (65535, 'upload', 1)",
+		"(max_attempts, type, subject) VALUES (0, 'upload', 1)", "(dedupe_key, type, subject) VALUES ('upload:1', 'upload', 1)",
+		"(lease_owner, type, subject) VALUES ('x', 'upload', 1)", "(last_error, type, subject) VALUES ('x', 'upload', 1)",
+		"(created_at, type, subject) VALUES (0, 'upload', 1)", "(updated_at, type, subject) VALUES (0, 'upload', 1)",
+	} {
+		if _, err := producer.db.ExecContext(t.Context(), "INSERT INTO tasks "+values); err == nil || !strings.Contains(err.Error(), "denied") {
+			t.Errorf("INSERT INTO tasks %s: %v, want it denied", values, err)
+		}
+	}
+
+	queue := tasks.NewMySQLQueue(g.asUser(t, "activityd"), tasks.QueueOptions{Owner: "test"})
+	_, _, err := queue.EnqueueOnce(t.Context(), "key", []tasks.New{tasks.NewUpload(7), tasks.NewRefill(7)})
+	must(t, err)
+	_, err = queue.Pause(t.Context(), tasks.QueueRefill)
+	must(t, err)
+	_, err = queue.Sweep(t.Context())
+	must(t, err)
+	_, err = queue.Stats(t.Context())
+	must(t, err)
+	list, err := queue.Claim(t.Context(), tasks.QueueDefault, 100, time.Minute)
+	must(t, err)
+	if len(list) != 7 { // six of the docs, and one of before
+		t.Errorf("claimed %d of the site's tasks: %+v", len(list), list)
+	}
+	var results []tasks.Result
+	for _, task := range list {
+		results = append(results, tasks.Result{Task: task})
+	}
+	if lost, err := queue.Finish(t.Context(), results); err != nil || lost > 0 {
+		t.Errorf("lost %d, %v", lost, err)
+	}
+}
+
+// TestTheLastIdOfTheTable: what the README says of a row with an id near 2^64.
+func TestTheLastIdOfTheTable(t *testing.T) {
+	t.Parallel()
+	g := newGround(t, 3)
+	g.exec(t, "INSERT INTO tasks (id, type, subject) VALUES (18446744073709551614, 'upload', 1)")
+	_, err := g.queue.Enqueue(t.Context(), []tasks.New{tasks.NewUpload(7)})
+	if _, second := g.queue.Enqueue(t.Context(), []tasks.New{tasks.NewUpload(8)}); err == nil {
+		err = second
+	}
+	if err == nil || !strings.Contains(err.Error(), "a row has an id near 2^64") {
+		t.Fatalf("enqueued with %v", err)
+	}
+	if n, err := g.queue.Discard(t.Context(), tasks.Filter{}, 10); err != nil || n == 0 {
+		t.Fatalf("discarded %d, %v", n, err)
+	}
+	g.exec(t, "ALTER TABLE tasks AUTO_INCREMENT = 1")
+	_, err = g.queue.Enqueue(t.Context(), []tasks.New{tasks.NewUpload(7)})
+	must(t, err)
 }

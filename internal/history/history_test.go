@@ -23,6 +23,7 @@ type history struct {
 	readers []*recent.Reader // of the processes; none: each read has its own
 	claims  int
 	held    []tasks.Task // claimed, and not yet given to a handler
+	firm    []tasks.Task // whose leases are kept, whatever time passes
 	actors  []*actor
 }
 

@@ -119,7 +119,7 @@ func (r *run) move(m move) error {
 // claimAll takes all tasks that wait.
 func (r *run) claimAll() (all []tasks.Task, err error) {
 	for _, queue := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueRefill} {
-		list, err := r.queue.Claim(r.ctx, queue, 100, forEver)
+		list, err := r.queue.Claim(r.ctx, queue, 100, tasks.MostLease)
 		if err != nil {
 			return nil, err
 		}

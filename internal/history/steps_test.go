@@ -64,12 +64,15 @@ func (h *history) claim() error {
 	h.claims++
 	if h.claims%8 == 0 {
 		h.now = h.now.Add(time.Hour)
+		if _, err := h.queue.Extend(h.ctx, h.firm, tasks.MostLease); err != nil {
+			return err
+		}
 	}
 	if _, err := h.queue.Sweep(h.ctx); err != nil {
 		return err
 	}
 	for _, queue := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueRefill} {
-		lease := forEver
+		lease := tasks.MostLease
 		if h.choose(6) == 5 {
 			lease = time.Minute // it runs out: the tasks are given to a second handler
 		}
@@ -80,7 +83,9 @@ func (h *history) claim() error {
 		if err := h.spare(list); err != nil {
 			return err
 		}
-		h.held = append(h.held, list...)
+		if h.held = append(h.held, list...); lease == tasks.MostLease {
+			h.firm = append(h.firm, list...)
+		}
 	}
 	return nil
 }
@@ -92,12 +97,10 @@ const mostLost = 10
 // spare prolongs the leases of those that lost theirs often enough.
 func (h *history) spare(list []tasks.Task) error {
 	often := slices.DeleteFunc(slices.Clone(list), func(t tasks.Task) bool { return t.Attempts < mostLost })
-	_, err := h.queue.Extend(h.ctx, often, forEver)
+	h.firm = append(h.firm, often...)
+	_, err := h.queue.Extend(h.ctx, often, tasks.MostLease)
 	return err
 }
-
-// forEver is longer than any history.
-const forEver = 100_000 * time.Hour
 
 // What runs at once, at most.
 const (

@@ -49,6 +49,19 @@ func (q *MemoryQueue) EnqueueOnce(ctx context.Context, key string, batch []New) 
 	return before.ids, true, nil
 }
 
+// forgetKeys forgets the keys that were used at end or before, and the oldest of
+// those that are too many.
+func (q *MemoryQueue) forgetKeys(end int64) {
+	var all []int64
+	for _, o := range q.once {
+		all = append(all, o.created)
+	}
+	if slices.Sort(all); len(all) > q.mostKeys {
+		end = max(end, all[len(all)-q.mostKeys-1])
+	}
+	maps.DeleteFunc(q.once, func(_ string, o onceRecord) bool { return o.created <= end })
+}
+
 // matches tells whether the filter chooses the record.
 func (f Filter) matches(r *record) bool {
 	return r.ID > f.After &&
@@ -79,13 +92,13 @@ func (q *MemoryQueue) List(_ context.Context, match Filter, limit int) (list []R
 func (r *record) public() Record {
 	out := Record{
 		ID: r.ID, Queue: r.Queue, Type: r.Type, Subject: r.Subject, RawArgs: r.RawArgs, Priority: r.Priority, State: r.state,
-		Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, ExpiresAt: timeOrNone(r.expiresAt), LeaseOwner: "", DedupeKey: r.dedupeKey,
+		Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, ExpiresAt: timeOrNone(uint64(r.expiresAt)), LeaseOwner: "", DedupeKey: r.dedupeKey,
 		LastError: r.lastError, Created: time.UnixMilli(r.created), Updated: time.UnixMilli(r.updated),
 	}
 	if r.state == Running {
 		out.LeaseOwner = r.Lease
 	}
-	out.setDue(timeOrNone(r.dueAt))
+	out.setDue(timeOrNone(uint64(r.dueAt)))
 	return out
 }
 
@@ -164,10 +177,19 @@ func (q *MemoryQueue) Full(ctx context.Context, limit int) (bool, error) {
 func (q *MemoryQueue) Stats(context.Context) (s Stats, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	counts, names := make(map[TaskStats]int), maps.Clone(q.paused)
+	names := q.namesToCount()
+	counts, found := make(map[TaskStats]int), maps.Clone(q.paused)
 	for _, r := range q.open {
-		counts[TaskStats{Queue: r.Queue, Type: r.Type, State: r.state}]++
-		names[r.Queue] = true
+		if !slices.Contains(names, r.Queue) {
+			s.More = true
+			continue
+		}
+		t := r.Type
+		if !slices.Contains(handled(), t) {
+			t = OtherTypes
+		}
+		counts[TaskStats{Queue: r.Queue, Type: t, State: r.state}]++
+		found[r.Queue] = true
 	}
 	for t, n := range counts {
 		t.Count = n
@@ -176,7 +198,7 @@ func (q *MemoryQueue) Stats(context.Context) (s Stats, err error) {
 	slices.SortFunc(s.Tasks, func(a, b TaskStats) int {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Type, b.Type), cmp.Compare(a.State, b.State))
 	})
-	for _, name := range slices.Sorted(maps.Keys(names)) {
+	for _, name := range slices.Sorted(maps.Keys(found)) {
 		s.Queues = append(s.Queues, QueueStats{
 			Queue: name, Paused: q.paused[name], Capped: capped(s.Tasks, name), Oldest: q.oldest(name), Due: max(q.oldest(name), q.due(name)),
 		})
@@ -199,12 +221,24 @@ func (q *MemoryQueue) due(queue string) (age time.Duration) {
 	return age
 }
 
+// namesToCount returns the queues that Stats looks at.
+func (q *MemoryQueue) namesToCount() []string {
+	names, others := q.options.standing(slices.Collect(maps.Keys(q.paused))), make(map[string]bool)
+	for _, r := range q.open {
+		if !slices.Contains(names, r.Queue) {
+			others[r.Queue] = true
+		}
+	}
+	list := slices.Sorted(maps.Keys(others))
+	return append(names, list[:min(len(list), mostOthers)]...)
+}
+
 // oldest is the age of the oldest of those that stand first in line, each in its
 // priority.
 func (q *MemoryQueue) oldest(queue string) (age time.Duration) {
 	first := make(map[int]bool)
 	for _, r := range q.inOrder(func(r *record) bool { return r.state == Waiting && r.Queue == queue }) {
-		if !first[r.Priority] {
+		if !first[r.Priority] && len(first) < mostPriorities {
 			first[r.Priority] = true
 			age = max(age, q.now().Sub(time.UnixMilli(r.created)))
 		}

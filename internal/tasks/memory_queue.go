@@ -24,9 +24,11 @@ type MemoryQueue struct {
 	nextID uint64
 	claims int
 	open   map[uint64]*record
-	keys   map[string]uint64 // dedupe key to the task that has not been started
+	keys   map[string]uint64 // dedupe key to the task that has it
 	paused map[string]bool
 	once   map[string]onceRecord
+
+	mostKeys int
 }
 
 // record is a row of the table tasks. Times are unix milliseconds, 0 for none.
@@ -48,7 +50,7 @@ const defaultMaxAttempts = 25 // as in schema.sql
 func NewMemoryQueue(o QueueOptions, now func() time.Time) *MemoryQueue {
 	return &MemoryQueue{
 		options: o.withDefaults(), now: now,
-		open: map[uint64]*record{}, keys: map[string]uint64{}, paused: map[string]bool{}, once: map[string]onceRecord{},
+		open: map[uint64]*record{}, keys: map[string]uint64{}, paused: map[string]bool{}, once: map[string]onceRecord{}, mostKeys: MostKeys,
 	}
 }
 
@@ -80,10 +82,11 @@ func (q *MemoryQueue) add(batch []New) (ids []uint64, inserted []New) {
 	byKey, now := distinct(batch), q.now().UnixMilli()
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
 		n := byKey[key]
-		if id, ok := q.keys[key]; ok {
-			r := q.open[id]
+		if r := q.open[q.keys[key]]; r != nil && r.absorbs(n) {
 			r.setTiming(r.timing().absorbing(timingOf(n, now)), now)
 			continue
+		} else if r != nil {
+			r.dedupeKey = ""
 		}
 		q.insert(n, now)
 		inserted = append(inserted, n)
@@ -132,25 +135,15 @@ func (q *MemoryQueue) Claim(ctx context.Context, queue string, n int, lease time
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.claims++
-	for {
-		claimed, dropped := q.claim(queue, n, lease)
-		if len(claimed) > 0 || dropped == 0 {
-			return claimed, nil
-		}
-	}
+	return q.claim(queue, n, min(lease, MostLease)), nil
 }
 
-// claim looks at the first n tasks that wait: those that expired are dropped, and
-// one whose lease was lost goes alone.
-func (q *MemoryQueue) claim(queue string, n int, lease time.Duration) (claimed []Task, dropped int) {
+// claim starts the first n tasks that wait and have not expired; one whose lease
+// was lost goes alone.
+func (q *MemoryQueue) claim(queue string, n int, lease time.Duration) (claimed []Task) {
 	now := q.now().UnixMilli()
-	due := q.inOrder(func(r *record) bool { return r.state == Waiting && r.Queue == queue })
+	due := q.inOrder(func(r *record) bool { return r.state == Waiting && r.Queue == queue && !r.isDue(now) })
 	for _, r := range due[:min(n, len(due))] {
-		if r.expiresAt != 0 && r.expiresAt <= now {
-			q.remove(r)
-			dropped++
-			continue
-		}
 		if r.lost && len(claimed) > 0 {
 			break
 		}
@@ -160,10 +153,7 @@ func (q *MemoryQueue) claim(queue string, n int, lease time.Duration) (claimed [
 			break
 		}
 	}
-	if dropped > 0 {
-		q.options.Observer.Dropped(dropped)
-	}
-	return claimed, dropped
+	return claimed
 }
 
 func (q *MemoryQueue) start(r *record, now int64, lease time.Duration) Task {
@@ -177,7 +167,7 @@ func (q *MemoryQueue) start(r *record, now int64, lease time.Duration) Task {
 }
 
 func (q *MemoryQueue) remove(r *record) {
-	delete(q.keys, r.dedupeKey)
+	delete(q.keys, r.dedupeKey) // "" is no task's
 	delete(q.open, r.ID)
 }
 
@@ -211,7 +201,7 @@ func (q *MemoryQueue) Extend(ctx context.Context, held []Task, lease time.Durati
 	defer q.mu.Unlock()
 	for _, t := range held {
 		if r := q.held(t); r != nil {
-			r.dueAt = q.now().UnixMilli() + lease.Milliseconds()
+			r.dueAt = q.now().UnixMilli() + min(lease, MostLease).Milliseconds()
 		} else {
 			lost++
 		}
@@ -273,16 +263,26 @@ func (q *MemoryQueue) Sweep(ctx context.Context) (s Swept, err error) {
 	defer q.mu.Unlock()
 	now := q.now().UnixMilli()
 	for _, r := range q.open {
-		if r.dueAt != 0 && r.dueAt <= now {
+		if r.isDue(now) {
 			q.timeUp(r, now, &s)
 		}
 	}
-	for key, o := range q.once {
-		if o.created <= now-KeyLife.Milliseconds() {
-			delete(q.once, key)
-		}
-	}
+	q.forgetKeys(now - KeyLife.Milliseconds())
 	return s, nil
+}
+
+// isDue tells whether something must happen to the record at once.
+func (r *record) isDue(now int64) bool {
+	switch r.state {
+	case Waiting:
+		return r.dueAt != 0 && r.dueAt <= now
+	case Scheduled, Done:
+		return r.dueAt <= now
+	case Running:
+		return r.dueAt <= now || r.dueAt > now+MostLease.Milliseconds()
+	case Dead:
+	}
+	return false
 }
 
 // timeUp does what is due for one task.
@@ -313,7 +313,8 @@ func (q *MemoryQueue) FanningOut(_ context.Context, users []member.ID) (map[memb
 	defer q.mu.Unlock()
 	found := make(map[member.ID]bool)
 	for _, r := range q.open {
-		if r.Type == FanOut && (r.state == Waiting || r.state == Running) && slices.Contains(users, r.Subject) {
+		alive := r.state == Waiting || r.state == Running && r.Lease != ""
+		if r.Type == FanOut && alive && r.Queue == QueueFanOut && r.Priority <= Normal && slices.Contains(users, r.Subject) {
 			found[r.Subject] = true
 		}
 	}

@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -54,7 +55,7 @@ func (q *MySQLQueue) List(ctx context.Context, match Filter, limit int) (list []
 		return nil, contacts.Translate(ctx, "list tasks", err)
 	}
 	from, args := match.from()
-	rows, err := q.db.QueryContext(ctx, "SELECT id, queue, type, subject, args, priority, state, attempts, max_attempts,"+
+	rows, err := q.db.QueryContext(ctx, "SELECT id, queue, type, subject, "+boundedArgs+", priority, state, attempts, max_attempts,"+
 		" COALESCE(expires_at, 0), COALESCE(due_at, 0), COALESCE(dedupe_key, ''), COALESCE(lease_owner, ''), COALESCE(last_error, ''),"+
 		" created_at, updated_at"+from+" ORDER BY id LIMIT ?", append(args, limit)...)
 	if err != nil {
@@ -73,12 +74,14 @@ func (q *MySQLQueue) List(ctx context.Context, match Filter, limit int) (list []
 
 func scanRecord(rows *sql.Rows) (r Record, err error) {
 	var args []byte
-	var expires, due, created, updated int64
+	var expires, due, created, updated uint64
 	err = rows.Scan(&r.ID, &r.Queue, &r.Type, (*uint64)(&r.Subject), &args, &r.Priority, &r.State, &r.Attempts, &r.MaxAttempts,
 		&expires, &due, &r.DedupeKey, &r.LeaseOwner, &r.LastError, &created, &updated)
-	r.RawArgs = args
+	if r.RawArgs = args; !json.Valid(args) { // MariaDB takes more for JSON
+		r.RawArgs, _ = json.Marshal(string(args)) // a string always can
+	}
 	r.ExpiresAt = timeOrNone(expires)
-	r.Created, r.Updated = time.UnixMilli(created), time.UnixMilli(updated)
+	r.Created, r.Updated = timeOf(created), timeOf(updated)
 	r.setDue(timeOrNone(due))
 	if strings.HasPrefix(r.DedupeKey, "~") {
 		r.DedupeKey = ""
@@ -102,11 +105,11 @@ func (r *Record) setDue(due time.Time) {
 	}
 }
 
-func timeOrNone(milliseconds int64) time.Time {
+func timeOrNone(milliseconds uint64) time.Time {
 	if milliseconds == 0 {
 		return time.Time{}
 	}
-	return time.UnixMilli(milliseconds)
+	return timeOf(milliseconds)
 }
 
 // Retry implements [Queue].
@@ -206,8 +209,8 @@ func (q *MySQLQueue) Paused(ctx context.Context) ([]string, error) {
 	return list, contacts.Translate(ctx, "look which queues are paused", err)
 }
 
-func (q *MySQLQueue) names(ctx context.Context, query string) (list []string, err error) {
-	rows, err := q.db.QueryContext(ctx, query)
+func (q *MySQLQueue) names(ctx context.Context, query string, args ...any) (list []string, err error) {
+	rows, err := q.db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}

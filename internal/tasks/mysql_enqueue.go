@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -127,34 +128,56 @@ func (e *enqueuing) write(ctx context.Context, keys []string) error {
 
 // absorb gives tasks to those that wait under their keys, and locks these until
 // the commit: a task that absorbs a change must not start before that change can
-// be seen. FOR UPDATE reads what is, not what this transaction's snapshot shows:
-// such a task may be younger than that. The index is named because a small table is
-// scanned otherwise, and with it rows are locked that others are about to commit.
+// be seen. Whatever else has such a key loses it, as by its start. FOR UPDATE reads
+// what is, not what this transaction's snapshot shows: such a task may be younger
+// than that. The index is named because a small table is scanned otherwise, and with
+// it rows are locked that others are about to commit.
 func (e *enqueuing) absorb(ctx context.Context, keys []string) error {
-	rows, err := e.tx.QueryContext(ctx, "SELECT dedupe_key, id, priority, IF(state = 'scheduled', due_at, 0), COALESCE(expires_at, 0), "+now+
-		" FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+marks(len(keys))+") FOR UPDATE", anys(keys)...)
+	rows, err := e.tx.QueryContext(ctx, "SELECT dedupe_key, id, queue, type, subject, "+boundedArgs+", state, attempts, priority,"+
+		" COALESCE(GREATEST(due_at, 1), 0), COALESCE(GREATEST(expires_at, 1), 0), "+now+" FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+marks(len(keys))+") FOR UPDATE", anys(keys)...)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
 	changed := make(map[uint64]timing)
+	var others []any
 	for rows.Next() {
-		var key string
-		var id uint64
-		var is timing
-		var at int64
-		if err := rows.Scan(&key, &id, &is.priority, &is.runAt, &is.expiresAt, &at); err != nil {
+		r, at, err := scanKeyHolder(rows)
+		if err != nil {
 			return err
 		}
-		e.idOf[key] = id
-		if both := is.absorbing(timingOf(e.byKey[key], at)); both != is {
-			changed[id] = both
+		n := e.byKey[r.dedupeKey]
+		if !r.absorbs(n) {
+			others = append(others, r.ID)
+			continue
+		}
+		e.idOf[r.dedupeKey] = r.ID
+		is := r.timing()
+		if both := is.absorbing(timingOf(n, at)); both != is {
+			changed[r.ID] = both
 		}
 	}
 	if err := rows.Err(); err != nil {
 		return err
 	}
+	if len(others) > 0 {
+		_, err := e.tx.ExecContext(ctx, updateTasks+"dedupe_key = "+keyOfItsOwn+" WHERE id IN ("+marks(len(others))+")",
+			append([]any{rand.Text()[:16]}, others...)...)
+		if err != nil {
+			return err
+		}
+	}
 	return e.advance(ctx, changed)
+}
+
+// scanKeyHolder reads a row that has the dedupe key of a task to be enqueued, and
+// the time.
+func scanKeyHolder(rows *sql.Rows) (r record, at int64, err error) {
+	var args []byte
+	var due, expires uint64
+	err = rows.Scan(&r.dedupeKey, &r.ID, &r.Queue, &r.Type, (*uint64)(&r.Subject), &args, &r.state, &r.Attempts, &r.Priority, &due, &expires, &at)
+	r.RawArgs, r.dueAt, r.expiresAt = args, int64(min(due, latest)), int64(min(expires, latest))
+	return r, at, err
 }
 
 // advance changes when waiting tasks run and expire.

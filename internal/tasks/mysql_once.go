@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
+	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/plural"
@@ -16,6 +18,34 @@ import (
 
 // keyEnd is when keys were written that are forgotten by now.
 var keyEnd = now + " - " + strconv.FormatInt(KeyLife.Milliseconds(), 10)
+
+// keyLimit keeps the number of idempotency keys near MostKeys. Where the oldest of
+// them begin is looked up once a minute, because that reads as many index entries;
+// between two looks there may be more.
+type keyLimit struct {
+	most   int
+	mu     sync.Mutex
+	before uint64 // when the newest key was made that is too many; 0: none is
+	again  time.Time
+}
+
+const keyLook = time.Minute
+
+const firstKeyTooMany = "SELECT created_at FROM task_keys FORCE INDEX (created) ORDER BY created_at DESC LIMIT ?, 1"
+
+func (l *keyLimit) look(ctx context.Context, db *sql.DB) (before uint64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Now().Before(l.again) {
+		return l.before, nil
+	}
+	err = db.QueryRowContext(ctx, firstKeyTooMany, l.most).Scan(&before)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return 0, err
+	}
+	l.before, l.again = before, time.Now().Add(keyLook)
+	return before, nil
+}
 
 // EnqueueOnce implements [Queue]. The key is written first: of two that come at
 // once, the second waits for the commit of the first one, and then finds its ids.

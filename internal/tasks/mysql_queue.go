@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -38,6 +40,8 @@ type MySQLQueue struct {
 	db      *sql.DB
 	options QueueOptions
 	buried  *graveyard
+
+	keyLimit keyLimit
 }
 
 // NewMySQLQueue returns a queue over db, which the caller closes.
@@ -46,126 +50,168 @@ func NewMySQLQueue(db *sql.DB, o QueueOptions) *MySQLQueue {
 	if len(o.Owner) > most {
 		o.Owner = o.Owner[:most]
 	}
-	return &MySQLQueue{db: db, options: o.withDefaults(), buried: newGraveyard(time.Now)}
+	return &MySQLQueue{
+		db: db, options: o.withDefaults(), buried: newGraveyard(time.Now),
+		keyLimit: keyLimit{most: MostKeys, again: time.Now().Add(keyLook)},
+	}
 }
 
 // Claim implements [Queue].
-func (q *MySQLQueue) Claim(ctx context.Context, queue string, n int, lease time.Duration) ([]Task, error) {
-	var claimed []Task
-	dropped := 0 // by the transaction that is committed: it may be tried again
-	err := q.transact(ctx, "claim tasks of queue "+queue, func(tx *sql.Tx) (err error) {
-		claimed, dropped, err = q.claim(ctx, tx, queue, n, lease)
+func (q *MySQLQueue) Claim(ctx context.Context, queue string, n int, lease time.Duration) (claimed []Task, err error) {
+	err = q.transact(ctx, "claim tasks of queue "+queue, func(tx *sql.Tx) (err error) {
+		claimed, err = q.claim(ctx, tx, queue, n, lease)
 		return err
 	})
-	if err == nil && dropped > 0 {
-		q.options.Observer.Dropped(dropped)
+	if err != nil {
+		return nil, err
 	}
-	return claimed, err
+	return claimed, nil
 }
 
-func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int, lease time.Duration) (waiting []Task, dropped int, err error) {
-	for {
-		due, expired, err := q.look(ctx, tx, queue, n)
-		if err != nil {
-			return nil, 0, err
-		}
-		if len(expired) > 0 {
-			if _, err := tx.ExecContext(ctx, deleteIdle+"("+marks(len(expired))+")", anys(expired)...); err != nil {
-				return nil, 0, err
-			}
-			dropped += len(expired)
-		}
-		if waiting = due; len(due) > 0 || len(expired) == 0 {
-			break
-		}
+func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int, lease time.Duration) ([]Task, error) {
+	due, err := q.look(ctx, tx, queue, n)
+	if err != nil || len(due) == 0 {
+		return nil, err
 	}
-	if len(waiting) == 0 {
-		return nil, dropped, nil
-	}
-	token := q.options.Owner + "/" + rand.Text()[:16]
-	args := []any{token, lease.Milliseconds()}
-	for i := range waiting {
-		waiting[i].Lease = token
-		args = append(args, waiting[i].ID)
+	random := rand.Text()[:16]
+	token := q.options.Owner + "/" + random
+	ids := make([]any, len(due))
+	for i := range due {
+		due[i].Lease = token
+		ids[i] = due[i].ID
 	}
 	// A key of its own takes the task out of the way of those that come later.
 	// ~ sorts behind all keys: NULL would sort before them, where the rows of
-	// sites are.
-	_, err = tx.ExecContext(ctx, updateTasks+"state = 'running', attempts = attempts + 1, dedupe_key = CONCAT('~', id),"+
-		" lease_owner = ?, due_at = "+now+" + ?, updated_at = "+now+
-		" WHERE id IN ("+marks(len(waiting))+")", args...)
-	return waiting, dropped, err
+	// sites are. A part of it is random: no row can have been given it before.
+	started := make(map[any]bool, len(due))
+	_, err = changeRows(ctx, tx, ids, func(ids []any) (int, error) {
+		args := append([]any{random, token, min(lease, MostLease).Milliseconds()}, ids...)
+		n, err := affected(tx.ExecContext(ctx, updateTasks+"state = 'running', attempts = "+oneMoreAttempt+
+			", dedupe_key = "+keyOfItsOwn+", lease_owner = ?, due_at = "+now+" + ?, updated_at = "+now+
+			" WHERE id IN ("+marks(len(ids))+")", args...))
+		for _, id := range ids {
+			started[id] = err == nil
+		}
+		return n, err
+	})
+	return slices.DeleteFunc(due, func(t Task) bool { return !started[t.ID] }), err
+}
+
+// What a row may hold is more than what makes sense: see decision 28. These keep a
+// statement from failing, or a process from holding whatever a row has.
+const (
+	oneMoreAttempt = "LEAST(attempts, 65534) + 1" // of a SMALLINT UNSIGNED
+	keyOfItsOwn    = "CONCAT('~', id, '/', ?)"
+)
+
+// boundedArgs selects the arguments of a task, or, where they have more than
+// [MostArgs] bytes, a JSON string that says so: no arguments at all.
+var boundedArgs = fmt.Sprintf("IF(LENGTH(args) <= %d, args, JSON_QUOTE(CONCAT(LENGTH(args), ' bytes: at most %[1]d are read')))", MostArgs)
+
+// changeRows changes rows of tasks, by their ids, and returns how many it changed.
+// If the server refuses that for what is in one of the rows (a trigger or a
+// constraint of the site's may), each is changed alone, and one that is refused is
+// buried with the reason, so that it stops no others. One of which the server
+// refuses that, too, stays as it is; if it does of all, that is an error.
+func changeRows(ctx context.Context, tx *sql.Tx, ids []any, change func(ids []any) (int, error)) (changed int, err error) {
+	changed, refused := change(ids)
+	if !contacts.IsRowRefused(refused) {
+		return changed, refused
+	}
+	for _, id := range ids {
+		n, err := change([]any{id})
+		if contacts.IsRowRefused(err) {
+			n, err = affected(tx.ExecContext(ctx, "UPDATE tasks SET state = 'dead', due_at = NULL, lease_owner = NULL, last_error = ?, updated_at = "+now+
+				" WHERE id = ?", clip("the database refuses to change it: "+err.Error()), id))
+		}
+		if err != nil && !contacts.IsRowRefused(err) {
+			return changed, err
+		}
+		changed += n
+	}
+	if changed == 0 {
+		return 0, refused
+	}
+	return changed, nil
 }
 
 // look finds the next tasks, without those that are buried, if possible.
-func (q *MySQLQueue) look(ctx context.Context, tx *sql.Tx, queue string, n int) (due []Task, expired []uint64, err error) {
+func (q *MySQLQueue) look(ctx context.Context, tx *sql.Tx, queue string, n int) (due []Task, err error) {
 	from, front := q.buried.begin(queue)
 	for {
 		began := time.Now()
-		due, expired, err = selectDue(ctx, tx, queue, n, from, front)
+		due, err = selectDue(ctx, tx, queue, n, from, front)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		full := len(due)+len(expired) >= n
+		full := len(due) >= n
 		q.buried.found(queue, due, full, front, time.Since(began))
 		if front || full || !q.buried.cheap(queue) {
-			return due, expired, nil
+			return due, nil
 		}
 		front = true
 	}
 }
 
 // The next tasks are read from the index, in the order in which they are to run:
-// from the front of the queue, or without what is known to be buried there.
-const (
-	selectDueTasks = `
-		SELECT id, type, subject, args, priority, attempts + 1, max_attempts, expires_at IS NOT NULL, COALESCE(expires_at <= ` + now + `, FALSE),
+// from the front of the queue, or without what is known to be buried there. Those
+// that expired are left to the sweep, which deletes them by another index and some
+// at a time: a claim that deleted them would have to be through with all of them,
+// however many they are, before it comes to the others.
+var selectDueTasks = `
+		SELECT id, type, subject, ` + boundedArgs + `, priority, ` + oneMoreAttempt + `, max_attempts, expires_at IS NOT NULL,
 			lease_owner IS NOT NULL, created_at, updated_at, ` + now + `
 		FROM tasks FORCE INDEX (claim)
-		WHERE queue = ? AND state = 'waiting'`
+		WHERE queue = ? AND state = 'waiting' AND (due_at IS NULL OR due_at > ` + now + `)`
+
+const (
 	fromMark    = ` AND priority = ? AND id >= ?`
 	inTheirTurn = ` ORDER BY priority, id LIMIT ? FOR UPDATE SKIP LOCKED`
 )
 
 // selectDue locks up to n waiting tasks, passing over those that other workers
 // are about to claim, and over those that a transaction absorbs a task into just
-// now: that one commits before its task starts. Tasks past their expiry are not
-// to be run any more.
-func selectDue(ctx context.Context, tx *sql.Tx, queue string, n int, from position, front bool) (due []Task, expired []uint64, err error) {
+// now: that one commits before its task starts.
+func selectDue(ctx context.Context, tx *sql.Tx, queue string, n int, from position, front bool) (due []Task, err error) {
 	query, args := selectDueTasks+inTheirTurn, []any{queue, n}
 	if !front {
 		query, args = selectDueTasks+fromMark+inTheirTurn, []any{queue, from.priority, from.id, n}
 	}
 	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer rows.Close()
 	for rows.Next() {
 		t := Task{Queue: queue}
 		var args []byte
-		var past, lost bool
-		var created, updated, at int64
-		err := rows.Scan(&t.ID, &t.Type, (*uint64)(&t.Subject), &args, &t.Priority, &t.Attempts, &t.MaxAttempts, &t.Expires, &past, &lost, &created, &updated, &at)
+		var lost bool
+		var created, updated, at uint64
+		err := rows.Scan(&t.ID, &t.Type, (*uint64)(&t.Subject), &args, &t.Priority, &t.Attempts, &t.MaxAttempts, &t.Expires, &lost, &created, &updated, &at)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		t.RawArgs = args
-		t.Created, t.Claimed = time.UnixMilli(created), time.UnixMilli(at)
-		t.Waited = max(0, t.Claimed.Sub(time.UnixMilli(updated)))
+		t.Created, t.Claimed = timeOf(created), timeOf(at)
+		t.Waited = max(0, t.Claimed.Sub(timeOf(updated)))
 		switch {
-		case past:
-			expired = append(expired, t.ID)
 		case lost && len(due) > 0:
-			return due, expired, rows.Err() // for another claim
+			return due, rows.Err() // for another claim
 		case lost:
-			return []Task{t}, expired, rows.Err()
+			return []Task{t}, rows.Err()
 		default:
 			due = append(due, t)
 		}
 	}
-	return due, expired, rows.Err()
+	return due, rows.Err()
 }
+
+// latest is the end of the year 9999, in unix milliseconds. A later time, which
+// only a row that makes no sense can have, is taken for it.
+const latest = 253402300799999
+
+// timeOf returns a time of the table.
+func timeOf(milliseconds uint64) time.Time { return time.UnixMilli(int64(min(milliseconds, latest))) }
 
 // Extend implements [Queue]. It is one statement for each claim, without a
 // transaction around it: a heartbeat must be quick, also over a slow line.
@@ -177,7 +223,7 @@ func (q *MySQLQueue) Extend(ctx context.Context, held []Task, lease time.Duratio
 	lost = len(held)
 	for token, ids := range byLease {
 		n, err := affected(q.db.ExecContext(ctx, updateTasks+"due_at = "+now+" + ? WHERE lease_owner = ? AND id IN ("+marks(len(ids))+")",
-			append([]any{lease.Milliseconds(), token}, anys(ids)...)...))
+			append([]any{min(lease, MostLease).Milliseconds(), token}, anys(ids)...)...))
 		if err != nil {
 			return 0, contacts.Translate(ctx, "extend the leases of "+plural.Of(len(held), "task", "tasks"), err)
 		}
@@ -217,7 +263,7 @@ func (q *MySQLQueue) finish(ctx context.Context, tx *sql.Tx, results []Result) (
 		ends[end] = append(ends[end], r.Task.ID)
 	}
 	for end, ids := range ends {
-		n, err := affected(q.settle(ctx, tx, end, ids))
+		n, err := changeRows(ctx, tx, anys(ids), func(ids []any) (int, error) { return affected(q.settle(ctx, tx, end, ids)) })
 		if err != nil {
 			return 0, err
 		}
@@ -226,9 +272,9 @@ func (q *MySQLQueue) finish(ctx context.Context, tx *sql.Tx, results []Result) (
 	return finished, nil
 }
 
-func (q *MySQLQueue) settle(ctx context.Context, tx *sql.Tx, end claimEnd, ids []uint64) (sql.Result, error) {
+func (q *MySQLQueue) settle(ctx context.Context, tx *sql.Tx, end claimEnd, ids []any) (sql.Result, error) {
 	where := "lease_owner = ? AND id IN (" + marks(len(ids)) + ")"
-	whereArgs := append([]any{end.lease}, anys(ids)...)
+	whereArgs := append([]any{end.lease}, ids...)
 	if end.kind == done && q.options.Keep == 0 {
 		return tx.ExecContext(ctx, deleteTasks+where, whereArgs...)
 	}
@@ -250,19 +296,22 @@ func (q *MySQLQueue) settle(ctx context.Context, tx *sql.Tx, end claimEnd, ids [
 		" lease_owner = NULL, updated_at = "+now+" WHERE "+where, append(set, whereArgs...)...)
 }
 
+// isPart is the part of a fan-out that is alive: see [Queue.FanningOut].
+const isPart = "(state = 'waiting' OR state = 'running' AND lease_owner IS NOT NULL) AND queue = '" + QueueFanOut + "' AND priority <= 0"
+
 // FanningOut implements [Queue].
 func (q *MySQLQueue) FanningOut(ctx context.Context, users []member.ID) (map[member.ID]bool, error) {
-	return q.subjectsOf(ctx, "look for fan-outs", []Type{FanOut}, users, "'waiting', 'running'")
+	return q.subjectsOf(ctx, "look for fan-outs", []Type{FanOut}, users, isPart)
 }
 
 // Pending implements [Queue].
 func (q *MySQLQueue) Pending(ctx context.Context, types []Type, subjects []member.ID) (map[member.ID]bool, error) {
-	return q.subjectsOf(ctx, "look for pending tasks", types, subjects, "'waiting', 'scheduled', 'running'")
+	return q.subjectsOf(ctx, "look for pending tasks", types, subjects, "state IN ('waiting', 'scheduled', 'running')")
 }
 
-// subjectsOf returns those of the subjects that have tasks of the types in the
-// states.
-func (q *MySQLQueue) subjectsOf(ctx context.Context, what string, types []Type, subjects []member.ID, states string) (map[member.ID]bool, error) {
+// subjectsOf returns those of the subjects that have tasks of the types for which
+// the condition holds.
+func (q *MySQLQueue) subjectsOf(ctx context.Context, what string, types []Type, subjects []member.ID, condition string) (map[member.ID]bool, error) {
 	found := make(map[member.ID]bool)
 	if len(types) == 0 || len(subjects) == 0 {
 		return found, nil
@@ -275,7 +324,7 @@ func (q *MySQLQueue) subjectsOf(ctx context.Context, what string, types []Type, 
 		args = append(args, uint64(s))
 	}
 	rows, err := q.db.QueryContext(ctx, "SELECT DISTINCT subject FROM tasks FORCE INDEX (chains) WHERE type IN ("+marks(len(types))+
-		") AND subject IN ("+marks(len(subjects))+") AND state IN ("+states+")", args...)
+		") AND subject IN ("+marks(len(subjects))+") AND "+condition, args...)
 	if err != nil {
 		return nil, contacts.Translate(ctx, what, err)
 	}

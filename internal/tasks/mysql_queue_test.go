@@ -159,6 +159,7 @@ func TestPriorityAndExpiry(t *testing.T) {
 	if len(order) != 3 || order[0] != 2 || order[1] != 1 || order[2] != 4 {
 		t.Errorf("claimed %v, want 2, 1, 4", order)
 	}
+	sweep(t, q)
 	counts(t, q, tasks.Counts{Running: 3, Scheduled: 1}) // the expired one is gone
 }
 
@@ -219,7 +220,7 @@ func TestADeadlockIsTriedAgain(t *testing.T) {
 func TestDeadlocksWithoutEndAreAnError(t *testing.T) {
 	t.Parallel()
 	mock, q := mockQueue(t)
-	mock.ExpectQuery("SELECT EXISTS").WillReturnRows(sqlmock.NewRows(make([]string, 5)).AddRow(false, false, false, true, false))
+	mock.ExpectQuery("SELECT EXISTS").WillReturnRows(sqlmock.NewRows(make([]string, 6)).AddRow(false, false, false, true, false, false))
 	for range 8 {
 		mock.ExpectBegin()
 		mock.ExpectQuery("SELECT id FROM tasks").WillReturnError(&mysql.MySQLError{Number: 1205, Message: "Lock wait timeout"})
@@ -251,8 +252,8 @@ func TestADatabaseThatIsAway(t *testing.T) {
 		}},
 		"rows": {func(m sqlmock.Sqlmock) {
 			m.ExpectBegin()
-			m.ExpectQuery("SELECT id, type").WillReturnRows(sqlmock.NewRows(make([]string, 13)).
-				AddRow(1, "upload", 7, "{}", 0, 1, 25, 0, 0, 0, 1, 1, 1).AddRow(2, "upload", 8, "{}", 0, 1, 25, 0, 0, 0, 1, 1, 1).RowError(1, away))
+			m.ExpectQuery("SELECT id, type").WillReturnRows(sqlmock.NewRows(make([]string, 12)).
+				AddRow(1, "upload", 7, "{}", 0, 1, 25, 0, 0, 1, 1, 1).AddRow(2, "upload", 8, "{}", 0, 1, 25, 0, 0, 1, 1, 1).RowError(1, away))
 			m.ExpectRollback()
 		}, func(t *testing.T, q *tasks.MySQLQueue) error {
 			list, err := q.Claim(t.Context(), tasks.QueueDefault, 5, time.Minute)

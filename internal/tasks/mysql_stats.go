@@ -15,11 +15,9 @@ import (
 // as its limit says. MariaDB finds the different priorities by jumping from one to
 // the next, but counts all entries when asked for the smallest id of each.
 const (
-	countWaiting = "SELECT 1 FROM tasks FORCE INDEX (timers) WHERE state = 'waiting' LIMIT ?, 1"
-	countTypes   = "SELECT ? AS queue, ? AS state, type, COUNT(*) FROM (SELECT type FROM tasks FORCE INDEX (claim)" +
-		" WHERE queue = ? AND state = ? LIMIT ?) AS counted GROUP BY type"
-	waitingPriorities = "SELECT DISTINCT queue, state, priority FROM tasks FORCE INDEX (claim) WHERE queue = ? AND state = 'waiting'"
-	firstWaiting      = "SELECT CAST(" + now + " AS SIGNED) - CAST(created_at AS SIGNED) FROM tasks FORCE INDEX (claim)" +
+	countWaiting      = "SELECT 1 FROM tasks FORCE INDEX (timers) WHERE state = 'waiting' LIMIT ?, 1"
+	waitingPriorities = "SELECT DISTINCT queue, state, priority FROM tasks FORCE INDEX (claim) WHERE queue = ? AND state = 'waiting' LIMIT ?"
+	firstWaiting      = "SELECT IF(created_at < " + now + ", " + now + " - created_at, 0) FROM tasks FORCE INDEX (claim)" +
 		" WHERE queue = ? AND state = 'waiting' AND priority = ? ORDER BY id LIMIT 1"
 	// Those that were postponed or failed come due within the longest backoff, and the
 	// sooner the longer they have been tried: workers begin with the oldest.
@@ -29,16 +27,20 @@ const (
 		" WHERE state = 'scheduled' AND due_at <= " + now + " + ? ORDER BY due_at LIMIT ?) UNION ALL" +
 		" (SELECT queue, state, last_error, created_at, due_at, updated_at FROM tasks FORCE INDEX (timers)" +
 		" WHERE state = 'running' ORDER BY due_at LIMIT ?)) AS soonest) AS begun GROUP BY queue"
-	distinctQueues = "SELECT DISTINCT queue FROM tasks FORCE INDEX (claim)"
+	distinctQueues = "SELECT DISTINCT queue FROM tasks FORCE INDEX (claim) LIMIT ?"
 )
+
+// countTypes counts the types that have a handler by their names, letter by letter.
+var countTypes = "SELECT ? AS queue, ? AS state, kind, COUNT(*) FROM (SELECT IF(CAST(type AS BINARY) IN (" + marks(len(handled())) + "), type, ?) AS kind" +
+	" FROM tasks FORCE INDEX (claim) WHERE queue = ? AND state = ? LIMIT ?) AS counted GROUP BY kind"
 
 // Full implements [Queue]. A look at the first and the last id is enough as long
 // as there is no reason for worry; beyond, it counts index entries up to limit.
 func (q *MySQLQueue) Full(ctx context.Context, limit int) (full bool, err error) {
 	const what = "count waiting tasks"
-	var span int
-	err = q.db.QueryRowContext(ctx, "SELECT COALESCE(MAX(id) - MIN(id) + 1, 0) FROM tasks").Scan(&span)
-	if err != nil || span < limit {
+	var first, last uint64
+	err = q.db.QueryRowContext(ctx, "SELECT COALESCE(MIN(id), 1), COALESCE(MAX(id), 0) FROM tasks").Scan(&first, &last)
+	if err != nil || last-first+1 < uint64(limit) {
 		return false, contacts.Translate(ctx, what, err)
 	}
 	var one int
@@ -50,31 +52,39 @@ func (q *MySQLQueue) Full(ctx context.Context, limit int) (full bool, err error)
 }
 
 // Stats implements [Queue]. Its queries read index entries alone, at most
-// [StatsLimit] of each queue and state.
+// [StatsLimit] of each queue and state. How many queues there are is up to
+// the rows: those that have workers are asked about by their names, and of the
+// others only some.
 func (q *MySQLQueue) Stats(ctx context.Context) (s Stats, err error) {
 	s, err = q.stats(ctx)
 	return s, contacts.Translate(ctx, "count tasks", err)
 }
 
 func (q *MySQLQueue) stats(ctx context.Context) (s Stats, err error) {
-	queues, err := q.names(ctx, distinctQueues)
-	if err != nil {
-		return s, err
-	}
 	paused, err := q.names(ctx, "SELECT queue FROM paused_queues")
 	if err != nil {
 		return s, err
 	}
-	if len(queues) > 0 {
-		if s.Tasks, err = q.taskStats(ctx, queues); err != nil {
-			return s, err
-		}
+	names := q.options.standing(paused)
+	// Two names that the table takes for one, as "a" and "A", are one queue to its workers.
+	others, err := q.names(ctx, "SELECT queue FROM ("+distinctQueues+") AS found WHERE queue NOT IN ("+marks(len(names))+")",
+		append([]any{len(names) + mostOthers + 1}, anys(names)...)...)
+	if err != nil {
+		return s, err
 	}
 	due, err := q.due(ctx)
 	if err != nil {
 		return s, err
 	}
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(queues, paused)))) {
+	s.More = len(others) > mostOthers
+	names = append(names, others[:min(len(others), mostOthers)]...)
+	if s.Tasks, err = q.taskStats(ctx, names); err != nil {
+		return s, err
+	}
+	for _, name := range slices.Sorted(slices.Values(names)) {
+		if !slices.Contains(paused, name) && !slices.ContainsFunc(s.Tasks, func(t TaskStats) bool { return t.Queue == name }) {
+			continue
+		}
 		oldest, err := q.oldest(ctx, name)
 		if err != nil {
 			return s, err
@@ -92,10 +102,10 @@ func (q *MySQLQueue) taskStats(ctx context.Context, queues []string) (list []Tas
 	for _, queue := range queues {
 		for _, state := range States() {
 			parts = append(parts, countTypes)
-			args = append(args, queue, state, queue, state, StatsLimit)
+			args = append(append(append(args, queue, state), anys(handled())...), OtherTypes, queue, state, StatsLimit)
 		}
 	}
-	rows, err := q.db.QueryContext(ctx, strings.Join(parts, " UNION ALL ")+" ORDER BY queue, type, state", args...)
+	rows, err := q.db.QueryContext(ctx, strings.Join(parts, " UNION ALL ")+" ORDER BY queue, kind, state", args...)
 	if err != nil {
 		return nil, err
 	}
@@ -166,9 +176,9 @@ func (q *MySQLQueue) due(ctx context.Context) (map[string]time.Duration, error) 
 	return oldest, rows.Err()
 }
 
-// priorities returns the priorities of the tasks that wait in a queue.
+// priorities returns the most urgent priorities of the tasks that wait in a queue.
 func (q *MySQLQueue) priorities(ctx context.Context, queue string) (list []int, err error) {
-	rows, err := q.db.QueryContext(ctx, waitingPriorities, queue)
+	rows, err := q.db.QueryContext(ctx, waitingPriorities, queue, mostPriorities)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -23,46 +25,58 @@ type chore struct {
 }
 
 // chores, in an order in which none has work for a later one: a task changes at
-// most once in a sweep.
-func chores() []chore {
+// most once in a sweep. Idempotency keys that were made at keysBefore or earlier
+// are forgotten, however young they are.
+func chores(keysBefore uint64) []chore {
 	return []chore{
 		{
-			"drop expired tasks", dueTasks("waiting"), deleteTasks + "state = 'waiting'", "id",
+			"drop expired tasks", dueTasks("waiting", ""), deleteTasks + "state = 'waiting'", "id",
 			func(s *Swept) *int { return &s.Dropped },
 		},
-		{"forget finished tasks", dueTasks("done"), deleteTasks + "state = 'done'", "id", nil},
+		{"forget finished tasks", dueTasks("done", atOnce), deleteTasks + "state = 'done'", "id", nil},
 		{
-			"wake scheduled tasks", dueTasks("scheduled"),
+			"wake scheduled tasks", dueTasks("scheduled", atOnce),
 			updateTasks + "state = 'waiting', due_at = expires_at, updated_at = " + now + " WHERE state = 'scheduled'", "id",
 			func(s *Swept) *int { return &s.Due },
 		},
 		{
-			"free leases that ran out", dueTasks("running"),
+			"free leases that ran out", dueTasks("running", atOnce+" OR due_at > "+now+" + "+strconv.FormatInt(MostLease.Milliseconds(), 10)),
 			updateTasks + "due_at = IF(attempts >= max_attempts, NULL, expires_at), state = IF(attempts >= max_attempts, 'dead', 'waiting')," +
-				" last_error = CONCAT('the lease of ', lease_owner, ' ran out: it crashed, was stopped, or took too long')," +
+				" last_error = CONCAT('the lease of ', COALESCE(lease_owner, 'an unknown worker'), ' ran out: it crashed, was stopped, or took too long')," +
 				" lease_owner = '" + lostOwner + "', updated_at = " + now + " WHERE state = 'running'", "id",
 			func(s *Swept) *int { return &s.TookOver },
 		},
 		{
-			"forget idempotency keys", "SELECT key_hash FROM task_keys WHERE created_at <= " + keyEnd + " ORDER BY created_at",
-			"DELETE task_keys FROM task_keys FORCE INDEX (PRIMARY) WHERE created_at <= " + keyEnd, "key_hash", nil,
+			"bury tasks without a state", "SELECT id FROM tasks WHERE state = ''",
+			updateTasks + "state = 'dead', due_at = NULL, last_error = 'it was inserted in a state that there is not', updated_at = " + now + " WHERE state = ''", "id", nil,
+		},
+		{
+			"forget idempotency keys", fmt.Sprintf("SELECT key_hash FROM task_keys WHERE created_at <= GREATEST(%s, %d) ORDER BY created_at", keyEnd, keysBefore),
+			fmt.Sprintf("DELETE task_keys FROM task_keys FORCE INDEX (PRIMARY) WHERE created_at <= GREATEST(%s, %d)", keyEnd, keysBefore), "key_hash", nil,
 		},
 	}
 }
 
-func dueTasks(state string) string {
-	return "SELECT id FROM tasks WHERE state = '" + state + "' AND due_at <= " + now + " ORDER BY due_at"
+// atOnce is what is due though no time says so: rows that make no sense otherwise.
+const atOnce = " OR due_at IS NULL"
+
+func dueTasks(state, also string) string {
+	return "SELECT id FROM tasks WHERE state = '" + state + "' AND (due_at <= " + now + also + ") ORDER BY due_at"
 }
 
 // Sweep implements [Queue]. When there is nothing to do, it costs one query. A
 // chore that fails keeps no other from being done.
 func (q *MySQLQueue) Sweep(ctx context.Context) (s Swept, err error) {
-	all := chores()
+	var failed []error
+	keysBefore, err := q.keyLimit.look(ctx, q.db)
+	if err != nil {
+		failed = append(failed, contacts.Translate(ctx, "look how many idempotency keys there are", err))
+	}
+	all := chores(keysBefore)
 	due, err := q.dueChores(ctx, all)
 	if err != nil {
-		return s, err
+		return s, errors.Join(append(failed, err)...)
 	}
-	var failed []error
 	for i, c := range all {
 		if !due[i] {
 			continue
@@ -101,7 +115,9 @@ func (q *MySQLQueue) sweepOnce(ctx context.Context, c chore) (n int, err error) 
 		if err != nil || len(keys) == 0 {
 			return err
 		}
-		n, err = affected(tx.ExecContext(ctx, c.change+" AND "+c.key+" IN ("+marks(len(keys))+")", keys...))
+		n, err = changeRows(ctx, tx, keys, func(keys []any) (int, error) {
+			return affected(tx.ExecContext(ctx, c.change+" AND "+c.key+" IN ("+marks(len(keys))+")", keys...))
+		})
 		return err
 	})
 	return n, err

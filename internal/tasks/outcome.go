@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -123,6 +124,7 @@ func jitter(d time.Duration) time.Duration {
 const mostMessage = 1000
 
 func clip(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD") // MySQL would refuse the rest, and with it the result
 	if len(s) <= mostMessage {
 		return s
 	}

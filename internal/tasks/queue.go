@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
@@ -17,19 +18,22 @@ import (
 // that ran out gives it to another worker.
 type Queue interface {
 	// Enqueue adds a batch, whole or not at all, and returns an id for each
-	// task in order, after the commit. A task whose dedupe key is that of a
-	// task which has not been started is absorbed: it gets that one's id. The
-	// absorbing task runs as early, as urgently and lives as long as any of
-	// those that it stands for.
+	// task in order, after the commit. A task whose dedupe key is that of one
+	// which waits or is scheduled, has not been started, and is about the same,
+	// is absorbed: it gets that one's id. The absorbing task runs as early, as
+	// urgently and lives as long as any of those that it stands for. Any other
+	// task that has the key loses it.
 	Enqueue(ctx context.Context, batch []New) (ids []uint64, err error)
 	// EnqueueOnce is Enqueue for a client that may have to repeat itself: a
 	// batch that was enqueued under the same key before is not enqueued again,
 	// the ids are those of then and replayed is true. Another batch under that
-	// key fails with [ErrKeyReused]. Keys are remembered for [KeyLife].
+	// key fails with [ErrKeyReused]. Keys are remembered for
+	// [KeyLife], the newest [MostKeys] of them.
 	EnqueueOnce(ctx context.Context, key string, batch []New) (ids []uint64, replayed bool, err error)
 	// Claim leases up to n due tasks of a queue, the urgent ones first, then in
-	// order of arrival. Whatever happens to the claimer, they are free again
-	// after the lease and a [Queue.Sweep]. A task whose last lease ran out is
+	// order of arrival; those that expired are left to [Queue.Sweep]. Whatever
+	// happens to the claimer, they are free again after the lease, which lasts
+	// [MostLease] at most, and a Sweep. A task whose last lease ran out is
 	// claimed alone: should it be what killed its worker, it takes no other with
 	// it.
 	Claim(ctx context.Context, queue string, n int, lease time.Duration) ([]Task, error)
@@ -41,11 +45,15 @@ type Queue interface {
 	Finish(ctx context.Context, results []Result) (lost int, err error)
 	// Sweep does what time brings: it makes scheduled tasks waiting when they are
 	// due, frees tasks whose lease ran out or buries them when their attempts
-	// are used up, and drops those that expired and those kept long enough.
+	// are used up, and drops those that expired and those kept long enough. A
+	// task that is scheduled, running or done without a time is due at once, and
+	// so is a lease that is to last longer than any can.
 	Sweep(ctx context.Context) (Swept, error)
 	// FanningOut returns those of the users who have parts of a fan-out that
-	// wait or run. A part that failed and is scheduled for later does not count,
-	// so that it holds up nobody.
+	// wait, or run under a lease. What no part that this package enqueued can be
+	// does not count, so that it holds up nobody: one in another queue than
+	// [QueueFanOut], where perhaps nobody works, or less urgent than [Normal], or
+	// one that failed and is scheduled for later.
 	FanningOut(ctx context.Context, users []member.ID) (map[member.ID]bool, error)
 	// Absorb deletes the tasks that are of the type and about the subject of a
 	// held one and have not been started, and returns how many they were. The
@@ -89,8 +97,17 @@ type Operator interface {
 	Paused(ctx context.Context) ([]string, error)
 }
 
-// KeyLife is how long at least the key of [Queue.EnqueueOnce] is remembered.
-const KeyLife = 24 * time.Hour
+// KeyLife is how long the key of [Queue.EnqueueOnce] is remembered at least, as long
+// as there are no more than MostKeys. Of more, the oldest are forgotten: what is then
+// enqueued twice is done twice, which does no harm, while a refusal would let one
+// client that makes many keys keep all others from enqueuing.
+const (
+	KeyLife  = 24 * time.Hour
+	MostKeys = 1_000_000
+)
+
+// MostLease is how long a lease lasts at most.
+const MostLease = 24 * time.Hour
 
 // ErrKeyReused says that a key of [Queue.EnqueueOnce] stands for another batch.
 var ErrKeyReused = errors.New("the idempotency key was used for other tasks")
@@ -117,10 +134,19 @@ type QueueOptions struct {
 	Bell *Bell
 	// Owner names this process in the leases, for people who look at the tasks.
 	Owner string
+	// Queues are always among those that Stats counts, besides those of this package.
+	Queues []string
 	// Keep is how long finished tasks are kept to be looked at; 0: not at all.
 	Keep time.Duration
 	// Observer is told what happens; nil: nobody.
 	Observer Observer
+}
+
+// standing returns the queues that Stats counts whatever else there is: those of
+// this package, those of the options, and those that are paused.
+func (o QueueOptions) standing(paused []string) []string {
+	names := slices.Concat([]string{QueueDefault, QueueFanOut, QueueRefill}, o.Queues, paused)
+	return slices.Compact(slices.Sorted(slices.Values(names)))
 }
 
 func (o QueueOptions) withDefaults() QueueOptions {

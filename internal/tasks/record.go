@@ -39,7 +39,7 @@ type Record struct {
 	Queue       string
 	Type        Type
 	Subject     member.ID
-	RawArgs     json.RawMessage
+	RawArgs     json.RawMessage // a JSON string instead, where they have more than MostArgs bytes or are no JSON
 	Priority    int
 	State       State
 	Attempts    int
@@ -58,11 +58,25 @@ type Record struct {
 // Stats says how full the queues are.
 type Stats struct {
 	Tasks  []TaskStats  // by queue, type and state; none that are 0
-	Queues []QueueStats // every queue in which there are tasks or that is paused, by name
+	Queues []QueueStats // the queues in which there are tasks or that are paused, by name
+	// More says that there are tasks in still other queues: of those which are
+	// neither standard nor named by [QueueOptions], only the first 32 by name are
+	// looked at.
+	More bool
 }
 
 // StatsLimit bounds how many tasks of one queue and state [Queue.Stats] counts.
 const StatsLimit = 100_000
+
+// mostOthers bounds the queues in [Stats] that only rows name, and
+// mostPriorities the priorities of one queue whose oldest task is looked for.
+const (
+	mostOthers     = 32
+	mostPriorities = 16
+)
+
+// OtherTypes stands in [TaskStats] for all types that have no handler.
+const OtherTypes Type = "other"
 
 // TaskStats counts the tasks of one queue, type and state.
 type TaskStats struct {
@@ -79,8 +93,8 @@ type QueueStats struct {
 	// Capped says that a state of the queue has more than [StatsLimit] tasks:
 	// the counts are those of the first StatsLimit.
 	Capped bool
-	// Oldest is how long ago the oldest waiting task was enqueued; 0 when none
-	// waits.
+	// Oldest is how long ago the oldest waiting task was enqueued, of those of the
+	// 16 most urgent priorities; 0 when none waits.
 	Oldest time.Duration
 	// Due is how long ago the oldest task became due that is not done: it waits,
 	// runs, or was postponed or tried before. A delay that its producer wanted does

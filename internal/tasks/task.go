@@ -25,6 +25,9 @@ const (
 	Refill Type = "refill"  // read the subject's most recent contacts into its set
 )
 
+// handled are the types that have a handler.
+func handled() []Type { return []Type{AddContact, RemoveContact, Upload, FanOut, Refill} }
+
 // The queues. Each has workers of its own, so that the parts of a large fan-out
 // and the refills after a lost Redis never stand before contact changes.
 const (
@@ -141,6 +144,10 @@ func Parse(t Type, user, contact member.ID) (New, error) {
 	return New{}, fmt.Errorf("%w: unknown type %q: want %s, %s or %s", ErrInvalid, t, AddContact, RemoveContact, Upload)
 }
 
+// MostArgs is how many bytes the arguments of a task may have. Those of our own
+// types have a tenth of that; a claim reads no more, so that what it holds is bounded.
+const MostArgs = 4096
+
 // Args decodes the task's arguments. An error is permanent.
 func (t Task) Args() (Args, error) {
 	var a Args
@@ -148,7 +155,8 @@ func (t Task) Args() (Args, error) {
 		return a, nil
 	}
 	if err := json.Unmarshal(t.RawArgs, &a); err != nil {
-		return Args{}, Permanent(fmt.Errorf("%w: arguments of %s task %d: %w", ErrInvalid, t.Type, t.ID, err))
+		shown := t.RawArgs[:min(len(t.RawArgs), 100)]
+		return Args{}, Permanent(fmt.Errorf("%w: arguments of %s task %d: %w: %s", ErrInvalid, t.Type, t.ID, err, shown))
 	}
 	return a, nil
 }

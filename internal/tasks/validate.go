@@ -97,6 +97,18 @@ func timingOf(n New, now int64) timing {
 	return t
 }
 
+// absorbs tells whether the record, which has the dedupe key of n, does the work of
+// n when it starts. A producer may have written that key into any row: one that is
+// over, or about something else.
+func (r *record) absorbs(n New) bool {
+	args, err := r.Args()
+	sameType := r.Type == n.Type || r.Type == AddContact && n.Type == RemoveContact || r.Type == RemoveContact && n.Type == AddContact
+	sameWork := sameType && r.Subject == n.Subject && r.Queue == n.Queue && err == nil &&
+		args.Contact == n.Args.Contact && args.After == n.Args.After
+	notStarted := r.Attempts == 0 && (r.state == Scheduled || r.state == Waiting && r.dueAt == r.expiresAt)
+	return sameWork && notStarted && r.ID != 0
+}
+
 // absorbing returns the timing of a task that absorbs one of another timing.
 func (t timing) absorbing(o timing) timing {
 	out := timing{priority: min(t.priority, o.priority), runAt: min(t.runAt, o.runAt)}
