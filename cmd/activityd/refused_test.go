@@ -31,7 +31,7 @@ func do(commands ...string) func(t *testing.T, admin *redis.Conn) {
 		t.Helper()
 		for _, command := range commands {
 			var args []any
-			for _, word := range strings.Fields(command) {
+			for word := range strings.FieldsSeq(command) {
 				args = append(args, word)
 			}
 			if err := admin.Do(t.Context(), args...).Err(); err != nil {
@@ -148,7 +148,7 @@ func startAsApp(t *testing.T) (r *running, admin *redis.Conn, metrics string) {
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
 	admin = client.Conn()
-	do("ACL SETUSER app on >right " + appRights)(t, admin)
+	do("ACL SETUSER app on >right "+appRights)(t, admin)
 	url := strings.Replace(server.URL(), "unix://", "unix://app:right@", 1)
 	r = start(t, configFor(t, mysqlDSN, url, "--role=api"))
 	metrics = startObserved(t, configFor(t, mysqlDSN, url, "--role=workers", "--metrics-listen=127.0.0.1:0"))
