@@ -53,7 +53,7 @@ func TestARefusalIsKnownForAWhile(t *testing.T) {
 	}
 	do(t, admin, "CONFIG SET maxmemory 1")
 	if err := b.Refused(); err != nil {
-		t.Errorf("known before anybody tried: %v", err)
+		t.Errorf("known before a write was tried: %v", err)
 	}
 	if err := b.Probe(t.Context()); !errors.Is(err, index.ErrRefused) || !errors.Is(err, index.ErrUnavailable) || !strings.Contains(index.Reason(err), "OOM") {
 		t.Errorf("probe: %v", err)
