@@ -31,7 +31,7 @@ func do(commands ...string) func(t *testing.T, admin *redis.Conn) {
 		t.Helper()
 		for _, command := range commands {
 			var args []any
-			for _, word := range strings.Fields(command) {
+			for word := range strings.FieldsSeq(command) {
 				args = append(args, word)
 			}
 			if err := admin.Do(t.Context(), args...).Err(); err != nil {

@@ -34,7 +34,7 @@ func clocked(t *testing.T, user string) (ix bench, pass func(time.Duration), adm
 func do(t *testing.T, admin *redis.Conn, command string) {
 	t.Helper()
 	var args []any
-	for _, word := range strings.Fields(command) {
+	for word := range strings.FieldsSeq(command) {
 		args = append(args, word)
 	}
 	if err := admin.Do(t.Context(), args...).Err(); err != nil {
@@ -53,7 +53,7 @@ func TestARefusalIsKnownForAWhile(t *testing.T) {
 	}
 	do(t, admin, "CONFIG SET maxmemory 1")
 	if err := b.Refused(); err != nil {
-		t.Errorf("known before anybody tried: %v", err)
+		t.Errorf("known before a write was tried: %v", err)
 	}
 	if err := b.Probe(t.Context()); !errors.Is(err, index.ErrRefused) || !errors.Is(err, index.ErrUnavailable) || !strings.Contains(index.Reason(err), "OOM") {
 		t.Errorf("probe: %v", err)
@@ -162,8 +162,10 @@ func TestTheWatchTellsOfChanges(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- b.Watch(ctx, func(err error) { told <- err }) }()
 	for _, c := range []struct{ change, reason string }{
-		{"CONFIG SET maxmemory 1", "OOM"}, {"CONFIG SET maxmemory 0", ""},
-		{"CONFIG SET min-replicas-to-write 1", "NOREPLICAS"}, {"CONFIG SET min-replicas-to-write 0", ""},
+		{"CONFIG SET maxmemory 1", "OOM"},
+		{"CONFIG SET maxmemory 0", ""},
+		{"CONFIG SET min-replicas-to-write 1", "NOREPLICAS"},
+		{"CONFIG SET min-replicas-to-write 0", ""},
 	} {
 		do(t, admin, c.change)
 		if c.reason == "" {
