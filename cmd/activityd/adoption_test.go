@@ -65,16 +65,22 @@ func remains(t *testing.T, db *sql.DB) (list []string) {
 		"SELECT CONCAT_WS(' ', 'right', db, user, table_name) FROM mysql.tables_priv WHERE db IN ('site', 'activityd')",
 		"SELECT CONCAT_WS(' ', 'right', db, user, table_name, column_name) FROM mysql.columns_priv WHERE db IN ('site', 'activityd')",
 	} {
-		rows, err := db.QueryContext(t.Context(), query)
-		must(t, err)
-		for rows.Next() {
-			var line string
-			must(t, rows.Scan(&line))
-			list = append(list, line)
-		}
-		must(t, rows.Err())
-		must(t, rows.Close())
+		list = append(list, firstColumn(t, db, query)...)
 	}
+	return list
+}
+
+func firstColumn(t *testing.T, db *sql.DB, query string) (list []string) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), query)
+	must(t, err)
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var value string
+		must(t, rows.Scan(&value))
+		list = append(list, value)
+	}
+	must(t, rows.Err())
 	return list
 }
 

@@ -155,8 +155,8 @@ func (e *schemaError) Error() string {
 }
 
 func (e *schemaError) summary() string {
-	return fmt.Sprintf("%s wrong in the schema; where tables of these names are the site's own, they stay, and views take their place in a database beside it: docs/adoption.md",
-		plural.Of(len(e.wrong), "thing is", "things are"))
+	return plural.Of(len(e.wrong), "thing is", "things are") +
+		" wrong in the schema; where tables of these names are the site's own, they stay, and views take their place in a database beside it: docs/adoption.md"
 }
 
 // findingsText has a line for each finding, and below it what mends it.

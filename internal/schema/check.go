@@ -176,7 +176,7 @@ func (c *checker) missing(want wantedTable) {
 	if want.owned {
 		rights = "SELECT, INSERT, UPDATE, DELETE"
 	}
-	c.add(true, want.name, fmt.Sprintf("activityd schema --apply makes it; if it is there: GRANT %s ON `%s`.`%s` TO %s;", rights, c.database, want.name, c.grantee),
+	c.add(true, want.name, fmt.Sprintf("activityd schema --apply makes it; if it is there: GRANT %s ON %#q.%s TO %s;", rights, c.database, want.name, c.grantee),
 		"there is no such table or view that %s can see", c.grantee)
 }
 
@@ -311,7 +311,7 @@ func (p *present) leads(x presentIndex, want siteKey) bool {
 // checkView looks at the columns of a view, and asks the server how it would find the
 // rows: the indexes cannot be seen otherwise.
 func (c *checker) checkView(ctx context.Context, want wantedTable, have *present) error {
-	if _, err := rowsOf(ctx, c.db, "SELECT * FROM "+want.name+" WHERE FALSE"); err != nil {
+	if _, err := rowsOf(ctx, c.db, "SELECT 1 FROM "+want.name+" WHERE FALSE"); err != nil {
 		if serverError(err) != erViewInvalid {
 			return err
 		}

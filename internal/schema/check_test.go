@@ -191,7 +191,7 @@ func TestCheckWithTheRightsOfServe(t *testing.T) {
 	run(t, admin, "ALTER TABLE photos ADD KEY newest (owner_id, visibility, date_upload, id)", "ALTER TABLE tasks ADD KEY claim (queue, state, priority, id, type)")
 	run(t, admin, fmt.Sprintf("REVOKE SELECT ON %s.photos FROM serve_check@localhost", database))
 	findings := check(t, serve)
-	if want := fmt.Sprintf("GRANT SELECT ON `%s`.`photos` TO 'serve_check'@'localhost';", database); len(findings) != 1 || !findings[0].Wrong || !strings.Contains(findings[0].Do, want) {
+	if want := fmt.Sprintf("GRANT SELECT ON %#q.photos TO 'serve_check'@'localhost';", database); len(findings) != 1 || !findings[0].Wrong || !strings.Contains(findings[0].Do, want) {
 		t.Errorf("without a right: %+v, want %q", findings, want)
 	}
 }

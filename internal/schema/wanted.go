@@ -68,8 +68,7 @@ var siteKeys = []siteKey{
 	{"contacts", "followers", []string{"contact_id", "user_id"}, 1, false, "each page of a fan-out scans all contacts of everybody", "SELECT user_id FROM contacts WHERE contact_id = 1"},
 	{"blocks", "", []string{"user_id", "blocked_id"}, 2, false, "each read scans the blocks", "SELECT user_id FROM blocks WHERE user_id = 1 AND blocked_id = 2"},
 	{"photos", "", []string{"id"}, 1, true, "each comparison of contacts scans all photos", "SELECT date_upload FROM photos WHERE id = 1"},
-	{"photos", "newest", []string{"owner_id", "visibility", "date_upload", "id"}, 2, false, "each read sorts all photos of an owner, or scans those of everybody",
-		"SELECT id, date_upload FROM photos WHERE owner_id = 1 AND visibility = 'public' ORDER BY date_upload DESC, id DESC LIMIT 10"},
+	{"photos", "newest", []string{"owner_id", "visibility", "date_upload", "id"}, 2, false, "each read sorts all photos of an owner, or scans those of everybody", "SELECT id, date_upload FROM photos WHERE owner_id = 1 AND visibility = 'public' ORDER BY date_upload DESC, id DESC LIMIT 10"},
 }
 
 func siteKeysOf(table string) []siteKey {
