@@ -174,8 +174,12 @@ func TestRetryEndsTheExpiry(t *testing.T) {
 	onBoth(t, func(t *testing.T, q tasks.Queue) {
 		mortal := tasks.NewUpload(7)
 		mortal.Life = 20 * time.Millisecond
-		enqueue(t, q, mortal)
-		finish(t, q, tasks.Permanent(errors.New("never")), claim(t, q, 1)...)
+		eventually(t, "it is claimed before it expires", func() bool {
+			enqueue(t, q, mortal)
+			list := claim(t, q, 1)
+			finish(t, q, tasks.Permanent(errors.New("never")), list...)
+			return len(list) == 1
+		})
 		eventually(t, "it would have expired", func() bool {
 			list, err := q.List(t.Context(), tasks.Filter{}, 10)
 			return err == nil && time.Now().After(list[0].ExpiresAt)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,14 +115,13 @@ func TestAnIdlePoolStopsAtOnce(t *testing.T) {
 // faulty is a queue some of whose calls fail.
 type faulty struct {
 	tasks.Queue
-	claims, finishes, sweeps int // how many calls are still to fail
+	claims, finishes, sweeps int32 // how many calls are still to fail
 }
 
 var errAway = errors.New("the database is away")
 
-func countDown(n *int) error {
-	*n--
-	if *n >= 0 {
+func countDown(n *int32) error {
+	if atomic.AddInt32(n, -1) >= 0 { // for several workers
 		return errAway
 	}
 	return nil
