@@ -19,9 +19,10 @@ import (
 // keyEnd is when keys were written that are forgotten by now.
 var keyEnd = now + " - " + strconv.FormatInt(KeyLife.Milliseconds(), 10)
 
-// keyLimit keeps the number of idempotency keys near MostKeys. Where the oldest of
-// them begin is looked up once a minute, because that reads as many index entries;
-// between two looks there may be more.
+// keyLimit keeps the number of idempotency keys near MostKeys. Once a minute it looks
+// how old the first one too many is, in a sample: the hashes are spread evenly, so of
+// every 256 keys one has a hash that begins with a zero byte. To read them all would
+// take as long as a sweep must not.
 type keyLimit struct {
 	most   int
 	mu     sync.Mutex
@@ -29,9 +30,11 @@ type keyLimit struct {
 	again  time.Time
 }
 
-const keyLook = time.Minute
-
-const firstKeyTooMany = "SELECT created_at FROM task_keys FORCE INDEX (created) ORDER BY created_at DESC LIMIT ?, 1"
+const (
+	keyLook         = time.Minute
+	keySample       = 256
+	firstKeyTooMany = "SELECT created_at FROM task_keys FORCE INDEX (PRIMARY) WHERE key_hash < X'01' ORDER BY created_at DESC LIMIT ?, 1"
+)
 
 func (l *keyLimit) look(ctx context.Context, db *sql.DB) (before uint64, err error) {
 	l.mu.Lock()
@@ -39,7 +42,7 @@ func (l *keyLimit) look(ctx context.Context, db *sql.DB) (before uint64, err err
 	if time.Now().Before(l.again) {
 		return l.before, nil
 	}
-	err = db.QueryRowContext(ctx, firstKeyTooMany, l.most).Scan(&before)
+	err = db.QueryRowContext(ctx, firstKeyTooMany, l.most/keySample).Scan(&before)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return 0, err
 	}

@@ -98,7 +98,7 @@ type Operator interface {
 }
 
 // KeyLife is how long the key of [Queue.EnqueueOnce] is remembered at least, as long
-// as there are no more than MostKeys. Of more, the oldest are forgotten: what is then
+// as there are no more than about MostKeys. Of more, the oldest are forgotten: what is then
 // enqueued twice is done twice, which does no harm, while a refusal would let one
 // client that makes many keys keep all others from enqueuing.
 const (

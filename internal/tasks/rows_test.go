@@ -578,10 +578,10 @@ func questions(t *testing.T, db *sql.DB) (n int) {
 func TestTheNewestKeysAreRemembered(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)
-	const most, old = 100, 20_000
+	const most, old, newest = 25_600, 80_000, 100
 	insertMany(t, db, old, "task_keys", "key_hash, batch_hash, created_at", "UNHEX(SHA2(i, 256)), UNHEX(SHA2(i, 256)), 1000 * UNIX_TIMESTAMP() - 3600000 + i")
 	var first []uint64
-	for i := range most {
+	for i := range newest {
 		ids, _, err := q.EnqueueOnce(t.Context(), fmt.Sprint("key ", i), []tasks.New{tasks.NewUpload(id(i + 1))})
 		if err != nil {
 			t.Fatal(err)
@@ -599,8 +599,8 @@ func TestTheNewestKeysAreRemembered(t *testing.T) {
 		more = s.More
 	}
 	var left int
-	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM task_keys").Scan(&left); err != nil || left != most || sweeps > old/1000+2 {
-		t.Errorf("%d keys are left after %d sweeps, %v, want %d", left, sweeps, err, most)
+	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM task_keys").Scan(&left); err != nil || left < most*8/10 || left > most*12/10 || sweeps > old/1000+2 {
+		t.Errorf("%d keys are left after %d sweeps, %v, want about %d", left, sweeps, err, most)
 	}
 	for i, taskID := range first {
 		if ids, replayed, err := q.EnqueueOnce(t.Context(), fmt.Sprint("key ", i), []tasks.New{tasks.NewUpload(id(i + 1))}); err != nil || !replayed || ids[0] != taskID {
