@@ -27,8 +27,11 @@ func TestARedisWithoutTheDatabaseIsRefused(t *testing.T) {
 	cluster := servertest.Redis(t, localserver.WithArgs("--bind", "127.0.0.1", "--cluster-enabled", "yes", "--cluster-port", bus)).URL()
 	for _, url := range []string{plain + "?db=99", cluster + "?db=1"} {
 		for _, args := range [][]string{
-			{"serve", dsn, "--listen=127.0.0.1:0", "--metrics-listen="}, {"serve", dsn, "--role=workers", "--metrics-listen="},
-			{"backfill", dsn}, {"verify", dsn}, {"reset", "--yes"},
+			{"serve", dsn, "--listen=127.0.0.1:0", "--metrics-listen="},
+			{"serve", dsn, "--role=workers", "--metrics-listen="},
+			{"backfill", dsn},
+			{"verify", dsn},
+			{"reset", "--yes"},
 		} {
 			var out, errs bytes.Buffer
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // else it would wait for ever

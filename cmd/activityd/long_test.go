@@ -309,7 +309,8 @@ func TestTheFileOfResumeIsARegularOne(t *testing.T) {
 			}
 			left, err := filepath.Glob(elsewhere + "/*")
 			here, err2 := filepath.Glob(dir + "/*")
-			if must(t, errors.Join(err, err2)); len(left) != 1 || len(here) != 1 {
+			must(t, errors.Join(err, err2))
+			if len(left) != 1 || len(here) != 1 {
 				t.Errorf("%s for FILE%s: there are %v and %v", name, ending, left, here)
 			}
 		}

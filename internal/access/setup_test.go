@@ -59,7 +59,7 @@ func write(t testing.TB, path, text string) {
 func newFile(t testing.TB, text string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // G302: a folder
+	if err := os.Chmod(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "file")

@@ -2,6 +2,8 @@ package demo_test
 
 import (
 	"fmt"
+	"net"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -12,6 +14,11 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 )
+
+// landmarks are the role and the name of each region.
+const landmarks = `[...document.querySelectorAll("main, header, footer, nav, section, [role=region]")].map(e =>
+	(e.getAttribute("role") ?? e.tagName) + " " + (e.getAttribute("aria-label") ?? document.getElementById(e.getAttribute("aria-labelledby"))?.textContent ?? ""))
+	.map(name => name.replace("SECTION", "region"))`
 
 const shownPhotos = `[...document.querySelectorAll(".photos img")].map(i => i.getAttribute("src"))`
 
@@ -89,6 +96,9 @@ func TestBrowserFindsNothingInTheWayOfAnybody(t *testing.T) {
 	for _, path := range []string{"/", "/?viewer=5"} {
 		b.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile), chromedp.Navigate(s.url+path))
 		b.await(`document.getElementById("main") !== null`)
+		if path == "/" {
+			b.await(`document.querySelectorAll(".set tbody tr").length === 12`)
+		}
 		if wide := eval[int](b, "document.documentElement.scrollWidth"); wide > 360 {
 			t.Errorf("%s is %d pixels wide on a screen of 360", path, wide)
 		}
@@ -99,6 +109,7 @@ func TestBrowserFindsNothingInTheWayOfAnybody(t *testing.T) {
 			"buttons without a name":   `[...document.querySelectorAll("button")].filter(e => !e.textContent.trim()).map(e => e.outerHTML)`,
 			"ids that are there twice": `[...document.querySelectorAll("[id]")].map(e => e.id).filter((id, i, all) => all.indexOf(id) !== i)`,
 			"names that lead nowhere":  `[...document.querySelectorAll("[aria-labelledby]")].map(e => e.getAttribute("aria-labelledby")).filter(id => !document.getElementById(id))`,
+			"landmarks of one name":    landmarks + `.filter((name, i, all) => all.indexOf(name) !== i)`,
 			"targets below 24 pixels":  `[...document.querySelectorAll("button, select, input:not([type=hidden])")].filter(e => e.getBoundingClientRect().height < 24).map(e => e.outerHTML)`,
 		} {
 			if found := eval[[]string](b, expression); len(found) > 0 {
@@ -112,14 +123,65 @@ func TestBrowserFindsNothingInTheWayOfAnybody(t *testing.T) {
 	b.requireCalm()
 }
 
+// The whole table is seen on a telephone, the verdicts included.
+func TestBrowserShowsTheVerdictsOnANarrowScreen(t *testing.T) {
+	s := startService(t)
+	b := openTab(t)
+	b.do(chromedp.EmulateViewport(375, 740, chromedp.EmulateMobile), chromedp.Navigate(s.url+"/?viewer=1"))
+	b.await(`document.querySelectorAll(".set tbody tr").length === 12`)
+	b.await(`document.getElementById("source").textContent.endsWith("index")`)
+	// The longest names and verdicts that there are.
+	eval[chromedp.Void](b, `document.querySelectorAll(".set tbody th").forEach(e => e.firstChild.nodeValue = "wandering_compass ");
+		document.querySelectorAll(".set .verdict").forEach(e => e.textContent = "nothing visible")`)
+	for what, expression := range map[string]string{
+		"the page":  "document.documentElement.scrollWidth - 375",
+		"the table": `(e => e.scrollWidth - e.clientWidth)(document.querySelector(".scroll"))`,
+		"a verdict": `Math.max(...[...document.querySelectorAll(".verdict")].map(e => Math.ceil(e.getBoundingClientRect().right))) - 375`,
+	} {
+		if over := eval[int](b, expression); over > 0 {
+			t.Errorf("%s is %d pixels too wide", what, over)
+		}
+	}
+	if hidden := eval[int](b, `[...document.querySelectorAll(".verdict")].filter(e => e.getBoundingClientRect().width < 10).length`); hidden > 0 {
+		t.Errorf("%d verdicts are not seen", hidden)
+	}
+}
+
+// Without a connection nothing is said of what is so now.
+func TestBrowserTakesBackWhatItSaysWithoutAConnection(t *testing.T) {
+	s := startService(t)
+	b := openTab(t)
+	b.open(s.url + "/?viewer=1")
+	b.await(`document.querySelector("#agree.yes") !== null && document.getElementById("source").textContent.endsWith("index")`)
+	address := s.server.Listener.Addr().String()
+	s.server.CloseClientConnections()
+	s.server.Close()
+	b.await(`document.querySelector("#agree.yes") === null && document.getElementById("agree").textContent.startsWith("No connection")`)
+	b.await(`document.getElementById("source").textContent === "no connection"`)
+	b.await(`document.getElementById("toast").textContent.startsWith("No connection")`)
+
+	again := httptest.NewUnstartedServer(s.demo.Handler())
+	t.Cleanup(again.Close)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Listener = listener
+	again.Start()
+	b.await(`document.querySelector("#agree.yes") !== null && document.getElementById("source").textContent.endsWith("index")`)
+}
+
 func TestBrowserFindsEnoughContrast(t *testing.T) {
 	s := startService(t)
 	b := openTab(t)
 	for _, scheme := range []string{"light", "dark"} {
 		b.emulate(emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
-		b.open(s.url + "/")
-		if found := eval[[]string](b, paleText); len(found) > 0 {
-			t.Errorf("%s: text below 4.5:1 (WCAG AA):\n%s", scheme, strings.Join(found, "\n"))
+		for _, path := range []string{"/", "/?viewer=5"} {
+			b.do(chromedp.EmulateViewport(1280, 1000), chromedp.Navigate(s.url+path))
+			b.await(`document.getElementById("main") !== null`)
+			if found := eval[[]string](b, paleText); len(found) > 0 {
+				t.Errorf("%s, %s: text below 4.5:1 (WCAG AA):\n%s", path, scheme, strings.Join(found, "\n"))
+			}
 		}
 	}
 }

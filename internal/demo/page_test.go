@@ -80,7 +80,7 @@ func TestPaths(t *testing.T) {
 		{"/?viewer=%3Cb%3E", "text/html", "&lt;b&gt;", 400},
 		{"/?viewer=18446744073709551616", "text/html", "not a member id", 400},
 		{"/?viewer=999999", "text/html", "There is no member 999999", 404},
-		{"/?viewer=5", "text/html", "Nothing to show", 200},
+		{"/?viewer=5", "text/html", "No contacts yet", 200},
 		{"/demo/widget?viewer=1", "text/html", "<main", 200},
 		{"/demo/widget?viewer=0", "text/plain", "viewer: not a member id", 400},
 		{"/demo/widget", "text/plain", "viewer: not a member id", 400},
@@ -97,6 +97,20 @@ func TestPaths(t *testing.T) {
 		w := get(t, s.demo.Handler(), c.path)
 		if w.Code != c.status || !strings.HasPrefix(w.Header().Get("Content-Type"), c.contentType) || !strings.Contains(w.Body.String(), c.contains) {
 			t.Errorf("GET %s = %d %s, want %d %s with %q:\n%.600s", c.path, w.Code, w.Header().Get("Content-Type"), c.status, c.contentType, c.contains, w.Body)
+		}
+	}
+}
+
+// A member without contacts is no fault: nothing warns, and nothing is offered that
+// would be refused.
+func TestAMemberWithoutContactsIsNoFault(t *testing.T) {
+	t.Parallel()
+	s := startService(t)
+	body := get(t, s.demo.Handler(), "/?viewer=5").Body.String()
+	requireContains(t, body, "calls no member a contact", "A member without contacts has no set", "nothing to look for", "· no contacts</option>", `<p class="badge " id="source">`)
+	for _, not := range []string{"Nothing to show", `class="walk"`, "No set is there now", "do-other", "· 0 contacts<", "<strong>"} {
+		if strings.Contains(body, not) {
+			t.Errorf("the page contains %q:\n%s", not, body)
 		}
 	}
 }

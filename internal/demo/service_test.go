@@ -31,6 +31,7 @@ type service struct {
 	config demo.Config
 	demo   *demo.Demo
 	url    string
+	server *httptest.Server
 	store  *contacts.Memory
 	site   *site.Memory
 	redis  *miniredis.Miniredis
@@ -108,9 +109,9 @@ func (s *service) start(t *testing.T, db store, queue tasks.Queue, bell *tasks.B
 	s.config.Wipe = func(ctx context.Context) error { return client.FlushAll(ctx).Err() }
 	s.config.Seed, s.config.Log = 7, log
 	s.demo = demo.New(s.config)
-	server := httptest.NewServer(s.demo.Handler())
-	t.Cleanup(server.Close)
-	s.url = server.URL
+	s.server = httptest.NewServer(s.demo.Handler())
+	t.Cleanup(s.server.Close)
+	s.url = s.server.URL
 }
 
 // run runs f until the test ends, and waits for its end.

@@ -21,6 +21,7 @@ type pageView struct {
 	Problem    string // instead of an answer, in words
 	Paused     bool
 	CanWipe    bool
+	Alone      bool // the viewer has no contacts
 	Album      albumView
 	Compare    compareView
 	Candidates []candidateView
@@ -32,7 +33,7 @@ type pageView struct {
 type memberView struct {
 	ID       member.ID
 	Name     string
-	Contacts string // how many, written out
+	Contacts string // how many, as in "1,200 contacts"
 	Ago      string // since the last upload
 }
 
@@ -95,6 +96,7 @@ func (d *Demo) look(ctx context.Context, viewer member.ID) (view pageView, statu
 func (d *Demo) frame(viewer member.ID) pageView {
 	view := pageView{
 		Viewer:    d.memberView(viewer),
+		Alone:     d.roster.count(viewer) == 0,
 		Engine:    d.cfg.Engine,
 		PlainName: d.cfg.PlainName,
 		Paused:    d.paused.Load(),
@@ -121,7 +123,16 @@ func (d *Demo) problem(ctx context.Context, viewer member.ID, err error) (text s
 }
 
 func (d *Demo) memberView(id member.ID) memberView {
-	return memberView{ID: id, Name: d.roster.name(id), Contacts: thousands(d.roster.count(id))}
+	view := memberView{ID: id, Name: d.roster.name(id)}
+	switch n := d.roster.count(id); n {
+	case 0:
+		view.Contacts = "no contacts"
+	case 1:
+		view.Contacts = "1 contact"
+	default:
+		view.Contacts = thousands(n) + " contacts"
+	}
+	return view
 }
 
 func (d *Demo) albumView(a recent.Answer) albumView {

@@ -56,15 +56,27 @@ async function refresh() {
     if (!response.ok) wait = 3 * PERIOD;
   } catch (err) {
     if (mine.signal.aborted) return;
-    say("No connection to the demo. Trying again.");
+    disconnected();
     wait = 3 * PERIOD;
   }
   timer = setTimeout(refresh, wait);
 }
 
+// disconnected takes back what the page says of now, until show has news.
+function disconnected() {
+  const texts = { source: "no connection", agree: "No connection: what is shown is from before, and may not be so any more." };
+  for (const [id, text] of Object.entries(texts)) {
+    const old = document.getElementById(id);
+    if (!old) continue;
+    old.className = id === "agree" ? "agree no" : "badge away";
+    old.textContent = text;
+  }
+  say("No connection to the demo. Trying again.");
+}
+
 function say(text) {
   clearTimeout(toastTimer);
-  toast.textContent = text;
+  if (toast.textContent !== text) toast.textContent = text; // else it would be read out again
   toastTimer = setTimeout(() => (toast.textContent = ""), 8000);
 }
 
@@ -81,7 +93,7 @@ async function act(form) {
     });
     say(await response.text());
   } catch (err) {
-    say("No connection to the demo.");
+    disconnected();
   }
   refresh();
 }
