@@ -208,7 +208,8 @@ func (q *MemoryQueue) Stats(context.Context) (s Stats, err error) {
 
 // due is the age of the oldest of those that run, or were postponed or tried before.
 func (q *MemoryQueue) due(queue string) (age time.Duration) {
-	for _, r := range q.inOrder(func(r *record) bool { return (r.state == Scheduled || r.state == Running) && r.Queue == queue }) {
+	begun := func(r *record) bool { return r.state == Scheduled && r.dueAt != 0 || r.state == Running }
+	for _, r := range q.inOrder(func(r *record) bool { return begun(r) && r.Queue == queue }) {
 		since := r.updated
 		switch {
 		case r.lastError != "":

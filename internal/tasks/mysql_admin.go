@@ -13,8 +13,10 @@ import (
 
 // from returns the matching tasks as SQL.
 func (f Filter) from() (from string, args []any) {
-	conditions := []string{"id > ?"}
-	args = []any{f.After}
+	conditions := []string{"id >= 0"} // a site may have forced an id of 0
+	if f.After > 0 {
+		conditions, args = []string{"id > ?"}, []any{f.After}
+	}
 	for column, list := range map[string][]any{
 		"id": anys(f.IDs), "type": anys(f.Types), "state": anys(f.States), "queue": anys(f.Queues),
 	} {
