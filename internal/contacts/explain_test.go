@@ -96,7 +96,7 @@ var plans = map[string]plan{
 	"Newest":            {keys: map[string]string{"u": "PRIMARY", "x": "newest"}},
 	"Relations":         {keys: map[string]string{"c": "PRIMARY", "u": "PRIMARY"}},
 	"ContactsByRecency": {keys: map[string]string{"c": "PRIMARY", "u": "PRIMARY"}, sorts: []string{"c"}},
-	"TopContacts":       {keys: map[string]string{"c": "PRIMARY", "u": "PRIMARY"}},
+	"TopContacts":       {keys: map[string]string{"v": "PRIMARY", "c": "PRIMARY", "u": "PRIMARY"}},
 	"FollowerPages":     {keys: map[string]string{"contacts": "followers"}},
 	"FollowerPages/any": {keys: map[string]string{"contacts": "followers"}},
 	"VisiblePhotos": {keys: map[string]string{
