@@ -21,7 +21,7 @@ func (c *config) metricsFlag(f *pflag.FlagSet) {
 
 // newMetrics makes the metrics of a process of this configuration.
 func newMetrics(c *config, log *slog.Logger) *metrics.Metrics {
-	o := metrics.Options{Version: moduleVersion(), Log: log}
+	o := metrics.Options{Version: moduleVersion(), Role: c.role, Log: log}
 	if c.role != roleAPI {
 		for _, w := range c.poolOptions().Workers {
 			if w.Count > 0 {
