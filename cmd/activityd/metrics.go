@@ -78,7 +78,7 @@ func (s *service) withMetrics(ctx context.Context, run func(context.Context) err
 	group.Go(func() error {
 		return serveUntil(served, metricsGrace, s.metricsServer.Serve, s.metricsServer.Shutdown)
 	})
-	group.Go(func() error { return s.metrics.Watch(served, s.queue, s.index.Check) })
+	group.Go(func() error { return s.metrics.Watch(served, reportingStats{s}, s.index.Check) })
 	return group.Wait()
 }
 

@@ -72,7 +72,8 @@ func openServer(c *config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	ix, err := newIndex(c, client, m.Index)
+	redis := tasks.NewOutage(log, "Redis")
+	ix, err := newIndex(c, client, observedRedis{m.Index, redis})
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
@@ -82,7 +83,7 @@ func openServer(c *config, log *slog.Logger) (*server, error) {
 	}
 	bell := &tasks.Bell{}
 	queue := tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: processName(), Keep: c.keepTasks, Observer: m.Tasks})
-	p := parts{store: contacts.NewMySQL(db), queue: queue, bell: bell, wake: wake.New(client, bell, log), index: ix, metrics: m, gate: entrance}
+	p := parts{store: contacts.NewMySQL(db), queue: queue, bell: bell, wake: wake.New(client, bell, log), index: ix, redis: redis, metrics: m, gate: entrance}
 	return &server{service: newService(c, p, log), closers: []io.Closer{client, db}}, nil
 }
 

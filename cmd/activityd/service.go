@@ -38,6 +38,7 @@ type parts struct {
 	bell  *tasks.Bell
 	wake  *wake.Wake // carries the bell to other processes; nil: there are none
 	index *index.Index
+	redis *tasks.Outage // is told of all calls of index; nil: it is not
 	// metrics are told what happens; nil where nobody will look at them.
 	metrics *metrics.Metrics
 	// gate is what callers of the API must pass; nil: it is open.
@@ -49,6 +50,7 @@ type service struct {
 	parts
 	config *config
 	log    *slog.Logger
+	mysql  *tasks.Outage // is told of all calls but those of requests
 	reader *recent.Reader
 	hints  *tasks.Hints
 	pool   *tasks.Pool
@@ -72,8 +74,9 @@ func newService(c *config, p parts, log *slog.Logger) *service {
 	if p.gate == nil {
 		p.gate = &gate{}
 	}
-	s := &service{parts: p, config: c, log: log}
+	s := &service{parts: p, config: c, log: log, mysql: tasks.NewOutage(log, "MySQL")}
 	s.hints = tasks.NewHints(p.queue, log)
+	s.hints.MySQL = s.mysql
 	reads := c.readerOptions(p.index.Settings())
 	reads.Observer = p.metrics.Reads
 	s.reader = recent.NewReader(p.index, p.store, s.hints, reads)
@@ -81,9 +84,10 @@ func newService(c *config, p parts, log *slog.Logger) *service {
 	work.Observer = p.metrics.Tasks
 	handlers := tasks.Handlers(p.index, p.store, p.queue, work)
 	pool := c.poolOptions()
-	pool.Observer = p.metrics.Tasks
+	pool.Observer, pool.MySQL, pool.Redis = p.metrics.Tasks, s.mysql, p.redis
 	s.pool = tasks.NewPool(p.queue, p.bell, handlers, log, pool)
 	s.backlog = tasks.NewBacklog(p.queue, c.maxWaiting, log)
+	s.backlog.MySQL = s.mysql
 	s.pacer = s.newPacer()
 	s.patrol = s.newPatrol()
 	front := api.Config{
@@ -100,7 +104,6 @@ func newService(c *config, p parts, log *slog.Logger) *service {
 func (s *service) check(ctx context.Context) api.Health {
 	health := api.Health{MySQL: api.Component{Usable: true}, Redis: api.Component{Usable: true}}
 	if err := s.checkMySQL(ctx); err != nil {
-		s.log.WarnContext(ctx, "MySQL cannot be used", "error", err)
 		health.MySQL = api.Component{Detail: "cannot be used: see the log"}
 		if errors.Is(err, contacts.ErrUnavailable) || ctx.Err() != nil {
 			health.MySQL.Detail = "cannot be reached"
@@ -117,12 +120,47 @@ func (s *service) check(ctx context.Context) api.Health {
 
 // checkMySQL reads a row of the site's tables and of the queue, if there is one.
 func (s *service) checkMySQL(ctx context.Context) error {
-	probe := []member.ID{1}
-	if _, err := s.store.LastUploads(ctx, probe); err != nil {
-		return err
+	began, probe := time.Now(), []member.ID{1}
+	_, err := s.store.LastUploads(ctx, probe)
+	if err == nil {
+		_, err = s.queue.FanningOut(ctx, probe)
 	}
-	_, err := s.queue.FanningOut(ctx, probe)
+	if !errors.Is(ctx.Err(), context.Canceled) { // else it says nothing about MySQL
+		s.mysql.Report(ctx, began, err)
+	}
 	return err
+}
+
+// reportingStats looks at the queues, and reports how that ended.
+type reportingStats struct{ *service }
+
+// Stats implements [metrics.Queue].
+func (s reportingStats) Stats(ctx context.Context) (tasks.Stats, error) {
+	began := time.Now()
+	stats, err := s.queue.Stats(ctx)
+	if err == nil || errors.Is(err, contacts.ErrUnavailable) && ctx.Err() == nil {
+		s.mysql.Report(ctx, began, err)
+	}
+	return stats, err
+}
+
+// observedRedis is the observer of the index, and reports how its calls ended.
+type observedRedis struct {
+	index.Observer
+	redis *tasks.Outage
+}
+
+// Called implements [index.Observer].
+func (o observedRedis) Called(op index.Operation, took time.Duration, err error) {
+	o.Observer.Called(op, took, err)
+	switch {
+	case errors.Is(err, index.ErrUnavailable), errors.Is(err, index.ErrSettings):
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return // it says nothing about Redis
+	default:
+		err = nil
+	}
+	o.redis.Report(context.Background(), time.Now().Add(-took), err)
 }
 
 // checkRedis refuses to start over sets that were built with other settings. A
@@ -137,7 +175,7 @@ func (s *service) checkRedis(ctx context.Context) error {
 	if err == nil {
 		err = s.index.StoreMaterialize(ctx)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, index.ErrUnavailable) { // that is logged by the observer of the index
 		s.log.WarnContext(ctx, "Redis is away: reads are answered from the database until it is back, and tasks wait", "error", err)
 	}
 	return nil
@@ -152,7 +190,6 @@ func (s *service) awaitMySQL(ctx context.Context) {
 		if err == nil {
 			return
 		}
-		s.log.WarnContext(ctx, "waiting for MySQL", "error", err, "again_in", pause)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():

@@ -97,10 +97,10 @@ func logLevel(status int, route string) slog.Level {
 	switch {
 	case status == http.StatusInternalServerError:
 		return slog.LevelError
+	case status == statusClientGone || route == "/healthz" || route == "/readyz": // outages are logged elsewhere
+		return slog.LevelDebug
 	case status > http.StatusInternalServerError:
 		return slog.LevelWarn
-	case status == statusClientGone || route == "/healthz" || route == "/readyz":
-		return slog.LevelDebug
 	}
 	return slog.LevelInfo
 }

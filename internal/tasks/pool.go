@@ -56,6 +56,9 @@ type PoolOptions struct {
 	Grace time.Duration
 	// Observer is told what happens; nil: nobody.
 	Observer Observer
+	// MySQL is told how calls to the queue ended, and Redis when tasks wait for it; that
+	// it is back, the observer of the index has to say. Nil: one of the pool's own.
+	MySQL, Redis *Outage
 }
 
 func (o PoolOptions) withDefaults() PoolOptions {
@@ -122,6 +125,12 @@ type Pool struct {
 // NewPool returns a pool that gives each type of task to its handler. Its idle
 // workers wait for bell.
 func NewPool(queue Queue, bell *Bell, handlers map[Type]Handler, log *slog.Logger, o PoolOptions) *Pool {
+	if o.MySQL == nil {
+		o.MySQL = NewOutage(log, "MySQL")
+	}
+	if o.Redis == nil {
+		o.Redis = NewOutage(log, "Redis")
+	}
 	return &Pool{queue: queue, bell: bell, handlers: handlers, options: o.withDefaults(), log: log}
 }
 
