@@ -116,8 +116,10 @@ BEGIN
 END//
 
 -- A member who leaves: one task for every follower, before foreign keys delete
--- the contacts, because cascades fire no triggers. The cost is one row for each
--- follower, in the transaction that deletes the member. To spare a transaction
+-- the contacts, because cascades fire no triggers; and one for its own set, which the
+-- refill of who is no member deletes. Who is inserted again in the same transaction is
+-- found there by these tasks, its set as it is now and its last upload lowered. The cost
+-- is one row for each follower, in the transaction that deletes the member. To spare a transaction
 -- that, delete the contacts of somebody with very many followers before, in
 -- transactions of some thousand rows. The LIMIT is more than there can be: it takes
 -- the place of the session's sql_select_limit, which would leave followers out.
@@ -136,6 +138,7 @@ BEGIN
     VALUES ('remove_contact', follower, JSON_OBJECT('contact_id', OLD.id));
   END LOOP;
   CLOSE followers;
+  INSERT INTO tasks (type, queue, subject) VALUES ('refill', 'refill', OLD.id);
 END//
 
 DELIMITER ;

@@ -50,7 +50,7 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"enqueue", "add_contact", "1", "0", dsn}, want: "CONTACT: not a member id"},
 		{args: []string{"enqueue", "add_contact", "1", dsn}, want: "the contact is missing"},
 		{args: []string{"enqueue", "upload", "1", "2", dsn}, want: "takes no contact"},
-		{args: []string{"enqueue", "refill", "1", dsn}, want: "unknown type"},
+		{args: []string{"enqueue", "fan_out", "1", dsn}, want: "unknown type"},
 		{args: []string{"enqueue", "upload"}, want: "USER is missing"},
 		{args: []string{"show", "-1", dsn}, want: "unknown shorthand flag"},
 		{args: []string{"show", "1e3", dsn}, want: "USER: not a member id"},

@@ -29,7 +29,7 @@ func newEnqueue() *cobra.Command {
 		Use:   "enqueue {TYPE USER [CONTACT] | -}",
 		Short: "Enqueue one task, or many from standard input",
 		Long: "Enqueue one task and print its id, once it is committed.\n\n" +
-			"TYPE is add_contact or remove_contact, with USER and CONTACT, or upload, with USER.\n\n" +
+			"TYPE is add_contact or remove_contact, with USER and CONTACT, or upload or refill, with USER.\n\n" +
 			"With -, read tasks from standard input, one JSON object a line as POST /v1/tasks takes\n" +
 			"them, and commit them in batches of up to 1000 lines. Blank lines are skipped. A line that\n" +
 			"is no task stops it before anything of its batch is written; what stops it says how many\n" +

@@ -21,7 +21,7 @@ func (c *config) metricsFlag(f *pflag.FlagSet) {
 
 // newMetrics makes the metrics of a process of this configuration.
 func newMetrics(c *config, log *slog.Logger) *metrics.Metrics {
-	o := metrics.Options{Version: moduleVersion(), Log: log}
+	o := metrics.Options{Version: moduleVersion(), Role: c.role, Log: log}
 	if c.role != roleAPI {
 		for _, w := range c.poolOptions().Workers {
 			if w.Count > 0 {
@@ -78,7 +78,7 @@ func (s *service) withMetrics(ctx context.Context, run func(context.Context) err
 	group.Go(func() error {
 		return serveUntil(served, metricsGrace, s.metricsServer.Serve, s.metricsServer.Shutdown)
 	})
-	group.Go(func() error { return s.metrics.Watch(served, s.queue) })
+	group.Go(func() error { return s.metrics.Watch(served, reportingStats{s}) })
 	return group.Wait()
 }
 

@@ -67,7 +67,7 @@ func TestMetricsOfTheWhole(t *testing.T) {
 		`activityd_index_call_seconds_count{operation="apply"} 1`, "activityd_refills_total 1",
 		"activityd_mysql_up 1", "activityd_redis_up 1", "activityd_stats_success 1",
 		`activityd_tasks{queue="default",state="dead",type="upload"} 0`,
-		"activityd_build_info{", "go_goroutines",
+		"activityd_build_info{", `,role="workers",`, "go_goroutines",
 	} {
 		eventually(t, want, func() bool {
 			_, body := page(t, workers+"/metrics")

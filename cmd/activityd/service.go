@@ -52,6 +52,8 @@ type service struct {
 	parts
 	config *config
 	log    *slog.Logger
+	mysql  *tasks.Outage // is told of all calls but those of requests
+	redis  *tasks.Outage // is told of the probes of the index and of tasks that wait
 	reader *recent.Reader
 	hints  *tasks.Hints
 	pool   *tasks.Pool
@@ -77,8 +79,9 @@ func newService(c *config, p parts, log *slog.Logger) *service {
 	if p.gate == nil {
 		p.gate = &gate{}
 	}
-	s := &service{parts: p, config: c, log: log}
+	s := &service{parts: p, config: c, log: log, mysql: tasks.NewOutage(log, "MySQL"), redis: tasks.NewOutage(log, "Redis")}
 	s.hints = tasks.NewHints(p.queue, log)
+	s.hints.MySQL = s.mysql
 	reads := c.readerOptions(p.index.Settings())
 	reads.Observer = p.metrics.Reads
 	reads.Stale = func() bool { return p.index.Refused() != nil }
@@ -87,9 +90,10 @@ func newService(c *config, p parts, log *slog.Logger) *service {
 	work.Observer = p.metrics.Tasks
 	handlers := tasks.Handlers(p.index, p.store, p.queue, work)
 	pool := c.poolOptions()
-	pool.Observer = p.metrics.Tasks
+	pool.Observer, pool.MySQL, pool.Redis = p.metrics.Tasks, s.mysql, s.redis
 	s.pool = tasks.NewPool(p.queue, p.bell, handlers, log, pool)
 	s.backlog = tasks.NewBacklog(p.queue, c.maxWaiting, log)
+	s.backlog.MySQL = s.mysql
 	s.pacer = s.newPacer()
 	s.patrol = s.newPatrol()
 	front := api.Config{
@@ -106,7 +110,6 @@ func newService(c *config, p parts, log *slog.Logger) *service {
 func (s *service) check(ctx context.Context) api.Health {
 	health := api.Health{MySQL: api.Component{Usable: true}, Redis: api.Component{Usable: true}}
 	if err := s.checkMySQL(ctx); err != nil {
-		s.log.WarnContext(ctx, "MySQL cannot be used", "error", err)
 		health.MySQL = api.Component{Detail: "cannot be used: see the log"}
 		if errors.Is(err, contacts.ErrUnavailable) || ctx.Err() != nil {
 			health.MySQL.Detail = "cannot be reached"
@@ -123,23 +126,38 @@ func (s *service) check(ctx context.Context) api.Health {
 	return health
 }
 
-// tellRedis tells the log that it is otherwise with Redis than before.
-func (s *service) tellRedis(err error) {
-	if err == nil {
-		s.log.Info("Redis can be used again")
-		return
+// tellRedis reports how a probe of Redis ended.
+func (s *service) tellRedis(began time.Time, err error) {
+	if err != nil {
+		err = fmt.Errorf("%s: %w", index.Reason(err), err)
 	}
-	s.log.Warn("Redis cannot be used as it should", "because", index.Reason(err), "error", err)
+	s.redis.Report(context.Background(), began, err)
 }
 
 // checkMySQL reads a row of the site's tables and of the queue, if there is one.
 func (s *service) checkMySQL(ctx context.Context) error {
-	probe := []member.ID{1}
-	if _, err := s.store.LastUploads(ctx, probe); err != nil {
-		return err
+	began, probe := time.Now(), []member.ID{1}
+	_, err := s.store.LastUploads(ctx, probe)
+	if err == nil {
+		_, err = s.queue.FanningOut(ctx, probe)
 	}
-	_, err := s.queue.FanningOut(ctx, probe)
+	if !errors.Is(ctx.Err(), context.Canceled) { // else it says nothing about MySQL
+		s.mysql.Report(ctx, began, err)
+	}
 	return err
+}
+
+// reportingStats looks at the queues, and reports how that ended.
+type reportingStats struct{ *service }
+
+// Stats implements [metrics.Queue].
+func (s reportingStats) Stats(ctx context.Context) (tasks.Stats, error) {
+	began := time.Now()
+	stats, err := s.queue.Stats(ctx)
+	if err == nil || errors.Is(err, contacts.ErrUnavailable) && ctx.Err() == nil {
+		s.mysql.Report(ctx, began, err)
+	}
+	return stats, err
 }
 
 // checkRedis refuses to start over sets that were built with other settings, or on
@@ -155,7 +173,7 @@ func (s *service) checkRedis(ctx context.Context) error {
 	if err == nil {
 		err = s.index.StoreMaterialize(ctx)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, index.ErrUnavailable) { // that is logged by the observer of the index
 		s.log.WarnContext(ctx, "Redis is away: reads are answered from the database until it is back, and tasks wait", "error", err)
 	}
 	return nil
@@ -191,7 +209,6 @@ func (s *service) awaitMySQL(ctx context.Context) error {
 		if _, wrong := errors.AsType[*schemaError](err); wrong || err == nil {
 			return err
 		}
-		s.log.WarnContext(ctx, "waiting for MySQL", "error", err, "again_in", pause)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():

@@ -167,8 +167,7 @@ func rest(ctx context.Context, try int, pause time.Duration) error {
 const repairsAtOnce = 200
 
 // Repair enqueues a refill for each of users, of the lowest priority, and returns
-// how many. A refill repairs every kind of set but that of an orphan of whom rows of
-// contacts are left.
+// how many. A refill repairs every kind of set.
 func (a *Auditor) Repair(ctx context.Context, users []member.ID) (enqueued int, err error) {
 	unique := slices.Compact(slices.Sorted(slices.Values(users)))
 	for some := range slices.Chunk(unique, repairsAtOnce) {

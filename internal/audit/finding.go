@@ -61,8 +61,7 @@ type Finding struct {
 	Class   Class
 	// Stored and Actual are what the set has and what MySQL says. For a ghost, a
 	// missing contact and scores they are unix seconds of the last upload; for a
-	// size, a lost set, foreign members and an orphan they are numbers of members:
-	// of an orphan, those that a refill would make of what is left in MySQL.
+	// size, a lost set, foreign members and an orphan they are numbers of members.
 	// For a low last upload they are that and the date of the member's newest photo.
 	// For a wrong answer they are the dates of the newest photos shown and due.
 	Stored, Actual uint64
@@ -89,10 +88,8 @@ func (f Finding) String() string {
 }
 
 // mendable tells whether a refill mends it. What the site says wrong of its own
-// members, and what it left behind of those who are gone, only the site can mend.
-func (f Finding) mendable() bool {
-	return f.Cause != LowLastUpload && (f.Cause != Orphan || f.Actual == 0)
-}
+// members only the site can mend.
+func (f Finding) mendable() bool { return f.Cause != LowLastUpload }
 
 // values tells Stored and Actual in words.
 func (f Finding) values() string {

@@ -50,7 +50,7 @@ func judge(s index.Set, f Facts, r Rules) []suspicion {
 		j.whole(LostSet, 0, len(f.Top), idsOf(f.Top))
 	case !s.Known:
 	case !f.Exists:
-		j.orphan()
+		j.whole(Orphan, j.set.Size, 0, nil)
 	default:
 		j.judgeMembers()
 		j.judgeRest()
@@ -73,16 +73,6 @@ type judgement struct {
 func (j *judgement) whole(c Cause, stored, actual int, involved []member.ID) {
 	f := Finding{User: j.set.User, Cause: c, Class: c.class(), Stored: uint64(stored), Actual: uint64(actual)}
 	j.found = append(j.found, suspicion{f, involved})
-}
-
-// orphan notes the set of who is no member. Should rows of contacts be left of it,
-// a refill would make the same set again.
-func (j *judgement) orphan() {
-	left := len(j.facts.Top)
-	j.whole(Orphan, j.set.Size, left, nil)
-	if left > 0 {
-		j.found[len(j.found)-1].Detail = fmt.Sprintf("delete the rows of contacts with the user_id %s: then a refill mends it", j.set.User)
-	}
 }
 
 // promise notes that the site breaks its promise: whoever calls the user a contact

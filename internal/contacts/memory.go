@@ -121,7 +121,8 @@ func (m *Memory) TopContacts(ctx context.Context, users []member.ID, limit int) 
 	defer m.mu.RUnlock()
 	top := make(map[member.ID][]Contact)
 	for _, user := range users {
-		if list := m.byRecency(user, nil, Cursor{}, limit); len(list) > 0 {
+		_, isMember := m.users[user]
+		if list := m.byRecency(user, nil, Cursor{}, limit); isMember && len(list) > 0 {
 			top[user] = list
 		}
 	}

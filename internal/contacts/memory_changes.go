@@ -38,6 +38,18 @@ func (m *Memory) DeleteMember(id member.ID) (followers []member.ID) {
 	return followers
 }
 
+// ReplaceMember gives a member another last upload, also an earlier one, as when it is
+// deleted and inserted again in one transaction. It returns those who call it a contact,
+// ascending.
+func (m *Memory) ReplaceMember(id member.ID, lastUpload uint64) (followers []member.ID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	u := m.users[id]
+	u.lastUpload = lastUpload
+	m.users[id] = u
+	return slices.Sorted(maps.Keys(m.followers[id]))
+}
+
 // SetContact makes contact a contact of user, with what user grants it, or
 // changes that grant. Like the tables, it does not ask whether they are members.
 func (m *Memory) SetContact(user, contact member.ID, friend, family bool) {

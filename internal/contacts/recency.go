@@ -122,7 +122,8 @@ WHERE c.user_id = ? AND u.last_upload > 0`)
 
 // TopContacts returns for each of users what [MySQL.ContactsByRecency] returns
 // without exclusions from the start: the limit contacts that uploaded last.
-// Users without any are absent from the result. It takes one statement for every
+// Users without any are absent from the result, and so are those who are no members,
+// even if rows of contacts are left of them. It takes one statement for every
 // 128 users, and is sent all their contacts.
 func (m *MySQL) TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]Contact, error) {
 	top := make(map[member.ID][]Contact, len(users))
@@ -178,7 +179,8 @@ func topContacts(users []member.ID) statement {
 	return statement{`
 SELECT q.id, u.id, u.last_upload
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
-STRAIGHT_JOIN contacts c ON c.user_id = q.id
+STRAIGHT_JOIN users v ON v.id = q.id
+STRAIGHT_JOIN contacts c ON c.user_id = v.id
 STRAIGHT_JOIN users u ON u.id = c.contact_id
 WHERE u.last_upload > 0`, []any{idList(users)}}
 }

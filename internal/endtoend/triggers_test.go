@@ -166,6 +166,7 @@ func (s *silentSite) change(rnd *rand.Rand) statement {
 		sqlText("DELETE FROM contacts WHERE contact_id = ? ORDER BY user_id LIMIT 2", a),
 		sqlText("UPDATE users SET username = ? WHERE id = ?", fmt.Sprint("renamed ", past), a),
 		sqlText("DELETE FROM users WHERE id = ?", leaver),
+		sqlText("REPLACE INTO users (id, username, last_upload) VALUES (?, 'again', (SELECT MAX(date_upload) FROM photos WHERE owner_id = ?))", leaver, leaver),
 		// As docs/adoption.md has it for members who come back.
 		sqlText("INSERT IGNORE INTO users (id, username, last_upload) VALUES (?, 'back', (SELECT MAX(date_upload) FROM photos WHERE owner_id = ?))", leaver, leaver),
 		sqlText("INSERT INTO users (id, username, last_upload) VALUES (?, 'back', (SELECT MAX(date_upload) FROM photos WHERE owner_id = ?)) ON DUPLICATE KEY UPDATE username = 'there'", leaver, leaver),
@@ -183,6 +184,13 @@ func (s *silentSite) check(t *testing.T, reader *recent.Reader) {
 		t.Errorf("there are %d sets", n)
 	}
 	s.checkGuards(t)
+	for user := range s.sets(t) {
+		var there bool
+		must(t, s.db.QueryRowContext(t.Context(), "SELECT EXISTS (SELECT 1 FROM users WHERE id = ?)", user).Scan(&there))
+		if !there {
+			t.Errorf("%s is no member, and has a set", user)
+		}
+	}
 	var behind int
 	must(t, s.db.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM users u
 		WHERE COALESCE(last_upload, 0) < (SELECT MAX(date_upload) FROM photos WHERE owner_id = u.id)`).Scan(&behind))
@@ -225,5 +233,19 @@ func TestTriggersFollowAMemberWhoLeavesAndComesBack(t *testing.T) {
 	after("DELETE FROM contacts WHERE user_id = 1 AND contact_id = 4", map[string]int{"1": 1, "2": 2})
 	after("DELETE FROM users WHERE id = 3", map[string]int{"2": 1})
 	after("INSERT INTO users (id, last_upload) VALUES (3, 300)", map[string]int{"1": 1, "2": 2})
+	s.exec(t, "DELETE FROM photos WHERE owner_id = 3")
+	must(t, s.once(t.Context(), []statement{
+		sqlText("DELETE FROM users WHERE id = 3"), sqlText("INSERT INTO users (id, last_upload) VALUES (3, 200)"),
+	}, true))
+	s.awaitIdle(t)
+	for _, user := range []string{"1", "2"} {
+		if set := s.sets(t)[user]; set[0].Member != "3" || set[0].Score != 200 {
+			t.Errorf("3 came back at once, with a last upload of 200: the set of %s is %v", user, set)
+		}
+	}
+	after("DELETE FROM users WHERE id = 2", map[string]int{"1": 1}) // its contacts are left
+	after("INSERT INTO photos (owner_id, date_upload) VALUES (4, 500)", map[string]int{"1": 1})
+	after("INSERT INTO users (id) VALUES (2)", map[string]int{"1": 1})
+	after("INSERT INTO photos (owner_id, date_upload) VALUES (4, 600)", map[string]int{"1": 1, "2": 2})
 	after("UPDATE contacts SET contact_id = 4 WHERE user_id = 1 AND contact_id = 3", map[string]int{"1": 1, "2": 2})
 }

@@ -42,6 +42,29 @@ func (s *stage) leave(id member.ID) error {
 	return s.changed(s.site.DeleteMember(s.ctx, id))
 }
 
+// replace deletes a member, and inserts it again in the same transaction with an earlier
+// last upload: that of the newest photo which is left when its newest is deleted.
+func (s *stage) replace(id member.ID) error {
+	var newest, left uint64
+	for _, p := range s.world.photos {
+		if p.owner == id && p.date > newest {
+			newest, left = p.date, newest
+		} else if p.owner == id && p.date < newest {
+			left = max(left, p.date)
+		}
+	}
+	for i, p := range slices.Backward(s.world.photos) {
+		if p.owner == id && p.date == newest {
+			if err := s.deletePhoto(i); err != nil {
+				return err
+			}
+		}
+	}
+	s.logf("%s is deleted and inserted again, last upload %d", id, left)
+	s.world.last[id] = left
+	return s.changed(s.site.ReplaceMember(s.ctx, id, left))
+}
+
 // call makes contact a contact of user, or changes what user grants it.
 func (s *stage) call(user, contact member.ID, g site.Grant) error {
 	s.logf("%s calls %s a contact, friend %v, family %v", user, contact, g.Friend, g.Family)
@@ -128,17 +151,20 @@ func (h *history) toggleContact() error {
 	return h.drop(user, contact)
 }
 
-// comeOrGo makes a member of who is none, or deletes one. Who is no member can be
-// called a contact, and come later.
+// comeOrGo makes a member of who is none, or deletes one, who may come back at once. Who
+// is no member can be called a contact, and come later.
 func (h *history) comeOrGo() error {
 	id := h.someMember()
 	if h.choose(6) == 5 {
 		id = h.someViewer()
 	}
-	if h.world.members[id] {
-		return h.leave(id)
+	switch {
+	case !h.world.members[id]:
+		return h.join(id)
+	case h.choose(3) == 2:
+		return h.replace(id)
 	}
-	return h.join(id)
+	return h.leave(id)
 }
 
 // grant makes a member call a viewer a contact, so that it may see more. The

@@ -12,8 +12,8 @@
 // What is expected is stated in world_test.go and requests_test.go, in plain words
 // and without the code that it judges:
 //
-//   - At rest, when all tasks have run: every set keeps I1 to I3 of package index,
-//     and every viewer is shown what the definition says, with the index and
+//   - At rest, when all tasks have run: every set keeps I1 to I3 of package index and
+//     is that of a member, and every viewer is shown what the definition says, with the index and
 //     without.
 //   - At every step: no set holds more than Max members, and a set comes into
 //     being only by a refill (I4). An update is turned away only if somebody
@@ -21,6 +21,8 @@
 //   - Of every response, whenever it was asked for: at one instant of its request
 //     it was the newest photos of one contact that the viewer could see then. One
 //     that did without the index was the answer by the definition at one instant.
+//   - At rest, in the enumerated histories: no contact's score is higher than its last
+//     upload, unless a handler stood still.
 //   - Tasks come to an end, and none is dead. A ghost that a read has looked at is
 //     gone when the tasks have run that the read asked for.
 //

@@ -38,6 +38,7 @@ func TestEachRuleIsNeeded(t *testing.T) {
 		{"an add below the score ends the updates under way", belowEndsUpdates, nil, 0, "scores that are too high"},
 		{"an add of the very score ends the updates under way", unchangedEndsUpdates, nil, 0, "scores that are too high"},
 		{"a removal of who came in or rose since begin conflicts", removeUnchanged, nil, 0, "members come and go"},
+		{"a refill of nobody deletes the set", emptyRefillDeletes, nil, 0, "viewers come and go"},
 		{"the truth is read after begin", noRule, readEarly, 7, ""},
 		{"a read reports ghosts", noRule, func(s *stage) { s.deaf = true }, 327, ""},
 		{"the first must be newer than the second's score", noRule, func(s *stage) { s.propose = lenientSecond }, 17, ""},

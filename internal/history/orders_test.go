@@ -86,7 +86,11 @@ func (r *run) playAll(order []move) error {
 	if err := r.end(); err != nil {
 		return err
 	}
-	if err := r.judge(); err != nil {
+	var checks []func(index.Set) error
+	if r.fault.kind != standStill && !r.script.tooHigh {
+		checks = append(checks, r.world.checkScores)
+	}
+	if err := r.judge(checks...); err != nil {
 		return err
 	}
 	r.calm = true

@@ -33,6 +33,7 @@ const (
 	belowEndsUpdates
 	unchangedEndsUpdates
 	removeUnchanged
+	emptyRefillDeletes
 )
 
 // plainIndex is index.Memory once more, written so that each of its rules can be
@@ -235,7 +236,7 @@ func (x *plainIndex) apply(c index.Change) {
 }
 
 func (x *plainIndex) refill(c index.Change) {
-	if !x.keeps(refillAdds) && c.Known {
+	if !x.keeps(refillAdds) && c.Known || x.keeps(emptyRefillDeletes) && len(c.Refill) == 0 {
 		x.sets[c.User] = nil
 	}
 	for _, e := range c.Refill {

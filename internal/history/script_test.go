@@ -16,6 +16,7 @@ type script struct {
 	name     string
 	settings [3]int // of index.NewSettings; small, so that sets are cut off
 	active   bool   // sets of active members only
+	tooHigh  bool   // it begins with a score that is too high, of which no task tells
 	before   func(s *stage) error
 	events   []event
 }
@@ -87,6 +88,17 @@ func leaves(id member.ID) event {
 	}}
 }
 
+// returns deletes a member, and inserts it again in the same transaction with an earlier
+// last upload.
+func returns(id member.ID) event {
+	return event{do: func(s *stage) error {
+		if !s.world.members[id] {
+			return nil
+		}
+		return s.replace(id)
+	}}
+}
+
 func joins(id member.ID) event {
 	return event{silent: true, do: func(s *stage) error { return s.join(id) }}
 }
@@ -154,7 +166,21 @@ var scripts = []script{
 		},
 	},
 	{
-		name: "scores that are too high", settings: [3]int{2, 0, 0}, before: returned(101, 102, 200),
+		name: "members come back with less", settings: [3]int{2, 0, 0}, before: begun(101, 102, 200),
+		events: []event{
+			returns(13), uploads(13, 103, contacts.Public), remove(1, 12), uploads(11, 150, contacts.Public),
+			add(1, 12), returns(11), mend(1),
+		},
+	},
+	{
+		name: "viewers come and go", settings: [3]int{1, 20, 0}, before: begun(101, 102, 103),
+		events: []event{
+			leaves(1), uploads(13, 110, contacts.Public), joins(1), add(1, 13),
+			add(1, 11), uploads(12, 105, contacts.Public), reads(1),
+		},
+	},
+	{
+		name: "scores that are too high", settings: [3]int{2, 0, 0}, before: returned(101, 102, 200), tooHigh: true,
 		events: []event{
 			mend(1), uploads(13, 103, contacts.Public), uploads(13, 200, contacts.Public), uploads(13, 201, contacts.Public),
 			remove(1, 12), uploads(11, 150, contacts.Public), add(1, 12),

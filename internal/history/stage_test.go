@@ -159,8 +159,8 @@ func (s *stage) fill(user member.ID) error {
 	return errors.Join(s.handlers[tasks.Refill].Handle(s.ctx, []tasks.Task{{Type: tasks.Refill, Subject: user}})...)
 }
 
-// judge checks every set that exists.
-func (s *stage) judge() error {
+// judge checks every set that exists, with checks besides those that each must pass.
+func (s *stage) judge(checks ...func(index.Set) error) error {
 	list, err := s.backend.Look(s.ctx, s.everybody())
 	if err != nil {
 		return err
@@ -169,7 +169,11 @@ func (s *stage) judge() error {
 		if !set.Known {
 			continue
 		}
-		if err := s.world.checkSet(set, s.settings); err != nil {
+		err := s.world.checkSet(set, s.settings)
+		for _, check := range checks {
+			err = errors.Join(err, check(set))
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -115,8 +115,23 @@ func (w *world) indexable(user member.ID) bool {
 	return false
 }
 
-// checkSet tells whether a stored set, which is not empty, keeps I1 to I3.
+// checkScores tells whether the scores of contacts are no higher than they have to be. A
+// fan-out that stands still between its read and its write may leave one that is.
+func (w *world) checkScores(set index.Set) error {
+	for _, e := range set.Members {
+		if last := w.last[e.Contact]; w.isContact(set.User, e.Contact) && e.Score > last {
+			return violation("%s uploaded at %d and has a higher score in the set of %s: %v", e.Contact, last, set.User, set.Members)
+		}
+	}
+	return nil
+}
+
+// checkSet tells whether a stored set, which is not empty, is that of a member and keeps
+// I1 to I3.
 func (w *world) checkSet(set index.Set, s index.Settings) error {
+	if !w.members[set.User] {
+		return violation("%s is no member and has a set: %v", set.User, set.Members)
+	}
 	if set.Foreign > 0 || set.Size != len(set.Members) || set.Size == 0 {
 		return violation("the set of %s has foreign members: %+v", set.User, set)
 	}

@@ -73,7 +73,10 @@
 //
 // A refill adds and never replaces: an upload that was fanned out between the
 // refill's read and its write stays. Members that are no contacts any more are
-// removed by it.
+// removed by it. Only a refill that found nobody deletes the set, whatever came in since
+// Begin: a missing set is unknown, so that this is as safe as an eviction, and the guard
+// goes with it, so that no update makes the set again from what it read before. That is
+// how the set of a deleted member goes.
 //
 // What leaves no trace. An add that finds no set, is refused as older than low(S),
 // or finds its contact there already, with that score or a higher one, leaves no
@@ -93,9 +96,16 @@
 // the set is gone, be it expired or evicted: with it went the traces that adds left
 // there since.
 //
-// Scores that are too high. They bound what they should, and cost a look; a
-// refill lowers them, as they come from a site that took a last upload back, or
-// from another Redis.
+// Scores that are too high. They bound what they should, and cost a look. They come
+// from a site that took a last upload back, as of a member who was deleted and inserted
+// again, or from another Redis. An update that carries a refill lowers them: the contacts
+// that the lower score leaves behind come in with it (I1), and no upload is hidden,
+// because one that the update did not read raised the score, or deleted the guard (I2).
+//
+// Sets that are too large. Another program may have written more than Max members,
+// millions perhaps. Begin fetches no more than Max + 1, and cuts a set that has more as an
+// add would: that raises low(S) and so keeps I1; and since what it cuts off may be the
+// trace of an add, it deletes the guard.
 //
 // Ghosts. A fan-out reads its followers before it adds, so it may add the
 // uploader to the set of a user who removed that contact in between. Such a

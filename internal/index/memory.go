@@ -186,6 +186,9 @@ func (m *Memory) apply(c Change) {
 		}
 	}
 	if c.WithRefill {
+		if len(c.Refill) == 0 {
+			clear(set)
+		}
 		for _, e := range c.Refill {
 			set[e.Contact] = max(set[e.Contact], e.Score)
 		}

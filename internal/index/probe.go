@@ -93,19 +93,17 @@ func (ix *Index) probe(ctx context.Context) error {
 
 // Watch probes every second until ctx ends, whose end is no error, so that
 // [Index.Refused] is known and the observer hears whether Redis can be used. It
-// calls tell when that changes: with nil when all is well again (not at the
-// beginning), else with the error of the probe. Call it once.
-func (ix *Index) Watch(ctx context.Context, tell func(error)) error {
+// calls tell with the time at which each probe began, and its error. Call it once.
+func (ix *Index) Watch(ctx context.Context, tell func(began time.Time, err error)) error {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
-	told := "" // the reason; empty: all is well
 	for ctx.Err() == nil {
+		began := time.Now()
 		bounded, cancel := context.WithTimeout(ctx, probeTimeout)
 		err := ix.Probe(bounded)
 		cancel()
-		if now := reasonOrNone(err); now != told && ctx.Err() == nil {
-			told = now
-			tell(err)
+		if ctx.Err() == nil {
+			tell(began, err)
 		}
 		select {
 		case <-tick.C:
@@ -113,11 +111,4 @@ func (ix *Index) Watch(ctx context.Context, tell func(error)) error {
 		}
 	}
 	return nil
-}
-
-func reasonOrNone(err error) string {
-	if err == nil {
-		return ""
-	}
-	return Reason(err)
 }

@@ -89,13 +89,22 @@ return {told, missing}
 // beginScript opens a guarded update. A token that is there already stays and
 // is shared, see the package comment.
 //
+// A set of more than max members is not activityd's doing (I3), and may have millions.
+// So no more than max + 1 are fetched; where that many come, the set is to be cut, by a
+// second call when it is known that max is that of the stored settings. What is cut off
+// may be the trace of an add, so the cut ends the updates under way, as that of an add
+// does.
+//
 //	KEYS[1] the set  KEYS[2] its guard
-//	ARGV[1] a fresh token  ARGV[2] the guard's life in milliseconds
+//	ARGV[1] a fresh token  ARGV[2] the guard's life in milliseconds  ARGV[3] max  ARGV[4] 1 to cut the set to max first
 //	returns {token, {contact, score, …}}; the members are empty when the set is missing
 var beginScript = redis.NewScript(`
+if ARGV[4] == '1' and redis.call('ZREMRANGEBYRANK', KEYS[1], '0', tostring(-(ARGV[3] + 1))) > 0 then
+  redis.call('DEL', KEYS[2])
+end
 local token = ARGV[1]
 if not redis.call('SET', KEYS[2], token, 'NX', 'PX', ARGV[2]) then token = redis.call('GET', KEYS[2]) end
-local members = redis.pcall('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
+local members = redis.pcall('ZRANGE', KEYS[1], '0', ARGV[3], 'WITHSCORES')
 if members.err then members = {} end -- it is something else than a set
 return {token, members}
 `)
@@ -106,7 +115,7 @@ return {token, members}
 //	KEYS[1] the set  KEYS[2] its guard
 //	ARGV[1] the token  ARGV[2] max  ARGV[3] min  ARGV[4] the set's life in milliseconds, 0 for ever
 //	ARGV[5] 1 if there was a set at Begin  ARGV[6] number of removals
-//	ARGV[7] number of refill entries, -1 for no refill  ARGV[8] number of adds
+//	ARGV[7] number of refill entries, 0 to delete the set, -1 for no refill  ARGV[8] number of adds
 //	ARGV[9] number of corrections
 //	ARGV[10…] removals: score at Begin ("" for no member, "*" for any), contact; corrections: score at Begin, score, contact;
 //	refill entries: score, contact; adds: score, contact
@@ -131,7 +140,7 @@ for i = first, first + 2 * removals - 1, 2 do
 end
 if refills < 0 and present > 0 and redis.call('ZCARD', key) - present < min then return 'conflict' end
 
-if isset then redis.call('DEL', guard) else redis.call('DEL', guard, key) end
+if isset and refills ~= 0 then redis.call('DEL', guard) else redis.call('DEL', guard, key) end
 for i = first, first + 2 * removals - 1, 2 do redis.call('ZREM', key, ARGV[i + 1]) end
 first = first + 2 * removals
 for i = first, first + 3 * corrections - 1, 3 do

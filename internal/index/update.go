@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -19,7 +18,7 @@ import (
 type Update struct {
 	User    member.ID
 	Known   bool    // false: there is no set, only a refill can make one
-	Members []Entry // lowest score first
+	Members []Entry // lowest score first; Max at most, as Begin cuts a set that has more
 	// Foreign says that there are members which activityd never wrote. Apply
 	// removes them, and as with all removals may need a refill for it.
 	Foreign bool
@@ -30,12 +29,18 @@ type Update struct {
 
 // Has tells whether contact was a member.
 func (u Update) Has(contact member.ID) bool {
+	_, isMember := u.Score(contact)
+	return isMember
+}
+
+// Score returns the score of contact, and whether it was a member.
+func (u Update) Score(contact member.ID) (score uint64, isMember bool) {
 	for _, e := range u.Members {
 		if e.Contact == contact {
-			return true
+			return e.Score, true
 		}
 	}
-	return false
+	return 0, false
 }
 
 // Low returns the lowest score; 0 for a set without members.
@@ -44,20 +49,6 @@ func (u Update) Low() uint64 {
 		return 0
 	}
 	return u.Members[0].Score
-}
-
-// seen returns the score of a member at Begin; "" for who was none, and "*", which
-// stands for any, where it was none that activityd writes.
-func (u Update) seen(contact member.ID) any {
-	for _, e := range u.Members {
-		if e.Contact == contact {
-			return e.Score
-		}
-	}
-	if slices.Contains(u.malformed, contact.String()) {
-		return "*"
-	}
-	return ""
 }
 
 // Change is what an update does to its set, in this order: remove, correct,
@@ -71,7 +62,8 @@ type Change struct {
 	// leaves behind have to come in.
 	Correct []Correction
 	// WithRefill says that Refill holds the user's Max most recent contacts, or
-	// all there are, read after Begin.
+	// all there are, read after Begin. When it holds nobody the set is deleted, with
+	// all that came in since Begin.
 	WithRefill bool
 	Refill     []Entry
 	Add        []Entry
@@ -98,14 +90,14 @@ const (
 )
 
 // Begin opens an update for each of the users, in one round trip, and returns
-// them in the same order. It also makes sure that the stored settings are this
-// index's own, storing them if there are none.
+// them in the same order. It cuts sets of more than Max members, which activityd did
+// not make, to Max. It also makes sure that the stored settings are this index's own,
+// storing them if there are none.
 func (ix *Index) Begin(ctx context.Context, users []member.ID) (_ []Update, err error) {
 	defer func(start time.Time) { ix.observe(OpBegin, start, err) }(time.Now())
-	life := strconv.FormatInt(ix.options.GuardLife.Milliseconds(), 10)
 	calls := make([]call, len(users))
 	for i, user := range users {
-		calls[i] = call{[]string{UserKey(user), guardKey(user)}, []any{rand.Text(), life}}
+		calls[i] = ix.beginCall(user, false)
 	}
 	var stored *redis.StringCmd
 	replies, err := ix.evalAll(ctx, beginScript, calls, func(pipe redis.Pipeliner) {
@@ -124,13 +116,42 @@ func (ix *Index) Begin(ctx context.Context, users []member.ID) (_ []Update, err 
 	if stored.Val() == "" { // none were stored above: another program has stored an empty text
 		return nil, &SettingsError{Own: ix.options.Settings}
 	}
-	updates := make([]Update, len(users))
+	updates, tooLarge := make([]Update, len(users)), []int(nil)
 	for i, user := range users {
 		if updates[i], err = parseUpdate(user, replies[i]); err != nil {
 			return nil, fmt.Errorf("begin update of %s: %w", user, err)
 		}
+		if u := updates[i]; len(u.Members)+len(u.malformed) > ix.options.Settings.Max {
+			tooLarge = append(tooLarge, i)
+		}
 	}
-	return updates, nil
+	return updates, ix.beginCut(ctx, updates, tooLarge)
+}
+
+func (ix *Index) beginCall(user member.ID, cut bool) call {
+	o := ix.options
+	return call{[]string{UserKey(user), guardKey(user)}, []any{rand.Text(), o.GuardLife.Milliseconds(), o.Settings.Max, cut}}
+}
+
+// beginCut begins those of the updates once more whose sets are larger than Max, and
+// cuts these. The settings were verified: with a smaller Max than that of the sets, a
+// cut would leave sets that seem to be complete.
+func (ix *Index) beginCut(ctx context.Context, updates []Update, tooLarge []int) error {
+	calls := make([]call, len(tooLarge))
+	for n, i := range tooLarge {
+		calls[n] = ix.beginCall(updates[i].User, true)
+	}
+	replies, err := ix.evalAll(ctx, beginScript, calls, nil)
+	if err != nil {
+		return translate(ctx, "cut sets that are too large", err)
+	}
+	for n, i := range tooLarge {
+		user := updates[i].User
+		if updates[i], err = parseUpdate(user, replies[n]); err != nil {
+			return fmt.Errorf("cut the set of %s: %w", user, err)
+		}
+	}
+	return nil
 }
 
 // parseUpdate reads a reply of beginScript. A member that cannot be understood
@@ -203,9 +224,7 @@ func (ix *Index) applyCall(c Change) call {
 	for _, name := range c.malformed {
 		args = append(args, "*", name)
 	}
-	for _, id := range c.Remove {
-		args = append(args, c.seen(id), id.String())
-	}
+	args = c.appendRemovals(args)
 	for _, r := range c.Correct {
 		args = append(args, r.Seen, r.Score, r.Contact.String())
 	}
@@ -214,6 +233,31 @@ func (ix *Index) applyCall(c Change) call {
 	}
 	args = appendEntries(args, c.Add)
 	return call{[]string{UserKey(c.User), guardKey(c.User)}, args}
+}
+
+// appendRemovals appends the score at Begin and the name of each contact that is to go:
+// "" for one that was no member, and "*", which stands for any score, for one whose score
+// activityd did not write.
+func (c Change) appendRemovals(args []any) []any {
+	if len(c.Remove) == 0 {
+		return args
+	}
+	seen := make(map[string]any, len(c.Members)+len(c.malformed))
+	for _, name := range c.malformed {
+		seen[name] = "*"
+	}
+	for _, e := range c.Members {
+		seen[e.Contact.String()] = e.Score
+	}
+	for _, id := range c.Remove {
+		name := id.String()
+		score, isMember := seen[name]
+		if !isMember {
+			score = ""
+		}
+		args = append(args, score, name)
+	}
+	return args
 }
 
 func appendEntries(args []any, entries []Entry) []any {

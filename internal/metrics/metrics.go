@@ -23,6 +23,8 @@ const DefaultInterval = 5 * time.Second
 type Options struct {
 	// Version of the program, for activityd_build_info.
 	Version string
+	// Role of the process, for activityd_build_info: all, api or workers. Default: all.
+	Role string
 	// Queues are those on which this process works; none for one that has no
 	// workers. They become labels, and where tasks wait in another queue, the
 	// log says so.
@@ -52,7 +54,7 @@ type Metrics struct {
 // New returns metrics that nobody has told anything yet.
 func New(o Options) *Metrics {
 	o.Interval = cmp.Or(o.Interval, DefaultInterval)
-	o.Version = cmp.Or(o.Version, "unknown")
+	o.Version, o.Role = cmp.Or(o.Version, "unknown"), cmp.Or(o.Role, "all")
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
@@ -62,8 +64,8 @@ func New(o Options) *Metrics {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	factory := promauto.With(registry)
-	factory.NewGaugeVec(gaugeOpts("build_info", "1, with the version of the program and of Go."), []string{"version", "go_version"}).
-		WithLabelValues(o.Version, runtime.Version()).Set(1)
+	factory.NewGaugeVec(gaugeOpts("build_info", "1, with the version of the program and of Go, and the role of the process."), []string{"version", "go_version", "role"}).
+		WithLabelValues(o.Version, runtime.Version(), o.Role).Set(1)
 	queues, access := queueLabels(o.Queues), newAccess(factory)
 	return &Metrics{
 		Tasks:    newTasks(factory, queues),

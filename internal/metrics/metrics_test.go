@@ -154,16 +154,16 @@ func TestReadsAreCounted(t *testing.T) {
 
 func TestRequestsAreCounted(t *testing.T) {
 	t.Parallel()
-	m := metrics.New(metrics.Options{Version: "v1.2.3"})
+	m := metrics.New(metrics.Options{Version: "v1.2.3", Role: "workers"})
 	m.HTTP.RequestBegan()
 	m.HTTP.RequestBegan()
 	m.HTTP.RequestEnded(http.MethodPost, "/v1/tasks", http.StatusTooManyRequests, time.Millisecond)
 	got := gather(t, m)
 	got.has(t, samples{
-		`activityd_http_requests_in_flight`:                                                    1,
-		`activityd_http_requests_total{code="429",method="POST",route="/v1/tasks"}`:            1,
-		`activityd_http_request_seconds{code="429",method="POST",route="/v1/tasks"}`:           1,
-		fmt.Sprintf(`activityd_build_info{go_version=%q,version="v1.2.3"}`, runtime.Version()): 1,
+		`activityd_http_requests_in_flight`:                                                                   1,
+		`activityd_http_requests_total{code="429",method="POST",route="/v1/tasks"}`:                           1,
+		`activityd_http_request_seconds{code="429",method="POST",route="/v1/tasks"}`:                          1,
+		fmt.Sprintf(`activityd_build_info{go_version=%q,role="workers",version="v1.2.3"}`, runtime.Version()): 1,
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 // The files that speak of metrics.
 const (
 	alertsFile    = "../../ops/alerts.yml"
+	casesFile     = "../../ops/alerts_test.yml"
 	dashboardFile = "../../ops/grafana.json"
 	manualFile    = "../../docs/operations.md"
 	manualURL     = "https://github.com/activityd/activityd/blob/main/docs/operations.md"
@@ -107,15 +109,16 @@ func everything(t *testing.T) map[string]exported {
 		}
 		all[family.GetName()] = e
 	}
+	all["up"] = exported{kind: dto.MetricType_GAUGE}
 	return all
 }
 
-// Prometheus adds these labels when it scrapes.
+// Prometheus adds these labels when it scrapes, and the metric up.
 var scraped = []string{"job", "instance"}
 
 var (
-	metricName = regexp.MustCompile(`\b(?:activityd|go|process)_[a-z0-9_]+\b`)
-	selector   = regexp.MustCompile(`\b((?:activityd|go|process)_[a-z0-9_]+)\s*\{([^}]*)\}`)
+	metricName = regexp.MustCompile(`\b(?:(?:activityd|go|process)_[a-z0-9_]+|up)\b`)
+	selector   = regexp.MustCompile(`\b((?:activityd|go|process)_[a-z0-9_]+|up)\s*\{([^}]*)\}`)
 	matcher    = regexp.MustCompile(`([a-z_]+)\s*(=~|!~|!=|=)\s*"([^"]*)"`)
 	grouping   = regexp.MustCompile(`\b(?:by|on|without|ignoring)\s*\(([^)]*)\)`)
 	legend     = regexp.MustCompile(`\{\{\s*(?:\$labels\.)?([a-z_]+)\s*\}\}`)
@@ -219,6 +222,56 @@ func TestAlertsUseWhatIsExported(t *testing.T) {
 		for _, f := range faults(a.Expr, a.Annotations["summary"]+a.Annotations["description"], all) {
 			t.Errorf("%s: %s", a.Alert, f)
 		}
+	}
+}
+
+// TestAlertsFire has promtool evaluate the rules over the series of the cases.
+func TestAlertsFire(t *testing.T) {
+	t.Parallel()
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Fatalf("%v: install it, on Debian with: apt-get install --no-install-recommends prometheus", err)
+	}
+	for _, args := range [][]string{{"check", "rules", alertsFile}, {"test", "rules", casesFile}} {
+		if out, err := exec.CommandContext(t.Context(), promtool, args...).CombinedOutput(); err != nil {
+			t.Errorf("promtool %q: %v\n%s", args, err, out)
+		}
+	}
+}
+
+func TestEveryAlertHasACaseInWhichItFiresAndOneInWhichItIsSilent(t *testing.T) {
+	t.Parallel()
+	var cases struct {
+		Tests []struct {
+			Name  string
+			Rules []struct {
+				Alert string `yaml:"alertname"`
+				Fires []any  `yaml:"exp_alerts"`
+			} `yaml:"alert_rule_test"`
+		}
+	}
+	if err := yaml.Unmarshal([]byte(read(t, casesFile)), &cases); err != nil {
+		t.Fatal(err)
+	}
+	fires, silent := make(map[string]bool), make(map[string]bool)
+	for _, test := range cases.Tests {
+		for _, c := range test.Rules {
+			if len(c.Fires) > 0 {
+				fires[c.Alert] = true
+			} else {
+				silent[c.Alert] = true
+			}
+		}
+	}
+	for _, a := range alerts(t) {
+		if !fires[a.Alert] || !silent[a.Alert] {
+			t.Errorf("%s: a case in which it fires: %v; in which it is silent: %v", a.Alert, fires[a.Alert], silent[a.Alert])
+		}
+		delete(fires, a.Alert)
+		delete(silent, a.Alert)
+	}
+	if len(fires)+len(silent) > 0 {
+		t.Errorf("cases of alerts that are not there: %v, %v", fires, silent)
 	}
 }
 

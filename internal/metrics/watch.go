@@ -81,6 +81,9 @@ func (w *watch) look(ctx context.Context, queue Queue) (took time.Duration) {
 	w.success.Set(truth(err == nil))
 	away := errors.Is(err, contacts.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 	w.mysqlUp.WithLabelValues().Set(truth(!away))
+	if errors.Is(err, contacts.ErrUnavailable) {
+		return took // the queue's callers log outages of MySQL
+	}
 	if err != nil {
 		w.failed(ctx, err)
 		return took
@@ -92,7 +95,7 @@ func (w *watch) look(ctx context.Context, queue Queue) (took time.Duration) {
 	return took
 }
 
-// failed tells the log once for each outage.
+// failed tells the log once until a look succeeds.
 func (w *watch) failed(ctx context.Context, err error) {
 	if !w.failing {
 		w.options.Log.WarnContext(ctx, "cannot look at the queues: their metrics vanish until it succeeds again", "error", err)

@@ -103,8 +103,8 @@ func TestWithoutAnAnswerTheQueuesVanish(t *testing.T) {
 				t.Errorf("still there: %v", left)
 			}
 		}
-		if n := log.count(told); n != 1 {
-			t.Errorf("the log was told %d times of one outage", n)
+		if n := log.count(told); n != 0 { // the queue's callers tell of it
+			t.Errorf("the log was told %d times of an outage", n)
 		}
 		broken := errors.New("no such table")
 		failure.Store(&broken)
@@ -114,10 +114,10 @@ func TestWithoutAnAnswerTheQueuesVanish(t *testing.T) {
 		after(metrics.DefaultInterval)
 		got = gather(t, m)
 		got.has(t, samples{`activityd_stats_success`: 1, `activityd_mysql_up`: 1, `activityd_queue_paused{queue="default"}`: 0})
-		failure.Store(&away)
-		after(metrics.DefaultInterval)
+		failure.Store(&broken)
+		after(3 * metrics.DefaultInterval)
 		if n := log.count(told); n != 2 {
-			t.Errorf("the log was told %d times of two outages", n)
+			t.Errorf("the log was told %d times of two failures", n)
 		}
 	})
 }

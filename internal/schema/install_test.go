@@ -147,7 +147,7 @@ func TestTriggersRunWithTheRightsOfTheirMaker(t *testing.T) {
 		"INSERT INTO contacts (user_id, contact_id) VALUES (1, 2)",
 		"INSERT INTO photos (owner_id, date_upload) VALUES (2, 5)",
 		"DELETE FROM users WHERE id = 2")
-	want := []string{"add_contact 1 2", "remove_contact 1 2", "upload 2"}
+	want := []string{"add_contact 1 2", "refill 2", "remove_contact 1 2", "upload 2"}
 	if diff := gocmp.Diff(want, queued(t, admin)); diff != "" {
 		t.Errorf("tasks (-want +got):\n%s", diff)
 	}

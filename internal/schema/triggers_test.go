@@ -171,7 +171,7 @@ var changes = map[string]struct {
 	"a newcomer":               {[]string{"INSERT INTO users (username) VALUES ('new')"}, nil, ""},
 	"a member who comes back":  {[]string{"INSERT INTO users (id, last_upload) VALUES (9, 400), (10, 0)"}, []string{"upload 9"}, "3:500 9:400 10:0"},
 	"a member who is there":    {[]string{"INSERT INTO users (id, last_upload) VALUES (3, 900) ON DUPLICATE KEY UPDATE username = 'x'"}, nil, ""},
-	"a member nobody follows":  {[]string{"DELETE FROM users WHERE id = 5"}, nil, ""},
+	"a member nobody follows":  {[]string{"DELETE FROM users WHERE id = 5"}, []string{"refill 5"}, ""},
 	"the photo of nobody": {
 		[]string{"SET foreign_key_checks = 0", "INSERT INTO photos (owner_id, date_upload) VALUES (77, 900)", "SET foreign_key_checks = 1"},
 		nil, "",
@@ -207,14 +207,14 @@ func TestTriggersTellOfMembersWhoLeave(t *testing.T) {
 		do           []string
 		tasks        []string
 	}{
-		"by cascade":           {true, []string{"DELETE FROM users WHERE id = 3"}, byHand[1:3]},
-		"the member alone":     {false, []string{"DELETE FROM users WHERE id = 3"}, byHand[1:3]},
-		"the member first":     {false, []string{"DELETE FROM users WHERE id = 3", "DELETE FROM contacts WHERE 3 IN (user_id, contact_id)"}, byHand},
-		"the contacts first":   {false, []string{"DELETE FROM contacts WHERE 3 IN (user_id, contact_id)", "DELETE FROM users WHERE id = 3"}, []string{byHand[0], byHand[2], byHand[4]}},
-		"both in one":          {false, []string{"DELETE contacts, users FROM contacts JOIN users ON users.id = contacts.user_id WHERE users.id = 2"}, []string{"remove_contact 2 3"}},
-		"with many":            {true, []string{"DELETE FROM users WHERE id IN (1, 3)"}, []string{"remove_contact 2 3", "remove_contact 3 1"}},
-		"by replacement":       {false, []string{"REPLACE INTO users (id, last_upload) VALUES (3, 500)"}, []string{"remove_contact 1 3", "remove_contact 2 3", "upload 3"}},
-		"and comes back known": {false, []string{"DELETE FROM users WHERE id = 3", "INSERT INTO users (id, last_upload) VALUES (3, 500)"}, []string{"remove_contact 1 3", "remove_contact 2 3", "upload 3"}},
+		"by cascade":           {true, []string{"DELETE FROM users WHERE id = 3"}, []string{byHand[0], byHand[2], "refill 3"}},
+		"the member alone":     {false, []string{"DELETE FROM users WHERE id = 3"}, []string{byHand[0], byHand[2], "refill 3"}},
+		"the member first":     {false, []string{"DELETE FROM users WHERE id = 3", "DELETE FROM contacts WHERE 3 IN (user_id, contact_id)"}, append(byHand, "refill 3")},
+		"the contacts first":   {false, []string{"DELETE FROM contacts WHERE 3 IN (user_id, contact_id)", "DELETE FROM users WHERE id = 3"}, []string{byHand[0], byHand[2], byHand[4], "refill 3"}},
+		"both in one":          {false, []string{"DELETE contacts, users FROM contacts JOIN users ON users.id = contacts.user_id WHERE users.id = 2"}, []string{"refill 2", "remove_contact 2 3"}},
+		"with many":            {true, []string{"DELETE FROM users WHERE id IN (1, 3)"}, []string{"refill 1", "refill 3", "remove_contact 2 3", "remove_contact 3 1"}},
+		"by replacement":       {false, []string{"REPLACE INTO users (id, last_upload) VALUES (3, 500)"}, []string{"refill 3", "remove_contact 1 3", "remove_contact 2 3", "upload 3"}},
+		"and comes back known": {false, []string{"DELETE FROM users WHERE id = 3", "INSERT INTO users (id, last_upload) VALUES (3, 500)"}, []string{"refill 3", "remove_contact 1 3", "remove_contact 2 3", "upload 3"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -236,7 +236,7 @@ func TestTriggersHoldTheWholeRangeOfIDs(t *testing.T) {
 		"INSERT INTO contacts (user_id, contact_id) VALUES ("+biggest+", 1), (1, "+biggest+")",
 		"INSERT INTO photos (owner_id, date_upload) VALUES ("+biggest+", 1)",
 		"DELETE FROM users WHERE id = "+biggest)
-	want := []string{"add_contact 1 " + biggest, "add_contact " + biggest + " 1", "remove_contact 1 " + biggest, "upload " + biggest}
+	want := []string{"add_contact 1 " + biggest, "add_contact " + biggest + " 1", "refill " + biggest, "remove_contact 1 " + biggest, "upload " + biggest}
 	if diff := gocmp.Diff(want, queued(t, db)); diff != "" {
 		t.Errorf("tasks (-want +got):\n%s", diff)
 	}

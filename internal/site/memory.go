@@ -35,12 +35,27 @@ func (s *Memory) AddMember(_ context.Context, id member.ID, username string) err
 
 // DeleteMember implements [Site].
 func (s *Memory) DeleteMember(ctx context.Context, id member.ID) error {
-	for _, follower := range s.Store.DeleteMember(id) {
+	return s.left(ctx, id, s.Store.DeleteMember(id))
+}
+
+// left emits what the deletion of a member with some followers does.
+func (s *Memory) left(ctx context.Context, id member.ID, followers []member.ID) error {
+	for _, follower := range followers {
 		if err := s.emit(ctx, Event{Type: EventRemoveContact, User: follower, Contact: id}); err != nil {
 			return err
 		}
 	}
-	return nil
+	return s.emit(ctx, Event{Type: EventRefill, User: id})
+}
+
+// ReplaceMember deletes a member and inserts it again at once, as REPLACE INTO users
+// does: with another last upload, which may be an earlier one, and all else as it was.
+// The member must have no photo that is newer. It emits what both do.
+func (s *Memory) ReplaceMember(ctx context.Context, id member.ID, lastUpload uint64) error {
+	if err := s.left(ctx, id, s.Store.ReplaceMember(id, lastUpload)); err != nil || lastUpload == 0 {
+		return err
+	}
+	return s.emit(ctx, Event{Type: EventUpload, User: id})
 }
 
 // SetContact implements [Site].

@@ -35,6 +35,7 @@ func (s *MySQL) DeleteMember(ctx context.Context, id member.ID) error {
 SELECT 'remove_contact', user_id, JSON_OBJECT('contact_id', ?) FROM contacts WHERE contact_id = ?`,
 			[]any{id.String(), id},
 		},
+		{`INSERT INTO tasks (type, queue, subject) VALUES ('refill', 'refill', ?)`, []any{id}},
 		{`DELETE FROM contacts WHERE contact_id = ?`, []any{id}},
 		{`DELETE FROM contacts WHERE user_id = ?`, []any{id}},
 		{`DELETE FROM blocks WHERE user_id = ? OR blocked_id = ?`, []any{id, id}},

@@ -5,8 +5,8 @@
 // that concerns the index is committed together with its task, in one
 // transaction. [Memory] does the same in memory, for a machine with no database.
 //
-// Three kinds of change emit: a contact added, a contact removed, a photo
-// uploaded. Privacy does not (blocks, grants, visibility, deleted photos),
+// Four kinds of change emit: a contact added, a contact removed, a photo
+// uploaded, a member deleted. Privacy does not (blocks, grants, visibility, deleted photos),
 // because it is asked anew by every read.
 package site
 
@@ -45,12 +45,12 @@ type Relation struct {
 	Grant   Grant
 }
 
-// Event is what a task says: look again at the contact of the user, or at the
-// user who uploaded.
+// Event is what a task says: look again at the contact of the user, at the user who
+// uploaded, or at all contacts of the user.
 type Event struct {
-	Type    string // EventAddContact, EventRemoveContact or EventUpload
+	Type    string // EventAddContact, EventRemoveContact, EventUpload or EventRefill
 	User    member.ID
-	Contact member.ID // 0 for EventUpload
+	Contact member.ID // 0 for EventUpload and EventRefill
 }
 
 // The types of events, which are the types of tasks.
@@ -58,6 +58,7 @@ const (
 	EventAddContact    = "add_contact"
 	EventRemoveContact = "remove_contact"
 	EventUpload        = "upload"
+	EventRefill        = "refill"
 )
 
 // Site is what [MySQL] and [Memory] have in common. Implementations are safe for
@@ -73,7 +74,7 @@ type Changer interface {
 	// AddMember adds a member who never uploaded, or gives one a new name.
 	AddMember(ctx context.Context, id member.ID, username string) error
 	// DeleteMember removes a member and everything of it and about it. It emits
-	// EventRemoveContact for each of its followers.
+	// EventRemoveContact for each of its followers, and EventRefill for itself.
 	DeleteMember(ctx context.Context, id member.ID) error
 	// SetContact makes contact a contact of user, or changes what user grants
 	// it. It emits EventAddContact in either case, which is harmless.

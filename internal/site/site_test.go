@@ -135,7 +135,7 @@ func TestEvents(t *testing.T) {
 			{"DeletePhoto", func() error { return s.DeletePhoto(ctx, 7) }, nil},
 			{"RemoveContact", func() error { return s.RemoveContact(ctx, 1, high) }, []site.Event{{"remove_contact", 1, high}}},
 			{"RemoveContact of none", func() error { return s.RemoveContact(ctx, 1, 99) }, []site.Event{{"remove_contact", 1, 99}}},
-			{"DeleteMember", func() error { return s.DeleteMember(ctx, 3) }, []site.Event{{"remove_contact", 1, 3}, {"remove_contact", high, 3}}},
+			{"DeleteMember", func() error { return s.DeleteMember(ctx, 3) }, []site.Event{{"remove_contact", 1, 3}, {"remove_contact", high, 3}, {"refill", 3, 0}}},
 			{"loading", func() error { return load(ctx, s) }, nil},
 		}
 		for _, step := range steps {

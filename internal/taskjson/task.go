@@ -14,6 +14,7 @@ var takesContact = map[tasks.Type]bool{
 	tasks.AddContact:    true,
 	tasks.RemoveContact: true,
 	tasks.Upload:        false,
+	tasks.Refill:        false,
 }
 
 // rawTask is a task as it stands in the body, with its place for messages: ""
@@ -134,7 +135,7 @@ func (p *parser) task(raw rawTask) tasks.New {
 }
 
 func (p *parser) taskType(place string, o object) tasks.Type {
-	const want = "want add_contact, remove_contact or upload"
+	const want = "want add_contact, remove_contact, upload or refill"
 	field := p.at(place, "type")
 	value, ok := o.get("type")
 	if !ok {

@@ -2,9 +2,12 @@ package tasks
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
 )
 
 // Backlog watches whether too many tasks wait, so that whoever takes more of them
@@ -12,6 +15,9 @@ import (
 // transactions, and what activityd enqueues for itself, is never refused. It is
 // safe for concurrent use.
 type Backlog struct {
+	// MySQL is told how the looks ended.
+	MySQL *Outage
+
 	queue    fuller
 	limit    int
 	log      *slog.Logger
@@ -35,7 +41,7 @@ const (
 // NewBacklog returns a Backlog that is full when at least limit tasks wait, and
 // never when limit is 0. It sees nothing before [Backlog.Run].
 func NewBacklog(queue fuller, limit int, log *slog.Logger) *Backlog {
-	return &Backlog{queue: queue, limit: limit, log: log}
+	return &Backlog{MySQL: NewOutage(log, "MySQL"), queue: queue, limit: limit, log: log}
 }
 
 // Run looks at once and then every two seconds, until ctx ends; it returns nil.
@@ -67,9 +73,17 @@ func (b *Backlog) Overloaded() (retryAfter time.Duration, overloaded bool) {
 func (b *Backlog) look(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, backlogLook)
 	defer cancel()
+	began := time.Now()
 	full, err := b.queue.Full(bounded, b.limit)
+	away := errors.Is(err, contacts.ErrUnavailable)
+	if ctx.Err() != nil { // it says nothing about the queue
+		return
+	}
+	if err == nil || away {
+		b.MySQL.Report(ctx, began, err)
+	}
 	switch {
-	case ctx.Err() != nil: // it says nothing about the queue
+	case away: // the log has the outage
 		return
 	case err != nil && !b.unseeing:
 		b.log.WarnContext(ctx, "cannot see how many tasks wait; the answer of before stands", "full", b.full.Load(), "error", err)

@@ -13,7 +13,8 @@
 //	remove_contact  the user   the same
 //	upload          uploader   tells the first followers, starts the chain
 //	fan_out         uploader   one more part of the chain
-//	refill          the user   reads the most recent contacts into the set
+//	refill          the user   reads the most recent contacts into the set; deletes
+//	                           the set of who is no member
 //
 // # The queue
 //

@@ -2,9 +2,11 @@ package tasks
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
+	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
 )
 
@@ -13,6 +15,9 @@ import (
 // Hints are worth little: when too many come at once, or the queue fails, they
 // are dropped, because the next read of the same set gives them again.
 type Hints struct {
+	// MySQL is told when hints are dropped because it is away.
+	MySQL *Outage
+
 	queue   Enqueuer
 	pending chan New
 	log     *slog.Logger
@@ -27,7 +32,7 @@ const (
 
 // NewHints returns hints that go to queue while [Hints.Run] runs.
 func NewHints(queue Enqueuer, log *slog.Logger) *Hints {
-	return &Hints{queue: queue, pending: make(chan New, hintsPending), log: log}
+	return &Hints{MySQL: NewOutage(log, "MySQL"), queue: queue, pending: make(chan New, hintsPending), log: log}
 }
 
 // Refill notes that a user's set is missing or worthless.
@@ -50,8 +55,12 @@ func (h *Hints) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case n := <-h.pending:
-			batch := h.gather(ctx, n)
-			if _, err := h.queue.Enqueue(ctx, batch); err != nil && ctx.Err() == nil {
+			batch, began := h.gather(ctx, n), time.Now()
+			switch _, err := h.queue.Enqueue(ctx, batch); {
+			case ctx.Err() != nil:
+			case err == nil, errors.Is(err, contacts.ErrUnavailable):
+				h.MySQL.Report(ctx, began, err)
+			default:
 				h.log.WarnContext(ctx, "hints of reads were dropped", "count", len(batch), "error", err)
 			}
 		}

@@ -15,7 +15,9 @@ import (
 )
 
 // PairHandler handles add_contact and remove_contact, which are the same work:
-// look at (user, contact) in MySQL and make the user's set agree. A batch costs
+// look at (user, contact) in MySQL and make the user's set agree. That may lower a
+// score: of a contact who was deleted as a member and is one again, with an earlier
+// last upload or none. A batch costs
 // one round trip to begin, one or two queries, and one round trip to apply,
 // however many users it is about.
 type PairHandler struct {
@@ -82,10 +84,13 @@ func (h *PairHandler) change(u index.Update, asked []member.ID, now map[contacts
 	c := index.Change{Update: u}
 	for _, contact := range asked {
 		lastUpload, isContact := now[contacts.Pair{User: u.User, Contact: contact}]
+		score, isMember := u.Score(contact)
 		switch {
-		case !isContact:
+		case !isContact, lastUpload == 0 && isMember: // it has nothing to show
 			c.Remove = append(c.Remove, contact)
-		case lastUpload > 0: // whoever never uploaded has nothing to show
+		case lastUpload < score:
+			c.Correct = append(c.Correct, index.Correction{Contact: contact, Seen: score, Score: lastUpload})
+		case lastUpload > 0:
 			c.Add = append(c.Add, index.Entry{Contact: contact, Score: lastUpload})
 		}
 	}
@@ -97,11 +102,12 @@ func (h *PairHandler) change(u index.Update, asked []member.ID, now map[contacts
 }
 
 // wantsRefill tells whether the change cannot be made from the asked contacts
-// alone: there is no set yet, or one with foreign members; a removal would leave
-// fewer than min members; or a contact lies outside a set that has room, so that
+// alone: there is no set yet, or one with foreign members; a score is to be lowered,
+// and those whom it leaves behind have to come in; a removal would leave fewer than min
+// members; or a contact lies outside a set that has room, so that
 // only a refill can tell who else belongs between.
 func (h *PairHandler) wantsRefill(c index.Change) bool {
-	if !c.Known || c.Foreign {
+	if !c.Known || c.Foreign || len(c.Correct) > 0 {
 		return true
 	}
 	s, left, outside := h.Index.Settings(), len(c.Members), false

@@ -1,6 +1,7 @@
 package tasks_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"math"
@@ -278,4 +279,45 @@ func TestAForeignMemberIsRefilledAway(t *testing.T) {
 	b.must(b.client.ZAdd(t.Context(), "user_9001", redis.Z{Member: "foreign", Score: 5}).Err())
 	b.done(b.pairs, tasks.NewAddContact(viewer, 3))
 	b.holds(viewer, steps(1, 9)...)
+}
+
+// A member who is deleted and inserted again in one transaction is a contact when its
+// tasks run, and no add would lower its score. Those whom the lower score leaves behind
+// come in with the refill.
+func TestAContactWhoComesBackWithLessIsLowered(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.ladder(viewer, 14)
+	b.refill(viewer)
+	b.must(b.site.ReplaceMember(b.Context(), 14, 150))
+	b.hooked.calls = nil
+	b.done(b.pairs, tasks.NewRemoveContact(viewer, 14))
+	b.called("Begin", "Relations", "TopContacts", "Apply")
+	b.holds(viewer, steps(2, 13)...)
+	b.must(b.site.ReplaceMember(b.Context(), 13, 1250))
+	b.done(b.pairs, tasks.NewRemoveContact(viewer, 13))
+	b.holds(viewer, append(steps(2, 12), index.Entry{Contact: 13, Score: 1250})...)
+	b.must(b.site.ReplaceMember(b.Context(), 13, 0))
+	b.done(b.pairs, tasks.NewRemoveContact(viewer, 13))
+	b.holds(viewer, steps(2, 12)...) // it has nothing to show
+}
+
+// An upload that the handler has not read stays: it raised the score, or found one that
+// is high enough and so ended the update.
+func TestALowerScoreDoesNotHideAnUpload(t *testing.T) {
+	t.Parallel()
+	for _, date := range []uint64{120, 300, 400} {
+		b := newBench(t)
+		b.ladder(viewer, 3)
+		b.refill(viewer)
+		b.must(b.site.ReplaceMember(b.Context(), 3, 100))
+		b.once("Apply", func() {
+			b.upload(3, date)
+			b.done(b.uploads, tasks.NewUpload(3))
+		})
+		b.done(b.pairs, tasks.NewRemoveContact(viewer, 3))
+		want := append(steps(1, 2), index.Entry{Contact: 3, Score: date})
+		slices.SortFunc(want, func(a, b index.Entry) int { return cmp.Compare(a.Score, b.Score) })
+		b.holds(viewer, want...)
+	}
 }

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -57,6 +56,9 @@ type PoolOptions struct {
 	Grace time.Duration
 	// Observer is told what happens; nil: nobody.
 	Observer Observer
+	// MySQL is told how calls to the queue ended, and Redis when tasks wait for it; that
+	// it is back, the caller has to say. Nil: one of the pool's own.
+	MySQL, Redis *Outage
 }
 
 func (o PoolOptions) withDefaults() PoolOptions {
@@ -123,6 +125,12 @@ type Pool struct {
 // NewPool returns a pool that gives each type of task to its handler. Its idle
 // workers wait for bell.
 func NewPool(queue Queue, bell *Bell, handlers map[Type]Handler, log *slog.Logger, o PoolOptions) *Pool {
+	if o.MySQL == nil {
+		o.MySQL = NewOutage(log, "MySQL")
+	}
+	if o.Redis == nil {
+		o.Redis = NewOutage(log, "Redis")
+	}
 	return &Pool{queue: queue, bell: bell, handlers: handlers, options: o.withDefaults(), log: log}
 }
 
@@ -146,7 +154,6 @@ type shift struct {
 	turns    map[string]chan struct{} // whose turn it is to claim from a queue
 	lanes    *lanes
 	pauses   pauses
-	toldAway atomic.Pointer[time.Time] // when the log was told that a server is away
 }
 
 // errStopped is the cause of what is cancelled when the grace period is over.

@@ -199,7 +199,7 @@ func TestOutagesCountNoAttempts(t *testing.T) {
 				if !strings.Contains(p.log.String(), "asked: "+class.Error()[:10]) {
 					t.Error("the log does not say what was away")
 				}
-				if n := strings.Count(p.log.String(), "tasks wait for a server that is away"); n < 55 || n > 61 {
+				if n := strings.Count(p.log.String(), "server cannot be used"); n < 55 || n > 61 {
 					t.Errorf("the log says it %d times in an hour, want once a minute", n)
 				}
 			})

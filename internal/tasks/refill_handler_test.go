@@ -228,3 +228,30 @@ func outcome(t *testing.T, err error) string {
 	}
 	return "retried"
 }
+
+// The set of who is no member goes whole, whatever rows of contacts are left and whatever
+// came in since the update began; and no task makes it again.
+func TestTheSetOfADeletedMemberIsDeleted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.must(b.site.AddMember(b.Context(), viewer, "viewer"))
+	b.ladder(viewer, 14)
+	b.refill(viewer)
+	b.once("Apply", func() {
+		b.upload(2, 5000) // it was cut off, and comes in
+		b.done(b.uploads, tasks.NewUpload(2))
+	})
+	b.site.Store.DeleteMember(viewer)
+	for _, e := range steps(1, 14) {
+		b.site.Store.SetContact(viewer, e.Contact, false, false)
+	}
+	b.refill(viewer)
+	b.holds(viewer)
+	b.done(b.pairs, tasks.NewAddContact(viewer, 3))
+	b.done(b.uploads, tasks.NewUpload(2))
+	b.refill(viewer)
+	b.holds(viewer)
+	b.must(b.site.AddMember(b.Context(), viewer, "viewer"))
+	b.refill(viewer)
+	b.holds(viewer, append(steps(4, 14), index.Entry{Contact: 2, Score: 5000})...)
+}

@@ -13,33 +13,25 @@ import (
 // settle tells and records what became of tasks. It returns false when a server
 // that they need is away.
 func (s *shift) settle(b *batch, all []ran) (healthy bool) {
-	var away []error
+	healthy = true
 	results := make([]Result, len(all))
 	for i, r := range all {
 		results[i] = r.Result
 		if isAway(r.Err) {
-			away = append(away, r.Err)
+			healthy = false
+			server := s.options.Redis
+			if errors.Is(r.Err, contacts.ErrUnavailable) {
+				server = s.options.MySQL
+			}
+			server.Report(s.work, time.Now().Add(-r.took), r.Err)
 		}
 		if r.begun {
 			s.options.Observer.Finished(r.Task.Queue, r.Task.Type, judge(r.Result).outcome(), r.took)
 		}
 		s.logFailure(r.Result)
 	}
-	if len(away) > 0 && s.mayTellAway(time.Now()) {
-		s.log.WarnContext(s.work, "tasks wait for a server that is away", "count", len(away), "error", away[0])
-	}
 	s.record(b, results)
-	return len(away) == 0
-}
-
-// tellAwayEvery is how often the log is told that tasks wait for a server: each
-// batch of each worker finds it out.
-const tellAwayEvery = time.Minute
-
-// mayTellAway tells whether it is time to tell the log, and if so, that it is told.
-func (s *shift) mayTellAway(now time.Time) bool {
-	last := s.toldAway.Load()
-	return (last == nil || now.Sub(*last) >= tellAwayEvery) && s.toldAway.CompareAndSwap(last, &now)
+	return healthy
 }
 
 // outcome is the verdict in the words of the [Observer].
@@ -114,7 +106,11 @@ func (s *shift) record(b *batch, results []Result) {
 	}
 	b.release(results)
 	for try := 1; ; try++ {
+		began := time.Now()
 		lost, err := s.finish(results)
+		if errors.Is(err, contacts.ErrUnavailable) {
+			s.options.MySQL.Report(s.work, began, err)
+		}
 		switch {
 		case err == nil && lost > 0:
 			s.log.WarnContext(s.work, "leases were lost before the tasks were finished", "count", lost)
@@ -122,6 +118,8 @@ func (s *shift) record(b *batch, results []Result) {
 			return
 		case err == nil:
 			return
+		case (try == recordTries || s.over.Err() != nil) && errors.Is(err, contacts.ErrUnavailable):
+			return // the log has the outage
 		case try == recordTries || s.over.Err() != nil:
 			s.log.ErrorContext(s.work, "results of tasks could not be recorded, they will be run again", "count", len(results), "error", err)
 			return

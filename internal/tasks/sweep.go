@@ -3,18 +3,20 @@ package tasks
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // sweep keeps sweeping until the stop.
 func (s *shift) sweep() {
 	ctx := s.claiming
 	for ctx.Err() == nil {
+		began := time.Now()
 		more, err := s.sweepOnce(ctx)
+		if ctx.Err() == nil {
+			s.options.MySQL.Report(ctx, began, err)
+		}
 		switch {
-		case err != nil: // with patience: each try is a line in the log
-			if ctx.Err() == nil {
-				s.log.WarnContext(ctx, "sweeping tasks failed, trying again", "error", err)
-			}
+		case err != nil:
 			s.idle(ctx, 8*s.options.Sweep)
 		case !more:
 			s.idle(ctx, s.options.Sweep)

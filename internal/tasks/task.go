@@ -17,13 +17,12 @@ const (
 	AddContact    Type = "add_contact"    // look again at (subject, contact): it may have been added
 	RemoveContact Type = "remove_contact" // look again at (subject, contact): it may have been removed
 	Upload        Type = "upload"         // look again at the subject, who may have uploaded
+	Refill        Type = "refill"         // read the subject's most recent contacts into its set; delete the set of who is no member
 )
 
-// The types that activityd enqueues for itself.
-const (
-	FanOut Type = "fan_out" // tell the subject's followers, from one on, of its last upload
-	Refill Type = "refill"  // read the subject's most recent contacts into its set
-)
+// FanOut is the type that only activityd enqueues: tell the subject's followers, from
+// one on, of its last upload.
+const FanOut Type = "fan_out"
 
 // handled are the types that have a handler.
 func handled() []Type { return []Type{AddContact, RemoveContact, Upload, FanOut, Refill} }
@@ -118,7 +117,8 @@ func NewFanOut(user, after member.ID) New {
 	}
 }
 
-// NewRefill asks to read the most recent contacts of user into its set.
+// NewRefill asks to read the most recent contacts of user into its set, which is deleted
+// when there are none, or user is no member.
 func NewRefill(user member.ID) New {
 	return New{Type: Refill, Subject: user, Queue: QueueRefill, DedupeKey: fmt.Sprintf("refill:%d", user)}
 }
@@ -138,10 +138,12 @@ func Parse(t Type, user, contact member.ID) (New, error) {
 		return New{}, fmt.Errorf("%w: %s: the contact is missing", ErrInvalid, t)
 	case t == Upload && contact == 0:
 		return NewUpload(user), nil
-	case t == Upload:
+	case t == Refill && contact == 0:
+		return NewRefill(user), nil
+	case t == Upload || t == Refill:
 		return New{}, fmt.Errorf("%w: %s: takes no contact", ErrInvalid, t)
 	}
-	return New{}, fmt.Errorf("%w: unknown type %q: want %s, %s or %s", ErrInvalid, t, AddContact, RemoveContact, Upload)
+	return New{}, fmt.Errorf("%w: unknown type %q: want %s, %s, %s or %s", ErrInvalid, t, AddContact, RemoveContact, Upload, Refill)
 }
 
 // MostArgs is how many bytes the arguments of a task may have. Those of our own

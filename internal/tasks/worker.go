@@ -28,9 +28,6 @@ func (s *shift) worker(h home) {
 		switch {
 		case err != nil:
 			trouble++
-			if ctx.Err() == nil {
-				s.log.WarnContext(ctx, "claiming tasks failed, trying again", "queue", l.queue, "error", err)
-			}
 			rungFor = l.queue // nobody has looked there yet
 			s.idle(ctx, min(firstClaimPause<<min(trouble, 6), mostClaimPause))
 		case l.found == nil:
@@ -96,6 +93,9 @@ func (s *shift) claim(ctx context.Context, w Workers) (b *batch, rung bool, err 
 	defer cancel()
 	at := time.Now()
 	list, err := s.queue.Claim(bounded, w.Queue, w.Batch, s.options.Lease)
+	if ctx.Err() == nil {
+		s.options.MySQL.Report(ctx, at, err)
+	}
 	if err != nil || len(list) == 0 {
 		return nil, rung, err
 	}

@@ -141,7 +141,8 @@ func testTopContacts(t *testing.T, w world) {
 			want[user] = []contacts.Contact{{ID: 1002, LastUpload: 200}, {ID: 1003, LastUpload: 100}}
 		}
 	}
-	asked := append(sequence(1, users), 3, 3, 6, 4711) // doubled, and one who does not exist
+	w.calls(t, 4711, 1001, 1002)                       // rows that are left of one who does not exist
+	asked := append(sequence(1, users), 3, 3, 6, 4711) // doubled
 	got, err := w.TopContacts(t.Context(), asked, 2)
 	equal(t, "TopContacts", got, err, want)
 	got, err = w.TopContacts(t.Context(), nil, 2)

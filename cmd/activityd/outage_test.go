@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/site"
+)
+
+// safeLog is a log that is read while it is written.
+type safeLog struct {
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+func (l *safeLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.Write(p)
+}
+
+// lines are those that hold all of some words.
+func (l *safeLog) lines(words ...string) (found []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.out.String()) {
+		holds := true
+		for _, word := range words {
+			holds = holds && strings.Contains(line, word)
+		}
+		if holds {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// An outage of either server is a line when it begins and one when it is over, however
+// many workers and probes find out.
+func TestAnOutageIsTwoLinesOfTheLog(t *testing.T) {
+	t.Parallel()
+	db, redisServer := servertest.OwnMySQL(t), servertest.Redis(t)
+	c := configFor(t, db.DSN(servertest.Database), redisServer.URL(), "--metrics-listen=127.0.0.1:0",
+		"--workers=default=30,fan_out=10,refill=10", "--audit-share=0", "--audit-sweep-rate=0")
+	log := &safeLog{}
+	s, err := openServer(c, slog.New(slog.NewTextHandler(log, nil)))
+	must(t, err)
+	listening := make(chan string, 1)
+	s.metricsListening = listening
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.serve(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		must(t, <-ended)
+	})
+	url := "http://" + <-listening
+	shows := func(metric string) {
+		t.Helper()
+		eventually(t, metric, func() bool {
+			_, _ = page(t, url+"/readyz") // a probe finds out, too
+			_, body := page(t, url+"/metrics")
+			return strings.Contains(body, metric)
+		})
+	}
+	back := func(server string) {
+		t.Helper()
+		eventually(t, server+" is back", func() bool { return len(log.lines("can be used again", "server="+server)) > 0 })
+	}
+	shows("activityd_stats_success 1")
+
+	must(t, db.Kill())
+	shows("activityd_mysql_up 0") // some seconds later
+	must(t, db.Restart(t.Context()))
+	back("MySQL")
+	shows("activityd_stats_success 1")
+
+	must(t, redisServer.Kill())
+	sql, err := openMySQL(c)
+	must(t, err)
+	defer func() { _ = sql.Close() }()
+	members := site.NewMySQL(sql)
+	for id := range member.ID(50) {
+		must(t, members.SetContact(t.Context(), 1+id, 100, site.Grant{}))
+	}
+	eventually(t, "tasks were postponed again and again", func() bool {
+		_, body := page(t, url+"/metrics")
+		var postponed int
+		for line := range strings.Lines(body) {
+			if n, ok := strings.CutPrefix(line, `activityd_tasks_finished_total{outcome="postponed",queue="default",type="add_contact"} `); ok {
+				_, err := fmt.Sscan(n, &postponed)
+				must(t, err)
+			}
+		}
+		return postponed >= 200
+	})
+	must(t, redisServer.Restart(t.Context()))
+	back("Redis")
+	shows(`activityd_tasks_finished_total{outcome="done",queue="default",type="add_contact"} 50`)
+
+	for _, server := range []string{"MySQL", "Redis"} {
+		gone, again := log.lines("server cannot be used", "server="+server), log.lines("server can be used again", "server="+server)
+		if len(gone) != 1 || len(again) != 1 {
+			t.Errorf("%s went and came back once, says the log in\n%s%s", server, strings.Join(gone, ""), strings.Join(again, ""))
+		}
+	}
+	// The third is of package wake, whose messages Redis carries.
+	if all := append(log.lines("level=WARN"), log.lines("level=ERROR")...); len(all) != 3 {
+		t.Errorf("%d lines of trouble, want 3:\n%s", len(all), strings.Join(all, ""))
+	}
+}

@@ -1,0 +1,156 @@
+package index_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+)
+
+// overfill fills the user's set with contacts 1 to n, scored 100·contact, as another
+// program might.
+func (b bench) overfill(t *testing.T, n int) {
+	t.Helper()
+	script := `for i = tonumber(ARGV[1]), tonumber(ARGV[2]) do redis.call('ZADD', KEYS[1], 100 * i, tostring(i)) end`
+	for first := 1; first <= n; first += 50_000 {
+		last := min(first+49_999, n)
+		if err := b.client.Eval(t.Context(), script, []string{"user_12345"}, first, last).Err(); !errors.Is(err, redis.Nil) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A set of a million plausible members costs an update what any other does: no more than
+// Max are fetched, and one update makes it what MySQL says.
+func TestAnUpdateOfAMillionMembersFetchesMax(t *testing.T) {
+	t.Parallel()
+	const million = 1_000_000
+	b := newBench(t, &redis.Options{Addr: servertest.Redis(t).Addr(), Network: "unix"}, index.Options{})
+	b.overfill(t, million)
+	before := b.sent(t)
+	u := b.begin(t)
+	if len(u.Members) != 12 || u.Members[0].Contact != million-11 || !u.Known || u.Foreign {
+		t.Fatalf("%d members, the lowest %v", len(u.Members), u.Members[:1])
+	}
+	if sent := b.sent(t) - before; sent > 20_000 { // INFO's own answer included
+		t.Errorf("Redis sent %d bytes", sent)
+	}
+	if size := b.client.ZCard(t.Context(), "user_12345").Val(); size != 12 {
+		t.Errorf("the set has %d members after Begin", size)
+	}
+	var all []member.ID
+	for _, e := range u.Members {
+		all = append(all, e.Contact)
+	}
+	if got := b.apply(t, index.Change{Update: u, Remove: all, WithRefill: true, Refill: ladder(11)}); got != index.Applied {
+		t.Errorf("outcome %v", got)
+	}
+	b.holds(t, ladder(11))
+}
+
+// However many contacts are to be removed, each is looked up once.
+func TestManyRemovalsFromALargeSet(t *testing.T) {
+	t.Parallel()
+	o := index.Options{Settings: settings(t, 10_000, 0, 0)}
+	b := newBench(t, &redis.Options{Addr: servertest.Redis(t).Addr(), Network: "unix"}, o)
+	b.refill(t, ladder(10_000))
+	c := index.Change{Update: b.begin(t), WithRefill: true, Refill: ladder(1)}
+	for i := range member.ID(30_000) {
+		c.Remove = append(c.Remove, i+2)
+	}
+	if got := b.apply(t, c); got != index.Applied {
+		t.Errorf("outcome %v", got)
+	}
+	b.holds(t, ladder(1))
+}
+
+// A set that is larger than Max is cut only where Max is that of the stored settings:
+// a smaller one would leave a set that seems to be complete.
+func TestOnlyTheRightSettingsCutASet(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		b.refill(t, ladder(12))
+		smaller := index.New(b.client, index.Options{Settings: settings(t, 3, 0, 0)})
+		if _, err := smaller.Begin(t.Context(), []member.ID{user}); !errors.Is(err, index.ErrSettings) {
+			t.Errorf("err %v, want ErrSettings", err)
+		}
+		b.holds(t, ladder(12))
+	})
+}
+
+// What a cut takes may be the trace of an add, which the update under way has not read.
+func TestACutEndsTheUpdatesUnderWay(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		b.refill(t, ladder(12))
+		stale := b.begin(t)
+		b.overfill(t, 40)
+		next := b.begin(t)
+		if next.Token == stale.Token {
+			t.Error("the token outlived the cut")
+		}
+		b.holds(t, ladder(40)[28:])
+		if got := b.apply(t, index.Change{Update: stale}); got != index.Conflict {
+			t.Errorf("outcome %v, want Conflict", got)
+		}
+		if got := b.apply(t, index.Change{Update: next}); got != index.Applied {
+			t.Errorf("outcome %v, want Applied", got)
+		}
+	})
+}
+
+// Sets of several users, of which some are too large, keep their places.
+func TestBeginKeepsTheOrderOfTheUsers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, &redis.Options{Addr: miniredis.RunT(t).Addr()}, index.Options{})
+	b.refill(t, ladder(3))
+	b.overfill(t, 30)
+	users := []member.ID{1, user, 2}
+	updates, err := b.Begin(t.Context(), users)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, u := range updates {
+		got = append(got, fmt.Sprint(u.User, len(u.Members)))
+	}
+	if want := []string{"1 0", "12345 12", "2 0"}; !slices.Equal(got, want) {
+		t.Errorf("begun %q, want %q", got, want)
+	}
+}
+
+func TestBeginOfALargeSetEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		b.refill(t, ladder(3))
+		b.overfill(t, 30)
+		ctx, cancel := context.WithCancel(t.Context())
+		b.client.AddHook(thenCancel{cancel})
+		if _, err := b.Begin(ctx, []member.ID{user}); !errors.Is(err, context.Canceled) {
+			t.Errorf("err %v, want that of the context", err)
+		}
+		if size := b.client.ZCard(t.Context(), "user_12345").Val(); size != 30 {
+			t.Errorf("the set has %d members: it was cut after the end of the context", size)
+		}
+	})
+}
+
+// thenCancel ends a context after a pipeline was sent.
+type thenCancel struct{ cancel func() }
+
+func (h thenCancel) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (h thenCancel) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (h thenCancel) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		defer h.cancel()
+		return next(ctx, cmds)
+	}
+}

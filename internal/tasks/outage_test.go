@@ -1,0 +1,111 @@
+package tasks_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// outageOf runs do with an Outage at a time of which seconds are counted, and returns the
+// lines of the log: at which second, and whether the server was gone or back.
+func outageOf(t *testing.T, do func(o *tasks.Outage)) (lines []string) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		start := time.Now()
+		log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Duration("at", a.Value.Time().Sub(start).Round(time.Second))
+			}
+			return a
+		}}))
+		do(tasks.NewOutage(log, "MySQL"))
+		for line := range strings.Lines(out.String()) {
+			if !strings.Contains(line, "server=MySQL") {
+				t.Errorf("line %q", line)
+			}
+			at, _, _ := strings.Cut(strings.TrimPrefix(line, "at="), " ")
+			what := "gone"
+			if strings.Contains(line, "used again") {
+				what = "back"
+			}
+			lines = append(lines, at+" "+what)
+		}
+	})
+	return lines
+}
+
+var errRefused = errors.New("connection refused")
+
+// However many workers try, and however often, an outage of 150 seconds is four lines.
+func TestAnOutageIsALineAMinute(t *testing.T) {
+	t.Parallel()
+	got := outageOf(t, func(o *tasks.Outage) {
+		ctx := context.Background()
+		var workers sync.WaitGroup
+		for range 100 {
+			workers.Go(func() {
+				for range 600 {
+					o.Report(ctx, time.Now(), errRefused)
+					time.Sleep(250 * time.Millisecond)
+				}
+				o.Report(ctx, time.Now(), nil)
+			})
+		}
+		workers.Wait()
+	})
+	if want := []string{"0s gone", "1m0s gone", "2m0s gone", "2m30s back"}; !slices.Equal(got, want) {
+		t.Errorf("lines %q, want %q", got, want)
+	}
+}
+
+// A server that answers every other call is no reason for a line at each of them; one
+// that was there for a while and goes again is.
+func TestAServerThatComesAndGoes(t *testing.T) {
+	t.Parallel()
+	got := outageOf(t, func(o *tasks.Outage) {
+		ctx := context.Background()
+		for range 30 {
+			o.Report(ctx, time.Now(), errRefused)
+			time.Sleep(time.Second)
+			o.Report(ctx, time.Now(), nil)
+			time.Sleep(time.Second)
+		}
+		time.Sleep(10 * time.Second)
+		o.Report(ctx, time.Now(), errRefused)
+	})
+	if want := []string{"0s gone", "1s back", "1m10s gone"}; !slices.Equal(got, want) {
+		t.Errorf("lines %q, want %q", got, want)
+	}
+}
+
+// A call that took long speaks of what was when it began.
+func TestCallsThatBeganBeforeSayNothing(t *testing.T) {
+	t.Parallel()
+	got := outageOf(t, func(o *tasks.Outage) {
+		ctx := context.Background()
+		early := time.Now()
+		time.Sleep(20 * time.Second)
+		o.Report(ctx, time.Now(), nil)
+		time.Sleep(time.Second)
+		o.Report(ctx, early, errRefused) // it answers since
+		time.Sleep(time.Second)
+		o.Report(ctx, time.Now(), errRefused)
+		time.Sleep(time.Second)
+		o.Report(ctx, early, nil) // it is gone since
+		time.Sleep(time.Second)
+		o.Report(ctx, time.Now(), nil)
+	})
+	if want := []string{"22s gone", "24s back"}; !slices.Equal(got, want) {
+		t.Errorf("lines %q, want %q", got, want)
+	}
+}
