@@ -26,7 +26,7 @@ func HotStatements() map[string]string {
 		selectDueTasks + inTheirTurn:            "claim",
 		selectDueTasks + fromMark + inTheirTurn: "claim",
 		"SELECT DISTINCT subject FROM tasks FORCE INDEX (chains) WHERE type = ? AND subject IN (?) AND " + isPart: "chains",
-		"SELECT dedupe_key, id FROM tasks WHERE dedupe_key IN (?, ?) FOR UPDATE":                                                        "dedupe",
+		"SELECT dedupe_key, id FROM tasks WHERE dedupe_key IN (?, ?) FOR UPDATE":                                  "dedupe",
 		countWaiting:      "timers",
 		countTypes:        "claim",
 		waitingPriorities: "claim",
