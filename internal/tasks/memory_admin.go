@@ -56,7 +56,8 @@ func (q *MemoryQueue) forgetKeys(end int64) {
 	for _, o := range q.once {
 		all = append(all, o.created)
 	}
-	if slices.Sort(all); len(all) > q.mostKeys {
+	slices.Sort(all)
+	if len(all) > q.mostKeys {
 		end = max(end, all[len(all)-q.mostKeys-1])
 	}
 	maps.DeleteFunc(q.once, func(_ string, o onceRecord) bool { return o.created <= end })

@@ -79,8 +79,9 @@ func scanRecord(rows *sql.Rows) (r Record, err error) {
 	var expires, due, created, updated uint64
 	err = rows.Scan(&r.ID, &r.Queue, &r.Type, (*uint64)(&r.Subject), &args, &r.Priority, &r.State, &r.Attempts, &r.MaxAttempts,
 		&expires, &due, &r.DedupeKey, &r.LeaseOwner, &r.LastError, &created, &updated)
-	if r.RawArgs = args; !json.Valid(args) { // MariaDB takes more for JSON
-		r.RawArgs, _ = json.Marshal(string(args)) // a string always can
+	r.RawArgs = args
+	if err == nil && !json.Valid(args) { // MariaDB takes more for JSON
+		r.RawArgs, err = json.Marshal(string(args))
 	}
 	r.ExpiresAt = timeOrNone(expires)
 	r.Created, r.Updated = timeOf(created), timeOf(updated)

@@ -51,8 +51,8 @@ type Queue interface {
 	Sweep(ctx context.Context) (Swept, error)
 	// FanningOut returns those of the users who have parts of a fan-out that
 	// wait, or run under a lease. What no part that this package enqueued can be
-	// does not count, so that it holds up nobody: one in another queue than
-	// [QueueFanOut], where perhaps nobody works, or less urgent than [Normal], or
+	// does not count, so that it holds up no upload: one in another queue than
+	// [QueueFanOut], where perhaps no worker looks, or less urgent than [Normal], or
 	// one that failed and is scheduled for later.
 	FanningOut(ctx context.Context, users []member.ID) (map[member.ID]bool, error)
 	// Absorb deletes the tasks that are of the type and about the subject of a

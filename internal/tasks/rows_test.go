@@ -99,7 +99,10 @@ func extremes(keys []string) []column {
 		{"state", []any{"waiting", "scheduled", "running", "dead", "done", "sheduled", "", nil, 0, 1, 99}},
 		{"attempts", []any{0, 1, 24, 25, 65534, 65535, 70000, -1}},
 		{"max_attempts", []any{0, 1, 65535}},
-		{"expires_at", stamps}, {"due_at", stamps}, {"created_at", stamps}, {"updated_at", stamps},
+		{"expires_at", stamps},
+		{"due_at", stamps},
+		{"created_at", stamps},
+		{"updated_at", stamps},
 		{"dedupe_key", dedupe},
 		{"lease_owner", []any{"", "lost", strings.Repeat("x", 64)}},
 		{"last_error", []any{"", strings.Repeat("😀", 2000)}},
@@ -312,7 +315,7 @@ func TestNoRowStopsAQueue(t *testing.T) {
 }
 
 // openRows counts what is to come to an end by itself: all but what is scheduled
-// for a time that nobody will see, and what waits where no worker looks.
+// for a far time, and what waits where no worker looks.
 func openRows(t *testing.T, db *sql.DB) (n int) {
 	t.Helper()
 	err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM tasks WHERE state NOT IN ('dead', 'done') AND queue IN ('default', 'fan_out', 'refill')"+
@@ -394,7 +397,8 @@ func TestARowThatCannotBeChangedIsBuried(t *testing.T) {
 			t.Errorf("%+v, want it dead with the reason", r)
 		}
 	}
-	if slices.Sort(got); !slices.Equal(got, []member.ID{13, 14, 15, 16}) {
+	slices.Sort(got)
+	if !slices.Equal(got, []member.ID{13, 14, 15, 16}) {
 		t.Errorf("left are tasks about %v", got)
 	}
 }
@@ -414,24 +418,24 @@ func TestForgedRowsAbsorbNothing(t *testing.T) {
 	db, q := openDB(t)
 	far := "99999999999999"
 	for name, values := range map[string]string{
-		"dead":                  "'upload', 7, '{}', 'default', 'dead', NULL, NULL, 0, 'upload:7'",
-		"done":                  "'upload', 7, '{}', 'default', 'done', " + far + ", NULL, 1, 'upload:7'",
-		"running for ever":      "'upload', 7, '{}', 'default', 'running', NULL, NULL, 1, 'upload:7'",
-		"running for long":      "'upload', 7, '{}', 'default', 'running', " + far + ", NULL, 1, 'upload:7'",
-		"where no worker is":    "'upload', 7, '{}', 'nowhere', 'waiting', NULL, NULL, 0, 'upload:7'",
-		"about another":         "'upload', 8, '{}', 'default', 'waiting', NULL, NULL, 0, 'upload:7'",
-		"of another type":       "'refill', 7, '{}', 'default', 'waiting', NULL, NULL, 0, 'upload:7'",
-		"of no type":            "'UPLOAD', 7, '{}', 'default', 'waiting', NULL, NULL, 0, 'upload:7'",
-		"with wrong arguments":  "'upload', 7, '[]', 'default', 'waiting', NULL, NULL, 0, 'upload:7'",
-		"that dies at once":     "'upload', 7, '{}', 'default', 'waiting', NULL, NULL, 65535, 'upload:7'",
-		"that expired":          "'upload', 7, '{}', 'default', 'waiting', 1, NULL, 0, 'upload:7'",
+		"dead":                  "'upload', 7, '{}', 'default', 'dead', NULL, 0, NULL, 'upload:7'",
+		"done":                  "'upload', 7, '{}', 'default', 'done', " + far + ", 1, NULL, 'upload:7'",
+		"running for ever":      "'upload', 7, '{}', 'default', 'running', NULL, 1, NULL, 'upload:7'",
+		"running for long":      "'upload', 7, '{}', 'default', 'running', " + far + ", 1, NULL, 'upload:7'",
+		"where no worker is":    "'upload', 7, '{}', 'nowhere', 'waiting', NULL, 0, NULL, 'upload:7'",
+		"about another":         "'upload', 8, '{}', 'default', 'waiting', NULL, 0, NULL, 'upload:7'",
+		"of another type":       "'refill', 7, '{}', 'default', 'waiting', NULL, 0, NULL, 'upload:7'",
+		"of no type":            "'UPLOAD', 7, '{}', 'default', 'waiting', NULL, 0, NULL, 'upload:7'",
+		"with wrong arguments":  "'upload', 7, '[]', 'default', 'waiting', NULL, 0, NULL, 'upload:7'",
+		"that dies at once":     "'upload', 7, '{}', 'default', 'waiting', NULL, 65535, NULL, 'upload:7'",
+		"that expired":          "'upload', 7, '{}', 'default', 'waiting', 1, 0, NULL, 'upload:7'",
 		"that always expired":   "'upload', 7, '{}', 'default', 'waiting', 0, 0, 0, 'upload:7'",
-		"scheduled for never":   "'upload', 7, '{}', 'default', 'scheduled', " + far + ", NULL, 0, 'upload:7'",
-		"scheduled for no time": "'upload', 7, '{}', 'default', 'scheduled', NULL, NULL, 0, 'upload:7'",
+		"scheduled for never":   "'upload', 7, '{}', 'default', 'scheduled', " + far + ", 0, NULL, 'upload:7'",
+		"scheduled for no time": "'upload', 7, '{}', 'default', 'scheduled', NULL, 0, NULL, 'upload:7'",
 	} {
 		t.Run(name, func(t *testing.T) {
 			exec(t, db, "TRUNCATE TABLE tasks")
-			exec(t, db, "INSERT INTO tasks (type, subject, args, queue, state, due_at, expires_at, attempts, dedupe_key) VALUES ("+values+")")
+			exec(t, db, "INSERT INTO tasks (type, subject, args, queue, state, due_at, attempts, expires_at, dedupe_key) VALUES ("+values+")")
 			ids := enqueue(t, q, tasks.NewUpload(7))
 			sweep(t, q)
 			list := slices.Concat(claim(t, q, 10), claim(t, q, 10)) // one that was lost goes alone
