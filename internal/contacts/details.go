@@ -67,11 +67,11 @@ FROM (
   SELECT q.id, o.id IS NOT NULL AS is_member, o.id IS NOT NULL AND c.user_id IS NOT NULL AS is_contact,
     COALESCE(o.username, '') AS username, COALESCE(o.last_upload, 0) AS last_upload, b.user_id IS NOT NULL AS blocks,
     COALESCE(g.is_friend <> 0, FALSE) AS friend, COALESCE(g.is_family <> 0, FALSE) AS family,
-    (SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = 'public'` + newestFirst + ` LIMIT 1) AS pub_id,
-    (SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = 'friends'` + newestFirst + ` LIMIT 1) AS fri_id,
-    (SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = 'family'` + newestFirst + ` LIMIT 1) AS fam_id,
-    (SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = 'friends_family'` + newestFirst + ` LIMIT 1) AS ff_id,
-    (SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = 'private'` + newestFirst + ` LIMIT 1) AS pri_id
+    (SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = _ascii'public'` + newestFirst + ` LIMIT 1) AS pub_id,
+    (SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = _ascii'friends'` + newestFirst + ` LIMIT 1) AS fri_id,
+    (SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = _ascii'family'` + newestFirst + ` LIMIT 1) AS fam_id,
+    (SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = _ascii'friends_family'` + newestFirst + ` LIMIT 1) AS ff_id,
+    (SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = _ascii'private'` + newestFirst + ` LIMIT 1) AS pri_id
   FROM users v
   STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
   LEFT JOIN users o ON o.id = q.id

@@ -85,6 +85,15 @@ func TestPlansAndCosts(t *testing.T) {
 	t.Run("plans", func(t *testing.T) { testPlans(t, db) })
 	t.Run("costs", func(t *testing.T) { testCosts(t, db) })
 	t.Run("owner of many private photos", func(t *testing.T) { testManyPrivate(t, db) })
+	for _, collation := range []string{"utf8mb4_unicode_ci", "latin1_swedish_ci"} {
+		charset, _, _ := strings.Cut(collation, "_")
+		_, err := db.ExecContext(t.Context(), "ALTER TABLE photos MODIFY visibility"+
+			" ENUM('private','friends','family','friends_family','public') CHARACTER SET "+charset+" COLLATE "+collation+" NOT NULL")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run("plans with "+collation, func(t *testing.T) { testPlans(t, db) })
+	}
 	hideBehindViews(t, db)
 	t.Run("costs on views", func(t *testing.T) { testCosts(t, db) })
 }

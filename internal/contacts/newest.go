@@ -43,10 +43,10 @@ func (m *MySQL) Newest(ctx context.Context, ids []member.ID) (map[member.ID]Newe
 func newestOf(ids []member.ID) statement {
 	return statement{`
 SELECT u.id, COALESCE(u.last_upload, 0), GREATEST(
-  COALESCE((SELECT x.date_upload FROM photos x WHERE x.owner_id = u.id AND x.visibility = 'public'` + newestFirst + ` LIMIT 1), 0),
-  COALESCE((SELECT x.date_upload FROM photos x WHERE x.owner_id = u.id AND x.visibility = 'friends'` + newestFirst + ` LIMIT 1), 0),
-  COALESCE((SELECT x.date_upload FROM photos x WHERE x.owner_id = u.id AND x.visibility = 'family'` + newestFirst + ` LIMIT 1), 0),
-  COALESCE((SELECT x.date_upload FROM photos x WHERE x.owner_id = u.id AND x.visibility = 'friends_family'` + newestFirst + ` LIMIT 1), 0))
+  COALESCE((SELECT x.date_upload FROM photos x WHERE x.owner_id = u.id AND x.visibility = _ascii'public'` + newestFirst + ` LIMIT 1), 0),
+  COALESCE((SELECT x.date_upload FROM photos x WHERE x.owner_id = u.id AND x.visibility = _ascii'friends'` + newestFirst + ` LIMIT 1), 0),
+  COALESCE((SELECT x.date_upload FROM photos x WHERE x.owner_id = u.id AND x.visibility = _ascii'family'` + newestFirst + ` LIMIT 1), 0),
+  COALESCE((SELECT x.date_upload FROM photos x WHERE x.owner_id = u.id AND x.visibility = _ascii'friends_family'` + newestFirst + ` LIMIT 1), 0))
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
 STRAIGHT_JOIN users u ON u.id = q.id`, []any{idList(ids)}}
 }

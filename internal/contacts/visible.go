@@ -51,7 +51,10 @@ func photosOf(v Viewer, owner member.ID, limit int) statement {
 // newestFirst orders the photos x of one owner in one class, newest first. It
 // names the whole key newest, although the first two columns are the same in all
 // of these photos: in a dependent subquery MySQL (9.7) sorts all of them
-// otherwise, to find one. MariaDB reads the key from its end either way.
+// otherwise, to find one. MariaDB reads the key from its end either way, unless the
+// class is compared with a literal of the column's character set and another
+// collation: it sorts then. So the classes are ASCII literals, which take the
+// collation of the column, whatever that is.
 const newestFirst = " ORDER BY x.owner_id DESC, x.visibility DESC, x.date_upload DESC, x.id DESC"
 
 const visiblePhotosText = `
@@ -62,17 +65,17 @@ JOIN users o ON o.id = c.contact_id
 LEFT JOIN blocks b ON b.user_id = o.id AND b.blocked_id = v.id
 JOIN (
   (SELECT x.id, x.title, x.date_upload FROM photos x
-   WHERE x.owner_id = ? AND x.visibility = 'public'` + newestFirst + ` LIMIT ?)
+   WHERE x.owner_id = ? AND x.visibility = _ascii'public'` + newestFirst + ` LIMIT ?)
   UNION ALL
   (SELECT x.id, x.title, x.date_upload FROM contacts g JOIN photos x
-   WHERE g.user_id = ? AND g.contact_id = ? AND g.is_friend AND x.owner_id = ? AND x.visibility = 'friends'` + newestFirst + ` LIMIT ?)
+   WHERE g.user_id = ? AND g.contact_id = ? AND g.is_friend AND x.owner_id = ? AND x.visibility = _ascii'friends'` + newestFirst + ` LIMIT ?)
   UNION ALL
   (SELECT x.id, x.title, x.date_upload FROM contacts g JOIN photos x
-   WHERE g.user_id = ? AND g.contact_id = ? AND g.is_family AND x.owner_id = ? AND x.visibility = 'family'` + newestFirst + ` LIMIT ?)
+   WHERE g.user_id = ? AND g.contact_id = ? AND g.is_family AND x.owner_id = ? AND x.visibility = _ascii'family'` + newestFirst + ` LIMIT ?)
   UNION ALL
   (SELECT x.id, x.title, x.date_upload FROM contacts g JOIN photos x
    WHERE g.user_id = ? AND g.contact_id = ? AND (g.is_friend OR g.is_family)
-     AND x.owner_id = ? AND x.visibility = 'friends_family'` + newestFirst + ` LIMIT ?)
+     AND x.owner_id = ? AND x.visibility = _ascii'friends_family'` + newestFirst + ` LIMIT ?)
 ) p
 WHERE c.user_id = ? AND c.contact_id = ? AND b.user_id IS NULL
 ORDER BY p.date_upload DESC, p.id DESC LIMIT ?`
@@ -122,13 +125,13 @@ SELECT d.id, d.is_contact,
 FROM (
   SELECT q.id, o.id IS NOT NULL AS is_contact,
     CASE WHEN o.id IS NOT NULL AND b.user_id IS NULL THEN (
-      SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = 'public'` + newestFirst + ` LIMIT 1) END AS pub_id,
+      SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = _ascii'public'` + newestFirst + ` LIMIT 1) END AS pub_id,
     CASE WHEN g.is_friend AND b.user_id IS NULL THEN (
-      SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = 'friends'` + newestFirst + ` LIMIT 1) END AS fri_id,
+      SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = _ascii'friends'` + newestFirst + ` LIMIT 1) END AS fri_id,
     CASE WHEN g.is_family AND b.user_id IS NULL THEN (
-      SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = 'family'` + newestFirst + ` LIMIT 1) END AS fam_id,
+      SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = _ascii'family'` + newestFirst + ` LIMIT 1) END AS fam_id,
     CASE WHEN (g.is_friend OR g.is_family) AND b.user_id IS NULL THEN (
-      SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = 'friends_family'` + newestFirst + ` LIMIT 1) END AS ff_id
+      SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = _ascii'friends_family'` + newestFirst + ` LIMIT 1) END AS ff_id
   FROM users v
   STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
   LEFT JOIN contacts c ON c.user_id = v.id AND c.contact_id = q.id

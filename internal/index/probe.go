@@ -81,7 +81,7 @@ func (ix *Index) probe(ctx context.Context) error {
 		calls[i] = call{[]string{set, guardOf(set)}, []any{probeLife.Milliseconds()}}
 	}
 	var stored *redis.StringCmd
-	replies, err := ix.evalAll(ctx, probeScript, calls, func(pipe redis.Pipeliner) { stored = pipe.Get(ctx, settingsKey) })
+	replies, err := ix.evalAll(ctx, probeScript, calls, func(pipe redis.Pipeliner) { stored = getText(ctx, pipe, settingsKey) })
 	if err := ix.verify(ctx, stored); err != nil {
 		return err
 	}
