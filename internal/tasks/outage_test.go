@@ -56,7 +56,7 @@ func TestAnOutageIsALineAMinute(t *testing.T) {
 			workers.Go(func() {
 				for range 600 {
 					o.Report(ctx, time.Now(), errRefused)
-					time.Sleep(250 * time.Millisecond)
+					lapse(250 * time.Millisecond)
 				}
 				o.Report(ctx, time.Now(), nil)
 			})
@@ -76,11 +76,11 @@ func TestAServerThatComesAndGoes(t *testing.T) {
 		ctx := context.Background()
 		for range 30 {
 			o.Report(ctx, time.Now(), errRefused)
-			time.Sleep(time.Second)
+			lapse(time.Second)
 			o.Report(ctx, time.Now(), nil)
-			time.Sleep(time.Second)
+			lapse(time.Second)
 		}
-		time.Sleep(10 * time.Second)
+		lapse(10 * time.Second)
 		o.Report(ctx, time.Now(), errRefused)
 	})
 	if want := []string{"0s gone", "1s back", "1m10s gone"}; !slices.Equal(got, want) {
@@ -94,18 +94,21 @@ func TestCallsThatBeganBeforeSayNothing(t *testing.T) {
 	got := outageOf(t, func(o *tasks.Outage) {
 		ctx := context.Background()
 		early := time.Now()
-		time.Sleep(20 * time.Second)
+		lapse(20 * time.Second)
 		o.Report(ctx, time.Now(), nil)
-		time.Sleep(time.Second)
+		lapse(time.Second)
 		o.Report(ctx, early, errRefused) // it answers since
-		time.Sleep(time.Second)
+		lapse(time.Second)
 		o.Report(ctx, time.Now(), errRefused)
-		time.Sleep(time.Second)
+		lapse(time.Second)
 		o.Report(ctx, early, nil) // it is gone since
-		time.Sleep(time.Second)
+		lapse(time.Second)
 		o.Report(ctx, time.Now(), nil)
 	})
 	if want := []string{"22s gone", "24s back"}; !slices.Equal(got, want) {
 		t.Errorf("lines %q, want %q", got, want)
 	}
 }
+
+// lapse lets time go by in a bubble of package synctest, also from several goroutines.
+func lapse(d time.Duration) { <-time.After(d) }
