@@ -14,6 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -186,6 +187,31 @@ func TestAFailingQueueLosesNothing(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A claim that fails because its tasks are too many for the time it has is followed
+// by one for half as many, and so on, until some are done.
+func TestAClaimThatIsTooLargeIsHalved(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := startPool(t, each(func(context.Context, tasks.Task) error { return nil }), tasks.PoolOptions{},
+			func(q tasks.Queue) tasks.Queue { return smallClaims{q} })
+		for i := range member.ID(20) {
+			enqueue(t, p.queue, tasks.NewUpload(1+i))
+		}
+		pass(5 * time.Minute)
+		counts(t, p.queue, tasks.Counts{})
+	})
+}
+
+// smallClaims is a queue of which only two tasks can be claimed at once.
+type smallClaims struct{ tasks.Queue }
+
+func (q smallClaims) Claim(ctx context.Context, queue string, n int, lease time.Duration) ([]tasks.Task, error) {
+	if n > 2 {
+		return nil, context.DeadlineExceeded
+	}
+	return q.Queue.Claim(ctx, queue, n, lease)
 }
 
 // A Redis that dies is waited for: no task is dead, no attempt is counted, and

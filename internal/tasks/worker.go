@@ -24,7 +24,7 @@ func (s *shift) worker(h home) {
 	var rungFor string // the queue into which it looks first
 	var soon []time.Duration
 	for trouble := 0; ctx.Err() == nil; {
-		l, err := s.look(ctx, h, rungFor)
+		l, err := s.look(ctx, h, rungFor, trouble)
 		switch {
 		case err != nil:
 			trouble++
@@ -59,15 +59,17 @@ type look struct {
 	queue string // the last that was looked into
 }
 
-// look claims a batch from the first of the worker's queues that has one.
-func (s *shift) look(ctx context.Context, h home, rungFor string) (l look, err error) {
+// look claims a batch from the first of the worker's queues that has one. After failed
+// claims it asks for half as many tasks each time: with rows of many megabytes, that a
+// producer wrote, a claim of a whole batch can outlast its lease.
+func (s *shift) look(ctx context.Context, h home, rungFor string, failed int) (l look, err error) {
 	l.rung = rungFor != ""
 	for _, w := range h.startingWith(rungFor) {
 		if !s.pauses.allow(w.Queue) {
 			continue
 		}
 		var rung bool
-		l.queue = w.Queue
+		l.queue, w.Batch = w.Queue, max(1, w.Batch>>failed)
 		l.found, rung, err = s.claim(ctx, w)
 		l.rung = l.rung || rung
 		if l.found != nil || err != nil {
