@@ -146,7 +146,7 @@ func TestAWrongSchemaThatComesLater(t *testing.T) {
 			must(t, err)
 			ended := make(chan error, 1)
 			go func() { ended <- s.serve(context.WithoutCancel(t.Context())) }()
-			eventually(t, "it waits for MySQL", func() bool { return strings.Contains(log.String(), "waiting for MySQL") })
+			eventually(t, "it waits for MySQL", func() bool { return strings.Contains(log.String(), "server cannot be used") })
 			must(t, mysqlServer.Restart(t.Context()))
 			err = <-ended
 			if wrong, ok := errors.AsType[*schemaError](err); !ok || !strings.Contains(wrong.Error(), "there is no column last_upload") {

@@ -118,8 +118,8 @@ func (g *ground) checkTriggers(t *testing.T) {
 	}
 	execAll(t, conn, "DELETE FROM users WHERE id = 6", "COMMIT")
 	g.awaitIdle(t)
-	if sets := g.sets(t); len(sets) != 1 {
-		t.Errorf("after the contact of five members left, there are the sets %v, want that of 6 alone", sets)
+	if sets := g.sets(t); len(sets) != 0 {
+		t.Errorf("after the only contact of five members left, there are the sets %v, want none", sets)
 	}
 	worker.stop()
 }
