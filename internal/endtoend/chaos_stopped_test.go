@@ -31,11 +31,16 @@ func TestAStoppedTransactionHoldsUpNobody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := newDuel(t)
-			d.mysqlToFirst.Delay(200 * time.Millisecond) // which leaves the time to stop it
+			const delay = 200 * time.Millisecond // leaves the time to stop it
+			d.mysqlToFirst.Delay(delay)
 			begin(t, d)
 			eventually(t, "the first worker has locked its task", func() bool { return d.isLocked(t) })
 			must(t, d.first.freeze())
 			stopped := d.now(t)
+			// A claim that was on its way could lock the tasks that are inserted below.
+			eventually(t, "what the first worker said has arrived", func() bool {
+				return time.Duration(d.now(t)-stopped)*time.Millisecond > 2*delay
+			})
 			eventually(t, "its lease, if it has one, has run out", func() bool { return !d.isLeased(t) })
 			must(t, d.second.thaw())
 			d.checkOthers(t)
