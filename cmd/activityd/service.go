@@ -180,13 +180,18 @@ func (s *service) checkRedis(ctx context.Context) error {
 }
 
 // checkSchema looks at the tables, once. A *[schemaError] says that nothing can work
-// on them; other errors, that it could not be found out. Warnings are logged.
+// on them; other errors, which are reported, that it could not be found out. Warnings are
+// logged.
 func (s *service) checkSchema(ctx context.Context) error {
 	if s.checked || s.db == nil {
 		return nil
 	}
+	began := time.Now()
 	findings, err := checkSchema(ctx, s.db)
 	if err != nil {
+		if _, wrong := errors.AsType[*schemaError](err); !wrong && ctx.Err() == nil {
+			s.mysql.Report(ctx, began, err)
+		}
 		return err
 	}
 	s.checked = true
