@@ -141,3 +141,16 @@ func TestWorkersLogThatMySQLIsAwayAtTheStart(t *testing.T) {
 		t.Errorf("%d lines, want one when it begins and one when it ends:\n%s", len(all), strings.Join(all, ""))
 	}
 }
+
+// What /readyz says of a server says it once.
+func TestHealthSaysWhyRedisCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	redisServer := servertest.Redis(t)
+	s, err := openServer(configFor(t, servertest.MySQLDSN(t), redisServer.URL()), slog.New(slog.DiscardHandler))
+	must(t, err)
+	defer func() { must(t, closeAll(s.closers)) }()
+	must(t, redisServer.Kill())
+	if got, want := s.check(t.Context()).Redis.Detail, "it cannot be reached: reads are answered from the database, tasks wait"; got != want {
+		t.Errorf("detail %q, want %q", got, want)
+	}
+}
