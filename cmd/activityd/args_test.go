@@ -129,7 +129,7 @@ func TestCompletion(t *testing.T) {
 		"tasks resume f|":                   "fan_out " + words,
 		"tasks pause fan_out |":             words,
 		"tasks show |":                      words,
-		"enqueue |":                         "add_contact remove_contact upload - " + words,
+		"enqueue |":                         "add_contact remove_contact upload refill - " + words,
 		"enqueue upload |":                  words,
 		"enqueue --queue |":                 queues + words,
 		"tasks p|":                          "pause " + words,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,7 +35,7 @@ func newChoice(value *string, words ...string) *choice {
 // wrongChoices returns an error for each flag that has another value than it takes.
 func wrongChoices(f *pflag.FlagSet) (errs []error) {
 	f.VisitAll(func(flag *pflag.Flag) {
-		if c, ok := flag.Value.(*choice); ok && !strings.Contains("|"+c.Type()+"|", "|"+*c.value+"|") {
+		if c, ok := flag.Value.(*choice); ok && !slices.Contains(c.words, *c.value) {
 			errs = append(errs, fmt.Errorf("--%s (%s): is %q: want %s", flag.Name, environmentName(flag.Name), *c.value, orList(c.words)))
 		}
 	})
@@ -58,8 +59,7 @@ func orList[S ~string](words []S) string {
 }
 
 // completeFlags has a shell complete the values of a command's flags: the words of a
-// [choice], and the names of files where the help says so. It leaves those alone
-// for which something was said already.
+// [choice], and the names of files where the help says so.
 func completeFlags(cmd *cobra.Command) {
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
 		if c, ok := flag.Value.(*choice); ok {

@@ -59,6 +59,10 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"demo", "--listen=nonsense"}, want: "--listen (ACTIVITYD_LISTEN)"},
 		{args: []string{"serve", dsn, "--listen="}, want: "--listen (ACTIVITYD_LISTEN): is empty"},
 		{args: []string{"serve", dsn, "--role="}, want: `--role (ACTIVITYD_ROLE): is "": want all, api or workers`},
+		{args: []string{"serve", dsn, "--role=api|workers"}, want: "want all, api or workers"},
+		{args: []string{"serve", dsn, "--log-level=debug|info"}, want: "want debug, info, warn or error"},
+		{args: []string{"tasks", "list", dsn, "--output=table|json"}, want: "--output (ACTIVITYD_OUTPUT): is \"table|json\": want "},
+		{args: []string{"enqueue", "--check", "upload", "1", "--progress=auto|always"}, want: "want auto, always or never"},
 		{args: []string{"enqueue", "--check", "upload", "1", "--progress=maybe"}, want: `--progress (ACTIVITYD_PROGRESS): is "maybe": want auto, always or never`},
 		{args: []string{"nonsense"}, want: `"nonsense" is no command of activityd`},
 	} {

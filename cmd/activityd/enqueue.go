@@ -39,7 +39,7 @@ func newEnqueue() *cobra.Command {
 		Example: "  activityd enqueue add_contact 12345 98765\n  activityd enqueue --priority -10 upload 98765\n" +
 			"  activityd enqueue - < changes.ndjson    # {\"type\":\"upload\",\"user_id\":\"98765\"}, …",
 		Args:      atMost(3, "TYPE"),
-		ValidArgs: []cobra.Completion{string(tasks.AddContact), string(tasks.RemoveContact), string(tasks.Upload), "-"},
+		ValidArgs: []cobra.Completion{string(tasks.AddContact), string(tasks.RemoveContact), string(tasks.Upload), string(tasks.Refill), "-"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.checkFlags(cmd.Flags(), args); err != nil {
 				return err

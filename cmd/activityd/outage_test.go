@@ -116,3 +116,41 @@ func TestAnOutageIsTwoLinesOfTheLog(t *testing.T) {
 		t.Errorf("%d lines of trouble, want 3:\n%s", len(all), strings.Join(all, ""))
 	}
 }
+
+// A process of workers alone, which nobody asks for metrics, logs a MySQL that is away
+// when it starts.
+func TestWorkersLogThatMySQLIsAwayAtTheStart(t *testing.T) {
+	t.Parallel()
+	db, redisServer := servertest.OwnMySQL(t), servertest.Redis(t)
+	must(t, db.Kill())
+	log := &safeLog{}
+	s, err := openServer(configFor(t, db.DSN(servertest.Database), redisServer.URL(), "--role=workers", "--metrics-listen=",
+		"--audit-share=0", "--audit-sweep-rate=0"), slog.New(slog.NewTextHandler(log, nil)))
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.serve(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		must(t, <-ended)
+	})
+	eventually(t, "the log has the outage", func() bool { return len(log.lines("server cannot be used", "server=MySQL")) > 0 })
+	must(t, db.Restart(t.Context()))
+	eventually(t, "the log has its end", func() bool { return len(log.lines("server can be used again", "server=MySQL")) > 0 })
+	if all := append(log.lines("level=WARN"), log.lines("can be used again")...); len(all) != 2 {
+		t.Errorf("%d lines, want one when it begins and one when it ends:\n%s", len(all), strings.Join(all, ""))
+	}
+}
+
+// What /readyz says of a server says it once.
+func TestHealthSaysWhyRedisCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	redisServer := servertest.Redis(t)
+	s, err := openServer(configFor(t, servertest.MySQLDSN(t), redisServer.URL()), slog.New(slog.DiscardHandler))
+	must(t, err)
+	defer func() { must(t, closeAll(s.closers)) }()
+	must(t, redisServer.Kill())
+	if got, want := s.check(t.Context()).Redis.Detail, "it cannot be reached: reads are answered from the database, tasks wait"; got != want {
+		t.Errorf("detail %q, want %q", got, want)
+	}
+}

@@ -119,19 +119,11 @@ func (s *service) check(ctx context.Context) api.Health {
 	case errors.Is(err, index.ErrSettings):
 		health.Redis = api.Component{Detail: err.Error()}
 	case errors.Is(err, index.ErrRefused):
-		health.Redis = api.Component{Detail: "refuses: " + index.Reason(err) + ": reads are answered from the database as far as walks are free, tasks wait"}
+		health.Redis = api.Component{Detail: index.Reason(err) + ": reads are answered from the database as far as walks are free, tasks wait"}
 	case err != nil:
-		health.Redis = api.Component{Detail: "cannot be used: " + index.Reason(err) + ": reads are answered from the database, tasks wait"}
+		health.Redis = api.Component{Detail: index.Reason(err) + ": reads are answered from the database, tasks wait"}
 	}
 	return health
-}
-
-// tellRedis reports how a probe of Redis ended.
-func (s *service) tellRedis(began time.Time, err error) {
-	if err != nil {
-		err = fmt.Errorf("%s: %w", index.Reason(err), err)
-	}
-	s.redis.Report(context.Background(), began, err)
 }
 
 // checkMySQL reads a row of the site's tables and of the queue, if there is one.
@@ -170,23 +162,28 @@ func (s *service) checkRedis(ctx context.Context) error {
 	if errors.Is(err, index.ErrSettings) || errors.Is(err, index.ErrNoDatabase) {
 		return namedRedis(err)
 	}
-	if err == nil {
-		err = s.index.StoreMaterialize(ctx)
+	if err != nil {
+		return nil // the first probe reports it
 	}
-	if err != nil && !errors.Is(err, index.ErrUnavailable) { // that is logged by the observer of the index
-		s.log.WarnContext(ctx, "Redis is away: reads are answered from the database until it is back, and tasks wait", "error", err)
+	if err := s.index.StoreMaterialize(ctx); err != nil {
+		s.log.WarnContext(ctx, "--materialize was not stored: what was stored before holds", "error", err)
 	}
 	return nil
 }
 
 // checkSchema looks at the tables, once. A *[schemaError] says that nothing can work
-// on them; other errors, that it could not be found out. Warnings are logged.
+// on them; other errors, which are reported, that it could not be found out. Warnings are
+// logged.
 func (s *service) checkSchema(ctx context.Context) error {
 	if s.checked || s.db == nil {
 		return nil
 	}
+	began := time.Now()
 	findings, err := checkSchema(ctx, s.db)
 	if err != nil {
+		if _, wrong := errors.AsType[*schemaError](err); !wrong && ctx.Err() == nil {
+			s.mysql.Report(ctx, began, err)
+		}
 		return err
 	}
 	s.checked = true
@@ -239,7 +236,9 @@ func (s *service) run(ctx context.Context, fronts ...func(context.Context) error
 		return nil
 	})
 	group.Go(func() error { return s.hints.Run(work) })
-	group.Go(func() error { return s.index.Watch(work, s.tellRedis) })
+	group.Go(func() error {
+		return s.index.Watch(work, func(began time.Time, err error) { s.redis.Report(work, began, err) })
+	})
 	telling, stopTelling := context.WithCancel(context.WithoutCancel(ctx))
 	if s.wake != nil {
 		group.Go(func() error { return s.wake.Run(telling) })

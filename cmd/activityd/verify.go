@@ -40,8 +40,10 @@ func newVerify() *cobra.Command {
 			"It watches how fast MySQL and Redis answer, and goes slower where they do. While one of them\n" +
 			"is away it waits. A signal finishes the batches under way; what is printed then says how to go\n" +
 			"on, and with --resume the same command does. If Redis loses the sets meanwhile, it stops.\n\n" +
-			"Exit codes: 0 nothing is wrong: waste is not, nor lag since less than --max-lag; 2 errors were\n" +
-			"found, whether a repair was enqueued or not, or lag since before that; 1 it could not be verified, or not to the end, or not for everybody." +
+			"Exit codes:\n" +
+			"  0  nothing is wrong (waste is not, nor is lag younger than --max-lag)\n" +
+			"  2  errors were found, whether a repair was enqueued or not, or lag is older than --max-lag\n" +
+			"  1  it could not be verified to the end" +
 			outputHelp + " The last line is the summary.",
 		Example: "  activityd verify 4711\n" +
 			"  activityd verify --rate 500 --resume verify.json\n" +

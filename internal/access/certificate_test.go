@@ -140,7 +140,10 @@ func TestAKeyForEverybodyIsWarnedOf(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantWarnings(t, log, "everybody on this machine may read the key of the TLS certificate")
+	wantWarnings(t, log, "file is exposed")
+	if got := log.at(t, slog.LevelWarn)[0]; got["file"] != "key of the TLS certificate" || got["others"] != "may read" || got["path"] != keyFile {
+		t.Errorf("warned of %v", got)
+	}
 }
 
 func TestAnExpiredCertificateIsWarnedOf(t *testing.T) {

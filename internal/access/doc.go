@@ -39,6 +39,6 @@
 // and takes what changed. What cannot be taken is logged once, and what was there
 // stays in use. An orderly file without any token is taken, as it is how the last
 // one is revoked. Warned of is a token file or a key that everybody may read, or that
-// others may change because they may write to it or to its folder. [AppendToken] locks the file against others that add to it; who
-// writes to it by other means had better replace it whole.
+// others may change because they may write to it or to its folder. [AppendToken] locks
+// the file against others that add to it; other programs should replace it whole.
 package access

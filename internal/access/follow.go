@@ -171,7 +171,7 @@ func (f *Follower) warnOfOthers(ctx context.Context, files []file) {
 	}
 	for _, e := range found {
 		if !slices.Contains(f.exposed, e) {
-			f.log.WarnContext(ctx, e.others+" the "+f.private, "path", e.path, "mode", e.mode.String(), "mend", e.mend)
+			f.log.WarnContext(ctx, "file is exposed", "file", f.private, "others", e.others, "path", e.path, "mode", e.mode.String(), "mend", e.mend)
 		}
 	}
 	f.exposed = found
@@ -190,7 +190,7 @@ type exposure struct {
 // in it.
 func exposuresOf(f file) (found []exposure) {
 	if f.info.Mode()&0o004 != 0 {
-		found = append(found, exposure{"everybody on this machine may read", f.path, f.info.Mode(), "chmod o= " + f.path})
+		found = append(found, exposure{"may read", f.path, f.info.Mode(), "chmod o= " + f.path})
 	}
 	found = append(found, writable(f.path, f.info)...)
 	folders := []string{filepath.Dir(f.path)}
@@ -208,7 +208,7 @@ func exposuresOf(f file) (found []exposure) {
 // writable tells why others than this user and root may write to a file or folder.
 // In a sticky folder, such as /tmp, they cannot replace what is not theirs.
 func writable(path string, info fs.FileInfo) []exposure {
-	const others = "others may change"
+	const others = "may change"
 	mode := info.Mode()
 	owner, self, known := ownerOf(info)
 	switch {

@@ -355,14 +355,14 @@ func chmod(t *testing.T, path string, mode os.FileMode) {
 func (l *logBuffer) warnings(t *testing.T, dir string) (list []string) {
 	t.Helper()
 	for _, w := range l.at(t, slog.LevelWarn) {
-		list = append(list, strings.ReplaceAll(fmt.Sprint(w["msg"], " ", w["path"], " ", w["mode"], ": ", w["mend"]), dir, "DIR"))
+		list = append(list, strings.ReplaceAll(fmt.Sprint(w["msg"], ": ", w["file"], ": others ", w["others"], " ", w["path"], " ", w["mode"], ": ", w["mend"]), dir, "DIR"))
 	}
 	return list
 }
 
 func TestAFileThatOthersMayReadOrChangeIsWarnedOf(t *testing.T) {
 	t.Parallel()
-	const read, change = "everybody on this machine may read the token file DIR/file ", "others may change the token file DIR"
+	const read, change = "file is exposed: token file: others may read DIR/file ", "file is exposed: token file: others may change DIR"
 	for _, c := range []struct {
 		dir, file os.FileMode
 		want      []string
@@ -393,7 +393,7 @@ func TestAFileThatOthersMayChangeIsWarnedOfOnceAChange(t *testing.T) {
 	path := tokenFile(t, 0o700, 0o600)
 	other, _ := issue(t, "other", access.Read, access.Limit{})
 	dir := filepath.Dir(path)
-	const file, folder = "others may change the token file DIR/file -rw-rw----: chmod go-w DIR/file", "others may change the token file DIR drwxrwx---: chmod go-w DIR"
+	const file, folder = "file is exposed: token file: others may change DIR/file -rw-rw----: chmod go-w DIR/file", "file is exposed: token file: others may change DIR drwxrwx---: chmod go-w DIR"
 	synctest.Test(t, func(t *testing.T) {
 		f, stop := follow(t, path)
 		defer stop()
@@ -433,7 +433,7 @@ func TestTheFolderOfALinksTargetIsWarnedOf(t *testing.T) {
 	if _, _, err := access.FollowTokens(link, access.Options{Log: log.logger()}); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"others may change the token file DIR drwxrwx---: chmod go-w DIR"}
+	want := []string{"file is exposed: token file: others may change DIR drwxrwx---: chmod go-w DIR"}
 	if diff := cmp.Diff(want, log.warnings(t, filepath.Dir(path))); diff != "" {
 		t.Error(diff)
 	}

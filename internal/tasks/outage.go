@@ -24,6 +24,13 @@ type Outage struct {
 	told     time.Time // when the last line about failures was written; zero: the next failure writes one
 	failures int       // since then
 	open     bool      // of this outage there is a line
+
+	// apart is a failure of a call that began before the last success; nil: there is
+	// none, or it was looked at. doubted tells of it without mu.
+	apart     error
+	apartAt   time.Time
+	apartTold time.Time // when the last line about such a failure was written
+	doubted   atomic.Bool
 }
 
 const (
@@ -42,20 +49,30 @@ func NewOutage(log *slog.Logger, server string) *Outage { return &Outage{log: lo
 // server answered. A failure counts only if the call began after the last success, and a
 // success only if it began after the first failure, so that a call which took long does
 // not speak of what was before.
+//
+// Failures of calls that began before the last success, such as of one that always times
+// out, are no outage. Where the server goes on to answer other calls, one line a minute is
+// written about them.
 func (o *Outage) Report(ctx context.Context, began time.Time, err error) {
 	now := time.Now()
 	if err == nil {
 		o.answered.Store(now.UnixNano())
-		if o.failing.Load() {
-			o.end(ctx, began, now)
+		if o.failing.Load() || o.doubted.Load() {
+			o.succeed(ctx, began, now)
 		}
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if began.UnixNano() < o.answered.Load() {
+		if o.apart == nil && !o.failing.Load() && began.After(o.ended) { // else an outage explains it
+			o.apart, o.apartAt = err, now
+			o.doubted.Store(true)
+		}
 		return
 	}
+	o.apart = nil // the server does not answer others
+	o.doubted.Store(false)
 	if !o.failing.Swap(true) {
 		o.since, o.failures = now, 0
 		if now.Sub(o.ended) >= outageCalm {
@@ -69,9 +86,18 @@ func (o *Outage) Report(ctx context.Context, began time.Time, err error) {
 	}
 }
 
-func (o *Outage) end(ctx context.Context, began, now time.Time) {
+// succeed takes note of a success while the server fails, or after a failure apart.
+func (o *Outage) succeed(ctx context.Context, began, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.apart != nil && !began.Before(o.apartAt) {
+		if now.Sub(o.apartTold) >= outageEvery {
+			o.apartTold = now
+			o.log.WarnContext(ctx, "call failed while the server answers others", "server", o.server, "error", o.apart)
+		}
+		o.apart = nil
+		o.doubted.Store(false)
+	}
 	if !o.failing.Load() || began.Before(o.since) {
 		return
 	}

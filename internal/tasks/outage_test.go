@@ -37,6 +37,8 @@ func outageOf(t *testing.T, do func(o *tasks.Outage)) (lines []string) {
 			what := "gone"
 			if strings.Contains(line, "used again") {
 				what = "back"
+			} else if strings.Contains(line, "call failed while the server answers others") {
+				what = "apart"
 			}
 			lines = append(lines, at+" "+what)
 		}
@@ -106,6 +108,42 @@ func TestCallsThatBeganBeforeSayNothing(t *testing.T) {
 		o.Report(ctx, time.Now(), nil)
 	})
 	if want := []string{"22s gone", "24s back"}; !slices.Equal(got, want) {
+		t.Errorf("lines %q, want %q", got, want)
+	}
+}
+
+// A call that fails again and again while the server answers others is a line a minute,
+// however long it takes. One that an outage ended is none of its own.
+func TestCallsThatFailWhileOthersSucceed(t *testing.T) {
+	t.Parallel()
+	got := outageOf(t, func(o *tasks.Outage) {
+		ctx := context.Background()
+		for range 7 { // 140 seconds
+			early := time.Now()
+			for range 40 {
+				lapse(500 * time.Millisecond)
+				o.Report(ctx, time.Now(), nil)
+			}
+			o.Report(ctx, early, errRefused)
+		}
+		lapse(time.Second)
+		o.Report(ctx, time.Now(), nil)
+
+		lapse(2 * time.Minute)
+		early := time.Now()
+		lapse(time.Second)
+		o.Report(ctx, time.Now(), nil)
+		o.Report(ctx, early, errRefused) // the outage begins
+		lapse(time.Second)
+		o.Report(ctx, time.Now(), errRefused)
+		early = time.Now()
+		lapse(time.Second)
+		o.Report(ctx, time.Now(), nil)
+		o.Report(ctx, early, errRefused) // began in it
+		lapse(time.Second)
+		o.Report(ctx, time.Now(), nil)
+	})
+	if want := []string{"21s apart", "1m21s apart", "2m21s apart", "4m23s gone", "4m24s back"}; !slices.Equal(got, want) {
 		t.Errorf("lines %q, want %q", got, want)
 	}
 }

@@ -154,6 +154,9 @@ type shift struct {
 	turns    map[string]chan struct{} // whose turn it is to claim from a queue
 	lanes    *lanes
 	pauses   pauses
+
+	toldMu sync.Mutex
+	told   map[string]time.Time // when a message about failed calls was last logged
 }
 
 // errStopped is the cause of what is cancelled when the grace period is over.
@@ -175,6 +178,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	s := &shift{
 		Pool: p, claiming: ctx, work: work, over: over,
 		queues: p.Queues(), turns: make(map[string]chan struct{}), lanes: newLanes(),
+		told: make(map[string]time.Time),
 	}
 	for _, queue := range s.queues {
 		s.turns[queue] = make(chan struct{}, 1)

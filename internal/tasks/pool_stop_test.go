@@ -194,24 +194,73 @@ func TestAFailingQueueLosesNothing(t *testing.T) {
 func TestAClaimThatIsTooLargeIsHalved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := startPool(t, each(func(context.Context, tasks.Task) error { return nil }), tasks.PoolOptions{},
-			func(q tasks.Queue) tasks.Queue { return smallClaims{q} })
+		small := &smallClaims{}
+		p := startPool(t, each(func(context.Context, tasks.Task) error { return nil }),
+			tasks.PoolOptions{Workers: []tasks.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 256}}},
+			func(q tasks.Queue) tasks.Queue { small.Queue = q; return small })
 		for i := range member.ID(20) {
 			enqueue(t, p.queue, tasks.NewUpload(1+i))
 		}
 		pass(5 * time.Minute)
 		counts(t, p.queue, tasks.Counts{})
+		p.stop()
+		// From 256 to 2 it fails seven times, and then before each of nine more claims.
+		if want := 7 + 9; small.failed != want {
+			t.Errorf("%d claims failed before the last task was claimed, want %d", small.failed, want)
+		}
 	})
 }
 
 // smallClaims is a queue of which only two tasks can be claimed at once.
-type smallClaims struct{ tasks.Queue }
+type smallClaims struct {
+	tasks.Queue
 
-func (q smallClaims) Claim(ctx context.Context, queue string, n int, lease time.Duration) ([]tasks.Task, error) {
+	failures int
+	failed   int // of these, before the last task was claimed
+}
+
+func (q *smallClaims) Claim(ctx context.Context, queue string, n int, lease time.Duration) ([]tasks.Task, error) {
 	if n > 2 {
+		q.failures++
 		return nil, context.DeadlineExceeded
 	}
-	return q.Queue.Claim(ctx, queue, n, lease)
+	list, err := q.Queue.Claim(ctx, queue, n, lease)
+	if len(list) > 0 {
+		q.failed = q.failures
+	}
+	return list, err
+}
+
+// What MySQL refuses, such as a right that is missing, is no server that is away. It is
+// logged by its own message, once a minute.
+func TestARefusedClaimIsLoggedAsSuch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := startPool(t, each(func(context.Context, tasks.Task) error { return nil }), tasks.PoolOptions{},
+			func(q tasks.Queue) tasks.Queue { return forbidding{q} })
+		pass(59 * time.Second)
+		p.stop()
+		log := p.log.String()
+		for _, message := range []string{`level=ERROR msg="claim failed" queue=`, `level=ERROR msg="sweep failed" error="UPDATE denied"`} {
+			if n := strings.Count(log, message); n != 1 {
+				t.Errorf("%d times %s in\n%s", n, message, log)
+			}
+		}
+		if strings.Contains(log, "server cannot be used") {
+			t.Errorf("an outage:\n%s", log)
+		}
+	})
+}
+
+// forbidding is a queue in which nothing may be changed.
+type forbidding struct{ tasks.Queue }
+
+func (forbidding) Claim(context.Context, string, int, time.Duration) ([]tasks.Task, error) {
+	return nil, errors.New("UPDATE denied")
+}
+
+func (forbidding) Sweep(context.Context) (tasks.Swept, error) {
+	return tasks.Swept{}, errors.New("UPDATE denied")
 }
 
 // A Redis that dies is waited for: no task is dead, no attempt is counted, and

@@ -12,9 +12,7 @@ func (s *shift) sweep() {
 	for ctx.Err() == nil {
 		began := time.Now()
 		more, err := s.sweepOnce(ctx)
-		if ctx.Err() == nil {
-			s.options.MySQL.Report(ctx, began, err)
-		}
+		s.report(ctx, began, err, "sweep failed")
 		switch {
 		case err != nil:
 			s.idle(ctx, 8*s.options.Sweep)

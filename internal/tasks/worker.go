@@ -2,7 +2,10 @@ package tasks
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
 )
 
 // The pauses of a worker after trouble.
@@ -41,7 +44,8 @@ func (s *shift) worker(h home) {
 			}
 			rungFor = s.bell.sleep(ctx, bed, jitter(d))
 		default:
-			trouble, rungFor = 0, ""
+			// The next batch is twice as large, and not at once as large as the one that failed.
+			trouble, rungFor = max(0, min(trouble, 9)-1), ""
 			if !s.run(l.found) {
 				s.idle(ctx, awayWait)
 			}
@@ -80,8 +84,9 @@ func (s *shift) look(ctx context.Context, h home, rungFor string, failed int) (l
 }
 
 // claim claims a batch, or returns nil when there is none, and tells whether there
-// was a ring for the queue. Claims of one queue come one after the other, so that batches enter their lanes in the order in
-// which they were claimed; and so that workers do not lock each other's tasks.
+// was a ring for the queue. Claims of one queue come one after the other, so that
+// batches enter their lanes in the order in which they were claimed; and so that workers
+// do not lock each other's tasks.
 func (s *shift) claim(ctx context.Context, w Workers) (b *batch, rung bool, err error) {
 	turn := s.turns[w.Queue]
 	select {
@@ -95,9 +100,7 @@ func (s *shift) claim(ctx context.Context, w Workers) (b *batch, rung bool, err 
 	defer cancel()
 	at := time.Now()
 	list, err := s.queue.Claim(bounded, w.Queue, w.Batch, s.options.Lease)
-	if ctx.Err() == nil {
-		s.options.MySQL.Report(ctx, at, err)
-	}
+	s.report(ctx, at, err, "claim failed", "queue", w.Queue)
 	if err != nil || len(list) == 0 {
 		return nil, rung, err
 	}
@@ -110,4 +113,22 @@ func (s *shift) claim(ctx context.Context, w Workers) (b *batch, rung bool, err 
 // idle waits for about d, or until ctx ends.
 func (s *shift) idle(ctx context.Context, d time.Duration) {
 	_ = sleep(ctx, jitter(d)) // the caller looks at ctx
+}
+
+// report tells MySQL how a call ended that began at a time. An error that says nothing
+// about whether the server can be used, such as a missing right or column, is logged as
+// message, at most once a minute. After ctx has ended, nothing is said.
+func (s *shift) report(ctx context.Context, began time.Time, err error, message string, about ...any) {
+	switch {
+	case ctx.Err() != nil:
+	case err == nil, errors.Is(err, contacts.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+		s.options.MySQL.Report(ctx, began, err)
+	default:
+		s.toldMu.Lock()
+		defer s.toldMu.Unlock()
+		if now := time.Now(); now.Sub(s.told[message]) >= outageEvery {
+			s.told[message] = now
+			s.log.ErrorContext(ctx, message, append(about, "error", err)...)
+		}
+	}
 }
