@@ -232,6 +232,22 @@ func TestFollowersWithoutASetAreRefilled(t *testing.T) {
 	b.told(3, 900)
 }
 
+// A refill of one that is no member makes no set, and each upload would ask for it
+// again.
+func TestFollowersThatAreNoMembersAreNotRefilled(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.followers(3)
+	b.redis.FlushAll()
+	b.site.Store.DeleteMember(viewer + 1) // its contacts stay
+	b.upload(star, 900)
+	b.done(b.uploads, tasks.NewUpload(star))
+	counts(t, b.queue, tasks.Counts{Waiting: 2})
+	b.work()
+	b.done(b.uploads, tasks.NewUpload(star))
+	counts(t, b.queue, tasks.Counts{})
+}
+
 func TestActiveOnlySkipsMissingSets(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
