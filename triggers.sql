@@ -97,13 +97,17 @@ END//
 -- A member whose last upload is later than it was, or is known for the first
 -- time. A contact is a row of contacts and a row of users, so that a member who
 -- comes back may have followers whose sets know nothing of it: the fan-out of an
--- upload tells them all, however many they are, and none of it is done here.
+-- upload tells them all, however many they are, and none of it is done here. It may
+-- have contacts, too, and no set, since its deletion took it away: the refill makes one.
 
 DROP TRIGGER IF EXISTS activityd_users_after_insert//
 CREATE TRIGGER activityd_users_after_insert AFTER INSERT ON users FOR EACH ROW
 BEGIN
   IF NEW.last_upload > 0 THEN
     INSERT INTO tasks (type, subject) VALUES ('upload', NEW.id);
+  END IF;
+  IF EXISTS (SELECT 1 FROM contacts WHERE user_id = NEW.id) THEN
+    INSERT INTO tasks (type, queue, subject) VALUES ('refill', 'refill', NEW.id);
   END IF;
 END//
 

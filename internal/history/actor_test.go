@@ -163,6 +163,10 @@ func (s actingStore) TopContacts(ctx context.Context, users []member.ID, limit i
 	})
 }
 
+func (s actingStore) Existing(ctx context.Context, ids []member.ID) (map[member.ID]bool, error) {
+	return acting(ctx, "Existing", false, func() (map[member.ID]bool, error) { return s.store.Existing(ctx, ids) })
+}
+
 func (s actingStore) FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error) {
 	return acting(ctx, "FollowerPages", false, func() ([][]member.ID, error) { return s.store.FollowerPages(ctx, pages, limit) })
 }

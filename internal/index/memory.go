@@ -157,6 +157,9 @@ func (m *Memory) mayApply(c Change) bool {
 	if m.guards[c.User] != c.Token || set == nil && (c.Known || !c.WithRefill) {
 		return false
 	}
+	if c.WithRefill && len(c.Refill) == 0 && len(set) > len(c.Members) {
+		return false
+	}
 	left := len(set)
 	for i, contact := range c.Remove {
 		score, present := set[contact]

@@ -116,8 +116,8 @@ return {token, members}
 //	ARGV[1] the token  ARGV[2] max  ARGV[3] min  ARGV[4] the set's life in milliseconds, 0 for ever
 //	ARGV[5] 1 if there was a set at Begin  ARGV[6] number of removals
 //	ARGV[7] number of refill entries, 0 to delete the set, -1 for no refill  ARGV[8] number of adds
-//	ARGV[9] number of corrections
-//	ARGV[10…] removals: score at Begin ("" for no member, "*" for any), contact; corrections: score at Begin, score, contact;
+//	ARGV[9] number of corrections  ARGV[10] number of members at Begin
+//	ARGV[11…] removals: score at Begin ("" for no member, "*" for any), contact; corrections: score at Begin, score, contact;
 //	refill entries: score, contact; adds: score, contact
 //	returns how many members were cut off, or "conflict"
 var applyScript = redis.NewScript(addFunction + `
@@ -125,11 +125,12 @@ local key, guard = KEYS[1], KEYS[2]
 local max, min, life = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local known, removals, refills, adds = ARGV[5] == '1', tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local corrections = tonumber(ARGV[9])
-local first = 10
+local first = 11
 
 if redis.call('GET', guard) ~= ARGV[1] then return 'conflict' end
 local isset = redis.call('TYPE', key).ok == 'zset'
 if not isset and (known or refills < 0) then return 'conflict' end
+if isset and refills == 0 and redis.call('ZCARD', key) > tonumber(ARGV[10]) then return 'conflict' end
 local present, counted = 0, {}
 for i = first, first + 2 * removals - 1, 2 do
   local seen, contact = ARGV[i], ARGV[i + 1]

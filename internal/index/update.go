@@ -62,8 +62,9 @@ type Change struct {
 	// leaves behind have to come in.
 	Correct []Correction
 	// WithRefill says that Refill holds the user's Max most recent contacts, or
-	// all there are, read after Begin. When it holds nobody the set is deleted, with
-	// all that came in since Begin.
+	// all there are, read after Begin. When it holds none the set is deleted. Should
+	// the set have more members by then than at Begin, that is a conflict: what was
+	// added may be a contact's upload, of which the deletion would leave no trace.
 	WithRefill bool
 	Refill     []Entry
 	Add        []Entry
@@ -218,9 +219,9 @@ func (ix *Index) applyCall(c Change) call {
 	if c.WithRefill {
 		refills = len(c.Refill)
 	}
-	args := make([]any, 0, 9+2*len(c.malformed)+2*len(c.Remove)+3*len(c.Correct)+2*len(c.Refill)+2*len(c.Add))
+	args := make([]any, 0, 10+2*len(c.malformed)+2*len(c.Remove)+3*len(c.Correct)+2*len(c.Refill)+2*len(c.Add))
 	args = append(args, c.Token, s.Max, s.Min, ix.options.SetLife.Milliseconds(), c.Known,
-		len(c.malformed)+len(c.Remove), refills, len(c.Add), len(c.Correct))
+		len(c.malformed)+len(c.Remove), refills, len(c.Add), len(c.Correct), len(c.Members)+len(c.malformed))
 	for _, name := range c.malformed {
 		args = append(args, "*", name)
 	}

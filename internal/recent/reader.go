@@ -58,8 +58,8 @@ type Options struct {
 	WalkTimeout time.Duration // how long a walk may take
 	Observer    Observer      // is told what happens; nil: nobody
 	// Stale tells that the sets are not kept up to date, because Redis is known to
-	// refuse writes. Reads walk then as far as walks are free, and beyond that are
-	// answered by way of the index as ever. nil: never.
+	// refuse writes. Reads walk then as far as walks are free, for half of WalkTimeout,
+	// and beyond that are answered by way of the index as ever. nil: never.
 	Stale func() bool
 }
 
@@ -115,7 +115,9 @@ func (r *Reader) Read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 func (r *Reader) read(ctx context.Context, v contacts.Viewer, limit int) (Answer, error) {
 	rd := &reading{Reader: r, viewer: v, limit: limit}
 	if r.options.Stale() {
-		a, err := rd.walk(ctx, &unprovenError{reason: WritesRefused}, true)
+		half, cancel := context.WithTimeout(ctx, r.options.WalkTimeout/2)
+		defer cancel() // the other half is for the set: WalkTimeout may be all that ctx has
+		a, err := rd.walk(half, &unprovenError{reason: WritesRefused}, true)
 		if tooDear := errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded); !tooDear || ctx.Err() != nil {
 			return a, err
 		}

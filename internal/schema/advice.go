@@ -15,6 +15,7 @@ const (
 	erViewNoExplain = 1345 // the plan of a view is hidden from whoever may not see its tables
 	erViewInvalid   = 1356 // its tables or columns are gone, or its maker's rights
 	erBinlogSuper   = 1419
+	erNoDefiner     = 1449 // the user whose rights a view has is gone
 )
 
 // advise adds what to do to an error about triggers.

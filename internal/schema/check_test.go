@@ -129,6 +129,7 @@ func TestCheckLooksThroughViews(t *testing.T) {
 		want  string
 	}{
 		"nothing":                  {"DO 1", false, ""},
+		"a grant of one bit":       {"ALTER TABLE r MODIFY is_friend BIT(1) NOT NULL", false, ""},
 		"no index of photos":       {"ALTER TABLE p DROP KEY newest", false, "photos: no index beneath the view serves (owner_id, visibility, date_upload, id)"},
 		"an index of owners":       {"ALTER TABLE p DROP KEY newest, ADD KEY (owner_id)", false, "photos: no index beneath the view gives the order of (owner_id, visibility, date_upload, id)"},
 		"an expression":            {"CREATE OR REPLACE VIEW photos AS SELECT id, owner_id, title, IF(visibility = 'public', 'public', 'private') AS visibility, date_upload FROM p", false, "photos: no index beneath the view gives the order of"},
@@ -139,6 +140,7 @@ func TestCheckLooksThroughViews(t *testing.T) {
 		"a column less":            {"CREATE OR REPLACE VIEW users AS SELECT id, username FROM m", true, "users: there is no column last_upload"},
 		"a numeric visibility":     {"CREATE OR REPLACE VIEW photos AS SELECT id, owner_id, title, visibility + 0 AS visibility, date_upload FROM p", true, "photos: column visibility is"},
 		"a title that may be NULL": {"CREATE OR REPLACE VIEW photos AS SELECT id, owner_id, NULLIF(title, '') AS title, visibility, date_upload FROM p", true, "photos: column title may be NULL"},
+		"a definer who is gone":    {"CREATE OR REPLACE DEFINER = 'gone'@'localhost' SQL SECURITY DEFINER VIEW photos AS SELECT id, owner_id, title, visibility, date_upload FROM p", true, "photos: is a view that the server cannot read"},
 		"nothing beneath":          {"ALTER TABLE p DROP COLUMN title", true, "photos: is a view that the server cannot read"},
 	} {
 		t.Run(name, func(t *testing.T) {

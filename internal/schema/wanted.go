@@ -122,7 +122,7 @@ func (c wantedColumn) unfit(have row, inView bool) string {
 			return is
 		}
 	case aFlag:
-		if !whole {
+		if !whole && have["column_type"] != "bit(1)" {
 			return is + "; others would count as yes or no by chance"
 		}
 	case aDate:

@@ -30,6 +30,7 @@ type Store interface {
 	LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error)
 	Relations(ctx context.Context, pairs []contacts.Pair) (map[contacts.Pair]uint64, error)
 	TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]contacts.Contact, error)
+	Existing(ctx context.Context, ids []member.ID) (map[member.ID]bool, error)
 	FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error)
 }
 

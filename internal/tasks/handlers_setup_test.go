@@ -68,6 +68,10 @@ func (h *hooked) TopContacts(ctx context.Context, users []member.ID, limit int) 
 	return hook(h, "TopContacts", func() (map[member.ID][]contacts.Contact, error) { return h.Store.TopContacts(ctx, users, limit) })
 }
 
+func (h *hooked) Existing(ctx context.Context, ids []member.ID) (map[member.ID]bool, error) {
+	return hook(h, "Existing", func() (map[member.ID]bool, error) { return h.Store.Existing(ctx, ids) })
+}
+
 func (h *hooked) FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error) {
 	return hook(h, "FollowerPages", func() ([][]member.ID, error) { return h.Store.FollowerPages(ctx, pages, limit) })
 }

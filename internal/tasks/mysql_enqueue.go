@@ -146,8 +146,9 @@ func (e *enqueuing) absorb(ctx context.Context, keys []string) error {
 		if err != nil {
 			return err
 		}
-		n := e.byKey[r.dedupeKey]
-		if !r.absorbs(n) {
+		// To the server a key with blanks at its end is the same; it was asked for without.
+		n, asked := e.byKey[r.dedupeKey]
+		if !asked || !r.absorbs(n) {
 			others = append(others, r.ID)
 			continue
 		}

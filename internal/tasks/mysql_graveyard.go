@@ -66,8 +66,7 @@ func (g *graveyard) begin(queue string) (from position, front bool) {
 
 // found notes what a claim found, in order, whether that was all that it wanted,
 // and how long it looked. When a look from the front finds nothing, what is buried
-// ends at the last task that was claimed; not so when it found all that it wanted
-// and none of it is in the list, because it had expired.
+// ends at the last task that was claimed.
 func (g *graveyard) found(queue string, list []Task, full, front bool, took time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -78,7 +77,7 @@ func (g *graveyard) found(queue string, list []Task, full, front bool, took time
 	}
 	if front {
 		m.again, m.cheap = g.now().Add(min(restFactor*took, mostRest)), took <= cheapLook
-		m.from, m.usable = m.last, m.last.id != 0 && !full
+		m.from, m.usable = m.last, m.last.id != 0
 		if len(list) > 0 {
 			m.from = positionOf(list[0])
 			m.usable = m.from.priority == m.last.priority

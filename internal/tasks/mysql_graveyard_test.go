@@ -33,9 +33,6 @@ func TestAClaimSkipsWhatIsBuried(t *testing.T) {
 	g.enqueued([]New{{Queue: "q", Priority: Urgent}})
 	at(position{}, true)
 	g.found("q", []Task{task(0, 12)}, true, true, time.Hour)
-	now = now.Add(mostRest)
-	g.found("q", nil, true, true, time.Hour) // all of them had expired: what follows is not known
-	at(position{}, true)
 	g.found("q", []Task{task(Urgent, 20), task(0, 11)}, true, true, time.Hour)
 	at(position{}, true) // two priorities: from the front, always
 	g.found("q", []Task{task(0, 11)}, true, true, time.Hour)

@@ -431,6 +431,8 @@ func TestForgedRowsAbsorbNothing(t *testing.T) {
 		"that expired":          "'upload', 7, '{}', 'default', 'waiting', 1, 0, NULL, 'upload:7'",
 		"that always expired":   "'upload', 7, '{}', 'default', 'waiting', 0, 0, 0, 'upload:7'",
 		"scheduled for never":   "'upload', 7, '{}', 'default', 'scheduled', " + far + ", 0, NULL, 'upload:7'",
+		"of nothing, and blank": "'', 0, '{}', '', 'waiting', NULL, 0, NULL, 'upload:7 '",
+		"a blank in its key":    "'upload', 7, '{}', 'default', 'waiting', NULL, 0, NULL, 'upload:7 '",
 		"scheduled for no time": "'upload', 7, '{}', 'default', 'scheduled', NULL, 0, NULL, 'upload:7'",
 	} {
 		t.Run(name, func(t *testing.T) {

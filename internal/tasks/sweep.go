@@ -37,8 +37,7 @@ func (s *shift) sweepOnce(ctx context.Context) (more bool, err error) {
 	if swept.Dropped > 0 {
 		s.options.Observer.Dropped(swept.Dropped)
 	}
-	// Tasks that expired may have filled a claim, and hidden those behind them.
-	if swept.Due+swept.TookOver+swept.Dropped > 0 {
+	if swept.Due+swept.TookOver > 0 {
 		s.bell.RingAllHere()
 	}
 	return swept.More, errors.Join(pausedErr, sweepErr)

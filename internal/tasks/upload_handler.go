@@ -242,10 +242,22 @@ func (h *UploadHandler) try(ctx context.Context, additions []index.Addition) err
 // the same users at once, and stand in each other's way the longer they last.
 const refillsAtOnce = 200
 
+// refill enqueues refills of the users that are members. A refill of any other makes
+// no set, so that each upload would enqueue it again. One that becomes a member later
+// has a missing set, which means unknown.
 func (h *UploadHandler) refill(ctx context.Context, users []member.ID) error {
-	refills := make([]New, len(users))
-	for i, user := range users {
-		refills[i] = NewRefill(user)
+	if len(users) == 0 {
+		return nil
+	}
+	exist, err := h.Store.Existing(ctx, users)
+	if err != nil {
+		return fmt.Errorf("which of %s are members: %w", plural.Of(len(users), "follower", "followers"), err)
+	}
+	var refills []New
+	for _, user := range users {
+		if exist[user] {
+			refills = append(refills, NewRefill(user))
+		}
 	}
 	for some := range slices.Chunk(refills, refillsAtOnce) {
 		if _, err := h.Queue.Enqueue(ctx, some); err != nil {

@@ -232,6 +232,19 @@ func TestFollowersWithoutASetAreRefilled(t *testing.T) {
 	b.told(3, 900)
 }
 
+// A refill of one that is no member makes no set, and each upload would ask for it
+// again.
+func TestFollowersThatAreNoMembersAreNotRefilled(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.followers(3)
+	b.redis.FlushAll()
+	b.site.Store.SetContact(viewer+3, star, false, false) // there is no member viewer+3
+	b.upload(star, 900)
+	b.done(b.uploads, tasks.NewUpload(star))
+	counts(t, b.queue, tasks.Counts{Waiting: 3})
+}
+
 func TestActiveOnlySkipsMissingSets(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
