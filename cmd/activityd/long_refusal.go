@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/activityd/activityd/internal/backfill"
+	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/pace"
 	"github.com/activityd/activityd/internal/sweep"
 )
@@ -17,7 +18,13 @@ type refusal struct {
 	err    error
 }
 
-func (r *refusal) Error() string { return fmt.Sprintf("%s refuses: %v", r.server, r.err) }
+func (r *refusal) Error() string {
+	if errors.Is(r.err, index.ErrNoDatabase) {
+		return namedRedis(r.err).Error()
+	}
+	return fmt.Sprintf("%s refuses: %v", r.server, r.err)
+}
+
 func (r *refusal) Unwrap() error { return r.err }
 
 // endedBy makes a probe end the work when the server refuses. A server that does not

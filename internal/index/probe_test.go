@@ -181,8 +181,9 @@ func TestTheWatchTellsOfEachProbe(t *testing.T) {
 		changed := func(err error) bool {
 			return err == nil && c.reason == "" || err != nil && c.reason != "" && strings.Contains(index.Reason(err), c.reason)
 		}
-		<-told // this probe may have begun before the change
-		for !changed(<-told) {
+		err := <-told // this probe may have begun before the change
+		for ok := false; !ok; ok = changed(err) {
+			err = <-told
 		}
 	}
 	stop()
