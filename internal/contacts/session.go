@@ -32,6 +32,7 @@ const (
 // lock or answer, and that any user may set. docs/decisions/0026-session.md says
 // what each would do, and why others are not here.
 var settings = []setting{
+	{"autocommit", "0", ""}, // only a change to 1 commits what init_connect may have begun
 	{"autocommit", "1", ""}, // else a connection keeps the snapshot of its first read
 	{"completion_type", "'NO_CHAIN'", ""},
 	// Refuses a value that does not fit its column and a table in an engine without
