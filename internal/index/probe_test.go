@@ -181,9 +181,11 @@ func TestTheWatchTellsOfEachProbe(t *testing.T) {
 		changed := func(err error) bool {
 			return err == nil && c.reason == "" || err != nil && c.reason != "" && strings.Contains(index.Reason(err), c.reason)
 		}
-		err := <-told // this probe may have begun before the change
-		for ok := false; !ok; ok = changed(err) {
-			err = <-told
+		<-told // this probe may have begun before the change
+		for err := range told {
+			if changed(err) {
+				break
+			}
 		}
 	}
 	stop()
