@@ -203,10 +203,14 @@ func TestUninstallingFromTheSitesOwnDatabase(t *testing.T) {
 	admin := queueOf(t, m.DSN("site"))
 	succeed(t, "schema", "--apply", "--mysql-dsn="+m.DSN("site"))
 	execOn(t, admin, []string{"DROP TABLE tasks, task_keys, paused_queues"})
+	execOn(t, admin, []string{"CREATE USER 'site'@'%'"})
 	before := remains(t, admin)
 	succeed(t, "schema", "--apply", "--mysql-dsn="+m.DSN("site"))
 	succeed(t, "schema", "--triggers", "--apply", "--mysql-dsn="+m.DSN("site"))
-	execOn(t, admin, []string{"CREATE USER 'activityd'@'%' IDENTIFIED BY 'secret'", "GRANT SELECT, INSERT, UPDATE, DELETE ON site.tasks TO 'activityd'@'%'"})
+	execOn(t, admin, []string{
+		"CREATE USER 'activityd'@'%' IDENTIFIED BY 'secret'", "GRANT SELECT, INSERT, UPDATE, DELETE ON site.tasks TO 'activityd'@'%'",
+		"GRANT INSERT (type, subject, args, queue, priority, expires_at, state, due_at) ON site.tasks TO 'site'@'%'",
+	})
 	succeed(t, "schema", "--triggers", "--remove", "--mysql-dsn="+m.DSN("site"))
 	execOn(t, admin, pageSQL(t, "docs/adoption.md")["remove_tables"])
 	if diff := cmp.Diff(before, remains(t, admin)); diff != "" {

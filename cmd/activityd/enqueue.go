@@ -58,7 +58,7 @@ func newEnqueue() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.queue, "queue", "", "the `queue`; by default that of the type")
 	f.IntVar(&o.priority, "priority", tasks.Normal, "the lower, the sooner: -32768 to 32767")
-	f.DurationVar(&o.delay, "delay", 0, "how long the tasks wait at least")
+	f.DurationVar(&o.delay, "delay", 0, "how long the tasks wait, unless the same is enqueued without a delay")
 	f.BoolVar(&o.check, "check", false, "only look whether the input is good: write nothing")
 	f.IntVar(&o.fromLine, "from-line", 1, "with -: skip the lines before this one")
 	asDeeds(f, "queue", "priority", "delay", "check", "from-line")

@@ -63,7 +63,9 @@ func newSchema() *cobra.Command {
 // refuse returns an error for deeds that do not go together.
 func (d schemaDeeds) refuse() error {
 	switch {
-	case d.check && (d.triggers || d.apply || d.remove):
+	case d.check && d.triggers:
+		return errors.New("--check is for the tables, not for the triggers: leave out --triggers")
+	case d.check && (d.apply || d.remove):
 		return errors.New("--check stands alone: --apply checks, too")
 	case d.remove && !d.triggers:
 		return errors.New("--remove is for triggers alone: want --triggers --remove; tables are not removed by this program")

@@ -91,7 +91,8 @@ func TestTheSchemaIsChecked(t *testing.T) {
 			"\n         ALTER TABLE users ADD COLUMN last_upload BIGINT UNSIGNED NULL", "views take their place in a database beside it: docs/adoption.md",
 		}},
 		"a table less, and apply": {[]string{"DROP TABLE tasks"}, "--apply", exitOK, []string{"the 7 tables are there"}},
-		"with triggers":           {[]string{"DO 1"}, "--check --triggers", exitFailed, []string{"--check stands alone"}},
+		"with triggers":           {[]string{"DO 1"}, "--check --triggers", exitFailed, []string{"leave out --triggers"}},
+		"with apply":              {[]string{"DO 1"}, "--check --apply", exitFailed, []string{"--check stands alone"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

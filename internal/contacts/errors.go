@@ -153,7 +153,9 @@ func advise(err error) string {
 		return "a table or view is not as activityd needs it: `activityd schema --check` says in what, and what mends it"
 	case erAutoIncrement:
 		return "if it goes on, a row has an id near 2^64: delete it, then ALTER TABLE … AUTO_INCREMENT = 1"
-	case erAccessDeniedDB, erTableDenied, erColumnDenied:
+	case erAccessDeniedDB:
+		return "correct the name of the database in the DSN, or grant the user of the DSN the right to use it"
+	case erTableDenied, erColumnDenied:
 		return "grant the user of the DSN the right to do so"
 	}
 	return ""
