@@ -93,6 +93,7 @@ func TestTheSQLOfTheDocs(t *testing.T) {
 	}
 	want := []string{
 		"add_contact 12345 waiting", "remove_contact 12345 waiting", "upload 98765 waiting", "refill 98765 waiting", "upload 98765 waiting",
+		"refill 98765 waiting",
 		"upload 98765 scheduled later", "upload 98765 waiting priority", "upload 98765 waiting expires",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -245,7 +245,7 @@ func TestTriggersFollowAMemberWhoLeavesAndComesBack(t *testing.T) {
 	}
 	after("DELETE FROM users WHERE id = 2", map[string]int{"1": 1}) // its contacts are left
 	after("INSERT INTO photos (owner_id, date_upload) VALUES (4, 500)", map[string]int{"1": 1})
-	after("INSERT INTO users (id) VALUES (2)", map[string]int{"1": 1})
+	after("INSERT INTO users (id) VALUES (2)", map[string]int{"1": 1, "2": 2})
 	after("INSERT INTO photos (owner_id, date_upload) VALUES (4, 600)", map[string]int{"1": 1, "2": 2})
 	after("UPDATE contacts SET contact_id = 4 WHERE user_id = 1 AND contact_id = 3", map[string]int{"1": 1, "2": 2})
 }

@@ -159,8 +159,8 @@ func TestAFailingQueueLosesNothing(t *testing.T) {
 		runs   int
 		log    string
 	}{
-		"claims":              {faulty{claims: 5}, 1, "server cannot be used"},
-		"sweeps":              {faulty{sweeps: 5}, 1, "server cannot be used"},
+		"claims":              {faulty{claims: 5}, 1, "claim failed"},
+		"sweeps":              {faulty{sweeps: 5}, 1, "sweep failed"},
 		"results for a while": {faulty{finishes: 3}, 1, ""},
 		"results for long":    {faulty{finishes: 5}, 2, "could not be recorded"},
 	} {
