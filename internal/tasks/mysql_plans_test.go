@@ -232,7 +232,8 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 			_, err := q.Stats(t.Context())
 			return err
 		}, nil},
-		{"list", "PRIMARY", false, 80, list(tasks.Filter{}), nil},
+		// From the first task on, MySQL calls it a scan of the index, and stops at the limit.
+		{"list", "PRIMARY", false, 80, list(tasks.Filter{After: 1}), nil},
 		{"list by id", "PRIMARY", false, 80, list(ids), nil},
 		{"list dead ones", "timers", true, 120, list(tasks.Filter{States: []tasks.State{tasks.Dead}}), nil},
 		{"list those of a subject", "chains", true, 120, list(tasks.Filter{Subject: 1}), nil},
