@@ -14,16 +14,16 @@ import (
 // settings runs them.
 type ours struct {
 	*ground
-	bell  *tasks.Bell
+	notifier  *tasks.Notifier
 	queue *tasks.MySQLQueue
 	store *contacts.MySQL
 	pool  tasks.PoolOptions
 }
 
 func newOurs(g *ground) *ours {
-	bell := &tasks.Bell{}
-	queue := tasks.NewMySQLQueue(g.db, tasks.QueueOptions{Bell: bell, Owner: "bench"})
-	return &ours{ground: g, bell: bell, queue: queue, store: contacts.NewMySQL(g.db)}
+	notifier := &tasks.Notifier{}
+	queue := tasks.NewMySQLQueue(g.db, tasks.QueueOptions{Notifier: notifier, Owner: "bench"})
+	return &ours{ground: g, notifier: notifier, queue: queue, store: contacts.NewMySQL(g.db)}
 }
 
 // work implements [side].
@@ -36,7 +36,7 @@ func (o *ours) work(ctx context.Context, done *countdown) (stop func() error, er
 func (o *ours) workWith(ctx context.Context, queue tasks.Queue, handlers map[tasks.Type]tasks.Handler) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	pool := tasks.NewPool(queue, o.bell, handlers, o.log, o.pool)
+	pool := tasks.NewPool(queue, o.notifier, handlers, o.log, o.pool)
 	go func() { ended <- pool.Run(ctx) }()
 	return func() error {
 		cancel()
@@ -95,7 +95,7 @@ func (o *ours) oneByOne(producers int) func(context.Context, []contacts.Pair) er
 	return func(ctx context.Context, pairs []contacts.Pair) error {
 		return inParallel(ctx, producers, pairs, func(ctx context.Context, p contacts.Pair) error {
 			_, err := o.db.ExecContext(ctx, insertTask, p.User, p.Contact)
-			o.bell.Ring(tasks.QueueDefault)
+			o.notifier.Notify(tasks.QueueDefault)
 			return err
 		})
 	}
@@ -112,7 +112,7 @@ func (o *ours) withChange(producers int) func(context.Context, []contacts.Pair) 
 				_, err := tx.ExecContext(ctx, insertTask, p.User, p.Contact)
 				return err
 			})
-			o.bell.Ring(tasks.QueueDefault)
+			o.notifier.Notify(tasks.QueueDefault)
 			return err
 		})
 	}

@@ -62,11 +62,11 @@ func openImitations(c *config) (*ground, error) {
 	if err != nil {
 		return nil, err
 	}
-	db, bell := contacts.NewMemory(), &tasks.Bell{}
-	queue := tasks.NewMemoryQueue(tasks.QueueOptions{Bell: bell}, time.Now)
+	db, notifier := contacts.NewMemory(), &tasks.Notifier{}
+	queue := tasks.NewMemoryQueue(tasks.QueueOptions{Notifier: notifier}, time.Now)
 	where := &site.Memory{Store: db}
 	return &ground{
-		parts:     parts{store: db, queue: queue, bell: bell, index: ix},
+		parts:     parts{store: db, queue: queue, notifier: notifier, index: ix},
 		site:      where,
 		plain:     plainWalk(db),
 		plainName: "a plain walk",
@@ -103,7 +103,7 @@ func (c closer) Close() error { return c() }
 // demoDatabase is the name of the demo's database in its private server.
 const demoDatabase = "demo"
 
-// demoPoll stands in for the bell: the demo's site inserts its tasks by plain SQL
+// demoPoll stands in for the notifier: the demo's site inserts its tasks by plain SQL
 // and tells nobody.
 const demoPoll = 100 * time.Millisecond
 
@@ -151,9 +151,9 @@ func (g *ground) connect(ctx context.Context, c *config, mysqlServer *localserve
 	if err != nil {
 		return err
 	}
-	bell := &tasks.Bell{}
+	notifier := &tasks.Notifier{}
 	c.poll = demoPoll
-	g.parts = parts{store: contacts.NewMySQL(db), queue: tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: processName()}), bell: bell, index: ix}
+	g.parts = parts{store: contacts.NewMySQL(db), queue: tasks.NewMySQLQueue(db, tasks.QueueOptions{Notifier: notifier, Owner: processName()}), notifier: notifier, index: ix}
 	g.site, g.plain = site.NewMySQL(db), demo.PlainSQL(db)
 	g.wipe = func(ctx context.Context) error { return client.FlushDB(ctx).Err() }
 	return nil

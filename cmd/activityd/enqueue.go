@@ -127,12 +127,12 @@ func enqueueOne(cmd *cobra.Command, c *config, o *enqueueOptions, args []string)
 		return err
 	}
 	defer func() { _ = db.Close() }() // the task is committed by then
-	bell, done, err := openBell(cmd.Context(), c, cmd.ErrOrStderr())
+	notifier, done, err := openNotifier(cmd.Context(), c, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
 	defer done()
-	queue := tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: processName()})
+	queue := tasks.NewMySQLQueue(db, tasks.QueueOptions{Notifier: notifier, Owner: processName()})
 	ids, err := queue.Enqueue(cmd.Context(), []tasks.New{o.adorn(task)})
 	if err != nil {
 		return err

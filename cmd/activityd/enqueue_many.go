@@ -60,14 +60,14 @@ func enqueueMany(cmd *cobra.Command, c *config, o *enqueueOptions) error {
 	}
 	defer func() { _ = db.Close() }() // what was enqueued is committed by then
 	log := cmd.ErrOrStderr()
-	bell, done, err := openBell(cmd.Context(), c, log)
+	notifier, done, err := openNotifier(cmd.Context(), c, log)
 	if err != nil {
 		return err
 	}
 	defer done()
 	i := &intake{
 		progress: newProgress(log, o.progress, -1, "tasks"), options: o, log: log, lines: lines,
-		queue:  tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: processName()}),
+		queue:  tasks.NewMySQLQueue(db, tasks.QueueOptions{Notifier: notifier, Owner: processName()}),
 		extent: seen, next: o.fromLine,
 	}
 	err = i.run(ctx)

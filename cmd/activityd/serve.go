@@ -83,11 +83,11 @@ func openServer(c *config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	bell := &tasks.Bell{}
+	notifier := &tasks.Notifier{}
 	queue := tasks.NewMySQLQueue(db, tasks.QueueOptions{
-		Bell: bell, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks, Observer: m.Tasks,
+		Notifier: notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks, Observer: m.Tasks,
 	})
-	p := parts{store: contacts.NewMySQL(db), db: db, queue: queue, bell: bell, wake: wake.New(client, bell, log), index: ix, metrics: m, gate: entrance}
+	p := parts{store: contacts.NewMySQL(db), db: db, queue: queue, notifier: notifier, wake: wake.New(client, notifier, log), index: ix, metrics: m, gate: entrance}
 	return &server{service: newService(c, p, log), closers: []io.Closer{client, db}}, nil
 }
 

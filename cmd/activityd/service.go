@@ -38,8 +38,8 @@ type parts struct {
 	// db is the database of store; nil: there is none whose tables could be wrong.
 	db    *sql.DB
 	queue tasks.Queue
-	bell  *tasks.Bell
-	wake  *wake.Wake // carries the bell to other processes; nil: there are none
+	notifier  *tasks.Notifier
+	wake  *wake.Wake // carries the notifier to other processes; nil: there are none
 	index *index.Index
 	// metrics are told what happens; nil where nobody will look at them.
 	metrics *metrics.Metrics
@@ -91,7 +91,7 @@ func newService(c *config, p parts, log *slog.Logger) *service {
 	handlers := tasks.Handlers(p.index, p.store, p.queue, work)
 	pool := c.poolOptions()
 	pool.Observer, pool.MySQL, pool.Redis = p.metrics.Tasks, s.mysql, s.redis
-	s.pool = tasks.NewPool(p.queue, p.bell, handlers, log, pool)
+	s.pool = tasks.NewPool(p.queue, p.notifier, handlers, log, pool)
 	s.backlog = tasks.NewBacklog(p.queue, c.maxWaiting, log)
 	s.backlog.MySQL = s.mysql
 	s.pacer = s.newPacer()

@@ -67,12 +67,12 @@ func onTasks(cmd *cobra.Command, c *config, wrong error, do func(context.Context
 		return err
 	}
 	defer func() { _ = db.Close() }() // every statement's own error was looked at
-	bell, rung, err := openBell(cmd.Context(), c, cmd.ErrOrStderr())
+	notifier, rung, err := openNotifier(cmd.Context(), c, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
 	defer rung()
-	return do(cmd.Context(), tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: processName()}))
+	return do(cmd.Context(), tasks.NewMySQLQueue(db, tasks.QueueOptions{Notifier: notifier, Owner: processName()}))
 }
 
 // The choices of --output.

@@ -108,7 +108,7 @@ func runVerify(cmd *cobra.Command, c *config, l *longRun, o *verifyOptions) erro
 		return err
 	}
 	defer done()
-	bell, rung, err := openBell(cmd.Context(), c, l.teller)
+	notifier, rung, err := openNotifier(cmd.Context(), c, l.teller)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func runVerify(cmd *cobra.Command, c *config, l *longRun, o *verifyOptions) erro
 	v := &verification{longRun: l, options: o, printer: newFindingPrinter(cmd.OutOrStdout(), o.output)}
 	v.auditor = audit.New(audit.Options{
 		Sets: l.index, Truth: l.store,
-		Tasks:      tasks.NewMySQLQueue(l.db, tasks.QueueOptions{Bell: bell, Owner: processName()}),
+		Tasks:      tasks.NewMySQLQueue(l.db, tasks.QueueOptions{Notifier: notifier, Owner: processName()}),
 		Reader:     recent.NewReader(l.index, l.store, noHints{}, c.readerOptions(l.index.Settings())),
 		ActiveOnly: c.materialize == materializeActive,
 		LagLimit:   o.maxLag,

@@ -37,7 +37,7 @@ type ground struct {
 	store  store
 	site   site.Site
 	queue  tasks.Queue
-	bell   *tasks.Bell
+	notifier   *tasks.Notifier
 	reader *recent.Reader // as the service has it, with hints
 }
 
@@ -54,16 +54,16 @@ func onMySQLAnd(t *testing.T) (*ground, *sql.DB) {
 	db, err := contacts.OpenMySQL(servertest.MySQLDSN(t), contacts.WithMaxOpen(24))
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	bell := &tasks.Bell{}
-	queue := tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: "test"})
-	return newGround(t, &ground{store: contacts.NewMySQL(db), site: site.NewMySQL(db), queue: queue, bell: bell}), db
+	notifier := &tasks.Notifier{}
+	queue := tasks.NewMySQLQueue(db, tasks.QueueOptions{Notifier: notifier, Owner: "test"})
+	return newGround(t, &ground{store: contacts.NewMySQL(db), site: site.NewMySQL(db), queue: queue, notifier: notifier}), db
 }
 
 // inMemory stands on a database in memory.
 func inMemory(t *testing.T) *ground {
 	t.Helper()
-	bell := &tasks.Bell{}
-	queue := tasks.NewMemoryQueue(tasks.QueueOptions{Bell: bell}, time.Now)
+	notifier := &tasks.Notifier{}
+	queue := tasks.NewMemoryQueue(tasks.QueueOptions{Notifier: notifier}, time.Now)
 	db := contacts.NewMemory()
 	s := &site.Memory{Store: db, Emit: func(ctx context.Context, e site.Event) error {
 		n, err := tasks.Parse(tasks.Type(e.Type), e.User, e.Contact)
@@ -72,7 +72,7 @@ func inMemory(t *testing.T) *ground {
 		}
 		return err
 	}}
-	return newGround(t, &ground{store: db, site: s, queue: queue, bell: bell})
+	return newGround(t, &ground{store: db, site: s, queue: queue, notifier: notifier})
 }
 
 func newGround(t *testing.T, g *ground) *ground {
@@ -126,7 +126,7 @@ func (g *ground) work(t testing.TB, wraps ...func(tasks.Handler) tasks.Handler) 
 			handlers[kind] = wrap(h)
 		}
 	}
-	pool := tasks.NewPool(g.queue, g.bell, handlers, slog.New(slog.DiscardHandler), tasks.PoolOptions{
+	pool := tasks.NewPool(g.queue, g.notifier, handlers, slog.New(slog.DiscardHandler), tasks.PoolOptions{
 		Workers: []tasks.Workers{
 			{Queue: tasks.QueueDefault, Count: 2, Batch: 20}, {Queue: tasks.QueueFanOut, Count: 1, Batch: 5}, {Queue: tasks.QueueRefill, Count: 1, Batch: 50},
 		},

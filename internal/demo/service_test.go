@@ -41,8 +41,8 @@ type service struct {
 func startService(t *testing.T) *service {
 	t.Helper()
 	s := &service{store: contacts.NewMemory(), redis: miniredis.RunT(t)}
-	bell := &tasks.Bell{}
-	queue := tasks.NewMemoryQueue(tasks.QueueOptions{Bell: bell}, time.Now)
+	notifier := &tasks.Notifier{}
+	queue := tasks.NewMemoryQueue(tasks.QueueOptions{Notifier: notifier}, time.Now)
 	s.site = &site.Memory{Store: s.store}
 	s.config = demo.Config{
 		World: smallWorld(t), Site: s.site, Plain: s.walk, PlainName: "a plain walk",
@@ -57,7 +57,7 @@ func startService(t *testing.T) *service {
 		_, err = queue.Enqueue(ctx, []tasks.New{task})
 		return err
 	}
-	s.start(t, s.store, queue, bell, redis.NewClient(&redis.Options{Addr: s.redis.Addr()}))
+	s.start(t, s.store, queue, notifier, redis.NewClient(&redis.Options{Addr: s.redis.Addr()}))
 	return s
 }
 
@@ -69,12 +69,12 @@ func startRealService(t *testing.T, w *world.World) *service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bell, where := &tasks.Bell{}, site.NewMySQL(db)
+	notifier, where := &tasks.Notifier{}, site.NewMySQL(db)
 	s := &service{config: demo.Config{
 		World: w, Site: where, Plain: demo.PlainSQL(db), Engine: "a private MariaDB and a private Redis", Rate: 3,
 	}}
 	load(t, w, where)
-	s.start(t, contacts.NewMySQL(db), tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: "test"}), bell, redis.NewClient(options))
+	s.start(t, contacts.NewMySQL(db), tasks.NewMySQLQueue(db, tasks.QueueOptions{Notifier: notifier, Owner: "test"}), notifier, redis.NewClient(options))
 	return s
 }
 
@@ -92,7 +92,7 @@ type store interface {
 }
 
 // start runs everything between the site and the page until the test ends.
-func (s *service) start(t *testing.T, db store, queue tasks.Queue, bell *tasks.Bell, client *redis.Client) {
+func (s *service) start(t *testing.T, db store, queue tasks.Queue, notifier *tasks.Notifier, client *redis.Client) {
 	t.Helper()
 	t.Cleanup(func() { _ = client.Close() })
 	settings, err := index.NewSettings(10, 20, 10)
@@ -102,7 +102,7 @@ func (s *service) start(t *testing.T, db store, queue tasks.Queue, bell *tasks.B
 	ix := index.New(client, index.Options{Settings: settings})
 	log := slog.New(slog.DiscardHandler)
 	hints := tasks.NewHints(queue, log)
-	run(t, tasks.NewPool(queue, bell, tasks.Handlers(ix, db, queue, tasks.HandlerOptions{}), log, tasks.PoolOptions{}).Run)
+	run(t, tasks.NewPool(queue, notifier, tasks.Handlers(ix, db, queue, tasks.HandlerOptions{}), log, tasks.PoolOptions{}).Run)
 	run(t, hints.Run)
 
 	s.config.Reader = recent.NewReader(ix, db, hints, recent.Options{})

@@ -36,10 +36,10 @@ type faults struct {
 func (g *ground) process(t *testing.T, name string, f faults) *process {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})).With("process", name)
-	db, bell := openMySQL(t, g.dsn), &tasks.Bell{}
+	db, notifier := openMySQL(t, g.dsn), &tasks.Notifier{}
 	store := contacts.NewMySQL(db)
 	ix := index.New(openRedis(t, g.redis), index.Options{Settings: g.settings, GuardLife: 5 * time.Second})
-	queue := tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: name})
+	queue := tasks.NewMySQLQueue(db, tasks.QueueOptions{Notifier: notifier, Owner: name})
 
 	var claims tasks.Queue = queue
 	if f.queue != nil {
@@ -57,7 +57,7 @@ func (g *ground) process(t *testing.T, name string, f faults) *process {
 	return &process{
 		reader: recent.NewReader(ix, store, hints, recent.Options{Min: g.settings.Min}),
 		hints:  hints,
-		pool:   tasks.NewPool(claims, bell, handlers, log, poolOptions()),
+		pool:   tasks.NewPool(claims, notifier, handlers, log, poolOptions()),
 	}
 }
 

@@ -52,7 +52,7 @@
 // run one at a time and in the order of their claims. Different processes may
 // still work on one set at once; the guard of package index sorts that out.
 //
-// An idle worker sleeps until its queue's [Bell] is rung. Package wake carries
-// the bell to other processes, by Redis; a slow poll is the safety net for what
+// An idle worker sleeps until its queue's [Notifier] is rung. Package wake carries
+// the notifier to other processes, by Redis; a slow poll is the safety net for what
 // nobody rang for, such as the rows that a site inserts by itself.
 package tasks

@@ -15,12 +15,12 @@ type idleHandler struct{ _ byte }
 
 func (*idleHandler) Handle(_ context.Context, batch []Task) []error { return make([]error, len(batch)) }
 
-// TestPropertyGroups: every task is in one group, of its handler; those of a lane
-// keep their order; and those that were tried before come last, alone.
+// TestPropertyGroups: every task is in one group, of its handler; those of an
+// ordering key keep their order; and those that were tried before come last, alone.
 func TestPropertyGroups(t *testing.T) {
 	t.Parallel()
 	pairs, uploads, refills := &idleHandler{}, &idleHandler{}, &idleHandler{}
-	s := &shift{Pool: &Pool{handlers: map[Type]Handler{
+	s := &run{Pool: &Pool{handlers: map[Type]Handler{
 		AddContact: pairs, RemoveContact: pairs, Upload: uploads, FanOut: uploads, Refill: refills,
 	}}}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -37,26 +37,30 @@ func TestPropertyGroups(t *testing.T) {
 	})
 }
 
-func checkGroups(t *rapid.T, s *shift, batch []Task, groups []group) {
+func checkGroups(t *rapid.T, s *run, batch []Task, groups []group) {
 	var all []uint64
-	last, again := make(map[lane]uint64), false
+	last, again := make(map[orderingKey]uint64), false
 	for _, g := range groups {
 		for _, task := range g.tasks {
 			all = append(all, task.ID)
-			if s.handlerOf(task) != g.handler {
+			var want Handler = unknownType{}
+			if h, ok := s.handlers[task.Type]; ok {
+				want = h
+			}
+			if g.handler != want {
 				t.Fatalf("task %d is with another handler", task.ID)
 			}
-			switch way, ok := laneFor(task); {
+			switch key, ok := orderingKeyOf(task); {
 			case task.Attempts > 1:
 				if again = true; len(g.tasks) > 1 {
 					t.Fatalf("task %d, tried before, is not alone", task.ID)
 				}
 			case again:
 				t.Fatalf("task %d comes after some that were tried before", task.ID)
-			case ok && last[way] > task.ID:
-				t.Fatalf("task %d comes after %d", task.ID, last[way])
+			case ok && last[key] > task.ID:
+				t.Fatalf("task %d comes after %d", task.ID, last[key])
 			case ok:
-				last[way] = task.ID
+				last[key] = task.ID
 			}
 		}
 	}
@@ -66,11 +70,11 @@ func checkGroups(t *rapid.T, s *shift, batch []Task, groups []group) {
 	}
 }
 
-// What does not get into each other's way is handled together.
+// Tasks of different ordering keys are handled together.
 func TestABatchIsOneGroupForEachHandler(t *testing.T) {
 	t.Parallel()
 	pairs, refills := &idleHandler{}, &idleHandler{}
-	s := &shift{Pool: &Pool{handlers: map[Type]Handler{AddContact: pairs, RemoveContact: pairs, Refill: refills}}}
+	s := &run{Pool: &Pool{handlers: map[Type]Handler{AddContact: pairs, RemoveContact: pairs, Refill: refills}}}
 	var batch []Task
 	for i := range 30 {
 		batch = append(batch, Task{ID: uint64(i), Type: []Type{AddContact, RemoveContact, Refill}[i%3], Subject: member.ID(i), Attempts: 1})

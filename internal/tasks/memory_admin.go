@@ -115,7 +115,7 @@ func (q *MemoryQueue) Retry(_ context.Context, match Filter, limit int) (int, er
 	}
 	q.mu.Unlock()
 	if len(list) > 0 {
-		q.options.Bell.Ring(slices.Sorted(maps.Keys(queues))...)
+		q.options.Notifier.Notify(slices.Sorted(maps.Keys(queues))...)
 	}
 	return len(list), nil
 }

@@ -73,7 +73,7 @@ func (q *MemoryQueue) Enqueue(ctx context.Context, batch []New) ([]uint64, error
 // tell wakes workers and tells the observer.
 func (q *MemoryQueue) tell(batch, inserted []New) {
 	observeEnqueued(q.options.Observer, batch, inserted)
-	q.options.Bell.Ring(queuesOf(batch)...)
+	q.options.Notifier.Notify(queuesOf(batch)...)
 }
 
 // add inserts the distinct tasks of a batch, in order of their keys as MySQL
@@ -215,7 +215,7 @@ func (q *MemoryQueue) Finish(ctx context.Context, results []Result) (lost int, e
 		return 0, fmt.Errorf("finish %s: %w", plural.Of(len(results), "task", "tasks"), err)
 	}
 	lost = q.finish(results)
-	q.options.Bell.Ring(queuesOfReturned(results)...)
+	q.options.Notifier.Notify(queuesOfReturned(results)...)
 	return lost, nil
 }
 

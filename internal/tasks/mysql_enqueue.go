@@ -42,7 +42,7 @@ func (q *MySQLQueue) Enqueue(ctx context.Context, batch []New) (ids []uint64, er
 
 // EnqueueTx adds a batch in the caller's transaction, so that the tasks exist
 // if and only if the caller's change does. Workers see them at the latest when
-// they poll; [Bell.Ring] after the commit wakes them. A deadlock ends the
+// they poll; [Notifier.Ring] after the commit wakes them. A deadlock ends the
 // transaction as any statement's would. It must be READ COMMITTED: a stricter
 // one locks the gaps in which the tasks of others belong.
 func (q *MySQLQueue) EnqueueTx(ctx context.Context, tx *sql.Tx, batch []New) (ids []uint64, err error) {
@@ -61,7 +61,7 @@ func (q *MySQLQueue) tell(batch []New, done enqueued) {
 		q.buried.forget() // the absorbing task was locked: claims passed it over
 	}
 	observeEnqueued(q.options.Observer, batch, done.inserted)
-	q.options.Bell.Ring(queuesOf(batch)...)
+	q.options.Notifier.Notify(queuesOf(batch)...)
 }
 
 // enqueued is what became of a batch.

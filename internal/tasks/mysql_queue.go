@@ -241,7 +241,7 @@ func (q *MySQLQueue) Finish(ctx context.Context, results []Result) (lost int, er
 	})
 	if back := queuesOfReturned(results); err == nil && len(back) > 0 {
 		q.buried.forget()
-		q.options.Bell.Ring(back...)
+		q.options.Notifier.Notify(back...)
 	}
 	return lost, err
 }

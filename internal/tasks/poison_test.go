@@ -84,7 +84,7 @@ func runUntilKilled(t *testing.T, queue tasks.Queue, killer int) {
 		}
 		return nil
 	})
-	pool := tasks.NewPool(process, &tasks.Bell{}, map[tasks.Type]tasks.Handler{tasks.Upload: handler}, quiet(), tasks.PoolOptions{
+	pool := tasks.NewPool(process, &tasks.Notifier{}, map[tasks.Type]tasks.Handler{tasks.Upload: handler}, quiet(), tasks.PoolOptions{
 		Workers: []tasks.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 256}},
 	})
 	ended := make(chan struct{})

@@ -116,96 +116,93 @@ func DefaultWorkers() []Workers {
 // was given: one task, after the first attempt, and as often as it has attempts.
 type Pool struct {
 	queue    Queue
-	bell     *Bell
+	notifier *Notifier
 	handlers map[Type]Handler
 	options  PoolOptions
 	log      *slog.Logger
 }
 
 // NewPool returns a pool that gives each type of task to its handler. Its idle
-// workers wait for bell.
-func NewPool(queue Queue, bell *Bell, handlers map[Type]Handler, log *slog.Logger, o PoolOptions) *Pool {
+// workers wait for notifier.
+func NewPool(queue Queue, notifier *Notifier, handlers map[Type]Handler, log *slog.Logger, o PoolOptions) *Pool {
 	if o.MySQL == nil {
 		o.MySQL = NewOutage(log, "MySQL")
 	}
 	if o.Redis == nil {
 		o.Redis = NewOutage(log, "Redis")
 	}
-	return &Pool{queue: queue, bell: bell, handlers: handlers, options: o.withDefaults(), log: log}
+	return &Pool{queue: queue, notifier: notifier, handlers: handlers, options: o.withDefaults(), log: log}
 }
 
 // Queues returns the names of the queues that the pool works on, sorted.
 func (p *Pool) Queues() []string {
 	var names []string
-	for _, h := range homes(p.options.Workers) {
-		names = append(names, h.queues[0].Queue)
+	for _, w := range p.options.Workers {
+		if w.Count > 0 {
+			names = append(names, w.Queue)
+		}
 	}
 	slices.Sort(names)
-	return slices.Compact(names)
+	return names
 }
 
-// shift is one run of a pool, from its start to its stop.
-type shift struct {
+// run is one run of a pool, from its start to its stop.
+type run struct {
 	*Pool
 	claiming context.Context // ends at the stop
-	work     context.Context // what handlers run under: it ends when the grace is over
-	over     context.Context // ends soon after work: who works on is left behind
-	queues   []string
-	turns    map[string]chan struct{} // whose turn it is to claim from a queue
-	lanes    *lanes
-	pauses   pauses
+	works    context.Context // of the handlers: ends when the grace period is over
+	over     context.Context // ends soon after works: handlers that did not end are left behind
+	fetchers []*fetcher
+	running  sync.WaitGroup
 
-	toldMu sync.Mutex
-	told   map[string]time.Time // when a message about failed calls was last logged
+	loggedMu sync.Mutex
+	logged   map[string]time.Time // when a message about failed calls was last logged
 }
 
 // errStopped is the cause of what is cancelled when the grace period is over.
 var errStopped = errors.New("the process stops")
 
-// goodbye is how long handlers have after the grace period to hear that it is
-// over, so that their tasks can be handed back.
-const goodbye = time.Second
+// handBackTime is how long handlers have after the grace period to return, so that
+// their tasks can be handed back.
+const handBackTime = time.Second
 
 // Run works until ctx ends, whose end is no error. Then it claims no more, lets
-// what runs finish within the grace period, cancels the rest, and hands back
+// what was claimed finish within the grace period, cancels the rest, and hands back
 // what was not finished, so that another process has it at once. It returns
-// after its last goroutine, but for handlers that are deaf to their context: it
+// after its last goroutine, but for handlers that do not end with their context: it
 // waits a second for them. (And, if the database does not answer, a few more for
 // that.)
 func (p *Pool) Run(ctx context.Context) error {
-	work, endWork := context.WithCancelCause(context.WithoutCancel(ctx))
-	over, endAll := context.WithCancel(context.WithoutCancel(ctx))
-	s := &shift{
-		Pool: p, claiming: ctx, work: work, over: over,
-		queues: p.Queues(), turns: make(map[string]chan struct{}), lanes: newLanes(),
-		told: make(map[string]time.Time),
+	works, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	over, leave := context.WithCancel(context.WithoutCancel(ctx))
+	r := &run{Pool: p, claiming: ctx, works: works, over: over, logged: make(map[string]time.Time)}
+	for _, w := range p.options.Workers {
+		if w.Count <= 0 { // left to other processes
+			continue
+		}
+		notified, unsubscribe := p.notifier.subscribe(w.Queue)
+		defer unsubscribe()
+		f := newFetcher(r, w, notified)
+		r.fetchers = append(r.fetchers, f)
+		for _, worker := range f.workers {
+			r.running.Go(func() { f.work(worker) }) //nolint:contextcheck // a run has a context for each stage of its end
+		}
+		r.running.Go(f.fetch)
 	}
-	for _, queue := range s.queues {
-		s.turns[queue] = make(chan struct{}, 1)
-	}
-	forget := p.bell.tend(s.queues)
-	defer forget()
-	var running, watching sync.WaitGroup
-	watching.Go(func() { s.endGrace(endWork, endAll) })
-	running.Go(s.sweep)
-	for _, h := range homes(p.options.Workers) {
-		running.Go(func() { s.worker(h) }) //nolint:contextcheck // a shift has a context for each stage of its end
-	}
-	running.Wait()
-	endWork(nil)
-	endAll()
+	r.running.Go(r.sweep)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		<-ctx.Done()
+		if sleep(works, p.options.Grace) == nil {
+			cancel(errStopped)
+		}
+		if sleep(over, handBackTime) == nil {
+			leave()
+		}
+	})
+	r.running.Wait()
+	cancel(nil)
+	leave()
 	watching.Wait()
 	return nil
-}
-
-// endGrace ends work when the grace period after the stop is over, and a little
-// later everything.
-func (s *shift) endGrace(endWork context.CancelCauseFunc, endAll context.CancelFunc) {
-	<-s.claiming.Done()
-	if sleep(s.work, s.options.Grace) == nil {
-		endWork(errStopped)
-	}
-	if sleep(s.over, goodbye) == nil {
-		endAll()
-	}
 }

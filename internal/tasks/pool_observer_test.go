@@ -108,8 +108,8 @@ func TestThePoolTellsWhatBecomesOfTasks(t *testing.T) {
 	}
 }
 
-// Time in a lane is time that a task waits.
-func TestWaitingForALaneIsTold(t *testing.T) {
+// The time behind an earlier task of the ordering key is time that a task waits.
+func TestWaitingForTheOrderIsTold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		told := &noted{}
@@ -117,10 +117,12 @@ func TestWaitingForALaneIsTold(t *testing.T) {
 			deaf(200 * time.Millisecond)
 			return nil
 		}), tasks.PoolOptions{Observer: told, Workers: []tasks.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}})
-		enqueue(t, p.queue, tasks.NewAddContact(1, 2), tasks.NewAddContact(1, 3))
+		enqueue(t, p.queue, tasks.NewAddContact(1, 2))
+		pass(50 * time.Millisecond)
+		enqueue(t, p.queue, tasks.NewAddContact(1, 3))
 		pass(time.Minute)
 		ended := "done default add_contact in 200ms 1"
-		told.expect(t, "started default add_contact after 0s 1", "started default add_contact after 200ms 1", ended, ended)
+		told.expect(t, "started default add_contact after 0s 1", "started default add_contact after 150ms 1", ended, ended)
 	})
 }
 

@@ -64,8 +64,8 @@ func TestAPausedQueueStandsStill(t *testing.T) {
 func TestAPoolKnowsThePausesBeforeItBegins(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		bell := &tasks.Bell{}
-		p := pool{queue: tasks.NewMemoryQueue(tasks.QueueOptions{Bell: bell}, time.Now), bell: bell}
+		notifier := &tasks.Notifier{}
+		p := pool{queue: tasks.NewMemoryQueue(tasks.QueueOptions{Notifier: notifier}, time.Now), notifier: notifier}
 		setPaused(t, p.queue, true)
 		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewFanOut(1, 1))
 		f := &forgetful{}

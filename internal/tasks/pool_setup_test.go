@@ -50,9 +50,9 @@ func (l *logged) String() string {
 // pool is a running pool over a queue in memory, whose uploads a handler of the
 // test does. It has one worker for each queue, if not said otherwise.
 type pool struct {
-	queue *tasks.MemoryQueue
-	bell  *tasks.Bell
-	log   *logged
+	queue    *tasks.MemoryQueue
+	notifier *tasks.Notifier
+	log      *logged
 	// stop ends the pool and tells how long that took.
 	stop func() time.Duration
 }
@@ -63,11 +63,11 @@ type wrapQueue func(tasks.Queue) tasks.Queue
 // startPool starts a pool; it is stopped when t ends, if it was not before.
 func startPool(t *testing.T, h tasks.Handler, o tasks.PoolOptions, wraps ...wrapQueue) pool {
 	t.Helper()
-	bell := &tasks.Bell{}
-	return joinPool(t, pool{queue: tasks.NewMemoryQueue(tasks.QueueOptions{Bell: bell}, time.Now), bell: bell}, h, o, wraps...)
+	notifier := &tasks.Notifier{}
+	return joinPool(t, pool{queue: tasks.NewMemoryQueue(tasks.QueueOptions{Notifier: notifier}, time.Now), notifier: notifier}, h, o, wraps...)
 }
 
-// joinPool starts another process, so to speak, over the queue and the bell of a
+// joinPool starts another process, so to speak, over the queue and the notifier of a
 // pool.
 func joinPool(t *testing.T, p pool, h tasks.Handler, o tasks.PoolOptions, wraps ...wrapQueue) pool {
 	t.Helper()
@@ -82,7 +82,7 @@ func joinPool(t *testing.T, p pool, h tasks.Handler, o tasks.PoolOptions, wraps 
 	handlers := map[tasks.Type]tasks.Handler{
 		tasks.Upload: h, tasks.FanOut: h, tasks.Refill: h, tasks.AddContact: h, tasks.RemoveContact: h,
 	}
-	p.stop = run(t, tasks.NewPool(queue, p.bell, handlers, toLog(p.log), o))
+	p.stop = run(t, tasks.NewPool(queue, p.notifier, handlers, toLog(p.log), o))
 	return p
 }
 

@@ -81,13 +81,15 @@ func TestADeafHandlerDoesNotKeepThePoolFromStopping(t *testing.T) {
 	})
 }
 
-// What waits for a lane is handed back as well.
-func TestAStoppedPoolHandsBackWhatWaitsForALane(t *testing.T) {
+// What waits behind another task of its ordering key is handed back as well.
+func TestAStoppedPoolHandsBackWhatWaitsForTheOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := startPool(t, each(func(ctx context.Context, _ tasks.Task) error { return sleepFor(ctx, time.Hour) }),
 			tasks.PoolOptions{Grace: 5 * time.Second, Workers: []tasks.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}})
-		enqueue(t, p.queue, tasks.NewAddContact(1, 2), tasks.NewAddContact(1, 3))
+		enqueue(t, p.queue, tasks.NewAddContact(1, 2))
+		pass(10 * time.Millisecond)
+		enqueue(t, p.queue, tasks.NewAddContact(1, 3))
 		pass(100 * time.Millisecond)
 		counts(t, p.queue, tasks.Counts{Running: 2})
 		if took := p.stop(); took != 5*time.Second {
@@ -270,8 +272,8 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 	server := servertest.Redis(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Network: "unix", ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = client.Close() })
-	bell := &tasks.Bell{}
-	queue := tasks.NewMemoryQueue(tasks.QueueOptions{Bell: bell}, time.Now)
+	notifier := &tasks.Notifier{}
+	queue := tasks.NewMemoryQueue(tasks.QueueOptions{Notifier: notifier}, time.Now)
 	settings, err := index.NewSettings(10, 20, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -284,7 +286,7 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- tasks.NewPool(queue, bell, handlers, toLog(log), tasks.PoolOptions{Observer: seen}).Run(ctx)
+		ended <- tasks.NewPool(queue, notifier, handlers, toLog(log), tasks.PoolOptions{Observer: seen}).Run(ctx)
 	}()
 	t.Cleanup(func() {
 		cancel()

@@ -35,7 +35,7 @@ func TestAPoolDrainsItsQueues(t *testing.T) {
 	})
 }
 
-// Nobody waits for the next poll when the bell rings.
+// Nobody waits for the next poll when the notifier rings.
 func TestTheBellWakesIdleWorkers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -55,11 +55,11 @@ func TestTheBellWakesIdleWorkers(t *testing.T) {
 	})
 }
 
-// What others enqueue is found without a bell.
+// What others enqueue is found without a notifier.
 func TestThePollIsTheSafetyNet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		queue := tasks.NewMemoryQueue(tasks.QueueOptions{}, time.Now) // whose bell nobody hears
+		queue := tasks.NewMemoryQueue(tasks.QueueOptions{}, time.Now) // whose notifier nobody hears
 		done := make(chan struct{}, 1)
 		startPool(t, each(func(context.Context, tasks.Task) error {
 			done <- struct{}{}

@@ -130,8 +130,8 @@ func (c Counts) Open() int { return c.Waiting + c.Scheduled + c.Running }
 
 // QueueOptions say how a queue works. The zero value is fine.
 type QueueOptions struct {
-	// Bell is rung after tasks were enqueued.
-	Bell *Bell
+	// Notifier is rung after tasks were enqueued.
+	Notifier *Notifier
 	// Owner names this process in the leases, for people who look at the tasks.
 	Owner string
 	// Queues are always among those that Stats counts, besides those of this package.
@@ -150,8 +150,8 @@ func (o QueueOptions) standing(paused []string) []string {
 }
 
 func (o QueueOptions) withDefaults() QueueOptions {
-	if o.Bell == nil {
-		o.Bell = &Bell{}
+	if o.Notifier == nil {
+		o.Notifier = &Notifier{}
 	}
 	if o.Observer == nil {
 		o.Observer = Unobserved{}

@@ -219,8 +219,8 @@ func TestNoRowStopsAQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	bell := &tasks.Bell{}
-	q := tasks.NewMySQLQueue(db, tasks.QueueOptions{Owner: "test", Bell: bell})
+	notifier := &tasks.Notifier{}
+	q := tasks.NewMySQLQueue(db, tasks.QueueOptions{Owner: "test", Notifier: notifier})
 	insertMany(t, db, 1100, "users", "id, last_upload", "i, i")
 	good := goodTasks()
 	var keys []string
@@ -274,7 +274,7 @@ func TestNoRowStopsAQueue(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
-		pool := tasks.NewPool(q, bell, handlers, slog.New(slog.NewTextHandler(log, nil)), tasks.PoolOptions{Poll: 20 * time.Millisecond, Sweep: 20 * time.Millisecond})
+		pool := tasks.NewPool(q, notifier, handlers, slog.New(slog.NewTextHandler(log, nil)), tasks.PoolOptions{Poll: 20 * time.Millisecond, Sweep: 20 * time.Millisecond})
 		if err := pool.Run(ctx); err != nil {
 			t.Error(err)
 		}

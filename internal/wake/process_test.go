@@ -18,9 +18,9 @@ import (
 
 // process is what an activityd process has of MySQL and Redis.
 type process struct {
-	db    *sql.DB
-	bell  *tasks.Bell
-	queue *tasks.MySQLQueue
+	db       *sql.DB
+	notifier *tasks.Notifier
+	queue    *tasks.MySQLQueue
 }
 
 func newProcess(t *testing.T, dsn string, server *localserver.Redis) process {
@@ -28,9 +28,9 @@ func newProcess(t *testing.T, dsn string, server *localserver.Redis) process {
 	db, err := contacts.OpenMySQL(dsn)
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	p := process{db: db, bell: &tasks.Bell{}}
-	p.queue = tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: p.bell, Owner: t.Name()[:10]})
-	run(t, wake.New(open(t, onSocket(server.Addr())), p.bell, quiet()))
+	p := process{db: db, notifier: &tasks.Notifier{}}
+	p.queue = tasks.NewMySQLQueue(db, tasks.QueueOptions{Notifier: p.notifier, Owner: t.Name()[:10]})
+	run(t, wake.New(open(t, onSocket(server.Addr())), p.notifier, quiet()))
 	return p
 }
 
@@ -48,7 +48,7 @@ func (h telling) Handle(_ context.Context, batch []tasks.Task) []error {
 func (p process) work(t *testing.T) (begun telling) {
 	t.Helper()
 	begun = make(telling, 100)
-	pool := tasks.NewPool(p.queue, p.bell, map[tasks.Type]tasks.Handler{tasks.Upload: begun, tasks.FanOut: begun}, quiet(),
+	pool := tasks.NewPool(p.queue, p.notifier, map[tasks.Type]tasks.Handler{tasks.Upload: begun, tasks.FanOut: begun}, quiet(),
 		tasks.PoolOptions{Poll: time.Hour, Sweep: time.Hour})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -11,8 +11,7 @@ import (
 	"github.com/activityd/activityd/internal/tasks"
 )
 
-// threeQueues have two workers each, of whom one may help elsewhere. What they
-// claim is so little that each task is a batch.
+// threeQueues have two workers each. They claim one task at a time.
 func threeQueues() []tasks.Workers {
 	return []tasks.Workers{
 		{Queue: tasks.QueueDefault, Count: 2, Batch: 1},
@@ -29,19 +28,19 @@ func manyParts(n int) (batch []tasks.New) {
 	return batch
 }
 
-// While thousands of parts of fan-outs wait, each of the other queues has a
-// worker that does not care.
-func TestAFanOutStarvesNobody(t *testing.T) {
+// While a thousand parts of fan-outs wait, tasks of the other queues begin at once:
+// each queue has workers of its own.
+func TestAFanOutStarvesNoOtherQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var busy, most atomic.Int32
+		var busy, maxBusy atomic.Int32
 		begun := make(chan time.Time, 2)
 		p := startPool(t, each(func(_ context.Context, task tasks.Task) error {
 			if task.Type != tasks.FanOut {
 				begun <- time.Now()
 				return nil
 			}
-			most.Store(max(most.Load(), busy.Add(1)))
+			maxBusy.Store(max(maxBusy.Load(), busy.Add(1)))
 			deaf(10 * time.Second)
 			busy.Add(-1)
 			return nil
@@ -58,35 +57,8 @@ func TestAFanOutStarvesNobody(t *testing.T) {
 				t.Errorf("%s: begun after %v", queue, took)
 			}
 		}
-		if most.Load() != 4 {
-			t.Errorf("at most %d worked on the fan-outs, want its own two and one of each other queue", most.Load())
-		}
-	})
-}
-
-// A helper goes home as soon as there is something to do.
-func TestHomeComesFirst(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		begun := make(chan time.Time, 2)
-		p := startPool(t, each(func(_ context.Context, task tasks.Task) error {
-			if task.Type != tasks.FanOut {
-				begun <- time.Now()
-			}
-			deaf(time.Second)
-			return nil
-		}), tasks.PoolOptions{Workers: []tasks.Workers{
-			{Queue: tasks.QueueDefault, Count: 2, Batch: 1}, {Queue: tasks.QueueFanOut, Count: 1, Batch: 1},
-		}, Poll: time.Hour, Sweep: time.Hour})
-		enqueue(t, p.queue, manyParts(100)...)
-		pass(10*time.Second + time.Millisecond)
-		start := time.Now()
-		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(2))
-		if first := (<-begun).Sub(start); first > 0 {
-			t.Errorf("the keeper began after %v", first)
-		}
-		if second := (<-begun).Sub(start); second > time.Second {
-			t.Errorf("the helper began after %v", second)
+		if maxBusy.Load() != 2 {
+			t.Errorf("%d workers had fan-outs, want the two of that queue", maxBusy.Load())
 		}
 	})
 }
@@ -106,7 +78,7 @@ func TestQueuesWithoutWorkersAreLeftAlone(t *testing.T) {
 
 func TestQueuesOfAPool(t *testing.T) {
 	t.Parallel()
-	p := tasks.NewPool(nil, nil, nil, nil, tasks.PoolOptions{Workers: append(threeQueues(), threeQueues()[0], tasks.Workers{Queue: "none"})})
+	p := tasks.NewPool(nil, nil, nil, nil, tasks.PoolOptions{Workers: append(threeQueues(), tasks.Workers{Queue: "none"})})
 	got := p.Queues()
 	if want := []string{tasks.QueueDefault, tasks.QueueFanOut, "nightly"}; !slices.Equal(got, want) {
 		t.Errorf("queues %q, want %q", got, want)
