@@ -14,10 +14,10 @@ import (
 // settings runs them.
 type ours struct {
 	*ground
-	notifier  *tasks.Notifier
-	queue *tasks.MySQLQueue
-	store *contacts.MySQL
-	pool  tasks.PoolOptions
+	notifier *tasks.Notifier
+	queue    *tasks.MySQLQueue
+	store    *contacts.MySQL
+	pool     tasks.PoolOptions
 }
 
 func newOurs(g *ground) *ours {

@@ -36,11 +36,11 @@ type store interface {
 type parts struct {
 	store store
 	// db is the database of store; nil: there is none whose tables could be wrong.
-	db    *sql.DB
-	queue tasks.Queue
-	notifier  *tasks.Notifier
-	wake  *wake.Wake // carries the notifier to other processes; nil: there are none
-	index *index.Index
+	db       *sql.DB
+	queue    tasks.Queue
+	notifier *tasks.Notifier
+	wake     *wake.Wake // carries the notifier to other processes; nil: there are none
+	index    *index.Index
 	// metrics are told what happens; nil where nobody will look at them.
 	metrics *metrics.Metrics
 	// gate is what callers of the API must pass; nil: it is open.

@@ -31,14 +31,14 @@ type store interface {
 // ground is a site with a real Redis, on which tasks are worked on.
 type ground struct {
 	*audit.Auditor
-	redis  *localserver.Redis
-	client *redis.Client // the test's own look at Redis
-	index  *index.Index
-	store  store
-	site   site.Site
-	queue  tasks.Queue
-	notifier   *tasks.Notifier
-	reader *recent.Reader // as the service has it, with hints
+	redis    *localserver.Redis
+	client   *redis.Client // the test's own look at Redis
+	index    *index.Index
+	store    store
+	site     site.Site
+	queue    tasks.Queue
+	notifier *tasks.Notifier
+	reader   *recent.Reader // as the service has it, with hints
 }
 
 // onMySQL stands on a real database.

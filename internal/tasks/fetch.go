@@ -16,9 +16,12 @@ import (
 const (
 	firstClaimPause = 250 * time.Millisecond // after a claim failed; it doubles
 	maxClaimPause   = 10 * time.Second
-	outagePause     = time.Second // of a worker whose tasks need a server that is away
-	orderPause      = 500 * time.Millisecond
+	outagePause     = time.Second            // of a worker whose tasks need a server that is away
+	orderPause      = 500 * time.Millisecond // of tasks that another of their ordering key holds up
 )
+
+// maxClaim bounds a claim for several workers.
+const maxClaim = 1024
 
 // lookAgain is after how long a fetcher claims again, and again, when a claim
 // found nothing after a notification. A claim passes over rows that are locked,
@@ -100,7 +103,7 @@ func (f *fetcher) fetch() {
 			// After failed claims it asks for half as many tasks each time: with rows of many
 			// megabytes, that a producer wrote, a large claim can outlast its lease. The next one
 			// after a success is twice as large, and not at once as large as those that failed.
-			list, at, err := f.claim(ctx, max(1, f.Batch*len(idle)>>failed))
+			list, at, err := f.claim(ctx, max(1, min(f.Batch*len(idle), max(f.Batch, maxClaim))>>failed))
 			if err != nil {
 				failed++
 				f.idle(ctx, min(firstClaimPause<<min(failed, 6), maxClaimPause))

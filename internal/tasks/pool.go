@@ -21,8 +21,8 @@ type Handler interface {
 // Workers says how one queue is worked on.
 type Workers struct {
 	Queue string
-	Count int // goroutines that are at home there; none: the queue is left to other processes
-	Batch int // most tasks claimed at once by each who works there
+	Count int // goroutines; none: the queue is left to other processes
+	Batch int // max tasks claimed at once for each idle worker
 }
 
 // The defaults of [PoolOptions].
@@ -37,24 +37,24 @@ const (
 // PoolOptions say how a [Pool] works; the zero value of a field stands for its
 // default.
 type PoolOptions struct {
-	// Workers are the workers of each queue; default: see [DefaultWorkers]. The
-	// counts are weights: the first worker of a queue works there alone, the
-	// others help elsewhere when there is nothing to do at home, in the order
-	// given here.
+	// Workers are the workers of each queue, which must not be named twice;
+	// default: see [DefaultWorkers].
 	Workers []Workers
 	// Lease is how long a claim lasts. It is extended while the work goes on, so
 	// it bounds how long the tasks of a process that died are held up, and not
 	// how long the work may take.
 	Lease time.Duration
-	// Limit is how long one batch may take from its claim; then it is cancelled.
+	// Limit is how long a worker may take for its share of a claim; then it is
+	// cancelled.
 	Limit time.Duration
-	// Poll is how often an idle worker looks for tasks that nobody rang for.
+	// Poll is how often a queue with idle workers is looked into without a
+	// notification.
 	Poll time.Duration
 	// Sweep is how often due tasks, lost leases and paused queues are looked for.
 	Sweep time.Duration
 	// Grace is how long running tasks may go on after the stop.
 	Grace time.Duration
-	// Observer is told what happens; nil: nobody.
+	// Observer is told what happens; nil: none.
 	Observer Observer
 	// MySQL is told how calls to the queue ended, and Redis when tasks wait for it; that
 	// it is back, the caller has to say. Nil: one of the pool's own.
@@ -82,7 +82,7 @@ func DefaultWorkers() []Workers {
 	return []Workers{
 		{Queue: QueueDefault, Count: 2, Batch: DefaultBatch},
 		{Queue: QueueFanOut, Count: 2, Batch: 4},
-		{Queue: QueueRefill, Count: 1, Batch: 128},
+		{Queue: QueueRefill, Count: 2, Batch: 128},
 	}
 }
 
@@ -94,26 +94,30 @@ func DefaultWorkers() []Workers {
 //
 //   - at most Lease + Sweep after its process died: nobody extends its lease any
 //     more, and the next sweep of any process frees it;
-//   - at most Limit + Lease + Sweep after its claim, if its handler hangs: the
-//     limit ends the handler's context, and with it the extension of the lease.
+//   - at most Limit + Lease + Sweep after its worker began with its share, if its
+//     handler hangs: the limit ends the handler's context, and with it the
+//     extension of the lease. It began at most Limit + Lease/2 after the claim, if
+//     an earlier task of its ordering key hung, and at once otherwise.
 //
 // Both hold while the database answers, and to within the time that a sweep
-// takes. Whoever is stopped in the middle of a transaction holds its rows locked
-// until the database ends that: see contacts.OpenMySQL, 30 s. A handler that goes on after its context has ended is left behind half a
-// lease later, and the worker goes on with other tasks; so is one that keeps the
-// process from stopping.
+// takes. A process that is stopped in the middle of a transaction holds its rows
+// locked until the database ends that, after 30 s. A handler that goes on after its
+// context has ended is left behind half a lease later, and the worker goes on with
+// other tasks; so is one that keeps the process from stopping.
 //
 // # No task stops others
 //
-// A task whose attempt failed, panicked or was lost runs alone from then on, after
-// the other tasks of its batch. What is cancelled before it began is handed back
+// Each queue has workers of its own, so that none waits for another queue. A task
+// whose attempt failed, panicked or was lost runs alone from then on, after
+// the other tasks of its share. What is cancelled before it began is handed back
 // and has used up no attempt. So a task that hangs or panics whenever it runs
 // holds up others for one attempt, and is dead after its own last one.
 //
-// Nothing grows with the backlog: a worker holds one batch, at most Workers.Batch
-// tasks, and whatever is kept of a task besides (its lane, its lease) is
-// forgotten with its batch. A handler that never returns keeps the tasks that it
-// was given: one task, after the first attempt, and as often as it has attempts.
+// Nothing grows with the backlog: a worker holds at most two shares, of at most
+// [Workers].Batch times Count tasks, or 1024, and what is kept of a task besides (its
+// ordering key, its lease) is forgotten with its share. A handler that never returns
+// keeps the tasks that it was given: one task, after the first attempt, and as often
+// as it has attempts.
 type Pool struct {
 	queue    Queue
 	notifier *Notifier
@@ -122,8 +126,8 @@ type Pool struct {
 	log      *slog.Logger
 }
 
-// NewPool returns a pool that gives each type of task to its handler. Its idle
-// workers wait for notifier.
+// NewPool returns a pool that gives each type of task to its handler. Its
+// notifications come from notifier.
 func NewPool(queue Queue, notifier *Notifier, handlers map[Type]Handler, log *slog.Logger, o PoolOptions) *Pool {
 	if o.MySQL == nil {
 		o.MySQL = NewOutage(log, "MySQL")

@@ -74,12 +74,12 @@ type watchedKeys struct {
 	t     *testing.T
 	claim claims
 
-	mu         sync.Mutex
-	random     *rand.Rand
-	claimedAt  int
-	claims     map[uint64]int // the place of each task in the order of claims
-	running    map[string]int // batches of each key
-	last       map[string]uint64
+	mu            sync.Mutex
+	random        *rand.Rand
+	claimedAt     int
+	claims        map[uint64]int // the place of each task in the order of claims
+	running       map[string]int // batches of each key
+	last          map[string]uint64
 	busy, maxBusy int
 }
 
