@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -145,7 +145,7 @@ func (i *intake) write(ctx context.Context, batch []line) error {
 			i.wrote(batch)
 			return nil
 		}
-		if !errors.Is(err, contacts.ErrUnavailable) || time.Since(begun)+pause > enqueuePatience {
+		if !errors.Is(err, mysql.ErrUnavailable) || time.Since(begun)+pause > enqueuePatience {
 			return err
 		}
 		if pause == 250*time.Millisecond {

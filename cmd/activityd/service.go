@@ -17,6 +17,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/pace"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
@@ -111,7 +112,7 @@ func (s *service) check(ctx context.Context) api.Health {
 	health := api.Health{MySQL: api.Component{Usable: true}, Redis: api.Component{Usable: true}}
 	if err := s.checkMySQL(ctx); err != nil {
 		health.MySQL = api.Component{Detail: "cannot be used: see the log"}
-		if errors.Is(err, contacts.ErrUnavailable) || ctx.Err() != nil {
+		if errors.Is(err, mysql.ErrUnavailable) || ctx.Err() != nil {
 			health.MySQL.Detail = "cannot be reached"
 		}
 	}
@@ -146,7 +147,7 @@ type reportingStats struct{ *service }
 func (s reportingStats) Stats(ctx context.Context) (tasks.Stats, error) {
 	began := time.Now()
 	stats, err := s.queue.Stats(ctx)
-	if err == nil || errors.Is(err, contacts.ErrUnavailable) && ctx.Err() == nil {
+	if err == nil || errors.Is(err, mysql.ErrUnavailable) && ctx.Err() == nil {
 		s.mysql.Report(ctx, began, err)
 	}
 	return stats, err

@@ -10,9 +10,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // Members lists who there is to sweep over.
@@ -261,7 +261,7 @@ func (o *outage) wait(ctx context.Context, err error) {
 
 // isAway tells whether a server is away, and nothing else is wrong.
 func isAway(err error) bool {
-	return errors.Is(err, contacts.ErrUnavailable) || errors.Is(err, index.ErrUnavailable)
+	return errors.Is(err, mysql.ErrUnavailable) || errors.Is(err, index.ErrUnavailable)
 }
 
 func (o *outage) over() { o.waits = 0 }

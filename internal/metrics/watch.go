@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -79,9 +79,9 @@ func (w *watch) look(ctx context.Context, queue Queue) (took time.Duration) {
 	}
 	w.took.Set(took.Seconds())
 	w.success.Set(truth(err == nil))
-	away := errors.Is(err, contacts.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
+	away := errors.Is(err, mysql.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 	w.mysqlUp.WithLabelValues().Set(truth(!away))
-	if errors.Is(err, contacts.ErrUnavailable) {
+	if errors.Is(err, mysql.ErrUnavailable) {
 		return took // the queue's callers log outages of MySQL
 	}
 	if err != nil {

@@ -9,12 +9,13 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // MySQL is a site over the tables of schema.sql. Its errors are those of
-// [contacts.Translate].
+// [mysql.Translate].
 type MySQL struct {
-	// DB is the site's database, opened by [contacts.OpenMySQL].
+	// DB is the site's database, opened by [mysql.Open].
 	DB *sql.DB
 }
 
@@ -156,11 +157,11 @@ func (s *MySQL) inTx(ctx context.Context, what string, do func(*sql.Tx) error) e
 		if attempt > 0 && pause(ctx, attempt) != nil {
 			break
 		}
-		if err = s.once(ctx, do); !contacts.IsRetryable(err) {
+		if err = s.once(ctx, do); !mysql.IsRetryable(err) {
 			break
 		}
 	}
-	return contacts.Translate(ctx, what, err)
+	return mysql.Translate(ctx, what, err)
 }
 
 func (s *MySQL) once(ctx context.Context, do func(*sql.Tx) error) error {
