@@ -20,6 +20,7 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/pace"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
 )
@@ -197,7 +198,7 @@ func (s *service) checkSchema(ctx context.Context) error {
 // awaitMySQL returns when MySQL can be used, or when ctx ends. A *[schemaError] says
 // that it never can be, as it is.
 func (s *service) awaitMySQL(ctx context.Context) error {
-	for pause := 250 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 2*time.Second) {
+	for failures := 1; ctx.Err() == nil; failures++ {
 		err := s.checkSchema(ctx)
 		if err == nil {
 			bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -207,10 +208,7 @@ func (s *service) awaitMySQL(ctx context.Context) error {
 		if _, wrong := errors.AsType[*schemaError](err); wrong || err == nil {
 			return err
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
+		_ = retry.Sleep(ctx, retry.Backoff(failures, 250*time.Millisecond, 2*time.Second))
 	}
 	return nil
 }

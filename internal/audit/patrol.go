@@ -13,6 +13,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // Members lists who there is to sweep over.
@@ -266,12 +267,5 @@ func isAway(err error) bool {
 
 func (o *outage) over() { o.waits = 0 }
 
-// pause lets d pass, or returns when ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
+// pause waits for d or until ctx ends, which the caller looks at.
+func pause(ctx context.Context, d time.Duration) { _ = retry.Sleep(ctx, d) }
