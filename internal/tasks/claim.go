@@ -9,7 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/retry"
+
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // errLeaseLost is the cause of what is cancelled because another worker may have
@@ -34,7 +36,7 @@ type claim struct {
 
 // newClaim returns the claim of tasks that began at a time.
 func (r *run) newClaim(at time.Time, list []Task) *claim {
-	c := &claim{at: at, until: at.Add(r.options.Lease), pause: jitter(maxOutagePause), held: list}
+	c := &claim{at: at, until: at.Add(r.options.Lease), pause: retry.Jitter(maxOutagePause), held: list}
 	c.ctx, c.end = context.WithCancelCause(r.works)
 	return c
 }
@@ -81,7 +83,7 @@ func (r *run) keep(c *claim, shares int) {
 				return
 			}
 			if err := r.extend(c); err != nil && c.ctx.Err() == nil {
-				if !errors.Is(err, contacts.ErrUnavailable) { // else the log has the outage
+				if !errors.Is(err, mysql.ErrUnavailable) { // else the log has the outage
 					r.log.WarnContext(c.ctx, "lease lost; its tasks are cancelled", "error", err)
 				}
 				c.end(err)

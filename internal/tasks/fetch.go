@@ -8,8 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/retry"
+
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // The pauses of a fetcher and a worker after an error.
@@ -106,7 +108,7 @@ func (f *fetcher) fetch() {
 			list, at, err := f.claim(ctx, max(1, min(f.Batch*len(idle), max(f.Batch, maxClaim))>>failed))
 			if err != nil {
 				failed++
-				f.idle(ctx, min(firstClaimPause<<min(failed, 6), maxClaimPause))
+				_ = retry.Sleep(ctx, retry.Backoff(failed+1, firstClaimPause, maxClaimPause))
 				continue
 			}
 			failed = max(0, min(failed, 9)-1)
@@ -124,7 +126,7 @@ func (f *fetcher) fetch() {
 		if len(again) > 0 {
 			wait, again = min(wait, again[0]), again[1:]
 		}
-		notified = f.await(ctx, jitter(wait))
+		notified = f.await(ctx, retry.Jitter(wait))
 	}
 	for _, w := range f.workers {
 		close(w.shares)
@@ -211,7 +213,7 @@ func (f *fetcher) divide(at time.Time, list []Task, idle []*worker) {
 	for w, tasks := range shares {
 		w.shares <- share{c, tasks}
 	}
-	f.record(c, handBack(rest, jitter(orderPause), errOrder))
+	f.record(c, handBack(rest, retry.Jitter(orderPause), errOrder))
 }
 
 var errOrder = errors.New("earlier tasks of the same ordering key are not finished")
@@ -231,7 +233,7 @@ func (f *fetcher) work(w *worker) {
 		f.mu.Unlock()
 		s.claim.finishShare()
 		if !healthy {
-			f.idle(f.claiming, outagePause)
+			_ = retry.Sleep(f.claiming, retry.Jitter(outagePause))
 		}
 		f.mu.Lock()
 		w.busy--
@@ -243,18 +245,13 @@ func (f *fetcher) work(w *worker) {
 	}
 }
 
-// idle waits for about d, or until ctx ends.
-func (r *run) idle(ctx context.Context, d time.Duration) {
-	_ = sleep(ctx, jitter(d)) // the caller looks at ctx
-}
-
 // report tells MySQL how a call ended that began at a time. An error that says nothing
 // about whether the server can be used, such as a missing right or column, is logged as
 // message, at most once a minute. After ctx has ended, nothing is said.
 func (r *run) report(ctx context.Context, began time.Time, err error, message string, about ...any) {
 	switch {
 	case ctx.Err() != nil:
-	case err == nil, errors.Is(err, contacts.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+	case err == nil, errors.Is(err, mysql.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		r.options.MySQL.Report(ctx, began, err)
 	default:
 		r.loggedMu.Lock()

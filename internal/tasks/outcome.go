@@ -48,7 +48,7 @@ type verdictKind int
 
 const (
 	done     verdictKind = iota // forget the task, or keep it for a while
-	retry                       // again after a while, this attempt counted
+	tryAgain                    // again after a while, this attempt counted
 	postpone                    // again after a while or at once, this attempt not counted
 	bury                        // dead, kept with its reason
 )
@@ -81,7 +81,7 @@ func judge(r Result) verdict {
 	case r.Task.Attempts >= r.Task.MaxAttempts:
 		return verdict{bury, 0, clip(r.Err.Error())}
 	}
-	return verdict{retry, backoff(r.Task.Attempts), clip(r.Err.Error())}
+	return verdict{tryAgain, backoff(r.Task.Attempts), clip(r.Err.Error())}
 }
 
 // queuesOfReturned returns the queues of the tasks that wait again at once: those

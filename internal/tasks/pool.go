@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // Handler does the work of a batch of tasks of one claim: their leases hold or are
@@ -197,10 +199,10 @@ func (p *Pool) Run(ctx context.Context) error {
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		<-ctx.Done()
-		if sleep(works, p.options.Grace) == nil {
+		if retry.Sleep(works, p.options.Grace) == nil {
 			cancel(errStopped)
 		}
-		if sleep(over, handBackTime) == nil {
+		if retry.Sleep(over, handBackTime) == nil {
 			leave()
 		}
 	})

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // settle tells and records what became of tasks. It returns false when a server
@@ -20,7 +21,7 @@ func (r *run) settle(c *claim, all []finished) (healthy bool) {
 		if isAway(f.Err) {
 			healthy = false
 			server := r.options.Redis
-			if errors.Is(f.Err, contacts.ErrUnavailable) {
+			if errors.Is(f.Err, mysql.ErrUnavailable) {
 				server = r.options.MySQL
 			}
 			server.Report(r.works, time.Now().Add(-f.took), f.Err)
@@ -37,7 +38,7 @@ func (r *run) settle(c *claim, all []finished) (healthy bool) {
 // outcome is the verdict in the words of the [Observer].
 func (v verdict) outcome() Outcome {
 	switch v.kind {
-	case retry:
+	case tryAgain:
 		return OutcomeRetried
 	case postpone:
 		return OutcomePostponed
@@ -62,7 +63,7 @@ func classify(ctx context.Context, err error, pause time.Duration) error {
 		return Later(0, err)
 	case isAway(err):
 		return Later(pause, err)
-	case contacts.IsRetryable(err): // it lost against others too often
+	case mysql.IsRetryable(err): // it lost against others too often
 		return Later(pause, err)
 	case errors.Is(cause, errTimeout) && !errors.Is(err, errTimeout):
 		return fmt.Errorf("%w: %w", cause, err)
@@ -71,18 +72,18 @@ func classify(ctx context.Context, err error, pause time.Duration) error {
 }
 
 func isAway(err error) bool {
-	return errors.Is(err, index.ErrUnavailable) || errors.Is(err, index.ErrSettings) || errors.Is(err, contacts.ErrUnavailable)
+	return errors.Is(err, index.ErrUnavailable) || errors.Is(err, index.ErrSettings) || errors.Is(err, mysql.ErrUnavailable)
 }
 
 // logFailure says what failed, and what becomes of it.
 func (r *run) logFailure(result Result) {
 	kind := judge(result).kind
-	if kind != retry && kind != bury {
+	if kind != tryAgain && kind != bury {
 		return
 	}
 	t := result.Task
 	about := []any{"task", t.ID, "type", t.Type, "subject", t.Subject.String(), "attempt", t.Attempts, "of", t.MaxAttempts, "error", result.Err}
-	if kind == retry {
+	if kind == tryAgain {
 		r.log.WarnContext(r.works, "task failed, and is tried again", about...)
 		return
 	}
@@ -112,7 +113,7 @@ func (r *run) record(c *claim, results []Result) {
 	for try := 1; ; try++ {
 		began := time.Now()
 		lost, err := r.finish(results)
-		if errors.Is(err, contacts.ErrUnavailable) {
+		if errors.Is(err, mysql.ErrUnavailable) {
 			r.options.MySQL.Report(r.works, began, err)
 		}
 		switch {
@@ -122,13 +123,13 @@ func (r *run) record(c *claim, results []Result) {
 			return
 		case err == nil:
 			return
-		case (try == recordTries || r.over.Err() != nil) && errors.Is(err, contacts.ErrUnavailable):
+		case (try == recordTries || r.over.Err() != nil) && errors.Is(err, mysql.ErrUnavailable):
 			return // the log has the outage
 		case try == recordTries || r.over.Err() != nil:
 			r.log.ErrorContext(r.works, "results of tasks could not be recorded, they will be run again", "count", len(results), "error", err)
 			return
 		}
-		r.idle(r.over, time.Duration(try)*recordPause)
+		_ = retry.Sleep(r.over, retry.Jitter(time.Duration(try)*recordPause))
 	}
 }
 

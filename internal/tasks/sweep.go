@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // sweep keeps sweeping until the stop.
@@ -16,9 +18,9 @@ func (r *run) sweep() {
 		r.report(ctx, began, err, "sweep failed")
 		switch {
 		case err != nil:
-			r.idle(ctx, 8*r.options.Sweep)
+			_ = retry.Sleep(ctx, retry.Jitter(8*r.options.Sweep))
 		case !more:
-			r.idle(ctx, r.options.Sweep)
+			_ = retry.Sleep(ctx, retry.Jitter(r.options.Sweep))
 		}
 	}
 }

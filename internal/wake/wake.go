@@ -29,7 +29,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
@@ -37,6 +36,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // Channel is the Redis channel on which processes wake each other.
@@ -150,11 +151,11 @@ func (w *Wake) publish(ctx context.Context) {
 		w.report(ctx, "publish", err)
 		if err == nil {
 			failed = 0
-			wait(ctx, burst)
+			_ = retry.Sleep(ctx, burst)
 			continue
 		}
 		failed++
-		wait(ctx, backoff(failed))
+		_ = retry.Sleep(ctx, retry.Backoff(failed, firstPause, maxPause))
 	}
 }
 
@@ -192,7 +193,7 @@ func (w *Wake) subscribe(ctx context.Context) {
 			failed = 0
 		}
 		failed++
-		wait(ctx, backoff(failed))
+		_ = retry.Sleep(ctx, retry.Backoff(failed, firstPause, maxPause))
 	}
 }
 
@@ -272,20 +273,4 @@ func decode(payload string) (queues []string, sender string) {
 func valid(queue string) bool {
 	return queue != "" && len(queue) <= maxName && utf8.ValidString(queue) &&
 		!strings.Contains(queue, ",") && !strings.HasPrefix(queue, senderPrefix) && strings.TrimSpace(queue) == queue
-}
-
-// wait waits for d or until ctx ends.
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
-// backoff returns the pause after the n-th failure in a row, n from 1.
-func backoff(n int) time.Duration {
-	d := min(firstPause<<min(n-1, 10), maxPause)
-	return d/2 + rand.N(d/2)
 }
