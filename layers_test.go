@@ -25,6 +25,7 @@ var layers = []struct {
 }{
 	{"internal/index", []string{"database/sql", "net/http", "github.com/labstack/echo", module + "internal/tasks", module + "internal/api"}},
 	{"internal/retry", []string{module}},
+	{"internal/filelock", []string{module}},
 	{"internal/mysql", []string{"github.com/redis", "net/http", "github.com/labstack/echo", module + "internal/contacts", module + "internal/tasks"}},
 	{"internal/contacts", []string{"github.com/redis", "net/http", "github.com/labstack/echo"}},
 	{"internal/tasks", []string{"net/http", "github.com/labstack/echo"}},
