@@ -122,7 +122,7 @@ func enqueueOne(cmd *cobra.Command, c *config, o *enqueueOptions, args []string)
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), "good; nothing was enqueued")
 		return err
 	}
-	db, err := openMySQL(c)
+	db, err := openQueue(cmd.Context(), c)
 	if err != nil {
 		return err
 	}

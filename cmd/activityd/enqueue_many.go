@@ -55,7 +55,7 @@ func enqueueMany(cmd *cobra.Command, c *config, o *enqueueOptions) error {
 		bar := newProgress(cmd.ErrOrStderr(), o.progress, -1, "lines")
 		return checkMany(cmd, lines, failed, bar, seen)
 	}
-	db, err := openMySQL(c)
+	db, err := openQueue(cmd.Context(), c)
 	if err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ func onTasks(cmd *cobra.Command, c *config, wrong error, do func(context.Context
 	if err := errors.Join(wrong, c.check(cmd.Flags())); err != nil {
 		return err
 	}
-	db, err := openMySQL(c)
+	db, err := openQueue(cmd.Context(), c)
 	if err != nil {
 		return err
 	}

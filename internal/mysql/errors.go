@@ -22,7 +22,10 @@ const (
 	erUnknownDatabase  = 1049
 	erShutdown         = 1053
 	erUnknownColumn    = 1054
+	erColumnExists     = 1060
+	erKeyExists        = 1061
 	erDuplicate        = 1062
+	erNothingToDrop    = 1091
 	erTableDenied      = 1142
 	erColumnDenied     = 1143
 	erNoSuchTable      = 1146
@@ -151,6 +154,13 @@ func IsViewInvalid(err error) bool {
 // IsPlanHidden reports whether EXPLAIN was refused because the statement reads a view
 // whose tables the user may not see.
 func IsPlanHidden(err error) bool { return serverError(err) == erViewNoExplain }
+
+// IsChanged reports whether an ALTER TABLE was refused because the table is as it
+// would become: the column or key exists, or is gone.
+func IsChanged(err error) bool {
+	n := serverError(err)
+	return n == erColumnExists || n == erKeyExists || n == erNothingToDrop
+}
 
 // IsDuplicate reports whether a row was refused because another one has its key.
 func IsDuplicate(err error) bool { return serverError(err) == erDuplicate }
