@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/wake"
 )
 
@@ -19,8 +19,8 @@ func (c *config) wakeFlag(f *pflag.FlagSet) {
 // openBell returns a bell that wakes the workers of the running processes, if a
 // Redis is named, and what is to be called in the end: it tells what was rung for
 // last. A Redis that is away is no error.
-func openBell(ctx context.Context, c *config, log io.Writer) (bell *tasks.Bell, done func(), err error) {
-	bell = &tasks.Bell{}
+func openBell(ctx context.Context, c *config, log io.Writer) (bell *queue.Bell, done func(), err error) {
+	bell = &queue.Bell{}
 	if c.redisURL == "" {
 		return bell, func() {}, nil
 	}

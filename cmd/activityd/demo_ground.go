@@ -14,6 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/demo"
 	"github.com/activityd/activityd/internal/demo/world"
 	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
@@ -62,8 +63,8 @@ func openImitations(c *config) (*ground, error) {
 	if err != nil {
 		return nil, err
 	}
-	db, bell := contacts.NewMemory(), &tasks.Bell{}
-	queue := tasks.NewMemoryQueue(tasks.QueueOptions{Bell: bell}, time.Now)
+	db, bell := contacts.NewMemory(), &queue.Bell{}
+	queue := queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds(), Bell: bell}, time.Now)
 	where := &site.Memory{Store: db}
 	return &ground{
 		parts:     parts{store: db, queue: queue, bell: bell, index: ix},
@@ -85,13 +86,13 @@ func plainWalk(db *contacts.Memory) demo.Plain {
 }
 
 // emitTo turns the events of the in-memory site into tasks.
-func emitTo(queue tasks.Queue) func(context.Context, site.Event) error {
+func emitTo(q queue.Queue) func(context.Context, site.Event) error {
 	return func(ctx context.Context, e site.Event) error {
-		task, err := tasks.Parse(tasks.Type(e.Type), e.User, e.Contact)
+		task, err := tasks.Parse(e.Type, e.User, e.Contact)
 		if err != nil {
 			return err
 		}
-		_, err = queue.Enqueue(ctx, []tasks.New{task})
+		_, err = q.Enqueue(ctx, []queue.New{task})
 		return err
 	}
 }
@@ -151,9 +152,9 @@ func (g *ground) connect(ctx context.Context, c *config, mysqlServer *localserve
 	if err != nil {
 		return err
 	}
-	bell := &tasks.Bell{}
+	bell := &queue.Bell{}
 	c.poll = demoPoll
-	g.parts = parts{store: contacts.NewMySQL(db), queue: tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: processName()}), bell: bell, index: ix}
+	g.parts = parts{store: contacts.NewMySQL(db), queue: queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Bell: bell, Owner: processName()}), bell: bell, index: ix}
 	g.site, g.plain = site.NewMySQL(db), demo.PlainSQL(db)
 	g.wipe = func(ctx context.Context) error { return client.FlushDB(ctx).Err() }
 	return nil

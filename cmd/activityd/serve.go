@@ -15,6 +15,7 @@ import (
 
 	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
 )
@@ -83,9 +84,10 @@ func openServer(c *config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	bell := &tasks.Bell{}
-	queue := tasks.NewMySQLQueue(db, tasks.QueueOptions{
-		Bell: bell, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks, Observer: m.Tasks,
+	bell := &queue.Bell{}
+	queue := queue.NewMySQLQueue(db, queue.Options{
+		Kinds: tasks.Kinds(),
+		Bell:  bell, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks, Observer: m.Tasks,
 	})
 	p := parts{store: contacts.NewMySQL(db), db: db, queue: queue, bell: bell, wake: wake.New(client, bell, log), index: ix, metrics: m, gate: entrance}
 	return &server{service: newService(c, p, log), closers: []io.Closer{client, db}}, nil

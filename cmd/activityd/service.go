@@ -18,6 +18,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics"
 	"github.com/activityd/activityd/internal/pace"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
@@ -37,8 +38,8 @@ type parts struct {
 	store store
 	// db is the database of store; nil: there is none whose tables could be wrong.
 	db    *sql.DB
-	queue tasks.Queue
-	bell  *tasks.Bell
+	queue queue.Queue
+	bell  *queue.Bell
 	wake  *wake.Wake // carries the bell to other processes; nil: there are none
 	index *index.Index
 	// metrics are told what happens; nil where nobody will look at them.
@@ -52,13 +53,13 @@ type service struct {
 	parts
 	config *config
 	log    *slog.Logger
-	mysql  *tasks.Outage // is told of all calls but those of requests
-	redis  *tasks.Outage // is told of the probes of the index and of tasks that wait
+	mysql  *queue.Outage // is told of all calls but those of requests
+	redis  *queue.Outage // is told of the probes of the index and of tasks that wait
 	reader *recent.Reader
 	hints  *tasks.Hints
-	pool   *tasks.Pool
+	pool   *queue.Pool
 	// backlog tells when too much waits.
-	backlog *tasks.Backlog
+	backlog *queue.Backlog
 	// patrol compares sets and answers with MySQL, as fast as pacer lets it.
 	patrol *audit.Patrol
 	pacer  *pace.Pacer
@@ -79,7 +80,7 @@ func newService(c *config, p parts, log *slog.Logger) *service {
 	if p.gate == nil {
 		p.gate = &gate{}
 	}
-	s := &service{parts: p, config: c, log: log, mysql: tasks.NewOutage(log, "MySQL"), redis: tasks.NewOutage(log, "Redis")}
+	s := &service{parts: p, config: c, log: log, mysql: queue.NewOutage(log, "MySQL"), redis: queue.NewOutage(log, "Redis")}
 	s.hints = tasks.NewHints(p.queue, log)
 	s.hints.MySQL = s.mysql
 	reads := c.readerOptions(p.index.Settings())
@@ -91,8 +92,8 @@ func newService(c *config, p parts, log *slog.Logger) *service {
 	handlers := tasks.Handlers(p.index, p.store, p.queue, work)
 	pool := c.poolOptions()
 	pool.Observer, pool.MySQL, pool.Redis = p.metrics.Tasks, s.mysql, s.redis
-	s.pool = tasks.NewPool(p.queue, p.bell, handlers, log, pool)
-	s.backlog = tasks.NewBacklog(p.queue, c.maxWaiting, log)
+	s.pool = queue.NewPool(p.queue, p.bell, tasks.Kinds(), handlers, log, pool)
+	s.backlog = queue.NewBacklog(p.queue, c.maxWaiting, log)
 	s.backlog.MySQL = s.mysql
 	s.pacer = s.newPacer()
 	s.patrol = s.newPatrol()
@@ -131,7 +132,7 @@ func (s *service) checkMySQL(ctx context.Context) error {
 	began, probe := time.Now(), []member.ID{1}
 	_, err := s.store.LastUploads(ctx, probe)
 	if err == nil {
-		_, err = s.queue.FanningOut(ctx, probe)
+		_, err = s.queue.Active(ctx, tasks.FanOut, []uint64{1})
 	}
 	if !errors.Is(ctx.Err(), context.Canceled) { // else it says nothing about MySQL
 		s.mysql.Report(ctx, began, err)
@@ -143,7 +144,7 @@ func (s *service) checkMySQL(ctx context.Context) error {
 type reportingStats struct{ *service }
 
 // Stats implements [metrics.Queue].
-func (s reportingStats) Stats(ctx context.Context) (tasks.Stats, error) {
+func (s reportingStats) Stats(ctx context.Context) (queue.Stats, error) {
 	began := time.Now()
 	stats, err := s.queue.Stats(ctx)
 	if err == nil || errors.Is(err, contacts.ErrUnavailable) && ctx.Err() == nil {

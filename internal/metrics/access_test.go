@@ -18,6 +18,7 @@ import (
 	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/metrics"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -91,7 +92,7 @@ func TestNothingOfASecretIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := api.New(api.Config{
-		Reader: unread{}, Enqueuer: tasks.NewMemoryQueue(tasks.QueueOptions{}, time.Now), Checker: func(context.Context) api.Health { return api.Health{} },
+		Reader: unread{}, Enqueuer: queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds()}, time.Now), Checker: func(context.Context) api.Health { return api.Health{} },
 		Observer: m.HTTP, Access: tokens, Logger: slog.New(slog.DiscardHandler),
 	})
 	for _, authorization := range []string{"Bearer " + secret, "Bearer act_STRANGER", "Basic act_STRANGER", ""} {

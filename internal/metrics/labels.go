@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -23,7 +24,7 @@ func (l labels) of(value string) string {
 
 // usual says which types of tasks are in which of the standard queues. A site
 // may move them; then their series come with their first task.
-var usual = map[string][]tasks.Type{
+var usual = map[string][]string{
 	tasks.QueueDefault: {tasks.AddContact, tasks.RemoveContact, tasks.Upload},
 	tasks.QueueFanOut:  {tasks.FanOut},
 	tasks.QueueRefill:  {tasks.Refill},
@@ -31,12 +32,12 @@ var usual = map[string][]tasks.Type{
 
 // types are the known types of tasks.
 var types = labels{
-	string(tasks.AddContact), string(tasks.RemoveContact), string(tasks.Upload), string(tasks.FanOut), string(tasks.Refill),
+	tasks.AddContact, tasks.RemoveContact, tasks.Upload, tasks.FanOut, tasks.Refill,
 }
 
 // outcomes are the ends of a task's run.
 var outcomes = labels{
-	string(tasks.OutcomeDone), string(tasks.OutcomeRetried), string(tasks.OutcomePostponed), string(tasks.OutcomeDied),
+	string(queue.OutcomeDone), string(queue.OutcomeRetried), string(queue.OutcomePostponed), string(queue.OutcomeDied),
 }
 
 // methods are those that a client of the API has any reason to send.

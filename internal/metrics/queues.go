@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 // queueGauges shows how full the queues were when somebody last looked, and
@@ -24,7 +24,7 @@ type queueGauges struct {
 type looked struct {
 	at     time.Time
 	tasks  map[taskLabels]int
-	queues map[string]tasks.QueueStats
+	queues map[string]queue.QueueStats
 }
 
 type taskLabels struct{ queue, typ, state string }
@@ -45,18 +45,18 @@ func newQueueGauges(queues labels, life time.Duration) *queueGauges {
 }
 
 // set makes the series of a look. Those of the usual tasks are always there.
-func (g *queueGauges) set(stats tasks.Stats) {
-	l := &looked{at: time.Now(), tasks: make(map[taskLabels]int), queues: make(map[string]tasks.QueueStats)}
-	for queue, list := range usual {
-		l.queues[queue] = tasks.QueueStats{}
+func (g *queueGauges) set(stats queue.Stats) {
+	l := &looked{at: time.Now(), tasks: make(map[taskLabels]int), queues: make(map[string]queue.QueueStats)}
+	for name, list := range usual {
+		l.queues[name] = queue.QueueStats{}
 		for _, typ := range list {
-			for _, state := range tasks.States() {
-				l.tasks[taskLabels{queue, string(typ), string(state)}] = 0
+			for _, state := range queue.States() {
+				l.tasks[taskLabels{name, typ, string(state)}] = 0
 			}
 		}
 	}
 	for _, t := range stats.Tasks {
-		l.tasks[taskLabels{g.queues.of(t.Queue), types.of(string(t.Type)), stateLabel(t.State)}] += t.Count
+		l.tasks[taskLabels{g.queues.of(t.Queue), types.of(t.Kind), stateLabel(t.State)}] += t.Count
 	}
 	for _, q := range stats.Queues {
 		name := g.queues.of(q.Queue)
@@ -68,8 +68,8 @@ func (g *queueGauges) set(stats tasks.Stats) {
 	g.last.Store(l)
 }
 
-func stateLabel(s tasks.State) string {
-	if slices.Contains(tasks.States(), s) {
+func stateLabel(s queue.State) string {
+	if slices.Contains(queue.States(), s) {
 		return string(s)
 	}
 	return other

@@ -6,10 +6,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/queue"
 )
 
-// Tasks is the [tasks.Observer] that counts.
+// Tasks is the [queue.Observer] that counts.
 type Tasks struct {
 	queues labels
 
@@ -22,7 +22,7 @@ type Tasks struct {
 	followers, lag prometheus.Histogram
 }
 
-var _ tasks.Observer = (*Tasks)(nil)
+var _ queue.Observer = (*Tasks)(nil)
 
 // waitBuckets reach from a wake-up, which should take some milliseconds, over
 // the 15 s within which a change should be visible, to a long outage.
@@ -76,46 +76,46 @@ func (t *Tasks) begin() {
 	}
 }
 
-// Enqueued implements [tasks.Observer].
-func (t *Tasks) Enqueued(typ tasks.Type, n, absorbed int) {
+// Enqueued implements [queue.Observer].
+func (t *Tasks) Enqueued(typ string, n, absorbed int) {
 	t.enqueued.WithLabelValues(types.of(string(typ))).Add(float64(n))
 	t.absorbed.WithLabelValues(types.of(string(typ))).Add(float64(absorbed))
 }
 
-// Started implements [tasks.Observer].
-func (t *Tasks) Started(queue string, typ tasks.Type, waited time.Duration) {
+// Started implements [queue.Observer].
+func (t *Tasks) Started(queue string, typ string, waited time.Duration) {
 	t.wait.WithLabelValues(t.queues.of(queue), types.of(string(typ))).Observe(seconds(waited))
 }
 
-// Finished implements [tasks.Observer].
-func (t *Tasks) Finished(queue string, typ tasks.Type, outcome tasks.Outcome, took time.Duration) {
+// Finished implements [queue.Observer].
+func (t *Tasks) Finished(queue string, typ string, outcome queue.Outcome, took time.Duration) {
 	queue, kind := t.queues.of(queue), types.of(string(typ))
 	t.run.WithLabelValues(queue, kind).Observe(seconds(took))
 	t.finished.WithLabelValues(queue, kind, outcomes.of(string(outcome))).Inc()
 }
 
-// TookOver implements [tasks.Observer].
+// TookOver implements [queue.Observer].
 func (t *Tasks) TookOver(n int) { t.takeovers.Add(float64(n)) }
 
-// LeasesLost implements [tasks.Observer].
+// LeasesLost implements [queue.Observer].
 func (t *Tasks) LeasesLost(n int) { t.leasesLost.Add(float64(n)) }
 
-// Dropped implements [tasks.Observer].
+// Dropped implements [queue.Observer].
 func (t *Tasks) Dropped(n int) { t.dropped.Add(float64(n)) }
 
-// UploadAbsorbed implements [tasks.Observer].
+// UploadAbsorbed implements [queue.Observer].
 func (t *Tasks) UploadAbsorbed(n int) { t.uploadsAbsorbed.Add(float64(n)) }
 
-// FannedOut implements [tasks.Observer].
+// FannedOut implements [queue.Observer].
 func (t *Tasks) FannedOut(followers int, lag time.Duration) {
 	t.followers.Observe(float64(followers))
 	t.lag.Observe(seconds(lag))
 }
 
-// Conflicted implements [tasks.Observer].
+// Conflicted implements [queue.Observer].
 func (t *Tasks) Conflicted(n int) { t.conflicts.Add(float64(n)) }
 
-// Refilled implements [tasks.Observer].
+// Refilled implements [queue.Observer].
 func (t *Tasks) Refilled(n int) { t.refills.Add(float64(n)) }
 
 // seconds of a duration. Two clocks may disagree; nothing lasts less than 0.

@@ -11,12 +11,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 // Queue is what the watch asks.
 type Queue interface {
-	Stats(ctx context.Context) (tasks.Stats, error)
+	Stats(ctx context.Context) (queue.Stats, error)
 }
 
 // watchTimeout bounds one look at the queues.
@@ -106,12 +106,12 @@ func (w *watch) failed(ctx context.Context, err error) {
 // warnOfUnworked tells the log, once for each queue, of tasks that wait where no
 // worker of this process looks: a misspelt queue, or one that other processes
 // have to serve. A process without workers knows nothing about that.
-func (w *watch) warnOfUnworked(ctx context.Context, stats tasks.Stats) {
+func (w *watch) warnOfUnworked(ctx context.Context, stats queue.Stats) {
 	if len(w.worked) == 0 {
 		return
 	}
 	for _, t := range stats.Tasks {
-		idle := t.State == tasks.Waiting && labels(w.worked).of(t.Queue) == other
+		idle := t.State == queue.Waiting && labels(w.worked).of(t.Queue) == other
 		if !idle || w.warned[t.Queue] || len(w.warned) >= maxWarned {
 			continue
 		}

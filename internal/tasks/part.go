@@ -5,6 +5,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 // part is the telling of one page of followers, and what is known of the fan-out
@@ -20,12 +21,12 @@ type part struct {
 }
 
 // with returns the part, or one if there is none, that does a task too.
-func (p *part) with(i int, t Task, args Args, start time.Time) *part {
+func (p *part) with(i int, t queue.Task, args Args, start time.Time) *part {
 	if p == nil {
 		p = &part{claimed: t.Claimed, start: start, priority: t.Priority}
 	}
 	since := args.Since
-	if t.Type == Upload && !t.Created.IsZero() {
+	if t.Kind == Upload && !t.Created.IsZero() {
 		since = t.Created.UnixMilli()
 	}
 	if since > 0 && (p.since == 0 || since < p.since) {

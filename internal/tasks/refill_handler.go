@@ -9,6 +9,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/plural"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 // RefillHandler handles refill: it reads a user's most recent contacts into the
@@ -20,12 +21,16 @@ type RefillHandler struct {
 	// ConflictPause is as in HandlerOptions.
 	ConflictPause time.Duration
 	// Observer is told of conflicts and refills; nil: nobody.
-	Observer Observer
+	Observer queue.Observer
 }
 
 // Handle returns an error for each task, nil where it is done.
-func (h *RefillHandler) Handle(ctx context.Context, batch []Task) []error {
-	_, failed := h.Refill(ctx, subjects(batch))
+func (h *RefillHandler) Handle(ctx context.Context, batch []queue.Task) []error {
+	var users []member.ID
+	for _, key := range keys(batch) {
+		users = append(users, member.ID(key))
+	}
+	_, failed := h.Refill(ctx, users)
 	return resultsBySubject(batch, failed)
 }
 
