@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -85,7 +85,7 @@ func TestAFailureSaysHowFarItWas(t *testing.T) {
 	q := failing{queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds()}, time.Now)}
 	makeDead(t, q.Queue, 3)
 	err := retryAll(t).run(t.Context(), q, io.Discard, io.Discard)
-	if !errors.Is(err, contacts.ErrUnavailable) || !strings.Contains(err.Error(), "retried 0 tasks, then: ") {
+	if !errors.Is(err, mysql.ErrUnavailable) || !strings.Contains(err.Error(), "retried 0 tasks, then: ") {
 		t.Errorf("%v", err)
 	}
 }
@@ -94,7 +94,7 @@ func TestAFailureSaysHowFarItWas(t *testing.T) {
 type failing struct{ queue.Queue }
 
 func (failing) Retry(context.Context, queue.Filter, int) (int, error) {
-	return 0, contacts.ErrUnavailable
+	return 0, mysql.ErrUnavailable
 }
 
 // Workers that take and bury the tasks as fast as they are retried do not keep

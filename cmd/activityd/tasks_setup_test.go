@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -26,7 +26,7 @@ type operator struct {
 func newOperator(t *testing.T) *operator {
 	t.Helper()
 	dsn := servertest.MySQLDSN(t)
-	db, err := contacts.OpenMySQL(dsn)
+	db, err := mysql.Open(dsn)
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return &operator{queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test"}), db, dsn}

@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
+
+	"github.com/activityd/activityd/internal/filelock"
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // FollowTokens reads the tokens of a file. Run the [Follower] to have them follow
@@ -61,6 +65,25 @@ func (t *Tokens) take(ctx context.Context, path string, list []Token, o Options)
 // what is nobody else's business.
 const mode = 0o600
 
+// How long to wait for the lock of another process, which holds it for as long as it
+// takes to write a line, and how often to try.
+const (
+	lockTimeout = 5 * time.Second
+	lockPoll    = 20 * time.Millisecond
+)
+
+// openLocked opens a token file to add to it, which is made if there is none.
+func openLocked(ctx context.Context, path string) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
+	defer cancel()
+	for {
+		f, err := filelock.Open(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, mode)
+		if !errors.Is(err, filelock.ErrLocked) || retry.Sleep(ctx, lockPoll) != nil {
+			return f, err
+		}
+	}
+}
+
 // AppendToken adds a token to a file, which is made if there is none. It refuses
 // a name that the file has, and a file that is not in order. Several may add to a
 // file at once: they wait for each other, for a few seconds at most or until ctx
@@ -85,7 +108,7 @@ func AppendToken(ctx context.Context, path string, t Token) (err error) {
 	if err := appendWhole(f, int64(len(before.text)), line); err != nil {
 		return err
 	}
-	if !isStill(f, path) {
+	if !filelock.IsNamed(f, path) {
 		// An editor, say, which knows no locks.
 		return fmt.Errorf("another program replaced %s meanwhile, so the token is not in it: try again", path)
 	}

@@ -14,7 +14,7 @@ import (
 
 // Reader finds the photos that a viewer is shown, at most limit of them. It
 // returns [contacts.ErrNoMember] for a viewer who does not exist,
-// [recent.ErrBusy] or [contacts.ErrUnavailable] when asking again later may
+// [recent.ErrBusy] or [mysql.ErrUnavailable] when asking again later may
 // help. It must be safe for concurrent use and return soon after ctx ends.
 type Reader interface {
 	Read(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error)

@@ -10,9 +10,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // Members lists who there is to sweep over.
@@ -261,17 +262,10 @@ func (o *outage) wait(ctx context.Context, err error) {
 
 // isAway tells whether a server is away, and nothing else is wrong.
 func isAway(err error) bool {
-	return errors.Is(err, contacts.ErrUnavailable) || errors.Is(err, index.ErrUnavailable)
+	return errors.Is(err, mysql.ErrUnavailable) || errors.Is(err, index.ErrUnavailable)
 }
 
 func (o *outage) over() { o.waits = 0 }
 
-// pause lets d pass, or returns when ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
+// pause waits for d or until ctx ends, which the caller looks at.
+func pause(ctx context.Context, d time.Duration) { _ = retry.Sleep(ctx, d) }

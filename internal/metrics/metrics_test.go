@@ -17,6 +17,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/metrics"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
@@ -124,7 +125,7 @@ func TestReadsAreCounted(t *testing.T) {
 	}
 	m.Reads.Answered(recent.Answer{Source: recent.FromIndex}, nil, time.Millisecond)
 	for _, err := range []error{
-		contacts.ErrNoMember, recent.ErrBusy, contacts.ErrUnavailable, context.DeadlineExceeded, context.Canceled, fmt.Errorf("what?"),
+		contacts.ErrNoMember, recent.ErrBusy, mysql.ErrUnavailable, context.DeadlineExceeded, context.Canceled, fmt.Errorf("what?"),
 	} {
 		m.Reads.Answered(recent.Answer{}, fmt.Errorf("read: %w", err), time.Millisecond)
 	}

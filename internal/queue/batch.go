@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // batch is what a worker has claimed at once.
@@ -20,7 +22,7 @@ type batch struct {
 }
 
 func newBatch(claimed time.Time, list []Task, l *lanes) *batch {
-	return &batch{claimed: claimed, ticket: l.enter(list), pause: Jitter(awayPause), held: list}
+	return &batch{claimed: claimed, ticket: l.enter(list), pause: retry.Jitter(awayPause), held: list}
 }
 
 // holding returns the tasks whose leases are to be kept.
@@ -73,7 +75,7 @@ func (s *shift) run(b *batch) (healthy bool) {
 		if err != nil || len(part) == 0 {
 			pause := time.Duration(0)
 			if errors.Is(err, errLaneTaken) && s.claiming.Err() == nil {
-				pause = Jitter(lanePause)
+				pause = retry.Jitter(lanePause)
 			}
 			s.record(b, handBack(b.ticket.leave(), pause, err))
 			return healthy

@@ -6,9 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -30,7 +30,7 @@ func onBoth(t *testing.T, test func(t *testing.T, q queue.Queue)) {
 
 func newMySQLQueue(t *testing.T) *queue.MySQLQueue {
 	t.Helper()
-	db, err := contacts.OpenMySQL(servertest.MySQLDSN(t))
+	db, err := mysql.Open(servertest.MySQLDSN(t))
 	if err != nil {
 		t.Fatal(err)
 	}

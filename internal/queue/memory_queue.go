@@ -218,7 +218,7 @@ func (q *MemoryQueue) finish(results []Result) (lost int) {
 	defer q.mu.Unlock()
 	for _, result := range results {
 		if r := q.held(result.Task); r != nil {
-			q.settle(r, judge(result))
+			q.settle(r, Judge(result))
 		} else {
 			lost++
 		}
@@ -226,21 +226,21 @@ func (q *MemoryQueue) finish(results []Result) (lost int) {
 	return lost
 }
 
-func (q *MemoryQueue) settle(r *record, v verdict) {
-	if v.kind == done && q.options.Keep == 0 {
+func (q *MemoryQueue) settle(r *record, v Verdict) {
+	if v.State == Done && q.options.Keep == 0 {
 		q.remove(r)
 		return
 	}
-	if v.kind == postpone {
+	if v.Uncounted {
 		r.Attempts--
 	}
 	now := q.now().UnixMilli()
-	r.state, r.Lease, r.lastError, r.updated = v.state(), "", v.message, now
+	r.state, r.Lease, r.lastError, r.updated = v.State, "", v.Message, now
 	switch r.state {
 	case Waiting:
 		r.dueAt = r.expiresAt
 	case Scheduled:
-		r.dueAt = now + v.after.Milliseconds()
+		r.dueAt = now + v.After.Milliseconds()
 	case Done:
 		r.dueAt = now + q.options.Keep.Milliseconds()
 	case Dead, Running:

@@ -3,10 +3,11 @@ package queue
 import (
 	"errors"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // Permanent marks an error that no repetition will cure: the task is dead at
@@ -37,51 +38,44 @@ type Result struct {
 	Err  error
 }
 
-// verdict is what a queue does with a result.
-type verdict struct {
-	kind    verdictKind
-	after   time.Duration // postpone, retry: not before
-	message string        // for people; empty when done
+// Verdict is what becomes of a task that was run.
+type Verdict struct {
+	State     State         // Done; Waiting or Scheduled, to be run again; Dead
+	After     time.Duration // Scheduled: it runs again no sooner
+	Uncounted bool          // the attempt does not count
+	Message   string        // why it is not done, for people
 }
 
-type verdictKind int
-
-const (
-	done     verdictKind = iota // forget the task, or keep it for a while
-	retry                       // again after a while, this attempt counted
-	postpone                    // again after a while or at once, this attempt not counted
-	bury                        // dead, kept with its reason
-)
-
-// state returns the state in which the verdict leaves a task, if it is kept.
-func (v verdict) state() State {
-	switch {
-	case v.kind == done:
-		return Done
-	case v.kind == bury:
-		return Dead
-	case v.after == 0:
-		return Waiting
-	}
-	return Scheduled
-}
-
-// judge decides on a result. Both implementations of the queue use it, so that
+// Judge decides on a result. Both implementations of the queue use it, so that
 // they differ in storage only.
-func judge(r Result) verdict {
-	var later *laterError
-	var permanent *permanentError
-	switch {
-	case r.Err == nil:
-		return verdict{kind: done}
-	case errors.As(r.Err, &later):
-		return verdict{postpone, later.after, clip(r.Err.Error())}
-	case errors.As(r.Err, &permanent):
-		return verdict{bury, 0, clip(r.Err.Error())}
-	case r.Task.Attempts >= r.Task.MaxAttempts:
-		return verdict{bury, 0, clip(r.Err.Error())}
+func Judge(r Result) Verdict {
+	if r.Err == nil {
+		return Verdict{State: Done}
 	}
-	return verdict{retry, backoff(r.Task.Attempts), clip(r.Err.Error())}
+	message := clip(r.Err.Error())
+	if later, ok := errors.AsType[*laterError](r.Err); ok {
+		if later.after == 0 {
+			return Verdict{State: Waiting, Uncounted: true, Message: message}
+		}
+		return Verdict{State: Scheduled, After: later.after, Uncounted: true, Message: message}
+	}
+	if _, ok := errors.AsType[*permanentError](r.Err); ok || r.Task.Attempts >= r.Task.MaxAttempts {
+		return Verdict{State: Dead, Message: message}
+	}
+	return Verdict{State: Scheduled, After: retry.Backoff(r.Task.Attempts, firstBackoff, maxBackoff), Message: message}
+}
+
+// outcome is the verdict in the words of the [Observer].
+func (v Verdict) outcome() Outcome {
+	switch {
+	case v.State == Done:
+		return OutcomeDone
+	case v.State == Dead:
+		return OutcomeDied
+	case v.Uncounted:
+		return OutcomePostponed
+	}
+	return OutcomeRetried
 }
 
 // queuesOfReturned returns the queues of the tasks that wait again at once: those
@@ -89,36 +83,19 @@ func judge(r Result) verdict {
 func queuesOfReturned(results []Result) []string {
 	seen := make(map[string]bool)
 	for _, r := range results {
-		if judge(r).state() == Waiting {
+		if Judge(r).State == Waiting {
 			seen[r.Task.Queue] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(seen))
 }
 
+// The pause after the n-th attempt failed is firstBackoff, doubled with each further
+// one, maxBackoff at most, with jitter.
 const (
 	firstBackoff = 500 * time.Millisecond
-	mostBackoff  = 5 * time.Minute
+	maxBackoff   = 5 * time.Minute
 )
-
-// backoff returns the wait after the n-th attempt failed, n from 1: doubling up
-// to a bound, then between half and all of that, so that tasks that failed
-// together do not come back together.
-func backoff(n int) time.Duration {
-	d := mostBackoff
-	if shift := max(n-1, 0); shift < 20 {
-		d = min(firstBackoff<<shift, mostBackoff)
-	}
-	return Jitter(d)
-}
-
-// Jitter returns a duration between half of d and d.
-func Jitter(d time.Duration) time.Duration {
-	if d <= 1 {
-		return d
-	}
-	return d/2 + rand.N(d/2)
-}
 
 // mostMessage is how much of an error is kept with a task, in bytes.
 const mostMessage = 1000

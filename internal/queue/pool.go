@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // Handler does the work of a batch of tasks of one claim: their leases hold or are
@@ -85,7 +87,7 @@ func (o PoolOptions) withDefaults() PoolOptions {
 //
 // Both hold while the database answers, and to within the time that a sweep
 // takes. Whoever is stopped in the middle of a transaction holds its rows locked
-// until the database ends that: see contacts.OpenMySQL, 30 s. A handler that goes on after its context has ended is left behind half a
+// until the database ends that: see mysql.Open, 30 s. A handler that goes on after its context has ended is left behind half a
 // lease later, and the worker goes on with other tasks; so is one that keeps the
 // process from stopping.
 //
@@ -189,10 +191,10 @@ func (p *Pool) Run(ctx context.Context) error {
 // later everything.
 func (s *shift) endGrace(endWork context.CancelCauseFunc, endAll context.CancelFunc) {
 	<-s.claiming.Done()
-	if Sleep(s.work, s.options.Grace) == nil {
+	if retry.Sleep(s.work, s.options.Grace) == nil {
 		endWork(errStopped)
 	}
-	if Sleep(s.over, goodbye) == nil {
+	if retry.Sleep(s.over, goodbye) == nil {
 		endAll()
 	}
 }

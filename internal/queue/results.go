@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // settle tells and records what became of tasks. It returns false when a server
@@ -19,32 +19,18 @@ func (s *shift) settle(b *batch, all []ran) (healthy bool) {
 		if kind, _ := s.kinds.Named(r.Task.Kind); kind.isAway(r.Err) {
 			healthy = false
 			server := s.options.Redis
-			if errors.Is(r.Err, contacts.ErrUnavailable) {
+			if errors.Is(r.Err, mysql.ErrUnavailable) {
 				server = s.options.MySQL
 			}
 			server.Report(s.work, time.Now().Add(-r.took), r.Err)
 		}
 		if r.begun {
-			s.options.Observer.Finished(r.Task.Queue, r.Task.Kind, judge(r.Result).outcome(), r.took)
+			s.options.Observer.Finished(r.Task.Queue, r.Task.Kind, Judge(r.Result).outcome(), r.took)
 		}
 		s.logFailure(r.Result)
 	}
 	s.record(b, results)
 	return healthy
-}
-
-// outcome is the verdict in the words of the [Observer].
-func (v verdict) outcome() Outcome {
-	switch v.kind {
-	case retry:
-		return OutcomeRetried
-	case postpone:
-		return OutcomePostponed
-	case bury:
-		return OutcomeDied
-	case done:
-	}
-	return OutcomeDone
 }
 
 // awayPause is how long at most tasks wait for a server that is away.
@@ -61,7 +47,7 @@ func (k Kind) classify(ctx context.Context, err error, pause time.Duration) erro
 		return Later(0, err)
 	case k.isAway(err):
 		return Later(pause, err)
-	case contacts.IsRetryable(err): // it lost against others too often
+	case mysql.IsRetryable(err): // it lost against others too often
 		return Later(pause, err)
 	case errors.Is(cause, errOutlasted) && !errors.Is(err, errOutlasted):
 		return fmt.Errorf("%w: %w", cause, err)
@@ -72,18 +58,18 @@ func (k Kind) classify(ctx context.Context, err error, pause time.Duration) erro
 // isAway tells whether the error says that a server which the tasks of a kind need
 // cannot be used.
 func (k Kind) isAway(err error) bool {
-	return errors.Is(err, contacts.ErrUnavailable) || err != nil && k.Away != nil && k.Away(err)
+	return errors.Is(err, mysql.ErrUnavailable) || err != nil && k.Away != nil && k.Away(err)
 }
 
 // logFailure says what failed, and what becomes of it.
 func (s *shift) logFailure(r Result) {
-	kind := judge(r).kind
-	if kind != retry && kind != bury {
+	v := Judge(r)
+	if v.State == Done || v.Uncounted {
 		return
 	}
 	t := r.Task
 	about := []any{"task", t.ID, "type", t.Kind, "subject", t.Key, "attempt", t.Attempts, "of", t.MaxAttempts, "error", r.Err}
-	if kind == retry {
+	if v.State == Scheduled {
 		s.log.WarnContext(s.work, "task failed, and is tried again", about...)
 		return
 	}
@@ -109,7 +95,7 @@ func (s *shift) record(b *batch, results []Result) {
 	for try := 1; ; try++ {
 		began := time.Now()
 		lost, err := s.finish(results)
-		if errors.Is(err, contacts.ErrUnavailable) {
+		if errors.Is(err, mysql.ErrUnavailable) {
 			s.options.MySQL.Report(s.work, began, err)
 		}
 		switch {
@@ -119,7 +105,7 @@ func (s *shift) record(b *batch, results []Result) {
 			return
 		case err == nil:
 			return
-		case (try == recordTries || s.over.Err() != nil) && errors.Is(err, contacts.ErrUnavailable):
+		case (try == recordTries || s.over.Err() != nil) && errors.Is(err, mysql.ErrUnavailable):
 			return // the log has the outage
 		case try == recordTries || s.over.Err() != nil:
 			s.log.ErrorContext(s.work, "results of tasks could not be recorded, they will be run again", "count", len(results), "error", err)

@@ -23,6 +23,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -81,7 +82,7 @@ func extremes(keys []string) []column {
 		dedupe = append(dedupe, "~"+strconv.Itoa(i))
 	}
 	for range 20 {
-		dedupe = append(dedupe, anys(keys)...)
+		dedupe = append(dedupe, mysql.Args(keys)...)
 	}
 	return []column{
 		{"id", []any{0}},
@@ -214,7 +215,7 @@ func TestNoRowStopsAQueue(t *testing.T) {
 		seed = s
 	}
 	t.Logf("ACTIVITYD_SEED=%d repeats it", seed)
-	db, err := contacts.OpenMySQL(servertest.MySQLDSN(t))
+	db, err := mysql.Open(servertest.MySQLDSN(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -539,7 +540,7 @@ func TestLargeArgumentsAreNotRead(t *testing.T) {
 // that have workers.
 func TestNamesOfQueuesDoNotEndTheStatistics(t *testing.T) {
 	t.Parallel()
-	db, err := contacts.OpenMySQL(servertest.MySQLDSN(t))
+	db, err := mysql.Open(servertest.MySQLDSN(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // The pauses of a worker after trouble.
@@ -42,7 +43,7 @@ func (s *shift) worker(h home) {
 			if len(soon) > 0 {
 				d, soon = min(d, soon[0]), soon[1:]
 			}
-			rungFor = s.bell.sleep(ctx, bed, Jitter(d))
+			rungFor = s.bell.sleep(ctx, bed, retry.Jitter(d))
 		default:
 			// The next batch is twice as large, and not at once as large as the one that failed.
 			trouble, rungFor = max(0, min(trouble, 9)-1), ""
@@ -112,7 +113,7 @@ func (s *shift) claim(ctx context.Context, w Workers) (b *batch, rung bool, err 
 
 // idle waits for about d, or until ctx ends.
 func (s *shift) idle(ctx context.Context, d time.Duration) {
-	_ = Sleep(ctx, Jitter(d)) // the caller looks at ctx
+	_ = retry.Sleep(ctx, retry.Jitter(d)) // the caller looks at ctx
 }
 
 // report tells MySQL how a call ended that began at a time. An error that says nothing
@@ -121,7 +122,7 @@ func (s *shift) idle(ctx context.Context, d time.Duration) {
 func (s *shift) report(ctx context.Context, began time.Time, err error, message string, about ...any) {
 	switch {
 	case ctx.Err() != nil:
-	case err == nil, errors.Is(err, contacts.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+	case err == nil, errors.Is(err, mysql.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		s.options.MySQL.Report(ctx, began, err)
 	default:
 		s.toldMu.Lock()

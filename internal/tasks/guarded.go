@@ -14,6 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // Index is what the handlers need of the sets.
@@ -68,7 +69,7 @@ func guarded(
 		case len(open) > 0 && try == guardedTries:
 			return failWith(failed, open, ErrContended)
 		case len(open) > 0 && pause > 0:
-			if err := queue.Sleep(ctx, queue.Jitter(time.Duration(try)*pause)); err != nil {
+			if err := retry.Sleep(ctx, retry.Jitter(time.Duration(try)*pause)); err != nil {
 				return failWith(failed, open, err)
 			}
 		}

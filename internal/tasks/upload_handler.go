@@ -14,6 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // UploadHandler handles upload and fan_out: it tells an uploader's followers of
@@ -65,7 +66,7 @@ func (h *UploadHandler) Handle(ctx context.Context, batch []queue.Task) []error 
 			errs[i] = bad
 		case t.Kind == Upload && busy[t.Key]:
 			if of, ok := standIns[t.Key]; !ok || of == i {
-				errs[i] = queue.Later(queue.Jitter(fanOutPause), errFanningOut)
+				errs[i] = queue.Later(retry.Jitter(fanOutPause), errFanningOut)
 			}
 		default:
 			page := contacts.FollowerPage{Of: member.ID(t.Key), After: args.After}

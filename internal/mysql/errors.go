@@ -1,4 +1,4 @@
-package contacts
+package mysql
 
 import (
 	"context"
@@ -48,7 +48,16 @@ const (
 	erStatementTimeout = 1969 // MariaDB: max_statement_time
 	erQueryTimeout     = 3024 // MySQL: max_execution_time
 	erCheckViolated    = 3819 // MySQL: CHECK
+	erSuperNeeded      = 1227
+	erViewNoExplain    = 1345 // the plan of a view is hidden from those who may not see its tables
+	erBinlogSuper      = 1419
+	erNoDefiner        = 1449 // the user whose rights a view has is gone
 )
+
+// ErrUnavailable is wrapped by errors of a database that cannot be reached, is
+// shutting down, is read-only, or has no connection to spare; the same call may
+// succeed later.
+var ErrUnavailable = errors.New("database unavailable")
 
 // Translate says what failed, and turns errors of the database into what callers
 // can act on. A nil err stays nil.
@@ -59,9 +68,6 @@ const (
 //     connection to spare, the result wraps [ErrUnavailable] and the cause.
 //   - When the schema or a right is missing, the result wraps the cause and says
 //     what to do.
-//
-// Other packages that run SQL of their own use it too, so that the driver's
-// errors are known in this file alone.
 func Translate(ctx context.Context, what string, err error) error {
 	if err == nil {
 		return nil
@@ -78,7 +84,7 @@ func Translate(ctx context.Context, what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// IsRetryable tells whether the server gave a transaction up in favour of
+// IsRetryable reports whether the server gave a transaction up in favour of
 // another one (deadlock, lock wait timeout), so that running the whole
 // transaction again is the cure.
 func IsRetryable(err error) bool {
@@ -89,18 +95,18 @@ func IsRetryable(err error) bool {
 	return false
 }
 
-// IsTooSlow tells whether the server broke a statement off because it ran for
+// IsTooSlow reports whether the server broke a statement off because it ran for
 // longer than the server allows: about less, or about somebody else, it may work.
 func IsTooSlow(err error) bool {
 	n := serverError(err)
 	return n == erStatementTimeout || n == erQueryTimeout
 }
 
-// isNoSuchKey tells whether a statement named an index that is not there, as it is
+// IsNoSuchKey reports whether a statement named an index that is not there, as it is
 // with a view.
-func isNoSuchKey(err error) bool { return serverError(err) == erNoSuchKey }
+func IsNoSuchKey(err error) bool { return serverError(err) == erNoSuchKey }
 
-// isNotPrepared tells whether a statement was refused for being a prepared one, so
+// isNotPrepared reports whether a statement was refused for being a prepared one, so
 // that its text will do.
 func isNotPrepared(err error) bool {
 	switch serverError(err) {
@@ -110,7 +116,7 @@ func isNotPrepared(err error) bool {
 	return false
 }
 
-// IsRowRefused tells whether the server refused a statement for what is in a row,
+// IsRowRefused reports whether the server refused a statement for what is in a row,
 // or would be: a number that is out of range, a key that is taken, a constraint, a
 // trigger that says no. About other rows the same statement may work.
 func IsRowRefused(err error) bool {
@@ -125,7 +131,28 @@ func IsRowRefused(err error) bool {
 	return sent.Number == erWrongValue || sent.Number == erCheckViolated
 }
 
-// IsDuplicate tells whether a row was refused because another one has its key.
+// IsLockWait reports whether a statement waited too long for a lock.
+func IsLockWait(err error) bool { return serverError(err) == erLockWait }
+
+// NeedsLogTrust reports whether a trigger was refused because the server writes a
+// binary log and does not trust its users with triggers.
+func NeedsLogTrust(err error) bool {
+	n := serverError(err)
+	return n == erBinlogSuper || n == erSuperNeeded
+}
+
+// IsViewInvalid reports whether a view cannot be read: its tables or columns are
+// gone, or the user whose rights it has, or these rights.
+func IsViewInvalid(err error) bool {
+	n := serverError(err)
+	return n == erViewInvalid || n == erNoDefiner
+}
+
+// IsPlanHidden reports whether EXPLAIN was refused because the statement reads a view
+// whose tables the user may not see.
+func IsPlanHidden(err error) bool { return serverError(err) == erViewNoExplain }
+
+// IsDuplicate reports whether a row was refused because another one has its key.
 func IsDuplicate(err error) bool { return serverError(err) == erDuplicate }
 
 func isUnavailable(err error) bool {

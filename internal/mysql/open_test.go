@@ -1,4 +1,4 @@
-package contacts_test
+package mysql_test
 
 import (
 	"database/sql"
@@ -6,14 +6,14 @@ import (
 	"maps"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
-func TestOpenMySQLRefusesWithoutTellingThePassword(t *testing.T) {
+func TestOpenRefusesWithoutTellingThePassword(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"
 	for _, dsn := range []string{
@@ -21,13 +21,13 @@ func TestOpenMySQLRefusesWithoutTellingThePassword(t *testing.T) {
 		"user:pass@" + secret + "(host)/db", "user:x@tcp(host:3306)/db?tls=" + secret,
 		"user:x@tcp(host:3306)/db?timeout=" + secret, "user:x@tcp(host:3306)/%zz" + secret, "user:x@" + secret + "/db",
 	} {
-		db, err := contacts.OpenMySQL(dsn)
-		if !errors.Is(err, contacts.ErrDSN) || db != nil {
-			t.Errorf("OpenMySQL(%q) = %v, %v, want ErrDSN", dsn, db, err)
+		db, err := mysql.Open(dsn)
+		if !errors.Is(err, mysql.ErrDSN) || db != nil {
+			t.Errorf("Open(%q) = %v, %v, want ErrDSN", dsn, db, err)
 			continue
 		}
 		if strings.Contains(err.Error(), secret) {
-			t.Errorf("OpenMySQL(%q) tells the password: %v", dsn, err)
+			t.Errorf("Open(%q) tells the password: %v", dsn, err)
 		}
 	}
 }
@@ -39,11 +39,11 @@ func TestPlaceTellsTheDatabaseAndNotWho(t *testing.T) {
 		"bob:a/b@c@tcp(host)/site?timeout=3s":             "tcp(host:3306)/site",
 		"ada@unix(/run/mysqld.sock)/site?charset=utf8mb4": "unix(/run/mysqld.sock)/site",
 	} {
-		if got, err := contacts.Place(dsn); err != nil || got != want {
+		if got, err := mysql.Place(dsn); err != nil || got != want {
 			t.Errorf("%s: %q, %v, want %q", dsn, got, err, want)
 		}
 	}
-	if _, err := contacts.Place("hunter2"); !errors.Is(err, contacts.ErrDSN) || strings.Contains(err.Error(), "hunter2") {
+	if _, err := mysql.Place("hunter2"); !errors.Is(err, mysql.ErrDSN) || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("of none: %v", err)
 	}
 }
@@ -103,8 +103,8 @@ func TestADSNThatContradictsIsRefused(t *testing.T) {
 		"=0":                                         "no plain name",
 		"wait_timeout=9&" + secret + "%20a=1":        "no plain name",
 	} {
-		_, err := contacts.OpenMySQL("user:" + secret + "@tcp(host:3306)/db?" + query)
-		if !errors.Is(err, contacts.ErrDSN) || !strings.Contains(err.Error(), name) {
+		_, err := mysql.Open("user:" + secret + "@tcp(host:3306)/db?" + query)
+		if !errors.Is(err, mysql.ErrDSN) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v, want ErrDSN and %q", query, err, name)
 		} else if strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "host") {
 			t.Errorf("%s: the error quotes the DSN: %v", query, err)
@@ -135,11 +135,11 @@ func TestADSNMayRepeatAndChoose(t *testing.T) {
 	}
 }
 
-// TestOpenMySQLInsists: on what the driver does otherwise.
-func TestOpenMySQLInsists(t *testing.T) {
+// TestOpenInsists: on what the driver does otherwise.
+func TestOpenInsists(t *testing.T) {
 	t.Parallel()
 	dsn := strings.Replace(servertest.MySQLDSN(t), "interpolateParams=true", "", 1)
-	db, err := contacts.OpenMySQL(dsn, contacts.WithMaxOpen(1), contacts.WithLifetime(time.Minute))
+	db, err := mysql.Open(dsn, mysql.WithMaxOpen(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestAnAbandonedTransactionEnds(t *testing.T) {
 	if _, err := other.ExecContext(t.Context(), "INSERT INTO users (id) VALUES (1)"); err != nil {
 		t.Errorf("the row of an abandoned transaction is not free: %v", err)
 	}
-	if err := contacts.Translate(t.Context(), "commit", tx.Commit()); !errors.Is(err, contacts.ErrUnavailable) {
+	if err := mysql.Translate(t.Context(), "commit", tx.Commit()); !errors.Is(err, mysql.ErrUnavailable) {
 		t.Errorf("committing an abandoned transaction: %v, want ErrUnavailable", err)
 	}
 }
@@ -211,7 +211,7 @@ func openWith(t *testing.T, dsn, query string) *sql.DB {
 	if strings.Contains(dsn, "?") {
 		separator = "&"
 	}
-	db, err := contacts.OpenMySQL(dsn + separator + query)
+	db, err := mysql.Open(dsn + separator + query)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestEveryConnectionSetsItsSessionUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = plain.Close() }()
-	ours, err := contacts.OpenMySQL(dsn, contacts.WithMaxOpen(1))
+	ours, err := mysql.Open(dsn, mysql.WithMaxOpen(1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package contacts
+package mysql
 
 import (
 	"database/sql"
@@ -10,13 +10,13 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// The pool's limits where no [PoolOption] says otherwise. A lifetime lets a
-// proxy or a failover move connections, one after the other.
+// The pool's limits. A lifetime lets a proxy or a failover move connections, one
+// after the other.
 const (
-	defaultMaxOpen  = 32
-	defaultLifetime = 30 * time.Minute
-	connectTimeout  = 5 * time.Second
-	mostIdle        = 20 * time.Second // less than idleWait, so that we hang up first
+	defaultMaxOpen = 32
+	lifetime       = 30 * time.Minute
+	connectTimeout = 5 * time.Second
+	maxIdle        = 20 * time.Second // less than idleWait, so that this end closes first
 )
 
 // lockWait, in seconds, is how long one of our statements waits for a row that
@@ -33,24 +33,15 @@ const idleWait = "30"
 // ErrDSN is wrapped by the errors about a DSN that cannot be used.
 var ErrDSN = errors.New("MySQL DSN")
 
-// PoolOption changes a limit of the pool that [OpenMySQL] makes.
-type PoolOption func(*sql.DB)
-
 // WithMaxOpen allows n connections at once, in use or idle; the default is 32.
-func WithMaxOpen(n int) PoolOption {
+func WithMaxOpen(n int) func(*sql.DB) {
 	return func(db *sql.DB) {
 		db.SetMaxOpenConns(n)
 		db.SetMaxIdleConns(n)
 	}
 }
 
-// WithLifetime closes connections that are older than d as soon as they are
-// idle; the default is 30 minutes.
-func WithLifetime(d time.Duration) PoolOption {
-	return func(db *sql.DB) { db.SetConnMaxLifetime(d) }
-}
-
-// OpenMySQL makes a pool of connections to the database that dsn names, in the
+// Open makes a pool of connections to the database that dsn names, in the
 // form of go-sql-driver: user:password@tcp(host:3306)/database. It does not
 // connect: a server that is down is noticed by the first use.
 //
@@ -71,7 +62,7 @@ func WithLifetime(d time.Duration) PoolOption {
 // variable, and a server that does not know it refuses the connection.
 //
 // Errors wrap [ErrDSN] and never quote dsn, which holds a password.
-func OpenMySQL(dsn string, opts ...PoolOption) (*sql.DB, error) {
+func Open(dsn string, opts ...func(*sql.DB)) (*sql.DB, error) {
 	cfg, err := parseDSN(dsn)
 	if err != nil {
 		return nil, err
@@ -82,8 +73,8 @@ func OpenMySQL(dsn string, opts ...PoolOption) (*sql.DB, error) {
 	}
 	db := sql.OpenDB(connector{plain})
 	WithMaxOpen(defaultMaxOpen)(db)
-	WithLifetime(defaultLifetime)(db)
-	db.SetConnMaxIdleTime(mostIdle)
+	db.SetConnMaxLifetime(lifetime)
+	db.SetConnMaxIdleTime(maxIdle)
 	for _, opt := range opts {
 		opt(db)
 	}
@@ -96,7 +87,7 @@ var errUnreadable = fmt.Errorf(
 	"%w: cannot be read: want user:password@tcp(host:3306)/database, or user:password@unix(/socket)/database", ErrDSN)
 
 // Place names the server and the database of a DSN, without user, password and
-// parameters, as in "tcp(host:3306)/name". Its errors are those of [OpenMySQL].
+// parameters, as in "tcp(host:3306)/name". Its errors are those of [Open].
 func Place(dsn string) (string, error) {
 	cfg, err := parseDSN(dsn)
 	if err != nil {
