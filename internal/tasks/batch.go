@@ -110,7 +110,7 @@ func (s *shift) runPart(ctx context.Context, b *batch, part []Task, start time.T
 		}
 		if ctx.Err() == nil {
 			for _, t := range g.tasks {
-				s.options.Observer.Started(t.Queue, t.Type, t.Waited+time.Since(start))
+				countStarted(t, t.Waited+time.Since(start))
 			}
 		}
 		all = append(all, s.runGroup(ctx, b, g)...)

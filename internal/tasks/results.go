@@ -26,7 +26,7 @@ func (s *shift) settle(b *batch, all []ran) (healthy bool) {
 			server.Report(s.work, time.Now().Add(-r.took), r.Err)
 		}
 		if r.begun {
-			s.options.Observer.Finished(r.Task.Queue, r.Task.Type, judge(r.Result).outcome(), r.took)
+			countFinished(r.Task, judge(r.Result).outcome(), r.took)
 		}
 		s.logFailure(r.Result)
 	}
@@ -34,7 +34,7 @@ func (s *shift) settle(b *batch, all []ran) (healthy bool) {
 	return healthy
 }
 
-// outcome is the verdict in the words of the [Observer].
+// outcome is the verdict in the words of the metrics.
 func (v verdict) outcome() Outcome {
 	switch v.kind {
 	case retry:
@@ -114,7 +114,7 @@ func (s *shift) record(b *batch, results []Result) {
 		switch {
 		case err == nil && lost > 0:
 			s.log.WarnContext(s.work, "leases were lost before the tasks were finished", "count", lost)
-			s.options.Observer.LeasesLost(lost)
+			leasesLost.Add(float64(lost))
 			return
 		case err == nil:
 			return

@@ -32,11 +32,9 @@ func (s *shift) sweepOnce(ctx context.Context) (more bool, err error) {
 	swept, sweepErr := s.queue.Sweep(ctx)
 	if swept.TookOver > 0 {
 		s.log.WarnContext(ctx, "leases ran out: their tasks are free again, or dead after their last attempt", "count", swept.TookOver)
-		s.options.Observer.TookOver(swept.TookOver)
+		leaseTakeovers.Add(float64(swept.TookOver))
 	}
-	if swept.Dropped > 0 {
-		s.options.Observer.Dropped(swept.Dropped)
-	}
+	tasksDropped.Add(float64(swept.Dropped))
 	if swept.Due+swept.TookOver > 0 {
 		s.bell.RingAllHere()
 	}
