@@ -59,7 +59,7 @@ func openImitations(c *config) (*ground, error) {
 	}
 	// The imitation runs some hundred scripts a second on a slow machine.
 	client := redis.NewClient(&redis.Options{Addr: mini.Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
-	ix, err := newIndex(c, client, nil)
+	ix, err := newIndex(c, client)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func (g *ground) connect(ctx context.Context, c *config, mysqlServer *localserve
 		return err
 	}
 	g.closers = append(g.closers, client)
-	ix, err := newIndex(c, client, nil)
+	ix, err := newIndex(c, client)
 	if err != nil {
 		return err
 	}

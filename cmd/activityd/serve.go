@@ -66,8 +66,7 @@ type server struct {
 
 // openServer opens MySQL and Redis without connecting to them.
 func openServer(c *config, log *slog.Logger) (*server, error) {
-	m := newMetrics(c, log)
-	entrance, err := openGate(c, access.Options{Log: log, Observer: m.Access})
+	entrance, err := openGate(c, access.Options{Log: log})
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +74,7 @@ func openServer(c *config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	ix, err := newIndex(c, client, m.Index)
+	ix, err := newIndex(c, client)
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
@@ -85,9 +84,9 @@ func openServer(c *config, log *slog.Logger) (*server, error) {
 	}
 	notifier := &tasks.Notifier{}
 	queue := tasks.NewMySQLQueue(db, tasks.QueueOptions{
-		Notifier: notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks, Observer: m.Tasks,
+		Notifier: notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks,
 	})
-	p := parts{store: contacts.NewMySQL(db), db: db, queue: queue, notifier: notifier, wake: wake.New(client, notifier, log), index: ix, metrics: m, gate: entrance}
+	p := parts{store: contacts.NewMySQL(db), db: db, queue: queue, notifier: notifier, wake: wake.New(client, notifier, log), index: ix, gate: entrance}
 	return &server{service: newService(c, p, log), closers: []io.Closer{client, db}}, nil
 }
 

@@ -18,8 +18,6 @@ type HandlerOptions struct {
 	// first conflict; it grows with each. 0: DefaultConflictPause; below 0: none,
 	// for tests that provoke thousands of conflicts.
 	ConflictPause time.Duration
-	// Observer is told what happens; nil: nobody.
-	Observer Observer
 }
 
 // Handlers returns the handler of each type of task.
@@ -27,23 +25,15 @@ func Handlers(ix Index, store Store, queue Enqueuer, o HandlerOptions) map[Type]
 	if o.PartSize <= 0 {
 		o.PartSize = DefaultPartSize
 	}
-	pairs := &PairHandler{Index: ix, Store: store, ActiveOnly: o.ActiveOnly, ConflictPause: o.ConflictPause, Observer: o.Observer}
+	pairs := &PairHandler{Index: ix, Store: store, ActiveOnly: o.ActiveOnly, ConflictPause: o.ConflictPause}
 	uploads := &UploadHandler{
-		Index: ix, Store: store, Queue: queue, PartSize: o.PartSize, ActiveOnly: o.ActiveOnly, Observer: o.Observer,
+		Index: ix, Store: store, Queue: queue, PartSize: o.PartSize, ActiveOnly: o.ActiveOnly,
 	}
 	return map[Type]Handler{
 		AddContact:    pairs,
 		RemoveContact: pairs,
 		Upload:        uploads,
 		FanOut:        uploads,
-		Refill:        &RefillHandler{Index: ix, Store: store, ConflictPause: o.ConflictPause, Observer: o.Observer},
+		Refill:        &RefillHandler{Index: ix, Store: store, ConflictPause: o.ConflictPause},
 	}
-}
-
-// observerOr returns o, or somebody who does not care.
-func observerOr(o Observer) Observer {
-	if o == nil {
-		return Unobserved{}
-	}
-	return o
 }

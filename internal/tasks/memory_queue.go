@@ -70,9 +70,9 @@ func (q *MemoryQueue) Enqueue(ctx context.Context, batch []New) ([]uint64, error
 	return ids, nil
 }
 
-// tell wakes workers and tells the observer.
+// tell wakes workers and counts.
 func (q *MemoryQueue) tell(batch, inserted []New) {
-	observeEnqueued(q.options.Observer, batch, inserted)
+	countEnqueued(batch, inserted)
 	q.options.Notifier.Notify(queuesOf(batch)...)
 }
 

@@ -53,13 +53,13 @@ func (q *MySQLQueue) EnqueueTx(ctx context.Context, tx *sql.Tx, batch []New) (id
 	return done.ids, err
 }
 
-// tell wakes workers and tells the observer, after the commit.
+// tell wakes workers and counts, after the commit.
 func (q *MySQLQueue) tell(batch []New, done enqueued) {
 	q.buried.enqueued(batch)
 	if done.absorbed {
 		q.buried.forget() // the absorbing task was locked: claims passed it over
 	}
-	observeEnqueued(q.options.Observer, batch, done.inserted)
+	countEnqueued(batch, done.inserted)
 	q.options.Notifier.Notify(queuesOf(batch)...)
 }
 

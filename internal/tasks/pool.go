@@ -56,8 +56,6 @@ type PoolOptions struct {
 	Sweep time.Duration
 	// Grace is how long running tasks may go on after the stop.
 	Grace time.Duration
-	// Observer is told what happens; nil: none.
-	Observer Observer
 	// MySQL is told how calls to the queue ended, and Redis when tasks wait for it; that
 	// it is back, the caller has to say. Nil: one of the pool's own.
 	MySQL, Redis *Outage
@@ -72,7 +70,6 @@ func (o PoolOptions) withDefaults() PoolOptions {
 	o.Poll = cmp.Or(o.Poll, DefaultPoll)
 	o.Sweep = cmp.Or(o.Sweep, DefaultSweep)
 	o.Grace = cmp.Or(o.Grace, DefaultGrace)
-	o.Observer = observerOr(o.Observer)
 	return o
 }
 

@@ -138,8 +138,6 @@ type QueueOptions struct {
 	Queues []string
 	// Keep is how long finished tasks are kept to be looked at; 0: not at all.
 	Keep time.Duration
-	// Observer is told what happens; nil: nobody.
-	Observer Observer
 }
 
 // standing returns the queues that Stats counts whatever else there is: those of
@@ -152,9 +150,6 @@ func (o QueueOptions) standing(paused []string) []string {
 func (o QueueOptions) withDefaults() QueueOptions {
 	if o.Notifier == nil {
 		o.Notifier = &Notifier{}
-	}
-	if o.Observer == nil {
-		o.Observer = Unobserved{}
 	}
 	return o
 }

@@ -27,7 +27,7 @@ func (r *run) settle(c *claim, all []finished) (healthy bool) {
 			server.Report(r.works, time.Now().Add(-f.took), f.Err)
 		}
 		if f.begun {
-			r.options.Observer.Finished(f.Task.Queue, f.Task.Type, judge(f.Result).outcome(), f.took)
+			countFinished(f.Task, judge(f.Result).outcome(), f.took)
 		}
 		r.logFailure(f.Result)
 	}
@@ -35,7 +35,7 @@ func (r *run) settle(c *claim, all []finished) (healthy bool) {
 	return healthy
 }
 
-// outcome is the verdict in the words of the [Observer].
+// outcome is the verdict in the words of the metrics.
 func (v verdict) outcome() Outcome {
 	switch v.kind {
 	case tryAgain:
@@ -118,8 +118,8 @@ func (r *run) record(c *claim, results []Result) {
 		}
 		switch {
 		case err == nil && lost > 0:
-			r.log.WarnContext(r.works, "leases were lost before the tasks were finished", "count", lost)
-			r.options.Observer.LeasesLost(lost)
+			r.log.WarnContext(r.works, "leases lost before the tasks were finished", "count", lost)
+			leasesLost.Add(float64(lost))
 			return
 		case err == nil:
 			return

@@ -39,11 +39,9 @@ func (r *run) sweepOnce(ctx context.Context) (more bool, err error) {
 	swept, sweepErr := r.queue.Sweep(ctx)
 	if swept.TookOver > 0 {
 		r.log.WarnContext(ctx, "leases ran out: their tasks are free again, or dead after their last attempt", "count", swept.TookOver)
-		r.options.Observer.TookOver(swept.TookOver)
+		leaseTakeovers.Add(float64(swept.TookOver))
 	}
-	if swept.Dropped > 0 {
-		r.options.Observer.Dropped(swept.Dropped)
-	}
+	tasksDropped.Add(float64(swept.Dropped))
 	if swept.Due+swept.TookOver > 0 {
 		r.notifier.NotifyAllLocal()
 	}

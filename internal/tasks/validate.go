@@ -134,21 +134,6 @@ func (t timing) dueAt() int64 {
 	return t.expiresAt
 }
 
-// observeEnqueued tells the observer about a batch, of whose distinct tasks some
-// were inserted and the others absorbed.
-func observeEnqueued(o Observer, batch, inserted []New) {
-	all, fresh := make(map[Type]int), make(map[Type]int)
-	for _, n := range batch {
-		all[n.Type]++
-	}
-	for _, n := range inserted {
-		fresh[n.Type]++
-	}
-	for t, n := range all {
-		o.Enqueued(t, n, n-fresh[t])
-	}
-}
-
 // queuesOf returns the queues of a batch, each once.
 func queuesOf(batch []New) []string {
 	seen := make(map[string]bool)

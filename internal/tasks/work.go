@@ -102,7 +102,7 @@ func (r *run) runGroup(ctx context.Context, c *claim, g group) (all []finished) 
 	}
 	start := time.Now()
 	for _, t := range g.tasks {
-		r.options.Observer.Started(t.Queue, t.Type, t.Waited+start.Sub(c.at))
+		countStarted(t, t.Waited+start.Sub(c.at))
 	}
 	errs, ended := r.call(ctx, g)
 	var panicked *panicError
