@@ -91,7 +91,7 @@ func newBench(t testing.TB) *bench {
 		index: &sets{Memory: index.NewMemory(settings(t))}, store: contacts.NewMemory(),
 		clock: &clock{now: time.Now()},
 	}
-	b.queue = queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds()}, b.clock.read)
+	b.queue = queue.NewMemoryQueue(queue.Options{}, b.clock.read)
 	b.store.AddMember(viewer, "viewer")
 	for id := member.ID(11); id <= 20; id++ {
 		b.store.AddMember(id, "member "+id.String())

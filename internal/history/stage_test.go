@@ -65,7 +65,7 @@ const partSize = 2
 
 func newStage(ctx context.Context, o setting) (*stage, error) {
 	s := &stage{ctx: ctx, settings: o.settings, clock: 100, world: newWorld(), now: time.Unix(0, 0)}
-	s.queue = queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds()}, func() time.Time { return s.now })
+	s.queue = queue.NewMemoryQueue(queue.Options{}, func() time.Time { return s.now })
 	truth := contacts.NewMemory()
 	s.site, s.store = &site.Memory{Store: truth}, truth
 	var err error

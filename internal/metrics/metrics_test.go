@@ -174,7 +174,7 @@ func TestStrangeNamesDoNotMakeSeries(t *testing.T) {
 	t.Parallel()
 	m := metrics.New(metrics.Options{Queues: []string{tasks.QueueDefault, "mine"}})
 	server := api.New(api.Config{
-		Reader: unread{}, Enqueuer: queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds()}, time.Now), Checker: func(context.Context) api.Health { return api.Health{} }, Observer: m.HTTP,
+		Reader: unread{}, Enqueuer: queue.NewMemoryQueue(queue.Options{}, time.Now), Checker: func(context.Context) api.Health { return api.Health{} }, Observer: m.HTTP,
 	})
 	strange := func(i int) {
 		name := fmt.Sprintf("strange%d", i)

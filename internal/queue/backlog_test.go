@@ -62,7 +62,7 @@ func expect(t *testing.T, b *queue.Backlog, want bool, when string) {
 func TestBacklogFollowsTheQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds()}, time.Now)
+		q := queue.NewMemoryQueue(queue.Options{}, time.Now)
 		g := &gauge{full: q.Full}
 		b, log := watched(t, g, 3)
 		expect(t, b, false, "empty")

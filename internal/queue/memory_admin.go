@@ -115,7 +115,7 @@ func (q *MemoryQueue) Retry(_ context.Context, match Filter, limit int) (int, er
 	}
 	q.mu.Unlock()
 	if len(list) > 0 {
-		q.options.Bell.Ring(slices.Sorted(maps.Keys(queues))...)
+		q.options.Notifier.Notify(slices.Sorted(maps.Keys(queues))...)
 	}
 	return len(list), nil
 }
@@ -186,7 +186,7 @@ func (q *MemoryQueue) Stats(context.Context) (s Stats, err error) {
 			continue
 		}
 		t := r.Kind
-		if !slices.Contains(q.options.Kinds.Names(), t) {
+		if !slices.Contains(Kinds(), t) {
 			t = OtherKinds
 		}
 		counts[TaskStats{Queue: r.Queue, Kind: t, State: r.state}]++

@@ -68,10 +68,10 @@ func (q *MemoryQueue) Enqueue(ctx context.Context, batch []New) ([]uint64, error
 	return ids, nil
 }
 
-// tell wakes workers and tells the observer.
+// tell wakes workers and counts.
 func (q *MemoryQueue) tell(batch, inserted []New) {
-	observeEnqueued(q.options.Observer, batch, inserted)
-	q.options.Bell.Ring(queuesOf(batch)...)
+	countEnqueued(batch, inserted)
+	q.options.Notifier.Notify(queuesOf(batch)...)
 }
 
 // add inserts the distinct tasks of a batch, in order of their keys as MySQL
@@ -80,7 +80,7 @@ func (q *MemoryQueue) add(batch []New) (ids []uint64, inserted []New) {
 	byKey, now := distinct(batch), q.now().UnixMilli()
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
 		n := byKey[key]
-		if r := q.open[q.keys[key]]; r != nil && r.absorbs(q.options.Kinds, n) {
+		if r := q.open[q.keys[key]]; r != nil && r.absorbs(n) {
 			r.setTiming(r.timing().absorbing(timingOf(n, now)), now)
 			continue
 		} else if r != nil {
@@ -209,7 +209,7 @@ func (q *MemoryQueue) Finish(ctx context.Context, results []Result) (lost int, e
 		return 0, fmt.Errorf("finish %s: %w", plural.Of(len(results), "task", "tasks"), err)
 	}
 	lost = q.finish(results)
-	q.options.Bell.Ring(queuesOfReturned(results)...)
+	q.options.Notifier.Notify(queuesOfReturned(results)...)
 	return lost, nil
 }
 
@@ -305,7 +305,7 @@ func (q *MemoryQueue) timeUp(r *record, now int64, s *Swept) {
 func (q *MemoryQueue) Active(_ context.Context, kind string, keys []uint64) (map[uint64]bool, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	k, _ := q.options.Kinds.Named(kind)
+	k, _ := kindOf(kind)
 	found := make(map[uint64]bool)
 	for _, r := range q.open {
 		alive := r.state == Waiting || r.state == Running && r.Lease != ""

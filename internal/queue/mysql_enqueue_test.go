@@ -121,7 +121,7 @@ func enqueueAndClaim(t *testing.T, q queue.Queue) {
 func TestATaskThatComesBackElsewhereIsFound(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)
-	other := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "other"})
+	other := queue.NewMySQLQueue(db, queue.Options{Owner: "other"})
 	snapshot, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	if err != nil {
 		t.Fatal(err)

@@ -240,7 +240,7 @@ func (q *MySQLQueue) Finish(ctx context.Context, results []Result) (lost int, er
 	})
 	if back := queuesOfReturned(results); err == nil && len(back) > 0 {
 		q.buried.forget()
-		q.options.Bell.Ring(back...)
+		q.options.Notifier.Notify(back...)
 	}
 	return lost, err
 }
@@ -297,7 +297,7 @@ func (q *MySQLQueue) settle(ctx context.Context, tx *sql.Tx, end claimEnd, ids [
 
 // Active implements [Queue].
 func (q *MySQLQueue) Active(ctx context.Context, kind string, keys []uint64) (map[uint64]bool, error) {
-	k, _ := q.options.Kinds.Named(kind)
+	k, _ := kindOf(kind)
 	return q.keysOf(ctx, "look for tasks under way", []string{kind}, keys,
 		"(state = 'waiting' OR state = 'running' AND lease_owner IS NOT NULL) AND priority <= 0 AND queue = ?", k.Queue)
 }

@@ -24,7 +24,7 @@ func openDB(t *testing.T) (*sql.DB, *queue.MySQLQueue) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	return db, queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: strings.Repeat("a very long host name ", 10)})
+	return db, queue.NewMySQLQueue(db, queue.Options{Owner: strings.Repeat("a very long host name ", 10)})
 }
 
 func exec(t *testing.T, db *sql.DB, query string, args ...any) {
@@ -198,7 +198,7 @@ func mockQueue(t *testing.T) (sqlmock.Sqlmock, *queue.MySQLQueue) {
 			t.Error(err)
 		}
 	})
-	return mock, queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test"})
+	return mock, queue.NewMySQLQueue(db, queue.Options{Owner: "test"})
 }
 
 func TestADeadlockIsTriedAgain(t *testing.T) {

@@ -99,7 +99,7 @@ func (q *MySQLQueue) stats(ctx context.Context) (s Stats, err error) {
 }
 
 func (q *MySQLQueue) taskStats(ctx context.Context, queues []string) (list []TaskStats, err error) {
-	kinds := append(q.options.Kinds.Names(), OtherKinds)
+	kinds := append(Kinds(), OtherKinds)
 	var parts []string
 	var args []any
 	for _, queue := range queues {

@@ -54,8 +54,8 @@ func (o *noted) Started(queue string, t string, waited time.Duration) {
 	o.note(fmt.Sprintf("started %s %s after %v", queue, t, waited), 1)
 }
 
-func (o *noted) Finished(queue string, t string, outcome queue.Outcome, took time.Duration) {
-	o.note(fmt.Sprintf("%s %s %s in %v", outcome, queue, t, took), 1)
+func (o *noted) Finished(name string, t string, outcome queue.Outcome, took time.Duration) {
+	o.note(fmt.Sprintf("%s %s %s in %v", outcome, name, t, took), 1)
 }
 
 func (o *noted) TookOver(n int)       { o.note("took over", n) }
@@ -98,7 +98,7 @@ func TestThePoolTellsWhatBecomesOfTasks(t *testing.T) {
 						t.Error("it came back too early")
 					}
 					return test.err
-				}), queue.PoolOptions{Observer: told, Sweep: time.Hour, Workers: []queue.Workers{{Queue: queue.DefaultQueue, Count: 1, Batch: 1}}})
+				}), queue.PoolOptions{Observer: told, Sweep: time.Hour, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
 				pass(time.Second)
 				enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(2))
 				pass(time.Minute)
@@ -109,19 +109,21 @@ func TestThePoolTellsWhatBecomesOfTasks(t *testing.T) {
 	}
 }
 
-// Time in a lane is time that a task waits.
-func TestWaitingForALaneIsTold(t *testing.T) {
+// The time behind an earlier task of the ordering key is time that a task waits.
+func TestWaitingForTheOrderIsTold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		told := &noted{}
 		p := startPool(t, each(func(context.Context, queue.Task) error {
 			deaf(200 * time.Millisecond)
 			return nil
-		}), queue.PoolOptions{Observer: told, Workers: []queue.Workers{{Queue: queue.DefaultQueue, Count: 2, Batch: 1}}})
-		enqueue(t, p.queue, tasks.NewAddContact(1, 2), tasks.NewAddContact(1, 3))
+		}), queue.PoolOptions{Observer: told, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}})
+		enqueue(t, p.queue, tasks.NewAddContact(1, 2))
+		pass(50 * time.Millisecond)
+		enqueue(t, p.queue, tasks.NewAddContact(1, 3))
 		pass(time.Minute)
 		ended := "done default add_contact in 200ms 1"
-		told.expect(t, "started default add_contact after 0s 1", "started default add_contact after 200ms 1", ended, ended)
+		told.expect(t, "started default add_contact after 0s 1", "started default add_contact after 150ms 1", ended, ended)
 	})
 }
 

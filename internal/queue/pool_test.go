@@ -36,7 +36,7 @@ func TestAPoolDrainsItsQueues(t *testing.T) {
 	})
 }
 
-// Nobody waits for the next poll when the bell rings.
+// Nobody waits for the next poll when the notifier rings.
 func TestTheBellWakesIdleWorkers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -56,11 +56,11 @@ func TestTheBellWakesIdleWorkers(t *testing.T) {
 	})
 }
 
-// What others enqueue is found without a bell.
+// What others enqueue is found without a notifier.
 func TestThePollIsTheSafetyNet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds()}, time.Now) // whose bell nobody hears
+		q := queue.NewMemoryQueue(queue.Options{}, time.Now) // whose notifier nobody hears
 		done := make(chan struct{}, 1)
 		startPool(t, each(func(context.Context, queue.Task) error {
 			done <- struct{}{}
@@ -127,7 +127,7 @@ func TestAnUnknownTypeIsDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPool(t, each(func(context.Context, queue.Task) error { return nil }), queue.PoolOptions{})
 		mystery := tasks.NewUpload(1)
-		mystery.Kind = "mystery"
+		mystery.Type = "mystery"
 		enqueue(t, p.queue, mystery, tasks.NewUpload(2))
 		pass(time.Minute)
 		counts(t, p.queue, queue.Counts{Dead: 1})

@@ -106,14 +106,9 @@ func timingOf(n New, now int64) timing {
 // absorbs tells whether the record, which has the dedupe key of n, does the work of
 // n when it starts. A producer may have written that key into any row: one that is
 // over, or about something else.
-func (r *record) absorbs(kinds Kinds, n New) bool {
+func (r *record) absorbs(n New) bool {
 	notStarted := r.Attempts == 0 && (r.state == Scheduled || r.state == Waiting && r.dueAt == r.expiresAt)
-	k, known := kinds.Named(r.Kind)
-	if !known || !notStarted || r.Queue != n.Queue || r.ID == 0 {
-		return false
-	}
-	key, err := k.DedupeKey(r.Key, r.Payload)
-	return err == nil && key == n.DedupeKey
+	return notStarted && r.ID != 0 && r.Queue == n.Queue && n.SameWork(r.Kind, r.Key, r.Payload)
 }
 
 // absorbing returns the timing of a task that absorbs one of another timing.
@@ -139,21 +134,6 @@ func (t timing) dueAt() int64 {
 		return t.runAt
 	}
 	return t.expiresAt
-}
-
-// observeEnqueued tells the observer about a batch, of whose distinct tasks some
-// were inserted and the others absorbed.
-func observeEnqueued(o Observer, batch, inserted []New) {
-	all, fresh := make(map[string]int), make(map[string]int)
-	for _, n := range batch {
-		all[n.Kind]++
-	}
-	for _, n := range inserted {
-		fresh[n.Kind]++
-	}
-	for t, n := range all {
-		o.Enqueued(t, n, n-fresh[t])
-	}
 }
 
 // queuesOf returns the queues of a batch, each once.

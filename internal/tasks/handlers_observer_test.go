@@ -47,18 +47,18 @@ func TestAFanOutTellsItsLag(t *testing.T) {
 				}
 				_, err := s.Upload(t.Context(), site.Photo{Owner: star, Visibility: contacts.Public, DateUpload: 100})
 				must(t, err)
-				queue := queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds()}, time.Now)
-				handlers := tasks.Handlers(slowSets{}, s.Store, queue, tasks.HandlerOptions{PartSize: 2, Observer: told})
-				enqueue(t, queue, tasks.NewUpload(star))
+				q := queue.NewMemoryQueue(queue.Options{}, time.Now)
+				handlers := tasks.Handlers(slowSets{}, s.Store, q, tasks.HandlerOptions{PartSize: 2, Observer: told})
+				enqueue(t, q, tasks.NewUpload(star))
 				deaf(5 * time.Second)
 				for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut} {
 					for {
-						list := claimFor(t, queue, name, 1, time.Minute)
+						list := claimFor(t, q, name, 1, time.Minute)
 						if len(list) == 0 {
 							break
 						}
 						must(t, errors.Join(handlers[list[0].Kind].Handle(t.Context(), list)...))
-						finish(t, queue, nil, list...)
+						finish(t, q, nil, list...)
 					}
 				}
 				told.expect(t, test.event)

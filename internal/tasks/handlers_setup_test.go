@@ -114,7 +114,7 @@ func newBench(t *testing.T) *bench {
 	b.client = redis.NewClient(&redis.Options{Addr: b.redis.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = b.client.Close() })
 	b.index = index.New(b.client, index.Options{Settings: settings})
-	b.queue = queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds()}, time.Now)
+	b.queue = queue.NewMemoryQueue(queue.Options{}, time.Now)
 	b.hooked = &hooked{Index: b.index, Store: b.site.Store, Enqueuer: b.queue}
 	b.pairs = &tasks.PairHandler{Index: b.hooked, Store: b.hooked, ConflictPause: -1}
 	b.uploads = &tasks.UploadHandler{Index: b.hooked, Store: b.hooked, Queue: b.hooked, PartSize: 1000}

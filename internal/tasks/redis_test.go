@@ -58,8 +58,8 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 	server := servertest.Redis(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Network: "unix", ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = client.Close() })
-	bell := &queue.Bell{}
-	q := queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds(), Bell: bell}, time.Now)
+	notifier := &queue.Notifier{}
+	q := queue.NewMemoryQueue(queue.Options{Notifier: notifier}, time.Now)
 	settings, err := index.NewSettings(10, 20, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- queue.NewPool(q, bell, tasks.Kinds(), handlers, slog.New(slog.NewTextHandler(log, nil)), queue.PoolOptions{Workers: tasks.DefaultWorkers(), Observer: seen}).Run(ctx)
+		ended <- queue.NewPool(q, notifier, handlers, slog.New(slog.NewTextHandler(log, nil)), queue.PoolOptions{Workers: tasks.DefaultWorkers(), Observer: seen}).Run(ctx)
 	}()
 	t.Cleanup(func() {
 		cancel()

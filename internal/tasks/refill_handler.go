@@ -20,8 +20,6 @@ type RefillHandler struct {
 	Store Store
 	// ConflictPause is as in HandlerOptions.
 	ConflictPause time.Duration
-	// Observer is told of conflicts and refills; nil: nobody.
-	Observer queue.Observer
 }
 
 // Handle returns an error for each task, nil where it is done.
@@ -41,7 +39,7 @@ func (h *RefillHandler) Handle(ctx context.Context, batch []queue.Task) []error 
 // and package index that say so.
 func (h *RefillHandler) Refill(ctx context.Context, users []member.ID) (found map[member.ID]int, failed map[member.ID]error) {
 	found = make(map[member.ID]int, len(users))
-	failed = guarded(ctx, h.Index, h.Observer, h.ConflictPause, users, func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
+	failed = guarded(ctx, h.Index, h.ConflictPause, users, func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
 		changes, err := h.plan(ctx, updates)
 		for _, c := range changes {
 			found[c.User] = len(c.Refill)

@@ -30,8 +30,6 @@ type UploadHandler struct {
 	PartSize int
 	// ActiveOnly leaves missing sets missing until their user's next read.
 	ActiveOnly bool
-	// Observer is told of absorbed uploads and of fan-outs that end; nil: nobody.
-	Observer queue.Observer
 
 	// away says that Redis was, when the last part was to be written: see
 	// [UploadHandler.try].
@@ -123,9 +121,7 @@ func (h *UploadHandler) begin(ctx context.Context, batch []queue.Task) (busy map
 	}
 	free := slices.DeleteFunc(uploads, func(t queue.Task) bool { return busy[t.Key] || t.Attempts >= t.MaxAttempts })
 	absorbed, err := h.Queue.Absorb(ctx, free)
-	if absorbed > 0 {
-		observerOr(h.Observer).UploadAbsorbed(absorbed)
-	}
+	uploadsAbsorbed.Add(float64(absorbed))
 	return busy, err
 }
 
@@ -155,7 +151,7 @@ func (h *UploadHandler) tell(ctx context.Context, wanted []contacts.FollowerPage
 		err = h.refill(ctx, missing)
 	}
 	if err == nil {
-		h.observeEnds(pages, followers, parts)
+		h.countEnds(pages, followers, parts)
 	}
 	return err
 }
