@@ -28,6 +28,7 @@ var layers = []struct {
 	{"internal/filelock", []string{module}},
 	{"internal/mysql", []string{"github.com/redis", "net/http", "github.com/labstack/echo", module + "internal/contacts", module + "internal/tasks"}},
 	{"internal/contacts", []string{"github.com/redis", "net/http", "github.com/labstack/echo"}},
+	{"internal/queue", []string{"net/http", "github.com/labstack/echo", "github.com/redis", module + "internal/tasks", module + "internal/index", module + "internal/member"}},
 	{"internal/tasks", []string{"net/http", "github.com/labstack/echo"}},
 	{"internal/recent", []string{"net/http", "github.com/labstack/echo", "database/sql", "github.com/redis"}},
 	{"internal/api", []string{"database/sql", "github.com/redis"}},

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/wake"
 )
 
@@ -19,8 +19,8 @@ func (c *config) wakeFlag(f *pflag.FlagSet) {
 // openNotifier returns a notifier that wakes the workers of the running processes, if a
 // Redis is named, and what is to be called in the end: it tells what was rung for
 // last. A Redis that is away is no error.
-func openNotifier(ctx context.Context, c *config, log io.Writer) (notifier *tasks.Notifier, done func(), err error) {
-	notifier = &tasks.Notifier{}
+func openNotifier(ctx context.Context, c *config, log io.Writer) (notifier *queue.Notifier, done func(), err error) {
+	notifier = &queue.Notifier{}
 	if c.redisURL == "" {
 		return notifier, func() {}, nil
 	}

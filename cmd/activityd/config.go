@@ -13,6 +13,7 @@ import (
 
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -100,10 +101,10 @@ func (c *config) serverFlags(f *pflag.FlagSet) {
 	f.DurationVar(&c.indexWait, "index-wait", recent.DefaultIndexWait, "how long a read waits for Redis before it does without")
 	f.StringToIntVar(&c.workers, "workers", nil, "worker goroutines of each queue, as in `queue=number,…`; any number of queues of your own included; those of default, fan_out and refill that are not named keep theirs; a worker with nothing to do helps the other queues, but for the first one of each")
 	c.workers, f.Lookup("workers").DefValue = defaultWorkers()
-	f.DurationVar(&c.lease, "lease", tasks.DefaultLease, "how long claimed tasks belong to a worker that is not heard of any more; a live one extends it")
-	f.DurationVar(&c.taskLimit, "task-limit", tasks.DefaultLimit, "how long a batch of tasks may run before it is cancelled and its tasks are tried again")
-	f.DurationVar(&c.poll, "poll", tasks.DefaultPoll, "how often an idle worker looks for tasks of which nobody told it")
-	f.DurationVar(&c.grace, "grace", tasks.DefaultGrace, "how long requests under way may take to finish at the stop, and then the tasks")
+	f.DurationVar(&c.lease, "lease", queue.DefaultLease, "how long claimed tasks belong to a worker that is not heard of any more; a live one extends it")
+	f.DurationVar(&c.taskLimit, "task-limit", queue.DefaultLimit, "how long a batch of tasks may run before it is cancelled and its tasks are tried again")
+	f.DurationVar(&c.poll, "poll", queue.DefaultPoll, "how often an idle worker looks for tasks of which nobody told it")
+	f.DurationVar(&c.grace, "grace", queue.DefaultGrace, "how long requests under way may take to finish at the stop, and then the tasks")
 	f.DurationVar(&c.keepTasks, "keep-tasks", 0, "how long tasks that are done are kept to be looked at; 0: not at all")
 	f.IntVar(&c.maxWaiting, "max-waiting", 1_000_000, "waiting tasks beyond which POST /v1/tasks is answered 429; 0: no limit")
 	f.IntVar(&c.fanOutPart, "fan-out-part", tasks.DefaultPartSize, "followers that one task of a fan-out tells")
@@ -157,7 +158,7 @@ func (c *config) check(f *pflag.FlagSet) error {
 	} {
 		want(flag, d >= time.Millisecond, "is %v: want at least 1ms", d)
 	}
-	want("lease", c.lease >= time.Second && c.lease <= tasks.MostLease, "is %v: want 1s to %v", c.lease, tasks.MostLease)
+	want("lease", c.lease >= time.Second && c.lease <= queue.MostLease, "is %v: want 1s to %v", c.lease, queue.MostLease)
 	want("keep-tasks", c.keepTasks >= 0, "is %v: want 0 or more", c.keepTasks)
 	want("max-waiting", c.maxWaiting >= 0, "is %d: want 0 or more", c.maxWaiting)
 	want("max-body", c.maxBody >= 1, "is %d: want at least 1", c.maxBody)
@@ -166,9 +167,9 @@ func (c *config) check(f *pflag.FlagSet) error {
 	want("audit-share", c.auditShare >= 0 && c.auditShare <= 1, "is %g: want 0 to 1", c.auditShare)
 	want("audit-sweep-rate", c.auditSweepRate >= 0 && c.auditSweepRate <= 100_000, "is %d: want 0 to 100000", c.auditSweepRate)
 	want("fan-out-part", c.fanOutPart >= 1 && c.fanOutPart <= 10_000, "is %d: want 1 to 10000", c.fanOutPart)
-	for _, queue := range slices.Sorted(maps.Keys(c.workers)) {
-		want("workers", queue != "" && len(queue) <= tasks.MostQueueName, "queue %q: want a name of 1 to %d bytes", queue, tasks.MostQueueName)
-		want("workers", c.workers[queue] >= 0 && c.workers[queue] <= 1000, "%s=%d: want 0 to 1000", queue, c.workers[queue])
+	for _, name := range slices.Sorted(maps.Keys(c.workers)) {
+		want("workers", name != "" && len(name) <= queue.MostQueueName, "queue %q: want a name of 1 to %d bytes", name, queue.MostQueueName)
+		want("workers", c.workers[name] >= 0 && c.workers[name] <= 1000, "%s=%d: want 0 to 1000", name, c.workers[name])
 	}
 	total := 0
 	for _, w := range c.poolOptions().Workers {
@@ -210,7 +211,7 @@ func (c *config) readerOptions(s index.Settings) recent.Options {
 	return recent.Options{Min: s.Min, IndexWait: c.indexWait, Walks: c.walks, WalkWait: c.walkWait, WalkTimeout: c.requestTimeout}
 }
 
-func (c *config) poolOptions() tasks.PoolOptions {
+func (c *config) poolOptions() queue.PoolOptions {
 	workers := tasks.DefaultWorkers()
 	named := maps.Clone(c.workers)
 	for i := range workers {
@@ -219,10 +220,10 @@ func (c *config) poolOptions() tasks.PoolOptions {
 			delete(named, workers[i].Queue)
 		}
 	}
-	for _, queue := range slices.Sorted(maps.Keys(named)) {
-		workers = append(workers, tasks.Workers{Queue: queue, Count: named[queue], Batch: tasks.DefaultBatch})
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		workers = append(workers, queue.Workers{Queue: name, Count: named[name], Batch: tasks.DefaultBatch})
 	}
-	return tasks.PoolOptions{Workers: workers, Lease: c.lease, Limit: c.taskLimit, Poll: c.poll, Grace: c.grace}
+	return queue.PoolOptions{Workers: workers, Lease: c.lease, Limit: c.taskLimit, Poll: c.poll, Grace: c.grace}
 }
 
 func (c *config) handlerOptions() tasks.HandlerOptions {

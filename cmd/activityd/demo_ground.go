@@ -15,6 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/demo/world"
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
@@ -59,21 +60,21 @@ func openImitations(c *config) (*ground, error) {
 	}
 	// The imitation runs some hundred scripts a second on a slow machine.
 	client := redis.NewClient(&redis.Options{Addr: mini.Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
-	ix, err := newIndex(c, client, nil)
+	ix, err := newIndex(c, client)
 	if err != nil {
 		return nil, err
 	}
-	db, notifier := contacts.NewMemory(), &tasks.Notifier{}
-	queue := tasks.NewMemoryQueue(tasks.QueueOptions{Notifier: notifier}, time.Now)
+	db, notifier := contacts.NewMemory(), &queue.Notifier{}
+	q := queue.NewMemoryQueue(queue.Options{Notifier: notifier}, time.Now)
 	where := &site.Memory{Store: db}
 	return &ground{
-		parts:     parts{store: db, queue: queue, notifier: notifier, index: ix},
+		parts:     parts{store: db, queue: q, notifier: notifier, index: ix},
 		site:      where,
 		plain:     plainWalk(db),
 		plainName: "a plain walk",
 		engine:    "tables in memory and miniredis, both inside this process",
 		wipe:      func(ctx context.Context) error { return client.FlushDB(ctx).Err() },
-		start:     func() { where.Emit = emitTo(queue) },
+		start:     func() { where.Emit = emitTo(q) },
 		closers:   []io.Closer{closer(func() error { mini.Close(); return nil }), client},
 	}, nil
 }
@@ -86,13 +87,13 @@ func plainWalk(db *contacts.Memory) demo.Plain {
 }
 
 // emitTo turns the events of the in-memory site into tasks.
-func emitTo(queue tasks.Queue) func(context.Context, site.Event) error {
+func emitTo(q queue.Queue) func(context.Context, site.Event) error {
 	return func(ctx context.Context, e site.Event) error {
-		task, err := tasks.Parse(tasks.Type(e.Type), e.User, e.Contact)
+		task, err := tasks.Parse(e.Type, e.User, e.Contact)
 		if err != nil {
 			return err
 		}
-		_, err = queue.Enqueue(ctx, []tasks.New{task})
+		_, err = q.Enqueue(ctx, []queue.New{task})
 		return err
 	}
 }
@@ -148,13 +149,13 @@ func (g *ground) connect(ctx context.Context, c *config, mysqlServer *localserve
 		return err
 	}
 	g.closers = append(g.closers, client)
-	ix, err := newIndex(c, client, nil)
+	ix, err := newIndex(c, client)
 	if err != nil {
 		return err
 	}
-	notifier := &tasks.Notifier{}
+	notifier := &queue.Notifier{}
 	c.poll = demoPoll
-	g.parts = parts{store: contacts.NewMySQL(db), queue: tasks.NewMySQLQueue(db, tasks.QueueOptions{Notifier: notifier, Owner: processName()}), notifier: notifier, index: ix}
+	g.parts = parts{store: contacts.NewMySQL(db), queue: queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: processName()}), notifier: notifier, index: ix}
 	g.site, g.plain = site.NewMySQL(db), demo.PlainSQL(db)
 	g.wipe = func(ctx context.Context) error { return client.FlushDB(ctx).Err() }
 	return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -39,7 +40,7 @@ func newEnqueue() *cobra.Command {
 		Example: "  activityd enqueue add_contact 12345 98765\n  activityd enqueue --priority -10 upload 98765\n" +
 			"  activityd enqueue - < changes.ndjson    # {\"type\":\"upload\",\"user_id\":\"98765\"}, …",
 		Args:      atMost(3, "TYPE"),
-		ValidArgs: []cobra.Completion{string(tasks.AddContact), string(tasks.RemoveContact), string(tasks.Upload), string(tasks.Refill), "-"},
+		ValidArgs: []cobra.Completion{tasks.AddContact, tasks.RemoveContact, tasks.Upload, tasks.Refill, "-"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.checkFlags(cmd.Flags(), args); err != nil {
 				return err
@@ -57,7 +58,7 @@ func newEnqueue() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.queue, "queue", "", "the `queue`; by default that of the type")
-	f.IntVar(&o.priority, "priority", tasks.Normal, "the lower, the sooner: -32768 to 32767")
+	f.IntVar(&o.priority, "priority", queue.Normal, "the lower, the sooner: -32768 to 32767")
 	f.DurationVar(&o.delay, "delay", 0, "how long the tasks wait, unless the same is enqueued without a delay")
 	f.BoolVar(&o.check, "check", false, "only look whether the input is good: write nothing")
 	f.IntVar(&o.fromLine, "from-line", 1, "with -: skip the lines before this one")
@@ -90,7 +91,7 @@ func (o *enqueueOptions) checkFlags(f *pflag.FlagSet, args []string) error {
 }
 
 // adorn gives a task what the flags say of all.
-func (o *enqueueOptions) adorn(n tasks.New) tasks.New {
+func (o *enqueueOptions) adorn(n queue.New) queue.New {
 	if o.queue != "" {
 		n.Queue = o.queue
 	}
@@ -99,18 +100,18 @@ func (o *enqueueOptions) adorn(n tasks.New) tasks.New {
 }
 
 // parseTask reads TYPE USER [CONTACT]; its errors name the argument.
-func parseTask(args []string) (tasks.New, error) {
+func parseTask(args []string) (queue.New, error) {
 	user, err := member.Parse(args[1])
 	if err != nil {
-		return tasks.New{}, fmt.Errorf("USER: %w", err)
+		return queue.New{}, fmt.Errorf("USER: %w", err)
 	}
 	var contact member.ID
 	if len(args) == 3 {
 		if contact, err = member.Parse(args[2]); err != nil {
-			return tasks.New{}, fmt.Errorf("CONTACT: %w", err)
+			return queue.New{}, fmt.Errorf("CONTACT: %w", err)
 		}
 	}
-	return tasks.Parse(tasks.Type(args[0]), user, contact)
+	return tasks.Parse(args[0], user, contact)
 }
 
 func enqueueOne(cmd *cobra.Command, c *config, o *enqueueOptions, args []string) error {
@@ -132,8 +133,8 @@ func enqueueOne(cmd *cobra.Command, c *config, o *enqueueOptions, args []string)
 		return err
 	}
 	defer done()
-	queue := tasks.NewMySQLQueue(db, tasks.QueueOptions{Notifier: notifier, Owner: processName()})
-	ids, err := queue.Enqueue(cmd.Context(), []tasks.New{o.adorn(task)})
+	q := queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: processName()})
+	ids, err := q.Enqueue(cmd.Context(), []queue.New{o.adorn(task)})
 	if err != nil {
 		return err
 	}

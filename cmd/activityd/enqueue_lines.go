@@ -9,8 +9,8 @@ import (
 	"io"
 	"os"
 
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/taskjson"
-	"github.com/activityd/activityd/internal/tasks"
 )
 
 // longestLine is how many bytes a line may have: a task has less than 200.
@@ -22,7 +22,7 @@ var errLongLine = fmt.Errorf("the line has more than %d bytes, and no task has",
 type line struct {
 	number     int   // from 1 on
 	begin, end int64 // its place in the input, in bytes
-	task       tasks.New
+	task       queue.New
 	err        error // why it is no task
 }
 

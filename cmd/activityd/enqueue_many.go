@@ -12,8 +12,8 @@ import (
 
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/plural"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/retry"
-	"github.com/activityd/activityd/internal/tasks"
 )
 
 const (
@@ -28,7 +28,7 @@ var errSignalled = errors.New("stopped by a signal")
 
 // manyEnqueuer is what enqueueMany needs of the queue.
 type manyEnqueuer interface {
-	Enqueue(ctx context.Context, batch []tasks.New) ([]uint64, error)
+	Enqueue(ctx context.Context, batch []queue.New) ([]uint64, error)
 }
 
 // intake moves tasks from lines into the queue. Its memory is that of a batch.
@@ -68,7 +68,7 @@ func enqueueMany(cmd *cobra.Command, c *config, o *enqueueOptions) error {
 	defer done()
 	i := &intake{
 		progress: newProgress(log, o.progress, -1, "tasks"), options: o, log: log, lines: lines,
-		queue:  tasks.NewMySQLQueue(db, tasks.QueueOptions{Notifier: notifier, Owner: processName()}),
+		queue:  queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: processName()}),
 		extent: seen, next: o.fromLine,
 	}
 	err = i.run(ctx)
@@ -135,7 +135,7 @@ func (i *intake) gather(ctx context.Context) (batch []line, err error) {
 // should the last try have been committed unheard, the same tasks absorb these, or
 // are done twice, which does no harm.
 func (i *intake) write(ctx context.Context, batch []line) error {
-	list := make([]tasks.New, len(batch))
+	list := make([]queue.New, len(batch))
 	for at, read := range batch {
 		list[at] = i.options.adorn(read.task)
 	}
@@ -161,7 +161,7 @@ func (i *intake) write(ctx context.Context, batch []line) error {
 
 // tryWrite is not cut off by a signal, so that it is known what became of the
 // batch.
-func (i *intake) tryWrite(ctx context.Context, list []tasks.New) error {
+func (i *intake) tryWrite(ctx context.Context, list []queue.New) error {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout)
 	defer cancel()
 	_, err := i.queue.Enqueue(bounded, list)

@@ -19,6 +19,7 @@ import (
 	"github.com/activityd/activityd/internal/metrics"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/pace"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/tasks"
@@ -39,12 +40,10 @@ type parts struct {
 	store store
 	// db is the database of store; nil: there is none whose tables could be wrong.
 	db       *sql.DB
-	queue    tasks.Queue
-	notifier *tasks.Notifier
-	wake     *wake.Wake // carries the notifier to other processes; nil: there are none
+	queue    queue.Queue
+	notifier *queue.Notifier
+	wake     *wake.Wake // carries notifications to other processes; nil: there are none
 	index    *index.Index
-	// metrics are told what happens; nil where nobody will look at them.
-	metrics *metrics.Metrics
 	// gate is what callers of the API must pass; nil: it is open.
 	gate *gate
 }
@@ -54,13 +53,13 @@ type service struct {
 	parts
 	config *config
 	log    *slog.Logger
-	mysql  *tasks.Outage // is told of all calls but those of requests
-	redis  *tasks.Outage // is told of the probes of the index and of tasks that wait
+	mysql  *queue.Outage // is told of all calls but those of requests
+	redis  *queue.Outage // is told of the probes of the index and of tasks that wait
 	reader *recent.Reader
 	hints  *tasks.Hints
-	pool   *tasks.Pool
+	pool   *queue.Pool
 	// backlog tells when too much waits.
-	backlog *tasks.Backlog
+	backlog *queue.Backlog
 	// patrol compares sets and answers with MySQL, as fast as pacer lets it.
 	patrol *audit.Patrol
 	pacer  *pace.Pacer
@@ -75,31 +74,26 @@ type service struct {
 }
 
 func newService(c *config, p parts, log *slog.Logger) *service {
-	if p.metrics == nil {
-		p.metrics = newMetrics(c, log)
-	}
 	if p.gate == nil {
 		p.gate = &gate{}
 	}
-	s := &service{parts: p, config: c, log: log, mysql: tasks.NewOutage(log, "MySQL"), redis: tasks.NewOutage(log, "Redis")}
+	s := &service{parts: p, config: c, log: log, mysql: queue.NewOutage(log, "MySQL"), redis: queue.NewOutage(log, "Redis")}
 	s.hints = tasks.NewHints(p.queue, log)
 	s.hints.MySQL = s.mysql
 	reads := c.readerOptions(p.index.Settings())
-	reads.Observer = p.metrics.Reads
 	reads.Stale = func() bool { return p.index.Refused() != nil }
 	s.reader = recent.NewReader(p.index, p.store, s.hints, reads)
 	work := c.handlerOptions()
-	work.Observer = p.metrics.Tasks
 	handlers := tasks.Handlers(p.index, p.store, p.queue, work)
 	pool := c.poolOptions()
-	pool.Observer, pool.MySQL, pool.Redis = p.metrics.Tasks, s.mysql, s.redis
-	s.pool = tasks.NewPool(p.queue, p.notifier, handlers, log, pool)
-	s.backlog = tasks.NewBacklog(p.queue, c.maxWaiting, log)
+	pool.MySQL, pool.Redis = s.mysql, s.redis
+	s.pool = queue.NewPool(p.queue, p.notifier, handlers, log, pool)
+	s.backlog = queue.NewBacklog(p.queue, c.maxWaiting, log)
 	s.backlog.MySQL = s.mysql
 	s.pacer = s.newPacer()
 	s.patrol = s.newPatrol()
 	front := api.Config{
-		Reader: noted{s.reader, s.patrol.Note}, Enqueuer: p.queue, Overloaded: s.backlog.Overloaded, Checker: s.check, Logger: log, Observer: p.metrics.HTTP,
+		Reader: noted{s.reader, s.patrol.Note}, Enqueuer: p.queue, Overloaded: s.backlog.Overloaded, Checker: s.check, Logger: log,
 		MaxBody: c.maxBody, MaxBatch: c.maxBatch, RequestTimeout: c.requestTimeout,
 	}
 	p.gate.guard(&front)
@@ -133,7 +127,7 @@ func (s *service) checkMySQL(ctx context.Context) error {
 	began, probe := time.Now(), []member.ID{1}
 	_, err := s.store.LastUploads(ctx, probe)
 	if err == nil {
-		_, err = s.queue.FanningOut(ctx, probe)
+		_, err = s.queue.Active(ctx, tasks.FanOut, []uint64{1})
 	}
 	if !errors.Is(ctx.Err(), context.Canceled) { // else it says nothing about MySQL
 		s.mysql.Report(ctx, began, err)
@@ -141,11 +135,8 @@ func (s *service) checkMySQL(ctx context.Context) error {
 	return err
 }
 
-// reportingStats looks at the queues, and reports how that ended.
-type reportingStats struct{ *service }
-
-// Stats implements [metrics.Queue].
-func (s reportingStats) Stats(ctx context.Context) (tasks.Stats, error) {
+// stats looks at the queues, and reports how that ended.
+func (s *service) stats(ctx context.Context) (queue.Stats, error) {
 	began := time.Now()
 	stats, err := s.queue.Stats(ctx)
 	if err == nil || errors.Is(err, mysql.ErrUnavailable) && ctx.Err() == nil {

@@ -8,18 +8,18 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 // taskAdmin is what the operator's commands ask of a queue.
 type taskAdmin interface {
 	taskLister
-	Retry(ctx context.Context, match tasks.Filter, limit int) (int, error)
-	Discard(ctx context.Context, match tasks.Filter, limit int) (int, error)
+	Retry(ctx context.Context, match queue.Filter, limit int) (int, error)
+	Discard(ctx context.Context, match queue.Filter, limit int) (int, error)
 	Pause(ctx context.Context, queue string) (changed bool, err error)
 	Resume(ctx context.Context, queue string) (changed bool, err error)
 	Paused(ctx context.Context) ([]string, error)
-	Stats(ctx context.Context) (tasks.Stats, error)
+	Stats(ctx context.Context) (queue.Stats, error)
 }
 
 func newTasks() *cobra.Command {
@@ -72,7 +72,7 @@ func onTasks(cmd *cobra.Command, c *config, wrong error, do func(context.Context
 		return err
 	}
 	defer rung()
-	return do(cmd.Context(), tasks.NewMySQLQueue(db, tasks.QueueOptions{Notifier: notifier, Owner: processName()}))
+	return do(cmd.Context(), queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: processName()}))
 }
 
 // The choices of --output.

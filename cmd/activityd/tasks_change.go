@@ -11,26 +11,26 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/plural"
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 // taskDeed is something that can be done to many tasks.
 type taskDeed struct {
 	verb, past string        // as in "retry", "retried"
-	possible   []tasks.State // of the tasks to which it can be done; the first is the default
-	do         func(ctx context.Context, q taskAdmin, match tasks.Filter, limit int) (int, error)
+	possible   []queue.State // of the tasks to which it can be done; the first is the default
+	do         func(ctx context.Context, q taskAdmin, match queue.Filter, limit int) (int, error)
 }
 
 var retryDeed = taskDeed{
-	verb: "retry", past: "retried", possible: []tasks.State{tasks.Dead, tasks.Scheduled},
-	do: func(ctx context.Context, q taskAdmin, match tasks.Filter, limit int) (int, error) {
+	verb: "retry", past: "retried", possible: []queue.State{queue.Dead, queue.Scheduled},
+	do: func(ctx context.Context, q taskAdmin, match queue.Filter, limit int) (int, error) {
 		return q.Retry(ctx, match, limit)
 	},
 }
 
 var discardDeed = taskDeed{
-	verb: "discard", past: "discarded", possible: []tasks.State{tasks.Dead, tasks.Scheduled, tasks.Waiting, tasks.Done},
-	do: func(ctx context.Context, q taskAdmin, match tasks.Filter, limit int) (int, error) {
+	verb: "discard", past: "discarded", possible: []queue.State{queue.Dead, queue.Scheduled, queue.Waiting, queue.Done},
+	do: func(ctx context.Context, q taskAdmin, match queue.Filter, limit int) (int, error) {
 		return q.Discard(ctx, match, limit)
 	},
 }
@@ -177,7 +177,7 @@ func (ch *taskChange) batches(ctx context.Context, q taskAdmin, bar *progress) (
 		}
 		// By id, so that no task is touched twice: one that is retried may be
 		// dead again before the last page is reached.
-		match := tasks.Filter{States: ch.selection.filter.States}
+		match := queue.Filter{States: ch.selection.filter.States}
 		for _, r := range page {
 			match.IDs = append(match.IDs, r.ID)
 		}
@@ -197,7 +197,7 @@ func (ch *taskChange) batches(ctx context.Context, q taskAdmin, bar *progress) (
 // be told at little cost.
 func (ch *taskChange) total(ctx context.Context, q taskStater) (int64, error) {
 	match := ch.selection.filter
-	if len(ch.selection.named) > 0 || match.Subject != 0 {
+	if len(ch.selection.named) > 0 || match.Key != 0 {
 		return -1, nil
 	}
 	s, err := q.Stats(ctx)
@@ -206,10 +206,10 @@ func (ch *taskChange) total(ctx context.Context, q taskStater) (int64, error) {
 	}
 	total := int64(0)
 	for _, t := range s.Tasks {
-		if oneOf(match.States, t.State) && oneOf(match.Types, t.Type) && oneOf(match.Queues, t.Queue) {
+		if oneOf(match.States, t.State) && oneOf(match.Kinds, t.Kind) && oneOf(match.Queues, t.Queue) {
 			total += int64(t.Count)
 		}
-		if s.More || t.Type == tasks.OtherTypes && len(match.Types) > 0 {
+		if s.More || t.Kind == queue.OtherKinds && len(match.Kinds) > 0 {
 			return -1, nil
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/activityd/activityd/internal/plural"
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 // oneOf tells whether a list, which stands for all when it is empty, has v.
@@ -65,7 +65,7 @@ func (ch *taskChange) tellRunning(ctx context.Context, q taskLister, ranges []id
 		return nil
 	}
 	running := ch.selection.filter
-	running.States = []tasks.State{tasks.Running}
+	running.States = []queue.State{queue.Running}
 	for r, err := range (selection{running, ranges}).records(ctx, q, 0, taskBatch) {
 		if err != nil {
 			return err
@@ -76,18 +76,18 @@ func (ch *taskChange) tellRunning(ctx context.Context, q taskLister, ranges []id
 }
 
 // reason says why a named task is left alone; empty: it is not.
-func (ch *taskChange) reason(r tasks.Record) string {
+func (ch *taskChange) reason(r queue.Record) string {
 	match := ch.selection.filter
 	switch {
-	case r.State == tasks.Running:
+	case r.State == queue.Running:
 		return fmt.Sprintf("it is running, and cannot be %s before it has ended", ch.deed.past)
 	case !slices.Contains(ch.deed.possible, r.State):
 		return fmt.Sprintf("it is %s, and cannot be %s", r.State, ch.deed.past)
 	case !slices.Contains(match.States, r.State):
 		return fmt.Sprintf("it is %s: say --state %[1]s to %s it", r.State, ch.deed.verb)
-	case !oneOf(match.Types, r.Type) || !oneOf(match.Queues, r.Queue) || match.Subject != 0 && match.Subject != r.Subject:
-		return fmt.Sprintf("it is of type %s in queue %s about %s, which the other filters exclude",
-			oneLine(string(r.Type)), oneLine(r.Queue), r.Subject)
+	case !oneOf(match.Kinds, r.Kind) || !oneOf(match.Queues, r.Queue) || match.Key != 0 && match.Key != r.Key:
+		return fmt.Sprintf("it is of type %s in queue %s about %d, which the other filters exclude",
+			oneLine(r.Kind), oneLine(r.Queue), r.Key)
 	}
 	return ""
 }
@@ -99,7 +99,7 @@ const previewed = 10
 // first of them.
 func (ch *taskChange) preview(ctx context.Context, q taskLister, out io.Writer) error {
 	printer, total := newTaskPrinter(out, outputTable, false), 0
-	byType := make(map[tasks.TaskStats]int)
+	byType := make(map[queue.TaskStats]int)
 	for r, err := range ch.selection.records(ctx, q, 0, taskBatch) {
 		if err != nil {
 			return err
@@ -110,11 +110,11 @@ func (ch *taskChange) preview(ctx context.Context, q taskLister, out io.Writer) 
 				return err
 			}
 		}
-		byType[tasks.TaskStats{Queue: r.Queue, Type: r.Type, State: r.State}]++
+		byType[queue.TaskStats{Queue: r.Queue, Kind: r.Kind, State: r.State}]++
 	}
 	fmt.Fprintf(out, "would %s %s\n", ch.deed.verb, plural.Of(total, "task", "tasks"))
 	for _, t := range slices.SortedFunc(maps.Keys(byType), compareTaskStats) {
-		fmt.Fprintf(out, "  %d %s %s in queue %s\n", byType[t], t.State, oneLine(string(t.Type)), oneLine(t.Queue))
+		fmt.Fprintf(out, "  %d %s %s in queue %s\n", byType[t], t.State, oneLine(string(t.Kind)), oneLine(t.Queue))
 	}
 	if total > previewed {
 		fmt.Fprintf(out, "the first %d:\n", previewed)
@@ -122,6 +122,6 @@ func (ch *taskChange) preview(ctx context.Context, q taskLister, out io.Writer) 
 	return printer.end()
 }
 
-func compareTaskStats(a, b tasks.TaskStats) int {
-	return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Type, b.Type), cmp.Compare(a.State, b.State))
+func compareTaskStats(a, b queue.TaskStats) int {
+	return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.State, b.State))
 }

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 // idRange is the ids from first to last, both included.
@@ -99,14 +99,14 @@ func merged(ranges []idRange) []idRange {
 }
 
 // narrow returns the filter for the ids of the span above after.
-func (s idSpan) narrow(f tasks.Filter, after uint64) tasks.Filter {
+func (s idSpan) narrow(f queue.Filter, after uint64) queue.Filter {
 	f.IDs, f.After = s.ids, max(after, s.first-1)
 	return f
 }
 
 // cut returns those of the tasks, which are in order, that are in the span.
-func (s idSpan) cut(list []tasks.Record) []tasks.Record {
-	end, _ := slices.BinarySearchFunc(list, s.last, func(r tasks.Record, last uint64) int {
+func (s idSpan) cut(list []queue.Record) []queue.Record {
+	end, _ := slices.BinarySearchFunc(list, s.last, func(r queue.Record, last uint64) int {
 		if r.ID <= last {
 			return -1
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 func TestIDs(t *testing.T) {
@@ -29,14 +29,14 @@ func TestIDs(t *testing.T) {
 // listed is a queue with these tasks, in order.
 type listed []uint64
 
-func (l listed) List(_ context.Context, match tasks.Filter, limit int) (list []tasks.Record, err error) {
+func (l listed) List(_ context.Context, match queue.Filter, limit int) (list []queue.Record, err error) {
 	ids := make(map[uint64]bool)
 	for _, id := range match.IDs {
 		ids[id] = true
 	}
 	for _, id := range l {
 		if id > match.After && (len(ids) == 0 || ids[id]) && len(list) < limit {
-			list = append(list, tasks.Record{ID: id})
+			list = append(list, queue.Record{ID: id})
 		}
 	}
 	return list, nil

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 // taskList is what the flags of list say.
@@ -30,7 +30,7 @@ func newTasksList() *cobra.Command {
 			"  activityd tasks list --state dead --limit 0 -o json > dead.ndjson",
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := chosen.selection(cmd.Flags(), tasks.States())
+			s, err := chosen.selection(cmd.Flags(), queue.States())
 			l.selection = s
 			return onTasks(cmd, c, errors.Join(err, l.check()), func(ctx context.Context, q taskAdmin) error {
 				return l.run(ctx, q, cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -38,7 +38,7 @@ func newTasksList() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	chosen.register(cmd, tasks.States(), "")
+	chosen.register(cmd, queue.States(), "")
 	f.IntVar(&l.limit, "limit", 50, "how many to list; 0 stands for all")
 	f.Uint64Var(&l.after, "after", 0, "only those after the task with this `id`: the way to the next page")
 	outputFlag(f, &l.output)

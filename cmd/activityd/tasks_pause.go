@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -62,15 +63,15 @@ func knownQueues() (names []string) {
 // isStrangeQueue tells of a queue that its name may be misspelt. That is no reason
 // to refuse it: a site's own queue may be paused before its first task comes, and
 // nobody here knows which queues the workers of other processes work on.
-func isStrangeQueue(ctx context.Context, q taskAdmin, queue string) (bool, error) {
-	if slices.Contains(knownQueues(), queue) {
+func isStrangeQueue(ctx context.Context, q taskAdmin, name string) (bool, error) {
+	if slices.Contains(knownQueues(), name) {
 		return false, nil
 	}
 	paused, err := q.Paused(ctx)
-	if err != nil || slices.Contains(paused, queue) {
+	if err != nil || slices.Contains(paused, name) {
 		return false, err
 	}
-	list, err := q.List(ctx, tasks.Filter{Queues: []string{queue}}, 1)
+	list, err := q.List(ctx, queue.Filter{Queues: []string{name}}, 1)
 	return len(list) == 0, err
 }
 

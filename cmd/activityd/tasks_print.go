@@ -10,14 +10,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 // taskPrinter writes tasks one by one. Nothing may be expected to be written
 // before end.
 type taskPrinter interface {
-	print(r tasks.Record) error
+	print(r queue.Record) error
 	end() error
 }
 
@@ -40,12 +39,12 @@ type taskTable struct {
 	table *textTable // nil: nothing was printed yet
 }
 
-func (t *taskTable) print(r tasks.Record) error {
+func (t *taskTable) print(r queue.Record) error {
 	if t.table == nil {
 		t.table = newTextTable(t.w, "ID", "QUEUE", "TYPE", "SUBJECT", "ARGS", "STATE", "ATTEMPTS", "AGE", "DUE", "LAST ERROR")
 	}
 	t.table.add(
-		strconv.FormatUint(r.ID, 10), oneLine(r.Queue), oneLine(string(r.Type)), r.Subject.String(), argsCell(r.RawArgs), string(r.State),
+		strconv.FormatUint(r.ID, 10), oneLine(r.Queue), oneLine(r.Kind), strconv.FormatUint(r.Key, 10), argsCell(r.Payload), string(r.State),
 		fmt.Sprintf("%d/%d", r.Attempts, r.MaxAttempts), shortDuration(t.now.Sub(r.Created)), t.due(r), oneLine(r.LastError),
 	)
 	if len(t.table.rows) < taskBatch {
@@ -62,17 +61,17 @@ func (t *taskTable) end() error {
 }
 
 // due says what happens to a task next, and when.
-func (t *taskTable) due(r tasks.Record) string {
+func (t *taskTable) due(r queue.Record) string {
 	switch {
-	case r.State == tasks.Scheduled && !r.RunAt.After(t.now):
+	case r.State == queue.Scheduled && !r.RunAt.After(t.now):
 		return "now"
-	case r.State == tasks.Scheduled:
+	case r.State == queue.Scheduled:
 		return "in " + shortDuration(r.RunAt.Sub(t.now))
-	case r.State == tasks.Running:
+	case r.State == queue.Running:
 		return "lease " + shortDuration(r.LeaseUntil.Sub(t.now))
-	case r.State == tasks.Waiting && !r.ExpiresAt.IsZero():
+	case r.State == queue.Waiting && !r.ExpiresAt.IsZero():
 		return "expires " + shortDuration(r.ExpiresAt.Sub(t.now))
-	case r.State == tasks.Done:
+	case r.State == queue.Done:
 		return "kept " + shortDuration(r.ForgetAt.Sub(t.now))
 	}
 	return "-"
@@ -109,7 +108,7 @@ func newLineEncoder(w io.Writer) *json.Encoder {
 // jsonTasks writes a line of JSON for each task.
 type jsonTasks struct{ encoder *json.Encoder }
 
-func (j jsonTasks) print(r tasks.Record) error { return j.encoder.Encode(newTaskJSON(r)) }
+func (j jsonTasks) print(r queue.Record) error { return j.encoder.Encode(newTaskJSON(r)) }
 
 func (j jsonTasks) end() error { return nil }
 
@@ -117,11 +116,11 @@ func (j jsonTasks) end() error { return nil }
 type taskJSON struct {
 	ID          uint64          `json:"id,string"`
 	Queue       string          `json:"queue"`
-	Type        tasks.Type      `json:"type"`
-	Subject     member.ID       `json:"subject"`
+	Type        string          `json:"type"`
+	Subject     uint64          `json:"subject,string"`
 	Args        json.RawMessage `json:"args,omitempty"`
 	Priority    int             `json:"priority"`
-	State       tasks.State     `json:"state"`
+	State       queue.State     `json:"state"`
 	Attempts    int             `json:"attempts"`
 	MaxAttempts int             `json:"max_attempts"`
 	CreatedAt   string          `json:"created_at"`
@@ -135,9 +134,9 @@ type taskJSON struct {
 	LastError   string          `json:"last_error,omitempty"`
 }
 
-func newTaskJSON(r tasks.Record) taskJSON {
+func newTaskJSON(r queue.Record) taskJSON {
 	return taskJSON{
-		ID: r.ID, Queue: r.Queue, Type: r.Type, Subject: r.Subject, Args: r.RawArgs, Priority: r.Priority, State: r.State,
+		ID: r.ID, Queue: r.Queue, Type: r.Kind, Subject: r.Key, Args: r.Payload, Priority: r.Priority, State: r.State,
 		Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, CreatedAt: stamp(r.Created), UpdatedAt: stamp(r.Updated),
 		RunAt: stamp(r.RunAt), ExpiresAt: stamp(r.ExpiresAt), LeaseOwner: r.LeaseOwner, LeaseUntil: stamp(r.LeaseUntil),
 		ForgetAt: stamp(r.ForgetAt), DedupeKey: r.DedupeKey, LastError: r.LastError,

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -25,10 +26,10 @@ type taskFlags struct {
 }
 
 // taskTypes are the types of tasks that activityd knows.
-var taskTypes = []tasks.Type{tasks.AddContact, tasks.RemoveContact, tasks.Upload, tasks.FanOut, tasks.Refill}
+var taskTypes = []string{tasks.AddContact, tasks.RemoveContact, tasks.Upload, tasks.FanOut, tasks.Refill}
 
 // register registers the flags; states are the possible ones, with a note on them.
-func (t *taskFlags) register(cmd *cobra.Command, states []tasks.State, note string) {
+func (t *taskFlags) register(cmd *cobra.Command, states []queue.State, note string) {
 	f := cmd.Flags()
 	f.StringSliceVar(&t.ids, "id", nil, "only the tasks with these `ids`: 5, or 5-9; may be repeated, as may type, state and queue")
 	f.StringSliceVar(&t.types, "type", nil, "only tasks of this `type`: "+orList(taskTypes))
@@ -47,7 +48,7 @@ func (t *taskFlags) narrow() bool {
 
 // selection reads the flags. The states are to be among the possible ones. A flag
 // with nothing in it, as of a shell's variable that is not set, would choose all.
-func (t *taskFlags) selection(f *pflag.FlagSet, possible []tasks.State) (selection, error) {
+func (t *taskFlags) selection(f *pflag.FlagSet, possible []queue.State) (selection, error) {
 	var empty error
 	for _, name := range []string{"id", "type", "state", "queue", "subject"} {
 		if flag := f.Lookup(name); flag.Changed && strings.Trim(flag.Value.String(), "[]") == "" {
@@ -59,25 +60,23 @@ func (t *taskFlags) selection(f *pflag.FlagSet, possible []tasks.State) (selecti
 		idErr = fmt.Errorf("--id: %w", idErr)
 	}
 	states, stateErr := parseStates(t.states, possible)
-	s := selection{filter: tasks.Filter{States: states, Queues: t.queues}, named: ids}
-	for _, name := range t.types {
-		s.filter.Types = append(s.filter.Types, tasks.Type(name))
-	}
+	s := selection{filter: queue.Filter{Kinds: t.types, States: states, Queues: t.queues}, named: ids}
 	var subjectErr error
 	if t.subject != "" {
-		if s.filter.Subject, subjectErr = member.Parse(t.subject); subjectErr != nil {
-			subjectErr = fmt.Errorf("--subject: %w", subjectErr)
+		id, err := member.Parse(t.subject)
+		if s.filter.Key = uint64(id); err != nil {
+			subjectErr = fmt.Errorf("--subject: %w", err)
 		}
 	}
 	return s, errors.Join(empty, idErr, stateErr, subjectErr)
 }
 
-func parseStates(words []string, possible []tasks.State) ([]tasks.State, error) {
-	var states []tasks.State
+func parseStates(words []string, possible []queue.State) ([]queue.State, error) {
+	var states []queue.State
 	for _, word := range words {
-		state := tasks.State(word)
+		state := queue.State(word)
 		switch {
-		case !slices.Contains(tasks.States(), state):
+		case !slices.Contains(queue.States(), state):
 			return nil, fmt.Errorf("--state: unknown state %q: want %s", word, orList(possible))
 		case !slices.Contains(possible, state):
 			return nil, fmt.Errorf("--state: this cannot be done to %s tasks: want %s", word, orList(possible))
@@ -90,23 +89,23 @@ func parseStates(words []string, possible []tasks.State) ([]tasks.State, error) 
 // taskLister is a queue whose tasks can be looked at.
 type taskLister interface {
 	// List returns up to limit tasks that match, by id.
-	List(ctx context.Context, match tasks.Filter, limit int) ([]tasks.Record, error)
+	List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error)
 }
 
 // selection is the tasks that match a filter and, if any are named, have one of
 // the ids.
 type selection struct {
-	filter tasks.Filter
+	filter queue.Filter
 	named  []idRange
 }
 
 // records returns the tasks of the selection above an id, by id, and an error at
 // the end if there is one; see [selection.pages].
-func (s selection) records(ctx context.Context, q taskLister, after uint64, size int) iter.Seq2[tasks.Record, error] {
-	return func(yield func(tasks.Record, error) bool) {
+func (s selection) records(ctx context.Context, q taskLister, after uint64, size int) iter.Seq2[queue.Record, error] {
+	return func(yield func(queue.Record, error) bool) {
 		for page, err := range s.pages(ctx, q, after, size) {
 			if err != nil {
-				yield(tasks.Record{}, err)
+				yield(queue.Record{}, err)
 				return
 			}
 			for _, r := range page {
@@ -121,8 +120,8 @@ func (s selection) records(ctx context.Context, q taskLister, after uint64, size
 // pages returns the tasks of the selection above an id, size at a time, so that
 // any number of them fits into memory. It goes forward only: whatever becomes of
 // a task afterwards, it does not come back.
-func (s selection) pages(ctx context.Context, q taskLister, after uint64, size int) iter.Seq2[[]tasks.Record, error] {
-	return func(yield func([]tasks.Record, error) bool) {
+func (s selection) pages(ctx context.Context, q taskLister, after uint64, size int) iter.Seq2[[]queue.Record, error] {
+	return func(yield func([]queue.Record, error) bool) {
 		spans := spansOf(s.named)
 		for {
 			page, err := s.page(ctx, q, spans, after, size)
@@ -139,7 +138,7 @@ func (s selection) pages(ctx context.Context, q taskLister, after uint64, size i
 }
 
 // page returns the first tasks of the selection above an id.
-func (s selection) page(ctx context.Context, q taskLister, spans []idSpan, after uint64, limit int) (page []tasks.Record, err error) {
+func (s selection) page(ctx context.Context, q taskLister, spans []idSpan, after uint64, limit int) (page []queue.Record, err error) {
 	for _, span := range spans {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("list tasks: %w", err)

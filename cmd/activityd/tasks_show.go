@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 func newTasksShow() *cobra.Command {
@@ -74,7 +74,7 @@ type taskSheets struct {
 
 func (s *taskSheets) end() error { return nil }
 
-func (s *taskSheets) print(r tasks.Record) error {
+func (s *taskSheets) print(r queue.Record) error {
 	var text strings.Builder
 	if s.printed {
 		text.WriteString("\n")
@@ -86,9 +86,9 @@ func (s *taskSheets) print(r tasks.Record) error {
 			fmt.Fprintf(&text, "  %-13s %s\n", name, value)
 		}
 	}
-	line("type", oneLine(string(r.Type)))
-	line("subject", r.Subject.String())
-	line("arguments", oneLine(string(r.RawArgs)))
+	line("type", oneLine(r.Kind))
+	line("subject", strconv.FormatUint(r.Key, 10))
+	line("arguments", oneLine(string(r.Payload)))
 	line("queue", oneLine(r.Queue))
 	line("priority", strconv.Itoa(r.Priority))
 	line("state", string(r.State))

@@ -7,36 +7,36 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 // taskStater is a queue that says how full it is.
 type taskStater interface {
-	Stats(ctx context.Context) (tasks.Stats, error)
+	Stats(ctx context.Context) (queue.Stats, error)
 }
 
 // typeStats is the number of tasks of one type, by state.
 type typeStats struct {
-	Type      tasks.Type `json:"type"`
-	Waiting   int        `json:"waiting"`
-	Scheduled int        `json:"scheduled"`
-	Running   int        `json:"running"`
-	Dead      int        `json:"dead"`
-	Done      int        `json:"done"`
+	Type      string `json:"type"`
+	Waiting   int    `json:"waiting"`
+	Scheduled int    `json:"scheduled"`
+	Running   int    `json:"running"`
+	Dead      int    `json:"dead"`
+	Done      int    `json:"done"`
 }
 
 // in returns the place of a state's number, in a row of all states.
-func (t *typeStats) in(s tasks.State) *int {
+func (t *typeStats) in(s queue.State) *int {
 	switch s {
-	case tasks.Waiting:
+	case queue.Waiting:
 		return &t.Waiting
-	case tasks.Scheduled:
+	case queue.Scheduled:
 		return &t.Scheduled
-	case tasks.Running:
+	case queue.Running:
 		return &t.Running
-	case tasks.Dead:
+	case queue.Dead:
 		return &t.Dead
-	case tasks.Done:
+	case queue.Done:
 		return &t.Done
 	}
 	return new(int) // a state that this version does not know
@@ -44,14 +44,14 @@ func (t *typeStats) in(s tasks.State) *int {
 
 // queueStats is one queue: its types and their sum.
 type queueStats struct {
-	tasks.QueueStats
+	queue.QueueStats
 
 	sum   typeStats
 	types []typeStats
 }
 
 // byQueue sorts statistics into queues; the types keep their order.
-func byQueue(s tasks.Stats) []queueStats {
+func byQueue(s queue.Stats) []queueStats {
 	out := make([]queueStats, len(s.Queues))
 	for i, queue := range s.Queues {
 		out[i].QueueStats = queue
@@ -64,9 +64,9 @@ func byQueue(s tasks.Stats) []queueStats {
 	return out
 }
 
-func (q *queueStats) count(t tasks.TaskStats) {
-	if n := len(q.types); n == 0 || q.types[n-1].Type != t.Type {
-		q.types = append(q.types, typeStats{Type: t.Type})
+func (q *queueStats) count(t queue.TaskStats) {
+	if n := len(q.types); n == 0 || q.types[n-1].Type != t.Kind {
+		q.types = append(q.types, typeStats{Type: t.Kind})
 	}
 	*q.types[len(q.types)-1].in(t.State) += t.Count
 	*q.sum.in(t.State) += t.Count
@@ -74,9 +74,9 @@ func (q *queueStats) count(t tasks.TaskStats) {
 
 // cells returns the numbers of a row, those that may be larger marked.
 func (q *queueStats) cells(row *typeStats) (cells []string) {
-	for _, s := range tasks.States() {
+	for _, s := range queue.States() {
 		cell := strconv.Itoa(*row.in(s))
-		if q.Capped && *q.sum.in(s) >= tasks.StatsLimit {
+		if q.Capped && *q.sum.in(s) >= queue.StatsLimit {
 			cell = "≥" + cell
 		}
 		cells = append(cells, cell)
@@ -86,7 +86,7 @@ func (q *queueStats) cells(row *typeStats) (cells []string) {
 
 // printStats writes a table with a row for each queue, and below it one for each
 // of its types.
-func printStats(w io.Writer, s tasks.Stats) error {
+func printStats(w io.Writer, s queue.Stats) error {
 	if len(s.Queues) == 0 {
 		_, err := fmt.Fprintln(w, "there are no tasks, and no queue is paused")
 		return err
@@ -103,7 +103,7 @@ func printStats(w io.Writer, s tasks.Stats) error {
 		table.add(append(append([]string{oneLine(q.Queue), "all"}, q.cells(&q.sum)...), oldest, paused)...)
 		for i := range q.types {
 			t := &q.types[i]
-			table.add(append(append([]string{"", oneLine(string(t.Type))}, q.cells(t)...), "", "")...)
+			table.add(append(append([]string{"", oneLine(t.Type)}, q.cells(t)...), "", "")...)
 		}
 	}
 	if err := table.flush(); err != nil || !s.More {
@@ -130,8 +130,8 @@ type queuesJSON struct {
 	Types         []typeStats `json:"types"`
 }
 
-func newStatsJSON(s tasks.Stats, now time.Time) statsJSON {
-	out := statsJSON{At: stamp(now), Limit: tasks.StatsLimit, Queues: []queuesJSON{}, More: s.More}
+func newStatsJSON(s queue.Stats, now time.Time) statsJSON {
+	out := statsJSON{At: stamp(now), Limit: queue.StatsLimit, Queues: []queuesJSON{}, More: s.More}
 	for _, q := range byQueue(s) {
 		types := append([]typeStats{}, q.types...)
 		out.Queues = append(out.Queues, queuesJSON{

@@ -12,8 +12,8 @@ import (
 	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
-	"github.com/activityd/activityd/internal/tasks"
 )
 
 // statusClientGone is what the log says of a request whose client went away
@@ -29,7 +29,7 @@ var outcomes = []struct {
 	detail string
 }{
 	{contacts.ErrNoMember, noSuchMember, "id", "no member has this id"},
-	{tasks.ErrKeyReused, keyReused, headerKey, "this key was used for other tasks; nothing was enqueued, use a fresh key for what is new"},
+	{queue.ErrKeyReused, keyReused, headerKey, "this key was used for other tasks; nothing was enqueued, use a fresh key for what is new"},
 	{recent.ErrBusy, busy, "", "too many expensive reads are under way; try again in a second"},
 	{mysql.ErrUnavailable, unavailable, "", "the database cannot be reached; try again in a few seconds"},
 	{context.DeadlineExceeded, deadlineExceeded, "", "the answer was not ready in time; repeating the request is safe"},

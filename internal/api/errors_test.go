@@ -15,8 +15,8 @@ import (
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
-	"github.com/activityd/activityd/internal/tasks"
 )
 
 // failing makes both interfaces fail with err.
@@ -24,7 +24,7 @@ func failing(t testing.TB, err error) *bundle {
 	t.Helper()
 	b := setup(t)
 	b.reader.read = func(context.Context, contacts.Viewer, int) (recent.Answer, error) { return recent.Answer{}, err }
-	b.enqueuer.enqueue = func(context.Context, []tasks.New) ([]uint64, error) { return nil, err }
+	b.enqueuer.enqueue = func(context.Context, []queue.New) ([]uint64, error) { return nil, err }
 	return b
 }
 

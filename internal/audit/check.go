@@ -8,6 +8,7 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/plural"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -167,10 +168,10 @@ const repairsAtOnce = 200
 func (a *Auditor) Repair(ctx context.Context, users []member.ID) (enqueued int, err error) {
 	unique := slices.Compact(slices.Sorted(slices.Values(users)))
 	for some := range slices.Chunk(unique, repairsAtOnce) {
-		batch := make([]tasks.New, len(some))
+		batch := make([]queue.New, len(some))
 		for i, user := range some {
 			batch[i] = tasks.NewRefill(user)
-			batch[i].Priority = tasks.Idle
+			batch[i].Priority = queue.Idle
 		}
 		if _, err := a.options.Tasks.Enqueue(ctx, batch); err != nil {
 			return enqueued, fmt.Errorf("enqueue the refills of %s: %w", plural.Of(len(unique)-enqueued, "set", "sets"), err)

@@ -11,6 +11,7 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -23,7 +24,7 @@ type ground struct {
 	db       *sql.DB       // the site's own connections
 	client   *redis.Client // the test's own look at the sets
 	site     *site.MySQL
-	queue    *tasks.MySQLQueue // the test's own look at the queue
+	queue    *queue.MySQLQueue // the test's own look at the queue
 	settings index.Settings
 }
 
@@ -40,7 +41,7 @@ func groundOn(t *testing.T, need int, dsn string, r *localserver.Redis) *ground 
 	db := openMySQL(t, dsn)
 	return &ground{
 		dsn: dsn, redis: r, db: db, client: openRedis(t, r), site: site.NewMySQL(db),
-		queue: tasks.NewMySQLQueue(db, tasks.QueueOptions{Owner: "test"}), settings: settings,
+		queue: queue.NewMySQLQueue(db, queue.Options{Owner: "test"}), settings: settings,
 	}
 }
 
@@ -75,7 +76,7 @@ func (g *ground) exec(t *testing.T, query string, args ...any) {
 	}
 }
 
-func (g *ground) count(t *testing.T) tasks.Counts {
+func (g *ground) count(t *testing.T) queue.Counts {
 	t.Helper()
 	c, err := g.queue.Count(t.Context())
 	must(t, err)
@@ -101,7 +102,7 @@ func (g *ground) checkNoneDead(t *testing.T) {
 // warm builds the sets of the given members, by a process that ends again.
 func (g *ground) warm(t *testing.T, users []member.ID) {
 	t.Helper()
-	refills := make([]tasks.New, len(users))
+	refills := make([]queue.New, len(users))
 	for i, user := range users {
 		refills[i] = tasks.NewRefill(user)
 	}
