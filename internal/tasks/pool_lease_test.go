@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -69,12 +70,11 @@ func TestTheHeartbeatKeepsTheLease(t *testing.T) {
 // A process that was paused past its lease finds out at its next heartbeat, and
 // leaves the work to who has it now. What it would record is refused.
 func TestALostLeaseCancelsTheWork(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var cause error
 		start := time.Now()
 		paused := func() bool { return time.Since(start) < 15*time.Second }
-		told := &noted{}
+		expect := counting(t, "activityd_lease_takeovers_total", "activityd_leases_lost_total")
 		p := startPool(t, each(func(ctx context.Context, task tasks.Task) error {
 			if task.Attempts > 1 {
 				return sleepFor(ctx, 20*time.Second)
@@ -83,7 +83,7 @@ func TestALostLeaseCancelsTheWork(t *testing.T) {
 			cause = context.Cause(ctx)
 			return cause
 		}), tasks.PoolOptions{
-			Workers: []tasks.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}, Lease: 10 * time.Second, Observer: told,
+			Workers: []tasks.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}, Lease: 10 * time.Second,
 		}, extendBy(func(truly func() (int, error)) (int, error) {
 			if paused() {
 				return 0, nil
@@ -98,9 +98,7 @@ func TestALostLeaseCancelsTheWork(t *testing.T) {
 		counts(t, p.queue, tasks.Counts{Running: 1}) // by the other one, undisturbed
 		pass(time.Minute)
 		counts(t, p.queue, tasks.Counts{})
-		if told.sum("took over") != 1 || told.sum("leases lost") != 1 {
-			t.Errorf("told %v", told.events())
-		}
+		expect(metricstest.Samples{"activityd_lease_takeovers_total": 1, "activityd_leases_lost_total": 1})
 		if log := p.log.String(); !strings.Contains(log, "leases ran out") || !strings.Contains(log, "another worker's") {
 			t.Errorf("log %s", log)
 		}
