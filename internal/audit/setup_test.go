@@ -55,6 +55,7 @@ func (s *sets) Look(ctx context.Context, users []member.ID) ([]index.Set, error)
 // bench is an auditor over servers in memory. Nobody works on the tasks.
 type bench struct {
 	*audit.Auditor
+	t     testing.TB
 	index *sets
 	store *contacts.Memory
 	queue *queue.MemoryQueue
@@ -88,6 +89,7 @@ const viewer member.ID = 1
 func newBench(t testing.TB) *bench {
 	t.Helper()
 	b := &bench{
+		t:     t,
 		index: &sets{Memory: index.NewMemory(settings(t))}, store: contacts.NewMemory(),
 		clock: &clock{now: time.Now()},
 	}
