@@ -9,7 +9,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
@@ -96,11 +96,11 @@ func (p *panicError) Error() string { return fmt.Sprintf("panic: %v", p.value) }
 // logLevel keeps the log quiet about clients who left and about requests that were
 // not let through or that anybody may make, such as probes, and loud about what is
 // broken.
-func logLevel(status int, verdict access.Verdict) slog.Level {
+func logLevel(status int, verdict auth.Verdict) slog.Level {
 	switch {
 	case status == http.StatusInternalServerError:
 		return slog.LevelError
-	case verdict != access.Allowed || status == statusClientGone:
+	case verdict != auth.Allowed || status == statusClientGone:
 		return slog.LevelDebug
 	case status > http.StatusInternalServerError:
 		return slog.LevelWarn

@@ -1,4 +1,4 @@
-package access
+package auth
 
 import (
 	"crypto/subtle"
@@ -12,10 +12,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// ErrUnknown says that no token has the secret that was shown.
+// ErrUnknown is returned when no token has the secret that was shown.
 var ErrUnknown = errors.New("no token has this secret")
 
-// ScopeError says that a token may not do what its bearer wants.
+// ScopeError is returned when a token may not do what its bearer wants.
 type ScopeError struct {
 	Has, Need Scope
 }
@@ -25,18 +25,17 @@ func (e *ScopeError) Error() string {
 	return fmt.Sprintf("the token has the scope %s; this needs %s", e.Has, e.Need)
 }
 
-// LimitError says that a token's limit is used up.
+// LimitError is returned when a token's limit is used up.
 type LimitError struct {
 	RetryAfter time.Duration // until the next request may come
 }
 
-// Error says how long to wait.
+// Error names the time to wait.
 func (e *LimitError) Error() string {
 	return fmt.Sprintf("the token's limit is used up for %s", e.RetryAfter)
 }
 
-// Verdict says whether a request may be made, and if not, why. It is for whoever
-// counts them.
+// Verdict is whether a request may be made, and if not, why, for the metrics.
 type Verdict string
 
 // The verdicts.
@@ -49,7 +48,7 @@ const (
 	ForeignHost  Verdict = "foreign_host"  // without tokens: it is not for this machine
 )
 
-// Caller is who bears a token. The zero Caller is nobody.
+// Caller is the bearer of a token. The zero Caller is that of a request without one.
 type Caller struct {
 	Name   string
 	Scopes Scope
@@ -107,8 +106,8 @@ func (t *Tokens) Check(secret string, need Scope) (Caller, error) {
 	return caller, nil
 }
 
-// find compares with all tokens, whether one was found or not. How long it takes
-// tells how many there are and nothing else.
+// find compares with all tokens, whether one was found or not, so that its time depends
+// on their number alone.
 func (t *Tokens) find(secret string) *entry {
 	entries := *t.current.Load()
 	hash, at := HashOf(secret), -1
@@ -122,9 +121,9 @@ func (t *Tokens) find(secret string) *entry {
 	return &entries[at]
 }
 
-// Replace puts list in the place of the tokens. A limit whose name stays goes on
-// with what is left of it. It returns the names that came and those that went; a
-// name whose secret changed is both.
+// Replace puts list in the place of the tokens. A name that stays keeps what is left of
+// its limit. It returns the names that were added and those that were removed; a name
+// whose secret changed is both.
 func (t *Tokens) Replace(list []Token) (added, removed []string) {
 	t.replace.Lock()
 	defer t.replace.Unlock()

@@ -1,4 +1,4 @@
-package access_test
+package auth_test
 
 import (
 	"errors"
@@ -12,29 +12,29 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/auth"
 )
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	reader, readSecret := issue(t, "reader", access.Read, access.Limit{})
-	writer, writeSecret := issue(t, "writer", access.Write, access.Limit{})
-	admin, adminSecret := issue(t, "admin", access.Admin, access.Limit{})
-	tokens := access.NewTokens([]access.Token{reader, writer, admin})
+	reader, readSecret := issue(t, "reader", auth.Read, auth.Limit{})
+	writer, writeSecret := issue(t, "writer", auth.Write, auth.Limit{})
+	admin, adminSecret := issue(t, "admin", auth.Admin, auth.Limit{})
+	tokens := auth.NewTokens([]auth.Token{reader, writer, admin})
 	for _, test := range []struct {
 		secret, name string
-		allowed      []access.Scope
+		allowed      []auth.Scope
 	}{
-		{readSecret, "reader", []access.Scope{access.Read}},
-		{writeSecret, "writer", []access.Scope{access.Write}},
-		{adminSecret, "admin", []access.Scope{access.Read, access.Write, access.Admin}},
+		{readSecret, "reader", []auth.Scope{auth.Read}},
+		{writeSecret, "writer", []auth.Scope{auth.Write}},
+		{adminSecret, "admin", []auth.Scope{auth.Read, auth.Write, auth.Admin}},
 	} {
-		for _, need := range []access.Scope{access.Read, access.Write, access.Admin} {
+		for _, need := range []auth.Scope{auth.Read, auth.Write, auth.Admin} {
 			caller, err := tokens.Check(test.secret, need)
 			if caller.Name != test.name {
 				t.Errorf("%s is taken for %q", test.name, caller.Name)
 			}
-			lacks := (*access.ScopeError)(nil)
+			lacks := (*auth.ScopeError)(nil)
 			if allowed := slices.Contains(test.allowed, need); allowed != (err == nil) || !allowed && (!errors.As(err, &lacks) || lacks.Need != need) {
 				t.Errorf("%s wants to %s: %v", test.name, need, err)
 			}
@@ -44,15 +44,15 @@ func TestCheck(t *testing.T) {
 
 func TestStrangers(t *testing.T) {
 	t.Parallel()
-	token, secret := issue(t, "a", access.Admin, access.Limit{})
-	tokens := access.NewTokens([]access.Token{token})
+	token, secret := issue(t, "a", auth.Admin, auth.Limit{})
+	tokens := auth.NewTokens([]auth.Token{token})
 	hash := token.Hash.String()
 	for _, stranger := range []string{"", "a", hash, strings.TrimPrefix(hash, "sha256:"), secret[:len(secret)-1], secret + "A", strings.ToLower(secret), " " + secret, string(token.Hash[:])} {
-		if caller, err := tokens.Check(stranger, 0); !errors.Is(err, access.ErrUnknown) || caller != (access.Caller{}) {
+		if caller, err := tokens.Check(stranger, 0); !errors.Is(err, auth.ErrUnknown) || caller != (auth.Caller{}) {
 			t.Errorf("Check(%q) = %v, %v, want ErrUnknown", stranger, caller, err)
 		}
 	}
-	if _, err := access.NewTokens(nil).Check(secret, 0); !errors.Is(err, access.ErrUnknown) {
+	if _, err := auth.NewTokens(nil).Check(secret, 0); !errors.Is(err, auth.ErrUnknown) {
 		t.Errorf("without tokens: %v", err)
 	}
 }
@@ -61,23 +61,23 @@ func TestStrangers(t *testing.T) {
 // replaced list counts from the next request on.
 func TestKnownAreThoseOfTheList(t *testing.T) {
 	t.Parallel()
-	var all []access.Token
+	var all []auth.Token
 	var secrets []string
 	for i := range 6 {
-		token, secret := issue(t, fmt.Sprint("t", i), access.Read, access.Limit{})
+		token, secret := issue(t, fmt.Sprint("t", i), auth.Read, auth.Limit{})
 		all, secrets = append(all, token), append(secrets, secret)
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		tokens := access.NewTokens(nil)
+		tokens := auth.NewTokens(nil)
 		for range rapid.IntRange(1, 4).Draw(t, "replacements") {
 			chosen := rapid.SliceOfNDistinct(rapid.IntRange(0, len(all)-1), 0, len(all), rapid.ID).Draw(t, "chosen")
-			var list []access.Token
+			var list []auth.Token
 			for _, i := range chosen {
 				list = append(list, all[i])
 			}
 			tokens.Replace(list)
 			for i, secret := range secrets {
-				caller, err := tokens.Check(secret, access.Read)
+				caller, err := tokens.Check(secret, auth.Read)
 				known := slices.Contains(chosen, i)
 				if known != (err == nil) || known && caller.Name != all[i].Name {
 					t.Fatalf("of %v, %d is %v, %v", chosen, i, caller, err)
@@ -88,16 +88,16 @@ func TestKnownAreThoseOfTheList(t *testing.T) {
 }
 
 // wantAllowed counts how many requests are let through now.
-func wantAllowed(t *testing.T, tokens *access.Tokens, secret string, want int, retryAfter time.Duration) {
+func wantAllowed(t *testing.T, tokens *auth.Tokens, secret string, want int, retryAfter time.Duration) {
 	t.Helper()
 	for i := range want {
-		if _, err := tokens.Check(secret, access.Read); err != nil {
+		if _, err := tokens.Check(secret, auth.Read); err != nil {
 			t.Fatalf("request %d of %d: %v", i+1, want, err)
 		}
 	}
 	for range 3 { // a refusal costs nothing
-		caller, err := tokens.Check(secret, access.Read)
-		spent := (*access.LimitError)(nil)
+		caller, err := tokens.Check(secret, auth.Read)
+		spent := (*auth.LimitError)(nil)
 		if !errors.As(err, &spent) || caller.Name == "" {
 			t.Fatalf("one too many: %v, %v", caller, err)
 		}
@@ -110,9 +110,9 @@ func wantAllowed(t *testing.T, tokens *access.Tokens, secret string, want int, r
 func TestLimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		limited, secret := issue(t, "a", access.Read, limitOf(t, "2/s", 5))
-		other, otherSecret := issue(t, "b", access.Read, limitOf(t, "1/h", 1))
-		tokens := access.NewTokens([]access.Token{limited, other})
+		limited, secret := issue(t, "a", auth.Read, limitOf(t, "2/s", 5))
+		other, otherSecret := issue(t, "b", auth.Read, limitOf(t, "1/h", 1))
+		tokens := auth.NewTokens([]auth.Token{limited, other})
 		wantAllowed(t, tokens, secret, 5, 500*time.Millisecond)
 		<-time.After(time.Second)
 		wantAllowed(t, tokens, secret, 2, 500*time.Millisecond)
@@ -125,9 +125,9 @@ func TestLimit(t *testing.T) {
 func TestWhatLacksTheScopeCostsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		token, secret := issue(t, "a", access.Read, limitOf(t, "1/s", 1))
-		tokens := access.NewTokens([]access.Token{token})
-		if _, err := tokens.Check(secret, access.Write); err == nil {
+		token, secret := issue(t, "a", auth.Read, limitOf(t, "1/s", 1))
+		tokens := auth.NewTokens([]auth.Token{token})
+		if _, err := tokens.Check(secret, auth.Write); err == nil {
 			t.Fatal("a reader may write")
 		}
 		wantAllowed(t, tokens, secret, 1, time.Second)
@@ -138,24 +138,24 @@ func TestWhatLacksTheScopeCostsNothing(t *testing.T) {
 func TestLimitsSurviveAReload(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		token, secret := issue(t, "a", access.Read, limitOf(t, "1/s", 3))
-		tokens := access.NewTokens([]access.Token{token})
+		token, secret := issue(t, "a", auth.Read, limitOf(t, "1/s", 3))
+		tokens := auth.NewTokens([]auth.Token{token})
 		wantAllowed(t, tokens, secret, 3, time.Second)
 		for range 5 {
-			tokens.Replace([]access.Token{token})
+			tokens.Replace([]auth.Token{token})
 		}
 		wantAllowed(t, tokens, secret, 0, time.Second)
-		renewed, newSecret := issue(t, "a", access.Read, token.Limit)
-		tokens.Replace([]access.Token{renewed})
+		renewed, newSecret := issue(t, "a", auth.Read, token.Limit)
+		tokens.Replace([]auth.Token{renewed})
 		wantAllowed(t, tokens, newSecret, 0, time.Second)
 		renewed.Limit = limitOf(t, "10/s", 20) // takes effect, from an empty bucket on
-		tokens.Replace([]access.Token{renewed})
+		tokens.Replace([]auth.Token{renewed})
 		<-time.After(time.Second)
 		wantAllowed(t, tokens, newSecret, 10, 100*time.Millisecond)
-		renewed.Limit = access.Limit{}
-		tokens.Replace([]access.Token{renewed})
+		renewed.Limit = auth.Limit{}
+		tokens.Replace([]auth.Token{renewed})
 		for range 100 {
-			if _, err := tokens.Check(newSecret, access.Read); err != nil {
+			if _, err := tokens.Check(newSecret, auth.Read); err != nil {
 				t.Fatalf("without a limit: %v", err)
 			}
 		}
@@ -164,12 +164,12 @@ func TestLimitsSurviveAReload(t *testing.T) {
 
 func TestReplaceNamesTheDifference(t *testing.T) {
 	t.Parallel()
-	a, _ := issue(t, "a", access.Read, access.Limit{})
-	b, _ := issue(t, "b", access.Read, access.Limit{})
-	c, _ := issue(t, "c", access.Read, access.Limit{})
-	newB, _ := issue(t, "b", access.Read, access.Limit{})
-	tokens := access.NewTokens([]access.Token{a, b})
-	added, removed := tokens.Replace([]access.Token{newB, c, a})
+	a, _ := issue(t, "a", auth.Read, auth.Limit{})
+	b, _ := issue(t, "b", auth.Read, auth.Limit{})
+	c, _ := issue(t, "c", auth.Read, auth.Limit{})
+	newB, _ := issue(t, "b", auth.Read, auth.Limit{})
+	tokens := auth.NewTokens([]auth.Token{a, b})
+	added, removed := tokens.Replace([]auth.Token{newB, c, a})
 	if !slices.Equal(added, []string{"b", "c"}) || !slices.Equal(removed, []string{"b"}) {
 		t.Errorf("added %v, removed %v", added, removed)
 	}
@@ -179,14 +179,14 @@ func TestReplaceNamesTheDifference(t *testing.T) {
 // a token that stays are never refused.
 func TestReplaceUnderTraffic(t *testing.T) {
 	t.Parallel()
-	stays, secret := issue(t, "stays", access.Read, limitOf(t, "1000000/s", 1000000))
-	comes, _ := issue(t, "comes", access.Read, access.Limit{})
-	tokens := access.NewTokens([]access.Token{stays})
+	stays, secret := issue(t, "stays", auth.Read, limitOf(t, "1000000/s", 1000000))
+	comes, _ := issue(t, "comes", auth.Read, auth.Limit{})
+	tokens := auth.NewTokens([]auth.Token{stays})
 	var callers sync.WaitGroup
 	for range 4 {
 		callers.Go(func() {
 			for range 500 {
-				if _, err := tokens.Check(secret, access.Read); err != nil {
+				if _, err := tokens.Check(secret, auth.Read); err != nil {
 					t.Error(err)
 					return
 				}
@@ -194,8 +194,8 @@ func TestReplaceUnderTraffic(t *testing.T) {
 		})
 	}
 	for range 200 {
-		tokens.Replace([]access.Token{comes, stays})
-		tokens.Replace([]access.Token{stays})
+		tokens.Replace([]auth.Token{comes, stays})
+		tokens.Replace([]auth.Token{stays})
 	}
 	callers.Wait()
 }

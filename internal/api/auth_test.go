@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/recent"
 )
@@ -28,23 +28,23 @@ const (
 // guarded is a server with tokens.
 type guarded struct {
 	*bundle
-	tokens *access.Tokens
+	tokens *auth.Tokens
 	asked  []contacts.Viewer // of the reader
 	told   requests          // by way of the observer
 }
 
 func guard(t testing.TB) *guarded {
 	t.Helper()
-	g := &guarded{tokens: access.NewTokens([]access.Token{
-		{Name: "reader", Scopes: access.Read, Hash: access.HashOf(readSecret)},
-		{Name: "writer", Scopes: access.Write, Hash: access.HashOf(writeSecret)},
-		{Name: "boss", Scopes: access.Admin, Hash: access.HashOf(adminSecret)},
+	g := &guarded{tokens: auth.NewTokens([]auth.Token{
+		{Name: "reader", Scopes: auth.Read, Hash: auth.HashOf(readSecret)},
+		{Name: "writer", Scopes: auth.Write, Hash: auth.HashOf(writeSecret)},
+		{Name: "boss", Scopes: auth.Admin, Hash: auth.HashOf(adminSecret)},
 		{
-			Name: "limited", Scopes: access.Read | access.Write, Hash: access.HashOf(limitedSecret),
-			Limit: access.Limit{Count: 2, Per: time.Hour, Burst: 2},
+			Name: "limited", Scopes: auth.Read | auth.Write, Hash: auth.HashOf(limitedSecret),
+			Limit: auth.Limit{Count: 2, Per: "h", Burst: 2},
 		},
 	})}
-	g.bundle = setup(t, func(c *api.Config) { c.Access, c.MaxBatch, c.MaxBody, c.Observer = g.tokens, 4, 1<<10, &g.told })
+	g.bundle = setup(t, func(c *api.Config) { c.Auth, c.MaxBatch, c.MaxBody, c.Observer = g.tokens, 4, 1<<10, &g.told })
 	g.reader.read = func(_ context.Context, v contacts.Viewer, _ int) (recent.Answer, error) {
 		g.asked = append(g.asked, v)
 		return recent.Answer{Source: recent.FromIndex}, nil
@@ -187,12 +187,12 @@ func TestLimitOfAToken(t *testing.T) {
 func TestReplacedTokens(t *testing.T) {
 	t.Parallel()
 	g := guard(t)
-	token, fresh, err := access.Issue("fresh", access.Read, access.Limit{})
+	token, fresh, err := auth.Issue("fresh", auth.Read, auth.Limit{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantProblem(t, g.as(t, newRead(t), "Bearer "+fresh), http.StatusUnauthorized, "unauthorized")
-	g.tokens.Replace([]access.Token{token})
+	g.tokens.Replace([]auth.Token{token})
 	if w := g.as(t, newRead(t), "Bearer "+fresh); w.Code != http.StatusOK {
 		t.Errorf("the new one: %d", w.Code)
 	}
@@ -282,17 +282,17 @@ func TestTheObserverIsToldOfCallers(t *testing.T) {
 	}
 }
 
-// brokenAccess does not keep its word.
-type brokenAccess struct{}
+// brokenAuthorizer does not keep its word.
+type brokenAuthorizer struct{}
 
-func (brokenAccess) Check(string, access.Scope) (access.Caller, error) {
-	return access.Caller{Name: "a", Scopes: access.Admin}, errors.New("broken")
+func (brokenAuthorizer) Check(string, auth.Scope) (auth.Caller, error) {
+	return auth.Caller{Name: "a", Scopes: auth.Admin}, errors.New("broken")
 }
 
-func TestAnAccessThatFailsLetsNobodyIn(t *testing.T) {
+func TestAnAuthorizerThatFailsLetsNobodyIn(t *testing.T) {
 	t.Parallel()
 	g := guard(t)
-	g.bundle = setup(t, func(c *api.Config) { c.Access, c.Observer = brokenAccess{}, &g.told })
+	g.bundle = setup(t, func(c *api.Config) { c.Auth, c.Observer = brokenAuthorizer{}, &g.told })
 	wantProblem(t, g.as(t, newUpload(t), "Bearer "+adminSecret), http.StatusInternalServerError, "internal")
 	g.nothingDone(t)
 	if !slices.Equal(g.told.judged, []string{"a "}) {
@@ -319,7 +319,7 @@ func TestOperators(t *testing.T) {
 			g.bundle = setup(t)
 		}
 		var told []bool
-		g.server.Probe("/probe", access.Read, func(operator bool) { told = append(told, operator) })
+		g.server.Probe("/probe", auth.Read, func(operator bool) { told = append(told, operator) })
 		r := newRequest(t.Context(), http.MethodGet, "/probe", http.NoBody)
 		r.Header.Set("Authorization", "Bearer "+test.secret)
 		g.server.Handler().ServeHTTP(httptest.NewRecorder(), r)

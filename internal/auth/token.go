@@ -1,4 +1,4 @@
-package access
+package auth
 
 import (
 	"crypto/rand"
@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -69,28 +70,20 @@ func (t Token) String() string {
 	return strings.TrimRight(line, " ")
 }
 
-// mostName is how many characters a name may have.
-const mostName = 64
-
 var (
-	errName = fmt.Errorf("want a name of 1 to %d letters, digits, dots, dashes and underscores, a letter or digit first", mostName)
+	nameFormat = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+	errName    = errors.New("want a name of 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first")
 	// A secret in the place of the name would be logged with every request.
 	errNameIsSecret = fmt.Errorf("the name begins like a secret, with %s; names are logged: choose another", secretPrefix)
 )
 
 // checkName does not quote the name, which may be a secret at the wrong place.
 func checkName(name string) error {
-	switch {
-	case strings.HasPrefix(name, secretPrefix):
+	if strings.HasPrefix(name, secretPrefix) {
 		return errNameIsSecret
-	case name == "" || len(name) > mostName || !isAlphanumeric(rune(name[0])) || strings.ContainsFunc(name, isNotOfName):
+	}
+	if !nameFormat.MatchString(name) {
 		return errName
 	}
 	return nil
-}
-
-func isNotOfName(r rune) bool { return !isAlphanumeric(r) && !strings.ContainsRune(".-_", r) }
-
-func isAlphanumeric(r rune) bool {
-	return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
 }

@@ -1,4 +1,4 @@
-package access_test
+package auth_test
 
 import (
 	"bytes"
@@ -13,15 +13,15 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/auth"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // issue makes a token that must be fine.
-func issue(t testing.TB, name string, scopes access.Scope, limit access.Limit) (access.Token, string) {
+func issue(t testing.TB, name string, scopes auth.Scope, limit auth.Limit) (auth.Token, string) {
 	t.Helper()
-	token, secret, err := access.Issue(name, scopes, limit)
+	token, secret, err := auth.Issue(name, scopes, limit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,9 +29,9 @@ func issue(t testing.TB, name string, scopes access.Scope, limit access.Limit) (
 }
 
 // limitOf reads a limit that must be fine.
-func limitOf(t testing.TB, rate string, burst int) access.Limit {
+func limitOf(t testing.TB, rate string, burst int) auth.Limit {
 	t.Helper()
-	l, err := access.ParseLimit(rate, burst)
+	l, err := auth.ParseLimit(rate, burst)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func limitOf(t testing.TB, rate string, burst int) access.Limit {
 }
 
 // lines are tokens as they stand in a file.
-func lines(list ...access.Token) string {
+func lines(list ...auth.Token) string {
 	var b strings.Builder
 	for _, token := range list {
 		b.WriteString(token.String() + "\n")

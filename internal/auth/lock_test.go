@@ -1,6 +1,6 @@
 //go:build unix && !solaris && !illumos && !aix
 
-package access_test
+package auth_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/auth"
 )
 
 // lockFile locks a file as another program would.
@@ -32,13 +32,13 @@ func lockFile(t *testing.T, path string) (unlock func()) {
 // A lock is waited for, but not for ever, and not after the caller lost interest.
 func TestALockedFileIsWaitedFor(t *testing.T) {
 	t.Parallel()
-	a, _ := issue(t, "a", access.Read, access.Limit{})
-	b, _ := issue(t, "b", access.Read, access.Limit{})
+	a, _ := issue(t, "a", auth.Read, auth.Limit{})
+	b, _ := issue(t, "b", auth.Read, auth.Limit{})
 	path := newFile(t, lines(a))
 	unlock := lockFile(t, path)
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		err := access.AppendToken(t.Context(), path, b)
+		err := auth.AppendToken(t.Context(), path, b)
 		if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "another process has locked it") {
 			t.Errorf("while it is locked: %v", err)
 		}
@@ -48,14 +48,14 @@ func TestALockedFileIsWaitedFor(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		start = time.Now()
-		if err := access.AppendToken(ended, path, b); err == nil || time.Since(start) > time.Second {
+		if err := auth.AppendToken(ended, path, b); err == nil || time.Since(start) > time.Second {
 			t.Errorf("nobody waits any more: %v, after %s", err, time.Since(start))
 		}
 		if text, _ := os.ReadFile(path); string(text) != lines(a) {
 			t.Errorf("it was written to: %q", text)
 		}
 		added := make(chan error)
-		go func() { added <- access.AppendToken(t.Context(), path, b) }()
+		go func() { added <- auth.AppendToken(t.Context(), path, b) }()
 		synctest.Wait()
 		unlock()
 		if err := <-added; err != nil {
@@ -70,14 +70,14 @@ func TestALockedFileIsWaitedFor(t *testing.T) {
 // A line that was added to a file that nobody finds any more would be lost.
 func TestAFileThatIsReplacedMeanwhile(t *testing.T) {
 	t.Parallel()
-	a, _ := issue(t, "a", access.Read, access.Limit{})
-	b, _ := issue(t, "b", access.Read, access.Limit{})
-	c, _ := issue(t, "c", access.Read, access.Limit{})
+	a, _ := issue(t, "a", auth.Read, auth.Limit{})
+	b, _ := issue(t, "b", auth.Read, auth.Limit{})
+	c, _ := issue(t, "c", auth.Read, auth.Limit{})
 	path := newFile(t, lines(a))
 	unlock := lockFile(t, path)
 	synctest.Test(t, func(t *testing.T) {
 		added := make(chan error)
-		go func() { added <- access.AppendToken(t.Context(), path, c) }()
+		go func() { added <- auth.AppendToken(t.Context(), path, c) }()
 		synctest.Wait()
 		write(t, path+".new", lines(b))
 		if err := os.Rename(path+".new", path); err != nil {

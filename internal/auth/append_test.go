@@ -1,4 +1,4 @@
-package access_test
+package auth_test
 
 import (
 	"fmt"
@@ -11,16 +11,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/auth"
 )
 
 func TestAppendToken(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
-	a, _ := issue(t, "a", access.Read, access.Limit{})
-	b, _ := issue(t, "b", access.Admin, limitOf(t, "5/m", 3))
-	for _, token := range []access.Token{a, b} {
-		if err := access.AppendToken(t.Context(), path, token); err != nil {
+	a, _ := issue(t, "a", auth.Read, auth.Limit{})
+	b, _ := issue(t, "b", auth.Admin, limitOf(t, "5/m", 3))
+	for _, token := range []auth.Token{a, b} {
+		if err := auth.AppendToken(t.Context(), path, token); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -35,15 +35,15 @@ func TestAppendToken(t *testing.T) {
 
 func TestAppendTokenAfterAnUnfinishedLine(t *testing.T) {
 	t.Parallel()
-	a, _ := issue(t, "a", access.Read, access.Limit{})
-	b, _ := issue(t, "b", access.Read, access.Limit{})
+	a, _ := issue(t, "a", auth.Read, auth.Limit{})
+	b, _ := issue(t, "b", auth.Read, auth.Limit{})
 	path := newFile(t, strings.TrimSuffix(lines(a), "\n"))
-	if err := access.AppendToken(t.Context(), path, b); err != nil {
+	if err := auth.AppendToken(t.Context(), path, b); err != nil {
 		t.Fatal(err)
 	}
 	text, _ := os.ReadFile(path)
-	got, err := access.Parse(string(text))
-	if diff := cmp.Diff([]access.Token{a, b}, got); err != nil || diff != "" {
+	got, err := auth.Parse(string(text))
+	if diff := cmp.Diff([]auth.Token{a, b}, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
 }
@@ -53,18 +53,18 @@ func TestAppendTokenAfterAnUnfinishedLine(t *testing.T) {
 func TestSeveralAddAtOnce(t *testing.T) {
 	t.Parallel()
 	const adders = 8
-	first, _ := issue(t, "first", access.Read, access.Limit{})
+	first, _ := issue(t, "first", auth.Read, auth.Limit{})
 	path := newFile(t, strings.TrimSuffix(lines(first), "\n"))
 	var adding sync.WaitGroup
 	var taken atomic.Int64
 	for i := range adders {
-		own, _ := issue(t, fmt.Sprintf("own%d", i), access.Read, access.Limit{})
-		same, _ := issue(t, "same", access.Read, access.Limit{})
+		own, _ := issue(t, fmt.Sprintf("own%d", i), auth.Read, auth.Limit{})
+		same, _ := issue(t, "same", auth.Read, auth.Limit{})
 		adding.Go(func() {
-			if err := access.AppendToken(t.Context(), path, own); err != nil {
+			if err := auth.AppendToken(t.Context(), path, own); err != nil {
 				t.Error(err)
 			}
-			switch err := access.AppendToken(t.Context(), path, same); {
+			switch err := auth.AppendToken(t.Context(), path, same); {
 			case err == nil:
 				taken.Add(1)
 			case !strings.Contains(err.Error(), "the name same is that of line"):
@@ -74,7 +74,7 @@ func TestSeveralAddAtOnce(t *testing.T) {
 	}
 	adding.Wait()
 	text, _ := os.ReadFile(path)
-	list, err := access.Parse(string(text))
+	list, err := auth.Parse(string(text))
 	if err != nil || len(list) != 1+adders+1 || taken.Load() != 1 {
 		t.Errorf("%d tokens, of which %d got the same name, %v:\n%s", len(list), taken.Load(), err, text)
 	}
@@ -82,8 +82,8 @@ func TestSeveralAddAtOnce(t *testing.T) {
 
 func TestAppendTokenRefuses(t *testing.T) {
 	t.Parallel()
-	a, _ := issue(t, "a", access.Read, access.Limit{})
-	again, _ := issue(t, "a", access.Admin, access.Limit{})
+	a, _ := issue(t, "a", auth.Read, auth.Limit{})
+	again, _ := issue(t, "a", auth.Admin, auth.Limit{})
 	for text, want := range map[string]string{
 		lines(a):                           "the name a is that of line 1 already",
 		strings.TrimSuffix(lines(a), "\n"): "the name a is that of line 1 already",
@@ -91,14 +91,14 @@ func TestAppendTokenRefuses(t *testing.T) {
 		"# a" + strings.Repeat(" b", 1<<19) + "\n": "has more than",
 	} {
 		path := newFile(t, text)
-		if err := access.AppendToken(t.Context(), path, again); err == nil || !strings.Contains(err.Error(), want) {
+		if err := auth.AppendToken(t.Context(), path, again); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.20q: %v, want %q", text, err, want)
 		}
 		if after, err := os.ReadFile(path); err != nil || string(after) != text {
 			t.Errorf("%.20q: the file was changed to %.20q, %v", text, after, err)
 		}
 	}
-	if err := access.AppendToken(t.Context(), filepath.Join(t.TempDir(), "no", "tokens"), a); err == nil {
+	if err := auth.AppendToken(t.Context(), filepath.Join(t.TempDir(), "no", "tokens"), a); err == nil {
 		t.Error("a file in a folder that does not exist was written")
 	}
 }

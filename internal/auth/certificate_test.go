@@ -1,7 +1,6 @@
-package access_test
+package auth_test
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -14,14 +13,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/auth"
 )
 
 // newCertificate makes a certificate for a name, and its key, both in PEM.
@@ -70,37 +67,29 @@ func TestTheCertificateIsFollowed(t *testing.T) {
 	write(t, certFile, cert)
 	write(t, keyFile, key)
 	log, told := &logBuffer{}, &observed{}
-	synctest.Test(t, func(t *testing.T) {
-		c, follower, err := access.FollowCertificate(certFile, keyFile, access.Options{Log: log.logger(), Observer: told})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { _ = follower.Run(ctx) })
-		defer running.Wait()
-		defer cancel()
-		config := c.TLS()
-		if config.MinVersion != tls.VersionTLS12 || shown(t, config) != "one" {
-			t.Fatalf("%x, %s", config.MinVersion, shown(t, config))
-		}
-		write(t, certFile, newCert) // the key is still the old one's
-		pass()
-		pass()
-		if got := shown(t, config); got != "one" || len(log.at(t, slog.LevelError)) != 1 {
-			t.Errorf("with a foreign key: %s\n%s", got, log)
-		}
-		write(t, keyFile, newKey)
-		pass()
-		if got := shown(t, config); got != "two" {
-			t.Errorf("with its key: %s\n%s", got, log)
-		}
-		write(t, keyFile, "")
-		pass()
-		if got := shown(t, config); got != "two" || len(log.at(t, slog.LevelError)) != 2 {
-			t.Errorf("with no key: %s\n%s", got, log)
-		}
-	})
+	config, reloader, err := auth.LoadCertificate(certFile, keyFile, auth.Options{Log: log.logger(), Observer: told})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.MinVersion != tls.VersionTLS12 || shown(t, config) != "one" {
+		t.Fatalf("%x, %s", config.MinVersion, shown(t, config))
+	}
+	write(t, certFile, newCert) // the key is still the old one's
+	lookTwice(t, reloader)
+	lookTwice(t, reloader)
+	if got := shown(t, config); got != "one" || len(log.at(t, slog.LevelError)) != 1 {
+		t.Errorf("with a foreign key: %s\n%s", got, log)
+	}
+	write(t, keyFile, newKey)
+	lookTwice(t, reloader)
+	if got := shown(t, config); got != "two" {
+		t.Errorf("with its key: %s\n%s", got, log)
+	}
+	write(t, keyFile, "")
+	lookTwice(t, reloader)
+	if got := shown(t, config); got != "two" || len(log.at(t, slog.LevelError)) != 2 {
+		t.Errorf("with no key: %s\n%s", got, log)
+	}
 	if diff := cmp.Diff([]time.Time{tomorrow.UTC().Truncate(time.Second), nextWeek.UTC().Truncate(time.Second)}, told.ends); diff != "" {
 		t.Errorf("told of their ends:\n%s", diff)
 	}
@@ -120,7 +109,7 @@ func TestBadCertificatesAreErrorsAtTheStart(t *testing.T) {
 		"empty":     {newFile(t, ""), newFile(t, "")},
 		"missing":   {newFile(t, cert), filepath.Join(t.TempDir(), "missing")},
 	} {
-		_, _, err := access.FollowCertificate(files[0], files[1], access.Options{Log: slog.New(slog.DiscardHandler)})
+		_, _, err := auth.LoadCertificate(files[0], files[1], auth.Options{Log: slog.New(slog.DiscardHandler)})
 		if err == nil || !strings.Contains(err.Error(), files[1]) {
 			t.Errorf("%s: %v, want an error that names the file", name, err)
 		}
@@ -136,7 +125,7 @@ func TestAKeyForEverybodyIsWarnedOf(t *testing.T) {
 		if err := os.Chmod(path, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := access.FollowCertificate(certFile, keyFile, access.Options{Log: log.logger()}); err != nil {
+		if _, _, err := auth.LoadCertificate(certFile, keyFile, auth.Options{Log: log.logger()}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -151,7 +140,7 @@ func TestAnExpiredCertificateIsWarnedOf(t *testing.T) {
 	for when, warned := range map[time.Duration]bool{-time.Hour: true, time.Hour: false, 96 * time.Hour: true} {
 		cert, key := newCertificate(t, "one", time.Now().Add(when))
 		log := &logBuffer{}
-		if _, _, err := access.FollowCertificate(newFile(t, cert), newFile(t, key), access.Options{Log: log.logger()}); err != nil {
+		if _, _, err := auth.LoadCertificate(newFile(t, cert), newFile(t, key), auth.Options{Log: log.logger()}); err != nil {
 			t.Fatal(err)
 		}
 		if got := len(log.at(t, slog.LevelWarn)); (got == 1) != warned {

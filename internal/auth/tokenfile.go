@@ -1,4 +1,4 @@
-package access
+package auth
 
 import (
 	"context"
@@ -12,57 +12,40 @@ import (
 	"github.com/activityd/activityd/internal/retry"
 )
 
-// FollowTokens reads the tokens of a file. Run the [Follower] to have them follow
-// the file. A file that cannot be read, is not in order, or has no tokens at all
-// is an error now; once there are tokens, only the last of these is a change.
-func FollowTokens(path string, o Options) (*Tokens, *Follower, error) {
+// LoadTokens loads the tokens of a file. A file that cannot be read, is not in order,
+// or has no tokens at all is an error now; at a [Reloader.Reload] only the last of
+// these is a change.
+func LoadTokens(path string, o Options) (*Tokens, *Reloader, error) {
 	t := NewTokens(nil)
-	begun := false
-	f, err := follow(Follower{
-		what: "token file", paths: []string{path}, private: "token file",
-		take: func(ctx context.Context, files []file) error {
-			list, err := parseFile(files[0])
-			if err == nil && len(list) == 0 && !begun {
-				err = fmt.Errorf("%s has no tokens: make one with: activityd token NAME --scopes read --append %s", path, path)
-			}
+	first := true
+	r := &Reloader{
+		what: "token file", paths: []string{path}, private: "token file", log: o.Log,
+		use: func(ctx context.Context, files []file) error {
+			list, err := Parse(string(files[0].text))
 			if err != nil {
-				return err
+				return fmt.Errorf("%s: %w", path, err)
 			}
-			begun = true
-			t.take(ctx, path, list, o)
+			if len(list) == 0 && first {
+				return fmt.Errorf("%s has no tokens: make one with: activityd token NAME --scopes read --append %s", path, path)
+			}
+			first = false
+			added, removed := t.Replace(list)
+			o.observer().TokensTaken(t.Names())
+			o.Log.InfoContext(ctx, "token file loaded", "file", path, "tokens", len(list), "added", added, "removed", removed)
+			if len(list) == 0 {
+				o.Log.WarnContext(ctx, "token file has no tokens, all requests are refused", "file", path)
+			}
 			return nil
 		},
-	}, o)
-	if err != nil {
+	}
+	if err := r.reload(context.Background(), true); err != nil {
 		return nil, nil, fmt.Errorf("the token file cannot be used: %w", err)
 	}
-	return t, f, nil
+	return t, r, nil
 }
 
-func parseFile(f file) ([]Token, error) {
-	list, err := Parse(string(f.text))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.path, err)
-	}
-	return list, nil
-}
-
-// take puts what a file says into use.
-func (t *Tokens) take(ctx context.Context, path string, list []Token, o Options) {
-	added, removed := t.Replace(list)
-	o.observer().TokensTaken(t.Names())
-	o.Log.InfoContext(ctx, "took the tokens of the file", "file", path, "tokens", len(list), "added", added, "removed", removed)
-	switch {
-	case len(list) > 0:
-	case len(removed) > 0:
-		o.Log.WarnContext(ctx, "the token file has no tokens any more: nobody may ask", "file", path)
-	default:
-		o.Log.WarnContext(ctx, "the token file has no tokens still: nobody may ask", "file", path)
-	}
-}
-
-// mode of a token file that is made here: hashes are no secrets, but who may do
-// what is nobody else's business.
+// mode is that of a new token file. Hashes are no secrets, but what a client may do is
+// not for every user of the machine to read.
 const mode = 0o600
 
 // How long to wait for the lock of another process, which holds it for as long as it
@@ -85,9 +68,9 @@ func openLocked(ctx context.Context, path string) (*os.File, error) {
 }
 
 // AppendToken adds a token to a file, which is made if there is none. It refuses
-// a name that the file has, and a file that is not in order. Several may add to a
-// file at once: they wait for each other, for a few seconds at most or until ctx
-// ends. After an error the file is what it was.
+// a name that the file has, and a file that is not in order. Several processes may add
+// to a file at once: they wait for each other, for 5 seconds at most or until ctx ends.
+// After an error the file is what it was.
 func AppendToken(ctx context.Context, path string, t Token) (err error) {
 	f, err := openLocked(ctx, path)
 	if err != nil {
@@ -109,8 +92,8 @@ func AppendToken(ctx context.Context, path string, t Token) (err error) {
 		return err
 	}
 	if !filelock.IsNamed(f, path) {
-		// An editor, say, which knows no locks.
-		return fmt.Errorf("another program replaced %s meanwhile, so the token is not in it: try again", path)
+		// By an editor, say, which knows no locks.
+		return fmt.Errorf("another program replaced %s at the same time, so the token is not in it: try again", path)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-// Package access holds the secrets by which the two sides of a connection know
+// Package auth holds the secrets by which the two sides of a connection know
 // each other: the tokens that clients show, and the certificate that the server
 // shows. It knows hashes, files, scopes and limits, and nothing of HTTP.
 //
@@ -13,8 +13,8 @@
 //
 // Only the client has the secret itself. What is stored is its plain SHA-256,
 // without salt or rounds: these slow down the guessing of words that people think
-// of, and our secrets are 130 random bits, which nobody guesses. A slow hash, on
-// the other hand, would be a slow hash for every request.
+// of, and these secrets are 130 random bits. A slow hash would also be slow for every
+// request.
 //
 // [Tokens.Check] compares with every token there is, each in constant time, so
 // that the time of an answer tells nothing of how near a guess was.
@@ -22,8 +22,8 @@
 // # Scopes
 //
 // A token may do what its scopes say: read the answers, write tasks. admin may
-// both, and sees what is an operator's to see. write does not include read: an
-// uploader's host needs no answers.
+// both, and sees what is an operator's to see. write does not include read: a host that
+// takes uploads needs no answers.
 //
 // # Limits
 //
@@ -34,11 +34,12 @@
 //
 // # Files that change
 //
-// [FollowTokens] and [FollowCertificate] read their files once, and return an
-// error when these are bad. Their [Follower] then reads them again every second,
-// and takes what changed. What cannot be taken is logged once, and what was there
-// stays in use. An orderly file without any token is taken, as it is how the last
-// one is revoked. Warned of is a token file or a key that everybody may read, or that
-// others may change because they may write to it or to its folder. [AppendToken] locks
-// the file against others that add to it; other programs should replace it whole.
-package access
+// [LoadTokens] and [LoadCertificate] load their files once, and return an error when
+// these are bad. With their [Reloader] they are loaded again when the times, the size,
+// the mode or the identity of a file changed. What cannot be used is logged once, and
+// what was there stays in use. An orderly file without any token is used, as it is how
+// the last one is revoked. A warning names a token file or a key that everybody may
+// read, or that others may change because they may write to it or to its folder.
+// [AppendToken] locks the file against others that add to it; other programs should
+// replace it whole.
+package auth

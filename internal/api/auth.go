@@ -11,17 +11,17 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/httpserver"
 )
 
-// Access decides who may do what. Check finds whom a secret belongs to, and counts
-// the request: once, however many tasks it brings, whose number has limits of its
-// own. It returns [access.ErrUnknown] for a secret of nobody, and the caller with
-// an [access.ScopeError] or an [access.LimitError] when the request may not be. It
-// must not wait, and must be safe for concurrent use.
-type Access interface {
-	Check(secret string, need access.Scope) (access.Caller, error)
+// Authorizer decides who may do what. Check finds the caller that a secret belongs to,
+// and counts the request: once, however many tasks it brings, whose number has limits of
+// its own. It returns [auth.ErrUnknown] for a secret that no token has, and the caller
+// with an [auth.ScopeError] or an [auth.LimitError] when the request is refused. It must
+// not block, and must be safe for concurrent use.
+type Authorizer interface {
+	Check(secret string, need auth.Scope) (auth.Caller, error)
 }
 
 // Where an [echo.Context] keeps the caller, and the verdict on the request.
@@ -31,12 +31,12 @@ const (
 )
 
 // require lets only those requests through that bear a token with the scope or,
-// without [Config.Access], are for this machine. It comes before anything is read
+// without [Config.Auth], are for this machine. It comes before anything is read
 // but the header, so that a stranger costs little.
-func (s *Server) require(need access.Scope) echo.MiddlewareFunc {
+func (s *Server) require(need auth.Scope) echo.MiddlewareFunc {
 	judge := s.judgeHost
-	if s.cfg.Access != nil {
-		judge = func(r *http.Request) (access.Caller, access.Verdict, error) { return s.judgeToken(r.Header, need) }
+	if s.cfg.Auth != nil {
+		judge = func(r *http.Request) (auth.Caller, auth.Verdict, error) { return s.judgeToken(r.Header, need) }
 	}
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
@@ -52,48 +52,48 @@ func (s *Server) require(need access.Scope) echo.MiddlewareFunc {
 	}
 }
 
-func (s *Server) judgeToken(header http.Header, need access.Scope) (access.Caller, access.Verdict, error) {
+func (s *Server) judgeToken(header http.Header, need auth.Scope) (auth.Caller, auth.Verdict, error) {
 	secret, err := bearer(header)
 	if err != nil {
-		return access.Caller{}, access.NoToken, err
+		return auth.Caller{}, auth.NoToken, err
 	}
-	caller, err := s.cfg.Access.Check(secret, need)
+	caller, err := s.cfg.Auth.Check(secret, need)
 	verdict, err := refuseCaller(err)
 	return caller, verdict, err
 }
 
 // judgeHost lets everybody ask who asks for this machine. Another name is that of
 // a web page which had it point here: the page would read what its visitor can.
-func (s *Server) judgeHost(r *http.Request) (access.Caller, access.Verdict, error) {
+func (s *Server) judgeHost(r *http.Request) (auth.Caller, auth.Verdict, error) {
 	if s.Knows(r.Host) {
-		return access.Caller{}, access.Allowed, nil
+		return auth.Caller{}, auth.Allowed, nil
 	}
-	return access.Caller{}, access.ForeignHost, refuse(misdirected, "%s, or give the server tokens: activityd serve --token-file", httpserver.Misdirected(r.Host))
+	return auth.Caller{}, auth.ForeignHost, refuse(misdirected, "%s, or give the server tokens: activityd serve --token-file", httpserver.Misdirected(r.Host))
 }
 
 // callerOf returns who asks; the zero Caller where nobody has to say.
-func callerOf(c echo.Context) access.Caller {
-	caller, _ := c.Get(callerKey).(access.Caller)
+func callerOf(c echo.Context) auth.Caller {
+	caller, _ := c.Get(callerKey).(auth.Caller)
 	return caller
 }
 
 // verdictOf returns whether the request was let through; "" where it needed no scope.
-func verdictOf(c echo.Context) access.Verdict {
-	verdict, _ := c.Get(verdictKey).(access.Verdict)
+func verdictOf(c echo.Context) auth.Verdict {
+	verdict, _ := c.Get(verdictKey).(auth.Verdict)
 	return verdict
 }
 
 // isOperator tells whether the caller may see what a viewer may not: whom a block
 // hides, and when somebody uploaded what is not visible. Where there are no
 // tokens nobody is: who sits on the same machine is not yet trusted with that.
-func isOperator(c echo.Context) bool { return callerOf(c).Scopes.Has(access.Admin) }
+func isOperator(c echo.Context) bool { return callerOf(c).Scopes.Has(auth.Admin) }
 
 // isToldHow reports whether the caller is told how an answer was found: by which
 // source, and in what time. Both depend on photos that the viewer may not see: a
 // private upload at a chosen date turns an answer by the index into one by a walk.
 // So they are for operators and, where there are no tokens, for this machine.
 func (s *Server) isToldHow(c echo.Context) bool {
-	if s.cfg.Access != nil {
+	if s.cfg.Auth != nil {
 		return isOperator(c)
 	}
 	return isLocal(c.Request())
@@ -129,22 +129,22 @@ func bearer(header http.Header) (string, error) {
 
 // refuseCaller says no to a request whose caller may not make it, for what
 // [Access.Check] returned.
-func refuseCaller(err error) (access.Verdict, error) {
+func refuseCaller(err error) (auth.Verdict, error) {
 	if err == nil {
-		return access.Allowed, nil
+		return auth.Allowed, nil
 	}
-	if errors.Is(err, access.ErrUnknown) {
-		return access.UnknownToken, unauthorized("invalid_token", "no token has this secret; it may have been revoked")
+	if errors.Is(err, auth.ErrUnknown) {
+		return auth.UnknownToken, unauthorized("invalid_token", "no token has this secret; it may have been revoked")
 	}
-	if e, ok := errors.AsType[*access.ScopeError](err); ok {
+	if e, ok := errors.AsType[*auth.ScopeError](err); ok {
 		p := wrongScope.problem(e.Error())
 		p.challenge = challenge("insufficient_scope") + `, scope="` + e.Need.String() + `"`
-		return access.WrongScope, &refusal{p}
+		return auth.WrongScope, &refusal{p}
 	}
-	if e, ok := errors.AsType[*access.LimitError](err); ok {
+	if e, ok := errors.AsType[*auth.LimitError](err); ok {
 		p := rateLimited.problem("this token's limit of requests is used up; send the same again later")
 		p.retryAfter = wholeSeconds(e.RetryAfter)
-		return access.OverLimit, &refusal{p}
+		return auth.OverLimit, &refusal{p}
 	}
 	return "", err // it does not keep its word, and that is our fault
 }

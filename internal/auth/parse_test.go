@@ -1,16 +1,15 @@
-package access_test
+package auth_test
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/auth"
 )
 
 const (
@@ -23,16 +22,16 @@ func TestParse(t *testing.T) {
 	text := "# who may ask\n\n" +
 		"  home.page-1\tread   " + someHash + "  # the web servers\r\n" +
 		"uploads write,read " + strings.Replace(otherHash, "60303ae22b998861", "60303AE22B998861", 1) + " burst=200 rate=100/s"
-	got, err := access.Parse(text)
-	want := []access.Token{
-		{Name: "home.page-1", Scopes: access.Read, Hash: access.HashOf("test")},
-		{Name: "uploads", Scopes: access.Read | access.Write, Hash: access.HashOf("test2"), Limit: access.Limit{Count: 100, Per: time.Second, Burst: 200}},
+	got, err := auth.Parse(text)
+	want := []auth.Token{
+		{Name: "home.page-1", Scopes: auth.Read, Hash: auth.HashOf("test")},
+		{Name: "uploads", Scopes: auth.Read | auth.Write, Hash: auth.HashOf("test2"), Limit: auth.Limit{Count: 100, Per: "s", Burst: 200}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v\nwant (-), got (+):\n%s", err, diff)
 	}
 	for _, text := range []string{"", "\n", "# nobody\n"} {
-		if got, err := access.Parse(text); err != nil || len(got) > 0 {
+		if got, err := auth.Parse(text); err != nil || len(got) > 0 {
 			t.Errorf("Parse(%q) = %v, %v", text, got, err)
 		}
 	}
@@ -76,7 +75,7 @@ func TestParseRefuses(t *testing.T) {
 		"a read " + otherHash:                            "the secret is that of line 1 already",
 		"a read sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855": "hash of nothing",
 	} {
-		got, err := access.Parse("good write " + otherHash + "\n# comment\n" + line + "\n")
+		got, err := auth.Parse("good write " + otherHash + "\n# comment\n" + line + "\n")
 		if err == nil || got != nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "line 3: ") {
 			t.Errorf("%q: %v, %v, want line 3 and %q", line, got, err, want)
 		}
@@ -88,7 +87,7 @@ func TestParseRefuses(t *testing.T) {
 
 func TestParseNamesAFewFaults(t *testing.T) {
 	t.Parallel()
-	_, err := access.Parse(strings.Repeat("nonsense\n", 20))
+	_, err := auth.Parse(strings.Repeat("nonsense\n", 20))
 	if err == nil || strings.Count(err.Error(), "line ") != 5 || !strings.HasSuffix(err.Error(), "and 15 more") {
 		t.Errorf("err = %v", err)
 	}
@@ -97,11 +96,11 @@ func TestParseNamesAFewFaults(t *testing.T) {
 func TestDefaultBurst(t *testing.T) {
 	t.Parallel()
 	for rate, want := range map[string]int{"100/s": 100, "600/m": 10, "601/m": 11, "1/h": 1, "1000000/h": 278} {
-		if l, err := access.ParseLimit(rate, 0); err != nil || l.Burst != want {
+		if l, err := auth.ParseLimit(rate, 0); err != nil || l.Burst != want {
 			t.Errorf("%s: burst %d, %v, want %d", rate, l.Burst, err, want)
 		}
 	}
-	if _, err := access.ParseLimit("1/s", -1); err == nil {
+	if _, err := auth.ParseLimit("1/s", -1); err == nil {
 		t.Error("a burst of -1 is taken")
 	}
 }
@@ -110,17 +109,17 @@ func TestIssue(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool)
 	for range 100 {
-		token, secret := issue(t, "a", access.Read, access.Limit{})
+		token, secret := issue(t, "a", auth.Read, auth.Limit{})
 		if !strings.HasPrefix(secret, "act_") || len(secret) < len("act_")+26 || seen[secret] {
 			t.Fatalf("secret %q", secret)
 		}
 		seen[secret] = true
-		if token.Hash != access.HashOf(secret) || strings.Contains(token.String(), secret[4:]) {
+		if token.Hash != auth.HashOf(secret) || strings.Contains(token.String(), secret[4:]) {
 			t.Fatalf("the line %q of %q", token, secret)
 		}
 	}
-	for name, scopes := range map[string]access.Scope{"": access.Read, "a b": access.Read, "act_a": access.Read, "a": 0} {
-		if _, _, err := access.Issue(name, scopes, access.Limit{}); err == nil {
+	for name, scopes := range map[string]auth.Scope{"": auth.Read, "a b": auth.Read, "act_a": auth.Read, "a": 0} {
+		if _, _, err := auth.Issue(name, scopes, auth.Limit{}); err == nil {
 			t.Errorf("Issue(%q, %d) took it", name, scopes)
 		}
 	}
@@ -128,11 +127,11 @@ func TestIssue(t *testing.T) {
 
 func TestScopes(t *testing.T) {
 	t.Parallel()
-	const r, w, a = access.Read, access.Write, access.Admin
-	for s, has := range map[access.Scope][]access.Scope{
+	const r, w, a = auth.Read, auth.Write, auth.Admin
+	for s, has := range map[auth.Scope][]auth.Scope{
 		0: {}, r: {r}, w: {w}, r | w: {r, w, r | w}, a: {r, w, a, r | w}, a | r: {r, w, a, r | w},
 	} {
-		for _, need := range []access.Scope{r, w, a, r | w} {
+		for _, need := range []auth.Scope{r, w, a, r | w} {
 			if s.Has(need) != slices.Contains(has, need) {
 				t.Errorf("%q has %q: %t", s, need, s.Has(need))
 			}
@@ -145,16 +144,16 @@ func TestLinesAreReadBack(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		count := rapid.IntRange(0, 8).Draw(t, "tokens")
-		var want []access.Token
+		var want []auth.Token
 		for i := range count {
-			token := access.Token{
+			token := auth.Token{
 				Name:   fmt.Sprintf("%s%d", rapid.StringMatching(`[a-zA-Z0-9][a-zA-Z0-9._-]{0,20}`).Filter(func(s string) bool { return !strings.HasPrefix(s, "act_") }).Draw(t, "name"), i),
-				Scopes: access.Scope(rapid.IntRange(1, 7).Draw(t, "scopes")),
-				Hash:   access.HashOf(fmt.Sprint(i)),
+				Scopes: auth.Scope(rapid.IntRange(1, 7).Draw(t, "scopes")),
+				Hash:   auth.HashOf(fmt.Sprint(i)),
 			}
 			if rapid.Bool().Draw(t, "limited") {
 				rate := fmt.Sprintf("%d/%s", rapid.IntRange(1, 1_000_000).Draw(t, "count"), rapid.SampledFrom([]string{"s", "m", "h"}).Draw(t, "unit"))
-				limit, err := access.ParseLimit(rate, rapid.IntRange(0, 1_000_000).Draw(t, "burst"))
+				limit, err := auth.ParseLimit(rate, rapid.IntRange(0, 1_000_000).Draw(t, "burst"))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -170,7 +169,7 @@ func TestLinesAreReadBack(t *testing.T) {
 			}
 			names[token.Name] = true
 		}
-		got, err := access.Parse(lines(want...))
+		got, err := auth.Parse(lines(want...))
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Fatalf("%v\n%s", err, diff)
 		}
@@ -188,14 +187,14 @@ func FuzzParse(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		tokens, err := access.Parse(text)
+		tokens, err := auth.Parse(text)
 		if err != nil {
 			if tokens != nil || !strings.HasPrefix(err.Error(), "line ") || len(err.Error()) > 2000 {
 				t.Fatalf("Parse(%q) = %v, %v", text, tokens, err)
 			}
 			return
 		}
-		again, err := access.Parse(lines(tokens...))
+		again, err := auth.Parse(lines(tokens...))
 		if diff := cmp.Diff(tokens, again); err != nil || diff != "" {
 			t.Fatalf("%q: %v\n%s", text, err, diff)
 		}

@@ -1,7 +1,6 @@
-package access_test
+package auth_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,61 +9,51 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/auth"
 )
 
-// following is a token file that is followed, inside a bubble of synctest.
+// following is a token file that is reloaded.
 type following struct {
-	path     string
-	tokens   *access.Tokens
-	follower *access.Follower
+	tokens   *auth.Tokens
+	reloader *auth.Reloader
 	log      *logBuffer
 }
 
-// follow starts to follow a file of the given text until stop is called.
-func follow(t *testing.T, path string) (f *following, stop func()) {
+func follow(t *testing.T, path string) *following {
 	t.Helper()
-	f = &following{path: path, log: &logBuffer{}}
+	f := &following{log: &logBuffer{}}
 	var err error
-	if f.tokens, f.follower, err = access.FollowTokens(path, access.Options{Log: f.log.logger()}); err != nil {
+	if f.tokens, f.reloader, err = auth.LoadTokens(path, auth.Options{Log: f.log.logger()}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := f.follower.Run(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return f, func() { cancel(); running.Wait() }
+	return f
 }
 
-// pass lets so much time pass that the file is read once more.
-func pass() {
-	<-time.After(access.DefaultEvery + access.DefaultEvery/2) // a change is looked at twice
-	synctest.Wait()
+// lookTwice looks often enough for a change to be in use.
+func lookTwice(t *testing.T, r *auth.Reloader) {
+	t.Helper()
+	r.Reload(t.Context(), false)
+	r.Reload(t.Context(), false)
 }
 
 func (f *following) wantKnown(t *testing.T, secret string, known bool) {
 	t.Helper()
-	if _, err := f.tokens.Check(secret, access.Read); known != (err == nil) || err != nil && !errors.Is(err, access.ErrUnknown) {
+	if _, err := f.tokens.Check(secret, auth.Read); known != (err == nil) || err != nil && !errors.Is(err, auth.ErrUnknown) {
 		t.Errorf("known: %v, want %t", err, known)
 	}
 }
 
 func TestTheFileIsFollowed(t *testing.T) {
 	t.Parallel()
-	old, oldSecret := issue(t, "old", access.Read, access.Limit{})
-	fresh, freshSecret := issue(t, "fresh", access.Read, access.Limit{})
+	old, oldSecret := issue(t, "old", auth.Read, auth.Limit{})
+	fresh, freshSecret := issue(t, "fresh", auth.Read, auth.Limit{})
 	for name, replace := range map[string]func(t *testing.T, path string){
 		"written": func(t *testing.T, path string) { write(t, path, lines(fresh)) },
 		"renamed": func(t *testing.T, path string) {
@@ -73,35 +62,17 @@ func TestTheFileIsFollowed(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		"same size and date": func(t *testing.T, path string) {
-			before, err := os.Stat(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			same := fresh
-			same.Name = "abc"
-			write(t, path, lines(same))
-			if err := os.Chtimes(path, before.ModTime(), before.ModTime()); err != nil {
-				t.Fatal(err)
-			}
-			if after, err := os.Stat(path); err != nil || after.Size() != before.Size() || !after.ModTime().Equal(before.ModTime()) {
-				t.Fatalf("it shows: %v, %v", after, err)
-			}
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := newFile(t, lines(old))
-			synctest.Test(t, func(t *testing.T) {
-				f, stop := follow(t, path)
-				defer stop()
-				f.wantKnown(t, oldSecret, true)
-				replace(t, path)
-				f.wantKnown(t, freshSecret, false)
-				pass()
-				f.wantKnown(t, oldSecret, false)
-				f.wantKnown(t, freshSecret, true)
-			})
+			f := follow(t, path)
+			f.wantKnown(t, oldSecret, true)
+			replace(t, path)
+			f.wantKnown(t, freshSecret, false)
+			lookTwice(t, f.reloader)
+			f.wantKnown(t, oldSecret, false)
+			f.wantKnown(t, freshSecret, true)
 		})
 	}
 }
@@ -109,10 +80,10 @@ func TestTheFileIsFollowed(t *testing.T) {
 // Kubernetes changes a link on the way to the file.
 func TestALinkIsFollowed(t *testing.T) {
 	t.Parallel()
-	old, oldSecret := issue(t, "old", access.Read, access.Limit{})
-	fresh, freshSecret := issue(t, "fresh", access.Read, access.Limit{})
+	old, oldSecret := issue(t, "old", auth.Read, auth.Limit{})
+	fresh, freshSecret := issue(t, "fresh", auth.Read, auth.Limit{})
 	dir := t.TempDir()
-	for name, token := range map[string]access.Token{"one": old, "two": fresh} {
+	for name, token := range map[string]auth.Token{"one": old, "two": fresh} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -125,75 +96,71 @@ func TestALinkIsFollowed(t *testing.T) {
 	}
 	must(os.Symlink("one", filepath.Join(dir, "data")))
 	must(os.Symlink("data/tokens", filepath.Join(dir, "tokens")))
-	synctest.Test(t, func(t *testing.T) {
-		f, stop := follow(t, filepath.Join(dir, "tokens"))
-		defer stop()
-		f.wantKnown(t, oldSecret, true)
-		must(os.Symlink("two", filepath.Join(dir, "new")))
-		must(os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, "data")))
-		pass()
-		f.wantKnown(t, oldSecret, false)
-		f.wantKnown(t, freshSecret, true)
-	})
+	f := follow(t, filepath.Join(dir, "tokens"))
+	f.wantKnown(t, oldSecret, true)
+	must(os.Symlink("two", filepath.Join(dir, "new")))
+	must(os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, "data")))
+	lookTwice(t, f.reloader)
+	f.wantKnown(t, oldSecret, false)
+	f.wantKnown(t, freshSecret, true)
 }
 
-func TestANudgeIsHeardAtOnce(t *testing.T) {
+// An operator who asks for it has a file loaded that looks unchanged.
+func TestAFileIsLoadedNow(t *testing.T) {
 	t.Parallel()
-	old, _ := issue(t, "old", access.Read, access.Limit{})
-	fresh, secret := issue(t, "fresh", access.Read, access.Limit{})
+	old, oldSecret := issue(t, "old", auth.Read, auth.Limit{})
+	fresh, secret := issue(t, "new", auth.Read, auth.Limit{})
 	path := newFile(t, lines(old))
-	synctest.Test(t, func(t *testing.T) {
-		f, stop := follow(t, path)
-		defer stop()
-		write(t, path, lines(old, fresh))
-		start := time.Now()
-		for range 3 {
-			f.follower.Nudge()
-		}
-		<-time.After(150 * time.Millisecond) // so long it must not change any more
-		synctest.Wait()
-		f.wantKnown(t, secret, true)
-		if took := time.Since(start); took > 200*time.Millisecond {
-			t.Errorf("it took %s", took)
-		}
-		taken := f.log.at(t, slog.LevelInfo)
-		wantNames(t, taken[len(taken)-1], "added", "fresh")
-		wantNames(t, taken[len(taken)-1], "removed")
-	})
+	f := follow(t, path)
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, lines(fresh))
+	if err := os.Chtimes(path, before.ModTime(), before.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.Stat(path); err != nil || after.Size() != before.Size() || !after.ModTime().Equal(before.ModTime()) {
+		t.Fatalf("it shows: %v, %v", after, err)
+	}
+	lookTwice(t, f.reloader)
+	f.wantKnown(t, oldSecret, true)
+	f.reloader.Reload(t.Context(), true)
+	f.wantKnown(t, oldSecret, false)
+	f.wantKnown(t, secret, true)
+	taken := f.log.at(t, slog.LevelInfo)
+	wantNames(t, taken[len(taken)-1], "added", "new")
+	wantNames(t, taken[len(taken)-1], "removed", "old")
 }
 
 // A file that is being written is not taken before it is written to the end.
 func TestAHalfWrittenFileIsNotTaken(t *testing.T) {
 	t.Parallel()
-	old, oldSecret := issue(t, "old", access.Read, access.Limit{})
-	fresh, secret := issue(t, "fresh", access.Read, access.Limit{Count: 1, Per: time.Hour, Burst: 1})
+	old, oldSecret := issue(t, "old", auth.Read, auth.Limit{})
+	fresh, secret := issue(t, "fresh", auth.Read, auth.Limit{Count: 1, Per: "h", Burst: 1})
 	path := newFile(t, lines(old))
-	synctest.Test(t, func(t *testing.T) {
-		f, stop := follow(t, path)
-		defer stop()
-		whole := lines(old, fresh)
-		for length := 0; length < len(whole); length += 7 {
-			write(t, path, whole[:length])
-			f.follower.Nudge()
-			<-time.After(20 * time.Millisecond)
-			f.wantKnown(t, oldSecret, true)
-			f.wantKnown(t, secret, false)
-		}
-		write(t, path, whole)
-		pass()
+	f := follow(t, path)
+	whole := lines(old, fresh)
+	for length := 0; length < len(whole); length += 7 {
+		write(t, path, whole[:length])
+		f.reloader.Reload(t.Context(), false)
 		f.wantKnown(t, oldSecret, true)
-		f.wantKnown(t, secret, true)
-		if _, err := f.tokens.Check(secret, access.Read); err == nil {
-			t.Error("the limit was cut off")
-		}
-	})
+		f.wantKnown(t, secret, false)
+	}
+	write(t, path, whole)
+	lookTwice(t, f.reloader)
+	f.wantKnown(t, oldSecret, true)
+	f.wantKnown(t, secret, true)
+	if _, err := f.tokens.Check(secret, auth.Read); err == nil {
+		t.Error("the limit was cut off")
+	}
 }
 
 // What cannot be used leaves the old tokens in use, and is logged once.
 func TestABadFileChangesNothing(t *testing.T) {
 	t.Parallel()
-	token, secret := issue(t, "old", access.Read, access.Limit{})
-	fresh, freshSecret := issue(t, "fresh", access.Read, access.Limit{})
+	token, secret := issue(t, "old", auth.Read, auth.Limit{})
+	fresh, freshSecret := issue(t, "fresh", auth.Read, auth.Limit{})
 	for name, spoil := range map[string]func(t *testing.T, path string){
 		"removed":   func(_ *testing.T, path string) { _ = os.Remove(path) },
 		"malformed": func(t *testing.T, path string) { write(t, path, lines(fresh)+"b read "+freshSecret) },
@@ -208,32 +175,29 @@ func TestABadFileChangesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := newFile(t, lines(token))
-			synctest.Test(t, func(t *testing.T) {
-				f, stop := follow(t, path)
-				defer stop()
-				spoil(t, path)
-				for range 5 {
-					pass()
-				}
-				f.wantKnown(t, secret, true)
-				f.wantKnown(t, freshSecret, false)
-				complaints := f.log.at(t, slog.LevelError)
-				if len(complaints) != 1 || !strings.Contains(complaints[0]["error"].(string), path) {
-					t.Errorf("complaints: %v, want one that names the file", complaints)
-				}
-				if strings.Contains(f.log.String(), freshSecret) {
-					t.Errorf("the log shows the secret:\n%s", f.log)
-				}
-				_ = os.Remove(path)
-				write(t, path, lines(fresh))
-				pass()
-				f.wantKnown(t, freshSecret, true)
-				_ = os.Remove(path)
-				pass()
-				if complaints := f.log.at(t, slog.LevelError); len(complaints) != 2 {
-					t.Errorf("complaints: %v, want another one", complaints)
-				}
-			})
+			f := follow(t, path)
+			spoil(t, path)
+			for range 5 {
+				lookTwice(t, f.reloader)
+			}
+			f.wantKnown(t, secret, true)
+			f.wantKnown(t, freshSecret, false)
+			complaints := f.log.at(t, slog.LevelError)
+			if len(complaints) != 1 || !strings.Contains(complaints[0]["error"].(string), path) {
+				t.Errorf("complaints: %v, want one that names the file", complaints)
+			}
+			if strings.Contains(f.log.String(), freshSecret) {
+				t.Errorf("the log shows the secret:\n%s", f.log)
+			}
+			_ = os.Remove(path)
+			write(t, path, lines(fresh))
+			lookTwice(t, f.reloader)
+			f.wantKnown(t, freshSecret, true)
+			_ = os.Remove(path)
+			lookTwice(t, f.reloader)
+			if complaints := f.log.at(t, slog.LevelError); len(complaints) != 2 {
+				t.Errorf("complaints: %v, want another one", complaints)
+			}
 		})
 	}
 }
@@ -241,19 +205,17 @@ func TestABadFileChangesNothing(t *testing.T) {
 // Whoever deletes the last line means it.
 func TestTheLastTokenCanBeRevoked(t *testing.T) {
 	t.Parallel()
-	token, secret := issue(t, "last", access.Read, access.Limit{})
+	token, secret := issue(t, "last", auth.Read, auth.Limit{})
 	path := newFile(t, lines(token))
-	synctest.Test(t, func(t *testing.T) {
-		f, stop := follow(t, path)
-		defer stop()
-		write(t, path, "# nobody\n")
-		pass()
-		f.wantKnown(t, secret, false)
-		wantWarnings(t, f.log, "the token file has no tokens any more: nobody may ask")
-		write(t, path, "# nobody at all\n")
-		pass()
-		wantWarnings(t, f.log, "the token file has no tokens any more: nobody may ask", "the token file has no tokens still: nobody may ask")
-	})
+	f := follow(t, path)
+	write(t, path, "# nobody\n")
+	lookTwice(t, f.reloader)
+	f.wantKnown(t, secret, false)
+	const none = "token file has no tokens, all requests are refused"
+	wantWarnings(t, f.log, none)
+	write(t, path, "# nobody at all\n")
+	lookTwice(t, f.reloader)
+	wantWarnings(t, f.log, none, none)
 }
 
 // wantWarnings compares the warnings of a log.
@@ -272,7 +234,7 @@ func wantWarnings(t *testing.T, log *logBuffer, want ...string) {
 func TestAnEmptyFileIsAnErrorAndNothingElse(t *testing.T) {
 	t.Parallel()
 	path, log, told := newFile(t, "# none\n"), &logBuffer{}, &observed{}
-	_, _, err := access.FollowTokens(path, access.Options{Log: log.logger(), Observer: told})
+	_, _, err := auth.LoadTokens(path, auth.Options{Log: log.logger(), Observer: told})
 	if want := "the token file cannot be used: " + path + " has no tokens: make one with: activityd token NAME --scopes read --append " + path; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
@@ -293,28 +255,22 @@ func (o *observed) CertificateTaken(notAfter time.Time) { o.ends = append(o.ends
 // The observer knows the names of the tokens that are in use, and no others.
 func TestTheObserverIsToldOfTokens(t *testing.T) {
 	t.Parallel()
-	a, _ := issue(t, "a", access.Read, access.Limit{})
-	b, _ := issue(t, "b", access.Read, access.Limit{})
+	a, _ := issue(t, "a", auth.Read, auth.Limit{})
+	b, _ := issue(t, "b", auth.Read, auth.Limit{})
 	path := newFile(t, lines(a))
-	synctest.Test(t, func(t *testing.T) {
-		told := &observed{}
-		_, follower, err := access.FollowTokens(path, access.Options{Log: slog.New(slog.DiscardHandler), Observer: told})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { _ = follower.Run(ctx) })
-		for _, text := range []string{lines(a), lines(b, a), "nonsense", "", lines(b)} {
-			write(t, path, text)
-			pass()
-		}
-		cancel()
-		running.Wait()
-		if diff := cmp.Diff([][]string{{"a"}, {"b", "a"}, nil, {"b"}}, told.tokens); diff != "" {
-			t.Error(diff)
-		}
-	})
+	told := &observed{}
+	_, reloader, err := auth.LoadTokens(path, auth.Options{Log: slog.New(slog.DiscardHandler), Observer: told})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lookTwice(t, reloader)
+	for _, text := range []string{lines(b, a), "nonsense", "", lines(b)} {
+		write(t, path, text)
+		lookTwice(t, reloader)
+	}
+	if diff := cmp.Diff([][]string{{"a"}, {"b", "a"}, nil, {"b"}}, told.tokens); diff != "" {
+		t.Error(diff)
+	}
 }
 
 func TestABadFileIsAnErrorAtTheStart(t *testing.T) {
@@ -327,7 +283,7 @@ func TestABadFileIsAnErrorAtTheStart(t *testing.T) {
 		newFile(t, "# none"):  "has no tokens: make one with: activityd token",
 		newFile(t, "") + "/x": "not a directory",
 	} {
-		_, _, err := access.FollowTokens(path, access.Options{Log: slog.New(slog.DiscardHandler)})
+		_, _, err := auth.LoadTokens(path, auth.Options{Log: slog.New(slog.DiscardHandler)})
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
@@ -337,7 +293,7 @@ func TestABadFileIsAnErrorAtTheStart(t *testing.T) {
 // tokenFile makes a token file in a folder, both with the given modes.
 func tokenFile(t *testing.T, dirMode, fileMode os.FileMode) (path string) {
 	t.Helper()
-	token, _ := issue(t, "a", access.Read, access.Limit{})
+	token, _ := issue(t, "a", auth.Read, auth.Limit{})
 	path = newFile(t, lines(token))
 	chmod(t, filepath.Dir(path), dirMode)
 	chmod(t, path, fileMode)
@@ -378,7 +334,7 @@ func TestAFileThatOthersMayReadOrChangeIsWarnedOf(t *testing.T) {
 		{0o777 | os.ModeSticky, 0o600, nil}, // there others cannot replace our file
 	} {
 		path, log := tokenFile(t, c.dir, c.file), &logBuffer{}
-		if _, _, err := access.FollowTokens(path, access.Options{Log: log.logger()}); err != nil {
+		if _, _, err := auth.LoadTokens(path, auth.Options{Log: log.logger()}); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(c.want, log.warnings(t, filepath.Dir(path))); diff != "" {
@@ -387,39 +343,32 @@ func TestAFileThatOthersMayReadOrChangeIsWarnedOf(t *testing.T) {
 	}
 }
 
-// A change of a mode is noticed without one of the file, and warned of once.
+// A change of the mode is noticed without one of the text.
 func TestAFileThatOthersMayChangeIsWarnedOfOnceAChange(t *testing.T) {
 	t.Parallel()
 	path := tokenFile(t, 0o700, 0o600)
-	other, _ := issue(t, "other", access.Read, access.Limit{})
+	other, _ := issue(t, "other", auth.Read, auth.Limit{})
 	dir := filepath.Dir(path)
 	const file, folder = "file is exposed: token file: others may change DIR/file -rw-rw----: chmod go-w DIR/file", "file is exposed: token file: others may change DIR drwxrwx---: chmod go-w DIR"
-	synctest.Test(t, func(t *testing.T) {
-		f, stop := follow(t, path)
-		defer stop()
-		for _, step := range []struct {
-			do   func()
-			want []string // that are new
-		}{
-			{func() {}, nil},
-			{func() { chmod(t, path, 0o660) }, []string{file}},
-			{func() { chmod(t, dir, 0o770) }, []string{folder}},
-			{func() { write(t, path, lines(other)) }, []string{file, folder}}, // it was read anew
-			{func() { chmod(t, path, 0o600) }, nil},
-			{func() { chmod(t, path, 0o660) }, []string{file}},
-			{func() { chmod(t, path, 0o600); chmod(t, dir, 0o700) }, nil},
-		} {
-			before := len(f.log.warnings(t, dir))
-			step.do()
-			for range 3 {
-				pass()
-				f.follower.Nudge()
-			}
-			if diff := cmp.Diff(step.want, f.log.warnings(t, dir)[before:], cmpopts.EquateEmpty()); diff != "" {
-				t.Error(diff)
-			}
+	f := follow(t, path)
+	for _, step := range []struct {
+		do   func()
+		want []string // that are new
+	}{
+		{func() {}, nil},
+		{func() { chmod(t, path, 0o660) }, []string{file}},
+		{func() { chmod(t, dir, 0o770); write(t, path, lines(other)) }, []string{file, folder}},
+		{func() { chmod(t, path, 0o600); chmod(t, dir, 0o700) }, nil},
+	} {
+		before := len(f.log.warnings(t, dir))
+		step.do()
+		for range 3 {
+			lookTwice(t, f.reloader)
 		}
-	})
+		if diff := cmp.Diff(step.want, f.log.warnings(t, dir)[before:], cmpopts.EquateEmpty()); diff != "" {
+			t.Error(diff)
+		}
+	}
 }
 
 // Who may write where a link points may replace the file as well.
@@ -430,7 +379,7 @@ func TestTheFolderOfALinksTargetIsWarnedOf(t *testing.T) {
 	if err := os.Symlink(path, link); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := access.FollowTokens(link, access.Options{Log: log.logger()}); err != nil {
+	if _, _, err := auth.LoadTokens(link, auth.Options{Log: log.logger()}); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"file is exposed: token file: others may change DIR drwxrwx---: chmod go-w DIR"}
@@ -453,7 +402,7 @@ func TestAFileOfAnotherUserIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	self := os.Geteuid()
 	for user, want := range map[int]string{0: "", self: "", 4711: fmt.Sprintf("chown %d tokens", self)} {
-		if got := access.MendOf("tokens", owned{user: user}); got != want {
+		if got := auth.MendOf("tokens", owned{user: user}); got != want {
 			t.Errorf("user %d: %q, want %q", user, got, want)
 		}
 	}
