@@ -22,7 +22,7 @@ func (s *Server) Routes() []*echo.Route { return s.echo.Routes() }
 // Probe adds a route whose handler tells whether an operator asks.
 func (s *Server) Probe(path string, need auth.Scope, tell func(operator bool)) {
 	s.echo.GET(path, func(c echo.Context) error {
-		tell(isOperator(c))
+		tell(s.isOperator(c))
 		return nil
 	}, s.require(need))
 }

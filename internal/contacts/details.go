@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"slices"
 
 	"github.com/activityd/activityd/internal/member"
 )
@@ -153,24 +152,4 @@ func (m *Memory) detail(v Viewer, owner member.ID) Detail {
 		}
 	}
 	return d
-}
-
-// Ranking does what [MySQL.Ranking] does.
-func (m *Memory) Ranking(ctx context.Context, v Viewer, limit int) ([]Standing, error) {
-	if err := ended(ctx, "ranking contacts"); err != nil {
-		return nil, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if _, ok := m.users[v.ID]; !ok {
-		return nil, noMember(v.ID)
-	}
-	var all []Standing
-	for owner := range m.contacts[v.ID] {
-		if newest := m.newestVisible(v, owner); newest != nil {
-			all = append(all, Standing{Owner: owner, IsContact: true, Newest: newest})
-		}
-	}
-	slices.SortFunc(all, func(a, b Standing) int { return byDateDesc(*a.Newest, *b.Newest) })
-	return first(all, limit), nil
 }

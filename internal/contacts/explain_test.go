@@ -202,10 +202,6 @@ func questions(store *contacts.MySQL) []question {
 			_, err := store.Walk(ctx, v, 10)
 			return err
 		}},
-		{"Ranking", with(standingKeys, map[string]string{"u": "PRIMARY"}), true, 4 * bigMembers, func(ctx context.Context) error {
-			_, err := store.Ranking(ctx, v, 10)
-			return err
-		}},
 	}
 }
 

@@ -12,9 +12,9 @@ import (
 )
 
 // MySQL answers from the tables of schema.sql, or from views of the same names,
-// in MySQL 8.0 or MariaDB 10.6 and later. Each method but [MySQL.Walk],
-// [MySQL.Ranking] and [MySQL.TopContacts] is one statement, so that its answer
-// holds at one instant; the first two are one transaction to the same end.
+// in MySQL 8.0 or MariaDB 10.6 and later. Each method but [MySQL.Walk] and
+// [MySQL.TopContacts] is one statement, so that its answer holds at one instant; the
+// first is one transaction to the same end.
 //
 // The statements that are asked most are prepared on each connection that asks
 // them, and stay so until it is closed.

@@ -141,7 +141,6 @@ func compare(t *rapid.T, ctx context.Context, want, got contactstest.Store) {
 			walked.Trace = contacts.WalkTrace{} // Memory always looks at everybody
 			return walked, err
 		})
-		same(t, "Ranking", want, got, func(s contactstest.Store) (any, error) { return s.Ranking(ctx, v, limit) })
 		same(t, "Details", want, got, func(s contactstest.Store) (any, error) { return s.Details(ctx, v, people) })
 		same(t, "Standings", want, got, func(s contactstest.Store) (any, error) { return s.Standings(ctx, v, people) })
 		same(t, "Followers", want, got, func(s contactstest.Store) (any, error) { return s.Followers(ctx, id, after.ID, limit) })

@@ -247,7 +247,7 @@ func TestNamesFollowTheConventions(t *testing.T) {
 }
 
 // unread is a site with nothing in it.
-type unread struct{}
+type unread struct{ api.Reader }
 
 // Read finds nothing to show.
 func (unread) Read(context.Context, contacts.Viewer, int) (recent.Answer, error) {

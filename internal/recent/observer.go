@@ -32,12 +32,12 @@ func (Unobserved) WalkRefused() {}
 
 // The reasons for a walk, as [Trace] has them.
 const (
-	SetMissing       = "the set is missing"
-	SetMalformed     = "the set is malformed"
-	OtherSettings    = "the sets were built with other settings"
-	RedisUnavailable = "redis is unavailable"
-	WritesRefused    = "redis refuses writes, so that the set may be behind"
-	NothingVisible   = "no candidate has anything visible"
-	BestTooOld       = "the best candidate is not newer than the lowest score"
-	PhotosChanged    = "the photos changed while they were read"
+	SetMissing       = "set_missing"
+	SetMalformed     = "set_malformed"
+	OtherSettings    = "other_settings"    // the sets were built with other settings
+	RedisUnavailable = "redis_unavailable" // or slower than [Options.IndexWait]
+	WritesRefused    = "writes_refused"    // see [Options.Stale]
+	NothingVisible   = "nothing_visible"   // of any candidate
+	BestTooOld       = "best_too_old"      // the best candidate is not newer than the lowest score
+	PhotosChanged    = "photos_changed"    // while they were read
 )

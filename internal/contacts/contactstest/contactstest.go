@@ -35,7 +35,6 @@ type photoStore interface {
 	VisiblePhotos(ctx context.Context, v contacts.Viewer, owner member.ID, limit int) (contacts.Album, error)
 	Standings(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Standing, error)
 	Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error)
-	Ranking(ctx context.Context, v contacts.Viewer, limit int) ([]contacts.Standing, error)
 	Details(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Detail, error)
 }
 
@@ -74,8 +73,6 @@ func Run(t *testing.T, open Open) {
 		"Walk/ties":               testWalkTies,
 		"Walk/nothing":            testWalkNothing,
 		"Walk/trace":              testWalkTrace,
-		"Ranking":                 testRanking,
-		"Ranking/deep":            testRankingDeep,
 		"Details":                 testDetails,
 		"MissingViewer":           testMissingViewer,
 		"MissingOwner":            testMissingOwner,

@@ -228,10 +228,6 @@ func testLargeIDs(t *testing.T, w world) {
 	equal(t, "Details", details, err, []contacts.Detail{
 		{Standing: standings[0], IsMember: true, Username: "member " + high.String(), LastUpload: 100},
 	})
-	ranking, err := w.Ranking(ctx, v, 5)
-	equal(t, "Ranking", ranking, err, []contacts.Standing{
-		standings[0], {Owner: low, IsContact: true, Newest: &contacts.Photo{ID: 1, DateUpload: 100}},
-	})
 	walked, err := w.walk(ctx, v, 5)
 	equal(t, "Walk", walked, err, contacts.Walked{Indexable: true, Album: contacts.Album{
 		Contact: &contacts.Profile{ID: high, Username: "member " + high.String()},

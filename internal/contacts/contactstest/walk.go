@@ -110,11 +110,6 @@ func testMissingViewer(t *testing.T, w world) {
 				t.Errorf("Details of %v for missing %d: %v, want ErrNoMember", owners, id, err)
 			}
 		}
-		for _, limit := range []int{0, 10} {
-			if _, err := w.Ranking(t.Context(), viewer(id), limit); !errors.Is(err, contacts.ErrNoMember) {
-				t.Errorf("Ranking for missing %d: %v, want ErrNoMember", id, err)
-			}
-		}
 		got, err := w.VisiblePhotos(t.Context(), viewer(id), 2, 10)
 		equal(t, "VisiblePhotos for a missing viewer", got, err, contacts.Album{})
 	}
@@ -161,8 +156,6 @@ func testNoLimit(t *testing.T, w world) {
 		equal(t, "VisiblePhotos", album, err, contacts.Album{})
 		walked, err := w.walk(t.Context(), viewer(1), limit)
 		equal(t, "Walk", walked, err, contacts.Walked{Indexable: true})
-		ranking, err := w.Ranking(t.Context(), viewer(1), limit)
-		equal(t, "Ranking", ranking, err, nil)
 	}
 }
 
@@ -218,10 +211,6 @@ func Questions(s Store) map[string]func(context.Context) error {
 		},
 		"Walk": func(ctx context.Context) error {
 			_, err := s.Walk(ctx, v, 1)
-			return err
-		},
-		"Ranking": func(ctx context.Context) error {
-			_, err := s.Ranking(ctx, v, 1)
 			return err
 		},
 		"Details": func(ctx context.Context) error {

@@ -1,4 +1,5 @@
-package index
+// Package indextest has an index in memory, for tests.
+package indextest
 
 import (
 	"cmp"
@@ -8,18 +9,19 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 )
 
-// Memory keeps sets in memory and does what [Index] does with Redis, in the
-// plainest code that says what is meant: it is the specification of the scripts,
-// which a test holds against them, and is fast enough to try millions of
-// schedules. Nothing expires by itself; [Memory.Forget] and its like play that.
+// Memory does in memory what [index.Index] does in Redis. It is the specification of
+// the Lua scripts: tests compare the two, and use Memory where millions of schedules
+// are tried. Nothing expires by itself; [Memory.Forget] and the other Forget methods
+// stand for expiry, eviction and loss.
 //
-// Its methods are safe for concurrent use, atomic for each set, and fail only
-// with the error of a context that has ended.
+// Its methods are safe for concurrent use, atomic for each set, and fail only with the
+// error of a context that has ended.
 type Memory struct {
-	settings Settings
+	settings index.Settings
 
 	mu     sync.Mutex
 	sets   map[member.ID]map[member.ID]uint64 // never empty
@@ -28,15 +30,15 @@ type Memory struct {
 }
 
 // NewMemory returns an index without sets.
-func NewMemory(s Settings) *Memory {
+func NewMemory(s index.Settings) *Memory {
 	return &Memory{settings: s, sets: map[member.ID]map[member.ID]uint64{}, guards: map[member.ID]string{}}
 }
 
-// Settings does what [Index.Settings] does.
-func (m *Memory) Settings() Settings { return m.settings }
+// Settings does what [index.Index.Settings] does.
+func (m *Memory) Settings() index.Settings { return m.settings }
 
-// Candidates does what [Index.Candidates] does.
-func (m *Memory) Candidates(ctx context.Context, user member.ID) ([]Entry, error) {
+// Candidates does what [index.Index.Candidates] does.
+func (m *Memory) Candidates(ctx context.Context, user member.ID) ([]index.Entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -44,29 +46,29 @@ func (m *Memory) Candidates(ctx context.Context, user member.ID) ([]Entry, error
 	defer m.mu.Unlock()
 	members := m.members(user)
 	if len(members) == 0 {
-		return nil, fmt.Errorf("candidates of %s: %w", user, ErrMissing)
+		return nil, fmt.Errorf("candidates of %s: %w", user, index.ErrMissing)
 	}
 	slices.Reverse(members)
 	return members[:min(len(members), m.settings.Max)], nil
 }
 
-// Look does what [Index.Look] does.
-func (m *Memory) Look(ctx context.Context, users []member.ID) ([]Set, error) {
+// Look does what [index.Index.Look] does.
+func (m *Memory) Look(ctx context.Context, users []member.ID) ([]index.Set, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	sets := make([]Set, len(users))
+	sets := make([]index.Set, len(users))
 	for i, user := range users {
 		members := m.members(user)
-		sets[i] = Set{User: user, Known: len(members) > 0, Members: members, Size: len(members)}
+		sets[i] = index.Set{User: user, Known: len(members) > 0, Members: members, Size: len(members)}
 	}
 	return sets, nil
 }
 
-// Add does what [Index.Add] does.
-func (m *Memory) Add(ctx context.Context, additions []Addition) (missing []member.ID, err error) {
+// Add does what [index.Index.Add] does.
+func (m *Memory) Add(ctx context.Context, additions []index.Addition) (missing []member.ID, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -74,36 +76,36 @@ func (m *Memory) Add(ctx context.Context, additions []Addition) (missing []membe
 	defer m.mu.Unlock()
 	for _, a := range additions {
 		outcome := m.add(a.User, a.Entry)
-		if outcome != AddTaken {
+		if outcome != index.AddTaken {
 			delete(m.guards, a.User)
 		}
-		if outcome == AddMissing && !slices.Contains(missing, a.User) {
+		if outcome == index.AddMissing && !slices.Contains(missing, a.User) {
 			missing = append(missing, a.User)
 		}
 	}
 	return missing, nil
 }
 
-// add is the one way into a set.
-func (m *Memory) add(user member.ID, e Entry) AddOutcome {
+// add adds to a set that exists, as the Lua function adder does.
+func (m *Memory) add(user member.ID, e index.Entry) index.AddOutcome {
 	set := m.sets[user]
 	if set == nil {
-		return AddMissing
+		return index.AddMissing
 	}
 	score, isMember := set[e.Contact]
 	switch {
 	case !isMember && len(set) >= m.settings.Min && len(set) < m.settings.Max && e.Score < m.members(user)[0].Score:
-		return AddOutside
+		return index.AddOutside
 	case isMember && score == e.Score:
-		return AddUnchanged
+		return index.AddUnchanged
 	case isMember && score > e.Score:
-		return AddBelow
+		return index.AddBelow
 	}
 	set[e.Contact] = e.Score
 	if m.trim(user) > 0 {
-		return AddTrimmed
+		return index.AddTrimmed
 	}
-	return AddTaken
+	return index.AddTaken
 }
 
 // trim cuts a set to Max members.
@@ -116,43 +118,43 @@ func (m *Memory) trim(user member.ID) (cut int) {
 	return cut
 }
 
-// Begin does what [Index.Begin] does.
-func (m *Memory) Begin(ctx context.Context, users []member.ID) ([]Update, error) {
+// Begin does what [index.Index.Begin] does.
+func (m *Memory) Begin(ctx context.Context, users []member.ID) ([]index.Update, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	updates := make([]Update, len(users))
+	updates := make([]index.Update, len(users))
 	for i, user := range users {
 		if m.guards[user] == "" {
 			m.tokens++
 			m.guards[user] = strconv.Itoa(m.tokens)
 		}
 		members := m.members(user)
-		updates[i] = Update{User: user, Known: len(members) > 0, Members: members, Token: m.guards[user]}
+		updates[i] = index.Update{User: user, Known: len(members) > 0, Members: members, Token: m.guards[user]}
 	}
 	return updates, nil
 }
 
-// Apply does what [Index.Apply] does.
-func (m *Memory) Apply(ctx context.Context, changes []Change) ([]Outcome, error) {
+// Apply does what [index.Index.Apply] does.
+func (m *Memory) Apply(ctx context.Context, changes []index.Change) ([]index.Outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	outcomes := make([]Outcome, len(changes))
+	outcomes := make([]index.Outcome, len(changes))
 	for i, c := range changes {
 		if m.mayApply(c) {
-			outcomes[i] = Applied
+			outcomes[i] = index.Applied
 			m.apply(c)
 		}
 	}
 	return outcomes, nil
 }
 
-func (m *Memory) mayApply(c Change) bool {
+func (m *Memory) mayApply(c index.Change) bool {
 	set := m.sets[c.User]
 	if m.guards[c.User] != c.Token || set == nil && (c.Known || !c.WithRefill) {
 		return false
@@ -163,7 +165,7 @@ func (m *Memory) mayApply(c Change) bool {
 	left := len(set)
 	for i, contact := range c.Remove {
 		score, present := set[contact]
-		if present && !slices.Contains(c.Members, Entry{Contact: contact, Score: score}) {
+		if present && !slices.Contains(c.Members, index.Entry{Contact: contact, Score: score}) {
 			return false
 		}
 		if present && !slices.Contains(c.Remove[:i], contact) {
@@ -173,7 +175,7 @@ func (m *Memory) mayApply(c Change) bool {
 	return c.WithRefill || left == len(set) || left >= m.settings.Min
 }
 
-func (m *Memory) apply(c Change) {
+func (m *Memory) apply(c index.Change) {
 	delete(m.guards, c.User)
 	set := m.sets[c.User]
 	if set == nil {
@@ -205,33 +207,33 @@ func (m *Memory) apply(c Change) {
 	}
 }
 
-// members returns a set in Redis' order: by score, then by name.
-func (m *Memory) members(user member.ID) []Entry {
-	var list []Entry
+// members returns a set in the order of Redis: by score, then by name.
+func (m *Memory) members(user member.ID) []index.Entry {
+	var list []index.Entry
 	for contact, score := range m.sets[user] {
-		list = append(list, Entry{Contact: contact, Score: score})
+		list = append(list, index.Entry{Contact: contact, Score: score})
 	}
-	slices.SortFunc(list, func(a, b Entry) int {
+	slices.SortFunc(list, func(a, b index.Entry) int {
 		return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.Contact.String(), b.Contact.String()))
 	})
 	return list
 }
 
-// Forget lets a user's set expire.
+// Forget deletes the set of user, as an expiry or eviction does.
 func (m *Memory) Forget(user member.ID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.sets, user)
 }
 
-// ForgetGuard lets the guard of a user's set expire.
+// ForgetGuard deletes the guard of user's set, as its expiry does.
 func (m *Memory) ForgetGuard(user member.ID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.guards, user)
 }
 
-// ForgetAll loses everything, as a Redis that is flushed.
+// ForgetAll deletes everything, as FLUSHALL does.
 func (m *Memory) ForgetAll() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

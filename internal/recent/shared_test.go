@@ -11,11 +11,11 @@ import (
 )
 
 // ask calls do in a goroutine and returns where its result will be.
-func ask(ctx context.Context, t *testing.T, f *flights[string, int], fn func(context.Context) (int, error)) <-chan result {
+func ask(ctx context.Context, t *testing.T, s *shared[string, int], fn func(context.Context) (int, error)) <-chan result {
 	t.Helper()
 	out := make(chan result, 1)
 	go func() {
-		v, err := f.do(ctx, time.Hour, "key", fn)
+		v, err := s.do(ctx, time.Hour, "key", fn)
 		out <- result{v, err}
 	}()
 	synctest.Wait()
@@ -43,15 +43,15 @@ func counter(release <-chan struct{}) (fn func(context.Context) (int, error), be
 
 // Privacy: who asks while a call is under way must not be given its result,
 // which may be older than the question.
-func TestLateCallersShareTheNextFlight(t *testing.T) {
+func TestLateCallersShareTheNextSharedCall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f := newFlights[string, int]()
+		s := &shared[string, int]{}
 		release := make(chan struct{})
 		fn, begun := counter(release)
-		first := ask(t.Context(), t, f, fn)
-		second := ask(t.Context(), t, f, fn)
-		third := ask(t.Context(), t, f, fn)
+		first := ask(t.Context(), t, s, fn)
+		second := ask(t.Context(), t, s, fn)
+		third := ask(t.Context(), t, s, fn)
 		if n := begun.Load(); n != 1 {
 			t.Fatalf("%d calls at once, want 1", n)
 		}
@@ -67,13 +67,13 @@ func TestLateCallersShareTheNextFlight(t *testing.T) {
 	})
 }
 
-func TestAFlightEndsWhenNobodyWaits(t *testing.T) {
+func TestASharedCallEndsWhenNobodyWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f := newFlights[string, int]()
+		s := &shared[string, int]{}
 		fn, begun := counter(nil)
 		ctx, cancel := context.WithCancel(t.Context())
-		first, waiting := ask(ctx, t, f, fn), ask(ctx, t, f, fn)
+		first, waiting := ask(ctx, t, s, fn), ask(ctx, t, s, fn)
 		cancel()
 		for _, r := range []result{<-first, <-waiting} {
 			if !errors.Is(r.err, context.Canceled) {
@@ -81,8 +81,8 @@ func TestAFlightEndsWhenNobodyWaits(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if len(f.running)+len(f.waiting) != 0 {
-			t.Errorf("left behind: %d running, %d waiting", len(f.running), len(f.waiting))
+		if len(s.latest) != 0 {
+			t.Errorf("left behind: %d calls", len(s.latest))
 		}
 		if begun.Load() == 0 {
 			t.Error("nothing ran")
@@ -90,17 +90,17 @@ func TestAFlightEndsWhenNobodyWaits(t *testing.T) {
 	})
 }
 
-func TestAFlightOutlivesItsFirstCaller(t *testing.T) {
+func TestASharedCallOutlivesItsFirstCaller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f := newFlights[string, int]()
+		s := &shared[string, int]{}
 		blocker := make(chan struct{})
 		hold, _ := counter(blocker)
-		first := ask(t.Context(), t, f, hold) // so that the others wait together
+		first := ask(t.Context(), t, s, hold) // so that the others wait together
 		ctx, cancel := context.WithCancel(t.Context())
 		release := make(chan struct{})
 		fn, _ := counter(release)
-		leaver, stayer := ask(ctx, t, f, fn), ask(t.Context(), t, f, fn)
+		leaver, stayer := ask(ctx, t, s, fn), ask(t.Context(), t, s, fn)
 		cancel()
 		<-leaver
 		close(blocker)
@@ -112,12 +112,12 @@ func TestAFlightOutlivesItsFirstCaller(t *testing.T) {
 	})
 }
 
-func TestAFlightIsBoundedInTime(t *testing.T) {
+func TestASharedCallIsBoundedInTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f := newFlights[string, int]()
+		s := &shared[string, int]{}
 		fn, _ := counter(nil)
-		if r := <-ask(t.Context(), t, f, fn); !errors.Is(r.err, context.DeadlineExceeded) {
+		if r := <-ask(t.Context(), t, s, fn); !errors.Is(r.err, context.DeadlineExceeded) {
 			t.Errorf("%+v, want DeadlineExceeded after an hour", r)
 		}
 	})
@@ -125,9 +125,9 @@ func TestAFlightIsBoundedInTime(t *testing.T) {
 
 func TestAPanicIsAnErrorWithItsPlace(t *testing.T) {
 	t.Parallel()
-	f := newFlights[string, int]()
-	_, err := f.do(t.Context(), time.Hour, "key", func(context.Context) (int, error) { panic("boom") })
-	if err == nil || !strings.Contains(err.Error(), "boom") || !strings.Contains(err.Error(), "flights_test.go") {
+	s := &shared[string, int]{}
+	_, err := s.do(t.Context(), time.Hour, "key", func(context.Context) (int, error) { panic("boom") })
+	if err == nil || !strings.Contains(err.Error(), "boom") || !strings.Contains(err.Error(), "shared_test.go") {
 		t.Errorf("err %v", err)
 	}
 }
