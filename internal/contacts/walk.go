@@ -21,7 +21,7 @@ type chunking struct {
 // defaultChunking: the first chunk is nearly always enough, as most uploads are
 // visible to most followers. Reading a chunk costs a pass over all contacts, so
 // chunks grow fast enough for the passes to stay few. The bound on a statement
-// is also one on what is looked at in vain after the answer was found.
+// also bounds what is read for nothing after the answer was found.
 var defaultChunking = chunking{first: 32, growth: 8, perStatement: 512}
 
 // Walk returns the answer for v by its definition: of all visible photos of all
@@ -40,7 +40,7 @@ func (m *MySQL) Walk(ctx context.Context, v Viewer, limit int) (Walked, error) {
 	if err != nil {
 		return Walked{}, mysql.Translate(ctx, fmt.Sprintf("walking through the contacts of member %d", v.ID), err)
 	}
-	defer func() { _ = tx.Rollback() }() // it only read: there is nothing to lose
+	defer func() { _ = tx.Rollback() }() // it only read
 	s := &search{q: tx, viewer: v, chunks: m.chunks}
 	if err := s.run(ctx); err != nil {
 		return Walked{}, err
@@ -69,11 +69,11 @@ type search struct {
 
 // run goes through the contacts until the answer is proven or all were seen.
 func (s *search) run(ctx context.Context) error {
-	var after Cursor
+	var after Contact // the last one of the chunk before; zero: none
 	for size := s.chunks.first; ; size *= s.chunks.growth {
 		s.trace.Passes++
 		s.trace.Statements++
-		chunk, err := contactsByRecency(ctx, s.q, s.viewer.ID, nil, after, size)
+		chunk, err := contactsByRecency(ctx, s.q, s.viewer.ID, after, size)
 		if err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func (s *search) run(ctx context.Context) error {
 		if s.beats(last) { // and so all after it: spare the pass
 			return nil
 		}
-		after = Cursor{LastUpload: last.LastUpload, ID: last.ID}
+		after = last
 	}
 }
 
@@ -111,7 +111,7 @@ func (s *search) examine(ctx context.Context, chunk []Contact) (proven bool, err
 	return false, nil
 }
 
-// beats tells whether neither c nor any contact after it can have a newer photo than the
+// beats reports whether neither c nor any contact after it can have a newer photo than the
 // best. Not so within the same second: there the photo's id decides.
 func (s *search) beats(c Contact) bool {
 	if s.best == nil || s.best.Newest.DateUpload <= c.LastUpload {
@@ -119,6 +119,31 @@ func (s *search) beats(c Contact) bool {
 	}
 	s.trace.Bound = c.LastUpload
 	return true
+}
+
+// contactsByRecency returns up to limit contacts of user that ever uploaded, those that
+// come after one of them in the order by last upload, then id, both descending; the zero
+// Contact stands before the first. It reads all contacts of user, and keeps the best.
+func contactsByRecency(ctx context.Context, q querier, user member.ID, after Contact, limit int) ([]Contact, error) {
+	what := fmt.Sprintf("reading the most recent contacts of member %d", user)
+	return collect(ctx, q, what, byRecency(user, after, limit), func(rows *sql.Rows, c *Contact) error {
+		return rows.Scan((*number)(&c.ID), (*number)(&c.LastUpload))
+	})
+}
+
+func byRecency(user member.ID, after Contact, limit int) statement {
+	var beyond string
+	args := []any{user}
+	if after != (Contact{}) {
+		beyond = ` AND (u.last_upload < ? OR (u.last_upload = ? AND u.id < ?))`
+		args = append(args, after.LastUpload, after.LastUpload, after.ID)
+	}
+	// STRAIGHT_JOIN: beginning with users would read the whole site.
+	return statement{`
+SELECT u.id, u.last_upload
+FROM contacts c
+STRAIGHT_JOIN users u ON u.id = c.contact_id
+WHERE c.user_id = ? AND u.last_upload > 0` + beyond + ` ORDER BY u.last_upload DESC, u.id DESC LIMIT ?`, append(args, limit)}
 }
 
 func idsOf(list []Contact) []member.ID {

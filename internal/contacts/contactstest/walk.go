@@ -144,8 +144,6 @@ func testNoLimit(t *testing.T, w world) {
 	w.calls(t, 1, 2)
 	w.public(t, 1, 2, 100)
 	for _, limit := range []int{0, -1} {
-		recent, err := w.ContactsByRecency(t.Context(), 1, nil, contacts.Cursor{}, limit)
-		equal(t, "ContactsByRecency", recent, err, nil)
 		top, err := w.TopContacts(t.Context(), []member.ID{1}, limit)
 		equal(t, "TopContacts", top, err, map[member.ID][]contacts.Contact{})
 		followers, err := w.Followers(t.Context(), 2, 0, limit)
@@ -183,10 +181,6 @@ func Questions(s Store) map[string]func(context.Context) error {
 		},
 		"Relations": func(ctx context.Context) error {
 			_, err := s.Relations(ctx, []contacts.Pair{{User: 1, Contact: 2}})
-			return err
-		},
-		"ContactsByRecency": func(ctx context.Context) error {
-			_, err := s.ContactsByRecency(ctx, 1, nil, contacts.Cursor{}, 1)
 			return err
 		},
 		"TopContacts": func(ctx context.Context) error {

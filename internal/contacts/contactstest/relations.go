@@ -1,6 +1,7 @@
 package contactstest
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -8,7 +9,6 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/site"
 )
 
 func testPing(t *testing.T, w world) {
@@ -66,7 +66,7 @@ func testManyRelations(t *testing.T, w world) {
 	equal(t, "Relations", got, err, want)
 }
 
-func testContactsByRecency(t *testing.T, w world) {
+func testTopOfOne(t *testing.T, w world) {
 	w.members(t, 1, 2, 3, 4, 5, 6)
 	w.calls(t, 1, 2, 3, 4, 5, 7)     // 5 never uploads, 7 does not exist
 	w.calls(t, 6, 1)                 // the other direction
@@ -74,57 +74,11 @@ func testContactsByRecency(t *testing.T, w world) {
 	w.photo(t, 2, 3, "private", 300) // recency is not a matter of privacy
 	w.public(t, 3, 4, 100)           // a tie: the higher id comes first
 	w.public(t, 4, 6, 400)           // no contact of 1
-	none := contacts.Cursor{}
 	all := []contacts.Contact{{ID: 3, LastUpload: 300}, {ID: 4, LastUpload: 100}, {ID: 2, LastUpload: 100}}
-
 	for limit := 1; limit <= 4; limit++ {
-		got, err := w.ContactsByRecency(t.Context(), 1, nil, none, limit)
-		equal(t, "limited", got, err, all[:min(limit, 3)])
+		got, err := w.TopContacts(t.Context(), []member.ID{1, 2, 99}, limit) // the others have no contacts
+		equal(t, "limited", got, err, map[member.ID][]contacts.Contact{1: all[:min(limit, 3)]})
 	}
-	got, err := w.ContactsByRecency(t.Context(), 1, []member.ID{3, 2, 9}, none, 10)
-	equal(t, "excluding", got, err, all[1:2])
-	got, err = w.ContactsByRecency(t.Context(), 1, []member.ID{4}, contacts.Cursor{LastUpload: 300, ID: 3}, 10)
-	equal(t, "excluding after a cursor", got, err, all[2:])
-	for _, user := range []member.ID{2, 99} {
-		got, err := w.ContactsByRecency(t.Context(), user, nil, none, 10)
-		equal(t, "without contacts", got, err, nil)
-	}
-}
-
-func testRecencyPages(t *testing.T, w world) {
-	ids := sequence(2, 25)
-	w.members(t, ids...)
-	w.calls(t, 1, ids...)
-	var photos []site.Photo
-	var want []contacts.Contact
-	for i, id := range ids {
-		date := uint64(1000 - i/4)
-		photos = append(photos, site.Photo{Owner: id, Visibility: contacts.Public, DateUpload: date})
-		want = append(want, contacts.Contact{ID: id, LastUpload: date})
-	}
-	must(t, w.site.LoadPhotos(t.Context(), photos))
-	slices.SortFunc(want, func(a, b contacts.Contact) int {
-		if a.LastUpload != b.LastUpload {
-			return int(b.LastUpload) - int(a.LastUpload)
-		}
-		return int(b.ID) - int(a.ID)
-	})
-	var got []contacts.Contact
-	var after contacts.Cursor
-	for {
-		page, err := w.ContactsByRecency(t.Context(), 1, nil, after, 3)
-		must(t, err)
-		if len(page) == 0 {
-			break
-		}
-		got = append(got, page...)
-		after = cursorOf(page[len(page)-1])
-	}
-	equal(t, "all pages together", got, nil, want)
-}
-
-func cursorOf(c contacts.Contact) contacts.Cursor {
-	return contacts.Cursor{LastUpload: c.LastUpload, ID: c.ID}
 }
 
 func testTopContacts(t *testing.T, w world) {
@@ -141,7 +95,7 @@ func testTopContacts(t *testing.T, w world) {
 			want[user] = []contacts.Contact{{ID: 1002, LastUpload: 200}, {ID: 1003, LastUpload: 100}}
 		}
 	}
-	w.calls(t, 4711, 1001, 1002)                       // rows that are left of one who does not exist
+	w.calls(t, 4711, 1001, 1002)                       // rows that are left of a member that does not exist
 	asked := append(sequence(1, users), 3, 3, 6, 4711) // doubled
 	got, err := w.TopContacts(t.Context(), asked, 2)
 	equal(t, "TopContacts", got, err, want)
@@ -155,14 +109,18 @@ func testTopOfMany(t *testing.T, w world) {
 	owners := sequence(1001, count)
 	w.members(t, append(owners, viewer)...)
 	w.calls(t, viewer, owners...)
+	var all []contacts.Contact
 	for i, owner := range owners {
-		w.public(t, uint64(owner), owner, 100+uint64(i)*7%count/2)
+		date := 100 + uint64(i)*7%count/2
+		w.public(t, uint64(owner), owner, date)
+		all = append(all, contacts.Contact{ID: owner, LastUpload: date})
 	}
+	slices.SortFunc(all, func(a, b contacts.Contact) int {
+		return cmp.Or(cmp.Compare(b.LastUpload, a.LastUpload), cmp.Compare(b.ID, a.ID))
+	})
 	for _, most := range []int{1, limit, count / 2, count, 2 * count} {
-		want, err := w.ContactsByRecency(t.Context(), viewer, nil, contacts.Cursor{}, most)
-		must(t, err)
 		got, err := w.TopContacts(t.Context(), []member.ID{viewer}, most)
-		equal(t, fmt.Sprintf("TopContacts: %d of %d", most, count), got, err, map[member.ID][]contacts.Contact{viewer: want})
+		equal(t, fmt.Sprintf("TopContacts: %d of %d", most, count), got, err, map[member.ID][]contacts.Contact{viewer: all[:min(most, count)]})
 	}
 }
 
