@@ -87,7 +87,7 @@ func TestShowOfNobody(t *testing.T) {
 	r := startAll(t, "--role=api")
 	r.makeSite(t, 1)
 	args := append([]string{"show", "999"}, r.flags()...)
-	const nobody = "no such member: 999: USER is an id of the table users"
+	const nobody = "no such member: 999: want an id of the table users"
 	if code, out, errs := command(t, nil, args...); code != exitFailed || out != "" || !strings.Contains(errs, nobody) {
 		t.Errorf("without a set: exit code %d, %q, %q", code, out, errs)
 	}

@@ -122,7 +122,7 @@ func openPrivateServers(ctx context.Context, c *config) (g *ground, err error) {
 		return g, err
 	}
 	g.closers = append(g.closers, redisServer)
-	mysqlServer, err := localserver.StartMySQL(ctx, localserver.WithFlushLog(2))
+	mysqlServer, err := localserver.StartMySQL(ctx, "--innodb-flush-log-at-trx-commit=2")
 	if err != nil {
 		return g, err
 	}

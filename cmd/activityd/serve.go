@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/wake"
@@ -66,7 +65,7 @@ type server struct {
 
 // openServer opens MySQL and Redis without connecting to them.
 func openServer(c *config, log *slog.Logger) (*server, error) {
-	entrance, err := openGate(c, access.Options{Log: log})
+	entrance, err := openGate(c, log)
 	if err != nil {
 		return nil, err
 	}

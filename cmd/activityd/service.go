@@ -157,7 +157,7 @@ func (s *service) checkRedis(ctx context.Context) error {
 	if err != nil {
 		return nil // the first probe reports it
 	}
-	if err := s.index.StoreMaterialize(ctx); err != nil {
+	if err := s.index.StoreMaterialize(ctx, s.config.materialize); err != nil {
 		s.log.WarnContext(ctx, "--materialize was not stored: what was stored before holds", "error", err)
 	}
 	return nil
@@ -226,7 +226,12 @@ func (s *service) run(ctx context.Context, fronts ...func(context.Context) error
 	})
 	group.Go(func() error { return s.hints.Run(work) })
 	group.Go(func() error {
-		return s.index.Watch(work, func(began time.Time, err error) { s.redis.Report(work, began, err) })
+		return s.index.Watch(work, func(began time.Time, err error) {
+			s.redis.Report(work, began, err)
+			if err == nil {
+				_ = s.index.KeepMaterialize(work, s.config.materialize) // or after the next probe
+			}
+		})
 	})
 	telling, stopTelling := context.WithCancel(context.WithoutCancel(ctx))
 	if s.wake != nil {

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/metrics/metricstest"
 )
 
@@ -24,7 +24,7 @@ func TestWithoutTokensForeignHostsAreRefused(t *testing.T) {
 				}
 			}
 		}
-		expect(host, metricstest.Samples{judged("(none)", access.ForeignHost): 2})
+		expect(host, metricstest.Samples{judged("(none)", auth.ForeignHost): 2})
 		g.nothingDone(t)
 	}
 }
@@ -39,7 +39,7 @@ func TestWithoutTokensThisMachineIsServed(t *testing.T) {
 				t.Errorf("%s: %d %s", host, w.Code, w.Body)
 			}
 		}
-		expect(host, metricstest.Samples{judged("(none)", access.Allowed): 2})
+		expect(host, metricstest.Samples{judged("(none)", auth.Allowed): 2})
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/recent"
@@ -34,7 +34,7 @@ func counting(t *testing.T, name string) (expect func(what string, want metricst
 }
 
 // judged is the series of a verdict.
-func judged(token string, v access.Verdict) string {
+func judged(token string, v auth.Verdict) string {
 	return fmt.Sprintf("activityd_access_requests_total{token=%q,verdict=%q}", token, v)
 }
 
@@ -110,18 +110,18 @@ func TestAbortedRequestsAreCounted(t *testing.T) {
 
 // What clients send as a token never becomes a label, nor does anything of it.
 func TestNothingOfASecretIsShown(t *testing.T) {
-	token, secret, err := access.Issue("homepage", access.Read, access.Limit{})
+	token, secret, err := auth.Issue("homepage", auth.Read, auth.Limit{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	g := guard(t)
-	tokens := access.NewTokens([]access.Token{token}) // after those of guard: its names are the labels
-	g.bundle = setup(t, func(c *api.Config) { c.Access = tokens })
+	tokens := auth.NewTokens([]auth.Token{token}) // after those of guard: its names are the labels
+	g.bundle = setup(t, func(c *api.Config) { c.Auth = tokens })
 	for _, authorization := range []string{"Bearer " + secret, "Bearer act_STRANGER", "Basic act_STRANGER", ""} {
 		g.as(t, newRead(t), authorization)
 	}
 	got, hash := metricstest.Gather(t), strings.TrimPrefix(token.Hash.String(), "sha256:")
-	if n := got[judged("homepage", access.Allowed)]; n != 1 {
+	if n := got[judged("homepage", auth.Allowed)]; n != 1 {
 		t.Errorf("%v requests by the token, want 1", n)
 	}
 	for series := range got {

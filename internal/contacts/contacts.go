@@ -30,13 +30,6 @@ type Pair struct {
 	Contact member.ID // whom it is about
 }
 
-// Cursor is a position in the order of [Contact] by most recent upload: the
-// last contact that was seen. The zero Cursor stands before the first.
-type Cursor struct {
-	LastUpload uint64
-	ID         member.ID
-}
-
 // Visibility says to whom a photo is shown; see the package documentation.
 type Visibility string
 

@@ -18,9 +18,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/queue"
@@ -53,7 +53,7 @@ func must(err error) {
 }
 
 // reader fails for one viewer.
-type reader struct{}
+type reader struct{ api.Reader }
 
 func (reader) Read(_ context.Context, v contacts.Viewer, _ int) (recent.Answer, error) {
 	if v.ID == 500 {
@@ -83,7 +83,7 @@ func showCertificate(log *slog.Logger) {
 	certFile, keyFile := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
 	must(os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}), 0o600))
 	must(os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600))
-	_, _, err = access.FollowCertificate(certFile, keyFile, access.Options{Log: log})
+	_, _, err = auth.LoadCertificate(certFile, keyFile, log)
 	must(err)
 }
 

@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/activityd/activityd"
-	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/schema"
 )
@@ -196,7 +195,7 @@ func TestAMissingRightChangesNothing(t *testing.T) {
 
 func TestABinaryLogWantsTrust(t *testing.T) {
 	t.Parallel()
-	server := servertest.OwnMySQL(t, localserver.WithArgs("--log-bin=changes", "--server-id=1"))
+	server := servertest.OwnMySQL(t, "--log-bin=changes", "--server-id=1")
 	dsn := server.DSN(servertest.Database)
 	admin := open(t, dsn)
 	user := restricted(t, admin, dsn, "maker", leastRights+servertest.Database+".*")
