@@ -19,7 +19,7 @@ const maxFile = 1 << 20
 // Options are those of [LoadTokens] and [LoadCertificate].
 type Options struct {
 	Log      *slog.Logger
-	Observer Observer // is told what was taken; default: nobody
+	Observer Observer // is told what was loaded; default: none
 }
 
 // Observer is told what files are in use, for metrics: at first, and when they
