@@ -39,7 +39,7 @@ func NewMySQL(db *sql.DB) *MySQL {
 	return &MySQL{db: db, prepared: mysql.NewPrepared(db), chunks: defaultChunking}
 }
 
-// Ping makes sure that the server can be reached and accepts our credentials.
+// Ping makes sure that the server can be reached and accepts the credentials.
 func (m *MySQL) Ping(ctx context.Context) error {
 	return mysql.Translate(ctx, "reaching the database", m.db.PingContext(ctx))
 }
