@@ -214,7 +214,9 @@ func TestAnExplanationThatFailsIsAProblem(t *testing.T) {
 	t.Parallel()
 	for slug, err := range map[string]error{"unavailable": contacts.ErrUnavailable, "busy": recent.ErrBusy} {
 		b := setup(t, func(c *api.Config) { c.Access = everybodyMay(access.Admin) })
-		b.reader.explain = func(context.Context, contacts.Viewer, int) (recent.Explanation, error) { return recent.Explanation{}, err }
+		b.reader.explain = func(context.Context, contacts.Viewer, int) (recent.Explanation, error) {
+			return recent.Explanation{}, err
+		}
 		r := newRequest(t.Context(), http.MethodGet, readPath+"?explain=1", http.NoBody)
 		r.Header.Set("Authorization", "Bearer x")
 		wantProblem(t, b.do(t, r), http.StatusServiceUnavailable, slug)
