@@ -64,9 +64,11 @@ func (e *SettingsError) Error() string {
 // Is makes errors.Is(err, ErrSettings) hold.
 func (e *SettingsError) Is(target error) bool { return target == ErrSettings }
 
-// When the settings are compared. Each method compares the stored settings with its own
-// before it uses a set, unless they were compared in the last five seconds. A comparison goes in the pipeline that is sent anyway; Add, which would have written by
-// then, makes a round trip for it. They can only change in two ways.
+// settingsTrust is how long the stored settings are trusted after a comparison. Within it
+// the methods use sets without comparing again. A comparison goes in the pipeline that is
+// sent anyway; Add, which would have written by then, makes a round trip for it.
+//
+// The stored settings change in two ways only.
 //
 //   - An operator stops all processes, runs `activityd reset`, and starts them with other
 //     settings. They compare at their start, by [Index.Check].
