@@ -118,40 +118,22 @@ func Explain(t testing.TB, db *sql.DB, statement string) (plan []Step) {
 	if err != nil {
 		t.Fatalf("servertest: %v", err)
 	}
+	values, dest := make([]sql.NullString, len(columns)), make([]any, len(columns))
+	for i := range values {
+		dest[i] = &values[i]
+	}
+	of := func(column string) string { return values[slices.Index(columns, column)].String }
 	for rows.Next() {
-		var s Step
-		dest := make([]any, len(columns))
-		for i, name := range columns {
-			into := map[string]*string{
-				"select_type": &s.Select, "table": &s.Table, "type": &s.Access, "key": &s.Key, "Extra": &s.Extra,
-			}[name]
-			dest[i] = nullable{into}
-		}
 		if err := rows.Scan(dest...); err != nil {
 			t.Fatalf("servertest: %v", err)
 		}
-		s.Key, _, _ = strings.Cut(s.Key, "|") // MariaDB may filter by a second one
-		plan = append(plan, s)
+		key, _, _ := strings.Cut(of("key"), "|") // MariaDB may filter by a second one
+		plan = append(plan, Step{Select: of("select_type"), Table: of("table"), Access: of("type"), Key: key, Extra: of("Extra")})
 	}
 	if err := rows.Err(); err != nil {
 		t.Fatalf("servertest: %v", err)
 	}
 	return plan
-}
-
-// nullable scans a column into a string; NULL leaves it empty.
-type nullable struct{ into *string }
-
-// Scan implements [sql.Scanner].
-func (n nullable) Scan(value any) error {
-	var s sql.NullString
-	if err := s.Scan(value); err != nil {
-		return err
-	}
-	if n.into != nil {
-		*n.into = s.String
-	}
-	return nil
 }
 
 // SessionStatus adds up the counters whose names are like pattern, of the one
