@@ -120,8 +120,8 @@ func checkVersion1(ctx context.Context, db querier) error {
 	for _, f := range c.wrong {
 		wrong = append(wrong, f)
 	}
-	if len(wrong) > 0 {
-		return fmt.Errorf("the tables record no version, and are not those of version 1, which could be migrated:\n%w", errors.Join(wrong...))
+	if err := errors.Join(wrong...); err != nil {
+		return fmt.Errorf("the tables record no version, and are not those of version 1, which could be migrated:\n%w", err)
 	}
 	return nil
 }

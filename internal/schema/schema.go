@@ -68,7 +68,7 @@ func (h history) apply(ctx context.Context, db *sql.DB, offline bool) error {
 		for _, step := range steps {
 			is.number, is.since = is.number+1, step.since
 			for _, statement := range []string{step.statement, is.statement()} {
-				if _, err := conn.ExecContext(ctx, statement); err != nil && !isDone(err) {
+				if _, err := conn.ExecContext(ctx, statement); err != nil && !slices.Contains(taken, serverError(err)) {
 					return fmt.Errorf("migrate to schema version %d: %s: %w", is.number, statement, advise(err))
 				}
 			}
@@ -77,11 +77,9 @@ func (h history) apply(ctx context.Context, db *sql.DB, offline bool) error {
 	})
 }
 
-// isDone tells whether a step was refused because it was taken: by a process that
+// taken are what the server says to a step that was taken before: by a process that
 // crashed before it recorded the version, or with the making of the table.
-func isDone(err error) bool {
-	return slices.Contains([]uint16{erColumnExists, erKeyExists, erNothingToDrop}, serverError(err))
-}
+var taken = []uint16{erColumnExists, erKeyExists, erNothingToDrop}
 
 // lockSchema keeps others from applying a schema to the same database until conn is
 // closed.

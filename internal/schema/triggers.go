@@ -11,9 +11,6 @@ import (
 	"github.com/activityd/activityd"
 )
 
-// prefix begins the names of all triggers that are activityd's own.
-const prefix = "activityd_"
-
 // createTrigger finds the statements of triggers.sql that make a trigger.
 var createTrigger = regexp.MustCompile(`(?ms)^(CREATE TRIGGER (\w+) \w+ \w+ ON (\w+) FOR EACH ROW$.*?)//$`)
 
@@ -111,19 +108,16 @@ func checkTables(ctx context.Context, conn *sql.Conn, tables []string) error {
 	return nil
 }
 
-// needed does nothing but fails where a trigger would when it runs.
-var needed = []string{
-	"UPDATE users SET last_upload = last_upload WHERE FALSE",
-	"SELECT id FROM users WHERE FALSE FOR UPDATE",
-	"SELECT user_id, contact_id FROM contacts WHERE FALSE",
-	"SELECT owner_id, date_upload FROM photos WHERE FALSE",
-	"INSERT INTO tasks (type, subject, args) SELECT 'upload', 0, JSON_OBJECT() FROM DUAL WHERE FALSE",
-}
-
-// checkRights makes sure that the triggers will be able to do their work. What
-// they cannot do, the statements of the site could not either.
+// checkRights makes sure that the triggers will be able to do their work, by statements
+// that do nothing but fail where a trigger would. The site's statements would fail with it.
 func checkRights(ctx context.Context, conn *sql.Conn) error {
-	for _, statement := range needed {
+	for _, statement := range []string{
+		"UPDATE users SET last_upload = last_upload WHERE FALSE",
+		"SELECT id FROM users WHERE FALSE FOR UPDATE",
+		"SELECT user_id, contact_id FROM contacts WHERE FALSE",
+		"SELECT owner_id, date_upload FROM photos WHERE FALSE",
+		"INSERT INTO tasks (type, subject, args) SELECT 'upload', 0, JSON_OBJECT() FROM DUAL WHERE FALSE",
+	} {
 		if _, err := conn.ExecContext(ctx, statement); err != nil {
 			return fmt.Errorf("the triggers would fail at %q: %w", statement, err)
 		}
@@ -174,7 +168,7 @@ func presentTriggers(ctx context.Context, conn *sql.Conn) (present []trigger, er
 		if body := r["action_statement"]; body != "" {
 			t.statement = fmt.Sprintf("CREATE TRIGGER %s %s %s ON %s FOR EACH ROW %s", t.name, r["action_timing"], r["event_manipulation"], t.table, body)
 		}
-		if strings.HasPrefix(t.name, prefix) {
+		if strings.HasPrefix(t.name, "activityd_") {
 			present = append(present, t)
 		}
 	}
