@@ -3,7 +3,6 @@ package schema
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,8 +22,8 @@ type Finding struct {
 	Do    string // what mends it: a statement that ends with a semicolon, or words
 }
 
-// Error says all of it in a line.
-func (f Finding) Error() string { return f.Table + " " + f.What + ": " + f.Do }
+// String says all of it in a line.
+func (f Finding) String() string { return f.Table + " " + f.What + ": " + f.Do }
 
 // Check compares the tables and views in the database of db with what the
 // statements of activityd need: columns, their types, and indexes. The first
@@ -45,14 +44,14 @@ func (h history) check(ctx context.Context, db *sql.DB) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	misfit, isMisfit := errors.AsType[Finding](h.misfit(is))
-	if isMisfit {
-		c.wrong = append(c.wrong, misfit)
+	misfit := h.misfit(is)
+	if misfit != nil {
+		c.wrong = append(c.wrong, *misfit)
 	}
 	for _, want := range tablesOf(activityd.Schema) {
 		have, there := c.tables[want.name]
 		switch {
-		case want.owned && isMisfit: // in what is for the migrations to know
+		case want.owned && misfit != nil: // in what is for the migrations to know
 		case !there:
 			c.missing(want)
 		case want.owned:
@@ -211,7 +210,8 @@ func (c *checker) checkOwned(want wantedTable, have *present) {
 // checkOwnedKey looks at a key of a table of activityd's own. Statements name them:
 // without one they fail, or lock the rows of others.
 func (c *checker) checkOwnedKey(alter, table string, want wantedKey, have *presentIndex) {
-	drop, what := "DROP KEY "+want.name+", ", ""
+	var what string
+	drop := "DROP KEY " + want.name + ", "
 	if want.name == primary {
 		drop = "DROP PRIMARY KEY, "
 	}
@@ -340,7 +340,8 @@ func (c *checker) judge(view string, key siteKey, steps []row) {
 		stored := !strings.HasPrefix(s["table"], "<")
 		scan := stored && (s["type"] == "ALL" || s["type"] == "index")
 		rows, _ := strconv.Atoi(s["rows"]) // an estimate
-		what, do := "", "the tables beneath need an index on plain or generated columns that the view names as they are"
+		var what string
+		do := "the tables beneath need an index on plain or generated columns that the view names as they are"
 		switch {
 		case scan && (s["possible_keys"] == "" || rows > smallTable):
 			what = "no index beneath the view serves " + list + ": " + key.without

@@ -65,16 +65,21 @@ func (h history) apply(ctx context.Context, db *sql.DB, offline bool) error {
 				return fmt.Errorf("make table %s: %w", t.name, err)
 			}
 		}
-		for _, step := range steps {
-			is.number, is.since = is.number+1, step.since
-			for _, statement := range []string{step.statement, is.statement()} {
-				if _, err := conn.ExecContext(ctx, statement); err != nil && !slices.Contains(taken, serverError(err)) {
-					return fmt.Errorf("migrate to schema version %d: %s: %w", is.number, statement, advise(err))
-				}
+		return migrate(ctx, conn, is, steps)
+	})
+}
+
+// migrate takes steps from a version on, and records each.
+func migrate(ctx context.Context, conn *sql.Conn, is version, steps []migration) error {
+	for _, step := range steps {
+		is.number, is.since = is.number+1, step.since
+		for _, statement := range []string{step.statement, is.statement()} {
+			if _, err := conn.ExecContext(ctx, statement); err != nil && !slices.Contains(taken, serverError(err)) {
+				return fmt.Errorf("migrate to schema version %d: %s: %w", is.number, statement, advise(err))
 			}
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // taken are what the server says to a step that was taken before: by a process that
@@ -109,8 +114,7 @@ func withSession(ctx context.Context, db *sql.DB, f func(*sql.Conn) error) error
 	return f(conn)
 }
 
-// Errors of the server that mean something of their own here. What is said of the
-// others is the business of package contacts.
+// Errors of the server that mean something here. Package contacts knows the others.
 const (
 	erColumnExists  = 1060
 	erKeyExists     = 1061

@@ -34,8 +34,7 @@ func tablesUnder(triggers []trigger) []string {
 	for _, t := range triggers {
 		tables = append(tables, t.table)
 	}
-	slices.Sort(tables)
-	return slices.Compact(tables)
+	return slices.Compact(slices.Sorted(slices.Values(tables)))
 }
 
 // InstallTriggers makes the triggers of triggers.sql in the database of db, in
@@ -89,8 +88,7 @@ func RemoveTriggers(ctx context.Context, db *sql.DB) (removed int, err error) {
 	return removed, advise(err)
 }
 
-// checkTables refuses a database in which one of the tables is not there, or is a
-// view.
+// checkTables refuses a database in which one of the tables is missing, or is a view.
 func checkTables(ctx context.Context, conn *sql.Conn, tables []string) error {
 	c := &checker{db: conn}
 	if err := c.read(ctx); err != nil {
@@ -157,9 +155,8 @@ func swap(ctx context.Context, conn *sql.Conn, old, others []trigger) error {
 	return nil
 }
 
-// presentTriggers are those of activityd's that are in the database. The hidden
-// ones come first, so that nothing is changed before it is clear that they cannot
-// be.
+// presentTriggers are those of activityd's that are in the database. The hidden ones
+// come first, so that nothing is changed if they cannot be dropped.
 func presentTriggers(ctx context.Context, conn *sql.Conn) (present []trigger, err error) {
 	list, err := rowsOf(ctx, conn, "SELECT trigger_name, event_object_table, action_timing, event_manipulation, action_statement"+
 		" FROM information_schema.triggers WHERE trigger_schema = DATABASE() ORDER BY COALESCE(action_statement, '') = '' DESC, trigger_name")

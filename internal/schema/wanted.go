@@ -79,7 +79,7 @@ func siteKeysOf(table string) []siteKey {
 func columnList(columns []string) string { return "(" + strings.Join(columns, ", ") + ")" }
 
 var (
-	createTable = regexp.MustCompile(`(?ms)^(CREATE TABLE IF NOT EXISTS (\w+) \($(.*?)^\).*?);$`)
+	createTable = regexp.MustCompile(`(?ms)^(CREATE TABLE IF NOT EXISTS (\w+) \(\n(.*?)\n\).*?);$`)
 	keyLine     = regexp.MustCompile(`^(?:PRIMARY KEY|(UNIQUE )?KEY (\w+)) \((.*)\)$`)
 )
 
@@ -89,7 +89,7 @@ func tablesOf(text string) (tables []wantedTable) {
 		t := wantedTable{name: found[2], statement: found[1]}
 		site, isSites := siteColumns[t.name]
 		t.owned = !isSites
-		for line := range strings.Lines(strings.TrimSpace(found[3])) {
+		for line := range strings.Lines(found[3]) {
 			line = strings.TrimSuffix(strings.Join(strings.Fields(line), " "), ",")
 			name, _, _ := strings.Cut(line, " ")
 			if key := keyLine.FindStringSubmatch(line); key != nil {
@@ -203,7 +203,7 @@ func holds(have row, parts []string) bool {
 		most, _ := strconv.Atoi(have["character_maximum_length"]) // 0: none
 		return have["data_type"] == "varchar" && most >= least
 	}
-	return have["column_type"] == strings.ToLower(parts[1])
+	return strings.EqualFold(have["column_type"], parts[1])
 }
 
 // hasDefault: MariaDB writes NULL for a default that is none.
