@@ -29,7 +29,7 @@ build: ## build bin/activityd
 .PHONY: test
 test: test-deps ## run all tests with the race detector, on real servers
 	$(GO) vet ./...
-	$(GO) run ./internal/tools/testsummary -- -race -count=1 -timeout 20m ./...
+	$(GO) run ./internal/tools/testsummary -race -count=1 -timeout 20m ./...
 
 .PHONY: test-mysql
 test-mysql: test-deps ## run all tests on MySQL 9 and Valkey 9, which it unpacks into the user's cache
@@ -87,7 +87,7 @@ prove: test-deps ## try a million histories and all orders of 7 events (RUNS=100
 .PHONY: screenshot
 screenshot: test-deps ## take the picture of the demo that the README shows
 	ACTIVITYD_SCREENSHOT='$(CURDIR)/docs/demo.png' \
-		$(GO) run ./internal/tools/testsummary -- -count=1 -run '^TestBrowserShowsRealServers$$' ./internal/demo
+		$(GO) run ./internal/tools/testsummary -count=1 -run '^TestBrowserShowsRealServers$$' ./internal/demo
 
 .PHONY: clean
 clean: ## remove what was built

@@ -42,6 +42,8 @@ func TestSchemaRefusesWhatMakesNoSense(t *testing.T) {
 	for args, want := range map[string]string{
 		"--remove":                              "--triggers --remove",
 		"--triggers --apply --remove":           "exclude each other",
+		"--offline":                             "want --apply --offline",
+		"--triggers --apply --offline":          "want --apply --offline",
 		"--triggers --apply":                    "--mysql-dsn",
 		"--triggers --apply --mysql-dsn=" + dsn: "install the triggers: there is no table contacts",
 	} {
@@ -121,6 +123,27 @@ func TestNothingRunsOnAWrongSchema(t *testing.T) {
 		code, _, errs := command(t, nil, append(strings.Fields(args), "--mysql-dsn="+dsn, "--redis-url="+redisURL)...)
 		if code != exitFailed || !strings.Contains(errs, "wrong    users: there is no column last_upload") || !strings.Contains(errs, "wrong    tasks: there is no such table") {
 			t.Errorf("%s: exit code %d: %s", args, code, errs)
+		}
+	}
+}
+
+// TestAnotherVersionOfTheSchema: nothing runs on tables that a later release has
+// shrunk, and everything on those that it only has expanded.
+func TestAnotherVersionOfTheSchema(t *testing.T) {
+	t.Parallel()
+	shrunk, expanded := damaged(t, "ALTER TABLE tasks COMMENT = 'activityd schema 999, compatible since 998'"), damaged(t, "ALTER TABLE tasks COMMENT = 'activityd schema 999, compatible since 1'")
+	redisURL := servertest.Redis(t).URL()
+	for _, args := range []string{"serve --listen=127.0.0.1:0 --metrics-listen=", "backfill", "verify", "tasks list", "enqueue upload 1", "schema --apply", "schema --check"} {
+		environ := []string{"ACTIVITYD_MYSQL_DSN=" + shrunk, "ACTIVITYD_REDIS_URL=" + redisURL}
+		code, out, errs := command(t, environ, strings.Fields(args)...)
+		if code == exitOK || !strings.Contains(out+errs, "this activityd is older than the schema: run a newer one") {
+			t.Errorf("%s: exit code %d: %s%s", args, code, out, errs)
+		}
+	}
+	for _, args := range []string{"tasks list", "enqueue upload 1", "backfill", "schema --apply", "schema --check"} {
+		environ := []string{"ACTIVITYD_MYSQL_DSN=" + expanded, "ACTIVITYD_REDIS_URL=" + redisURL}
+		if code, out, errs := command(t, environ, strings.Fields(args)...); code != exitOK {
+			t.Errorf("%s: exit code %d: %s%s", args, code, out, errs)
 		}
 	}
 }

@@ -84,8 +84,12 @@ func (m *MySQL) readPages(ctx context.Context, pages []FollowerPage, limit int, 
 // The two ways to a page of followers. MariaDB's optimizer prefers, for one contact,
 // a scan of all its followers, and steps over those before the page: 20 million rows
 // for the 300 pages of 300,000 followers. Told the index it reads each row once. A
-// view has no index that could be named, and a site's own table need not have one of that
-// name: there a second value that no row has makes a range of it, which is read 2.3 times.
+// view has no index to be told, nor need a site's own table have one of that name;
+// there a second value that no member has makes a range of it, which is read 2.3 times.
+//
+// No other statement of this package names an index: each reads one row by a unique
+// key, all contacts of one member, or the first entries of an index that serves both
+// condition and order. TestPlansAndCosts holds them to it.
 const (
 	fromFollowers   = "FROM contacts FORCE INDEX (followers)\nWHERE contact_id = ? AND user_id > ?\nORDER BY user_id"
 	fromAnyContacts = "FROM contacts\nWHERE contact_id IN (?, 0) AND user_id > ?\nORDER BY contact_id, user_id"

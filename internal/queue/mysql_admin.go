@@ -11,7 +11,8 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// from returns the matching tasks as SQL.
+// from returns the matching tasks as SQL. No index is named but that of subjects: which
+// is best depends on what the operator asks for, and locked rows are not waited for.
 func (f Filter) from() (from string, args []any) {
 	conditions := []string{"id >= 0"} // a site may have forced an id of 0
 	if f.After > 0 {

@@ -234,7 +234,7 @@ func (e *enqueuing) find(ctx context.Context, keys []string) error {
 	if len(keys) == 1 && e.idOf[keys[0]] != 0 {
 		return nil
 	}
-	rows, err := e.tx.QueryContext(ctx, "SELECT dedupe_key, id FROM tasks WHERE dedupe_key IN ("+mysql.Marks(len(keys))+")", mysql.Args(keys)...)
+	rows, err := e.tx.QueryContext(ctx, "SELECT dedupe_key, id FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+")", mysql.Args(keys)...)
 	if err != nil {
 		return err
 	}

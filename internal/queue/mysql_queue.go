@@ -22,7 +22,7 @@ const now = mysql.Now
 // committed yet: for a site's transaction, as long as that takes. A DELETE can
 // name an index only in the form for several tables; and the name counts only
 // where the condition asks for a column that the index lacks, as the id alone
-// does not.
+// does not. One id is found by its row in any case.
 const (
 	updateTasks = "UPDATE tasks FORCE INDEX (PRIMARY) SET "
 	deleteTasks = "DELETE tasks FROM tasks FORCE INDEX (PRIMARY) WHERE "

@@ -47,11 +47,11 @@ func chores(keysBefore uint64) []chore {
 			func(s *Swept) *int { return &s.TookOver },
 		},
 		{
-			"bury tasks without a state", "SELECT id FROM tasks WHERE state = ''",
+			"bury tasks without a state", "SELECT id FROM tasks FORCE INDEX (timers) WHERE state = ''",
 			updateTasks + "state = 'dead', due_at = NULL, last_error = 'it was inserted in a state that there is not', updated_at = " + now + " WHERE state = ''", "id", nil,
 		},
 		{
-			"forget idempotency keys", fmt.Sprintf("SELECT key_hash FROM task_keys WHERE created_at <= GREATEST(%s, %d) ORDER BY created_at", keyEnd, keysBefore),
+			"forget idempotency keys", fmt.Sprintf("SELECT key_hash FROM task_keys FORCE INDEX (created) WHERE created_at <= GREATEST(%s, %d) ORDER BY created_at", keyEnd, keysBefore),
 			fmt.Sprintf("DELETE task_keys FROM task_keys FORCE INDEX (PRIMARY) WHERE created_at <= GREATEST(%s, %d)", keyEnd, keysBefore), "key_hash", nil,
 		},
 	}
@@ -61,7 +61,7 @@ func chores(keysBefore uint64) []chore {
 const atOnce = " OR due_at IS NULL"
 
 func dueTasks(state, also string) string {
-	return "SELECT id FROM tasks WHERE state = '" + state + "' AND (due_at <= " + now + also + ") ORDER BY due_at"
+	return "SELECT id FROM tasks FORCE INDEX (timers) WHERE state = '" + state + "' AND (due_at <= " + now + also + ") ORDER BY due_at"
 }
 
 // Sweep implements [Queue]. When there is nothing to do, it costs one query. A

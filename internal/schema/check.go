@@ -3,7 +3,6 @@ package schema
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,16 +15,16 @@ import (
 
 // Finding is something in which a database is not as activityd needs it.
 type Finding struct {
-	// Wrong: tasks or answers fail, are lost or are not true; or somebody is shown
-	// what is private. Otherwise it is slow, or could not be seen.
+	// Wrong: tasks or answers fail, are lost or are not true, or private photos are
+	// shown. Otherwise it is slow, or could not be seen.
 	Wrong bool
 	Table string // the table or view
 	What  string // is wrong, without the name of the table
 	Do    string // what mends it: a statement that ends with a semicolon, or words
 }
 
-// Error says all of it in a line.
-func (f Finding) Error() string { return f.Table + " " + f.What + ": " + f.Do }
+// String says all of it in a line.
+func (f Finding) String() string { return f.Table + " " + f.What + ": " + f.Do }
 
 // Check compares the tables and views in the database of db with what the
 // statements of activityd need: columns, their types, and indexes. The first
@@ -46,14 +45,14 @@ func (h history) check(ctx context.Context, db *sql.DB) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	misfit, isMisfit := errors.AsType[Finding](h.misfit(is))
-	if isMisfit {
-		c.wrong = append(c.wrong, misfit)
+	misfit := h.misfit(is)
+	if misfit != nil {
+		c.wrong = append(c.wrong, *misfit)
 	}
 	for _, want := range tablesOf(activityd.Schema) {
 		have, there := c.tables[want.name]
 		switch {
-		case want.owned && isMisfit: // in what is for the migrations to know
+		case want.owned && misfit != nil: // in what is for the migrations to know
 		case !there:
 			c.missing(want)
 		case want.owned:
@@ -76,7 +75,7 @@ type checker struct {
 	database string
 	grantee  string // as GRANT wants it
 	tables   map[string]*present
-	blind    bool // it was said that plans cannot be seen
+	blind    bool // a finding says that plans cannot be seen
 
 	wrong, warnings []Finding
 }
@@ -212,19 +211,22 @@ func (c *checker) checkOwned(want wantedTable, have *present) {
 // checkOwnedKey looks at a key of a table of activityd's own. Statements name them:
 // without one they fail, or lock the rows of others.
 func (c *checker) checkOwnedKey(alter, table string, want wantedKey, have *presentIndex) {
-	const why = "statements fail without it, or lock rows that are not theirs"
+	var what string
 	drop := "DROP KEY " + want.name + ", "
 	if want.name == primary {
 		drop = "DROP PRIMARY KEY, "
 	}
 	switch {
 	case have == nil:
-		c.add(true, table, alter+"ADD "+want.definition+";", "there is no %s: %s", want.definition, why)
+		drop, what = "", "there is no "+want.definition
 	case !have.usable:
-		c.add(true, table, alter+drop+"ADD "+want.definition+";", "key %s is hidden from statements: %s", want.name, why)
+		what = "key " + want.name + " is hidden from statements"
 	case !slices.Equal(have.columns, want.columns), want.unique != have.unique:
-		c.add(true, table, alter+drop+"ADD "+want.definition+";", "key %s is another one: want %s", want.name, want.definition)
+		what = "key " + want.name + " is another one: want " + want.definition
+	default:
+		return
 	}
+	c.add(true, table, alter+drop+"ADD "+want.definition+";", "%s; statements fail without it, or lock rows that are not theirs", what)
 }
 
 // checkColumns compares the columns of a table or view.
@@ -267,8 +269,7 @@ func (c *checker) checkSites(want wantedTable, have *present) {
 // isUnique tells whether there cannot be two rows with the same values.
 func (p *present) isUnique(columns []string) bool {
 	for _, x := range p.indexes {
-		extra := slices.ContainsFunc(x.columns, func(name string) bool { return !slices.Contains(columns, name) })
-		if x.unique && !extra {
+		if x.unique && !slices.ContainsFunc(x.columns, func(name string) bool { return !slices.Contains(columns, name) }) {
 			return true
 		}
 	}
@@ -295,7 +296,7 @@ func (p *present) reads(want siteKey) bool {
 
 // explain takes the place of SELECT. A skip scan would make an index possible that does
 // not begin with the column.
-const explain = "EXPLAIN FORMAT=TRADITIONAL SELECT /*+ SET_VAR(optimizer_switch='skip_scan=off') */"
+const explain = "EXPLAIN FORMAT=TRADITIONAL SELECT /*+ SET_VAR(optimizer_switch='skip_scan=off') */ "
 
 // checkView looks at the columns of a view, and asks the server how it would find the
 // rows: the indexes cannot be seen otherwise.
@@ -311,9 +312,13 @@ func (c *checker) checkView(ctx context.Context, want wantedTable, have *present
 		return nil // a statement about columns that are not there can only fail
 	}
 	for _, key := range siteKeysOf(want.name) {
-		steps, err := rowsOf(ctx, c.db, explain+strings.TrimPrefix(key.probe, "SELECT"))
+		steps, err := rowsOf(ctx, c.db, explain+key.probe)
 		if mysql.IsPlanHidden(err) {
-			c.cannotSee(want.name)
+			if !c.blind {
+				c.add(false, want.name, "run activityd schema --check as a user who may SHOW VIEW, and SELECT from the tables beneath",
+					"is a view, and %s may not see by which indexes it is read", c.grantee)
+			}
+			c.blind = true
 			return nil
 		}
 		if err != nil {
@@ -324,15 +329,6 @@ func (c *checker) checkView(ctx context.Context, want wantedTable, have *present
 	return nil
 }
 
-// cannotSee adds once that the plans of views are hidden from this user.
-func (c *checker) cannotSee(table string) {
-	if !c.blind {
-		c.add(false, table, "run activityd schema --check as a user who may SHOW VIEW, and SELECT from the tables beneath",
-			"is a view, and %s may not see by which indexes it is read", c.grantee)
-	}
-	c.blind = true
-}
-
 // smallTable is the number of rows up to which a server may scan a table although
 // it has an index for it.
 const smallTable = 1000
@@ -340,26 +336,26 @@ const smallTable = 1000
 // judge looks at the plan of the statement that a key is for.
 func (c *checker) judge(view string, key siteKey, steps []row) {
 	list := columnList(key.columns)
-	add := func(what string) {
-		c.add(false, view, "the tables beneath need an index on plain or generated columns that the view names as they are", what+": %s", list, key.without)
-	}
 	for _, s := range steps {
 		// What the server makes on the way, <derived2>, has no index, and may be small.
 		stored := !strings.HasPrefix(s["table"], "<")
 		scan := stored && (s["type"] == "ALL" || s["type"] == "index")
 		rows, _ := strconv.Atoi(s["rows"]) // an estimate
+		var what string
+		do := "the tables beneath need an index on plain or generated columns that the view names as they are"
 		switch {
 		case scan && (s["possible_keys"] == "" || rows > smallTable):
-			add("no index beneath the view serves %s")
-			return
+			what = "no index beneath the view serves " + list + ": " + key.without
 		case strings.Contains(s["extra"], "filesort"):
-			add("no index beneath the view gives the order of %s")
-			return
+			what = "no index beneath the view gives the order of " + list + ": " + key.without
 		case key.unique && stored && (s["type"] == "ref" || s["type"] == "range"):
-			c.add(false, view, "the table beneath needs a unique key, unless the view cannot have such a row twice",
-				"no unique key beneath the view serves %s: what is there twice is shown twice", list)
-			return
+			what = "no unique key beneath the view serves " + list + ": what is there twice is shown twice"
+			do = "the table beneath needs a unique key, unless the view cannot have such a row twice"
+		default:
+			continue
 		}
+		c.add(false, view, do, "%s", what)
+		return
 	}
 }
 

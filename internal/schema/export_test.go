@@ -3,6 +3,8 @@ package schema
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"slices"
 )
 
 // Version1 is v1.sql.
@@ -29,7 +31,7 @@ type Program struct{ h history }
 
 // Next returns a program that knows one step more.
 func (p Program) Next(since int, statement string) Program {
-	return Program{append(p.h[:len(p.h):len(p.h)], migration{since, statement})}
+	return Program{append(slices.Clip(p.h), migration{since, statement})}
 }
 
 // ThisProgram is the one that is tested.
@@ -62,7 +64,10 @@ func (p Program) Compatible(ctx context.Context, db *sql.DB) error {
 	if err != nil {
 		return err
 	}
-	return p.h.misfit(is)
+	if misfit := p.h.misfit(is); misfit != nil {
+		return errors.New(misfit.String())
+	}
+	return nil
 }
 
 // Statements returns what the program runs to migrate from this program's version.

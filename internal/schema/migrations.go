@@ -64,15 +64,16 @@ func versionIn(ctx context.Context, db querier) (v version, err error) {
 // cannot work, and says what to do. It is one query, whose own error is none: the
 // caller's next statement meets it, too.
 func Compatible(ctx context.Context, db *sql.DB) error {
-	if is, err := versionIn(ctx, db); err == nil {
-		return history(migrations).misfit(is)
+	is, err := versionIn(ctx, db)
+	if misfit := history(migrations).misfit(is); err == nil && misfit != nil {
+		return errors.New(misfit.String())
 	}
 	return nil
 }
 
-// misfit returns a [Finding] if the program cannot work on tables of a version.
-func (h history) misfit(is version) error {
-	f := Finding{Wrong: true, Table: "tasks"}
+// misfit says why the program cannot work on tables of a version; nil if it can.
+func (h history) misfit(is version) *Finding {
+	f := &Finding{Wrong: true, Table: "tasks"}
 	switch {
 	case is.since > h.version():
 		f.What = fmt.Sprintf("is of schema version %d, for activityd of version %d and later: this is one of version %d", is.number, is.since, h.version())
@@ -88,9 +89,11 @@ func (h history) misfit(is version) error {
 
 // after returns the steps that are to be taken from a version on.
 func (h history) after(is version, offline bool) ([]migration, error) {
-	misfit := h.misfit(is)
-	if misfit == nil || is.since > h.version() {
-		return nil, misfit
+	switch misfit := h.misfit(is); {
+	case misfit == nil:
+		return nil, nil
+	case is.since > h.version():
+		return nil, errors.New(misfit.String())
 	}
 	steps := h[is.number-1:]
 	for i, step := range steps {
@@ -111,17 +114,13 @@ func checkVersion1(ctx context.Context, db querier) error {
 	if err := c.read(ctx); err != nil {
 		return err
 	}
-	var wrong []error
 	for _, want := range tablesOf(version1) {
 		if have := c.tables[want.name]; have != nil {
 			c.checkOwned(want, have)
 		}
 	}
-	for _, f := range c.wrong {
-		wrong = append(wrong, f)
-	}
-	if len(wrong) > 0 {
-		return fmt.Errorf("the tables record no version, and are not those of version 1, which could be migrated:\n%w", errors.Join(wrong...))
+	if len(c.wrong) > 0 {
+		return fmt.Errorf("the tables record no version, and are not those of version 1, which could be migrated: %v", c.wrong)
 	}
 	return nil
 }

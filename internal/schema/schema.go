@@ -64,16 +64,22 @@ func (h history) apply(ctx context.Context, db *sql.DB, offline bool) error {
 				return fmt.Errorf("make table %s: %w", t.name, err)
 			}
 		}
-		for _, step := range steps {
-			is.number, is.since = is.number+1, step.since
-			for _, statement := range []string{step.statement, is.statement()} {
-				if _, err := conn.ExecContext(ctx, statement); err != nil && !mysql.IsChanged(err) { // else a process crashed before it recorded the version, or it came with the table
-					return fmt.Errorf("migrate to schema version %d: %s: %w", is.number, statement, advise(err))
-				}
+		return migrate(ctx, conn, is, steps)
+	})
+}
+
+// migrate takes steps from a version on, and records each. One that was taken before is
+// recorded: by a process that crashed before it did, or with the making of the table.
+func migrate(ctx context.Context, conn *sql.Conn, is version, steps []migration) error {
+	for _, step := range steps {
+		is.number, is.since = is.number+1, step.since
+		for _, statement := range []string{step.statement, is.statement()} {
+			if _, err := conn.ExecContext(ctx, statement); err != nil && !mysql.IsChanged(err) {
+				return fmt.Errorf("migrate to schema version %d: %s: %w", is.number, statement, advise(err))
 			}
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // lockSchema keeps others from applying a schema to the same database until conn is

@@ -11,9 +11,6 @@ import (
 	"github.com/activityd/activityd"
 )
 
-// prefix begins the names of all triggers that are activityd's own.
-const prefix = "activityd_"
-
 // createTrigger finds the statements of triggers.sql that make a trigger.
 var createTrigger = regexp.MustCompile(`(?ms)^(CREATE TRIGGER (\w+) \w+ \w+ ON (\w+) FOR EACH ROW$.*?)//$`)
 
@@ -37,8 +34,7 @@ func tablesUnder(triggers []trigger) []string {
 	for _, t := range triggers {
 		tables = append(tables, t.table)
 	}
-	slices.Sort(tables)
-	return slices.Compact(tables)
+	return slices.Compact(slices.Sorted(slices.Values(tables)))
 }
 
 // InstallTriggers makes the triggers of triggers.sql in the database of db, in
@@ -92,8 +88,7 @@ func RemoveTriggers(ctx context.Context, db *sql.DB) (removed int, err error) {
 	return removed, advise(err)
 }
 
-// checkTables refuses a database in which one of the tables is not there, or is a
-// view.
+// checkTables refuses a database in which one of the tables is missing, or is a view.
 func checkTables(ctx context.Context, conn *sql.Conn, tables []string) error {
 	c := &checker{db: conn}
 	if err := c.read(ctx); err != nil {
@@ -111,19 +106,16 @@ func checkTables(ctx context.Context, conn *sql.Conn, tables []string) error {
 	return nil
 }
 
-// needed does nothing but fails where a trigger would when it runs.
-var needed = []string{
-	"UPDATE users SET last_upload = last_upload WHERE FALSE",
-	"SELECT id FROM users WHERE FALSE FOR UPDATE",
-	"SELECT user_id, contact_id FROM contacts WHERE FALSE",
-	"SELECT owner_id, date_upload FROM photos WHERE FALSE",
-	"INSERT INTO tasks (type, subject, args) SELECT 'upload', 0, JSON_OBJECT() FROM DUAL WHERE FALSE",
-}
-
-// checkRights makes sure that the triggers will be able to do their work. What
-// they cannot do, the statements of the site could not either.
+// checkRights makes sure that the triggers will be able to do their work, by statements
+// that do nothing but fail where a trigger would. The site's statements would fail with it.
 func checkRights(ctx context.Context, conn *sql.Conn) error {
-	for _, statement := range needed {
+	for _, statement := range []string{
+		"UPDATE users SET last_upload = last_upload WHERE FALSE",
+		"SELECT id FROM users WHERE FALSE FOR UPDATE",
+		"SELECT user_id, contact_id FROM contacts WHERE FALSE",
+		"SELECT owner_id, date_upload FROM photos WHERE FALSE",
+		"INSERT INTO tasks (type, subject, args) SELECT 'upload', 0, JSON_OBJECT() FROM DUAL WHERE FALSE",
+	} {
 		if _, err := conn.ExecContext(ctx, statement); err != nil {
 			return fmt.Errorf("the triggers would fail at %q: %w", statement, err)
 		}
@@ -163,9 +155,8 @@ func swap(ctx context.Context, conn *sql.Conn, old, others []trigger) error {
 	return nil
 }
 
-// presentTriggers are those of activityd's that are in the database. The hidden
-// ones come first, so that nothing is changed before it is clear that they cannot
-// be.
+// presentTriggers are those of activityd's that are in the database. The hidden ones
+// come first, so that nothing is changed if they cannot be dropped.
 func presentTriggers(ctx context.Context, conn *sql.Conn) (present []trigger, err error) {
 	list, err := rowsOf(ctx, conn, "SELECT trigger_name, event_object_table, action_timing, event_manipulation, action_statement"+
 		" FROM information_schema.triggers WHERE trigger_schema = DATABASE() ORDER BY COALESCE(action_statement, '') = '' DESC, trigger_name")
@@ -174,7 +165,7 @@ func presentTriggers(ctx context.Context, conn *sql.Conn) (present []trigger, er
 		if body := r["action_statement"]; body != "" {
 			t.statement = fmt.Sprintf("CREATE TRIGGER %s %s %s ON %s FOR EACH ROW %s", t.name, r["action_timing"], r["event_manipulation"], t.table, body)
 		}
-		if strings.HasPrefix(t.name, prefix) {
+		if strings.HasPrefix(t.name, "activityd_") {
 			present = append(present, t)
 		}
 	}

@@ -59,17 +59,17 @@ type siteKey struct {
 	equal       int    // so many of the first columns are compared with one value
 	unique      bool   // or answers are wrong
 	without     string // what it is like without
-	probe       string // a statement that finds its rows by it
+	probe       string // after SELECT: finds its rows by it
 }
 
 var siteKeys = []siteKey{
-	{"users", "", []string{"id"}, 1, true, "each look at a member scans all of them", "SELECT last_upload FROM users WHERE id = 1"},
-	{"contacts", "", []string{"user_id", "contact_id"}, 2, true, "each look at a pair scans more than it", "SELECT is_friend FROM contacts WHERE user_id = 1 AND contact_id = 2"},
-	{"contacts", "", []string{"user_id"}, 1, false, "a refill and a walk scan all contacts of everybody", "SELECT contact_id FROM contacts WHERE user_id = 1"},
-	{"contacts", "followers", []string{"contact_id", "user_id"}, 1, false, "each page of a fan-out scans all contacts of everybody", "SELECT user_id FROM contacts WHERE contact_id = 1"},
-	{"blocks", "", []string{"user_id", "blocked_id"}, 2, false, "each read scans the blocks", "SELECT user_id FROM blocks WHERE user_id = 1 AND blocked_id = 2"},
-	{"photos", "", []string{"id"}, 1, true, "each comparison of contacts scans all photos", "SELECT date_upload FROM photos WHERE id = 1"},
-	{"photos", "newest", []string{"owner_id", "visibility", "date_upload", "id"}, 2, false, "each read sorts all photos of an owner, or scans those of everybody", "SELECT id, date_upload FROM photos WHERE owner_id = 1 AND visibility = 'public' ORDER BY date_upload DESC, id DESC LIMIT 10"},
+	{"users", "", []string{"id"}, 1, true, "each look at a member scans all of them", "last_upload FROM users WHERE id = 1"},
+	{"contacts", "", []string{"user_id", "contact_id"}, 2, true, "each look at a pair scans more than it", "is_friend FROM contacts WHERE user_id = 1 AND contact_id = 2"},
+	{"contacts", "", []string{"user_id"}, 1, false, "a refill and a walk scan the whole table", "contact_id FROM contacts WHERE user_id = 1"},
+	{"contacts", "followers", []string{"contact_id", "user_id"}, 1, false, "each page of a fan-out scans the whole table", "user_id FROM contacts WHERE contact_id = 1"},
+	{"blocks", "", []string{"user_id", "blocked_id"}, 2, false, "each read scans the blocks", "user_id FROM blocks WHERE user_id = 1 AND blocked_id = 2"},
+	{"photos", "", []string{"id"}, 1, true, "each comparison of contacts scans all photos", "date_upload FROM photos WHERE id = 1"},
+	{"photos", "newest", []string{"owner_id", "visibility", "date_upload", "id"}, 2, false, "each read sorts all photos of an owner, or scans the whole table", "id, date_upload FROM photos WHERE owner_id = 1 AND visibility = 'public' ORDER BY date_upload DESC, id DESC LIMIT 10"},
 }
 
 func siteKeysOf(table string) []siteKey {
@@ -79,7 +79,7 @@ func siteKeysOf(table string) []siteKey {
 func columnList(columns []string) string { return "(" + strings.Join(columns, ", ") + ")" }
 
 var (
-	createTable = regexp.MustCompile(`(?ms)^(CREATE TABLE IF NOT EXISTS (\w+) \($(.*?)^\).*?);$`)
+	createTable = regexp.MustCompile(`(?ms)^(CREATE TABLE IF NOT EXISTS (\w+) \(\n(.*?)\n\).*?);$`)
 	keyLine     = regexp.MustCompile(`^(?:PRIMARY KEY|(UNIQUE )?KEY (\w+)) \((.*)\)$`)
 )
 
@@ -89,7 +89,7 @@ func tablesOf(text string) (tables []wantedTable) {
 		t := wantedTable{name: found[2], statement: found[1]}
 		site, isSites := siteColumns[t.name]
 		t.owned = !isSites
-		for line := range strings.Lines(strings.TrimSpace(found[3])) {
+		for line := range strings.Lines(found[3]) {
 			line = strings.TrimSuffix(strings.Join(strings.Fields(line), " "), ",")
 			name, _, _ := strings.Cut(line, " ")
 			if key := keyLine.FindStringSubmatch(line); key != nil {
@@ -150,12 +150,11 @@ func (c wantedColumn) unfitVisibility(have row, is string) string {
 	case "char", "varchar":
 		return ""
 	case "enum":
-		for _, word := range []string{"'public'", "'friends'", "'family'", "'friends_family'"} {
-			if strings.Contains(have["column_type"], word) {
-				return ""
-			}
+		words := []string{"'public'", "'friends'", "'family'", "'friends_family'"}
+		if !slices.ContainsFunc(words, func(word string) bool { return strings.Contains(have["column_type"], word) }) {
+			return is + "; no photo would ever be shown"
 		}
-		return is + "; no photo would ever be shown"
+		return ""
 	}
 	return is + "; MySQL takes each word for the number 0, so that what is private may be shown"
 }
@@ -197,18 +196,14 @@ func holds(have row, parts []string) bool {
 	case "json": // which MariaDB calls longtext
 		return have["data_type"] == "json" || have["data_type"] == "longtext"
 	case "enum":
-		for word := range strings.SplitSeq(length, ",") {
-			if !strings.Contains(have["column_type"], word) {
-				return false
-			}
-		}
-		return have["data_type"] == "enum"
+		absent := func(word string) bool { return !strings.Contains(have["column_type"], word) }
+		return have["data_type"] == "enum" && !slices.ContainsFunc(strings.Split(length, ","), absent)
 	case "varchar":
 		least, _ := strconv.Atoi(length)
 		most, _ := strconv.Atoi(have["character_maximum_length"]) // 0: none
 		return have["data_type"] == "varchar" && most >= least
 	}
-	return have["column_type"] == strings.ToLower(parts[1])
+	return strings.EqualFold(have["column_type"], parts[1])
 }
 
 // hasDefault: MariaDB writes NULL for a default that is none.

@@ -4,13 +4,13 @@
 //
 //	func TestMain(m *testing.M) { servertest.Main(m) }
 //
-// A test asks for what it needs, and what it gets is empty, its own, and gone
-// when the test ends, so that all tests may run in parallel:
+// What a test gets is empty, its own, and removed when the test ends, so that all
+// tests may run in parallel:
 //
 //	db := servertest.MySQL(t)     // a database of its own with the schema
 //	redis := servertest.Redis(t)  // a server of its own
 //	m := servertest.OwnMySQL(t)   // a server of its own, to kill or to pause
-//	p := servertest.NewProxy(t, redis.Addr()) // a line to delay or to cut
+//	p := servertest.NewProxy(t, redis.Addr()) // a connection to delay or to cut
 //
 // A server that is not installed fails the test, with a message that says what
 // to install; it never skips it.

@@ -1,7 +1,6 @@
 package servertest
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -99,9 +98,11 @@ func HostileMySQL(t testing.TB) (dsn string) {
 		"SET GLOBAL init_connect = 'SET NAMES latin1, autocommit = 0, sql_select_limit = 3, sql_safe_updates = 1, timestamp = 1000000000"+ofSession+"'",
 		"SET GLOBAL autocommit = 0",
 		"SET GLOBAL TRANSACTION ISOLATION LEVEL READ UNCOMMITTED, READ ONLY")
-	err = onOneConnection(t, m.DSN(""), statements)
-	if err != nil {
-		t.Fatalf("servertest: %v", err)
+	// On one connection: defaults that are changed on the way do not reach it.
+	db := open(t, m.DSN(""))
+	db.SetMaxOpenConns(1)
+	for _, statement := range statements {
+		exec(t, db, statement)
 	}
 	cfg, err := mysql.ParseDSN(m.DSN(Database))
 	if err != nil {
@@ -109,18 +110,4 @@ func HostileMySQL(t testing.TB) (dsn string) {
 	}
 	cfg.User = "site"
 	return cfg.FormatDSN()
-}
-
-// onOneConnection runs statements on one connection, which defaults that were
-// changed on the way do not reach.
-func onOneConnection(t testing.TB, dsn string, statements []string) error {
-	t.Helper()
-	db := open(t, dsn)
-	db.SetMaxOpenConns(1)
-	for _, statement := range statements {
-		if _, err := db.ExecContext(t.Context(), statement); err != nil {
-			return fmt.Errorf("%s: %w", statement, err)
-		}
-	}
-	return nil
 }

@@ -13,20 +13,13 @@ import (
 // be stopped, or when goroutines are left that opts do not excuse.
 func Main(m *testing.M, opts ...goleak.Option) {
 	code := m.Run()
-	if err := sharedMySQL.close(); err != nil {
-		code = complain(code, err)
+	err := sharedMySQL.close()
+	if code == 0 && err == nil { // a test that failed may leave a goroutine behind
+		err = goleak.Find(opts...)
 	}
-	// After a failure a leak is no news: the test that failed left it behind.
-	if code == 0 {
-		if err := goleak.Find(opts...); err != nil {
-			code = complain(code, err)
-		}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "servertest: %v\n", err)
+		code = max(1, code)
 	}
 	os.Exit(code)
-}
-
-// complain reports err and returns the exit code, which is no longer zero.
-func complain(code int, err error) int {
-	fmt.Fprintf(os.Stderr, "servertest: %v\n", err)
-	return max(1, code)
 }

@@ -24,7 +24,7 @@ type shared struct {
 	mu     sync.Mutex
 	server *localserver.MySQL
 	admin  *sql.DB
-	err    error // why it could not be started; it is not tried again
+	err    error // of the start, which is not tried again
 	made   int   // databases so far, to name them
 }
 
@@ -83,11 +83,10 @@ func (s *shared) newDatabase(ctx context.Context) (string, error) {
 	return name, create(ctx, s.server, name)
 }
 
-// start starts the server for the tests of the whole process, whatever becomes
-// of the test that happens to be the first.
+// start starts the server for all tests of the process; the context of the test that
+// is the first does not end it.
 func (s *shared) start() error {
-	// The file system keeps what a killed server wrote; only a crash of the
-	// machine would lose it, and no test survives that.
+	// A server that is killed loses nothing by this, only a machine that crashes.
 	server, err := localserver.StartMySQL(context.Background(), "--innodb-flush-log-at-trx-commit=2")
 	if err != nil {
 		return err
@@ -104,8 +103,7 @@ func (s *shared) drop(ctx context.Context, name string) error {
 	return nil
 }
 
-// close ends the server, if there is one. Nobody wants its data, so it is not
-// asked to put them in order.
+// close kills the server, if there is one: its data are not needed any more.
 func (s *shared) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +146,7 @@ type server interface {
 	Close() error
 }
 
-// closeServer ends a test's own server at once: nobody wants its data.
+// closeServer kills a test's own server.
 func closeServer(t testing.TB, s server) {
 	t.Helper()
 	if err := errors.Join(s.Kill(), s.Close()); err != nil {

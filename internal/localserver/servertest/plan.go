@@ -14,30 +14,54 @@ import (
 // server's slow query log is switched on.
 func Statements(t testing.TB, db *sql.DB, ask func()) []string {
 	t.Helper()
-	for _, statement := range []string{
-		"SET GLOBAL log_output = 'TABLE', GLOBAL slow_query_log = ON",
-		"SET SESSION long_query_time = 0 /*M! , SESSION slow_query_log = ON */", // MariaDB's sessions have a switch each
-	} {
-		if _, err := db.ExecContext(t.Context(), statement); err != nil {
-			t.Fatalf("servertest: %v", err)
-		}
-	}
-	before := len(logged(t, db))
+	const own = "thread_id = CONNECTION_ID()"
+	exec(t, db, "SET GLOBAL log_output = 'TABLE', GLOBAL slow_query_log = ON")
+	exec(t, db, "SET SESSION long_query_time = 0 /*M! , SESSION slow_query_log = ON */") // MariaDB's sessions have a switch each
+	before := len(logged(t, db, own))
 	ask()
-	return slices.DeleteFunc(logged(t, db)[before:], func(statement string) bool {
-		return !explainable.MatchString(statement) || strings.Contains(statement, slowLog)
-	})
+	return slices.DeleteFunc(logged(t, db, own)[before:], isNone)
+}
+
+// LogUser makes a user with all rights to the database of db, on a server of t's own,
+// and has all that it sends logged. It returns the user's name, and a function that
+// returns the queries and changes so far, in order and with their arguments.
+func LogUser(t testing.TB, db *sql.DB) (name string, statements func() []string) {
+	t.Helper()
+	var database string
+	if err := db.QueryRowContext(t.Context(), "SELECT DATABASE()").Scan(&database); err != nil {
+		t.Fatalf("servertest: %v", err)
+	}
+	exec(t, db, "CREATE USER logged@localhost")
+	exec(t, db, "GRANT ALL ON "+database+".* TO logged@localhost")
+	exec(t, db, "SET GLOBAL log_output = 'TABLE', GLOBAL slow_query_log = ON, GLOBAL long_query_time = 0")
+	return "logged", func() []string {
+		t.Helper()
+		return slices.DeleteFunc(logged(t, db, "user_host LIKE 'logged[%'"), isNone)
+	}
+}
+
+func exec(t testing.TB, db *sql.DB, statement string) {
+	t.Helper()
+	if _, err := db.ExecContext(t.Context(), statement); err != nil {
+		t.Fatalf("servertest: %s: %v", statement, err)
+	}
 }
 
 const slowLog = "FROM mysql.slow_log"
 
-// explainable leaves out the beginnings and ends of transactions, for one.
-var explainable = regexp.MustCompile(`^(SELECT|INSERT|UPDATE|DELETE|\()\s*\S`)
+// isNone tells what is no query or change: the beginnings and ends of transactions,
+// for one.
+func isNone(statement string) bool {
+	return !explainable.MatchString(statement) || strings.Contains(statement, slowLog)
+}
 
-// logged returns what the server logged of db's connection.
-func logged(t testing.TB, db *sql.DB) (statements []string) {
+var explainable = regexp.MustCompile(`^(SELECT|INSERT|UPDATE|DELETE|WITH|\()\s*\S`)
+
+// logged returns the statements that the server logged and for which a condition
+// holds.
+func logged(t testing.TB, db *sql.DB, condition string) (statements []string) {
 	t.Helper()
-	rows, err := db.QueryContext(t.Context(), "SELECT sql_text "+slowLog+" WHERE thread_id = CONNECTION_ID() ORDER BY start_time")
+	rows, err := db.QueryContext(t.Context(), "SELECT sql_text "+slowLog+" WHERE "+condition+" ORDER BY start_time")
 	if err != nil {
 		t.Fatalf("servertest: %v", err)
 	}
@@ -94,40 +118,22 @@ func Explain(t testing.TB, db *sql.DB, statement string) (plan []Step) {
 	if err != nil {
 		t.Fatalf("servertest: %v", err)
 	}
+	values, dest := make([]sql.NullString, len(columns)), make([]any, len(columns))
+	for i := range values {
+		dest[i] = &values[i]
+	}
+	of := func(column string) string { return values[slices.Index(columns, column)].String }
 	for rows.Next() {
-		var s Step
-		dest := make([]any, len(columns))
-		for i, name := range columns {
-			into := map[string]*string{
-				"select_type": &s.Select, "table": &s.Table, "type": &s.Access, "key": &s.Key, "Extra": &s.Extra,
-			}[name]
-			dest[i] = nullable{into}
-		}
 		if err := rows.Scan(dest...); err != nil {
 			t.Fatalf("servertest: %v", err)
 		}
-		s.Key, _, _ = strings.Cut(s.Key, "|") // MariaDB may filter by a second one
-		plan = append(plan, s)
+		key, _, _ := strings.Cut(of("key"), "|") // MariaDB may filter by a second one
+		plan = append(plan, Step{Select: of("select_type"), Table: of("table"), Access: of("type"), Key: key, Extra: of("Extra")})
 	}
 	if err := rows.Err(); err != nil {
 		t.Fatalf("servertest: %v", err)
 	}
 	return plan
-}
-
-// nullable scans a column into a string; NULL leaves it empty.
-type nullable struct{ into *string }
-
-// Scan implements [sql.Scanner].
-func (n nullable) Scan(value any) error {
-	var s sql.NullString
-	if err := s.Scan(value); err != nil {
-		return err
-	}
-	if n.into != nil {
-		*n.into = s.String
-	}
-	return nil
 }
 
 // SessionStatus adds up the counters whose names are like pattern, of the one

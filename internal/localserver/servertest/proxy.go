@@ -10,9 +10,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// Proxy stands between a client and a server and forwards what they say, until
-// it is told to delay it, to cut it, or to let nobody in. It is safe for
-// concurrent use.
+// Proxy forwards connections to a server, and delays, cuts or refuses them when told
+// to. It is safe for concurrent use.
 type Proxy struct {
 	target   string
 	listener net.Listener
@@ -84,7 +83,7 @@ func (p *Proxy) Cut() {
 // close ends the proxy and waits for its goroutines.
 func (p *Proxy) close() {
 	close(p.closed)
-	_ = p.listener.Close() // there is nothing to lose
+	_ = p.listener.Close() // its error would be about connections that are cut now
 	p.Cut()
 	p.running.Wait()
 }
@@ -100,7 +99,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// serve connects a client to the server, and forwards until either leaves.
+// serve connects a client to the server, and forwards until either closes.
 func (p *Proxy) serve(client net.Conn) {
 	pair := &pair{client: client, gone: make(chan struct{})}
 	defer pair.cut()
@@ -114,8 +113,8 @@ func (p *Proxy) serve(client net.Conn) {
 	both.Wait()
 }
 
-// admit connects the pair to the server and makes it known to Cut, unless
-// nobody is let in or the server cannot be reached.
+// admit connects the pair to the server and makes it known to Cut. It reports false
+// if connections are refused or the server cannot be reached.
 func (p *Proxy) admit(pair *pair) bool {
 	server, err := net.Dial(network(p.target), p.target)
 	if err != nil {
@@ -186,7 +185,7 @@ type pair struct {
 func (c *pair) cut() {
 	c.once.Do(func() {
 		close(c.gone)
-		_ = c.client.Close() // that is the fault we are here to make
+		_ = c.client.Close() // an error changes nothing
 		if c.server != nil {
 			_ = c.server.Close()
 		}

@@ -1,0 +1,137 @@
+//go:build unix
+
+package endtoend_test
+
+import (
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	driver "github.com/go-sql-driver/mysql"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/mysql"
+)
+
+// unindexed are the statements that may read a table without one of its indexes, or
+// all entries of an index, with the reason. What begins with the text is meant.
+var unindexed = map[string]string{
+	"SELECT queue FROM paused_queues":          "a row for each queue that is paused",
+	"SELECT queue FROM (SELECT DISTINCT queue": "the names of the queues, from an index alone: where there are many entries of one, servers jump over them",
+	"SELECT id, queue, type, subject,":         "the tasks that an operator lists, in the order of their ids, up to a limit",
+}
+
+// TestEveryStatementUsesAnIndex: the whole program runs, and the plan of each statement
+// that the server logged meanwhile is looked at, as it was sent. The site's tables are
+// filled and the queue is nearly empty, which is the usual case and the dangerous one.
+func TestEveryStatementUsesAnIndex(t *testing.T) {
+	t.Parallel()
+	server := servertest.OwnMySQL(t)
+	g := groundOn(t, 3, server.DSN(servertest.Database), servertest.Redis(t))
+	user, statements := servertest.LogUser(t, g.db)
+	dsn := as(t, user, g.dsn)
+	tn := newTown(t, g, seedFor(t), 2000)
+
+	settings := append(os.Environ(), "ACTIVITYD_MYSQL_DSN="+dsn, "ACTIVITYD_REDIS_URL="+g.redis.URL(), "ACTIVITYD_NEED=3")
+	call(t, settings, "backfill")
+	p := serving(t, "serve", dsn, g.redis.URL(), "--need=3").mustStart(t)
+	address, err := p.address()
+	must(t, err)
+	tn.live(t, 200)
+	for _, path := range []string{"/v1/users/1/recent-contact-photos", "/v1/users/2/recent-contact-photos?limit=3", "/v1/users/51/recent-contact-photos"} {
+		ask(t, http.MethodGet, "http://"+address+path, "")
+	}
+	for range 2 { // the second time it is replayed
+		ask(t, http.MethodPost, "http://"+address+"/v1/tasks", `{"type":"upload","user_id":"50"}`)
+	}
+	for _, line := range []string{"enqueue upload 50", "tasks list", "tasks stats", "tasks pause aside", "tasks resume aside"} {
+		call(t, settings, strings.Fields(line)...)
+	}
+	eventually(t, "all tasks are done", func() bool { c := g.count(t); return c.Waiting+c.Scheduled+c.Running == 0 })
+	call(t, settings, "verify")
+	p.finish(t)
+
+	g.exec(t, `INSERT INTO tasks (type, subject, queue, state, due_at) WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 60)
+		SELECT 'upload', i, 'default', ELT(1 + i % 4, 'waiting', 'scheduled', 'running', 'dead'), 99999999999999 FROM n`)
+	g.exec(t, `INSERT INTO task_keys (key_hash, batch_hash) WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 200)
+		SELECT UNHEX(SHA2(i, 256)), '' FROM n`)
+	checkPlans(t, dsn, statements())
+}
+
+// as returns dsn for another user.
+func as(t *testing.T, user, dsn string) string {
+	t.Helper()
+	cfg, err := driver.ParseDSN(dsn)
+	must(t, err)
+	cfg.User, cfg.Passwd = user, ""
+	return cfg.FormatDSN()
+}
+
+// call runs a command of the program, which must succeed.
+func call(t *testing.T, environment []string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), activityd(t), args...)
+	cmd.Env = environment
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("activityd %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+}
+
+func ask(t *testing.T, method, url, body string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	must(t, err)
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Idempotency-Key", "same")
+	response, err := http.DefaultClient.Do(request)
+	must(t, err)
+	must(t, response.Body.Close())
+	if response.StatusCode >= http.StatusBadRequest {
+		t.Errorf("%s %s: %s", method, url, response.Status)
+	}
+}
+
+var (
+	tables  = regexp.MustCompile(`\b(tasks|task_keys|paused_queues|users|contacts|blocks|photos)\b`)
+	values  = regexp.MustCompile(`_?\w*'(?:[^'\\]|\\.|'')*'|\b\d+\b`)
+	locking = regexp.MustCompile(`^UPDATE tasks |^DELETE .*\btasks\b|(?s)\bFROM tasks\b.*\bFOR UPDATE\b`)
+	lists   = regexp.MustCompile(`[?](, ?[?])+|\([?]\)(,\([?]\))+|( OR [^()]*?[?])+`)
+)
+
+// checkPlans explains one statement of each form.
+func checkPlans(t *testing.T, dsn string, statements []string) {
+	t.Helper()
+	db, err := mysql.Open(dsn, mysql.WithMaxOpen(1))
+	must(t, err)
+	defer func() { _ = db.Close() }()
+	forms := make(map[string]string)
+	for _, statement := range statements {
+		if tables.MatchString(statement) && !strings.Contains(statement, "information_schema") {
+			forms[lists.ReplaceAllString(values.ReplaceAllString(statement, "?"), "?")] = statement
+		}
+	}
+	beginnings := slices.Sorted(maps.Keys(unindexed))
+	for form, statement := range forms {
+		// Whatever the plan is today: a scan would wait for rows that others have locked.
+		if locking.MatchString(form) && !strings.Contains(form, "FORCE INDEX") && !strings.HasSuffix(form, " WHERE id = ?") {
+			t.Errorf("locks tasks and names no index: %s", statement)
+		}
+		for _, step := range servertest.Explain(t, db, statement) {
+			excused := slices.ContainsFunc(beginnings, func(text string) bool { return strings.HasPrefix(statement, text) })
+			if step.Stored() && (step.Key == "" || step.Scans()) && !excused {
+				t.Errorf("%+v, in\n%s", step, statement)
+			}
+		}
+	}
+	t.Logf("%d forms of %d statements", len(forms), len(statements))
+	for _, form := range []string{"SELECT id, type, subject", "UPDATE tasks", "DELETE tasks", "INSERT INTO tasks", "SELECT queue, MAX", "(SELECT ?, user_id", "SELECT batch_hash"} {
+		if !slices.ContainsFunc(statements, func(s string) bool { return strings.HasPrefix(values.ReplaceAllString(s, "?"), form) }) {
+			t.Errorf("the program sent nothing that begins with %q", form)
+		}
+	}
+}
