@@ -67,7 +67,7 @@ func TestExplainPrintsWhy(t *testing.T) {
 func TestExplainGivesReasonsThatAreNews(t *testing.T) {
 	t.Parallel()
 	shown := contacts.Album{Photos: []contacts.Photo{{ID: 5, DateUpload: 500}}}
-	site := contacts.Detail{IsMember: true}
+	site, late := contacts.Detail{IsMember: true}, contacts.Detail{Standing: contacts.Standing{IsContact: true}, IsMember: true}
 	for want, c := range map[string]recent.Candidate{
 		"":                    {Examined: recent.Examined{Verdict: recent.Chosen, Newest: 500, NewestID: 5}, InSet: true},
 		"not in the set":      {Examined: recent.Examined{Verdict: recent.Chosen, Newest: 500, NewestID: 5}},
@@ -75,8 +75,7 @@ func TestExplainGivesReasonsThatAreNews(t *testing.T) {
 		"changed during":      {Examined: recent.Examined{Verdict: recent.Older, Newest: 501, NewestID: 4}, InSet: true},
 		"no member any more":  {Examined: recent.Examined{Verdict: recent.NotContact}, InSet: true},
 		"no contact any more": {Examined: recent.Examined{Verdict: recent.NotContact}, InSet: true, Now: site},
-		"became a contact after": {Examined: recent.Examined{Verdict: recent.NotContact}, InSet: true,
-			Now: contacts.Detail{Standing: contacts.Standing{IsContact: true}, IsMember: true}},
+		"became a contact":    {Examined: recent.Examined{Verdict: recent.NotContact}, InSet: true, Now: late},
 	} {
 		if got := because(c, shown); (got == "") != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("%+v: because %q, want %q", c, got, want)

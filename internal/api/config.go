@@ -54,12 +54,16 @@ type Component struct {
 // The defaults of [Config].
 const (
 	DefaultMaxBody        = 1 << 20
-	DefaultMaxHeader      = 16 << 10
 	DefaultMaxBatch       = 1000
 	DefaultRequestTimeout = 5 * time.Second
 	DefaultReadTimeout    = 5 * time.Second
 	DefaultIdleTimeout    = time.Minute
-	DefaultCheckTimeout   = time.Second
+)
+
+// Limits that are no settings.
+const (
+	MaxHeader    = 16 << 10    // bytes of a request's header, to which net/http adds 4 KiB
+	CheckTimeout = time.Second // for the Checker
 )
 
 // writeGrace is how long a response may take to be sent after the request's
@@ -87,17 +91,12 @@ type Config struct {
 	// concurrent use. Default: never.
 	Overloaded func() (retryAfter time.Duration, overloaded bool)
 
-	MaxBody   int64 // bytes of a request's body
-	MaxHeader int   // bytes of a request's header, to which net/http adds 4 KiB
-	MaxBatch  int   // tasks in one request
-	// MaxConnections is how many connections may be open at once. Default: see
-	// [httpserver.Options].
-	MaxConnections int
+	MaxBody  int64 // bytes of a request's body
+	MaxBatch int   // tasks in one request
 
 	RequestTimeout time.Duration // from the end of the header to the answer, as a context
 	ReadTimeout    time.Duration // for reading the header, and for header and body together
 	IdleTimeout    time.Duration // of a connection between two requests
-	CheckTimeout   time.Duration // for the Checker
 }
 
 // withDefaults panics when a required part is missing: that is a mistake in the
@@ -116,11 +115,9 @@ func (c Config) withDefaults() Config {
 		c.Overloaded = func() (time.Duration, bool) { return 0, false }
 	}
 	c.MaxBody = cmp.Or(c.MaxBody, DefaultMaxBody)
-	c.MaxHeader = cmp.Or(c.MaxHeader, DefaultMaxHeader)
 	c.MaxBatch = cmp.Or(c.MaxBatch, DefaultMaxBatch)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, DefaultRequestTimeout)
 	c.ReadTimeout = cmp.Or(c.ReadTimeout, DefaultReadTimeout)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, DefaultIdleTimeout)
-	c.CheckTimeout = cmp.Or(c.CheckTimeout, DefaultCheckTimeout)
 	return c
 }

@@ -122,7 +122,7 @@ func TestTheAnswerIsTheSameInAllWorldsThatLookTheSame(t *testing.T) {
 			if diff := cmp.Diff(goldenToViewer, w.Body.String()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			w.Header().Del("X-Request-Id")
+			w.Header().Del("X-Request-ID")
 			want := http.Header{"Cache-Control": {"no-store"}, "Content-Type": {"application/json"}, "X-Content-Type-Options": {"nosniff"}}
 			if diff := cmp.Diff(want, w.Header()); diff != "" {
 				t.Errorf("headers (-want +got):\n%s", diff)

@@ -42,7 +42,7 @@ func (s *Server) healthz(c echo.Context) error {
 // readyz answers 200 as long as reads can be answered, even without the index. Unlike
 // other errors, 503 has the same form of body.
 func (s *Server) readyz(c echo.Context) error {
-	health := s.checkup.ask(c.Request().Context(), s.cfg)
+	health := s.checkup.ask(c.Request().Context(), s.cfg.Checker)
 	code, body := http.StatusOK, readinessJSON{statusOK, componentsJSON{newComponent(health.MySQL), newComponent(health.Redis)}}
 	switch {
 	case !health.MySQL.Usable:
@@ -63,16 +63,16 @@ type checkup struct {
 
 const checkTTL = 500 * time.Millisecond
 
-func (u *checkup) ask(ctx context.Context, cfg Config) Health {
+func (u *checkup) ask(ctx context.Context, check Checker) Health {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if time.Since(u.at) < checkTTL {
 		return u.health
 	}
 	// Other requests get this result, too: it must not depend on this one's context.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.CheckTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), CheckTimeout)
 	defer cancel()
-	u.health = cfg.Checker(ctx)
+	u.health = check(ctx)
 	u.at = time.Now()
 	return u.health
 }

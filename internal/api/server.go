@@ -32,13 +32,13 @@ func New(cfg Config) *Server {
 	s.route()
 	s.Server = httpserver.New(&http.Server{
 		Handler:           s.echo,
-		MaxHeaderBytes:    cfg.MaxHeader,
+		MaxHeaderBytes:    MaxHeader,
 		ReadHeaderTimeout: cfg.ReadTimeout,
 		ReadTimeout:       cfg.ReadTimeout,
 		WriteTimeout:      max(cfg.RequestTimeout, cfg.ReadTimeout) + writeGrace,
 		IdleTimeout:       cfg.IdleTimeout,
 		TLSConfig:         cfg.TLS,
-	}, httpserver.Options{MaxConnections: cfg.MaxConnections, Log: cfg.Logger, Observer: cfg.Observer})
+	}, httpserver.Options{Log: cfg.Logger, Observer: cfg.Observer})
 	return s
 }
 

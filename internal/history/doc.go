@@ -1,28 +1,28 @@
 // Package history holds the proof that the index is right at rest and private at
 // every moment. It has no code of its own.
 //
-// A history is a small site to which things happen: members come and go, call
-// each other contacts, block, upload, hide and delete; the tasks of these changes
-// are delivered late, twice and in any order; handlers and reads stand still
-// before and after each of their calls, while others go on; processes crash at any
-// of these points; sets expire, Redis fails and loses everything. One scheduler
-// owns all the steps, so a history is repeated by the choices that it was made
-// of, and those come from one number, its seed.
+// A history is a small site and a sequence of steps: members come and go, call each
+// other contacts, block, upload, hide and delete; the tasks of these changes are
+// delivered late, twice and in any order; handlers and reads are paused before and
+// after each of their calls, while others go on; processes crash at any of these
+// points; sets expire, Redis fails and loses everything. One scheduler chooses the
+// steps, so a history is repeated by its choices, which come from one number, its
+// seed.
 //
-// What is expected is stated in world_test.go and requests_test.go, in plain words
-// and without the code that it judges:
+// What is expected is stated in world_test.go and requests_test.go, without the code
+// that it judges:
 //
 //   - At rest, when all tasks have run: every set keeps I1 to I3 of package index and
-//     is that of a member, and every viewer is shown what the definition says, with the index and
-//     without.
+//     is that of a member, and every viewer is shown what the definition says, with the
+//     index and without.
 //   - At every step: no set holds more than Max members, and a set comes into
-//     being only by a refill (I4). An update is turned away only if somebody
-//     wrote since it began.
+//     being only by a refill (I4). An update conflicts only if another step wrote
+//     since it began.
 //   - Of every response, whenever it was asked for: at one instant of its request
 //     it was the newest photos of one contact that the viewer could see then. One
 //     that did without the index was the answer by the definition at one instant.
 //   - At rest, in the enumerated histories: no contact's score is higher than its last
-//     upload, unless a handler stood still.
+//     upload, unless a handler was paused.
 //   - Tasks come to an end, and none is dead. A ghost that a read has looked at is
 //     gone when the tasks have run that the read asked for.
 //
@@ -41,13 +41,13 @@
 //   - of the first 4, every way in which events and deliveries can alternate;
 //
 // and each of these again with a crash, after which the task comes again at once,
-// with one after which it comes again last, and with a standstill until all others
-// are through, at every single point of every handler and read.
+// with one after which it comes again last, and with a pause until all others have
+// ended, at every point of every handler and read.
 //
-// That the proof can fail is shown by mutations_test.go: it leaves out one rule at a
-// time and expects a history to notice.
+// mutations_test.go shows that the proof can fail: it leaves out one rule at a time
+// and expects a history to notice.
 //
 // "make test" runs some of it; "make prove" a million random histories and the
-// enumeration in full. A failure is shrunk to the few steps that matter and told
-// in words, with a seed that "make prove SEED=…" repeats.
+// enumeration in full. A failure is shrunk to the few steps that matter and printed,
+// with a seed that "make prove SEED=…" repeats.
 package history

@@ -83,13 +83,13 @@ type reply struct {
 }
 
 // evalAll runs script once for every call, pipelined, and returns the replies in the
-// order of calls. before may add commands to the front of each pipeline; nil: none.
-// The error is for what concerns all calls, such as a lost connection.
-func (c client) evalAll(ctx context.Context, script *redis.Script, calls []call, before func(redis.Pipeliner)) ([]reply, error) {
+// order of calls. after may add commands to the end of each pipeline; nil: none. The
+// error is for what concerns all calls, such as a lost connection.
+func (c client) evalAll(ctx context.Context, script *redis.Script, calls []call, after func(redis.Pipeliner)) ([]reply, error) {
 	replies := make([]reply, len(calls))
 	for first := 0; first < len(calls); first += pipelineSize {
 		last := min(first+pipelineSize, len(calls))
-		if err := c.evalPipeline(ctx, script, calls[first:last], replies[first:last], before); err != nil {
+		if err := c.evalPipeline(ctx, script, calls[first:last], replies[first:last], after); err != nil {
 			return nil, err
 		}
 	}
@@ -98,14 +98,14 @@ func (c client) evalAll(ctx context.Context, script *redis.Script, calls []call,
 
 // evalPipeline sends one pipeline, and a second one with the script's text where the
 // server did not know the script.
-func (c client) evalPipeline(ctx context.Context, script *redis.Script, calls []call, replies []reply, before func(redis.Pipeliner)) error {
+func (c client) evalPipeline(ctx context.Context, script *redis.Script, calls []call, replies []reply, after func(redis.Pipeliner)) error {
 	cmds := make([]*redis.Cmd, len(calls))
 	pipe := c.Pipeline()
-	if before != nil {
-		before(pipe)
-	}
 	for i, call := range calls {
 		cmds[i] = script.EvalSha(ctx, pipe, call.keys, call.args...)
+	}
+	if after != nil {
+		after(pipe)
 	}
 	exec(ctx, pipe)
 	unknown, err := collect(cmds, replies)
@@ -115,6 +115,9 @@ func (c client) evalPipeline(ctx context.Context, script *redis.Script, calls []
 	pipe = c.Pipeline()
 	for _, i := range unknown {
 		cmds[i] = script.Eval(ctx, pipe, calls[i].keys, calls[i].args...)
+	}
+	if after != nil {
+		after(pipe)
 	}
 	exec(ctx, pipe)
 	_, err = collect(cmds, replies)

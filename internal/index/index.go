@@ -28,10 +28,7 @@ type Options struct {
 	// SetLife is the TTL of a set, counted from its last read or refill; 0 keeps sets
 	// for ever.
 	SetLife time.Duration
-	// SettingsTrust is how long the stored settings are trusted after they were
-	// compared. Default 5 s.
-	SettingsTrust time.Duration
-	// Now is the clock for SettingsTrust and [Index.Refused]; default time.Now.
+	// Now is the clock for the age of what is known of Redis; default time.Now.
 	Now func() time.Time
 	// Observer is told what happens; default [Unobserved].
 	Observer Observer
@@ -51,7 +48,6 @@ type Index struct {
 // methods fail while Redis is away.
 func New(c redis.UniversalClient, o Options) *Index {
 	o.GuardLife = cmp.Or(o.GuardLife, 30*time.Second)
-	o.SettingsTrust = cmp.Or(o.SettingsTrust, 5*time.Second)
 	if o.Now == nil {
 		o.Now = time.Now
 	}

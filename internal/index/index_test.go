@@ -137,7 +137,8 @@ func TestCommandsOfAnUpdate(t *testing.T) {
 		counted := func(what string, want int, do func()) {
 			t.Helper()
 			c.n = 0
-			if do(); c.n != want {
+			do()
+			if c.n != want {
 				t.Errorf("%s: %d commands, want %d", what, c.n, want)
 			}
 		}

@@ -81,13 +81,7 @@ func (ix *Index) EachStored(ctx context.Context, do func(ctx context.Context, us
 			if err != nil {
 				return translate(ctx, "scan the sets", err)
 			}
-			var users []member.ID
-			for _, key := range keys {
-				if id, err := member.Parse(strings.TrimPrefix(key, userKeyPrefix)); err == nil {
-					users = append(users, id)
-				}
-			}
-			if len(users) > 0 {
+			if users := usersOf(keys); len(users) > 0 {
 				if err := do(ctx, users); err != nil {
 					return err
 				}
@@ -97,4 +91,15 @@ func (ix *Index) EachStored(ctx context.Context, do func(ctx context.Context, us
 			}
 		}
 	})
+}
+
+// usersOf returns the users of the keys of sets; other keys that begin like them, as
+// those of probes do, are left out.
+func usersOf(keys []string) (users []member.ID) {
+	for _, key := range keys {
+		if id, err := member.Parse(strings.TrimPrefix(key, userKeyPrefix)); err == nil {
+			users = append(users, id)
+		}
+	}
+	return users
 }

@@ -64,10 +64,11 @@ func (e *SettingsError) Error() string {
 // Is makes errors.Is(err, ErrSettings) hold.
 func (e *SettingsError) Is(target error) bool { return target == ErrSettings }
 
-// When the settings are compared. Each method compares the stored settings with its own
-// before it uses a set, unless they were compared in the last Options.SettingsTrust. A
-// comparison goes in the pipeline that is sent anyway; Add, which would have written by
-// then, makes a round trip for it. They can only change in two ways.
+// settingsTrust is how long the stored settings are trusted after a comparison. Within it
+// the methods use sets without comparing again. A comparison goes in the pipeline that is
+// sent anyway; Add, which would have written by then, makes a round trip for it.
+//
+// The stored settings change in two ways only.
 //
 //   - An operator stops all processes, runs `activityd reset`, and starts them with other
 //     settings. They compare at their start, by [Index.Check].
@@ -82,8 +83,9 @@ func (e *SettingsError) Is(target error) bool { return target == ErrSettings }
 // What remains: Redis is emptied while processes run, or comes back with a backup from
 // before a reset, and before one of them makes a set, a process is started with other
 // settings, against the documentation. Then the old ones may change the sets of the new
-// one until their trust ends: for SettingsTrust, or a second where [Index.Watch] runs,
-// whose probe compares.
+// one until their trust ends: for five seconds, or one second where [Index.Watch]
+// runs, whose probe compares.
+const settingsTrust = 5 * time.Second
 
 // Check tells whether the index can be used now: nil, or an error that matches
 // [ErrUnavailable], which [ErrNoDatabase] does, or [ErrSettings].
@@ -105,7 +107,7 @@ func (ix *Index) compare(ctx context.Context, stored *redis.StringCmd) error {
 		if value == "" {
 			ix.storeNext.Store(true)
 		}
-		ix.trustedUntil.Store(ix.options.Now().Add(ix.options.SettingsTrust).UnixNano())
+		ix.trustedUntil.Store(ix.options.Now().Add(settingsTrust).UnixNano())
 		return nil
 	}
 	ix.trustedUntil.Store(0)

@@ -118,16 +118,18 @@ return {token, members}
 // Begin opens an update for each of the users, in one round trip, and returns them in
 // the same order. It cuts sets of more than Max members, which activityd did not make,
 // to Max. Before it returns an update that may make a set it stores the settings, unless
-// some are stored, and compares; why only then, is said in settings.go. That takes a
-// second round trip where the last Begin found all its sets.
+// some are stored, and compares: see settingsTrust. That takes a second round trip if the
+// last Begin found all its sets.
 func (ix *Index) Begin(ctx context.Context, users []member.ID) (_ []Update, err error) {
 	defer func(start time.Time) { ix.observe(OpBegin, start, err) }(time.Now())
+	// The settings come after the guards: should Redis be emptied in between, a guard is
+	// gone whose update could make a set without them.
 	var stored *redis.StringCmd
-	updates, err := ix.begin(ctx, users, false, func(pipe redis.Pipeliner) {
-		if stored == nil && (ix.storeNext.Load() || !ix.trusted()) {
-			stored = ix.storeSettings(ctx, pipe)
-		}
-	})
+	store := func(pipe redis.Pipeliner) { stored = ix.storeSettings(ctx, pipe) }
+	if ix.trusted() && !ix.storeNext.Load() {
+		store = nil
+	}
+	updates, err := ix.begin(ctx, users, false, store)
 	if stored != nil && err == nil {
 		err = ix.compareStored(ctx, stored)
 	}
@@ -166,13 +168,13 @@ func (ix *Index) Begin(ctx context.Context, users []member.ID) (_ []Update, err 
 }
 
 // begin runs beginScript for each of the users.
-func (ix *Index) begin(ctx context.Context, users []member.ID, cut bool, before func(redis.Pipeliner)) ([]Update, error) {
+func (ix *Index) begin(ctx context.Context, users []member.ID, cut bool, after func(redis.Pipeliner)) ([]Update, error) {
 	o, calls := ix.options, make([]call, len(users))
 	for i, user := range users {
 		set := UserKey(user)
 		calls[i] = call{[]string{set, guardKey(set)}, []any{rand.Text(), o.GuardLife.Milliseconds(), o.Settings.Max, cut}}
 	}
-	replies, err := ix.client.evalAll(ctx, beginScript, calls, before)
+	replies, err := ix.client.evalAll(ctx, beginScript, calls, after)
 	if err != nil {
 		return nil, translate(ctx, "begin update", err)
 	}

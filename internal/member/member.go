@@ -1,6 +1,5 @@
-// Package member holds the one type that every other package speaks of: the
-// identity of a member of the site. It knows its decimal form, which is the
-// form in URLs, in JSON and in Redis, and nothing else.
+// Package member defines the id of a member of the site, and its decimal form, which
+// is the form in URLs, in JSON and in Redis.
 package member
 
 import (
@@ -10,15 +9,14 @@ import (
 	"strconv"
 )
 
-// ID identifies a member. Valid ids are 1 to 2^64-1; the zero ID is nobody.
+// ID identifies a member. Valid ids are 1 to 2^64-1; the zero ID stands for none.
 type ID uint64
 
 // ErrInvalid is wrapped by every error of [Parse].
 var ErrInvalid = errors.New("not a member id")
 
 // Parse reads an id in plain decimal, without sign, space or leading zero, so
-// that every member has exactly one spelling. Its errors wrap [ErrInvalid] and
-// say what is expected.
+// that every id has exactly one spelling. Its errors wrap [ErrInvalid].
 func Parse(s string) (ID, error) {
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil || n == 0 || s[0] < '1' || s[0] > '9' {
@@ -50,11 +48,11 @@ func (id *ID) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// clip keeps hostile input from filling error messages and logs.
+// clip shortens s to 40 bytes, so that input of any length can be quoted in errors.
 func clip(s string) string {
-	const most = 40
-	if len(s) > most {
-		return s[:most] + "…"
+	const maxBytes = 40
+	if len(s) > maxBytes {
+		return s[:maxBytes] + "…"
 	}
 	return s
 }

@@ -72,7 +72,8 @@ func (s *shared[K, V]) join(ctx context.Context, limit time.Duration, key K, fn 
 func (s *shared[K, V]) leave(c *sharedCall[V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.waiters--; c.waiters == 0 {
+	c.waiters--
+	if c.waiters == 0 {
 		c.cancel()
 	}
 }
