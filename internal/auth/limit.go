@@ -23,7 +23,7 @@ const maxLimit = 1_000_000
 
 var (
 	errRate    = errors.New("want a rate of 1 to 1000000 requests a second, minute or hour, as in 100/s, 600/m or 5000/h")
-	rateFormat = regexp.MustCompile(`^([1-9][0-9]{0,6})/([smh])$`)
+	rateFormat = regexp.MustCompile(`^([1-9]\d{0,6})/([smh])$`)
 	seconds    = map[string]float64{"s": 1, "m": 60, "h": 3600}
 )
 

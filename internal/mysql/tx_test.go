@@ -50,7 +50,8 @@ func TestTransactRepeatsWhatLostADeadlock(t *testing.T) {
 				}
 			}
 			err := mysql.Transact(t.Context(), db, "work", func(*sql.Tx) error {
-				if runs++; runs <= len(test.fails) {
+				runs++
+				if runs <= len(test.fails) {
 					return test.fails[runs-1]
 				}
 				return nil
