@@ -109,7 +109,8 @@ func TestExplainSaysTheProof(t *testing.T) {
 		{recent.Trace{Proof: recent.ByAll}, shown, "holds all contacts that ever uploaded (3), and no other"},
 		{recent.Trace{Proof: recent.ByAll}, nil, "none has a visible photo"},
 		{
-			recent.Trace{Proof: recent.ByWalk, Walk: contacts.WalkTrace{LookedAt: 32, Bound: 60}}, shown,
+			recent.Trace{Proof: recent.ByWalk, Walk: contacts.WalkTrace{LookedAt: 32, Bound: 60}},
+			shown,
 			"the walk found (1970-01-02 00:00:00) is newer than the last upload (1970-01-01 00:01:00 at most)",
 		},
 		{recent.Trace{Proof: recent.ByWalk, Walk: contacts.WalkTrace{LookedAt: 7}}, shown, "looked at all contacts that ever uploaded (7)"},
