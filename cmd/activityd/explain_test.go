@@ -98,22 +98,28 @@ func TestExplainGivesReasonsThatAreNews(t *testing.T) {
 func TestExplainSaysTheProof(t *testing.T) {
 	t.Parallel()
 	set := []recent.Examined{{Contact: 2, Score: 86_400}, {Contact: 3, Score: 3600}, {Contact: 4, Score: 60}}
-	for want, e := range map[string]recent.Explanation{
-		"first candidate (1970-01-02 00:00:00) is newer than the score of the next (1970-01-01 01:00:00)":      {Answer: recent.Answer{Trace: recent.Trace{Proof: recent.ByNext, Candidates: set}}},
-		"all candidates (1970-01-02 00:00:00) is newer than the lowest score of the set (1970-01-01 00:01:00)": {Answer: recent.Answer{Trace: recent.Trace{Proof: recent.ByLowest, Candidates: set}}},
-		"holds all contacts that ever uploaded (3), and no other":                                              {Answer: recent.Answer{Trace: recent.Trace{Proof: recent.ByAll, Candidates: set}}},
-		"the walk found (1970-01-02 00:00:00) is newer than the last upload (1970-01-01 00:01:00 at most)": {
-			Answer: recent.Answer{Trace: recent.Trace{Proof: recent.ByWalk, Walk: contacts.WalkTrace{LookedAt: 32, Bound: 60}}}},
-		"looked at all contacts that ever uploaded (7)": {Answer: recent.Answer{Trace: recent.Trace{Proof: recent.ByWalk, Walk: contacts.WalkTrace{LookedAt: 7}}}},
+	shown := []contacts.Photo{{ID: 1, DateUpload: 86_400}}
+	for _, c := range []struct {
+		trace  recent.Trace
+		photos []contacts.Photo
+		want   string
+	}{
+		{recent.Trace{Proof: recent.ByNext}, shown, "first candidate (1970-01-02 00:00:00) is newer than the score of the next (1970-01-01 01:00:00)"},
+		{recent.Trace{Proof: recent.ByLowest}, shown, "all candidates (1970-01-02 00:00:00) is newer than the lowest score of the set (1970-01-01 00:01:00)"},
+		{recent.Trace{Proof: recent.ByAll}, shown, "holds all contacts that ever uploaded (3), and no other"},
+		{recent.Trace{Proof: recent.ByAll}, nil, "none has a visible photo"},
+		{
+			recent.Trace{Proof: recent.ByWalk, Walk: contacts.WalkTrace{LookedAt: 32, Bound: 60}},
+			shown,
+			"the walk found (1970-01-02 00:00:00) is newer than the last upload (1970-01-01 00:01:00 at most)",
+		},
+		{recent.Trace{Proof: recent.ByWalk, Walk: contacts.WalkTrace{LookedAt: 7}}, shown, "looked at all contacts that ever uploaded (7)"},
 	} {
-		e.Photos = []contacts.Photo{{ID: 1, DateUpload: 86_400}}
-		if got := proof(e); !strings.Contains(got, want) {
-			t.Errorf("%q does not say %q", got, want)
+		c.trace.Candidates = set
+		e := recent.Explanation{Answer: recent.Answer{Album: contacts.Album{Photos: c.photos}, Trace: c.trace}}
+		if got := proof(e); !strings.Contains(got, c.want) {
+			t.Errorf("%q does not say %q", got, c.want)
 		}
-	}
-	nothing := recent.Explanation{Answer: recent.Answer{Trace: recent.Trace{Proof: recent.ByAll, Candidates: set}}}
-	if got := proof(nothing); !strings.Contains(got, "none has a visible photo") {
-		t.Errorf("nothing visible: %q", got)
 	}
 }
 

@@ -120,6 +120,10 @@ func TestCommandsKeepToWhatServeKeeps(t *testing.T) {
 	c := configFor(t, m.dsn, m.url)
 	c.materialize = materializeActive
 	r := start(t, c)
+	must(t, m.client.FlushAll(t.Context()).Err())
+	eventually(t, "serve stores again whose sets it keeps", func() bool {
+		return m.client.Get(t.Context(), "activityd_materialize").Val() == materializeActive
+	})
 	must(t, r.stop())
 	const want = "is all, but the sets in Redis are kept with --materialize=active"
 	for _, args := range []string{"backfill", "backfill 7", "verify --repair"} {
