@@ -173,10 +173,10 @@ func (o *ours) published(ctx context.Context, p contacts.Pair) error {
 type noting struct{ started chan<- time.Time }
 
 // Handle implements [queue.Handler].
-func (n *noting) Handle(_ context.Context, batch []queue.Task) []error {
+func (n *noting) Handle(_ context.Context, batch []queue.Task) []queue.Outcome {
 	at := time.Now()
 	for range batch {
 		n.started <- at
 	}
-	return make([]error, len(batch))
+	return make([]queue.Outcome, len(batch))
 }

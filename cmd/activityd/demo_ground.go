@@ -16,6 +16,7 @@ import (
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
@@ -65,7 +66,7 @@ func openImitations(c *config) (*ground, error) {
 		return nil, err
 	}
 	db, notifier := contacts.NewMemory(), &queue.Notifier{}
-	q := queue.NewMemoryQueue(queue.Options{Notifier: notifier}, time.Now)
+	q := queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now)
 	where := &site.Memory{Store: db}
 	return &ground{
 		parts:     parts{store: db, queue: q, notifier: notifier, index: ix},

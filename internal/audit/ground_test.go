@@ -17,6 +17,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
@@ -65,7 +66,7 @@ func onMySQLAnd(t *testing.T) (*ground, *sql.DB) {
 func inMemory(t *testing.T) *ground {
 	t.Helper()
 	notifier := &queue.Notifier{}
-	q := queue.NewMemoryQueue(queue.Options{Notifier: notifier}, time.Now)
+	q := queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now)
 	db := contacts.NewMemory()
 	s := &site.Memory{Store: db, Emit: func(ctx context.Context, e site.Event) error {
 		n, err := tasks.Parse(e.Type, e.User, e.Contact)
@@ -173,7 +174,7 @@ func (g *ground) settle(t testing.TB, viewers, owners []member.ID, n int) {
 	for i, id := range viewers {
 		batch[i] = queue.Task{Kind: tasks.Refill, Key: uint64(id)}
 	}
-	for _, err := range h.Handle(ctx, batch) {
+	for _, err := range queuetest.Errors(h.Handle(ctx, batch)) {
 		must(t, err)
 	}
 }

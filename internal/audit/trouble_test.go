@@ -14,6 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -115,7 +116,7 @@ func TestALongStepKeepsTheLease(t *testing.T) {
 		s := newSwept(newBench(t), 500, audit.PatrolOptions{Rate: 50})
 		s.truth.fail = func([]member.ID) error { <-time.After(10 * time.Minute); return nil }
 		second := audit.NewPatrol(audit.PatrolOptions{
-			Auditor: audit.New(audit.Options{Sets: newBench(t).index, Truth: s.truth, Tasks: queue.NewMemoryQueue(queue.Options{}, time.Now)}),
+			Auditor: audit.New(audit.Options{Sets: newBench(t).index, Truth: s.truth, Tasks: queuetest.NewMemory(queue.Options{}, time.Now)}),
 			Members: s.truth, Ledger: recorded{s.ledger, s.recorder}, Rate: 50, Log: s.log.logger(),
 		})
 		stop := running(t, s.patrol.Run)

@@ -24,6 +24,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 )
 
@@ -31,7 +32,7 @@ import (
 // shows afterwards. Most series are there with 0 from the start.
 func use() []*dto.MetricFamily {
 	log := slog.New(slog.DiscardHandler)
-	q := queue.NewMemoryQueue(queue.Options{}, time.Now)
+	q := queuetest.NewMemory(queue.Options{}, time.Now)
 	serveRequests(log, q)
 	showCertificate(log)
 	defer useIndex(log, q)() // what is shown of a sweep goes with it
@@ -88,7 +89,7 @@ func showCertificate(log *slog.Logger) {
 }
 
 // useIndex probes Redis, and sweeps until a round has ended and stop is called.
-func useIndex(log *slog.Logger, q *queue.MemoryQueue) (stop func()) {
+func useIndex(log *slog.Logger, q *queuetest.Memory) (stop func()) {
 	server, err := miniredis.Run()
 	must(err)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})

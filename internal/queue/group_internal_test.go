@@ -20,7 +20,9 @@ const (
 // idleHandler is one of several that can be told apart.
 type idleHandler struct{ _ byte }
 
-func (*idleHandler) Handle(_ context.Context, batch []Task) []error { return make([]error, len(batch)) }
+func (*idleHandler) Handle(_ context.Context, batch []Task) []Outcome {
+	return make([]Outcome, len(batch))
+}
 
 // TestPropertyGroups: every task is in one group, of its handler; those of an
 // ordering key keep their order; and those that were tried before come last, alone.

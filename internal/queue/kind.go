@@ -70,6 +70,12 @@ func Queues() []string {
 	return slices.Compact(names)
 }
 
+// QueueOf returns the queue of a kind's tasks.
+func QueueOf(kind string) string {
+	k, _ := kindOf(kind)
+	return k.Queue
+}
+
 // SameWork tells whether a task of a kind, with that key and payload, does the work
 // of n. A producer may have given n's dedupe key to a row about something else.
 func (n New) SameWork(kind string, key uint64, payload json.RawMessage) bool {

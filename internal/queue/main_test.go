@@ -10,6 +10,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 )
 
 func TestMain(m *testing.M) { servertest.Main(m) }
@@ -19,7 +20,7 @@ func onBoth(t *testing.T, test func(t *testing.T, q queue.Queue)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) {
 		t.Parallel()
-		test(t, queue.NewMemoryQueue(queue.Options{}, time.Now))
+		test(t, queuetest.NewMemory(queue.Options{}, time.Now))
 	})
 	t.Run("mysql", func(t *testing.T) {
 		t.Parallel()

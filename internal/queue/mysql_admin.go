@@ -191,7 +191,7 @@ func selectMatching(ctx context.Context, tx *sql.Tx, match Filter, limit int) (i
 
 // Pause implements [Queue].
 func (q *MySQLQueue) Pause(ctx context.Context, queue string) (changed bool, err error) {
-	if err := checkQueueName(queue); err != nil {
+	if err := CheckName(queue); err != nil {
 		return false, err
 	}
 	return q.changeQueue(ctx, "pause queue "+queue, "INSERT IGNORE INTO paused_queues (queue) VALUES (?)", queue)

@@ -21,7 +21,7 @@ func (q *MySQLQueue) Enqueue(ctx context.Context, batch []New) (ids []uint64, er
 	if len(batch) == 0 {
 		return nil, nil
 	}
-	batch, err = validated(batch)
+	batch, err = Validate(batch)
 	if err != nil {
 		return nil, err
 	}
@@ -35,20 +35,6 @@ func (q *MySQLQueue) Enqueue(ctx context.Context, batch []New) (ids []uint64, er
 	}
 	q.tell(batch, done)
 	return done.ids, nil
-}
-
-// EnqueueTx adds a batch in the caller's transaction, so that the tasks exist
-// if and only if the caller's change does. Workers see them at the latest when
-// they poll; [Notifier.Ring] after the commit wakes them. A deadlock ends the
-// transaction as any statement's would. It must be READ COMMITTED: a stricter
-// one locks the gaps in which the tasks of others belong.
-func (q *MySQLQueue) EnqueueTx(ctx context.Context, tx *sql.Tx, batch []New) (ids []uint64, err error) {
-	batch, err = validated(batch)
-	if err != nil {
-		return nil, err
-	}
-	done, err := enqueue(ctx, tx, batch)
-	return done.ids, err
 }
 
 // tell wakes workers and counts, after the commit.
@@ -170,7 +156,7 @@ func (e *enqueuing) absorb(ctx context.Context, keys []string) error {
 
 // scanKeyHolder reads a row that has the dedupe key of a task to be enqueued, and
 // the time.
-func scanKeyHolder(rows *sql.Rows) (r record, at int64, err error) {
+func scanKeyHolder(rows *sql.Rows) (r keyHolder, at int64, err error) {
 	var args []byte
 	var due, expires uint64
 	err = rows.Scan(&r.dedupeKey, &r.ID, &r.Queue, &r.Kind, &r.Key, &args, &r.state, &r.Attempts, &r.Priority, &due, &expires, &at)

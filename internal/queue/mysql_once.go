@@ -53,7 +53,7 @@ func (l *keyLimit) look(ctx context.Context, db *sql.DB) (before uint64, err err
 // EnqueueOnce implements [Queue]. The key is written first: of two that come at
 // once, the second waits for the commit of the first one, and then finds its ids.
 func (q *MySQLQueue) EnqueueOnce(ctx context.Context, key string, batch []New) (ids []uint64, replayed bool, err error) {
-	batch, err = validated(batch)
+	batch, err = Validate(batch)
 	if err != nil {
 		return nil, false, err
 	}

@@ -268,7 +268,7 @@ func TestAnOpenTransactionHoldsUpNoOtherTasks(t *testing.T) {
 	if _, err := site.ExecContext(t.Context(), "INSERT INTO tasks (type, subject) VALUES ('upload', 98)"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.EnqueueTx(t.Context(), site, []queue.New{tasks.NewUpload(99), tasks.NewUpload(batch)}); err != nil {
+	if _, err := queue.EnqueueIn(t.Context(), site, []queue.New{tasks.NewUpload(99), tasks.NewUpload(batch)}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := site.ExecContext(t.Context(), "INSERT INTO task_keys (key_hash, batch_hash) VALUES ('1', '')"); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -54,7 +55,7 @@ func (d *dying) Sweep(ctx context.Context) (queue.Swept, error) {
 func TestATaskThatKillsItsProcessHarmsNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := queue.NewMemoryQueue(queue.Options{}, time.Now)
+		q := queuetest.NewMemory(queue.Options{}, time.Now)
 		for i := range 50 {
 			enqueue(t, q, tasks.NewUpload(id(i+1)))
 		}

@@ -13,11 +13,10 @@ import (
 )
 
 // Handler does the work of a batch of tasks of one claim: their leases hold or are
-// lost together, so one of them may stand for others. It returns an error for each task
-// in order, nil where the task is done; [Permanent] and [Later] say what a plain
-// error does not. It must be idempotent, and stop when ctx ends.
+// lost together, so one of them may stand for others. It returns an outcome for each
+// task in order. It must be idempotent, and stop when ctx ends.
 type Handler interface {
-	Handle(ctx context.Context, batch []Task) []error
+	Handle(ctx context.Context, batch []Task) []Outcome
 }
 
 // Workers says how one queue is worked on.

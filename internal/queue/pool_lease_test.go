@@ -13,6 +13,7 @@ import (
 
 	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -201,7 +202,7 @@ func TestNothingIsStuck(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				notifier := &queue.Notifier{}
-				p := pool{queue: queue.NewMemoryQueue(queue.Options{Notifier: notifier}, time.Now), notifier: notifier}
+				p := pool{queue: queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now), notifier: notifier}
 				enqueue(t, p.queue, tasks.NewUpload(1))
 				claimFor(t, p.queue, tasks.QueueDefault, 1, lease)
 				pass(between)

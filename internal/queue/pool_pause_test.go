@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -66,7 +67,7 @@ func TestAPoolKnowsThePausesBeforeItBegins(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		notifier := &queue.Notifier{}
-		p := pool{queue: queue.NewMemoryQueue(queue.Options{Notifier: notifier}, time.Now), notifier: notifier}
+		p := pool{queue: queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now), notifier: notifier}
 		setPaused(t, p.queue, true)
 		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewFanOut(1, 1))
 		f := &forgetful{}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -17,7 +18,9 @@ type doing struct {
 	do func(ctx context.Context, batch []queue.Task) []error
 }
 
-func (d *doing) Handle(ctx context.Context, batch []queue.Task) []error { return d.do(ctx, batch) }
+func (d *doing) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
+	return queue.Outcomes(d.do(ctx, batch))
+}
 
 // each makes a handler of what is to be done with one task.
 func each(do func(ctx context.Context, t queue.Task) error) *doing {
@@ -51,7 +54,7 @@ func (l *logged) String() string {
 // pool is a running pool over a queue in memory, whose uploads a handler of the
 // test does. It has one worker for each queue, if not said otherwise.
 type pool struct {
-	queue    *queue.MemoryQueue
+	queue    *queuetest.Memory
 	notifier *queue.Notifier
 	log      *logged
 	// stop ends the pool and tells how long that took.
@@ -65,7 +68,7 @@ type wrapQueue func(queue.Queue) queue.Queue
 func startPool(t *testing.T, h queue.Handler, o queue.PoolOptions, wraps ...wrapQueue) pool {
 	t.Helper()
 	notifier := &queue.Notifier{}
-	return joinPool(t, pool{queue: queue.NewMemoryQueue(queue.Options{Notifier: notifier}, time.Now), notifier: notifier}, h, o, wraps...)
+	return joinPool(t, pool{queue: queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now), notifier: notifier}, h, o, wraps...)
 }
 
 // joinPool starts another process, so to speak, over the queue and the notifier of a

@@ -14,6 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -60,7 +61,7 @@ func TestTheBellWakesIdleWorkers(t *testing.T) {
 func TestThePollIsTheSafetyNet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := queue.NewMemoryQueue(queue.Options{}, time.Now) // whose notifier nobody hears
+		q := queuetest.NewMemory(queue.Options{}, time.Now) // whose notifier nobody hears
 		done := make(chan struct{}, 1)
 		startPool(t, each(func(context.Context, queue.Task) error {
 			done <- struct{}{}

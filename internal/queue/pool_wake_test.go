@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -155,7 +156,7 @@ func TestNothingSlipsInBetweenLookingAndSleeping(t *testing.T) {
 		}
 		done := make(chan id, all+1)
 		notifier := &queue.Notifier{}
-		p = pool{queue: queue.NewMemoryQueue(queue.Options{Notifier: notifier}, time.Now), notifier: notifier}
+		p = pool{queue: queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now), notifier: notifier}
 		start := time.Now()
 		joinPool(t, p, each(func(_ context.Context, task queue.Task) error {
 			done <- id(task.Key)

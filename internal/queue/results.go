@@ -26,7 +26,7 @@ func (r *run) settle(c *claim, all []finished) (healthy bool) {
 			server.Report(r.works, time.Now().Add(-f.took), f.Err)
 		}
 		if f.begun {
-			countFinished(f.Task, Judge(f.Result).outcome(), f.took)
+			countFinished(f.Task, Judge(f.Result).label(), f.took)
 		}
 		r.logFailure(f.Result)
 	}

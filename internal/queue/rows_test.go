@@ -186,14 +186,14 @@ type recorded struct {
 	done map[uint64]bool
 }
 
-func (n *recorded) Handle(ctx context.Context, batch []queue.Task) []error {
-	errs := n.Handler.Handle(ctx, batch)
+func (n *recorded) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
+	all := n.Handler.Handle(ctx, batch)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i, t := range batch {
-		n.done[t.ID] = errs[i] == nil
+		n.done[t.ID] = all[i].Err == nil
 	}
-	return errs
+	return all
 }
 
 // goodTasks are about members that no forged row is about.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 )
 
@@ -82,12 +83,12 @@ func (r *run) groups(tasks []Task) (groups []group) {
 // unknownKind is the handler of the kinds that have none.
 type unknownKind struct{}
 
-func (unknownKind) Handle(_ context.Context, batch []Task) []error {
-	errs := make([]error, len(batch))
+func (unknownKind) Handle(_ context.Context, batch []Task) []Outcome {
+	all := make([]Outcome, len(batch))
 	for i, t := range batch {
-		errs[i] = Permanent(fmt.Errorf("%w: unknown type %q", ErrInvalid, t.Kind))
+		all[i].Err = Permanent(fmt.Errorf("%w: unknown type %q", ErrInvalid, t.Kind))
 	}
-	return errs
+	return all
 }
 
 // runGroup calls the handler. When it panics, the tasks are run one by one, so that
@@ -104,12 +105,12 @@ func (r *run) runGroup(ctx context.Context, c *claim, g group) (all []finished) 
 	for _, t := range g.tasks {
 		countStarted(t, t.Waited+start.Sub(c.at))
 	}
-	errs, ended := r.call(ctx, g)
+	outcomes, ended := r.call(ctx, g)
 	var panicked *panicError
 	switch {
 	case !ended:
 		return nil
-	case len(g.tasks) > 1 && errors.As(errs[0], &panicked):
+	case len(g.tasks) > 1 && errors.As(outcomes[0].Err, &panicked):
 		for _, t := range g.tasks {
 			all = append(all, r.runGroup(ctx, c, group{g.handler, []Task{t}})...)
 		}
@@ -117,27 +118,32 @@ func (r *run) runGroup(ctx context.Context, c *claim, g group) (all []finished) 
 	}
 	took := time.Since(start)
 	for i, t := range g.tasks {
-		all = append(all, finished{Result{t, classify(ctx, t, errs[i], c.pause)}, took, true})
+		o := outcomes[i]
+		o.Err = classify(ctx, t, o.Err, c.pause)
+		if _, err := Validate(o.Next); err != nil {
+			o = Outcome{Err: Permanent(fmt.Errorf("follow-up: %w", err))}
+		}
+		all = append(all, finished{Result{t, o.Err, o.Next}, took, true})
 	}
 	return all
 }
 
 // call calls the handler on a goroutine of its own: one that does not end soon after
 // its context is left behind, with its tasks.
-func (r *run) call(ctx context.Context, g group) (errs []error, ended bool) {
-	answer := make(chan []error, 1)
+func (r *run) call(ctx context.Context, g group) (outcomes []Outcome, ended bool) {
+	answer := make(chan []Outcome, 1)
 	go func() { answer <- handle(ctx, g.handler, g.tasks) }()
 	select {
-	case errs = <-answer:
-		return errs, true
+	case outcomes = <-answer:
+		return outcomes, true
 	case <-ctx.Done():
 	}
 	// As long as the lease lasts, the results can still be recorded.
 	patience := time.NewTimer(r.options.Lease / 2)
 	defer patience.Stop()
 	select {
-	case errs = <-answer:
-		return errs, true
+	case outcomes = <-answer:
+		return outcomes, true
 	case <-patience.C:
 	case <-r.over.Done():
 	}
@@ -160,24 +166,20 @@ type panicError struct {
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.value, e.stack) }
 
 // handle calls the handler and makes an error of a panic.
-func handle(ctx context.Context, h Handler, batch []Task) (errs []error) {
-	all := func(err error) []error {
-		errs := make([]error, len(batch))
-		for i := range errs {
-			errs[i] = err
-		}
-		return errs
+func handle(ctx context.Context, h Handler, batch []Task) (outcomes []Outcome) {
+	all := func(err error) []Outcome {
+		return slices.Repeat([]Outcome{{Err: err}}, len(batch))
 	}
 	defer func() {
 		if value := recover(); value != nil {
-			errs = all(&panicError{value, debug.Stack()})
+			outcomes = all(&panicError{value, debug.Stack()})
 		}
 	}()
-	errs = h.Handle(ctx, batch)
-	if len(errs) != len(batch) {
-		return all(fmt.Errorf("handler %T answered %d of %d tasks", h, len(errs), len(batch)))
+	outcomes = h.Handle(ctx, batch)
+	if len(outcomes) != len(batch) {
+		return all(fmt.Errorf("handler %T answered %d of %d tasks", h, len(outcomes), len(batch)))
 	}
-	return errs
+	return outcomes
 }
 
 // handBack returns the results of tasks that were not begun: another worker may

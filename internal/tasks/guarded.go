@@ -141,15 +141,6 @@ func entries(list []contacts.Contact) []index.Entry {
 	return out
 }
 
-// resultsBySubject gives every task of the batch its subject's error, or nil.
-func resultsBySubject(batch []queue.Task, failed map[member.ID]error) []error {
-	errs := make([]error, len(batch))
-	for i, t := range batch {
-		errs[i] = failed[member.ID(t.Key)]
-	}
-	return errs
-}
-
 // keys returns the keys of a batch, each once, in order.
 func keys(batch []queue.Task) []uint64 {
 	seen := make(map[uint64]struct{}, len(batch))

@@ -12,6 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -46,7 +47,7 @@ func TestTheLagOfAFanOutIsCounted(t *testing.T) {
 				}
 				_, err := s.Upload(t.Context(), site.Photo{Owner: star, Visibility: contacts.Public, DateUpload: 100})
 				must(t, err)
-				q := queue.NewMemoryQueue(queue.Options{}, time.Now)
+				q := queuetest.NewMemory(queue.Options{}, time.Now)
 				handlers := tasks.Handlers(slowSets{}, s.Store, q, tasks.HandlerOptions{PartSize: 2})
 				enqueue(t, q, tasks.NewUpload(star))
 				deaf(5 * time.Second)
@@ -56,7 +57,7 @@ func TestTheLagOfAFanOutIsCounted(t *testing.T) {
 						if len(list) == 0 {
 							break
 						}
-						must(t, errors.Join(handlers[list[0].Kind].Handle(t.Context(), list)...))
+						must(t, errors.Join(queuetest.Errors(handlers[list[0].Kind].Handle(t.Context(), list))...))
 						finish(t, q, nil, list...)
 					}
 				}
@@ -97,7 +98,7 @@ func TestAbsorbedUploadsAreCounted(t *testing.T) {
 	b.contact(viewer, 1, 100)
 	held := claimAfter(b, tasks.NewUpload(1))
 	enqueue(t, b.queue, tasks.NewUpload(1))
-	b.must(errors.Join(b.uploads.Handle(t.Context(), held)...))
+	b.must(errors.Join(queuetest.Errors(b.uploads.Handle(t.Context(), held))...))
 	expect(metricstest.Samples{"activityd_uploads_absorbed_total": 1})
 }
 

@@ -30,8 +30,8 @@ type PairHandler struct {
 	ConflictPause time.Duration
 }
 
-// Handle returns an error for each task, nil where it is done.
-func (h *PairHandler) Handle(ctx context.Context, batch []queue.Task) []error {
+// Handle implements [queue.Handler].
+func (h *PairHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
 	errs := make([]error, len(batch))
 	asked := make(map[member.ID][]member.ID)
 	for i, t := range batch {
@@ -56,7 +56,7 @@ func (h *PairHandler) Handle(ctx context.Context, batch []queue.Task) []error {
 			errs[i] = failed[member.ID(t.Key)]
 		}
 	}
-	return errs
+	return queue.Outcomes(errs)
 }
 
 func (h *PairHandler) plan(ctx context.Context, updates []index.Update, asked map[member.ID][]member.ID) ([]index.Change, error) {

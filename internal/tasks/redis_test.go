@@ -16,6 +16,7 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -59,7 +60,7 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Network: "unix", ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = client.Close() })
 	notifier := &queue.Notifier{}
-	q := queue.NewMemoryQueue(queue.Options{Notifier: notifier}, time.Now)
+	q := queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now)
 	settings, err := index.NewSettings(10, 20, 0)
 	if err != nil {
 		t.Fatal(err)

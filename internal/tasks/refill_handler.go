@@ -22,14 +22,18 @@ type RefillHandler struct {
 	ConflictPause time.Duration
 }
 
-// Handle returns an error for each task, nil where it is done.
-func (h *RefillHandler) Handle(ctx context.Context, batch []queue.Task) []error {
+// Handle implements [queue.Handler].
+func (h *RefillHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
 	var users []member.ID
 	for _, key := range keys(batch) {
 		users = append(users, member.ID(key))
 	}
 	_, failed := h.Refill(ctx, users)
-	return resultsBySubject(batch, failed)
+	all := make([]queue.Outcome, len(batch))
+	for i, t := range batch {
+		all[i].Err = failed[member.ID(t.Key)]
+	}
+	return all
 }
 
 // Refill refills the sets of users, each of whom may come only once. It returns

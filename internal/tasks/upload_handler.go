@@ -46,11 +46,11 @@ type Enqueuer interface {
 // fanOutPause is how long an upload waits for the uploader's fan-out before it.
 const fanOutPause = 500 * time.Millisecond
 
-// Handle returns an error for each task, nil where it is done. An upload whose
+// Handle implements [queue.Handler]. An upload whose
 // uploader's previous fan-out is under way waits for its end; when it begins, it
 // does the work of all others that wait. So of one uploader at most one fan-out
 // runs and one waits, however many uploads come in a burst.
-func (h *UploadHandler) Handle(ctx context.Context, batch []queue.Task) []error {
+func (h *UploadHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
 	start := time.Now()
 	errs := make([]error, len(batch))
 	busy, err := h.begin(ctx, batch)
@@ -79,7 +79,7 @@ func (h *UploadHandler) Handle(ctx context.Context, batch []queue.Task) []error 
 			}
 		}
 	}
-	return errs
+	return queue.Outcomes(errs)
 }
 
 // standIns returns, for each uploader who has to wait, the place of one upload

@@ -38,11 +38,11 @@ func newProcess(t *testing.T, dsn string, server *localserver.Redis) process {
 // telling is a handler that tells when it begins with a task.
 type telling chan member.ID
 
-func (h telling) Handle(_ context.Context, batch []queue.Task) []error {
+func (h telling) Handle(_ context.Context, batch []queue.Task) []queue.Outcome {
 	for _, t := range batch {
 		h <- member.ID(t.Key)
 	}
-	return make([]error, len(batch))
+	return make([]queue.Outcome, len(batch))
 }
 
 // work starts workers that would look by themselves once an hour.
