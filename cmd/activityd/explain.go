@@ -16,7 +16,6 @@ import (
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/recent"
 )
 
@@ -41,7 +40,7 @@ func newExplain() *cobra.Command {
 			"Nothing is changed; the set is not repaired.\n\n" +
 			"With --output=json, it is what an operator's token gets from the API with explain=1.",
 		Example: "  activityd explain 12345\n  activityd explain 12345 -o json",
-		Args:    exactly("USER"),
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if q.viewer.ID, err = member.Parse(args[0]); err != nil {
@@ -86,7 +85,7 @@ func (q question) ask(ctx context.Context, reader *recent.Reader, out io.Writer)
 
 // noMember is the error for a USER who is none.
 func noMember(user member.ID) error {
-	return fmt.Errorf("%w: %s: USER is an id of the table users", contacts.ErrNoMember, user)
+	return fmt.Errorf("%w: %s: MEMBER is an id of the table users", contacts.ErrNoMember, user)
 }
 
 // advised adds to an error about a user what can be done about it.
@@ -121,8 +120,8 @@ func headline(viewer member.ID, a recent.Answer) string {
 	if a.Contact == nil || len(a.Photos) == 0 {
 		return fmt.Sprintf("%s sees nothing, says the %s", viewer, a.Source)
 	}
-	return fmt.Sprintf("%s sees %s of %s, newest %s, from the %s",
-		viewer, plural.Of(len(a.Photos), "photo", "photos"), named(a.Contact.ID, a.Contact.Username), date(a.Photos[0].DateUpload), a.Source)
+	return fmt.Sprintf("%s sees %d photos of %s, newest %s, from the %s",
+		viewer, len(a.Photos), named(a.Contact.ID, a.Contact.Username), date(a.Photos[0].DateUpload), a.Source)
 }
 
 // named adds the name to an id, if there is one.
@@ -215,9 +214,9 @@ func day(unix uint64) string {
 }
 
 func walkText(w recent.WalkExplanation) string {
-	return fmt.Sprintf("because %s: looked at %s (%s, %s), and stopped because %s",
-		w.Reason, plural.Of(w.LookedAt, "contact", "contacts"), plural.Of(w.Passes, "pass", "passes"),
-		plural.Of(w.Statements, "statement", "statements"), w.Stopped)
+	return fmt.Sprintf("because %s: looked at %d contacts (%d passes, %d statements), and stopped because %s",
+		w.Reason, w.LookedAt, w.Passes,
+		w.Statements, w.Stopped)
 }
 
 // timings are those of the read, and apart from them that of the explanation.

@@ -38,7 +38,7 @@ func TestExplainPrintsWhy(t *testing.T) {
 	t.Parallel()
 	r := makeExplained(t)
 	out := succeed(t, append([]string{"explain", "1"}, r.flags()...)...)
-	if !strings.HasPrefix(out, "1 sees 1 photo of 109 (member 109), newest 109000 (1970-01-02 06:16:40), from the index\n\nCONTACT ") {
+	if !strings.HasPrefix(out, "1 sees 1 photos of 109 (member 109), newest 109000 (1970-01-02 06:16:40), from the index\n\nCONTACT ") {
 		t.Errorf("begins so:\n%s", out)
 	}
 	for contact, want := range map[string]string{
@@ -123,7 +123,7 @@ func TestExplainWithoutRedis(t *testing.T) {
 	must(t, r.stop())
 	must(t, r.redis.Kill())
 	out := succeed(t, append([]string{"explain", "1"}, r.flags()...)...)
-	if !strings.Contains(out, "from the database\n") || !strings.Contains(out, "walk     because redis is unavailable: looked at 11 contacts (1 pass, 3 statements)") ||
+	if !strings.Contains(out, "from the database\n") || !strings.Contains(out, "walk     because redis is unavailable: looked at 11 contacts (1 passes, 3 statements)") ||
 		!regexp.MustCompile(`(?m)^109 \(member 109\) +- .* chosen +found by the walk`).MatchString(out) {
 		t.Errorf("printed\n%s", out)
 	}
@@ -138,7 +138,7 @@ func TestExplainOfWhoSeesNothing(t *testing.T) {
 		t.Errorf("printed\n%s", out)
 	}
 	code, _, errs := command(t, nil, append([]string{"explain", "999"}, r.flags()...)...)
-	if code != 1 || errs != "activityd: no such member: 999: USER is an id of the table users\n" {
+	if code != 1 || errs != "activityd: no such member: 999: MEMBER is an id of the table users\n" {
 		t.Errorf("nobody: exit code %d: %s", code, errs)
 	}
 }
@@ -157,7 +157,7 @@ func TestExplainRefusesNonsense(t *testing.T) {
 		"USER: not a member id":        {"x"},
 		"--limit: is 0: want 1 to 50":  {"1", "--limit=0"},
 		"--limit: is 51: want 1 to 50": {"1", "--limit=51"},
-		"--output (ACTIVITYD_OUTPUT)":  {"1", "--output=xml"},
+		`for "-o, --output" flag`:      {"1", "--output=xml"},
 		"--mysql-dsn":                  {"1"},
 	} {
 		if code, _, errs := command(t, nil, append([]string{"explain"}, args...)...); code != 1 || !strings.Contains(errs, want) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -50,11 +49,7 @@ func (s *service) listenMetrics(ctx context.Context) error {
 		return fmt.Errorf("--metrics-listen (%s): %w; choose another, or none with --metrics-listen=", environmentName("metrics-listen"), err)
 	}
 	s.metricsServer = server
-	address := server.Addr().String()
-	s.log.InfoContext(ctx, "listening for metrics", "address", address)
-	if s.metricsListening != nil {
-		s.metricsListening <- address
-	}
+	s.log.InfoContext(ctx, "listening for metrics", "address", server.Addr().String())
 	return nil
 }
 
@@ -80,9 +75,4 @@ func (s *service) withMetrics(ctx context.Context, run func(context.Context) err
 	})
 	group.Go(func() error { return s.metrics.Watch(served, reportingStats{s}) })
 	return group.Wait()
-}
-
-// closeFront closes the API's listener after a failed start.
-func (s *service) closeFront(ctx context.Context, err error) error {
-	return errors.Join(err, s.api.Shutdown(ctx))
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"io"
 	"log/slog"
 	"net/http"
@@ -25,38 +24,14 @@ func page(t *testing.T, url string) (status int, body string) {
 	return response.StatusCode, string(all)
 }
 
-// startObserved starts a server that listens for metrics, and returns where.
-func startObserved(t *testing.T, c *config) (url string) {
-	t.Helper()
-	s, err := openServer(c, slog.New(slog.DiscardHandler))
-	must(t, err)
-	listening := make(chan string, 1)
-	s.metricsListening = listening
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.serve(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		must(t, <-ended)
-	})
-	select {
-	case address := <-listening:
-		return "http://" + address
-	case err := <-ended:
-		ended <- err
-		t.Fatalf("the server did not start: %v", err)
-		return ""
-	}
-}
-
 // What really happens is counted where it should be: a change, its task, the
 // set, and a read; the last by another process than the others.
 func TestMetricsOfTheWhole(t *testing.T) {
 	t.Parallel()
 	r := startAll(t, "--role=api")
 	flags := []string{"--metrics-listen=127.0.0.1:0", "--role=workers"}
-	workers := startObserved(t, configFor(t, r.config.mysqlDSN, r.config.redisURL, flags...))
-	front := startObserved(t, configFor(t, r.config.mysqlDSN, r.config.redisURL, "--metrics-listen=127.0.0.1:0", "--role=api"))
+	workers := start(t, configFor(t, r.config.mysqlDSN, r.config.redisURL, flags...)).metrics
+	front := start(t, configFor(t, r.config.mysqlDSN, r.config.redisURL, "--metrics-listen=127.0.0.1:0", "--role=api")).metrics
 	r.makeSite(t, 2)
 	must(t, r.site.SetContact(t.Context(), 1, member.ID(101), site.Grant{}))
 	r.awaitTasks(t)
@@ -87,7 +62,7 @@ func TestMetricsOfTheWhole(t *testing.T) {
 func TestATakenPortForMetricsIsAnErrorAtTheStart(t *testing.T) {
 	t.Parallel()
 	mysqlDSN, redisURL := servertest.MySQLDSN(t), servertest.Redis(t).URL()
-	url := startObserved(t, configFor(t, mysqlDSN, redisURL, "--metrics-listen=127.0.0.1:0"))
+	url := start(t, configFor(t, mysqlDSN, redisURL, "--metrics-listen=127.0.0.1:0")).metrics
 	for _, role := range []string{"--role=all", "--role=workers"} {
 		c := configFor(t, mysqlDSN, redisURL, role, "--metrics-listen="+strings.TrimPrefix(url, "http://"))
 		s, err := openServer(c, slog.New(slog.DiscardHandler))

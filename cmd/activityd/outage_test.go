@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -48,20 +47,10 @@ func TestAnOutageIsTwoLinesOfTheLog(t *testing.T) {
 	t.Parallel()
 	db, redisServer := servertest.OwnMySQL(t), servertest.Redis(t)
 	c := configFor(t, db.DSN(servertest.Database), redisServer.URL(), "--metrics-listen=127.0.0.1:0",
-		"--workers=default=30,fan_out=10,refill=10", "--audit-share=0", "--audit-sweep-rate=0")
+		"--workers=default=30,fan_out=10,refill=10", "--audit-sweep-rate=0")
+	c.auditShare = 0
 	log := &safeLog{}
-	s, err := openServer(c, slog.New(slog.NewTextHandler(log, nil)))
-	must(t, err)
-	listening := make(chan string, 1)
-	s.metricsListening = listening
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.serve(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		must(t, <-ended)
-	})
-	url := "http://" + <-listening
+	url := startLogged(t, c, slog.New(slog.NewTextHandler(log, nil))).metrics
 	shows := func(metric string) {
 		t.Helper()
 		eventually(t, metric, func() bool {
@@ -124,16 +113,9 @@ func TestWorkersLogThatMySQLIsAwayAtTheStart(t *testing.T) {
 	db, redisServer := servertest.OwnMySQL(t), servertest.Redis(t)
 	must(t, db.Kill())
 	log := &safeLog{}
-	s, err := openServer(configFor(t, db.DSN(servertest.Database), redisServer.URL(), "--role=workers", "--metrics-listen=",
-		"--audit-share=0", "--audit-sweep-rate=0"), slog.New(slog.NewTextHandler(log, nil)))
-	must(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.serve(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		must(t, <-ended)
-	})
+	c := configFor(t, db.DSN(servertest.Database), redisServer.URL(), "--role=workers", "--metrics-listen=", "--audit-sweep-rate=0")
+	c.auditShare = 0
+	startLogged(t, c, slog.New(slog.NewTextHandler(log, nil)))
 	eventually(t, "the log has the outage", func() bool { return len(log.lines("server cannot be used", "server=MySQL")) > 0 })
 	must(t, db.Restart(t.Context()))
 	eventually(t, "the log has its end", func() bool { return len(log.lines("server can be used again", "server=MySQL")) > 0 })
@@ -148,7 +130,7 @@ func TestHealthSaysWhyRedisCannotBeUsed(t *testing.T) {
 	redisServer := servertest.Redis(t)
 	s, err := openServer(configFor(t, servertest.MySQLDSN(t), redisServer.URL()), slog.New(slog.DiscardHandler))
 	must(t, err)
-	defer func() { must(t, closeAll(s.closers)) }()
+	defer func() { must(t, s.close()) }()
 	must(t, redisServer.Kill())
 	if got, want := s.check(t.Context()).Redis.Detail, "it cannot be reached: reads are answered from the database, tasks wait"; got != want {
 		t.Errorf("detail %q, want %q", got, want)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/activityd/activityd"
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/schema"
 )
 
@@ -35,7 +34,7 @@ func newSchema() *cobra.Command {
 			"Exit codes: 0 it is done, and nothing is wrong; 2 tables are wrong; 1 it failed, or could not be\n" +
 			"found out.",
 		Example: "  activityd schema --apply\n  activityd schema --check\n  activityd schema --triggers --apply\n  activityd schema --triggers | mysql site",
-		Args:    exactly(),
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := deeds.refuse(); err != nil {
 				return err
@@ -55,7 +54,6 @@ func newSchema() *cobra.Command {
 	f.BoolVar(&deeds.apply, "apply", false, "create the tables that are missing in --mysql-dsn, those that exist are left as they are; then check all; or install the triggers")
 	f.BoolVar(&deeds.check, "check", false, "say what is wrong with the tables and views in --mysql-dsn; change nothing")
 	f.BoolVar(&deeds.remove, "remove", false, "remove the triggers")
-	asDeeds(f, "triggers", "apply", "check", "remove")
 	c.mysqlFlags(f)
 	return cmd
 }
@@ -95,7 +93,7 @@ func (d schemaDeeds) do(cmd *cobra.Command, c *config) error {
 	case d.remove:
 		n, err := schema.RemoveTriggers(ctx, db)
 		if err == nil {
-			_, err = fmt.Fprintln(out, "removed "+plural.Of(n, "trigger", "triggers"))
+			_, err = fmt.Fprintf(out, "removed %d triggers\n", n)
 		}
 		return contacts.Translate(ctx, "remove the triggers", err)
 	case d.triggers:
@@ -118,7 +116,7 @@ func (d schemaDeeds) do(cmd *cobra.Command, c *config) error {
 	if n := len(schema.Statements()); len(findings) == 0 {
 		text = fmt.Sprintf("the %d tables are there, and nothing is wrong with them\n", n)
 	} else if !isWrong {
-		text += fmt.Sprintf("the %d tables are there and can be used, with %s\n", n, plural.Of(len(findings), "warning", "warnings"))
+		text += fmt.Sprintf("the %d tables are there and can be used, with %d warnings\n", n, len(findings))
 	}
 	if _, err := fmt.Fprint(out, text); err != nil || !isWrong {
 		return err
@@ -157,7 +155,7 @@ func (e *schemaError) Error() string {
 }
 
 func (e *schemaError) summary() string {
-	return plural.Of(len(e.wrong), "thing is", "things are") +
+	return fmt.Sprintf("%d things are", len(e.wrong)) +
 		" wrong in the schema; where tables of these names are the site's own, they stay, and views take their place in a database beside it: docs/adoption.md"
 }
 

@@ -57,7 +57,7 @@ func TestTokenRefuses(t *testing.T) {
 		"--rate, --burst: want a r": {"a", "--scopes=read", "--rate=100"},
 		"--rate, --burst: want a b": {"a", "--scopes=read", "--rate=100/s", "--burst=-1"},
 		"--append: ":                {"a", "--scopes=read", "--append", filepath.Join(t.TempDir(), "no", "file")},
-		"NAME is missing":           {"--scopes=read"},
+		"accepts 1 arg(s), received 0":           {"--scopes=read"},
 	} {
 		code, out, errs := command(t, []string{"ACTIVITYD_SCOPES=admin"}, append([]string{"token"}, args...)...)
 		if code != 1 || out != "" || !strings.Contains(errs, want) {

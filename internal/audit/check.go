@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -177,7 +176,7 @@ func (a *Auditor) Repair(ctx context.Context, users []member.ID) (enqueued int, 
 			batch[i].Priority = tasks.Idle
 		}
 		if _, err := a.options.Tasks.Enqueue(ctx, batch); err != nil {
-			return enqueued, fmt.Errorf("enqueue the refills of %s: %w", plural.Of(len(unique)-enqueued, "set", "sets"), err)
+			return enqueued, fmt.Errorf("enqueue the refills of %d sets: %w", len(unique)-enqueued, err)
 		}
 		enqueued += len(some)
 	}

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"time"
-
-	"github.com/activityd/activityd/internal/plural"
 )
 
 // group is the part of a batch that one handler takes together.
@@ -125,7 +123,7 @@ func handle(ctx context.Context, h Handler, batch []Task) (a answer) {
 	}()
 	errs := h.Handle(ctx, batch)
 	if len(errs) != len(batch) {
-		errs = repeat(fmt.Errorf("the handler %T answered %d of %s", h, len(errs), plural.Of(len(batch), "task", "tasks")), len(batch))
+		errs = repeat(fmt.Errorf("the handler %T answered %d of %d tasks", h, len(errs), len(batch)), len(batch))
 	}
 	return answer{errs: errs}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/plural"
 )
 
 // Index is what the handlers need of the sets.
@@ -128,7 +127,7 @@ func addRefills(ctx context.Context, store Store, limit int, changes []index.Cha
 	}
 	top, err := store.TopContacts(ctx, users, limit)
 	if err != nil {
-		return fmt.Errorf("refill %s: %w", plural.Of(len(users), "set", "sets"), err)
+		return fmt.Errorf("refill %d sets: %w", len(users), err)
 	}
 	for i := range changes {
 		if wants(changes[i]) {

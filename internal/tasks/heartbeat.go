@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/plural"
 )
 
 // errLeaseLost is the cause of what is cancelled because another worker may have
@@ -56,7 +55,7 @@ func (s *shift) extend(ctx context.Context, b *batch, until time.Time) (time.Tim
 	lost, err := s.queue.Extend(bounded, held, s.options.Lease)
 	switch {
 	case err == nil && lost > 0 && len(b.holding()) == len(held): // else some were finished meanwhile
-		return until, fmt.Errorf("%w: %s another worker's by now", errLeaseLost, plural.Of(lost, "task is", "tasks are"))
+		return until, fmt.Errorf("%w: %d tasks are another worker's by now", errLeaseLost, lost)
 	case err == nil:
 		return at.Add(s.options.Lease), nil
 	case !time.Now().Before(until):

@@ -7,8 +7,6 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	"github.com/activityd/activityd/internal/plural"
 )
 
 // onceRecord is a row of the table task_keys.
@@ -21,7 +19,7 @@ type onceRecord struct {
 // EnqueueOnce implements [Queue].
 func (q *MemoryQueue) EnqueueOnce(ctx context.Context, key string, batch []New) (ids []uint64, replayed bool, err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, false, fmt.Errorf("enqueue %s once: %w", plural.Of(len(batch), "task", "tasks"), err)
+		return nil, false, fmt.Errorf("enqueue %d tasks once: %w", len(batch), err)
 	}
 	batch, err = validated(batch)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/plural"
 )
 
 // MemoryQueue is the executable specification of the queue: the plainest code
@@ -57,7 +56,7 @@ func NewMemoryQueue(o QueueOptions, now func() time.Time) *MemoryQueue {
 // Enqueue implements [Queue].
 func (q *MemoryQueue) Enqueue(ctx context.Context, batch []New) ([]uint64, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("enqueue %s: %w", plural.Of(len(batch), "task", "tasks"), err)
+		return nil, fmt.Errorf("enqueue %d tasks: %w", len(batch), err)
 	}
 	batch, err := validated(batch)
 	if err != nil || len(batch) == 0 {
@@ -195,7 +194,7 @@ func (q *MemoryQueue) held(t Task) *record {
 // Extend implements [Queue].
 func (q *MemoryQueue) Extend(ctx context.Context, held []Task, lease time.Duration) (lost int, err error) {
 	if err := ctx.Err(); err != nil {
-		return 0, fmt.Errorf("extend the leases of %s: %w", plural.Of(len(held), "task", "tasks"), err)
+		return 0, fmt.Errorf("extend the leases of %d tasks: %w", len(held), err)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -212,7 +211,7 @@ func (q *MemoryQueue) Extend(ctx context.Context, held []Task, lease time.Durati
 // Finish implements [Queue].
 func (q *MemoryQueue) Finish(ctx context.Context, results []Result) (lost int, err error) {
 	if err := ctx.Err(); err != nil {
-		return 0, fmt.Errorf("finish %s: %w", plural.Of(len(results), "task", "tasks"), err)
+		return 0, fmt.Errorf("finish %d tasks: %w", len(results), err)
 	}
 	lost = q.finish(results)
 	q.options.Bell.Ring(queuesOfReturned(results)...)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/plural"
 )
 
 // now is the clock of the queue, in unix milliseconds: the database's own, so
@@ -225,7 +224,7 @@ func (q *MySQLQueue) Extend(ctx context.Context, held []Task, lease time.Duratio
 		n, err := affected(q.db.ExecContext(ctx, updateTasks+"due_at = "+now+" + ? WHERE lease_owner = ? AND id IN ("+marks(len(ids))+")",
 			append([]any{min(lease, MostLease).Milliseconds(), token}, anys(ids)...)...))
 		if err != nil {
-			return 0, contacts.Translate(ctx, "extend the leases of "+plural.Of(len(held), "task", "tasks"), err)
+			return 0, contacts.Translate(ctx, fmt.Sprintf("extend the leases of %d tasks", len(held)), err)
 		}
 		lost -= n
 	}
@@ -234,7 +233,7 @@ func (q *MySQLQueue) Extend(ctx context.Context, held []Task, lease time.Duratio
 
 // Finish implements [Queue].
 func (q *MySQLQueue) Finish(ctx context.Context, results []Result) (lost int, err error) {
-	err = q.transact(ctx, "finish "+plural.Of(len(results), "task", "tasks"), func(tx *sql.Tx) error {
+	err = q.transact(ctx, fmt.Sprintf("finish %d tasks", len(results)), func(tx *sql.Tx) error {
 		finished, err := q.finish(ctx, tx, results)
 		lost = len(results) - finished
 		return err
