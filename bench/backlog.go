@@ -7,8 +7,9 @@ import (
 	"io"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -37,13 +38,13 @@ type growth struct {
 // whose own counters say how many rows were read.
 type backlogBench struct {
 	db      *sql.DB
-	queue   *tasks.MySQLQueue
+	queue   *queue.MySQLQueue
 	options options
 	log     io.Writer
 	silence float64 // what reading the counters itself adds to them
 
 	made    uint64 // subjects of tasks so far
-	claimed []tasks.Task
+	claimed []queue.Task
 }
 
 // The sizes of what the operations are about, as in production.
@@ -55,11 +56,11 @@ const (
 // measureBacklog returns the costs of each operation, and how the database
 // answers each statement that they use.
 func measureBacklog(ctx context.Context, g *ground, o options, log io.Writer) (list []growth, plans []plan, err error) {
-	db, err := g.openDB(contacts.WithMaxOpen(1))
+	db, err := g.openDB(mysql.WithMaxOpen(1))
 	if err != nil {
 		return nil, nil, err
 	}
-	b := &backlogBench{db: db, queue: tasks.NewMySQLQueue(db, tasks.QueueOptions{Owner: "bench"}), options: o, log: log}
+	b := &backlogBench{db: db, queue: queue.NewMySQLQueue(db, queue.Options{Owner: "bench"}), options: o, log: log}
 	costs := make(map[string][]cost)
 	for _, n := range o.backlog {
 		if err := b.fill(ctx, n); err != nil {
@@ -162,8 +163,8 @@ func (b *backlogBench) rowsRead(ctx context.Context) (sum float64, err error) {
 }
 
 // fresh returns tasks that nobody enqueued before.
-func (b *backlogBench) fresh(n int) []tasks.New {
-	batch := make([]tasks.New, n)
+func (b *backlogBench) fresh(n int) []queue.New {
+	batch := make([]queue.New, n)
 	for i := range batch {
 		b.made++
 		batch[i] = tasks.NewAddContact(member.ID(b.made), member.ID(b.made+1))
@@ -195,7 +196,7 @@ func (b *backlogBench) extend(ctx context.Context) error {
 }
 
 func (b *backlogBench) finish(ctx context.Context) error {
-	results := make([]tasks.Result, len(b.claimed))
+	results := make([]queue.Result, len(b.claimed))
 	for i, t := range b.claimed {
 		results[i].Task = t
 	}
@@ -211,10 +212,10 @@ func orLost(lost int, err error) error {
 }
 
 func (b *backlogBench) fanningOut(ctx context.Context) error {
-	users := make([]member.ID, 20)
-	for i := range users {
-		users[i] = member.ID(i + 1)
+	keys := make([]uint64, 20)
+	for i := range keys {
+		keys[i] = uint64(i + 1)
 	}
-	_, err := b.queue.FanningOut(ctx, users)
+	_, err := b.queue.Active(ctx, tasks.FanOut, keys)
 	return err
 }

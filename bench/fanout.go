@@ -5,13 +5,13 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -174,7 +174,7 @@ func (f *fanOut) byPool(ctx context.Context) (int, error) {
 	done := newCountdown(1 + f.followers/tasks.DefaultPartSize)
 	handlers := tasks.Handlers(f.index, f.store, our.queue, tasks.HandlerOptions{})
 	stop := our.workWith(ctx, finishing{our.queue, done}, handlers)
-	_, err := our.queue.Enqueue(ctx, []tasks.New{tasks.NewUpload(f.uploader)})
+	_, err := our.queue.Enqueue(ctx, []queue.New{tasks.NewUpload(f.uploader)})
 	if err == nil {
 		err = done.wait(ctx)
 	}
@@ -188,32 +188,31 @@ func (f *fanOut) byPool(ctx context.Context) (int, error) {
 }
 
 // inMemory is a queue for one fan-out: what is enqueued is done next.
-type inMemory struct{ waiting []tasks.Task }
+type inMemory struct{ waiting []queue.Task }
 
 // Enqueue implements [tasks.Enqueuer].
-func (q *inMemory) Enqueue(_ context.Context, batch []tasks.New) ([]uint64, error) {
+func (q *inMemory) Enqueue(_ context.Context, batch []queue.New) ([]uint64, error) {
 	for _, n := range batch {
-		args := strconv.FormatUint(uint64(n.Args.After), 10)
-		q.waiting = append(q.waiting, tasks.Task{Type: n.Type, Subject: n.Subject, RawArgs: []byte(`{"after":` + args + `}`)})
+		q.waiting = append(q.waiting, queue.Task{Kind: n.Kind, Key: n.Key, Payload: n.Payload})
 	}
 	return make([]uint64, len(batch)), nil
 }
 
-// FanningOut implements [tasks.Enqueuer].
-func (*inMemory) FanningOut(context.Context, []member.ID) (map[member.ID]bool, error) {
-	return map[member.ID]bool{}, nil
+// Active implements [tasks.Enqueuer].
+func (*inMemory) Active(context.Context, string, []uint64) (map[uint64]bool, error) {
+	return map[uint64]bool{}, nil
 }
 
 // Absorb implements [tasks.Enqueuer].
-func (*inMemory) Absorb(context.Context, []tasks.Task) (int, error) { return 0, nil }
+func (*inMemory) Absorb(context.Context, []queue.Task) (int, error) { return 0, nil }
 
 func (f *fanOut) byHandlers(ctx context.Context) (int, error) {
-	queue := &inMemory{waiting: []tasks.Task{{Type: tasks.Upload, Subject: f.uploader}}}
-	handlers := tasks.Handlers(f.index, f.store, queue, tasks.HandlerOptions{})
-	for len(queue.waiting) > 0 {
-		batch := queue.waiting
-		queue.waiting = nil
-		for _, err := range handlers[batch[0].Type].Handle(ctx, batch) {
+	q := &inMemory{waiting: []queue.Task{{Kind: tasks.Upload, Key: uint64(f.uploader)}}}
+	handlers := tasks.Handlers(f.index, f.store, q, tasks.HandlerOptions{})
+	for len(q.waiting) > 0 {
+		batch := q.waiting
+		q.waiting = nil
+		for _, err := range handlers[batch[0].Kind].Handle(ctx, batch) {
 			if err != nil {
 				return 0, err
 			}
@@ -271,7 +270,7 @@ func (f *fanOut) makeActivity(ctx context.Context) error {
 		"ANALYZE TABLE contact_activity",
 	} {
 		if _, err := f.db.ExecContext(ctx, text); err != nil {
-			return contacts.Translate(ctx, "make contact_activity", err)
+			return mysql.Translate(ctx, "make contact_activity", err)
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -14,16 +15,16 @@ import (
 // settings runs them.
 type ours struct {
 	*ground
-	bell  *tasks.Bell
-	queue *tasks.MySQLQueue
-	store *contacts.MySQL
-	pool  tasks.PoolOptions
+	notifier *queue.Notifier
+	queue    *queue.MySQLQueue
+	store    *contacts.MySQL
+	pool     queue.PoolOptions
 }
 
 func newOurs(g *ground) *ours {
-	bell := &tasks.Bell{}
-	queue := tasks.NewMySQLQueue(g.db, tasks.QueueOptions{Bell: bell, Owner: "bench"})
-	return &ours{ground: g, bell: bell, queue: queue, store: contacts.NewMySQL(g.db)}
+	notifier := &queue.Notifier{}
+	q := queue.NewMySQLQueue(g.db, queue.Options{Notifier: notifier, Owner: "bench"})
+	return &ours{ground: g, notifier: notifier, queue: q, store: contacts.NewMySQL(g.db)}
 }
 
 // work implements [side].
@@ -33,10 +34,10 @@ func (o *ours) work(ctx context.Context, done *countdown) (stop func() error, er
 }
 
 // workWith starts a pool over a queue that stands before the real one.
-func (o *ours) workWith(ctx context.Context, queue tasks.Queue, handlers map[tasks.Type]tasks.Handler) (stop func() error) {
+func (o *ours) workWith(ctx context.Context, q queue.Queue, handlers map[string]queue.Handler) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	pool := tasks.NewPool(queue, o.bell, handlers, o.log, o.pool)
+	pool := queue.NewPool(queue, o.notifier, handlers, o.log, o.pool)
 	go func() { ended <- pool.Run(ctx) }()
 	return func() error {
 		cancel()
@@ -52,12 +53,12 @@ func (o *ours) left(ctx context.Context) (n int, err error) {
 
 // finishing counts tasks once their end is committed.
 type finishing struct {
-	tasks.Queue
+	queue.Queue
 	done *countdown
 }
 
-// Finish implements [tasks.Queue].
-func (f finishing) Finish(ctx context.Context, results []tasks.Result) (lost int, err error) {
+// Finish implements [queue.Queue].
+func (f finishing) Finish(ctx context.Context, results []queue.Result) (lost int, err error) {
 	lost, err = f.Queue.Finish(ctx, results)
 	if err == nil {
 		finished := 0
@@ -75,7 +76,7 @@ func (f finishing) Finish(ctx context.Context, results []tasks.Result) (lost int
 func (o *ours) inBatches(n int) func(context.Context, []contacts.Pair) error {
 	return func(ctx context.Context, pairs []contacts.Pair) error {
 		for some := range slices.Chunk(pairs, n) {
-			batch := make([]tasks.New, len(some))
+			batch := make([]queue.New, len(some))
 			for i, p := range some {
 				batch[i] = tasks.NewAddContact(p.User, p.Contact)
 			}
@@ -95,7 +96,7 @@ func (o *ours) oneByOne(producers int) func(context.Context, []contacts.Pair) er
 	return func(ctx context.Context, pairs []contacts.Pair) error {
 		return inParallel(ctx, producers, pairs, func(ctx context.Context, p contacts.Pair) error {
 			_, err := o.db.ExecContext(ctx, insertTask, p.User, p.Contact)
-			o.bell.Ring(tasks.QueueDefault)
+			o.notifier.Notify(tasks.QueueDefault)
 			return err
 		})
 	}
@@ -112,7 +113,7 @@ func (o *ours) withChange(producers int) func(context.Context, []contacts.Pair) 
 				_, err := tx.ExecContext(ctx, insertTask, p.User, p.Contact)
 				return err
 			})
-			o.bell.Ring(tasks.QueueDefault)
+			o.notifier.Notify(tasks.QueueDefault)
 			return err
 		})
 	}

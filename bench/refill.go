@@ -11,6 +11,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -39,9 +40,9 @@ func inChunks(ctx context.Context, workers, some int, users []member.ID, do func
 // refillOf refills sets as a task does.
 func refillOf(handler *tasks.RefillHandler) func(context.Context, []member.ID) error {
 	return func(ctx context.Context, ids []member.ID) error {
-		batch := make([]tasks.Task, len(ids))
+		batch := make([]queue.Task, len(ids))
 		for i, id := range ids {
-			batch[i] = tasks.Task{Type: tasks.Refill, Subject: id}
+			batch[i] = queue.Task{Kind: tasks.Refill, Key: uint64(id)}
 		}
 		for _, err := range handler.Handle(ctx, batch) {
 			if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -146,5 +147,5 @@ func (t *theirs) handleSafely(ctx context.Context, p contacts.Pair) error {
 	if err != nil {
 		return err
 	}
-	return t.pairs.Handle(ctx, []tasks.Task{{Type: tasks.AddContact, Subject: p.User, RawArgs: args}})[0]
+	return t.pairs.Handle(ctx, []queue.Task{{Kind: tasks.AddContact, Key: uint64(p.User), Payload: args}})[0]
 }

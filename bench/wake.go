@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
 )
@@ -112,7 +113,7 @@ func (b *wakeBench) start(ctx context.Context) error {
 		}
 	}
 	started := make(chan time.Time, 1)
-	handlers := map[tasks.Type]tasks.Handler{tasks.AddContact: &noting{started: started}}
+	handlers := map[string]queue.Handler{tasks.AddContact: &noting{started: started}}
 	b.closers = append(b.closers, worker.workWith(ctx, worker.queue, handlers))
 
 	their := newTheirs(b.ground, b.options.concurrency[0])
@@ -134,14 +135,14 @@ func (b *wakeBench) start(ctx context.Context) error {
 	return nil
 }
 
-// connect carries the rings of a bell over Redis, through a client of its own, as
+// connect carries the rings of a notifier over Redis, through a client of its own, as
 // between processes.
 func (b *wakeBench) connect(ctx context.Context, o *ours) error {
 	client, err := b.ground.openRedis()
 	if err != nil {
 		return err
 	}
-	w := wake.New(client, o.bell, b.ground.log)
+	w := wake.New(client, o.notifier, b.ground.log)
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { _ = w.Run(ctx) }) // its end is no error
@@ -155,7 +156,7 @@ func (b *wakeBench) connect(ctx context.Context, o *ours) error {
 
 // one enqueues one task through the Go API.
 func (o *ours) one(ctx context.Context, p contacts.Pair) error {
-	_, err := o.queue.Enqueue(ctx, []tasks.New{tasks.NewAddContact(p.User, p.Contact)})
+	_, err := o.queue.Enqueue(ctx, []queue.New{tasks.NewAddContact(p.User, p.Contact)})
 	return err
 }
 
@@ -171,8 +172,8 @@ func (o *ours) published(ctx context.Context, p contacts.Pair) error {
 // noting is a handler that only notes when it was called.
 type noting struct{ started chan<- time.Time }
 
-// Handle implements [tasks.Handler].
-func (n *noting) Handle(_ context.Context, batch []tasks.Task) []error {
+// Handle implements [queue.Handler].
+func (n *noting) Handle(_ context.Context, batch []queue.Task) []error {
 	at := time.Now()
 	for range batch {
 		n.started <- at

@@ -7,6 +7,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -52,9 +53,9 @@ func (w world) fillSets(ctx context.Context, g *ground) error {
 	const atOnce = 128
 	handler := &tasks.RefillHandler{Index: g.index, Store: contacts.NewMySQL(g.db)}
 	for first := 1; first <= w.members; first += atOnce {
-		var batch []tasks.Task
+		var batch []queue.Task
 		for user := first; user < first+atOnce && user <= w.members; user++ {
-			batch = append(batch, tasks.Task{Type: tasks.Refill, Subject: member.ID(user)})
+			batch = append(batch, queue.Task{Kind: tasks.Refill, Key: uint64(user)})
 		}
 		for _, err := range handler.Handle(ctx, batch) {
 			if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -101,7 +102,7 @@ func (c *config) serverFlags(f *pflag.FlagSet) {
 	f.Var(newChoice(&c.role, roleAll, roleAPI, roleWorkers), "role", "what this process does")
 	f.StringToIntVar(&c.workers, "workers", nil, "workers of each queue, `queue=number,…`; standard queues that are not named keep theirs")
 	c.workers, f.Lookup("workers").DefValue = defaultWorkers()
-	f.DurationVar(&c.grace, "grace", tasks.DefaultGrace, "how long requests may take to finish at the stop, and then tasks")
+	f.DurationVar(&c.grace, "grace", queue.DefaultGrace, "how long requests may take to finish at the stop, and then tasks")
 	f.DurationVar(&c.keepTasks, "keep-tasks", 0, "how long tasks are kept after they are done; 0: not at all")
 	c.testFlags(f)
 }
@@ -110,8 +111,8 @@ func (c *config) serverFlags(f *pflag.FlagSet) {
 // shorter lease or poll only costs more statements, a larger part of a fan-out only
 // holds its worker for longer.
 func (c *config) testFlags(f *pflag.FlagSet) {
-	f.DurationVar(&c.lease, "lease", tasks.DefaultLease, "lease of claimed tasks")
-	f.DurationVar(&c.poll, "poll", tasks.DefaultPoll, "interval at which idle workers look for tasks")
+	f.DurationVar(&c.lease, "lease", queue.DefaultLease, "lease of claimed tasks")
+	f.DurationVar(&c.poll, "poll", queue.DefaultPoll, "interval at which idle workers look for tasks")
 	f.IntVar(&c.fanOutPart, "fan-out-part", tasks.DefaultPartSize, "followers that one task of a fan-out updates")
 	for _, name := range []string{"lease", "poll", "fan-out-part"} {
 		_ = f.MarkHidden(name) // there is this flag
@@ -161,13 +162,13 @@ func (c *config) check(f *pflag.FlagSet) error {
 	want("need", err == nil, "with --headroom and --min: %v", err)
 	want("grace", c.grace >= time.Millisecond, "is %v: want at least 1ms", c.grace)
 	want("keep-tasks", c.keepTasks >= 0, "is %v: want 0 or more", c.keepTasks)
-	want("lease", c.lease >= time.Second && c.lease <= tasks.MostLease, "is %v: want 1s to %v", c.lease, tasks.MostLease)
+	want("lease", c.lease >= time.Second && c.lease <= queue.MostLease, "is %v: want 1s to %v", c.lease, queue.MostLease)
 	want("poll", c.poll >= time.Millisecond, "is %v: want at least 1ms", c.poll)
 	want("fan-out-part", c.fanOutPart >= 1 && c.fanOutPart <= 10_000, "is %d: want 1 to 10000", c.fanOutPart)
 	want("audit-sweep-rate", c.auditSweepRate >= 0 && c.auditSweepRate <= 100_000, "is %d: want 0 to 100000", c.auditSweepRate)
-	for _, queue := range slices.Sorted(maps.Keys(c.workers)) {
-		want("workers", queue != "" && len(queue) <= tasks.MostQueueName, "queue %q: want a name of 1 to %d bytes", queue, tasks.MostQueueName)
-		want("workers", c.workers[queue] >= 0 && c.workers[queue] <= 1000, "%s=%d: want 0 to 1000", queue, c.workers[queue])
+	for _, name := range slices.Sorted(maps.Keys(c.workers)) {
+		want("workers", name != "" && len(name) <= queue.MostQueueName, "queue %q: want a name of 1 to %d bytes", name, queue.MostQueueName)
+		want("workers", c.workers[name] >= 0 && c.workers[name] <= 1000, "%s=%d: want 0 to 1000", name, c.workers[name])
 	}
 	total := 0
 	for _, w := range c.poolOptions().Workers {
@@ -194,7 +195,7 @@ func (c *config) readerOptions(s index.Settings) recent.Options {
 	return recent.Options{Min: s.Min, Walks: (c.mysqlConnections + 3) / 4, WalkTimeout: api.DefaultRequestTimeout}
 }
 
-func (c *config) poolOptions() tasks.PoolOptions {
+func (c *config) poolOptions() queue.PoolOptions {
 	workers := tasks.DefaultWorkers()
 	named := maps.Clone(c.workers)
 	for i := range workers {
@@ -203,10 +204,10 @@ func (c *config) poolOptions() tasks.PoolOptions {
 			delete(named, workers[i].Queue)
 		}
 	}
-	for _, queue := range slices.Sorted(maps.Keys(named)) {
-		workers = append(workers, tasks.Workers{Queue: queue, Count: named[queue], Batch: tasks.DefaultBatch})
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		workers = append(workers, queue.Workers{Queue: name, Count: named[name], Batch: tasks.DefaultBatch})
 	}
-	return tasks.PoolOptions{Workers: workers, Lease: c.lease, Poll: c.poll, Grace: c.grace}
+	return queue.PoolOptions{Workers: workers, Lease: c.lease, Poll: c.poll, Grace: c.grace}
 }
 
 func (c *config) handlerOptions() tasks.HandlerOptions {

@@ -14,16 +14,16 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/wake"
 )
 
 // openMySQL makes a pool of connections to the site's database. It does not
 // connect.
 func openMySQL(c *config) (*sql.DB, error) {
-	db, err := contacts.OpenMySQL(c.mysqlDSN, contacts.WithMaxOpen(c.mysqlConnections))
+	db, err := mysql.Open(c.mysqlDSN, mysql.WithMaxOpen(c.mysqlConnections))
 	if err != nil {
 		return nil, fmt.Errorf("--mysql-dsn (%s): %w", environmentName("mysql-dsn"), err)
 	}
@@ -90,34 +90,32 @@ func namedRedis(err error) error {
 	return err
 }
 
-// newIndex makes the index that the configuration describes. The observer may be
-// nil.
-func newIndex(c *config, client redis.UniversalClient, observer index.Observer) (*index.Index, error) {
+// newIndex makes the index that the configuration describes.
+func newIndex(c *config, client redis.UniversalClient) (*index.Index, error) {
 	options, err := c.indexOptions()
 	if err != nil {
 		return nil, err
 	}
-	options.Observer = observer
 	return index.New(client, options), nil
 }
 
-// openBell returns a bell that notifies the workers of the running processes, if a
+// openNotifier returns a notifier of the workers of the running processes, if a
 // Redis is named, and a function that sends the last notifications. A Redis that is
 // away is no error.
-func openBell(ctx context.Context, c *config, log io.Writer) (bell *tasks.Bell, done func(), err error) {
-	bell = &tasks.Bell{}
+func openNotifier(ctx context.Context, c *config, log io.Writer) (notifier *queue.Notifier, done func(), err error) {
+	notifier = &queue.Notifier{}
 	if c.redisURL == "" {
-		return bell, func() {}, nil
+		return notifier, func() {}, nil
 	}
 	client, err := openRedis(c.redisURL)
 	if err != nil {
 		return nil, nil, err
 	}
-	w := wake.New(client, bell, newLogger(c, log))
+	w := wake.New(client, notifier, newLogger(c, log))
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	return bell, func() {
+	return notifier, func() {
 		stop()
 		if err := <-ended; err != nil {
 			fmt.Fprintln(log, err)

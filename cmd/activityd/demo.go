@@ -82,7 +82,7 @@ func runDemo(ctx context.Context, c *config, o demoOptions, spec world.Spec, out
 		return fmt.Errorf("make the site: %w", err)
 	}
 	b.start()
-	s := newService(c, b.backend, newMetrics(c, log), &gate{}, log)
+	s := newService(c, b.backend, &gate{}, log)
 	d := demo.New(demo.Config{
 		World: w, Site: b.site, Reader: s.reader, Plain: b.plain, PlainName: b.plainName,
 		Engine: b.engine, Wipe: b.wipe, Rate: o.rate, Seed: uint64(time.Now().UnixNano()), Log: log,

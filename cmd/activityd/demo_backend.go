@@ -14,6 +14,8 @@ import (
 	"github.com/activityd/activityd/internal/demo"
 	"github.com/activityd/activityd/internal/demo/world"
 	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
@@ -57,16 +59,16 @@ func openImitations(c *config) (*demoBackend, error) {
 	}
 	// The imitation runs some hundred scripts a second on a slow machine.
 	client := redis.NewClient(&redis.Options{Addr: mini.Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
-	ix, err := newIndex(c, client, nil)
+	ix, err := newIndex(c, client)
 	if err != nil {
 		return nil, err
 	}
-	db, bell := contacts.NewMemory(), &tasks.Bell{}
-	queue := tasks.NewMemoryQueue(tasks.QueueOptions{Bell: bell}, time.Now)
+	db, notifier := contacts.NewMemory(), &queue.Notifier{}
+	q := queue.NewMemoryQueue(queue.Options{Notifier: notifier}, time.Now)
 	where := &site.Memory{Store: db}
 	return &demoBackend{
 		backend: backend{
-			store: db, queue: queue, bell: bell, index: ix,
+			store: db, queue: q, notifier: notifier, index: ix,
 			closers: closers{func() error { mini.Close(); return nil }, client.Close},
 		},
 		site:      where,
@@ -74,7 +76,7 @@ func openImitations(c *config) (*demoBackend, error) {
 		plainName: "a plain walk",
 		engine:    "tables in memory and miniredis, both inside this process",
 		wipe:      func(ctx context.Context) error { return client.FlushDB(ctx).Err() },
-		start:     func() { where.Emit = emitTo(queue) },
+		start:     func() { where.Emit = emitTo(q) },
 	}, nil
 }
 
@@ -86,13 +88,13 @@ func plainWalk(db *contacts.Memory) demo.Plain {
 }
 
 // emitTo turns the events of the in-memory site into tasks.
-func emitTo(queue tasks.Queue) func(context.Context, site.Event) error {
+func emitTo(q queue.Queue) func(context.Context, site.Event) error {
 	return func(ctx context.Context, e site.Event) error {
-		task, err := tasks.Parse(tasks.Type(e.Type), e.User, e.Contact)
+		task, err := tasks.Parse(e.Type, e.User, e.Contact)
 		if err != nil {
 			return err
 		}
-		_, err = queue.Enqueue(ctx, []tasks.New{task})
+		_, err = q.Enqueue(ctx, []queue.New{task})
 		return err
 	}
 }
@@ -131,7 +133,7 @@ func (g *demoBackend) connect(ctx context.Context, c *config, mysqlServer *local
 	if err := mysqlServer.CreateDatabase(ctx, demoDatabase); err != nil {
 		return err
 	}
-	db, err := contacts.OpenMySQL(mysqlServer.DSN(demoDatabase))
+	db, err := mysql.Open(mysqlServer.DSN(demoDatabase))
 	if err != nil {
 		return err
 	}
@@ -144,13 +146,14 @@ func (g *demoBackend) connect(ctx context.Context, c *config, mysqlServer *local
 		return err
 	}
 	g.closers.push(client.Close)
-	ix, err := newIndex(c, client, nil)
+	ix, err := newIndex(c, client)
 	if err != nil {
 		return err
 	}
-	bell := &tasks.Bell{}
+	notifier := &queue.Notifier{}
 	c.poll = demoPoll
-	g.store, g.queue, g.bell, g.index = contacts.NewMySQL(db), tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: processName()}), bell, ix
+	g.store, g.notifier, g.index = contacts.NewMySQL(db), notifier, ix
+	g.queue = queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: processName()})
 	g.site, g.plain = site.NewMySQL(db), demo.PlainSQL(db)
 	g.wipe = func(ctx context.Context) error { return client.FlushDB(ctx).Err() }
 	return nil

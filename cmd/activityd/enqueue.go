@@ -12,8 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/taskjson"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -49,7 +51,7 @@ func newEnqueue() *cobra.Command {
 			}
 			return cobra.RangeArgs(2, 3)(cmd, args)
 		},
-		ValidArgs: []cobra.Completion{string(tasks.AddContact), string(tasks.RemoveContact), string(tasks.Upload), string(tasks.Refill), "-"},
+		ValidArgs: []cobra.Completion{tasks.AddContact, tasks.RemoveContact, tasks.Upload, tasks.Refill, "-"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.validate(); err != nil {
 				return err
@@ -65,7 +67,7 @@ func newEnqueue() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.queue, "queue", "", "the `queue` instead of that of the type")
-	f.IntVar(&o.priority, "priority", tasks.Normal, "the lower, the sooner: -32768 to 32767")
+	f.IntVar(&o.priority, "priority", queue.Normal, "the lower, the sooner: -32768 to 32767")
 	f.DurationVar(&o.delay, "delay", 0, "how long the tasks wait, unless the same is enqueued without a delay")
 	f.BoolVar(&o.check, "check", false, "only say whether the input is valid, and write nothing")
 	f.IntVar(&o.fromLine, "from-line", 1, "with -: skip the lines before this one")
@@ -79,8 +81,8 @@ func newEnqueue() *cobra.Command {
 // validate returns an error for a value that cannot be, named by its flag.
 func (o *enqueueOptions) validate() error {
 	switch {
-	case len(o.queue) > tasks.MostQueueName:
-		return fmt.Errorf("--queue: is %q: want at most %d bytes", o.queue, tasks.MostQueueName)
+	case len(o.queue) > queue.MostQueueName:
+		return fmt.Errorf("--queue: is %q: want at most %d bytes", o.queue, queue.MostQueueName)
 	case o.priority < math.MinInt16 || o.priority > math.MaxInt16:
 		return fmt.Errorf("--priority: is %d: want %d to %d", o.priority, math.MinInt16, math.MaxInt16)
 	case o.delay < 0:
@@ -92,7 +94,7 @@ func (o *enqueueOptions) validate() error {
 }
 
 // apply returns the task with what the flags say of all.
-func (o *enqueueOptions) apply(n tasks.New) tasks.New {
+func (o *enqueueOptions) apply(n queue.New) queue.New {
 	if o.queue != "" {
 		n.Queue = o.queue
 	}
@@ -101,18 +103,18 @@ func (o *enqueueOptions) apply(n tasks.New) tasks.New {
 }
 
 // parseTask reads TYPE MEMBER [CONTACT]; its errors name the argument.
-func parseTask(args []string) (tasks.New, error) {
+func parseTask(args []string) (queue.New, error) {
 	user, err := member.Parse(args[1])
 	if err != nil {
-		return tasks.New{}, fmt.Errorf("MEMBER: %w", err)
+		return queue.New{}, fmt.Errorf("MEMBER: %w", err)
 	}
 	var contact member.ID
 	if len(args) == 3 {
 		if contact, err = member.Parse(args[2]); err != nil {
-			return tasks.New{}, fmt.Errorf("CONTACT: %w", err)
+			return queue.New{}, fmt.Errorf("CONTACT: %w", err)
 		}
 	}
-	return tasks.Parse(tasks.Type(args[0]), user, contact)
+	return tasks.Parse(args[0], user, contact)
 }
 
 func enqueueOne(cmd *cobra.Command, c *config, o *enqueueOptions, args []string) error {
@@ -124,8 +126,8 @@ func enqueueOne(cmd *cobra.Command, c *config, o *enqueueOptions, args []string)
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), "good; nothing was enqueued")
 		return err
 	}
-	return withTasks(cmd, c, func(ctx context.Context, q *tasks.MySQLQueue) error {
-		ids, err := q.Enqueue(ctx, []tasks.New{o.apply(task)})
+	return withTasks(cmd, c, func(ctx context.Context, q *queue.MySQLQueue) error {
+		ids, err := q.Enqueue(ctx, []queue.New{o.apply(task)})
 		if err != nil {
 			return err
 		}
@@ -140,7 +142,7 @@ const maxLine = 64 << 10
 // line is one line of the input that is not blank.
 type line struct {
 	number int // from 1 on
-	task   tasks.New
+	task   queue.New
 	err    error // why it is no task, or the input cannot be read any further
 }
 
@@ -197,7 +199,7 @@ type intake struct {
 	*progress
 
 	options  *enqueueOptions
-	queue    *tasks.MySQLQueue
+	queue    *queue.MySQLQueue
 	lines    <-chan line
 	log      io.Writer
 	enqueued int
@@ -205,7 +207,7 @@ type intake struct {
 }
 
 func enqueueLines(cmd *cobra.Command, c *config, o *enqueueOptions) error {
-	return withTasks(cmd, c, func(ctx context.Context, q *tasks.MySQLQueue) error {
+	return withTasks(cmd, c, func(ctx context.Context, q *queue.MySQLQueue) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel() // ends the reading, unless it hangs
 		log := cmd.ErrOrStderr()
@@ -274,22 +276,21 @@ func (i *intake) gather(ctx context.Context) (batch []line, err error) {
 // should the last try have been committed without an answer, waiting tasks absorb the
 // same ones, or they are done twice, which does no harm.
 func (i *intake) write(ctx context.Context, batch []line) error {
-	list := make([]tasks.New, len(batch))
+	list := make([]queue.New, len(batch))
 	for at, read := range batch {
 		list[at] = i.options.apply(read.task)
 	}
 	begun := time.Now()
-	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+	for failures := 1; ; failures++ {
 		err := i.tryWrite(ctx, list)
-		if !errors.Is(err, contacts.ErrUnavailable) || time.Since(begun)+pause > enqueueRetries {
+		pause := retry.Backoff(failures, 250*time.Millisecond, 5*time.Second)
+		if !errors.Is(err, mysql.ErrUnavailable) || time.Since(begun)+pause > enqueueRetries {
 			return err
 		}
-		if pause == 250*time.Millisecond {
+		if failures == 1 {
 			fmt.Fprintf(i.log, "activityd: MySQL is away, trying again for up to %v: %v\n", enqueueRetries, err)
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if retry.Sleep(ctx, pause) != nil {
 			return errSignalled
 		}
 	}
@@ -297,7 +298,7 @@ func (i *intake) write(ctx context.Context, batch []line) error {
 
 // tryWrite is not cut off by a signal, so that the number of tasks that is printed is
 // true.
-func (i *intake) tryWrite(ctx context.Context, list []tasks.New) error {
+func (i *intake) tryWrite(ctx context.Context, list []queue.New) error {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout)
 	defer cancel()
 	_, err := i.queue.Enqueue(bounded, list)

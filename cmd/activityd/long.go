@@ -18,6 +18,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/pace"
 	"github.com/activityd/activityd/internal/sweep"
 )
@@ -219,7 +220,7 @@ func (l *longRun) expect(ctx context.Context, from sweep.State) (total int64, er
 		if first := max(l.within.First, from.Position+1); first > from.Position { // else it ran over: there is nobody left
 			total, err = l.store.CountMembers(ctx, first, l.within.Last)
 		}
-		if contacts.IsTooSlow(err) {
+		if mysql.IsTooSlow(err) {
 			total, err = -1, nil
 		}
 		return err
@@ -319,7 +320,7 @@ func openLong(cmd *cobra.Command, c *config, l *longRun) (done func(), err error
 
 // identify notes on what site it works.
 func (l *longRun) identify(c *config) error {
-	place, err := contacts.Place(c.mysqlDSN)
+	place, err := mysql.Place(c.mysqlDSN)
 	if err != nil {
 		return fmt.Errorf("--mysql-dsn (%s): %w", environmentName("mysql-dsn"), err)
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/activityd/activityd/internal/filelock"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/sweep"
@@ -174,10 +175,17 @@ var errIrregular = errors.New("is no regular file: remove it, or name another fi
 // symbolic link at the end of the path: in a folder such as /tmp another user may
 // have put it there, to have some other file read, made or locked.
 func openRegular(path string, flags int) (*os.File, error) {
-	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s (%s) %w", path, info.Mode(), errIrregular)
+	if err := checkRegular(path); err != nil {
+		return nil, err
 	}
-	return os.OpenFile(path, flags|noFollow, 0o600) //nolint:gosec // G304: the operator names it
+	return os.OpenFile(path, flags|filelock.NoFollow, 0o600) //nolint:gosec // G304: the operator names it
+}
+
+func checkRegular(path string) error {
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s (%s) %w", path, info.Mode(), errIrregular)
+	}
+	return nil
 }
 
 // replaceFile writes a file beside the one at path, makes sure that it is on the

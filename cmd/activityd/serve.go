@@ -13,7 +13,7 @@ import (
 
 	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/wake"
 )
 
@@ -61,8 +61,7 @@ type server struct{ *service }
 
 // openServer opens MySQL and Redis without connecting to them.
 func openServer(c *config, log *slog.Logger) (s *server, err error) {
-	m := newMetrics(c, log)
-	g, err := openGate(c, access.Options{Log: log, Observer: m.Access})
+	g, err := openGate(c, access.Options{Log: log})
 	if err != nil {
 		return nil, err
 	}
@@ -77,19 +76,19 @@ func openServer(c *config, log *slog.Logger) (s *server, err error) {
 		return nil, err
 	}
 	b.closers.push(client.Close)
-	if b.index, err = newIndex(c, client, m.Index); err != nil {
+	if b.index, err = newIndex(c, client); err != nil {
 		return nil, err
 	}
 	if b.db, err = openMySQL(c); err != nil {
 		return nil, err
 	}
 	b.closers.push(b.db.Close)
-	b.store, b.bell = contacts.NewMySQL(b.db), &tasks.Bell{}
-	b.wake = wake.New(client, b.bell, log)
-	b.queue = tasks.NewMySQLQueue(b.db, tasks.QueueOptions{
-		Bell: b.bell, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks, Observer: m.Tasks,
+	b.store, b.notifier = contacts.NewMySQL(b.db), &queue.Notifier{}
+	b.wake = wake.New(client, b.notifier, log)
+	b.queue = queue.NewMySQLQueue(b.db, queue.Options{
+		Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks,
 	})
-	return &server{newService(c, b, m, g, log)}, nil
+	return &server{newService(c, b, g, log)}, nil
 }
 
 // serve works until ctx ends, and closes everything.

@@ -16,8 +16,11 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/pace"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
 )
@@ -34,11 +37,11 @@ type store interface {
 type backend struct {
 	store store
 	// db is the database of store; nil: there is none whose tables could be wrong.
-	db    *sql.DB
-	queue tasks.Queue
-	bell  *tasks.Bell
-	wake  *wake.Wake // carries notifications to other processes; nil: there are none
-	index *index.Index
+	db       *sql.DB
+	queue    queue.Queue
+	notifier *queue.Notifier
+	wake     *wake.Wake // carries notifications to other processes; nil: there are none
+	index    *index.Index
 	// closers close all of these.
 	closers closers
 }
@@ -46,17 +49,16 @@ type backend struct {
 // service is the running whole: reads, tasks, and the HTTP in front of them.
 type service struct {
 	backend
-	config  *config
-	log     *slog.Logger
-	metrics *metrics.Metrics
-	gate    *gate         // what callers of the API must pass
-	mysql   *tasks.Outage // is told of all calls but those of requests
-	redis   *tasks.Outage // is told of the probes of the index and of tasks that wait
+	config *config
+	log    *slog.Logger
+	gate   *gate         // what callers of the API must pass
+	mysql  *queue.Outage // is told of all calls but those of requests
+	redis   *queue.Outage // is told of the probes of the index and of tasks that wait
 	reader  *recent.Reader
 	hints   *tasks.Hints
-	pool    *tasks.Pool
+	pool    *queue.Pool
 	// backlog reports when too much waits.
-	backlog *tasks.Backlog
+	backlog *queue.Backlog
 	// patrol compares sets and answers with MySQL, as fast as pacer lets it.
 	patrol *audit.Patrol
 	pacer  *pace.Pacer
@@ -67,28 +69,25 @@ type service struct {
 	metricsServer *metrics.Server // nil: there is no listener for metrics
 }
 
-func newService(c *config, b backend, m *metrics.Metrics, g *gate, log *slog.Logger) *service {
+func newService(c *config, b backend, g *gate, log *slog.Logger) *service {
 	s := &service{
-		backend: b, config: c, log: log, metrics: m, gate: g,
-		mysql: tasks.NewOutage(log, "MySQL"), redis: tasks.NewOutage(log, "Redis"),
+		backend: b, config: c, log: log, gate: g,
+		mysql: queue.NewOutage(log, "MySQL"), redis: queue.NewOutage(log, "Redis"),
 	}
 	s.hints = tasks.NewHints(b.queue, log)
 	s.hints.MySQL = s.mysql
 	reads := c.readerOptions(b.index.Settings())
-	reads.Observer = m.Reads
 	reads.Stale = func() bool { return b.index.Refused() != nil }
 	s.reader = recent.NewReader(b.index, b.store, s.hints, reads)
-	work := c.handlerOptions()
-	work.Observer = m.Tasks
 	pool := c.poolOptions()
-	pool.Observer, pool.MySQL, pool.Redis = m.Tasks, s.mysql, s.redis
-	s.pool = tasks.NewPool(b.queue, b.bell, tasks.Handlers(b.index, b.store, b.queue, work), log, pool)
-	s.backlog = tasks.NewBacklog(b.queue, maxWaiting, log)
+	pool.MySQL, pool.Redis = s.mysql, s.redis
+	s.pool = queue.NewPool(b.queue, b.notifier, tasks.Handlers(b.index, b.store, b.queue, c.handlerOptions()), log, pool)
+	s.backlog = queue.NewBacklog(b.queue, maxWaiting, log)
 	s.backlog.MySQL = s.mysql
 	s.pacer = s.newPacer()
 	s.patrol = s.newPatrol()
 	front := api.Config{
-		Reader: noted{s.reader, s.patrol.Note}, Enqueuer: b.queue, Overloaded: s.backlog.Overloaded, Checker: s.check, Logger: log, Observer: m.HTTP,
+		Reader: noted{s.reader, s.patrol.Note}, Enqueuer: b.queue, Overloaded: s.backlog.Overloaded, Checker: s.check, Logger: log,
 	}
 	g.guard(&front)
 	s.api = api.New(front)
@@ -101,7 +100,7 @@ func (s *service) check(ctx context.Context) api.Health {
 	health := api.Health{MySQL: api.Component{Usable: true}, Redis: api.Component{Usable: true}}
 	if err := s.checkMySQL(ctx); err != nil {
 		health.MySQL = api.Component{Detail: "cannot be used: see the log"}
-		if errors.Is(err, contacts.ErrUnavailable) || ctx.Err() != nil {
+		if errors.Is(err, mysql.ErrUnavailable) || ctx.Err() != nil {
 			health.MySQL.Detail = "cannot be reached"
 		}
 	}
@@ -121,7 +120,7 @@ func (s *service) checkMySQL(ctx context.Context) error {
 	began, probe := time.Now(), []member.ID{1}
 	_, err := s.store.LastUploads(ctx, probe)
 	if err == nil {
-		_, err = s.queue.FanningOut(ctx, probe)
+		_, err = s.queue.Active(ctx, tasks.FanOut, []uint64{1})
 	}
 	if !errors.Is(ctx.Err(), context.Canceled) { // else it says nothing about MySQL
 		s.mysql.Report(ctx, began, err)
@@ -129,14 +128,11 @@ func (s *service) checkMySQL(ctx context.Context) error {
 	return err
 }
 
-// reportingStats looks at the queues, and reports how that ended.
-type reportingStats struct{ *service }
-
-// Stats implements [metrics.Queue].
-func (s reportingStats) Stats(ctx context.Context) (tasks.Stats, error) {
+// stats looks at the queues, and reports how that ended.
+func (s *service) stats(ctx context.Context) (queue.Stats, error) {
 	began := time.Now()
 	stats, err := s.queue.Stats(ctx)
-	if err == nil || errors.Is(err, contacts.ErrUnavailable) && ctx.Err() == nil {
+	if err == nil || errors.Is(err, mysql.ErrUnavailable) && ctx.Err() == nil {
 		s.mysql.Report(ctx, began, err)
 	}
 	return stats, err
@@ -186,7 +182,7 @@ func (s *service) checkSchema(ctx context.Context) error {
 // awaitMySQL returns when MySQL can be used, or when ctx ends. A *[schemaError] says
 // that it never can be, as it is.
 func (s *service) awaitMySQL(ctx context.Context) error {
-	for pause := 250 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 2*time.Second) {
+	for failures := 1; ctx.Err() == nil; failures++ {
 		err := s.checkSchema(ctx)
 		if err == nil {
 			bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -196,10 +192,7 @@ func (s *service) awaitMySQL(ctx context.Context) error {
 		if _, wrong := errors.AsType[*schemaError](err); wrong || err == nil {
 			return err
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
+		_ = retry.Sleep(ctx, retry.Backoff(failures, 250*time.Millisecond, 2*time.Second))
 	}
 	return nil
 }

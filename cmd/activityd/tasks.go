@@ -12,24 +12,25 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
 // taskLister is a queue whose tasks can be looked at.
 type taskLister interface {
 	// List returns up to limit tasks that match, by id.
-	List(ctx context.Context, match tasks.Filter, limit int) ([]tasks.Record, error)
+	List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error)
 }
 
 // taskAdmin is what the operator's commands ask of a queue.
 type taskAdmin interface {
 	taskLister
-	Retry(ctx context.Context, match tasks.Filter, limit int) (int, error)
-	Discard(ctx context.Context, match tasks.Filter, limit int) (int, error)
+	Retry(ctx context.Context, match queue.Filter, limit int) (int, error)
+	Discard(ctx context.Context, match queue.Filter, limit int) (int, error)
 	Pause(ctx context.Context, queue string) (changed bool, err error)
 	Resume(ctx context.Context, queue string) (changed bool, err error)
 	Paused(ctx context.Context) ([]string, error)
-	Stats(ctx context.Context) (tasks.Stats, error)
+	Stats(ctx context.Context) (queue.Stats, error)
 }
 
 func newTasks() *cobra.Command {
@@ -53,7 +54,7 @@ func newTasks() *cobra.Command {
 
 // withTasks calls do with the queue in MySQL. If a Redis is named, idle workers are
 // notified of the tasks that may start.
-func withTasks(cmd *cobra.Command, c *config, do func(context.Context, *tasks.MySQLQueue) error) error {
+func withTasks(cmd *cobra.Command, c *config, do func(context.Context, *queue.MySQLQueue) error) error {
 	if err := c.check(cmd.Flags()); err != nil {
 		return err
 	}
@@ -62,16 +63,16 @@ func withTasks(cmd *cobra.Command, c *config, do func(context.Context, *tasks.My
 		return err
 	}
 	defer func() { _ = db.Close() }() // every statement's own error was looked at
-	bell, notified, err := openBell(cmd.Context(), c, cmd.ErrOrStderr())
+	notifier, notified, err := openNotifier(cmd.Context(), c, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
 	defer notified()
-	return do(cmd.Context(), tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: processName()}))
+	return do(cmd.Context(), queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: processName()}))
 }
 
 // taskTypes are the types of tasks that activityd knows.
-var taskTypes = []tasks.Type{tasks.AddContact, tasks.RemoveContact, tasks.Upload, tasks.FanOut, tasks.Refill}
+var taskTypes = []string{tasks.AddContact, tasks.RemoveContact, tasks.Upload, tasks.FanOut, tasks.Refill}
 
 // knownQueues returns the queues for which there are workers unless --workers says
 // otherwise.
@@ -90,7 +91,7 @@ type taskFlags struct {
 }
 
 // register registers the filter; states are the possible ones.
-func (t *taskFlags) register(cmd *cobra.Command, states []tasks.State, usage string) {
+func (t *taskFlags) register(cmd *cobra.Command, states []queue.State, usage string) {
 	f := cmd.Flags()
 	f.StringSliceVar(&t.types, "type", nil, "only tasks of this `type`; may be repeated, as may state and queue")
 	f.StringSliceVar(&t.states, "state", nil, usage)
@@ -104,7 +105,7 @@ func (t *taskFlags) register(cmd *cobra.Command, states []tasks.State, usage str
 // filter returns what the arguments and the flags choose. The states are to be among
 // the possible ones. A flag without a value, as of a shell's variable that is not set,
 // is an error, because it would choose all.
-func (t *taskFlags) filter(f *pflag.FlagSet, args []string, possible []tasks.State) (match tasks.Filter, err error) {
+func (t *taskFlags) filter(f *pflag.FlagSet, args []string, possible []queue.State) (match queue.Filter, err error) {
 	for _, name := range []string{"type", "state", "queue", "member"} {
 		switch flag := f.Lookup(name); {
 		case flag.Changed && len(args) > 0:
@@ -117,20 +118,19 @@ func (t *taskFlags) filter(f *pflag.FlagSet, args []string, possible []tasks.Sta
 		return match, err
 	}
 	for _, word := range t.states {
-		state := tasks.State(word)
+		state := queue.State(word)
 		if !slices.Contains(possible, state) {
 			return match, fmt.Errorf("--state: is %q: want %s", word, joined(possible))
 		}
 		match.States = append(match.States, state)
 	}
-	for _, name := range t.types {
-		match.Types = append(match.Types, tasks.Type(name))
-	}
-	match.Queues = t.queues
+	match.Kinds, match.Queues = t.types, t.queues
 	if t.member != "" {
-		if match.Subject, err = member.Parse(t.member); err != nil {
+		id, err := member.Parse(t.member)
+		if err != nil {
 			return match, fmt.Errorf("--member: %w", err)
 		}
+		match.Key = uint64(id)
 	}
 	return match, nil
 }
@@ -164,8 +164,8 @@ const taskBatch = 500
 // taskPages returns the tasks that match, by id and at most size at a time, so that
 // any number of them fits into memory. It goes forward only: a task that changes
 // afterwards does not come back.
-func taskPages(ctx context.Context, q taskLister, match tasks.Filter, size int) iter.Seq2[[]tasks.Record, error] {
-	return func(yield func([]tasks.Record, error) bool) {
+func taskPages(ctx context.Context, q taskLister, match queue.Filter, size int) iter.Seq2[[]queue.Record, error] {
+	return func(yield func([]queue.Record, error) bool) {
 		for ids := match.IDs; ; {
 			if match.IDs = ids[:min(len(ids), size)]; ids != nil && len(ids) == 0 {
 				return

@@ -9,17 +9,17 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 // taskChange is a change of many tasks, and what its flags say.
 type taskChange struct {
 	verb, past string        // as in "retry", "retried"
-	possible   []tasks.State // of the tasks that can be changed; the first one is the default of a filter
-	do         func(q taskAdmin, ctx context.Context, match tasks.Filter, limit int) (int, error)
+	possible   []queue.State // of the tasks that can be changed; the first one is the default of a filter
+	do         func(q taskAdmin, ctx context.Context, match queue.Filter, limit int) (int, error)
 
 	chosen   taskFlags
-	match    tasks.Filter
+	match    queue.Filter
 	all, dry bool
 	progress string
 }
@@ -42,13 +42,13 @@ func newTasksRetry() *cobra.Command {
 }
 
 func newRetry() *taskChange {
-	return &taskChange{verb: "retry", past: "retried", possible: []tasks.State{tasks.Dead, tasks.Scheduled}, do: taskAdmin.Retry}
+	return &taskChange{verb: "retry", past: "retried", possible: []queue.State{queue.Dead, queue.Scheduled}, do: taskAdmin.Retry}
 }
 
 func newTasksDiscard() *cobra.Command {
 	ch := &taskChange{
 		verb: "discard", past: "discarded", do: taskAdmin.Discard,
-		possible: []tasks.State{tasks.Dead, tasks.Scheduled, tasks.Waiting, tasks.Done},
+		possible: []queue.State{queue.Dead, queue.Scheduled, queue.Waiting, queue.Done},
 	}
 	var yes bool
 	cmd := ch.command(&config{}, &cobra.Command{
@@ -78,7 +78,7 @@ func (ch *taskChange) command(c *config, cmd *cobra.Command) *cobra.Command {
 		if err := ch.choose(cmd, args); err != nil {
 			return err
 		}
-		return withTasks(cmd, c, func(ctx context.Context, q *tasks.MySQLQueue) error {
+		return withTasks(cmd, c, func(ctx context.Context, q *queue.MySQLQueue) error {
 			if ch.dry {
 				return ch.preview(ctx, q, cmd.OutOrStdout())
 			}
@@ -99,7 +99,7 @@ func (ch *taskChange) choose(cmd *cobra.Command, args []string) (err error) {
 	if ch.match, err = ch.chosen.filter(cmd.Flags(), args, ch.possible); err != nil {
 		return err
 	}
-	if m := ch.match; !ch.all && len(m.IDs)+len(m.Types)+len(m.Queues) == 0 && m.Subject == 0 {
+	if m := ch.match; !ch.all && len(m.IDs)+len(m.Kinds)+len(m.Queues) == 0 && m.Key == 0 {
 		return fmt.Errorf("%s which tasks? Name them by id, --type, --queue or --member, or say --all", ch.verb)
 	}
 	switch {
@@ -143,8 +143,8 @@ func (ch *taskChange) refused(ctx context.Context, q taskLister, errs io.Writer)
 	if len(ch.match.IDs) == 0 {
 		return 0, nil
 	}
-	states := make(map[uint64]tasks.State)
-	for page, err := range taskPages(ctx, q, tasks.Filter{IDs: ch.match.IDs}, taskBatch) {
+	states := make(map[uint64]queue.State)
+	for page, err := range taskPages(ctx, q, queue.Filter{IDs: ch.match.IDs}, taskBatch) {
 		if err != nil {
 			return 0, err
 		}
@@ -175,7 +175,7 @@ func (ch *taskChange) batches(ctx context.Context, q taskAdmin, bar *progress) (
 		if err != nil {
 			return changed, missed, err
 		}
-		match := tasks.Filter{States: ch.match.States}
+		match := queue.Filter{States: ch.match.States}
 		for _, r := range page {
 			match.IDs = append(match.IDs, r.ID)
 		}

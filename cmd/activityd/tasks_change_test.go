@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 func TestThousandsOfDeadTasksAreRetriedInBatches(t *testing.T) {
@@ -24,11 +24,11 @@ func TestThousandsOfDeadTasksAreRetriedInBatches(t *testing.T) {
 	if out, _ := o.succeed(t, "retry", "--all", "--dry-run"); strings.Count(out, "dead") != previewed || !strings.HasSuffix(out, "would retry 3000 tasks\n") {
 		t.Errorf("dry run printed\n%s", out)
 	}
-	o.want(t, tasks.Counts{Dead: dead})
+	o.want(t, queue.Counts{Dead: dead})
 
 	batches := 0
 	var errs strings.Builder
-	q := tapped{o, func(match tasks.Filter, limit int) {
+	q := tapped{o, func(match queue.Filter, limit int) {
 		batches++
 		if limit > taskBatch || len(match.IDs) != limit {
 			t.Errorf("a batch of %d, with %d ids", limit, len(match.IDs))
@@ -41,7 +41,7 @@ func TestThousandsOfDeadTasksAreRetriedInBatches(t *testing.T) {
 	if out.String() != "retried 3000 tasks\n" || batches != dead/taskBatch || !strings.Contains(errs.String(), "tasks (") {
 		t.Errorf("printed %q in %d batches; progress %q", out.String(), batches, errs.String())
 	}
-	o.want(t, tasks.Counts{Waiting: dead})
+	o.want(t, queue.Counts{Waiting: dead})
 	if again := claimAll(t, o, 1); again[0].Attempts != 1 {
 		t.Errorf("attempt %d after the retry", again[0].Attempts)
 	}
@@ -66,7 +66,7 @@ func TestAnInterruptStopsBetweenBatches(t *testing.T) {
 	makeDead(t, o, 1700)
 	ctx, interrupt := context.WithCancel(t.Context())
 	batches := 0
-	q := tapped{o, func(tasks.Filter, int) {
+	q := tapped{o, func(queue.Filter, int) {
 		batches++
 		if batches == 2 {
 			interrupt() // in the middle of a batch, which is finished
@@ -76,24 +76,24 @@ func TestAnInterruptStopsBetweenBatches(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "interrupted: retried 1000 tasks") {
 		t.Errorf("%v", err)
 	}
-	o.want(t, tasks.Counts{Waiting: 1000, Dead: 700})
+	o.want(t, queue.Counts{Waiting: 1000, Dead: 700})
 }
 
 func TestAFailureSaysHowFarItWas(t *testing.T) {
 	t.Parallel()
-	q := failing{tasks.NewMemoryQueue(tasks.QueueOptions{}, time.Now)}
+	q := failing{queue.NewMemoryQueue(queue.Options{}, time.Now)}
 	makeDead(t, q.Queue, 3)
 	err := retryAll(t).run(t.Context(), q, io.Discard, io.Discard)
-	if !errors.Is(err, contacts.ErrUnavailable) || !strings.Contains(err.Error(), "retried 0 tasks, then: ") {
+	if !errors.Is(err, mysql.ErrUnavailable) || !strings.Contains(err.Error(), "retried 0 tasks, then: ") {
 		t.Errorf("%v", err)
 	}
 }
 
 // failing is a queue whose database goes away when something shall be changed.
-type failing struct{ tasks.Queue }
+type failing struct{ queue.Queue }
 
-func (failing) Retry(context.Context, tasks.Filter, int) (int, error) {
-	return 0, contacts.ErrUnavailable
+func (failing) Retry(context.Context, queue.Filter, int) (int, error) {
+	return 0, mysql.ErrUnavailable
 }
 
 // Workers that take and bury the tasks as fast as they are retried do not keep
@@ -107,7 +107,7 @@ func TestARetryThatMeetsWorkersEnds(t *testing.T) {
 	times := make(map[uint64]int)
 	bury := func() {
 		list := claimAll(t, o, dead)
-		finishAll(t, o, tasks.Permanent(errBoom), list...)
+		finishAll(t, o, queue.Permanent(errBoom), list...)
 		mu.Lock()
 		defer mu.Unlock()
 		for _, task := range list {
@@ -123,7 +123,7 @@ func TestARetryThatMeetsWorkersEnds(t *testing.T) {
 			}
 		})
 	}
-	q := tapped{o, func(tasks.Filter, int) { bury() }} // before each batch, those of the one before are dead again
+	q := tapped{o, func(queue.Filter, int) { bury() }} // before each batch, those of the one before are dead again
 	var out strings.Builder
 	err := retryAll(t).run(t.Context(), q, &out, io.Discard)
 	stop()
@@ -138,7 +138,7 @@ func TestARetryThatMeetsWorkersEnds(t *testing.T) {
 			t.Errorf("task %d ran %d times", id, times[id])
 		}
 	}
-	o.want(t, tasks.Counts{Dead: dead})
+	o.want(t, queue.Counts{Dead: dead})
 }
 
 func TestOnlyChosenTasksAreRetried(t *testing.T) {
@@ -151,11 +151,11 @@ func TestOnlyChosenTasksAreRetried(t *testing.T) {
 	if out, _ := o.succeed(t, "retry", "--type=upload", "--queue=default"); out != "retried 1 tasks\n" {
 		t.Errorf("dead ones by default: %q", out)
 	}
-	o.want(t, tasks.Counts{Waiting: 2, Scheduled: 1, Running: 1})
+	o.want(t, queue.Counts{Waiting: 2, Scheduled: 1, Running: 1})
 	if out, _ := o.succeed(t, "retry", "--member=2", "--state=scheduled"); out != "retried 1 tasks\n" {
 		t.Errorf("scheduled ones: %q", out)
 	}
-	o.want(t, tasks.Counts{Waiting: 3, Running: 1})
+	o.want(t, queue.Counts{Waiting: 3, Running: 1})
 	code, out, errs := o.tasks(t, "retry", fmt.Sprint(ids.dead), "999", fmt.Sprint(ids.running))
 	if code != 1 || out != "retried 0 tasks\n" {
 		t.Errorf("exit code %d, %q", code, out)
@@ -186,7 +186,7 @@ func TestARunningTaskIsNotDiscarded(t *testing.T) {
 	if code, _, errs := o.tasks(t, "discard", "--all", "--state=running", "--yes"); code != 1 || !strings.Contains(errs, `is "running": want dead, scheduled, waiting, done`) {
 		t.Errorf("by state: exit code %d, %q", code, errs)
 	}
-	o.want(t, tasks.Counts{Running: 1})
+	o.want(t, queue.Counts{Running: 1})
 }
 
 func TestDiscardTakesDeadOnesUnlessTold(t *testing.T) {
@@ -199,13 +199,13 @@ func TestDiscardTakesDeadOnesUnlessTold(t *testing.T) {
 	if out, _ := o.succeed(t, "discard", "--all", "--dry-run"); !strings.HasSuffix(out, "would discard 1 tasks\n") || strings.Count(out, "\n") != 3 {
 		t.Errorf("dry run: %q", out)
 	}
-	o.want(t, tasks.Counts{Waiting: 1, Scheduled: 1, Running: 1, Dead: 1})
+	o.want(t, queue.Counts{Waiting: 1, Scheduled: 1, Running: 1, Dead: 1})
 	if out, errs := o.succeed(t, "discard", "--all", "--yes"); out != "discarded 1 tasks\n" || errs != "" {
 		t.Errorf("%q, %q", out, errs)
 	}
-	o.want(t, tasks.Counts{Waiting: 1, Scheduled: 1, Running: 1})
+	o.want(t, queue.Counts{Waiting: 1, Scheduled: 1, Running: 1})
 	o.succeed(t, "discard", fmt.Sprint(ids.waiting))
-	o.want(t, tasks.Counts{Scheduled: 1, Running: 1})
+	o.want(t, queue.Counts{Scheduled: 1, Running: 1})
 }
 
 // A task that another operator has locked, or that changed since it was listed,
@@ -214,8 +214,8 @@ func TestTasksThatChangeMeanwhileAreTold(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)
 	ids := makeDead(t, o, 3)
-	q := tapped{o, func(tasks.Filter, int) {
-		n, err := o.Discard(t.Context(), tasks.Filter{IDs: ids[:2]}, 2)
+	q := tapped{o, func(queue.Filter, int) {
+		n, err := o.Discard(t.Context(), queue.Filter{IDs: ids[:2]}, 2)
 		if n != 2 || err != nil {
 			t.Errorf("discarded %d, %v", n, err)
 		}

@@ -13,13 +13,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 // taskList is what the flags of list say.
 type taskList struct {
-	match  tasks.Filter
+	match  queue.Filter
 	output string
 	limit  int
 }
@@ -35,20 +34,20 @@ func newTasksList() *cobra.Command {
 			"  activityd tasks list --member 12345 -o json\n" +
 			"  activityd tasks list --state dead --limit 0 -o json > dead.ndjson",
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if l.match, err = chosen.filter(cmd.Flags(), args, tasks.States()); err != nil {
+			if l.match, err = chosen.filter(cmd.Flags(), args, queue.States()); err != nil {
 				return err
 			}
 			if l.limit < 0 {
 				return fmt.Errorf("--limit: is %d: want at least 0", l.limit)
 			}
 			l.match.After = after
-			return withTasks(cmd, c, func(ctx context.Context, q *tasks.MySQLQueue) error {
+			return withTasks(cmd, c, func(ctx context.Context, q *queue.MySQLQueue) error {
 				return l.run(ctx, q, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			})
 		},
 	}
 	f := cmd.Flags()
-	chosen.register(cmd, tasks.States(), "only tasks in this `state`")
+	chosen.register(cmd, queue.States(), "only tasks in this `state`")
 	f.IntVar(&l.limit, "limit", 50, "how many to list; 0: all")
 	f.Uint64Var(&after, "after", 0, "only those after the task with this `id`, as for the next page")
 	outputFlag(f, &l.output)
@@ -108,7 +107,7 @@ func newTaskPrinter(w io.Writer, output string) *taskPrinter {
 	return p
 }
 
-func (p *taskPrinter) print(page []tasks.Record) error {
+func (p *taskPrinter) print(page []queue.Record) error {
 	if p.lines != nil {
 		for _, r := range page {
 			if err := p.lines.Encode(newTaskJSON(r)); err != nil {
@@ -122,25 +121,25 @@ func (p *taskPrinter) print(page []tasks.Record) error {
 		fmt.Fprintln(p.table, "ID\tQUEUE\tTYPE\tMEMBER\tARGS\tSTATE\tATTEMPTS\tAGE\tDUE\tLAST ERROR") // Flush returns its error
 	}
 	for _, r := range page {
-		fmt.Fprintf(p.table, "%d\t%s\t%s\t%s\t%s\t%s\t%d/%d\t%s\t%s\t%s\n",
-			r.ID, oneLine(r.Queue), oneLine(string(r.Type)), r.Subject, argsCell(r.RawArgs), r.State, r.Attempts, r.MaxAttempts,
+		fmt.Fprintf(p.table, "%d\t%s\t%s\t%d\t%s\t%s\t%d/%d\t%s\t%s\t%s\n",
+			r.ID, oneLine(r.Queue), oneLine(r.Kind), r.Key, argsCell(r.Payload), r.State, r.Attempts, r.MaxAttempts,
 			shortDuration(p.now.Sub(r.Created)), due(r, p.now), cmp.Or(shortened(oneLine(r.LastError), maxErrorCell), "-"))
 	}
 	return p.table.Flush()
 }
 
 // due says what happens to a task next, and when.
-func due(r tasks.Record, now time.Time) string {
+func due(r queue.Record, now time.Time) string {
 	switch {
-	case r.State == tasks.Scheduled && !r.RunAt.After(now):
+	case r.State == queue.Scheduled && !r.RunAt.After(now):
 		return "now"
-	case r.State == tasks.Scheduled:
+	case r.State == queue.Scheduled:
 		return "in " + shortDuration(r.RunAt.Sub(now))
-	case r.State == tasks.Running:
+	case r.State == queue.Running:
 		return "lease " + shortDuration(r.LeaseUntil.Sub(now))
-	case r.State == tasks.Waiting && !r.ExpiresAt.IsZero():
+	case r.State == queue.Waiting && !r.ExpiresAt.IsZero():
 		return "expires " + shortDuration(r.ExpiresAt.Sub(now))
-	case r.State == tasks.Done:
+	case r.State == queue.Done:
 		return "kept " + shortDuration(r.ForgetAt.Sub(now))
 	}
 	return "-"
@@ -168,11 +167,11 @@ func argsCell(raw json.RawMessage) string {
 type taskJSON struct {
 	ID          uint64          `json:"id,string"`
 	Queue       string          `json:"queue"`
-	Type        tasks.Type      `json:"type"`
-	Subject     member.ID       `json:"subject"`
+	Type        string          `json:"type"`
+	Subject     uint64          `json:"subject,string"`
 	Args        json.RawMessage `json:"args,omitempty"`
 	Priority    int             `json:"priority"`
-	State       tasks.State     `json:"state"`
+	State       queue.State     `json:"state"`
 	Attempts    int             `json:"attempts"`
 	MaxAttempts int             `json:"max_attempts"`
 	CreatedAt   string          `json:"created_at"`
@@ -186,9 +185,9 @@ type taskJSON struct {
 	LastError   string          `json:"last_error,omitempty"`
 }
 
-func newTaskJSON(r tasks.Record) taskJSON {
+func newTaskJSON(r queue.Record) taskJSON {
 	return taskJSON{
-		ID: r.ID, Queue: r.Queue, Type: r.Type, Subject: r.Subject, Args: r.RawArgs, Priority: r.Priority, State: r.State,
+		ID: r.ID, Queue: r.Queue, Type: r.Kind, Subject: r.Key, Args: r.Payload, Priority: r.Priority, State: r.State,
 		Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, CreatedAt: stamp(r.Created), UpdatedAt: stamp(r.Updated),
 		RunAt: stamp(r.RunAt), ExpiresAt: stamp(r.ExpiresAt), LeaseOwner: r.LeaseOwner, LeaseUntil: stamp(r.LeaseUntil),
 		ForgetAt: stamp(r.ForgetAt), DedupeKey: r.DedupeKey, LastError: r.LastError,

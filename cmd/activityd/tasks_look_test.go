@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -126,7 +127,7 @@ func TestTasksShow(t *testing.T) {
 	o := newOperator(t)
 	id := enqueueUploads(t, o, 7, 7)[0]
 	long := "panic: <nil> map\n\tmain.go:7\n" + strings.Repeat("frame\n", 100) + "the end \x1b[31mred"
-	finishAll(t, o, tasks.Permanent(fmt.Errorf("%s", long)), claimAll(t, o, 1)...)
+	finishAll(t, o, queue.Permanent(fmt.Errorf("%s", long)), claimAll(t, o, 1)...)
 	other := enqueueUploads(t, o, 8, 8)[0]
 
 	out, _ := o.succeed(t, "show", fmt.Sprint(id), fmt.Sprint(other))
@@ -162,7 +163,7 @@ func TestManyIDsAreListedInBatches(t *testing.T) {
 		t.Errorf("listed %d tasks, want %d", len(got), len(ids))
 	}
 	queries := 0
-	for page, err := range taskPages(t.Context(), o, tasks.Filter{IDs: ids}, taskBatch) {
+	for page, err := range taskPages(t.Context(), o, queue.Filter{IDs: ids}, taskBatch) {
 		must(t, err)
 		if queries++; len(page) > taskBatch {
 			t.Errorf("a page of %d", len(page))
@@ -188,27 +189,27 @@ func TestShortDurations(t *testing.T) {
 func TestTasksAsJSON(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 5, 0, 0, 7e6, time.FixedZone("", 3600))
-	full := tasks.Record{
-		ID: 1<<64 - 1, Queue: "default", Type: tasks.AddContact, Subject: 7, RawArgs: json.RawMessage(`{"contact_id": "8"}`), Priority: -10,
-		State: tasks.Running, Attempts: 2, MaxAttempts: 25, LeaseOwner: "me", LeaseUntil: at, ExpiresAt: at, DedupeKey: "k",
+	full := queue.Record{
+		ID: 1<<64 - 1, Queue: "default", Kind: tasks.AddContact, Key: 7, Payload: json.RawMessage(`{"contact_id": "8"}`), Priority: -10,
+		State: queue.Running, Attempts: 2, MaxAttempts: 25, LeaseOwner: "me", LeaseUntil: at, ExpiresAt: at, DedupeKey: "k",
 		LastError: "a <b>\n", Created: at, Updated: at,
 	}
 	for _, c := range []struct {
-		record tasks.Record
+		record queue.Record
 		want   string
 	}{
 		{full, `{"id":"18446744073709551615","queue":"default","type":"add_contact","subject":"7","args":{"contact_id":"8"},"priority":-10,` +
 			`"state":"running","attempts":2,"max_attempts":25,"created_at":"2026-11-21T04:00:00.007Z","updated_at":"2026-11-21T04:00:00.007Z",` +
 			`"expires_at":"2026-11-21T04:00:00.007Z","lease_owner":"me","lease_until":"2026-11-21T04:00:00.007Z","dedupe_key":"k","last_error":"a <b>\n"}`},
 		{
-			tasks.Record{ID: 1, State: tasks.Done, ForgetAt: at, RunAt: at, Created: at, Updated: at},
+			queue.Record{ID: 1, State: queue.Done, ForgetAt: at, RunAt: at, Created: at, Updated: at},
 			`{"id":"1","queue":"","type":"","subject":"0","priority":0,"state":"done","attempts":0,"max_attempts":0,` +
 				`"created_at":"2026-11-21T04:00:00.007Z","updated_at":"2026-11-21T04:00:00.007Z",` +
 				`"run_at":"2026-11-21T04:00:00.007Z","forget_at":"2026-11-21T04:00:00.007Z"}`,
 		},
 	} {
 		var out strings.Builder
-		must(t, newTaskPrinter(&out, outputJSON).print([]tasks.Record{c.record}))
+		must(t, newTaskPrinter(&out, outputJSON).print([]queue.Record{c.record}))
 		if diff := cmp.Diff(c.want+"\n", out.String()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
@@ -220,17 +221,17 @@ func TestWhatIsDue(t *testing.T) {
 	now := time.Date(2026, 11, 21, 5, 0, 0, 0, time.UTC)
 	soon, past := now.Add(90*time.Second), now.Add(-time.Hour)
 	for _, c := range []struct {
-		record tasks.Record
+		record queue.Record
 		want   string
 	}{
-		{tasks.Record{State: tasks.Waiting}, "-"},
-		{tasks.Record{State: tasks.Waiting, ExpiresAt: soon}, "expires 1m30s"},
-		{tasks.Record{State: tasks.Scheduled, RunAt: soon, ExpiresAt: soon}, "in 1m30s"},
-		{tasks.Record{State: tasks.Scheduled, RunAt: past}, "now"},
-		{tasks.Record{State: tasks.Running, LeaseUntil: soon}, "lease 1m30s"},
-		{tasks.Record{State: tasks.Running, LeaseUntil: past}, "lease 0s"},
-		{tasks.Record{State: tasks.Done, ForgetAt: soon}, "kept 1m30s"},
-		{tasks.Record{State: tasks.Dead}, "-"},
+		{queue.Record{State: queue.Waiting}, "-"},
+		{queue.Record{State: queue.Waiting, ExpiresAt: soon}, "expires 1m30s"},
+		{queue.Record{State: queue.Scheduled, RunAt: soon, ExpiresAt: soon}, "in 1m30s"},
+		{queue.Record{State: queue.Scheduled, RunAt: past}, "now"},
+		{queue.Record{State: queue.Running, LeaseUntil: soon}, "lease 1m30s"},
+		{queue.Record{State: queue.Running, LeaseUntil: past}, "lease 0s"},
+		{queue.Record{State: queue.Done, ForgetAt: soon}, "kept 1m30s"},
+		{queue.Record{State: queue.Dead}, "-"},
 	} {
 		if got := due(c.record, now); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.record, got, c.want)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 func newTasksPause() *cobra.Command {
@@ -30,20 +30,20 @@ func newTasksResume() *cobra.Command {
 }
 
 // pauseCommand completes a command that changes the pause of one queue.
-func pauseCommand(cmd *cobra.Command, change func(q taskAdmin, ctx context.Context, queue string) (bool, error), changed, unchanged string) *cobra.Command {
+func pauseCommand(cmd *cobra.Command, change func(q taskAdmin, ctx context.Context, name string) (bool, error), changed, unchanged string) *cobra.Command {
 	c := &config{}
 	cmd.Args, cmd.ValidArgs = cobra.ExactArgs(1), knownQueues()
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return withTasks(cmd, c, func(ctx context.Context, q *tasks.MySQLQueue) error {
-			queue := args[0]
-			strange, err := isStrangeQueue(ctx, q, queue)
+		return withTasks(cmd, c, func(ctx context.Context, q *queue.MySQLQueue) error {
+			name := args[0]
+			strange, err := isStrangeQueue(ctx, q, name)
 			if err != nil {
 				return err
 			}
 			if strange {
-				fmt.Fprintf(cmd.ErrOrStderr(), "activityd: no task is in a queue %q, and it is none of %s: is it misspelt?\n", queue, strings.Join(knownQueues(), ", "))
+				fmt.Fprintf(cmd.ErrOrStderr(), "activityd: no task is in a queue %q, and it is none of %s: is it misspelt?\n", name, strings.Join(knownQueues(), ", "))
 			}
-			done, err := change(q, ctx, queue)
+			done, err := change(q, ctx, name)
 			if err != nil {
 				return err
 			}
@@ -51,7 +51,7 @@ func pauseCommand(cmd *cobra.Command, change func(q taskAdmin, ctx context.Conte
 			if done {
 				outcome = changed
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "queue %s %s\n", queue, outcome)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "queue %s %s\n", name, outcome)
 			return err
 		})
 	}
@@ -62,14 +62,14 @@ func pauseCommand(cmd *cobra.Command, change func(q taskAdmin, ctx context.Conte
 // isStrangeQueue reports whether the name of a queue may be misspelt. That is no
 // reason to refuse it: a site's own queue may be paused before its first task comes,
 // and the workers of other processes may work on any queue.
-func isStrangeQueue(ctx context.Context, q taskAdmin, queue string) (bool, error) {
-	if slices.Contains(knownQueues(), queue) {
+func isStrangeQueue(ctx context.Context, q taskAdmin, name string) (bool, error) {
+	if slices.Contains(knownQueues(), name) {
 		return false, nil
 	}
 	paused, err := q.Paused(ctx)
-	if err != nil || slices.Contains(paused, queue) {
+	if err != nil || slices.Contains(paused, name) {
 		return false, err
 	}
-	list, err := q.List(ctx, tasks.Filter{Queues: []string{queue}}, 1)
+	list, err := q.List(ctx, queue.Filter{Queues: []string{name}}, 1)
 	return len(list) == 0, err
 }

@@ -13,7 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -58,7 +59,7 @@ func TestAStrangeQueueIsWarnedOf(t *testing.T) {
 	}
 	own := tasks.NewUpload(1)
 	own.Queue = "own"
-	_, err := o.Enqueue(t.Context(), []tasks.New{own})
+	_, err := o.Enqueue(t.Context(), []queue.New{own})
 	must(t, err)
 	if _, errs := o.succeed(t, "pause", "own"); errs != "" {
 		t.Errorf("a queue with tasks: %q", errs)
@@ -103,14 +104,14 @@ func TestStatsCountWhatThereIs(t *testing.T) {
 
 func TestStatsMarkWhatTheyDidNotCountToTheEnd(t *testing.T) {
 	t.Parallel()
-	s := tasks.Stats{
-		Tasks: []tasks.TaskStats{
-			{Queue: "default", Type: "add_contact", State: tasks.Waiting, Count: 60_000},
-			{Queue: "default", Type: "upload", State: tasks.Dead, Count: 5},
-			{Queue: "default", Type: "upload", State: tasks.Waiting, Count: 40_000},
-			{Queue: "refill", Type: "refill", State: tasks.Waiting, Count: 7},
+	s := queue.Stats{
+		Tasks: []queue.TaskStats{
+			{Queue: "default", Kind: "add_contact", State: queue.Waiting, Count: 60_000},
+			{Queue: "default", Kind: "upload", State: queue.Dead, Count: 5},
+			{Queue: "default", Kind: "upload", State: queue.Waiting, Count: 40_000},
+			{Queue: "refill", Kind: "refill", State: queue.Waiting, Count: 7},
 		},
-		Queues: []tasks.QueueStats{{Queue: "default", Capped: true, Oldest: 90 * time.Second}, {Queue: "fan_out", Paused: true}, {Queue: "refill"}},
+		Queues: []queue.QueueStats{{Queue: "default", Capped: true, Oldest: 90 * time.Second}, {Queue: "fan_out", Paused: true}, {Queue: "refill"}},
 	}
 	var out strings.Builder
 	must(t, newStatsJSON(s, time.Now()).print(&out))
@@ -128,21 +129,21 @@ refill   all          7        0          0        0     0     0s              -
 }
 
 // stater answers with what it is told to.
-type stater func() (tasks.Stats, error)
+type stater func() (queue.Stats, error)
 
-func (s stater) Stats(context.Context) (tasks.Stats, error) { return s() }
+func (s stater) Stats(context.Context) (queue.Stats, error) { return s() }
 
 func TestWatchingGoesOnUntilItIsInterrupted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, interrupt := context.WithCancel(t.Context())
 		looks := 0
-		q := stater(func() (tasks.Stats, error) {
+		q := stater(func() (queue.Stats, error) {
 			looks++
 			if looks == 2 {
-				return tasks.Stats{}, contacts.ErrUnavailable
+				return queue.Stats{}, mysql.ErrUnavailable
 			}
-			return tasks.Stats{}, nil
+			return queue.Stats{}, nil
 		})
 		var out, errs strings.Builder
 		ended := make(chan error)
@@ -154,7 +155,7 @@ func TestWatchingGoesOnUntilItIsInterrupted(t *testing.T) {
 		if looks != 4 || strings.Count(out.String(), ", every 2s\nthere are no tasks") != 3 || strings.Contains(out.String(), "\x1b") {
 			t.Errorf("%d looks, printed\n%s", looks, out.String())
 		}
-		if !strings.Contains(errs.String(), contacts.ErrUnavailable.Error()) {
+		if !strings.Contains(errs.String(), mysql.ErrUnavailable.Error()) {
 			t.Errorf("said %q", errs.String())
 		}
 	})
@@ -164,12 +165,12 @@ func TestWatchingEndsWithOtherErrors(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		looks := 0
-		q := stater(func() (tasks.Stats, error) {
+		q := stater(func() (queue.Stats, error) {
 			looks++
 			if looks == 2 {
-				return tasks.Stats{}, errBoom
+				return queue.Stats{}, errBoom
 			}
-			return tasks.Stats{}, nil
+			return queue.Stats{}, nil
 		})
 		if err := (taskWatch{output: outputJSON, every: time.Second}).run(t.Context(), q, io.Discard, io.Discard); !errors.Is(err, errBoom) || looks != 2 {
 			t.Errorf("%v after %d looks", err, looks)

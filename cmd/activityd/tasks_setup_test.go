@@ -8,15 +8,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
 // operator has a queue in MariaDB, and runs commands on it.
 type operator struct {
-	*tasks.MySQLQueue
+	*queue.MySQLQueue
 
 	db  *sql.DB
 	dsn string
@@ -25,10 +26,10 @@ type operator struct {
 func newOperator(t *testing.T) *operator {
 	t.Helper()
 	dsn := servertest.MySQLDSN(t)
-	db, err := contacts.OpenMySQL(dsn)
+	db, err := mysql.Open(dsn)
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	return &operator{tasks.NewMySQLQueue(db, tasks.QueueOptions{Owner: "test"}), db, dsn}
+	return &operator{queue.NewMySQLQueue(db, queue.Options{Owner: "test"}), db, dsn}
 }
 
 // tasks runs activityd tasks.
@@ -48,7 +49,7 @@ func (o *operator) succeed(t *testing.T, args ...string) (stdout, stderr string)
 }
 
 // want compares how many tasks there are in each state.
-func (o *operator) want(t *testing.T, want tasks.Counts) {
+func (o *operator) want(t *testing.T, want queue.Counts) {
 	t.Helper()
 	got, err := o.Count(t.Context())
 	must(t, err)
@@ -59,9 +60,9 @@ func (o *operator) want(t *testing.T, want tasks.Counts) {
 
 // enqueueUploads enqueues an upload task for each of members first to last, and
 // returns their ids, the lowest first.
-func enqueueUploads(t *testing.T, q tasks.Queue, first, last int) []uint64 {
+func enqueueUploads(t *testing.T, q queue.Queue, first, last int) []uint64 {
 	t.Helper()
-	var batch []tasks.New
+	var batch []queue.New
 	for i := first; i <= last; i++ {
 		batch = append(batch, tasks.NewUpload(member.ID(i)))
 	}
@@ -77,7 +78,7 @@ func enqueueUploads(t *testing.T, q tasks.Queue, first, last int) []uint64 {
 
 // claimAll claims the waiting tasks of the default queue, up to n. It may be
 // called by any goroutine.
-func claimAll(t *testing.T, q tasks.Queue, n int) (list []tasks.Task) {
+func claimAll(t *testing.T, q queue.Queue, n int) (list []queue.Task) {
 	t.Helper()
 	for len(list) < n {
 		some, err := q.Claim(t.Context(), tasks.QueueDefault, min(500, n-len(list)), time.Hour)
@@ -94,12 +95,12 @@ func claimAll(t *testing.T, q tasks.Queue, n int) (list []tasks.Task) {
 
 // finishAll records the same result for all of the tasks. It may be called by any
 // goroutine.
-func finishAll(t *testing.T, q tasks.Queue, result error, list ...tasks.Task) {
+func finishAll(t *testing.T, q queue.Queue, result error, list ...queue.Task) {
 	t.Helper()
 	for part := range slices.Chunk(list, 500) {
-		var results []tasks.Result
+		var results []queue.Result
 		for _, task := range part {
-			results = append(results, tasks.Result{Task: task, Err: result})
+			results = append(results, queue.Result{Task: task, Err: result})
 		}
 		if lost, err := q.Finish(t.Context(), results); err != nil || lost > 0 {
 			t.Errorf("finish: %d lost, %v", lost, err)
@@ -110,24 +111,24 @@ func finishAll(t *testing.T, q tasks.Queue, result error, list ...tasks.Task) {
 var errBoom = errors.New("boom")
 
 // makeDead makes n dead upload tasks, of members 1 to n.
-func makeDead(t *testing.T, q tasks.Queue, n int) []uint64 {
+func makeDead(t *testing.T, q queue.Queue, n int) []uint64 {
 	t.Helper()
 	ids := enqueueUploads(t, q, 1, n)
-	finishAll(t, q, tasks.Permanent(errBoom), claimAll(t, q, n)...)
+	finishAll(t, q, queue.Permanent(errBoom), claimAll(t, q, n)...)
 	return ids
 }
 
 // everyState is a queue with a task in every state that a task can be seen in.
 type everyState struct{ dead, scheduled, running, waiting uint64 }
 
-func makeEveryState(t *testing.T, q tasks.Queue) everyState {
+func makeEveryState(t *testing.T, q queue.Queue) everyState {
 	t.Helper()
 	dead := makeDead(t, q, 1)[0]
 	scheduled := enqueueUploads(t, q, 2, 2)[0]
-	finishAll(t, q, tasks.Later(time.Hour, errBoom), claimAll(t, q, 1)...)
+	finishAll(t, q, queue.Later(time.Hour, errBoom), claimAll(t, q, 1)...)
 	running := enqueueUploads(t, q, 3, 3)[0]
 	claimAll(t, q, 1)
-	ids, err := q.Enqueue(t.Context(), []tasks.New{tasks.NewAddContact(4, 5)})
+	ids, err := q.Enqueue(t.Context(), []queue.New{tasks.NewAddContact(4, 5)})
 	must(t, err)
 	return everyState{dead, scheduled, running, ids[0]}
 }
@@ -136,15 +137,15 @@ func makeEveryState(t *testing.T, q tasks.Queue) everyState {
 type tapped struct {
 	taskAdmin
 
-	before func(match tasks.Filter, limit int) // of each change
+	before func(match queue.Filter, limit int) // of each change
 }
 
-func (q tapped) Retry(ctx context.Context, match tasks.Filter, limit int) (int, error) {
+func (q tapped) Retry(ctx context.Context, match queue.Filter, limit int) (int, error) {
 	q.before(match, limit)
 	return q.taskAdmin.Retry(ctx, match, limit)
 }
 
-func (q tapped) Discard(ctx context.Context, match tasks.Filter, limit int) (int, error) {
+func (q tapped) Discard(ctx context.Context, match queue.Filter, limit int) (int, error) {
 	q.before(match, limit)
 	return q.taskAdmin.Discard(ctx, match, limit)
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 func newTasksShow() *cobra.Command {
@@ -26,7 +26,7 @@ func newTasksShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return withTasks(cmd, c, func(ctx context.Context, q *tasks.MySQLQueue) error {
+			return withTasks(cmd, c, func(ctx context.Context, q *queue.MySQLQueue) error {
 				return showTasks(ctx, q, ids, output, cmd.OutOrStdout())
 			})
 		},
@@ -41,7 +41,7 @@ func newTasksShow() *cobra.Command {
 func showTasks(ctx context.Context, q taskLister, ids []uint64, output string, out io.Writer) error {
 	missing := slices.Clone(ids)
 	lines, now := newTaskPrinter(out, output), time.Now()
-	for page, err := range taskPages(ctx, q, tasks.Filter{IDs: ids}, taskBatch) {
+	for page, err := range taskPages(ctx, q, queue.Filter{IDs: ids}, taskBatch) {
 		if err == nil && output == outputJSON {
 			err = lines.print(page)
 		}
@@ -65,13 +65,13 @@ func showTasks(ctx context.Context, q taskLister, ids []uint64, output string, o
 }
 
 // taskSheet returns all that is known about a task.
-func taskSheet(r tasks.Record, now time.Time) string {
+func taskSheet(r queue.Record, now time.Time) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "task %d\n", r.ID)
 	for _, line := range [][2]string{
-		{"type", oneLine(string(r.Type))},
-		{"member", r.Subject.String()},
-		{"arguments", oneLine(string(r.RawArgs))},
+		{"type", oneLine(r.Kind)},
+		{"member", fmt.Sprint(r.Key)},
+		{"arguments", oneLine(string(r.Payload))},
 		{"queue", oneLine(r.Queue)},
 		{"priority", fmt.Sprint(r.Priority)},
 		{"state", string(r.State)},

@@ -11,13 +11,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 // taskStater is a queue that says how full it is.
 type taskStater interface {
-	Stats(ctx context.Context) (tasks.Stats, error)
+	Stats(ctx context.Context) (queue.Stats, error)
 }
 
 // taskWatch is what the flags of stats say.
@@ -44,7 +44,7 @@ func newTasksStats() *cobra.Command {
 			if w.every != 0 && w.every < minWatch {
 				return fmt.Errorf("--watch: is %v: want at least %v, or 0", w.every, minWatch)
 			}
-			return withTasks(cmd, c, func(ctx context.Context, q *tasks.MySQLQueue) error {
+			return withTasks(cmd, c, func(ctx context.Context, q *queue.MySQLQueue) error {
 				return w.run(ctx, q, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			})
 		},
@@ -74,7 +74,7 @@ func (w taskWatch) run(ctx context.Context, q taskStater, out, errs io.Writer) e
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, contacts.ErrUnavailable):
+		case errors.Is(err, mysql.ErrUnavailable):
 			fmt.Fprintf(errs, "activityd: %v\n", err)
 		case err != nil:
 			return err
@@ -123,12 +123,12 @@ type queuesJSON struct {
 
 // typeStats is the number of tasks of one type, by state.
 type typeStats struct {
-	Type      tasks.Type `json:"type"`
-	Waiting   int        `json:"waiting"`
-	Scheduled int        `json:"scheduled"`
-	Running   int        `json:"running"`
-	Dead      int        `json:"dead"`
-	Done      int        `json:"done"`
+	Type      string `json:"type"`
+	Waiting   int    `json:"waiting"`
+	Scheduled int    `json:"scheduled"`
+	Running   int    `json:"running"`
+	Dead      int    `json:"dead"`
+	Done      int    `json:"done"`
 }
 
 // counts returns the numbers in the order of the table's columns.
@@ -137,28 +137,28 @@ func (t *typeStats) counts() [5]*int {
 }
 
 // newStatsJSON sorts statistics into queues; the types keep their order.
-func newStatsJSON(s tasks.Stats, now time.Time) statsJSON {
-	out := statsJSON{At: stamp(now), Limit: tasks.StatsLimit, Queues: []queuesJSON{}, More: s.More}
-	for _, queue := range s.Queues {
-		q := queuesJSON{Queue: queue.Queue, Paused: queue.Paused, Capped: queue.Capped, OldestSeconds: queue.Oldest.Seconds(), Types: []typeStats{}}
+func newStatsJSON(s queue.Stats, now time.Time) statsJSON {
+	out := statsJSON{At: stamp(now), Limit: queue.StatsLimit, Queues: []queuesJSON{}, More: s.More}
+	for _, state := range s.Queues {
+		q := queuesJSON{Queue: state.Queue, Paused: state.Paused, Capped: state.Capped, OldestSeconds: state.Oldest.Seconds(), Types: []typeStats{}}
 		for _, t := range s.Tasks {
-			if t.Queue != queue.Queue {
+			if t.Queue != state.Queue {
 				continue
 			}
-			if n := len(q.Types); n == 0 || q.Types[n-1].Type != t.Type {
-				q.Types = append(q.Types, typeStats{Type: t.Type})
+			if n := len(q.Types); n == 0 || q.Types[n-1].Type != t.Kind {
+				q.Types = append(q.Types, typeStats{Type: t.Kind})
 			}
 			last := &q.Types[len(q.Types)-1]
 			switch t.State {
-			case tasks.Waiting:
+			case queue.Waiting:
 				last.Waiting = t.Count
-			case tasks.Scheduled:
+			case queue.Scheduled:
 				last.Scheduled = t.Count
-			case tasks.Running:
+			case queue.Running:
 				last.Running = t.Count
-			case tasks.Dead:
+			case queue.Dead:
 				last.Dead = t.Count
-			case tasks.Done:
+			case queue.Done:
 				last.Done = t.Count
 			}
 		}
@@ -184,7 +184,7 @@ func (s statsJSON) print(w io.Writer) error {
 			}
 		}
 		row := func(queue string, t *typeStats, oldest, paused string) {
-			cells := []string{queue, oneLine(string(t.Type))}
+			cells := []string{queue, oneLine(t.Type)}
 			for state, n := range t.counts() {
 				cell := strconv.Itoa(*n)
 				if q.Capped && *sum.counts()[state] >= s.Limit {

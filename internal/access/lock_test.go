@@ -39,7 +39,7 @@ func TestALockedFileIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		err := access.AppendToken(t.Context(), path, b)
-		if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "another program has locked it") {
+		if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "another process has locked it") {
 			t.Errorf("while it is locked: %v", err)
 		}
 		if took := time.Since(start); took < time.Second || took > 10*time.Second {

@@ -1,14 +1,8 @@
-//go:build !unix || solaris || illumos || aix
+//go:build !unix
 
 package access
 
-import (
-	"io/fs"
-	"os"
-)
-
-// lockFile does nothing where there is no lock that ends with its process.
-func lockFile(*os.File) error { return nil }
+import "io/fs"
 
 // ownerOf does not know where files have no owner and mode of the usual kind.
 func ownerOf(fs.FileInfo) (owner, self int, known bool) { return 0, 0, false }

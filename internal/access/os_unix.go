@@ -1,24 +1,12 @@
-//go:build unix && !solaris && !illumos && !aix
+//go:build unix
 
 package access
 
 import (
-	"errors"
 	"io/fs"
 	"os"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
-
-// lockFile locks an open file, or fails at once with [errLocked].
-func lockFile(f *os.File) error {
-	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return errLocked
-	}
-	return err
-}
 
 // ownerOf returns the user who owns a file, and the one who runs this process.
 func ownerOf(info fs.FileInfo) (owner, self int, known bool) {

@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
+
+	"github.com/activityd/activityd/internal/filelock"
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // FollowTokens reads the tokens of a file. Run the [Follower] to have them follow
@@ -46,7 +50,6 @@ func parseFile(f file) ([]Token, error) {
 // take puts what a file says into use.
 func (t *Tokens) take(ctx context.Context, path string, list []Token, o Options) {
 	added, removed := t.Replace(list)
-	o.observer().TokensTaken(t.Names())
 	o.Log.InfoContext(ctx, "took the tokens of the file", "file", path, "tokens", len(list), "added", added, "removed", removed)
 	switch {
 	case len(list) > 0:
@@ -60,6 +63,25 @@ func (t *Tokens) take(ctx context.Context, path string, list []Token, o Options)
 // mode of a token file that is made here: hashes are no secrets, but who may do
 // what is nobody else's business.
 const mode = 0o600
+
+// How long to wait for the lock of another process, which holds it for as long as it
+// takes to write a line, and how often to try.
+const (
+	lockTimeout = 5 * time.Second
+	lockPoll    = 20 * time.Millisecond
+)
+
+// openLocked opens a token file to add to it, which is made if there is none.
+func openLocked(ctx context.Context, path string) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
+	defer cancel()
+	for {
+		f, err := filelock.Open(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, mode)
+		if !errors.Is(err, filelock.ErrLocked) || retry.Sleep(ctx, lockPoll) != nil {
+			return f, err
+		}
+	}
+}
 
 // AppendToken adds a token to a file, which is made if there is none. It refuses
 // a name that the file has, and a file that is not in order. Several may add to a
@@ -85,7 +107,7 @@ func AppendToken(ctx context.Context, path string, t Token) (err error) {
 	if err := appendWhole(f, int64(len(before.text)), line); err != nil {
 		return err
 	}
-	if !isStill(f, path) {
+	if !filelock.IsNamed(f, path) {
 		// An editor, say, which knows no locks.
 		return fmt.Errorf("another program replaced %s meanwhile, so the token is not in it: try again", path)
 	}

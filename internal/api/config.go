@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
-	"github.com/activityd/activityd/internal/tasks"
 )
 
 // Reader finds the photos that a viewer is shown, at most limit of them. It
 // returns [contacts.ErrNoMember] for a viewer who does not exist,
-// [recent.ErrBusy] or [contacts.ErrUnavailable] when asking again later may
+// [recent.ErrBusy] or [mysql.ErrUnavailable] when asking again later may
 // help. It must be safe for concurrent use and return soon after ctx ends.
 type Reader interface {
 	Read(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error)
@@ -24,11 +24,11 @@ type Reader interface {
 // returns after the commit. The ids are in the order of the batch. It must be
 // safe for concurrent use and return soon after ctx ends.
 type Enqueuer interface {
-	Enqueue(ctx context.Context, batch []tasks.New) (ids []uint64, err error)
+	Enqueue(ctx context.Context, batch []queue.New) (ids []uint64, err error)
 	// EnqueueOnce is Enqueue under a key: a batch that was enqueued under it
 	// before is not enqueued again, and gets its ids of then; another batch
-	// fails with [tasks.ErrKeyReused].
-	EnqueueOnce(ctx context.Context, key string, batch []tasks.New) (ids []uint64, replayed bool, err error)
+	// fails with [queue.ErrKeyReused].
+	EnqueueOnce(ctx context.Context, key string, batch []queue.New) (ids []uint64, replayed bool, err error)
 }
 
 // Checker asks the servers that activityd stands on how they are. It must be
@@ -71,7 +71,6 @@ type Config struct {
 	Enqueuer Enqueuer
 	Checker  Checker
 	Logger   *slog.Logger // default: slog.Default()
-	Observer Observer     // is told of every request; default: nobody
 
 	// Access decides who may do what. Default: everybody may do everything, but is
 	// no operator; the address must be one that only this machine can reach then,
@@ -108,9 +107,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
-	}
-	if c.Observer == nil {
-		c.Observer = unobserved{}
 	}
 	if c.Overloaded == nil {
 		c.Overloaded = func() (time.Duration, bool) { return 0, false }

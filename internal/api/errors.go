@@ -11,8 +11,9 @@ import (
 
 	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
-	"github.com/activityd/activityd/internal/tasks"
 )
 
 // statusClientGone is what the log says of a request whose client went away
@@ -28,9 +29,9 @@ var outcomes = []struct {
 	detail string
 }{
 	{contacts.ErrNoMember, noSuchMember, "id", "no member has this id"},
-	{tasks.ErrKeyReused, keyReused, headerKey, "this key was used for other tasks; nothing was enqueued, use a fresh key for what is new"},
+	{queue.ErrKeyReused, keyReused, headerKey, "this key was used for other tasks; nothing was enqueued, use a fresh key for what is new"},
 	{recent.ErrBusy, busy, "", "too many expensive reads are under way; try again in a second"},
-	{contacts.ErrUnavailable, unavailable, "", "the database cannot be reached; try again in a few seconds"},
+	{mysql.ErrUnavailable, unavailable, "", "the database cannot be reached; try again in a few seconds"},
 	{context.DeadlineExceeded, deadlineExceeded, "", "the answer was not ready in time; repeating the request is safe"},
 	// Its own client's leaving is handled before; what remains is work shared
 	// with a request that was given up, or cut off by a shutdown.

@@ -14,8 +14,9 @@ import (
 
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
-	"github.com/activityd/activityd/internal/tasks"
 )
 
 // failing makes both interfaces fail with err.
@@ -23,7 +24,7 @@ func failing(t testing.TB, err error) *bundle {
 	t.Helper()
 	b := setup(t)
 	b.reader.read = func(context.Context, contacts.Viewer, int) (recent.Answer, error) { return recent.Answer{}, err }
-	b.enqueuer.enqueue = func(context.Context, []tasks.New) ([]uint64, error) { return nil, err }
+	b.enqueuer.enqueue = func(context.Context, []queue.New) ([]uint64, error) { return nil, err }
 	return b
 }
 
@@ -37,7 +38,7 @@ func TestErrors(t *testing.T) {
 		level      string
 	}{
 		{recent.ErrBusy, 503, "busy", "1", "WARN"},
-		{contacts.ErrUnavailable, 503, "unavailable", "5", "WARN"},
+		{mysql.ErrUnavailable, 503, "unavailable", "5", "WARN"},
 		{context.DeadlineExceeded, 504, "deadline-exceeded", "", "WARN"},
 		{context.Canceled, 503, "unavailable", "5", "WARN"},
 		{errors.New("secret of the house"), 500, "internal", "", "ERROR"},

@@ -15,6 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
 )
 
@@ -194,7 +195,7 @@ func TestNothingToShowIsExplained(t *testing.T) {
 type failingLate struct{ *contacts.Memory }
 
 func (failingLate) Ranking(context.Context, contacts.Viewer, int) ([]contacts.Standing, error) {
-	return nil, contacts.ErrUnavailable
+	return nil, mysql.ErrUnavailable
 }
 
 func (failingLate) Details(context.Context, contacts.Viewer, []member.ID) ([]contacts.Detail, error) {

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 // fuzzed is a request as net/http may hand it over.
@@ -74,7 +74,7 @@ func (g *guarded) judge(t *testing.T, f fuzzed, w *httptest.ResponseRecorder) {
 
 // wantWhole fails the test unless all tasks of the body were enqueued, as one
 // batch, and have an id each.
-func wantWhole(t *testing.T, body string, calls [][]tasks.New, w *httptest.ResponseRecorder) {
+func wantWhole(t *testing.T, body string, calls [][]queue.New, w *httptest.ResponseRecorder) {
 	t.Helper()
 	var sent struct{ Tasks []json.RawMessage }
 	var got struct{ Tasks []struct{ ID member.ID } }

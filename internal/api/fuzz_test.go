@@ -10,6 +10,8 @@ import (
 
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -35,7 +37,11 @@ func FuzzTasksBody(f *testing.F) {
 				t.Fatalf("%q: taken as %v", body, calls)
 			}
 			for _, task := range calls[0] {
-				if _, err := tasks.Parse(task.Type, task.Subject, task.Args.Contact); err != nil {
+				args, err := tasks.ArgsOf(queue.Task{Kind: task.Kind, Payload: task.Payload})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := tasks.Parse(task.Kind, member.ID(task.Key), args.Contact); err != nil {
 					t.Fatalf("%q: taken as %v: %v", body, task, err)
 				}
 			}

@@ -19,8 +19,8 @@ import (
 
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
-	"github.com/activityd/activityd/internal/tasks"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -36,14 +36,14 @@ func (f *fakeReader) Read(ctx context.Context, v contacts.Viewer, limit int) (re
 // fakeEnqueuer remembers every batch, and gives ids from 1 on unless enqueue
 // says otherwise.
 type fakeEnqueuer struct {
-	enqueue func(ctx context.Context, batch []tasks.New) ([]uint64, error)
+	enqueue func(ctx context.Context, batch []queue.New) ([]uint64, error)
 
 	mu      sync.Mutex
-	batches [][]tasks.New
+	batches [][]queue.New
 	once    map[string]onceBatch
 }
 
-func (f *fakeEnqueuer) Enqueue(ctx context.Context, batch []tasks.New) ([]uint64, error) {
+func (f *fakeEnqueuer) Enqueue(ctx context.Context, batch []queue.New) ([]uint64, error) {
 	f.mu.Lock()
 	f.batches = append(f.batches, batch)
 	f.mu.Unlock()
@@ -58,12 +58,12 @@ func (f *fakeEnqueuer) Enqueue(ctx context.Context, batch []tasks.New) ([]uint64
 }
 
 // EnqueueOnce keeps keys for good.
-func (f *fakeEnqueuer) EnqueueOnce(ctx context.Context, key string, batch []tasks.New) (ids []uint64, replayed bool, err error) {
+func (f *fakeEnqueuer) EnqueueOnce(ctx context.Context, key string, batch []queue.New) (ids []uint64, replayed bool, err error) {
 	f.mu.Lock()
 	before, known := f.once[key]
 	f.mu.Unlock()
 	if known && !reflect.DeepEqual(before.batch, batch) {
-		return nil, false, fmt.Errorf("fake: %w", tasks.ErrKeyReused)
+		return nil, false, fmt.Errorf("fake: %w", queue.ErrKeyReused)
 	}
 	if known {
 		return before.ids, true, nil
@@ -78,11 +78,11 @@ func (f *fakeEnqueuer) EnqueueOnce(ctx context.Context, key string, batch []task
 }
 
 type onceBatch struct {
-	batch []tasks.New
+	batch []queue.New
 	ids   []uint64
 }
 
-func (f *fakeEnqueuer) calls() [][]tasks.New {
+func (f *fakeEnqueuer) calls() [][]queue.New {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.batches

@@ -13,8 +13,8 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/taskjson"
-	"github.com/activityd/activityd/internal/tasks"
 )
 
 type enqueuedJSON struct {
@@ -62,7 +62,7 @@ func ownKey(c echo.Context, key string) string {
 }
 
 // enqueue hands the batch over; without a key nothing can be a replay.
-func (s *Server) enqueue(ctx context.Context, key string, batch []tasks.New) (ids []uint64, replayed bool, err error) {
+func (s *Server) enqueue(ctx context.Context, key string, batch []queue.New) (ids []uint64, replayed bool, err error) {
 	if key != "" {
 		return s.cfg.Enqueuer.EnqueueOnce(ctx, key, batch)
 	}
@@ -77,14 +77,14 @@ func (s *Server) refuseOverload() error {
 	if !overloaded {
 		return nil
 	}
-	s.cfg.Observer.EnqueueRefused()
+	enqueuesRefused.Inc()
 	p := tooManyWaiting.problem("more tasks wait than the workers get done; nothing was enqueued, send the same again later")
 	p.retryAfter = wholeSeconds(retryAfter)
 	return &refusal{p}
 }
 
 // readTasks reads the body of a request.
-func (s *Server) readTasks(c echo.Context) ([]tasks.New, error) {
+func (s *Server) readTasks(c echo.Context) ([]queue.New, error) {
 	if err := requireJSON(c.Request().Header); err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (s *Server) readTasks(c echo.Context) ([]tasks.New, error) {
 	return batch, nil
 }
 
-func writeEnqueued(c echo.Context, batch []tasks.New, ids []uint64) error {
+func writeEnqueued(c echo.Context, batch []queue.New, ids []uint64) error {
 	if len(ids) != len(batch) {
 		return fmt.Errorf("%d tasks were enqueued under %d ids", len(batch), len(ids))
 	}

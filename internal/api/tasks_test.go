@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -19,16 +20,16 @@ func TestTasksGolden(t *testing.T) {
 	add := `{"type":"add_contact","user_id":"12345","contact_id":"98765"}`
 	for name, test := range map[string]struct {
 		body string
-		want []tasks.New
+		want []queue.New
 		ids  string
 	}{
-		"one add":         {add, []tasks.New{tasks.NewAddContact(12345, 98765)}, `{"tasks":[{"id":"1"}]}`},
-		"one remove":      {`{"type":"remove_contact","user_id":1,"contact_id":2}`, []tasks.New{tasks.NewRemoveContact(1, 2)}, `{"tasks":[{"id":"1"}]}`},
-		"one upload":      {` {"user_id":"18446744073709551615", "type":"upload"} ` + "\n", []tasks.New{tasks.NewUpload(1<<64 - 1)}, `{"tasks":[{"id":"1"}]}`},
-		"a batch of one":  {`{"tasks":[` + add + `]}`, []tasks.New{tasks.NewAddContact(12345, 98765)}, `{"tasks":[{"id":"1"}]}`},
-		"a batch of two":  {`{"tasks": [ {"type":"upload","user_id":"9"} , ` + add + ` ] }`, []tasks.New{tasks.NewUpload(9), tasks.NewAddContact(12345, 98765)}, `{"tasks":[{"id":"1"},{"id":"2"}]}`},
-		"its own contact": {`{"type":"add_contact","user_id":"5","contact_id":"5"}`, []tasks.New{tasks.NewAddContact(5, 5)}, `{"tasks":[{"id":"1"}]}`},
-		"an escape":       {`{"type":"up\u006coad","user_id":"\u0039"}`, []tasks.New{tasks.NewUpload(9)}, `{"tasks":[{"id":"1"}]}`},
+		"one add":         {add, []queue.New{tasks.NewAddContact(12345, 98765)}, `{"tasks":[{"id":"1"}]}`},
+		"one remove":      {`{"type":"remove_contact","user_id":1,"contact_id":2}`, []queue.New{tasks.NewRemoveContact(1, 2)}, `{"tasks":[{"id":"1"}]}`},
+		"one upload":      {` {"user_id":"18446744073709551615", "type":"upload"} ` + "\n", []queue.New{tasks.NewUpload(1<<64 - 1)}, `{"tasks":[{"id":"1"}]}`},
+		"a batch of one":  {`{"tasks":[` + add + `]}`, []queue.New{tasks.NewAddContact(12345, 98765)}, `{"tasks":[{"id":"1"}]}`},
+		"a batch of two":  {`{"tasks": [ {"type":"upload","user_id":"9"} , ` + add + ` ] }`, []queue.New{tasks.NewUpload(9), tasks.NewAddContact(12345, 98765)}, `{"tasks":[{"id":"1"},{"id":"2"}]}`},
+		"its own contact": {`{"type":"add_contact","user_id":"5","contact_id":"5"}`, []queue.New{tasks.NewAddContact(5, 5)}, `{"tasks":[{"id":"1"}]}`},
+		"an escape":       {`{"type":"up\u006coad","user_id":"\u0039"}`, []queue.New{tasks.NewUpload(9)}, `{"tasks":[{"id":"1"}]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -38,7 +39,7 @@ func TestTasksGolden(t *testing.T) {
 			if w.Code != http.StatusAccepted || w.Body.String() != test.ids {
 				t.Errorf("%d %s, want 202 %s", w.Code, w.Body, test.ids)
 			}
-			if diff := cmp.Diff([][]tasks.New{test.want}, b.enqueuer.calls()); diff != "" {
+			if diff := cmp.Diff([][]queue.New{test.want}, b.enqueuer.calls()); diff != "" {
 				t.Errorf("enqueued (-want +got):\n%s", diff)
 			}
 		})
@@ -236,6 +237,6 @@ func TestTasksTakesNoParameters(t *testing.T) {
 func TestTasksChecksTheIDs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.enqueuer.enqueue = func(context.Context, []tasks.New) ([]uint64, error) { return nil, nil }
+	b.enqueuer.enqueue = func(context.Context, []queue.New) ([]uint64, error) { return nil, nil }
 	wantProblem(t, b.post(t, `{"type":"upload","user_id":"1"}`), http.StatusInternalServerError, "internal")
 }

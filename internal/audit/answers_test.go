@@ -7,6 +7,7 @@ import (
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -40,7 +41,7 @@ func TestAWrongAnswer(t *testing.T) {
 	}
 	b.enqueue(t, tasks.NewUpload(12))
 	found(t, b.checkAnswers(t, viewer), "lag wrong answer")
-	_, err := b.queue.Discard(t.Context(), tasks.Filter{}, 10)
+	_, err := b.queue.Discard(t.Context(), queue.Filter{}, 10)
 	must(t, err)
 	b.enqueue(t, tasks.NewUpload(15)) // has no part in it
 	found(t, b.checkAnswers(t, viewer), "error wrong answer")

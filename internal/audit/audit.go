@@ -8,8 +8,8 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
-	"github.com/activityd/activityd/internal/tasks"
 )
 
 // Sets is what the audit asks of the index.
@@ -30,9 +30,9 @@ type Truth interface {
 
 // Tasks is what the audit asks of the queue.
 type Tasks interface {
-	Pending(ctx context.Context, types []tasks.Type, subjects []member.ID) (map[member.ID]bool, error)
-	List(ctx context.Context, match tasks.Filter, limit int) ([]tasks.Record, error)
-	Enqueue(ctx context.Context, batch []tasks.New) (ids []uint64, err error)
+	Pending(ctx context.Context, kinds []string, keys []uint64) (map[uint64]bool, error)
+	List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error)
+	Enqueue(ctx context.Context, batch []queue.New) (ids []uint64, err error)
 }
 
 // Reader reads by way of the index, as the service does, but without hints: what

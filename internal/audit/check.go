@@ -3,11 +3,12 @@ package audit
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -152,14 +153,10 @@ func rest(ctx context.Context, try int, pause time.Duration) error {
 	for range min(try, confirmations) - 1 {
 		d *= 4
 	}
-	timer := time.NewTimer(d/2 + rand.N(d/2+1))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("wait for a second look: %w", context.Cause(ctx))
+	if err := retry.Sleep(ctx, retry.Jitter(d)); err != nil {
+		return fmt.Errorf("wait for a second look: %w", err)
 	}
+	return nil
 }
 
 // repairsAtOnce keeps the transactions that enqueue refills short.
@@ -170,10 +167,10 @@ const repairsAtOnce = 200
 func (a *Auditor) Repair(ctx context.Context, users []member.ID) (enqueued int, err error) {
 	unique := slices.Compact(slices.Sorted(slices.Values(users)))
 	for some := range slices.Chunk(unique, repairsAtOnce) {
-		batch := make([]tasks.New, len(some))
+		batch := make([]queue.New, len(some))
 		for i, user := range some {
 			batch[i] = tasks.NewRefill(user)
-			batch[i].Priority = tasks.Idle
+			batch[i].Priority = queue.Idle
 		}
 		if _, err := a.options.Tasks.Enqueue(ctx, batch); err != nil {
 			return enqueued, fmt.Errorf("enqueue the refills of %d sets: %w", len(unique)-enqueued, err)

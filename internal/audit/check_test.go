@@ -11,6 +11,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -45,7 +46,7 @@ func TestPendingTasksMakeALag(t *testing.T) {
 	far := tasks.NewFanOut(20, 0)
 	far.Delay = time.Hour
 	for name, c := range map[string]struct {
-		task tasks.New
+		task queue.New
 		lag  bool
 	}{
 		"the upload":               {tasks.NewUpload(20), true},
@@ -106,24 +107,24 @@ func TestRunningAndScheduledArePendingAndDeadIsNot(t *testing.T) {
 	b := newBench(t)
 	b.upload(20, 300)
 	b.enqueue(t, tasks.NewUpload(20))
-	claim := func() tasks.Task {
+	claim := func() queue.Task {
 		t.Helper()
 		list, err := b.queue.Claim(t.Context(), tasks.QueueDefault, 1, time.Minute)
 		must(t, err)
 		return list[0]
 	}
-	finish := func(task tasks.Task, result error) {
+	finish := func(task queue.Task, result error) {
 		t.Helper()
-		_, err := b.queue.Finish(t.Context(), []tasks.Result{{Task: task, Err: result}})
+		_, err := b.queue.Finish(t.Context(), []queue.Result{{Task: task, Err: result}})
 		must(t, err)
 	}
 	task := claim()
 	found(t, b.check(t), "lag stale score")
-	finish(task, tasks.Later(time.Hour, errors.New("away")))
+	finish(task, queue.Later(time.Hour, errors.New("away")))
 	found(t, b.check(t), "lag stale score")
-	_, err := b.queue.Retry(t.Context(), tasks.Filter{}, 10)
+	_, err := b.queue.Retry(t.Context(), queue.Filter{}, 10)
 	must(t, err)
-	finish(claim(), tasks.Permanent(errors.New("no such thing")))
+	finish(claim(), queue.Permanent(errors.New("no such thing")))
 	r := b.check(t)
 	found(t, r, "error stale score")
 	if d := r.Findings[0].Detail; !strings.Contains(d, "upload of member 20) is dead: no such thing") {
@@ -150,7 +151,7 @@ func TestAPausedQueueIsALagThatLasts(t *testing.T) {
 	if f := r.Findings[0]; !f.Lasting || f.Since.IsZero() || !f.Since.Equal(since) || !strings.Contains(f.Detail, "a task of member 20 is pending since") {
 		t.Errorf("%+v", r.Findings[0])
 	}
-	_, err = b.queue.Discard(t.Context(), tasks.Filter{}, 10)
+	_, err = b.queue.Discard(t.Context(), queue.Filter{}, 10)
 	must(t, err)
 	found(t, b.check(t), "error stale score")
 }
@@ -234,9 +235,9 @@ func TestCheckOfManyAndOfTwiceTheSame(t *testing.T) {
 	if n, err := b.Repair(t.Context(), append(users, 2100)); err != nil || n != 1201 {
 		t.Errorf("repaired %d, %v", n, err)
 	}
-	list, err := b.queue.List(t.Context(), tasks.Filter{Subject: 2100}, 10)
+	list, err := b.queue.List(t.Context(), queue.Filter{Key: 2100}, 10)
 	must(t, err)
-	if len(list) != 1 || list[0].Type != tasks.Refill || list[0].Priority != tasks.Idle {
+	if len(list) != 1 || list[0].Kind != tasks.Refill || list[0].Priority != queue.Idle {
 		t.Errorf("%+v", list)
 	}
 	b.refill(t, 2100)
@@ -321,9 +322,9 @@ type orderedTasks struct {
 	audit.Tasks
 }
 
-func (o orderedTasks) Pending(ctx context.Context, types []tasks.Type, subjects []member.ID) (map[member.ID]bool, error) {
-	o.note(string(types[0]))
-	return o.Tasks.Pending(ctx, types, subjects)
+func (o orderedTasks) Pending(ctx context.Context, kinds []string, keys []uint64) (map[uint64]bool, error) {
+	o.note(kinds[0])
+	return o.Tasks.Pending(ctx, kinds, keys)
 }
 
 // The set is lost, and whoever would build it waits since the day before yesterday.
@@ -383,7 +384,7 @@ type listing struct {
 	asked int
 }
 
-func (l *listing) List(ctx context.Context, match tasks.Filter, limit int) ([]tasks.Record, error) {
+func (l *listing) List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error) {
 	l.asked++
 	return l.Tasks.List(ctx, match, limit)
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 // explanationsAtOnce bounds how many members' tasks are looked at for one report.
@@ -18,7 +18,7 @@ const explanationsAtOnce = 100
 // explain finds out since when lags last, and which errors have dead tasks that
 // may be the reason.
 func (a *Auditor) explain(ctx context.Context, found []suspicion) error {
-	e := explaining{Auditor: a, pending: map[tasksOf][]tasks.Record{}, dead: map[member.ID]string{}}
+	e := explaining{Auditor: a, pending: map[tasksOf][]queue.Record{}, dead: map[member.ID]string{}}
 	for i := range found {
 		var err error
 		switch s := &found[i]; {
@@ -37,7 +37,7 @@ func (a *Auditor) explain(ctx context.Context, found []suspicion) error {
 // explaining remembers what was found out about members.
 type explaining struct {
 	*Auditor
-	pending map[tasksOf][]tasks.Record
+	pending map[tasksOf][]queue.Record
 	dead    map[member.ID]string // empty: none
 }
 
@@ -114,9 +114,9 @@ func (e *explaining) deadOf(ctx context.Context, id member.ID) (string, error) {
 	if known || len(e.dead) >= explanationsAtOnce {
 		return reason, nil
 	}
-	list, err := e.list(ctx, id, slices.Concat(ofViewer, ofContact), tasks.Dead)
+	list, err := e.list(ctx, id, slices.Concat(ofViewer, ofContact), queue.Dead)
 	for _, t := range list {
-		reason = fmt.Sprintf("task %d (%s of member %s) is dead: %s", t.ID, t.Type, id, t.LastError)
+		reason = fmt.Sprintf("task %d (%s of member %s) is dead: %s", t.ID, t.Kind, id, t.LastError)
 	}
 	e.dead[id] = reason
 	return reason, err

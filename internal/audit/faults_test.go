@@ -14,6 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -290,7 +291,7 @@ func (g *ground) wrongAnswers(t *testing.T, done injured) {
 func (g *ground) mended(t *testing.T, users []member.ID) {
 	t.Helper()
 	eventually(t, "all refills are done", func() bool {
-		waiting, err := g.queue.Pending(t.Context(), []tasks.Type{tasks.Refill}, users)
+		waiting, err := g.queue.Pending(t.Context(), []string{tasks.Refill}, keysOf(users))
 		must(t, err)
 		return len(waiting) == 0
 	})
@@ -314,13 +315,13 @@ func TestNoFalseAlarmWhileWorkersAreSlowAndCrash(t *testing.T) {
 	g.Auditor = g.auditor(t, time.Millisecond) // patience must not hide what the tasks have to explain
 	g.settle(t, livelyViewers, livelyOwners, 12)
 	var crashes atomic.Int64
-	g.work(t, func(h tasks.Handler) tasks.Handler { return &shaky{h, &crashes} })
+	g.work(t, func(h queue.Handler) queue.Handler { return &shaky{h, &crashes} })
 	var changes atomic.Int64
 	stopTraffic := g.traffic(t, &changes)
 	stopTwice := running(t, func(ctx context.Context) error {
 		for ctx.Err() == nil {
 			v, o := livelyViewers[rand.IntN(len(livelyViewers))], livelyOwners[rand.IntN(len(livelyOwners))]
-			batch := []tasks.New{tasks.NewAddContact(v, o), tasks.NewUpload(o), tasks.NewRefill(v)}
+			batch := []queue.New{tasks.NewAddContact(v, o), tasks.NewUpload(o), tasks.NewRefill(v)}
 			if _, err := g.queue.Enqueue(ctx, batch); err != nil && ctx.Err() == nil {
 				return err
 			}
@@ -343,11 +344,11 @@ func TestNoFalseAlarmWhileWorkersAreSlowAndCrash(t *testing.T) {
 // shaky is a handler that dawdles, and whose process dies now and then: at some
 // point of its work nothing that it does takes effect any more.
 type shaky struct {
-	tasks.Handler
+	queue.Handler
 	crashes *atomic.Int64
 }
 
-func (s *shaky) Handle(ctx context.Context, batch []tasks.Task) []error {
+func (s *shaky) Handle(ctx context.Context, batch []queue.Task) []error {
 	timer := time.NewTimer(rand.N(30 * time.Millisecond))
 	defer timer.Stop()
 	<-timer.C
@@ -359,7 +360,7 @@ func (s *shaky) Handle(ctx context.Context, batch []tasks.Task) []error {
 	defer cancel()
 	errs := s.Handler.Handle(doomed, batch)
 	for i := range errs { // what was done is done, but nobody is told
-		errs[i] = tasks.Later(rand.N(50*time.Millisecond), crashError(strconv.Itoa(i)))
+		errs[i] = queue.Later(rand.N(50*time.Millisecond), crashError(strconv.Itoa(i)))
 	}
 	return errs
 }
@@ -367,3 +368,11 @@ func (s *shaky) Handle(ctx context.Context, batch []tasks.Task) []error {
 type crashError string
 
 func (e crashError) Error() string { return "crashed at task " + string(e) }
+
+func keysOf(users []member.ID) []uint64 {
+	keys := make([]uint64, len(users))
+	for i, id := range users {
+		keys[i] = uint64(id)
+	}
+	return keys
+}

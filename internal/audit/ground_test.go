@@ -15,6 +15,8 @@ import (
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
@@ -31,14 +33,14 @@ type store interface {
 // ground is a site with a real Redis, on which tasks are worked on.
 type ground struct {
 	*audit.Auditor
-	redis  *localserver.Redis
-	client *redis.Client // the test's own look at Redis
-	index  *index.Index
-	store  store
-	site   site.Site
-	queue  tasks.Queue
-	bell   *tasks.Bell
-	reader *recent.Reader // as the service has it, with hints
+	redis    *localserver.Redis
+	client   *redis.Client // the test's own look at Redis
+	index    *index.Index
+	store    store
+	site     site.Site
+	queue    queue.Queue
+	notifier *queue.Notifier
+	reader   *recent.Reader // as the service has it, with hints
 }
 
 // onMySQL stands on a real database.
@@ -51,28 +53,28 @@ func onMySQL(t *testing.T) *ground {
 // onMySQLAnd also returns the database, for what a site should not do.
 func onMySQLAnd(t *testing.T) (*ground, *sql.DB) {
 	t.Helper()
-	db, err := contacts.OpenMySQL(servertest.MySQLDSN(t), contacts.WithMaxOpen(24))
+	db, err := mysql.Open(servertest.MySQLDSN(t), mysql.WithMaxOpen(24))
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	bell := &tasks.Bell{}
-	queue := tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: "test"})
-	return newGround(t, &ground{store: contacts.NewMySQL(db), site: site.NewMySQL(db), queue: queue, bell: bell}), db
+	notifier := &queue.Notifier{}
+	q := queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: "test"})
+	return newGround(t, &ground{store: contacts.NewMySQL(db), site: site.NewMySQL(db), queue: q, notifier: notifier}), db
 }
 
 // inMemory stands on a database in memory.
 func inMemory(t *testing.T) *ground {
 	t.Helper()
-	bell := &tasks.Bell{}
-	queue := tasks.NewMemoryQueue(tasks.QueueOptions{Bell: bell}, time.Now)
+	notifier := &queue.Notifier{}
+	q := queue.NewMemoryQueue(queue.Options{Notifier: notifier}, time.Now)
 	db := contacts.NewMemory()
 	s := &site.Memory{Store: db, Emit: func(ctx context.Context, e site.Event) error {
-		n, err := tasks.Parse(tasks.Type(e.Type), e.User, e.Contact)
+		n, err := tasks.Parse(e.Type, e.User, e.Contact)
 		if err == nil {
-			_, err = queue.Enqueue(ctx, []tasks.New{n})
+			_, err = q.Enqueue(ctx, []queue.New{n})
 		}
 		return err
 	}}
-	return newGround(t, &ground{store: db, site: s, queue: queue, bell: bell})
+	return newGround(t, &ground{store: db, site: s, queue: q, notifier: notifier})
 }
 
 func newGround(t *testing.T, g *ground) *ground {
@@ -118,7 +120,7 @@ func running(t testing.TB, run func(context.Context) error) (stop func()) {
 }
 
 // work starts workers, whose handlers a test may wrap.
-func (g *ground) work(t testing.TB, wraps ...func(tasks.Handler) tasks.Handler) (stop func()) {
+func (g *ground) work(t testing.TB, wraps ...func(queue.Handler) queue.Handler) (stop func()) {
 	t.Helper()
 	handlers := tasks.Handlers(g.index, g.store, g.queue, tasks.HandlerOptions{PartSize: 7})
 	for kind, h := range handlers {
@@ -126,8 +128,8 @@ func (g *ground) work(t testing.TB, wraps ...func(tasks.Handler) tasks.Handler) 
 			handlers[kind] = wrap(h)
 		}
 	}
-	pool := tasks.NewPool(g.queue, g.bell, handlers, slog.New(slog.DiscardHandler), tasks.PoolOptions{
-		Workers: []tasks.Workers{
+	pool := queue.NewPool(g.queue, g.notifier, handlers, slog.New(slog.DiscardHandler), queue.PoolOptions{
+		Workers: []queue.Workers{
 			{Queue: tasks.QueueDefault, Count: 2, Batch: 20}, {Queue: tasks.QueueFanOut, Count: 1, Batch: 5}, {Queue: tasks.QueueRefill, Count: 1, Batch: 50},
 		},
 		Poll: 20 * time.Millisecond, Grace: time.Second,
@@ -167,9 +169,9 @@ func (g *ground) settle(t testing.TB, viewers, owners []member.ID, n int) {
 	must(t, g.site.LoadContacts(ctx, relations))
 	must(t, g.site.LoadPhotos(ctx, photos))
 	h := &tasks.RefillHandler{Index: g.index, Store: g.store}
-	batch := make([]tasks.Task, len(viewers))
+	batch := make([]queue.Task, len(viewers))
 	for i, id := range viewers {
-		batch[i] = tasks.Task{Type: tasks.Refill, Subject: id}
+		batch[i] = queue.Task{Kind: tasks.Refill, Key: uint64(id)}
 	}
 	for _, err := range h.Handle(ctx, batch) {
 		must(t, err)

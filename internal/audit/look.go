@@ -15,8 +15,8 @@ import (
 // The tasks that change a viewer's own set, and those by which the news of a
 // contact reaches it.
 var (
-	ofViewer  = []tasks.Type{tasks.AddContact, tasks.RemoveContact, tasks.Refill}
-	ofContact = []tasks.Type{tasks.Upload, tasks.FanOut}
+	ofViewer  = []string{tasks.AddContact, tasks.RemoveContact, tasks.Refill}
+	ofContact = []string{tasks.Upload, tasks.FanOut}
 )
 
 // looked is what one look found out about one user.
@@ -163,17 +163,25 @@ func (a *Auditor) findPending(ctx context.Context, suspects map[member.ID][]susp
 	return nil
 }
 
-// subjectsAtOnce bounds the subjects in one question to the queue.
-const subjectsAtOnce = 1000
+// membersAtOnce bounds the members in one question to the queue.
+const membersAtOnce = 1000
 
-func (a *Auditor) pending(ctx context.Context, types []tasks.Type, subjects []member.ID) (map[member.ID]bool, error) {
+// pending returns those of the members who have unfinished tasks of the kinds: their
+// sets may rightly be behind the truth that was read before the call.
+func (a *Auditor) pending(ctx context.Context, kinds []string, members []member.ID) (map[member.ID]bool, error) {
 	all := make(map[member.ID]bool)
-	for some := range slices.Chunk(subjects, subjectsAtOnce) {
-		found, err := a.options.Tasks.Pending(ctx, types, some)
+	for some := range slices.Chunk(members, membersAtOnce) {
+		keys := make([]uint64, len(some))
+		for i, id := range some {
+			keys[i] = uint64(id)
+		}
+		found, err := a.options.Tasks.Pending(ctx, kinds, keys)
 		if err != nil {
 			return nil, fmt.Errorf("look for tasks about %d members: %w", len(some), err)
 		}
-		maps.Copy(all, found)
+		for key := range found {
+			all[member.ID(key)] = true
+		}
 	}
 	return all, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -28,7 +29,7 @@ func (n news) reachesAny(viewer member.ID, contacts []member.ID) bool {
 const newsAtOnce = 50
 
 // unfinished are the states of pending tasks.
-var unfinished = []tasks.State{tasks.Waiting, tasks.Scheduled, tasks.Running}
+var unfinished = []queue.State{queue.Waiting, queue.Scheduled, queue.Running}
 
 // newsOf finds the news of contacts that are on their way. All tasks of one contact
 // come from a single statement; see the package comment.
@@ -55,7 +56,7 @@ func (a *Auditor) newsOf(ctx context.Context, contacts []member.ID) (news, error
 }
 
 // lowest returns the id above which all followers will be told by one of the tasks.
-func lowest(list []tasks.Record) member.ID {
+func lowest(list []queue.Record) member.ID {
 	if len(list) >= tasksAtOnce {
 		return 0 // there are more
 	}
@@ -67,9 +68,9 @@ func lowest(list []tasks.Record) member.ID {
 }
 
 // reach returns the id above which a task tells the followers. An upload tells all.
-func reach(r tasks.Record) member.ID {
-	args, err := tasks.Task{ID: r.ID, Type: r.Type, RawArgs: r.RawArgs}.Args()
-	if err != nil || r.Type != tasks.FanOut {
+func reach(r queue.Record) member.ID {
+	args, err := tasks.ArgsOf(queue.Task{ID: r.ID, Kind: r.Kind, Payload: r.Payload})
+	if err != nil || r.Kind != tasks.FanOut {
 		return 0
 	}
 	return args.After
@@ -81,8 +82,8 @@ const tasksAtOnce = 100
 
 // list returns the tasks of the types about a member. The types are named because
 // the index of the table begins with them.
-func (a *Auditor) list(ctx context.Context, id member.ID, types []tasks.Type, states ...tasks.State) ([]tasks.Record, error) {
-	list, err := a.options.Tasks.List(ctx, tasks.Filter{Subject: id, States: states, Types: types}, tasksAtOnce)
+func (a *Auditor) list(ctx context.Context, id member.ID, types []string, states ...queue.State) ([]queue.Record, error) {
+	list, err := a.options.Tasks.List(ctx, queue.Filter{Key: uint64(id), States: states, Kinds: types}, tasksAtOnce)
 	if err != nil {
 		return nil, fmt.Errorf("look at the tasks of member %s: %w", id, err)
 	}

@@ -10,9 +10,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // Members lists who there is to sweep over.
@@ -69,10 +70,9 @@ type PatrolOptions struct {
 	Repair           bool
 	RepairsPerMinute int
 	// Watch says that Redis is watched for lost data.
-	Watch    bool
-	Observer Observer     // nil: nobody
-	Log      *slog.Logger // default: slog.Default()
-	Now      func() time.Time
+	Watch bool
+	Log   *slog.Logger // default: slog.Default()
+	Now   func() time.Time
 
 	// Lease is how long a process that sweeps may be silent before another one goes
 	// on; Tick is the time between two raises of the marks; Round is how long a
@@ -104,9 +104,6 @@ func NewPatrol(o PatrolOptions) *Patrol {
 	o.Lease = cmp.Or(o.Lease, leaseLife)
 	o.Tick = cmp.Or(o.Tick, tickEvery)
 	o.Round = cmp.Or(o.Round, shortestRound)
-	if o.Observer == nil {
-		o.Observer = Unobserved{}
-	}
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
@@ -118,7 +115,7 @@ func NewPatrol(o PatrolOptions) *Patrol {
 	}
 	p := &Patrol{
 		options: o,
-		sampler: newSampler(o.Share, o.Observer.SampleDropped),
+		sampler: newSampler(o.Share),
 		budget:  &budget{perMinute: o.RepairsPerMinute, now: o.Now},
 		teller:  &teller{log: o.Log, now: o.Now, repair: o.Repair},
 		turn:    make(chan struct{}, 1),
@@ -217,7 +214,8 @@ func (p *Patrol) follow(ctx context.Context, r Report) (done repairs, err error)
 	granted := p.budget.take(len(users))
 	done.deferred = len(users) - granted
 	done.enqueued, err = p.options.Auditor.Repair(ctx, users[:granted])
-	p.options.Observer.Repaired(done.enqueued, done.deferred)
+	refills.WithLabelValues("enqueued").Add(float64(done.enqueued))
+	refills.WithLabelValues("deferred").Add(float64(done.deferred))
 	return done, err
 }
 
@@ -261,17 +259,10 @@ func (o *outage) wait(ctx context.Context, err error) {
 
 // isAway tells whether a server is away, and nothing else is wrong.
 func isAway(err error) bool {
-	return errors.Is(err, contacts.ErrUnavailable) || errors.Is(err, index.ErrUnavailable)
+	return errors.Is(err, mysql.ErrUnavailable) || errors.Is(err, index.ErrUnavailable)
 }
 
 func (o *outage) over() { o.waits = 0 }
 
-// pause lets d pass, or returns when ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
+// pause waits for d or until ctx ends, which the caller looks at.
+func pause(ctx context.Context, d time.Duration) { _ = retry.Sleep(ctx, d) }

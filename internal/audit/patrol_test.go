@@ -14,6 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -129,9 +130,9 @@ func TestReadsAreCheckedAndRepaired(t *testing.T) {
 		if r.reads() != 1 || r.answers != 1 || r.enqueued != 1 || r.deferred != 0 {
 			t.Errorf("%+v", r)
 		}
-		list, err := b.queue.List(context.Background(), tasks.Filter{}, 10)
+		list, err := b.queue.List(context.Background(), queue.Filter{}, 10)
 		must(t, err)
-		if len(list) != 1 || list[0].Type != tasks.Refill || list[0].Subject != viewer {
+		if len(list) != 1 || list[0].Kind != tasks.Refill || list[0].Key != uint64(viewer) {
 			t.Errorf("tasks %+v", list)
 		}
 		if text := log.String(); !strings.Contains(text, `cause="stale score" count=1 example="error: stale score of user 1, contact 20, scored 1970-01-01 00:03:20, which uploaded at 1970-01-01 00:05:00"`) {
@@ -188,7 +189,7 @@ func TestNothingIsRepairedUnlessAskedFor(t *testing.T) {
 		p.Note(viewer)
 		<-time.After(5 * time.Second)
 		stop()
-		if list, err := b.queue.List(context.Background(), tasks.Filter{}, 10); err != nil || len(list) != 0 || r.reads() != 1 {
+		if list, err := b.queue.List(context.Background(), queue.Filter{}, 10); err != nil || len(list) != 0 || r.reads() != 1 {
 			t.Errorf("tasks %+v, %v; checked %d", list, err, r.reads())
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -56,7 +57,7 @@ type bench struct {
 	*audit.Auditor
 	index *sets
 	store *contacts.Memory
-	queue *tasks.MemoryQueue
+	queue *queue.MemoryQueue
 	clock *clock
 
 	reader *recent.Reader // without hints
@@ -90,7 +91,7 @@ func newBench(t testing.TB) *bench {
 		index: &sets{Memory: index.NewMemory(settings(t))}, store: contacts.NewMemory(),
 		clock: &clock{now: time.Now()},
 	}
-	b.queue = tasks.NewMemoryQueue(tasks.QueueOptions{}, b.clock.read)
+	b.queue = queue.NewMemoryQueue(queue.Options{}, b.clock.read)
 	b.store.AddMember(viewer, "viewer")
 	for id := member.ID(11); id <= 20; id++ {
 		b.store.AddMember(id, "member "+id.String())
@@ -120,16 +121,16 @@ func (b *bench) upload(owner member.ID, date uint64) {
 func (b *bench) refill(t testing.TB, users ...member.ID) {
 	t.Helper()
 	h := &tasks.RefillHandler{Index: b.index.Memory, Store: b.store}
-	batch := make([]tasks.Task, len(users))
+	batch := make([]queue.Task, len(users))
 	for i, user := range users {
-		batch[i] = tasks.Task{Type: tasks.Refill, Subject: user}
+		batch[i] = queue.Task{Kind: tasks.Refill, Key: uint64(user)}
 	}
 	for _, err := range h.Handle(context.WithoutCancel(t.Context()), batch) {
 		must(t, err)
 	}
 }
 
-func (b *bench) enqueue(t testing.TB, batch ...tasks.New) {
+func (b *bench) enqueue(t testing.TB, batch ...queue.New) {
 	t.Helper()
 	_, err := b.queue.Enqueue(t.Context(), batch)
 	must(t, err)

@@ -10,9 +10,10 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/audit"
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -73,7 +74,7 @@ func TestASampleAtWhichMySQLGivesUp(t *testing.T) {
 func TestAnErrorOfAllStopsTheSweep(t *testing.T) {
 	t.Parallel()
 	for name, failure := range map[string]error{
-		"a table is missing": errors.New("Error 1146: no such table"), "away": contacts.ErrUnavailable, "other settings": index.ErrSettings,
+		"a table is missing": errors.New("Error 1146: no such table"), "away": mysql.ErrUnavailable, "other settings": index.ErrSettings,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -101,7 +102,7 @@ func TestEachOutageIsTold(t *testing.T) {
 		stop := running(t, s.patrol.Run)
 		for range 3 {
 			<-time.After(10 * time.Minute)
-			s.truth.failing(func([]member.ID) error { return contacts.ErrUnavailable })
+			s.truth.failing(func([]member.ID) error { return mysql.ErrUnavailable })
 			<-time.After(5 * time.Minute)
 			s.truth.failing(nil)
 		}
@@ -120,7 +121,7 @@ func TestALongStepKeepsTheLease(t *testing.T) {
 		s := newSwept(newBench(t), 500, audit.PatrolOptions{Rate: 50})
 		s.truth.fail = func([]member.ID) error { <-time.After(10 * time.Minute); return nil }
 		second := audit.NewPatrol(audit.PatrolOptions{
-			Auditor: audit.New(audit.Options{Sets: newBench(t).index, Truth: s.truth, Tasks: tasks.NewMemoryQueue(tasks.QueueOptions{}, time.Now)}),
+			Auditor: audit.New(audit.Options{Sets: newBench(t).index, Truth: s.truth, Tasks: queue.NewMemoryQueue(queue.Options{}, time.Now)}),
 			Members: s.truth, Ledger: s.ledger, Rate: 50, Observer: s.recorder, Log: s.log.logger(),
 		})
 		stop := running(t, s.patrol.Run)
@@ -202,9 +203,9 @@ func TestALagThatLastsIsMended(t *testing.T) {
 		if early != 0 || r.enqueued != 1 {
 			t.Errorf("%d refills at first, then %d, want 0 and 1", early, r.enqueued)
 		}
-		list, err := b.queue.List(context.Background(), tasks.Filter{Types: []tasks.Type{tasks.Refill}}, 10)
+		list, err := b.queue.List(context.Background(), queue.Filter{Kinds: []string{tasks.Refill}}, 10)
 		must(t, err)
-		if len(list) != 1 || list[0].Subject != viewer {
+		if len(list) != 1 || list[0].Key != uint64(viewer) {
 			t.Errorf("tasks %+v", list)
 		}
 	})

@@ -12,9 +12,9 @@ import (
 	"context"
 	"errors"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/sweep"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -122,9 +122,9 @@ func Judge(err error) sweep.Fault {
 	switch {
 	case errors.Is(err, index.ErrNoDatabase):
 		return sweep.Fatal
-	case errors.Is(err, contacts.ErrUnavailable), errors.Is(err, index.ErrUnavailable):
+	case errors.Is(err, mysql.ErrUnavailable), errors.Is(err, index.ErrUnavailable):
 		return sweep.Away
-	case errors.Is(err, tasks.ErrContended), contacts.IsRetryable(err), contacts.IsTooSlow(err):
+	case errors.Is(err, tasks.ErrContended), mysql.IsRetryable(err), mysql.IsTooSlow(err):
 		return sweep.Own
 	}
 	return sweep.Fatal

@@ -7,14 +7,15 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/go-sql-driver/mysql"
+	driver "github.com/go-sql-driver/mysql"
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/backfill"
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/sweep"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -28,7 +29,7 @@ func TestItBuildsWhatTheTasksBuild(t *testing.T) {
 	client, ix := newSets(t)
 	one := &tasks.RefillHandler{Index: ix, Store: g.store}
 	for i := range 500 {
-		for _, err := range one.Handle(t.Context(), []tasks.Task{{Type: tasks.Refill, Subject: member.ID(i + 1)}}) {
+		for _, err := range one.Handle(t.Context(), []queue.Task{{Kind: tasks.Refill, Key: uint64(i + 1)}}) {
 			must(t, err)
 		}
 	}
@@ -108,7 +109,7 @@ func (r refiller) Refill(_ context.Context, users []member.ID) (map[member.ID]in
 
 func TestWhoFailedIsLeft(t *testing.T) {
 	t.Parallel()
-	fatal, tooSlow := errors.New("no such table"), &mysql.MySQLError{Number: 3024, Message: "Query execution was interrupted"}
+	fatal, tooSlow := errors.New("no such table"), &driver.MySQLError{Number: 3024, Message: "Query execution was interrupted"}
 	for name, test := range map[string]struct {
 		failed refiller
 		left   []member.ID
@@ -116,10 +117,10 @@ func TestWhoFailedIsLeft(t *testing.T) {
 		fault  sweep.Fault
 	}{
 		"contended":       {refiller{2: tasks.ErrContended}, []member.ID{2}, tasks.ErrContended, sweep.Own},
-		"away":            {refiller{1: contacts.ErrUnavailable, 3: contacts.ErrUnavailable}, []member.ID{1, 3}, contacts.ErrUnavailable, sweep.Away},
+		"away":            {refiller{1: mysql.ErrUnavailable, 3: mysql.ErrUnavailable}, []member.ID{1, 3}, mysql.ErrUnavailable, sweep.Away},
 		"Redis":           {refiller{1: fmt.Errorf("begin: %w", index.ErrUnavailable)}, []member.ID{1}, index.ErrUnavailable, sweep.Away},
 		"too slow":        {refiller{2: tooSlow}, []member.ID{2}, tooSlow, sweep.Own},
-		"own before away": {refiller{1: contacts.ErrUnavailable, 3: tasks.ErrContended}, []member.ID{1, 3}, tasks.ErrContended, sweep.Own},
+		"own before away": {refiller{1: mysql.ErrUnavailable, 3: tasks.ErrContended}, []member.ID{1, 3}, tasks.ErrContended, sweep.Own},
 		"the worst first": {refiller{1: fatal, 3: tasks.ErrContended}, []member.ID{1, 3}, fatal, sweep.Fatal},
 		"the worst last":  {refiller{1: tasks.ErrContended, 3: fatal}, []member.ID{1, 3}, fatal, sweep.Fatal},
 	} {

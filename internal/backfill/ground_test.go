@@ -13,6 +13,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/sweep"
 	"github.com/activityd/activityd/internal/tasks"
@@ -29,7 +30,7 @@ type ground struct {
 
 func newGround(t testing.TB) *ground {
 	t.Helper()
-	db, err := contacts.OpenMySQL(servertest.MySQLDSN(t))
+	db, err := mysql.Open(servertest.MySQLDSN(t))
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	g := &ground{site: site.NewMySQL(db), store: contacts.NewMySQL(db)}

@@ -19,6 +19,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
@@ -41,8 +42,8 @@ type service struct {
 func startService(t *testing.T) *service {
 	t.Helper()
 	s := &service{store: contacts.NewMemory(), redis: miniredis.RunT(t)}
-	bell := &tasks.Bell{}
-	queue := tasks.NewMemoryQueue(tasks.QueueOptions{Bell: bell}, time.Now)
+	notifier := &queue.Notifier{}
+	q := queue.NewMemoryQueue(queue.Options{Notifier: notifier}, time.Now)
 	s.site = &site.Memory{Store: s.store}
 	s.config = demo.Config{
 		World: smallWorld(t), Site: s.site, Plain: s.walk, PlainName: "a plain walk",
@@ -50,14 +51,14 @@ func startService(t *testing.T) *service {
 	}
 	load(t, s.config.World, s.site)
 	s.site.Emit = func(ctx context.Context, e site.Event) error {
-		task, err := tasks.Parse(tasks.Type(e.Type), e.User, e.Contact)
+		task, err := tasks.Parse(e.Type, e.User, e.Contact)
 		if err != nil {
 			return err
 		}
-		_, err = queue.Enqueue(ctx, []tasks.New{task})
+		_, err = q.Enqueue(ctx, []queue.New{task})
 		return err
 	}
-	s.start(t, s.store, queue, bell, redis.NewClient(&redis.Options{Addr: s.redis.Addr()}))
+	s.start(t, s.store, q, notifier, redis.NewClient(&redis.Options{Addr: s.redis.Addr()}))
 	return s
 }
 
@@ -69,12 +70,12 @@ func startRealService(t *testing.T, w *world.World) *service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bell, where := &tasks.Bell{}, site.NewMySQL(db)
+	notifier, where := &queue.Notifier{}, site.NewMySQL(db)
 	s := &service{config: demo.Config{
 		World: w, Site: where, Plain: demo.PlainSQL(db), Engine: "a private MariaDB and a private Redis", Rate: 3,
 	}}
 	load(t, w, where)
-	s.start(t, contacts.NewMySQL(db), tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: "test"}), bell, redis.NewClient(options))
+	s.start(t, contacts.NewMySQL(db), queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: "test"}), notifier, redis.NewClient(options))
 	return s
 }
 
@@ -92,7 +93,7 @@ type store interface {
 }
 
 // start runs everything between the site and the page until the test ends.
-func (s *service) start(t *testing.T, db store, queue tasks.Queue, bell *tasks.Bell, client *redis.Client) {
+func (s *service) start(t *testing.T, db store, q queue.Queue, notifier *queue.Notifier, client *redis.Client) {
 	t.Helper()
 	t.Cleanup(func() { _ = client.Close() })
 	settings, err := index.NewSettings(10, 20, 10)
@@ -101,8 +102,8 @@ func (s *service) start(t *testing.T, db store, queue tasks.Queue, bell *tasks.B
 	}
 	ix := index.New(client, index.Options{Settings: settings})
 	log := slog.New(slog.DiscardHandler)
-	hints := tasks.NewHints(queue, log)
-	run(t, tasks.NewPool(queue, bell, tasks.Handlers(ix, db, queue, tasks.HandlerOptions{}), log, tasks.PoolOptions{}).Run)
+	hints := tasks.NewHints(q, log)
+	run(t, queue.NewPool(q, notifier, tasks.Handlers(ix, db, q, tasks.HandlerOptions{}), log, queue.PoolOptions{}).Run)
 	run(t, hints.Run)
 
 	s.config.Reader = recent.NewReader(ix, db, hints, recent.Options{})

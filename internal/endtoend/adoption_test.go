@@ -3,6 +3,7 @@ package endtoend_test
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -76,10 +78,10 @@ func TestTheSQLOfTheDocs(t *testing.T) {
 		t.Errorf("the last upload is %d", last)
 	}
 	var got []string
-	records, err := g.queue.List(t.Context(), tasks.Filter{}, 100)
+	records, err := g.queue.List(t.Context(), queue.Filter{}, 100)
 	must(t, err)
 	for _, r := range records {
-		words := []string{string(r.Type), r.Subject.String(), string(r.State)}
+		words := []string{r.Kind, fmt.Sprint(r.Key), string(r.State)}
 		if r.Priority != 0 {
 			words = append(words, "priority")
 		}
@@ -164,25 +166,25 @@ func TestTheRightsOfTheDocs(t *testing.T) {
 		}
 	}
 
-	queue := tasks.NewMySQLQueue(g.asUser(t, "activityd"), tasks.QueueOptions{Owner: "test"})
-	_, _, err := queue.EnqueueOnce(t.Context(), "key", []tasks.New{tasks.NewUpload(7), tasks.NewRefill(7)})
+	q := queue.NewMySQLQueue(g.asUser(t, "activityd"), queue.Options{Owner: "test"})
+	_, _, err := q.EnqueueOnce(t.Context(), "key", []queue.New{tasks.NewUpload(7), tasks.NewRefill(7)})
 	must(t, err)
-	_, err = queue.Pause(t.Context(), tasks.QueueRefill)
+	_, err = q.Pause(t.Context(), tasks.QueueRefill)
 	must(t, err)
-	_, err = queue.Sweep(t.Context())
+	_, err = q.Sweep(t.Context())
 	must(t, err)
-	_, err = queue.Stats(t.Context())
+	_, err = q.Stats(t.Context())
 	must(t, err)
-	list, err := queue.Claim(t.Context(), tasks.QueueDefault, 100, time.Minute)
+	list, err := q.Claim(t.Context(), tasks.QueueDefault, 100, time.Minute)
 	must(t, err)
 	if len(list) != 7 { // six of the docs, and one of before
 		t.Errorf("claimed %d of the site's tasks: %+v", len(list), list)
 	}
-	var results []tasks.Result
+	var results []queue.Result
 	for _, task := range list {
-		results = append(results, tasks.Result{Task: task})
+		results = append(results, queue.Result{Task: task})
 	}
-	if lost, err := queue.Finish(t.Context(), results); err != nil || lost > 0 {
+	if lost, err := q.Finish(t.Context(), results); err != nil || lost > 0 {
 		t.Errorf("lost %d, %v", lost, err)
 	}
 }
@@ -192,17 +194,17 @@ func TestTheLastIdOfTheTable(t *testing.T) {
 	t.Parallel()
 	g := newGround(t, 3)
 	g.exec(t, "INSERT INTO tasks (id, type, subject) VALUES (18446744073709551614, 'upload', 1)")
-	_, err := g.queue.Enqueue(t.Context(), []tasks.New{tasks.NewUpload(7)})
-	if _, second := g.queue.Enqueue(t.Context(), []tasks.New{tasks.NewUpload(8)}); err == nil {
+	_, err := g.queue.Enqueue(t.Context(), []queue.New{tasks.NewUpload(7)})
+	if _, second := g.queue.Enqueue(t.Context(), []queue.New{tasks.NewUpload(8)}); err == nil {
 		err = second
 	}
 	if err == nil || !strings.Contains(err.Error(), "a row has an id near 2^64") {
 		t.Fatalf("enqueued with %v", err)
 	}
-	if n, err := g.queue.Discard(t.Context(), tasks.Filter{}, 10); err != nil || n == 0 {
+	if n, err := g.queue.Discard(t.Context(), queue.Filter{}, 10); err != nil || n == 0 {
 		t.Fatalf("discarded %d, %v", n, err)
 	}
 	g.exec(t, "ALTER TABLE tasks AUTO_INCREMENT = 1")
-	_, err = g.queue.Enqueue(t.Context(), []tasks.New{tasks.NewUpload(7)})
+	_, err = g.queue.Enqueue(t.Context(), []queue.New{tasks.NewUpload(7)})
 	must(t, err)
 }

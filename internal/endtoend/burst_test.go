@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -23,7 +24,7 @@ func TestBurstOfUploads(t *testing.T) {
 	tn.warm(t, tn.viewers())
 	worked, gate := newCounter(1), newGate()
 	for _, name := range []string{"a", "b"} {
-		tn.process(t, name, faults{handlers: func(h map[tasks.Type]tasks.Handler) map[tasks.Type]tasks.Handler {
+		tn.process(t, name, faults{handlers: func(h map[string]queue.Handler) map[string]queue.Handler {
 			return worked.wrap(gate.wrap(h))
 		}}).start(t)
 	}
@@ -71,17 +72,17 @@ type gate struct {
 
 func newGate() *gate { return &gate{reached: make(chan struct{}), open: make(chan struct{})} }
 
-func (g *gate) wrap(handlers map[tasks.Type]tasks.Handler) map[tasks.Type]tasks.Handler {
+func (g *gate) wrap(handlers map[string]queue.Handler) map[string]queue.Handler {
 	handlers[tasks.FanOut] = &gatedHandler{handlers[tasks.FanOut], g}
 	return handlers
 }
 
 type gatedHandler struct {
-	tasks.Handler
+	queue.Handler
 	gate *gate
 }
 
-func (h *gatedHandler) Handle(ctx context.Context, batch []tasks.Task) []error {
+func (h *gatedHandler) Handle(ctx context.Context, batch []queue.Task) []error {
 	h.gate.once.Do(func() { close(h.gate.reached) })
 	select {
 	case <-h.gate.open:

@@ -12,8 +12,8 @@ import (
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/site"
-	"github.com/activityd/activityd/internal/tasks"
 )
 
 // duel is a pair of workers of which the first loses a task to the second. Each
@@ -81,7 +81,7 @@ func (d *duel) awaitHolder(t *testing.T, p *program) {
 
 func (d *duel) isHolder(t *testing.T, p *program) bool {
 	t.Helper()
-	running, err := d.queue.List(t.Context(), tasks.Filter{States: []tasks.State{tasks.Running}}, 10)
+	running, err := d.queue.List(t.Context(), queue.Filter{States: []queue.State{queue.Running}}, 10)
 	must(t, err)
 	return len(running) == 1 && isOwner(p, running[0].LeaseOwner)
 }
@@ -172,7 +172,7 @@ func TestStuckBound(t *testing.T) {
 }
 
 // checkBound holds the times in the ledger against what the documentation of
-// [tasks.Pool] promises.
+// [queue.Pool] promises.
 func (d *duel) checkBound(t *testing.T, ended int) {
 	t.Helper()
 	lease := time.Duration(d.ledger.number(t, "SELECT due_at FROM task_events WHERE event = 'freed'")-ended) * time.Millisecond
@@ -181,10 +181,10 @@ func (d *duel) checkBound(t *testing.T, ended int) {
 	if lease > duelLease {
 		t.Errorf("the lease ran for %v, want at most %v", lease, duelLease)
 	}
-	if most := lease + tasks.DefaultSweep + slack; freed > most {
+	if most := lease + queue.DefaultSweep + slack; freed > most {
 		t.Errorf("the task was free after %v, want at most %v", freed, most)
 	}
-	if most := duelLease + tasks.DefaultSweep + slack; done > most {
+	if most := duelLease + queue.DefaultSweep + slack; done > most {
 		t.Errorf("the task was done after %v, want at most %v", done, most)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/site"
-	"github.com/activityd/activityd/internal/tasks"
 )
 
 // TestAStoppedTransactionHoldsUpNobody: a worker stops for good in the middle of
@@ -45,7 +45,7 @@ func TestAStoppedTransactionHoldsUpNobody(t *testing.T) {
 			must(t, d.second.thaw())
 			d.checkOthers(t)
 			d.checkEnd(t)
-			most := max(duelIdle, duelLease) + tasks.DefaultSweep + slack
+			most := max(duelIdle, duelLease) + queue.DefaultSweep + slack
 			if took := d.since(t, stopped, "finished"); took > most {
 				t.Errorf("the task was done %v after its worker stopped, want at most %v", took, most)
 			}
@@ -81,8 +81,8 @@ func (d *duel) checkOthers(t *testing.T) {
 		eventually(t, "a task is done with "+set, func() bool {
 			return d.ledger.number(t, "SELECT COUNT(*) FROM tasks WHERE subject = ?", uint64(other)) == 0
 		})
-		if took := time.Since(began); took > tasks.DefaultSweep+slack {
-			t.Errorf("a task with %s was done after %v, want at most %v", set, took, tasks.DefaultSweep+slack)
+		if took := time.Since(began); took > queue.DefaultSweep+slack {
+			t.Errorf("a task with %s was done after %v, want at most %v", set, took, queue.DefaultSweep+slack)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -43,7 +44,7 @@ func TestAnotherTakesOver(t *testing.T) {
 func (tn *town) letDie(t *testing.T, f faults) {
 	t.Helper()
 	mortal := &mortalQueue{died: make(chan struct{})}
-	f.queue = func(q tasks.Queue) tasks.Queue {
+	f.queue = func(q queue.Queue) queue.Queue {
 		mortal.Queue = q
 		return mortal
 	}
@@ -56,17 +57,17 @@ func (tn *town) letDie(t *testing.T, f faults) {
 // mortalQueue is the queue as seen by a process that dies before it records its
 // first result: it records none, and claims no more.
 type mortalQueue struct {
-	tasks.Queue
+	queue.Queue
 	once sync.Once
 	died chan struct{}
 }
 
-func (q *mortalQueue) Finish(_ context.Context, _ []tasks.Result) (lost int, err error) {
+func (q *mortalQueue) Finish(_ context.Context, _ []queue.Result) (lost int, err error) {
 	q.once.Do(func() { close(q.died) })
 	return 0, nil
 }
 
-func (q *mortalQueue) Claim(ctx context.Context, queue string, n int, lease time.Duration) ([]tasks.Task, error) {
+func (q *mortalQueue) Claim(ctx context.Context, queue string, n int, lease time.Duration) ([]queue.Task, error) {
 	select {
 	case <-q.died:
 		return nil, nil
@@ -76,11 +77,11 @@ func (q *mortalQueue) Claim(ctx context.Context, queue string, n int, lease time
 }
 
 // Sweep does nothing: only the heir frees what the dead one holds.
-func (q *mortalQueue) Sweep(context.Context) (tasks.Swept, error) { return tasks.Swept{}, nil }
+func (q *mortalQueue) Sweep(context.Context) (queue.Swept, error) { return queue.Swept{}, nil }
 
 // idleHandlers do nothing.
-func idleHandlers(handlers map[tasks.Type]tasks.Handler) map[tasks.Type]tasks.Handler {
-	idle := map[tasks.Type]tasks.Handler{}
+func idleHandlers(handlers map[string]queue.Handler) map[string]queue.Handler {
+	idle := map[string]queue.Handler{}
 	for kind := range handlers {
 		idle[kind] = idleHandler{}
 	}
@@ -89,7 +90,7 @@ func idleHandlers(handlers map[tasks.Type]tasks.Handler) map[tasks.Type]tasks.Ha
 
 type idleHandler struct{}
 
-func (idleHandler) Handle(_ context.Context, batch []tasks.Task) []error {
+func (idleHandler) Handle(_ context.Context, batch []queue.Task) []error {
 	return make([]error, len(batch))
 }
 

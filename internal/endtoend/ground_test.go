@@ -6,11 +6,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -23,7 +24,7 @@ type ground struct {
 	db       *sql.DB       // the site's own connections
 	client   *redis.Client // the test's own look at the sets
 	site     *site.MySQL
-	queue    *tasks.MySQLQueue // the test's own look at the queue
+	queue    *queue.MySQLQueue // the test's own look at the queue
 	settings index.Settings
 }
 
@@ -40,13 +41,13 @@ func groundOn(t *testing.T, need int, dsn string, r *localserver.Redis) *ground 
 	db := openMySQL(t, dsn)
 	return &ground{
 		dsn: dsn, redis: r, db: db, client: openRedis(t, r), site: site.NewMySQL(db),
-		queue: tasks.NewMySQLQueue(db, tasks.QueueOptions{Owner: "test"}), settings: settings,
+		queue: queue.NewMySQLQueue(db, queue.Options{Owner: "test"}), settings: settings,
 	}
 }
 
 func openMySQL(t *testing.T, dsn string) *sql.DB {
 	t.Helper()
-	db, err := contacts.OpenMySQL(dsn, contacts.WithMaxOpen(16))
+	db, err := mysql.Open(dsn, mysql.WithMaxOpen(16))
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
@@ -75,7 +76,7 @@ func (g *ground) exec(t *testing.T, query string, args ...any) {
 	}
 }
 
-func (g *ground) count(t *testing.T) tasks.Counts {
+func (g *ground) count(t *testing.T) queue.Counts {
 	t.Helper()
 	c, err := g.queue.Count(t.Context())
 	must(t, err)
@@ -101,7 +102,7 @@ func (g *ground) checkNoneDead(t *testing.T) {
 // warm builds the sets of the given members, by a process that ends again.
 func (g *ground) warm(t *testing.T, users []member.ID) {
 	t.Helper()
-	refills := make([]tasks.New, len(users))
+	refills := make([]queue.New, len(users))
 	for i, user := range users {
 		refills[i] = tasks.NewRefill(user)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/tasks"
@@ -70,23 +71,23 @@ func (g *ground) checkTimers(t *testing.T) {
 	t.Helper()
 	later, expired := tasks.NewRefill(901), tasks.NewRefill(902)
 	later.Delay, expired.Life = time.Second, time.Millisecond
-	ids, err := g.queue.Enqueue(t.Context(), []tasks.New{later, expired, tasks.NewUpload(903)})
+	ids, err := g.queue.Enqueue(t.Context(), []queue.New{later, expired, tasks.NewUpload(903)})
 	must(t, err)
-	again, err := g.queue.Enqueue(t.Context(), []tasks.New{tasks.NewUpload(903)})
+	again, err := g.queue.Enqueue(t.Context(), []queue.New{tasks.NewUpload(903)})
 	must(t, err)
 	if len(ids) != 3 || !slices.Equal(again, ids[2:]) {
 		t.Errorf("enqueued as %d, and again as %d", ids, again)
 	}
-	first, replayed, err := g.queue.EnqueueOnce(t.Context(), "key", []tasks.New{tasks.NewRefill(904)})
+	first, replayed, err := g.queue.EnqueueOnce(t.Context(), "key", []queue.New{tasks.NewRefill(904)})
 	must(t, err)
-	second, replayedThen, err := g.queue.EnqueueOnce(t.Context(), "key", []tasks.New{tasks.NewRefill(904)})
+	second, replayedThen, err := g.queue.EnqueueOnce(t.Context(), "key", []queue.New{tasks.NewRefill(904)})
 	must(t, err)
 	if !slices.Equal(first, second) || replayed || !replayedThen {
 		t.Errorf("with a key: %d and %d, the second a replay: %v", first, second, replayedThen)
 	}
-	list, err := g.queue.List(t.Context(), tasks.Filter{}, 100)
+	list, err := g.queue.List(t.Context(), queue.Filter{}, 100)
 	must(t, err)
-	if want := (tasks.Counts{Waiting: 3, Scheduled: 1}); len(list) != 4 || g.count(t) != want {
+	if want := (queue.Counts{Waiting: 3, Scheduled: 1}); len(list) != 4 || g.count(t) != want {
 		t.Errorf("%d tasks are listed, and counted are %+v, want %+v", len(list), g.count(t), want)
 	}
 	worker := g.started(t, "worker")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -78,8 +79,8 @@ func newCounter(limit int64) *counter {
 }
 
 // wrap counts before each handler. Types that share a handler still do.
-func (c *counter) wrap(handlers map[tasks.Type]tasks.Handler) map[tasks.Type]tasks.Handler {
-	wrapped, counted := map[tasks.Handler]tasks.Handler{}, map[tasks.Type]tasks.Handler{}
+func (c *counter) wrap(handlers map[string]queue.Handler) map[string]queue.Handler {
+	wrapped, counted := map[queue.Handler]queue.Handler{}, map[string]queue.Handler{}
 	for kind, h := range handlers {
 		if wrapped[h] == nil {
 			wrapped[h] = &countedHandler{h, c}
@@ -90,13 +91,13 @@ func (c *counter) wrap(handlers map[tasks.Type]tasks.Handler) map[tasks.Type]tas
 }
 
 type countedHandler struct {
-	tasks.Handler
+	queue.Handler
 	counter *counter
 }
 
-func (h *countedHandler) Handle(ctx context.Context, batch []tasks.Task) []error {
+func (h *countedHandler) Handle(ctx context.Context, batch []queue.Task) []error {
 	for _, task := range batch {
-		switch task.Type {
+		switch task.Kind {
 		case tasks.FanOut:
 			h.counter.fanOuts.Add(1)
 		case tasks.Upload:

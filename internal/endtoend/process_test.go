@@ -9,6 +9,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -21,27 +22,27 @@ const partSize = 100
 type process struct {
 	reader *recent.Reader
 	hints  *tasks.Hints
-	pool   *tasks.Pool
+	pool   *queue.Pool
 	stop   func() // ends the workers and waits for them; set by start
 }
 
 // faults are what a test puts between the parts of a process; nil: nothing.
 type faults struct {
-	queue    func(tasks.Queue) tasks.Queue                                   // between workers and queue
-	index    func(tasks.Index) tasks.Index                                   // between handlers and index
-	handlers func(map[tasks.Type]tasks.Handler) map[tasks.Type]tasks.Handler // between workers and handlers
+	queue    func(queue.Queue) queue.Queue                           // between workers and queue
+	index    func(tasks.Index) tasks.Index                           // between handlers and index
+	handlers func(map[string]queue.Handler) map[string]queue.Handler // between workers and handlers
 }
 
 // process returns one that does not work before its start. It reads at once.
 func (g *ground) process(t *testing.T, name string, f faults) *process {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})).With("process", name)
-	db, bell := openMySQL(t, g.dsn), &tasks.Bell{}
+	db, notifier := openMySQL(t, g.dsn), &queue.Notifier{}
 	store := contacts.NewMySQL(db)
 	ix := index.New(openRedis(t, g.redis), index.Options{Settings: g.settings, GuardLife: 5 * time.Second})
-	queue := tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: name})
+	q := queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: name})
 
-	var claims tasks.Queue = queue
+	var claims queue.Queue = q
 	if f.queue != nil {
 		claims = f.queue(claims)
 	}
@@ -49,23 +50,23 @@ func (g *ground) process(t *testing.T, name string, f faults) *process {
 	if f.index != nil {
 		sets = f.index(sets)
 	}
-	handlers := tasks.Handlers(sets, store, queue, tasks.HandlerOptions{PartSize: partSize})
+	handlers := tasks.Handlers(sets, store, q, tasks.HandlerOptions{PartSize: partSize})
 	if f.handlers != nil {
 		handlers = f.handlers(handlers)
 	}
-	hints := tasks.NewHints(queue, log)
+	hints := tasks.NewHints(q, log)
 	return &process{
 		reader: recent.NewReader(ix, store, hints, recent.Options{Min: g.settings.Min}),
 		hints:  hints,
-		pool:   tasks.NewPool(claims, bell, handlers, log, poolOptions()),
+		pool:   queue.NewPool(claims, notifier, handlers, log, poolOptions()),
 	}
 }
 
 // poolOptions make batches small, so that much happens at once, and leases short
 // but still long for what a batch does.
-func poolOptions() tasks.PoolOptions {
-	return tasks.PoolOptions{
-		Workers: []tasks.Workers{
+func poolOptions() queue.PoolOptions {
+	return queue.PoolOptions{
+		Workers: []queue.Workers{
 			{Queue: tasks.QueueDefault, Count: 2, Batch: 8},
 			{Queue: tasks.QueueFanOut, Count: 2, Batch: 2},
 			{Queue: tasks.QueueRefill, Count: 1, Batch: 100},

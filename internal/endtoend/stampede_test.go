@@ -13,6 +13,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -100,7 +101,7 @@ type refillCounter struct {
 	total int
 }
 
-func (r *refillCounter) count(handlers map[tasks.Type]tasks.Handler) map[tasks.Type]tasks.Handler {
+func (r *refillCounter) count(handlers map[string]queue.Handler) map[string]queue.Handler {
 	handlers[tasks.Refill] = countedRefills{handlers[tasks.Refill], r}
 	return handlers
 }
@@ -113,15 +114,15 @@ func (r *refillCounter) most() (n int) {
 }
 
 type countedRefills struct {
-	tasks.Handler
+	queue.Handler
 
 	counter *refillCounter
 }
 
-func (h countedRefills) Handle(ctx context.Context, batch []tasks.Task) []error {
+func (h countedRefills) Handle(ctx context.Context, batch []queue.Task) []error {
 	h.counter.mu.Lock()
 	for _, task := range batch {
-		h.counter.of[task.Subject]++
+		h.counter.of[member.ID(task.Key)]++
 	}
 	h.counter.total += len(batch)
 	h.counter.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -29,7 +30,7 @@ type actor struct {
 	panicked error
 
 	// Of a handler:
-	batch  []tasks.Task
+	batch  []queue.Task
 	errs   []error           // what the handler returned
 	begun  map[member.ID]int // the writes to each set when its update began
 	drowsy bool              // it falls asleep before it writes
@@ -183,16 +184,16 @@ func (s actingStore) Walk(ctx context.Context, v contacts.Viewer, limit int) (co
 	return acting(ctx, "Walk", false, func() (contacts.Walked, error) { return s.store.Walk(ctx, v, limit) })
 }
 
-func (q actingQueue) Enqueue(ctx context.Context, batch []tasks.New) ([]uint64, error) {
-	slices.SortFunc(batch, func(a, b tasks.New) int { return cmp.Compare(a.DedupeKey, b.DedupeKey) })
+func (q actingQueue) Enqueue(ctx context.Context, batch []queue.New) ([]uint64, error) {
+	slices.SortFunc(batch, func(a, b queue.New) int { return cmp.Compare(a.DedupeKey, b.DedupeKey) })
 	return acting(ctx, "Enqueue", false, func() ([]uint64, error) { return q.Enqueuer.Enqueue(ctx, batch) })
 }
 
-func (q actingQueue) FanningOut(ctx context.Context, users []member.ID) (map[member.ID]bool, error) {
-	return acting(ctx, "FanningOut", false, func() (map[member.ID]bool, error) { return q.Enqueuer.FanningOut(ctx, users) })
+func (q actingQueue) Active(ctx context.Context, kind string, keys []uint64) (map[uint64]bool, error) {
+	return acting(ctx, "Active", false, func() (map[uint64]bool, error) { return q.Enqueuer.Active(ctx, kind, keys) })
 }
 
-func (q actingQueue) Absorb(ctx context.Context, held []tasks.Task) (int, error) {
+func (q actingQueue) Absorb(ctx context.Context, held []queue.Task) (int, error) {
 	return acting(ctx, "Absorb", false, func() (int, error) { return q.Enqueuer.Absorb(ctx, held) })
 }
 

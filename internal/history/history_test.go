@@ -7,8 +7,8 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
-	"github.com/activityd/activityd/internal/tasks"
 )
 
 // history is one random history: changes, tasks run in any order, some twice,
@@ -22,8 +22,8 @@ type history struct {
 	settle  func(*actor)     // waits until it stands still, or for another
 	readers []*recent.Reader // of the processes; none: each read has its own
 	claims  int
-	held    []tasks.Task // claimed, and not yet given to a handler
-	firm    []tasks.Task // whose leases are kept, whatever time passes
+	held    []queue.Task // claimed, and not yet given to a handler
+	firm    []queue.Task // whose leases are kept, whatever time passes
 	actors  []*actor
 }
 
@@ -179,7 +179,7 @@ func (h *history) rest(k kind) error {
 		case err != nil:
 			return err
 		case counts.Dead > 0:
-			dead, err := h.queue.List(h.ctx, tasks.Filter{States: []tasks.State{tasks.Dead}}, 1)
+			dead, err := h.queue.List(h.ctx, queue.Filter{States: []queue.State{queue.Dead}}, 1)
 			return violation("%d tasks are dead, %+v, %v", counts.Dead, dead, err)
 		case counts.Open() == 0 && len(h.held) == 0 && len(h.actors) == 0:
 			return nil

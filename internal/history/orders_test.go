@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -43,8 +44,8 @@ type run struct {
 	script script
 	fault  fault
 
-	arrived map[int][]tasks.Task // what an event has to be delivered
-	late    []tasks.Task         // what comes again last
+	arrived map[int][]queue.Task // what an event has to be delivered
+	late    []queue.Task         // what comes again last
 	still   *actor               // who stands still
 	ends    func() error         // what is to be done when it has ended
 	jobs    int
@@ -63,7 +64,7 @@ func (sc script) play(ctx context.Context, open opener, order []move, f fault, l
 		return 0, false, err
 	}
 	s.log = log
-	r := &run{stage: s, script: sc, fault: f, arrived: map[int][]tasks.Task{}}
+	r := &run{stage: s, script: sc, fault: f, arrived: map[int][]queue.Task{}}
 	if err := sc.before(s); err != nil {
 		return 0, false, err
 	}
@@ -121,9 +122,9 @@ func (r *run) move(m move) error {
 }
 
 // claimAll takes all tasks that wait.
-func (r *run) claimAll() (all []tasks.Task, err error) {
-	for _, queue := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueRefill} {
-		list, err := r.queue.Claim(r.ctx, queue, 100, tasks.MostLease)
+func (r *run) claimAll() (all []queue.Task, err error) {
+	for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueRefill} {
+		list, err := r.queue.Claim(r.ctx, name, 100, queue.MostLease)
 		if err != nil {
 			return nil, err
 		}
@@ -133,7 +134,7 @@ func (r *run) claimAll() (all []tasks.Task, err error) {
 }
 
 // handleAll handles tasks one by one, each with all that comes of it.
-func (r *run) handleAll(list []tasks.Task) error {
+func (r *run) handleAll(list []queue.Task) error {
 	for _, t := range list {
 		if err := r.handle(t); err != nil {
 			return err
@@ -149,18 +150,18 @@ func (r *run) handleAll(list []tasks.Task) error {
 	return nil
 }
 
-func (r *run) handle(t tasks.Task) error {
-	a := &actor{batch: []tasks.Task{t}}
-	work := func(ctx context.Context) { a.errs = r.handlers[t.Type].Handle(ctx, a.batch) }
+func (r *run) handle(t queue.Task) error {
+	a := &actor{batch: []queue.Task{t}}
+	work := func(ctx context.Context) { a.errs = r.handlers[t.Kind].Handle(ctx, a.batch) }
 	return r.job(a, work, func() error {
 		switch {
 		case a.crashed && r.fault.kind == crashAndLast:
 			r.late = append(r.late, t)
 			return nil
 		case a.crashed:
-			a.errs[0] = tasks.Later(0, errCrashed)
+			a.errs[0] = queue.Later(0, errCrashed)
 		}
-		_, err := r.queue.Finish(r.ctx, []tasks.Result{{Task: t, Err: a.errs[0]}})
+		_, err := r.queue.Finish(r.ctx, []queue.Result{{Task: t, Err: a.errs[0]}})
 		return err
 	})
 }

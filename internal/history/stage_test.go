@@ -9,6 +9,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
@@ -30,11 +31,11 @@ type stage struct {
 	world    *world
 	site     *site.Memory
 	store    store
-	queue    *tasks.MemoryQueue
+	queue    *queue.MemoryQueue
 	now      time.Time // of the queue
 	backend  backend
 	watched  *watched
-	handlers map[tasks.Type]tasks.Handler
+	handlers map[string]queue.Handler
 	requests []*request // under way
 	calm     bool       // all changes are done with, and nothing is left of them
 	violated error      // by a call of a handler
@@ -64,7 +65,7 @@ const partSize = 2
 
 func newStage(ctx context.Context, o setting) (*stage, error) {
 	s := &stage{ctx: ctx, settings: o.settings, clock: 100, world: newWorld(), now: time.Unix(0, 0)}
-	s.queue = tasks.NewMemoryQueue(tasks.QueueOptions{}, func() time.Time { return s.now })
+	s.queue = queue.NewMemoryQueue(queue.Options{}, func() time.Time { return s.now })
 	truth := contacts.NewMemory()
 	s.site, s.store = &site.Memory{Store: truth}, truth
 	var err error
@@ -122,7 +123,7 @@ func (p proposing) Candidates(ctx context.Context, user member.ID) ([]index.Entr
 
 // emit enqueues the task of a change, as a site does in its transaction.
 func (s *stage) emit(_ context.Context, e site.Event) error {
-	n, err := tasks.Parse(tasks.Type(e.Type), e.User, e.Contact)
+	n, err := tasks.Parse(e.Type, e.User, e.Contact)
 	if err != nil {
 		return err
 	}
@@ -132,8 +133,8 @@ func (s *stage) emit(_ context.Context, e site.Event) error {
 	return s.enqueue(n)
 }
 
-func (s *stage) enqueue(n tasks.New) error {
-	_, err := s.queue.Enqueue(s.ctx, []tasks.New{n})
+func (s *stage) enqueue(n queue.New) error {
+	_, err := s.queue.Enqueue(s.ctx, []queue.New{n})
 	return err
 }
 
@@ -148,7 +149,7 @@ func (s *stage) LookAgain(user, contact member.ID) {
 	}
 }
 
-func (s *stage) hint(n tasks.New) {
+func (s *stage) hint(n queue.New) {
 	if err := s.enqueue(n); err != nil {
 		panic(err) // MemoryQueue fails only with ctx
 	}
@@ -156,7 +157,7 @@ func (s *stage) hint(n tasks.New) {
 
 // fill makes the set of a user what the truth is.
 func (s *stage) fill(user member.ID) error {
-	return errors.Join(s.handlers[tasks.Refill].Handle(s.ctx, []tasks.Task{{Type: tasks.Refill, Subject: user}})...)
+	return errors.Join(s.handlers[tasks.Refill].Handle(s.ctx, []queue.Task{{Kind: tasks.Refill, Key: uint64(user)}})...)
 }
 
 // judge checks every set that exists, with checks besides those that each must pass.

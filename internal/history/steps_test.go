@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
@@ -64,26 +65,26 @@ func (h *history) claim() error {
 	h.claims++
 	if h.claims%8 == 0 {
 		h.now = h.now.Add(time.Hour)
-		if _, err := h.queue.Extend(h.ctx, h.firm, tasks.MostLease); err != nil {
+		if _, err := h.queue.Extend(h.ctx, h.firm, queue.MostLease); err != nil {
 			return err
 		}
 	}
 	if _, err := h.queue.Sweep(h.ctx); err != nil {
 		return err
 	}
-	for _, queue := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueRefill} {
-		lease := tasks.MostLease
+	for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueRefill} {
+		lease := queue.MostLease
 		if h.choose(6) == 5 {
 			lease = time.Minute // it runs out: the tasks are given to a second handler
 		}
-		list, err := h.queue.Claim(h.ctx, queue, 1+h.choose(4), lease)
+		list, err := h.queue.Claim(h.ctx, name, 1+h.choose(4), lease)
 		if err != nil {
 			return err
 		}
 		if err := h.spare(list); err != nil {
 			return err
 		}
-		if h.held = append(h.held, list...); lease == tasks.MostLease {
+		if h.held = append(h.held, list...); lease == queue.MostLease {
 			h.firm = append(h.firm, list...)
 		}
 	}
@@ -95,10 +96,10 @@ func (h *history) claim() error {
 const mostLost = 10
 
 // spare prolongs the leases of those that lost theirs often enough.
-func (h *history) spare(list []tasks.Task) error {
-	often := slices.DeleteFunc(slices.Clone(list), func(t tasks.Task) bool { return t.Attempts < mostLost })
+func (h *history) spare(list []queue.Task) error {
+	often := slices.DeleteFunc(slices.Clone(list), func(t queue.Task) bool { return t.Attempts < mostLost })
 	h.firm = append(h.firm, often...)
-	_, err := h.queue.Extend(h.ctx, often, tasks.MostLease)
+	_, err := h.queue.Extend(h.ctx, often, queue.MostLease)
 	return err
 }
 
@@ -115,10 +116,10 @@ func (h *history) start() error {
 		return nil
 	}
 	first := h.held[h.choose(len(h.held))]
-	handler := h.handlers[first.Type]
-	var batch, rest []tasks.Task
+	handler := h.handlers[first.Kind]
+	var batch, rest []queue.Task
 	for _, t := range h.held {
-		if h.handlers[t.Type] == handler && t.Lease == first.Lease && h.choose(4) < 3 {
+		if h.handlers[t.Kind] == handler && t.Lease == first.Lease && h.choose(4) < 3 {
 			batch = append(batch, t)
 		} else {
 			rest = append(rest, t)
@@ -280,11 +281,11 @@ func (h *history) finish(a *actor) error {
 	if a.crashed && h.careless {
 		a.errs = make([]error, len(a.batch))
 	}
-	results := make([]tasks.Result, len(a.batch))
+	results := make([]queue.Result, len(a.batch))
 	for i, t := range a.batch {
-		results[i] = tasks.Result{Task: t, Err: a.errs[i]}
+		results[i] = queue.Result{Task: t, Err: a.errs[i]}
 		if a.crashed && !h.careless {
-			results[i].Err = tasks.Later(0, errCrashed)
+			results[i].Err = queue.Later(0, errCrashed)
 		}
 	}
 	lost, err := h.queue.Finish(h.ctx, results)
@@ -297,9 +298,9 @@ func (h *history) finish(a *actor) error {
 
 // hasBegun tells whether a task with that key is in the hands of a handler.
 func (h *history) hasBegun(key string) bool {
-	is := func(t tasks.Task) bool {
-		args, err := t.Args()
-		return err == nil && (key == tasks.NewAddContact(t.Subject, args.Contact).DedupeKey || key == string(t.Type)+":"+t.Subject.String())
+	is := func(t queue.Task) bool {
+		args, err := tasks.ArgsOf(t)
+		return err == nil && (key == tasks.NewAddContact(member.ID(t.Key), args.Contact).DedupeKey || key == fmt.Sprintf("%s:%d", t.Kind, t.Key))
 	}
 	return slices.ContainsFunc(h.actors, func(a *actor) bool { return slices.ContainsFunc(a.batch, is) })
 }
@@ -333,14 +334,14 @@ func (a *actor) name() string {
 	return describe(a.batch)
 }
 
-func describe(batch []tasks.Task) string {
+func describe(batch []queue.Task) string {
 	var names []string
 	for _, t := range batch {
 		var contact member.ID
-		if args, err := t.Args(); err == nil {
+		if args, err := tasks.ArgsOf(t); err == nil {
 			contact = args.Contact
 		}
-		name := fmt.Sprintf("%d %s of %s", t.ID, t.Type, t.Subject)
+		name := fmt.Sprintf("%d %s of %d", t.ID, t.Kind, t.Key)
 		if contact > 0 {
 			name += " and " + contact.String()
 		}

@@ -17,6 +17,8 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/metrics"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -28,7 +30,7 @@ func TestTasksAreCounted(t *testing.T) {
 	m.Tasks.Enqueued(tasks.Upload, 1, 0)
 	m.Tasks.Started("mine", tasks.Upload, time.Second)
 	m.Tasks.Started("mine", tasks.Upload, -time.Second) // clocks differ
-	m.Tasks.Finished(tasks.QueueDefault, tasks.Upload, tasks.OutcomeDied, time.Second)
+	m.Tasks.Finished(tasks.QueueDefault, tasks.Upload, queue.OutcomeDied, time.Second)
 	m.Tasks.Finished("not mine", "not ours", "not known", time.Second)
 	m.Tasks.TookOver(3)
 	m.Tasks.LeasesLost(4)
@@ -123,7 +125,7 @@ func TestReadsAreCounted(t *testing.T) {
 	}
 	m.Reads.Answered(recent.Answer{Source: recent.FromIndex}, nil, time.Millisecond)
 	for _, err := range []error{
-		contacts.ErrNoMember, recent.ErrBusy, contacts.ErrUnavailable, context.DeadlineExceeded, context.Canceled, fmt.Errorf("what?"),
+		contacts.ErrNoMember, recent.ErrBusy, mysql.ErrUnavailable, context.DeadlineExceeded, context.Canceled, fmt.Errorf("what?"),
 	} {
 		m.Reads.Answered(recent.Answer{}, fmt.Errorf("read: %w", err), time.Millisecond)
 	}
@@ -172,19 +174,19 @@ func TestStrangeNamesDoNotMakeSeries(t *testing.T) {
 	t.Parallel()
 	m := metrics.New(metrics.Options{Queues: []string{tasks.QueueDefault, "mine"}})
 	server := api.New(api.Config{
-		Reader: unread{}, Enqueuer: tasks.NewMemoryQueue(tasks.QueueOptions{}, time.Now), Checker: func(context.Context) api.Health { return api.Health{} }, Observer: m.HTTP,
+		Reader: unread{}, Enqueuer: queue.NewMemoryQueue(queue.Options{}, time.Now), Checker: func(context.Context) api.Health { return api.Health{} }, Observer: m.HTTP,
 	})
 	strange := func(i int) {
 		name := fmt.Sprintf("strange%d", i)
-		typ := tasks.Type(name)
+		typ := name
 		m.Tasks.Enqueued(typ, 1, 1)
 		m.Tasks.Started(name, typ, time.Second)
-		m.Tasks.Finished(name, typ, tasks.Outcome(name), time.Second)
+		m.Tasks.Finished(name, typ, queue.Outcome(name), time.Second)
 		m.Reads.Answered(recent.Answer{Source: recent.FromDatabase, Trace: recent.Trace{WalkReason: name}}, nil, time.Second)
 		m.HTTP.CallerJudged(name, access.Verdict(name))
-		m.Look(t.Context(), &fakeQueue{stats: tasks.Stats{
-			Tasks:  []tasks.TaskStats{{Queue: name, Type: typ, State: tasks.State(name), Count: 1}, {Queue: name, Type: typ, State: tasks.Waiting, Count: 1}},
-			Queues: []tasks.QueueStats{{Queue: name, Oldest: time.Duration(i) * time.Second}},
+		m.Look(t.Context(), &fakeQueue{stats: queue.Stats{
+			Tasks:  []queue.TaskStats{{Queue: name, Kind: typ, State: queue.State(name), Count: 1}, {Queue: name, Kind: typ, State: queue.Waiting, Count: 1}},
+			Queues: []queue.QueueStats{{Queue: name, Oldest: time.Duration(i) * time.Second}},
 		}})
 		for _, path := range []string{"/" + name, "/v1/users/" + name + "/recent-contact-photos", fmt.Sprintf("/v1/users/%d/recent-contact-photos", i+1)} {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)

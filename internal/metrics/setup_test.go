@@ -21,6 +21,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/metrics"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -85,11 +86,11 @@ func (s samples) named(name string) samples {
 
 // fakeQueue answers with fixed numbers unless ask is set.
 type fakeQueue struct {
-	stats tasks.Stats
-	ask   func(ctx context.Context) (tasks.Stats, error)
+	stats queue.Stats
+	ask   func(ctx context.Context) (queue.Stats, error)
 }
 
-func (q *fakeQueue) Stats(ctx context.Context) (tasks.Stats, error) {
+func (q *fakeQueue) Stats(ctx context.Context) (queue.Stats, error) {
 	if q.ask != nil {
 		return q.ask(ctx)
 	}
@@ -119,10 +120,10 @@ func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, n
 // touch has every metric told something, and the queues looked at once.
 func touch(t testing.TB, m *metrics.Metrics) {
 	t.Helper()
-	for _, typ := range []tasks.Type{tasks.AddContact, tasks.Upload, "strange"} {
+	for _, typ := range []string{tasks.AddContact, tasks.Upload, "strange"} {
 		m.Tasks.Enqueued(typ, 3, 1)
 		m.Tasks.Started(tasks.QueueDefault, typ, time.Millisecond)
-		m.Tasks.Finished(tasks.QueueDefault, typ, tasks.OutcomeDone, time.Millisecond)
+		m.Tasks.Finished(tasks.QueueDefault, typ, queue.OutcomeDone, time.Millisecond)
 	}
 	for _, tell := range []func(int){
 		m.Tasks.TookOver, m.Tasks.LeasesLost, m.Tasks.Dropped, m.Tasks.UploadAbsorbed, m.Tasks.Conflicted, m.Tasks.Refilled, m.Index.Trimmed,
@@ -153,9 +154,9 @@ func touch(t testing.TB, m *metrics.Metrics) {
 	m.Access.TokensTaken([]string{"homepage"})
 	m.HTTP.CallerJudged("homepage", access.Allowed)
 	m.Access.CertificateTaken(time.Now().Add(time.Hour))
-	m.Look(t.Context(), &fakeQueue{stats: tasks.Stats{
-		Tasks:  []tasks.TaskStats{{Queue: tasks.QueueDefault, Type: tasks.Upload, State: tasks.Dead, Count: 1}},
-		Queues: []tasks.QueueStats{{Queue: tasks.QueueDefault, Paused: true, Capped: true, Oldest: time.Minute, Due: time.Hour}},
+	m.Look(t.Context(), &fakeQueue{stats: queue.Stats{
+		Tasks:  []queue.TaskStats{{Queue: tasks.QueueDefault, Kind: tasks.Upload, State: queue.Dead, Count: 1}},
+		Queues: []queue.QueueStats{{Queue: tasks.QueueDefault, Paused: true, Capped: true, Oldest: time.Minute, Due: time.Hour}},
 	}})
 }
 

@@ -9,8 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/metrics"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -39,14 +40,14 @@ func after(d time.Duration) {
 
 func TestTheQueuesAreShown(t *testing.T) {
 	t.Parallel()
-	q := &fakeQueue{stats: tasks.Stats{
-		Tasks: []tasks.TaskStats{
-			{Queue: tasks.QueueDefault, Type: tasks.Upload, State: tasks.Waiting, Count: 4},
-			{Queue: tasks.QueueRefill, Type: tasks.Refill, State: tasks.Dead, Count: 2},
-			{Queue: "a", Type: "x", State: tasks.Dead, Count: 2},
-			{Queue: "b", Type: "y", State: tasks.Dead, Count: 3},
+	q := &fakeQueue{stats: queue.Stats{
+		Tasks: []queue.TaskStats{
+			{Queue: tasks.QueueDefault, Kind: tasks.Upload, State: queue.Waiting, Count: 4},
+			{Queue: tasks.QueueRefill, Kind: tasks.Refill, State: queue.Dead, Count: 2},
+			{Queue: "a", Kind: "x", State: queue.Dead, Count: 2},
+			{Queue: "b", Kind: "y", State: queue.Dead, Count: 3},
 		},
-		Queues: []tasks.QueueStats{
+		Queues: []queue.QueueStats{
 			{Queue: tasks.QueueDefault, Oldest: 90 * time.Second},
 			{Queue: tasks.QueueFanOut, Paused: true},
 			{Queue: "a", Oldest: time.Second, Due: time.Hour, Capped: true},
@@ -80,16 +81,16 @@ func TestTheQueuesAreShown(t *testing.T) {
 func TestWithoutAnAnswerTheQueuesVanish(t *testing.T) {
 	t.Parallel()
 	var failure atomic.Pointer[error]
-	q := &fakeQueue{ask: func(context.Context) (tasks.Stats, error) {
+	q := &fakeQueue{ask: func(context.Context) (queue.Stats, error) {
 		if err := failure.Load(); err != nil {
-			return tasks.Stats{}, *err
+			return queue.Stats{}, *err
 		}
-		return tasks.Stats{}, nil
+		return queue.Stats{}, nil
 	}}
 	log := &lines{}
 	const told = "cannot look at the queues"
 	watched(t, metrics.Options{Log: log.logger()}, q, func(t *testing.T, m *metrics.Metrics) {
-		away := fmt.Errorf("stats: %w", contacts.ErrUnavailable)
+		away := fmt.Errorf("stats: %w", mysql.ErrUnavailable)
 		failure.Store(&away)
 		after(metrics.DefaultInterval)
 		got := gather(t, m)
@@ -126,14 +127,14 @@ func TestWithoutAnAnswerTheQueuesVanish(t *testing.T) {
 func TestLooksAreFewAndBounded(t *testing.T) {
 	t.Parallel()
 	var looks, atOnce atomic.Int64
-	q := &fakeQueue{ask: func(ctx context.Context) (tasks.Stats, error) {
+	q := &fakeQueue{ask: func(ctx context.Context) (queue.Stats, error) {
 		looks.Add(1)
 		if atOnce.Add(1) > 1 {
 			t.Error("two looks at once")
 		}
 		defer atOnce.Add(-1)
 		<-ctx.Done()
-		return tasks.Stats{}, ctx.Err()
+		return queue.Stats{}, ctx.Err()
 	}}
 	log := &lines{}
 	watched(t, metrics.Options{Log: log.logger()}, q, func(t *testing.T, m *metrics.Metrics) {
@@ -163,9 +164,9 @@ func TestAnInterruptedLookIsNoFailure(t *testing.T) {
 		log := &lines{}
 		m := metrics.New(metrics.Options{Log: log.logger()})
 		ctx, cancel := context.WithCancel(t.Context())
-		q := &fakeQueue{ask: func(ctx context.Context) (tasks.Stats, error) {
+		q := &fakeQueue{ask: func(ctx context.Context) (queue.Stats, error) {
 			cancel()
-			return tasks.Stats{}, ctx.Err()
+			return queue.Stats{}, ctx.Err()
 		}}
 		if err := m.Watch(ctx, q); err != nil {
 			t.Error(err)
@@ -178,10 +179,10 @@ func TestAnInterruptedLookIsNoFailure(t *testing.T) {
 
 func TestTasksThatNobodyWorksOnAreToldOnce(t *testing.T) {
 	t.Parallel()
-	q := &fakeQueue{stats: tasks.Stats{Tasks: []tasks.TaskStats{
-		{Queue: "deflaut", Type: tasks.Upload, State: tasks.Waiting, Count: 7},
-		{Queue: "dead", Type: tasks.Upload, State: tasks.Dead, Count: 7},
-		{Queue: tasks.QueueDefault, Type: tasks.Upload, State: tasks.Waiting, Count: 7},
+	q := &fakeQueue{stats: queue.Stats{Tasks: []queue.TaskStats{
+		{Queue: "deflaut", Kind: tasks.Upload, State: queue.Waiting, Count: 7},
+		{Queue: "dead", Kind: tasks.Upload, State: queue.Dead, Count: 7},
+		{Queue: tasks.QueueDefault, Kind: tasks.Upload, State: queue.Waiting, Count: 7},
 	}}}
 	for _, c := range []struct {
 		queues []string

@@ -5,12 +5,13 @@ import (
 	"strconv"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
 // takesContact says of every type that a client may enqueue whether it is about
 // a contact too.
-var takesContact = map[tasks.Type]bool{
+var takesContact = map[string]bool{
 	tasks.AddContact:    true,
 	tasks.RemoveContact: true,
 	tasks.Upload:        false,
@@ -37,14 +38,14 @@ type parser struct {
 //
 // A member may be named as its own contact. Whether such a row exists is for
 // MySQL to say, like that of any other pair.
-func ParseBody(body []byte, most int) ([]tasks.New, error) {
+func ParseBody(body []byte, most int) ([]queue.New, error) {
 	root, err := parse(body)
 	if err != nil {
 		return nil, err
 	}
 	p := &parser{root: "body"}
 	list := p.taskList(root, most)
-	batch := make([]tasks.New, 0, len(list))
+	batch := make([]queue.New, 0, len(list))
 	for _, raw := range list {
 		batch = append(batch, p.task(raw))
 	}
@@ -56,15 +57,15 @@ func ParseBody(body []byte, most int) ([]tasks.New, error) {
 
 // ParseLine reads one task, as a line of a file has it. Its errors are those of
 // [ParseBody].
-func ParseLine(line []byte) (tasks.New, error) {
+func ParseLine(line []byte) (queue.New, error) {
 	root, err := parse(line)
 	if err != nil {
-		return tasks.New{}, err
+		return queue.New{}, err
 	}
 	p := &parser{root: "line"}
 	task := p.task(rawTask{"", root})
 	if len(p.Faults) > 0 {
-		return tasks.New{}, &InvalidError{p.Faults}
+		return queue.New{}, &InvalidError{p.Faults}
 	}
 	return task, nil
 }
@@ -107,10 +108,10 @@ func (p *parser) batch(value json.RawMessage, most int) []rawTask {
 }
 
 // task reads one task. What it returns counts only if there are no faults.
-func (p *parser) task(raw rawTask) tasks.New {
+func (p *parser) task(raw rawTask) queue.New {
 	o, ok := p.object(raw.place, raw.value)
 	if !ok {
-		return tasks.New{}
+		return queue.New{}
 	}
 	for _, m := range o {
 		if m.name != "type" && m.name != "user_id" && m.name != "contact_id" {
@@ -125,7 +126,7 @@ func (p *parser) task(raw rawTask) tasks.New {
 		p.Addf(p.at(raw.place, "contact_id"), "%s takes no contact", t)
 	}
 	if len(p.Faults) > 0 {
-		return tasks.New{}
+		return queue.New{}
 	}
 	task, err := tasks.Parse(t, user, contact)
 	if err != nil {
@@ -134,7 +135,7 @@ func (p *parser) task(raw rawTask) tasks.New {
 	return task
 }
 
-func (p *parser) taskType(place string, o object) tasks.Type {
+func (p *parser) taskType(place string, o object) string {
 	const want = "want add_contact, remove_contact, upload or refill"
 	field := p.at(place, "type")
 	value, ok := o.get("type")
@@ -142,7 +143,7 @@ func (p *parser) taskType(place string, o object) tasks.Type {
 		p.Addf(field, "is missing: "+want)
 		return ""
 	}
-	var t *tasks.Type
+	var t *string
 	if err := json.Unmarshal(value, &t); err != nil || t == nil {
 		p.Addf(field, "%s, got %s", want, typeName(value))
 		return ""

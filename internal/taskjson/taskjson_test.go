@@ -2,12 +2,14 @@ package taskjson_test
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/taskjson"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -16,7 +18,7 @@ func TestParseLine(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		line string
-		want tasks.New
+		want queue.New
 	}{
 		{`{"type":"add_contact","user_id":"1","contact_id":2}`, tasks.NewAddContact(1, 2)},
 		{` { "contact_id" : "2", "user_id":1,"type":"remove_contact"}`, tasks.NewRemoveContact(1, 2)},
@@ -81,7 +83,7 @@ func TestParseBodyTakesOneTaskOrABatch(t *testing.T) {
 	one := `{"type":"upload","user_id":"7"}`
 	for body, want := range map[string]int{one: 1, `{"tasks":[` + one + `]}`: 1, `{"tasks":[` + one + `,` + one + `]}`: 2} {
 		got, err := taskjson.ParseBody([]byte(body), 2)
-		if diff := cmp.Diff(slices.Repeat([]tasks.New{tasks.NewUpload(7)}, want), got); diff != "" || err != nil {
+		if diff := cmp.Diff(slices.Repeat([]queue.New{tasks.NewUpload(7)}, want), got); diff != "" || err != nil {
 			t.Errorf("%s: %v (-want +got):\n%s", body, err, diff)
 		}
 	}
@@ -102,7 +104,7 @@ func FuzzParseLine(f *testing.F) {
 			return
 		}
 		batch, err := taskjson.ParseBody([]byte(text), 1)
-		if err != nil || len(batch) != 1 || batch[0] != task || task.Subject == 0 || task.DedupeKey == "" {
+		if err != nil || len(batch) != 1 || !reflect.DeepEqual(batch[0], task) || task.Key == 0 || task.DedupeKey == "" {
 			t.Errorf("%q: as a line %v, as a body %v, %v", text, task, batch, err)
 		}
 	})

@@ -5,14 +5,15 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
 // uploadsOf returns claimed upload tasks of member 1, as a site's plain SQL makes
 // them: none absorbs another.
-func uploadsOf(b *bench, n int) []tasks.Task {
+func uploadsOf(b *bench, n int) []queue.Task {
 	b.Helper()
-	var held []tasks.Task
+	var held []queue.Task
 	for range n {
 		enqueue(b.T, b.queue, tasks.NewUpload(1))
 		held = append(held, claim(b.T, b.queue, 1)...)
@@ -29,7 +30,7 @@ func TestAnUploadThatBeginsAbsorbsThoseThatWait(t *testing.T) {
 	b.upload(1, 200)
 	enqueue(t, b.queue, tasks.NewUpload(1), tasks.NewUpload(2))
 	b.must(errors.Join(b.uploads.Handle(t.Context(), first)...))
-	counts(t, b.queue, tasks.Counts{Running: 1, Waiting: 1}) // the upload of 2 waits
+	counts(t, b.queue, queue.Counts{Running: 1, Waiting: 1}) // the upload of 2 waits
 	b.holds(viewer, index.Entry{Contact: 1, Score: 200})     // and the work of the other upload of 1 is done
 }
 
@@ -43,7 +44,7 @@ func TestALastAttemptAbsorbsNothing(t *testing.T) {
 	held[0].Attempts = held[0].MaxAttempts
 	enqueue(t, b.queue, tasks.NewUpload(1))
 	b.must(errors.Join(b.uploads.Handle(t.Context(), held)...))
-	counts(t, b.queue, tasks.Counts{Running: 1, Waiting: 1})
+	counts(t, b.queue, queue.Counts{Running: 1, Waiting: 1})
 }
 
 func TestOneUploadWaitsForAllOfItsBatch(t *testing.T) {

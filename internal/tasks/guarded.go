@@ -12,6 +12,8 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // Index is what the handlers need of the sets.
@@ -52,21 +54,20 @@ var ErrContended = errors.New("other updates of the set always came first")
 // begin, plan, apply; and again, after a short random wait, for those in
 // conflict. It returns the error of each user whose set could not be updated.
 func guarded(
-	ctx context.Context, ix Index, o Observer, pause time.Duration, users []member.ID, plan planner,
+	ctx context.Context, ix Index, pause time.Duration, users []member.ID, plan planner,
 ) map[member.ID]error {
-	o = observerOr(o)
 	pause = max(0, cmp.Or(pause, DefaultConflictPause))
 	failed := make(map[member.ID]error)
 	open := users
 	for try := 1; len(open) > 0; try++ {
 		var err error
-		switch open, err = guardedOnce(ctx, ix, o, open, plan); {
+		switch open, err = guardedOnce(ctx, ix, open, plan); {
 		case err != nil:
 			return failWith(failed, open, err)
 		case len(open) > 0 && try == guardedTries:
 			return failWith(failed, open, ErrContended)
 		case len(open) > 0 && pause > 0:
-			if err := sleep(ctx, jitter(time.Duration(try)*pause)); err != nil {
+			if err := retry.Sleep(ctx, retry.Jitter(time.Duration(try)*pause)); err != nil {
 				return failWith(failed, open, err)
 			}
 		}
@@ -82,7 +83,7 @@ func failWith(failed map[member.ID]error, users []member.ID, err error) map[memb
 }
 
 // guardedOnce returns the users whose update conflicted; with an error, all.
-func guardedOnce(ctx context.Context, ix Index, o Observer, users []member.ID, plan planner) (again []member.ID, err error) {
+func guardedOnce(ctx context.Context, ix Index, users []member.ID, plan planner) (again []member.ID, err error) {
 	updates, err := ix.Begin(ctx, users)
 	if err != nil {
 		return users, err
@@ -95,21 +96,15 @@ func guardedOnce(ctx context.Context, ix Index, o Observer, users []member.ID, p
 	if err != nil {
 		return users, err
 	}
-	refilled := 0
 	for i, outcome := range outcomes {
 		switch {
 		case outcome == index.Conflict:
 			again = append(again, changes[i].User)
 		case changes[i].Refill != nil: // it was read, even if there was nobody to be found
-			refilled++
+			refills.Inc()
 		}
 	}
-	if len(again) > 0 {
-		o.Conflicted(len(again))
-	}
-	if refilled > 0 {
-		o.Refilled(refilled)
-	}
+	guardConflicts.Add(float64(len(again)))
 	return again, nil
 }
 
@@ -146,19 +141,19 @@ func entries(list []contacts.Contact) []index.Entry {
 }
 
 // resultsBySubject gives every task of the batch its subject's error, or nil.
-func resultsBySubject(batch []Task, failed map[member.ID]error) []error {
+func resultsBySubject(batch []queue.Task, failed map[member.ID]error) []error {
 	errs := make([]error, len(batch))
 	for i, t := range batch {
-		errs[i] = failed[t.Subject]
+		errs[i] = failed[member.ID(t.Key)]
 	}
 	return errs
 }
 
-// subjects returns the members that the batch is about, each once, in order.
-func subjects(batch []Task) []member.ID {
-	seen := make(map[member.ID]struct{}, len(batch))
+// keys returns the keys of a batch, each once, in order.
+func keys(batch []queue.Task) []uint64 {
+	seen := make(map[uint64]struct{}, len(batch))
 	for _, t := range batch {
-		seen[t.Subject] = struct{}{}
+		seen[t.Key] = struct{}{}
 	}
 	return slices.Sorted(maps.Keys(seen))
 }

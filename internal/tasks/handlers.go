@@ -1,11 +1,29 @@
 package tasks
 
-import "time"
+import (
+	"errors"
+	"time"
+
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/queue"
+)
 
 // DefaultPartSize is the default of HandlerOptions.PartSize. A part of that size takes
 // some ten milliseconds, so that other tasks of its queue need not wait for long; in
 // smaller ones the queue's work for each part outweighs the part's own.
 const DefaultPartSize = 2500
+
+// DefaultBatch is how many small tasks are claimed at once.
+const DefaultBatch = 256
+
+// DefaultWorkers is a sensible choice for one small machine.
+func DefaultWorkers() []queue.Workers {
+	return []queue.Workers{
+		{Queue: QueueDefault, Count: 2, Batch: DefaultBatch},
+		{Queue: QueueFanOut, Count: 2, Batch: 4},
+		{Queue: QueueRefill, Count: 1, Batch: 128},
+	}
+}
 
 // HandlerOptions say how the handlers work.
 type HandlerOptions struct {
@@ -18,32 +36,27 @@ type HandlerOptions struct {
 	// first conflict; it grows with each. 0: DefaultConflictPause; below 0: none,
 	// for tests that provoke thousands of conflicts.
 	ConflictPause time.Duration
-	// Observer is told what happens; nil: nobody.
-	Observer Observer
 }
 
-// Handlers returns the handler of each type of task.
-func Handlers(ix Index, store Store, queue Enqueuer, o HandlerOptions) map[Type]Handler {
+// Handlers returns the handler of each kind of task.
+func Handlers(ix Index, store Store, q Enqueuer, o HandlerOptions) map[string]queue.Handler {
 	if o.PartSize <= 0 {
 		o.PartSize = DefaultPartSize
 	}
-	pairs := &PairHandler{Index: ix, Store: store, ActiveOnly: o.ActiveOnly, ConflictPause: o.ConflictPause, Observer: o.Observer}
+	pairs := &PairHandler{Index: ix, Store: store, ActiveOnly: o.ActiveOnly, ConflictPause: o.ConflictPause}
 	uploads := &UploadHandler{
-		Index: ix, Store: store, Queue: queue, PartSize: o.PartSize, ActiveOnly: o.ActiveOnly, Observer: o.Observer,
+		Index: ix, Store: store, Queue: q, PartSize: o.PartSize, ActiveOnly: o.ActiveOnly,
 	}
-	return map[Type]Handler{
+	return map[string]queue.Handler{
 		AddContact:    pairs,
 		RemoveContact: pairs,
 		Upload:        uploads,
 		FanOut:        uploads,
-		Refill:        &RefillHandler{Index: ix, Store: store, ConflictPause: o.ConflictPause, Observer: o.Observer},
+		Refill:        &RefillHandler{Index: ix, Store: store, ConflictPause: o.ConflictPause},
 	}
 }
 
-// observerOr returns o, or somebody who does not care.
-func observerOr(o Observer) Observer {
-	if o == nil {
-		return Unobserved{}
-	}
-	return o
+// isAway tells whether an error says that Redis cannot be used.
+func isAway(err error) bool {
+	return errors.Is(err, index.ErrUnavailable) || errors.Is(err, index.ErrSettings)
 }

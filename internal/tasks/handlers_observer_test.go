@@ -10,6 +10,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -46,18 +47,18 @@ func TestAFanOutTellsItsLag(t *testing.T) {
 				}
 				_, err := s.Upload(t.Context(), site.Photo{Owner: star, Visibility: contacts.Public, DateUpload: 100})
 				must(t, err)
-				queue := tasks.NewMemoryQueue(tasks.QueueOptions{}, time.Now)
-				handlers := tasks.Handlers(slowSets{}, s.Store, queue, tasks.HandlerOptions{PartSize: 2, Observer: told})
-				enqueue(t, queue, tasks.NewUpload(star))
+				q := queue.NewMemoryQueue(queue.Options{}, time.Now)
+				handlers := tasks.Handlers(slowSets{}, s.Store, q, tasks.HandlerOptions{PartSize: 2, Observer: told})
+				enqueue(t, q, tasks.NewUpload(star))
 				deaf(5 * time.Second)
 				for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut} {
 					for {
-						list := claimFor(t, queue, name, 1, time.Minute)
+						list := claimFor(t, q, name, 1, time.Minute)
 						if len(list) == 0 {
 							break
 						}
-						must(t, errors.Join(handlers[list[0].Type].Handle(t.Context(), list)...))
-						finish(t, queue, nil, list...)
+						must(t, errors.Join(handlers[list[0].Kind].Handle(t.Context(), list)...))
+						finish(t, q, nil, list...)
 					}
 				}
 				told.expect(t, test.event)
@@ -98,7 +99,7 @@ func TestAbsorbedUploadsAreTold(t *testing.T) {
 	}
 }
 
-func claimAfter(b *bench, batch ...tasks.New) []tasks.Task {
+func claimAfter(b *bench, batch ...queue.New) []queue.Task {
 	b.Helper()
 	enqueue(b.T, b.queue, batch...)
 	return claim(b.T, b.queue, len(batch))

@@ -3,7 +3,6 @@ package tasks_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -76,15 +76,15 @@ func (h *hooked) FollowerPages(ctx context.Context, pages []contacts.FollowerPag
 	return hook(h, "FollowerPages", func() ([][]member.ID, error) { return h.Store.FollowerPages(ctx, pages, limit) })
 }
 
-func (h *hooked) Enqueue(ctx context.Context, batch []tasks.New) ([]uint64, error) {
+func (h *hooked) Enqueue(ctx context.Context, batch []queue.New) ([]uint64, error) {
 	return hook(h, "Enqueue", func() ([]uint64, error) { return h.Enqueuer.Enqueue(ctx, batch) })
 }
 
-func (h *hooked) FanningOut(ctx context.Context, users []member.ID) (map[member.ID]bool, error) {
-	return hook(h, "FanningOut", func() (map[member.ID]bool, error) { return h.Enqueuer.FanningOut(ctx, users) })
+func (h *hooked) Active(ctx context.Context, kind string, keys []uint64) (map[uint64]bool, error) {
+	return hook(h, "Active", func() (map[uint64]bool, error) { return h.Enqueuer.Active(ctx, kind, keys) })
 }
 
-func (h *hooked) Absorb(ctx context.Context, held []tasks.Task) (int, error) {
+func (h *hooked) Absorb(ctx context.Context, held []queue.Task) (int, error) {
 	return hook(h, "Absorb", func() (int, error) { return h.Enqueuer.Absorb(ctx, held) })
 }
 
@@ -93,7 +93,7 @@ func (h *hooked) Absorb(ctx context.Context, held []tasks.Task) (int, error) {
 type bench struct {
 	*testing.T
 	site   *site.Memory
-	queue  *tasks.MemoryQueue
+	queue  *queue.MemoryQueue
 	redis  *miniredis.Miniredis
 	client *redis.Client
 	index  *index.Index
@@ -114,7 +114,7 @@ func newBench(t *testing.T) *bench {
 	b.client = redis.NewClient(&redis.Options{Addr: b.redis.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = b.client.Close() })
 	b.index = index.New(b.client, index.Options{Settings: settings})
-	b.queue = tasks.NewMemoryQueue(tasks.QueueOptions{}, time.Now)
+	b.queue = queue.NewMemoryQueue(queue.Options{}, time.Now)
 	b.hooked = &hooked{Index: b.index, Store: b.site.Store, Enqueuer: b.queue}
 	b.pairs = &tasks.PairHandler{Index: b.hooked, Store: b.hooked, ConflictPause: -1}
 	b.uploads = &tasks.UploadHandler{Index: b.hooked, Store: b.hooked, Queue: b.hooked, PartSize: 1000}
@@ -160,23 +160,17 @@ func (b *bench) refill(user member.ID) {
 }
 
 // handle gives the tasks to a handler in one batch.
-func (b *bench) handle(h tasks.Handler, batch ...tasks.New) []error {
+func (b *bench) handle(h queue.Handler, batch ...queue.New) []error {
 	b.Helper()
-	list := make([]tasks.Task, len(batch))
+	list := make([]queue.Task, len(batch))
 	for i, n := range batch {
-		list[i] = tasks.Task{ID: uint64(i + 1), Type: n.Type, Subject: n.Subject}
-		if n.Args.Contact > 0 {
-			list[i].RawArgs = fmt.Appendf(nil, `{"contact_id":"%d"}`, n.Args.Contact)
-		}
-		if n.Args.After > 0 {
-			list[i].RawArgs = fmt.Appendf(nil, `{"after":"%d"}`, n.Args.After)
-		}
+		list[i] = queue.Task{ID: uint64(i + 1), Kind: n.Kind, Key: n.Key, Payload: n.Payload}
 	}
 	return h.Handle(b.Context(), list)
 }
 
 // done handles a batch none of which may fail.
-func (b *bench) done(h tasks.Handler, batch ...tasks.New) {
+func (b *bench) done(h queue.Handler, batch ...queue.New) {
 	b.Helper()
 	b.must(errors.Join(b.handle(h, batch...)...))
 }

@@ -6,8 +6,9 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 // Hints turns what reads find out about the index into tasks, off the path of
@@ -16,10 +17,10 @@ import (
 // are dropped, because the next read of the same set gives them again.
 type Hints struct {
 	// MySQL is told when hints are dropped because it is away.
-	MySQL *Outage
+	MySQL *queue.Outage
 
 	queue   Enqueuer
-	pending chan New
+	pending chan queue.New
 	log     *slog.Logger
 }
 
@@ -31,8 +32,8 @@ const (
 )
 
 // NewHints returns hints that go to queue while [Hints.Run] runs.
-func NewHints(queue Enqueuer, log *slog.Logger) *Hints {
-	return &Hints{MySQL: NewOutage(log, "MySQL"), queue: queue, pending: make(chan New, hintsPending), log: log}
+func NewHints(q Enqueuer, log *slog.Logger) *Hints {
+	return &Hints{MySQL: queue.NewOutage(log, "MySQL"), queue: q, pending: make(chan queue.New, hintsPending), log: log}
 }
 
 // Refill notes that a user's set is missing or worthless.
@@ -41,7 +42,7 @@ func (h *Hints) Refill(user member.ID) { h.note(NewRefill(user)) }
 // LookAgain notes that contact is in user's set and is no contact.
 func (h *Hints) LookAgain(user, contact member.ID) { h.note(NewRemoveContact(user, contact)) }
 
-func (h *Hints) note(n New) {
+func (h *Hints) note(n queue.New) {
 	select {
 	case h.pending <- n:
 	default:
@@ -58,7 +59,7 @@ func (h *Hints) Run(ctx context.Context) error {
 			batch, began := h.gather(ctx, n), time.Now()
 			switch _, err := h.queue.Enqueue(ctx, batch); {
 			case ctx.Err() != nil:
-			case err == nil, errors.Is(err, contacts.ErrUnavailable):
+			case err == nil, errors.Is(err, mysql.ErrUnavailable):
 				h.MySQL.Report(ctx, began, err)
 			default:
 				h.log.WarnContext(ctx, "hints of reads were dropped", "count", len(batch), "error", err)
@@ -68,8 +69,8 @@ func (h *Hints) Run(ctx context.Context) error {
 }
 
 // gather waits a little for more, without duplicates.
-func (h *Hints) gather(ctx context.Context, first New) []New {
-	batch := []New{first}
+func (h *Hints) gather(ctx context.Context, first queue.New) []queue.New {
+	batch := []queue.New{first}
 	seen := map[string]bool{first.DedupeKey: true}
 	timer := time.NewTimer(hintsPause)
 	defer timer.Stop()

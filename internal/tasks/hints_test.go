@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -25,10 +26,10 @@ type noting struct {
 	blocked chan struct{} // not nil: wait until it is closed, or for ctx
 }
 
-func (n *noting) Enqueue(ctx context.Context, batch []tasks.New) ([]uint64, error) {
+func (n *noting) Enqueue(ctx context.Context, batch []queue.New) ([]uint64, error) {
 	var keys []string
 	for _, t := range batch {
-		keys = append(keys, string(t.Type)+" "+t.DedupeKey)
+		keys = append(keys, string(t.Kind)+" "+t.DedupeKey)
 	}
 	n.batches = append(n.batches, keys)
 	if n.blocked != nil {

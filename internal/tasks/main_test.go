@@ -1,43 +1,24 @@
 package tasks_test
 
 import (
+	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
 func TestMain(m *testing.M) { servertest.Main(m) }
 
-// onBoth runs a test against the specification and against MariaDB.
-func onBoth(t *testing.T, test func(t *testing.T, q tasks.Queue)) {
-	t.Helper()
-	t.Run("memory", func(t *testing.T) {
-		t.Parallel()
-		test(t, tasks.NewMemoryQueue(tasks.QueueOptions{}, time.Now))
-	})
-	t.Run("mysql", func(t *testing.T) {
-		t.Parallel()
-		test(t, newMySQLQueue(t))
-	})
-}
-
-func newMySQLQueue(t *testing.T) *tasks.MySQLQueue {
-	t.Helper()
-	db, err := contacts.OpenMySQL(servertest.MySQLDSN(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	return tasks.NewMySQLQueue(db, tasks.QueueOptions{Owner: "test"})
-}
-
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-func enqueue(t *testing.T, q tasks.Queue, batch ...tasks.New) []uint64 {
+func enqueue(t *testing.T, q queue.Queue, batch ...queue.New) []uint64 {
 	t.Helper()
 	ids, err := q.Enqueue(t.Context(), batch)
 	if err != nil {
@@ -46,12 +27,12 @@ func enqueue(t *testing.T, q tasks.Queue, batch ...tasks.New) []uint64 {
 	return ids
 }
 
-func claim(t *testing.T, q tasks.Queue, n int) []tasks.Task {
+func claim(t *testing.T, q queue.Queue, n int) []queue.Task {
 	t.Helper()
 	return claimFor(t, q, tasks.QueueDefault, n, time.Minute)
 }
 
-func claimFor(t *testing.T, q tasks.Queue, queue string, n int, lease time.Duration) []tasks.Task {
+func claimFor(t *testing.T, q queue.Queue, queue string, n int, lease time.Duration) []queue.Task {
 	t.Helper()
 	list, err := q.Claim(t.Context(), queue, n, lease)
 	if err != nil {
@@ -61,18 +42,18 @@ func claimFor(t *testing.T, q tasks.Queue, queue string, n int, lease time.Durat
 }
 
 // finish records err for all of the tasks, none of which may be lost.
-func finish(t *testing.T, q tasks.Queue, err error, list ...tasks.Task) {
+func finish(t *testing.T, q queue.Queue, err error, list ...queue.Task) {
 	t.Helper()
 	if lost := tryFinish(t, q, err, list...); lost > 0 {
 		t.Fatalf("%d leases were lost", lost)
 	}
 }
 
-func tryFinish(t *testing.T, q tasks.Queue, err error, list ...tasks.Task) (lost int) {
+func tryFinish(t *testing.T, q queue.Queue, err error, list ...queue.Task) (lost int) {
 	t.Helper()
-	var results []tasks.Result
+	var results []queue.Result
 	for _, task := range list {
-		results = append(results, tasks.Result{Task: task, Err: err})
+		results = append(results, queue.Result{Task: task, Err: err})
 	}
 	lost, finishErr := q.Finish(t.Context(), results)
 	if finishErr != nil {
@@ -81,7 +62,7 @@ func tryFinish(t *testing.T, q tasks.Queue, err error, list ...tasks.Task) (lost
 	return lost
 }
 
-func counts(t *testing.T, q tasks.Queue, want tasks.Counts) {
+func counts(t *testing.T, q queue.Queue, want queue.Counts) {
 	t.Helper()
 	got, err := q.Count(t.Context())
 	if err != nil || got != want {
@@ -89,15 +70,67 @@ func counts(t *testing.T, q tasks.Queue, want tasks.Counts) {
 	}
 }
 
-// eventually waits for a condition that other goroutines or the clock bring
-// about.
-func eventually(t *testing.T, what string, holds func() bool) {
+// deaf waits, within a synctest bubble.
+func deaf(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // the time of the bubble
+
+// noted is an observer that remembers.
+type noted struct {
+	mu   sync.Mutex
+	list []string
+	sums map[string]int
+}
+
+func (o *noted) note(event string, n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.list = append(o.list, fmt.Sprintf("%s %d", event, n))
+	if o.sums == nil {
+		o.sums = map[string]int{}
+	}
+	o.sums[event] += n
+}
+
+// events returns what was noted, sorted.
+func (o *noted) events() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Sorted(slices.Values(o.list))
+}
+
+func (o *noted) sum(event string) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.sums[event]
+}
+
+func (o *noted) Enqueued(t string, n, absorbed int) {
+	o.note("enqueued "+string(t), n)
+	o.note("absorbed "+string(t), absorbed)
+}
+
+func (o *noted) Started(queue string, t string, waited time.Duration) {
+	o.note(fmt.Sprintf("started %s %s after %v", queue, t, waited), 1)
+}
+
+func (o *noted) Finished(queue string, t string, outcome queue.Outcome, took time.Duration) {
+	o.note(fmt.Sprintf("%s %s %s in %v", outcome, queue, t, took), 1)
+}
+
+func (o *noted) TookOver(n int)       { o.note("took over", n) }
+func (o *noted) LeasesLost(n int)     { o.note("leases lost", n) }
+func (o *noted) Dropped(n int)        { o.note("dropped", n) }
+func (o *noted) UploadAbsorbed(n int) { o.note("upload absorbed", n) }
+func (o *noted) Conflicted(n int)     { o.note("conflicted", n) }
+func (o *noted) Refilled(n int)       { o.note("refilled", n) }
+
+func (o *noted) FannedOut(followers int, lag time.Duration) {
+	o.note(fmt.Sprintf("fanned out in %v", lag), followers)
+}
+
+func (o *noted) expect(t *testing.T, want ...string) {
 	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
+	slices.Sort(want)
+	if got := o.events(); !slices.Equal(got, want) {
+		t.Errorf("told:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }

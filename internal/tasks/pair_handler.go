@@ -11,6 +11,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 // PairHandler handles add_contact and remove_contact, which are the same work:
@@ -26,34 +27,32 @@ type PairHandler struct {
 	ActiveOnly bool
 	// ConflictPause is as in HandlerOptions.
 	ConflictPause time.Duration
-	// Observer is told of conflicts and refills; nil: nobody.
-	Observer Observer
 }
 
 // Handle returns an error for each task, nil where it is done.
-func (h *PairHandler) Handle(ctx context.Context, batch []Task) []error {
+func (h *PairHandler) Handle(ctx context.Context, batch []queue.Task) []error {
 	errs := make([]error, len(batch))
 	asked := make(map[member.ID][]member.ID)
 	for i, t := range batch {
-		args, err := t.Args()
+		args, err := ArgsOf(t)
 		switch {
 		case err != nil:
 			errs[i] = err
 		case args.Contact == 0:
-			errs[i] = Permanent(fmt.Errorf("%w: %s task %d: contact_id is missing", ErrInvalid, t.Type, t.ID))
+			errs[i] = queue.Permanent(fmt.Errorf("%w: %s task %d: contact_id is missing", queue.ErrInvalid, t.Kind, t.ID))
 		default:
-			asked[t.Subject] = append(asked[t.Subject], args.Contact)
+			asked[member.ID(t.Key)] = append(asked[member.ID(t.Key)], args.Contact)
 		}
 	}
 	for user, list := range asked {
 		asked[user] = unique(list) // a removal counted twice would seem to leave too few members
 	}
-	failed := guarded(ctx, h.Index, h.Observer, h.ConflictPause, slices.Sorted(maps.Keys(asked)), func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
+	failed := guarded(ctx, h.Index, h.ConflictPause, slices.Sorted(maps.Keys(asked)), func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
 		return h.plan(ctx, updates, asked)
 	})
 	for i, t := range batch {
 		if errs[i] == nil {
-			errs[i] = failed[t.Subject]
+			errs[i] = failed[member.ID(t.Key)]
 		}
 	}
 	return errs

@@ -13,6 +13,7 @@ import (
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -57,7 +58,7 @@ func TestThirteenContactsLeaveTwelve(t *testing.T) {
 					b.contact(viewer, e.Contact, e.Score)
 				}
 				b.refill(viewer)
-				var batch []tasks.New
+				var batch []queue.New
 				for _, e := range order[before:] {
 					b.contact(viewer, e.Contact, e.Score)
 					batch = append(batch, tasks.NewAddContact(viewer, e.Contact))
@@ -137,7 +138,7 @@ func TestAnOldContactIsTakenInWithThoseBetween(t *testing.T) {
 func TestPairsComeInAnyOrder(t *testing.T) {
 	t.Parallel()
 	add, remove := tasks.NewAddContact(viewer, 2), tasks.NewRemoveContact(viewer, 2)
-	for _, batch := range [][]tasks.New{
+	for _, batch := range [][]queue.New{
 		{add, remove}, {remove, add}, {add, add}, {remove, remove}, {remove, add, remove, add},
 	} {
 		for _, members := range []uint64{3, 10, 12, 15} {
@@ -189,15 +190,15 @@ func TestBadArgumentsAreDeadAndOthersAreNot(t *testing.T) {
 	b := newBench(t)
 	b.contact(viewer, 1, 100)
 	bad := []string{``, `{}`, `{"contact_id":"0"}`, `{"contact_id":"bob"}`, `{"contact_id":`, `[]`}
-	batch := []tasks.Task{{ID: 1, Type: tasks.AddContact, Subject: viewer, RawArgs: json.RawMessage(`{"contact_id":"1"}`)}}
+	batch := []queue.Task{{ID: 1, Kind: tasks.AddContact, Key: uint64(viewer), Payload: json.RawMessage(`{"contact_id":"1"}`)}}
 	for i, raw := range bad {
-		batch = append(batch, tasks.Task{ID: uint64(i + 2), Type: tasks.AddContact, Subject: viewer, RawArgs: json.RawMessage(raw)})
+		batch = append(batch, queue.Task{ID: uint64(i + 2), Kind: tasks.AddContact, Key: uint64(viewer), Payload: json.RawMessage(raw)})
 	}
 	errs := b.pairs.Handle(t.Context(), batch)
 	b.must(errs[0])
 	b.holds(viewer, steps(1, 1)...)
 	for i, raw := range bad {
-		if kind := outcome(t, errs[i+1]); kind != "dead" || !errors.Is(errs[i+1], tasks.ErrInvalid) {
+		if kind := outcome(t, errs[i+1]); kind != "dead" || !errors.Is(errs[i+1], queue.ErrInvalid) {
 			t.Errorf("arguments %q: %s (%v), want dead as invalid", raw, kind, errs[i+1])
 		}
 	}
@@ -241,7 +242,7 @@ func TestActiveOnlyLeavesMissingSetsMissing(t *testing.T) {
 func TestAHundredUsersCostAHandfulOfRoundTrips(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	var adds, removes, refills []tasks.New
+	var adds, removes, refills []queue.New
 	for i := range uint64(100) {
 		user := viewer + id(i)
 		b.ladder(user, 3)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 // part is the telling of one page of followers, and what is known of the fan-out
@@ -20,12 +21,12 @@ type part struct {
 }
 
 // with returns the part, or one if there is none, that does a task too.
-func (p *part) with(i int, t Task, args Args, start time.Time) *part {
+func (p *part) with(i int, t queue.Task, args Args, start time.Time) *part {
 	if p == nil {
 		p = &part{claimed: t.Claimed, start: start, priority: t.Priority}
 	}
 	since := args.Since
-	if t.Type == Upload && !t.Created.IsZero() {
+	if t.Kind == Upload && !t.Created.IsZero() {
 		since = t.Created.UnixMilli()
 	}
 	if since > 0 && (p.since == 0 || since < p.since) {
@@ -43,12 +44,13 @@ func (p *part) lag() time.Duration {
 	return max(0, p.claimed.Sub(time.UnixMilli(p.since))+time.Since(p.start))
 }
 
-// observeEnds tells of the fan-outs that end with one of the pages. Of those
-// whose beginning nobody noted there is nothing to tell.
-func (h *UploadHandler) observeEnds(pages []contacts.FollowerPage, followers [][]member.ID, parts map[contacts.FollowerPage]*part) {
+// countEnds counts the fan-outs that end with one of the pages, but for those
+// whose beginning was not noted.
+func (h *UploadHandler) countEnds(pages []contacts.FollowerPage, followers [][]member.ID, parts map[contacts.FollowerPage]*part) {
 	for i, page := range pages {
 		if p, n := parts[page], len(followers[i]); n < h.PartSize && p.since > 0 {
-			observerOr(h.Observer).FannedOut(p.told+n, p.lag())
+			fanOutFollowers.Observe(float64(p.told + n))
+			uploadToIndexSeconds.Observe(p.lag().Seconds())
 		}
 	}
 }

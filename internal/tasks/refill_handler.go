@@ -8,6 +8,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 // RefillHandler handles refill: it reads a user's most recent contacts into the
@@ -18,13 +19,15 @@ type RefillHandler struct {
 	Store Store
 	// ConflictPause is as in HandlerOptions.
 	ConflictPause time.Duration
-	// Observer is told of conflicts and refills; nil: nobody.
-	Observer Observer
 }
 
 // Handle returns an error for each task, nil where it is done.
-func (h *RefillHandler) Handle(ctx context.Context, batch []Task) []error {
-	_, failed := h.Refill(ctx, subjects(batch))
+func (h *RefillHandler) Handle(ctx context.Context, batch []queue.Task) []error {
+	var users []member.ID
+	for _, key := range keys(batch) {
+		users = append(users, member.ID(key))
+	}
+	_, failed := h.Refill(ctx, users)
 	return resultsBySubject(batch, failed)
 }
 
@@ -35,7 +38,7 @@ func (h *RefillHandler) Handle(ctx context.Context, batch []Task) []error {
 // and package index that say so.
 func (h *RefillHandler) Refill(ctx context.Context, users []member.ID) (found map[member.ID]int, failed map[member.ID]error) {
 	found = make(map[member.ID]int, len(users))
-	failed = guarded(ctx, h.Index, h.Observer, h.ConflictPause, users, func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
+	failed = guarded(ctx, h.Index, h.ConflictPause, users, func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
 		changes, err := h.plan(ctx, updates)
 		for _, c := range changes {
 			found[c.User] = len(c.Refill)

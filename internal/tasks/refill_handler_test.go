@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -63,7 +64,7 @@ func TestConflictsAreTriedAgain(t *testing.T) {
 }
 
 // elsewhere does a task of a pair as another process would, past the hooks.
-func (b *bench) elsewhere(n tasks.New) {
+func (b *bench) elsewhere(n queue.New) {
 	b.Helper()
 	b.done(&tasks.PairHandler{Index: b.index, Store: b.site.Store}, n)
 }
@@ -102,7 +103,7 @@ func TestAWaitForConflictsEndsWithTheContext(t *testing.T) {
 		}
 		return nil
 	}
-	errs := b.refills.Handle(ctx, []tasks.Task{{ID: 1, Type: tasks.Refill, Subject: viewer}})
+	errs := b.refills.Handle(ctx, []queue.Task{{ID: 1, Kind: tasks.Refill, Key: uint64(viewer)}})
 	if !errors.Is(errs[0], stop) {
 		t.Errorf("err %v, want the cause", errs[0])
 	}
@@ -157,11 +158,11 @@ func TestErrorsKeepTheirClass(t *testing.T) {
 	callsOf := map[string][]string{
 		"pairs":   {"Begin", "Relations", "TopContacts", "Apply"},
 		"refills": {"Begin", "TopContacts", "Apply"},
-		"uploads": {"FanningOut", "Absorb", "LastUploads", "FollowerPages", "Enqueue", "Add"},
+		"uploads": {"Active", "Absorb", "LastUploads", "FollowerPages", "Enqueue", "Add"},
 	}
 	for name, calls := range callsOf {
 		for _, call := range calls {
-			for _, class := range []error{index.ErrUnavailable, &index.SettingsError{}, contacts.ErrUnavailable, errors.New("another")} {
+			for _, class := range []error{index.ErrUnavailable, &index.SettingsError{}, mysql.ErrUnavailable, errors.New("another")} {
 				b := newBench(t)
 				b.uploads.PartSize = 1
 				b.contact(viewer, star, 50)
@@ -171,10 +172,10 @@ func TestErrorsKeepTheirClass(t *testing.T) {
 					}
 					return nil
 				}
-				h := map[string]tasks.Handler{"pairs": b.pairs, "refills": b.refills, "uploads": b.uploads}[name]
-				errs := h.Handle(t.Context(), []tasks.Task{
-					{ID: 1, Subject: star, Type: tasks.Upload, RawArgs: []byte(`{"contact_id":"50"}`)},
-					{ID: 2, Subject: viewer, Type: tasks.Upload, RawArgs: []byte(`{"contact_id":"50"}`)},
+				h := map[string]queue.Handler{"pairs": b.pairs, "refills": b.refills, "uploads": b.uploads}[name]
+				errs := h.Handle(t.Context(), []queue.Task{
+					{ID: 1, Key: uint64(star), Kind: tasks.Upload, Payload: []byte(`{"contact_id":"50"}`)},
+					{ID: 2, Key: uint64(viewer), Kind: tasks.Upload, Payload: []byte(`{"contact_id":"50"}`)},
 				})
 				if len(errs) != 2 || !errors.Is(errs[0], class) && !errors.Is(errs[1], class) {
 					t.Errorf("%s, %s: errors %v, want %v", name, call, errs, class)
@@ -193,7 +194,7 @@ func TestARedisThatIsAwayIsToldFromOneWithOtherSets(t *testing.T) {
 	b.must(err)
 	b.hooked.Index = index.New(b.client, index.Options{Settings: other})
 	for _, want := range []error{index.ErrSettings, index.ErrUnavailable} {
-		for _, h := range []tasks.Handler{b.pairs, b.uploads, b.refills} {
+		for _, h := range []queue.Handler{b.pairs, b.uploads, b.refills} {
 			if errs := b.handle(h, tasks.NewAddContact(1, viewer)); !errors.Is(errs[0], want) {
 				t.Errorf("%T: %v, want %v", h, errs[0], want)
 			}
@@ -207,7 +208,7 @@ func TestARedisThatIsAwayIsToldFromOneWithOtherSets(t *testing.T) {
 func outcome(t *testing.T, err error) string {
 	t.Helper()
 	now := time.Now()
-	q := tasks.NewMemoryQueue(tasks.QueueOptions{}, func() time.Time { return now })
+	q := queue.NewMemoryQueue(queue.Options{}, func() time.Time { return now })
 	enqueue(t, q, tasks.NewUpload(1))
 	finish(t, q, err, claim(t, q, 1)...)
 	now = now.Add(time.Hour)

@@ -12,6 +12,8 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // UploadHandler handles upload and fan_out: it tells an uploader's followers of
@@ -27,8 +29,6 @@ type UploadHandler struct {
 	PartSize int
 	// ActiveOnly leaves missing sets missing until their user's next read.
 	ActiveOnly bool
-	// Observer is told of absorbed uploads and of fan-outs that end; nil: nobody.
-	Observer Observer
 
 	// away says that Redis was, when the last part was to be written: see
 	// [UploadHandler.try].
@@ -37,9 +37,9 @@ type UploadHandler struct {
 
 // Enqueuer is what the handlers need of the queue.
 type Enqueuer interface {
-	Enqueue(ctx context.Context, batch []New) ([]uint64, error)
-	FanningOut(ctx context.Context, users []member.ID) (map[member.ID]bool, error)
-	Absorb(ctx context.Context, held []Task) (absorbed int, err error)
+	Enqueue(ctx context.Context, batch []queue.New) (ids []uint64, err error)
+	Active(ctx context.Context, kind string, keys []uint64) (map[uint64]bool, error)
+	Absorb(ctx context.Context, held []queue.Task) (absorbed int, err error)
 }
 
 // fanOutPause is how long an upload waits for the uploader's fan-out before it.
@@ -49,24 +49,24 @@ const fanOutPause = 500 * time.Millisecond
 // uploader's previous fan-out is under way waits for its end; when it begins, it
 // does the work of all others that wait. So of one uploader at most one fan-out
 // runs and one waits, however many uploads come in a burst.
-func (h *UploadHandler) Handle(ctx context.Context, batch []Task) []error {
+func (h *UploadHandler) Handle(ctx context.Context, batch []queue.Task) []error {
 	start := time.Now()
 	errs := make([]error, len(batch))
 	busy, err := h.begin(ctx, batch)
 	standIns := standIns(batch, busy)
 	parts := make(map[contacts.FollowerPage]*part)
 	for i, t := range batch {
-		switch args, bad := t.Args(); {
+		switch args, bad := ArgsOf(t); {
 		case err != nil:
 			errs[i] = err
 		case bad != nil:
 			errs[i] = bad
-		case t.Type == Upload && busy[t.Subject]:
-			if of, ok := standIns[t.Subject]; !ok || of == i {
-				errs[i] = Later(jitter(fanOutPause), errFanningOut)
+		case t.Kind == Upload && busy[t.Key]:
+			if of, ok := standIns[t.Key]; !ok || of == i {
+				errs[i] = queue.Later(retry.Jitter(fanOutPause), errFanningOut)
 			}
 		default:
-			page := contacts.FollowerPage{Of: t.Subject, After: args.After}
+			page := contacts.FollowerPage{Of: member.ID(t.Key), After: args.After}
 			parts[page] = parts[page].with(i, t, args, start)
 		}
 	}
@@ -83,12 +83,12 @@ func (h *UploadHandler) Handle(ctx context.Context, batch []Task) []error {
 
 // standIns returns, for each uploader who has to wait, the place of one upload
 // that waits for all of the batch. One that may expire cannot stand for others.
-func standIns(batch []Task, busy map[member.ID]bool) map[member.ID]int {
-	chosen := make(map[member.ID]int)
+func standIns(batch []queue.Task, busy map[uint64]bool) map[uint64]int {
+	chosen := make(map[uint64]int)
 	for i, t := range batch {
-		_, bad := t.Args()
-		if _, ok := chosen[t.Subject]; !ok && t.Type == Upload && busy[t.Subject] && !t.Expires && bad == nil {
-			chosen[t.Subject] = i
+		_, bad := ArgsOf(t)
+		if _, ok := chosen[t.Key]; !ok && t.Kind == Upload && busy[t.Key] && !t.Expires && bad == nil {
+			chosen[t.Key] = i
 		}
 	}
 	return chosen
@@ -106,23 +106,21 @@ var errFanningOut = errors.New("the uploader's previous upload is still being to
 // uploads of the others that have not been started. These are committed, so the
 // reads that follow see what they are about. A task on its last attempt, or one
 // that cannot be understood, takes nothing over: they would die with it.
-func (h *UploadHandler) begin(ctx context.Context, batch []Task) (busy map[member.ID]bool, err error) {
-	uploads := slices.DeleteFunc(slices.Clone(batch), func(t Task) bool {
-		_, bad := t.Args()
-		return t.Type != Upload || bad != nil
+func (h *UploadHandler) begin(ctx context.Context, batch []queue.Task) (busy map[uint64]bool, err error) {
+	uploads := slices.DeleteFunc(slices.Clone(batch), func(t queue.Task) bool {
+		_, bad := ArgsOf(t)
+		return t.Kind != Upload || bad != nil
 	})
 	if len(uploads) == 0 {
-		return map[member.ID]bool{}, nil
+		return map[uint64]bool{}, nil
 	}
-	busy, err = h.Queue.FanningOut(ctx, subjects(uploads))
+	busy, err = h.Queue.Active(ctx, FanOut, keys(uploads))
 	if err != nil {
 		return nil, err
 	}
-	free := slices.DeleteFunc(uploads, func(t Task) bool { return busy[t.Subject] || t.Attempts >= t.MaxAttempts })
+	free := slices.DeleteFunc(uploads, func(t queue.Task) bool { return busy[t.Key] || t.Attempts >= t.MaxAttempts })
 	absorbed, err := h.Queue.Absorb(ctx, free)
-	if absorbed > 0 {
-		observerOr(h.Observer).UploadAbsorbed(absorbed)
-	}
+	uploadsAbsorbed.Add(float64(absorbed))
 	return busy, err
 }
 
@@ -152,7 +150,7 @@ func (h *UploadHandler) tell(ctx context.Context, wanted []contacts.FollowerPage
 		err = h.refill(ctx, missing)
 	}
 	if err == nil {
-		h.observeEnds(pages, followers, parts)
+		h.countEnds(pages, followers, parts)
 	}
 	return err
 }
@@ -192,12 +190,11 @@ func (h *UploadHandler) uploaded(ctx context.Context, wanted []contacts.Follower
 // successors are the next parts, one after every full page. They are as urgent as
 // their upload, but never less than usual: a later upload of the same member waits
 // for them, and may be urgent itself.
-func (h *UploadHandler) successors(pages []contacts.FollowerPage, followers [][]member.ID, parts map[contacts.FollowerPage]*part) (next []New) {
+func (h *UploadHandler) successors(pages []contacts.FollowerPage, followers [][]member.ID, parts map[contacts.FollowerPage]*part) (next []queue.New) {
 	for i, page := range pages {
 		if n := len(followers[i]); n == h.PartSize {
-			successor := NewFanOut(page.Of, followers[i][n-1])
-			successor.Priority = min(parts[page].priority, Normal)
-			successor.Args.Since, successor.Args.Told = parts[page].since, parts[page].told+n
+			successor := newPart(page.Of, Args{After: followers[i][n-1], Since: parts[page].since, Told: parts[page].told + n})
+			successor.Priority = min(parts[page].priority, queue.Normal)
 			next = append(next, successor)
 		}
 	}
@@ -206,7 +203,7 @@ func (h *UploadHandler) successors(pages []contacts.FollowerPage, followers [][]
 
 // continueWith enqueues the next parts. It comes before the pages are written: a
 // crash in between repeats these parts but never ends the chain.
-func (h *UploadHandler) continueWith(ctx context.Context, next []New, additions []index.Addition) error {
+func (h *UploadHandler) continueWith(ctx context.Context, next []queue.New, additions []index.Addition) error {
 	if len(next) == 0 {
 		return nil
 	}
@@ -252,7 +249,7 @@ func (h *UploadHandler) refill(ctx context.Context, users []member.ID) error {
 	if err != nil {
 		return fmt.Errorf("which of %d followers are members: %w", len(users), err)
 	}
-	var refills []New
+	var refills []queue.New
 	for _, user := range users {
 		if exist[user] {
 			refills = append(refills, NewRefill(user))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -18,7 +19,7 @@ const star member.ID = 50
 // has the score 50.
 func (b *bench) followers(n uint64) {
 	b.Helper()
-	var batch []tasks.New
+	var batch []queue.New
 	for i := range n {
 		b.contact(viewer+id(i), star, 50)
 		b.contact(viewer+id(i), 1, 100)
@@ -38,17 +39,17 @@ func (b *bench) told(n, score uint64) {
 
 // work runs all tasks of the queue to their end, one by one, and returns their
 // types.
-func (b *bench) work() (types []tasks.Type) {
+func (b *bench) work() (types []string) {
 	b.Helper()
-	handlers := map[tasks.Type]tasks.Handler{tasks.Upload: b.uploads, tasks.FanOut: b.uploads, tasks.Refill: b.refills}
-	for _, queue := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueRefill} {
+	handlers := map[string]queue.Handler{tasks.Upload: b.uploads, tasks.FanOut: b.uploads, tasks.Refill: b.refills}
+	for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueRefill} {
 		for {
-			list := claimFor(b.T, b.queue, queue, 1, time.Minute)
+			list := claimFor(b.T, b.queue, name, 1, time.Minute)
 			if len(list) == 0 {
 				break
 			}
-			types = append(types, list[0].Type)
-			b.must(errors.Join(handlers[list[0].Type].Handle(b.Context(), list)...))
+			types = append(types, list[0].Kind)
+			b.must(errors.Join(handlers[list[0].Kind].Handle(b.Context(), list)...))
 			finish(b.T, b.queue, nil, list...)
 		}
 	}
@@ -88,8 +89,8 @@ func TestAFanOutSurvivesACrash(t *testing.T) {
 		if errs := b.handle(b.uploads, tasks.NewUpload(star)); errs[0] == nil {
 			t.Fatal("no error")
 		}
-		b.called("FanningOut", "Absorb", "LastUploads", "FollowerPages", "Enqueue", "Add")
-		counts(t, b.queue, tasks.Counts{Waiting: 1})
+		b.called("Active", "Absorb", "LastUploads", "FollowerPages", "Enqueue", "Add")
+		counts(t, b.queue, queue.Counts{Waiting: 1})
 		b.uploads.Queue = deafTo{b.hooked} // or the repetition would wait for the chain's end
 	}
 	b.hooked.before = nil
@@ -164,13 +165,13 @@ func TestAPartThatMayDieHandsOnTheChain(t *testing.T) {
 // for what is put off, and returns how many are done by it.
 func (b *bench) tryAll() (done int) {
 	b.Helper()
-	for _, queue := range []string{tasks.QueueDefault, tasks.QueueFanOut} {
-		for _, task := range claimFor(b.T, b.queue, queue, 4, time.Minute) {
-			err := b.uploads.Handle(b.Context(), []tasks.Task{task})[0]
+	for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut} {
+		for _, task := range claimFor(b.T, b.queue, name, 4, time.Minute) {
+			err := b.uploads.Handle(b.Context(), []queue.Task{task})[0]
 			if err == nil {
 				done++
 			} else {
-				err = tasks.Later(0, err)
+				err = queue.Later(0, err)
 			}
 			finish(b.T, b.queue, err, task)
 		}
@@ -190,7 +191,7 @@ func (b *bench) open() int {
 // later upload, which may be urgent, waits for them.
 func TestPartsAreAsUrgentAsTheirUpload(t *testing.T) {
 	t.Parallel()
-	for priority, want := range map[int]int{tasks.Urgent: tasks.Urgent, tasks.Normal: tasks.Normal, tasks.Idle: tasks.Normal} {
+	for priority, want := range map[int]int{queue.Urgent: queue.Urgent, queue.Normal: queue.Normal, queue.Idle: queue.Normal} {
 		b := newBench(t)
 		b.uploads.PartSize = 2
 		b.followers(5)
@@ -198,13 +199,13 @@ func TestPartsAreAsUrgentAsTheirUpload(t *testing.T) {
 		upload := tasks.NewUpload(star)
 		upload.Priority = priority
 		enqueue(t, b.queue, upload)
-		for _, queue := range []string{tasks.QueueDefault, tasks.QueueFanOut} { // the second part hands it on
-			b.must(errors.Join(b.uploads.Handle(t.Context(), claimFor(t, b.queue, queue, 1, time.Minute))...))
+		for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut} { // the second part hands it on
+			b.must(errors.Join(b.uploads.Handle(t.Context(), claimFor(t, b.queue, name, 1, time.Minute))...))
 			next := claimFor(t, b.queue, tasks.QueueFanOut, 1, time.Minute)
 			if len(next) != 1 || next[0].Priority != want {
 				t.Errorf("an upload of priority %d is followed by %+v, want priority %d", priority, next, want)
 			}
-			finish(t, b.queue, tasks.Later(0, errors.New("not yet")), next...)
+			finish(t, b.queue, queue.Later(0, errors.New("not yet")), next...)
 		}
 	}
 }
@@ -212,8 +213,8 @@ func TestPartsAreAsUrgentAsTheirUpload(t *testing.T) {
 // deafTo is a queue that knows of no fan-outs under way.
 type deafTo struct{ *hooked }
 
-func (d deafTo) FanningOut(_ context.Context, _ []member.ID) (map[member.ID]bool, error) {
-	return nil, d.called("FanningOut")
+func (d deafTo) Active(context.Context, string, []uint64) (map[uint64]bool, error) {
+	return nil, d.called("Active")
 }
 
 func TestFollowersWithoutASetAreRefilled(t *testing.T) {
@@ -224,7 +225,7 @@ func TestFollowersWithoutASetAreRefilled(t *testing.T) {
 	b.upload(star, 900)
 	b.done(b.uploads, tasks.NewUpload(star), tasks.NewUpload(star))
 	b.done(b.uploads, tasks.NewUpload(star))
-	counts(t, b.queue, tasks.Counts{Waiting: 3}) // one refill for each
+	counts(t, b.queue, queue.Counts{Waiting: 3}) // one refill for each
 	for i := range uint64(3) {
 		b.holds(viewer + id(i)) // an upload never makes a set
 	}
@@ -242,7 +243,7 @@ func TestFollowersThatAreNoMembersAreNotRefilled(t *testing.T) {
 	b.site.Store.SetContact(viewer+3, star, false, false) // there is no member viewer+3
 	b.upload(star, 900)
 	b.done(b.uploads, tasks.NewUpload(star))
-	counts(t, b.queue, tasks.Counts{Waiting: 3})
+	counts(t, b.queue, queue.Counts{Waiting: 3})
 }
 
 func TestActiveOnlySkipsMissingSets(t *testing.T) {
@@ -253,7 +254,7 @@ func TestActiveOnlySkipsMissingSets(t *testing.T) {
 	b.client.Del(t.Context(), "user_9001")
 	b.upload(star, 900)
 	b.done(b.uploads, tasks.NewUpload(star))
-	counts(t, b.queue, tasks.Counts{})
+	counts(t, b.queue, queue.Counts{})
 	b.holds(viewer)
 	b.holds(viewer+1, index.Entry{Contact: 1, Score: 100}, index.Entry{Contact: star, Score: 900})
 }
@@ -299,7 +300,7 @@ func TestWhoNeverUploadedHasNothingToTell(t *testing.T) {
 	b := newBench(t)
 	b.contact(viewer, 60, 0)
 	b.done(b.uploads, tasks.NewUpload(60), tasks.NewUpload(777)) // who is no member
-	b.called("FanningOut", "Absorb", "LastUploads")
+	b.called("Active", "Absorb", "LastUploads")
 }
 
 // Every part reads anew, so one that was late tells the newest.
@@ -353,9 +354,9 @@ func TestBadArgumentsOfAFanOutAreDead(t *testing.T) {
 	b := newBench(t)
 	b.followers(1)
 	b.upload(star, 900)
-	errs := b.uploads.Handle(t.Context(), []tasks.Task{
-		{ID: 1, Type: tasks.FanOut, Subject: star, RawArgs: []byte(`{"after":"x"}`)},
-		{ID: 2, Type: tasks.Upload, Subject: star},
+	errs := b.uploads.Handle(t.Context(), []queue.Task{
+		{ID: 1, Kind: tasks.FanOut, Key: uint64(star), Payload: []byte(`{"after":"x"}`)},
+		{ID: 2, Kind: tasks.Upload, Key: uint64(star)},
 	})
 	if kind := outcome(t, errs[0]); kind != "dead" {
 		t.Errorf("bad arguments: %s (%v)", kind, errs[0])
@@ -368,7 +369,7 @@ func TestAHundredUploadsCostAHandfulOfRoundTrips(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.uploads.PartSize = 3
-	var batch []tasks.New
+	var batch []queue.New
 	for i := range uint64(100) {
 		uploader := 5000 + id(i)
 		for f := range uint64(4) {
@@ -381,6 +382,34 @@ func TestAHundredUploadsCostAHandfulOfRoundTrips(t *testing.T) {
 	}
 	b.hooked.calls = nil
 	b.done(b.uploads, batch...)
-	b.called("FanningOut", "Absorb", "LastUploads", "FollowerPages", "Enqueue", "Add")
-	counts(t, b.queue, tasks.Counts{Waiting: 100}) // the second parts
+	b.called("Active", "Absorb", "LastUploads", "FollowerPages", "Enqueue", "Add")
+	counts(t, b.queue, queue.Counts{Waiting: 100}) // the second parts
+}
+
+// refusing is a queue of which nothing may be asked.
+type refusing struct{ *testing.T }
+
+func (r refusing) Enqueue(context.Context, []queue.New) ([]uint64, error) {
+	r.Error("enqueued")
+	return nil, errors.New("not now")
+}
+
+func (r refusing) Active(context.Context, string, []uint64) (map[uint64]bool, error) {
+	r.Error("looked for fan-outs")
+	return nil, errors.New("not now")
+}
+
+func (r refusing) Absorb(context.Context, []queue.Task) (int, error) {
+	r.Error("absorbed")
+	return 0, errors.New("not now")
+}
+
+// An upload that cannot be understood dies, and must take no other with it.
+func TestAnUploadThatCannotBeUnderstoodAbsorbsNothing(t *testing.T) {
+	t.Parallel()
+	h := &tasks.UploadHandler{Queue: refusing{t}, PartSize: 10}
+	errs := h.Handle(t.Context(), []queue.Task{{ID: 1, Kind: tasks.Upload, Key: 7, Payload: []byte("[]")}})
+	if len(errs) != 1 || !errors.Is(errs[0], queue.ErrInvalid) {
+		t.Errorf("errors %v", errs)
+	}
 }

@@ -8,38 +8,39 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
 )
 
 // process is what an activityd process has of MySQL and Redis.
 type process struct {
-	db    *sql.DB
-	bell  *tasks.Bell
-	queue *tasks.MySQLQueue
+	db       *sql.DB
+	notifier *queue.Notifier
+	queue    *queue.MySQLQueue
 }
 
 func newProcess(t *testing.T, dsn string, server *localserver.Redis) process {
 	t.Helper()
-	db, err := contacts.OpenMySQL(dsn)
+	db, err := mysql.Open(dsn)
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	p := process{db: db, bell: &tasks.Bell{}}
-	p.queue = tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: p.bell, Owner: t.Name()[:10]})
-	run(t, wake.New(open(t, onSocket(server.Addr())), p.bell, quiet()))
+	p := process{db: db, notifier: &queue.Notifier{}}
+	p.queue = queue.NewMySQLQueue(db, queue.Options{Notifier: p.notifier, Owner: t.Name()[:10]})
+	run(t, wake.New(open(t, onSocket(server.Addr())), p.notifier, quiet()))
 	return p
 }
 
 // telling is a handler that tells when it begins with a task.
 type telling chan member.ID
 
-func (h telling) Handle(_ context.Context, batch []tasks.Task) []error {
+func (h telling) Handle(_ context.Context, batch []queue.Task) []error {
 	for _, t := range batch {
-		h <- t.Subject
+		h <- member.ID(t.Key)
 	}
 	return make([]error, len(batch))
 }
@@ -48,8 +49,8 @@ func (h telling) Handle(_ context.Context, batch []tasks.Task) []error {
 func (p process) work(t *testing.T) (begun telling) {
 	t.Helper()
 	begun = make(telling, 100)
-	pool := tasks.NewPool(p.queue, p.bell, map[tasks.Type]tasks.Handler{tasks.Upload: begun, tasks.FanOut: begun}, quiet(),
-		tasks.PoolOptions{Poll: time.Hour, Sweep: time.Hour})
+	pool := queue.NewPool(p.queue, p.notifier, map[string]queue.Handler{tasks.Upload: begun, tasks.FanOut: begun}, quiet(),
+		queue.PoolOptions{Poll: time.Hour, Sweep: time.Hour})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -64,7 +65,7 @@ func (p process) work(t *testing.T) (begun telling) {
 	return begun
 }
 
-func (p process) enqueue(t *testing.T, batch ...tasks.New) {
+func (p process) enqueue(t *testing.T, batch ...queue.New) {
 	t.Helper()
 	_, err := p.queue.Enqueue(t.Context(), batch)
 	must(t, err)

@@ -1,0 +1,102 @@
+package queue
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+
+	"github.com/activityd/activityd/internal/mysql"
+)
+
+// absorbSize bounds what one transaction absorbs. What is left when the next one
+// fails starts by itself, later.
+const absorbSize = 5000
+
+// Absorb implements [Queue]. A task is passed over while it is locked: by the
+// transaction of a change that it absorbed, which cannot be seen yet.
+func (q *MySQLQueue) Absorb(ctx context.Context, held []Task) (absorbed int, err error) {
+	if len(held) == 0 {
+		return 0, nil
+	}
+	for {
+		var n int
+		err := q.transact(ctx, "absorb tasks", func(tx *sql.Tx) (err error) {
+			n, err = absorb(ctx, tx, held)
+			return err
+		})
+		absorbed += n
+		if err != nil || n < absorbSize {
+			return absorbed, err
+		}
+	}
+}
+
+func absorb(ctx context.Context, tx *sql.Tx, held []Task) (absorbed int, err error) {
+	ours, err := lockHeld(ctx, tx, held)
+	if err != nil || len(ours) == 0 {
+		return 0, err
+	}
+	ids, err := selectUnstarted(ctx, tx, ours)
+	if err != nil || len(ids) == 0 {
+		return 0, err
+	}
+	// They stand for others now, and those may never expire.
+	own := make([]any, len(ours))
+	for i, t := range ours {
+		own[i] = t.ID
+	}
+	if _, err := tx.ExecContext(ctx, updateTasks+"expires_at = NULL WHERE id IN ("+mysql.Marks(len(own))+")", own...); err != nil {
+		return 0, err
+	}
+	return mysql.Affected(tx.ExecContext(ctx, deleteIdle+"("+mysql.Marks(len(ids))+")", mysql.Args(ids)...))
+}
+
+// lockHeld returns the tasks whose lease still holds, and keeps it so until the
+// end of the transaction.
+func lockHeld(ctx context.Context, tx *sql.Tx, held []Task) ([]Task, error) {
+	byID := make(map[uint64]Task, len(held))
+	args := make([]any, 0, 2*len(held))
+	for _, t := range held {
+		byID[t.ID] = t
+		args = append(args, t.ID, t.Lease)
+	}
+	ids, err := selectIDs(ctx, tx, "SELECT id FROM tasks FORCE INDEX (PRIMARY) WHERE "+alternatives("id = ? AND lease_owner = ?", len(held))+" FOR UPDATE", args)
+	ours := make([]Task, len(ids))
+	for i, id := range ids {
+		ours[i] = byID[id]
+	}
+	return ours, err
+}
+
+// selectUnstarted locks the tasks of the types and subjects of ours that have
+// not been started.
+func selectUnstarted(ctx context.Context, tx *sql.Tx, ours []Task) ([]uint64, error) {
+	args := make([]any, 0, 2*len(ours))
+	for _, t := range ours {
+		args = append(args, t.Kind, t.Key)
+	}
+	return selectIDs(ctx, tx, "SELECT id FROM tasks FORCE INDEX (chains) WHERE ("+alternatives("type = ? AND subject = ?", len(ours))+
+		") AND state IN ('waiting', 'scheduled') LIMIT ? FOR UPDATE SKIP LOCKED", append(args, absorbSize))
+}
+
+// alternatives joins n times the same condition by OR.
+func alternatives(condition string, n int) string {
+	return strings.TrimSuffix(strings.Repeat(condition+" OR ", n), " OR ")
+}
+
+func selectIDs(ctx context.Context, tx *sql.Tx, query string, args []any) ([]uint64, error) {
+	rows, err := tx.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var ids []uint64
+	for rows.Next() {
+		var id uint64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, rows.Err()
+}

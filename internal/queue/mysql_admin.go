@@ -1,0 +1,229 @@
+package queue
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/activityd/activityd/internal/mysql"
+)
+
+// from returns the matching tasks as SQL.
+func (f Filter) from() (from string, args []any) {
+	conditions := []string{"id >= 0"} // a site may have forced an id of 0
+	if f.After > 0 {
+		conditions, args = []string{"id > ?"}, []any{f.After}
+	}
+	for column, list := range map[string][]any{
+		"id": mysql.Args(f.IDs), "type": mysql.Args(f.Kinds), "state": mysql.Args(f.States), "queue": mysql.Args(f.Queues),
+	} {
+		if len(list) > 0 {
+			conditions = append(conditions, column+" IN ("+mysql.Marks(len(list))+")")
+			args = append(args, list...)
+		}
+	}
+	from = " FROM tasks WHERE "
+	if f.Key != 0 {
+		conditions = append(conditions, "subject = ?")
+		args = append(args, f.Key)
+		if len(f.IDs) == 0 && len(f.Kinds) > 0 {
+			from = " FROM tasks FORCE INDEX (chains) WHERE "
+		}
+	}
+	return from + strings.Join(conditions, " AND "), args
+}
+
+// typed names all types in a filter that names a subject and none: the index of
+// subjects begins with the type, and without it the table is scanned. To find the
+// types takes one step for each.
+func (q *MySQLQueue) typed(ctx context.Context, match Filter) (Filter, error) {
+	if match.Key == 0 || len(match.Kinds) > 0 || len(match.IDs) > 0 {
+		return match, nil
+	}
+	names, err := q.names(ctx, "SELECT DISTINCT type FROM tasks FORCE INDEX (chains)")
+	for _, name := range names {
+		match.Kinds = append(match.Kinds, name)
+	}
+	return match, err
+}
+
+// List implements [Queue].
+func (q *MySQLQueue) List(ctx context.Context, match Filter, limit int) (list []Record, err error) {
+	match, err = q.typed(ctx, match)
+	if err != nil {
+		return nil, mysql.Translate(ctx, "list tasks", err)
+	}
+	from, args := match.from()
+	rows, err := q.db.QueryContext(ctx, "SELECT id, queue, type, subject, "+boundedArgs+", priority, state, attempts, max_attempts,"+
+		" COALESCE(expires_at, 0), COALESCE(due_at, 0), COALESCE(dedupe_key, ''), COALESCE(lease_owner, ''), COALESCE(last_error, ''),"+
+		" created_at, updated_at"+from+" ORDER BY id LIMIT ?", append(args, limit)...)
+	if err != nil {
+		return nil, mysql.Translate(ctx, "list tasks", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		r, err := scanRecord(rows)
+		if err != nil {
+			return nil, mysql.Translate(ctx, "list tasks", err)
+		}
+		list = append(list, r)
+	}
+	return list, mysql.Translate(ctx, "list tasks", rows.Err())
+}
+
+func scanRecord(rows *sql.Rows) (r Record, err error) {
+	var args []byte
+	var expires, due, created, updated uint64
+	err = rows.Scan(&r.ID, &r.Queue, &r.Kind, &r.Key, &args, &r.Priority, &r.State, &r.Attempts, &r.MaxAttempts,
+		&expires, &due, &r.DedupeKey, &r.LeaseOwner, &r.LastError, &created, &updated)
+	r.Payload = args
+	if err == nil && !json.Valid(args) { // MariaDB takes more for JSON
+		r.Payload, err = json.Marshal(string(args))
+	}
+	r.ExpiresAt = timeOrNone(expires)
+	r.Created, r.Updated = timeOf(created), timeOf(updated)
+	r.setDue(timeOrNone(due))
+	if strings.HasPrefix(r.DedupeKey, "~") {
+		r.DedupeKey = ""
+	}
+	if r.State != Running { // then it says that the last lease was lost
+		r.LeaseOwner = ""
+	}
+	return r, err
+}
+
+// setDue puts the time of what happens next into the field of the state.
+func (r *Record) setDue(due time.Time) {
+	switch r.State {
+	case Scheduled:
+		r.RunAt = due
+	case Running:
+		r.LeaseUntil = due
+	case Done:
+		r.ForgetAt = due
+	case Waiting, Dead:
+	}
+}
+
+func timeOrNone(milliseconds uint64) time.Time {
+	if milliseconds == 0 {
+		return time.Time{}
+	}
+	return timeOf(milliseconds)
+}
+
+// Retry implements [Queue].
+func (q *MySQLQueue) Retry(ctx context.Context, match Filter, limit int) (int, error) {
+	match.States = among(match.States, Dead, Scheduled)
+	n, queues, err := q.change(ctx, "retry tasks", match, limit,
+		updateTasks+"state = 'waiting', due_at = NULL, expires_at = NULL, attempts = 0, lease_owner = NULL, updated_at = "+now+" WHERE id IN ")
+	if len(queues) > 0 {
+		q.buried.forget()
+		q.options.Notifier.Notify(queues...)
+	}
+	return n, err
+}
+
+// Discard implements [Queue].
+func (q *MySQLQueue) Discard(ctx context.Context, match Filter, limit int) (int, error) {
+	match.States = among(match.States, Waiting, Scheduled, Dead, Done)
+	n, _, err := q.change(ctx, "discard tasks", match, limit, deleteIdle)
+	return n, err
+}
+
+// among returns those of the wanted states that are possible; all of these, when
+// none is named.
+func among(wanted []State, possible ...State) []State {
+	if len(wanted) == 0 {
+		return possible
+	}
+	return slices.DeleteFunc(slices.Clone(wanted), func(s State) bool { return !slices.Contains(possible, s) })
+}
+
+// change applies a statement, which their ids complete, to up to limit tasks that match and that nobody has
+// locked: those are about to be claimed or absorbed into, or another operator is
+// at them. It returns their queues too.
+func (q *MySQLQueue) change(ctx context.Context, what string, match Filter, limit int, statement string) (n int, queues []string, err error) {
+	if len(match.States) == 0 {
+		return 0, nil, nil
+	}
+	match, err = q.typed(ctx, match)
+	if err != nil {
+		return 0, nil, mysql.Translate(ctx, what, err)
+	}
+	err = q.transact(ctx, what, func(tx *sql.Tx) (err error) {
+		var ids []uint64
+		ids, queues, err = selectMatching(ctx, tx, match, limit)
+		n = 0
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		n, err = mysql.Affected(tx.ExecContext(ctx, statement+"("+mysql.Marks(len(ids))+")", mysql.Args(ids)...))
+		return err
+	})
+	return n, queues, err
+}
+
+func selectMatching(ctx context.Context, tx *sql.Tx, match Filter, limit int) (ids []uint64, queues []string, err error) {
+	from, args := match.from()
+	rows, err := tx.QueryContext(ctx, "SELECT id, queue"+from+" LIMIT ? FOR UPDATE SKIP LOCKED", append(args, limit)...)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id uint64
+		var queue string
+		if err := rows.Scan(&id, &queue); err != nil {
+			return nil, nil, err
+		}
+		ids = append(ids, id)
+		if !slices.Contains(queues, queue) {
+			queues = append(queues, queue)
+		}
+	}
+	return ids, queues, rows.Err()
+}
+
+// Pause implements [Queue].
+func (q *MySQLQueue) Pause(ctx context.Context, queue string) (changed bool, err error) {
+	if err := checkQueueName(queue); err != nil {
+		return false, err
+	}
+	return q.changeQueue(ctx, "pause queue "+queue, "INSERT IGNORE INTO paused_queues (queue) VALUES (?)", queue)
+}
+
+// Resume implements [Queue].
+func (q *MySQLQueue) Resume(ctx context.Context, queue string) (changed bool, err error) {
+	return q.changeQueue(ctx, "resume queue "+queue, "DELETE FROM paused_queues WHERE queue = ?", queue)
+}
+
+func (q *MySQLQueue) changeQueue(ctx context.Context, what, statement, queue string) (changed bool, err error) {
+	n, err := mysql.Affected(q.db.ExecContext(ctx, statement, queue))
+	return n > 0, mysql.Translate(ctx, what, err)
+}
+
+// Paused implements [Queue].
+func (q *MySQLQueue) Paused(ctx context.Context) ([]string, error) {
+	list, err := q.names(ctx, "SELECT queue FROM paused_queues ORDER BY queue")
+	return list, mysql.Translate(ctx, "look which queues are paused", err)
+}
+
+func (q *MySQLQueue) names(ctx context.Context, query string, args ...any) (list []string, err error) {
+	rows, err := q.db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		list = append(list, name)
+	}
+	return list, rows.Err()
+}

@@ -1,0 +1,256 @@
+package queue
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/activityd/activityd/internal/mysql"
+)
+
+// enqueueSize bounds the tasks in one INSERT.
+const enqueueSize = 1000
+
+// Enqueue implements [Queue].
+func (q *MySQLQueue) Enqueue(ctx context.Context, batch []New) (ids []uint64, err error) {
+	if len(batch) == 0 {
+		return nil, nil
+	}
+	batch, err = validated(batch)
+	if err != nil {
+		return nil, err
+	}
+	var done enqueued
+	err = q.transact(ctx, fmt.Sprintf("enqueue %d tasks", len(batch)), func(tx *sql.Tx) (err error) {
+		done, err = enqueue(ctx, tx, batch)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	q.tell(batch, done)
+	return done.ids, nil
+}
+
+// EnqueueTx adds a batch in the caller's transaction, so that the tasks exist
+// if and only if the caller's change does. Workers see them at the latest when
+// they poll; [Notifier.Ring] after the commit wakes them. A deadlock ends the
+// transaction as any statement's would. It must be READ COMMITTED: a stricter
+// one locks the gaps in which the tasks of others belong.
+func (q *MySQLQueue) EnqueueTx(ctx context.Context, tx *sql.Tx, batch []New) (ids []uint64, err error) {
+	batch, err = validated(batch)
+	if err != nil {
+		return nil, err
+	}
+	done, err := enqueue(ctx, tx, batch)
+	return done.ids, err
+}
+
+// tell wakes workers and counts, after the commit.
+func (q *MySQLQueue) tell(batch []New, done enqueued) {
+	q.buried.enqueued(batch)
+	if done.absorbed {
+		q.buried.forget() // the absorbing task was locked: claims passed it over
+	}
+	countEnqueued(batch, done.inserted)
+	q.options.Notifier.Notify(queuesOf(batch)...)
+}
+
+// enqueued is what became of a batch.
+type enqueued struct {
+	ids      []uint64
+	inserted []New // the others were absorbed
+	absorbed bool  // some were
+}
+
+func enqueue(ctx context.Context, tx *sql.Tx, batch []New) (done enqueued, err error) {
+	e := enqueuing{tx: tx, byKey: distinct(batch), idOf: make(map[string]uint64, len(batch))}
+	// In one order everywhere, so that two batches do not lock each other out.
+	for keys := range slices.Chunk(slices.Sorted(maps.Keys(e.byKey)), enqueueSize) {
+		if err := e.write(ctx, keys); err != nil {
+			return done, err
+		}
+	}
+	done.inserted, done.absorbed = e.inserted, len(e.inserted) < len(e.byKey)
+	done.ids = make([]uint64, len(batch))
+	for i, n := range batch {
+		done.ids[i] = e.idOf[n.DedupeKey]
+	}
+	return done, nil
+}
+
+// enqueuing is one batch on its way into the table.
+type enqueuing struct {
+	tx       *sql.Tx
+	byKey    map[string]New
+	idOf     map[string]uint64
+	inserted []New
+}
+
+// enqueueTries bounds how often a batch meets tasks that others commit while it
+// is written.
+const enqueueTries = 10
+
+// write gives each key the id of the task that waits under it, or inserts one.
+// It looks before it inserts, and looks again when another transaction was
+// quicker with one of the keys.
+//
+// INSERT ... ON DUPLICATE KEY UPDATE would do it in one statement, but locks the
+// gap below every key that it meets, in which the tasks of others belong; and on
+// MariaDB, when it has several rows, it can go on from the id of the row that it
+// met, into ids that were promised to another connection, whose INSERT fails.
+func (e *enqueuing) write(ctx context.Context, keys []string) error {
+	for try := 1; ; try++ {
+		if err := e.absorb(ctx, keys); err != nil {
+			return err
+		}
+		absent := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return e.idOf[key] != 0 })
+		if len(absent) == 0 {
+			return nil
+		}
+		err := e.insert(ctx, absent)
+		if err == nil {
+			return e.find(ctx, absent)
+		}
+		if !mysql.IsDuplicate(err) || try == enqueueTries {
+			return err
+		}
+	}
+}
+
+// absorb gives tasks to those that wait under their keys, and locks these until
+// the commit: a task that absorbs a change must not start before that change can
+// be seen. Whatever else has such a key loses it, as by its start. FOR UPDATE reads
+// what is, not what this transaction's snapshot shows: such a task may be younger
+// than that. The index is named because a small table is scanned otherwise, and with
+// it rows are locked that others are about to commit.
+func (e *enqueuing) absorb(ctx context.Context, keys []string) error {
+	rows, err := e.tx.QueryContext(ctx, "SELECT dedupe_key, id, queue, type, subject, "+boundedArgs+", state, attempts, priority,"+
+		" COALESCE(GREATEST(due_at, 1), 0), COALESCE(GREATEST(expires_at, 1), 0), "+now+" FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+") FOR UPDATE", mysql.Args(keys)...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	changed := make(map[uint64]timing)
+	var others []any
+	for rows.Next() {
+		r, at, err := scanKeyHolder(rows)
+		if err != nil {
+			return err
+		}
+		// To the server a key with blanks at its end is the same; it was asked for without.
+		n, asked := e.byKey[r.dedupeKey]
+		if !asked || !r.absorbs(n) {
+			others = append(others, r.ID)
+			continue
+		}
+		e.idOf[r.dedupeKey] = r.ID
+		is := r.timing()
+		if both := is.absorbing(timingOf(n, at)); both != is {
+			changed[r.ID] = both
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	if len(others) > 0 {
+		_, err := e.tx.ExecContext(ctx, updateTasks+"dedupe_key = "+keyOfItsOwn+" WHERE id IN ("+mysql.Marks(len(others))+")",
+			append([]any{rand.Text()[:16]}, others...)...)
+		if err != nil {
+			return err
+		}
+	}
+	return e.advance(ctx, changed)
+}
+
+// scanKeyHolder reads a row that has the dedupe key of a task to be enqueued, and
+// the time.
+func scanKeyHolder(rows *sql.Rows) (r record, at int64, err error) {
+	var args []byte
+	var due, expires uint64
+	err = rows.Scan(&r.dedupeKey, &r.ID, &r.Queue, &r.Kind, &r.Key, &args, &r.state, &r.Attempts, &r.Priority, &due, &expires, &at)
+	r.Payload, r.dueAt, r.expiresAt = args, int64(min(due, latest)), int64(min(expires, latest))
+	return r, at, err
+}
+
+// advance changes when waiting tasks run and expire.
+func (e *enqueuing) advance(ctx context.Context, changed map[uint64]timing) error {
+	for id, t := range changed {
+		_, err := e.tx.ExecContext(ctx, "UPDATE tasks SET priority = ?, state = ?, due_at = NULLIF(?, 0), expires_at = NULLIF(?, 0), updated_at = "+now+
+			" WHERE id = ?", t.priority, t.state(), t.dueAt(), t.expiresAt, id)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// insert inserts the tasks of the given keys, all or none of them.
+func (e *enqueuing) insert(ctx context.Context, keys []string) error {
+	args := make([]any, 0, 9*len(keys))
+	var fresh []New
+	for _, key := range keys {
+		n := e.byKey[key]
+		state, wait := Waiting, n.Life
+		if n.Delay > 0 {
+			state, wait = Scheduled, n.Delay
+		}
+		args = append(args, n.Queue, n.Kind, n.Key, string(n.Payload), n.Priority, state, orNull(n.Life), orNull(wait), key)
+		fresh = append(fresh, n)
+	}
+	const row = "(?,?,?,?,?,?," + now + "+?," + now + "+?,?),"
+	values := strings.TrimSuffix(strings.Repeat(row, len(keys)), ",")
+	res, err := e.tx.ExecContext(ctx, "INSERT INTO tasks (queue, type, subject, args, priority, state, expires_at, due_at, dedupe_key) VALUES "+values, args...)
+	if err != nil {
+		return err
+	}
+	e.inserted = append(e.inserted, fresh...)
+	if len(keys) > 1 {
+		return nil
+	}
+	id, err := res.LastInsertId()
+	e.idOf[keys[0]] = uint64(id)
+	return err
+}
+
+// orNull returns milliseconds to add to the present, or the NULL that makes of
+// the sum "never".
+func orNull(d time.Duration) any {
+	if d == 0 {
+		return nil
+	}
+	return d.Milliseconds()
+}
+
+// find reads the ids of tasks that were just inserted, unless it was one and its id
+// is known. That they follow each other is not so everywhere
+// (auto_increment_increment).
+func (e *enqueuing) find(ctx context.Context, keys []string) error {
+	if len(keys) == 1 && e.idOf[keys[0]] != 0 {
+		return nil
+	}
+	rows, err := e.tx.QueryContext(ctx, "SELECT dedupe_key, id FROM tasks WHERE dedupe_key IN ("+mysql.Marks(len(keys))+")", mysql.Args(keys)...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var key string
+		var id uint64
+		if err := rows.Scan(&key, &id); err != nil {
+			return err
+		}
+		e.idOf[key] = id
+	}
+	return rows.Err()
+}
+
+// transact runs do in a transaction of its own: see [mysql.Transact].
+func (q *MySQLQueue) transact(ctx context.Context, what string, do func(*sql.Tx) error) error {
+	return mysql.Transact(ctx, q.db, what, do)
+}

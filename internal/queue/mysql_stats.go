@@ -1,0 +1,198 @@
+package queue
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/activityd/activityd/internal/mysql"
+)
+
+// The queries of this file. Each reads entries of an index alone, at most as many
+// as its limit says. MariaDB finds the different priorities by jumping from one to
+// the next, but counts all entries when asked for the smallest id of each.
+const (
+	countWaiting      = "SELECT 1 FROM tasks FORCE INDEX (timers) WHERE state = 'waiting' LIMIT ?, 1"
+	waitingPriorities = "SELECT DISTINCT queue, state, priority FROM tasks FORCE INDEX (claim) WHERE queue = ? AND state = 'waiting' LIMIT ?"
+	firstWaiting      = "SELECT IF(created_at < " + now + ", " + now + " - created_at, 0) FROM tasks FORCE INDEX (claim)" +
+		" WHERE queue = ? AND state = 'waiting' AND priority = ? ORDER BY id LIMIT 1"
+	// Those that were postponed or failed come due within the longest backoff, and the
+	// sooner the longer they have been tried: workers begin with the oldest.
+	longestDue = "SELECT queue, MAX(IF(since < " + now + ", " + now + " - since, 0)) FROM (" +
+		"SELECT queue, CASE WHEN last_error IS NOT NULL THEN created_at WHEN state = 'scheduled' THEN due_at ELSE updated_at END AS since FROM (" +
+		"(SELECT queue, state, last_error, created_at, due_at, updated_at FROM tasks FORCE INDEX (timers)" +
+		" WHERE state = 'scheduled' AND due_at <= " + now + " + ? ORDER BY due_at LIMIT ?) UNION ALL" +
+		" (SELECT queue, state, last_error, created_at, due_at, updated_at FROM tasks FORCE INDEX (timers)" +
+		" WHERE state = 'running' ORDER BY due_at LIMIT ?)) AS soonest) AS begun GROUP BY queue"
+	distinctQueues = "SELECT DISTINCT queue FROM tasks FORCE INDEX (claim) LIMIT ?"
+)
+
+// countKinds counts the kinds that there are by their names, letter by letter.
+func countKinds(kinds int) string {
+	return "SELECT ? AS queue, ? AS state, kind, COUNT(*) FROM (SELECT IF(CAST(type AS BINARY) IN (" + mysql.Marks(kinds) + "), type, ?) AS kind" +
+		" FROM tasks FORCE INDEX (claim) WHERE queue = ? AND state = ? LIMIT ?) AS counted GROUP BY kind"
+}
+
+// Full implements [Queue]. A look at the first and the last id is enough as long
+// as there is no reason for worry; beyond, it counts index entries up to limit.
+func (q *MySQLQueue) Full(ctx context.Context, limit int) (full bool, err error) {
+	const what = "count waiting tasks"
+	var first, last uint64
+	err = q.db.QueryRowContext(ctx, "SELECT COALESCE(MIN(id), 1), COALESCE(MAX(id), 0) FROM tasks").Scan(&first, &last)
+	if err != nil || last-first+1 < uint64(limit) {
+		return false, mysql.Translate(ctx, what, err)
+	}
+	var one int
+	err = q.db.QueryRowContext(ctx, countWaiting, max(limit-1, 0)).Scan(&one)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, mysql.Translate(ctx, what, err)
+}
+
+// Stats implements [Queue]. Its queries read index entries alone, at most
+// [StatsLimit] of each queue and state. How many queues there are is up to
+// the rows: those that have workers are asked about by their names, and of the
+// others only some.
+func (q *MySQLQueue) Stats(ctx context.Context) (s Stats, err error) {
+	s, err = q.stats(ctx)
+	return s, mysql.Translate(ctx, "count tasks", err)
+}
+
+func (q *MySQLQueue) stats(ctx context.Context) (s Stats, err error) {
+	paused, err := q.names(ctx, "SELECT queue FROM paused_queues")
+	if err != nil {
+		return s, err
+	}
+	names := q.options.standing(paused)
+	// Two names that the table takes for one, as "a" and "A", are one queue to its workers.
+	others, err := q.names(ctx, "SELECT queue FROM ("+distinctQueues+") AS found WHERE queue NOT IN ("+mysql.Marks(len(names))+")",
+		append([]any{len(names) + mostOthers + 1}, mysql.Args(names)...)...)
+	if err != nil {
+		return s, err
+	}
+	due, err := q.due(ctx)
+	if err != nil {
+		return s, err
+	}
+	s.More = len(others) > mostOthers
+	names = append(names, others[:min(len(others), mostOthers)]...)
+	if s.Tasks, err = q.taskStats(ctx, names); err != nil {
+		return s, err
+	}
+	for _, name := range slices.Sorted(slices.Values(names)) {
+		if !slices.Contains(paused, name) && !slices.ContainsFunc(s.Tasks, func(t TaskStats) bool { return t.Queue == name }) {
+			continue
+		}
+		oldest, err := q.oldest(ctx, name)
+		if err != nil {
+			return s, err
+		}
+		s.Queues = append(s.Queues, QueueStats{
+			Queue: name, Paused: slices.Contains(paused, name), Oldest: oldest, Due: max(oldest, due[name]), Capped: capped(s.Tasks, name),
+		})
+	}
+	return s, nil
+}
+
+func (q *MySQLQueue) taskStats(ctx context.Context, queues []string) (list []TaskStats, err error) {
+	kinds := append(Kinds(), OtherKinds)
+	var parts []string
+	var args []any
+	for _, queue := range queues {
+		for _, state := range States() {
+			parts = append(parts, countKinds(len(kinds)))
+			args = append(append(append(args, queue, state), mysql.Args(kinds)...), OtherKinds, queue, state, StatsLimit)
+		}
+	}
+	rows, err := q.db.QueryContext(ctx, strings.Join(parts, " UNION ALL ")+" ORDER BY queue, kind, state", args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var t TaskStats
+		if err := rows.Scan(&t.Queue, &t.State, &t.Kind, &t.Count); err != nil {
+			return nil, err
+		}
+		list = append(list, t)
+	}
+	return list, rows.Err()
+}
+
+// capped tells whether a state of the queue was not counted to the end.
+func capped(list []TaskStats, queue string) bool {
+	counts := make(map[State]int)
+	for _, t := range list {
+		if t.Queue == queue {
+			counts[t.State] += t.Count
+		}
+	}
+	for _, n := range counts {
+		if n >= StatsLimit {
+			return true
+		}
+	}
+	return false
+}
+
+// oldest looks at the first task of each priority, and at no other.
+func (q *MySQLQueue) oldest(ctx context.Context, queue string) (age time.Duration, err error) {
+	priorities, err := q.priorities(ctx, queue)
+	if err != nil {
+		return 0, err
+	}
+	for _, priority := range priorities {
+		var milliseconds int64
+		err := q.db.QueryRowContext(ctx, firstWaiting, queue, priority).Scan(&milliseconds)
+		if err != nil && !errors.Is(err, sql.ErrNoRows) { // then it was claimed meanwhile
+			return 0, err
+		}
+		age = max(age, time.Duration(milliseconds)*time.Millisecond)
+	}
+	return age, nil
+}
+
+// dueLimit bounds the rows of each state that are read for [QueueStats.Due].
+const dueLimit = 1000
+
+// due returns, by queue, how long ago the oldest task became due of those that run,
+// or were postponed or tried before.
+func (q *MySQLQueue) due(ctx context.Context) (map[string]time.Duration, error) {
+	rows, err := q.db.QueryContext(ctx, longestDue, maxBackoff.Milliseconds(), dueLimit, dueLimit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	oldest := make(map[string]time.Duration)
+	for rows.Next() {
+		var queue string
+		var milliseconds int64
+		if err := rows.Scan(&queue, &milliseconds); err != nil {
+			return nil, err
+		}
+		oldest[queue] = time.Duration(milliseconds) * time.Millisecond
+	}
+	return oldest, rows.Err()
+}
+
+// priorities returns the most urgent priorities of the tasks that wait in a queue.
+func (q *MySQLQueue) priorities(ctx context.Context, queue string) (list []int, err error) {
+	rows, err := q.db.QueryContext(ctx, waitingPriorities, queue, mostPriorities)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var state string
+		var priority int
+		if err := rows.Scan(&queue, &state, &priority); err != nil {
+			return nil, err
+		}
+		list = append(list, priority)
+	}
+	return list, rows.Err()
+}

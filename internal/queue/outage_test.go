@@ -1,0 +1,152 @@
+package queue_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/activityd/activityd/internal/queue"
+)
+
+// outageOf runs do with an Outage at a time of which seconds are counted, and returns the
+// lines of the log: at which second, and whether the server was gone or back.
+func outageOf(t *testing.T, do func(o *queue.Outage)) (lines []string) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		start := time.Now()
+		log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Duration("at", a.Value.Time().Sub(start).Round(time.Second))
+			}
+			return a
+		}}))
+		do(queue.NewOutage(log, "MySQL"))
+		for line := range strings.Lines(out.String()) {
+			if !strings.Contains(line, "server=MySQL") {
+				t.Errorf("line %q", line)
+			}
+			at, _, _ := strings.Cut(strings.TrimPrefix(line, "at="), " ")
+			what := "gone"
+			if strings.Contains(line, "used again") {
+				what = "back"
+			} else if strings.Contains(line, "call failed while the server answers others") {
+				what = "apart"
+			}
+			lines = append(lines, at+" "+what)
+		}
+	})
+	return lines
+}
+
+var errRefused = errors.New("connection refused")
+
+// However many workers try, and however often, an outage of 150 seconds is four lines.
+func TestAnOutageIsALineAMinute(t *testing.T) {
+	t.Parallel()
+	got := outageOf(t, func(o *queue.Outage) {
+		ctx := context.Background()
+		var workers sync.WaitGroup
+		for range 100 {
+			workers.Go(func() {
+				for range 600 {
+					o.Report(ctx, time.Now(), errRefused)
+					lapse(250 * time.Millisecond)
+				}
+				o.Report(ctx, time.Now(), nil)
+			})
+		}
+		workers.Wait()
+	})
+	if want := []string{"0s gone", "1m0s gone", "2m0s gone", "2m30s back"}; !slices.Equal(got, want) {
+		t.Errorf("lines %q, want %q", got, want)
+	}
+}
+
+// A server that answers every other call is no reason for a line at each of them; one
+// that was there for a while and goes again is.
+func TestAServerThatComesAndGoes(t *testing.T) {
+	t.Parallel()
+	got := outageOf(t, func(o *queue.Outage) {
+		ctx := context.Background()
+		for range 30 {
+			o.Report(ctx, time.Now(), errRefused)
+			lapse(time.Second)
+			o.Report(ctx, time.Now(), nil)
+			lapse(time.Second)
+		}
+		lapse(10 * time.Second)
+		o.Report(ctx, time.Now(), errRefused)
+	})
+	if want := []string{"0s gone", "1s back", "1m10s gone"}; !slices.Equal(got, want) {
+		t.Errorf("lines %q, want %q", got, want)
+	}
+}
+
+// A call that took long speaks of what was when it began.
+func TestCallsThatBeganBeforeSayNothing(t *testing.T) {
+	t.Parallel()
+	got := outageOf(t, func(o *queue.Outage) {
+		ctx := context.Background()
+		early := time.Now()
+		lapse(20 * time.Second)
+		o.Report(ctx, time.Now(), nil)
+		lapse(time.Second)
+		o.Report(ctx, early, errRefused) // it answers since
+		lapse(time.Second)
+		o.Report(ctx, time.Now(), errRefused)
+		lapse(time.Second)
+		o.Report(ctx, early, nil) // it is gone since
+		lapse(time.Second)
+		o.Report(ctx, time.Now(), nil)
+	})
+	if want := []string{"22s gone", "24s back"}; !slices.Equal(got, want) {
+		t.Errorf("lines %q, want %q", got, want)
+	}
+}
+
+// A call that fails again and again while the server answers others is a line a minute,
+// however long it takes. One that an outage ended is none of its own.
+func TestCallsThatFailWhileOthersSucceed(t *testing.T) {
+	t.Parallel()
+	got := outageOf(t, func(o *queue.Outage) {
+		ctx := context.Background()
+		for range 7 { // 140 seconds
+			early := time.Now()
+			for range 40 {
+				lapse(500 * time.Millisecond)
+				o.Report(ctx, time.Now(), nil)
+			}
+			o.Report(ctx, early, errRefused)
+		}
+		lapse(time.Second)
+		o.Report(ctx, time.Now(), nil)
+
+		lapse(2 * time.Minute)
+		early := time.Now()
+		lapse(time.Second)
+		o.Report(ctx, time.Now(), nil)
+		o.Report(ctx, early, errRefused) // the outage begins
+		lapse(time.Second)
+		o.Report(ctx, time.Now(), errRefused)
+		early = time.Now()
+		lapse(time.Second)
+		o.Report(ctx, time.Now(), nil)
+		o.Report(ctx, early, errRefused) // began in it
+		lapse(time.Second)
+		o.Report(ctx, time.Now(), nil)
+	})
+	if want := []string{"21s apart", "1m21s apart", "2m21s apart", "4m23s gone", "4m24s back"}; !slices.Equal(got, want) {
+		t.Errorf("lines %q, want %q", got, want)
+	}
+}
+
+// lapse lets time go by in a bubble of package synctest, also from several goroutines.
+func lapse(d time.Duration) { <-time.After(d) }

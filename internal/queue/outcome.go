@@ -1,0 +1,113 @@
+package queue
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/activityd/activityd/internal/retry"
+)
+
+// Permanent marks an error that no repetition will cure: the task is dead at
+// once, with the error as its reason.
+func Permanent(err error) error { return &permanentError{err} }
+
+type permanentError struct{ err error }
+
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
+
+// Later marks an error that is not the task's fault, such as a server that
+// cannot be reached: the task runs again after d and the attempt is not counted,
+// so that no outage, however long, makes a task dead.
+func Later(d time.Duration, err error) error { return &laterError{d, err} }
+
+type laterError struct {
+	after time.Duration
+	err   error
+}
+
+func (e *laterError) Error() string { return e.err.Error() }
+func (e *laterError) Unwrap() error { return e.err }
+
+// Result is what became of one claimed task. A nil Err says that it is done.
+type Result struct {
+	Task Task
+	Err  error
+}
+
+// Verdict is what becomes of a task that was run.
+type Verdict struct {
+	State     State         // Done; Waiting or Scheduled, to be run again; Dead
+	After     time.Duration // Scheduled: it runs again no sooner
+	Uncounted bool          // the attempt does not count
+	Message   string        // why it is not done, for people
+}
+
+// Judge decides on a result. Both implementations of the queue use it, so that
+// they differ in storage only.
+func Judge(r Result) Verdict {
+	if r.Err == nil {
+		return Verdict{State: Done}
+	}
+	message := clip(r.Err.Error())
+	if later, ok := errors.AsType[*laterError](r.Err); ok {
+		if later.after == 0 {
+			return Verdict{State: Waiting, Uncounted: true, Message: message}
+		}
+		return Verdict{State: Scheduled, After: later.after, Uncounted: true, Message: message}
+	}
+	if _, ok := errors.AsType[*permanentError](r.Err); ok || r.Task.Attempts >= r.Task.MaxAttempts {
+		return Verdict{State: Dead, Message: message}
+	}
+	return Verdict{State: Scheduled, After: retry.Backoff(r.Task.Attempts, firstBackoff, maxBackoff), Message: message}
+}
+
+// outcome is the verdict in the words of the [Observer].
+func (v Verdict) outcome() Outcome {
+	switch {
+	case v.State == Done:
+		return OutcomeDone
+	case v.State == Dead:
+		return OutcomeDied
+	case v.Uncounted:
+		return OutcomePostponed
+	}
+	return OutcomeRetried
+}
+
+// queuesOfReturned returns the queues of the tasks that wait again at once: those
+// of a process that stops, say.
+func queuesOfReturned(results []Result) []string {
+	seen := make(map[string]bool)
+	for _, r := range results {
+		if Judge(r).State == Waiting {
+			seen[r.Task.Queue] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// The pause after the n-th attempt failed is firstBackoff, doubled with each further
+// one, maxBackoff at most, with jitter.
+const (
+	firstBackoff = 500 * time.Millisecond
+	maxBackoff   = 5 * time.Minute
+)
+
+// mostMessage is how much of an error is kept with a task, in bytes.
+const mostMessage = 1000
+
+func clip(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD") // MySQL would refuse the rest, and with it the result
+	if len(s) <= mostMessage {
+		return s
+	}
+	cut := mostMessage
+	for cut > 0 && s[cut]&0xC0 == 0x80 { // not within a character
+		cut--
+	}
+	return s[:cut] + "…"
+}

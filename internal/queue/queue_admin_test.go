@@ -1,0 +1,215 @@
+package queue_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+func TestEnqueueRefusesWhatTheTableCannotHold(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q queue.Queue) {
+		for name, spoil := range map[string]func(*queue.New){
+			"no dedupe key":       func(n *queue.New) { n.DedupeKey = "" },
+			"reserved dedupe key": func(n *queue.New) { n.DedupeKey = "~5" },
+			"long dedupe key":     func(n *queue.New) { n.DedupeKey = strings.Repeat("k", 129) },
+			"long queue":          func(n *queue.New) { n.Queue = strings.Repeat("q", 33) },
+			"priority":            func(n *queue.New) { n.Priority = 32768 },
+			"delay":               func(n *queue.New) { n.Delay = -1 },
+			"life":                func(n *queue.New) { n.Life = -1 },
+		} {
+			bad := tasks.NewUpload(2)
+			spoil(&bad)
+			_, err := q.Enqueue(t.Context(), []queue.New{tasks.NewUpload(1), bad})
+			_, _, onceErr := q.EnqueueOnce(t.Context(), "key", []queue.New{tasks.NewUpload(1), bad})
+			if !errors.Is(err, queue.ErrInvalid) || !errors.Is(onceErr, queue.ErrInvalid) {
+				t.Errorf("%s: %v, %v", name, err, onceErr)
+			}
+		}
+		counts(t, q, queue.Counts{})
+	})
+}
+
+// Whatever a waiting task absorbs, it serves it as well as a task of its own
+// would have.
+func TestAnAbsorbingTaskIsAsUrgentAsWhatItAbsorbs(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q queue.Queue) {
+		slow := tasks.NewUpload(7)
+		slow.Priority, slow.Delay, slow.Life = queue.Idle, time.Hour, 2*time.Hour
+		enqueue(t, q, slow)
+		counts(t, q, queue.Counts{Scheduled: 1})
+		fast := tasks.NewUpload(7)
+		fast.Priority = queue.Urgent
+		enqueue(t, q, fast)
+		counts(t, q, queue.Counts{Waiting: 1})
+		list, err := q.List(t.Context(), queue.Filter{}, 10)
+		if err != nil || len(list) != 1 || list[0].Priority != queue.Urgent || !list[0].ExpiresAt.IsZero() || !list[0].RunAt.IsZero() {
+			t.Errorf("%+v, %v", list, err)
+		}
+	})
+}
+
+func TestTheSameKeyEnqueuesOnce(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q queue.Queue) {
+		batch := []queue.New{tasks.NewUpload(1), tasks.NewUpload(2)}
+		first, replayed, err := q.EnqueueOnce(t.Context(), "k", batch)
+		if err != nil || replayed || len(first) != 2 {
+			t.Fatalf("%v, %v, %v", first, replayed, err)
+		}
+		finish(t, q, nil, claim(t, q, 10)...)
+		again, replayed, err := q.EnqueueOnce(t.Context(), "k", batch)
+		if err != nil || !replayed || !slices.Equal(first, again) {
+			t.Errorf("%v, %v, %v, want %v replayed", again, replayed, err, first)
+		}
+		if _, _, err := q.EnqueueOnce(t.Context(), "k", batch[:1]); !errors.Is(err, queue.ErrKeyReused) {
+			t.Errorf("another batch: %v", err)
+		}
+		counts(t, q, queue.Counts{})
+	})
+}
+
+// Clients whose first try timed out repeat it while it is still under way.
+func TestTheSameKeyAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q queue.Queue) {
+		var clients sync.WaitGroup
+		answers := make([][]uint64, 8)
+		fresh := make([]bool, 8)
+		for i := range answers {
+			clients.Go(func() {
+				ids, replayed, err := q.EnqueueOnce(t.Context(), "k", []queue.New{tasks.NewUpload(1), tasks.NewUpload(2)})
+				if err != nil {
+					t.Error(err)
+				}
+				answers[i], fresh[i] = ids, !replayed
+			})
+		}
+		clients.Wait()
+		n := 0
+		for i := range answers {
+			if fresh[i] {
+				n++
+			}
+			if !slices.Equal(answers[i], answers[0]) {
+				t.Errorf("%v and %v", answers[i], answers[0])
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d clients were the first", n)
+		}
+	})
+}
+
+func TestPauseAndResume(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q queue.Queue) {
+		if _, err := q.Pause(t.Context(), ""); !errors.Is(err, queue.ErrInvalid) {
+			t.Errorf("no name: %v", err)
+		}
+		for i, want := range []bool{true, false} {
+			if changed, err := q.Pause(t.Context(), "refill"); err != nil || changed != want {
+				t.Errorf("pause %d: %v, %v", i, changed, err)
+			}
+		}
+		if paused, err := q.Paused(t.Context()); err != nil || !slices.Equal(paused, []string{"refill"}) {
+			t.Errorf("paused %v, %v", paused, err)
+		}
+		if s, err := q.Stats(t.Context()); err != nil || len(s.Queues) != 1 || !s.Queues[0].Paused {
+			t.Errorf("stats %+v, %v", s, err)
+		}
+		for i, want := range []bool{true, false} {
+			if changed, err := q.Resume(t.Context(), "refill"); err != nil || changed != want {
+				t.Errorf("resume %d: %v, %v", i, changed, err)
+			}
+		}
+		if paused, err := q.Paused(t.Context()); err != nil || len(paused) != 0 {
+			t.Errorf("paused %v, %v", paused, err)
+		}
+	})
+}
+
+func TestFull(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q queue.Queue) {
+		for i := range member.ID(5) {
+			enqueue(t, q, tasks.NewUpload(i+1), tasks.NewRefill(i+1))
+		}
+		claim(t, q, 2)
+		for limit, want := range map[int]bool{7: true, 8: true, 9: false, 100: false} {
+			if full, err := q.Full(t.Context(), limit); err != nil || full != want {
+				t.Errorf("full at %d: %v, %v", limit, full, err)
+			}
+		}
+	})
+}
+
+// A dead task comes back with all its attempts, and one that runs cannot be
+// taken from its worker.
+func TestRetryAndDiscard(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q queue.Queue) {
+		var batch []queue.New
+		for i := range member.ID(10) {
+			batch = append(batch, tasks.NewUpload(i+1))
+		}
+		enqueue(t, q, batch...)
+		finish(t, q, queue.Permanent(errors.New("no")), claim(t, q, 6)...)
+		held := claim(t, q, 1)
+		dead := queue.Filter{States: []queue.State{queue.Dead}}
+		var retried []int
+		for {
+			n, err := q.Retry(t.Context(), dead, 4)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n == 0 {
+				break
+			}
+			retried = append(retried, n)
+		}
+		if !slices.Equal(retried, []int{4, 2}) {
+			t.Errorf("retried %v", retried)
+		}
+		counts(t, q, queue.Counts{Waiting: 9, Running: 1})
+		if n, err := q.Discard(t.Context(), queue.Filter{States: []queue.State{queue.Running}}, 100); err != nil || n != 0 {
+			t.Errorf("discarded %d running tasks, %v", n, err)
+		}
+		if n, err := q.Discard(t.Context(), queue.Filter{}, 100); err != nil || n != 9 {
+			t.Errorf("discarded %d, %v", n, err)
+		}
+		finish(t, q, nil, held...)
+		if ids := enqueue(t, q, batch...); slices.Contains(ids, 0) { // the keys are free
+			t.Errorf("ids %v", ids)
+		}
+		counts(t, q, queue.Counts{Waiting: 10})
+	})
+}
+
+func TestAHeartbeatKeepsTheLease(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q queue.Queue) {
+		enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2))
+		held := claimFor(t, q, queue.DefaultQueue, 1, time.Millisecond)
+		other := claimFor(t, q, queue.DefaultQueue, 1, time.Millisecond)
+		if lost, err := q.Extend(t.Context(), held, time.Hour); err != nil || lost != 0 {
+			t.Fatalf("lost %d, %v", lost, err)
+		}
+		eventually(t, "the other's lease ran out", func() bool {
+			swept, err := q.Sweep(t.Context())
+			return err == nil && swept.TookOver == 1
+		})
+		if lost, err := q.Extend(t.Context(), append(held, other...), time.Hour); err != nil || lost != 1 {
+			t.Errorf("lost %d, %v, want the other", lost, err)
+		}
+		finish(t, q, nil, held...)
+	})
+}

@@ -1,0 +1,121 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/retry"
+)
+
+// settle tells and records what became of tasks. It returns false when a server
+// that they need is away.
+func (r *run) settle(c *claim, all []finished) (healthy bool) {
+	healthy = true
+	results := make([]Result, len(all))
+	for i, f := range all {
+		results[i] = f.Result
+		if isAway(f.Task, f.Err) {
+			healthy = false
+			server := r.options.Redis
+			if errors.Is(f.Err, mysql.ErrUnavailable) {
+				server = r.options.MySQL
+			}
+			server.Report(r.works, time.Now().Add(-f.took), f.Err)
+		}
+		if f.begun {
+			countFinished(f.Task, Judge(f.Result).outcome(), f.took)
+		}
+		r.logFailure(f.Result)
+	}
+	r.record(c, results)
+	return healthy
+}
+
+// maxOutagePause is how long at most tasks wait for a server that is away.
+const maxOutagePause = 2 * time.Second
+
+// classify spares tasks for what is not their fault: a server that is away, the
+// end of the process, a lost lease, deadlocks. ctx is what the work ran under.
+func classify(ctx context.Context, t Task, err error, pause time.Duration) error {
+	cause := context.Cause(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(cause, errStopped), errors.Is(cause, errLeaseLost):
+		return Later(0, err)
+	case isAway(t, err):
+		return Later(pause, err)
+	case mysql.IsRetryable(err): // it lost against others too often
+		return Later(pause, err)
+	case errors.Is(cause, errTimeout) && !errors.Is(err, errTimeout):
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}
+
+// logFailure says what failed, and what becomes of it.
+func (r *run) logFailure(result Result) {
+	v := Judge(result)
+	if v.State == Done || v.Uncounted {
+		return
+	}
+	t := result.Task
+	about := []any{"task", t.ID, "type", t.Kind, "subject", t.Key, "attempt", t.Attempts, "of", t.MaxAttempts, "error", result.Err}
+	if v.State == Scheduled {
+		r.log.WarnContext(r.works, "task failed, and is tried again", about...)
+		return
+	}
+	r.log.ErrorContext(r.works, "task is dead: it is not tried any more, and what it was to do is not done",
+		append(about, "then", fmt.Sprintf("when the cause is gone: activityd tasks retry --id %d", t.ID))...)
+}
+
+// These bound how long results are tried to be recorded. After that the leases
+// run out, and the tasks are done again, which does no harm.
+const (
+	recordTries = 5
+	recordPause = 200 * time.Millisecond
+	recordWait  = 5 * time.Second
+)
+
+// record records results even when the process is about to stop, though then it
+// tries only once.
+func (r *run) record(c *claim, results []Result) {
+	if len(results) == 0 {
+		return
+	}
+	recorded := make([]Task, len(results))
+	for i, result := range results {
+		recorded[i] = result.Task
+	}
+	c.release(recorded)
+	for try := 1; ; try++ {
+		began := time.Now()
+		lost, err := r.finish(results)
+		if errors.Is(err, mysql.ErrUnavailable) {
+			r.options.MySQL.Report(r.works, began, err)
+		}
+		switch {
+		case err == nil && lost > 0:
+			r.log.WarnContext(r.works, "leases lost before the tasks were finished", "count", lost)
+			leasesLost.Add(float64(lost))
+			return
+		case err == nil:
+			return
+		case (try == recordTries || r.over.Err() != nil) && errors.Is(err, mysql.ErrUnavailable):
+			return // the log has the outage
+		case try == recordTries || r.over.Err() != nil:
+			r.log.ErrorContext(r.works, "results of tasks could not be recorded, they will be run again", "count", len(results), "error", err)
+			return
+		}
+		_ = retry.Sleep(r.over, retry.Jitter(time.Duration(try)*recordPause))
+	}
+}
+
+func (r *run) finish(results []Result) (lost int, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.works), recordWait)
+	defer cancel()
+	return r.queue.Finish(ctx, results)
+}
