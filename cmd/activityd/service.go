@@ -53,10 +53,10 @@ type service struct {
 	log    *slog.Logger
 	gate   *gate         // what callers of the API must pass
 	mysql  *queue.Outage // is told of all calls but those of requests
-	redis   *queue.Outage // is told of the probes of the index and of tasks that wait
-	reader  *recent.Reader
-	hints   *tasks.Hints
-	pool    *queue.Pool
+	redis  *queue.Outage // is told of the probes of the index and of tasks that wait
+	reader *recent.Reader
+	hints  *tasks.Hints
+	pool   *queue.Pool
 	// backlog reports when too much waits.
 	backlog *queue.Backlog
 	// patrol compares sets and answers with MySQL, as fast as pacer lets it.

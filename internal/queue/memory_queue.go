@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
 )
 
 // MemoryQueue is the executable specification of the queue: the plainest code
