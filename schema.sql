@@ -1,6 +1,8 @@
 -- activityd: the tables it reads (users, contacts, blocks, photos) and those that
 -- it owns (tasks, paused_queues, task_keys). MySQL 8.0.13+ and MariaDB 10.6+; safe to
--- apply again. `activityd schema --check` holds a database to it, line by line.
+-- apply again. `activityd schema --check` holds a database to it, line by line;
+-- `--apply` also migrates tables of an earlier version, which the comment of the table
+-- tasks records.
 --
 -- A site with a schema of its own creates views with the names and columns of
 -- the first four over its tables, and only the last three tables as they stand here.
@@ -72,7 +74,7 @@ CREATE TABLE IF NOT EXISTS tasks (
   KEY claim (queue, state, priority, id, type),
   KEY timers (state, due_at),
   KEY chains (type, subject)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='activityd schema 1, compatible since 1';
 
 -- The queues of which no task may start.
 CREATE TABLE IF NOT EXISTS paused_queues (

@@ -55,13 +55,13 @@ func newGroundWith(ctx context.Context, settings string, redisArgs ...string) (g
 			err = errors.Join(err, g.Close())
 		}
 	}()
-	g.mysql, err = localserver.StartMySQL(ctx, localserver.WithFlushLog(1), localserver.WithBufferPool(1<<30),
-		localserver.WithArgs("--loose-innodb-log-file-size=268435456"))
+	g.mysql, err = localserver.StartMySQL(ctx, "--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=1073741824",
+		"--loose-innodb-log-file-size=268435456")
 	if err != nil {
 		return g, err
 	}
 	g.closers = append(g.closers, g.mysql)
-	g.redis, err = localserver.StartRedis(ctx, localserver.WithArgs(append(redisArgs, patientScripts()...)...))
+	g.redis, err = localserver.StartRedis(ctx, append(redisArgs, patientScripts()...)...)
 	if err != nil {
 		return g, err
 	}

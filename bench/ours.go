@@ -24,7 +24,7 @@ type ours struct {
 func newOurs(g *ground) *ours {
 	notifier := &queue.Notifier{}
 	q := queue.NewMySQLQueue(g.db, queue.Options{Notifier: notifier, Owner: "bench"})
-	return &ours{ground: g, notifier: notifier, queue: q, store: contacts.NewMySQL(g.db)}
+	return &ours{ground: g, notifier: notifier, queue: q, store: contacts.NewMySQL(g.db), pool: queue.PoolOptions{Workers: tasks.DefaultWorkers()}}
 }
 
 // work implements [side].
@@ -37,7 +37,7 @@ func (o *ours) work(ctx context.Context, done *countdown) (stop func() error, er
 func (o *ours) workWith(ctx context.Context, q queue.Queue, handlers map[string]queue.Handler) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	pool := queue.NewPool(queue, o.notifier, handlers, o.log, o.pool)
+	pool := queue.NewPool(q, o.notifier, handlers, o.log, o.pool)
 	go func() { ended <- pool.Run(ctx) }()
 	return func() error {
 		cancel()

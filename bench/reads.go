@@ -40,7 +40,7 @@ func (s *suite) read() query {
 		case err != nil:
 			return err
 		case a.Source != recent.FromIndex || a.Trace.Proof != recent.ByNext || len(a.Photos) != shown:
-			return fmt.Errorf("viewer %s was shown %d photos, from the %s, proof %d: want %d, from the index by its first candidate",
+			return fmt.Errorf("viewer %s was shown %d photos, from the %s, proof %q: want %d, from the index by its first candidate",
 				v.ID, len(a.Photos), a.Source, a.Trace.Proof, shown)
 		}
 		return nil

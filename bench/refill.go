@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
@@ -88,17 +88,31 @@ func (s *suite) benchRefill(ctx context.Context) error {
 // refillPlainly is how one would write it: no guard, no check of what is there.
 func (s *suite) refillPlainly(ctx context.Context, users []member.ID) error {
 	for _, user := range users {
-		list, err := s.store.ContactsByRecency(ctx, user, nil, contacts.Cursor{}, stars)
+		members, err := s.recentPlainly(ctx, user)
 		if err != nil {
 			return err
-		}
-		members := make([]redis.Z, len(list))
-		for i, c := range list {
-			members[i] = redis.Z{Score: float64(c.LastUpload), Member: c.ID.String()}
 		}
 		if err := s.client.ZAdd(ctx, index.UserKey(user), members...).Err(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (s *suite) recentPlainly(ctx context.Context, user member.ID) (members []redis.Z, err error) {
+	rows, err := s.db.QueryContext(ctx, `
+SELECT u.id, u.last_upload FROM contacts c STRAIGHT_JOIN users u ON u.id = c.contact_id
+WHERE c.user_id = ? AND u.last_upload > 0 ORDER BY u.last_upload DESC, u.id DESC LIMIT ?`, user, stars)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var id, lastUpload uint64
+		if err := rows.Scan(&id, &lastUpload); err != nil {
+			return nil, err
+		}
+		members = append(members, redis.Z{Score: float64(lastUpload), Member: strconv.FormatUint(id, 10)})
+	}
+	return members, rows.Err()
 }

@@ -30,7 +30,7 @@ type shards struct {
 func newShards(ctx context.Context, g *ground, n, sets int) (s *shards, err error) {
 	s = &shards{each: sets / n}
 	for i := range n {
-		server, err := localserver.StartRedis(ctx, localserver.WithArgs(patientScripts()...))
+		server, err := localserver.StartRedis(ctx, patientScripts()...)
 		if err != nil {
 			return s, err
 		}

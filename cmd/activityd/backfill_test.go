@@ -126,7 +126,7 @@ func TestBackfillStopsAtASignal(t *testing.T) {
 func TestBackfillOutlastsItsServers(t *testing.T) {
 	t.Parallel()
 	db := servertest.OwnMySQL(t)
-	m := massesOn(t, 2000, db.DSN(servertest.Database), servertest.Redis(t, localserver.WithAOF()))
+	m := massesOn(t, 2000, db.DSN(servertest.Database), servertest.Redis(t, localserver.AOF...))
 	c := m.spawn(t, "backfill", "--rate=200")
 	eventually(t, "some sets are built", func() bool { return m.client.DBSize(t.Context()).Val() > 100 })
 	must(t, m.redis.Kill())

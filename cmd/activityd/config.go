@@ -184,7 +184,7 @@ func (c *config) settings() (index.Settings, error) {
 
 func (c *config) indexOptions() (index.Options, error) {
 	s, err := c.settings()
-	o := index.Options{Settings: s, Materialize: c.materialize}
+	o := index.Options{Settings: s}
 	if c.materialize == materializeActive {
 		o.SetLife = c.setLife
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 )
 
@@ -24,7 +23,7 @@ func TestARedisWithoutTheDatabaseIsRefused(t *testing.T) {
 	must(t, err)
 	_, bus, err := net.SplitHostPort(free.Addr().String())
 	must(t, errors.Join(err, free.Close()))
-	cluster := servertest.Redis(t, localserver.WithArgs("--bind", "127.0.0.1", "--cluster-enabled", "yes", "--cluster-port", bus)).URL()
+	cluster := servertest.Redis(t, "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--cluster-port", bus).URL()
 	for _, url := range []string{plain + "?db=99", cluster + "?db=1"} {
 		for _, args := range [][]string{
 			{"serve", dsn, "--listen=127.0.0.1:0", "--metrics-listen="},

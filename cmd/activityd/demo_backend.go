@@ -119,7 +119,7 @@ func openPrivateServers(ctx context.Context, c *config) (g *demoBackend, err err
 		return g, err
 	}
 	g.closers.push(redisServer.Close)
-	mysqlServer, err := localserver.StartMySQL(ctx, localserver.WithFlushLog(2))
+	mysqlServer, err := localserver.StartMySQL(ctx, "--innodb-flush-log-at-trx-commit=2")
 	if err != nil {
 		return g, err
 	}

@@ -20,109 +20,87 @@ import (
 	"github.com/activityd/activityd/internal/recent"
 )
 
-// question is what the command line of explain asks.
-type question struct {
-	viewer contacts.Viewer
-	limit  int
-	output string
-}
-
-// mostPhotos is the API's limit, too.
-const mostPhotos = 50
-
 func newExplain() *cobra.Command {
-	c, q := &config{}, question{}
+	c, limit, output := &config{}, 0, ""
 	cmd := &cobra.Command{
-		Use:   "explain USER",
-		Short: "Say why a user is shown the photos of this contact and of nobody else",
-		Long: "Ask what USER's homepage shows, as the API would, and say why: each candidate with its score,\n" +
-			"what it shows USER and what it hides, the verdict on it, and the proof that nobody else can have\n" +
-			"won. It tells what USER must not know: who blocks USER, what is hidden and how USER is called.\n" +
+		Use:   "explain MEMBER",
+		Short: "Say why a member is shown the photos of this contact and of no other",
+		Long: "Read what MEMBER's homepage shows, as the API would, and say why: each candidate with its score,\n" +
+			"what it shows MEMBER and what it hides, the verdict on it, and the proof that no other contact has\n" +
+			"a newer photo. It tells what MEMBER must not know: who blocks MEMBER, and what is hidden.\n" +
 			"Nothing is changed; the set is not repaired.\n\n" +
-			"With --output=json, it is what an operator's token gets from the API with explain=1.",
+			"With --output=json it prints the facts, as the API does with explain=1.",
 		Example: "  activityd explain 12345\n  activityd explain 12345 -o json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var err error
-			if q.viewer.ID, err = member.Parse(args[0]); err != nil {
-				return fmt.Errorf("USER: %w", err)
+			id, err := member.Parse(args[0])
+			if err != nil {
+				return fmt.Errorf("MEMBER: %w", err)
 			}
-			if err := q.check(); err != nil {
-				return err
+			if limit < 1 || limit > api.MaxPhotos {
+				return fmt.Errorf("--limit: is %d: want 1 to %d", limit, api.MaxPhotos)
 			}
 			return lookAround(cmd, c, func(ctx context.Context, s *server) error {
-				return advised(q.viewer.ID, q.ask(ctx, s.reader, cmd.OutOrStdout()))
+				v, out := contacts.Viewer{ID: id}, cmd.OutOrStdout()
+				e, err := s.reader.Explain(ctx, v, limit)
+				switch {
+				case err != nil:
+					return advised(id, err)
+				case output == outputJSON:
+					return newLineEncoder(out).Encode(api.Explained(v, e))
+				}
+				return printExplanation(out, id, e)
 			})
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&q.limit, "limit", 10, "how many photos at most")
-	outputFlag(f, &q.output)
+	f.IntVar(&limit, "limit", 10, "photos at most")
+	outputFlag(f, &output)
 	c.lookFlags(f)
 	return cmd
 }
 
-func (q question) check() error {
-	if q.limit < 1 || q.limit > mostPhotos {
-		return fmt.Errorf("--limit: is %d: want 1 to %d", q.limit, mostPhotos)
-	}
-	return nil
+// noMember is the error for an id that is not in the table users.
+func noMember(id member.ID) error {
+	return fmt.Errorf("%w: %s: want an id of the table users", contacts.ErrNoMember, id)
 }
 
-func (q question) ask(ctx context.Context, reader *recent.Reader, out io.Writer) error {
-	answer, err := reader.Read(ctx, q.viewer, q.limit)
-	if err != nil {
-		return err
-	}
-	why, err := answer.ToOperator(ctx)
-	if err != nil {
-		return err
-	}
-	if q.output == outputJSON {
-		return newLineEncoder(out).Encode(api.OperatorAnswer(q.viewer, answer, why))
-	}
-	return printExplanation(out, q.viewer.ID, answer, why)
-}
-
-// noMember is the error for a USER who is none.
-func noMember(user member.ID) error {
-	return fmt.Errorf("%w: %s: MEMBER is an id of the table users", contacts.ErrNoMember, user)
-}
-
-// advised adds to an error about a user what can be done about it.
-func advised(user member.ID, err error) error {
+// advised adds to an error of a read what can be done about it.
+func advised(id member.ID, err error) error {
 	switch {
 	case errors.Is(err, contacts.ErrNoMember):
-		return noMember(user)
+		return noMember(id)
 	case errors.Is(err, mysql.ErrUnavailable):
 		return fmt.Errorf("%w: start MySQL, or correct --mysql-dsn (%s)", err, environmentName("mysql-dsn"))
 	}
 	return err
 }
 
-func printExplanation(w io.Writer, viewer member.ID, a recent.Answer, why recent.OperatorExplanation) error {
-	fmt.Fprintf(w, "%s\n\n", headline(viewer, a))
-	if len(why.Candidates) > 0 {
-		if err := printCandidates(w, why.Candidates); err != nil {
+func printExplanation(w io.Writer, viewer member.ID, e recent.Explanation) error {
+	headline := fmt.Sprintf("%s sees nothing, from the %s", viewer, e.Source)
+	if e.Contact != nil && len(e.Photos) > 0 {
+		headline = fmt.Sprintf("%s sees %s, from the %s; photos: %d, newest: %s",
+			viewer, named(e.Contact.ID, e.Contact.Username), e.Source, len(e.Photos), date(e.Photos[0].DateUpload))
+	}
+	fmt.Fprintf(w, "%s\n\n", headline)
+	if len(e.Candidates) > 0 {
+		if err := printCandidates(w, e); err != nil {
 			return err
 		}
 		fmt.Fprintf(w, "\nDates are UTC. Score and verdict are those of the read; the rest was looked up a moment after it.\n\n")
 	}
 	walk := "not needed"
-	if why.Walk != nil {
-		walk = walkText(*why.Walk)
+	if e.Trace.WalkReason != "" {
+		t := e.Trace.Walk
+		walk = fmt.Sprintf("because %s; contacts looked at: %d, passes: %d, statements: %d",
+			cmp.Or(walkReasons[e.Trace.WalkReason], e.Trace.WalkReason), t.LookedAt, t.Passes, t.Statements)
 	}
-	_, err := fmt.Fprintf(w, "proof    %s\nwalk     %s\ntimings  %s\n", why.Proof, walk, timings(why.Steps))
+	var steps []string
+	for _, s := range e.Trace.Steps {
+		steps = append(steps, fmt.Sprintf("%s %.2f ms", s.Name, float64(s.Took.Microseconds())/1000))
+	}
+	_, err := fmt.Fprintf(w, "proof    %s\nwalk     %s\ntimings  %s\n", proof(e), walk, strings.Join(steps, ", "))
 	return err
-}
-
-// headline is the answer in a line.
-func headline(viewer member.ID, a recent.Answer) string {
-	if a.Contact == nil || len(a.Photos) == 0 {
-		return fmt.Sprintf("%s sees nothing, says the %s", viewer, a.Source)
-	}
-	return fmt.Sprintf("%s sees %d photos of %s, newest %s, from the %s",
-		viewer, len(a.Photos), named(a.Contact.ID, a.Contact.Username), date(a.Photos[0].DateUpload), a.Source)
 }
 
 // named adds the name to an id, if there is one.
@@ -133,79 +111,6 @@ func named(id member.ID, name string) string {
 	return fmt.Sprintf("%s (%s)", id, oneLine(name))
 }
 
-func printCandidates(w io.Writer, candidates []recent.Candidate) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	rows := [][]string{{"CONTACT", "SCORE", "LAST UPLOAD", "NEWEST VISIBLE", "NEWEST HIDDEN", "GRANTS", "VERDICT"}}
-	chosen := dateOfChosen(candidates)
-	for _, c := range candidates {
-		row := candidateCells(c)
-		if saysMore(c, chosen) {
-			row = append(row, c.Why)
-		}
-		rows = append(rows, row)
-	}
-	if slices.ContainsFunc(rows, func(row []string) bool { return len(row) > len(rows[0]) }) {
-		rows[0] = append(rows[0], "BECAUSE")
-	}
-	for _, row := range rows {
-		_, _ = fmt.Fprintln(table, strings.Join(row, "\t")) // Flush returns its error
-	}
-	return table.Flush()
-}
-
-// dateOfChosen is the date of the newest photo of who was chosen; 0: nobody was.
-func dateOfChosen(candidates []recent.Candidate) uint64 {
-	for _, c := range candidates {
-		if c.Verdict == recent.Chosen {
-			return c.Newest
-		}
-	}
-	return 0
-}
-
-// saysMore tells whether the reason for a verdict says more than the verdict, the
-// dates beside it and the proof below the table do.
-func saysMore(c recent.Candidate, chosen uint64) bool {
-	switch c.Verdict {
-	case recent.Chosen:
-		return !c.InSet
-	case recent.Blocked, recent.NotLooked:
-		return false
-	case recent.Nothing:
-		return c.Now == nil
-	case recent.Older:
-		return c.Newest >= chosen // so it was not by the date
-	case recent.Newer, recent.NotContact:
-	}
-	return true
-}
-
-func candidateCells(c recent.Candidate) []string {
-	now := contacts.Detail{}
-	if c.Now != nil {
-		now = *c.Now
-	}
-	visible := c.Newest
-	if visible == 0 && c.Verdict == recent.NotLooked && now.Newest != nil {
-		visible = now.Newest.DateUpload
-	}
-	hidden := "-"
-	if now.Hidden != nil {
-		hidden = fmt.Sprintf("%s %s", day(now.Hidden.DateUpload), now.Hidden.Visibility)
-	}
-	var grants []string
-	if now.Friend {
-		grants = append(grants, "friend")
-	}
-	if now.Family {
-		grants = append(grants, "family")
-	}
-	return []string{
-		named(c.Contact, now.Username), day(c.Score), day(now.LastUpload), day(visible), hidden,
-		cmp.Or(strings.Join(grants, ","), "-"), string(c.Verdict),
-	}
-}
-
 // day writes unix seconds as a date in UTC, and none as "-".
 func day(unix uint64) string {
 	if unix == 0 {
@@ -214,22 +119,103 @@ func day(unix uint64) string {
 	return time.Unix(int64(unix), 0).UTC().Format(time.DateTime)
 }
 
-func walkText(w recent.WalkExplanation) string {
-	return fmt.Sprintf("because %s: looked at %d contacts (%d passes, %d statements), and stopped because %s",
-		w.Reason, w.LookedAt, w.Passes,
-		w.Statements, w.Stopped)
+func printCandidates(w io.Writer, e recent.Explanation) error {
+	rows := [][]string{{"CONTACT", "SCORE", "LAST UPLOAD", "NEWEST VISIBLE", "NEWEST HIDDEN", "GRANTS", "VERDICT"}}
+	for _, c := range e.Candidates {
+		row := candidateCells(c)
+		if why := because(c, e.Album); why != "" {
+			row = append(row, why)
+		}
+		rows = append(rows, row)
+	}
+	if slices.ContainsFunc(rows, func(row []string) bool { return len(row) > len(rows[0]) }) {
+		rows[0] = append(rows[0], "BECAUSE")
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		_, _ = fmt.Fprintln(table, strings.Join(row, "\t")) // Flush returns its error
+	}
+	return table.Flush()
 }
 
-// timings are those of the read, and apart from them that of the explanation.
-func timings(steps []recent.Step) string {
-	var read, after []string
-	for _, s := range steps {
-		text := fmt.Sprintf("%s %.2f ms", s.Name, float64(s.Took.Microseconds())/1000)
-		if s.Name == "details" {
-			after = append(after, "; afterwards "+text)
-		} else {
-			read = append(read, text)
-		}
+func candidateCells(c recent.Candidate) []string {
+	visible := c.Newest
+	if visible == 0 && c.Verdict == recent.NotLooked && c.Now.Newest != nil {
+		visible = c.Now.Newest.DateUpload
 	}
-	return strings.Join(read, ", ") + strings.Join(after, "")
+	hidden := "-"
+	if h := c.Now.Hidden; h != nil {
+		hidden = fmt.Sprintf("%s %s", day(h.DateUpload), h.Visibility)
+	}
+	var grants []string
+	if c.Now.Friend {
+		grants = append(grants, "friend")
+	}
+	if c.Now.Family {
+		grants = append(grants, "family")
+	}
+	return []string{
+		named(c.Contact, c.Now.Username), day(c.Score), day(c.Now.LastUpload), day(visible), hidden,
+		cmp.Or(strings.Join(grants, ","), "-"), string(c.Verdict),
+	}
+}
+
+// because returns the reason for a verdict; "" where the verdict, the dates beside it and
+// the proof say it already.
+func because(c recent.Candidate, shown contacts.Album) string {
+	switch {
+	case c.Verdict == recent.Chosen && !c.InSet:
+		return "the walk found it; it is not in the set"
+	case c.Verdict == recent.Older && (len(shown.Photos) == 0 || shown.Photos[0].DateUpload < c.Newest):
+		return "it changed during the read"
+	case c.Verdict == recent.Older && shown.Photos[0].DateUpload == c.Newest && shown.Photos[0].ID < c.NewestID:
+		return "it changed during the read"
+	case c.Verdict == recent.Older && shown.Photos[0].DateUpload == c.Newest:
+		return "its newest photo is of the same second and has the lower id"
+	case c.Verdict == recent.NotContact && !c.Now.IsMember:
+		return "it is no member any more: the set is behind"
+	case c.Verdict == recent.NotContact && c.Now.IsContact:
+		return "it became a contact after the read"
+	case c.Verdict == recent.NotContact:
+		return "it is no contact any more: the set is behind"
+	}
+	return ""
+}
+
+// proof says why no other contact has a newer visible photo.
+func proof(e recent.Explanation) string {
+	var newest string
+	if len(e.Photos) > 0 {
+		newest = day(e.Photos[0].DateUpload)
+	}
+	switch bound, walk := day(e.Trace.Bound()), e.Trace.Walk; {
+	case e.Trace.Proof == recent.ByNext:
+		return fmt.Sprintf("the newest visible photo of the first candidate (%s) is newer than the score of the next (%s), "+
+			"and no contact after that uploaded later", newest, bound)
+	case e.Trace.Proof == recent.ByLowest:
+		return fmt.Sprintf("the newest visible photo of all candidates (%s) is newer than the lowest score of the set (%s), "+
+			"and no contact outside of the set uploaded later", newest, bound)
+	case e.Trace.Proof == recent.ByAll && newest == "":
+		return fmt.Sprintf("the set holds all contacts that ever uploaded (%d), and none has a visible photo", len(e.Trace.Candidates))
+	case e.Trace.Proof == recent.ByAll:
+		return fmt.Sprintf("the set holds all contacts that ever uploaded (%d), and no other has a newer visible photo", len(e.Trace.Candidates))
+	case walk.Bound > 0:
+		return fmt.Sprintf("the newest visible photo that the walk found (%s) is newer than the last upload (%s at most) of each contact "+
+			"that it did not look at", newest, bound)
+	case walk.LookedAt == 0:
+		return "the viewer has no contact that ever uploaded"
+	}
+	return fmt.Sprintf("the walk looked at all contacts that ever uploaded (%d)", e.Trace.Walk.LookedAt)
+}
+
+// walkReasons says in words why a walk was needed.
+var walkReasons = map[string]string{
+	recent.SetMissing:       "the set is missing",
+	recent.SetMalformed:     "the set is malformed",
+	recent.OtherSettings:    "the sets were built with other settings",
+	recent.RedisUnavailable: "redis is unavailable",
+	recent.WritesRefused:    "redis refuses writes, so that the set may be behind",
+	recent.NothingVisible:   "no candidate has a visible photo",
+	recent.BestTooOld:       "the best candidate's photo is not newer than the lowest score",
+	recent.PhotosChanged:    "the photos changed during the read",
 }

@@ -38,7 +38,7 @@ func TestExplainPrintsWhy(t *testing.T) {
 	t.Parallel()
 	r := makeExplained(t)
 	out := succeed(t, append([]string{"explain", "1"}, r.flags()...)...)
-	if !strings.HasPrefix(out, "1 sees 1 photos of 109 (member 109), newest 109000 (1970-01-02 06:16:40), from the index\n\nCONTACT ") {
+	if !strings.HasPrefix(out, "1 sees 109 (member 109), from the index; photos: 1, newest: 109000 (1970-01-02 06:16:40)\n\nCONTACT ") {
 		t.Errorf("begins so:\n%s", out)
 	}
 	for contact, want := range map[string]string{
@@ -55,7 +55,7 @@ func TestExplainPrintsWhy(t *testing.T) {
 		t.Errorf("reasons are given that say what the verdicts say:\n%s", out)
 	}
 	for _, want := range []string{
-		"proof    The newest visible photo of all candidates", "walk     not needed\n", "timings  redis ", "; afterwards details ",
+		"proof    the newest visible photo of all candidates", "walk     not needed\n", "timings  redis ", ", details ",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
@@ -63,31 +63,58 @@ func TestExplainPrintsWhy(t *testing.T) {
 	}
 }
 
-// A reason is given where it says more than the verdict and the dates.
+// A reason is given where it says more than the verdict, the dates and the proof.
 func TestExplainGivesReasonsThatAreNews(t *testing.T) {
 	t.Parallel()
-	const chosen = 500
-	for why, test := range map[string]struct {
-		candidate recent.Candidate
-		given     bool
-	}{
-		"it won":                   {recent.Candidate{Examined: recent.Examined{Verdict: recent.Chosen, Newest: chosen}, InSet: true}, false},
-		"the walk found it":        {recent.Candidate{Examined: recent.Examined{Verdict: recent.Chosen, Newest: chosen}}, true},
-		"its date is older":        {recent.Candidate{Examined: recent.Examined{Verdict: recent.Older, Newest: chosen - 1}, InSet: true}, false},
-		"it has the lower id":      {recent.Candidate{Examined: recent.Examined{Verdict: recent.Older, Newest: chosen}, InSet: true}, true},
-		"it blocks":                {recent.Candidate{Examined: recent.Examined{Verdict: recent.Blocked}, InSet: true}, false},
-		"it was not looked at":     {recent.Candidate{Examined: recent.Examined{Verdict: recent.NotLooked}, InSet: true}, false},
-		"a column has what hides":  {recent.Candidate{Examined: recent.Examined{Verdict: recent.Nothing}, InSet: true, Now: &contacts.Detail{}}, false},
-		"the set is behind":        {recent.Candidate{Examined: recent.Examined{Verdict: recent.NotContact}, InSet: true}, true},
-		"nobody looked it up then": {recent.Candidate{Examined: recent.Examined{Verdict: recent.Nothing}, InSet: true}, true},
+	shown := contacts.Album{Photos: []contacts.Photo{{ID: 5, DateUpload: 500}}}
+	site := contacts.Detail{IsMember: true}
+	for want, c := range map[string]recent.Candidate{
+		"":                    {Examined: recent.Examined{Verdict: recent.Chosen, Newest: 500, NewestID: 5}, InSet: true},
+		"not in the set":      {Examined: recent.Examined{Verdict: recent.Chosen, Newest: 500, NewestID: 5}},
+		"lower id":            {Examined: recent.Examined{Verdict: recent.Older, Newest: 500, NewestID: 4}, InSet: true},
+		"changed during":      {Examined: recent.Examined{Verdict: recent.Older, Newest: 501, NewestID: 4}, InSet: true},
+		"no member any more":  {Examined: recent.Examined{Verdict: recent.NotContact}, InSet: true},
+		"no contact any more": {Examined: recent.Examined{Verdict: recent.NotContact}, InSet: true, Now: site},
+		"became a contact after": {Examined: recent.Examined{Verdict: recent.NotContact}, InSet: true,
+			Now: contacts.Detail{Standing: contacts.Standing{IsContact: true}, IsMember: true}},
 	} {
-		winner := recent.Candidate{Examined: recent.Examined{Contact: 1, Verdict: recent.Chosen, Newest: chosen}, InSet: true}
-		test.candidate.Why = why
-		var out strings.Builder
-		must(t, printCandidates(&out, []recent.Candidate{winner, test.candidate}))
-		if strings.Contains(out.String(), why) != test.given || strings.Contains(out.String(), "BECAUSE") != test.given {
-			t.Errorf("%s:\n%s", why, out.String())
+		if got := because(c, shown); (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%+v: because %q, want %q", c, got, want)
 		}
+	}
+	for _, plain := range []recent.Examined{
+		{Verdict: recent.Older, Newest: 499, NewestID: 9}, {Verdict: recent.Blocked}, {Verdict: recent.NotLooked}, {Verdict: recent.Nothing},
+	} {
+		if got := because(recent.Candidate{Examined: plain, InSet: true}, shown); got != "" {
+			t.Errorf("%+v: because %q", plain, got)
+		}
+	}
+	changed := recent.Candidate{Examined: recent.Examined{Verdict: recent.Older, Newest: 500, NewestID: 6}, InSet: true}
+	if got := because(changed, shown) + because(changed, contacts.Album{}); strings.Count(got, "changed during") != 2 {
+		t.Errorf("newer than the answer: because %q", got)
+	}
+}
+
+// The proof is a sentence of the facts.
+func TestExplainSaysTheProof(t *testing.T) {
+	t.Parallel()
+	set := []recent.Examined{{Contact: 2, Score: 86_400}, {Contact: 3, Score: 3600}, {Contact: 4, Score: 60}}
+	for want, e := range map[string]recent.Explanation{
+		"first candidate (1970-01-02 00:00:00) is newer than the score of the next (1970-01-01 01:00:00)":      {Answer: recent.Answer{Trace: recent.Trace{Proof: recent.ByNext, Candidates: set}}},
+		"all candidates (1970-01-02 00:00:00) is newer than the lowest score of the set (1970-01-01 00:01:00)": {Answer: recent.Answer{Trace: recent.Trace{Proof: recent.ByLowest, Candidates: set}}},
+		"holds all contacts that ever uploaded (3), and no other":                                              {Answer: recent.Answer{Trace: recent.Trace{Proof: recent.ByAll, Candidates: set}}},
+		"the walk found (1970-01-02 00:00:00) is newer than the last upload (1970-01-01 00:01:00 at most)": {
+			Answer: recent.Answer{Trace: recent.Trace{Proof: recent.ByWalk, Walk: contacts.WalkTrace{LookedAt: 32, Bound: 60}}}},
+		"looked at all contacts that ever uploaded (7)": {Answer: recent.Answer{Trace: recent.Trace{Proof: recent.ByWalk, Walk: contacts.WalkTrace{LookedAt: 7}}}},
+	} {
+		e.Photos = []contacts.Photo{{ID: 1, DateUpload: 86_400}}
+		if got := proof(e); !strings.Contains(got, want) {
+			t.Errorf("%q does not say %q", got, want)
+		}
+	}
+	nothing := recent.Explanation{Answer: recent.Answer{Trace: recent.Trace{Proof: recent.ByAll, Candidates: set}}}
+	if got := proof(nothing); !strings.Contains(got, "none has a visible photo") {
+		t.Errorf("nothing visible: %q", got)
 	}
 }
 
@@ -100,7 +127,6 @@ func TestExplainAsJSON(t *testing.T) {
 			LastUpload uint64 `json:"last_upload"`
 		}
 		Explain struct {
-			View       string
 			Candidates []struct {
 				Verdict string
 				Now     struct {
@@ -110,7 +136,7 @@ func TestExplainAsJSON(t *testing.T) {
 		}
 	}
 	must(t, json.Unmarshal([]byte(out), &a))
-	if a.Explain.View != "operator" || len(a.Explain.Candidates) != 11 || a.Explain.Candidates[1].Verdict != "blocked" ||
+	if len(a.Explain.Candidates) != 11 || a.Explain.Candidates[1].Verdict != "blocked" ||
 		a.Explain.Candidates[1].Now.Username != "member 110" || a.Contact.LastUpload != 109_000 || strings.Count(out, "\n") != 1 {
 		t.Errorf("printed %s", out)
 	}
@@ -123,8 +149,8 @@ func TestExplainWithoutRedis(t *testing.T) {
 	must(t, r.stop())
 	must(t, r.redis.Kill())
 	out := succeed(t, append([]string{"explain", "1"}, r.flags()...)...)
-	if !strings.Contains(out, "from the database\n") || !strings.Contains(out, "walk     because redis is unavailable: looked at 11 contacts (1 passes, 3 statements)") ||
-		!regexp.MustCompile(`(?m)^109 \(member 109\) +- .* chosen +found by the walk`).MatchString(out) {
+	if !strings.Contains(out, "from the database;") || !strings.Contains(out, "walk     because redis is unavailable; contacts looked at: 11, passes: 1, statements: 3") ||
+		!regexp.MustCompile(`(?m)^109 \(member 109\) +- .* chosen +the walk found it`).MatchString(out) {
 		t.Errorf("printed\n%s", out)
 	}
 }
@@ -134,11 +160,11 @@ func TestExplainOfWhoSeesNothing(t *testing.T) {
 	r := startAll(t)
 	r.makeSite(t, 0)
 	out := succeed(t, append([]string{"explain", "1"}, r.flags()...)...)
-	if !strings.HasPrefix(out, "1 sees nothing, says the database\n\nproof ") || !strings.Contains(out, "no contact who ever uploaded") {
+	if !strings.HasPrefix(out, "1 sees nothing, from the database\n\nproof ") || !strings.Contains(out, "no contact that ever uploaded") {
 		t.Errorf("printed\n%s", out)
 	}
 	code, _, errs := command(t, nil, append([]string{"explain", "999"}, r.flags()...)...)
-	if code != 1 || errs != "activityd: no such member: 999: MEMBER is an id of the table users\n" {
+	if code != 1 || errs != "activityd: no such member: 999: want an id of the table users\n" {
 		t.Errorf("nobody: exit code %d: %s", code, errs)
 	}
 }
@@ -154,10 +180,10 @@ func TestExplainWithoutMySQL(t *testing.T) {
 func TestExplainRefusesNonsense(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
-		"USER: not a member id":        {"x"},
+		"MEMBER: not a member id":      {"x"},
 		"--limit: is 0: want 1 to 50":  {"1", "--limit=0"},
 		"--limit: is 51: want 1 to 50": {"1", "--limit=51"},
-		`for "-o, --output" flag`:      {"1", "--output=xml"},
+		"--output (ACTIVITYD_OUTPUT)":  {"1", "--output=xml"},
 		"--mysql-dsn":                  {"1"},
 	} {
 		if code, _, errs := command(t, nil, append([]string{"explain"}, args...)...); code != 1 || !strings.Contains(errs, want) {

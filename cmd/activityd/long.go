@@ -330,14 +330,12 @@ func (l *longRun) identify(c *config) error {
 	return nil
 }
 
-// newIndex makes the index. It stores no word of its own on whose sets are kept:
-// that is for those who serve.
+// newIndex makes the index.
 func (l *longRun) newIndex(c *config, client redis.UniversalClient) (*index.Index, error) {
 	o, err := c.indexOptions()
 	if err != nil {
 		return nil, err
 	}
-	o.Materialize = ""
 	if !l.prolongs {
 		o.SetLife = 0 // looking at a set is no use of it
 	}

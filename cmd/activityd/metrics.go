@@ -48,7 +48,8 @@ func (s *service) listenMetrics(ctx context.Context) error {
 		return fmt.Errorf("--metrics-listen (%s): %w; choose another, or none with --metrics-listen=", environmentName("metrics-listen"), err)
 	}
 	s.metricsServer = server
-	s.log.InfoContext(ctx, "listening for metrics", "address", server.Addr().String())
+	address := server.Addr().String()
+	s.log.InfoContext(ctx, "listening for metrics", "address", address)
 	return nil
 }
 

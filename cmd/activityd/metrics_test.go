@@ -4,6 +4,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,14 +26,35 @@ func page(t *testing.T, url string) (status int, body string) {
 	return response.StatusCode, string(all)
 }
 
+// startObserved starts a server that listens for metrics, and returns where. It is a
+// process of its own, as counters belong to the process.
+func startObserved(t *testing.T, log *safeLog, mysqlDSN, redisURL string, flags ...string) (url string) {
+	t.Helper()
+	self, err := os.Executable()
+	must(t, err)
+	cmd := exec.CommandContext(t.Context(), self, append([]string{
+		"serve", "--mysql-dsn=" + mysqlDSN, "--redis-url=" + redisURL, "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--poll=20ms",
+	}, flags...)...)
+	cmd.Env, cmd.Stderr = append(os.Environ(), asProgram+"=1"), log
+	must(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Wait() }) // the end of the test kills it
+	eventually(t, "it listens for metrics", func() bool {
+		for _, line := range log.lines("listening for metrics") {
+			_, address, _ := strings.Cut(line, "address=")
+			url = "http://" + strings.TrimSpace(address)
+		}
+		return url != ""
+	})
+	return url
+}
+
 // What really happens is counted where it should be: a change, its task, the
 // set, and a read; the last by another process than the others.
 func TestMetricsOfTheWhole(t *testing.T) {
 	t.Parallel()
 	r := startAll(t, "--role=api")
-	flags := []string{"--metrics-listen=127.0.0.1:0", "--role=workers"}
-	workers := start(t, configFor(t, r.config.mysqlDSN, r.config.redisURL, flags...)).metrics
-	front := start(t, configFor(t, r.config.mysqlDSN, r.config.redisURL, "--metrics-listen=127.0.0.1:0", "--role=api")).metrics
+	workers := startObserved(t, &safeLog{}, r.config.mysqlDSN, r.config.redisURL, "--role=workers")
+	front := startObserved(t, &safeLog{}, r.config.mysqlDSN, r.config.redisURL, "--role=api")
 	r.makeSite(t, 2)
 	must(t, r.site.SetContact(t.Context(), 1, member.ID(101), site.Grant{}))
 	r.awaitTasks(t)
@@ -62,7 +85,7 @@ func TestMetricsOfTheWhole(t *testing.T) {
 func TestATakenPortForMetricsIsAnErrorAtTheStart(t *testing.T) {
 	t.Parallel()
 	mysqlDSN, redisURL := servertest.MySQLDSN(t), servertest.Redis(t).URL()
-	url := start(t, configFor(t, mysqlDSN, redisURL, "--metrics-listen=127.0.0.1:0")).metrics
+	url := startObserved(t, &safeLog{}, mysqlDSN, redisURL)
 	for _, role := range []string{"--role=all", "--role=workers"} {
 		c := configFor(t, mysqlDSN, redisURL, role, "--metrics-listen="+strings.TrimPrefix(url, "http://"))
 		s, err := openServer(c, slog.New(slog.DiscardHandler))

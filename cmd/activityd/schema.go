@@ -15,22 +15,25 @@ import (
 	"github.com/activityd/activityd/internal/schema"
 )
 
-// schemaDeeds say what to do with the schema, or with the triggers.
-type schemaDeeds struct{ triggers, apply, check, remove bool }
+// schemaDeeds say what to do with the tables, or with the triggers.
+type schemaDeeds struct{ triggers, apply, offline, check, remove bool }
 
 func newSchema() *cobra.Command {
 	c, deeds := &config{}, schemaDeeds{}
 	cmd := &cobra.Command{
 		Use:   "schema",
-		Short: "Print, create or check the tables that activityd uses, or the triggers that spare a site any change of its code",
-		Long: "Print the tables that activityd uses, create those that are missing (--apply), or only say what\n" +
-			"is wrong with those that are there (--check): columns, types, keys. Both take views for the\n" +
-			"site's four tables, too. A finding is wrong when tasks or answers would be, and a warning when\n" +
-			"something is slow, or cannot be seen; below it is what mends it. serve does not start on tables that are wrong.\n\n" +
+		Short: "Print, create, migrate or check the tables that activityd uses, or the triggers that spare a site any change of its code",
+		Long: "Print the tables that activityd uses; create those that are missing, and migrate its own from an\n" +
+			"earlier version (--apply); or only say what is wrong with those that are there (--check): version,\n" +
+			"columns, types, keys. Views may take the place of the site's four tables. A finding is wrong when\n" +
+			"tasks or answers would be, and a warning when something is slow, or cannot be seen; below it is what\n" +
+			"mends it. serve does not start on tables that are wrong.\n\n" +
+			"Processes of the version that is there may work while --apply migrates. It refuses to skip a version\n" +
+			"that they could not bear: --offline says that none runs.\n\n" +
 			"With --triggers: print, install (--apply) or remove (--remove) the optional triggers that\n" +
 			"keep users.last_upload and insert the tasks, so that the site itself need not do so. They\n" +
-			"run with the rights of the user of --mysql-dsn who installed them. For a moment the tables\n" +
-			"are locked; that is given up after 5 s of waiting. docs/adoption.md tells the rest.\n\n" +
+			"run with the rights of the user of --mysql-dsn who installed them. docs/adoption.md says more.\n\n" +
+			"Tables are locked for a moment; --apply gives up after 5 s of waiting for that.\n\n" +
 			"Exit codes: 0 it is done, and nothing is wrong; 2 tables are wrong; 1 it failed, or could not be\n" +
 			"found out.",
 		Example: "  activityd schema --apply\n  activityd schema --check\n  activityd schema --triggers --apply\n  activityd schema --triggers | mysql site",
@@ -51,7 +54,8 @@ func newSchema() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.BoolVar(&deeds.triggers, "triggers", false, "the triggers instead of the tables")
-	f.BoolVar(&deeds.apply, "apply", false, "create the tables that are missing in --mysql-dsn, those that exist are left as they are; then check all; or install the triggers")
+	f.BoolVar(&deeds.apply, "apply", false, "create the tables that are missing in --mysql-dsn, migrate activityd's own, and check all; or install the triggers")
+	f.BoolVar(&deeds.offline, "offline", false, "with --apply: no process of activityd runs, so take steps that it could not bear, too")
 	f.BoolVar(&deeds.check, "check", false, "say what is wrong with the tables and views in --mysql-dsn; change nothing")
 	f.BoolVar(&deeds.remove, "remove", false, "remove the triggers")
 	c.mysqlFlags(f)
@@ -67,6 +71,8 @@ func (d schemaDeeds) refuse() error {
 		return errors.New("--check stands alone: --apply checks, too")
 	case d.remove && !d.triggers:
 		return errors.New("--remove is for triggers alone: want --triggers --remove; tables are not removed by this program")
+	case d.offline && (!d.apply || d.triggers):
+		return errors.New("--offline is for migrations: want --apply --offline")
 	case d.remove && d.apply:
 		return errors.New("--apply and --remove exclude each other")
 	}
@@ -103,7 +109,11 @@ func (d schemaDeeds) do(cmd *cobra.Command, c *config) error {
 		}
 		return mysql.Translate(ctx, "install the triggers", err)
 	case d.apply:
-		if err := schema.Apply(ctx, db); err != nil {
+		apply := schema.Apply
+		if d.offline {
+			apply = schema.ApplyOffline
+		}
+		if err := apply(ctx, db); err != nil {
 			return mysql.Translate(ctx, "apply the schema", err)
 		}
 	}
@@ -113,7 +123,7 @@ func (d schemaDeeds) do(cmd *cobra.Command, c *config) error {
 		return err
 	}
 	text := findingsText(findings)
-	if n := len(schema.Statements()); len(findings) == 0 {
+	if n := len(schema.Tables()); len(findings) == 0 {
 		text = fmt.Sprintf("the %d tables are there, and nothing is wrong with them\n", n)
 	} else if !isWrong {
 		text += fmt.Sprintf("the %d tables are there and can be used, with %d warnings\n", n, len(findings))
@@ -122,6 +132,19 @@ func (d schemaDeeds) do(cmd *cobra.Command, c *config) error {
 		return err
 	}
 	return &exitError{exitWrong, errors.New(wrong.summary())}
+}
+
+// openQueue is like openMySQL, for commands about tasks: it refuses tables of a version
+// on which this program cannot work.
+func openQueue(ctx context.Context, c *config) (*sql.DB, error) {
+	db, err := openMySQL(c)
+	if err != nil {
+		return nil, err
+	}
+	if err := schema.Compatible(ctx, db); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
 }
 
 // checkSchema returns all that is to be said about the tables. The error is a
@@ -155,8 +178,7 @@ func (e *schemaError) Error() string {
 }
 
 func (e *schemaError) summary() string {
-	return fmt.Sprintf("%d things are wrong in the schema; where tables of these names are the site's own, they stay, "+
-		"and views take their place in a database beside it: docs/adoption.md", len(e.wrong))
+	return fmt.Sprintf("%d things are wrong in the schema; where tables of these names are the site's own, they stay, and views take their place in a database beside it: docs/adoption.md", len(e.wrong))
 }
 
 // findingsText has a line for each finding, and below it what mends it.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/activityd/activityd"
 	"github.com/activityd/activityd/internal/localserver/servertest"
-	"github.com/activityd/activityd/internal/schema"
 )
 
 func TestTriggersArePrintedInstalledAndRemoved(t *testing.T) {
@@ -23,8 +22,8 @@ func TestTriggersArePrintedInstalledAndRemoved(t *testing.T) {
 	const count = "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = DATABASE()"
 	for range 2 { // installing them again changes nothing
 		out := succeed(t, "schema", "--triggers", "--apply", "--mysql-dsn="+dsn)
-		if want := len(schema.TriggerStatements()); out != "the 10 triggers are installed\n" || number(t, db, count) != want {
-			t.Errorf("printed %q; there are %d triggers, want %d", out, number(t, db, count), want)
+		if out != "the 10 triggers are installed\n" || number(t, db, count) != 10 {
+			t.Errorf("printed %q; there are %d triggers, want 10", out, number(t, db, count))
 		}
 	}
 	for _, want := range []string{"removed 10 triggers\n", "removed 0 triggers\n"} {

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/wake"
@@ -61,7 +60,7 @@ type server struct{ *service }
 
 // openServer opens MySQL and Redis without connecting to them.
 func openServer(c *config, log *slog.Logger) (s *server, err error) {
-	g, err := openGate(c, access.Options{Log: log})
+	g, err := openGate(c, log)
 	if err != nil {
 		return nil, err
 	}

@@ -151,7 +151,7 @@ func (s *service) checkRedis(ctx context.Context) error {
 	if err != nil {
 		return nil // the first probe reports it
 	}
-	if err := s.index.StoreMaterialize(ctx); err != nil {
+	if err := s.index.StoreMaterialize(ctx, s.config.materialize); err != nil {
 		s.log.WarnContext(ctx, "--materialize was not stored", "error", err)
 	}
 	return nil
@@ -246,7 +246,12 @@ func runStages(ctx context.Context, stages ...[]actor) error {
 }
 
 func (s *service) watchRedis(ctx context.Context) error {
-	return s.index.Watch(ctx, func(began time.Time, err error) { s.redis.Report(ctx, began, err) })
+	return s.index.Watch(ctx, func(began time.Time, err error) {
+		s.redis.Report(ctx, began, err)
+		if err == nil {
+			_ = s.index.KeepMaterialize(ctx, s.config.materialize) // or after the next probe
+		}
+	})
 }
 
 // work waits for MySQL, and works on tasks if that is the role.

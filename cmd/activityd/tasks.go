@@ -58,7 +58,7 @@ func withTasks(cmd *cobra.Command, c *config, do func(context.Context, *queue.My
 	if err := c.check(cmd.Flags()); err != nil {
 		return err
 	}
-	db, err := openMySQL(c)
+	db, err := openQueue(cmd.Context(), c)
 	if err != nil {
 		return err
 	}

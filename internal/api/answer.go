@@ -14,16 +14,13 @@ import (
 // are strings, because JavaScript rounds numbers above 2^53; times are unix
 // seconds.
 
-// Answer is a viewer's answer as JSON. [OperatorAnswer] makes one for other
-// programs than this server.
+// Answer is a viewer's answer as JSON; [Explained] makes one for the command line.
 type Answer struct {
-	ViewerID member.ID    `json:"viewer_id"`
-	Contact  *contactJSON `json:"contact"`
-	Photos   []photoJSON  `json:"photos"`
-	// Source is empty for a caller who may not know it: see isToldHow.
-	Source recent.Source `json:"source,omitempty"`
-	// Explain is a *viewerExplanationJSON, an *operatorExplanationJSON, or nil.
-	Explain any `json:"explain,omitempty"`
+	ViewerID member.ID        `json:"viewer_id"`
+	Contact  *contactJSON     `json:"contact"`
+	Photos   []photoJSON      `json:"photos"`
+	Source   recent.Source    `json:"source,omitempty"`  // for operators
+	Explain  *explanationJSON `json:"explain,omitempty"` // for operators that ask for it
 }
 
 type contactJSON struct {
@@ -39,7 +36,9 @@ type photoJSON struct {
 }
 
 func newAnswer(v contacts.Viewer, a recent.Answer) Answer {
-	out := Answer{ViewerID: v.ID, Photos: each(a.Photos, newPhoto)}
+	out := Answer{ViewerID: v.ID, Photos: each(a.Photos, func(p contacts.Photo) photoJSON {
+		return photoJSON{ID: p.ID, Title: p.Title, DateUpload: p.DateUpload}
+	})}
 	if p := a.Contact; p != nil {
 		out.Contact = &contactJSON{ID: p.ID, Username: p.Username}
 		if len(a.Photos) > 0 {
@@ -49,10 +48,6 @@ func newAnswer(v contacts.Viewer, a recent.Answer) Answer {
 	return out
 }
 
-func newPhoto(p contacts.Photo) photoJSON {
-	return photoJSON{ID: p.ID, Title: p.Title, DateUpload: p.DateUpload}
-}
-
 // each never returns nil, so that an empty list is [] in JSON and not null.
 func each[In, Out any](in []In, convert func(In) Out) []Out {
 	out := make([]Out, 0, len(in))
@@ -60,14 +55,6 @@ func each[In, Out any](in []In, convert func(In) Out) []Out {
 		out = append(out, convert(v))
 	}
 	return out
-}
-
-func orNull[T comparable](v T) *T {
-	var zero T
-	if v == zero {
-		return nil
-	}
-	return &v
 }
 
 // serverTiming is the value of a Server-Timing header, in milliseconds, which

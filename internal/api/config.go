@@ -13,11 +13,13 @@ import (
 )
 
 // Reader finds the photos that a viewer is shown, at most limit of them. It
-// returns [contacts.ErrNoMember] for a viewer who does not exist,
+// returns [contacts.ErrNoMember] for a viewer that does not exist,
 // [recent.ErrBusy] or [mysql.ErrUnavailable] when asking again later may
 // help. It must be safe for concurrent use and return soon after ctx ends.
 type Reader interface {
 	Read(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error)
+	// Explain is Read with the facts for operators.
+	Explain(ctx context.Context, v contacts.Viewer, limit int) (recent.Explanation, error)
 }
 
 // Enqueuer stores a batch of tasks in one transaction, whole or not at all, and
@@ -31,8 +33,8 @@ type Enqueuer interface {
 	EnqueueOnce(ctx context.Context, key string, batch []queue.New) (ids []uint64, replayed bool, err error)
 }
 
-// Checker asks the servers that activityd stands on how they are. It must be
-// safe for concurrent use and return soon after ctx ends.
+// Checker finds out whether MySQL and Redis can be used. It must be safe for
+// concurrent use and return soon after ctx ends.
 type Checker func(ctx context.Context) Health
 
 // Health is what a [Checker] found.
@@ -44,8 +46,8 @@ type Health struct {
 // Component is the state of one server.
 type Component struct {
 	Usable bool
-	// Detail says for people what is wrong and what to do about it. It is shown
-	// to whoever asks, so it holds no addresses and no secrets.
+	// Detail says for people what is wrong and what to do about it. Anybody may read
+	// it, so it holds no addresses and no secrets.
 	Detail string
 }
 
@@ -61,7 +63,7 @@ const (
 )
 
 // writeGrace is how long a response may take to be sent after the request's
-// time is up, so that even the answer to a slow request arrives.
+// deadline, so that even the answer to a slow request arrives.
 const writeGrace = 5 * time.Second
 
 // Config says what a [Server] serves and within which limits. Reader, Enqueuer
@@ -72,18 +74,16 @@ type Config struct {
 	Checker  Checker
 	Logger   *slog.Logger // default: slog.Default()
 
-	// Access decides who may do what. Default: everybody may do everything, but is
-	// no operator; the address must be one that only this machine can reach then,
-	// and what needs a scope is answered only for Hosts that the server knows: see
-	// [httpserver.Server.Knows].
-	Access Access
-	// TLS, if set, makes Serve speak TLS, and HTTP/2 with those who like it. It
-	// must have a certificate.
+	// Auth decides who may do what. Default: everybody may do everything. The address
+	// must be one that only this machine can reach then, and what needs a scope is
+	// answered only for Hosts that the server knows: see [httpserver.Server.Knows].
+	Auth Authorizer
+	// TLS, if set, makes Serve speak TLS and HTTP/2. It must have a certificate.
 	TLS *tls.Config
 
-	// Overloaded tells whether no more tasks are to be taken now, and after which
-	// time to ask again. It is called with every request that brings tasks, must
-	// not wait, and must be safe for concurrent use. Default: never.
+	// Overloaded tells whether to refuse tasks now, and after which time to ask again.
+	// It is called for every request with tasks, must not wait, and must be safe for
+	// concurrent use. Default: never.
 	Overloaded func() (retryAfter time.Duration, overloaded bool)
 
 	MaxBody   int64 // bytes of a request's body

@@ -1,7 +1,6 @@
-// Package api is activityd's HTTP interface: the read of the widget, the
-// enqueuing of tasks, and the two health checks. It knows HTTP and the words of
-// the domain, and reaches everything else through [Reader], [Enqueuer],
-// [Checker] and [Access].
+// Package api is activityd's HTTP interface: the read, the enqueuing of tasks, and the
+// two health checks. It reaches everything else through [Reader], [Enqueuer],
+// [Checker] and [Authorizer].
 //
 // The contract is openapi.yaml beside this file, served at /openapi.yaml. Tests
 // hold every route and every response against it.
@@ -14,11 +13,10 @@
 //	       │        tokens, a Host of this machine
 //	       └ handler   reads the input strictly, calls one interface, writes JSON
 //
-// A handler either writes its whole response or returns an error; it never
-// writes an error itself. Errors become responses in one place (errors.go): an
-// input that is refused says which field and why, everything that a client
-// cannot help is told apart only as far as it matters to a client (try again or
-// not), and the cause goes to the log.
+// A handler either writes its whole response or returns an error; it never writes an
+// error itself. Errors become responses in one place (errors.go): refused input is
+// answered with the field and the reason; for all other errors the response says
+// whether to try again, and the log has the cause.
 //
 // # Strict input
 //

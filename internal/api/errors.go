@@ -9,19 +9,19 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 )
 
-// statusClientGone is what the log says of a request whose client went away
-// before the answer. Nobody receives it.
+// statusClientGone is the status in the log of a request whose client left before the
+// answer.
 const statusClientGone = 499
 
-// outcomes says which problem an error is for the client. The first row that
-// matches counts. What is not here is an internal error.
+// outcomes maps errors to problems. The first row that matches counts; an error that
+// matches none is an internal error.
 var outcomes = []struct {
 	err    error
 	kind   kind
@@ -33,45 +33,37 @@ var outcomes = []struct {
 	{recent.ErrBusy, busy, "", "too many expensive reads are under way; try again in a second"},
 	{mysql.ErrUnavailable, unavailable, "", "the database cannot be reached; try again in a few seconds"},
 	{context.DeadlineExceeded, deadlineExceeded, "", "the answer was not ready in time; repeating the request is safe"},
-	// Its own client's leaving is handled before; what remains is work shared
-	// with a request that was given up, or cut off by a shutdown.
+	// That its own client left is handled before. What remains is a shutdown, and work
+	// shared with a request that was given up.
 	{context.Canceled, unavailable, "", "the request was interrupted; try again"},
 	{echo.ErrNotFound, noSuchResource, "", "there is nothing at this path; see /openapi.yaml"},
 	{echo.ErrMethodNotAllowed, methodNotAllowed, "", "this path does not take this method; the Allow header says which it takes"},
 }
 
-// problemOf finds the problem that err is. The request's own context is asked
-// too, because a driver whose context ended may report that in words of its own.
+// problemOf finds the problem that err is. The request's context is looked at, too,
+// because a driver whose context ended may report that by an error of its own.
 func problemOf(ctx context.Context, err error) problem {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		return r.problem
 	}
-	if p, ok := lookUp(err); ok {
-		return p
-	}
-	if p, ok := lookUp(ctx.Err()); ok {
-		return p
-	}
-	return internalError.problem("something went wrong on our side; the log has the details under the request's X-Request-Id")
-}
-
-func lookUp(err error) (problem, bool) {
-	for _, o := range outcomes {
-		if errors.Is(err, o.err) {
-			p := o.kind.problem(o.detail)
-			if o.field != "" {
-				p.Field, p.Errors = o.field, faults{{Field: o.field, Detail: o.detail}}
+	for _, err := range []error{err, ctx.Err()} {
+		for _, o := range outcomes {
+			if errors.Is(err, o.err) {
+				p := o.kind.problem(o.detail)
+				if o.field != "" {
+					p.Field, p.Errors = o.field, faults{{Field: o.field, Detail: o.detail}}
+				}
+				return p
 			}
-			return p, true
 		}
 	}
-	return problem{}, false
+	return internalError.problem("something went wrong on our side; the log has the details under the request's X-Request-Id")
 }
 
 // writeError is the one place where an error becomes a response.
 func (s *Server) writeError(err error, c echo.Context) {
 	if c.Response().Committed {
-		return // too late to say anything; the log has the error
+		return // too late; the log has the error
 	}
 	ctx := c.Request().Context()
 	// A refusal is sent all the same: net/http cancels the context of a request
@@ -93,14 +85,13 @@ type panicError struct {
 
 func (p *panicError) Error() string { return fmt.Sprintf("panic: %v", p.value) }
 
-// logLevel keeps the log quiet about clients who left and about requests that were
-// not let through or that anybody may make, such as probes, and loud about what is
-// broken.
-func logLevel(status int, verdict access.Verdict) slog.Level {
+// logLevel is debug for clients that left, for refused requests and for those that need
+// no scope, such as probes; error and warning for what is broken.
+func logLevel(status int, verdict auth.Verdict) slog.Level {
 	switch {
 	case status == http.StatusInternalServerError:
 		return slog.LevelError
-	case verdict != access.Allowed || status == statusClientGone:
+	case verdict != auth.Allowed || status == statusClientGone:
 		return slog.LevelDebug
 	case status > http.StatusInternalServerError:
 		return slog.LevelWarn

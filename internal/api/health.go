@@ -31,57 +31,50 @@ type componentJSON struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// healthz says that the process lives and nothing more: restarting it would not
-// cure a database that is away.
+// healthz reports that the process lives and nothing more: a restart would not help
+// against a database that is away.
 func (s *Server) healthz(c echo.Context) error {
 	return writeJSON(c, http.StatusOK, typeJSON, struct {
 		Status string `json:"status"`
 	}{statusOK})
 }
 
-// readyz answers 200 as long as reads can be answered, be it without the index.
-// Both statuses have one form of body, unlike other errors, because what reads
-// it wants the components in either case.
+// readyz answers 200 as long as reads can be answered, even without the index. Unlike
+// other errors, 503 has the same form of body.
 func (s *Server) readyz(c echo.Context) error {
-	code, body := readiness(s.checkup.ask(c.Request().Context(), s.cfg))
+	health := s.checkup.ask(c.Request().Context(), s.cfg)
+	code, body := http.StatusOK, readinessJSON{statusOK, componentsJSON{newComponent(health.MySQL), newComponent(health.Redis)}}
+	switch {
+	case !health.MySQL.Usable:
+		code, body.Status = http.StatusServiceUnavailable, statusUnavailable
+	case !health.Redis.Usable:
+		body.Status = statusDegraded
+	}
 	return writeJSON(c, code, typeJSON, body)
 }
 
-// checkup is the last word of the Checker. Anybody may ask for it, token or not, so
-// it is asked for once at a time, and seldom.
+// checkup is the last result of the Checker. /readyz needs no token, so the Checker is
+// called once at a time, and at most once every checkTTL.
 type checkup struct {
 	mu     sync.Mutex
 	at     time.Time
 	health Health
 }
 
-// checkTrust is how long the last word is good for.
-const checkTrust = 500 * time.Millisecond
+const checkTTL = 500 * time.Millisecond
 
 func (u *checkup) ask(ctx context.Context, cfg Config) Health {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if time.Since(u.at) < checkTrust {
+	if time.Since(u.at) < checkTTL {
 		return u.health
 	}
-	// Others will be told the same: it must not depend on whether this one waits.
+	// Other requests get this result, too: it must not depend on this one's context.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cfg.CheckTimeout)
 	defer cancel()
 	u.health = cfg.Checker(ctx)
 	u.at = time.Now()
 	return u.health
-}
-
-func readiness(h Health) (int, readinessJSON) {
-	body := readinessJSON{statusOK, componentsJSON{newComponent(h.MySQL), newComponent(h.Redis)}}
-	switch {
-	case !h.MySQL.Usable:
-		body.Status = statusUnavailable
-		return http.StatusServiceUnavailable, body
-	case !h.Redis.Usable:
-		body.Status = statusDegraded
-	}
-	return http.StatusOK, body
 }
 
 func newComponent(c Component) componentJSON {

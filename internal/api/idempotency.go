@@ -10,8 +10,8 @@ const (
 	headerReplayed = "Idempotency-Replayed"
 )
 
-// mostKey is how many characters an idempotency key may have.
-const mostKey = 255
+// maxKey is how many characters an idempotency key may have.
+const maxKey = 255
 
 // idempotencyKey returns the key of a request (IETF draft
 // httpapi-idempotency-key-header), "" when it has none. The draft has it quoted, as
@@ -30,8 +30,8 @@ func (f *faults) idempotencyKey(header http.Header) string {
 	if strings.HasPrefix(key, `"`) {
 		key, ok = unquote(key)
 	}
-	if !ok || key == "" || len(key) > mostKey || strings.ContainsFunc(key, invisible) {
-		f.addf(headerKey, "want 1 to %d visible ASCII characters, bare or in double quotes", mostKey)
+	if !ok || key == "" || len(key) > maxKey || strings.ContainsFunc(key, invisible) {
+		f.addf(headerKey, "want 1 to %d visible ASCII characters, bare or in double quotes", maxKey)
 		return ""
 	}
 	return key

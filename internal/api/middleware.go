@@ -7,12 +7,13 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"regexp"
 	"runtime/debug"
 	"time"
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/auth"
 )
 
 // observe surrounds every request, those that match no route included: it gives
@@ -43,8 +44,8 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// routeOf names the route of a request by its template, so that paths, which hold
-// whatever a client sends, never fill the log or the labels made from it.
+// routeOf returns the template of the route of a request. The path itself, which may hold
+// anything, goes neither to the log nor to labels.
 func routeOf(c echo.Context) string {
 	if route := c.Path(); route != "" {
 		return route
@@ -72,46 +73,35 @@ func (s *Server) logRequest(c echo.Context, id string, took time.Duration, err e
 	}
 	verdict := verdictOf(c)
 	s.cfg.Logger.LogAttrs(c.Request().Context(), logLevel(status, verdict), "request", attrs...)
-	if isRefused(status) && verdict != access.Allowed {
+	refused := status >= http.StatusBadRequest && status < http.StatusInternalServerError && status != statusClientGone
+	if refused && verdict != auth.Allowed {
 		s.Refused(cmp.Or(string(verdict), "unmatched"))
 	}
 }
 
-func isRefused(status int) bool {
-	return status >= http.StatusBadRequest && status < http.StatusInternalServerError && status != statusClientGone
-}
+// plainID is what a request id from elsewhere must look like to be logged.
+var plainID = regexp.MustCompile(`^[0-9A-Za-z._-]{1,64}$`)
 
-// requestID takes over the id that a proxy gave, when it is fit for a log.
+// requestID returns the id that a proxy gave, if it is plain, or else a random one.
 func requestID(given string) string {
-	const most = 64
-	if given == "" || len(given) > most {
-		return rand.Text()
+	if plainID.MatchString(given) {
+		return given
 	}
-	for _, b := range []byte(given) {
-		if !isIDByte(b) {
-			return rand.Text()
-		}
-	}
-	return given
+	return rand.Text()
 }
 
-func isIDByte(b byte) bool {
-	return b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b == '-' || b == '_' || b == '.'
-}
-
-// recoverPanic turns a panic into an error with its stack. A handler that aborts
-// on purpose is let through: net/http knows what to do.
+// recoverPanic turns a panic into an error with its stack, but not http.ErrAbortHandler,
+// which is for net/http.
 func recoverPanic(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) (err error) {
 		defer func() {
-			value := recover()
-			if value == nil {
-				return
-			}
-			if cause, ok := value.(error); ok && errors.Is(cause, http.ErrAbortHandler) {
+			switch value := recover(); value {
+			case nil:
+			case http.ErrAbortHandler:
 				panic(value)
+			default:
+				err = &panicError{value: value, stack: debug.Stack()}
 			}
-			err = &panicError{value: value, stack: debug.Stack()}
 		}()
 		return next(c)
 	}

@@ -14,8 +14,8 @@ const (
 	typeProblem = "application/problem+json"
 )
 
-// kind is one kind of problem (RFC 9457). Its slug is part of the API: clients
-// compare the type, never the words.
+// kind is a kind of problem (RFC 9457). Its slug is part of the API: clients compare
+// the type.
 type kind struct {
 	slug       string
 	title      string
@@ -62,7 +62,7 @@ type problem struct {
 	challenge  string // for WWW-Authenticate; "": no such header
 }
 
-// problem makes a problem of this kind that is no fault of a field.
+// problem returns a problem of this kind that concerns no field.
 func (k kind) problem(detail string) problem {
 	return problem{Type: k.uri(), Title: k.title, Status: k.status, Detail: detail, retryAfter: k.retryAfter}
 }
@@ -72,12 +72,13 @@ type refusal struct{ problem problem }
 
 func (r *refusal) Error() string { return r.problem.Title + ": " + r.problem.Detail }
 
-// refuse turns a request down for a reason that concerns it as a whole.
+// refuse refuses a request for a reason that concerns it as a whole.
 func refuse(k kind, format string, args ...any) error {
 	return &refusal{k.problem(fmt.Sprintf(format, args...))}
 }
 
-// refuseFields turns a request down for its fields. There is at least one fault.
+// refuseFields refuses a request for the faults of its fields, of which there is at
+// least one.
 func refuseFields(k kind, f faults) error {
 	p := k.problem(f[0].Field + ": " + f[0].Detail)
 	if more := len(f) - 1; more > 0 {
@@ -97,8 +98,8 @@ func (p problem) write(c echo.Context) error {
 	return writeJSON(c, p.Status, typeProblem, p)
 }
 
-// writeJSON encodes first and writes then, so that a value which cannot be
-// encoded is still a proper error.
+// writeJSON encodes before it writes, so that a value that cannot be encoded becomes an
+// error response.
 func writeJSON(c echo.Context, status int, contentType string, value any) error {
 	body, err := json.Marshal(value)
 	if err != nil {

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,12 +26,23 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// fakeReader explains by read, unless explain is set.
 type fakeReader struct {
-	read func(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error)
+	read    func(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error)
+	explain func(ctx context.Context, v contacts.Viewer, limit int) (recent.Explanation, error)
 }
 
 func (f *fakeReader) Read(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error) {
 	return f.read(ctx, v, limit)
+}
+
+func (f *fakeReader) Explain(ctx context.Context, v contacts.Viewer, limit int) (recent.Explanation, error) {
+	if f.explain != nil {
+		return f.explain(ctx, v, limit)
+	}
+	a, err := f.read(ctx, v, limit)
+	a.Trace.Proof = cmp.Or(a.Trace.Proof, recent.ByWalk)
+	return recent.Explanation{Answer: a}, err
 }
 
 // fakeEnqueuer remembers every batch, and gives ids from 1 on unless enqueue

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -25,9 +24,9 @@ type taskIDJSON struct {
 	ID string `json:"id"`
 }
 
-// enqueueTasks takes all tasks of a request or none, and answers after the
-// commit. That a client repeats a request whose answer it missed does no harm:
-// tasks are hints to look again. With an Idempotency-Key it does not even cost.
+// enqueueTasks takes all tasks of a request or none, and answers after the commit. A
+// client may repeat a request whose answer it missed: tasks are hints to look again.
+// With an Idempotency-Key a repetition enqueues nothing.
 func (s *Server) enqueueTasks(c echo.Context) error {
 	var f faults
 	f.query(c.QueryString())
@@ -42,36 +41,30 @@ func (s *Server) enqueueTasks(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	ids, replayed, err := s.enqueue(c.Request().Context(), ownKey(c, key), batch)
+	var ids []uint64
+	var replayed bool
+	if ctx := c.Request().Context(); key == "" {
+		ids, err = s.cfg.Enqueuer.Enqueue(ctx, batch)
+	} else {
+		if name := callerOf(c).Name; name != "" {
+			key = name + "\x00" + key // keys of two callers are different; no name has a NUL in it
+		}
+		ids, replayed, err = s.cfg.Enqueuer.EnqueueOnce(ctx, key, batch)
+	}
 	if err != nil {
 		return fmt.Errorf("enqueuing %d tasks: %w", len(batch), err)
+	}
+	if len(ids) != len(batch) {
+		return fmt.Errorf("%d tasks were enqueued under %d ids", len(batch), len(ids))
 	}
 	if replayed {
 		c.Response().Header().Set(headerReplayed, "true")
 	}
-	return writeEnqueued(c, batch, ids)
+	out := each(ids, func(id uint64) taskIDJSON { return taskIDJSON{strconv.FormatUint(id, 10)} })
+	return writeJSON(c, http.StatusAccepted, typeJSON, enqueuedJSON{out})
 }
 
-// ownKey makes the key the caller's own, so that two who choose the same do not
-// meet. No name has a NUL in it.
-func ownKey(c echo.Context, key string) string {
-	if name := callerOf(c).Name; key != "" && name != "" {
-		return name + "\x00" + key
-	}
-	return key
-}
-
-// enqueue hands the batch over; without a key nothing can be a replay.
-func (s *Server) enqueue(ctx context.Context, key string, batch []queue.New) (ids []uint64, replayed bool, err error) {
-	if key != "" {
-		return s.cfg.Enqueuer.EnqueueOnce(ctx, key, batch)
-	}
-	ids, err = s.cfg.Enqueuer.Enqueue(ctx, batch)
-	return ids, false, err
-}
-
-// refuseOverload comes before the body is read, so that what is turned away
-// costs little.
+// refuseOverload comes before the body is read, so that a refused request costs little.
 func (s *Server) refuseOverload() error {
 	retryAfter, overloaded := s.cfg.Overloaded()
 	if !overloaded {
@@ -102,16 +95,8 @@ func (s *Server) readTasks(c echo.Context) ([]queue.New, error) {
 	return batch, nil
 }
 
-func writeEnqueued(c echo.Context, batch []queue.New, ids []uint64) error {
-	if len(ids) != len(batch) {
-		return fmt.Errorf("%d tasks were enqueued under %d ids", len(batch), len(ids))
-	}
-	out := each(ids, func(id uint64) taskIDJSON { return taskIDJSON{strconv.FormatUint(id, 10)} })
-	return writeJSON(c, http.StatusAccepted, typeJSON, enqueuedJSON{out})
-}
-
-// requireJSON also keeps a form on a foreign page from enqueuing anything: a
-// browser does not send this content type across sites without asking first.
+// requireJSON also keeps a form on a foreign page from enqueuing anything: a browser
+// sends this content type to another site only after a preflight request.
 func requireJSON(header http.Header) error {
 	given := header.Values(echo.HeaderContentType)
 	if len(given) == 1 {

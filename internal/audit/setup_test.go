@@ -12,6 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/index/indextest"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
@@ -38,7 +39,7 @@ func settings(t testing.TB) index.Settings {
 
 // sets is an index that does what a test wants between its looks.
 type sets struct {
-	*index.Memory
+	*indextest.Memory
 	looks int
 	// before is called before each look, counted from 1; nil: nothing.
 	before func(look int)
@@ -55,6 +56,7 @@ func (s *sets) Look(ctx context.Context, users []member.ID) ([]index.Set, error)
 // bench is an auditor over servers in memory. Nobody works on the tasks.
 type bench struct {
 	*audit.Auditor
+	t     testing.TB
 	index *sets
 	store *contacts.Memory
 	queue *queue.MemoryQueue
@@ -88,7 +90,7 @@ const viewer member.ID = 1
 func newBench(t testing.TB) *bench {
 	t.Helper()
 	b := &bench{
-		index: &sets{Memory: index.NewMemory(settings(t))}, store: contacts.NewMemory(),
+		index: &sets{Memory: indextest.NewMemory(settings(t))}, store: contacts.NewMemory(),
 		clock: &clock{now: time.Now()},
 	}
 	b.queue = queue.NewMemoryQueue(queue.Options{}, b.clock.read)

@@ -11,9 +11,8 @@ import (
 // exist.
 var ErrNoMember = errors.New("no such member")
 
-// Viewer is the member for whom something is shown. It is a type of its own,
-// and always an explicit argument, so that no query about photos can be written
-// without saying who looks.
+// Viewer is the member that looks. It is a type of its own, and always an explicit
+// argument, so that no query about photos can be written without a viewer.
 type Viewer struct {
 	ID member.ID
 }
@@ -26,27 +25,20 @@ type Contact struct {
 
 // Pair names one row of the contacts table, present or not.
 type Pair struct {
-	User    member.ID // to whom the row belongs
-	Contact member.ID // whom it is about
+	User    member.ID // the member that has the contact
+	Contact member.ID // the member that is the contact
 }
 
-// Cursor is a position in the order of [Contact] by most recent upload: the
-// last contact that was seen. The zero Cursor stands before the first.
-type Cursor struct {
-	LastUpload uint64
-	ID         member.ID
-}
-
-// Visibility says to whom a photo is shown; see the package documentation.
+// Visibility is the members that a photo is shown to; see the package documentation.
 type Visibility string
 
 // The visibilities of a photo.
 const (
-	Private       Visibility = "private"        // to nobody but the owner
-	Friends       Visibility = "friends"        // to whom the owner calls a friend
-	Family        Visibility = "family"         // to whom the owner calls family
-	FriendsFamily Visibility = "friends_family" // to whom the owner calls either
-	Public        Visibility = "public"         // to everybody
+	Private       Visibility = "private"        // the owner alone
+	Friends       Visibility = "friends"        // those that the owner calls a friend
+	Family        Visibility = "family"         // those that the owner calls family
+	FriendsFamily Visibility = "friends_family" // those that the owner calls either
+	Public        Visibility = "public"         // everybody
 )
 
 // Profile is what a viewer is shown of a contact. When it last uploaded is not
@@ -77,14 +69,14 @@ func byDateDesc(a, b Photo) int {
 	return cmp.Or(cmp.Compare(b.DateUpload, a.DateUpload), cmp.Compare(b.ID, a.ID))
 }
 
-// Standing is what one owner amounts to for one viewer, now.
+// Standing is what one owner is to one viewer, now.
 type Standing struct {
 	Owner member.ID
 	// IsContact is false when the owner is no contact of the viewer, or no
 	// member any more. Nothing else is known then.
 	IsContact bool
 	// Newest is the owner's newest photo that the viewer may see, its title
-	// left out; nil when there is none. A block is not told from that.
+	// left out; nil when there is none, or when the owner blocks the viewer.
 	Newest *Photo
 }
 
@@ -105,13 +97,13 @@ type Walked struct {
 	Trace     WalkTrace
 }
 
-// WalkTrace tells how far a walk went.
+// WalkTrace is how far a walk went.
 type WalkTrace struct {
 	LookedAt   int // contacts whose photos were looked at
 	Passes     int // times that the viewer's contacts were gone through in order
 	Statements int // asked of the server in all
-	// Bound proves the answer: nobody who was not looked at uploaded after it, in
-	// unix seconds, and the answer's newest photo is newer. 0: all who ever
+	// Bound proves the answer: no contact that was not looked at uploaded after it, in
+	// unix seconds, and the answer's newest photo is newer. 0: all contacts that ever
 	// uploaded were looked at.
 	Bound uint64
 }

@@ -4,13 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"slices"
 
 	"github.com/activityd/activityd/internal/member"
 )
 
-// Detail is all there is to say of how one owner stands with one viewer. Much of
-// it the viewer must not know: it is for those who operate the site.
+// Detail is everything about how one owner stands with one viewer. Much of it the viewer
+// must not know: it is for operators.
 type Detail struct {
 	Standing // as [MySQL.Standings] has it
 
@@ -32,9 +31,8 @@ type HiddenPhoto struct {
 	Visibility Visibility
 }
 
-// Details tells of each of owners, in the order of owners, all there is to say of
-// it and v, contact or not. All are read at one instant. It returns [ErrNoMember]
-// if v does not exist.
+// Details returns the details of each of owners and v, in the order of owners, contact or
+// not. All are read at one instant. It returns [ErrNoMember] if v does not exist.
 func (m *MySQL) Details(ctx context.Context, v Viewer, owners []member.ID) ([]Detail, error) {
 	if len(owners) == 0 {
 		return nil, requireMember(ctx, m.db, v.ID)
@@ -53,8 +51,8 @@ func (m *MySQL) Details(ctx context.Context, v Viewer, owners []member.ID) ([]De
 // classes is the order of the visibility classes in [detailsOf].
 var classes = []Visibility{Public, Friends, Family, FriendsFamily, Private}
 
-// detailsOf is [standingsOf] for those who may know everything: the newest photo
-// of every class, and whether the viewer may see that class.
+// detailsOf is [standingsOf] for operators: the newest photo of every class, and whether
+// the viewer may see that class.
 func detailsOf(v Viewer, owners []member.ID) statement {
 	return statement{`
 SELECT d.id, d.is_contact, d.is_member, d.username, d.last_upload, d.blocks, d.friend, d.family,
@@ -116,61 +114,4 @@ func (d *Detail) hide(p HiddenPhoto) {
 	if d.Hidden == nil || p.Newer(d.Hidden.Photo) {
 		d.Hidden = &p
 	}
-}
-
-// Details does what [MySQL.Details] does.
-func (m *Memory) Details(ctx context.Context, v Viewer, owners []member.ID) ([]Detail, error) {
-	if err := ended(ctx, "reading how members stand"); err != nil {
-		return nil, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if _, ok := m.users[v.ID]; !ok {
-		return nil, noMember(v.ID)
-	}
-	var all []Detail
-	for _, owner := range owners {
-		all = append(all, m.detail(v, owner))
-	}
-	return all, nil
-}
-
-func (m *Memory) detail(v Viewer, owner member.ID) Detail {
-	u, isMember := m.users[owner]
-	if !isMember {
-		return Detail{Standing: Standing{Owner: owner}}
-	}
-	granted := m.contacts[owner][v.ID]
-	_, blocks := m.blocks[Pair{User: owner, Contact: v.ID}]
-	d := Detail{
-		Standing: Standing{Owner: owner, IsContact: m.isContact(v, owner), Newest: m.newestVisible(v, owner)},
-		IsMember: true, Username: u.name, LastUpload: u.lastUpload,
-		Blocks: blocks, Friend: granted.friend, Family: granted.family,
-	}
-	for id := range m.owned[owner] {
-		if p := m.photos[id]; !d.IsContact || !m.maySee(v, p) {
-			d.hide(HiddenPhoto{Photo{ID: id, DateUpload: p.DateUpload}, p.visibility})
-		}
-	}
-	return d
-}
-
-// Ranking does what [MySQL.Ranking] does.
-func (m *Memory) Ranking(ctx context.Context, v Viewer, limit int) ([]Standing, error) {
-	if err := ended(ctx, "ranking contacts"); err != nil {
-		return nil, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if _, ok := m.users[v.ID]; !ok {
-		return nil, noMember(v.ID)
-	}
-	var all []Standing
-	for owner := range m.contacts[v.ID] {
-		if newest := m.newestVisible(v, owner); newest != nil {
-			all = append(all, Standing{Owner: owner, IsContact: true, Newest: newest})
-		}
-	}
-	slices.SortFunc(all, func(a, b Standing) int { return byDateDesc(*a.Newest, *b.Newest) })
-	return first(all, limit), nil
 }

@@ -12,9 +12,9 @@
 //   - family, and that row says is_family, or
 //   - friends_family, and that row says either.
 //
-// Private photos are visible to nobody. Note the direction: whom a viewer calls
-// a contact decides whose photos are of interest; whom the owner calls a friend
-// decides which of them are shown.
+// Private photos are visible to no viewer. Note the direction: the viewer's contacts
+// decide whose photos are of interest, the owner's grants decide which of them are
+// shown.
 //
 // # Two implementations
 //

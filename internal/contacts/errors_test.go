@@ -72,7 +72,7 @@ func checkOutage(t *testing.T, method string, cause error) {
 	switch method {
 	case "Ping":
 		mock.ExpectPing().WillReturnError(cause)
-	case "Walk", "Ranking":
+	case "Walk":
 		mock.ExpectBegin().WillReturnError(cause)
 	case "VisiblePhotos", "Standings", "TopContacts":
 		mock.ExpectPrepare("").WillReturnError(cause)

@@ -17,12 +17,12 @@ type FollowerPage struct {
 	After member.ID
 }
 
-// mostPerUnion bounds the branches of one UNION: parsing and planning grow with
-// them, and beyond some dozens there is no round trip left worth saving.
-const mostPerUnion = 64
+// maxPerUnion bounds the branches of one UNION: parsing and planning grow with them, and
+// beyond some dozens a round trip less is worth little.
+const maxPerUnion = 64
 
-// Followers returns up to limit members who call of a contact, those with ids
-// above after, ascending. Begin with 0 and go on with the last id received; an
+// Followers returns up to limit members that have of as a contact, those with ids
+// above after, ascending. Begin with 0 and continue with the last id received; an
 // empty result is the end.
 func (m *MySQL) Followers(ctx context.Context, of, after member.ID, limit int) ([]member.ID, error) {
 	pages, err := m.FollowerPages(ctx, []FollowerPage{{of, after}}, limit)
@@ -40,7 +40,7 @@ func (m *MySQL) FollowerPages(ctx context.Context, pages []FollowerPage, limit i
 		return found, nil
 	}
 	first := 0
-	for some := range slices.Chunk(pages, mostPerUnion) {
+	for some := range slices.Chunk(pages, maxPerUnion) {
 		if err := m.readPages(ctx, some, limit, found[first:first+len(some)]); err != nil {
 			return nil, err
 		}
@@ -84,8 +84,8 @@ func (m *MySQL) readPages(ctx context.Context, pages []FollowerPage, limit int, 
 // The two ways to a page of followers. MariaDB's optimizer prefers, for one contact,
 // a scan of all its followers, and steps over those before the page: 20 million rows
 // for the 300 pages of 300,000 followers. Told the index it reads each row once. A
-// view has no index to be told, nor need a site's own table have one of that name;
-// there a second value that nobody has makes a range of it, which is read 2.3 times.
+// view has no index that could be named, and a site's own table need not have one of that
+// name: there a second value that no row has makes a range of it, which is read 2.3 times.
 const (
 	fromFollowers   = "FROM contacts FORCE INDEX (followers)\nWHERE contact_id = ? AND user_id > ?\nORDER BY user_id"
 	fromAnyContacts = "FROM contacts\nWHERE contact_id IN (?, 0) AND user_id > ?\nORDER BY contact_id, user_id"
@@ -99,16 +99,4 @@ func followerPages(pages []FollowerPage, limit int, from string) statement {
 		args = append(args, p.Of, p.After, limit)
 	}
 	return statement{strings.Join(branches, "\nUNION ALL"), args}
-}
-
-// FollowerPages does what [MySQL.FollowerPages] does.
-func (m *Memory) FollowerPages(ctx context.Context, pages []FollowerPage, limit int) ([][]member.ID, error) {
-	found := make([][]member.ID, len(pages))
-	for i, p := range pages {
-		var err error
-		if found[i], err = m.Followers(ctx, p.Of, p.After, limit); err != nil {
-			return nil, err
-		}
-	}
-	return found, nil
 }

@@ -10,11 +10,10 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// Memory keeps a made-up site in memory and answers as [MySQL] does. Its answers
-// are the plainest code that says what is meant, and so the specification of
-// them; nothing is precomputed. Each change and each answer is atomic. Its
-// methods are safe for concurrent use, and fail only with the error of a context
-// that has ended, or as documented.
+// Memory keeps a made-up site in memory and answers as [MySQL] does. Its answers are the
+// plainest code, and so the specification; nothing is precomputed. Each change and each
+// answer is atomic. Its methods are safe for concurrent use, and fail only with the error
+// of a context that has ended, or as documented.
 type Memory struct {
 	mu        sync.RWMutex
 	users     map[member.ID]user
@@ -54,6 +53,49 @@ func NewMemory() *Memory {
 // Ping fails only when ctx has ended.
 func (m *Memory) Ping(ctx context.Context) error { return ended(ctx, "reaching the store") }
 
+// Members does what [MySQL.Members] does.
+func (m *Memory) Members(ctx context.Context, after member.ID, limit int) ([]member.ID, error) {
+	if err := ended(ctx, "reading members"); err != nil {
+		return nil, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	ids := slices.Sorted(maps.Keys(m.users))
+	ids = slices.DeleteFunc(ids, func(id member.ID) bool { return id <= after })
+	return first(ids, limit), nil
+}
+
+// CountMembers does what [MySQL.CountMembers] does.
+func (m *Memory) CountMembers(ctx context.Context, first, last member.ID) (n int64, err error) {
+	if err := ended(ctx, "counting members"); err != nil {
+		return 0, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for id := range m.users {
+		if id >= first && id <= last {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// Existing does what [MySQL.Existing] does.
+func (m *Memory) Existing(ctx context.Context, ids []member.ID) (map[member.ID]bool, error) {
+	if err := ended(ctx, "looking up members"); err != nil {
+		return nil, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	found := make(map[member.ID]bool, len(ids))
+	for _, id := range ids {
+		if _, ok := m.users[id]; ok {
+			found[id] = true
+		}
+	}
+	return found, nil
+}
+
 // LastUploads does what [MySQL.LastUploads] does.
 func (m *Memory) LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error) {
 	if err := ended(ctx, "reading last uploads"); err != nil {
@@ -68,6 +110,32 @@ func (m *Memory) LastUploads(ctx context.Context, ids []member.ID) (map[member.I
 		}
 	}
 	return found, nil
+}
+
+// Newest does what [MySQL.Newest] does.
+func (m *Memory) Newest(ctx context.Context, ids []member.ID) (map[member.ID]Newest, error) {
+	if err := ended(ctx, "reading the newest photos"); err != nil {
+		return nil, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	found := make(map[member.ID]Newest)
+	for _, id := range ids {
+		if u, isMember := m.users[id]; isMember {
+			found[id] = Newest{LastUpload: u.lastUpload, Photo: m.newestPhoto(id)}
+		}
+	}
+	return found, nil
+}
+
+// newestPhoto is the date of the owner's newest photo that is not private, or 0.
+func (m *Memory) newestPhoto(owner member.ID) (date uint64) {
+	for id := range m.owned[owner] {
+		if p := m.photos[id]; p.visibility != Private {
+			date = max(date, p.DateUpload)
+		}
+	}
+	return date
 }
 
 // Relations does what [MySQL.Relations] does.
@@ -87,31 +155,6 @@ func (m *Memory) Relations(ctx context.Context, pairs []Pair) (map[Pair]uint64, 
 	return found, nil
 }
 
-// ContactsByRecency does what [MySQL.ContactsByRecency] does.
-func (m *Memory) ContactsByRecency(
-	ctx context.Context, user member.ID, exclude []member.ID, after Cursor, limit int,
-) ([]Contact, error) {
-	if err := ended(ctx, "reading contacts"); err != nil {
-		return nil, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.byRecency(user, exclude, after, limit), nil
-}
-
-func (m *Memory) byRecency(user member.ID, exclude []member.ID, after Cursor, limit int) []Contact {
-	var all []Contact
-	for id := range m.contacts[user] {
-		c := Contact{ID: id, LastUpload: m.users[id].lastUpload}
-		passed := after != Cursor{} && byRecencyDesc(c, Contact{ID: after.ID, LastUpload: after.LastUpload}) <= 0
-		if c.LastUpload > 0 && !passed && !slices.Contains(exclude, id) {
-			all = append(all, c)
-		}
-	}
-	slices.SortFunc(all, byRecencyDesc)
-	return first(all, limit)
-}
-
 // TopContacts does what [MySQL.TopContacts] does.
 func (m *Memory) TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]Contact, error) {
 	if err := ended(ctx, "reading contacts"); err != nil {
@@ -121,8 +164,17 @@ func (m *Memory) TopContacts(ctx context.Context, users []member.ID, limit int) 
 	defer m.mu.RUnlock()
 	top := make(map[member.ID][]Contact)
 	for _, user := range users {
-		_, isMember := m.users[user]
-		if list := m.byRecency(user, nil, Cursor{}, limit); isMember && len(list) > 0 {
+		if _, isMember := m.users[user]; !isMember {
+			continue
+		}
+		var all []Contact
+		for id := range m.contacts[user] {
+			if at := m.users[id].lastUpload; at > 0 {
+				all = append(all, Contact{ID: id, LastUpload: at})
+			}
+		}
+		slices.SortFunc(all, byRecencyDesc)
+		if list := first(all, limit); len(list) > 0 {
 			top[user] = list
 		}
 	}
@@ -139,6 +191,18 @@ func (m *Memory) Followers(ctx context.Context, of, after member.ID, limit int) 
 	ids := slices.Sorted(maps.Keys(m.followers[of]))
 	ids = slices.DeleteFunc(ids, func(id member.ID) bool { return id <= after })
 	return first(ids, limit), nil
+}
+
+// FollowerPages does what [MySQL.FollowerPages] does.
+func (m *Memory) FollowerPages(ctx context.Context, pages []FollowerPage, limit int) ([][]member.ID, error) {
+	found := make([][]member.ID, len(pages))
+	for i, p := range pages {
+		var err error
+		if found[i], err = m.Followers(ctx, p.Of, p.After, limit); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
 }
 
 // VisiblePhotos does what [MySQL.VisiblePhotos] does.
@@ -168,6 +232,43 @@ func (m *Memory) Standings(ctx context.Context, v Viewer, owners []member.ID) ([
 		all = append(all, s)
 	}
 	return all, nil
+}
+
+// Details does what [MySQL.Details] does.
+func (m *Memory) Details(ctx context.Context, v Viewer, owners []member.ID) ([]Detail, error) {
+	if err := ended(ctx, "reading how members stand"); err != nil {
+		return nil, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if _, ok := m.users[v.ID]; !ok {
+		return nil, noMember(v.ID)
+	}
+	var all []Detail
+	for _, owner := range owners {
+		all = append(all, m.detail(v, owner))
+	}
+	return all, nil
+}
+
+func (m *Memory) detail(v Viewer, owner member.ID) Detail {
+	u, isMember := m.users[owner]
+	if !isMember {
+		return Detail{Standing: Standing{Owner: owner}}
+	}
+	granted := m.contacts[owner][v.ID]
+	_, blocks := m.blocks[Pair{User: owner, Contact: v.ID}]
+	d := Detail{
+		Standing: Standing{Owner: owner, IsContact: m.isContact(v, owner), Newest: m.newestVisible(v, owner)},
+		IsMember: true, Username: u.name, LastUpload: u.lastUpload,
+		Blocks: blocks, Friend: granted.friend, Family: granted.family,
+	}
+	for id := range m.owned[owner] {
+		if p := m.photos[id]; !d.IsContact || !m.maySee(v, p) {
+			d.hide(HiddenPhoto{Photo{ID: id, DateUpload: p.DateUpload}, p.visibility})
+		}
+	}
+	return d
 }
 
 // Walk does what [MySQL.Walk] does.
@@ -221,7 +322,7 @@ func (m *Memory) visible(v Viewer, owner member.ID) []Photo {
 	return all
 }
 
-// newestVisible returns the first of them without its title, or nil.
+// newestVisible returns the first photo of visible without its title, or nil.
 func (m *Memory) newestVisible(v Viewer, owner member.ID) *Photo {
 	visible := m.visible(v, owner)
 	if len(visible) == 0 {
@@ -230,7 +331,7 @@ func (m *Memory) newestVisible(v Viewer, owner member.ID) *Photo {
 	return &Photo{ID: visible[0].ID, DateUpload: visible[0].DateUpload}
 }
 
-// isContact tells whether v calls owner a contact, and both exist.
+// isContact reports whether v calls owner a contact, and both exist.
 func (m *Memory) isContact(v Viewer, owner member.ID) bool {
 	_, viewerExists := m.users[v.ID]
 	_, ownerExists := m.users[owner]

@@ -7,7 +7,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// AddMember adds a member who never uploaded, or gives one a new name.
+// AddMember adds a member that never uploaded, or gives one a new name.
 func (m *Memory) AddMember(id member.ID, username string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -39,8 +39,7 @@ func (m *Memory) DeleteMember(id member.ID) (followers []member.ID) {
 }
 
 // ReplaceMember gives a member another last upload, also an earlier one, as when it is
-// deleted and inserted again in one transaction. It returns those who call it a contact,
-// ascending.
+// deleted and inserted again in one transaction. It returns its followers, ascending.
 func (m *Memory) ReplaceMember(id member.ID, lastUpload uint64) (followers []member.ID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,7 +86,7 @@ func (m *Memory) Unblock(user, blocked member.ID) {
 
 // AddPhoto adds a photo, uploaded at date in unix seconds, and returns its id:
 // the given one, which must be new, or with 0 the next above all so far. Setting
-// the owner's last upload is the caller's business, see [Memory.SetLastUpload].
+// the owner's last upload is left to the caller, see [Memory.SetLastUpload].
 func (m *Memory) AddPhoto(id uint64, owner member.ID, title string, visibility Visibility, date uint64) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -102,7 +101,7 @@ func (m *Memory) AddPhoto(id uint64, owner member.ID, title string, visibility V
 	return id
 }
 
-// SetVisibility changes who sees a photo, if it exists.
+// SetVisibility changes the visibility of a photo, if it exists.
 func (m *Memory) SetVisibility(photoID uint64, visibility Visibility) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,8 +111,7 @@ func (m *Memory) SetVisibility(photoID uint64, visibility Visibility) {
 	}
 }
 
-// DeletePhoto removes a photo, if it exists. The owner's last upload stays, as
-// on a site that does not look back.
+// DeletePhoto removes a photo, if it exists. The owner's last upload stays.
 func (m *Memory) DeletePhoto(photoID uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -121,8 +119,8 @@ func (m *Memory) DeletePhoto(photoID uint64) {
 	delete(m.photos, photoID)
 }
 
-// SetLastUpload says that user uploaded at date, in unix seconds, unless it did
-// so later too, or is no member.
+// SetLastUpload raises the last upload of user to date, in unix seconds, if user is a
+// member and date is later.
 func (m *Memory) SetLastUpload(user member.ID, date uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/activityd/activityd/internal/member"
@@ -12,9 +13,9 @@ import (
 )
 
 // MySQL answers from the tables of schema.sql, or from views of the same names,
-// in MySQL 8.0 or MariaDB 10.6 and later. Each method but [MySQL.Walk],
-// [MySQL.Ranking] and [MySQL.TopContacts] is one statement, so that its answer
-// holds at one instant; the first two are one transaction to the same end.
+// in MySQL 8.0 or MariaDB 10.6 and later. Each method but [MySQL.Walk] and
+// [MySQL.TopContacts] is one statement, so that its answer holds at one instant; the
+// first is one transaction to the same end.
 //
 // The statements that are asked most are prepared on each connection that asks
 // them, and stay so until it is closed.
@@ -26,25 +27,25 @@ type MySQL struct {
 	db       *sql.DB
 	prepared *mysql.Prepared
 	chunks   chunking
-	// unhinted: the key followers was asked for, and is not there.
+	// unhinted is set once the server answered that there is no key followers.
 	unhinted atomic.Bool
 }
 
 // NewMySQL returns a store over db, which should come from [mysql.Open]: without
-// the settings made there each query costs three round trips instead of one. One
-// store for each db is enough: what it prepares on db's connections is used by it
-// alone. The caller closes db, and nothing else.
+// the settings made there each query costs three round trips instead of one. One store
+// for each db is enough: the statements that it prepares are its own. The caller closes
+// db, and nothing else.
 func NewMySQL(db *sql.DB) *MySQL {
 	return &MySQL{db: db, prepared: mysql.NewPrepared(db), chunks: defaultChunking}
 }
 
-// Ping makes sure that the server can be reached and accepts our credentials.
+// Ping makes sure that the server can be reached and accepts the credentials.
 func (m *MySQL) Ping(ctx context.Context) error {
 	return mysql.Translate(ctx, "reaching the database", m.db.PingContext(ctx))
 }
 
-// querier is what *sql.DB, *sql.Tx and what is prepared have in common: the walk
-// asks the same questions as the single methods, but inside one transaction.
+// querier is implemented by *sql.DB, *sql.Tx and [mysql.Prepared]: the walk runs the
+// statements of the single methods inside one transaction.
 type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
@@ -74,6 +75,25 @@ func collect[T any](
 	return all, nil
 }
 
+// collectMap is [collect] into a map, for rows of a key and a value.
+func collectMap[K comparable, V any](
+	ctx context.Context, q querier, what string, st statement, scan func(*sql.Rows, *K, *V) error,
+) (map[K]V, error) {
+	found := make(map[K]V)
+	var key, noKey K // one for all rows: they escape
+	var value, noValue V
+	err := each(ctx, q, what, st, func(rows *sql.Rows) error {
+		key, value = noKey, noValue
+		err := scan(rows, &key, &value)
+		found[key] = value
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
 // each runs st and has each of its rows scanned, while the server sends them. what
 // names the work, for the error.
 func each(ctx context.Context, q querier, what string, st statement, scan func(*sql.Rows) error) error {
@@ -88,10 +108,6 @@ func each(ctx context.Context, q querier, what string, st statement, scan func(*
 		}
 	}
 	return mysql.Translate(ctx, what, rows.Err())
-}
-
-func scanContact(rows *sql.Rows, c *Contact) error {
-	return rows.Scan((*number)(&c.ID), (*number)(&c.LastUpload))
 }
 
 // idList writes ids as a JSON array of numbers, for JSON_TABLE. A list of many
@@ -109,7 +125,7 @@ func idList(ids []member.ID) string {
 	return mustJSON(plain)
 }
 
-// mustJSON is for slices of plain numbers, which always can be encoded.
+// mustJSON encodes a slice of numbers, which cannot fail.
 func mustJSON(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -120,15 +136,43 @@ func mustJSON(v any) string {
 
 // requireMember returns [ErrNoMember] unless id has a users row.
 func requireMember(ctx context.Context, q querier, id member.ID) error {
-	st := statement{`SELECT id, 0 FROM users WHERE id = ?`, []any{id}}
-	found, err := collect(ctx, q, fmt.Sprintf("looking up member %d", id), st, scanContact)
-	if err != nil {
-		return err
-	}
-	if len(found) == 0 {
+	st := statement{`SELECT id FROM users WHERE id = ?`, []any{id}}
+	found, err := collect(ctx, q, fmt.Sprintf("looking up member %d", id), st, func(rows *sql.Rows, id *member.ID) error { return rows.Scan(id) })
+	if err == nil && len(found) == 0 {
 		return noMember(id)
+	}
+	return err
+}
+
+func noMember(id member.ID) error { return fmt.Errorf("%w: %d", ErrNoMember, id) }
+
+// number is what an unsigned integer is scanned into, by a conversion of the
+// pointer to it. Without it database/sql writes each number as text and reads it
+// again.
+type number uint64
+
+// Scan implements [sql.Scanner].
+func (n *number) Scan(value any) (err error) {
+	switch v := value.(type) {
+	case int64:
+		if v < 0 {
+			return fmt.Errorf("%d: want a number that is not negative", v)
+		}
+		*n = number(v)
+	case uint64:
+		*n = number(v)
+	case []byte: // how the driver returns what no int64 can hold
+		return n.parse(string(v))
+	case string:
+		return n.parse(v)
+	default:
+		return fmt.Errorf("%v (%T): want a number", value, value)
 	}
 	return nil
 }
 
-func noMember(id member.ID) error { return fmt.Errorf("%w: %d", ErrNoMember, id) }
+func (n *number) parse(text string) error {
+	parsed, err := strconv.ParseUint(text, 10, 64)
+	*n = number(parsed)
+	return err
+}

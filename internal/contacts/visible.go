@@ -80,9 +80,8 @@ JOIN (
 WHERE c.user_id = ? AND c.contact_id = ? AND b.user_id IS NULL
 ORDER BY p.date_upload DESC, p.id DESC LIMIT ?`
 
-// Standings tells of each of owners, in the order of owners, what it amounts to
-// for v. All are read at one instant. It returns [ErrNoMember] if v does not
-// exist.
+// Standings returns the standing of each of owners with v, in the order of owners. All
+// are read at one instant. It returns [ErrNoMember] if v does not exist.
 func (m *MySQL) Standings(ctx context.Context, v Viewer, owners []member.ID) ([]Standing, error) {
 	return standings(ctx, m.prepared, v, owners)
 }

@@ -21,7 +21,7 @@ type chunking struct {
 // defaultChunking: the first chunk is nearly always enough, as most uploads are
 // visible to most followers. Reading a chunk costs a pass over all contacts, so
 // chunks grow fast enough for the passes to stay few. The bound on a statement
-// is also one on what is looked at in vain after the answer was found.
+// also bounds what is read for nothing after the answer was found.
 var defaultChunking = chunking{first: 32, growth: 8, perStatement: 512}
 
 // Walk returns the answer for v by its definition: of all visible photos of all
@@ -33,51 +33,28 @@ var defaultChunking = chunking{first: 32, growth: 8, perStatement: 512}
 // instant, and goes through the contacts by last upload until no further one can
 // have a newer photo. Its cost is a few passes over the contacts of v.
 func (m *MySQL) Walk(ctx context.Context, v Viewer, limit int) (Walked, error) {
-	s, end, err := m.search(ctx, v, 1)
-	if err != nil {
-		return Walked{}, err
-	}
-	defer end()
-	return s.answer(ctx, limit)
-}
-
-// Ranking returns the limit contacts of v that have the newest visible photos, by
-// date then id, both descending; contacts that show v nothing are left out. So it
-// tells of nothing but what v may see: not even of when somebody uploaded
-// something that v may not. It returns [ErrNoMember] if v does not exist.
-//
-// It goes through the contacts as [MySQL.Walk] does, until no further one can
-// belong in the list: all of them, if fewer than limit show v anything.
-func (m *MySQL) Ranking(ctx context.Context, v Viewer, limit int) ([]Standing, error) {
-	if limit <= 0 {
-		return nil, requireMember(ctx, m.db, v.ID)
-	}
-	s, end, err := m.search(ctx, v, limit)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	if err := s.run(ctx); err != nil {
-		return nil, err
-	}
-	if !s.indexable {
-		return nil, requireMember(ctx, s.q, v.ID)
-	}
-	return s.best, nil
-}
-
-// search begins a walk for the owners of the most newest visible photos, in a
-// snapshot of its own. When it is over, call end.
-func (m *MySQL) search(ctx context.Context, v Viewer, most int) (s *search, end func(), err error) {
 	// Repeatable read is what makes the statements share a snapshot; a server's
 	// default may be another level.
 	snapshot := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
 	tx, err := m.db.BeginTx(ctx, snapshot)
 	if err != nil {
-		return nil, nil, mysql.Translate(ctx, fmt.Sprintf("walking through the contacts of member %d", v.ID), err)
+		return Walked{}, mysql.Translate(ctx, fmt.Sprintf("walking through the contacts of member %d", v.ID), err)
 	}
-	s = &search{q: tx, viewer: v, chunks: m.chunks, most: most}
-	return s, func() { _ = tx.Rollback() }, nil // it only read: there is nothing to lose
+	defer func() { _ = tx.Rollback() }() // it only read
+	s := &search{q: tx, viewer: v, chunks: m.chunks}
+	if err := s.run(ctx); err != nil {
+		return Walked{}, err
+	}
+	if !s.indexable { // no statement so far said whether the viewer exists
+		s.trace.Statements++
+		return Walked{Trace: s.trace}, requireMember(ctx, tx, v.ID)
+	}
+	if s.best == nil {
+		return Walked{Indexable: true, Trace: s.trace}, nil
+	}
+	s.trace.Statements++
+	album, err := visiblePhotos(ctx, tx, v, s.best.Owner, limit)
+	return Walked{Album: album, Indexable: true, Trace: s.trace}, err
 }
 
 // search is a walk under way.
@@ -85,35 +62,18 @@ type search struct {
 	q         querier
 	viewer    Viewer
 	chunks    chunking
-	most      int        // owners that are wanted
-	best      []Standing // those found so far, newest visible photo first
+	best      *Standing // the owner of the newest visible photo so far; nil: none
 	indexable bool
 	trace     WalkTrace
 }
 
-func (s *search) answer(ctx context.Context, limit int) (Walked, error) {
-	if err := s.run(ctx); err != nil {
-		return Walked{}, err
-	}
-	if !s.indexable { // no statement so far said whether the viewer exists
-		s.trace.Statements++
-		return Walked{Trace: s.trace}, requireMember(ctx, s.q, s.viewer.ID)
-	}
-	if len(s.best) == 0 {
-		return Walked{Indexable: true, Trace: s.trace}, nil
-	}
-	s.trace.Statements++
-	album, err := visiblePhotos(ctx, s.q, s.viewer, s.best[0].Owner, limit)
-	return Walked{Album: album, Indexable: true, Trace: s.trace}, err
-}
-
 // run goes through the contacts until the answer is proven or all were seen.
 func (s *search) run(ctx context.Context) error {
-	var after Cursor
+	var after Contact // the last one of the chunk before; zero: none
 	for size := s.chunks.first; ; size *= s.chunks.growth {
 		s.trace.Passes++
 		s.trace.Statements++
-		chunk, err := contactsByRecency(ctx, s.q, s.viewer.ID, nil, after, size)
+		chunk, err := contactsByRecency(ctx, s.q, s.viewer.ID, after, size)
 		if err != nil {
 			return err
 		}
@@ -126,7 +86,7 @@ func (s *search) run(ctx context.Context) error {
 		if s.beats(last) { // and so all after it: spare the pass
 			return nil
 		}
-		after = Cursor{LastUpload: last.LastUpload, ID: last.ID}
+		after = last
 	}
 }
 
@@ -143,33 +103,47 @@ func (s *search) examine(ctx context.Context, chunk []Contact) (proven bool, err
 		}
 		s.trace.LookedAt += len(found)
 		for _, st := range found {
-			s.consider(st)
+			if st.Newest != nil && (s.best == nil || st.Newest.Newer(*s.best.Newest)) {
+				s.best = &st
+			}
 		}
 	}
 	return false, nil
 }
 
-// consider gives st its place among the best.
-func (s *search) consider(st Standing) {
-	if st.Newest == nil {
-		return
-	}
-	at, _ := slices.BinarySearchFunc(s.best, *st.Newest, func(b Standing, p Photo) int { return byDateDesc(*b.Newest, p) })
-	if at < s.most {
-		s.best = slices.Insert(s.best, at, st)
-		s.best = s.best[:min(len(s.best), s.most)]
-	}
-}
-
-// beats tells whether neither c nor anybody after it can have a newer photo than
-// the last of the best. Not so within the same second: there the photo's id
-// decides.
+// beats reports whether neither c nor any contact after it can have a newer photo than the
+// best. Not so within the same second: there the photo's id decides.
 func (s *search) beats(c Contact) bool {
-	if len(s.best) < s.most || s.best[s.most-1].Newest.DateUpload <= c.LastUpload {
+	if s.best == nil || s.best.Newest.DateUpload <= c.LastUpload {
 		return false
 	}
 	s.trace.Bound = c.LastUpload
 	return true
+}
+
+// contactsByRecency returns up to limit contacts of user that ever uploaded, those that
+// come after one of them in the order by last upload, then id, both descending; the zero
+// Contact stands before the first. It reads all contacts of user, and keeps the best.
+func contactsByRecency(ctx context.Context, q querier, user member.ID, after Contact, limit int) ([]Contact, error) {
+	what := fmt.Sprintf("reading the most recent contacts of member %d", user)
+	return collect(ctx, q, what, byRecency(user, after, limit), func(rows *sql.Rows, c *Contact) error {
+		return rows.Scan((*number)(&c.ID), (*number)(&c.LastUpload))
+	})
+}
+
+func byRecency(user member.ID, after Contact, limit int) statement {
+	var beyond string
+	args := []any{user}
+	if after != (Contact{}) {
+		beyond = ` AND (u.last_upload < ? OR (u.last_upload = ? AND u.id < ?))`
+		args = append(args, after.LastUpload, after.LastUpload, after.ID)
+	}
+	// STRAIGHT_JOIN: beginning with users would read the whole site.
+	return statement{`
+SELECT u.id, u.last_upload
+FROM contacts c
+STRAIGHT_JOIN users u ON u.id = c.contact_id
+WHERE c.user_id = ? AND u.last_upload > 0` + beyond + ` ORDER BY u.last_upload DESC, u.id DESC LIMIT ?`, append(args, limit)}
 }
 
 func idsOf(list []Contact) []member.ID {

@@ -103,7 +103,7 @@ func (s *service) start(t *testing.T, db store, q queue.Queue, notifier *queue.N
 	ix := index.New(client, index.Options{Settings: settings})
 	log := slog.New(slog.DiscardHandler)
 	hints := tasks.NewHints(q, log)
-	run(t, queue.NewPool(q, notifier, tasks.Handlers(ix, db, q, tasks.HandlerOptions{}), log, queue.PoolOptions{}).Run)
+	run(t, queue.NewPool(q, notifier, tasks.Handlers(ix, db, q, tasks.HandlerOptions{}), log, queue.PoolOptions{Workers: tasks.DefaultWorkers()}).Run)
 	run(t, hints.Run)
 
 	s.config.Reader = recent.NewReader(ix, db, hints, recent.Options{})

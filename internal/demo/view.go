@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -87,7 +88,7 @@ func (d *Demo) look(ctx context.Context, viewer member.ID) (view pageView, statu
 	view.Album = d.albumView(c.answer)
 	view.Compare = d.compareView(ctx, c)
 	view.Candidates = d.candidateViews(c.answer.Trace.Candidates)
-	view.WalkReason = c.answer.Trace.WalkReason
+	view.WalkReason = strings.ReplaceAll(c.answer.Trace.WalkReason, "_", " ")
 	view.Events = d.eventViews(viewer, c.answer.Trace.Candidates)
 	return view, http.StatusOK
 }

@@ -44,8 +44,8 @@ type fleet struct {
 func newFleet(t *testing.T, seed uint64) *fleet {
 	t.Helper()
 	const fans, workers = 200, 3
-	server := servertest.OwnMySQL(t, localserver.WithFlushLog(2)) // outlives kill -9, if not a lost machine
-	g := groundOn(t, needFor(seed), server.DSN(servertest.Database), servertest.Redis(t, localserver.WithAOF()))
+	server := servertest.OwnMySQL(t, "--innodb-flush-log-at-trx-commit=2") // outlives kill -9, if not a lost machine
+	g := groundOn(t, needFor(seed), server.DSN(servertest.Database), servertest.Redis(t, localserver.AOF...))
 	f := &fleet{
 		town: newTown(t, g, seed, fans), ledger: ledger{g}, seed: seed, mysql: server,
 		mysqlProxy: servertest.NewProxy(t, server.Addr()), redisProxy: servertest.NewProxy(t, g.redis.Addr()),

@@ -58,9 +58,9 @@ func (tn *town) missingSets(t *testing.T) (n int) {
 // held when it died, is brought up to date.
 func TestKilledRedis(t *testing.T) {
 	t.Parallel()
-	for name, options := range map[string][]localserver.Option{
+	for name, options := range map[string][]string{
 		"comes back empty":     nil,
-		"comes back as it was": {localserver.WithAOF()},
+		"comes back as it was": localserver.AOF,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

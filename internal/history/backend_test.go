@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/index/indextest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
@@ -39,7 +40,7 @@ type forgetful interface {
 }
 
 func inMemory(_ context.Context, s index.Settings) (backend, error) {
-	return over(index.NewMemory(s)), nil
+	return over(indextest.NewMemory(s)), nil
 }
 
 func over(m forgetful) backend {

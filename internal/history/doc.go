@@ -27,7 +27,7 @@
 //     gone when the tasks have run that the read asked for.
 //
 // There are two kinds of history. Random ones (history_test.go) have everything in
-// them; they run on index.Memory, which a test of that package holds against the
+// them; they run on indextest.Memory, which a test of that package holds against the
 // scripts, and a part of them on a real Redis.
 //
 // Enumerated ones (orders_test.go, enumerate_test.go) take scripts of 7 events over

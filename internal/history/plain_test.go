@@ -36,9 +36,9 @@ const (
 	emptyRefillDeletes
 )
 
-// plainIndex is index.Memory once more, written so that each of its rules can be
+// plainIndex is indextest.Memory once more, written so that each of its rules can be
 // left out: then a history has to notice. With all of them it does what
-// index.Memory does, which TestPlainIndexIsTheSpecification sees to.
+// indextest.Memory does, which TestPlainIndexIsTheSpecification sees to.
 type plainIndex struct {
 	without  rule
 	settings index.Settings

@@ -8,16 +8,17 @@ import (
 	"testing/synctest"
 
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/index/indextest"
 	"github.com/activityd/activityd/internal/member"
 )
 
 // TestPlainIndexIsTheSpecification: what the mutations change does the same as
-// index.Memory before they change it.
+// indextest.Memory before they change it.
 func TestPlainIndexIsTheSpecification(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		open := func(_ context.Context, s index.Settings) (backend, error) {
-			return over(twins{newPlainIndex(noRule, s), index.NewMemory(s)}), nil
+			return over(twins{newPlainIndex(noRule, s), indextest.NewMemory(s)}), nil
 		}
 		if seed, err := (player{open: open, bubble: true}).search(t.Context(), 0, 200); !errors.Is(err, errUnnoticed) {
 			t.Fatalf("seed %d: %v", seed, err)

@@ -6,17 +6,16 @@ import (
 	"net/http"
 )
 
-// mostConnections is the default of [Options.MaxConnections] where files are plenty.
-const mostConnections = 10_000
+// maxConnections is the default of [Options.MaxConnections] where files are plenty.
+const maxConnections = 10_000
 
-// connectionsFor leaves half of the files that a process may have open to everything
-// else: the connections to MySQL and Redis, and the other listeners.
-func connectionsFor(files uint64) int { return int(max(1, min(files/2, mostConnections))) }
+// connectionsFor returns the bound of a process that may have so many files open. Half of
+// them are left to the connections to MySQL and Redis, and to the other listeners.
+func connectionsFor(files uint64) int { return int(max(1, min(files/2, maxConnections))) }
 
-// bounded is the listener of a server, which takes no more connections than the
-// server may have. One too many is closed at once, rather than left to wait: a load
-// balancer or a client learns at once that it has to go elsewhere, and where clients
-// hold connections without using them, waiting has no end.
+// bounded is the listener of a server, and closes connections beyond its bound at once,
+// rather than let them wait: a load balancer or a client then goes elsewhere, and where
+// clients hold connections without using them, waiting has no end.
 type bounded struct {
 	net.Listener
 
@@ -43,7 +42,7 @@ func (b bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// connState is told by net/http how a connection ends, once for each that was
+// connState is called by net/http when a connection ends, once for each that was
 // accepted.
 func (s *Server) connState(_ net.Conn, state http.ConnState) {
 	if state == http.StateClosed || state == http.StateHijacked {

@@ -2,5 +2,5 @@
 
 package httpserver
 
-// defaultConnections is for systems that do not count files.
-func defaultConnections() int { return mostConnections }
+// defaultConnections is the bound where the system has no limit of files.
+func defaultConnections() int { return maxConnections }

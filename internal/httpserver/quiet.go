@@ -11,9 +11,9 @@ import (
 // summaryEvery is the time between two lines of a [summary].
 const summaryEvery = time.Minute
 
-// summary logs what strangers can make happen as often as they like: one line when
-// it happens first, and after that at most one a minute, with how often each kind of
-// it has happened since the line before.
+// summary logs events that unknown clients can cause as often as they like: one line at
+// the first, and after that at most one a minute, with how many of each kind there were
+// since the line before.
 type summary struct {
 	log     func(message string, args ...any) // at its level
 	message string
@@ -36,13 +36,13 @@ func (s *summary) count(kind, detail string) {
 		s.last = detail
 	}
 	if s.timer == nil {
-		s.tell()
+		s.write()
 	}
 }
 
-// tell logs what was counted, if anything, and waits for a minute. The caller has the
-// lock.
-func (s *summary) tell() {
+// write logs what was counted, if anything, and lets the next line wait for a minute.
+// The caller holds mu.
+func (s *summary) write() {
 	s.timer = nil
 	if len(s.counts) == 0 {
 		return
@@ -60,26 +60,26 @@ func (s *summary) tell() {
 	s.timer = time.AfterFunc(summaryEvery, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.tell()
+		s.write()
 	})
 }
 
-// flush logs at once what has not been told yet.
+// flush logs at once what was counted.
 func (s *summary) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-	s.tell()
+	s.write()
 	if s.timer != nil {
 		s.timer.Stop()
 		s.timer = nil
 	}
 }
 
-// errorLog is where net/http writes. Nearly all that it says is about clients that do
-// not speak the protocol: that is a line at the level debug, and counted.
+// errorLog takes the messages of net/http. Nearly all are about clients that do not
+// speak the protocol: those are logged at the level debug, and counted.
 type errorLog struct{ server *Server }
 
 func (e errorLog) Write(line []byte) (int, error) {
@@ -97,11 +97,11 @@ func (e errorLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// clip keeps what a client sent from filling a line.
+// clip bounds what a client can have logged.
 func clip(s string) string {
-	const most = 200
-	if len(s) > most {
-		return s[:most] + "…"
+	const maxText = 200 // bytes
+	if len(s) > maxText {
+		return s[:maxText] + "…"
 	}
 	return s
 }

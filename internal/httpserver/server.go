@@ -21,7 +21,7 @@ type Server struct {
 	options  Options
 	secure   bool
 	listener net.Listener
-	name     string // what Listen was asked to listen on
+	name     string // the host that Listen was given
 
 	open               atomic.Int64 // connections
 	refusedConnections summary
@@ -65,9 +65,9 @@ func New(hs *http.Server, o Options) *Server {
 	return s
 }
 
-// Refused counts a request of a client that is not known. What strangers send fills
-// no log: the first of them and then at most one line a minute says how many there
-// were of each kind, which is one of a few constants.
+// Refused counts a request of an unknown client by its kind, which is one of a few
+// constants. The log has a line at the first, and then at most one a minute with how
+// many there were of each kind.
 func (s *Server) Refused(kind string) { s.refusedRequests.count(kind, "") }
 
 // Listen opens address (host:port; port 0 picks a free one), so that a port that
@@ -125,7 +125,7 @@ func (s *Server) Close() error {
 	return errors.Join(s.http.Close(), s.closeListener())
 }
 
-// flush tells what was counted and not told yet.
+// flush logs what was counted.
 func (s *Server) flush() {
 	s.refusedConnections.flush()
 	s.refusedRequests.flush()

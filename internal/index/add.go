@@ -12,113 +12,176 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
+// addFunction defines adder, the one way into a set, for all scripts that add; the
+// package comment says why each of its rules is needed. The function that adder makes
+// returns, and second how many ranks were cut off,
+//
+//	"missing"    there is no set, or something else; nothing was written
+//	"outside"    the score lies below a set that may be cut off and is not full; nothing was written
+//	"trimmed"    added, and the lowest rank was cut off: another contact, or this one
+//	"unchanged"  the contact was a member already, with that score
+//	"below"      the contact was a member already, with a higher score; nothing was written
+//	"added"      the contact is a member now, or rose, and no rank was cut off
+//
+// The trim counts from the lowest rank: 0 to -(max+1) leaves exactly max.
+//
+// What a set costs are the commands, so the common ways are short: one command for a
+// member that rises, two for a contact that comes into a full set. Which it is, is
+// guessed from the set before: in a fan-out most of the neighbours have the contact,
+// or most have not. A wrong guess costs a command and nothing else, since XX and NX
+// exclude each other. NX would make a missing set, so isThere is asked before.
+// Numbers are made strings once: Redis is slow to write those of Lua.
+//
+// Only the size after the trim tells whether the contact should have stayed outside.
+// It is taken out again then: a script is one step, and no other command sees it.
+const addFunction = `
+local function adder(max, min, isThere)
+  local last, expected = tostring(-(max + 1)), true
+
+  local function settle(key, score, contact)
+    local cut = redis.call('ZREMRANGEBYRANK', key, '0', last)
+    if cut > 0 then return 'trimmed', cut end
+    if redis.call('ZCARD', key) > min then
+      local low = redis.call('ZRANGE', key, '0', '1', 'WITHSCORES')
+      if low[1] == contact and tonumber(score) < tonumber(low[4]) then
+        redis.call('ZREM', key, contact)
+        return 'outside', 0
+      end
+    end
+    return 'added', 0
+  end
+
+  return function(key, score, contact)
+    if expected and redis.pcall('ZADD', key, 'XX', 'GT', 'CH', score, contact) == 1 then return 'added', 0 end
+    expected = false
+    if not isThere(key) then return 'missing', 0 end
+    local came = redis.pcall('ZADD', key, 'NX', score, contact)
+    if came == 1 then return settle(key, score, contact) end
+    if came ~= 0 and redis.call('TYPE', key).ok ~= 'zset' then return 'missing', 0 end
+    expected = true
+    if redis.call('ZADD', key, 'XX', 'GT', 'CH', score, contact) == 1 then return 'added', 0 end
+    if tonumber(redis.call('ZSCORE', key, contact)) > tonumber(score) then return 'below', 0 end
+    return 'unchanged', 0
+  end
+end
+`
+
 // Addition is one contact's last upload, for one user's set.
 type Addition struct {
 	User member.ID
 	Entry
 }
 
-// Add tells sets of uploads, pipelined. It needs no guard because it only ever
-// raises. It returns the users whose set is missing or malformed and wants a
-// refill, once each and sorted; in the sets of all others the contact is a
-// member now, unless its upload lies outside the set. After an error it is not
-// known which were added; add again.
+// addScript adds one contact to each of some sets. Where the upload leaves no trace in
+// the set, or takes another's away, it deletes the guard: the update under way may have
+// read MySQL before the upload, and be about to make the set, or to remove or lower the
+// contact.
+//
+//	KEYS[1…n]     the sets
+//	KEYS[n+1…2n]  their guards, in the same order
+//	ARGV[1]       max
+//	ARGV[2]       min
+//	ARGV[3]       the score
+//	ARGV[4]       the contact
+//	returns       {{outcome of adder, how often, …}, {i of each KEYS[i] that is missing, …}}
+var addScript = redis.NewScript(addFunction + `
+local n, all = #KEYS / 2, nil
+local add = adder(tonumber(ARGV[1]), tonumber(ARGV[2]), function(key)
+  if all == nil then all = redis.call('EXISTS', unpack(KEYS, 1, n)) == n end
+  return all or redis.call('EXISTS', key) == 1
+end)
+local counts, missing, ended = {}, {}, {}
+for i = 1, n do
+  local outcome = add(KEYS[i], ARGV[3], ARGV[4])
+  counts[outcome] = (counts[outcome] or 0) + 1
+  if outcome == 'missing' then missing[#missing + 1] = i end
+  if outcome ~= 'added' then ended[#ended + 1] = KEYS[n + i] end
+end
+if #ended > 0 then redis.call('DEL', unpack(ended)) end
+local told = {}
+for outcome, times in pairs(counts) do
+  told[#told + 1] = outcome
+  told[#told + 1] = times
+end
+return {told, missing}
+`)
+
+// Add adds uploads to sets, pipelined. It needs no guard because it only ever raises. It
+// returns the users whose set is missing or malformed and needs a refill, once each and
+// sorted; in the sets of all others the contact is a member now, unless its upload lies
+// outside the set. After an error it is not known which were added; add again.
 func (ix *Index) Add(ctx context.Context, additions []Addition) (missing []member.ID, err error) {
 	if len(additions) == 0 {
 		return nil, nil
 	}
 	defer func(start time.Time) { ix.observe(opAdd, start, err) }(time.Now())
-	if !ix.settingsTrusted() {
+	if !ix.trusted() {
 		if err := ix.Check(ctx); err != nil {
 			return nil, err
 		}
 	}
 	calls := ix.addCalls(additions)
-	replies, err := ix.evalAll(ctx, addScript, calls, nil)
+	replies, err := ix.client.evalAll(ctx, addScript, calls, nil)
 	if err != nil {
 		return nil, translate(ctx, fmt.Sprintf("add to %d sets", len(additions)), err)
 	}
-	all := added{outcomes: make(map[AddOutcome]int)}
+	outcomes := make(map[AddOutcome]int)
 	for i, r := range replies {
 		n := len(calls[i].keys) / 2
-		all.read(additions[:n], r)
+		absent, wrong := readAdded(additions[:n], r, outcomes)
+		missing, err = append(missing, absent...), cmp.Or(err, wrong)
 		additions = additions[n:]
 	}
-	for outcome, n := range all.outcomes {
+	for outcome, n := range outcomes {
 		adds.WithLabelValues(string(outcome)).Add(float64(n))
 	}
 	// A set of at most Max members grows by one, so no more than one is cut off.
-	trims.Add(float64(all.outcomes[AddTrimmed]))
-	return unique(all.missing), all.err
+	trims.Add(float64(outcomes[AddTrimmed]))
+	slices.Sort(missing)
+	return slices.Compact(missing), err
 }
 
-// setsPerCall is how many sets one call of the script tells, where one may tell
-// several: a call costs more than the commands for a set do. A hundred keep the
-// server for about a quarter of a millisecond.
-const setsPerCall = 100
-
-// addCalls makes one call of neighbours that are told the same, as those of a
-// fan-out are. In a cluster a call may touch one slot only, and so one set.
+// addCalls makes one call of neighbours with the same entry, as those of a fan-out
+// have, up to as many as one call may touch.
 func (ix *Index) addCalls(additions []Addition) (calls []call) {
-	most := 1
-	if _, single := ix.client.(*redis.Client); single {
-		most = setsPerCall
-	}
+	most, s := ix.client.setsPerCall(), ix.options.Settings
 	for len(additions) > 0 {
-		n := 1
-		for n < min(most, len(additions)) && additions[n].Entry == additions[0].Entry {
+		same, n := additions[0].Entry, 1
+		for n < min(most, len(additions)) && additions[n].Entry == same {
 			n++
 		}
-		calls = append(calls, addCall(ix.options.Settings, additions[:n]))
+		keys := make([]string, 2*n)
+		for i, a := range additions[:n] {
+			keys[i] = UserKey(a.User)
+			keys[n+i] = guardKey(keys[i])
+		}
+		calls = append(calls, call{keys, []any{s.Max, s.Min, same.Score, same.Contact.String()}})
 		additions = additions[n:]
 	}
 	return calls
 }
 
-// addCall tells all the sets of some additions that are alike.
-func addCall(s Settings, alike []Addition) call {
-	n := len(alike)
-	keys := make([]string, 2*n)
-	for i, a := range alike {
-		keys[i] = UserKey(a.User)
-		keys[n+i] = guardOf(keys[i])
-	}
-	return call{keys, []any{s.Max, s.Min, alike[0].Score, alike[0].Contact.String()}}
-}
-
-// added is what calls of addScript did.
-type added struct {
-	outcomes map[AddOutcome]int
-	missing  []member.ID
-	err      error // the first one
-}
-
-// read adds what one call did for the sets that it told.
-func (a *added) read(told []Addition, r reply) {
+// readAdded reads the reply to one call for some additions: it counts the outcomes, and
+// returns the users whose set is missing.
+func readAdded(additions []Addition, r reply, outcomes map[AddOutcome]int) (missing []member.ID, err error) {
 	parts, _ := r.value.([]any)
 	if r.err == nil && len(parts) != 2 {
 		r.err = fmt.Errorf("unexpected reply %v", r.value)
 	}
 	if r.err != nil {
-		what := fmt.Sprintf("add contact %s to %d sets, the first that of %s", told[0].Contact, len(told), told[0].User)
-		a.err = cmp.Or(a.err, fmt.Errorf("%s: %w", what, r.err))
-		return
+		return nil, fmt.Errorf("add contact %s to %d sets, the first that of %s: %w",
+			additions[0].Contact, len(additions), additions[0].User, r.err)
 	}
-	outcomes, _ := parts[0].([]any)
-	for pair := range slices.Chunk(outcomes, 2) {
+	counts, _ := parts[0].([]any)
+	for pair := range slices.Chunk(counts, 2) {
 		outcome, _ := pair[0].(string)
-		times, _ := pair[1].(int64)
-		a.outcomes[AddOutcome(outcome)] += int(times)
+		n, _ := pair[1].(int64)
+		outcomes[AddOutcome(outcome)] += int(n)
 	}
-	missing, _ := parts[1].([]any)
-	for _, at := range missing {
-		i, _ := at.(int64)
-		a.missing = append(a.missing, told[i-1].User)
+	positions, _ := parts[1].([]any)
+	for _, position := range positions {
+		i, _ := position.(int64)
+		missing = append(missing, additions[i-1].User)
 	}
-}
-
-// unique sorts ids and leaves out what is there twice.
-func unique(ids []member.ID) []member.ID {
-	slices.Sort(ids)
-	return slices.Compact(ids)
+	return missing, nil
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 )
@@ -77,7 +76,7 @@ func startCluster(t *testing.T) *redis.ClusterClient {
 	var ports []string
 	for _, slots := range halves {
 		port, bus := freePort(t), freePort(t)
-		servertest.Redis(t, localserver.WithArgs("--port", port, "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--cluster-port", bus))
+		servertest.Redis(t, "--port", port, "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--cluster-port", bus)
 		node := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port})
 		t.Cleanup(func() { _ = node.Close() })
 		if err := node.Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", slots[0], slots[1]).Err(); err != nil {

@@ -1,7 +1,6 @@
-// Package index keeps, for every member, a small sorted set of the contacts who
-// uploaded last, in Redis. It is only an index: it says where to look, never
-// what may be shown. It knows keys, scripts and sets, and nothing of SQL, HTTP
-// or tasks.
+// Package index keeps in Redis, for every member, a small sorted set of the contacts
+// that uploaded last. It is only an index: it says where to look, never what may be
+// shown. It knows keys, scripts and sets, and nothing of SQL, HTTP or tasks.
 //
 // # The data
 //
@@ -30,16 +29,16 @@
 //
 // # Why they hold
 //
-// Tasks run in any order, more than once, and may crash between any two steps.
-// What carries the invariants is that nobody ever writes what an event said:
-// every writer reads MySQL's current rows and makes the set agree.
+// Tasks run in any order, more than once, and may crash between any two steps. The
+// invariants hold because no task writes what an event said: every writer reads
+// MySQL's current rows and makes the set agree.
 //
 // One add. Every writer adds through one Lua function, adder, in one step per
 // set. It writes nothing to a missing set (I4). It refuses a contact older than
 // low(S) once S has Min members: S may be cut off there, and behind the cut
 // there may be contacts that are newer than the refused one and not in S, so
 // that adding it would lower low(S) past them and break I1. Below Min the set is
-// complete by I3, there is no cut, and anybody may be added. A score is only
+// complete by I3, there is no cut, and any contact may be added. A score is only
 // ever raised (ZADD GT), so a late or repeated upload changes nothing and I2
 // stays. Then the lowest ranks beyond Max are cut, which raises low(S) and so
 // keeps I1.
@@ -73,23 +72,23 @@
 //
 // A refill adds and never replaces: an upload that was fanned out between the
 // refill's read and its write stays. Members that are no contacts any more are
-// removed by it. Only a refill that found nobody deletes the set, whatever came in since
-// Begin: a missing set is unknown, so that this is as safe as an eviction, and the guard
-// goes with it, so that no update makes the set again from what it read before. That is
-// how the set of a deleted member goes.
+// removed by it. Only a refill without contacts deletes the set: a missing set is
+// unknown, so that this is as safe as an eviction, and the guard is deleted with it, so
+// that no update makes the set again from what it read before. That is how the set of a
+// deleted member goes.
 //
 // What leaves no trace. An add that finds no set, is refused as older than low(S),
 // or finds its contact there already, with that score or a higher one, leaves no
 // trace of its upload; an add that makes the set too large cuts off the trace of
 // another. But an update may be under way that read MySQL before that upload, and
-// that is about to make the set, or to remove and refill so that low(S) falls below
+// is about to make the set, or to remove and refill so that low(S) falls below
 // the upload, or to remove or lower the contact. So such an add deletes the guard,
 // and that update conflicts and reads again. An add that does leave a trace, in a
 // new member or a higher score, lets the update go on, which respects the trace: it
 // adds and never replaces, lowers only a score that is still what it was at Begin,
-// and conflicts when somebody whom it would remove came in or rose since Begin.
-// (A contact who was no member of the site, and joined and uploaded after the
-// update had looked, is such a one: no task but the upload's tells of it.)
+// and conflicts when a contact that it would remove came in or rose since Begin.
+// (A contact that was no member of the site, and joined and uploaded after the
+// update had looked, is one: no task but the upload's tells of it.)
 //
 // For the same reason an update that has nothing to write still applies: it ends
 // those that read MySQL before it did. And an update that found a set conflicts when
@@ -109,6 +108,6 @@
 //
 // Ghosts. A fan-out reads its followers before it adds, so it may add the
 // uploader to the set of a user who removed that contact in between. Such a
-// member violates none of I1 to I4; it costs one place and is filtered by the
+// member violates none of I1 to I4; it takes one place and is filtered by the
 // live query, whose reader reports it so that the pair is looked at again.
 package index

@@ -65,18 +65,20 @@ func (ix *Index) BeginEpoch(ctx context.Context) (Epoch, error) {
 	return ix.Epoch(ctx)
 }
 
-// Materialize returns whose sets those who keep them keep, as they said by
-// [Options.Materialize]; empty when nobody has said.
+// Materialize returns whose sets are kept, as [Index.StoreMaterialize] stored it; ""
+// when nothing is stored.
 func (ix *Index) Materialize(ctx context.Context) (string, error) {
 	text, err := getText(ctx, ix.client, materializeKey).Result()
 	return text, translate(ctx, "read whose sets are kept", err)
 }
 
-// StoreMaterialize lets [Options.Materialize] hold from now on, whatever was
-// stored before. [Index.Begin] stores it, too, but only where nothing is stored.
-func (ix *Index) StoreMaterialize(ctx context.Context) error {
-	if ix.options.Materialize == "" {
-		return nil
-	}
-	return translate(ctx, "store whose sets are kept", ix.client.Set(ctx, materializeKey, ix.options.Materialize, 0).Err())
+// StoreMaterialize stores in a word whose sets are kept, for other commands to compare,
+// whatever was stored before.
+func (ix *Index) StoreMaterialize(ctx context.Context, kept string) error {
+	return translate(ctx, "store whose sets are kept", ix.client.Set(ctx, materializeKey, kept, 0).Err())
+}
+
+// KeepMaterialize stores it where nothing is stored, as after Redis was emptied.
+func (ix *Index) KeepMaterialize(ctx context.Context, kept string) error {
+	return translate(ctx, "store whose sets are kept", ix.client.SetNX(ctx, materializeKey, kept, 0).Err())
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Errors to be tested with [errors.Is].
+// Errors, to be tested with [errors.Is].
 var (
 	// ErrMissing: there is no set for this user, which says nothing about the
 	// user's contacts.
@@ -23,8 +23,8 @@ var (
 	// ErrUnavailable: Redis cannot be reached, is loading, refuses the password,
 	// and so on. The same call may succeed later.
 	ErrUnavailable = errors.New("redis unavailable")
-	// ErrRefused is an ErrUnavailable: Redis answers, and refuses to write (or, by
-	// its ACL, to do what was asked), because it is full, read-only, and so on.
+	// ErrRefused is an ErrUnavailable: Redis answers but refuses to write, because it
+	// is full, read-only, and so on, or its ACL forbids the command.
 	ErrRefused = fmt.Errorf("%w: it refuses", ErrUnavailable)
 	// ErrNoDatabase: Redis has no database of the number that the client selects.
 	// It is an [ErrUnavailable] that lasts until one of the two is set right.
@@ -36,7 +36,7 @@ var (
 // leading "ERR ".
 var passing = []struct {
 	prefix  string
-	refuses bool // it answers others: [ErrRefused]
+	refuses bool // the error is [ErrRefused]
 	reason  string
 }{
 	{"OOM", true, "its memory is full (OOM)"},
@@ -76,8 +76,8 @@ const (
 	reasonBusy     = "it is busy with a script (BUSY)"
 )
 
-// Reason tells in a clause, for people, why Redis cannot be used, by an error of
-// [Index.Probe]. It quotes nothing that Redis said.
+// Reason says in a clause why Redis cannot be used, for an error of [Index.Probe]. It
+// quotes nothing that Redis replied.
 func Reason(err error) string {
 	for _, p := range passing {
 		if begins(err, p.prefix) {
@@ -95,8 +95,8 @@ func Reason(err error) string {
 	return "it answers with an error"
 }
 
-// translate gives an error of the client its meaning: the caller's own
-// cancellation stays what it is, what may pass is ErrUnavailable.
+// translate wraps an error of the client as one of the errors above. The end of ctx
+// stays what it is.
 func translate(ctx context.Context, doing string, err error) error {
 	switch {
 	case err == nil:
@@ -116,8 +116,8 @@ func translate(ctx context.Context, doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// isPast tells that the deadline of ctx has passed, also where ctx itself does
-// not know it yet: the connection has the same deadline and may be quicker.
+// isPast tells whether the deadline of ctx has passed, even where ctx itself has not
+// ended yet: the connection has the same deadline and may be quicker.
 func isPast(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ok && !time.Now().Before(deadline)
@@ -128,6 +128,8 @@ func isPast(ctx context.Context) bool {
 func isPassing(err error) (passes, refused bool) {
 	var netErr net.Error
 	switch {
+	case err == nil:
+		return false, false
 	case errors.As(err, &netErr),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
 		errors.Is(err, context.DeadlineExceeded), // the client's own time limit

@@ -96,13 +96,88 @@ func TestChangedSettingsAreNoticed(t *testing.T) {
 	if _, err := b.Candidates(t.Context(), user); err != nil {
 		t.Fatal(err)
 	}
+	b.refill(t, ladder(3)) // found the set
 	b.client.Set(t.Context(), "activityd_settings", "need=20 max=24 min=20", 0)
-	if _, err := b.Begin(t.Context(), []member.ID{user}); !errors.Is(err, index.ErrSettings) {
-		t.Errorf("begin: %v, want ErrSettings at once", err)
-	}
 	now = now.Add(6 * time.Second)
+	if _, err := b.Begin(t.Context(), []member.ID{user}); !errors.Is(err, index.ErrSettings) {
+		t.Errorf("begin: %v, want ErrSettings", err)
+	}
 	if _, err := b.Candidates(t.Context(), user); !errors.Is(err, index.ErrSettings) {
 		t.Errorf("candidates: %v, want ErrSettings", err)
+	}
+}
+
+// commands counts the commands that a client sends.
+type commands struct{ n int }
+
+func (c *commands) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (c *commands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c.n++
+		return next(ctx, cmd)
+	}
+}
+
+func (c *commands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		c.n += len(cmds)
+		return next(ctx, cmds)
+	}
+}
+
+// An update of a set that is there is one command to begin and one to apply. One that
+// may make a set compares the settings, whatever is trusted.
+func TestCommandsOfAnUpdate(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		b.refill(t, ladder(3)) // the scripts are known after it
+		b.refill(t, ladder(3))
+		c := &commands{}
+		b.client.AddHook(c)
+		counted := func(what string, want int, do func()) {
+			t.Helper()
+			c.n = 0
+			if do(); c.n != want {
+				t.Errorf("%s: %d commands, want %d", what, c.n, want)
+			}
+		}
+		counted("begin", 1, func() { b.begin(t) })
+		counted("apply", 1, func() { b.apply(t, index.Change{Update: index.Update{User: user}}) })
+		counted("begin for two", 2, func() { _, _ = b.Begin(t.Context(), []member.ID{user, user}) })
+		counted("begin of a missing set", 3, func() { _, _ = b.Begin(t.Context(), []member.ID{77}) })
+		counted("begin after it", 3, func() { b.begin(t) })
+		counted("and again", 1, func() { b.begin(t) })
+	})
+}
+
+// Trust in the stored settings ends early where there is a sign that they changed.
+func TestTrustEndsEarly(t *testing.T) {
+	t.Parallel()
+	for name, sign := range map[string]func(ctx context.Context, b bench){
+		"a set that is missing": func(ctx context.Context, b bench) { b.client.Del(ctx, "user_12345") },
+		"a set that is too large": func(ctx context.Context, b bench) {
+			b.client.Eval(ctx, "for i = 1, 13 do redis.call('ZADD', KEYS[1], i, i) end", []string{"user_12345"})
+		},
+		"a probe": func(ctx context.Context, b bench) { _ = b.Probe(ctx) },
+		"a check": func(ctx context.Context, b bench) { _ = b.Check(ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onBoth(t, func(t *testing.T, b bench) {
+				ctx := t.Context()
+				b.refill(t, ladder(3))
+				b.refill(t, ladder(3)) // found the set
+				b.client.Set(ctx, "activityd_settings", "need=20 max=24 min=20", 0)
+				sign(ctx, b)
+				size := b.client.ZCard(ctx, "user_12345").Val()
+				if _, err := b.Begin(ctx, []member.ID{user}); !errors.Is(err, index.ErrSettings) {
+					t.Errorf("begin: %v, want ErrSettings", err)
+				}
+				if left := b.client.ZCard(ctx, "user_12345").Val(); left != size {
+					t.Errorf("%d of %d members are left", left, size)
+				}
+			})
+		})
 	}
 }
 

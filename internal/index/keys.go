@@ -12,27 +12,24 @@ const settingsKey = "activityd_settings"
 // epochKey holds a random token for as long as nothing is lost; see [Epoch].
 const epochKey = "activityd_epoch"
 
-// materializeKey holds whose sets are kept; see [Options.Materialize].
+// materializeKey holds whose sets are kept; see [Index.StoreMaterialize].
 const materializeKey = "activityd_materialize"
 
-// userKeyPrefix begins the key of every set, and of nothing else.
+// userKeyPrefix begins the keys of the sets and of those that [Index.Probe] makes.
 const userKeyPrefix = "user_"
 
 // UserKey is the key of a user's set.
 func UserKey(user member.ID) string { return userKeyPrefix + user.String() }
 
-// guardKey is the key of the guard of a user's set. The braces make the name of
-// the set the part that a cluster hashes, so both lie in one slot and one script
+// guardKey is the key of the guard of the set with the given key. The braces make the
+// name of the set the part that a cluster hashes, so both lie in one slot and one script
 // may touch both.
-func guardKey(user member.ID) string { return guardOf(UserKey(user)) }
-
-// guardOf is the key of the guard of the set with a key.
-func guardOf(set string) string { return "guard_{" + set + "}" }
+func guardKey(set string) string { return "guard_{" + set + "}" }
 
 // probeKey is the key of one of the sets that [Index.Probe] makes and deletes at
 // once. It begins like that of a user's set, so that the same rules of an ACL hold
-// for both, and no id can be read from it. Having no braces, the keys spread over
-// the nodes of a cluster.
+// for both, and no id can be read from it. Without braces, the keys spread over the
+// nodes of a cluster.
 func probeKey(i int) string { return fmt.Sprintf("%sprobe%d", userKeyPrefix, i) }
 
 // The lease on the sweep of the audit, and where that sweep is. They share a slot,

@@ -12,7 +12,9 @@ func TestKeys(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{UserKey(12345), "user_12345"},
 		{UserKey(member.ID(1<<64 - 1)), "user_18446744073709551615"},
-		{guardKey(12345), "guard_{user_12345}"},
+		{guardKey(UserKey(12345)), "guard_{user_12345}"},
+		{probeKey(0), "user_probe0"},
+		{guardKey(probeKey(63)), "guard_{user_probe63}"},
 		{settingsKey, "activityd_settings"},
 		{epochKey, "activityd_epoch"},
 		{materializeKey, "activityd_materialize"},

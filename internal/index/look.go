@@ -12,13 +12,13 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// Set is a user's set as it is stored, for those who judge it.
+// Set is a user's set as it is stored, to be judged.
 type Set struct {
 	User    member.ID
-	Known   bool    // something is stored, be it what it may
-	Members []Entry // lowest score first
-	Size    int     // all members, more than Members when there are far too many or foreign ones
-	Foreign int     // members among the first that activityd never wrote; the size when the key is no sorted set
+	Known   bool    // the key exists, whatever it holds
+	Members []Entry // lowest score first; those that activityd wrote, among the first Max + 20
+	Size    int     // of the sorted set; 1 when the key is none
+	Foreign int     // of the first Max + 20 members, those that activityd never wrote; 1 when the key is no sorted set
 }
 
 // lookBeyond is how many members above Max a look fetches.
@@ -40,7 +40,7 @@ func (ix *Index) Look(ctx context.Context, users []member.ID) (_ []Set, err erro
 		sizes[i] = pipe.ZCard(ctx, UserKey(user))
 	}
 	exec(ctx, pipe)
-	if err := ix.verify(ctx, stored); err != nil {
+	if err := ix.compare(ctx, stored); err != nil {
 		return nil, err
 	}
 	sets := make([]Set, len(users))
@@ -71,61 +71,30 @@ func newSet(user member.ID, stored []redis.Z, size int) Set {
 	return s
 }
 
-// EachStored calls do with the users of all stored sets, some at a time; one may
-// come more than once, and one whose set comes or goes meanwhile may be left out.
-// It ends with the first error.
+// EachStored calls do with the users of all stored sets, some at a time; one may come
+// more than once, and one whose set comes or goes during the call may be left out. It
+// ends with the first error.
 func (ix *Index) EachStored(ctx context.Context, do func(ctx context.Context, users []member.ID) error) error {
-	each := func(ctx context.Context, node redis.UniversalClient) error { return eachStored(ctx, node, do) }
-	if cluster, ok := ix.client.(*redis.ClusterClient); ok {
-		nodes, err := masters(ctx, cluster)
-		if err != nil {
-			return err
-		}
-		for _, node := range nodes {
-			if err := each(ctx, node); err != nil {
-				return err
+	return ix.client.eachServer(ctx, func(ctx context.Context, server redis.UniversalClient) error {
+		for cursor := uint64(0); ; {
+			keys, next, err := server.Scan(ctx, cursor, userKeyPrefix+"*", pipelineSize).Result()
+			if err != nil {
+				return translate(ctx, "scan the sets", err)
+			}
+			var users []member.ID
+			for _, key := range keys {
+				if id, err := member.Parse(strings.TrimPrefix(key, userKeyPrefix)); err == nil {
+					users = append(users, id)
+				}
+			}
+			if len(users) > 0 {
+				if err := do(ctx, users); err != nil {
+					return err
+				}
+			}
+			if cursor = next; cursor == 0 {
+				return nil
 			}
 		}
-		return nil
-	}
-	return each(ctx, ix.client)
-}
-
-// masters lists them, so that they can be visited one after the other.
-func masters(ctx context.Context, cluster *redis.ClusterClient) ([]*redis.Client, error) {
-	found := make(chan *redis.Client, 1<<14) // as many as there are slots
-	err := cluster.ForEachMaster(ctx, func(_ context.Context, node *redis.Client) error {
-		found <- node
-		return nil
 	})
-	close(found)
-	var nodes []*redis.Client
-	for node := range found {
-		nodes = append(nodes, node)
-	}
-	return nodes, translate(ctx, "list the masters", err)
-}
-
-func eachStored(ctx context.Context, node redis.UniversalClient, do func(context.Context, []member.ID) error) error {
-	var cursor uint64
-	for {
-		keys, next, err := node.Scan(ctx, cursor, userKeyPrefix+"*", pipelineSize).Result()
-		if err != nil {
-			return translate(ctx, "scan the sets", err)
-		}
-		var users []member.ID
-		for _, key := range keys {
-			if id, err := member.Parse(strings.TrimPrefix(key, userKeyPrefix)); err == nil {
-				users = append(users, id)
-			}
-		}
-		if len(users) > 0 {
-			if err := do(ctx, users); err != nil {
-				return err
-			}
-		}
-		if cursor = next; cursor == 0 {
-			return nil
-		}
-	}
 }

@@ -21,10 +21,6 @@ type Marks struct {
 	Lost int64
 }
 
-// clusterMarks is how many marks a cluster has: enough for each node to have
-// some, as long as the slots are spread evenly.
-const clusterMarks = 64
-
 // noteServerScript remembers which run of the server answers. Another one than
 // before is noted as a loss: it may have started with older data, and the process
 // that would have noticed may have been started anew as well.
@@ -107,10 +103,11 @@ func (ix *Index) NoteLoss(ctx context.Context, at int64) error {
 
 // markKeys are the keys of all marks.
 func (ix *Index) markKeys() []string {
-	if _, isCluster := ix.client.(*redis.ClusterClient); !isCluster {
+	n := ix.client.spread()
+	if n == 1 {
 		return []string{markKey}
 	}
-	keys := make([]string, clusterMarks)
+	keys := make([]string, n)
 	for i := range keys {
 		keys[i] = markKeyOf(i)
 	}

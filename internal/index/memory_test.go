@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/index/indextest"
 	"github.com/activityd/activityd/internal/member"
 )
 
@@ -27,7 +28,7 @@ func TestMemoryDoesWhatRedisDoes(t *testing.T) {
 			if err := b.client.FlushDB(t.Context()).Err(); err != nil {
 				rt.Fatal(err)
 			}
-			l := &lockstep{T: rt, real: bench{index.New(b.client, index.Options{Settings: s}), b.client}, spec: index.NewMemory(s)}
+			l := &lockstep{T: rt, real: bench{index.New(b.client, index.Options{Settings: s}), b.client}, spec: indextest.NewMemory(s)}
 			rt.Repeat(map[string]func(*rapid.T){
 				"":             func(t *rapid.T) { l.compare(t) },
 				"add":          l.add,
@@ -45,7 +46,7 @@ func TestMemoryDoesWhatRedisDoes(t *testing.T) {
 type lockstep struct {
 	*rapid.T
 	real bench
-	spec *index.Memory
+	spec *indextest.Memory
 	open []begun
 }
 

@@ -19,15 +19,11 @@ func (ix *Index) Reset(ctx context.Context) (sets int64, err error) {
 		count.Add(n)
 		return err
 	}
-	if cluster, ok := ix.client.(*redis.ClusterClient); ok {
-		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return drop(ctx, node) })
-	} else {
-		err = drop(ctx, ix.client)
-	}
+	err = ix.client.eachServer(ctx, drop)
 	if err == nil {
 		err = ix.dropOwn(ctx)
 	}
-	ix.verified.Store(0)
+	ix.trustedUntil.Store(0)
 	return count.Load(), translate(ctx, "reset", err)
 }
 

@@ -1,12 +1,17 @@
 package index
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Settings are part of what the stored sets mean: a set of nine members is
-// complete under Min 10 and is not under Min 9. So they are kept in Redis too,
+// complete under Min 10 and is not under Min 9. So they are stored in Redis too,
 // and a process with other settings refuses to use the sets.
 type Settings struct {
 	Need int // how many candidates a read wants; Max is derived from it
@@ -15,7 +20,7 @@ type Settings struct {
 }
 
 // NewSettings derives Max from need and the headroom in percent, rounded up.
-// Min is fewest, or need if that is 0. Its errors name the number that is wrong.
+// Min is fewest, or need if fewest is 0. An error names the number that is wrong.
 func NewSettings(need, headroomPercent, fewest int) (Settings, error) {
 	const most = 10_000
 	switch {
@@ -53,8 +58,80 @@ type SettingsError struct {
 func (e *SettingsError) Error() string {
 	return fmt.Sprintf("the sets in Redis were built with %q, this process was started with %q: "+
 		"start it with the numbers of the sets, or stop all processes and run `activityd reset --yes`, "+
-		"after which the sets are built anew from MySQL", e.Stored, e.Own)
+		"after which the sets are built again from MySQL", e.Stored, e.Own)
 }
 
 // Is makes errors.Is(err, ErrSettings) hold.
 func (e *SettingsError) Is(target error) bool { return target == ErrSettings }
+
+// When the settings are compared. Each method compares the stored settings with its own
+// before it uses a set, unless they were compared in the last Options.SettingsTrust. A
+// comparison goes in the pipeline that is sent anyway; Add, which would have written by
+// then, makes a round trip for it. They can only change in two ways.
+//
+//   - An operator stops all processes, runs `activityd reset`, and starts them with other
+//     settings. They compare at their start, by [Index.Check].
+//   - Redis loses them, with the sets: by a FLUSHALL, a restart without persistence, or a
+//     failover to a replica that lacks them. The processes that run go on, all with the
+//     settings that were stored. What must not happen is that a set is made before they
+//     are stored again, for a process with other settings could store its own beside it.
+//     A set is made only by an update whose Begin found it missing (I4). So such a Begin
+//     stores and compares, however recent the last comparison was; and if Redis is
+//     emptied after it, the guard is gone, and Apply conflicts.
+//
+// What remains: Redis is emptied while processes run, or comes back with a backup from
+// before a reset, and before one of them makes a set, a process is started with other
+// settings, against the documentation. Then the old ones may change the sets of the new
+// one until their trust ends: for SettingsTrust, or a second where [Index.Watch] runs,
+// whose probe compares.
+
+// Check tells whether the index can be used now: nil, or an error that matches
+// [ErrUnavailable], which [ErrNoDatabase] does, or [ErrSettings].
+func (ix *Index) Check(ctx context.Context) (err error) {
+	defer func(start time.Time) { ix.observe(opCheck, start, err) }(time.Now())
+	return ix.compare(ctx, getText(ctx, ix.client, settingsKey))
+}
+
+// trusted tells whether the stored settings were compared not long ago.
+func (ix *Index) trusted() bool {
+	return ix.options.Now().UnixNano() < ix.trustedUntil.Load()
+}
+
+// compare compares what Redis holds with the own settings. None stored is no error, for
+// there are no sets then; the next Begin stores them.
+func (ix *Index) compare(ctx context.Context, stored *redis.StringCmd) error {
+	value, own := stored.Val(), ix.options.Settings
+	if stored.Err() == nil && (value == "" || value == own.String()) {
+		if value == "" {
+			ix.storeNext.Store(true)
+		}
+		ix.trustedUntil.Store(ix.options.Now().Add(ix.options.SettingsTrust).UnixNano())
+		return nil
+	}
+	ix.trustedUntil.Store(0)
+	if stored.Err() != nil {
+		return translate(ctx, "settings", stored.Err())
+	}
+	if len(value) == maxTextBytes {
+		value = strings.ToValidUTF8(value, "") + "…"
+	}
+	return &SettingsError{Stored: value, Own: own}
+}
+
+// storeSettings stores the own settings unless there are some, and reads what is stored.
+func (ix *Index) storeSettings(ctx context.Context, pipe redis.Pipeliner) *redis.StringCmd {
+	pipe.SetNX(ctx, settingsKey, ix.options.Settings.String(), 0)
+	return getText(ctx, pipe, settingsKey)
+}
+
+// compareStored is [Index.compare] after storeSettings. Nothing is stored then only if
+// another program has stored an empty text.
+func (ix *Index) compareStored(ctx context.Context, stored *redis.StringCmd) error {
+	if err := ix.compare(ctx, stored); err != nil {
+		return err
+	}
+	if stored.Val() == "" {
+		return &SettingsError{Own: ix.options.Settings}
+	}
+	return nil
+}

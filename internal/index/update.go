@@ -13,14 +13,14 @@ import (
 )
 
 // Update is a guarded update of one user's set that has begun: what the set held
-// when its guard was known to hold the token. Read MySQL after Begin, never
-// before; that order is the whole protection.
+// when its guard held the token. Read MySQL after Begin, never before; that order is
+// the whole protection.
 type Update struct {
 	User    member.ID
-	Known   bool    // false: there is no set, only a refill can make one
+	Known   bool    // false: there is no set, and only a refill can make one
 	Members []Entry // lowest score first; Max at most, as Begin cuts a set that has more
-	// Foreign says that there are members which activityd never wrote. Apply
-	// removes them, and as with all removals may need a refill for it.
+	// Foreign says that there are members which activityd never wrote. Apply removes
+	// them, and may need a refill, as for all removals.
 	Foreign bool
 	Token   string // what the guard must still hold at Apply
 
@@ -55,16 +55,16 @@ func (u Update) Low() uint64 {
 // refill, cut to Max, add.
 type Change struct {
 	Update
-	// Remove names who is no contact. Should one of them have come into the set or
-	// risen since Begin, that is a conflict: it may have become a contact.
+	// Remove are members that are no contacts. If one of them came into the set or rose
+	// since Begin, that is a conflict: it may have become a contact.
 	Remove []member.ID
 	// Correct lowers scores. Only with a refill: the contacts that the lower score
 	// leaves behind have to come in.
 	Correct []Correction
-	// WithRefill says that Refill holds the user's Max most recent contacts, or
-	// all there are, read after Begin. When it holds none the set is deleted. Should
-	// the set have more members by then than at Begin, that is a conflict: what was
-	// added may be a contact's upload, of which the deletion would leave no trace.
+	// WithRefill says that Refill holds the user's Max most recent contacts, or all
+	// there are, read after Begin. When it is empty the set is deleted; if the set has
+	// more members by then than at Begin, that is a conflict: what was added may be a
+	// contact's upload, of which the deletion would leave no trace.
 	WithRefill bool
 	Refill     []Entry
 	Add        []Entry
@@ -73,8 +73,8 @@ type Change struct {
 // Correction lowers the score of a member, unless it changed since Begin.
 type Correction struct {
 	Contact member.ID
-	Seen    uint64 // what the score was at Begin
-	Score   uint64 // what it is to be, read after Begin
+	Seen    uint64 // the score at Begin
+	Score   uint64 // the score to write, read after Begin
 }
 
 // Outcome says what Apply did with a change.
@@ -82,81 +82,111 @@ type Outcome int
 
 // The outcomes of Apply.
 const (
-	// Conflict: nothing was written, because the set was changed since Begin, so
-	// was one of those who are to be removed, the guard expired, or the change
-	// turned out to need a refill. Begin again.
+	// Conflict: nothing was written, because another update or an add came first, the
+	// guard expired, or the change turned out to need a refill. Begin again.
 	Conflict Outcome = iota
 	// Applied: all of the change was written.
 	Applied
 )
 
-// Begin opens an update for each of the users, in one round trip, and returns
-// them in the same order. It cuts sets of more than Max members, which activityd did
-// not make, to Max. It also makes sure that the stored settings are this index's own,
-// storing them if there are none.
+// beginScript opens a guarded update. A token that is there already stays, and is
+// shared: see the package comment.
+//
+// A set of more than max members was made by another program (I3), and may have millions.
+// So no more than max + 1 are read; where that many come, a second call cuts the set,
+// when it is known that max is that of the stored settings. What is cut off may be the
+// trace of an add, so a cut deletes the guard, as that of an add does.
+//
+//	KEYS[1]  the set
+//	KEYS[2]  its guard
+//	ARGV[1]  a fresh token
+//	ARGV[2]  the TTL of the guard in milliseconds
+//	ARGV[3]  max
+//	ARGV[4]  1 to cut the set to max first, else 0
+//	returns  {token, {contact, score, …}}, without members when the set is missing
+var beginScript = redis.NewScript(`
+if ARGV[4] == '1' and redis.call('ZREMRANGEBYRANK', KEYS[1], '0', tostring(-(ARGV[3] + 1))) > 0 then
+  redis.call('DEL', KEYS[2])
+end
+local token = ARGV[1]
+if not redis.call('SET', KEYS[2], token, 'NX', 'PX', ARGV[2]) then token = redis.call('GET', KEYS[2]) end
+local members = redis.pcall('ZRANGE', KEYS[1], '0', ARGV[3], 'WITHSCORES')
+if members.err then members = {} end -- it is something else than a set
+return {token, members}
+`)
+
+// Begin opens an update for each of the users, in one round trip, and returns them in
+// the same order. It cuts sets of more than Max members, which activityd did not make,
+// to Max. Before it returns an update that may make a set it stores the settings, unless
+// some are stored, and compares; why only then, is said in settings.go. That takes a
+// second round trip where the last Begin found all its sets.
 func (ix *Index) Begin(ctx context.Context, users []member.ID) (_ []Update, err error) {
 	defer func(start time.Time) { ix.observe(opBegin, start, err) }(time.Now())
-	calls := make([]call, len(users))
-	for i, user := range users {
-		calls[i] = ix.beginCall(user, false)
-	}
 	var stored *redis.StringCmd
-	replies, err := ix.evalAll(ctx, beginScript, calls, func(pipe redis.Pipeliner) {
-		pipe.SetNX(ctx, settingsKey, ix.options.Settings.String(), 0)
-		if ix.options.Materialize != "" {
-			pipe.SetNX(ctx, materializeKey, ix.options.Materialize, 0)
+	updates, err := ix.begin(ctx, users, false, func(pipe redis.Pipeliner) {
+		if stored == nil && (ix.storeNext.Load() || !ix.trusted()) {
+			stored = ix.storeSettings(ctx, pipe)
 		}
-		stored = getText(ctx, pipe, settingsKey)
 	})
+	if stored != nil && err == nil {
+		err = ix.compareStored(ctx, stored)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var missing bool
+	var tooLarge []int
+	var large []member.ID
+	for i, u := range updates {
+		missing = missing || !u.Known
+		if len(u.Members)+len(u.malformed) > ix.options.Settings.Max {
+			tooLarge = append(tooLarge, i)
+			large = append(large, u.User)
+		}
+	}
+	ix.storeNext.Store(missing) // the next is likely to find one, too
+	if stored == nil && (missing || len(tooLarge) > 0) {
+		pipe := ix.client.Pipeline()
+		stored = ix.storeSettings(ctx, pipe)
+		exec(ctx, pipe)
+		if err := ix.compareStored(ctx, stored); err != nil {
+			return nil, err
+		}
+	}
+	// Only now: with a smaller Max than that of the sets, a cut would leave sets that
+	// seem to be complete.
+	cut, err := ix.begin(ctx, large, true, nil)
+	if err != nil {
+		return nil, err
+	}
+	for n, i := range tooLarge {
+		updates[i] = cut[n]
+	}
+	return updates, nil
+}
+
+// begin runs beginScript for each of the users.
+func (ix *Index) begin(ctx context.Context, users []member.ID, cut bool, before func(redis.Pipeliner)) ([]Update, error) {
+	o, calls := ix.options, make([]call, len(users))
+	for i, user := range users {
+		set := UserKey(user)
+		calls[i] = call{[]string{set, guardKey(set)}, []any{rand.Text(), o.GuardLife.Milliseconds(), o.Settings.Max, cut}}
+	}
+	replies, err := ix.client.evalAll(ctx, beginScript, calls, before)
 	if err != nil {
 		return nil, translate(ctx, "begin update", err)
 	}
-	if err := ix.verify(ctx, stored); err != nil {
-		return nil, err
-	}
-	if stored.Val() == "" { // none were stored above: another program has stored an empty text
-		return nil, &SettingsError{Own: ix.options.Settings}
-	}
-	updates, tooLarge := make([]Update, len(users)), []int(nil)
+	updates := make([]Update, len(users))
 	for i, user := range users {
 		if updates[i], err = parseUpdate(user, replies[i]); err != nil {
 			return nil, fmt.Errorf("begin update of %s: %w", user, err)
 		}
-		if u := updates[i]; len(u.Members)+len(u.malformed) > ix.options.Settings.Max {
-			tooLarge = append(tooLarge, i)
-		}
 	}
-	return updates, ix.beginCut(ctx, updates, tooLarge)
+	return updates, nil
 }
 
-func (ix *Index) beginCall(user member.ID, cut bool) call {
-	o := ix.options
-	return call{[]string{UserKey(user), guardKey(user)}, []any{rand.Text(), o.GuardLife.Milliseconds(), o.Settings.Max, cut}}
-}
-
-// beginCut begins those of the updates once more whose sets are larger than Max, and
-// cuts these. The settings were verified: with a smaller Max than that of the sets, a
-// cut would leave sets that seem to be complete.
-func (ix *Index) beginCut(ctx context.Context, updates []Update, tooLarge []int) error {
-	calls := make([]call, len(tooLarge))
-	for n, i := range tooLarge {
-		calls[n] = ix.beginCall(updates[i].User, true)
-	}
-	replies, err := ix.evalAll(ctx, beginScript, calls, nil)
-	if err != nil {
-		return translate(ctx, "cut sets that are too large", err)
-	}
-	for n, i := range tooLarge {
-		user := updates[i].User
-		if updates[i], err = parseUpdate(user, replies[n]); err != nil {
-			return fmt.Errorf("cut the set of %s: %w", user, err)
-		}
-	}
-	return nil
-}
-
-// parseUpdate reads a reply of beginScript. A member that cannot be understood
-// is remembered for removal, so that any update mends the set.
+// parseUpdate reads a reply of beginScript. Members that activityd never wrote are kept
+// apart for removal, so that any update mends the set.
 func parseUpdate(user member.ID, reply reply) (Update, error) {
 	if reply.err != nil {
 		return Update{}, reply.err
@@ -185,16 +215,80 @@ func parseUpdate(user member.ID, reply reply) (Update, error) {
 	return u, nil
 }
 
-// Apply closes updates: each change is written whole or not at all, in one round
-// trip for all of them, and its outcome is returned in the same order. After an
-// error it is not known which of them were written; begin again.
+// applyScript closes a guarded update: it writes all its changes, or none on a conflict.
+// It decides before it writes, because Redis does not undo what a script did.
+//
+//	KEYS[1]   the set
+//	KEYS[2]   its guard
+//	ARGV[1]   the token
+//	ARGV[2]   max
+//	ARGV[3]   min
+//	ARGV[4]   the TTL of the set in milliseconds, 0 for ever
+//	ARGV[5]   1 if there was a set at Begin, else 0
+//	ARGV[6]   number of removals
+//	ARGV[7]   number of refill entries; 0 deletes the set, -1 is no refill
+//	ARGV[8]   number of adds
+//	ARGV[9]   number of corrections
+//	ARGV[10]  number of members at Begin
+//	ARGV[11…] removals: score at Begin ("" for no member, "*" for any), contact;
+//	          corrections: score at Begin, score, contact;
+//	          refill entries: score, contact;
+//	          adds: score, contact
+//	returns   how many members were cut off, or "conflict"
+var applyScript = redis.NewScript(addFunction + `
+local key, guard = KEYS[1], KEYS[2]
+local max, min, life = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local known, removals, refills, adds = ARGV[5] == '1', tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local corrections = tonumber(ARGV[9])
+local first = 11
+
+if redis.call('GET', guard) ~= ARGV[1] then return 'conflict' end
+local isset = redis.call('TYPE', key).ok == 'zset'
+if not isset and (known or refills < 0) then return 'conflict' end
+if isset and refills == 0 and redis.call('ZCARD', key) > tonumber(ARGV[10]) then return 'conflict' end
+local present, counted = 0, {}
+for i = first, first + 2 * removals - 1, 2 do
+  local seen, contact = ARGV[i], ARGV[i + 1]
+  local score = isset and redis.call('ZSCORE', key, contact)
+  if score and seen ~= '*' and tonumber(score) ~= tonumber(seen) then return 'conflict' end
+  if score and not counted[contact] then present = present + 1 end
+  counted[contact] = true
+end
+if refills < 0 and present > 0 and redis.call('ZCARD', key) - present < min then return 'conflict' end
+
+if isset and refills ~= 0 then redis.call('DEL', guard) else redis.call('DEL', guard, key) end
+for i = first, first + 2 * removals - 1, 2 do redis.call('ZREM', key, ARGV[i + 1]) end
+first = first + 2 * removals
+for i = first, first + 3 * corrections - 1, 3 do
+  local score = redis.call('ZSCORE', key, ARGV[i + 2])
+  if score and tonumber(score) == tonumber(ARGV[i]) then redis.call('ZADD', key, ARGV[i + 1], ARGV[i + 2]) end
+end
+first = first + 3 * corrections
+for i = first, first + 2 * refills - 1, 1000 do -- Lua's stack has room for some thousands
+  redis.call('ZADD', key, 'GT', unpack(ARGV, i, math.min(i + 999, first + 2 * refills - 1)))
+end
+local cut = 0
+if isset or refills > max then cut = redis.call('ZREMRANGEBYRANK', key, '0', tostring(-(max + 1))) end
+if refills > 0 then first = first + 2 * refills end
+local add = adder(max, min, function() return redis.call('EXISTS', key) == 1 end)
+for i = first, first + 2 * adds - 1, 2 do
+  local _, more = add(key, ARGV[i], ARGV[i + 1])
+  cut = cut + more
+end
+if life > 0 then redis.call('PEXPIRE', key, life) end
+return cut
+`)
+
+// Apply closes updates: it writes each change whole or not at all, in one round trip for
+// all of them, and returns the outcomes in the same order. After an error it is not
+// known which of them were written; begin again.
 func (ix *Index) Apply(ctx context.Context, changes []Change) (_ []Outcome, err error) {
 	defer func(start time.Time) { ix.observe(opApply, start, err) }(time.Now())
 	calls := make([]call, len(changes))
 	for i, c := range changes {
 		calls[i] = ix.applyCall(c)
 	}
-	replies, err := ix.evalAll(ctx, applyScript, calls, nil)
+	replies, err := ix.client.evalAll(ctx, applyScript, calls, nil)
 	if err != nil {
 		return nil, translate(ctx, "apply update", err)
 	}
@@ -231,11 +325,12 @@ func (ix *Index) applyCall(c Change) call {
 		args = appendEntries(args, c.Refill)
 	}
 	args = appendEntries(args, c.Add)
-	return call{[]string{UserKey(c.User), guardKey(c.User)}, args}
+	set := UserKey(c.User)
+	return call{[]string{set, guardKey(set)}, args}
 }
 
-// appendRemovals appends the score at Begin and the name of each contact that is to go:
-// "" for one that was no member, and "*", which stands for any score, for one whose score
+// appendRemovals appends the score at Begin and the name of each contact to remove: ""
+// for one that was no member, and "*", which stands for any score, for one whose score
 // activityd did not write.
 func (c Change) appendRemovals(args []any) []any {
 	if len(c.Remove) == 0 {

@@ -14,7 +14,7 @@ func ownGroup() *syscall.SysProcAttr {
 }
 
 // awaitStopped waits until every thread of a child that was sent a stop signal
-// stands still: the signal itself only begins that, and a busy thread may
+// has stopped: the signal itself only begins that, and a busy thread may
 // answer one more request. It returns, too, when the child has ended.
 func awaitStopped(pid int) error {
 	for {

@@ -4,8 +4,8 @@ package localserver
 
 import "syscall"
 
-// ownGroup makes a child the leader of a process group of its own. Nothing
-// kills it when we die.
+// ownGroup makes a child the leader of a process group of its own. It outlives a parent
+// that dies.
 func ownGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

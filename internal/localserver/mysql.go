@@ -23,10 +23,10 @@ type MySQL struct {
 }
 
 // StartMySQL makes an empty data folder, starts mariadbd or mysqld on it and
-// returns once the server answers. ctx bounds the start only: the server runs
-// until Close. An error says what to install, or carries the end of the
-// server's log.
-func StartMySQL(ctx context.Context, opts ...Option) (*MySQL, error) {
+// returns once the server answers. args are added to the server's command line, where
+// they win over the defaults. ctx bounds the start only: the server runs until Close. An
+// error says what to install, or carries the end of the server's log.
+func StartMySQL(ctx context.Context, args ...string) (*MySQL, error) {
 	program, ok := FindMySQL()
 	if !ok {
 		return nil, missing("mariadbd", "mariadb-server")
@@ -36,14 +36,14 @@ func StartMySQL(ctx context.Context, opts ...Option) (*MySQL, error) {
 		return nil, err
 	}
 	m := &MySQL{server: s}
-	if err := m.setUp(ctx, program, opts); err != nil {
+	if err := m.setUp(ctx, program, args); err != nil {
 		return nil, errors.Join(err, s.discard())
 	}
 	return m, nil
 }
 
 // setUp installs the data folder and starts the server.
-func (m *MySQL) setUp(ctx context.Context, program string, opts []Option) error {
+func (m *MySQL) setUp(ctx context.Context, program string, args []string) error {
 	me, err := user.Current()
 	if err != nil {
 		return fmt.Errorf("find out who runs %s: %w", m.name, err)
@@ -58,7 +58,7 @@ func (m *MySQL) setUp(ctx context.Context, program string, opts []Option) error 
 	if err := m.run(ctx, install); err != nil {
 		return fmt.Errorf("make the data folder of %s: %w", m.name, err)
 	}
-	m.argv, m.ping = m.serverCommand(program, me.Username, opts), m.pingOnce
+	m.argv, m.ping = m.serverCommand(program, me.Username, args), m.pingOnce
 	if err := m.start(ctx); err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (m *MySQL) setUp(ctx context.Context, program string, opts []Option) error 
 func (m *MySQL) installCommand(ctx context.Context, program, user string) ([]string, error) {
 	version, err := exec.CommandContext(ctx, program, "--no-defaults", "--version").Output()
 	if err != nil {
-		// A program that was killed for its context says nothing of it.
+		// The error of a program that was killed for its context does not name the cause.
 		return nil, fmt.Errorf("ask %s for its version: %w", program, cmp.Or(context.Cause(ctx), err))
 	}
 	if !strings.Contains(string(version), "MariaDB") {
@@ -98,11 +98,10 @@ func (m *MySQL) ownTemp() string { return "--tmpdir=" + m.dir }
 // when it starts.
 const smallRedoLog = "--loose-innodb-log-file-size=16777216"
 
-// serverCommand is the server's command line. It is light, and durable: options
-// may trade that away. "loose" options are those that only one of MariaDB and
-// MySQL knows.
-func (m *MySQL) serverCommand(program, user string, opts []Option) []string {
-	return arguments([]string{
+// serverCommand is the server's command line. It is light, and durable: args may trade
+// that away. "loose" options are those that only one of MariaDB and MySQL knows.
+func (m *MySQL) serverCommand(program, user string, args []string) []string {
+	return append([]string{
 		program,
 		"--no-defaults",
 		"--user=" + user,
@@ -121,7 +120,7 @@ func (m *MySQL) serverCommand(program, user string, opts []Option) []string {
 		"--innodb-buffer-pool-dump-at-shutdown=OFF",
 		"--innodb-flush-log-at-trx-commit=1",
 		smallRedoLog,
-	}, opts)
+	}, args...)
 }
 
 // Addr is the path of the server's unix socket.
@@ -154,7 +153,7 @@ func (m *MySQL) CreateDatabase(ctx context.Context, name string) error {
 	})
 }
 
-// pingOnce asks for a sign of life within a second.
+// pingOnce connects within a second.
 func (m *MySQL) pingOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -170,7 +169,7 @@ func (m *MySQL) askVersion(ctx context.Context) error {
 // withDB lends f a connection pool that belongs to no database.
 func (m *MySQL) withDB(f func(*sql.DB) error) error {
 	cfg := m.config("")
-	// A server that does not answer yet is no news worth the driver's log line.
+	// The driver would log that a server does not answer yet.
 	cfg.Logger = &mysql.NopLogger{}
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {

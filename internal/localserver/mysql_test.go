@@ -13,9 +13,9 @@ import (
 	"github.com/activityd/activityd/internal/localserver"
 )
 
-func startMySQL(t *testing.T, opts ...localserver.Option) *localserver.MySQL {
+func startMySQL(t *testing.T, args ...string) *localserver.MySQL {
 	t.Helper()
-	m, err := localserver.StartMySQL(t.Context(), opts...)
+	m, err := localserver.StartMySQL(t.Context(), args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func openDB(t *testing.T, dsn string) *sql.DB {
 
 func TestMySQLStartsAndCreatesDatabases(t *testing.T) {
 	t.Parallel()
-	m := startMySQL(t, localserver.WithBufferPool(32<<20), localserver.WithFlushLog(2))
+	m := startMySQL(t, "--innodb-buffer-pool-size=33554432", "--innodb-flush-log-at-trx-commit=2")
 	const name = "odd `name`"
 	if err := m.CreateDatabase(t.Context(), name); err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func TestMySQLCloseRemovesTheFolder(t *testing.T) {
 
 func TestMySQLStartFailureShowsTheLog(t *testing.T) {
 	temporary := ownTempDir(t)
-	_, err := localserver.StartMySQL(t.Context(), localserver.WithArgs("--no-such-thing"))
+	_, err := localserver.StartMySQL(t.Context(), "--no-such-thing")
 	if err == nil || !strings.Contains(err.Error(), "no-such-thing") {
 		t.Errorf("error %v does not show what the server complained of", err)
 	}

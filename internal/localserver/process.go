@@ -23,9 +23,9 @@ type process struct {
 
 // startProcess runs argv in folder dir, its output appended to the file log.
 //
-// The child gets a process group of its own: a ^C in the terminal reaches us
-// alone, who then stop the child in good order. On Linux the kernel kills it
-// when we die; it does so as soon as the *thread* that started the child is
+// The child gets a process group of its own: a ^C in the terminal reaches the parent
+// alone, which then stops the child in good order. On Linux the kernel kills the child
+// when its parent dies; it does so as soon as the *thread* that started the child is
 // gone, so that thread is reserved until the child has ended.
 func startProcess(argv []string, dir, log string) (*process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -59,7 +59,7 @@ func startProcess(argv []string, dir, log string) (*process, error) {
 func (p *process) signal(sig syscall.Signal) error {
 	select {
 	case <-p.exited:
-		return nil // its id may be somebody else's by now
+		return nil // its id may be that of another process by now
 	default:
 	}
 	if err := signalGroup(p.group, sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -74,7 +74,7 @@ func (p *process) pause() error {
 		return err
 	}
 	if err := awaitStopped(p.group); err != nil {
-		return fmt.Errorf("wait until %s stands still: %w", p.name, err)
+		return fmt.Errorf("wait until %s has stopped: %w", p.name, err)
 	}
 	return nil
 }
@@ -105,12 +105,12 @@ func (p *process) wait(ctx context.Context) error {
 
 // logTail is the end of the child's output, to close an error message with.
 func (p *process) logTail() string {
-	const most = 40 // mariadb-install-db says a lot after the error itself
+	const maxLines = 40 // mariadb-install-db writes a lot after the error itself
 	text, err := os.ReadFile(p.log)
 	if err != nil {
 		return fmt.Sprintf(" (its log cannot be read: %v)", err)
 	}
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	tail := lines[max(0, len(lines)-most):]
+	tail := lines[max(0, len(lines)-maxLines):]
 	return "; the end of its log:\n  " + strings.Join(tail, "\n  ")
 }

@@ -3,10 +3,9 @@ package localserver
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
-	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Redis is a private Redis server.
@@ -14,10 +13,15 @@ type Redis struct {
 	*server
 }
 
-// StartRedis starts a Redis that keeps nothing on disk (see [WithAOF]) and
-// returns once it answers. ctx bounds the start only: the server runs until
-// Close. An error says what to install, or carries the end of the server's log.
-func StartRedis(ctx context.Context, opts ...Option) (*Redis, error) {
+// AOF are arguments of [StartRedis] that make Redis keep its data: each write reaches the
+// disk before its reply is sent. Without them Redis forgets everything when it stops.
+var AOF = []string{"--appendonly", "yes", "--appendfsync", "always"}
+
+// StartRedis starts a Redis that keeps nothing on disk, unless args, which are added to
+// its command line, say so (see [AOF]). It returns once the server answers. ctx bounds
+// the start only: the server runs until Close. An error says what to install, or carries
+// the end of the server's log.
+func StartRedis(ctx context.Context, args ...string) (*Redis, error) {
 	program, ok := FindRedis()
 	if !ok {
 		return nil, missing("redis-server", "redis-server")
@@ -27,7 +31,7 @@ func StartRedis(ctx context.Context, opts ...Option) (*Redis, error) {
 		return nil, err
 	}
 	r := &Redis{s}
-	s.argv = arguments([]string{
+	s.argv = append([]string{
 		program,
 		"--port", "0",
 		"--unixsocket", r.Addr(),
@@ -36,7 +40,7 @@ func StartRedis(ctx context.Context, opts ...Option) (*Redis, error) {
 		"--save", "",
 		"--appendonly", "no",
 		"--daemonize", "no",
-	}, opts)
+	}, args...)
 	s.ping = r.ping
 	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(err, s.discard())
@@ -50,31 +54,8 @@ func (r *Redis) Addr() string { return r.path("sock") }
 // URL is the server's address as go-redis' ParseURL takes it.
 func (r *Redis) URL() string { return "unix://" + r.Addr() }
 
-// ping asks for a PONG on a connection of its own. A server that is still
-// loading its data answers with an error instead.
+// ping fails, too, as long as the server loads its data.
 func (r *Redis) ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unix", r.Addr())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
-	deadline, _ := ctx.Deadline()
-	if err := conn.SetDeadline(deadline); err != nil {
-		return err
-	}
-	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
-		return err
-	}
-	reply := make([]byte, 128)
-	n, err := conn.Read(reply)
-	if err != nil {
-		return err
-	}
-	if answer := strings.TrimSpace(string(reply[:n])); answer != "+PONG" {
-		return fmt.Errorf("PING was answered with %q", answer)
-	}
-	return nil
+	client := redis.NewClient(&redis.Options{Network: "unix", Addr: r.Addr(), MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: time.Second})
+	return errors.Join(client.Ping(ctx).Err(), client.Close())
 }

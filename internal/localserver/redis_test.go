@@ -14,9 +14,9 @@ import (
 	"github.com/activityd/activityd/internal/localserver"
 )
 
-func startRedis(t *testing.T, opts ...localserver.Option) (*localserver.Redis, *redis.Client) {
+func startRedis(t *testing.T, args ...string) (*localserver.Redis, *redis.Client) {
 	t.Helper()
-	r, err := localserver.StartRedis(t.Context(), opts...)
+	r, err := localserver.StartRedis(t.Context(), args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,15 +38,15 @@ func startRedis(t *testing.T, opts ...localserver.Option) (*localserver.Redis, *
 func TestRedisForgetsOrKeepsItsDataThroughAKill(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		opts []localserver.Option
+		args []string
 		want int64
 	}{
 		"without persistence": {nil, 0},
-		"with AOF":            {[]localserver.Option{localserver.WithAOF()}, 1},
+		"with AOF":            {localserver.AOF, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, client := startRedis(t, test.opts...)
+			r, client := startRedis(t, test.args...)
 			if err := client.Set(t.Context(), "key", "value", 0).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -134,7 +134,7 @@ func TestRedisCloseRemovesTheFolder(t *testing.T) {
 
 func TestRedisStartFailureShowsTheLog(t *testing.T) {
 	temporary := ownTempDir(t)
-	_, err := localserver.StartRedis(t.Context(), localserver.WithArgs("--maxmemory", "rather-much"))
+	_, err := localserver.StartRedis(t.Context(), "--maxmemory", "rather-much")
 	if err == nil || !strings.Contains(err.Error(), "rather-much") {
 		t.Errorf("error %v does not show what the server complained of", err)
 	}

@@ -19,7 +19,7 @@ const (
 	pingInterval = 10 * time.Millisecond
 )
 
-// errClosed is what the methods answer after Close.
+// errClosed is returned by the methods after Close.
 var errClosed = errors.New("the server is closed and its folder is gone")
 
 // server is what MySQL and Redis have in common: a child and its folder.
@@ -93,11 +93,10 @@ func (s *server) awaitAnswer(ctx context.Context, p *process) error {
 	}
 }
 
-// discard removes the folder of a server that never came to run.
+// discard removes the folder of a server that did not start.
 func (s *server) discard() error { return os.RemoveAll(s.dir) }
 
-// endError names an end without an error: even that is one when a server was to
-// stay.
+// endError returns an error for an end without one: a server is to stay.
 func endError(err error) error {
 	if err == nil {
 		return errors.New("exit status 0")
@@ -105,7 +104,7 @@ func endError(err error) error {
 	return err
 }
 
-// withStartTimeout bounds a start that nobody else bounds.
+// withStartTimeout bounds a start.
 func withStartTimeout(ctx context.Context, name string) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, startTimeout,
 		fmt.Errorf("%s took longer than %v to start", name, startTimeout))
@@ -117,8 +116,8 @@ func (s *server) Kill() error {
 	return s.locked((*process).kill)
 }
 
-// Pause stops the server where it stands: connections stay open and nothing is
-// answered until Resume.
+// Pause stops the server as SIGSTOP does: connections stay open and nothing is answered
+// until Resume.
 func (s *server) Pause() error {
 	return s.locked((*process).pause)
 }
@@ -163,7 +162,7 @@ func (s *server) locked(f func(*process) error) error {
 }
 
 // stop asks p to end and, when it has not after stopTimeout, kills it. A paused
-// process is let go on, since it could not end otherwise.
+// process is resumed, since it could not end otherwise.
 func (s *server) stop(p *process) error {
 	if err := errors.Join(p.signal(syscall.SIGTERM), p.signal(continueSignal)); err != nil {
 		return err

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// There is nothing like these signals here: sending them fails.
+// There are no such signals here: sending them fails.
 const (
 	stopSignal     = syscall.Signal(-1)
 	continueSignal = syscall.Signal(-2)

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// The signals that stop a process where it stands and let it go on.
+// The signals that pause and resume a process.
 const (
 	stopSignal     = syscall.SIGSTOP
 	continueSignal = syscall.SIGCONT

@@ -1,5 +1,9 @@
-// Package metrics serves the numbers of a process to Prometheus, with the
-// probes, on a listener of its own.
+// Package metrics counts what happens in the process and serves the numbers to
+// Prometheus, on a listener of its own. It is the only package that knows
+// Prometheus: the others declare what they have to tell as small interfaces
+// ([tasks.Observer], [index.Observer], [recent.Observer], [audit.Observer],
+// [auth.Observer], and that of package api), which [Tasks], [Index], [Reads],
+// [Audit], [Access] and [HTTP] implement.
 //
 // A counter is declared beside the code that counts: in the file metrics.go of
 // its package, as a variable on the default registry of package prometheus. Each

@@ -11,18 +11,21 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// The numbers of server errors that mean something to us. They are the same in
+// The numbers of server errors that are told apart. They are the same in
 // MySQL and MariaDB, except where noted.
 const (
 	erRecordChanged    = 1020 // MariaDB with innodb_snapshot_isolation: the row changed under the transaction
 	erTooManyConns     = 1040
 	erAccessDeniedDB   = 1044
 	erAccessDenied     = 1045
-	erUnknownCommand   = 1047 // of a proxy that knows no prepared statements
+	erUnknownCommand   = 1047 // of a proxy without prepared statements
 	erUnknownDatabase  = 1049
 	erShutdown         = 1053
 	erUnknownColumn    = 1054
+	erColumnExists     = 1060
+	erKeyExists        = 1061
 	erDuplicate        = 1062
+	erNothingToDrop    = 1091
 	erTableDenied      = 1142
 	erColumnDenied     = 1143
 	erNoSuchTable      = 1146
@@ -59,8 +62,8 @@ const (
 // succeed later.
 var ErrUnavailable = errors.New("database unavailable")
 
-// Translate says what failed, and turns errors of the database into what callers
-// can act on. A nil err stays nil.
+// Translate adds what failed to an error of the database, and turns it into one that
+// callers can act on. A nil err stays nil.
 //
 //   - When ctx has ended, the result wraps its error and nothing else: whatever
 //     the driver reports then is a consequence.
@@ -96,7 +99,8 @@ func IsRetryable(err error) bool {
 }
 
 // IsTooSlow reports whether the server broke a statement off because it ran for
-// longer than the server allows: about less, or about somebody else, it may work.
+// longer than the server allows. The same statement about less, or about another member,
+// may work.
 func IsTooSlow(err error) bool {
 	n := serverError(err)
 	return n == erStatementTimeout || n == erQueryTimeout
@@ -151,6 +155,13 @@ func IsViewInvalid(err error) bool {
 // IsPlanHidden reports whether EXPLAIN was refused because the statement reads a view
 // whose tables the user may not see.
 func IsPlanHidden(err error) bool { return serverError(err) == erViewNoExplain }
+
+// IsChanged reports whether an ALTER TABLE was refused because the table is as it
+// would become: the column or key exists, or is gone.
+func IsChanged(err error) bool {
+	n := serverError(err)
+	return n == erColumnExists || n == erKeyExists || n == erNothingToDrop
+}
 
 // IsDuplicate reports whether a row was refused because another one has its key.
 func IsDuplicate(err error) bool { return serverError(err) == erDuplicate }

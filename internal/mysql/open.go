@@ -19,15 +19,15 @@ const (
 	maxIdle        = 20 * time.Second // less than idleWait, so that this end closes first
 )
 
-// lockWait, in seconds, is how long one of our statements waits for a row that
-// another transaction holds. The server's default of 50 s is longer than anyone
-// waits for us; what failed is tried again anyway.
+// lockWait, in seconds, is how long a statement waits for a row that another
+// transaction holds. The server's default of 50 s is longer than callers wait; what
+// failed is tried again anyway.
 const lockWait = "5"
 
 // idleWait, in seconds, is how long the server waits for the next statement on a
-// connection before it hangs up, and so ends the transaction that may be open
-// there. A process that was stopped in the middle of one, or whose machine is
-// gone without a word, would hold its locks for the server's default, 8 hours.
+// connection before it closes it, which ends the transaction that may be open there. A
+// process that was stopped in the middle of one, or whose machine is gone, would hold its
+// locks for the server's default, 8 hours.
 const idleWait = "30"
 
 // ErrDSN is wrapped by the errors about a DSN that cannot be used.
@@ -45,7 +45,7 @@ func WithMaxOpen(n int) func(*sql.DB) {
 // form of go-sql-driver: user:password@tcp(host:3306)/database. It does not
 // connect: a server that is down is noticed by the first use.
 //
-// Each connection establishes the session that our SQL counts on, whatever the
+// Each connection sets the session up that the SQL of activityd relies on, whatever the
 // server's defaults are: autocommit, the isolation level, sql_mode, the time zone
 // UTC (elsewhere UNIX_TIMESTAMP(NOW(3)), the clock of the queue, is an hour off
 // while daylight saving time ends), charset utf8mb4, and the other variables of
@@ -56,7 +56,7 @@ func WithMaxOpen(n int) func(*sql.DB) {
 //
 // Others are ours unless dsn has them: 5 seconds for connecting, 5 seconds for row
 // locks (innodb_lock_wait_timeout), and 30 seconds until the server gives up a
-// connection on which nothing is said (wait_timeout), which bounds how long a
+// connection that is idle (wait_timeout), which bounds how long a
 // process that was stopped in the middle of a transaction holds its locks. All
 // remaining ones are the user's. What is none of the driver's is a session
 // variable, and a server that does not know it refuses the connection.
@@ -82,7 +82,7 @@ func Open(dsn string, opts ...func(*sql.DB)) (*sql.DB, error) {
 }
 
 // errUnreadable leaves the driver's reason out: it may quote the part that it
-// stumbled over, and with an unescaped password that is a part of it.
+// failed at, and with an unescaped password that is a part of it.
 var errUnreadable = fmt.Errorf(
 	"%w: cannot be read: want user:password@tcp(host:3306)/database, or user:password@unix(/socket)/database", ErrDSN)
 
@@ -130,8 +130,7 @@ func parseDSN(dsn string) (*mysql.Config, error) {
 			cfg.Params[name] = ours
 		}
 	}
-	// The driver logs lost connections to stderr on its own; we return them as
-	// errors.
+	// The driver logs lost connections to stderr on its own; they are returned as errors.
 	cfg.Logger = &mysql.NopLogger{}
 	if err := cfg.Apply(mysql.Charset(charset, collation)); err != nil {
 		return nil, errUnreadable

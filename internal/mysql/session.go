@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// The character set and the collation of our connections. A binary collation does
+// The character set and the collation of the connections. A binary collation does
 // not depend on the server's defaults, and can be compared with any other one of
 // its character set.
 const (
@@ -17,7 +17,7 @@ const (
 	collation = "utf8mb4_bin"
 )
 
-// setting is a session variable and the value that our statements rely on.
+// setting is a session variable and the value that the statements rely on.
 type setting struct {
 	name, value string
 	only        string // the mark of a comment that one kind of server reads as SQL; empty: both know it
@@ -28,7 +28,7 @@ const (
 	onlyMariaDB = "M!100600"
 )
 
-// settings are the session variables that can change what our statements mean,
+// settings are the session variables that can change what the statements mean,
 // lock or answer, and that any user may set. docs/decisions/0026-session.md says
 // what each would do, and why others are not here.
 var settings = []setting{
@@ -54,8 +54,8 @@ var settings = []setting{
 }
 
 // setUp is sent once on each new connection, behind the parameters of the DSN and
-// the server's init_connect, so that it has the last word. Nothing else that we
-// send changes a session for good: the pool uses a connection again as it is.
+// the server's init_connect, so that it is applied last. No other statement of
+// activityd changes a session for good: the pool uses a connection again as it is.
 var setUp = []string{
 	// The variables have other names in older MariaDB. Transactions that want READ
 	// COMMITTED ask for it.
@@ -149,7 +149,7 @@ func checkParameters(dsn string) error {
 		}
 		value, err := url.QueryUnescape(value)
 		if err != nil || want == "" || plain(value) != plain(want) {
-			return fmt.Errorf("%w: parameter %s: our statements rely on %s: leave it out", ErrDSN, known, reliesOn(want))
+			return fmt.Errorf("%w: parameter %s: activityd relies on %s: leave it out", ErrDSN, known, reliesOn(want))
 		}
 	}
 	return nil

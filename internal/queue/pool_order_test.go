@@ -99,11 +99,11 @@ func (w *watchedKeys) claimed(list []queue.Task) (delay time.Duration) {
 func keyOf(t queue.Task) string {
 	switch t.Kind {
 	case tasks.Upload:
-		return t.Queue + " uploader " + t.Key
+		return fmt.Sprint(t.Queue, " uploader ", t.Key)
 	case tasks.FanOut:
 		return fmt.Sprint("part ", t.ID)
 	}
-	return t.Queue + " set " + t.Key
+	return fmt.Sprint(t.Queue, " set ", t.Key)
 }
 
 // handle takes some time over a batch.

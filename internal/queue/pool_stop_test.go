@@ -9,14 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -264,71 +258,4 @@ func (forbidding) Claim(context.Context, string, int, time.Duration) ([]queue.Ta
 
 func (forbidding) Sweep(context.Context) (queue.Swept, error) {
 	return queue.Swept{}, errors.New("UPDATE denied")
-}
-
-// A Redis that dies is waited for: no task is dead, no attempt is counted, and
-// everything is done soon after it is back.
-func TestTasksOutliveARedisThatDies(t *testing.T) {
-	t.Parallel()
-	server := servertest.Redis(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Network: "unix", ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
-	t.Cleanup(func() { _ = client.Close() })
-	notifier := &queue.Notifier{}
-	q := queue.NewMemoryQueue(queue.Options{Notifier: notifier}, time.Now)
-	settings, err := index.NewSettings(10, 20, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	made := &site.Memory{Store: contacts.NewMemory()}
-	b := &bench{T: t, site: made}
-	b.ladder(viewer, 5)
-	handlers := tasks.Handlers(index.New(client, index.Options{Settings: settings}), made.Store, q, tasks.HandlerOptions{})
-	log, seen := &logged{}, &postponed{}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- queue.NewPool(q, notifier, handlers, toLog(log), queue.PoolOptions{Observer: seen}).Run(ctx)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-
-	if err := server.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	enqueue(t, q, tasks.NewAddContact(viewer, 1), tasks.NewUpload(2), tasks.NewRefill(viewer))
-	eventually(t, "all three were tried in vain", func() bool { return seen.count.Load() >= 3 })
-	eventually(t, "all three are put off", func() bool {
-		c, err := q.Count(t.Context())
-		return err == nil && c == queue.Counts{Scheduled: 3}
-	})
-	if err := server.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "all tasks are done", func() bool {
-		c, err := q.Count(t.Context())
-		return err == nil && c == queue.Counts{}
-	})
-	eventually(t, "the set is made", func() bool { return client.ZCard(t.Context(), "user_9001").Val() == 5 })
-	if strings.Contains(log.String(), "attempt=2") {
-		t.Errorf("attempts were counted: %s", log)
-	}
-	if n := strings.Count(log.String(), "redis unavailable"); n != 1 {
-		t.Errorf("the log tells %d times of one outage: %s", n, log)
-	}
-}
-
-// postponed counts the runs of tasks that are postponed.
-type postponed struct {
-	queue.Unobserved
-	count atomic.Int64
-}
-
-func (p *postponed) Finished(_ string, _ string, outcome queue.Outcome, _ time.Duration) {
-	if outcome == queue.OutcomePostponed {
-		p.count.Add(1)
-	}
 }

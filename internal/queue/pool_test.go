@@ -127,7 +127,7 @@ func TestAnUnknownTypeIsDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := startPool(t, each(func(context.Context, queue.Task) error { return nil }), queue.PoolOptions{})
 		mystery := tasks.NewUpload(1)
-		mystery.Type = "mystery"
+		mystery.Kind = "mystery"
 		enqueue(t, p.queue, mystery, tasks.NewUpload(2))
 		pass(time.Minute)
 		counts(t, p.queue, queue.Counts{Dead: 1})

@@ -158,7 +158,7 @@ func TestNothingSlipsInBetweenLookingAndSleeping(t *testing.T) {
 		p = pool{queue: queue.NewMemoryQueue(queue.Options{Notifier: notifier}, time.Now), notifier: notifier}
 		start := time.Now()
 		joinPool(t, p, each(func(_ context.Context, task queue.Task) error {
-			done <- task.Key
+			done <- id(task.Key)
 			return nil
 		}), asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 1, Batch: 10}), c.wrap) // nobody else who would come
 		synctest.Wait()

@@ -275,7 +275,7 @@ func TestNoRowStopsAQueue(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
-		pool := queue.NewPool(q, notifier, handlers, slog.New(slog.NewTextHandler(log, nil)), queue.PoolOptions{Poll: 20 * time.Millisecond, Sweep: 20 * time.Millisecond})
+		pool := queue.NewPool(q, notifier, handlers, slog.New(slog.NewTextHandler(log, nil)), queue.PoolOptions{Workers: tasks.DefaultWorkers(), Poll: 20 * time.Millisecond, Sweep: 20 * time.Millisecond})
 		if err := pool.Run(ctx); err != nil {
 			t.Error(err)
 		}

@@ -17,41 +17,52 @@ type Source string
 
 // The sources of an answer. Both are live and private; they differ in cost.
 const (
-	FromIndex    Source = "index"    // the index told where to look, MySQL what to show
-	FromDatabase Source = "database" // a full walk through the viewer's contacts in MySQL
+	FromIndex    Source = "index"    // the index said where to look, MySQL what to show
+	FromDatabase Source = "database" // a walk through the viewer's contacts in MySQL
 )
 
 // Answer is what a viewer is shown, and how it was found.
 type Answer struct {
 	contacts.Album
+
 	Source Source
 	Trace  Trace
-
-	from   *Reader // nil: no Reader found it; it was put together by hand
-	viewer contacts.Viewer
 }
 
-// Trace tells how an answer was found. It is for those who operate the site: a
-// score tells when somebody uploaded, which may have been something that the
-// viewer must not know of. See [Answer.ToViewer] for what may be told.
+// Trace tells how an answer was found. It is for operators: a score is the date of an
+// upload, perhaps of a photo that the viewer may not see.
 type Trace struct {
-	Candidates []Examined         // what the index proposed, most recent upload first
-	Proof      Proof              // why nobody else can have won
-	WalkReason string             // why the walk was needed, see [SetMissing] and its like; empty when it was not
-	Walk       contacts.WalkTrace // how far the walk went, if one was needed
+	Candidates []Examined         // the set, most recent upload first
+	Proof      Proof              // why no other contact can have a newer photo
+	WalkReason string             // why the walk was needed, see [SetMissing] and those beside it; "": it was not
+	Walk       contacts.WalkTrace // how far the walk went
 	Steps      []Step             // what took how long, in order
 }
 
-// Proof is what proves an answer.
-type Proof int
+// Proof is what proves an answer; see the package documentation.
+type Proof string
 
-// The proofs of an answer; see the package documentation.
+// The proofs of an answer.
 const (
-	ByWalk   Proof = iota // through all contacts, as far as was needed
-	ByNext                // the newest photo is newer than the next candidate's score
-	ByLowest              // it is newer than the lowest score, and the newest of all candidates
-	ByAll                 // the set is smaller than min: it holds everybody
+	ByNext   Proof = "next"     // the newest photo is newer than the next candidate's score
+	ByLowest Proof = "lowest"   // it is newer than the lowest score, and the newest of all candidates
+	ByAll    Proof = "complete" // it is the newest of all candidates, and the set, smaller than min, holds all contacts
+	ByWalk   Proof = "walk"     // it was found by a walk, through as many contacts as needed
 )
+
+// Bound is the date that the proof rests on, in unix seconds: no contact that was not
+// looked at has uploaded later. 0: all were looked at.
+func (t Trace) Bound() uint64 {
+	switch {
+	case t.Proof == ByWalk:
+		return t.Walk.Bound
+	case t.Proof == ByNext && len(t.Candidates) > 1:
+		return t.Candidates[1].Score
+	case t.Proof == ByLowest && len(t.Candidates) > 0:
+		return t.Candidates[len(t.Candidates)-1].Score
+	}
+	return 0
+}
 
 // Verdict says what became of a candidate.
 type Verdict string
@@ -60,11 +71,10 @@ type Verdict string
 const (
 	Chosen     Verdict = "chosen"
 	Older      Verdict = "older"           // its newest visible photo is older than the answer's
-	Nothing    Verdict = "nothing visible" // it has nothing that the viewer may see
-	Blocked    Verdict = "blocked"         // so, because it blocks the viewer; only explanations know
-	NotContact Verdict = "not a contact"   // any more: the index is behind
-	NotLooked  Verdict = "not looked at"   // its score was beaten already
-	Newer      Verdict = "newer"           // its newest visible photo was not known when the answer was found; only explanations know
+	Nothing    Verdict = "nothing visible" // the viewer may see none of its photos
+	Blocked    Verdict = "blocked"         // the same, because it blocks the viewer; only in an [Explanation]
+	NotContact Verdict = "not a contact"   // it is a ghost: the index is behind
+	NotLooked  Verdict = "not looked at"   // its score is below the bound
 )
 
 // Examined is one candidate of the index and what the read found out about it.
@@ -78,6 +88,6 @@ type Examined struct {
 
 // Step is one round trip of a read, or a wait.
 type Step struct {
-	Name string // "redis", "first", "others", "winner", "walk"
+	Name string // "redis", "first", "others", "winner", "walk", "details"
 	Took time.Duration
 }

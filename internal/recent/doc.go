@@ -1,4 +1,4 @@
-// Package recent finds, for a viewer, the newest photos of the contact who was
+// Package recent finds, for a viewer, the newest photos of the contact that was
 // active last: the one read that activityd exists for.
 //
 // # The definition
@@ -13,14 +13,14 @@
 //
 // A set S of the index promises (package index): whoever uploaded after low(S),
 // the lowest score in S, is a member of S (I1); a member's score is at least the
-// date of its newest photo (I2); a set smaller than min holds everyone there is
-// (I3). So scores are upper bounds, sorted, and the threshold algorithm of
+// date of its newest photo (I2); a set smaller than min holds all contacts that
+// ever uploaded (I3). So scores are upper bounds, sorted, and the threshold algorithm of
 // Fagin, Lotem and Naor ("Optimal aggregation algorithms for middleware", 2003)
 // applies: stop as soon as the best photo found beats every bound not yet looked
 // at.
 //
 //  1. Ask for the first candidate's photos. If the newest is strictly newer than
-//     the second candidate's score, nobody else can have a newer one: this is
+//     the second candidate's score, no other contact can have a newer one: this is
 //     the answer, after one round trip to Redis and one to MySQL.
 //  2. Otherwise ask for the newest visible photo of every candidate, in one
 //     statement and so at one instant. The best is the answer if it is strictly
@@ -38,19 +38,14 @@
 //
 // # Explanations
 //
-// An answer carries the trace of the read that found it, and explains itself: not
-// another read, which might come to another answer. What the read did not ask is
-// looked up when the explanation is made, and stands apart.
+// An answer carries the trace of the read that found it. [Reader.Explain] adds what the
+// read did not ask: how each candidate stands with the viewer. It returns facts, and the
+// callers make sentences of them.
 //
-// [Answer.ToOperator] tells everything. [Answer.ToViewer] tells the viewer, and
-// nearly all of a trace is not the viewer's to know. A score is the date of a last
-// upload, of a private photo perhaps; and on scores depend the order of the
-// candidates, who is among them, who was looked at and whether a walk was needed.
-// A verdict would tell a block from having nothing to show. So the viewer's
-// explanation is not what is left of the trace when enough is left out. It is made
-// afresh, of visible photos alone: the contacts with the newest ones. Whatever else
-// changes in the world, its words stay the same.
-//
-// The source of an answer and the time it took are not free of such hints: they are
-// for operators, too. How long an answer takes to arrive cannot be hidden.
+// Nearly all of it is for operators only. A score is the date of a last upload, perhaps
+// of a private photo; and on scores depend the order of the candidates, who is among
+// them, who was looked at and whether a walk was needed. A verdict tells a block from
+// having nothing to show. So a viewer is not given an explanation with parts left out:
+// a viewer is given none. The source of an answer and the time it took are such hints,
+// too, and for operators. How long an answer takes to arrive cannot be hidden.
 package recent

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
@@ -15,38 +12,35 @@ import (
 	"github.com/activityd/activityd/internal/recent"
 )
 
-// explained reads, and explains to an operator.
-func (b bench) explained(t *testing.T) (recent.Answer, recent.OperatorExplanation) {
+func (b bench) explain(t *testing.T) recent.Explanation {
 	t.Helper()
-	a, err := b.Read(t.Context(), me, 10)
+	e, err := b.Explain(t.Context(), me, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := a.ToOperator(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a, e
+	return e
 }
 
-// wants checks a candidate's contact, verdict and words of the reason.
-func wants(t *testing.T, c recent.Candidate, contact contactID, verdict recent.Verdict, why string) {
+// has checks the verdicts on all candidates, in order.
+func has(t *testing.T, e recent.Explanation, want ...recent.Examined) {
 	t.Helper()
-	if c.Contact != contact || c.Verdict != verdict || !strings.Contains(c.Why, why) {
-		t.Errorf("contact %d is %q because %q, want %d, %q, %q", c.Contact, c.Verdict, c.Why, contact, verdict, why)
-	}
-	if c.Now == nil || c.Now.Owner != contact {
-		t.Errorf("contact %d now: %+v", contact, c.Now)
-	}
-}
-
-// says checks the words of a sentence.
-func says(t *testing.T, sentence string, words ...string) {
-	t.Helper()
-	for _, w := range words {
-		if !strings.Contains(sentence, w) {
-			t.Errorf("%q does not say %q", sentence, w)
+	var got []recent.Examined
+	for _, c := range e.Candidates {
+		got = append(got, recent.Examined{Contact: c.Contact, Verdict: c.Verdict})
+		if c.Now.Owner != c.Contact {
+			t.Errorf("contact %d now: %+v", c.Contact, c.Now)
 		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("candidates %+v, want %+v", got, want)
+	}
+}
+
+// proves checks what an answer rests on.
+func proves(t *testing.T, a recent.Answer, proof recent.Proof, bound uint64) {
+	t.Helper()
+	if a.Trace.Proof != proof || a.Trace.Bound() != bound {
+		t.Errorf("proven by %q with the bound %d, want %q, %d", a.Trace.Proof, a.Trace.Bound(), proof, bound)
 	}
 }
 
@@ -57,21 +51,19 @@ func TestExplainingTheCommonRead(t *testing.T) {
 	b.contact(12, 200)
 	b.contact(13, 100)
 	b.store.SetContact(11, me.ID, true, false)
-	a, e := b.explained(t)
+	e := b.explain(t)
 	b.called(t, "photos of 11", "details of 3")
-	wants(t, e.Candidates[0], 11, recent.Chosen, "nobody has a newer")
-	bound := "(1970-01-01 00:05:00 UTC) beats the next score (1970-01-01 00:03:20 UTC)"
-	wants(t, e.Candidates[1], 12, recent.NotLooked, bound)
-	wants(t, e.Candidates[2], 13, recent.NotLooked, bound)
-	says(t, e.Proof, "first candidate (1970-01-01 00:05:00 UTC)", "next one (1970-01-01 00:03:20 UTC)")
+	has(t, e, recent.Examined{Contact: 11, Verdict: recent.Chosen}, recent.Examined{Contact: 12, Verdict: recent.NotLooked},
+		recent.Examined{Contact: 13, Verdict: recent.NotLooked})
+	proves(t, e.Answer, recent.ByNext, 200)
 	if c := e.Candidates[0]; !c.InSet || c.Score != 300 || c.Newest != 300 || c.NewestID != 1100 || !c.Now.Friend || c.Now.Username != "member 11" {
-		t.Errorf("chosen: %+v, now %+v", c, c.Now)
+		t.Errorf("chosen: %+v", c)
 	}
-	if e.Candidates[1].Newest != 0 || e.Candidates[1].Now.Newest.DateUpload != 200 {
-		t.Errorf("not looked at: %+v: the read looked at its photos", e.Candidates[1])
+	if c := e.Candidates[1]; c.Newest != 0 || c.Now.Newest.DateUpload != 200 {
+		t.Errorf("not looked at: %+v: the read looked at its photos", c)
 	}
-	if e.Walk != nil || len(e.Steps) != len(a.Trace.Steps)+1 || e.Steps[len(e.Steps)-1].Name != "details" {
-		t.Errorf("walk %+v, steps %+v", e.Walk, e.Steps)
+	if steps := e.Trace.Steps; e.Source != recent.FromIndex || e.Trace.WalkReason != "" || steps[len(steps)-1].Name != "details" {
+		t.Errorf("source %s, walk %q, steps %+v", e.Source, e.Trace.WalkReason, steps)
 	}
 }
 
@@ -91,46 +83,40 @@ func TestExplainingTheLosers(t *testing.T) {
 	b.store.RemoveContact(me.ID, 13)
 	b.store.DeleteMember(14)
 	b.store.SetVisibility(1800, contacts.Family)
-	_, e := b.explained(t)
-	for i, want := range []struct {
-		contact contactID
-		verdict recent.Verdict
-		why     string
-	}{
-		{11, recent.Nothing, "its newest (1970-01-01 00:15:00 UTC) is private"},
-		{12, recent.Blocked, "it blocks the viewer"},
-		{13, recent.NotContact, "does not call it a contact"},
-		{14, recent.NotContact, "no member any more"},
-		{16, recent.Chosen, "nobody has a newer"},
-		{15, recent.Older, "same second"},
-		{17, recent.Older, "older than the answer's (1970-01-01 00:08:20 UTC)"},
-		{18, recent.Nothing, "for its family"},
-		{19, recent.Older, "older"},
-	} {
-		at := slices.IndexFunc(e.Candidates, func(c recent.Candidate) bool { return c.Contact == want.contact })
-		if at < 0 {
-			t.Fatalf("case %d: no candidate %d", i, want.contact)
-		}
-		wants(t, e.Candidates[at], want.contact, want.verdict, want.why)
+	e := b.explain(t)
+	slices.SortStableFunc(e.Candidates, func(x, y recent.Candidate) int { return int(x.Contact) - int(y.Contact) })
+	has(t, e, recent.Examined{Contact: 11, Verdict: recent.Nothing}, recent.Examined{Contact: 12, Verdict: recent.Blocked},
+		recent.Examined{Contact: 13, Verdict: recent.NotContact}, recent.Examined{Contact: 14, Verdict: recent.NotContact},
+		recent.Examined{Contact: 15, Verdict: recent.Older}, recent.Examined{Contact: 16, Verdict: recent.Chosen},
+		recent.Examined{Contact: 17, Verdict: recent.Older}, recent.Examined{Contact: 18, Verdict: recent.Nothing},
+		recent.Examined{Contact: 19, Verdict: recent.Older})
+	proves(t, e.Answer, recent.ByLowest, 100)
+	if hidden := e.Candidates[0].Now.Hidden; hidden.DateUpload != 900 || hidden.Visibility != contacts.Private {
+		t.Errorf("hidden by 11: %+v", hidden)
 	}
-	says(t, e.Proof, "all candidates (1970-01-01 00:08:20 UTC)", "lowest score of the set (1970-01-01 00:01:40 UTC)")
+	if hidden := e.Candidates[7].Now.Hidden; hidden.Visibility != contacts.Family {
+		t.Errorf("hidden by 18: %+v", hidden)
+	}
+	if removed, gone := e.Candidates[2].Now, e.Candidates[3].Now; !removed.IsMember || removed.IsContact || gone.IsMember {
+		t.Errorf("13 now: %+v, 14 now: %+v", removed, gone)
+	}
 }
 
 func TestExplainingASmallSet(t *testing.T) {
 	t.Parallel()
 	b := newBench(recent.Options{})
 	b.contact(11, 300)
-	_, e := b.explained(t)
-	says(t, e.Proof, "complete (members: 1; below 3", "no other member has a newer visible photo")
+	proves(t, b.explain(t).Answer, recent.ByAll, 0)
 	b.store.SetVisibility(1100, contacts.Private)
-	_, e = b.explained(t)
-	says(t, e.Proof, "complete (members: 1", "nobody in it has a visible photo")
-	if e.Walk != nil || e.Candidates[0].Verdict != recent.Nothing {
+	e := b.explain(t)
+	proves(t, e.Answer, recent.ByAll, 0)
+	has(t, e, recent.Examined{Contact: 11, Verdict: recent.Nothing})
+	if e.Contact != nil || e.Trace.WalkReason != "" {
 		t.Errorf("%+v", e)
 	}
 }
 
-// The walk chooses somebody outside of the set, which is told of, too.
+// The walk chooses a contact outside of the set, which is listed, too.
 func TestExplainingAWalk(t *testing.T) {
 	t.Parallel()
 	b := newBench(recent.Options{})
@@ -139,20 +125,20 @@ func TestExplainingAWalk(t *testing.T) {
 	b.contact(13, -700)
 	b.contact(14, 500)
 	b.index.entries = b.index.entries[:3]
-	a, e := b.explained(t)
+	e := b.explain(t)
 	b.called(t, "photos of 11", "standings of 3", "walk", "details of 4")
-	wants(t, e.Candidates[3], 14, recent.Chosen, "the set does not hold it")
+	has(t, e, recent.Examined{Contact: 11, Verdict: recent.Nothing}, recent.Examined{Contact: 12, Verdict: recent.Nothing},
+		recent.Examined{Contact: 13, Verdict: recent.Nothing}, recent.Examined{Contact: 14, Verdict: recent.Chosen})
 	if c := e.Candidates[3]; c.InSet || c.Newest != 500 {
 		t.Errorf("%+v", c)
 	}
-	if e.Walk == nil || e.Walk.Reason != recent.NothingVisible || e.Walk.LookedAt != 4 || a.Trace.Walk.LookedAt != 4 {
-		t.Fatalf("walk %+v", e.Walk)
+	proves(t, e.Answer, recent.ByWalk, 0)
+	if e.Trace.WalkReason != recent.NothingVisible || e.Trace.Walk.LookedAt != 4 {
+		t.Errorf("trace %+v", e.Trace)
 	}
-	says(t, e.Walk.Stopped, "all contacts who ever uploaded (4)")
-	says(t, e.Proof, e.Walk.Stopped)
 }
 
-// boundedStore's walks end before they saw everybody.
+// boundedStore's walks end before all contacts were looked at.
 type boundedStore struct {
 	*contacts.Memory
 }
@@ -171,34 +157,31 @@ func TestExplainingAWalkThatStopped(t *testing.T) {
 		index.ErrMissing: recent.SetMissing, index.ErrUnavailable: recent.RedisUnavailable, &index.SettingsError{}: recent.OtherSettings,
 	} {
 		reader := recent.NewReader(&fakeIndex{err: err}, boundedStore{b.store.Memory}, b.hints, recent.Options{})
-		a, err := reader.Read(t.Context(), me, 10)
+		e, err := reader.Explain(t.Context(), me, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := a.ToOperator(t.Context())
-		if err != nil {
-			t.Fatal(err)
+		proves(t, e.Answer, recent.ByWalk, 60)
+		has(t, e, recent.Examined{Contact: 11, Verdict: recent.Chosen})
+		if e.Trace.WalkReason != reason || e.Trace.Walk.Passes != 1 || e.Trace.Walk.Statements != 3 || e.Candidates[0].InSet {
+			t.Errorf("trace %+v, want reason %q", e.Trace, reason)
 		}
-		if e.Walk.Reason != reason || e.Walk.Passes != 1 || e.Walk.Statements != 3 {
-			t.Errorf("walk %+v, want reason %q", e.Walk, reason)
-		}
-		says(t, e.Walk.Stopped, "(1970-01-01 00:05:00 UTC) is newer than the last upload (1970-01-01 00:01:00 UTC at most)")
-		wants(t, e.Candidates[0], 11, recent.Chosen, "the set does not hold it")
 	}
 }
 
-func TestExplainingThatNobodyEverUploaded(t *testing.T) {
+func TestExplainingThatNoContactEverUploaded(t *testing.T) {
 	t.Parallel()
 	b := newBench(recent.Options{})
 	b.index.err = index.ErrMissing
-	_, e := b.explained(t)
-	says(t, e.Proof, "no contact who ever uploaded")
-	if len(e.Candidates) != 0 || e.Walk.LookedAt != 0 {
+	e := b.explain(t)
+	b.called(t, "walk")
+	proves(t, e.Answer, recent.ByWalk, 0)
+	if len(e.Candidates) != 0 || e.Trace.Walk.LookedAt != 0 {
 		t.Errorf("%+v", e)
 	}
 }
 
-// What the comparison came to is void when the walk finds somebody else.
+// What the comparison came to is void when the walk finds another contact.
 func TestTheWalkOverrulesTheComparison(t *testing.T) {
 	t.Parallel()
 	b := newBench(recent.Options{})
@@ -211,152 +194,57 @@ func TestTheWalkOverrulesTheComparison(t *testing.T) {
 		}
 		return nil
 	}
-	_, e := b.explained(t)
-	wants(t, e.Candidates[1], 12, recent.Older, "changed while")
-	wants(t, e.Candidates[2], 13, recent.Chosen, "nobody")
-	says(t, e.Walk.Reason, recent.PhotosChanged)
+	e := b.explain(t)
+	has(t, e, recent.Examined{Contact: 11, Verdict: recent.Nothing}, recent.Examined{Contact: 12, Verdict: recent.Older},
+		recent.Examined{Contact: 13, Verdict: recent.Chosen})
+	if e.Trace.WalkReason != recent.PhotosChanged {
+		t.Errorf("reason %q", e.Trace.WalkReason)
+	}
 }
 
-// The explanation tells of the read that was answered: what is seen afterwards
-// stands apart.
+// The explanation is that of the read: what is seen after it stands apart.
 func TestWhatChangedAfterTheReadStandsApart(t *testing.T) {
 	t.Parallel()
 	b := newBench(recent.Options{})
 	b.contact(11, 300)
 	b.contact(12, 200)
-	a := b.read(t, 11, recent.FromIndex)
-	b.store.Block(11, me.ID)
-	e, err := a.ToOperator(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	b.store.before = func(_ context.Context, call string) error {
+		if call == "details of 2" {
+			b.store.Block(11, me.ID)
+		}
+		return nil
 	}
-	wants(t, e.Candidates[0], 11, recent.Chosen, "nobody")
-	if now := e.Candidates[0].Now; !now.Blocks || now.Newest != nil || now.Hidden.ID != 1100 {
-		t.Errorf("now %+v", now)
+	e := b.explain(t)
+	has(t, e, recent.Examined{Contact: 11, Verdict: recent.Chosen}, recent.Examined{Contact: 12, Verdict: recent.NotLooked})
+	if now := e.Candidates[0].Now; shown(e.Album) != 11 || !now.Blocks || now.Newest != nil || now.Hidden.ID != 1100 {
+		t.Errorf("shown %d, now %+v", shown(e.Album), now)
 	}
-	v, err := a.ToViewer(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if v.Ranking[0].Contact != 11 || v.Ranking[0].Newest.ID != 1100 || len(v.Ranking) != 2 {
-		t.Errorf("ranking %+v", v.Ranking)
-	}
-}
-
-func TestTheViewerIsToldARanking(t *testing.T) {
-	t.Parallel()
-	b := newBench(recent.Options{})
-	b.contact(11, -900, 100)
-	b.contact(12, 800)
-	b.contact(13, -700)
-	b.contact(14, 600)
-	a := b.read(t, 12, recent.FromIndex)
-	e, err := a.ToViewer(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []recent.Ranked{
-		{Contact: 12, Newest: contacts.Photo{ID: 1200, DateUpload: 800}, Verdict: recent.Chosen},
-		{Contact: 14, Newest: contacts.Photo{ID: 1400, DateUpload: 600}, Verdict: recent.Older},
-		{Contact: 11, Newest: contacts.Photo{ID: 1101, DateUpload: 100}, Verdict: recent.Older},
-	}
-	if !slices.Equal(e.Ranking, want) {
-		t.Errorf("ranking %+v, want %+v", e.Ranking, want)
-	}
-	says(t, e.Proof, "contact 12", "1970-01-01 00:13:20 UTC", "no other contact has a newer one")
-	b.store.AddPhoto(1401, 14, "new", contacts.Public, 1000)
-	if e, err = a.ToViewer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if e.Ranking[0].Verdict != recent.Newer || e.Ranking[1].Verdict != recent.Chosen {
-		t.Errorf("after an upload: ranking %+v", e.Ranking)
-	}
-	says(t, e.Proof, "Contact 14 has come first since")
-}
-
-func TestTheViewerIsToldOfNothingToShow(t *testing.T) {
-	t.Parallel()
-	b := newBench(recent.Options{})
-	b.contact(11, -900)
-	e, err := b.read(t, 0, recent.FromIndex).ToViewer(t.Context())
-	if err != nil || len(e.Ranking) != 0 {
-		t.Fatalf("%+v, %v", e, err)
-	}
-	says(t, e.Proof, "No contact has a photo that the viewer may see")
 }
 
 // A plain read asks for nothing that only an explanation needs.
-func TestExplainingCostsOnlyWhoAsks(t *testing.T) {
+func TestReadsDoNotPayForExplanations(t *testing.T) {
 	t.Parallel()
 	b := newBench(recent.Options{})
 	b.contact(11, 300)
 	b.contact(12, 200)
-	a := b.read(t, 11, recent.FromIndex)
+	b.read(t, 11, recent.FromIndex)
 	b.called(t, "photos of 11")
-	if _, err := a.ToViewer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	b.called(t, "photos of 11", "ranking")
 }
 
 func TestExplanationsFail(t *testing.T) {
 	t.Parallel()
-	b := newBench(recent.Options{})
-	b.contact(11, 300)
-	a := b.read(t, 11, recent.FromIndex)
-	b.store.before = func(context.Context, string) error { return mysql.ErrUnavailable }
-	if e, err := a.ToOperator(t.Context()); !errors.Is(err, mysql.ErrUnavailable) || e.Candidates != nil {
-		t.Errorf("to an operator: %+v, %v", e, err)
-	}
-	if e, err := a.ToViewer(t.Context()); !errors.Is(err, mysql.ErrUnavailable) || e.Ranking != nil {
-		t.Errorf("to the viewer: %+v, %v", e, err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := a.ToViewer(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
-	}
-}
-
-// A ranking is a walk, and bounded as they are.
-func TestRankingsTakeTurns(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(recent.Options{Walks: 1, WalkWait: time.Second})
-		b.contact(11, 900)
-		a := b.read(t, 11, recent.FromIndex)
-		release := make(chan struct{})
-		b.store.before = func(context.Context, string) error {
-			<-release
+	for _, failing := range []string{"photos of 11", "details of 2"} {
+		b := newBench(recent.Options{})
+		b.contact(11, 300)
+		b.contact(12, 200)
+		b.store.before = func(_ context.Context, call string) error {
+			if call == failing {
+				return mysql.ErrUnavailable
+			}
 			return nil
 		}
-		first := make(chan error, 1)
-		go func() {
-			_, err := a.ToViewer(t.Context())
-			first <- err
-		}()
-		synctest.Wait()
-		if _, err := a.ToViewer(t.Context()); !errors.Is(err, recent.ErrBusy) {
-			t.Errorf("the second: %v, want ErrBusy", err)
+		if e, err := b.Explain(t.Context(), me, 10); !errors.Is(err, mysql.ErrUnavailable) || e.Candidates != nil {
+			t.Errorf("%s: %+v, %v", failing, e, err)
 		}
-		close(release)
-		if err := <-first; err != nil {
-			t.Error(err)
-		}
-		if _, err := a.ToViewer(t.Context()); err != nil {
-			t.Errorf("afterwards: %v", err)
-		}
-	})
-}
-
-// An answer that no reader found explains itself as far as it can.
-func TestAnAnswerMadeByHand(t *testing.T) {
-	t.Parallel()
-	a := recent.Answer{Source: recent.FromIndex, Trace: recent.Trace{Candidates: []recent.Examined{{Contact: 11, Verdict: recent.NotLooked}}}}
-	if e, err := a.ToOperator(t.Context()); err != nil || len(e.Candidates) != 1 || e.Candidates[0].Now != nil {
-		t.Errorf("to an operator: %+v, %v", e, err)
-	}
-	if e, err := a.ToViewer(t.Context()); err != nil || len(e.Ranking) != 0 {
-		t.Errorf("to the viewer: %+v, %v", e, err)
 	}
 }

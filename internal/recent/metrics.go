@@ -59,11 +59,11 @@ var walkReasons = map[string]string{
 }
 
 // The results of a read that found an answer; nothing is one, too: there is
-// nothing to show. Those of the others are in failures, and "other".
+// nothing to show. Those of the others are in failures, and other.
 const (
 	resultPhotos  = "photos"
 	resultNothing = "nothing"
-	resultOther   = "other"
+	other         = "other"
 )
 
 var failures = []struct {
@@ -87,7 +87,7 @@ func init() { // the known series begin with 0
 		reads.WithLabelValues(string(source), resultNothing)
 	}
 	readSeconds.WithLabelValues(string(fromNowhere))
-	reads.WithLabelValues(string(fromNowhere), resultOther)
+	reads.WithLabelValues(string(fromNowhere), other)
 	for _, f := range failures {
 		reads.WithLabelValues(string(fromNowhere), f.result)
 	}
@@ -108,7 +108,11 @@ func count(a Answer, err error, took time.Duration) {
 	readSeconds.WithLabelValues(string(source)).Observe(took.Seconds())
 	reads.WithLabelValues(string(source), result).Inc()
 	if source == FromDatabase {
-		readWalks.WithLabelValues(walkReasons[a.Trace.WalkReason]).Inc()
+		reason, known := walkReasons[a.Trace.WalkReason]
+		if !known {
+			reason = other
+		}
+		readWalks.WithLabelValues(reason).Inc()
 	}
 }
 
@@ -118,5 +122,5 @@ func failureOf(err error) string {
 			return f.result
 		}
 	}
-	return resultOther
+	return other
 }

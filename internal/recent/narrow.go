@@ -19,7 +19,9 @@ func (rd *reading) narrow(ctx context.Context) (contacts.Album, error) {
 	if err != nil {
 		return contacts.Album{}, err
 	}
-	if rd.beatsTheRest(first) {
+	// Strictly newer than the second candidate's score, which bounds all others, in the
+	// set (sorted, I2) and outside of it (I1). compare decides on a lone candidate.
+	if len(first.Photos) > 0 && len(rd.entries) > 1 && first.Photos[0].DateUpload > rd.entries[1].Score {
 		rd.examined(0, &first.Photos[0], Chosen)
 		rd.trace.Proof = ByNext
 		return first, nil
@@ -27,7 +29,7 @@ func (rd *reading) narrow(ctx context.Context) (contacts.Album, error) {
 	return rd.compare(ctx, first)
 }
 
-// candidates fetches the set, waiting only a little for a Redis that hangs.
+// candidates reads the set. It waits IndexWait at most, as for a Redis that hangs.
 func (rd *reading) candidates(ctx context.Context) error {
 	defer rd.timed("redis")()
 	wait, cancel := context.WithTimeout(ctx, rd.options.IndexWait)
@@ -57,18 +59,17 @@ func (rd *reading) photosOf(ctx context.Context, step string, owner member.ID) (
 	return rd.store.VisiblePhotos(ctx, rd.viewer, owner, rd.limit)
 }
 
-// beatsTheRest: the first candidate's newest photo is strictly newer than the
-// second's score, which bounds all others, in the set (sorted, I2) and outside
-// of it (I1). A lone candidate has no second; compare decides on it.
-func (rd *reading) beatsTheRest(first contacts.Album) bool {
-	return len(first.Photos) > 0 && len(rd.entries) > 1 && first.Photos[0].DateUpload > rd.entries[1].Score
-}
-
-// compare looks at all candidates at one instant. The first is asked again:
-// its photos may have changed since, and an answer put together from two
-// instants may have been right at neither.
+// compare looks at all candidates at one instant. It asks for the first again: its
+// photos may have changed, and an answer put together from two instants may have been
+// right at neither.
 func (rd *reading) compare(ctx context.Context, first contacts.Album) (contacts.Album, error) {
-	standings, err := rd.standings(ctx)
+	owners := make([]member.ID, len(rd.entries))
+	for i, e := range rd.entries {
+		owners[i] = e.Contact
+	}
+	measured := rd.timed("others")
+	standings, err := rd.store.Standings(ctx, rd.viewer, owners)
+	measured()
 	if err != nil {
 		return contacts.Album{}, err
 	}
@@ -88,15 +89,6 @@ func (rd *reading) compare(ctx context.Context, first contacts.Album) (contacts.
 		return contacts.Album{}, &unprovenError{reason: BestTooOld}
 	}
 	return rd.winner(ctx, first, *standings[best].Newest, best)
-}
-
-func (rd *reading) standings(ctx context.Context) ([]contacts.Standing, error) {
-	defer rd.timed("others")()
-	owners := make([]member.ID, len(rd.entries))
-	for i, e := range rd.entries {
-		owners[i] = e.Contact
-	}
-	return rd.store.Standings(ctx, rd.viewer, owners)
 }
 
 // judge gives every candidate its verdict, reports ghosts, and returns the
@@ -123,8 +115,8 @@ func (rd *reading) judge(standings []contacts.Standing) (best int) {
 	return best
 }
 
-// winner returns the photos of the candidate that won by its newest photo. If
-// that one is no longer its newest visible photo, the comparison is void.
+// winner returns the photos of the best candidate. If the photo by which it won is no
+// longer its newest visible one, the comparison is void.
 func (rd *reading) winner(ctx context.Context, first contacts.Album, newest contacts.Photo, best int) (contacts.Album, error) {
 	album := first
 	if best != 0 || len(first.Photos) == 0 || first.Photos[0].ID != newest.ID {
@@ -139,6 +131,8 @@ func (rd *reading) winner(ctx context.Context, first contacts.Album, newest cont
 	return album, nil
 }
 
+// examined notes the verdict on a candidate, and its newest visible photo, if it is not
+// nil.
 func (rd *reading) examined(i int, newest *contacts.Photo, verdict Verdict) {
 	c := &rd.trace.Candidates[i]
 	c.Verdict = verdict

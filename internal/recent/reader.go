@@ -27,13 +27,12 @@ type Store interface {
 	VisiblePhotos(ctx context.Context, v contacts.Viewer, owner member.ID, limit int) (contacts.Album, error)
 	Standings(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Standing, error)
 	Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error)
-	// These two are asked by explanations only.
-	Ranking(ctx context.Context, v contacts.Viewer, limit int) ([]contacts.Standing, error)
+	// Details is asked by [Reader.Explain] only.
 	Details(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Detail, error)
 }
 
-// Hints takes note of where a read found the index behind. The methods return
-// at once; a hint may be lost, because the next read gives it again.
+// Hints is told where a read found the index behind. Its methods return at once; a
+// hint may be lost, because the next read gives it again.
 type Hints interface {
 	Refill(user member.ID)
 	LookAgain(user, contact member.ID)
@@ -52,32 +51,32 @@ const (
 // default.
 type Options struct {
 	Min         int           // the index's Min: a smaller set is complete
-	IndexWait   time.Duration // how long a read waits for Redis before it does without
-	Walks       int           // walks through the database at once
+	IndexWait   time.Duration // how long a read waits for Redis before it walks
+	Walks       int           // walks at once
 	WalkWait    time.Duration // how long a walk waits for its turn before [ErrBusy]
 	WalkTimeout time.Duration // how long a walk may take
 	Uncounted   bool          // reads are not those of members, and not counted with them
-	// Stale tells that the sets are not kept up to date, because Redis is known to
-	// refuse writes. Reads walk then as far as walks are free, for half of WalkTimeout,
-	// and beyond that are answered by way of the index as ever. nil: never.
+	// Stale reports that Redis refuses writes, so that the sets are not kept up to
+	// date. Reads walk then while walks are free, for half of WalkTimeout, and else go
+	// by the index as usual. Default: never.
 	Stale func() bool
 }
 
-// Reader answers the widget's question. It is safe for concurrent use.
+// Reader finds the photos of the contact that was active last. It is safe for
+// concurrent use.
 type Reader struct {
 	index   Index
 	store   Store
 	hints   Hints
 	options Options
 	walking *semaphore.Weighted
-	ranking *semaphore.Weighted // explanations: a few, so that they leave the walks to reads
-	flights *flights[walkKey, contacts.Walked]
+	walks   shared[walkKey, contacts.Walked]
 }
 
 type walkKey struct {
 	viewer contacts.Viewer
 	limit  int
-	free   bool // the walk waits for no turn: see [Options.Stale]
+	free   bool // the walk does not wait for its turn: see [Options.Stale]
 }
 
 // NewReader returns a reader over the given parts.
@@ -93,15 +92,13 @@ func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
 	return &Reader{
 		index: ix, store: store, hints: hints, options: o,
 		walking: semaphore.NewWeighted(int64(o.Walks)),
-		ranking: semaphore.NewWeighted(max(1, int64(o.Walks)/4)),
-		flights: newFlights[walkKey, contacts.Walked](),
 	}
 }
 
 // Read returns the limit newest visible photos of v's most recently active
 // contact. It fails with [contacts.ErrNoMember] when v does not exist,
 // [mysql.ErrUnavailable] when MySQL cannot be asked, and [ErrBusy] when a
-// walk is needed and too many are under way. A failing Redis is no failure.
+// walk is needed and too many are under way. That Redis fails is no error.
 func (r *Reader) Read(ctx context.Context, v contacts.Viewer, limit int) (Answer, error) {
 	start := time.Now()
 	a, err := r.read(ctx, v, limit)
@@ -117,26 +114,26 @@ func (r *Reader) read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 		half, cancel := context.WithTimeout(ctx, r.options.WalkTimeout/2)
 		defer cancel() // the other half is for the set: WalkTimeout may be all that ctx has
 		a, err := rd.walk(half, &unprovenError{reason: WritesRefused}, true)
-		if tooDear := errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded); !tooDear || ctx.Err() != nil {
+		gaveUp := errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded)
+		if !gaveUp || ctx.Err() != nil {
 			return a, err
 		}
 		rd.trace = Trace{Steps: rd.trace.Steps}
 	}
 	album, err := rd.narrow(ctx)
-	var unproven *unprovenError
-	switch {
-	case err == nil:
-		return rd.answer(album, FromIndex), nil
-	case errors.As(err, &unproven):
+	if unproven, ok := errors.AsType[*unprovenError](err); ok {
 		return rd.walk(ctx, unproven, false)
 	}
-	return Answer{}, fmt.Errorf("recent photos for %s: %w", v.ID, err)
+	if err != nil {
+		return Answer{}, fmt.Errorf("recent photos for %s: %w", v.ID, err)
+	}
+	return Answer{Album: album, Source: FromIndex, Trace: rd.trace}, nil
 }
 
 // unprovenError ends the narrow read without an answer.
 type unprovenError struct {
 	reason string
-	refill bool // the set is missing or worthless: a refill would help the next read
+	refill bool // the set is missing or malformed: a refill would help the next read
 }
 
 func (e *unprovenError) Error() string { return e.reason }
@@ -156,8 +153,8 @@ func (rd *reading) timed(name string) func() {
 	return func() { rd.trace.Steps = append(rd.trace.Steps, Step{Name: name, Took: time.Since(start)}) }
 }
 
-// walk answers by a walk. One that is to be free fails at once with [ErrBusy] when
-// all turns are taken.
+// walk answers by a walk, and lets it overrule the comparison of candidates. A free walk
+// fails at once with [ErrBusy] when all turns are taken.
 func (rd *reading) walk(ctx context.Context, why *unprovenError, free bool) (Answer, error) {
 	rd.trace.WalkReason = why.reason
 	walked, err := rd.sharedWalk(ctx, free)
@@ -167,33 +164,23 @@ func (rd *reading) walk(ctx context.Context, why *unprovenError, free bool) (Ans
 	if why.refill && walked.Indexable {
 		rd.hints.Refill(rd.viewer.ID)
 	}
-	rd.walked(walked)
-	return rd.answer(walked.Album, FromDatabase), nil
-}
-
-func (rd *reading) answer(album contacts.Album, source Source) Answer {
-	return Answer{Album: album, Source: source, Trace: rd.trace, from: rd.Reader, viewer: rd.viewer}
-}
-
-// walked lets the walk overrule what the comparison of candidates came to.
-func (rd *reading) walked(w contacts.Walked) {
-	rd.trace.Walk, rd.trace.Proof = w.Trace, ByWalk
-	for i := range rd.trace.Candidates {
-		c := &rd.trace.Candidates[i]
+	rd.trace.Walk, rd.trace.Proof = walked.Trace, ByWalk
+	for i, c := range rd.trace.Candidates {
 		switch {
-		case w.Contact != nil && c.Contact == w.Contact.ID:
-			rd.examined(i, &w.Photos[0], Chosen)
+		case walked.Contact != nil && c.Contact == walked.Contact.ID:
+			rd.examined(i, &walked.Photos[0], Chosen)
 		case c.Verdict == Chosen:
-			c.Verdict = Older
+			rd.examined(i, nil, Older)
 		}
 	}
+	return Answer{Album: walked.Album, Source: FromDatabase, Trace: rd.trace}, nil
 }
 
-// sharedWalk walks, or shares the walk of somebody who asked the same: after a
-// lost Redis many requests for one viewer cost one walk.
+// sharedWalk walks, or shares the walk of another read that asked the same: after
+// Redis was emptied many requests for one viewer cost one walk.
 func (rd *reading) sharedWalk(ctx context.Context, free bool) (contacts.Walked, error) {
 	defer rd.timed("walk")()
-	return rd.flights.do(ctx, rd.options.WalkTimeout, walkKey{rd.viewer, rd.limit, free}, func(ctx context.Context) (contacts.Walked, error) {
+	return rd.walks.do(ctx, rd.options.WalkTimeout, walkKey{rd.viewer, rd.limit, free}, func(ctx context.Context) (contacts.Walked, error) {
 		end, err := rd.turn(ctx, free)
 		if err != nil {
 			return contacts.Walked{}, err
@@ -203,8 +190,8 @@ func (rd *reading) sharedWalk(ctx context.Context, free bool) (contacts.Walked, 
 	})
 }
 
-// turn waits for a place among the walks, or returns [ErrBusy]; at once where one
-// is to be free. Those that wait come first. Call end after the walk.
+// turn waits for a place among the walks, or returns [ErrBusy], at once for a free
+// walk. Walks that wait come first. Call end after the walk.
 func (r *Reader) turn(ctx context.Context, free bool) (end func(), err error) {
 	wait, cancel := context.WithTimeout(ctx, r.options.WalkWait)
 	defer cancel()
@@ -212,7 +199,7 @@ func (r *Reader) turn(ctx context.Context, free bool) (end func(), err error) {
 	case free && !r.walking.TryAcquire(1):
 		return nil, ErrBusy
 	case !free && r.walking.Acquire(wait, 1) != nil:
-		if ctx.Err() == nil && !r.options.Uncounted { // the answer is still wanted
+		if ctx.Err() == nil && !r.options.Uncounted { // else the client left
 			walksRefused.Inc()
 		}
 		return nil, ErrBusy

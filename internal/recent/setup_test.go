@@ -76,13 +76,6 @@ func (s *countingStore) Walk(ctx context.Context, v contacts.Viewer, limit int) 
 	return s.Memory.Walk(ctx, v, limit)
 }
 
-func (s *countingStore) Ranking(ctx context.Context, v contacts.Viewer, limit int) ([]contacts.Standing, error) {
-	if err := s.called(ctx, "ranking"); err != nil {
-		return nil, err
-	}
-	return s.Memory.Ranking(ctx, v, limit)
-}
-
 func (s *countingStore) Details(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Detail, error) {
 	if err := s.called(ctx, fmt.Sprintf("details of %d", len(owners))); err != nil {
 		return nil, err

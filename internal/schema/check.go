@@ -3,11 +3,14 @@ package schema
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/activityd/activityd"
 	"github.com/activityd/activityd/internal/mysql"
 )
 
@@ -21,6 +24,9 @@ type Finding struct {
 	Do    string // what mends it: a statement that ends with a semicolon, or words
 }
 
+// Error says all of it in a line.
+func (f Finding) Error() string { return f.Table + " " + f.What + ": " + f.Do }
+
 // Check compares the tables and views in the database of db with what the
 // statements of activityd need: columns, their types, and indexes. The first
 // findings are the wrong ones. It reads the information_schema and, of views, plans;
@@ -28,13 +34,26 @@ type Finding struct {
 // it sees the indexes by EXPLAIN alone, which takes more, and says so where they are
 // missing. An error says that it could not find out.
 func Check(ctx context.Context, db *sql.DB) ([]Finding, error) {
+	return history(migrations).check(ctx, db)
+}
+
+func (h history) check(ctx context.Context, db *sql.DB) ([]Finding, error) {
 	c := &checker{db: db}
 	if err := c.read(ctx); err != nil {
 		return nil, err
 	}
-	for _, want := range wantedTables() {
+	is, err := versionIn(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	misfit, isMisfit := errors.AsType[Finding](h.misfit(is))
+	if isMisfit {
+		c.wrong = append(c.wrong, misfit)
+	}
+	for _, want := range tablesOf(activityd.Schema) {
 		have, there := c.tables[want.name]
 		switch {
+		case want.owned && isMisfit: // in what is for the migrations to know
 		case !there:
 			c.missing(want)
 		case want.owned:
@@ -48,34 +67,24 @@ func Check(ctx context.Context, db *sql.DB) ([]Finding, error) {
 			c.checkSites(want, have)
 		}
 	}
-	slices.SortStableFunc(c.findings, func(a, b Finding) int {
-		switch {
-		case a.Wrong == b.Wrong:
-			return 0
-		case a.Wrong:
-			return -1
-		}
-		return 1
-	})
-	return c.findings, nil
+	return slices.Concat(c.wrong, c.warnings), nil
 }
 
 // checker is one check.
 type checker struct {
-	db       *sql.DB
+	db       querier
 	database string
 	grantee  string // as GRANT wants it
-	explain  string // EXPLAIN SELECT, as this server prints a table of steps
 	tables   map[string]*present
 	blind    bool // it was said that plans cannot be seen
-	findings []Finding
+
+	wrong, warnings []Finding
 }
 
 // present is a table or view that exists.
 type present struct {
 	row
 	columns map[string]row
-	order   []string // of the columns
 	indexes map[string]*presentIndex
 }
 
@@ -83,30 +92,29 @@ func (p *present) isView() bool { return p.row["table_type"] == "VIEW" }
 
 // presentIndex is an index of a table.
 type presentIndex struct {
-	columns    []string // "" for an expression or a part of a column
-	descending []bool
-	unique     bool
-	usable     bool // the server reads by it: it is visible, and a tree
+	columns []string // "" for an expression or a part of a column
+	unique  bool
+	usable  bool // the server reads by it: it is visible, and a tree
 }
 
 func (c *checker) add(wrong bool, table, do, what string, args ...any) {
-	c.findings = append(c.findings, Finding{Wrong: wrong, Table: table, What: fmt.Sprintf(what, args...), Do: do})
+	f := Finding{Wrong: wrong, Table: table, What: fmt.Sprintf(what, args...), Do: do}
+	if wrong {
+		c.wrong = append(c.wrong, f)
+	} else {
+		c.warnings = append(c.warnings, f)
+	}
 }
 
 // read reads what there is.
 func (c *checker) read(ctx context.Context) error {
-	is, err := rowsOf(ctx, c.db, "SELECT DATABASE() AS name, CURRENT_USER() AS user, VERSION() AS version")
+	is, err := rowsOf(ctx, c.db, "SELECT DATABASE() AS name, CURRENT_USER() AS user")
 	if err != nil {
 		return err
 	}
 	c.database = is[0]["name"]
 	name, host, _ := strings.Cut(is[0]["user"], "@")
 	c.grantee = fmt.Sprintf("'%s'@'%s'", name, host)
-	// A skip scan makes an index possible that does not begin with the column.
-	c.explain = "EXPLAIN FORMAT=TRADITIONAL SELECT /*+ SET_VAR(optimizer_switch='skip_scan=off') */"
-	if strings.Contains(is[0]["version"], "MariaDB") {
-		c.explain = "EXPLAIN SELECT"
-	}
 	c.tables = make(map[string]*present)
 	list, err := rowsOf(ctx, c.db, "SELECT t.table_name, t.table_type, t.engine, e.transactions FROM information_schema.tables t"+
 		" LEFT JOIN information_schema.engines e ON e.engine = t.engine WHERE "+ofOurs())
@@ -124,24 +132,19 @@ func (c *checker) read(ctx context.Context) error {
 
 // ofOurs is the condition of rows about our tables: a site may have thousands.
 func ofOurs() string {
-	var names []string
-	for _, t := range wantedTables() {
-		names = append(names, "'"+t.name+"'")
-	}
-	return "table_schema = DATABASE() AND table_name IN (" + strings.Join(names, ", ") + ")"
+	return "table_schema = DATABASE() AND table_name IN ('" + strings.Join(Tables(), "', '") + "')"
 }
 
 func (c *checker) readColumns(ctx context.Context) error {
 	list, err := rowsOf(ctx, c.db, "SELECT table_name, column_name, data_type, column_type, is_nullable, COALESCE(column_default, 'NULL') AS column_default,"+
 		" extra, collation_name, character_maximum_length, numeric_scale FROM information_schema.columns"+
-		" WHERE "+ofOurs()+" ORDER BY table_name, ordinal_position")
+		" WHERE "+ofOurs())
 	if err != nil {
 		return err
 	}
 	for _, r := range list {
 		if t := c.tables[r["table_name"]]; t != nil {
-			name := strings.ToLower(r["column_name"])
-			t.columns[name], t.order = r, append(t.order, name)
+			t.columns[strings.ToLower(r["column_name"])] = r
 		}
 	}
 	return nil
@@ -167,7 +170,7 @@ func (c *checker) readIndexes(ctx context.Context) error {
 		if r["sub_part"] != "" {
 			column = ""
 		}
-		x.columns, x.descending = append(x.columns, column), append(x.descending, r["collation"] == "D")
+		x.columns = append(x.columns, column)
 	}
 	return nil
 }
@@ -193,15 +196,8 @@ func (c *checker) checkOwned(want wantedTable, have *present) {
 	if have.row["engine"] != "InnoDB" {
 		c.add(true, want.name, alter+"ENGINE=InnoDB;", "is kept by %s: tasks need transactions and locks of rows, which InnoDB has", have.row["engine"])
 	}
-	for _, w := range want.columns {
-		h, there := have.columns[w.name]
-		if !there {
-			c.add(true, want.name, alter+"ADD COLUMN "+w.definition+";", "there is no column %s", w.name)
-		} else if why := w.differs(h); why != "" {
-			c.add(true, want.name, alter+"MODIFY COLUMN "+w.definition+";", "column %s %s", w.name, why)
-		}
-	}
-	for _, name := range have.order {
+	c.checkColumns(want, have)
+	for _, name := range slices.Sorted(maps.Keys(have.columns)) {
 		h := have.columns[name]
 		isOurs := slices.ContainsFunc(want.columns, func(w wantedColumn) bool { return w.name == name })
 		if !isOurs && h["is_nullable"] == "NO" && !hasDefault(h) && h["extra"] == "" {
@@ -231,7 +227,7 @@ func (c *checker) checkOwnedKey(alter, table string, want wantedKey, have *prese
 	}
 }
 
-// checkColumns compares the columns of a table of the site's, or of its view.
+// checkColumns compares the columns of a table or view.
 func (c *checker) checkColumns(want wantedTable, have *present) (fit bool) {
 	fit = true
 	for _, w := range want.columns {
@@ -271,7 +267,8 @@ func (c *checker) checkSites(want wantedTable, have *present) {
 // isUnique tells whether there cannot be two rows with the same values.
 func (p *present) isUnique(columns []string) bool {
 	for _, x := range p.indexes {
-		if x.unique && !slices.ContainsFunc(x.columns, func(name string) bool { return !slices.Contains(columns, name) }) {
+		extra := slices.ContainsFunc(x.columns, func(name string) bool { return !slices.Contains(columns, name) })
+		if x.unique && !extra {
 			return true
 		}
 	}
@@ -279,36 +276,26 @@ func (p *present) isUnique(columns []string) bool {
 }
 
 // reads tells whether the table has an index by which a key's rows are found, and
-// come in order.
+// come in order. InnoDB ends each index with the primary key. The order of columns
+// that are compared with one value does not matter.
 func (p *present) reads(want siteKey) bool {
+	n, equal := len(want.columns), want.equal
 	for _, x := range p.indexes {
-		if x.usable && p.leads(*x, want) {
+		columns := slices.Clone(x.columns)
+		if pk := p.indexes[primary]; pk != nil {
+			columns = slices.Concat(columns, slices.DeleteFunc(slices.Clone(pk.columns), func(name string) bool { return slices.Contains(columns, name) }))
+		}
+		if x.usable && len(columns) >= n && slices.Equal(columns[equal:n], want.columns[equal:]) &&
+			slices.Equal(slices.Sorted(slices.Values(columns[:equal])), slices.Sorted(slices.Values(want.columns[:equal]))) {
 			return true
 		}
 	}
 	return false
 }
 
-// leads tells whether an index begins with a key's columns. InnoDB ends each index
-// with the primary key. The order of columns that are compared with one value does
-// not matter, nor does the direction, if it is one.
-func (p *present) leads(x presentIndex, want siteKey) bool {
-	if pk := p.indexes[primary]; pk != nil {
-		for i, name := range pk.columns {
-			if !slices.Contains(x.columns, name) {
-				x.columns, x.descending = append(slices.Clone(x.columns), name), append(slices.Clone(x.descending), pk.descending[i])
-			}
-		}
-	}
-	n, equal := len(want.columns), want.equal
-	if len(x.columns) < n {
-		return false
-	}
-	sorted := slices.Sorted(slices.Values(x.columns[:equal]))
-	return slices.Equal(sorted, slices.Sorted(slices.Values(want.columns[:equal]))) &&
-		slices.Equal(x.columns[equal:n], want.columns[equal:]) &&
-		len(slices.Compact(slices.Clone(x.descending[equal:n]))) <= 1
-}
+// explain takes the place of SELECT. A skip scan would make an index possible that does
+// not begin with the column.
+const explain = "EXPLAIN FORMAT=TRADITIONAL SELECT /*+ SET_VAR(optimizer_switch='skip_scan=off') */"
 
 // checkView looks at the columns of a view, and asks the server how it would find the
 // rows: the indexes cannot be seen otherwise.
@@ -324,7 +311,7 @@ func (c *checker) checkView(ctx context.Context, want wantedTable, have *present
 		return nil // a statement about columns that are not there can only fail
 	}
 	for _, key := range siteKeysOf(want.name) {
-		steps, err := rowsOf(ctx, c.db, c.explain+strings.TrimPrefix(key.probe, "SELECT"))
+		steps, err := rowsOf(ctx, c.db, explain+strings.TrimPrefix(key.probe, "SELECT"))
 		if mysql.IsPlanHidden(err) {
 			c.cannotSee(want.name)
 			return nil
@@ -376,10 +363,15 @@ func (c *checker) judge(view string, key siteKey, steps []row) {
 	}
 }
 
+// querier is a *sql.DB or a *sql.Conn.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
 // row is a row of a result, by the names of its columns in lower case; NULL is "".
 type row map[string]string
 
-func rowsOf(ctx context.Context, db *sql.DB, query string) (list []row, err error) {
+func rowsOf(ctx context.Context, db querier, query string) (list []row, err error) {
 	rows, err := db.QueryContext(ctx, query)
 	if err != nil {
 		return nil, err

@@ -1,40 +1,116 @@
-// Package schema brings the tables of schema.sql into a database.
+// Package schema makes, migrates and checks the tables of schema.sql, and installs
+// the triggers of triggers.sql.
 package schema
 
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
+	"errors"
 	"fmt"
-	"strings"
+
+	"github.com/activityd/activityd/internal/mysql"
 
 	"github.com/activityd/activityd"
 )
 
-// Execer runs one statement; *sql.DB, *sql.Conn and *sql.Tx do.
-type Execer interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-}
-
-// Apply runs the statements of schema.sql one at a time, so that the connection
-// needs no multiStatements. Tables that exist stay as they are, with their rows.
-// MySQL commits each CREATE TABLE by itself: after an error the tables before
-// the failing one exist, and Apply may simply be called again. The error names
-// the statement.
-func Apply(ctx context.Context, db Execer) error {
-	for i, statement := range Statements() {
-		if _, err := db.ExecContext(ctx, statement); err != nil {
-			return fmt.Errorf("schema.sql, statement %d (%s): %w", i+1, title(statement), err)
-		}
+// Tables returns the names of the tables of schema.sql.
+func Tables() (names []string) {
+	for _, t := range tablesOf(activityd.Schema) {
+		names = append(names, t.name)
 	}
-	return nil
+	return names
 }
 
-// Statements returns the statements of schema.sql in their order, without
-// comments and without the closing semicolons.
-func Statements() []string { return split(activityd.Schema) }
+// Apply makes the tables of schema.sql that are missing and migrates those that
+// activityd owns to the version of this program. Views and the site's tables stay as
+// they are. Processes of the version that the database has may go on working: Apply
+// refuses to begin if a step would shut them out, see [ApplyOffline].
+//
+// It is safe to call again after an error or a crash, which leave the tables at one
+// of the steps, and from several hosts at once. It waits 5 seconds for the lock of a
+// table: the site's statements wait behind it. Errors are for people; errors.As finds
+// the driver's in them.
+func Apply(ctx context.Context, db *sql.DB) error {
+	return history(migrations).apply(ctx, db, false)
+}
 
-// title is the first line of a statement, which says what it makes.
-func title(statement string) string {
-	line, _, _ := strings.Cut(statement, "\n")
-	return strings.TrimRight(line, " (")
+// ApplyOffline is like [Apply], for a database on which no process works: it takes
+// all steps.
+func ApplyOffline(ctx context.Context, db *sql.DB) error {
+	return history(migrations).apply(ctx, db, true)
+}
+
+func (h history) apply(ctx context.Context, db *sql.DB, offline bool) error {
+	return withSession(ctx, db, func(conn *sql.Conn) error {
+		if err := lockSchema(ctx, conn); err != nil {
+			return err
+		}
+		is, err := versionIn(ctx, conn)
+		if err != nil {
+			return err
+		}
+		steps, err := h.after(is, offline)
+		if err != nil {
+			return err
+		}
+		if len(steps) > 0 && !is.recorded {
+			if err := checkVersion1(ctx, conn); err != nil {
+				return err
+			}
+		}
+		for _, t := range tablesOf(activityd.Schema) {
+			if _, err := conn.ExecContext(ctx, t.statement); err != nil {
+				return fmt.Errorf("make table %s: %w", t.name, err)
+			}
+		}
+		for _, step := range steps {
+			is.number, is.since = is.number+1, step.since
+			for _, statement := range []string{step.statement, is.statement()} {
+				if _, err := conn.ExecContext(ctx, statement); err != nil && !mysql.IsChanged(err) { // else a process crashed before it recorded the version, or it came with the table
+					return fmt.Errorf("migrate to schema version %d: %s: %w", is.number, statement, advise(err))
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// lockSchema keeps others from applying a schema to the same database until conn is
+// closed.
+func lockSchema(ctx context.Context, conn *sql.Conn) error {
+	var got sql.NullBool
+	err := conn.QueryRowContext(ctx, "SELECT GET_LOCK(CONCAT_WS(' ', 'activityd schema', LEFT(SHA2(DATABASE(), 256), 40)), 10)").Scan(&got)
+	if err == nil && !got.Bool {
+		return errors.New("another `activityd schema --apply` has been at work for 10 s: try again when it is done")
+	}
+	return err
+}
+
+// withSession lends f a connection that gives up soon when a table is in use. It is
+// closed afterwards, which frees all that it has locked.
+func withSession(ctx context.Context, db *sql.DB, f func(*sql.Conn) error) error {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the one way to say: do not reuse
+		_ = conn.Close()
+	}()
+	if _, err := conn.ExecContext(ctx, "SET SESSION lock_wait_timeout = 5"); err != nil {
+		return err
+	}
+	return f(conn)
+}
+
+// advise adds what to do to an error about a change of the tables or triggers.
+func advise(err error) error {
+	switch {
+	case mysql.IsLockWait(err):
+		return fmt.Errorf("%w: a transaction that lasts uses one of the tables; try again when it is over", err)
+	case mysql.NeedsLogTrust(err):
+		return fmt.Errorf("%w: as the server writes a binary log, have its administrator SET GLOBAL log_bin_trust_function_creators = 1, or run this as a user who may do everything", err)
+	}
+	return err
 }

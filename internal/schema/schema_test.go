@@ -1,66 +1,61 @@
 package schema_test
 
 import (
-	"context"
-	"database/sql"
-	"errors"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/activityd/activityd"
+	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/schema"
 )
 
-// recorder takes statements in place of a database and fails from one on.
-type recorder struct {
-	got    []string
-	failAt int
-}
-
-var errBroken = errors.New("broken")
-
-func (r *recorder) ExecContext(_ context.Context, query string, _ ...any) (sql.Result, error) {
-	r.got = append(r.got, query)
-	if len(r.got) == r.failAt {
-		return nil, errBroken
-	}
-	return nil, nil
-}
-
-func TestApplyRunsEveryStatementOnce(t *testing.T) {
+// TestNothingOfTheFilesIsLeftOut: what the client of the server makes of schema.sql
+// and triggers.sql is what this program makes of them.
+func TestNothingOfTheFilesIsLeftOut(t *testing.T) {
 	t.Parallel()
-	r := &recorder{}
-	if err := schema.Apply(t.Context(), r); err != nil {
+	comment := regexp.MustCompile(`^(--.*)?$`)
+	ofTriggers := regexp.MustCompile(`^(--.*|DELIMITER (//|;)|DROP TRIGGER IF EXISTS \w+//|SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION';|//)?$`)
+	for name, file := range map[string]struct {
+		text       string
+		statements []string
+		rest       *regexp.Regexp
+	}{
+		"schema.sql":   {activityd.Schema, schema.TableStatements(activityd.Schema), comment},
+		"v1.sql":       {schema.Version1, schema.TableStatements(schema.Version1), comment},
+		"triggers.sql": {activityd.Triggers, schema.TriggerStatements(), ofTriggers},
+	} {
+		text := file.text
+		for _, statement := range file.statements {
+			if strings.Count(text, statement) != 1 {
+				t.Errorf("%s: %d times: %s", name, strings.Count(text, statement), statement)
+			}
+			text = strings.Replace(strings.Replace(text, statement+";\n", "", 1), statement+"//\n", "", 1)
+		}
+		for line := range strings.Lines(text) {
+			if !file.rest.MatchString(strings.TrimSuffix(line, "\n")) {
+				t.Errorf("%s: in no statement: %s", name, line)
+			}
+		}
+	}
+	want := []string{"users", "contacts", "blocks", "photos", "tasks", "paused_queues", "task_keys"}
+	if got := schema.Tables(); !slices.Equal(got, want) {
+		t.Errorf("tables %q, want %q", got, want)
+	}
+}
+
+func TestApplyMayBeCalledAgain(t *testing.T) {
+	t.Parallel()
+	db := servertest.MySQL(t)
+	run(t, db, "INSERT INTO users (id, username) VALUES (1, 'ada')", "DROP TABLE blocks")
+	if err := schema.Apply(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(r.got, schema.Statements()) {
-		t.Errorf("ran %q", r.got)
+	if findings := check(t, db); len(findings) > 0 {
+		t.Errorf("found %+v", findings)
 	}
-}
-
-func TestApplyStopsAtAnErrorAndNamesTheStatement(t *testing.T) {
-	t.Parallel()
-	r := &recorder{failAt: 2}
-	err := schema.Apply(t.Context(), r)
-	if !errors.Is(err, errBroken) || !strings.Contains(err.Error(), "statement 2 (CREATE TABLE IF NOT EXISTS contacts)") {
-		t.Errorf("error %v", err)
-	}
-	if len(r.got) != 2 {
-		t.Errorf("%d statements were run, want 2", len(r.got))
-	}
-}
-
-func TestStatementsAreTablesThatMayBeAppliedAgain(t *testing.T) {
-	t.Parallel()
-	all := strings.Join(schema.Statements(), "\n")
-	for _, table := range []string{"users", "contacts", "blocks", "photos", "tasks"} {
-		if !strings.Contains(all, "CREATE TABLE IF NOT EXISTS "+table+" (") {
-			t.Errorf("no statement makes %s", table)
-		}
-	}
-	for _, statement := range schema.Statements() {
-		if !strings.HasPrefix(statement, "CREATE TABLE IF NOT EXISTS ") {
-			t.Errorf("not safe to apply again: %s", statement)
-		}
+	if got := column(t, db, "SELECT username FROM users"); !slices.Equal(got, []string{"ada"}) {
+		t.Errorf("users %q, want those of before", got)
 	}
 }

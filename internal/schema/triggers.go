@@ -3,8 +3,6 @@ package schema
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -16,35 +14,25 @@ import (
 // prefix begins the names of all triggers that are activityd's own.
 const prefix = "activityd_"
 
-// TriggerStatements returns the statements of triggers.sql that make a trigger.
-func TriggerStatements() []string {
-	return slices.DeleteFunc(split(activityd.Triggers), func(s string) bool { return !strings.HasPrefix(s, "CREATE TRIGGER ") })
-}
-
-var createTrigger = regexp.MustCompile(`^CREATE TRIGGER (\w+) (?:BEFORE|AFTER) \w+ ON (\w+) FOR EACH ROW`)
+// createTrigger finds the statements of triggers.sql that make a trigger.
+var createTrigger = regexp.MustCompile(`(?ms)^(CREATE TRIGGER (\w+) \w+ \w+ ON (\w+) FOR EACH ROW$.*?)//$`)
 
 // trigger is one that exists, or is to be made.
 type trigger struct {
 	name, table string
-	statement   string // that makes it; empty: hidden from this user
+	statement   string // makes it; empty: hidden from this user, who may neither make nor drop it
 }
 
-// hidden triggers are those that this user has no right to make or to drop.
-func (t trigger) hidden() bool { return t.statement == "" }
-
-// wanted are the triggers of triggers.sql.
-func wanted() []trigger {
-	var list []trigger
-	for _, s := range TriggerStatements() {
-		if words := createTrigger.FindStringSubmatch(s); words != nil {
-			list = append(list, trigger{words[1], words[2], s})
-		}
+// wantedTriggers are those of triggers.sql.
+func wantedTriggers() (list []trigger) {
+	for _, found := range createTrigger.FindAllStringSubmatch(activityd.Triggers, -1) {
+		list = append(list, trigger{found[2], found[3], found[1]})
 	}
 	return list
 }
 
-// tablesOf are the tables that triggers stand on, sorted.
-func tablesOf(triggers []trigger) []string {
+// tablesUnder are the tables that triggers stand on, sorted.
+func tablesUnder(triggers []trigger) []string {
 	var tables []string
 	for _, t := range triggers {
 		tables = append(tables, t.table)
@@ -66,9 +54,9 @@ func tablesOf(triggers []trigger) []string {
 // the site's statements wait behind it. Errors are for people; errors.As finds
 // the driver's in them.
 func InstallTriggers(ctx context.Context, db *sql.DB) (int, error) {
-	want := wanted()
+	want := wantedTriggers()
 	err := withSession(ctx, db, func(conn *sql.Conn) error {
-		if err := checkTables(ctx, conn, tablesOf(want)); err != nil {
+		if err := checkTables(ctx, conn, tablesUnder(want)); err != nil {
 			return err
 		}
 		if err := checkRights(ctx, conn); err != nil {
@@ -78,9 +66,11 @@ func InstallTriggers(ctx context.Context, db *sql.DB) (int, error) {
 		if err != nil {
 			return err
 		}
-		return locked(ctx, conn, tablesOf(slices.Concat(want, present)), func() error {
-			return replaceTriggers(ctx, conn, present, want)
-		})
+		tables := tablesUnder(slices.Concat(want, present))
+		if _, err := conn.ExecContext(ctx, "LOCK TABLES "+strings.Join(tables, " WRITE, ")+" WRITE"); err != nil {
+			return fmt.Errorf("lock %s: %w", strings.Join(tables, ", "), err)
+		}
+		return replaceTriggers(context.WithoutCancel(ctx), conn, present, want)
 	})
 	return len(want), advise(err)
 }
@@ -97,52 +87,23 @@ func RemoveTriggers(ctx context.Context, db *sql.DB) (removed int, err error) {
 		removed = len(present)
 		// A user who may not make triggers does not see them either. To drop
 		// those of triggers.sql, seen or not, says so.
-		return swap(context.WithoutCancel(ctx), conn, slices.Concat(present, wanted()), nil)
+		return swap(context.WithoutCancel(ctx), conn, slices.Concat(present, wantedTriggers()), nil)
 	})
 	return removed, advise(err)
-}
-
-// withSession lends f a connection that gives up soon when a table is in use. It is
-// thrown away afterwards, together with all that it has locked.
-func withSession(ctx context.Context, db *sql.DB, f func(*sql.Conn) error) error {
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the one way to say: do not reuse
-		_ = conn.Close()
-	}()
-	if _, err := conn.ExecContext(ctx, "SET SESSION lock_wait_timeout = 5"); err != nil {
-		return err
-	}
-	return f(conn)
 }
 
 // checkTables refuses a database in which one of the tables is not there, or is a
 // view.
 func checkTables(ctx context.Context, conn *sql.Conn, tables []string) error {
-	rows, err := conn.QueryContext(ctx, "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = DATABASE()")
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	kinds := make(map[string]string)
-	for rows.Next() {
-		var name, kind string
-		if err := rows.Scan(&name, &kind); err != nil {
-			return err
-		}
-		kinds[name] = kind
-	}
-	if err := rows.Err(); err != nil {
+	c := &checker{db: conn}
+	if err := c.read(ctx); err != nil {
 		return err
 	}
 	for _, name := range append([]string{"tasks"}, tables...) {
-		switch kinds[name] {
-		case "":
+		switch have := c.tables[name]; {
+		case have == nil:
 			return fmt.Errorf("there is no table %s that this user can see: `activityd schema --apply` makes it", name)
-		case "VIEW":
+		case have.isView():
 			return fmt.Errorf("%s is a view, on which there are no triggers: make triggers on the tables beneath it,"+
 				" after the pattern of `activityd schema --triggers`, or insert the tasks in the site's own transactions", name)
 		}
@@ -170,28 +131,21 @@ func checkRights(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// locked keeps the tables from everybody else while f works on them.
-func locked(ctx context.Context, conn *sql.Conn, tables []string, f func() error) error {
-	if _, err := conn.ExecContext(ctx, "LOCK TABLES "+strings.Join(tables, " WRITE, ")+" WRITE"); err != nil {
-		return fmt.Errorf("lock %s: %w", strings.Join(tables, ", "), err)
-	}
-	err := f()
-	_, unlock := conn.ExecContext(context.WithoutCancel(ctx), "UNLOCK TABLES")
-	return errors.Join(err, unlock)
-}
-
-// replaceTriggers puts the wanted triggers in the place of those that are there,
-// and these back when it fails. It is over in a moment, and not to be interrupted
-// in the middle.
+// replaceTriggers puts the wanted triggers in the place of those that are there, and
+// these back when it fails. It is not to be interrupted in the middle.
 func replaceTriggers(ctx context.Context, conn *sql.Conn, present, want []trigger) error {
-	ctx = context.WithoutCancel(ctx)
-	if err := swap(ctx, conn, slices.Concat(present, want), want); err != nil {
-		if undo := putBack(ctx, conn, want, present); undo != nil {
-			return fmt.Errorf("%w; and the triggers of before could not be put back, so that changes go unnoticed now: %w", err, undo)
-		}
-		return err
+	err := swap(ctx, conn, slices.Concat(present, want), want)
+	if err == nil {
+		return nil
 	}
-	return nil
+	for _, t := range want { // what this user cannot drop, it did not make either
+		_, _ = conn.ExecContext(ctx, "DROP TRIGGER IF EXISTS "+t.name)
+	}
+	visible := slices.DeleteFunc(present, func(t trigger) bool { return t.statement == "" })
+	if undo := swap(ctx, conn, nil, visible); undo != nil {
+		return fmt.Errorf("%w; and the triggers of before could not be put back, so that changes go unnoticed now: %w", err, undo)
+	}
+	return err
 }
 
 // swap drops the old triggers, those that exist, and makes the others.
@@ -209,39 +163,20 @@ func swap(ctx context.Context, conn *sql.Conn, old, others []trigger) error {
 	return nil
 }
 
-// putBack makes the triggers of before. What cannot be dropped was not made
-// either, by somebody without the right to.
-func putBack(ctx context.Context, conn *sql.Conn, failed, before []trigger) error {
-	for _, t := range failed {
-		_, _ = conn.ExecContext(ctx, "DROP TRIGGER IF EXISTS "+t.name)
-	}
-	return swap(ctx, conn, nil, slices.DeleteFunc(before, trigger.hidden))
-}
-
 // presentTriggers are those of activityd's that are in the database. The hidden
 // ones come first, so that nothing is changed before it is clear that they cannot
 // be.
-func presentTriggers(ctx context.Context, conn *sql.Conn) ([]trigger, error) {
-	rows, err := conn.QueryContext(ctx, "SELECT trigger_name, event_object_table, action_timing, event_manipulation, action_statement"+
+func presentTriggers(ctx context.Context, conn *sql.Conn) (present []trigger, err error) {
+	list, err := rowsOf(ctx, conn, "SELECT trigger_name, event_object_table, action_timing, event_manipulation, action_statement"+
 		" FROM information_schema.triggers WHERE trigger_schema = DATABASE() ORDER BY COALESCE(action_statement, '') = '' DESC, trigger_name")
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var present []trigger
-	for rows.Next() {
-		var t trigger
-		var timing, event string
-		var body sql.NullString
-		if err := rows.Scan(&t.name, &t.table, &timing, &event, &body); err != nil {
-			return nil, err
-		}
-		if body.String != "" {
-			t.statement = fmt.Sprintf("CREATE TRIGGER %s %s %s ON %s FOR EACH ROW %s", t.name, timing, event, t.table, body.String)
+	for _, r := range list {
+		t := trigger{name: r["trigger_name"], table: r["event_object_table"]}
+		if body := r["action_statement"]; body != "" {
+			t.statement = fmt.Sprintf("CREATE TRIGGER %s %s %s ON %s FOR EACH ROW %s", t.name, r["action_timing"], r["event_manipulation"], t.table, body)
 		}
 		if strings.HasPrefix(t.name, prefix) {
 			present = append(present, t)
 		}
 	}
-	return present, rows.Err()
+	return present, err
 }

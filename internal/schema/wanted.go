@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -10,10 +11,10 @@ import (
 
 // wantedTable is a table as schema.sql makes it.
 type wantedTable struct {
-	name    string
-	owned   bool // activityd's own; else the site's
-	columns []wantedColumn
-	keys    []wantedKey
+	name, statement string
+	owned           bool // activityd's own; else the site's
+	columns         []wantedColumn
+	keys            []wantedKey
 }
 
 // wantedColumn is a column of schema.sql.
@@ -78,31 +79,24 @@ func siteKeysOf(table string) []siteKey {
 func columnList(columns []string) string { return "(" + strings.Join(columns, ", ") + ")" }
 
 var (
-	createTable = regexp.MustCompile(`^CREATE TABLE IF NOT EXISTS (\w+) \(`)
+	createTable = regexp.MustCompile(`(?ms)^(CREATE TABLE IF NOT EXISTS (\w+) \($(.*?)^\).*?);$`)
 	keyLine     = regexp.MustCompile(`^(?:PRIMARY KEY|(UNIQUE )?KEY (\w+)) \((.*)\)$`)
 )
 
-// wantedTables are the tables of schema.sql, which has a line for each column and key.
-func wantedTables() (tables []wantedTable) {
-	for _, statement := range Statements() {
-		lines := strings.Split(statement, "\n")
-		t := wantedTable{name: createTable.FindStringSubmatch(lines[0])[1]}
+// tablesOf are the tables that a file makes, which has a line for each column and key.
+func tablesOf(text string) (tables []wantedTable) {
+	for _, found := range createTable.FindAllStringSubmatch(text, -1) {
+		t := wantedTable{name: found[2], statement: found[1]}
 		site, isSites := siteColumns[t.name]
 		t.owned = !isSites
-		for _, line := range lines[1 : len(lines)-1] {
+		for line := range strings.Lines(strings.TrimSpace(found[3])) {
 			line = strings.TrimSuffix(strings.Join(strings.Fields(line), " "), ",")
 			name, _, _ := strings.Cut(line, " ")
 			if key := keyLine.FindStringSubmatch(line); key != nil {
-				t.keys = append(t.keys, wantedKey{
-					name: key[2], definition: line, columns: strings.Split(key[3], ", "), unique: key[2] == "" || key[1] != "",
-				})
+				isPrimary := key[2] == ""
+				t.keys = append(t.keys, wantedKey{cmp.Or(key[2], primary), line, strings.Split(key[3], ", "), isPrimary || key[1] != ""})
 			} else if t.owned || site[name] != "" {
 				t.columns = append(t.columns, wantedColumn{name, line, site[name]})
-			}
-		}
-		for i := range t.keys {
-			if t.keys[i].name == "" {
-				t.keys[i].name = primary
 			}
 		}
 		tables = append(tables, t)
@@ -110,9 +104,11 @@ func wantedTables() (tables []wantedTable) {
 	return tables
 }
 
-// unfit says why a column of the site's, or of a view, cannot hold what is read
-// there; "" if it can.
+// unfit says why a column cannot hold what is read or written there; "" if it can.
 func (c wantedColumn) unfit(have row, inView bool) string {
+	if c.kind == "" {
+		return c.differs(have)
+	}
 	is := "is " + have["column_type"] + ": want " + string(c.kind)
 	// Where tables are put together by UNION, servers make decimals of numbers.
 	whole := integers[have["data_type"]] != 0 || have["data_type"] == "decimal" && have["numeric_scale"] == "0"
@@ -167,54 +163,35 @@ func (c wantedColumn) unfitVisibility(have row, is string) string {
 // integers are the types of whole numbers, with their sizes in bytes.
 var integers = map[string]int{"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8}
 
-var columnParts = regexp.MustCompile(`^\w+ (\w+)(?:\((.*?)\))?( UNSIGNED)?(.*?)(?: COMMENT '.*')?$`)
+// columnParts are a column's type, as a whole and in its parts, and what follows.
+var columnParts = regexp.MustCompile(`^\w+ ((\w+)(?:\((.*?)\))?( UNSIGNED)?)(.*?)(?: COMMENT '.*')?$`)
 
-// differs says in what a column of activityd's own cannot hold what schema.sql's
-// does; "" if it can.
+// differs says what a column of activityd's own is like if it cannot take the place of
+// schema.sql's, which may be narrower; "" if it can.
 func (c wantedColumn) differs(have row) string {
 	parts := columnParts.FindStringSubmatch(c.definition)
-	dataType, length, unsigned, rest := strings.ToLower(parts[1]), parts[2], parts[3] != "", parts[4]
-	is := "is " + have["column_type"]
-	if have["collation_name"] != "" {
-		is += " " + have["collation_name"]
+	rest := parts[5]
+	_, collation, _ := strings.Cut(rest, "COLLATE ")
+	collation, _, _ = strings.Cut(collation, " ")
+	_, defaults, hasDefaults := strings.Cut(rest, "DEFAULT ")
+	isExpression := strings.HasPrefix(defaults, "(") // which each server writes in its own way
+	if holds(have, parts) &&
+		(collation == "" || have["collation_name"] == collation) &&
+		strings.Contains(rest, "NOT NULL") == (have["is_nullable"] == "NO") &&
+		strings.Contains(rest, "AUTO_INCREMENT") == strings.Contains(have["extra"], "auto_increment") &&
+		(!hasDefaults || hasDefault(have) && (isExpression || strings.Trim(have["column_default"], "'") == strings.Trim(defaults, "'"))) {
+		return ""
 	}
-	if !holds(have, dataType, length, unsigned) {
-		return is + ": want " + strings.TrimSpace(parts[1]+withParens(length)+parts[3])
-	}
-	if _, after, ok := strings.Cut(rest, "COLLATE "); ok {
-		if want, _, _ := strings.Cut(after, " "); have["collation_name"] != want {
-			return is + ": want " + want + ", in whose order other keys sort before those of tasks that have begun"
-		}
-	}
-	if notNull := strings.Contains(rest, "NOT NULL"); notNull != (have["is_nullable"] == "NO") {
-		if notNull {
-			return "may be NULL: want NOT NULL"
-		}
-		return "must not be NULL: want NULL"
-	}
-	if strings.Contains(rest, "AUTO_INCREMENT") != strings.Contains(have["extra"], "auto_increment") {
-		return "does not count up: want AUTO_INCREMENT"
-	}
-	if _, want, ok := strings.Cut(rest, "DEFAULT "); ok {
-		literal := !strings.HasPrefix(want, "(")
-		if !hasDefault(have) || literal && strings.Trim(have["column_default"], "'") != strings.Trim(want, "'") {
-			return "has another default, or none: want DEFAULT " + want
-		}
-	}
-	return ""
+	is := strings.Join(strings.Fields(fmt.Sprintf("%s %s %s", have["column_type"], have["collation_name"], have["extra"])), " ")
+	return fmt.Sprintf("is %s, nullable: %s, default: %s; want %s%s", is, have["is_nullable"], have["column_default"], parts[1], rest)
 }
 
-// holds tells whether a column holds all values of a type.
-func holds(have row, dataType, length string, unsigned bool) bool {
+// holds tells whether a column holds all values of the type with these parts.
+func holds(have row, parts []string) bool {
+	dataType, length, unsigned := strings.ToLower(parts[2]), parts[3], parts[4] != ""
 	if size := integers[dataType]; size > 0 {
 		of, haveUnsigned := integers[have["data_type"]], strings.Contains(have["column_type"], "unsigned")
-		switch {
-		case unsigned == haveUnsigned:
-			return of >= size
-		case unsigned:
-			return of > size
-		}
-		return false
+		return unsigned == haveUnsigned && of >= size || unsigned && of > size
 	}
 	switch dataType {
 	case "json": // which MariaDB calls longtext
@@ -227,18 +204,11 @@ func holds(have row, dataType, length string, unsigned bool) bool {
 		}
 		return have["data_type"] == "enum"
 	case "varchar":
-		least, err := strconv.Atoi(length)
-		most, err2 := strconv.Atoi(have["character_maximum_length"])
-		return err == nil && err2 == nil && have["data_type"] == "varchar" && most >= least
+		least, _ := strconv.Atoi(length)
+		most, _ := strconv.Atoi(have["character_maximum_length"]) // 0: none
+		return have["data_type"] == "varchar" && most >= least
 	}
-	return have["column_type"] == dataType+withParens(length)
-}
-
-func withParens(length string) string {
-	if length == "" {
-		return ""
-	}
-	return fmt.Sprintf("(%s)", length)
+	return have["column_type"] == strings.ToLower(parts[1])
 }
 
 // hasDefault: MariaDB writes NULL for a default that is none.

@@ -50,7 +50,7 @@ func (p process) work(t *testing.T) (begun telling) {
 	t.Helper()
 	begun = make(telling, 100)
 	pool := queue.NewPool(p.queue, p.notifier, map[string]queue.Handler{tasks.Upload: begun, tasks.FanOut: begun}, quiet(),
-		queue.PoolOptions{Poll: time.Hour, Sweep: time.Hour})
+		queue.PoolOptions{Workers: tasks.DefaultWorkers(), Poll: time.Hour, Sweep: time.Hour})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {

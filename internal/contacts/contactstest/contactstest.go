@@ -22,9 +22,6 @@ type Store interface {
 	Ping(ctx context.Context) error
 	LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error)
 	Relations(ctx context.Context, pairs []contacts.Pair) (map[contacts.Pair]uint64, error)
-	ContactsByRecency(
-		ctx context.Context, user member.ID, exclude []member.ID, after contacts.Cursor, limit int,
-	) ([]contacts.Contact, error)
 	TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]contacts.Contact, error)
 	Followers(ctx context.Context, of, after member.ID, limit int) ([]member.ID, error)
 	FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error)
@@ -35,7 +32,6 @@ type photoStore interface {
 	VisiblePhotos(ctx context.Context, v contacts.Viewer, owner member.ID, limit int) (contacts.Album, error)
 	Standings(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Standing, error)
 	Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error)
-	Ranking(ctx context.Context, v contacts.Viewer, limit int) ([]contacts.Standing, error)
 	Details(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Detail, error)
 }
 
@@ -55,36 +51,33 @@ type Open func(t *testing.T) (Store, site.Site)
 func Run(t *testing.T, open Open) {
 	t.Helper()
 	cases := map[string]func(*testing.T, world){
-		"Ping":                    testPing,
-		"LastUploads":             testLastUploads,
-		"Relations":               testRelations,
-		"ManyRelations":           testManyRelations,
-		"ContactsByRecency":       testContactsByRecency,
-		"ContactsByRecency/pages": testRecencyPages,
-		"TopContacts":             testTopContacts,
-		"TopContacts/many":        testTopOfMany,
-		"Followers":               testFollowers,
-		"FollowerPages":           testFollowerPages,
-		"Privacy":                 testPrivacy,
-		"VisiblePhotos":           testVisiblePhotos,
-		"VisiblePhotos/live":      testLive,
-		"Standings":               testStandings,
-		"Walk":                    testWalk,
-		"Walk/deep":               testWalkDeep,
-		"Walk/ties":               testWalkTies,
-		"Walk/nothing":            testWalkNothing,
-		"Walk/trace":              testWalkTrace,
-		"Ranking":                 testRanking,
-		"Ranking/deep":            testRankingDeep,
-		"Details":                 testDetails,
-		"MissingViewer":           testMissingViewer,
-		"MissingOwner":            testMissingOwner,
-		"LargeIDs":                testLargeIDs,
-		"Members":                 testMembers,
-		"Existing":                testExisting,
-		"Newest":                  testNewest,
-		"NoLimit":                 testNoLimit,
-		"Cancelled":               testCancelled,
+		"Ping":               testPing,
+		"LastUploads":        testLastUploads,
+		"Relations":          testRelations,
+		"ManyRelations":      testManyRelations,
+		"TopContacts":        testTopContacts,
+		"TopContacts/one":    testTopOfOne,
+		"TopContacts/many":   testTopOfMany,
+		"Followers":          testFollowers,
+		"FollowerPages":      testFollowerPages,
+		"Privacy":            testPrivacy,
+		"VisiblePhotos":      testVisiblePhotos,
+		"VisiblePhotos/live": testLive,
+		"Standings":          testStandings,
+		"Walk":               testWalk,
+		"Walk/deep":          testWalkDeep,
+		"Walk/ties":          testWalkTies,
+		"Walk/nothing":       testWalkNothing,
+		"Walk/trace":         testWalkTrace,
+		"Details":            testDetails,
+		"MissingViewer":      testMissingViewer,
+		"MissingOwner":       testMissingOwner,
+		"LargeIDs":           testLargeIDs,
+		"Members":            testMembers,
+		"Existing":           testExisting,
+		"Newest":             testNewest,
+		"NoLimit":            testNoLimit,
+		"Cancelled":          testCancelled,
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -72,57 +72,6 @@ func testNewestHidden(t *testing.T, w world) {
 	}})
 }
 
-// testRanking: private uploads, blocks and lost contacts make no difference.
-func testRanking(t *testing.T, w world) {
-	w.members(t, 1, 2, 3, 4, 5, 6, 7)
-	w.calls(t, 1, 2, 3, 4, 5, 7)
-	w.public(t, 20, 2, 100)
-	w.public(t, 30, 3, 300)
-	w.public(t, 31, 3, 200)
-	w.photo(t, 21, 2, contacts.Private, 900)
-	w.photo(t, 40, 4, contacts.Private, 800)
-	w.public(t, 50, 5, 700)
-	must(t, w.site.Block(t.Context(), 5, 1))
-	w.public(t, 60, 6, 600) // no contact
-	w.public(t, 70, 7, 300) // the same second, a higher id
-	want := []contacts.Standing{
-		{Owner: 7, IsContact: true, Newest: &contacts.Photo{ID: 70, DateUpload: 300}},
-		{Owner: 3, IsContact: true, Newest: &contacts.Photo{ID: 30, DateUpload: 300}},
-		{Owner: 2, IsContact: true, Newest: &contacts.Photo{ID: 20, DateUpload: 100}},
-	}
-	for limit := 1; limit <= 4; limit++ {
-		got, err := w.Ranking(t.Context(), viewer(1), limit)
-		equal(t, fmt.Sprintf("Ranking of %d", limit), got, err, want[:min(limit, 3)])
-	}
-	got, err := w.Ranking(t.Context(), viewer(2), 5)
-	equal(t, "Ranking without contacts", got, err, nil)
-}
-
-// testRankingDeep: those who show anything come after hundreds who uploaded later
-// and show nothing.
-func testRankingDeep(t *testing.T, w world) {
-	const count, shows = 700, 100
-	ids := sequence(10, count)
-	w.members(t, append(ids, 1)...)
-	w.calls(t, 1, ids...)
-	photos := make([]site.Photo, count)
-	var want []contacts.Standing
-	for i, id := range ids {
-		photos[i] = site.Photo{ID: uint64(id), Owner: id, Visibility: contacts.Private, DateUpload: 10_000 - uint64(id)}
-		if i%shows == shows-1 {
-			photos[i].Visibility = contacts.Public
-			want = append(want, contacts.Standing{
-				Owner: id, IsContact: true, Newest: &contacts.Photo{ID: photos[i].ID, DateUpload: photos[i].DateUpload},
-			})
-		}
-	}
-	must(t, w.site.LoadPhotos(t.Context(), photos))
-	for _, limit := range []int{1, 5, 7, 10} {
-		got, err := w.Ranking(t.Context(), viewer(1), limit)
-		equal(t, fmt.Sprintf("Ranking of %d", limit), got, err, want[:min(limit, len(want))])
-	}
-}
-
 // testWalkTrace: a walk says how many it looked at, and its bound is one.
 func testWalkTrace(t *testing.T, w world) {
 	ids := sequence(10, 600)

@@ -214,10 +214,6 @@ func testLargeIDs(t *testing.T, w world) {
 	equal(t, "LastUploads", last, err, map[member.ID]uint64{low: 100, high: 100})
 	related, err := w.Relations(ctx, []contacts.Pair{{User: top, Contact: high}, {User: high, Contact: top}})
 	equal(t, "Relations", related, err, map[contacts.Pair]uint64{{User: top, Contact: high}: 100})
-	recent, err := w.ContactsByRecency(ctx, top, nil, contacts.Cursor{LastUpload: 100, ID: math.MaxUint64}, 5)
-	equal(t, "ContactsByRecency", recent, err, ranked)
-	recent, err = w.ContactsByRecency(ctx, top, []member.ID{high}, contacts.Cursor{}, 5)
-	equal(t, "ContactsByRecency without", recent, err, ranked[1:])
 	tops, err := w.TopContacts(ctx, []member.ID{top}, 5)
 	equal(t, "TopContacts", tops, err, map[member.ID][]contacts.Contact{top: ranked})
 	standings, err := w.Standings(ctx, v, []member.ID{high})
@@ -227,10 +223,6 @@ func testLargeIDs(t *testing.T, w world) {
 	details, err := w.Details(ctx, v, []member.ID{high})
 	equal(t, "Details", details, err, []contacts.Detail{
 		{Standing: standings[0], IsMember: true, Username: "member " + high.String(), LastUpload: 100},
-	})
-	ranking, err := w.Ranking(ctx, v, 5)
-	equal(t, "Ranking", ranking, err, []contacts.Standing{
-		standings[0], {Owner: low, IsContact: true, Newest: &contacts.Photo{ID: 1, DateUpload: 100}},
 	})
 	walked, err := w.walk(ctx, v, 5)
 	equal(t, "Walk", walked, err, contacts.Walked{Indexable: true, Album: contacts.Album{

@@ -110,11 +110,6 @@ func testMissingViewer(t *testing.T, w world) {
 				t.Errorf("Details of %v for missing %d: %v, want ErrNoMember", owners, id, err)
 			}
 		}
-		for _, limit := range []int{0, 10} {
-			if _, err := w.Ranking(t.Context(), viewer(id), limit); !errors.Is(err, contacts.ErrNoMember) {
-				t.Errorf("Ranking for missing %d: %v, want ErrNoMember", id, err)
-			}
-		}
 		got, err := w.VisiblePhotos(t.Context(), viewer(id), 2, 10)
 		equal(t, "VisiblePhotos for a missing viewer", got, err, contacts.Album{})
 	}
@@ -149,8 +144,6 @@ func testNoLimit(t *testing.T, w world) {
 	w.calls(t, 1, 2)
 	w.public(t, 1, 2, 100)
 	for _, limit := range []int{0, -1} {
-		recent, err := w.ContactsByRecency(t.Context(), 1, nil, contacts.Cursor{}, limit)
-		equal(t, "ContactsByRecency", recent, err, nil)
 		top, err := w.TopContacts(t.Context(), []member.ID{1}, limit)
 		equal(t, "TopContacts", top, err, map[member.ID][]contacts.Contact{})
 		followers, err := w.Followers(t.Context(), 2, 0, limit)
@@ -161,8 +154,6 @@ func testNoLimit(t *testing.T, w world) {
 		equal(t, "VisiblePhotos", album, err, contacts.Album{})
 		walked, err := w.walk(t.Context(), viewer(1), limit)
 		equal(t, "Walk", walked, err, contacts.Walked{Indexable: true})
-		ranking, err := w.Ranking(t.Context(), viewer(1), limit)
-		equal(t, "Ranking", ranking, err, nil)
 	}
 }
 
@@ -192,10 +183,6 @@ func Questions(s Store) map[string]func(context.Context) error {
 			_, err := s.Relations(ctx, []contacts.Pair{{User: 1, Contact: 2}})
 			return err
 		},
-		"ContactsByRecency": func(ctx context.Context) error {
-			_, err := s.ContactsByRecency(ctx, 1, nil, contacts.Cursor{}, 1)
-			return err
-		},
 		"TopContacts": func(ctx context.Context) error {
 			_, err := s.TopContacts(ctx, []member.ID{1}, 1)
 			return err
@@ -218,10 +205,6 @@ func Questions(s Store) map[string]func(context.Context) error {
 		},
 		"Walk": func(ctx context.Context) error {
 			_, err := s.Walk(ctx, v, 1)
-			return err
-		},
-		"Ranking": func(ctx context.Context) error {
-			_, err := s.Ranking(ctx, v, 1)
 			return err
 		},
 		"Details": func(ctx context.Context) error {

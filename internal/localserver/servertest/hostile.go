@@ -77,8 +77,8 @@ var hostileMySQL = []string{
 // database and none beyond, so that init_connect runs for it.
 func HostileMySQL(t testing.TB) (dsn string) {
 	t.Helper()
-	m, err := localserver.StartMySQL(t.Context(), localserver.WithFlushLog(2),
-		localserver.WithArgs("--loose-skip-character-set-client-handshake", "--loose-query-cache-type=1", "--loose-query-cache-size=1048576"))
+	m, err := localserver.StartMySQL(t.Context(), "--innodb-flush-log-at-trx-commit=2",
+		"--loose-skip-character-set-client-handshake", "--loose-query-cache-type=1", "--loose-query-cache-size=1048576")
 	if err != nil {
 		t.Fatalf("servertest: %v", err)
 	}

@@ -55,9 +55,9 @@ func MySQLDSN(t testing.TB) string {
 // OwnMySQL returns a server that is this test's alone, to kill, pause and
 // restart, with one database, named [Database], that has the schema. The server
 // is closed when t ends.
-func OwnMySQL(t testing.TB, opts ...localserver.Option) *localserver.MySQL {
+func OwnMySQL(t testing.TB, args ...string) *localserver.MySQL {
 	t.Helper()
-	m, err := localserver.StartMySQL(t.Context(), opts...)
+	m, err := localserver.StartMySQL(t.Context(), args...)
 	if err != nil {
 		t.Fatalf("servertest: %v", err)
 	}
@@ -88,7 +88,7 @@ func (s *shared) newDatabase(ctx context.Context) (string, error) {
 func (s *shared) start() error {
 	// The file system keeps what a killed server wrote; only a crash of the
 	// machine would lose it, and no test survives that.
-	server, err := localserver.StartMySQL(context.Background(), localserver.WithFlushLog(2))
+	server, err := localserver.StartMySQL(context.Background(), "--innodb-flush-log-at-trx-commit=2")
 	if err != nil {
 		return err
 	}

@@ -39,17 +39,17 @@ func TestMySQLDropsTheDatabase(t *testing.T) {
 func TestMySQLHasTheWholeSchema(t *testing.T) {
 	t.Parallel()
 	db := servertest.MySQL(t)
-	want := len(schema.Statements())
+	want := len(schema.Tables())
 	got := count(t, db, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE()")
 	if got != want {
-		t.Errorf("the schema makes %d tables, want %d: one a statement", got, want)
+		t.Errorf("the schema makes %d tables, want %d", got, want)
 	}
 	if err := schema.Apply(t.Context(), db); err != nil {
 		t.Errorf("the schema applied again: %v", err)
 	}
 }
 
-func TestSchemaErrorNamesTheStatement(t *testing.T) {
+func TestSchemaErrorNamesTheTable(t *testing.T) {
 	t.Parallel()
 	m := servertest.OwnMySQL(t)
 	db, err := sql.Open("mysql", m.DSN("")) // no database to make tables in
@@ -58,8 +58,8 @@ func TestSchemaErrorNamesTheStatement(t *testing.T) {
 	}
 	defer func() { _ = db.Close() }()
 	err = schema.Apply(t.Context(), db)
-	if err == nil || !strings.Contains(err.Error(), "statement 1 (CREATE TABLE IF NOT EXISTS users)") {
-		t.Errorf("error %v does not name the statement", err)
+	if err == nil || !strings.Contains(err.Error(), "make table users") {
+		t.Errorf("error %v does not name the table", err)
 	}
 }
 

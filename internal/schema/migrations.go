@@ -1,0 +1,127 @@
+package schema
+
+import (
+	"context"
+	"database/sql"
+	_ "embed"
+	"errors"
+	"fmt"
+)
+
+// migration is the step from one version of activityd's own tables to the next: one
+// statement, so that there is no half of it. It may be run again when it has been
+// done, and processes of the version before work on while it runs and after it.
+// docs/decisions/0038-schema-versions.md has the rules for the next one.
+type migration struct {
+	// since is the oldest version whose programs work on the tables after the step.
+	// It rises when a step takes away what only older programs use, and never falls.
+	since int
+	// statement alters a table, and says the ALGORITHM and LOCK that must do. It is
+	// "DO 0" where tables are added: those come from schema.sql.
+	statement string
+}
+
+// migrations lead from version 1 to that of schema.sql: the first makes version 2.
+var migrations []migration
+
+// history is a list of migrations from version 1 on, and the program that knows them.
+type history []migration
+
+// version is the last one, which the program needs.
+func (h history) version() int { return 1 + len(h) }
+
+// version is what a database records about itself: as the comment of the table tasks,
+// which needs no table and no right of its own, comes with the table that it is
+// about, and is not touched by CREATE TABLE IF NOT EXISTS.
+type version struct {
+	number   int
+	since    int  // the oldest version whose programs work on it
+	recorded bool // the tables of version 1 may be older than the record
+}
+
+const versionComment = "activityd schema %d, compatible since %d"
+
+// statement records the version.
+func (v version) statement() string {
+	return fmt.Sprintf("ALTER TABLE tasks COMMENT = '"+versionComment+"', ALGORITHM=INPLACE, LOCK=NONE", v.number, v.since)
+}
+
+// versionIn returns the version of a database's tables: 1 if it records none, 0 if
+// there is no table tasks that this user can see.
+func versionIn(ctx context.Context, db querier) (v version, err error) {
+	found, err := rowsOf(ctx, db, "SELECT table_comment FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'tasks'")
+	if err != nil || len(found) == 0 {
+		return version{}, err
+	}
+	if n, _ := fmt.Sscanf(found[0]["table_comment"], versionComment, &v.number, &v.since); n < 2 {
+		return version{number: 1, since: 1}, nil
+	}
+	v.recorded = true
+	return v, nil
+}
+
+// Compatible returns an error if the tables are of a version on which this program
+// cannot work, and says what to do. It is one query, whose own error is none: the
+// caller's next statement meets it, too.
+func Compatible(ctx context.Context, db *sql.DB) error {
+	if is, err := versionIn(ctx, db); err == nil {
+		return history(migrations).misfit(is)
+	}
+	return nil
+}
+
+// misfit returns a [Finding] if the program cannot work on tables of a version.
+func (h history) misfit(is version) error {
+	f := Finding{Wrong: true, Table: "tasks"}
+	switch {
+	case is.since > h.version():
+		f.What = fmt.Sprintf("is of schema version %d, for activityd of version %d and later: this is one of version %d", is.number, is.since, h.version())
+		f.Do = "this activityd is older than the schema: run a newer one"
+	case 0 < is.number && is.number < h.version():
+		f.What = fmt.Sprintf("is of schema version %d: this activityd needs version %d", is.number, h.version())
+		f.Do = "run activityd schema --apply"
+	default:
+		return nil
+	}
+	return f
+}
+
+// after returns the steps that are to be taken from a version on.
+func (h history) after(is version, offline bool) ([]migration, error) {
+	misfit := h.misfit(is)
+	if misfit == nil || is.since > h.version() {
+		return nil, misfit
+	}
+	steps := h[is.number-1:]
+	for i, step := range steps {
+		if step.since > is.number && !offline {
+			return nil, fmt.Errorf("the tables are of version %d, and version %d shuts out activityd of before version %d: replace all processes by a release of version %[3]d first,"+
+				" or stop them all and add --offline", is.number, is.number+i+1, step.since)
+		}
+	}
+	return steps, nil
+}
+
+//go:embed v1.sql
+var version1 string
+
+// checkVersion1 makes sure that tables without a record are those of version 1.
+func checkVersion1(ctx context.Context, db querier) error {
+	c := &checker{db: db}
+	if err := c.read(ctx); err != nil {
+		return err
+	}
+	var wrong []error
+	for _, want := range tablesOf(version1) {
+		if have := c.tables[want.name]; have != nil {
+			c.checkOwned(want, have)
+		}
+	}
+	for _, f := range c.wrong {
+		wrong = append(wrong, f)
+	}
+	if len(wrong) > 0 {
+		return fmt.Errorf("the tables record no version, and are not those of version 1, which could be migrated:\n%w", errors.Join(wrong...))
+	}
+	return nil
+}

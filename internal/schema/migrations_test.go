@@ -1,0 +1,297 @@
+package schema_test
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	gocmp "github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/activityd/activityd"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/schema"
+)
+
+// The releases of these tests: the one that is tested, one with a migration that its
+// processes can bear, and one with a migration that only the second can.
+var (
+	present  = schema.ThisProgram()
+	expanded = present.Next(present.Since(), "ALTER TABLE tasks ADD COLUMN trace VARCHAR(64) NULL, ADD KEY traces (trace), ALGORITHM=INPLACE, LOCK=NONE")
+	shrunk   = expanded.Next(expanded.Version(), "ALTER TABLE tasks DROP KEY traces, ALGORITHM=INPLACE, LOCK=NONE")
+)
+
+// described is what activityd's own tables are like, with the version.
+func described(t *testing.T, db *sql.DB) []string {
+	t.Helper()
+	const ours = " WHERE table_schema = DATABASE() AND table_name IN ('tasks', 'task_keys', 'paused_queues') ORDER BY 1"
+	return slices.Concat(
+		column(t, db, "SELECT CONCAT_WS(' ', table_name, engine, table_collation, table_comment) FROM information_schema.tables"+ours),
+		column(t, db, "SELECT CONCAT_WS(' ', table_name, column_name, column_type, collation_name, is_nullable, column_default, extra, column_comment) FROM information_schema.columns"+ours),
+		column(t, db, "SELECT CONCAT_WS(' ', table_name, index_name, seq_in_index, column_name, non_unique) FROM information_schema.statistics"+ours))
+}
+
+// versionOf returns what the database records about its version.
+func versionOf(t *testing.T, db *sql.DB) string {
+	t.Helper()
+	return column(t, db, "SELECT table_comment FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'tasks'")[0]
+}
+
+func recordOf(p schema.Program) string {
+	return fmt.Sprintf("activityd schema %d, compatible since %d", p.Version(), p.Since())
+}
+
+// version1 is a database of before there were versions.
+func version1(t *testing.T) *sql.DB {
+	t.Helper()
+	db := servertest.MySQL(t)
+	run(t, db, "DROP TABLE tasks, task_keys, paused_queues")
+	run(t, db, schema.TableStatements(schema.Version1)...)
+	return db
+}
+
+func apply(t *testing.T, db *sql.DB, programs ...schema.Program) {
+	t.Helper()
+	for _, p := range programs {
+		if err := p.Apply(t.Context(), db, false); err != nil {
+			t.Fatalf("to version %d: %v", p.Version(), err)
+		}
+	}
+}
+
+// TestMigrationsLeadToSchemaSQL: a database of each version becomes what schema.sql
+// makes, in which the new tables are those that it makes first.
+func TestMigrationsLeadToSchemaSQL(t *testing.T) {
+	t.Parallel()
+	fresh, old := servertest.MySQL(t), version1(t)
+	if got := versionOf(t, fresh); got != recordOf(present) {
+		t.Errorf("schema.sql records %q, want %q", got, recordOf(present))
+	}
+	if err := schema.ApplyOffline(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	run(t, old, "ALTER TABLE tasks COMMENT = '"+recordOf(present)+"'") // version 1 may be without
+	if diff := gocmp.Diff(described(t, fresh), described(t, old)); diff != "" {
+		t.Errorf("(-schema.sql +migrated):\n%s", diff)
+	}
+}
+
+// online matches the statements of which the site's inserts notice nothing.
+var online = regexp.MustCompile(`^(DO 0|ALTER TABLE (tasks|task_keys|paused_queues) .*, ALGORITHM=(INSTANT|INPLACE, LOCK=NONE))$`)
+
+func TestMigrationsAreOnline(t *testing.T) {
+	t.Parallel()
+	for statement, want := range map[string]bool{
+		"ALTER TABLE tasks DROP KEY traces":                            false,
+		"ALTER TABLE tasks DROP KEY traces, ALGORITHM=INPLACE":         false,
+		"ALTER TABLE tasks MODIFY id INT, ALGORITHM=COPY, LOCK=SHARED": false,
+		"ALTER TABLE photos DROP KEY newest, ALGORITHM=INSTANT":        false,
+		"DO 0": true,
+		"ALTER TABLE tasks ADD COLUMN note INT NULL, ALGORITHM=INSTANT":                   true,
+		"ALTER TABLE task_keys DROP KEY created, ALGORITHM=INPLACE, LOCK=NONE":            true,
+		"ALTER TABLE tasks DROP KEY traces, ADD KEY x (id), ALGORITHM=INPLACE, LOCK=NONE": true,
+	} {
+		if online.MatchString(statement) != want {
+			t.Errorf("%s: online %t, want %t", statement, !want, want)
+		}
+	}
+	for _, statement := range schema.Migrations() {
+		if !online.MatchString(statement) {
+			t.Errorf("not online: %s", statement)
+		}
+	}
+}
+
+// TestEachReleaseAcceptsTheSchemaOfTheNext: what --check and the start of a process
+// say about the tables of other releases.
+func TestEachReleaseAcceptsTheSchemaOfTheNext(t *testing.T) {
+	t.Parallel()
+	db := servertest.MySQL(t)
+	tooOld := fmt.Sprintf("this activityd needs version %d: run activityd schema --apply", expanded.Version())
+	for _, step := range []struct {
+		to   schema.Program
+		says map[*schema.Program]string
+	}{
+		{present, map[*schema.Program]string{&present: "", &expanded: tooOld, &shrunk: "run activityd schema --apply"}},
+		{expanded, map[*schema.Program]string{&present: "", &expanded: "", &shrunk: "run activityd schema --apply"}},
+		{shrunk, map[*schema.Program]string{&present: "this activityd is older than the schema: run a newer one", &expanded: "", &shrunk: ""}},
+	} {
+		apply(t, db, step.to)
+		if got := versionOf(t, db); got != recordOf(step.to) {
+			t.Errorf("records %q, want %q", got, recordOf(step.to))
+		}
+		for p, want := range step.says {
+			findings, err := p.Check(t.Context(), db)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if said := fmt.Sprint(findings); len(findings) > 1 || (len(findings) == 0) != (want == "") || !strings.Contains(said, want) {
+				t.Errorf("a program of version %d on %s: %s, want %q", p.Version(), versionOf(t, db), said, want)
+			}
+			compatible := p.Compatible(t.Context(), db)
+			if (compatible == nil) != (want == "") || compatible != nil && !strings.Contains(compatible.Error(), want) {
+				t.Errorf("a program of version %d on %s: %v, want %q", p.Version(), versionOf(t, db), compatible, want)
+			}
+		}
+	}
+	before := described(t, db)
+	if err := expanded.Apply(t.Context(), db, false); err != nil {
+		t.Errorf("the release before applies its own: %v", err)
+	}
+	if err := present.Apply(t.Context(), db, true); err == nil || !strings.Contains(err.Error(), "older than the schema") {
+		t.Errorf("an older release applies its own: %v", err)
+	}
+	if diff := gocmp.Diff(before, described(t, db)); diff != "" {
+		t.Errorf("changed by older releases (-before +after):\n%s", diff)
+	}
+}
+
+// TestASkippedVersionIsRefused: the processes of the version that is there could not
+// bear the second step.
+func TestASkippedVersionIsRefused(t *testing.T) {
+	t.Parallel()
+	db, steps := servertest.MySQL(t), servertest.MySQL(t)
+	before := described(t, db)
+	want := fmt.Sprintf("version %d shuts out activityd of before version %d", shrunk.Version(), expanded.Version())
+	if err := shrunk.Apply(t.Context(), db, false); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %q", err, want)
+	}
+	if diff := gocmp.Diff(before, described(t, db)); diff != "" {
+		t.Errorf("changed all the same (-before +after):\n%s", diff)
+	}
+	if err := shrunk.Apply(t.Context(), db, true); err != nil {
+		t.Errorf("offline: %v", err)
+	}
+	apply(t, steps, expanded, shrunk)
+	if diff := gocmp.Diff(described(t, steps), described(t, db)); diff != "" {
+		t.Errorf("(-step by step +offline):\n%s", diff)
+	}
+}
+
+// TestACrashBetweenStepsIsContinued: whichever of the statements was the last.
+func TestACrashBetweenStepsIsContinued(t *testing.T) {
+	t.Parallel()
+	statements := shrunk.Statements()
+	want := servertest.MySQL(t)
+	apply(t, want, expanded, shrunk)
+	for done := range len(statements) + 1 {
+		db := version1(t)
+		if err := schema.ApplyOffline(t.Context(), db); err != nil {
+			t.Fatal(err)
+		}
+		run(t, db, statements[:done]...)
+		if err := shrunk.Apply(t.Context(), db, true); err != nil {
+			t.Errorf("after %q: %v", statements[:done], err)
+		}
+		if diff := gocmp.Diff(described(t, want), described(t, db)); diff != "" {
+			t.Errorf("after %q (-want +got):\n%s", statements[:done], diff)
+		}
+	}
+}
+
+// TestHostsApplyAtOnce: each step is taken once.
+func TestHostsApplyAtOnce(t *testing.T) {
+	t.Parallel()
+	dsn := servertest.MySQLDSN(t)
+	db := open(t, dsn)
+	run(t, db, "CREATE TABLE taken (step INT)")
+	host := present.Next(present.Since(), "INSERT INTO taken VALUES (1)").Next(present.Since(), "INSERT INTO taken VALUES (2)")
+	var hosts errgroup.Group
+	for range 6 {
+		own := open(t, dsn)
+		hosts.Go(func() error { return host.Apply(t.Context(), own, false) })
+	}
+	if err := hosts.Wait(); err != nil {
+		t.Error(err)
+	}
+	if got := column(t, db, "SELECT step FROM taken ORDER BY step"); !slices.Equal(got, []string{"1", "2"}) {
+		t.Errorf("taken: %q, want each step once", got)
+	}
+	if got := versionOf(t, db); got != recordOf(host) {
+		t.Errorf("records %q, want %q", got, recordOf(host))
+	}
+}
+
+// TestTablesWithoutAVersion are those of version 1, if they are.
+func TestTablesWithoutAVersion(t *testing.T) {
+	t.Parallel()
+	db := version1(t)
+	if err := expanded.Compatible(t.Context(), db); err == nil || !strings.Contains(err.Error(), "is of schema version 1") {
+		t.Errorf("error %v, want that they are of version 1", err)
+	}
+	run(t, db, "ALTER TABLE tasks DROP KEY claim", "ALTER TABLE task_keys MODIFY batch_hash BINARY(16) NOT NULL")
+	before := described(t, db)
+	err := expanded.Apply(t.Context(), db, true)
+	for _, want := range []string{"not those of version 1", "ALTER TABLE tasks ADD KEY claim (queue, state, priority, id, type);", "task_keys column batch_hash"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	if diff := gocmp.Diff(before, described(t, db)); diff != "" {
+		t.Errorf("changed all the same (-before +after):\n%s", diff)
+	}
+	run(t, db, "ALTER TABLE tasks ADD KEY claim (queue, state, priority, id, type)", "ALTER TABLE task_keys MODIFY batch_hash BINARY(32) NOT NULL",
+		"INSERT INTO tasks (type, subject) VALUES ('upload', 7)")
+	if err := expanded.Apply(t.Context(), db, true); err != nil {
+		t.Error(err)
+	}
+	if got := versionOf(t, db); got != recordOf(expanded) {
+		t.Errorf("records %q, want %q", got, recordOf(expanded))
+	}
+	if got := queued(t, db); !slices.Equal(got, []string{"upload 7"}) {
+		t.Errorf("tasks %q, want that of before", got)
+	}
+}
+
+// TestASiteWithFewRights: the version is seen by whoever may read tasks, and nothing
+// but ALTER is needed to migrate.
+func TestASiteWithFewRights(t *testing.T) {
+	t.Parallel()
+	dsn := servertest.MySQLDSN(t)
+	admin := open(t, dsn)
+	database := column(t, admin, "SELECT DATABASE()")[0]
+	serve := restricted(t, admin, dsn, "serve_version", readmeRights(database)...)
+	if err := expanded.Compatible(t.Context(), serve); err == nil || !strings.Contains(err.Error(), "schema --apply") {
+		t.Errorf("error %v, want that the schema is too old", err)
+	}
+	if err := expanded.Apply(t.Context(), serve, false); err == nil || !strings.Contains(err.Error(), "denied") {
+		t.Errorf("applied without the right to: %v", err)
+	}
+	apply(t, restricted(t, admin, dsn, "migrator", "CREATE, ALTER, INSERT, SELECT, INDEX ON "+database+".*"), expanded)
+	if findings, err := expanded.Check(t.Context(), serve); err != nil || len(findings) > 0 {
+		t.Errorf("found %v, %v", findings, err)
+	}
+}
+
+// A long transaction of the site's is not waited for: its other statements would wait
+// behind the migration.
+func TestMigratingGivesUpBehindALongTransaction(t *testing.T) {
+	t.Parallel()
+	db := servertest.MySQL(t)
+	undone(t, db, func(tx *sql.Tx) {
+		run(t, tx, "INSERT INTO tasks (type, subject) VALUES ('upload', 1)")
+		err := expanded.Apply(t.Context(), db, false)
+		if sent, ok := errors.AsType[*mysql.MySQLError](err); !ok || sent.Number != 1205 || !strings.Contains(err.Error(), "try again") {
+			t.Errorf("error %v", err)
+		}
+	})
+	apply(t, db, expanded)
+}
+
+// What is made by the client of the server has its version, too, and a client that
+// runs a newer file over older tables changes neither.
+func TestTheFileAloneKeepsTheVersion(t *testing.T) {
+	t.Parallel()
+	db := servertest.MySQL(t)
+	apply(t, db, expanded)
+	before := described(t, db)
+	run(t, db, schema.TableStatements(activityd.Schema)...)
+	if diff := gocmp.Diff(before, described(t, db)); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+}
