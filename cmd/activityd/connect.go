@@ -151,12 +151,12 @@ func (silent) Printf(context.Context, string, ...any) {}
 // closers is a stack of functions that close what was opened.
 type closers []func() error
 
-func (c *closers) push(close func() error) { *c = append(*c, close) }
+func (c *closers) push(closer func() error) { *c = append(*c, closer) }
 
 // close calls all of them, the last one first.
-func (c closers) close() error {
+func (c *closers) close() error {
 	var errs []error
-	for _, closer := range slices.Backward(c) {
+	for _, closer := range slices.Backward(*c) {
 		if err := closer(); err != nil {
 			errs = append(errs, fmt.Errorf("close: %w", err))
 		}

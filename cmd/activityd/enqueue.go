@@ -316,7 +316,8 @@ func checkLines(cmd *cobra.Command, o *enqueueOptions) error {
 			good++
 			continue
 		}
-		if bad++; bad <= maxBadLines {
+		bad++
+		if bad <= maxBadLines {
 			fmt.Fprintf(cmd.ErrOrStderr(), "line %d: %v\n", read.number, read.err)
 		}
 	}

@@ -165,7 +165,8 @@ func TestManyIDsAreListedInBatches(t *testing.T) {
 	queries := 0
 	for page, err := range taskPages(t.Context(), o, queue.Filter{IDs: ids}, taskBatch) {
 		must(t, err)
-		if queries++; len(page) > taskBatch {
+		queries++
+		if len(page) > taskBatch {
 			t.Errorf("a page of %d", len(page))
 		}
 	}

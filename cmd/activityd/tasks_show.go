@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -70,10 +71,10 @@ func taskSheet(r queue.Record, now time.Time) string {
 	fmt.Fprintf(&text, "task %d\n", r.ID)
 	for _, line := range [][2]string{
 		{"type", oneLine(r.Kind)},
-		{"member", fmt.Sprint(r.Key)},
+		{"member", strconv.FormatUint(r.Key, 10)},
 		{"arguments", oneLine(string(r.Payload))},
 		{"queue", oneLine(r.Queue)},
-		{"priority", fmt.Sprint(r.Priority)},
+		{"priority", strconv.Itoa(r.Priority)},
 		{"state", string(r.State)},
 		{"attempts", fmt.Sprintf("%d of %d", r.Attempts, r.MaxAttempts)},
 		{"created", moment(r.Created, now)},

@@ -167,6 +167,31 @@ func newStatsJSON(s queue.Stats, now time.Time) statsJSON {
 	return out
 }
 
+// sum returns the numbers of all types together.
+func (q *queuesJSON) sum() *typeStats {
+	sum := &typeStats{Type: "all"}
+	for i := range q.Types {
+		for state, n := range q.Types[i].counts() {
+			*sum.counts()[state] += *n
+		}
+	}
+	return sum
+}
+
+// cells returns the type and the numbers of a row. A number may be larger where the
+// sum of its state reached the limit.
+func (q *queuesJSON) cells(t, sum *typeStats, limit int) string {
+	cells := []string{oneLine(t.Type)}
+	for state, n := range t.counts() {
+		cell := strconv.Itoa(*n)
+		if q.Capped && *sum.counts()[state] >= limit {
+			cell = "≥" + cell
+		}
+		cells = append(cells, cell)
+	}
+	return strings.Join(cells, "\t")
+}
+
 // print writes a table with a row for each queue, and below it one for each of its
 // types. Numbers that may be larger are marked.
 func (s statsJSON) print(w io.Writer) error {
@@ -177,23 +202,7 @@ func (s statsJSON) print(w io.Writer) error {
 	table := newTable(w)
 	fmt.Fprintln(table, "QUEUE\tTYPE\tWAITING\tSCHEDULED\tRUNNING\tDEAD\tDONE\tOLDEST WAITING\tPAUSED") // Flush returns its error
 	for _, q := range s.Queues {
-		sum := typeStats{Type: "all"}
-		for i := range q.Types {
-			for state, n := range q.Types[i].counts() {
-				*sum.counts()[state] += *n
-			}
-		}
-		row := func(queue string, t *typeStats, oldest, paused string) {
-			cells := []string{queue, oneLine(t.Type)}
-			for state, n := range t.counts() {
-				cell := strconv.Itoa(*n)
-				if q.Capped && *sum.counts()[state] >= s.Limit {
-					cell = "≥" + cell
-				}
-				cells = append(cells, cell)
-			}
-			fmt.Fprintln(table, strings.Join(append(cells, oldest, paused), "\t"))
-		}
+		sum := q.sum()
 		oldest, paused := "-", "-"
 		if sum.Waiting > 0 {
 			oldest = shortDuration(time.Duration(q.OldestSeconds * float64(time.Second)))
@@ -201,9 +210,9 @@ func (s statsJSON) print(w io.Writer) error {
 		if q.Paused {
 			paused = "paused"
 		}
-		row(oneLine(q.Queue), &sum, oldest, paused)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", oneLine(q.Queue), q.cells(sum, sum, s.Limit), oldest, paused)
 		for i := range q.Types {
-			row("", &q.Types[i], "-", "-")
+			fmt.Fprintf(table, "\t%s\t-\t-\n", q.cells(&q.Types[i], sum, s.Limit))
 		}
 	}
 	if err := table.Flush(); err != nil || !s.More {

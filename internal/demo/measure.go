@@ -30,16 +30,15 @@ func (d *Demo) compare(ctx context.Context, v contacts.Viewer) (comparison, erro
 		return c, err
 	}
 	plain := d.askPlainly(ctx, v, &c)
-	if c.plainErr != nil {
-		return c, nil
-	}
-	if c.agree = sameAlbum(c.answer.Album, plain); !c.agree {
+	if c.plainErr == nil && !sameAlbum(c.answer.Album, plain) {
 		if err := d.read(ctx, v, &c); err != nil {
 			return c, err
 		}
-		c.agree = sameAlbum(c.answer.Album, plain)
 	}
-	c.usual, c.plainUsual = d.memory.addTimes(v.ID, c.took, c.plainTook)
+	if c.plainErr == nil {
+		c.agree = sameAlbum(c.answer.Album, plain)
+		c.usual, c.plainUsual = d.memory.addTimes(v.ID, c.took, c.plainTook)
+	}
 	return c, nil
 }
 
