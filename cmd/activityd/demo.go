@@ -118,6 +118,5 @@ func asLocal(next http.Handler) http.Handler {
 	})
 }
 
-// sayf tells the person at the terminal what goes on. Where nobody reads it,
-// that is no reason to stop.
+// sayf prints what goes on. A write that fails is no reason to stop.
 func sayf(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }

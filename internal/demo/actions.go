@@ -89,7 +89,7 @@ func (d *Demo) doUpload(ctx context.Context, p press) (string, error) {
 
 func (d *Demo) uploader(p press) (member.ID, error) {
 	if p.form.Get("owner") == "other" {
-		except, _ := member.Parse(p.form.Get("shown")) // nobody is shown, perhaps
+		except, _ := member.Parse(p.form.Get("shown")) // 0 where no contact is shown
 		dice := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 		if owner := d.memory.contactOf(dice, p.viewer, except); owner != 0 {
 			return owner, nil
