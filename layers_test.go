@@ -35,7 +35,6 @@ var layers = []struct {
 	{"internal/auth", []string{"database/sql", "net/http", "github.com/redis", "github.com/labstack/echo", module}},
 	{"internal/httpserver", []string{"database/sql", "github.com/redis", "github.com/labstack/echo", module}},
 	{"internal/audit", []string{"net/http", "github.com/labstack/echo", "database/sql", "github.com/redis", module + "internal/api"}},
-	{"internal/plural", []string{module}},
 	{"internal/pace", []string{"net/http", "github.com/labstack/echo", "database/sql", "github.com/redis", module}},
 	{"internal/sweep", []string{"net/http", "github.com/labstack/echo", "database/sql", "github.com/redis", module + "internal/tasks", module + "internal/index", module + "internal/contacts"}},
 	{"internal/backfill", []string{"net/http", "github.com/labstack/echo", "database/sql", "github.com/redis", module + "internal/api"}},

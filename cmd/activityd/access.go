@@ -31,7 +31,7 @@ func (c *config) accessFlags(f *pflag.FlagSet) {
 // hasTokens tells whether clients must show a token.
 func (c *config) hasTokens() bool { return c.tokenFile != "" || c.tokens != "" }
 
-// errOpen is the refusal to serve whoever can reach a machine. It is part of a
+// errOpen is the refusal to serve all that can reach an address. It is part of a
 // message that begins with the flag and the address.
 var errOpen = errors.New("others than this machine can reach it, and there are no tokens to know them by: " +
 	"name them with --token-file (make one with: activityd token NAME --scopes read,write --append FILE), " +
@@ -74,11 +74,11 @@ type gate struct {
 func openGate(c *config, log *slog.Logger) (*gate, error) {
 	g := &gate{hangups: make(chan os.Signal, 1)}
 	if c.role == roleWorkers {
-		return g, nil // nobody calls
+		return g, nil // there is no API
 	}
 	err := errors.Join(g.openTokens(c, log), g.openTLS(c, log))
 	if err == nil && len(g.reloaders) > 0 {
-		// Already now: whoever is told that this listens may send the signal.
+		// Before it listens: a process that is told so may send the signal.
 		signal.Notify(g.hangups, syscall.SIGHUP)
 	}
 	return g, err
@@ -126,17 +126,17 @@ func (g *gate) guard(c *api.Config) {
 	c.TLS = g.tls
 }
 
-// admits tells for the address that is listened on who may ask there, in the log
-// or, where that would be anybody, as an error.
+// admits logs who may ask at the address that is listened on. It fails where that would
+// be any machine.
 func (g *gate) admits(ctx context.Context, address net.Addr, log *slog.Logger) error {
 	local := httpserver.IsLoopback(address)
 	switch {
 	case g.tokens == nil && !local:
 		return fmt.Errorf("%s: %w", address, errOpen)
 	case g.tokens == nil:
-		log.InfoContext(ctx, "there are no tokens: whoever is on this machine may ask, and whomever a proxy on it lets through, as long as they ask for localhost, a loopback address or the name in --listen")
+		log.InfoContext(ctx, "no tokens: any client on this machine may ask")
 	case g.tls == nil && !local:
-		log.WarnContext(ctx, "tokens cross the network in the clear, unless a proxy in front of this speaks TLS: see --tls-cert", "address", address.String())
+		log.WarnContext(ctx, "no TLS: tokens cross the network in the clear", "address", address.String())
 	}
 	return nil
 }

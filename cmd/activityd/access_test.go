@@ -227,12 +227,12 @@ func TestTheRealAddressCounts(t *testing.T) {
 		refused bool
 		logged  string
 	}{
-		{&gate{}, local, false, "level=INFO msg=\"there are no tokens: whoever is on this machine may ask"},
+		{&gate{}, local, false, "level=INFO msg=\"no tokens: any client on this machine may ask"},
 		{&gate{}, public, true, ""},
 		{&gate{}, &net.TCPAddr{}, true, ""},
 		{&gate{}, &net.UnixAddr{Name: "x"}, true, ""},
 		{withTokens, local, false, ""},
-		{withTokens, public, false, "level=WARN msg=\"tokens cross the network in the clear"},
+		{withTokens, public, false, "level=WARN msg=\"no TLS: tokens cross the network in the clear"},
 		{withTLS, public, false, ""},
 	} {
 		var log bytes.Buffer

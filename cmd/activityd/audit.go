@@ -16,10 +16,14 @@ import (
 	"github.com/activityd/activityd/internal/recent"
 )
 
+// auditShare is the share of the reads that are compared with MySQL, off their path:
+// one comparison costs about a walk, so that the audit costs MySQL little at any rate
+// of reads, and a thousand reads are soon made.
+const auditShare = 0.001
+
 func (c *config) auditFlags(f *pflag.FlagSet) {
-	f.Float64Var(&c.auditShare, "audit-share", 0.001, "share of the reads that are compared with MySQL, off their path, 0 to 1; 0: none")
-	f.IntVar(&c.auditSweepRate, "audit-sweep-rate", 50, "sets that the sweep over all sets compares with MySQL in a second, in one of the processes with workers; 0: no sweep")
-	f.BoolVar(&c.auditRepair, "audit-repair", true, "refill the sets in which the audit finds something that no task will mend")
+	f.IntVar(&c.auditSweepRate, "audit-sweep-rate", 50, "sets a second that the audit compares with MySQL, in one process with workers; 0: none")
+	c.auditShare = auditShare
 }
 
 // newAuditor returns who compares the sets of the service with MySQL.
@@ -46,7 +50,7 @@ func (noHints) LookAgain(member.ID, member.ID) {}
 func (s *service) newPatrol() *audit.Patrol {
 	o := audit.PatrolOptions{
 		Auditor: s.newAuditor(), Members: s.store, Ledger: s.index, Pace: s.pacer,
-		Repair: s.config.auditRepair, Log: s.log,
+		Repair: true, Log: s.log,
 	}
 	if s.config.role != roleWorkers {
 		o.Share = s.config.auditShare

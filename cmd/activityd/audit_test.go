@@ -15,9 +15,9 @@ import (
 
 // injured starts a server and lowers a score, which nothing but the audit would
 // notice.
-func startInjured(t *testing.T, flags ...string) *running {
+func startInjured(t *testing.T, auditShare float64, sweepRate int) *running {
 	t.Helper()
-	r := startAll(t, flags...)
+	r := startAllWith(t, func(c *config) { c.auditShare, c.auditSweepRate = auditShare, sweepRate })
 	r.makeSite(t, 3)
 	for _, contact := range []string{"101", "102", "103"} {
 		_, err := r.db.ExecContext(t.Context(), "INSERT INTO contacts (user_id, contact_id) VALUES (1, ?)", contact)
@@ -38,7 +38,7 @@ func (r *running) isMended(t *testing.T) bool {
 
 func TestTheAuditMendsWhatIsRead(t *testing.T) {
 	t.Parallel()
-	r := startInjured(t, "--audit-share=1", "--audit-sweep-rate=0")
+	r := startInjured(t, 1, 0)
 	if a := r.read(t, 1); a.status != 200 {
 		t.Fatalf("read: %+v", a)
 	}
@@ -50,14 +50,14 @@ func TestTheAuditMendsWhatIsRead(t *testing.T) {
 
 func TestTheSweepMendsWhatNobodyReads(t *testing.T) {
 	t.Parallel()
-	r := startInjured(t, "--audit-share=0", "--audit-sweep-rate=1000")
+	r := startInjured(t, 0, 1000)
 	eventually(t, "the set is mended", func() bool { return r.isMended(t) })
 }
 
 func TestThePaceOfTheAuditIsTold(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	s := &service{parts: parts{}, log: slog.New(slog.NewTextHandler(&out, nil))}
+	s := &service{log: slog.New(slog.NewTextHandler(&out, nil))}
 	s.tellPace(pace.State{Mode: pace.Stopped, Server: "Redis", Err: errors.New("refused")})
 	s.tellPace(pace.State{Mode: pace.Free, Batches: 1})
 	for _, want := range []string{

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/activityd/activityd/internal/backfill"
-	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/sweep"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -32,7 +31,7 @@ func newBackfill() *cobra.Command {
 		Example: "  activityd backfill\n" +
 			"  activityd backfill 1000000-1999999 --resume backfill.json\n" +
 			"  activityd backfill 4711 --existing",
-		Args: atMost(1),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			within, wrong := parseRange(args, o.all)
 			if err := errors.Join(wrong, o.check(cmd.Flags()), c.check(cmd.Flags()), checkActive(c, existing)); err != nil {
@@ -47,7 +46,6 @@ func newBackfill() *cobra.Command {
 	}
 	o.flags(cmd.Flags())
 	cmd.Flags().BoolVar(&existing, "existing", false, "refill sets that are there, too")
-	asDeeds(cmd.Flags(), "existing")
 	c.mysqlFlags(cmd.Flags())
 	c.redisFlags(cmd.Flags())
 	c.indexFlags(cmd.Flags())
@@ -93,8 +91,8 @@ func runBackfill(cmd *cobra.Command, c *config, l *longRun, existing bool) error
 // backfillSummary says what was done, in one line.
 func backfillSummary(r result) string {
 	n := r.Counts
-	text := fmt.Sprintf("%s seen: %s built, %s there, %d with nobody to put in", plural.Of(n[backfill.Seen], "member", "members"),
-		plural.Of(n[backfill.Built], "set", "sets"), plural.Of(n[backfill.Skipped], "skipped because it was", "skipped because they were"), n[backfill.Empty])
+	text := fmt.Sprintf("%d members seen: %d sets built, %d skipped because they were there, %d with nobody to put in", n[backfill.Seen],
+		n[backfill.Built], n[backfill.Skipped], n[backfill.Empty])
 	if n[backfill.Absent] > 0 {
 		text += fmt.Sprintf(", %d left without a set", n[backfill.Absent])
 	}

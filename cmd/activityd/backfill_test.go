@@ -35,7 +35,7 @@ func wantSummary(t *testing.T, out string, seen, built, skipped int) {
 func TestBackfillBuildsWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 400)
-	if out := m.backfill(t, "7"); !strings.HasPrefix(out, "1 member seen: 1 set built, 0 skipped because they were there, 0 with nobody to put in; ") {
+	if out := m.backfill(t, "7"); !strings.HasPrefix(out, "1 members seen: 1 sets built, 0 skipped because they were there, 0 with nobody to put in; ") {
 		t.Errorf("of one: said %q", out)
 	}
 	wantSummary(t, m.backfill(t, "5-14"), 10, 9, 1)

@@ -28,7 +28,7 @@ func TestEnqueueWakesWorkersIfARedisIsNamed(t *testing.T) {
 	}
 }
 
-// Who is retried need not wait for a poll.
+// A task that is retried need not wait for a poll.
 func TestRetryWakesWorkersIfARedisIsNamed(t *testing.T) {
 	t.Parallel()
 	o, mini := newOperator(t), miniredis.RunT(t)
@@ -37,7 +37,7 @@ func TestRetryWakesWorkersIfARedisIsNamed(t *testing.T) {
 	defer heard.Close()
 	heard.Subscribe(wake.Channel)
 	environ := []string{"ACTIVITYD_REDIS_URL=redis://" + mini.Addr()}
-	if code, out, errs := command(t, environ, "tasks", "retry", "--all", "--mysql-dsn", o.dsn); code != exitOK || out != "retried 1 task\n" {
+	if code, out, errs := command(t, environ, "tasks", "retry", "--all", "--mysql-dsn", o.dsn); code != exitOK || out != "retried 1 tasks\n" {
 		t.Fatalf("exit code %d: %s%s", code, out, errs)
 	}
 	select {
@@ -50,7 +50,7 @@ func TestRetryWakesWorkersIfARedisIsNamed(t *testing.T) {
 	}
 }
 
-// The workers' poll finds what nobody told of.
+// A Redis that is away is no error: the workers' poll finds the task.
 func TestEnqueueDoesWithoutRedis(t *testing.T) {
 	t.Parallel()
 	dsn := servertest.MySQLDSN(t)

@@ -93,7 +93,7 @@ func TestShowOfNobody(t *testing.T) {
 	}
 	must(t, r.client.Do(t.Context(), "ZADD", "user_999", 101000, "101").Err())
 	code, out, errs := command(t, nil, args...)
-	if code != exitFailed || !strings.Contains(out, "user_999: 1 member (") || !strings.Contains(errs, nobody) || !strings.Contains(errs, "verify --repair") {
+	if code != exitFailed || !strings.Contains(out, "user_999: 1 members (") || !strings.Contains(errs, nobody) || !strings.Contains(errs, "verify --repair") {
 		t.Errorf("with a set: exit code %d, %q, %q", code, out, errs)
 	}
 }
@@ -106,7 +106,7 @@ func TestResetDeletesOnlySets(t *testing.T) {
 	r.awaitTasks(t)
 	must(t, r.stop())
 	must(t, r.client.Set(t.Context(), "somebody_else", "x", 0).Err())
-	if out := succeed(t, "reset", "--yes", "--redis-url="+r.config.redisURL); out != "deleted 1 set\n" {
+	if out := succeed(t, "reset", "--yes", "--redis-url="+r.config.redisURL); out != "deleted 1 sets\n" {
 		t.Errorf("printed %q", out)
 	}
 	if keys := r.client.Keys(t.Context(), "*").Val(); !slices.Equal(keys, []string{"somebody_else"}) {

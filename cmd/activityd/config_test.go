@@ -2,6 +2,8 @@ package main
 
 import (
 	"io"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -27,44 +29,41 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"serve", dsn, "--redis-url=redis+cluster://:s3cret@ho st"}, want: "--redis-url"},
 		{args: []string{"serve", dsn, "--redis-url=redis+cluster://:s3cret@host/3"}, want: "a cluster has database 0 only"},
 		{args: []string{"serve", dsn, "--redis-url=redis://:s3cret@host/-1"}, want: "--redis-url"},
-		{args: []string{"serve", dsn, "--role=both"}, want: "--role (ACTIVITYD_ROLE): is \"both\""},
+		{args: []string{"serve", dsn, "--role=both"}, want: `invalid argument "both" for "--role" flag: want all, api, workers`},
 		{args: []string{"serve", dsn, "--need=0"}, want: "--need (ACTIVITYD_NEED)"},
-		{args: []string{"serve", dsn, "--min=13"}, want: "--min (ACTIVITYD_MIN): min is 13: want 1 to 12"},
-		{args: []string{"serve", dsn, "--headroom=-1"}, want: "--headroom (ACTIVITYD_HEADROOM): headroom is -1"},
+		{args: []string{"serve", dsn, "--min=13"}, want: "min is 13: want 1 to 12"},
+		{args: []string{"serve", dsn, "--headroom=-1"}, want: "headroom is -1"},
 		{args: []string{"serve", dsn, "--workers=default=0,fan_out=0,refill=0"}, want: "--workers (ACTIVITYD_WORKERS): there is none"},
 		{args: []string{"serve", dsn, "--materialize=some"}, want: "--materialize"},
-		{args: []string{"serve", dsn, "--lease=0s"}, want: "--lease (ACTIVITYD_LEASE): is 0s"},
 		{args: []string{"serve", dsn, "--workers=" + strings.Repeat("q", 33) + "=3"}, want: "--workers (ACTIVITYD_WORKERS): queue "},
-		{args: []string{"serve", dsn, "--task-limit=0"}, want: "--task-limit (ACTIVITYD_TASK_LIMIT): is 0s"},
 		{args: []string{"serve", dsn, "--keep-tasks=-1s"}, want: "--keep-tasks (ACTIVITYD_KEEP_TASKS): is -1s"},
-		{args: []string{"serve", dsn, "--max-waiting=-1"}, want: "--max-waiting (ACTIVITYD_MAX_WAITING): is -1"},
-		{args: []string{"serve", dsn, "--walks=0"}, want: "--walks"},
+		{args: []string{"serve", dsn, "--mysql-connections=0"}, want: "--mysql-connections (ACTIVITYD_MYSQL_CONNECTIONS): is 0"},
+		{args: []string{"serve", dsn, "--audit-sweep-rate=-1"}, want: "--audit-sweep-rate (ACTIVITYD_AUDIT_SWEEP_RATE): is -1"},
 		{args: []string{"serve", dsn, "--log-format=xml"}, want: "--log-format"},
-		{args: []string{"serve", dsn, "--max-body=-1"}, want: "--max-body"},
 		{args: []string{"serve", dsn, "--listen=nonsense"}, want: "--listen (ACTIVITYD_LISTEN)"},
-		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_WORKERS=ten"}, want: "ACTIVITYD_WORKERS: cannot be read: want names with numbers, as in a=1,b=2, as for --workers"},
-		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_LOG_LEVEL=loud"}, want: `--log-level (ACTIVITYD_LOG_LEVEL): is "loud": want debug, info, warn or error`},
-		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_NEED=ten"}, want: "ACTIVITYD_NEED: cannot be read: want a whole number, as for --need"},
+		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_WORKERS=ten"}, want: "ACTIVITYD_WORKERS: cannot be read: want stringToInt, as for --workers"},
+		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_LOG_LEVEL=loud"}, want: "ACTIVITYD_LOG_LEVEL: cannot be read: want debug|info|warn|error, as for --log-level"},
+		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_NEED=ten"}, want: "ACTIVITYD_NEED: cannot be read: want int, as for --need"},
 		{args: []string{"serve", dsn, "extra"}, want: "extra"},
-		{args: []string{"enqueue", "upload", "abc", dsn}, want: "USER: not a member id"},
+		{args: []string{"enqueue", "upload", "abc", dsn}, want: "MEMBER: not a member id"},
 		{args: []string{"enqueue", "add_contact", "1", "0", dsn}, want: "CONTACT: not a member id"},
 		{args: []string{"enqueue", "add_contact", "1", dsn}, want: "the contact is missing"},
 		{args: []string{"enqueue", "upload", "1", "2", dsn}, want: "takes no contact"},
 		{args: []string{"enqueue", "fan_out", "1", dsn}, want: "unknown type"},
-		{args: []string{"enqueue", "upload"}, want: "USER is missing"},
+		{args: []string{"enqueue", "upload"}, want: "accepts between 2 and 3 arg(s), received 1"},
 		{args: []string{"show", "-1", dsn}, want: "unknown shorthand flag"},
-		{args: []string{"show", "1e3", dsn}, want: "USER: not a member id"},
+		{args: []string{"show", "1e3", dsn}, want: "MEMBER: not a member id"},
 		{args: []string{"reset"}, want: "--yes"},
 		{args: []string{"schema", "--apply"}, want: "--mysql-dsn"},
 		{args: []string{"demo", "--listen=nonsense"}, want: "--listen (ACTIVITYD_LISTEN)"},
 		{args: []string{"serve", dsn, "--listen="}, want: "--listen (ACTIVITYD_LISTEN): is empty"},
-		{args: []string{"serve", dsn, "--role="}, want: `--role (ACTIVITYD_ROLE): is "": want all, api or workers`},
-		{args: []string{"serve", dsn, "--role=api|workers"}, want: "want all, api or workers"},
-		{args: []string{"serve", dsn, "--log-level=debug|info"}, want: "want debug, info, warn or error"},
-		{args: []string{"tasks", "list", dsn, "--output=table|json"}, want: "--output (ACTIVITYD_OUTPUT): is \"table|json\": want "},
-		{args: []string{"enqueue", "--check", "upload", "1", "--progress=auto|always"}, want: "want auto, always or never"},
-		{args: []string{"enqueue", "--check", "upload", "1", "--progress=maybe"}, want: `--progress (ACTIVITYD_PROGRESS): is "maybe": want auto, always or never`},
-		{args: []string{"nonsense"}, want: `"nonsense" is no command of activityd`},
+		{args: []string{"serve", dsn, "--role="}, want: "want all, api, workers"},
+		{args: []string{"serve", dsn, "--role=api|workers"}, want: "want all, api, workers"},
+		{args: []string{"serve", dsn, "--log-level=debug|info"}, want: "want debug, info, warn, error"},
+		{args: []string{"tasks", "list", dsn, "--output=table|json"}, want: "want table, json"},
+		{args: []string{"enqueue", "--check", "upload", "1", "--progress=auto|always"}, want: "want auto, always, never"},
+		{args: []string{"enqueue", "--check", "upload", "1", "--progress=maybe"}, want: `invalid argument "maybe" for "--progress" flag: want auto, always, never`},
+		{args: []string{"nonsense"}, want: `unknown command "nonsense" for "activityd"`},
 	} {
 		code, out, errs := command(t, c.environ, c.args...)
 		if code != 1 || !strings.Contains(errs, c.want) {
@@ -78,8 +77,8 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 
 func TestAllWrongValuesAreToldAtOnce(t *testing.T) {
 	t.Parallel()
-	_, _, errs := command(t, nil, "serve", "--walks=0", "--role=x")
-	for _, flag := range []string{"--mysql-dsn", "--walks", "--role"} {
+	_, _, errs := command(t, nil, "serve", "--grace=0", "--workers=default=-1")
+	for _, flag := range []string{"--mysql-dsn", "--grace", "--workers"} {
 		if !strings.Contains(errs, flag) {
 			t.Errorf("%q does not name %s", errs, flag)
 		}
@@ -92,14 +91,15 @@ func TestTheCommandLineWinsOverTheEnvironment(t *testing.T) {
 	f := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	c.serverFlags(f)
 	c.indexFlags(f)
-	if err := f.Parse([]string{"--walks=3"}); err != nil {
-		t.Fatal(err)
+	must(t, f.Parse([]string{"--headroom=3"}))
+	var warnings strings.Builder
+	environ := []string{"ACTIVITYD_HEADROOM=5", "ACTIVITYD_GRACE=2s", "ACTIVITYD_WORKERS=default=7,fan_out=0", "NEED=99", "ACTIVITYD_NEED=20", "ACTIVITYD_TEST_X=1", "ACTIVITYD_WALKS=s3cret"}
+	must(t, fromEnvironment(f, f, environ, &warnings))
+	if c.headroom != 3 || c.grace != 2*time.Second || c.need != 20 {
+		t.Errorf("headroom %d, grace %v, need %d", c.headroom, c.grace, c.need)
 	}
-	if err := fromEnvironment(f, []string{"ACTIVITYD_WALKS=5", "ACTIVITYD_POLL=2s", "ACTIVITYD_WORKERS=default=7,fan_out=0", "NEED=99", "ACTIVITYD_NEED=20"}); err != nil {
-		t.Fatal(err)
-	}
-	if c.walks != 3 || c.poll != 2*time.Second || c.need != 20 {
-		t.Errorf("walks %d, poll %v, need %d", c.walks, c.poll, c.need)
+	if got, want := warnings.String(), "activityd: ACTIVITYD_WALKS has no effect: there is no such setting\n"; got != want {
+		t.Errorf("warned %q, want %q", got, want)
 	}
 	for _, w := range c.poolOptions().Workers {
 		if want := map[string]int{"default": 7, "fan_out": 0, "refill": 1}[w.Queue]; w.Count != want {
@@ -108,20 +108,56 @@ func TestTheCommandLineWinsOverTheEnvironment(t *testing.T) {
 	}
 }
 
-func TestHelpTellsEveryFlagWithItsVariable(t *testing.T) {
+func TestHelpNamesTheVariableOfEverySetting(t *testing.T) {
 	t.Parallel()
+	settings := newServe().Flags()
 	for _, cmd := range newRoot(nil, io.Discard, io.Discard).Commands() {
 		help := succeed(t, cmd.Name(), "--help")
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			if !f.Hidden && !isDeed(f) && !strings.Contains(help, "["+environmentName(f.Name)+"]") {
-				t.Errorf("%s --help does not name %s", cmd.Name(), environmentName(f.Name))
+			if isSetting := settings.Lookup(f.Name) != nil; !f.Hidden && strings.Contains(help, "["+environmentName(f.Name)+"]") != isSetting {
+				t.Errorf("%s --help names %s: %v, want %v", cmd.Name(), environmentName(f.Name), !isSetting, isSetting)
 			}
 		})
 	}
 }
 
-// What was meant for one command must not be done by every later one.
-func TestDeedsAreNotTakenFromTheEnvironment(t *testing.T) {
+// The table of the settings in docs/operations.md has each flag of serve and no other,
+// with its variable and its default.
+func TestTheDocsListTheSettings(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/operations.md")
+	must(t, err)
+	_, rest, _ := strings.Cut(string(page), "\n### Settings\n")
+	section, _, _ := strings.Cut(rest, "\n### ")
+	listed := make(map[string]string)
+	for _, row := range regexp.MustCompile("(?m)^\\| `--([a-z-]+)` \\| `([A-Z_]+)` \\|([^|]*)\\|").FindAllStringSubmatch(section, -1) {
+		if row[2] != environmentName(row[1]) {
+			t.Errorf("--%s is listed with the variable %s", row[1], row[2])
+		}
+		listed[row[1]] = strings.Trim(row[3], " `")
+	}
+	settings := 0
+	newServe().Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Hidden {
+			return
+		}
+		settings++
+		got, ok := listed[f.Name]
+		if want := f.DefValue; !ok || got != want {
+			t.Errorf("--%s: listed %v, with the default %q, want %q", f.Name, ok, got, want)
+		}
+		delete(listed, f.Name)
+	})
+	for name := range listed {
+		t.Errorf("--%s is listed, and is no flag of serve", name)
+	}
+	if settings > 20 {
+		t.Errorf("serve has %d settings, want 20 at most", settings)
+	}
+}
+
+// Flags that are no settings say what one command does, and no later one.
+func TestTheEnvironmentHasSettingsOnly(t *testing.T) {
 	t.Parallel()
 	environ := []string{"ACTIVITYD_YES=true", "ACTIVITYD_APPLY=true", "ACTIVITYD_HELP=true"}
 	if code, _, errs := command(t, environ, "reset"); code != 1 || !strings.Contains(errs, "--yes") {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 
@@ -15,6 +16,8 @@ import (
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/wake"
 )
 
 // openMySQL makes a pool of connections to the site's database. It does not
@@ -27,36 +30,14 @@ func openMySQL(c *config) (*sql.DB, error) {
 	return db, nil
 }
 
-// errRedisURL leaves the reason out, which would quote the URL and with it a
-// password.
-var errRedisURL = errors.New("--redis-url (ACTIVITYD_REDIS_URL): cannot be read: want redis://user:password@host:6379/0, rediss://, " +
-	"unix:///path/to/socket, redis+sentinel://host:26379/0?master_name=name or redis+cluster://host:6379?addr=host:6379")
-
-// openRedis makes a client for one server, Sentinel or Cluster. It does not
-// connect.
-func openRedis(address string) (redis.UniversalClient, error) {
-	scheme, rest, _ := strings.Cut(address, "://")
-	switch kind, mode, _ := strings.Cut(scheme, "+"); mode {
-	case "":
-		return openSingle(address)
-	case "sentinel":
-		return openSentinel(kind + "://" + rest)
-	case "cluster":
-		return openCluster(kind + "://" + rest)
-	}
-	return nil, errRedisURL
-}
-
-// errClusterDatabase: go-redis would take database 0 whatever the URL says.
-var errClusterDatabase = errors.New("--redis-url (ACTIVITYD_REDIS_URL): names a database after the host, and a cluster has database 0 only: leave it out")
-
-// namedRedis names the flag in an error of the index for which it is to blame.
-func namedRedis(err error) error {
-	if errors.Is(err, index.ErrNoDatabase) {
-		return fmt.Errorf("--redis-url (%s): %w: want a number that the server has, as in redis://host:6379/0", environmentName("redis-url"), err)
-	}
-	return err
-}
+var (
+	// errRedisURL leaves the reason out, which would quote the URL and with it a
+	// password.
+	errRedisURL = errors.New("--redis-url (ACTIVITYD_REDIS_URL): cannot be read: want redis://user:password@host:6379/0, rediss://, " +
+		"unix:///path/to/socket, redis+sentinel://host:26379/0?master_name=name or redis+cluster://host:6379?addr=host:6379")
+	// errClusterDatabase: go-redis would take database 0 whatever the URL says.
+	errClusterDatabase = errors.New("--redis-url (ACTIVITYD_REDIS_URL): names a database after the host, and a cluster has database 0 only: leave it out")
+)
 
 // Commands are tried once more, for the connections that a restarted server has
 // left in the pool; beyond that the callers know better what to do than the
@@ -66,34 +47,47 @@ const (
 	redisDialRetries = 1
 )
 
-func openSingle(address string) (redis.UniversalClient, error) {
-	o, err := redis.ParseURL(address)
-	if err != nil || o.DB < 0 {
-		return nil, errRedisURL
+// openRedis makes a client for one server, Sentinel or Cluster. It does not
+// connect.
+func openRedis(address string) (redis.UniversalClient, error) {
+	scheme, rest, _ := strings.Cut(address, "://")
+	kind, mode, _ := strings.Cut(scheme, "+")
+	plain := kind + "://" + rest
+	switch mode {
+	case "":
+		o, err := redis.ParseURL(address)
+		if err != nil || o.DB < 0 {
+			return nil, errRedisURL
+		}
+		o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
+		return redis.NewClient(o), nil
+	case "sentinel":
+		o, err := redis.ParseFailoverURL(plain)
+		if err != nil || o.MasterName == "" || o.DB < 0 {
+			return nil, errRedisURL
+		}
+		o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
+		return redis.NewFailoverClient(o), nil
+	case "cluster":
+		o, err := redis.ParseClusterURL(plain)
+		if err != nil {
+			return nil, errRedisURL
+		}
+		if u, err := url.Parse(plain); err == nil && strings.Trim(u.Path, "/") != "" && u.Path != "/0" {
+			return nil, errClusterDatabase
+		}
+		o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
+		return redis.NewClusterClient(o), nil
 	}
-	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
-	return redis.NewClient(o), nil
+	return nil, errRedisURL
 }
 
-func openSentinel(address string) (redis.UniversalClient, error) {
-	o, err := redis.ParseFailoverURL(address)
-	if err != nil || o.MasterName == "" || o.DB < 0 {
-		return nil, errRedisURL
+// namedRedis names the flag in an error of the index for which it is to blame.
+func namedRedis(err error) error {
+	if errors.Is(err, index.ErrNoDatabase) {
+		return fmt.Errorf("--redis-url (%s): %w: want a number that the server has, as in redis://host:6379/0", environmentName("redis-url"), err)
 	}
-	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
-	return redis.NewFailoverClient(o), nil
-}
-
-func openCluster(address string) (redis.UniversalClient, error) {
-	o, err := redis.ParseClusterURL(address)
-	if err != nil {
-		return nil, errRedisURL
-	}
-	if u, err := url.Parse(address); err == nil && strings.Trim(u.Path, "/") != "" && u.Path != "/0" {
-		return nil, errClusterDatabase
-	}
-	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
-	return redis.NewClusterClient(o), nil
+	return err
 }
 
 // newIndex makes the index that the configuration describes.
@@ -105,7 +99,41 @@ func newIndex(c *config, client redis.UniversalClient) (*index.Index, error) {
 	return index.New(client, options), nil
 }
 
-// newLogger returns the process' logger, and silences the Redis client, whose
+// openNotifier returns a notifier of the workers of the running processes, if a
+// Redis is named, and a function that sends the last notifications. A Redis that is
+// away is no error.
+func openNotifier(ctx context.Context, c *config, log io.Writer) (notifier *queue.Notifier, done func(), err error) {
+	notifier = &queue.Notifier{}
+	if c.redisURL == "" {
+		return notifier, func() {}, nil
+	}
+	client, err := openRedis(c.redisURL)
+	if err != nil {
+		return nil, nil, err
+	}
+	w := wake.New(client, notifier, newLogger(c, log))
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	return notifier, func() {
+		stop()
+		if err := <-ended; err != nil {
+			fmt.Fprintln(log, err)
+		}
+		_ = client.Close() // nothing was to be kept
+	}, nil
+}
+
+// processName tells people who look at the queue where a task runs.
+func processName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%d@%s", os.Getpid(), host)
+}
+
+// newLogger returns the logger of the process, and silences the Redis client, whose
 // errors come back from its methods anyway.
 func newLogger(c *config, w io.Writer) *slog.Logger {
 	redis.SetLogger(silent{})
@@ -120,11 +148,16 @@ type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// closeAll closes resources in the reverse order of their opening.
-func closeAll(closers []io.Closer) error {
+// closers is a stack of functions that close what was opened.
+type closers []func() error
+
+func (c *closers) push(closer func() error) { *c = append(*c, closer) }
+
+// close calls all of them, the last one first.
+func (c *closers) close() error {
 	var errs []error
-	for _, closer := range slices.Backward(closers) {
-		if err := closer.Close(); err != nil {
+	for _, closer := range slices.Backward(*c) {
+		if err := closer(); err != nil {
 			errs = append(errs, fmt.Errorf("close: %w", err))
 		}
 	}

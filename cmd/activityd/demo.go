@@ -28,7 +28,7 @@ func newDemo() *cobra.Command {
 			"widget as a page that updates as one watches.\n\n" +
 			"Where mariadbd (or mysqld) and redis-server are installed, private ones are started in a\n" +
 			"temporary folder; elsewhere imitations inside this process stand in for them.",
-		Args: exactly(),
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := c.check(cmd.Flags()); err != nil {
 				return err
@@ -70,22 +70,22 @@ func runDemo(ctx context.Context, c *config, o demoOptions, spec world.Spec, out
 	if !httpserver.IsLoopback(page.Addr()) { // a name that stands for something else
 		return fmt.Errorf("--listen (%s): %s: %w", environmentName("listen"), page.Addr(), errOpenDemo)
 	}
-	ground, err := openGround(ctx, c, o, out)
+	b, err := openDemoBackend(ctx, c, o, out)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeAll(ground.closers)) }()
+	defer func() { err = errors.Join(err, b.closers.close()) }()
 
 	w := spec.Generate(time.Now())
 	sayf(out, "Making a site of %d members, %d contacts and %d photos …", len(w.Members), len(w.Contacts), len(w.Photos))
-	if err := w.Load(ctx, ground.site); err != nil {
+	if err := w.Load(ctx, b.site); err != nil {
 		return fmt.Errorf("make the site: %w", err)
 	}
-	ground.start()
-	s := newService(c, ground.parts, log)
+	b.start()
+	s := newService(c, b.backend, &gate{}, log)
 	d := demo.New(demo.Config{
-		World: w, Site: ground.site, Reader: s.reader, Plain: ground.plain, PlainName: ground.plainName,
-		Engine: ground.engine, Wipe: ground.wipe, Rate: o.rate, Seed: uint64(time.Now().UnixNano()), Log: log,
+		World: w, Site: b.site, Reader: s.reader, Plain: b.plain, PlainName: b.plainName,
+		Engine: b.engine, Wipe: b.wipe, Rate: o.rate, Seed: uint64(time.Now().UnixNano()), Log: log,
 	})
 	web.Handler = page.LocalOnly(demoRoutes(s.api, d))
 	url := "http://" + page.Addr().String() + "/"
@@ -118,6 +118,5 @@ func asLocal(next http.Handler) http.Handler {
 	})
 }
 
-// sayf tells the person at the terminal what goes on. Where nobody reads it,
-// that is no reason to stop.
+// sayf prints what goes on. A write that fails is no reason to stop.
 func sayf(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }

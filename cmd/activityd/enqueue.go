@@ -1,16 +1,22 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/internal/taskjson"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -27,71 +33,68 @@ type enqueueOptions struct {
 func newEnqueue() *cobra.Command {
 	c, o := &config{}, &enqueueOptions{}
 	cmd := &cobra.Command{
-		Use:   "enqueue {TYPE USER [CONTACT] | -}",
+		Use:   "enqueue {TYPE MEMBER [CONTACT] | -}",
 		Short: "Enqueue one task, or many from standard input",
 		Long: "Enqueue one task and print its id, once it is committed.\n\n" +
-			"TYPE is add_contact or remove_contact, with USER and CONTACT, or upload or refill, with USER.\n\n" +
+			"TYPE is add_contact or remove_contact, with MEMBER and CONTACT, or upload or refill, with MEMBER.\n\n" +
 			"With -, read tasks from standard input, one JSON object a line as POST /v1/tasks takes\n" +
 			"them, and commit them in batches of up to 1000 lines. Blank lines are skipped. A line that\n" +
-			"is no task stops it before anything of its batch is written; what stops it says how many\n" +
-			"tasks were enqueued, and which --from-line goes on. While MySQL is away, a batch is tried\n" +
-			"again for a minute. Doing a line twice does no harm.\n\n" +
+			"is no task stops it before anything of its batch is written; the error says how many tasks\n" +
+			"were enqueued, and which --from-line goes on. While MySQL is away, a batch is tried again\n" +
+			"for a minute. Doing a line twice does no harm.\n\n" +
 			"The exit code is 0 when all was enqueued, or, with --check, could be; else 1.",
 		Example: "  activityd enqueue add_contact 12345 98765\n  activityd enqueue --priority -10 upload 98765\n" +
 			"  activityd enqueue - < changes.ndjson    # {\"type\":\"upload\",\"user_id\":\"98765\"}, …",
-		Args:      atMost(3, "TYPE"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && args[0] == "-" {
+				return nil
+			}
+			return cobra.RangeArgs(2, 3)(cmd, args)
+		},
 		ValidArgs: []cobra.Completion{tasks.AddContact, tasks.RemoveContact, tasks.Upload, tasks.Refill, "-"},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.checkFlags(cmd.Flags(), args); err != nil {
+			if err := o.validate(); err != nil {
 				return err
 			}
-			if !o.check { // checking needs no database
-				if err := c.check(cmd.Flags()); err != nil {
-					return err
-				}
+			if len(args) > 1 {
+				return enqueueOne(cmd, c, o, args)
 			}
-			if args[0] == "-" {
-				return enqueueMany(cmd, c, o)
+			if o.check {
+				return checkLines(cmd, o)
 			}
-			return enqueueOne(cmd, c, o, args)
+			return enqueueLines(cmd, c, o)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.queue, "queue", "", "the `queue`; by default that of the type")
+	f.StringVar(&o.queue, "queue", "", "the `queue` instead of that of the type")
 	f.IntVar(&o.priority, "priority", queue.Normal, "the lower, the sooner: -32768 to 32767")
 	f.DurationVar(&o.delay, "delay", 0, "how long the tasks wait, unless the same is enqueued without a delay")
-	f.BoolVar(&o.check, "check", false, "only look whether the input is good: write nothing")
+	f.BoolVar(&o.check, "check", false, "only say whether the input is valid, and write nothing")
 	f.IntVar(&o.fromLine, "from-line", 1, "with -: skip the lines before this one")
-	asDeeds(f, "queue", "priority", "delay", "check", "from-line")
 	progressFlag(f, &o.progress)
 	c.mysqlFlags(f)
-	c.wakeFlag(f)
-	completeList(cmd, "queue", knownQueues())
+	c.notifyFlag(f)
+	completeFlag(cmd, "queue", knownQueues())
 	return cmd
 }
 
-// checkFlags returns an error for what cannot be, named by its flag.
-func (o *enqueueOptions) checkFlags(f *pflag.FlagSet, args []string) error {
-	const widest = 32 // of the column
-	var errs []error
-	want := func(ok bool, format string, values ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf(format, values...))
-		}
+// validate returns an error for a value that cannot be, named by its flag.
+func (o *enqueueOptions) validate() error {
+	switch {
+	case len(o.queue) > queue.MostQueueName:
+		return fmt.Errorf("--queue: is %q: want at most %d bytes", o.queue, queue.MostQueueName)
+	case o.priority < math.MinInt16 || o.priority > math.MaxInt16:
+		return fmt.Errorf("--priority: is %d: want %d to %d", o.priority, math.MinInt16, math.MaxInt16)
+	case o.delay < 0:
+		return fmt.Errorf("--delay: is %v: want 0 or more", o.delay)
+	case o.fromLine < 1:
+		return fmt.Errorf("--from-line: is %d: want 1 or more", o.fromLine)
 	}
-	want(len(o.queue) <= widest, "--queue: is %q: want at most %d bytes", o.queue, widest)
-	want(o.priority >= math.MinInt16 && o.priority <= math.MaxInt16, "--priority: is %d: want %d to %d", o.priority, math.MinInt16, math.MaxInt16)
-	want(o.delay >= 0, "--delay: is %v: want none below 0", o.delay)
-	want(o.fromLine >= 1, "--from-line: is %d: want 1 or more", o.fromLine)
-	fromInput := args[0] == "-"
-	want(!fromInput || len(args) == 1, "- takes no more arguments: the tasks come from standard input")
-	want(fromInput || len(args) > 1, "USER is missing: want TYPE USER [CONTACT], or - for standard input")
-	want(fromInput || o.fromLine == 1, "--from-line: is for standard input (-)")
-	return errors.Join(append(errs, wrongChoices(f)...)...)
+	return nil
 }
 
-// adorn gives a task what the flags say of all.
-func (o *enqueueOptions) adorn(n queue.New) queue.New {
+// apply returns the task with what the flags say of all.
+func (o *enqueueOptions) apply(n queue.New) queue.New {
 	if o.queue != "" {
 		n.Queue = o.queue
 	}
@@ -99,11 +102,11 @@ func (o *enqueueOptions) adorn(n queue.New) queue.New {
 	return n
 }
 
-// parseTask reads TYPE USER [CONTACT]; its errors name the argument.
+// parseTask reads TYPE MEMBER [CONTACT]; its errors name the argument.
 func parseTask(args []string) (queue.New, error) {
 	user, err := member.Parse(args[1])
 	if err != nil {
-		return queue.New{}, fmt.Errorf("USER: %w", err)
+		return queue.New{}, fmt.Errorf("MEMBER: %w", err)
 	}
 	var contact member.ID
 	if len(args) == 3 {
@@ -123,21 +126,207 @@ func enqueueOne(cmd *cobra.Command, c *config, o *enqueueOptions, args []string)
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), "good; nothing was enqueued")
 		return err
 	}
-	db, err := openQueue(cmd.Context(), c)
-	if err != nil {
+	return withTasks(cmd, c, func(ctx context.Context, q *queue.MySQLQueue) error {
+		ids, err := q.Enqueue(ctx, []queue.New{o.apply(task)})
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), ids[0])
 		return err
-	}
-	defer func() { _ = db.Close() }() // the task is committed by then
-	notifier, done, err := openNotifier(cmd.Context(), c, cmd.ErrOrStderr())
-	if err != nil {
+	})
+}
+
+// maxLine is how many bytes a line may have: a task has less than 200.
+const maxLine = 64 << 10
+
+// line is one line of the input that is not blank.
+type line struct {
+	number int // from 1 on
+	task   queue.New
+	err    error // why it is no task, or the input cannot be read any further
+}
+
+// readLines returns the lines from the given one on. They are read in a goroutine of
+// their own, because reading cannot be interrupted: a terminal or a pipe may say
+// nothing for hours. The channel is closed at the end of the input, after a line that
+// is too long, when the input cannot be read, or at the end of ctx.
+func readLines(ctx context.Context, in io.Reader, from int) <-chan line {
+	lines := make(chan line, 100)
+	go func() {
+		defer close(lines)
+		scanner := bufio.NewScanner(in)
+		scanner.Buffer(nil, maxLine)
+		number := 1
+		send := func(l line) bool {
+			select {
+			case lines <- l:
+				return true
+			case <-ctx.Done():
+				return false
+			}
+		}
+		for ; scanner.Scan(); number++ {
+			if number < from || len(bytes.TrimSpace(scanner.Bytes())) == 0 {
+				continue
+			}
+			task, err := taskjson.ParseLine(scanner.Bytes())
+			if !send(line{number, task, err}) {
+				return
+			}
+		}
+		switch err := scanner.Err(); {
+		case errors.Is(err, bufio.ErrTooLong):
+			send(line{number: number, err: fmt.Errorf("the line has more than %d bytes, and no task has", maxLine)})
+		case err != nil:
+			send(line{number: number, err: fmt.Errorf("read the input: %w", err)})
+		}
+	}()
+	return lines
+}
+
+const (
+	enqueueBatch   = 1000                   // lines in one transaction
+	enqueueFlush   = 500 * time.Millisecond // a batch waits no longer for more lines
+	enqueueTimeout = 30 * time.Second       // of one try at a batch
+	enqueueRetries = time.Minute            // how long a batch is tried again while MySQL is away
+)
+
+// errSignalled stands for the signal that ended the context.
+var errSignalled = errors.New("stopped by a signal")
+
+// intake moves tasks from lines into the queue. Its memory is that of a batch.
+type intake struct {
+	*progress
+
+	options  *enqueueOptions
+	queue    *queue.MySQLQueue
+	lines    <-chan line
+	log      io.Writer
+	enqueued int
+	next     int // the line from which on nothing is enqueued yet
+}
+
+func enqueueLines(cmd *cobra.Command, c *config, o *enqueueOptions) error {
+	return withTasks(cmd, c, func(ctx context.Context, q *queue.MySQLQueue) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel() // ends the reading, unless it hangs
+		log := cmd.ErrOrStderr()
+		i := &intake{
+			progress: newProgress(log, o.progress, -1, "tasks"), options: o, queue: q, log: log,
+			lines: readLines(ctx, cmd.InOrStdin(), o.fromLine), next: o.fromLine,
+		}
+		err := i.run(ctx)
+		i.Done()
+		if err != nil {
+			return fmt.Errorf("%w\n%d tasks were enqueued; go on with --from-line %d", err, i.enqueued, i.next)
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "enqueued %d tasks\n", i.enqueued)
 		return err
+	})
+}
+
+// run enqueues all lines, batch by batch. A line that is no task stops it before its
+// batch; the end of the input inside of a batch does not.
+func (i *intake) run(ctx context.Context) error {
+	for {
+		batch, err := i.gather(ctx)
+		if err != nil || len(batch) == 0 {
+			return err
+		}
+		if err := i.write(ctx, batch); err != nil {
+			return err
+		}
+		i.enqueued += len(batch)
+		i.next = batch[len(batch)-1].number + 1
+		i.Add(len(batch))
 	}
-	defer done()
-	q := queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: processName()})
-	ids, err := q.Enqueue(cmd.Context(), []queue.New{o.adorn(task)})
-	if err != nil {
-		return err
+}
+
+// gather returns the lines of one batch: those that come in time, none at the end
+// of the input.
+func (i *intake) gather(ctx context.Context) (batch []line, err error) {
+	var late <-chan time.Time // for a batch that has begun
+	for len(batch) < enqueueBatch {
+		if ctx.Err() != nil { // select would choose at random
+			return nil, errSignalled
+		}
+		select {
+		case read, more := <-i.lines:
+			switch {
+			case !more && ctx.Err() != nil: // not the end of the input
+				return nil, errSignalled
+			case !more:
+				return batch, nil
+			case read.err != nil:
+				return nil, fmt.Errorf("line %d: %w", read.number, read.err)
+			}
+			if late == nil {
+				late = time.After(enqueueFlush)
+			}
+			batch = append(batch, read)
+		case <-late:
+			return batch, nil
+		case <-ctx.Done():
+		}
 	}
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), ids[0])
+	return batch, nil
+}
+
+// write enqueues a batch in one transaction. While MySQL is away it tries again:
+// should the last try have been committed without an answer, waiting tasks absorb the
+// same ones, or they are done twice, which does no harm.
+func (i *intake) write(ctx context.Context, batch []line) error {
+	list := make([]queue.New, len(batch))
+	for at, read := range batch {
+		list[at] = i.options.apply(read.task)
+	}
+	begun := time.Now()
+	for failures := 1; ; failures++ {
+		err := i.tryWrite(ctx, list)
+		pause := retry.Backoff(failures, 250*time.Millisecond, 5*time.Second)
+		if !errors.Is(err, mysql.ErrUnavailable) || time.Since(begun)+pause > enqueueRetries {
+			return err
+		}
+		if failures == 1 {
+			fmt.Fprintf(i.log, "activityd: MySQL is away, trying again for up to %v: %v\n", enqueueRetries, err)
+		}
+		if retry.Sleep(ctx, pause) != nil {
+			return errSignalled
+		}
+	}
+}
+
+// tryWrite is not cut off by a signal, so that the number of tasks that is printed is
+// true.
+func (i *intake) tryWrite(ctx context.Context, list []queue.New) error {
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout)
+	defer cancel()
+	_, err := i.queue.Enqueue(bounded, list)
+	return err
+}
+
+// maxBadLines is how many of them --check prints one by one.
+const maxBadLines = 20
+
+// checkLines reads all lines and says which are no tasks.
+func checkLines(cmd *cobra.Command, o *enqueueOptions) error {
+	good, bad := 0, 0
+	for read := range readLines(cmd.Context(), cmd.InOrStdin(), o.fromLine) {
+		if read.err == nil {
+			good++
+			continue
+		}
+		bad++
+		if bad <= maxBadLines {
+			fmt.Fprintf(cmd.ErrOrStderr(), "line %d: %v\n", read.number, read.err)
+		}
+	}
+	switch {
+	case cmd.Context().Err() != nil:
+		return fmt.Errorf("%w after %d good lines and %d bad ones", errSignalled, good, bad)
+	case bad > 0:
+		return fmt.Errorf("lines that are no tasks: %d; tasks: %d; nothing was enqueued", bad, good)
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%d tasks, all good; nothing was enqueued\n", good)
 	return err
 }

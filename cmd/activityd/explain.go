@@ -31,7 +31,7 @@ func newExplain() *cobra.Command {
 			"Nothing is changed; the set is not repaired.\n\n" +
 			"With --output=json it prints the facts, as the API does with explain=1.",
 		Example: "  activityd explain 12345\n  activityd explain 12345 -o json",
-		Args:    exactly("MEMBER"),
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := member.Parse(args[0])
 			if err != nil {

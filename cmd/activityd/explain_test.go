@@ -188,7 +188,7 @@ func TestExplainRefusesNonsense(t *testing.T) {
 		"MEMBER: not a member id":      {"x"},
 		"--limit: is 0: want 1 to 50":  {"1", "--limit=0"},
 		"--limit: is 51: want 1 to 50": {"1", "--limit=51"},
-		"--output (ACTIVITYD_OUTPUT)":  {"1", "--output=xml"},
+		`for "-o, --output" flag`:      {"1", "--output=xml"},
 		"--mysql-dsn":                  {"1"},
 	} {
 		if code, _, errs := command(t, nil, append([]string{"explain"}, args...)...); code != 1 || !strings.Contains(errs, want) {

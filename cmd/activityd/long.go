@@ -37,7 +37,6 @@ func (o *longOptions) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.all, "all", false, "all members; so it is without USER or FROM-TO, too")
 	f.Uint64Var(&o.after, "after", 0, "go on after this member")
 	f.StringVar(&o.resume, "resume", "", "keep in this `file` how far it is, and go on there if it exists; it is removed in the end")
-	asDeeds(f, "all", "after", "resume")
 	f.IntVar(&o.parallel, "parallel", 4, "most batches at once; fewer while a server is slow")
 	f.IntVar(&o.rate, "rate", 0, "most members a second; 0: no limit but what the servers can do")
 	progressFlag(f, &o.progress)

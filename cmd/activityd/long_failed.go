@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/sweep"
 )
 
@@ -53,6 +52,6 @@ func (l *longRun) failed(n sweep.Counts) error {
 	if count == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s given up: %s; the reasons are told above, run it for them again",
-		plural.Of(count, "member failed every time and was", "members failed every time and were"), l.failures.of(count))
+	return fmt.Errorf("%d members failed every time and were given up: %s; the reasons are told above, run it for them again",
+		count, l.failures.of(count))
 }

@@ -202,7 +202,7 @@ func TestAnUnfinishedJudgementIsNoSuccess(t *testing.T) {
 	}{
 		{sweep.Counts{countChecked: 9}, exitOK, "<nil>"},
 		{sweep.Counts{countUnsettled: 2}, exitFailed, "2 sets or answers changed too often to be judged"},
-		{sweep.Counts{sweep.Failed: 1}, exitFailed, "1 member failed every time and was given up"},
+		{sweep.Counts{sweep.Failed: 1}, exitFailed, "1 members failed every time and were given up"},
 		{sweep.Counts{countErroneous: 3, countUnsettled: 2}, exitWrong, "3 sets or answers are wrong"},
 	} {
 		err := v.conclude(test.counts)

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,11 +17,16 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 }
 
-// run runs one command and returns the exit code of the process.
+// run runs one command and returns the exit code of the process. The first SIGINT or
+// SIGTERM ends the command's context; a second one ends the process.
 func run(args, environ []string, stdout, stderr io.Writer) int {
 	stdout, stderr = escaper{stdout}, escaper{stderr}
-	ctx, stop := untilSignalled(stderr)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	defer context.AfterFunc(ctx, func() {
+		stop() // the next signal has its default effect
+		_, _ = fmt.Fprintf(stderr, "activityd: %v: finishing what is under way; once more to stop at once\n", context.Cause(ctx))
+	})()
 	root := newRoot(environ, stdout, stderr)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
@@ -30,23 +36,30 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	return exitCode(err)
 }
 
-// untilSignalled returns a context that the first SIGINT or SIGTERM ends, so
-// that everything drains; the second one ends the process.
-func untilSignalled(stderr io.Writer) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.Background())
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	go func() {
-		defer signal.Stop(signals)
-		select {
-		case s := <-signals:
-			_, _ = fmt.Fprintf(stderr, "activityd: %v: finishing what is under way; once more to stop at once\n", s)
-			cancel()
-		case <-ctx.Done():
-			return
-		}
-		<-signals
-		os.Exit(1)
-	}()
-	return ctx, cancel
+// The exit codes of the process. A command with others than the first two says so in
+// its help.
+const (
+	exitOK     = 0
+	exitFailed = 1 // it could not be done
+	exitWrong  = 2 // it was done, and what it found is wrong
+)
+
+// exitError is an error that ends the process with a code of its own.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+// exitCode returns the code with which an error ends the process.
+func exitCode(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if own, ok := errors.AsType[*exitError](err); ok {
+		return own.code
+	}
+	return exitFailed
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -75,9 +74,4 @@ func (s *service) withMetrics(ctx context.Context, run func(context.Context) err
 		return serveUntil(served, metricsGrace, s.metricsServer.Serve, s.metricsServer.Shutdown)
 	})
 	return group.Wait()
-}
-
-// closeFront closes the API's listener after a failed start.
-func (s *service) closeFront(ctx context.Context, err error) error {
-	return errors.Join(err, s.api.Shutdown(ctx))
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/plural"
 )
 
 func newReset() *cobra.Command {
@@ -19,7 +18,7 @@ func newReset() *cobra.Command {
 		Long: "Delete all sets and the stored settings from Redis. Nothing is lost: the sets are built\n" +
 			"anew from MySQL as members read and tasks come in, and reads go to MySQL until then.\n" +
 			"It is the way to other numbers for --need, --headroom and --min. Stop all processes first.",
-		Args: exactly(),
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := c.check(cmd.Flags()); err != nil {
 				return err
@@ -46,6 +45,6 @@ func reset(cmd *cobra.Command, c *config) error {
 	if err != nil {
 		return namedRedis(err)
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "deleted %s\n", plural.Of(sets, "set", "sets"))
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "deleted %d sets\n", sets)
 	return err
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/activityd/activityd"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/schema"
 )
 
@@ -38,7 +37,7 @@ func newSchema() *cobra.Command {
 			"Exit codes: 0 it is done, and nothing is wrong; 2 tables are wrong; 1 it failed, or could not be\n" +
 			"found out.",
 		Example: "  activityd schema --apply\n  activityd schema --check\n  activityd schema --triggers --apply\n  activityd schema --triggers | mysql site",
-		Args:    exactly(),
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := deeds.refuse(); err != nil {
 				return err
@@ -59,7 +58,6 @@ func newSchema() *cobra.Command {
 	f.BoolVar(&deeds.offline, "offline", false, "with --apply: no process of activityd runs, so take steps that it could not bear, too")
 	f.BoolVar(&deeds.check, "check", false, "say what is wrong with the tables and views in --mysql-dsn; change nothing")
 	f.BoolVar(&deeds.remove, "remove", false, "remove the triggers")
-	asDeeds(f, "triggers", "apply", "offline", "check", "remove")
 	c.mysqlFlags(f)
 	return cmd
 }
@@ -101,7 +99,7 @@ func (d schemaDeeds) do(cmd *cobra.Command, c *config) error {
 	case d.remove:
 		n, err := schema.RemoveTriggers(ctx, db)
 		if err == nil {
-			_, err = fmt.Fprintln(out, "removed "+plural.Of(n, "trigger", "triggers"))
+			_, err = fmt.Fprintf(out, "removed %d triggers\n", n)
 		}
 		return mysql.Translate(ctx, "remove the triggers", err)
 	case d.triggers:
@@ -128,7 +126,7 @@ func (d schemaDeeds) do(cmd *cobra.Command, c *config) error {
 	if n := len(schema.Tables()); len(findings) == 0 {
 		text = fmt.Sprintf("the %d tables are there, and nothing is wrong with them\n", n)
 	} else if !isWrong {
-		text += fmt.Sprintf("the %d tables are there and can be used, with %s\n", n, plural.Of(len(findings), "warning", "warnings"))
+		text += fmt.Sprintf("the %d tables are there and can be used, with %d warnings\n", n, len(findings))
 	}
 	if _, err := fmt.Fprint(out, text); err != nil || !isWrong {
 		return err
@@ -180,8 +178,7 @@ func (e *schemaError) Error() string {
 }
 
 func (e *schemaError) summary() string {
-	return plural.Of(len(e.wrong), "thing is", "things are") +
-		" wrong in the schema; where tables of these names are the site's own, they stay, and views take their place in a database beside it: docs/adoption.md"
+	return fmt.Sprintf("%d things are wrong in the schema; where tables of these names are the site's own, they stay, and views take their place in a database beside it: docs/adoption.md", len(e.wrong))
 }
 
 // findingsText has a line for each finding, and below it what mends it.

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -28,7 +26,7 @@ func newServe() *cobra.Command {
 			"that are wrong (activityd schema --check) it does not start, or ends.\n" +
 			"Redis may be away: reads are answered from MySQL and tasks wait.\n" +
 			"SIGTERM stops gracefully within --grace; a second one stops at once.",
-		Args: exactly(),
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := c.check(cmd.Flags()); err != nil {
 				return err
@@ -57,78 +55,86 @@ func (c *config) serveFlags(f *pflag.FlagSet) {
 	c.logFlags(f)
 }
 
-// server is a service on real servers, with what has to be closed after it.
-type server struct {
-	*service
-	closers []io.Closer
-}
+// server is a service on the site's MySQL and the index's Redis.
+type server struct{ *service }
 
 // openServer opens MySQL and Redis without connecting to them.
-func openServer(c *config, log *slog.Logger) (*server, error) {
-	entrance, err := openGate(c, log)
+func openServer(c *config, log *slog.Logger) (s *server, err error) {
+	g, err := openGate(c, log)
 	if err != nil {
 		return nil, err
 	}
+	var b backend
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.closers.close())
+		}
+	}()
 	client, err := openRedis(c.redisURL)
 	if err != nil {
 		return nil, err
 	}
-	ix, err := newIndex(c, client)
-	if err != nil {
-		return nil, errors.Join(err, client.Close())
+	b.closers.push(client.Close)
+	if b.index, err = newIndex(c, client); err != nil {
+		return nil, err
 	}
-	db, err := openMySQL(c)
-	if err != nil {
-		return nil, errors.Join(err, client.Close())
+	if b.db, err = openMySQL(c); err != nil {
+		return nil, err
 	}
-	notifier := &queue.Notifier{}
-	q := queue.NewMySQLQueue(db, queue.Options{
-		Notifier: notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks,
+	b.closers.push(b.db.Close)
+	b.store, b.notifier = contacts.NewMySQL(b.db), &queue.Notifier{}
+	b.wake = wake.New(client, b.notifier, log)
+	b.queue = queue.NewMySQLQueue(b.db, queue.Options{
+		Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks,
 	})
-	p := parts{store: contacts.NewMySQL(db), db: db, queue: q, notifier: notifier, wake: wake.New(client, notifier, log), index: ix, gate: entrance}
-	return &server{service: newService(c, p, log), closers: []io.Closer{client, db}}, nil
+	return &server{newService(c, b, g, log)}, nil
 }
 
 // serve works until ctx ends, and closes everything.
 func (s *server) serve(ctx context.Context) error {
-	fronts, err := s.prepare(ctx)
+	err := s.listen(ctx)
 	if err == nil {
-		s.log.InfoContext(ctx, "started", "role", s.config.role, "settings", s.index.Settings().String())
-		err = s.withMetrics(ctx, func(ctx context.Context) error { return s.run(ctx, fronts...) })
+		err = s.run(ctx)
 	}
-	if err := errors.Join(err, closeAll(s.closers)); err != nil {
+	if err := errors.Join(err, s.close()); err != nil {
 		return err
 	}
 	s.log.InfoContext(context.WithoutCancel(ctx), "stopped")
 	return nil
 }
 
-// prepare finds out what forbids to start, and opens the listeners.
-func (s *server) prepare(ctx context.Context) (fronts []func(context.Context) error, err error) {
+// listen refuses settings, tables and sets on which the server cannot work, and opens
+// the listeners: a taken port is an error at the start.
+func (s *server) listen(ctx context.Context) error {
 	if err := s.checkRedis(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	// Any other error is that of a MySQL that is waited for.
 	if err, wrong := errors.AsType[*schemaError](s.checkSchema(ctx)); wrong {
-		return nil, err
+		return err
 	}
-	if s.config.role == roleWorkers {
-		return []func(context.Context) error{s.patrolling}, s.listenMetrics(ctx)
+	if s.config.role != roleWorkers {
+		if err := s.api.Listen(ctx, s.config.listen); err != nil {
+			return fmt.Errorf("--listen (%s): %w", environmentName("listen"), err)
+		}
+		s.closers.push(s.api.Close)
+		if err := s.gate.admits(ctx, s.api.Addr(), s.log); err != nil {
+			return fmt.Errorf("--listen (%s): %w", environmentName("listen"), err)
+		}
+		s.log.InfoContext(ctx, "listening", "address", s.api.Addr().String())
 	}
-	if err := s.listen(ctx); err != nil {
-		return nil, err
-	}
-	if err := s.listenMetrics(ctx); err != nil {
-		return nil, s.closeFront(ctx, err)
-	}
-	return []func(context.Context) error{s.serveAPI, s.gate.run, s.patrolling}, nil
+	return s.listenMetrics(ctx)
 }
 
-// processName tells people who look at the queue where a task runs.
-func processName() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
+// run works until ctx ends or something fails. The listeners are open.
+func (s *server) run(ctx context.Context) error {
+	fronts := []actor{s.patrolling}
+	if s.config.role != roleWorkers {
+		fronts = append(fronts, s.serveAPI, s.gate.run)
 	}
-	return fmt.Sprintf("%d@%s", os.Getpid(), host)
+	s.log.InfoContext(ctx, "started", "role", s.config.role, "settings", s.index.Settings().String())
+	return s.withMetrics(ctx, func(ctx context.Context) error { return s.service.run(ctx, fronts...) })
 }
+
+// close closes the listeners and what [openServer] opened.
+func (s *server) close() error { return s.closers.close() }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,13 +28,14 @@ import (
 
 // running is a server in this process, on private servers.
 type running struct {
-	url    string
-	config *config
-	redis  *localserver.Redis
-	client *redis.Client
-	db     *sql.DB
-	site   *site.MySQL
-	stop   func() error // stops it and returns what serve returned
+	url     string
+	metrics string // the URL of its metrics, if it listens for them
+	config  *config
+	redis   *localserver.Redis
+	client  *redis.Client
+	db      *sql.DB
+	site    *site.MySQL
+	stop    func() error // stops it and returns how it ended
 }
 
 // configFor returns the defaults of serve, on the given servers and a free port.
@@ -53,41 +56,58 @@ func configFor(t *testing.T, mysqlDSN, redisURL string, flags ...string) *config
 // start serves until the test ends.
 func start(t *testing.T, c *config) *running {
 	t.Helper()
-	s, err := openServer(c, slog.New(slog.DiscardHandler))
+	return startLogged(t, c, slog.New(slog.DiscardHandler))
+}
+
+func startLogged(t *testing.T, c *config, log *slog.Logger) *running {
+	t.Helper()
+	s, err := openServer(c, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	listening := make(chan string, 1)
-	s.listening = listening
-	go func() { ended <- s.serve(ctx) }()
-	stop := func() error {
-		cancel()
-		err := <-ended
-		ended <- err
-		return err
+	if err := s.listen(t.Context()); err != nil {
+		t.Fatalf("the server did not start: %v", errors.Join(err, s.close()))
 	}
+	r := &running{config: c, stop: sync.OnceValue(inBackground(s))}
 	t.Cleanup(func() {
-		if err := stop(); err != nil {
+		if err := r.stop(); err != nil {
 			t.Errorf("serve: %v", err)
 		}
 	})
-	select {
-	case address := <-listening:
-		return &running{url: "http://" + address, config: c, stop: stop}
-	case err := <-ended:
-		ended <- err
-		t.Fatalf("the server did not start: %v", err)
-		return nil
+	if address := s.api.Addr(); address != nil {
+		r.url = "http://" + address.String()
+	}
+	if s.metricsServer != nil {
+		r.metrics = "http://" + s.metricsServer.Addr().String()
+	}
+	return r
+}
+
+// inBackground runs a server that listens, and returns a function that stops and
+// closes it and returns how that ended.
+func inBackground(s *server) (stop func() error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.run(ctx) }()
+	return func() error {
+		cancel()
+		return errors.Join(<-ended, s.close())
 	}
 }
 
 // startAll starts private servers and a server on them.
 func startAll(t *testing.T, flags ...string) *running {
 	t.Helper()
+	return startAllWith(t, func(*config) {}, flags...)
+}
+
+// startAllWith is startAll with settings that are no flags.
+func startAllWith(t *testing.T, set func(*config), flags ...string) *running {
+	t.Helper()
 	redisServer, mysqlDSN := servertest.Redis(t), servertest.MySQLDSN(t)
-	r := start(t, configFor(t, mysqlDSN, redisServer.URL(), flags...))
+	c := configFor(t, mysqlDSN, redisServer.URL(), flags...)
+	set(c)
+	r := start(t, c)
 	r.redis = redisServer
 	r.client = redis.NewClient(&redis.Options{Network: "unix", Addr: redisServer.Addr()})
 	t.Cleanup(func() { _ = r.client.Close() })
@@ -353,15 +373,9 @@ func TestRoles(t *testing.T) {
 	if a := r.read(t, 1); a.Source != "database" {
 		t.Fatalf("answer %+v", a)
 	}
-	workers, err := openServer(configFor(t, r.config.mysqlDSN, r.config.redisURL, "--role=workers"), slog.New(slog.DiscardHandler))
-	must(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- workers.serve(ctx) }()
+	workers := start(t, configFor(t, r.config.mysqlDSN, r.config.redisURL, "--role=workers"))
 	eventually(t, "the other process works", func() bool { return r.read(t, 1).Source == "index" })
-	cancel()
-	must(t, <-ended)
-	if workers.api.Addr() != nil {
+	if workers.url != "" {
 		t.Error("a process that only works listened")
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -34,9 +33,8 @@ type store interface {
 	audit.Truth
 }
 
-// parts are what a service stands on: real servers, or the imitations of the
-// demo.
-type parts struct {
+// backend is what a service works on: real servers, or those of the demo.
+type backend struct {
 	store store
 	// db is the database of store; nil: there is none whose tables could be wrong.
 	db       *sql.DB
@@ -44,21 +42,22 @@ type parts struct {
 	notifier *queue.Notifier
 	wake     *wake.Wake // carries notifications to other processes; nil: there are none
 	index    *index.Index
-	// gate is what callers of the API must pass; nil: it is open.
-	gate *gate
+	// closers close all of these.
+	closers closers
 }
 
 // service is the running whole: reads, tasks, and the HTTP in front of them.
 type service struct {
-	parts
+	backend
 	config *config
 	log    *slog.Logger
+	gate   *gate         // what callers of the API must pass
 	mysql  *queue.Outage // is told of all calls but those of requests
 	redis  *queue.Outage // is told of the probes of the index and of tasks that wait
 	reader *recent.Reader
 	hints  *tasks.Hints
 	pool   *queue.Pool
-	// backlog tells when too much waits.
+	// backlog reports when too much waits.
 	backlog *queue.Backlog
 	// patrol compares sets and answers with MySQL, as fast as pacer lets it.
 	patrol *audit.Patrol
@@ -67,41 +66,36 @@ type service struct {
 	// checked: the tables were looked at, and nothing is wrong with them.
 	checked bool
 
-	metricsServer *metrics.Server // nil: nobody listens for metrics
-
-	listening chan<- string // if set, is told the API's address once it listens
+	metricsServer *metrics.Server // nil: there is no listener for metrics
 }
 
-func newService(c *config, p parts, log *slog.Logger) *service {
-	if p.gate == nil {
-		p.gate = &gate{}
+func newService(c *config, b backend, g *gate, log *slog.Logger) *service {
+	s := &service{
+		backend: b, config: c, log: log, gate: g,
+		mysql: queue.NewOutage(log, "MySQL"), redis: queue.NewOutage(log, "Redis"),
 	}
-	s := &service{parts: p, config: c, log: log, mysql: queue.NewOutage(log, "MySQL"), redis: queue.NewOutage(log, "Redis")}
-	s.hints = tasks.NewHints(p.queue, log)
+	s.hints = tasks.NewHints(b.queue, log)
 	s.hints.MySQL = s.mysql
-	reads := c.readerOptions(p.index.Settings())
-	reads.Stale = func() bool { return p.index.Refused() != nil }
-	s.reader = recent.NewReader(p.index, p.store, s.hints, reads)
-	work := c.handlerOptions()
-	handlers := tasks.Handlers(p.index, p.store, p.queue, work)
+	reads := c.readerOptions(b.index.Settings())
+	reads.Stale = func() bool { return b.index.Refused() != nil }
+	s.reader = recent.NewReader(b.index, b.store, s.hints, reads)
 	pool := c.poolOptions()
 	pool.MySQL, pool.Redis = s.mysql, s.redis
-	s.pool = queue.NewPool(p.queue, p.notifier, handlers, log, pool)
-	s.backlog = queue.NewBacklog(p.queue, c.maxWaiting, log)
+	s.pool = queue.NewPool(b.queue, b.notifier, tasks.Handlers(b.index, b.store, b.queue, c.handlerOptions()), log, pool)
+	s.backlog = queue.NewBacklog(b.queue, maxWaiting, log)
 	s.backlog.MySQL = s.mysql
 	s.pacer = s.newPacer()
 	s.patrol = s.newPatrol()
 	front := api.Config{
-		Reader: noted{s.reader, s.patrol.Note}, Enqueuer: p.queue, Overloaded: s.backlog.Overloaded, Checker: s.check, Logger: log,
-		MaxBody: c.maxBody, MaxBatch: c.maxBatch, RequestTimeout: c.requestTimeout,
+		Reader: noted{s.reader, s.patrol.Note}, Enqueuer: b.queue, Overloaded: s.backlog.Overloaded, Checker: s.check, Logger: log,
 	}
-	p.gate.guard(&front)
+	g.guard(&front)
 	s.api = api.New(front)
 	return s
 }
 
-// check asks both servers how they are. What is wrong in detail goes to the log
-// and not to whoever asks.
+// check asks both servers how they are. Details of a failure go to the log
+// and not to the client.
 func (s *service) check(ctx context.Context) api.Health {
 	health := api.Health{MySQL: api.Component{Usable: true}, Redis: api.Component{Usable: true}}
 	if err := s.checkMySQL(ctx); err != nil {
@@ -158,7 +152,7 @@ func (s *service) checkRedis(ctx context.Context) error {
 		return nil // the first probe reports it
 	}
 	if err := s.index.StoreMaterialize(ctx, s.config.materialize); err != nil {
-		s.log.WarnContext(ctx, "--materialize was not stored: what was stored before holds", "error", err)
+		s.log.WarnContext(ctx, "--materialize was not stored", "error", err)
 	}
 	return nil
 }
@@ -203,55 +197,69 @@ func (s *service) awaitMySQL(ctx context.Context) error {
 	return nil
 }
 
-// run works until ctx ends or a part fails, and returns when all has stopped.
-// Those who hand out work stop before those who do it: first the fronts, such as
-// the listener, whose requests enqueue tasks and give hints; then the hints and
-// the workers.
-func (s *service) run(ctx context.Context, fronts ...func(context.Context) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
-	var serving sync.WaitGroup
-	for _, front := range fronts {
-		serving.Add(1)
-		group.Go(func() error {
-			defer serving.Done()
-			return front(ctx)
-		})
-	}
-	group.Go(func() error {
-		<-ctx.Done()
-		serving.Wait()
-		stopWork()
-		return nil
-	})
-	group.Go(func() error { return s.hints.Run(work) })
-	group.Go(func() error {
-		return s.index.Watch(work, func(began time.Time, err error) {
-			s.redis.Report(work, began, err)
-			if err == nil {
-				_ = s.index.KeepMaterialize(work, s.config.materialize) // or after the next probe
-			}
-		})
-	})
-	telling, stopTelling := context.WithCancel(context.WithoutCancel(ctx))
-	if s.wake != nil {
-		group.Go(func() error { return s.wake.Run(telling) })
-	}
+// actor runs until its context ends, and then stops what it does.
+type actor func(ctx context.Context) error
+
+// run works until ctx ends or an actor fails, and returns when all have stopped.
+// Actors that make work stop before those that do it: first the fronts, such as the
+// listener, whose requests enqueue tasks and give hints; then the workers; and last the
+// notifier, which tells other processes of the tasks that the workers handed back.
+func (s *service) run(ctx context.Context, fronts ...actor) error {
+	work := []actor{s.hints.Run, s.watchRedis, s.work}
 	if s.config.role != roleWorkers {
-		group.Go(func() error { return s.backlog.Run(work) })
+		work = append(work, s.backlog.Run)
 	}
-	group.Go(func() error {
-		defer stopTelling() // last: what the workers hand back is told
-		if err := s.awaitMySQL(work); err != nil {
-			return err
+	var notifier []actor
+	if s.wake != nil {
+		notifier = []actor{s.wake.Run}
+	}
+	return runStages(ctx, fronts, work, notifier)
+}
+
+// runStages runs all actors until ctx ends or one of them fails. Then it stops one
+// stage after the other: the actors of a stage go on until all of the stage before
+// have returned.
+func runStages(ctx context.Context, stages ...[]actor) error {
+	group, ended := errgroup.WithContext(ctx)
+	before := ended.Done()
+	for _, actors := range stages {
+		running, stop := context.WithCancel(context.WithoutCancel(ctx))
+		var stage sync.WaitGroup
+		for _, run := range actors {
+			stage.Add(1)
+			group.Go(func() error {
+				defer stage.Done()
+				return run(running)
+			})
 		}
-		if s.config.role == roleAPI {
-			<-work.Done()
+		previous, stopped := before, make(chan struct{})
+		group.Go(func() error {
+			<-previous
+			stop()
+			stage.Wait()
+			close(stopped)
 			return nil
-		}
-		return s.pool.Run(work)
-	})
+		})
+		before = stopped
+	}
 	return group.Wait()
+}
+
+func (s *service) watchRedis(ctx context.Context) error {
+	return s.index.Watch(ctx, func(began time.Time, err error) {
+		s.redis.Report(ctx, began, err)
+		if err == nil {
+			_ = s.index.KeepMaterialize(ctx, s.config.materialize) // or after the next probe
+		}
+	})
+}
+
+// work waits for MySQL, and works on tasks if that is the role.
+func (s *service) work(ctx context.Context) error {
+	if err := s.awaitMySQL(ctx); err != nil || s.config.role == roleAPI {
+		return err
+	}
+	return s.pool.Run(ctx)
 }
 
 // serveAPI serves until ctx ends, and then finishes the requests under way.
@@ -272,23 +280,6 @@ func serveUntil(ctx context.Context, grace time.Duration, serve func() error, sh
 		return err
 	}
 	return errors.Join(err, <-stopped)
-}
-
-// listen opens the listener, so that a taken port is an error at the start and
-// not a line in the log.
-func (s *service) listen(ctx context.Context) error {
-	if err := s.api.Listen(ctx, s.config.listen); err != nil {
-		return fmt.Errorf("--listen (%s): %w", environmentName("listen"), err)
-	}
-	if err := s.gate.admits(ctx, s.api.Addr(), s.log); err != nil {
-		return s.closeFront(ctx, fmt.Errorf("--listen (%s): %w", environmentName("listen"), err))
-	}
-	address := s.api.Addr().String()
-	s.log.InfoContext(ctx, "listening", "address", address)
-	if s.listening != nil {
-		s.listening <- address
-	}
-	return nil
 }
 
 // Interfaces that the parts must satisfy, checked here where they meet.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,33 +13,45 @@ import (
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/plural"
 )
 
 func newShow() *cobra.Command {
-	c := &config{}
+	c, output := &config{}, ""
 	cmd := &cobra.Command{
-		Use:   "show USER",
-		Short: "Show a user's set beside what MySQL says, differences marked",
-		Long: "Show a user's set beside what MySQL says, differences marked. Nothing is changed.\n\n" +
-			"The exit code is 0 when it was looked at, whatever it is like (verify judges), and 1 when it could\n" +
-			"not be, or when USER is no member.",
-		Example: "  activityd show 12345",
-		Args:    exactly("USER"),
+		Use:   "show MEMBER",
+		Short: "Show a member's set beside what MySQL says, differences marked",
+		Long: "Show a member's set beside what MySQL says, differences marked. Nothing is changed.\n\n" +
+			"The exit code is 0 whatever the set is like (verify judges), and 1 when it could not be looked at,\n" +
+			"or when there is no such member." + outputHelp,
+		Example: "  activityd show 12345\n  activityd show 12345 -o json",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			user, err := member.Parse(args[0])
 			if err != nil {
-				return fmt.Errorf("USER: %w", err)
+				return fmt.Errorf("MEMBER: %w", err)
 			}
 			return lookAround(cmd, c, func(ctx context.Context, s *server) error {
-				v, err := s.compareSet(ctx, user)
+				compared, err := s.newAuditor().Compare(ctx, user)
 				if err != nil {
 					return err
 				}
-				return v.tell(cmd.OutOrStdout())
+				view := newSetView(compared, s.index.Settings())
+				switch {
+				case !view.Exists && !view.Known:
+					return noMember(user)
+				case output == outputJSON:
+					err = newLineEncoder(cmd.OutOrStdout()).Encode(view)
+				default:
+					err = view.print(cmd.OutOrStdout())
+				}
+				if err == nil && !view.Exists {
+					return fmt.Errorf("%w; the set costs memory and does no harm: activityd verify --repair finds such sets, and has them deleted", noMember(user))
+				}
+				return err
 			})
 		},
 	}
+	outputFlag(cmd.Flags(), &output)
 	c.lookFlags(cmd.Flags())
 	return cmd
 }
@@ -52,7 +63,7 @@ func (c *config) lookFlags(f *pflag.FlagSet) {
 	c.indexFlags(f)
 }
 
-// lookAround opens what serve stands on, for a command that only reads.
+// lookAround opens the servers for a command that only reads.
 func lookAround(cmd *cobra.Command, c *config, look func(context.Context, *server) error) error {
 	if err := c.check(cmd.Flags()); err != nil {
 		return err
@@ -62,66 +73,74 @@ func lookAround(cmd *cobra.Command, c *config, look func(context.Context, *serve
 	if err != nil {
 		return err
 	}
-	defer func() { _ = closeAll(server.closers) }() // it only read
+	defer func() { _ = server.close() }() // it only read
 	return look(cmd.Context(), server)
 }
 
-// setView is a set beside the truth.
+// setView is a set beside what MySQL says, as other programs read it.
 type setView struct {
-	audit.Comparison
-	settings index.Settings
-	lines    []setLine
+	Member   member.ID   `json:"member"`
+	Exists   bool        `json:"exists"` // in MySQL
+	Known    bool        `json:"has_set"`
+	Size     int         `json:"size"` // of the set
+	Settings string      `json:"settings"`
+	Contacts []setMember `json:"contacts"`
+	Findings []string    `json:"findings,omitempty"` // about the set as a whole
 }
 
-// setLine is one contact of the set, or one that should be in it.
-type setLine struct {
-	contact    member.ID
-	score      uint64 // unix seconds, in the set
-	inSet      bool
-	lastUpload uint64 // unix seconds, in MySQL
-	isContact  bool
-	difference string // empty: none
+// setMember is one contact of the set, or one that should be in it. Times are unix
+// seconds.
+type setMember struct {
+	Contact    member.ID `json:"contact"`
+	Score      *uint64   `json:"score,omitempty"`       // nil: not in the set
+	LastUpload *uint64   `json:"last_upload,omitempty"` // nil: no contact
+	Difference string    `json:"difference,omitempty"`
 }
 
-// compareSet reads a user's set and what it should hold. It fails when the set
-// cannot be read; that there is none is a finding.
-func (s *service) compareSet(ctx context.Context, user member.ID) (setView, error) {
-	c, err := s.newAuditor().Compare(ctx, user)
-	view := setView{Comparison: c, settings: s.index.Settings()}
-	view.fillIn()
-	return view, err
-}
-
-// fillIn makes the lines: the set in its order, then those who are missing. Of a
-// set that says by its size that it is complete, or that is not there, everybody
-// is missing who is not in it.
-func (v *setView) fillIn() {
+// newSetView returns the set in its order, and then the missing contacts. Of a set
+// that by its size is complete, or that does not exist, each contact that is not in
+// it is missing.
+func newSetView(c audit.Comparison, settings index.Settings) *setView {
+	v := &setView{
+		Member: c.Set.User, Exists: c.Facts.Exists, Known: c.Set.Known, Size: c.Set.Size, Settings: settings.String(),
+		Contacts: []setMember{},
+	}
 	differences := make(map[member.ID]string)
-	for _, f := range v.Findings {
-		differences[f.Contact] = inWords(f)
+	for _, f := range c.Findings {
+		switch {
+		case f.Contact != 0:
+			differences[f.Contact] = findingText(f)
+		case f.Cause == audit.LowLastUpload:
+			v.Findings = append(v.Findings, fmt.Sprintf("the member itself: %s: a photo of %s is newer than the last upload, %s", findingText(f), date(f.Actual), date(f.Stored)))
+		case f.Cause != audit.LostSet:
+			v.Findings = append(v.Findings, fmt.Sprintf("the set as a whole: %s: there are %d, and should be %d", findingText(f), f.Stored, f.Actual))
+		}
 	}
 	present := make(map[member.ID]bool)
-	for _, e := range slices.Backward(v.Set.Members) {
+	for _, e := range slices.Backward(c.Set.Members) {
 		present[e.Contact] = true
-		lastUpload, isContact := v.Facts.LastUploads[e.Contact]
-		v.lines = append(v.lines, setLine{e.Contact, e.Score, true, lastUpload, isContact, differences[e.Contact]})
-	}
-	complete := v.Set.Size < v.settings.Min
-	for _, c := range v.Facts.Top {
-		difference := differences[c.ID]
-		if complete && difference == "" {
-			difference = isMissing
+		row := setMember{Contact: e.Contact, Score: &e.Score, Difference: differences[e.Contact]}
+		if lastUpload, isContact := c.Facts.LastUploads[e.Contact]; isContact {
+			row.LastUpload = &lastUpload
 		}
-		if !present[c.ID] && difference != "" {
-			v.lines = append(v.lines, setLine{contact: c.ID, lastUpload: c.LastUpload, isContact: true, difference: difference})
+		v.Contacts = append(v.Contacts, row)
+	}
+	for _, top := range c.Facts.Top {
+		difference := differences[top.ID]
+		if difference == "" && c.Set.Size < settings.Min {
+			difference = missingText
+		}
+		if !present[top.ID] && difference != "" {
+			v.Contacts = append(v.Contacts, setMember{Contact: top.ID, LastUpload: &top.LastUpload, Difference: difference})
 		}
 	}
+	return v
 }
 
-const isMissing = "missing in the set"
+const missingText = "missing in the set"
 
-// inWords tells a finding about a contact.
-func inWords(f audit.Finding) string {
+// findingText describes a finding.
+func findingText(f audit.Finding) string {
 	text := string(f.Cause)
 	switch f.Cause {
 	case audit.Ghost:
@@ -131,7 +150,7 @@ func inWords(f audit.Finding) string {
 	case audit.HighScore:
 		text = "high: harmless, costs a look"
 	case audit.MissingContact:
-		text = isMissing
+		text = missingText
 	}
 	if f.Class == audit.Lag {
 		text += "; a task is pending"
@@ -142,71 +161,39 @@ func inWords(f audit.Finding) string {
 	return text
 }
 
-// printWhole tells what is wrong with the set as a whole.
-func (v *setView) printWhole(w io.Writer) error {
-	for _, f := range v.Findings {
-		if f.Contact != 0 || f.Cause == audit.LostSet {
-			continue
-		}
-		text := fmt.Sprintf("the set as a whole: %s: there are %d, and should be %d", inWords(f), f.Stored, f.Actual)
-		if f.Cause == audit.LowLastUpload {
-			text = fmt.Sprintf("the member itself: %s: a photo of %s is newer than the last upload, %s", inWords(f), date(f.Actual), date(f.Stored))
-		}
-		if _, err := fmt.Fprintln(w, text); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// tell prints the view. Of who is no member only that is told, and what is stored
-// all the same.
-func (v *setView) tell(w io.Writer) error {
-	if v.Facts.Exists {
-		return v.print(w)
-	}
-	nobody := noMember(v.Set.User)
-	if !v.Set.Known {
-		return nobody
-	}
-	if err := v.print(w); err != nil {
-		return err
-	}
-	return fmt.Errorf("%w; the set costs memory and does no harm: activityd verify --repair finds such sets, and has them deleted", nobody)
-}
-
 func (v *setView) print(w io.Writer) error {
 	different := 0
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "CONTACT\tIN THE SET\tIN MYSQL\tDIFFERENCE") // Flush returns its error
-	for _, l := range v.lines {
+	table := newTable(w)
+	fmt.Fprintln(table, "CONTACT\tIN THE SET\tIN MYSQL\tDIFFERENCE") // Flush returns its error
+	for _, c := range v.Contacts {
 		inSet, inMySQL := "-", "-"
-		if l.inSet {
-			inSet = date(l.score)
+		if c.Score != nil {
+			inSet = date(*c.Score)
 		}
-		if l.isContact {
-			inMySQL = date(l.lastUpload)
+		if c.LastUpload != nil {
+			inMySQL = date(*c.LastUpload)
 		}
-		if l.difference != "" {
+		if c.Difference != "" {
 			different++
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", l.contact, inSet, inMySQL, l.difference)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", c.Contact, inSet, inMySQL, c.Difference)
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	if err := v.printWhole(w); err != nil {
-		return err
-	}
-	key := index.UserKey(v.Set.User)
-	summary := fmt.Sprintf("%s: %s (%s), %s", key, plural.Of(v.Set.Size, "member", "members"), v.settings, plural.Of(different, "difference", "differences"))
-	if !v.Set.Known {
-		summary = key + ": there is no set; the next read or task of this user makes one"
-		if len(v.lines) == 0 {
-			summary = key + ": there is no set, and MySQL knows no contact of this user who ever uploaded"
+	for _, finding := range v.Findings {
+		if _, err := fmt.Fprintln(w, finding); err != nil {
+			return err
 		}
 	}
-	_, err := fmt.Fprintln(w, summary)
+	summary := fmt.Sprintf("%d members (%s), %d differences", v.Size, v.Settings, different)
+	switch {
+	case !v.Known && len(v.Contacts) == 0:
+		summary = "there is no set, and MySQL knows no contact of this member who ever uploaded"
+	case !v.Known:
+		summary = "there is no set; the next read or task of this member makes one"
+	}
+	_, err := fmt.Fprintf(w, "%s: %s\n", index.UserKey(v.Member), summary)
 	return err
 }
 

@@ -2,14 +2,25 @@ package main
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"iter"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/tasks"
 )
+
+// taskLister is a queue whose tasks can be looked at.
+type taskLister interface {
+	// List returns up to limit tasks that match, by id.
+	List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error)
+}
 
 // taskAdmin is what the operator's commands ask of a queue.
 type taskAdmin interface {
@@ -34,32 +45,17 @@ func newTasks() *cobra.Command {
 			"  activityd tasks show 4711\n" +
 			"  activityd tasks retry --all --dry-run\n" +
 			"  activityd tasks pause fan_out",
-		Args: onlyCommands,
-		RunE: help,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newTasksList(), newTasksShow(), newTasksRetry(), newTasksDiscard(), newTasksPause(), newTasksResume(), newTasksStats())
-	for _, sub := range cmd.Commands() {
-		markDeeds(sub.Flags())
-	}
 	return cmd
 }
 
-// markDeeds says of all flags that are no settings that they are deeds: which
-// tasks were meant once must not decide about later ones.
-func markDeeds(f *pflag.FlagSet) {
-	settings := []string{"mysql-dsn", "mysql-connections", "redis-url", "output", "progress"}
-	f.VisitAll(func(flag *pflag.Flag) {
-		if !slices.Contains(settings, flag.Name) {
-			flag.Annotations = map[string][]string{deedAnnotation: nil}
-		}
-	})
-}
-
-// onTasks does something with the queue in MySQL; if a Redis is named, the workers
-// are woken for what may start by it. Wrong is what is wrong with
-// the command's own flags: it is told together with what is wrong with others.
-func onTasks(cmd *cobra.Command, c *config, wrong error, do func(context.Context, taskAdmin) error) error {
-	if err := errors.Join(wrong, c.check(cmd.Flags())); err != nil {
+// withTasks calls do with the queue in MySQL. If a Redis is named, idle workers are
+// notified of the tasks that may start.
+func withTasks(cmd *cobra.Command, c *config, do func(context.Context, *queue.MySQLQueue) error) error {
+	if err := c.check(cmd.Flags()); err != nil {
 		return err
 	}
 	db, err := openQueue(cmd.Context(), c)
@@ -67,23 +63,129 @@ func onTasks(cmd *cobra.Command, c *config, wrong error, do func(context.Context
 		return err
 	}
 	defer func() { _ = db.Close() }() // every statement's own error was looked at
-	notifier, rung, err := openNotifier(cmd.Context(), c, cmd.ErrOrStderr())
+	notifier, notified, err := openNotifier(cmd.Context(), c, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
-	defer rung()
+	defer notified()
 	return do(cmd.Context(), queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: processName()}))
 }
 
-// The choices of --output.
-const (
-	outputTable = "table"
-	outputJSON  = "json"
-)
+// taskTypes are the types of tasks that activityd knows.
+var taskTypes = []string{tasks.AddContact, tasks.RemoveContact, tasks.Upload, tasks.FanOut, tasks.Refill}
 
-const outputHelp = "\n\nWith --output=json every object is one line; ids are strings, times are RFC 3339 in UTC with\n" +
-	"milliseconds, and what a task has not got is left out."
+// knownQueues returns the queues for which there are workers unless --workers says
+// otherwise.
+func knownQueues() (names []string) {
+	for _, w := range tasks.DefaultWorkers() {
+		names = append(names, w.Queue)
+	}
+	return names
+}
 
-func outputFlag(f *pflag.FlagSet, output *string) {
-	f.VarP(newChoice(output, outputTable, outputJSON), "output", "o", "form of the output")
+// taskFlags choose tasks, by the ids that are the arguments of a command or by a
+// filter.
+type taskFlags struct {
+	types, states, queues []string
+	member                string
+}
+
+// register registers the filter; states are the possible ones.
+func (t *taskFlags) register(cmd *cobra.Command, states []queue.State, usage string) {
+	f := cmd.Flags()
+	f.StringSliceVar(&t.types, "type", nil, "only tasks of this `type`; may be repeated, as may state and queue")
+	f.StringSliceVar(&t.states, "state", nil, usage)
+	f.StringSliceVar(&t.queues, "queue", nil, "only tasks of this `queue`")
+	f.StringVar(&t.member, "member", "", "only tasks about this `member`")
+	completeFlag(cmd, "type", taskTypes)
+	completeFlag(cmd, "state", states)
+	completeFlag(cmd, "queue", knownQueues())
+}
+
+// filter returns what the arguments and the flags choose. The states are to be among
+// the possible ones. A flag without a value, as of a shell's variable that is not set,
+// is an error, because it would choose all.
+func (t *taskFlags) filter(f *pflag.FlagSet, args []string, possible []queue.State) (match queue.Filter, err error) {
+	for _, name := range []string{"type", "state", "queue", "member"} {
+		switch flag := f.Lookup(name); {
+		case flag.Changed && len(args) > 0:
+			return match, fmt.Errorf("--%s: want either ids or a filter", name)
+		case flag.Changed && strings.Trim(flag.Value.String(), "[]") == "":
+			return match, fmt.Errorf("--%s: is empty", name)
+		}
+	}
+	if match.IDs, err = parseIDs(args); err != nil {
+		return match, err
+	}
+	for _, word := range t.states {
+		state := queue.State(word)
+		if !slices.Contains(possible, state) {
+			return match, fmt.Errorf("--state: is %q: want %s", word, joined(possible))
+		}
+		match.States = append(match.States, state)
+	}
+	match.Kinds, match.Queues = t.types, t.queues
+	if t.member != "" {
+		id, err := member.Parse(t.member)
+		if err != nil {
+			return match, fmt.Errorf("--member: %w", err)
+		}
+		match.Key = uint64(id)
+	}
+	return match, nil
+}
+
+// parseIDs returns the ids of tasks in order, each once.
+func parseIDs(words []string) ([]uint64, error) {
+	var ids []uint64
+	for _, word := range words {
+		id, err := strconv.ParseUint(word, 10, 64)
+		if err != nil || id == 0 {
+			return nil, fmt.Errorf("%q is no task id: want a number, as in 4711", word)
+		}
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}
+
+// joined returns words with commas between them.
+func joined[S ~string](words []S) string {
+	list := make([]string, len(words))
+	for i, word := range words {
+		list[i] = string(word)
+	}
+	return strings.Join(list, ", ")
+}
+
+// taskBatch is how many tasks are read, or changed in one transaction, at once.
+const taskBatch = 500
+
+// taskPages returns the tasks that match, by id and at most size at a time, so that
+// any number of them fits into memory. It goes forward only: a task that changes
+// afterwards does not come back.
+func taskPages(ctx context.Context, q taskLister, match queue.Filter, size int) iter.Seq2[[]queue.Record, error] {
+	return func(yield func([]queue.Record, error) bool) {
+		for ids := match.IDs; ; {
+			if match.IDs = ids[:min(len(ids), size)]; ids != nil && len(ids) == 0 {
+				return
+			}
+			page, err := q.List(ctx, match, size)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if len(page) > 0 && !yield(page, nil) {
+				return
+			}
+			switch {
+			case ids != nil:
+				ids = ids[len(match.IDs):]
+			case len(page) < size:
+				return
+			default:
+				match.After = page[len(page)-1].ID
+			}
+		}
+	}
 }

@@ -5,86 +5,80 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
+	"slices"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
-	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/queue"
 )
 
-// taskDeed is something that can be done to many tasks.
-type taskDeed struct {
-	verb, past string        // as in "retry", "retried"
-	possible   []queue.State // of the tasks to which it can be done; the first is the default
-	do         func(ctx context.Context, q taskAdmin, match queue.Filter, limit int) (int, error)
-}
-
-var retryDeed = taskDeed{
-	verb: "retry", past: "retried", possible: []queue.State{queue.Dead, queue.Scheduled},
-	do: func(ctx context.Context, q taskAdmin, match queue.Filter, limit int) (int, error) {
-		return q.Retry(ctx, match, limit)
-	},
-}
-
-var discardDeed = taskDeed{
-	verb: "discard", past: "discarded", possible: []queue.State{queue.Dead, queue.Scheduled, queue.Waiting, queue.Done},
-	do: func(ctx context.Context, q taskAdmin, match queue.Filter, limit int) (int, error) {
-		return q.Discard(ctx, match, limit)
-	},
-}
-
-// taskChange is what the flags of retry and discard say.
+// taskChange is a change of many tasks, and what its flags say.
 type taskChange struct {
-	deed      taskDeed
-	chosen    taskFlags
-	selection selection
-	all, dry  bool
-	confirm   bool // without yes, only single tasks are touched
-	yes       bool
-	progress  string
+	verb, past string        // as in "retry", "retried"
+	possible   []queue.State // of the tasks that can be changed; the first one is the default of a filter
+	do         func(q taskAdmin, ctx context.Context, match queue.Filter, limit int) (int, error)
+
+	chosen   taskFlags
+	match    queue.Filter
+	all, dry bool
+	progress string
 }
 
 func newTasksRetry() *cobra.Command {
-	ch, c := &taskChange{deed: retryDeed}, &config{}
+	ch, c := newRetry(), &config{}
 	cmd := ch.command(c, &cobra.Command{
-		Use:   "retry",
+		Use:   "retry [ID...]",
 		Short: "Try dead tasks again",
-		Long: "Try dead tasks again, with all their attempts before them; or, with --state scheduled, those that\n" +
-			"wait for their time, at once. Each is touched once, however often it fails meanwhile. They are\n" +
-			"taken in batches of 500; an interrupt stops between two batches. With --redis-url idle workers are\n" +
-			"woken; else they find the tasks at their next poll, within a second.",
+		Long: "Try dead tasks again, with all their attempts; or, by id or with --state scheduled, start those\n" +
+			"that wait for their time. Each is touched once, however often it fails again. They are taken in\n" +
+			"batches of 500; an interrupt stops between two batches. With --redis-url idle workers are\n" +
+			"notified; else they find the tasks at their next poll, within a second.",
 		Example: "  activityd tasks retry --all --dry-run\n" +
 			"  activityd tasks retry --type upload\n" +
-			"  activityd tasks retry --id 4711 --id 4720-4730",
+			"  activityd tasks retry 4711 4712",
 	})
-	c.wakeFlag(cmd.Flags())
+	c.notifyFlag(cmd.Flags())
 	return cmd
 }
 
+func newRetry() *taskChange {
+	return &taskChange{verb: "retry", past: "retried", possible: []queue.State{queue.Dead, queue.Scheduled}, do: taskAdmin.Retry}
+}
+
 func newTasksDiscard() *cobra.Command {
-	ch := &taskChange{deed: discardDeed, confirm: true}
+	ch := &taskChange{
+		verb: "discard", past: "discarded", do: taskAdmin.Discard,
+		possible: []queue.State{queue.Dead, queue.Scheduled, queue.Waiting, queue.Done},
+	}
+	var yes bool
 	cmd := ch.command(&config{}, &cobra.Command{
-		Use:   "discard",
+		Use:   "discard [ID...]",
 		Short: "Delete tasks that shall not be done",
-		Long: "Delete dead tasks; or, where --state says so, scheduled, waiting or done ones. Never running ones.\n" +
-			"What a discarded task would have told is not told: the sets that it was to touch may stay as they\n" +
-			"are until something else touches them (activityd show USER tells).\n\n" +
-			"Single tasks, by --id, are deleted at once; everything else needs --yes.",
-		Example: "  activityd tasks discard --id 4711\n" +
+		Long: "Delete the tasks with these ids, or dead ones by a filter; others where --state says so. Never\n" +
+			"running ones. What a discarded task would have changed stays unchanged: the sets that it concerns\n" +
+			"may stay as they are until another task updates them (activityd show MEMBER compares one).\n\n" +
+			"A filter needs --yes.",
+		Example: "  activityd tasks discard 4711\n" +
 			"  activityd tasks discard --type upload --dry-run\n" +
 			"  activityd tasks discard --queue refill --state waiting --yes",
+		PreRunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 && !yes && !ch.dry {
+				return errors.New("this deletes tasks for good: look at them with --dry-run, then repeat with --yes")
+			}
+			return nil
+		},
 	})
-	cmd.Flags().BoolVar(&ch.yes, "yes", false, "do it")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do it")
 	return cmd
 }
 
 // command completes the command.
 func (ch *taskChange) command(c *config, cmd *cobra.Command) *cobra.Command {
-	cmd.Args = onlyFlags
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return onTasks(cmd, c, ch.prepare(cmd.Flags()), func(ctx context.Context, q taskAdmin) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := ch.choose(cmd, args); err != nil {
+			return err
+		}
+		return withTasks(cmd, c, func(ctx context.Context, q *queue.MySQLQueue) error {
 			if ch.dry {
 				return ch.preview(ctx, q, cmd.OutOrStdout())
 			}
@@ -92,97 +86,101 @@ func (ch *taskChange) command(c *config, cmd *cobra.Command) *cobra.Command {
 		})
 	}
 	f := cmd.Flags()
-	ch.chosen.register(cmd, ch.deed.possible, "; "+string(ch.deed.possible[0])+" if none is named")
-	f.BoolVar(&ch.all, "all", false, "all of them; needed where neither id, type, queue nor subject is named")
+	ch.chosen.register(cmd, ch.possible, fmt.Sprintf("only tasks in this `state` (default %s)", ch.possible[0]))
+	f.BoolVar(&ch.all, "all", false, "all of them, where neither ids nor type, queue or member are given")
 	f.BoolVar(&ch.dry, "dry-run", false, "only say which tasks it would be")
 	progressFlag(f, &ch.progress)
 	c.mysqlFlags(f)
 	return cmd
 }
 
-// onlyFlags points to --id who gives ids as arguments.
-func onlyFlags(cmd *cobra.Command, args []string) error {
-	if _, err := parseIDs(args); err == nil && len(args) > 0 {
-		return fmt.Errorf("%s: tasks are named by a flag: want %s --id %s", below(cmd), cmd.CommandPath(), strings.Join(args, ","))
-	}
-	return exactly()(cmd, args)
-}
-
-// prepare reads the flags, and refuses what is probably not meant.
-func (ch *taskChange) prepare(f *pflag.FlagSet) error {
-	s, err := ch.chosen.selection(f, ch.deed.possible)
-	if len(s.filter.States) == 0 {
-		s.filter.States = ch.deed.possible[:1]
-	}
-	ch.selection = s
-	if err != nil {
+// choose reads the arguments and flags. All tasks are to be asked for explicitly.
+func (ch *taskChange) choose(cmd *cobra.Command, args []string) (err error) {
+	if ch.match, err = ch.chosen.filter(cmd.Flags(), args, ch.possible); err != nil {
 		return err
 	}
-	if !ch.all && !ch.chosen.narrow() {
-		return fmt.Errorf("%s which tasks? Name them by --id, --type, --queue or --subject, or say --all", ch.deed.verb)
+	if m := ch.match; !ch.all && len(m.IDs)+len(m.Kinds)+len(m.Queues) == 0 && m.Key == 0 {
+		return fmt.Errorf("%s which tasks? Name them by id, --type, --queue or --member, or say --all", ch.verb)
 	}
-	if ch.confirm && !ch.yes && !ch.dry && !ch.onlySingles() {
-		return errors.New("this deletes tasks for good: look at them with --dry-run, then repeat with --yes")
+	switch {
+	case len(ch.match.IDs) > 0:
+		ch.match.States = ch.possible
+	case len(ch.match.States) == 0:
+		ch.match.States = ch.possible[:1]
 	}
 	return nil
 }
 
-// onlySingles tells whether every task was named by its own id.
-func (ch *taskChange) onlySingles() bool {
-	for _, ids := range ch.selection.named {
-		if !ids.single() {
-			return false
-		}
-	}
-	return len(ch.selection.named) > 0
-}
-
-// run does the deed to all tasks of the selection, and says on errs which of the
-// named ones were left alone; then it fails.
+// run changes all chosen tasks. It fails if one that was named by id cannot be
+// changed, after the others were.
 func (ch *taskChange) run(ctx context.Context, q taskAdmin, out, errs io.Writer) error {
-	left, err := ch.tellLeft(ctx, q, errs)
+	refused, err := ch.refused(ctx, q, errs)
 	if err != nil {
 		return err
 	}
-	total, err := ch.total(ctx, q)
-	if err != nil {
-		return err
-	}
-	bar := newProgress(errs, ch.progress, total, "tasks")
+	bar := newProgress(errs, ch.progress, -1, "tasks")
 	changed, missed, err := ch.batches(ctx, q, bar)
 	bar.Done()
-	tasksChanged := plural.Of(changed, "task", "tasks")
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return fmt.Errorf("interrupted: %s %s, the others are as they were; repeat it to go on: %w", ch.deed.past, tasksChanged, err)
+		return fmt.Errorf("interrupted: %s %d tasks, the others are as they were; repeat it to go on: %w", ch.past, changed, err)
 	case err != nil:
-		return fmt.Errorf("%s %s, then: %w", ch.deed.past, tasksChanged, err)
+		return fmt.Errorf("%s %d tasks, then: %w", ch.past, changed, err)
 	}
-	fmt.Fprintf(out, "%s %s\n", ch.deed.past, tasksChanged)
+	fmt.Fprintf(out, "%s %d tasks\n", ch.past, changed)
 	if missed > 0 {
-		fmt.Fprintln(errs, plural.Of(missed, "other changed meanwhile, or is about to, and was left alone", "others changed meanwhile, or are about to, and were left alone"))
+		fmt.Fprintf(errs, "%d others changed in the meantime, or are about to, and were left alone\n", missed)
 	}
-	if left > 0 {
-		return errors.New(plural.Of(left, "of the named tasks was left alone", "of the named tasks were left alone"))
+	if refused > 0 {
+		return fmt.Errorf("%d of the named tasks were left alone", refused)
 	}
 	return nil
 }
 
-// batches does the deed to the tasks of the selection, a transaction for each
-// page of them. An end of ctx stops it between two.
+// refused says which of the tasks that are named by id cannot be changed, and why, and
+// returns how many they are.
+func (ch *taskChange) refused(ctx context.Context, q taskLister, errs io.Writer) (refused int, err error) {
+	if len(ch.match.IDs) == 0 {
+		return 0, nil
+	}
+	states := make(map[uint64]queue.State)
+	for page, err := range taskPages(ctx, q, queue.Filter{IDs: ch.match.IDs}, taskBatch) {
+		if err != nil {
+			return 0, err
+		}
+		for _, r := range page {
+			states[r.ID] = r.State
+		}
+	}
+	for _, id := range ch.match.IDs {
+		state, exists := states[id]
+		switch {
+		case !exists:
+			fmt.Fprintf(errs, "task %d: there is none: finished and discarded ones are deleted\n", id)
+		case !slices.Contains(ch.possible, state):
+			fmt.Fprintf(errs, "task %d: it is %s, and cannot be %s\n", id, state, ch.past)
+		default:
+			continue
+		}
+		refused++
+	}
+	return refused, nil
+}
+
+// batches changes the chosen tasks, a transaction for each page of them. An end of
+// ctx stops it between two. It goes by id, so that no task is changed twice: one that
+// is retried may be dead again before the last page is reached.
 func (ch *taskChange) batches(ctx context.Context, q taskAdmin, bar *progress) (changed, missed int, err error) {
-	for page, err := range ch.selection.pages(ctx, q, 0, taskBatch) {
+	for page, err := range taskPages(ctx, q, ch.match, taskBatch) {
 		if err != nil {
 			return changed, missed, err
 		}
-		// By id, so that no task is touched twice: one that is retried may be
-		// dead again before the last page is reached.
-		match := queue.Filter{States: ch.selection.filter.States}
+		match := queue.Filter{States: ch.match.States}
 		for _, r := range page {
 			match.IDs = append(match.IDs, r.ID)
 		}
-		// A batch that began is finished, so that what is said of it is true.
-		n, err := ch.deed.do(context.WithoutCancel(ctx), q, match, len(page))
+		// A batch that began is finished, so that the number that is printed is true.
+		n, err := ch.do(q, context.WithoutCancel(ctx), match, len(page))
 		changed += n
 		if err != nil {
 			return changed, missed, err
@@ -193,30 +191,23 @@ func (ch *taskChange) batches(ctx context.Context, q taskAdmin, bar *progress) (
 	return changed, missed, nil
 }
 
-// total returns how many tasks there are in the selection, or -1 when that cannot
-// be told at little cost.
-func (ch *taskChange) total(ctx context.Context, q taskStater) (int64, error) {
-	match := ch.selection.filter
-	if len(ch.selection.named) > 0 || match.Key != 0 {
-		return -1, nil
-	}
-	s, err := q.Stats(ctx)
-	if err != nil {
-		return 0, err
-	}
-	total := int64(0)
-	for _, t := range s.Tasks {
-		if oneOf(match.States, t.State) && oneOf(match.Kinds, t.Kind) && oneOf(match.Queues, t.Queue) {
-			total += int64(t.Count)
+// previewed is how many tasks a preview shows.
+const previewed = 10
+
+// preview says how many tasks would be changed, and shows the first of them.
+func (ch *taskChange) preview(ctx context.Context, q taskLister, out io.Writer) error {
+	printer, total := newTaskPrinter(out, outputTable), 0
+	for page, err := range taskPages(ctx, q, ch.match, taskBatch) {
+		if err != nil {
+			return err
 		}
-		if s.More || t.Kind == queue.OtherKinds && len(match.Kinds) > 0 {
-			return -1, nil
+		if total == 0 {
+			if err := printer.print(page[:min(len(page), previewed)]); err != nil {
+				return err
+			}
 		}
+		total += len(page)
 	}
-	for _, queue := range s.Queues {
-		if queue.Capped {
-			return -1, nil
-		}
-	}
-	return total, nil
+	_, err := fmt.Fprintf(out, "would %s %d tasks\n", ch.verb, total)
+	return err
 }

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,44 +18,41 @@ import (
 
 // taskList is what the flags of list say.
 type taskList struct {
-	selection selection
-	output    string
-	limit     int
-	after     uint64
+	match  queue.Filter
+	output string
+	limit  int
 }
 
 func newTasksList() *cobra.Command {
 	c, chosen, l := &config{}, &taskFlags{}, taskList{}
+	var after uint64
 	cmd := &cobra.Command{
-		Use:   "list",
+		Use:   "list [ID...]",
 		Short: "List tasks, the oldest first",
-		Long:  "List tasks, the oldest first. Ages are by this machine's clock." + outputHelp,
+		Long:  "List tasks by id or by a filter, the oldest first. Ages are by this machine's clock." + outputHelp,
 		Example: "  activityd tasks list --state dead --type upload\n" +
-			"  activityd tasks list --subject 12345 -o json\n" +
+			"  activityd tasks list --member 12345 -o json\n" +
 			"  activityd tasks list --state dead --limit 0 -o json > dead.ndjson",
-		Args: exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := chosen.selection(cmd.Flags(), queue.States())
-			l.selection = s
-			return onTasks(cmd, c, errors.Join(err, l.check()), func(ctx context.Context, q taskAdmin) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if l.match, err = chosen.filter(cmd.Flags(), args, queue.States()); err != nil {
+				return err
+			}
+			if l.limit < 0 {
+				return fmt.Errorf("--limit: is %d: want at least 0", l.limit)
+			}
+			l.match.After = after
+			return withTasks(cmd, c, func(ctx context.Context, q *queue.MySQLQueue) error {
 				return l.run(ctx, q, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			})
 		},
 	}
 	f := cmd.Flags()
-	chosen.register(cmd, queue.States(), "")
-	f.IntVar(&l.limit, "limit", 50, "how many to list; 0 stands for all")
-	f.Uint64Var(&l.after, "after", 0, "only those after the task with this `id`: the way to the next page")
+	chosen.register(cmd, queue.States(), "only tasks in this `state`")
+	f.IntVar(&l.limit, "limit", 50, "how many to list; 0: all")
+	f.Uint64Var(&after, "after", 0, "only those after the task with this `id`, as for the next page")
 	outputFlag(f, &l.output)
 	c.mysqlFlags(f)
 	return cmd
-}
-
-func (l taskList) check() error {
-	if l.limit < 0 {
-		return fmt.Errorf("--limit: is %d: want at least 0", l.limit)
-	}
-	return nil
 }
 
 // run lists the tasks, and says on errs when there are none or more: out may be
@@ -60,23 +62,25 @@ func (l taskList) run(ctx context.Context, q taskLister, out, errs io.Writer) er
 	if l.limit > 0 {
 		size = min(taskBatch, l.limit+1)
 	}
-	printer := newTaskPrinter(out, l.output, false)
+	printer := newTaskPrinter(out, l.output)
 	listed, last, more := 0, uint64(0), false
-	for r, err := range l.selection.records(ctx, q, l.after, size) {
+	for page, err := range taskPages(ctx, q, l.match, size) {
 		if err != nil {
 			return err
 		}
-		if more = l.limit > 0 && listed == l.limit; more {
-			break
+		if more = l.limit > 0 && listed+len(page) > l.limit; more {
+			page = page[:l.limit-listed]
 		}
-		if err := printer.print(r); err != nil {
+		if err := printer.print(page); err != nil {
 			return err
 		}
-		listed++
-		last = r.ID
-	}
-	if err := printer.end(); err != nil {
-		return err
+		listed += len(page)
+		if len(page) > 0 {
+			last = page[len(page)-1].ID
+		}
+		if more {
+			break
+		}
 	}
 	switch {
 	case more:
@@ -85,4 +89,107 @@ func (l taskList) run(ctx context.Context, q taskLister, out, errs io.Writer) er
 		fmt.Fprintln(errs, "no such tasks")
 	}
 	return nil
+}
+
+// taskPrinter writes tasks, a page at a time, as a table or as lines of JSON.
+type taskPrinter struct {
+	lines *json.Encoder     // nil: a table
+	table *tabwriter.Writer // its columns are aligned within a page
+	now   time.Time
+	begun bool
+}
+
+func newTaskPrinter(w io.Writer, output string) *taskPrinter {
+	p := &taskPrinter{table: newTable(w), now: time.Now()}
+	if output == outputJSON {
+		p.lines = newLineEncoder(w)
+	}
+	return p
+}
+
+func (p *taskPrinter) print(page []queue.Record) error {
+	if p.lines != nil {
+		for _, r := range page {
+			if err := p.lines.Encode(newTaskJSON(r)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if !p.begun {
+		p.begun = true
+		fmt.Fprintln(p.table, "ID\tQUEUE\tTYPE\tMEMBER\tARGS\tSTATE\tATTEMPTS\tAGE\tDUE\tLAST ERROR") // Flush returns its error
+	}
+	for _, r := range page {
+		fmt.Fprintf(p.table, "%d\t%s\t%s\t%d\t%s\t%s\t%d/%d\t%s\t%s\t%s\n",
+			r.ID, oneLine(r.Queue), oneLine(r.Kind), r.Key, argsCell(r.Payload), r.State, r.Attempts, r.MaxAttempts,
+			shortDuration(p.now.Sub(r.Created)), due(r, p.now), cmp.Or(shortened(oneLine(r.LastError), maxErrorCell), "-"))
+	}
+	return p.table.Flush()
+}
+
+// due says what happens to a task next, and when.
+func due(r queue.Record, now time.Time) string {
+	switch {
+	case r.State == queue.Scheduled && !r.RunAt.After(now):
+		return "now"
+	case r.State == queue.Scheduled:
+		return "in " + shortDuration(r.RunAt.Sub(now))
+	case r.State == queue.Running:
+		return "lease " + shortDuration(r.LeaseUntil.Sub(now))
+	case r.State == queue.Waiting && !r.ExpiresAt.IsZero():
+		return "expires " + shortDuration(r.ExpiresAt.Sub(now))
+	case r.State == queue.Done:
+		return "kept " + shortDuration(r.ForgetAt.Sub(now))
+	}
+	return "-"
+}
+
+// How much of the arguments and of the last error a table shows, in characters.
+const (
+	maxArgsCell  = 40
+	maxErrorCell = 80
+)
+
+// argsCell returns the arguments without the signs that JSON needs, as in
+// "contact_id:98765", and "-" for none.
+func argsCell(raw json.RawMessage) string {
+	var compact bytes.Buffer // MySQL spaces it out, MariaDB keeps it as it was
+	text := string(raw)
+	if json.Compact(&compact, raw) == nil {
+		text = compact.String()
+	}
+	text = strings.NewReplacer("{", "", "}", "", `"`, "").Replace(text)
+	return cmp.Or(shortened(oneLine(text), maxArgsCell), "-")
+}
+
+// taskJSON is a task as other programs read it.
+type taskJSON struct {
+	ID          uint64          `json:"id,string"`
+	Queue       string          `json:"queue"`
+	Type        string          `json:"type"`
+	Subject     uint64          `json:"subject,string"`
+	Args        json.RawMessage `json:"args,omitempty"`
+	Priority    int             `json:"priority"`
+	State       queue.State     `json:"state"`
+	Attempts    int             `json:"attempts"`
+	MaxAttempts int             `json:"max_attempts"`
+	CreatedAt   string          `json:"created_at"`
+	UpdatedAt   string          `json:"updated_at"`
+	RunAt       string          `json:"run_at,omitempty"`
+	ExpiresAt   string          `json:"expires_at,omitempty"`
+	LeaseOwner  string          `json:"lease_owner,omitempty"`
+	LeaseUntil  string          `json:"lease_until,omitempty"`
+	ForgetAt    string          `json:"forget_at,omitempty"`
+	DedupeKey   string          `json:"dedupe_key,omitempty"`
+	LastError   string          `json:"last_error,omitempty"`
+}
+
+func newTaskJSON(r queue.Record) taskJSON {
+	return taskJSON{
+		ID: r.ID, Queue: r.Queue, Type: r.Kind, Subject: r.Key, Args: r.Payload, Priority: r.Priority, State: r.State,
+		Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, CreatedAt: stamp(r.Created), UpdatedAt: stamp(r.Updated),
+		RunAt: stamp(r.RunAt), ExpiresAt: stamp(r.ExpiresAt), LeaseOwner: r.LeaseOwner, LeaseUntil: stamp(r.LeaseUntil),
+		ForgetAt: stamp(r.ForgetAt), DedupeKey: r.DedupeKey, LastError: r.LastError,
+	}
 }

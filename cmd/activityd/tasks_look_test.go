@@ -27,7 +27,7 @@ func TestTasksListShowsEveryState(t *testing.T) {
 		id    uint64
 		cells []string
 	}{
-		{ids.dead, []string{"default", "upload  ", " 1        -  ", "dead", "1/25", "boom"}},
+		{ids.dead, []string{"default", "upload  ", " 1       -  ", "dead", "1/25", "boom"}},
 		{ids.scheduled, []string{"upload", "scheduled", "0/25", "in 59m", "boom"}},
 		{ids.running, []string{"upload", "running", "1/25", "lease 59m"}},
 		{ids.waiting, []string{"add_contact", "  contact_id:5  ", "waiting", "0/25"}},
@@ -58,23 +58,20 @@ func TestTasksListFilters(t *testing.T) {
 	o := newOperator(t)
 	ids := makeEveryState(t, o)
 	for args, want := range map[string][]uint64{
-		"":                              {ids.dead, ids.scheduled, ids.running, ids.waiting},
-		"--state dead":                  {ids.dead},
-		"--state dead --state waiting":  {ids.dead, ids.waiting},
-		"--state dead,running":          {ids.dead, ids.running},
-		"--type add_contact":            {ids.waiting},
-		"--type upload --state dead":    {ids.dead},
-		"--subject 2":                   {ids.scheduled},
-		"--queue default --subject 3":   {ids.running},
-		"--queue refill":                nil,
-		fmt.Sprint("--id ", ids.dead):   {ids.dead},
-		fmt.Sprint("--id 1-", ids.dead): {ids.dead},
-		fmt.Sprintf("--id %d --id %d", ids.waiting, ids.dead):   {ids.dead, ids.waiting},
-		fmt.Sprintf("--id %d-%d", ids.scheduled, 1000):          {ids.scheduled, ids.running, ids.waiting},
-		fmt.Sprintf("--id %d-%d", ids.scheduled, uint64(1)<<60): {ids.scheduled, ids.running, ids.waiting},
-		fmt.Sprint("--after ", ids.running):                     {ids.waiting},
+		"":                             {ids.dead, ids.scheduled, ids.running, ids.waiting},
+		"--state dead":                 {ids.dead},
+		"--state dead --state waiting": {ids.dead, ids.waiting},
+		"--state dead,running":         {ids.dead, ids.running},
+		"--type add_contact":           {ids.waiting},
+		"--type upload --state dead":   {ids.dead},
+		"--member 2":                   {ids.scheduled},
+		"--queue default --member 3":   {ids.running},
+		"--queue refill":               nil,
+		fmt.Sprint("", ids.dead):       {ids.dead},
+		fmt.Sprintf("%d 999 %d %d", ids.waiting, ids.dead, ids.dead): {ids.dead, ids.waiting},
+		fmt.Sprint("--after ", ids.running):                          {ids.waiting},
 	} {
-		out, errs := o.succeed(t, append(strings.Fields(args), "list", "--output=json")...)
+		out, errs := o.succeed(t, append([]string{"list", "--output=json"}, strings.Fields(args)...)...)
 		if got := idsOf(t, out); !slices.Equal(got, want) {
 			t.Errorf("%s: listed %v, want %v", args, got, want)
 		}
@@ -135,20 +132,58 @@ func TestTasksShow(t *testing.T) {
 
 	out, _ := o.succeed(t, "show", fmt.Sprint(id), fmt.Sprint(other))
 	for _, want := range []string{
-		fmt.Sprintf("task %d\n", id), "type          upload", "subject       7", "state         dead", "attempts      1 of 25",
-		"last error\n    panic: <nil> map\n    \tmain.go:7\n    frame\n", "the end \\u001b[31mred", fmt.Sprintf("\n\ntask %d\n", other), "dedupe key    upload:8",
+		fmt.Sprintf("task %d\n", id), "type          upload", "member        7", "state         dead", "attempts      1 of 25",
+		"last error\n    panic: <nil> map\n    \tmain.go:7\n    frame\n", "the end \\u001b[31mred", fmt.Sprintf("\ntask %d\n", other), "dedupe key    upload:8",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}
 	}
-	out, _ = o.succeed(t, "show", fmt.Sprintf("%d-%d", id, other), "-o", "json")
+	out, _ = o.succeed(t, "show", fmt.Sprint(other), fmt.Sprint(id), fmt.Sprint(id), "-o", "json")
 	if got := idsOf(t, out); !slices.Equal(got, []uint64{id, other}) || !strings.Contains(out, `"last_error":"panic: <nil> map\n`) {
 		t.Errorf("as JSON: %s", out)
 	}
-	code, out, errs := o.tasks(t, "show", "999", fmt.Sprint(id), "5000-6000")
-	if code != 1 || !strings.Contains(errs, "there is no task 999, 5000-6000") || !strings.Contains(out, fmt.Sprint("task ", id)) {
+	code, out, errs := o.tasks(t, "show", "999", fmt.Sprint(id), "5000")
+	if code != 1 || !strings.Contains(errs, "there is no task 999 5000") || !strings.Contains(out, fmt.Sprint("task ", id)) {
 		t.Errorf("exit code %d, %q, %q", code, out, errs)
+	}
+}
+
+// Any number of ids is looked for, in queries of a bounded size.
+func TestManyIDsAreListedInBatches(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	ids := enqueueUploads(t, o, 1, 1203)
+	args := []string{"list", "-o", "json", "--limit=0"}
+	for _, id := range ids {
+		args = append(args, fmt.Sprint(id))
+	}
+	out, _ := o.succeed(t, args...)
+	if got := idsOf(t, out); !slices.Equal(got, ids) {
+		t.Errorf("listed %d tasks, want %d", len(got), len(ids))
+	}
+	queries := 0
+	for page, err := range taskPages(t.Context(), o, queue.Filter{IDs: ids}, taskBatch) {
+		must(t, err)
+		queries++
+		if len(page) > taskBatch {
+			t.Errorf("a page of %d", len(page))
+		}
+	}
+	if queries != 3 {
+		t.Errorf("%d queries, want 3", queries)
+	}
+}
+
+func TestShortDurations(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		-time.Hour: "0s", 0: "0s", 59*time.Second + 999*time.Millisecond: "59s", time.Minute: "1m00s", 3*time.Minute + 7*time.Second: "3m07s",
+		time.Hour: "1h00m", 26 * time.Hour: "1d02h", 1000 * 24 * time.Hour: "1000d00h",
+	} {
+		if got := shortDuration(d); got != want {
+			t.Errorf("%v: %q, want %q", d, got, want)
+		}
 	}
 }
 
@@ -175,7 +210,7 @@ func TestTasksAsJSON(t *testing.T) {
 		},
 	} {
 		var out strings.Builder
-		must(t, newTaskPrinter(&out, outputJSON, false).print(c.record))
+		must(t, newTaskPrinter(&out, outputJSON).print([]queue.Record{c.record}))
 		if diff := cmp.Diff(c.want+"\n", out.String()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
@@ -186,7 +221,6 @@ func TestWhatIsDue(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 5, 0, 0, 0, time.UTC)
 	soon, past := now.Add(90*time.Second), now.Add(-time.Hour)
-	table := &taskTable{now: now}
 	for _, c := range []struct {
 		record queue.Record
 		want   string
@@ -200,7 +234,7 @@ func TestWhatIsDue(t *testing.T) {
 		{queue.Record{State: queue.Done, ForgetAt: soon}, "kept 1m30s"},
 		{queue.Record{State: queue.Dead}, "-"},
 	} {
-		if got := table.due(c.record); got != c.want {
+		if got := due(c.record, now); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.record, got, c.want)
 		}
 	}
@@ -210,7 +244,7 @@ func TestArgumentsInATable(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{
 		"": "-", "{}": "-", `{"contact_id": "5"}`: "contact_id:5", `{"after":7,"told":1000}`: "after:7,told:1000", `{"x":"` + "\x1b" + ``: `x:\u001b`,
-		`{"x":"` + strings.Repeat("y", 100) + `"}`: "x:" + strings.Repeat("y", mostArgs-3) + "…",
+		`{"x":"` + strings.Repeat("y", 100) + `"}`: "x:" + strings.Repeat("y", maxArgsCell-3) + "…",
 	} {
 		if got := argsCell(json.RawMessage(raw)); got != want {
 			t.Errorf("%s: %q, want %q", raw, got, want)

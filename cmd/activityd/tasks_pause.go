@@ -3,66 +3,65 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/tasks"
 )
 
 func newTasksPause() *cobra.Command {
-	return queueCommand(&cobra.Command{
+	return pauseCommand(&cobra.Command{
 		Use:   "pause QUEUE",
 		Short: "Let no task of a queue start until it is resumed",
 		Long: "Let no task of a queue start until it is resumed. Tasks that run go on, and tasks can be\n" +
 			"enqueued as ever. All processes notice within a second. It outlives restarts.",
 		Example: "  activityd tasks pause fan_out",
-	}, pauseQueue)
+	}, taskAdmin.Pause, "is paused: activityd tasks resume ends it", "was paused already")
 }
 
 func newTasksResume() *cobra.Command {
-	return queueCommand(&cobra.Command{
+	return pauseCommand(&cobra.Command{
 		Use:     "resume QUEUE",
 		Short:   "End the pause of a queue",
 		Example: "  activityd tasks resume fan_out",
-	}, resumeQueue)
+	}, taskAdmin.Resume, "is resumed", "was not paused")
 }
 
-// queueCommand completes a command that does something with one queue.
-func queueCommand(cmd *cobra.Command, do func(ctx context.Context, q taskAdmin, queue string, out io.Writer) error) *cobra.Command {
+// pauseCommand completes a command that changes the pause of one queue.
+func pauseCommand(cmd *cobra.Command, change func(q taskAdmin, ctx context.Context, name string) (bool, error), changed, unchanged string) *cobra.Command {
 	c := &config{}
-	cmd.Args, cmd.ValidArgs = exactly("QUEUE"), knownQueues()
+	cmd.Args, cmd.ValidArgs = cobra.ExactArgs(1), knownQueues()
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return onTasks(cmd, c, nil, func(ctx context.Context, q taskAdmin) error {
-			strange, err := isStrangeQueue(ctx, q, args[0])
+		return withTasks(cmd, c, func(ctx context.Context, q *queue.MySQLQueue) error {
+			name := args[0]
+			strange, err := isStrangeQueue(ctx, q, name)
 			if err != nil {
 				return err
 			}
 			if strange {
-				fmt.Fprintf(cmd.ErrOrStderr(), "activityd: no task is in a queue %q, and it is none of %s: is it misspelt?\n", args[0], strings.Join(knownQueues(), ", "))
+				fmt.Fprintf(cmd.ErrOrStderr(), "activityd: no task is in a queue %q, and it is none of %s: is it misspelt?\n", name, strings.Join(knownQueues(), ", "))
 			}
-			return do(ctx, q, args[0], cmd.OutOrStdout())
+			done, err := change(q, ctx, name)
+			if err != nil {
+				return err
+			}
+			outcome := unchanged
+			if done {
+				outcome = changed
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "queue %s %s\n", name, outcome)
+			return err
 		})
 	}
 	c.mysqlFlags(cmd.Flags())
 	return cmd
 }
 
-// knownQueues returns the queues for which there are workers unless --workers says
-// otherwise.
-func knownQueues() (names []string) {
-	for _, w := range tasks.DefaultWorkers() {
-		names = append(names, w.Queue)
-	}
-	return names
-}
-
-// isStrangeQueue tells of a queue that its name may be misspelt. That is no reason
-// to refuse it: a site's own queue may be paused before its first task comes, and
-// nobody here knows which queues the workers of other processes work on.
+// isStrangeQueue reports whether the name of a queue may be misspelt. That is no
+// reason to refuse it: a site's own queue may be paused before its first task comes,
+// and the workers of other processes may work on any queue.
 func isStrangeQueue(ctx context.Context, q taskAdmin, name string) (bool, error) {
 	if slices.Contains(knownQueues(), name) {
 		return false, nil
@@ -73,30 +72,4 @@ func isStrangeQueue(ctx context.Context, q taskAdmin, name string) (bool, error)
 	}
 	list, err := q.List(ctx, queue.Filter{Queues: []string{name}}, 1)
 	return len(list) == 0, err
-}
-
-func pauseQueue(ctx context.Context, q taskAdmin, queue string, out io.Writer) error {
-	changed, err := q.Pause(ctx, queue)
-	if err != nil {
-		return err
-	}
-	if !changed {
-		_, err = fmt.Fprintf(out, "queue %s was paused already\n", queue)
-		return err
-	}
-	_, err = fmt.Fprintf(out, "queue %s is paused: end it with activityd tasks resume %[1]s\n", queue)
-	return err
-}
-
-func resumeQueue(ctx context.Context, q taskAdmin, queue string, out io.Writer) error {
-	changed, err := q.Resume(ctx, queue)
-	if err != nil {
-		return err
-	}
-	if !changed {
-		_, err = fmt.Fprintf(out, "queue %s was not paused\n", queue)
-		return err
-	}
-	_, err = fmt.Fprintf(out, "queue %s is resumed\n", queue)
-	return err
 }

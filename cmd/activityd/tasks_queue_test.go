@@ -114,14 +114,14 @@ func TestStatsMarkWhatTheyDidNotCountToTheEnd(t *testing.T) {
 		Queues: []queue.QueueStats{{Queue: "default", Capped: true, Oldest: 90 * time.Second}, {Queue: "fan_out", Paused: true}, {Queue: "refill"}},
 	}
 	var out strings.Builder
-	must(t, printStats(&out, s))
-	want := `QUEUE    TYPE         WAITING  SCHEDULED  RUNNING  DEAD  DONE  OLDEST WAITING
-default  all          ≥100000  0          0        5     0     1m30s
-         add_contact  ≥60000   0          0        0     0
-         upload       ≥40000   0          0        5     0
+	must(t, newStatsJSON(s, time.Now()).print(&out))
+	want := `QUEUE    TYPE         WAITING  SCHEDULED  RUNNING  DEAD  DONE  OLDEST WAITING  PAUSED
+default  all          ≥100000  0          0        5     0     1m30s           -
+         add_contact  ≥60000   0          0        0     0     -               -
+         upload       ≥40000   0          0        5     0     -               -
 fan_out  all          0        0          0        0     0     -               paused
-refill   all          7        0          0        0     0     0s
-         refill       7        0          0        0     0
+refill   all          7        0          0        0     0     0s              -
+         refill       7        0          0        0     0     -               -
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

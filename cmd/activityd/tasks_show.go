@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,16 +19,16 @@ func newTasksShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show ID...",
 		Short:   "Show all that is known about tasks",
-		Long:    "Show all that is known about tasks, with the whole last error. An ID may be a range, as in 5-9." + outputHelp,
-		Example: "  activityd tasks show 4711\n  activityd tasks show 4711-4720 -o json",
-		Args:    atMost(math.MaxInt, "ID"),
+		Long:    "Show all that is known about tasks, with the whole last error." + outputHelp,
+		Example: "  activityd tasks show 4711\n  activityd tasks show 4711 4712 -o json",
+		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ids, err := parseIDs(args)
 			if err != nil {
-				err = fmt.Errorf("ID: %w", err)
+				return err
 			}
-			return onTasks(cmd, c, err, func(ctx context.Context, q taskAdmin) error {
-				return showTasks(ctx, q, ids, newTaskPrinter(cmd.OutOrStdout(), output, true))
+			return withTasks(cmd, c, func(ctx context.Context, q *queue.MySQLQueue) error {
+				return showTasks(ctx, q, ids, output, cmd.OutOrStdout())
 			})
 		},
 	}
@@ -40,83 +39,72 @@ func newTasksShow() *cobra.Command {
 
 // showTasks prints tasks. It fails when for one of the ids there is none, after
 // the others were printed.
-func showTasks(ctx context.Context, q taskLister, ids []idRange, printer taskPrinter) error {
-	empty := slices.Clone(ids)
-	for r, err := range (selection{named: ids}).records(ctx, q, 0, taskBatch) {
+func showTasks(ctx context.Context, q taskLister, ids []uint64, output string, out io.Writer) error {
+	missing := slices.Clone(ids)
+	lines, now := newTaskPrinter(out, output), time.Now()
+	for page, err := range taskPages(ctx, q, queue.Filter{IDs: ids}, taskBatch) {
+		if err == nil && output == outputJSON {
+			err = lines.print(page)
+		}
 		if err != nil {
 			return err
 		}
-		empty = slices.DeleteFunc(empty, func(ids idRange) bool { return ids.first <= r.ID && r.ID <= ids.last })
-		if err := printer.print(r); err != nil {
-			return err
+		for _, r := range page {
+			missing = slices.DeleteFunc(missing, func(id uint64) bool { return id == r.ID })
+			if output == outputJSON {
+				continue
+			}
+			if _, err := io.WriteString(out, taskSheet(r, now)); err != nil {
+				return err
+			}
 		}
 	}
-	if err := printer.end(); err != nil || len(empty) == 0 {
-		return err
+	if len(missing) > 0 {
+		return fmt.Errorf("there is no task %s: finished and discarded ones are deleted", strings.Trim(fmt.Sprint(missing), "[]"))
 	}
-	return errNoTask(empty)
+	return nil
 }
 
-func errNoTask(ids []idRange) error {
-	words := make([]string, len(ids))
-	for i, r := range ids {
-		words[i] = r.String()
-	}
-	return fmt.Errorf("there is no task %s: finished and discarded ones are deleted", strings.Join(words, ", "))
-}
-
-// taskSheets writes all that is known about each task.
-type taskSheets struct {
-	w       io.Writer
-	now     time.Time
-	printed bool
-}
-
-func (s *taskSheets) end() error { return nil }
-
-func (s *taskSheets) print(r queue.Record) error {
+// taskSheet returns all that is known about a task.
+func taskSheet(r queue.Record, now time.Time) string {
 	var text strings.Builder
-	if s.printed {
-		text.WriteString("\n")
-	}
-	s.printed = true
 	fmt.Fprintf(&text, "task %d\n", r.ID)
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(&text, "  %-13s %s\n", name, value)
+	for _, line := range [][2]string{
+		{"type", oneLine(r.Kind)},
+		{"member", strconv.FormatUint(r.Key, 10)},
+		{"arguments", oneLine(string(r.Payload))},
+		{"queue", oneLine(r.Queue)},
+		{"priority", strconv.Itoa(r.Priority)},
+		{"state", string(r.State)},
+		{"attempts", fmt.Sprintf("%d of %d", r.Attempts, r.MaxAttempts)},
+		{"created", moment(r.Created, now)},
+		{"updated", moment(r.Updated, now)},
+		{"may start", moment(r.RunAt, now)},
+		{"expires", moment(r.ExpiresAt, now)},
+		{"leased by", oneLine(r.LeaseOwner)},
+		{"lease ends", moment(r.LeaseUntil, now)},
+		{"deleted", moment(r.ForgetAt, now)},
+		{"dedupe key", oneLine(r.DedupeKey)},
+	} {
+		if line[1] != "" {
+			fmt.Fprintf(&text, "  %-13s %s\n", line[0], line[1])
 		}
 	}
-	line("type", oneLine(r.Kind))
-	line("subject", strconv.FormatUint(r.Key, 10))
-	line("arguments", oneLine(string(r.Payload)))
-	line("queue", oneLine(r.Queue))
-	line("priority", strconv.Itoa(r.Priority))
-	line("state", string(r.State))
-	line("attempts", fmt.Sprintf("%d of %d", r.Attempts, r.MaxAttempts))
-	line("created", s.moment(r.Created))
-	line("updated", s.moment(r.Updated))
-	line("may start", s.moment(r.RunAt))
-	line("expires", s.moment(r.ExpiresAt))
-	line("leased by", oneLine(r.LeaseOwner))
-	line("lease ends", s.moment(r.LeaseUntil))
-	line("deleted", s.moment(r.ForgetAt))
-	line("dedupe key", oneLine(r.DedupeKey))
 	if r.LastError != "" {
 		indented := strings.ReplaceAll(strings.TrimRight(r.LastError, "\n"), "\n", "\n    ")
 		fmt.Fprintf(&text, "  last error\n    %s\n", indented)
 	}
-	_, err := io.WriteString(s.w, text.String())
-	return err
+	return text.String()
 }
 
-// moment returns a time and how far away it is; nothing for none.
-func (s *taskSheets) moment(t time.Time) string {
+// moment returns a time and how far away it is; empty for the zero time.
+func moment(t, now time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	away := shortDuration(s.now.Sub(t)) + " ago"
-	if t.After(s.now) {
-		away = "in " + shortDuration(t.Sub(s.now))
+	away := shortDuration(now.Sub(t)) + " ago"
+	if t.After(now) {
+		away = "in " + shortDuration(t.Sub(now))
 	}
 	return t.UTC().Format("2006-01-02 15:04:05.000 UTC") + " (" + away + ")"
 }

@@ -5,12 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 )
+
+// taskStater is a queue that says how full it is.
+type taskStater interface {
+	Stats(ctx context.Context) (queue.Stats, error)
+}
 
 // taskWatch is what the flags of stats say.
 type taskWatch struct {
@@ -18,8 +26,8 @@ type taskWatch struct {
 	every  time.Duration // 0: once
 }
 
-// leastWatch keeps a watch from being a load.
-const leastWatch = 100 * time.Millisecond
+// minWatch keeps a watch from being a load.
+const minWatch = 100 * time.Millisecond
 
 func newTasksStats() *cobra.Command {
 	c, w := &config{}, taskWatch{}
@@ -31,9 +39,12 @@ func newTasksStats() *cobra.Command {
 			"whatever waits; where there are more, the numbers have a \"≥\". Types without a handler are\n" +
 			"counted as \"other\"; of queues that are neither standard nor paused, the first 32." + outputHelp,
 		Example: "  activityd tasks stats\n  activityd tasks stats --watch 2s",
-		Args:    exactly(),
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return onTasks(cmd, c, w.check(), func(ctx context.Context, q taskAdmin) error {
+			if w.every != 0 && w.every < minWatch {
+				return fmt.Errorf("--watch: is %v: want at least %v, or 0", w.every, minWatch)
+			}
+			return withTasks(cmd, c, func(ctx context.Context, q *queue.MySQLQueue) error {
 				return w.run(ctx, q, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			})
 		},
@@ -45,15 +56,8 @@ func newTasksStats() *cobra.Command {
 	return cmd
 }
 
-func (w taskWatch) check() error {
-	if w.every != 0 && w.every < leastWatch {
-		return fmt.Errorf("--watch: is %v: want at least %v, or 0", w.every, leastWatch)
-	}
-	return nil
-}
-
 // run prints the statistics, once or until ctx ends. A database that goes away
-// while one watches does not end the watch.
+// during a watch does not end it.
 func (w taskWatch) run(ctx context.Context, q taskStater, out, errs io.Writer) error {
 	if err := w.look(ctx, q, out); err != nil || w.every == 0 {
 		return err
@@ -85,9 +89,9 @@ func (w taskWatch) look(ctx context.Context, q taskStater, out io.Writer) error 
 	if err != nil {
 		return err
 	}
-	now := time.Now()
+	stats := newStatsJSON(s, time.Now())
 	if w.output == outputJSON {
-		return newLineEncoder(out).Encode(newStatsJSON(s, now))
+		return newLineEncoder(out).Encode(stats)
 	}
 	if w.every > 0 {
 		before := "\n"
@@ -95,7 +99,125 @@ func (w taskWatch) look(ctx context.Context, q taskStater, out io.Writer) error 
 			before = "\x1b[H\x1b[2J" // home, and clear
 		}
 		fmt.Fprint(unescaped(out), before)
-		fmt.Fprintf(out, "%s, every %v\n", now.UTC().Format("2006-01-02 15:04:05 UTC"), w.every)
+		fmt.Fprintf(out, "%s, every %v\n", stats.At, w.every)
 	}
-	return printStats(out, s)
+	return stats.print(out)
+}
+
+// statsJSON is the statistics as other programs read them.
+type statsJSON struct {
+	At     string       `json:"at"`
+	Limit  int          `json:"count_limit"` // of each queue and state, no more are counted
+	Queues []queuesJSON `json:"queues"`
+	More   bool         `json:"more_queues"` // that are not counted
+}
+
+// queuesJSON is one queue.
+type queuesJSON struct {
+	Queue         string      `json:"queue"`
+	Paused        bool        `json:"paused"`
+	Capped        bool        `json:"capped"`
+	OldestSeconds float64     `json:"oldest_waiting_seconds"`
+	Types         []typeStats `json:"types"`
+}
+
+// typeStats is the number of tasks of one type, by state.
+type typeStats struct {
+	Type      string `json:"type"`
+	Waiting   int    `json:"waiting"`
+	Scheduled int    `json:"scheduled"`
+	Running   int    `json:"running"`
+	Dead      int    `json:"dead"`
+	Done      int    `json:"done"`
+}
+
+// counts returns the numbers in the order of the table's columns.
+func (t *typeStats) counts() [5]*int {
+	return [...]*int{&t.Waiting, &t.Scheduled, &t.Running, &t.Dead, &t.Done}
+}
+
+// newStatsJSON sorts statistics into queues; the types keep their order.
+func newStatsJSON(s queue.Stats, now time.Time) statsJSON {
+	out := statsJSON{At: stamp(now), Limit: queue.StatsLimit, Queues: []queuesJSON{}, More: s.More}
+	for _, state := range s.Queues {
+		q := queuesJSON{Queue: state.Queue, Paused: state.Paused, Capped: state.Capped, OldestSeconds: state.Oldest.Seconds(), Types: []typeStats{}}
+		for _, t := range s.Tasks {
+			if t.Queue != state.Queue {
+				continue
+			}
+			if n := len(q.Types); n == 0 || q.Types[n-1].Type != t.Kind {
+				q.Types = append(q.Types, typeStats{Type: t.Kind})
+			}
+			last := &q.Types[len(q.Types)-1]
+			switch t.State {
+			case queue.Waiting:
+				last.Waiting = t.Count
+			case queue.Scheduled:
+				last.Scheduled = t.Count
+			case queue.Running:
+				last.Running = t.Count
+			case queue.Dead:
+				last.Dead = t.Count
+			case queue.Done:
+				last.Done = t.Count
+			}
+		}
+		out.Queues = append(out.Queues, q)
+	}
+	return out
+}
+
+// sum returns the numbers of all types together.
+func (q *queuesJSON) sum() *typeStats {
+	sum := &typeStats{Type: "all"}
+	for i := range q.Types {
+		for state, n := range q.Types[i].counts() {
+			*sum.counts()[state] += *n
+		}
+	}
+	return sum
+}
+
+// cells returns the type and the numbers of a row. A number may be larger where the
+// sum of its state reached the limit.
+func (q *queuesJSON) cells(t, sum *typeStats, limit int) string {
+	cells := []string{oneLine(t.Type)}
+	for state, n := range t.counts() {
+		cell := strconv.Itoa(*n)
+		if q.Capped && *sum.counts()[state] >= limit {
+			cell = "≥" + cell
+		}
+		cells = append(cells, cell)
+	}
+	return strings.Join(cells, "\t")
+}
+
+// print writes a table with a row for each queue, and below it one for each of its
+// types. Numbers that may be larger are marked.
+func (s statsJSON) print(w io.Writer) error {
+	if len(s.Queues) == 0 {
+		_, err := fmt.Fprintln(w, "there are no tasks, and no queue is paused")
+		return err
+	}
+	table := newTable(w)
+	fmt.Fprintln(table, "QUEUE\tTYPE\tWAITING\tSCHEDULED\tRUNNING\tDEAD\tDONE\tOLDEST WAITING\tPAUSED") // Flush returns its error
+	for _, q := range s.Queues {
+		sum := q.sum()
+		oldest, paused := "-", "-"
+		if sum.Waiting > 0 {
+			oldest = shortDuration(time.Duration(q.OldestSeconds * float64(time.Second)))
+		}
+		if q.Paused {
+			paused = "paused"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", oneLine(q.Queue), q.cells(sum, sum, s.Limit), oldest, paused)
+		for i := range q.Types {
+			fmt.Fprintf(table, "\t%s\t-\t-\n", q.cells(&q.Types[i], sum, s.Limit))
+		}
+	}
+	if err := table.Flush(); err != nil || !s.More {
+		return err
+	}
+	_, err := fmt.Fprintln(w, "there are tasks in more queues, which are not counted: activityd tasks list shows them")
+	return err
 }

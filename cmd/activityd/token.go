@@ -32,7 +32,7 @@ func newToken() *cobra.Command {
 			"explanations what members may not. NAME is what the log calls the client.",
 		Example: "  activityd token homepage --scopes read --rate 500/s --append tokens\n" +
 			"  activityd token uploads --scopes write",
-		Args: exactly("NAME"),
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return makeToken(cmd.Context(), args[0], o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -42,8 +42,7 @@ func newToken() *cobra.Command {
 	f.StringVar(&o.rate, "rate", "", "most requests in a second, minute or hour, for each process of serve, as in `100/s`; without it there is no limit")
 	f.IntVar(&o.burst, "burst", 0, "most requests at once, after a pause; 0 stands for what the rate brings in a second")
 	f.StringVar(&o.file, "append", "", "`file` to add the line to; made if there is none, for you alone to read")
-	asDeeds(f, "scopes", "rate", "burst", "append")
-	completeList(cmd, "scopes", []string{"read", "write", "admin"})
+	completeFlag(cmd, "scopes", []string{"read", "write", "admin"})
 	return cmd
 }
 

@@ -49,15 +49,15 @@ func TestTokenAppends(t *testing.T) {
 func TestTokenRefuses(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
-		"--scopes: want scopes":     {"a"},
-		"--scopes: want":            {"a", "--scopes=all"},
-		"NAME: want a name":         {"a b", "--scopes=read"},
-		"NAME: the name begins":     {"act_a", "--scopes=read"},
-		"--burst: needs a --rate":   {"a", "--scopes=read", "--burst=3"},
-		"--rate, --burst: want a r": {"a", "--scopes=read", "--rate=100"},
-		"--rate, --burst: want a b": {"a", "--scopes=read", "--rate=100/s", "--burst=-1"},
-		"--append: ":                {"a", "--scopes=read", "--append", filepath.Join(t.TempDir(), "no", "file")},
-		"NAME is missing":           {"--scopes=read"},
+		"--scopes: want scopes":        {"a"},
+		"--scopes: want":               {"a", "--scopes=all"},
+		"NAME: want a name":            {"a b", "--scopes=read"},
+		"NAME: the name begins":        {"act_a", "--scopes=read"},
+		"--burst: needs a --rate":      {"a", "--scopes=read", "--burst=3"},
+		"--rate, --burst: want a r":    {"a", "--scopes=read", "--rate=100"},
+		"--rate, --burst: want a b":    {"a", "--scopes=read", "--rate=100/s", "--burst=-1"},
+		"--append: ":                   {"a", "--scopes=read", "--append", filepath.Join(t.TempDir(), "no", "file")},
+		"accepts 1 arg(s), received 0": {"--scopes=read"},
 	} {
 		code, out, errs := command(t, []string{"ACTIVITYD_SCOPES=admin"}, append([]string{"token"}, args...)...)
 		if code != 1 || out != "" || !strings.Contains(errs, want) {

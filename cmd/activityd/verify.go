@@ -11,7 +11,6 @@ import (
 
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/sweep"
@@ -48,7 +47,7 @@ func newVerify() *cobra.Command {
 		Example: "  activityd verify 4711\n" +
 			"  activityd verify --rate 500 --resume verify.json\n" +
 			"  activityd verify 1-1000000 --repair --answers 0.01 -o json",
-		Args: atMost(1),
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			within, wrong := parseRange(args, o.all)
 			if err := errors.Join(wrong, o.check(cmd.Flags()), v.check(), c.check(cmd.Flags())); err != nil {
@@ -62,7 +61,6 @@ func newVerify() *cobra.Command {
 	cmd.Flags().BoolVar(&v.repair, "repair", false, "enqueue a refill for each set that is wrong")
 	cmd.Flags().Float64Var(&v.answers, "answers", 0, "`share` of the members whose answer is compared, too, 0 to 1: each costs a walk; answers that the index has no part in are left out, and counted")
 	cmd.Flags().DurationVar(&v.maxLag, "max-lag", audit.DefaultLagLimit, "how long ago a pending task that explains a lag may have been enqueued")
-	asDeeds(cmd.Flags(), "repair", "answers")
 	outputFlag(cmd.Flags(), &v.output)
 	c.mysqlFlags(cmd.Flags())
 	c.redisFlags(cmd.Flags())
@@ -141,7 +139,7 @@ func runVerify(cmd *cobra.Command, c *config, l *longRun, o *verifyOptions) erro
 func (v *verification) conclude(n sweep.Counts) error {
 	undone := v.failed(n)
 	if n[countUnsettled] > 0 {
-		undone = errors.Join(undone, errors.New(plural.Of(n[countUnsettled], "set or answer", "sets or answers")+" changed too often to be judged: verify again"))
+		undone = errors.Join(undone, fmt.Errorf("%d sets or answers changed too often to be judged: verify again", n[countUnsettled]))
 	}
 	var wrong error
 	if n[countErroneous] > 0 {
@@ -149,11 +147,11 @@ func (v *verification) conclude(n sweep.Counts) error {
 		if v.options.repair {
 			then = "refills are enqueued: verify again when the workers have done them"
 		}
-		wrong = fmt.Errorf("%s wrong; %s", plural.Of(n[countErroneous], "set or answer is", "sets or answers are"), then)
+		wrong = fmt.Errorf("%d sets or answers are wrong; %s", n[countErroneous], then)
 	}
 	if n[countLasting] > 0 {
-		wrong = errors.Join(wrong, fmt.Errorf("%s of lag for longer than --max-lag %v: tasks are pending and not done; do workers run, and does Redis take writes? /readyz says so",
-			plural.Of(n[countLasting], "finding", "findings"), v.options.maxLag))
+		wrong = errors.Join(wrong, fmt.Errorf("%d findings of lag for longer than --max-lag %v: tasks are pending and not done; do workers run, and does Redis take writes? /readyz says so",
+			n[countLasting], v.options.maxLag))
 	}
 	if wrong == nil {
 		return undone

@@ -6,13 +6,11 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/sweep"
 )
 
@@ -107,8 +105,7 @@ func (p *findingPrinter) summary(r result, leftOut string, complete bool) error 
 		}
 	}
 	if count := n[countLeftOut]; count > 0 {
-		_, err := fmt.Fprintf(p.w, "%s %s\n", plural.Of(count, "answer was not compared, as the index had no part in it: that of member",
-			"answers were not compared, as the index had no part in them: those of members"), leftOut)
+		_, err := fmt.Fprintf(p.w, "%d answers were not compared, as the index had no part in them: those of members %s\n", count, leftOut)
 		if err != nil {
 			return err
 		}
@@ -120,12 +117,13 @@ func (p *findingPrinter) summary(r result, leftOut string, complete bool) error 
 func (p *findingPrinter) table(r result, complete bool) error {
 	counts := findingCounts(r.Counts)
 	if len(counts) > 0 {
-		table := newTextTable(p.w, "FOUND", "CLASS", "CAUSE")
+		table := newTable(p.w)
+		fmt.Fprintln(table, "FOUND\tCLASS\tCAUSE") // Flush returns its error
 		for _, name := range slices.Sorted(maps.Keys(counts)) {
 			class, cause, _ := strings.Cut(name, "/")
-			table.add(strconv.FormatInt(counts[name], 10), class, cause)
+			fmt.Fprintf(table, "%d\t%s\t%s\n", counts[name], class, cause)
 		}
-		if err := table.flush(); err != nil {
+		if err := table.Flush(); err != nil {
 			return err
 		}
 	}
@@ -133,8 +131,8 @@ func (p *findingPrinter) table(r result, complete bool) error {
 	if !complete {
 		text = "checked so far"
 	}
-	text = fmt.Sprintf("%s: %s, %s; %d wrong", text,
-		plural.Of(n[countChecked], "set", "sets"), plural.Of(n[countAnswers], "answer", "answers"), n[countErroneous])
+	text = fmt.Sprintf("%s: %d sets, %d answers; %d wrong", text,
+		n[countChecked], n[countAnswers], n[countErroneous])
 	if n[countUnsettled] > 0 {
 		text += fmt.Sprintf(", %d changed too often to be judged", n[countUnsettled])
 	}
@@ -145,7 +143,7 @@ func (p *findingPrinter) table(r result, complete bool) error {
 		text += fmt.Sprintf(", %d failed", n[sweep.Failed])
 	}
 	if n[countRepairs] > 0 {
-		text += fmt.Sprintf(", %s enqueued", plural.Of(n[countRepairs], "refill", "refills"))
+		text += fmt.Sprintf(", %d refills enqueued", n[countRepairs])
 	}
 	_, err := fmt.Fprintf(p.w, "%s; %s\n", text, r.rate(n[countChecked]))
 	return err

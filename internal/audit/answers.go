@@ -7,7 +7,6 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/recent"
 )
 
@@ -142,5 +141,5 @@ func inWords(a contacts.Album) string {
 	if len(a.Photos) == 0 {
 		return "no photos"
 	}
-	return fmt.Sprintf("%s of %s, the newest %d", plural.Of(len(a.Photos), "photo", "photos"), ownerOf(a), a.Photos[0].ID)
+	return fmt.Sprintf("%d photos of %s, the newest %d", len(a.Photos), ownerOf(a), a.Photos[0].ID)
 }

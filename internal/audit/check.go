@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/tasks"
@@ -174,7 +173,7 @@ func (a *Auditor) Repair(ctx context.Context, users []member.ID) (enqueued int, 
 			batch[i].Priority = queue.Idle
 		}
 		if _, err := a.options.Tasks.Enqueue(ctx, batch); err != nil {
-			return enqueued, fmt.Errorf("enqueue the refills of %s: %w", plural.Of(len(unique)-enqueued, "set", "sets"), err)
+			return enqueued, fmt.Errorf("enqueue the refills of %d sets: %w", len(unique)-enqueued, err)
 		}
 		enqueued += len(some)
 	}

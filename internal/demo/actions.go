@@ -14,7 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// refusal is an error for whoever pressed a button, with its HTTP status.
+// refusal is an error for the visitor that pressed a button, with its HTTP status.
 type refusal struct {
 	status int
 	text   string
@@ -84,24 +84,24 @@ func (d *Demo) doUpload(ctx context.Context, p press) (string, error) {
 	if err := d.upload(ctx, owner, contacts.Public, true); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("Uploaded a photo as %s. The task that tells the followers' sets is on its way.", d.roster.name(owner)), nil
+	return fmt.Sprintf("Uploaded a photo as %s. The task that tells the followers' sets is on its way.", d.memory.name(owner)), nil
 }
 
 func (d *Demo) uploader(p press) (member.ID, error) {
 	if p.form.Get("owner") == "other" {
-		except, _ := member.Parse(p.form.Get("shown")) // nobody is shown, perhaps
+		except, _ := member.Parse(p.form.Get("shown")) // 0 where no contact is shown
 		dice := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
-		if owner := d.roster.contactOf(dice, p.viewer, except); owner != 0 {
+		if owner := d.memory.contactOf(dice, p.viewer, except); owner != 0 {
 			return owner, nil
 		}
-		return 0, refuse(http.StatusConflict, "%s has no other contact who could upload.", d.roster.name(p.viewer))
+		return 0, refuse(http.StatusConflict, "%s has no other contact who could upload.", d.memory.name(p.viewer))
 	}
 	owner, err := member.Parse(p.form.Get("owner"))
 	if err != nil {
 		return 0, refuse(http.StatusBadRequest, "owner: %v", err)
 	}
-	if !d.roster.has(p.viewer, owner) {
-		return 0, refuse(http.StatusConflict, "%s is no contact of %s.", d.roster.name(owner), d.roster.name(p.viewer))
+	if !d.memory.hasContact(p.viewer, owner) {
+		return 0, refuse(http.StatusConflict, "%s is no contact of %s.", d.memory.name(owner), d.memory.name(p.viewer))
 	}
 	return owner, nil
 }
@@ -130,9 +130,6 @@ func (d *Demo) doPrivate(ctx context.Context, p press) (string, error) {
 }
 
 func (d *Demo) doWipe(ctx context.Context, _ press) (string, error) {
-	if d.cfg.Wipe == nil {
-		return "", refuse(http.StatusNotFound, "Redis cannot be wiped here.")
-	}
 	return "Redis is empty. Answers come from the database until a task has refilled the set.", d.wipe(ctx)
 }
 

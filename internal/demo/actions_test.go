@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/demo"
 )
 
 // press presses a button as the page's script does.
@@ -159,19 +158,5 @@ func TestPressOnASiteThatIsDown(t *testing.T) {
 	w := press(t, d.Handler(), "upload", "viewer=1&owner=other")
 	if w.Code != http.StatusInternalServerError || strings.Contains(w.Body.String(), "secret") {
 		t.Errorf("%d %s", w.Code, w.Body)
-	}
-}
-
-func TestNoWipeNoButton(t *testing.T) {
-	t.Parallel()
-	s := startService(t)
-	without := s.config
-	without.Wipe = nil
-	d := demo.New(without)
-	if w := press(t, d.Handler(), "wipe", "viewer=1"); w.Code != http.StatusNotFound {
-		t.Errorf("wipe = %d", w.Code)
-	}
-	if strings.Contains(get(t, d.Handler(), "/").Body.String(), "do-wipe") {
-		t.Error("a button for what cannot be done")
 	}
 }

@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo/world"
@@ -17,12 +18,12 @@ func (d *Demo) upload(ctx context.Context, owner member.ID, v contacts.Visibilit
 	// The id is chosen here, because the title has to fit the picture, and the
 	// picture follows from the id.
 	id := d.lastPhoto.Add(1)
-	p := site.Photo{ID: id, Owner: owner, Title: d.cfg.World.Title(id), Visibility: v, DateUpload: uint64(d.cfg.Now().Unix())}
+	p := site.Photo{ID: id, Owner: owner, Title: d.cfg.World.Title(id), Visibility: v, DateUpload: uint64(time.Now().Unix())}
 	if _, err := d.cfg.Site.Upload(ctx, p); err != nil {
 		return fmt.Errorf("upload a photo as member %s: %w", owner, err)
 	}
-	d.uploads.add(upload{id: id, owner: owner, title: p.Title, visibility: v})
-	d.log(Event{Kind: "upload", Who: owner, You: you, Text: fmt.Sprintf("%s uploaded “%s” (%s)", d.roster.name(owner), p.Title, shownTo(v))})
+	d.memory.addUpload(upload{id: id, owner: owner, title: p.Title, visibility: v})
+	d.log(Event{Kind: "upload", Who: owner, You: you, Text: fmt.Sprintf("%s uploaded “%s” (%s)", d.memory.name(owner), p.Title, shownTo(v))})
 	return nil
 }
 
@@ -30,8 +31,8 @@ func (d *Demo) setVisibility(ctx context.Context, p upload, v contacts.Visibilit
 	if err := d.cfg.Site.SetVisibility(ctx, p.id, v); err != nil {
 		return fmt.Errorf("change the visibility of photo %d: %w", p.id, err)
 	}
-	d.uploads.setVisibility(p.id, v)
-	d.log(Event{Kind: "privacy", Who: p.owner, You: you, Text: fmt.Sprintf("%s made “%s” %s", d.roster.name(p.owner), p.title, shownTo(v))})
+	d.memory.setVisibility(p.id, v)
+	d.log(Event{Kind: "privacy", Who: p.owner, You: you, Text: fmt.Sprintf("%s made “%s” %s", d.memory.name(p.owner), p.title, shownTo(v))})
 	return nil
 }
 
@@ -39,8 +40,8 @@ func (d *Demo) addContact(ctx context.Context, user, contact member.ID, grant si
 	if err := d.cfg.Site.SetContact(ctx, user, contact, grant); err != nil {
 		return fmt.Errorf("add contact %s of member %s: %w", contact, user, err)
 	}
-	d.roster.add(user, contact)
-	d.log(Event{Kind: "add", Who: user, Text: fmt.Sprintf("%s added %s as a contact", d.roster.name(user), d.roster.name(contact))})
+	d.memory.addContact(user, contact)
+	d.log(Event{Kind: "add", Who: user, Text: fmt.Sprintf("%s added %s as a contact", d.memory.name(user), d.memory.name(contact))})
 	return nil
 }
 
@@ -48,8 +49,8 @@ func (d *Demo) removeContact(ctx context.Context, user, contact member.ID) error
 	if err := d.cfg.Site.RemoveContact(ctx, user, contact); err != nil {
 		return fmt.Errorf("remove contact %s of member %s: %w", contact, user, err)
 	}
-	d.roster.remove(user, contact)
-	d.log(Event{Kind: "remove", Who: user, Text: fmt.Sprintf("%s removed %s from the contacts", d.roster.name(user), d.roster.name(contact))})
+	d.memory.removeContact(user, contact)
+	d.log(Event{Kind: "remove", Who: user, Text: fmt.Sprintf("%s removed %s from the contacts", d.memory.name(user), d.memory.name(contact))})
 	return nil
 }
 
@@ -57,7 +58,7 @@ func (d *Demo) block(ctx context.Context, b world.Block) error {
 	if err := d.cfg.Site.Block(ctx, b.User, b.Blocked); err != nil {
 		return fmt.Errorf("block member %s for member %s: %w", b.Blocked, b.User, err)
 	}
-	d.log(Event{Kind: "block", Who: b.User, Text: fmt.Sprintf("%s blocked %s", d.roster.name(b.User), d.roster.name(b.Blocked))})
+	d.log(Event{Kind: "block", Who: b.User, Text: fmt.Sprintf("%s blocked %s", d.memory.name(b.User), d.memory.name(b.Blocked))})
 	return nil
 }
 
@@ -65,7 +66,7 @@ func (d *Demo) unblock(ctx context.Context, b world.Block) error {
 	if err := d.cfg.Site.Unblock(ctx, b.User, b.Blocked); err != nil {
 		return fmt.Errorf("unblock member %s for member %s: %w", b.Blocked, b.User, err)
 	}
-	d.log(Event{Kind: "block", Who: b.User, Text: fmt.Sprintf("%s unblocked %s", d.roster.name(b.User), d.roster.name(b.Blocked))})
+	d.log(Event{Kind: "block", Who: b.User, Text: fmt.Sprintf("%s unblocked %s", d.memory.name(b.User), d.memory.name(b.Blocked))})
 	return nil
 }
 
@@ -78,8 +79,8 @@ func (d *Demo) wipe(ctx context.Context) error {
 }
 
 func (d *Demo) log(e Event) {
-	e.At = d.cfg.Now()
-	d.events.add(e)
+	e.At = time.Now()
+	d.memory.addEvent(e)
 }
 
 // shownTo says a visibility in plain words.

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"sync/atomic"
-	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo/world"
@@ -37,27 +36,23 @@ type Site interface {
 	SetVisibility(ctx context.Context, photo uint64, v contacts.Visibility) error
 }
 
-// Config is what a [Demo] is made of. World, Site, Reader and Plain are
-// required.
+// Config is what a [Demo] is made of. All is required.
 type Config struct {
 	World  *world.World // as it was loaded into the site
 	Site   Site
 	Reader Reader
 	Plain  Plain
-	// PlainName names the other way to ask: "plain SQL" (the default) or, say,
-	// "a plain walk".
+	// PlainName names the other way to ask: "plain SQL" or, say, "a plain walk".
 	PlainName string
 	// Engine says in a few words what runs underneath, for the page's foot.
 	Engine string
-	// Wipe empties Redis. Nil takes the button away.
+	// Wipe empties Redis.
 	Wipe func(context.Context) error
-	// Rate is the number of changes a second that the traffic makes; 2 if 0.
+	// Rate is the number of changes a second that the traffic makes.
 	Rate float64
 	// Seed makes the traffic repeatable.
 	Seed uint64
-	// Now is the clock; [time.Now] if nil.
-	Now func() time.Time
-	Log *slog.Logger // [slog.Default] if nil
+	Log  *slog.Logger
 }
 
 // photosShown is how many photos the widget has room for.
@@ -67,11 +62,7 @@ const photosShown = 10
 // use; [Demo.Run] is to be called once.
 type Demo struct {
 	cfg       Config
-	roster    *roster
-	events    *events
-	uploads   *uploads
-	watchers  *watchers
-	history   *history
+	memory    *memory
 	templates *template.Template
 	paused    atomic.Bool
 	lastPhoto atomic.Uint64
@@ -81,33 +72,13 @@ type Demo struct {
 // New returns a Demo that is ready to serve. Its traffic starts with [Demo.Run].
 func New(cfg Config) *Demo {
 	d := &Demo{
-		cfg:       cfg.withDefaults(),
-		events:    &events{},
-		uploads:   &uploads{},
-		history:   &history{},
-		roster:    newRoster(cfg.World),
-		templates: parseTemplates(),
+		cfg:       cfg,
+		memory:    newMemory(cfg.World),
+		templates: template.Must(template.ParseFS(assets, "assets/*.html")),
 	}
-	d.watchers = &watchers{now: d.cfg.Now}
 	d.lastPhoto.Store(uint64(len(cfg.World.Photos)))
 	d.handler = d.routes()
 	return d
-}
-
-func (c Config) withDefaults() Config {
-	if c.PlainName == "" {
-		c.PlainName = "plain SQL"
-	}
-	if c.Rate <= 0 {
-		c.Rate = 2
-	}
-	if c.Now == nil {
-		c.Now = time.Now
-	}
-	if c.Log == nil {
-		c.Log = slog.Default()
-	}
-	return c
 }
 
 // Handler serves the page at / and everything that belongs to it under /demo/.

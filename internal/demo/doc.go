@@ -8,5 +8,5 @@
 // world under this one makes up the data.
 //
 // The page is rendered on the server and works without JavaScript. With it, the
-// page fetches its live parts anew every second and puts them in place.
+// page fetches its live parts again every second and puts them in place.
 package demo

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
 )
 
@@ -31,22 +29,17 @@ func (d *Demo) compare(ctx context.Context, v contacts.Viewer) (comparison, erro
 	if err := d.read(ctx, v, &c); err != nil {
 		return c, err
 	}
-	if plain := d.askPlainly(ctx, v, &c); c.plainErr == nil {
-		err := d.settle(ctx, v, plain, &c)
-		return c, err
+	plain := d.askPlainly(ctx, v, &c)
+	if c.plainErr == nil && !sameAlbum(c.answer.Album, plain) {
+		if err := d.read(ctx, v, &c); err != nil {
+			return c, err
+		}
+	}
+	if c.plainErr == nil {
+		c.agree = sameAlbum(c.answer.Album, plain)
+		c.usual, c.plainUsual = d.memory.addTimes(v.ID, c.took, c.plainTook)
 	}
 	return c, nil
-}
-
-func (d *Demo) settle(ctx context.Context, v contacts.Viewer, plain contacts.Album, c *comparison) error {
-	if c.agree = sameAlbum(c.answer.Album, plain); !c.agree {
-		if err := d.read(ctx, v, c); err != nil {
-			return err
-		}
-		c.agree = sameAlbum(c.answer.Album, plain)
-	}
-	c.usual, c.plainUsual = d.history.add(v.ID, c.took, c.plainTook)
-	return nil
 }
 
 func (d *Demo) read(ctx context.Context, v contacts.Viewer, c *comparison) error {
@@ -79,44 +72,4 @@ func sameAlbum(a, b contacts.Album) bool {
 	}
 	return a.Contact.ID == b.Contact.ID &&
 		slices.EqualFunc(a.Photos, b.Photos, func(p, q contacts.Photo) bool { return p.ID == q.ID })
-}
-
-// history keeps the latest times per viewer, so that one slow answer does not
-// make the page's figures jump. The zero value is ready for use.
-type history struct {
-	mu   sync.Mutex
-	runs map[member.ID]*runs // guarded by mu
-}
-
-type runs struct{ took, plain []time.Duration }
-
-const (
-	runsKept    = 15
-	viewersKept = 50
-)
-
-// add notes the times of one comparison and returns the medians of the latest.
-func (h *history) add(viewer member.ID, took, plain time.Duration) (usual, plainUsual time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.runs[viewer] == nil {
-		if h.runs == nil || len(h.runs) >= viewersKept {
-			h.runs = map[member.ID]*runs{}
-		}
-		h.runs[viewer] = &runs{}
-	}
-	r := h.runs[viewer]
-	r.took, r.plain = latest(r.took, took), latest(r.plain, plain)
-	return median(r.took), median(r.plain)
-}
-
-func latest(list []time.Duration, d time.Duration) []time.Duration {
-	list = append(list, d)
-	return list[max(0, len(list)-runsKept):]
-}
-
-// median returns the middle of a list that is not empty.
-func median(list []time.Duration) time.Duration {
-	sorted := slices.Sorted(slices.Values(list))
-	return sorted[len(sorted)/2]
 }

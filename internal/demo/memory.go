@@ -7,45 +7,28 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/demo/world"
 	"github.com/activityd/activityd/internal/member"
+)
+
+// How much is remembered.
+const (
+	eventsKept  = 12
+	uploadsKept = 60
+	timesKept   = 15 // for each viewer
+	viewersKept = 50
 )
 
 // Event is something that happened on the made-up site, in words.
 type Event struct {
 	At   time.Time
 	Kind string    // "upload", "add", "remove", "privacy", "block", "wipe"
-	Who  member.ID // who did it; 0: nobody in particular
+	Who  member.ID // the member who did it; 0: none
 	You  bool      // it was asked for on the page
 	Text string
 }
 
-// events keeps the latest events. The zero value is ready for use.
-type events struct {
-	mu  sync.Mutex
-	all []Event // oldest first; guarded by mu
-}
-
-const eventsKept = 12
-
-func (e *events) add(ev Event) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.all) == eventsKept {
-		e.all = slices.Delete(e.all, 0, 1)
-	}
-	e.all = append(e.all, ev)
-}
-
-// latest returns the events that are kept, newest first.
-func (e *events) latest() []Event {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	out := slices.Clone(e.all)
-	slices.Reverse(out)
-	return out
-}
-
-// upload is a photo as the demo remembers it, in order to change its mind.
+// upload is a photo of which the traffic may change the visibility.
 type upload struct {
 	id         uint64
 	owner      member.ID
@@ -53,73 +36,173 @@ type upload struct {
 	visibility contacts.Visibility
 }
 
-// uploads keeps the latest uploads. The zero value is ready for use.
-type uploads struct {
-	mu  sync.Mutex
-	all []upload // guarded by mu
+// memory is what the demo remembers of the site, so that the traffic finds members to
+// act and the page has something to show without asking the database.
+type memory struct {
+	world *world.World
+
+	mu       sync.Mutex // guards all below
+	contacts map[member.ID][]member.ID
+	events   []Event  // the latest ones, oldest first
+	uploads  []upload // the latest ones
+	times    map[member.ID]*times
+	watched  member.ID // the viewer whose widget was looked at last; 0: none yet
 }
 
-const uploadsKept = 60
+// times are those of a viewer's latest comparisons.
+type times struct{ took, plain []time.Duration }
 
-func (u *uploads) add(one upload) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if len(u.all) == uploadsKept {
-		u.all = slices.Delete(u.all, 0, 1)
+func newMemory(w *world.World) *memory {
+	m := &memory{world: w, contacts: map[member.ID][]member.ID{}, times: map[member.ID]*times{}}
+	for _, row := range w.Contacts {
+		m.contacts[row.User] = append(m.contacts[row.User], row.Contact)
 	}
-	u.all = append(u.all, one)
+	return m
 }
 
-// any draws one of the uploads that are kept.
-func (u *uploads) any(dice *rand.Rand) (upload, bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if len(u.all) == 0 {
+// name returns a member's username, or the id for one who is not of the world.
+func (m *memory) name(id member.ID) string {
+	if name := m.world.Username(id); name != "" {
+		return name
+	}
+	return "member " + id.String()
+}
+
+// contactCount returns how many contacts the member has.
+func (m *memory) contactCount(user member.ID) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.contacts[user])
+}
+
+// contactOf draws one of the member's contacts other than except; 0: there is none.
+func (m *memory) contactOf(dice *rand.Rand, user, except member.ID) member.ID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := m.contacts[user]
+	if len(all) == 0 {
+		return 0
+	}
+	for i, start := 0, dice.IntN(len(all)); i < len(all); i++ {
+		if id := all[(start+i)%len(all)]; id != except {
+			return id
+		}
+	}
+	return 0
+}
+
+func (m *memory) hasContact(user, contact member.ID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Contains(m.contacts[user], contact)
+}
+
+func (m *memory) addContact(user, contact member.ID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !slices.Contains(m.contacts[user], contact) {
+		m.contacts[user] = append(m.contacts[user], contact)
+	}
+}
+
+func (m *memory) removeContact(user, contact member.ID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.contacts[user] = slices.DeleteFunc(m.contacts[user], func(id member.ID) bool { return id == contact })
+}
+
+// anyone draws a member, all being equal.
+func (m *memory) anyone(dice *rand.Rand) member.ID {
+	return member.ID(dice.IntN(len(m.world.Members)) + 1)
+}
+
+// uploader draws a member by how many photos they had at the start.
+func (m *memory) uploader(dice *rand.Rand) member.ID {
+	return m.world.Photos[dice.IntN(len(m.world.Photos))].Owner
+}
+
+// star draws a viewer around whom something is to happen: the one that is watched, or
+// else one of the featured.
+func (m *memory) star(dice *rand.Rand) member.ID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.watched != 0 {
+		return m.watched
+	}
+	return m.world.Featured[dice.IntN(len(m.world.Featured))]
+}
+
+func (m *memory) watch(viewer member.ID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.watched = viewer
+}
+
+func (m *memory) addEvent(e Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.events = latest(m.events, e, eventsKept)
+}
+
+// latestEvents returns the events that are kept, newest first.
+func (m *memory) latestEvents() []Event {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := slices.Clone(m.events)
+	slices.Reverse(out)
+	return out
+}
+
+func (m *memory) addUpload(u upload) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.uploads = latest(m.uploads, u, uploadsKept)
+}
+
+// anyUpload draws one of the uploads that are kept.
+func (m *memory) anyUpload(dice *rand.Rand) (upload, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.uploads) == 0 {
 		return upload{}, false
 	}
-	return u.all[dice.IntN(len(u.all))], true
+	return m.uploads[dice.IntN(len(m.uploads))], true
 }
 
-func (u *uploads) setVisibility(id uint64, v contacts.Visibility) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for i := range u.all {
-		if u.all[i].id == id {
-			u.all[i].visibility = v
+func (m *memory) setVisibility(id uint64, v contacts.Visibility) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.uploads {
+		if m.uploads[i].id == id {
+			m.uploads[i].visibility = v
 		}
 	}
 }
 
-// watchers remembers whose widget somebody looked at just now. Something should
-// happen there.
-type watchers struct {
-	now  func() time.Time
-	mu   sync.Mutex
-	seen map[member.ID]time.Time // guarded by mu
-}
-
-func (w *watchers) saw(viewer member.ID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.seen == nil {
-		w.seen = map[member.ID]time.Time{}
-	}
-	w.seen[viewer] = w.now()
-}
-
-// current returns the viewers of the last few seconds, by id.
-func (w *watchers) current() []member.ID {
-	const attention = 5 * time.Second
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var all []member.ID
-	for viewer, at := range w.seen {
-		if w.now().Sub(at) > attention {
-			delete(w.seen, viewer)
-			continue
+// addTimes keeps the times of one comparison and returns the medians of the viewer's
+// latest, so that one slow answer does not make the page's figures jump.
+func (m *memory) addTimes(viewer member.ID, took, plain time.Duration) (usual, plainUsual time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.times[viewer] == nil {
+		if len(m.times) >= viewersKept {
+			clear(m.times)
 		}
-		all = append(all, viewer)
+		m.times[viewer] = &times{}
 	}
-	slices.Sort(all)
-	return all
+	t := m.times[viewer]
+	t.took, t.plain = latest(t.took, took, timesKept), latest(t.plain, plain, timesKept)
+	return median(t.took), median(t.plain)
+}
+
+// latest appends to a list that keeps its last n elements.
+func latest[T any](list []T, last T, n int) []T {
+	list = append(list, last)
+	return slices.Delete(list, 0, max(0, len(list)-n))
+}
+
+// median returns the middle of a list that is not empty.
+func median(list []time.Duration) time.Duration {
+	sorted := slices.Sorted(slices.Values(list))
+	return sorted[len(sorted)/2]
 }

@@ -130,7 +130,7 @@ func albumOf(photo uint64) contacts.Album {
 // widgetOf shows the widget of viewer 1 over the given read and plain answer.
 func widgetOf(t *testing.T, read reads, plain demo.Plain) *httptest.ResponseRecorder {
 	t.Helper()
-	d := demo.New(demo.Config{World: smallWorld(t), Site: &journal{}, Reader: read, Plain: plain, Log: slog.New(slog.DiscardHandler)})
+	d := demo.New(demo.Config{World: smallWorld(t), Site: &journal{}, Reader: read, Plain: plain, PlainName: "plain SQL", Rate: 2, Log: slog.New(slog.DiscardHandler)})
 	return get(t, d.Handler(), "/demo/widget?viewer=1")
 }
 

@@ -3,7 +3,6 @@ package demo
 import (
 	"bytes"
 	"embed"
-	"html/template"
 	"net/http"
 	"strconv"
 	"strings"
@@ -15,10 +14,6 @@ import (
 
 //go:embed assets
 var assets embed.FS
-
-func parseTemplates() *template.Template {
-	return template.Must(template.ParseFS(assets, "assets/*.html"))
-}
 
 // routes lays out the page. Nothing of it needs another host, an inline script
 // or an inline style, and the policy in the header forbids them.
@@ -51,19 +46,19 @@ func secured(next http.Handler) http.Handler {
 	})
 }
 
-// page serves the whole page for ?viewer=, or for ?id=, which somebody typed in
-// and which goes first.
+// page serves the whole page for ?viewer=, or for ?id=, which the visitor typed in
+// and which goes first, or for the first of the featured.
 func (d *Demo) page(w http.ResponseWriter, r *http.Request) {
 	text := strings.TrimSpace(r.FormValue("id"))
 	if text == "" {
 		text = strings.TrimSpace(r.FormValue("viewer"))
 	}
 	if text == "" {
-		text = d.firstViewer().String()
+		text = d.cfg.World.Featured[0].String()
 	}
 	viewer, err := member.Parse(text)
 	if err != nil {
-		view := d.frame(d.firstViewer())
+		view := d.frame(d.cfg.World.Featured[0])
 		view.Problem = err.Error()
 		view.Events = d.eventViews(0, nil)
 		d.render(w, r, "page", http.StatusBadRequest, view)
@@ -71,14 +66,6 @@ func (d *Demo) page(w http.ResponseWriter, r *http.Request) {
 	}
 	view, status := d.look(r.Context(), viewer)
 	d.render(w, r, "page", status, view)
-}
-
-// firstViewer is who is shown when nobody was asked for.
-func (d *Demo) firstViewer() member.ID {
-	if len(d.cfg.World.Featured) == 0 {
-		return 1
-	}
-	return d.cfg.World.Featured[0]
 }
 
 // widget serves the live parts of the page alone.

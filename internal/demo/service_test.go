@@ -73,7 +73,7 @@ func startRealService(t *testing.T, w *world.World) *service {
 	}
 	notifier, where := &queue.Notifier{}, site.NewMySQL(db)
 	s := &service{config: demo.Config{
-		World: w, Site: where, Plain: demo.PlainSQL(db), Engine: "a private MariaDB and a private Redis", Rate: 3,
+		World: w, Site: where, Plain: demo.PlainSQL(db), PlainName: "plain SQL", Engine: "a private MariaDB and a private Redis", Rate: 3,
 	}}
 	load(t, w, where)
 	s.start(t, contacts.NewMySQL(db), queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: "test"}), notifier, redis.NewClient(options))

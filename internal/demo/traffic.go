@@ -56,57 +56,38 @@ func (t *traffic) change(ctx context.Context) error {
 	}
 }
 
-// star is the viewer around whom something is to happen: one who is looked at
-// now, otherwise one of the featured.
-func (t *traffic) star() member.ID {
-	from := t.watchers.current()
-	if len(from) == 0 {
-		from = t.cfg.World.Featured
-	}
-	if len(from) == 0 {
-		return t.roster.anyone(t.dice)
-	}
-	return from[t.dice.IntN(len(from))]
-}
-
-// someUpload favours contacts of the viewers that are looked at, so that the
-// page does not stand still, and lets the rest follow a heavy tail. The famous
-// are rare: each of their uploads concerns thousands of sets.
+// someUpload favours contacts of the viewer that is looked at, so that the page does
+// not stand still, and lets the rest follow a heavy tail.
 func (t *traffic) someUpload(ctx context.Context) error {
 	var owner member.ID
-	switch n := t.dice.IntN(100); {
-	case n < 45:
-		owner = t.roster.busyContactOf(t.dice, t.star())
-	case n < 92:
-		owner = t.roster.busy(t.dice)
-	default:
-		owner = t.roster.famous(t.dice)
+	if t.dice.IntN(100) < 45 {
+		owner = t.memory.contactOf(t.dice, t.memory.star(t.dice), 0)
 	}
 	if owner == 0 {
-		owner = t.roster.anyone(t.dice)
+		owner = t.memory.uploader(t.dice)
 	}
 	return t.upload(ctx, owner, world.Visibility(t.dice), false)
 }
 
 func (t *traffic) someAdd(ctx context.Context) error {
-	user, contact := t.star(), t.roster.busy(t.dice)
+	user, contact := t.memory.star(t.dice), t.memory.uploader(t.dice)
 	// A viewer without any contact is on show as just that.
-	if t.dice.IntN(3) > 0 || t.roster.count(user) == 0 {
-		user = t.roster.anyone(t.dice)
+	if t.dice.IntN(3) > 0 || t.memory.contactCount(user) == 0 {
+		user = t.memory.anyone(t.dice)
 	}
-	if contact == 0 || user == contact || t.roster.has(user, contact) {
+	if user == contact || t.memory.hasContact(user, contact) {
 		return nil
 	}
 	return t.addContact(ctx, user, contact, site.Grant{Friend: t.dice.IntN(5) == 0, Family: t.dice.IntN(15) == 0})
 }
 
 func (t *traffic) someRemove(ctx context.Context) error {
-	user := t.star()
+	user := t.memory.star(t.dice)
 	// Short lists are left alone, or they would be empty before long.
-	if t.dice.IntN(3) > 0 || t.roster.count(user) < 20 {
-		user = t.roster.anyone(t.dice)
+	if t.dice.IntN(3) > 0 || t.memory.contactCount(user) < 20 {
+		user = t.memory.anyone(t.dice)
 	}
-	contact := t.roster.contactOf(t.dice, user, 0)
+	contact := t.memory.contactOf(t.dice, user, 0)
 	if contact == 0 {
 		return nil
 	}
@@ -114,7 +95,7 @@ func (t *traffic) someRemove(ctx context.Context) error {
 }
 
 func (t *traffic) someFlip(ctx context.Context) error {
-	p, ok := t.uploads.any(t.dice)
+	p, ok := t.memory.anyUpload(t.dice)
 	if !ok {
 		return nil
 	}
@@ -133,8 +114,8 @@ func (t *traffic) someBlock(ctx context.Context) error {
 		t.blocks = t.blocks[1:]
 		return t.unblock(ctx, oldest)
 	}
-	blocked := t.star()
-	user := t.roster.contactOf(t.dice, blocked, 0)
+	blocked := t.memory.star(t.dice)
+	user := t.memory.contactOf(t.dice, blocked, 0)
 	if user == 0 {
 		return nil
 	}

@@ -22,7 +22,6 @@ type pageView struct {
 	PlainName  string
 	Problem    string // instead of an answer, in words
 	Paused     bool
-	CanWipe    bool
 	Alone      bool // the viewer has no contacts
 	Album      albumView
 	Compare    compareView
@@ -71,14 +70,14 @@ type candidateView struct {
 
 type eventView struct {
 	Ago, Kind, Text string
-	Close           bool // it concerns somebody on the page
+	Close           bool // it concerns a member on the page
 	You             bool
 }
 
 // look asks both ways and makes everything of the page but its frame. The
 // status is that of HTTP.
 func (d *Demo) look(ctx context.Context, viewer member.ID) (view pageView, status int) {
-	d.watchers.saw(viewer)
+	d.memory.watch(viewer)
 	view = d.frame(viewer)
 	c, err := d.compare(ctx, contacts.Viewer{ID: viewer})
 	if err != nil {
@@ -98,11 +97,10 @@ func (d *Demo) look(ctx context.Context, viewer member.ID) (view pageView, statu
 func (d *Demo) frame(viewer member.ID) pageView {
 	view := pageView{
 		Viewer:    d.memberView(viewer),
-		Alone:     d.roster.count(viewer) == 0,
+		Alone:     d.memory.contactCount(viewer) == 0,
 		Engine:    d.cfg.Engine,
 		PlainName: d.cfg.PlainName,
 		Paused:    d.paused.Load(),
-		CanWipe:   d.cfg.Wipe != nil,
 		SetKey:    "user_" + viewer.String(),
 	}
 	for _, id := range d.cfg.World.Featured {
@@ -125,8 +123,8 @@ func (d *Demo) problem(ctx context.Context, viewer member.ID, err error) (text s
 }
 
 func (d *Demo) memberView(id member.ID) memberView {
-	view := memberView{ID: id, Name: d.roster.name(id)}
-	switch n := d.roster.count(id); n {
+	view := memberView{ID: id, Name: d.memory.name(id)}
+	switch n := d.memory.contactCount(id); n {
 	case 0:
 		view.Contacts = "no contacts"
 	case 1:
@@ -144,13 +142,13 @@ func (d *Demo) albumView(a recent.Answer) albumView {
 	}
 	view.Contact = &memberView{ID: a.Contact.ID, Name: a.Contact.Username}
 	if view.Contact.Name == "" {
-		view.Contact.Name = d.roster.name(a.Contact.ID)
+		view.Contact.Name = d.memory.name(a.Contact.ID)
 	}
 	for _, p := range a.Photos {
-		view.Photos = append(view.Photos, photoView{ID: p.ID, Title: p.Title, Ago: d.ago(p.DateUpload)})
+		view.Photos = append(view.Photos, photoView{ID: p.ID, Title: p.Title, Ago: ago(p.DateUpload)})
 		view.Key += fmt.Sprintf("%d ", p.ID)
 	}
-	view.Contact.Ago = d.ago(a.Photos[0].DateUpload)
+	view.Contact.Ago = ago(a.Photos[0].DateUpload)
 	return view
 }
 
@@ -182,10 +180,10 @@ func (d *Demo) candidateViews(all []recent.Examined) []candidateView {
 	}
 	var views []candidateView
 	for _, c := range all {
-		who := memberView{ID: c.Contact, Name: d.roster.name(c.Contact), Ago: d.ago(c.Score)}
+		who := memberView{ID: c.Contact, Name: d.memory.name(c.Contact), Ago: ago(c.Score)}
 		view := candidateView{Contact: who, Score: c.Score, Verdict: c.Verdict, VerdictMark: marks[c.Verdict]}
 		if c.Newest > 0 {
-			view.Newest = d.ago(c.Newest)
+			view.Newest = ago(c.Newest)
 		}
 		views = append(views, view)
 	}
@@ -197,15 +195,14 @@ func (d *Demo) eventViews(viewer member.ID, candidates []recent.Examined) []even
 	for _, c := range candidates {
 		onPage[c.Contact] = true
 	}
-	now := d.cfg.Now()
 	var views []eventView
-	for _, e := range d.events.latest() {
-		views = append(views, eventView{Ago: duration(now.Sub(e.At)), Kind: e.Kind, Text: e.Text, You: e.You, Close: e.You || onPage[e.Who]})
+	for _, e := range d.memory.latestEvents() {
+		views = append(views, eventView{Ago: duration(time.Since(e.At)), Kind: e.Kind, Text: e.Text, You: e.You, Close: e.You || onPage[e.Who]})
 	}
 	return views
 }
 
 // ago says how long ago a time in unix seconds is.
-func (d *Demo) ago(unix uint64) string {
-	return duration(d.cfg.Now().Sub(time.Unix(int64(unix), 0)))
+func ago(unix uint64) string {
+	return duration(time.Since(time.Unix(int64(unix), 0)))
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/plural"
 )
 
 // enqueueSize bounds the tasks in one INSERT.
@@ -26,7 +26,7 @@ func (q *MySQLQueue) Enqueue(ctx context.Context, batch []New) (ids []uint64, er
 		return nil, err
 	}
 	var done enqueued
-	err = q.transact(ctx, "enqueue "+plural.Of(len(batch), "task", "tasks"), func(tx *sql.Tx) (err error) {
+	err = q.transact(ctx, fmt.Sprintf("enqueue %d tasks", len(batch)), func(tx *sql.Tx) (err error) {
 		done, err = enqueue(ctx, tx, batch)
 		return err
 	})

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/plural"
 )
 
 // keyEnd is when keys were written that are forgotten by now.
@@ -63,7 +62,7 @@ func (q *MySQLQueue) EnqueueOnce(ctx context.Context, key string, batch []New) (
 	}
 	var done enqueued
 	for range 2 { // a key can be forgotten between the two looks at it
-		err = q.transact(ctx, "enqueue "+plural.Of(len(batch), "task", "tasks")+" once", func(tx *sql.Tx) (err error) {
+		err = q.transact(ctx, fmt.Sprintf("enqueue %d tasks once", len(batch)), func(tx *sql.Tx) (err error) {
 			done, replayed, err = once.enqueue(ctx, tx, batch)
 			return err
 		})
@@ -86,7 +85,7 @@ type once struct{ key, batch [sha256.Size]byte }
 func newOnce(key string, batch []New) (once, error) {
 	raw, err := json.Marshal(batch)
 	if err != nil {
-		return once{}, fmt.Errorf("batch of %s: %w", plural.Of(len(batch), "task", "tasks"), err)
+		return once{}, fmt.Errorf("batch of %d tasks: %w", len(batch), err)
 	}
 	return once{sha256.Sum256([]byte(key)), sha256.Sum256(raw)}, nil
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/plural"
 )
 
 // now is the clock of the queue, in unix milliseconds: the database's own, so
@@ -224,7 +223,7 @@ func (q *MySQLQueue) Extend(ctx context.Context, held []Task, lease time.Duratio
 		n, err := mysql.Affected(q.db.ExecContext(ctx, updateTasks+"due_at = "+now+" + ? WHERE lease_owner = ? AND id IN ("+mysql.Marks(len(ids))+")",
 			append([]any{min(lease, MostLease).Milliseconds(), token}, mysql.Args(ids)...)...))
 		if err != nil {
-			return 0, mysql.Translate(ctx, "extend the leases of "+plural.Of(len(held), "task", "tasks"), err)
+			return 0, mysql.Translate(ctx, fmt.Sprintf("extend the leases of %d tasks", len(held)), err)
 		}
 		lost -= n
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/retry"
 )
@@ -123,7 +122,7 @@ func addRefills(ctx context.Context, store Store, limit int, changes []index.Cha
 	}
 	top, err := store.TopContacts(ctx, users, limit)
 	if err != nil {
-		return fmt.Errorf("refill %s: %w", plural.Of(len(users), "set", "sets"), err)
+		return fmt.Errorf("refill %d sets: %w", len(users), err)
 	}
 	for i := range changes {
 		if wants(changes[i]) {

@@ -11,7 +11,6 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/queue"
 )
 
@@ -68,7 +67,7 @@ func (h *PairHandler) plan(ctx context.Context, updates []index.Update, asked ma
 	}
 	now, err := h.Store.Relations(ctx, pairs)
 	if err != nil {
-		return nil, fmt.Errorf("look at %s: %w", plural.Of(len(pairs), "contact", "contacts"), err)
+		return nil, fmt.Errorf("look at %d contacts: %w", len(pairs), err)
 	}
 	changes := make([]index.Change, len(updates))
 	for i, u := range updates {

@@ -8,7 +8,6 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/queue"
 )
 
@@ -65,7 +64,7 @@ func (h *RefillHandler) plan(ctx context.Context, updates []index.Update) ([]ind
 	if len(pairs) > 0 {
 		now, err := h.Store.Relations(ctx, pairs)
 		if err != nil {
-			return nil, fmt.Errorf("look at %s: %w", plural.Of(len(pairs), "member of a set", "members of sets"), err)
+			return nil, fmt.Errorf("look at %d members of sets: %w", len(pairs), err)
 		}
 		mend(changes, now)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/retry"
 )
@@ -134,7 +133,7 @@ func (h *UploadHandler) tell(ctx context.Context, wanted []contacts.FollowerPage
 	}
 	followers, err := h.Store.FollowerPages(ctx, pages, h.PartSize)
 	if err != nil {
-		return fmt.Errorf("followers of %s: %w", plural.Of(len(pages), "uploader", "uploaders"), err)
+		return fmt.Errorf("followers of %d uploaders: %w", len(pages), err)
 	}
 	var additions []index.Addition
 	for i, page := range pages {
@@ -177,7 +176,7 @@ func (h *UploadHandler) uploaded(ctx context.Context, wanted []contacts.Follower
 	}
 	lastUploads, err := h.Store.LastUploads(ctx, unique(ids))
 	if err != nil {
-		return nil, nil, fmt.Errorf("last uploads of %s: %w", plural.Of(len(ids), "member", "members"), err)
+		return nil, nil, fmt.Errorf("last uploads of %d members: %w", len(ids), err)
 	}
 	var pages []contacts.FollowerPage
 	for _, page := range wanted {
@@ -212,7 +211,7 @@ func (h *UploadHandler) continueWith(ctx context.Context, next []queue.New, addi
 		return err
 	}
 	if _, err := h.Queue.Enqueue(ctx, next); err != nil {
-		return fmt.Errorf("continue %s: %w", plural.Of(len(next), "fan-out", "fan-outs"), err)
+		return fmt.Errorf("continue %d fan-outs: %w", len(next), err)
 	}
 	return nil
 }
@@ -248,7 +247,7 @@ func (h *UploadHandler) refill(ctx context.Context, users []member.ID) error {
 	}
 	exist, err := h.Store.Existing(ctx, users)
 	if err != nil {
-		return fmt.Errorf("which of %s are members: %w", plural.Of(len(users), "follower", "followers"), err)
+		return fmt.Errorf("which of %d followers are members: %w", len(users), err)
 	}
 	var refills []queue.New
 	for _, user := range users {
@@ -258,7 +257,7 @@ func (h *UploadHandler) refill(ctx context.Context, users []member.ID) error {
 	}
 	for some := range slices.Chunk(refills, refillsAtOnce) {
 		if _, err := h.Queue.Enqueue(ctx, some); err != nil {
-			return fmt.Errorf("enqueue %s: %w", plural.Of(len(refills), "refill", "refills"), err)
+			return fmt.Errorf("enqueue %d refills: %w", len(refills), err)
 		}
 	}
 	return nil

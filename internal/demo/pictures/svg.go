@@ -18,12 +18,11 @@ const (
 // The same id gives the same bytes. It uses attributes only, no style and no
 // script, so that it can be shown under the strictest content security policy.
 func SVG(id uint64) []byte {
-	r, subject := dice(id), SubjectOf(id)
-	r.IntN(len(lights)) // the two rolls that SubjectOf made
-	r.IntN(len(scenes))
-	c := &canvas{r: r, light: lightNamed(subject.Light)}
+	r := dice(id)
+	light, scene := draw(r)
+	c := &canvas{r: r, light: light}
 	c.printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" preserveAspectRatio="xMidYMid slice">`, width, height)
-	sceneNamed(subject.Scene).paint(c)
+	scene.paint(c)
 	c.printf(`</svg>`)
 	return c.buf.Bytes()
 }

@@ -193,25 +193,6 @@ func TestLoadSaysWhatFailed(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
-	t.Parallel()
-	good := string(activityd.DemoWorld)
-	for _, c := range []struct{ name, old, new, want string }{
-		{"no JSON", good, "", "EOF"},
-		{"unknown field", `"members"`, `"member"`, "member"},
-		{"no members", `"members": 20500`, `"members": 3`, "members"},
-		{"a viewer with more contacts than members", `20000, 10000, 5000`, `20500, 10000, 5000`, "featured[0]"},
-		{"a negative crowd", `[10000, 4000`, `[10000, -1`, "celebrities[1]"},
-		{"negative photos", `"photos": 60000`, `"photos": -1`, "photos"},
-		{"no title for a scene", `"desert"`, `"deserts"`, "titles.scene.desert"},
-	} {
-		_, err := world.Parse([]byte(strings.Replace(good, c.old, c.new, 1)))
-		if !errors.Is(err, world.ErrSpec) || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want ErrSpec that names %s", c.name, err, c.want)
-		}
-	}
-}
-
 func TestTinyWorlds(t *testing.T) {
 	t.Parallel()
 	s := small(t)

@@ -22,17 +22,16 @@ import (
 	"github.com/activityd/activityd/internal/tasks"
 )
 
-// ground is what the demo stands on: real private servers, or imitations.
-type ground struct {
-	parts
+// demoBackend is a made-up site and its servers: private ones, or imitations.
+type demoBackend struct {
+	backend
 	site      demoSite
 	plain     demo.Plain
 	plainName string
 	engine    string
 	wipe      func(context.Context) error
 	// start begins the emission of tasks, once the site is loaded.
-	start   func()
-	closers []io.Closer
+	start func()
 }
 
 type demoSite interface {
@@ -40,7 +39,7 @@ type demoSite interface {
 	world.Loader
 }
 
-func openGround(ctx context.Context, c *config, o demoOptions, out io.Writer) (*ground, error) {
+func openDemoBackend(ctx context.Context, c *config, o demoOptions, out io.Writer) (*demoBackend, error) {
 	_, hasMySQL := localserver.FindMySQL()
 	_, hasRedis := localserver.FindRedis()
 	if o.embedded || !hasMySQL || !hasRedis {
@@ -54,7 +53,7 @@ func openGround(ctx context.Context, c *config, o demoOptions, out io.Writer) (*
 }
 
 // openImitations makes the in-memory site and miniredis.
-func openImitations(c *config) (*ground, error) {
+func openImitations(c *config) (*demoBackend, error) {
 	mini := miniredis.NewMiniRedis()
 	if err := mini.Start(); err != nil {
 		return nil, fmt.Errorf("start miniredis: %w", err)
@@ -68,15 +67,17 @@ func openImitations(c *config) (*ground, error) {
 	db, notifier := contacts.NewMemory(), &queue.Notifier{}
 	q := queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now)
 	where := &site.Memory{Store: db}
-	return &ground{
-		parts:     parts{store: db, queue: q, notifier: notifier, index: ix},
+	return &demoBackend{
+		backend: backend{
+			store: db, queue: q, notifier: notifier, index: ix,
+			closers: closers{func() error { mini.Close(); return nil }, client.Close},
+		},
 		site:      where,
 		plain:     plainWalk(db),
 		plainName: "a plain walk",
 		engine:    "tables in memory and miniredis, both inside this process",
 		wipe:      func(ctx context.Context) error { return client.FlushDB(ctx).Err() },
 		start:     func() { where.Emit = emitTo(q) },
-		closers:   []io.Closer{closer(func() error { mini.Close(); return nil }), client},
 	}, nil
 }
 
@@ -99,41 +100,37 @@ func emitTo(q queue.Queue) func(context.Context, site.Event) error {
 	}
 }
 
-type closer func() error
-
-func (c closer) Close() error { return c() }
-
 // demoDatabase is the name of the demo's database in its private server.
 const demoDatabase = "demo"
 
-// demoPoll stands in for the notifier: the demo's site inserts its tasks by plain SQL
-// and tells nobody.
+// demoPoll stands in for notifications: the demo's site inserts its tasks by plain
+// SQL alone.
 const demoPoll = 100 * time.Millisecond
 
 // openPrivateServers starts servers of the demo's own and makes its tables.
-func openPrivateServers(ctx context.Context, c *config) (g *ground, err error) {
-	g = &ground{engine: "a private Redis", plainName: "plain SQL", start: func() {}}
+func openPrivateServers(ctx context.Context, c *config) (g *demoBackend, err error) {
+	g = &demoBackend{engine: "a private Redis", plainName: "plain SQL", start: func() {}}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, closeAll(g.closers))
+			err = errors.Join(err, g.closers.close())
 		}
 	}()
 	redisServer, err := localserver.StartRedis(ctx)
 	if err != nil {
 		return g, err
 	}
-	g.closers = append(g.closers, redisServer)
+	g.closers.push(redisServer.Close)
 	mysqlServer, err := localserver.StartMySQL(ctx, "--innodb-flush-log-at-trx-commit=2")
 	if err != nil {
 		return g, err
 	}
-	g.closers = append(g.closers, mysqlServer)
+	g.closers.push(mysqlServer.Close)
 	g.engine = mysqlServer.Version() + " and Redis, private to this demo"
 	err = g.connect(ctx, c, mysqlServer, redisServer)
 	return g, err
 }
 
-func (g *ground) connect(ctx context.Context, c *config, mysqlServer *localserver.MySQL, redisServer *localserver.Redis) error {
+func (g *demoBackend) connect(ctx context.Context, c *config, mysqlServer *localserver.MySQL, redisServer *localserver.Redis) error {
 	if err := mysqlServer.CreateDatabase(ctx, demoDatabase); err != nil {
 		return err
 	}
@@ -141,7 +138,7 @@ func (g *ground) connect(ctx context.Context, c *config, mysqlServer *localserve
 	if err != nil {
 		return err
 	}
-	g.closers = append(g.closers, db)
+	g.closers.push(db.Close)
 	if err := schema.Apply(ctx, db); err != nil {
 		return err
 	}
@@ -149,14 +146,15 @@ func (g *ground) connect(ctx context.Context, c *config, mysqlServer *localserve
 	if err != nil {
 		return err
 	}
-	g.closers = append(g.closers, client)
+	g.closers.push(client.Close)
 	ix, err := newIndex(c, client)
 	if err != nil {
 		return err
 	}
 	notifier := &queue.Notifier{}
 	c.poll = demoPoll
-	g.parts = parts{store: contacts.NewMySQL(db), queue: queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: processName()}), notifier: notifier, index: ix}
+	g.store, g.notifier, g.index = contacts.NewMySQL(db), notifier, ix
+	g.queue = queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: processName()})
 	g.site, g.plain = site.NewMySQL(db), demo.PlainSQL(db)
 	g.wipe = func(ctx context.Context) error { return client.FlushDB(ctx).Err() }
 	return nil

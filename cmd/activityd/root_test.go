@@ -1,0 +1,126 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+)
+
+// A command that is called in a way that cannot be fails, and its error names what is
+// wrong.
+func TestMisuseFails(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"show":                 "accepts 1 arg(s), received 0",
+		"explain 1 2":          "accepts 1 arg(s), received 2",
+		"serve x":              `unknown command "x" for "activityd serve"`,
+		"verify 1 2":           "accepts at most 1 arg(s), received 2",
+		"tasks show":           "requires at least 1 arg(s), only received 0",
+		"shwo":                 "Did you mean this?\n\tshow",
+		"tasks nonsense":       `unknown command "nonsense" for "activityd tasks"`,
+		"tasks pause ''":       `queue "": want 1 to 32 bytes`,
+		"tasks show ''":        `"" is no task id`,
+		"enqueue upload ''":    "MEMBER: not a member id",
+		"show --nonsense":      "unknown flag: --nonsense",
+		"serve --walks 3":      "unknown flag: --walks",
+		"serve --grace 5":      `invalid argument "5" for "--grace" flag`,
+		"verify --answers few": `invalid argument "few" for "--answers" flag`,
+	} {
+		words := strings.Fields(args)
+		for i := range words {
+			words[i] = strings.Trim(words[i], "'")
+		}
+		environ := []string{"ACTIVITYD_MYSQL_DSN=" + servertest.MySQLDSN(t)}
+		code, out, errs := command(t, environ, words...)
+		if code != exitFailed || out != "" || !strings.HasPrefix(errs, "activityd: ") || !strings.Contains(errs, want) {
+			t.Errorf("%s: exit code %d, %q, %q, want %q", args, code, out, errs, want)
+		}
+	}
+}
+
+// By itself, the program tells how it is used.
+func TestTheProgramByItself(t *testing.T) {
+	t.Parallel()
+	if out := succeed(t); !strings.Contains(out, "activityd [command]") || !strings.Contains(out, "  backfill ") {
+		t.Errorf("printed %q", out)
+	}
+}
+
+func TestTheDemoSaysNothingOfTokens(t *testing.T) {
+	t.Parallel()
+	if out := succeed(t, "demo", "--help"); strings.Contains(out, "token") {
+		t.Errorf("there are none: %s", out)
+	}
+}
+
+func TestVersionAsAFlag(t *testing.T) {
+	t.Parallel()
+	want := succeed(t, "version")
+	for _, flag := range []string{"--version", "-v"} {
+		if got := succeed(t, flag); got != want || !strings.HasPrefix(got, "activityd ") {
+			t.Errorf("%s prints %q, version prints %q", flag, got, want)
+		}
+	}
+}
+
+// The order of a map would change from run to run.
+func TestTheDefaultOfWorkersIsToldInOneOrder(t *testing.T) {
+	t.Parallel()
+	const want = "(default default=2,fan_out=2,refill=1)"
+	for range 10 {
+		if help := succeed(t, "serve", "--help"); !strings.Contains(help, want) || strings.Contains(help, "stringToInt") {
+			t.Fatalf("no %q in %s", want, help)
+		}
+	}
+}
+
+// Shells ask "activityd __complete", with the word that is begun as the last one.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	const files, words = ":0", ":4" // whether the shell shall add files
+	types, states, queues := "add_contact remove_contact upload fan_out refill ", "waiting scheduled running dead done ", "default fan_out refill "
+	for line, want := range map[string]string{
+		"serve --role |":                    "all api workers " + words,
+		"serve --role=w|":                   "all api workers " + words,
+		"serve --log-level |":               "debug info warn error " + words,
+		"serve --log-format |":              "text json " + words,
+		"serve --materialize |":             "all active " + words,
+		"demo --materialize |":              "all active " + words,
+		"serve --mysql-dsn |":               words,
+		"serve --tls-key |":                 files,
+		"serve --token-file |":              files,
+		"serve |":                           words,
+		"backfill --resume |":               files,
+		"verify --output |":                 "table json " + words,
+		"verify -o |":                       "table json " + words,
+		"backfill --progress |":             "auto always never " + words,
+		"token --append |":                  files,
+		"token --scopes |":                  "read write admin " + words,
+		"tasks list --type |":               types + words,
+		"tasks list --state |":              states + words,
+		"tasks retry --state |":             "dead scheduled " + words,
+		"tasks discard --queue |":           queues + words,
+		"tasks pause |":                     queues + words,
+		"tasks resume f|":                   "fan_out " + words,
+		"tasks pause fan_out |":             words,
+		"tasks show |":                      words,
+		"enqueue |":                         "add_contact remove_contact upload refill - " + words,
+		"enqueue upload |":                  words,
+		"enqueue --queue |":                 queues + words,
+		"tasks p|":                          "pause " + words,
+		"show |":                            words,
+		"tasks list --mysql-connections 4|": words,
+	} {
+		arguments := append([]string{"__completeNoDesc"}, strings.Split(strings.TrimSuffix(line, "|"), " ")...)
+		out := succeed(t, arguments...)
+		if got := strings.Join(strings.Fields(out), " "); got != want {
+			t.Errorf("%s\n%s, want\n%s", line, got, want)
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if out := succeed(t, "completion", shell); !strings.Contains(out, "__complete") {
+			t.Errorf("%s: %q", shell, out)
+		}
+	}
+}
