@@ -13,6 +13,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo"
 	"github.com/activityd/activityd/internal/demo/world"
+	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/site"
@@ -66,7 +67,7 @@ func openImitations(c *config) (*ground, error) {
 	queue := tasks.NewMemoryQueue(tasks.QueueOptions{Bell: bell}, time.Now)
 	where := &site.Memory{Store: db}
 	return &ground{
-		parts:     parts{store: db, queue: queue, bell: bell, index: ix},
+		parts:     parts{store: db, queue: queue, bell: bell, index: ix, ledger: index.NewLedger(client)},
 		site:      where,
 		plain:     plainWalk(db),
 		plainName: "a plain walk",
@@ -153,7 +154,7 @@ func (g *ground) connect(ctx context.Context, c *config, mysqlServer *localserve
 	}
 	bell := &tasks.Bell{}
 	c.poll = demoPoll
-	g.parts = parts{store: contacts.NewMySQL(db), queue: tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: processName()}), bell: bell, index: ix}
+	g.parts = parts{store: contacts.NewMySQL(db), queue: tasks.NewMySQLQueue(db, tasks.QueueOptions{Bell: bell, Owner: processName()}), bell: bell, index: ix, ledger: index.NewLedger(client)}
 	g.site, g.plain = site.NewMySQL(db), demo.PlainSQL(db)
 	g.wipe = func(ctx context.Context) error { return client.FlushDB(ctx).Err() }
 	return nil

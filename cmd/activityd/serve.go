@@ -15,6 +15,7 @@ import (
 
 	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
 )
@@ -87,7 +88,7 @@ func openServer(c *config, log *slog.Logger) (*server, error) {
 	queue := tasks.NewMySQLQueue(db, tasks.QueueOptions{
 		Bell: bell, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks, Observer: m.Tasks,
 	})
-	p := parts{store: contacts.NewMySQL(db), db: db, queue: queue, bell: bell, wake: wake.New(client, bell, log), index: ix, metrics: m, gate: entrance}
+	p := parts{store: contacts.NewMySQL(db), db: db, queue: queue, bell: bell, wake: wake.New(client, bell, log), index: ix, ledger: index.NewLedger(client), metrics: m, gate: entrance}
 	return &server{service: newService(c, p, log), closers: []io.Closer{client, db}}, nil
 }
 

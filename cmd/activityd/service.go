@@ -13,11 +13,11 @@ import (
 
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics"
-	"github.com/activityd/activityd/internal/pace"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
@@ -36,11 +36,12 @@ type store interface {
 type parts struct {
 	store store
 	// db is the database of store; nil: there is none whose tables could be wrong.
-	db    *sql.DB
-	queue tasks.Queue
-	bell  *tasks.Bell
-	wake  *wake.Wake // carries the bell to other processes; nil: there are none
-	index *index.Index
+	db     *sql.DB
+	queue  tasks.Queue
+	bell   *tasks.Bell
+	wake   *wake.Wake // carries the bell to other processes; nil: there are none
+	index  *index.Index
+	ledger *index.Ledger // beside the sets of index
 	// metrics are told what happens; nil where nobody will look at them.
 	metrics *metrics.Metrics
 	// gate is what callers of the API must pass; nil: it is open.
@@ -61,7 +62,7 @@ type service struct {
 	backlog *tasks.Backlog
 	// patrol compares sets and answers with MySQL, as fast as pacer lets it.
 	patrol *audit.Patrol
-	pacer  *pace.Pacer
+	pacer  *bulk.Pacer
 	api    *api.Server
 	// checked: the tables were looked at, and nothing is wrong with them.
 	checked bool
@@ -165,7 +166,7 @@ func (s *service) checkRedis(ctx context.Context) error {
 	if err != nil {
 		return nil // the first probe reports it
 	}
-	if err := s.index.StoreMaterialize(ctx); err != nil {
+	if err := s.ledger.StoreMaterialize(ctx, s.config.materialize); err != nil {
 		s.log.WarnContext(ctx, "--materialize was not stored: what was stored before holds", "error", err)
 	}
 	return nil

@@ -86,7 +86,7 @@ type setLine struct {
 // compareSet reads a user's set and what it should hold. It fails when the set
 // cannot be read; that there is none is a finding.
 func (s *service) compareSet(ctx context.Context, user member.ID) (setView, error) {
-	c, err := s.newAuditor().Compare(ctx, user)
+	c, err := s.newAuditor(nil).Compare(ctx, user)
 	view := setView{Comparison: c, settings: s.index.Settings()}
 	view.fillIn()
 	return view, err

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,9 +9,9 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/sweep"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -51,7 +50,7 @@ func TestVerifyFindsAndRepairs(t *testing.T) {
 	must(t, m.client.Do(ctx, "ZADD", "user_9", "7777", "200").Err())    // a ghost: waste
 	must(t, m.client.Do(ctx, "ZADD", "user_99999", "7777", "20").Err()) // of nobody: waste
 	code, out, errs = m.run(t, "verify")
-	if code != exitWrong || !strings.Contains(errs, "2 sets or answers are wrong; --repair enqueues refills") {
+	if code != exitWrong || !strings.Contains(errs, "sets and answers that are wrong: 2; --repair enqueues refills") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 	for _, want := range []string{"error: lost set of user 7", "of user 8, contact 10", "waste: ghost of user 9, contact 200", "waste: orphan of user 99999", "checked: 301 sets"} {
@@ -102,7 +101,7 @@ func TestVerifyTellsWhichAnswersItLeftOut(t *testing.T) {
 	must(t, m.client.Del(t.Context(), "user_7", "user_9").Err())
 	_, out, _ := m.run(t, "verify", "--answers=1")
 	for _, want := range []string{
-		"2 answers were not compared, as the index had no part in them: those of members 7, 9\nFOUND ", "checked: 40 sets, 38 answers; 2 wrong",
+		"answers that were not compared, as the index had no part in them: 2, of the members 7, 9\nFOUND ", "checked: 40 sets, 38 answers; 2 wrong",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing in\n%s", want, out)
@@ -114,7 +113,7 @@ func TestVerifyTellsWhichAnswersItLeftOut(t *testing.T) {
 	for i := range 40 {
 		must(t, m.client.Del(t.Context(), fmt.Sprint("user_", i+1)).Err())
 	}
-	if _, out, _ := m.run(t, "verify", "--answers=1"); !strings.Contains(out, "40 answers were not compared") || !strings.Contains(out, ", …\nFOUND ") {
+	if _, out, _ := m.run(t, "verify", "--answers=1"); !strings.Contains(out, "no part in them: 40, of the members ") || !strings.Contains(out, ", …\nFOUND ") {
 		t.Errorf("without sets:\n%s", out)
 	}
 	if _, out, _ := m.run(t, "verify"); strings.Contains(out, "not compared") {
@@ -127,7 +126,7 @@ func TestVerifyIsBounded(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 150)
 	code, out, _ := m.run(t, "verify", "--materialize=all")
-	if code != exitWrong || strings.Count(out, "lost set of user") != mostFindings || !strings.Contains(out, "and 50 more") || !strings.Contains(out, "150 wrong") {
+	if code != exitWrong || strings.Count(out, "lost set of user") != maxFindings || !strings.Contains(out, "and 50 more") || !strings.Contains(out, "150 wrong") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	if code, findings, _ := m.verifyJSON(t); code != exitWrong || len(findings) != 150 {
@@ -151,7 +150,7 @@ func TestLagHidesNoError(t *testing.T) {
 	must(t, m.client.Del(t.Context(), "user_300").Err())
 	must(t, m.client.ZRem(t.Context(), "user_308", "310").Err())
 	code, out, errs := m.run(t, "verify")
-	if code != exitWrong || strings.Count(out, "error: ") != 3 || strings.Contains(out, "lag: ") || !strings.Contains(errs, "2 sets or answers are wrong") {
+	if code != exitWrong || strings.Count(out, "error: ") != 3 || strings.Contains(out, "lag: ") || !strings.Contains(errs, "sets and answers that are wrong: 2") {
 		t.Errorf("exit code %d: %s%s", code, out, errs)
 	}
 	for _, want := range []string{"error: lost set of user 300", "of user 308, contact 310", "150    lag"} {
@@ -189,21 +188,12 @@ func TestVerifyTellsSinceWhenThereIsLag(t *testing.T) {
 	if !findings[0].Since.Equal(since.Add(2*time.Minute)) || findings[0].Lasting || !findings[1].Since.Equal(since) || !findings[1].Lasting {
 		t.Errorf("findings %+v, lag since %v", findings, since)
 	}
-	if code, _, errs := m.run(t, "verify", "--max-lag=210s"); code != exitWrong || !strings.Contains(errs, "2 findings of lag for longer than --max-lag 3m30s") {
+	if code, _, errs := m.run(t, "verify", "--max-lag=210s"); code != exitWrong || !strings.Contains(errs, "findings of lag for longer than --max-lag 3m30s: 2") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }
 
-// countingGate counts who enters.
-type countingGate struct{ entered int }
-
-func (g *countingGate) Enter(context.Context) (leave func(), err error) {
-	g.entered++
-	return func() {}, nil
-}
-
-// --rate holds for the sets of nobody, too: no more of them enter at once than
-// members do.
+// --rate holds for the sets of deleted members, too.
 func TestVerifyLooksForOrphansAtTheRate(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 1)
@@ -213,14 +203,15 @@ func TestVerifyLooksForOrphansAtTheRate(t *testing.T) {
 	settings, err := index.NewSettings(10, 20, 0)
 	must(t, err)
 	sets, store := index.New(m.client, index.Options{Settings: settings}), contacts.NewMySQL(m.db)
+	const rate = 160 // 40 at once
 	v := &verification{
-		longRun: &longRun{teller: &teller{w: io.Discard}, options: &longOptions{rate: 160}, index: sets, store: store},
-		options: &verifyOptions{}, printer: newFindingPrinter(io.Discard, outputTable),
+		bulkCommand: &bulkCommand{reporter: &reporter{w: io.Discard}, job: bulk.Job{Rate: rate}, index: sets, store: store},
+		options:     &verifyOptions{}, printer: newFindingPrinter(io.Discard, outputTable),
 		auditor: audit.New(audit.Options{Sets: sets, Truth: store, Tasks: tasks.NewMySQLQueue(m.db, tasks.QueueOptions{}), Pause: time.Millisecond}),
 	}
-	gate, counts := &countingGate{}, sweep.Counts{}
-	must(t, v.orphans(t.Context(), gate, counts))
-	if most := v.longRun.options.batch(); counts[countChecked] != 100 || gate.entered*most < 100 {
-		t.Errorf("%d batches of at most %d, counted %v", gate.entered, most, counts)
+	start, counts := time.Now(), bulk.Counts{}
+	must(t, v.visitOrphans(t.Context(), bulk.NewPacer(bulk.PacerOptions{Parallel: 4, Rate: rate}), counts))
+	if took := time.Since(start); counts[countChecked] != 100 || took < 80*time.Second/rate {
+		t.Errorf("counted %v within %v", counts, took)
 	}
 }

@@ -23,6 +23,17 @@ func (a *Auditor) Check(ctx context.Context, users []member.ID) (Report, error) 
 	return a.checkAll(ctx, users, a.look)
 }
 
+// Orphans returns those of ids that are no members.
+func (a *Auditor) Orphans(ctx context.Context, ids []member.ID) ([]member.ID, error) {
+	members, err := a.options.Truth.Existing(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("look for members: %w", err)
+	}
+	orphans := slices.DeleteFunc(slices.Clone(ids), func(id member.ID) bool { return members[id] })
+	slices.Sort(orphans)
+	return orphans, nil
+}
+
 // lookFunc looks once at something of each of the users.
 type lookFunc func(ctx context.Context, users []member.ID) (map[member.ID]looked, error)
 
@@ -90,12 +101,17 @@ func (a *Auditor) checkSome(ctx context.Context, users []member.ID, look lookFun
 	return r, err
 }
 
-// work does some of it behind the gate, and counts the time.
+// work calls do when the pacer lets it, and counts the time.
 func (a *Auditor) work(ctx context.Context, r *Report, do func() error) error {
-	return a.gate(ctx, func() error {
-		defer func(start time.Time) { r.Looking += time.Since(start) }(time.Now())
-		return do()
-	})
+	if a.options.Pacer != nil {
+		leave, err := a.options.Pacer.Enter(ctx, 1)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
+	defer func(start time.Time) { r.Looking += time.Since(start) }(time.Now())
+	return do()
 }
 
 // settle counts in what was seen of one user, and returns it.

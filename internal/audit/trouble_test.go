@@ -121,7 +121,7 @@ func TestALongStepKeepsTheLease(t *testing.T) {
 		s.truth.fail = func([]member.ID) error { <-time.After(10 * time.Minute); return nil }
 		second := audit.NewPatrol(audit.PatrolOptions{
 			Auditor: audit.New(audit.Options{Sets: newBench(t).index, Truth: s.truth, Tasks: tasks.NewMemoryQueue(tasks.QueueOptions{}, time.Now)}),
-			Members: s.truth, Ledger: s.ledger, Rate: 50, Observer: s.recorder, Log: s.log.logger(),
+			Members: s.truth, EachStored: s.ledger.EachStored, Ledger: s.ledger, Rate: 50, Observer: s.recorder, Log: s.log.logger(),
 		})
 		stop := running(t, s.patrol.Run)
 		<-time.After(time.Second)

@@ -75,7 +75,7 @@ func (ix *Index) Probe(ctx context.Context) (err error) {
 }
 
 func (ix *Index) probe(ctx context.Context) error {
-	calls := make([]call, len(ix.markKeys()))
+	calls := make([]call, len(markKeys(ix.client)))
 	for i := range calls {
 		set := probeKey(i)
 		calls[i] = call{[]string{set, guardOf(set)}, []any{probeLife.Milliseconds()}}
