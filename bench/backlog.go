@@ -7,8 +7,8 @@ import (
 	"io"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -55,7 +55,7 @@ const (
 // measureBacklog returns the costs of each operation, and how the database
 // answers each statement that they use.
 func measureBacklog(ctx context.Context, g *ground, o options, log io.Writer) (list []growth, plans []plan, err error) {
-	db, err := g.openDB(contacts.WithMaxOpen(1))
+	db, err := g.openDB(mysql.WithMaxOpen(1))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -9,9 +9,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -271,7 +271,7 @@ func (f *fanOut) makeActivity(ctx context.Context) error {
 		"ANALYZE TABLE contact_activity",
 	} {
 		if _, err := f.db.ExecContext(ctx, text); err != nil {
-			return contacts.Translate(ctx, "make contact_activity", err)
+			return mysql.Translate(ctx, "make contact_activity", err)
 		}
 	}
 	return nil

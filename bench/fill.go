@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // fill makes n tasks wait, by doubling: contact changes, and among them one in a
@@ -24,7 +24,7 @@ func (b *backlogBench) fill(ctx context.Context, n int) error {
 	for have < n {
 		more := min(have, n-have)
 		if _, err := b.db.ExecContext(ctx, copyTasks, more); err != nil {
-			return contacts.Translate(ctx, fmt.Sprintf("insert %d tasks", more), err)
+			return mysql.Translate(ctx, fmt.Sprintf("insert %d tasks", more), err)
 		}
 		have += more
 		fmt.Fprintf(b.log, "%d tasks wait\n", have)

@@ -12,9 +12,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/schema"
 )
 
@@ -96,13 +96,13 @@ func newIndex(client redis.UniversalClient) (*index.Index, error) {
 
 // openDB makes a pool of connections as the service does. It is closed with the
 // ground.
-func (g *ground) openDB(opts ...contacts.PoolOption) (*sql.DB, error) {
+func (g *ground) openDB(opts ...func(*sql.DB)) (*sql.DB, error) {
 	return g.openDBAt(g.mysql.Addr(), opts...)
 }
 
 // openDBAt is openDB by way of another socket.
-func (g *ground) openDBAt(socket string, opts ...contacts.PoolOption) (*sql.DB, error) {
-	db, err := contacts.OpenMySQL(strings.Replace(g.mysql.DSN(database), g.mysql.Addr(), socket, 1), opts...)
+func (g *ground) openDBAt(socket string, opts ...func(*sql.DB)) (*sql.DB, error) {
+	db, err := mysql.Open(strings.Replace(g.mysql.DSN(database), g.mysql.Addr(), socket, 1), opts...)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
 )
 
@@ -26,7 +27,7 @@ func (s *suite) newLines(ctx context.Context) (l *lines, err error) {
 	if l.redisWire, err = s.newWire(ctx, s.redis.Addr()); err != nil {
 		return nil, err
 	}
-	db, err := s.openDBAt(l.mysqlWire.addr(), contacts.WithMaxOpen(1))
+	db, err := s.openDBAt(l.mysqlWire.addr(), mysql.WithMaxOpen(1))
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // provideSite fills the tables of the site: from the folder if they were kept there
@@ -57,7 +57,7 @@ func exportTables(ctx context.Context, g *ground, folder string) error {
 		return err
 	}
 	if _, err := conn.ExecContext(ctx, "FLUSH TABLES users, contacts, photos FOR EXPORT"); err != nil {
-		return contacts.Translate(ctx, "export the site", err)
+		return mysql.Translate(ctx, "export the site", err)
 	}
 	err = copyTables(folder, dir)
 	if _, unlock := conn.ExecContext(ctx, "UNLOCK TABLES"); err == nil {
@@ -83,7 +83,7 @@ func importTables(ctx context.Context, g *ground, folder string) error {
 	alter := func(what string) error {
 		for _, name := range siteTables() {
 			if _, err := conn.ExecContext(ctx, "ALTER TABLE "+name+" "+what+" TABLESPACE"); err != nil {
-				return contacts.Translate(ctx, "import the site", err)
+				return mysql.Translate(ctx, "import the site", err)
 			}
 		}
 		return nil

@@ -7,7 +7,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // siteTables are those that the site fills.
@@ -26,7 +26,7 @@ func loadSite(ctx context.Context, g *ground, s siteSize, log io.Writer) error {
 	start := time.Now()
 	for _, st := range s.statements() {
 		if _, err := conn.ExecContext(ctx, st.text, st.args...); err != nil {
-			return contacts.Translate(ctx, "make the site: "+st.what, err)
+			return mysql.Translate(ctx, "make the site: "+st.what, err)
 		}
 		fmt.Fprintf(log, "%6.1f s: %s\n", time.Since(start).Seconds(), st.what)
 	}

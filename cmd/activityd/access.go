@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,12 +12,12 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/sync/errgroup"
 
-	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/httpserver"
 )
 
@@ -63,71 +64,69 @@ func plainlyOpen(listen string) bool {
 
 // gate is what callers must pass. The zero gate is open.
 type gate struct {
-	tokens    *access.Tokens      // nil: everybody may pass
-	cert      *access.Certificate // nil: no TLS
-	followers []*access.Follower
-	hangups   chan os.Signal // have the files read at once
+	tokens    *auth.Tokens // nil: everybody may pass
+	tls       *tls.Config  // nil: no TLS
+	reloaders []*auth.Reloader
+	hangups   chan os.Signal // have the files loaded at once
 }
 
 // openGate reads tokens and certificate, as far as there are any.
-func openGate(c *config, o access.Options) (*gate, error) {
+func openGate(c *config, o auth.Options) (*gate, error) {
 	g := &gate{hangups: make(chan os.Signal, 1)}
 	if c.role == roleWorkers {
 		return g, nil // nobody calls
 	}
 	err := errors.Join(g.openTokens(c, o), g.openTLS(c, o))
-	if err == nil && len(g.followers) > 0 {
+	if err == nil && len(g.reloaders) > 0 {
 		// Already now: whoever is told that this listens may send the signal.
 		signal.Notify(g.hangups, syscall.SIGHUP)
 	}
 	return g, err
 }
 
-func (g *gate) openTokens(c *config, o access.Options) error {
+func (g *gate) openTokens(c *config, o auth.Options) error {
 	if c.tokenFile != "" {
-		tokens, follower, err := access.FollowTokens(c.tokenFile, o)
+		tokens, reloader, err := auth.LoadTokens(c.tokenFile, o)
 		if err != nil {
 			return fmt.Errorf("--token-file (%s): %w", environmentName("token-file"), err)
 		}
-		g.tokens, g.followers = tokens, append(g.followers, follower)
+		g.tokens, g.reloaders = tokens, append(g.reloaders, reloader)
 	}
 	if c.tokens == "" {
 		return nil
 	}
-	list, err := access.Parse(strings.ReplaceAll(c.tokens, ";", "\n"))
+	list, err := auth.Parse(strings.ReplaceAll(c.tokens, ";", "\n"))
 	if err == nil && len(list) == 0 {
 		err = errors.New("there is none in it: want lines as activityd token prints them")
 	}
 	if err != nil {
 		return fmt.Errorf("--tokens (%s): %w", environmentName("tokens"), err)
 	}
-	g.tokens = access.NewTokens(list)
+	g.tokens = auth.NewTokens(list)
 	if o.Observer != nil {
 		o.Observer.TokensTaken(g.tokens.Names())
 	}
 	return nil
 }
 
-func (g *gate) openTLS(c *config, o access.Options) error {
+func (g *gate) openTLS(c *config, o auth.Options) error {
 	if c.tlsCert == "" {
 		return nil
 	}
-	cert, follower, err := access.FollowCertificate(c.tlsCert, c.tlsKey, o)
+	config, reloader, err := auth.LoadCertificate(c.tlsCert, c.tlsKey, o)
 	if err != nil {
 		return fmt.Errorf("--tls-cert (%s), --tls-key: %w", environmentName("tls-cert"), err)
 	}
-	g.cert, g.followers = cert, append(g.followers, follower)
+	g.tls, g.reloaders = config, append(g.reloaders, reloader)
 	return nil
 }
 
 // guard makes the API ask at the gate.
 func (g *gate) guard(c *api.Config) {
 	if g.tokens != nil { // a nil pointer in an interface would not be nil
-		c.Access = g.tokens
+		c.Auth = g.tokens
 	}
-	if g.cert != nil {
-		c.TLS = g.cert.TLS()
-	}
+	c.TLS = g.tls
 }
 
 // admits tells for the address that is listened on who may ask there, in the log
@@ -139,28 +138,33 @@ func (g *gate) admits(ctx context.Context, address net.Addr, log *slog.Logger) e
 		return fmt.Errorf("%s: %w", address, errOpen)
 	case g.tokens == nil:
 		log.InfoContext(ctx, "there are no tokens: whoever is on this machine may ask, and whomever a proxy on it lets through, as long as they ask for localhost, a loopback address or the name in --listen")
-	case g.cert == nil && !local:
+	case g.tls == nil && !local:
 		log.WarnContext(ctx, "tokens cross the network in the clear, unless a proxy in front of this speaks TLS: see --tls-cert", "address", address.String())
 	}
 	return nil
 }
 
-// run follows the files until ctx ends, and reads them at once on SIGHUP. Without
-// files, SIGHUP keeps its usual meaning.
+// reloadInterval is how often the files are looked at. A change is in use after two
+// looks at most.
+const reloadInterval = time.Second
+
+// run reloads the files when they change, until ctx ends, and at once on SIGHUP.
+// Without files, SIGHUP keeps its usual meaning.
 func (g *gate) run(ctx context.Context) error {
 	defer signal.Stop(g.hangups)
-	group, ctx := errgroup.WithContext(ctx)
-	for _, f := range g.followers {
-		group.Go(func() error { return f.Run(ctx) })
-	}
+	tick := time.NewTicker(reloadInterval)
+	defer tick.Stop()
 	for {
+		now := false
 		select {
+		case <-tick.C:
 		case <-g.hangups:
-			for _, f := range g.followers {
-				f.Nudge()
-			}
+			now = true
 		case <-ctx.Done():
-			return group.Wait()
+			return nil
+		}
+		for _, r := range g.reloaders {
+			r.Reload(ctx, now)
 		}
 	}
 }

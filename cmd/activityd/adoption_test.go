@@ -14,6 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 var (
@@ -166,7 +167,7 @@ func digits(name string) string {
 // rowsOfARead counts the rows that MySQL reads for the photos of member 98765.
 func rowsOfARead(t *testing.T, dsn string) int {
 	t.Helper()
-	db, err := contacts.OpenMySQL(dsn, contacts.WithMaxOpen(1))
+	db, err := mysql.Open(dsn, mysql.WithMaxOpen(1))
 	must(t, err)
 	defer func() { _ = db.Close() }()
 	count := func() (n int) {

@@ -19,6 +19,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // bulkOptions are the flags that backfill and verify share.
@@ -101,7 +102,7 @@ type bulkCommand struct {
 // touches says that making a set is a use of it.
 func openBulk(cmd *cobra.Command, c *config, o *bulkOptions, work bulk.Work, within bulk.Range, writes, touches bool) (_ *bulkCommand, err error) {
 	newLogger(c, io.Discard) // silences the client
-	place, err := contacts.Place(c.mysqlDSN)
+	place, err := mysql.Place(c.mysqlDSN)
 	if err != nil {
 		return nil, fmt.Errorf("--mysql-dsn (%s): %w", environmentName("mysql-dsn"), err)
 	}

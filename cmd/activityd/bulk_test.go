@@ -24,6 +24,7 @@ import (
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/site"
 )
 
@@ -45,7 +46,7 @@ func newMasses(t *testing.T, n int) *masses {
 
 func massesOn(t *testing.T, n int, dsn string, server *localserver.Redis) *masses {
 	t.Helper()
-	db, err := contacts.OpenMySQL(dsn)
+	db, err := mysql.Open(dsn)
 	must(t, err)
 	m := &masses{n: n, dsn: dsn, url: server.URL(), redis: server, db: db}
 	m.client = redis.NewClient(&redis.Options{Network: "unix", Addr: server.Addr()})

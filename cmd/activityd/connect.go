@@ -13,14 +13,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // openMySQL makes a pool of connections to the site's database. It does not
 // connect.
 func openMySQL(c *config) (*sql.DB, error) {
-	db, err := contacts.OpenMySQL(c.mysqlDSN, contacts.WithMaxOpen(c.mysqlConnections))
+	db, err := mysql.Open(c.mysqlDSN, mysql.WithMaxOpen(c.mysqlConnections))
 	if err != nil {
 		return nil, fmt.Errorf("--mysql-dsn (%s): %w", environmentName("mysql-dsn"), err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/demo/world"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
@@ -135,7 +136,7 @@ func (g *ground) connect(ctx context.Context, c *config, mysqlServer *localserve
 	if err := mysqlServer.CreateDatabase(ctx, demoDatabase); err != nil {
 		return err
 	}
-	db, err := contacts.OpenMySQL(mysqlServer.DSN(demoDatabase))
+	db, err := mysql.Open(mysqlServer.DSN(demoDatabase))
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/plural"
+	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -139,21 +140,20 @@ func (i *intake) write(ctx context.Context, batch []line) error {
 		list[at] = i.options.adorn(read.task)
 	}
 	begun := time.Now()
-	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+	for failures := 1; ; failures++ {
 		err := i.tryWrite(ctx, list)
 		if err == nil {
 			i.wrote(batch)
 			return nil
 		}
-		if !errors.Is(err, contacts.ErrUnavailable) || time.Since(begun)+pause > enqueuePatience {
+		pause := retry.Backoff(failures, 250*time.Millisecond, 5*time.Second)
+		if !errors.Is(err, mysql.ErrUnavailable) || time.Since(begun)+pause > enqueuePatience {
 			return err
 		}
-		if pause == 250*time.Millisecond {
+		if failures == 1 {
 			fmt.Fprintf(i.log, "activityd: MySQL is away, trying again for up to %v: %v\n", enqueuePatience, err)
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if retry.Sleep(ctx, pause) != nil {
 			return errSignalled
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // ndjson is a file of uploads, the member's number being that of the line.
@@ -61,7 +61,7 @@ func feed(ctx context.Context, in io.Reader, stdout, stderr io.Writer, args ...s
 // queueOf opens the database of a DSN for a look at its tasks.
 func queueOf(t *testing.T, dsn string) *sql.DB {
 	t.Helper()
-	db, err := contacts.OpenMySQL(dsn)
+	db, err := mysql.Open(dsn)
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db

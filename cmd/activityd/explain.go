@@ -16,6 +16,7 @@ import (
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/recent"
 )
@@ -94,7 +95,7 @@ func advised(user member.ID, err error) error {
 	switch {
 	case errors.Is(err, contacts.ErrNoMember):
 		return noMember(user)
-	case errors.Is(err, contacts.ErrUnavailable):
+	case errors.Is(err, mysql.ErrUnavailable):
 		return fmt.Errorf("%w: start MySQL, or correct --mysql-dsn (%s)", err, environmentName("mysql-dsn"))
 	}
 	return err

@@ -14,6 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/site"
 )
 
@@ -152,7 +153,7 @@ func startAsApp(t *testing.T) (r *running, admin *redis.Conn, metrics string) {
 	url := strings.Replace(server.URL(), "unix://", "unix://app:right@", 1)
 	r = start(t, configFor(t, mysqlDSN, url, "--role=api"))
 	metrics = startObserved(t, configFor(t, mysqlDSN, url, "--role=workers", "--metrics-listen=127.0.0.1:0"))
-	db, err := contacts.OpenMySQL(mysqlDSN)
+	db, err := mysql.Open(mysqlDSN)
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	r.db, r.site = db, site.NewMySQL(db)

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/activityd/activityd"
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/schema"
 )
@@ -97,16 +97,16 @@ func (d schemaDeeds) do(cmd *cobra.Command, c *config) error {
 		if err == nil {
 			_, err = fmt.Fprintln(out, "removed "+plural.Of(n, "trigger", "triggers"))
 		}
-		return contacts.Translate(ctx, "remove the triggers", err)
+		return mysql.Translate(ctx, "remove the triggers", err)
 	case d.triggers:
 		n, err := schema.InstallTriggers(ctx, db)
 		if err == nil {
 			_, err = fmt.Fprintf(out, "the %d triggers are installed\n", n)
 		}
-		return contacts.Translate(ctx, "install the triggers", err)
+		return mysql.Translate(ctx, "install the triggers", err)
 	case d.apply:
 		if err := schema.Apply(ctx, db); err != nil {
-			return contacts.Translate(ctx, "apply the schema", err)
+			return mysql.Translate(ctx, "apply the schema", err)
 		}
 	}
 	findings, err := checkSchema(ctx, db)
@@ -135,9 +135,9 @@ func checkSchema(ctx context.Context, db *sql.DB) ([]schema.Finding, error) {
 	findings, err := schema.Check(bounded, db)
 	switch {
 	case err != nil && ctx.Err() == nil && bounded.Err() != nil:
-		return nil, fmt.Errorf("check the schema: %w: no answer within 5 s", contacts.ErrUnavailable)
+		return nil, fmt.Errorf("check the schema: %w: no answer within 5 s", mysql.ErrUnavailable)
 	case err != nil:
-		return nil, contacts.Translate(ctx, "check the schema", err)
+		return nil, mysql.Translate(ctx, "check the schema", err)
 	}
 	n := 0
 	for n < len(findings) && findings[n].Wrong {

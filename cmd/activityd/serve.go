@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/tasks"
@@ -68,7 +68,7 @@ type server struct {
 // openServer opens MySQL and Redis without connecting to them.
 func openServer(c *config, log *slog.Logger) (*server, error) {
 	m := newMetrics(c, log)
-	entrance, err := openGate(c, access.Options{Log: log, Observer: m.Access})
+	entrance, err := openGate(c, auth.Options{Log: log, Observer: m.Access})
 	if err != nil {
 		return nil, err
 	}

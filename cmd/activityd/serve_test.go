@@ -20,6 +20,7 @@ import (
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/site"
 )
 
@@ -90,7 +91,7 @@ func startAll(t *testing.T, flags ...string) *running {
 	r.redis = redisServer
 	r.client = redis.NewClient(&redis.Options{Network: "unix", Addr: redisServer.Addr()})
 	t.Cleanup(func() { _ = r.client.Close() })
-	db, err := contacts.OpenMySQL(mysqlDSN)
+	db, err := mysql.Open(mysqlDSN)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +276,7 @@ func TestServeWithoutRedis(t *testing.T) {
 	must(t, redisServer.Kill())
 	mysqlDSN := servertest.MySQLDSN(t)
 	r := start(t, configFor(t, mysqlDSN, redisServer.URL()))
-	db, err := contacts.OpenMySQL(mysqlDSN)
+	db, err := mysql.Open(mysqlDSN)
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	r.db, r.site = db, site.NewMySQL(db)

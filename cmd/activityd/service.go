@@ -18,7 +18,9 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
 )
@@ -112,7 +114,7 @@ func (s *service) check(ctx context.Context) api.Health {
 	health := api.Health{MySQL: api.Component{Usable: true}, Redis: api.Component{Usable: true}}
 	if err := s.checkMySQL(ctx); err != nil {
 		health.MySQL = api.Component{Detail: "cannot be used: see the log"}
-		if errors.Is(err, contacts.ErrUnavailable) || ctx.Err() != nil {
+		if errors.Is(err, mysql.ErrUnavailable) || ctx.Err() != nil {
 			health.MySQL.Detail = "cannot be reached"
 		}
 	}
@@ -147,7 +149,7 @@ type reportingStats struct{ *service }
 func (s reportingStats) Stats(ctx context.Context) (tasks.Stats, error) {
 	began := time.Now()
 	stats, err := s.queue.Stats(ctx)
-	if err == nil || errors.Is(err, contacts.ErrUnavailable) && ctx.Err() == nil {
+	if err == nil || errors.Is(err, mysql.ErrUnavailable) && ctx.Err() == nil {
 		s.mysql.Report(ctx, began, err)
 	}
 	return stats, err
@@ -197,7 +199,7 @@ func (s *service) checkSchema(ctx context.Context) error {
 // awaitMySQL returns when MySQL can be used, or when ctx ends. A *[schemaError] says
 // that it never can be, as it is.
 func (s *service) awaitMySQL(ctx context.Context) error {
-	for pause := 250 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 2*time.Second) {
+	for failures := 1; ctx.Err() == nil; failures++ {
 		err := s.checkSchema(ctx)
 		if err == nil {
 			bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -207,10 +209,7 @@ func (s *service) awaitMySQL(ctx context.Context) error {
 		if _, wrong := errors.AsType[*schemaError](err); wrong || err == nil {
 			return err
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
+		_ = retry.Sleep(ctx, retry.Backoff(failures, 250*time.Millisecond, 2*time.Second))
 	}
 	return nil
 }

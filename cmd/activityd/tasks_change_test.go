@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -84,7 +84,7 @@ func TestAFailureSaysHowFarItWas(t *testing.T) {
 	q := failing{tasks.NewMemoryQueue(tasks.QueueOptions{}, time.Now)}
 	makeDead(t, q.Queue, 3)
 	err := retryAll(t).run(t.Context(), q, io.Discard, io.Discard)
-	if !errors.Is(err, contacts.ErrUnavailable) || !strings.Contains(err.Error(), "retried 0 tasks, then: ") {
+	if !errors.Is(err, mysql.ErrUnavailable) || !strings.Contains(err.Error(), "retried 0 tasks, then: ") {
 		t.Errorf("%v", err)
 	}
 }
@@ -93,7 +93,7 @@ func TestAFailureSaysHowFarItWas(t *testing.T) {
 type failing struct{ tasks.Queue }
 
 func (failing) Retry(context.Context, tasks.Filter, int) (int, error) {
-	return 0, contacts.ErrUnavailable
+	return 0, mysql.ErrUnavailable
 }
 
 // Workers that take and bury the tasks as fast as they are retried do not keep

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -140,7 +140,7 @@ func TestWatchingGoesOnUntilItIsInterrupted(t *testing.T) {
 		q := stater(func() (tasks.Stats, error) {
 			looks++
 			if looks == 2 {
-				return tasks.Stats{}, contacts.ErrUnavailable
+				return tasks.Stats{}, mysql.ErrUnavailable
 			}
 			return tasks.Stats{}, nil
 		})
@@ -154,7 +154,7 @@ func TestWatchingGoesOnUntilItIsInterrupted(t *testing.T) {
 		if looks != 4 || strings.Count(out.String(), ", every 2s\nthere are no tasks") != 3 || strings.Contains(out.String(), "\x1b") {
 			t.Errorf("%d looks, printed\n%s", looks, out.String())
 		}
-		if !strings.Contains(errs.String(), contacts.ErrUnavailable.Error()) {
+		if !strings.Contains(errs.String(), mysql.ErrUnavailable.Error()) {
 			t.Errorf("said %q", errs.String())
 		}
 	})

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -25,7 +25,7 @@ type operator struct {
 func newOperator(t *testing.T) *operator {
 	t.Helper()
 	dsn := servertest.MySQLDSN(t)
-	db, err := contacts.OpenMySQL(dsn)
+	db, err := mysql.Open(dsn)
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return &operator{tasks.NewMySQLQueue(db, tasks.QueueOptions{Owner: "test"}), db, dsn}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // taskWatch is what the flags of stats say.
@@ -70,7 +70,7 @@ func (w taskWatch) run(ctx context.Context, q taskStater, out, errs io.Writer) e
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, contacts.ErrUnavailable):
+		case errors.Is(err, mysql.ErrUnavailable):
 			fmt.Fprintf(errs, "activityd: %v\n", err)
 		case err != nil:
 			return err

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/auth"
 )
 
 // tokenOptions are the flags of the command token.
@@ -50,7 +50,7 @@ func newToken() *cobra.Command {
 // makeToken prints to out what is to be kept, the secret first, and to notes what
 // to do with it.
 func makeToken(ctx context.Context, name string, o tokenOptions, out, notes io.Writer) error {
-	scopes, err := access.ParseScope(o.scopes)
+	scopes, err := auth.ParseScope(o.scopes)
 	if err != nil {
 		return fmt.Errorf("--scopes: %w", err)
 	}
@@ -58,7 +58,7 @@ func makeToken(ctx context.Context, name string, o tokenOptions, out, notes io.W
 	if err != nil {
 		return err
 	}
-	token, secret, err := access.Issue(name, scopes, limit)
+	token, secret, err := auth.Issue(name, scopes, limit)
 	if err != nil {
 		return fmt.Errorf("NAME: %w", err)
 	}
@@ -67,7 +67,7 @@ func makeToken(ctx context.Context, name string, o tokenOptions, out, notes io.W
 		_, err = fmt.Fprintf(out, "%s\n%s\n", secret, token)
 		return err
 	}
-	if err := access.AppendToken(ctx, o.file, token); err != nil {
+	if err := auth.AppendToken(ctx, o.file, token); err != nil {
 		return fmt.Errorf("--append: %w", err)
 	}
 	sayf(notes, "Added %s to %s. This is its secret, which is shown only now:", token.Name, o.file)
@@ -75,16 +75,16 @@ func makeToken(ctx context.Context, name string, o tokenOptions, out, notes io.W
 	return err
 }
 
-func (o tokenOptions) limit() (access.Limit, error) {
+func (o tokenOptions) limit() (auth.Limit, error) {
 	if o.rate == "" {
 		if o.burst != 0 {
-			return access.Limit{}, errors.New("--burst: needs a --rate, as in --rate 100/s --burst 200")
+			return auth.Limit{}, errors.New("--burst: needs a --rate, as in --rate 100/s --burst 200")
 		}
-		return access.Limit{}, nil
+		return auth.Limit{}, nil
 	}
-	limit, err := access.ParseLimit(o.rate, o.burst)
+	limit, err := auth.ParseLimit(o.rate, o.burst)
 	if err != nil {
-		return access.Limit{}, fmt.Errorf("--rate, --burst: %w", err)
+		return auth.Limit{}, fmt.Errorf("--rate, --burst: %w", err)
 	}
 	return limit, nil
 }

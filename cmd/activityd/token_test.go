@@ -6,19 +6,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/auth"
 )
 
 func TestTokenPrintsTheSecretAndItsLine(t *testing.T) {
 	t.Parallel()
 	code, out, notes := command(t, nil, "token", "homepage", "--scopes", "read,write", "--rate", "100/s", "--burst", "200")
 	secret, line, _ := strings.Cut(out, "\n")
-	tokens, err := access.Parse(line)
+	tokens, err := auth.Parse(line)
 	if code != 0 || err != nil || len(tokens) != 1 || !strings.HasPrefix(secret, "act_") {
 		t.Fatalf("exit code %d, %v: %q", code, err, out)
 	}
 	token := tokens[0]
-	if token.Name != "homepage" || token.Scopes != access.Read|access.Write || token.Limit.String() != "rate=100/s burst=200" || token.Hash != access.HashOf(secret) {
+	if token.Name != "homepage" || token.Scopes != auth.Read|auth.Write || token.Limit.String() != "rate=100/s burst=200" || token.Hash != auth.HashOf(secret) {
 		t.Errorf("the token of %q is %+v", secret, token)
 	}
 	if strings.Contains(notes, secret) || !strings.Contains(notes, "first line is the secret") {
@@ -37,8 +37,8 @@ func TestTokenAppends(t *testing.T) {
 	}
 	text, err := os.ReadFile(file)
 	must(t, err)
-	tokens, err := access.Parse(string(text))
-	if err != nil || len(tokens) != 2 || tokens[0].Hash != access.HashOf(first) || tokens[1].Hash != access.HashOf(second) {
+	tokens, err := auth.Parse(string(text))
+	if err != nil || len(tokens) != 2 || tokens[0].Hash != auth.HashOf(first) || tokens[1].Hash != auth.HashOf(second) {
 		t.Errorf("%v: %q", err, text)
 	}
 	if strings.Contains(string(text), first) {

@@ -14,7 +14,7 @@ import (
 
 // Reader finds the photos that a viewer is shown, at most limit of them. It
 // returns [contacts.ErrNoMember] for a viewer who does not exist,
-// [recent.ErrBusy] or [contacts.ErrUnavailable] when asking again later may
+// [recent.ErrBusy] or [mysql.ErrUnavailable] when asking again later may
 // help. It must be safe for concurrent use and return soon after ctx ends.
 type Reader interface {
 	Read(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error)
@@ -73,11 +73,11 @@ type Config struct {
 	Logger   *slog.Logger // default: slog.Default()
 	Observer Observer     // is told of every request; default: nobody
 
-	// Access decides who may do what. Default: everybody may do everything, but is
+	// Auth decides who may do what. Default: everybody may do everything, but is
 	// no operator; the address must be one that only this machine can reach then,
 	// and what needs a scope is answered only for Hosts that the server knows: see
 	// [httpserver.Server.Knows].
-	Access Access
+	Auth Authorizer
 	// TLS, if set, makes Serve speak TLS, and HTTP/2 with those who like it. It
 	// must have a certificate.
 	TLS *tls.Config

@@ -1,7 +1,7 @@
 // Package api is activityd's HTTP interface: the read of the widget, the
 // enqueuing of tasks, and the two health checks. It knows HTTP and the words of
 // the domain, and reaches everything else through [Reader], [Enqueuer],
-// [Checker] and [Access].
+// [Checker] and [Authorizer].
 //
 // The contract is openapi.yaml beside this file, served at /openapi.yaml. Tests
 // hold every route and every response against it.

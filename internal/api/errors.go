@@ -9,8 +9,9 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -30,7 +31,7 @@ var outcomes = []struct {
 	{contacts.ErrNoMember, noSuchMember, "id", "no member has this id"},
 	{tasks.ErrKeyReused, keyReused, headerKey, "this key was used for other tasks; nothing was enqueued, use a fresh key for what is new"},
 	{recent.ErrBusy, busy, "", "too many expensive reads are under way; try again in a second"},
-	{contacts.ErrUnavailable, unavailable, "", "the database cannot be reached; try again in a few seconds"},
+	{mysql.ErrUnavailable, unavailable, "", "the database cannot be reached; try again in a few seconds"},
 	{context.DeadlineExceeded, deadlineExceeded, "", "the answer was not ready in time; repeating the request is safe"},
 	// Its own client's leaving is handled before; what remains is work shared
 	// with a request that was given up, or cut off by a shutdown.
@@ -95,11 +96,11 @@ func (p *panicError) Error() string { return fmt.Sprintf("panic: %v", p.value) }
 // logLevel keeps the log quiet about clients who left and about requests that were
 // not let through or that anybody may make, such as probes, and loud about what is
 // broken.
-func logLevel(status int, verdict access.Verdict) slog.Level {
+func logLevel(status int, verdict auth.Verdict) slog.Level {
 	switch {
 	case status == http.StatusInternalServerError:
 		return slog.LevelError
-	case verdict != access.Allowed || status == statusClientGone:
+	case verdict != auth.Allowed || status == statusClientGone:
 		return slog.LevelDebug
 	case status > http.StatusInternalServerError:
 		return slog.LevelWarn

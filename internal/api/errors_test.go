@@ -14,6 +14,7 @@ import (
 
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -37,7 +38,7 @@ func TestErrors(t *testing.T) {
 		level      string
 	}{
 		{recent.ErrBusy, 503, "busy", "1", "WARN"},
-		{contacts.ErrUnavailable, 503, "unavailable", "5", "WARN"},
+		{mysql.ErrUnavailable, 503, "unavailable", "5", "WARN"},
 		{context.DeadlineExceeded, 504, "deadline-exceeded", "", "WARN"},
 		{context.Canceled, 503, "unavailable", "5", "WARN"},
 		{errors.New("secret of the house"), 500, "internal", "", "ERROR"},

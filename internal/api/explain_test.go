@@ -10,19 +10,20 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
 )
 
 // everybodyMay lets every secret do what the scope allows.
-type everybodyMay access.Scope
+type everybodyMay auth.Scope
 
-func (s everybodyMay) Check(string, access.Scope) (access.Caller, error) {
-	return access.Caller{Name: "test", Scopes: access.Scope(s)}, nil
+func (s everybodyMay) Check(string, auth.Scope) (auth.Caller, error) {
+	return auth.Caller{Name: "test", Scopes: auth.Scope(s)}, nil
 }
 
 // fixedSet is an index with one set.
@@ -56,10 +57,10 @@ func theSite() *contacts.Memory {
 }
 
 // explain asks for an explanation with a token of the scope.
-func explain(t *testing.T, scope access.Scope, m *contacts.Memory, set fixedSet) *httptest.ResponseRecorder {
+func explain(t *testing.T, scope auth.Scope, m *contacts.Memory, set fixedSet) *httptest.ResponseRecorder {
 	t.Helper()
 	reader := recent.NewReader(set, m, noHints{}, recent.Options{Min: 2})
-	b := setup(t, func(c *api.Config) { c.Access = everybodyMay(scope) })
+	b := setup(t, func(c *api.Config) { c.Auth = everybodyMay(scope) })
 	b.reader.read = reader.Read
 	r := newRequest(t.Context(), http.MethodGet, readPath+"?explain=1", http.NoBody)
 	r.Header.Set("Authorization", "Bearer x")
@@ -113,7 +114,7 @@ func TestTheViewersExplanationIsTheSameInAllWorldsThatLookTheSame(t *testing.T) 
 			t.Parallel()
 			m := theSite()
 			world.change(m)
-			w := explain(t, access.Read, m, world.set)
+			w := explain(t, auth.Read, m, world.set)
 			if diff := cmp.Diff(goldenToViewer, explanation(t, w)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -127,7 +128,7 @@ func TestLastUploadIsOfWhatTheViewerSees(t *testing.T) {
 	m := theSite()
 	m.AddPhoto(1101, 11, "p", contacts.Private, 5000)
 	m.SetLastUpload(11, 5000)
-	w := explain(t, access.Read, m, fixedSet{{Contact: 11, Score: 5000}, {Contact: 12, Score: 900}})
+	w := explain(t, auth.Read, m, fixedSet{{Contact: 11, Score: 5000}, {Contact: 12, Score: 900}})
 	if !strings.Contains(w.Body.String(), `"contact":{"id":"11","username":"ada","last_upload":1000}`) || strings.Contains(w.Body.String(), "5000") {
 		t.Errorf("body %s", w.Body)
 	}
@@ -158,7 +159,7 @@ func TestTheOperatorsExplanationTellsEverything(t *testing.T) {
 	m.SetContact(13, 12345, true, false)
 	m.Block(13, 12345)
 	set := fixedSet{{Contact: 13, Score: 5000}, {Contact: 99, Score: 2000}, {Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}
-	w := explain(t, access.Admin, m, set)
+	w := explain(t, auth.Admin, m, set)
 	if diff := cmp.Diff(goldenToOperator, explanation(t, w)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -169,7 +170,7 @@ func TestTheOperatorsExplanationTellsEverything(t *testing.T) {
 
 func TestTheOperatorIsToldOfTheWalk(t *testing.T) {
 	t.Parallel()
-	got := explanation(t, explain(t, access.Admin, theSite(), nil))
+	got := explanation(t, explain(t, auth.Admin, theSite(), nil))
 	const want = `"walk":{"reason":"the set is missing","looked_at":2,"passes":0,"statements":0,"bound":null,` +
 		`"stopped":"it looked at all contacts who ever uploaded (2)"}`
 	if !strings.Contains(got, want) || !strings.Contains(got, `{"contact_id":"11","in_set":false,"score":null,`) {
@@ -182,10 +183,10 @@ func TestNothingToShowIsExplained(t *testing.T) {
 	m := contacts.NewMemory()
 	m.AddMember(12345, "me")
 	const viewer = `{"view":"viewer","candidates":[],"proof":"No contact has a photo that the viewer may see."}`
-	if got := explanation(t, explain(t, access.Read, m, nil)); got != viewer {
+	if got := explanation(t, explain(t, auth.Read, m, nil)); got != viewer {
 		t.Errorf("to the viewer: %s", got)
 	}
-	if got := explanation(t, explain(t, access.Admin, m, nil)); !strings.Contains(got, `"candidates":[],"proof":"The index could not prove`) {
+	if got := explanation(t, explain(t, auth.Admin, m, nil)); !strings.Contains(got, `"candidates":[],"proof":"The index could not prove`) {
 		t.Errorf("to an operator: %s", got)
 	}
 }
@@ -194,7 +195,7 @@ func TestNothingToShowIsExplained(t *testing.T) {
 type failingLate struct{ *contacts.Memory }
 
 func (failingLate) Ranking(context.Context, contacts.Viewer, int) ([]contacts.Standing, error) {
-	return nil, contacts.ErrUnavailable
+	return nil, mysql.ErrUnavailable
 }
 
 func (failingLate) Details(context.Context, contacts.Viewer, []member.ID) ([]contacts.Detail, error) {
@@ -203,9 +204,9 @@ func (failingLate) Details(context.Context, contacts.Viewer, []member.ID) ([]con
 
 func TestAnExplanationThatFailsIsAProblem(t *testing.T) {
 	t.Parallel()
-	for scope, slug := range map[access.Scope]string{access.Read: "unavailable", access.Admin: "busy"} {
+	for scope, slug := range map[auth.Scope]string{auth.Read: "unavailable", auth.Admin: "busy"} {
 		reader := recent.NewReader(fixedSet{{Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}, failingLate{theSite()}, noHints{}, recent.Options{Min: 2})
-		b := setup(t, func(c *api.Config) { c.Access = everybodyMay(scope) })
+		b := setup(t, func(c *api.Config) { c.Auth = everybodyMay(scope) })
 		b.reader.read = reader.Read
 		r := newRequest(t.Context(), http.MethodGet, readPath+"?explain=1", http.NoBody)
 		r.Header.Set("Authorization", "Bearer x")

@@ -3,7 +3,7 @@ package api
 import (
 	"github.com/labstack/echo/v4"
 
-	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/auth"
 )
 
 // ProblemTypes are the types of all problems.
@@ -20,7 +20,7 @@ func ProblemTypes() []string {
 func (s *Server) Routes() []*echo.Route { return s.echo.Routes() }
 
 // Probe adds a route whose handler tells whether an operator asks.
-func (s *Server) Probe(path string, need access.Scope, tell func(operator bool)) {
+func (s *Server) Probe(path string, need auth.Scope, tell func(operator bool)) {
 	s.echo.GET(path, func(c echo.Context) error {
 		tell(isOperator(c))
 		return nil

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -47,7 +47,7 @@ func TestARepeatedKeyIsAnsweredAsTheFirstTime(t *testing.T) {
 func TestAFailureIsNotReplayed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.enqueuer.enqueue = func(context.Context, []tasks.New) ([]uint64, error) { return nil, contacts.ErrUnavailable }
+	b.enqueuer.enqueue = func(context.Context, []tasks.New) ([]uint64, error) { return nil, mysql.ErrUnavailable }
 	wantProblem(t, b.postWith(t, oneUpload, "k"), http.StatusServiceUnavailable, "unavailable")
 	b.enqueuer.enqueue = nil
 	if w := b.postWith(t, oneUpload, "k"); w.Code != http.StatusAccepted || w.Header().Get("Idempotency-Replayed") != "" {

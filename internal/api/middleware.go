@@ -12,7 +12,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/auth"
 )
 
 // observe surrounds every request, those that match no route included: it gives
@@ -71,7 +71,7 @@ func (s *Server) logRequest(c echo.Context, id string, took time.Duration, err e
 	}
 	verdict := verdictOf(c)
 	s.cfg.Logger.LogAttrs(c.Request().Context(), logLevel(status, verdict), "request", attrs...)
-	if isRefused(status) && verdict != access.Allowed {
+	if isRefused(status) && verdict != auth.Allowed {
 		s.Refused(cmp.Or(string(verdict), "unmatched"))
 	}
 }

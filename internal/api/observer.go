@@ -3,7 +3,7 @@ package api
 import (
 	"time"
 
-	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/httpserver"
 )
 
@@ -20,8 +20,8 @@ type Observer interface {
 	RequestEnded(method, route string, status int, took time.Duration)
 	// CallerJudged: it was decided whether a request may be made that needs a
 	// scope. The token is the name of the one that it bears, "" if it bears none
-	// that is known. The verdict "" stands for an [Access] that failed.
-	CallerJudged(token string, verdict access.Verdict)
+	// that is known. The verdict "" stands for an [Authorizer] that failed.
+	CallerJudged(token string, verdict auth.Verdict)
 	// EnqueueRefused: tasks were turned away, because too many wait.
 	EnqueueRefused()
 }
@@ -33,5 +33,5 @@ func (unobserved) ConnectionClosed()                               {}
 func (unobserved) ConnectionRefused()                              {}
 func (unobserved) RequestBegan()                                   {}
 func (unobserved) RequestEnded(string, string, int, time.Duration) {}
-func (unobserved) CallerJudged(string, access.Verdict)             {}
+func (unobserved) CallerJudged(string, auth.Verdict)               {}
 func (unobserved) EnqueueRefused()                                 {}

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/recent"
 )
@@ -45,7 +45,7 @@ func (r *requests) RequestEnded(method, route string, status int, took time.Dura
 	r.ended = append(r.ended, fmt.Sprintf("%s %s %d", method, route, status))
 }
 
-func (r *requests) CallerJudged(token string, verdict access.Verdict) {
+func (r *requests) CallerJudged(token string, verdict auth.Verdict) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.judged = append(r.judged, token+" "+string(verdict))

@@ -5,7 +5,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/httpserver"
 )
 
@@ -42,8 +42,8 @@ func New(cfg Config) *Server {
 }
 
 func (s *Server) route() {
-	s.echo.GET("/v1/users/:id/recent-contact-photos", s.recentContactPhotos, s.require(access.Read))
-	s.echo.POST("/v1/tasks", s.enqueueTasks, s.require(access.Write))
+	s.echo.GET("/v1/users/:id/recent-contact-photos", s.recentContactPhotos, s.require(auth.Read))
+	s.echo.POST("/v1/tasks", s.enqueueTasks, s.require(auth.Write))
 	// What follows is open, under any name: load balancers have no tokens and call
 	// the server as they like, and there is nothing in it that is not in the source.
 	for _, method := range []string{http.MethodGet, http.MethodHead} { // load balancers like HEAD

@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/recent"
 )
@@ -39,7 +39,7 @@ func TestAReadTokenCannotTellAWalkFromTheIndex(t *testing.T) {
 		responses := make(map[recent.Source]string)
 		for source, reader := range hidingWorlds() {
 			found := recent.Source("")
-			s := serve(t, func(c *api.Config) { c.Access = everybodyMay(access.Read) })
+			s := serve(t, func(c *api.Config) { c.Auth = everybodyMay(auth.Read) })
 			s.reader.read = func(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error) {
 				a, err := reader.Read(ctx, v, limit)
 				found = a.Source
@@ -70,17 +70,17 @@ func TestAReadTokenCannotTellAWalkFromTheIndex(t *testing.T) {
 // unless a proxy asks for a client elsewhere.
 func TestWhoIsToldHowAnAnswerWasFound(t *testing.T) {
 	t.Parallel()
-	local := access.Scope(0) // there are no tokens
+	local := auth.Scope(0) // there are no tokens
 	for _, test := range []struct {
-		scope  access.Scope
+		scope  auth.Scope
 		from   string
 		header string // set by a proxy, if any
 		want   bool
 	}{
-		{access.Admin, "192.0.2.1:50000", "", true},
-		{access.Admin, "192.0.2.1:50000", "X-Forwarded-For", true},
-		{access.Read, "127.0.0.1:50000", "", false},
-		{access.Read | access.Write, "127.0.0.1:50000", "", false},
+		{auth.Admin, "192.0.2.1:50000", "", true},
+		{auth.Admin, "192.0.2.1:50000", "X-Forwarded-For", true},
+		{auth.Read, "127.0.0.1:50000", "", false},
+		{auth.Read | auth.Write, "127.0.0.1:50000", "", false},
 		{local, "127.0.0.1:50000", "", true},
 		{local, "127.8.8.8:50000", "", true},
 		{local, "[::1]:50000", "", true},
@@ -99,7 +99,7 @@ func TestWhoIsToldHowAnAnswerWasFound(t *testing.T) {
 		for source, reader := range hidingWorlds() {
 			b := setup(t, func(c *api.Config) {
 				if test.scope != local {
-					c.Access = everybodyMay(test.scope)
+					c.Auth = everybodyMay(test.scope)
 				}
 			})
 			b.reader.read = reader.Read

@@ -3,12 +3,12 @@ package audit
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/plural"
+	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -169,14 +169,10 @@ func rest(ctx context.Context, try int, pause time.Duration) error {
 	for range min(try, confirmations) - 1 {
 		d *= 4
 	}
-	timer := time.NewTimer(d/2 + rand.N(d/2+1))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("wait for a second look: %w", context.Cause(ctx))
+	if err := retry.Sleep(ctx, retry.Jitter(d)); err != nil {
+		return fmt.Errorf("wait for a second look: %w", err)
 	}
+	return nil
 }
 
 // repairsAtOnce keeps the transactions that enqueue refills short.

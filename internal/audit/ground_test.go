@@ -15,6 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
@@ -51,7 +52,7 @@ func onMySQL(t *testing.T) *ground {
 // onMySQLAnd also returns the database, for what a site should not do.
 func onMySQLAnd(t *testing.T) (*ground, *sql.DB) {
 	t.Helper()
-	db, err := contacts.OpenMySQL(servertest.MySQLDSN(t), contacts.WithMaxOpen(24))
+	db, err := mysql.Open(servertest.MySQLDSN(t), mysql.WithMaxOpen(24))
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	bell := &tasks.Bell{}

@@ -16,6 +16,7 @@ import (
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // Members lists the members to sweep over.
@@ -269,12 +270,5 @@ func (o *outage) wait(ctx context.Context, err error) {
 
 func (o *outage) over() { o.pause = 0 }
 
-// pause lets d pass, or returns when ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
+// pause waits for d or until ctx ends, which the caller looks at.
+func pause(ctx context.Context, d time.Duration) { _ = retry.Sleep(ctx, d) }

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/audit"
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -73,7 +73,7 @@ func TestASampleAtWhichMySQLGivesUp(t *testing.T) {
 func TestAnErrorOfAllStopsTheSweep(t *testing.T) {
 	t.Parallel()
 	for name, failure := range map[string]error{
-		"a table is missing": errors.New("Error 1146: no such table"), "away": contacts.ErrUnavailable, "other settings": index.ErrSettings,
+		"a table is missing": errors.New("Error 1146: no such table"), "away": mysql.ErrUnavailable, "other settings": index.ErrSettings,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -101,7 +101,7 @@ func TestEachOutageIsTold(t *testing.T) {
 		stop := running(t, s.patrol.Run)
 		for range 3 {
 			<-time.After(10 * time.Minute)
-			s.truth.failing(func([]member.ID) error { return contacts.ErrUnavailable })
+			s.truth.failing(func([]member.ID) error { return mysql.ErrUnavailable })
 			<-time.After(5 * time.Minute)
 			s.truth.failing(nil)
 		}

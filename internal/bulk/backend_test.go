@@ -12,6 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -27,7 +28,7 @@ type backend struct {
 
 func newBackend(t testing.TB) *backend {
 	t.Helper()
-	db, err := contacts.OpenMySQL(servertest.MySQLDSN(t))
+	db, err := mysql.Open(servertest.MySQLDSN(t))
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	g := &backend{site: site.NewMySQL(db), store: contacts.NewMySQL(db)}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -113,9 +113,9 @@ func Judge(err error) Fault {
 	switch {
 	case errors.Is(err, index.ErrNoDatabase):
 		return Fatal
-	case errors.Is(err, contacts.ErrUnavailable), errors.Is(err, index.ErrUnavailable):
+	case errors.Is(err, mysql.ErrUnavailable), errors.Is(err, index.ErrUnavailable):
 		return Away
-	case errors.Is(err, tasks.ErrContended), contacts.IsRetryable(err), contacts.IsTooSlow(err):
+	case errors.Is(err, tasks.ErrContended), mysql.IsRetryable(err), mysql.IsTooSlow(err):
 		return Own
 	}
 	return Fatal

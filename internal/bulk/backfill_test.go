@@ -7,14 +7,14 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/go-sql-driver/mysql"
+	driver "github.com/go-sql-driver/mysql"
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/bulk"
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -107,7 +107,7 @@ func (r refiller) Refill(_ context.Context, users []member.ID) (map[member.ID]in
 
 func TestWhoFailedIsLeft(t *testing.T) {
 	t.Parallel()
-	fatal, tooSlow := errors.New("no such table"), &mysql.MySQLError{Number: 3024, Message: "Query execution was interrupted"}
+	fatal, tooSlow := errors.New("no such table"), &driver.MySQLError{Number: 3024, Message: "Query execution was interrupted"}
 	for name, test := range map[string]struct {
 		failed refiller
 		left   []member.ID
@@ -115,10 +115,10 @@ func TestWhoFailedIsLeft(t *testing.T) {
 		fault  bulk.Fault
 	}{
 		"contended":       {refiller{2: tasks.ErrContended}, []member.ID{2}, tasks.ErrContended, bulk.Own},
-		"away":            {refiller{1: contacts.ErrUnavailable, 3: contacts.ErrUnavailable}, []member.ID{1, 3}, contacts.ErrUnavailable, bulk.Away},
+		"away":            {refiller{1: mysql.ErrUnavailable, 3: mysql.ErrUnavailable}, []member.ID{1, 3}, mysql.ErrUnavailable, bulk.Away},
 		"Redis":           {refiller{1: fmt.Errorf("begin: %w", index.ErrUnavailable)}, []member.ID{1}, index.ErrUnavailable, bulk.Away},
 		"too slow":        {refiller{2: tooSlow}, []member.ID{2}, tooSlow, bulk.Own},
-		"own before away": {refiller{1: contacts.ErrUnavailable, 3: tasks.ErrContended}, []member.ID{1, 3}, tasks.ErrContended, bulk.Own},
+		"own before away": {refiller{1: mysql.ErrUnavailable, 3: tasks.ErrContended}, []member.ID{1, 3}, tasks.ErrContended, bulk.Own},
 		"the worst first": {refiller{1: fatal, 3: tasks.ErrContended}, []member.ID{1, 3}, fatal, bulk.Fatal},
 		"the worst last":  {refiller{1: tasks.ErrContended, 3: fatal}, []member.ID{1, 3}, fatal, bulk.Fatal},
 	} {

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // batch is members that entered together, and what was counted for them.
@@ -143,27 +143,7 @@ func patiently(ctx context.Context, judge func(error) Fault, trouble func(error)
 	}
 }
 
-// The pauses after failures double from the first to the longest.
-const (
-	minRetryPause = 100 * time.Millisecond
-	maxRetryPause = 5 * time.Second
-)
-
 // pause waits after the n-th failure in a row, and returns false when ctx ends.
-// It is random, so that batches that failed together do not come back together.
 func pause(ctx context.Context, n int) bool {
-	d := min(minRetryPause<<min(n-1, 10), maxRetryPause)
-	return sleep(ctx, d/2+rand.N(d/2))
-}
-
-// sleep returns false when ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return retry.Sleep(ctx, retry.Backoff(n, 100*time.Millisecond, 5*time.Second)) == nil
 }

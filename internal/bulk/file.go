@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/activityd/activityd/internal/filelock"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 )
@@ -75,7 +76,10 @@ func openFile(path string, work Work) (*file, error) {
 }
 
 func (f *file) read() error {
-	opened, err := openRegular(f.path, os.O_RDONLY)
+	if err := checkRegular(f.path); err != nil {
+		return err
+	}
+	opened, err := os.OpenFile(f.path, os.O_RDONLY|filelock.NoFollow, 0) //nolint:gosec // G304: the operator names it
 	if errors.Is(err, fs.ErrNotExist) {
 		return f.write(Checkpoint{}, index.Generation{})
 	}
@@ -142,9 +146,6 @@ func (f *file) remove() error {
 // cannotKeep is the error for a file that cannot be used. The reason may be about
 // another one beside it, whose name is left out.
 func cannotKeep(path string, reason error) error {
-	if errors.Is(reason, errIrregular) {
-		return reason
-	}
 	advice := "name a file in a directory that this user may write to"
 	if errors.Is(reason, fs.ErrNotExist) {
 		advice = fmt.Sprintf("make the directory %s first, or name a file in another", filepath.Dir(path))
@@ -158,14 +159,31 @@ func cannotKeep(path string, reason error) error {
 // errIrregular: the path names a symbolic link, a pipe or the like.
 var errIrregular = errors.New("is no regular file: remove it, or name another file")
 
-// openRegular opens a file with flags of [os.OpenFile]. It follows no symbolic link
-// at the end of the path: in a directory such as /tmp another user may have put it
-// there, to have some other file read, made or locked.
-func openRegular(path string, flags int) (*os.File, error) {
+// checkRegular refuses a symbolic link at the end of the path, which filelock.NoFollow
+// refuses for good: in a directory such as /tmp another user may have put it there, to
+// have some other file read, made or locked.
+func checkRegular(path string) error {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s (%s) %w", path, info.Mode(), errIrregular)
+		return fmt.Errorf("%s (%s) %w", path, info.Mode(), errIrregular)
 	}
-	return os.OpenFile(path, flags|noFollow, 0o600) //nolint:gosec // G304: the operator names it
+	return nil
+}
+
+// lock takes the lock that belongs to a file, so that no two commands continue at the
+// same place. It lies beside the file, which is replaced all the time.
+func lock(path string) (unlock func() error, err error) {
+	name := path + ".lock"
+	if err := checkRegular(name); err != nil {
+		return nil, err
+	}
+	f, err := filelock.Open(name, os.O_CREATE|os.O_RDWR|filelock.NoFollow, 0o600)
+	if errors.Is(err, filelock.ErrLocked) {
+		return nil, fmt.Errorf("another command is at work with %s: wait for it, or name another file", path)
+	}
+	if err != nil {
+		return nil, cannotKeep(path, err)
+	}
+	return func() error { return errors.Join(os.Remove(name), f.Close()) }, nil
 }
 
 // replaceFile writes a file beside the one at path, syncs it, and renames it to path.

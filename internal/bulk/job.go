@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // Store is what a [Job] asks of MySQL.
@@ -264,7 +264,7 @@ func (j *job) count(ctx context.Context, from Checkpoint) (total int64, err erro
 	if first > from.Position { // else it ran over, and there are none
 		err = j.patiently(ctx, func(ctx context.Context) error {
 			total, err = j.Store.CountMembers(ctx, first, j.Range.Last)
-			if contacts.IsTooSlow(err) {
+			if mysql.IsTooSlow(err) {
 				total, err = -1, nil
 			}
 			return err

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // Probe asks one server something small.
@@ -209,7 +211,7 @@ func (p *Pacer) Run(ctx context.Context) {
 			p.set(p.next())
 			asked, begun = 0, time.Now()
 		}
-		if !sleep(ctx, wait) {
+		if retry.Sleep(ctx, wait) != nil {
 			return
 		}
 	}

@@ -7,14 +7,9 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// Errors that every implementation returns, to be tested with [errors.Is].
-var (
-	// ErrNoMember: the member that was asked for, or asked as, does not exist.
-	ErrNoMember = errors.New("no such member")
-	// ErrUnavailable: the database cannot be reached, is shutting down, or
-	// refused for want of capacity; the same call may succeed later.
-	ErrUnavailable = errors.New("database unavailable")
-)
+// ErrNoMember is returned when the member that was asked for, or asked as, does not
+// exist.
+var ErrNoMember = errors.New("no such member")
 
 // Viewer is the member for whom something is shown. It is a type of its own,
 // and always an explicit argument, so that no query about photos can be written

@@ -3,7 +3,6 @@ package contacts_test
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -13,10 +12,11 @@ import (
 	"testing"
 
 	"github.com/DATA-DOG/go-sqlmock"
-	"github.com/go-sql-driver/mysql"
+	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/contacts/contactstest"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // newMock returns a database that answers any query with what mock expects.
@@ -32,7 +32,7 @@ func newMock(t *testing.T) (*sql.DB, sqlmock.Sqlmock) {
 }
 
 func serverError(number uint16) error {
-	return &mysql.MySQLError{Number: number, Message: "as the server says it"}
+	return &driver.MySQLError{Number: number, Message: "as the server says it"}
 }
 
 // outages are the errors of a server that cannot be used now.
@@ -41,7 +41,7 @@ func outages() map[string]error {
 	return map[string]error{
 		"connection refused":   refused,
 		"connection reset":     fmt.Errorf("wrapped: %w", &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}),
-		"invalid connection":   mysql.ErrInvalidConn,
+		"invalid connection":   driver.ErrInvalidConn,
 		"end of file":          io.ErrUnexpectedEOF,
 		"server shutdown":      serverError(1053),
 		"too many connections": serverError(1040),
@@ -80,7 +80,7 @@ func checkOutage(t *testing.T, method string, cause error) {
 		mock.ExpectQuery("").WillReturnError(cause)
 	}
 	err := contactstest.Questions(contacts.NewMySQL(db))[method](t.Context())
-	if !errors.Is(err, contacts.ErrUnavailable) || !errors.Is(err, cause) {
+	if !errors.Is(err, mysql.ErrUnavailable) || !errors.Is(err, cause) {
 		t.Errorf("%s: %v, want ErrUnavailable and the cause", method, err)
 	}
 }
@@ -93,7 +93,7 @@ func checkOutageOnceItIsPrepared(t *testing.T, method string, cause error) {
 	db, mock := newMock(t)
 	mock.ExpectPrepare("").ExpectQuery().WillReturnError(cause)
 	err := contactstest.Questions(contacts.NewMySQL(db))[method](t.Context())
-	if !errors.Is(err, contacts.ErrUnavailable) || !errors.Is(err, cause) {
+	if !errors.Is(err, mysql.ErrUnavailable) || !errors.Is(err, cause) {
 		t.Errorf("%s, prepared: %v, want ErrUnavailable and the cause", method, err)
 	}
 }
@@ -119,7 +119,7 @@ func TestWalkFailsInTheMiddle(t *testing.T) {
 		mock.ExpectQuery("").WillReturnError(cause)
 		mock.ExpectRollback()
 		walked, err := contacts.NewMySQL(db).Walk(t.Context(), contacts.Viewer{ID: 1}, 10)
-		if !errors.Is(err, contacts.ErrUnavailable) || walked.Contact != nil {
+		if !errors.Is(err, mysql.ErrUnavailable) || walked.Contact != nil {
 			t.Errorf("statement %d failed: %+v, %v, want ErrUnavailable", failing+1, walked, err)
 		}
 		if err := mock.ExpectationsWereMet(); err != nil {
@@ -137,13 +137,13 @@ func standingRow(owner, photo, date int64) *sqlmock.Rows {
 func TestRowsBreakOff(t *testing.T) {
 	t.Parallel()
 	db, mock := newMock(t)
-	rows := sqlmock.NewRows([]string{"page", "user_id"}).RowError(2, mysql.ErrInvalidConn)
+	rows := sqlmock.NewRows([]string{"page", "user_id"}).RowError(2, driver.ErrInvalidConn)
 	for _, follower := range []int64{3, 5, 7} {
 		rows.AddRow(int64(0), follower)
 	}
 	mock.ExpectQuery("").WillReturnRows(rows)
 	got, err := contacts.NewMySQL(db).Followers(t.Context(), 1, 0, 10)
-	if !errors.Is(err, contacts.ErrUnavailable) || got != nil {
+	if !errors.Is(err, mysql.ErrUnavailable) || got != nil {
 		t.Errorf("Followers = %v, %v, want nothing and ErrUnavailable", got, err)
 	}
 }
@@ -155,7 +155,7 @@ func TestRowsOfAnotherSchema(t *testing.T) {
 	db, mock := newMock(t)
 	mock.ExpectQuery("").WillReturnRows(sqlmock.NewRows([]string{"page", "user_id"}).AddRow(int64(0), "not a number"))
 	_, err := contacts.NewMySQL(db).Followers(t.Context(), 42, 0, 10)
-	if err == nil || errors.Is(err, contacts.ErrUnavailable) || !strings.Contains(err.Error(), "followers of 1 members") {
+	if err == nil || errors.Is(err, mysql.ErrUnavailable) || !strings.Contains(err.Error(), "followers of 1 members") {
 		t.Errorf("Followers: %v, want an error that names the work and is no outage", err)
 	}
 }
@@ -167,71 +167,7 @@ func TestCancelledWhileTheServerWorks(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 1<<20)
 	defer cancel()
 	_, err := contacts.NewMySQL(db).Followers(ctx, 1, 0, 10)
-	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, contacts.ErrUnavailable) {
+	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, mysql.ErrUnavailable) {
 		t.Errorf("Followers: %v, want context.DeadlineExceeded alone", err)
-	}
-}
-
-// timeout is what package net returns when a time limit of the connection ends,
-// and as there it passes for a context's.
-type timeout struct{}
-
-func (timeout) Error() string     { return "i/o timeout" }
-func (timeout) Timeout() bool     { return true }
-func (timeout) Temporary() bool   { return true }
-func (timeout) Is(err error) bool { return err == context.DeadlineExceeded }
-
-func TestTranslate(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	if err := contacts.Translate(ctx, "work", nil); err != nil {
-		t.Errorf("no error became %v", err)
-	}
-	limit := contacts.Translate(ctx, "work", &net.OpError{Op: "dial", Err: timeout{}})
-	if !errors.Is(limit, contacts.ErrUnavailable) || errors.Is(limit, context.DeadlineExceeded) {
-		t.Errorf("the connection's time limit: %v, want ErrUnavailable, and not the caller's limit", limit)
-	}
-	for number, advice := range map[uint16]string{
-		1146: "activityd schema --apply", 1049: "create the database", 1045: "user and password", 1142: "grant", 1143: "grant",
-		1054: "activityd schema --check", 1176: "activityd schema --check", 1356: "activityd schema --check", 1364: "activityd schema --check",
-	} {
-		cause := serverError(number)
-		err := contacts.Translate(ctx, "doing the work", cause)
-		if !errors.Is(err, cause) || errors.Is(err, contacts.ErrUnavailable) ||
-			!strings.Contains(err.Error(), advice) || !strings.Contains(err.Error(), "doing the work") {
-			t.Errorf("error %d: %v, want the cause, the work and %q", number, err, advice)
-		}
-	}
-	// sqlmock has no connection left after this one, so it is not among outages.
-	if err := contacts.Translate(ctx, "work", driver.ErrBadConn); !errors.Is(err, contacts.ErrUnavailable) {
-		t.Errorf("a bad connection: %v, want ErrUnavailable", err)
-	}
-	plain := errors.New("something else")
-	if err := contacts.Translate(ctx, "work", plain); !errors.Is(err, plain) || errors.Is(err, contacts.ErrUnavailable) {
-		t.Errorf("another error: %v", err)
-	}
-}
-
-func TestIsRetryable(t *testing.T) {
-	t.Parallel()
-	for number, want := range map[uint16]bool{1213: true, 1205: true, 1020: true, 1467: true, 1062: false, 1053: false, 1146: false} {
-		err := contacts.Translate(t.Context(), "work", fmt.Errorf("wrapped: %w", serverError(number)))
-		if got := contacts.IsRetryable(err); got != want {
-			t.Errorf("IsRetryable(%v) = %t, want %t", err, got, want)
-		}
-	}
-	for _, err := range []error{nil, io.EOF, context.Canceled} {
-		if contacts.IsRetryable(err) {
-			t.Errorf("IsRetryable(%v) = true", err)
-		}
-	}
-}
-
-func TestWhatTakesTooLongIsKnown(t *testing.T) {
-	t.Parallel()
-	for number, want := range map[uint16]bool{3024: true, 1969: true, 1205: false, 1927: false} {
-		if got := contacts.IsTooSlow(fmt.Errorf("wrapped: %w", serverError(number))); got != want {
-			t.Errorf("error %d is too slow: %v, want %v", number, got, want)
-		}
 	}
 }

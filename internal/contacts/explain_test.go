@@ -12,6 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts/contactstest"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/site"
 )
 
@@ -80,7 +81,7 @@ func fillBig(t *testing.T, db *sql.DB) {
 func TestPlansAndCosts(t *testing.T) {
 	t.Parallel()
 	// One connection, so that its session's counters see every statement.
-	db := openDB(t, contacts.WithMaxOpen(1))
+	db := openDB(t, mysql.WithMaxOpen(1))
 	fillBig(t, db)
 	t.Run("plans", func(t *testing.T) { testPlans(t, db) })
 	t.Run("costs", func(t *testing.T) { testCosts(t, db) })

@@ -1,6 +1,10 @@
 package contacts
 
-import "time"
+import (
+	"time"
+
+	"github.com/activityd/activityd/internal/mysql"
+)
 
 // WithChunks returns a store whose walks use other sizes, so that small worlds
 // make walks of many chunks.
@@ -11,7 +15,9 @@ func (m *MySQL) WithChunks(first, growth, perStatement int) *MySQL {
 // WithPause returns a store over the same pool that tries to prepare statements
 // again so long after the server refused.
 func (m *MySQL) WithPause(d time.Duration) *MySQL {
-	return &MySQL{db: m.db, prepared: &prepared{db: m.db, pause: d}, chunks: m.chunks}
+	p := mysql.NewPrepared(m.db)
+	p.Pause = d
+	return &MySQL{db: m.db, prepared: p, chunks: m.chunks}
 }
 
 // Number is what numbers are scanned into.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // FollowerPage names a page of followers: those of one member, above an id.
@@ -64,7 +65,7 @@ func (m *MySQL) readPages(ctx context.Context, pages []FollowerPage, limit int, 
 		from = fromAnyContacts
 	}
 	rows, err := read(from)
-	if isNoSuchKey(err) {
+	if mysql.IsNoSuchKey(err) {
 		m.unhinted.Store(true)
 		rows, err = read(fromAnyContacts)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/contacts/contactstest"
 	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/site"
 )
 
@@ -24,9 +25,9 @@ func openMySQL(t *testing.T) (contactstest.Store, site.Site) {
 }
 
 // openDB returns a fresh database, opened as the program opens it.
-func openDB(t testing.TB, opts ...contacts.PoolOption) *sql.DB {
+func openDB(t testing.TB, opts ...func(*sql.DB)) *sql.DB {
 	t.Helper()
-	db, err := contacts.OpenMySQL(servertest.MySQLDSN(t), opts...)
+	db, err := mysql.Open(servertest.MySQLDSN(t), opts...)
 	if err != nil {
 		t.Fatal(err)
 	}

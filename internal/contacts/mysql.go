@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // MySQL answers from the tables of schema.sql, or from views of the same names,
@@ -19,27 +20,27 @@ import (
 // them, and stay so until it is closed.
 //
 // Its methods are safe for concurrent use. When they fail, the error wraps
-// [ErrUnavailable] if the server could not be reached or had no capacity, or the
+// [mysql.ErrUnavailable] if the server could not be reached or had no capacity, or the
 // error of the context if that ended first.
 type MySQL struct {
 	db       *sql.DB
-	prepared *prepared
+	prepared *mysql.Prepared
 	chunks   chunking
 	// unhinted: the key followers was asked for, and is not there.
 	unhinted atomic.Bool
 }
 
-// NewMySQL returns a store over db, which should come from [OpenMySQL]: without
+// NewMySQL returns a store over db, which should come from [mysql.Open]: without
 // the settings made there each query costs three round trips instead of one. One
 // store for each db is enough: what it prepares on db's connections is used by it
 // alone. The caller closes db, and nothing else.
 func NewMySQL(db *sql.DB) *MySQL {
-	return &MySQL{db: db, prepared: newPrepared(db), chunks: defaultChunking}
+	return &MySQL{db: db, prepared: mysql.NewPrepared(db), chunks: defaultChunking}
 }
 
 // Ping makes sure that the server can be reached and accepts our credentials.
 func (m *MySQL) Ping(ctx context.Context) error {
-	return Translate(ctx, "reaching the database", m.db.PingContext(ctx))
+	return mysql.Translate(ctx, "reaching the database", m.db.PingContext(ctx))
 }
 
 // querier is what *sql.DB, *sql.Tx and what is prepared have in common: the walk
@@ -78,15 +79,15 @@ func collect[T any](
 func each(ctx context.Context, q querier, what string, st statement, scan func(*sql.Rows) error) error {
 	rows, err := q.QueryContext(ctx, st.text, st.args...)
 	if err != nil {
-		return Translate(ctx, what, err)
+		return mysql.Translate(ctx, what, err)
 	}
 	defer func() { _ = rows.Close() }() // what it could report, Err has reported
 	for rows.Next() {
 		if err := scan(rows); err != nil {
-			return Translate(ctx, what, err)
+			return mysql.Translate(ctx, what, err)
 		}
 	}
-	return Translate(ctx, what, rows.Err())
+	return mysql.Translate(ctx, what, rows.Err())
 }
 
 func scanContact(rows *sql.Rows, c *Contact) error {

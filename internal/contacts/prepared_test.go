@@ -14,6 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts/contactstest"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/site"
 )
 
@@ -28,10 +29,10 @@ func checkPhotoOfTwo(t *testing.T, store *contacts.MySQL) {
 
 // openOwn opens the database of a server that is the test's alone, with the
 // members of fillTwo. Counters of the server count what the test does.
-func openOwn(t *testing.T, opts ...contacts.PoolOption) (db *sql.DB, dsn string) {
+func openOwn(t *testing.T, opts ...func(*sql.DB)) (db *sql.DB, dsn string) {
 	t.Helper()
 	dsn = servertest.OwnMySQL(t).DSN(servertest.Database)
-	db, err := contacts.OpenMySQL(dsn, opts...)
+	db, err := mysql.Open(dsn, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func preparedNow(t *testing.T, db *sql.DB) (n int) {
 // for what is asked often.
 func TestStatementsArePreparedOnce(t *testing.T) {
 	t.Parallel()
-	db := openDB(t, contacts.WithMaxOpen(1))
+	db := openDB(t, mysql.WithMaxOpen(1))
 	fillTwo(t, site.NewMySQL(db))
 	questions := contactstest.Questions(contacts.NewMySQL(db))
 	const times = 4
@@ -87,7 +88,7 @@ func TestStatementsArePreparedOnce(t *testing.T) {
 // prepares again when it can.
 func TestServerThatPreparesNoMore(t *testing.T) {
 	t.Parallel()
-	db, _ := openOwn(t, contacts.WithMaxOpen(1))
+	db, _ := openOwn(t, mysql.WithMaxOpen(1))
 	store := contacts.NewMySQL(db)
 	mayPrepare(t, db, 0)
 	for range 2 {
@@ -110,7 +111,7 @@ func TestServerThatPreparesNoMore(t *testing.T) {
 // may not be able to.
 func TestRoomForOneConnection(t *testing.T) {
 	t.Parallel()
-	db, _ := openOwn(t, contacts.WithMaxOpen(2))
+	db, _ := openOwn(t, mysql.WithMaxOpen(2))
 	mayPrepare(t, db, 1)
 	store := contacts.NewMySQL(db).WithPause(0)
 	checkPhotoOfTwo(t, store)
@@ -181,7 +182,7 @@ func TestCancelledPreparation(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 1<<20)
 	defer cancel()
 	_, err := store.Standings(ctx, contacts.Viewer{ID: 1}, []member.ID{2})
-	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, contacts.ErrUnavailable) {
+	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, mysql.ErrUnavailable) {
 		t.Errorf("Standings: %v, want context.DeadlineExceeded alone", err)
 	}
 	standings, err := store.Standings(t.Context(), contacts.Viewer{ID: 1}, []member.ID{2})
@@ -198,7 +199,7 @@ func TestCancelledPreparation(t *testing.T) {
 func TestManyPrepareAtOnce(t *testing.T) {
 	t.Parallel()
 	const connections = 4
-	db, dsn := openOwn(t, contacts.WithMaxOpen(connections))
+	db, dsn := openOwn(t, mysql.WithMaxOpen(connections))
 	askAtOnce(t, contacts.NewMySQL(db), 2*connections)
 	awaitPrepared(t, dsn, connections)
 }
@@ -208,7 +209,8 @@ func TestManyPrepareAtOnce(t *testing.T) {
 func TestConnectionsComeAndGo(t *testing.T) {
 	t.Parallel()
 	const connections = 4
-	db, dsn := openOwn(t, contacts.WithMaxOpen(connections), contacts.WithLifetime(time.Millisecond))
+	db, dsn := openOwn(t, mysql.WithMaxOpen(connections))
+	db.SetConnMaxLifetime(time.Millisecond)
 	askAtOnce(t, contacts.NewMySQL(db), 2*connections)
 	if closed := db.Stats().MaxLifetimeClosed; closed == 0 {
 		t.Error("no connection came to its end")

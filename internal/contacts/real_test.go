@@ -10,6 +10,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/site"
 )
 
@@ -104,7 +105,7 @@ func swapUntilDone(ctx context.Context, db *sql.DB) error {
 func TestServerKilledAndBack(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnMySQL(t)
-	db, err := contacts.OpenMySQL(server.DSN(servertest.Database))
+	db, err := mysql.Open(server.DSN(servertest.Database))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,10 +117,10 @@ func TestServerKilledAndBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // first over the dead connection, then over none
-		if _, err := store.VisiblePhotos(t.Context(), contacts.Viewer{ID: 1}, 2, 10); !errors.Is(err, contacts.ErrUnavailable) {
+		if _, err := store.VisiblePhotos(t.Context(), contacts.Viewer{ID: 1}, 2, 10); !errors.Is(err, mysql.ErrUnavailable) {
 			t.Errorf("VisiblePhotos on a killed server: %v, want ErrUnavailable", err)
 		}
-		if _, err := store.Walk(t.Context(), contacts.Viewer{ID: 1}, 10); !errors.Is(err, contacts.ErrUnavailable) {
+		if _, err := store.Walk(t.Context(), contacts.Viewer{ID: 1}, 10); !errors.Is(err, mysql.ErrUnavailable) {
 			t.Errorf("Walk on a killed server: %v, want ErrUnavailable", err)
 		}
 	}
@@ -140,7 +141,7 @@ func TestMissingTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := contacts.NewMySQL(db).Followers(t.Context(), 1, 0, 10)
-	if err == nil || errors.Is(err, contacts.ErrUnavailable) || !strings.Contains(err.Error(), "activityd schema --apply") {
+	if err == nil || errors.Is(err, mysql.ErrUnavailable) || !strings.Contains(err.Error(), "activityd schema --apply") {
 		t.Errorf("Followers without the table: %v, want an error that is no outage and says what to do", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/site"
 )
 
@@ -30,7 +31,7 @@ func hideBehindViews(t *testing.T, db *sql.DB) {
 // take their names.
 func TestTablesBecomeViews(t *testing.T) {
 	t.Parallel()
-	db := openDB(t, contacts.WithMaxOpen(1))
+	db := openDB(t, mysql.WithMaxOpen(1))
 	fillTwo(t, site.NewMySQL(db))
 	store := contacts.NewMySQL(db)
 	checkPhotoOfTwo(t, store)

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // chunking says how a walk goes through a viewer's contacts.
@@ -73,7 +74,7 @@ func (m *MySQL) search(ctx context.Context, v Viewer, most int) (s *search, end 
 	snapshot := &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}
 	tx, err := m.db.BeginTx(ctx, snapshot)
 	if err != nil {
-		return nil, nil, Translate(ctx, fmt.Sprintf("walking through the contacts of member %d", v.ID), err)
+		return nil, nil, mysql.Translate(ctx, fmt.Sprintf("walking through the contacts of member %d", v.ID), err)
 	}
 	s = &search{q: tx, viewer: v, chunks: m.chunks, most: most}
 	return s, func() { _ = tx.Rollback() }, nil // it only read: there is nothing to lose

@@ -13,6 +13,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
 )
 
@@ -205,7 +206,7 @@ func TestReadThatFailsIsToldInWords(t *testing.T) {
 		want   string
 	}{
 		{recent.ErrBusy, http.StatusServiceUnavailable, "busy or away"},
-		{contacts.ErrUnavailable, http.StatusServiceUnavailable, "busy or away"},
+		{mysql.ErrUnavailable, http.StatusServiceUnavailable, "busy or away"},
 		{errors.New("secret of the database"), http.StatusInternalServerError, "the log says why"},
 	} {
 		w := widgetOf(t, func(context.Context, contacts.Viewer, int) (recent.Answer, error) { return recent.Answer{}, c.err }, plainly(contacts.Album{}, nil))

@@ -9,6 +9,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo/world"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/site"
 )
 
@@ -16,14 +17,7 @@ import (
 // fails is logged and left: the next one comes anyway.
 func (d *Demo) Run(ctx context.Context) error {
 	t := &traffic{Demo: d, dice: rand.New(rand.NewPCG(d.cfg.Seed, 0))}
-	for {
-		timer := time.NewTimer(t.pause())
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-timer.C:
-		}
+	for retry.Sleep(ctx, t.pause()) == nil {
 		if d.paused.Load() {
 			continue
 		}
@@ -31,6 +25,7 @@ func (d *Demo) Run(ctx context.Context) error {
 			d.cfg.Log.WarnContext(ctx, "demo traffic: a change failed", slog.Any("error", err))
 		}
 	}
+	return nil
 }
 
 // traffic draws one change after the other. It belongs to one goroutine.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
 )
 
@@ -114,7 +115,7 @@ func (d *Demo) problem(ctx context.Context, viewer member.ID, err error) (text s
 	switch {
 	case errors.Is(err, contacts.ErrNoMember):
 		return fmt.Sprintf("There is no member %s. The made-up site has members 1 to %d.", viewer, len(d.cfg.World.Members)), http.StatusNotFound
-	case errors.Is(err, recent.ErrBusy), errors.Is(err, contacts.ErrUnavailable):
+	case errors.Is(err, recent.ErrBusy), errors.Is(err, mysql.ErrUnavailable):
 		return "The database is busy or away. The page tries again.", http.StatusServiceUnavailable
 	default:
 		d.cfg.Log.ErrorContext(ctx, "demo: the read failed", "viewer", viewer.String(), "error", err)

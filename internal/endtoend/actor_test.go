@@ -11,6 +11,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/site"
 )
 
@@ -65,7 +66,7 @@ func insist(ctx context.Context, change func(context.Context) error) error {
 	defer tick.Stop()
 	for {
 		err := change(ctx)
-		if !errors.Is(err, contacts.ErrUnavailable) {
+		if !errors.Is(err, mysql.ErrUnavailable) {
 			return err
 		}
 		select {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
 )
 
@@ -48,7 +49,7 @@ func (a *audience) read(t *testing.T, reader *recent.Reader, viewer member.ID, l
 	t.Helper()
 	answer, err := reader.Read(t.Context(), contacts.Viewer{ID: viewer}, limit)
 	switch {
-	case errors.Is(err, contacts.ErrUnavailable):
+	case errors.Is(err, mysql.ErrUnavailable):
 		a.outages.Add(1)
 	case err != nil && !errors.Is(err, contacts.ErrNoMember) && t.Context().Err() == nil:
 		t.Errorf("viewer %s: %v", viewer, err)

@@ -15,8 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/site"
 )
 
@@ -105,9 +105,9 @@ func (a *accountant) make(ctx context.Context, about task, do func(context.Conte
 // commitOrKnow commits a change. A server that went away in the middle has either
 // committed it or not, and says so when it is back.
 func (a *accountant) commitOrKnow(ctx context.Context, c change) error {
-	err := retry(ctx, contacts.IsRetryable, func() error { return a.ledger.commit(ctx, c) })
-	err = contacts.Translate(ctx, "the site's change", err)
-	if !errors.Is(err, contacts.ErrUnavailable) {
+	err := retry(ctx, mysql.IsRetryable, func() error { return a.ledger.commit(ctx, c) })
+	err = mysql.Translate(ctx, "the site's change", err)
+	if !errors.Is(err, mysql.ErrUnavailable) {
 		return err
 	}
 	var committed bool

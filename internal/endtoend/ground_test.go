@@ -6,11 +6,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -46,7 +46,7 @@ func groundOn(t *testing.T, need int, dsn string, r *localserver.Redis) *ground 
 
 func openMySQL(t *testing.T, dsn string) *sql.DB {
 	t.Helper()
-	db, err := contacts.OpenMySQL(dsn, contacts.WithMaxOpen(16))
+	db, err := mysql.Open(dsn, mysql.WithMaxOpen(16))
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/schema"
 )
@@ -117,7 +117,7 @@ func (s *silentSite) transact(ctx context.Context, statements []statement, commi
 		case err == nil:
 			s.transacted.Add(1)
 			return nil
-		case !contacts.IsRetryable(err):
+		case !mysql.IsRetryable(err):
 			return err
 		}
 	}

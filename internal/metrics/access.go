@@ -8,10 +8,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/auth"
 )
 
-// Access is the [access.Observer] that shows what is in use, and counts requests
+// Access is the [auth.Observer] that shows what is in use, and counts requests
 // by the names of the tokens. A name is a label only as long as a token has it,
 // and nothing is shown that comes from a secret.
 type Access struct {
@@ -22,7 +22,7 @@ type Access struct {
 	names map[string]bool
 }
 
-var _ access.Observer = (*Access)(nil)
+var _ auth.Observer = (*Access)(nil)
 
 // Values of the label token that are no token's name, as no name has parentheses.
 const (
@@ -32,14 +32,14 @@ const (
 
 // verdicts are the known ones.
 var verdicts = labels{
-	string(access.Allowed), string(access.NoToken), string(access.UnknownToken),
-	string(access.WrongScope), string(access.OverLimit), string(access.ForeignHost),
+	string(auth.Allowed), string(auth.NoToken), string(auth.UnknownToken),
+	string(auth.WrongScope), string(auth.OverLimit), string(auth.ForeignHost),
 }
 
 // usualVerdicts are those on requests that bear no token, or none that is known.
-var usualVerdicts = map[string][]access.Verdict{
-	tokenNone:    {access.Allowed, access.NoToken, access.ForeignHost},
-	tokenUnknown: {access.UnknownToken},
+var usualVerdicts = map[string][]auth.Verdict{
+	tokenNone:    {auth.Allowed, auth.NoToken, auth.ForeignHost},
+	tokenUnknown: {auth.UnknownToken},
 }
 
 func newAccess(f promauto.Factory) *Access {
@@ -56,18 +56,18 @@ func newAccess(f promauto.Factory) *Access {
 }
 
 // begin shows 0 of what was not counted yet.
-func (a *Access) begin(token string, verdicts ...access.Verdict) {
+func (a *Access) begin(token string, verdicts ...auth.Verdict) {
 	for _, v := range verdicts {
 		a.requests.WithLabelValues(token, string(v))
 	}
 }
 
-// CertificateTaken implements [access.Observer].
+// CertificateTaken implements [auth.Observer].
 func (a *Access) CertificateTaken(notAfter time.Time) {
 	a.notAfter.WithLabelValues().Set(float64(notAfter.Unix()))
 }
 
-// TokensTaken implements [access.Observer]. The series of tokens that are gone
+// TokensTaken implements [auth.Observer]. The series of tokens that are gone
 // vanish.
 func (a *Access) TokensTaken(names []string) {
 	a.mu.Lock()
@@ -80,22 +80,22 @@ func (a *Access) TokensTaken(names []string) {
 	a.names = make(map[string]bool, len(names))
 	for _, name := range names {
 		a.names[name] = true
-		a.begin(name, access.Allowed, access.WrongScope, access.OverLimit)
+		a.begin(name, auth.Allowed, auth.WrongScope, auth.OverLimit)
 	}
 }
 
 // judged counts a verdict.
-func (a *Access) judged(token string, v access.Verdict) {
+func (a *Access) judged(token string, v auth.Verdict) {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	a.requests.WithLabelValues(a.label(token, v), verdicts.of(string(v))).Inc()
 }
 
-func (a *Access) label(token string, v access.Verdict) string {
+func (a *Access) label(token string, v auth.Verdict) string {
 	switch {
 	case a.names[token]:
 		return token
-	case token == "" && v != access.UnknownToken:
+	case token == "" && v != auth.UnknownToken:
 		return tokenNone
 	}
 	return tokenUnknown // also one that was revoked while it was looked at

@@ -15,8 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/metrics"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -24,15 +24,15 @@ import (
 const callers = "activityd_access_requests_total"
 
 // of is a series of callers.
-func of(token string, v access.Verdict) string {
+func of(token string, v auth.Verdict) string {
 	return fmt.Sprintf("%s{token=%q,verdict=%q}", callers, token, v)
 }
 
 // strangers are the series of those without a token, which are always there.
 func strangers() samples {
 	return samples{
-		of("(none)", access.Allowed): 0, of("(none)", access.NoToken): 0, of("(none)", access.ForeignHost): 0,
-		of("(unknown)", access.UnknownToken): 0,
+		of("(none)", auth.Allowed): 0, of("(none)", auth.NoToken): 0, of("(none)", auth.ForeignHost): 0,
+		of("(unknown)", auth.UnknownToken): 0,
 	}
 }
 
@@ -55,22 +55,22 @@ func TestTokensComeAndGo(t *testing.T) {
 	want(nil)
 	m.Access.TokensTaken([]string{"a", "b"})
 	fresh := func(name string) samples {
-		return samples{of(name, access.Allowed): 0, of(name, access.WrongScope): 0, of(name, access.OverLimit): 0}
+		return samples{of(name, auth.Allowed): 0, of(name, auth.WrongScope): 0, of(name, auth.OverLimit): 0}
 	}
 	want(fresh("a").with(fresh("b")))
-	m.HTTP.CallerJudged("a", access.Allowed)
-	m.HTTP.CallerJudged("b", access.OverLimit)
+	m.HTTP.CallerJudged("a", auth.Allowed)
+	m.HTTP.CallerJudged("b", auth.OverLimit)
 	m.Access.TokensTaken([]string{"c", "a"}) // what a had counts on
-	want(fresh("a").with(fresh("c")).with(samples{of("a", access.Allowed): 1}))
-	m.HTTP.CallerJudged("b", access.Allowed) // revoked while it was looked at
-	m.HTTP.CallerJudged("", access.UnknownToken)
-	m.HTTP.CallerJudged("", access.NoToken)
-	m.HTTP.CallerJudged("", access.ForeignHost)
+	want(fresh("a").with(fresh("c")).with(samples{of("a", auth.Allowed): 1}))
+	m.HTTP.CallerJudged("b", auth.Allowed) // revoked while it was looked at
+	m.HTTP.CallerJudged("", auth.UnknownToken)
+	m.HTTP.CallerJudged("", auth.NoToken)
+	m.HTTP.CallerJudged("", auth.ForeignHost)
 	m.HTTP.CallerJudged("", "strange")
 	m.Access.TokensTaken(nil)
 	want(samples{
-		of("(unknown)", access.Allowed): 1, of("(unknown)", access.UnknownToken): 1,
-		of("(none)", access.NoToken): 1, of("(none)", access.ForeignHost): 1, of("(none)", "other"): 1,
+		of("(unknown)", auth.Allowed): 1, of("(unknown)", auth.UnknownToken): 1,
+		of("(none)", auth.NoToken): 1, of("(none)", auth.ForeignHost): 1, of("(none)", "other"): 1,
 	})
 }
 
@@ -78,7 +78,7 @@ func TestTokensComeAndGo(t *testing.T) {
 func TestNothingOfASecretIsShown(t *testing.T) {
 	t.Parallel()
 	m := metrics.New(metrics.Options{})
-	token, secret, err := access.Issue("homepage", access.Read, access.Limit{})
+	token, secret, err := auth.Issue("homepage", auth.Read, auth.Limit{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,13 +86,13 @@ func TestNothingOfASecretIsShown(t *testing.T) {
 	if err := os.WriteFile(path, []byte(token.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	tokens, _, err := access.FollowTokens(path, access.Options{Log: slog.New(slog.DiscardHandler), Observer: m.Access})
+	tokens, _, err := auth.LoadTokens(path, auth.Options{Log: slog.New(slog.DiscardHandler), Observer: m.Access})
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := api.New(api.Config{
 		Reader: unread{}, Enqueuer: tasks.NewMemoryQueue(tasks.QueueOptions{}, time.Now), Checker: func(context.Context) api.Health { return api.Health{} },
-		Observer: m.HTTP, Access: tokens, Logger: slog.New(slog.DiscardHandler),
+		Observer: m.HTTP, Auth: tokens, Logger: slog.New(slog.DiscardHandler),
 	})
 	for _, authorization := range []string{"Bearer " + secret, "Bearer act_STRANGER", "Basic act_STRANGER", ""} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/users/1/recent-contact-photos", http.NoBody)
@@ -101,8 +101,8 @@ func TestNothingOfASecretIsShown(t *testing.T) {
 	}
 	got := gather(t, m)
 	want := strangers().with(samples{
-		of("homepage", access.Allowed): 1, of("homepage", access.WrongScope): 0, of("homepage", access.OverLimit): 0,
-		of("(unknown)", access.UnknownToken): 1, of("(none)", access.NoToken): 2,
+		of("homepage", auth.Allowed): 1, of("homepage", auth.WrongScope): 0, of("homepage", auth.OverLimit): 0,
+		of("(unknown)", auth.UnknownToken): 1, of("(none)", auth.NoToken): 2,
 	})
 	if diff := cmp.Diff(want, got.named(callers)); diff != "" {
 		t.Error(diff)

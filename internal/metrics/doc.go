@@ -2,7 +2,7 @@
 // Prometheus, on a listener of its own. It is the only package that knows
 // Prometheus: the others declare what they have to tell as small interfaces
 // ([tasks.Observer], [index.Observer], [recent.Observer], [audit.Observer],
-// [access.Observer], and that of package api), which [Tasks], [Index], [Reads],
+// [auth.Observer], and that of package api), which [Tasks], [Index], [Reads],
 // [Audit], [Access] and [HTTP] implement.
 //
 // # Two kinds of numbers

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/auth"
 )
 
 // HTTP is the observer of package api that counts.
@@ -57,7 +57,7 @@ func (h *HTTP) RequestEnded(method, route string, status int, took time.Duration
 }
 
 // CallerJudged counts the verdict on a request by the name of its token.
-func (h *HTTP) CallerJudged(token string, verdict access.Verdict) { h.access.judged(token, verdict) }
+func (h *HTTP) CallerJudged(token string, verdict auth.Verdict) { h.access.judged(token, verdict) }
 
 // EnqueueRefused counts a request that was turned away with its tasks.
 func (h *HTTP) EnqueueRefused() { h.refused.Inc() }

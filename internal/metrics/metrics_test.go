@@ -12,11 +12,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/metrics"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -123,7 +124,7 @@ func TestReadsAreCounted(t *testing.T) {
 	}
 	m.Reads.Answered(recent.Answer{Source: recent.FromIndex}, nil, time.Millisecond)
 	for _, err := range []error{
-		contacts.ErrNoMember, recent.ErrBusy, contacts.ErrUnavailable, context.DeadlineExceeded, context.Canceled, fmt.Errorf("what?"),
+		contacts.ErrNoMember, recent.ErrBusy, mysql.ErrUnavailable, context.DeadlineExceeded, context.Canceled, fmt.Errorf("what?"),
 	} {
 		m.Reads.Answered(recent.Answer{}, fmt.Errorf("read: %w", err), time.Millisecond)
 	}
@@ -181,7 +182,7 @@ func TestStrangeNamesDoNotMakeSeries(t *testing.T) {
 		m.Tasks.Started(name, typ, time.Second)
 		m.Tasks.Finished(name, typ, tasks.Outcome(name), time.Second)
 		m.Reads.Answered(recent.Answer{Source: recent.FromDatabase, Trace: recent.Trace{WalkReason: name}}, nil, time.Second)
-		m.HTTP.CallerJudged(name, access.Verdict(name))
+		m.HTTP.CallerJudged(name, auth.Verdict(name))
 		m.Look(t.Context(), &fakeQueue{stats: tasks.Stats{
 			Tasks:  []tasks.TaskStats{{Queue: name, Type: typ, State: tasks.State(name), Count: 1}, {Queue: name, Type: typ, State: tasks.Waiting, Count: 1}},
 			Queues: []tasks.QueueStats{{Queue: name, Oldest: time.Duration(i) * time.Second}},

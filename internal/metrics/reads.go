@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
 )
 
@@ -100,7 +101,7 @@ func resultOf(a recent.Answer, err error) string {
 		return resultNoMember
 	case errors.Is(err, recent.ErrBusy):
 		return resultBusy
-	case errors.Is(err, contacts.ErrUnavailable):
+	case errors.Is(err, mysql.ErrUnavailable):
 		return resultUnavailable
 	case errors.Is(err, context.DeadlineExceeded):
 		return resultTimeout

@@ -15,9 +15,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
 
-	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/metrics"
@@ -151,7 +151,7 @@ func touch(t testing.TB, m *metrics.Metrics) {
 	m.HTTP.ConnectionClosed()
 	m.HTTP.ConnectionRefused()
 	m.Access.TokensTaken([]string{"homepage"})
-	m.HTTP.CallerJudged("homepage", access.Allowed)
+	m.HTTP.CallerJudged("homepage", auth.Allowed)
 	m.Access.CertificateTaken(time.Now().Add(time.Hour))
 	m.Look(t.Context(), &fakeQueue{stats: tasks.Stats{
 		Tasks:  []tasks.TaskStats{{Queue: tasks.QueueDefault, Type: tasks.Upload, State: tasks.Dead, Count: 1}},

@@ -10,7 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -62,7 +63,9 @@ func newWatch(r prometheus.Registerer, f promauto.Factory, queues labels, o Opti
 func (m *Metrics) Watch(ctx context.Context, queue Queue) error {
 	for ctx.Err() == nil {
 		took := m.watch.look(ctx, queue)
-		pause(ctx, max(m.watch.options.Interval, watchShare*took))
+		d := max(m.watch.options.Interval, watchShare*took)
+		// Less a random tenth, so that the processes of a site do not all look at once.
+		_ = retry.Sleep(ctx, d-rand.N(d/10+1))
 	}
 	return nil
 }
@@ -79,9 +82,9 @@ func (w *watch) look(ctx context.Context, queue Queue) (took time.Duration) {
 	}
 	w.took.Set(took.Seconds())
 	w.success.Set(truth(err == nil))
-	away := errors.Is(err, contacts.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
+	away := errors.Is(err, mysql.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 	w.mysqlUp.WithLabelValues().Set(truth(!away))
-	if errors.Is(err, contacts.ErrUnavailable) {
+	if errors.Is(err, mysql.ErrUnavailable) {
 		return took // the queue's callers log outages of MySQL
 	}
 	if err != nil {
@@ -119,16 +122,5 @@ func (w *watch) warnOfUnworked(ctx context.Context, stats tasks.Stats) {
 		w.options.Log.LogAttrs(ctx, slog.LevelWarn,
 			"tasks wait in a queue on which no worker of this process works; if no other process does, add it to --workers",
 			slog.String("queue", t.Queue), slog.Int("waiting", t.Count))
-	}
-}
-
-// pause waits for between nine tenths of d and d, so that the processes of a
-// site do not all look at once, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d - rand.N(d/10+1))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }

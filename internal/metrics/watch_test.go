@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/metrics"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -89,7 +89,7 @@ func TestWithoutAnAnswerTheQueuesVanish(t *testing.T) {
 	log := &lines{}
 	const told = "cannot look at the queues"
 	watched(t, metrics.Options{Log: log.logger()}, q, func(t *testing.T, m *metrics.Metrics) {
-		away := fmt.Errorf("stats: %w", contacts.ErrUnavailable)
+		away := fmt.Errorf("stats: %w", mysql.ErrUnavailable)
 		failure.Store(&away)
 		after(metrics.DefaultInterval)
 		got := gather(t, m)

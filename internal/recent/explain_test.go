@@ -11,6 +11,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
 )
 
@@ -303,11 +304,11 @@ func TestExplanationsFail(t *testing.T) {
 	b := newBench(recent.Options{})
 	b.contact(11, 300)
 	a := b.read(t, 11, recent.FromIndex)
-	b.store.before = func(context.Context, string) error { return contacts.ErrUnavailable }
-	if e, err := a.ToOperator(t.Context()); !errors.Is(err, contacts.ErrUnavailable) || e.Candidates != nil {
+	b.store.before = func(context.Context, string) error { return mysql.ErrUnavailable }
+	if e, err := a.ToOperator(t.Context()); !errors.Is(err, mysql.ErrUnavailable) || e.Candidates != nil {
 		t.Errorf("to an operator: %+v, %v", e, err)
 	}
-	if e, err := a.ToViewer(t.Context()); !errors.Is(err, contacts.ErrUnavailable) || e.Ranking != nil {
+	if e, err := a.ToViewer(t.Context()); !errors.Is(err, mysql.ErrUnavailable) || e.Ranking != nil {
 		t.Errorf("to the viewer: %+v, %v", e, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

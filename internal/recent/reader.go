@@ -103,7 +103,7 @@ func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
 
 // Read returns the limit newest visible photos of v's most recently active
 // contact. It fails with [contacts.ErrNoMember] when v does not exist,
-// [contacts.ErrUnavailable] when MySQL cannot be asked, and [ErrBusy] when a
+// [mysql.ErrUnavailable] when MySQL cannot be asked, and [ErrBusy] when a
 // walk is needed and too many are under way. A failing Redis is no failure.
 func (r *Reader) Read(ctx context.Context, v contacts.Viewer, limit int) (Answer, error) {
 	start := time.Now()

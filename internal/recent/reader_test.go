@@ -12,6 +12,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
 )
 
@@ -209,11 +210,11 @@ func TestAFailingDatabaseIsAnError(t *testing.T) {
 		}
 		b.store.before = func(_ context.Context, call string) error {
 			if call == failing {
-				return fmt.Errorf("%s: %w", call, contacts.ErrUnavailable)
+				return fmt.Errorf("%s: %w", call, mysql.ErrUnavailable)
 			}
 			return nil
 		}
-		if got, err := b.Read(t.Context(), me, 10); !errors.Is(err, contacts.ErrUnavailable) {
+		if got, err := b.Read(t.Context(), me, 10); !errors.Is(err, mysql.ErrUnavailable) {
 			t.Errorf("%s fails: %+v, %v, want ErrUnavailable", failing, got.Album, err)
 		}
 	}
@@ -339,7 +340,7 @@ func TestAStaleSetIsBetterThanNoAnswer(t *testing.T) {
 		b.store.before = func(ctx context.Context, call string) error {
 			switch {
 			case away.Load():
-				return contacts.ErrUnavailable
+				return mysql.ErrUnavailable
 			case call == "walk":
 				<-ctx.Done()
 				return ctx.Err()
@@ -361,7 +362,7 @@ func TestAStaleSetIsBetterThanNoAnswer(t *testing.T) {
 		}
 		reads.Wait()
 		away.Store(true)
-		if _, err := b.Read(t.Context(), me, 10); !errors.Is(err, contacts.ErrUnavailable) {
+		if _, err := b.Read(t.Context(), me, 10); !errors.Is(err, mysql.ErrUnavailable) {
 			t.Errorf("without MySQL: %v", err)
 		}
 	})

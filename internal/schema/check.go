@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // Finding is something in which a database is not as activityd needs it.
@@ -312,7 +314,7 @@ func (p *present) leads(x presentIndex, want siteKey) bool {
 // rows: the indexes cannot be seen otherwise.
 func (c *checker) checkView(ctx context.Context, want wantedTable, have *present) error {
 	if _, err := rowsOf(ctx, c.db, "SELECT 1 FROM "+want.name+" WHERE FALSE"); err != nil {
-		if n := serverError(err); n != erViewInvalid && n != erNoDefiner {
+		if !mysql.IsViewInvalid(err) {
 			return err
 		}
 		c.add(true, want.name, "SHOW CREATE VIEW "+want.name+"; shows what it reads: mend that, or make the view again", "is a view that the server cannot read: %v", err)
@@ -323,7 +325,7 @@ func (c *checker) checkView(ctx context.Context, want wantedTable, have *present
 	}
 	for _, key := range siteKeysOf(want.name) {
 		steps, err := rowsOf(ctx, c.db, c.explain+strings.TrimPrefix(key.probe, "SELECT"))
-		if serverError(err) == erViewNoExplain {
+		if mysql.IsPlanHidden(err) {
 			c.cannotSee(want.name)
 			return nil
 		}

@@ -57,7 +57,7 @@ func tablesOf(triggers []trigger) []string {
 // place of those of activityd's that are there, and returns how many there are
 // now. Other triggers are left alone. It needs the rights to lock the tables and
 // to make triggers, and those that the triggers need when they run, which they do
-// in the name of db's user. db should come from contacts.OpenMySQL: triggers keep
+// in the name of db's user. db should come from mysql.Open: triggers keep
 // the sql_mode and the character set of the connection that makes them.
 //
 // It changes nothing unless all can be made: the tables are locked, so that no

@@ -4,17 +4,18 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // MySQL is a site over the tables of schema.sql. Its errors are those of
-// [contacts.Translate].
+// [mysql.Translate].
 type MySQL struct {
-	// DB is the site's database, opened by [contacts.OpenMySQL].
+	// DB is the site's database, opened by [mysql.Open].
 	DB *sql.DB
 }
 
@@ -153,14 +154,14 @@ func (s *MySQL) inTx(ctx context.Context, what string, do func(*sql.Tx) error) e
 	const attempts = 10
 	var err error
 	for attempt := range attempts {
-		if attempt > 0 && pause(ctx, attempt) != nil {
+		if attempt > 0 && retry.Sleep(ctx, retry.Backoff(attempt, 4*time.Millisecond, time.Second)) != nil {
 			break
 		}
-		if err = s.once(ctx, do); !contacts.IsRetryable(err) {
+		if err = s.once(ctx, do); !mysql.IsRetryable(err) {
 			break
 		}
 	}
-	return contacts.Translate(ctx, what, err)
+	return mysql.Translate(ctx, what, err)
 }
 
 func (s *MySQL) once(ctx context.Context, do func(*sql.Tx) error) error {
@@ -173,19 +174,6 @@ func (s *MySQL) once(ctx context.Context, do func(*sql.Tx) error) error {
 		return err
 	}
 	return tx.Commit()
-}
-
-// pause lets the other transaction get ahead: a random while that grows with
-// the attempts, 2 ms on average at first.
-func pause(ctx context.Context, attempt int) error {
-	timer := time.NewTimer(rand.N(2 * time.Millisecond << attempt))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }
 
 // orNull makes the server choose an id in place of 0.

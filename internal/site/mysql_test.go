@@ -8,11 +8,12 @@ import (
 	"testing"
 
 	"github.com/DATA-DOG/go-sqlmock"
-	"github.com/go-sql-driver/mysql"
+	driver "github.com/go-sql-driver/mysql"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/site"
 )
 
@@ -114,7 +115,7 @@ func newMock(t *testing.T) (*sql.DB, sqlmock.Sqlmock) {
 	return db, mock
 }
 
-var deadlock = &mysql.MySQLError{Number: 1213, Message: "Deadlock found"}
+var deadlock = &driver.MySQLError{Number: 1213, Message: "Deadlock found"}
 
 func TestDeadlockIsTriedAgain(t *testing.T) {
 	t.Parallel()
@@ -136,9 +137,9 @@ func TestOtherErrorsAreNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	db, mock := newMock(t)
 	mock.ExpectBegin()
-	mock.ExpectExec("").WillReturnError(mysql.ErrInvalidConn)
+	mock.ExpectExec("").WillReturnError(driver.ErrInvalidConn)
 	mock.ExpectRollback()
-	if err := site.NewMySQL(db).DeletePhoto(t.Context(), 1); !errors.Is(err, contacts.ErrUnavailable) {
+	if err := site.NewMySQL(db).DeletePhoto(t.Context(), 1); !errors.Is(err, mysql.ErrUnavailable) {
 		t.Errorf("DeletePhoto: %v, want ErrUnavailable", err)
 	}
 	must(t, mock.ExpectationsWereMet())
@@ -154,7 +155,7 @@ func TestDeadlocksWithoutEnd(t *testing.T) {
 		mock.ExpectExec("").WillReturnError(deadlock)
 		mock.ExpectRollback()
 	}
-	if err := site.NewMySQL(db).DeletePhoto(t.Context(), 1); !contacts.IsRetryable(err) {
+	if err := site.NewMySQL(db).DeletePhoto(t.Context(), 1); !mysql.IsRetryable(err) {
 		t.Errorf("DeletePhoto: %v, want the deadlock", err)
 	}
 	if mock.ExpectationsWereMet() == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/site"
 )
 
@@ -52,7 +53,7 @@ func newMySQL(t *testing.T) made {
 
 func openDB(t *testing.T) *sql.DB {
 	t.Helper()
-	db, err := contacts.OpenMySQL(servertest.MySQLDSN(t))
+	db, err := mysql.Open(servertest.MySQLDSN(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // Backlog watches whether too many tasks wait, so that whoever takes more of them
@@ -75,7 +75,7 @@ func (b *Backlog) look(ctx context.Context) {
 	defer cancel()
 	began := time.Now()
 	full, err := b.queue.Full(bounded, b.limit)
-	away := errors.Is(err, contacts.ErrUnavailable)
+	away := errors.Is(err, mysql.ErrUnavailable)
 	if ctx.Err() != nil { // it says nothing about the queue
 		return
 	}

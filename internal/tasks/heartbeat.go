@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/plural"
 )
 
@@ -32,7 +32,7 @@ func (s *shift) beat(ctx context.Context, b *batch, lose context.CancelCauseFunc
 		}
 		next, err := s.extend(ctx, b, until)
 		if err != nil && ctx.Err() == nil {
-			if !errors.Is(err, contacts.ErrUnavailable) { // else the log has the outage
+			if !errors.Is(err, mysql.ErrUnavailable) { // else the log has the outage
 				s.log.WarnContext(ctx, "the leases of running tasks were lost, their work is cancelled", "error", err)
 			}
 			lose(err)

@@ -6,8 +6,8 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // Hints turns what reads find out about the index into tasks, off the path of
@@ -58,7 +58,7 @@ func (h *Hints) Run(ctx context.Context) error {
 			batch, began := h.gather(ctx, n), time.Now()
 			switch _, err := h.queue.Enqueue(ctx, batch); {
 			case ctx.Err() != nil:
-			case err == nil, errors.Is(err, contacts.ErrUnavailable):
+			case err == nil, errors.Is(err, mysql.ErrUnavailable):
 				h.MySQL.Report(ctx, began, err)
 			default:
 				h.log.WarnContext(ctx, "hints of reads were dropped", "count", len(batch), "error", err)

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -27,7 +27,7 @@ func onBoth(t *testing.T, test func(t *testing.T, q tasks.Queue)) {
 
 func newMySQLQueue(t *testing.T) *tasks.MySQLQueue {
 	t.Helper()
-	db, err := contacts.OpenMySQL(servertest.MySQLDSN(t))
+	db, err := mysql.Open(servertest.MySQLDSN(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -28,7 +28,7 @@ import (
 // absorbed is done after all.
 func TestTheQueueIsItsSpecification(t *testing.T) {
 	t.Parallel()
-	db, err := contacts.OpenMySQL(servertest.MySQLDSN(t))
+	db, err := mysql.Open(servertest.MySQLDSN(t))
 	if err != nil {
 		t.Fatal(err)
 	}

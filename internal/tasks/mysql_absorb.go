@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"strings"
+
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // absorbSize bounds what one transaction absorbs. What is left when the next one
@@ -43,10 +45,10 @@ func absorb(ctx context.Context, tx *sql.Tx, held []Task) (absorbed int, err err
 	for i, t := range ours {
 		own[i] = t.ID
 	}
-	if _, err := tx.ExecContext(ctx, updateTasks+"expires_at = NULL WHERE id IN ("+marks(len(own))+")", own...); err != nil {
+	if _, err := tx.ExecContext(ctx, updateTasks+"expires_at = NULL WHERE id IN ("+mysql.Marks(len(own))+")", own...); err != nil {
 		return 0, err
 	}
-	return affected(tx.ExecContext(ctx, deleteIdle+"("+marks(len(ids))+")", anys(ids)...))
+	return mysql.Affected(tx.ExecContext(ctx, deleteIdle+"("+mysql.Marks(len(ids))+")", mysql.Args(ids)...))
 }
 
 // lockHeld returns the tasks whose lease still holds, and keeps it so until the

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // from returns the matching tasks as SQL.
@@ -18,10 +18,10 @@ func (f Filter) from() (from string, args []any) {
 		conditions, args = []string{"id > ?"}, []any{f.After}
 	}
 	for column, list := range map[string][]any{
-		"id": anys(f.IDs), "type": anys(f.Types), "state": anys(f.States), "queue": anys(f.Queues),
+		"id": mysql.Args(f.IDs), "type": mysql.Args(f.Types), "state": mysql.Args(f.States), "queue": mysql.Args(f.Queues),
 	} {
 		if len(list) > 0 {
-			conditions = append(conditions, column+" IN ("+marks(len(list))+")")
+			conditions = append(conditions, column+" IN ("+mysql.Marks(len(list))+")")
 			args = append(args, list...)
 		}
 	}
@@ -54,24 +54,24 @@ func (q *MySQLQueue) typed(ctx context.Context, match Filter) (Filter, error) {
 func (q *MySQLQueue) List(ctx context.Context, match Filter, limit int) (list []Record, err error) {
 	match, err = q.typed(ctx, match)
 	if err != nil {
-		return nil, contacts.Translate(ctx, "list tasks", err)
+		return nil, mysql.Translate(ctx, "list tasks", err)
 	}
 	from, args := match.from()
 	rows, err := q.db.QueryContext(ctx, "SELECT id, queue, type, subject, "+boundedArgs+", priority, state, attempts, max_attempts,"+
 		" COALESCE(expires_at, 0), COALESCE(due_at, 0), COALESCE(dedupe_key, ''), COALESCE(lease_owner, ''), COALESCE(last_error, ''),"+
 		" created_at, updated_at"+from+" ORDER BY id LIMIT ?", append(args, limit)...)
 	if err != nil {
-		return nil, contacts.Translate(ctx, "list tasks", err)
+		return nil, mysql.Translate(ctx, "list tasks", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		r, err := scanRecord(rows)
 		if err != nil {
-			return nil, contacts.Translate(ctx, "list tasks", err)
+			return nil, mysql.Translate(ctx, "list tasks", err)
 		}
 		list = append(list, r)
 	}
-	return list, contacts.Translate(ctx, "list tasks", rows.Err())
+	return list, mysql.Translate(ctx, "list tasks", rows.Err())
 }
 
 func scanRecord(rows *sql.Rows) (r Record, err error) {
@@ -152,7 +152,7 @@ func (q *MySQLQueue) change(ctx context.Context, what string, match Filter, limi
 	}
 	match, err = q.typed(ctx, match)
 	if err != nil {
-		return 0, nil, contacts.Translate(ctx, what, err)
+		return 0, nil, mysql.Translate(ctx, what, err)
 	}
 	err = q.transact(ctx, what, func(tx *sql.Tx) (err error) {
 		var ids []uint64
@@ -161,7 +161,7 @@ func (q *MySQLQueue) change(ctx context.Context, what string, match Filter, limi
 		if err != nil || len(ids) == 0 {
 			return err
 		}
-		n, err = affected(tx.ExecContext(ctx, statement+"("+marks(len(ids))+")", anys(ids)...))
+		n, err = mysql.Affected(tx.ExecContext(ctx, statement+"("+mysql.Marks(len(ids))+")", mysql.Args(ids)...))
 		return err
 	})
 	return n, queues, err
@@ -202,14 +202,14 @@ func (q *MySQLQueue) Resume(ctx context.Context, queue string) (changed bool, er
 }
 
 func (q *MySQLQueue) changeQueue(ctx context.Context, what, statement, queue string) (changed bool, err error) {
-	n, err := affected(q.db.ExecContext(ctx, statement, queue))
-	return n > 0, contacts.Translate(ctx, what, err)
+	n, err := mysql.Affected(q.db.ExecContext(ctx, statement, queue))
+	return n > 0, mysql.Translate(ctx, what, err)
 }
 
 // Paused implements [Queue].
 func (q *MySQLQueue) Paused(ctx context.Context) ([]string, error) {
 	list, err := q.names(ctx, "SELECT queue FROM paused_queues ORDER BY queue")
-	return list, contacts.Translate(ctx, "look which queues are paused", err)
+	return list, mysql.Translate(ctx, "look which queues are paused", err)
 }
 
 func (q *MySQLQueue) names(ctx context.Context, query string, args ...any) (list []string, err error) {

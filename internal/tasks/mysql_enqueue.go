@@ -5,14 +5,13 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/plural"
 )
 
@@ -120,7 +119,7 @@ func (e *enqueuing) write(ctx context.Context, keys []string) error {
 		if err == nil {
 			return e.find(ctx, absent)
 		}
-		if !contacts.IsDuplicate(err) || try == enqueueTries {
+		if !mysql.IsDuplicate(err) || try == enqueueTries {
 			return err
 		}
 	}
@@ -134,7 +133,7 @@ func (e *enqueuing) write(ctx context.Context, keys []string) error {
 // it rows are locked that others are about to commit.
 func (e *enqueuing) absorb(ctx context.Context, keys []string) error {
 	rows, err := e.tx.QueryContext(ctx, "SELECT dedupe_key, id, queue, type, subject, "+boundedArgs+", state, attempts, priority,"+
-		" COALESCE(GREATEST(due_at, 1), 0), COALESCE(GREATEST(expires_at, 1), 0), "+now+" FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+marks(len(keys))+") FOR UPDATE", anys(keys)...)
+		" COALESCE(GREATEST(due_at, 1), 0), COALESCE(GREATEST(expires_at, 1), 0), "+now+" FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+") FOR UPDATE", mysql.Args(keys)...)
 	if err != nil {
 		return err
 	}
@@ -162,7 +161,7 @@ func (e *enqueuing) absorb(ctx context.Context, keys []string) error {
 		return err
 	}
 	if len(others) > 0 {
-		_, err := e.tx.ExecContext(ctx, updateTasks+"dedupe_key = "+keyOfItsOwn+" WHERE id IN ("+marks(len(others))+")",
+		_, err := e.tx.ExecContext(ctx, updateTasks+"dedupe_key = "+keyOfItsOwn+" WHERE id IN ("+mysql.Marks(len(others))+")",
 			append([]any{rand.Text()[:16]}, others...)...)
 		if err != nil {
 			return err
@@ -241,7 +240,7 @@ func (e *enqueuing) find(ctx context.Context, keys []string) error {
 	if len(keys) == 1 && e.idOf[keys[0]] != 0 {
 		return nil
 	}
-	rows, err := e.tx.QueryContext(ctx, "SELECT dedupe_key, id FROM tasks WHERE dedupe_key IN ("+marks(len(keys))+")", anys(keys)...)
+	rows, err := e.tx.QueryContext(ctx, "SELECT dedupe_key, id FROM tasks WHERE dedupe_key IN ("+mysql.Marks(len(keys))+")", mysql.Args(keys)...)
 	if err != nil {
 		return err
 	}
@@ -257,39 +256,9 @@ func (e *enqueuing) find(ctx context.Context, keys []string) error {
 	return rows.Err()
 }
 
-// transactTries bounds how often a transaction that lost a deadlock is repeated.
-const transactTries = 8
-
-// transact runs do in a transaction of its own, again when the server gave it up
-// for another one. READ COMMITTED locks the rows that are changed and no gaps
-// between them.
+// transact runs do in a transaction of its own: see [mysql.Transact].
 func (q *MySQLQueue) transact(ctx context.Context, what string, do func(*sql.Tx) error) error {
-	for try := 1; ; try++ {
-		err := q.transactOnce(ctx, do)
-		if err == nil {
-			return nil
-		}
-		if try == transactTries || !contacts.IsRetryable(err) {
-			return contacts.Translate(ctx, what, err)
-		}
-		if err := sleep(ctx, jitter(5*time.Millisecond<<try)); err != nil {
-			return fmt.Errorf("%s: %w", what, err)
-		}
-	}
-}
-
-func (q *MySQLQueue) transactOnce(ctx context.Context, do func(*sql.Tx) error) error {
-	tx, err := q.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-	if err != nil {
-		return err
-	}
-	if err := do(tx); err != nil {
-		if undo := tx.Rollback(); undo != nil && !errors.Is(undo, sql.ErrTxDone) {
-			return errors.Join(err, undo)
-		}
-		return err
-	}
-	return tx.Commit()
+	return mysql.Transact(ctx, q.db, what, do)
 }
 
 // sleep waits for d or until ctx ends, whose cause it returns then.
@@ -302,22 +271,4 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?,", n), ",") }
-
-func anys[T any](list []T) []any {
-	out := make([]any, len(list))
-	for i, v := range list {
-		out[i] = v
-	}
-	return out
-}
-
-func affected(res sql.Result, err error) (int, error) {
-	if err != nil {
-		return 0, err
-	}
-	n, err := res.RowsAffected()
-	return int(n), err
 }

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/plural"
 )
 
@@ -93,7 +93,7 @@ func newOnce(key string, batch []New) (once, error) {
 
 func (o once) enqueue(ctx context.Context, tx *sql.Tx, batch []New) (done enqueued, replayed bool, err error) {
 	_, err = tx.ExecContext(ctx, "INSERT INTO task_keys (key_hash, batch_hash) VALUES (?, ?)", o.key[:], o.batch[:])
-	if contacts.IsDuplicate(err) {
+	if mysql.IsDuplicate(err) {
 		done.ids, err = o.replay(ctx, tx)
 		return done, true, err
 	}

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -38,7 +38,7 @@ func TestQueuePlansAndCosts(t *testing.T) {
 	for name, size := range queueSizes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db, err := contacts.OpenMySQL(servertest.MySQLDSN(t), contacts.WithMaxOpen(1))
+			db, err := mysql.Open(servertest.MySQLDSN(t), mysql.WithMaxOpen(1))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -252,7 +252,7 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 func TestAnOpenTransactionHoldsUpNoOtherTasks(t *testing.T) {
 	t.Parallel()
 	const batch = 20
-	db, err := contacts.OpenMySQL(servertest.MySQLDSN(t) + "&innodb_lock_wait_timeout=1") // who waits fails
+	db, err := mysql.Open(servertest.MySQLDSN(t) + "&innodb_lock_wait_timeout=1") // who waits fails
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,14 +8,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/plural"
 )
 
 // now is the clock of the queue, in unix milliseconds: the database's own, so
 // that machines whose clocks differ agree on when a lease ends.
-const now = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)"
+const now = mysql.Now
 
 // How tasks are changed and deleted by their ids. The index is named because a table
 // of which the ids are a third or more is scanned otherwise, by MySQL and MariaDB
@@ -86,9 +86,9 @@ func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int,
 	started := make(map[any]bool, len(due))
 	_, err = changeRows(ctx, tx, ids, func(ids []any) (int, error) {
 		args := append([]any{random, token, min(lease, MostLease).Milliseconds()}, ids...)
-		n, err := affected(tx.ExecContext(ctx, updateTasks+"state = 'running', attempts = "+oneMoreAttempt+
+		n, err := mysql.Affected(tx.ExecContext(ctx, updateTasks+"state = 'running', attempts = "+oneMoreAttempt+
 			", dedupe_key = "+keyOfItsOwn+", lease_owner = ?, due_at = "+now+" + ?, updated_at = "+now+
-			" WHERE id IN ("+marks(len(ids))+")", args...))
+			" WHERE id IN ("+mysql.Marks(len(ids))+")", args...))
 		for _, id := range ids {
 			started[id] = err == nil
 		}
@@ -115,16 +115,16 @@ var boundedArgs = fmt.Sprintf("IF(LENGTH(args) <= %d, args, JSON_QUOTE(CONCAT(LE
 // refuses that, too, stays as it is; if it does of all, that is an error.
 func changeRows(ctx context.Context, tx *sql.Tx, ids []any, change func(ids []any) (int, error)) (changed int, err error) {
 	changed, refused := change(ids)
-	if !contacts.IsRowRefused(refused) {
+	if !mysql.IsRowRefused(refused) {
 		return changed, refused
 	}
 	for _, id := range ids {
 		n, err := change([]any{id})
-		if contacts.IsRowRefused(err) {
-			n, err = affected(tx.ExecContext(ctx, "UPDATE tasks SET state = 'dead', due_at = NULL, lease_owner = NULL, last_error = ?, updated_at = "+now+
+		if mysql.IsRowRefused(err) {
+			n, err = mysql.Affected(tx.ExecContext(ctx, "UPDATE tasks SET state = 'dead', due_at = NULL, lease_owner = NULL, last_error = ?, updated_at = "+now+
 				" WHERE id = ?", clip("the database refuses to change it: "+err.Error()), id))
 		}
-		if err != nil && !contacts.IsRowRefused(err) {
+		if err != nil && !mysql.IsRowRefused(err) {
 			return changed, err
 		}
 		changed += n
@@ -222,10 +222,10 @@ func (q *MySQLQueue) Extend(ctx context.Context, held []Task, lease time.Duratio
 	}
 	lost = len(held)
 	for token, ids := range byLease {
-		n, err := affected(q.db.ExecContext(ctx, updateTasks+"due_at = "+now+" + ? WHERE lease_owner = ? AND id IN ("+marks(len(ids))+")",
-			append([]any{min(lease, MostLease).Milliseconds(), token}, anys(ids)...)...))
+		n, err := mysql.Affected(q.db.ExecContext(ctx, updateTasks+"due_at = "+now+" + ? WHERE lease_owner = ? AND id IN ("+mysql.Marks(len(ids))+")",
+			append([]any{min(lease, MostLease).Milliseconds(), token}, mysql.Args(ids)...)...))
 		if err != nil {
-			return 0, contacts.Translate(ctx, "extend the leases of "+plural.Of(len(held), "task", "tasks"), err)
+			return 0, mysql.Translate(ctx, "extend the leases of "+plural.Of(len(held), "task", "tasks"), err)
 		}
 		lost -= n
 	}
@@ -263,7 +263,7 @@ func (q *MySQLQueue) finish(ctx context.Context, tx *sql.Tx, results []Result) (
 		ends[end] = append(ends[end], r.Task.ID)
 	}
 	for end, ids := range ends {
-		n, err := changeRows(ctx, tx, anys(ids), func(ids []any) (int, error) { return affected(q.settle(ctx, tx, end, ids)) })
+		n, err := changeRows(ctx, tx, mysql.Args(ids), func(ids []any) (int, error) { return mysql.Affected(q.settle(ctx, tx, end, ids)) })
 		if err != nil {
 			return 0, err
 		}
@@ -273,7 +273,7 @@ func (q *MySQLQueue) finish(ctx context.Context, tx *sql.Tx, results []Result) (
 }
 
 func (q *MySQLQueue) settle(ctx context.Context, tx *sql.Tx, end claimEnd, ids []any) (sql.Result, error) {
-	where := "lease_owner = ? AND id IN (" + marks(len(ids)) + ")"
+	where := "lease_owner = ? AND id IN (" + mysql.Marks(len(ids)) + ")"
 	whereArgs := append([]any{end.lease}, ids...)
 	if end.kind == done && q.options.Keep == 0 {
 		return tx.ExecContext(ctx, deleteTasks+where, whereArgs...)
@@ -323,20 +323,20 @@ func (q *MySQLQueue) subjectsOf(ctx context.Context, what string, types []Type, 
 	for _, s := range subjects {
 		args = append(args, uint64(s))
 	}
-	rows, err := q.db.QueryContext(ctx, "SELECT DISTINCT subject FROM tasks FORCE INDEX (chains) WHERE type IN ("+marks(len(types))+
-		") AND subject IN ("+marks(len(subjects))+") AND "+condition, args...)
+	rows, err := q.db.QueryContext(ctx, "SELECT DISTINCT subject FROM tasks FORCE INDEX (chains) WHERE type IN ("+mysql.Marks(len(types))+
+		") AND subject IN ("+mysql.Marks(len(subjects))+") AND "+condition, args...)
 	if err != nil {
-		return nil, contacts.Translate(ctx, what, err)
+		return nil, mysql.Translate(ctx, what, err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var u uint64
 		if err := rows.Scan(&u); err != nil {
-			return nil, contacts.Translate(ctx, what, err)
+			return nil, mysql.Translate(ctx, what, err)
 		}
 		found[member.ID(u)] = true
 	}
-	return found, contacts.Translate(ctx, what, rows.Err())
+	return found, mysql.Translate(ctx, what, rows.Err())
 }
 
 // Count implements [Queue].
@@ -344,5 +344,5 @@ func (q *MySQLQueue) Count(ctx context.Context) (c Counts, err error) {
 	err = q.db.QueryRowContext(ctx, "SELECT COALESCE(SUM(state = 'waiting'), 0), COALESCE(SUM(state = 'scheduled'), 0),"+
 		" COALESCE(SUM(state = 'running'), 0), COALESCE(SUM(state = 'dead'), 0), COALESCE(SUM(state = 'done'), 0) FROM tasks").
 		Scan(&c.Waiting, &c.Scheduled, &c.Running, &c.Dead, &c.Done)
-	return c, contacts.Translate(ctx, "count tasks", err)
+	return c, mysql.Translate(ctx, "count tasks", err)
 }

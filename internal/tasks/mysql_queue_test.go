@@ -9,16 +9,16 @@ import (
 	"time"
 
 	"github.com/DATA-DOG/go-sqlmock"
-	"github.com/go-sql-driver/mysql"
+	driver "github.com/go-sql-driver/mysql"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
 func openDB(t *testing.T) (*sql.DB, *tasks.MySQLQueue) {
 	t.Helper()
-	db, err := contacts.OpenMySQL(servertest.MySQLDSN(t))
+	db, err := mysql.Open(servertest.MySQLDSN(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func TestADeadlockIsTriedAgain(t *testing.T) {
 	none := sqlmock.NewRows([]string{"dedupe_key", "id"})
 	mock.ExpectBegin()
 	mock.ExpectQuery("SELECT dedupe_key, id").WillReturnRows(none)
-	mock.ExpectExec("INSERT INTO tasks").WillReturnError(&mysql.MySQLError{Number: 1213, Message: "Deadlock found"})
+	mock.ExpectExec("INSERT INTO tasks").WillReturnError(&driver.MySQLError{Number: 1213, Message: "Deadlock found"})
 	mock.ExpectRollback()
 	mock.ExpectBegin()
 	mock.ExpectQuery("SELECT dedupe_key, id").WillReturnRows(none)
@@ -223,17 +223,17 @@ func TestDeadlocksWithoutEndAreAnError(t *testing.T) {
 	mock.ExpectQuery("SELECT EXISTS").WillReturnRows(sqlmock.NewRows(make([]string, 6)).AddRow(false, false, false, true, false, false))
 	for range 8 {
 		mock.ExpectBegin()
-		mock.ExpectQuery("SELECT id FROM tasks").WillReturnError(&mysql.MySQLError{Number: 1205, Message: "Lock wait timeout"})
+		mock.ExpectQuery("SELECT id FROM tasks").WillReturnError(&driver.MySQLError{Number: 1205, Message: "Lock wait timeout"})
 		mock.ExpectRollback()
 	}
-	if _, err := q.Sweep(t.Context()); !contacts.IsRetryable(err) {
+	if _, err := q.Sweep(t.Context()); !mysql.IsRetryable(err) {
 		t.Errorf("err %v", err)
 	}
 }
 
 func TestADatabaseThatIsAway(t *testing.T) {
 	t.Parallel()
-	away := mysql.ErrInvalidConn
+	away := driver.ErrInvalidConn
 	for name, c := range map[string]struct {
 		expect func(sqlmock.Sqlmock)
 		call   func(*testing.T, *tasks.MySQLQueue) error
@@ -271,7 +271,7 @@ func TestADatabaseThatIsAway(t *testing.T) {
 			t.Parallel()
 			mock, q := mockQueue(t)
 			c.expect(mock)
-			if err := c.call(t, q); !errors.Is(err, contacts.ErrUnavailable) {
+			if err := c.call(t, q); !errors.Is(err, mysql.ErrUnavailable) {
 				t.Errorf("err %v, want ErrUnavailable", err)
 			}
 		})

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // The queries of this file. Each reads entries of an index alone, at most as many
@@ -31,7 +31,7 @@ const (
 )
 
 // countTypes counts the types that have a handler by their names, letter by letter.
-var countTypes = "SELECT ? AS queue, ? AS state, kind, COUNT(*) FROM (SELECT IF(CAST(type AS BINARY) IN (" + marks(len(handled())) + "), type, ?) AS kind" +
+var countTypes = "SELECT ? AS queue, ? AS state, kind, COUNT(*) FROM (SELECT IF(CAST(type AS BINARY) IN (" + mysql.Marks(len(handled())) + "), type, ?) AS kind" +
 	" FROM tasks FORCE INDEX (claim) WHERE queue = ? AND state = ? LIMIT ?) AS counted GROUP BY kind"
 
 // Full implements [Queue]. A look at the first and the last id is enough as long
@@ -41,14 +41,14 @@ func (q *MySQLQueue) Full(ctx context.Context, limit int) (full bool, err error)
 	var first, last uint64
 	err = q.db.QueryRowContext(ctx, "SELECT COALESCE(MIN(id), 1), COALESCE(MAX(id), 0) FROM tasks").Scan(&first, &last)
 	if err != nil || last-first+1 < uint64(limit) {
-		return false, contacts.Translate(ctx, what, err)
+		return false, mysql.Translate(ctx, what, err)
 	}
 	var one int
 	err = q.db.QueryRowContext(ctx, countWaiting, max(limit-1, 0)).Scan(&one)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
-	return err == nil, contacts.Translate(ctx, what, err)
+	return err == nil, mysql.Translate(ctx, what, err)
 }
 
 // Stats implements [Queue]. Its queries read index entries alone, at most
@@ -57,7 +57,7 @@ func (q *MySQLQueue) Full(ctx context.Context, limit int) (full bool, err error)
 // others only some.
 func (q *MySQLQueue) Stats(ctx context.Context) (s Stats, err error) {
 	s, err = q.stats(ctx)
-	return s, contacts.Translate(ctx, "count tasks", err)
+	return s, mysql.Translate(ctx, "count tasks", err)
 }
 
 func (q *MySQLQueue) stats(ctx context.Context) (s Stats, err error) {
@@ -67,8 +67,8 @@ func (q *MySQLQueue) stats(ctx context.Context) (s Stats, err error) {
 	}
 	names := q.options.standing(paused)
 	// Two names that the table takes for one, as "a" and "A", are one queue to its workers.
-	others, err := q.names(ctx, "SELECT queue FROM ("+distinctQueues+") AS found WHERE queue NOT IN ("+marks(len(names))+")",
-		append([]any{len(names) + mostOthers + 1}, anys(names)...)...)
+	others, err := q.names(ctx, "SELECT queue FROM ("+distinctQueues+") AS found WHERE queue NOT IN ("+mysql.Marks(len(names))+")",
+		append([]any{len(names) + mostOthers + 1}, mysql.Args(names)...)...)
 	if err != nil {
 		return s, err
 	}
@@ -102,7 +102,7 @@ func (q *MySQLQueue) taskStats(ctx context.Context, queues []string) (list []Tas
 	for _, queue := range queues {
 		for _, state := range States() {
 			parts = append(parts, countTypes)
-			args = append(append(append(args, queue, state), anys(handled())...), OtherTypes, queue, state, StatsLimit)
+			args = append(append(append(args, queue, state), mysql.Args(handled())...), OtherTypes, queue, state, StatsLimit)
 		}
 	}
 	rows, err := q.db.QueryContext(ctx, strings.Join(parts, " UNION ALL ")+" ORDER BY queue, kind, state", args...)

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // sweepSize bounds what one statement of a sweep changes.
@@ -70,7 +70,7 @@ func (q *MySQLQueue) Sweep(ctx context.Context) (s Swept, err error) {
 	var failed []error
 	keysBefore, err := q.keyLimit.look(ctx, q.db)
 	if err != nil {
-		failed = append(failed, contacts.Translate(ctx, "look how many idempotency keys there are", err))
+		failed = append(failed, mysql.Translate(ctx, "look how many idempotency keys there are", err))
 	}
 	all := chores(keysBefore)
 	due, err := q.dueChores(ctx, all)
@@ -103,7 +103,7 @@ func (q *MySQLQueue) dueChores(ctx context.Context, all []chore) ([]bool, error)
 		looks[i], into[i] = "EXISTS ("+c.find+")", &due[i]
 	}
 	err := q.db.QueryRowContext(ctx, "SELECT "+strings.Join(looks, ", ")).Scan(into...)
-	return due, contacts.Translate(ctx, "look what time brings to tasks", err)
+	return due, mysql.Translate(ctx, "look what time brings to tasks", err)
 }
 
 // sweepOnce passes over rows that are locked: one that somebody holds must not
@@ -111,31 +111,14 @@ func (q *MySQLQueue) dueChores(ctx context.Context, all []chore) ([]bool, error)
 func (q *MySQLQueue) sweepOnce(ctx context.Context, c chore) (n int, err error) {
 	err = q.transact(ctx, c.name, func(tx *sql.Tx) error {
 		n = 0
-		keys, err := selectKeys(ctx, tx, c.find+" LIMIT ? FOR UPDATE SKIP LOCKED", sweepSize)
+		keys, err := mysql.Keys(ctx, tx, c.find+" LIMIT ? FOR UPDATE SKIP LOCKED", sweepSize)
 		if err != nil || len(keys) == 0 {
 			return err
 		}
 		n, err = changeRows(ctx, tx, keys, func(keys []any) (int, error) {
-			return affected(tx.ExecContext(ctx, c.change+" AND "+c.key+" IN ("+marks(len(keys))+")", keys...))
+			return mysql.Affected(tx.ExecContext(ctx, c.change+" AND "+c.key+" IN ("+mysql.Marks(len(keys))+")", keys...))
 		})
 		return err
 	})
 	return n, err
-}
-
-// selectKeys returns the only column of a query.
-func selectKeys(ctx context.Context, tx *sql.Tx, query string, args ...any) (keys []any, err error) {
-	rows, err := tx.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var key []byte // of a number too: in this form it may be sent back
-		if err := rows.Scan(&key); err != nil {
-			return nil, err
-		}
-		keys = append(keys, key)
-	}
-	return keys, rows.Err()
 }

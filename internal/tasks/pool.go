@@ -99,7 +99,7 @@ func DefaultWorkers() []Workers {
 //
 // Both hold while the database answers, and to within the time that a sweep
 // takes. Whoever is stopped in the middle of a transaction holds its rows locked
-// until the database ends that: see contacts.OpenMySQL, 30 s. A handler that goes on after its context has ended is left behind half a
+// until the database ends that: see mysql.Open, 30 s. A handler that goes on after its context has ended is left behind half a
 // lease later, and the worker goes on with other tasks; so is one that keeps the
 // process from stopping.
 //

@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -169,7 +169,7 @@ func TestErrorsAreTriedAgainUntilDead(t *testing.T) {
 func TestOutagesCountNoAttempts(t *testing.T) {
 	t.Parallel()
 	for name, class := range map[string]error{
-		"redis": index.ErrUnavailable, "settings": &index.SettingsError{}, "database": contacts.ErrUnavailable,
+		"redis": index.ErrUnavailable, "settings": &index.SettingsError{}, "database": mysql.ErrUnavailable,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -161,7 +161,7 @@ func TestErrorsKeepTheirClass(t *testing.T) {
 	}
 	for name, calls := range callsOf {
 		for _, call := range calls {
-			for _, class := range []error{index.ErrUnavailable, &index.SettingsError{}, contacts.ErrUnavailable, errors.New("another")} {
+			for _, class := range []error{index.ErrUnavailable, &index.SettingsError{}, mysql.ErrUnavailable, errors.New("another")} {
 				b := newBench(t)
 				b.uploads.PartSize = 1
 				b.contact(viewer, star, 50)

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // settle tells and records what became of tasks. It returns false when a server
@@ -20,7 +20,7 @@ func (s *shift) settle(b *batch, all []ran) (healthy bool) {
 		if isAway(r.Err) {
 			healthy = false
 			server := s.options.Redis
-			if errors.Is(r.Err, contacts.ErrUnavailable) {
+			if errors.Is(r.Err, mysql.ErrUnavailable) {
 				server = s.options.MySQL
 			}
 			server.Report(s.work, time.Now().Add(-r.took), r.Err)
@@ -62,7 +62,7 @@ func classify(ctx context.Context, err error, pause time.Duration) error {
 		return Later(0, err)
 	case isAway(err):
 		return Later(pause, err)
-	case contacts.IsRetryable(err): // it lost against others too often
+	case mysql.IsRetryable(err): // it lost against others too often
 		return Later(pause, err)
 	case errors.Is(cause, errOutlasted) && !errors.Is(err, errOutlasted):
 		return fmt.Errorf("%w: %w", cause, err)
@@ -71,7 +71,7 @@ func classify(ctx context.Context, err error, pause time.Duration) error {
 }
 
 func isAway(err error) bool {
-	return errors.Is(err, index.ErrUnavailable) || errors.Is(err, index.ErrSettings) || errors.Is(err, contacts.ErrUnavailable)
+	return errors.Is(err, index.ErrUnavailable) || errors.Is(err, index.ErrSettings) || errors.Is(err, mysql.ErrUnavailable)
 }
 
 // logFailure says what failed, and what becomes of it.
@@ -108,7 +108,7 @@ func (s *shift) record(b *batch, results []Result) {
 	for try := 1; ; try++ {
 		began := time.Now()
 		lost, err := s.finish(results)
-		if errors.Is(err, contacts.ErrUnavailable) {
+		if errors.Is(err, mysql.ErrUnavailable) {
 			s.options.MySQL.Report(s.work, began, err)
 		}
 		switch {
@@ -118,7 +118,7 @@ func (s *shift) record(b *batch, results []Result) {
 			return
 		case err == nil:
 			return
-		case (try == recordTries || s.over.Err() != nil) && errors.Is(err, contacts.ErrUnavailable):
+		case (try == recordTries || s.over.Err() != nil) && errors.Is(err, mysql.ErrUnavailable):
 			return // the log has the outage
 		case try == recordTries || s.over.Err() != nil:
 			s.log.ErrorContext(s.work, "results of tasks could not be recorded, they will be run again", "count", len(results), "error", err)

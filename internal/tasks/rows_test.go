@@ -24,6 +24,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -214,7 +215,7 @@ func TestNoRowStopsAQueue(t *testing.T) {
 		seed = s
 	}
 	t.Logf("ACTIVITYD_SEED=%d repeats it", seed)
-	db, err := contacts.OpenMySQL(servertest.MySQLDSN(t))
+	db, err := mysql.Open(servertest.MySQLDSN(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -539,7 +540,7 @@ func TestLargeArgumentsAreNotRead(t *testing.T) {
 // that have workers.
 func TestNamesOfQueuesDoNotEndTheStatistics(t *testing.T) {
 	t.Parallel()
-	db, err := contacts.OpenMySQL(servertest.MySQLDSN(t))
+	db, err := mysql.Open(servertest.MySQLDSN(t))
 	if err != nil {
 		t.Fatal(err)
 	}

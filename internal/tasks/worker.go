@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // The pauses of a worker after trouble.
@@ -121,7 +121,7 @@ func (s *shift) idle(ctx context.Context, d time.Duration) {
 func (s *shift) report(ctx context.Context, began time.Time, err error, message string, about ...any) {
 	switch {
 	case ctx.Err() != nil:
-	case err == nil, errors.Is(err, contacts.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+	case err == nil, errors.Is(err, mysql.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		s.options.MySQL.Report(ctx, began, err)
 	default:
 		s.toldMu.Lock()

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
 )
@@ -25,7 +25,7 @@ type process struct {
 
 func newProcess(t *testing.T, dsn string, server *localserver.Redis) process {
 	t.Helper()
-	db, err := contacts.OpenMySQL(dsn)
+	db, err := mysql.Open(dsn)
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	p := process{db: db, bell: &tasks.Bell{}}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/site"
 )
 
@@ -171,7 +172,7 @@ func testCancelled(t *testing.T, w world) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		err := ask(ctx)
-		if !errors.Is(err, context.Canceled) || errors.Is(err, contacts.ErrUnavailable) {
+		if !errors.Is(err, context.Canceled) || errors.Is(err, mysql.ErrUnavailable) {
 			t.Errorf("%s with a cancelled context: %v, want context.Canceled alone", name, err)
 		}
 	}

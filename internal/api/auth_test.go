@@ -1,0 +1,330 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/auth"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/recent"
+)
+
+// The secrets of the tokens of [guard].
+const (
+	readSecret    = "act_READ"
+	writeSecret   = "act_WRITE"
+	adminSecret   = "act_ADMIN"
+	limitedSecret = "act_LIMITED" // reads and writes, two requests an hour
+)
+
+// guarded is a server with tokens.
+type guarded struct {
+	*bundle
+	tokens *auth.Tokens
+	asked  []contacts.Viewer // of the reader
+	told   requests          // by way of the observer
+}
+
+func guard(t testing.TB) *guarded {
+	t.Helper()
+	g := &guarded{tokens: auth.NewTokens([]auth.Token{
+		{Name: "reader", Scopes: auth.Read, Hash: auth.HashOf(readSecret)},
+		{Name: "writer", Scopes: auth.Write, Hash: auth.HashOf(writeSecret)},
+		{Name: "boss", Scopes: auth.Admin, Hash: auth.HashOf(adminSecret)},
+		{
+			Name: "limited", Scopes: auth.Read | auth.Write, Hash: auth.HashOf(limitedSecret),
+			Limit: auth.Limit{Count: 2, Per: "h", Burst: 2},
+		},
+	})}
+	g.bundle = setup(t, func(c *api.Config) { c.Auth, c.MaxBatch, c.MaxBody, c.Observer = g.tokens, 4, 1<<10, &g.told })
+	g.reader.read = func(_ context.Context, v contacts.Viewer, _ int) (recent.Answer, error) {
+		g.asked = append(g.asked, v)
+		return recent.Answer{Source: recent.FromIndex}, nil
+	}
+	return g
+}
+
+// as sends a request with the values of the Authorization header.
+func (g *guarded) as(t testing.TB, r *http.Request, authorization ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	r.Header["Authorization"] = authorization
+	return g.do(t, r)
+}
+
+func newRead(t testing.TB) *http.Request {
+	t.Helper()
+	return newRequest(t.Context(), http.MethodGet, readPath, http.NoBody)
+}
+
+func newUpload(t testing.TB) *http.Request {
+	t.Helper()
+	return postTasks(t.Context(), strings.NewReader(`{"type":"upload","user_id":"1"}`))
+}
+
+// nothingDone fails the test when a refused request was worked on.
+func (g *guarded) nothingDone(t testing.TB) {
+	t.Helper()
+	if len(g.asked) > 0 || len(g.enqueuer.calls()) > 0 {
+		t.Errorf("asked for %v, enqueued %v", g.asked, g.enqueuer.calls())
+	}
+}
+
+func TestEveryScopeOpensItsRoutes(t *testing.T) {
+	t.Parallel()
+	g := guard(t)
+	for _, test := range []struct {
+		secret       string
+		reads, posts int
+	}{{readSecret, 200, 403}, {writeSecret, 403, 202}, {adminSecret, 200, 202}} {
+		if w := g.as(t, newRead(t), "Bearer "+test.secret); w.Code != test.reads {
+			t.Errorf("read: %d %s, want %d", w.Code, w.Body, test.reads)
+		}
+		if w := g.as(t, newUpload(t), "bearer  "+test.secret); w.Code != test.posts {
+			t.Errorf("write: %d %s, want %d", w.Code, w.Body, test.posts)
+		}
+	}
+}
+
+func TestWithoutAKnownToken(t *testing.T) {
+	t.Parallel()
+	g := guard(t)
+	const plain, invalid = `Bearer realm="activityd"`, `Bearer realm="activityd", error="invalid_token"`
+	for _, test := range []struct {
+		header    []string
+		challenge string
+	}{
+		{nil, plain},
+		{[]string{""}, plain},
+		{[]string{"Bearer"}, plain},
+		{[]string{"Bearer  "}, plain},
+		{[]string{adminSecret}, plain},
+		{[]string{"Basic " + adminSecret}, plain},
+		{[]string{"Bearer\t" + adminSecret}, plain},
+		{[]string{"Bearer x"}, invalid},
+		{[]string{"Bearer " + adminSecret + "x"}, invalid},
+		{[]string{"Bearer " + adminSecret + ", Bearer " + adminSecret}, invalid},
+		{[]string{"Bearer " + adminSecret, "Bearer " + adminSecret}, invalid},
+		{[]string{"Bearer " + strings.Repeat("x", 10_000)}, invalid},
+	} {
+		for _, r := range []*http.Request{newRead(t), newUpload(t)} {
+			w := g.as(t, r, test.header...)
+			wantProblem(t, w, http.StatusUnauthorized, "unauthorized")
+			if got := w.Header().Get("WWW-Authenticate"); got != test.challenge {
+				t.Errorf("%q: WWW-Authenticate: %s, want %s", test.header, got, test.challenge)
+			}
+			if line := g.log.last(t); line["level"] != "DEBUG" || line["caller"] != nil {
+				t.Errorf("%q: logged %v", test.header, line)
+			}
+		}
+	}
+	g.nothingDone(t)
+	if strings.Contains(g.log.String(), adminSecret) || strings.Contains(g.log.String(), "xxx") {
+		t.Errorf("the log shows a secret:\n%s", g.log)
+	}
+}
+
+func TestWrongScope(t *testing.T) {
+	t.Parallel()
+	g := guard(t)
+	w := g.as(t, newUpload(t), "Bearer "+readSecret)
+	p := wantProblem(t, w, http.StatusForbidden, "insufficient-scope")
+	if !strings.Contains(p.Detail, "needs write") {
+		t.Errorf("detail: %s", p.Detail)
+	}
+	if got, want := w.Header().Get("WWW-Authenticate"), `Bearer realm="activityd", error="insufficient_scope", scope="write"`; got != want {
+		t.Errorf("WWW-Authenticate: %s, want %s", got, want)
+	}
+	g.nothingDone(t)
+	if line := g.log.last(t); line["caller"] != "reader" {
+		t.Errorf("logged %v", line)
+	}
+}
+
+// A batch is one request: its size has limits of its own.
+func TestLimitOfAToken(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := guard(t)
+		body := `{"tasks":[{"type":"upload","user_id":"1"},{"type":"upload","user_id":"2"},{"type":"upload","user_id":"3"}]}`
+		if w := g.as(t, postTasks(t.Context(), strings.NewReader(body)), "Bearer "+limitedSecret); w.Code != http.StatusAccepted {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+		if w := g.as(t, newRead(t), "Bearer "+limitedSecret); w.Code != http.StatusOK {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+		for _, r := range []*http.Request{newRead(t), newUpload(t)} {
+			w := g.as(t, r, "Bearer "+limitedSecret)
+			wantProblem(t, w, http.StatusTooManyRequests, "rate-limited")
+			if got := w.Header().Get("Retry-After"); got != "1800" {
+				t.Errorf("Retry-After: %s, want half an hour", got)
+			}
+		}
+		if line := g.log.last(t); line["caller"] != "limited" || line["level"] != "DEBUG" {
+			t.Errorf("logged %v", line)
+		}
+		if got := len(g.enqueuer.calls()); got != 1 {
+			t.Errorf("%d batches were enqueued", got)
+		}
+		if w := g.as(t, newRead(t), "Bearer "+readSecret); w.Code != http.StatusOK {
+			t.Errorf("another's limit: %d", w.Code)
+		}
+		<-time.After(30 * time.Minute)
+		if w := g.as(t, newRead(t), "Bearer "+limitedSecret); w.Code != http.StatusOK {
+			t.Errorf("half an hour later: %d", w.Code)
+		}
+	})
+}
+
+// A revoked token is refused from the next request on, a new one taken.
+func TestReplacedTokens(t *testing.T) {
+	t.Parallel()
+	g := guard(t)
+	token, fresh, err := auth.Issue("fresh", auth.Read, auth.Limit{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantProblem(t, g.as(t, newRead(t), "Bearer "+fresh), http.StatusUnauthorized, "unauthorized")
+	g.tokens.Replace([]auth.Token{token})
+	if w := g.as(t, newRead(t), "Bearer "+fresh); w.Code != http.StatusOK {
+		t.Errorf("the new one: %d", w.Code)
+	}
+	wantProblem(t, g.as(t, newRead(t), "Bearer "+readSecret), http.StatusUnauthorized, "unauthorized")
+}
+
+// A stranger learns nothing of what else is wrong, and the body is not read.
+func TestTheTokenComesFirst(t *testing.T) {
+	t.Parallel()
+	g := guard(t)
+	body := bodyFunc(func() error {
+		t.Error("the body was read")
+		return nil
+	})
+	r := postTasks(t.Context(), body)
+	r.URL.RawQuery, r.Header["Content-Type"] = "unknown=1", []string{"text/plain"}
+	wantProblem(t, g.as(t, r, "Bearer x"), http.StatusUnauthorized, "unauthorized")
+	bad := newRequest(t.Context(), http.MethodGet, "/v1/users/x/recent-contact-photos?limit=0", http.NoBody)
+	wantProblem(t, g.as(t, bad), http.StatusUnauthorized, "unauthorized")
+}
+
+// The document says of each route whether it is open and which scope it wants.
+func TestEveryRouteWantsWhatTheDocumentSays(t *testing.T) {
+	t.Parallel()
+	g := guard(t)
+	for path, item := range theContract(t).doc.Paths.Map() {
+		for method, operation := range item.Operations() {
+			request := func() *http.Request {
+				return newRequest(t.Context(), method, strings.ReplaceAll(path, "{id}", "1"), http.NoBody)
+			}
+			without := g.as(t, request())
+			if operation.Security == nil {
+				if without.Code != http.StatusOK || strings.HasPrefix(path, "/v1/") {
+					t.Errorf("%s %s is open by the document: %d", method, path, without.Code)
+				}
+				continue
+			}
+			if without.Code != http.StatusUnauthorized {
+				t.Errorf("%s %s without a token: %d", method, path, without.Code)
+			}
+			need, _ := operation.Extensions["x-scope"].(string)
+			for scope, secret := range map[string]string{"read": readSecret, "write": writeSecret, "admin": adminSecret} {
+				allowed := scope == need || scope == "admin"
+				if w := g.as(t, request(), "Bearer "+secret); (w.Code != http.StatusForbidden) != allowed {
+					t.Errorf("%s %s with the scope %s: %d, want allowed = %t", method, path, scope, w.Code, allowed)
+				}
+			}
+			for _, status := range []int{401, 403, 421, 429} {
+				if operation.Responses.Status(status) == nil {
+					t.Errorf("%s %s: %d is not documented", method, path, status)
+				}
+			}
+		}
+	}
+}
+
+// The observer is told by which name each request came in, or why it did not; of a
+// stranger nothing that the stranger chose, and of no open route.
+func TestTheObserverIsToldOfCallers(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		authorization []string
+		want          string
+	}{
+		{[]string{"Bearer " + readSecret}, "reader allowed"},
+		{[]string{"Bearer " + adminSecret}, "boss allowed"},
+		{[]string{"Bearer " + writeSecret}, "writer wrong_scope"},
+		{[]string{"Bearer reader"}, " unknown_token"},
+		{[]string{"Basic reader"}, " no_token"},
+		{[]string{"Bearer " + readSecret, "Bearer " + readSecret}, " no_token"},
+		{nil, " no_token"},
+	} {
+		g := guard(t)
+		g.as(t, newRead(t), test.authorization...)
+		g.get(t, "/healthz")
+		g.get(t, "/nonsense")
+		if !slices.Equal(g.told.judged, []string{test.want}) {
+			t.Errorf("%q: told of %q, want %q", test.authorization, g.told.judged, test.want)
+		}
+	}
+	g := guard(t)
+	for range 3 {
+		g.as(t, newRead(t), "Bearer "+limitedSecret)
+	}
+	if want := []string{"limited allowed", "limited allowed", "limited limit"}; !slices.Equal(g.told.judged, want) {
+		t.Errorf("told of %q, want %q", g.told.judged, want)
+	}
+}
+
+// brokenAuthorizer does not keep its word.
+type brokenAuthorizer struct{}
+
+func (brokenAuthorizer) Check(string, auth.Scope) (auth.Caller, error) {
+	return auth.Caller{Name: "a", Scopes: auth.Admin}, errors.New("broken")
+}
+
+func TestAnAuthorizerThatFailsLetsNobodyIn(t *testing.T) {
+	t.Parallel()
+	g := guard(t)
+	g.bundle = setup(t, func(c *api.Config) { c.Auth, c.Observer = brokenAuthorizer{}, &g.told })
+	wantProblem(t, g.as(t, newUpload(t), "Bearer "+adminSecret), http.StatusInternalServerError, "internal")
+	g.nothingDone(t)
+	if !slices.Equal(g.told.judged, []string{"a "}) {
+		t.Errorf("told of %q", g.told.judged)
+	}
+}
+
+// Only who bears a token for it is an operator: where nobody has to, nobody is.
+func TestOperators(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		secret string
+		open   bool
+		want   []bool // what the handler is told; empty: it is not reached
+	}{
+		"reader":    {readSecret, false, []bool{false}},
+		"writer":    {writeSecret, false, nil},
+		"admin":     {adminSecret, false, []bool{true}},
+		"stranger":  {"x", false, nil},
+		"no tokens": {adminSecret, true, []bool{false}},
+	} {
+		g := guard(t)
+		if test.open {
+			g.bundle = setup(t)
+		}
+		var told []bool
+		g.server.Probe("/probe", auth.Read, func(operator bool) { told = append(told, operator) })
+		r := newRequest(t.Context(), http.MethodGet, "/probe", http.NoBody)
+		r.Header.Set("Authorization", "Bearer "+test.secret)
+		g.server.Handler().ServeHTTP(httptest.NewRecorder(), r)
+		if !slices.Equal(told, test.want) {
+			t.Errorf("%s: operator = %v, want %v", name, told, test.want)
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package auth
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// LoadCertificate loads a certificate with its chain, and its key, both in PEM. It
+// returns the configuration of a server that shows it: TLS 1.2 or newer. After a
+// [Reloader.Reload] the new certificate is shown from the next connection on. An error
+// is about files that cannot be read, or do not belong together.
+func LoadCertificate(certFile, keyFile string, o Options) (*tls.Config, *Reloader, error) {
+	var current atomic.Pointer[tls.Certificate]
+	r := &Reloader{
+		what: "TLS certificate", paths: []string{certFile, keyFile}, private: "key of the TLS certificate", log: o.Log,
+		use: func(ctx context.Context, files []file) error {
+			pair, err := tls.X509KeyPair(files[0].text, files[1].text)
+			if err != nil {
+				return fmt.Errorf("%s and %s: %w", certFile, keyFile, err)
+			}
+			current.Store(&pair)
+			o.observer().CertificateTaken(pair.Leaf.NotAfter)
+			o.Log.InfoContext(ctx, "TLS certificate loaded", "file", certFile, "names", pair.Leaf.DNSNames, "not_after", pair.Leaf.NotAfter)
+			if now := time.Now(); now.Before(pair.Leaf.NotBefore) || now.After(pair.Leaf.NotAfter) {
+				o.Log.WarnContext(ctx, "TLS certificate is not valid now, clients will refuse it", "file", certFile,
+					"not_before", pair.Leaf.NotBefore, "not_after", pair.Leaf.NotAfter)
+			}
+			return nil
+		},
+	}
+	if err := r.reload(context.Background(), true); err != nil {
+		return nil, nil, fmt.Errorf("the TLS certificate cannot be used: %w", err)
+	}
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current.Load(), nil },
+	}, r, nil
+}

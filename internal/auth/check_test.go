@@ -1,0 +1,201 @@
+package auth_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/activityd/activityd/internal/auth"
+)
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	reader, readSecret := issue(t, "reader", auth.Read, auth.Limit{})
+	writer, writeSecret := issue(t, "writer", auth.Write, auth.Limit{})
+	admin, adminSecret := issue(t, "admin", auth.Admin, auth.Limit{})
+	tokens := auth.NewTokens([]auth.Token{reader, writer, admin})
+	for _, test := range []struct {
+		secret, name string
+		allowed      []auth.Scope
+	}{
+		{readSecret, "reader", []auth.Scope{auth.Read}},
+		{writeSecret, "writer", []auth.Scope{auth.Write}},
+		{adminSecret, "admin", []auth.Scope{auth.Read, auth.Write, auth.Admin}},
+	} {
+		for _, need := range []auth.Scope{auth.Read, auth.Write, auth.Admin} {
+			caller, err := tokens.Check(test.secret, need)
+			if caller.Name != test.name {
+				t.Errorf("%s is taken for %q", test.name, caller.Name)
+			}
+			lacks := (*auth.ScopeError)(nil)
+			if allowed := slices.Contains(test.allowed, need); allowed != (err == nil) || !allowed && (!errors.As(err, &lacks) || lacks.Need != need) {
+				t.Errorf("%s wants to %s: %v", test.name, need, err)
+			}
+		}
+	}
+}
+
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	token, secret := issue(t, "a", auth.Admin, auth.Limit{})
+	tokens := auth.NewTokens([]auth.Token{token})
+	hash := token.Hash.String()
+	for _, stranger := range []string{"", "a", hash, strings.TrimPrefix(hash, "sha256:"), secret[:len(secret)-1], secret + "A", strings.ToLower(secret), " " + secret, string(token.Hash[:])} {
+		if caller, err := tokens.Check(stranger, 0); !errors.Is(err, auth.ErrUnknown) || caller != (auth.Caller{}) {
+			t.Errorf("Check(%q) = %v, %v, want ErrUnknown", stranger, caller, err)
+		}
+	}
+	if _, err := auth.NewTokens(nil).Check(secret, 0); !errors.Is(err, auth.ErrUnknown) {
+		t.Errorf("without tokens: %v", err)
+	}
+}
+
+// Exactly the bearers of the list are known, at whatever place they stand, and a
+// replaced list counts from the next request on.
+func TestKnownAreThoseOfTheList(t *testing.T) {
+	t.Parallel()
+	var all []auth.Token
+	var secrets []string
+	for i := range 6 {
+		token, secret := issue(t, fmt.Sprint("t", i), auth.Read, auth.Limit{})
+		all, secrets = append(all, token), append(secrets, secret)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		tokens := auth.NewTokens(nil)
+		for range rapid.IntRange(1, 4).Draw(t, "replacements") {
+			chosen := rapid.SliceOfNDistinct(rapid.IntRange(0, len(all)-1), 0, len(all), rapid.ID).Draw(t, "chosen")
+			var list []auth.Token
+			for _, i := range chosen {
+				list = append(list, all[i])
+			}
+			tokens.Replace(list)
+			for i, secret := range secrets {
+				caller, err := tokens.Check(secret, auth.Read)
+				known := slices.Contains(chosen, i)
+				if known != (err == nil) || known && caller.Name != all[i].Name {
+					t.Fatalf("of %v, %d is %v, %v", chosen, i, caller, err)
+				}
+			}
+		}
+	})
+}
+
+// wantAllowed counts how many requests are let through now.
+func wantAllowed(t *testing.T, tokens *auth.Tokens, secret string, want int, retryAfter time.Duration) {
+	t.Helper()
+	for i := range want {
+		if _, err := tokens.Check(secret, auth.Read); err != nil {
+			t.Fatalf("request %d of %d: %v", i+1, want, err)
+		}
+	}
+	for range 3 { // a refusal costs nothing
+		caller, err := tokens.Check(secret, auth.Read)
+		spent := (*auth.LimitError)(nil)
+		if !errors.As(err, &spent) || caller.Name == "" {
+			t.Fatalf("one too many: %v, %v", caller, err)
+		}
+		if off := spent.RetryAfter - retryAfter; off < -time.Millisecond || off > time.Millisecond {
+			t.Fatalf("retry after %s, want %s", spent.RetryAfter, retryAfter)
+		}
+	}
+}
+
+func TestLimit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		limited, secret := issue(t, "a", auth.Read, limitOf(t, "2/s", 5))
+		other, otherSecret := issue(t, "b", auth.Read, limitOf(t, "1/h", 1))
+		tokens := auth.NewTokens([]auth.Token{limited, other})
+		wantAllowed(t, tokens, secret, 5, 500*time.Millisecond)
+		<-time.After(time.Second)
+		wantAllowed(t, tokens, secret, 2, 500*time.Millisecond)
+		<-time.After(time.Hour)
+		wantAllowed(t, tokens, secret, 5, 500*time.Millisecond)
+		wantAllowed(t, tokens, otherSecret, 1, time.Hour)
+	})
+}
+
+func TestWhatLacksTheScopeCostsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		token, secret := issue(t, "a", auth.Read, limitOf(t, "1/s", 1))
+		tokens := auth.NewTokens([]auth.Token{token})
+		if _, err := tokens.Check(secret, auth.Write); err == nil {
+			t.Fatal("a reader may write")
+		}
+		wantAllowed(t, tokens, secret, 1, time.Second)
+	})
+}
+
+// A reload must not be a way to fill one's bucket, nor a new secret.
+func TestLimitsSurviveAReload(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		token, secret := issue(t, "a", auth.Read, limitOf(t, "1/s", 3))
+		tokens := auth.NewTokens([]auth.Token{token})
+		wantAllowed(t, tokens, secret, 3, time.Second)
+		for range 5 {
+			tokens.Replace([]auth.Token{token})
+		}
+		wantAllowed(t, tokens, secret, 0, time.Second)
+		renewed, newSecret := issue(t, "a", auth.Read, token.Limit)
+		tokens.Replace([]auth.Token{renewed})
+		wantAllowed(t, tokens, newSecret, 0, time.Second)
+		renewed.Limit = limitOf(t, "10/s", 20) // takes effect, from an empty bucket on
+		tokens.Replace([]auth.Token{renewed})
+		<-time.After(time.Second)
+		wantAllowed(t, tokens, newSecret, 10, 100*time.Millisecond)
+		renewed.Limit = auth.Limit{}
+		tokens.Replace([]auth.Token{renewed})
+		for range 100 {
+			if _, err := tokens.Check(newSecret, auth.Read); err != nil {
+				t.Fatalf("without a limit: %v", err)
+			}
+		}
+	})
+}
+
+func TestReplaceNamesTheDifference(t *testing.T) {
+	t.Parallel()
+	a, _ := issue(t, "a", auth.Read, auth.Limit{})
+	b, _ := issue(t, "b", auth.Read, auth.Limit{})
+	c, _ := issue(t, "c", auth.Read, auth.Limit{})
+	newB, _ := issue(t, "b", auth.Read, auth.Limit{})
+	tokens := auth.NewTokens([]auth.Token{a, b})
+	added, removed := tokens.Replace([]auth.Token{newB, c, a})
+	if !slices.Equal(added, []string{"b", "c"}) || !slices.Equal(removed, []string{"b"}) {
+		t.Errorf("added %v, removed %v", added, removed)
+	}
+}
+
+// For the race detector: requests go on while tokens are replaced, and those of
+// a token that stays are never refused.
+func TestReplaceUnderTraffic(t *testing.T) {
+	t.Parallel()
+	stays, secret := issue(t, "stays", auth.Read, limitOf(t, "1000000/s", 1000000))
+	comes, _ := issue(t, "comes", auth.Read, auth.Limit{})
+	tokens := auth.NewTokens([]auth.Token{stays})
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			for range 500 {
+				if _, err := tokens.Check(secret, auth.Read); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 200 {
+		tokens.Replace([]auth.Token{comes, stays})
+		tokens.Replace([]auth.Token{stays})
+	}
+	callers.Wait()
+}

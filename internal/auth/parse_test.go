@@ -1,0 +1,207 @@
+package auth_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/activityd/activityd/internal/auth"
+)
+
+const (
+	someHash  = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" // of test
+	otherHash = "sha256:60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752" // of test2
+)
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	text := "# who may ask\n\n" +
+		"  home.page-1\tread   " + someHash + "  # the web servers\r\n" +
+		"uploads write,read " + strings.Replace(otherHash, "60303ae22b998861", "60303AE22B998861", 1) + " burst=200 rate=100/s"
+	got, err := auth.Parse(text)
+	want := []auth.Token{
+		{Name: "home.page-1", Scopes: auth.Read, Hash: auth.HashOf("test")},
+		{Name: "uploads", Scopes: auth.Read | auth.Write, Hash: auth.HashOf("test2"), Limit: auth.Limit{Count: 100, Per: "s", Burst: 200}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v\nwant (-), got (+):\n%s", err, diff)
+	}
+	for _, text := range []string{"", "\n", "# nobody\n"} {
+		if got, err := auth.Parse(text); err != nil || len(got) > 0 {
+			t.Errorf("Parse(%q) = %v, %v", text, got, err)
+		}
+	}
+}
+
+// The error names the line and what is wrong, and quotes nothing that could be a
+// secret.
+func TestParseRefuses(t *testing.T) {
+	t.Parallel()
+	const secret = "act_S3CRETS3CRETS3CRETS3CRETS3"
+	for line, want := range map[string]string{
+		secret:                                           "want: name scopes sha256:hash",
+		"a read":                                         "want: name scopes sha256:hash",
+		"a read " + secret:                               "the secret itself does not belong here",
+		"a read sha256:" + secret:                        "the secret itself does not belong here",
+		"a read " + someHash[:70]:                        "64 hexadecimal digits",
+		"a read " + someHash + "00":                      "64 hexadecimal digits",
+		"a read " + someHash[7:]:                         "64 hexadecimal digits",
+		"a read SHA256:" + someHash[7:]:                  "64 hexadecimal digits",
+		"a " + secret + " " + someHash:                   "want scopes from read, write and admin",
+		"a read,, " + someHash:                           "want scopes",
+		"a Read " + someHash:                             "want scopes",
+		secret + " read " + someHash:                     "the name begins like a secret",
+		"-a read " + someHash:                            "want a name",
+		"a=b read " + someHash:                           "want a name",
+		"ä read " + someHash:                             "want a name",
+		strings.Repeat("a", 65) + " read " + someHash:    "want a name of 1 to 64",
+		"a read " + someHash + " " + secret:              "want: name scopes sha256:hash [rate=100/s] [burst=200]",
+		"a read " + someHash + " rate=1/s rate=2/s":      "given twice",
+		"a read " + someHash + " rate=0/s":               "want a rate of 1 to 1000000",
+		"a read " + someHash + " rate=01/s":              "want a rate",
+		"a read " + someHash + " rate=1000001/s":         "want a rate",
+		"a read " + someHash + " rate=1/d":               "want a rate",
+		"a read " + someHash + " rate=1":                 "want a rate",
+		"a read " + someHash + " rate=":                  "want a rate",
+		"a read " + someHash + " burst=1":                "burst needs a rate",
+		"a read " + someHash + " rate=1/s burst=0":       "burst needs a rate",
+		"a read " + someHash + " rate=1/s burst=x":       "burst needs a rate",
+		"a read " + someHash + " rate=1/s burst=1000001": "want a burst of 1 to 1000000",
+		"good admin " + someHash:                         "the name good is that of line 1 already",
+		"a read " + otherHash:                            "the secret is that of line 1 already",
+		"a read sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855": "hash of nothing",
+	} {
+		got, err := auth.Parse("good write " + otherHash + "\n# comment\n" + line + "\n")
+		if err == nil || got != nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "line 3: ") {
+			t.Errorf("%q: %v, %v, want line 3 and %q", line, got, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "S3CRET") {
+			t.Errorf("%q: the secret is shown: %v", line, err)
+		}
+	}
+}
+
+func TestParseNamesAFewFaults(t *testing.T) {
+	t.Parallel()
+	_, err := auth.Parse(strings.Repeat("nonsense\n", 20))
+	if err == nil || strings.Count(err.Error(), "line ") != 5 || !strings.HasSuffix(err.Error(), "and 15 more") {
+		t.Errorf("err = %v", err)
+	}
+}
+
+func TestDefaultBurst(t *testing.T) {
+	t.Parallel()
+	for rate, want := range map[string]int{"100/s": 100, "600/m": 10, "601/m": 11, "1/h": 1, "1000000/h": 278} {
+		if l, err := auth.ParseLimit(rate, 0); err != nil || l.Burst != want {
+			t.Errorf("%s: burst %d, %v, want %d", rate, l.Burst, err, want)
+		}
+	}
+	if _, err := auth.ParseLimit("1/s", -1); err == nil {
+		t.Error("a burst of -1 is taken")
+	}
+}
+
+func TestIssue(t *testing.T) {
+	t.Parallel()
+	seen := make(map[string]bool)
+	for range 100 {
+		token, secret := issue(t, "a", auth.Read, auth.Limit{})
+		if !strings.HasPrefix(secret, "act_") || len(secret) < len("act_")+26 || seen[secret] {
+			t.Fatalf("secret %q", secret)
+		}
+		seen[secret] = true
+		if token.Hash != auth.HashOf(secret) || strings.Contains(token.String(), secret[4:]) {
+			t.Fatalf("the line %q of %q", token, secret)
+		}
+	}
+	for name, scopes := range map[string]auth.Scope{"": auth.Read, "a b": auth.Read, "act_a": auth.Read, "a": 0} {
+		if _, _, err := auth.Issue(name, scopes, auth.Limit{}); err == nil {
+			t.Errorf("Issue(%q, %d) took it", name, scopes)
+		}
+	}
+}
+
+func TestScopes(t *testing.T) {
+	t.Parallel()
+	const r, w, a = auth.Read, auth.Write, auth.Admin
+	for s, has := range map[auth.Scope][]auth.Scope{
+		0: {}, r: {r}, w: {w}, r | w: {r, w, r | w}, a: {r, w, a, r | w}, a | r: {r, w, a, r | w},
+	} {
+		for _, need := range []auth.Scope{r, w, a, r | w} {
+			if s.Has(need) != slices.Contains(has, need) {
+				t.Errorf("%q has %q: %t", s, need, s.Has(need))
+			}
+		}
+	}
+}
+
+// What is written is read as it was.
+func TestLinesAreReadBack(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		count := rapid.IntRange(0, 8).Draw(t, "tokens")
+		var want []auth.Token
+		for i := range count {
+			token := auth.Token{
+				Name:   fmt.Sprintf("%s%d", rapid.StringMatching(`[a-zA-Z0-9][a-zA-Z0-9._-]{0,20}`).Filter(func(s string) bool { return !strings.HasPrefix(s, "act_") }).Draw(t, "name"), i),
+				Scopes: auth.Scope(rapid.IntRange(1, 7).Draw(t, "scopes")),
+				Hash:   auth.HashOf(fmt.Sprint(i)),
+			}
+			if rapid.Bool().Draw(t, "limited") {
+				rate := fmt.Sprintf("%d/%s", rapid.IntRange(1, 1_000_000).Draw(t, "count"), rapid.SampledFrom([]string{"s", "m", "h"}).Draw(t, "unit"))
+				limit, err := auth.ParseLimit(rate, rapid.IntRange(0, 1_000_000).Draw(t, "burst"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				token.Limit = limit
+			}
+			want = append(want, token)
+		}
+		// Numbers alone do not make names different: "a1" and "1" is "a11".
+		names := make(map[string]bool)
+		for _, token := range want {
+			if names[token.Name] {
+				return // two tokens of one name
+			}
+			names[token.Name] = true
+		}
+		got, err := auth.Parse(lines(want...))
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Fatalf("%v\n%s", err, diff)
+		}
+	})
+}
+
+// Whatever is in a file, it is refused or means the same when it is written
+// again, and no error quotes what may be a secret.
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{
+		"a read " + someHash, "a read,write,admin " + someHash + " rate=100/s burst=200 # none\n\nb write " + otherHash,
+		"a read act_SECRET", "a read sha256:zz", "\xff\x00", "a\u2028read " + someHash, "a read " + someHash + " rate=1/m=2",
+		"a read " + someHash + "\na read " + otherHash,
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		tokens, err := auth.Parse(text)
+		if err != nil {
+			if tokens != nil || !strings.HasPrefix(err.Error(), "line ") || len(err.Error()) > 2000 {
+				t.Fatalf("Parse(%q) = %v, %v", text, tokens, err)
+			}
+			return
+		}
+		again, err := auth.Parse(lines(tokens...))
+		if diff := cmp.Diff(tokens, again); err != nil || diff != "" {
+			t.Fatalf("%q: %v\n%s", text, err, diff)
+		}
+		for _, token := range tokens {
+			if token.Scopes == 0 || token.Name == "" || token.Limit.Count > 0 && token.Limit.Burst < 1 {
+				t.Fatalf("%q: taken as %+v", text, token)
+			}
+		}
+	})
+}

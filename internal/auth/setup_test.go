@@ -1,0 +1,116 @@
+package auth_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/activityd/activityd/internal/auth"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// issue makes a token that must be fine.
+func issue(t testing.TB, name string, scopes auth.Scope, limit auth.Limit) (auth.Token, string) {
+	t.Helper()
+	token, secret, err := auth.Issue(name, scopes, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token, secret
+}
+
+// limitOf reads a limit that must be fine.
+func limitOf(t testing.TB, rate string, burst int) auth.Limit {
+	t.Helper()
+	l, err := auth.ParseLimit(rate, burst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// lines are tokens as they stand in a file.
+func lines(list ...auth.Token) string {
+	var b strings.Builder
+	for _, token := range list {
+		b.WriteString(token.String() + "\n")
+	}
+	return b.String()
+}
+
+func write(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newFile makes a file that only its owner may read, in a folder of its own that only
+// its owner may use.
+func newFile(t testing.TB, text string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "file")
+	write(t, path, text)
+	return path
+}
+
+// logBuffer collects a log, a JSON object a line.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+func (l *logBuffer) logger() *slog.Logger { return slog.New(slog.NewJSONHandler(l, nil)) }
+
+// at returns the lines of a level.
+func (l *logBuffer) at(t testing.TB, level slog.Level) (found []map[string]any) {
+	t.Helper()
+	for text := range strings.Lines(l.String()) {
+		var line map[string]any
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
+			t.Fatal(err)
+		}
+		if line["level"] == level.String() {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// wantNames compares names of tokens in a line of the log.
+func wantNames(t testing.TB, line map[string]any, key string, want ...string) {
+	t.Helper()
+	var got []string
+	list, _ := line[key].([]any)
+	for _, name := range list {
+		got = append(got, name.(string))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s = %v, want %v", key, got, want)
+	}
+}

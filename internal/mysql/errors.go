@@ -1,0 +1,207 @@
+package mysql
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// The numbers of server errors that mean something to us. They are the same in
+// MySQL and MariaDB, except where noted.
+const (
+	erRecordChanged    = 1020 // MariaDB with innodb_snapshot_isolation: the row changed under the transaction
+	erTooManyConns     = 1040
+	erAccessDeniedDB   = 1044
+	erAccessDenied     = 1045
+	erUnknownCommand   = 1047 // of a proxy that knows no prepared statements
+	erUnknownDatabase  = 1049
+	erShutdown         = 1053
+	erUnknownColumn    = 1054
+	erDuplicate        = 1062
+	erTableDenied      = 1142
+	erColumnDenied     = 1143
+	erNoSuchTable      = 1146
+	erNetRead          = 1158
+	erNetReadTimeout   = 1159
+	erNetWrite         = 1160
+	erNetWriteTimeout  = 1161
+	erNoSuchKey        = 1176
+	erUserConns        = 1203
+	erLockWait         = 1205
+	erDeadlock         = 1213
+	erUnknownStatement = 1243 // of a proxy that sent it to another server than the one that prepared it
+	erOptionPrevents   = 1290 // a server that was made read-only, as after a failover
+	erNotPreparable    = 1295
+	erViewInvalid      = 1356 // its tables or columns are gone, or its maker's rights
+	erNoDefault        = 1364 // of a column that an INSERT leaves out
+	erTooManyPrepared  = 1461 // max_prepared_stmt_count
+	erAutoIncrement    = 1467 // MariaDB: also what a deadlock over the lock of an AUTO_INCREMENT is called
+	erPrepareAgain     = 1615 // MySQL: the table definitions do not fit into its cache, those of views above all
+	erReadOnlyMode     = 1836
+	erConnectionKilled = 1927 // MariaDB: also what a shutdown does to running statements
+	erWrongValue       = 1366 // of a string whose bytes are none of its character set, above all
+	erStatementTimeout = 1969 // MariaDB: max_statement_time
+	erQueryTimeout     = 3024 // MySQL: max_execution_time
+	erCheckViolated    = 3819 // MySQL: CHECK
+	erSuperNeeded      = 1227
+	erViewNoExplain    = 1345 // the plan of a view is hidden from those who may not see its tables
+	erBinlogSuper      = 1419
+	erNoDefiner        = 1449 // the user whose rights a view has is gone
+)
+
+// ErrUnavailable is wrapped by errors of a database that cannot be reached, is
+// shutting down, is read-only, or has no connection to spare; the same call may
+// succeed later.
+var ErrUnavailable = errors.New("database unavailable")
+
+// Translate says what failed, and turns errors of the database into what callers
+// can act on. A nil err stays nil.
+//
+//   - When ctx has ended, the result wraps its error and nothing else: whatever
+//     the driver reports then is a consequence.
+//   - When the server cannot be reached, is going down, is read-only or has no
+//     connection to spare, the result wraps [ErrUnavailable] and the cause.
+//   - When the schema or a right is missing, the result wraps the cause and says
+//     what to do.
+func Translate(ctx context.Context, what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ended := ctx.Err(); ended != nil {
+		return fmt.Errorf("%s: %w", what, ended)
+	}
+	if isUnavailable(err) {
+		return fmt.Errorf("%s: %w: %w", what, ErrUnavailable, notOfContext(err))
+	}
+	if advice := advise(err); advice != "" {
+		return fmt.Errorf("%s: %w: %s", what, err, advice)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// IsRetryable reports whether the server gave a transaction up in favour of
+// another one (deadlock, lock wait timeout), so that running the whole
+// transaction again is the cure.
+func IsRetryable(err error) bool {
+	switch serverError(err) {
+	case erDeadlock, erLockWait, erRecordChanged, erAutoIncrement:
+		return true
+	}
+	return false
+}
+
+// IsTooSlow reports whether the server broke a statement off because it ran for
+// longer than the server allows: about less, or about somebody else, it may work.
+func IsTooSlow(err error) bool {
+	n := serverError(err)
+	return n == erStatementTimeout || n == erQueryTimeout
+}
+
+// IsNoSuchKey reports whether a statement named an index that is not there, as it is
+// with a view.
+func IsNoSuchKey(err error) bool { return serverError(err) == erNoSuchKey }
+
+// isNotPrepared reports whether a statement was refused for being a prepared one, so
+// that its text will do.
+func isNotPrepared(err error) bool {
+	switch serverError(err) {
+	case erUnknownCommand, erUnknownStatement, erNotPreparable, erTooManyPrepared, erPrepareAgain:
+		return true
+	}
+	return false
+}
+
+// IsRowRefused reports whether the server refused a statement for what is in a row,
+// or would be: a number that is out of range, a key that is taken, a constraint, a
+// trigger that says no. About other rows the same statement may work.
+func IsRowRefused(err error) bool {
+	sent, ok := errors.AsType[*mysql.MySQLError](err)
+	if !ok {
+		return false
+	}
+	switch string(sent.SQLState[:2]) {
+	case "22", "23", "44", "45": // data, constraint, WITH CHECK OPTION, SIGNAL of a trigger
+		return true
+	}
+	return sent.Number == erWrongValue || sent.Number == erCheckViolated
+}
+
+// IsLockWait reports whether a statement waited too long for a lock.
+func IsLockWait(err error) bool { return serverError(err) == erLockWait }
+
+// NeedsLogTrust reports whether a trigger was refused because the server writes a
+// binary log and does not trust its users with triggers.
+func NeedsLogTrust(err error) bool {
+	n := serverError(err)
+	return n == erBinlogSuper || n == erSuperNeeded
+}
+
+// IsViewInvalid reports whether a view cannot be read: its tables or columns are
+// gone, or the user whose rights it has, or these rights.
+func IsViewInvalid(err error) bool {
+	n := serverError(err)
+	return n == erViewInvalid || n == erNoDefiner
+}
+
+// IsPlanHidden reports whether EXPLAIN was refused because the statement reads a view
+// whose tables the user may not see.
+func IsPlanHidden(err error) bool { return serverError(err) == erViewNoExplain }
+
+// IsDuplicate reports whether a row was refused because another one has its key.
+func IsDuplicate(err error) bool { return serverError(err) == erDuplicate }
+
+func isUnavailable(err error) bool {
+	switch serverError(err) {
+	case erTooManyConns, erUserConns, erShutdown, erOptionPrevents, erReadOnlyMode, erConnectionKilled,
+		erNetRead, erNetReadTimeout, erNetWrite, erNetWriteTimeout:
+		return true
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return true
+	}
+	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+func advise(err error) string {
+	switch serverError(err) {
+	case erNoSuchTable:
+		return "create the missing tables with `activityd schema --apply`, or views of these names"
+	case erUnknownDatabase:
+		return "create the database, or correct its name in the DSN"
+	case erAccessDenied:
+		return "check user and password in the DSN"
+	case erUnknownColumn, erNoSuchKey, erViewInvalid, erNoDefault:
+		return "a table or view is not as activityd needs it: `activityd schema --check` says in what, and what mends it"
+	case erAutoIncrement:
+		return "if it goes on, a row has an id near 2^64: delete it, then ALTER TABLE … AUTO_INCREMENT = 1"
+	case erAccessDeniedDB:
+		return "correct the name of the database in the DSN, or grant the user of the DSN the right to use it"
+	case erTableDenied, erColumnDenied:
+		return "grant the user of the DSN the right to do so"
+	}
+	return ""
+}
+
+// serverError returns the number of an error that the server sent, else 0.
+func serverError(err error) uint16 {
+	if sent, ok := errors.AsType[*mysql.MySQLError](err); ok {
+		return sent.Number
+	}
+	return 0
+}
+
+// notOfContext keeps a time limit of the connection from passing for one of the
+// caller's context: package net makes its timeouts match
+// [context.DeadlineExceeded].
+func notOfContext(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return errors.New(err.Error())
+	}
+	return err
+}

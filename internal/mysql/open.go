@@ -1,0 +1,140 @@
+package mysql
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// The pool's limits. A lifetime lets a proxy or a failover move connections, one
+// after the other.
+const (
+	defaultMaxOpen = 32
+	lifetime       = 30 * time.Minute
+	connectTimeout = 5 * time.Second
+	maxIdle        = 20 * time.Second // less than idleWait, so that this end closes first
+)
+
+// lockWait, in seconds, is how long one of our statements waits for a row that
+// another transaction holds. The server's default of 50 s is longer than anyone
+// waits for us; what failed is tried again anyway.
+const lockWait = "5"
+
+// idleWait, in seconds, is how long the server waits for the next statement on a
+// connection before it hangs up, and so ends the transaction that may be open
+// there. A process that was stopped in the middle of one, or whose machine is
+// gone without a word, would hold its locks for the server's default, 8 hours.
+const idleWait = "30"
+
+// ErrDSN is wrapped by the errors about a DSN that cannot be used.
+var ErrDSN = errors.New("MySQL DSN")
+
+// WithMaxOpen allows n connections at once, in use or idle; the default is 32.
+func WithMaxOpen(n int) func(*sql.DB) {
+	return func(db *sql.DB) {
+		db.SetMaxOpenConns(n)
+		db.SetMaxIdleConns(n)
+	}
+}
+
+// Open makes a pool of connections to the database that dsn names, in the
+// form of go-sql-driver: user:password@tcp(host:3306)/database. It does not
+// connect: a server that is down is noticed by the first use.
+//
+// Each connection establishes the session that our SQL counts on, whatever the
+// server's defaults are: autocommit, the isolation level, sql_mode, the time zone
+// UTC (elsewhere UNIX_TIMESTAMP(NOW(3)), the clock of the queue, is an hour off
+// while daylight saving time ends), charset utf8mb4, and the other variables of
+// docs/decisions/0026-session.md. Of the driver's parameters, interpolateParams (a
+// query is one round trip and not three) and clientFoundRows (an UPDATE counts the
+// rows that it matched) are set, and multiStatements is not. A dsn that has one of
+// these with another value is refused, by the parameter's name.
+//
+// Others are ours unless dsn has them: 5 seconds for connecting, 5 seconds for row
+// locks (innodb_lock_wait_timeout), and 30 seconds until the server gives up a
+// connection on which nothing is said (wait_timeout), which bounds how long a
+// process that was stopped in the middle of a transaction holds its locks. All
+// remaining ones are the user's. What is none of the driver's is a session
+// variable, and a server that does not know it refuses the connection.
+//
+// Errors wrap [ErrDSN] and never quote dsn, which holds a password.
+func Open(dsn string, opts ...func(*sql.DB)) (*sql.DB, error) {
+	cfg, err := parseDSN(dsn)
+	if err != nil {
+		return nil, err
+	}
+	plain, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, errUnreadable
+	}
+	db := sql.OpenDB(connector{plain})
+	WithMaxOpen(defaultMaxOpen)(db)
+	db.SetConnMaxLifetime(lifetime)
+	db.SetConnMaxIdleTime(maxIdle)
+	for _, opt := range opts {
+		opt(db)
+	}
+	return db, nil
+}
+
+// errUnreadable leaves the driver's reason out: it may quote the part that it
+// stumbled over, and with an unescaped password that is a part of it.
+var errUnreadable = fmt.Errorf(
+	"%w: cannot be read: want user:password@tcp(host:3306)/database, or user:password@unix(/socket)/database", ErrDSN)
+
+// Place names the server and the database of a DSN, without user, password and
+// parameters, as in "tcp(host:3306)/name". Its errors are those of [Open].
+func Place(dsn string) (string, error) {
+	cfg, err := parseDSN(dsn)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s(%s)/%s", cfg.Net, cfg.Addr, cfg.DBName), nil
+}
+
+func parseDSN(dsn string) (*mysql.Config, error) {
+	if err := checkParameters(dsn); err != nil {
+		return nil, err
+	}
+	cfg, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return nil, errUnreadable
+	}
+	switch cfg.Net {
+	case "tcp", "tcp4", "tcp6", "unix":
+	default: // not quoted either: see errUnreadable
+		return nil, fmt.Errorf("%w: unknown network: want tcp(host:3306) or unix(/socket)", ErrDSN)
+	}
+	if cfg.DBName == "" {
+		return nil, fmt.Errorf("%w: names no database: want it after the last slash, as in tcp(host:3306)/database", ErrDSN)
+	}
+	cfg.InterpolateParams = true
+	cfg.ClientFoundRows = true
+	if cfg.Timeout == 0 {
+		cfg.Timeout = connectTimeout
+	}
+	if cfg.Params == nil {
+		cfg.Params = make(map[string]string)
+	}
+	// Set by each connection itself, and by a name that this server may not know.
+	maps.DeleteFunc(cfg.Params, func(name, _ string) bool {
+		known, _ := fixedName(name)
+		return known != ""
+	})
+	for name, ours := range map[string]string{"innodb_lock_wait_timeout": lockWait, "wait_timeout": idleWait} {
+		if _, chosen := cfg.Params[name]; !chosen {
+			cfg.Params[name] = ours
+		}
+	}
+	// The driver logs lost connections to stderr on its own; we return them as
+	// errors.
+	cfg.Logger = &mysql.NopLogger{}
+	if err := cfg.Apply(mysql.Charset(charset, collation)); err != nil {
+		return nil, errUnreadable
+	}
+	return cfg, nil
+}

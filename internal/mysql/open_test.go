@@ -1,0 +1,379 @@
+package mysql_test
+
+import (
+	"database/sql"
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+)
+
+func TestOpenRefusesWithoutTellingThePassword(t *testing.T) {
+	t.Parallel()
+	const secret = "hunter2"
+	for _, dsn := range []string{
+		"", secret, "user:" + secret + "@tcp(host:3306)", "user:" + secret + "@tcp(host:3306)/",
+		"user:pass@" + secret + "(host)/db", "user:x@tcp(host:3306)/db?tls=" + secret,
+		"user:x@tcp(host:3306)/db?timeout=" + secret, "user:x@tcp(host:3306)/%zz" + secret, "user:x@" + secret + "/db",
+	} {
+		db, err := mysql.Open(dsn)
+		if !errors.Is(err, mysql.ErrDSN) || db != nil {
+			t.Errorf("Open(%q) = %v, %v, want ErrDSN", dsn, db, err)
+			continue
+		}
+		if strings.Contains(err.Error(), secret) {
+			t.Errorf("Open(%q) tells the password: %v", dsn, err)
+		}
+	}
+}
+
+func TestPlaceTellsTheDatabaseAndNotWho(t *testing.T) {
+	t.Parallel()
+	for dsn, want := range map[string]string{
+		"ada:hunter2@tcp(host:3306)/site":                 "tcp(host:3306)/site",
+		"bob:a/b@c@tcp(host)/site?timeout=3s":             "tcp(host:3306)/site",
+		"ada@unix(/run/mysqld.sock)/site?charset=utf8mb4": "unix(/run/mysqld.sock)/site",
+	} {
+		if got, err := mysql.Place(dsn); err != nil || got != want {
+			t.Errorf("%s: %q, %v, want %q", dsn, got, err, want)
+		}
+	}
+	if _, err := mysql.Place("hunter2"); !errors.Is(err, mysql.ErrDSN) || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("of none: %v", err)
+	}
+}
+
+// TestADSNThatContradictsIsRefused: by the parameter's name, without the rest of
+// the DSN.
+func TestADSNThatContradictsIsRefused(t *testing.T) {
+	t.Parallel()
+	const secret = "hunter2"
+	for query, name := range map[string]string{
+		"interpolateParams=false":                    "interpolateParams",
+		"clientFoundRows=false":                      "clientFoundRows",
+		"clientFoundRows=0":                          "clientFoundRows",
+		"multiStatements=true":                       "multiStatements",
+		"charset=latin1":                             "charset",
+		"charset=utf8mb4,utf8":                       "charset",
+		"collation=utf8mb4_unicode_ci":               "collation",
+		"strict=true":                                "strict",
+		"strict=":                                    "strict",
+		"autocommit=0":                               "autocommit",
+		"AUTOCOMMIT=OFF":                             "autocommit",
+		"tls=false&timeout=3s&autocommit=false":      "autocommit",
+		"autocommit=1&autocommit=0":                  "autocommit",
+		"autocommit=%zz":                             "autocommit",
+		"autocommit=":                                "autocommit",
+		"completion_type=1":                          "completion_type",
+		"sql_mode=ANSI":                              "sql_mode",
+		"sql_mode=%27STRICT_TRANS_TABLES%27":         "sql_mode",
+		"transaction_isolation=%27READ-COMMITTED%27": "transaction_isolation",
+		"tx_isolation=%27READ-UNCOMMITTED%27":        "tx_isolation",
+		"transaction_read_only=1":                    "transaction_read_only",
+		"tx_read_only=ON":                            "tx_read_only",
+		"time_zone=%27Europe%2FBerlin%27":            "time_zone",
+		"time_zone=SYSTEM":                           "time_zone",
+		"timestamp=1000000000":                       "timestamp",
+		"insert_id=7":                                "insert_id",
+		"insert_id=":                                 "insert_id",
+		"sql_select_limit=1000":                      "sql_select_limit",
+		"max_join_size=1000":                         "max_join_size",
+		"sql_big_selects=0":                          "sql_big_selects",
+		"sql_safe_updates=1":                         "sql_safe_updates",
+		"sql_auto_is_null=1":                         "sql_auto_is_null",
+		"foreign_key_checks=0":                       "foreign_key_checks",
+		"unique_checks=0":                            "unique_checks",
+		"max_sort_length=8":                          "max_sort_length",
+		"character_set_client=latin1":                "character_set_client",
+		"character_set_connection=latin1":            "character_set_connection",
+		"character_set_results=NULL":                 "character_set_results",
+		"collation_connection=utf8mb4_general_ci":    "collation_connection",
+		"query_cache_type=1":                         "query_cache_type",
+		"system_versioning_asof=%272001-01-01%27":    "system_versioning_asof",
+		"use_secondary_engine=FORCED":                "use_secondary_engine",
+		"wsrep_dirty_reads=1":                        "wsrep_dirty_reads",
+		"@@session.autocommit=0":                     "no plain name",
+		"session%20autocommit=0":                     "no plain name",
+		secret + ".autocommit=0":                     "no plain name",
+		"=0":                                         "no plain name",
+		"wait_timeout=9&" + secret + "%20a=1":        "no plain name",
+	} {
+		_, err := mysql.Open("user:" + secret + "@tcp(host:3306)/db?" + query)
+		if !errors.Is(err, mysql.ErrDSN) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v, want ErrDSN and %q", query, err, name)
+		} else if strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "host") {
+			t.Errorf("%s: the error quotes the DSN: %v", query, err)
+		}
+	}
+}
+
+// TestADSNMayRepeatAndChoose: what is so anyway may be said, and the rest is the
+// user's.
+func TestADSNMayRepeatAndChoose(t *testing.T) {
+	t.Parallel()
+	dsn := servertest.MySQLDSN(t)
+	for query, value := range map[string]string{ // each is asked of a connection
+		"interpolateParams=1&clientFoundRows=TRUE&multiStatements=0&charset=utf8mb4&collation=utf8mb4_bin":         "@@collation_connection='utf8mb4_bin'",
+		"parseTime=true&loc=Local&readTimeout=30s&writeTimeout=30s&maxAllowedPacket=0&checkConnLiveness=false":     "1",
+		"autocommit=ON&completion_type=%27NO_CHAIN%27&tx_isolation=%27repeatable-read%27&transaction_read_only=0":  "@@autocommit=1",
+		"transaction_isolation=%27REPEATABLE-READ%27&use_secondary_engine=OFF&query_cache_type=0&tx_read_only=off": "@@autocommit=1",
+		"Sql_Mode=%27STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION%27&time_zone=%27%2B00:00%27":                       "@@time_zone='+00:00'",
+		"innodb_lock_wait_timeout=7&wait_timeout=77&lock_wait_timeout=8":                                           "@@innodb_lock_wait_timeout + @@wait_timeout + @@lock_wait_timeout = 92",
+		"autocommit": "@@autocommit=1", // no value: the driver passes over it
+	} {
+		if got := oneValue(t, openWith(t, dsn, query), value); got != "1" {
+			t.Errorf("%s: %s is %s", query, value, got)
+		}
+	}
+	if err := openWith(t, dsn, "no_such_variable=1").PingContext(t.Context()); err == nil || !strings.Contains(err.Error(), "no_such_variable") {
+		t.Errorf("a variable that the server does not know: %v", err)
+	}
+}
+
+// TestOpenInsists: on what the driver does otherwise.
+func TestOpenInsists(t *testing.T) {
+	t.Parallel()
+	dsn := strings.Replace(servertest.MySQLDSN(t), "interpolateParams=true", "", 1)
+	db, err := mysql.Open(dsn, mysql.WithMaxOpen(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if got := db.Stats().MaxOpenConnections; got != 1 {
+		t.Errorf("the pool takes %d connections, want 1", got)
+	}
+	ctx := t.Context()
+	if _, err := db.ExecContext(ctx, "INSERT INTO users (id, username) VALUES (?, ?)", member.ID(1), "☀ sun"); err != nil {
+		t.Fatal(err)
+	}
+	result, err := db.ExecContext(ctx, "UPDATE users SET username = ? WHERE id = ?", "☀ sun", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := result.RowsAffected(); err != nil || n != 1 {
+		t.Errorf("an UPDATE without effect counts %d rows, %v, want the 1 that it matched", n, err)
+	}
+	var charset, name string
+	var length int
+	row := db.QueryRowContext(ctx,
+		`SELECT @@character_set_connection, username, CHAR_LENGTH(username) FROM users WHERE id = ?`, 1)
+	if err := row.Scan(&charset, &name, &length); err != nil {
+		t.Fatal(err)
+	}
+	if charset != "utf8mb4" || name != "☀ sun" || length != 5 {
+		t.Errorf("charset %s, name %q of %d characters", charset, name, length)
+	}
+	if prepared := servertest.SessionStatus(t, db, "Com_stmt_prepare"); prepared != 0 {
+		t.Errorf("%d statements were prepared, want none", prepared)
+	}
+	if _, err := db.ExecContext(ctx, "DO 1; DO 2"); err == nil {
+		t.Error("two statements in one were accepted")
+	}
+}
+
+// TestAnAbandonedTransactionEnds: whoever stops in the middle of a transaction
+// holds its locks no longer than the server waits for the next statement.
+func TestAnAbandonedTransactionEnds(t *testing.T) {
+	t.Parallel()
+	dsn := servertest.MySQLDSN(t)
+	for wait, query := range map[int]string{30: "", 1: "wait_timeout=1"} {
+		db := openWith(t, dsn, query)
+		var got int
+		if err := db.QueryRowContext(t.Context(), "SELECT @@session.wait_timeout").Scan(&got); err != nil || got != wait {
+			t.Errorf("with %q, the server waits %d s, %v, want %d", query, got, err, wait)
+		}
+	}
+	stopped, other := openWith(t, dsn, "wait_timeout=1"), openWith(t, dsn, "innodb_lock_wait_timeout=20")
+	tx, err := stopped.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.ExecContext(t.Context(), "INSERT INTO users (id) VALUES (1)"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.ExecContext(t.Context(), "INSERT INTO users (id) VALUES (1)"); err != nil {
+		t.Errorf("the row of an abandoned transaction is not free: %v", err)
+	}
+	if err := mysql.Translate(t.Context(), "commit", tx.Commit()); !errors.Is(err, mysql.ErrUnavailable) {
+		t.Errorf("committing an abandoned transaction: %v, want ErrUnavailable", err)
+	}
+}
+
+// openWith opens the database of a DSN with more parameters.
+func openWith(t *testing.T, dsn, query string) *sql.DB {
+	t.Helper()
+	separator := "?"
+	if strings.Contains(dsn, "?") {
+		separator = "&"
+	}
+	db, err := mysql.Open(dsn + separator + query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// fixedSession is what every connection has, and the names of the variables.
+func fixedSession(version string) map[string]string {
+	want := map[string]string{
+		"autocommit": "1", "completion_type": "NO_CHAIN", "sql_mode": "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION",
+		"sql_select_limit": "18446744073709551615", "sql_big_selects": "1", "sql_safe_updates": "0", "sql_auto_is_null": "0", "sql_buffer_result": "0",
+		"foreign_key_checks": "1", "unique_checks": "1", "max_sort_length": "1024", "time_zone": "+00:00",
+		"character_set_client": "utf8mb4", "character_set_connection": "utf8mb4", "character_set_results": "utf8mb4", "collation_connection": "utf8mb4_bin",
+		"innodb_lock_wait_timeout": "5",
+	}
+	if strings.Contains(version, "MariaDB") {
+		maps.Copy(want, map[string]string{
+			"tx_isolation": "REPEATABLE-READ", "tx_read_only": "0", "query_cache_type": "OFF", "system_versioning_asof": "DEFAULT",
+		})
+	} else {
+		maps.Copy(want, map[string]string{
+			"transaction_isolation": "REPEATABLE-READ", "transaction_read_only": "0", "use_secondary_engine": "OFF",
+		})
+	}
+	return want
+}
+
+// TestEveryConnectionSetsItsSessionUp: on a server whose defaults are all others,
+// as a plain connection shows, ours have the session that the statements rely on,
+// also after they were used.
+func TestEveryConnectionSetsItsSessionUp(t *testing.T) {
+	t.Parallel()
+	dsn := servertest.HostileMySQL(t)
+	plain, err := sql.Open("mysql", dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = plain.Close() }()
+	ours, err := mysql.Open(dsn, mysql.WithMaxOpen(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ours.Close() }()
+	want := fixedSession(oneValue(t, plain, "VERSION()"))
+	for _, when := range []string{"new", "used"} {
+		for name, want := range want {
+			if got := oneValue(t, ours, "@@session."+name); got != want {
+				t.Errorf("%s connection: %s is %s, want %s", when, name, got, want)
+			}
+			if got := oneValue(t, plain, "@@session."+name); got == want {
+				t.Errorf("the server's own %s is %s, too: the test is blind", name, got)
+			}
+		}
+		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead} {
+			tx, err := ours.BeginTx(t.Context(), &sql.TxOptions{Isolation: level, ReadOnly: level == sql.LevelRepeatableRead})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := tx.Commit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := oneValue(t, ours, "NOW() > '2020-01-01'"); got != "1" {
+		t.Errorf("the clock stands at %s", oneValue(t, ours, "NOW()"))
+	}
+}
+
+func oneValue(t *testing.T, db *sql.DB, expression string) (got string) {
+	t.Helper()
+	if err := db.QueryRowContext(t.Context(), "SELECT "+expression).Scan(&got); err != nil {
+		t.Fatalf("%s: %v", expression, err)
+	}
+	return got
+}
+
+// TestNoDefaultOfTheServerShowsWhatIsHidden: under each default by itself a
+// connection that has read before sees what was committed since, and nothing else.
+func TestNoDefaultOfTheServerShowsWhatIsHidden(t *testing.T) {
+	t.Parallel()
+	server := servertest.OwnMySQL(t)
+	admin, err := sql.Open("mysql", server.DSN(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = admin.Close() }()
+	admin.SetMaxOpenConns(1) // the defaults are those of later connections
+	// init_connect runs for none who has all rights.
+	for _, text := range []string{"CREATE USER site@localhost", "GRANT ALL ON " + servertest.Database + ".* TO site@localhost"} {
+		if _, err := admin.ExecContext(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, address, _ := strings.Cut(server.DSN(servertest.Database), "@")
+	for _, test := range []struct{ hostile, usual string }{
+		{"autocommit = 0", "autocommit = 1"},
+		{"init_connect = 'BEGIN'", "init_connect = ''"},
+		{"completion_type = 1", "completion_type = 0"},
+		{"TRANSACTION ISOLATION LEVEL READ UNCOMMITTED", "TRANSACTION ISOLATION LEVEL REPEATABLE READ"},
+		{"TRANSACTION ISOLATION LEVEL SERIALIZABLE", "TRANSACTION ISOLATION LEVEL REPEATABLE READ"},
+	} {
+		if _, err := admin.ExecContext(t.Context(), "SET GLOBAL "+test.hostile); err != nil {
+			t.Fatal(err)
+		}
+		t.Run(test.hostile, func(t *testing.T) { checkHiding(t, "site@"+address) })
+		if _, err := admin.ExecContext(t.Context(), "SET GLOBAL "+test.usual); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func checkHiding(t *testing.T, dsn string) {
+	t.Helper()
+	reading, writing := openWith(t, dsn, ""), openWith(t, dsn, "")
+	reading.SetMaxOpenConns(1)
+	must := func(_ sql.Result, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin := func() *sql.Tx {
+		t.Helper()
+		tx, err := writing.BeginTx(t.Context(), nil)
+		must(nil, err)
+		return tx
+	}
+	store := contacts.NewMySQL(reading)
+	shown := func(when string, want bool) {
+		t.Helper()
+		album, err := store.VisiblePhotos(t.Context(), contacts.Viewer{ID: 1}, 2, 10)
+		if got := len(album.Photos) > 0; err != nil || got != want {
+			t.Errorf("%s: a read shows the photo: %v, %v, want %v", when, got, err, want)
+		}
+		walked, err := store.Walk(t.Context(), contacts.Viewer{ID: 1}, 10)
+		if got := len(walked.Photos) > 0; err != nil || got != want {
+			t.Errorf("%s: a walk shows the photo: %v, %v, want %v", when, got, err, want)
+		}
+	}
+	tx := begin()
+	for _, text := range []string{
+		"DELETE FROM photos", "DELETE FROM contacts", "DELETE FROM users",
+		"INSERT INTO users (id, last_upload) VALUES (1, NULL), (2, 100)",
+		"INSERT INTO contacts (user_id, contact_id) VALUES (1, 2)",
+		"INSERT INTO photos (owner_id, visibility, date_upload) VALUES (2, 'public', 100)",
+	} {
+		must(tx.ExecContext(t.Context(), text))
+	}
+	must(nil, tx.Commit())
+	shown("at first", true)
+	tx = begin()
+	must(tx.ExecContext(t.Context(), "UPDATE photos SET visibility = 'private'"))
+	must(nil, tx.Commit())
+	shown("after it was made private", false)
+	tx = begin()
+	must(tx.ExecContext(t.Context(), "UPDATE photos SET visibility = 'public'"))
+	shown("while a transaction makes it public", false)
+	must(nil, tx.Rollback())
+	shown("after that was rolled back", false)
+	tx = begin()
+	must(tx.ExecContext(t.Context(), "UPDATE photos SET visibility = 'public'"))
+	must(nil, tx.Commit())
+	shown("after it was made public", true)
+}

@@ -1,0 +1,68 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Prepared runs queries whose text never changes, and spares the server the
+// parsing: each connection prepares such a statement when it first runs it. That
+// first time costs one more round trip.
+//
+// It takes at most as many of the statements that the server may hold in all
+// (max_prepared_stmt_count, 16382 unless it was changed) as the pool has
+// connections, for each text. A statement that cannot be prepared is sent as text.
+type Prepared struct {
+	// Pause is how long nothing is prepared after the server refused to. It must not
+	// be changed after the first query.
+	Pause time.Duration
+
+	db    *sql.DB
+	known sync.Map     // from text to *sql.Stmt
+	until atomic.Int64 // in unix nanoseconds: the end of the pause
+}
+
+// NewPrepared returns a Prepared over db with a pause of 10 s: another attempt costs
+// a round trip, but a server that was at its limit may have room again.
+func NewPrepared(db *sql.DB) *Prepared { return &Prepared{db: db, Pause: 10 * time.Second} }
+
+// QueryContext does what [sql.DB.QueryContext] does.
+func (p *Prepared) QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
+	if time.Now().UnixNano() >= p.until.Load() {
+		rows, err := p.query(ctx, text, args)
+		if !isNotPrepared(err) {
+			return rows, err
+		}
+		p.until.Store(time.Now().Add(p.Pause).UnixNano())
+	}
+	return p.db.QueryContext(ctx, text, args...)
+}
+
+func (p *Prepared) query(ctx context.Context, text string, args []any) (*sql.Rows, error) {
+	stmt, err := p.statement(ctx, text) //nolint:sqlclosecheck // it stays, for the next time
+	if err != nil {
+		return nil, err
+	}
+	return stmt.QueryContext(ctx, args...)
+}
+
+// statement returns the statement of text, which knows the connections that it is
+// prepared on. It lives as long as db. An error is that of one attempt, whose context
+// may have ended: the next query tries again.
+func (p *Prepared) statement(ctx context.Context, text string) (*sql.Stmt, error) {
+	if known, ok := p.known.Load(text); ok {
+		return known.(*sql.Stmt), nil //nolint:errcheck // nothing else is stored
+	}
+	stmt, err := p.db.PrepareContext(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	known, late := p.known.LoadOrStore(text, stmt)
+	if late { // another goroutine was as quick
+		_ = stmt.Close() //nolint:sqlclosecheck // the other one stays
+	}
+	return known.(*sql.Stmt), nil //nolint:errcheck // nothing else is stored
+}

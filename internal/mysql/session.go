@@ -1,0 +1,187 @@
+package mysql
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+)
+
+// The character set and the collation of our connections. A binary collation does
+// not depend on the server's defaults, and can be compared with any other one of
+// its character set.
+const (
+	charset   = "utf8mb4"
+	collation = "utf8mb4_bin"
+)
+
+// setting is a session variable and the value that our statements rely on.
+type setting struct {
+	name, value string
+	only        string // the mark of a comment that one kind of server reads as SQL; empty: both know it
+}
+
+const (
+	onlyMySQL   = "!80013"
+	onlyMariaDB = "M!100600"
+)
+
+// settings are the session variables that can change what our statements mean,
+// lock or answer, and that any user may set. docs/decisions/0026-session.md says
+// what each would do, and why others are not here.
+var settings = []setting{
+	{"autocommit", "0", ""}, // only a change to 1 commits what init_connect may have begun
+	{"autocommit", "1", ""}, // else a connection keeps the snapshot of its first read
+	{"completion_type", "'NO_CHAIN'", ""},
+	// Refuses a value that does not fit its column and a table in an engine without
+	// transactions, and leaves the grammar as it is.
+	{"sql_mode", "'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'", ""},
+	{"sql_select_limit", "18446744073709551615", ""},
+	{"sql_big_selects", "1", ""},
+	{"sql_safe_updates", "0", ""},
+	{"sql_auto_is_null", "0", ""},
+	{"sql_buffer_result", "0", ""}, // else a LIMIT reads, and locks, beyond itself
+	{"foreign_key_checks", "1", ""},
+	{"unique_checks", "1", ""},
+	{"max_sort_length", "1024", ""},
+	{"time_zone", "'+00:00'", ""},
+	{"timestamp", "DEFAULT", ""}, // the clock, and not a time that stands still
+	{"use_secondary_engine", "OFF", onlyMySQL},
+	{"query_cache_type", "OFF", onlyMariaDB},
+	{"system_versioning_asof", "DEFAULT", onlyMariaDB},
+}
+
+// setUp is sent once on each new connection, behind the parameters of the DSN and
+// the server's init_connect, so that it has the last word. Nothing else that we
+// send changes a session for good: the pool uses a connection again as it is.
+var setUp = []string{
+	// The variables have other names in older MariaDB. Transactions that want READ
+	// COMMITTED ask for it.
+	"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE",
+	setAll(settings),
+}
+
+// setAll sets all in one statement. A server of the other kind takes a variable
+// that it does not know for a comment.
+func setAll(all []setting) string {
+	var text strings.Builder
+	text.WriteString("SET ")
+	for i, s := range all {
+		assignment := s.name + " = " + s.value
+		if i > 0 {
+			assignment = ", " + assignment
+		}
+		if s.only != "" {
+			assignment = " /*" + s.only + " " + assignment + " */"
+		}
+		text.WriteString(assignment)
+	}
+	return text.String()
+}
+
+// connector makes connections whose session is set up.
+type connector struct{ driver.Connector }
+
+// Connect implements [driver.Connector].
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, text := range setUp {
+		if _, err := conn.(driver.ExecerContext).ExecContext(ctx, text, nil); err != nil { //nolint:errcheck,forcetypeassert // the driver's has it
+			_ = conn.Close()
+			return nil, fmt.Errorf("setting up the session: %w", err)
+		}
+	}
+	return conn, nil
+}
+
+// fixed are the parameters that no DSN can choose, with the values that they have:
+// those of the driver, and what else would get around settings. An empty value can
+// be had by no parameter.
+var fixed = fixedParameters(map[string]string{
+	"interpolateParams": "true",
+	"clientFoundRows":   "true",
+	"multiStatements":   "false",
+	"charset":           charset,
+	"collation":         collation,
+	"strict":            "", // the driver panics
+
+	"character_set_client":     charset,
+	"character_set_connection": charset,
+	"character_set_results":    charset,
+	"collation_connection":     collation,
+	"transaction_isolation":    "REPEATABLE-READ",
+	"tx_isolation":             "REPEATABLE-READ",
+	"transaction_read_only":    "OFF",
+	"tx_read_only":             "OFF",
+	"max_join_size":            "18446744073709551615",
+	"insert_id":                "",
+	"wsrep_dirty_reads":        "OFF",
+})
+
+func fixedParameters(fixed map[string]string) map[string]string {
+	for _, s := range settings {
+		fixed[s.name] = strings.Trim(s.value, "'")
+	}
+	return fixed
+}
+
+// checkParameters refuses a DSN with a parameter that contradicts fixed. What is
+// not fixed is the user's: the driver's own, and session variables, which the
+// server refuses when it does not know them.
+func checkParameters(dsn string) error {
+	_, query, _ := strings.Cut(dsn[strings.LastIndexByte(dsn, '/')+1:], "?")
+	for parameter := range strings.SplitSeq(query, "&") {
+		name, value, assigned := strings.Cut(parameter, "=")
+		if !assigned { // the driver passes over it, too
+			continue
+		}
+		if !variableName.MatchString(name) { // not quoted: see errUnreadable
+			return fmt.Errorf("%w: a parameter is none of the driver's and no plain name of a session variable: want name=value, with names such as wait_timeout", ErrDSN)
+		}
+		known, want := fixedName(name)
+		if known == "" {
+			continue
+		}
+		value, err := url.QueryUnescape(value)
+		if err != nil || want == "" || plain(value) != plain(want) {
+			return fmt.Errorf("%w: parameter %s: our statements rely on %s: leave it out", ErrDSN, known, reliesOn(want))
+		}
+	}
+	return nil
+}
+
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// fixedName finds a parameter among those that are fixed. The driver's names have
+// one spelling; names of variables have no case.
+func fixedName(name string) (known, value string) {
+	for _, spelling := range []string{name, strings.ToLower(name)} {
+		if value, ok := fixed[spelling]; ok {
+			return spelling, value
+		}
+	}
+	return "", ""
+}
+
+func reliesOn(value string) string {
+	if value == "" {
+		return "its not being set"
+	}
+	return "its being " + value
+}
+
+// plain makes one of the ways to write a value.
+func plain(value string) string {
+	switch value = strings.ToLower(strings.Trim(value, `'"`)); value {
+	case "on", "true":
+		return "1"
+	case "off", "false":
+		return "0"
+	}
+	return value
+}

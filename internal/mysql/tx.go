@@ -1,0 +1,89 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/activityd/activityd/internal/retry"
+)
+
+// Now is the database's clock as an SQL expression: unix milliseconds. It is right in
+// the time zone of a session made by [Open] only.
+const Now = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)"
+
+// maxTries bounds how often a transaction that lost a deadlock is run.
+const maxTries = 8
+
+// Transact runs do in a transaction and commits it. When the server gave the
+// transaction up in favour of another one ([IsRetryable]), all of it is run again. The
+// isolation is READ COMMITTED, which locks the rows that are changed and no gaps
+// between them. what names the work, for the error, which is that of [Translate].
+func Transact(ctx context.Context, db *sql.DB, what string, do func(*sql.Tx) error) error {
+	for try := 1; ; try++ {
+		err := transactOnce(ctx, db, do)
+		if try == maxTries || !IsRetryable(err) {
+			return Translate(ctx, what, err)
+		}
+		if err := retry.Sleep(ctx, retry.Backoff(try, 10*time.Millisecond, time.Second)); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+	}
+}
+
+func transactOnce(ctx context.Context, db *sql.DB, do func(*sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return err
+	}
+	if err := do(tx); err != nil {
+		if undo := tx.Rollback(); undo != nil && !errors.Is(undo, sql.ErrTxDone) {
+			return errors.Join(err, undo)
+		}
+		return err
+	}
+	return tx.Commit()
+}
+
+// Marks returns n placeholders for the list of an IN: "?,?,?".
+func Marks(n int) string { return strings.TrimSuffix(strings.Repeat("?,", n), ",") }
+
+// Args returns list as the arguments of a statement.
+func Args[T any](list []T) []any {
+	out := make([]any, len(list))
+	for i, v := range list {
+		out[i] = v
+	}
+	return out
+}
+
+// Affected returns how many rows a statement changed, which with the connections of
+// [Open] includes the rows that it matched and left as they were.
+func Affected(res sql.Result, err error) (int, error) {
+	if err != nil {
+		return 0, err
+	}
+	n, err := res.RowsAffected()
+	return int(n), err
+}
+
+// Keys returns the only column of a query, in a form that can be the arguments of
+// another statement whatever the type of the column is.
+func Keys(ctx context.Context, tx *sql.Tx, query string, args ...any) (keys []any, err error) {
+	rows, err := tx.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var key []byte // of a number too: in this form it may be sent back
+		if err := rows.Scan(&key); err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
+	}
+	return keys, rows.Err()
+}
