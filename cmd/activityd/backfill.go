@@ -25,7 +25,7 @@ func newBackfill() *cobra.Command {
 			"With --materialize=active no missing set is built: they are built as members read.\n" +
 			"--existing refills those that are there.\n\n" +
 			"A member that fails every time, for a reason of its own, is given up in the end, and named. If\n" +
-			"Redis loses the sets meanwhile, the command ends: run it again.\n\n" +
+			"Redis loses the sets while it runs, the command ends: run it again.\n\n" +
 			"Exit codes: 0 it is done; 1 it is not, or not for all members.",
 		Example: "  activityd backfill\n" +
 			"  activityd backfill 1000000-1999999 --resume backfill.json\n" +
@@ -84,13 +84,13 @@ func runBackfill(cmd *cobra.Command, c *config, o *bulkOptions, within bulk.Rang
 // backfillSummary says what was done, in one line.
 func backfillSummary(r bulk.Result) string {
 	n := r.Counts
-	text := fmt.Sprintf("members seen: %d; sets built: %d, skipped because they were there: %d, without contacts to put in: %d",
+	text := fmt.Sprintf("%d members seen: %d sets built, %d skipped because they were there, %d with nobody to put in",
 		n[bulk.Seen], n[bulk.Built], n[bulk.Skipped], n[bulk.Empty])
 	if n[bulk.Absent] > 0 {
-		text += fmt.Sprintf(", left without a set: %d", n[bulk.Absent])
+		text += fmt.Sprintf(", %d left without a set", n[bulk.Absent])
 	}
 	if n[bulk.Failed] > 0 {
-		text += fmt.Sprintf(", failed: %d", n[bulk.Failed])
+		text += fmt.Sprintf(", %d failed", n[bulk.Failed])
 	}
 	return text + "; " + rate(r, n[bulk.Seen])
 }

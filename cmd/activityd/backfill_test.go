@@ -26,7 +26,7 @@ func (m *masses) backfill(t *testing.T, args ...string) string {
 
 func wantSummary(t *testing.T, out string, seen, built, skipped int) {
 	t.Helper()
-	want := fmt.Sprintf("members seen: %d; sets built: %d, skipped because they were there: %d, without contacts to put in: 0; ", seen, built, skipped)
+	want := fmt.Sprintf("%d members seen: %d sets built, %d skipped because they were there, 0 with nobody to put in; ", seen, built, skipped)
 	if !strings.HasPrefix(out, want) {
 		t.Errorf("said %q, want %q", out, want)
 	}
@@ -60,7 +60,7 @@ func TestBackfillRefuses(t *testing.T) {
 		}
 	}
 	must(t, m.client.Del(t.Context(), "user_3").Err())
-	if out := m.backfill(t, "--materialize=active", "--existing"); !strings.Contains(out, "sets built: 19,") || !strings.Contains(out, "left without a set: 1") {
+	if out := m.backfill(t, "--materialize=active", "--existing"); !strings.Contains(out, "19 sets built") || !strings.Contains(out, "1 left without a set") {
 		t.Errorf("said %q", out)
 	}
 	m.wantSets(t, 19)
@@ -90,7 +90,7 @@ func TestBackfillGoesOnAfterAKill(t *testing.T) {
 	}
 	// Sets beyond the position are there already.
 	out := m.backfill(t, "--resume="+file)
-	if !strings.HasPrefix(out, "members seen: 2000; ") {
+	if !strings.HasPrefix(out, "2000 members seen: ") {
 		t.Errorf("said %q", out)
 	}
 	m.wantSets(t, 2000)
@@ -136,7 +136,7 @@ func TestBackfillOutlastsItsServers(t *testing.T) {
 	if code := c.wait(); code != exitOK {
 		t.Fatalf("exit code %d: %s", code, c.said())
 	}
-	if !strings.HasPrefix(c.stdout.String(), "members seen: 2000; ") {
+	if !strings.HasPrefix(c.stdout.String(), "2000 members seen: ") {
 		t.Errorf("said %s", c.stdout.String())
 	}
 	m.wantSets(t, 2000)

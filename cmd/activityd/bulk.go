@@ -189,7 +189,7 @@ func (b *bulkCommand) errGivenUp(counts bulk.Counts) error {
 	if n == 0 {
 		return nil
 	}
-	return fmt.Errorf("members given up after too many errors: %d (%s); the reasons are above, run it for them again", n, b.givenUp.first(n))
+	return fmt.Errorf("%d members failed every time and were given up: %s; the reasons are told above, run it for them again", n, b.givenUp.first(n))
 }
 
 // rate describes how fast n were done.

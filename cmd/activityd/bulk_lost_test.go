@@ -52,7 +52,7 @@ func TestBackfillDoesNotGoOnAfterALoss(t *testing.T) {
 			before := readKept(t, file)
 			must(t, lose(t.Context(), m))
 			code, out, errs := m.run(t, "backfill", "--resume="+file)
-			if code != exitFailed || out != "" || !strings.Contains(errs, "the sets were lost since "+file+" was written: delete it to begin anew") {
+			if code != exitFailed || out != "" || !strings.Contains(errs, "the sets were lost since "+file+" was written: delete it to start over") {
 				t.Fatalf("exit code %d: %s%s", code, out, errs)
 			}
 			if now := readKept(t, file); now.Position != before.Position || now.Epoch.Token != before.Epoch.Token {
@@ -86,7 +86,7 @@ func TestALossMeanwhileIsNoSuccess(t *testing.T) {
 	c := m.spawn(t, "backfill", "--resume="+file, "--rate=400")
 	eventually(t, "it is half way", func() bool { return readKept(t, file).Position > 300 })
 	must(t, m.client.FlushAll(t.Context()).Err())
-	if code := c.wait(); code != exitFailed || !strings.Contains(c.said(), "the sets were lost meanwhile") || strings.Contains(c.said(), "go on") {
+	if code := c.wait(); code != exitFailed || !strings.Contains(c.said(), "the sets were lost while this ran") || strings.Contains(c.said(), "go on") {
 		t.Fatalf("exit code %d: %s%s", code, c.stdout.String(), c.said())
 	}
 	m.backfill(t, "--resume="+file)
@@ -179,10 +179,10 @@ func TestWhoWasGivenUpIsNamed(t *testing.T) {
 		t.Errorf("said %s", said.String())
 	}
 	n := bulk.Counts{bulk.Failed: 12}
-	if err := b.errGivenUp(n); exitCode(err) != exitFailed || !strings.Contains(fmt.Sprint(err), "members given up after too many errors: 12 (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, …)") {
+	if err := b.errGivenUp(n); exitCode(err) != exitFailed || !strings.Contains(fmt.Sprint(err), "12 members failed every time and were given up: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, …") {
 		t.Errorf("ended with %v", err)
 	}
-	if text := backfillSummary(bulk.Result{Checkpoint: bulk.Checkpoint{Counts: n}}); !strings.Contains(text, ", failed: 12; ") {
+	if text := backfillSummary(bulk.Result{Checkpoint: bulk.Checkpoint{Counts: n}}); !strings.Contains(text, ", 12 failed; ") {
 		t.Errorf("summary %q", text)
 	}
 }
@@ -197,9 +197,9 @@ func TestAnUnfinishedJudgementIsNoSuccess(t *testing.T) {
 		want   string
 	}{
 		{bulk.Counts{countChecked: 9}, exitOK, "<nil>"},
-		{bulk.Counts{countUnsettled: 2}, exitFailed, "sets and answers that changed too often to be judged: 2"},
-		{bulk.Counts{bulk.Failed: 1}, exitFailed, "members given up after too many errors: 1"},
-		{bulk.Counts{countErroneous: 3, countUnsettled: 2}, exitWrong, "sets and answers that are wrong: 3"},
+		{bulk.Counts{countUnsettled: 2}, exitFailed, "2 sets or answers changed too often to be judged"},
+		{bulk.Counts{bulk.Failed: 1}, exitFailed, "1 members failed every time and were given up"},
+		{bulk.Counts{countErroneous: 3, countUnsettled: 2}, exitWrong, "3 sets or answers are wrong"},
 	} {
 		err := v.conclude(test.counts)
 		if exitCode(err) != test.code || !strings.Contains(fmt.Sprint(err), test.want) {

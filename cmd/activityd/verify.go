@@ -39,7 +39,7 @@ func newVerify() *cobra.Command {
 			"enqueued for each set with an error or waste; workers do it.\n\n" +
 			"It watches how fast MySQL and Redis answer, and goes slower where they do. While one of them\n" +
 			"is away it waits. A signal finishes the batches under way; what is printed then says how to go\n" +
-			"on, and with --resume the same command does. If Redis loses the sets meanwhile, it ends.\n\n" +
+			"on, and with --resume the same command does. If Redis loses the sets while it runs, it ends.\n\n" +
 			"Exit codes:\n" +
 			"  0  nothing is wrong (waste is not, nor is lag younger than --max-lag)\n" +
 			"  2  errors were found, whether a repair was enqueued or not, or lag is older than --max-lag\n" +
@@ -141,7 +141,7 @@ func runVerify(cmd *cobra.Command, c *config, o *bulkOptions, within bulk.Range,
 func (v *verification) conclude(n bulk.Counts) error {
 	undone := v.errGivenUp(n)
 	if n[countUnsettled] > 0 {
-		undone = errors.Join(undone, fmt.Errorf("sets and answers that changed too often to be judged: %d; verify again", n[countUnsettled]))
+		undone = errors.Join(undone, fmt.Errorf("%d sets or answers changed too often to be judged: verify again", n[countUnsettled]))
 	}
 	var wrong error
 	if n[countErroneous] > 0 {
@@ -149,11 +149,11 @@ func (v *verification) conclude(n bulk.Counts) error {
 		if v.options.repair {
 			then = "refills are enqueued: verify again when the workers have done them"
 		}
-		wrong = fmt.Errorf("sets and answers that are wrong: %d; %s", n[countErroneous], then)
+		wrong = fmt.Errorf("%d sets or answers are wrong; %s", n[countErroneous], then)
 	}
 	if n[countLasting] > 0 {
-		wrong = errors.Join(wrong, fmt.Errorf("findings of lag for longer than --max-lag %v: %d; tasks are pending and not done: "+
-			"do workers run, and does Redis take writes? /readyz says so", v.options.maxLag, n[countLasting]))
+		wrong = errors.Join(wrong, fmt.Errorf("%d findings of lag for longer than --max-lag %v: tasks are pending and not done; "+
+			"do workers run, and does Redis take writes? /readyz says so", n[countLasting], v.options.maxLag))
 	}
 	if wrong == nil {
 		return undone

@@ -99,7 +99,7 @@ func (p *findingPrinter) summary(r bulk.Result, leftOut string, complete bool) e
 		}
 	}
 	if n[countLeftOut] > 0 {
-		fmt.Fprintf(&text, "answers that were not compared, as the index had no part in them: %d, of the members %s\n", n[countLeftOut], leftOut)
+		fmt.Fprintf(&text, "%d answers were not compared, as the index had no part in them: those of members %s\n", n[countLeftOut], leftOut)
 	}
 	if counts := findingCounts(n); len(counts) > 0 {
 		table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)

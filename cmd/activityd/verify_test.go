@@ -50,7 +50,7 @@ func TestVerifyFindsAndRepairs(t *testing.T) {
 	must(t, m.client.Do(ctx, "ZADD", "user_9", "7777", "200").Err())    // a ghost: waste
 	must(t, m.client.Do(ctx, "ZADD", "user_99999", "7777", "20").Err()) // of nobody: waste
 	code, out, errs = m.run(t, "verify")
-	if code != exitWrong || !strings.Contains(errs, "sets and answers that are wrong: 2; --repair enqueues refills") {
+	if code != exitWrong || !strings.Contains(errs, "2 sets or answers are wrong; --repair enqueues refills") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 	for _, want := range []string{"error: lost set of user 7", "of user 8, contact 10", "waste: ghost of user 9, contact 200", "waste: orphan of user 99999", "checked: 301 sets"} {
@@ -101,7 +101,7 @@ func TestVerifyTellsWhichAnswersItLeftOut(t *testing.T) {
 	must(t, m.client.Del(t.Context(), "user_7", "user_9").Err())
 	_, out, _ := m.run(t, "verify", "--answers=1")
 	for _, want := range []string{
-		"answers that were not compared, as the index had no part in them: 2, of the members 7, 9\nFOUND ", "checked: 40 sets, 38 answers; 2 wrong",
+		"2 answers were not compared, as the index had no part in them: those of members 7, 9\nFOUND ", "checked: 40 sets, 38 answers; 2 wrong",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing in\n%s", want, out)
@@ -113,7 +113,7 @@ func TestVerifyTellsWhichAnswersItLeftOut(t *testing.T) {
 	for i := range 40 {
 		must(t, m.client.Del(t.Context(), fmt.Sprint("user_", i+1)).Err())
 	}
-	if _, out, _ := m.run(t, "verify", "--answers=1"); !strings.Contains(out, "no part in them: 40, of the members ") || !strings.Contains(out, ", …\nFOUND ") {
+	if _, out, _ := m.run(t, "verify", "--answers=1"); !strings.Contains(out, "40 answers were not compared") || !strings.Contains(out, ", …\nFOUND ") {
 		t.Errorf("without sets:\n%s", out)
 	}
 	if _, out, _ := m.run(t, "verify"); strings.Contains(out, "not compared") {
@@ -150,7 +150,7 @@ func TestLagHidesNoError(t *testing.T) {
 	must(t, m.client.Del(t.Context(), "user_300").Err())
 	must(t, m.client.ZRem(t.Context(), "user_308", "310").Err())
 	code, out, errs := m.run(t, "verify")
-	if code != exitWrong || strings.Count(out, "error: ") != 3 || strings.Contains(out, "lag: ") || !strings.Contains(errs, "sets and answers that are wrong: 2") {
+	if code != exitWrong || strings.Count(out, "error: ") != 3 || strings.Contains(out, "lag: ") || !strings.Contains(errs, "2 sets or answers are wrong") {
 		t.Errorf("exit code %d: %s%s", code, out, errs)
 	}
 	for _, want := range []string{"error: lost set of user 300", "of user 308, contact 310", "150    lag"} {
@@ -188,7 +188,7 @@ func TestVerifyTellsSinceWhenThereIsLag(t *testing.T) {
 	if !findings[0].Since.Equal(since.Add(2*time.Minute)) || findings[0].Lasting || !findings[1].Since.Equal(since) || !findings[1].Lasting {
 		t.Errorf("findings %+v, lag since %v", findings, since)
 	}
-	if code, _, errs := m.run(t, "verify", "--max-lag=210s"); code != exitWrong || !strings.Contains(errs, "findings of lag for longer than --max-lag 3m30s: 2") {
+	if code, _, errs := m.run(t, "verify", "--max-lag=210s"); code != exitWrong || !strings.Contains(errs, "2 findings of lag for longer than --max-lag 3m30s") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }

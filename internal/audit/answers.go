@@ -7,7 +7,6 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/recent"
 )
 
@@ -20,7 +19,7 @@ const answerLimit = 10
 // member, are skipped. It needs [Options.Reader], and costs a walk for each
 // viewer. It fails when MySQL cannot be asked.
 func (a *Auditor) CheckAnswers(ctx context.Context, viewers []member.ID) (Report, error) {
-	return a.checkAll(ctx, viewers, func(ctx context.Context, viewers []member.ID) (map[member.ID]looked, error) {
+	return a.check(ctx, viewers, func(ctx context.Context, viewers []member.ID) (map[member.ID]looked, error) {
 		found := make(map[member.ID]looked, len(viewers))
 		for _, viewer := range viewers {
 			l, err := a.lookAtAnswer(ctx, contacts.Viewer{ID: viewer})
@@ -142,5 +141,5 @@ func inWords(a contacts.Album) string {
 	if len(a.Photos) == 0 {
 		return "no photos"
 	}
-	return fmt.Sprintf("%s of %s, the newest %d", plural.Of(len(a.Photos), "photo", "photos"), ownerOf(a), a.Photos[0].ID)
+	return fmt.Sprintf("%d photos of %s, the newest %d", len(a.Photos), ownerOf(a), a.Photos[0].ID)
 }

@@ -35,7 +35,7 @@ func TestAWrongAnswer(t *testing.T) {
 	if r.Checked != 1 || r.Erroneous != 1 || f.User != viewer || f.Contact != 12 || f.Stored != 200 || f.Actual != 500 {
 		t.Errorf("%+v", r)
 	}
-	if !strings.Contains(f.Detail, "shown are 1 photo of 20") || !strings.Contains(f.Detail, "due are 2 photos of 12") {
+	if !strings.Contains(f.Detail, "shown are 1 photos of 20") || !strings.Contains(f.Detail, "due are 2 photos of 12") {
 		t.Errorf("detail %q", f.Detail)
 	}
 	b.enqueue(t, tasks.NewUpload(12))

@@ -7,20 +7,16 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
-// usersAtOnce bounds the users whose sets are compared by one look.
-const usersAtOnce = 500
-
-// Check compares the sets of users with MySQL, each user once. Whatever it calls
-// an error or waste it has seen three times, with pauses between, so it takes a
-// second or two where something is wrong. It fails when MySQL or Redis cannot be
-// asked; the errors are those of packages contacts and index.
+// Check compares the sets of users with MySQL, each user once, with a few statements
+// for all. Whatever it calls an error or waste it has seen three times, with pauses
+// between, so it takes a second or two where something is wrong. It fails when MySQL or
+// Redis cannot be asked; the errors are those of packages mysql and index.
 func (a *Auditor) Check(ctx context.Context, users []member.ID) (Report, error) {
-	return a.checkAll(ctx, users, a.look)
+	return a.check(ctx, users, a.look)
 }
 
 // Orphans returns those of ids that are no members.
@@ -37,36 +33,24 @@ func (a *Auditor) Orphans(ctx context.Context, ids []member.ID) ([]member.ID, er
 // lookFunc looks once at something of each of the users.
 type lookFunc func(ctx context.Context, users []member.ID) (map[member.ID]looked, error)
 
-func (a *Auditor) checkAll(ctx context.Context, users []member.ID, look lookFunc) (Report, error) {
-	var all Report
-	unique := slices.Compact(slices.Sorted(slices.Values(users)))
-	for some := range slices.Chunk(unique, usersAtOnce) {
-		r, err := a.checkSome(ctx, some, look)
-		if err != nil {
-			return all, err
-		}
-		all.Add(r)
-	}
-	return all, nil
-}
-
 // How often something is looked at: a suspicion is believed when confirmations
-// looks in a row found it; whatever has not come to rest after mostLooks is given
-// up as unsettled.
+// looks in a row found it; whatever has not come to rest after maxLooks is given up as
+// unsettled.
 const (
 	confirmations = 3
-	mostLooks     = 7
+	maxLooks      = 7
 )
 
-// checkSome looks until everything that it saw is either explained or confirmed.
-func (a *Auditor) checkSome(ctx context.Context, users []member.ID, look lookFunc) (Report, error) {
+// check looks until everything that it saw is either explained or confirmed.
+func (a *Auditor) check(ctx context.Context, users []member.ID, look lookFunc) (Report, error) {
+	users = slices.Compact(slices.Sorted(slices.Values(users)))
 	r := Report{Checked: len(users)}
 	var suspects []suspicion
 	open := make(map[member.ID]*watched, len(users))
 	for _, user := range users {
 		open[user] = &watched{}
 	}
-	for try := range mostLooks {
+	for try := range maxLooks {
 		if err := rest(ctx, try, a.options.Pause); err != nil {
 			return Report{}, err
 		}
@@ -189,7 +173,7 @@ func (a *Auditor) Repair(ctx context.Context, users []member.ID) (enqueued int, 
 			batch[i].Priority = tasks.Idle
 		}
 		if _, err := a.options.Tasks.Enqueue(ctx, batch); err != nil {
-			return enqueued, fmt.Errorf("enqueue the refills of %s: %w", plural.Of(len(unique)-enqueued, "set", "sets"), err)
+			return enqueued, fmt.Errorf("enqueue the refills of %d sets: %w", len(unique)-enqueued, err)
 		}
 		enqueued += len(some)
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -33,7 +32,7 @@ type looked struct {
 func (a *Auditor) look(ctx context.Context, users []member.ID) (map[member.ID]looked, error) {
 	before, err := a.options.Sets.Look(ctx, users)
 	if err != nil {
-		return nil, fmt.Errorf("look at %s: %w", plural.Of(len(users), "set", "sets"), err)
+		return nil, fmt.Errorf("look at %d sets: %w", len(users), err)
 	}
 	suspects, err := a.compare(ctx, before)
 	if err != nil {
@@ -61,7 +60,7 @@ func (a *Auditor) lookAgain(ctx context.Context, before []index.Set, found map[m
 	}
 	after, err := a.options.Sets.Look(ctx, users)
 	if err != nil {
-		return fmt.Errorf("look again at %s: %w", plural.Of(len(users), "set", "sets"), err)
+		return fmt.Errorf("look again at %d sets: %w", len(users), err)
 	}
 	for i, s := range before {
 		if !same(s, after[i]) {
@@ -104,19 +103,19 @@ func (a *Auditor) readFacts(ctx context.Context, sets []index.Set) ([]Facts, err
 	}
 	relations, err := a.options.Truth.Relations(ctx, pairs)
 	if err != nil {
-		return nil, fmt.Errorf("compare %s: %w", plural.Of(len(sets), "set", "sets"), err)
+		return nil, fmt.Errorf("compare %d sets: %w", len(sets), err)
 	}
 	top, err := a.options.Truth.TopContacts(ctx, users, a.options.Sets.Settings().Max)
 	if err != nil {
-		return nil, fmt.Errorf("compare %s: %w", plural.Of(len(sets), "set", "sets"), err)
+		return nil, fmt.Errorf("compare %d sets: %w", len(sets), err)
 	}
 	exist, err := a.options.Truth.Existing(ctx, users)
 	if err != nil {
-		return nil, fmt.Errorf("compare %s: %w", plural.Of(len(sets), "set", "sets"), err)
+		return nil, fmt.Errorf("compare %d sets: %w", len(sets), err)
 	}
 	newest, err := a.options.Truth.Newest(ctx, users)
 	if err != nil {
-		return nil, fmt.Errorf("compare %s: %w", plural.Of(len(sets), "set", "sets"), err)
+		return nil, fmt.Errorf("compare %d sets: %w", len(sets), err)
 	}
 	facts := make([]Facts, len(sets))
 	for i, s := range sets {
@@ -172,7 +171,7 @@ func (a *Auditor) pending(ctx context.Context, types []tasks.Type, subjects []me
 	for some := range slices.Chunk(subjects, subjectsAtOnce) {
 		found, err := a.options.Tasks.Pending(ctx, types, some)
 		if err != nil {
-			return nil, fmt.Errorf("look for tasks about %s: %w", plural.Of(len(some), "member", "members"), err)
+			return nil, fmt.Errorf("look for tasks about %d members: %w", len(some), err)
 		}
 		maps.Copy(all, found)
 	}

@@ -41,12 +41,6 @@ type Ledger interface {
 	NoteLoss(ctx context.Context, at int64) error
 }
 
-// The defaults of [PatrolOptions].
-const (
-	DefaultHurry            = 1000
-	DefaultRepairsPerMinute = 10_000
-)
-
 // PatrolOptions say what a [Patrol] does. Auditor is required; Members, EachStored and
 // Ledger are for the sweep and the watch over Redis.
 type PatrolOptions struct {
@@ -59,10 +53,8 @@ type PatrolOptions struct {
 	Share float64
 	// Rate is how many sets the sweep looks at in a second; 0: there is no sweep.
 	Rate int
-	// Hurry is that rate after Redis lost data.
-	Hurry int
-	// Repair says that refills are enqueued for what is found, RepairsPerMinute
-	// at most; the rest is left to later rounds, and to reads.
+	// Repair says that refills are enqueued for what is found, RepairsPerMinute at most
+	// (0: 10,000); the rest is left to later rounds, and to reads.
 	Repair           bool
 	RepairsPerMinute int
 	// Watch says that Redis is watched for lost data.
@@ -92,8 +84,7 @@ type Patrol struct {
 
 // NewPatrol returns a patrol that begins with [Patrol.Run].
 func NewPatrol(o PatrolOptions) *Patrol {
-	o.Hurry = max(cmp.Or(o.Hurry, DefaultHurry), o.Rate)
-	o.RepairsPerMinute = cmp.Or(o.RepairsPerMinute, DefaultRepairsPerMinute)
+	o.RepairsPerMinute = cmp.Or(o.RepairsPerMinute, 10_000)
 	o.Lease = cmp.Or(o.Lease, time.Minute)
 	o.Tick = cmp.Or(o.Tick, tickInterval)
 	o.Round = cmp.Or(o.Round, 10*time.Second)
@@ -183,8 +174,8 @@ func (l list) Members(_ context.Context, after member.ID, limit int) ([]member.I
 	return l[at:min(at+limit, len(l))], nil
 }
 
-// nobody is no member: what fails for it fails for all.
-const nobody member.ID = math.MaxUint64
+// noMember is the id of no member: what fails for it fails for all.
+const noMember member.ID = math.MaxUint64
 
 // walk visits members. A member at which a server fails is left out, such as one with so
 // many contacts that MySQL gives up counting them. An error that is not due to members
@@ -195,9 +186,9 @@ func (p *Patrol) walk(ctx context.Context, origin Origin, w bulk.Walk, from bulk
 		if ctx.Err() != nil || bulk.Judge(err) == bulk.Away || errors.Is(err, index.ErrSettings) {
 			return bulk.Fatal
 		}
-		_, general := p.auditor.Check(ctx, []member.ID{nobody})
+		_, general := p.auditor.Check(ctx, []member.ID{noMember})
 		if general == nil && origin == OfRead {
-			_, general = p.auditor.CheckAnswers(ctx, []member.ID{nobody})
+			_, general = p.auditor.CheckAnswers(ctx, []member.ID{noMember})
 		}
 		if general != nil {
 			return bulk.Fatal

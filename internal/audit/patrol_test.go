@@ -274,7 +274,8 @@ func TestTheSweepIsResumed(t *testing.T) {
 	g := inMemory(t)
 	g.settle(t, from(100, 900), from(1000, 20), 8)
 	second := &recorder{}
-	stop := running(t, g.patrolOf(audit.PatrolOptions{Rate: 200, Hurry: 200, Log: (&logged{}).logger()}).Run)
+	must(t, g.client.Set(t.Context(), "activityd_{sweep}_state", oldRound, 0).Err()) // it does not hurry
+	stop := running(t, g.patrolOf(audit.PatrolOptions{Rate: 200, Log: (&logged{}).logger()}).Run)
 	var kept struct{ Began, Done int64 }
 	someIsKept := func() bool {
 		state, err := g.client.Get(t.Context(), "activityd_{sweep}_state").Bytes()

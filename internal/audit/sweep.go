@@ -84,10 +84,12 @@ func (r round) reason() string {
 	return "Redis lost data, or may have"
 }
 
-// The most sets of a batch of the sweep, and how many batches a hurried sweep looks at
-// in parallel: it expects to find most sets wrong, and so to pause between the looks.
+// The most sets of a batch. A hurried sweep looks at more sets a second, and at several
+// batches in parallel: it expects to find most sets wrong, and so to pause between looks.
 const (
 	sweepBatch    = 100
+	hurryRate     = 1000
+	hurryBatch    = 500
 	hurryParallel = 4
 )
 
@@ -245,8 +247,7 @@ func (s *sweeper) untilLoss(ctx context.Context) (bounded context.Context, end f
 func (s *sweeper) visitMembers(ctx context.Context) error {
 	rate, parallel, batch := s.options.Rate, 1, min(2*s.options.Rate, sweepBatch) // about two seconds
 	if s.round.Hurried {
-		rate, parallel = s.options.Hurry, hurryParallel
-		batch = min(2*rate, usersAtOnce)
+		rate, parallel, batch = max(hurryRate, rate), hurryParallel, hurryBatch
 	}
 	_, err := s.walk(ctx, OfSweep, bulk.Walk{
 		Source: s.options.Members, Visit: s.visit, Batch: batch,

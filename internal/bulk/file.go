@@ -91,14 +91,14 @@ func (f *file) read() error {
 		return cannotKeep(f.path, err)
 	}
 	if err := json.Unmarshal(text, &f.found); err != nil || f.found.Command == "" {
-		return fmt.Errorf("%s was not written by activityd, or is damaged: name another file, or delete it to begin anew", f.path)
+		return fmt.Errorf("%s was not written by activityd, or is damaged: name another file, or delete it to start over", f.path)
 	}
 	site := f.found.Site
 	if f.found.Site = f.work.Site; f.found.Work != f.work {
-		return fmt.Errorf("%s belongs to %s, this is %s: name another file, or delete it to begin anew", f.path, f.found.Work, f.work)
+		return fmt.Errorf("%s belongs to %s, this is %s: name another file, or delete it to start over", f.path, f.found.Work, f.work)
 	}
 	if site != f.work.Site {
-		return fmt.Errorf("%s was written with another --mysql-dsn: name another file, or delete it to begin anew", f.path)
+		return fmt.Errorf("%s was written with another --mysql-dsn: name another file, or delete it to start over", f.path)
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func (f *file) write(at Checkpoint, g index.Generation) error {
 	return nil
 }
 
-// remove ends it: all is done, or has to be done anew.
+// remove ends it: all is done, or has to be done again.
 func (f *file) remove() error {
 	if f.path == "" {
 		return nil

@@ -76,7 +76,7 @@ type Result struct {
 // Errors that end a [Job].
 var (
 	// ErrLost: what was done for some members is gone.
-	ErrLost = errors.New("the sets were lost meanwhile, because Redis was emptied or came back with older data: run it again")
+	ErrLost = errors.New("the sets were lost while this ran, because Redis was emptied or came back with older data: run it again")
 	// ErrNoMember: the range names one member, which does not exist.
 	ErrNoMember = errors.New("no such member")
 )
@@ -235,7 +235,7 @@ func (j *job) begin(ctx context.Context, from Checkpoint) error {
 		return err
 	}
 	if now.Rewound(j.generation) && from.Position > 0 {
-		return fmt.Errorf("--resume: the sets were lost since %s was written: delete it to begin anew", j.File)
+		return fmt.Errorf("--resume: the sets were lost since %s was written: delete it to start over", j.File)
 	}
 	j.generation, j.watching = now, true
 	return nil

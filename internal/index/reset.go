@@ -9,8 +9,8 @@ import (
 )
 
 // Reset deletes all sets and all other keys of activityd, and returns how many sets
-// there were. Foreign keys stay. It is the way to other settings; no process may write
-// meanwhile, or a set of the old settings could outlive it.
+// there were. Foreign keys stay. It is the way to other settings. No process may write
+// until it returns, or a set of the old settings could outlive it.
 func (ix *Index) Reset(ctx context.Context) (sets int64, err error) {
 	var count atomic.Int64
 	drop := func(ctx context.Context, node redis.UniversalClient) error {
