@@ -158,7 +158,7 @@ func (b *bulkCommand) checkSettings(ctx context.Context, materialize string, wri
 	err = fmt.Errorf("--materialize (%s): is %s, but the sets in Redis are kept with --materialize=%s: want the same here, "+
 		"or start serve with the other first", environmentName("materialize"), materialize, kept)
 	if !writes {
-		b.say("warning: %v", err)
+		b.sayf("warning: %v", err)
 		return nil
 	}
 	return err

@@ -50,7 +50,7 @@ func (r *reporter) Begin(total int64, after member.ID, written time.Time) {
 	defer r.mu.Unlock()
 	r.bar = newProgress(r.w, r.mode, total, "members")
 	if after > 0 {
-		r.print("going on after member %s (saved %s)", after, written.Format(time.DateTime+" MST"))
+		r.printf("going on after member %s (saved %s)", after, written.Format(time.DateTime+" MST"))
 	}
 }
 
@@ -59,7 +59,7 @@ func (r *reporter) Moved(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.held.set(false) {
-		r.print("going on")
+		r.printf("going on")
 	}
 	r.bar.Add(n)
 }
@@ -69,7 +69,7 @@ func (r *reporter) Trouble(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.held.set(true) {
-		r.print("held up, trying again: %v", err)
+		r.printf("held up, trying again: %v", err)
 	}
 }
 
@@ -82,25 +82,25 @@ func (r *reporter) Paced(p bulk.Pace) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.slowed.set(p.Mode == bulk.Slowed) {
-		r.print("%s", p)
+		r.printf("%s", p)
 	}
 }
 
 // GaveUp implements [bulk.Reporter].
 func (r *reporter) GaveUp(id member.ID, err error) {
-	r.say("gave up member %s: %v", id, err)
+	r.sayf("gave up member %s: %v", id, err)
 	r.givenUp.add(id)
 }
 
-// say writes a line.
-func (r *reporter) say(format string, args ...any) {
+// sayf writes a line.
+func (r *reporter) sayf(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.print(format, args...)
+	r.printf(format, args...)
 }
 
-// print writes a line. The caller holds the lock.
-func (r *reporter) print(format string, args ...any) {
+// printf writes a line. The caller holds the lock.
+func (r *reporter) printf(format string, args ...any) {
 	r.clear()
 	fmt.Fprintf(r.w, "activityd: "+format+"\n", args...)
 }

@@ -70,7 +70,8 @@ func (p *findingPrinter) printOne(f audit.Finding) error {
 	if f.Class == audit.Lag {
 		return nil
 	}
-	if p.found[f.Class]++; p.found[f.Class] > maxFindings {
+	p.found[f.Class]++
+	if p.found[f.Class] > maxFindings {
 		return nil
 	}
 	_, err := fmt.Fprintln(p.w, oneLine(f.String()))

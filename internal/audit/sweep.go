@@ -63,11 +63,6 @@ func (r round) checkpoint() bulk.Checkpoint {
 	}}
 }
 
-// set sets what was counted.
-func (r *round) set(n bulk.Counts) {
-	r.Done, r.Wrong, r.Repaired, r.Deferred = n[countDone]+n[bulk.Failed], n[countWrong], n[countRepaired], n[countDeferred]
-}
-
 func (r round) progress() Progress {
 	p := Progress{Held: true, Began: time.UnixMilli(r.Began), Hurried: r.Hurried, Done: r.Done, Total: r.Total}
 	if r.Ended != 0 {
@@ -167,6 +162,12 @@ func (s *sweeper) keep(ctx context.Context, lose context.CancelCauseFunc) {
 	}
 }
 
+// count sets what was counted. Visits may read the other fields of the round.
+func (s *sweeper) count(n bulk.Counts) {
+	s.round.Done, s.round.Wrong = n[countDone]+n[bulk.Failed], n[countWrong]
+	s.round.Repaired, s.round.Deferred = n[countRepaired], n[countDeferred]
+}
+
 // save keeps the round. It fails with errNotHeld when another process sweeps.
 func (s *sweeper) save(ctx context.Context) error {
 	s.options.Observer.SweepMoved(s.round.progress())
@@ -254,7 +255,7 @@ func (s *sweeper) visitMembers(ctx context.Context) error {
 		Pacer: bulk.NewPacer(bulk.PacerOptions{Parallel: parallel, Rate: rate}),
 		Saved: func(_ int, at bulk.Checkpoint) error {
 			s.round.After = at.Position
-			s.round.set(at.Counts)
+			s.count(at.Counts)
 			if err := s.save(ctx); err != nil {
 				return err
 			}
@@ -299,7 +300,7 @@ func (s *sweeper) visitOrphans(ctx context.Context) error {
 		}
 		at.Counts[countDone] = s.round.Done // members only
 		at.Counts[bulk.Failed] = 0
-		s.round.set(at.Counts)
+		s.count(at.Counts)
 		if err := s.save(ctx); err != nil { // it takes a while: other processes are to know that it goes on
 			return err
 		}

@@ -48,35 +48,43 @@ func (w *walk) work(b *batch, leave func()) error {
 			return ErrStopped
 		case fault == Fatal:
 			return fmt.Errorf("members %s to %s: %w", p.members[0], p.members[len(p.members)-1], err)
-		case fault == Own && len(p.members) == 1 && p.alone == w.Tries-1:
-			b.counts[Failed]++
-			w.GaveUp(p.members[0], err)
 		default:
-			if fault == Own && len(p.members) == 1 {
-				p.alone++
-			}
-			w.Trouble(err)
-			for half := range slices.Chunk(left, (len(left)+1)/2) {
-				parts = append(parts, part{members: half, failed: p.failed + 1, alone: p.alone})
-			}
+			parts = append(parts, w.again(b, p, left, fault, err)...)
 		}
 		if len(parts) == 0 {
 			return w.end(b)
 		}
-		tries := 0 // a pause after a round of the parts that failed equally often, and while a server is away
-		if away++; fault != Away {
-			away = 0
-			if parts[0].failed > p.failed {
-				tries = parts[0].failed
-			}
+		tries := 0
+		if fault == Away {
+			away++
+			tries = away
+		} else if away = 0; parts[0].failed > p.failed { // all parts that failed as often are through
+			tries = parts[0].failed
 		}
-		if tries = max(tries, away); tries > 0 && !pause(w.starting, tries) {
+		if tries > 0 && !pause(w.starting, tries) {
 			return ErrStopped
 		}
 		if leave, err = w.Pacer.Enter(w.starting, len(parts[0].members)); err != nil {
 			return ErrStopped
 		}
 	}
+}
+
+// again halves what is left of a part after an error, or gives a single member up.
+func (w *walk) again(b *batch, p part, left []member.ID, fault Fault, err error) (parts []part) {
+	if fault == Own && len(p.members) == 1 {
+		p.alone++
+		if p.alone == w.Tries {
+			b.counts[Failed]++
+			w.GaveUp(p.members[0], err)
+			return nil
+		}
+	}
+	w.Trouble(err)
+	for half := range slices.Chunk(left, (len(left)+1)/2) {
+		parts = append(parts, part{members: half, failed: p.failed + 1, alone: p.alone})
+	}
+	return parts
 }
 
 // visit visits once and counts the members that are done. With an error, at least one

@@ -79,7 +79,7 @@ func (f *file) read() error {
 	if err := checkRegular(f.path); err != nil {
 		return err
 	}
-	opened, err := os.OpenFile(f.path, os.O_RDONLY|filelock.NoFollow, 0) //nolint:gosec // G304: the operator names it
+	opened, err := os.OpenFile(f.path, os.O_RDONLY|filelock.NoFollow, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return f.write(Checkpoint{}, index.Generation{})
 	}

@@ -12,11 +12,16 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
+// Existence is what [ProbeMySQL] asks of MySQL.
+type Existence interface {
+	Existing(ctx context.Context, members []member.ID) (map[member.ID]bool, error)
+}
+
 // Store is what a [Job] asks of MySQL.
 type Store interface {
 	Source
+	Existence
 	CountMembers(ctx context.Context, first, last member.ID) (int64, error)
-	Existing(ctx context.Context, members []member.ID) (map[member.ID]bool, error)
 }
 
 // Generations is where a [Job] reads the generation of Redis' data; [index.Ledger]
@@ -86,7 +91,7 @@ var (
 const batchSize = 128
 
 // Batch is the most members of a batch: fewer where few members a second are wanted.
-func (j *Job) Batch() int {
+func (j Job) Batch() int {
 	if j.Rate > 0 {
 		return min(batchSize, max(1, j.Rate/4))
 	}
@@ -115,21 +120,21 @@ type job struct {
 // Run does the work. With an error, the result is what was done; it has no counts if
 // nothing was begun. With [ErrStopped] or another error that leaves the checkpoint
 // valid, the same job continues there.
-func (o Job) Run(ctx context.Context) (_ Result, err error) {
-	f, err := openFile(o.File, o.Work)
+func (j Job) Run(ctx context.Context) (_ Result, err error) {
+	f, err := openFile(j.File, j.Work)
 	if err != nil {
 		return Result{}, fmt.Errorf("--resume: %w", err)
 	}
 	defer func() { err = errors.Join(err, f.unlock()) }()
-	from := Checkpoint{max(f.found.Position, o.After), f.found.Counts}
+	from := Checkpoint{max(f.found.Position, j.After), f.found.Counts}
 	running, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	j := &job{Job: o, file: f, end: end, generation: f.found.Generation}
+	r := &job{Job: j, file: f, end: end, generation: f.found.Generation}
 	// The schema comes first: the errors of others would say less about it.
-	if err := j.patiently(running, j.Schema); err != nil {
+	if err := r.patiently(running, r.Schema); err != nil {
 		return Result{}, err
 	}
-	at, err := j.watched(running, from)
+	at, err := r.watched(running, from)
 	if errors.Is(err, ErrStopped) && ctx.Err() == nil {
 		err = context.Cause(running)
 	}
@@ -139,7 +144,7 @@ func (o Job) Run(ctx context.Context) (_ Result, err error) {
 	case err == nil, errors.Is(err, ErrLost): // to continue would leave a part out
 		err = errors.Join(err, f.remove())
 	default:
-		err = errors.Join(err, f.write(at, j.generation))
+		err = errors.Join(err, f.write(at, r.generation))
 	}
 	return Result{at, f.elapsed()}, err
 }
@@ -187,9 +192,7 @@ func (j *job) watched(ctx context.Context, from Checkpoint) (at Checkpoint, err 
 }
 
 // ProbeMySQL returns a question that reads a row, if there is one.
-func ProbeMySQL(s interface {
-	Existing(ctx context.Context, members []member.ID) (map[member.ID]bool, error)
-}) func(ctx context.Context) error {
+func ProbeMySQL(s Existence) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := s.Existing(ctx, []member.ID{1})
 		return err
