@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
@@ -153,7 +154,7 @@ func newSwept(b *bench, more int, o audit.PatrolOptions) *swept {
 		b.store.AddMember(id, "one more")
 	}
 	s := &swept{recorder: &recorder{}, ledger: &ledger{state: oldRound}, truth: &truth{Memory: b.store}, log: &logged{}}
-	o.Auditor = audit.New(audit.Options{Sets: b.index, Truth: s.truth, Tasks: b.queue, Reader: b.reader})
+	o.Auditor = audit.New(audit.Options{Sets: b.index, Truth: s.truth, Tasks: b.queue, Reader: b.reader, Pacer: bulk.NewPacer(bulk.PacerOptions{})})
 	o.Members, o.EachStored, o.Ledger, o.Observer, o.Log = s.truth, s.ledger.EachStored, s.ledger, s.recorder, s.log.logger()
 	s.patrol = audit.NewPatrol(o)
 	return s

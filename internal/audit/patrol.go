@@ -41,7 +41,8 @@ type Ledger interface {
 	NoteLoss(ctx context.Context, at int64) error
 }
 
-// PatrolOptions say what a [Patrol] does. Auditor is required; Members, EachStored and
+// PatrolOptions say what a [Patrol] does. Auditor is required, and wants a pacer, so that
+// one look is under way at a time; Members, EachStored and
 // Ledger are for the sweep and the watch over Redis.
 type PatrolOptions struct {
 	Auditor *Auditor

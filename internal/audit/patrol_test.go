@@ -158,9 +158,9 @@ func TestRepairsAndLinesAreBounded(t *testing.T) {
 			p.Note(id)
 		}
 		<-time.After(50 * time.Second)
-		enqueued := r.enqueued // 30 at once, and half a one each second
-		if r.reads() != 200 || enqueued < 30 || enqueued > 55 || r.deferred != 200-enqueued {
-			t.Errorf("checked %d, enqueued %d, deferred %d", r.reads(), r.enqueued, r.deferred)
+		enqueued := r.get(func() int { return r.enqueued }) // 30 at once, and half a one each second
+		if r.reads() != 200 || enqueued < 30 || enqueued > 55 || r.get(func() int { return r.deferred }) != 200-enqueued {
+			t.Errorf("checked %d, enqueued %d", r.reads(), enqueued)
 		}
 		if n := strings.Count(log.String(), "lost set"); n != 2 { // of one line: the cause and the example
 			t.Errorf("%d mentions in the log: %s", n, log.String())
@@ -171,8 +171,8 @@ func TestRepairsAndLinesAreBounded(t *testing.T) {
 		}
 		p.Note(1199)
 		<-time.After(5 * time.Second)
-		if r.enqueued != enqueued+1 {
-			t.Errorf("in the next minute %d, want one more", r.enqueued)
+		if n := r.get(func() int { return r.enqueued }); n != enqueued+1 {
+			t.Errorf("in the next minute %d, want one more than %d", n, enqueued)
 		}
 		stop()
 	})
