@@ -12,12 +12,12 @@ import (
 
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/pace"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/retry"
@@ -42,6 +42,7 @@ type backend struct {
 	notifier *queue.Notifier
 	wake     *wake.Wake // carries notifications to other processes; nil: there are none
 	index    *index.Index
+	ledger   *index.Ledger // beside the sets of index
 	// closers close all of these.
 	closers closers
 }
@@ -61,7 +62,7 @@ type service struct {
 	backlog *queue.Backlog
 	// patrol compares sets and answers with MySQL, as fast as pacer lets it.
 	patrol *audit.Patrol
-	pacer  *pace.Pacer
+	pacer  *bulk.Pacer
 	api    *api.Server
 	// checked: the tables were looked at, and nothing is wrong with them.
 	checked bool
@@ -151,7 +152,7 @@ func (s *service) checkRedis(ctx context.Context) error {
 	if err != nil {
 		return nil // the first probe reports it
 	}
-	if err := s.index.StoreMaterialize(ctx, s.config.materialize); err != nil {
+	if err := s.ledger.StoreMaterialize(ctx, s.config.materialize); err != nil {
 		s.log.WarnContext(ctx, "--materialize was not stored", "error", err)
 	}
 	return nil
@@ -249,7 +250,7 @@ func (s *service) watchRedis(ctx context.Context) error {
 	return s.index.Watch(ctx, func(began time.Time, err error) {
 		s.redis.Report(ctx, began, err)
 		if err == nil {
-			_ = s.index.KeepMaterialize(ctx, s.config.materialize) // or after the next probe
+			_ = s.ledger.KeepMaterialize(ctx, s.config.materialize) // or after the next probe
 		}
 	})
 }
