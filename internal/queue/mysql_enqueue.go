@@ -53,9 +53,9 @@ func (q *MySQLQueue) EnqueueTx(ctx context.Context, tx *sql.Tx, batch []New) (id
 
 // tell wakes workers and tells the observer, after the commit.
 func (q *MySQLQueue) tell(batch []New, done enqueued) {
-	q.buried.enqueued(batch)
+	q.cursors.enqueued(batch)
 	if done.absorbed {
-		q.buried.forget() // the absorbing task was locked: claims passed it over
+		q.cursors.forget() // the absorbing task was locked: claims passed it over
 	}
 	observeEnqueued(q.options.Observer, batch, done.inserted)
 	q.options.Bell.Ring(queuesOf(batch)...)
