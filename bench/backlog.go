@@ -60,7 +60,7 @@ func measureBacklog(ctx context.Context, g *ground, o options, log io.Writer) (l
 	if err != nil {
 		return nil, nil, err
 	}
-	b := &backlogBench{db: db, queue: queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "bench"}), options: o, log: log}
+	b := &backlogBench{db: db, queue: queue.NewMySQLQueue(db, queue.Options{Owner: "bench"}), options: o, log: log}
 	costs := make(map[string][]cost)
 	for _, n := range o.backlog {
 		if err := b.fill(ctx, n); err != nil {

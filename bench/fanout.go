@@ -12,6 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -212,7 +213,7 @@ func (f *fanOut) byHandlers(ctx context.Context) (int, error) {
 	for len(q.waiting) > 0 {
 		batch := q.waiting
 		q.waiting = nil
-		for _, err := range handlers[batch[0].Kind].Handle(ctx, batch) {
+		for _, err := range queuetest.Errors(handlers[batch[0].Kind].Handle(ctx, batch)) {
 			if err != nil {
 				return 0, err
 			}

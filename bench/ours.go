@@ -15,16 +15,16 @@ import (
 // settings runs them.
 type ours struct {
 	*ground
-	bell  *queue.Bell
-	queue *queue.MySQLQueue
-	store *contacts.MySQL
-	pool  queue.PoolOptions
+	notifier *queue.Notifier
+	queue    *queue.MySQLQueue
+	store    *contacts.MySQL
+	pool     queue.PoolOptions
 }
 
 func newOurs(g *ground) *ours {
-	bell := &queue.Bell{}
-	q := queue.NewMySQLQueue(g.db, queue.Options{Kinds: tasks.Kinds(), Bell: bell, Owner: "bench"})
-	return &ours{ground: g, bell: bell, queue: q, store: contacts.NewMySQL(g.db), pool: queue.PoolOptions{Workers: tasks.DefaultWorkers()}}
+	notifier := &queue.Notifier{}
+	q := queue.NewMySQLQueue(g.db, queue.Options{Notifier: notifier, Owner: "bench"})
+	return &ours{ground: g, notifier: notifier, queue: q, store: contacts.NewMySQL(g.db), pool: queue.PoolOptions{Workers: tasks.DefaultWorkers()}}
 }
 
 // work implements [side].
@@ -37,7 +37,7 @@ func (o *ours) work(ctx context.Context, done *countdown) (stop func() error, er
 func (o *ours) workWith(ctx context.Context, q queue.Queue, handlers map[string]queue.Handler) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	pool := queue.NewPool(q, o.bell, tasks.Kinds(), handlers, o.log, o.pool)
+	pool := queue.NewPool(q, o.notifier, handlers, o.log, o.pool)
 	go func() { ended <- pool.Run(ctx) }()
 	return func() error {
 		cancel()
@@ -96,7 +96,7 @@ func (o *ours) oneByOne(producers int) func(context.Context, []contacts.Pair) er
 	return func(ctx context.Context, pairs []contacts.Pair) error {
 		return inParallel(ctx, producers, pairs, func(ctx context.Context, p contacts.Pair) error {
 			_, err := o.db.ExecContext(ctx, insertTask, p.User, p.Contact)
-			o.bell.Ring(tasks.QueueDefault)
+			o.notifier.Notify(tasks.QueueDefault)
 			return err
 		})
 	}
@@ -113,7 +113,7 @@ func (o *ours) withChange(producers int) func(context.Context, []contacts.Pair) 
 				_, err := tx.ExecContext(ctx, insertTask, p.User, p.Contact)
 				return err
 			})
-			o.bell.Ring(tasks.QueueDefault)
+			o.notifier.Notify(tasks.QueueDefault)
 			return err
 		})
 	}

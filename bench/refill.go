@@ -12,6 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -44,7 +45,7 @@ func refillOf(handler *tasks.RefillHandler) func(context.Context, []member.ID) e
 		for i, id := range ids {
 			batch[i] = queue.Task{Kind: tasks.Refill, Key: uint64(id)}
 		}
-		for _, err := range handler.Handle(ctx, batch) {
+		for _, err := range queuetest.Errors(handler.Handle(ctx, batch)) {
 			if err != nil {
 				return fmt.Errorf("fill the sets: %w", err)
 			}

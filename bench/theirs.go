@@ -147,5 +147,5 @@ func (t *theirs) handleSafely(ctx context.Context, p contacts.Pair) error {
 	if err != nil {
 		return err
 	}
-	return t.pairs.Handle(ctx, []queue.Task{{Kind: tasks.AddContact, Key: uint64(p.User), Payload: args}})[0]
+	return t.pairs.Handle(ctx, []queue.Task{{Kind: tasks.AddContact, Key: uint64(p.User), Payload: args}})[0].Err
 }

@@ -135,14 +135,14 @@ func (b *wakeBench) start(ctx context.Context) error {
 	return nil
 }
 
-// connect carries the rings of a bell over Redis, through a client of its own, as
+// connect carries the rings of a notifier over Redis, through a client of its own, as
 // between processes.
 func (b *wakeBench) connect(ctx context.Context, o *ours) error {
 	client, err := b.ground.openRedis()
 	if err != nil {
 		return err
 	}
-	w := wake.New(client, o.bell, b.ground.log)
+	w := wake.New(client, o.notifier, b.ground.log)
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { _ = w.Run(ctx) }) // its end is no error
@@ -173,10 +173,10 @@ func (o *ours) published(ctx context.Context, p contacts.Pair) error {
 type noting struct{ started chan<- time.Time }
 
 // Handle implements [queue.Handler].
-func (n *noting) Handle(_ context.Context, batch []queue.Task) []error {
+func (n *noting) Handle(_ context.Context, batch []queue.Task) []queue.Outcome {
 	at := time.Now()
 	for range batch {
 		n.started <- at
 	}
-	return make([]error, len(batch))
+	return make([]queue.Outcome, len(batch))
 }

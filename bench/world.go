@@ -8,6 +8,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -57,7 +58,7 @@ func (w world) fillSets(ctx context.Context, g *ground) error {
 		for user := first; user < first+atOnce && user <= w.members; user++ {
 			batch = append(batch, queue.Task{Kind: tasks.Refill, Key: uint64(user)})
 		}
-		for _, err := range handler.Handle(ctx, batch) {
+		for _, err := range queuetest.Errors(handler.Handle(ctx, batch)) {
 			if err != nil {
 				return fmt.Errorf("fill the sets: %w", err)
 			}

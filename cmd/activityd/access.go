@@ -102,9 +102,6 @@ func (g *gate) openTokens(c *config, o access.Options) error {
 		return fmt.Errorf("--tokens (%s): %w", environmentName("tokens"), err)
 	}
 	g.tokens = access.NewTokens(list)
-	if o.Observer != nil {
-		o.Observer.TokensTaken(g.tokens.Names())
-	}
 	return nil
 }
 

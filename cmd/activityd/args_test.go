@@ -85,7 +85,7 @@ func TestVersionAsAFlag(t *testing.T) {
 // The order of a map would change from run to run.
 func TestTheDefaultOfWorkersIsToldInOneOrder(t *testing.T) {
 	t.Parallel()
-	const want = "(default default=2,fan_out=2,refill=1)"
+	const want = "(default default=2,fan_out=2,refill=2)"
 	for range 10 {
 		if help := succeed(t, "serve", "--help"); !strings.Contains(help, want) || strings.Contains(help, "stringToInt") {
 			t.Fatalf("no %q in %s", want, help)
@@ -93,7 +93,7 @@ func TestTheDefaultOfWorkersIsToldInOneOrder(t *testing.T) {
 	}
 	readme, err := os.ReadFile("../../README.md")
 	must(t, err)
-	if !strings.Contains(string(readme), "| `--workers` | `ACTIVITYD_WORKERS` | `default=2,fan_out=2,refill=1` |") {
+	if !strings.Contains(string(readme), "| `--workers` | `ACTIVITYD_WORKERS` | `default=2,fan_out=2,refill=2` |") {
 		t.Error("the README tells another one")
 	}
 }

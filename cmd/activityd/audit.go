@@ -26,6 +26,7 @@ func (c *config) auditFlags(f *pflag.FlagSet) {
 func (s *service) newAuditor() *audit.Auditor {
 	reads := s.config.readerOptions(s.index.Settings())
 	reads.Walks = 1 // one after the other is soon enough
+	reads.Uncounted = true
 	return audit.New(audit.Options{
 		Sets: s.index, Truth: s.store, Tasks: s.queue,
 		Reader:     recent.NewReader(s.index, s.store, noHints{}, reads),
@@ -45,7 +46,7 @@ func (noHints) LookAgain(member.ID, member.ID) {}
 func (s *service) newPatrol() *audit.Patrol {
 	o := audit.PatrolOptions{
 		Auditor: s.newAuditor(), Members: s.store, Ledger: s.index, Pace: s.pacer,
-		Repair: s.config.auditRepair, Observer: s.metrics.Audit, Log: s.log,
+		Repair: s.config.auditRepair, Log: s.log,
 	}
 	if s.config.role != roleWorkers {
 		o.Share = s.config.auditShare

@@ -16,23 +16,23 @@ func (c *config) wakeFlag(f *pflag.FlagSet) {
 	f.StringVar(&c.redisURL, "redis-url", "", "`URL` of the index's Redis, as for serve: idle workers are woken; without it they find the tasks at their next poll")
 }
 
-// openBell returns a bell that wakes the workers of the running processes, if a
+// openNotifier returns a notifier that wakes the workers of the running processes, if a
 // Redis is named, and what is to be called in the end: it tells what was rung for
 // last. A Redis that is away is no error.
-func openBell(ctx context.Context, c *config, log io.Writer) (bell *queue.Bell, done func(), err error) {
-	bell = &queue.Bell{}
+func openNotifier(ctx context.Context, c *config, log io.Writer) (notifier *queue.Notifier, done func(), err error) {
+	notifier = &queue.Notifier{}
 	if c.redisURL == "" {
-		return bell, func() {}, nil
+		return notifier, func() {}, nil
 	}
 	client, err := openRedis(c.redisURL)
 	if err != nil {
 		return nil, nil, err
 	}
-	w := wake.New(client, bell, newLogger(c, log))
+	w := wake.New(client, notifier, newLogger(c, log))
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	return bell, func() {
+	return notifier, func() {
 		stop()
 		if err := <-ended; err != nil {
 			fmt.Fprintln(log, err)

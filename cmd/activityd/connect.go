@@ -96,14 +96,12 @@ func openCluster(address string) (redis.UniversalClient, error) {
 	return redis.NewClusterClient(o), nil
 }
 
-// newIndex makes the index that the configuration describes. The observer may be
-// nil.
-func newIndex(c *config, client redis.UniversalClient, observer index.Observer) (*index.Index, error) {
+// newIndex makes the index that the configuration describes.
+func newIndex(c *config, client redis.UniversalClient) (*index.Index, error) {
 	options, err := c.indexOptions()
 	if err != nil {
 		return nil, err
 	}
-	options.Observer = observer
 	return index.New(client, options), nil
 }
 

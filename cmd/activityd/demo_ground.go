@@ -16,6 +16,7 @@ import (
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
@@ -60,21 +61,21 @@ func openImitations(c *config) (*ground, error) {
 	}
 	// The imitation runs some hundred scripts a second on a slow machine.
 	client := redis.NewClient(&redis.Options{Addr: mini.Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
-	ix, err := newIndex(c, client, nil)
+	ix, err := newIndex(c, client)
 	if err != nil {
 		return nil, err
 	}
-	db, bell := contacts.NewMemory(), &queue.Bell{}
-	queue := queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds(), Bell: bell}, time.Now)
+	db, notifier := contacts.NewMemory(), &queue.Notifier{}
+	q := queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now)
 	where := &site.Memory{Store: db}
 	return &ground{
-		parts:     parts{store: db, queue: queue, bell: bell, index: ix},
+		parts:     parts{store: db, queue: q, notifier: notifier, index: ix},
 		site:      where,
 		plain:     plainWalk(db),
 		plainName: "a plain walk",
 		engine:    "tables in memory and miniredis, both inside this process",
 		wipe:      func(ctx context.Context) error { return client.FlushDB(ctx).Err() },
-		start:     func() { where.Emit = emitTo(queue) },
+		start:     func() { where.Emit = emitTo(q) },
 		closers:   []io.Closer{closer(func() error { mini.Close(); return nil }), client},
 	}, nil
 }
@@ -105,7 +106,7 @@ func (c closer) Close() error { return c() }
 // demoDatabase is the name of the demo's database in its private server.
 const demoDatabase = "demo"
 
-// demoPoll stands in for the bell: the demo's site inserts its tasks by plain SQL
+// demoPoll stands in for the notifier: the demo's site inserts its tasks by plain SQL
 // and tells nobody.
 const demoPoll = 100 * time.Millisecond
 
@@ -149,13 +150,13 @@ func (g *ground) connect(ctx context.Context, c *config, mysqlServer *localserve
 		return err
 	}
 	g.closers = append(g.closers, client)
-	ix, err := newIndex(c, client, nil)
+	ix, err := newIndex(c, client)
 	if err != nil {
 		return err
 	}
-	bell := &queue.Bell{}
+	notifier := &queue.Notifier{}
 	c.poll = demoPoll
-	g.parts = parts{store: contacts.NewMySQL(db), queue: queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Bell: bell, Owner: processName()}), bell: bell, index: ix}
+	g.parts = parts{store: contacts.NewMySQL(db), queue: queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: processName()}), notifier: notifier, index: ix}
 	g.site, g.plain = site.NewMySQL(db), demo.PlainSQL(db)
 	g.wipe = func(ctx context.Context) error { return client.FlushDB(ctx).Err() }
 	return nil

@@ -128,12 +128,12 @@ func enqueueOne(cmd *cobra.Command, c *config, o *enqueueOptions, args []string)
 		return err
 	}
 	defer func() { _ = db.Close() }() // the task is committed by then
-	bell, done, err := openBell(cmd.Context(), c, cmd.ErrOrStderr())
+	notifier, done, err := openNotifier(cmd.Context(), c, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
 	defer done()
-	q := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Bell: bell, Owner: processName()})
+	q := queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: processName()})
 	ids, err := q.Enqueue(cmd.Context(), []queue.New{o.adorn(task)})
 	if err != nil {
 		return err

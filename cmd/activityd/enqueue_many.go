@@ -14,7 +14,6 @@ import (
 	"github.com/activityd/activityd/internal/plural"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/retry"
-	"github.com/activityd/activityd/internal/tasks"
 )
 
 const (
@@ -62,14 +61,14 @@ func enqueueMany(cmd *cobra.Command, c *config, o *enqueueOptions) error {
 	}
 	defer func() { _ = db.Close() }() // what was enqueued is committed by then
 	log := cmd.ErrOrStderr()
-	bell, done, err := openBell(cmd.Context(), c, log)
+	notifier, done, err := openNotifier(cmd.Context(), c, log)
 	if err != nil {
 		return err
 	}
 	defer done()
 	i := &intake{
 		progress: newProgress(log, o.progress, -1, "tasks"), options: o, log: log, lines: lines,
-		queue:  queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Bell: bell, Owner: processName()}),
+		queue:  queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: processName()}),
 		extent: seen, next: o.fromLine,
 	}
 	err = i.run(ctx)

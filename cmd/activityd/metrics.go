@@ -4,32 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime/debug"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/activityd/activityd/internal/metrics"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 func (c *config) metricsFlag(f *pflag.FlagSet) {
 	f.StringVar(&c.metricsListen, "metrics-listen", "127.0.0.1:9464",
 		"`address` for metrics and probes, in every role; empty for none; there is no authentication, so keep it off public networks")
-}
-
-// newMetrics makes the metrics of a process of this configuration.
-func newMetrics(c *config, log *slog.Logger) *metrics.Metrics {
-	o := metrics.Options{Version: moduleVersion(), Role: c.role, Log: log}
-	if c.role != roleAPI {
-		for _, w := range c.poolOptions().Workers {
-			if w.Count > 0 {
-				o.Queues = append(o.Queues, w.Queue)
-			}
-		}
-	}
-	return metrics.New(o)
 }
 
 // moduleVersion is the version that was built, if the build knows it.
@@ -45,7 +33,18 @@ func (s *service) listenMetrics(ctx context.Context) error {
 	if s.config.metricsListen == "" {
 		return nil
 	}
-	server := metrics.NewServer(s.metrics, s.api.Handler(), s.log)
+	var worked []string
+	if s.config.role != roleAPI {
+		for _, w := range s.config.poolOptions().Workers {
+			if w.Count > 0 {
+				worked = append(worked, w.Queue)
+			}
+		}
+	}
+	server := metrics.NewServer(metrics.Options{
+		Version: moduleVersion(), Role: s.config.role, Probes: s.api.Handler(), Log: s.log,
+		Collectors: []prometheus.Collector{queue.NewStatsCollector(s.stats, worked, s.log)},
+	})
 	if err := server.Listen(ctx, s.config.metricsListen); err != nil {
 		return fmt.Errorf("--metrics-listen (%s): %w; choose another, or none with --metrics-listen=", environmentName("metrics-listen"), err)
 	}
@@ -78,7 +77,6 @@ func (s *service) withMetrics(ctx context.Context, run func(context.Context) err
 	group.Go(func() error {
 		return serveUntil(served, metricsGrace, s.metricsServer.Serve, s.metricsServer.Shutdown)
 	})
-	group.Go(func() error { return s.metrics.Watch(served, reportingStats{s}) })
 	return group.Wait()
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
 )
 
@@ -67,8 +66,7 @@ type server struct {
 
 // openServer opens MySQL and Redis without connecting to them.
 func openServer(c *config, log *slog.Logger) (*server, error) {
-	m := newMetrics(c, log)
-	entrance, err := openGate(c, access.Options{Log: log, Observer: m.Access})
+	entrance, err := openGate(c, access.Options{Log: log})
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +74,7 @@ func openServer(c *config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	ix, err := newIndex(c, client, m.Index)
+	ix, err := newIndex(c, client)
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
@@ -84,12 +82,11 @@ func openServer(c *config, log *slog.Logger) (*server, error) {
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	bell := &queue.Bell{}
-	queue := queue.NewMySQLQueue(db, queue.Options{
-		Kinds: tasks.Kinds(),
-		Bell:  bell, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks, Observer: m.Tasks,
+	notifier := &queue.Notifier{}
+	q := queue.NewMySQLQueue(db, queue.Options{
+		Notifier: notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks,
 	})
-	p := parts{store: contacts.NewMySQL(db), db: db, queue: queue, bell: bell, wake: wake.New(client, bell, log), index: ix, metrics: m, gate: entrance}
+	p := parts{store: contacts.NewMySQL(db), db: db, queue: q, notifier: notifier, wake: wake.New(client, notifier, log), index: ix, gate: entrance}
 	return &server{service: newService(c, p, log), closers: []io.Closer{client, db}}, nil
 }
 

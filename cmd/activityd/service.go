@@ -39,13 +39,11 @@ type store interface {
 type parts struct {
 	store store
 	// db is the database of store; nil: there is none whose tables could be wrong.
-	db    *sql.DB
-	queue queue.Queue
-	bell  *queue.Bell
-	wake  *wake.Wake // carries the bell to other processes; nil: there are none
-	index *index.Index
-	// metrics are told what happens; nil where nobody will look at them.
-	metrics *metrics.Metrics
+	db       *sql.DB
+	queue    queue.Queue
+	notifier *queue.Notifier
+	wake     *wake.Wake // carries notifications to other processes; nil: there are none
+	index    *index.Index
 	// gate is what callers of the API must pass; nil: it is open.
 	gate *gate
 }
@@ -76,9 +74,6 @@ type service struct {
 }
 
 func newService(c *config, p parts, log *slog.Logger) *service {
-	if p.metrics == nil {
-		p.metrics = newMetrics(c, log)
-	}
 	if p.gate == nil {
 		p.gate = &gate{}
 	}
@@ -86,21 +81,19 @@ func newService(c *config, p parts, log *slog.Logger) *service {
 	s.hints = tasks.NewHints(p.queue, log)
 	s.hints.MySQL = s.mysql
 	reads := c.readerOptions(p.index.Settings())
-	reads.Observer = p.metrics.Reads
 	reads.Stale = func() bool { return p.index.Refused() != nil }
 	s.reader = recent.NewReader(p.index, p.store, s.hints, reads)
 	work := c.handlerOptions()
-	work.Observer = p.metrics.Tasks
 	handlers := tasks.Handlers(p.index, p.store, p.queue, work)
 	pool := c.poolOptions()
-	pool.Observer, pool.MySQL, pool.Redis = p.metrics.Tasks, s.mysql, s.redis
-	s.pool = queue.NewPool(p.queue, p.bell, tasks.Kinds(), handlers, log, pool)
+	pool.MySQL, pool.Redis = s.mysql, s.redis
+	s.pool = queue.NewPool(p.queue, p.notifier, handlers, log, pool)
 	s.backlog = queue.NewBacklog(p.queue, c.maxWaiting, log)
 	s.backlog.MySQL = s.mysql
 	s.pacer = s.newPacer()
 	s.patrol = s.newPatrol()
 	front := api.Config{
-		Reader: noted{s.reader, s.patrol.Note}, Enqueuer: p.queue, Overloaded: s.backlog.Overloaded, Checker: s.check, Logger: log, Observer: p.metrics.HTTP,
+		Reader: noted{s.reader, s.patrol.Note}, Enqueuer: p.queue, Overloaded: s.backlog.Overloaded, Checker: s.check, Logger: log,
 		MaxBody: c.maxBody, MaxBatch: c.maxBatch, RequestTimeout: c.requestTimeout,
 	}
 	p.gate.guard(&front)
@@ -142,11 +135,8 @@ func (s *service) checkMySQL(ctx context.Context) error {
 	return err
 }
 
-// reportingStats looks at the queues, and reports how that ended.
-type reportingStats struct{ *service }
-
-// Stats implements [metrics.Queue].
-func (s reportingStats) Stats(ctx context.Context) (queue.Stats, error) {
+// stats looks at the queues, and reports how that ended.
+func (s *service) stats(ctx context.Context) (queue.Stats, error) {
 	began := time.Now()
 	stats, err := s.queue.Stats(ctx)
 	if err == nil || errors.Is(err, mysql.ErrUnavailable) && ctx.Err() == nil {

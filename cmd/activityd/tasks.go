@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/tasks"
 )
 
 // taskAdmin is what the operator's commands ask of a queue.
@@ -68,12 +67,12 @@ func onTasks(cmd *cobra.Command, c *config, wrong error, do func(context.Context
 		return err
 	}
 	defer func() { _ = db.Close() }() // every statement's own error was looked at
-	bell, rung, err := openBell(cmd.Context(), c, cmd.ErrOrStderr())
+	notifier, rung, err := openNotifier(cmd.Context(), c, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
 	defer rung()
-	return do(cmd.Context(), queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Bell: bell, Owner: processName()}))
+	return do(cmd.Context(), queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: processName()}))
 }
 
 // The choices of --output.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 )
 
 func TestThousandsOfDeadTasksAreRetriedInBatches(t *testing.T) {
@@ -82,7 +82,7 @@ func TestAnInterruptStopsBetweenBatches(t *testing.T) {
 
 func TestAFailureSaysHowFarItWas(t *testing.T) {
 	t.Parallel()
-	q := failing{queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds()}, time.Now)}
+	q := failing{queuetest.NewMemory(queue.Options{}, time.Now)}
 	makeDead(t, q.Queue, 3)
 	err := retryAll(t).run(t.Context(), q, io.Discard, io.Discard)
 	if !errors.Is(err, mysql.ErrUnavailable) || !strings.Contains(err.Error(), "retried 0 tasks, then: ") {

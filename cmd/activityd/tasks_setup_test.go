@@ -29,7 +29,7 @@ func newOperator(t *testing.T) *operator {
 	db, err := mysql.Open(dsn)
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	return &operator{queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test"}), db, dsn}
+	return &operator{queue.NewMySQLQueue(db, queue.Options{Owner: "test"}), db, dsn}
 }
 
 // tasks runs activityd tasks.

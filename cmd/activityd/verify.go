@@ -15,7 +15,6 @@ import (
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/sweep"
-	"github.com/activityd/activityd/internal/tasks"
 )
 
 // verifyOptions are the flags of verify alone.
@@ -109,7 +108,7 @@ func runVerify(cmd *cobra.Command, c *config, l *longRun, o *verifyOptions) erro
 		return err
 	}
 	defer done()
-	bell, rung, err := openBell(cmd.Context(), c, l.teller)
+	notifier, rung, err := openNotifier(cmd.Context(), c, l.teller)
 	if err != nil {
 		return err
 	}
@@ -117,7 +116,7 @@ func runVerify(cmd *cobra.Command, c *config, l *longRun, o *verifyOptions) erro
 	v := &verification{longRun: l, options: o, printer: newFindingPrinter(cmd.OutOrStdout(), o.output)}
 	v.auditor = audit.New(audit.Options{
 		Sets: l.index, Truth: l.store,
-		Tasks:      queue.NewMySQLQueue(l.db, queue.Options{Kinds: tasks.Kinds(), Bell: bell, Owner: processName()}),
+		Tasks:      queue.NewMySQLQueue(l.db, queue.Options{Notifier: notifier, Owner: processName()}),
 		Reader:     recent.NewReader(l.index, l.store, noHints{}, c.readerOptions(l.index.Settings())),
 		ActiveOnly: c.materialize == materializeActive,
 		LagLimit:   o.maxLag,

@@ -14,7 +14,6 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/sweep"
-	"github.com/activityd/activityd/internal/tasks"
 )
 
 // verifyJSON runs verify, and returns its exit code, its findings and the summary.
@@ -217,7 +216,7 @@ func TestVerifyLooksForOrphansAtTheRate(t *testing.T) {
 	v := &verification{
 		longRun: &longRun{teller: &teller{w: io.Discard}, options: &longOptions{rate: 160}, index: sets, store: store},
 		options: &verifyOptions{}, printer: newFindingPrinter(io.Discard, outputTable),
-		auditor: audit.New(audit.Options{Sets: sets, Truth: store, Tasks: queue.NewMySQLQueue(m.db, queue.Options{Kinds: tasks.Kinds()}), Pause: time.Millisecond}),
+		auditor: audit.New(audit.Options{Sets: sets, Truth: store, Tasks: queue.NewMySQLQueue(m.db, queue.Options{}), Pause: time.Millisecond}),
 	}
 	gate, counts := &countingGate{}, sweep.Counts{}
 	must(t, v.orphans(t.Context(), gate, counts))

@@ -35,7 +35,7 @@ func (c *Certificate) takeFiles(ctx context.Context, cert, key file, o Options) 
 		return fmt.Errorf("%s and %s: %w", cert.path, key.path, err)
 	}
 	c.current.Store(&pair)
-	o.observer().CertificateTaken(pair.Leaf.NotAfter)
+	certificateEnd.WithLabelValues().Set(float64(pair.Leaf.NotAfter.Unix()))
 	o.Log.InfoContext(ctx, "took the TLS certificate", "file", cert.path, "names", pair.Leaf.DNSNames, "not_after", pair.Leaf.NotAfter)
 	if now := time.Now(); now.Before(pair.Leaf.NotBefore) || now.After(pair.Leaf.NotAfter) {
 		o.Log.WarnContext(ctx, "the TLS certificate is not valid now: clients will refuse it", "file", cert.path,

@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/metrics/metricstest"
 )
 
 // newCertificate makes a certificate for a name, and its key, both in PEM.
@@ -60,7 +61,6 @@ func shown(t testing.TB, config *tls.Config) string {
 }
 
 func TestTheCertificateIsFollowed(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	certFile, keyFile := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
 	tomorrow := time.Now().Add(24 * time.Hour)
@@ -69,9 +69,12 @@ func TestTheCertificateIsFollowed(t *testing.T) {
 	newCert, newKey := newCertificate(t, "two", nextWeek)
 	write(t, certFile, cert)
 	write(t, keyFile, key)
-	log, told := &logBuffer{}, &observed{}
+	log, ends := &logBuffer{}, []float64{}
+	shownEnd := func() {
+		ends = append(ends, metricstest.Gather(t)["activityd_tls_certificate_not_after_timestamp_seconds"])
+	}
 	synctest.Test(t, func(t *testing.T) {
-		c, follower, err := access.FollowCertificate(certFile, keyFile, access.Options{Log: log.logger(), Observer: told})
+		c, follower, err := access.FollowCertificate(certFile, keyFile, access.Options{Log: log.logger()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,25 +87,29 @@ func TestTheCertificateIsFollowed(t *testing.T) {
 		if config.MinVersion != tls.VersionTLS12 || shown(t, config) != "one" {
 			t.Fatalf("%x, %s", config.MinVersion, shown(t, config))
 		}
+		shownEnd()
 		write(t, certFile, newCert) // the key is still the old one's
 		pass()
 		pass()
 		if got := shown(t, config); got != "one" || len(log.at(t, slog.LevelError)) != 1 {
 			t.Errorf("with a foreign key: %s\n%s", got, log)
 		}
+		shownEnd()
 		write(t, keyFile, newKey)
 		pass()
 		if got := shown(t, config); got != "two" {
 			t.Errorf("with its key: %s\n%s", got, log)
 		}
+		shownEnd()
 		write(t, keyFile, "")
 		pass()
 		if got := shown(t, config); got != "two" || len(log.at(t, slog.LevelError)) != 2 {
 			t.Errorf("with no key: %s\n%s", got, log)
 		}
+		shownEnd()
 	})
-	if diff := cmp.Diff([]time.Time{tomorrow.UTC().Truncate(time.Second), nextWeek.UTC().Truncate(time.Second)}, told.ends); diff != "" {
-		t.Errorf("told of their ends:\n%s", diff)
+	if diff := cmp.Diff([]float64{float64(tomorrow.Unix()), float64(tomorrow.Unix()), float64(nextWeek.Unix()), float64(nextWeek.Unix())}, ends); diff != "" {
+		t.Errorf("their ends are shown as:\n%s", diff)
 	}
 	if strings.Contains(log.String(), strings.Split(newKey, "\n")[1]) {
 		t.Error("the log shows the key")

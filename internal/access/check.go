@@ -79,15 +79,6 @@ func NewTokens(list []Token) *Tokens {
 // Len returns how many there are.
 func (t *Tokens) Len() int { return len(*t.current.Load()) }
 
-// Names returns their names, in the order in which they were given.
-func (t *Tokens) Names() []string {
-	var names []string
-	for _, e := range *t.current.Load() {
-		names = append(names, e.Name)
-	}
-	return names
-}
-
 // Check finds the token of a secret, and takes a request from its limit. It
 // returns [ErrUnknown] when there is none, and a [ScopeError] or a [LimitError]
 // together with the caller when the token is not enough. A request that is
@@ -138,6 +129,7 @@ func (t *Tokens) Replace(list []Token) (added, removed []string) {
 		after = append(after, entry{Token: token, bucket: token.Limit.bucket(old)})
 	}
 	t.current.Store(&after)
+	setLabels(after)
 	return namesWithout(after, before), namesWithout(before, after)
 }
 

@@ -26,30 +26,8 @@ const settling = 100 * time.Millisecond
 
 // Options are those of [FollowTokens] and [FollowCertificate].
 type Options struct {
-	Every    time.Duration // how often files are read again; 0: [DefaultEvery]
-	Log      *slog.Logger
-	Observer Observer // is told what was taken; default: nobody
-}
-
-// Observer is told what files are in use, for metrics: at first, and when they
-// change. Its methods must be quick, and must be safe for concurrent use.
-type Observer interface {
-	// TokensTaken: these are the names of all tokens from now on.
-	TokensTaken(names []string)
-	// CertificateTaken: a certificate that is valid until then is shown from now on.
-	CertificateTaken(notAfter time.Time)
-}
-
-type unobserved struct{}
-
-func (unobserved) TokensTaken([]string)       {}
-func (unobserved) CertificateTaken(time.Time) {}
-
-func (o Options) observer() Observer {
-	if o.Observer == nil {
-		return unobserved{}
-	}
-	return o.Observer
+	Every time.Duration // how often files are read again; 0: [DefaultEvery]
+	Log   *slog.Logger
 }
 
 // Follower takes over what changes in files. It reads them whole each time and

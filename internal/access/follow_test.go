@@ -271,50 +271,14 @@ func wantWarnings(t *testing.T, log *logBuffer, want ...string) {
 // A file that never had any tokens has not lost them, and was not taken.
 func TestAnEmptyFileIsAnErrorAndNothingElse(t *testing.T) {
 	t.Parallel()
-	path, log, told := newFile(t, "# none\n"), &logBuffer{}, &observed{}
-	_, _, err := access.FollowTokens(path, access.Options{Log: log.logger(), Observer: told})
+	path, log := newFile(t, "# none\n"), &logBuffer{}
+	_, _, err := access.FollowTokens(path, access.Options{Log: log.logger()})
 	if want := "the token file cannot be used: " + path + " has no tokens: make one with: activityd token NAME --scopes read --append " + path; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
-	if log.String() != "" || len(told.tokens) > 0 {
-		t.Errorf("logged %s, told of %v", log, told.tokens)
+	if log.String() != "" {
+		t.Errorf("logged %s", log)
 	}
-}
-
-// observed remembers what an observer is told.
-type observed struct {
-	tokens [][]string
-	ends   []time.Time
-}
-
-func (o *observed) TokensTaken(names []string)          { o.tokens = append(o.tokens, names) }
-func (o *observed) CertificateTaken(notAfter time.Time) { o.ends = append(o.ends, notAfter) }
-
-// The observer knows the names of the tokens that are in use, and no others.
-func TestTheObserverIsToldOfTokens(t *testing.T) {
-	t.Parallel()
-	a, _ := issue(t, "a", access.Read, access.Limit{})
-	b, _ := issue(t, "b", access.Read, access.Limit{})
-	path := newFile(t, lines(a))
-	synctest.Test(t, func(t *testing.T) {
-		told := &observed{}
-		_, follower, err := access.FollowTokens(path, access.Options{Log: slog.New(slog.DiscardHandler), Observer: told})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { _ = follower.Run(ctx) })
-		for _, text := range []string{lines(a), lines(b, a), "nonsense", "", lines(b)} {
-			write(t, path, text)
-			pass()
-		}
-		cancel()
-		running.Wait()
-		if diff := cmp.Diff([][]string{{"a"}, {"b", "a"}, nil, {"b"}}, told.tokens); diff != "" {
-			t.Error(diff)
-		}
-	})
 }
 
 func TestABadFileIsAnErrorAtTheStart(t *testing.T) {

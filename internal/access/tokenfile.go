@@ -50,7 +50,6 @@ func parseFile(f file) ([]Token, error) {
 // take puts what a file says into use.
 func (t *Tokens) take(ctx context.Context, path string, list []Token, o Options) {
 	added, removed := t.Replace(list)
-	o.observer().TokensTaken(t.Names())
 	o.Log.InfoContext(ctx, "took the tokens of the file", "file", path, "tokens", len(list), "added", added, "removed", removed)
 	switch {
 	case len(list) > 0:

@@ -43,7 +43,7 @@ func (s *Server) require(need access.Scope) echo.MiddlewareFunc {
 			caller, verdict, err := judge(c.Request())
 			c.Set(callerKey, caller) // of a refused request, too: the log names it
 			c.Set(verdictKey, verdict)
-			s.cfg.Observer.CallerJudged(caller.Name, verdict)
+			access.CountRequest(caller.Name, verdict)
 			if err != nil {
 				return err
 			}

@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/access"
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/recent"
 )
 
@@ -30,7 +32,6 @@ type guarded struct {
 	*bundle
 	tokens *access.Tokens
 	asked  []contacts.Viewer // of the reader
-	told   requests          // by way of the observer
 }
 
 func guard(t testing.TB) *guarded {
@@ -44,7 +45,7 @@ func guard(t testing.TB) *guarded {
 			Limit: access.Limit{Count: 2, Per: time.Hour, Burst: 2},
 		},
 	})}
-	g.bundle = setup(t, func(c *api.Config) { c.Access, c.MaxBatch, c.MaxBody, c.Observer = g.tokens, 4, 1<<10, &g.told })
+	g.bundle = setup(t, func(c *api.Config) { c.Access, c.MaxBatch, c.MaxBody = g.tokens, 4, 1<<10 })
 	g.reader.read = func(_ context.Context, v contacts.Viewer, _ int) (recent.Answer, error) {
 		g.asked = append(g.asked, v)
 		return recent.Answer{Source: recent.FromIndex}, nil
@@ -249,37 +250,31 @@ func TestEveryRouteWantsWhatTheDocumentSays(t *testing.T) {
 	}
 }
 
-// The observer is told by which name each request came in, or why it did not; of a
+// It is counted by which name each request came in, or why it did not; of a
 // stranger nothing that the stranger chose, and of no open route.
-func TestTheObserverIsToldOfCallers(t *testing.T) {
-	t.Parallel()
+func TestCallersAreCounted(t *testing.T) {
+	g, expect := guard(t), counting(t, "activityd_access_requests_total")
 	for _, test := range []struct {
 		authorization []string
 		want          string
 	}{
-		{[]string{"Bearer " + readSecret}, "reader allowed"},
-		{[]string{"Bearer " + adminSecret}, "boss allowed"},
-		{[]string{"Bearer " + writeSecret}, "writer wrong_scope"},
-		{[]string{"Bearer reader"}, " unknown_token"},
-		{[]string{"Basic reader"}, " no_token"},
-		{[]string{"Bearer " + readSecret, "Bearer " + readSecret}, " no_token"},
-		{nil, " no_token"},
+		{[]string{"Bearer " + readSecret}, judged("reader", access.Allowed)},
+		{[]string{"Bearer " + adminSecret}, judged("boss", access.Allowed)},
+		{[]string{"Bearer " + writeSecret}, judged("writer", access.WrongScope)},
+		{[]string{"Bearer reader"}, judged("(unknown)", access.UnknownToken)},
+		{[]string{"Basic reader"}, judged("(none)", access.NoToken)},
+		{[]string{"Bearer " + readSecret, "Bearer " + readSecret}, judged("(none)", access.NoToken)},
+		{nil, judged("(none)", access.NoToken)},
 	} {
-		g := guard(t)
 		g.as(t, newRead(t), test.authorization...)
 		g.get(t, "/healthz")
 		g.get(t, "/nonsense")
-		if !slices.Equal(g.told.judged, []string{test.want}) {
-			t.Errorf("%q: told of %q, want %q", test.authorization, g.told.judged, test.want)
-		}
+		expect(fmt.Sprintf("%q", test.authorization), metricstest.Samples{test.want: 1})
 	}
-	g := guard(t)
 	for range 3 {
 		g.as(t, newRead(t), "Bearer "+limitedSecret)
 	}
-	if want := []string{"limited allowed", "limited allowed", "limited limit"}; !slices.Equal(g.told.judged, want) {
-		t.Errorf("told of %q, want %q", g.told.judged, want)
-	}
+	expect("over the limit", metricstest.Samples{judged("limited", access.Allowed): 2, judged("limited", access.OverLimit): 1})
 }
 
 // brokenAccess does not keep its word.
@@ -290,14 +285,11 @@ func (brokenAccess) Check(string, access.Scope) (access.Caller, error) {
 }
 
 func TestAnAccessThatFailsLetsNobodyIn(t *testing.T) {
-	t.Parallel()
-	g := guard(t)
-	g.bundle = setup(t, func(c *api.Config) { c.Access, c.Observer = brokenAccess{}, &g.told })
+	g, expect := guard(t), counting(t, "activityd_access_requests_total")
+	g.bundle = setup(t, func(c *api.Config) { c.Access = brokenAccess{} })
 	wantProblem(t, g.as(t, newUpload(t), "Bearer "+adminSecret), http.StatusInternalServerError, "internal")
 	g.nothingDone(t)
-	if !slices.Equal(g.told.judged, []string{"a "}) {
-		t.Errorf("told of %q", g.told.judged)
-	}
+	expect("broken", metricstest.Samples{judged("(unknown)", "other"): 1})
 }
 
 // Only who bears a token for it is an operator: where nobody has to, nobody is.

@@ -71,7 +71,6 @@ type Config struct {
 	Enqueuer Enqueuer
 	Checker  Checker
 	Logger   *slog.Logger // default: slog.Default()
-	Observer Observer     // is told of every request; default: nobody
 
 	// Access decides who may do what. Default: everybody may do everything, but is
 	// no operator; the address must be one that only this machine can reach then,
@@ -108,9 +107,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
-	}
-	if c.Observer == nil {
-		c.Observer = unobserved{}
 	}
 	if c.Overloaded == nil {
 		c.Overloaded = func() (time.Duration, bool) { return 0, false }

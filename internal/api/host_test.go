@@ -2,18 +2,17 @@ package api_test
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/metrics/metricstest"
 )
 
 // Without tokens a web page whose name points to this machine gets no answer, and
 // its visitor is not spoken for: nothing is read and nothing enqueued.
 func TestWithoutTokensForeignHostsAreRefused(t *testing.T) {
-	t.Parallel()
-	g := guard(t)
+	g, expect := guard(t), counting(t, "activityd_access_requests_total")
 	for _, host := range []string{"attacker.example:8080", "attacker.example", "127.0.0.1.attacker.example:8080", "", "192.0.2.1:8080", "example.com"} {
 		g.open(t)
 		for _, r := range []*http.Request{newRead(t), newUpload(t)} {
@@ -25,16 +24,13 @@ func TestWithoutTokensForeignHostsAreRefused(t *testing.T) {
 				}
 			}
 		}
-		if want := []string{" foreign_host", " foreign_host"}; !slices.Equal(g.told.judged, want) {
-			t.Errorf("%q: told of %q, want %q", host, g.told.judged, want)
-		}
+		expect(host, metricstest.Samples{judged("(none)", access.ForeignHost): 2})
 		g.nothingDone(t)
 	}
 }
 
 func TestWithoutTokensThisMachineIsServed(t *testing.T) {
-	t.Parallel()
-	g := guard(t)
+	g, expect := guard(t), counting(t, "activityd_access_requests_total")
 	for _, host := range []string{"localhost:8080", "localhost", "127.0.0.1:1", "[::1]:8080"} {
 		g.open(t)
 		for _, r := range []*http.Request{newRead(t), newUpload(t)} {
@@ -43,18 +39,15 @@ func TestWithoutTokensThisMachineIsServed(t *testing.T) {
 				t.Errorf("%s: %d %s", host, w.Code, w.Body)
 			}
 		}
-		if want := []string{" allowed", " allowed"}; !slices.Equal(g.told.judged, want) {
-			t.Errorf("%s: told of %q, want %q", host, g.told.judged, want)
-		}
+		expect(host, metricstest.Samples{judged("(none)", access.Allowed): 2})
 	}
 }
 
 // open has the server ask for no tokens.
 func (g *guarded) open(t *testing.T) {
 	t.Helper()
-	g.told = requests{}
 	read := g.reader.read
-	g.bundle = setup(t, func(c *api.Config) { c.Observer = &g.told })
+	g.bundle = setup(t)
 	g.reader.read = read
 }
 
@@ -111,7 +104,6 @@ func FuzzHost(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, host string) {
 		g := guard(t)
-		g.told = requests{}
 		g.bundle = setup(t)
 		r := newUpload(t)
 		r.Host = host

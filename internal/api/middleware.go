@@ -24,9 +24,10 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		ctx, cancel := context.WithTimeout(c.Request().Context(), s.cfg.RequestTimeout)
 		defer cancel()
 		c.SetRequest(c.Request().WithContext(ctx))
-		s.cfg.Observer.RequestBegan()
+		requestsInFlight.Inc()
 		defer func() {
-			s.cfg.Observer.RequestEnded(c.Request().Method, routeOf(c), c.Response().Status, time.Since(start))
+			requestsInFlight.Dec()
+			countRequest(c.Request().Method, routeOf(c), c.Response().Status, time.Since(start))
 		}()
 		id := requestID(c.Request().Header.Get(echo.HeaderXRequestID))
 		header := c.Response().Header()

@@ -7,14 +7,13 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/metrics/metricstest"
 )
 
 func TestOverloadTurnsTasksAwayAndNoReads(t *testing.T) {
-	t.Parallel()
 	var overloaded atomic.Bool
-	told := &requests{}
+	refused := counting(t, "activityd_enqueues_refused_total")
 	b := setup(t, func(c *api.Config) {
-		c.Observer = told
 		c.Overloaded = func() (time.Duration, bool) { return 1500 * time.Millisecond, overloaded.Load() }
 	})
 	if w := b.post(t, oneUpload); w.Code != http.StatusAccepted {
@@ -31,16 +30,12 @@ func TestOverloadTurnsTasksAwayAndNoReads(t *testing.T) {
 	if w := b.get(t, "/v1/users/1/recent-contact-photos"); w.Code != http.StatusOK {
 		t.Errorf("a read: %d %s", w.Code, w.Body)
 	}
-	if told.refused != 2 {
-		t.Errorf("told of %d refusals, want 2", told.refused)
-	}
+	refused("while overloaded", metricstest.Samples{"activityd_enqueues_refused_total": 2})
 	overloaded.Store(false)
 	if w := b.post(t, oneUpload); w.Code != http.StatusAccepted || len(b.enqueuer.calls()) != 2 {
 		t.Errorf("after: %d %s, enqueued %d times", w.Code, w.Body, len(b.enqueuer.calls()))
 	}
-	if told.refused != 2 {
-		t.Errorf("told of %d refusals, want no more", told.refused)
-	}
+	refused("after", metricstest.Samples{})
 }
 
 // Retry-After is whole seconds, and never 0, which would ask for a storm.

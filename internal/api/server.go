@@ -37,7 +37,7 @@ func New(cfg Config) *Server {
 		WriteTimeout:      max(cfg.RequestTimeout, cfg.ReadTimeout) + writeGrace,
 		IdleTimeout:       cfg.IdleTimeout,
 		TLSConfig:         cfg.TLS,
-	}, httpserver.Options{MaxConnections: cfg.MaxConnections, Log: cfg.Logger, Observer: cfg.Observer})
+	}, httpserver.Options{MaxConnections: cfg.MaxConnections, Log: cfg.Logger, Open: connections, Refused: connectionsRefused})
 	return s
 }
 

@@ -77,7 +77,7 @@ func (s *Server) refuseOverload() error {
 	if !overloaded {
 		return nil
 	}
-	s.cfg.Observer.EnqueueRefused()
+	enqueuesRefused.Inc()
 	p := tooManyWaiting.problem("more tasks wait than the workers get done; nothing was enqueued, send the same again later")
 	p.retryAfter = wholeSeconds(retryAfter)
 	return &refusal{p}

@@ -21,7 +21,7 @@ func (p *Patrol) check(ctx context.Context, origin Origin, users []member.ID) (r
 	if r, err = p.checkChunks(ctx, users, p.auditor.Check); err != nil {
 		return r, repairs{}, err
 	}
-	p.options.Observer.Checked(origin, r)
+	countSets(origin, r)
 	done, err = p.follow(ctx, r)
 	return r, done, err
 }
@@ -30,7 +30,7 @@ func (p *Patrol) checkAnswers(ctx context.Context, viewers []member.ID) (r Repor
 	if r, err = p.checkChunks(ctx, viewers, p.auditor.CheckAnswers); err != nil {
 		return r, err
 	}
-	p.options.Observer.AnswersChecked(r)
+	countAnswers(r)
 	_, err = p.follow(ctx, r)
 	return r, err
 }

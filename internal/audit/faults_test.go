@@ -348,7 +348,7 @@ type shaky struct {
 	crashes *atomic.Int64
 }
 
-func (s *shaky) Handle(ctx context.Context, batch []queue.Task) []error {
+func (s *shaky) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
 	timer := time.NewTimer(rand.N(30 * time.Millisecond))
 	defer timer.Stop()
 	<-timer.C
@@ -358,11 +358,11 @@ func (s *shaky) Handle(ctx context.Context, batch []queue.Task) []error {
 	s.crashes.Add(1)
 	doomed, cancel := context.WithTimeout(ctx, rand.N(8*time.Millisecond))
 	defer cancel()
-	errs := s.Handler.Handle(doomed, batch)
-	for i := range errs { // what was done is done, but nobody is told
-		errs[i] = queue.Later(rand.N(50*time.Millisecond), crashError(strconv.Itoa(i)))
+	all := s.Handler.Handle(doomed, batch)
+	for i := range all { // what was done is done, but nobody is told
+		all[i] = queue.Outcome{Err: queue.Later(rand.N(50*time.Millisecond), crashError(strconv.Itoa(i)))}
 	}
-	return errs
+	return all
 }
 
 type crashError string

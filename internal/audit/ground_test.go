@@ -17,6 +17,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
@@ -33,14 +34,14 @@ type store interface {
 // ground is a site with a real Redis, on which tasks are worked on.
 type ground struct {
 	*audit.Auditor
-	redis  *localserver.Redis
-	client *redis.Client // the test's own look at Redis
-	index  *index.Index
-	store  store
-	site   site.Site
-	queue  queue.Queue
-	bell   *queue.Bell
-	reader *recent.Reader // as the service has it, with hints
+	redis    *localserver.Redis
+	client   *redis.Client // the test's own look at Redis
+	index    *index.Index
+	store    store
+	site     site.Site
+	queue    queue.Queue
+	notifier *queue.Notifier
+	reader   *recent.Reader // as the service has it, with hints
 }
 
 // onMySQL stands on a real database.
@@ -56,16 +57,16 @@ func onMySQLAnd(t *testing.T) (*ground, *sql.DB) {
 	db, err := mysql.Open(servertest.MySQLDSN(t), mysql.WithMaxOpen(24))
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	bell := &queue.Bell{}
-	q := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Bell: bell, Owner: "test"})
-	return newGround(t, &ground{store: contacts.NewMySQL(db), site: site.NewMySQL(db), queue: q, bell: bell}), db
+	notifier := &queue.Notifier{}
+	q := queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: "test"})
+	return newGround(t, &ground{store: contacts.NewMySQL(db), site: site.NewMySQL(db), queue: q, notifier: notifier}), db
 }
 
 // inMemory stands on a database in memory.
 func inMemory(t *testing.T) *ground {
 	t.Helper()
-	bell := &queue.Bell{}
-	q := queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds(), Bell: bell}, time.Now)
+	notifier := &queue.Notifier{}
+	q := queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now)
 	db := contacts.NewMemory()
 	s := &site.Memory{Store: db, Emit: func(ctx context.Context, e site.Event) error {
 		n, err := tasks.Parse(e.Type, e.User, e.Contact)
@@ -74,7 +75,7 @@ func inMemory(t *testing.T) *ground {
 		}
 		return err
 	}}
-	return newGround(t, &ground{store: db, site: s, queue: q, bell: bell})
+	return newGround(t, &ground{store: db, site: s, queue: q, notifier: notifier})
 }
 
 func newGround(t *testing.T, g *ground) *ground {
@@ -128,7 +129,7 @@ func (g *ground) work(t testing.TB, wraps ...func(queue.Handler) queue.Handler) 
 			handlers[kind] = wrap(h)
 		}
 	}
-	pool := queue.NewPool(g.queue, g.bell, tasks.Kinds(), handlers, slog.New(slog.DiscardHandler), queue.PoolOptions{
+	pool := queue.NewPool(g.queue, g.notifier, handlers, slog.New(slog.DiscardHandler), queue.PoolOptions{
 		Workers: []queue.Workers{
 			{Queue: tasks.QueueDefault, Count: 2, Batch: 20}, {Queue: tasks.QueueFanOut, Count: 1, Batch: 5}, {Queue: tasks.QueueRefill, Count: 1, Batch: 50},
 		},
@@ -173,7 +174,7 @@ func (g *ground) settle(t testing.TB, viewers, owners []member.ID, n int) {
 	for i, id := range viewers {
 		batch[i] = queue.Task{Kind: tasks.Refill, Key: uint64(id)}
 	}
-	for _, err := range h.Handle(ctx, batch) {
+	for _, err := range queuetest.Errors(h.Handle(ctx, batch)) {
 		must(t, err)
 	}
 }

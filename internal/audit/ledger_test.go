@@ -2,6 +2,7 @@ package audit_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -152,43 +153,32 @@ func newSwept(b *bench, more int, o audit.PatrolOptions) *swept {
 	for id := member.ID(1000); id < 1000+member.ID(more); id++ {
 		b.store.AddMember(id, "one more")
 	}
-	s := &swept{recorder: &recorder{}, ledger: &ledger{state: oldRound}, truth: &truth{Memory: b.store}, log: &logged{}}
+	s := &swept{recorder: record(b.t), ledger: &ledger{state: oldRound}, truth: &truth{Memory: b.store}, log: &logged{}}
 	o.Auditor = audit.New(audit.Options{Sets: b.index, Truth: s.truth, Tasks: b.queue, Reader: b.reader})
-	o.Members, o.Ledger, o.Observer, o.Log = s.truth, s.ledger, s.recorder, s.log.logger()
+	o.Members, o.Ledger, o.Log = s.truth, recorded{s.ledger, s.recorder}, s.log.logger()
 	s.patrol = audit.NewPatrol(o)
 	return s
 }
 
 // last is where the sweep was last.
 func (s *swept) last() (last audit.Progress) {
-	s.locked(func() {
-		for _, p := range s.progress {
-			if p.Held {
-				last = p
-			}
-		}
-	})
+	for _, p := range s.steps() {
+		last = p
+	}
 	return last
 }
 
 // hurriedSince tells whether a round hurried that began at t or within d after it.
 func (s *swept) hurriedSince(t time.Time, d time.Duration) bool {
-	return s.get(func() (n int) {
-		for _, p := range s.progress {
-			if p.Hurried && !p.Began.Before(t.Truncate(time.Millisecond)) && p.Began.Before(t.Add(d)) {
-				n++
-			}
-		}
-		return n
-	}) > 0
+	return slices.ContainsFunc(s.steps(), func(p audit.Progress) bool {
+		return p.Hurried && !p.Began.Before(t.Truncate(time.Millisecond)) && p.Began.Before(t.Add(d))
+	})
 }
 
 // furthest is how many members a round has seen.
 func (s *swept) furthest() (n int64) {
-	s.locked(func() {
-		for _, p := range s.progress {
-			n = max(n, p.Done)
-		}
-	})
+	for _, p := range s.steps() {
+		n = max(n, p.Done)
+	}
 	return n
 }

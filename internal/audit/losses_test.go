@@ -15,7 +15,6 @@ import (
 
 // Whatever the sweep does when Redis loses data, a round that hurries follows.
 func TestALossIsNeverForgotten(t *testing.T) {
-	t.Parallel()
 	for name, prepare := range map[string]func(s *swept, lose func()){
 		"between two steps": func(_ *swept, lose func()) {
 			go func() {
@@ -50,7 +49,6 @@ func TestALossIsNeverForgotten(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := newSwept(newBench(t), 100, audit.PatrolOptions{Rate: 10, Round: time.Hour, Watch: true})
 				var lost time.Time
@@ -59,7 +57,7 @@ func TestALossIsNeverForgotten(t *testing.T) {
 				<-time.After(3 * time.Hour)
 				stop()
 				if s.lost(audit.Rewound) != 1 || !s.hurriedSince(lost, time.Minute) {
-					t.Errorf("losses %v, and no round hurried soon after %v: %+v", s.losses, lost, s.last())
+					t.Errorf("%d losses, and no round hurried soon after %v: %+v", s.losses(), lost, s.last())
 				}
 				if s.last().Hurried {
 					t.Errorf("it still hurries: %+v", s.last())
@@ -71,7 +69,6 @@ func TestALossIsNeverForgotten(t *testing.T) {
 
 // What one process noticed the one that sweeps learns, though it saw nothing.
 func TestALossThatAnotherNoticed(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSwept(newBench(t), 100, audit.PatrolOptions{Rate: 1, Watch: true})
 		stop := running(t, s.patrol.Run)
@@ -80,15 +77,14 @@ func TestALossThatAnotherNoticed(t *testing.T) {
 		must(t, s.ledger.NoteLoss(t.Context(), time.Now().UnixMilli()))
 		<-time.After(20 * time.Second)
 		stop()
-		if s.rounds() == before || len(s.losses) != 0 {
-			t.Errorf("%d rounds ended, as before; own losses %v", before, s.losses)
+		if s.rounds() == before || s.losses() != 0 {
+			t.Errorf("%d rounds ended, as before; %d losses of its own", before, s.losses())
 		}
 	})
 }
 
 // Processes that notice the same loss one after the other speak of one.
 func TestALossThatAllNoticeIsOne(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSwept(newBench(t), 5000, audit.PatrolOptions{Rate: 1000, Watch: true})
 		other := audit.NewPatrol(audit.PatrolOptions{Ledger: s.ledger, Watch: true, Log: s.log.logger(), Tick: 3 * time.Second})
@@ -97,7 +93,7 @@ func TestALossThatAllNoticeIsOne(t *testing.T) {
 		s.ledger.rewind()
 		<-time.After(time.Minute)
 		rounds := map[time.Time]bool{}
-		for _, p := range s.progress {
+		for _, p := range s.steps() {
 			if p.Hurried {
 				rounds[p.Began] = true
 			}
@@ -112,7 +108,6 @@ func TestALossThatAllNoticeIsOne(t *testing.T) {
 
 // A loss that could not be noted is noted later.
 func TestALossIsNotedWhenRedisIsBack(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSwept(newBench(t), 1, audit.PatrolOptions{Rate: 1, Watch: true})
 		stop := running(t, s.patrol.Run)
@@ -133,7 +128,6 @@ func TestALossIsNotedWhenRedisIsBack(t *testing.T) {
 
 // Where nothing is kept of a sweep, nothing may be left of the sets.
 func TestASweepThatKnowsNothingHurries(t *testing.T) {
-	t.Parallel()
 	for state, hurries := range map[string]bool{"": true, "not understood": true, oldRound: false} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSwept(newBench(t), 5000, audit.PatrolOptions{Rate: 10})
@@ -151,7 +145,6 @@ func TestASweepThatKnowsNothingHurries(t *testing.T) {
 // Servers that replace one another all the time, as behind a proxy, make the sweep
 // hurry, but never begin anew.
 func TestServersThatAreReplacedAllTheTime(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSwept(newBench(t), 5000, audit.PatrolOptions{Rate: 50, Watch: true})
 		run := 0
@@ -174,7 +167,6 @@ func TestServersThatAreReplacedAllTheTime(t *testing.T) {
 // Lost sets are all looked at three times, with rests. These must not be waited for
 // one after the other.
 func TestTheHurryOverLostSets(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		s := newSwept(b, 12_000, audit.PatrolOptions{Rate: 50, Watch: true})
@@ -198,13 +190,12 @@ func TestTheHurryOverLostSets(t *testing.T) {
 // Redis comes back with data of minutes ago, and so does activityd: nobody is left
 // who saw anything else.
 func TestALossWhileEverythingIsDown(t *testing.T) {
-	t.Parallel()
 	g := inMemory(t)
 	viewers, owners := from(100, 30), from(1000, 20)
 	g.settle(t, viewers, owners, 8)
-	r := &recorder{}
+	r := record(t)
 	patrol := func() *audit.Patrol {
-		return g.patrolOf(audit.PatrolOptions{Rate: 1, Repair: true, Watch: true, Observer: r, Log: (&logged{}).logger()})
+		return g.patrolOf(r, audit.PatrolOptions{Rate: 1, Repair: true, Watch: true, Log: (&logged{}).logger()})
 	}
 	marks := func() int { n, _ := g.client.Get(t.Context(), "activityd_mark").Int(); return n }
 	stop := running(t, patrol().Run)
@@ -235,12 +226,11 @@ func TestALossWhileEverythingIsDown(t *testing.T) {
 	must(t, err)
 	found(t, report)
 	if r.lost(audit.Replaced) != 1 {
-		t.Errorf("losses %v", r.losses)
+		t.Errorf("%d losses", r.losses())
 	}
 }
 
 func TestALossIsToldAsWhatItIs(t *testing.T) {
-	t.Parallel()
 	for rate, want := range map[int]string{1: "all sets are looked at", 0: "run `activityd verify --repair`"} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSwept(newBench(t), 1, audit.PatrolOptions{Rate: rate, Watch: true})
@@ -257,7 +247,7 @@ func TestALossIsToldAsWhatItIs(t *testing.T) {
 			<-time.After(5 * time.Second)
 			stop()
 			if !strings.Contains(s.log.String(), want) || s.lost(audit.Rewound) != 1 {
-				t.Errorf("losses %v, the log says %s", s.losses, s.log.String())
+				t.Errorf("%d losses, the log says %s", s.losses(), s.log.String())
 			}
 		})
 	}
@@ -266,7 +256,6 @@ func TestALossIsToldAsWhatItIs(t *testing.T) {
 // When all sets were looked at after a loss, what was found is told then and there,
 // not a minute later, when it is long mended.
 func TestAfterALossTheResultIsTold(t *testing.T) {
-	t.Parallel()
 	for repair, then := range map[bool]string{true: "refills are enqueued", false: "activityd verify --repair enqueues refills"} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(t)

@@ -70,10 +70,9 @@ type PatrolOptions struct {
 	Repair           bool
 	RepairsPerMinute int
 	// Watch says that Redis is watched for lost data.
-	Watch    bool
-	Observer Observer     // nil: nobody
-	Log      *slog.Logger // default: slog.Default()
-	Now      func() time.Time
+	Watch bool
+	Log   *slog.Logger // default: slog.Default()
+	Now   func() time.Time
 
 	// Lease is how long a process that sweeps may be silent before another one goes
 	// on; Tick is the time between two raises of the marks; Round is how long a
@@ -105,9 +104,6 @@ func NewPatrol(o PatrolOptions) *Patrol {
 	o.Lease = cmp.Or(o.Lease, leaseLife)
 	o.Tick = cmp.Or(o.Tick, tickEvery)
 	o.Round = cmp.Or(o.Round, shortestRound)
-	if o.Observer == nil {
-		o.Observer = Unobserved{}
-	}
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
@@ -119,7 +115,7 @@ func NewPatrol(o PatrolOptions) *Patrol {
 	}
 	p := &Patrol{
 		options: o,
-		sampler: newSampler(o.Share, o.Observer.SampleDropped),
+		sampler: newSampler(o.Share),
 		budget:  &budget{perMinute: o.RepairsPerMinute, now: o.Now},
 		teller:  &teller{log: o.Log, now: o.Now, repair: o.Repair},
 		turn:    make(chan struct{}, 1),
@@ -218,7 +214,8 @@ func (p *Patrol) follow(ctx context.Context, r Report) (done repairs, err error)
 	granted := p.budget.take(len(users))
 	done.deferred = len(users) - granted
 	done.enqueued, err = p.options.Auditor.Repair(ctx, users[:granted])
-	p.options.Observer.Repaired(done.enqueued, done.deferred)
+	refills.WithLabelValues("enqueued").Add(float64(done.enqueued))
+	refills.WithLabelValues("deferred").Add(float64(done.deferred))
 	return done, err
 }
 

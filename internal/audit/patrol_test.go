@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,121 +16,137 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
-// recorder remembers what an observer is told.
+// recorder knows what was counted since it was made, by a test that is not
+// parallel, and where a sweep was whose ledger is the recorder's.
 type recorder struct {
-	mu                 sync.Mutex
-	checked            map[audit.Origin]int
-	answers            int
-	enqueued, deferred int
-	failed             int
-	dropped            int
-	progress           []audit.Progress
-	losses             []audit.Loss
+	t      testing.TB
+	before metricstest.Samples
+
+	mu       sync.Mutex
+	progress []audit.Progress // of the steps that were kept
+	refused  int              // times that the lease was another's
 }
 
-func (r *recorder) Checked(o audit.Origin, report audit.Report) {
-	r.locked(func() {
-		if r.checked == nil {
-			r.checked = map[audit.Origin]int{}
-		}
-		r.checked[o] += report.Checked
-		r.failed += report.Failed
-	})
+func record(t testing.TB) *recorder {
+	t.Helper()
+	return &recorder{t: t, before: metricstest.Gather(t)}
 }
 
-func (r *recorder) AnswersChecked(report audit.Report) {
-	r.locked(func() { r.answers += report.Checked })
+func (r *recorder) rose(series string) int {
+	return int(metricstest.Gather(r.t)["activityd_audit_"+series] - r.before["activityd_audit_"+series])
 }
 
-func (r *recorder) Repaired(enqueued, deferred int) {
-	r.locked(func() { r.enqueued, r.deferred = r.enqueued+enqueued, r.deferred+deferred })
+func (r *recorder) sweeps() int   { return r.rose(`checked_total{origin="sweep"}`) }
+func (r *recorder) reads() int    { return r.rose(`checked_total{origin="read"}`) }
+func (r *recorder) answers() int  { return r.rose("answers_checked_total") }
+func (r *recorder) dropped() int  { return r.rose("samples_dropped_total") }
+func (r *recorder) enqueued() int { return r.rose(`repairs_total{result="enqueued"}`) }
+func (r *recorder) deferred() int { return r.rose(`repairs_total{result="deferred"}`) }
+func (r *recorder) lost(l audit.Loss) int {
+	return r.rose(fmt.Sprintf("redis_losses_total{how=%q}", l))
 }
-func (r *recorder) SampleDropped() { r.locked(func() { r.dropped++ }) }
-func (r *recorder) SweepMoved(p audit.Progress) {
-	r.locked(func() { r.progress = append(r.progress, p) })
+func (r *recorder) losses() int { return r.lost(audit.Rewound) + r.lost(audit.Replaced) }
+
+func (r *recorder) failed() int {
+	return r.rose(`failed_total{origin="sweep"}`) + r.rose(`failed_total{origin="read"}`)
 }
 
-func (r *recorder) RedisLost(l audit.Loss)      { r.locked(func() { r.losses = append(r.losses, l) }) }
-func (r *recorder) locked(do func())            { r.mu.Lock(); defer r.mu.Unlock(); do() }
-func (r *recorder) get(what func() int) (n int) { r.locked(func() { n = what() }); return n }
-func (r *recorder) sweeps() int                 { return r.get(func() int { return r.checked[audit.OfSweep] }) }
+// steps returns where the sweep was.
+func (r *recorder) steps() []audit.Progress {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.progress)
+}
 
-func (r *recorder) reads() int { return r.get(func() int { return r.checked[audit.OfRead] }) }
-
-func (r *recorder) lost(l audit.Loss) (n int) {
-	return r.get(func() int {
-		for _, one := range r.losses {
-			if one == l {
-				n++
-			}
-		}
-		return n
-	})
+// refusals returns how often the lease was another's.
+func (r *recorder) refusals() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.refused
 }
 
 // rounds are the rounds of the sweep that ended.
 func (r *recorder) rounds() int {
-	return r.get(func() int {
-		ends := map[time.Time]bool{}
-		for _, p := range r.progress {
-			if !p.Ended.IsZero() {
-				ends[p.Ended] = true
-			}
+	ends := map[time.Time]bool{}
+	for _, p := range r.steps() {
+		if !p.Ended.IsZero() {
+			ends[p.Ended] = true
 		}
-		return len(ends)
-	})
+	}
+	return len(ends)
+}
+
+// recorded is a ledger that tells a recorder where the sweep is.
+type recorded struct {
+	audit.Ledger
+	*recorder
+}
+
+func (l recorded) HoldSweep(ctx context.Context, owner string, life time.Duration) (state string, held bool, err error) {
+	state, held, err = l.Ledger.HoldSweep(ctx, owner, life)
+	if err == nil && !held {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.refused++
+	}
+	return state, held, err
+}
+
+func (l recorded) SaveSweep(ctx context.Context, owner, state string, life time.Duration) (held bool, err error) {
+	l.mu.Lock()
+	l.progress = append(l.progress, audit.ProgressOf(state))
+	l.mu.Unlock()
+	return l.Ledger.SaveSweep(ctx, owner, state, life)
 }
 
 // A read never waits for the audit, be it ever so slow.
 func TestSamplingNeverBlocks(t *testing.T) {
-	t.Parallel()
-	r := &recorder{}
-	p := audit.NewPatrol(audit.PatrolOptions{Share: 1, Observer: r}) // and nobody runs it
+	r := record(t)
+	p := audit.NewPatrol(audit.PatrolOptions{Share: 1}) // and nobody runs it
 	for range 10_000 {
 		p.Note(viewer)
 	}
-	if r.dropped < 9_000 || r.dropped >= 10_000 {
-		t.Errorf("%d of 10000 samples were dropped, want all but a few hundred", r.dropped)
+	if r.dropped() < 9_000 || r.dropped() >= 10_000 {
+		t.Errorf("%d of 10000 samples were dropped, want all but a few hundred", r.dropped())
 	}
 }
 
 func TestTheShareOfReads(t *testing.T) {
-	t.Parallel()
 	const waiting = 256 // samples are not dropped but wait
 	for _, c := range []struct {
 		share              float64
 		reads, least, most int
 	}{{0, 1_000_000, 0, 0}, {0.001, 1_000_000, 800, 1200}, {0.2, 10_000, 1800, 2200}, {1, 1000, 1000, 1000}} {
-		r := &recorder{}
-		p := audit.NewPatrol(audit.PatrolOptions{Share: c.share, Observer: r})
+		r := record(t)
+		p := audit.NewPatrol(audit.PatrolOptions{Share: c.share})
 		for range c.reads {
 			p.Note(viewer)
 		}
-		if sampled := r.dropped + waiting; sampled < c.least || sampled > max(c.most, waiting) {
+		if sampled := r.dropped() + waiting; sampled < c.least || sampled > max(c.most, waiting) {
 			t.Errorf("%d of %d reads were sampled, want %d to %d", sampled, c.reads, c.least, c.most)
 		}
 	}
 }
 
 func TestReadsAreCheckedAndRepaired(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		b.upload(20, 300)
-		log, r := &logged{}, &recorder{}
-		p := audit.NewPatrol(audit.PatrolOptions{Auditor: b.Auditor, Share: 1, Repair: true, Observer: r, Log: log.logger()})
+		log, r := &logged{}, record(t)
+		p := audit.NewPatrol(audit.PatrolOptions{Auditor: b.Auditor, Share: 1, Repair: true, Log: log.logger()})
 		stop := running(t, p.Run)
 		p.Note(viewer)
 		p.Note(viewer)
 		<-time.After(10 * time.Second)
 		stop()
-		if r.reads() != 1 || r.answers != 1 || r.enqueued != 1 || r.deferred != 0 {
-			t.Errorf("%+v", r)
+		if r.reads() != 1 || r.answers() != 1 || r.enqueued() != 1 || r.deferred() != 0 {
+			t.Errorf("%d sets and %d answers were checked, %d refills enqueued, %d left", r.reads(), r.answers(), r.enqueued(), r.deferred())
 		}
 		list, err := b.queue.List(context.Background(), queue.Filter{}, 10)
 		must(t, err)
@@ -143,24 +161,23 @@ func TestReadsAreCheckedAndRepaired(t *testing.T) {
 
 // An emptied Redis is neither a flood of tasks nor one of lines.
 func TestRepairsAndLinesAreBounded(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		for id := member.ID(1000); id < 1200; id++ {
 			b.store.AddMember(id, "one more")
 			b.store.SetContact(id, 15, false, false)
 		}
-		log, r := &logged{}, &recorder{}
+		log, r := &logged{}, record(t)
 		p := audit.NewPatrol(audit.PatrolOptions{
-			Auditor: b.Auditor, Share: 1, Repair: true, RepairsPerMinute: 30, Observer: r, Log: log.logger(),
+			Auditor: b.Auditor, Share: 1, Repair: true, RepairsPerMinute: 30, Log: log.logger(),
 		})
 		stop := running(t, p.Run)
 		for id := member.ID(1000); id < 1200; id++ {
 			p.Note(id)
 		}
 		<-time.After(50 * time.Second)
-		if r.reads() != 200 || r.enqueued != 30 || r.deferred != 170 {
-			t.Errorf("checked %d, enqueued %d, deferred %d", r.reads(), r.enqueued, r.deferred)
+		if r.reads() != 200 || r.enqueued() != 30 || r.deferred() != 170 {
+			t.Errorf("checked %d, enqueued %d, deferred %d", r.reads(), r.enqueued(), r.deferred())
 		}
 		if n := strings.Count(log.String(), "lost set"); n != 2 { // of one line: the cause and the example
 			t.Errorf("%d mentions in the log: %s", n, log.String())
@@ -171,20 +188,19 @@ func TestRepairsAndLinesAreBounded(t *testing.T) {
 		}
 		p.Note(1199)
 		<-time.After(5 * time.Second)
-		if r.enqueued != 31 {
-			t.Errorf("in the next minute %d, want one more", r.enqueued)
+		if r.enqueued() != 31 {
+			t.Errorf("in the next minute %d, want one more", r.enqueued())
 		}
 		stop()
 	})
 }
 
 func TestNothingIsRepairedUnlessAskedFor(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		b.upload(20, 300)
-		r := &recorder{}
-		p := audit.NewPatrol(audit.PatrolOptions{Auditor: b.Auditor, Share: 1, Observer: r, Log: (&logged{}).logger()})
+		r := record(t)
+		p := audit.NewPatrol(audit.PatrolOptions{Auditor: b.Auditor, Share: 1, Log: (&logged{}).logger()})
 		stop := running(t, p.Run)
 		p.Note(viewer)
 		<-time.After(5 * time.Second)
@@ -229,9 +245,9 @@ func (a *awayLooks) Look(context.Context, []member.ID) ([]index.Set, error) {
 	return nil, index.ErrUnavailable
 }
 
-// patrolOf returns a patrol that sweeps fast.
-func (g *ground) patrolOf(o audit.PatrolOptions) *audit.Patrol {
-	o.Auditor, o.Members, o.Ledger = g.Auditor, g.store, g.index
+// patrolOf returns a patrol that sweeps fast, and has it recorded.
+func (g *ground) patrolOf(r *recorder, o audit.PatrolOptions) *audit.Patrol {
+	o.Auditor, o.Members, o.Ledger = g.Auditor, g.store, recorded{g.index, r}
 	o.Tick, o.Round = 20*time.Millisecond, cmp.Or(o.Round, time.Millisecond)
 	if o.Lease == 0 {
 		o.Lease = 300 * time.Millisecond
@@ -240,15 +256,14 @@ func (g *ground) patrolOf(o audit.PatrolOptions) *audit.Patrol {
 }
 
 func TestTheSweepVisitsEveryoneAndNobody(t *testing.T) {
-	t.Parallel()
 	g := inMemory(t)
 	viewers, owners := from(100, 250), from(1000, 20)
 	g.settle(t, viewers, owners, 8)
 	g.work(t)
 	must(t, g.client.Del(t.Context(), "user_107", "user_349").Err())
 	must(t, g.client.Do(t.Context(), "ZADD", "user_7777", 5, "1000").Err())
-	r, log := &recorder{}, &logged{}
-	stop := running(t, g.patrolOf(audit.PatrolOptions{Rate: 5000, Repair: true, Observer: r, Log: log.logger()}).Run)
+	r, log := record(t), &logged{}
+	stop := running(t, g.patrolOf(r, audit.PatrolOptions{Rate: 5000, Repair: true, Log: log.logger()}).Run)
 	eventually(t, "a round ends", func() bool { return r.rounds() > 0 })
 	eventually(t, "what is wrong is mended", func() bool {
 		return g.client.Exists(t.Context(), "user_107", "user_349").Val() == 2 && g.client.Exists(t.Context(), "user_7777").Val() == 0
@@ -258,8 +273,8 @@ func TestTheSweepVisitsEveryoneAndNobody(t *testing.T) {
 		t.Errorf("%d sets were checked, want those of all 270 members and the orphan", r.sweeps())
 	}
 	most := audit.Progress{}
-	for _, p := range r.progress {
-		if p.Held && p.Done > most.Done {
+	for _, p := range r.steps() {
+		if p.Done > most.Done {
 			most = p
 		}
 	}
@@ -270,11 +285,10 @@ func TestTheSweepVisitsEveryoneAndNobody(t *testing.T) {
 
 // A process that stops leaves the sweep where it is to the next one.
 func TestTheSweepIsResumed(t *testing.T) {
-	t.Parallel()
 	g := inMemory(t)
 	g.settle(t, from(100, 900), from(1000, 20), 8)
-	second := &recorder{}
-	stop := running(t, g.patrolOf(audit.PatrolOptions{Rate: 200, Hurry: 200, Log: (&logged{}).logger()}).Run)
+	first, second := record(t), record(t)
+	stop := running(t, g.patrolOf(first, audit.PatrolOptions{Rate: 200, Hurry: 200, Log: (&logged{}).logger()}).Run)
 	var kept struct{ Began, Done int64 }
 	someIsKept := func() bool {
 		state, err := g.client.Get(t.Context(), "activityd_{sweep}_state").Bytes()
@@ -285,68 +299,65 @@ func TestTheSweepIsResumed(t *testing.T) {
 	if !someIsKept() { // where it was stopped may be further than where it was seen before
 		t.Fatal("what was swept is not kept any more")
 	}
-	stop = running(t, g.patrolOf(audit.PatrolOptions{Rate: 5000, Observer: second, Log: (&logged{}).logger()}).Run)
+	stop = running(t, g.patrolOf(second, audit.PatrolOptions{Rate: 5000, Log: (&logged{}).logger()}).Run)
 	eventually(t, "the round ends", func() bool { return second.rounds() > 0 })
 	stop()
-	went := second.progress[0]
-	if !went.Held || went.Began.UnixMilli() != kept.Began || went.Done <= kept.Done {
+	went := second.steps()[0]
+	if went.Began.UnixMilli() != kept.Began || went.Done <= kept.Done {
 		t.Errorf("went on at %+v, want a round that began at %d and had done %d", went, kept.Began, kept.Done)
 	}
 }
 
 // Of two processes one sweeps; when it is gone, the other one goes on.
 func TestOneOfTwoSweeps(t *testing.T) {
-	t.Parallel()
 	g := inMemory(t)
 	g.settle(t, from(100, 50), from(1000, 20), 8)
-	recorders := []*recorder{{}, {}}
+	recorders := []*recorder{record(t), record(t)}
 	stops := make([]func(), 2)
 	for i, r := range recorders {
-		stops[i] = running(t, g.patrolOf(audit.PatrolOptions{Rate: 500, Observer: r, Log: (&logged{}).logger()}).Run)
-		eventually(t, "it has looked who sweeps", func() bool { return r.get(func() int { return len(r.progress) }) > 0 })
+		stops[i] = running(t, g.patrolOf(r, audit.PatrolOptions{Rate: 500, Log: (&logged{}).logger()}).Run)
+		eventually(t, "it has looked who sweeps", func() bool { return len(r.steps()) > 0 || r.refusals() > 0 })
 	}
 	eventually(t, "many are swept", func() bool { return recorders[0].sweeps() > 700 })
-	if n := recorders[1].sweeps(); n != 0 {
-		t.Errorf("both sweep: the second one %d sets", n)
+	if n := len(recorders[1].steps()); n != 0 {
+		t.Errorf("both sweep: the second one took %d steps", n)
 	}
 	stops[0]()
-	eventually(t, "the other goes on", func() bool { return recorders[1].sweeps() > 0 })
+	eventually(t, "the other goes on", func() bool { return len(recorders[1].steps()) > 0 })
 	stops[1]()
 }
 
 // A site with next to nobody is not swept all the time.
 func TestASmallSiteRests(t *testing.T) {
-	t.Parallel()
 	g := inMemory(t)
-	r := &recorder{}
-	stop := running(t, g.patrolOf(audit.PatrolOptions{Rate: 50, Round: time.Hour, Watch: true, Observer: r, Log: (&logged{}).logger()}).Run)
+	r := record(t)
+	stop := running(t, g.patrolOf(r, audit.PatrolOptions{Rate: 50, Round: time.Hour, Watch: true, Log: (&logged{}).logger()}).Run)
 	ticks := func() int { n, _ := g.client.Get(t.Context(), "activityd_mark").Int(); return n }
 	eventually(t, "some time passes", func() bool { return ticks() > 20 })
-	if n := r.get(func() int { return len(r.progress) }); n == 0 || n > 10 {
+	if n := len(r.steps()); n == 0 || n > 10 {
 		t.Errorf("%d steps of a sweep over nobody", n)
 	}
 	must(t, g.client.FlushAll(t.Context()).Err())
-	before := r.get(func() int { return len(r.progress) })
-	eventually(t, "bad news end the rest", func() bool { return r.get(func() int { return len(r.progress) }) > before })
+	before := len(r.steps())
+	eventually(t, "bad news end the rest", func() bool { return len(r.steps()) > before })
 	stop()
 }
 
 // Many processes raise the marks at once, and none of them takes the others' work
 // for a loss.
 func TestMarksOfManyProcessesAreNoAlarm(t *testing.T) {
-	t.Parallel()
 	g := inMemory(t)
 	g.settle(t, from(100, 5), from(1000, 20), 8)
-	r := &recorder{}
+	r := record(t)
 	for range 5 {
-		running(t, g.patrolOf(audit.PatrolOptions{Watch: true, Observer: r, Log: (&logged{}).logger()}).Run)
+		running(t, g.patrolOf(r, audit.PatrolOptions{Watch: true, Log: (&logged{}).logger()}).Run)
 	}
 	eventually(t, "the marks rise", func() bool {
 		n, err := g.client.Get(t.Context(), "activityd_mark").Int()
 		return err == nil && n > 100
 	})
-	if n := r.get(func() int { return len(r.losses) }); n != 0 {
-		t.Errorf("%d losses were told of: %v", n, r.losses)
+	if n := r.losses(); n != 0 {
+		t.Errorf("%d losses were counted", n)
 	}
 	must(t, g.client.FlushAll(t.Context()).Err())
 	eventually(t, "all notice", func() bool { return r.lost(audit.Rewound) >= 5 })
@@ -355,13 +366,12 @@ func TestMarksOfManyProcessesAreNoAlarm(t *testing.T) {
 // A Redis that comes back with older data is noticed, and all that is wrong in it
 // is found and mended, though the sweep would take hours by itself.
 func TestARestoredSnapshotIsNoticedAndMended(t *testing.T) {
-	t.Parallel()
 	g := inMemory(t)
 	viewers, owners := from(100, 300), from(1000, 20)
 	g.settle(t, viewers, owners, 8)
 	g.work(t)
-	r, log := &recorder{}, &logged{}
-	running(t, g.patrolOf(audit.PatrolOptions{Rate: 1, Watch: true, Repair: true, Observer: r, Log: log.logger()}).Run)
+	r, log := record(t), &logged{}
+	running(t, g.patrolOf(r, audit.PatrolOptions{Rate: 1, Watch: true, Repair: true, Log: log.logger()}).Run)
 	marks := func() int { n, _ := g.client.Get(t.Context(), "activityd_mark").Int(); return n }
 	eventually(t, "marks are made, and a round that knew nothing ended", func() bool { return marks() > 2 && r.rounds() > 0 })
 	must(t, g.client.Save(t.Context()).Err())
@@ -384,7 +394,7 @@ func TestARestoredSnapshotIsNoticedAndMended(t *testing.T) {
 	report, err = g.Check(t.Context(), viewers)
 	must(t, err)
 	found(t, report)
-	if n := r.get(func() int { return r.enqueued }); n < len(viewers) {
+	if n := r.enqueued(); n < len(viewers) {
 		t.Errorf("%d sets were mended, want those of all %d viewers", n, len(viewers))
 	}
 	if !strings.Contains(log.String(), "Redis lost data, or may have: all sets are looked at\" how=rewound times=1") {

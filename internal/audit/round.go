@@ -60,14 +60,6 @@ func (r round) reason() string {
 	return "Redis lost data, or may have"
 }
 
-func (r round) progress() Progress {
-	p := Progress{Held: true, Began: time.UnixMilli(r.Began), Hurried: r.Hurried, Done: r.Done, Total: r.Total}
-	if r.Ended != 0 {
-		p.Ended, p.Took = time.UnixMilli(r.Ended), time.Duration(r.Took)*time.Millisecond
-	}
-	return p
-}
-
 // isBehind tells whether Redis lost data that this round may have passed before.
 func (s *sweeper) isBehind() bool { return s.lost.Load() > s.round.Lost }
 

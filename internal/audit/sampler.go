@@ -20,11 +20,10 @@ const (
 type sampler struct {
 	share   float64 // of the reads
 	waiting chan member.ID
-	dropped func()
 }
 
-func newSampler(share float64, dropped func()) *sampler {
-	return &sampler{share: share, waiting: make(chan member.ID, samplesWaiting), dropped: dropped}
+func newSampler(share float64) *sampler {
+	return &sampler{share: share, waiting: make(chan member.ID, samplesWaiting)}
 }
 
 // note returns at once, be there room or not.
@@ -35,7 +34,7 @@ func (s *sampler) note(viewer member.ID) {
 	select {
 	case s.waiting <- viewer:
 	default:
-		s.dropped()
+		samplesDropped.Inc()
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -55,9 +56,10 @@ func (s *sets) Look(ctx context.Context, users []member.ID) ([]index.Set, error)
 // bench is an auditor over servers in memory. Nobody works on the tasks.
 type bench struct {
 	*audit.Auditor
+	t     testing.TB
 	index *sets
 	store *contacts.Memory
-	queue *queue.MemoryQueue
+	queue *queuetest.Memory
 	clock *clock
 
 	reader *recent.Reader // without hints
@@ -88,10 +90,11 @@ const viewer member.ID = 1
 func newBench(t testing.TB) *bench {
 	t.Helper()
 	b := &bench{
+		t:     t,
 		index: &sets{Memory: index.NewMemory(settings(t))}, store: contacts.NewMemory(),
 		clock: &clock{now: time.Now()},
 	}
-	b.queue = queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds()}, b.clock.read)
+	b.queue = queuetest.NewMemory(queue.Options{}, b.clock.read)
 	b.store.AddMember(viewer, "viewer")
 	for id := member.ID(11); id <= 20; id++ {
 		b.store.AddMember(id, "member "+id.String())
@@ -125,7 +128,7 @@ func (b *bench) refill(t testing.TB, users ...member.ID) {
 	for i, user := range users {
 		batch[i] = queue.Task{Kind: tasks.Refill, Key: uint64(user)}
 	}
-	for _, err := range h.Handle(context.WithoutCancel(t.Context()), batch) {
+	for _, err := range queuetest.Errors(h.Handle(context.WithoutCancel(t.Context()), batch)) {
 		must(t, err)
 	}
 }

@@ -42,11 +42,11 @@ func (p *Patrol) sweep(ctx context.Context) error {
 			err = s.sweepWhileHeld(ctx)
 		}
 		if err != nil {
-			p.options.Observer.SweepMoved(Progress{})
+			hideSweep()
 			s.outage.wait(ctx, err)
 		} else if !held {
 			s.outage.over()
-			p.options.Observer.SweepMoved(Progress{})
+			hideSweep()
 			pause(ctx, p.options.Lease/3)
 		}
 	}
@@ -115,7 +115,7 @@ func (s *sweeper) keep(ctx context.Context, lose context.CancelCauseFunc) {
 // save keeps where the sweep is. It fails with errNotHeld when that is not this
 // process' matter any more.
 func (s *sweeper) save(ctx context.Context) error {
-	s.options.Observer.SweepMoved(s.round.progress())
+	s.round.show()
 	held, err := s.options.Ledger.SaveSweep(ctx, s.owner, s.round.String(), s.options.Lease)
 	if err == nil && !held {
 		return errNotHeld

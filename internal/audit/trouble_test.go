@@ -14,6 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -33,15 +34,14 @@ func failAt(bad ...member.ID) func([]member.ID) error {
 // A member at whom MySQL gives up is left out, counted and told of; all others are
 // looked at.
 func TestAMemberAtWhomMySQLGivesUp(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSwept(newBench(t), 1000, audit.PatrolOptions{Rate: 50})
 		s.truth.fail = failAt(1105, 1106, 1900)
 		stop := running(t, s.patrol.Run)
 		<-time.After(3 * time.Minute)
 		stop()
-		if s.rounds() < 1 || s.furthest() != 1011 || s.failed < 3 {
-			t.Errorf("%d rounds, %d members, %d failed", s.rounds(), s.furthest(), s.failed)
+		if s.rounds() < 1 || s.furthest() != 1011 || s.failed() < 3 {
+			t.Errorf("%d rounds, %d members, %d failed", s.rounds(), s.furthest(), s.failed())
 		}
 		text := s.log.String()
 		if !strings.Contains(text, `cause="not checked" count=2 example="user 1106: `) || !strings.Contains(text, "maximum statement execution time") {
@@ -54,7 +54,6 @@ func TestAMemberAtWhomMySQLGivesUp(t *testing.T) {
 }
 
 func TestASampleAtWhichMySQLGivesUp(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSwept(newBench(t), 10, audit.PatrolOptions{Share: 1})
 		s.truth.fail = failAt(1005)
@@ -64,28 +63,26 @@ func TestASampleAtWhichMySQLGivesUp(t *testing.T) {
 		}
 		<-time.After(10 * time.Second)
 		stop()
-		if s.reads() != 9 || s.failed != 1 {
-			t.Errorf("%d sets checked, %d failed, want 9 and 1", s.reads(), s.failed)
+		if s.reads() != 9 || s.failed() != 1 {
+			t.Errorf("%d sets checked, %d failed, want 9 and 1", s.reads(), s.failed())
 		}
 	})
 }
 
 // What fails for everybody is nobody's fault: the sweep waits.
 func TestAnErrorOfAllStopsTheSweep(t *testing.T) {
-	t.Parallel()
 	for name, failure := range map[string]error{
 		"a table is missing": errors.New("Error 1146: no such table"), "away": mysql.ErrUnavailable, "other settings": index.ErrSettings,
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := newSwept(newBench(t), 1000, audit.PatrolOptions{Rate: 50})
 				s.truth.fail = func([]member.ID) error { return failure }
 				stop := running(t, s.patrol.Run)
 				<-time.After(time.Hour)
 				stop()
-				if s.furthest() != 0 || s.failed != 0 || s.truth.asked > 300 {
-					t.Errorf("%d members passed, %d failed, asked %d times", s.furthest(), s.failed, s.truth.asked)
+				if s.furthest() != 0 || s.failed() != 0 || s.truth.asked > 300 {
+					t.Errorf("%d members passed, %d failed, asked %d times", s.furthest(), s.failed(), s.truth.asked)
 				}
 				if n := strings.Count(s.log.String(), "stands still"); n != 1 {
 					t.Errorf("told %d times: %s", n, s.log.String())
@@ -96,7 +93,6 @@ func TestAnErrorOfAllStopsTheSweep(t *testing.T) {
 }
 
 func TestEachOutageIsTold(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSwept(newBench(t), 1000, audit.PatrolOptions{Rate: 50})
 		stop := running(t, s.patrol.Run)
@@ -116,13 +112,12 @@ func TestEachOutageIsTold(t *testing.T) {
 
 // A step that takes longer than the lease does not lose it.
 func TestALongStepKeepsTheLease(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSwept(newBench(t), 500, audit.PatrolOptions{Rate: 50})
 		s.truth.fail = func([]member.ID) error { <-time.After(10 * time.Minute); return nil }
 		second := audit.NewPatrol(audit.PatrolOptions{
-			Auditor: audit.New(audit.Options{Sets: newBench(t).index, Truth: s.truth, Tasks: queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds()}, time.Now)}),
-			Members: s.truth, Ledger: s.ledger, Rate: 50, Observer: s.recorder, Log: s.log.logger(),
+			Auditor: audit.New(audit.Options{Sets: newBench(t).index, Truth: s.truth, Tasks: queuetest.NewMemory(queue.Options{}, time.Now)}),
+			Members: s.truth, Ledger: recorded{s.ledger, s.recorder}, Rate: 50, Log: s.log.logger(),
 		})
 		stop := running(t, s.patrol.Run)
 		<-time.After(time.Second)
@@ -139,7 +134,6 @@ func TestALongStepKeepsTheLease(t *testing.T) {
 
 // Who sweeps no longer does not go on among the sets of nobody.
 func TestWhoLosesTheLeaseStops(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSwept(newBench(t), 0, audit.PatrolOptions{Rate: 50})
 		seen := 0
@@ -162,7 +156,6 @@ func TestWhoLosesTheLeaseStops(t *testing.T) {
 
 // Repairs of the sets of nobody that had to wait make the next round hurry, too.
 func TestRepairsOfOrphansThatWaitAreCaughtUp(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		s := newSwept(b, 0, audit.PatrolOptions{Rate: 50, Repair: true, RepairsPerMinute: 1})
@@ -177,31 +170,30 @@ func TestRepairsOfOrphansThatWaitAreCaughtUp(t *testing.T) {
 		stop := running(t, s.patrol.Run)
 		<-time.After(25 * time.Second)
 		stop()
-		if s.rounds() == 0 || s.deferred == 0 || !s.last().Hurried {
-			t.Errorf("%d rounds, %d repairs deferred, then %+v", s.rounds(), s.deferred, s.last())
+		if s.rounds() == 0 || s.deferred() == 0 || !s.last().Hurried {
+			t.Errorf("%d rounds, %d repairs deferred, then %+v", s.rounds(), s.deferred(), s.last())
 		}
 	})
 }
 
 // A task that waits for days, as in a queue that somebody paused, is not waited for.
 func TestALagThatLastsIsMended(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		b.upload(20, 300)
 		b.enqueue(t, tasks.NewUpload(20))
-		r := &recorder{}
-		p := audit.NewPatrol(audit.PatrolOptions{Auditor: b.Auditor, Share: 1, Repair: true, Observer: r, Log: (&logged{}).logger()})
+		r := record(t)
+		p := audit.NewPatrol(audit.PatrolOptions{Auditor: b.Auditor, Share: 1, Repair: true, Log: (&logged{}).logger()})
 		stop := running(t, p.Run)
 		p.Note(viewer)
 		<-time.After(10 * time.Second)
-		early := r.get(func() int { return r.enqueued })
+		early := r.enqueued()
 		b.clock.add(audit.DefaultLagLimit + time.Second)
 		p.Note(viewer)
 		<-time.After(10 * time.Second)
 		stop()
-		if early != 0 || r.enqueued != 1 {
-			t.Errorf("%d refills at first, then %d, want 0 and 1", early, r.enqueued)
+		if early != 0 || r.enqueued() != 1 {
+			t.Errorf("%d refills at first, then %d, want 0 and 1", early, r.enqueued())
 		}
 		list, err := b.queue.List(context.Background(), queue.Filter{Kinds: []string{tasks.Refill}}, 10)
 		must(t, err)

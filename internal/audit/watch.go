@@ -63,7 +63,7 @@ func (w *watcher) see(ctx context.Context, now index.Marks) {
 // tell tells of a loss; the log once a minute, since servers may be replaced all
 // the time.
 func (w *watcher) tell(ctx context.Context, l Loss) {
-	w.options.Observer.RedisLost(l)
+	redisLosses.WithLabelValues(string(l)).Inc()
 	w.losses++
 	now := w.options.Now()
 	if now.Sub(w.told) < tellEvery {

@@ -16,6 +16,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/sweep"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -29,7 +30,7 @@ func TestItBuildsWhatTheTasksBuild(t *testing.T) {
 	client, ix := newSets(t)
 	one := &tasks.RefillHandler{Index: ix, Store: g.store}
 	for i := range 500 {
-		for _, err := range one.Handle(t.Context(), []queue.Task{{Kind: tasks.Refill, Key: uint64(i + 1)}}) {
+		for _, err := range queuetest.Errors(one.Handle(t.Context(), []queue.Task{{Kind: tasks.Refill, Key: uint64(i + 1)}})) {
 			must(t, err)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
@@ -42,8 +43,8 @@ type service struct {
 func startService(t *testing.T) *service {
 	t.Helper()
 	s := &service{store: contacts.NewMemory(), redis: miniredis.RunT(t)}
-	bell := &queue.Bell{}
-	q := queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds(), Bell: bell}, time.Now)
+	notifier := &queue.Notifier{}
+	q := queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now)
 	s.site = &site.Memory{Store: s.store}
 	s.config = demo.Config{
 		World: smallWorld(t), Site: s.site, Plain: s.walk, PlainName: "a plain walk",
@@ -58,7 +59,7 @@ func startService(t *testing.T) *service {
 		_, err = q.Enqueue(ctx, []queue.New{task})
 		return err
 	}
-	s.start(t, s.store, q, bell, redis.NewClient(&redis.Options{Addr: s.redis.Addr()}))
+	s.start(t, s.store, q, notifier, redis.NewClient(&redis.Options{Addr: s.redis.Addr()}))
 	return s
 }
 
@@ -70,12 +71,12 @@ func startRealService(t *testing.T, w *world.World) *service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bell, where := &queue.Bell{}, site.NewMySQL(db)
+	notifier, where := &queue.Notifier{}, site.NewMySQL(db)
 	s := &service{config: demo.Config{
 		World: w, Site: where, Plain: demo.PlainSQL(db), Engine: "a private MariaDB and a private Redis", Rate: 3,
 	}}
 	load(t, w, where)
-	s.start(t, contacts.NewMySQL(db), queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Bell: bell, Owner: "test"}), bell, redis.NewClient(options))
+	s.start(t, contacts.NewMySQL(db), queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: "test"}), notifier, redis.NewClient(options))
 	return s
 }
 
@@ -93,7 +94,7 @@ type store interface {
 }
 
 // start runs everything between the site and the page until the test ends.
-func (s *service) start(t *testing.T, db store, q queue.Queue, bell *queue.Bell, client *redis.Client) {
+func (s *service) start(t *testing.T, db store, q queue.Queue, notifier *queue.Notifier, client *redis.Client) {
 	t.Helper()
 	t.Cleanup(func() { _ = client.Close() })
 	settings, err := index.NewSettings(10, 20, 10)
@@ -103,7 +104,7 @@ func (s *service) start(t *testing.T, db store, q queue.Queue, bell *queue.Bell,
 	ix := index.New(client, index.Options{Settings: settings})
 	log := slog.New(slog.DiscardHandler)
 	hints := tasks.NewHints(q, log)
-	run(t, queue.NewPool(q, bell, tasks.Kinds(), tasks.Handlers(ix, db, q, tasks.HandlerOptions{}), log, queue.PoolOptions{Workers: tasks.DefaultWorkers()}).Run)
+	run(t, queue.NewPool(q, notifier, tasks.Handlers(ix, db, q, tasks.HandlerOptions{}), log, queue.PoolOptions{Workers: tasks.DefaultWorkers()}).Run)
 	run(t, hints.Run)
 
 	s.config.Reader = recent.NewReader(ix, db, hints, recent.Options{})

@@ -82,7 +82,7 @@ type gatedHandler struct {
 	gate *gate
 }
 
-func (h *gatedHandler) Handle(ctx context.Context, batch []queue.Task) []error {
+func (h *gatedHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
 	h.gate.once.Do(func() { close(h.gate.reached) })
 	select {
 	case <-h.gate.open:

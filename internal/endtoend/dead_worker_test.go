@@ -90,8 +90,8 @@ func idleHandlers(handlers map[string]queue.Handler) map[string]queue.Handler {
 
 type idleHandler struct{}
 
-func (idleHandler) Handle(_ context.Context, batch []queue.Task) []error {
-	return make([]error, len(batch))
+func (idleHandler) Handle(_ context.Context, batch []queue.Task) []queue.Outcome {
+	return make([]queue.Outcome, len(batch))
 }
 
 // readOnlyIndex is the index as seen by a process that dies before it writes: an

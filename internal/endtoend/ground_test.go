@@ -41,7 +41,7 @@ func groundOn(t *testing.T, need int, dsn string, r *localserver.Redis) *ground 
 	db := openMySQL(t, dsn)
 	return &ground{
 		dsn: dsn, redis: r, db: db, client: openRedis(t, r), site: site.NewMySQL(db),
-		queue: queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test"}), settings: settings,
+		queue: queue.NewMySQLQueue(db, queue.Options{Owner: "test"}), settings: settings,
 	}
 }
 

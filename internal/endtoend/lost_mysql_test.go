@@ -95,7 +95,7 @@ type countedHandler struct {
 	counter *counter
 }
 
-func (h *countedHandler) Handle(ctx context.Context, batch []queue.Task) []error {
+func (h *countedHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
 	for _, task := range batch {
 		switch task.Kind {
 		case tasks.FanOut:

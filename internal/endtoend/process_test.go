@@ -37,10 +37,10 @@ type faults struct {
 func (g *ground) process(t *testing.T, name string, f faults) *process {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})).With("process", name)
-	db, bell := openMySQL(t, g.dsn), &queue.Bell{}
+	db, notifier := openMySQL(t, g.dsn), &queue.Notifier{}
 	store := contacts.NewMySQL(db)
 	ix := index.New(openRedis(t, g.redis), index.Options{Settings: g.settings, GuardLife: 5 * time.Second})
-	q := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Bell: bell, Owner: name})
+	q := queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: name})
 
 	var claims queue.Queue = q
 	if f.queue != nil {
@@ -58,7 +58,7 @@ func (g *ground) process(t *testing.T, name string, f faults) *process {
 	return &process{
 		reader: recent.NewReader(ix, store, hints, recent.Options{Min: g.settings.Min}),
 		hints:  hints,
-		pool:   queue.NewPool(claims, bell, tasks.Kinds(), handlers, log, poolOptions()),
+		pool:   queue.NewPool(claims, notifier, handlers, log, poolOptions()),
 	}
 }
 

@@ -119,7 +119,7 @@ type countedRefills struct {
 	counter *refillCounter
 }
 
-func (h countedRefills) Handle(ctx context.Context, batch []queue.Task) []error {
+func (h countedRefills) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
 	h.counter.mu.Lock()
 	for _, task := range batch {
 		h.counter.of[member.ID(task.Key)]++

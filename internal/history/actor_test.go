@@ -30,10 +30,10 @@ type actor struct {
 	panicked error
 
 	// Of a handler:
-	batch  []queue.Task
-	errs   []error           // what the handler returned
-	begun  map[member.ID]int // the writes to each set when its update began
-	drowsy bool              // it falls asleep before it writes
+	batch    []queue.Task
+	outcomes []queue.Outcome   // what the handler returned
+	begun    map[member.ID]int // the writes to each set when its update began
+	drowsy   bool              // it falls asleep before it writes
 
 	// Of a read:
 	request *request

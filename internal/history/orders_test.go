@@ -152,16 +152,16 @@ func (r *run) handleAll(list []queue.Task) error {
 
 func (r *run) handle(t queue.Task) error {
 	a := &actor{batch: []queue.Task{t}}
-	work := func(ctx context.Context) { a.errs = r.handlers[t.Kind].Handle(ctx, a.batch) }
+	work := func(ctx context.Context) { a.outcomes = r.handlers[t.Kind].Handle(ctx, a.batch) }
 	return r.job(a, work, func() error {
 		switch {
 		case a.crashed && r.fault.kind == crashAndLast:
 			r.late = append(r.late, t)
 			return nil
 		case a.crashed:
-			a.errs[0] = queue.Later(0, errCrashed)
+			a.outcomes[0] = queue.Outcome{Err: queue.Later(0, errCrashed)}
 		}
-		_, err := r.queue.Finish(r.ctx, []queue.Result{{Task: t, Err: a.errs[0]}})
+		_, err := r.queue.Finish(r.ctx, []queue.Result{{Task: t, Err: a.outcomes[0].Err, Next: a.outcomes[0].Next}})
 		return err
 	})
 }

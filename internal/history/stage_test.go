@@ -10,6 +10,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
@@ -31,7 +32,7 @@ type stage struct {
 	world    *world
 	site     *site.Memory
 	store    store
-	queue    *queue.MemoryQueue
+	queue    *queuetest.Memory
 	now      time.Time // of the queue
 	backend  backend
 	watched  *watched
@@ -65,7 +66,7 @@ const partSize = 2
 
 func newStage(ctx context.Context, o setting) (*stage, error) {
 	s := &stage{ctx: ctx, settings: o.settings, clock: 100, world: newWorld(), now: time.Unix(0, 0)}
-	s.queue = queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds()}, func() time.Time { return s.now })
+	s.queue = queuetest.NewMemory(queue.Options{}, func() time.Time { return s.now })
 	truth := contacts.NewMemory()
 	s.site, s.store = &site.Memory{Store: truth}, truth
 	var err error
@@ -157,7 +158,7 @@ func (s *stage) hint(n queue.New) {
 
 // fill makes the set of a user what the truth is.
 func (s *stage) fill(user member.ID) error {
-	return errors.Join(s.handlers[tasks.Refill].Handle(s.ctx, []queue.Task{{Kind: tasks.Refill, Key: uint64(user)}})...)
+	return s.handlers[tasks.Refill].Handle(s.ctx, []queue.Task{{Kind: tasks.Refill, Key: uint64(user)}})[0].Err
 }
 
 // judge checks every set that exists, with checks besides those that each must pass.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
@@ -134,7 +135,7 @@ func (h *history) start() error {
 		h.logf("%s: begins", describe(batch))
 	}
 	a := &actor{batch: batch, drowsy: h.choose(h.drowsy) == h.drowsy-1}
-	h.begin(a, func(ctx context.Context) { a.errs = handler.Handle(ctx, batch) })
+	h.begin(a, func(ctx context.Context) { a.outcomes = handler.Handle(ctx, batch) })
 	return h.reap()
 }
 
@@ -279,19 +280,19 @@ func (h *history) responded(a *actor) error {
 // finish records the results of a handler that has returned.
 func (h *history) finish(a *actor) error {
 	if a.crashed && h.careless {
-		a.errs = make([]error, len(a.batch))
+		a.outcomes = make([]queue.Outcome, len(a.batch))
 	}
 	results := make([]queue.Result, len(a.batch))
 	for i, t := range a.batch {
-		results[i] = queue.Result{Task: t, Err: a.errs[i]}
+		results[i] = queue.Result{Task: t, Err: a.outcomes[i].Err, Next: a.outcomes[i].Next}
 		if a.crashed && !h.careless {
-			results[i].Err = queue.Later(0, errCrashed)
+			results[i] = queue.Result{Task: t, Err: queue.Later(0, errCrashed)}
 		}
 	}
 	lost, err := h.queue.Finish(h.ctx, results)
 	h.counted.doubled += lost
 	if h.log != nil {
-		h.logf("%s: ends, errors %v, leases lost: %d", a.name(), a.errs, lost)
+		h.logf("%s: ends, errors %v, leases lost: %d", a.name(), queuetest.Errors(a.outcomes), lost)
 	}
 	return err
 }

@@ -6,21 +6,6 @@ import (
 	"net/http"
 )
 
-// Observer is told of the connections of a server, for metrics. Its methods are
-// called from many goroutines, must be quick, and must not call back.
-type Observer interface {
-	ConnectionOpened()
-	ConnectionClosed()
-	// ConnectionRefused: one too many came, and was closed at once.
-	ConnectionRefused()
-}
-
-type unobserved struct{}
-
-func (unobserved) ConnectionOpened()  {}
-func (unobserved) ConnectionClosed()  {}
-func (unobserved) ConnectionRefused() {}
-
 // mostConnections is the default of [Options.MaxConnections] where files are plenty.
 const mostConnections = 10_000
 
@@ -48,11 +33,11 @@ func (b bounded) Accept() (net.Conn, error) {
 		}
 		s := b.server
 		if s.open.Add(1) <= int64(s.options.MaxConnections) {
-			s.options.Observer.ConnectionOpened()
+			s.options.Open.Inc()
 			return c, nil
 		}
 		s.open.Add(-1)
-		s.options.Observer.ConnectionRefused()
+		s.options.Refused.Inc()
 		s.refusedConnections.count("over_limit", fmt.Sprintf("%d are open, and no more are taken", s.options.MaxConnections))
 		_ = c.Close()
 	}
@@ -63,6 +48,6 @@ func (b bounded) Accept() (net.Conn, error) {
 func (s *Server) connState(_ net.Conn, state http.ConnState) {
 	if state == http.StateClosed || state == http.StateHijacked {
 		s.open.Add(-1)
-		s.options.Observer.ConnectionClosed()
+		s.options.Open.Dec()
 	}
 }

@@ -15,21 +15,24 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/activityd/activityd/internal/httpserver"
 )
 
-// connections are what an observer is told of.
-type connections struct {
-	opened, closed, refused chan struct{}
+// watched is a gauge or a counter that tells of each change.
+type watched struct {
+	prometheus.Gauge
+
+	rises, falls chan struct{}
 }
 
-func newConnections() connections {
-	return connections{make(chan struct{}, 1000), make(chan struct{}, 1000), make(chan struct{}, 1000)}
+func newWatched() watched {
+	return watched{prometheus.NewGauge(prometheus.GaugeOpts{Name: "watched"}), make(chan struct{}, 1000), make(chan struct{}, 1000)}
 }
 
-func (c connections) ConnectionOpened()  { c.opened <- struct{}{} }
-func (c connections) ConnectionClosed()  { c.closed <- struct{}{} }
-func (c connections) ConnectionRefused() { c.refused <- struct{}{} }
+func (w watched) Inc() { w.rises <- struct{}{} }
+func (w watched) Dec() { w.falls <- struct{}{} }
 
 // logged collects lines of text.
 type logged struct {
@@ -82,22 +85,22 @@ const getHello = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 // one makes room. The log has one line at once and, at the end, one for the rest.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
-	told, log := newConnections(), &logged{}
-	s := httpserver.New(&http.Server{Handler: hello}, httpserver.Options{MaxConnections: 2, Log: log.logger(), Observer: told})
+	open, refused, log := newWatched(), newWatched(), &logged{}
+	s := httpserver.New(&http.Server{Handler: hello}, httpserver.Options{MaxConnections: 2, Log: log.logger(), Open: open, Refused: refused})
 	if err := s.Listen(t.Context(), "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve() }()
 	held := []net.Conn{dial(t, s, getHello), dial(t, s, getHello)}
-	<-told.opened
-	<-told.opened
+	<-open.rises
+	<-open.rises
 	const many = 50
 	for range many {
 		if text, _ := io.ReadAll(dial(t, s, "")); len(text) > 0 { // the end, or a reset
 			t.Errorf("one too many was answered %q", text)
 		}
-		<-told.refused
+		<-refused.rises
 	}
 	for _, c := range held {
 		response, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -107,7 +110,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		_ = response.Body.Close()
 	}
 	_ = held[0].Close()
-	<-told.closed
+	<-open.falls
 	if body, err := get(t, "http", s); body != "hello" || err != nil {
 		t.Errorf("after the end of one: %q, %v", body, err)
 	}
@@ -117,10 +120,10 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
-	<-told.closed
-	<-told.closed
-	if len(told.opened) != 1 || len(told.closed) != 0 || len(told.refused) != 0 {
-		t.Errorf("%d were opened, %d closed, %d refused besides", len(told.opened), len(told.closed), len(told.refused))
+	<-open.falls
+	<-open.falls
+	if len(open.rises) != 1 || len(open.falls) != 0 || len(refused.rises) != 0 {
+		t.Errorf("%d were opened, %d closed, %d refused besides", len(open.rises), len(open.falls), len(refused.rises))
 	}
 	lines := log.from(slog.LevelInfo)
 	if len(lines) != 2 || !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[0], "over_limit=1 ") ||
@@ -139,14 +142,14 @@ func TestASilentClientLosesItsPlace(t *testing.T) {
 		"http":  {Handler: hello, ReadHeaderTimeout: 50 * time.Millisecond},
 		"https": {Handler: hello, ReadHeaderTimeout: 50 * time.Millisecond, TLSConfig: borrowed.TLS},
 	} {
-		told := newConnections()
-		s := httpserver.New(server, httpserver.Options{MaxConnections: 1, Log: slog.New(slog.DiscardHandler), Observer: told})
+		open := newWatched()
+		s := httpserver.New(server, httpserver.Options{MaxConnections: 1, Log: slog.New(slog.DiscardHandler), Open: open})
 		if err := s.Listen(t.Context(), "127.0.0.1:0"); err != nil {
 			t.Fatal(err)
 		}
 		go func() { _ = s.Serve() }()
 		dial(t, s, "")
-		<-told.closed
+		<-open.falls
 		if body, err := get(t, scheme, s); body != "hello" || err != nil {
 			t.Errorf("%s: %q, %v", scheme, body, err)
 		}

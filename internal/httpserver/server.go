@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Server is a server with its listener. Call Listen, then Serve. Shutdown and
@@ -33,7 +35,10 @@ type Options struct {
 	// open if that is less.
 	MaxConnections int
 	Log            *slog.Logger // default: slog.Default()
-	Observer       Observer     // is told of connections; default: none
+	// Open and Refused count the connections that are open, and those that were one
+	// too many. Default: they are not shown.
+	Open    prometheus.Gauge
+	Refused prometheus.Counter
 }
 
 // New returns a server that does not listen yet. With a TLSConfig, which must have
@@ -45,8 +50,11 @@ func New(hs *http.Server, o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	if o.Observer == nil {
-		o.Observer = unobserved{}
+	if o.Open == nil {
+		o.Open = prometheus.NewGauge(prometheus.GaugeOpts{Name: "open"})
+	}
+	if o.Refused == nil {
+		o.Refused = prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"})
 	}
 	s := &Server{
 		http: hs, options: o, secure: hs.TLSConfig != nil, // net/http may set one later

@@ -27,7 +27,7 @@ func (ix *Index) Add(ctx context.Context, additions []Addition) (missing []membe
 	if len(additions) == 0 {
 		return nil, nil
 	}
-	defer func(start time.Time) { ix.observe(OpAdd, start, err) }(time.Now())
+	defer func(start time.Time) { ix.observe(opAdd, start, err) }(time.Now())
 	if !ix.settingsTrusted() {
 		if err := ix.Check(ctx); err != nil {
 			return nil, err
@@ -44,7 +44,11 @@ func (ix *Index) Add(ctx context.Context, additions []Addition) (missing []membe
 		all.read(additions[:n], r)
 		additions = additions[n:]
 	}
-	ix.tellAdded(all.outcomes)
+	for outcome, n := range all.outcomes {
+		adds.WithLabelValues(string(outcome)).Add(float64(n))
+	}
+	// A set of at most Max members grows by one, so no more than one is cut off.
+	trims.Add(float64(all.outcomes[AddTrimmed]))
 	return unique(all.missing), all.err
 }
 
@@ -110,17 +114,6 @@ func (a *added) read(told []Addition, r reply) {
 	for _, at := range missing {
 		i, _ := at.(int64)
 		a.missing = append(a.missing, told[i-1].User)
-	}
-}
-
-// tellAdded tells the observer what additions did.
-func (ix *Index) tellAdded(outcomes map[AddOutcome]int) {
-	for outcome, n := range outcomes {
-		ix.options.Observer.Added(outcome, n)
-	}
-	// A set of at most Max members grows by one, so no more than one is cut off.
-	if n := outcomes[AddTrimmed]; n > 0 {
-		ix.options.Observer.Trimmed(n)
 	}
 }
 

@@ -39,8 +39,6 @@ type Options struct {
 	SettingsTrust time.Duration
 	// Now is the clock for SettingsTrust and [Index.Refused]; default time.Now.
 	Now func() time.Time
-	// Observer is told what happens; nil: nobody.
-	Observer Observer
 }
 
 // Index reads and writes the sets. Its methods are safe for concurrent use.
@@ -59,9 +57,6 @@ func New(client redis.UniversalClient, o Options) *Index {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Observer == nil {
-		o.Observer = Unobserved{}
-	}
 	return &Index{client: client, options: o}
 }
 
@@ -71,7 +66,7 @@ func (ix *Index) Settings() Settings { return ix.options.Settings }
 // Candidates returns the members of a user's set, the most recent upload first,
 // in one round trip. It fails with [ErrMissing] when there is no set.
 func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, err error) {
-	defer func(start time.Time) { ix.observe(OpCandidates, start, err) }(time.Now())
+	defer func(start time.Time) { ix.observe(opCandidates, start, err) }(time.Now())
 	pipe := ix.client.Pipeline()
 	entries := pipe.ZRevRangeWithScores(ctx, UserKey(user), 0, int64(ix.options.Settings.Max)-1)
 	if ix.options.SetLife > 0 {
@@ -127,7 +122,7 @@ func parseEntry(name string, score float64) (Entry, error) {
 // Check tells whether the index can be used now: nil, or an error that matches
 // [ErrUnavailable], which [ErrNoDatabase] does, or [ErrSettings].
 func (ix *Index) Check(ctx context.Context) (err error) {
-	defer func(start time.Time) { ix.observe(OpCheck, start, err) }(time.Now())
+	defer func(start time.Time) { ix.observe(opCheck, start, err) }(time.Now())
 	stored := getText(ctx, ix.client, settingsKey)
 	return ix.verify(ctx, stored)
 }

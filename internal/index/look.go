@@ -31,7 +31,7 @@ func (ix *Index) Look(ctx context.Context, users []member.ID) (_ []Set, err erro
 	if len(users) == 0 {
 		return nil, nil
 	}
-	defer func(start time.Time) { ix.observe(OpLook, start, err) }(time.Now())
+	defer func(start time.Time) { ix.observe(opLook, start, err) }(time.Now())
 	pipe := ix.client.Pipeline()
 	stored := getText(ctx, pipe, settingsKey)
 	members, sizes := make([]*redis.ZSliceCmd, len(users)), make([]*redis.IntCmd, len(users))

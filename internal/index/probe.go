@@ -66,7 +66,7 @@ func (ix *Index) note(err error) {
 // but refuses. It writes a little, to each node of a cluster. For five seconds after
 // a refusal it returns that one: see [Index.Refused].
 func (ix *Index) Probe(ctx context.Context) (err error) {
-	defer func(start time.Time) { ix.observe(OpProbe, start, err) }(time.Now())
+	defer func(start time.Time) { ix.observe(opProbe, start, err) }(time.Now())
 	if err := ix.probe(ctx); err != nil {
 		ix.note(err)
 		return err
@@ -92,7 +92,7 @@ func (ix *Index) probe(ctx context.Context) error {
 }
 
 // Watch probes every second until ctx ends, whose end is no error, so that
-// [Index.Refused] is known and the observer hears whether Redis can be used. It
+// [Index.Refused] is known and the metrics say whether Redis can be used. It
 // calls tell with the time at which each probe began, and its error. Call it once.
 func (ix *Index) Watch(ctx context.Context, tell func(began time.Time, err error)) error {
 	tick := time.NewTicker(probeEvery)

@@ -95,7 +95,7 @@ const (
 // not make, to Max. It also makes sure that the stored settings are this index's own,
 // storing them if there are none.
 func (ix *Index) Begin(ctx context.Context, users []member.ID) (_ []Update, err error) {
-	defer func(start time.Time) { ix.observe(OpBegin, start, err) }(time.Now())
+	defer func(start time.Time) { ix.observe(opBegin, start, err) }(time.Now())
 	calls := make([]call, len(users))
 	for i, user := range users {
 		calls[i] = ix.beginCall(user, false)
@@ -189,7 +189,7 @@ func parseUpdate(user member.ID, reply reply) (Update, error) {
 // trip for all of them, and its outcome is returned in the same order. After an
 // error it is not known which of them were written; begin again.
 func (ix *Index) Apply(ctx context.Context, changes []Change) (_ []Outcome, err error) {
-	defer func(start time.Time) { ix.observe(OpApply, start, err) }(time.Now())
+	defer func(start time.Time) { ix.observe(opApply, start, err) }(time.Now())
 	calls := make([]call, len(changes))
 	for i, c := range changes {
 		calls[i] = ix.applyCall(c)
@@ -208,9 +208,7 @@ func (ix *Index) Apply(ctx context.Context, changes []Change) (_ []Outcome, err 
 			trimmed += int(cut)
 		}
 	}
-	if trimmed > 0 {
-		ix.options.Observer.Trimmed(trimmed)
-	}
+	trims.Add(float64(trimmed))
 	return outcomes, nil
 }
 

@@ -1,19 +1,10 @@
-// Package metrics counts what happens in the process and serves the numbers to
-// Prometheus, on a listener of its own. It is the only package that knows
-// Prometheus: the others declare what they have to tell as small interfaces
-// ([tasks.Observer], [index.Observer], [recent.Observer], [audit.Observer],
-// [access.Observer], and that of package api), which [Tasks], [Index], [Reads],
-// [Audit], [Access] and [HTTP] implement.
+// Package metrics serves the numbers of a process to Prometheus, with the
+// probes, on a listener of its own.
 //
-// # Two kinds of numbers
-//
-// What this process does is counted as it happens: each call of an observer is
-// an addition in memory. How full the queues are is a fact of the database, the
-// same for every process; [Metrics.Watch] asks for it every few seconds, one
-// question at a time, and never because somebody scrapes. If it gets no answer,
-// the last one is shown for three intervals more and then its series vanish:
-// an old number that looks like a new one would hide an outage. That gathering
-// fails is a number of its own, activityd_stats_success.
+// A counter is declared beside the code that counts: in the file metrics.go of
+// its package, as a variable on the default registry of package prometheus. Each
+// event is an addition in memory. How full the queues are is a fact of the
+// database, the same for every process; a collector asks for it during a scrape.
 //
 // # Labels
 //
@@ -25,5 +16,6 @@
 // a new series.
 //
 // docs/operations.md says what each metric means; ops/ has alerts and a
-// dashboard. A test holds all three together.
+// dashboard. A test holds all three together. Ratios are PromQL there: a ratio
+// computed in a process cannot be added up over processes.
 package metrics

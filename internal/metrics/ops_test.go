@@ -8,12 +8,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	yaml "github.com/oasdiff/yaml3"
 	dto "github.com/prometheus/client_model/go"
-
-	"github.com/activityd/activityd/internal/metrics"
 )
 
 // The files that speak of metrics.
@@ -91,13 +90,14 @@ type exported struct {
 	labels map[string][]string
 }
 
-// everything is what the registry shows when every metric was told something.
-func everything(t *testing.T) map[string]exported {
-	t.Helper()
-	m := metrics.New(metrics.Options{})
-	touch(t, m)
-	all := make(map[string]exported)
-	for _, family := range families(t, m) {
+// everything is what a scrape shows when everything was used that makes a series.
+var everything = sync.OnceValue(func() map[string]exported {
+	all := map[string]exported{
+		"up": {kind: dto.MetricType_GAUGE},
+		// TestTheListenerServes asserts that it is shown.
+		"activityd_build_info": {dto.MetricType_GAUGE, map[string][]string{"version": nil, "go_version": nil, "role": {"all", "api", "workers"}}},
+	}
+	for _, family := range use() {
 		e := exported{family.GetType(), make(map[string][]string)}
 		for _, metric := range family.GetMetric() {
 			for _, l := range metric.GetLabel() {
@@ -109,9 +109,8 @@ func everything(t *testing.T) map[string]exported {
 		}
 		all[family.GetName()] = e
 	}
-	all["up"] = exported{kind: dto.MetricType_GAUGE}
 	return all
-}
+})
 
 // Prometheus adds these labels when it scrapes, and the metric up.
 var scraped = []string{"job", "instance"}
@@ -185,7 +184,7 @@ func selectorFaults(name, matchers string, all map[string]exported) (found []str
 
 func TestFaultsAreFound(t *testing.T) {
 	t.Parallel()
-	all := everything(t)
+	all := everything()
 	for expr, want := range map[string]bool{
 		`sum by (queue) (activityd_tasks{state="dead"})`:                         true,
 		`sum by (queues) (activityd_tasks)`:                                      false,
@@ -210,7 +209,7 @@ func TestFaultsAreFound(t *testing.T) {
 
 func TestAlertsUseWhatIsExported(t *testing.T) {
 	t.Parallel()
-	all, names := everything(t), make(map[string]bool)
+	all, names := everything(), make(map[string]bool)
 	for _, a := range alerts(t) {
 		if a.Alert == "" || names[a.Alert] {
 			t.Errorf("alert %q has no name of its own", a.Alert)
@@ -313,7 +312,7 @@ func TestTheManualLinksToItself(t *testing.T) {
 
 func TestTheDashboardUsesWhatIsExported(t *testing.T) {
 	t.Parallel()
-	all, d := everything(t), panels(t)
+	all, d := everything(), panels(t)
 	ids := make(map[int]bool)
 	var rows []string
 	for _, p := range d.Panels {
@@ -339,7 +338,7 @@ func TestTheDashboardUsesWhatIsExported(t *testing.T) {
 
 func TestTheManualTellsEveryMetric(t *testing.T) {
 	t.Parallel()
-	manual, all := read(t, manualFile), everything(t)
+	manual, all := read(t, manualFile), everything()
 	for name := range all {
 		if strings.HasPrefix(name, "activityd_") && !strings.Contains(manual, "| `"+name+"` |") {
 			t.Errorf("%s has no line for %s", manualFile, name)

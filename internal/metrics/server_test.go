@@ -8,23 +8,27 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/activityd/activityd/internal/metrics"
 )
 
-// serve serves until the test ends and returns the server and its URL.
-func serve(t *testing.T, m *metrics.Metrics) (server *metrics.Server, url string) {
-	t.Helper()
-	return serveOn(t, m, "127.0.0.1:0")
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// newServer returns a server with some probes.
+func newServer(probes http.HandlerFunc) *metrics.Server {
+	return metrics.NewServer(metrics.Options{Version: "v1.2.3", Role: "workers", Probes: probes, Log: slog.New(slog.DiscardHandler)})
 }
 
-func serveOn(t *testing.T, m *metrics.Metrics, address string) (server *metrics.Server, url string) {
+// serve serves until the test ends and returns the server and its URL.
+func serve(t *testing.T, address string) (server *metrics.Server, url string) {
 	t.Helper()
-	probes := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "probe of "+r.URL.Path) })
-	server = metrics.NewServer(m, probes, slog.New(slog.DiscardHandler))
+	server = newServer(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "probe of "+r.URL.Path) })
 	if server.Addr() != nil {
 		t.Error("an address before Listen")
 	}
@@ -84,11 +88,9 @@ func getAs(t *testing.T, url, host string, header ...string) (response *http.Res
 
 func TestTheListenerServes(t *testing.T) {
 	t.Parallel()
-	m := metrics.New(metrics.Options{})
-	touch(t, m)
-	_, url := serve(t, m)
+	_, url := serve(t, "127.0.0.1:0")
 	for path, want := range map[string]string{
-		"/metrics": "activityd_tasks_dropped_total 2", "/healthz": "probe of /healthz", "/readyz": "probe of /readyz", "/": `href="/metrics"`,
+		"/metrics": fmt.Sprintf("activityd_build_info{go_version=%q,role=\"workers\",version=\"v1.2.3\"} 1", runtime.Version()), "/healthz": "probe of /healthz", "/readyz": "probe of /readyz", "/": `href="/metrics"`,
 	} {
 		if response, body := get(t, url+path); response.StatusCode != http.StatusOK || !strings.Contains(body, want) {
 			t.Errorf("%s: %s, want %q in %s", path, response.Status, want, body)
@@ -105,9 +107,8 @@ func TestTheListenerServes(t *testing.T) {
 // under any name.
 func TestForeignHostsAreRefused(t *testing.T) {
 	t.Parallel()
-	m := metrics.New(metrics.Options{})
-	_, local := serve(t, m)
-	server, _ := serveOn(t, m, "0.0.0.0:0")
+	_, local := serve(t, "127.0.0.1:0")
+	server, _ := serve(t, "0.0.0.0:0")
 	open := fmt.Sprintf("http://127.0.0.1:%d", server.Addr().(*net.TCPAddr).Port)
 	for _, test := range []struct {
 		url, host string
@@ -131,11 +132,10 @@ func TestForeignHostsAreRefused(t *testing.T) {
 func TestShutdownCutsScrapesOff(t *testing.T) {
 	t.Parallel()
 	entered := make(chan struct{})
-	probes := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	s := newServer(func(_ http.ResponseWriter, r *http.Request) {
 		close(entered)
 		<-r.Context().Done()
 	})
-	s := metrics.NewServer(metrics.New(metrics.Options{}), probes, slog.New(slog.DiscardHandler))
 	if err := s.Listen(t.Context(), "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestShutdownCutsScrapesOff(t *testing.T) {
 
 func TestMetricsAreNegotiated(t *testing.T) {
 	t.Parallel()
-	_, url := serve(t, metrics.New(metrics.Options{}))
+	_, url := serve(t, "127.0.0.1:0")
 	response, body := get(t, url+"/metrics", "Accept", "application/openmetrics-text; version=1.0.0", "Accept-Encoding", "gzip")
 	if kind := response.Header.Get("Content-Type"); !strings.HasPrefix(kind, "application/openmetrics-text") || !strings.HasSuffix(body, "# EOF\n") {
 		t.Errorf("Content-Type %q, %d bytes", kind, len(body))
@@ -176,9 +176,8 @@ func TestMetricsAreNegotiated(t *testing.T) {
 
 func TestATakenPortIsAnErrorAtStart(t *testing.T) {
 	t.Parallel()
-	m := metrics.New(metrics.Options{})
-	first, _ := serve(t, m)
-	second := metrics.NewServer(m, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+	first, _ := serve(t, "127.0.0.1:0")
+	second := newServer(http.NotFound)
 	address := first.Addr().String()
 	if err := second.Listen(t.Context(), address); err == nil || !strings.Contains(err.Error(), address) {
 		t.Errorf("err %v, want one that names %s", err, address)
@@ -194,8 +193,7 @@ func TestATakenPortIsAnErrorAtStart(t *testing.T) {
 // What was opened is closed, also when it never came to serving.
 func TestCloseFreesThePort(t *testing.T) {
 	t.Parallel()
-	m := metrics.New(metrics.Options{})
-	s := metrics.NewServer(m, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+	s := newServer(http.NotFound)
 	if err := s.Listen(t.Context(), "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +205,7 @@ func TestCloseFreesThePort(t *testing.T) {
 	if err := s.Serve(); err != nil {
 		t.Errorf("serving after Close: %v", err)
 	}
-	again := metrics.NewServer(m, http.NotFoundHandler(), slog.New(slog.DiscardHandler))
+	again := newServer(http.NotFound)
 	if err := again.Listen(t.Context(), s.Addr().String()); err != nil {
 		t.Error(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -62,7 +63,7 @@ func expect(t *testing.T, b *queue.Backlog, want bool, when string) {
 func TestBacklogFollowsTheQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds()}, time.Now)
+		q := queuetest.NewMemory(queue.Options{}, time.Now)
 		g := &gauge{full: q.Full}
 		b, log := watched(t, g, 3)
 		expect(t, b, false, "empty")

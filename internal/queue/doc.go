@@ -30,15 +30,14 @@
 //
 // # The pool
 //
-// Each worker has a home, the queue that it works on first; all but the first
-// worker of a queue help the others when their home is empty (homes.go). So no
-// queue can starve another, and no worker idles while tasks wait.
+// Each queue has a fetcher and a fixed number of workers. The fetcher claims a
+// batch when a worker is idle, and divides it among the idle ones; tasks with the
+// ordering key (see [Kind]) of some that are not finished go to the worker that has
+// these. So within a process the tasks of a queue that share an ordering key run one
+// at a time and in the order of their claims. Different processes, and two queues,
+// may still work on one key at once.
 //
-// The claims of a process go through lanes (lanes.go): tasks that share an ordering
-// key (see [Kind]) run one at a time and in the order of their claims. Different
-// processes may still work on one key at once.
-//
-// An idle worker sleeps until its queue's [Bell] is rung. Package wake carries
-// the bell to other processes, by Redis; a slow poll is the safety net for what
-// nobody rang for, such as the rows that a site inserts by itself.
+// A fetcher without tasks waits for its queue's [Notifier]. Package wake carries
+// notifications to other processes, by Redis; a slow poll finds what came without
+// one, such as the rows that a site inserts by itself.
 package queue

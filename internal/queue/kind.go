@@ -2,57 +2,97 @@ package queue
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
+
+	"github.com/activityd/activityd/internal/mysql"
 )
 
-// Kind is a kind of task: what the queue has to know of it. The queue neither
-// reads keys nor payloads; where it must tell whether two tasks are the same
-// work, it asks the kind.
+// Kind is what the queue knows of a kind of task. It reads neither keys nor
+// payloads: whether two tasks are the same work, it asks the kind.
 type Kind struct {
 	Name string
 	// Queue is where its tasks belong.
 	Queue string
-	// Order names a space: tasks of the kinds that share it run one at a time and in
-	// the order of their claims if they have the same key. Tasks of kinds without one
-	// run side by side.
+	// Order names a space: tasks of the kinds that share it run one at a time if they
+	// have the same key, in the order of their claims, within a process and a queue.
+	// Tasks of kinds without one run side by side.
 	Order string
-	// DedupeKey returns the dedupe key of a task of this kind: of tasks that have the
-	// same one, at most one waits to be started, and does the work of all. An error
-	// says that the payload is not one of this kind.
+	// DedupeKey returns the dedupe key of a task: of those with the same one, at most
+	// one waits to be started, and does the work of all. An error says that the payload
+	// is not one of this kind.
 	DedupeKey func(key uint64, payload json.RawMessage) (string, error)
 	// Away tells whether an error of the handler says that a server which it needs,
-	// other than the queue's own, cannot be used; nil: none does. Then the task is
-	// postponed, and no attempt is counted.
+	// other than MySQL, cannot be used; nil: none does. Then the task is postponed, and
+	// no attempt is counted.
 	Away func(error) bool
 }
 
-// Kinds are the kinds of task that a process knows.
-type Kinds []Kind
+// registered are the kinds of task that there are.
+var registered []Kind
 
-// Named returns the kind of that name.
-func (ks Kinds) Named(name string) (k Kind, ok bool) {
-	i := slices.IndexFunc(ks, func(k Kind) bool { return k.Name == name })
-	if i < 0 {
-		return Kind{}, false
+// Register adds a kind of task. It is for init functions, and not safe for
+// concurrent use with anything else of this package.
+func Register(k Kind) {
+	if slices.ContainsFunc(registered, func(other Kind) bool { return other.Name == k.Name }) {
+		panic(fmt.Sprintf("queue: kind %q is registered twice", k.Name))
 	}
-	return ks[i], true
+	registered = append(registered, k)
+	registerMetrics(k)
 }
 
-// Names returns the names of the kinds, in their order.
-func (ks Kinds) Names() []string {
-	names := make([]string, len(ks))
-	for i, k := range ks {
+// Kinds returns the names of the registered kinds, in order.
+func Kinds() []string {
+	names := make([]string, len(registered))
+	for i, k := range registered {
 		names[i] = k.Name
 	}
 	return names
 }
 
-// Queues returns the queues of the kinds, sorted, each once.
-func (ks Kinds) Queues() []string {
-	var names []string
-	for _, k := range ks {
+// kindOf returns the registered kind of that name.
+func kindOf(name string) (k Kind, ok bool) {
+	i := slices.IndexFunc(registered, func(k Kind) bool { return k.Name == name })
+	if i < 0 {
+		return Kind{}, false
+	}
+	return registered[i], true
+}
+
+// Queues returns the default queue and those of the registered kinds, sorted.
+func Queues() []string {
+	names := []string{DefaultQueue}
+	for _, k := range registered {
 		names = append(names, k.Queue)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// QueueOf returns the queue of a kind's tasks.
+func QueueOf(kind string) string {
+	k, _ := kindOf(kind)
+	return k.Queue
+}
+
+// SameWork tells whether a task of a kind, with that key and payload, does the work
+// of n. A producer may have given n's dedupe key to a row about something else.
+func (n New) SameWork(kind string, key uint64, payload json.RawMessage) bool {
+	k, known := kindOf(kind)
+	if !known {
+		return false
+	}
+	dedupeKey, err := k.DedupeKey(key, payload)
+	return err == nil && dedupeKey == n.DedupeKey
+}
+
+// isAway tells whether an error of the task's handler says that a server which it
+// needs cannot be used.
+func isAway(t Task, err error) bool {
+	if err == nil || errors.Is(err, mysql.ErrUnavailable) {
+		return err != nil
+	}
+	k, _ := kindOf(t.Kind)
+	return k.Away != nil && k.Away(err)
 }

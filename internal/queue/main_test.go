@@ -10,7 +10,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 )
 
 func TestMain(m *testing.M) { servertest.Main(m) }
@@ -20,7 +20,7 @@ func onBoth(t *testing.T, test func(t *testing.T, q queue.Queue)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) {
 		t.Parallel()
-		test(t, queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds()}, time.Now))
+		test(t, queuetest.NewMemory(queue.Options{}, time.Now))
 	})
 	t.Run("mysql", func(t *testing.T) {
 		t.Parallel()
@@ -35,7 +35,7 @@ func newMySQLQueue(t *testing.T) *queue.MySQLQueue {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	return queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test"})
+	return queue.NewMySQLQueue(db, queue.Options{Owner: "test"})
 }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -54,9 +54,9 @@ func claim(t *testing.T, q queue.Queue, n int) []queue.Task {
 	return claimFor(t, q, queue.DefaultQueue, n, time.Minute)
 }
 
-func claimFor(t *testing.T, q queue.Queue, queue string, n int, lease time.Duration) []queue.Task {
+func claimFor(t *testing.T, q queue.Queue, name string, n int, lease time.Duration) []queue.Task {
 	t.Helper()
-	list, err := q.Claim(t.Context(), queue, n, lease)
+	list, err := q.Claim(t.Context(), name, n, lease)
 	if err != nil {
 		t.Fatal(err)
 	}

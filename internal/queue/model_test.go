@@ -18,6 +18,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -62,7 +63,7 @@ type model struct {
 	db    *sql.DB
 	now   time.Time
 	mysql *queue.MySQLQueue
-	spec  *queue.MemoryQueue
+	spec  *queuetest.Memory
 
 	claims    []pairOfClaims
 	running   map[uint64]time.Time // by whom it is held until when
@@ -87,9 +88,9 @@ func newModel(t *rapid.T, db *sql.DB) *model {
 		seen: map[uint64]int{}, applied: map[string]int{}, excused: map[string]int{},
 		standsFor: map[uint64]int{}, immortal: map[uint64]bool{}, lost: map[uint64]bool{},
 	}
-	options := queue.Options{Kinds: tasks.Kinds(), Owner: "model", Keep: rapid.SampledFrom([]time.Duration{0, 0, time.Minute}).Draw(t, "keep")}
+	options := queue.Options{Owner: "model", Keep: rapid.SampledFrom([]time.Duration{0, 0, time.Minute}).Draw(t, "keep")}
 	m.mysql = queue.NewMySQLQueue(db, options)
-	m.spec = queue.NewMemoryQueue(options, func() time.Time { return m.now })
+	m.spec = queuetest.NewMemory(options, func() time.Time { return m.now })
 	m.exec("TRUNCATE TABLE tasks")
 	m.exec("TRUNCATE TABLE task_keys")
 	m.setClock(m.now)

@@ -122,7 +122,7 @@ func (q *MySQLQueue) Retry(ctx context.Context, match Filter, limit int) (int, e
 		updateTasks+"state = 'waiting', due_at = NULL, expires_at = NULL, attempts = 0, lease_owner = NULL, updated_at = "+now+" WHERE id IN ")
 	if len(queues) > 0 {
 		q.cursors.forget()
-		q.options.Bell.Ring(queues...)
+		q.options.Notifier.Notify(queues...)
 	}
 	return n, err
 }
@@ -190,7 +190,7 @@ func selectMatching(ctx context.Context, tx *sql.Tx, match Filter, limit int) (i
 
 // Pause implements [Queue].
 func (q *MySQLQueue) Pause(ctx context.Context, queue string) (changed bool, err error) {
-	if err := checkQueueName(queue); err != nil {
+	if err := CheckName(queue); err != nil {
 		return false, err
 	}
 	return q.changeQueue(ctx, "pause queue "+queue, "INSERT IGNORE INTO paused_queues (queue) VALUES (?)", queue)

@@ -21,13 +21,13 @@ func (q *MySQLQueue) Enqueue(ctx context.Context, batch []New) (ids []uint64, er
 	if len(batch) == 0 {
 		return nil, nil
 	}
-	batch, err = validated(batch)
+	batch, err = Validate(batch)
 	if err != nil {
 		return nil, err
 	}
 	var done enqueued
 	err = q.transact(ctx, "enqueue "+plural.Of(len(batch), "task", "tasks"), func(tx *sql.Tx) (err error) {
-		done, err = enqueue(ctx, tx, q.options.Kinds, batch)
+		done, err = enqueue(ctx, tx, batch)
 		return err
 	})
 	if err != nil {
@@ -37,28 +37,14 @@ func (q *MySQLQueue) Enqueue(ctx context.Context, batch []New) (ids []uint64, er
 	return done.ids, nil
 }
 
-// EnqueueTx adds a batch in the caller's transaction, so that the tasks exist
-// if and only if the caller's change does. Workers see them at the latest when
-// they poll; [Bell.Ring] after the commit wakes them. A deadlock ends the
-// transaction as any statement's would. It must be READ COMMITTED: a stricter
-// one locks the gaps in which the tasks of others belong.
-func (q *MySQLQueue) EnqueueTx(ctx context.Context, tx *sql.Tx, batch []New) (ids []uint64, err error) {
-	batch, err = validated(batch)
-	if err != nil {
-		return nil, err
-	}
-	done, err := enqueue(ctx, tx, q.options.Kinds, batch)
-	return done.ids, err
-}
-
-// tell wakes workers and tells the observer, after the commit.
+// tell wakes workers and counts, after the commit.
 func (q *MySQLQueue) tell(batch []New, done enqueued) {
 	q.cursors.enqueued(batch)
 	if done.absorbed {
 		q.cursors.forget() // the absorbing task was locked: claims passed it over
 	}
-	observeEnqueued(q.options.Observer, batch, done.inserted)
-	q.options.Bell.Ring(queuesOf(batch)...)
+	countEnqueued(batch, done.inserted)
+	q.options.Notifier.Notify(queuesOf(batch)...)
 }
 
 // enqueued is what became of a batch.
@@ -68,8 +54,8 @@ type enqueued struct {
 	absorbed bool  // some were
 }
 
-func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New) (done enqueued, err error) {
-	e := enqueuing{tx: tx, kinds: kinds, byKey: distinct(batch), idOf: make(map[string]uint64, len(batch))}
+func enqueue(ctx context.Context, tx *sql.Tx, batch []New) (done enqueued, err error) {
+	e := enqueuing{tx: tx, byKey: distinct(batch), idOf: make(map[string]uint64, len(batch))}
 	// In one order everywhere, so that two batches do not lock each other out.
 	for keys := range slices.Chunk(slices.Sorted(maps.Keys(e.byKey)), enqueueSize) {
 		if err := e.write(ctx, keys); err != nil {
@@ -87,7 +73,6 @@ func enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New) (done en
 // enqueuing is one batch on its way into the table.
 type enqueuing struct {
 	tx       *sql.Tx
-	kinds    Kinds
 	byKey    map[string]New
 	idOf     map[string]uint64
 	inserted []New
@@ -146,7 +131,7 @@ func (e *enqueuing) absorb(ctx context.Context, keys []string) error {
 		}
 		// To the server a key with blanks at its end is the same; it was asked for without.
 		n, asked := e.byKey[r.dedupeKey]
-		if !asked || !r.absorbs(e.kinds, n) {
+		if !asked || !r.absorbs(n) {
 			others = append(others, r.ID)
 			continue
 		}
@@ -171,7 +156,7 @@ func (e *enqueuing) absorb(ctx context.Context, keys []string) error {
 
 // scanKeyHolder reads a row that has the dedupe key of a task to be enqueued, and
 // the time.
-func scanKeyHolder(rows *sql.Rows) (r record, at int64, err error) {
+func scanKeyHolder(rows *sql.Rows) (r keyHolder, at int64, err error) {
 	var args []byte
 	var due, expires uint64
 	err = rows.Scan(&r.dedupeKey, &r.ID, &r.Queue, &r.Kind, &r.Key, &args, &r.state, &r.Attempts, &r.Priority, &due, &expires, &at)

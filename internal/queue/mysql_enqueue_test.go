@@ -23,7 +23,7 @@ func TestABatchThatWaitsForAKeyLosesNoTask(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)
 	first := begin(t, db)
-	if _, err := q.EnqueueTx(t.Context(), first, []queue.New{tasks.NewRefill(1)}); err != nil {
+	if _, err := queue.EnqueueIn(t.Context(), first, []queue.New{tasks.NewRefill(1)}); err != nil {
 		t.Fatal(err)
 	}
 	batch := []queue.New{tasks.NewRefill(1), tasks.NewRefill(2), tasks.NewRefill(3), tasks.NewRefill(4)}
@@ -121,7 +121,7 @@ func enqueueAndClaim(t *testing.T, q queue.Queue) {
 func TestATaskThatComesBackElsewhereIsFound(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)
-	other := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "other"})
+	other := queue.NewMySQLQueue(db, queue.Options{Owner: "other"})
 	snapshot, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	if err != nil {
 		t.Fatal(err)

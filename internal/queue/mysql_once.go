@@ -53,7 +53,7 @@ func (l *keyLimit) look(ctx context.Context, db *sql.DB) (before uint64, err err
 // EnqueueOnce implements [Queue]. The key is written first: of two that come at
 // once, the second waits for the commit of the first one, and then finds its ids.
 func (q *MySQLQueue) EnqueueOnce(ctx context.Context, key string, batch []New) (ids []uint64, replayed bool, err error) {
-	batch, err = validated(batch)
+	batch, err = Validate(batch)
 	if err != nil {
 		return nil, false, err
 	}
@@ -64,7 +64,7 @@ func (q *MySQLQueue) EnqueueOnce(ctx context.Context, key string, batch []New) (
 	var done enqueued
 	for range 2 { // a key can be forgotten between the two looks at it
 		err = q.transact(ctx, "enqueue "+plural.Of(len(batch), "task", "tasks")+" once", func(tx *sql.Tx) (err error) {
-			done, replayed, err = once.enqueue(ctx, tx, q.options.Kinds, batch)
+			done, replayed, err = once.enqueue(ctx, tx, batch)
 			return err
 		})
 		if !errors.Is(err, sql.ErrNoRows) {
@@ -91,7 +91,7 @@ func newOnce(key string, batch []New) (once, error) {
 	return once{sha256.Sum256([]byte(key)), sha256.Sum256(raw)}, nil
 }
 
-func (o once) enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New) (done enqueued, replayed bool, err error) {
+func (o once) enqueue(ctx context.Context, tx *sql.Tx, batch []New) (done enqueued, replayed bool, err error) {
 	_, err = tx.ExecContext(ctx, "INSERT INTO task_keys (key_hash, batch_hash) VALUES (?, ?)", o.key[:], o.batch[:])
 	if mysql.IsDuplicate(err) {
 		done.ids, err = o.replay(ctx, tx)
@@ -100,7 +100,7 @@ func (o once) enqueue(ctx context.Context, tx *sql.Tx, kinds Kinds, batch []New)
 	if err != nil {
 		return done, false, err
 	}
-	done, err = enqueue(ctx, tx, kinds, batch)
+	done, err = enqueue(ctx, tx, batch)
 	if err != nil {
 		return done, false, err
 	}

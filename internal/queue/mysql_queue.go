@@ -239,16 +239,54 @@ func (q *MySQLQueue) Extend(ctx context.Context, held []Task, lease time.Duratio
 
 // Finish implements [Queue].
 func (q *MySQLQueue) Finish(ctx context.Context, results []Result) (lost int, err error) {
-	err = q.transact(ctx, "finish "+plural.Of(len(results), "task", "tasks"), func(tx *sql.Tx) error {
+	var next []New
+	var done enqueued
+	err = q.transact(ctx, fmt.Sprintf("finish %d tasks", len(results)), func(tx *sql.Tx) error {
+		var err error
+		if next, err = followUps(ctx, tx, results); err != nil {
+			return err
+		}
 		finished, err := q.finish(ctx, tx, results)
+		if err != nil {
+			return err
+		}
 		lost = len(results) - finished
+		done, err = enqueue(ctx, tx, next)
 		return err
 	})
-	if back := queuesOfReturned(results); err == nil && len(back) > 0 {
-		q.cursors.forget()
-		q.options.Bell.Ring(back...)
+	if err != nil {
+		return 0, err
 	}
-	return lost, err
+	if back := queuesOfReturned(results); len(back) > 0 {
+		q.cursors.forget()
+		q.options.Notifier.Notify(back...)
+	}
+	q.tell(next, done)
+	return lost, nil
+}
+
+// followUps returns the follow-up tasks of the results whose lease holds, and keeps it
+// so until the end of the transaction.
+func followUps(ctx context.Context, tx *sql.Tx, results []Result) (next []New, err error) {
+	var held []Task
+	for _, r := range results {
+		if len(r.Next) > 0 {
+			held = append(held, r.Task)
+		}
+	}
+	if len(held) == 0 {
+		return nil, nil
+	}
+	ours, err := lockHeld(ctx, tx, held)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range results {
+		if slices.ContainsFunc(ours, func(t Task) bool { return t.ID == r.Task.ID }) {
+			next = append(next, r.Next...)
+		}
+	}
+	return Validate(next)
 }
 
 // claimEnd is what becomes of tasks of one claim: those that share it are
@@ -303,9 +341,8 @@ func (q *MySQLQueue) settle(ctx context.Context, tx *sql.Tx, end claimEnd, ids [
 
 // Active implements [Queue].
 func (q *MySQLQueue) Active(ctx context.Context, kind string, keys []uint64) (map[uint64]bool, error) {
-	k, _ := q.options.Kinds.Named(kind)
 	return q.keysOf(ctx, "look for tasks under way", []string{kind}, keys,
-		"(state = 'waiting' OR state = 'running' AND lease_owner IS NOT NULL) AND priority <= 0 AND queue = ?", k.Queue)
+		"(state = 'waiting' OR state = 'running' AND lease_owner IS NOT NULL) AND priority <= 0 AND queue = ?", QueueOf(kind))
 }
 
 // Pending implements [Queue].

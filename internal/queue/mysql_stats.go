@@ -70,7 +70,7 @@ func (q *MySQLQueue) stats(ctx context.Context) (s Stats, err error) {
 	names := q.options.standing(paused)
 	// Two names that the table takes for one, as "a" and "A", are one queue to its workers.
 	others, err := q.names(ctx, "SELECT queue FROM ("+distinctQueues+") AS found WHERE queue NOT IN ("+mysql.Marks(len(names))+")",
-		append([]any{len(names) + mostOthers + 1}, mysql.Args(names)...)...)
+		append([]any{len(names) + MostOtherQueues + 1}, mysql.Args(names)...)...)
 	if err != nil {
 		return s, err
 	}
@@ -78,8 +78,8 @@ func (q *MySQLQueue) stats(ctx context.Context) (s Stats, err error) {
 	if err != nil {
 		return s, err
 	}
-	s.More = len(others) > mostOthers
-	names = append(names, others[:min(len(others), mostOthers)]...)
+	s.More = len(others) > MostOtherQueues
+	names = append(names, others[:min(len(others), MostOtherQueues)]...)
 	if s.Tasks, err = q.taskStats(ctx, names); err != nil {
 		return s, err
 	}
@@ -99,7 +99,7 @@ func (q *MySQLQueue) stats(ctx context.Context) (s Stats, err error) {
 }
 
 func (q *MySQLQueue) taskStats(ctx context.Context, queues []string) (list []TaskStats, err error) {
-	kinds := append(q.options.Kinds.Names(), OtherKinds)
+	kinds := append(Kinds(), OtherKinds)
 	var parts []string
 	var args []any
 	for _, queue := range queues {
@@ -181,7 +181,7 @@ func (q *MySQLQueue) due(ctx context.Context) (map[string]time.Duration, error) 
 
 // priorities returns the most urgent priorities of the tasks that wait in a queue.
 func (q *MySQLQueue) priorities(ctx context.Context, queue string) (list []int, err error) {
-	rows, err := q.db.QueryContext(ctx, waitingPriorities, queue, mostPriorities)
+	rows, err := q.db.QueryContext(ctx, waitingPriorities, queue, MostPriorities)
 	if err != nil {
 		return nil, err
 	}

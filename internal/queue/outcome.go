@@ -32,10 +32,31 @@ type laterError struct {
 func (e *laterError) Error() string { return e.err.Error() }
 func (e *laterError) Unwrap() error { return e.err }
 
-// Result is what became of one claimed task. A nil Err says that it is done.
+// Outcome is what became of the work of a task.
+type Outcome struct {
+	// Err is nil when the task is done; [Permanent] and [Later] say what a plain error
+	// does not.
+	Err error
+	// Next are follow-up tasks. They are enqueued in the transaction that records the
+	// outcome, whatever it is, and only if the task's lease still holds: a crash neither
+	// loses nor repeats them.
+	Next []New
+}
+
+// Outcomes returns an outcome for each error.
+func Outcomes(errs []error) []Outcome {
+	all := make([]Outcome, len(errs))
+	for i, err := range errs {
+		all[i].Err = err
+	}
+	return all
+}
+
+// Result is the outcome of one claimed task.
 type Result struct {
 	Task Task
-	Err  error
+	Err  error // see [Outcome]
+	Next []New
 }
 
 // Verdict is what becomes of a task that was run.
@@ -65,17 +86,17 @@ func Judge(r Result) Verdict {
 	return Verdict{State: Scheduled, After: retry.Backoff(r.Task.Attempts, firstBackoff, maxBackoff), Message: message}
 }
 
-// outcome is the verdict in the words of the [Observer].
-func (v Verdict) outcome() Outcome {
+// label is the verdict as a label of the metrics.
+func (v Verdict) label() string {
 	switch {
 	case v.State == Done:
-		return OutcomeDone
+		return outcomeDone
 	case v.State == Dead:
-		return OutcomeDied
+		return outcomeDied
 	case v.Uncounted:
-		return OutcomePostponed
+		return outcomePostponed
 	}
-	return OutcomeRetried
+	return outcomeRetried
 }
 
 // queuesOfReturned returns the queues of the tasks that wait again at once: those

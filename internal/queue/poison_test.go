@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -54,7 +55,7 @@ func (d *dying) Sweep(ctx context.Context) (queue.Swept, error) {
 func TestATaskThatKillsItsProcessHarmsNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds()}, time.Now)
+		q := queuetest.NewMemory(queue.Options{}, time.Now)
 		for i := range 50 {
 			enqueue(t, q, tasks.NewUpload(id(i+1)))
 		}
@@ -84,8 +85,8 @@ func runUntilKilled(t *testing.T, q queue.Queue, killer int) {
 		}
 		return nil
 	})
-	pool := queue.NewPool(process, &queue.Bell{}, tasks.Kinds(), map[string]queue.Handler{tasks.Upload: handler}, quiet(), queue.PoolOptions{
-		Workers: []queue.Workers{{Queue: queue.DefaultQueue, Count: 1, Batch: 256}},
+	pool := queue.NewPool(process, &queue.Notifier{}, map[string]queue.Handler{tasks.Upload: handler}, quiet(), queue.PoolOptions{
+		Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 256}},
 	})
 	ended := make(chan struct{})
 	go func() {

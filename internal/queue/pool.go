@@ -13,18 +13,17 @@ import (
 )
 
 // Handler does the work of a batch of tasks of one claim: their leases hold or are
-// lost together, so one of them may stand for others. It returns an error for each task
-// in order, nil where the task is done; [Permanent] and [Later] say what a plain
-// error does not. It must be idempotent, and stop when ctx ends.
+// lost together, so one of them may stand for others. It returns an outcome for each
+// task in order. It must be idempotent, and stop when ctx ends.
 type Handler interface {
-	Handle(ctx context.Context, batch []Task) []error
+	Handle(ctx context.Context, batch []Task) []Outcome
 }
 
 // Workers says how one queue is worked on.
 type Workers struct {
 	Queue string
-	Count int // goroutines that are at home there; none: the queue is left to other processes
-	Batch int // most tasks claimed at once by each who works there
+	Count int // goroutines; none: the queue is left to other processes
+	Batch int // max tasks claimed at once for each idle worker
 }
 
 // The defaults of [PoolOptions].
@@ -39,24 +38,22 @@ const (
 // PoolOptions say how a [Pool] works; the zero value of a field stands for its
 // default.
 type PoolOptions struct {
-	// Workers are the workers of each queue. The counts are weights: the first worker of a queue works there alone, the
-	// others help elsewhere when there is nothing to do at home, in the order
-	// given here.
+	// Workers are the workers of each queue, which must not be named twice.
 	Workers []Workers
 	// Lease is how long a claim lasts. It is extended while the work goes on, so
 	// it bounds how long the tasks of a process that died are held up, and not
 	// how long the work may take.
 	Lease time.Duration
-	// Limit is how long one batch may take from its claim; then it is cancelled.
+	// Limit is how long a worker may take for its share of a claim; then it is
+	// cancelled.
 	Limit time.Duration
-	// Poll is how often an idle worker looks for tasks that nobody rang for.
+	// Poll is how often a queue with idle workers is looked into without a
+	// notification.
 	Poll time.Duration
 	// Sweep is how often due tasks, lost leases and paused queues are looked for.
 	Sweep time.Duration
 	// Grace is how long running tasks may go on after the stop.
 	Grace time.Duration
-	// Observer is told what happens; nil: nobody.
-	Observer Observer
 	// MySQL is told how calls to the queue ended, and Redis when tasks wait for it; that
 	// it is back, the caller has to say. Nil: one of the pool's own.
 	MySQL, Redis *Outage
@@ -68,9 +65,6 @@ func (o PoolOptions) withDefaults() PoolOptions {
 	o.Poll = cmp.Or(o.Poll, DefaultPoll)
 	o.Sweep = cmp.Or(o.Sweep, DefaultSweep)
 	o.Grace = cmp.Or(o.Grace, DefaultGrace)
-	if o.Observer == nil {
-		o.Observer = Unobserved{}
-	}
 	return o
 }
 
@@ -82,119 +76,119 @@ func (o PoolOptions) withDefaults() PoolOptions {
 //
 //   - at most Lease + Sweep after its process died: nobody extends its lease any
 //     more, and the next sweep of any process frees it;
-//   - at most Limit + Lease + Sweep after its claim, if its handler hangs: the
-//     limit ends the handler's context, and with it the extension of the lease.
+//   - at most Limit + Lease + Sweep after its worker began with its share, if its
+//     handler hangs: the limit ends the handler's context, and with it the
+//     extension of the lease. It began at most Limit + Lease/2 after the claim, if
+//     an earlier task of its ordering key hung, and at once otherwise.
 //
 // Both hold while the database answers, and to within the time that a sweep
-// takes. Whoever is stopped in the middle of a transaction holds its rows locked
-// until the database ends that: see mysql.Open, 30 s. A handler that goes on after its context has ended is left behind half a
-// lease later, and the worker goes on with other tasks; so is one that keeps the
-// process from stopping.
+// takes. A process that is stopped in the middle of a transaction holds its rows
+// locked until the database ends that, after 30 s. A handler that goes on after its
+// context has ended is left behind half a lease later, and the worker goes on with
+// other tasks; so is one that keeps the process from stopping.
 //
 // # No task stops others
 //
-// A task whose attempt failed, panicked or was lost runs alone from then on, after
-// the other tasks of its batch. What is cancelled before it began is handed back
+// Each queue has workers of its own, so that none waits for another queue. A task
+// whose attempt failed, panicked or was lost runs alone from then on, after
+// the other tasks of its share. What is cancelled before it began is handed back
 // and has used up no attempt. So a task that hangs or panics whenever it runs
 // holds up others for one attempt, and is dead after its own last one.
 //
-// Nothing grows with the backlog: a worker holds one batch, at most Workers.Batch
-// tasks, and whatever is kept of a task besides (its lane, its lease) is
-// forgotten with its batch. A handler that never returns keeps the tasks that it
-// was given: one task, after the first attempt, and as often as it has attempts.
+// Nothing grows with the backlog: a worker holds at most two shares, of at most
+// [Workers].Batch times Count tasks, or 1024, and what is kept of a task besides (its
+// ordering key, its lease) is forgotten with its share. A handler that never returns
+// keeps the tasks that it was given: one task, after the first attempt, and as often
+// as it has attempts.
 type Pool struct {
 	queue    Queue
-	bell     *Bell
-	kinds    Kinds
+	notifier *Notifier
 	handlers map[string]Handler
 	options  PoolOptions
 	log      *slog.Logger
 }
 
-// NewPool returns a pool that gives each task to the handler of its kind. Its idle
-// workers wait for bell.
-func NewPool(queue Queue, bell *Bell, kinds Kinds, handlers map[string]Handler, log *slog.Logger, o PoolOptions) *Pool {
+// NewPool returns a pool that gives each kind of task to its handler. Its
+// notifications come from notifier.
+func NewPool(queue Queue, notifier *Notifier, handlers map[string]Handler, log *slog.Logger, o PoolOptions) *Pool {
 	if o.MySQL == nil {
 		o.MySQL = NewOutage(log, "MySQL")
 	}
 	if o.Redis == nil {
 		o.Redis = NewOutage(log, "Redis")
 	}
-	return &Pool{queue: queue, bell: bell, kinds: kinds, handlers: handlers, options: o.withDefaults(), log: log}
+	return &Pool{queue: queue, notifier: notifier, handlers: handlers, options: o.withDefaults(), log: log}
 }
 
 // Queues returns the names of the queues that the pool works on, sorted.
 func (p *Pool) Queues() []string {
 	var names []string
-	for _, h := range homes(p.options.Workers) {
-		names = append(names, h.queues[0].Queue)
+	for _, w := range p.options.Workers {
+		if w.Count > 0 {
+			names = append(names, w.Queue)
+		}
 	}
 	slices.Sort(names)
-	return slices.Compact(names)
+	return names
 }
 
-// shift is one run of a pool, from its start to its stop.
-type shift struct {
+// run is one run of a pool, from its start to its stop.
+type run struct {
 	*Pool
 	claiming context.Context // ends at the stop
-	work     context.Context // what handlers run under: it ends when the grace is over
-	over     context.Context // ends soon after work: who works on is left behind
-	queues   []string
-	turns    map[string]chan struct{} // whose turn it is to claim from a queue
-	lanes    *lanes
-	pauses   pauses
+	works    context.Context // of the handlers: ends when the grace period is over
+	over     context.Context // ends soon after works: handlers that did not end are left behind
+	fetchers []*fetcher
+	running  sync.WaitGroup
 
-	toldMu sync.Mutex
-	told   map[string]time.Time // when a message about failed calls was last logged
+	loggedMu sync.Mutex
+	logged   map[string]time.Time // when a message about failed calls was last logged
 }
 
 // errStopped is the cause of what is cancelled when the grace period is over.
 var errStopped = errors.New("the process stops")
 
-// goodbye is how long handlers have after the grace period to hear that it is
-// over, so that their tasks can be handed back.
-const goodbye = time.Second
+// handBackTime is how long handlers have after the grace period to return, so that
+// their tasks can be handed back.
+const handBackTime = time.Second
 
 // Run works until ctx ends, whose end is no error. Then it claims no more, lets
-// what runs finish within the grace period, cancels the rest, and hands back
+// what was claimed finish within the grace period, cancels the rest, and hands back
 // what was not finished, so that another process has it at once. It returns
-// after its last goroutine, but for handlers that are deaf to their context: it
+// after its last goroutine, but for handlers that do not end with their context: it
 // waits a second for them. (And, if the database does not answer, a few more for
 // that.)
 func (p *Pool) Run(ctx context.Context) error {
-	work, endWork := context.WithCancelCause(context.WithoutCancel(ctx))
-	over, endAll := context.WithCancel(context.WithoutCancel(ctx))
-	s := &shift{
-		Pool: p, claiming: ctx, work: work, over: over,
-		queues: p.Queues(), turns: make(map[string]chan struct{}), lanes: newLanes(p.kinds),
-		told: make(map[string]time.Time),
+	works, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	over, leave := context.WithCancel(context.WithoutCancel(ctx))
+	r := &run{Pool: p, claiming: ctx, works: works, over: over, logged: make(map[string]time.Time)}
+	for _, w := range p.options.Workers {
+		if w.Count <= 0 { // left to other processes
+			continue
+		}
+		notified, unsubscribe := p.notifier.subscribe(w.Queue)
+		defer unsubscribe()
+		f := newFetcher(r, w, notified)
+		r.fetchers = append(r.fetchers, f)
+		for _, worker := range f.workers {
+			r.running.Go(func() { f.work(worker) }) //nolint:contextcheck // a run has a context for each stage of its end
+		}
+		r.running.Go(f.fetch)
 	}
-	for _, queue := range s.queues {
-		s.turns[queue] = make(chan struct{}, 1)
-	}
-	forget := p.bell.tend(s.queues)
-	defer forget()
-	var running, watching sync.WaitGroup
-	watching.Go(func() { s.endGrace(endWork, endAll) })
-	running.Go(s.sweep)
-	for _, h := range homes(p.options.Workers) {
-		running.Go(func() { s.worker(h) }) //nolint:contextcheck // a shift has a context for each stage of its end
-	}
-	running.Wait()
-	endWork(nil)
-	endAll()
+	r.running.Go(r.sweep)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		<-ctx.Done()
+		if retry.Sleep(works, p.options.Grace) == nil {
+			cancel(errStopped)
+		}
+		if retry.Sleep(over, handBackTime) == nil {
+			leave()
+		}
+	})
+	r.running.Wait()
+	cancel(nil)
+	leave()
 	watching.Wait()
 	return nil
-}
-
-// endGrace ends work when the grace period after the stop is over, and a little
-// later everything.
-func (s *shift) endGrace(endWork context.CancelCauseFunc, endAll context.CancelFunc) {
-	<-s.claiming.Done()
-	if retry.Sleep(s.work, s.options.Grace) == nil {
-		endWork(errStopped)
-	}
-	if retry.Sleep(s.over, goodbye) == nil {
-		endAll()
-	}
 }

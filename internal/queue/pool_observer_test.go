@@ -4,137 +4,132 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
-// noted is an observer that remembers.
-type noted struct {
-	mu   sync.Mutex
-	list []string
-	sums map[string]int
-}
-
-func (o *noted) note(event string, n int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.list = append(o.list, fmt.Sprintf("%s %d", event, n))
-	if o.sums == nil {
-		o.sums = map[string]int{}
-	}
-	o.sums[event] += n
-}
-
-// events returns what was noted, sorted.
-func (o *noted) events() []string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return slices.Sorted(slices.Values(o.list))
-}
-
-func (o *noted) sum(event string) int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.sums[event]
-}
-
-func (o *noted) Enqueued(t string, n, absorbed int) {
-	o.note("enqueued "+string(t), n)
-	o.note("absorbed "+string(t), absorbed)
-}
-
-func (o *noted) Started(queue string, t string, waited time.Duration) {
-	o.note(fmt.Sprintf("started %s %s after %v", queue, t, waited), 1)
-}
-
-func (o *noted) Finished(queue string, t string, outcome queue.Outcome, took time.Duration) {
-	o.note(fmt.Sprintf("%s %s %s in %v", outcome, queue, t, took), 1)
-}
-
-func (o *noted) TookOver(n int)       { o.note("took over", n) }
-func (o *noted) LeasesLost(n int)     { o.note("leases lost", n) }
-func (o *noted) Dropped(n int)        { o.note("dropped", n) }
-func (o *noted) UploadAbsorbed(n int) { o.note("upload absorbed", n) }
-func (o *noted) Conflicted(n int)     { o.note("conflicted", n) }
-func (o *noted) Refilled(n int)       { o.note("refilled", n) }
-
-func (o *noted) FannedOut(followers int, lag time.Duration) {
-	o.note(fmt.Sprintf("fanned out in %v", lag), followers)
-}
-
-func (o *noted) expect(t *testing.T, want ...string) {
+// counting returns a function that holds what rose of some metrics since now
+// against what is wanted. The test must not be parallel.
+func counting(t *testing.T, names ...string) (expect func(want metricstest.Samples)) {
 	t.Helper()
-	slices.Sort(want)
-	if got := o.events(); !slices.Equal(got, want) {
-		t.Errorf("told:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	before := metricstest.Gather(t)
+	return func(want metricstest.Samples) {
+		t.Helper()
+		if diff := cmp.Diff(want, metricstest.Gather(t).Since(before).Named(names...), cmpopts.EquateApprox(0, 1e-6)); diff != "" {
+			t.Errorf("counted (-want +got):\n%s", diff)
+		}
 	}
 }
 
-func TestThePoolTellsWhatBecomesOfTasks(t *testing.T) {
-	t.Parallel()
+// poolMetrics are those of what a pool does, with the times that it took.
+var poolMetrics = []string{
+	"activityd_task_wait_seconds", "activityd_task_wait_seconds_sum", "activityd_task_run_seconds", "activityd_task_run_seconds_sum",
+	"activityd_tasks_finished_total", "activityd_lease_takeovers_total", "activityd_leases_lost_total", "activityd_tasks_dropped_total",
+}
+
+// ran are the samples of n tasks that waited and ran for so long, in seconds and
+// all in all.
+func ran(n float64, kind string, outcome string, waited, took float64) metricstest.Samples {
+	of := fmt.Sprintf(`{queue="default",type=%q}`, kind)
+	return metricstest.Samples{
+		"activityd_task_wait_seconds" + of: n, "activityd_task_wait_seconds_sum" + of: waited,
+		"activityd_task_run_seconds" + of: n, "activityd_task_run_seconds_sum" + of: took,
+		fmt.Sprintf(`activityd_tasks_finished_total{outcome=%q,queue="default",type=%q}`, outcome, kind): n,
+	}
+}
+
+func TestWhatBecomesOfTasksIsCounted(t *testing.T) {
 	for name, test := range map[string]struct {
 		err     error
-		outcome queue.Outcome
+		outcome string
 	}{
-		"done":      {nil, queue.OutcomeDone},
-		"retried":   {errors.New("failed"), queue.OutcomeRetried},
-		"postponed": {queue.Later(time.Hour, errors.New("away")), queue.OutcomePostponed},
-		"died":      {queue.Permanent(errors.New("broken")), queue.OutcomeDied},
+		"done":      {nil, "done"},
+		"retried":   {errors.New("failed"), "retried"},
+		"postponed": {queue.Later(time.Hour, errors.New("away")), "postponed"},
+		"died":      {queue.Permanent(errors.New("broken")), "died"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				told := &noted{}
+				expect := counting(t, poolMetrics...)
 				p := startPool(t, each(func(_ context.Context, task queue.Task) error {
 					deaf(3 * time.Second)
 					if task.Attempts > 1 {
 						t.Error("it came back too early")
 					}
 					return test.err
-				}), queue.PoolOptions{Observer: told, Sweep: time.Hour, Workers: []queue.Workers{{Queue: queue.DefaultQueue, Count: 1, Batch: 1}}})
+				}), queue.PoolOptions{Sweep: time.Hour, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
 				pass(time.Second)
 				enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(2))
 				pass(time.Minute)
-				ended := string(test.outcome) + " default upload in 3s 1"
-				told.expect(t, "started default upload after 0s 1", "started default upload after 3s 1", ended, ended)
+				expect(ran(2, "upload", test.outcome, 0+3, 3+3))
 			})
 		})
 	}
 }
 
-// Time in a lane is time that a task waits.
-func TestWaitingForALaneIsTold(t *testing.T) {
-	t.Parallel()
+// A type that has no handler has no label of its own: rows may have any.
+func TestUnknownTypesAreOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told := &noted{}
-		p := startPool(t, each(func(context.Context, queue.Task) error {
-			deaf(200 * time.Millisecond)
-			return nil
-		}), queue.PoolOptions{Observer: told, Workers: []queue.Workers{{Queue: queue.DefaultQueue, Count: 2, Batch: 1}}})
-		enqueue(t, p.queue, tasks.NewAddContact(1, 2), tasks.NewAddContact(1, 3))
+		expect := counting(t, "activityd_tasks_enqueued_total", "activityd_tasks_absorbed_total", "activityd_tasks_finished_total")
+		p := startPool(t, &doing{}, queue.PoolOptions{Sweep: time.Hour, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
+		for _, kind := range []string{"strange", "stranger"} {
+			mystery := tasks.NewUpload(1)
+			mystery.Kind, mystery.DedupeKey = kind, string(kind)
+			enqueue(t, p.queue, mystery)
+		}
 		pass(time.Minute)
-		ended := "done default add_contact in 200ms 1"
-		told.expect(t, "started default add_contact after 0s 1", "started default add_contact after 200ms 1", ended, ended)
+		expect(metricstest.Samples{
+			`activityd_tasks_enqueued_total{type="other"}`:                                2,
+			`activityd_tasks_finished_total{outcome="died",queue="default",type="other"}`: 2,
+		})
 	})
 }
 
-func TestThePoolTellsWhatExpires(t *testing.T) {
-	t.Parallel()
+func TestEnqueuedTasksAreCounted(t *testing.T) {
+	expect := counting(t, "activityd_tasks_enqueued_total", "activityd_tasks_absorbed_total")
+	queue := queuetest.NewMemory(queue.Options{}, time.Now)
+	enqueue(t, queue, tasks.NewUpload(1), tasks.NewUpload(1), tasks.NewUpload(2), tasks.NewAddContact(1, 2))
+	enqueue(t, queue, tasks.NewUpload(2))
+	expect(metricstest.Samples{
+		`activityd_tasks_enqueued_total{type="upload"}`: 4, `activityd_tasks_absorbed_total{type="upload"}`: 2,
+		`activityd_tasks_enqueued_total{type="add_contact"}`: 1,
+	})
+}
+
+// The time behind an earlier task of the ordering key is time that a task waits.
+func TestWaitingForTheOrderIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told := &noted{}
-		p := startPool(t, &doing{}, queue.PoolOptions{Observer: told, Workers: []queue.Workers{{Queue: tasks.QueueRefill, Count: 1}}})
+		expect := counting(t, poolMetrics...)
+		p := startPool(t, each(func(context.Context, queue.Task) error {
+			deaf(125 * time.Millisecond)
+			return nil
+		}), queue.PoolOptions{Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}})
+		enqueue(t, p.queue, tasks.NewAddContact(1, 2))
+		pass(50 * time.Millisecond)
+		enqueue(t, p.queue, tasks.NewAddContact(1, 3))
+		pass(time.Minute)
+		expect(ran(2, "add_contact", "done", 0.075, 0.25))
+	})
+}
+
+func TestExpiredTasksAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		expect := counting(t, poolMetrics...)
+		p := startPool(t, &doing{}, queue.PoolOptions{Workers: []queue.Workers{{Queue: tasks.QueueRefill, Count: 1}}})
 		brief := tasks.NewUpload(1)
 		brief.Life = time.Second
 		enqueue(t, p.queue, brief)
 		pass(10 * time.Second)
 		counts(t, p.queue, queue.Counts{})
-		told.expect(t, "dropped 1")
+		expect(metricstest.Samples{"activityd_tasks_dropped_total": 1})
 	})
 }

@@ -15,8 +15,9 @@ import (
 )
 
 // TestPropertyTasksOfASubjectRunInOrder lets pools of random shape work on random
-// tasks of few subjects, and expects of each lane that its tasks run one batch at
-// a time and in the order of their claims, and of all that they are done.
+// tasks of few subjects, and expects of each ordering key that in one queue its tasks
+// run one batch at a time and in the order of their claims, and of all that they are
+// done.
 func TestPropertyTasksOfASubjectRunInOrder(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {
@@ -30,10 +31,10 @@ func TestPropertyTasksOfASubjectRunInOrder(t *testing.T) {
 func playInOrder(t *testing.T, seed uint64) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, 1))
-	w := &watchedLanes{t: t, random: rand.New(rand.NewPCG(seed, 2)), running: map[string]int{}, last: map[string]uint64{}, claims: map[uint64]int{}}
+	w := &watchedKeys{t: t, random: rand.New(rand.NewPCG(seed, 2)), running: map[string]int{}, last: map[string]uint64{}, claims: map[uint64]int{}}
 	w.claim.before = func(_ string, list []queue.Task) { deaf(w.claimed(list)) }
 	o := queue.PoolOptions{Sweep: time.Minute, Poll: time.Hour, Limit: time.Hour}
-	for _, name := range []string{queue.DefaultQueue, tasks.QueueRefill, tasks.QueueFanOut} {
+	for _, name := range []string{tasks.QueueDefault, tasks.QueueRefill, tasks.QueueFanOut} {
 		o.Workers = append(o.Workers, queue.Workers{Queue: name, Count: 1 + random.IntN(4), Batch: 1 + random.IntN(6)})
 	}
 	p := startPool(t, &doing{w.handle}, o, w.claim.wrap)
@@ -49,8 +50,8 @@ func playInOrder(t *testing.T, seed uint64) {
 	}
 	pass(3 * time.Hour)
 	counts(t, p.queue, queue.Counts{})
-	if w.most < 2 {
-		t.Errorf("at most %d ran at once", w.most)
+	if w.maxBusy < 2 {
+		t.Errorf("at most %d ran at once", w.maxBusy)
 	}
 }
 
@@ -69,23 +70,22 @@ func anyTask(random *rand.Rand) queue.New {
 	return tasks.NewAddContact(subject, id(10+random.IntN(20)))
 }
 
-// watchedLanes looks at the tasks that run.
-type watchedLanes struct {
+// watchedKeys looks at the tasks that run.
+type watchedKeys struct {
 	t     *testing.T
 	claim claims
 
-	mu         sync.Mutex
-	random     *rand.Rand
-	claimedAt  int
-	claims     map[uint64]int // the place of each task in the order of claims
-	running    map[string]int // batches in each lane
-	last       map[string]uint64
-	busy, most int
+	mu            sync.Mutex
+	random        *rand.Rand
+	claimedAt     int
+	claims        map[uint64]int // the place of each task in the order of claims
+	running       map[string]int // batches of each key
+	last          map[string]uint64
+	busy, maxBusy int
 }
 
-// claimed notes the order, and returns how long the answer is under way: who
-// claims later may hear sooner.
-func (w *watchedLanes) claimed(list []queue.Task) (delay time.Duration) {
+// claimed notes the order, and returns how long the answer takes.
+func (w *watchedKeys) claimed(list []queue.Task) (delay time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, task := range list {
@@ -95,50 +95,50 @@ func (w *watchedLanes) claimed(list []queue.Task) (delay time.Duration) {
 	return time.Duration(w.random.IntN(20)) * time.Millisecond
 }
 
-// laneOf names a task's lane; parts of fan-outs have one each.
-func laneOf(t queue.Task) string {
+// keyOf names a task's queue and ordering key; parts of fan-outs have one each.
+func keyOf(t queue.Task) string {
 	switch t.Kind {
 	case tasks.Upload:
-		return fmt.Sprint("uploader ", t.Key)
+		return fmt.Sprint(t.Queue, " uploader ", t.Key)
 	case tasks.FanOut:
 		return fmt.Sprint("part ", t.ID)
 	}
-	return fmt.Sprint("set ", t.Key)
+	return fmt.Sprint(t.Queue, " set ", t.Key)
 }
 
 // handle takes some time over a batch.
-func (w *watchedLanes) handle(_ context.Context, batch []queue.Task) []error {
-	lanes, took := w.begin(batch)
+func (w *watchedKeys) handle(_ context.Context, batch []queue.Task) []error {
+	keys, took := w.begin(batch)
 	deaf(took)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy--
-	for _, lane := range lanes {
-		w.running[lane]--
+	for _, key := range keys {
+		w.running[key]--
 	}
 	return make([]error, len(batch))
 }
 
-func (w *watchedLanes) begin(batch []queue.Task) (lanes []string, took time.Duration) {
+func (w *watchedKeys) begin(batch []queue.Task) (keys []string, took time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy++
-	w.most = max(w.most, w.busy)
+	w.maxBusy = max(w.maxBusy, w.busy)
 	for _, task := range batch {
-		lanes = append(lanes, laneOf(task))
-		order := laneOf(task) + " in " + task.Queue // claims of two queues have no order
-		if before := w.last[order]; before != 0 && w.claims[before] > w.claims[task.ID] {
-			w.t.Errorf("%s: task %d runs after task %d, which was claimed later", order, task.ID, before)
+		key := keyOf(task)
+		keys = append(keys, key)
+		if before := w.last[key]; before != 0 && w.claims[before] > w.claims[task.ID] {
+			w.t.Errorf("%s: task %d runs after task %d, which was claimed later", key, task.ID, before)
 		}
-		w.last[order] = task.ID
+		w.last[key] = task.ID
 	}
-	slices.Sort(lanes)
-	lanes = slices.Compact(lanes)
-	for _, lane := range lanes {
-		w.running[lane]++
-		if w.running[lane] > 1 {
-			w.t.Errorf("%d batches run in the lane of %s", w.running[lane], lane)
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
+	for _, key := range keys {
+		w.running[key]++
+		if w.running[key] > 1 {
+			w.t.Errorf("%d batches run of %s", w.running[key], key)
 		}
 	}
-	return lanes, time.Duration(w.random.IntN(2000)) * time.Millisecond
+	return keys, time.Duration(w.random.IntN(2000)) * time.Millisecond
 }

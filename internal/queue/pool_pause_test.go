@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -35,7 +36,7 @@ func setPaused(t *testing.T, q queue.Queue, paused bool) {
 	if paused {
 		do = q.Pause
 	}
-	if changed, err := do(t.Context(), queue.DefaultQueue); err != nil || !changed {
+	if changed, err := do(t.Context(), tasks.QueueDefault); err != nil || !changed {
 		t.Fatalf("changed %v, %v", changed, err)
 	}
 }
@@ -65,8 +66,8 @@ func TestAPausedQueueStandsStill(t *testing.T) {
 func TestAPoolKnowsThePausesBeforeItBegins(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		bell := &queue.Bell{}
-		p := pool{queue: queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds(), Bell: bell}, time.Now), bell: bell}
+		notifier := &queue.Notifier{}
+		p := pool{queue: queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now), notifier: notifier}
 		setPaused(t, p.queue, true)
 		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewFanOut(1, 1))
 		f := &forgetful{}

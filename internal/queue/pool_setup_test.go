@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -17,7 +18,9 @@ type doing struct {
 	do func(ctx context.Context, batch []queue.Task) []error
 }
 
-func (d *doing) Handle(ctx context.Context, batch []queue.Task) []error { return d.do(ctx, batch) }
+func (d *doing) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
+	return queue.Outcomes(d.do(ctx, batch))
+}
 
 // each makes a handler of what is to be done with one task.
 func each(do func(ctx context.Context, t queue.Task) error) *doing {
@@ -51,9 +54,9 @@ func (l *logged) String() string {
 // pool is a running pool over a queue in memory, whose uploads a handler of the
 // test does. It has one worker for each queue, if not said otherwise.
 type pool struct {
-	queue *queue.MemoryQueue
-	bell  *queue.Bell
-	log   *logged
+	queue    *queuetest.Memory
+	notifier *queue.Notifier
+	log      *logged
 	// stop ends the pool and tells how long that took.
 	stop func() time.Duration
 }
@@ -64,11 +67,11 @@ type wrapQueue func(queue.Queue) queue.Queue
 // startPool starts a pool; it is stopped when t ends, if it was not before.
 func startPool(t *testing.T, h queue.Handler, o queue.PoolOptions, wraps ...wrapQueue) pool {
 	t.Helper()
-	bell := &queue.Bell{}
-	return joinPool(t, pool{queue: queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds(), Bell: bell}, time.Now), bell: bell}, h, o, wraps...)
+	notifier := &queue.Notifier{}
+	return joinPool(t, pool{queue: queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now), notifier: notifier}, h, o, wraps...)
 }
 
-// joinPool starts another process, so to speak, over the queue and the bell of a
+// joinPool starts another process, so to speak, over the queue and the notifier of a
 // pool.
 func joinPool(t *testing.T, p pool, h queue.Handler, o queue.PoolOptions, wraps ...wrapQueue) pool {
 	t.Helper()
@@ -78,12 +81,12 @@ func joinPool(t *testing.T, p pool, h queue.Handler, o queue.PoolOptions, wraps 
 		q = wrap(q)
 	}
 	if o.Workers == nil {
-		o.Workers = []queue.Workers{{Queue: queue.DefaultQueue, Count: 1, Batch: 10}}
+		o.Workers = []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 10}}
 	}
 	handlers := map[string]queue.Handler{
 		tasks.Upload: h, tasks.FanOut: h, tasks.Refill: h, tasks.AddContact: h, tasks.RemoveContact: h,
 	}
-	p.stop = run(t, queue.NewPool(q, p.bell, tasks.Kinds(), handlers, toLog(p.log), o))
+	p.stop = run(t, queue.NewPool(q, p.notifier, handlers, toLog(p.log), o))
 	return p
 }
 

@@ -22,7 +22,7 @@ func TestAStoppedPoolFinishesWhatRuns(t *testing.T) {
 		p := startPool(t, each(func(context.Context, queue.Task) error {
 			time.Sleep(3 * time.Second) //nolint:forbidigo // the time of the bubble
 			return nil
-		}), queue.PoolOptions{Workers: []queue.Workers{{Queue: queue.DefaultQueue, Count: 1, Batch: 1}}})
+		}), queue.PoolOptions{Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
 		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(2))
 		pass(time.Second)
 		counts(t, p.queue, queue.Counts{Waiting: 1, Running: 1})
@@ -62,7 +62,7 @@ func TestADeafHandlerDoesNotKeepThePoolFromStopping(t *testing.T) {
 		p := startPool(t, each(func(context.Context, queue.Task) error {
 			deaf(time.Hour)
 			return nil
-		}), queue.PoolOptions{Grace: 5 * time.Second, Workers: []queue.Workers{{Queue: queue.DefaultQueue, Count: 1, Batch: 1}}})
+		}), queue.PoolOptions{Grace: 5 * time.Second, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
 		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(2))
 		pass(time.Second)
 		if took := p.stop(); took != 6*time.Second {
@@ -76,13 +76,15 @@ func TestADeafHandlerDoesNotKeepThePoolFromStopping(t *testing.T) {
 	})
 }
 
-// What waits for a lane is handed back as well.
-func TestAStoppedPoolHandsBackWhatWaitsForALane(t *testing.T) {
+// What waits behind another task of its ordering key is handed back as well.
+func TestAStoppedPoolHandsBackWhatWaitsForTheOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := startPool(t, each(func(ctx context.Context, _ queue.Task) error { return sleepFor(ctx, time.Hour) }),
-			queue.PoolOptions{Grace: 5 * time.Second, Workers: []queue.Workers{{Queue: queue.DefaultQueue, Count: 2, Batch: 1}}})
-		enqueue(t, p.queue, tasks.NewAddContact(1, 2), tasks.NewAddContact(1, 3))
+			queue.PoolOptions{Grace: 5 * time.Second, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 1}}})
+		enqueue(t, p.queue, tasks.NewAddContact(1, 2))
+		pass(10 * time.Millisecond)
+		enqueue(t, p.queue, tasks.NewAddContact(1, 3))
 		pass(100 * time.Millisecond)
 		counts(t, p.queue, queue.Counts{Running: 2})
 		if took := p.stop(); took != 5*time.Second {
@@ -191,7 +193,7 @@ func TestAClaimThatIsTooLargeIsHalved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		small := &smallClaims{}
 		p := startPool(t, each(func(context.Context, queue.Task) error { return nil }),
-			queue.PoolOptions{Workers: []queue.Workers{{Queue: queue.DefaultQueue, Count: 1, Batch: 256}}},
+			queue.PoolOptions{Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 256}}},
 			func(q queue.Queue) queue.Queue { small.Queue = q; return small })
 		for i := range member.ID(20) {
 			enqueue(t, p.queue, tasks.NewUpload(1+i))

@@ -14,6 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -36,7 +37,7 @@ func TestAPoolDrainsItsQueues(t *testing.T) {
 	})
 }
 
-// Nobody waits for the next poll when the bell rings.
+// Nobody waits for the next poll when the notifier rings.
 func TestTheBellWakesIdleWorkers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -56,11 +57,11 @@ func TestTheBellWakesIdleWorkers(t *testing.T) {
 	})
 }
 
-// What others enqueue is found without a bell.
+// What others enqueue is found without a notifier.
 func TestThePollIsTheSafetyNet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds()}, time.Now) // whose bell nobody hears
+		q := queuetest.NewMemory(queue.Options{}, time.Now) // whose notifier nobody hears
 		done := make(chan struct{}, 1)
 		startPool(t, each(func(context.Context, queue.Task) error {
 			done <- struct{}{}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -61,7 +62,7 @@ func TestARingWakesOneWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c claims
 		p := startPool(t, each(func(context.Context, queue.Task) error { return nil }),
-			asleep(queue.Workers{Queue: queue.DefaultQueue, Count: 100, Batch: 10}), c.wrap)
+			asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 100, Batch: 10}), c.wrap)
 		pass(time.Minute)
 		c.take()
 		for i := range 3 {
@@ -71,13 +72,13 @@ func TestARingWakesOneWorker(t *testing.T) {
 				t.Errorf("%d claims for one task", n)
 			}
 		}
-		p.bell.RingHere(tasks.QueueFanOut, "nobody's")
-		p.bell.Ring()
+		p.notifier.NotifyLocal(tasks.QueueFanOut, "nobody's")
+		p.notifier.Notify()
 		synctest.Wait()
 		if n := c.take(); n != 0 {
 			t.Errorf("%d claims for queues of others", n)
 		}
-		p.bell.RingAllHere()
+		p.notifier.NotifyAllLocal()
 		synctest.Wait()
 		if n := c.take(); n != 1 {
 			t.Errorf("%d claims for a ring for all, want one of the only queue", n)
@@ -97,7 +98,7 @@ func TestAFullClaimWakesAColleague(t *testing.T) {
 		p := startPool(t, each(func(context.Context, queue.Task) error {
 			deaf(time.Second)
 			return nil
-		}), asleep(queue.Workers{Queue: queue.DefaultQueue, Count: 8, Batch: 1}))
+		}), asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 8, Batch: 1}))
 		pass(time.Minute)
 		var batch []queue.New
 		for i := range 8 {
@@ -119,7 +120,7 @@ func TestARingWhileAllAreBusyIsRemembered(t *testing.T) {
 			begun <- task.Kind
 			deaf(time.Second)
 			return nil
-		}), asleep(queue.Workers{Queue: queue.DefaultQueue, Count: 1, Batch: 1}))
+		}), asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 1, Batch: 1}))
 		pass(time.Minute)
 		enqueue(t, p.queue, tasks.NewUpload(1))
 		synctest.Wait()
@@ -146,7 +147,7 @@ func TestNothingSlipsInBetweenLookingAndSleeping(t *testing.T) {
 		var p pool
 		left := all
 		c.before = func(name string, list []queue.Task) {
-			if len(list) == 0 && name == queue.DefaultQueue && left > 0 && p.queue != nil {
+			if len(list) == 0 && name == tasks.QueueDefault && left > 0 && p.queue != nil {
 				left--
 				if _, err := p.queue.Enqueue(context.Background(), []queue.New{tasks.NewUpload(id(all - left))}); err != nil {
 					t.Error(err)
@@ -154,13 +155,13 @@ func TestNothingSlipsInBetweenLookingAndSleeping(t *testing.T) {
 			}
 		}
 		done := make(chan id, all+1)
-		bell := &queue.Bell{}
-		p = pool{queue: queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds(), Bell: bell}, time.Now), bell: bell}
+		notifier := &queue.Notifier{}
+		p = pool{queue: queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now), notifier: notifier}
 		start := time.Now()
 		joinPool(t, p, each(func(_ context.Context, task queue.Task) error {
 			done <- id(task.Key)
 			return nil
-		}), asleep(queue.Workers{Queue: queue.DefaultQueue, Count: 1, Batch: 10}), c.wrap) // nobody else who would come
+		}), asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 1, Batch: 10}), c.wrap) // nobody else who would come
 		synctest.Wait()
 		if n := len(done); n != all || time.Since(start) > 0 {
 			t.Errorf("%d of %d tasks were done", n, all)
@@ -182,7 +183,7 @@ func TestNoRingIsLost(t *testing.T) {
 		producing.Go(func() {
 			for i := range tasksOfEach {
 				n := tasks.NewUpload(id(producer*tasksOfEach + i + 1))
-				n.Queue = []string{queue.DefaultQueue, tasks.QueueFanOut, tasks.QueueRefill}[i%3]
+				n.Queue = []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueRefill}[i%3]
 				if _, err := p.queue.Enqueue(context.Background(), []queue.New{n}); err != nil {
 					t.Error(err)
 				}
@@ -193,37 +194,26 @@ func TestNoRingIsLost(t *testing.T) {
 	done.Wait()
 }
 
-// A worker that was woken for a queue, and then could not look there, does so
-// before it turns to anything else.
-func TestARingOutlivesAFailingClaim(t *testing.T) {
+// A claim that fails after a notification is repeated without another one, and long
+// before the next poll.
+func TestANotificationOutlivesAFailingClaim(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		faults := &faulty{}
-		begun := make(chan queue.Task, 10)
-		p := startPool(t, each(func(ctx context.Context, task queue.Task) error {
-			begun <- task
-			return sleepFor(ctx, 30*time.Second)
-		}), asleep(queue.Workers{Queue: queue.DefaultQueue, Count: 2, Batch: 1}, queue.Workers{Queue: tasks.QueueFanOut, Count: 1, Batch: 1}),
-			func(q queue.Queue) queue.Queue {
-				faults.Queue = q
-				return faults
-			})
+		begun := make(chan time.Time, 1)
+		p := startPool(t, each(func(context.Context, queue.Task) error {
+			begun <- time.Now()
+			return nil
+		}), asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 1, Batch: 1}), func(q queue.Queue) queue.Queue {
+			faults.Queue = q
+			return faults
+		})
 		pass(time.Minute)
-		enqueue(t, p.queue, tasks.NewFanOut(1, 1))
-		synctest.Wait()
-		faults.claims = 1
-		enqueue(t, p.queue, tasks.NewFanOut(2, 1)) // its keeper is busy
-		synctest.Wait()
-		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewUpload(2), tasks.NewUpload(3)) // enough for both of that home
-		pass(10 * time.Second)
-		var got []id
-		for len(begun) > 0 {
-			if task := <-begun; task.Kind == tasks.FanOut {
-				got = append(got, id(task.Key))
-			}
-		}
-		if !slices.Equal(got, []id{1, 2}) {
-			t.Errorf("the parts %v are begun", got)
+		faults.claims = 2
+		start := time.Now()
+		enqueue(t, p.queue, tasks.NewUpload(1))
+		if took := (<-begun).Sub(start); took > 2*time.Second {
+			t.Errorf("begun after %v", took)
 		}
 	})
 }
@@ -270,23 +260,23 @@ func TestALookThatFindsNothingIsRepeated(t *testing.T) {
 // The listeners hear what was rung for here, and not what came from elsewhere.
 func TestListeners(t *testing.T) {
 	t.Parallel()
-	var bell queue.Bell
+	var notifier queue.Notifier
 	var heard []string
 	listen := func(name string) (forget func()) {
-		return bell.Listen(func(queues []string) { heard = append(heard, fmt.Sprint(name, queues)) })
+		return notifier.Forward(func(queues []string) { heard = append(heard, fmt.Sprint(name, queues)) })
 	}
 	forgetA := listen("a")
-	bell.Ring("x", "y")
+	notifier.Notify("x", "y")
 	forgetB := listen("b")
-	bell.RingHere("x")
-	bell.RingAllHere()
-	bell.Ring()
-	bell.Ring("z")
+	notifier.NotifyLocal("x")
+	notifier.NotifyAllLocal()
+	notifier.Notify()
+	notifier.Notify("z")
 	forgetA()
 	forgetA()
-	bell.Ring("x")
+	notifier.Notify("x")
 	forgetB()
-	bell.Ring("x")
+	notifier.Notify("x")
 	if want := []string{"a[x y]", "a[z]", "b[z]", "b[x]"}; !slices.Equal(heard, want) {
 		t.Errorf("heard %q, want %q", heard, want)
 	}

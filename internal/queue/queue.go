@@ -126,33 +126,26 @@ func (c Counts) Open() int { return c.Waiting + c.Scheduled + c.Running }
 
 // Options say how a queue works. The zero value is fine.
 type Options struct {
-	// Bell is rung after tasks were enqueued.
-	Bell *Bell
+	// Notifier is told of tasks that were enqueued.
+	Notifier *Notifier
 	// Owner names this process in the leases, for people who look at the tasks.
 	Owner string
-	// Kinds are the kinds of task that there are.
-	Kinds Kinds
-	// Queues are always among those that Stats counts, besides those of the kinds.
+	// Queues are always among those that Stats counts, besides those of [Queues].
 	Queues []string
 	// Keep is how long finished tasks are kept to be looked at; 0: not at all.
 	Keep time.Duration
-	// Observer is told what happens; nil: nobody.
-	Observer Observer
 }
 
 // standing returns the queues that Stats counts whatever else there is: those of
-// the kinds, those of the options, and those that are paused.
+// [Queues], those of the options, and those that are paused.
 func (o Options) standing(paused []string) []string {
-	names := slices.Concat([]string{DefaultQueue}, o.Kinds.Queues(), o.Queues, paused)
+	names := slices.Concat(Queues(), o.Queues, paused)
 	return slices.Compact(slices.Sorted(slices.Values(names)))
 }
 
 func (o Options) withDefaults() Options {
-	if o.Bell == nil {
-		o.Bell = &Bell{}
-	}
-	if o.Observer == nil {
-		o.Observer = Unobserved{}
+	if o.Notifier == nil {
+		o.Notifier = &Notifier{}
 	}
 	return o
 }

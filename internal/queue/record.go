@@ -66,11 +66,11 @@ type Stats struct {
 // StatsLimit bounds how many tasks of one queue and state [Queue.Stats] counts.
 const StatsLimit = 100_000
 
-// mostOthers bounds the queues in [Stats] that only rows name, and
-// mostPriorities the priorities of one queue whose oldest task is looked for.
+// MostOtherQueues bounds the queues in [Stats] that only rows name, and
+// MostPriorities the priorities of one queue whose oldest task is looked for.
 const (
-	mostOthers     = 32
-	mostPriorities = 16
+	MostOtherQueues = 32
+	MostPriorities  = 16
 )
 
 // OtherKinds stands in [TaskStats] for all types that have no handler.

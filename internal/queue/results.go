@@ -7,73 +7,68 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // settle tells and records what became of tasks. It returns false when a server
 // that they need is away.
-func (s *shift) settle(b *batch, all []ran) (healthy bool) {
+func (r *run) settle(c *claim, all []finished) (healthy bool) {
 	healthy = true
 	results := make([]Result, len(all))
-	for i, r := range all {
-		results[i] = r.Result
-		if kind, _ := s.kinds.Named(r.Task.Kind); kind.isAway(r.Err) {
+	for i, f := range all {
+		results[i] = f.Result
+		if isAway(f.Task, f.Err) {
 			healthy = false
-			server := s.options.Redis
-			if errors.Is(r.Err, mysql.ErrUnavailable) {
-				server = s.options.MySQL
+			server := r.options.Redis
+			if errors.Is(f.Err, mysql.ErrUnavailable) {
+				server = r.options.MySQL
 			}
-			server.Report(s.work, time.Now().Add(-r.took), r.Err)
+			server.Report(r.works, time.Now().Add(-f.took), f.Err)
 		}
-		if r.begun {
-			s.options.Observer.Finished(r.Task.Queue, r.Task.Kind, Judge(r.Result).outcome(), r.took)
+		if f.begun {
+			countFinished(f.Task, Judge(f.Result).label(), f.took)
 		}
-		s.logFailure(r.Result)
+		r.logFailure(f.Result)
 	}
-	s.record(b, results)
+	r.record(c, results)
 	return healthy
 }
 
-// awayPause is how long at most tasks wait for a server that is away.
-const awayPause = 2 * time.Second
+// maxOutagePause is how long at most tasks wait for a server that is away.
+const maxOutagePause = 2 * time.Second
 
 // classify spares tasks for what is not their fault: a server that is away, the
 // end of the process, a lost lease, deadlocks. ctx is what the work ran under.
-func (k Kind) classify(ctx context.Context, err error, pause time.Duration) error {
+func classify(ctx context.Context, t Task, err error, pause time.Duration) error {
 	cause := context.Cause(ctx)
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(cause, errStopped), errors.Is(cause, errLeaseLost):
 		return Later(0, err)
-	case k.isAway(err):
+	case isAway(t, err):
 		return Later(pause, err)
 	case mysql.IsRetryable(err): // it lost against others too often
 		return Later(pause, err)
-	case errors.Is(cause, errOutlasted) && !errors.Is(err, errOutlasted):
+	case errors.Is(cause, errTimeout) && !errors.Is(err, errTimeout):
 		return fmt.Errorf("%w: %w", cause, err)
 	}
 	return err
 }
 
-// isAway tells whether the error says that a server which the tasks of a kind need
-// cannot be used.
-func (k Kind) isAway(err error) bool {
-	return errors.Is(err, mysql.ErrUnavailable) || err != nil && k.Away != nil && k.Away(err)
-}
-
 // logFailure says what failed, and what becomes of it.
-func (s *shift) logFailure(r Result) {
-	v := Judge(r)
+func (r *run) logFailure(result Result) {
+	v := Judge(result)
 	if v.State == Done || v.Uncounted {
 		return
 	}
-	t := r.Task
-	about := []any{"task", t.ID, "type", t.Kind, "subject", t.Key, "attempt", t.Attempts, "of", t.MaxAttempts, "error", r.Err}
+	t := result.Task
+	about := []any{"task", t.ID, "type", t.Kind, "subject", t.Key, "attempt", t.Attempts, "of", t.MaxAttempts, "error", result.Err}
 	if v.State == Scheduled {
-		s.log.WarnContext(s.work, "task failed, and is tried again", about...)
+		r.log.WarnContext(r.works, "task failed, and is tried again", about...)
 		return
 	}
-	s.log.ErrorContext(s.work, "task is dead: it is not tried any more, and what it was to do is not done",
+	r.log.ErrorContext(r.works, "task is dead: it is not tried any more, and what it was to do is not done",
 		append(about, "then", fmt.Sprintf("when the cause is gone: activityd tasks retry --id %d", t.ID))...)
 }
 
@@ -87,36 +82,40 @@ const (
 
 // record records results even when the process is about to stop, though then it
 // tries only once.
-func (s *shift) record(b *batch, results []Result) {
+func (r *run) record(c *claim, results []Result) {
 	if len(results) == 0 {
 		return
 	}
-	b.release(results)
+	recorded := make([]Task, len(results))
+	for i, result := range results {
+		recorded[i] = result.Task
+	}
+	c.release(recorded)
 	for try := 1; ; try++ {
 		began := time.Now()
-		lost, err := s.finish(results)
+		lost, err := r.finish(results)
 		if errors.Is(err, mysql.ErrUnavailable) {
-			s.options.MySQL.Report(s.work, began, err)
+			r.options.MySQL.Report(r.works, began, err)
 		}
 		switch {
 		case err == nil && lost > 0:
-			s.log.WarnContext(s.work, "leases were lost before the tasks were finished", "count", lost)
-			s.options.Observer.LeasesLost(lost)
+			r.log.WarnContext(r.works, "leases lost before the tasks were finished", "count", lost)
+			leasesLost.Add(float64(lost))
 			return
 		case err == nil:
 			return
-		case (try == recordTries || s.over.Err() != nil) && errors.Is(err, mysql.ErrUnavailable):
+		case (try == recordTries || r.over.Err() != nil) && errors.Is(err, mysql.ErrUnavailable):
 			return // the log has the outage
-		case try == recordTries || s.over.Err() != nil:
-			s.log.ErrorContext(s.work, "results of tasks could not be recorded, they will be run again", "count", len(results), "error", err)
+		case try == recordTries || r.over.Err() != nil:
+			r.log.ErrorContext(r.works, "results of tasks could not be recorded, they will be run again", "count", len(results), "error", err)
 			return
 		}
-		s.idle(s.over, time.Duration(try)*recordPause)
+		_ = retry.Sleep(r.over, retry.Jitter(time.Duration(try)*recordPause))
 	}
 }
 
-func (s *shift) finish(results []Result) (lost int, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), recordWait)
+func (r *run) finish(results []Result) (lost int, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.works), recordWait)
 	defer cancel()
-	return s.queue.Finish(ctx, results)
+	return r.queue.Finish(ctx, results)
 }

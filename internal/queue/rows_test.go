@@ -144,7 +144,7 @@ func forge(t *testing.T, db *sql.DB, random *rand.Rand, columns []column) (inser
 		if _, err := conn.ExecContext(t.Context(), "SET sql_mode = ?", mode); err != nil {
 			t.Fatal(err)
 		}
-		for _, queue := range []string{"default", "fan_out", "refill"} {
+		for _, queueName := range []string{"default", "fan_out", "refill"} {
 			for _, c := range columns {
 				values := c.values
 				if c.name == "dedupe_key" {
@@ -154,7 +154,7 @@ func forge(t *testing.T, db *sql.DB, random *rand.Rand, columns []column) (inser
 					}
 				}
 				for _, v := range values {
-					row := map[string]any{"queue": queue, "type": "upload", "subject": 1 + random.IntN(50)}
+					row := map[string]any{"queue": queueName, "type": "upload", "subject": 1 + random.IntN(50)}
 					if c.name == "id" || c.name == "args" {
 						row["type"] = "neither" // so that it dies, and is listed and discarded
 					}
@@ -186,14 +186,14 @@ type recorded struct {
 	done map[uint64]bool
 }
 
-func (n *recorded) Handle(ctx context.Context, batch []queue.Task) []error {
-	errs := n.Handler.Handle(ctx, batch)
+func (n *recorded) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
+	all := n.Handler.Handle(ctx, batch)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i, t := range batch {
-		n.done[t.ID] = errs[i] == nil
+		n.done[t.ID] = all[i].Err == nil
 	}
-	return errs
+	return all
 }
 
 // goodTasks are about members that no forged row is about.
@@ -220,8 +220,8 @@ func TestNoRowStopsAQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	bell := &queue.Bell{}
-	q := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Owner: "test", Bell: bell})
+	notifier := &queue.Notifier{}
+	q := queue.NewMySQLQueue(db, queue.Options{Owner: "test", Notifier: notifier})
 	insertMany(t, db, 1100, "users", "id, last_upload", "i, i")
 	good := goodTasks()
 	var keys []string
@@ -275,7 +275,7 @@ func TestNoRowStopsAQueue(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
-		pool := queue.NewPool(q, bell, tasks.Kinds(), handlers, slog.New(slog.NewTextHandler(log, nil)), queue.PoolOptions{Workers: tasks.DefaultWorkers(), Poll: 20 * time.Millisecond, Sweep: 20 * time.Millisecond})
+		pool := queue.NewPool(q, notifier, handlers, slog.New(slog.NewTextHandler(log, nil)), queue.PoolOptions{Workers: tasks.DefaultWorkers(), Poll: 20 * time.Millisecond, Sweep: 20 * time.Millisecond})
 		if err := pool.Run(ctx); err != nil {
 			t.Error(err)
 		}
@@ -545,7 +545,7 @@ func TestNamesOfQueuesDoNotEndTheStatistics(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	q := queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Queues: []string{"zebra"}})
+	q := queue.NewMySQLQueue(db, queue.Options{Queues: []string{"zebra"}})
 	insertMany(t, db, 20_000, "tasks", "type, subject, queue", "CONCAT('type', i), i, CONCAT('a', i)")
 	insertMany(t, db, 5000, "tasks", "type, subject, queue, priority", "'upload', i, 'default', i")
 	insertMany(t, db, 1000, "tasks", "type, subject, queue", "CONCAT('type', i), i, 'refill'")

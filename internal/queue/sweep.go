@@ -3,42 +3,47 @@ package queue
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
+
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // sweep keeps sweeping until the stop.
-func (s *shift) sweep() {
-	ctx := s.claiming
+func (r *run) sweep() {
+	ctx := r.claiming
 	for ctx.Err() == nil {
 		began := time.Now()
-		more, err := s.sweepOnce(ctx)
-		s.report(ctx, began, err, "sweep failed")
+		more, err := r.sweepOnce(ctx)
+		r.report(ctx, began, err, "sweep failed")
 		switch {
 		case err != nil:
-			s.idle(ctx, 8*s.options.Sweep)
+			_ = retry.Sleep(ctx, retry.Jitter(8*r.options.Sweep))
 		case !more:
-			s.idle(ctx, s.options.Sweep)
+			_ = retry.Sleep(ctx, retry.Jitter(r.options.Sweep))
 		}
 	}
 }
 
 // sweepOnce looks which queues are paused, and sweeps. One may fail without the
 // other: then what was known of the pauses goes on.
-func (s *shift) sweepOnce(ctx context.Context) (more bool, err error) {
-	paused, pausedErr := s.queue.Paused(ctx)
+func (r *run) sweepOnce(ctx context.Context) (more bool, err error) {
+	paused, pausedErr := r.queue.Paused(ctx)
 	if pausedErr == nil {
-		s.bell.RingHere(s.pauses.learn(paused, s.queues)...)
+		for _, f := range r.fetchers {
+			if isPaused := slices.Contains(paused, f.Queue); f.paused.Swap(isPaused) && !isPaused {
+				r.notifier.NotifyLocal(f.Queue)
+			}
+		}
 	}
-	swept, sweepErr := s.queue.Sweep(ctx)
+	swept, sweepErr := r.queue.Sweep(ctx)
 	if swept.TookOver > 0 {
-		s.log.WarnContext(ctx, "leases ran out: their tasks are free again, or dead after their last attempt", "count", swept.TookOver)
-		s.options.Observer.TookOver(swept.TookOver)
+		r.log.WarnContext(ctx, "leases ran out: their tasks are free again, or dead after their last attempt", "count", swept.TookOver)
+		leaseTakeovers.Add(float64(swept.TookOver))
 	}
-	if swept.Dropped > 0 {
-		s.options.Observer.Dropped(swept.Dropped)
-	}
+	tasksDropped.Add(float64(swept.Dropped))
 	if swept.Due+swept.TookOver > 0 {
-		s.bell.RingAllHere()
+		r.notifier.NotifyAllLocal()
 	}
 	return swept.More, errors.Join(pausedErr, sweepErr)
 }

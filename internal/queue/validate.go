@@ -16,9 +16,9 @@ const MostQueueName = 32
 // mostDedupeKey is how many bytes a dedupe key may have.
 const mostDedupeKey = 128
 
-// validated returns the batch with defaults filled in, or an error that wraps
+// Validate returns the batch with defaults filled in, or an error that wraps
 // [ErrInvalid].
-func validated(batch []New) ([]New, error) {
+func Validate(batch []New) ([]New, error) {
 	out := make([]New, len(batch))
 	for i, n := range batch {
 		n.Queue = cmp.Or(n.Queue, DefaultQueue)
@@ -52,7 +52,8 @@ func (n New) wrong() string {
 	return ""
 }
 
-func checkQueueName(queue string) error {
+// CheckName returns an error that wraps [ErrInvalid] unless the name may be a queue's.
+func CheckName(queue string) error {
 	if queue == "" || len(queue) > MostQueueName {
 		return fmt.Errorf("%w: queue %q: want 1 to %d bytes", ErrInvalid, queue, MostQueueName)
 	}
@@ -82,78 +83,6 @@ func distinct(batch []New) map[string]New {
 		byKey[n.DedupeKey] = n
 	}
 	return byKey
-}
-
-// timing is the part of a waiting or scheduled task that absorbing can change.
-// Times are unix milliseconds; 0 stands for at once, and for never.
-type timing struct {
-	priority         int
-	runAt, expiresAt int64
-}
-
-// timingOf returns the timing of a task that is enqueued at now.
-func timingOf(n New, now int64) timing {
-	t := timing{priority: n.Priority}
-	if n.Delay > 0 {
-		t.runAt = now + n.Delay.Milliseconds()
-	}
-	if n.Life > 0 {
-		t.expiresAt = now + n.Life.Milliseconds()
-	}
-	return t
-}
-
-// absorbs tells whether the record, which has the dedupe key of n, does the work of
-// n when it starts. A producer may have written that key into any row: one that is
-// over, or about something else.
-func (r *record) absorbs(kinds Kinds, n New) bool {
-	notStarted := r.Attempts == 0 && (r.state == Scheduled || r.state == Waiting && r.dueAt == r.expiresAt)
-	k, known := kinds.Named(r.Kind)
-	if !known || !notStarted || r.Queue != n.Queue || r.ID == 0 {
-		return false
-	}
-	key, err := k.DedupeKey(r.Key, r.Payload)
-	return err == nil && key == n.DedupeKey
-}
-
-// absorbing returns the timing of a task that absorbs one of another timing.
-func (t timing) absorbing(o timing) timing {
-	out := timing{priority: min(t.priority, o.priority), runAt: min(t.runAt, o.runAt)}
-	if t.expiresAt != 0 && o.expiresAt != 0 {
-		out.expiresAt = max(t.expiresAt, o.expiresAt)
-	}
-	return out
-}
-
-// state is where a task with this timing waits.
-func (t timing) state() State {
-	if t.runAt > 0 {
-		return Scheduled
-	}
-	return Waiting
-}
-
-// dueAt is when something must happen to it next; 0: never.
-func (t timing) dueAt() int64 {
-	if t.runAt > 0 {
-		return t.runAt
-	}
-	return t.expiresAt
-}
-
-// observeEnqueued tells the observer about a batch, of whose distinct tasks some
-// were inserted and the others absorbed.
-func observeEnqueued(o Observer, batch, inserted []New) {
-	all, fresh := make(map[string]int), make(map[string]int)
-	for _, n := range batch {
-		all[n.Kind]++
-	}
-	for _, n := range inserted {
-		fresh[n.Kind]++
-	}
-	for t, n := range all {
-		o.Enqueued(t, n, n-fresh[t])
-	}
 }
 
 // queuesOf returns the queues of a batch, each once.

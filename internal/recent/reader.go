@@ -56,7 +56,7 @@ type Options struct {
 	Walks       int           // walks through the database at once
 	WalkWait    time.Duration // how long a walk waits for its turn before [ErrBusy]
 	WalkTimeout time.Duration // how long a walk may take
-	Observer    Observer      // is told what happens; nil: nobody
+	Uncounted   bool          // reads are not those of members, and not counted with them
 	// Stale tells that the sets are not kept up to date, because Redis is known to
 	// refuse writes. Reads walk then as far as walks are free, for half of WalkTimeout,
 	// and beyond that are answered by way of the index as ever. nil: never.
@@ -87,9 +87,6 @@ func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
 	o.Walks = cmp.Or(o.Walks, DefaultWalks)
 	o.WalkWait = cmp.Or(o.WalkWait, DefaultWalkWait)
 	o.WalkTimeout = cmp.Or(o.WalkTimeout, DefaultWalkTimeout)
-	if o.Observer == nil {
-		o.Observer = Unobserved{}
-	}
 	if o.Stale == nil {
 		o.Stale = func() bool { return false }
 	}
@@ -108,7 +105,9 @@ func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
 func (r *Reader) Read(ctx context.Context, v contacts.Viewer, limit int) (Answer, error) {
 	start := time.Now()
 	a, err := r.read(ctx, v, limit)
-	r.options.Observer.Answered(a, err, time.Since(start))
+	if !r.options.Uncounted {
+		count(a, err, time.Since(start))
+	}
 	return a, err
 }
 
@@ -213,14 +212,14 @@ func (r *Reader) turn(ctx context.Context, free bool) (end func(), err error) {
 	case free && !r.walking.TryAcquire(1):
 		return nil, ErrBusy
 	case !free && r.walking.Acquire(wait, 1) != nil:
-		if ctx.Err() == nil { // somebody still wants the answer
-			r.options.Observer.WalkRefused()
+		if ctx.Err() == nil && !r.options.Uncounted { // the answer is still wanted
+			walksRefused.Inc()
 		}
 		return nil, ErrBusy
 	}
-	r.options.Observer.WalkBegan()
+	walksInFlight.Inc()
 	return func() {
-		r.options.Observer.WalkEnded()
+		walksInFlight.Dec()
 		r.walking.Release(1)
 	}, nil
 }

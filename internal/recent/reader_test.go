@@ -12,6 +12,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
 )
@@ -271,11 +272,10 @@ func TestWalksAreBounded(t *testing.T) {
 // While Redis refuses writes the sets are behind. Then reads walk as far as walks
 // are free, and beyond that are answered by way of the index.
 func TestReadsOfStaleSets(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		stale := true
-		refused := &refusals{}
-		b := newBench(recent.Options{Walks: 2, WalkWait: time.Second, Stale: func() bool { return stale }, Observer: refused})
+		before := metricstest.Gather(t)
+		b := newBench(recent.Options{Walks: 2, WalkWait: time.Second, Stale: func() bool { return stale }})
 		for id := contactID(11); id < 15; id++ {
 			b.contact(id, int64(id))
 		}
@@ -309,7 +309,7 @@ func TestReadsOfStaleSets(t *testing.T) {
 		if waited := time.Since(start); waited != 0 {
 			t.Errorf("waited %v for a turn", waited)
 		}
-		if refused.n != 0 {
+		if n := metricstest.Gather(t).Since(before)["activityd_walks_refused_total"]; n != 0 {
 			t.Error("a walk that was not needed counts as refused")
 		}
 		b.index.err = index.ErrMissing // a walk that is needed waits for its turn, as ever
@@ -367,15 +367,6 @@ func TestAStaleSetIsBetterThanNoAnswer(t *testing.T) {
 		}
 	})
 }
-
-// refusals counts the walks that did not get their turn.
-type refusals struct {
-	recent.Unobserved
-
-	n int
-}
-
-func (r *refusals) WalkRefused() { r.n++ }
 
 func TestACancelledReadReturns(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -29,7 +30,7 @@ func TestAnUploadThatBeginsAbsorbsThoseThatWait(t *testing.T) {
 	first := uploadsOf(b, 1)
 	b.upload(1, 200)
 	enqueue(t, b.queue, tasks.NewUpload(1), tasks.NewUpload(2))
-	b.must(errors.Join(b.uploads.Handle(t.Context(), first)...))
+	b.must(errors.Join(queuetest.Errors(b.uploads.Handle(t.Context(), first))...))
 	counts(t, b.queue, queue.Counts{Running: 1, Waiting: 1}) // the upload of 2 waits
 	b.holds(viewer, index.Entry{Contact: 1, Score: 200})     // and the work of the other upload of 1 is done
 }
@@ -43,7 +44,7 @@ func TestALastAttemptAbsorbsNothing(t *testing.T) {
 	held := uploadsOf(b, 1)
 	held[0].Attempts = held[0].MaxAttempts
 	enqueue(t, b.queue, tasks.NewUpload(1))
-	b.must(errors.Join(b.uploads.Handle(t.Context(), held)...))
+	b.must(errors.Join(queuetest.Errors(b.uploads.Handle(t.Context(), held))...))
 	counts(t, b.queue, queue.Counts{Running: 1, Waiting: 1})
 }
 
@@ -54,7 +55,7 @@ func TestOneUploadWaitsForAllOfItsBatch(t *testing.T) {
 	held := uploadsOf(b, 5)
 	enqueue(t, b.queue, tasks.NewFanOut(1, 50))
 	postponed := 0
-	for _, err := range b.uploads.Handle(t.Context(), held) {
+	for _, err := range queuetest.Errors(b.uploads.Handle(t.Context(), held)) {
 		if err != nil {
 			postponed++
 			if kind := outcome(t, err); kind != "postponed" {

@@ -55,15 +55,14 @@ var ErrContended = errors.New("other updates of the set always came first")
 // begin, plan, apply; and again, after a short random wait, for those in
 // conflict. It returns the error of each user whose set could not be updated.
 func guarded(
-	ctx context.Context, ix Index, o queue.Observer, pause time.Duration, users []member.ID, plan planner,
+	ctx context.Context, ix Index, pause time.Duration, users []member.ID, plan planner,
 ) map[member.ID]error {
-	o = observerOr(o)
 	pause = max(0, cmp.Or(pause, DefaultConflictPause))
 	failed := make(map[member.ID]error)
 	open := users
 	for try := 1; len(open) > 0; try++ {
 		var err error
-		switch open, err = guardedOnce(ctx, ix, o, open, plan); {
+		switch open, err = guardedOnce(ctx, ix, open, plan); {
 		case err != nil:
 			return failWith(failed, open, err)
 		case len(open) > 0 && try == guardedTries:
@@ -85,7 +84,7 @@ func failWith(failed map[member.ID]error, users []member.ID, err error) map[memb
 }
 
 // guardedOnce returns the users whose update conflicted; with an error, all.
-func guardedOnce(ctx context.Context, ix Index, o queue.Observer, users []member.ID, plan planner) (again []member.ID, err error) {
+func guardedOnce(ctx context.Context, ix Index, users []member.ID, plan planner) (again []member.ID, err error) {
 	updates, err := ix.Begin(ctx, users)
 	if err != nil {
 		return users, err
@@ -98,21 +97,15 @@ func guardedOnce(ctx context.Context, ix Index, o queue.Observer, users []member
 	if err != nil {
 		return users, err
 	}
-	refilled := 0
 	for i, outcome := range outcomes {
 		switch {
 		case outcome == index.Conflict:
 			again = append(again, changes[i].User)
 		case changes[i].Refill != nil: // it was read, even if there was nobody to be found
-			refilled++
+			refills.Inc()
 		}
 	}
-	if len(again) > 0 {
-		o.Conflicted(len(again))
-	}
-	if refilled > 0 {
-		o.Refilled(refilled)
-	}
+	guardConflicts.Add(float64(len(again)))
 	return again, nil
 }
 
@@ -146,15 +139,6 @@ func entries(list []contacts.Contact) []index.Entry {
 		out[i] = index.Entry{Contact: c.ID, Score: c.LastUpload}
 	}
 	return out
-}
-
-// resultsBySubject gives every task of the batch its subject's error, or nil.
-func resultsBySubject(batch []queue.Task, failed map[member.ID]error) []error {
-	errs := make([]error, len(batch))
-	for i, t := range batch {
-		errs[i] = failed[member.ID(t.Key)]
-	}
-	return errs
 }
 
 // keys returns the keys of a batch, each once, in order.

@@ -36,8 +36,6 @@ type HandlerOptions struct {
 	// first conflict; it grows with each. 0: DefaultConflictPause; below 0: none,
 	// for tests that provoke thousands of conflicts.
 	ConflictPause time.Duration
-	// Observer is told what happens; nil: nobody.
-	Observer queue.Observer
 }
 
 // Handlers returns the handler of each kind of task.
@@ -45,28 +43,20 @@ func Handlers(ix Index, store Store, q Enqueuer, o HandlerOptions) map[string]qu
 	if o.PartSize <= 0 {
 		o.PartSize = DefaultPartSize
 	}
-	pairs := &PairHandler{Index: ix, Store: store, ActiveOnly: o.ActiveOnly, ConflictPause: o.ConflictPause, Observer: o.Observer}
+	pairs := &PairHandler{Index: ix, Store: store, ActiveOnly: o.ActiveOnly, ConflictPause: o.ConflictPause}
 	uploads := &UploadHandler{
-		Index: ix, Store: store, Queue: q, PartSize: o.PartSize, ActiveOnly: o.ActiveOnly, Observer: o.Observer,
+		Index: ix, Store: store, Queue: q, PartSize: o.PartSize, ActiveOnly: o.ActiveOnly,
 	}
 	return map[string]queue.Handler{
 		AddContact:    pairs,
 		RemoveContact: pairs,
 		Upload:        uploads,
 		FanOut:        uploads,
-		Refill:        &RefillHandler{Index: ix, Store: store, ConflictPause: o.ConflictPause, Observer: o.Observer},
+		Refill:        &RefillHandler{Index: ix, Store: store, ConflictPause: o.ConflictPause},
 	}
 }
 
 // isAway tells whether an error says that Redis cannot be used.
 func isAway(err error) bool {
 	return errors.Is(err, index.ErrUnavailable) || errors.Is(err, index.ErrSettings)
-}
-
-// observerOr returns o, or one that does nothing.
-func observerOr(o queue.Observer) queue.Observer {
-	if o == nil {
-		return queue.Unobserved{}
-	}
-	return o
 }

@@ -10,7 +10,9 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -23,22 +25,20 @@ func (slowSets) Add(context.Context, []index.Addition) ([]member.ID, error) {
 	return nil, nil
 }
 
-// The end of a fan-out tells how many followers it had, and how long they waited
+// The end of a fan-out counts how many followers it had, and how long they waited
 // from the upload's task on: in the queue, too, and for all parts of the chain.
-func TestAFanOutTellsItsLag(t *testing.T) {
-	t.Parallel()
+func TestTheLagOfAFanOutIsCounted(t *testing.T) {
 	for name, test := range map[string]struct {
 		followers int
-		event     string
+		seconds   float64
 	}{
-		"no follower": {0, "fanned out in 5s 0"}, // with nothing to write
-		"one part":    {1, "fanned out in 6s 1"},
-		"four parts":  {6, "fanned out in 8s 6"}, // the last of which is empty
+		"no follower": {0, 5}, // with nothing to write
+		"one part":    {1, 6},
+		"four parts":  {6, 8}, // the last of which is empty
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				told := &noted{}
+				before := metricstest.Gather(t)
 				s := &site.Memory{Store: contacts.NewMemory()}
 				must(t, s.AddMember(t.Context(), star, "star"))
 				for i := range test.followers {
@@ -47,21 +47,27 @@ func TestAFanOutTellsItsLag(t *testing.T) {
 				}
 				_, err := s.Upload(t.Context(), site.Photo{Owner: star, Visibility: contacts.Public, DateUpload: 100})
 				must(t, err)
-				queue := queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds()}, time.Now)
-				handlers := tasks.Handlers(slowSets{}, s.Store, queue, tasks.HandlerOptions{PartSize: 2, Observer: told})
-				enqueue(t, queue, tasks.NewUpload(star))
+				q := queuetest.NewMemory(queue.Options{}, time.Now)
+				handlers := tasks.Handlers(slowSets{}, s.Store, q, tasks.HandlerOptions{PartSize: 2})
+				enqueue(t, q, tasks.NewUpload(star))
 				deaf(5 * time.Second)
 				for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut} {
 					for {
-						list := claimFor(t, queue, name, 1, time.Minute)
+						list := claimFor(t, q, name, 1, time.Minute)
 						if len(list) == 0 {
 							break
 						}
-						must(t, errors.Join(handlers[list[0].Kind].Handle(t.Context(), list)...))
-						finish(t, queue, nil, list...)
+						must(t, errors.Join(queuetest.Errors(handlers[list[0].Kind].Handle(t.Context(), list))...))
+						finish(t, q, nil, list...)
 					}
 				}
-				told.expect(t, test.event)
+				rose := metricstest.Gather(t).Since(before)
+				if n, followers := rose["activityd_fan_out_followers"], rose["activityd_fan_out_followers_sum"]; n != 1 || followers != float64(test.followers) {
+					t.Errorf("%v fan-outs of %v followers, want one of %d", n, followers, test.followers)
+				}
+				if n, lag := rose["activityd_upload_to_index_seconds"], rose["activityd_upload_to_index_seconds_sum"]; n != 1 || lag != test.seconds {
+					t.Errorf("%v fan-outs took %v seconds, want one that took %v", n, lag, test.seconds)
+				}
 			})
 		})
 	}
@@ -74,29 +80,26 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// A chain that began before its beginning was noted has no lag to tell.
-func TestAFanOutOfUnknownAgeTellsNothing(t *testing.T) {
-	t.Parallel()
-	b, told := newBench(t), &noted{}
+// handlerMetrics are those of what handlers do.
+var handlerMetrics = []string{"activityd_uploads_absorbed_total", "activityd_guard_conflicts_total", "activityd_refills_total"}
+
+// A chain that began before its beginning was noted has no lag to count.
+func TestAFanOutOfUnknownAgeIsNotCounted(t *testing.T) {
+	b, expect := newBench(t), counting(t, "activityd_fan_out_followers", "activityd_upload_to_index_seconds")
 	b.followers(1)
 	b.upload(star, 900)
-	b.uploads.Observer = told
 	b.done(b.uploads, tasks.NewFanOut(star, 1))
 	b.told(1, 900)
-	told.expect(t)
+	expect(metricstest.Samples{})
 }
 
-func TestAbsorbedUploadsAreTold(t *testing.T) {
-	t.Parallel()
-	b, told := newBench(t), &noted{}
+func TestAbsorbedUploadsAreCounted(t *testing.T) {
+	b, expect := newBench(t), counting(t, handlerMetrics[0])
 	b.contact(viewer, 1, 100)
-	b.uploads.Observer = told
 	held := claimAfter(b, tasks.NewUpload(1))
 	enqueue(t, b.queue, tasks.NewUpload(1))
-	b.must(errors.Join(b.uploads.Handle(t.Context(), held)...))
-	if n := told.sum("upload absorbed"); n != 1 {
-		t.Errorf("told of %d absorbed uploads", n)
-	}
+	b.must(errors.Join(queuetest.Errors(b.uploads.Handle(t.Context(), held))...))
+	expect(metricstest.Samples{"activityd_uploads_absorbed_total": 1})
 }
 
 func claimAfter(b *bench, batch ...queue.New) []queue.Task {
@@ -105,29 +108,26 @@ func claimAfter(b *bench, batch ...queue.New) []queue.Task {
 	return claim(b.T, b.queue, len(batch))
 }
 
-// Conflicts are told whenever an update begins again, refills when they were
+// Conflicts are counted whenever an update begins again, refills when they were
 // read and written.
-func TestConflictsAndRefillsAreTold(t *testing.T) {
-	t.Parallel()
-	b, told := newBench(t), &noted{}
+func TestConflictsAndRefillsAreCounted(t *testing.T) {
+	b, expect := newBench(t), counting(t, handlerMetrics...)
 	b.ladder(viewer, 12)
-	b.pairs.Observer, b.refills.Observer = told, told
 	b.once("Apply", func() { b.client.Del(t.Context(), "guard_{user_9001}") })
 	b.refill(viewer)
 	b.done(b.pairs, tasks.NewAddContact(viewer, 3)) // nothing is refilled for it
-	told.expect(t, "conflicted 1", "refilled 1")
+	expect(metricstest.Samples{"activityd_guard_conflicts_total": 1, "activityd_refills_total": 1})
 	b.client.Del(t.Context(), "user_9001")
 	b.done(b.pairs, tasks.NewAddContact(viewer, 3)) // there is no set
-	told.expect(t, "conflicted 1", "refilled 1", "refilled 1")
+	expect(metricstest.Samples{"activityd_guard_conflicts_total": 1, "activityd_refills_total": 2})
 }
 
 // A missing set that shall stay missing is not refilled, though its update is
 // applied.
-func TestNoRefillIsToldOfWhatStaysMissing(t *testing.T) {
-	t.Parallel()
-	b, told := newBench(t), &noted{}
+func TestNoRefillIsCountedOfWhatStaysMissing(t *testing.T) {
+	b, expect := newBench(t), counting(t, handlerMetrics...)
 	b.ladder(viewer, 3)
-	b.pairs.ActiveOnly, b.pairs.Observer = true, told
+	b.pairs.ActiveOnly = true
 	b.done(b.pairs, tasks.NewAddContact(viewer, 3))
-	told.expect(t)
+	expect(metricstest.Samples{})
 }

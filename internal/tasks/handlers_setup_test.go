@@ -14,6 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -93,7 +94,7 @@ func (h *hooked) Absorb(ctx context.Context, held []queue.Task) (int, error) {
 type bench struct {
 	*testing.T
 	site   *site.Memory
-	queue  *queue.MemoryQueue
+	queue  *queuetest.Memory
 	redis  *miniredis.Miniredis
 	client *redis.Client
 	index  *index.Index
@@ -114,7 +115,7 @@ func newBench(t *testing.T) *bench {
 	b.client = redis.NewClient(&redis.Options{Addr: b.redis.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = b.client.Close() })
 	b.index = index.New(b.client, index.Options{Settings: settings})
-	b.queue = queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds()}, time.Now)
+	b.queue = queuetest.NewMemory(queue.Options{}, time.Now)
 	b.hooked = &hooked{Index: b.index, Store: b.site.Store, Enqueuer: b.queue}
 	b.pairs = &tasks.PairHandler{Index: b.hooked, Store: b.hooked, ConflictPause: -1}
 	b.uploads = &tasks.UploadHandler{Index: b.hooked, Store: b.hooked, Queue: b.hooked, PartSize: 1000}
@@ -166,7 +167,7 @@ func (b *bench) handle(h queue.Handler, batch ...queue.New) []error {
 	for i, n := range batch {
 		list[i] = queue.Task{ID: uint64(i + 1), Kind: n.Kind, Key: n.Key, Payload: n.Payload}
 	}
-	return h.Handle(b.Context(), list)
+	return queuetest.Errors(h.Handle(b.Context(), list))
 }
 
 // done handles a batch none of which may fail.

@@ -1,15 +1,14 @@
 package tasks_test
 
 import (
-	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -73,64 +72,15 @@ func counts(t *testing.T, q queue.Queue, want queue.Counts) {
 // deaf waits, within a synctest bubble.
 func deaf(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // the time of the bubble
 
-// noted is an observer that remembers.
-type noted struct {
-	mu   sync.Mutex
-	list []string
-	sums map[string]int
-}
-
-func (o *noted) note(event string, n int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.list = append(o.list, fmt.Sprintf("%s %d", event, n))
-	if o.sums == nil {
-		o.sums = map[string]int{}
-	}
-	o.sums[event] += n
-}
-
-// events returns what was noted, sorted.
-func (o *noted) events() []string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return slices.Sorted(slices.Values(o.list))
-}
-
-func (o *noted) sum(event string) int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.sums[event]
-}
-
-func (o *noted) Enqueued(t string, n, absorbed int) {
-	o.note("enqueued "+string(t), n)
-	o.note("absorbed "+string(t), absorbed)
-}
-
-func (o *noted) Started(queue string, t string, waited time.Duration) {
-	o.note(fmt.Sprintf("started %s %s after %v", queue, t, waited), 1)
-}
-
-func (o *noted) Finished(queue string, t string, outcome queue.Outcome, took time.Duration) {
-	o.note(fmt.Sprintf("%s %s %s in %v", outcome, queue, t, took), 1)
-}
-
-func (o *noted) TookOver(n int)       { o.note("took over", n) }
-func (o *noted) LeasesLost(n int)     { o.note("leases lost", n) }
-func (o *noted) Dropped(n int)        { o.note("dropped", n) }
-func (o *noted) UploadAbsorbed(n int) { o.note("upload absorbed", n) }
-func (o *noted) Conflicted(n int)     { o.note("conflicted", n) }
-func (o *noted) Refilled(n int)       { o.note("refilled", n) }
-
-func (o *noted) FannedOut(followers int, lag time.Duration) {
-	o.note(fmt.Sprintf("fanned out in %v", lag), followers)
-}
-
-func (o *noted) expect(t *testing.T, want ...string) {
+// counting returns a function that holds what rose of some metrics since now
+// against what is wanted. The test must not be parallel.
+func counting(t *testing.T, names ...string) (expect func(want metricstest.Samples)) {
 	t.Helper()
-	slices.Sort(want)
-	if got := o.events(); !slices.Equal(got, want) {
-		t.Errorf("told:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	before := metricstest.Gather(t)
+	return func(want metricstest.Samples) {
+		t.Helper()
+		if diff := cmp.Diff(want, metricstest.Gather(t).Since(before).Named(names...)); diff != "" {
+			t.Errorf("counted (-want +got):\n%s", diff)
+		}
 	}
 }

@@ -28,12 +28,10 @@ type PairHandler struct {
 	ActiveOnly bool
 	// ConflictPause is as in HandlerOptions.
 	ConflictPause time.Duration
-	// Observer is told of conflicts and refills; nil: nobody.
-	Observer queue.Observer
 }
 
-// Handle returns an error for each task, nil where it is done.
-func (h *PairHandler) Handle(ctx context.Context, batch []queue.Task) []error {
+// Handle implements [queue.Handler].
+func (h *PairHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
 	errs := make([]error, len(batch))
 	asked := make(map[member.ID][]member.ID)
 	for i, t := range batch {
@@ -50,7 +48,7 @@ func (h *PairHandler) Handle(ctx context.Context, batch []queue.Task) []error {
 	for user, list := range asked {
 		asked[user] = unique(list) // a removal counted twice would seem to leave too few members
 	}
-	failed := guarded(ctx, h.Index, h.Observer, h.ConflictPause, slices.Sorted(maps.Keys(asked)), func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
+	failed := guarded(ctx, h.Index, h.ConflictPause, slices.Sorted(maps.Keys(asked)), func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
 		return h.plan(ctx, updates, asked)
 	})
 	for i, t := range batch {
@@ -58,7 +56,7 @@ func (h *PairHandler) Handle(ctx context.Context, batch []queue.Task) []error {
 			errs[i] = failed[member.ID(t.Key)]
 		}
 	}
-	return errs
+	return queue.Outcomes(errs)
 }
 
 func (h *PairHandler) plan(ctx context.Context, updates []index.Update, asked map[member.ID][]member.ID) ([]index.Change, error) {

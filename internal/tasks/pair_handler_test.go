@@ -14,6 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -194,7 +195,7 @@ func TestBadArgumentsAreDeadAndOthersAreNot(t *testing.T) {
 	for i, raw := range bad {
 		batch = append(batch, queue.Task{ID: uint64(i + 2), Kind: tasks.AddContact, Key: uint64(viewer), Payload: json.RawMessage(raw)})
 	}
-	errs := b.pairs.Handle(t.Context(), batch)
+	errs := queuetest.Errors(b.pairs.Handle(t.Context(), batch))
 	b.must(errs[0])
 	b.holds(viewer, steps(1, 1)...)
 	for i, raw := range bad {

@@ -44,12 +44,13 @@ func (p *part) lag() time.Duration {
 	return max(0, p.claimed.Sub(time.UnixMilli(p.since))+time.Since(p.start))
 }
 
-// observeEnds tells of the fan-outs that end with one of the pages. Of those
-// whose beginning nobody noted there is nothing to tell.
-func (h *UploadHandler) observeEnds(pages []contacts.FollowerPage, followers [][]member.ID, parts map[contacts.FollowerPage]*part) {
+// countEnds counts the fan-outs that end with one of the pages, but for those
+// whose beginning was not noted.
+func (h *UploadHandler) countEnds(pages []contacts.FollowerPage, followers [][]member.ID, parts map[contacts.FollowerPage]*part) {
 	for i, page := range pages {
 		if p, n := parts[page], len(followers[i]); n < h.PartSize && p.since > 0 {
-			observerOr(h.Observer).FannedOut(p.told+n, p.lag())
+			fanOutFollowers.Observe(float64(p.told + n))
+			uploadToIndexSeconds.Observe(p.lag().Seconds())
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,7 +14,9 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -58,8 +59,8 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 	server := servertest.Redis(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Network: "unix", ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = client.Close() })
-	bell := &queue.Bell{}
-	q := queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds(), Bell: bell}, time.Now)
+	notifier := &queue.Notifier{}
+	q := queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now)
 	settings, err := index.NewSettings(10, 20, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -68,11 +69,11 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 	b := &bench{T: t, site: made}
 	b.ladder(viewer, 5)
 	handlers := tasks.Handlers(index.New(client, index.Options{Settings: settings}), made.Store, q, tasks.HandlerOptions{})
-	log, seen := &logged{}, &postponed{}
+	log, before := &logged{}, metricstest.Gather(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- queue.NewPool(q, bell, tasks.Kinds(), handlers, slog.New(slog.NewTextHandler(log, nil)), queue.PoolOptions{Workers: tasks.DefaultWorkers(), Observer: seen}).Run(ctx)
+		ended <- queue.NewPool(q, notifier, handlers, slog.New(slog.NewTextHandler(log, nil)), queue.PoolOptions{Workers: tasks.DefaultWorkers()}).Run(ctx)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -85,7 +86,15 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	enqueue(t, q, tasks.NewAddContact(viewer, 1), tasks.NewUpload(2), tasks.NewRefill(viewer))
-	eventually(t, "all three were tried in vain", func() bool { return seen.count.Load() >= 3 })
+	eventually(t, "all three were tried in vain", func() bool {
+		postponed := 0.0
+		for series, n := range metricstest.Gather(t).Since(before).Named("activityd_tasks_finished_total") {
+			if strings.Contains(series, `outcome="postponed"`) {
+				postponed += n
+			}
+		}
+		return postponed >= 3
+	})
 	eventually(t, "all three are put off", func() bool {
 		c, err := q.Count(t.Context())
 		return err == nil && c == queue.Counts{Scheduled: 3}
@@ -103,17 +112,5 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "redis unavailable"); n != 1 {
 		t.Errorf("the log tells %d times of one outage: %s", n, log)
-	}
-}
-
-// postponed counts the runs of tasks that are postponed.
-type postponed struct {
-	queue.Unobserved
-	count atomic.Int64
-}
-
-func (p *postponed) Finished(_ string, _ string, outcome queue.Outcome, _ time.Duration) {
-	if outcome == queue.OutcomePostponed {
-		p.count.Add(1)
 	}
 }

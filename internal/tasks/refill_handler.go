@@ -20,18 +20,20 @@ type RefillHandler struct {
 	Store Store
 	// ConflictPause is as in HandlerOptions.
 	ConflictPause time.Duration
-	// Observer is told of conflicts and refills; nil: nobody.
-	Observer queue.Observer
 }
 
-// Handle returns an error for each task, nil where it is done.
-func (h *RefillHandler) Handle(ctx context.Context, batch []queue.Task) []error {
+// Handle implements [queue.Handler].
+func (h *RefillHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
 	var users []member.ID
 	for _, key := range keys(batch) {
 		users = append(users, member.ID(key))
 	}
 	_, failed := h.Refill(ctx, users)
-	return resultsBySubject(batch, failed)
+	all := make([]queue.Outcome, len(batch))
+	for i, t := range batch {
+		all[i].Err = failed[member.ID(t.Key)]
+	}
+	return all
 }
 
 // Refill refills the sets of users, each of whom may come only once. It returns
@@ -41,7 +43,7 @@ func (h *RefillHandler) Handle(ctx context.Context, batch []queue.Task) []error 
 // and package index that say so.
 func (h *RefillHandler) Refill(ctx context.Context, users []member.ID) (found map[member.ID]int, failed map[member.ID]error) {
 	found = make(map[member.ID]int, len(users))
-	failed = guarded(ctx, h.Index, h.Observer, h.ConflictPause, users, func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
+	failed = guarded(ctx, h.Index, h.ConflictPause, users, func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
 		changes, err := h.plan(ctx, updates)
 		for _, c := range changes {
 			found[c.User] = len(c.Refill)

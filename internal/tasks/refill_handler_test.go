@@ -10,6 +10,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -103,7 +104,7 @@ func TestAWaitForConflictsEndsWithTheContext(t *testing.T) {
 		}
 		return nil
 	}
-	errs := b.refills.Handle(ctx, []queue.Task{{ID: 1, Kind: tasks.Refill, Key: uint64(viewer)}})
+	errs := queuetest.Errors(b.refills.Handle(ctx, []queue.Task{{ID: 1, Kind: tasks.Refill, Key: uint64(viewer)}}))
 	if !errors.Is(errs[0], stop) {
 		t.Errorf("err %v, want the cause", errs[0])
 	}
@@ -173,10 +174,10 @@ func TestErrorsKeepTheirClass(t *testing.T) {
 					return nil
 				}
 				h := map[string]queue.Handler{"pairs": b.pairs, "refills": b.refills, "uploads": b.uploads}[name]
-				errs := h.Handle(t.Context(), []queue.Task{
+				errs := queuetest.Errors(h.Handle(t.Context(), []queue.Task{
 					{ID: 1, Key: uint64(star), Kind: tasks.Upload, Payload: []byte(`{"contact_id":"50"}`)},
 					{ID: 2, Key: uint64(viewer), Kind: tasks.Upload, Payload: []byte(`{"contact_id":"50"}`)},
-				})
+				}))
 				if len(errs) != 2 || !errors.Is(errs[0], class) && !errors.Is(errs[1], class) {
 					t.Errorf("%s, %s: errors %v, want %v", name, call, errs, class)
 				}
@@ -208,7 +209,7 @@ func TestARedisThatIsAwayIsToldFromOneWithOtherSets(t *testing.T) {
 func outcome(t *testing.T, err error) string {
 	t.Helper()
 	now := time.Now()
-	q := queue.NewMemoryQueue(queue.Options{Kinds: tasks.Kinds()}, func() time.Time { return now })
+	q := queuetest.NewMemory(queue.Options{}, func() time.Time { return now })
 	enqueue(t, q, tasks.NewUpload(1))
 	finish(t, q, err, claim(t, q, 1)...)
 	now = now.Add(time.Hour)

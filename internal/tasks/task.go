@@ -34,14 +34,16 @@ const (
 	ofUploader = "uploader" // the beginning of the member's fan-outs
 )
 
-// Kinds returns the kinds of task that this site has, without handlers.
-func Kinds() queue.Kinds {
-	return queue.Kinds{
-		{Name: AddContact, Queue: QueueDefault, Order: ofSet, DedupeKey: dedupe(pairKey), Away: isAway},
-		{Name: RemoveContact, Queue: QueueDefault, Order: ofSet, DedupeKey: dedupe(pairKey), Away: isAway},
-		{Name: Upload, Queue: QueueDefault, Order: ofUploader, DedupeKey: dedupe(uploadKey), Away: isAway},
-		{Name: FanOut, Queue: QueueFanOut, DedupeKey: dedupe(fanOutKey), Away: isAway}, // parts run side by side
-		{Name: Refill, Queue: QueueRefill, Order: ofSet, DedupeKey: dedupe(refillKey), Away: isAway},
+func init() {
+	for _, k := range []queue.Kind{
+		{Name: AddContact, Queue: QueueDefault, Order: ofSet, DedupeKey: dedupe(pairKey)},
+		{Name: RemoveContact, Queue: QueueDefault, Order: ofSet, DedupeKey: dedupe(pairKey)},
+		{Name: Upload, Queue: QueueDefault, Order: ofUploader, DedupeKey: dedupe(uploadKey)},
+		{Name: FanOut, Queue: QueueFanOut, DedupeKey: dedupe(fanOutKey)}, // parts run side by side
+		{Name: Refill, Queue: QueueRefill, Order: ofSet, DedupeKey: dedupe(refillKey)},
+	} {
+		k.Away = isAway
+		queue.Register(k)
 	}
 }
 

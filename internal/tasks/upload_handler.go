@@ -30,8 +30,6 @@ type UploadHandler struct {
 	PartSize int
 	// ActiveOnly leaves missing sets missing until their user's next read.
 	ActiveOnly bool
-	// Observer is told of absorbed uploads and of fan-outs that end; nil: nobody.
-	Observer queue.Observer
 
 	// away says that Redis was, when the last part was to be written: see
 	// [UploadHandler.try].
@@ -48,11 +46,11 @@ type Enqueuer interface {
 // fanOutPause is how long an upload waits for the uploader's fan-out before it.
 const fanOutPause = 500 * time.Millisecond
 
-// Handle returns an error for each task, nil where it is done. An upload whose
+// Handle implements [queue.Handler]. An upload whose
 // uploader's previous fan-out is under way waits for its end; when it begins, it
 // does the work of all others that wait. So of one uploader at most one fan-out
 // runs and one waits, however many uploads come in a burst.
-func (h *UploadHandler) Handle(ctx context.Context, batch []queue.Task) []error {
+func (h *UploadHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
 	start := time.Now()
 	errs := make([]error, len(batch))
 	busy, err := h.begin(ctx, batch)
@@ -81,7 +79,7 @@ func (h *UploadHandler) Handle(ctx context.Context, batch []queue.Task) []error 
 			}
 		}
 	}
-	return errs
+	return queue.Outcomes(errs)
 }
 
 // standIns returns, for each uploader who has to wait, the place of one upload
@@ -123,9 +121,7 @@ func (h *UploadHandler) begin(ctx context.Context, batch []queue.Task) (busy map
 	}
 	free := slices.DeleteFunc(uploads, func(t queue.Task) bool { return busy[t.Key] || t.Attempts >= t.MaxAttempts })
 	absorbed, err := h.Queue.Absorb(ctx, free)
-	if absorbed > 0 {
-		observerOr(h.Observer).UploadAbsorbed(absorbed)
-	}
+	uploadsAbsorbed.Add(float64(absorbed))
 	return busy, err
 }
 
@@ -155,7 +151,7 @@ func (h *UploadHandler) tell(ctx context.Context, wanted []contacts.FollowerPage
 		err = h.refill(ctx, missing)
 	}
 	if err == nil {
-		h.observeEnds(pages, followers, parts)
+		h.countEnds(pages, followers, parts)
 	}
 	return err
 }

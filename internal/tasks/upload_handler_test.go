@@ -9,6 +9,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -49,7 +50,7 @@ func (b *bench) work() (types []string) {
 				break
 			}
 			types = append(types, list[0].Kind)
-			b.must(errors.Join(handlers[list[0].Kind].Handle(b.Context(), list)...))
+			b.must(errors.Join(queuetest.Errors(handlers[list[0].Kind].Handle(b.Context(), list))...))
 			finish(b.T, b.queue, nil, list...)
 		}
 	}
@@ -167,7 +168,7 @@ func (b *bench) tryAll() (done int) {
 	b.Helper()
 	for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut} {
 		for _, task := range claimFor(b.T, b.queue, name, 4, time.Minute) {
-			err := b.uploads.Handle(b.Context(), []queue.Task{task})[0]
+			err := b.uploads.Handle(b.Context(), []queue.Task{task})[0].Err
 			if err == nil {
 				done++
 			} else {
@@ -200,7 +201,7 @@ func TestPartsAreAsUrgentAsTheirUpload(t *testing.T) {
 		upload.Priority = priority
 		enqueue(t, b.queue, upload)
 		for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut} { // the second part hands it on
-			b.must(errors.Join(b.uploads.Handle(t.Context(), claimFor(t, b.queue, name, 1, time.Minute))...))
+			b.must(errors.Join(queuetest.Errors(b.uploads.Handle(t.Context(), claimFor(t, b.queue, name, 1, time.Minute)))...))
 			next := claimFor(t, b.queue, tasks.QueueFanOut, 1, time.Minute)
 			if len(next) != 1 || next[0].Priority != want {
 				t.Errorf("an upload of priority %d is followed by %+v, want priority %d", priority, next, want)
@@ -354,10 +355,10 @@ func TestBadArgumentsOfAFanOutAreDead(t *testing.T) {
 	b := newBench(t)
 	b.followers(1)
 	b.upload(star, 900)
-	errs := b.uploads.Handle(t.Context(), []queue.Task{
+	errs := queuetest.Errors(b.uploads.Handle(t.Context(), []queue.Task{
 		{ID: 1, Kind: tasks.FanOut, Key: uint64(star), Payload: []byte(`{"after":"x"}`)},
 		{ID: 2, Kind: tasks.Upload, Key: uint64(star)},
-	})
+	}))
 	if kind := outcome(t, errs[0]); kind != "dead" {
 		t.Errorf("bad arguments: %s (%v)", kind, errs[0])
 	}
@@ -408,7 +409,7 @@ func (r refusing) Absorb(context.Context, []queue.Task) (int, error) {
 func TestAnUploadThatCannotBeUnderstoodAbsorbsNothing(t *testing.T) {
 	t.Parallel()
 	h := &tasks.UploadHandler{Queue: refusing{t}, PartSize: 10}
-	errs := h.Handle(t.Context(), []queue.Task{{ID: 1, Kind: tasks.Upload, Key: 7, Payload: []byte("[]")}})
+	errs := queuetest.Errors(h.Handle(t.Context(), []queue.Task{{ID: 1, Kind: tasks.Upload, Key: 7, Payload: []byte("[]")}}))
 	if len(errs) != 1 || !errors.Is(errs[0], queue.ErrInvalid) {
 		t.Errorf("errors %v", errs)
 	}

@@ -7,9 +7,9 @@ func init() { pingEvery = 200 * time.Millisecond } //nolint:gochecknoinits // be
 
 // Encode and Decode are how names become a message and come out of it.
 var (
-	Encode   = encode
-	Decode   = decode
-	Tellable = tellable
+	Encode = encode
+	Decode = decode
+	Valid  = valid
 )
 
 // Burst is the time within which rings share a message.

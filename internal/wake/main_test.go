@@ -24,15 +24,15 @@ type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// bell is one that remembers how it was rung.
-type bell struct {
+// notifier is one that remembers how it was rung.
+type notifier struct {
 	mu   sync.Mutex
 	tell func([]string)
 	here []string // the queues that were rung for
 	all  int
 }
 
-func (b *bell) Listen(tell func([]string)) (forget func()) {
+func (b *notifier) Forward(tell func([]string)) (cancel func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.tell = tell
@@ -43,42 +43,42 @@ func (b *bell) Listen(tell func([]string)) (forget func()) {
 	}
 }
 
-// Ring is what somebody in this process does.
-func (b *bell) Ring(queues ...string) {
+// Notify is what somebody in this process does.
+func (b *notifier) Notify(queues ...string) {
 	b.mu.Lock()
 	tell := b.tell
 	b.mu.Unlock()
 	tell(queues)
 }
 
-func (b *bell) RingHere(queues ...string) {
+func (b *notifier) NotifyLocal(queues ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.here = append(b.here, queues...)
 }
 
-func (b *bell) RingAllHere() {
+func (b *notifier) NotifyAllLocal() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.all++
 }
 
-func (b *bell) rung() []string {
+func (b *notifier) rung() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.here)
 }
 
 // rungForAll is how often it was rung for all queues.
-func (b *bell) rungForAll() int {
+func (b *notifier) rungForAll() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.all
 }
 
-func (b *bell) awaits(t *testing.T, queue string) {
+func (b *notifier) awaits(t *testing.T, queue string) {
 	t.Helper()
-	eventually(t, "the bell is rung for "+queue, func() bool { return slices.Contains(b.rung(), queue) })
+	eventually(t, "the notifier is rung for "+queue, func() bool { return slices.Contains(b.rung(), queue) })
 }
 
 // logged is a log that can be read while it is written.
@@ -100,9 +100,9 @@ func (l *logged) String() string {
 }
 
 // start runs a Wake over a client of its own, and returns when it is subscribed.
-func start(t *testing.T, o *redis.Options) (*bell, *logged) {
+func start(t *testing.T, o *redis.Options) (*notifier, *logged) {
 	t.Helper()
-	b, log := &bell{}, &logged{}
+	b, log := &notifier{}, &logged{}
 	run(t, wake.New(open(t, o), b, slog.New(slog.NewTextHandler(log, nil))))
 	eventually(t, "it is subscribed", func() bool { return b.rungForAll() > 0 })
 	return b, log

@@ -14,7 +14,7 @@ import (
 func TestPropertyMessages(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		queues := rapid.SliceOfN(rapid.String().Filter(wake.Tellable), 0, 100).Draw(t, "queues")
+		queues := rapid.SliceOfN(rapid.String().Filter(wake.Valid), 0, 100).Draw(t, "queues")
 		got, sender := wake.Decode(wake.Encode(queues, "@me"))
 		if !slices.Equal(got, queues) || sender != "@me" {
 			t.Fatalf("got %q from %q, want %q", got, sender, queues)
@@ -28,7 +28,7 @@ func TestPropertyGarbage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		payload := strings.Join(rapid.SliceOf(rapid.String()).Draw(t, "parts"), ",")
 		queues, _ := wake.Decode(payload)
-		if len(queues) > 100 || slices.ContainsFunc(queues, func(q string) bool { return !wake.Tellable(q) }) {
+		if len(queues) > 100 || slices.ContainsFunc(queues, func(q string) bool { return !wake.Valid(q) }) {
 			t.Fatalf("got %q", queues)
 		}
 	})

@@ -45,18 +45,18 @@ func TestARedisThatDiesComesBack(t *testing.T) {
 		})
 		begin := time.Now()
 		for range 10_000 {
-			here.Ring("meanwhile")
+			here.Notify("meanwhile")
 		}
 		if took := time.Since(begin); took > 5*time.Second {
 			t.Errorf("10,000 rings took %v", took)
 		}
 		must(t, server.Restart(t.Context()))
-		for _, b := range []*bell{here, there} {
+		for _, b := range []*notifier{here, there} {
 			eventually(t, "it looks at everything", func() bool { return b.rungForAll() == 1+outages })
 		}
 		expectOutages(t, log, outages)
 		expectOutages(t, otherLog, outages)
-		here.Ring("after")
+		here.Notify("after")
 		there.awaits(t, "after")
 	}
 }
@@ -72,7 +72,7 @@ func TestRingsOutliveAnOutage(t *testing.T) {
 	proxy.Refuse(true)
 	proxy.Cut()
 	eventually(t, "it knows", func() bool { return strings.Contains(log.String(), awayLine) })
-	here.Ring("meanwhile")
+	here.Notify("meanwhile")
 	proxy.Refuse(false)
 	there.awaits(t, "meanwhile")
 	expectOutages(t, log, 1)
@@ -87,7 +87,7 @@ func TestASilentRedisIsNoticed(t *testing.T) {
 	server := servertest.Redis(t)
 	here, log := start(t, onSocket(server.Addr()))
 	must(t, server.Pause())
-	here.Ring("meanwhile")
+	here.Notify("meanwhile")
 	eventually(t, "it knows", func() bool { return strings.Contains(log.String(), awayLine) })
 	must(t, server.Resume())
 	eventually(t, "it looks at everything", func() bool { return here.rungForAll() >= 2 })
@@ -99,7 +99,7 @@ func TestRedisMayComeLater(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
 	must(t, server.Kill())
-	b, log := &bell{}, &logged{}
+	b, log := &notifier{}, &logged{}
 	run(t, wake.New(open(t, onSocket(server.Addr())), b, slog.New(slog.NewTextHandler(log, nil))))
 	eventually(t, "it knows", func() bool { return strings.Contains(log.String(), awayLine) })
 	must(t, server.Restart(t.Context()))

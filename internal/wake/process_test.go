@@ -19,9 +19,9 @@ import (
 
 // process is what an activityd process has of MySQL and Redis.
 type process struct {
-	db    *sql.DB
-	bell  *queue.Bell
-	queue *queue.MySQLQueue
+	db       *sql.DB
+	notifier *queue.Notifier
+	queue    *queue.MySQLQueue
 }
 
 func newProcess(t *testing.T, dsn string, server *localserver.Redis) process {
@@ -29,27 +29,27 @@ func newProcess(t *testing.T, dsn string, server *localserver.Redis) process {
 	db, err := mysql.Open(dsn)
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	p := process{db: db, bell: &queue.Bell{}}
-	p.queue = queue.NewMySQLQueue(db, queue.Options{Kinds: tasks.Kinds(), Bell: p.bell, Owner: t.Name()[:10]})
-	run(t, wake.New(open(t, onSocket(server.Addr())), p.bell, quiet()))
+	p := process{db: db, notifier: &queue.Notifier{}}
+	p.queue = queue.NewMySQLQueue(db, queue.Options{Notifier: p.notifier, Owner: t.Name()[:10]})
+	run(t, wake.New(open(t, onSocket(server.Addr())), p.notifier, quiet()))
 	return p
 }
 
 // telling is a handler that tells when it begins with a task.
 type telling chan member.ID
 
-func (h telling) Handle(_ context.Context, batch []queue.Task) []error {
+func (h telling) Handle(_ context.Context, batch []queue.Task) []queue.Outcome {
 	for _, t := range batch {
 		h <- member.ID(t.Key)
 	}
-	return make([]error, len(batch))
+	return make([]queue.Outcome, len(batch))
 }
 
 // work starts workers that would look by themselves once an hour.
 func (p process) work(t *testing.T) (begun telling) {
 	t.Helper()
 	begun = make(telling, 100)
-	pool := queue.NewPool(p.queue, p.bell, tasks.Kinds(), map[string]queue.Handler{tasks.Upload: begun, tasks.FanOut: begun}, quiet(),
+	pool := queue.NewPool(p.queue, p.notifier, map[string]queue.Handler{tasks.Upload: begun, tasks.FanOut: begun}, quiet(),
 		queue.PoolOptions{Workers: tasks.DefaultWorkers(), Poll: time.Hour, Sweep: time.Hour})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -37,12 +37,12 @@ func TestARingIsHeardElsewhere(t *testing.T) {
 		here, log := start(t, o)
 		there, _ := start(t, o)
 		yonder, _ := start(t, o)
-		here.Ring("default", "fan_out")
-		for _, b := range []*bell{there, yonder} {
+		here.Notify("default", "fan_out")
+		for _, b := range []*notifier{there, yonder} {
 			b.awaits(t, "default")
 			b.awaits(t, "fan_out")
 		}
-		there.Ring("refill")
+		there.Notify("refill")
 		here.awaits(t, "refill")
 		if got := here.rung(); !slices.Equal(got, []string{"refill"}) { // its own came before
 			t.Errorf("who rang was told of %q", got)
@@ -91,12 +91,12 @@ func TestABurstIsFewMessages(t *testing.T) {
 		for range 4 {
 			ringing.Go(func() {
 				for range 2500 {
-					b.Ring("default")
+					b.Notify("default")
 				}
 			})
 		}
 		ringing.Wait()
-		b.Ring("last")
+		b.Notify("last")
 		rang := time.Since(begin)
 		there.awaits(t, "last")
 		most := 3 + int(time.Since(begin)/wake.Burst)
@@ -126,14 +126,14 @@ func TestNamesThatCannotBeTold(t *testing.T) {
 	onBoth(t, func(t *testing.T, o *redis.Options) {
 		b, _ := start(t, o)
 		there, _ := start(t, o)
-		b.Ring("", "a,b", "@c", " d", strings.Repeat("e", 65))
+		b.Notify("", "a,b", "@c", " d", strings.Repeat("e", 65))
 		var many []string
 		for i := range 1000 {
 			many = append(many, fmt.Sprint("queue", i))
 		}
-		b.Ring(append([]string{"first"}, many...)...)
+		b.Notify(append([]string{"first"}, many...)...)
 		there.awaits(t, "first")
-		if got := there.rung(); len(got) > 100 || slices.ContainsFunc(got, func(q string) bool { return !wake.Tellable(q) }) {
+		if got := there.rung(); len(got) > 100 || slices.ContainsFunc(got, func(q string) bool { return !wake.Valid(q) }) {
 			t.Errorf("rung for %d queues: %q", len(got), got)
 		}
 	})
@@ -144,12 +144,12 @@ func TestNothingIsLostAtTheEnds(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, o *redis.Options) {
 		there, _ := start(t, o)
-		b := &bell{}
+		b := &notifier{}
 		w := wake.New(open(t, o), b, quiet())
-		b.Ring("early")
+		b.Notify("early")
 		stop := run(t, w)
 		there.awaits(t, "early")
-		b.Ring("late")
+		b.Notify("late")
 		stop()
 		there.awaits(t, "late")
 	})

@@ -1,0 +1,82 @@
+package access
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+var (
+	requests = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "activityd_access_requests_total", Help: "Requests to what needs a scope, by the name of their token, and by the verdict on them.",
+	}, []string{"token", "verdict"})
+	certificateEnd = promauto.NewGaugeVec(prometheus.GaugeOpts{ // it has no series without a certificate
+		Name: "activityd_tls_certificate_not_after_timestamp_seconds", Help: "Unix time until which the TLS certificate that is shown now is valid.",
+	}, nil)
+)
+
+// Values of the label token that are no token's name, as no name has parentheses.
+const (
+	labelNone    = "(none)"
+	labelUnknown = "(unknown)"
+)
+
+func init() { // the usual series begin with 0
+	beginWith0(labelNone, Allowed, NoToken, ForeignHost)
+	beginWith0(labelUnknown, UnknownToken)
+}
+
+func beginWith0(token string, verdicts ...Verdict) {
+	for _, v := range verdicts {
+		requests.WithLabelValues(token, string(v))
+	}
+}
+
+// labels are the names of the tokens in use: a name is a label for as long as a
+// token has it. Held for reading while a request is counted, so that no series
+// comes back that was deleted.
+var labels struct {
+	sync.RWMutex
+
+	names []string
+}
+
+// setLabels makes the tokens those in use: the series of the others vanish.
+func setLabels(entries []entry) {
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name)
+	}
+	labels.Lock()
+	defer labels.Unlock()
+	for _, name := range labels.names {
+		if !slices.Contains(names, name) {
+			requests.DeletePartialMatch(prometheus.Labels{"token": name})
+		}
+	}
+	labels.names = names
+	for _, name := range names {
+		beginWith0(name, Allowed, WrongScope, OverLimit)
+	}
+}
+
+// CountRequest counts the verdict on a request that needs a scope. The token is the
+// name of the one that it bears, "" if it bears none that is known. The verdict is
+// "" where it could not be found out.
+func CountRequest(token string, v Verdict) {
+	labels.RLock()
+	defer labels.RUnlock()
+	switch {
+	case slices.Contains(labels.names, token):
+	case token == "" && v != UnknownToken:
+		token = labelNone
+	default:
+		token = labelUnknown // also one that was revoked while it was looked at
+	}
+	if v == "" {
+		v = "other"
+	}
+	requests.WithLabelValues(token, string(v)).Inc()
+}

@@ -1,0 +1,146 @@
+package audit
+
+import (
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+var (
+	setsChecked = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "activityd_audit_checked_total", Help: "Sets compared with MySQL, by what made the audit look.",
+	}, []string{"origin"})
+	setsErroneous = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "activityd_audit_erroneous_total", Help: "Sets compared with MySQL that had an error.",
+	}, []string{"origin"})
+	setsUnsettled = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "activityd_audit_unsettled_total", Help: "Sets that changed too often to be compared.",
+	}, []string{"origin"})
+	membersFailed = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "activityd_audit_failed_total", Help: "Members left out because a server failed at them, again and again.",
+	}, []string{"origin"})
+	answersChecked = promauto.NewCounter(prometheus.CounterOpts{
+		Name: "activityd_audit_answers_checked_total", Help: "Answers by the index compared with the answer by MySQL alone.",
+	})
+	answersErroneous = promauto.NewCounter(prometheus.CounterOpts{
+		Name: "activityd_audit_answers_erroneous_total", Help: "Answers by the index that were wrong.",
+	})
+	findings = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "activityd_audit_findings_total", Help: "Differences between sets or answers and MySQL.",
+	}, []string{"cause", "class"})
+	lastingLags = promauto.NewCounter(prometheus.CounterOpts{
+		Name: "activityd_audit_lasting_lag_total", Help: "Findings of class lag whose task has waited for too long.",
+	})
+	refills = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "activityd_audit_repairs_total", Help: "Refills enqueued for what was found, or left for later.",
+	}, []string{"result"})
+	samplesDropped = promauto.NewCounter(prometheus.CounterOpts{
+		Name: "activityd_audit_samples_dropped_total", Help: "Reads that were to be checked when too many waited already.",
+	})
+	redisLosses = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "activityd_audit_redis_losses_total", Help: "How often Redis was found to have lost data, or replaced.",
+	}, []string{"how"})
+
+	// These have series in the process that sweeps only.
+	sweepProgress = newSweepGauge("progress_ratio", "Share of the members that this round of the sweep has looked at, 0 to 1.")
+	sweepHurried  = newSweepGauge("hurried", "1 while the sweep hurries because Redis lost data, 0 otherwise.")
+	sweepBegan    = newSweepGauge("began_timestamp_seconds", "Unix time at which this round of the sweep began.")
+	sweepEnded    = newSweepGauge("ended_timestamp_seconds", "Unix time at which the last round of the sweep ended.")
+	sweepTook     = newSweepGauge("duration_seconds", "Time that the last round of the sweep took.")
+)
+
+func newSweepGauge(name, help string) *prometheus.GaugeVec {
+	return promauto.NewGaugeVec(prometheus.GaugeOpts{Name: "activityd_audit_sweep_" + name, Help: help}, nil)
+}
+
+// Origin says why something was checked.
+type Origin string
+
+// The origins.
+const (
+	OfRead  Origin = "read"  // it was sampled from the reads
+	OfSweep Origin = "sweep" // the sweep came by
+)
+
+// Loss says how Redis was found to have lost data.
+type Loss string
+
+// The losses.
+const (
+	// Rewound: what was written before is gone. The server was emptied, or came
+	// back with older data.
+	Rewound Loss = "rewound"
+	// Replaced: another server answers, or the same one was started again. It may
+	// have lost the last moments before.
+	Replaced Loss = "replaced"
+)
+
+func init() { // the known series begin with 0
+	for _, o := range []Origin{OfRead, OfSweep} {
+		for _, sets := range []*prometheus.CounterVec{setsChecked, setsErroneous, setsUnsettled, membersFailed} {
+			sets.WithLabelValues(string(o))
+		}
+	}
+	for _, cause := range Causes() {
+		for _, class := range Classes() {
+			findings.WithLabelValues(cause.label(), string(class))
+		}
+	}
+	refills.WithLabelValues("enqueued")
+	refills.WithLabelValues("deferred")
+	redisLosses.WithLabelValues(string(Rewound))
+	redisLosses.WithLabelValues(string(Replaced))
+}
+
+// label returns the cause as a label.
+func (c Cause) label() string { return strings.ReplaceAll(string(c), " ", "_") }
+
+// countSets counts sets that were compared.
+func countSets(origin Origin, r Report) {
+	setsChecked.WithLabelValues(string(origin)).Add(float64(r.Checked))
+	setsErroneous.WithLabelValues(string(origin)).Add(float64(r.Erroneous))
+	setsUnsettled.WithLabelValues(string(origin)).Add(float64(r.Unsettled))
+	membersFailed.WithLabelValues(string(origin)).Add(float64(r.Failed))
+	countFindings(r.Findings)
+}
+
+// countAnswers counts answers that were compared.
+func countAnswers(r Report) {
+	answersChecked.Add(float64(r.Checked))
+	answersErroneous.Add(float64(r.Erroneous))
+	membersFailed.WithLabelValues(string(OfRead)).Add(float64(r.Failed))
+	countFindings(r.Findings)
+}
+
+func countFindings(list []Finding) {
+	for _, f := range list {
+		findings.WithLabelValues(f.Cause.label(), string(f.Class)).Inc()
+		if f.Lasting {
+			lastingLags.Inc()
+		}
+	}
+}
+
+// show makes the gauges of the sweep those of a round.
+func (r round) show() {
+	sweepProgress.WithLabelValues().Set(min(1, float64(r.Done)/float64(max(r.Total, 1))))
+	hurried := 0.0
+	if r.Hurried {
+		hurried = 1
+	}
+	sweepHurried.WithLabelValues().Set(hurried)
+	sweepBegan.WithLabelValues().Set(float64(time.UnixMilli(r.Began).Unix()))
+	if r.Ended != 0 {
+		sweepEnded.WithLabelValues().Set(float64(time.UnixMilli(r.Ended).Unix()))
+		sweepTook.WithLabelValues().Set((time.Duration(r.Took) * time.Millisecond).Seconds())
+	}
+}
+
+// hideSweep removes the gauges of the sweep: this process does not sweep.
+func hideSweep() {
+	for _, g := range []*prometheus.GaugeVec{sweepProgress, sweepHurried, sweepBegan, sweepEnded, sweepTook} {
+		g.Reset()
+	}
+}

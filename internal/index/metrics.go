@@ -1,0 +1,124 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+var (
+	// The buckets reach from a round trip to a server nearby to the second for which
+	// a large Redis stalls when it forks.
+	callSeconds = promauto.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "activityd_index_call_seconds", Help: "Time of an operation on Redis, which may be a batch of thousands of sets.",
+		Buckets: []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5},
+	}, []string{"operation"})
+	callErrors = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "activityd_index_errors_total", Help: "Operations on Redis that failed.",
+	}, []string{"operation", "reason"})
+	adds = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "activityd_adds_total", Help: "Additions of a contact to a set by what they did.",
+	}, []string{"outcome"})
+	trims = promauto.NewCounter(prometheus.CounterOpts{
+		Name: "activityd_trims_total", Help: "Members cut off sets that held too many.",
+	})
+
+	// These have no series until something is known.
+	redisUp = promauto.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "activityd_redis_up", Help: "1 if Redis answered the last operation of this process, 0 if not.",
+	}, nil)
+	redisWritable = promauto.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "activityd_redis_writable",
+		Help: "1 if the last probe of this process could write to Redis, and none was refused for some seconds, 0 if not.",
+	}, nil)
+)
+
+// operation names a method of [Index] in its metrics.
+type operation string
+
+const (
+	opCandidates operation = "candidates"
+	opAdd        operation = "add"
+	opBegin      operation = "begin"
+	opApply      operation = "apply"
+	opCheck      operation = "check"
+	opProbe      operation = "probe"
+	opLook       operation = "look"
+)
+
+// AddOutcome says what one addition did to its set.
+type AddOutcome string
+
+// The outcomes of an addition, as addScript answers them.
+const (
+	AddTaken     AddOutcome = "added"     // the contact is a new member, or its score rose
+	AddUnchanged AddOutcome = "unchanged" // it was a member already, with that score
+	AddBelow     AddOutcome = "below"     // it was a member already, with a higher score
+	AddTrimmed   AddOutcome = "trimmed"   // added, and the lowest member was cut off
+	AddOutside   AddOutcome = "outside"   // refused: older than all of a set that may be cut off and is not full
+	AddMissing   AddOutcome = "missing"   // refused: there is no set
+)
+
+func init() { // the known series begin with 0
+	for _, op := range []operation{opCandidates, opAdd, opBegin, opApply, opCheck, opProbe, opLook} {
+		callSeconds.WithLabelValues(string(op))
+		for _, reason := range []string{"unavailable", "refused", "timeout"} {
+			callErrors.WithLabelValues(string(op), reason)
+		}
+	}
+	for _, outcome := range []AddOutcome{AddTaken, AddUnchanged, AddBelow, AddTrimmed, AddOutside, AddMissing} {
+		adds.WithLabelValues(string(outcome))
+	}
+}
+
+// observe counts an operation that began at start, and notes a refusal. One by an
+// ACL may be about a single key: the probe finds out whether it is about all.
+func (ix *Index) observe(op operation, start time.Time, err error) {
+	if op != opProbe && errors.Is(err, ErrRefused) && !isDenied(err) {
+		ix.note(err)
+	}
+	callSeconds.WithLabelValues(string(op)).Observe(time.Since(start).Seconds())
+	reason, answered := failure(err)
+	if reason != "" {
+		callErrors.WithLabelValues(string(op), reason).Inc()
+	}
+	if errors.Is(err, context.Canceled) {
+		return // says nothing about Redis
+	}
+	redisUp.WithLabelValues().Set(truth(answered))
+	if op == opProbe {
+		redisWritable.WithLabelValues().Set(truth(err == nil))
+	}
+}
+
+// failure returns the reason why an operation failed, "" if it did not, and
+// whether Redis answered.
+func failure(err error) (reason string, answered bool) {
+	switch {
+	case err == nil, errors.Is(err, ErrMissing): // a set that is missing is an answer
+		return "", true
+	case errors.Is(err, context.Canceled): // by the caller
+		return "", false
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout", false
+	case errors.Is(err, ErrRefused):
+		return "refused", true
+	case errors.Is(err, ErrUnavailable):
+		return "unavailable", false
+	case errors.Is(err, ErrSettings):
+		return "settings", true
+	case errors.Is(err, ErrMalformed):
+		return "malformed", true
+	}
+	return "other", true
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,185 @@
+package index_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/metrics/metricstest"
+)
+
+// counted runs a test against miniredis and a real Redis. It is not parallel, so
+// that what it counts is its own; rises returns what rose of some metrics since the
+// beginning.
+func counted(t *testing.T, test func(t *testing.T, b bench, rises func(names ...string) metricstest.Samples)) {
+	t.Helper()
+	for name, server := range map[string]*redis.Options{
+		"miniredis": {Addr: miniredis.RunT(t).Addr()},
+		"redis":     {Addr: servertest.Redis(t).Addr(), Network: "unix"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := metricstest.Gather(t)
+			test(t, newBench(t, server, index.Options{}), func(names ...string) metricstest.Samples {
+				return metricstest.Gather(t).Since(before).Named(names...)
+			})
+		})
+	}
+}
+
+func TestWhatAddsDidIsCounted(t *testing.T) {
+	counted(t, func(t *testing.T, b bench, rises func(names ...string) metricstest.Samples) {
+		b.refill(t, ladder(11))
+		to := func(user member.ID, contact member.ID, score uint64) index.Addition {
+			return index.Addition{User: user, Entry: index.Entry{Contact: contact, Score: score}}
+		}
+		_, err := b.Add(t.Context(), []index.Addition{
+			to(user, 11, 1100), // unchanged: that very score
+			to(user, 11, 1000), // unchanged: a lower one
+			to(user, 11, 1200), // rises
+			to(user, 22, 50),   // outside
+			to(user, 20, 2000), // new: now there are max
+			to(user, 21, 2100), // new: the lowest goes
+			to(user, 22, 50),   // new, and the lowest: it goes itself
+			to(77, 1, 100), to(78, 1, 100),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := metricstest.Samples{
+			`activityd_adds_total{outcome="unchanged"}`: 1, `activityd_adds_total{outcome="below"}`: 1,
+			`activityd_adds_total{outcome="added"}`: 2, `activityd_adds_total{outcome="trimmed"}`: 2,
+			`activityd_adds_total{outcome="outside"}`: 1, `activityd_adds_total{outcome="missing"}`: 2,
+			`activityd_trims_total`: 2,
+		}
+		if diff := cmp.Diff(want, rises("activityd_adds_total", "activityd_trims_total")); diff != "" {
+			t.Errorf("counted (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestWhatAppliesTrimIsCounted(t *testing.T) {
+	counted(t, func(t *testing.T, b bench, rises func(names ...string) metricstest.Samples) {
+		trimmed := func() float64 { return rises("activityd_trims_total")["activityd_trims_total"] }
+		b.refill(t, ladder(10))
+		if n := trimmed(); n != 0 {
+			t.Fatalf("trimmed %v of ten, want none", n)
+		}
+		// 5 more than max by the refill, and one by the add.
+		var list []index.Entry
+		for i := uint64(1); i <= 7; i++ {
+			list = append(list, index.Entry{Contact: member.ID(100 + i), Score: 10_000 + i})
+		}
+		c := index.Change{Update: b.begin(t), WithRefill: true, Refill: list, Add: entries(200, 20_000)}
+		if got := b.apply(t, c); got != index.Applied || trimmed() != 6 {
+			t.Errorf("%v, trimmed %v, want 6", got, trimmed())
+		}
+		if got := b.apply(t, c); got != index.Conflict || trimmed() != 6 {
+			t.Errorf("the same again: %v, trimmed %v, want a conflict that trims nothing", got, trimmed())
+		}
+	})
+}
+
+func TestEveryCallIsCounted(t *testing.T) {
+	mini := miniredis.RunT(t)
+	before := metricstest.Gather(t)
+	b := newBench(t, &redis.Options{Addr: mini.Addr()}, index.Options{})
+	b.refill(t, ladder(2))
+	b.add(t, 3, 300)
+	if _, err := b.Candidates(t.Context(), 999); !errors.Is(err, index.ErrMissing) {
+		t.Fatal(err)
+	}
+	mini.Close()
+	if err := b.Check(t.Context()); !errors.Is(err, index.ErrUnavailable) {
+		t.Fatal(err)
+	}
+	rose := metricstest.Gather(t).Since(before)
+	want := metricstest.Samples{`activityd_index_errors_total{operation="check",reason="unavailable"}`: 1}
+	for _, operation := range []string{"begin", "apply", "add", "candidates", "check"} {
+		want[fmt.Sprintf("activityd_index_call_seconds{operation=%q}", operation)] = 1
+		if took := rose[fmt.Sprintf("activityd_index_call_seconds_sum{operation=%q}", operation)]; took <= 0 {
+			t.Errorf("%s took %v", operation, took)
+		}
+	}
+	if diff := cmp.Diff(want, rose.Named("activityd_index_call_seconds", "activityd_index_errors_total")); diff != "" {
+		t.Errorf("counted (-want +got):\n%s", diff)
+	}
+}
+
+// Each error is counted by its reason, and says whether Redis answers; one of the
+// caller says nothing about it. Whether Redis can be written to, probes say alone.
+func TestErrorsAreCountedByTheirReason(t *testing.T) {
+	ix := newBench(t, &redis.Options{Addr: "127.0.0.1:1"}, index.Options{})
+	for _, c := range []struct {
+		err          error
+		probe        bool
+		reason       string
+		up, writable float64
+	}{
+		{nil, true, "", 1, 1},
+		{index.ErrRefused, true, "refused", 1, 0}, // it answers
+		{context.Canceled, true, "", 1, 0},        // as before
+		{nil, true, "", 1, 1},
+		{fmt.Errorf("x: %w", index.ErrUnavailable), false, "unavailable", 0, 1},
+		{index.ErrMissing, false, "", 1, 1},
+		{fmt.Errorf("x: %w", index.ErrRefused), false, "refused", 1, 1},
+		{fmt.Errorf("x: %w", context.DeadlineExceeded), false, "timeout", 0, 1},
+		{context.Canceled, false, "", 0, 1},
+		{&index.SettingsError{}, false, "settings", 1, 1},
+		{index.ErrMalformed, false, "malformed", 1, 1},
+		{errors.New("what?"), false, "other", 1, 1},
+		{index.ErrUnavailable, true, "unavailable", 0, 0},
+	} {
+		before := metricstest.Gather(t)
+		operation := "apply"
+		if c.probe {
+			operation = "probe"
+		}
+		ix.Observe(operation, time.Now(), c.err)
+		after := metricstest.Gather(t)
+		want := metricstest.Samples{}
+		if c.reason != "" {
+			want[fmt.Sprintf("activityd_index_errors_total{operation=%q,reason=%q}", operation, c.reason)] = 1
+		}
+		if diff := cmp.Diff(want, after.Since(before).Named("activityd_index_errors_total")); diff != "" {
+			t.Errorf("after %v (-want +got):\n%s", c.err, diff)
+		}
+		if up, writable := after["activityd_redis_up"], after["activityd_redis_writable"]; up != c.up || writable != c.writable {
+			t.Errorf("after %v: up %v, writable %v, want %v and %v", c.err, up, writable, c.up, c.writable)
+		}
+	}
+}
+
+// An add that leaves a trace lets the guarded update under way go on; any other one
+// calls it off. See "What leaves no trace" in the package comment.
+func TestOnlyAddsThatLeaveATraceLetUpdatesGoOn(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b bench) {
+		b.refill(t, ladder(12))
+		for _, c := range []struct {
+			contact member.ID
+			score   uint64
+			want    index.Outcome
+		}{
+			{12, 1200, index.Conflict}, // unchanged
+			{12, 1100, index.Conflict}, // below
+			{12, 1300, index.Applied},  // rose
+			{99, 99, index.Conflict},   // outside
+			{98, 900, index.Conflict},  // trims
+		} {
+			u := b.begin(t)
+			b.add(t, c.contact, c.score)
+			if got := b.apply(t, index.Change{Update: u}); got != c.want {
+				t.Errorf("after an add of %d at %d: %v, want %v", c.contact, c.score, got, c.want)
+			}
+		}
+	})
+}

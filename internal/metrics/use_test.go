@@ -1,0 +1,127 @@
+package metrics_test
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/access"
+	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/recent"
+)
+
+// use uses what has metrics without series until then, and returns what a scrape
+// shows afterwards. Most series are there with 0 from the start.
+func use() []*dto.MetricFamily {
+	log := slog.New(slog.DiscardHandler)
+	q := queuetest.NewMemory(queue.Options{}, time.Now)
+	serveRequests(log, q)
+	showCertificate(log)
+	defer useIndex(log, q)() // what is shown of a sweep goes with it
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(queue.NewStatsCollector(q.Stats, nil, log))
+	return gathered(registry)
+}
+
+func gathered(registry *prometheus.Registry) []*dto.MetricFamily {
+	families, err := prometheus.Gatherers{prometheus.DefaultGatherer, registry}.Gather()
+	must(err)
+	return families
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// reader fails for one viewer.
+type reader struct{}
+
+func (reader) Read(_ context.Context, v contacts.Viewer, _ int) (recent.Answer, error) {
+	if v.ID == 500 {
+		return recent.Answer{}, errors.New("broken")
+	}
+	return recent.Answer{Source: recent.FromIndex}, nil
+}
+
+func serveRequests(log *slog.Logger, queue api.Enqueuer) {
+	server := api.New(api.Config{Reader: reader{}, Enqueuer: queue, Checker: func(context.Context) api.Health { return api.Health{} }, Logger: log})
+	for _, path := range []string{"/v1/users/1/recent-contact-photos", "/v1/users/500/recent-contact-photos", "/healthz", "/readyz"} {
+		r := httptest.NewRequest(http.MethodGet, path, http.NoBody)
+		r.Host = "localhost"
+		server.Handler().ServeHTTP(httptest.NewRecorder(), r)
+	}
+}
+
+func showCertificate(log *slog.Logger) {
+	dir, err := os.MkdirTemp("", "activityd-")
+	must(err)
+	defer func() { must(os.RemoveAll(dir)) }()
+	borrowed := httptest.NewTLSServer(nil)
+	borrowed.Close()
+	pair := borrowed.TLS.Certificates[0]
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	must(err)
+	certFile, keyFile := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+	must(os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}), 0o600))
+	must(os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600))
+	_, _, err = access.FollowCertificate(certFile, keyFile, access.Options{Log: log})
+	must(err)
+}
+
+// useIndex probes Redis, and sweeps until a round has ended and stop is called.
+func useIndex(log *slog.Logger, q *queuetest.Memory) (stop func()) {
+	server, err := miniredis.Run()
+	must(err)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	settings, err := index.NewSettings(10, 20, 0)
+	must(err)
+	ix, store := index.New(client, index.Options{Settings: settings}), contacts.NewMemory()
+	must(ix.Probe(context.Background()))
+	store.AddMember(1, "one")
+	patrol := audit.NewPatrol(audit.PatrolOptions{
+		Auditor: audit.New(audit.Options{Sets: ix, Truth: store, Tasks: q}), Members: store, Ledger: ix, Log: log,
+		Rate: 1000, Round: time.Millisecond,
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ended := make(chan error, 1)
+	go func() { ended <- patrol.Run(ctx) }()
+	for !isShown("activityd_audit_sweep_ended_") && ctx.Err() == nil {
+		<-time.After(10 * time.Millisecond)
+	}
+	return func() {
+		cancel()
+		must(<-ended)
+		must(client.Close())
+		server.Close()
+	}
+}
+
+// isShown tells whether a metric has series.
+func isShown(prefix string) bool {
+	for _, family := range gathered(prometheus.NewRegistry()) {
+		if strings.HasPrefix(family.GetName(), prefix) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,116 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/activityd/activityd/internal/retry"
+
+	"github.com/activityd/activityd/internal/mysql"
+)
+
+// errLeaseLost is the cause of what is cancelled because another worker may have
+// it by now.
+var errLeaseLost = errors.New("the lease was lost")
+
+// extensions is how often a lease is extended in its time.
+const extensions = 4
+
+// claim is what was claimed at once, and its lease.
+type claim struct {
+	ctx    context.Context // ends, with a cause, with the lease; and when all shares are finished
+	end    context.CancelCauseFunc
+	at     time.Time     // before the claim, by the clock of this process
+	until  time.Time     // when the lease runs out, by the clock of this process
+	pause  time.Duration // if it has to wait for a server: one for all, they are written together
+	shares atomic.Int32  // not finished
+
+	mu   sync.Mutex
+	held []Task // whose leases are to be extended
+}
+
+// newClaim returns the claim of tasks that began at a time.
+func (r *run) newClaim(at time.Time, list []Task) *claim {
+	c := &claim{at: at, until: at.Add(r.options.Lease), pause: retry.Jitter(maxOutagePause), held: list}
+	c.ctx, c.end = context.WithCancelCause(r.works)
+	return c
+}
+
+// finishShare ends the claim with its last share.
+func (c *claim) finishShare() {
+	if c.shares.Add(-1) == 0 {
+		c.end(nil)
+	}
+}
+
+// release ends the extension of the leases of tasks: their results are about to be
+// recorded, or their handler does not end.
+func (c *claim) release(list []Task) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held = slices.DeleteFunc(slices.Clone(c.held), func(held Task) bool {
+		return slices.ContainsFunc(list, func(t Task) bool { return t.ID == held.ID })
+	})
+}
+
+func (c *claim) holding() []Task {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.held
+}
+
+// keep extends the leases of a claim, on a goroutine of its own, until its shares
+// are finished. It ends the claim when a lease is another's; and when the leases
+// could not be extended as long as they last, because then they may be.
+func (r *run) keep(c *claim, shares int) {
+	c.shares.Store(int32(shares))
+	if shares == 0 {
+		c.end(nil)
+		return
+	}
+	r.running.Go(func() {
+		tick := time.NewTicker(max(r.options.Lease/extensions, time.Millisecond))
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-c.ctx.Done():
+				return
+			}
+			if err := r.extend(c); err != nil && c.ctx.Err() == nil {
+				if !errors.Is(err, mysql.ErrUnavailable) { // else the log has the outage
+					r.log.WarnContext(c.ctx, "lease lost; its tasks are cancelled", "error", err)
+				}
+				c.end(err)
+				return
+			}
+		}
+	})
+}
+
+// extend extends the leases of a claim. It returns an error that wraps
+// errLeaseLost; whatever else fails is tried again by the next one.
+func (r *run) extend(c *claim) error {
+	held := c.holding()
+	if len(held) == 0 {
+		return nil
+	}
+	bounded, cancel := context.WithDeadline(c.ctx, c.until)
+	defer cancel()
+	at := time.Now()
+	lost, err := r.queue.Extend(bounded, held, r.options.Lease)
+	switch {
+	case err == nil && lost > 0 && len(c.holding()) == len(held): // else some were finished meanwhile
+		return fmt.Errorf("%w: %d of %d tasks have another worker", errLeaseLost, lost, len(held))
+	case err == nil:
+		c.until = at.Add(r.options.Lease)
+	case !time.Now().Before(c.until):
+		return fmt.Errorf("%w: it could not be extended: %w", errLeaseLost, err)
+	}
+	return nil
+}

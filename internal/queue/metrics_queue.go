@@ -1,0 +1,96 @@
+package queue
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+var (
+	tasksEnqueued = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "activityd_tasks_enqueued_total", Help: "Tasks that this process enqueued, absorbed ones included.",
+	}, []string{"type"})
+	tasksAbsorbed = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "activityd_tasks_absorbed_total", Help: "Tasks that this process enqueued and that an equal waiting one stands for.",
+	}, []string{"type"})
+	// The buckets reach from a notification, which should take some milliseconds,
+	// over the 15 s within which a change should be visible, to a long outage.
+	taskWaitSeconds = promauto.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "activityd_task_wait_seconds", Help: "Time from when a task was enqueued, or became due, to its start.",
+		Buckets: []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60, 300, 1800},
+	}, []string{"queue", "type"})
+	// The buckets end with the minute after which work is cut off by default.
+	taskRunSeconds = promauto.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "activityd_task_run_seconds", Help: "Time that a task's handler took; tasks of one batch are handled together.",
+		Buckets: []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60},
+	}, []string{"queue", "type"})
+	tasksFinished = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "activityd_tasks_finished_total", Help: "Runs of tasks by their outcome.",
+	}, []string{"queue", "type", "outcome"})
+	leaseTakeovers = promauto.NewCounter(prometheus.CounterOpts{
+		Name: "activityd_lease_takeovers_total", Help: "Tasks freed or buried because the lease of their worker ran out.",
+	})
+	leasesLost = promauto.NewCounter(prometheus.CounterOpts{
+		Name: "activityd_leases_lost_total", Help: "Tasks that this process worked on and whose lease it had lost.",
+	})
+	tasksDropped = promauto.NewCounter(prometheus.CounterOpts{
+		Name: "activityd_tasks_dropped_total", Help: "Tasks that expired before they were started.",
+	})
+)
+
+// The values of the label outcome.
+const (
+	outcomeDone      = "done"
+	outcomeRetried   = "retried"   // an attempt was used up; it will run again
+	outcomePostponed = "postponed" // it runs again, and that was not its fault
+	outcomeDied      = "died"
+)
+
+// registerMetrics makes the series of a kind begin with 0. Where a site moves a kind to
+// another queue, its series come with its first task.
+func registerMetrics(k Kind) {
+	tasksEnqueued.WithLabelValues(k.Name)
+	tasksAbsorbed.WithLabelValues(k.Name)
+	taskWaitSeconds.WithLabelValues(k.Queue, k.Name)
+	taskRunSeconds.WithLabelValues(k.Queue, k.Name)
+	for _, o := range []string{outcomeDone, outcomeRetried, outcomePostponed, outcomeDied} {
+		tasksFinished.WithLabelValues(k.Queue, k.Name, o)
+	}
+}
+
+// label returns a kind as a label: rows may have any.
+func label(kind string) string {
+	if _, ok := kindOf(kind); ok {
+		return kind
+	}
+	return OtherKinds
+}
+
+// countEnqueued counts a batch, of whose distinct tasks some were inserted and the
+// others absorbed.
+func countEnqueued(batch, inserted []New) {
+	absorbed := make(map[string]int)
+	for _, n := range batch {
+		tasksEnqueued.WithLabelValues(label(n.Kind)).Inc()
+		absorbed[label(n.Kind)]++
+	}
+	for _, n := range inserted {
+		absorbed[label(n.Kind)]--
+	}
+	for label, n := range absorbed {
+		tasksAbsorbed.WithLabelValues(label).Add(float64(n))
+	}
+}
+
+// countStarted counts a task of one of the process' queues which waited so long,
+// by the database's clock, since it was enqueued or became due.
+func countStarted(t Task, waited time.Duration) {
+	taskWaitSeconds.WithLabelValues(t.Queue, label(t.Kind)).Observe(max(waited, 0).Seconds())
+}
+
+// countFinished counts a task whose handler returned after took.
+func countFinished(t Task, outcome string, took time.Duration) {
+	taskRunSeconds.WithLabelValues(t.Queue, label(t.Kind)).Observe(took.Seconds())
+	tasksFinished.WithLabelValues(t.Queue, label(t.Kind), outcome).Inc()
+}

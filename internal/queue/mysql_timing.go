@@ -1,0 +1,69 @@
+package queue
+
+// timing is the part of a waiting or scheduled task that absorbing can change.
+// Times are unix milliseconds; 0 stands for at once, and for never.
+type timing struct {
+	priority         int
+	runAt, expiresAt int64
+}
+
+// timingOf returns the timing of a task that is enqueued at now.
+func timingOf(n New, now int64) timing {
+	t := timing{priority: n.Priority}
+	if n.Delay > 0 {
+		t.runAt = now + n.Delay.Milliseconds()
+	}
+	if n.Life > 0 {
+		t.expiresAt = now + n.Life.Milliseconds()
+	}
+	return t
+}
+
+// keyHolder is a row that has the dedupe key of a task to be enqueued.
+type keyHolder struct {
+	Task
+	state            State
+	dedupeKey        string
+	dueAt, expiresAt int64
+}
+
+func (r *keyHolder) timing() timing {
+	t := timing{priority: r.Priority, expiresAt: r.expiresAt}
+	if r.state == Scheduled {
+		t.runAt = r.dueAt
+	}
+	return t
+}
+
+// absorbs tells whether the row, which has the dedupe key of n, does the work of
+// n when it starts. A producer may have written that key into any row: one that is
+// over, or about something else.
+func (r *keyHolder) absorbs(n New) bool {
+	notStarted := r.Attempts == 0 && (r.state == Scheduled || r.state == Waiting && r.dueAt == r.expiresAt)
+	return notStarted && r.ID != 0 && r.Queue == n.Queue && n.SameWork(r.Kind, r.Key, r.Payload)
+}
+
+// absorbing returns the timing of a task that absorbs one of another timing.
+func (t timing) absorbing(o timing) timing {
+	out := timing{priority: min(t.priority, o.priority), runAt: min(t.runAt, o.runAt)}
+	if t.expiresAt != 0 && o.expiresAt != 0 {
+		out.expiresAt = max(t.expiresAt, o.expiresAt)
+	}
+	return out
+}
+
+// state is where a task with this timing waits.
+func (t timing) state() State {
+	if t.runAt > 0 {
+		return Scheduled
+	}
+	return Waiting
+}
+
+// dueAt is when something must happen to it next; 0: never.
+func (t timing) dueAt() int64 {
+	if t.runAt > 0 {
+		return t.runAt
+	}
+	return t.expiresAt
+}

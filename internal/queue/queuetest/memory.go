@@ -1,0 +1,628 @@
+// Package queuetest has the queue in memory: the executable specification of package
+// queue, for tests and the demo.
+package queuetest
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/activityd/activityd/internal/queue"
+)
+
+// Memory is a queue in memory: the plainest code for the rules, which lives as long as
+// the process. It is safe for concurrent use.
+type Memory struct {
+	options queue.Options
+	now     func() time.Time
+
+	mu      sync.Mutex
+	lastID  uint64
+	claims  int
+	rows    map[uint64]*row
+	keys    map[string]uint64 // dedupe key to the task that has it
+	paused  map[string]bool
+	once    map[string]onceRow
+	maxKeys int
+}
+
+// row is a row of the table tasks. Times are unix milliseconds, 0 for none.
+type row struct {
+	queue.Task
+	state     queue.State
+	dedupeKey string
+	dueAt     int64
+	expiresAt int64
+	created   int64
+	updated   int64
+	lastError string
+	lost      bool // the last lease ran out
+}
+
+// onceRow is a row of the table task_keys.
+type onceRow struct {
+	batch   [sha256.Size]byte
+	ids     []uint64
+	created int64
+}
+
+const defaultMaxAttempts = 25 // as in schema.sql
+
+// NewMemory returns an empty queue that tells time by now.
+func NewMemory(o queue.Options, now func() time.Time) *Memory {
+	if o.Notifier == nil {
+		o.Notifier = &queue.Notifier{}
+	}
+	return &Memory{
+		options: o, now: now, maxKeys: queue.MostKeys,
+		rows: map[uint64]*row{}, keys: map[string]uint64{}, paused: map[string]bool{}, once: map[string]onceRow{},
+	}
+}
+
+// Enqueue adds a batch.
+func (q *Memory) Enqueue(ctx context.Context, batch []queue.New) ([]uint64, error) {
+	batch, err := queue.Validate(batch)
+	if err = cmp.Or(ctx.Err(), err); err != nil {
+		return nil, fmt.Errorf("enqueue %d tasks: %w", len(batch), err)
+	}
+	defer q.notify(batch)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.add(batch), nil
+}
+
+// EnqueueOnce adds a batch under an idempotency key.
+func (q *Memory) EnqueueOnce(ctx context.Context, key string, batch []queue.New) (ids []uint64, replayed bool, err error) {
+	batch, err = queue.Validate(batch)
+	if err = cmp.Or(ctx.Err(), err); err != nil {
+		return nil, false, fmt.Errorf("enqueue %d tasks once: %w", len(batch), err)
+	}
+	raw, err := json.Marshal(batch)
+	if err != nil {
+		return nil, false, err
+	}
+	hash := sha256.Sum256(raw)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if before, ok := q.once[key]; ok && before.batch != hash {
+		return nil, false, queue.ErrKeyReused
+	} else if ok {
+		return before.ids, true, nil
+	}
+	defer q.notify(batch)
+	ids = q.add(batch)
+	q.once[key] = onceRow{hash, ids, q.now().UnixMilli()}
+	return ids, false, nil
+}
+
+func (q *Memory) notify(batch []queue.New) {
+	for _, n := range batch {
+		q.options.Notifier.Notify(n.Queue)
+	}
+}
+
+// add inserts the tasks of a batch, or lets those that wait absorb them, in order of
+// their keys, as MySQL does.
+func (q *Memory) add(batch []queue.New) []uint64 {
+	now := q.now().UnixMilli()
+	for _, n := range slices.SortedStableFunc(slices.Values(batch), func(a, b queue.New) int { return cmp.Compare(a.DedupeKey, b.DedupeKey) }) {
+		if r := q.rows[q.keys[n.DedupeKey]]; r != nil && r.absorb(n, now) {
+			continue
+		} else if r != nil {
+			r.dedupeKey = ""
+		}
+		q.insert(n, now)
+	}
+	ids := make([]uint64, len(batch))
+	for i, n := range batch {
+		ids[i] = q.keys[n.DedupeKey]
+	}
+	return ids
+}
+
+func (q *Memory) insert(n queue.New, now int64) {
+	q.lastID++
+	r := &row{
+		Task:  queue.Task{ID: q.lastID, Kind: n.Kind, Key: n.Key, Payload: n.Payload, Queue: n.Queue, Priority: n.Priority, MaxAttempts: defaultMaxAttempts},
+		state: queue.Waiting, dedupeKey: n.DedupeKey, created: now, updated: now,
+	}
+	if n.Life > 0 {
+		r.expiresAt = now + n.Life.Milliseconds()
+		r.dueAt = r.expiresAt
+	}
+	if n.Delay > 0 {
+		r.state, r.dueAt = queue.Scheduled, now+n.Delay.Milliseconds()
+	}
+	q.rows[r.ID], q.keys[n.DedupeKey] = r, r.ID
+}
+
+// absorb lets a task that was not started stand for another one, if it is the same
+// work: it runs as early, as urgently and lives as long as either would.
+func (r *row) absorb(n queue.New, now int64) bool {
+	waits := r.state == queue.Waiting || r.state == queue.Scheduled
+	if !waits || r.Attempts > 0 || r.Queue != n.Queue || !n.SameWork(r.Kind, r.Key, r.Payload) {
+		return false
+	}
+	before := *r
+	r.Priority = min(r.Priority, n.Priority)
+	if n.Life == 0 || r.expiresAt == 0 {
+		r.expiresAt = 0
+	} else {
+		r.expiresAt = max(r.expiresAt, now+n.Life.Milliseconds())
+	}
+	runAt := int64(0)
+	if r.state == queue.Scheduled && n.Delay > 0 {
+		runAt = min(r.dueAt, now+n.Delay.Milliseconds())
+	}
+	r.state, r.dueAt = queue.Waiting, r.expiresAt
+	if runAt > 0 {
+		r.state, r.dueAt = queue.Scheduled, runAt
+	}
+	if r.Priority != before.Priority || r.expiresAt != before.expiresAt || r.state != before.state || r.dueAt != before.dueAt {
+		r.updated = now
+	}
+	return true
+}
+
+// Claim starts the first n tasks that wait and have not expired; one whose lease was
+// lost goes alone.
+func (q *Memory) Claim(ctx context.Context, name string, n int, lease time.Duration) (claimed []queue.Task, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("claim tasks of queue %s: %w", name, err)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.claims++
+	now := q.now().UnixMilli()
+	due := q.inOrder(func(r *row) bool { return r.state == queue.Waiting && r.Queue == name && !r.isDue(now) })
+	for _, r := range due[:min(n, len(due))] {
+		lost := r.lost
+		if lost && len(claimed) > 0 {
+			break
+		}
+		claimed = append(claimed, q.start(r, now, min(lease, queue.MostLease)))
+		if lost {
+			break
+		}
+	}
+	return claimed, nil
+}
+
+func (q *Memory) start(r *row, now int64, lease time.Duration) queue.Task {
+	delete(q.keys, r.dedupeKey)
+	r.Expires, r.Created, r.Claimed = r.expiresAt != 0, time.UnixMilli(r.created), time.UnixMilli(now)
+	r.Waited = time.Duration(max(0, now-r.updated)) * time.Millisecond
+	r.dedupeKey, r.state, r.updated, r.lost = "", queue.Running, now, false
+	r.Attempts++
+	r.Lease, r.dueAt = fmt.Sprintf("%s/%d", q.options.Owner, q.claims), now+lease.Milliseconds()
+	return r.Task
+}
+
+func (q *Memory) remove(r *row) {
+	delete(q.keys, r.dedupeKey) // "" is no task's
+	delete(q.rows, r.ID)
+}
+
+// inOrder returns the rows that fit, the urgent ones first, then in order of arrival.
+func (q *Memory) inOrder(fits func(*row) bool) []*row {
+	found := slices.DeleteFunc(slices.Collect(maps.Values(q.rows)), func(r *row) bool { return !fits(r) })
+	slices.SortFunc(found, func(a, b *row) int { return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.ID, b.ID)) })
+	return found
+}
+
+// held returns the row of a task whose lease still holds, or nil.
+func (q *Memory) held(t queue.Task) *row {
+	if r := q.rows[t.ID]; r != nil && r.state == queue.Running && r.Lease == t.Lease {
+		return r
+	}
+	return nil
+}
+
+// Extend extends leases.
+func (q *Memory) Extend(ctx context.Context, held []queue.Task, lease time.Duration) (lost int, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, fmt.Errorf("extend the leases of %d tasks: %w", len(held), err)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, t := range held {
+		if r := q.held(t); r != nil {
+			r.dueAt = q.now().UnixMilli() + min(lease, queue.MostLease).Milliseconds()
+		} else {
+			lost++
+		}
+	}
+	return lost, nil
+}
+
+// Finish records results, and enqueues their follow-ups.
+func (q *Memory) Finish(ctx context.Context, results []queue.Result) (lost int, err error) {
+	var next []queue.New
+	for i := range results {
+		if _, err = queue.Validate(results[i].Next); err != nil {
+			break
+		}
+	}
+	if err = cmp.Or(ctx.Err(), err); err != nil {
+		return 0, fmt.Errorf("finish %d tasks: %w", len(results), err)
+	}
+	q.mu.Lock()
+	for _, result := range results {
+		if r := q.held(result.Task); r != nil {
+			q.settle(r, queue.Judge(result))
+			next = append(next, result.Next...)
+		} else {
+			lost++
+		}
+	}
+	next, err = queue.Validate(next)
+	q.add(next)
+	q.mu.Unlock()
+	q.notify(next)
+	for _, result := range results {
+		if queue.Judge(result).State == queue.Waiting {
+			q.options.Notifier.Notify(result.Task.Queue)
+		}
+	}
+	return lost, err
+}
+
+func (q *Memory) settle(r *row, v queue.Verdict) {
+	if v.State == queue.Done && q.options.Keep == 0 {
+		q.remove(r)
+		return
+	}
+	if v.Uncounted {
+		r.Attempts--
+	}
+	now := q.now().UnixMilli()
+	r.state, r.Lease, r.lastError, r.updated, r.dueAt = v.State, "", v.Message, now, 0
+	switch r.state {
+	case queue.Waiting:
+		r.dueAt = r.expiresAt
+	case queue.Scheduled:
+		r.dueAt = now + v.After.Milliseconds()
+	case queue.Done:
+		r.dueAt = now + q.options.Keep.Milliseconds()
+	case queue.Dead, queue.Running:
+	}
+}
+
+// Sweep does what is due.
+func (q *Memory) Sweep(ctx context.Context) (s queue.Swept, err error) {
+	if err := ctx.Err(); err != nil {
+		return s, fmt.Errorf("sweep tasks: %w", err)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.now().UnixMilli()
+	for _, r := range q.rows {
+		if r.isDue(now) {
+			q.timeUp(r, now, &s)
+		}
+	}
+	q.forgetKeys(now - queue.KeyLife.Milliseconds())
+	return s, nil
+}
+
+// isDue tells whether something must happen to the row at once.
+func (r *row) isDue(now int64) bool {
+	switch r.state {
+	case queue.Waiting:
+		return r.dueAt != 0 && r.dueAt <= now
+	case queue.Scheduled, queue.Done:
+		return r.dueAt <= now
+	case queue.Running:
+		return r.dueAt <= now || r.dueAt > now+queue.MostLease.Milliseconds()
+	case queue.Dead:
+	}
+	return false
+}
+
+// timeUp does what is due for one task.
+func (q *Memory) timeUp(r *row, now int64, s *queue.Swept) {
+	switch r.state {
+	case queue.Running:
+		s.TookOver++
+		r.lastError = "the lease of " + r.Lease + " ran out: it crashed, was stopped, or took too long"
+		r.Lease, r.updated, r.lost = "", now, true
+		if r.state, r.dueAt = queue.Waiting, r.expiresAt; r.Attempts >= r.MaxAttempts {
+			r.state, r.dueAt = queue.Dead, 0
+		}
+	case queue.Scheduled:
+		s.Due++
+		r.state, r.dueAt, r.updated = queue.Waiting, r.expiresAt, now
+	case queue.Waiting:
+		s.Dropped++
+		q.remove(r)
+	case queue.Done:
+		q.remove(r)
+	case queue.Dead: // nothing is ever due
+	}
+}
+
+// forgetKeys forgets the idempotency keys that were used at end or before, and the
+// oldest of those that are too many.
+func (q *Memory) forgetKeys(end int64) {
+	var all []int64
+	for _, o := range q.once {
+		all = append(all, o.created)
+	}
+	slices.Sort(all)
+	if len(all) > q.maxKeys {
+		end = max(end, all[len(all)-q.maxKeys-1])
+	}
+	maps.DeleteFunc(q.once, func(_ string, o onceRow) bool { return o.created <= end })
+}
+
+// Active returns the keys with tasks of a kind that wait or run.
+func (q *Memory) Active(_ context.Context, kind string, keys []uint64) (map[uint64]bool, error) {
+	home := queue.QueueOf(kind)
+	return q.keysOf(keys, func(r *row) bool {
+		alive := r.state == queue.Waiting || r.state == queue.Running && r.Lease != ""
+		return alive && r.Kind == kind && r.Queue == home && r.Priority <= queue.Normal
+	}), nil
+}
+
+// Pending returns the keys with unfinished tasks of the kinds.
+func (q *Memory) Pending(_ context.Context, kinds []string, keys []uint64) (map[uint64]bool, error) {
+	return q.keysOf(keys, func(r *row) bool {
+		return r.state != queue.Dead && r.state != queue.Done && slices.Contains(kinds, r.Kind)
+	}), nil
+}
+
+func (q *Memory) keysOf(keys []uint64, fits func(*row) bool) map[uint64]bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	found := make(map[uint64]bool)
+	for _, r := range q.rows {
+		if fits(r) && slices.Contains(keys, r.Key) {
+			found[r.Key] = true
+		}
+	}
+	return found
+}
+
+// Absorb deletes the tasks that held ones stand for.
+func (q *Memory) Absorb(ctx context.Context, held []queue.Task) (absorbed int, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, fmt.Errorf("absorb tasks: %w", err)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ours := slices.DeleteFunc(slices.Clone(held), func(t queue.Task) bool { return q.held(t) == nil })
+	for _, t := range ours {
+		for _, r := range q.rows {
+			if r.Kind == t.Kind && r.Key == t.Key && (r.state == queue.Waiting || r.state == queue.Scheduled) {
+				q.remove(r)
+				absorbed++
+			}
+		}
+	}
+	for _, t := range ours {
+		if absorbed > 0 { // they stand for others now, and those may never expire
+			q.rows[t.ID].expiresAt = 0
+		}
+	}
+	return absorbed, nil
+}
+
+// Count counts the tasks by state.
+func (q *Memory) Count(context.Context) (c queue.Counts, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	of := map[queue.State]*int{
+		queue.Waiting: &c.Waiting, queue.Scheduled: &c.Scheduled, queue.Running: &c.Running, queue.Dead: &c.Dead, queue.Done: &c.Done,
+	}
+	for _, r := range q.rows {
+		*of[r.state]++
+	}
+	return c, nil
+}
+
+// Full tells whether at least limit tasks wait.
+func (q *Memory) Full(ctx context.Context, limit int) (bool, error) {
+	c, err := q.Count(ctx)
+	return c.Waiting >= limit, err
+}
+
+// matching returns up to limit rows that match, by id.
+func (q *Memory) matching(f queue.Filter, limit int) []*row {
+	found := q.inOrder(func(r *row) bool {
+		return r.ID > f.After &&
+			(len(f.IDs) == 0 || slices.Contains(f.IDs, r.ID)) &&
+			(len(f.Kinds) == 0 || slices.Contains(f.Kinds, r.Kind)) &&
+			(len(f.States) == 0 || slices.Contains(f.States, r.state)) &&
+			(len(f.Queues) == 0 || slices.Contains(f.Queues, r.Queue)) &&
+			(f.Key == 0 || f.Key == r.Key)
+	})
+	slices.SortFunc(found, func(a, b *row) int { return cmp.Compare(a.ID, b.ID) })
+	return found[:min(limit, len(found))]
+}
+
+// List returns up to limit tasks that match.
+func (q *Memory) List(_ context.Context, match queue.Filter, limit int) (list []queue.Record, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, r := range q.matching(match, limit) {
+		list = append(list, r.record())
+	}
+	return list, nil
+}
+
+func (r *row) record() queue.Record {
+	out := queue.Record{
+		ID: r.ID, Queue: r.Queue, Kind: r.Kind, Key: r.Key, Payload: r.Payload, Priority: r.Priority, State: r.state,
+		Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, ExpiresAt: timeOf(r.expiresAt), DedupeKey: r.dedupeKey,
+		LastError: r.lastError, Created: time.UnixMilli(r.created), Updated: time.UnixMilli(r.updated),
+	}
+	switch r.state {
+	case queue.Scheduled:
+		out.RunAt = timeOf(r.dueAt)
+	case queue.Running:
+		out.LeaseOwner, out.LeaseUntil = r.Lease, timeOf(r.dueAt)
+	case queue.Done:
+		out.ForgetAt = timeOf(r.dueAt)
+	case queue.Waiting, queue.Dead:
+	}
+	return out
+}
+
+func timeOf(milliseconds int64) time.Time {
+	if milliseconds == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(milliseconds)
+}
+
+// Retry makes matching tasks wait again.
+func (q *Memory) Retry(_ context.Context, match queue.Filter, limit int) (n int, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, r := range q.matching(match, len(q.rows)) {
+		if n == limit || r.state != queue.Dead && r.state != queue.Scheduled {
+			continue
+		}
+		r.state, r.dueAt, r.expiresAt, r.Attempts, r.lost, r.updated = queue.Waiting, 0, 0, 0, false, q.now().UnixMilli()
+		q.options.Notifier.Notify(r.Queue)
+		n++
+	}
+	return n, nil
+}
+
+// Discard deletes matching tasks that do not run.
+func (q *Memory) Discard(_ context.Context, match queue.Filter, limit int) (n int, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, r := range q.matching(match, len(q.rows)) {
+		if n < limit && r.state != queue.Running {
+			q.remove(r)
+			n++
+		}
+	}
+	return n, nil
+}
+
+// Pause lets no task of the queue start.
+func (q *Memory) Pause(_ context.Context, name string) (changed bool, err error) {
+	if err := queue.CheckName(name); err != nil {
+		return false, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	changed = !q.paused[name]
+	q.paused[name] = true
+	return changed, nil
+}
+
+// Resume ends a pause.
+func (q *Memory) Resume(_ context.Context, name string) (changed bool, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	changed = q.paused[name]
+	delete(q.paused, name)
+	return changed, nil
+}
+
+// Paused returns the queues that are paused.
+func (q *Memory) Paused(context.Context) ([]string, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Sorted(maps.Keys(q.paused)), nil
+}
+
+// Stats returns how full the queues are.
+func (q *Memory) Stats(context.Context) (s queue.Stats, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	standing := slices.Concat(queue.Queues(), q.options.Queues, slices.Collect(maps.Keys(q.paused)))
+	others := make(map[string]bool)
+	counts, found := make(map[queue.TaskStats]int), maps.Clone(q.paused)
+	for _, r := range q.rows {
+		if !slices.Contains(standing, r.Queue) {
+			others[r.Queue] = true
+		}
+	}
+	named := slices.Sorted(maps.Keys(others))
+	s.More = len(named) > queue.MostOtherQueues
+	standing = append(standing, named[:min(len(named), queue.MostOtherQueues)]...)
+	for _, r := range q.rows {
+		if slices.Contains(standing, r.Queue) {
+			kind := r.Kind
+			if !slices.Contains(queue.Kinds(), kind) {
+				kind = queue.OtherKinds
+			}
+			counts[queue.TaskStats{Queue: r.Queue, Kind: kind, State: r.state}]++
+			found[r.Queue] = true
+		}
+	}
+	for t, n := range counts {
+		t.Count = n
+		s.Tasks = append(s.Tasks, t)
+	}
+	slices.SortFunc(s.Tasks, func(a, b queue.TaskStats) int {
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.State, b.State))
+	})
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		oldest := q.oldest(name)
+		s.Queues = append(s.Queues, queue.QueueStats{Queue: name, Paused: q.paused[name], Oldest: oldest, Due: max(oldest, q.due(name))})
+	}
+	return s, nil
+}
+
+// due is the age of the oldest of those that run, or were postponed or tried before.
+func (q *Memory) due(name string) (age time.Duration) {
+	for _, r := range q.rows {
+		if r.Queue != name || r.state != queue.Running && (r.state != queue.Scheduled || r.dueAt == 0) {
+			continue
+		}
+		since := r.updated
+		switch {
+		case r.lastError != "":
+			since = r.created
+		case r.state == queue.Scheduled:
+			since = r.dueAt
+		}
+		age = max(age, q.now().Sub(time.UnixMilli(since)))
+	}
+	return age
+}
+
+// oldest is the age of the oldest of those that are first, each in its priority.
+func (q *Memory) oldest(name string) (age time.Duration) {
+	first := make(map[int]bool)
+	for _, r := range q.inOrder(func(r *row) bool { return r.state == queue.Waiting && r.Queue == name }) {
+		if !first[r.Priority] && len(first) < queue.MostPriorities {
+			first[r.Priority] = true
+			age = max(age, q.now().Sub(time.UnixMilli(r.created)))
+		}
+	}
+	return age
+}
+
+// SetMostKeys makes the queue remember fewer idempotency keys.
+func (q *Memory) SetMostKeys(most int) { q.maxKeys = most }
+
+// Forge makes a row of what a producer may write: it changes a task as no queue
+// would, and leaves the dedupe key with it. A time of 0 stands for none.
+func (q *Memory) Forge(id uint64, state queue.State, dueAt int64, name string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	r := q.rows[id]
+	r.state, r.dueAt, r.Queue = state, dueAt, name
+}
+
+// Errors returns the errors of outcomes.
+func Errors(outcomes []queue.Outcome) []error {
+	errs := make([]error, len(outcomes))
+	for i, o := range outcomes {
+		errs[i] = o.Err
+	}
+	return errs
+}

@@ -1,0 +1,193 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+)
+
+// errTimeout is the cause of what is cancelled because it took too long.
+var errTimeout = errors.New("the work took longer than its limit")
+
+// finished is what became of a task.
+type finished struct {
+	Result
+	took  time.Duration
+	begun bool
+}
+
+// group is what one handler takes together of a share.
+type group struct {
+	handler Handler
+	tasks   []Task
+}
+
+// suspect tells whether it is a task that was tried before.
+func (g group) suspect() bool { return len(g.tasks) == 1 && g.tasks[0].Attempts > 1 }
+
+// runShare runs the tasks of a share and records what became of them; of those whose
+// handler does not end, nothing. What is done is recorded before a suspect begins:
+// that may be the end of the process. It returns false when a server that the tasks
+// need is away, so that the worker pauses.
+func (r *run) runShare(s share) (healthy bool) {
+	ctx, cancel := context.WithTimeoutCause(s.claim.ctx, r.options.Limit, fmt.Errorf("%w of %v", errTimeout, r.options.Limit))
+	defer cancel()
+	// From the end of ctx on, nothing extends the leases.
+	defer context.AfterFunc(ctx, func() { s.claim.release(s.tasks) })()
+	healthy = true
+	var all []finished
+	for _, g := range r.groups(s.tasks) {
+		if g.suspect() && len(all) > 0 {
+			healthy = r.settle(s.claim, all) && healthy
+			all = nil
+		}
+		all = append(all, r.runGroup(ctx, s.claim, g)...)
+	}
+	return r.settle(s.claim, all) && healthy
+}
+
+// groups splits tasks by handler, and keeps those of one ordering key in their
+// order. Tasks that were tried before come last, each alone: should one of them
+// panic or never end, it harms only itself.
+func (r *run) groups(tasks []Task) (groups []group) {
+	var again []group
+	last := make(map[orderingKey]int) // the group of the key's latest task
+	for _, t := range tasks {
+		h, ok := r.handlers[t.Kind]
+		if !ok {
+			h = unknownKind{}
+		}
+		if t.Attempts > 1 {
+			again = append(again, group{h, []Task{t}})
+			continue
+		}
+		key, ordered := orderingKeyOf(t)
+		at := last[key]
+		for at < len(groups) && groups[at].handler != h {
+			at++
+		}
+		if at == len(groups) {
+			groups = append(groups, group{handler: h})
+		}
+		groups[at].tasks = append(groups[at].tasks, t)
+		if ordered {
+			last[key] = at
+		}
+	}
+	return append(groups, again...)
+}
+
+// unknownKind is the handler of the kinds that have none.
+type unknownKind struct{}
+
+func (unknownKind) Handle(_ context.Context, batch []Task) []Outcome {
+	all := make([]Outcome, len(batch))
+	for i, t := range batch {
+		all[i].Err = Permanent(fmt.Errorf("%w: unknown type %q", ErrInvalid, t.Kind))
+	}
+	return all
+}
+
+// runGroup calls the handler. When it panics, the tasks are run one by one, so that
+// only the one that caused it pays. What would begin after the end of ctx is handed
+// back.
+func (r *run) runGroup(ctx context.Context, c *claim, g group) (all []finished) {
+	if ctx.Err() != nil {
+		for _, result := range handBack(g.tasks, 0, context.Cause(ctx)) {
+			all = append(all, finished{Result: result})
+		}
+		return all
+	}
+	start := time.Now()
+	for _, t := range g.tasks {
+		countStarted(t, t.Waited+start.Sub(c.at))
+	}
+	outcomes, ended := r.call(ctx, g)
+	var panicked *panicError
+	switch {
+	case !ended:
+		return nil
+	case len(g.tasks) > 1 && errors.As(outcomes[0].Err, &panicked):
+		for _, t := range g.tasks {
+			all = append(all, r.runGroup(ctx, c, group{g.handler, []Task{t}})...)
+		}
+		return all
+	}
+	took := time.Since(start)
+	for i, t := range g.tasks {
+		o := outcomes[i]
+		o.Err = classify(ctx, t, o.Err, c.pause)
+		if _, err := Validate(o.Next); err != nil {
+			o = Outcome{Err: Permanent(fmt.Errorf("follow-up: %w", err))}
+		}
+		all = append(all, finished{Result{t, o.Err, o.Next}, took, true})
+	}
+	return all
+}
+
+// call calls the handler on a goroutine of its own: one that does not end soon after
+// its context is left behind, with its tasks.
+func (r *run) call(ctx context.Context, g group) (outcomes []Outcome, ended bool) {
+	answer := make(chan []Outcome, 1)
+	go func() { answer <- handle(ctx, g.handler, g.tasks) }()
+	select {
+	case outcomes = <-answer:
+		return outcomes, true
+	case <-ctx.Done():
+	}
+	// As long as the lease lasts, the results can still be recorded.
+	patience := time.NewTimer(r.options.Lease / 2)
+	defer patience.Stop()
+	select {
+	case outcomes = <-answer:
+		return outcomes, true
+	case <-patience.C:
+	case <-r.over.Done():
+	}
+	const maxIDs = 20 // in the log
+	var ids []uint64
+	for _, t := range g.tasks[:min(len(g.tasks), maxIDs)] {
+		ids = append(ids, t.ID)
+	}
+	r.log.ErrorContext(ctx, "handler does not end and is left behind; its tasks are free when their leases run out",
+		"type", g.tasks[0].Kind, "count", len(g.tasks), "tasks", ids, "cause", context.Cause(ctx))
+	return nil, false
+}
+
+// panicError is a panic of a handler, with its place.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.value, e.stack) }
+
+// handle calls the handler and makes an error of a panic.
+func handle(ctx context.Context, h Handler, batch []Task) (outcomes []Outcome) {
+	all := func(err error) []Outcome {
+		return slices.Repeat([]Outcome{{Err: err}}, len(batch))
+	}
+	defer func() {
+		if value := recover(); value != nil {
+			outcomes = all(&panicError{value, debug.Stack()})
+		}
+	}()
+	outcomes = h.Handle(ctx, batch)
+	if len(outcomes) != len(batch) {
+		return all(fmt.Errorf("handler %T answered %d of %d tasks", h, len(outcomes), len(batch)))
+	}
+	return outcomes
+}
+
+// handBack returns the results of tasks that were not begun: another worker may
+// have them after a pause, and no attempt is counted.
+func handBack(list []Task, pause time.Duration, cause error) []Result {
+	results := make([]Result, len(list))
+	for i, t := range list {
+		results[i] = Result{Task: t, Err: Later(pause, fmt.Errorf("handed back before it began: %w", cause))}
+	}
+	return results
+}

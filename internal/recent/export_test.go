@@ -1,0 +1,4 @@
+package recent
+
+// Count counts the end of a read.
+var Count = count

@@ -1,0 +1,126 @@
+package recent
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/activityd/activityd/internal/mysql"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/activityd/activityd/internal/contacts"
+)
+
+var (
+	// The buckets are fine where a read by the index should be, below 10 ms, and go
+	// on to where a walk is cut off.
+	readSeconds = promauto.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "activityd_read_seconds", Help: "Time of a read by the source of its answer; none: it failed.",
+		Buckets: []float64{0.00025, 0.0005, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.035, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
+	}, []string{"source"})
+	reads = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "activityd_reads_total", Help: "Reads by the source and the kind of their answer.",
+	}, []string{"source", "result"})
+	readWalks = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "activityd_read_walks_total", Help: "Reads answered by a walk through the database, by the reason for it.",
+	}, []string{"reason"})
+	walksInFlight = promauto.NewGauge(prometheus.GaugeOpts{
+		Name: "activityd_walks_in_flight", Help: "Walks through the database under way.",
+	})
+	walksRefused = promauto.NewCounter(prometheus.CounterOpts{
+		Name: "activityd_walks_refused_total", Help: "Walks that did not get their turn in time.",
+	})
+)
+
+// The reasons for a walk, as [Trace] has them.
+const (
+	SetMissing       = "the set is missing"
+	SetMalformed     = "the set is malformed"
+	OtherSettings    = "the sets were built with other settings"
+	RedisUnavailable = "redis is unavailable"
+	WritesRefused    = "redis refuses writes, so that the set may be behind"
+	NothingVisible   = "no candidate has anything visible"
+	BestTooOld       = "the best candidate is not newer than the lowest score"
+	PhotosChanged    = "the photos changed while they were read"
+)
+
+// walkReasons are the labels of the reasons for a walk.
+var walkReasons = map[string]string{
+	SetMissing:       "set_missing",
+	SetMalformed:     "set_malformed",
+	OtherSettings:    "other_settings",
+	RedisUnavailable: "redis_unavailable",
+	WritesRefused:    "writes_refused",
+	NothingVisible:   "nothing_visible",
+	BestTooOld:       "best_too_old",
+	PhotosChanged:    "photos_changed",
+}
+
+// The results of a read that found an answer; nothing is one, too: there is
+// nothing to show. Those of the others are in failures, and other.
+const (
+	resultPhotos  = "photos"
+	resultNothing = "nothing"
+	other         = "other"
+)
+
+var failures = []struct {
+	err    error
+	result string
+}{
+	{contacts.ErrNoMember, "no_member"},
+	{ErrBusy, "busy"},
+	{mysql.ErrUnavailable, "unavailable"},
+	{context.DeadlineExceeded, "timeout"},
+	{context.Canceled, "cancelled"},
+}
+
+// fromNowhere is the source of a read that failed.
+const fromNowhere Source = "none"
+
+func init() { // the known series begin with 0
+	for _, source := range []Source{FromIndex, FromDatabase} {
+		readSeconds.WithLabelValues(string(source))
+		reads.WithLabelValues(string(source), resultPhotos)
+		reads.WithLabelValues(string(source), resultNothing)
+	}
+	readSeconds.WithLabelValues(string(fromNowhere))
+	reads.WithLabelValues(string(fromNowhere), other)
+	for _, f := range failures {
+		reads.WithLabelValues(string(fromNowhere), f.result)
+	}
+	for _, reason := range walkReasons {
+		readWalks.WithLabelValues(reason)
+	}
+}
+
+// count counts a read that ended after took.
+func count(a Answer, err error, took time.Duration) {
+	source, result := a.Source, resultNothing
+	switch {
+	case err != nil:
+		source, result = fromNowhere, failureOf(err)
+	case a.Contact != nil:
+		result = resultPhotos
+	}
+	readSeconds.WithLabelValues(string(source)).Observe(took.Seconds())
+	reads.WithLabelValues(string(source), result).Inc()
+	if source == FromDatabase {
+		reason, known := walkReasons[a.Trace.WalkReason]
+		if !known {
+			reason = other
+		}
+		readWalks.WithLabelValues(reason).Inc()
+	}
+}
+
+func failureOf(err error) string {
+	for _, f := range failures {
+		if errors.Is(err, f.err) {
+			return f.result
+		}
+	}
+	return other
+}

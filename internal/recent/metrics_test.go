@@ -1,0 +1,138 @@
+package recent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/metrics/metricstest"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/recent"
+)
+
+func TestEachAnswerIsCounted(t *testing.T) {
+	before := metricstest.Gather(t)
+	b := newBench(recent.Options{})
+	b.contact(11, 900)
+	b.contact(12, 800)
+	b.read(t, 11, recent.FromIndex)
+	b.index.err = index.ErrMissing
+	b.store.before = func(_ context.Context, call string) error {
+		if n := metricstest.Gather(t).Since(before)["activityd_walks_in_flight"]; call == "walk" && n != 1 {
+			t.Errorf("%v walks in flight, want 1", n)
+		}
+		return nil
+	}
+	b.read(t, 11, recent.FromDatabase)
+	b.store.before = func(context.Context, string) error { return errors.New("no") }
+	if _, err := b.Read(t.Context(), me, 10); err == nil {
+		t.Fatal("the read succeeded")
+	}
+	rose := metricstest.Gather(t).Since(before)
+	want := metricstest.Samples{
+		`activityd_reads_total{result="photos",source="index"}`:    1,
+		`activityd_reads_total{result="photos",source="database"}`: 1,
+		`activityd_reads_total{result="other",source="none"}`:      1,
+		`activityd_read_walks_total{reason="set_missing"}`:         1,
+		`activityd_read_seconds{source="index"}`:                   1,
+		`activityd_read_seconds{source="database"}`:                1,
+		`activityd_read_seconds{source="none"}`:                    1,
+	}
+	if diff := cmp.Diff(want, rose.Named("activityd_reads_total", "activityd_read_walks_total", "activityd_read_seconds", "activityd_walks_in_flight", "activityd_walks_refused_total")); diff != "" {
+		t.Errorf("counted (-want +got):\n%s", diff)
+	}
+	for source := range map[string]bool{"index": true, "database": true, "none": true} {
+		if took := rose[fmt.Sprintf("activityd_read_seconds_sum{source=%q}", source)]; took <= 0 {
+			t.Errorf("%s took %v", source, took)
+		}
+	}
+}
+
+// Reads that are not those of members are not among theirs.
+func TestUncountedReads(t *testing.T) {
+	before := metricstest.Gather(t)
+	b := newBench(recent.Options{Uncounted: true})
+	b.contact(11, 900)
+	b.index.err = index.ErrMissing
+	b.read(t, 11, recent.FromDatabase)
+	if rose := metricstest.Gather(t).Since(before).Named("activityd_reads_total", "activityd_read_walks_total", "activityd_read_seconds"); len(rose) > 0 {
+		t.Errorf("counted %v", rose)
+	}
+}
+
+func TestRefusedWalksAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before := metricstest.Gather(t)
+		b := newBench(recent.Options{Walks: 1, WalkWait: time.Second})
+		b.contact(11, 900)
+		b.index.err = index.ErrMissing
+		release := make(chan struct{})
+		b.store.before = func(context.Context, string) error {
+			<-release
+			return nil
+		}
+		var reads sync.WaitGroup
+		reads.Go(func() { _, _ = b.Read(t.Context(), me, 10) })
+		synctest.Wait() // it walks
+		gone, leave := context.WithCancel(t.Context())
+		reads.Go(func() { _, _ = b.Read(gone, me, 6) })
+		synctest.Wait() // it waits for its turn
+		leave()
+		if _, err := b.Read(t.Context(), me, 5); !errors.Is(err, recent.ErrBusy) {
+			t.Errorf("err %v, want ErrBusy", err)
+		}
+		if n := metricstest.Gather(t).Since(before)["activityd_walks_refused_total"]; n != 1 { // the one that left was not refused
+			t.Errorf("counted %v refused walks, want 1", n)
+		}
+		close(release)
+		reads.Wait()
+	})
+}
+
+func TestAnswersAreCountedByTheirKind(t *testing.T) {
+	photos := contacts.Album{Contact: &contacts.Profile{ID: 7}}
+	walked := func(reason string) recent.Answer {
+		return recent.Answer{Source: recent.FromDatabase, Album: photos, Trace: recent.Trace{WalkReason: reason}}
+	}
+	for _, c := range []struct {
+		answer               recent.Answer
+		err                  error
+		source, result, walk string
+	}{
+		{recent.Answer{Source: recent.FromIndex, Album: photos}, nil, "index", "photos", ""},
+		{recent.Answer{Source: recent.FromIndex}, nil, "index", "nothing", ""},
+		{walked(recent.SetMissing), nil, "database", "photos", "set_missing"},
+		{walked(recent.BestTooOld), nil, "database", "photos", "best_too_old"},
+		{walked("made up"), nil, "database", "photos", "other"},
+		{recent.Answer{}, contacts.ErrNoMember, "none", "no_member", ""},
+		{recent.Answer{}, recent.ErrBusy, "none", "busy", ""},
+		{recent.Answer{}, mysql.ErrUnavailable, "none", "unavailable", ""},
+		{recent.Answer{}, context.DeadlineExceeded, "none", "timeout", ""},
+		{recent.Answer{}, context.Canceled, "none", "cancelled", ""},
+		{recent.Answer{}, errors.New("what?"), "none", "other", ""},
+	} {
+		before := metricstest.Gather(t)
+		if c.err != nil {
+			c.err = fmt.Errorf("read: %w", c.err)
+		}
+		recent.Count(c.answer, c.err, time.Millisecond)
+		want := metricstest.Samples{
+			fmt.Sprintf("activityd_reads_total{result=%q,source=%q}", c.result, c.source): 1,
+			fmt.Sprintf("activityd_read_seconds{source=%q}", c.source):                    1,
+		}
+		if c.walk != "" {
+			want[fmt.Sprintf("activityd_read_walks_total{reason=%q}", c.walk)] = 1
+		}
+		if diff := cmp.Diff(want, metricstest.Gather(t).Since(before).Named("activityd_reads_total", "activityd_read_seconds", "activityd_read_walks_total")); diff != "" {
+			t.Errorf("%+v, %v: counted (-want +got):\n%s", c.answer, c.err, diff)
+		}
+	}
+}
