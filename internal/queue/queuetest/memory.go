@@ -149,23 +149,27 @@ func (r *row) absorb(n queue.New, now int64) bool {
 	if !waits || r.Attempts > 0 || r.Queue != n.Queue || !n.SameWork(r.Kind, r.Key, r.Payload) {
 		return false
 	}
-	before := *r
-	r.Priority = min(r.Priority, n.Priority)
-	if n.Life == 0 || r.expiresAt == 0 {
-		r.expiresAt = 0
-	} else {
-		r.expiresAt = max(r.expiresAt, now+n.Life.Milliseconds())
+	type timing struct {
+		priority         int
+		runAt, expiresAt int64
 	}
-	runAt := int64(0)
-	if r.state == queue.Scheduled && n.Delay > 0 {
-		runAt = min(r.dueAt, now+n.Delay.Milliseconds())
+	is := timing{priority: r.Priority, expiresAt: r.expiresAt}
+	if r.state == queue.Scheduled {
+		is.runAt = r.dueAt
 	}
-	r.state, r.dueAt = queue.Waiting, r.expiresAt
-	if runAt > 0 {
-		r.state, r.dueAt = queue.Scheduled, runAt
+	both := timing{priority: min(is.priority, n.Priority)}
+	if n.Delay > 0 {
+		both.runAt = min(is.runAt, now+n.Delay.Milliseconds())
 	}
-	if r.Priority != before.Priority || r.expiresAt != before.expiresAt || r.state != before.state || r.dueAt != before.dueAt {
-		r.updated = now
+	if n.Life > 0 && is.expiresAt > 0 {
+		both.expiresAt = max(is.expiresAt, now+n.Life.Milliseconds())
+	}
+	if both == is {
+		return true
+	}
+	r.Priority, r.expiresAt, r.state, r.dueAt, r.updated = both.priority, both.expiresAt, queue.Waiting, both.expiresAt, now
+	if both.runAt > 0 {
+		r.state, r.dueAt = queue.Scheduled, both.runAt
 	}
 	return true
 }
