@@ -107,7 +107,7 @@ const oneMoreAttempt = "LEAST(attempts, 65534) + 1"
 // behind all keys: NULL would sort before them, where the rows of sites are. A part of
 // it is random, so that no row can have been given it before. A row without a key gets
 // none: its entry in the index need not change.
-const keyOfItsOwn = "IF(dedupe_key IS NULL, NULL, CONCAT('~', id, '/', ?))"
+const keyOfItsOwn = "IF(dedupe_key IS NOT NULL, CONCAT('~', id, '/', ?), NULL)"
 
 // boundedArgs selects the arguments of a task, or, where they have more than
 // [MostPayload] bytes, a JSON string that says so: no arguments at all.
