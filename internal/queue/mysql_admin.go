@@ -122,7 +122,7 @@ func (q *MySQLQueue) Retry(ctx context.Context, match Filter, limit int) (int, e
 	n, queues, err := q.change(ctx, "retry tasks", match, limit,
 		updateTasks+"state = 'waiting', due_at = NULL, expires_at = NULL, attempts = 0, lease_owner = NULL, updated_at = "+now+" WHERE id IN ")
 	if len(queues) > 0 {
-		q.buried.forget()
+		q.cursors.forget()
 		q.options.Notifier.Notify(queues...)
 	}
 	return n, err

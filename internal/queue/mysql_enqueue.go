@@ -39,9 +39,9 @@ func (q *MySQLQueue) Enqueue(ctx context.Context, batch []New) (ids []uint64, er
 
 // tell wakes workers and counts, after the commit.
 func (q *MySQLQueue) tell(batch []New, done enqueued) {
-	q.buried.enqueued(batch)
+	q.cursors.enqueued(batch)
 	if done.absorbed {
-		q.buried.forget() // the absorbing task was locked: claims passed it over
+		q.cursors.forget() // the absorbing task was locked: claims passed it over
 	}
 	countEnqueued(batch, done.inserted)
 	q.options.Notifier.Notify(queuesOf(batch)...)

@@ -91,7 +91,7 @@ func (q *MySQLQueue) Sweep(ctx context.Context) (s Swept, err error) {
 		s.More = s.More || n == sweepSize
 	}
 	if s.Due+s.TookOver > 0 {
-		q.buried.forget()
+		q.cursors.forget()
 	}
 	return s, errors.Join(failed...)
 }
