@@ -30,7 +30,7 @@ func newEnqueue() *cobra.Command {
 		Use:   "enqueue {TYPE USER [CONTACT] | -}",
 		Short: "Enqueue one task, or many from standard input",
 		Long: "Enqueue one task and print its id, once it is committed.\n\n" +
-			"TYPE is add_contact or remove_contact, with USER and CONTACT, or upload or refill, with USER.\n\n" +
+			"TYPE is " + tasks.Usage() + ".\n\n" +
 			"With -, read tasks from standard input, one JSON object a line as POST /v1/tasks takes\n" +
 			"them, and commit them in batches of up to 1000 lines. Blank lines are skipped. A line that\n" +
 			"is no task stops it before anything of its batch is written; what stops it says how many\n" +
@@ -40,7 +40,7 @@ func newEnqueue() *cobra.Command {
 		Example: "  activityd enqueue add_contact 12345 98765\n  activityd enqueue --priority -10 upload 98765\n" +
 			"  activityd enqueue - < changes.ndjson    # {\"type\":\"upload\",\"user_id\":\"98765\"}, …",
 		Args:      atMost(3, "TYPE"),
-		ValidArgs: []cobra.Completion{tasks.AddContact, tasks.RemoveContact, tasks.Upload, tasks.Refill, "-"},
+		ValidArgs: append(tasks.Produced(), "-"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.checkFlags(cmd.Flags(), args); err != nil {
 				return err

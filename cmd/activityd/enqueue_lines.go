@@ -10,7 +10,7 @@ import (
 	"os"
 
 	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/taskjson"
+	"github.com/activityd/activityd/internal/tasks"
 )
 
 // longestLine is how many bytes a line may have: a task has less than 200.
@@ -53,7 +53,7 @@ func (l *lineReader) next() (line, error) {
 		case len(bytes.TrimSpace(text)) == 0:
 			continue
 		}
-		read.task, read.err = taskjson.ParseLine(text)
+		read.task, read.err = tasks.ParseLine(text)
 		return read, nil
 	}
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/tasks"
 )
 
 // taskBatch is how many tasks are read, or changed in one transaction, at once.
@@ -25,18 +24,15 @@ type taskFlags struct {
 	subject                    string
 }
 
-// taskTypes are the types of tasks that activityd knows.
-var taskTypes = []string{tasks.AddContact, tasks.RemoveContact, tasks.Upload, tasks.FanOut, tasks.Refill}
-
 // register registers the flags; states are the possible ones, with a note on them.
 func (t *taskFlags) register(cmd *cobra.Command, states []queue.State, note string) {
 	f := cmd.Flags()
 	f.StringSliceVar(&t.ids, "id", nil, "only the tasks with these `ids`: 5, or 5-9; may be repeated, as may type, state and queue")
-	f.StringSliceVar(&t.types, "type", nil, "only tasks of this `type`: "+orList(taskTypes))
+	f.StringSliceVar(&t.types, "type", nil, "only tasks of this `type`: "+orList(queue.Kinds()))
 	f.StringSliceVar(&t.states, "state", nil, "only tasks in this `state`: "+orList(states)+note)
 	f.StringSliceVar(&t.queues, "queue", nil, "only tasks of this `queue`: "+orList(knownQueues())+", or one of your own")
 	f.StringVar(&t.subject, "subject", "", "only tasks about this `member`")
-	completeList(cmd, "type", taskTypes)
+	completeList(cmd, "type", queue.Kinds())
 	completeList(cmd, "state", states)
 	completeList(cmd, "queue", knownQueues())
 }
