@@ -28,8 +28,8 @@ var layers = []struct {
 	{"internal/filelock", []string{module}},
 	{"internal/mysql", []string{"github.com/redis", "net/http", "github.com/labstack/echo", module + "internal/contacts", module + "internal/tasks"}},
 	{"internal/contacts", []string{"github.com/redis", "net/http", "github.com/labstack/echo"}},
-	{"internal/queue", []string{"net/http", "github.com/labstack/echo", "github.com/redis", module + "internal/tasks", module + "internal/index", module + "internal/member"}},
-	{"internal/tasks", []string{"net/http", "github.com/labstack/echo"}},
+	{"internal/queue", []string{"net/http", "github.com/labstack/echo", "github.com/redis", module + "internal/tasks", module + "internal/index", module + "internal/contacts", module + "internal/member"}},
+	{"internal/tasks", []string{"database/sql", "net/http", "github.com/labstack/echo"}},
 	{"internal/recent", []string{"net/http", "github.com/labstack/echo", "database/sql", "github.com/redis"}},
 	{"internal/api", []string{"database/sql", "github.com/redis"}},
 	{"internal/access", []string{"database/sql", "net/http", "github.com/redis", "github.com/labstack/echo", module}},
@@ -40,7 +40,6 @@ var layers = []struct {
 	{"internal/sweep", []string{"net/http", "github.com/labstack/echo", "database/sql", "github.com/redis", module + "internal/tasks", module + "internal/index", module + "internal/contacts"}},
 	{"internal/backfill", []string{"net/http", "github.com/labstack/echo", "database/sql", "github.com/redis", module + "internal/api"}},
 	{"internal/wake", []string{"database/sql", "net/http", "github.com/labstack/echo", module}},
-	{"internal/taskjson", []string{"database/sql", "net/http", "github.com/redis", "github.com/labstack/echo"}},
 	{"internal/metrics", []string{"database/sql", "github.com/redis", "github.com/labstack/echo", module + "internal/api", module + "internal/tasks", module + "internal/index", module + "internal/contacts"}},
 }
 

@@ -62,8 +62,12 @@ const (
 
 func init() {
 	for _, k := range kinds {
-		queue.Register(queue.Kind{Name: k.Name, Queue: k.Queue, Order: k.Order, DedupeKey: k.dedupeKey, Away: isAway})
+		k.register()
 	}
+}
+
+func (k kind) register() {
+	queue.Register(queue.Kind{Name: k.Name, Queue: k.Queue, Order: k.Order, DedupeKey: k.dedupeKey, Away: isAway})
 }
 
 func (k kind) dedupeKey(of uint64, payload json.RawMessage) (string, error) {
