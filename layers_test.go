@@ -28,8 +28,8 @@ var layers = []struct {
 	{"internal/filelock", []string{module}},
 	{"internal/mysql", []string{"github.com/redis", "net/http", "github.com/labstack/echo", module + "internal/contacts", module + "internal/tasks"}},
 	{"internal/contacts", []string{"github.com/redis", "net/http", "github.com/labstack/echo"}},
-	{"internal/queue", []string{"net/http", "github.com/labstack/echo", "github.com/redis", module + "internal/tasks", module + "internal/index", module + "internal/member"}},
-	{"internal/tasks", []string{"net/http", "github.com/labstack/echo"}},
+	{"internal/queue", []string{"net/http", "github.com/labstack/echo", "github.com/redis", module + "internal/tasks", module + "internal/index", module + "internal/contacts", module + "internal/member"}},
+	{"internal/tasks", []string{"database/sql", "net/http", "github.com/labstack/echo"}},
 	{"internal/recent", []string{"net/http", "github.com/labstack/echo", "database/sql", "github.com/redis"}},
 	{"internal/api", []string{"database/sql", "github.com/redis"}},
 	{"internal/auth", []string{"database/sql", "net/http", "github.com/redis", "github.com/labstack/echo", module}},
@@ -37,7 +37,6 @@ var layers = []struct {
 	{"internal/audit", []string{"net/http", "github.com/labstack/echo", "database/sql", "github.com/redis", module + "internal/api"}},
 	{"internal/bulk", []string{"net/http", "github.com/labstack/echo", "database/sql", "github.com/redis", module + "internal/api", module + "internal/audit"}},
 	{"internal/wake", []string{"database/sql", "net/http", "github.com/labstack/echo", module}},
-	{"internal/taskjson", []string{"database/sql", "net/http", "github.com/redis", "github.com/labstack/echo"}},
 	{"internal/metrics", []string{"database/sql", "github.com/redis", "github.com/labstack/echo", module + "internal/api", module + "internal/tasks", module + "internal/index", module + "internal/contacts"}},
 }
 

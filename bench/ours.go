@@ -34,7 +34,7 @@ func (o *ours) work(ctx context.Context, done *countdown) (stop func() error, er
 }
 
 // workWith starts a pool over a queue that stands before the real one.
-func (o *ours) workWith(ctx context.Context, q queue.Queue, handlers map[string]queue.Handler) (stop func() error) {
+func (o *ours) workWith(ctx context.Context, q queue.Store, handlers map[string]queue.Handler) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	pool := queue.NewPool(q, o.notifier, handlers, o.log, o.pool)
@@ -53,13 +53,13 @@ func (o *ours) left(ctx context.Context) (n int, err error) {
 
 // finishing counts tasks once their end is committed.
 type finishing struct {
-	queue.Queue
+	queue.Store
 	done *countdown
 }
 
-// Finish implements [queue.Queue].
+// Finish implements [queue.Store].
 func (f finishing) Finish(ctx context.Context, results []queue.Result) (lost int, err error) {
-	lost, err = f.Queue.Finish(ctx, results)
+	lost, err = f.Store.Finish(ctx, results)
 	if err == nil {
 		finished := 0
 		for _, r := range results {

@@ -90,7 +90,7 @@ func plainWalk(db *contacts.Memory) demo.Plain {
 }
 
 // emitTo turns the events of the in-memory site into tasks.
-func emitTo(q queue.Queue) func(context.Context, site.Event) error {
+func emitTo(q tasks.Enqueuer) func(context.Context, site.Event) error {
 	return func(ctx context.Context, e site.Event) error {
 		task, err := tasks.Parse(e.Type, e.User, e.Contact)
 		if err != nil {

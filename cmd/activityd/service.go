@@ -33,12 +33,22 @@ type store interface {
 	audit.Truth
 }
 
+// taskQueue is what a service needs of the queue.
+type taskQueue interface {
+	queue.Store
+	tasks.Enqueuer
+	api.Enqueuer
+	audit.Tasks
+	Full(ctx context.Context, limit int) (bool, error)
+	Stats(ctx context.Context) (queue.Stats, error)
+}
+
 // backend is what a service works on: real servers, or those of the demo.
 type backend struct {
 	store store
 	// db is the database of store; nil: there is none whose tables could be wrong.
 	db       *sql.DB
-	queue    queue.Queue
+	queue    taskQueue
 	notifier *queue.Notifier
 	wake     *wake.Wake // carries notifications to other processes; nil: there are none
 	index    *index.Index

@@ -16,7 +16,12 @@ import (
 // enqueueSize bounds the tasks in one INSERT.
 const enqueueSize = 1000
 
-// Enqueue implements [Queue].
+// Enqueue adds a batch, whole or not at all, and returns an id for each
+// task in order, after the commit. A task whose dedupe key is that of one
+// which waits or is scheduled, has not been started, and is about the same,
+// is absorbed: it gets that one's id. The absorbing task runs as early, as
+// urgently and lives as long as any of those that it stands for. Any other
+// task that has the key loses it.
 func (q *MySQLQueue) Enqueue(ctx context.Context, batch []New) (ids []uint64, err error) {
 	if len(batch) == 0 {
 		return nil, nil

@@ -32,8 +32,12 @@ const (
 // next one.
 const lostOwner = "lost"
 
-// MySQLQueue keeps tasks in the table tasks, so that a task commits together
-// with the change that it is about.
+// MySQLQueue is a durable queue of tasks in the table tasks, so that a task commits
+// together with the change that it is about. It is safe for concurrent use.
+//
+// A task is waiting, scheduled for later, running under a lease, dead, or, where
+// finished tasks are kept for a while, done. It is claimed at least once: a lease
+// that ran out gives it to another worker. Package queuetest has its specification.
 type MySQLQueue struct {
 	db      *sql.DB
 	options Options
@@ -54,7 +58,12 @@ func NewMySQLQueue(db *sql.DB, o Options) *MySQLQueue {
 	}
 }
 
-// Claim implements [Queue].
+// Claim leases up to n due tasks of a queue, the urgent ones first, then in
+// order of arrival; those that expired are left to [MySQLQueue.Sweep]. Whatever
+// happens to the claimer, they are free again after the lease, which lasts
+// [MostLease] at most, and a Sweep. A task whose last lease ran out is
+// claimed alone: should it be what killed its worker, it takes no other with
+// it.
 func (q *MySQLQueue) Claim(ctx context.Context, queue string, n int, lease time.Duration) (claimed []Task, err error) {
 	again := false
 	err = q.transact(ctx, "claim tasks of queue "+queue, func(tx *sql.Tx) (err error) {
@@ -217,7 +226,10 @@ const latest = 253402300799999
 // timeOf returns a time of the table.
 func timeOf(milliseconds uint64) time.Time { return time.UnixMilli(int64(min(milliseconds, latest))) }
 
-// Extend implements [Queue]. It is one statement for each claim, without a
+// Extend makes the leases of the held tasks end after lease from now. Those
+// whose lease was lost to another worker stay so and are counted in lost.
+//
+// It is one statement for each claim, without a
 // transaction around it: a heartbeat must be quick, also over a slow line.
 func (q *MySQLQueue) Extend(ctx context.Context, held []Task, lease time.Duration) (lost int, err error) {
 	byLease := make(map[string][]uint64)
@@ -236,7 +248,8 @@ func (q *MySQLQueue) Extend(ctx context.Context, held []Task, lease time.Duratio
 	return lost, nil
 }
 
-// Finish implements [Queue].
+// Finish records results, and enqueues their follow-up tasks in the same transaction.
+// Those whose lease was lost to another worker are without effect and counted in lost.
 func (q *MySQLQueue) Finish(ctx context.Context, results []Result) (lost int, err error) {
 	var next []New
 	var done enqueued
@@ -338,13 +351,17 @@ func (q *MySQLQueue) settle(ctx context.Context, tx *sql.Tx, end claimEnd, ids [
 		" lease_owner = NULL, updated_at = "+now+" WHERE "+where, append(set, whereArgs...)...)
 }
 
-// Active implements [Queue].
+// Active returns those of the keys that have tasks of the kind that wait, or run
+// under a lease. One that a producer put elsewhere does not count, so that it holds
+// up nothing: one in another queue than the kind's, where perhaps no worker looks,
+// or less urgent than [Normal]; nor does one that failed and is scheduled for later.
 func (q *MySQLQueue) Active(ctx context.Context, kind string, keys []uint64) (map[uint64]bool, error) {
 	return q.keysOf(ctx, "look for tasks under way", []string{kind}, keys,
 		"(state = 'waiting' OR state = 'running' AND lease_owner IS NOT NULL) AND priority <= 0 AND queue = ?", QueueOf(kind))
 }
 
-// Pending implements [Queue].
+// Pending returns those of the keys that have tasks of the kinds which are not
+// finished and not dead.
 func (q *MySQLQueue) Pending(ctx context.Context, kinds []string, keys []uint64) (map[uint64]bool, error) {
 	return q.keysOf(ctx, "look for pending tasks", kinds, keys, "state IN ('waiting', 'scheduled', 'running')")
 }
@@ -379,7 +396,8 @@ func (q *MySQLQueue) keysOf(ctx context.Context, what string, kinds []string, ke
 	return found, mysql.Translate(ctx, what, rows.Err())
 }
 
-// Count implements [Queue].
+// Count returns how many tasks there are by state. It looks at all of them:
+// it is for tests and small queues; see [MySQLQueue.Stats].
 func (q *MySQLQueue) Count(ctx context.Context) (c Counts, err error) {
 	err = q.db.QueryRowContext(ctx, "SELECT COALESCE(SUM(state = 'waiting'), 0), COALESCE(SUM(state = 'scheduled'), 0),"+
 		" COALESCE(SUM(state = 'running'), 0), COALESCE(SUM(state = 'dead'), 0), COALESCE(SUM(state = 'done'), 0) FROM tasks").

@@ -36,7 +36,9 @@ func countKinds(kinds int) string {
 		" FROM tasks FORCE INDEX (claim) WHERE queue = ? AND state = ? LIMIT ?) AS counted GROUP BY kind"
 }
 
-// Full implements [Queue]. A look at the first and the last id is enough as long
+// Full tells whether at least limit tasks wait.
+//
+// A look at the first and the last id is enough as long
 // as there is no reason for worry; beyond, it counts index entries up to limit.
 func (q *MySQLQueue) Full(ctx context.Context, limit int) (full bool, err error) {
 	const what = "count waiting tasks"
@@ -53,7 +55,9 @@ func (q *MySQLQueue) Full(ctx context.Context, limit int) (full bool, err error)
 	return err == nil, mysql.Translate(ctx, what, err)
 }
 
-// Stats implements [Queue]. Its queries read index entries alone, at most
+// Stats returns how full the queues are. It counts up to [StatsLimit].
+//
+// Its queries read index entries alone, at most
 // [StatsLimit] of each queue and state. How many queues there are is up to
 // the rows: those that have workers are asked about by their names, and of the
 // others only some.

@@ -63,7 +63,7 @@ type Stats struct {
 	More bool
 }
 
-// StatsLimit bounds how many tasks of one queue and state [Queue.Stats] counts.
+// StatsLimit bounds how many tasks of one queue and state [MySQLQueue.Stats] counts.
 const StatsLimit = 100_000
 
 // MostOtherQueues bounds the queues in [Stats] that only rows name, and

@@ -25,6 +25,7 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -328,7 +329,7 @@ func openRows(t *testing.T, db *sql.DB) (n int) {
 }
 
 // looks asks everything that an operator may ask, and returns the dead tasks.
-func looks(t *testing.T, q queue.Queue) (dead []queue.Record) {
+func looks(t *testing.T, q queuetest.Queue) (dead []queue.Record) {
 	t.Helper()
 	if _, err := q.Stats(t.Context()); err != nil {
 		t.Error(err)

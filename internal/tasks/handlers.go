@@ -1,10 +1,8 @@
 package tasks
 
 import (
-	"errors"
 	"time"
 
-	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/queue"
 )
 
@@ -38,25 +36,22 @@ type HandlerOptions struct {
 	ConflictPause time.Duration
 }
 
+// work is what the handlers work on.
+type work struct {
+	Index Index
+	Store Store
+	Queue Enqueuer
+	HandlerOptions
+}
+
 // Handlers returns the handler of each kind of task.
 func Handlers(ix Index, store Store, q Enqueuer, o HandlerOptions) map[string]queue.Handler {
 	if o.PartSize <= 0 {
 		o.PartSize = DefaultPartSize
 	}
-	pairs := &PairHandler{Index: ix, Store: store, ActiveOnly: o.ActiveOnly, ConflictPause: o.ConflictPause}
-	uploads := &UploadHandler{
-		Index: ix, Store: store, Queue: q, PartSize: o.PartSize, ActiveOnly: o.ActiveOnly,
+	handlers := make(map[string]queue.Handler, len(kinds))
+	for _, k := range kinds {
+		handlers[k.Name] = k.Handler(work{ix, store, q, o})
 	}
-	return map[string]queue.Handler{
-		AddContact:    pairs,
-		RemoveContact: pairs,
-		Upload:        uploads,
-		FanOut:        uploads,
-		Refill:        &RefillHandler{Index: ix, Store: store, ConflictPause: o.ConflictPause},
-	}
-}
-
-// isAway tells whether an error says that Redis cannot be used.
-func isAway(err error) bool {
-	return errors.Is(err, index.ErrUnavailable) || errors.Is(err, index.ErrSettings)
+	return handlers
 }

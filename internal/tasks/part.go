@@ -38,6 +38,15 @@ func (p *part) with(i int, t queue.Task, args Args, start time.Time) *part {
 	return p
 }
 
+// successor is the part after a full page of followers. It is as urgent as its upload,
+// but never less than usual: a later upload of the same member waits for it, and may be
+// urgent itself.
+func (p *part) successor(uploader member.ID, page []member.ID) queue.New {
+	n := fanOut.task(uploader, Args{After: page[len(page)-1], Since: p.since, Told: p.told + len(page)})
+	n.Priority = min(p.priority, queue.Normal)
+	return n
+}
+
 // lag is the time from the upload's task to now. Times of the database's clock
 // are compared with each other only.
 func (p *part) lag() time.Duration {

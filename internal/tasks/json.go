@@ -1,4 +1,4 @@
-package taskjson
+package tasks
 
 import (
 	"encoding/json"
@@ -6,17 +6,7 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/tasks"
 )
-
-// takesContact says of every type that a client may enqueue whether it is about
-// a contact too.
-var takesContact = map[string]bool{
-	tasks.AddContact:    true,
-	tasks.RemoveContact: true,
-	tasks.Upload:        false,
-	tasks.Refill:        false,
-}
 
 // rawTask is a task as it stands in the body, with its place for messages: ""
 // for a single task, tasks[3] in a batch.
@@ -31,6 +21,10 @@ type parser struct {
 
 	root string // what the input is called as a whole, in messages
 }
+
+// The JSON of a task is read strictly: a misspelt field that is silently ignored is a
+// task that never does what its sender meant. So unknown, repeated and misplaced fields
+// are refused, and all faults are named at once.
 
 // ParseBody reads the body of a request: one task, or {"tasks":[…]} with 1 to
 // most of them. When anything is wrong anywhere it returns no task, and an error
@@ -120,15 +114,15 @@ func (p *parser) task(raw rawTask) queue.New {
 	}
 	t := p.taskType(raw.place, o)
 	user := p.memberID(raw.place, o, "user_id", true)
-	takes, known := takesContact[t]
-	contact := p.memberID(raw.place, o, "contact_id", takes)
-	if _, given := o.get("contact_id"); given && known && !takes {
+	k, known := produced(t)
+	contact := p.memberID(raw.place, o, "contact_id", k.TakesContact)
+	if _, given := o.get("contact_id"); given && known && !k.TakesContact {
 		p.Addf(p.at(raw.place, "contact_id"), "%s takes no contact", t)
 	}
 	if len(p.Faults) > 0 {
 		return queue.New{}
 	}
-	task, err := tasks.Parse(t, user, contact)
+	task, err := Parse(t, user, contact)
 	if err != nil {
 		p.Addf(p.at(raw.place, ""), "%v", err)
 	}
@@ -136,11 +130,11 @@ func (p *parser) task(raw rawTask) queue.New {
 }
 
 func (p *parser) taskType(place string, o object) string {
-	const want = "want add_contact, remove_contact, upload or refill"
+	want := "want " + orList(Produced())
 	field := p.at(place, "type")
 	value, ok := o.get("type")
 	if !ok {
-		p.Addf(field, "is missing: "+want)
+		p.Addf(field, "is missing: %s", want)
 		return ""
 	}
 	var t *string
@@ -148,8 +142,8 @@ func (p *parser) taskType(place string, o object) string {
 		p.Addf(field, "%s, got %s", want, typeName(value))
 		return ""
 	}
-	if _, known := takesContact[*t]; !known {
-		p.Addf(field, "unknown type %q: %s", Clip(string(*t)), want)
+	if _, known := produced(*t); !known {
+		p.Addf(field, "unknown type %q: %s", Clip(*t), want)
 	}
 	return *t
 }

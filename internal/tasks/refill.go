@@ -11,6 +11,22 @@ import (
 	"github.com/activityd/activityd/internal/queue"
 )
 
+// Refill is the kind that reads the member's most recent contacts into its set, or
+// deletes the set if it is no member.
+const Refill = "refill"
+
+var refill = kind{
+	Name: Refill, Queue: QueueRefill, Order: orderSet, Produced: true, Changes: OwnSet,
+	DedupeKey: func(of member.ID, _ Args) string { return fmt.Sprintf("refill:%d", of) },
+	Handler: func(w work) queue.Handler {
+		return RefillHandler{Index: w.Index, Store: w.Store, ConflictPause: w.ConflictPause}
+	},
+}
+
+// NewRefill asks to read the most recent contacts of user into its set, which is deleted
+// when there are none, or user is no member.
+func NewRefill(user member.ID) queue.New { return refill.task(user, Args{}) }
+
 // RefillHandler handles refill: it reads a user's most recent contacts into the
 // set, and takes members out that are no contacts any more. Many users cost one
 // query for each of the two.
@@ -22,7 +38,7 @@ type RefillHandler struct {
 }
 
 // Handle implements [queue.Handler].
-func (h *RefillHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
+func (h RefillHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
 	var users []member.ID
 	for _, key := range keys(batch) {
 		users = append(users, member.ID(key))
@@ -40,7 +56,7 @@ func (h *RefillHandler) Handle(ctx context.Context, batch []queue.Task) []queue.
 // in, and the errors of those whose set could not be refilled. [ErrContended]
 // among them is cured by trying again, and so are the errors of package contacts
 // and package index that say so.
-func (h *RefillHandler) Refill(ctx context.Context, users []member.ID) (found map[member.ID]int, failed map[member.ID]error) {
+func (h RefillHandler) Refill(ctx context.Context, users []member.ID) (found map[member.ID]int, failed map[member.ID]error) {
 	found = make(map[member.ID]int, len(users))
 	failed = guarded(ctx, h.Index, h.ConflictPause, users, func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
 		changes, err := h.plan(ctx, updates)
@@ -52,7 +68,7 @@ func (h *RefillHandler) Refill(ctx context.Context, users []member.ID) (found ma
 	return found, failed
 }
 
-func (h *RefillHandler) plan(ctx context.Context, updates []index.Update) ([]index.Change, error) {
+func (h RefillHandler) plan(ctx context.Context, updates []index.Update) ([]index.Change, error) {
 	changes := make([]index.Change, len(updates))
 	var pairs []contacts.Pair
 	for i, u := range updates {

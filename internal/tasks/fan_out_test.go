@@ -38,6 +38,14 @@ func (b *bench) told(n, score uint64) {
 	}
 }
 
+// finish records an outcome and returns it.
+func (b *bench) finish(t queue.Task, o queue.Outcome) queue.Outcome {
+	b.Helper()
+	_, err := b.queue.Finish(b.Context(), []queue.Result{{Task: t, Err: o.Err, Next: o.Next}})
+	b.must(err)
+	return o
+}
+
 // work runs all tasks of the queue to their end, one by one, and returns their
 // types.
 func (b *bench) work() (types []string) {
@@ -50,8 +58,7 @@ func (b *bench) work() (types []string) {
 				break
 			}
 			types = append(types, list[0].Kind)
-			b.must(errors.Join(queuetest.Errors(handlers[list[0].Kind].Handle(b.Context(), list))...))
-			finish(b.T, b.queue, nil, list...)
+			b.must(b.finish(list[0], handlers[list[0].Kind].Handle(b.Context(), list)[0]).Err)
 		}
 	}
 	return types
@@ -72,8 +79,8 @@ func TestAnUploadIsToldInParts(t *testing.T) {
 	}
 }
 
-// The successor is enqueued before the part is written, so that a crash in
-// between neither ends the chain nor, repeated, doubles it.
+// A part hands on the chain when it is written, with its end: a crash in between
+// neither ends the chain nor, repeated, doubles it.
 func TestAFanOutSurvivesACrash(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -86,17 +93,20 @@ func TestAFanOutSurvivesACrash(t *testing.T) {
 		}
 		return nil
 	}
+	enqueue(t, b.queue, tasks.NewUpload(star))
 	for range 2 {
-		if errs := b.handle(b.uploads, tasks.NewUpload(star)); errs[0] == nil {
-			t.Fatal("no error")
+		task := claim(t, b.queue, 1)[0]
+		o := b.uploads.Handle(t.Context(), []queue.Task{task})[0]
+		if o.Err == nil || len(o.Next) > 0 {
+			t.Fatalf("outcome %+v", o)
 		}
-		b.called("Active", "Absorb", "LastUploads", "FollowerPages", "Enqueue", "Add")
-		counts(t, b.queue, queue.Counts{Waiting: 1})
-		b.uploads.Queue = deafTo{b.hooked} // or the repetition would wait for the chain's end
+		b.called("Active", "Absorb", "LastUploads", "FollowerPages", "Add")
+		finish(t, b.queue, queue.Later(0, o.Err), task)
 	}
 	b.hooked.before = nil
-	b.done(b.uploads, tasks.NewUpload(star))
-	b.work()
+	if types := b.work(); len(types) != 3 {
+		t.Errorf("tasks %v, want 3", types)
+	}
 	b.told(5, 900)
 }
 
@@ -122,21 +132,18 @@ func TestAnOutageMakesAFanOutNoLonger(t *testing.T) {
 		b.done(b.uploads, tasks.NewUpload(lonely)) // for which Redis is not asked
 		b.tryAll()
 	}
-	if n := b.open(); n == 0 || n > 3 {
-		t.Errorf("%d tasks after the outage, want 1 to 3", n)
+	if n := b.open(); n != 1 {
+		t.Errorf("%d tasks after the outage, want the upload", n)
 	}
 	b.hooked.before = nil
 	done := 0
 	for range 100 {
 		done += b.tryAll()
 	}
-	if n := b.open(); n > 0 || done > 2*parts {
+	if n := b.open(); n > 0 || done != parts {
 		t.Errorf("%d tasks were done for %d parts, and %d are open", done, parts, n)
 	}
 	b.told(followers, 900)
-	b.hooked.calls = nil
-	b.done(b.uploads, tasks.NewFanOut(star, viewer))
-	b.called("LastUploads", "FollowerPages", "Enqueue", "Add") // nothing is tried out any more
 }
 
 // What Redis refuses, though it is there, may be the end of a part, but not of the
@@ -147,19 +154,28 @@ func TestAPartThatMayDieHandsOnTheChain(t *testing.T) {
 	b.uploads.PartSize = 2
 	b.followers(5)
 	b.upload(star, 900)
-	failure := index.ErrUnavailable
-	b.hooked.before = func(call string) error {
-		if call == "Add" {
-			return failure
+	part := queue.Task{Kind: tasks.FanOut, Key: uint64(star), Payload: tasks.NewFanOut(star, viewer-1).Payload, MaxAttempts: 25}
+	for _, test := range []struct {
+		attempts, next int
+		err            error
+	}{
+		{1, 0, errors.New("no such thing")}, // it is tried again
+		{25, 1, errors.New("no such thing")},
+		{25, 0, index.ErrUnavailable}, // it is postponed, not dead
+		{1, 1, nil},
+	} {
+		b.hooked.before = func(call string) error {
+			if call == "Add" {
+				return test.err
+			}
+			return nil
 		}
-		return nil
+		part.Attempts = test.attempts
+		o := b.uploads.Handle(t.Context(), []queue.Task{part})[0]
+		if !errors.Is(o.Err, test.err) || len(o.Next) != test.next {
+			t.Errorf("attempt %d: %v, followed by %+v, want %d", test.attempts, o.Err, o.Next, test.next)
+		}
 	}
-	b.handle(b.uploads, tasks.NewFanOut(star, viewer-1))
-	b.handle(b.uploads, tasks.NewFanOut(star, viewer-1))
-	b.called("LastUploads", "FollowerPages", "Enqueue", "Add", "LastUploads", "FollowerPages", "Add")
-	failure = errors.New("no such thing")
-	b.handle(b.uploads, tasks.NewFanOut(star, viewer-1))
-	b.called("LastUploads", "FollowerPages", "Add", "Enqueue", "Add")
 }
 
 // tryAll tries what waits once, a few tasks of each queue at a time, without waiting
@@ -168,13 +184,13 @@ func (b *bench) tryAll() (done int) {
 	b.Helper()
 	for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut} {
 		for _, task := range claimFor(b.T, b.queue, name, 4, time.Minute) {
-			err := b.uploads.Handle(b.Context(), []queue.Task{task})[0].Err
-			if err == nil {
+			o := b.uploads.Handle(b.Context(), []queue.Task{task})[0]
+			if o.Err == nil {
 				done++
 			} else {
-				err = queue.Later(0, err)
+				o.Err = queue.Later(0, o.Err)
 			}
-			finish(b.T, b.queue, err, task)
+			b.finish(task, o)
 		}
 	}
 	return done
@@ -201,7 +217,8 @@ func TestPartsAreAsUrgentAsTheirUpload(t *testing.T) {
 		upload.Priority = priority
 		enqueue(t, b.queue, upload)
 		for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut} { // the second part hands it on
-			b.must(errors.Join(queuetest.Errors(b.uploads.Handle(t.Context(), claimFor(t, b.queue, name, 1, time.Minute)))...))
+			task := claimFor(t, b.queue, name, 1, time.Minute)[0]
+			b.must(b.finish(task, b.uploads.Handle(t.Context(), []queue.Task{task})[0]).Err)
 			next := claimFor(t, b.queue, tasks.QueueFanOut, 1, time.Minute)
 			if len(next) != 1 || next[0].Priority != want {
 				t.Errorf("an upload of priority %d is followed by %+v, want priority %d", priority, next, want)
@@ -209,13 +226,6 @@ func TestPartsAreAsUrgentAsTheirUpload(t *testing.T) {
 			finish(t, b.queue, queue.Later(0, errors.New("not yet")), next...)
 		}
 	}
-}
-
-// deafTo is a queue that knows of no fan-outs under way.
-type deafTo struct{ *hooked }
-
-func (d deafTo) Active(context.Context, string, []uint64) (map[uint64]bool, error) {
-	return nil, d.called("Active")
 }
 
 func TestFollowersWithoutASetAreRefilled(t *testing.T) {
@@ -282,7 +292,9 @@ func TestAnUploadWaitsForTheFanOutBeforeIt(t *testing.T) {
 	b.uploads.PartSize = 2
 	b.followers(3)
 	b.upload(star, 900)
-	b.done(b.uploads, tasks.NewUpload(star)) // the second part waits
+	enqueue(t, b.queue, tasks.NewUpload(star))
+	first := claim(t, b.queue, 1)[0]
+	b.must(b.finish(first, b.uploads.Handle(t.Context(), []queue.Task{first})[0]).Err) // the second part waits
 	b.upload(star, 950)
 	b.hooked.calls = nil
 	errs := b.handle(b.uploads, tasks.NewUpload(star), tasks.NewUpload(1))
@@ -382,9 +394,16 @@ func TestAHundredUploadsCostAHandfulOfRoundTrips(t *testing.T) {
 		b.refill(viewer + id(f))
 	}
 	b.hooked.calls = nil
-	b.done(b.uploads, batch...)
-	b.called("Active", "Absorb", "LastUploads", "FollowerPages", "Enqueue", "Add")
-	counts(t, b.queue, queue.Counts{Waiting: 100}) // the second parts
+	enqueue(t, b.queue, batch...)
+	next := 0
+	for _, o := range b.uploads.Handle(t.Context(), claim(t, b.queue, len(batch))) {
+		b.must(o.Err)
+		next += len(o.Next)
+	}
+	b.called("Active", "Absorb", "LastUploads", "FollowerPages", "Add")
+	if next != 100 { // the second parts
+		t.Errorf("%d parts follow, want 100", next)
+	}
 }
 
 // refusing is a queue of which nothing may be asked.

@@ -1,4 +1,4 @@
-package taskjson
+package tasks
 
 import (
 	"bytes"

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -15,6 +14,37 @@ import (
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/retry"
 )
+
+// Upload is the kind that looks again at the member, who may have uploaded. FanOut, which
+// only activityd enqueues, tells the member's followers, from one on, of its last upload.
+const (
+	Upload = "upload"
+	FanOut = "fan_out"
+)
+
+var (
+	upload = kind{
+		Name: Upload, Queue: QueueDefault, Order: orderUploader, Produced: true, Changes: FollowerSets,
+		DedupeKey: func(of member.ID, _ Args) string { return fmt.Sprintf("upload:%d", of) },
+		Handler:   newUploadHandler,
+	}
+	// Parts have no order: those of several uploads of a member may run side by side.
+	fanOut = kind{
+		Name: FanOut, Queue: QueueFanOut, Changes: FollowerSets,
+		DedupeKey: func(of member.ID, a Args) string { return fmt.Sprintf("fan_out:%d:%d", of, a.After) },
+		Handler:   newUploadHandler,
+	}
+)
+
+// NewUpload asks to tell the followers of user about its last upload.
+func NewUpload(user member.ID) queue.New { return upload.task(user, Args{}) }
+
+// NewFanOut asks to tell the followers of user whose id is above after.
+func NewFanOut(user, after member.ID) queue.New { return fanOut.task(user, Args{After: after}) }
+
+func newUploadHandler(w work) queue.Handler {
+	return UploadHandler{Index: w.Index, Store: w.Store, Queue: w.Queue, PartSize: w.PartSize, ActiveOnly: w.ActiveOnly}
+}
 
 // UploadHandler handles upload and fan_out: it tells an uploader's followers of
 // the last upload. An upload does the first part of the fan-out itself; every
@@ -29,10 +59,6 @@ type UploadHandler struct {
 	PartSize int
 	// ActiveOnly leaves missing sets missing until their user's next read.
 	ActiveOnly bool
-
-	// away says that Redis was, when the last part was to be written: see
-	// [UploadHandler.try].
-	away atomic.Bool
 }
 
 // Enqueuer is what the handlers need of the queue.
@@ -49,21 +75,21 @@ const fanOutPause = 500 * time.Millisecond
 // uploader's previous fan-out is under way waits for its end; when it begins, it
 // does the work of all others that wait. So of one uploader at most one fan-out
 // runs and one waits, however many uploads come in a burst.
-func (h *UploadHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
+func (h UploadHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
 	start := time.Now()
-	errs := make([]error, len(batch))
+	all := make([]queue.Outcome, len(batch))
 	busy, err := h.begin(ctx, batch)
 	standIns := standIns(batch, busy)
 	parts := make(map[contacts.FollowerPage]*part)
 	for i, t := range batch {
 		switch args, bad := ArgsOf(t); {
 		case err != nil:
-			errs[i] = err
+			all[i].Err = err
 		case bad != nil:
-			errs[i] = bad
+			all[i].Err = bad
 		case t.Kind == Upload && busy[t.Key]:
 			if of, ok := standIns[t.Key]; !ok || of == i {
-				errs[i] = queue.Later(retry.Jitter(fanOutPause), errFanningOut)
+				all[i].Err = queue.Later(retry.Jitter(fanOutPause), errFanningOut)
 			}
 		default:
 			page := contacts.FollowerPage{Of: member.ID(t.Key), After: args.After}
@@ -71,14 +97,18 @@ func (h *UploadHandler) Handle(ctx context.Context, batch []queue.Task) []queue.
 		}
 	}
 	for pages := range slices.Chunk(slices.Collect(maps.Keys(parts)), h.pagesAtOnce()) {
-		err := h.tell(ctx, pages, parts)
+		next, err := h.tell(ctx, pages, parts)
 		for _, page := range pages {
 			for _, i := range parts[page].tasks {
-				errs[i] = err
+				all[i].Err = err
+			}
+			first := parts[page].tasks[0]
+			if last := batch[first].Attempts >= batch[first].MaxAttempts; err == nil || last && !isAway(err) {
+				all[first].Next = next[page]
 			}
 		}
 	}
-	return queue.Outcomes(errs)
+	return all
 }
 
 // standIns returns, for each uploader who has to wait, the place of one upload
@@ -98,7 +128,7 @@ func standIns(batch []queue.Task, busy map[uint64]bool) map[uint64]int {
 // once.
 const followersAtOnce = 20_000
 
-func (h *UploadHandler) pagesAtOnce() int { return max(1, followersAtOnce/h.PartSize) }
+func (h UploadHandler) pagesAtOnce() int { return max(1, followersAtOnce/h.PartSize) }
 
 var errFanningOut = errors.New("the uploader's previous upload is still being told to the followers")
 
@@ -106,7 +136,7 @@ var errFanningOut = errors.New("the uploader's previous upload is still being to
 // uploads of the others that have not been started. These are committed, so the
 // reads that follow see what they are about. A task on its last attempt, or one
 // that cannot be understood, takes nothing over: they would die with it.
-func (h *UploadHandler) begin(ctx context.Context, batch []queue.Task) (busy map[uint64]bool, err error) {
+func (h UploadHandler) begin(ctx context.Context, batch []queue.Task) (busy map[uint64]bool, err error) {
 	uploads := slices.DeleteFunc(slices.Clone(batch), func(t queue.Task) bool {
 		_, bad := ArgsOf(t)
 		return t.Kind != Upload || bad != nil
@@ -124,52 +154,43 @@ func (h *UploadHandler) begin(ctx context.Context, batch []queue.Task) (busy map
 	return busy, err
 }
 
-// tell does one part for each of the pages. Each part reads the last upload
-// anew, so that a late one tells the newest.
-func (h *UploadHandler) tell(ctx context.Context, wanted []contacts.FollowerPage, parts map[contacts.FollowerPage]*part) error {
+// tell does one part for each of the pages, and returns the parts that follow. Each
+// part reads the last upload again, so that a late one tells the newest.
+func (h UploadHandler) tell(ctx context.Context, wanted []contacts.FollowerPage, parts map[contacts.FollowerPage]*part) (next map[contacts.FollowerPage][]queue.New, err error) {
 	pages, lastUploads, err := h.uploaded(ctx, wanted)
 	if err != nil || len(pages) == 0 {
-		return err
+		return nil, err
 	}
 	followers, err := h.Store.FollowerPages(ctx, pages, h.PartSize)
 	if err != nil {
-		return fmt.Errorf("followers of %d uploaders: %w", len(pages), err)
+		return nil, fmt.Errorf("followers of %d uploaders: %w", len(pages), err)
 	}
+	next = make(map[contacts.FollowerPage][]queue.New)
 	var additions []index.Addition
 	for i, page := range pages {
-		news := index.Entry{Contact: page.Of, Score: lastUploads[page.Of]}
+		upload := index.Entry{Contact: page.Of, Score: lastUploads[page.Of]}
 		for _, user := range followers[i] {
-			additions = append(additions, index.Addition{User: user, Entry: news})
+			additions = append(additions, index.Addition{User: user, Entry: upload})
+		}
+		if len(followers[i]) == h.PartSize {
+			next[page] = []queue.New{parts[page].successor(page.Of, followers[i])}
 		}
 	}
-	if err := h.continueWith(ctx, h.successors(pages, followers, parts), additions); err != nil {
-		return err
+	var missing []member.ID
+	if len(additions) > 0 {
+		missing, err = h.Index.Add(ctx, additions)
 	}
-	missing, err := h.add(ctx, additions)
 	if err == nil && !h.ActiveOnly {
 		err = h.refill(ctx, missing)
 	}
 	if err == nil {
 		h.countEnds(pages, followers, parts)
 	}
-	return err
-}
-
-// add writes parts, and notes whether Redis was away. Where there is nothing to
-// write, nothing is found out about it.
-func (h *UploadHandler) add(ctx context.Context, additions []index.Addition) (missing []member.ID, err error) {
-	if len(additions) == 0 {
-		return nil, nil
-	}
-	missing, err = h.Index.Add(ctx, additions)
-	if err == nil || isAway(err) {
-		h.away.Store(err != nil)
-	}
-	return missing, err
+	return next, err
 }
 
 // uploaded keeps the pages of those who ever uploaded.
-func (h *UploadHandler) uploaded(ctx context.Context, wanted []contacts.FollowerPage) ([]contacts.FollowerPage, map[member.ID]uint64, error) {
+func (h UploadHandler) uploaded(ctx context.Context, wanted []contacts.FollowerPage) ([]contacts.FollowerPage, map[member.ID]uint64, error) {
 	ids := make([]member.ID, len(wanted))
 	for i, page := range wanted {
 		ids[i] = page.Of
@@ -187,53 +208,6 @@ func (h *UploadHandler) uploaded(ctx context.Context, wanted []contacts.Follower
 	return pages, lastUploads, nil
 }
 
-// successors are the next parts, one after every full page. They are as urgent as
-// their upload, but never less than usual: a later upload of the same member waits
-// for them, and may be urgent itself.
-func (h *UploadHandler) successors(pages []contacts.FollowerPage, followers [][]member.ID, parts map[contacts.FollowerPage]*part) (next []queue.New) {
-	for i, page := range pages {
-		if n := len(followers[i]); n == h.PartSize {
-			successor := newPart(page.Of, Args{After: followers[i][n-1], Since: parts[page].since, Told: parts[page].told + n})
-			successor.Priority = min(parts[page].priority, queue.Normal)
-			next = append(next, successor)
-		}
-	}
-	return next
-}
-
-// continueWith enqueues the next parts. It comes before the pages are written: a
-// crash in between repeats these parts but never ends the chain.
-func (h *UploadHandler) continueWith(ctx context.Context, next []queue.New, additions []index.Addition) error {
-	if len(next) == 0 {
-		return nil
-	}
-	if err := h.try(ctx, additions); err != nil {
-		return err
-	}
-	if _, err := h.Queue.Enqueue(ctx, next); err != nil {
-		return fmt.Errorf("continue %d fan-outs: %w", len(next), err)
-	}
-	return nil
-}
-
-// try writes the additions, if Redis was away for the last part, to see whether it
-// still is. A part that is postponed enqueues its successor again when it is
-// repeated, as a new task if the successor was started meanwhile. So during an outage
-// each repetition of each part would make a task more, if it did not find out before.
-// One that promises nothing loses nothing: the chain waits where it is, at a part
-// that is postponed until Redis is back (in a cluster, until the node is back that
-// keeps this part's sets; those on others are told). Of any other error a part may die, and must
-// have handed on the chain before.
-func (h *UploadHandler) try(ctx context.Context, additions []index.Addition) error {
-	if !h.away.Load() {
-		return nil
-	}
-	if _, err := h.Index.Add(ctx, additions); isAway(err) {
-		return err
-	}
-	return nil // they are written once more, to find out whose sets are missing
-}
-
 // refillsAtOnce keeps transactions short: many fan-outs may ask for refills of
 // the same users at once, and stand in each other's way the longer they last.
 const refillsAtOnce = 200
@@ -241,7 +215,7 @@ const refillsAtOnce = 200
 // refill enqueues refills of the users that are members. A refill of any other makes
 // no set, so that each upload would enqueue it again. One that becomes a member later
 // has a missing set, which means unknown.
-func (h *UploadHandler) refill(ctx context.Context, users []member.ID) error {
+func (h UploadHandler) refill(ctx context.Context, users []member.ID) error {
 	if len(users) == 0 {
 		return nil
 	}

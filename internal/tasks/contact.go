@@ -14,6 +14,38 @@ import (
 	"github.com/activityd/activityd/internal/queue"
 )
 
+// The kinds that look again at (member, contact), who may have been added or removed.
+const (
+	AddContact    = "add_contact"
+	RemoveContact = "remove_contact"
+)
+
+// The two kinds are the same work seen from two ends, so either absorbs the other.
+var (
+	addContact    = pairKind(AddContact)
+	removeContact = pairKind(RemoveContact)
+)
+
+func pairKind(name string) kind {
+	return kind{
+		Name: name, Queue: QueueDefault, Order: orderSet, Produced: true, TakesContact: true, Changes: OwnSet,
+		DedupeKey: func(of member.ID, a Args) string { return fmt.Sprintf("pair:%d:%d", of, a.Contact) },
+		Handler: func(w work) queue.Handler {
+			return PairHandler{Index: w.Index, Store: w.Store, ActiveOnly: w.ActiveOnly, ConflictPause: w.ConflictPause}
+		},
+	}
+}
+
+// NewAddContact asks to look at (user, contact) after contact was added.
+func NewAddContact(user, contact member.ID) queue.New {
+	return addContact.task(user, Args{Contact: contact})
+}
+
+// NewRemoveContact asks to look at (user, contact) after contact was removed.
+func NewRemoveContact(user, contact member.ID) queue.New {
+	return removeContact.task(user, Args{Contact: contact})
+}
+
 // PairHandler handles add_contact and remove_contact, which are the same work:
 // look at (user, contact) in MySQL and make the user's set agree. That may lower a
 // score: of a contact who was deleted as a member and is one again, with an earlier
@@ -30,7 +62,7 @@ type PairHandler struct {
 }
 
 // Handle implements [queue.Handler].
-func (h *PairHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
+func (h PairHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
 	errs := make([]error, len(batch))
 	asked := make(map[member.ID][]member.ID)
 	for i, t := range batch {
@@ -58,7 +90,7 @@ func (h *PairHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Ou
 	return queue.Outcomes(errs)
 }
 
-func (h *PairHandler) plan(ctx context.Context, updates []index.Update, asked map[member.ID][]member.ID) ([]index.Change, error) {
+func (h PairHandler) plan(ctx context.Context, updates []index.Update, asked map[member.ID][]member.ID) ([]index.Change, error) {
 	var pairs []contacts.Pair
 	for _, u := range updates {
 		for _, contact := range asked[u.User] {
@@ -78,7 +110,7 @@ func (h *PairHandler) plan(ctx context.Context, updates []index.Update, asked ma
 }
 
 // change makes one user's set agree with the rows of the asked contacts.
-func (h *PairHandler) change(u index.Update, asked []member.ID, now map[contacts.Pair]uint64) index.Change {
+func (h PairHandler) change(u index.Update, asked []member.ID, now map[contacts.Pair]uint64) index.Change {
 	c := index.Change{Update: u}
 	for _, contact := range asked {
 		lastUpload, isContact := now[contacts.Pair{User: u.User, Contact: contact}]
@@ -104,7 +136,7 @@ func (h *PairHandler) change(u index.Update, asked []member.ID, now map[contacts
 // and those whom it leaves behind have to come in; a removal would leave fewer than min
 // members; or a contact lies outside a set that has room, so that
 // only a refill can tell who else belongs between.
-func (h *PairHandler) wantsRefill(c index.Change) bool {
+func (h PairHandler) wantsRefill(c index.Change) bool {
 	if !c.Known || c.Foreign || len(c.Correct) > 0 {
 		return true
 	}
@@ -124,7 +156,7 @@ func (h *PairHandler) wantsRefill(c index.Change) bool {
 // readsRefill tells whether the change's refill is to be read. For a missing set
 // that shall stay missing it stays empty: the change then only ends the updates
 // that may be about to make one from an older read.
-func (h *PairHandler) readsRefill(c index.Change) bool {
+func (h PairHandler) readsRefill(c index.Change) bool {
 	return c.WithRefill && (c.Known || !h.ActiveOnly)
 }
 

@@ -1,4 +1,4 @@
-package taskjson_test
+package tasks_test
 
 import (
 	"errors"
@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/taskjson"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -24,7 +23,7 @@ func TestParseLine(t *testing.T) {
 		{` { "contact_id" : "2", "user_id":1,"type":"remove_contact"}`, tasks.NewRemoveContact(1, 2)},
 		{"{\"type\":\"upload\",\"user_id\":18446744073709551615}\r\n", tasks.NewUpload(1<<64 - 1)},
 	} {
-		got, err := taskjson.ParseLine([]byte(test.line))
+		got, err := tasks.ParseLine([]byte(test.line))
 		if diff := cmp.Diff(test.want, got); diff != "" || err != nil {
 			t.Errorf("%s: %v (-want +got):\n%s", test.line, err, diff)
 		}
@@ -44,7 +43,7 @@ func TestParseLineNamesAllFaults(t *testing.T) {
 		`{"type":"x","user_id":"0"}`:   "type user_id",
 		`{"type":"upload","type":"a"}`: "type",
 	} {
-		_, err := taskjson.ParseLine([]byte(line))
+		_, err := tasks.ParseLine([]byte(line))
 		if got := strings.Join(fields(t, line, err), " "); got != want {
 			t.Errorf("%s: fields %q, want %q", line, got, want)
 		}
@@ -54,7 +53,7 @@ func TestParseLineNamesAllFaults(t *testing.T) {
 // fields are those at fault, each of which stands in the error's text.
 func fields(t *testing.T, text string, err error) (fields []string) {
 	t.Helper()
-	invalid, ok := errors.AsType[*taskjson.InvalidError](err)
+	invalid, ok := errors.AsType[*tasks.InvalidError](err)
 	if !ok || len(invalid.Faults) == 0 {
 		t.Fatalf("%s: error %v, want an InvalidError with faults", text, err)
 	}
@@ -70,9 +69,9 @@ func fields(t *testing.T, text string, err error) (fields []string) {
 func TestParseRefusesWhatIsNoJSON(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", " ", "{", "upload", "{} {}", "\xff", `{"type":"upload","user_id":01}`} {
-		_, line := taskjson.ParseLine([]byte(text))
-		_, body := taskjson.ParseBody([]byte(text), 1)
-		if !errors.Is(line, taskjson.ErrMalformed) || !errors.Is(body, taskjson.ErrMalformed) {
+		_, line := tasks.ParseLine([]byte(text))
+		_, body := tasks.ParseBody([]byte(text), 1)
+		if !errors.Is(line, tasks.ErrMalformed) || !errors.Is(body, tasks.ErrMalformed) {
 			t.Errorf("%q: %v, %v", text, line, body)
 		}
 	}
@@ -82,12 +81,12 @@ func TestParseBodyTakesOneTaskOrABatch(t *testing.T) {
 	t.Parallel()
 	one := `{"type":"upload","user_id":"7"}`
 	for body, want := range map[string]int{one: 1, `{"tasks":[` + one + `]}`: 1, `{"tasks":[` + one + `,` + one + `]}`: 2} {
-		got, err := taskjson.ParseBody([]byte(body), 2)
+		got, err := tasks.ParseBody([]byte(body), 2)
 		if diff := cmp.Diff(slices.Repeat([]queue.New{tasks.NewUpload(7)}, want), got); diff != "" || err != nil {
 			t.Errorf("%s: %v (-want +got):\n%s", body, err, diff)
 		}
 	}
-	_, err := taskjson.ParseBody([]byte(`{"tasks":[`+one+`,`+one+`]}`), 1)
+	_, err := tasks.ParseBody([]byte(`{"tasks":[`+one+`,`+one+`]}`), 1)
 	if got := fields(t, "a batch too large", err); !slices.Equal(got, []string{"tasks"}) {
 		t.Errorf("fields %q", got)
 	}
@@ -99,11 +98,11 @@ func FuzzParseLine(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		task, err := taskjson.ParseLine([]byte(text))
+		task, err := tasks.ParseLine([]byte(text))
 		if err != nil {
 			return
 		}
-		batch, err := taskjson.ParseBody([]byte(text), 1)
+		batch, err := tasks.ParseBody([]byte(text), 1)
 		if err != nil || len(batch) != 1 || !reflect.DeepEqual(batch[0], task) || task.Key == 0 || task.DedupeKey == "" {
 			t.Errorf("%q: as a line %v, as a body %v, %v", text, task, batch, err)
 		}
