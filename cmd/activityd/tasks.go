@@ -71,9 +71,6 @@ func withTasks(cmd *cobra.Command, c *config, do func(context.Context, *queue.My
 	return do(cmd.Context(), queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: processName()}))
 }
 
-// queue.Kinds() are the types of tasks that activityd knows.
-
-
 // knownQueues returns the queues for which there are workers unless --workers says
 // otherwise.
 func knownQueues() (names []string) {
