@@ -166,7 +166,7 @@ func (c *config) check(f *pflag.FlagSet) error {
 	want("walks", c.walks >= 1, "is %d: want at least 1", c.walks)
 	want("audit-share", c.auditShare >= 0 && c.auditShare <= 1, "is %g: want 0 to 1", c.auditShare)
 	want("audit-sweep-rate", c.auditSweepRate >= 0 && c.auditSweepRate <= 100_000, "is %d: want 0 to 100000", c.auditSweepRate)
-	want("fan-out-part", c.fanOutPart >= 1 && c.fanOutPart <= 10_000, "is %d: want 1 to 10000", c.fanOutPart)
+	want("fan-out-part", c.fanOutPart >= 1 && c.fanOutPart <= 100_000, "is %d: want 1 to 100000", c.fanOutPart)
 	for _, name := range slices.Sorted(maps.Keys(c.workers)) {
 		want("workers", name != "" && len(name) <= queue.MostQueueName, "queue %q: want a name of 1 to %d bytes", name, queue.MostQueueName)
 		want("workers", c.workers[name] >= 0 && c.workers[name] <= 1000, "%s=%d: want 0 to 1000", name, c.workers[name])

@@ -114,7 +114,7 @@ func (ch *taskChange) preview(ctx context.Context, q taskLister, out io.Writer) 
 	}
 	fmt.Fprintf(out, "would %s %s\n", ch.deed.verb, plural.Of(total, "task", "tasks"))
 	for _, t := range slices.SortedFunc(maps.Keys(byType), compareTaskStats) {
-		fmt.Fprintf(out, "  %d %s %s in queue %s\n", byType[t], t.State, oneLine(string(t.Kind)), oneLine(t.Queue))
+		fmt.Fprintf(out, "  %d %s %s in queue %s\n", byType[t], t.State, oneLine(t.Kind), oneLine(t.Queue))
 	}
 	if total > previewed {
 		fmt.Fprintf(out, "the first %d:\n", previewed)

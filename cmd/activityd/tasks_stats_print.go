@@ -44,7 +44,7 @@ func (t *typeStats) in(s queue.State) *int {
 
 // queueStats is one queue: its types and their sum.
 type queueStats struct {
-	queue.QueueStats
+	queue.Summary
 
 	sum   typeStats
 	types []typeStats
@@ -54,7 +54,7 @@ type queueStats struct {
 func byQueue(s queue.Stats) []queueStats {
 	out := make([]queueStats, len(s.Queues))
 	for i, queue := range s.Queues {
-		out[i].QueueStats = queue
+		out[i].Summary = queue
 		for _, t := range s.Tasks {
 			if t.Queue == queue.Queue {
 				out[i].count(t)
