@@ -51,9 +51,6 @@ func (s *service) listenMetrics(ctx context.Context) error {
 	s.metricsServer = server
 	address := server.Addr().String()
 	s.log.InfoContext(ctx, "listening for metrics", "address", address)
-	if s.metricsListening != nil {
-		s.metricsListening <- address
-	}
 	return nil
 }
 

@@ -1,10 +1,11 @@
 package main
 
 import (
-	"context"
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,28 +26,26 @@ func page(t *testing.T, url string) (status int, body string) {
 	return response.StatusCode, string(all)
 }
 
-// startObserved starts a server that listens for metrics, and returns where.
-func startObserved(t *testing.T, c *config) (url string) {
+// startObserved starts a server that listens for metrics, and returns where. It is a
+// process of its own, as counters belong to the process.
+func startObserved(t *testing.T, log *safeLog, mysqlDSN, redisURL string, flags ...string) (url string) {
 	t.Helper()
-	s, err := openServer(c, slog.New(slog.DiscardHandler))
+	self, err := os.Executable()
 	must(t, err)
-	listening := make(chan string, 1)
-	s.metricsListening = listening
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.serve(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		must(t, <-ended)
+	cmd := exec.CommandContext(t.Context(), self, append([]string{
+		"serve", "--mysql-dsn=" + mysqlDSN, "--redis-url=" + redisURL, "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--poll=20ms",
+	}, flags...)...)
+	cmd.Env, cmd.Stderr = append(os.Environ(), asProgram+"=1"), log
+	must(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Wait() }) // the end of the test kills it
+	eventually(t, "it listens for metrics", func() bool {
+		for _, line := range log.lines("listening for metrics") {
+			_, address, _ := strings.Cut(line, "address=")
+			url = "http://" + strings.TrimSpace(address)
+		}
+		return url != ""
 	})
-	select {
-	case address := <-listening:
-		return "http://" + address
-	case err := <-ended:
-		ended <- err
-		t.Fatalf("the server did not start: %v", err)
-		return ""
-	}
+	return url
 }
 
 // What really happens is counted where it should be: a change, its task, the
@@ -54,9 +53,8 @@ func startObserved(t *testing.T, c *config) (url string) {
 func TestMetricsOfTheWhole(t *testing.T) {
 	t.Parallel()
 	r := startAll(t, "--role=api")
-	flags := []string{"--metrics-listen=127.0.0.1:0", "--role=workers"}
-	workers := startObserved(t, configFor(t, r.config.mysqlDSN, r.config.redisURL, flags...))
-	front := startObserved(t, configFor(t, r.config.mysqlDSN, r.config.redisURL, "--metrics-listen=127.0.0.1:0", "--role=api"))
+	workers := startObserved(t, &safeLog{}, r.config.mysqlDSN, r.config.redisURL, "--role=workers")
+	front := startObserved(t, &safeLog{}, r.config.mysqlDSN, r.config.redisURL, "--role=api")
 	r.makeSite(t, 2)
 	must(t, r.site.SetContact(t.Context(), 1, member.ID(101), site.Grant{}))
 	r.awaitTasks(t)
@@ -87,7 +85,7 @@ func TestMetricsOfTheWhole(t *testing.T) {
 func TestATakenPortForMetricsIsAnErrorAtTheStart(t *testing.T) {
 	t.Parallel()
 	mysqlDSN, redisURL := servertest.MySQLDSN(t), servertest.Redis(t).URL()
-	url := startObserved(t, configFor(t, mysqlDSN, redisURL, "--metrics-listen=127.0.0.1:0"))
+	url := startObserved(t, &safeLog{}, mysqlDSN, redisURL)
 	for _, role := range []string{"--role=all", "--role=workers"} {
 		c := configFor(t, mysqlDSN, redisURL, role, "--metrics-listen="+strings.TrimPrefix(url, "http://"))
 		s, err := openServer(c, slog.New(slog.DiscardHandler))

@@ -47,21 +47,9 @@ func (l *safeLog) lines(words ...string) (found []string) {
 func TestAnOutageIsTwoLinesOfTheLog(t *testing.T) {
 	t.Parallel()
 	db, redisServer := servertest.OwnMySQL(t), servertest.Redis(t)
-	c := configFor(t, db.DSN(servertest.Database), redisServer.URL(), "--metrics-listen=127.0.0.1:0",
-		"--workers=default=30,fan_out=10,refill=10", "--audit-share=0", "--audit-sweep-rate=0")
 	log := &safeLog{}
-	s, err := openServer(c, slog.New(slog.NewTextHandler(log, nil)))
-	must(t, err)
-	listening := make(chan string, 1)
-	s.metricsListening = listening
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- s.serve(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		must(t, <-ended)
-	})
-	url := "http://" + <-listening
+	url := startObserved(t, log, db.DSN(servertest.Database), redisServer.URL(),
+		"--workers=default=30,fan_out=10,refill=10", "--audit-share=0", "--audit-sweep-rate=0")
 	shows := func(metric string) {
 		t.Helper()
 		eventually(t, metric, func() bool {
@@ -83,7 +71,7 @@ func TestAnOutageIsTwoLinesOfTheLog(t *testing.T) {
 	shows("activityd_stats_success 1")
 
 	must(t, redisServer.Kill())
-	sql, err := openMySQL(c)
+	sql, err := openMySQL(configFor(t, db.DSN(servertest.Database), redisServer.URL()))
 	must(t, err)
 	defer func() { _ = sql.Close() }()
 	members := site.NewMySQL(sql)

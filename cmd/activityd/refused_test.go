@@ -152,7 +152,7 @@ func startAsApp(t *testing.T) (r *running, admin *redis.Conn, metrics string) {
 	do("ACL SETUSER app on >right "+appRights)(t, admin)
 	url := strings.Replace(server.URL(), "unix://", "unix://app:right@", 1)
 	r = start(t, configFor(t, mysqlDSN, url, "--role=api"))
-	metrics = startObserved(t, configFor(t, mysqlDSN, url, "--role=workers", "--metrics-listen=127.0.0.1:0"))
+	metrics = startObserved(t, &safeLog{}, mysqlDSN, url, "--role=workers")
 	db, err := mysql.Open(mysqlDSN)
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })

@@ -79,8 +79,7 @@ type service struct {
 
 	metricsServer *metrics.Server // nil: nobody listens for metrics
 
-	listening        chan<- string // if set, is told the API's address once it listens
-	metricsListening chan<- string // if set, is told that of the metrics
+	listening chan<- string // if set, is told the API's address once it listens
 }
 
 func newService(c *config, p parts, log *slog.Logger) *service {

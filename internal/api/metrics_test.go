@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -54,9 +55,16 @@ func TestRequestsAreCountedByTheirRoute(t *testing.T) {
 	}
 	const users = "/v1/users/"
 	for _, r := range []struct{ method, path string }{
-		{"GET", users + "1/recent-contact-photos"}, {"GET", users + "2/recent-contact-photos"}, {"GET", users + "3/recent-contact-photos"},
-		{"GET", users + "1/other"}, {"GET", "/made/up"}, {"GET", "/v1/tasks"}, {"MADEUP", "/v1/tasks"}, {"ALSO", "/v1/tasks"},
-		{"GET", users + "made-up/recent-contact-photos"}, {"GET", users + "made-up-too/recent-contact-photos"},
+		{"GET", users + "1/recent-contact-photos"},
+		{"GET", users + "2/recent-contact-photos"},
+		{"GET", users + "3/recent-contact-photos"},
+		{"GET", users + "1/other"},
+		{"GET", "/made/up"},
+		{"GET", "/v1/tasks"},
+		{"MADEUP", "/v1/tasks"},
+		{"ALSO", "/v1/tasks"},
+		{"GET", users + "made-up/recent-contact-photos"},
+		{"GET", users + "made-up-too/recent-contact-photos"},
 	} {
 		b.server.Handler().ServeHTTP(httptest.NewRecorder(), newRequest(t.Context(), r.method, r.path, http.NoBody))
 	}
@@ -122,5 +130,19 @@ func TestNothingOfASecretIsShown(t *testing.T) {
 				t.Errorf("%s shows %s", series, private)
 			}
 		}
+	}
+}
+
+// The connections that are counted are those to the API.
+func TestConnectionsAreCounted(t *testing.T) {
+	before := metricstest.Gather(t)
+	s := serve(t, func(c *api.Config) { c.MaxConnections = 1 })
+	answer(t, s.dial(t, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")) // and stays
+	if text, _ := io.ReadAll(s.dial(t, "")); len(text) > 0 {
+		t.Errorf("one too many was answered %q", text)
+	}
+	want := metricstest.Samples{"activityd_http_connections": 1, "activityd_http_connections_refused_total": 1}
+	if diff := cmp.Diff(want, metricstest.Gather(t).Since(before).Named("activityd_http_connections", "activityd_http_connections_refused_total")); diff != "" {
+		t.Errorf("counted (-want +got):\n%s", diff)
 	}
 }
