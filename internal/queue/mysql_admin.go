@@ -44,10 +44,8 @@ func (q *MySQLQueue) typed(ctx context.Context, match Filter) (Filter, error) {
 	if match.Key == 0 || len(match.Kinds) > 0 || len(match.IDs) > 0 {
 		return match, nil
 	}
-	names, err := q.names(ctx, "SELECT DISTINCT type FROM tasks FORCE INDEX (chains)")
-	for _, name := range names {
-		match.Kinds = append(match.Kinds, name)
-	}
+	var err error
+	match.Kinds, err = q.names(ctx, "SELECT DISTINCT type FROM tasks FORCE INDEX (chains)")
 	return match, err
 }
 

@@ -357,7 +357,7 @@ func (q *MySQLQueue) settle(ctx context.Context, tx *sql.Tx, end claimEnd, ids [
 // or less urgent than [Normal]; nor does one that failed and is scheduled for later.
 func (q *MySQLQueue) Active(ctx context.Context, kind string, keys []uint64) (map[uint64]bool, error) {
 	return q.keysOf(ctx, "look for tasks under way", []string{kind}, keys,
-		"(state = 'waiting' OR state = 'running' AND lease_owner IS NOT NULL) AND priority <= 0 AND queue = ?", QueueOf(kind))
+		"(state = 'waiting' OR state = 'running' AND lease_owner IS NOT NULL) AND priority <= 0 AND queue = ?", HomeOf(kind))
 }
 
 // Pending returns those of the keys that have tasks of the kinds which are not

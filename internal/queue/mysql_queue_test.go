@@ -160,7 +160,7 @@ func TestPriorityAndExpiry(t *testing.T) {
 	exec(t, db, `INSERT INTO tasks (type, subject, state, due_at) VALUES ('upload', 5, 'scheduled', 99999999999999)`)
 	var order []uint64
 	for _, task := range claim(t, q, 10) {
-		order = append(order, uint64(task.Key))
+		order = append(order, task.Key)
 	}
 	if len(order) != 3 || order[0] != 2 || order[1] != 1 || order[2] != 4 {
 		t.Errorf("claimed %v, want 2, 1, 4", order)

@@ -95,7 +95,7 @@ func (q *MySQLQueue) stats(ctx context.Context) (s Stats, err error) {
 		if err != nil {
 			return s, err
 		}
-		s.Queues = append(s.Queues, QueueStats{
+		s.Queues = append(s.Queues, Summary{
 			Queue: name, Paused: slices.Contains(paused, name), Oldest: oldest, Due: max(oldest, due[name]), Capped: capped(s.Tasks, name),
 		})
 	}
@@ -160,7 +160,7 @@ func (q *MySQLQueue) oldest(ctx context.Context, queue string) (age time.Duratio
 	return age, nil
 }
 
-// dueLimit bounds the rows of each state that are read for [QueueStats.Due].
+// dueLimit bounds the rows of each state that are read for [Summary.Due].
 const dueLimit = 1000
 
 // due returns, by queue, how long ago the oldest task became due of those that run,

@@ -37,7 +37,7 @@ var poolMetrics = []string{
 
 // ran are the samples of n tasks that waited and ran for so long, in seconds and
 // all in all.
-func ran(n float64, kind string, outcome string, waited, took float64) metricstest.Samples {
+func ran(n float64, kind, outcome string, waited, took float64) metricstest.Samples {
 	of := fmt.Sprintf(`{queue="default",type=%q}`, kind)
 	return metricstest.Samples{
 		"activityd_task_wait_seconds" + of: n, "activityd_task_wait_seconds_sum" + of: waited,
@@ -82,7 +82,7 @@ func TestUnknownTypesAreOther(t *testing.T) {
 		p := startPool(t, &doing{}, queue.PoolOptions{Sweep: time.Hour, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1}}})
 		for _, kind := range []string{"strange", "stranger"} {
 			mystery := tasks.NewUpload(1)
-			mystery.Kind, mystery.DedupeKey = kind, string(kind)
+			mystery.Kind, mystery.DedupeKey = kind, kind
 			enqueue(t, p.queue, mystery)
 		}
 		pass(time.Minute)

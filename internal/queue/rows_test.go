@@ -111,14 +111,6 @@ func extremes(keys []string) []column {
 	}
 }
 
-func anys[T any](list []T) []any {
-	out := make([]any, len(list))
-	for i, v := range list {
-		out[i] = v
-	}
-	return out
-}
-
 // forge inserts rows: each value of each column in each queue, and as many again
 // with several columns, and returns how many the server took.
 func forge(t *testing.T, db *sql.DB, random *rand.Rand, columns []column) (inserted int) {

@@ -47,10 +47,9 @@ func newUploadHandler(w work) queue.Handler {
 }
 
 // UploadHandler handles upload and fan_out: it tells an uploader's followers of
-// the last upload. An upload does the first part of the fan-out itself; every
-// part that is full enqueues the next one, as a fan_out task, before it writes
-// its own. So no single task is long, a crash loses nothing, parts run in
-// parallel, and other tasks run in between.
+// the last upload, page by page. An upload does the first part of the fan-out itself;
+// what is left is a follow-up, a fan_out task, which does the next part. So no single
+// task is long, a crash loses nothing, and other tasks run in between.
 type UploadHandler struct {
 	Index Index
 	Store Store
@@ -96,19 +95,52 @@ func (h UploadHandler) Handle(ctx context.Context, batch []queue.Task) []queue.O
 			parts[page] = parts[page].with(i, t, args, start)
 		}
 	}
-	for pages := range slices.Chunk(slices.Collect(maps.Keys(parts)), h.pagesAtOnce()) {
+	for told := 0; told < h.PartSize && len(parts) > 0; told += h.pageSize() {
+		parts = h.tellPages(ctx, parts, batch, all)
+	}
+	for page, p := range parts {
+		all[p.tasks[0]].Next = []queue.New{p.successor(page)}
+	}
+	return all
+}
+
+// maxPage bounds the followers of one uploader that are read and written at once, and
+// maxFollowers those of all that are told, and held in memory, at once. In smaller pages
+// the round trips outweigh the work.
+const (
+	maxPage      = 2500
+	maxFollowers = 20_000
+)
+
+func (h UploadHandler) pageSize() int { return min(h.PartSize, maxPage) }
+
+// tellPages does the next page of each part, and returns the parts that have further
+// ones. Of a task that fails for good, on its last attempt, the next task does what it
+// leaves; one that is postponed keeps it.
+func (h UploadHandler) tellPages(
+	ctx context.Context, parts map[contacts.FollowerPage]*part, batch []queue.Task, all []queue.Outcome,
+) map[contacts.FollowerPage]*part {
+	rest := make(map[contacts.FollowerPage]*part)
+	for pages := range slices.Chunk(slices.Collect(maps.Keys(parts)), max(1, maxFollowers/h.pageSize())) {
 		next, err := h.tell(ctx, pages, parts)
 		for _, page := range pages {
-			for _, i := range parts[page].tasks {
+			p := parts[page]
+			last := batch[p.tasks[0]].Attempts >= batch[p.tasks[0]].MaxAttempts
+			for _, i := range p.tasks {
 				all[i].Err = err
 			}
-			first := parts[page].tasks[0]
-			if last := batch[first].Attempts >= batch[first].MaxAttempts; err == nil || last && !isAway(err) {
-				all[first].Next = next[page]
+			after, more := next[page]
+			switch {
+			case more && err == nil:
+				p.told += h.pageSize()
+				rest[after] = p.join(rest[after])
+			case more && last && !isAway(err):
+				p.told += h.pageSize()
+				all[p.tasks[0]].Next = []queue.New{p.successor(after)}
 			}
 		}
 	}
-	return all
+	return rest
 }
 
 // standIns returns, for each uploader who has to wait, the place of one upload
@@ -123,12 +155,6 @@ func standIns(batch []queue.Task, busy map[uint64]bool) map[uint64]int {
 	}
 	return chosen
 }
-
-// followersAtOnce bounds the followers that are told, and held in memory, at
-// once.
-const followersAtOnce = 20_000
-
-func (h UploadHandler) pagesAtOnce() int { return max(1, followersAtOnce/h.PartSize) }
 
 var errFanningOut = errors.New("the uploader's previous upload is still being told to the followers")
 
@@ -154,26 +180,28 @@ func (h UploadHandler) begin(ctx context.Context, batch []queue.Task) (busy map[
 	return busy, err
 }
 
-// tell does one part for each of the pages, and returns the parts that follow. Each
-// part reads the last upload again, so that a late one tells the newest.
-func (h UploadHandler) tell(ctx context.Context, wanted []contacts.FollowerPage, parts map[contacts.FollowerPage]*part) (next map[contacts.FollowerPage][]queue.New, err error) {
+// tell tells the followers of the pages, and returns the pages after those that are
+// full. It reads the last upload each time, so that a late page tells the newest.
+func (h UploadHandler) tell(
+	ctx context.Context, wanted []contacts.FollowerPage, parts map[contacts.FollowerPage]*part,
+) (next map[contacts.FollowerPage]contacts.FollowerPage, err error) {
 	pages, lastUploads, err := h.uploaded(ctx, wanted)
 	if err != nil || len(pages) == 0 {
 		return nil, err
 	}
-	followers, err := h.Store.FollowerPages(ctx, pages, h.PartSize)
+	followers, err := h.Store.FollowerPages(ctx, pages, h.pageSize())
 	if err != nil {
 		return nil, fmt.Errorf("followers of %d uploaders: %w", len(pages), err)
 	}
-	next = make(map[contacts.FollowerPage][]queue.New)
+	next = make(map[contacts.FollowerPage]contacts.FollowerPage)
 	var additions []index.Addition
 	for i, page := range pages {
 		upload := index.Entry{Contact: page.Of, Score: lastUploads[page.Of]}
 		for _, user := range followers[i] {
 			additions = append(additions, index.Addition{User: user, Entry: upload})
 		}
-		if len(followers[i]) == h.PartSize {
-			next[page] = []queue.New{parts[page].successor(page.Of, followers[i])}
+		if n := len(followers[i]); n == h.pageSize() {
+			next[page] = contacts.FollowerPage{Of: page.Of, After: followers[i][n-1]}
 		}
 	}
 	var missing []member.ID

@@ -7,9 +7,9 @@ import (
 )
 
 // DefaultPartSize is the default of HandlerOptions.PartSize. A part of that size takes
-// some ten milliseconds, so that other tasks of its queue need not wait for long; in
-// smaller ones the queue's work for each part outweighs the part's own.
-const DefaultPartSize = 2500
+// some hundred milliseconds, so that other tasks of its queue need not wait for long; in
+// smaller ones the queue's work for each part, one after the other, holds up the chain.
+const DefaultPartSize = 20_000
 
 // DefaultBatch is how many small tasks are claimed at once.
 const DefaultBatch = 256
@@ -19,7 +19,7 @@ func DefaultWorkers() []queue.Workers {
 	return []queue.Workers{
 		{Queue: QueueDefault, Count: 2, Batch: DefaultBatch},
 		{Queue: QueueFanOut, Count: 2, Batch: 4},
-		{Queue: QueueRefill, Count: 1, Batch: 128},
+		{Queue: QueueRefill, Count: 2, Batch: 128},
 	}
 }
 
