@@ -13,41 +13,40 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// provideSite fills the tables of the site: from the folder if they were kept there
-// before, and else anew, keeping them there. Without a folder nothing is kept.
-func provideSite(ctx context.Context, g *ground, s siteSize, folder string, log io.Writer) error {
+// provideSite fills the tables of the site. With a folder, it takes their files from
+// there, or copies them there for the next time.
+func provideSite(ctx context.Context, b *backend, s siteSize, folder string, log io.Writer) error {
 	if folder == "" {
-		return loadSite(ctx, g, s, log)
+		return loadSite(ctx, b, s, log)
 	}
 	// Tables can be moved between servers of one version only.
-	folder = filepath.Join(folder, fmt.Sprintf("site-%d-%d-%d-%s", s.Members, s.Private, s.most(), g.mysql.Version()))
+	folder = filepath.Join(folder, fmt.Sprintf("site-%d-%d-%d-%s", s.Members, s.Private, s.most(), b.mysql.Version()))
 	switch _, err := os.Stat(filepath.Join(folder, complete)); {
 	case err == nil:
 		fmt.Fprintf(log, "the site is taken from %s\n", folder)
-		return importTables(ctx, g, folder)
+		return importTables(ctx, b, folder)
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	if err := loadSite(ctx, g, s, log); err != nil {
+	if err := loadSite(ctx, b, s, log); err != nil {
 		return err
 	}
-	return exportTables(ctx, g, folder)
+	return exportTables(ctx, b, folder)
 }
 
-// complete is the name of a file that is there when all others are.
+// complete names an empty file that is written after all others.
 const complete = "complete"
 
-// tableFiles are the ends of the names of a table's files: what is in it, and what
-// is said about it.
+// tableFiles are the extensions of a table's files: data and metadata.
 func tableFiles() []string { return []string{".ibd", ".cfg"} }
 
-// exportTables copies the files of the tables into the folder while the server
-// keeps its hands off them.
-func exportTables(ctx context.Context, g *ground, folder string) error {
+// exportTables copies the files of the tables into the folder while the server does not
+// write to them.
+func exportTables(ctx context.Context, b *backend, folder string) error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return err
 	}
-	conn, err := g.db.Conn(ctx)
+	conn, err := b.db.Conn(ctx)
 	if err != nil {
 		return err
 	}
@@ -69,9 +68,9 @@ func exportTables(ctx context.Context, g *ground, folder string) error {
 	return os.WriteFile(filepath.Join(folder, complete), nil, 0o600)
 }
 
-// importTables puts the files in the place of the empty tables'.
-func importTables(ctx context.Context, g *ground, folder string) error {
-	conn, err := g.db.Conn(ctx)
+// importTables replaces the files of the empty tables.
+func importTables(ctx context.Context, b *backend, folder string) error {
+	conn, err := b.db.Conn(ctx)
 	if err != nil {
 		return err
 	}
@@ -101,7 +100,7 @@ func importTables(ctx context.Context, g *ground, folder string) error {
 	return err
 }
 
-// tableFolder is where the server keeps the files of the tables.
+// tableFolder returns where the server keeps the files of the tables.
 func tableFolder(ctx context.Context, conn *sql.Conn) (dir string, err error) {
 	err = conn.QueryRowContext(ctx, "SELECT @@datadir").Scan(&dir)
 	return filepath.Join(dir, database), err

@@ -13,12 +13,12 @@ import (
 // siteTables are those that the site fills.
 func siteTables() []string { return []string{"users", "contacts", "photos"} }
 
-// loadSite fills the tables of an empty ground, the server doing all the work.
-func loadSite(ctx context.Context, g *ground, s siteSize, log io.Writer) error {
+// loadSite fills the tables of an empty backend.
+func loadSite(ctx context.Context, b *backend, s siteSize, log io.Writer) error {
 	if err := s.check(); err != nil {
 		return err
 	}
-	conn, err := g.db.Conn(ctx)
+	conn, err := b.db.Conn(ctx)
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (s siteSize) bonds() (list []loading) {
 	}, loading{
 		"10 to 100 contacts of ordinary members", insert + "SELECT ? + m.n, ? + MOD(m.n * 31 + k.n * ?, ?), MOD(m.n + k.n, 5) = 0, MOD(m.n + k.n, 7) = 0" +
 			" FROM numbers m JOIN numbers k ON k.n < 10 + MOD(m.n * 7919, 91) WHERE m.n < ?",
-		[]any{firstMember, firstMember, max(1, s.Members/101), s.Members, s.Refills},
+		[]any{firstMember, firstMember, s.stride(), s.Members, s.Refills},
 	})
 }
 
@@ -147,8 +147,7 @@ func (s siteSize) pictures() []loading {
 	}
 }
 
-// setLastUpload makes a member's last upload be that of now's turn, before a
-// fan-out is measured.
+// setLastUpload sets a member's last upload.
 func setLastUpload(ctx context.Context, db *sql.DB, id, at uint64) error {
 	_, err := db.ExecContext(ctx, "UPDATE users SET last_upload = ? WHERE id = ?", at, id)
 	return err
