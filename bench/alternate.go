@@ -52,7 +52,7 @@ func atQuantile(q float64) func(sample) float64 {
 }
 
 func (s sample) plus(t sample) sample {
-	return sample{s.Ops + t.Ops, s.Wall + t.Wall, s.CPU.plus(t.CPU, 1), s.Counts.plus(t.Counts, 1), append(s.times, t.times...)}
+	return sample{s.Ops + t.Ops, s.Wall + t.Wall, s.CPU.plus(t.CPU), s.Counts.plus(t.Counts, 1), append(s.times, t.times...)}
 }
 
 // samples are those of a contender, one for each round.
@@ -79,6 +79,9 @@ func (list samples) over(others samples, figure func(sample) float64) *spread {
 // what one leaves behind does not always meet the same other one. The first round
 // warms up and is thrown away, unless there is only one.
 func (m *meter) alternate(ctx context.Context, s schedule, list []contender) (map[string]samples, error) {
+	if err := m.calibrate(ctx); err != nil {
+		return nil, err
+	}
 	all := make(map[string]samples)
 	first := 0
 	if s.rounds == 1 {
@@ -156,7 +159,7 @@ func (m *meter) once(ctx context.Context, c *contender, timesOnly bool) (s sampl
 			return err
 		}
 		after, err := m.account.read()
-		s.CPU = after.plus(before, -1)
+		s.CPU = after.minus(before)
 		return err
 	})
 	return s, err

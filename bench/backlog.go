@@ -61,7 +61,7 @@ func (s *suite) benchBacklog(ctx context.Context) error {
 				Each: &expense{Counts: list.expense().Counts}, Samples: list,
 			}
 			if i > 0 {
-				f.Against, f.Ratio = fmt.Sprintf("%d waiting", s.options.backlog[0]), list.over(first, sample.millis)
+				f.Against, f.Ratio = fmt.Sprintf("%s, %d waiting", op.name, s.options.backlog[0]), list.over(first, sample.millis)
 			}
 			s.results.add(f)
 		}

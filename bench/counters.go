@@ -40,17 +40,20 @@ func newMeter(ctx context.Context, b *backend) (m *meter, err error) {
 		return nil, err
 	}
 	b.client.AddHook(m.trips)
-	var before, after counts
+	err = m.calibrate(ctx)
+	return m, err
+}
+
+// calibrate measures what reading the counters adds to them. It grows with the kinds of
+// commands that Redis has seen.
+func (m *meter) calibrate(ctx context.Context) (err error) {
 	for range 2 { // the first reading costs more than the next ones
-		if before, err = m.read(ctx); err != nil {
-			return nil, err
-		}
-		if after, err = m.read(ctx); err != nil {
-			return nil, err
+		m.own = counts{}
+		if m.own, err = m.counted(ctx, func() error { return nil }); err != nil {
+			return err
 		}
 	}
-	m.own = after.plus(before, -1)
-	return m, nil
+	return nil
 }
 
 // counted returns the counts of what happened while do ran.

@@ -23,9 +23,12 @@ type cpuTimes struct {
 	Program time.Duration `json:"program,omitzero"`
 }
 
-// plus adds d times n.
-func (c cpuTimes) plus(d cpuTimes, n time.Duration) cpuTimes {
-	return cpuTimes{c.Own + n*d.Own, c.MySQL + n*d.MySQL, c.Redis + n*d.Redis, c.Program + n*d.Program}
+func (c cpuTimes) plus(d cpuTimes) cpuTimes {
+	return cpuTimes{c.Own + d.Own, c.MySQL + d.MySQL, c.Redis + d.Redis, c.Program + d.Program}
+}
+
+func (c cpuTimes) minus(d cpuTimes) cpuTimes {
+	return cpuTimes{c.Own - d.Own, c.MySQL - d.MySQL, c.Redis - d.Redis, c.Program - d.Program}
 }
 
 func (c cpuTimes) sum() time.Duration { return c.Own + c.MySQL + c.Redis + c.Program }

@@ -17,10 +17,11 @@ import (
 //     the command line names it;
 //   - value: median, min and max of the rounds, in unit; of a figure with exact, a
 //     count that does not depend on the machine;
-//   - ratio: this figure over the one named by against, round by round;
+//   - ratio: this figure over against, round by round; against is the name of a figure
+//     of the part, or says what it is;
 //   - aim (limit, at_most) and verdict: of the ratio, or of the value without one;
-//   - each: what one operation cost in the median: cpu_microseconds by process, and
-//     counts of statements, rows, commands, bytes and round trips;
+//   - each: what one operation cost in the median: cpu_microseconds of own (the client,
+//     with the workers), mysql, redis and program (activityd as a process), and counts;
 //   - samples: the rounds, each with its operations, wall_ns, cpu_ns and counts, the
 //     last two for all operations together;
 //   - plans: how the database answers the statements of the queue;

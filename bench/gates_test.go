@@ -63,9 +63,9 @@ func TestReadsCostTheSameWhateverTheContacts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var first toll
+	var first readCost
 	for i, viewer := range viewers {
-		c, err := l.tollOf(t.Context(), viewer)
+		c, err := l.costOf(t.Context(), viewer)
 		if err != nil {
 			t.Fatal(err)
 		}

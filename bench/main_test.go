@@ -40,7 +40,7 @@ func TestHelpNamesTheFlags(t *testing.T) {
 	if err := bench(t.Context(), []string{"-h"}, io.Discard, &help); !errors.Is(err, flag.ErrHelp) {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"-rounds", "-tasks", "-data", "-json", "-quick", "-only", "backlog"} {
+	for _, want := range []string{"-rounds", "-tasks", "-json", "-quick", "-only", "backlog"} {
 		if !strings.Contains(help.String(), want) {
 			t.Errorf("no %s in:\n%s", want, &help)
 		}

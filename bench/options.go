@@ -13,7 +13,6 @@ import (
 type options struct {
 	rounds int
 	site   siteSize
-	data   string // directory that keeps the site; empty: none
 	json   string
 	parts  []part
 
@@ -64,7 +63,6 @@ func parseOptions(args []string, log io.Writer) (options, error) {
 	rounds := flags.Int("rounds", 0, fmt.Sprintf("measurements of each contender (default %d)", full.rounds))
 	tasks := flags.Int("tasks", 0, fmt.Sprintf("tasks in each run (default %d)", full.tasks))
 	file := flags.String("json", "", "file that the results are also written to")
-	data := flags.String("data", "", "directory that keeps the made-up site for the next run")
 	only := flags.String("only", "", "parts to measure in place of the first argument: "+partNames())
 	names := ""
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
@@ -78,7 +76,7 @@ func parseOptions(args []string, log io.Writer) (options, error) {
 		o = quickOptions()
 	}
 	o.rounds, o.tasks = cmp.Or(*rounds, o.rounds), cmp.Or(*tasks, o.tasks)
-	o.json, o.data = *file, *data
+	o.json = *file
 	if flags.NArg() > 0 {
 		return o, fmt.Errorf("unexpected arguments %q", flags.Args())
 	}

@@ -53,8 +53,8 @@ func (b *backend) newWire(ctx context.Context, server string) (*wire, error) {
 	return w, err
 }
 
-// toll is what one read cost on the wires.
-type toll struct {
+// readCost is what one read cost on the wires.
+type readCost struct {
 	RedisTrips, MySQLTrips int64
 	Bytes                  int64
 	Rows                   float64
@@ -62,8 +62,8 @@ type toll struct {
 	Shown                  int
 }
 
-// tollOf reads once to warm up, and once to count.
-func (l *lines) tollOf(ctx context.Context, viewer member.ID) (t toll, err error) {
+// costOf reads once to warm up, and once to count.
+func (l *lines) costOf(ctx context.Context, viewer member.ID) (t readCost, err error) {
 	reader := l.own.reader()
 	if _, err := reader.Read(ctx, contacts.Viewer{ID: viewer}, shown); err != nil {
 		return t, err
@@ -73,7 +73,7 @@ func (l *lines) tollOf(ctx context.Context, viewer member.ID) (t toll, err error
 		return t, err
 	}
 	t.Rows, err = l.rowsOf(ctx, func() error {
-		before := toll{RedisTrips: l.redisWire.trips.Load(), MySQLTrips: l.mysqlWire.trips.Load(), Bytes: l.redisWire.bytes.Load() + l.mysqlWire.bytes.Load()}
+		before := readCost{RedisTrips: l.redisWire.trips.Load(), MySQLTrips: l.mysqlWire.trips.Load(), Bytes: l.redisWire.bytes.Load() + l.mysqlWire.bytes.Load()}
 		a, err := reader.Read(ctx, contacts.Viewer{ID: viewer}, shown)
 		t.RedisTrips, t.MySQLTrips = l.redisWire.trips.Load()-before.RedisTrips, l.mysqlWire.trips.Load()-before.MySQLTrips
 		t.Bytes = l.redisWire.bytes.Load() + l.mysqlWire.bytes.Load() - before.Bytes
@@ -132,7 +132,7 @@ const (
 
 func (l *lines) countRead(ctx context.Context, name string, viewer member.ID) error {
 	const part = "What a read costs on the wire"
-	t, err := l.tollOf(ctx, viewer)
+	t, err := l.costOf(ctx, viewer)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (l *lines) countOrdinary(ctx context.Context) error {
 	}
 	trips, rows := make(map[recent.Proof][]float64), make(map[recent.Proof][]float64)
 	for i := range min(len(users), 200) {
-		t, err := l.tollOf(ctx, users[i*7919%len(users)])
+		t, err := l.costOf(ctx, users[i*7919%len(users)])
 		if err != nil {
 			return err
 		}

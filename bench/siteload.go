@@ -10,14 +10,8 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// siteTables are those that the site fills.
-func siteTables() []string { return []string{"users", "contacts", "photos"} }
-
 // loadSite fills the tables of an empty backend.
 func loadSite(ctx context.Context, b *backend, s siteSize, log io.Writer) error {
-	if err := s.check(); err != nil {
-		return err
-	}
 	conn, err := b.db.Conn(ctx)
 	if err != nil {
 		return err
@@ -41,7 +35,7 @@ type loading struct {
 }
 
 func (s siteSize) statements() []loading {
-	return append(s.people(), append(s.bonds(), append(s.pictures(),
+	return append(s.users(), append(s.contacts(), append(s.photos(),
 		loading{"statistics", "ANALYZE TABLE users, contacts, photos", nil},
 		loading{"numbers dropped", "DROP TABLE numbers", nil})...)...)
 }
@@ -50,7 +44,7 @@ func (s siteSize) statements() []loading {
 // before the epoch, in no order.
 const newestOf = "1700000000 - MOD(CRC32(m.n), 50000000)"
 
-func (s siteSize) people() []loading {
+func (s siteSize) users() []loading {
 	count := max(s.ordinary(), s.most(), s.Private, 1000) + 1
 	return []loading{
 		{"numbers", "CREATE TABLE numbers (n BIGINT PRIMARY KEY) ENGINE=InnoDB", nil},
@@ -87,8 +81,8 @@ func (s siteSize) people() []loading {
 	}
 }
 
-// bonds are the rows of contacts.
-func (s siteSize) bonds() (list []loading) {
+// contacts returns the statements that fill that table.
+func (s siteSize) contacts() (list []loading) {
 	const insert = "INSERT INTO contacts (user_id, contact_id, is_friend, is_family) "
 	for i, n := range s.Contacts {
 		id, rest := s.viewer(i), n-stars
@@ -122,7 +116,7 @@ func (s siteSize) bonds() (list []loading) {
 	})
 }
 
-func (s siteSize) pictures() []loading {
+func (s siteSize) photos() []loading {
 	const insert = "INSERT INTO photos (owner_id, title, visibility, date_upload) "
 	return []loading{
 		{

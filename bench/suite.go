@@ -90,7 +90,7 @@ func newSuite(ctx context.Context, o options, out io.Writer) (s *suite, err erro
 		return nil, err
 	}
 	if slices.ContainsFunc(o.parts, func(p part) bool { return p.site }) {
-		if err := provideSite(ctx, s.backend, o.site, o.data, out); err != nil {
+		if err := loadSite(ctx, s.backend, o.site, out); err != nil {
 			return nil, err
 		}
 	}

@@ -76,41 +76,6 @@ func checkResults(t *testing.T, r *results) {
 	}
 }
 
-// A site that was kept is the same as the one that was made.
-func TestSiteIsKept(t *testing.T) {
-	t.Parallel()
-	folder := t.TempDir()
-	var sums [2][]int64
-	for i := range sums {
-		g, err := newBackend(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = provideSite(t.Context(), g, tiny().site, folder, io.Discard)
-		for _, text := range []string{
-			"SELECT COUNT(*) FROM users", "SELECT SUM(last_upload) FROM users", "SELECT COUNT(*) FROM contacts",
-			"SELECT SUM(user_id * 7 + contact_id) FROM contacts", "SELECT SUM(date_upload) FROM photos WHERE visibility = 'private'",
-		} {
-			var n int64
-			if err == nil {
-				err = g.db.QueryRowContext(t.Context(), text).Scan(&n)
-			}
-			sums[i] = append(sums[i], n)
-		}
-		if closeErr := g.Close(); err == nil {
-			err = closeErr
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i, n := range sums[0] {
-		if n == 0 || n != sums[1][i] {
-			t.Errorf("sum %d: %d made, %d kept", i, n, sums[1][i])
-		}
-	}
-}
-
 func TestSiteThatCannotBe(t *testing.T) {
 	t.Parallel()
 	for _, site := range []siteSize{

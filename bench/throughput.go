@@ -174,7 +174,11 @@ func (s *suite) benchThroughput(ctx context.Context) error {
 	}
 	for _, v := range list {
 		for _, class := range v.against {
-			s.compare(all, v.name+endToEnd, best(all, list, class)+endToEnd)
+			var goal *aim
+			if class == simple {
+				goal = atLeast(10)
+			}
+			s.compare(all, v.name+endToEnd, best(all, list, class)+endToEnd, goal)
 		}
 	}
 	return nil
@@ -191,10 +195,10 @@ func best(all map[string]samples, list []variant, class string) (name string) {
 	return name
 }
 
-// compare adds the ratios of the rates and of the processor times of two contenders.
-func (s *suite) compare(all map[string]samples, name, against string) {
+// compare adds the ratios of the rates, with an aim, and of the processor times.
+func (s *suite) compare(all map[string]samples, name, against string, a *aim) {
 	const part = "The queue beside asynq"
-	s.results.add(figure{Part: part, Name: name + ": tasks/s", Against: against, Ratio: all[name].over(all[against], sample.rate)})
+	s.results.add(figure{Part: part, Name: name + ": tasks/s", Against: against, Ratio: all[name].over(all[against], sample.rate), Aim: a})
 	s.results.add(figure{Part: part, Name: name + ": CPU for each task", Against: against, Ratio: all[name].over(all[against], sample.micros)})
 }
 
