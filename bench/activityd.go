@@ -33,7 +33,7 @@ func (a *activityd) work(ctx context.Context, done *countdown) (stop func() erro
 }
 
 // workWith starts a pool over a queue in front of the real one.
-func (a *activityd) workWith(ctx context.Context, q queue.Queue, handlers map[string]queue.Handler) (stop func() error) {
+func (a *activityd) workWith(ctx context.Context, q queue.Store, handlers map[string]queue.Handler) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	pool := queue.NewPool(q, a.notifier, handlers, a.log, a.pool)
@@ -52,13 +52,13 @@ func (a *activityd) left(ctx context.Context) (n int, err error) {
 
 // finishing counts tasks once their end is committed.
 type finishing struct {
-	queue.Queue
+	queue.Store
 	done *countdown
 }
 
-// Finish implements [queue.Queue].
+// Finish implements [queue.Store].
 func (f finishing) Finish(ctx context.Context, results []queue.Result) (lost int, err error) {
-	lost, err = f.Queue.Finish(ctx, results)
+	lost, err = f.Store.Finish(ctx, results)
 	if err == nil {
 		finished := 0
 		for _, r := range results {

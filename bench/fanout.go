@@ -11,7 +11,6 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -185,36 +184,26 @@ func (f *fanOut) byPool(ctx context.Context) (int, error) {
 	return f.check(ctx)
 }
 
-// inMemory is a queue for one fan-out, whose tasks are done in order.
-type inMemory struct{ waiting []queue.Task }
+// noQueue is an empty queue that takes no tasks: all sets exist, and none is to be
+// refilled.
+type noQueue struct{ tasks.Enqueuer }
 
-// Enqueue implements [tasks.Enqueuer].
-func (q *inMemory) Enqueue(_ context.Context, batch []queue.New) ([]uint64, error) {
-	for _, n := range batch {
-		q.waiting = append(q.waiting, queue.Task{Kind: n.Kind, Key: n.Key, Payload: n.Payload})
-	}
-	return make([]uint64, len(batch)), nil
-}
-
-// Active implements [tasks.Enqueuer].
-func (*inMemory) Active(context.Context, string, []uint64) (map[uint64]bool, error) {
+func (noQueue) Active(context.Context, string, []uint64) (map[uint64]bool, error) {
 	return map[uint64]bool{}, nil
 }
 
-// Absorb implements [tasks.Enqueuer].
-func (*inMemory) Absorb(context.Context, []queue.Task) (int, error) { return 0, nil }
+func (noQueue) Absorb(context.Context, []queue.Task) (int, error) { return 0, nil }
 
+// byHandlers runs each part when the one before it has ended.
 func (f *fanOut) byHandlers(ctx context.Context) (int, error) {
-	q := &inMemory{waiting: []queue.Task{{Kind: tasks.Upload, Key: uint64(f.uploader)}}}
-	handlers := tasks.Handlers(f.index, f.store, q, tasks.HandlerOptions{})
-	for len(q.waiting) > 0 {
-		batch := q.waiting
-		q.waiting = nil
-		for _, err := range queuetest.Errors(handlers[batch[0].Kind].Handle(ctx, batch)) {
-			if err != nil {
-				return 0, err
-			}
+	handlers := tasks.Handlers(f.index, f.store, noQueue{}, tasks.HandlerOptions{})
+	for next := []queue.New{tasks.NewUpload(f.uploader)}; len(next) > 0; {
+		n := next[0]
+		o := handlers[n.Kind].Handle(ctx, []queue.Task{{Kind: n.Kind, Key: n.Key, Payload: n.Payload}})[0]
+		if o.Err != nil {
+			return 0, o.Err
 		}
+		next = o.Next
 	}
 	return f.check(ctx)
 }

@@ -10,9 +10,9 @@ import (
 
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/pace"
 	"github.com/activityd/activityd/internal/recent"
 )
 
@@ -26,8 +26,9 @@ func (c *config) auditFlags(f *pflag.FlagSet) {
 	c.auditShare = auditShare
 }
 
-// newAuditor returns who compares the sets of the service with MySQL.
-func (s *service) newAuditor() *audit.Auditor {
+// newAuditor returns an auditor of the sets of the service, which looks when the pacer
+// lets it; nil: at once.
+func (s *service) newAuditor(pacer *bulk.Pacer) *audit.Auditor {
 	reads := s.config.readerOptions(s.index.Settings())
 	reads.Walks = 1 // one after the other is soon enough
 	reads.Uncounted = true
@@ -35,21 +36,21 @@ func (s *service) newAuditor() *audit.Auditor {
 		Sets: s.index, Truth: s.store, Tasks: s.queue,
 		Reader:     recent.NewReader(s.index, s.store, noHints{}, reads),
 		ActiveOnly: s.config.materialize == materializeActive,
+		Pacer:      pacer,
 	})
 }
 
-// noHints is for reads that are to find out how things are.
+// noHints is for reads that change nothing.
 type noHints struct{}
 
 func (noHints) Refill(member.ID)               {}
 func (noHints) LookAgain(member.ID, member.ID) {}
 
 // newPatrol returns the audit of this process. Reads are sampled where they are
-// answered. The sweep belongs to the processes with workers: those that answer
-// requests have better things to do.
+// answered; the sweep belongs to the processes with workers.
 func (s *service) newPatrol() *audit.Patrol {
 	o := audit.PatrolOptions{
-		Auditor: s.newAuditor(), Members: s.store, Ledger: s.index, Pace: s.pacer,
+		Auditor: s.newAuditor(s.pacer), Members: s.store, EachStored: s.index.EachStored, Ledger: s.ledger,
 		Repair: true, Log: s.log,
 	}
 	if s.config.role != roleWorkers {
@@ -62,20 +63,17 @@ func (s *service) newPatrol() *audit.Patrol {
 }
 
 // newPacer returns what slows the audit down when the servers are slow.
-func (s *service) newPacer() *pace.Pacer {
-	return pace.New(pace.Options{Probes: []pace.Probe{
-		{Name: "MySQL", Ask: func(ctx context.Context) error {
-			_, err := s.store.Existing(ctx, []member.ID{1})
-			return err
-		}},
-		{Name: "Redis", Ask: s.index.Check, Floor: redisFloor},
+func (s *service) newPacer() *bulk.Pacer {
+	return bulk.NewPacer(bulk.PacerOptions{Probes: []bulk.Probe{
+		{Name: "MySQL", Ask: bulk.ProbeMySQL(s.store)},
+		{Name: "Redis", Ask: s.index.Check, Floor: bulk.RedisFloor},
 	}, Interval: time.Second, Changed: s.tellPace})
 }
 
-// tellPace tells that the audit stops, slows down or goes on.
-func (s *service) tellPace(now pace.State) {
+// tellPace logs that the audit stops, slows down or goes on.
+func (s *service) tellPace(now bulk.Pace) {
 	level := slog.LevelInfo
-	if now.Mode == pace.Stopped {
+	if now.Mode == bulk.Stopped {
 		level = slog.LevelWarn
 	}
 	s.log.Log(context.Background(), level, "the pace of the audit changed", "now", now.String())
@@ -87,12 +85,15 @@ func (s *service) patrolling(ctx context.Context) error {
 		return nil
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.pacer.Run(ctx) })
+	group.Go(func() error {
+		s.pacer.Run(ctx)
+		return nil
+	})
 	group.Go(func() error { return s.patrol.Run(ctx) })
 	return group.Wait()
 }
 
-// noted is a reader that tells somebody for whom it read.
+// noted is a reader that calls note after each read.
 type noted struct {
 	api.Reader
 	note func(viewer member.ID)

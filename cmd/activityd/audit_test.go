@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd/internal/pace"
+	"github.com/activityd/activityd/internal/bulk"
 )
 
 // injured starts a server and lowers a score, which nothing but the audit would
@@ -58,11 +58,11 @@ func TestThePaceOfTheAuditIsTold(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	s := &service{log: slog.New(slog.NewTextHandler(&out, nil))}
-	s.tellPace(pace.State{Mode: pace.Stopped, Server: "Redis", Err: errors.New("refused")})
-	s.tellPace(pace.State{Mode: pace.Free, Batches: 1})
+	s.tellPace(bulk.Pace{Mode: bulk.Stopped, Server: "Redis", Err: errors.New("refused")})
+	s.tellPace(bulk.Pace{Mode: bulk.Free, Batches: 1})
 	for _, want := range []string{
 		`level=WARN msg="the pace of the audit changed" now="stopped: Redis does not answer: refused"`,
-		`level=INFO msg="the pace of the audit changed" now="all servers answer as usual; 1 batch at once"`,
+		`level=INFO msg="the pace of the audit changed" now="all servers answer as usual; batches at once: 1"`,
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the log lacks %s:\n%s", want, out.String())

@@ -6,13 +6,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/activityd/activityd/internal/backfill"
-	"github.com/activityd/activityd/internal/sweep"
+	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
 func newBackfill() *cobra.Command {
-	c, o := &config{}, &longOptions{}
+	c, o := &config{}, &bulkOptions{}
 	var existing bool
 	cmd := &cobra.Command{
 		Use:   "backfill " + rangeUse,
@@ -23,25 +22,26 @@ func newBackfill() *cobra.Command {
 			"It watches how fast MySQL and Redis answer, and goes slower where they do. While one of them\n" +
 			"is away it waits. A signal finishes the batches under way; what is printed then says how to go\n" +
 			"on, and with --resume the same command does. It may also be killed.\n\n" +
-			"With --materialize=active nobody's missing set is built: they come as their members do.\n" +
+			"With --materialize=active no missing set is built: they are built as members read.\n" +
 			"--existing refills those that are there.\n\n" +
-			"Whoever fails every time, for a reason of his own, is given up in the end, and named. If Redis\n" +
-			"loses the sets meanwhile, it stops: run it again.\n\n" +
-			"Exit codes: 0 it is done; 1 it is not, or not for everybody.",
+			"A member that fails every time, for a reason of its own, is given up in the end, and named. If\n" +
+			"Redis loses the sets while it runs, the command ends: run it again.\n\n" +
+			"Exit codes: 0 it is done; 1 it is not, or not for all members.",
 		Example: "  activityd backfill\n" +
 			"  activityd backfill 1000000-1999999 --resume backfill.json\n" +
 			"  activityd backfill 4711 --existing",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			within, wrong := parseRange(args, o.all)
-			if err := errors.Join(wrong, o.check(cmd.Flags()), c.check(cmd.Flags()), checkActive(c, existing)); err != nil {
+			errs := []error{wrong, o.check(cmd.Flags()), c.check(cmd.Flags())}
+			if c.materialize == materializeActive && !existing {
+				errs = append(errs, fmt.Errorf("--materialize=%s: missing sets are built as members read, and not before: "+
+					"want --existing, to refill those that are there", materializeActive))
+			}
+			if err := errors.Join(errs...); err != nil {
 				return err
 			}
-			l := &longRun{options: o, within: within, work: kept{Command: "backfill", Members: rangeText(within)}}
-			if existing {
-				l.work.Options = "--existing"
-			}
-			return runBackfill(cmd, c, l, existing)
+			return runBackfill(cmd, c, o, within, existing)
 		},
 	}
 	o.flags(cmd.Flags())
@@ -52,32 +52,24 @@ func newBackfill() *cobra.Command {
 	return cmd
 }
 
-// errActive: there is nothing to do, and doing something else would surprise.
-var errActive = errors.New("missing sets are built as their members come, and not before: want --existing, " +
-	"to refill those that are there")
-
-func checkActive(c *config, existing bool) error {
-	if c.materialize == materializeActive && !existing {
-		return fmt.Errorf("--materialize=%s: %w", materializeActive, errActive)
+func runBackfill(cmd *cobra.Command, c *config, o *bulkOptions, within bulk.Range, existing bool) error {
+	work := bulk.Work{Command: "backfill"}
+	if existing {
+		work.Options = "--existing"
 	}
-	return nil
-}
-
-func runBackfill(cmd *cobra.Command, c *config, l *longRun, existing bool) error {
-	l.changes, l.prolongs = true, true
-	done, err := openLong(cmd, c, l)
+	b, err := openBulk(cmd, c, o, work, within, true, true)
 	if err != nil {
 		return err
 	}
-	defer done()
-	b := &backfill.Builder{
-		Index: l.index, Refiller: &tasks.RefillHandler{Index: l.index, Store: l.store},
+	defer b.close()
+	builder := &bulk.Builder{
+		Index: b.index, Refiller: &tasks.RefillHandler{Index: b.index, Store: b.store},
 		Existing: existing, ActiveOnly: c.materialize == materializeActive,
 	}
-	l.visit = b.Build
-	r, err := l.run(cmd, nil)
+	b.job.Visit = builder.Build
+	r, err := b.run(cmd.Context())
 	switch {
-	case err != nil && r.Counts == nil: // it did not begin
+	case err != nil && r.Counts == nil: // nothing was begun
 		return err
 	case err != nil:
 		return fmt.Errorf("%w\n%s", err, backfillSummary(r))
@@ -85,19 +77,19 @@ func runBackfill(cmd *cobra.Command, c *config, l *longRun, existing bool) error
 	if _, err = fmt.Fprintln(cmd.OutOrStdout(), backfillSummary(r)); err != nil {
 		return err
 	}
-	return l.failed(r.Counts)
+	return b.errGivenUp(r.Counts)
 }
 
 // backfillSummary says what was done, in one line.
-func backfillSummary(r result) string {
+func backfillSummary(r bulk.Result) string {
 	n := r.Counts
-	text := fmt.Sprintf("%d members seen: %d sets built, %d skipped because they were there, %d with nobody to put in", n[backfill.Seen],
-		n[backfill.Built], n[backfill.Skipped], n[backfill.Empty])
-	if n[backfill.Absent] > 0 {
-		text += fmt.Sprintf(", %d left without a set", n[backfill.Absent])
+	text := fmt.Sprintf("%d members seen: %d sets built, %d skipped because they were there, %d with nobody to put in",
+		n[bulk.Seen], n[bulk.Built], n[bulk.Skipped], n[bulk.Empty])
+	if n[bulk.Absent] > 0 {
+		text += fmt.Sprintf(", %d left without a set", n[bulk.Absent])
 	}
-	if n[sweep.Failed] > 0 {
-		text += fmt.Sprintf(", %d failed", n[sweep.Failed])
+	if n[bulk.Failed] > 0 {
+		text += fmt.Sprintf(", %d failed", n[bulk.Failed])
 	}
-	return text + "; " + r.rate(n[backfill.Seen])
+	return text + "; " + rate(r, n[bulk.Seen])
 }

@@ -26,8 +26,8 @@ func (m *masses) backfill(t *testing.T, args ...string) string {
 
 func wantSummary(t *testing.T, out string, seen, built, skipped int) {
 	t.Helper()
-	want := fmt.Sprintf("^%d members? seen: %d sets? built, %d skipped because (it was|they were) there, 0 with nobody to put in; ", seen, built, skipped)
-	if !regexp.MustCompile(want).MatchString(out) {
+	want := fmt.Sprintf("%d members seen: %d sets built, %d skipped because they were there, 0 with nobody to put in; ", seen, built, skipped)
+	if !strings.HasPrefix(out, want) {
 		t.Errorf("said %q, want %q", out, want)
 	}
 }
@@ -35,9 +35,7 @@ func wantSummary(t *testing.T, out string, seen, built, skipped int) {
 func TestBackfillBuildsWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 400)
-	if out := m.backfill(t, "7"); !strings.HasPrefix(out, "1 members seen: 1 sets built, 0 skipped because they were there, 0 with nobody to put in; ") {
-		t.Errorf("of one: said %q", out)
-	}
+	wantSummary(t, m.backfill(t, "7"), 1, 1, 0)
 	wantSummary(t, m.backfill(t, "5-14"), 10, 9, 1)
 	wantSummary(t, m.backfill(t, "--after=390"), 10, 10, 0)
 	m.wantSets(t, 20)

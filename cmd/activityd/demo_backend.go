@@ -13,6 +13,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo"
 	"github.com/activityd/activityd/internal/demo/world"
+	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
@@ -69,7 +70,7 @@ func openImitations(c *config) (*demoBackend, error) {
 	where := &site.Memory{Store: db}
 	return &demoBackend{
 		backend: backend{
-			store: db, queue: q, notifier: notifier, index: ix,
+			store: db, queue: q, notifier: notifier, index: ix, ledger: index.NewLedger(client),
 			closers: closers{func() error { mini.Close(); return nil }, client.Close},
 		},
 		site:      where,
@@ -89,7 +90,7 @@ func plainWalk(db *contacts.Memory) demo.Plain {
 }
 
 // emitTo turns the events of the in-memory site into tasks.
-func emitTo(q queue.Queue) func(context.Context, site.Event) error {
+func emitTo(q tasks.Enqueuer) func(context.Context, site.Event) error {
 	return func(ctx context.Context, e site.Event) error {
 		task, err := tasks.Parse(e.Type, e.User, e.Contact)
 		if err != nil {
@@ -153,7 +154,7 @@ func (g *demoBackend) connect(ctx context.Context, c *config, mysqlServer *local
 	}
 	notifier := &queue.Notifier{}
 	c.poll = demoPoll
-	g.store, g.notifier, g.index = contacts.NewMySQL(db), notifier, ix
+	g.store, g.notifier, g.index, g.ledger = contacts.NewMySQL(db), notifier, ix, index.NewLedger(client)
 	g.queue = queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: processName()})
 	g.site, g.plain = site.NewMySQL(db), demo.PlainSQL(db)
 	g.wipe = func(ctx context.Context) error { return client.FlushDB(ctx).Err() }

@@ -16,7 +16,7 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/retry"
-	"github.com/activityd/activityd/internal/taskjson"
+
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -36,7 +36,7 @@ func newEnqueue() *cobra.Command {
 		Use:   "enqueue {TYPE MEMBER [CONTACT] | -}",
 		Short: "Enqueue one task, or many from standard input",
 		Long: "Enqueue one task and print its id, once it is committed.\n\n" +
-			"TYPE is add_contact or remove_contact, with MEMBER and CONTACT, or upload or refill, with MEMBER.\n\n" +
+			"TYPE is " + tasks.Usage() + ".\n\n" +
 			"With -, read tasks from standard input, one JSON object a line as POST /v1/tasks takes\n" +
 			"them, and commit them in batches of up to 1000 lines. Blank lines are skipped. A line that\n" +
 			"is no task stops it before anything of its batch is written; the error says how many tasks\n" +
@@ -51,7 +51,7 @@ func newEnqueue() *cobra.Command {
 			}
 			return cobra.RangeArgs(2, 3)(cmd, args)
 		},
-		ValidArgs: []cobra.Completion{tasks.AddContact, tasks.RemoveContact, tasks.Upload, tasks.Refill, "-"},
+		ValidArgs: append(tasks.Produced(), "-"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.validate(); err != nil {
 				return err
@@ -169,7 +169,7 @@ func readLines(ctx context.Context, in io.Reader, from int) <-chan line {
 			if number < from || len(bytes.TrimSpace(scanner.Bytes())) == 0 {
 				continue
 			}
-			task, err := taskjson.ParseLine(scanner.Bytes())
+			task, err := tasks.ParseLine(scanner.Bytes())
 			if !send(line{number, task, err}) {
 				return
 			}

@@ -39,7 +39,7 @@ type progress struct {
 const progressLines = 10 * time.Second
 
 // newProgress returns one in a mode of --progress for total things, or -1 when
-// nobody knows how many they will be.
+// it is not known how many they will be.
 func newProgress(w io.Writer, mode string, total int64, what string) *progress {
 	p := &progress{w: w, what: what, total: total, silent: mode == progressNever, now: time.Now}
 	p.start = p.now()

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/wake"
 )
@@ -78,6 +79,7 @@ func openServer(c *config, log *slog.Logger) (s *server, err error) {
 	if b.index, err = newIndex(c, client); err != nil {
 		return nil, err
 	}
+	b.ledger = index.NewLedger(client)
 	if b.db, err = openMySQL(c); err != nil {
 		return nil, err
 	}

@@ -12,12 +12,12 @@ import (
 
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/pace"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/retry"
@@ -33,15 +33,26 @@ type store interface {
 	audit.Truth
 }
 
+// taskQueue is what a service needs of the queue.
+type taskQueue interface {
+	queue.Store
+	tasks.Enqueuer
+	api.Enqueuer
+	audit.Tasks
+	Full(ctx context.Context, limit int) (bool, error)
+	Stats(ctx context.Context) (queue.Stats, error)
+}
+
 // backend is what a service works on: real servers, or those of the demo.
 type backend struct {
 	store store
 	// db is the database of store; nil: there is none whose tables could be wrong.
 	db       *sql.DB
-	queue    queue.Queue
+	queue    taskQueue
 	notifier *queue.Notifier
 	wake     *wake.Wake // carries notifications to other processes; nil: there are none
 	index    *index.Index
+	ledger   *index.Ledger // beside the sets of index
 	// closers close all of these.
 	closers closers
 }
@@ -61,7 +72,7 @@ type service struct {
 	backlog *queue.Backlog
 	// patrol compares sets and answers with MySQL, as fast as pacer lets it.
 	patrol *audit.Patrol
-	pacer  *pace.Pacer
+	pacer  *bulk.Pacer
 	api    *api.Server
 	// checked: the tables were looked at, and nothing is wrong with them.
 	checked bool
@@ -151,7 +162,7 @@ func (s *service) checkRedis(ctx context.Context) error {
 	if err != nil {
 		return nil // the first probe reports it
 	}
-	if err := s.index.StoreMaterialize(ctx, s.config.materialize); err != nil {
+	if err := s.ledger.StoreMaterialize(ctx, s.config.materialize); err != nil {
 		s.log.WarnContext(ctx, "--materialize was not stored", "error", err)
 	}
 	return nil
@@ -249,7 +260,7 @@ func (s *service) watchRedis(ctx context.Context) error {
 	return s.index.Watch(ctx, func(began time.Time, err error) {
 		s.redis.Report(ctx, began, err)
 		if err == nil {
-			_ = s.index.KeepMaterialize(ctx, s.config.materialize) // or after the next probe
+			_ = s.ledger.KeepMaterialize(ctx, s.config.materialize) // or after the next probe
 		}
 	})
 }

@@ -31,7 +31,7 @@ func newShow() *cobra.Command {
 				return fmt.Errorf("MEMBER: %w", err)
 			}
 			return lookAround(cmd, c, func(ctx context.Context, s *server) error {
-				compared, err := s.newAuditor().Compare(ctx, user)
+				compared, err := s.newAuditor(nil).Compare(ctx, user)
 				if err != nil {
 					return err
 				}

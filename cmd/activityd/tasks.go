@@ -71,9 +71,6 @@ func withTasks(cmd *cobra.Command, c *config, do func(context.Context, *queue.My
 	return do(cmd.Context(), queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: processName()}))
 }
 
-// taskTypes are the types of tasks that activityd knows.
-var taskTypes = []string{tasks.AddContact, tasks.RemoveContact, tasks.Upload, tasks.FanOut, tasks.Refill}
-
 // knownQueues returns the queues for which there are workers unless --workers says
 // otherwise.
 func knownQueues() (names []string) {
@@ -97,7 +94,7 @@ func (t *taskFlags) register(cmd *cobra.Command, states []queue.State, usage str
 	f.StringSliceVar(&t.states, "state", nil, usage)
 	f.StringSliceVar(&t.queues, "queue", nil, "only tasks of this `queue`")
 	f.StringVar(&t.member, "member", "", "only tasks about this `member`")
-	completeFlag(cmd, "type", taskTypes)
+	completeFlag(cmd, "type", queue.Kinds())
 	completeFlag(cmd, "state", states)
 	completeFlag(cmd, "queue", knownQueues())
 }

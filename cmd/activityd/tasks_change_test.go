@@ -91,7 +91,7 @@ func TestAFailureSaysHowFarItWas(t *testing.T) {
 }
 
 // failing is a queue whose database goes away when something shall be changed.
-type failing struct{ queue.Queue }
+type failing struct{ queuetest.Queue }
 
 func (failing) Retry(context.Context, queue.Filter, int) (int, error) {
 	return 0, mysql.ErrUnavailable

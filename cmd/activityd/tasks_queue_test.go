@@ -111,7 +111,7 @@ func TestStatsMarkWhatTheyDidNotCountToTheEnd(t *testing.T) {
 			{Queue: "default", Kind: "upload", State: queue.Waiting, Count: 40_000},
 			{Queue: "refill", Kind: "refill", State: queue.Waiting, Count: 7},
 		},
-		Queues: []queue.QueueStats{{Queue: "default", Capped: true, Oldest: 90 * time.Second}, {Queue: "fan_out", Paused: true}, {Queue: "refill"}},
+		Queues: []queue.Summary{{Queue: "default", Capped: true, Oldest: 90 * time.Second}, {Queue: "fan_out", Paused: true}, {Queue: "refill"}},
 	}
 	var out strings.Builder
 	must(t, newStatsJSON(s, time.Now()).print(&out))

@@ -12,6 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -60,7 +61,7 @@ func (o *operator) want(t *testing.T, want queue.Counts) {
 
 // enqueueUploads enqueues an upload task for each of members first to last, and
 // returns their ids, the lowest first.
-func enqueueUploads(t *testing.T, q queue.Queue, first, last int) []uint64 {
+func enqueueUploads(t *testing.T, q queuetest.Queue, first, last int) []uint64 {
 	t.Helper()
 	var batch []queue.New
 	for i := first; i <= last; i++ {
@@ -78,7 +79,7 @@ func enqueueUploads(t *testing.T, q queue.Queue, first, last int) []uint64 {
 
 // claimAll claims the waiting tasks of the default queue, up to n. It may be
 // called by any goroutine.
-func claimAll(t *testing.T, q queue.Queue, n int) (list []queue.Task) {
+func claimAll(t *testing.T, q queuetest.Queue, n int) (list []queue.Task) {
 	t.Helper()
 	for len(list) < n {
 		some, err := q.Claim(t.Context(), tasks.QueueDefault, min(500, n-len(list)), time.Hour)
@@ -95,7 +96,7 @@ func claimAll(t *testing.T, q queue.Queue, n int) (list []queue.Task) {
 
 // finishAll records the same result for all of the tasks. It may be called by any
 // goroutine.
-func finishAll(t *testing.T, q queue.Queue, result error, list ...queue.Task) {
+func finishAll(t *testing.T, q queuetest.Queue, result error, list ...queue.Task) {
 	t.Helper()
 	for part := range slices.Chunk(list, 500) {
 		var results []queue.Result
@@ -111,7 +112,7 @@ func finishAll(t *testing.T, q queue.Queue, result error, list ...queue.Task) {
 var errBoom = errors.New("boom")
 
 // makeDead makes n dead upload tasks, of members 1 to n.
-func makeDead(t *testing.T, q queue.Queue, n int) []uint64 {
+func makeDead(t *testing.T, q queuetest.Queue, n int) []uint64 {
 	t.Helper()
 	ids := enqueueUploads(t, q, 1, n)
 	finishAll(t, q, queue.Permanent(errBoom), claimAll(t, q, n)...)
@@ -121,7 +122,7 @@ func makeDead(t *testing.T, q queue.Queue, n int) []uint64 {
 // everyState is a queue with a task in every state that a task can be seen in.
 type everyState struct{ dead, scheduled, running, waiting uint64 }
 
-func makeEveryState(t *testing.T, q queue.Queue) everyState {
+func makeEveryState(t *testing.T, q queuetest.Queue) everyState {
 	t.Helper()
 	dead := makeDead(t, q, 1)[0]
 	scheduled := enqueueUploads(t, q, 2, 2)[0]

@@ -5,15 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
-	"github.com/activityd/activityd/internal/sweep"
 )
 
 // verifyOptions are the flags of verify alone.
@@ -25,20 +26,20 @@ type verifyOptions struct {
 }
 
 func newVerify() *cobra.Command {
-	c, o, v := &config{}, &longOptions{}, &verifyOptions{}
+	c, o, v := &config{}, &bulkOptions{}, &verifyOptions{}
 	cmd := &cobra.Command{
 		Use:   "verify " + rangeUse,
 		Short: "Compare sets with MySQL, and say what is wrong",
 		Long: "Compare the sets of all members, or of some, with MySQL, and say what is wrong: a contact that\n" +
 			"is missing, a score that is too low, a set that is lost, and so on. With --all, or without a\n" +
-			"range, sets of whoever is no member any more are looked for, too.\n\n" +
-			"What is found is an error; or lag, when a task is pending that will see to it; or waste, which\n" +
+			"range, sets of deleted members are looked for, too.\n\n" +
+			"A finding is an error; or lag, when a task is pending that will see to it; or waste, which\n" +
 			"does no harm but costs a place or memory. Each is looked at three times before it is called\n" +
 			"an error or waste, so that changes which are under way raise no alarm. With --repair a refill is\n" +
 			"enqueued for each set with an error or waste; workers do it.\n\n" +
 			"It watches how fast MySQL and Redis answer, and goes slower where they do. While one of them\n" +
 			"is away it waits. A signal finishes the batches under way; what is printed then says how to go\n" +
-			"on, and with --resume the same command does. If Redis loses the sets meanwhile, it stops.\n\n" +
+			"on, and with --resume the same command does. If Redis loses the sets while it runs, it ends.\n\n" +
 			"Exit codes:\n" +
 			"  0  nothing is wrong (waste is not, nor is lag younger than --max-lag)\n" +
 			"  2  errors were found, whether a repair was enqueued or not, or lag is older than --max-lag\n" +
@@ -53,13 +54,12 @@ func newVerify() *cobra.Command {
 			if err := errors.Join(wrong, o.check(cmd.Flags()), v.check(), c.check(cmd.Flags())); err != nil {
 				return err
 			}
-			l := &longRun{options: o, within: within, work: kept{Command: "verify", Members: rangeText(within), Options: v.text()}}
-			return runVerify(cmd, c, l, v)
+			return runVerify(cmd, c, o, within, v)
 		},
 	}
 	o.flags(cmd.Flags())
 	cmd.Flags().BoolVar(&v.repair, "repair", false, "enqueue a refill for each set that is wrong")
-	cmd.Flags().Float64Var(&v.answers, "answers", 0, "`share` of the members whose answer is compared, too, 0 to 1: each costs a walk; answers that the index has no part in are left out, and counted")
+	cmd.Flags().Float64Var(&v.answers, "answers", 0, "`share` of the members whose answer is compared, too, 0 to 1: each costs a walk")
 	cmd.Flags().DurationVar(&v.maxLag, "max-lag", audit.DefaultLagLimit, "how long ago a pending task that explains a lag may have been enqueued")
 	outputFlag(cmd.Flags(), &v.output)
 	c.mysqlFlags(cmd.Flags())
@@ -78,7 +78,7 @@ func (v *verifyOptions) check() error {
 	return nil
 }
 
-// text names what decides about the work.
+// text names the options that decide what is done.
 func (v *verifyOptions) text() (text string) {
 	if v.repair {
 		text = "--repair"
@@ -89,55 +89,56 @@ func (v *verifyOptions) text() (text string) {
 	return text
 }
 
-// verification compares sets, and keeps the findings.
+// verification compares sets, and prints the findings.
 type verification struct {
-	*longRun
+	*bulkCommand
 
 	options *verifyOptions
 	auditor *audit.Auditor
 	printer *findingPrinter
-	leftOut firstMembers // whose answers were not compared
+	leftOut memberList         // whose answers were not compared
+	orphans map[member.ID]bool // whose sets were judged
 }
 
-func runVerify(cmd *cobra.Command, c *config, l *longRun, o *verifyOptions) error {
-	l.changes = o.repair
-	done, err := openLong(cmd, c, l)
+func runVerify(cmd *cobra.Command, c *config, o *bulkOptions, within bulk.Range, options *verifyOptions) error {
+	b, err := openBulk(cmd, c, o, bulk.Work{Command: "verify", Options: options.text()}, within, options.repair, false)
 	if err != nil {
 		return err
 	}
-	defer done()
-	notifier, rung, err := openNotifier(cmd.Context(), c, l.teller)
+	defer b.close()
+	notifier, rung, err := openNotifier(cmd.Context(), c, b.reporter)
 	if err != nil {
 		return err
 	}
 	defer rung()
-	v := &verification{longRun: l, options: o, printer: newFindingPrinter(cmd.OutOrStdout(), o.output)}
-	v.auditor = audit.New(audit.Options{
-		Sets: l.index, Truth: l.store,
-		Tasks:      queue.NewMySQLQueue(l.db, queue.Options{Notifier: notifier, Owner: processName()}),
-		Reader:     recent.NewReader(l.index, l.store, noHints{}, c.readerOptions(l.index.Settings())),
-		ActiveOnly: c.materialize == materializeActive,
-		LagLimit:   o.maxLag,
-	})
-	l.visit = v.visit
-	var last lastStep
-	if l.within == sweep.All {
-		last = v.orphans
+	v := &verification{
+		bulkCommand: b, options: options, printer: newFindingPrinter(cmd.OutOrStdout(), options.output),
+		auditor: audit.New(audit.Options{
+			Sets: b.index, Truth: b.store,
+			Tasks:      queue.NewMySQLQueue(b.db, queue.Options{Notifier: notifier, Owner: processName()}),
+			Reader:     recent.NewReader(b.index, b.store, noHints{}, c.readerOptions(b.index.Settings())),
+			ActiveOnly: c.materialize == materializeActive,
+			LagLimit:   options.maxLag,
+		}),
 	}
-	r, err := l.run(cmd, last)
-	if err != nil && r.Counts == nil { // it did not begin
+	b.job.Visit = v.visit
+	if within == bulk.All {
+		b.job.Last = v.visitOrphans
+	}
+	r, err := b.run(cmd.Context())
+	if err != nil && r.Counts == nil { // nothing was begun
 		return err
 	}
-	if printing := v.printer.summary(r, v.leftOut.of(r.Counts[countLeftOut]), err == nil); err != nil || printing != nil {
+	if printing := v.printer.summary(r, v.leftOut.first(r.Counts[countLeftOut]), err == nil); err != nil || printing != nil {
 		return errors.Join(err, printing)
 	}
 	return v.conclude(r.Counts)
 }
 
-// conclude returns the error that ends a verification: that some is wrong, or late
-// for too long, or that some could not be judged.
-func (v *verification) conclude(n sweep.Counts) error {
-	undone := v.failed(n)
+// conclude returns the error that ends a verification: that something is wrong, or
+// late for too long, or could not be judged.
+func (v *verification) conclude(n bulk.Counts) error {
+	undone := v.errGivenUp(n)
 	if n[countUnsettled] > 0 {
 		undone = errors.Join(undone, fmt.Errorf("%d sets or answers changed too often to be judged: verify again", n[countUnsettled]))
 	}
@@ -150,8 +151,8 @@ func (v *verification) conclude(n sweep.Counts) error {
 		wrong = fmt.Errorf("%d sets or answers are wrong; %s", n[countErroneous], then)
 	}
 	if n[countLasting] > 0 {
-		wrong = errors.Join(wrong, fmt.Errorf("%d findings of lag for longer than --max-lag %v: tasks are pending and not done; do workers run, and does Redis take writes? /readyz says so",
-			n[countLasting], v.options.maxLag))
+		wrong = errors.Join(wrong, fmt.Errorf("%d findings of lag for longer than --max-lag %v: tasks are pending and not done; "+
+			"do workers run, and does Redis take writes? /readyz says so", n[countLasting], v.options.maxLag))
 	}
 	if wrong == nil {
 		return undone
@@ -171,38 +172,76 @@ const (
 	countLasting   = "lasting" // lags
 )
 
-// visit compares the sets of users, and some of the answers.
-func (v *verification) visit(ctx context.Context, users []member.ID) (sweep.Counts, []member.ID, error) {
-	report, err := v.auditor.Check(ctx, users)
+// visit compares the sets of members, and some of the answers. It is a [bulk.Visit].
+func (v *verification) visit(ctx context.Context, members []member.ID) (bulk.Counts, []member.ID, error) {
+	report, err := v.auditor.Check(ctx, members)
 	if err != nil {
-		return nil, users, err
+		return nil, members, err
 	}
-	counts := sweep.Counts{countChecked: int64(report.Checked)}
-	answers, err := v.auditor.CheckAnswers(ctx, v.sample(users))
+	counts := bulk.Counts{countChecked: int64(report.Checked)}
+	sample := slices.DeleteFunc(slices.Clone(members), func(member.ID) bool { return rand.Float64() >= v.options.answers })
+	answers, err := v.auditor.CheckAnswers(ctx, sample)
 	if err != nil {
-		return nil, users, err
+		return nil, members, err
 	}
 	counts[countAnswers], counts[countLeftOut] = int64(answers.Checked), int64(len(answers.Skipped))
 	report.Add(answers)
 	if err := v.tell(ctx, report, counts); err != nil {
-		return nil, users, err
+		return nil, members, err
 	}
 	v.leftOut.add(answers.Skipped...)
 	return counts, nil, nil
 }
 
-// sample chooses whose answers are compared.
-func (v *verification) sample(users []member.ID) (chosen []member.ID) {
-	for _, user := range users {
-		if rand.Float64() < v.options.answers {
-			chosen = append(chosen, user)
-		}
+// visitOrphans judges the sets of those who are no members, which a walk over the
+// members does not meet. It is the last step of a [bulk.Job]; a repetition leaves out
+// what was judged before.
+func (v *verification) visitOrphans(ctx context.Context, pacer *bulk.Pacer, counts bulk.Counts) error {
+	if v.orphans == nil {
+		v.orphans = make(map[member.ID]bool)
 	}
-	return chosen
+	err := v.index.EachStored(ctx, func(ctx context.Context, members []member.ID) error {
+		size := len(members)
+		if v.job.Rate > 0 {
+			size = v.job.Batch()
+		}
+		for some := range slices.Chunk(members, size) {
+			if err := v.visitSomeOrphans(ctx, pacer, some, counts); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("look for sets of no member: %w", err)
+	}
+	return nil
+}
+
+func (v *verification) visitSomeOrphans(ctx context.Context, pacer *bulk.Pacer, some []member.ID, counts bulk.Counts) error {
+	leave, err := pacer.Enter(ctx, len(some))
+	if err != nil {
+		return err
+	}
+	defer leave()
+	orphans, err := v.auditor.Orphans(ctx, some)
+	if err != nil {
+		return err
+	}
+	orphans = slices.DeleteFunc(orphans, func(id member.ID) bool { return v.orphans[id] })
+	report, err := v.auditor.Check(ctx, orphans)
+	if err != nil {
+		return err
+	}
+	counts[countChecked] += int64(report.Checked)
+	for _, id := range orphans {
+		v.orphans[id] = true
+	}
+	return v.tell(ctx, report, counts)
 }
 
 // tell counts, repairs and prints what was found.
-func (v *verification) tell(ctx context.Context, r audit.Report, counts sweep.Counts) error {
+func (v *verification) tell(ctx context.Context, r audit.Report, counts bulk.Counts) error {
 	counts[countErroneous] += int64(r.Erroneous)
 	counts[countUnsettled] += int64(r.Unsettled)
 	for _, f := range r.Findings {

@@ -7,30 +7,28 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/sweep"
 )
 
-// mostFindings is how many findings of a class are told one by one to people.
-// Programs are told all.
-const mostFindings = 100
+// maxFindings is how many findings of a class are printed one by one. JSON has all.
+const maxFindings = 100
 
-// findingPrinter writes findings as they come. Its callers see to it that it is
-// called by one goroutine at a time.
+// findingPrinter writes findings as they come. It is not safe for concurrent use.
 type findingPrinter struct {
-	w    io.Writer
-	json *json.Encoder       // nil: for people
-	told map[audit.Class]int // people: of each class, and how many more there were
-	more map[audit.Class]int
+	w     io.Writer
+	json  *json.Encoder       // nil: as text
+	found map[audit.Class]int // text: how many there were of each class
 	// lagSince is the earliest of all lags; zero: there is none, or it is not known.
 	lagSince time.Time
 }
 
 func newFindingPrinter(w io.Writer, output string) *findingPrinter {
-	p := &findingPrinter{w: w, told: map[audit.Class]int{}, more: map[audit.Class]int{}}
+	p := &findingPrinter{w: w, found: map[audit.Class]int{}}
 	if output == outputJSON {
 		p.json = newLineEncoder(w)
 	}
@@ -54,14 +52,14 @@ type findingJSON struct {
 func (p *findingPrinter) print(findings []audit.Finding) error {
 	for _, f := range findings {
 		if err := p.printOne(f); err != nil {
-			return fmt.Errorf("tell the findings: %w", err)
+			return fmt.Errorf("print the findings: %w", err)
 		}
 	}
 	return nil
 }
 
-// printOne tells people so many of each class, and of lag none: it will pass, and is
-// in the table.
+// printOne prints the first findings of each class, and as text no lag: it will pass,
+// and is in the table.
 func (p *findingPrinter) printOne(f audit.Finding) error {
 	if !f.Since.IsZero() && (p.lagSince.IsZero() || f.Since.Before(p.lagSince)) {
 		p.lagSince = f.Since.UTC()
@@ -72,85 +70,70 @@ func (p *findingPrinter) printOne(f audit.Finding) error {
 	if f.Class == audit.Lag {
 		return nil
 	}
-	if p.told[f.Class] == mostFindings {
-		p.more[f.Class]++
+	p.found[f.Class]++
+	if p.found[f.Class] > maxFindings {
 		return nil
 	}
-	p.told[f.Class]++
 	_, err := fmt.Fprintln(p.w, oneLine(f.String()))
 	return err
 }
 
 // summary ends the output: how many there were of what, whether it came to the end
 // or not. LeftOut names members whose answers were not compared.
-func (p *findingPrinter) summary(r result, leftOut string, complete bool) error {
+func (p *findingPrinter) summary(r bulk.Result, leftOut string, complete bool) error {
 	n := r.Counts
 	if p.json != nil {
 		summary := map[string]any{
 			"complete": complete, "checked": n[countChecked], "answers": n[countAnswers], "answers_left_out": n[countLeftOut], "erroneous": n[countErroneous],
 			"unsettled": n[countUnsettled], "repairs": n[countRepairs], "lasting": n[countLasting],
-			"failed": n[sweep.Failed], "findings": findingCounts(n), "seconds": r.took.Seconds(),
+			"failed": n[bulk.Failed], "findings": findingCounts(n), "seconds": r.Took.Seconds(),
 		}
 		if !p.lagSince.IsZero() {
 			summary["lag_since"] = p.lagSince
 		}
 		return p.json.Encode(map[string]any{"summary": summary})
 	}
+	var text strings.Builder
 	for _, class := range audit.Classes() {
-		if p.more[class] == 0 {
-			continue
-		}
-		if _, err := fmt.Fprintf(p.w, "%s: and %d more, all of them with --output=json\n", class, p.more[class]); err != nil {
-			return err
+		if more := p.found[class] - maxFindings; more > 0 {
+			fmt.Fprintf(&text, "%s: and %d more, all of them with --output=json\n", class, more)
 		}
 	}
-	if count := n[countLeftOut]; count > 0 {
-		_, err := fmt.Fprintf(p.w, "%d answers were not compared, as the index had no part in them: those of members %s\n", count, leftOut)
-		if err != nil {
-			return err
-		}
+	if n[countLeftOut] > 0 {
+		fmt.Fprintf(&text, "%d answers were not compared, as the index had no part in them: those of members %s\n", n[countLeftOut], leftOut)
 	}
-	return p.table(r, complete)
-}
-
-// table tells people the counts, by cause and class.
-func (p *findingPrinter) table(r result, complete bool) error {
-	counts := findingCounts(r.Counts)
-	if len(counts) > 0 {
-		table := newTable(p.w)
-		fmt.Fprintln(table, "FOUND\tCLASS\tCAUSE") // Flush returns its error
+	if counts := findingCounts(n); len(counts) > 0 {
+		table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+		_, _ = fmt.Fprintln(table, "FOUND\tCLASS\tCAUSE") // into memory
 		for _, name := range slices.Sorted(maps.Keys(counts)) {
 			class, cause, _ := strings.Cut(name, "/")
-			fmt.Fprintf(table, "%d\t%s\t%s\n", counts[name], class, cause)
+			_, _ = fmt.Fprintf(table, "%d\t%s\t%s\n", counts[name], class, cause)
 		}
-		if err := table.Flush(); err != nil {
-			return err
-		}
+		_ = table.Flush()
 	}
-	n, text := r.Counts, "checked"
+	text.WriteString("checked")
 	if !complete {
-		text = "checked so far"
+		text.WriteString(" so far")
 	}
-	text = fmt.Sprintf("%s: %d sets, %d answers; %d wrong", text,
-		n[countChecked], n[countAnswers], n[countErroneous])
+	fmt.Fprintf(&text, ": %d sets, %d answers; %d wrong", n[countChecked], n[countAnswers], n[countErroneous])
 	if n[countUnsettled] > 0 {
-		text += fmt.Sprintf(", %d changed too often to be judged", n[countUnsettled])
+		fmt.Fprintf(&text, ", %d changed too often to be judged", n[countUnsettled])
 	}
 	if !p.lagSince.IsZero() {
-		text += fmt.Sprintf(", lag since %s UTC (%s)", p.lagSince.Format(time.DateTime), shortDuration(time.Since(p.lagSince)))
+		fmt.Fprintf(&text, ", lag since %s UTC (%s)", p.lagSince.Format(time.DateTime), shortDuration(time.Since(p.lagSince)))
 	}
-	if n[sweep.Failed] > 0 {
-		text += fmt.Sprintf(", %d failed", n[sweep.Failed])
+	if n[bulk.Failed] > 0 {
+		fmt.Fprintf(&text, ", %d failed", n[bulk.Failed])
 	}
 	if n[countRepairs] > 0 {
-		text += fmt.Sprintf(", %d refills enqueued", n[countRepairs])
+		fmt.Fprintf(&text, ", %d refills enqueued", n[countRepairs])
 	}
-	_, err := fmt.Fprintf(p.w, "%s; %s\n", text, r.rate(n[countChecked]))
+	_, err := fmt.Fprintf(p.w, "%s; %s\n", text.String(), rate(r, n[countChecked]))
 	return err
 }
 
 // findingCounts are the counts of findings, by class and cause.
-func findingCounts(n sweep.Counts) map[string]int64 {
+func findingCounts(n bulk.Counts) map[string]int64 {
 	found := make(map[string]int64)
 	for name, count := range n {
 		if strings.Contains(name, "/") {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,10 +9,10 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/sweep"
 )
 
 // verifyJSON runs verify, and returns its exit code, its findings and the summary.
@@ -127,7 +126,7 @@ func TestVerifyIsBounded(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 150)
 	code, out, _ := m.run(t, "verify", "--materialize=all")
-	if code != exitWrong || strings.Count(out, "lost set of user") != mostFindings || !strings.Contains(out, "and 50 more") || !strings.Contains(out, "150 wrong") {
+	if code != exitWrong || strings.Count(out, "lost set of user") != maxFindings || !strings.Contains(out, "and 50 more") || !strings.Contains(out, "150 wrong") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	if code, findings, _ := m.verifyJSON(t); code != exitWrong || len(findings) != 150 {
@@ -194,16 +193,7 @@ func TestVerifyTellsSinceWhenThereIsLag(t *testing.T) {
 	}
 }
 
-// countingGate counts who enters.
-type countingGate struct{ entered int }
-
-func (g *countingGate) Enter(context.Context) (leave func(), err error) {
-	g.entered++
-	return func() {}, nil
-}
-
-// --rate holds for the sets of nobody, too: no more of them enter at once than
-// members do.
+// --rate holds for the sets of deleted members, too.
 func TestVerifyLooksForOrphansAtTheRate(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 1)
@@ -213,14 +203,15 @@ func TestVerifyLooksForOrphansAtTheRate(t *testing.T) {
 	settings, err := index.NewSettings(10, 20, 0)
 	must(t, err)
 	sets, store := index.New(m.client, index.Options{Settings: settings}), contacts.NewMySQL(m.db)
+	const rate = 160 // 40 at once
 	v := &verification{
-		longRun: &longRun{teller: &teller{w: io.Discard}, options: &longOptions{rate: 160}, index: sets, store: store},
-		options: &verifyOptions{}, printer: newFindingPrinter(io.Discard, outputTable),
+		bulkCommand: &bulkCommand{reporter: &reporter{w: io.Discard}, job: bulk.Job{Rate: rate}, index: sets, store: store},
+		options:     &verifyOptions{}, printer: newFindingPrinter(io.Discard, outputTable),
 		auditor: audit.New(audit.Options{Sets: sets, Truth: store, Tasks: queue.NewMySQLQueue(m.db, queue.Options{}), Pause: time.Millisecond}),
 	}
-	gate, counts := &countingGate{}, sweep.Counts{}
-	must(t, v.orphans(t.Context(), gate, counts))
-	if most := v.longRun.options.batch(); counts[countChecked] != 100 || gate.entered*most < 100 {
-		t.Errorf("%d batches of at most %d, counted %v", gate.entered, most, counts)
+	start, counts := time.Now(), bulk.Counts{}
+	must(t, v.visitOrphans(t.Context(), bulk.NewPacer(bulk.PacerOptions{Parallel: 4, Rate: rate}), counts))
+	if took := time.Since(start); counts[countChecked] != 100 || took < 80*time.Second/rate {
+		t.Errorf("counted %v within %v", counts, took)
 	}
 }

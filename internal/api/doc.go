@@ -20,7 +20,7 @@
 //
 // # Strict input
 //
-// Package taskjson reads the tasks, and refuses unknown, repeated and misplaced
+// Package tasks reads the tasks, and refuses unknown, repeated and misplaced
 // fields. Parameters and headers are read in the same way, with all faults of a
 // request named at once. A batch is taken whole or not at all.
 package api

@@ -13,7 +13,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/taskjson"
+	"github.com/activityd/activityd/internal/tasks"
 )
 
 type enqueuedJSON struct {
@@ -85,8 +85,8 @@ func (s *Server) readTasks(c echo.Context) ([]queue.New, error) {
 	if err != nil {
 		return nil, err
 	}
-	batch, err := taskjson.ParseBody(body, s.cfg.MaxBatch)
-	if invalid, ok := errors.AsType[*taskjson.InvalidError](err); ok {
+	batch, err := tasks.ParseBody(body, s.cfg.MaxBatch)
+	if invalid, ok := errors.AsType[*tasks.InvalidError](err); ok {
 		return nil, refuseFields(invalidTask, faults(invalid.Faults))
 	}
 	if err != nil {

@@ -19,7 +19,7 @@ const answerLimit = 10
 // member, are skipped. It needs [Options.Reader], and costs a walk for each
 // viewer. It fails when MySQL cannot be asked.
 func (a *Auditor) CheckAnswers(ctx context.Context, viewers []member.ID) (Report, error) {
-	return a.checkAll(ctx, viewers, func(ctx context.Context, viewers []member.ID) (map[member.ID]looked, error) {
+	return a.check(ctx, viewers, func(ctx context.Context, viewers []member.ID) (map[member.ID]looked, error) {
 		found := make(map[member.ID]looked, len(viewers))
 		for _, viewer := range viewers {
 			l, err := a.lookAtAnswer(ctx, contacts.Viewer{ID: viewer})

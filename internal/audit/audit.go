@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
@@ -35,8 +36,8 @@ type Tasks interface {
 	Enqueue(ctx context.Context, batch []queue.New) (ids []uint64, err error)
 }
 
-// Reader reads by way of the index, as the service does, but without hints: what
-// is wrong is to be found, not to be mended on the way.
+// Reader reads by way of the index, as the service does, but without hints, which
+// would repair what is to be found.
 type Reader interface {
 	Read(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error)
 }
@@ -55,32 +56,24 @@ type Options struct {
 	Tasks Tasks
 	// Reader is needed for [Auditor.CheckAnswers] only.
 	Reader Reader
-	// ActiveOnly says that missing sets are as it should be, because only those of
-	// members who read are kept.
+	// ActiveOnly says that a missing set is no error, because only the sets of members
+	// that read are kept.
 	ActiveOnly bool
-	// Pause is how long a suspicion rests before the second look; before the third
-	// it is four times as long.
+	// Pause is the time between the first and the second look at a suspicion; before
+	// the third it is four times as long.
 	Pause time.Duration
 	// LagLimit is how long a task may be pending before its lag is called lasting.
 	LagLimit time.Duration
-	// Now is the clock for LagLimit; default time.Now.
+	// Now is the clock for LagLimit; nil: time.Now.
 	Now func() time.Time
+	// Pacer lets each look begin when the servers bear it; the pauses between looks are
+	// outside. Nil: they begin at once.
+	Pacer *bulk.Pacer
 }
 
 // Auditor compares sets and answers with MySQL. It changes nothing, but for
 // [Auditor.Repair]. It is safe for concurrent use.
-type Auditor struct {
-	options Options
-	gate    gate
-}
-
-// gate lets work begin when it may, and returns its error, or why it may not.
-type gate func(ctx context.Context, work func() error) error
-
-func unguarded(_ context.Context, work func() error) error { return work() }
-
-// behind returns an auditor that does its work behind a gate, and rests outside.
-func (a *Auditor) behind(g gate) *Auditor { return &Auditor{options: a.options, gate: g} }
+type Auditor struct{ options Options }
 
 // New returns an auditor.
 func New(o Options) *Auditor {
@@ -89,5 +82,5 @@ func New(o Options) *Auditor {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Auditor{options: o, gate: unguarded}
+	return &Auditor{o}
 }

@@ -12,50 +12,46 @@ import (
 	"github.com/activityd/activityd/internal/tasks"
 )
 
-// usersAtOnce bounds the users whose sets are compared by one look.
-const usersAtOnce = 500
-
-// Check compares the sets of users with MySQL, each user once. Whatever it calls
-// an error or waste it has seen three times, with pauses between, so it takes a
-// second or two where something is wrong. It fails when MySQL or Redis cannot be
-// asked; the errors are those of packages contacts and index.
+// Check compares the sets of users with MySQL, each user once, with a few statements
+// for all. Whatever it calls an error or waste it has seen three times, with pauses
+// between, so it takes a second or two where something is wrong. It fails when MySQL or
+// Redis cannot be asked; the errors are those of packages mysql and index.
 func (a *Auditor) Check(ctx context.Context, users []member.ID) (Report, error) {
-	return a.checkAll(ctx, users, a.look)
+	return a.check(ctx, users, a.look)
+}
+
+// Orphans returns those of ids that are no members.
+func (a *Auditor) Orphans(ctx context.Context, ids []member.ID) ([]member.ID, error) {
+	members, err := a.options.Truth.Existing(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("look for members: %w", err)
+	}
+	orphans := slices.DeleteFunc(slices.Clone(ids), func(id member.ID) bool { return members[id] })
+	slices.Sort(orphans)
+	return orphans, nil
 }
 
 // lookFunc looks once at something of each of the users.
 type lookFunc func(ctx context.Context, users []member.ID) (map[member.ID]looked, error)
 
-func (a *Auditor) checkAll(ctx context.Context, users []member.ID, look lookFunc) (Report, error) {
-	var all Report
-	unique := slices.Compact(slices.Sorted(slices.Values(users)))
-	for some := range slices.Chunk(unique, usersAtOnce) {
-		r, err := a.checkSome(ctx, some, look)
-		if err != nil {
-			return all, err
-		}
-		all.Add(r)
-	}
-	return all, nil
-}
-
 // How often something is looked at: a suspicion is believed when confirmations
-// looks in a row found it; whatever has not come to rest after mostLooks is given
-// up as unsettled.
+// looks in a row found it; whatever has not come to rest after maxLooks is given up as
+// unsettled.
 const (
 	confirmations = 3
-	mostLooks     = 7
+	maxLooks      = 7
 )
 
-// checkSome looks until everything that it saw is either explained or confirmed.
-func (a *Auditor) checkSome(ctx context.Context, users []member.ID, look lookFunc) (Report, error) {
+// check looks until everything that it saw is either explained or confirmed.
+func (a *Auditor) check(ctx context.Context, users []member.ID, look lookFunc) (Report, error) {
+	users = slices.Compact(slices.Sorted(slices.Values(users)))
 	r := Report{Checked: len(users)}
 	var suspects []suspicion
 	open := make(map[member.ID]*watched, len(users))
 	for _, user := range users {
 		open[user] = &watched{}
 	}
-	for try := range mostLooks {
+	for try := range maxLooks {
 		if err := rest(ctx, try, a.options.Pause); err != nil {
 			return Report{}, err
 		}
@@ -90,12 +86,17 @@ func (a *Auditor) checkSome(ctx context.Context, users []member.ID, look lookFun
 	return r, err
 }
 
-// work does some of it behind the gate, and counts the time.
+// work calls do when the pacer lets it, and counts the time.
 func (a *Auditor) work(ctx context.Context, r *Report, do func() error) error {
-	return a.gate(ctx, func() error {
-		defer func(start time.Time) { r.Looking += time.Since(start) }(time.Now())
-		return do()
-	})
+	if a.options.Pacer != nil {
+		leave, err := a.options.Pacer.Enter(ctx, 1)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
+	defer func(start time.Time) { r.Looking += time.Since(start) }(time.Now())
+	return do()
 }
 
 // settle counts in what was seen of one user, and returns it.

@@ -21,8 +21,8 @@
 // read. If neither it nor what follows from it is in P, which was read after T, it
 // was finished before P was read. A task is finished only after it was applied, so
 // its effect was in Redis before S2 was read. A set that is equal to S2 before T
-// and after P holds everything that T saw; the difference is nobody's work in
-// progress but an error. Nor can the set be ahead of T: S1 was read before it.
+// and after P holds everything that T saw; the difference is no work in progress but
+// an error. Nor can the set be ahead of T: S1 was read before it.
 //
 // Each difference is taken from a single statement of T, so it does not matter
 // that T is several statements, and not one instant: the argument is about the
@@ -67,12 +67,12 @@
 //
 // Both ways of answering trust the site's promise that a member's last upload is
 // not before any of its photos. Where that is broken, both are wrong in the same
-// way. So each look also compares, of the users themselves, last_upload with the
-// newest photo ([LowLastUpload]). No task and no refill of activityd's mends that.
+// way. So each look also compares, of the members themselves, last_upload with the
+// newest photo ([LowLastUpload]). No task and no refill mends that.
 //
 // # What is harmless
 //
-// A ghost, a score that is too high, and the set of who is no member break none of
+// A ghost, a score that is too high, and the set of a deleted member break none of
 // the invariants of package index: they cost a place, a look, or memory. They are
 // findings of class [Waste], and are repaired, too. A lost set breaks no invariant
 // either (a missing key means "not known"), but where the sets of all members are
@@ -80,27 +80,23 @@
 //
 // # The patrol
 //
-// [Patrol] audits while a process serves: a share of the reads, off their path,
-// and one slow sweep over all members and then over the sets of nobody. Only one
-// process sweeps at a time, by a lease in Redis, beside which lies where the sweep
-// is: a restart goes on there. Nothing but effort depends on either, so Redis may
-// lose them.
+// [Patrol] audits while a process serves: a share of the reads, off their path, and
+// one slow sweep over all members and then over the sets of no member. Both are walks
+// of package bulk, which leave out a member at which a server fails, such as by a time
+// limit on statements. An error that a look at no member meets as well is not due to
+// the members: the patrol waits.
 //
-// A Redis that lost data would be found out by the sweep, in hours or days. So
-// every process with workers raises a mark in Redis every two seconds. All of them
-// raise the same one, by INCR, so what one process gets rises each time, whatever
-// the others do; a number that is not higher than the last says that the server
-// was emptied or came back with older data ([Rewound]). Data that was lost since
-// the last raise cannot be noticed so; but then the server was started anew, or is
-// another one, which its own name tells ([Replaced]). That name is kept beside the
-// mark, so that a process which was started after Redis notices, too; and so is the
-// time of the last loss, from which whoever sweeps learns of it. A round remembers
-// which loss was the last before it began. One that does not hurry gives way at
-// once to one that does. One that hurries goes on, and is followed by another: no
-// set waits longer so, and a server that is replaced all the time cannot keep the
-// sweep from getting around. A sweep of which nothing is kept hurries as well.
+// One process sweeps at a time, by a lease in Redis, beside which its round is kept: a
+// restart goes on there. Nothing but effort depends on either, so Redis may lose them.
 //
-// A member at whom MySQL or Redis fails again and again, as by a time limit on
-// statements, is found by halving the batch, left out, counted and told of. An error
-// that meets a batch of nobody just as well is nobody's fault: the patrol waits.
+// A Redis that lost data would be found out by the sweep, in hours or days. So every
+// process with workers raises the generation of the data ([index.Generation]) every two
+// seconds. A mark that did not rise says that the server was emptied or came back with
+// older data ([Rewound]); another run of the server, that it may have lost the last
+// moments ([Replaced]). The time of the last loss is kept in Redis, from which the
+// process that sweeps learns of it. A round remembers which loss was the last before it
+// began. A round that does not hurry gives way at once to one that does. One that
+// hurries goes on, and is followed by another: no set waits longer so, and a server that
+// is replaced all the time cannot keep the sweep from its end. A sweep of which nothing
+// is kept hurries as well.
 package audit

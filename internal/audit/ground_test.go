@@ -39,7 +39,7 @@ type ground struct {
 	index    *index.Index
 	store    store
 	site     site.Site
-	queue    queue.Queue
+	queue    queuetest.Queue
 	notifier *queue.Notifier
 	reader   *recent.Reader // as the service has it, with hints
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
@@ -26,7 +27,7 @@ type ledger struct {
 	stored      []member.ID    // each of them comes alone
 	orphanPause time.Duration  // after each
 	orphans     func(seen int) // before each; nil: nothing
-	tickErr     error          // what Tick fails with
+	tickErr     error          // what RaiseGeneration fails with
 }
 
 func (l *ledger) EachStored(ctx context.Context, do func(context.Context, []member.ID) error) error {
@@ -64,14 +65,14 @@ func (l *ledger) SaveSweep(_ context.Context, owner, state string, life time.Dur
 
 func (l *ledger) LeaveSweep(context.Context, string) error { return nil }
 
-func (l *ledger) Tick(context.Context) (index.Marks, error) {
+func (l *ledger) RaiseGeneration(context.Context) (index.Generation, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.tickErr != nil {
-		return index.Marks{}, l.tickErr
+		return index.Generation{}, l.tickErr
 	}
 	l.mark++
-	m := index.Marks{Counts: []int64{l.mark}, Lost: l.lost}
+	m := index.Generation{Marks: []int64{l.mark}, Raised: true, LostAt: l.lost}
 	if l.server != nil {
 		m.Server = l.server()
 	}
@@ -154,8 +155,8 @@ func newSwept(b *bench, more int, o audit.PatrolOptions) *swept {
 		b.store.AddMember(id, "one more")
 	}
 	s := &swept{recorder: record(b.t), ledger: &ledger{state: oldRound}, truth: &truth{Memory: b.store}, log: &logged{}}
-	o.Auditor = audit.New(audit.Options{Sets: b.index, Truth: s.truth, Tasks: b.queue, Reader: b.reader})
-	o.Members, o.Ledger, o.Log = s.truth, recorded{s.ledger, s.recorder}, s.log.logger()
+	o.Auditor = audit.New(audit.Options{Sets: b.index, Truth: s.truth, Tasks: b.queue, Reader: b.reader, Pacer: bulk.NewPacer(bulk.PacerOptions{})})
+	o.Members, o.EachStored, o.Ledger, o.Log = s.truth, s.ledger.EachStored, recorded{s.ledger, s.recorder}, s.log.logger()
 	s.patrol = audit.NewPatrol(o)
 	return s
 }

@@ -15,8 +15,8 @@ import (
 // The tasks that change a viewer's own set, and those by which the news of a
 // contact reaches it.
 var (
-	ofViewer  = []string{tasks.AddContact, tasks.RemoveContact, tasks.Refill}
-	ofContact = []string{tasks.Upload, tasks.FanOut}
+	ofViewer  = tasks.Changing(tasks.OwnSet)
+	ofContact = tasks.Changing(tasks.FollowerSets)
 )
 
 // looked is what one look found out about one user.

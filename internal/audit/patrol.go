@@ -5,137 +5,106 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 
+	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/retry"
 )
 
-// Members lists who there is to sweep over.
+// Members lists the members to sweep over.
 type Members interface {
-	Members(ctx context.Context, after member.ID, limit int) ([]member.ID, error)
+	bulk.Source
 	CountMembers(ctx context.Context, first, last member.ID) (int64, error)
-	Existing(ctx context.Context, ids []member.ID) (map[member.ID]bool, error)
 }
 
-// Ledger is what the sweep asks of the index, beside looking at sets.
+// Ledger is the state that the processes share; [index.Ledger] is one.
 type Ledger interface {
-	EachStored(ctx context.Context, do func(ctx context.Context, users []member.ID) error) error
-	// HoldSweep makes owner the one who sweeps, for life, unless somebody else is,
-	// and returns where the sweep was left.
-	HoldSweep(ctx context.Context, owner string, life time.Duration) (state string, held bool, err error)
-	// SaveSweep keeps where the sweep is, if owner still is the one who sweeps,
-	// which it stays for life from now.
-	SaveSweep(ctx context.Context, owner, state string, life time.Duration) (held bool, err error)
-	// LeaveSweep lets others sweep.
+	// HoldSweep gives owner the lease of the sweep for ttl, unless another owner has
+	// it, and returns where the sweep was left.
+	HoldSweep(ctx context.Context, owner string, ttl time.Duration) (state string, held bool, err error)
+	// SaveSweep keeps where the sweep is and extends the lease, if owner has it.
+	SaveSweep(ctx context.Context, owner, state string, ttl time.Duration) (held bool, err error)
+	// LeaveSweep gives the lease up.
 	LeaveSweep(ctx context.Context, owner string) error
-	// Tick makes the marks of Redis rise, and returns them.
-	Tick(ctx context.Context) (index.Marks, error)
+	// RaiseGeneration raises the marks of Redis' data, and returns its generation.
+	RaiseGeneration(ctx context.Context) (index.Generation, error)
 	// NoteLoss tells the other processes when Redis was found to have lost data, in
-	// unix milliseconds: it comes back as Lost of their Ticks.
+	// unix milliseconds: it comes back as LostAt of their generations.
 	NoteLoss(ctx context.Context, at int64) error
 }
 
-// Pace lets one batch after the other in, and waits while the servers are slow.
-type Pace interface {
-	Enter(ctx context.Context) (leave func(), err error)
-}
-
-// The defaults of [PatrolOptions].
-const (
-	DefaultHurry            = 1000
-	DefaultRepairsPerMinute = 10_000
-)
-
-// PatrolOptions say what a [Patrol] does. Auditor is required; Members and Ledger
-// are for the sweep and the watch over Redis.
+// PatrolOptions say what a [Patrol] does. Auditor is required, and wants a pacer, so that
+// one look is under way at a time; Members, EachStored and
+// Ledger are for the sweep and the watch over Redis.
 type PatrolOptions struct {
 	Auditor *Auditor
 	Members Members
-	Ledger  Ledger
-	Pace    Pace // nil: none is kept
+	// EachStored calls do with the owners of all sets that are stored, some at a time.
+	EachStored func(ctx context.Context, do func(ctx context.Context, owners []member.ID) error) error
+	Ledger     Ledger
 	// Share of the reads that are checked, 0 to 1.
 	Share float64
 	// Rate is how many sets the sweep looks at in a second; 0: there is no sweep.
 	Rate int
-	// Hurry is that rate after Redis lost data.
-	Hurry int
-	// Repair says that refills are enqueued for what is found, RepairsPerMinute
-	// at most; the rest is left to later rounds, and to reads.
+	// Repair says that refills are enqueued for what is found, RepairsPerMinute at most
+	// (0: 10,000); the rest is left to later rounds, and to reads.
 	Repair           bool
 	RepairsPerMinute int
 	// Watch says that Redis is watched for lost data.
-	Watch bool
-	Log   *slog.Logger // default: slog.Default()
-	Now   func() time.Time
+	Watch    bool
+	Log      *slog.Logger // nil: slog.Default()
 
 	// Lease is how long a process that sweeps may be silent before another one goes
-	// on; Tick is the time between two raises of the marks; Round is how long a
-	// round of the sweep takes at least.
+	// on; Tick is the time between two looks at the generation; Round is how long a
+	// round of the sweep takes at least. 0: a minute, 2 s, 10 s.
 	Lease, Tick, Round time.Duration
 }
 
-// Patrol audits a service while it runs: some of the reads, and, slowly, all
-// sets. It works off the path of requests, asks for one batch at a time, rests
-// longer than it works, and stands still while a server is away. It is safe for
-// concurrent use.
+// Patrol audits a service while it runs: some of the reads, and, slowly, all sets. It
+// works off the path of requests, pauses longer than it works, and stands still while
+// a server is away. It is safe for concurrent use.
 type Patrol struct {
 	options PatrolOptions
-	auditor *Auditor // waits for its turn before each look, and rests out of turn
+	auditor *Auditor
 	sampler *sampler
-	budget  *budget
-	teller  *teller
-	turn    chan struct{} // holds a token while a batch is looked at
-	hurry   chan struct{} // holds a token when the sweep is to start anew at once
-	// lost names the last time that Redis lost data: unix milliseconds, 0: never.
-	// It only rises.
+	repairs *rate.Limiter
+	summary *summary
+	noticed chan struct{} // has an element when lost has risen
+	// lost is when Redis lost data last: unix milliseconds, 0: never. It only rises.
 	lost atomic.Int64
 }
 
 // NewPatrol returns a patrol that begins with [Patrol.Run].
 func NewPatrol(o PatrolOptions) *Patrol {
-	o.Hurry = max(cmp.Or(o.Hurry, DefaultHurry), o.Rate)
-	o.RepairsPerMinute = cmp.Or(o.RepairsPerMinute, DefaultRepairsPerMinute)
-	o.Lease = cmp.Or(o.Lease, leaseLife)
-	o.Tick = cmp.Or(o.Tick, tickEvery)
-	o.Round = cmp.Or(o.Round, shortestRound)
+	o.RepairsPerMinute = cmp.Or(o.RepairsPerMinute, 10_000)
+	o.Lease = cmp.Or(o.Lease, time.Minute)
+	o.Tick = cmp.Or(o.Tick, tickInterval)
+	o.Round = cmp.Or(o.Round, 10*time.Second)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.Pace == nil {
-		o.Pace = unpaced{}
-	}
-	p := &Patrol{
-		options: o,
+	return &Patrol{
+		options: o, auditor: o.Auditor,
 		sampler: newSampler(o.Share),
-		budget:  &budget{perMinute: o.RepairsPerMinute, now: o.Now},
-		teller:  &teller{log: o.Log, now: o.Now, repair: o.Repair},
-		turn:    make(chan struct{}, 1),
-		hurry:   make(chan struct{}, 1),
+		repairs: rate.NewLimiter(rate.Limit(o.RepairsPerMinute)/60, o.RepairsPerMinute),
+		summary: &summary{log: o.Log, repair: o.Repair, causes: map[Cause]*causeSummary{}},
+		noticed: make(chan struct{}, 1),
 	}
-	if o.Auditor != nil {
-		p.auditor = o.Auditor.behind(p.inTurn)
-	}
-	return p
 }
-
-type unpaced struct{}
-
-func (unpaced) Enter(context.Context) (func(), error) { return func() {}, nil }
 
 // Note tells the patrol of a read. It returns at once: a read that cannot be
 // checked now is not checked.
 func (p *Patrol) Note(viewer member.ID) { p.sampler.note(viewer) }
 
-// Run patrols until ctx ends, whose end is no error. Call it once.
+// Run patrols until ctx ends, which is no error. Call it once.
 func (p *Patrol) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.checkReads(ctx) })
@@ -144,9 +113,13 @@ func (p *Patrol) Run(ctx context.Context) error {
 	}
 	group.Go(func() error { return p.watch(ctx) })
 	err := group.Wait()
-	p.teller.tell(context.WithoutCancel(ctx), true)
+	p.summary.tell(context.WithoutCancel(ctx), true)
 	return err
 }
+
+// restShare bounds what the audit takes: after work that took t, there is a pause of
+// restShare times t.
+const restShare = 4
 
 // checkReads checks the sets and the answers of sampled viewers.
 func (p *Patrol) checkReads(ctx context.Context) error {
@@ -156,113 +129,135 @@ func (p *Patrol) checkReads(ctx context.Context) error {
 		if len(viewers) == 0 {
 			continue
 		}
-		r, _, err := p.check(ctx, OfRead, viewers)
-		if err == nil {
-			var answers Report
-			answers, err = p.checkAnswers(ctx, viewers)
-			r.Looking += answers.Looking
-		}
+		slices.Sort(viewers)
+		_, err := p.walk(ctx, OfRead, bulk.Walk{
+			Source: list(slices.Compact(viewers)), Visit: p.visitRead, Pacer: bulk.NewPacer(bulk.PacerOptions{}),
+		}, bulk.Checkpoint{})
 		if err != nil {
 			outage.wait(ctx, err)
-			continue
+		} else {
+			outage.over()
 		}
-		outage.over()
-		pause(ctx, restShare*r.Looking)
 	}
 	return nil
 }
 
-// restShare bounds what the audit takes: after a batch that took t, there is a
-// rest of restShare times t.
-const restShare = 4
-
-// inTurn works on one batch at a time, when the servers can bear it.
-func (p *Patrol) inTurn(ctx context.Context, work func() error) error {
-	leave, err := p.options.Pace.Enter(ctx)
+// visitRead checks the sets and the answers of some viewers.
+func (p *Patrol) visitRead(ctx context.Context, viewers []member.ID) (bulk.Counts, []member.ID, error) {
+	r, err := p.auditor.Check(ctx, viewers)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	defer leave()
-	select {
-	case p.turn <- struct{}{}:
-		defer func() { <-p.turn }()
-		return work()
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	answers, err := p.auditor.CheckAnswers(ctx, viewers)
+	if err != nil {
+		return nil, nil, err
 	}
+	countSets(OfRead, r)
+	countAnswers(answers)
+	r.Add(answers)
+	if _, err := p.follow(ctx, r); err != nil {
+		return nil, nil, err
+	}
+	pause(ctx, restShare*r.Looking)
+	return nil, nil, nil
 }
 
-// repairs counts refills: those that were enqueued, and those that are left for
-// later.
-type repairs struct{ enqueued, deferred int }
+// list is members in the order of their ids.
+type list []member.ID
 
-// follow does what follows from a report.
-func (p *Patrol) follow(ctx context.Context, r Report) (done repairs, err error) {
-	p.teller.note(r.Findings)
-	p.teller.tell(ctx, false)
+// Members implements [bulk.Source].
+func (l list) Members(_ context.Context, after member.ID, limit int) ([]member.ID, error) {
+	at, _ := slices.BinarySearch(l, after+1)
+	return l[at:min(at+limit, len(l))], nil
+}
+
+// noMember is the id of no member: what fails for it fails for all.
+const noMember member.ID = math.MaxUint64
+
+// walk visits members. A member at which a server fails is left out, such as one with so
+// many contacts that MySQL gives up counting them. An error that is not due to members
+// ends the walk.
+func (p *Patrol) walk(ctx context.Context, origin Origin, w bulk.Walk, from bulk.Checkpoint) (bulk.Checkpoint, error) {
+	w.Range, w.Tries = bulk.All, 1
+	w.Judge = func(err error) bulk.Fault {
+		if ctx.Err() != nil || bulk.Judge(err) == bulk.Away || errors.Is(err, index.ErrSettings) {
+			return bulk.Fatal
+		}
+		_, general := p.auditor.Check(ctx, []member.ID{noMember})
+		if general == nil && origin == OfRead {
+			_, general = p.auditor.CheckAnswers(ctx, []member.ID{noMember})
+		}
+		if general != nil {
+			return bulk.Fatal
+		}
+		return bulk.Own
+	}
+	w.GaveUp = func(id member.ID, err error) {
+		p.summary.failed(id, err)
+		countSets(origin, Report{Failed: 1})
+	}
+	return w.Run(ctx, from)
+}
+
+// repaired counts refills: those that were enqueued, and those that are left for later.
+type repaired struct{ enqueued, deferred int64 }
+
+// follow logs what was found, and repairs it.
+func (p *Patrol) follow(ctx context.Context, r Report) (done repaired, err error) {
+	p.summary.note(r.Findings)
+	p.summary.tell(ctx, false)
 	if !p.options.Repair {
-		return repairs{}, nil
+		return repaired{}, nil
 	}
-	// In this order: there may not be room for all. A lag that lasts is mended as
+	// In this order: there may not be room for all. A lag that lasts is repaired as
 	// well: its task may never come, and a refill does no harm.
-	users := r.Users(Error)
-	users = append(users, difference(r.Users(Waste), users)...)
-	users = append(users, difference(r.waiting(), users)...)
-	if len(users) == 0 {
-		return repairs{}, nil
+	members := r.Users(Error)
+	members = append(members, difference(r.Users(Waste), members)...)
+	members = append(members, difference(r.waiting(), members)...)
+	if len(members) == 0 {
+		return repaired{}, nil
 	}
-	granted := p.budget.take(len(users))
-	done.deferred = len(users) - granted
-	done.enqueued, err = p.options.Auditor.Repair(ctx, users[:granted])
+	granted := max(0, min(len(members), int(p.repairs.Tokens())))
+	if !p.repairs.AllowN(time.Now(), granted) {
+		granted = 0
+	}
+	n, err := p.auditor.Repair(ctx, members[:granted])
+	done = repaired{int64(n), int64(len(members) - granted)}
 	refills.WithLabelValues("enqueued").Add(float64(done.enqueued))
 	refills.WithLabelValues("deferred").Add(float64(done.deferred))
 	return done, err
 }
 
-// difference returns those of users who are not among others.
-func difference(users, others []member.ID) (left []member.ID) {
-	known := make(map[member.ID]bool, len(others))
-	for _, id := range others {
-		known[id] = true
-	}
-	for _, id := range users {
-		if !known[id] {
-			left = append(left, id)
-		}
-	}
-	return left
+// difference returns those of ids that are not among others.
+func difference(ids, others []member.ID) []member.ID {
+	return slices.DeleteFunc(slices.Clone(ids), func(id member.ID) bool { return slices.Contains(others, id) })
 }
 
-// outage keeps quiet after its first line, and waits longer and longer.
+// outage logs that work stands still, once, and pauses longer and longer.
 type outage struct {
 	log   *slog.Logger
 	doing string
-	waits time.Duration // 0: there is none
+	pause time.Duration // 0: there is none
 }
 
-const mostOutageWait = 30 * time.Second
+const maxOutagePause = 30 * time.Second
 
 func (o *outage) wait(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	if o.waits == 0 {
+	if o.pause == 0 {
 		level := slog.LevelError
-		if isAway(err) {
+		if bulk.Judge(err) == bulk.Away {
 			level = slog.LevelWarn
 		}
 		o.log.Log(ctx, level, "the audit stands still until it can "+o.doing, "error", err)
 	}
-	o.waits = min(max(2*o.waits, time.Second), mostOutageWait)
-	pause(ctx, o.waits)
+	o.pause = min(max(2*o.pause, time.Second), maxOutagePause)
+	pause(ctx, o.pause)
 }
 
-// isAway tells whether a server is away, and nothing else is wrong.
-func isAway(err error) bool {
-	return errors.Is(err, mysql.ErrUnavailable) || errors.Is(err, index.ErrUnavailable)
-}
-
-func (o *outage) over() { o.waits = 0 }
+func (o *outage) over() { o.pause = 0 }
 
 // pause waits for d or until ctx ends, which the caller looks at.
 func pause(ctx context.Context, d time.Duration) { _ = retry.Sleep(ctx, d) }

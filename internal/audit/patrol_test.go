@@ -176,8 +176,9 @@ func TestRepairsAndLinesAreBounded(t *testing.T) {
 			p.Note(id)
 		}
 		<-time.After(50 * time.Second)
-		if r.reads() != 200 || r.enqueued() != 30 || r.deferred() != 170 {
-			t.Errorf("checked %d, enqueued %d, deferred %d", r.reads(), r.enqueued(), r.deferred())
+		enqueued := r.enqueued() // 30 at once, and half a one each second
+		if r.reads() != 200 || enqueued < 30 || enqueued > 55 || r.deferred() != 200-enqueued {
+			t.Errorf("checked %d, enqueued %d", r.reads(), enqueued)
 		}
 		if n := strings.Count(log.String(), "lost set"); n != 2 { // of one line: the cause and the example
 			t.Errorf("%d mentions in the log: %s", n, log.String())
@@ -188,8 +189,8 @@ func TestRepairsAndLinesAreBounded(t *testing.T) {
 		}
 		p.Note(1199)
 		<-time.After(5 * time.Second)
-		if r.enqueued() != 31 {
-			t.Errorf("in the next minute %d, want one more", r.enqueued())
+		if n := r.enqueued(); n != enqueued+1 {
+			t.Errorf("in the next minute %d, want one more than %d", n, enqueued)
 		}
 		stop()
 	})
@@ -247,7 +248,7 @@ func (a *awayLooks) Look(context.Context, []member.ID) ([]index.Set, error) {
 
 // patrolOf returns a patrol that sweeps fast, and has it recorded.
 func (g *ground) patrolOf(r *recorder, o audit.PatrolOptions) *audit.Patrol {
-	o.Auditor, o.Members, o.Ledger = g.Auditor, g.store, recorded{g.index, r}
+	o.Auditor, o.Members, o.EachStored, o.Ledger = g.Auditor, g.store, g.index.EachStored, recorded{index.NewLedger(g.client), r}
 	o.Tick, o.Round = 20*time.Millisecond, cmp.Or(o.Round, time.Millisecond)
 	if o.Lease == 0 {
 		o.Lease = 300 * time.Millisecond
@@ -288,7 +289,8 @@ func TestTheSweepIsResumed(t *testing.T) {
 	g := inMemory(t)
 	g.settle(t, from(100, 900), from(1000, 20), 8)
 	first, second := record(t), record(t)
-	stop := running(t, g.patrolOf(first, audit.PatrolOptions{Rate: 200, Hurry: 200, Log: (&logged{}).logger()}).Run)
+	must(t, g.client.Set(t.Context(), "activityd_{sweep}_state", oldRound, 0).Err()) // it does not hurry
+	stop := running(t, g.patrolOf(first, audit.PatrolOptions{Rate: 200, Log: (&logged{}).logger()}).Run)
 	var kept struct{ Began, Done int64 }
 	someIsKept := func() bool {
 		state, err := g.client.Get(t.Context(), "activityd_{sweep}_state").Bytes()

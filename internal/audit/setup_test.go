@@ -91,6 +91,7 @@ const viewer member.ID = 1
 func newBench(t testing.TB) *bench {
 	t.Helper()
 	b := &bench{
+		t:     t,
 		index: &sets{Memory: indextest.NewMemory(settings(t))}, store: contacts.NewMemory(),
 		clock: &clock{now: time.Now()},
 	}

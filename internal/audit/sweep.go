@@ -3,26 +3,84 @@ package audit
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"math"
 	"sync"
 	"time"
+
+	"github.com/activityd/activityd/internal/bulk"
+	"github.com/activityd/activityd/internal/member"
 )
 
-// leaseLife is how long a process that sweeps may be silent before another one
-// goes on.
-const leaseLife = time.Minute
+// round is where a sweep over all sets is: first those of all members, in the order of
+// their ids, then those of no member. It is kept in Redis; one that is lost with it
+// begins again.
+type round struct {
+	Began    int64     `json:"began"`          // unix milliseconds, as the other times; 0: no round was begun
+	Lost     int64     `json:"lost,omitzero"`  // the last loss of Redis before it began
+	After    member.ID `json:"after,omitzero"` // the members up to this one were looked at
+	Members  bool      `json:"members,omitzero"`
+	Done     int64     `json:"done"`
+	Total    int64     `json:"total"`
+	Hurried  bool      `json:"hurried,omitzero"`
+	Wrong    int64     `json:"wrong,omitzero"`    // sets with an error
+	Repaired int64     `json:"repaired,omitzero"` // refills that were enqueued
+	Deferred int64     `json:"deferred,omitzero"` // those that were left for later
+	Ended    int64     `json:"ended,omitzero"`    // of the round before
+	Took     int64     `json:"took,omitzero"`
+}
 
-// shortestRound is how long a round takes at least.
-const shortestRound = 10 * time.Second
-
-// The most sets of one step of the sweep. One that hurries expects to find most
-// sets wrong, and so to rest between the looks.
+// What a round counts.
 const (
-	sweepAtOnce = 100
-	hurryAtOnce = 4 * usersAtOnce
+	countDone     = "done"
+	countWrong    = "wrong"
+	countRepaired = "repaired"
+	countDeferred = "deferred"
 )
 
-// sweeper is the process' part in the sweep.
+// parseRound reads what String wrote. What cannot be understood is no round.
+func parseRound(state string) (r round) {
+	if json.Unmarshal([]byte(state), &r) != nil {
+		return round{}
+	}
+	return r
+}
+
+func (r round) String() string {
+	state, err := json.Marshal(r)
+	if err != nil {
+		panic(fmt.Sprintf("audit: encoding %T: %v", r, err)) // it is made of numbers
+	}
+	return string(state)
+}
+
+// checkpoint is where the walk over the members is.
+func (r round) checkpoint() bulk.Checkpoint {
+	return bulk.Checkpoint{Position: r.After, Counts: bulk.Counts{
+		countDone: r.Done, countWrong: r.Wrong, countRepaired: r.Repaired, countDeferred: r.Deferred,
+	}}
+}
+
+// reason says why a round hurried.
+func (r round) reason() string {
+	if r.Lost == 0 {
+		return "no earlier round is known"
+	}
+	return "Redis lost data, or may have"
+}
+
+// The most sets of a batch. A hurried sweep looks at more sets a second, and at several
+// batches in parallel: it expects to find most sets wrong, and so to pause between looks.
+const (
+	sweepBatch    = 100
+	hurryRate     = 1000
+	hurryBatch    = 500
+	hurryParallel = 4
+)
+
+// sweeper is the part of this process in the sweep.
 type sweeper struct {
 	*Patrol
 	owner  string
@@ -30,15 +88,16 @@ type sweeper struct {
 	outage outage
 }
 
-// errNotHeld ends what a process does that sweeps no longer.
-var errNotHeld = errors.New("somebody else sweeps, or the lease is lost")
+// errNotHeld: another process sweeps, or the lease is lost.
+var errNotHeld = errors.New("the lease of the sweep is not held")
 
-// sweep goes over all sets again and again, as long as nobody else does.
+// sweep goes over all sets again and again, as long as no other process does.
 func (p *Patrol) sweep(ctx context.Context) error {
 	s := &sweeper{Patrol: p, owner: rand.Text(), outage: outage{log: p.options.Log, doing: "sweep"}}
 	for ctx.Err() == nil {
-		held, err := s.hold(ctx)
+		state, held, err := s.options.Ledger.HoldSweep(ctx, s.owner, s.options.Lease)
 		if err == nil && held {
+			s.round = parseRound(state)
 			err = s.sweepWhileHeld(ctx)
 		}
 		if err != nil {
@@ -56,49 +115,32 @@ func (p *Patrol) sweep(ctx context.Context) error {
 	return nil
 }
 
-// hold takes over the sweep where it was left.
-func (s *sweeper) hold(ctx context.Context) (held bool, err error) {
-	state, held, err := s.options.Ledger.HoldSweep(ctx, s.owner, s.options.Lease)
-	if err != nil || !held {
-		return false, err
-	}
-	s.round = parseRound(state)
-	return true, nil
-}
-
-// sweepWhileHeld takes step after step until somebody else sweeps.
+// sweepWhileHeld goes through rounds until the lease is lost, which is no error.
 func (s *sweeper) sweepWhileHeld(ctx context.Context) error {
 	held, lose := context.WithCancelCause(ctx)
 	var keeping sync.WaitGroup
 	keeping.Go(func() { s.keep(held, lose) })
 	defer keeping.Wait()
 	defer lose(nil)
-	err := s.takeSteps(held)
-	if errors.Is(err, errNotHeld) || errors.Is(context.Cause(held), errNotHeld) {
+	var err error
+	for err == nil && held.Err() == nil {
+		if s.round.Began == 0 || s.isOvertaken() { // where nothing is known, no set may be there
+			err = s.begin(held, true)
+		} else if err = s.sweepRound(held); s.isOvertaken() {
+			err = nil
+		}
+	}
+	switch {
+	case errors.Is(err, errNotHeld), errors.Is(context.Cause(held), errNotHeld):
 		pause(ctx, min(s.options.Lease/3, time.Second))
+		return nil
+	case ctx.Err() != nil:
 		return nil
 	}
 	return err
 }
 
-func (s *sweeper) takeSteps(ctx context.Context) error {
-	for ctx.Err() == nil {
-		start := time.Now()
-		n, looking, err := s.step(ctx)
-		if err != nil {
-			return err
-		}
-		if err := s.save(ctx); err != nil {
-			return err
-		}
-		s.outage.over()
-		s.rest(ctx, start, n, looking)
-	}
-	return nil
-}
-
-// keep keeps the lease while a step takes long: the servers may be slow, or a batch
-// be looked at in halves.
+// keep extends the lease while a batch takes long: the servers may be slow.
 func (s *sweeper) keep(ctx context.Context, lose context.CancelCauseFunc) {
 	for {
 		pause(ctx, s.options.Lease/3)
@@ -112,8 +154,13 @@ func (s *sweeper) keep(ctx context.Context, lose context.CancelCauseFunc) {
 	}
 }
 
-// save keeps where the sweep is. It fails with errNotHeld when that is not this
-// process' matter any more.
+// count sets what was counted. Visits may read the other fields of the round.
+func (s *sweeper) count(n bulk.Counts) {
+	s.round.Done, s.round.Wrong = n[countDone]+n[bulk.Failed], n[countWrong]
+	s.round.Repaired, s.round.Deferred = n[countRepaired], n[countDeferred]
+}
+
+// save keeps the round. It fails with errNotHeld when another process sweeps.
 func (s *sweeper) save(ctx context.Context) error {
 	s.round.show()
 	held, err := s.options.Ledger.SaveSweep(ctx, s.owner, s.round.String(), s.options.Lease)
@@ -123,60 +170,155 @@ func (s *sweeper) save(ctx context.Context) error {
 	return err
 }
 
-// rest waits so that the rate is kept after a step that looked at n sets, and so
-// that there is more rest than work.
-func (s *sweeper) rest(ctx context.Context, start time.Time, n int, looking time.Duration) {
-	rate, share := s.options.Rate, restShare
-	if s.round.Hurried {
-		rate, share = s.options.Hurry, 0
+// isBehind reports whether Redis lost data since the round began.
+func (s *sweeper) isBehind() bool { return s.lost.Load() > s.round.Lost }
+
+// isOvertaken reports whether the round should give way to a hurried one. A hurried
+// round goes on, and another one follows: each set is looked at as soon as if it began
+// again, and a Redis that loses data all the time cannot keep it from its end.
+func (s *sweeper) isOvertaken() bool { return s.isBehind() && !s.round.Hurried }
+
+// begin begins a round. The last loss is read first, so that one during begin is later.
+// A hurried round does not wait for the members to be counted again.
+func (s *sweeper) begin(ctx context.Context, hurried bool) error {
+	began, lost, total := time.Now().UnixMilli(), s.lost.Load(), s.round.Total
+	if total == 0 || !hurried {
+		counted, err := s.options.Members.CountMembers(ctx, 1, math.MaxUint64)
+		if err != nil {
+			return err
+		}
+		total = counted
 	}
-	due := time.Duration(n) * time.Second / time.Duration(rate)
-	s.wait(ctx, max(due-time.Since(start), time.Duration(share)*looking))
+	s.round = round{
+		Began: began, Lost: lost, Total: total, Hurried: hurried && total > 0, Ended: s.round.Ended, Took: s.round.Took,
+	}
+	return s.save(ctx)
 }
 
-// wait lets d pass, or returns when there are bad news or ctx ends.
-func (s *sweeper) wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-s.hurry:
-	case <-ctx.Done():
+// sweepRound continues the round to its end, and begins the next one. It ends early when
+// the round is overtaken.
+func (s *sweeper) sweepRound(ctx context.Context) error {
+	if !s.round.Hurried {
+		bounded, end := s.untilLoss(ctx)
+		defer end()
+		ctx = bounded
 	}
-}
-
-// step looks at some sets. It returns at how many, and how long it looked.
-func (s *sweeper) step(ctx context.Context) (n int, looking time.Duration, err error) {
-	switch {
-	case s.round.Began == 0: // nothing is known, so that nothing may be there
-		return 0, 0, s.begin(ctx, true)
-	case s.isOvertaken():
-		return 0, 0, s.begin(ctx, true)
-	case s.round.Members:
-		return 0, 0, s.sweepOrphans(ctx)
-	}
-	users, err := s.options.Members.Members(ctx, s.round.After, s.stepSize())
-	if err != nil {
-		return 0, 0, err
-	}
-	if len(users) == 0 {
+	if !s.round.Members {
+		if err := s.visitMembers(ctx); err != nil {
+			return err
+		}
 		s.round.Members = true
-		return 0, 0, nil
 	}
-	r, done, err := s.check(ctx, OfSweep, users)
-	if err != nil {
-		return 0, 0, err
+	if err := s.visitOrphans(ctx); err != nil {
+		return err
 	}
-	s.count(r, done)
-	s.round.Done += int64(len(users))
-	s.round.After = users[len(users)-1]
-	return len(users), r.Looking, nil
+	return s.end(ctx)
 }
 
-// stepSize makes a step of about two seconds.
-func (s *sweeper) stepSize() int {
-	if s.round.Hurried {
-		return min(2*s.options.Hurry, hurryAtOnce)
+// untilLoss returns a context that ends when Redis lost data since the round began, and
+// what ends it otherwise.
+func (s *sweeper) untilLoss(ctx context.Context) (bounded context.Context, end func()) {
+	bounded, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		defer cancel()
+		for !s.isBehind() {
+			select {
+			case <-s.noticed:
+			case <-bounded.Done():
+				return
+			}
+		}
+	})
+	return bounded, func() {
+		cancel()
+		watching.Wait()
 	}
-	return min(2*s.options.Rate, sweepAtOnce)
+}
+
+// visitMembers looks at the sets of the members after the round's position.
+func (s *sweeper) visitMembers(ctx context.Context) error {
+	rate, parallel, batch := s.options.Rate, 1, min(2*s.options.Rate, sweepBatch) // about two seconds
+	if s.round.Hurried {
+		rate, parallel, batch = max(hurryRate, rate), hurryParallel, hurryBatch
+	}
+	_, err := s.walk(ctx, OfSweep, bulk.Walk{
+		Source: s.options.Members, Visit: s.visit, Batch: batch,
+		Pacer: bulk.NewPacer(bulk.PacerOptions{Parallel: parallel, Rate: rate}),
+		Saved: func(_ int, at bulk.Checkpoint) error {
+			s.round.After = at.Position
+			s.count(at.Counts)
+			if err := s.save(ctx); err != nil {
+				return err
+			}
+			s.outage.over()
+			return nil
+		},
+	}, s.round.checkpoint())
+	return err
+}
+
+// visit looks at some sets. A sweep that does not hurry pauses longer than it looks.
+func (s *sweeper) visit(ctx context.Context, members []member.ID) (bulk.Counts, []member.ID, error) {
+	r, err := s.auditor.Check(ctx, members)
+	if err != nil {
+		return nil, nil, err
+	}
+	countSets(OfSweep, r)
+	done, err := s.follow(ctx, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !s.round.Hurried {
+		pause(ctx, restShare*r.Looking)
+	}
+	return bulk.Counts{countDone: int64(len(members)), countWrong: int64(r.Erroneous), countRepaired: done.enqueued, countDeferred: done.deferred}, nil, nil
+}
+
+// visitOrphans looks for the sets of those who are no members. It cannot be resumed, but
+// is quick, since it only asks who is a member.
+func (s *sweeper) visitOrphans(ctx context.Context) error {
+	return s.options.EachStored(ctx, func(ctx context.Context, ids []member.ID) error {
+		start := time.Now()
+		orphans, err := s.auditor.Orphans(ctx, ids)
+		if err != nil {
+			return err
+		}
+		from := s.round.checkpoint()
+		from.Position = 0
+		at, err := s.walk(ctx, OfSweep, bulk.Walk{Source: list(orphans), Visit: s.visit, Pacer: bulk.NewPacer(bulk.PacerOptions{})}, from)
+		if err != nil {
+			return err
+		}
+		at.Counts[countDone] = s.round.Done // members only
+		at.Counts[bulk.Failed] = 0
+		s.count(at.Counts)
+		if err := s.save(ctx); err != nil { // it takes a while: other processes are to know that it goes on
+			return err
+		}
+		if !s.round.Hurried {
+			pause(ctx, restShare*time.Since(start))
+		}
+		return ctx.Err()
+	})
+}
+
+// end ends the round and begins the next one. That one hurries when Redis lost data since
+// the round began, and after a hurried round that could not repair all.
+func (s *sweeper) end(ctx context.Context) error {
+	now := time.Now().UnixMilli()
+	s.round.Ended, s.round.Took = now, now-s.round.Began
+	took := time.Duration(s.round.Took) * time.Millisecond
+	if s.round.Hurried && !s.isBehind() {
+		s.summary.tell(ctx, true) // what it found, before the line that it found no more
+		s.options.Log.InfoContext(ctx, "all sets were looked at", "because", s.round.reason(), "members", s.round.Done,
+			"took", took, "wrong", s.round.Wrong, "repairs", s.round.Repaired, "repairs_left", s.round.Deferred)
+	}
+	bounded, end := s.untilLoss(ctx)
+	pause(bounded, s.options.Round-took) // a small site is not swept all the time
+	end()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.begin(ctx, s.isBehind() || s.round.Hurried && s.round.Deferred > 0)
 }

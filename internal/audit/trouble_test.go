@@ -117,7 +117,7 @@ func TestALongStepKeepsTheLease(t *testing.T) {
 		s.truth.fail = func([]member.ID) error { <-time.After(10 * time.Minute); return nil }
 		second := audit.NewPatrol(audit.PatrolOptions{
 			Auditor: audit.New(audit.Options{Sets: newBench(t).index, Truth: s.truth, Tasks: queuetest.NewMemory(queue.Options{}, time.Now)}),
-			Members: s.truth, Ledger: recorded{s.ledger, s.recorder}, Rate: 50, Log: s.log.logger(),
+			Members: s.truth, EachStored: s.ledger.EachStored, Ledger: recorded{s.ledger, s.recorder}, Rate: 50, Log: s.log.logger(),
 		})
 		stop := running(t, s.patrol.Run)
 		<-time.After(time.Second)

@@ -94,7 +94,7 @@ type store interface {
 }
 
 // start runs everything between the site and the page until the test ends.
-func (s *service) start(t *testing.T, db store, q queue.Queue, notifier *queue.Notifier, client *redis.Client) {
+func (s *service) start(t *testing.T, db store, q queuetest.Queue, notifier *queue.Notifier, client *redis.Client) {
 	t.Helper()
 	t.Cleanup(func() { _ = client.Close() })
 	settings, err := index.NewSettings(10, 20, 10)

@@ -2,14 +2,13 @@ package endtoend_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 
-	"github.com/activityd/activityd/internal/backfill"
+	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/pace"
 	"github.com/activityd/activityd/internal/recent"
-	"github.com/activityd/activityd/internal/sweep"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -25,7 +24,7 @@ func TestBackfillUnderTraffic(t *testing.T) {
 		alive := tn.living(t, 40)
 		for range 3 {
 			counts := tn.backfill(t, true)
-			if counts[backfill.Seen] < int64(tn.fans) || counts[backfill.Built] == 0 {
+			if counts[bulk.Seen] < int64(tn.fans) || counts[bulk.Built] == 0 {
 				t.Errorf("counts %v", counts)
 			}
 		}
@@ -44,21 +43,20 @@ func TestBackfillUnderTraffic(t *testing.T) {
 }
 
 // backfill builds all sets, small batches at once so that much can come between.
-func (tn *town) backfill(t *testing.T, existing bool) sweep.Counts {
+func (tn *town) backfill(t *testing.T, existing bool) bulk.Counts {
 	t.Helper()
 	store := contacts.NewMySQL(tn.db)
 	ix := index.New(tn.client, index.Options{Settings: tn.settings})
-	builder := &backfill.Builder{Index: ix, Refiller: &tasks.RefillHandler{Index: ix, Store: store}, Existing: existing}
-	p := pace.New(pace.Options{Most: 3, Probes: []pace.Probe{{Name: "MySQL", Ask: store.Ping}, {Name: "Redis", Ask: ix.Check}}})
+	builder := &bulk.Builder{Index: ix, Refiller: &tasks.RefillHandler{Index: ix, Store: store}, Existing: existing}
+	p := bulk.NewPacer(bulk.PacerOptions{Parallel: 3, Probes: []bulk.Probe{{Name: "MySQL", Ask: store.Ping}, {Name: "Redis", Ask: ix.Check}}})
 	ctx, stop := context.WithCancel(t.Context())
+	var pacing sync.WaitGroup
+	pacing.Go(func() { p.Run(ctx) })
+	defer pacing.Wait()
 	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- p.Run(ctx) }()
-	state, err := sweep.Run(ctx, sweep.State{}, sweep.Options{
-		Range: sweep.All, Source: store, Gate: p, Visit: builder.Build, Judge: backfill.Judge, Batch: 20,
-	})
+	at, err := bulk.Walk{
+		Range: bulk.All, Source: store, Pacer: p, Visit: builder.Build, Judge: bulk.Judge, Batch: 20,
+	}.Run(ctx, bulk.Checkpoint{})
 	must(t, err)
-	stop()
-	must(t, <-ended)
-	return state.Counts
+	return at.Counts
 }

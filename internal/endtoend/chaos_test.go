@@ -104,4 +104,4 @@ func (f *fleet) report(t *testing.T, lasted, settled time.Duration) {
 }
 
 // lostLeases is what a worker says whose results were refused.
-const lostLeases = "leases were lost before the tasks were finished"
+const lostLeases = "leases lost before the tasks were finished"

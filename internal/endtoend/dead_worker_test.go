@@ -10,6 +10,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -44,7 +45,7 @@ func TestAnotherTakesOver(t *testing.T) {
 func (tn *town) letDie(t *testing.T, f faults) {
 	t.Helper()
 	mortal := &mortalQueue{died: make(chan struct{})}
-	f.queue = func(q queue.Queue) queue.Queue {
+	f.queue = func(q queuetest.Queue) queuetest.Queue {
 		mortal.Queue = q
 		return mortal
 	}
@@ -57,7 +58,7 @@ func (tn *town) letDie(t *testing.T, f faults) {
 // mortalQueue is the queue as seen by a process that dies before it records its
 // first result: it records none, and claims no more.
 type mortalQueue struct {
-	queue.Queue
+	queuetest.Queue
 	once sync.Once
 	died chan struct{}
 }

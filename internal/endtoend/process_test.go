@@ -10,6 +10,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -28,7 +29,7 @@ type process struct {
 
 // faults are what a test puts between the parts of a process; nil: nothing.
 type faults struct {
-	queue    func(queue.Queue) queue.Queue                           // between workers and queue
+	queue    func(queuetest.Queue) queuetest.Queue                   // between workers and queue
 	index    func(tasks.Index) tasks.Index                           // between handlers and index
 	handlers func(map[string]queue.Handler) map[string]queue.Handler // between workers and handlers
 }
@@ -42,7 +43,7 @@ func (g *ground) process(t *testing.T, name string, f faults) *process {
 	ix := index.New(openRedis(t, g.redis), index.Options{Settings: g.settings, GuardLife: 5 * time.Second})
 	q := queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: name})
 
-	var claims queue.Queue = q
+	var claims queuetest.Queue = q
 	if f.queue != nil {
 		claims = f.queue(claims)
 	}

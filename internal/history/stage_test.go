@@ -152,7 +152,7 @@ func (s *stage) LookAgain(user, contact member.ID) {
 
 func (s *stage) hint(n queue.New) {
 	if err := s.enqueue(n); err != nil {
-		panic(err) // MemoryQueue fails only with ctx
+		panic(err) // Memory fails only with ctx
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	client := startCluster(t)
-	ix := index.New(client, index.Options{Settings: settings(t, 10, 20, 0)})
+	ix, ledger := index.New(client, index.Options{Settings: settings(t, 10, 20, 0)}), index.NewLedger(client)
 	ctx := t.Context()
 	var users []member.ID
 	var additions []index.Addition
@@ -49,17 +49,17 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	for want := int64(1); want <= 2; want++ { // its marks lie on both nodes
-		if m, err := ix.Tick(ctx); err != nil || slices.Min(m.Counts) != want || slices.Max(m.Counts) != want {
+		if m, err := ledger.RaiseGeneration(ctx); err != nil || slices.Min(m.Marks) != want || slices.Max(m.Marks) != want {
 			t.Errorf("marks %v, %v", m, err)
 		}
 	}
 	if err := ix.Probe(ctx); err != nil {
 		t.Errorf("probe: %v", err)
 	}
-	if _, held, err := ix.HoldSweep(ctx, "me", time.Minute); err != nil || !held {
+	if _, held, err := ledger.HoldSweep(ctx, "me", time.Minute); err != nil || !held {
 		t.Errorf("hold the sweep: %v, %v", held, err)
 	}
-	if held, err := ix.SaveSweep(ctx, "me", "here", time.Minute); err != nil || !held {
+	if held, err := ledger.SaveSweep(ctx, "me", "here", time.Minute); err != nil || !held {
 		t.Errorf("save the sweep: %v, %v", held, err)
 	}
 	if sets, err := ix.Reset(ctx); err != nil || sets != 50 {

@@ -323,10 +323,10 @@ func TestGiantTextsAreCutOff(t *testing.T) {
 			t.Errorf("%s: %.2000v", name, err)
 		}
 	}
-	kept, keptErr := b.Materialize(ctx)
-	epoch, epochErr := b.Epoch(ctx)
-	_, tickErr := b.Tick(ctx)
-	state, _, holdErr := b.HoldSweep(ctx, "me", time.Minute)
+	kept, keptErr := b.ledger.Materialize(ctx)
+	epoch, epochErr := b.ledger.Generation(ctx)
+	_, tickErr := b.ledger.RaiseGeneration(ctx)
+	state, _, holdErr := b.ledger.HoldSweep(ctx, "me", time.Minute)
 	if err := errors.Join(keptErr, epochErr, tickErr, holdErr); err != nil {
 		t.Error(err)
 	}

@@ -3,16 +3,18 @@ package index
 import (
 	"fmt"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/activityd/activityd/internal/member"
 )
 
 // settingsKey holds what the sets were built with; see [Settings].
 const settingsKey = "activityd_settings"
 
-// epochKey holds a random token for as long as nothing is lost; see [Epoch].
+// epochKey holds a random token for as long as nothing is lost; see [Generation].
 const epochKey = "activityd_epoch"
 
-// materializeKey holds whose sets are kept; see [Index.StoreMaterialize].
+// materializeKey holds whose sets are kept; see [Ledger.StoreMaterialize].
 const materializeKey = "activityd_materialize"
 
 // userKeyPrefix begins the keys of the sets and of those that [Index.Probe] makes.
@@ -39,16 +41,33 @@ const (
 	sweepStateKey = "activityd_{sweep}_state"
 )
 
-// markKey is the key of the only mark, or of one of several.
+// markKey is the key of the only mark, or the beginning of the keys of several.
 const markKey = "activityd_mark"
 
-// Beside the marks lie the run of the server that was seen last, and when the last
-// loss was noticed. The braces keep them in one slot, for one script.
+// markServerKey holds the run of the server that was seen last, markLostKey when the
+// last loss was noticed. The braces keep them in one slot, for one script.
 const (
 	markServerKey = "activityd_{mark}_server"
 	markLostKey   = "activityd_{mark}_lost"
 )
 
-// markKeyOf is the key of one of several marks. The braces make the number the
-// part that a cluster hashes, so that they spread over its nodes.
+// markKeyOf is the key of one of several marks. The braces make the number the part
+// that a cluster hashes, so that they spread over its nodes.
 func markKeyOf(i int) string { return fmt.Sprintf("%s_{%d}", markKey, i) }
+
+// markKeys are the keys of all marks: one, or several for a cluster.
+func markKeys(client redis.UniversalClient) []string {
+	if _, isCluster := client.(*redis.ClusterClient); !isCluster {
+		return []string{markKey}
+	}
+	keys := make([]string, clusterMarks)
+	for i := range keys {
+		keys[i] = markKeyOf(i)
+	}
+	return keys
+}
+
+// ownKeys are the keys that are neither sets nor guards.
+func ownKeys(client redis.UniversalClient) []string {
+	return append(markKeys(client), settingsKey, epochKey, materializeKey, sweepLeaseKey, sweepStateKey, markServerKey, markLostKey)
+}

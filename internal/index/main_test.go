@@ -22,6 +22,7 @@ func TestMain(m *testing.M) { servertest.Main(m) }
 type bench struct {
 	*index.Index
 	client *redis.Client
+	ledger *index.Ledger
 }
 
 // onBoth runs a test against miniredis and against a real Redis: one suite that
@@ -50,7 +51,7 @@ func newBench(t *testing.T, server *redis.Options, o index.Options) bench {
 	if o.Settings == (index.Settings{}) {
 		o.Settings = settings(t, 10, 20, 0)
 	}
-	return bench{index.New(client, o), client}
+	return bench{index.New(client, o), client, index.NewLedger(client)}
 }
 
 func settings(t *testing.T, need, headroom, fewest int) index.Settings {

@@ -28,7 +28,7 @@ func TestMemoryDoesWhatRedisDoes(t *testing.T) {
 			if err := b.client.FlushDB(t.Context()).Err(); err != nil {
 				rt.Fatal(err)
 			}
-			l := &lockstep{T: rt, real: bench{index.New(b.client, index.Options{Settings: s}), b.client}, spec: indextest.NewMemory(s)}
+			l := &lockstep{T: rt, real: bench{Index: index.New(b.client, index.Options{Settings: s}), client: b.client}, spec: indextest.NewMemory(s)}
 			rt.Repeat(map[string]func(*rapid.T){
 				"":             func(t *rapid.T) { l.compare(t) },
 				"add":          l.add,

@@ -140,7 +140,7 @@ func TestAWrongPasswordIsAnOutage(t *testing.T) {
 			if err := b.Probe(t.Context()); !strings.Contains(index.Reason(err), "password") || b.Refused() != nil {
 				t.Errorf("probe: %v, refused %v", err, b.Refused())
 			}
-			if marks, err := b.Tick(t.Context()); !errors.Is(err, index.ErrUnavailable) {
+			if marks, err := b.ledger.RaiseGeneration(t.Context()); !errors.Is(err, index.ErrUnavailable) {
 				t.Errorf("tick: %+v, %v", marks, err)
 			}
 		})

@@ -8,10 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Reset deletes all sets and the stored settings, whatever these are, and what the
-// sweep and the marks have left, and returns how many sets there were. It does not touch other keys. It is the way
-// to other settings; no process may write meanwhile, or a set of the old
-// settings could outlive it.
+// Reset deletes all sets and all other keys of activityd, and returns how many sets
+// there were. Foreign keys stay. It is the way to other settings. No process may write
+// until it returns, or a set of the old settings could outlive it.
 func (ix *Index) Reset(ctx context.Context) (sets int64, err error) {
 	var count atomic.Int64
 	drop := func(ctx context.Context, node redis.UniversalClient) error {
@@ -55,7 +54,7 @@ func dropSets(ctx context.Context, node redis.UniversalClient) (n int64, err err
 // dropOwn deletes the keys that are no sets, one key a command, too.
 func (ix *Index) dropOwn(ctx context.Context) error {
 	_, err := ix.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for _, key := range append([]string{settingsKey, epochKey, materializeKey, sweepLeaseKey, sweepStateKey, markServerKey, markLostKey}, ix.markKeys()...) {
+		for _, key := range ownKeys(ix.client) {
 			pipe.Del(ctx, key)
 		}
 		return nil

@@ -365,7 +365,7 @@ func TestSetsExpireOnlyWhenAsked(t *testing.T) {
 func TestARefillOfThousands(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b bench) {
-		b = bench{index.New(b.client, index.Options{Settings: settings(t, 5000, 20, 0)}), b.client}
+		b = bench{Index: index.New(b.client, index.Options{Settings: settings(t, 5000, 20, 0)}), client: b.client}
 		b.refill(t, ladder(6100))
 		b.holds(t, ladder(6100)[100:])
 	})

@@ -99,7 +99,8 @@ func useIndex(log *slog.Logger, q *queuetest.Memory) (stop func()) {
 	must(ix.Probe(context.Background()))
 	store.AddMember(1, "one")
 	patrol := audit.NewPatrol(audit.PatrolOptions{
-		Auditor: audit.New(audit.Options{Sets: ix, Truth: store, Tasks: q}), Members: store, Ledger: ix, Log: log,
+		Auditor: audit.New(audit.Options{Sets: ix, Truth: store, Tasks: q}), Members: store, EachStored: ix.EachStored,
+		Ledger: index.NewLedger(client), Log: log,
 		Rate: 1000, Round: time.Millisecond,
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

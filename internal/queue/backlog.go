@@ -25,7 +25,7 @@ type Backlog struct {
 	unseeing bool // the last look failed; Run alone uses it
 }
 
-// fuller is the part of a [Queue] that a Backlog asks.
+// fuller is the part of a [MySQLQueue] that a Backlog asks.
 type fuller interface {
 	Full(ctx context.Context, limit int) (bool, error)
 }

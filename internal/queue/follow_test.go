@@ -7,11 +7,12 @@ import (
 
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
 // followed finishes a task with a follow-up and returns how many leases were lost.
-func followed(t *testing.T, q queue.Queue, task queue.Task, err error, next ...queue.New) (lost int) {
+func followed(t *testing.T, q queuetest.Queue, task queue.Task, err error, next ...queue.New) (lost int) {
 	t.Helper()
 	lost, finishErr := q.Finish(t.Context(), []queue.Result{{Task: task, Err: err, Next: next}})
 	if finishErr != nil {
@@ -23,7 +24,7 @@ func followed(t *testing.T, q queue.Queue, task queue.Task, err error, next ...q
 // Whatever the outcome, its follow-ups are there when it is recorded.
 func TestFollowUpsAreEnqueuedWithTheOutcome(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		for i, err := range []error{nil, errors.New("failed"), queue.Later(time.Hour, errors.New("away")), queue.Permanent(errors.New("broken"))} {
 			enqueue(t, q, tasks.NewUpload(1))
 			if lost := followed(t, q, claim(t, q, 1)[0], err, tasks.NewFanOut(id(i+1), 1)); lost != 0 {
@@ -40,7 +41,7 @@ func TestFollowUpsAreEnqueuedWithTheOutcome(t *testing.T) {
 // A worker that was paused past its lease enqueues nothing; the others of its batch do.
 func TestALostLeaseIsFollowedByNothing(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2))
 		list := claim(t, q, 2)
 		stale := list[0]
@@ -65,7 +66,7 @@ func TestALostLeaseIsFollowedByNothing(t *testing.T) {
 // however many outcomes it follows.
 func TestFollowUpsAreAbsorbed(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		waiting := enqueue(t, q, tasks.NewRefill(7))
 		enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2))
 		var results []queue.Result
@@ -85,7 +86,7 @@ func TestFollowUpsAreAbsorbed(t *testing.T) {
 // One that cannot be enqueued leaves its task as it was.
 func TestAnInvalidFollowUpRecordsNothing(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		enqueue(t, q, tasks.NewUpload(1))
 		_, err := q.Finish(t.Context(), []queue.Result{{Task: claim(t, q, 1)[0], Next: []queue.New{{Kind: tasks.Upload, Key: 1}}}})
 		if !errors.Is(err, queue.ErrInvalid) {

@@ -70,8 +70,8 @@ func Queues() []string {
 	return slices.Compact(names)
 }
 
-// QueueOf returns the queue of a kind's tasks.
-func QueueOf(kind string) string {
+// HomeOf returns the queue of a kind's tasks.
+func HomeOf(kind string) string {
 	k, _ := kindOf(kind)
 	return k.Queue
 }

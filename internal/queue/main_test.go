@@ -16,7 +16,7 @@ import (
 func TestMain(m *testing.M) { servertest.Main(m) }
 
 // onBoth runs a test against the specification and against MariaDB.
-func onBoth(t *testing.T, test func(t *testing.T, q queue.Queue)) {
+func onBoth(t *testing.T, test func(t *testing.T, q queuetest.Queue)) {
 	t.Helper()
 	t.Run("memory", func(t *testing.T) {
 		t.Parallel()
@@ -40,7 +40,7 @@ func newMySQLQueue(t *testing.T) *queue.MySQLQueue {
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-func enqueue(t *testing.T, q queue.Queue, batch ...queue.New) []uint64 {
+func enqueue(t *testing.T, q queuetest.Queue, batch ...queue.New) []uint64 {
 	t.Helper()
 	ids, err := q.Enqueue(t.Context(), batch)
 	if err != nil {
@@ -49,12 +49,12 @@ func enqueue(t *testing.T, q queue.Queue, batch ...queue.New) []uint64 {
 	return ids
 }
 
-func claim(t *testing.T, q queue.Queue, n int) []queue.Task {
+func claim(t *testing.T, q queuetest.Queue, n int) []queue.Task {
 	t.Helper()
 	return claimFor(t, q, queue.DefaultQueue, n, time.Minute)
 }
 
-func claimFor(t *testing.T, q queue.Queue, name string, n int, lease time.Duration) []queue.Task {
+func claimFor(t *testing.T, q queuetest.Queue, name string, n int, lease time.Duration) []queue.Task {
 	t.Helper()
 	list, err := q.Claim(t.Context(), name, n, lease)
 	if err != nil {
@@ -64,14 +64,14 @@ func claimFor(t *testing.T, q queue.Queue, name string, n int, lease time.Durati
 }
 
 // finish records err for all of the tasks, none of which may be lost.
-func finish(t *testing.T, q queue.Queue, err error, list ...queue.Task) {
+func finish(t *testing.T, q queuetest.Queue, err error, list ...queue.Task) {
 	t.Helper()
 	if lost := tryFinish(t, q, err, list...); lost > 0 {
 		t.Fatalf("%d leases were lost", lost)
 	}
 }
 
-func tryFinish(t *testing.T, q queue.Queue, err error, list ...queue.Task) (lost int) {
+func tryFinish(t *testing.T, q queuetest.Queue, err error, list ...queue.Task) (lost int) {
 	t.Helper()
 	var results []queue.Result
 	for _, task := range list {
@@ -84,7 +84,7 @@ func tryFinish(t *testing.T, q queue.Queue, err error, list ...queue.Task) (lost
 	return lost
 }
 
-func counts(t *testing.T, q queue.Queue, want queue.Counts) {
+func counts(t *testing.T, q queuetest.Queue, want queue.Counts) {
 	t.Helper()
 	got, err := q.Count(t.Context())
 	if err != nil || got != want {

@@ -99,9 +99,9 @@ func (c *StatsCollector) Collect(out chan<- prometheus.Metric) {
 // there.
 func (c *StatsCollector) collectQueues(gauge func(d *prometheus.Desc, value float64, labels ...string)) {
 	type labels struct{ queue, kind, state string }
-	counts, queues := make(map[labels]int), make(map[string]QueueStats)
+	counts, queues := make(map[labels]int), make(map[string]Summary)
 	for _, queue := range Queues() {
-		queues[queue] = QueueStats{}
+		queues[queue] = Summary{}
 	}
 	for _, k := range registered {
 		for _, state := range States() {

@@ -54,7 +54,7 @@ func TestTheQueuesAreShown(t *testing.T) {
 			{Queue: "a", Kind: "x", State: queue.Dead, Count: 2},
 			{Queue: "b", Kind: "y", State: queue.Dead, Count: 3},
 		},
-		Queues: []queue.QueueStats{
+		Queues: []queue.Summary{
 			{Queue: tasks.QueueDefault, Oldest: 90 * time.Second},
 			{Queue: tasks.QueueFanOut, Paused: true},
 			{Queue: "a", Oldest: time.Second, Due: time.Hour, Capped: true},
@@ -189,8 +189,8 @@ func TestStrangeRowsDoNotMakeSeries(t *testing.T) {
 		c := queue.NewStatsCollector(q.Stats, nil, toLog(&logged{}))
 		show := func(name string) metricstest.Samples {
 			q.stats = queue.Stats{
-				Tasks:  []queue.TaskStats{{Queue: name, Kind: string(name), State: queue.Waiting, Count: 1}},
-				Queues: []queue.QueueStats{{Queue: name, Oldest: time.Second}},
+				Tasks:  []queue.TaskStats{{Queue: name, Kind: name, State: queue.Waiting, Count: 1}},
+				Queues: []queue.Summary{{Queue: name, Oldest: time.Second}},
 			}
 			pass(time.Minute)
 			return metricstest.Gather(t, c).Named(queueMetrics...)

@@ -12,7 +12,13 @@ import (
 // fails starts by itself, later.
 const absorbSize = 5000
 
-// Absorb implements [Queue]. A task is passed over while it is locked: by the
+// Absorb deletes the tasks that are of the kind and have the key of a
+// held one and have not been started, and returns how many they were. The
+// caller does their work, and reads what is true only afterwards. A task
+// whose lease is lost absorbs nothing: if its holder fails now, nobody would
+// do that work. One that absorbed does not expire any more.
+//
+// A task is passed over while it is locked: by the
 // transaction of a change that it absorbed, which cannot be seen yet.
 func (q *MySQLQueue) Absorb(ctx context.Context, held []Task) (absorbed int, err error) {
 	if len(held) == 0 {

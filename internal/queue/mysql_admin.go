@@ -44,14 +44,12 @@ func (q *MySQLQueue) typed(ctx context.Context, match Filter) (Filter, error) {
 	if match.Key == 0 || len(match.Kinds) > 0 || len(match.IDs) > 0 {
 		return match, nil
 	}
-	names, err := q.names(ctx, "SELECT DISTINCT type FROM tasks FORCE INDEX (chains)")
-	for _, name := range names {
-		match.Kinds = append(match.Kinds, name)
-	}
+	var err error
+	match.Kinds, err = q.names(ctx, "SELECT DISTINCT type FROM tasks FORCE INDEX (chains)")
 	return match, err
 }
 
-// List implements [Queue].
+// List returns up to limit tasks that match, by id.
 func (q *MySQLQueue) List(ctx context.Context, match Filter, limit int) (list []Record, err error) {
 	match, err = q.typed(ctx, match)
 	if err != nil {
@@ -116,19 +114,22 @@ func timeOrNone(milliseconds uint64) time.Time {
 	return timeOf(milliseconds)
 }
 
-// Retry implements [Queue].
+// Retry makes up to limit matching tasks that are dead, or scheduled for
+// later, waiting again, with all their attempts and without an expiry, and
+// returns how many.
 func (q *MySQLQueue) Retry(ctx context.Context, match Filter, limit int) (int, error) {
 	match.States = among(match.States, Dead, Scheduled)
 	n, queues, err := q.change(ctx, "retry tasks", match, limit,
 		updateTasks+"state = 'waiting', due_at = NULL, expires_at = NULL, attempts = 0, lease_owner = NULL, updated_at = "+now+" WHERE id IN ")
 	if len(queues) > 0 {
-		q.buried.forget()
+		q.cursors.forget()
 		q.options.Notifier.Notify(queues...)
 	}
 	return n, err
 }
 
-// Discard implements [Queue].
+// Discard deletes up to limit matching tasks that do not run, and returns
+// how many.
 func (q *MySQLQueue) Discard(ctx context.Context, match Filter, limit int) (int, error) {
 	match.States = among(match.States, Waiting, Scheduled, Dead, Done)
 	n, _, err := q.change(ctx, "discard tasks", match, limit, deleteIdle)
@@ -189,7 +190,9 @@ func selectMatching(ctx context.Context, tx *sql.Tx, match Filter, limit int) (i
 	return ids, queues, rows.Err()
 }
 
-// Pause implements [Queue].
+// Pause lets no task of the queue start, until [MySQLQueue.Resume]; those that
+// run go on. It tells whether that is a change. Pools notice at their next
+// sweep.
 func (q *MySQLQueue) Pause(ctx context.Context, queue string) (changed bool, err error) {
 	if err := CheckName(queue); err != nil {
 		return false, err
@@ -197,7 +200,7 @@ func (q *MySQLQueue) Pause(ctx context.Context, queue string) (changed bool, err
 	return q.changeQueue(ctx, "pause queue "+queue, "INSERT IGNORE INTO paused_queues (queue) VALUES (?)", queue)
 }
 
-// Resume implements [Queue].
+// Resume ends a pause and tells whether there was one.
 func (q *MySQLQueue) Resume(ctx context.Context, queue string) (changed bool, err error) {
 	return q.changeQueue(ctx, "resume queue "+queue, "DELETE FROM paused_queues WHERE queue = ?", queue)
 }
@@ -207,7 +210,7 @@ func (q *MySQLQueue) changeQueue(ctx context.Context, what, statement, queue str
 	return n > 0, mysql.Translate(ctx, what, err)
 }
 
-// Paused implements [Queue].
+// Paused returns the queues that are paused, sorted.
 func (q *MySQLQueue) Paused(ctx context.Context) ([]string, error) {
 	list, err := q.names(ctx, "SELECT queue FROM paused_queues ORDER BY queue")
 	return list, mysql.Translate(ctx, "look which queues are paused", err)

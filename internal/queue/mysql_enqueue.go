@@ -16,7 +16,12 @@ import (
 // enqueueSize bounds the tasks in one INSERT.
 const enqueueSize = 1000
 
-// Enqueue implements [Queue].
+// Enqueue adds a batch, whole or not at all, and returns an id for each
+// task in order, after the commit. A task whose dedupe key is that of one
+// which waits or is scheduled, has not been started, and is about the same,
+// is absorbed: it gets that one's id. The absorbing task runs as early, as
+// urgently and lives as long as any of those that it stands for. Any other
+// task that has the key loses it.
 func (q *MySQLQueue) Enqueue(ctx context.Context, batch []New) (ids []uint64, err error) {
 	if len(batch) == 0 {
 		return nil, nil
@@ -39,9 +44,9 @@ func (q *MySQLQueue) Enqueue(ctx context.Context, batch []New) (ids []uint64, er
 
 // tell wakes workers and counts, after the commit.
 func (q *MySQLQueue) tell(batch []New, done enqueued) {
-	q.buried.enqueued(batch)
+	q.cursors.enqueued(batch)
 	if done.absorbed {
-		q.buried.forget() // the absorbing task was locked: claims passed it over
+		q.cursors.forget() // the absorbing task was locked: claims passed it over
 	}
 	countEnqueued(batch, done.inserted)
 	q.options.Notifier.Notify(queuesOf(batch)...)

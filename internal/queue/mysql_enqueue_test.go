@@ -12,6 +12,7 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -102,7 +103,7 @@ func TestEnqueuingAndClaimingLeaveTheSitesInsertsAlone(t *testing.T) {
 
 // enqueueAndClaim enqueues tasks of few keys, so that many are absorbed, and
 // claims some, so that not all are.
-func enqueueAndClaim(t *testing.T, q queue.Queue) {
+func enqueueAndClaim(t *testing.T, q queuetest.Queue) {
 	var batch []queue.New
 	for range 1 + rand.N(20) {
 		batch = append(batch, tasks.NewRefill(member.ID(1+rand.N(60))))

@@ -32,12 +32,16 @@ const (
 // next one.
 const lostOwner = "lost"
 
-// MySQLQueue keeps tasks in the table tasks, so that a task commits together
-// with the change that it is about.
+// MySQLQueue is a durable queue of tasks in the table tasks, so that a task commits
+// together with the change that it is about. It is safe for concurrent use.
+//
+// A task is waiting, scheduled for later, running under a lease, dead, or, where
+// finished tasks are kept for a while, done. It is claimed at least once: a lease
+// that ran out gives it to another worker. Package queuetest has its specification.
 type MySQLQueue struct {
 	db      *sql.DB
 	options Options
-	buried  *graveyard
+	cursors *cursors
 
 	keyLimit keyLimit
 }
@@ -49,18 +53,29 @@ func NewMySQLQueue(db *sql.DB, o Options) *MySQLQueue {
 		o.Owner = o.Owner[:most]
 	}
 	return &MySQLQueue{
-		db: db, options: o.withDefaults(), buried: newGraveyard(time.Now),
+		db: db, options: o.withDefaults(), cursors: newCursors(time.Now),
 		keyLimit: keyLimit{most: MostKeys, again: time.Now().Add(keyLook)},
 	}
 }
 
-// Claim implements [Queue].
+// Claim leases up to n due tasks of a queue, the urgent ones first, then in
+// order of arrival; those that expired are left to [MySQLQueue.Sweep]. Whatever
+// happens to the claimer, they are free again after the lease, which lasts
+// [MostLease] at most, and a Sweep. A task whose last lease ran out is
+// claimed alone: should it be what killed its worker, it takes no other with
+// it.
 func (q *MySQLQueue) Claim(ctx context.Context, queue string, n int, lease time.Duration) (claimed []Task, err error) {
+	again := false
 	err = q.transact(ctx, "claim tasks of queue "+queue, func(tx *sql.Tx) (err error) {
+		if again { // the tasks that the try before locked still wait, before the cursor
+			q.cursors.forget()
+		}
+		again = true
 		claimed, err = q.claim(ctx, tx, queue, n, lease)
 		return err
 	})
 	if err != nil {
+		q.cursors.forget()
 		return nil, err
 	}
 	return claimed, nil
@@ -79,8 +94,6 @@ func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int,
 		ids[i] = due[i].ID
 	}
 	// A key of its own takes the task out of the way of those that come later.
-	// ~ sorts behind all keys: NULL would sort before them, where the rows of
-	// sites are. A part of it is random: no row can have been given it before.
 	started := make(map[any]bool, len(due))
 	_, err = changeRows(ctx, tx, ids, func(ids []any) (int, error) {
 		args := append([]any{random, token, min(lease, MostLease).Milliseconds()}, ids...)
@@ -95,12 +108,14 @@ func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int,
 	return slices.DeleteFunc(due, func(t Task) bool { return !started[t.ID] }), err
 }
 
-// What a row may hold is more than what makes sense: see decision 28. These keep a
-// statement from failing, or a process from holding whatever a row has.
-const (
-	oneMoreAttempt = "LEAST(attempts, 65534) + 1" // of a SMALLINT UNSIGNED
-	keyOfItsOwn    = "CONCAT('~', id, '/', ?)"
-)
+// oneMoreAttempt is attempts + 1 for any row: it is a SMALLINT UNSIGNED.
+const oneMoreAttempt = "LEAST(attempts, 65534) + 1"
+
+// keyOfItsOwn is what becomes of the dedupe key of a task that absorbs no more. ~ sorts
+// behind all keys: NULL would sort before them, where the rows of sites are. A part of
+// it is random, so that no row can have been given it before. A row without a key gets
+// none: its entry in the index need not change.
+const keyOfItsOwn = "IF(dedupe_key IS NOT NULL, CONCAT('~', id, '/', ?), NULL)"
 
 // boundedArgs selects the arguments of a task, or, where they have more than
 // [MostPayload] bytes, a JSON string that says so: no arguments at all.
@@ -133,9 +148,9 @@ func changeRows(ctx context.Context, tx *sql.Tx, ids []any, change func(ids []an
 	return changed, nil
 }
 
-// look finds the next tasks, without those that are buried, if possible.
+// look finds the next tasks, from the cursor of the queue or from its front.
 func (q *MySQLQueue) look(ctx context.Context, tx *sql.Tx, queue string, n int) (due []Task, err error) {
-	from, front := q.buried.begin(queue)
+	from, front := q.cursors.begin(queue)
 	for {
 		began := time.Now()
 		due, err = selectDue(ctx, tx, queue, n, from, front)
@@ -143,8 +158,8 @@ func (q *MySQLQueue) look(ctx context.Context, tx *sql.Tx, queue string, n int) 
 			return nil, err
 		}
 		full := len(due) >= n
-		q.buried.found(queue, due, full, front, time.Since(began))
-		if front || full || !q.buried.cheap(queue) {
+		q.cursors.found(queue, due, full, front, time.Since(began))
+		if front || full || !q.cursors.cheap(queue) {
 			return due, nil
 		}
 		front = true
@@ -152,10 +167,10 @@ func (q *MySQLQueue) look(ctx context.Context, tx *sql.Tx, queue string, n int) 
 }
 
 // The next tasks are read from the index, in the order in which they are to run:
-// from the front of the queue, or without what is known to be buried there. Those
-// that expired are left to the sweep, which deletes them by another index and some
-// at a time: a claim that deleted them would have to be through with all of them,
-// however many they are, before it comes to the others.
+// from the front of the queue, or from its cursor on. Those that expired are left to
+// the sweep, which deletes them by another index and some at a time: a claim that
+// deleted them would have to be through with all of them, however many they are,
+// before it comes to the others.
 var selectDueTasks = `
 		SELECT id, type, subject, ` + boundedArgs + `, priority, ` + oneMoreAttempt + `, max_attempts, expires_at IS NOT NULL,
 			lease_owner IS NOT NULL, created_at, updated_at, ` + now + `
@@ -163,7 +178,7 @@ var selectDueTasks = `
 		WHERE queue = ? AND state = 'waiting' AND (due_at IS NULL OR due_at > ` + now + `)`
 
 const (
-	fromMark    = ` AND priority = ? AND id >= ?`
+	fromCursor  = ` AND priority = ? AND id >= ?`
 	inTheirTurn = ` ORDER BY priority, id LIMIT ? FOR UPDATE SKIP LOCKED`
 )
 
@@ -173,7 +188,7 @@ const (
 func selectDue(ctx context.Context, tx *sql.Tx, queue string, n int, from position, front bool) (due []Task, err error) {
 	query, args := selectDueTasks+inTheirTurn, []any{queue, n}
 	if !front {
-		query, args = selectDueTasks+fromMark+inTheirTurn, []any{queue, from.priority, from.id, n}
+		query, args = selectDueTasks+fromCursor+inTheirTurn, []any{queue, from.priority, from.id, n}
 	}
 	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -211,7 +226,10 @@ const latest = 253402300799999
 // timeOf returns a time of the table.
 func timeOf(milliseconds uint64) time.Time { return time.UnixMilli(int64(min(milliseconds, latest))) }
 
-// Extend implements [Queue]. It is one statement for each claim, without a
+// Extend makes the leases of the held tasks end after lease from now. Those
+// whose lease was lost to another worker stay so and are counted in lost.
+//
+// It is one statement for each claim, without a
 // transaction around it: a heartbeat must be quick, also over a slow line.
 func (q *MySQLQueue) Extend(ctx context.Context, held []Task, lease time.Duration) (lost int, err error) {
 	byLease := make(map[string][]uint64)
@@ -230,7 +248,8 @@ func (q *MySQLQueue) Extend(ctx context.Context, held []Task, lease time.Duratio
 	return lost, nil
 }
 
-// Finish implements [Queue].
+// Finish records results, and enqueues their follow-up tasks in the same transaction.
+// Those whose lease was lost to another worker are without effect and counted in lost.
 func (q *MySQLQueue) Finish(ctx context.Context, results []Result) (lost int, err error) {
 	var next []New
 	var done enqueued
@@ -251,7 +270,7 @@ func (q *MySQLQueue) Finish(ctx context.Context, results []Result) (lost int, er
 		return 0, err
 	}
 	if back := queuesOfReturned(results); len(back) > 0 {
-		q.buried.forget()
+		q.cursors.forget()
 		q.options.Notifier.Notify(back...)
 	}
 	q.tell(next, done)
@@ -332,13 +351,17 @@ func (q *MySQLQueue) settle(ctx context.Context, tx *sql.Tx, end claimEnd, ids [
 		" lease_owner = NULL, updated_at = "+now+" WHERE "+where, append(set, whereArgs...)...)
 }
 
-// Active implements [Queue].
+// Active returns those of the keys that have tasks of the kind that wait, or run
+// under a lease. One that a producer put elsewhere does not count, so that it holds
+// up nothing: one in another queue than the kind's, where perhaps no worker looks,
+// or less urgent than [Normal]; nor does one that failed and is scheduled for later.
 func (q *MySQLQueue) Active(ctx context.Context, kind string, keys []uint64) (map[uint64]bool, error) {
 	return q.keysOf(ctx, "look for tasks under way", []string{kind}, keys,
-		"(state = 'waiting' OR state = 'running' AND lease_owner IS NOT NULL) AND priority <= 0 AND queue = ?", QueueOf(kind))
+		"(state = 'waiting' OR state = 'running' AND lease_owner IS NOT NULL) AND priority <= 0 AND queue = ?", HomeOf(kind))
 }
 
-// Pending implements [Queue].
+// Pending returns those of the keys that have tasks of the kinds which are not
+// finished and not dead.
 func (q *MySQLQueue) Pending(ctx context.Context, kinds []string, keys []uint64) (map[uint64]bool, error) {
 	return q.keysOf(ctx, "look for pending tasks", kinds, keys, "state IN ('waiting', 'scheduled', 'running')")
 }
@@ -373,7 +396,8 @@ func (q *MySQLQueue) keysOf(ctx context.Context, what string, kinds []string, ke
 	return found, mysql.Translate(ctx, what, rows.Err())
 }
 
-// Count implements [Queue].
+// Count returns how many tasks there are by state. It looks at all of them:
+// it is for tests and small queues; see [MySQLQueue.Stats].
 func (q *MySQLQueue) Count(ctx context.Context) (c Counts, err error) {
 	err = q.db.QueryRowContext(ctx, "SELECT COALESCE(SUM(state = 'waiting'), 0), COALESCE(SUM(state = 'scheduled'), 0),"+
 		" COALESCE(SUM(state = 'running'), 0), COALESCE(SUM(state = 'dead'), 0), COALESCE(SUM(state = 'done'), 0) FROM tasks").

@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"regexp"
 	"strings"
@@ -51,6 +52,10 @@ func TestTasksFromPlainSQL(t *testing.T) {
 	exec(t, db, `INSERT INTO tasks (type, subject, args) VALUES ('add_contact', 12345, JSON_OBJECT('contact_id', '98765'))`)
 	exec(t, db, `INSERT INTO tasks (type, subject) VALUES ('upload', 98765)`)
 	list := claim(t, q, 10)
+	var keys int
+	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(dedupe_key) FROM tasks").Scan(&keys); err != nil || keys != 0 {
+		t.Errorf("the claim gave %d tasks a dedupe key, %v: they had none, and the index need not change", keys, err)
+	}
 	if len(list) != 2 || list[0].Kind != tasks.AddContact || list[0].Key != 12345 || list[1].Kind != tasks.Upload {
 		t.Fatalf("claimed %+v", list)
 	}
@@ -155,7 +160,7 @@ func TestPriorityAndExpiry(t *testing.T) {
 	exec(t, db, `INSERT INTO tasks (type, subject, state, due_at) VALUES ('upload', 5, 'scheduled', 99999999999999)`)
 	var order []uint64
 	for _, task := range claim(t, q, 10) {
-		order = append(order, uint64(task.Key))
+		order = append(order, task.Key)
 	}
 	if len(order) != 3 || order[0] != 2 || order[1] != 1 || order[2] != 4 {
 		t.Errorf("claimed %v, want 2, 1, 4", order)
@@ -216,6 +221,39 @@ func TestADeadlockIsTriedAgain(t *testing.T) {
 	if ids := enqueue(t, q, tasks.NewUpload(7)); ids[0] != 5 {
 		t.Errorf("ids %v", ids)
 	}
+}
+
+// TestAClaimThatLostADeadlockLooksAtTheFront: the tasks that it had found still wait,
+// though the cursor is behind them.
+func TestAClaimThatLostADeadlockLooksAtTheFront(t *testing.T) {
+	t.Parallel()
+	mock, q := mockQueue(t)
+	waiting := func(id int, from ...sqldriver.Value) *sqlmock.ExpectedQuery {
+		args := append(append([]sqldriver.Value{queue.DefaultQueue}, from...), 1)
+		return mock.ExpectQuery("SELECT id, type").WithArgs(args...).WillReturnRows(sqlmock.NewRows(make([]string, 12)).
+			AddRow(id, "upload", 7, "{}", 0, 1, 25, 0, 0, 1, 1, 1))
+	}
+	claim := func(want uint64) {
+		t.Helper()
+		if list, err := q.Claim(t.Context(), queue.DefaultQueue, 1, time.Minute); err != nil || len(list) != 1 || list[0].ID != want {
+			t.Errorf("claimed %v, %v, want task %d", list, err, want)
+		}
+	}
+
+	mock.ExpectBegin()
+	waiting(1).WillDelayFor(time.Second / 4) // then the front rests for longer than this test takes
+	mock.ExpectExec("UPDATE tasks").WillReturnResult(sqlmock.NewResult(0, 1))
+	mock.ExpectCommit()
+	claim(1)
+	mock.ExpectBegin()
+	waiting(2, 0, 1)
+	mock.ExpectExec("UPDATE tasks").WillReturnError(&driver.MySQLError{Number: 1213, Message: "Deadlock found"})
+	mock.ExpectRollback()
+	mock.ExpectBegin()
+	waiting(2)
+	mock.ExpectExec("UPDATE tasks").WillReturnResult(sqlmock.NewResult(0, 1))
+	mock.ExpectCommit()
+	claim(2)
 }
 
 func TestDeadlocksWithoutEndAreAnError(t *testing.T) {

@@ -36,7 +36,9 @@ func countKinds(kinds int) string {
 		" FROM tasks FORCE INDEX (claim) WHERE queue = ? AND state = ? LIMIT ?) AS counted GROUP BY kind"
 }
 
-// Full implements [Queue]. A look at the first and the last id is enough as long
+// Full tells whether at least limit tasks wait.
+//
+// A look at the first and the last id is enough as long
 // as there is no reason for worry; beyond, it counts index entries up to limit.
 func (q *MySQLQueue) Full(ctx context.Context, limit int) (full bool, err error) {
 	const what = "count waiting tasks"
@@ -53,7 +55,9 @@ func (q *MySQLQueue) Full(ctx context.Context, limit int) (full bool, err error)
 	return err == nil, mysql.Translate(ctx, what, err)
 }
 
-// Stats implements [Queue]. Its queries read index entries alone, at most
+// Stats returns how full the queues are. It counts up to [StatsLimit].
+//
+// Its queries read index entries alone, at most
 // [StatsLimit] of each queue and state. How many queues there are is up to
 // the rows: those that have workers are asked about by their names, and of the
 // others only some.
@@ -91,7 +95,7 @@ func (q *MySQLQueue) stats(ctx context.Context) (s Stats, err error) {
 		if err != nil {
 			return s, err
 		}
-		s.Queues = append(s.Queues, QueueStats{
+		s.Queues = append(s.Queues, Summary{
 			Queue: name, Paused: slices.Contains(paused, name), Oldest: oldest, Due: max(oldest, due[name]), Capped: capped(s.Tasks, name),
 		})
 	}
@@ -156,7 +160,7 @@ func (q *MySQLQueue) oldest(ctx context.Context, queue string) (age time.Duratio
 	return age, nil
 }
 
-// dueLimit bounds the rows of each state that are read for [QueueStats.Due].
+// dueLimit bounds the rows of each state that are read for [Summary.Due].
 const dueLimit = 1000
 
 // due returns, by queue, how long ago the oldest task became due of those that run,

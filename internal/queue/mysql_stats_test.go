@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -16,24 +17,26 @@ func TestHowLongTasksAreDue(t *testing.T) {
 	t.Parallel()
 	delayed := tasks.NewUpload(1)
 	delayed.Delay = time.Hour
-	postponed := func(t *testing.T, q queue.Queue) {
+	postponed := func(t *testing.T, q queuetest.Queue) {
 		finish(t, q, queue.Later(2*time.Second, errors.New("away")), claim(t, q, 1)...)
 	}
 	const aged, young = 10 * time.Minute, 0
 	for name, c := range map[string]struct {
 		task  queue.New
-		then  func(t *testing.T, q queue.Queue)
+		then  func(t *testing.T, q queuetest.Queue)
 		after string // what is done to the row, when all of its past is ten minutes older
 		want  time.Duration
 	}{
-		"waits":             {task: tasks.NewUpload(1), want: aged},
-		"delayed":           {task: delayed, want: young},
-		"delayed and due":   {task: delayed, after: "due_at = due_at - 3900000", want: 5 * time.Minute},
-		"postponed":         {task: tasks.NewUpload(1), then: postponed, want: aged},
-		"failed":            {task: tasks.NewUpload(1), then: func(t *testing.T, q queue.Queue) { finish(t, q, errors.New("x"), claim(t, q, 1)...) }, want: aged},
-		"runs":              {task: tasks.NewUpload(1), then: func(t *testing.T, q queue.Queue) { claim(t, q, 1) }, after: "updated_at = updated_at + 600000", want: young},
-		"runs again":        {task: tasks.NewUpload(1), then: func(t *testing.T, q queue.Queue) { claim(t, q, 1) }, after: "last_error = 'away'", want: aged},
-		"dead":              {task: tasks.NewUpload(1), then: func(t *testing.T, q queue.Queue) { finish(t, q, queue.Permanent(errors.New("x")), claim(t, q, 1)...) }, want: young},
+		"waits":           {task: tasks.NewUpload(1), want: aged},
+		"delayed":         {task: delayed, want: young},
+		"delayed and due": {task: delayed, after: "due_at = due_at - 3900000", want: 5 * time.Minute},
+		"postponed":       {task: tasks.NewUpload(1), then: postponed, want: aged},
+		"failed":          {task: tasks.NewUpload(1), then: func(t *testing.T, q queuetest.Queue) { finish(t, q, errors.New("x"), claim(t, q, 1)...) }, want: aged},
+		"runs":            {task: tasks.NewUpload(1), then: func(t *testing.T, q queuetest.Queue) { claim(t, q, 1) }, after: "updated_at = updated_at + 600000", want: young},
+		"runs again":      {task: tasks.NewUpload(1), then: func(t *testing.T, q queuetest.Queue) { claim(t, q, 1) }, after: "last_error = 'away'", want: aged},
+		"dead": {task: tasks.NewUpload(1), then: func(t *testing.T, q queuetest.Queue) {
+			finish(t, q, queue.Permanent(errors.New("x")), claim(t, q, 1)...)
+		}, want: young},
 		"from the future":   {task: tasks.NewUpload(1), then: postponed, after: "created_at = created_at + 3600000", want: young},
 		"from a far future": {task: tasks.NewUpload(1), then: postponed, after: "created_at = 18446744073709551615", want: young},
 	} {

@@ -64,7 +64,13 @@ func dueTasks(state, also string) string {
 	return "SELECT id FROM tasks FORCE INDEX (timers) WHERE state = '" + state + "' AND (due_at <= " + now + also + ") ORDER BY due_at"
 }
 
-// Sweep implements [Queue]. When there is nothing to do, it costs one query. A
+// Sweep does what time brings: it makes scheduled tasks waiting when they are
+// due, frees tasks whose lease ran out or buries them when their attempts
+// are used up, and drops those that expired and those kept long enough. A
+// task that is scheduled, running or done without a time is due at once, and
+// so is a lease that is to last longer than any can.
+//
+// When there is nothing to do, it costs one query. A
 // chore that fails keeps no other from being done.
 func (q *MySQLQueue) Sweep(ctx context.Context) (s Swept, err error) {
 	var failed []error
@@ -91,7 +97,7 @@ func (q *MySQLQueue) Sweep(ctx context.Context) (s Swept, err error) {
 		s.More = s.More || n == sweepSize
 	}
 	if s.Due+s.TookOver > 0 {
-		q.buried.forget()
+		q.cursors.forget()
 	}
 	return s, errors.Join(failed...)
 }

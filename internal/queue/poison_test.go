@@ -16,7 +16,7 @@ import (
 // dying stands between a pool and its queue: once the process is dead, nothing
 // gets through.
 type dying struct {
-	queue.Queue
+	queuetest.Queue
 	dead atomic.Bool
 }
 
@@ -70,7 +70,7 @@ func TestATaskThatKillsItsProcessHarmsNoOther(t *testing.T) {
 }
 
 // runUntilKilled runs a process that a subject's task kills, for an hour at most.
-func runUntilKilled(t *testing.T, q queue.Queue, killer int) {
+func runUntilKilled(t *testing.T, q queuetest.Queue, killer int) {
 	t.Helper()
 	ctx, kill := context.WithCancel(t.Context())
 	process := &dying{Queue: q}
@@ -132,7 +132,7 @@ func TestATaskThatHangsHoldsUpItsLaneAlone(t *testing.T) {
 // An upload that absorbed others, which never expire, does not expire either.
 func TestWhatAbsorbedDoesNotExpire(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		mortal := tasks.NewUpload(7)
 		mortal.Life = 30 * time.Millisecond
 		enqueue(t, q, mortal)
@@ -152,7 +152,7 @@ func TestWhatAbsorbedDoesNotExpire(t *testing.T) {
 // Tasks that expired do not hide those behind them.
 func TestExpiredTasksHideNone(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		for i := range 5 {
 			mortal := tasks.NewUpload(id(i + 1))
 			mortal.Life = time.Millisecond
@@ -172,7 +172,7 @@ func TestExpiredTasksHideNone(t *testing.T) {
 // Who retries a dead task wants it to run, however long ago it should have.
 func TestRetryEndsTheExpiry(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		mortal := tasks.NewUpload(7)
 		mortal.Life = 20 * time.Millisecond
 		eventually(t, "it is claimed before it expires", func() bool {

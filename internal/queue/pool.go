@@ -19,6 +19,15 @@ type Handler interface {
 	Handle(ctx context.Context, batch []Task) []Outcome
 }
 
+// Store is what a [Pool] needs of a queue; see [MySQLQueue].
+type Store interface {
+	Claim(ctx context.Context, name string, n int, lease time.Duration) ([]Task, error)
+	Extend(ctx context.Context, held []Task, lease time.Duration) (lost int, err error)
+	Finish(ctx context.Context, results []Result) (lost int, err error)
+	Sweep(ctx context.Context) (Swept, error)
+	Paused(ctx context.Context) ([]string, error)
+}
+
 // Workers says how one queue is worked on.
 type Workers struct {
 	Queue string
@@ -101,7 +110,7 @@ func (o PoolOptions) withDefaults() PoolOptions {
 // keeps the tasks that it was given: one task, after the first attempt, and as often
 // as it has attempts.
 type Pool struct {
-	queue    Queue
+	queue    Store
 	notifier *Notifier
 	handlers map[string]Handler
 	options  PoolOptions
@@ -110,7 +119,7 @@ type Pool struct {
 
 // NewPool returns a pool that gives each kind of task to its handler. Its
 // notifications come from notifier.
-func NewPool(queue Queue, notifier *Notifier, handlers map[string]Handler, log *slog.Logger, o PoolOptions) *Pool {
+func NewPool(queue Store, notifier *Notifier, handlers map[string]Handler, log *slog.Logger, o PoolOptions) *Pool {
 	if o.MySQL == nil {
 		o.MySQL = NewOutage(log, "MySQL")
 	}

@@ -19,7 +19,7 @@ import (
 
 // extending decides what comes of each Extend of a queue.
 type extending struct {
-	queue.Queue
+	queuetest.Queue
 	extend func(truly func() (int, error)) (lost int, err error)
 }
 
@@ -28,7 +28,7 @@ func (e *extending) Extend(ctx context.Context, held []queue.Task, lease time.Du
 }
 
 func extendBy(extend func(truly func() (int, error)) (int, error)) wrapQueue {
-	return func(q queue.Queue) queue.Queue { return &extending{q, extend} }
+	return func(q queuetest.Queue) queuetest.Queue { return &extending{q, extend} }
 }
 
 // sleepFor is work that takes d, in the time of the bubble, and stops with ctx.
@@ -217,7 +217,7 @@ func TestNothingIsStuck(t *testing.T) {
 				p := startPool(t, each(func(context.Context, queue.Task) error {
 					deaf(time.Hour)
 					return nil
-				}), o, func(q queue.Queue) queue.Queue { return &claimingOnce{Queue: q} })
+				}), o, func(q queuetest.Queue) queuetest.Queue { return &claimingOnce{Queue: q} })
 				enqueue(t, p.queue, tasks.NewUpload(1))
 				pass(between)
 				if took := between + freed(t, p)(); took < limit || took > limit+lease+sweep {
@@ -232,7 +232,7 @@ func TestNothingIsStuck(t *testing.T) {
 // claimingOnce is a queue from which one task can be claimed, so that another process
 // gets it the second time.
 type claimingOnce struct {
-	queue.Queue
+	queuetest.Queue
 	claimed bool
 }
 

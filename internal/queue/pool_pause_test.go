@@ -14,7 +14,7 @@ import (
 
 // forgetful is a queue that cannot say which queues are paused.
 type forgetful struct {
-	queue.Queue
+	queuetest.Queue
 	fails atomic.Bool
 }
 
@@ -25,12 +25,12 @@ func (f *forgetful) Paused(ctx context.Context) ([]string, error) {
 	return f.Queue.Paused(ctx)
 }
 
-func (f *forgetful) wrap(q queue.Queue) queue.Queue {
+func (f *forgetful) wrap(q queuetest.Queue) queuetest.Queue {
 	f.Queue = q
 	return f
 }
 
-func setPaused(t *testing.T, q queue.Queue, paused bool) {
+func setPaused(t *testing.T, q queuetest.Queue, paused bool) {
 	t.Helper()
 	do := q.Resume
 	if paused {

@@ -62,7 +62,7 @@ type pool struct {
 }
 
 // wrapQueue makes methods of a queue fail.
-type wrapQueue func(queue.Queue) queue.Queue
+type wrapQueue func(queuetest.Queue) queuetest.Queue
 
 // startPool starts a pool; it is stopped when t ends, if it was not before.
 func startPool(t *testing.T, h queue.Handler, o queue.PoolOptions, wraps ...wrapQueue) pool {
@@ -76,7 +76,7 @@ func startPool(t *testing.T, h queue.Handler, o queue.PoolOptions, wraps ...wrap
 func joinPool(t *testing.T, p pool, h queue.Handler, o queue.PoolOptions, wraps ...wrapQueue) pool {
 	t.Helper()
 	p.log = &logged{}
-	var q queue.Queue = p.queue
+	var q queuetest.Queue = p.queue
 	for _, wrap := range wraps {
 		q = wrap(q)
 	}

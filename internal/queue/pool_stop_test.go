@@ -11,6 +11,7 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -112,7 +113,7 @@ func TestAnIdlePoolStopsAtOnce(t *testing.T) {
 
 // faulty is a queue some of whose calls fail.
 type faulty struct {
-	queue.Queue
+	queuetest.Queue
 	claims, finishes, sweeps int32 // how many calls are still to fail
 }
 
@@ -168,7 +169,7 @@ func TestAFailingQueueLosesNothing(t *testing.T) {
 				p := startPool(t, each(func(context.Context, queue.Task) error {
 					runs++
 					return nil
-				}), queue.PoolOptions{}, func(q queue.Queue) queue.Queue {
+				}), queue.PoolOptions{}, func(q queuetest.Queue) queuetest.Queue {
 					test.faults.Queue = q
 					return &test.faults
 				})
@@ -194,7 +195,7 @@ func TestAClaimThatIsTooLargeIsHalved(t *testing.T) {
 		small := &smallClaims{}
 		p := startPool(t, each(func(context.Context, queue.Task) error { return nil }),
 			queue.PoolOptions{Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 256}}},
-			func(q queue.Queue) queue.Queue { small.Queue = q; return small })
+			func(q queuetest.Queue) queuetest.Queue { small.Queue = q; return small })
 		for i := range member.ID(20) {
 			enqueue(t, p.queue, tasks.NewUpload(1+i))
 		}
@@ -210,7 +211,7 @@ func TestAClaimThatIsTooLargeIsHalved(t *testing.T) {
 
 // smallClaims is a queue of which only two tasks can be claimed at once.
 type smallClaims struct {
-	queue.Queue
+	queuetest.Queue
 
 	failures int
 	failed   int // of these, before the last task was claimed
@@ -234,7 +235,7 @@ func TestARefusedClaimIsLoggedAsSuch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := startPool(t, each(func(context.Context, queue.Task) error { return nil }), queue.PoolOptions{},
-			func(q queue.Queue) queue.Queue { return forbidding{q} })
+			func(q queuetest.Queue) queuetest.Queue { return forbidding{q} })
 		pass(59 * time.Second)
 		p.stop()
 		log := p.log.String()
@@ -250,7 +251,7 @@ func TestARefusedClaimIsLoggedAsSuch(t *testing.T) {
 }
 
 // forbidding is a queue in which nothing may be changed.
-type forbidding struct{ queue.Queue }
+type forbidding struct{ queuetest.Queue }
 
 func (forbidding) Claim(context.Context, string, int, time.Duration) ([]queue.Task, error) {
 	return nil, errors.New("UPDATE denied")

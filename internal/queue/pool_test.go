@@ -66,7 +66,7 @@ func TestThePollIsTheSafetyNet(t *testing.T) {
 		startPool(t, each(func(context.Context, queue.Task) error {
 			done <- struct{}{}
 			return nil
-		}), queue.PoolOptions{Poll: time.Second}, func(queue.Queue) queue.Queue { return q })
+		}), queue.PoolOptions{Poll: time.Second}, func(queuetest.Queue) queuetest.Queue { return q })
 		pass(time.Minute)
 		start := time.Now()
 		enqueue(t, q, tasks.NewUpload(1))

@@ -17,7 +17,7 @@ import (
 // claims counts the claims of each queue, and can do something before one
 // returns.
 type claims struct {
-	queue.Queue
+	queuetest.Queue
 	mu     sync.Mutex
 	of     map[string]int
 	before func(queue string, list []queue.Task)
@@ -46,7 +46,7 @@ func (c *claims) take() (n int) {
 	return n
 }
 
-func (c *claims) wrap(q queue.Queue) queue.Queue {
+func (c *claims) wrap(q queuetest.Queue) queuetest.Queue {
 	c.Queue, c.of = q, map[string]int{}
 	return c
 }
@@ -204,7 +204,7 @@ func TestANotificationOutlivesAFailingClaim(t *testing.T) {
 		p := startPool(t, each(func(context.Context, queue.Task) error {
 			begun <- time.Now()
 			return nil
-		}), asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 1, Batch: 1}), func(q queue.Queue) queue.Queue {
+		}), asleep(queue.Workers{Queue: tasks.QueueDefault, Count: 1, Batch: 1}), func(q queuetest.Queue) queuetest.Queue {
 			faults.Queue = q
 			return faults
 		})
@@ -220,7 +220,7 @@ func TestANotificationOutlivesAFailingClaim(t *testing.T) {
 
 // hiding is a queue that passes over its tasks for a while, as SKIP LOCKED may.
 type hiding struct {
-	queue.Queue
+	queuetest.Queue
 	till time.Time
 }
 
@@ -242,7 +242,7 @@ func TestALookThatFindsNothingIsRepeated(t *testing.T) {
 			p := startPool(t, each(func(context.Context, queue.Task) error {
 				begun <- time.Now()
 				return nil
-			}), asleep(tasks.DefaultWorkers()...), func(q queue.Queue) queue.Queue {
+			}), asleep(tasks.DefaultWorkers()...), func(q queuetest.Queue) queuetest.Queue {
 				h.Queue = q
 				return h
 			})

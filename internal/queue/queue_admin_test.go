@@ -10,12 +10,13 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
 func TestEnqueueRefusesWhatTheTableCannotHold(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		for name, spoil := range map[string]func(*queue.New){
 			"no dedupe key":       func(n *queue.New) { n.DedupeKey = "" },
 			"reserved dedupe key": func(n *queue.New) { n.DedupeKey = "~5" },
@@ -41,7 +42,7 @@ func TestEnqueueRefusesWhatTheTableCannotHold(t *testing.T) {
 // would have.
 func TestAnAbsorbingTaskIsAsUrgentAsWhatItAbsorbs(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		slow := tasks.NewUpload(7)
 		slow.Priority, slow.Delay, slow.Life = queue.Idle, time.Hour, 2*time.Hour
 		enqueue(t, q, slow)
@@ -59,7 +60,7 @@ func TestAnAbsorbingTaskIsAsUrgentAsWhatItAbsorbs(t *testing.T) {
 
 func TestTheSameKeyEnqueuesOnce(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		batch := []queue.New{tasks.NewUpload(1), tasks.NewUpload(2)}
 		first, replayed, err := q.EnqueueOnce(t.Context(), "k", batch)
 		if err != nil || replayed || len(first) != 2 {
@@ -80,7 +81,7 @@ func TestTheSameKeyEnqueuesOnce(t *testing.T) {
 // Clients whose first try timed out repeat it while it is still under way.
 func TestTheSameKeyAtTheSameTime(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		var clients sync.WaitGroup
 		answers := make([][]uint64, 8)
 		fresh := make([]bool, 8)
@@ -111,7 +112,7 @@ func TestTheSameKeyAtTheSameTime(t *testing.T) {
 
 func TestPauseAndResume(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		if _, err := q.Pause(t.Context(), ""); !errors.Is(err, queue.ErrInvalid) {
 			t.Errorf("no name: %v", err)
 		}
@@ -139,7 +140,7 @@ func TestPauseAndResume(t *testing.T) {
 
 func TestFull(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		for i := range member.ID(5) {
 			enqueue(t, q, tasks.NewUpload(i+1), tasks.NewRefill(i+1))
 		}
@@ -156,7 +157,7 @@ func TestFull(t *testing.T) {
 // taken from its worker.
 func TestRetryAndDiscard(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		var batch []queue.New
 		for i := range member.ID(10) {
 			batch = append(batch, tasks.NewUpload(i+1))
@@ -196,7 +197,7 @@ func TestRetryAndDiscard(t *testing.T) {
 
 func TestAHeartbeatKeepsTheLease(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2))
 		held := claimFor(t, q, queue.DefaultQueue, 1, time.Millisecond)
 		other := claimFor(t, q, queue.DefaultQueue, 1, time.Millisecond)

@@ -12,12 +12,13 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
 func TestTasksAreClaimedInOrder(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		ids := enqueue(t, q, tasks.NewUpload(3), tasks.NewAddContact(1, 2), tasks.NewFanOut(3, 50), tasks.NewRemoveContact(2, 1))
 		got := claim(t, q, 2)
 		if len(got) != 2 || got[0].ID != min(ids[0], ids[1], ids[3]) || got[0].ID > got[1].ID {
@@ -45,7 +46,7 @@ func TestTasksAreClaimedInOrder(t *testing.T) {
 
 func TestEnqueueNothing(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		if ids := enqueue(t, q); len(ids) != 0 {
 			t.Errorf("ids %v", ids)
 		}
@@ -54,7 +55,7 @@ func TestEnqueueNothing(t *testing.T) {
 
 func TestEnqueueIsWholeOrNothing(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		if _, err := q.Enqueue(t.Context(), []queue.New{tasks.NewUpload(1), {Kind: tasks.Upload, Key: 2}}); !errors.Is(err, queue.ErrInvalid) {
 			t.Errorf("err %v, want ErrInvalid", err)
 		}
@@ -64,7 +65,7 @@ func TestEnqueueIsWholeOrNothing(t *testing.T) {
 
 func TestATaskThatWaitsAbsorbs(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		ids := enqueue(t, q, tasks.NewAddContact(1, 2), tasks.NewUpload(7), tasks.NewRemoveContact(1, 2))
 		if ids[0] != ids[2] || ids[0] == ids[1] {
 			t.Fatalf("ids %v: both ends of one pair are the same work", ids)
@@ -80,7 +81,7 @@ func TestATaskThatWaitsAbsorbs(t *testing.T) {
 // have read before it.
 func TestATaskThatRunsDoesNotAbsorb(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		ids := enqueue(t, q, tasks.NewUpload(7))
 		running := claim(t, q, 1)
 		again := enqueue(t, q, tasks.NewUpload(7))
@@ -97,7 +98,7 @@ func TestATaskThatRunsDoesNotAbsorb(t *testing.T) {
 
 func TestDoneTasksAreGone(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		enqueue(t, q, tasks.NewUpload(7), tasks.NewUpload(8))
 		finish(t, q, nil, claim(t, q, 2)...)
 		counts(t, q, queue.Counts{})
@@ -106,7 +107,7 @@ func TestDoneTasksAreGone(t *testing.T) {
 
 func TestAFailedTaskComesBackLater(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		enqueue(t, q, tasks.NewUpload(7))
 		finish(t, q, errors.New("failed"), claim(t, q, 1)...)
 		counts(t, q, queue.Counts{Scheduled: 1})
@@ -127,7 +128,7 @@ func TestAFailedTaskComesBackLater(t *testing.T) {
 
 func TestLaterDoesNotCountTheAttempt(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		enqueue(t, q, tasks.NewUpload(7))
 		for range 40 { // more often than attempts are allowed
 			list := claim(t, q, 1)
@@ -145,7 +146,7 @@ func TestLaterDoesNotCountTheAttempt(t *testing.T) {
 
 func TestPermanentErrorsBuryAtOnce(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		enqueue(t, q, tasks.NewUpload(7))
 		finish(t, q, queue.Permanent(errors.New("cannot be")), claim(t, q, 1)...)
 		counts(t, q, queue.Counts{Dead: 1})
@@ -154,7 +155,7 @@ func TestPermanentErrorsBuryAtOnce(t *testing.T) {
 
 func TestALastAttemptBuries(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		enqueue(t, q, tasks.NewUpload(7))
 		list := claim(t, q, 1)
 		list[0].Attempts = list[0].MaxAttempts
@@ -165,7 +166,7 @@ func TestALastAttemptBuries(t *testing.T) {
 
 func TestALostLeaseFreesTheTask(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		enqueue(t, q, tasks.NewUpload(7), tasks.NewUpload(8))
 		paused := claimFor(t, q, queue.DefaultQueue, 1, 30*time.Millisecond)
 		kept := claimFor(t, q, queue.DefaultQueue, 1, time.Hour)
@@ -191,7 +192,7 @@ func TestALostLeaseFreesTheTask(t *testing.T) {
 
 func TestActive(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		enqueue(t, q, tasks.NewFanOut(1, 10), tasks.NewFanOut(1, 20), tasks.NewFanOut(2, 10), tasks.NewFanOut(3, 10), tasks.NewUpload(4))
 		for _, task := range claimFor(t, q, tasks.QueueFanOut, 10, time.Minute) {
 			switch task.Key {
@@ -210,7 +211,7 @@ func TestActive(t *testing.T) {
 
 func TestPending(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		later := tasks.NewAddContact(3, 30)
 		later.Delay = time.Hour
 		enqueue(t, q, tasks.NewUpload(4), tasks.NewUpload(5))
@@ -236,7 +237,7 @@ func TestPending(t *testing.T) {
 
 func TestAbsorb(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		enqueue(t, q, tasks.NewUpload(7))
 		held := claim(t, q, 1)
 		enqueue(t, q, tasks.NewUpload(7), tasks.NewUpload(8), tasks.NewRefill(7), tasks.NewAddContact(7, 8))
@@ -263,7 +264,7 @@ func TestAbsorb(t *testing.T) {
 
 func TestConcurrentClaimsShareNothing(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		var batch []queue.New
 		for i := range 600 {
 			batch = append(batch, tasks.NewUpload(member.ID(i+1)))
@@ -310,7 +311,7 @@ func TestConcurrentClaimsShareNothing(t *testing.T) {
 // may reach the caller.
 func TestConcurrentEnqueueAndClaim(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		var producers, workers sync.WaitGroup
 		stop := make(chan struct{})
 		for p := range 4 {
@@ -359,7 +360,7 @@ func TestConcurrentEnqueueAndClaim(t *testing.T) {
 
 func TestEndedContextsAreHonoured(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queue.Queue) {
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, enqueueErr := q.Enqueue(ctx, []queue.New{tasks.NewUpload(1)})
@@ -375,7 +376,7 @@ func TestEndedContextsAreHonoured(t *testing.T) {
 	})
 }
 
-func sweep(t *testing.T, q queue.Queue) {
+func sweep(t *testing.T, q queuetest.Queue) {
 	t.Helper()
 	if _, err := q.Sweep(t.Context()); err != nil {
 		t.Fatal(err)

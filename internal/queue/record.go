@@ -55,15 +55,15 @@ type Record struct {
 
 // Stats says how full the queues are.
 type Stats struct {
-	Tasks  []TaskStats  // by queue, type and state; none that are 0
-	Queues []QueueStats // the queues in which there are tasks or that are paused, by name
+	Tasks  []TaskStats // by queue, type and state; none that are 0
+	Queues []Summary   // the queues in which there are tasks or that are paused, by name
 	// More says that there are tasks in still other queues: of those which are
 	// neither standard nor named by [Options], only the first 32 by name are
 	// looked at.
 	More bool
 }
 
-// StatsLimit bounds how many tasks of one queue and state [Queue.Stats] counts.
+// StatsLimit bounds how many tasks of one queue and state [MySQLQueue.Stats] counts.
 const StatsLimit = 100_000
 
 // MostOtherQueues bounds the queues in [Stats] that only rows name, and
@@ -84,8 +84,8 @@ type TaskStats struct {
 	Count int
 }
 
-// QueueStats is the state of one queue.
-type QueueStats struct {
+// Summary is the state of one queue.
+type Summary struct {
 	Queue  string
 	Paused bool
 	// Capped says that a state of the queue has more than [StatsLimit] tasks:

@@ -25,6 +25,7 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -108,14 +109,6 @@ func extremes(keys []string) []column {
 		{"lease_owner", []any{"", "lost", strings.Repeat("x", 64)}},
 		{"last_error", []any{"", strings.Repeat("😀", 2000)}},
 	}
-}
-
-func anys[T any](list []T) []any {
-	out := make([]any, len(list))
-	for i, v := range list {
-		out[i] = v
-	}
-	return out
 }
 
 // forge inserts rows: each value of each column in each queue, and as many again
@@ -328,7 +321,7 @@ func openRows(t *testing.T, db *sql.DB) (n int) {
 }
 
 // looks asks everything that an operator may ask, and returns the dead tasks.
-func looks(t *testing.T, q queue.Queue) (dead []queue.Record) {
+func looks(t *testing.T, q queuetest.Queue) (dead []queue.Record) {
 	t.Helper()
 	if _, err := q.Stats(t.Context()); err != nil {
 		t.Error(err)

@@ -11,7 +11,7 @@ const DefaultQueue = "default"
 
 // New is a task that is to be enqueued.
 //
-// Its JSON is what [Queue.EnqueueOnce] compares: with other names, a client that
+// Its JSON is what [MySQLQueue.EnqueueOnce] compares: with other names, a client that
 // repeats itself over an update of activityd would be refused.
 type New struct {
 	Kind      string          `json:"type"`

@@ -34,29 +34,17 @@ var (
 	})
 )
 
-// The reasons for a walk, as [Trace] has them.
+// The reasons for a walk, in [Trace] and as labels.
 const (
-	SetMissing       = "the set is missing"
-	SetMalformed     = "the set is malformed"
-	OtherSettings    = "the sets were built with other settings"
-	RedisUnavailable = "redis is unavailable"
-	WritesRefused    = "redis refuses writes, so that the set may be behind"
-	NothingVisible   = "no candidate has anything visible"
-	BestTooOld       = "the best candidate is not newer than the lowest score"
-	PhotosChanged    = "the photos changed while they were read"
+	SetMissing       = "set_missing"
+	SetMalformed     = "set_malformed"
+	OtherSettings    = "other_settings"
+	RedisUnavailable = "redis_unavailable"
+	WritesRefused    = "writes_refused"
+	NothingVisible   = "nothing_visible"
+	BestTooOld       = "best_too_old"
+	PhotosChanged    = "photos_changed"
 )
-
-// walkReasons are the labels of the reasons for a walk.
-var walkReasons = map[string]string{
-	SetMissing:       "set_missing",
-	SetMalformed:     "set_malformed",
-	OtherSettings:    "other_settings",
-	RedisUnavailable: "redis_unavailable",
-	WritesRefused:    "writes_refused",
-	NothingVisible:   "nothing_visible",
-	BestTooOld:       "best_too_old",
-	PhotosChanged:    "photos_changed",
-}
 
 // The results of a read that found an answer; nothing is one, too: there is
 // nothing to show. Those of the others are in failures, and other.
@@ -91,7 +79,7 @@ func init() { // the known series begin with 0
 	for _, f := range failures {
 		reads.WithLabelValues(string(fromNowhere), f.result)
 	}
-	for _, reason := range walkReasons {
+	for _, reason := range []string{SetMissing, SetMalformed, OtherSettings, RedisUnavailable, WritesRefused, NothingVisible, BestTooOld, PhotosChanged} {
 		readWalks.WithLabelValues(reason)
 	}
 }
@@ -108,11 +96,7 @@ func count(a Answer, err error, took time.Duration) {
 	readSeconds.WithLabelValues(string(source)).Observe(took.Seconds())
 	reads.WithLabelValues(string(source), result).Inc()
 	if source == FromDatabase {
-		reason, known := walkReasons[a.Trace.WalkReason]
-		if !known {
-			reason = other
-		}
-		readWalks.WithLabelValues(reason).Inc()
+		readWalks.WithLabelValues(a.Trace.WalkReason).Inc()
 	}
 }
 

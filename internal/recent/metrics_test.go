@@ -111,7 +111,6 @@ func TestAnswersAreCountedByTheirKind(t *testing.T) {
 		{recent.Answer{Source: recent.FromIndex}, nil, "index", "nothing", ""},
 		{walked(recent.SetMissing), nil, "database", "photos", "set_missing"},
 		{walked(recent.BestTooOld), nil, "database", "photos", "best_too_old"},
-		{walked("made up"), nil, "database", "photos", "other"},
 		{recent.Answer{}, contacts.ErrNoMember, "none", "no_member", ""},
 		{recent.Answer{}, recent.ErrBusy, "none", "busy", ""},
 		{recent.Answer{}, mysql.ErrUnavailable, "none", "unavailable", ""},

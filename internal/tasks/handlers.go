@@ -1,17 +1,15 @@
 package tasks
 
 import (
-	"errors"
 	"time"
 
-	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/queue"
 )
 
 // DefaultPartSize is the default of HandlerOptions.PartSize. A part of that size takes
-// some ten milliseconds, so that other tasks of its queue need not wait for long; in
-// smaller ones the queue's work for each part outweighs the part's own.
-const DefaultPartSize = 2500
+// some hundred milliseconds, so that other tasks of its queue need not wait for long; in
+// smaller ones the queue's work for each part, one after the other, holds up the chain.
+const DefaultPartSize = 20_000
 
 // DefaultBatch is how many small tasks are claimed at once.
 const DefaultBatch = 256
@@ -21,7 +19,7 @@ func DefaultWorkers() []queue.Workers {
 	return []queue.Workers{
 		{Queue: QueueDefault, Count: 2, Batch: DefaultBatch},
 		{Queue: QueueFanOut, Count: 2, Batch: 4},
-		{Queue: QueueRefill, Count: 1, Batch: 128},
+		{Queue: QueueRefill, Count: 2, Batch: 128},
 	}
 }
 
@@ -38,25 +36,22 @@ type HandlerOptions struct {
 	ConflictPause time.Duration
 }
 
+// work is what the handlers work on.
+type work struct {
+	Index Index
+	Store Store
+	Queue Enqueuer
+	HandlerOptions
+}
+
 // Handlers returns the handler of each kind of task.
 func Handlers(ix Index, store Store, q Enqueuer, o HandlerOptions) map[string]queue.Handler {
 	if o.PartSize <= 0 {
 		o.PartSize = DefaultPartSize
 	}
-	pairs := &PairHandler{Index: ix, Store: store, ActiveOnly: o.ActiveOnly, ConflictPause: o.ConflictPause}
-	uploads := &UploadHandler{
-		Index: ix, Store: store, Queue: q, PartSize: o.PartSize, ActiveOnly: o.ActiveOnly,
+	handlers := make(map[string]queue.Handler, len(kinds))
+	for _, k := range kinds {
+		handlers[k.Name] = k.Handler(work{ix, store, q, o})
 	}
-	return map[string]queue.Handler{
-		AddContact:    pairs,
-		RemoveContact: pairs,
-		Upload:        uploads,
-		FanOut:        uploads,
-		Refill:        &RefillHandler{Index: ix, Store: store, ConflictPause: o.ConflictPause},
-	}
-}
-
-// isAway tells whether an error says that Redis cannot be used.
-func isAway(err error) bool {
-	return errors.Is(err, index.ErrUnavailable) || errors.Is(err, index.ErrSettings)
+	return handlers
 }

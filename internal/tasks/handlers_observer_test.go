@@ -57,8 +57,10 @@ func TestTheLagOfAFanOutIsCounted(t *testing.T) {
 						if len(list) == 0 {
 							break
 						}
-						must(t, errors.Join(queuetest.Errors(handlers[list[0].Kind].Handle(t.Context(), list))...))
-						finish(t, q, nil, list...)
+						o := handlers[list[0].Kind].Handle(t.Context(), list)[0]
+						must(t, o.Err)
+						_, err := q.Finish(t.Context(), []queue.Result{{Task: list[0], Next: o.Next}})
+						must(t, err)
 					}
 				}
 				rose := metricstest.Gather(t).Since(before)

@@ -29,7 +29,7 @@ type noting struct {
 func (n *noting) Enqueue(ctx context.Context, batch []queue.New) ([]uint64, error) {
 	var keys []string
 	for _, t := range batch {
-		keys = append(keys, string(t.Kind)+" "+t.DedupeKey)
+		keys = append(keys, t.Kind+" "+t.DedupeKey)
 	}
 	n.batches = append(n.batches, keys)
 	if n.blocked != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -17,7 +18,7 @@ func TestMain(m *testing.M) { servertest.Main(m) }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-func enqueue(t *testing.T, q queue.Queue, batch ...queue.New) []uint64 {
+func enqueue(t *testing.T, q queuetest.Queue, batch ...queue.New) []uint64 {
 	t.Helper()
 	ids, err := q.Enqueue(t.Context(), batch)
 	if err != nil {
@@ -26,12 +27,12 @@ func enqueue(t *testing.T, q queue.Queue, batch ...queue.New) []uint64 {
 	return ids
 }
 
-func claim(t *testing.T, q queue.Queue, n int) []queue.Task {
+func claim(t *testing.T, q queuetest.Queue, n int) []queue.Task {
 	t.Helper()
 	return claimFor(t, q, tasks.QueueDefault, n, time.Minute)
 }
 
-func claimFor(t *testing.T, q queue.Queue, queue string, n int, lease time.Duration) []queue.Task {
+func claimFor(t *testing.T, q queuetest.Queue, queue string, n int, lease time.Duration) []queue.Task {
 	t.Helper()
 	list, err := q.Claim(t.Context(), queue, n, lease)
 	if err != nil {
@@ -41,14 +42,14 @@ func claimFor(t *testing.T, q queue.Queue, queue string, n int, lease time.Durat
 }
 
 // finish records err for all of the tasks, none of which may be lost.
-func finish(t *testing.T, q queue.Queue, err error, list ...queue.Task) {
+func finish(t *testing.T, q queuetest.Queue, err error, list ...queue.Task) {
 	t.Helper()
 	if lost := tryFinish(t, q, err, list...); lost > 0 {
 		t.Fatalf("%d leases were lost", lost)
 	}
 }
 
-func tryFinish(t *testing.T, q queue.Queue, err error, list ...queue.Task) (lost int) {
+func tryFinish(t *testing.T, q queuetest.Queue, err error, list ...queue.Task) (lost int) {
 	t.Helper()
 	var results []queue.Result
 	for _, task := range list {
@@ -61,7 +62,7 @@ func tryFinish(t *testing.T, q queue.Queue, err error, list ...queue.Task) (lost
 	return lost
 }
 
-func counts(t *testing.T, q queue.Queue, want queue.Counts) {
+func counts(t *testing.T, q queuetest.Queue, want queue.Counts) {
 	t.Helper()
 	got, err := q.Count(t.Context())
 	if err != nil || got != want {

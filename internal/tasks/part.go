@@ -8,12 +8,11 @@ import (
 	"github.com/activityd/activityd/internal/queue"
 )
 
-// part is the telling of one page of followers, and what is known of the fan-out
-// that it belongs to.
+// part is what a task does of a fan-out, page by page, and what is known of the whole.
 type part struct {
 	tasks []int // those of the batch that it does, by place
 	since int64 // when the first of the uploads was enqueued, unix milliseconds; 0: not known
-	told  int   // followers, by the parts before it
+	told  int   // followers, by the parts and pages before it
 	// priority is that of the most urgent of the tasks.
 	priority int
 	claimed  time.Time
@@ -38,6 +37,24 @@ func (p *part) with(i int, t queue.Task, args Args, start time.Time) *part {
 	return p
 }
 
+// join returns a part that does the tasks of both, which have come to the same page.
+func (p *part) join(other *part) *part {
+	if other != nil {
+		p.tasks = append(p.tasks, other.tasks...)
+		p.told, p.priority = max(p.told, other.told), min(p.priority, other.priority)
+	}
+	return p
+}
+
+// successor is the task that does what is left from a page on. It is as urgent as its
+// upload, but never less than usual: a later upload of the same member waits for it, and
+// may be urgent itself.
+func (p *part) successor(page contacts.FollowerPage) queue.New {
+	n := fanOut.task(page.Of, Args{After: page.After, Since: p.since, Told: p.told})
+	n.Priority = min(p.priority, queue.Normal)
+	return n
+}
+
 // lag is the time from the upload's task to now. Times of the database's clock
 // are compared with each other only.
 func (p *part) lag() time.Duration {
@@ -46,9 +63,9 @@ func (p *part) lag() time.Duration {
 
 // countEnds counts the fan-outs that end with one of the pages, but for those
 // whose beginning was not noted.
-func (h *UploadHandler) countEnds(pages []contacts.FollowerPage, followers [][]member.ID, parts map[contacts.FollowerPage]*part) {
+func (h UploadHandler) countEnds(pages []contacts.FollowerPage, followers [][]member.ID, parts map[contacts.FollowerPage]*part) {
 	for i, page := range pages {
-		if p, n := parts[page], len(followers[i]); n < h.PartSize && p.since > 0 {
+		if p, n := parts[page], len(followers[i]); n < h.pageSize() && p.since > 0 {
 			fanOutFollowers.Observe(float64(p.told + n))
 			uploadToIndexSeconds.Observe(p.lag().Seconds())
 		}

@@ -367,7 +367,7 @@ func (q *Memory) forgetKeys(end int64) {
 
 // Active returns the keys with tasks of a kind that wait or run.
 func (q *Memory) Active(_ context.Context, kind string, keys []uint64) (map[uint64]bool, error) {
-	home := queue.QueueOf(kind)
+	home := queue.HomeOf(kind)
 	return q.keysOf(keys, func(r *row) bool {
 		alive := r.state == queue.Waiting || r.state == queue.Running && r.Lease != ""
 		return alive && r.Kind == kind && r.Queue == home && r.Priority <= queue.Normal
@@ -575,7 +575,7 @@ func (q *Memory) Stats(context.Context) (s queue.Stats, err error) {
 	})
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		oldest := q.oldest(name)
-		s.Queues = append(s.Queues, queue.QueueStats{Queue: name, Paused: q.paused[name], Oldest: oldest, Due: max(oldest, q.due(name))})
+		s.Queues = append(s.Queues, queue.Summary{Queue: name, Paused: q.paused[name], Oldest: oldest, Due: max(oldest, q.due(name))})
 	}
 	return s, nil
 }

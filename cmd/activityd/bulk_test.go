@@ -1,0 +1,278 @@
+package main
+
+import (
+	"bufio"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/bulk"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/site"
+)
+
+// masses is a site with many members and no process of activityd. Each has the
+// next three for contacts, and everybody uploaded.
+type masses struct {
+	n      int
+	dsn    string
+	url    string
+	redis  *localserver.Redis
+	client *redis.Client
+	db     *sql.DB
+}
+
+func newMasses(t *testing.T, n int) *masses {
+	t.Helper()
+	return massesOn(t, n, servertest.MySQLDSN(t), servertest.Redis(t))
+}
+
+func massesOn(t *testing.T, n int, dsn string, server *localserver.Redis) *masses {
+	t.Helper()
+	db, err := mysql.Open(dsn)
+	must(t, err)
+	m := &masses{n: n, dsn: dsn, url: server.URL(), redis: server, db: db}
+	m.client = redis.NewClient(&redis.Options{Network: "unix", Addr: server.Addr()})
+	t.Cleanup(func() {
+		_ = m.client.Close()
+		_ = db.Close()
+	})
+	var members []site.Member
+	var relations []site.Relation
+	var photos []site.Photo
+	for i := range n {
+		id := member.ID(i + 1)
+		members = append(members, site.Member{ID: id, Username: fmt.Sprint("member ", id)})
+		photos = append(photos, site.Photo{Owner: id, Visibility: contacts.Public, DateUpload: uint64(1000 + i)})
+		for next := range 3 {
+			relations = append(relations, site.Relation{User: id, Contact: member.ID((i+1+next)%n + 1)})
+		}
+	}
+	s := site.NewMySQL(db)
+	must(t, s.LoadMembers(t.Context(), members))
+	must(t, s.LoadContacts(t.Context(), relations))
+	must(t, s.LoadPhotos(t.Context(), photos))
+	return m
+}
+
+// args adds the servers to a command.
+func (m *masses) args(args ...string) []string {
+	return append(args, "--mysql-dsn="+m.dsn, "--redis-url="+m.url)
+}
+
+// run runs a command on the servers, in this process.
+func (m *masses) run(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	return command(t, nil, m.args(args...)...)
+}
+
+// wantSets checks how many sets there are, and that each holds three members.
+func (m *masses) wantSets(t *testing.T, want int) {
+	t.Helper()
+	keys, err := m.client.Keys(t.Context(), "user_*").Result()
+	must(t, err)
+	if len(keys) != want {
+		t.Errorf("%d sets, want %d", len(keys), want)
+	}
+	for _, key := range keys {
+		if n := m.client.ZCard(t.Context(), key).Val(); n != 3 {
+			t.Errorf("%s holds %d members", key, n)
+		}
+	}
+}
+
+// child is activityd as a process of its own.
+type child struct {
+	cmd    *exec.Cmd
+	stdout strings.Builder
+
+	mu     sync.Mutex
+	stderr strings.Builder
+	read   chan struct{} // closed at the end of stderr
+}
+
+// spawn starts a command on the servers.
+func (m *masses) spawn(t *testing.T, args ...string) *child {
+	t.Helper()
+	self, err := os.Executable()
+	must(t, err)
+	c := &child{cmd: exec.CommandContext(t.Context(), self, m.args(args...)...), read: make(chan struct{})}
+	c.cmd.Env, c.cmd.Stdout = append(os.Environ(), asProgram+"=1"), &c.stdout
+	stderr, err := c.cmd.StderrPipe()
+	must(t, err)
+	must(t, c.cmd.Start())
+	go c.follow(stderr)
+	return c
+}
+
+func (c *child) follow(stderr io.Reader) {
+	defer close(c.read)
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
+		c.mu.Lock()
+		c.stderr.WriteString(lines.Text() + "\n")
+		c.mu.Unlock()
+	}
+}
+
+// said returns what it wrote to stderr so far.
+func (c *child) said() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stderr.String()
+}
+
+// wait waits for its end, and returns its exit code: -1 after a kill.
+func (c *child) wait() int {
+	<-c.read
+	_ = c.cmd.Wait() // the exit code says it
+	return c.cmd.ProcessState.ExitCode()
+}
+
+func (c *child) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	must(t, c.cmd.Process.Signal(s))
+}
+
+// kept is what a file of --resume holds.
+type kept struct {
+	bulk.Work
+	Epoch    index.Generation
+	Position member.ID
+	Counts   bulk.Counts
+	Seconds  float64
+	Updated  time.Time
+}
+
+// readKept reads a file of --resume, which may not be there yet.
+func readKept(t *testing.T, path string) (k kept) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if os.IsNotExist(err) {
+		return kept{}
+	}
+	must(t, err)
+	must(t, json.Unmarshal(text, &k))
+	return k
+}
+
+func TestParseRange(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		args string
+		all  bool
+		want bulk.Range
+		err  string
+	}{
+		{"", false, bulk.All, ""},
+		{"", true, bulk.All, ""},
+		{"7", false, bulk.Range{First: 7, Last: 7}, ""},
+		{"7-9", false, bulk.Range{First: 7, Last: 9}, ""},
+		{"7-18446744073709551615", false, bulk.Range{First: 7, Last: bulk.All.Last}, ""},
+		{"7", true, bulk.Range{}, "want one of the two"},
+		{"9-7", false, bulk.Range{}, "the range ends before it begins"},
+		{"0-7", false, bulk.Range{}, "not a member id"},
+		{"7-", false, bulk.Range{}, "not a member id"},
+		{"7-8-9", false, bulk.Range{}, "not a member id"},
+		{"ada", false, bulk.Range{}, "not a member id"},
+	} {
+		got, err := parseRange(strings.Fields(test.args), test.all)
+		if got != test.want || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+			t.Errorf("%q: %v, %v, want %v, %q", test.args, got, err, test.want, test.err)
+		}
+	}
+}
+
+// A login that is refused is told at once, and as what it is.
+func TestLongCommandsDoNotWaitForAnotherPassword(t *testing.T) {
+	t.Parallel()
+	m := newMasses(t, 3)
+	_, err := m.db.ExecContext(t.Context(), "CREATE USER IF NOT EXISTS known@localhost IDENTIFIED BY 'right'")
+	must(t, err)
+	_, place, _ := strings.Cut(m.dsn, "@")
+	m.dsn = "known:wrong@" + place
+	for _, name := range []string{"backfill", "verify"} {
+		code, out, errs := m.run(t, name)
+		if code != exitFailed || out != "" || strings.Contains(errs, "held up") || !strings.Contains(errs, "check user and password in the DSN") || strings.Count(errs, "\n") != 1 {
+			t.Errorf("%s: exit code %d: %s%s", name, code, out, errs)
+		}
+	}
+	// Nor when another server is away, for which it does wait.
+	m.url = "redis://127.0.0.1:1"
+	if code, _, errs := m.run(t, "verify"); code != exitFailed || !strings.Contains(errs, "MySQL refuses: ") {
+		t.Errorf("without Redis: exit code %d: %s", code, errs)
+	}
+}
+
+func TestLongCommandsRefuseWhatCannotBe(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ args, want string }{
+		{"--parallel=0", "--parallel (ACTIVITYD_PARALLEL): is 0: want 1 to 64"},
+		{"--rate=-1", "--rate (ACTIVITYD_RATE): is -1"},
+		{"--after=7 --resume=file", "--after stands beside --resume"},
+		{"--progress=loud", "--progress"},
+		{"9-7", "the range ends before it begins"},
+		{"--all 7", "want one of the two"},
+		{"--need=0", "--need"},
+	} {
+		for _, name := range []string{"backfill", "verify"} {
+			args := append(strings.Fields(test.args), "--mysql-dsn=user@tcp(localhost:1)/db")
+			code, _, errs := command(t, nil, append([]string{name}, args...)...)
+			if code != exitFailed || !strings.Contains(errs, test.want) {
+				t.Errorf("%s %s: exit code %d: %s", name, test.args, code, errs)
+			}
+		}
+	}
+}
+
+// Another user may have put something into a folder such as /tmp under the name of
+// the file, or of its lock.
+func TestTheFileOfResumeIsARegularOne(t *testing.T) {
+	t.Parallel()
+	const saved = `{"command":"backfill","members":"all members","site":"x","position":"99"}`
+	for _, ending := range []string{"", ".lock"} {
+		for name, put := range map[string]func(victim, path string) error{
+			"a link to a file":    os.Symlink,
+			"a link to nothing":   func(victim, path string) error { return os.Symlink(victim+".new", path) },
+			"a pipe":              func(_, path string) error { return syscall.Mkfifo(path, 0o600) },
+			"a folder":            func(_, path string) error { return os.Mkdir(path, 0o700) },
+			"a link to a folder":  func(victim, path string) error { return os.Symlink(filepath.Dir(victim), path) },
+			"a link to a special": func(_, path string) error { return os.Symlink("/dev/null", path) },
+		} {
+			dir, elsewhere := t.TempDir(), t.TempDir()
+			victim, path := filepath.Join(elsewhere, "victim"), filepath.Join(dir, "resume.json")
+			must(t, os.WriteFile(victim, []byte(saved), 0o600))
+			must(t, put(victim, path+ending))
+			code, out, errs := command(t, nil, "backfill", "--resume="+path, "--mysql-dsn=user@tcp(localhost:1)/db", "--redis-url=redis://127.0.0.1:1")
+			want := "is no regular file: remove it, or name another file\n"
+			if code != exitFailed || out != "" || !strings.HasPrefix(errs, "activityd: --resume: "+path+ending+" (") || !strings.HasSuffix(errs, want) {
+				t.Errorf("%s for FILE%s: exit code %d: %s%s", name, ending, code, out, errs)
+			}
+			if text, err := os.ReadFile(victim); err != nil || string(text) != saved {
+				t.Errorf("%s for FILE%s: the other file is %q, %v", name, ending, text, err)
+			}
+			left, err := filepath.Glob(elsewhere + "/*")
+			here, err2 := filepath.Glob(dir + "/*")
+			must(t, errors.Join(err, err2))
+			if len(left) != 1 || len(here) != 1 {
+				t.Errorf("%s for FILE%s: there are %v and %v", name, ending, left, here)
+			}
+		}
+	}
+}

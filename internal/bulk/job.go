@@ -1,0 +1,294 @@
+package bulk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+)
+
+// Existence is what [ProbeMySQL] asks of MySQL.
+type Existence interface {
+	Existing(ctx context.Context, members []member.ID) (map[member.ID]bool, error)
+}
+
+// Store is what a [Job] asks of MySQL.
+type Store interface {
+	Source
+	Existence
+	CountMembers(ctx context.Context, first, last member.ID) (int64, error)
+}
+
+// Generations is where a [Job] reads the generation of Redis' data; [index.Ledger]
+// is one.
+type Generations interface {
+	Generation(ctx context.Context) (index.Generation, error)
+	BeginGeneration(ctx context.Context) (index.Generation, error)
+}
+
+// Reporter is told how a [Job] goes. Its methods may be called concurrently.
+type Reporter interface {
+	// Begin is called when the walk begins, with the number of members that are left,
+	// -1 where it is not known, and where it resumes: when the file was written, zero
+	// without one.
+	Begin(total int64, after member.ID, written time.Time)
+	// Moved is called with the number of members that were done.
+	Moved(n int)
+	// Trouble is called with each error that is waited out.
+	Trouble(err error)
+	// Paced is called with each change of the pace's mode.
+	Paced(p Pace)
+	// GaveUp is called with each member that is given up.
+	GaveUp(id member.ID, err error)
+}
+
+// Job is a walk with all that a command needs: it waits for the servers, counts the
+// members, keeps to the pace and to the rate, keeps its checkpoint in a file, and ends
+// when Redis loses data.
+type Job struct {
+	Work  Work
+	Range Range
+	File  string    // for the checkpoint; empty: none
+	After member.ID // go on after this member
+	// Parallel is the most batches at once, Rate the most members a second; 0: no limit.
+	Parallel, Rate int
+
+	Store       Store
+	Generations Generations
+	// Writes says that the job changes Redis. Unless it does, or has a file, it leaves
+	// no token there.
+	Writes bool
+	// Schema and Settings look whether the tables and the sets can be worked on. Both
+	// are repeated while a server is away.
+	Schema, Settings func(ctx context.Context) error
+	Visit            Visit
+	// Last, if not nil, is done after all members were visited, and counts what it did.
+	Last     func(ctx context.Context, p *Pacer, counts Counts) error
+	Reporter Reporter
+}
+
+// Result is how far a [Job] came, in all its runs, and how long it took.
+type Result struct {
+	Checkpoint
+	Took time.Duration
+}
+
+// Errors that end a [Job].
+var (
+	// ErrLost: what was done for some members is gone.
+	ErrLost = errors.New("the sets were lost while this ran, because Redis was emptied or came back with older data: run it again")
+	// ErrNoMember: the range names one member, which does not exist.
+	ErrNoMember = errors.New("no such member")
+)
+
+// batchSize is enough members that round trips do not matter, and few enough to be
+// done in a second or so.
+const batchSize = 128
+
+// Batch is the most members of a batch: fewer where few members a second are wanted.
+func (j Job) Batch() int {
+	if j.Rate > 0 {
+		return min(batchSize, max(1, j.Rate/4))
+	}
+	return batchSize
+}
+
+// Limits of a visit.
+const (
+	visitTimeout = 2 * time.Minute
+	visitGrace   = 10 * time.Second
+)
+
+// job is a [Job] under way.
+type job struct {
+	Job
+
+	file  *file
+	pacer *Pacer
+	end   context.CancelCauseFunc // ends the work, with its error
+
+	mu         sync.Mutex
+	generation index.Generation // as it was read last
+	watching   bool
+}
+
+// Run does the work. With an error, the result is what was done; it has no counts if
+// nothing was begun. With [ErrStopped] or another error that leaves the checkpoint
+// valid, the same job continues there.
+func (j Job) Run(ctx context.Context) (_ Result, err error) {
+	f, err := openFile(j.File, j.Work)
+	if err != nil {
+		return Result{}, fmt.Errorf("--resume: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.unlock()) }()
+	from := Checkpoint{max(f.found.Position, j.After), f.found.Counts}
+	running, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	r := &job{Job: j, file: f, end: end, generation: f.found.Generation}
+	// The schema comes first: the errors of others would say less about it.
+	if err := r.patiently(running, r.Schema); err != nil {
+		return Result{}, err
+	}
+	at, err := r.watched(running, from)
+	if errors.Is(err, ErrStopped) && ctx.Err() == nil {
+		err = context.Cause(running)
+	}
+	switch {
+	case at.Counts == nil: // nothing was begun
+		return Result{}, err
+	case err == nil, errors.Is(err, ErrLost): // to continue would leave a part out
+		err = errors.Join(err, f.remove())
+	default:
+		err = errors.Join(err, f.write(at, r.generation))
+	}
+	return Result{at, f.elapsed()}, err
+}
+
+// watched walks while the pacer watches the servers.
+func (j *job) watched(ctx context.Context, from Checkpoint) (at Checkpoint, err error) {
+	j.pacer = NewPacer(PacerOptions{
+		Parallel: j.Parallel, Rate: j.Rate, Changed: j.Reporter.Paced,
+		Probes: []Probe{
+			j.ending(Probe{Name: "MySQL", Ask: ProbeMySQL(j.Store)}),
+			j.ending(Probe{Name: "Redis", Ask: j.look, Floor: RedisFloor}),
+		},
+	})
+	watching, stop := context.WithCancel(ctx)
+	var pacing sync.WaitGroup
+	pacing.Go(func() { j.pacer.Run(watching) })
+	defer pacing.Wait()
+	defer stop()
+	if err := j.patiently(ctx, func(ctx context.Context) error { return j.begin(ctx, from) }); err != nil {
+		return Checkpoint{}, err
+	}
+	total, err := j.count(ctx, from)
+	if err != nil {
+		return Checkpoint{}, err
+	}
+	j.Reporter.Begin(total, j.file.found.Position, j.file.found.Updated)
+	at, err = Walk{
+		Range: j.Range, Source: j.Store, Pacer: j.pacer, Visit: j.Visit, Judge: Judge,
+		Batch: j.Batch(), Timeout: visitTimeout, Grace: visitGrace, Saved: j.saved, Trouble: j.Reporter.Trouble, GaveUp: j.Reporter.GaveUp,
+	}.Run(ctx, from)
+	if err == nil && j.Last != nil {
+		var more Counts
+		err = j.patiently(ctx, func(ctx context.Context) error {
+			more = Counts{} // all of it is repeated
+			return j.Last(ctx, j.pacer, more)
+		})
+		if err == nil {
+			at.Counts.Add(more)
+		}
+	}
+	if err == nil {
+		err = j.patiently(ctx, j.look)
+	}
+	return at, err
+}
+
+// ProbeMySQL returns a question that reads a row, if there is one.
+func ProbeMySQL(s Existence) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := s.Existing(ctx, []member.ID{1})
+		return err
+	}
+}
+
+// ending makes a probe end the work at an error that no waiting helps: the pacer lets
+// no batch in while a server does not answer, so that no visit would meet it.
+func (j *job) ending(p Probe) Probe {
+	ask := p.Ask
+	p.Ask = func(ctx context.Context) error {
+		err := ask(ctx)
+		if err != nil && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) && Judge(err) == Fatal {
+			j.end(Refused(p.Name, err))
+		}
+		return err
+	}
+	return p
+}
+
+// Refused says that a server refuses, of an error that no waiting helps.
+func Refused(server string, err error) error {
+	if err == nil || errors.Is(err, ErrLost) || Judge(err) != Fatal {
+		return err
+	}
+	return fmt.Errorf("%s refuses: %w", server, err)
+}
+
+// begin looks whether the sets can be worked on, and begins to watch their generation.
+// It refuses to continue with sets that were lost since the file was written.
+func (j *job) begin(ctx context.Context, from Checkpoint) error {
+	if err := j.Settings(ctx); err != nil {
+		return err
+	}
+	read := j.Generations.Generation
+	if j.Writes || j.File != "" {
+		read = j.Generations.BeginGeneration
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now, err := read(ctx)
+	if err != nil {
+		return err
+	}
+	if now.Rewound(j.generation) && from.Position > 0 {
+		return fmt.Errorf("--resume: the sets were lost since %s was written: delete it to start over", j.File)
+	}
+	j.generation, j.watching = now, true
+	return nil
+}
+
+// look reads the generation. It returns [ErrLost] when data was lost since the last
+// look, and another error when Redis did not answer.
+func (j *job) look(ctx context.Context) error {
+	j.mu.Lock() // for the whole call, so that answers are compared in their order
+	defer j.mu.Unlock()
+	now, err := j.Generations.Generation(ctx)
+	switch {
+	case err != nil || !j.watching:
+		return err
+	case now.Rewound(j.generation):
+		return ErrLost
+	}
+	j.generation = now
+	return nil
+}
+
+// count returns how many members are still to be visited; -1 when MySQL cannot count
+// them in time.
+func (j *job) count(ctx context.Context, from Checkpoint) (total int64, err error) {
+	first := max(j.Range.First, from.Position+1)
+	if first > from.Position { // else it ran over, and there are none
+		err = j.patiently(ctx, func(ctx context.Context) error {
+			total, err = j.Store.CountMembers(ctx, first, j.Range.Last)
+			if mysql.IsTooSlow(err) {
+				total, err = -1, nil
+			}
+			return err
+		})
+	}
+	if err == nil && total == 0 && j.Range.First == j.Range.Last && from.Position < j.Range.First {
+		err = fmt.Errorf("%s: %w", j.Range, ErrNoMember)
+	}
+	return total, err
+}
+
+// saved keeps a checkpoint in the file.
+func (j *job) saved(n int, at Checkpoint) error {
+	j.Reporter.Moved(n)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.file.save(at, j.generation)
+}
+
+// patiently repeats do until it succeeds or fails for good. It sets no time limit: the
+// pacer tells of a server that hangs, and a signal ends it.
+func (j *job) patiently(ctx context.Context, do func(context.Context) error) error {
+	return patiently(ctx, Judge, j.Reporter.Trouble, do)
+}

@@ -1,0 +1,26 @@
+package bulk_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+)
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(silent{}) // its errors come back from its methods
+	servertest.Main(m)
+}
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

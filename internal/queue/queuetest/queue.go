@@ -1,0 +1,31 @@
+package queuetest
+
+import (
+	"context"
+
+	"github.com/activityd/activityd/internal/queue"
+)
+
+// Queue is a queue: [queue.MySQLQueue], which says what the methods do, or [Memory]. One
+// suite of tests holds both to the same.
+type Queue interface {
+	queue.Store
+	Operator
+	Enqueue(ctx context.Context, batch []queue.New) (ids []uint64, err error)
+	EnqueueOnce(ctx context.Context, key string, batch []queue.New) (ids []uint64, replayed bool, err error)
+	Active(ctx context.Context, kind string, keys []uint64) (map[uint64]bool, error)
+	Absorb(ctx context.Context, held []queue.Task) (absorbed int, err error)
+	Count(ctx context.Context) (queue.Counts, error)
+}
+
+// Operator is the side of a queue that people use.
+type Operator interface {
+	Full(ctx context.Context, limit int) (bool, error)
+	Stats(ctx context.Context) (queue.Stats, error)
+	Pending(ctx context.Context, kinds []string, keys []uint64) (map[uint64]bool, error)
+	List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error)
+	Retry(ctx context.Context, match queue.Filter, limit int) (int, error)
+	Discard(ctx context.Context, match queue.Filter, limit int) (int, error)
+	Pause(ctx context.Context, name string) (changed bool, err error)
+	Resume(ctx context.Context, name string) (changed bool, err error)
+}

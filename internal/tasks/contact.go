@@ -1,0 +1,173 @@
+package tasks
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
+)
+
+// The kinds that look again at (member, contact), who may have been added or removed.
+const (
+	AddContact    = "add_contact"
+	RemoveContact = "remove_contact"
+)
+
+// The two kinds are the same work seen from two ends, so either absorbs the other.
+var (
+	addContact    = pairKind(AddContact)
+	removeContact = pairKind(RemoveContact)
+)
+
+func pairKind(name string) kind {
+	return kind{
+		Name: name, Queue: QueueDefault, Order: orderSet, Produced: true, TakesContact: true, Changes: OwnSet,
+		DedupeKey: func(of member.ID, a Args) string { return fmt.Sprintf("pair:%d:%d", of, a.Contact) },
+		Handler: func(w work) queue.Handler {
+			return PairHandler{Index: w.Index, Store: w.Store, ActiveOnly: w.ActiveOnly, ConflictPause: w.ConflictPause}
+		},
+	}
+}
+
+// NewAddContact asks to look at (user, contact) after contact was added.
+func NewAddContact(user, contact member.ID) queue.New {
+	return addContact.task(user, Args{Contact: contact})
+}
+
+// NewRemoveContact asks to look at (user, contact) after contact was removed.
+func NewRemoveContact(user, contact member.ID) queue.New {
+	return removeContact.task(user, Args{Contact: contact})
+}
+
+// PairHandler handles add_contact and remove_contact, which are the same work:
+// look at (user, contact) in MySQL and make the user's set agree. That may lower a
+// score: of a contact who was deleted as a member and is one again, with an earlier
+// last upload or none. A batch costs
+// one round trip to begin, one or two queries, and one round trip to apply,
+// however many users it is about.
+type PairHandler struct {
+	Index Index
+	Store Store
+	// ActiveOnly leaves missing sets missing until their user's next read.
+	ActiveOnly bool
+	// ConflictPause is as in HandlerOptions.
+	ConflictPause time.Duration
+}
+
+// Handle implements [queue.Handler].
+func (h PairHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
+	errs := make([]error, len(batch))
+	asked := make(map[member.ID][]member.ID)
+	for i, t := range batch {
+		args, err := ArgsOf(t)
+		switch {
+		case err != nil:
+			errs[i] = err
+		case args.Contact == 0:
+			errs[i] = queue.Permanent(fmt.Errorf("%w: %s task %d: contact_id is missing", queue.ErrInvalid, t.Kind, t.ID))
+		default:
+			asked[member.ID(t.Key)] = append(asked[member.ID(t.Key)], args.Contact)
+		}
+	}
+	for user, list := range asked {
+		asked[user] = unique(list) // a removal counted twice would seem to leave too few members
+	}
+	failed := guarded(ctx, h.Index, h.ConflictPause, slices.Sorted(maps.Keys(asked)), func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
+		return h.plan(ctx, updates, asked)
+	})
+	for i, t := range batch {
+		if errs[i] == nil {
+			errs[i] = failed[member.ID(t.Key)]
+		}
+	}
+	return queue.Outcomes(errs)
+}
+
+func (h PairHandler) plan(ctx context.Context, updates []index.Update, asked map[member.ID][]member.ID) ([]index.Change, error) {
+	var pairs []contacts.Pair
+	for _, u := range updates {
+		for _, contact := range asked[u.User] {
+			pairs = append(pairs, contacts.Pair{User: u.User, Contact: contact})
+		}
+	}
+	now, err := h.Store.Relations(ctx, pairs)
+	if err != nil {
+		return nil, fmt.Errorf("look at %d contacts: %w", len(pairs), err)
+	}
+	changes := make([]index.Change, len(updates))
+	for i, u := range updates {
+		changes[i] = h.change(u, asked[u.User], now)
+	}
+	err = addRefills(ctx, h.Store, h.Index.Settings().Max, changes, h.readsRefill)
+	return changes, err
+}
+
+// change makes one user's set agree with the rows of the asked contacts.
+func (h PairHandler) change(u index.Update, asked []member.ID, now map[contacts.Pair]uint64) index.Change {
+	c := index.Change{Update: u}
+	for _, contact := range asked {
+		lastUpload, isContact := now[contacts.Pair{User: u.User, Contact: contact}]
+		score, isMember := u.Score(contact)
+		switch {
+		case !isContact, lastUpload == 0 && isMember: // it has nothing to show
+			c.Remove = append(c.Remove, contact)
+		case lastUpload < score:
+			c.Correct = append(c.Correct, index.Correction{Contact: contact, Seen: score, Score: lastUpload})
+		case lastUpload > 0:
+			c.Add = append(c.Add, index.Entry{Contact: contact, Score: lastUpload})
+		}
+	}
+	// Lowest first: anybody may join a set below Min, but once the others have
+	// filled it up, whoever is lower would be refused though there is room.
+	slices.SortFunc(c.Add, func(a, b index.Entry) int { return cmp.Compare(a.Score, b.Score) })
+	c.WithRefill = h.wantsRefill(c)
+	return c
+}
+
+// wantsRefill tells whether the change cannot be made from the asked contacts
+// alone: there is no set yet, or one with foreign members; a score is to be lowered,
+// and those whom it leaves behind have to come in; a removal would leave fewer than min
+// members; or a contact lies outside a set that has room, so that
+// only a refill can tell who else belongs between.
+func (h PairHandler) wantsRefill(c index.Change) bool {
+	if !c.Known || c.Foreign || len(c.Correct) > 0 {
+		return true
+	}
+	s, left, outside := h.Index.Settings(), len(c.Members), false
+	for _, contact := range c.Remove {
+		if c.Has(contact) {
+			left--
+		}
+	}
+	for _, e := range c.Add {
+		outside = outside || !c.Has(e.Contact) && e.Score < c.Low()
+	}
+	removed := left < len(c.Members)
+	return removed && left < s.Min || outside && left >= s.Min && left < s.Max
+}
+
+// readsRefill tells whether the change's refill is to be read. For a missing set
+// that shall stay missing it stays empty: the change then only ends the updates
+// that may be about to make one from an older read.
+func (h PairHandler) readsRefill(c index.Change) bool {
+	return c.WithRefill && (c.Known || !h.ActiveOnly)
+}
+
+func unique(ids []member.ID) []member.ID {
+	seen := make(map[member.ID]bool, len(ids))
+	var out []member.ID
+	for _, id := range ids {
+		if !seen[id] {
+			seen[id] = true
+			out = append(out, id)
+		}
+	}
+	return out
+}

@@ -1,0 +1,107 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
+)
+
+// Refill is the kind that reads the member's most recent contacts into its set, or
+// deletes the set if it is no member.
+const Refill = "refill"
+
+var refill = kind{
+	Name: Refill, Queue: QueueRefill, Order: orderSet, Produced: true, Changes: OwnSet,
+	DedupeKey: func(of member.ID, _ Args) string { return fmt.Sprintf("refill:%d", of) },
+	Handler: func(w work) queue.Handler {
+		return RefillHandler{Index: w.Index, Store: w.Store, ConflictPause: w.ConflictPause}
+	},
+}
+
+// NewRefill asks to read the most recent contacts of user into its set, which is deleted
+// when there are none, or user is no member.
+func NewRefill(user member.ID) queue.New { return refill.task(user, Args{}) }
+
+// RefillHandler handles refill: it reads a user's most recent contacts into the
+// set, and takes members out that are no contacts any more. Many users cost one
+// query for each of the two.
+type RefillHandler struct {
+	Index Index
+	Store Store
+	// ConflictPause is as in HandlerOptions.
+	ConflictPause time.Duration
+}
+
+// Handle implements [queue.Handler].
+func (h RefillHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
+	var users []member.ID
+	for _, key := range keys(batch) {
+		users = append(users, member.ID(key))
+	}
+	_, failed := h.Refill(ctx, users)
+	all := make([]queue.Outcome, len(batch))
+	for i, t := range batch {
+		all[i].Err = failed[member.ID(t.Key)]
+	}
+	return all
+}
+
+// Refill refills the sets of users, each of whom may come only once. It returns
+// how many contacts were found for each of them, 0 when there was nobody to put
+// in, and the errors of those whose set could not be refilled. [ErrContended]
+// among them is cured by trying again, and so are the errors of package contacts
+// and package index that say so.
+func (h RefillHandler) Refill(ctx context.Context, users []member.ID) (found map[member.ID]int, failed map[member.ID]error) {
+	found = make(map[member.ID]int, len(users))
+	failed = guarded(ctx, h.Index, h.ConflictPause, users, func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
+		changes, err := h.plan(ctx, updates)
+		for _, c := range changes {
+			found[c.User] = len(c.Refill)
+		}
+		return changes, err
+	})
+	return found, failed
+}
+
+func (h RefillHandler) plan(ctx context.Context, updates []index.Update) ([]index.Change, error) {
+	changes := make([]index.Change, len(updates))
+	var pairs []contacts.Pair
+	for i, u := range updates {
+		changes[i] = index.Change{Update: u, WithRefill: true}
+		for _, e := range u.Members {
+			pairs = append(pairs, contacts.Pair{User: u.User, Contact: e.Contact})
+		}
+	}
+	if len(pairs) > 0 {
+		now, err := h.Store.Relations(ctx, pairs)
+		if err != nil {
+			return nil, fmt.Errorf("look at %d members of sets: %w", len(pairs), err)
+		}
+		mend(changes, now)
+	}
+	all := func(index.Change) bool { return true }
+	err := addRefills(ctx, h.Store, h.Index.Settings().Max, changes, all)
+	return changes, err
+}
+
+// mend removes the members that are no contacts any more, and lowers the scores
+// that are higher than they should be, which no add would.
+func mend(changes []index.Change, now map[contacts.Pair]uint64) {
+	for i := range changes {
+		c := &changes[i]
+		for _, e := range c.Members {
+			lastUpload, isContact := now[contacts.Pair{User: c.User, Contact: e.Contact}]
+			switch {
+			case !isContact || lastUpload == 0: // whoever never uploaded has nothing to show
+				c.Remove = append(c.Remove, e.Contact)
+			case lastUpload < e.Score:
+				c.Correct = append(c.Correct, index.Correction{Contact: e.Contact, Seen: e.Score, Score: lastUpload})
+			}
+		}
+	}
+}
