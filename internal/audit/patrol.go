@@ -59,8 +59,8 @@ type PatrolOptions struct {
 	Repair           bool
 	RepairsPerMinute int
 	// Watch says that Redis is watched for lost data.
-	Watch    bool
-	Log      *slog.Logger // nil: slog.Default()
+	Watch bool
+	Log   *slog.Logger // nil: slog.Default()
 
 	// Lease is how long a process that sweeps may be silent before another one goes
 	// on; Tick is the time between two looks at the generation; Round is how long a
