@@ -63,7 +63,7 @@ fuzz-short: ## fuzz every fuzz target for a short time
 
 .PHONY: bench
 bench: test-deps ## measure reads, fan-out, refill, memory and saves (ARGS="--quick", --json FILE, --only reads)
-	cd bench && $(GO) run . all $(ARGS)
+	cd bench && $(GO) run . index $(ARGS)
 
 .PHONY: bench-queue
 bench-queue: test-deps ## measure the queue beside asynq (ARGS="--quick", --json FILE); minutes

@@ -7,18 +7,17 @@ import (
 	"strings"
 )
 
-// counts are what the servers were asked to do. They do not depend on how busy
-// the machine is.
+// counts are what the servers did. They do not depend on how busy the machine is.
 type counts struct {
 	Statements float64 `json:"mysql_statements"`
 	RowsRead   float64 `json:"mysql_rows_read"` // rows and index entries: Handler_read_*
 	MySQLBytes float64 `json:"mysql_bytes"`     // received and sent
-	Commands   float64 `json:"redis_commands"`  // that Redis ran, those of scripts included
+	Commands   float64 `json:"redis_commands"`  // those of scripts included
 	RedisBytes float64 `json:"redis_bytes"`
-	RedisTrips float64 `json:"redis_round_trips"`
+	RedisTrips float64 `json:"redis_round_trips"` // of the backend's client, not of asynq's or the program's
 }
 
-// plus adds times f.
+// plus adds d times f.
 func (c counts) plus(d counts, f float64) counts {
 	return counts{
 		c.Statements + f*d.Statements, c.RowsRead + f*d.RowsRead, c.MySQLBytes + f*d.MySQLBytes,
@@ -26,38 +25,38 @@ func (c counts) plus(d counts, f float64) counts {
 	}
 }
 
-func (c counts) minus(d counts) counts { return c.plus(d, -1) }
-
 // meter reads counters and processor times.
 type meter struct {
-	ground  *ground
+	backend *backend
 	account accountant
 	trips   *tripCounter
-	silence counts // what reading the counters adds to them
+	own     counts // what reading the counters adds to them
 }
 
-// newMeter counts what comes over the ground's connections, and all that its
-// servers do.
-func newMeter(ctx context.Context, g *ground) (m *meter, err error) {
-	m = &meter{ground: g, trips: &tripCounter{}}
-	if m.account, err = newAccountant(ctx, g); err != nil {
+// newMeter makes a meter of the servers of a backend.
+func newMeter(ctx context.Context, b *backend) (m *meter, err error) {
+	m = &meter{backend: b, trips: &tripCounter{}}
+	if m.account, err = newAccountant(ctx, b); err != nil {
 		return nil, err
 	}
-	g.client.AddHook(m.trips)
-	var before, after counts
-	for range 2 { // the first look is dearer than the next
-		if before, err = m.read(ctx); err != nil {
-			return nil, err
-		}
-		if after, err = m.read(ctx); err != nil {
-			return nil, err
-		}
-	}
-	m.silence = after.minus(before)
-	return m, nil
+	b.client.AddHook(m.trips)
+	err = m.calibrate(ctx)
+	return m, err
 }
 
-// counted returns what happened while do ran.
+// calibrate measures what reading the counters adds to them. It grows with the kinds of
+// commands that Redis has seen.
+func (m *meter) calibrate(ctx context.Context) (err error) {
+	for range 2 { // the first reading costs more than the next ones
+		m.own = counts{}
+		if m.own, err = m.counted(ctx, func() error { return nil }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// counted returns the counts of what happened while do ran.
 func (m *meter) counted(ctx context.Context, do func() error) (counts, error) {
 	before, err := m.read(ctx)
 	if err != nil {
@@ -67,11 +66,11 @@ func (m *meter) counted(ctx context.Context, do func() error) (counts, error) {
 		return counts{}, err
 	}
 	after, err := m.read(ctx)
-	return after.minus(before).minus(m.silence), err
+	return after.plus(before, -1).plus(m.own, -1), err
 }
 
 func (m *meter) read(ctx context.Context) (c counts, err error) {
-	status, err := statusOf(ctx, m.ground.db, "GLOBAL")
+	status, err := statusOf(ctx, m.backend.db, "GLOBAL")
 	if err != nil {
 		return c, err
 	}
@@ -79,7 +78,7 @@ func (m *meter) read(ctx context.Context) (c counts, err error) {
 	c.MySQLBytes = status["Bytes_received"] + status["Bytes_sent"]
 	c.RedisTrips = float64(m.trips.n.Load())
 	for _, section := range []string{"stats", "commandstats"} {
-		text, err := m.ground.client.Info(ctx, section).Result()
+		text, err := m.backend.client.Info(ctx, section).Result()
 		if err != nil {
 			return c, err
 		}
@@ -88,7 +87,7 @@ func (m *meter) read(ctx context.Context) (c counts, err error) {
 	return c, nil
 }
 
-// ofRedis reads a section of INFO.
+// ofRedis returns the counts in a section of INFO.
 func ofRedis(text string) (c counts) {
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
@@ -105,8 +104,8 @@ func ofRedis(text string) (c counts) {
 	return c
 }
 
-// statusOf returns the counters of a scope: GLOBAL, or SESSION for those of the
-// connection, if db has but one.
+// statusOf returns the counters of a scope: GLOBAL, or SESSION for those of the only
+// connection of db.
 func statusOf(ctx context.Context, db *sql.DB, scope string) (map[string]float64, error) {
 	rows, err := db.QueryContext(ctx, "SHOW "+scope+" STATUS WHERE Variable_name LIKE 'Handler\\_read\\_%'"+
 		" OR Variable_name IN ('Questions', 'Bytes_received', 'Bytes_sent')")
@@ -136,5 +135,5 @@ func rowsIn(status map[string]float64) (sum float64) {
 	return sum
 }
 
-// each returns the counts of one of n operations.
+// each returns the counts of one operation of n.
 func (c counts) each(n int) counts { return counts{}.plus(c, 1/float64(n)) }

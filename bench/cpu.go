@@ -13,15 +13,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// cpuTimes is the processor time of the processes that take part: the benchmark,
-// which produces and works off, the two servers, and activityd itself where it
-// runs as a program. On a machine with few cores, whose neighbours come and go, it
-// says more than the clock.
+// cpuTimes are the processor times of all processes involved: the benchmark, which is
+// the client and runs the workers, the two servers, and activityd itself where it runs
+// as a program. On a busy machine they are steadier than the clock.
 type cpuTimes struct {
 	Own     time.Duration `json:"own"`
 	MySQL   time.Duration `json:"mysql"`
 	Redis   time.Duration `json:"redis"`
 	Program time.Duration `json:"program,omitzero"`
+}
+
+func (c cpuTimes) plus(d cpuTimes) cpuTimes {
+	return cpuTimes{c.Own + d.Own, c.MySQL + d.MySQL, c.Redis + d.Redis, c.Program + d.Program}
 }
 
 func (c cpuTimes) minus(d cpuTimes) cpuTimes {
@@ -33,26 +36,26 @@ func (c cpuTimes) sum() time.Duration { return c.Own + c.MySQL + c.Redis + c.Pro
 // accountant reads the processor times.
 type accountant struct {
 	mysql, redis int
-	program      int // 0: there is none
+	program      int // 0: none
 }
 
-// newAccountant asks the servers for their process ids.
-func newAccountant(ctx context.Context, g *ground) (a accountant, err error) {
+// newAccountant finds the processes of the servers.
+func newAccountant(ctx context.Context, b *backend) (a accountant, err error) {
 	var file string
-	if err := g.db.QueryRowContext(ctx, "SELECT @@pid_file").Scan(&file); err != nil {
+	if err := b.db.QueryRowContext(ctx, "SELECT @@pid_file").Scan(&file); err != nil {
 		return a, err
 	}
 	if !filepath.IsAbs(file) {
 		return a, fmt.Errorf("the pid file of MySQL is %q: want an absolute path", file)
 	}
-	text, err := os.ReadFile(file) //nolint:gosec // our own server named it
+	text, err := os.ReadFile(file) //nolint:gosec // the path is from our own server
 	if err != nil {
 		return a, err
 	}
 	if a.mysql, err = strconv.Atoi(strings.TrimSpace(string(text))); err != nil {
 		return a, fmt.Errorf("the pid file of MySQL: %w", err)
 	}
-	id, err := redisInfo(ctx, g, "server", "process_id")
+	id, err := infoField(ctx, b.client, "server", "process_id")
 	if err != nil {
 		return a, err
 	}
@@ -60,11 +63,7 @@ func newAccountant(ctx context.Context, g *ground) (a accountant, err error) {
 	return a, err
 }
 
-// redisInfo returns one field of what Redis says about itself.
-func redisInfo(ctx context.Context, g *ground, section, field string) (string, error) {
-	return infoField(ctx, g.client, section, field)
-}
-
+// infoField returns a field of a section of INFO.
 func infoField(ctx context.Context, client *redis.Client, section, field string) (string, error) {
 	text, err := client.Info(ctx, section).Result()
 	if err != nil {
@@ -95,8 +94,8 @@ func (a accountant) read() (c cpuTimes, err error) {
 	return c, err
 }
 
-// tick is the unit of the times in /proc: Linux has it at 100 a second on every
-// machine that Go runs on.
+// tick is the unit of the times in /proc: a hundredth of a second on every Linux that
+// Go supports.
 const tick = 10 * time.Millisecond
 
 // processTime returns the processor time of another process.

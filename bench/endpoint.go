@@ -20,7 +20,7 @@ func (s *suite) benchEndpoint(ctx context.Context) (err error) {
 	if err := s.fill(ctx, s.options.site.viewers()); err != nil {
 		return err
 	}
-	p, err := startProgram(ctx, s.ground)
+	p, err := startProgram(ctx, s.backend)
 	if err != nil {
 		return err
 	}
@@ -28,7 +28,7 @@ func (s *suite) benchEndpoint(ctx context.Context) (err error) {
 	s.meter.account.program = p.cmd.Process.Pid
 	defer func() { s.meter.account.program = 0 }()
 	const bare, reads, endpoint = "bare loop: ZREVRANGE and the query, no HTTP", "bare loop: activityd's read, no HTTP", "GET /v1/users/{id}/recent-contact-photos"
-	all, err := s.meter.alternate(ctx, s.options.rounds, s.log, []entrant{
+	all, err := s.runs(ctx, []contender{
 		{name: bare, run: s.fromMany(func(context.Context) (ask, error) { return ask{s.bareRead, nil}, nil })},
 		{name: reads, run: s.fromMany(func(context.Context) (ask, error) { return ask{s.read(), nil}, nil })},
 		{name: endpoint, run: s.fromMany(func(ctx context.Context) (ask, error) { return overHTTP(ctx, p.addr) })},
@@ -43,14 +43,14 @@ func (s *suite) benchEndpoint(ctx context.Context) (err error) {
 	return nil
 }
 
-// ask is a way to ask, and how to end it.
+// ask is a query over a connection, and a function that closes it.
 type ask struct {
 	query
 	end func() error
 }
 
-// fromMany asks for the answers of all viewers in turn, from as many goroutines as
-// there are connections.
+// fromMany returns a run that queries for all viewers in turn, from as many goroutines
+// as there are connections.
 func (s *suite) fromMany(open func(context.Context) (ask, error)) func(context.Context) (int, error) {
 	viewers := s.options.site.viewers()
 	return func(ctx context.Context) (int, error) {
@@ -77,7 +77,7 @@ func (s *suite) fromMany(open func(context.Context) (ask, error)) func(context.C
 	}
 }
 
-// bareRead is what the endpoint comes down to: the set and the query.
+// bareRead does the minimum: it reads the set and runs the query.
 func (s *suite) bareRead(ctx context.Context, v contacts.Viewer) error {
 	candidates, err := s.client.ZRevRangeWithScores(ctx, index.UserKey(v.ID), 0, stars-1).Result()
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *suite) bareRead(ctx context.Context, v contacts.Viewer) error {
 	return s.show(ctx, v, owner)
 }
 
-// overHTTP asks over a connection of its own.
+// overHTTP opens a connection to the endpoint.
 func overHTTP(ctx context.Context, addr string) (ask, error) {
 	c, err := dialHTTP(ctx, addr)
 	if err != nil {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"slices"
 
@@ -18,7 +17,7 @@ import (
 // pipeline is how many commands the raw writers send at once.
 const pipeline = 1000
 
-// fanOut is the telling of one uploader's followers, in several ways.
+// fanOut is a fan-out of one uploader, done in several ways.
 type fanOut struct {
 	*suite
 	uploader  member.ID
@@ -26,7 +25,7 @@ type fanOut struct {
 	followers int
 	from, to  member.ID // the first and the last follower
 	keys      []string  // their sets
-	uploads   uint64    // so many were told of so far
+	uploads   uint64    // of the uploader so far
 }
 
 // benchFanOut measures a fan-out to each of the audiences.
@@ -42,7 +41,7 @@ func (s *suite) benchFanOut(ctx context.Context) error {
 	return nil
 }
 
-// newFanOut is about the i-th audience.
+// newFanOut returns the fan-out to the i-th audience.
 func newFanOut(s *suite, i int, known bool) *fanOut {
 	site := s.options.site
 	f := &fanOut{suite: s, uploader: site.uploader(i), known: known, followers: site.Followers[i], from: site.firstFollower()}
@@ -53,8 +52,8 @@ func newFanOut(s *suite, i int, known bool) *fanOut {
 	return f
 }
 
-// The ways. The first is what activityd does, as a service; the second the same
-// handlers called one after the other; the third what of it is the index's.
+// The ways. The first is that of a service; the second calls its handlers one after the
+// other; the third only writes to the index.
 const (
 	wayPool     = "activityd: queue, workers, handlers"
 	wayHandlers = "activityd's handlers alone, part by part"
@@ -66,20 +65,20 @@ const (
 )
 
 func (f *fanOut) measure(ctx context.Context, beside bool) error {
-	list := []entrant{
-		{wayPool, f.prepare, f.byPool},
-		{wayHandlers, f.prepare, f.byHandlers},
-		{wayIndex, f.prepare, f.byIndex},
-		{wayRaw, f.prepare, f.byRaw(false)},
-		{wayTrim, f.prepare, f.byRaw(true)},
+	list := []contender{
+		{name: wayPool, prepare: f.prepare, run: f.byPool},
+		{name: wayHandlers, prepare: f.prepare, run: f.byHandlers},
+		{name: wayIndex, prepare: f.prepare, run: f.byIndex},
+		{name: wayRaw, prepare: f.prepare, run: f.byRaw(false)},
+		{name: wayTrim, prepare: f.prepare, run: f.byRaw(true)},
 	}
 	if beside {
 		if err := f.makeActivity(ctx); err != nil {
 			return err
 		}
-		list = append(list, entrant{waySQL, nil, f.bySQL}, entrant{waySQLPages, nil, f.bySQLPages})
+		list = append(list, contender{name: waySQL, run: f.bySQL}, contender{name: waySQLPages, run: f.bySQLPages})
 	}
-	all, err := f.meter.alternate(ctx, f.options.rounds, f.log, list)
+	all, err := f.runs(ctx, list)
 	if err != nil {
 		return err
 	}
@@ -101,20 +100,19 @@ func (f *fanOut) measure(ctx context.Context, beside bool) error {
 	return nil
 }
 
-// addSQL compares ours with the faster of the ways in SQL.
+// addSQL compares activityd with the faster of the ways in SQL.
 func (f *fanOut) addSQL(part string, all map[string]samples) {
 	faster := waySQL
 	if all[waySQLPages].spread(sample.rate).Median > all[waySQL].spread(sample.rate).Median {
 		faster = waySQLPages
 	}
 	for _, way := range []string{wayHandlers, wayPool} {
-		ratio := all[way].over(all[faster], sample.rate)
-		f.results.add(figure{Part: part, Name: way, Against: faster, Ratio: &ratio, Aim: atLeast(10)})
+		f.results.add(figure{Part: part, Name: way, Against: faster, Ratio: all[way].over(all[faster], sample.rate), Aim: atLeast(10)})
 	}
 }
 
-// prepare makes the sets of all followers hold twelve contacts, the uploader among
-// them or not, and the uploader upload once more.
+// prepare fills the sets of all followers with twelve contacts, the uploader among them
+// or not, and adds an upload.
 func (f *fanOut) prepare(ctx context.Context) error {
 	if err := writeSets(ctx, f.client, f.from, f.to); err != nil {
 		return err
@@ -131,8 +129,8 @@ func (f *fanOut) prepare(ctx context.Context) error {
 // score is the uploader's last upload.
 func (f *fanOut) score() uint64 { return epoch + 20_000_000 + f.uploads }
 
-// writeSets makes sets of twelve in the server itself, for viewers from one to
-// another. Members and scores are as long as in life.
+// writeSets writes sets of twelve for a range of viewers. Members and scores are as long
+// as in production.
 func writeSets(ctx context.Context, client redis.Cmdable, from, to member.ID) error {
 	const atOnce = 500
 	for first := from; first <= to; first += atOnce {
@@ -143,9 +141,8 @@ func writeSets(ctx context.Context, client redis.Cmdable, from, to member.ID) er
 	return nil
 }
 
-// setScript makes sets in place of what is there: ARGV are the first and the last
-// viewer, and how many contacts each set gets. It names its keys itself: it is for
-// a single server.
+// setScript replaces sets: ARGV are the first and the last viewer, and the number of
+// contacts in each set. It names its keys itself, so it is for a single server.
 var setScript = redis.NewScript(`
 for user = tonumber(ARGV[1]), tonumber(ARGV[2]) do
   local key, list = 'user_' .. string.format('%.0f', user), {}
@@ -158,19 +155,19 @@ for user = tonumber(ARGV[1]), tonumber(ARGV[2]) do
 end
 return 0`)
 
-// check makes sure that the last follower was told.
+// check fails unless the sets of three followers have the upload.
 func (f *fanOut) check(ctx context.Context) (int, error) {
 	for _, key := range []string{f.keys[0], f.keys[len(f.keys)/2], f.keys[len(f.keys)-1]} {
 		score, err := f.client.ZScore(ctx, key, f.uploader.String()).Result()
 		if err != nil || uint64(score) != f.score() {
-			return 0, fmt.Errorf("%s was not told: score %v of %s: %w", key, score, f.uploader, err)
+			return 0, fmt.Errorf("%s misses the upload: score %v of %s: %w", key, score, f.uploader, err)
 		}
 	}
 	return f.followers, nil
 }
 
 func (f *fanOut) byPool(ctx context.Context) (int, error) {
-	our := newOurs(f.ground)
+	our := newActivityd(f.backend)
 	done := newCountdown(1 + f.followers/tasks.DefaultPartSize)
 	handlers := tasks.Handlers(f.index, f.store, our.queue, tasks.HandlerOptions{})
 	stop := our.workWith(ctx, finishing{our.queue, done}, handlers)
@@ -187,8 +184,8 @@ func (f *fanOut) byPool(ctx context.Context) (int, error) {
 	return f.check(ctx)
 }
 
-// noQueue is a queue in which nothing is, and into which nothing is put: all sets are
-// there, and none is to be refilled.
+// noQueue is an empty queue that takes no tasks: all sets exist, and none is to be
+// refilled.
 type noQueue struct{ tasks.Enqueuer }
 
 func (noQueue) Active(context.Context, string, []uint64) (map[uint64]bool, error) {
@@ -197,7 +194,7 @@ func (noQueue) Active(context.Context, string, []uint64) (map[uint64]bool, error
 
 func (noQueue) Absorb(context.Context, []queue.Task) (int, error) { return 0, nil }
 
-// byHandlers does what follows each part next.
+// byHandlers runs each part when the one before it has ended.
 func (f *fanOut) byHandlers(ctx context.Context) (int, error) {
 	handlers := tasks.Handlers(f.index, f.store, noQueue{}, tasks.HandlerOptions{})
 	for next := []queue.New{tasks.NewUpload(f.uploader)}; len(next) > 0; {
@@ -225,7 +222,7 @@ func (f *fanOut) byIndex(ctx context.Context) (int, error) {
 	return f.check(ctx)
 }
 
-// byRaw writes with what Redis has, and nothing else.
+// byRaw writes with plain commands.
 func (f *fanOut) byRaw(trim bool) func(context.Context) (int, error) {
 	return func(ctx context.Context) (int, error) {
 		z := redis.Z{Score: float64(f.score()), Member: f.uploader.String()}
@@ -247,9 +244,9 @@ func (f *fanOut) byRaw(trim bool) func(context.Context) (int, error) {
 	}
 }
 
-// makeActivity makes the table that a site without Redis would keep: of each
-// follower the contacts with their last upload, in the order that the homepage
-// needs. Each has five, so that the uploader's rows do not lie side by side.
+// makeActivity makes the table that a site without Redis would keep: the contacts of
+// each follower with their last upload, in the order that the homepage needs. Each has
+// five, so that the uploader's rows are not adjacent.
 func (f *fanOut) makeActivity(ctx context.Context) error {
 	for _, text := range []string{
 		"DROP TABLE IF EXISTS contact_activity",
@@ -268,7 +265,7 @@ func (f *fanOut) makeActivity(ctx context.Context) error {
 
 func (f *fanOut) bySQL(ctx context.Context) (int, error) {
 	f.uploads++
-	n, err := rowsChanged(f.db.ExecContext(ctx, "UPDATE contact_activity SET last_upload = ? WHERE contact_id = ?", f.score(), f.uploader))
+	n, err := mysql.Affected(f.db.ExecContext(ctx, "UPDATE contact_activity SET last_upload = ? WHERE contact_id = ?", f.score(), f.uploader))
 	if err == nil && n != f.followers {
 		err = fmt.Errorf("%d rows were updated, want %d", n, f.followers)
 	}
@@ -279,7 +276,7 @@ func (f *fanOut) bySQLPages(ctx context.Context) (int, error) {
 	f.uploads++
 	sum := 0
 	for first := f.from; first <= f.to; first += pipeline {
-		n, err := rowsChanged(f.db.ExecContext(ctx, "UPDATE contact_activity SET last_upload = ? WHERE contact_id = ? AND user_id BETWEEN ? AND ?",
+		n, err := mysql.Affected(f.db.ExecContext(ctx, "UPDATE contact_activity SET last_upload = ? WHERE contact_id = ? AND user_id BETWEEN ? AND ?",
 			f.score(), f.uploader, first, first+pipeline-1))
 		if err != nil {
 			return 0, err
@@ -290,13 +287,4 @@ func (f *fanOut) bySQLPages(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("%d rows were updated, want %d", sum, f.followers)
 	}
 	return sum, nil
-}
-
-// rowsChanged returns how many rows a statement changed.
-func rowsChanged(r sql.Result, err error) (int, error) {
-	if err != nil {
-		return 0, err
-	}
-	n, err := r.RowsAffected()
-	return int(n), err
 }

@@ -1,28 +1,63 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
 	"strings"
+	"text/tabwriter"
 )
 
-// figure is one line of the result: what was measured, with what it is compared,
+// results are all that was measured. They are written as tables for people and as
+// JSON for programs, whose names are stable:
+//
+//   - machine, site, rounds: where, on what and how often it was measured;
+//   - figures: a list, in which part (the title of a table) and name identify a
+//     figure, or a ratio together with against; bench is the part of the suite as
+//     the command line names it;
+//   - value: median, min and max of the rounds, in unit; of a figure with exact, a
+//     count that does not depend on the machine;
+//   - ratio: this figure over against, round by round; against is the name of a figure
+//     of the part, or says what it is;
+//   - aim (limit, at_most) and verdict: of the ratio, or of the value without one;
+//   - each: what one operation cost in the median: cpu_microseconds of own (the client,
+//     with the workers), mysql, redis and program (activityd as a process), and counts;
+//   - samples: the rounds, each with its operations, wall_ns, cpu_ns and counts, the
+//     last two for all operations together;
+//   - plans: how the database answers the statements of the queue;
+//   - notes: sentences.
+//
+// Fields may be added; none changes its meaning.
+type results struct {
+	Machine machine  `json:"machine"`
+	Site    siteSize `json:"site"`
+	Rounds  int      `json:"rounds"`
+	Figures []figure `json:"figures"`
+	Plans   []plan   `json:"plans,omitempty"`
+	Notes   []string `json:"notes"`
+
+	bench string // the part that is running
+}
+
+// figure is one line of the results: what was measured, with what it is compared,
 // and what one operation cost.
 type figure struct {
+	Bench   string   `json:"bench"`
 	Part    string   `json:"part"`
 	Name    string   `json:"name"`
 	Unit    string   `json:"unit,omitempty"`
-	Exact   bool     `json:"exact,omitempty"` // it was counted: no noise is in it
+	Exact   bool     `json:"exact,omitempty"`
 	Value   *spread  `json:"value,omitempty"`
 	Against string   `json:"against,omitempty"`
-	Ratio   *spread  `json:"ratio,omitempty"` // to it, round by round
+	Ratio   *spread  `json:"ratio,omitempty"`
 	Aim     *aim     `json:"aim,omitempty"`
 	Verdict string   `json:"verdict,omitempty"`
 	Each    *expense `json:"each,omitempty"`
 	Samples samples  `json:"samples,omitempty"`
 }
 
-// expense is what one operation cost, in the median of the rounds. Where CPU is
-// nil nothing but counts is known.
+// expense is what one operation cost, in the median of the rounds. CPU is nil where
+// operations are too short for it.
 type expense struct {
 	CPU    *cpuMicros `json:"cpu_microseconds,omitempty"`
 	Counts counts     `json:"counts"`
@@ -37,7 +72,7 @@ type cpuMicros struct {
 	Program float64 `json:"program"`
 }
 
-// aim is what a ratio, or a value without one, is meant to be.
+// aim is a bound for a ratio, or for a value without one.
 type aim struct {
 	Limit  float64 `json:"limit"`
 	AtMost bool    `json:"at_most"`
@@ -46,7 +81,7 @@ type aim struct {
 func atMost(x float64) *aim  { return &aim{x, true} }
 func atLeast(x float64) *aim { return &aim{x, false} }
 
-// String writes the aim as the tables have it.
+// String formats the aim for the tables.
 func (a *aim) String() string {
 	switch {
 	case a == nil:
@@ -64,7 +99,7 @@ const (
 	unclear = "too noisy"
 )
 
-func (a *aim) judge(s spread, exact bool) string {
+func (a *aim) judge(s *spread, exact bool) string {
 	switch {
 	case !exact && s.noisy() && !a.decided(s):
 		return unclear
@@ -76,43 +111,33 @@ func (a *aim) judge(s spread, exact bool) string {
 
 func (a *aim) holds(x float64) bool { return a.AtMost == (x <= a.Limit) || x == a.Limit }
 
-// decided tells that all rounds agree, however far they are apart.
-func (a *aim) decided(s spread) bool { return a.holds(s.Min) == a.holds(s.Max) }
+// decided reports whether all rounds agree, however far they are apart.
+func (a *aim) decided(s *spread) bool { return a.holds(s.Min) == a.holds(s.Max) }
 
-// results gathers figures.
-type results struct {
-	Machine machine  `json:"machine"`
-	Site    siteSize `json:"site"`
-	Rounds  int      `json:"rounds"`
-	Figures []figure `json:"figures"`
-	Notes   []string `json:"notes"`
-}
-
-// add takes a figure and judges it by its aim.
+// add appends a figure, judged by its aim.
 func (r *results) add(f figure) {
+	f.Bench = r.bench
 	if f.Aim != nil {
 		judged := f.Value
 		if f.Ratio != nil {
 			judged = f.Ratio
 		}
-		f.Verdict = f.Aim.judge(*judged, f.Exact)
+		f.Verdict = f.Aim.judge(judged, f.Exact)
 	}
 	r.Figures = append(r.Figures, f)
 }
 
-// notef adds a sentence to what is told below the tables.
+// notef adds a sentence below the tables.
 func (r *results) notef(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
-// rates adds the rate of an entrant, and how it compares with another, if one is
-// named.
+// rates adds the rate of a contender, and its ratio to the rate of another one if
+// against names it.
 func (r *results) rates(part string, all map[string]samples, name, unit, against string, a *aim) {
-	rate := all[name].spread(sample.rate)
-	f := figure{Part: part, Name: name, Unit: unit, Value: &rate, Against: against, Aim: a, Each: all[name].expense(), Samples: all[name]}
+	f := figure{Part: part, Name: name, Unit: unit, Value: all[name].spread(sample.rate), Against: against, Aim: a, Each: all[name].expense(), Samples: all[name]}
 	if against != "" {
-		ratio := all[name].over(all[against], sample.rate)
-		f.Ratio = &ratio
+		f.Ratio = all[name].over(all[against], sample.rate)
 	}
 	r.add(f)
 }
@@ -139,7 +164,16 @@ func (list samples) expense() *expense {
 	}
 }
 
-// text writes the results as tables.
+// writeJSON writes the results to a file.
+func (r *results) writeJSON(file string) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o600) //nolint:gosec // the user chooses the file
+}
+
+// text formats the results as tables.
 func (r *results) text() string {
 	var b strings.Builder
 	r.Machine.write(&b)
@@ -155,10 +189,21 @@ func (r *results) text() string {
 		writeFigures(&b, part, byPart[part])
 		writeExpenses(&b, byPart[part])
 	}
+	writePlans(&b, r.Plans)
 	for _, note := range r.Notes {
 		fmt.Fprintf(&b, "\n%s\n", note)
 	}
 	return b.String()
+}
+
+// table aligns rows of cells.
+func table(b *strings.Builder, title string, rows ...[]string) {
+	fmt.Fprintf(b, "\n%s\n", title)
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	_ = w.Flush() // a Builder takes everything
 }
 
 func writeFigures(b *strings.Builder, part string, list []figure) {
@@ -166,18 +211,18 @@ func writeFigures(b *strings.Builder, part string, list []figure) {
 	for _, f := range list {
 		value, ratio := "", ""
 		if f.Value != nil {
-			value = strings.TrimSpace(f.write(*f.Value) + " " + f.Unit)
+			value = strings.TrimSpace(f.write(f.Value) + " " + f.Unit)
 		}
 		if f.Ratio != nil {
-			ratio = "× " + f.write(*f.Ratio)
+			ratio = "× " + f.write(f.Ratio)
 		}
 		rows = append(rows, []string{f.Name, value, ratio, f.Against, f.Aim.String(), f.Verdict})
 	}
 	table(b, part, rows...)
 }
 
-// write writes a spread of the figure's.
-func (f *figure) write(s spread) string {
+// write formats a value or a ratio of the figure.
+func (f *figure) write(s *spread) string {
 	if f.Exact {
 		return s.exact()
 	}
@@ -190,7 +235,11 @@ func writeExpenses(b *strings.Builder, list []figure) {
 	}}
 	for _, f := range list {
 		if f.Each != nil {
-			rows = append(rows, append([]string{f.Name}, f.Each.cells()...))
+			cells := f.Each.cells()
+			if f.Each.CPU != nil && len(f.Samples) > 0 {
+				cells[0] = f.Samples.spread(sample.micros).String()
+			}
+			rows = append(rows, append([]string{f.Name}, cells...))
 		}
 	}
 	if len(rows) > 1 {

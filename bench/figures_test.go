@@ -17,7 +17,7 @@ func TestSpread(t *testing.T) {
 		{[]float64{10, 20}, "15.0 (10.0..20.0)"},
 		{[]float64{1234.5, 1999, 1500, 1111}, "1370 (1110..2000)"},
 	} {
-		if got := spreadOf(test.values).String(); got != test.want {
+		if got := spreadOf(test.values...).String(); got != test.want {
 			t.Errorf("%v: %q, want %q", test.values, got, test.want)
 		}
 	}
@@ -29,10 +29,9 @@ func TestQuantiles(t *testing.T) {
 	for i := range values {
 		values[i] = float64(100 - i)
 	}
-	got := quantilesOf(values, 0, 0.5, 0.9, 0.995, 1)
-	for i, want := range []float64{0, 50, 90, 99.5, 100} {
-		if got[i] != want {
-			t.Errorf("quantile %d: %v, want %v", i, got[i], want)
+	for q, want := range map[float64]float64{0: 0, 0.5: 50, 0.9: 90, 0.995: 99.5, 1: 100} {
+		if got := quantile(values, q); got != want {
+			t.Errorf("quantile %v: %v, want %v", q, got, want)
 		}
 	}
 }

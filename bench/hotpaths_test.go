@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"testing"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -13,33 +12,14 @@ import (
 //
 //	go test -run '^$' -bench . -count 10 . > before.txt
 
-// benchmarkSuite starts the servers with the quick site, and makes its sets.
-func benchmarkSuite(b *testing.B) *suite {
-	b.Helper()
-	g, err := newGroundWith(b.Context(), "no persistence")
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := g.Close(); err != nil {
-			b.Error(err)
-		}
-	})
-	s := &suite{ground: g, options: quickSuite(), results: &results{}, log: io.Discard}
-	s.options.parts = suiteParts()
-	if err := s.setUp(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+func BenchmarkHotPaths(b *testing.B) {
+	o := quickOptions()
+	o.parts = allParts()
+	s := setup(b, o)
 	site := s.options.site
 	if err := s.fill(b.Context(), append(site.viewers(), site.refilled()...)); err != nil {
 		b.Fatal(err)
 	}
-	return s
-}
-
-func BenchmarkHotPaths(b *testing.B) {
-	s := benchmarkSuite(b)
-	site := s.options.site
 	few, many := contacts.Viewer{ID: site.viewer(0)}, contacts.Viewer{ID: site.viewer(len(site.Contacts) - 1)}
 	standing := make([]member.ID, stars)
 	for i := range standing {

@@ -13,12 +13,12 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// httpClient asks for photos over one connection that it keeps, and does as little
-// as possible besides, so that the server is measured and not the client.
+// httpClient requests photos over one connection. It does as little else as possible, so
+// that the server is measured and not the client.
 type httpClient struct {
 	conn    net.Conn
 	answers *bufio.Reader
-	asking  []byte
+	request []byte
 }
 
 func dialHTTP(ctx context.Context, addr string) (*httpClient, error) {
@@ -29,11 +29,11 @@ func dialHTTP(ctx context.Context, addr string) (*httpClient, error) {
 	return &httpClient{conn: conn, answers: bufio.NewReader(conn)}, nil
 }
 
-// get asks for a viewer's photos and returns how many bytes they came in. Any
+// get requests a viewer's photos and returns the length of the answer in bytes. Any
 // status but 200 is an error.
 func (c *httpClient) get(viewer member.ID) (length int64, err error) {
-	c.asking = fmt.Appendf(c.asking[:0], "GET /v1/users/%s/recent-contact-photos HTTP/1.1\r\nHost: localhost\r\n\r\n", viewer)
-	if _, err := c.conn.Write(c.asking); err != nil {
+	c.request = fmt.Appendf(c.request[:0], "GET /v1/users/%s/recent-contact-photos HTTP/1.1\r\nHost: localhost\r\n\r\n", viewer)
+	if _, err := c.conn.Write(c.request); err != nil {
 		return 0, err
 	}
 	status, err := c.answers.ReadSlice('\n')
@@ -50,7 +50,7 @@ func (c *httpClient) get(viewer member.ID) (length int64, err error) {
 	return length, err
 }
 
-// length reads the header and returns what it says of the body.
+// length reads the header and returns the length of the body.
 func (c *httpClient) length() (n int64, err error) {
 	n = -1
 	for {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -9,7 +10,7 @@ import (
 	"time"
 )
 
-// machine says what was measured on and when.
+// machine is what was measured on, and when.
 type machine struct {
 	Date          string `json:"date"`
 	CPU           string `json:"cpu"`
@@ -24,14 +25,24 @@ type machine struct {
 	Asynq         string `json:"asynq"`
 }
 
-func describe(ctx context.Context, g *ground) (machine, error) {
-	version, err := redisInfo(ctx, g, "server", "redis_version")
+func describe(ctx context.Context, b *backend) (machine, error) {
+	version, err := infoField(ctx, b.client, "server", "redis_version")
 	return machine{
 		Date: time.Now().UTC().Format(time.DateOnly), CPU: field("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(),
 		Memory: field("/proc/meminfo", "MemTotal"), Kernel: firstLine("/proc/sys/kernel/osrelease"), Go: runtime.Version(),
-		MySQL: g.mysql.Version(), MySQLSettings: mysqlSettings, Redis: version, RedisSettings: g.redisSettings,
+		MySQL: b.mysql.Version(), MySQLSettings: mysqlSettings, Redis: version, RedisSettings: redisSettings,
 		Asynq: versionOf("github.com/hibiken/asynq"),
 	}, err
+}
+
+func (m machine) write(b *strings.Builder) {
+	table(b, "Machine",
+		[]string{"date", m.Date},
+		[]string{"processor", fmt.Sprintf("%s, %d cores, %s", m.CPU, m.Cores, m.Memory)},
+		[]string{"kernel", m.Kernel},
+		[]string{"Go, asynq", m.Go + ", " + m.Asynq},
+		[]string{"MySQL", m.MySQL + ": " + m.MySQLSettings},
+		[]string{"Redis", m.Redis + ": " + m.RedisSettings})
 }
 
 // field returns the first value of a name in a file of names and values.
@@ -49,17 +60,17 @@ func firstLine(file string) string {
 	return line
 }
 
-// contentOf returns what is in a file; nothing when it cannot be read, as where
-// there is no /proc.
+// contentOf returns the content of a file, or nothing if it cannot be read, as on a
+// system without /proc.
 func contentOf(file string) string {
-	text, err := os.ReadFile(file) //nolint:gosec // the callers' constants
+	text, err := os.ReadFile(file) //nolint:gosec // a constant of the caller
 	if err != nil {
 		return ""
 	}
 	return string(text)
 }
 
-// versionOf returns the version of a module that was built in.
+// versionOf returns the version of a module that this program was built with.
 func versionOf(module string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

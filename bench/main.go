@@ -2,9 +2,10 @@
 // private servers that it starts and removes. It is a module of its own, so that
 // what it compares with is no dependency of activityd.
 //
-//	go run . all              reads, fan-out and what belongs to them: half an hour
-//	go run . queue            the queue beside asynq: a quarter of an hour
-//	go run . fanout --quick   a part of the first with small numbers: seconds
+//	go run . all                      everything: an hour
+//	go run . index                    reads, fan-out, refill, memory, saves: half an hour
+//	go run . queue                    the queue beside asynq: a quarter of an hour
+//	go run . reads,backlog --quick    two parts with small numbers: seconds
 //
 // docs/benchmarks.md says what is measured and what came out.
 package main
@@ -17,8 +18,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
-	"strings"
 	"syscall"
 )
 
@@ -35,53 +34,19 @@ func main() {
 	}
 }
 
-// errUsage names the benchmarks.
-var errUsage = fmt.Errorf("want a benchmark: queue, all, or one of its parts: %s", strings.Join(suiteParts(), ", "))
-
-// outcome is what a benchmark found.
-type outcome interface {
-	text() string
-	writeJSON(file string) error
-}
-
-// bench runs the benchmark that the arguments name. Results go to out, progress
-// to log.
+// bench measures what the arguments ask for. Results go to out, progress to log.
 func bench(ctx context.Context, args []string, out, log io.Writer) error {
-	var found outcome
-	var file string
-	var err error
-	switch {
-	case len(args) > 0 && args[0] == "queue":
-		found, file, err = runQueue(ctx, args, log)
-	case len(args) > 0 && (args[0] == "all" || slices.Contains(suiteParts(), args[0])):
-		found, file, err = runSuite(ctx, args, log)
-	default:
-		return errUsage
-	}
+	o, err := parseOptions(args, log)
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(out, found.text())
-	if file == "" {
+	r, err := measure(ctx, o, log)
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(out, r.text())
+	if o.json == "" {
 		return nil
 	}
-	return found.writeJSON(file)
-}
-
-func runQueue(ctx context.Context, args []string, log io.Writer) (outcome, string, error) {
-	o, err := parseOptions(args[1:], log)
-	if err != nil {
-		return nil, "", err
-	}
-	r, err := benchQueue(ctx, o, log)
-	return r, o.json, err
-}
-
-func runSuite(ctx context.Context, args []string, log io.Writer) (outcome, string, error) {
-	o, err := parseSuite(args, log)
-	if err != nil {
-		return nil, "", err
-	}
-	r, err := benchSuite(ctx, o, log)
-	return r, o.json, err
+	return r.writeJSON(o.json)
 }

@@ -18,15 +18,14 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 	for _, test := range []struct {
 		args, want string
 	}{
-		{"", "want a benchmark"},
-		{"coffee", "want a benchmark"},
-		{"queue --rounds=x", "invalid value"},
+		{"", "no part"},
+		{"coffee", "no part"},
+		{"reads,coffee", "no part"},
 		{"all more", "unexpected arguments"},
 		{"all --only=coffee", "no part"},
 		{"reads --rounds=x", "invalid value"},
-		{"queue more", "unexpected arguments"},
-		{"queue --quick --tasks=5000", "want at most 4000"},
-		{"queue --only=coffee", "want throughput, wake or backlog"},
+		{"all --rounds=-1", "want at least 1"},
+		{"queue --quick --tasks=5000", "want 1 to 2500"},
 	} {
 		err := bench(t.Context(), strings.Fields(test.args), io.Discard, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), test.want) {
@@ -37,18 +36,34 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 
 func TestHelpNamesTheFlags(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string][]string{
-		"queue": {"-rounds", "-tasks", "-json", "-quick", "-only"},
-		"all":   {"-rounds", "-data", "-json", "-quick", "-only"},
+	var help bytes.Buffer
+	if err := bench(t.Context(), []string{"-h"}, io.Discard, &help); !errors.Is(err, flag.ErrHelp) {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"-rounds", "-tasks", "-json", "-quick", "-only", "backlog"} {
+		if !strings.Contains(help.String(), want) {
+			t.Errorf("no %s in:\n%s", want, &help)
+		}
+	}
+}
+
+func TestPartsAreChosen(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"queue": "throughput wake backlog", "backlog,reads": "reads backlog", "memory,queue": "memory throughput wake backlog",
+		"queue --only wake": "wake", "index": "reads rows endpoint fanout refill memory batches save",
+		"all": "reads rows endpoint fanout refill memory batches save throughput wake backlog",
 	} {
-		var help bytes.Buffer
-		if err := bench(t.Context(), []string{name, "-h"}, io.Discard, &help); !errors.Is(err, flag.ErrHelp) {
+		o, err := parseOptions(strings.Fields(args), io.Discard)
+		if err != nil {
 			t.Fatal(err)
 		}
-		for _, flag := range want {
-			if !strings.Contains(help.String(), flag) {
-				t.Errorf("%s: no %s in:\n%s", name, flag, &help)
-			}
+		var names []string
+		for _, p := range o.parts {
+			names = append(names, p.name)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s: %s, want %s", args, got, want)
 		}
 	}
 }

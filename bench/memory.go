@@ -11,22 +11,21 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// most bytes that a set of twelve is meant to take.
-const mostBytes = 250
+// maxBytes is the aim for a set of twelve.
+const maxBytes = 250
 
-// benchMemory measures what a set of twelve takes, in the forms that it might
-// have.
+// benchMemory measures the memory of a set of twelve in several forms.
 func (s *suite) benchMemory(ctx context.Context) error {
 	const part = "Memory of a set of twelve, with its key"
 	user := member.ID(7_654_321)
-	bare := spread{}
+	var bare *spread
 	for i, form := range []struct {
 		name string
 		set  func(key string) redis.Cmder
 		aim  *aim
 	}{
 		{"the members alone, as a Redis set", func(key string) redis.Cmder { return s.client.SAdd(ctx, key, names()...) }, nil},
-		{"activityd: sorted set, scores in seconds", func(key string) redis.Cmder { return s.client.ZAdd(ctx, key, scored(1)...) }, atMost(mostBytes)},
+		{"activityd: sorted set, scores in seconds", func(key string) redis.Cmder { return s.client.ZAdd(ctx, key, scored(1)...) }, atMost(maxBytes)},
 		{"scores in milliseconds", func(key string) redis.Cmder { return s.client.ZAdd(ctx, key, scored(1000)...) }, nil},
 		{"scores with fractions", func(key string) redis.Cmder { return s.client.ZAdd(ctx, key, scored(1.000000123)...) }, nil},
 	} {
@@ -45,17 +44,15 @@ func (s *suite) benchMemory(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		value := spreadOf([]float64{float64(size)})
-		f := figure{Part: part, Name: form.name + " (" + encoding + ")", Unit: "bytes", Value: &value, Aim: form.aim, Exact: true}
+		value := spreadOf(float64(size))
+		f := figure{Part: part, Name: form.name + " (" + encoding + ")", Unit: "bytes", Value: value, Aim: form.aim, Exact: true}
 		if i == 0 {
 			bare = value
-			s.results.add(f)
-			continue
 		}
-		// The aim is one of bytes; the ratio is told besides.
 		s.results.add(f)
-		over := spreadOf([]float64{float64(size) / bare.Median})
-		s.results.add(figure{Part: part, Name: f.Name, Against: "the members alone", Ratio: &over, Exact: true})
+		if i > 0 { // a figure of its own, because the aim is one of bytes
+			s.results.add(figure{Part: part, Name: f.Name, Against: "the members alone", Ratio: spreadOf(value.Median / bare.Median), Exact: true})
+		}
 	}
 	return s.memoryOfMany(ctx, part)
 }
@@ -69,7 +66,7 @@ func names() []any {
 	return list
 }
 
-// scored gives them scores of a given unit.
+// scored returns them with scores in a given unit.
 func scored(unit float64) []redis.Z {
 	list := make([]redis.Z, stars)
 	for i, name := range names() {
@@ -78,31 +75,31 @@ func scored(unit float64) []redis.Z {
 	return list
 }
 
-// memoryOfMany measures by how much the whole server grows for each set: with the
-// table of keys, and what the allocator rounds up.
+// memoryOfMany measures by how much the server grows for each set, with the table of
+// keys and what the allocator rounds up.
 func (s *suite) memoryOfMany(ctx context.Context, part string) error {
-	n := min(s.options.sets, 1<<17) // the table of keys is full then
+	n := min(s.options.sets, 1<<17) // fills the table of keys
 	if err := s.client.FlushAll(ctx).Err(); err != nil {
 		return err
 	}
-	before, err := usedMemory(ctx, s.ground)
+	before, err := usedMemory(ctx, s.client)
 	if err != nil {
 		return err
 	}
 	if err := writeSets(ctx, s.client, firstMember, firstMember+member.ID(n)-1); err != nil {
 		return err
 	}
-	after, err := usedMemory(ctx, s.ground)
+	after, err := usedMemory(ctx, s.client)
 	if err != nil {
 		return err
 	}
-	each := spreadOf([]float64{(after - before) / float64(n)})
-	s.results.add(figure{Part: part, Name: fmt.Sprintf("the server's growth for each of %d sets", n), Unit: "bytes", Value: &each, Exact: true})
+	each := spreadOf((after - before) / float64(n))
+	s.results.add(figure{Part: part, Name: fmt.Sprintf("the server's growth for each of %d sets", n), Unit: "bytes", Value: each, Exact: true})
 	return s.client.FlushAll(ctx).Err()
 }
 
-func usedMemory(ctx context.Context, g *ground) (float64, error) {
-	text, err := redisInfo(ctx, g, "memory", "used_memory")
+func usedMemory(ctx context.Context, client *redis.Client) (float64, error) {
+	text, err := infoField(ctx, client, "memory", "used_memory")
 	if err != nil {
 		return 0, err
 	}

@@ -1,51 +1,73 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 )
 
-// options say how much is measured.
+// options say what is measured, and how much of it.
 type options struct {
-	rounds      int
-	tasks       int           // of each contender in each round
-	samples     int           // of the time from enqueuing to the start
-	idle        time.Duration // the longest pause before each of them
+	rounds int
+	site   siteSize
+	json   string
+	parts  []part
+
+	reads     int           // of each viewer in each round
+	plain     time.Duration // maximum time for the alternatives to a read, for each viewer in each round
+	requests  int           // to the endpoint in each run
+	conns     int           // to the endpoint
+	sets      int           // in the index that is saved
+	pace      time.Duration // between two reads while it is saved
+	quiet     time.Duration // time for which sets are read without a save
+	instances int           // of Redis, beside one
+
+	tasks       int           // in each run
+	producers   int           // goroutines that enqueue one task at a time
+	concurrency []int         // of asynq
+	wakes       int           // samples in each round of the time from enqueuing to the start
+	idle        time.Duration // maximum pause before each of them
 	backlog     [2]int        // waiting tasks: few and many
 	repetitions int           // of each operation with such a backlog
-	members     int
-	contacts    int // of each member
-	producers   int // goroutines that enqueue one by one
-	concurrency []int
-	json        string
-	only        string // one part alone: throughput, wake or backlog
 }
 
 func fullOptions() options {
 	return options{
-		rounds: 5, tasks: 20_000, samples: 200, idle: time.Second, backlog: [2]int{1000, 1_000_000}, repetitions: 30,
-		members: 5000, contacts: 200, producers: 16, concurrency: []int{10, 20, 50},
+		rounds: 5, site: fullSite(),
+		reads: 1000, plain: time.Second, requests: 15_000, conns: 16,
+		sets: 2_000_000, pace: 2 * time.Millisecond, quiet: 5 * time.Second, instances: 4,
+		tasks: 20_000, producers: 16, concurrency: []int{10, 20, 50},
+		wakes: 40, idle: time.Second, backlog: [2]int{1000, 1_000_000}, repetitions: 30,
 	}
 }
 
 func quickOptions() options {
 	return options{
-		rounds: 1, tasks: 1000, samples: 5, idle: 20 * time.Millisecond, backlog: [2]int{100, 2000}, repetitions: 3,
-		members: 200, contacts: 20, producers: 8, concurrency: []int{20},
+		rounds: 1, site: quickSite(),
+		reads: 50, plain: 50 * time.Millisecond, requests: 500, conns: 16,
+		sets: 20_000, pace: time.Millisecond, quiet: 200 * time.Millisecond, instances: 4,
+		tasks: 1000, producers: 8, concurrency: []int{20},
+		wakes: 5, idle: 20 * time.Millisecond, backlog: [2]int{100, 2000}, repetitions: 3,
 	}
 }
 
+// parseOptions reads the parts to measure, which come first, and the flags.
 func parseOptions(args []string, log io.Writer) (options, error) {
 	full := fullOptions()
-	flags := flag.NewFlagSet("bench queue", flag.ContinueOnError)
+	flags := flag.NewFlagSet("bench all|PART,...", flag.ContinueOnError)
 	flags.SetOutput(log)
 	quick := flags.Bool("quick", false, "small numbers, to see that it works")
-	rounds := flags.Int("rounds", 0, fmt.Sprintf("how often each contender runs (default %d)", full.rounds))
-	tasks := flags.Int("tasks", 0, fmt.Sprintf("tasks of each run (default %d)", full.tasks))
-	file := flags.String("json", "", "write the results to this file, too")
-	only := flags.String("only", "", "measure one part alone: throughput, wake or backlog")
+	rounds := flags.Int("rounds", 0, fmt.Sprintf("measurements of each contender (default %d)", full.rounds))
+	tasks := flags.Int("tasks", 0, fmt.Sprintf("tasks in each run (default %d)", full.tasks))
+	file := flags.String("json", "", "file that the results are also written to")
+	only := flags.String("only", "", "parts to measure in place of the first argument: "+partNames())
+	names := ""
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		names, args = args[0], args[1:]
+	}
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
 	}
@@ -53,34 +75,24 @@ func parseOptions(args []string, log io.Writer) (options, error) {
 	if *quick {
 		o = quickOptions()
 	}
-	if *rounds > 0 {
-		o.rounds = *rounds
+	o.rounds, o.tasks = cmp.Or(*rounds, o.rounds), cmp.Or(*tasks, o.tasks)
+	o.json = *file
+	if flags.NArg() > 0 {
+		return o, fmt.Errorf("unexpected arguments %q", flags.Args())
 	}
-	if *tasks > 0 {
-		o.tasks = *tasks
+	var err error
+	if o.parts, err = partsNamed(cmp.Or(*only, names)); err != nil {
+		return o, err
 	}
-	o.json, o.only = *file, *only
-	return o, o.check(flags.Args())
+	return o, o.check()
 }
 
-func (o options) check(rest []string) error {
-	switch most := o.members * o.contacts; {
-	case len(rest) > 0:
-		return fmt.Errorf("unexpected arguments %q", rest)
-	case o.tasks > most:
-		return fmt.Errorf("--tasks %d: want at most %d, one for each contact", o.tasks, most)
-	case o.only != "" && o.only != partThroughput && o.only != partWake && o.only != partBacklog:
-		return fmt.Errorf("--only %q: want %s, %s or %s", o.only, partThroughput, partWake, partBacklog)
+func (o options) check() error {
+	switch most := o.site.Refills * fewestContacts / 2; {
+	case o.rounds < 1:
+		return fmt.Errorf("--rounds %d: want at least 1", o.rounds)
+	case o.tasks < 1 || o.tasks > most:
+		return fmt.Errorf("--tasks %d: want 1 to %d", o.tasks, most)
 	}
-	return nil
+	return o.site.check()
 }
-
-// The parts of the benchmark.
-const (
-	partThroughput = "throughput"
-	partWake       = "wake"
-	partBacklog    = "backlog"
-)
-
-// wants tells whether a part is to be measured.
-func (o options) wants(part string) bool { return o.only == "" || o.only == part }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -16,8 +17,8 @@ type plan struct {
 	Steps     []planStep `json:"steps"`
 }
 
-// planStep is a line of EXPLAIN. Rows is the optimiser's estimate, which knows
-// nothing of a LIMIT.
+// planStep is a line of EXPLAIN. Rows is the optimiser's estimate, which ignores a
+// LIMIT.
 type planStep struct {
 	Table string `json:"table"`
 	Type  string `json:"type"`
@@ -26,9 +27,9 @@ type planStep struct {
 	Extra string `json:"extra"`
 }
 
-// plans explains every statement that the operations send, as the server's own
-// log has them.
-func (b *backlogBench) plans(ctx context.Context) (list []plan, err error) {
+// plans explains every statement that the operations send, as the server logs
+// them.
+func (b *backlog) plans(ctx context.Context) (list []plan, err error) {
 	for _, op := range b.operations() {
 		statements, err := b.recorded(ctx, op)
 		if err != nil {
@@ -45,8 +46,21 @@ func (b *backlogBench) plans(ctx context.Context) (list []plan, err error) {
 	return list, nil
 }
 
+func writePlans(b *strings.Builder, list []plan) {
+	if len(list) == 0 {
+		return
+	}
+	b.WriteString("\nEXPLAIN with many waiting tasks (rows is an estimate that ignores LIMIT)\n")
+	for _, p := range list {
+		fmt.Fprintf(b, "\n%s: %s\n", p.Operation, p.Statement)
+		for _, s := range p.Steps {
+			fmt.Fprintf(b, "    table %s, type %s, key %s, rows %s, %s\n", cmp.Or(s.Table, "-"), cmp.Or(s.Type, "-"), cmp.Or(s.Key, "-"), cmp.Or(s.Rows, "-"), s.Extra)
+		}
+	}
+}
+
 // recorded returns the statements of an operation that read or write tables.
-func (b *backlogBench) recorded(ctx context.Context, op operation) (list []string, err error) {
+func (b *backlog) recorded(ctx context.Context, op operation) (list []string, err error) {
 	for _, text := range []string{"SET GLOBAL log_output = 'TABLE'", "TRUNCATE TABLE mysql.general_log", "SET GLOBAL general_log = ON"} {
 		if _, err := b.db.ExecContext(ctx, text); err != nil {
 			return nil, err
@@ -78,7 +92,7 @@ func (b *backlogBench) recorded(ctx context.Context, op operation) (list []strin
 	return list, rows.Err()
 }
 
-func (b *backlogBench) explain(ctx context.Context, text string) (steps []planStep, err error) {
+func (b *backlog) explain(ctx context.Context, text string) (steps []planStep, err error) {
 	rows, err := b.db.QueryContext(ctx, "EXPLAIN FORMAT=TRADITIONAL "+text) // the default is another one on MySQL 9
 	if err != nil {
 		return nil, err
@@ -111,8 +125,8 @@ var (
 	longList = regexp.MustCompile(`\((` + value + `),` + value + `(?:,` + value + `)+\)`)
 )
 
-// shorten makes a statement fit to be read: long lists are cut after their first
-// value, and the queue's clock is called now.
+// shorten makes a statement readable: long lists are cut after their first value, and
+// the database's clock is called now.
 func shorten(text string) string {
 	text = clock.ReplaceAllString(spaces.ReplaceAllString(text, " "), "now")
 	text = longList.ReplaceAllString(text, "($1, …)")

@@ -19,13 +19,13 @@ import (
 type program struct {
 	cmd     *exec.Cmd
 	dir     string
-	addr    string // where it listens for HTTP
+	addr    string // its HTTP address
 	reading sync.WaitGroup
 }
 
-// startProgram builds activityd and starts it as the API before the ground's
-// servers. The caller closes it.
-func startProgram(ctx context.Context, g *ground) (p *program, err error) {
+// startProgram builds activityd and starts it as an API on the servers of a backend. The
+// caller closes it.
+func startProgram(ctx context.Context, b *backend) (p *program, err error) {
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/activityd/activityd").Output()
 	if err != nil {
 		return nil, fmt.Errorf("find activityd's sources: %w", err)
@@ -39,16 +39,16 @@ func startProgram(ctx context.Context, g *ground) (p *program, err error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, errors.Join(fmt.Errorf("build activityd: %w: %s", err, out), os.RemoveAll(p.dir))
 	}
-	if err := p.start(binary, g); err != nil {
+	if err := p.start(binary, b); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }
 
 // start starts it and waits until it listens.
-func (p *program) start(binary string, g *ground) error {
+func (p *program) start(binary string, b *backend) error {
 	p.cmd = exec.Command(binary, "serve", "--role=api", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", //nolint:noctx,gosec // Close ends it
-		"--log-format=json", "--mysql-dsn="+g.mysql.DSN(database), "--redis-url="+g.redis.URL())
+		"--log-format=json", "--mysql-dsn="+b.mysql.DSN(database), "--redis-url="+b.redis.URL())
 	log, err := p.cmd.StderrPipe()
 	if err != nil {
 		return err

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
@@ -13,7 +12,7 @@ import (
 // shown is how many photos a read asks for.
 const shown = 10
 
-// noHints takes no note: the sets are there, and nothing is worked off.
+// noHints ignores hints: the sets exist, and no workers run.
 type noHints struct{}
 
 // Refill implements [recent.Hints].
@@ -27,11 +26,11 @@ func (s *suite) reader() *recent.Reader {
 	return recent.NewReader(s.index, s.store, noHints{}, recent.Options{})
 }
 
-// query is a way to find the answer for a viewer.
+// query finds the answer for a viewer.
 type query func(ctx context.Context, v contacts.Viewer) error
 
-// read is activityd's way. It fails when the index was not enough: then something
-// else would be measured.
+// read is activityd's query. It fails when the index was not enough, because then
+// something else would be measured.
 func (s *suite) read() query {
 	reader := s.reader()
 	return func(ctx context.Context, v contacts.Viewer) error {
@@ -71,89 +70,62 @@ func (s *suite) benchReads(ctx context.Context) error {
 	return s.readsBesidePlain(ctx)
 }
 
-// timings are the times of reads, in milliseconds, by viewer and round.
-type timings map[member.ID][][]float64
+// quantiles are those of times that are reported.
+var quantiles = []struct {
+	name string
+	q    float64
+}{{"p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}}
 
-// interleaved reads for each viewer in turn, one read each, so that whatever else
-// the machine does meets all of them.
-func (s *suite) interleaved(ctx context.Context, viewers []member.ID, ask query) (timings, error) {
-	all := make(timings)
-	for round := range s.options.rounds + 1 {
-		times := make(map[member.ID][]float64)
-		for range s.options.reads {
-			for _, id := range viewers {
-				took, err := timed(func() error { return ask(ctx, contacts.Viewer{ID: id}) })
-				if err != nil {
-					return nil, err
-				}
-				times[id] = append(times[id], took)
+// asking returns a contender that asks for a viewer.
+func asking(name string, viewer member.ID, ask query) contender {
+	return contender{name: name, run: func(ctx context.Context) (int, error) { return 1, ask(ctx, contacts.Viewer{ID: viewer}) }}
+}
+
+// readTimes measures reads one by one for their times, and as many in one run for what
+// they cost besides.
+func (s *suite) readTimes(ctx context.Context, list []contender) (times, costs map[string]samples, err error) {
+	if times, err = s.calls(ctx, s.options.reads, 0, list); err != nil {
+		return nil, nil, err
+	}
+	many := make([]contender, len(list))
+	for i, c := range list {
+		many[i] = contender{name: c.name, run: func(ctx context.Context) (n int, err error) {
+			for n < s.options.reads && err == nil {
+				_, err = c.run(ctx)
+				n++
 			}
-		}
-		if round == 0 {
-			continue // it warmed up
-		}
-		for _, id := range viewers {
-			all[id] = append(all[id], times[id])
-		}
+			return n, err
+		}}
 	}
-	return all, nil
-}
-
-// timed returns how many milliseconds do took.
-func timed(do func() error) (float64, error) {
-	start := time.Now()
-	err := do()
-	return milliseconds(time.Since(start)), err
-}
-
-// quantiles returns a quantile of each round.
-func quantiles(rounds [][]float64, q float64) []float64 {
-	values := make([]float64, len(rounds))
-	for i, times := range rounds {
-		values[i] = quantilesOf(times, q)[0]
-	}
-	return values
-}
-
-// ratios divides round by round.
-func ratios(values, by []float64) spread {
-	out := make([]float64, len(values))
-	for i, v := range values {
-		out[i] = v / by[i]
-	}
-	return spreadOf(out)
+	costs, err = s.runs(ctx, many)
+	return times, costs, err
 }
 
 func (s *suite) readsByContacts(ctx context.Context) error {
 	const part = "A read, by the viewer's number of contacts"
 	site := s.options.site
-	read := s.read()
-	times, err := s.interleaved(ctx, site.viewers(), read)
+	name := func(n int) string { return fmt.Sprintf("%d contacts", n) }
+	list := make([]contender, len(site.Contacts))
+	for i, n := range site.Contacts {
+		list[i] = asking(name(n), site.viewer(i), s.read())
+	}
+	times, costs, err := s.readTimes(ctx, list)
 	if err != nil {
 		return err
 	}
-	costs, err := s.readCosts(ctx, site.viewers(), read)
-	if err != nil {
-		return err
-	}
-	name := func(n int, what string) string { return fmt.Sprintf("%d contacts, %s", n, what) }
-	for _, p := range []struct {
-		what string
-		q    float64
-	}{{"p50", 0.5}, {"p99", 0.99}} {
+	for _, q := range quantiles {
 		for i, n := range site.Contacts {
-			own := quantiles(times[site.viewer(i)], p.q)
-			value := spreadOf(own)
-			f := figure{Part: part, Name: name(n, p.what), Unit: "ms", Value: &value}
+			own := times[name(n)]
+			f := figure{Part: part, Name: name(n) + ", " + q.name, Unit: "ms", Value: own.spread(atQuantile(q.q))}
 			if i > 0 {
-				ratio := ratios(own, quantiles(times[site.viewer(0)], p.q))
-				f.Ratio, f.Against = &ratio, name(site.Contacts[0], p.what)
+				first := name(site.Contacts[0])
+				f.Ratio, f.Against = own.over(times[first], atQuantile(q.q)), first+", "+q.name
 			}
-			if n == site.most() && p.q == 0.5 {
+			if n == site.most() && q.q == 0.5 {
 				f.Aim = atMost(1.1)
 			}
-			if p.q == 0.5 {
-				f.Samples, f.Each = costs[site.viewer(i).String()], costs[site.viewer(i).String()].expense()
+			if q.q == 0.5 {
+				f.Samples, f.Each = costs[name(n)], costs[name(n)].expense()
 			}
 			s.results.add(f)
 		}
@@ -161,80 +133,51 @@ func (s *suite) readsByContacts(ctx context.Context) error {
 	return nil
 }
 
-// readCosts measures what reads cost besides time, viewer by viewer.
-func (s *suite) readCosts(ctx context.Context, viewers []member.ID, ask query) (map[string]samples, error) {
-	list := make([]entrant, len(viewers))
-	for i, id := range viewers {
-		list[i] = entrant{name: id.String(), run: func(ctx context.Context) (int, error) {
-			for range s.options.reads {
-				if err := ask(ctx, contacts.Viewer{ID: id}); err != nil {
-					return 0, err
-				}
-			}
-			return s.options.reads, nil
-		}}
-	}
-	return s.meter.alternate(ctx, s.options.rounds, s.log, list)
-}
-
 // readsOfHidden compares the owner whose newest photos are private with the one
-// who has none.
+// without private photos.
 func (s *suite) readsOfHidden(ctx context.Context) error {
 	const part = "A read of an owner with many private photos"
-	viewers := []member.ID{openViewer, hiddenViewer}
-	times, err := s.interleaved(ctx, viewers, s.read())
+	open, hidden := "no private photos", fmt.Sprintf("the newest %d are private", s.options.site.Private)
+	times, costs, err := s.readTimes(ctx, []contender{asking(open, openViewer, s.read()), asking(hidden, hiddenViewer, s.read())})
 	if err != nil {
 		return err
 	}
-	costs, err := s.readCosts(ctx, viewers, s.read())
-	if err != nil {
-		return err
-	}
-	open, hidden := quantiles(times[openViewer], 0.5), quantiles(times[hiddenViewer], 0.5)
-	value, other, ratio := spreadOf(open), spreadOf(hidden), ratios(hidden, open)
-	s.results.add(figure{Part: part, Name: "no private photos, p50", Unit: "ms", Value: &value, Each: costs[member.ID(openViewer).String()].expense()})
+	median := atQuantile(0.5)
+	s.results.add(figure{Part: part, Name: open + ", p50", Unit: "ms", Value: times[open].spread(median), Each: costs[open].expense()})
 	s.results.add(figure{
-		Part: part, Name: fmt.Sprintf("the newest %d are private, p50", s.options.site.Private), Unit: "ms", Value: &other,
-		Against: "no private photos, p50", Ratio: &ratio, Aim: atMost(1.2), Each: costs[member.ID(hiddenViewer).String()].expense(),
+		Part: part, Name: hidden + ", p50", Unit: "ms", Value: times[hidden].spread(median),
+		Against: open + ", p50", Ratio: times[hidden].over(times[open], median), Aim: atMost(1.2), Each: costs[hidden].expense(),
 	})
 	return nil
 }
 
 // readsOfMany reads for ordinary members, whose candidates' newest photo is not
-// always visible, and whose rows are not all at hand.
+// always visible, and whose rows are not all cached.
 func (s *suite) readsOfMany(ctx context.Context) error {
-	const part = "Reads of ordinary members, one of five photos not public"
+	const part, name = "Reads of ordinary members, one of five photos not public", "reads"
 	users := s.options.site.refilled()
 	if err := s.fill(ctx, users); err != nil {
 		return err
 	}
 	reader := s.reader()
 	proofs := make(map[recent.Proof]int)
-	var times [][]float64
 	next := 0
-	all, err := s.meter.alternate(ctx, s.options.rounds, s.log, []entrant{{name: "reads", run: func(ctx context.Context) (int, error) {
-		times = append(times, nil)
-		for range s.options.reads {
-			next++
-			took, err := timed(func() error {
-				a, err := reader.Read(ctx, contacts.Viewer{ID: users[next*7919%len(users)]}, shown)
-				proofs[a.Trace.Proof]++
-				return err
-			})
-			if err != nil {
-				return 0, err
-			}
-			times[len(times)-1] = append(times[len(times)-1], took)
-		}
-		return s.options.reads, nil
+	times, costs, err := s.readTimes(ctx, []contender{{name: name, run: func(ctx context.Context) (int, error) {
+		next++
+		a, err := reader.Read(ctx, contacts.Viewer{ID: users[next*7919%len(users)]}, shown)
+		proofs[a.Trace.Proof]++
+		return 1, err
 	}}})
 	if err != nil {
 		return err
 	}
-	times = times[len(times)-s.options.rounds:]
-	median, high := spreadOf(quantiles(times, 0.5)), spreadOf(quantiles(times, 0.99))
-	s.results.add(figure{Part: part, Name: "p50", Unit: "ms", Value: &median, Each: all["reads"].expense(), Samples: all["reads"]})
-	s.results.add(figure{Part: part, Name: "p99", Unit: "ms", Value: &high})
+	for _, q := range quantiles {
+		f := figure{Part: part, Name: q.name, Unit: "ms", Value: times[name].spread(atQuantile(q.q))}
+		if q.q == 0.5 {
+			f.Each, f.Samples = costs[name].expense(), costs[name]
+		}
+		s.results.add(f)
+	}
 	s.results.notef("Of %d reads of ordinary members, the first candidate alone proved %s %%, all candidates %s %%, the full walk %s %%.", next,
 		percent(proofs[recent.ByNext], next), percent(proofs[recent.ByLowest]+proofs[recent.ByAll], next), percent(proofs[recent.ByWalk], next))
 	return nil

@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
@@ -19,24 +17,8 @@ import (
 // refillBatch is how many refills a worker claims at once.
 const refillBatch = 128
 
-// refillWorkers are how many refill at once, as many as a service has at home there
-// and that help.
+// refillWorkers is how many workers refill at once.
 const refillWorkers = 4
-
-// inChunks calls do for some users at a time, from a number of goroutines.
-func inChunks(ctx context.Context, workers, some int, users []member.ID, do func(context.Context, []member.ID) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(workers)
-	for ids := range slices.Chunk(users, some) {
-		group.Go(func() error {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			return do(ctx, ids)
-		})
-	}
-	return group.Wait()
-}
 
 // refillOf refills sets as a task does.
 func refillOf(handler *tasks.RefillHandler) func(context.Context, []member.ID) error {
@@ -54,7 +36,7 @@ func refillOf(handler *tasks.RefillHandler) func(context.Context, []member.ID) e
 	}
 }
 
-// benchRefill measures how fast sets are made anew after Redis lost everything.
+// benchRefill measures how fast sets are refilled after Redis lost all data.
 func (s *suite) benchRefill(ctx context.Context) error {
 	const (
 		part       = "Refill after FLUSHALL"
@@ -68,10 +50,10 @@ func (s *suite) benchRefill(ctx context.Context) error {
 	users := s.options.site.refilled()
 	refill := refillOf(&tasks.RefillHandler{Index: s.index, Store: s.store})
 	flush := func(ctx context.Context) error { return s.client.FlushAll(ctx).Err() }
-	way := func(name string, workers, some int, do func(context.Context, []member.ID) error) entrant {
-		return entrant{name, flush, func(ctx context.Context) (int, error) { return len(users), inChunks(ctx, workers, some, users, do) }}
+	way := func(name string, workers, some int, do func(context.Context, []member.ID) error) contender {
+		return contender{name: name, prepare: flush, run: func(ctx context.Context) (int, error) { return len(users), inParallel(ctx, workers, some, users, do) }}
 	}
-	all, err := s.meter.alternate(ctx, s.options.rounds, s.log, []entrant{
+	all, err := s.runs(ctx, []contender{
 		way(plain, 1, refillBatch, s.refillPlainly), way(byMany, refillWorkers, refillBatch, s.refillPlainly),
 		way(single, 1, 1, refill), way(bulk, 1, refillBatch, refill), way(bulkByMany, refillWorkers, refillBatch, refill),
 	})
@@ -86,7 +68,7 @@ func (s *suite) benchRefill(ctx context.Context) error {
 	return nil
 }
 
-// refillPlainly is how one would write it: no guard, no check of what is there.
+// refillPlainly is the obvious way: no guard, no check of what is in the set.
 func (s *suite) refillPlainly(ctx context.Context, users []member.ID) error {
 	for _, user := range users {
 		members, err := s.recentPlainly(ctx, user)

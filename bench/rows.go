@@ -10,15 +10,15 @@ import (
 	"github.com/activityd/activityd/internal/recent"
 )
 
-// lines are connections of a reader's own, over wires that count, and one to
-// MySQL alone, so that its own counters say what a read cost.
+// lines are a reader's own connections over wires that count. There is only one to
+// MySQL, so that its session counters tell what a read cost.
 type lines struct {
 	*suite
 	mysqlWire, redisWire *wire
 	own                  *suite // the same suite over the wires
 }
 
-// newLines makes connections that are closed with the ground.
+// newLines makes connections that are closed with the backend.
 func (s *suite) newLines(ctx context.Context) (l *lines, err error) {
 	l = &lines{suite: s}
 	if l.mysqlWire, err = s.newWire(ctx, s.mysql.Addr()); err != nil {
@@ -39,22 +39,22 @@ func (s *suite) newLines(ctx context.Context) (l *lines, err error) {
 	if err != nil {
 		return nil, err
 	}
-	own := *s.ground
+	own := *s.backend
 	own.db, own.client, own.index, own.closers = db, client, ix, nil
-	l.own = &suite{ground: &own, options: s.options, results: s.results, log: s.log, store: contacts.NewMySQL(db)}
+	l.own = &suite{backend: &own, options: s.options, results: s.results, out: s.out, store: contacts.NewMySQL(db)}
 	return l, nil
 }
 
-func (g *ground) newWire(ctx context.Context, server string) (*wire, error) {
+func (b *backend) newWire(ctx context.Context, server string) (*wire, error) {
 	w, err := newWire(ctx, server)
 	if err == nil {
-		g.closers = append(g.closers, w)
+		b.closers = append(b.closers, w)
 	}
 	return w, err
 }
 
-// toll is what one read cost on the wires.
-type toll struct {
+// readCost is what one read cost on the wires.
+type readCost struct {
 	RedisTrips, MySQLTrips int64
 	Bytes                  int64
 	Rows                   float64
@@ -62,8 +62,8 @@ type toll struct {
 	Shown                  int
 }
 
-// tollOf reads once to warm up, and once to count.
-func (l *lines) tollOf(ctx context.Context, viewer member.ID) (t toll, err error) {
+// costOf reads once to warm up, and once to count.
+func (l *lines) costOf(ctx context.Context, viewer member.ID) (t readCost, err error) {
 	reader := l.own.reader()
 	if _, err := reader.Read(ctx, contacts.Viewer{ID: viewer}, shown); err != nil {
 		return t, err
@@ -73,7 +73,7 @@ func (l *lines) tollOf(ctx context.Context, viewer member.ID) (t toll, err error
 		return t, err
 	}
 	t.Rows, err = l.rowsOf(ctx, func() error {
-		before := toll{RedisTrips: l.redisWire.trips.Load(), MySQLTrips: l.mysqlWire.trips.Load(), Bytes: l.redisWire.bytes.Load() + l.mysqlWire.bytes.Load()}
+		before := readCost{RedisTrips: l.redisWire.trips.Load(), MySQLTrips: l.mysqlWire.trips.Load(), Bytes: l.redisWire.bytes.Load() + l.mysqlWire.bytes.Load()}
 		a, err := reader.Read(ctx, contacts.Viewer{ID: viewer}, shown)
 		t.RedisTrips, t.MySQLTrips = l.redisWire.trips.Load()-before.RedisTrips, l.mysqlWire.trips.Load()-before.MySQLTrips
 		t.Bytes = l.redisWire.bytes.Load() + l.mysqlWire.bytes.Load() - before.Bytes
@@ -97,7 +97,7 @@ func (l *lines) rowsOf(ctx context.Context, do func() error) (float64, error) {
 	return rowsIn(after) - rowsIn(before), err
 }
 
-// benchRows counts what reads cost, exactly: nothing here depends on time.
+// benchRows counts what reads cost. Nothing here depends on time.
 func (s *suite) benchRows(ctx context.Context) error {
 	site := s.options.site
 	if err := s.fill(ctx, append(site.viewers(), hiddenViewer, openViewer, closeViewer)); err != nil {
@@ -121,26 +121,25 @@ func (s *suite) benchRows(ctx context.Context) error {
 	return l.countOrdinary(ctx)
 }
 
-// The bounds that are held to. A common read is so many round trips. It reads so
-// many rows and index entries for each photo that it may return: one in each of the
-// four classes, as many again out of the temporary table where they meet, one to
-// sort them, and less than one for the relationship.
+// The aims of a read.
 const (
-	commonTrips = 2
-	rowsPerShot = 10
+	maxTrips = 2
+	// maxRows bounds the rows and index entries that are read for each photo that may be
+	// returned: one in each of the four classes, as many again out of the temporary
+	// table that joins them, one to sort them, and less than one for the relationship.
+	maxRows = 10
 )
 
 func (l *lines) countRead(ctx context.Context, name string, viewer member.ID) error {
 	const part = "What a read costs on the wire"
-	t, err := l.tollOf(ctx, viewer)
+	t, err := l.costOf(ctx, viewer)
 	if err != nil {
 		return err
 	}
-	trips, rows, bytes := spreadOf([]float64{float64(t.RedisTrips + t.MySQLTrips)}), spreadOf([]float64{t.Rows}), spreadOf([]float64{float64(t.Bytes)})
-	each := spreadOf([]float64{t.Rows / float64(max(1, t.Shown))})
-	l.results.add(figure{Part: part, Exact: true, Name: name + ": round trips", Value: &trips, Aim: atMost(commonTrips)})
-	l.results.add(figure{Part: part, Exact: true, Name: name + ": rows read by MySQL", Value: &rows, Against: fmt.Sprintf("%d rows returned", t.Shown), Ratio: &each, Aim: atMost(rowsPerShot)})
-	l.results.add(figure{Part: part, Exact: true, Name: name + ": bytes", Value: &bytes})
+	trips, each := spreadOf(float64(t.RedisTrips+t.MySQLTrips)), spreadOf(t.Rows/float64(max(1, t.Shown)))
+	l.results.add(figure{Part: part, Exact: true, Name: name + ": round trips", Value: trips, Aim: atMost(maxTrips)})
+	l.results.add(figure{Part: part, Exact: true, Name: name + ": rows read by MySQL", Value: spreadOf(t.Rows), Against: fmt.Sprintf("%d rows returned", t.Shown), Ratio: each, Aim: atMost(maxRows)})
+	l.results.add(figure{Part: part, Exact: true, Name: name + ": bytes", Value: spreadOf(float64(t.Bytes))})
 	return nil
 }
 
@@ -153,7 +152,7 @@ func (l *lines) countOrdinary(ctx context.Context) error {
 	}
 	trips, rows := make(map[recent.Proof][]float64), make(map[recent.Proof][]float64)
 	for i := range min(len(users), 200) {
-		t, err := l.tollOf(ctx, users[i*7919%len(users)])
+		t, err := l.costOf(ctx, users[i*7919%len(users)])
 		if err != nil {
 			return err
 		}
@@ -163,11 +162,10 @@ func (l *lines) countOrdinary(ctx context.Context) error {
 	for _, p := range []struct {
 		proof recent.Proof
 		name  string
-	}{{recent.ByNext, "the first candidate"}, {recent.ByLowest, "all candidates"}, {recent.ByAll, "all candidates, who are all contacts"}, {recent.ByWalk, "the walk"}} {
+	}{{recent.ByNext, "the first candidate"}, {recent.ByLowest, "all candidates"}, {recent.ByAll, "all candidates, which are all contacts"}, {recent.ByWalk, "the walk"}} {
 		if n := len(trips[p.proof]); n > 0 {
-			trip, row := spreadOf(trips[p.proof]), spreadOf(rows[p.proof])
-			l.results.add(figure{Part: part, Exact: true, Name: fmt.Sprintf("%s (%d reads): round trips", p.name, n), Value: &trip})
-			l.results.add(figure{Part: part, Exact: true, Name: p.name + ": rows read by MySQL", Value: &row})
+			l.results.add(figure{Part: part, Exact: true, Name: fmt.Sprintf("%s (%d reads): round trips", p.name, n), Value: spreadOf(trips[p.proof]...)})
+			l.results.add(figure{Part: part, Exact: true, Name: p.name + ": rows read by MySQL", Value: spreadOf(rows[p.proof]...)})
 		}
 	}
 	return nil

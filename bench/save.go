@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -14,10 +15,11 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/retry"
 )
 
-// shards are Redis servers that hold an index together, each the sets of as many
-// viewers, by their ids.
+// shards are Redis servers that hold an index together, each the sets of a range of
+// viewers of the same size.
 type shards struct {
 	servers []*localserver.Redis
 	clients []*redis.Client
@@ -25,9 +27,9 @@ type shards struct {
 	each    int // viewers
 }
 
-// newShards starts n servers and gives them sets, some of each. The caller closes
+// newShards starts n servers and divides a number of sets among them. The caller closes
 // them.
-func newShards(ctx context.Context, g *ground, n, sets int) (s *shards, err error) {
+func newShards(ctx context.Context, b *backend, n, sets int) (s *shards, err error) {
 	s = &shards{each: sets / n}
 	for i := range n {
 		server, err := localserver.StartRedis(ctx, patientScripts()...)
@@ -35,7 +37,7 @@ func newShards(ctx context.Context, g *ground, n, sets int) (s *shards, err erro
 			return s, err
 		}
 		s.servers = append(s.servers, server)
-		client, err := g.openRedisAt(server.URL())
+		client, err := b.openRedisAt(server.URL())
 		if err != nil {
 			return s, err
 		}
@@ -69,22 +71,15 @@ func (s *shards) read(ctx context.Context, i int) error {
 	return err
 }
 
-// save lets the servers save, one after the other, and returns the longest fork in
+// save makes the servers save, one after the other, and returns the longest fork in
 // milliseconds.
 func (s *shards) save(ctx context.Context) (fork float64, err error) {
 	for _, client := range s.clients {
 		if err := client.BgSave(ctx).Err(); err != nil {
 			return 0, err
 		}
-		for saving := true; saving; {
-			if err := sleep(ctx, 20*time.Millisecond); err != nil {
-				return 0, err
-			}
-			progress, err := infoField(ctx, client, "persistence", "rdb_bgsave_in_progress")
-			if err != nil {
-				return 0, err
-			}
-			saving = progress != "0"
+		if err := awaitZero(ctx, client, "rdb_bgsave_in_progress"); err != nil {
+			return 0, err
 		}
 		micros, err := infoField(ctx, client, "stats", "latest_fork_usec")
 		if err != nil {
@@ -99,17 +94,8 @@ func (s *shards) save(ctx context.Context) (fork float64, err error) {
 	return fork, nil
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // paced reads at a steady pace while do runs, whether or not earlier reads are
-// answered: a server that stands still is late for all who came meanwhile. It
+// answered: a server that stalls delays all reads that became due in that time. It
 // returns the times from when each read was due, in milliseconds.
 func (s *shards) paced(ctx context.Context, pace time.Duration, do func(context.Context) error) (times []float64, err error) {
 	group, ctx := errgroup.WithContext(ctx)
@@ -143,14 +129,6 @@ func (s *shards) paced(ctx context.Context, pace time.Duration, do func(context.
 	}
 }
 
-// saveRun is what reads took in one state.
-type saveRun struct{ p50, p99, most, fork []float64 }
-
-func (r *saveRun) note(times []float64, fork float64) {
-	q := quantilesOf(times, 0.5, 0.99, 1)
-	r.p50, r.p99, r.most, r.fork = append(r.p50, q[0]), append(r.p99, q[1]), append(r.most, q[2]), append(r.fork, fork)
-}
-
 // benchSave measures reads of the sets while Redis saves a large index.
 func (s *suite) benchSave(ctx context.Context) error {
 	for _, n := range []int{1, s.options.instances} {
@@ -162,50 +140,50 @@ func (s *suite) benchSave(ctx context.Context) error {
 }
 
 func (s *suite) saveOn(ctx context.Context, n int) (err error) {
-	servers, err := newShards(ctx, s.ground, n, s.options.sets)
+	servers, err := newShards(ctx, s.backend, n, s.options.sets)
 	defer func() { err = errors.Join(err, servers.Close()) }()
 	if err != nil {
 		return err
 	}
-	quiet, saving := &saveRun{}, &saveRun{}
-	for round := range s.options.rounds + 1 {
-		var fork float64
-		still, err := servers.paced(ctx, s.options.pace, func(ctx context.Context) error { return sleep(ctx, s.options.quiet) })
-		if err != nil {
-			return err
-		}
-		during, err := servers.paced(ctx, s.options.pace, func(ctx context.Context) (err error) {
-			fork, err = servers.save(ctx)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		if round > 0 && len(still) > 0 && len(during) > 0 {
-			quiet.note(still, 0)
-			saving.note(during, fork)
-		}
-		fmt.Fprintf(s.log, "round %d, %d instances: %d reads without a save, %d during it\n", round, n, len(still), len(during))
+	title := "one instance"
+	if n > 1 {
+		title = fmt.Sprintf("%d instances, one saving after the other", n)
 	}
-	s.addSave(n, quiet, saving)
+	var forks []float64
+	quiet := s.reading(servers, "no save", func(ctx context.Context) error { return retry.Sleep(ctx, s.options.quiet) })
+	saving := s.reading(servers, "saving", func(ctx context.Context) error {
+		fork, err := servers.save(ctx)
+		forks = append(forks, fork)
+		return err
+	})
+	all, err := s.runs(ctx, []contender{quiet, saving})
+	if err != nil {
+		return err
+	}
+	part := fmt.Sprintf("Reads of sets, one each %s, while Redis saves %d sets (BGSAVE)", s.options.pace, s.options.sets)
+	for _, q := range append(slices.Clone(quantiles), struct {
+		name string
+		q    float64
+	}{"longest", 1}) {
+		at, name := atQuantile(q.q), title+", "+q.name
+		s.results.add(figure{Part: part, Name: name + ", no save", Unit: "ms", Value: all[quiet.name].spread(at)})
+		s.results.add(figure{
+			Part: part, Name: name, Unit: "ms", Value: all[saving.name].spread(at),
+			Against: name + ", no save", Ratio: all[saving.name].over(all[quiet.name], at),
+		})
+	}
+	s.results.add(figure{Part: part, Name: title + ", longest fork", Unit: "ms", Value: spreadOf(forks[len(forks)-s.options.rounds:]...)})
 	return nil
 }
 
-func (s *suite) addSave(n int, quiet, saving *saveRun) {
-	part := fmt.Sprintf("Reads of sets, one each %s, while Redis saves %d sets (BGSAVE)", s.options.pace, s.options.sets)
-	who := "one instance"
-	if n > 1 {
-		who = fmt.Sprintf("%d instances, one saving after the other", n)
-	}
-	for _, q := range []struct {
-		name          string
-		still, during []float64
-	}{{"p50", quiet.p50, saving.p50}, {"p99", quiet.p99, saving.p99}, {"longest", quiet.most, saving.most}} {
-		still, during, ratio := spreadOf(q.still), spreadOf(q.during), ratios(q.during, q.still)
-		against := fmt.Sprintf("%s, %s, no save", who, q.name)
-		s.results.add(figure{Part: part, Name: against, Unit: "ms", Value: &still})
-		s.results.add(figure{Part: part, Name: fmt.Sprintf("%s, %s", who, q.name), Unit: "ms", Value: &during, Against: against, Ratio: &ratio})
-	}
-	fork := spreadOf(saving.fork)
-	s.results.add(figure{Part: part, Name: who + ", longest fork", Unit: "ms", Value: &fork})
+// reading returns a contender that reads sets at a steady pace while do runs.
+func (s *suite) reading(servers *shards, name string, do func(context.Context) error) contender {
+	var times []float64
+	return contender{name: name, times: func() []float64 { return times }, run: func(ctx context.Context) (n int, err error) {
+		times, err = servers.paced(ctx, s.options.pace, do)
+		if err == nil && len(times) == 0 {
+			err = errors.New("it was over before the first read")
+		}
+		return len(times), err
+	}}
 }

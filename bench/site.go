@@ -2,24 +2,24 @@ package main
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 
+	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
 )
 
-// siteSize says how large the made-up site is that reads and fan-outs are
-// measured on.
+// siteSize is the size of the made-up site that everything is measured on.
 //
 // Its members have photos of mixed visibility, one in five of them not public.
-// The first of them have some contacts each; their sets are what is refilled.
-// Those after them follow the two uploaders, and there are as many more members,
-// without photos, as the larger audience needs. Beside them stand:
+// The first of them have 10 to 100 contacts each: they are refilled, and tasks are about
+// them. Those after them follow the two uploaders, with as many more members without
+// photos as the larger audience needs. The others are:
 //
 //   - viewers with a given number of contacts, the same twelve stars among them,
-//     who uploaded last: whatever the number, the answer is the same, and so is
-//     the work to find it, but for what the number does;
-//   - two owners, of whom one has nothing but private photos since the last
-//     public one, each with a viewer;
+//     which uploaded last: the answer is the same for any number of contacts;
+//   - two owners, one of which has only private photos since its last public one, each
+//     with a viewer;
 //   - a viewer to whom a star shows all but its private photos.
 type siteSize struct {
 	Members   int   `json:"members_with_photos"`
@@ -62,8 +62,8 @@ const (
 	stars     = 12 // as many as a set holds
 	olds      = 11
 	starShots = 60 // photos of each star, and public ones of the two owners
-	// epoch is when ordinary members uploaded at the latest; stars came after it,
-	// and the uploaders after them.
+	// epoch is the latest upload of ordinary members, in unix seconds. Stars uploaded
+	// after it, and the uploaders after them.
 	epoch = 1_700_000_000
 )
 
@@ -97,7 +97,37 @@ func (siteSize) uploader(i int) member.ID { return member.ID(firstUploader + i) 
 // firstFollower is the lowest id of those who follow the uploaders.
 func (s siteSize) firstFollower() member.ID { return member.ID(firstMember + s.Refills) }
 
-// ordinary is how many members there are with seven-digit ids.
+// The contacts of ordinary members: each has fewestContacts or more, a stride apart, of
+// the members with photos.
+const fewestContacts = 10
+
+func (s siteSize) stride() int { return max(1, s.Members/101) }
+
+// pair is an ordinary member, counted from 0, with its k-th contact, counted from 0.
+func (s siteSize) pair(user, k int) contacts.Pair {
+	return contacts.Pair{User: member.ID(firstMember + user), Contact: member.ID(firstMember + (user*31+k*s.stride())%s.Members)}
+}
+
+// pairs returns n different contacts of ordinary members in random order, or as many
+// pairs that are none: each one id after a contact, which the stride leaves free.
+func (s siteSize) pairs(n int, seed uint64, strangers bool) []contacts.Pair {
+	random := rand.New(rand.NewPCG(seed, 1))
+	seen := make(map[contacts.Pair]bool, n)
+	list := make([]contacts.Pair, 0, n)
+	for len(list) < n {
+		p := s.pair(random.IntN(s.Refills), random.IntN(fewestContacts))
+		if strangers {
+			p.Contact = firstMember + (p.Contact-firstMember+1)%member.ID(s.Members)
+		}
+		if !seen[p] && p.User != p.Contact {
+			seen[p] = true
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// ordinary is how many members have seven-digit ids.
 func (s siteSize) ordinary() int { return max(s.Members, s.Refills+slices.Max(s.Followers)) }
 
 func (s siteSize) check() error {

@@ -10,15 +10,9 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// siteTables are those that the site fills.
-func siteTables() []string { return []string{"users", "contacts", "photos"} }
-
-// loadSite fills the tables of an empty ground, the server doing all the work.
-func loadSite(ctx context.Context, g *ground, s siteSize, log io.Writer) error {
-	if err := s.check(); err != nil {
-		return err
-	}
-	conn, err := g.db.Conn(ctx)
+// loadSite fills the tables of an empty backend.
+func loadSite(ctx context.Context, b *backend, s siteSize, log io.Writer) error {
+	conn, err := b.db.Conn(ctx)
 	if err != nil {
 		return err
 	}
@@ -41,7 +35,7 @@ type loading struct {
 }
 
 func (s siteSize) statements() []loading {
-	return append(s.people(), append(s.bonds(), append(s.pictures(),
+	return append(s.users(), append(s.contacts(), append(s.photos(),
 		loading{"statistics", "ANALYZE TABLE users, contacts, photos", nil},
 		loading{"numbers dropped", "DROP TABLE numbers", nil})...)...)
 }
@@ -50,7 +44,7 @@ func (s siteSize) statements() []loading {
 // before the epoch, in no order.
 const newestOf = "1700000000 - MOD(CRC32(m.n), 50000000)"
 
-func (s siteSize) people() []loading {
+func (s siteSize) users() []loading {
 	count := max(s.ordinary(), s.most(), s.Private, 1000) + 1
 	return []loading{
 		{"numbers", "CREATE TABLE numbers (n BIGINT PRIMARY KEY) ENGINE=InnoDB", nil},
@@ -87,8 +81,8 @@ func (s siteSize) people() []loading {
 	}
 }
 
-// bonds are the rows of contacts.
-func (s siteSize) bonds() (list []loading) {
+// contacts returns the statements that fill that table.
+func (s siteSize) contacts() (list []loading) {
 	const insert = "INSERT INTO contacts (user_id, contact_id, is_friend, is_family) "
 	for i, n := range s.Contacts {
 		id, rest := s.viewer(i), n-stars
@@ -118,11 +112,11 @@ func (s siteSize) bonds() (list []loading) {
 	}, loading{
 		"10 to 100 contacts of ordinary members", insert + "SELECT ? + m.n, ? + MOD(m.n * 31 + k.n * ?, ?), MOD(m.n + k.n, 5) = 0, MOD(m.n + k.n, 7) = 0" +
 			" FROM numbers m JOIN numbers k ON k.n < 10 + MOD(m.n * 7919, 91) WHERE m.n < ?",
-		[]any{firstMember, firstMember, max(1, s.Members/101), s.Members, s.Refills},
+		[]any{firstMember, firstMember, s.stride(), s.Members, s.Refills},
 	})
 }
 
-func (s siteSize) pictures() []loading {
+func (s siteSize) photos() []loading {
 	const insert = "INSERT INTO photos (owner_id, title, visibility, date_upload) "
 	return []loading{
 		{
@@ -147,8 +141,7 @@ func (s siteSize) pictures() []loading {
 	}
 }
 
-// setLastUpload makes a member's last upload be that of now's turn, before a
-// fan-out is measured.
+// setLastUpload sets a member's last upload.
 func setLastUpload(ctx context.Context, db *sql.DB, id, at uint64) error {
 	_, err := db.ExecContext(ctx, "UPDATE users SET last_upload = ? WHERE id = ?", at, id)
 	return err

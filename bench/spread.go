@@ -4,35 +4,30 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 )
 
-// spread is what several measurements of one thing gave.
+// spread is what several measurements of one thing gave, in the unit of its figure.
 type spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
 }
 
-func spreadOf(values []float64) spread {
+func spreadOf(values ...float64) *spread {
 	if len(values) == 0 {
-		return spread{}
+		return &spread{}
 	}
+	return &spread{quantile(values, 0.5), slices.Min(values), slices.Max(values)}
+}
+
+// milliseconds returns d in the unit of most times in the results.
+func milliseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
+
+// quantile returns the q-th quantile, q from 0 to 1, of at least one value,
+// interpolated between two of them.
+func quantile(values []float64, q float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
-	return spread{quantile(sorted, 0.5), sorted[0], sorted[len(sorted)-1]}
-}
-
-// quantilesOf returns quantiles of values, which need not be sorted.
-func quantilesOf(values []float64, qs ...float64) []float64 {
-	sorted, out := slices.Sorted(slices.Values(values)), make([]float64, len(qs))
-	for i, q := range qs {
-		out[i] = quantile(sorted, q)
-	}
-	return out
-}
-
-// quantile returns the q-th quantile, q from 0 to 1, of sorted values: between
-// two of them, what lies between.
-func quantile(sorted []float64, q float64) float64 {
 	at := q * float64(len(sorted)-1)
 	below := int(at)
 	if below+1 == len(sorted) {
@@ -41,32 +36,31 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[below] + (at-float64(below))*(sorted[below+1]-sorted[below])
 }
 
-// noisyFactor is how far apart the largest and the smallest measurement may be
-// for their median to be worth printing.
+// noisyFactor is the largest ratio of the largest measurement to the smallest at
+// which their median is printed.
 const noisyFactor = 2
 
-// noisy tells whether the measurements say nothing but that the machine was busy
-// with something else.
-func (s spread) noisy() bool { return s.Max > noisyFactor*s.Min }
+// noisy reports whether the measurements are too far apart for their median to mean
+// anything: the machine was busy with something else.
+func (s *spread) noisy() bool { return s.Max > noisyFactor*s.Min }
 
 // String returns the median with its range.
-func (s spread) String() string {
+func (s *spread) String() string {
 	if s.noisy() {
 		return fmt.Sprintf("too noisy (%s..%s)", number(s.Min), number(s.Max))
 	}
 	return fmt.Sprintf("%s (%s..%s)", number(s.Median), number(s.Min), number(s.Max))
 }
 
-// exact writes a spread of counts, which no noise can spoil.
-func (s spread) exact() string {
+// exact formats a spread of counts, which are never noisy.
+func (s *spread) exact() string {
 	if s.Min == s.Max {
 		return number(s.Median)
 	}
 	return fmt.Sprintf("%s (%s..%s)", number(s.Median), number(s.Min), number(s.Max))
 }
 
-// number writes a figure with about three digits, for no measurement here is
-// better than that.
+// number formats x with about three digits: no measurement here is more precise.
 func number(x float64) string {
 	if x == 0 {
 		return "0"

@@ -12,18 +12,24 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// A run fails by itself when an answer is wrong or a follower was not told.
+// A run fails by itself when an answer is wrong, a follower is missed or a task is lost.
 func TestSuiteMeasuresEveryPart(t *testing.T) {
 	t.Parallel()
-	o := tinySuite()
-	o.parts = suiteParts()
-	r, err := benchSuite(t.Context(), o, io.Discard)
+	o := tiny()
+	r, err := measure(t.Context(), o, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	parts := make(map[string]bool)
+	tables, byBench := make(map[string]bool), make(map[string][]figure)
+	names := make(map[string]bool)
 	for _, f := range r.Figures {
-		parts[f.Part] = true
+		tables[f.Part] = true
+		byBench[f.Bench] = append(byBench[f.Bench], f)
+		if key := f.Part + "\x00" + f.Name + "\x00" + f.Against; names[key] {
+			t.Errorf("two figures are called %q", key)
+		} else {
+			names[key] = true
+		}
 		if f.Value == nil && f.Ratio == nil {
 			t.Errorf("%s, %s: nothing was measured", f.Part, f.Name)
 		}
@@ -34,9 +40,14 @@ func TestSuiteMeasuresEveryPart(t *testing.T) {
 			t.Errorf("%s, %s: aim %s, verdict %q", f.Part, f.Name, f.Aim, f.Verdict)
 		}
 	}
-	if len(parts) != 15 {
-		t.Errorf("%d tables, want 15: %v", len(parts), parts)
+	if len(tables) != 21 || len(byBench) != len(allParts()) || r.Machine.MySQL == "" || r.Machine.Redis == "" {
+		t.Errorf("%d tables of %d parts, want 21 of %d: %v; machine %+v", len(tables), len(byBench), len(allParts()), tables, r.Machine)
 	}
+	checkThroughput(t, byBench["throughput"], o)
+	if n := len(byBench["wake"]); n != 4*len(quantiles) {
+		t.Errorf("%d figures of wake-ups, want %d for each of 4", n, len(quantiles))
+	}
+	checkBacklog(t, byBench["backlog"], r.Plans, o)
 	checkResults(t, r)
 }
 
@@ -65,41 +76,6 @@ func checkResults(t *testing.T, r *results) {
 	}
 }
 
-// A site that was kept is the same as the one that was made.
-func TestSiteIsKept(t *testing.T) {
-	t.Parallel()
-	folder := t.TempDir()
-	var sums [2][]int64
-	for i := range sums {
-		g, err := newGroundWith(t.Context(), "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = provideSite(t.Context(), g, tinySuite().site, folder, io.Discard)
-		for _, text := range []string{
-			"SELECT COUNT(*) FROM users", "SELECT SUM(last_upload) FROM users", "SELECT COUNT(*) FROM contacts",
-			"SELECT SUM(user_id * 7 + contact_id) FROM contacts", "SELECT SUM(date_upload) FROM photos WHERE visibility = 'private'",
-		} {
-			var n int64
-			if err == nil {
-				err = g.db.QueryRowContext(t.Context(), text).Scan(&n)
-			}
-			sums[i] = append(sums[i], n)
-		}
-		if closeErr := g.Close(); err == nil {
-			err = closeErr
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i, n := range sums[0] {
-		if n == 0 || n != sums[1][i] {
-			t.Errorf("sum %d: %d made, %d kept", i, n, sums[1][i])
-		}
-	}
-}
-
 func TestSiteThatCannotBe(t *testing.T) {
 	t.Parallel()
 	for _, site := range []siteSize{
@@ -116,19 +92,19 @@ func TestAimsJudge(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		aim   *aim
-		of    spread
+		of    *spread
 		exact bool
 		want  string
 	}{
-		{atMost(1.1), spread{1.1, 1, 1.2}, false, reached},
-		{atMost(1.1), spread{1.11, 1, 1.2}, false, missed},
-		{atLeast(10), spread{10, 9, 11}, false, reached},
-		{atLeast(10), spread{9.9, 9, 11}, false, missed},
-		{atLeast(10), spread{12, 6, 13}, false, unclear},
-		{atLeast(10), spread{30, 20, 50}, false, reached}, // however noisy, all are above it
-		{atLeast(10), spread{3, 2, 5}, false, missed},
-		{atMost(250), spread{100, 10, 240}, true, reached},
-		{atMost(250), spread{100, 10, 260}, true, reached}, // counts are never noisy
+		{atMost(1.1), &spread{1.1, 1, 1.2}, false, reached},
+		{atMost(1.1), &spread{1.11, 1, 1.2}, false, missed},
+		{atLeast(10), &spread{10, 9, 11}, false, reached},
+		{atLeast(10), &spread{9.9, 9, 11}, false, missed},
+		{atLeast(10), &spread{12, 6, 13}, false, unclear},
+		{atLeast(10), &spread{30, 20, 50}, false, reached}, // however noisy, all are above it
+		{atLeast(10), &spread{3, 2, 5}, false, missed},
+		{atMost(250), &spread{100, 10, 240}, true, reached},
+		{atMost(250), &spread{100, 10, 260}, true, reached}, // counts are never noisy
 	} {
 		if got := test.aim.judge(test.of, test.exact); got != test.want {
 			t.Errorf("%s of %v: %q, want %q", test.aim, test.of, got, test.want)
@@ -136,7 +112,7 @@ func TestAimsJudge(t *testing.T) {
 	}
 }
 
-// Three questions are three trips, in however many pieces they go.
+// Three requests are three round trips, in any number of pieces.
 func TestWireCountsTrips(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "sock")
@@ -187,7 +163,7 @@ func TestWireCountsTrips(t *testing.T) {
 
 func TestSetsThatAreWritten(t *testing.T) {
 	t.Parallel()
-	s := setupSuite(t)
+	s := setup(t, tiny())
 	const from, to = firstMember, firstMember + 700
 	if err := writeSets(t.Context(), s.client, from, to); err != nil {
 		t.Fatal(err)

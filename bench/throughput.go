@@ -3,192 +3,223 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/tasks"
 )
 
-// run is one measurement: so many tasks took so long.
-type run struct {
-	Tasks int           `json:"tasks"`
-	Wall  time.Duration `json:"wall_ns"`
-	CPU   cpuTimes      `json:"cpu_ns"`
-}
-
-func (r run) rate() float64 { return float64(r.Tasks) / r.Wall.Seconds() }
-
-// micros returns the processor time for each task, in microseconds.
-func (r run) micros(d time.Duration) float64 { return float64(d.Microseconds()) / float64(r.Tasks) }
-
-// phase is a part of the way of a task that is measured by itself.
-type phase string
-
+// The classes of asynq's variants, which activityd's are compared with.
 const (
-	endToEnd    phase = "end to end"   // workers wait when the first task is enqueued
-	enqueueOnly phase = "enqueue only" // nobody works
-	workOffOnly phase = "work off"     // all tasks are there when the workers start
+	simple  = "simple"  // a handler as one would write it: the fastest and the least safe
+	safe    = "safe"    // activityd's handler
+	durable = "durable" // Redis syncs each write
+	changed = "changed" // after the transaction of the change
 )
 
-func phases() []phase { return []phase{endToEnd, enqueueOnly, workOffOnly} }
-
-// throughput measures contenders, in turn within each round.
-type throughput struct {
-	ground  *ground
-	world   world
-	account accountant
-	options options
-	log     io.Writer
-	runs    map[phase]map[string][]run // by contender, a run for each round
+// variant is a queue with one way to enqueue tasks in it.
+type variant struct {
+	name      string
+	system    system
+	producers int // goroutines that enqueue
+	batch     int // tasks in each call of enqueue
+	enqueue   func(ctx context.Context, pairs []contacts.Pair) error
+	changes   bool     // enqueue also makes the change that the task is about
+	class     string   // that others are compared with
+	against   []string // classes that it is compared with
 }
 
-// measure runs all contenders in each round. The first round warms up the
-// servers and is thrown away, unless there is but one.
-func (t *throughput) measure(ctx context.Context, list []contender) error {
-	t.runs = make(map[phase]map[string][]run)
-	for _, p := range phases() {
-		t.runs[p] = make(map[string][]run)
+// variants returns all that are compared, in the order of the report.
+func (s *suite) variants() []variant {
+	many, our := s.options.producers, newActivityd(s.backend)
+	list := []variant{
+		{name: "activityd, Enqueue of 1000", system: our, producers: 1, batch: 1000, enqueue: our.enqueue, against: []string{simple, safe, durable}},
+		{name: "activityd, Enqueue of 100", system: our, producers: 1, batch: 100, enqueue: our.enqueue, against: []string{simple}},
+		{name: "activityd, plain SQL", system: our, producers: many, batch: 1, enqueue: our.insert, against: []string{simple}},
+		{
+			name: "activityd, change and task in a transaction", system: our, producers: many, batch: 1, enqueue: our.insertWithChange, changes: true,
+			against: []string{changed},
+		},
 	}
-	first := 0
-	if t.options.rounds == 1 {
-		first = 1
+	for _, n := range s.options.concurrency {
+		a := newAsynq(s.backend, n)
+		list = append(list, variant{name: fmt.Sprintf("asynq, concurrency %d", n), system: a, producers: many, batch: 1, enqueue: a.enqueue, class: simple})
 	}
-	for round := first; round <= t.options.rounds; round++ {
-		for _, c := range list {
-			if err := t.round(ctx, c, round); err != nil {
-				return fmt.Errorf("%s: %w", c.name, err)
-			}
-		}
-	}
-	return nil
+	n := s.options.concurrency[len(s.options.concurrency)/2]
+	plain, guarded := newAsynq(s.backend, n), newAsynq(s.backend, n)
+	guarded.pairs = &tasks.PairHandler{Index: s.index, Store: s.store}
+	return append(list,
+		variant{name: "asynq, change, then task", system: plain, producers: many, batch: 1, enqueue: plain.enqueueAfterChange, changes: true, class: changed},
+		variant{name: "asynq, activityd's handler", system: guarded, producers: many, batch: 1, enqueue: guarded.enqueue, class: safe},
+		variant{name: "asynq, appendfsync always", system: plain, producers: many, batch: 1, enqueue: plain.enqueue, class: durable},
+	)
 }
 
-// round measures each phase of one contender.
-func (t *throughput) round(ctx context.Context, c contender, round int) error {
-	if err := t.syncRedis(ctx, c.class == durable); err != nil {
-		return err
-	}
-	pairs := t.world.pairs(t.options.tasks, uint64(round))
-	if c.changes {
-		pairs = t.world.strangers(t.options.tasks, uint64(round))
-	}
-	whole, err := t.endToEnd(ctx, c, pairs)
-	if err != nil {
-		return err
-	}
-	if err := t.undo(ctx, c, pairs); err != nil {
-		return err
-	}
-	enqueued, err := t.enqueueOnly(ctx, c, pairs)
-	if err != nil {
-		return err
-	}
-	worked, err := t.workOff(ctx, c, len(pairs))
-	if err != nil {
-		return err
-	}
-	if err := t.undo(ctx, c, pairs); err != nil {
-		return err
-	}
-	fmt.Fprintf(t.log, "round %d, %s: %s, %s and %s tasks/s\n", round, c.name, number(whole.rate()), number(enqueued.rate()), number(worked.rate()))
-	if round > 0 {
-		t.note(c, endToEnd, whole)
-		t.note(c, enqueueOnly, enqueued)
-		t.note(c, workOffOnly, worked)
-	}
-	return nil
+// taskRun runs tasks through a variant.
+type taskRun struct {
+	*suite
+	variant
+	tasks int    // in each run
+	round uint64 // seeds the choice of the pairs: all variants get the same ones
+	pairs []contacts.Pair
+	done  *countdown
+	stop  func() error // ends the workers; nil: there are none
 }
 
-// syncRedis chooses whether Redis answers before a write is on the disk.
-func (t *throughput) syncRedis(ctx context.Context, always bool) error {
-	mode := "everysec"
-	if always {
-		mode = "always"
-	}
-	return t.ground.client.ConfigSet(ctx, "appendfsync", mode).Err()
+// The phases of a task, each of which is measured by itself.
+const (
+	endToEnd    = ", end to end"     // workers wait when the first task is enqueued
+	enqueueOnly = ", enqueuing only" // there are no workers
+	workOff     = ", working off"    // all tasks are in the queue when the workers start
+)
+
+// endToEnd returns a contender that runs n tasks end to end.
+func (s *suite) endToEnd(v variant, n int) (*taskRun, contender) {
+	r := &taskRun{suite: s, variant: v, tasks: n}
+	return r, contender{name: v.name + endToEnd, prepare: r.choose, run: r.all, after: r.end(0)}
 }
 
-func (t *throughput) note(c contender, p phase, r run) {
-	t.runs[p][c.name] = append(t.runs[p][c.name], r)
+// phases returns a contender that runs n tasks end to end, and then in two steps.
+func (s *suite) phases(v variant, n int) contender {
+	r, c := s.endToEnd(v, n)
+	c.next = &contender{
+		name: v.name + enqueueOnly, run: r.enqueueAll, after: r.end(n),
+		next: &contender{name: v.name + workOff, run: r.workAll, after: r.end(0)},
+	}
+	return c
 }
 
-func (t *throughput) endToEnd(ctx context.Context, c contender, pairs []contacts.Pair) (run, error) {
-	return t.working(ctx, c, len(pairs), func() error { return c.enqueue(ctx, pairs) })
+// choose chooses the pairs of a round, and how Redis syncs.
+func (r *taskRun) choose(ctx context.Context) error {
+	r.round++
+	r.pairs = r.options.site.pairs(r.tasks, r.round, r.changes)
+	sync := "everysec"
+	if r.class == durable {
+		sync = "always"
+	}
+	return r.client.ConfigSet(ctx, "appendfsync", sync).Err()
 }
 
-func (t *throughput) workOff(ctx context.Context, c contender, n int) (run, error) {
-	return t.working(ctx, c, n, func() error { return nil })
+func (r *taskRun) all(ctx context.Context) (int, error) {
+	if err := r.start(ctx); err != nil {
+		return 0, err
+	}
+	if _, err := r.enqueueAll(ctx); err != nil {
+		return 0, err
+	}
+	return r.tasks, r.done.wait(ctx)
 }
 
-// working measures from the start of the workers, who have nothing to do before
-// enqueue, to the last effect.
-func (t *throughput) working(ctx context.Context, c contender, n int, enqueue func() error) (r run, err error) {
-	done := newCountdown(n)
-	var stop func() error
-	r, err = t.timed(n, func() (err error) {
-		if stop, err = c.side.work(ctx, done); err != nil {
-			return err
-		}
-		if err := enqueue(); err != nil {
-			return err
-		}
-		return done.wait(ctx)
-	})
-	if stop != nil {
-		if stopErr := stop(); err == nil {
-			err = stopErr
-		}
-	}
-	if err != nil {
-		return r, err
-	}
-	return r, t.checkEmpty(ctx, c)
+func (r *taskRun) enqueueAll(ctx context.Context) (int, error) {
+	return r.tasks, inParallel(ctx, r.producers, r.batch, r.pairs, r.enqueue)
 }
 
-func (t *throughput) enqueueOnly(ctx context.Context, c contender, pairs []contacts.Pair) (run, error) {
-	r, err := t.timed(len(pairs), func() error { return c.enqueue(ctx, pairs) })
-	if err != nil {
-		return r, err
+func (r *taskRun) workAll(ctx context.Context) (int, error) {
+	if err := r.start(ctx); err != nil {
+		return 0, err
 	}
-	left, err := c.side.left(ctx)
-	if err == nil && left != len(pairs) {
-		err = fmt.Errorf("the queue holds %d tasks, want %d", left, len(pairs))
-	}
-	return r, err
+	return r.tasks, r.done.wait(ctx)
 }
 
-func (t *throughput) timed(n int, do func() error) (run, error) {
-	before, err := t.account.read()
-	if err != nil {
-		return run{}, err
-	}
-	start := time.Now()
-	err = do()
-	wall := time.Since(start)
-	if err != nil {
-		return run{}, err
-	}
-	after, err := t.account.read()
-	return run{n, wall, after.minus(before)}, err
-}
-
-// checkEmpty makes sure that all tasks were done.
-func (t *throughput) checkEmpty(ctx context.Context, c contender) error {
-	left, err := c.side.left(ctx)
-	if err == nil && left > 0 {
-		err = fmt.Errorf("%d tasks are left", left)
-	}
+// start starts the workers.
+func (r *taskRun) start(ctx context.Context) (err error) {
+	r.done = newCountdown(r.tasks)
+	r.stop, err = r.system.work(ctx, r.done)
 	return err
 }
 
-// undo deletes the contacts that a contender added, so that it can add them
+// end returns a function that stops the workers and checks how many tasks are left. If
+// none are, it deletes the contacts that the variant added, so that it can add them
 // again.
-func (t *throughput) undo(ctx context.Context, c contender, pairs []contacts.Pair) error {
-	if !c.changes {
-		return nil
+func (r *taskRun) end(want int) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if r.stop != nil {
+			err := r.stop()
+			if r.stop = nil; err != nil {
+				return err
+			}
+		}
+		left, err := r.system.left(ctx)
+		if err == nil && left != want {
+			err = fmt.Errorf("the queue holds %d tasks, want %d", left, want)
+		}
+		if err != nil || want > 0 || !r.changes {
+			return err
+		}
+		return inParallel(ctx, 4, 1, r.pairs, func(ctx context.Context, p []contacts.Pair) error {
+			_, err := r.db.ExecContext(ctx, "DELETE FROM contacts WHERE user_id = ? AND contact_id = ?", p[0].User, p[0].Contact)
+			return err
+		})
 	}
-	return inParallel(ctx, 4, pairs, func(ctx context.Context, p contacts.Pair) error {
-		_, err := t.ground.db.ExecContext(ctx, "DELETE FROM contacts WHERE user_id = ? AND contact_id = ?", p.User, p.Contact)
+}
+
+// benchThroughput measures activityd's queue beside asynq.
+func (s *suite) benchThroughput(ctx context.Context) error {
+	if err := s.fill(ctx, s.options.site.refilled()); err != nil {
 		return err
-	})
+	}
+	list := s.variants()
+	contenders := make([]contender, len(list))
+	for i, v := range list {
+		contenders[i] = s.phases(v, s.options.tasks)
+	}
+	all, err := s.runs(ctx, contenders)
+	if err != nil {
+		return err
+	}
+	for _, phase := range []string{endToEnd, enqueueOnly, workOff} {
+		part := fmt.Sprintf("Runs of %d contact changes%s", s.options.tasks, phase)
+		for _, v := range list {
+			s.results.rates(part, all, v.name+phase, "tasks/s", "", nil)
+		}
+	}
+	for _, v := range list {
+		for _, class := range v.against {
+			var goal *aim
+			if class == simple {
+				goal = atLeast(10)
+			}
+			s.compare(all, v.name+endToEnd, best(all, list, class)+endToEnd, goal)
+		}
+	}
+	return nil
+}
+
+// best returns the name of the variant of a class with the highest rate end to end.
+func best(all map[string]samples, list []variant, class string) (name string) {
+	highest := 0.0
+	for _, v := range list {
+		if rate := all[v.name+endToEnd].spread(sample.rate).Median; v.class == class && rate > highest {
+			name, highest = v.name, rate
+		}
+	}
+	return name
+}
+
+// compare adds the ratios of the rates, with an aim, and of the processor times.
+func (s *suite) compare(all map[string]samples, name, against string, a *aim) {
+	const part = "The queue beside asynq"
+	s.results.add(figure{Part: part, Name: name + ": tasks/s", Against: against, Ratio: all[name].over(all[against], sample.rate), Aim: a})
+	s.results.add(figure{Part: part, Name: name + ": CPU for each task", Against: against, Ratio: all[name].over(all[against], sample.micros)})
+}
+
+// benchBatches measures contact changes end to end in batches and one at a time.
+func (s *suite) benchBatches(ctx context.Context) error {
+	if err := s.fill(ctx, s.options.site.refilled()); err != nil {
+		return err
+	}
+	const part = "Contact changes from end to end"
+	many, one := newActivityd(s.backend), newActivityd(s.backend)
+	for i := range one.pool.Workers {
+		one.pool.Workers[i].Batch = 1
+	}
+	n := max(1, s.options.tasks/4) // those that run one at a time take long
+	_, batches := s.endToEnd(variant{name: "Enqueue of 1000, claims of 256", system: many, producers: 1, batch: 1000, enqueue: many.enqueue}, n)
+	_, single := s.endToEnd(variant{name: "one task at a time: enqueued, claimed, done", system: one, producers: 1, batch: 1, enqueue: one.enqueue}, n)
+	all, err := s.runs(ctx, []contender{batches, single})
+	if err != nil {
+		return err
+	}
+	s.results.rates(part, all, single.name, "tasks/s", "", nil)
+	s.results.rates(part, all, batches.name, "tasks/s", single.name, atLeast(10))
+	return nil
 }

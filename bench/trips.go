@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// tripCounter is a hook that counts a client's round trips: a command by itself
-// is one, and so is a pipeline.
+// tripCounter is a hook that counts a client's round trips: a command is one, and so is
+// a pipeline.
 type tripCounter struct{ n atomic.Int64 }
 
 // DialHook implements [redis.Hook].

@@ -2,150 +2,122 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
+	"slices"
 	"sync"
-	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
 )
 
-// starter is one way of waking idle workers.
-type starter struct {
-	name    string
-	enqueue func(context.Context, contacts.Pair) error
-	started <-chan time.Time // when a handler was given a task
-}
-
-// latency is how long it took from the call that enqueues a task to the start of
-// its handler, of one starter, in milliseconds.
-type latency struct {
-	Name    string  `json:"name"`
-	Samples int     `json:"samples"`
-	P50     float64 `json:"p50_ms"`
-	P90     float64 `json:"p90_ms"`
-	P99     float64 `json:"p99_ms"`
-	Enqueue float64 `json:"enqueue_p50_ms"` // of which the call itself
-}
-
-// wakeBench measures from enqueuing to the start while everybody is idle.
+// wakeBench measures the time from the call that enqueues a task to the start of its
+// handler, while all workers are idle.
 type wakeBench struct {
-	ground   *ground
-	options  options
-	log      io.Writer
+	*suite
+	enqueued int // tasks so far
 	closers  []func() error
-	starters []starter
 }
 
-// measureWake runs all starters in turn, with a random pause before each sample:
-// workers that poll are then met at a random moment.
-func measureWake(ctx context.Context, g *ground, w world, o options, log io.Writer) (list []latency, err error) {
-	b := &wakeBench{ground: g, options: o, log: log}
+// benchWake pauses for a random time before each sample, so that workers that poll are
+// met at a random moment.
+func (s *suite) benchWake(ctx context.Context) (err error) {
+	b := &wakeBench{suite: s}
 	defer func() {
-		for _, stop := range b.closers {
-			if stopErr := stop(); err == nil {
-				err = stopErr
-			}
+		for _, stop := range slices.Backward(b.closers) {
+			err = errors.Join(err, stop())
 		}
 	}()
-	if err := b.start(ctx); err != nil {
-		return nil, err
-	}
-	starts, calls := make([][]float64, len(b.starters)), make([][]float64, len(b.starters))
-	for i, pair := range w.pairs(o.samples*len(b.starters), 3) {
-		at := i % len(b.starters)
-		start, call, err := b.sample(ctx, b.starters[at], pair)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", b.starters[at].name, err)
-		}
-		starts[at], calls[at] = append(starts[at], start), append(calls[at], call)
-	}
-	for i, s := range b.starters {
-		q := quantilesOf(starts[i], 0.5, 0.9, 0.99)
-		list = append(list, latency{s.name, len(starts[i]), q[0], q[1], q[2], spreadOf(calls[i]).Median})
-		fmt.Fprintf(log, "%s: started after %s ms (p50)\n", s.name, number(q[0]))
-	}
-	return list, nil
-}
-
-// sample returns the time to the start and that of the call, in milliseconds.
-func (b *wakeBench) sample(ctx context.Context, s starter, p contacts.Pair) (start, call float64, err error) {
-	if err := pause(ctx, rand.N(b.options.idle)); err != nil {
-		return 0, 0, err
-	}
-	before := time.Now()
-	if err := s.enqueue(ctx, p); err != nil {
-		return 0, 0, err
-	}
-	call = milliseconds(time.Since(before))
-	select {
-	case at := <-s.started:
-		return milliseconds(at.Sub(before)), call, nil
-	case <-ctx.Done():
-		return 0, 0, context.Cause(ctx)
-	}
-}
-
-func milliseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
-
-// pause waits for d or until ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// start starts the workers of both sides and makes the starters.
-func (b *wakeBench) start(ctx context.Context) error {
-	worker, producer := newOurs(b.ground), newOurs(b.ground)
-	for _, o := range []*ours{worker, producer} {
-		if err := b.connect(ctx, o); err != nil {
-			return err
-		}
-	}
-	started := make(chan time.Time, 1)
-	handlers := map[string]queue.Handler{tasks.AddContact: &noting{started: started}}
-	b.closers = append(b.closers, worker.workWith(ctx, worker.queue, handlers))
-
-	their := newTheirs(b.ground, b.options.concurrency[0])
-	theirStarted := make(chan time.Time, 1)
-	stop, err := their.workWith(asynq.Config{}, func(context.Context, *asynq.Task) error {
-		theirStarted <- time.Now()
-		return nil
-	})
+	list, err := b.contenders(ctx)
 	if err != nil {
 		return err
 	}
-	b.closers = append(b.closers, stop)
-	b.starters = []starter{
-		{"activityd, enqueued in the workers' process", worker.one, started},
-		{"activityd, enqueued in another process", producer.one, started},
-		{"activityd, plain SQL and PUBLISH by the site", producer.published, started},
-		{"asynq", their.enqueue, theirStarted},
+	all, err := s.calls(ctx, s.options.wakes, 0, list)
+	if err != nil {
+		return err
+	}
+	part := fmt.Sprintf("From enqueuing to the start, all workers idle, %d samples in each round", s.options.wakes)
+	for _, c := range list {
+		for _, q := range quantiles {
+			f := figure{Part: part, Name: c.name + ", " + q.name, Unit: "ms", Value: all[c.name].spread(atQuantile(q.q))}
+			if q.q == 0.5 && c.name != wakeAsynq {
+				f.Aim = atMost(10)
+			}
+			s.results.add(f)
+		}
 	}
 	return nil
 }
 
-// connect carries the rings of a notifier over Redis, through a client of its own, as
-// between processes.
-func (b *wakeBench) connect(ctx context.Context, o *ours) error {
-	client, err := b.ground.openRedis()
+const wakeAsynq = "asynq"
+
+// contenders starts the workers of both systems, and returns the ways to wake them.
+func (b *wakeBench) contenders(ctx context.Context) ([]contender, error) {
+	worker, producer := newActivityd(b.backend), newActivityd(b.backend)
+	for _, a := range []*activityd{worker, producer} {
+		if err := b.connect(ctx, a); err != nil {
+			return nil, err
+		}
+	}
+	started := make(chan struct{}, 1)
+	handlers := map[string]queue.Handler{tasks.AddContact: &signalling{started: started}}
+	b.closers = append(b.closers, worker.workWith(ctx, worker.queue, handlers))
+
+	other := newAsynq(b.backend, b.options.concurrency[0])
+	otherStarted := make(chan struct{}, 1)
+	stop, err := other.workWith(asynq.Config{}, func(context.Context, *asynq.Task) error {
+		otherStarted <- struct{}{}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.closers = append(b.closers, stop)
+	return []contender{
+		b.contender("activityd, enqueued in the workers' process", worker.enqueue, started),
+		b.contender("activityd, enqueued in another process", producer.enqueue, started),
+		b.contender("activityd, plain SQL and PUBLISH by the site", producer.publish, started),
+		b.contender(wakeAsynq, other.enqueue, otherStarted),
+	}, nil
+}
+
+// contender returns a contender that enqueues a task and waits for its start.
+func (b *wakeBench) contender(name string, enqueue func(context.Context, []contacts.Pair) error, started <-chan struct{}) contender {
+	return contender{
+		name:    name,
+		prepare: func(ctx context.Context) error { return retry.Sleep(ctx, rand.N(b.options.idle)) },
+		run: func(ctx context.Context) (int, error) {
+			b.enqueued++
+			if err := enqueue(ctx, []contacts.Pair{b.options.site.pair(b.enqueued, 0)}); err != nil {
+				return 0, err
+			}
+			select {
+			case <-started:
+				return 1, nil
+			case <-ctx.Done():
+				return 0, context.Cause(ctx)
+			}
+		},
+	}
+}
+
+// connect carries the notifications of a notifier over Redis, through a client of its
+// own, as between processes.
+func (b *wakeBench) connect(ctx context.Context, a *activityd) error {
+	client, err := b.openRedis()
 	if err != nil {
 		return err
 	}
-	w := wake.New(client, o.notifier, b.ground.log)
+	w := wake.New(client, a.notifier, b.log)
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	running.Go(func() { _ = w.Run(ctx) }) // its end is no error
+	running.Go(func() { _ = w.Run(ctx) }) // it ends with ctx
 	b.closers = append(b.closers, func() error {
 		cancel()
 		running.Wait()
@@ -154,29 +126,27 @@ func (b *wakeBench) connect(ctx context.Context, o *ours) error {
 	return nil
 }
 
-// one enqueues one task through the Go API.
-func (o *ours) one(ctx context.Context, p contacts.Pair) error {
-	_, err := o.queue.Enqueue(ctx, []queue.New{tasks.NewAddContact(p.User, p.Contact)})
-	return err
-}
-
-// published does what a site does by itself: it inserts the task and publishes
-// the name of its queue.
-func (o *ours) published(ctx context.Context, p contacts.Pair) error {
-	if _, err := o.db.ExecContext(ctx, insertTask, p.User, p.Contact); err != nil {
-		return err
+// publish does what a site does by itself: it inserts the task and publishes the name
+// of its queue.
+func (a *activityd) publish(ctx context.Context, pairs []contacts.Pair) error {
+	for _, p := range pairs {
+		if _, err := a.db.ExecContext(ctx, insertTask, p.User, p.Contact); err != nil {
+			return err
+		}
+		if err := a.client.Publish(ctx, wake.Channel, tasks.QueueDefault).Err(); err != nil {
+			return err
+		}
 	}
-	return o.client.Publish(ctx, wake.Channel, tasks.QueueDefault).Err()
+	return nil
 }
 
-// noting is a handler that only notes when it was called.
-type noting struct{ started chan<- time.Time }
+// signalling is a handler that only signals that it was called.
+type signalling struct{ started chan<- struct{} }
 
 // Handle implements [queue.Handler].
-func (n *noting) Handle(_ context.Context, batch []queue.Task) []queue.Outcome {
-	at := time.Now()
+func (h *signalling) Handle(_ context.Context, batch []queue.Task) []queue.Outcome {
 	for range batch {
-		n.started <- at
+		h.started <- struct{}{}
 	}
 	return make([]queue.Outcome, len(batch))
 }

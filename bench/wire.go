@@ -11,9 +11,8 @@ import (
 	"sync/atomic"
 )
 
-// wire is a line to a server that counts what goes over it, whatever the
-// protocol: how often it was turned round, from asking to answering, and how many
-// bytes went either way. It is for counting, not for timing.
+// wire is a proxy before a server that counts, for any protocol, the round trips and the
+// bytes in both directions. It is for counting, not for timing.
 type wire struct {
 	dir, server string
 	listener    net.Listener
@@ -24,7 +23,7 @@ type wire struct {
 	conns       []net.Conn
 }
 
-// newWire leads to the server behind a unix socket. The caller closes it.
+// newWire returns a proxy before the server at a unix socket. The caller closes it.
 func newWire(ctx context.Context, server string) (*wire, error) {
 	dir, err := os.MkdirTemp("", "bench-")
 	if err != nil {
@@ -41,7 +40,7 @@ func newWire(ctx context.Context, server string) (*wire, error) {
 
 func (w *wire) addr() string { return filepath.Join(w.dir, "sock") }
 
-// Close cuts all connections and waits for the goroutines.
+// Close closes all connections and waits for the goroutines.
 func (w *wire) Close() error {
 	err := w.listener.Close()
 	w.mu.Lock()
@@ -53,7 +52,7 @@ func (w *wire) Close() error {
 	return errors.Join(err, os.RemoveAll(w.dir))
 }
 
-// accept leads connections on until the listener is closed.
+// accept forwards connections until the listener is closed.
 func (w *wire) accept() {
 	for {
 		client, err := w.listener.Accept()
@@ -68,11 +67,11 @@ func (w *wire) accept() {
 		w.mu.Lock()
 		w.conns = append(w.conns, client, server)
 		w.mu.Unlock()
-		var asking atomic.Bool
-		w.running.Go(func() { w.carry(server, client, func() { asking.Store(true) }) })
+		var requested atomic.Bool
+		w.running.Go(func() { w.carry(server, client, func() { requested.Store(true) }) })
 		w.running.Go(func() {
 			w.carry(client, server, func() {
-				if asking.CompareAndSwap(true, false) { // the first of the answer
+				if requested.CompareAndSwap(true, false) { // the first piece of the answer
 					w.trips.Add(1)
 				}
 			})
@@ -80,8 +79,8 @@ func (w *wire) accept() {
 	}
 }
 
-// carry copies from one end to the other until either is closed. It tells noted of
-// each piece before it is passed on.
+// carry copies from one end to the other until either is closed. It calls noted for each
+// piece before it passes it on.
 func (w *wire) carry(to, from net.Conn, noted func()) {
 	defer func() { _, _ = to.Close(), from.Close() }()
 	piece := make([]byte, 64<<10)

@@ -162,12 +162,12 @@ func (c *config) check(f *pflag.FlagSet) error {
 	want("need", err == nil, "with --headroom and --min: %v", err)
 	want("grace", c.grace >= time.Millisecond, "is %v: want at least 1ms", c.grace)
 	want("keep-tasks", c.keepTasks >= 0, "is %v: want 0 or more", c.keepTasks)
-	want("lease", c.lease >= time.Second && c.lease <= queue.MostLease, "is %v: want 1s to %v", c.lease, queue.MostLease)
+	want("lease", c.lease >= time.Second && c.lease <= queue.MaxLease, "is %v: want 1s to %v", c.lease, queue.MaxLease)
 	want("poll", c.poll >= time.Millisecond, "is %v: want at least 1ms", c.poll)
 	want("fan-out-part", c.fanOutPart >= 1 && c.fanOutPart <= 100_000, "is %d: want 1 to 100000", c.fanOutPart)
 	want("audit-sweep-rate", c.auditSweepRate >= 0 && c.auditSweepRate <= 100_000, "is %d: want 0 to 100000", c.auditSweepRate)
 	for _, name := range slices.Sorted(maps.Keys(c.workers)) {
-		want("workers", name != "" && len(name) <= queue.MostQueueName, "queue %q: want a name of 1 to %d bytes", name, queue.MostQueueName)
+		want("workers", name != "" && len(name) <= queue.MaxQueueName, "queue %q: want a name of 1 to %d bytes", name, queue.MaxQueueName)
 		want("workers", c.workers[name] >= 0 && c.workers[name] <= 1000, "%s=%d: want 0 to 1000", name, c.workers[name])
 	}
 	total := 0

@@ -81,8 +81,8 @@ func newEnqueue() *cobra.Command {
 // validate returns an error for a value that cannot be, named by its flag.
 func (o *enqueueOptions) validate() error {
 	switch {
-	case len(o.queue) > queue.MostQueueName:
-		return fmt.Errorf("--queue: is %q: want at most %d bytes", o.queue, queue.MostQueueName)
+	case len(o.queue) > queue.MaxQueueName:
+		return fmt.Errorf("--queue: is %q: want at most %d bytes", o.queue, queue.MaxQueueName)
 	case o.priority < math.MinInt16 || o.priority > math.MaxInt16:
 		return fmt.Errorf("--priority: is %d: want %d to %d", o.priority, math.MinInt16, math.MaxInt16)
 	case o.delay < 0:

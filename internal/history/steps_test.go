@@ -66,7 +66,7 @@ func (h *history) claim() error {
 	h.claims++
 	if h.claims%8 == 0 {
 		h.now = h.now.Add(time.Hour)
-		if _, err := h.queue.Extend(h.ctx, h.firm, queue.MostLease); err != nil {
+		if _, err := h.queue.Extend(h.ctx, h.firm, queue.MaxLease); err != nil {
 			return err
 		}
 	}
@@ -74,7 +74,7 @@ func (h *history) claim() error {
 		return err
 	}
 	for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueRefill} {
-		lease := queue.MostLease
+		lease := queue.MaxLease
 		if h.choose(6) == 5 {
 			lease = time.Minute // it runs out: the tasks are given to a second handler
 		}
@@ -85,7 +85,7 @@ func (h *history) claim() error {
 		if err := h.spare(list); err != nil {
 			return err
 		}
-		if h.held = append(h.held, list...); lease == queue.MostLease {
+		if h.held = append(h.held, list...); lease == queue.MaxLease {
 			h.firm = append(h.firm, list...)
 		}
 	}
@@ -100,7 +100,7 @@ const mostLost = 10
 func (h *history) spare(list []queue.Task) error {
 	often := slices.DeleteFunc(slices.Clone(list), func(t queue.Task) bool { return t.Attempts < mostLost })
 	h.firm = append(h.firm, often...)
-	_, err := h.queue.Extend(h.ctx, often, queue.MostLease)
+	_, err := h.queue.Extend(h.ctx, often, queue.MaxLease)
 	return err
 }
 

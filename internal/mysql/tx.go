@@ -87,3 +87,31 @@ func Keys(ctx context.Context, tx *sql.Tx, query string, args ...any) (keys []an
 	}
 	return keys, rows.Err()
 }
+
+// Querier is a *sql.DB, *sql.Conn or *sql.Tx.
+type Querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// Select returns what read makes of each row of a query.
+func Select[T any](ctx context.Context, q Querier, read func(*sql.Rows) (T, error), query string, args ...any) (list []T, err error) {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		one, err := read(rows)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, one)
+	}
+	return list, rows.Err()
+}
+
+// Column reads the only column of a row, for [Select].
+func Column[T any](rows *sql.Rows) (value T, err error) {
+	err = rows.Scan(&value)
+	return value, err
+}

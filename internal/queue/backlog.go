@@ -10,19 +10,18 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// Backlog watches whether too many tasks wait, so that whoever takes more of them
-// from outside can turn them away. It only looks: what a site inserts in its own
-// transactions, and what activityd enqueues for itself, is never refused. It is
-// safe for concurrent use.
+// Backlog watches whether too many tasks wait, so that the API can refuse more. Rows
+// that a site inserts, and tasks that activityd enqueues for itself, are never refused.
+// It is safe for concurrent use.
 type Backlog struct {
-	// MySQL is told how the looks ended.
+	// MySQL gets the result of each look.
 	MySQL *Outage
 
 	queue    fuller
 	limit    int
 	log      *slog.Logger
 	full     atomic.Bool
-	unseeing bool // the last look failed; Run alone uses it
+	failing bool // the last look failed; Run alone uses it
 }
 
 // fuller is the part of a [MySQLQueue] that a Backlog asks.
@@ -33,20 +32,19 @@ type fuller interface {
 const (
 	// backlogLook is how often a Backlog looks, and how long a look may take.
 	backlogLook = 2 * time.Second
-	// backlogRetry is what those are told who are turned away. It is longer than
-	// a look, so that they do not find the answer of before.
+	// backlogRetry is after what time a refused client may ask again: longer than
+	// backlogLook, so that it does not get the same answer.
 	backlogRetry = 5 * time.Second
 )
 
 // NewBacklog returns a Backlog that is full when at least limit tasks wait, and
-// never when limit is 0. It sees nothing before [Backlog.Run].
+// never when limit is 0. It is not full before [Backlog.Run].
 func NewBacklog(queue fuller, limit int, log *slog.Logger) *Backlog {
 	return &Backlog{MySQL: NewOutage(log, "MySQL"), queue: queue, limit: limit, log: log}
 }
 
 // Run looks at once and then every two seconds, until ctx ends; it returns nil.
-// While a look fails, which is logged once, the answer before it stands: at the
-// start that is "not full".
+// While looks fail, the answer before them holds: at the start that is "not full".
 func (b *Backlog) Run(ctx context.Context) error {
 	if b.limit == 0 {
 		<-ctx.Done()
@@ -75,31 +73,23 @@ func (b *Backlog) look(ctx context.Context) {
 	defer cancel()
 	began := time.Now()
 	full, err := b.queue.Full(bounded, b.limit)
-	away := errors.Is(err, mysql.ErrUnavailable)
-	if ctx.Err() != nil { // it says nothing about the queue
+	if ctx.Err() != nil {
 		return
 	}
-	if err == nil || away {
+	if err == nil || errors.Is(err, mysql.ErrUnavailable) {
 		b.MySQL.Report(ctx, began, err)
+	} else if !b.failing {
+		b.log.WarnContext(ctx, "waiting tasks cannot be counted", "full", b.full.Load(), "error", err)
 	}
+	if err == nil && b.failing {
+		b.log.InfoContext(ctx, "waiting tasks can be counted again")
+	}
+	b.failing = err != nil
 	switch {
-	case away: // the log has the outage
-		return
-	case err != nil && !b.unseeing:
-		b.log.WarnContext(ctx, "cannot see how many tasks wait; the answer of before stands", "full", b.full.Load(), "error", err)
-	case err == nil && b.unseeing:
-		b.log.InfoContext(ctx, "can see again how many tasks wait")
+	case err != nil || b.full.Swap(full) == full:
+	case full:
+		b.log.WarnContext(ctx, "too many tasks wait; the API refuses tasks", "limit", b.limit)
+	default:
+		b.log.InfoContext(ctx, "fewer tasks wait; the API accepts tasks again", "limit", b.limit)
 	}
-	b.unseeing = err != nil
-	if err == nil && b.full.Swap(full) != full {
-		b.logChange(ctx, full)
-	}
-}
-
-func (b *Backlog) logChange(ctx context.Context, full bool) {
-	if full {
-		b.log.WarnContext(ctx, "too many tasks wait: the API takes no more of them", "limit", b.limit)
-		return
-	}
-	b.log.InfoContext(ctx, "fewer tasks wait: the API takes more of them again", "limit", b.limit)
 }

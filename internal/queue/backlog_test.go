@@ -84,7 +84,7 @@ func TestBacklogFollowsTheQueue(t *testing.T) {
 		}
 		pass(2 * time.Second)
 		expect(t, b, false, "one of them was started")
-		if said := log.String(); strings.Count(said, "\n") != 2 || !strings.Contains(said, "takes no more") || !strings.Contains(said, "again") {
+		if said := log.String(); strings.Count(said, "\n") != 2 || !strings.Contains(said, "refuses tasks") || !strings.Contains(said, "again") {
 			t.Errorf("logged:\n%s", said)
 		}
 	})
@@ -109,13 +109,13 @@ func TestBacklogKeepsItsAnswerWhileItCannotSee(t *testing.T) {
 			})
 			pass(10 * time.Second)
 			expect(t, b, before, "hanging")
-			if said := strings.TrimPrefix(log.String(), first); strings.Count(said, "\n") != 1 || !strings.Contains(said, "cannot see") {
+			if said := strings.TrimPrefix(log.String(), first); strings.Count(said, "\n") != 1 || !strings.Contains(said, "cannot be counted") {
 				t.Errorf("logged:\n%s", said)
 			}
 			g.become(seeing)
 			pass(4 * time.Second)
 			expect(t, b, before, "back")
-			if said := strings.TrimPrefix(log.String(), first); strings.Count(said, "\n") != 2 || !strings.Contains(said, "can see again") {
+			if said := strings.TrimPrefix(log.String(), first); strings.Count(said, "\n") != 2 || !strings.Contains(said, "can be counted again") {
 				t.Errorf("logged:\n%s", said)
 			}
 		})

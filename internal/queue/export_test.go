@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// SetMostKeys makes the queue remember fewer keys, and look at once how many there are.
-func (q *MySQLQueue) SetMostKeys(most int) {
+// SetMaxKeys makes the queue remember fewer keys, and look at once how many there are.
+func (q *MySQLQueue) SetMaxKeys(most int) {
 	q.keyLimit.most, q.keyLimit.again = most, time.Time{}
 }
 

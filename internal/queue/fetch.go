@@ -224,7 +224,8 @@ func (f *fetcher) work(w *worker) {
 		f.mu.Lock()
 		for _, t := range s.tasks {
 			if key, ordered := orderingKeyOf(t); ordered {
-				if f.owners[key].tasks--; f.owners[key].tasks == 0 {
+				f.owners[key].tasks--
+				if f.owners[key].tasks == 0 {
 					delete(f.owners, key)
 				}
 			}

@@ -26,7 +26,7 @@ func (q *MySQLQueue) Absorb(ctx context.Context, held []Task) (absorbed int, err
 	}
 	for {
 		var n int
-		err := q.transact(ctx, "absorb tasks", func(tx *sql.Tx) (err error) {
+		err := mysql.Transact(ctx, q.db, "absorb tasks", func(tx *sql.Tx) (err error) {
 			n, err = absorb(ctx, tx, held)
 			return err
 		})
@@ -66,7 +66,8 @@ func lockHeld(ctx context.Context, tx *sql.Tx, held []Task) ([]Task, error) {
 		byID[t.ID] = t
 		args = append(args, t.ID, t.Lease)
 	}
-	ids, err := selectIDs(ctx, tx, "SELECT id FROM tasks FORCE INDEX (PRIMARY) WHERE "+alternatives("id = ? AND lease_owner = ?", len(held))+" FOR UPDATE", args)
+	ids, err := mysql.Select(ctx, tx, mysql.Column[uint64], "SELECT id FROM tasks FORCE INDEX (PRIMARY) WHERE "+
+		alternatives("id = ? AND lease_owner = ?", len(held))+" FOR UPDATE", args...)
 	ours := make([]Task, len(ids))
 	for i, id := range ids {
 		ours[i] = byID[id]
@@ -81,28 +82,11 @@ func selectUnstarted(ctx context.Context, tx *sql.Tx, ours []Task) ([]uint64, er
 	for _, t := range ours {
 		args = append(args, t.Kind, t.Key)
 	}
-	return selectIDs(ctx, tx, "SELECT id FROM tasks FORCE INDEX (chains) WHERE ("+alternatives("type = ? AND subject = ?", len(ours))+
-		") AND state IN ('waiting', 'scheduled') LIMIT ? FOR UPDATE SKIP LOCKED", append(args, absorbSize))
+	return mysql.Select(ctx, tx, mysql.Column[uint64], "SELECT id FROM tasks FORCE INDEX (chains) WHERE ("+alternatives("type = ? AND subject = ?", len(ours))+
+		") AND state IN ('waiting', 'scheduled') LIMIT ? FOR UPDATE SKIP LOCKED", append(args, absorbSize)...)
 }
 
 // alternatives joins n times the same condition by OR.
 func alternatives(condition string, n int) string {
 	return strings.TrimSuffix(strings.Repeat(condition+" OR ", n), " OR ")
-}
-
-func selectIDs(ctx context.Context, tx *sql.Tx, query string, args []any) ([]uint64, error) {
-	rows, err := tx.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var ids []uint64
-	for rows.Next() {
-		var id uint64
-		if err := rows.Scan(&id); err != nil {
-			return nil, err
-		}
-		ids = append(ids, id)
-	}
-	return ids, rows.Err()
 }

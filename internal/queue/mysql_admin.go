@@ -45,7 +45,7 @@ func (q *MySQLQueue) typed(ctx context.Context, match Filter) (Filter, error) {
 		return match, nil
 	}
 	var err error
-	match.Kinds, err = q.names(ctx, "SELECT DISTINCT type FROM tasks FORCE INDEX (chains)")
+	match.Kinds, err = mysql.Select(ctx, q.db, mysql.Column[string], "SELECT DISTINCT type FROM tasks FORCE INDEX (chains)")
 	return match, err
 }
 
@@ -56,21 +56,10 @@ func (q *MySQLQueue) List(ctx context.Context, match Filter, limit int) (list []
 		return nil, mysql.Translate(ctx, "list tasks", err)
 	}
 	from, args := match.from()
-	rows, err := q.db.QueryContext(ctx, "SELECT id, queue, type, subject, "+boundedArgs+", priority, state, attempts, max_attempts,"+
+	list, err = mysql.Select(ctx, q.db, scanRecord, "SELECT id, queue, type, subject, "+boundedArgs+", priority, state, attempts, max_attempts,"+
 		" COALESCE(expires_at, 0), COALESCE(due_at, 0), COALESCE(dedupe_key, ''), COALESCE(lease_owner, ''), COALESCE(last_error, ''),"+
 		" created_at, updated_at"+from+" ORDER BY id LIMIT ?", append(args, limit)...)
-	if err != nil {
-		return nil, mysql.Translate(ctx, "list tasks", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		r, err := scanRecord(rows)
-		if err != nil {
-			return nil, mysql.Translate(ctx, "list tasks", err)
-		}
-		list = append(list, r)
-	}
-	return list, mysql.Translate(ctx, "list tasks", rows.Err())
+	return list, mysql.Translate(ctx, "list tasks", err)
 }
 
 func scanRecord(rows *sql.Rows) (r Record, err error) {
@@ -145,9 +134,9 @@ func among(wanted []State, possible ...State) []State {
 	return slices.DeleteFunc(slices.Clone(wanted), func(s State) bool { return !slices.Contains(possible, s) })
 }
 
-// change applies a statement, which their ids complete, to up to limit tasks that match and that nobody has
-// locked: those are about to be claimed or absorbed into, or another operator is
-// at them. It returns their queues too.
+// change applies a statement, which their ids complete, to up to limit tasks that
+// match and are not locked: by a claim, by an enqueuing that they absorb, or by another
+// operator. It returns their queues too.
 func (q *MySQLQueue) change(ctx context.Context, what string, match Filter, limit int, statement string) (n int, queues []string, err error) {
 	if len(match.States) == 0 {
 		return 0, nil, nil
@@ -156,38 +145,26 @@ func (q *MySQLQueue) change(ctx context.Context, what string, match Filter, limi
 	if err != nil {
 		return 0, nil, mysql.Translate(ctx, what, err)
 	}
-	err = q.transact(ctx, what, func(tx *sql.Tx) (err error) {
-		var ids []uint64
-		ids, queues, err = selectMatching(ctx, tx, match, limit)
-		n = 0
-		if err != nil || len(ids) == 0 {
+	from, args := match.from()
+	err = mysql.Transact(ctx, q.db, what, func(tx *sql.Tx) (err error) {
+		n, queues = 0, nil
+		found, err := mysql.Select(ctx, tx, func(rows *sql.Rows) (r Record, err error) {
+			err = rows.Scan(&r.ID, &r.Queue)
+			return r, err
+		}, "SELECT id, queue"+from+" LIMIT ? FOR UPDATE SKIP LOCKED", append(args, limit)...)
+		if err != nil || len(found) == 0 {
 			return err
 		}
-		n, err = mysql.Affected(tx.ExecContext(ctx, statement+"("+mysql.Marks(len(ids))+")", mysql.Args(ids)...))
+		ids := make([]any, len(found))
+		for i, r := range found {
+			ids[i] = r.ID
+			queues = append(queues, r.Queue)
+		}
+		n, err = mysql.Affected(tx.ExecContext(ctx, statement+"("+mysql.Marks(len(ids))+")", ids...))
 		return err
 	})
-	return n, queues, err
-}
-
-func selectMatching(ctx context.Context, tx *sql.Tx, match Filter, limit int) (ids []uint64, queues []string, err error) {
-	from, args := match.from()
-	rows, err := tx.QueryContext(ctx, "SELECT id, queue"+from+" LIMIT ? FOR UPDATE SKIP LOCKED", append(args, limit)...)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var id uint64
-		var queue string
-		if err := rows.Scan(&id, &queue); err != nil {
-			return nil, nil, err
-		}
-		ids = append(ids, id)
-		if !slices.Contains(queues, queue) {
-			queues = append(queues, queue)
-		}
-	}
-	return ids, queues, rows.Err()
+	slices.Sort(queues)
+	return n, slices.Compact(queues), err
 }
 
 // Pause lets no task of the queue start, until [MySQLQueue.Resume]; those that
@@ -212,22 +189,6 @@ func (q *MySQLQueue) changeQueue(ctx context.Context, what, statement, queue str
 
 // Paused returns the queues that are paused, sorted.
 func (q *MySQLQueue) Paused(ctx context.Context) ([]string, error) {
-	list, err := q.names(ctx, "SELECT queue FROM paused_queues ORDER BY queue")
+	list, err := mysql.Select(ctx, q.db, mysql.Column[string], "SELECT queue FROM paused_queues ORDER BY queue")
 	return list, mysql.Translate(ctx, "look which queues are paused", err)
-}
-
-func (q *MySQLQueue) names(ctx context.Context, query string, args ...any) (list []string, err error) {
-	rows, err := q.db.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			return nil, err
-		}
-		list = append(list, name)
-	}
-	return list, rows.Err()
 }

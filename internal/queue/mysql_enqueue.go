@@ -31,7 +31,7 @@ func (q *MySQLQueue) Enqueue(ctx context.Context, batch []New) (ids []uint64, er
 		return nil, err
 	}
 	var done enqueued
-	err = q.transact(ctx, fmt.Sprintf("enqueue %d tasks", len(batch)), func(tx *sql.Tx) (err error) {
+	err = mysql.Transact(ctx, q.db, fmt.Sprintf("enqueue %d tasks", len(batch)), func(tx *sql.Tx) (err error) {
 		done, err = enqueue(ctx, tx, batch)
 		return err
 	})
@@ -121,19 +121,15 @@ func (e *enqueuing) write(ctx context.Context, keys []string) error {
 // than that. The index is named because a small table is scanned otherwise, and with
 // it rows are locked that others are about to commit.
 func (e *enqueuing) absorb(ctx context.Context, keys []string) error {
-	rows, err := e.tx.QueryContext(ctx, "SELECT dedupe_key, id, queue, type, subject, "+boundedArgs+", state, attempts, priority,"+
-		" COALESCE(GREATEST(due_at, 1), 0), COALESCE(GREATEST(expires_at, 1), 0), "+now+" FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+") FOR UPDATE", mysql.Args(keys)...)
+	holders, err := mysql.Select(ctx, e.tx, scanKeyHolder, "SELECT dedupe_key, id, queue, type, subject, "+boundedArgs+", state, attempts, priority,"+
+		" COALESCE(GREATEST(due_at, 1), 0), COALESCE(GREATEST(expires_at, 1), 0), "+now+
+		" FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+") FOR UPDATE", mysql.Args(keys)...)
 	if err != nil {
 		return err
 	}
-	defer rows.Close()
 	changed := make(map[uint64]timing)
 	var others []any
-	for rows.Next() {
-		r, at, err := scanKeyHolder(rows)
-		if err != nil {
-			return err
-		}
+	for _, r := range holders {
 		// To the server a key with blanks at its end is the same; it was asked for without.
 		n, asked := e.byKey[r.dedupeKey]
 		if !asked || !r.absorbs(n) {
@@ -142,12 +138,9 @@ func (e *enqueuing) absorb(ctx context.Context, keys []string) error {
 		}
 		e.idOf[r.dedupeKey] = r.ID
 		is := r.timing()
-		if both := is.absorbing(timingOf(n, at)); both != is {
+		if both := is.absorbing(timingOf(n, r.now)); both != is {
 			changed[r.ID] = both
 		}
-	}
-	if err := rows.Err(); err != nil {
-		return err
 	}
 	if len(others) > 0 {
 		_, err := e.tx.ExecContext(ctx, updateTasks+"dedupe_key = "+keyOfItsOwn+" WHERE id IN ("+mysql.Marks(len(others))+")",
@@ -159,14 +152,13 @@ func (e *enqueuing) absorb(ctx context.Context, keys []string) error {
 	return e.advance(ctx, changed)
 }
 
-// scanKeyHolder reads a row that has the dedupe key of a task to be enqueued, and
-// the time.
-func scanKeyHolder(rows *sql.Rows) (r keyHolder, at int64, err error) {
+// scanKeyHolder reads a row that has the dedupe key of a task to be enqueued.
+func scanKeyHolder(rows *sql.Rows) (r keyHolder, err error) {
 	var args []byte
 	var due, expires uint64
-	err = rows.Scan(&r.dedupeKey, &r.ID, &r.Queue, &r.Kind, &r.Key, &args, &r.state, &r.Attempts, &r.Priority, &due, &expires, &at)
+	err = rows.Scan(&r.dedupeKey, &r.ID, &r.Queue, &r.Kind, &r.Key, &args, &r.state, &r.Attempts, &r.Priority, &due, &expires, &r.now)
 	r.Payload, r.dueAt, r.expiresAt = args, int64(min(due, latest)), int64(min(expires, latest))
-	return r, at, err
+	return r, err
 }
 
 // advance changes when waiting tasks run and expire.
@@ -225,23 +217,12 @@ func (e *enqueuing) find(ctx context.Context, keys []string) error {
 	if len(keys) == 1 && e.idOf[keys[0]] != 0 {
 		return nil
 	}
-	rows, err := e.tx.QueryContext(ctx, "SELECT dedupe_key, id FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+")", mysql.Args(keys)...)
-	if err != nil {
-		return err
+	inserted, err := mysql.Select(ctx, e.tx, func(rows *sql.Rows) (r keyHolder, err error) {
+		err = rows.Scan(&r.dedupeKey, &r.ID)
+		return r, err
+	}, "SELECT dedupe_key, id FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+")", mysql.Args(keys)...)
+	for _, r := range inserted {
+		e.idOf[r.dedupeKey] = r.ID
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var key string
-		var id uint64
-		if err := rows.Scan(&key, &id); err != nil {
-			return err
-		}
-		e.idOf[key] = id
-	}
-	return rows.Err()
-}
-
-// transact runs do in a transaction of its own: see [mysql.Transact].
-func (q *MySQLQueue) transact(ctx context.Context, what string, do func(*sql.Tx) error) error {
-	return mysql.Transact(ctx, q.db, what, do)
+	return err
 }

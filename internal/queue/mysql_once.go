@@ -16,9 +16,9 @@ import (
 )
 
 // keyEnd is when keys were written that are forgotten by now.
-var keyEnd = now + " - " + strconv.FormatInt(KeyLife.Milliseconds(), 10)
+var keyEnd = now + " - " + strconv.FormatInt(KeyTTL.Milliseconds(), 10)
 
-// keyLimit keeps the number of idempotency keys near MostKeys. Once a minute it looks
+// keyLimit keeps the number of idempotency keys near MaxKeys. Once a minute it looks
 // how old the first one too many is, in a sample: the hashes are spread evenly, so of
 // every 256 keys one has a hash that begins with a zero byte. To read them all would
 // take as long as a sweep must not.
@@ -53,7 +53,7 @@ func (l *keyLimit) look(ctx context.Context, db *sql.DB) (before uint64, err err
 // batch that was enqueued under the same key before is not enqueued again,
 // the ids are those of then and replayed is true. Another batch under that
 // key fails with [ErrKeyReused]. Keys are remembered for
-// [KeyLife], the newest [MostKeys] of them.
+// [KeyTTL], the newest [MaxKeys] of them.
 //
 // The key is written first: of two that come at
 // once, the second waits for the commit of the first one, and then finds its ids.
@@ -68,7 +68,7 @@ func (q *MySQLQueue) EnqueueOnce(ctx context.Context, key string, batch []New) (
 	}
 	var done enqueued
 	for range 2 { // a key can be forgotten between the two looks at it
-		err = q.transact(ctx, fmt.Sprintf("enqueue %d tasks once", len(batch)), func(tx *sql.Tx) (err error) {
+		err = mysql.Transact(ctx, q.db, fmt.Sprintf("enqueue %d tasks once", len(batch)), func(tx *sql.Tx) (err error) {
 			done, replayed, err = once.enqueue(ctx, tx, batch)
 			return err
 		})

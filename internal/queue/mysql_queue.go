@@ -54,19 +54,19 @@ func NewMySQLQueue(db *sql.DB, o Options) *MySQLQueue {
 	}
 	return &MySQLQueue{
 		db: db, options: o.withDefaults(), cursors: newCursors(time.Now),
-		keyLimit: keyLimit{most: MostKeys, again: time.Now().Add(keyLook)},
+		keyLimit: keyLimit{most: MaxKeys, again: time.Now().Add(keyLook)},
 	}
 }
 
 // Claim leases up to n due tasks of a queue, the urgent ones first, then in
 // order of arrival; those that expired are left to [MySQLQueue.Sweep]. Whatever
 // happens to the claimer, they are free again after the lease, which lasts
-// [MostLease] at most, and a Sweep. A task whose last lease ran out is
+// [MaxLease] at most, and a Sweep. A task whose last lease ran out is
 // claimed alone: should it be what killed its worker, it takes no other with
 // it.
 func (q *MySQLQueue) Claim(ctx context.Context, queue string, n int, lease time.Duration) (claimed []Task, err error) {
 	again := false
-	err = q.transact(ctx, "claim tasks of queue "+queue, func(tx *sql.Tx) (err error) {
+	err = mysql.Transact(ctx, q.db, "claim tasks of queue "+queue, func(tx *sql.Tx) (err error) {
 		if again { // the tasks that the try before locked still wait, before the cursor
 			q.cursors.forget()
 		}
@@ -96,7 +96,7 @@ func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int,
 	// A key of its own takes the task out of the way of those that come later.
 	started := make(map[any]bool, len(due))
 	_, err = changeRows(ctx, tx, ids, func(ids []any) (int, error) {
-		args := append([]any{random, token, min(lease, MostLease).Milliseconds()}, ids...)
+		args := append([]any{random, token, min(lease, MaxLease).Milliseconds()}, ids...)
 		n, err := mysql.Affected(tx.ExecContext(ctx, updateTasks+"state = 'running', attempts = "+oneMoreAttempt+
 			", dedupe_key = "+keyOfItsOwn+", lease_owner = ?, due_at = "+now+" + ?, updated_at = "+now+
 			" WHERE id IN ("+mysql.Marks(len(ids))+")", args...))
@@ -118,8 +118,8 @@ const oneMoreAttempt = "LEAST(attempts, 65534) + 1"
 const keyOfItsOwn = "IF(dedupe_key IS NOT NULL, CONCAT('~', id, '/', ?), NULL)"
 
 // boundedArgs selects the arguments of a task, or, where they have more than
-// [MostPayload] bytes, a JSON string that says so: no arguments at all.
-var boundedArgs = fmt.Sprintf("IF(LENGTH(args) <= %d, args, JSON_QUOTE(CONCAT(LENGTH(args), ' bytes: at most %[1]d are read')))", MostPayload)
+// [MaxPayload] bytes, a JSON string that says so: no arguments at all.
+var boundedArgs = fmt.Sprintf("IF(LENGTH(args) <= %d, args, JSON_QUOTE(CONCAT(LENGTH(args), ' bytes: at most %[1]d are read')))", MaxPayload)
 
 // changeRows changes rows of tasks, by their ids, and returns how many it changed.
 // If the server refuses that for what is in one of the rows (a trigger or a
@@ -190,33 +190,22 @@ func selectDue(ctx context.Context, tx *sql.Tx, queue string, n int, from positi
 	if !front {
 		query, args = selectDueTasks+fromCursor+inTheirTurn, []any{queue, from.priority, from.id, n}
 	}
-	rows, err := tx.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
+	var lost []bool
+	due, err = mysql.Select(ctx, tx, func(rows *sql.Rows) (Task, error) {
 		t := Task{Queue: queue}
 		var args []byte
-		var lost bool
+		var isLost bool
 		var created, updated, at uint64
-		err := rows.Scan(&t.ID, &t.Kind, &t.Key, &args, &t.Priority, &t.Attempts, &t.MaxAttempts, &t.Expires, &lost, &created, &updated, &at)
-		if err != nil {
-			return nil, err
-		}
-		t.Payload = args
+		err := rows.Scan(&t.ID, &t.Kind, &t.Key, &args, &t.Priority, &t.Attempts, &t.MaxAttempts, &t.Expires, &isLost, &created, &updated, &at)
+		t.Payload, lost = args, append(lost, isLost)
 		t.Created, t.Claimed = timeOf(created), timeOf(at)
 		t.Waited = max(0, t.Claimed.Sub(timeOf(updated)))
-		switch {
-		case lost && len(due) > 0:
-			return due, rows.Err() // for another claim
-		case lost:
-			return []Task{t}, rows.Err()
-		default:
-			due = append(due, t)
-		}
+		return t, err
+	}, query, args...)
+	if first := slices.Index(lost, true); first >= 0 { // a lost task is claimed alone
+		due = due[:max(first, 1)]
 	}
-	return due, rows.Err()
+	return due, err
 }
 
 // latest is the end of the year 9999, in unix milliseconds. A later time, which
@@ -239,7 +228,7 @@ func (q *MySQLQueue) Extend(ctx context.Context, held []Task, lease time.Duratio
 	lost = len(held)
 	for token, ids := range byLease {
 		n, err := mysql.Affected(q.db.ExecContext(ctx, updateTasks+"due_at = "+now+" + ? WHERE lease_owner = ? AND id IN ("+mysql.Marks(len(ids))+")",
-			append([]any{min(lease, MostLease).Milliseconds(), token}, mysql.Args(ids)...)...))
+			append([]any{min(lease, MaxLease).Milliseconds(), token}, mysql.Args(ids)...)...))
 		if err != nil {
 			return 0, mysql.Translate(ctx, fmt.Sprintf("extend the leases of %d tasks", len(held)), err)
 		}
@@ -253,7 +242,7 @@ func (q *MySQLQueue) Extend(ctx context.Context, held []Task, lease time.Duratio
 func (q *MySQLQueue) Finish(ctx context.Context, results []Result) (lost int, err error) {
 	var next []New
 	var done enqueued
-	err = q.transact(ctx, fmt.Sprintf("finish %d tasks", len(results)), func(tx *sql.Tx) error {
+	err = mysql.Transact(ctx, q.db, fmt.Sprintf("finish %d tasks", len(results)), func(tx *sql.Tx) error {
 		var err error
 		if next, err = followUps(ctx, tx, results); err != nil {
 			return err
@@ -373,27 +362,13 @@ func (q *MySQLQueue) keysOf(ctx context.Context, what string, kinds []string, ke
 	if len(kinds) == 0 || len(keys) == 0 {
 		return found, nil
 	}
-	args := make([]any, 0, len(kinds)+len(keys))
-	for _, k := range kinds {
-		args = append(args, k)
-	}
-	for _, k := range keys {
-		args = append(args, k)
-	}
-	rows, err := q.db.QueryContext(ctx, "SELECT DISTINCT subject FROM tasks FORCE INDEX (chains) WHERE type IN ("+mysql.Marks(len(kinds))+
+	args := append(mysql.Args(kinds), mysql.Args(keys)...)
+	keys, err := mysql.Select(ctx, q.db, mysql.Column[uint64], "SELECT DISTINCT subject FROM tasks FORCE INDEX (chains) WHERE type IN ("+mysql.Marks(len(kinds))+
 		") AND subject IN ("+mysql.Marks(len(keys))+") AND "+condition, append(args, conditionArgs...)...)
-	if err != nil {
-		return nil, mysql.Translate(ctx, what, err)
+	for _, key := range keys {
+		found[key] = true
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var u uint64
-		if err := rows.Scan(&u); err != nil {
-			return nil, mysql.Translate(ctx, what, err)
-		}
-		found[u] = true
-	}
-	return found, mysql.Translate(ctx, what, rows.Err())
+	return found, mysql.Translate(ctx, what, err)
 }
 
 // Count returns how many tasks there are by state. It looks at all of them:

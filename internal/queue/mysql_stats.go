@@ -67,14 +67,14 @@ func (q *MySQLQueue) Stats(ctx context.Context) (s Stats, err error) {
 }
 
 func (q *MySQLQueue) stats(ctx context.Context) (s Stats, err error) {
-	paused, err := q.names(ctx, "SELECT queue FROM paused_queues")
+	paused, err := mysql.Select(ctx, q.db, mysql.Column[string], "SELECT queue FROM paused_queues")
 	if err != nil {
 		return s, err
 	}
 	names := q.options.standing(paused)
 	// Two names that the table takes for one, as "a" and "A", are one queue to its workers.
-	others, err := q.names(ctx, "SELECT queue FROM ("+distinctQueues+") AS found WHERE queue NOT IN ("+mysql.Marks(len(names))+")",
-		append([]any{len(names) + MostOtherQueues + 1}, mysql.Args(names)...)...)
+	others, err := mysql.Select(ctx, q.db, mysql.Column[string], "SELECT queue FROM ("+distinctQueues+") AS found WHERE queue NOT IN ("+mysql.Marks(len(names))+")",
+		append([]any{len(names) + MaxOtherQueues + 1}, mysql.Args(names)...)...)
 	if err != nil {
 		return s, err
 	}
@@ -82,8 +82,8 @@ func (q *MySQLQueue) stats(ctx context.Context) (s Stats, err error) {
 	if err != nil {
 		return s, err
 	}
-	s.More = len(others) > MostOtherQueues
-	names = append(names, others[:min(len(others), MostOtherQueues)]...)
+	s.More = len(others) > MaxOtherQueues
+	names = append(names, others[:min(len(others), MaxOtherQueues)]...)
 	if s.Tasks, err = q.taskStats(ctx, names); err != nil {
 		return s, err
 	}
@@ -112,19 +112,10 @@ func (q *MySQLQueue) taskStats(ctx context.Context, queues []string) (list []Tas
 			args = append(append(append(args, queue, state), mysql.Args(kinds)...), OtherKinds, queue, state, StatsLimit)
 		}
 	}
-	rows, err := q.db.QueryContext(ctx, strings.Join(parts, " UNION ALL ")+" ORDER BY queue, kind, state", args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var t TaskStats
-		if err := rows.Scan(&t.Queue, &t.State, &t.Kind, &t.Count); err != nil {
-			return nil, err
-		}
-		list = append(list, t)
-	}
-	return list, rows.Err()
+	return mysql.Select(ctx, q.db, func(rows *sql.Rows) (t TaskStats, err error) {
+		err = rows.Scan(&t.Queue, &t.State, &t.Kind, &t.Count)
+		return t, err
+	}, strings.Join(parts, " UNION ALL ")+" ORDER BY queue, kind, state", args...)
 }
 
 // capped tells whether a state of the queue was not counted to the end.
@@ -145,7 +136,11 @@ func capped(list []TaskStats, queue string) bool {
 
 // oldest looks at the first task of each priority, and at no other.
 func (q *MySQLQueue) oldest(ctx context.Context, queue string) (age time.Duration, err error) {
-	priorities, err := q.priorities(ctx, queue)
+	priorities, err := mysql.Select(ctx, q.db, func(rows *sql.Rows) (priority int, err error) {
+		var state string
+		err = rows.Scan(&queue, &state, &priority)
+		return priority, err
+	}, waitingPriorities, queue, MaxPriorities)
 	if err != nil {
 		return 0, err
 	}
@@ -166,37 +161,15 @@ const dueLimit = 1000
 // due returns, by queue, how long ago the oldest task became due of those that run,
 // or were postponed or tried before.
 func (q *MySQLQueue) due(ctx context.Context) (map[string]time.Duration, error) {
-	rows, err := q.db.QueryContext(ctx, longestDue, maxBackoff.Milliseconds(), dueLimit, dueLimit)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	oldest := make(map[string]time.Duration)
-	for rows.Next() {
-		var queue string
+	list, err := mysql.Select(ctx, q.db, func(rows *sql.Rows) (s Summary, err error) {
 		var milliseconds int64
-		if err := rows.Scan(&queue, &milliseconds); err != nil {
-			return nil, err
-		}
-		oldest[queue] = time.Duration(milliseconds) * time.Millisecond
+		err = rows.Scan(&s.Queue, &milliseconds)
+		s.Due = time.Duration(milliseconds) * time.Millisecond
+		return s, err
+	}, longestDue, maxBackoff.Milliseconds(), dueLimit, dueLimit)
+	due := make(map[string]time.Duration, len(list))
+	for _, s := range list {
+		due[s.Queue] = s.Due
 	}
-	return oldest, rows.Err()
-}
-
-// priorities returns the most urgent priorities of the tasks that wait in a queue.
-func (q *MySQLQueue) priorities(ctx context.Context, queue string) (list []int, err error) {
-	rows, err := q.db.QueryContext(ctx, waitingPriorities, queue, MostPriorities)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var state string
-		var priority int
-		if err := rows.Scan(&queue, &state, &priority); err != nil {
-			return nil, err
-		}
-		list = append(list, priority)
-	}
-	return list, rows.Err()
+	return due, err
 }

@@ -40,7 +40,7 @@ func chores(keysBefore uint64) []chore {
 			func(s *Swept) *int { return &s.Due },
 		},
 		{
-			"free leases that ran out", dueTasks("running", atOnce+" OR due_at > "+now+" + "+strconv.FormatInt(MostLease.Milliseconds(), 10)),
+			"free leases that ran out", dueTasks("running", atOnce+" OR due_at > "+now+" + "+strconv.FormatInt(MaxLease.Milliseconds(), 10)),
 			updateTasks + "due_at = IF(attempts >= max_attempts, NULL, expires_at), state = IF(attempts >= max_attempts, 'dead', 'waiting')," +
 				" last_error = CONCAT('the lease of ', COALESCE(lease_owner, 'an unknown worker'), ' ran out: it crashed, was stopped, or took too long')," +
 				" lease_owner = '" + lostOwner + "', updated_at = " + now + " WHERE state = 'running'", "id",
@@ -115,7 +115,7 @@ func (q *MySQLQueue) dueChores(ctx context.Context, all []chore) ([]bool, error)
 // sweepOnce passes over rows that are locked: one that somebody holds must not
 // hold up all others that are due.
 func (q *MySQLQueue) sweepOnce(ctx context.Context, c chore) (n int, err error) {
-	err = q.transact(ctx, c.name, func(tx *sql.Tx) error {
+	err = mysql.Transact(ctx, q.db, c.name, func(tx *sql.Tx) error {
 		n = 0
 		keys, err := mysql.Keys(ctx, tx, c.find+" LIMIT ? FOR UPDATE SKIP LOCKED", sweepSize)
 		if err != nil || len(keys) == 0 {

@@ -25,9 +25,10 @@ type keyHolder struct {
 	state            State
 	dedupeKey        string
 	dueAt, expiresAt int64
+	now              int64 // by the database's clock
 }
 
-func (r *keyHolder) timing() timing {
+func (r keyHolder) timing() timing {
 	t := timing{priority: r.Priority, expiresAt: r.expiresAt}
 	if r.state == Scheduled {
 		t.runAt = r.dueAt
@@ -38,7 +39,7 @@ func (r *keyHolder) timing() timing {
 // absorbs tells whether the row, which has the dedupe key of n, does the work of
 // n when it starts. A producer may have written that key into any row: one that is
 // over, or about something else.
-func (r *keyHolder) absorbs(n New) bool {
+func (r keyHolder) absorbs(n New) bool {
 	notStarted := r.Attempts == 0 && (r.state == Scheduled || r.state == Waiting && r.dueAt == r.expiresAt)
 	return notStarted && r.ID != 0 && r.Queue == n.Queue && n.SameWork(r.Kind, r.Key, r.Payload)
 }

@@ -118,15 +118,15 @@ const (
 	maxBackoff   = 5 * time.Minute
 )
 
-// mostMessage is how much of an error is kept with a task, in bytes.
-const mostMessage = 1000
+// maxMessage is how much of an error is kept with a task, in bytes.
+const maxMessage = 1000
 
 func clip(s string) string {
 	s = strings.ToValidUTF8(s, "\uFFFD") // MySQL would refuse the rest, and with it the result
-	if len(s) <= mostMessage {
+	if len(s) <= maxMessage {
 		return s
 	}
-	cut := mostMessage
+	cut := maxMessage
 	for cut > 0 && s[cut]&0xC0 == 0x80 { // not within a character
 		cut--
 	}

@@ -176,7 +176,7 @@ func (p *Pool) Run(ctx context.Context) error {
 			continue
 		}
 		notified, unsubscribe := p.notifier.subscribe(w.Queue)
-		defer unsubscribe()
+		defer unsubscribe() //nolint:gocritic // one for each queue, until the end of the run
 		f := newFetcher(r, w, notified)
 		r.fetchers = append(r.fetchers, f)
 		for _, worker := range f.workers {

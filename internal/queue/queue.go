@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// KeyLife is how long the key of [MySQLQueue.EnqueueOnce] is remembered at least, as long
-// as there are no more than about MostKeys. Of more, the oldest are forgotten: what is then
+// KeyTTL is how long the key of [MySQLQueue.EnqueueOnce] is remembered at least, as long
+// as there are no more than about MaxKeys. Of more, the oldest are forgotten: what is then
 // enqueued twice is done twice, which does no harm, while a refusal would let one
 // client that makes many keys keep all others from enqueuing.
 const (
-	KeyLife  = 24 * time.Hour
-	MostKeys = 1_000_000
+	KeyTTL  = 24 * time.Hour
+	MaxKeys = 1_000_000
 )
 
-// MostLease is how long a lease lasts at most.
-const MostLease = 24 * time.Hour
+// MaxLease is how long a lease lasts at most.
+const MaxLease = 24 * time.Hour
 
 // ErrKeyReused says that a key of [MySQLQueue.EnqueueOnce] stands for another batch.
 var ErrKeyReused = errors.New("the idempotency key was used for other tasks")

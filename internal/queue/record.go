@@ -37,7 +37,7 @@ type Record struct {
 	Queue       string
 	Kind        string
 	Key         uint64
-	Payload     json.RawMessage // a JSON string instead, where they have more than MostPayload bytes or are no JSON
+	Payload     json.RawMessage // a JSON string instead, where they have more than MaxPayload bytes or are no JSON
 	Priority    int
 	State       State
 	Attempts    int
@@ -66,11 +66,11 @@ type Stats struct {
 // StatsLimit bounds how many tasks of one queue and state [MySQLQueue.Stats] counts.
 const StatsLimit = 100_000
 
-// MostOtherQueues bounds the queues in [Stats] that only rows name, and
-// MostPriorities the priorities of one queue whose oldest task is looked for.
+// MaxOtherQueues bounds the queues in [Stats] that only rows name, and
+// MaxPriorities the priorities of one queue whose oldest task is looked for.
 const (
-	MostOtherQueues = 32
-	MostPriorities  = 16
+	MaxOtherQueues = 32
+	MaxPriorities  = 16
 )
 
 // OtherKinds stands in [TaskStats] for all types that have no handler.

@@ -343,7 +343,7 @@ func looks(t *testing.T, q queuetest.Queue) (dead []queue.Record) {
 			if after = r.ID; r.State == queue.Dead {
 				dead = append(dead, r)
 			}
-			if !json.Valid(r.Payload) || len(r.Payload) > queue.MostPayload+2 || r.Created.Year() > 9999 {
+			if !json.Valid(r.Payload) || len(r.Payload) > queue.MaxPayload+2 || r.Created.Year() > 9999 {
 				t.Errorf("listed with %d bytes of arguments, created %v: %.200s", len(r.Payload), r.Created, r.Payload)
 			}
 		}
@@ -513,7 +513,7 @@ func TestLargeArgumentsAreNotRead(t *testing.T) {
 	list := claim(t, q, 10)
 	for i, task := range list {
 		args, err := tasks.ArgsOf(task)
-		if large := i < 3; len(task.Payload) > queue.MostPayload || large != (err != nil) || large != (args.Contact == 0) {
+		if large := i < 3; len(task.Payload) > queue.MaxPayload || large != (err != nil) || large != (args.Contact == 0) {
 			t.Errorf("task %d has %d bytes: %+v, %v", i, len(task.Payload), args, err)
 		}
 		if i < 3 && !strings.Contains(err.Error(), "bytes: at most 4096 are read") {
@@ -589,7 +589,7 @@ func TestTheNewestKeysAreRemembered(t *testing.T) {
 		first = append(first, ids...)
 	}
 	sweep(t, q) // not looked yet how many there are
-	q.SetMostKeys(most)
+	q.SetMaxKeys(most)
 	sweeps := 1
 	for more := true; more; sweeps++ {
 		s, err := q.Sweep(t.Context())

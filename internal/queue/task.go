@@ -54,6 +54,6 @@ type Task struct {
 // ErrInvalid is wrapped by the errors for a task that cannot be understood.
 var ErrInvalid = errors.New("invalid task")
 
-// MostPayload is how many bytes the payload of a task may have; a claim reads no
+// MaxPayload is how many bytes the payload of a task may have; a claim reads no
 // more, so that what it holds is bounded.
-const MostPayload = 4096
+const MaxPayload = 4096

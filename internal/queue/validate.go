@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// MostQueueName is how many bytes the name of a queue may have.
-const MostQueueName = 32
+// MaxQueueName is how many bytes the name of a queue may have.
+const MaxQueueName = 32
 
-// mostDedupeKey is how many bytes a dedupe key may have.
-const mostDedupeKey = 128
+// maxDedupeKey is how many bytes a dedupe key may have.
+const maxDedupeKey = 128
 
 // Validate returns the batch with defaults filled in, or an error that wraps
 // [ErrInvalid].
@@ -38,12 +38,12 @@ func (n New) wrong() string {
 	switch {
 	case n.DedupeKey == "":
 		return "it has no dedupe key"
-	case len(n.DedupeKey) > mostDedupeKey || strings.HasPrefix(n.DedupeKey, "~"):
-		return fmt.Sprintf("dedupe key %q: want at most %d bytes, and no ~ at the beginning", n.DedupeKey, mostDedupeKey)
-	case len(n.Payload) > MostPayload || !json.Valid(n.Payload):
-		return fmt.Sprintf("its payload is not JSON of at most %d bytes", MostPayload)
-	case len(n.Queue) > MostQueueName:
-		return fmt.Sprintf("queue %q: want at most %d bytes", n.Queue, MostQueueName)
+	case len(n.DedupeKey) > maxDedupeKey || strings.HasPrefix(n.DedupeKey, "~"):
+		return fmt.Sprintf("dedupe key %q: want at most %d bytes, and no ~ at the beginning", n.DedupeKey, maxDedupeKey)
+	case len(n.Payload) > MaxPayload || !json.Valid(n.Payload):
+		return fmt.Sprintf("its payload is not JSON of at most %d bytes", MaxPayload)
+	case len(n.Queue) > MaxQueueName:
+		return fmt.Sprintf("queue %q: want at most %d bytes", n.Queue, MaxQueueName)
 	case n.Priority < math.MinInt16 || n.Priority > math.MaxInt16:
 		return fmt.Sprintf("priority %d: want between %d and %d", n.Priority, math.MinInt16, math.MaxInt16)
 	case n.Delay < 0 || n.Life < 0:
@@ -54,8 +54,8 @@ func (n New) wrong() string {
 
 // CheckName returns an error that wraps [ErrInvalid] unless the name may be a queue's.
 func CheckName(queue string) error {
-	if queue == "" || len(queue) > MostQueueName {
-		return fmt.Errorf("%w: queue %q: want 1 to %d bytes", ErrInvalid, queue, MostQueueName)
+	if queue == "" || len(queue) > MaxQueueName {
+		return fmt.Errorf("%w: queue %q: want 1 to %d bytes", ErrInvalid, queue, MaxQueueName)
 	}
 	return nil
 }

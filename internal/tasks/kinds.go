@@ -116,7 +116,7 @@ func Parse(name string, of, contact member.ID) (queue.New, error) {
 	k, known := produced(name)
 	switch {
 	case of == 0:
-		return queue.New{}, fmt.Errorf("%w: %s: the user is missing", queue.ErrInvalid, name)
+		return queue.New{}, fmt.Errorf("%w: %s: the member is missing", queue.ErrInvalid, name)
 	case !known:
 		return queue.New{}, fmt.Errorf("%w: unknown type %q: want %s", queue.ErrInvalid, name, orList(Produced()))
 	case k.TakesContact && contact == 0:
@@ -137,7 +137,7 @@ func Usage() string {
 			others = append(others, name)
 		}
 	}
-	return orList(pairs) + ", with USER and CONTACT, or " + orList(others) + ", with USER"
+	return orList(pairs) + ", with MEMBER and CONTACT, or " + orList(others) + ", with MEMBER"
 }
 
 // orList returns "a, b or c".

@@ -63,7 +63,7 @@ func TestAKindIsAFileAndALine(t *testing.T) {
 	}
 	same("the API", q.batch[0], nil)
 
-	if !strings.Contains(tasks.Usage(), "upload, refill or poke, with USER") || !slices.Contains(queue.Kinds(), tasks.Poke) {
+	if !strings.Contains(tasks.Usage(), "upload, refill or poke, with MEMBER") || !slices.Contains(queue.Kinds(), tasks.Poke) {
 		t.Errorf("the command line knows %q, %q", tasks.Usage(), queue.Kinds())
 	}
 	if !slices.Contains(tasks.Changing(tasks.OwnSet), tasks.Poke) {

@@ -60,7 +60,7 @@ func NewMemory(o queue.Options, now func() time.Time) *Memory {
 		o.Notifier = &queue.Notifier{}
 	}
 	return &Memory{
-		options: o, now: now, maxKeys: queue.MostKeys,
+		options: o, now: now, maxKeys: queue.MaxKeys,
 		rows: map[uint64]*row{}, keys: map[string]uint64{}, paused: map[string]bool{}, once: map[string]onceRow{},
 	}
 }
@@ -190,7 +190,7 @@ func (q *Memory) Claim(ctx context.Context, name string, n int, lease time.Durat
 		if lost && len(claimed) > 0 {
 			break
 		}
-		claimed = append(claimed, q.start(r, now, min(lease, queue.MostLease)))
+		claimed = append(claimed, q.start(r, now, min(lease, queue.MaxLease)))
 		if lost {
 			break
 		}
@@ -237,7 +237,7 @@ func (q *Memory) Extend(ctx context.Context, held []queue.Task, lease time.Durat
 	defer q.mu.Unlock()
 	for _, t := range held {
 		if r := q.held(t); r != nil {
-			r.dueAt = q.now().UnixMilli() + min(lease, queue.MostLease).Milliseconds()
+			r.dueAt = q.now().UnixMilli() + min(lease, queue.MaxLease).Milliseconds()
 		} else {
 			lost++
 		}
@@ -311,7 +311,7 @@ func (q *Memory) Sweep(ctx context.Context) (s queue.Swept, err error) {
 			q.timeUp(r, now, &s)
 		}
 	}
-	q.forgetKeys(now - queue.KeyLife.Milliseconds())
+	q.forgetKeys(now - queue.KeyTTL.Milliseconds())
 	return s, nil
 }
 
@@ -323,7 +323,7 @@ func (r *row) isDue(now int64) bool {
 	case queue.Scheduled, queue.Done:
 		return r.dueAt <= now
 	case queue.Running:
-		return r.dueAt <= now || r.dueAt > now+queue.MostLease.Milliseconds()
+		return r.dueAt <= now || r.dueAt > now+queue.MaxLease.Milliseconds()
 	case queue.Dead:
 	}
 	return false
@@ -554,8 +554,8 @@ func (q *Memory) Stats(context.Context) (s queue.Stats, err error) {
 		}
 	}
 	named := slices.Sorted(maps.Keys(others))
-	s.More = len(named) > queue.MostOtherQueues
-	standing = append(standing, named[:min(len(named), queue.MostOtherQueues)]...)
+	s.More = len(named) > queue.MaxOtherQueues
+	standing = append(standing, named[:min(len(named), queue.MaxOtherQueues)]...)
 	for _, r := range q.rows {
 		if slices.Contains(standing, r.Queue) {
 			kind := r.Kind
@@ -602,7 +602,7 @@ func (q *Memory) due(name string) (age time.Duration) {
 func (q *Memory) oldest(name string) (age time.Duration) {
 	first := make(map[int]bool)
 	for _, r := range q.inOrder(func(r *row) bool { return r.state == queue.Waiting && r.Queue == name }) {
-		if !first[r.Priority] && len(first) < queue.MostPriorities {
+		if !first[r.Priority] && len(first) < queue.MaxPriorities {
 			first[r.Priority] = true
 			age = max(age, q.now().Sub(time.UnixMilli(r.created)))
 		}
@@ -610,8 +610,8 @@ func (q *Memory) oldest(name string) (age time.Duration) {
 	return age
 }
 
-// SetMostKeys makes the queue remember fewer idempotency keys.
-func (q *Memory) SetMostKeys(most int) { q.maxKeys = most }
+// SetMaxKeys makes the queue remember fewer idempotency keys.
+func (q *Memory) SetMaxKeys(most int) { q.maxKeys = most }
 
 // Forge makes a row of what a producer may write: it changes a task as no queue
 // would, and leaves the dedupe key with it. A time of 0 stands for none.
