@@ -1,6 +1,6 @@
 -- activityd: optional triggers. With them a site adopts activityd without a
 -- change of its code: they keep users.last_upload from the photos, and insert a
--- task with every change that the index must know of, in the transaction of that
+-- task with every change that concerns the index, in the transaction of that
 -- change. A site that inserts its tasks itself does not need them; both at once
 -- does no harm.
 --
@@ -11,8 +11,8 @@
 --   mysql site < triggers.sql            (the client understands DELIMITER)
 --
 -- installs them or replaces older ones; `activityd schema --triggers --remove`
--- removes them. Who runs it must keep the rights to do what they do: they run
--- with those of their maker. docs/adoption.md says what else to do once, and what
+-- removes them. Triggers run with the rights of the user who installed them, who must keep
+-- these. docs/adoption.md says what else to do once, and what
 -- triggers cannot see.
 --
 -- The tasks have no dedupe key. A unique key inside the site's transactions would
@@ -97,7 +97,7 @@ END//
 -- A member whose last upload is later than it was, or is known for the first
 -- time. A contact is a row of contacts and a row of users, so that a member who
 -- comes back may have followers whose sets know nothing of it: the fan-out of an
--- upload tells them all, however many they are, and none of it is done here. It may
+-- upload adds it to them all, however many they are, and none of it is done here. It may
 -- have contacts, too, and no set, since its deletion took it away: the refill makes one.
 
 DROP TRIGGER IF EXISTS activityd_users_after_insert//
@@ -124,7 +124,7 @@ END//
 -- refill of who is no member deletes. Who is inserted again in the same transaction is
 -- found there by these tasks, its set as it is now and its last upload lowered. The cost
 -- is one row for each follower, in the transaction that deletes the member. To spare a transaction
--- that, delete the contacts of somebody with very many followers before, in
+-- that, delete the contacts of a member with very many followers before, in
 -- transactions of some thousand rows. The LIMIT is more than there can be: it takes
 -- the place of the session's sql_select_limit, which would leave followers out.
 DROP TRIGGER IF EXISTS activityd_users_before_delete//
