@@ -15,7 +15,6 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/contacts/contactstest"
 	"github.com/activityd/activityd/internal/mysql"
 )
 
@@ -56,7 +55,7 @@ func TestOutagesAreUnavailable(t *testing.T) {
 	for name, cause := range outages() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for method := range contactstest.Questions(contacts.NewMemory()) {
+			for method := range callsOf(contacts.NewMemory()) {
 				checkOutage(t, method, cause)
 			}
 			for _, method := range preparedMethods {
@@ -79,7 +78,7 @@ func checkOutage(t *testing.T, method string, cause error) {
 	default:
 		mock.ExpectQuery("").WillReturnError(cause)
 	}
-	err := contactstest.Questions(contacts.NewMySQL(db))[method](t.Context())
+	err := callsOf(contacts.NewMySQL(db))[method](t.Context())
 	if !errors.Is(err, mysql.ErrUnavailable) || !errors.Is(err, cause) {
 		t.Errorf("%s: %v, want ErrUnavailable and the cause", method, err)
 	}
@@ -92,7 +91,7 @@ func checkOutageOnceItIsPrepared(t *testing.T, method string, cause error) {
 	t.Helper()
 	db, mock := newMock(t)
 	mock.ExpectPrepare("").ExpectQuery().WillReturnError(cause)
-	err := contactstest.Questions(contacts.NewMySQL(db))[method](t.Context())
+	err := callsOf(contacts.NewMySQL(db))[method](t.Context())
 	if !errors.Is(err, mysql.ErrUnavailable) || !errors.Is(err, cause) {
 		t.Errorf("%s, prepared: %v, want ErrUnavailable and the cause", method, err)
 	}

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/contacts/contactstest"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
@@ -66,7 +65,7 @@ func TestStatementsArePreparedOnce(t *testing.T) {
 	t.Parallel()
 	db := openDB(t, mysql.WithMaxOpen(1))
 	fillTwo(t, site.NewMySQL(db))
-	questions := contactstest.Questions(contacts.NewMySQL(db))
+	questions := callsOf(contacts.NewMySQL(db))
 	const times = 4
 	for range times {
 		for method, ask := range questions {

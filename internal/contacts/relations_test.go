@@ -1,4 +1,4 @@
-package contactstest
+package contacts_test
 
 import (
 	"cmp"
@@ -23,7 +23,7 @@ func testLastUploads(t *testing.T, w world) {
 	got, err := w.LastUploads(t.Context(), []member.ID{3, 2, 1, 1, 4})
 	equal(t, "LastUploads", got, err, map[member.ID]uint64{1: 100, 2: 200})
 	got, err = w.LastUploads(t.Context(), nil)
-	equal(t, "LastUploads of nobody", got, err, map[member.ID]uint64{})
+	equal(t, "LastUploads of none", got, err, map[member.ID]uint64{})
 }
 
 func testRelations(t *testing.T, w world) {
@@ -46,7 +46,7 @@ func testRelations(t *testing.T, w world) {
 		{User: 1, Contact: 2}: 100, {User: 1, Contact: 3}: 0, {User: 2, Contact: 1}: 0,
 	})
 	got, err = w.Relations(t.Context(), nil)
-	equal(t, "Relations of nobody", got, err, map[contacts.Pair]uint64{})
+	equal(t, "Relations of none", got, err, map[contacts.Pair]uint64{})
 }
 
 func testManyRelations(t *testing.T, w world) {
@@ -100,7 +100,7 @@ func testTopContacts(t *testing.T, w world) {
 	got, err := w.TopContacts(t.Context(), asked, 2)
 	equal(t, "TopContacts", got, err, want)
 	got, err = w.TopContacts(t.Context(), nil, 2)
-	equal(t, "TopContacts of nobody", got, err, map[member.ID][]contacts.Contact{})
+	equal(t, "TopContacts of none", got, err, map[member.ID][]contacts.Contact{})
 }
 
 // testTopOfMany: the most recent come neither first nor last, and some are equal.
@@ -145,7 +145,7 @@ func testFollowers(t *testing.T, w world) {
 		equal(t, "Followers after "+p.after.String(), got, err, p.want)
 	}
 	got, err := w.Followers(t.Context(), 77, 0, 2)
-	equal(t, "Followers of nobody", got, err, nil)
+	equal(t, "Followers of none", got, err, nil)
 }
 
 func testFollowerPages(t *testing.T, w world) {
@@ -168,5 +168,5 @@ func testFollowerPages(t *testing.T, w world) {
 	got, err := w.FollowerPages(t.Context(), pages, 2)
 	equal(t, "FollowerPages", got, err, want)
 	got, err = w.FollowerPages(t.Context(), nil, 2)
-	equal(t, "FollowerPages of nobody", got, err, [][]member.ID{})
+	equal(t, "FollowerPages of none", got, err, [][]member.ID{})
 }

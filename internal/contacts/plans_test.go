@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/contacts/contactstest"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
@@ -259,7 +258,7 @@ func testCosts(t *testing.T, db *sql.DB) {
 
 // testManyPrivate: what the bounded scans find is still right.
 func testManyPrivate(t *testing.T, db *sql.DB) {
-	var store contactstest.Store = contacts.NewMySQL(db)
+	var store Store = contacts.NewMySQL(db)
 	album, err := store.VisiblePhotos(t.Context(), contacts.Viewer{ID: bigViewer}, bigOwner, 10)
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package contactstest
+package contacts_test
 
 import (
 	"fmt"
@@ -197,7 +197,7 @@ func testStandings(t *testing.T, w world) {
 		equal(t, fmt.Sprintf("Standings of %v", order), got, err, wanted)
 	}
 	got, err := w.Standings(t.Context(), viewer(1), nil)
-	equal(t, "Standings of nobody", got, err, nil)
+	equal(t, "Standings of none", got, err, nil)
 }
 
 // testLargeIDs: the upper half of the range is not negative anywhere.

@@ -1,6 +1,4 @@
-// Package contactstest is the conformance suite of the stores in package
-// contacts: whatever answers the widget's question passes it.
-package contactstest
+package contacts_test
 
 import (
 	"context"
@@ -13,8 +11,7 @@ import (
 	"github.com/activityd/activityd/internal/site"
 )
 
-// Store is what an implementation has to offer; [contacts.MySQL] documents the
-// methods.
+// Store is what [contacts.MySQL] and [contacts.Memory] have in common.
 type Store interface {
 	photoStore
 	memberStore
@@ -43,12 +40,9 @@ type memberStore interface {
 	Newest(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Newest, error)
 }
 
-// Open returns a store and the site whose data it reads, both empty and for one
-// test alone.
-type Open func(t *testing.T) (Store, site.Site)
-
-// Run tests the store that open returns.
-func Run(t *testing.T, open Open) {
+// testStore runs the conformance suite on the stores that open returns, each empty
+// and with the site whose data it reads.
+func testStore(t *testing.T, open func(*testing.T) (Store, site.Site)) {
 	t.Helper()
 	cases := map[string]func(*testing.T, world){
 		"Ping":               testPing,
