@@ -20,7 +20,6 @@ type Store interface {
 	LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error)
 	Relations(ctx context.Context, pairs []contacts.Pair) (map[contacts.Pair]uint64, error)
 	TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]contacts.Contact, error)
-	Followers(ctx context.Context, of, after member.ID, limit int) ([]member.ID, error)
 	FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error)
 }
 

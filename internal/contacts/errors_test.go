@@ -141,9 +141,9 @@ func TestRowsBreakOff(t *testing.T) {
 		rows.AddRow(int64(0), follower)
 	}
 	mock.ExpectQuery("").WillReturnRows(rows)
-	got, err := contacts.NewMySQL(db).Followers(t.Context(), 1, 0, 10)
+	got, err := contacts.NewMySQL(db).FollowerPages(t.Context(), []contacts.FollowerPage{{Of: 1}}, 10)
 	if !errors.Is(err, mysql.ErrUnavailable) || got != nil {
-		t.Errorf("Followers = %v, %v, want nothing and ErrUnavailable", got, err)
+		t.Errorf("FollowerPages = %v, %v, want nothing and ErrUnavailable", got, err)
 	}
 }
 
@@ -153,9 +153,9 @@ func TestRowsOfAnotherSchema(t *testing.T) {
 	t.Parallel()
 	db, mock := newMock(t)
 	mock.ExpectQuery("").WillReturnRows(sqlmock.NewRows([]string{"page", "user_id"}).AddRow(int64(0), "not a number"))
-	_, err := contacts.NewMySQL(db).Followers(t.Context(), 42, 0, 10)
+	_, err := contacts.NewMySQL(db).FollowerPages(t.Context(), []contacts.FollowerPage{{Of: 42}}, 10)
 	if err == nil || errors.Is(err, mysql.ErrUnavailable) || !strings.Contains(err.Error(), "followers of 1 members") {
-		t.Errorf("Followers: %v, want an error that names the work and is no outage", err)
+		t.Errorf("FollowerPages: %v, want an error that names the work and is no outage", err)
 	}
 }
 
@@ -165,8 +165,8 @@ func TestCancelledWhileTheServerWorks(t *testing.T) {
 	mock.ExpectQuery("").WillDelayFor(1 << 40).WillReturnRows(sqlmock.NewRows([]string{"user_id"}))
 	ctx, cancel := context.WithTimeout(t.Context(), 1<<20)
 	defer cancel()
-	_, err := contacts.NewMySQL(db).Followers(ctx, 1, 0, 10)
+	_, err := contacts.NewMySQL(db).FollowerPages(ctx, []contacts.FollowerPage{{Of: 1}}, 10)
 	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, mysql.ErrUnavailable) {
-		t.Errorf("Followers: %v, want context.DeadlineExceeded alone", err)
+		t.Errorf("FollowerPages: %v, want context.DeadlineExceeded alone", err)
 	}
 }

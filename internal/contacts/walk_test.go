@@ -130,7 +130,7 @@ func testWalkTrace(t *testing.T, w world) {
 
 func testMissingViewer(t *testing.T, w world) {
 	w.members(t, 2)
-	w.calls(t, 1, 2) // a row that outlived its user, who is no member
+	w.calls(t, 1, 2) // a row that is left of a deleted member
 	w.public(t, 1, 2, 100)
 	for _, id := range []member.ID{1, 99} {
 		if _, err := w.Walk(t.Context(), viewer(id), 10); !errors.Is(err, contacts.ErrNoMember) {
@@ -180,8 +180,6 @@ func testNoLimit(t *testing.T, w world) {
 	for _, limit := range []int{0, -1} {
 		top, err := w.TopContacts(t.Context(), []member.ID{1}, limit)
 		equal(t, "TopContacts", top, err, map[member.ID][]contacts.Contact{})
-		followers, err := w.Followers(t.Context(), 2, 0, limit)
-		equal(t, "Followers", followers, err, nil)
 		pages, err := w.FollowerPages(t.Context(), []contacts.FollowerPage{{Of: 2}}, limit)
 		equal(t, "FollowerPages", pages, err, [][]member.ID{nil})
 		album, err := w.VisiblePhotos(t.Context(), viewer(1), 2, limit)
@@ -204,7 +202,7 @@ func testCancelled(t *testing.T, w world) {
 }
 
 // callsOf returns a call of each of the store's methods, by name: members 1
-// and 2 are asked about.
+// and 2 are their arguments.
 func callsOf(s Store) map[string]func(context.Context) error {
 	v := viewer(1)
 	return map[string]func(context.Context) error{
@@ -219,10 +217,6 @@ func callsOf(s Store) map[string]func(context.Context) error {
 		},
 		"TopContacts": func(ctx context.Context) error {
 			_, err := s.TopContacts(ctx, []member.ID{1}, 1)
-			return err
-		},
-		"Followers": func(ctx context.Context) error {
-			_, err := s.Followers(ctx, 1, 0, 1)
 			return err
 		},
 		"FollowerPages": func(ctx context.Context) error {

@@ -11,8 +11,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// The numbers of server errors that are told apart. They are the same in
-// MySQL and MariaDB, except where noted.
+// The numbers of server errors that have a meaning here. They are the same in MySQL and
+// MariaDB, except where noted.
 const (
 	erRecordChanged    = 1020 // MariaDB with innodb_snapshot_isolation: the row changed under the transaction
 	erTooManyConns     = 1040
@@ -52,7 +52,7 @@ const (
 	erQueryTimeout     = 3024 // MySQL: max_execution_time
 	erCheckViolated    = 3819 // MySQL: CHECK
 	erSuperNeeded      = 1227
-	erViewNoExplain    = 1345 // the plan of a view is hidden from those who may not see its tables
+	erViewNoExplain    = 1345 // the plan of a view is hidden from users without rights to its tables
 	erBinlogSuper      = 1419
 	erNoDefiner        = 1449 // the user whose rights a view has is gone
 )

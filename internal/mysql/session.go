@@ -47,7 +47,7 @@ var settings = []setting{
 	{"unique_checks", "1", ""},
 	{"max_sort_length", "1024", ""},
 	{"time_zone", "'+00:00'", ""},
-	{"timestamp", "DEFAULT", ""}, // the clock, and not a time that stands still
+	{"timestamp", "DEFAULT", ""}, // the clock, and not a fixed time
 	{"use_secondary_engine", "OFF", onlyMySQL},
 	{"query_cache_type", "OFF", onlyMariaDB},
 	{"system_versioning_asof", "DEFAULT", onlyMariaDB},

@@ -23,7 +23,7 @@ type Finding struct {
 	Do    string // what mends it: a statement that ends with a semicolon, or words
 }
 
-// String says all of it in a line.
+// String returns all of it in one line.
 func (f Finding) String() string { return f.Table + " " + f.What + ": " + f.Do }
 
 // Check compares the tables and views in the database of db with what the
@@ -266,7 +266,7 @@ func (c *checker) checkSites(want wantedTable, have *present) {
 	}
 }
 
-// isUnique tells whether there cannot be two rows with the same values.
+// isUnique reports whether two rows cannot have the same values.
 func (p *present) isUnique(columns []string) bool {
 	for _, x := range p.indexes {
 		if x.unique && !slices.ContainsFunc(x.columns, func(name string) bool { return !slices.Contains(columns, name) }) {
@@ -276,7 +276,7 @@ func (p *present) isUnique(columns []string) bool {
 	return false
 }
 
-// reads tells whether the table has an index by which a key's rows are found, and
+// reads reports whether the table has an index by which a key's rows are found, and
 // come in order. InnoDB ends each index with the primary key. The order of columns
 // that are compared with one value does not matter.
 func (p *present) reads(want siteKey) bool {
@@ -298,8 +298,8 @@ func (p *present) reads(want siteKey) bool {
 // not begin with the column.
 const explain = "EXPLAIN FORMAT=TRADITIONAL SELECT /*+ SET_VAR(optimizer_switch='skip_scan=off') */ "
 
-// checkView looks at the columns of a view, and asks the server how it would find the
-// rows: the indexes cannot be seen otherwise.
+// checkView looks at the columns of a view, and has the server explain how it would find
+// the rows: the indexes cannot be seen otherwise.
 func (c *checker) checkView(ctx context.Context, want wantedTable, have *present) error {
 	if _, err := rowsOf(ctx, c.db, "SELECT 1 FROM "+want.name+" WHERE FALSE"); err != nil {
 		if !mysql.IsViewInvalid(err) {
@@ -315,7 +315,7 @@ func (c *checker) checkView(ctx context.Context, want wantedTable, have *present
 		steps, err := rowsOf(ctx, c.db, explain+key.probe)
 		if mysql.IsPlanHidden(err) {
 			if !c.blind {
-				c.add(false, want.name, "run activityd schema --check as a user who may SHOW VIEW, and SELECT from the tables beneath",
+				c.add(false, want.name, "run activityd schema --check as a user with the rights SHOW VIEW, and SELECT on the tables beneath",
 					"is a view, and %s may not see by which indexes it is read", c.grantee)
 			}
 			c.blind = true

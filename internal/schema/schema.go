@@ -93,15 +93,15 @@ func lockSchema(ctx context.Context, conn *sql.Conn) error {
 	return err
 }
 
-// withSession lends f a connection that gives up soon when a table is in use. It is
-// closed afterwards, which frees all that it has locked.
+// withSession runs f on a connection of its own, with a short timeout for locks. It is
+// closed afterwards, which releases all of them.
 func withSession(ctx context.Context, db *sql.DB, f func(*sql.Conn) error) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the one way to say: do not reuse
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the one way to keep it from being reused
 		_ = conn.Close()
 	}()
 	if _, err := conn.ExecContext(ctx, "SET SESSION lock_wait_timeout = 5"); err != nil {
@@ -116,7 +116,7 @@ func advise(err error) error {
 	case mysql.IsLockWait(err):
 		return fmt.Errorf("%w: a transaction that lasts uses one of the tables; try again when it is over", err)
 	case mysql.NeedsLogTrust(err):
-		return fmt.Errorf("%w: as the server writes a binary log, have its administrator SET GLOBAL log_bin_trust_function_creators = 1, or run this as a user who may do everything", err)
+		return fmt.Errorf("%w: as the server writes a binary log, have its administrator SET GLOBAL log_bin_trust_function_creators = 1, or run this as a user with all rights", err)
 	}
 	return err
 }

@@ -17,7 +17,7 @@ var createTrigger = regexp.MustCompile(`(?ms)^(CREATE TRIGGER (\w+) \w+ \w+ ON (
 // trigger is one that exists, or is to be made.
 type trigger struct {
 	name, table string
-	statement   string // makes it; empty: hidden from this user, who may neither make nor drop it
+	statement   string // makes it; empty: hidden from this user, which may neither make nor drop it
 }
 
 // wantedTriggers are those of triggers.sql.
@@ -28,7 +28,7 @@ func wantedTriggers() (list []trigger) {
 	return list
 }
 
-// tablesUnder are the tables that triggers stand on, sorted.
+// tablesUnder returns the tables of triggers, sorted.
 func tablesUnder(triggers []trigger) []string {
 	var tables []string
 	for _, t := range triggers {
@@ -81,8 +81,8 @@ func RemoveTriggers(ctx context.Context, db *sql.DB) (removed int, err error) {
 			return err
 		}
 		removed = len(present)
-		// A user who may not make triggers does not see them either. To drop
-		// those of triggers.sql, seen or not, says so.
+		// A user that may not make triggers does not see them either. Dropping those
+		// of triggers.sql, seen or not, fails with the right that is missing.
 		return swap(context.WithoutCancel(ctx), conn, slices.Concat(present, wantedTriggers()), nil)
 	})
 	return removed, advise(err)

@@ -185,7 +185,7 @@ func (c wantedColumn) differs(have row) string {
 	return fmt.Sprintf("is %s, nullable: %s, default: %s; want %s%s", is, have["is_nullable"], have["column_default"], parts[1], rest)
 }
 
-// holds tells whether a column holds all values of the type with these parts.
+// holds reports whether a column holds all values of the type with these parts.
 func holds(have row, parts []string) bool {
 	dataType, length, unsigned := strings.ToLower(parts[2]), parts[3], parts[4] != ""
 	if size := integers[dataType]; size > 0 {

@@ -7,7 +7,7 @@
 //
 // Four kinds of change emit: a contact added, a contact removed, a photo
 // uploaded, a member deleted. Privacy does not (blocks, grants, visibility, deleted photos),
-// because it is asked anew by every read.
+// because each read checks it.
 package site
 
 import (
@@ -45,8 +45,8 @@ type Relation struct {
 	Grant   Grant
 }
 
-// Event is what a task says: look again at the contact of the user, at the user who
-// uploaded, or at all contacts of the user.
+// Event is what a task is about: a contact of a user, the upload of a user, or all
+// contacts of a user.
 type Event struct {
 	Type    string // EventAddContact, EventRemoveContact, EventUpload or EventRefill
 	User    member.ID
@@ -71,7 +71,7 @@ type Site interface {
 // Changer makes the changes that members make. Each is atomic, and removing what
 // is not there is no error.
 type Changer interface {
-	// AddMember adds a member who never uploaded, or gives one a new name.
+	// AddMember adds a member that never uploaded, or gives one a new name.
 	AddMember(ctx context.Context, id member.ID, username string) error
 	// DeleteMember removes a member and everything of it and about it. It emits
 	// EventRemoveContact for each of its followers, and EventRefill for itself.
@@ -84,13 +84,13 @@ type Changer interface {
 	RemoveContact(ctx context.Context, user, contact member.ID) error
 	// Block hides everything of user's from blocked.
 	Block(ctx context.Context, user, blocked member.ID) error
-	// Unblock takes a block back.
+	// Unblock undoes Block.
 	Unblock(ctx context.Context, user, blocked member.ID) error
 	// Upload adds a photo, moves the owner's last upload forward to its date,
 	// and returns the photo's id. A p.ID other than 0 must be new. It emits
 	// EventUpload.
 	Upload(ctx context.Context, p Photo) (id uint64, err error)
-	// SetVisibility changes who sees a photo.
+	// SetVisibility changes which members see a photo.
 	SetVisibility(ctx context.Context, photoID uint64, v contacts.Visibility) error
 	// DeletePhoto removes a photo; the owner's last upload stays as it is.
 	DeletePhoto(ctx context.Context, photoID uint64) error
