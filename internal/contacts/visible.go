@@ -244,9 +244,11 @@ LEFT JOIN photos pri ON pri.id = d.pri_id`
 
 // scanDetail sorts the newest of each class into the visible and the hidden.
 func scanDetail(rows *sql.Rows, d *Detail) error {
-	id, date := make([]sql.Null[uint64], len(classes)), make([]sql.Null[uint64], len(classes))
+	id, date := make([]sql.Null[number], len(classes)), make([]sql.Null[number], len(classes))
 	shown := make([]bool, len(classes))
-	dest := []any{&d.Owner, &d.IsContact, &d.IsMember, &d.Username, &d.LastUpload, &d.Blocks, &d.Friend, &d.Family}
+	dest := []any{
+		(*number)(&d.Owner), &d.IsContact, &d.IsMember, &d.Username, (*number)(&d.LastUpload), &d.Blocks, &d.Friend, &d.Family,
+	}
 	for i := range classes {
 		dest = append(dest, &id[i], &date[i], &shown[i])
 	}
@@ -257,7 +259,7 @@ func scanDetail(rows *sql.Rows, d *Detail) error {
 		if !id[i].Valid {
 			continue
 		}
-		if p := (Photo{ID: id[i].V, DateUpload: date[i].V}); shown[i] {
+		if p := (Photo{ID: uint64(id[i].V), DateUpload: uint64(date[i].V)}); shown[i] {
 			d.consider(p)
 		} else {
 			d.hide(HiddenPhoto{p, class})

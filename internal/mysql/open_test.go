@@ -13,7 +13,7 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-func TestOpenRefusesWithoutTellingThePassword(t *testing.T) {
+func TestOpenErrorsHideThePassword(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"
 	for _, dsn := range []string{
@@ -32,7 +32,7 @@ func TestOpenRefusesWithoutTellingThePassword(t *testing.T) {
 	}
 }
 
-func TestPlaceTellsTheDatabaseAndNotWho(t *testing.T) {
+func TestPlaceHidesUserAndPassword(t *testing.T) {
 	t.Parallel()
 	for dsn, want := range map[string]string{
 		"ada:hunter2@tcp(host:3306)/site":                 "tcp(host:3306)/site",
@@ -112,8 +112,7 @@ func TestADSNThatContradictsIsRefused(t *testing.T) {
 	}
 }
 
-// TestADSNMayRepeatAndChoose: what is so anyway may be said, and the rest is the
-// user's.
+// TestADSNMayRepeatAndChoose: a parameter may repeat a fixed value, and choose others.
 func TestADSNMayRepeatAndChoose(t *testing.T) {
 	t.Parallel()
 	dsn := servertest.MySQLDSN(t)

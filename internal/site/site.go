@@ -1,9 +1,9 @@
-// Package site is a made-up photo site, as our users' back-end is: it makes the
-// changes that activityd has to keep up with. The demo and the tests act on it.
+// Package site is a made-up photo site, in the place of a user's back-end: it makes the
+// changes that activityd has to follow. The demo and the tests use it.
 //
-// [MySQL] is also the worked example of how a back-end emits tasks: each change
-// that concerns the index is committed together with its task, in one
-// transaction. [Memory] does the same in memory, for a machine with no database.
+// [MySQL] is also an example of how a back-end emits tasks: each change that concerns the
+// index is committed together with its task, in one transaction. [Memory] does the same
+// in memory, for a machine without a database.
 //
 // Four kinds of change emit: a contact added, a contact removed, a photo
 // uploaded, a member deleted. Privacy does not (blocks, grants, visibility, deleted photos),
@@ -53,7 +53,7 @@ type Event struct {
 	Contact member.ID // 0 for EventUpload and EventRefill
 }
 
-// The types of events, which are the types of tasks.
+// The types of events are the types of tasks.
 const (
 	EventAddContact    = "add_contact"
 	EventRemoveContact = "remove_contact"
@@ -73,7 +73,7 @@ type Site interface {
 type Changer interface {
 	// AddMember adds a member that never uploaded, or gives one a new name.
 	AddMember(ctx context.Context, id member.ID, username string) error
-	// DeleteMember removes a member and everything of it and about it. It emits
+	// DeleteMember removes a member and all rows of it and about it. It emits
 	// EventRemoveContact for each of its followers, and EventRefill for itself.
 	DeleteMember(ctx context.Context, id member.ID) error
 	// SetContact makes contact a contact of user, or changes what user grants

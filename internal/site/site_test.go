@@ -212,7 +212,7 @@ func TestLoadMany(t *testing.T) {
 	})
 }
 
-func TestMemoryTellsWhatCouldNotBeEmitted(t *testing.T) {
+func TestMemoryReturnsTheErrorOfEmit(t *testing.T) {
 	t.Parallel()
 	full := errors.New("queue is full")
 	s := &site.Memory{Store: contacts.NewMemory(), Emit: func(context.Context, site.Event) error { return full }}
