@@ -34,6 +34,7 @@ func BenchmarkHotPaths(b *testing.B) {
 		b.Fatal(err)
 	}
 	read := s.read()
+	page := []contacts.FollowerPage{{Of: site.uploader(0)}}
 	for _, path := range []struct {
 		name string
 		do   func() error
@@ -51,7 +52,7 @@ func BenchmarkHotPaths(b *testing.B) {
 			_, err := s.index.Add(b.Context(), additions)
 			return err
 		}},
-		{"FollowerPage/1000", func() error { _, err := s.store.Followers(b.Context(), site.uploader(0), 0, 1000); return err }},
+		{"FollowerPage/1000", func() error { _, err := s.store.FollowerPages(b.Context(), page, 1000); return err }},
 		{"Refill/128", func() error { return s.fill(b.Context(), users) }},
 	} {
 		b.Run(path.name, func(b *testing.B) {

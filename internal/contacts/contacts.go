@@ -7,11 +7,10 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// ErrNoMember is returned when the member that was asked for, or asked as, does not
-// exist.
+// ErrNoMember is returned when the viewer does not exist.
 var ErrNoMember = errors.New("no such member")
 
-// Viewer is the member that looks. It is a type of its own, and always an explicit
+// Viewer is the member that looks. It has a type of its own, and is always an explicit
 // argument, so that no query about photos can be written without a viewer.
 type Viewer struct {
 	ID member.ID
@@ -35,14 +34,14 @@ type Visibility string
 // The visibilities of a photo.
 const (
 	Private       Visibility = "private"        // the owner alone
-	Friends       Visibility = "friends"        // those that the owner calls a friend
-	Family        Visibility = "family"         // those that the owner calls family
-	FriendsFamily Visibility = "friends_family" // those that the owner calls either
-	Public        Visibility = "public"         // everybody
+	Friends       Visibility = "friends"        // contacts that the owner calls friends
+	Family        Visibility = "family"         // contacts that the owner calls family
+	FriendsFamily Visibility = "friends_family" // contacts that the owner calls either
+	Public        Visibility = "public"         // all members
 )
 
-// Profile is what a viewer is shown of a contact. When it last uploaded is not
-// part of it: that may have been a photo which the viewer must not know of.
+// Profile is what a viewer is shown of a contact. Its last upload is left out: that may
+// have been a photo that the viewer must not know of.
 type Profile struct {
 	ID       member.ID
 	Username string
@@ -58,10 +57,7 @@ type Photo struct {
 // Newer reports whether p comes before q in the order of display: by date, and
 // within one second by id, newest first.
 func (p Photo) Newer(q Photo) bool {
-	if p.DateUpload != q.DateUpload {
-		return p.DateUpload > q.DateUpload
-	}
-	return p.ID > q.ID
+	return byDateDesc(p, q) < 0
 }
 
 // byDateDesc orders photos as they are displayed.
@@ -69,7 +65,7 @@ func byDateDesc(a, b Photo) int {
 	return cmp.Or(cmp.Compare(b.DateUpload, a.DateUpload), cmp.Compare(b.ID, a.ID))
 }
 
-// Standing is what one owner is to one viewer, now.
+// Standing is how one owner stands to one viewer, now.
 type Standing struct {
 	Owner member.ID
 	// IsContact is false when the owner is no contact of the viewer, or no
@@ -88,7 +84,7 @@ type Album struct {
 	Photos  []Photo
 }
 
-// Walked is the answer by its definition, found without the help of an index.
+// Walked is the answer by its definition, found without the index.
 type Walked struct {
 	Album
 	// Indexable: the viewer has at least one contact that ever uploaded, so
@@ -100,8 +96,8 @@ type Walked struct {
 // WalkTrace is how far a walk went.
 type WalkTrace struct {
 	LookedAt   int // contacts whose photos were looked at
-	Passes     int // times that the viewer's contacts were gone through in order
-	Statements int // asked of the server in all
+	Passes     int // passes over all contacts of the viewer
+	Statements int // sent to the server in all
 	// Bound proves the answer: no contact that was not looked at uploaded after it, in
 	// unix seconds, and the answer's newest photo is newer. 0: all contacts that ever
 	// uploaded were looked at.

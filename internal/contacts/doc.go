@@ -1,5 +1,5 @@
 // Package contacts answers questions about members, their contacts and their
-// photos from the site's own tables. It is the truth: whatever the index says,
+// photos from the site's own tables. It is the truth: whatever the index holds,
 // what may be shown is decided here, live, inside the SQL.
 //
 // # What a viewer may see
@@ -19,7 +19,7 @@
 // # Two implementations
 //
 // [MySQL] reads MySQL or MariaDB. [Memory] is the executable specification: the
-// plainest code for each answer, against which the SQL is compared by one
+// plainest code for each answer, against which the SQL is tested by one
 // conformance suite and by property tests. Both return the errors declared in
 // this package and are safe for concurrent use.
 package contacts

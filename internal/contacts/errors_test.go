@@ -15,7 +15,6 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/contacts/contactstest"
 	"github.com/activityd/activityd/internal/mysql"
 )
 
@@ -56,7 +55,7 @@ func TestOutagesAreUnavailable(t *testing.T) {
 	for name, cause := range outages() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for method := range contactstest.Questions(contacts.NewMemory()) {
+			for method := range callsOf(contacts.NewMemory()) {
 				checkOutage(t, method, cause)
 			}
 			for _, method := range preparedMethods {
@@ -79,7 +78,7 @@ func checkOutage(t *testing.T, method string, cause error) {
 	default:
 		mock.ExpectQuery("").WillReturnError(cause)
 	}
-	err := contactstest.Questions(contacts.NewMySQL(db))[method](t.Context())
+	err := callsOf(contacts.NewMySQL(db))[method](t.Context())
 	if !errors.Is(err, mysql.ErrUnavailable) || !errors.Is(err, cause) {
 		t.Errorf("%s: %v, want ErrUnavailable and the cause", method, err)
 	}
@@ -92,7 +91,7 @@ func checkOutageOnceItIsPrepared(t *testing.T, method string, cause error) {
 	t.Helper()
 	db, mock := newMock(t)
 	mock.ExpectPrepare("").ExpectQuery().WillReturnError(cause)
-	err := contactstest.Questions(contacts.NewMySQL(db))[method](t.Context())
+	err := callsOf(contacts.NewMySQL(db))[method](t.Context())
 	if !errors.Is(err, mysql.ErrUnavailable) || !errors.Is(err, cause) {
 		t.Errorf("%s, prepared: %v, want ErrUnavailable and the cause", method, err)
 	}
@@ -142,9 +141,9 @@ func TestRowsBreakOff(t *testing.T) {
 		rows.AddRow(int64(0), follower)
 	}
 	mock.ExpectQuery("").WillReturnRows(rows)
-	got, err := contacts.NewMySQL(db).Followers(t.Context(), 1, 0, 10)
+	got, err := contacts.NewMySQL(db).FollowerPages(t.Context(), []contacts.FollowerPage{{Of: 1}}, 10)
 	if !errors.Is(err, mysql.ErrUnavailable) || got != nil {
-		t.Errorf("Followers = %v, %v, want nothing and ErrUnavailable", got, err)
+		t.Errorf("FollowerPages = %v, %v, want nothing and ErrUnavailable", got, err)
 	}
 }
 
@@ -154,9 +153,9 @@ func TestRowsOfAnotherSchema(t *testing.T) {
 	t.Parallel()
 	db, mock := newMock(t)
 	mock.ExpectQuery("").WillReturnRows(sqlmock.NewRows([]string{"page", "user_id"}).AddRow(int64(0), "not a number"))
-	_, err := contacts.NewMySQL(db).Followers(t.Context(), 42, 0, 10)
+	_, err := contacts.NewMySQL(db).FollowerPages(t.Context(), []contacts.FollowerPage{{Of: 42}}, 10)
 	if err == nil || errors.Is(err, mysql.ErrUnavailable) || !strings.Contains(err.Error(), "followers of 1 members") {
-		t.Errorf("Followers: %v, want an error that names the work and is no outage", err)
+		t.Errorf("FollowerPages: %v, want an error that names the work and is no outage", err)
 	}
 }
 
@@ -166,8 +165,8 @@ func TestCancelledWhileTheServerWorks(t *testing.T) {
 	mock.ExpectQuery("").WillDelayFor(1 << 40).WillReturnRows(sqlmock.NewRows([]string{"user_id"}))
 	ctx, cancel := context.WithTimeout(t.Context(), 1<<20)
 	defer cancel()
-	_, err := contacts.NewMySQL(db).Followers(ctx, 1, 0, 10)
+	_, err := contacts.NewMySQL(db).FollowerPages(ctx, []contacts.FollowerPage{{Of: 1}}, 10)
 	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, mysql.ErrUnavailable) {
-		t.Errorf("Followers: %v, want context.DeadlineExceeded alone", err)
+		t.Errorf("FollowerPages: %v, want context.DeadlineExceeded alone", err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/contacts/contactstest"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/site"
@@ -13,12 +12,12 @@ import (
 
 func TestMain(m *testing.M) { servertest.Main(m) }
 
-func openMemory(*testing.T) (contactstest.Store, site.Site) {
+func openMemory(*testing.T) (Store, site.Site) {
 	store := contacts.NewMemory()
 	return store, &site.Memory{Store: store}
 }
 
-func openMySQL(t *testing.T) (contactstest.Store, site.Site) {
+func openMySQL(t *testing.T) (Store, site.Site) {
 	t.Helper()
 	db := openDB(t)
 	return contacts.NewMySQL(db), site.NewMySQL(db)
@@ -37,10 +36,10 @@ func openDB(t testing.TB, opts ...func(*sql.DB)) *sql.DB {
 
 func TestConformanceMemory(t *testing.T) {
 	t.Parallel()
-	contactstest.Run(t, openMemory)
+	testStore(t, openMemory)
 }
 
 func TestConformanceMySQL(t *testing.T) {
 	t.Parallel()
-	contactstest.Run(t, openMySQL)
+	testStore(t, openMySQL)
 }

@@ -12,8 +12,8 @@ import (
 
 // Memory keeps a made-up site in memory and answers as [MySQL] does. Its answers are the
 // plainest code, and so the specification; nothing is precomputed. Each change and each
-// answer is atomic. Its methods are safe for concurrent use, and fail only with the error
-// of a context that has ended, or as documented.
+// answer is atomic. The queries fail only with the error of a context that has ended, or
+// with [ErrNoMember].
 type Memory struct {
 	mu        sync.RWMutex
 	users     map[member.ID]user
@@ -156,51 +156,43 @@ func (m *Memory) Relations(ctx context.Context, pairs []Pair) (map[Pair]uint64, 
 }
 
 // TopContacts does what [MySQL.TopContacts] does.
-func (m *Memory) TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]Contact, error) {
+func (m *Memory) TopContacts(ctx context.Context, ids []member.ID, limit int) (map[member.ID][]Contact, error) {
 	if err := ended(ctx, "reading contacts"); err != nil {
 		return nil, err
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	top := make(map[member.ID][]Contact)
-	for _, user := range users {
-		if _, isMember := m.users[user]; !isMember {
+	for _, id := range ids {
+		if _, isMember := m.users[id]; !isMember {
 			continue
 		}
 		var all []Contact
-		for id := range m.contacts[user] {
-			if at := m.users[id].lastUpload; at > 0 {
-				all = append(all, Contact{ID: id, LastUpload: at})
+		for contact := range m.contacts[id] {
+			if at := m.users[contact].lastUpload; at > 0 {
+				all = append(all, Contact{ID: contact, LastUpload: at})
 			}
 		}
 		slices.SortFunc(all, byRecencyDesc)
 		if list := first(all, limit); len(list) > 0 {
-			top[user] = list
+			top[id] = list
 		}
 	}
 	return top, nil
 }
 
-// Followers does what [MySQL.Followers] does.
-func (m *Memory) Followers(ctx context.Context, of, after member.ID, limit int) ([]member.ID, error) {
+// FollowerPages does what [MySQL.FollowerPages] does.
+func (m *Memory) FollowerPages(ctx context.Context, pages []FollowerPage, limit int) ([][]member.ID, error) {
 	if err := ended(ctx, "reading followers"); err != nil {
 		return nil, err
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	ids := slices.Sorted(maps.Keys(m.followers[of]))
-	ids = slices.DeleteFunc(ids, func(id member.ID) bool { return id <= after })
-	return first(ids, limit), nil
-}
-
-// FollowerPages does what [MySQL.FollowerPages] does.
-func (m *Memory) FollowerPages(ctx context.Context, pages []FollowerPage, limit int) ([][]member.ID, error) {
 	found := make([][]member.ID, len(pages))
 	for i, p := range pages {
-		var err error
-		if found[i], err = m.Followers(ctx, p.Of, p.After, limit); err != nil {
-			return nil, err
-		}
+		ids := slices.Sorted(maps.Keys(m.followers[p.Of]))
+		ids = slices.DeleteFunc(ids, func(id member.ID) bool { return id <= p.After })
+		found[i] = first(ids, limit)
 	}
 	return found, nil
 }
@@ -227,9 +219,7 @@ func (m *Memory) Standings(ctx context.Context, v Viewer, owners []member.ID) ([
 	}
 	var all []Standing
 	for _, owner := range owners {
-		s := Standing{Owner: owner, IsContact: m.isContact(v, owner)}
-		s.Newest = m.newestVisible(v, owner)
-		all = append(all, s)
+		all = append(all, m.standing(v, owner))
 	}
 	return all, nil
 }
@@ -259,7 +249,7 @@ func (m *Memory) detail(v Viewer, owner member.ID) Detail {
 	granted := m.contacts[owner][v.ID]
 	_, blocks := m.blocks[Pair{User: owner, Contact: v.ID}]
 	d := Detail{
-		Standing: Standing{Owner: owner, IsContact: m.isContact(v, owner), Newest: m.newestVisible(v, owner)},
+		Standing: m.standing(v, owner),
 		IsMember: true, Username: u.name, LastUpload: u.lastUpload,
 		Blocks: blocks, Friend: granted.friend, Family: granted.family,
 	}
@@ -322,13 +312,12 @@ func (m *Memory) visible(v Viewer, owner member.ID) []Photo {
 	return all
 }
 
-// newestVisible returns the first photo of visible without its title, or nil.
-func (m *Memory) newestVisible(v Viewer, owner member.ID) *Photo {
-	visible := m.visible(v, owner)
-	if len(visible) == 0 {
-		return nil
+func (m *Memory) standing(v Viewer, owner member.ID) Standing {
+	s := Standing{Owner: owner, IsContact: m.isContact(v, owner)}
+	if visible := m.visible(v, owner); len(visible) > 0 {
+		s.Newest = &Photo{ID: visible[0].ID, DateUpload: visible[0].DateUpload}
 	}
-	return &Photo{ID: visible[0].ID, DateUpload: visible[0].DateUpload}
+	return s
 }
 
 // isContact reports whether v calls owner a contact, and both exist.
@@ -371,4 +360,136 @@ func ended(ctx context.Context, what string) error {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
+}
+
+// AddMember adds a member that never uploaded, or gives one a new name.
+func (m *Memory) AddMember(id member.ID, username string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	u := m.users[id]
+	u.name = username
+	m.users[id] = u
+}
+
+// DeleteMember removes a member with its contacts, its photos, the blocks by it and
+// of it, and the rows of its followers, which it returns, ascending.
+func (m *Memory) DeleteMember(id member.ID) (followers []member.ID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.users, id)
+	followers = slices.Sorted(maps.Keys(m.followers[id]))
+	for _, follower := range followers {
+		m.removeContact(follower, id)
+	}
+	for _, contact := range slices.Collect(maps.Keys(m.contacts[id])) {
+		m.removeContact(id, contact)
+	}
+	maps.DeleteFunc(m.blocks, func(p Pair, _ struct{}) bool { return p.User == id || p.Contact == id })
+	for photoID := range m.owned[id] {
+		delete(m.photos, photoID)
+	}
+	delete(m.owned, id)
+	return followers
+}
+
+// ReplaceMember gives a member another last upload, also an earlier one, as when it is
+// deleted and inserted again in one transaction. It returns its followers, ascending.
+func (m *Memory) ReplaceMember(id member.ID, lastUpload uint64) (followers []member.ID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	u := m.users[id]
+	u.lastUpload = lastUpload
+	m.users[id] = u
+	return slices.Sorted(maps.Keys(m.followers[id]))
+}
+
+// SetContact makes contact a contact of user, with what user grants it, or
+// changes that grant. Like the tables, it takes any ids.
+func (m *Memory) SetContact(user, contact member.ID, friend, family bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	within(m.contacts, user)[contact] = grant{friend: friend, family: family}
+	within(m.followers, contact)[user] = struct{}{}
+}
+
+// RemoveContact makes contact no contact of user any more, if it was one.
+func (m *Memory) RemoveContact(user, contact member.ID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.removeContact(user, contact)
+}
+
+func (m *Memory) removeContact(user, contact member.ID) {
+	delete(m.contacts[user], contact)
+	delete(m.followers[contact], user)
+}
+
+// Block hides everything of user's from blocked.
+func (m *Memory) Block(user, blocked member.ID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.blocks[Pair{User: user, Contact: blocked}] = struct{}{}
+}
+
+// Unblock undoes [Memory.Block].
+func (m *Memory) Unblock(user, blocked member.ID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.blocks, Pair{User: user, Contact: blocked})
+}
+
+// AddPhoto adds a photo, uploaded at date in unix seconds, and returns its id:
+// the given one, which must be new, or with 0 the next above all so far. Setting
+// the owner's last upload is left to the caller, see [Memory.SetLastUpload].
+func (m *Memory) AddPhoto(id uint64, owner member.ID, title string, visibility Visibility, date uint64) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if id == 0 {
+		id = m.lastPhoto + 1
+	}
+	m.lastPhoto = max(m.lastPhoto, id)
+	m.photos[id] = photo{
+		Photo: Photo{ID: id, Title: title, DateUpload: date}, owner: owner, visibility: visibility,
+	}
+	within(m.owned, owner)[id] = struct{}{}
+	return id
+}
+
+// SetVisibility changes the visibility of a photo, if it exists.
+func (m *Memory) SetVisibility(photoID uint64, visibility Visibility) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p, ok := m.photos[photoID]; ok {
+		p.visibility = visibility
+		m.photos[photoID] = p
+	}
+}
+
+// DeletePhoto removes a photo, if it exists. The owner's last upload stays.
+func (m *Memory) DeletePhoto(photoID uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.owned[m.photos[photoID].owner], photoID)
+	delete(m.photos, photoID)
+}
+
+// SetLastUpload raises the last upload of a member to date, in unix seconds, if it
+// exists and date is later.
+func (m *Memory) SetLastUpload(id member.ID, date uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if u, ok := m.users[id]; ok {
+		u.lastUpload = max(u.lastUpload, date)
+		m.users[id] = u
+	}
+}
+
+// within returns the inner map of key, made if it is missing.
+func within[K, L comparable, V any](outer map[K]map[L]V, key K) map[L]V {
+	inner, ok := outer[key]
+	if !ok {
+		inner = map[L]V{}
+		outer[key] = inner
+	}
+	return inner
 }

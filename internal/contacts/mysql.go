@@ -13,12 +13,12 @@ import (
 )
 
 // MySQL answers from the tables of schema.sql, or from views of the same names,
-// in MySQL 8.0 or MariaDB 10.6 and later. Each method but [MySQL.Walk] and
-// [MySQL.TopContacts] is one statement, so that its answer holds at one instant; the
-// first is one transaction to the same end.
+// in MySQL 8.0 or MariaDB 10.6 and later. An answer holds at one instant: it is one
+// statement, or one transaction ([MySQL.Walk]), or one statement for each part of a long
+// list ([MySQL.TopContacts], [MySQL.FollowerPages]).
 //
-// The statements that are asked most are prepared on each connection that asks
-// them, and stay so until it is closed.
+// The most frequent statements are prepared on each connection that runs them, and
+// stay so until it is closed.
 //
 // Its methods are safe for concurrent use. When they fail, the error wraps
 // [mysql.ErrUnavailable] if the server could not be reached or had no capacity, or the
@@ -27,14 +27,14 @@ type MySQL struct {
 	db       *sql.DB
 	prepared *mysql.Prepared
 	chunks   chunking
-	// unhinted is set once the server answered that there is no key followers.
+	// unhinted is set once the server reported that there is no key followers.
 	unhinted atomic.Bool
 }
 
 // NewMySQL returns a store over db, which should come from [mysql.Open]: without
 // the settings made there each query costs three round trips instead of one. One store
-// for each db is enough: the statements that it prepares are its own. The caller closes
-// db, and nothing else.
+// for each db is enough, as each prepares its own statements. The caller closes db; the
+// store needs no closing.
 func NewMySQL(db *sql.DB) *MySQL {
 	return &MySQL{db: db, prepared: mysql.NewPrepared(db), chunks: defaultChunking}
 }
@@ -50,25 +50,19 @@ type querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// statement is a query's text with its arguments.
-type statement struct {
-	text string
-	args []any
-}
-
-// collect runs st and scans each of its rows into a T. what names the work, for
+// collect runs a query and scans each of its rows into a T. what names the work, for
 // the error.
 func collect[T any](
-	ctx context.Context, q querier, what string, st statement, scan func(*sql.Rows, *T) error,
+	ctx context.Context, q querier, what string, scan func(*sql.Rows, *T) error, query string, args ...any,
 ) ([]T, error) {
 	var all []T
 	var one, zero T // one for all rows: it escapes
-	err := each(ctx, q, what, st, func(rows *sql.Rows) error {
+	err := each(ctx, q, what, func(rows *sql.Rows) error {
 		one = zero
 		err := scan(rows, &one)
 		all = append(all, one)
 		return err
-	})
+	}, query, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -77,27 +71,27 @@ func collect[T any](
 
 // collectMap is [collect] into a map, for rows of a key and a value.
 func collectMap[K comparable, V any](
-	ctx context.Context, q querier, what string, st statement, scan func(*sql.Rows, *K, *V) error,
+	ctx context.Context, q querier, what string, scan func(*sql.Rows, *K, *V) error, query string, args ...any,
 ) (map[K]V, error) {
 	found := make(map[K]V)
 	var key, noKey K // one for all rows: they escape
 	var value, noValue V
-	err := each(ctx, q, what, st, func(rows *sql.Rows) error {
+	err := each(ctx, q, what, func(rows *sql.Rows) error {
 		key, value = noKey, noValue
 		err := scan(rows, &key, &value)
 		found[key] = value
 		return err
-	})
+	}, query, args...)
 	if err != nil {
 		return nil, err
 	}
 	return found, nil
 }
 
-// each runs st and has each of its rows scanned, while the server sends them. what
-// names the work, for the error.
-func each(ctx context.Context, q querier, what string, st statement, scan func(*sql.Rows) error) error {
-	rows, err := q.QueryContext(ctx, st.text, st.args...)
+// each runs a query and scans each of its rows while the server sends them. what names
+// the work, for the error.
+func each(ctx context.Context, q querier, what string, scan func(*sql.Rows) error, query string, args ...any) error {
+	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return mysql.Translate(ctx, what, err)
 	}
@@ -112,7 +106,7 @@ func each(ctx context.Context, q querier, what string, st statement, scan func(*
 
 // idList writes ids as a JSON array of numbers, for JSON_TABLE. A list of many
 // ids is passed this way and not as IN (…) because JSON_TABLE can be made the
-// driving table: every id is then one lookup by key. With IN the optimizer is
+// driving table: each id is then one lookup by key. With IN the optimizer is
 // free to read all contacts of a member instead, and does.
 //
 // The result is a string because the driver marks a []byte as binary, which
@@ -136,13 +130,14 @@ func mustJSON(v any) string {
 
 // requireMember returns [ErrNoMember] unless id has a users row.
 func requireMember(ctx context.Context, q querier, id member.ID) error {
-	st := statement{`SELECT id FROM users WHERE id = ?`, []any{id}}
-	found, err := collect(ctx, q, fmt.Sprintf("looking up member %d", id), st, func(rows *sql.Rows, id *member.ID) error { return rows.Scan(id) })
+	found, err := collect(ctx, q, fmt.Sprintf("looking up member %d", id), scanID, `SELECT id FROM users WHERE id = ?`, id)
 	if err == nil && len(found) == 0 {
 		return noMember(id)
 	}
 	return err
 }
+
+func scanID(rows *sql.Rows, id *member.ID) error { return rows.Scan((*number)(id)) }
 
 func noMember(id member.ID) error { return fmt.Errorf("%w: %d", ErrNoMember, id) }
 

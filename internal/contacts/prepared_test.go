@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/contacts/contactstest"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
@@ -60,13 +59,13 @@ func preparedNow(t *testing.T, db *sql.DB) (n int) {
 	return n
 }
 
-// TestStatementsArePreparedOnce: a connection pays for it the first time, and only
-// for what is asked often.
+// TestStatementsArePreparedOnce: each connection prepares a statement once, and only
+// the frequent ones.
 func TestStatementsArePreparedOnce(t *testing.T) {
 	t.Parallel()
 	db := openDB(t, mysql.WithMaxOpen(1))
 	fillTwo(t, site.NewMySQL(db))
-	questions := contactstest.Questions(contacts.NewMySQL(db))
+	questions := callsOf(contacts.NewMySQL(db))
 	const times = 4
 	for range times {
 		for method, ask := range questions {
@@ -130,7 +129,8 @@ func TestRoomForOneConnection(t *testing.T) {
 }
 
 // TestRefusalsOfPreparedStatements: what a server or a proxy refuses for being
-// prepared is asked as text, and for a while at once; anything else is asked once.
+// prepared is sent as text, and so are the next ones until the pause ends; anything else is
+// sent once.
 func TestRefusalsOfPreparedStatements(t *testing.T) {
 	t.Parallel()
 	for number, asText := range map[uint16]bool{
@@ -222,7 +222,7 @@ func TestConnectionsComeAndGo(t *testing.T) {
 	awaitPrepared(t, dsn, 0)
 }
 
-// askAtOnce asks the same many times, from so many goroutines.
+// askAtOnce repeats a query from so many goroutines.
 func askAtOnce(t *testing.T, store *contacts.MySQL, goroutines int) {
 	t.Helper()
 	var group errgroup.Group

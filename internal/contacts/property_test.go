@@ -12,7 +12,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/contacts/contactstest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/site"
 )
@@ -117,7 +116,7 @@ func (w twoWorlds) change(t *rapid.T) {
 			func(s site.Site) error { return s.SetVisibility(w.ctx, id, v) },
 			func(s site.Site) error { return s.DeletePhoto(w.ctx, id) },
 			func(s site.Site) error { return s.DeleteMember(w.ctx, a) },
-			// A member who comes back has no photos: an owner of photos whose last
+			// A member that comes back has no photos: an owner of photos whose last
 			// upload is missing is nothing that a site brings about.
 			func(s site.Site) error { return errors.Join(s.DeleteMember(w.ctx, a), s.AddMember(w.ctx, a, "back")) },
 			func(s site.Site) error { _, err := s.Upload(w.ctx, added); return err },
@@ -126,29 +125,28 @@ func (w twoWorlds) change(t *rapid.T) {
 	}
 }
 
-// compare asks both stores everything about everybody.
-func compare(t *rapid.T, ctx context.Context, want, got contactstest.Store) {
+// compare compares all answers of both stores about all people.
+func compare(t *rapid.T, ctx context.Context, want, got Store) {
 	limit := rapid.IntRange(1, 5).Draw(t, "limit")
 	after := anyone.Draw(t, "after")
-	same(t, "LastUploads", want, got, func(s contactstest.Store) (any, error) { return s.LastUploads(ctx, people) })
-	same(t, "TopContacts", want, got, func(s contactstest.Store) (any, error) { return s.TopContacts(ctx, people, limit) })
-	same(t, "Relations", want, got, func(s contactstest.Store) (any, error) { return s.Relations(ctx, allPairs()) })
+	same(t, "LastUploads", want, got, func(s Store) (any, error) { return s.LastUploads(ctx, people) })
+	same(t, "TopContacts", want, got, func(s Store) (any, error) { return s.TopContacts(ctx, people, limit) })
+	same(t, "Relations", want, got, func(s Store) (any, error) { return s.Relations(ctx, allPairs()) })
 	for _, id := range people {
 		v := contacts.Viewer{ID: id}
-		same(t, "Walk", want, got, func(s contactstest.Store) (any, error) {
+		same(t, "Walk", want, got, func(s Store) (any, error) {
 			walked, err := s.Walk(ctx, v, limit)
-			walked.Trace = contacts.WalkTrace{} // Memory always looks at everybody
+			walked.Trace = contacts.WalkTrace{} // Memory always looks at all contacts
 			return walked, err
 		})
-		same(t, "Details", want, got, func(s contactstest.Store) (any, error) { return s.Details(ctx, v, people) })
-		same(t, "Standings", want, got, func(s contactstest.Store) (any, error) { return s.Standings(ctx, v, people) })
-		same(t, "Followers", want, got, func(s contactstest.Store) (any, error) { return s.Followers(ctx, id, after, limit) })
-		same(t, "FollowerPages", want, got, func(s contactstest.Store) (any, error) {
-			return s.FollowerPages(ctx, []contacts.FollowerPage{{Of: id}, {Of: after, After: id}}, limit)
+		same(t, "Details", want, got, func(s Store) (any, error) { return s.Details(ctx, v, people) })
+		same(t, "Standings", want, got, func(s Store) (any, error) { return s.Standings(ctx, v, people) })
+		same(t, "FollowerPages", want, got, func(s Store) (any, error) {
+			return s.FollowerPages(ctx, []contacts.FollowerPage{{Of: id}, {Of: id, After: after}, {Of: after, After: id}}, limit)
 		})
 	}
 	for _, p := range allPairs() {
-		same(t, "VisiblePhotos", want, got, func(s contactstest.Store) (any, error) {
+		same(t, "VisiblePhotos", want, got, func(s Store) (any, error) {
 			return s.VisiblePhotos(ctx, contacts.Viewer{ID: p.User}, p.Contact, limit)
 		})
 	}
@@ -156,7 +154,7 @@ func compare(t *rapid.T, ctx context.Context, want, got contactstest.Store) {
 
 // same compares two answers, or the texts of two errors: those of the domain are
 // alike, and any other makes the difference that it should.
-func same(t *rapid.T, what string, want, got contactstest.Store, ask func(contactstest.Store) (any, error)) {
+func same(t *rapid.T, what string, want, got Store, ask func(Store) (any, error)) {
 	wanted, wantErr := ask(want)
 	answer, err := ask(got)
 	if diff := cmp.Diff(fmt.Sprint(wantErr), fmt.Sprint(err)); diff != "" {

@@ -101,7 +101,8 @@ func swapUntilDone(ctx context.Context, db *sql.DB) error {
 	}
 }
 
-// TestServerKilledAndBack: an outage is told as one, and is over when it is.
+// TestServerKilledAndBack: calls fail with ErrUnavailable while the server is down, and
+// succeed once it is back.
 func TestServerKilledAndBack(t *testing.T) {
 	t.Parallel()
 	server := servertest.OwnMySQL(t)
@@ -130,7 +131,7 @@ func TestServerKilledAndBack(t *testing.T) {
 	if _, err := store.Walk(t.Context(), contacts.Viewer{ID: 4}, 10); !errors.Is(err, contacts.ErrNoMember) {
 		t.Errorf("Walk on the restarted server: %v, want ErrNoMember", err)
 	}
-	checkPhotoOfTwo(t, store) // the server that it was prepared on knows nothing of it any more
+	checkPhotoOfTwo(t, store) // the server that it was prepared on has lost it
 }
 
 // TestMissingTable: the error of a database without our schema says what to do.
@@ -140,8 +141,8 @@ func TestMissingTable(t *testing.T) {
 	if _, err := db.ExecContext(t.Context(), "DROP TABLE contacts"); err != nil {
 		t.Fatal(err)
 	}
-	_, err := contacts.NewMySQL(db).Followers(t.Context(), 1, 0, 10)
+	_, err := contacts.NewMySQL(db).FollowerPages(t.Context(), []contacts.FollowerPage{{Of: 1}}, 10)
 	if err == nil || errors.Is(err, mysql.ErrUnavailable) || !strings.Contains(err.Error(), "activityd schema --apply") {
-		t.Errorf("Followers without the table: %v, want an error that is no outage and says what to do", err)
+		t.Errorf("FollowerPages without the table: %v, want an error that is no outage and says what to do", err)
 	}
 }

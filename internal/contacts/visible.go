@@ -25,10 +25,13 @@ func visiblePhotos(ctx context.Context, q querier, v Viewer, owner member.ID, li
 		photo Photo
 	}
 	what := fmt.Sprintf("reading the photos of member %d visible to member %d", owner, v.ID)
-	rows, err := collect(ctx, q, what, photosOf(v, owner, limit), func(rows *sql.Rows, s *shown) error {
+	scan := func(rows *sql.Rows, s *shown) error {
 		return rows.Scan(
 			(*number)(&s.owner.ID), &s.owner.Username, (*number)(&s.photo.ID), &s.photo.Title, (*number)(&s.photo.DateUpload))
-	})
+	}
+	granted := []any{owner, v.ID, owner, limit}
+	args := slices.Concat([]any{owner, limit}, granted, granted, granted, []any{v.ID, owner, limit})
+	rows, err := collect(ctx, q, what, scan, visiblePhotosText, args...)
 	if err != nil || len(rows) == 0 {
 		return Album{}, err
 	}
@@ -37,15 +40,6 @@ func visiblePhotos(ctx context.Context, q querier, v Viewer, owner member.ID, li
 		album.Photos = append(album.Photos, row.photo)
 	}
 	return album, nil
-}
-
-// photosOf reads each visibility class on its own from the key newest, so that
-// it touches at most four times limit photos, however many the owner has that
-// the viewer may not see.
-func photosOf(v Viewer, owner member.ID, limit int) statement {
-	granted := []any{owner, v.ID, owner, limit}
-	return statement{visiblePhotosText, slices.Concat(
-		[]any{owner, limit}, granted, granted, granted, []any{v.ID, owner, limit})}
 }
 
 // newestFirst orders the photos x of one owner in one class, newest first. It
@@ -57,6 +51,14 @@ func photosOf(v Viewer, owner member.ID, limit int) statement {
 // collation of the column, whatever that is.
 const newestFirst = " ORDER BY x.owner_id DESC, x.visibility DESC, x.date_upload DESC, x.id DESC"
 
+// newestIn is a subquery: a column of the newest photo of owner o in a class.
+func newestIn(class Visibility, column string) string {
+	return "(SELECT x." + column + " FROM photos x WHERE x.owner_id = o.id AND x.visibility = _ascii'" + string(class) + "'" + newestFirst + " LIMIT 1)"
+}
+
+// visiblePhotosText reads each visibility class on its own from the key newest, so that
+// it touches at most four times limit photos, however many the owner has that the viewer
+// may not see.
 const visiblePhotosText = `
 SELECT o.id, o.username, p.id, p.title, p.date_upload
 FROM contacts c
@@ -91,7 +93,7 @@ func standings(ctx context.Context, q querier, v Viewer, owners []member.ID) ([]
 		return nil, requireMember(ctx, q, v.ID)
 	}
 	what := fmt.Sprintf("reading what %d contacts show to member %d", len(owners), v.ID)
-	rows, err := collect(ctx, q, what, standingsOf(v, owners), scanStanding)
+	rows, err := collect(ctx, q, what, scanStanding, standingsText, idList(owners), v.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -114,23 +116,18 @@ func inOrder[T any](owners []member.ID, rows []T, ownerOf func(T) member.ID) []T
 	return ordered
 }
 
-// standingsOf yields a row for every owner, contact or not, unless the viewer
+// standingsText yields a row for every owner, contact or not, unless the viewer
 // does not exist: then none. Each class's newest photo is one step into the key
 // newest; the outer joins fetch the dates by primary key.
-func standingsOf(v Viewer, owners []member.ID) statement {
-	return statement{`
+var standingsText = `
 SELECT d.id, d.is_contact,
   pub.id, pub.date_upload, fri.id, fri.date_upload, fam.id, fam.date_upload, ff.id, ff.date_upload
 FROM (
   SELECT q.id, o.id IS NOT NULL AS is_contact,
-    CASE WHEN o.id IS NOT NULL AND b.user_id IS NULL THEN (
-      SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = _ascii'public'` + newestFirst + ` LIMIT 1) END AS pub_id,
-    CASE WHEN g.is_friend AND b.user_id IS NULL THEN (
-      SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = _ascii'friends'` + newestFirst + ` LIMIT 1) END AS fri_id,
-    CASE WHEN g.is_family AND b.user_id IS NULL THEN (
-      SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = _ascii'family'` + newestFirst + ` LIMIT 1) END AS fam_id,
-    CASE WHEN (g.is_friend OR g.is_family) AND b.user_id IS NULL THEN (
-      SELECT x.id FROM photos x WHERE x.owner_id = o.id AND x.visibility = _ascii'friends_family'` + newestFirst + ` LIMIT 1) END AS ff_id
+    CASE WHEN o.id IS NOT NULL AND b.user_id IS NULL THEN ` + newestIn(Public, "id") + ` END AS pub_id,
+    CASE WHEN g.is_friend AND b.user_id IS NULL THEN ` + newestIn(Friends, "id") + ` END AS fri_id,
+    CASE WHEN g.is_family AND b.user_id IS NULL THEN ` + newestIn(Family, "id") + ` END AS fam_id,
+    CASE WHEN (g.is_friend OR g.is_family) AND b.user_id IS NULL THEN ` + newestIn(FriendsFamily, "id") + ` END AS ff_id
   FROM users v
   STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
   LEFT JOIN contacts c ON c.user_id = v.id AND c.contact_id = q.id
@@ -142,8 +139,7 @@ FROM (
 LEFT JOIN photos pub ON pub.id = d.pub_id
 LEFT JOIN photos fri ON fri.id = d.fri_id
 LEFT JOIN photos fam ON fam.id = d.fam_id
-LEFT JOIN photos ff ON ff.id = d.ff_id`, []any{idList(owners), v.ID}}
-}
+LEFT JOIN photos ff ON ff.id = d.ff_id`
 
 // scanStanding takes the newest of the classes that were visible.
 func scanStanding(rows *sql.Rows, s *Standing) error {
@@ -168,5 +164,113 @@ func scanStanding(rows *sql.Rows, s *Standing) error {
 func (s *Standing) consider(p Photo) {
 	if s.Newest == nil || p.Newer(*s.Newest) {
 		s.Newest = &p
+	}
+}
+
+// Detail is everything about how one owner stands with one viewer. Much of it the viewer
+// must not know: it is for operators.
+type Detail struct {
+	Standing // as [MySQL.Standings] has it
+
+	IsMember   bool // the owner has a users row; else nothing below is known
+	Username   string
+	LastUpload uint64 // unix seconds; 0: never uploaded
+	Blocks     bool   // the owner blocks the viewer
+	Friend     bool   // the owner calls the viewer a friend
+	Family     bool   // the owner calls the viewer family
+	// Hidden is the owner's newest photo that the viewer may not see, its title
+	// left out; nil when there is none.
+	Hidden *HiddenPhoto
+}
+
+// HiddenPhoto is a photo that a viewer may not see, and to whom it is shown.
+type HiddenPhoto struct {
+	Photo
+
+	Visibility Visibility
+}
+
+// Details returns the details of each of owners and v, in the order of owners, contact or
+// not. All are read at one instant. It returns [ErrNoMember] if v does not exist.
+func (m *MySQL) Details(ctx context.Context, v Viewer, owners []member.ID) ([]Detail, error) {
+	if len(owners) == 0 {
+		return nil, requireMember(ctx, m.db, v.ID)
+	}
+	what := fmt.Sprintf("reading how %d members stand with member %d", len(owners), v.ID)
+	rows, err := collect(ctx, m.db, what, scanDetail, detailsText, idList(owners), v.ID)
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) == 0 {
+		return nil, noMember(v.ID)
+	}
+	return inOrder(owners, rows, func(d Detail) member.ID { return d.Owner }), nil
+}
+
+// classes is the order of the visibility classes in [detailsText].
+var classes = []Visibility{Public, Friends, Family, FriendsFamily, Private}
+
+// detailsText is [standingsText] for operators: the newest photo of every class, and whether
+// the viewer may see that class.
+var detailsText = `
+SELECT d.id, d.is_contact, d.is_member, d.username, d.last_upload, d.blocks, d.friend, d.family,
+  pub.id, pub.date_upload, d.is_contact AND NOT d.blocks,
+  fri.id, fri.date_upload, d.is_contact AND NOT d.blocks AND d.friend,
+  fam.id, fam.date_upload, d.is_contact AND NOT d.blocks AND d.family,
+  ff.id, ff.date_upload, d.is_contact AND NOT d.blocks AND (d.friend OR d.family),
+  pri.id, pri.date_upload, FALSE
+FROM (
+  SELECT q.id, o.id IS NOT NULL AS is_member, o.id IS NOT NULL AND c.user_id IS NOT NULL AS is_contact,
+    COALESCE(o.username, '') AS username, COALESCE(o.last_upload, 0) AS last_upload, b.user_id IS NOT NULL AS blocks,
+    COALESCE(g.is_friend <> 0, FALSE) AS friend, COALESCE(g.is_family <> 0, FALSE) AS family,
+    ` + newestIn(Public, "id") + ` AS pub_id,
+    ` + newestIn(Friends, "id") + ` AS fri_id,
+    ` + newestIn(Family, "id") + ` AS fam_id,
+    ` + newestIn(FriendsFamily, "id") + ` AS ff_id,
+    ` + newestIn(Private, "id") + ` AS pri_id
+  FROM users v
+  STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
+  LEFT JOIN users o ON o.id = q.id
+  LEFT JOIN contacts c ON c.user_id = v.id AND c.contact_id = q.id
+  LEFT JOIN contacts g ON g.user_id = o.id AND g.contact_id = v.id
+  LEFT JOIN blocks b ON b.user_id = o.id AND b.blocked_id = v.id
+  WHERE v.id = ?
+) d
+LEFT JOIN photos pub ON pub.id = d.pub_id
+LEFT JOIN photos fri ON fri.id = d.fri_id
+LEFT JOIN photos fam ON fam.id = d.fam_id
+LEFT JOIN photos ff ON ff.id = d.ff_id
+LEFT JOIN photos pri ON pri.id = d.pri_id`
+
+// scanDetail sorts the newest of each class into the visible and the hidden.
+func scanDetail(rows *sql.Rows, d *Detail) error {
+	id, date := make([]sql.Null[number], len(classes)), make([]sql.Null[number], len(classes))
+	shown := make([]bool, len(classes))
+	dest := []any{
+		(*number)(&d.Owner), &d.IsContact, &d.IsMember, &d.Username, (*number)(&d.LastUpload), &d.Blocks, &d.Friend, &d.Family,
+	}
+	for i := range classes {
+		dest = append(dest, &id[i], &date[i], &shown[i])
+	}
+	if err := rows.Scan(dest...); err != nil {
+		return err
+	}
+	for i, class := range classes {
+		if !id[i].Valid {
+			continue
+		}
+		if p := (Photo{ID: uint64(id[i].V), DateUpload: uint64(date[i].V)}); shown[i] {
+			d.consider(p)
+		} else {
+			d.hide(HiddenPhoto{p, class})
+		}
+	}
+	return nil
+}
+
+// hide makes p the newest hidden photo if it is newer than the one known so far.
+func (d *Detail) hide(p HiddenPhoto) {
+	if d.Hidden == nil || p.Newer(d.Hidden.Photo) {
+		d.Hidden = &p
 	}
 }

@@ -73,7 +73,7 @@ func (s *search) run(ctx context.Context) error {
 	for size := s.chunks.first; ; size *= s.chunks.growth {
 		s.trace.Passes++
 		s.trace.Statements++
-		chunk, err := contactsByRecency(ctx, s.q, s.viewer.ID, after, size)
+		chunk, err := contactsByRecency(ctx, s.q, s.viewer, after, size)
 		if err != nil {
 			return err
 		}
@@ -121,29 +121,27 @@ func (s *search) beats(c Contact) bool {
 	return true
 }
 
-// contactsByRecency returns up to limit contacts of user that ever uploaded, those that
+// contactsByRecency returns up to limit contacts of v that ever uploaded, those that
 // come after one of them in the order by last upload, then id, both descending; the zero
-// Contact stands before the first. It reads all contacts of user, and keeps the best.
-func contactsByRecency(ctx context.Context, q querier, user member.ID, after Contact, limit int) ([]Contact, error) {
-	what := fmt.Sprintf("reading the most recent contacts of member %d", user)
-	return collect(ctx, q, what, byRecency(user, after, limit), func(rows *sql.Rows, c *Contact) error {
-		return rows.Scan((*number)(&c.ID), (*number)(&c.LastUpload))
-	})
-}
-
-func byRecency(user member.ID, after Contact, limit int) statement {
+// Contact comes before the first. It reads all contacts of v, and keeps the best.
+func contactsByRecency(ctx context.Context, q querier, v Viewer, after Contact, limit int) ([]Contact, error) {
 	var beyond string
-	args := []any{user}
+	args := []any{v.ID}
 	if after != (Contact{}) {
 		beyond = ` AND (u.last_upload < ? OR (u.last_upload = ? AND u.id < ?))`
 		args = append(args, after.LastUpload, after.LastUpload, after.ID)
 	}
 	// STRAIGHT_JOIN: beginning with users would read the whole site.
-	return statement{`
+	text := `
 SELECT u.id, u.last_upload
 FROM contacts c
 STRAIGHT_JOIN users u ON u.id = c.contact_id
-WHERE c.user_id = ? AND u.last_upload > 0` + beyond + ` ORDER BY u.last_upload DESC, u.id DESC LIMIT ?`, append(args, limit)}
+WHERE c.user_id = ? AND u.last_upload > 0` + beyond + ` ORDER BY u.last_upload DESC, u.id DESC LIMIT ?`
+	scan := func(rows *sql.Rows, c *Contact) error {
+		return rows.Scan((*number)(&c.ID), (*number)(&c.LastUpload))
+	}
+	what := fmt.Sprintf("reading the most recent contacts of member %d", v.ID)
+	return collect(ctx, q, what, scan, text, append(args, limit)...)
 }
 
 func idsOf(list []Contact) []member.ID {

@@ -1,5 +1,4 @@
-// Package filelock opens files that one process at a time may have open for
-// changing. The lock is advisory (flock), and ends with the process. On Windows,
+// Package filelock opens files that one process at a time may change. The lock is advisory (flock), and ends with the process. On Windows,
 // Solaris and AIX there is none.
 package filelock
 

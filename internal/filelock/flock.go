@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NoFollow is a flag for [Open] that has it fail at a symbolic link, and not wait for
-// the other end of a pipe.
+// NoFollow is a flag for [Open]: fail at a symbolic link, and do not wait for the other
+// end of a pipe.
 const NoFollow = unix.O_NOFOLLOW | unix.O_NONBLOCK
 
 func lock(f *os.File) error {

@@ -4,7 +4,7 @@ package filelock
 
 import "os"
 
-// NoFollow is no flag where there is none that has [Open] fail at a symbolic link.
+// NoFollow has no effect on this system.
 const NoFollow = 0
 
 func lock(*os.File) error { return nil }

@@ -11,8 +11,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// The numbers of server errors that are told apart. They are the same in
-// MySQL and MariaDB, except where noted.
+// The numbers of server errors that have a meaning here. They are the same in MySQL and
+// MariaDB, except where noted.
 const (
 	erRecordChanged    = 1020 // MariaDB with innodb_snapshot_isolation: the row changed under the transaction
 	erTooManyConns     = 1040
@@ -37,24 +37,24 @@ const (
 	erUserConns        = 1203
 	erLockWait         = 1205
 	erDeadlock         = 1213
+	erSuperNeeded      = 1227
 	erUnknownStatement = 1243 // of a proxy that sent it to another server than the one that prepared it
 	erOptionPrevents   = 1290 // a server that was made read-only, as after a failover
 	erNotPreparable    = 1295
-	erViewInvalid      = 1356 // its tables or columns are gone, or its maker's rights
+	erViewNoExplain    = 1345 // the plan of a view is hidden from users without rights to its tables
+	erViewInvalid      = 1356 // its tables or columns are gone, or the rights of its definer
 	erNoDefault        = 1364 // of a column that an INSERT leaves out
+	erWrongValue       = 1366 // of a string whose bytes are none of its character set, above all
+	erBinlogSuper      = 1419
+	erNoDefiner        = 1449 // the definer of a view is gone
 	erTooManyPrepared  = 1461 // max_prepared_stmt_count
 	erAutoIncrement    = 1467 // MariaDB: also what a deadlock over the lock of an AUTO_INCREMENT is called
 	erPrepareAgain     = 1615 // MySQL: the table definitions do not fit into its cache, those of views above all
 	erReadOnlyMode     = 1836
 	erConnectionKilled = 1927 // MariaDB: also what a shutdown does to running statements
-	erWrongValue       = 1366 // of a string whose bytes are none of its character set, above all
 	erStatementTimeout = 1969 // MariaDB: max_statement_time
 	erQueryTimeout     = 3024 // MySQL: max_execution_time
 	erCheckViolated    = 3819 // MySQL: CHECK
-	erSuperNeeded      = 1227
-	erViewNoExplain    = 1345 // the plan of a view is hidden from those who may not see its tables
-	erBinlogSuper      = 1419
-	erNoDefiner        = 1449 // the user whose rights a view has is gone
 )
 
 // ErrUnavailable is wrapped by errors of a database that cannot be reached, is
@@ -65,8 +65,8 @@ var ErrUnavailable = errors.New("database unavailable")
 // Translate adds what failed to an error of the database, and turns it into one that
 // callers can act on. A nil err stays nil.
 //
-//   - When ctx has ended, the result wraps its error and nothing else: whatever
-//     the driver reports then is a consequence.
+//   - When ctx has ended, the result wraps its error and nothing else: what the driver
+//     reports then is a consequence.
 //   - When the server cannot be reached, is going down, is read-only or has no
 //     connection to spare, the result wraps [ErrUnavailable] and the cause.
 //   - When the schema or a right is missing, the result wraps the cause and says
@@ -87,9 +87,8 @@ func Translate(ctx context.Context, what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// IsRetryable reports whether the server gave a transaction up in favour of
-// another one (deadlock, lock wait timeout), so that running the whole
-// transaction again is the cure.
+// IsRetryable reports whether the server gave a transaction up in favour of another one
+// (deadlock, lock wait timeout), so that the whole transaction should be run again.
 func IsRetryable(err error) bool {
 	switch serverError(err) {
 	case erDeadlock, erLockWait, erRecordChanged, erAutoIncrement:
@@ -98,20 +97,18 @@ func IsRetryable(err error) bool {
 	return false
 }
 
-// IsTooSlow reports whether the server broke a statement off because it ran for
-// longer than the server allows. The same statement about less, or about another member,
-// may work.
+// IsTooSlow reports whether the server interrupted a statement that exceeded its maximum
+// execution time. The same statement about fewer or other rows may work.
 func IsTooSlow(err error) bool {
 	n := serverError(err)
 	return n == erStatementTimeout || n == erQueryTimeout
 }
 
-// IsNoSuchKey reports whether a statement named an index that is not there, as it is
-// with a view.
+// IsNoSuchKey reports whether a statement named an index that is not there, as on a view.
 func IsNoSuchKey(err error) bool { return serverError(err) == erNoSuchKey }
 
-// isNotPrepared reports whether a statement was refused for being a prepared one, so
-// that its text will do.
+// isNotPrepared reports whether a statement was refused because it is a prepared one, so
+// that its text may work.
 func isNotPrepared(err error) bool {
 	switch serverError(err) {
 	case erUnknownCommand, erUnknownStatement, erNotPreparable, erTooManyPrepared, erPrepareAgain:
@@ -120,9 +117,9 @@ func isNotPrepared(err error) bool {
 	return false
 }
 
-// IsRowRefused reports whether the server refused a statement for what is in a row,
-// or would be: a number that is out of range, a key that is taken, a constraint, a
-// trigger that says no. About other rows the same statement may work.
+// IsRowRefused reports whether the server refused a statement because of the values of a
+// row: a number out of range, a duplicate key, a constraint, an error of a trigger. With
+// other rows the same statement may work.
 func IsRowRefused(err error) bool {
 	sent, ok := errors.AsType[*mysql.MySQLError](err)
 	if !ok {
@@ -138,15 +135,15 @@ func IsRowRefused(err error) bool {
 // IsLockWait reports whether a statement waited too long for a lock.
 func IsLockWait(err error) bool { return serverError(err) == erLockWait }
 
-// NeedsLogTrust reports whether a trigger was refused because the server writes a
-// binary log and does not trust its users with triggers.
+// NeedsLogTrust reports whether a trigger was refused because the server writes a binary
+// log and log_bin_trust_function_creators is off.
 func NeedsLogTrust(err error) bool {
 	n := serverError(err)
 	return n == erBinlogSuper || n == erSuperNeeded
 }
 
 // IsViewInvalid reports whether a view cannot be read: its tables or columns are
-// gone, or the user whose rights it has, or these rights.
+// gone, or its definer, or the definer's rights.
 func IsViewInvalid(err error) bool {
 	n := serverError(err)
 	return n == erViewInvalid || n == erNoDefiner
@@ -188,7 +185,7 @@ func advise(err error) string {
 	case erAccessDenied:
 		return "check user and password in the DSN"
 	case erUnknownColumn, erNoSuchKey, erViewInvalid, erNoDefault:
-		return "a table or view is not as activityd needs it: `activityd schema --check` says in what, and what mends it"
+		return "a table or view is not as activityd needs it: `activityd schema --check` says what differs, and the remedy"
 	case erAutoIncrement:
 		return "if it goes on, a row has an id near 2^64: delete it, then ALTER TABLE … AUTO_INCREMENT = 1"
 	case erAccessDeniedDB:
@@ -207,9 +204,9 @@ func serverError(err error) uint16 {
 	return 0
 }
 
-// notOfContext keeps a time limit of the connection from passing for one of the
-// caller's context: package net makes its timeouts match
-// [context.DeadlineExceeded].
+// notOfContext keeps a timeout of the connection from matching
+// [context.DeadlineExceeded], as those of package net do: the caller's context has not
+// ended.
 func notOfContext(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return errors.New(err.Error())

@@ -19,8 +19,7 @@ func serverError(number uint16) error {
 	return &sqldriver.MySQLError{Number: number, Message: "as the server says it"}
 }
 
-// timeout is what package net returns when a time limit of the connection ends,
-// and as there it passes for a context's.
+// timeout is like the error of package net, which matches that of a context.
 type timeout struct{}
 
 func (timeout) Error() string     { return "i/o timeout" }
@@ -36,7 +35,7 @@ func TestTranslate(t *testing.T) {
 	}
 	limit := mysql.Translate(ctx, "work", &net.OpError{Op: "dial", Err: timeout{}})
 	if !errors.Is(limit, mysql.ErrUnavailable) || errors.Is(limit, context.DeadlineExceeded) {
-		t.Errorf("the connection's time limit: %v, want ErrUnavailable, and not the caller's limit", limit)
+		t.Errorf("the connection's timeout: %v, want ErrUnavailable, and not the caller's deadline", limit)
 	}
 	for number, advice := range map[uint16]string{
 		1146: "activityd schema --apply", 1049: "create the database", 1045: "user and password", 1142: "grant", 1143: "grant",

@@ -10,7 +10,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// The pool's limits. A lifetime lets a proxy or a failover move connections, one
+// The pool's defaults. A lifetime lets a proxy or a failover move connections, one
 // after the other.
 const (
 	defaultMaxOpen = 32
@@ -20,8 +20,8 @@ const (
 )
 
 // lockWait, in seconds, is how long a statement waits for a row that another
-// transaction holds. The server's default of 50 s is longer than callers wait; what
-// failed is tried again anyway.
+// transaction holds. The server's default of 50 s is longer than callers wait; the
+// transaction is retried anyway.
 const lockWait = "5"
 
 // idleWait, in seconds, is how long the server waits for the next statement on a
@@ -33,7 +33,7 @@ const idleWait = "30"
 // ErrDSN is wrapped by the errors about a DSN that cannot be used.
 var ErrDSN = errors.New("MySQL DSN")
 
-// WithMaxOpen allows n connections at once, in use or idle; the default is 32.
+// WithMaxOpen sets the maximum number of connections, in use or idle; the default is 32.
 func WithMaxOpen(n int) func(*sql.DB) {
 	return func(db *sql.DB) {
 		db.SetMaxOpenConns(n)
@@ -47,19 +47,18 @@ func WithMaxOpen(n int) func(*sql.DB) {
 //
 // Each connection sets the session up that the SQL of activityd relies on, whatever the
 // server's defaults are: autocommit, the isolation level, sql_mode, the time zone
-// UTC (elsewhere UNIX_TIMESTAMP(NOW(3)), the clock of the queue, is an hour off
+// UTC (in others UNIX_TIMESTAMP(NOW(3)), the clock of the queue, is an hour off
 // while daylight saving time ends), charset utf8mb4, and the other variables of
 // docs/decisions/0026-session.md. Of the driver's parameters, interpolateParams (a
 // query is one round trip and not three) and clientFoundRows (an UPDATE counts the
 // rows that it matched) are set, and multiStatements is not. A dsn that has one of
 // these with another value is refused, by the parameter's name.
 //
-// Others are ours unless dsn has them: 5 seconds for connecting, 5 seconds for row
-// locks (innodb_lock_wait_timeout), and 30 seconds until the server gives up a
-// connection that is idle (wait_timeout), which bounds how long a
-// process that was stopped in the middle of a transaction holds its locks. All
-// remaining ones are the user's. What is none of the driver's is a session
-// variable, and a server that does not know it refuses the connection.
+// Others have defaults: 5 seconds for connecting, 5 seconds for row locks
+// (innodb_lock_wait_timeout), and 30 seconds until the server closes an idle connection
+// (wait_timeout), which bounds how long a process that was stopped in the middle of a
+// transaction holds its locks. All remaining parameters are the driver's or session
+// variables; a server that does not know one refuses the connection.
 //
 // Errors wrap [ErrDSN] and never quote dsn, which holds a password.
 func Open(dsn string, opts ...func(*sql.DB)) (*sql.DB, error) {
@@ -120,7 +119,7 @@ func parseDSN(dsn string) (*mysql.Config, error) {
 	if cfg.Params == nil {
 		cfg.Params = make(map[string]string)
 	}
-	// Set by each connection itself, and by a name that this server may not know.
+	// The connector sets these, with names that this server knows.
 	maps.DeleteFunc(cfg.Params, func(name, _ string) bool {
 		known, _ := fixedName(name)
 		return known != ""

@@ -13,7 +13,7 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-func TestOpenRefusesWithoutTellingThePassword(t *testing.T) {
+func TestOpenErrorsHideThePassword(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"
 	for _, dsn := range []string{
@@ -27,12 +27,12 @@ func TestOpenRefusesWithoutTellingThePassword(t *testing.T) {
 			continue
 		}
 		if strings.Contains(err.Error(), secret) {
-			t.Errorf("Open(%q) tells the password: %v", dsn, err)
+			t.Errorf("Open(%q) contains the password: %v", dsn, err)
 		}
 	}
 }
 
-func TestPlaceTellsTheDatabaseAndNotWho(t *testing.T) {
+func TestPlaceHidesUserAndPassword(t *testing.T) {
 	t.Parallel()
 	for dsn, want := range map[string]string{
 		"ada:hunter2@tcp(host:3306)/site":                 "tcp(host:3306)/site",
@@ -112,12 +112,11 @@ func TestADSNThatContradictsIsRefused(t *testing.T) {
 	}
 }
 
-// TestADSNMayRepeatAndChoose: what is so anyway may be said, and the rest is the
-// user's.
+// TestADSNMayRepeatAndChoose: a parameter may repeat a fixed value, and choose others.
 func TestADSNMayRepeatAndChoose(t *testing.T) {
 	t.Parallel()
 	dsn := servertest.MySQLDSN(t)
-	for query, value := range map[string]string{ // each is asked of a connection
+	for query, value := range map[string]string{ // each is read from a connection
 		"interpolateParams=1&clientFoundRows=TRUE&multiStatements=0&charset=utf8mb4&collation=utf8mb4_bin":         "@@collation_connection='utf8mb4_bin'",
 		"parseTime=true&loc=Local&readTimeout=30s&writeTimeout=30s&maxAllowedPacket=0&checkConnLiveness=false":     "1",
 		"autocommit=ON&completion_type=%27NO_CHAIN%27&tx_isolation=%27repeatable-read%27&transaction_read_only=0":  "@@autocommit=1",
@@ -176,7 +175,7 @@ func TestOpenInsists(t *testing.T) {
 	}
 }
 
-// TestAnAbandonedTransactionEnds: whoever stops in the middle of a transaction
+// TestAnAbandonedTransactionEnds: a process that stops in the middle of a transaction
 // holds its locks no longer than the server waits for the next statement.
 func TestAnAbandonedTransactionEnds(t *testing.T) {
 	t.Parallel()
@@ -277,7 +276,7 @@ func TestEveryConnectionSetsItsSessionUp(t *testing.T) {
 		}
 	}
 	if got := oneValue(t, ours, "NOW() > '2020-01-01'"); got != "1" {
-		t.Errorf("the clock stands at %s", oneValue(t, ours, "NOW()"))
+		t.Errorf("the clock is fixed at %s", oneValue(t, ours, "NOW()"))
 	}
 }
 
@@ -300,7 +299,7 @@ func TestNoDefaultOfTheServerShowsWhatIsHidden(t *testing.T) {
 	}
 	defer func() { _ = admin.Close() }()
 	admin.SetMaxOpenConns(1) // the defaults are those of later connections
-	// init_connect runs for none who has all rights.
+	// init_connect does not run for a user with all rights.
 	for _, text := range []string{"CREATE USER site@localhost", "GRANT ALL ON " + servertest.Database + ".* TO site@localhost"} {
 		if _, err := admin.ExecContext(t.Context(), text); err != nil {
 			t.Fatal(err)

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Prepared runs queries whose text never changes, and spares the server the
-// parsing: each connection prepares such a statement when it first runs it. That
-// first time costs one more round trip.
+// Prepared runs queries whose text never changes, and saves the server the parsing: each
+// connection prepares such a statement when it first runs it, which costs one more round
+// trip.
 //
-// It takes at most as many of the statements that the server may hold in all
-// (max_prepared_stmt_count, 16382 unless it was changed) as the pool has
-// connections, for each text. A statement that cannot be prepared is sent as text.
+// For each text the server holds at most one statement per connection of the pool, of
+// max_prepared_stmt_count in all (16382 by default). A statement that cannot be prepared
+// is sent as text.
 type Prepared struct {
 	// Pause is how long nothing is prepared after the server refused to. It must not
 	// be changed after the first query.
@@ -49,9 +49,8 @@ func (p *Prepared) query(ctx context.Context, text string, args []any) (*sql.Row
 	return stmt.QueryContext(ctx, args...)
 }
 
-// statement returns the statement of text, which knows the connections that it is
-// prepared on. It lives as long as db. An error is that of one attempt, whose context
-// may have ended: the next query tries again.
+// statement returns the statement of text, which lives as long as db. An error is that of
+// one attempt, whose context may have ended: the next query tries again.
 func (p *Prepared) statement(ctx context.Context, text string) (*sql.Stmt, error) {
 	if known, ok := p.known.Load(text); ok {
 		return known.(*sql.Stmt), nil //nolint:errcheck // nothing else is stored
@@ -61,7 +60,7 @@ func (p *Prepared) statement(ctx context.Context, text string) (*sql.Stmt, error
 		return nil, err
 	}
 	known, late := p.known.LoadOrStore(text, stmt)
-	if late { // another goroutine was as quick
+	if late { // another goroutine prepared it first
 		_ = stmt.Close() //nolint:sqlclosecheck // the other one stays
 	}
 	return known.(*sql.Stmt), nil //nolint:errcheck // nothing else is stored

@@ -20,7 +20,7 @@ const (
 // setting is a session variable and the value that the statements rely on.
 type setting struct {
 	name, value string
-	only        string // the mark of a comment that one kind of server reads as SQL; empty: both know it
+	only        string // begins a comment that one kind of server reads as SQL; empty: both know the variable
 }
 
 const (
@@ -47,7 +47,7 @@ var settings = []setting{
 	{"unique_checks", "1", ""},
 	{"max_sort_length", "1024", ""},
 	{"time_zone", "'+00:00'", ""},
-	{"timestamp", "DEFAULT", ""}, // the clock, and not a time that stands still
+	{"timestamp", "DEFAULT", ""}, // the clock, and not a fixed time
 	{"use_secondary_engine", "OFF", onlyMySQL},
 	{"query_cache_type", "OFF", onlyMariaDB},
 	{"system_versioning_asof", "DEFAULT", onlyMariaDB},
@@ -63,8 +63,8 @@ var setUp = []string{
 	setAll(settings),
 }
 
-// setAll sets all in one statement. A server of the other kind takes a variable
-// that it does not know for a comment.
+// setAll sets all in one statement. To a server of the other kind a variable that it
+// does not know is a comment.
 func setAll(all []setting) string {
 	var text strings.Builder
 	text.WriteString("SET ")
@@ -100,8 +100,8 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 }
 
 // fixed are the parameters that no DSN can choose, with the values that they have:
-// those of the driver, and what else would get around settings. An empty value can
-// be had by no parameter.
+// those of the driver, and session variables that would override settings. A parameter
+// with an empty value cannot be set at all.
 var fixed = fixedParameters(map[string]string{
 	"interpolateParams": "true",
 	"clientFoundRows":   "true",
@@ -130,14 +130,12 @@ func fixedParameters(fixed map[string]string) map[string]string {
 	return fixed
 }
 
-// checkParameters refuses a DSN with a parameter that contradicts fixed. What is
-// not fixed is the user's: the driver's own, and session variables, which the
-// server refuses when it does not know them.
+// checkParameters refuses a DSN with a parameter that contradicts fixed.
 func checkParameters(dsn string) error {
 	_, query, _ := strings.Cut(dsn[strings.LastIndexByte(dsn, '/')+1:], "?")
 	for parameter := range strings.SplitSeq(query, "&") {
 		name, value, assigned := strings.Cut(parameter, "=")
-		if !assigned { // the driver passes over it, too
+		if !assigned { // the driver ignores it, too
 			continue
 		}
 		if !variableName.MatchString(name) { // not quoted: see errUnreadable
@@ -157,8 +155,8 @@ func checkParameters(dsn string) error {
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// fixedName finds a parameter among those that are fixed. The driver's names have
-// one spelling; names of variables have no case.
+// fixedName finds a parameter in fixed. The driver's names are case-sensitive; those of
+// variables are not.
 func fixedName(name string) (known, value string) {
 	for _, spelling := range []string{name, strings.ToLower(name)} {
 		if value, ok := fixed[spelling]; ok {
@@ -175,7 +173,7 @@ func reliesOn(value string) string {
 	return "its being " + value
 }
 
-// plain makes one of the ways to write a value.
+// plain normalizes the ways to write a value.
 func plain(value string) string {
 	switch value = strings.ToLower(strings.Trim(value, `'"`)); value {
 	case "on", "true":

@@ -11,11 +11,11 @@ import (
 	"github.com/activityd/activityd/internal/retry"
 )
 
-// Now is the database's clock as an SQL expression: unix milliseconds. It is right in
-// the time zone of a session made by [Open] only.
+// Now is the database's clock as an SQL expression: unix milliseconds. It needs the time
+// zone that [Open] sets.
 const Now = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)"
 
-// maxTries bounds how often a transaction that lost a deadlock is run.
+// maxTries bounds how often a transaction is run.
 const maxTries = 8
 
 // Transact runs do in a transaction and commits it. When the server gave the
@@ -70,8 +70,7 @@ func Affected(res sql.Result, err error) (int, error) {
 	return int(n), err
 }
 
-// Keys returns the only column of a query, in a form that can be the arguments of
-// another statement whatever the type of the column is.
+// Keys returns the only column of a query, as arguments for another statement.
 func Keys(ctx context.Context, tx *sql.Tx, query string, args ...any) (keys []any, err error) {
 	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -79,7 +78,7 @@ func Keys(ctx context.Context, tx *sql.Tx, query string, args ...any) (keys []an
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var key []byte // of a number too: in this form it may be sent back
+		var key []byte // a type that a column of numbers may be compared with, too
 		if err := rows.Scan(&key); err != nil {
 			return nil, err
 		}

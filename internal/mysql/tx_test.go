@@ -23,7 +23,7 @@ func newMock(t *testing.T) (*sql.DB, sqlmock.Sqlmock) {
 	return db, mock
 }
 
-func TestTransactRepeatsWhatLostADeadlock(t *testing.T) {
+func TestTransactRetriesAfterDeadlocks(t *testing.T) {
 	t.Parallel()
 	deadlock, refused := serverError(1213), serverError(1062)
 	for _, test := range []struct {

@@ -1,10 +1,10 @@
-// Package retry has the pauses between attempts. A loop that tries again counts
-// its failures itself, because the count often lives elsewhere (a task's attempts
-// in the database) and starts at zero after each success:
+// Package retry has the pauses between attempts. A loop counts its failures itself,
+// because the count is often kept elsewhere (a task's attempts in the database) and
+// starts at zero after each success:
 //
 //	for failures := 0; ; {
 //		err := try(ctx)
-//		if err == nil || !worthRepeating(err) {
+//		if err == nil || !temporary(err) {
 //			return err
 //		}
 //		failures++
@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// Sleep waits for d, or until ctx ends: then it returns the cause. A d of zero or
-// less only looks at ctx.
+// Sleep waits for d, or until ctx ends, when it returns the cause. A d of zero or
+// less only checks ctx.
 func Sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 || ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -37,17 +37,16 @@ func Sleep(ctx context.Context, d time.Duration) error {
 }
 
 // Jitter returns a random duration between half of d and d, so that processes that
-// failed together do not come back together.
+// failed at the same time do not retry at the same time.
 func Jitter(d time.Duration) time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// Backoff returns the pause after so many failures in a row, the first of which is
-// number 1: base, which is positive, doubled with each further failure, limit at
-// most, with jitter.
-func Backoff(failures int, base, limit time.Duration) time.Duration {
-	for ; failures > 1 && base < limit; failures-- {
-		base += min(base, limit-base)
+// Backoff returns the pause after so many failures in a row: base, which is positive,
+// after the first, doubled with each further one up to maxPause, with jitter.
+func Backoff(failures int, base, maxPause time.Duration) time.Duration {
+	for ; failures > 1 && base < maxPause; failures-- {
+		base += min(base, maxPause-base)
 	}
-	return Jitter(min(base, limit))
+	return Jitter(min(base, maxPause))
 }

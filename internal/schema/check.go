@@ -15,25 +15,25 @@ import (
 
 // Finding is something in which a database is not as activityd needs it.
 type Finding struct {
-	// Wrong: tasks or answers fail, are lost or are not true, or private photos are
-	// shown. Otherwise it is slow, or could not be seen.
+	// Wrong: tasks or answers fail, are lost or are false, or private photos are shown.
+	// Otherwise something is slow, or could not be checked.
 	Wrong bool
 	Table string // the table or view
-	What  string // is wrong, without the name of the table
-	Do    string // what mends it: a statement that ends with a semicolon, or words
+	What  string // what is wrong, without the name of the table
+	Do    string // the remedy: a statement that ends with a semicolon, or words
 }
 
-// String says all of it in a line.
+// String returns all of it in one line.
 func (f Finding) String() string { return f.Table + " " + f.What + ": " + f.Do }
 
 // Check compares the tables and views in the database of db with what the
 // statements of activityd need: columns, their types, and indexes. The first
-// findings are the wrong ones. It reads the information_schema and, of views, plans;
-// no row of the site's. The rights that serve needs are enough for it; behind a view
-// it sees the indexes by EXPLAIN alone, which takes more, and says so where they are
-// missing. An error says that it could not find out.
+// findings are the wrong ones. It reads the information_schema and the plans of views,
+// and no row of the site's. The rights that serve needs are enough for it; only the
+// indexes behind a view take more, for EXPLAIN, and a finding says so where they are
+// missing. An error means that the check could not be made.
 func Check(ctx context.Context, db *sql.DB) ([]Finding, error) {
-	return history(migrations).check(ctx, db)
+	return migrations.check(ctx, db)
 }
 
 func (h history) check(ctx context.Context, db *sql.DB) ([]Finding, error) {
@@ -52,7 +52,7 @@ func (h history) check(ctx context.Context, db *sql.DB) ([]Finding, error) {
 	for _, want := range tablesOf(activityd.Schema) {
 		have, there := c.tables[want.name]
 		switch {
-		case want.owned && misfit != nil: // in what is for the migrations to know
+		case want.owned && misfit != nil: // the migrations will change it
 		case !there:
 			c.missing(want)
 		case want.owned:
@@ -73,9 +73,9 @@ func (h history) check(ctx context.Context, db *sql.DB) ([]Finding, error) {
 type checker struct {
 	db       querier
 	database string
-	grantee  string // as GRANT wants it
+	grantee  string // in the form of GRANT
 	tables   map[string]*present
-	blind    bool // a finding says that plans cannot be seen
+	blind    bool // there is a finding that plans cannot be seen
 
 	wrong, warnings []Finding
 }
@@ -105,7 +105,7 @@ func (c *checker) add(wrong bool, table, do, what string, args ...any) {
 	}
 }
 
-// read reads what there is.
+// read reads the tables, columns and indexes that exist.
 func (c *checker) read(ctx context.Context) error {
 	is, err := rowsOf(ctx, c.db, "SELECT DATABASE() AS name, CURRENT_USER() AS user")
 	if err != nil {
@@ -129,7 +129,8 @@ func (c *checker) read(ctx context.Context) error {
 	return c.readIndexes(ctx)
 }
 
-// ofOurs is the condition of rows about our tables: a site may have thousands.
+// ofOurs is the condition of rows about the tables of schema.sql: a site may have
+// thousands of others.
 func ofOurs() string {
 	return "table_schema = DATABASE() AND table_name IN ('" + strings.Join(Tables(), "', '") + "')"
 }
@@ -174,7 +175,7 @@ func (c *checker) readIndexes(ctx context.Context) error {
 	return nil
 }
 
-// missing adds that a table is not there. Without any right to it, it looks so, too.
+// missing adds that a table is not there, or is hidden from a user without rights to it.
 func (c *checker) missing(want wantedTable) {
 	rights := "SELECT"
 	if want.owned {
@@ -208,8 +209,8 @@ func (c *checker) checkOwned(want wantedTable, have *present) {
 	}
 }
 
-// checkOwnedKey looks at a key of a table of activityd's own. Statements name them:
-// without one they fail, or lock the rows of others.
+// checkOwnedKey compares a key of a table of activityd's own. Statements name these keys:
+// without one they fail, or lock rows that they do not change.
 func (c *checker) checkOwnedKey(alter, table string, want wantedKey, have *presentIndex) {
 	var what string
 	drop := "DROP KEY " + want.name + ", "
@@ -226,7 +227,7 @@ func (c *checker) checkOwnedKey(alter, table string, want wantedKey, have *prese
 	default:
 		return
 	}
-	c.add(true, table, alter+drop+"ADD "+want.definition+";", "%s; statements fail without it, or lock rows that are not theirs", what)
+	c.add(true, table, alter+drop+"ADD "+want.definition+";", "%s; statements fail without it, or lock rows that they do not change", what)
 }
 
 // checkColumns compares the columns of a table or view.
@@ -251,7 +252,7 @@ func (c *checker) checkColumns(want wantedTable, have *present) (fit bool) {
 	return fit
 }
 
-// checkSites looks at the engine and the indexes of a table of the site's.
+// checkSites compares the engine and the indexes of a table of the site's.
 func (c *checker) checkSites(want wantedTable, have *present) {
 	alter := "ALTER TABLE " + want.name + " "
 	if have.row["transactions"] != "YES" {
@@ -266,7 +267,7 @@ func (c *checker) checkSites(want wantedTable, have *present) {
 	}
 }
 
-// isUnique tells whether there cannot be two rows with the same values.
+// isUnique reports whether two rows cannot have the same values.
 func (p *present) isUnique(columns []string) bool {
 	for _, x := range p.indexes {
 		if x.unique && !slices.ContainsFunc(x.columns, func(name string) bool { return !slices.Contains(columns, name) }) {
@@ -276,7 +277,7 @@ func (p *present) isUnique(columns []string) bool {
 	return false
 }
 
-// reads tells whether the table has an index by which a key's rows are found, and
+// reads reports whether the table has an index by which a key's rows are found, and
 // come in order. InnoDB ends each index with the primary key. The order of columns
 // that are compared with one value does not matter.
 func (p *present) reads(want siteKey) bool {
@@ -294,12 +295,12 @@ func (p *present) reads(want siteKey) bool {
 	return false
 }
 
-// explain takes the place of SELECT. A skip scan would make an index possible that does
-// not begin with the column.
+// explain begins a statement in place of SELECT. With skip scans an index would be
+// possible that does not begin with the column.
 const explain = "EXPLAIN FORMAT=TRADITIONAL SELECT /*+ SET_VAR(optimizer_switch='skip_scan=off') */ "
 
-// checkView looks at the columns of a view, and asks the server how it would find the
-// rows: the indexes cannot be seen otherwise.
+// checkView looks at the columns of a view, and has the server explain how it would find
+// the rows: the indexes cannot be seen otherwise.
 func (c *checker) checkView(ctx context.Context, want wantedTable, have *present) error {
 	if _, err := rowsOf(ctx, c.db, "SELECT 1 FROM "+want.name+" WHERE FALSE"); err != nil {
 		if !mysql.IsViewInvalid(err) {
@@ -315,7 +316,7 @@ func (c *checker) checkView(ctx context.Context, want wantedTable, have *present
 		steps, err := rowsOf(ctx, c.db, explain+key.probe)
 		if mysql.IsPlanHidden(err) {
 			if !c.blind {
-				c.add(false, want.name, "run activityd schema --check as a user who may SHOW VIEW, and SELECT from the tables beneath",
+				c.add(false, want.name, "run activityd schema --check as a user with the rights SHOW VIEW, and SELECT on the tables beneath",
 					"is a view, and %s may not see by which indexes it is read", c.grantee)
 			}
 			c.blind = true
@@ -333,11 +334,11 @@ func (c *checker) checkView(ctx context.Context, want wantedTable, have *present
 // it has an index for it.
 const smallTable = 1000
 
-// judge looks at the plan of the statement that a key is for.
+// judge checks the plan of the statement that a key is for.
 func (c *checker) judge(view string, key siteKey, steps []row) {
 	list := columnList(key.columns)
 	for _, s := range steps {
-		// What the server makes on the way, <derived2>, has no index, and may be small.
+		// A table that the server makes for the statement, <derived2>, has no index, and may be small.
 		stored := !strings.HasPrefix(s["table"], "<")
 		scan := stored && (s["type"] == "ALL" || s["type"] == "index")
 		rows, _ := strconv.Atoi(s["rows"]) // an estimate

@@ -55,7 +55,7 @@ var damages = map[string]struct {
 	"no index for claims":          {"ALTER TABLE tasks DROP KEY claim", true, "tasks: there is no KEY claim (queue, state, priority, id, type)"},
 	"an older index for claims":    {"ALTER TABLE tasks DROP KEY claim, ADD KEY claim (queue, state, priority, id)", true, "tasks: key claim is another one"},
 	"no table of keys":             {"DROP TABLE task_keys", true, "task_keys: there is no such table"},
-	"a column of somebody's":       {"ALTER TABLE tasks ADD COLUMN tenant INT NOT NULL", true, "tasks: column tenant, which is none of activityd's, has no default"},
+	"a foreign column":             {"ALTER TABLE tasks ADD COLUMN tenant INT NOT NULL", true, "tasks: column tenant, which is none of activityd's, has no default"},
 	"a hash that is cut":           {"ALTER TABLE task_keys MODIFY batch_hash BINARY(16) NOT NULL", true, "task_keys: column batch_hash is binary(16), nullable: NO, default: NULL; want BINARY(32) NOT NULL"},
 	"no index of photos":           {"ALTER TABLE photos DROP KEY newest", false, "photos: there is no index (owner_id, visibility, date_upload, id)"},
 	"an index without the date":    {"ALTER TABLE photos DROP KEY newest, ADD KEY newest2 (owner_id, visibility)", false, "photos: there is no index (owner_id, visibility, date_upload, id)"},
@@ -140,7 +140,7 @@ func TestCheckLooksThroughViews(t *testing.T) {
 		"a column less":            {"CREATE OR REPLACE VIEW users AS SELECT id, username FROM m", true, "users: there is no column last_upload"},
 		"a numeric visibility":     {"CREATE OR REPLACE VIEW photos AS SELECT id, owner_id, title, visibility + 0 AS visibility, date_upload FROM p", true, "photos: column visibility is"},
 		"a title that may be NULL": {"CREATE OR REPLACE VIEW photos AS SELECT id, owner_id, NULLIF(title, '') AS title, visibility, date_upload FROM p", true, "photos: column title may be NULL"},
-		"a definer who is gone":    {"CREATE OR REPLACE DEFINER = 'gone'@'localhost' SQL SECURITY DEFINER VIEW photos AS SELECT id, owner_id, title, visibility, date_upload FROM p", true, "photos: is a view that the server cannot read"},
+		"a definer that is gone":   {"CREATE OR REPLACE DEFINER = 'gone'@'localhost' SQL SECURITY DEFINER VIEW photos AS SELECT id, owner_id, title, visibility, date_upload FROM p", true, "photos: is a view that the server cannot read"},
 		"nothing beneath":          {"ALTER TABLE p DROP COLUMN title", true, "photos: is a view that the server cannot read"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestCheckWithTheRightsOfServe(t *testing.T) {
 	}
 }
 
-// Behind views such a user sees columns and types, and is told what it does not see.
+// Behind views such a user sees columns and types, and a finding says what it cannot see.
 func TestCheckWithTheRightsOfServeOnViews(t *testing.T) {
 	t.Parallel()
 	dsn := servertest.MySQLDSN(t)

@@ -93,13 +93,13 @@ func open(t *testing.T, dsn string) *sql.DB {
 func TestInstallingIsRefusedWhereItCannotWork(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ do, want string }{
-		"a view":          {"DROP TABLE photos; CREATE VIEW photos AS SELECT 1 AS owner_id, 2 AS date_upload", "photos is a view"},
-		"no table":        {"DROP TABLE contacts", "no table contacts"},
-		"no queue":        {"DROP TABLE tasks", "activityd schema --apply"},
-		"no last upload":  {"ALTER TABLE users DROP COLUMN last_upload", "last_upload"},
-		"no date":         {"ALTER TABLE photos CHANGE date_upload uploaded BIGINT UNSIGNED", "date_upload"},
-		"an older queue":  {"ALTER TABLE tasks DROP COLUMN subject", "subject"},
-		"somebody's name": {"CREATE TRIGGER activityd_photos_after_insert BEFORE INSERT ON blocks FOR EACH ROW SET @x = 1", ""},
+		"a view":         {"DROP TABLE photos; CREATE VIEW photos AS SELECT 1 AS owner_id, 2 AS date_upload", "photos is a view"},
+		"no table":       {"DROP TABLE contacts", "no table contacts"},
+		"no queue":       {"DROP TABLE tasks", "activityd schema --apply"},
+		"no last upload": {"ALTER TABLE users DROP COLUMN last_upload", "last_upload"},
+		"no date":        {"ALTER TABLE photos CHANGE date_upload uploaded BIGINT UNSIGNED", "date_upload"},
+		"an older queue": {"ALTER TABLE tasks DROP COLUMN subject", "subject"},
+		"a taken name":   {"CREATE TRIGGER activityd_photos_after_insert BEFORE INSERT ON blocks FOR EACH ROW SET @x = 1", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -116,7 +116,7 @@ func TestInstallingIsRefusedWhereItCannotWork(t *testing.T) {
 	}
 }
 
-// restricted is a connection to db's database by a user who has the given rights.
+// restricted is a connection to db's database by a user with the given rights.
 func restricted(t *testing.T, admin *sql.DB, dsn, user string, grants ...string) *sql.DB {
 	t.Helper()
 	run(t, admin, fmt.Sprintf("CREATE USER %s@localhost IDENTIFIED BY 'secret'", user))
@@ -155,7 +155,7 @@ func TestTriggersRunWithTheRightsOfTheirMaker(t *testing.T) {
 	}
 }
 
-// Whoever lacks a right changes nothing, and hears which right it is.
+// A user that lacks a right changes nothing, and the error names the right.
 func TestAMissingRightChangesNothing(t *testing.T) {
 	t.Parallel()
 	for i, test := range []struct{ grants, want string }{

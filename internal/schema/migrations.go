@@ -9,30 +9,31 @@ import (
 )
 
 // migration is the step from one version of activityd's own tables to the next: one
-// statement, so that there is no half of it. It may be run again when it has been
-// done, and processes of the version before work on while it runs and after it.
+// statement, so that it is done as a whole or not at all. It may be run again when it
+// has been done, and processes of the version before keep working while it runs and
+// after it.
 // docs/decisions/0038-schema-versions.md has the rules for the next one.
 type migration struct {
 	// since is the oldest version whose programs work on the tables after the step.
 	// It rises when a step takes away what only older programs use, and never falls.
 	since int
-	// statement alters a table, and says the ALGORITHM and LOCK that must do. It is
+	// statement alters a table, with the ALGORITHM and LOCK that it may use. It is
 	// "DO 0" where tables are added: those come from schema.sql.
 	statement string
 }
 
-// migrations lead from version 1 to that of schema.sql: the first makes version 2.
-var migrations []migration
-
-// history is a list of migrations from version 1 on, and the program that knows them.
+// history is the migrations that a program knows: the first leads from version 1 to 2.
 type history []migration
+
+// migrations lead to the version of schema.sql.
+var migrations history
 
 // version is the last one, which the program needs.
 func (h history) version() int { return 1 + len(h) }
 
-// version is what a database records about itself: as the comment of the table tasks,
-// which needs no table and no right of its own, comes with the table that it is
-// about, and is not touched by CREATE TABLE IF NOT EXISTS.
+// version is what a database records about itself, as the comment of the table tasks:
+// that needs no other table and no other right, is made with the table that it is about,
+// and is not touched by CREATE TABLE IF NOT EXISTS.
 type version struct {
 	number   int
 	since    int  // the oldest version whose programs work on it
@@ -61,17 +62,17 @@ func versionIn(ctx context.Context, db querier) (v version, err error) {
 }
 
 // Compatible returns an error if the tables are of a version on which this program
-// cannot work, and says what to do. It is one query, whose own error is none: the
-// caller's next statement meets it, too.
+// cannot work, and says what to do. It ignores the error of its own query, which the
+// caller's next statement meets, too.
 func Compatible(ctx context.Context, db *sql.DB) error {
 	is, err := versionIn(ctx, db)
-	if misfit := history(migrations).misfit(is); err == nil && misfit != nil {
+	if misfit := migrations.misfit(is); err == nil && misfit != nil {
 		return errors.New(misfit.String())
 	}
 	return nil
 }
 
-// misfit says why the program cannot work on tables of a version; nil if it can.
+// misfit returns why the program cannot work on tables of a version; nil if it can.
 func (h history) misfit(is version) *Finding {
 	f := &Finding{Wrong: true, Table: "tasks"}
 	switch {

@@ -248,7 +248,7 @@ func TestTablesWithoutAVersion(t *testing.T) {
 	}
 }
 
-// TestASiteWithFewRights: the version is seen by whoever may read tasks, and nothing
+// TestASiteWithFewRights: a user that may read tasks sees the version, and nothing
 // but ALTER is needed to migrate.
 func TestASiteWithFewRights(t *testing.T) {
 	t.Parallel()

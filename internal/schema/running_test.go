@@ -95,7 +95,7 @@ func TestProcessesWorkWhileTheirTableIsMigrated(t *testing.T) {
 	}
 }
 
-// withoutSet are the members up to last who have no set.
+// withoutSet returns the members up to last that have no set.
 func withoutSet(t *testing.T, url string, last int64) (missing []string) {
 	t.Helper()
 	options, err := redis.ParseURL(url)
@@ -157,7 +157,7 @@ func start(t *testing.T, program, dsn, redisURL string) *worker {
 	return w
 }
 
-// stop asks the process to end, which it must do without an error.
+// stop interrupts the process, which must end without an error.
 func (w *worker) stop(t *testing.T) {
 	t.Helper()
 	if w.cmd.ProcessState != nil {

@@ -28,17 +28,16 @@ func Tables() (names []string) {
 // refuses to begin if a step would shut them out, see [ApplyOffline].
 //
 // It is safe to call again after an error or a crash, which leave the tables at one
-// of the steps, and from several hosts at once. It waits 5 seconds for the lock of a
-// table: the site's statements wait behind it. Errors are for people; errors.As finds
-// the driver's in them.
+// of the steps, and from several hosts at once. It waits at most 5 seconds for the lock
+// of a table, as the site's statements wait behind it. Errors wrap those of the driver.
 func Apply(ctx context.Context, db *sql.DB) error {
-	return history(migrations).apply(ctx, db, false)
+	return migrations.apply(ctx, db, false)
 }
 
 // ApplyOffline is like [Apply], for a database on which no process works: it takes
 // all steps.
 func ApplyOffline(ctx context.Context, db *sql.DB) error {
-	return history(migrations).apply(ctx, db, true)
+	return migrations.apply(ctx, db, true)
 }
 
 func (h history) apply(ctx context.Context, db *sql.DB, offline bool) error {
@@ -68,8 +67,8 @@ func (h history) apply(ctx context.Context, db *sql.DB, offline bool) error {
 	})
 }
 
-// migrate takes steps from a version on, and records each. One that was taken before is
-// recorded: by a process that crashed before it did, or with the making of the table.
+// migrate takes steps from a version on, and records each. A step may have been taken
+// before, by a process that crashed before it recorded it, or with CREATE TABLE.
 func migrate(ctx context.Context, conn *sql.Conn, is version, steps []migration) error {
 	for _, step := range steps {
 		is.number, is.since = is.number+1, step.since
@@ -82,8 +81,8 @@ func migrate(ctx context.Context, conn *sql.Conn, is version, steps []migration)
 	return nil
 }
 
-// lockSchema keeps others from applying a schema to the same database until conn is
-// closed.
+// lockSchema keeps other processes from applying a schema to the same database until
+// conn is closed.
 func lockSchema(ctx context.Context, conn *sql.Conn) error {
 	var got sql.NullBool
 	err := conn.QueryRowContext(ctx, "SELECT GET_LOCK(CONCAT_WS(' ', 'activityd schema', LEFT(SHA2(DATABASE(), 256), 40)), 10)").Scan(&got)
@@ -93,15 +92,15 @@ func lockSchema(ctx context.Context, conn *sql.Conn) error {
 	return err
 }
 
-// withSession lends f a connection that gives up soon when a table is in use. It is
-// closed afterwards, which frees all that it has locked.
+// withSession runs f on a connection of its own, with a short timeout for locks. It is
+// closed afterwards, which releases all of them.
 func withSession(ctx context.Context, db *sql.DB, f func(*sql.Conn) error) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the one way to say: do not reuse
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the one way to keep it from being reused
 		_ = conn.Close()
 	}()
 	if _, err := conn.ExecContext(ctx, "SET SESSION lock_wait_timeout = 5"); err != nil {
@@ -110,13 +109,13 @@ func withSession(ctx context.Context, db *sql.DB, f func(*sql.Conn) error) error
 	return f(conn)
 }
 
-// advise adds what to do to an error about a change of the tables or triggers.
+// advise adds the remedy to an error about a change of the tables or triggers.
 func advise(err error) error {
 	switch {
 	case mysql.IsLockWait(err):
-		return fmt.Errorf("%w: a transaction that lasts uses one of the tables; try again when it is over", err)
+		return fmt.Errorf("%w: a long transaction uses one of the tables; try again when it is over", err)
 	case mysql.NeedsLogTrust(err):
-		return fmt.Errorf("%w: as the server writes a binary log, have its administrator SET GLOBAL log_bin_trust_function_creators = 1, or run this as a user who may do everything", err)
+		return fmt.Errorf("%w: as the server writes a binary log, have its administrator SET GLOBAL log_bin_trust_function_creators = 1, or run this as a user with all rights", err)
 	}
 	return err
 }

@@ -14,13 +14,13 @@ import (
 // createTrigger finds the statements of triggers.sql that make a trigger.
 var createTrigger = regexp.MustCompile(`(?ms)^(CREATE TRIGGER (\w+) \w+ \w+ ON (\w+) FOR EACH ROW$.*?)//$`)
 
-// trigger is one that exists, or is to be made.
+// trigger exists, or is to be made.
 type trigger struct {
 	name, table string
-	statement   string // makes it; empty: hidden from this user, who may neither make nor drop it
+	statement   string // makes it; empty: hidden from this user, which may neither make nor drop it
 }
 
-// wantedTriggers are those of triggers.sql.
+// wantedTriggers returns those of triggers.sql.
 func wantedTriggers() (list []trigger) {
 	for _, found := range createTrigger.FindAllStringSubmatch(activityd.Triggers, -1) {
 		list = append(list, trigger{found[2], found[3], found[1]})
@@ -28,7 +28,7 @@ func wantedTriggers() (list []trigger) {
 	return list
 }
 
-// tablesUnder are the tables that triggers stand on, sorted.
+// tablesUnder returns the tables of triggers, sorted.
 func tablesUnder(triggers []trigger) []string {
 	var tables []string
 	for _, t := range triggers {
@@ -38,17 +38,16 @@ func tablesUnder(triggers []trigger) []string {
 }
 
 // InstallTriggers makes the triggers of triggers.sql in the database of db, in
-// place of those of activityd's that are there, and returns how many there are
-// now. Other triggers are left alone. It needs the rights to lock the tables and
-// to make triggers, and those that the triggers need when they run, which they do
-// in the name of db's user. db should come from mysql.Open: triggers keep
-// the sql_mode and the character set of the connection that makes them.
+// place of activityd's that exist, and returns their number. Other triggers are left
+// alone. It needs the rights to lock the tables and to make triggers, and those that the
+// triggers need when they run, which they do with the rights of db's user. db should come
+// from mysql.Open: triggers keep the sql_mode and the character set of the connection
+// that makes them.
 //
 // It changes nothing unless all can be made: the tables are locked, so that no
-// change of the site's slips through while old triggers make place for new ones,
-// and after an error the old ones are put back. It waits 5 seconds for the locks:
-// the site's statements wait behind it. Errors are for people; errors.As finds
-// the driver's in them.
+// change of the site's is missed while old triggers are replaced, and after an error the
+// old ones are made again. It waits at most 5 seconds for the locks, as the site's
+// statements wait behind it. Errors wrap those of the driver.
 func InstallTriggers(ctx context.Context, db *sql.DB) (int, error) {
 	want := wantedTriggers()
 	err := withSession(ctx, db, func(conn *sql.Conn) error {
@@ -72,8 +71,7 @@ func InstallTriggers(ctx context.Context, db *sql.DB) (int, error) {
 }
 
 // RemoveTriggers drops all triggers of activityd's in the database of db, and
-// returns how many they were. After an error some may be left; calling it again
-// is safe.
+// returns their number. After an error some may be left; it is safe to call again.
 func RemoveTriggers(ctx context.Context, db *sql.DB) (removed int, err error) {
 	err = withSession(ctx, db, func(conn *sql.Conn) error {
 		present, err := presentTriggers(ctx, conn)
@@ -81,8 +79,8 @@ func RemoveTriggers(ctx context.Context, db *sql.DB) (removed int, err error) {
 			return err
 		}
 		removed = len(present)
-		// A user who may not make triggers does not see them either. To drop
-		// those of triggers.sql, seen or not, says so.
+		// A user that may not make triggers does not see them either. Dropping those
+		// of triggers.sql, seen or not, fails with the right that is missing.
 		return swap(context.WithoutCancel(ctx), conn, slices.Concat(present, wantedTriggers()), nil)
 	})
 	return removed, advise(err)
@@ -106,8 +104,8 @@ func checkTables(ctx context.Context, conn *sql.Conn, tables []string) error {
 	return nil
 }
 
-// checkRights makes sure that the triggers will be able to do their work, by statements
-// that do nothing but fail where a trigger would. The site's statements would fail with it.
+// checkRights runs statements that change nothing, and fail where a trigger would: the
+// site's statements would fail with it.
 func checkRights(ctx context.Context, conn *sql.Conn) error {
 	for _, statement := range []string{
 		"UPDATE users SET last_upload = last_upload WHERE FALSE",
@@ -123,8 +121,8 @@ func checkRights(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// replaceTriggers puts the wanted triggers in the place of those that are there, and
-// these back when it fails. It is not to be interrupted in the middle.
+// replaceTriggers replaces the present triggers by those that are wanted, and makes the
+// present ones again if that fails. ctx must not end in the middle.
 func replaceTriggers(ctx context.Context, conn *sql.Conn, present, want []trigger) error {
 	err := swap(ctx, conn, slices.Concat(present, want), want)
 	if err == nil {
@@ -135,12 +133,12 @@ func replaceTriggers(ctx context.Context, conn *sql.Conn, present, want []trigge
 	}
 	visible := slices.DeleteFunc(present, func(t trigger) bool { return t.statement == "" })
 	if undo := swap(ctx, conn, nil, visible); undo != nil {
-		return fmt.Errorf("%w; and the triggers of before could not be put back, so that changes go unnoticed now: %w", err, undo)
+		return fmt.Errorf("%w; and the previous triggers could not be restored: changes go unnoticed now: %w", err, undo)
 	}
 	return err
 }
 
-// swap drops the old triggers, those that exist, and makes the others.
+// swap drops the old triggers, as far as they exist, and makes the others.
 func swap(ctx context.Context, conn *sql.Conn, old, others []trigger) error {
 	for _, t := range old {
 		if _, err := conn.ExecContext(ctx, "DROP TRIGGER IF EXISTS "+t.name); err != nil {
@@ -155,8 +153,8 @@ func swap(ctx context.Context, conn *sql.Conn, old, others []trigger) error {
 	return nil
 }
 
-// presentTriggers are those of activityd's that are in the database. The hidden ones
-// come first, so that nothing is changed if they cannot be dropped.
+// presentTriggers returns activityd's triggers in the database, the hidden ones first, so
+// that nothing is changed if they cannot be dropped.
 func presentTriggers(ctx context.Context, conn *sql.Conn) (present []trigger, err error) {
 	list, err := rowsOf(ctx, conn, "SELECT trigger_name, event_object_table, action_timing, event_manipulation, action_statement"+
 		" FROM information_schema.triggers WHERE trigger_schema = DATABASE() ORDER BY COALESCE(action_statement, '') = '' DESC, trigger_name")

@@ -21,7 +21,7 @@ var cascades = []string{
 	"ALTER TABLE photos ADD FOREIGN KEY (owner_id) REFERENCES users (id) ON DELETE CASCADE ON UPDATE CASCADE",
 }
 
-// small is a site of five members. 1 and 2 follow 3, who uploaded at 500, and 3
+// small is a site of five members. 1 and 2 follow 3, which uploaded at 500, and 3
 // follows 1; 4 and 5 never uploaded.
 var small = []string{
 	"INSERT INTO users (id) VALUES (1), (2), (3), (4), (5)",
@@ -106,7 +106,7 @@ func queued(t *testing.T, db session) []string {
 	return all
 }
 
-// uploads are the members who have a last upload, with it.
+// uploads are the members that have a last upload, with it.
 func uploads(t *testing.T, db session) string {
 	t.Helper()
 	return strings.Join(column(t, db, "SELECT CONCAT(id, ':', last_upload) FROM users WHERE last_upload IS NOT NULL ORDER BY id"), " ")
@@ -150,7 +150,7 @@ var changes = map[string]struct {
 	"the contact of another":          {[]string{"UPDATE contacts SET user_id = 5 WHERE user_id = 1"}, []string{"add_contact 5 3", "remove_contact 1 3"}, ""},
 	"a key that stays":                {[]string{"UPDATE contacts SET contact_id = 3 WHERE contact_id = 3"}, nil, ""},
 	"contacts deleted":                {[]string{"DELETE FROM contacts WHERE contact_id = 3"}, []string{"remove_contact 1 3", "remove_contact 2 3"}, ""},
-	"nobody deleted":                  {[]string{"DELETE FROM contacts WHERE user_id = 5"}, nil, ""},
+	"no member deleted":               {[]string{"DELETE FROM contacts WHERE user_id = 5"}, nil, ""},
 
 	"a last upload that the site keeps": {[]string{"UPDATE users SET last_upload = 700 WHERE id IN (3, 4)"}, []string{"upload 3", "upload 4"}, "3:700 4:700"},
 	"a last upload before its photo": {
@@ -163,16 +163,16 @@ var changes = map[string]struct {
 		[]string{"upload 4"},
 		"3:500 4:700",
 	},
-	"a last upload that falls": {[]string{"UPDATE users SET last_upload = 9 WHERE id = 3"}, nil, "3:9"},
-	"a last upload that ends":  {[]string{"UPDATE users SET last_upload = NULL WHERE id = 3"}, nil, "-"},
-	"a last upload of never":   {[]string{"UPDATE users SET last_upload = 0 WHERE id = 4"}, nil, "3:500 4:0"},
-	"a name":                   {[]string{"UPDATE users SET username = 'x'"}, nil, ""},
-	"another id":               {[]string{"UPDATE users SET id = 8 WHERE id = 3"}, []string{"upload 8"}, "8:500"},
-	"a newcomer":               {[]string{"INSERT INTO users (username) VALUES ('new')"}, nil, ""},
-	"a member who comes back":  {[]string{"INSERT INTO users (id, last_upload) VALUES (9, 400), (10, 0)"}, []string{"upload 9"}, "3:500 9:400 10:0"},
-	"a member who is there":    {[]string{"INSERT INTO users (id, last_upload) VALUES (3, 900) ON DUPLICATE KEY UPDATE username = 'x'"}, nil, ""},
-	"a member nobody follows":  {[]string{"DELETE FROM users WHERE id = 5"}, []string{"refill 5"}, ""},
-	"the photo of nobody": {
+	"a last upload that falls":   {[]string{"UPDATE users SET last_upload = 9 WHERE id = 3"}, nil, "3:9"},
+	"a last upload that ends":    {[]string{"UPDATE users SET last_upload = NULL WHERE id = 3"}, nil, "-"},
+	"a last upload of never":     {[]string{"UPDATE users SET last_upload = 0 WHERE id = 4"}, nil, "3:500 4:0"},
+	"a name":                     {[]string{"UPDATE users SET username = 'x'"}, nil, ""},
+	"another id":                 {[]string{"UPDATE users SET id = 8 WHERE id = 3"}, []string{"upload 8"}, "8:500"},
+	"a newcomer":                 {[]string{"INSERT INTO users (username) VALUES ('new')"}, nil, ""},
+	"a member that comes back":   {[]string{"INSERT INTO users (id, last_upload) VALUES (9, 400), (10, 0)"}, []string{"upload 9"}, "3:500 9:400 10:0"},
+	"a member that is there":     {[]string{"INSERT INTO users (id, last_upload) VALUES (3, 900) ON DUPLICATE KEY UPDATE username = 'x'"}, nil, ""},
+	"a member without followers": {[]string{"DELETE FROM users WHERE id = 5"}, []string{"refill 5"}, ""},
+	"the photo of no member": {
 		[]string{"SET foreign_key_checks = 0", "INSERT INTO photos (owner_id, date_upload) VALUES (77, 900)", "SET foreign_key_checks = 1"},
 		nil, "",
 	},

@@ -44,7 +44,7 @@ const (
 	aVisibility kind = "one of the words private, friends, family, friends_family and public"
 )
 
-// siteColumns are the columns of the site's tables that statements read.
+// siteColumns are the columns that statements read of the site's tables.
 var siteColumns = map[string]map[string]kind{
 	"users":    {"id": aNumber, "username": aText, "last_upload": aDate},
 	"contacts": {"user_id": aNumber, "contact_id": aNumber, "is_friend": aFlag, "is_family": aFlag},
@@ -58,13 +58,13 @@ type siteKey struct {
 	columns     []string
 	equal       int    // so many of the first columns are compared with one value
 	unique      bool   // or answers are wrong
-	without     string // what it is like without
-	probe       string // after SELECT: finds its rows by it
+	without     string // the consequence of its absence
+	probe       string // what follows SELECT in a statement that reads by it
 }
 
 var siteKeys = []siteKey{
-	{"users", "", []string{"id"}, 1, true, "each look at a member scans all of them", "last_upload FROM users WHERE id = 1"},
-	{"contacts", "", []string{"user_id", "contact_id"}, 2, true, "each look at a pair scans more than it", "is_friend FROM contacts WHERE user_id = 1 AND contact_id = 2"},
+	{"users", "", []string{"id"}, 1, true, "each lookup of a member scans all of them", "last_upload FROM users WHERE id = 1"},
+	{"contacts", "", []string{"user_id", "contact_id"}, 2, true, "each lookup of a pair scans other rows, too", "is_friend FROM contacts WHERE user_id = 1 AND contact_id = 2"},
 	{"contacts", "", []string{"user_id"}, 1, false, "a refill and a walk scan the whole table", "contact_id FROM contacts WHERE user_id = 1"},
 	{"contacts", "followers", []string{"contact_id", "user_id"}, 1, false, "each page of a fan-out scans the whole table", "user_id FROM contacts WHERE contact_id = 1"},
 	{"blocks", "", []string{"user_id", "blocked_id"}, 2, false, "each read scans the blocks", "user_id FROM blocks WHERE user_id = 1 AND blocked_id = 2"},
@@ -83,7 +83,8 @@ var (
 	keyLine     = regexp.MustCompile(`^(?:PRIMARY KEY|(UNIQUE )?KEY (\w+)) \((.*)\)$`)
 )
 
-// tablesOf are the tables that a file makes, which has a line for each column and key.
+// tablesOf returns the tables that an SQL file makes, which has a line for each column
+// and key.
 func tablesOf(text string) (tables []wantedTable) {
 	for _, found := range createTable.FindAllStringSubmatch(text, -1) {
 		t := wantedTable{name: found[2], statement: found[1]}
@@ -104,7 +105,7 @@ func tablesOf(text string) (tables []wantedTable) {
 	return tables
 }
 
-// unfit says why a column cannot hold what is read or written there; "" if it can.
+// unfit returns why a column cannot hold what is read or written there; "" if it can.
 func (c wantedColumn) unfit(have row, inView bool) string {
 	if c.kind == "" {
 		return c.differs(have)
@@ -143,8 +144,8 @@ func (c wantedColumn) unfit(have row, inView bool) string {
 	return ""
 }
 
-// unfitVisibility is strict: a word that is compared with a number is 0, and so equal
-// to what may stand for private.
+// unfitVisibility is strict: a word that is compared with a number is 0, which may be the
+// number for private.
 func (c wantedColumn) unfitVisibility(have row, is string) string {
 	switch have["data_type"] {
 	case "char", "varchar":
@@ -165,8 +166,8 @@ var integers = map[string]int{"tinyint": 1, "smallint": 2, "mediumint": 3, "int"
 // columnParts are a column's type, as a whole and in its parts, and what follows.
 var columnParts = regexp.MustCompile(`^\w+ ((\w+)(?:\((.*?)\))?( UNSIGNED)?)(.*?)(?: COMMENT '.*')?$`)
 
-// differs says what a column of activityd's own is like if it cannot take the place of
-// schema.sql's, which may be narrower; "" if it can.
+// differs describes a column of activityd's own that cannot take the place of the one in
+// schema.sql, which may be narrower; "" if it can.
 func (c wantedColumn) differs(have row) string {
 	parts := columnParts.FindStringSubmatch(c.definition)
 	rest := parts[5]
@@ -185,7 +186,7 @@ func (c wantedColumn) differs(have row) string {
 	return fmt.Sprintf("is %s, nullable: %s, default: %s; want %s%s", is, have["is_nullable"], have["column_default"], parts[1], rest)
 }
 
-// holds tells whether a column holds all values of the type with these parts.
+// holds reports whether a column holds all values of the type with these parts.
 func holds(have row, parts []string) bool {
 	dataType, length, unsigned := strings.ToLower(parts[2]), parts[3], parts[4] != ""
 	if size := integers[dataType]; size > 0 {
@@ -199,12 +200,12 @@ func holds(have row, parts []string) bool {
 		absent := func(word string) bool { return !strings.Contains(have["column_type"], word) }
 		return have["data_type"] == "enum" && !slices.ContainsFunc(strings.Split(length, ","), absent)
 	case "varchar":
-		least, _ := strconv.Atoi(length)
-		most, _ := strconv.Atoi(have["character_maximum_length"]) // 0: none
-		return have["data_type"] == "varchar" && most >= least
+		needed, _ := strconv.Atoi(length)
+		maxLength, _ := strconv.Atoi(have["character_maximum_length"]) // 0: none
+		return have["data_type"] == "varchar" && maxLength >= needed
 	}
 	return strings.EqualFold(have["column_type"], parts[1])
 }
 
-// hasDefault: MariaDB writes NULL for a default that is none.
+// hasDefault reports whether a column has a default; NULL stands for none.
 func hasDefault(have row) bool { return have["column_default"] != "NULL" }

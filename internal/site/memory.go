@@ -13,7 +13,7 @@ type Memory struct {
 	// Store holds the site's data.
 	Store *contacts.Memory
 	// Emit is called after each change that concerns the index, and may be nil.
-	// Its error becomes that of the change, which has happened nevertheless.
+	// Its error becomes that of the change, which is made nevertheless.
 	Emit func(ctx context.Context, e Event) error
 }
 
@@ -38,7 +38,7 @@ func (s *Memory) DeleteMember(ctx context.Context, id member.ID) error {
 	return s.left(ctx, id, s.Store.DeleteMember(id))
 }
 
-// left emits what the deletion of a member with some followers does.
+// left emits the events of a deletion of a member with some followers.
 func (s *Memory) left(ctx context.Context, id member.ID, followers []member.ID) error {
 	for _, follower := range followers {
 		if err := s.emit(ctx, Event{Type: EventRemoveContact, User: follower, Contact: id}); err != nil {
@@ -50,7 +50,7 @@ func (s *Memory) left(ctx context.Context, id member.ID, followers []member.ID) 
 
 // ReplaceMember deletes a member and inserts it again at once, as REPLACE INTO users
 // does: with another last upload, which may be an earlier one, and all else as it was.
-// The member must have no photo that is newer. It emits what both do.
+// The member must have no photo that is newer. It emits the events of both.
 func (s *Memory) ReplaceMember(ctx context.Context, id member.ID, lastUpload uint64) error {
 	if err := s.left(ctx, id, s.Store.ReplaceMember(id, lastUpload)); err != nil || lastUpload == 0 {
 		return err
@@ -88,7 +88,7 @@ func (s *Memory) Upload(ctx context.Context, p Photo) (uint64, error) {
 	return id, s.emit(ctx, Event{Type: EventUpload, User: p.Owner})
 }
 
-// upload dates the member first: a reader between the two steps may find a last
+// upload sets the last upload first: a reader between the two steps may find a last
 // upload whose photo is missing, as after a deletion, but never a photo that is
 // newer than its owner's last upload.
 func (s *Memory) upload(p Photo) uint64 {

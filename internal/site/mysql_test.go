@@ -61,17 +61,16 @@ func TestNoChangeWithoutItsTask(t *testing.T) {
 		t.Error("Upload without a table for tasks succeeded")
 	}
 	store := contacts.NewMySQL(db)
-	followers, err := store.Followers(ctx, 1, 0, 10)
+	followers, err := store.FollowerPages(ctx, []contacts.FollowerPage{{Of: 1}}, 10)
 	must(t, err)
 	last, err := store.LastUploads(ctx, []member.ID{1})
 	must(t, err)
-	if len(followers) != 0 || len(last) != 0 {
+	if len(followers[0]) != 0 || len(last) != 0 {
 		t.Errorf("followers %v and last uploads %v stayed behind", followers, last)
 	}
 }
 
-// TestConcurrentChanges: members who meddle with the same rows get in each
-// other's way, and all of them get through.
+// TestConcurrentChanges: transactions that change the same rows all succeed in the end.
 func TestConcurrentChanges(t *testing.T) {
 	t.Parallel()
 	db := openDB(t)
@@ -145,7 +144,7 @@ func TestOtherErrorsAreNotTriedAgain(t *testing.T) {
 	must(t, mock.ExpectationsWereMet())
 }
 
-// TestDeadlocksWithoutEnd: the tries are counted, and the last error is told.
+// TestDeadlocksWithoutEnd: the attempts are bounded, and the last error is returned.
 func TestDeadlocksWithoutEnd(t *testing.T) {
 	t.Parallel()
 	db, mock := newMock(t)

@@ -1,13 +1,13 @@
-// Package site is a made-up photo site, as our users' back-end is: it makes the
-// changes that activityd has to keep up with. The demo and the tests act on it.
+// Package site is a made-up photo site, in the place of a user's back-end: it makes the
+// changes that activityd has to follow. The demo and the tests use it.
 //
-// [MySQL] is also the worked example of how a back-end emits tasks: each change
-// that concerns the index is committed together with its task, in one
-// transaction. [Memory] does the same in memory, for a machine with no database.
+// [MySQL] is also an example of how a back-end emits tasks: each change that concerns the
+// index is committed together with its task, in one transaction. [Memory] does the same
+// in memory, for a machine without a database.
 //
 // Four kinds of change emit: a contact added, a contact removed, a photo
 // uploaded, a member deleted. Privacy does not (blocks, grants, visibility, deleted photos),
-// because it is asked anew by every read.
+// because each read checks it.
 package site
 
 import (
@@ -45,15 +45,15 @@ type Relation struct {
 	Grant   Grant
 }
 
-// Event is what a task says: look again at the contact of the user, at the user who
-// uploaded, or at all contacts of the user.
+// Event is what a task is about: a contact of a user, the upload of a user, or all
+// contacts of a user.
 type Event struct {
 	Type    string // EventAddContact, EventRemoveContact, EventUpload or EventRefill
 	User    member.ID
 	Contact member.ID // 0 for EventUpload and EventRefill
 }
 
-// The types of events, which are the types of tasks.
+// The types of events are the types of tasks.
 const (
 	EventAddContact    = "add_contact"
 	EventRemoveContact = "remove_contact"
@@ -71,9 +71,9 @@ type Site interface {
 // Changer makes the changes that members make. Each is atomic, and removing what
 // is not there is no error.
 type Changer interface {
-	// AddMember adds a member who never uploaded, or gives one a new name.
+	// AddMember adds a member that never uploaded, or gives one a new name.
 	AddMember(ctx context.Context, id member.ID, username string) error
-	// DeleteMember removes a member and everything of it and about it. It emits
+	// DeleteMember removes a member and all rows of it and about it. It emits
 	// EventRemoveContact for each of its followers, and EventRefill for itself.
 	DeleteMember(ctx context.Context, id member.ID) error
 	// SetContact makes contact a contact of user, or changes what user grants
@@ -84,13 +84,13 @@ type Changer interface {
 	RemoveContact(ctx context.Context, user, contact member.ID) error
 	// Block hides everything of user's from blocked.
 	Block(ctx context.Context, user, blocked member.ID) error
-	// Unblock takes a block back.
+	// Unblock undoes Block.
 	Unblock(ctx context.Context, user, blocked member.ID) error
 	// Upload adds a photo, moves the owner's last upload forward to its date,
 	// and returns the photo's id. A p.ID other than 0 must be new. It emits
 	// EventUpload.
 	Upload(ctx context.Context, p Photo) (id uint64, err error)
-	// SetVisibility changes who sees a photo.
+	// SetVisibility changes which members see a photo.
 	SetVisibility(ctx context.Context, photoID uint64, v contacts.Visibility) error
 	// DeletePhoto removes a photo; the owner's last upload stays as it is.
 	DeletePhoto(ctx context.Context, photoID uint64) error

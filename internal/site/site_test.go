@@ -24,7 +24,7 @@ type made struct {
 	events func(t *testing.T) []site.Event
 	store  interface {
 		LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error)
-		Followers(ctx context.Context, of, after member.ID, limit int) ([]member.ID, error)
+		FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error)
 	}
 }
 
@@ -199,10 +199,10 @@ func TestLoadMany(t *testing.T) {
 		}
 		ctx := t.Context()
 		must(t, errors.Join(s.LoadMembers(ctx, members), s.LoadContacts(ctx, relations), s.LoadPhotos(ctx, photos)))
-		followers, err := s.store.Followers(ctx, 1, 0, count+1)
+		followers, err := s.store.FollowerPages(ctx, []contacts.FollowerPage{{Of: 1}}, count+1)
 		must(t, err)
-		if len(followers) != count || followers[count-1] != count {
-			t.Errorf("%d followers, want %d", len(followers), count)
+		if len(followers[0]) != count || followers[0][count-1] != count {
+			t.Errorf("%d followers, want %d", len(followers[0]), count)
 		}
 		last, err := s.store.LastUploads(ctx, []member.ID{1, 10, 11})
 		must(t, err)
@@ -212,7 +212,7 @@ func TestLoadMany(t *testing.T) {
 	})
 }
 
-func TestMemoryTellsWhatCouldNotBeEmitted(t *testing.T) {
+func TestMemoryReturnsTheErrorOfEmit(t *testing.T) {
 	t.Parallel()
 	full := errors.New("queue is full")
 	s := &site.Memory{Store: contacts.NewMemory(), Emit: func(context.Context, site.Event) error { return full }}

@@ -1,4 +1,4 @@
-package contactstest
+package contacts_test
 
 import (
 	"cmp"
@@ -18,12 +18,12 @@ func testPing(t *testing.T, w world) {
 func testLastUploads(t *testing.T, w world) {
 	w.members(t, 1, 2, 3)
 	w.public(t, 1, 1, 100)
-	w.public(t, 2, 1, 90) // an older one arriving late takes nothing back
+	w.public(t, 2, 1, 90) // an older one that arrives late changes nothing
 	w.photo(t, 3, 2, contacts.Private, 200)
 	got, err := w.LastUploads(t.Context(), []member.ID{3, 2, 1, 1, 4})
 	equal(t, "LastUploads", got, err, map[member.ID]uint64{1: 100, 2: 200})
 	got, err = w.LastUploads(t.Context(), nil)
-	equal(t, "LastUploads of nobody", got, err, map[member.ID]uint64{})
+	equal(t, "LastUploads of none", got, err, map[member.ID]uint64{})
 }
 
 func testRelations(t *testing.T, w world) {
@@ -46,7 +46,7 @@ func testRelations(t *testing.T, w world) {
 		{User: 1, Contact: 2}: 100, {User: 1, Contact: 3}: 0, {User: 2, Contact: 1}: 0,
 	})
 	got, err = w.Relations(t.Context(), nil)
-	equal(t, "Relations of nobody", got, err, map[contacts.Pair]uint64{})
+	equal(t, "Relations of none", got, err, map[contacts.Pair]uint64{})
 }
 
 func testManyRelations(t *testing.T, w world) {
@@ -95,12 +95,12 @@ func testTopContacts(t *testing.T, w world) {
 			want[user] = []contacts.Contact{{ID: 1002, LastUpload: 200}, {ID: 1003, LastUpload: 100}}
 		}
 	}
-	w.calls(t, 4711, 1001, 1002)                       // rows that are left of a member that does not exist
-	asked := append(sequence(1, users), 3, 3, 6, 4711) // doubled
-	got, err := w.TopContacts(t.Context(), asked, 2)
+	w.calls(t, 4711, 1001, 1002)                     // rows that are left of a member that does not exist
+	ids := append(sequence(1, users), 3, 3, 6, 4711) // some twice
+	got, err := w.TopContacts(t.Context(), ids, 2)
 	equal(t, "TopContacts", got, err, want)
 	got, err = w.TopContacts(t.Context(), nil, 2)
-	equal(t, "TopContacts of nobody", got, err, map[member.ID][]contacts.Contact{})
+	equal(t, "TopContacts of none", got, err, map[member.ID][]contacts.Contact{})
 }
 
 // testTopOfMany: the most recent come neither first nor last, and some are equal.
@@ -141,11 +141,11 @@ func testFollowers(t *testing.T, w world) {
 		{4, []member.ID{5, 9}},
 	}
 	for _, p := range pages {
-		got, err := w.Followers(t.Context(), 1, p.after, 2)
-		equal(t, "Followers after "+p.after.String(), got, err, p.want)
+		got, err := w.FollowerPages(t.Context(), []contacts.FollowerPage{{Of: 1, After: p.after}}, 2)
+		equal(t, "Followers after "+p.after.String(), got, err, [][]member.ID{p.want})
 	}
-	got, err := w.Followers(t.Context(), 77, 0, 2)
-	equal(t, "Followers of nobody", got, err, nil)
+	got, err := w.FollowerPages(t.Context(), []contacts.FollowerPage{{Of: 77}}, 2)
+	equal(t, "Followers of none", got, err, [][]member.ID{nil})
 }
 
 func testFollowerPages(t *testing.T, w world) {
@@ -168,5 +168,5 @@ func testFollowerPages(t *testing.T, w world) {
 	got, err := w.FollowerPages(t.Context(), pages, 2)
 	equal(t, "FollowerPages", got, err, want)
 	got, err = w.FollowerPages(t.Context(), nil, 2)
-	equal(t, "FollowerPages of nobody", got, err, [][]member.ID{})
+	equal(t, "FollowerPages of none", got, err, [][]member.ID{})
 }

@@ -1,4 +1,4 @@
-package contactstest
+package contacts_test
 
 import (
 	"fmt"
@@ -32,7 +32,7 @@ func testDetails(t *testing.T, w world) {
 		equal(t, fmt.Sprintf("Details under %+v", r), got, err, want)
 	}
 	got, err := w.Details(t.Context(), viewer(1000), nil)
-	equal(t, "Details of nobody", got, err, nil)
+	equal(t, "Details of none", got, err, nil)
 	testNewestHidden(t, w)
 }
 
@@ -70,38 +70,4 @@ func testNewestHidden(t *testing.T, w world) {
 		IsMember: true, Username: "member 51", LastUpload: 300, Friend: true,
 		Hidden: &contacts.HiddenPhoto{Photo: contacts.Photo{ID: 504, DateUpload: 300}, Visibility: contacts.Family},
 	}})
-}
-
-// testWalkTrace: a walk says how many it looked at, and its bound is one.
-func testWalkTrace(t *testing.T, w world) {
-	ids := sequence(10, 600)
-	w.members(t, append(ids, 1, 2, 3)...)
-	w.calls(t, 1, append(ids, 3)...) // 3 never uploaded
-	photos := make([]site.Photo, len(ids))
-	for i, id := range ids {
-		photos[i] = site.Photo{Owner: id, Visibility: contacts.Private, DateUpload: 10_000 - uint64(id)}
-	}
-	photos[100].Visibility = contacts.Public
-	must(t, w.site.LoadPhotos(t.Context(), photos))
-	walked, err := w.Walk(t.Context(), viewer(1), 10)
-	must(t, err)
-	looked, bound := walked.Trace.LookedAt, walked.Trace.Bound
-	if looked < 101 || looked > 600 || bound >= walked.Photos[0].DateUpload {
-		t.Errorf("trace %+v, the newest photo is of %d", walked.Trace, walked.Photos[0].DateUpload)
-	}
-	// Everybody after those who were looked at uploaded at the bound or before.
-	if (bound == 0) != (looked == 600) || bound > 0 && looked < 600 && photos[looked].DateUpload > bound {
-		t.Errorf("trace %+v, the next contact uploaded at %d", walked.Trace, photos[min(looked, 599)].DateUpload)
-	}
-	must(t, w.site.SetVisibility(t.Context(), walked.Photos[0].ID, contacts.Private))
-	walked, err = w.Walk(t.Context(), viewer(1), 10)
-	must(t, err)
-	if walked.Trace.LookedAt != 600 || walked.Trace.Bound != 0 {
-		t.Errorf("in vain: trace %+v, want all of 600 looked at and no bound", walked.Trace)
-	}
-	walked, err = w.Walk(t.Context(), viewer(2), 10)
-	must(t, err)
-	if walked.Trace.LookedAt != 0 || walked.Trace.Bound != 0 {
-		t.Errorf("without contacts: trace %+v", walked.Trace)
-	}
 }

@@ -1,6 +1,4 @@
-// Package contactstest is the conformance suite of the stores in package
-// contacts: whatever answers the widget's question passes it.
-package contactstest
+package contacts_test
 
 import (
 	"context"
@@ -13,8 +11,7 @@ import (
 	"github.com/activityd/activityd/internal/site"
 )
 
-// Store is what an implementation has to offer; [contacts.MySQL] documents the
-// methods.
+// Store is what [contacts.MySQL] and [contacts.Memory] have in common.
 type Store interface {
 	photoStore
 	memberStore
@@ -23,7 +20,6 @@ type Store interface {
 	LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error)
 	Relations(ctx context.Context, pairs []contacts.Pair) (map[contacts.Pair]uint64, error)
 	TopContacts(ctx context.Context, users []member.ID, limit int) (map[member.ID][]contacts.Contact, error)
-	Followers(ctx context.Context, of, after member.ID, limit int) ([]member.ID, error)
 	FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error)
 }
 
@@ -43,12 +39,9 @@ type memberStore interface {
 	Newest(ctx context.Context, ids []member.ID) (map[member.ID]contacts.Newest, error)
 }
 
-// Open returns a store and the site whose data it reads, both empty and for one
-// test alone.
-type Open func(t *testing.T) (Store, site.Site)
-
-// Run tests the store that open returns.
-func Run(t *testing.T, open Open) {
+// testStore runs the conformance suite on the stores that open returns, each empty
+// and with the site whose data it reads.
+func testStore(t *testing.T, open func(*testing.T) (Store, site.Site)) {
 	t.Helper()
 	cases := map[string]func(*testing.T, world){
 		"Ping":               testPing,

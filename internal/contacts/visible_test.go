@@ -1,4 +1,4 @@
-package contactstest
+package contacts_test
 
 import (
 	"fmt"
@@ -70,7 +70,7 @@ func (w world) relate(t *testing.T, v contacts.Viewer, owners []member.ID, r rel
 	w.members(t, v.ID)
 	var rows []site.Relation
 	for _, owner := range owners {
-		if r.called { // whom the viewer grants what is of no importance: so all
+		if r.called { // what the viewer grants does not matter: so all
 			rows = append(rows, site.Relation{User: v.ID, Contact: owner, Grant: site.Grant{Friend: true, Family: true}})
 		}
 		if r.granting {
@@ -130,7 +130,7 @@ func testVisiblePhotos(t *testing.T, w world) {
 	}
 }
 
-// testLive: whatever changes shows in the next answer.
+// testLive: each change shows in the next answer.
 func testLive(t *testing.T, w world) {
 	w.members(t, 1, 2)
 	w.calls(t, 1, 2)
@@ -197,7 +197,7 @@ func testStandings(t *testing.T, w world) {
 		equal(t, fmt.Sprintf("Standings of %v", order), got, err, wanted)
 	}
 	got, err := w.Standings(t.Context(), viewer(1), nil)
-	equal(t, "Standings of nobody", got, err, nil)
+	equal(t, "Standings of none", got, err, nil)
 }
 
 // testLargeIDs: the upper half of the range is not negative anywhere.

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/contacts/contactstest"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
@@ -22,7 +21,7 @@ const (
 	bigOwner     = member.ID(2) // its newest photos are private
 	bigMembers   = 12_000
 	bigPrivate   = 50_000
-	bigFollowing = 8 // contacts of everybody else
+	bigFollowing = 8 // contacts of each other member
 	bigBusy      = member.ID(3)
 	bigPhotos    = 1000 // in each class, of bigBusy and the next six members
 )
@@ -99,8 +98,7 @@ func TestPlansAndCosts(t *testing.T) {
 	t.Run("costs on views", func(t *testing.T) { testCosts(t, db) })
 }
 
-// question is one that the store answers, and what its statements are allowed to
-// do.
+// question is a call of the store, and what its statements may read.
 type question struct {
 	name  string
 	keys  map[string]string // by which key each stored table is read, by alias
@@ -159,7 +157,7 @@ func questions(store *contacts.MySQL) []question {
 			_, err := store.Details(ctx, v, twelve)
 			return err
 		}},
-		{"Newest", map[string]string{"u": "PRIMARY", "x": "newest"}, false, 20 * len(twelve), func(ctx context.Context) error {
+		{"Newest", map[string]string{"o": "PRIMARY", "x": "newest"}, false, 20 * len(twelve), func(ctx context.Context) error {
 			_, err := store.Newest(ctx, twelve)
 			return err
 		}},
@@ -259,7 +257,7 @@ func testCosts(t *testing.T, db *sql.DB) {
 
 // testManyPrivate: what the bounded scans find is still right.
 func testManyPrivate(t *testing.T, db *sql.DB) {
-	var store contactstest.Store = contacts.NewMySQL(db)
+	var store Store = contacts.NewMySQL(db)
 	album, err := store.VisiblePhotos(t.Context(), contacts.Viewer{ID: bigViewer}, bigOwner, 10)
 	if err != nil {
 		t.Fatal(err)

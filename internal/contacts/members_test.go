@@ -1,4 +1,4 @@
-package contactstest
+package contacts_test
 
 import (
 	"math"

@@ -1,4 +1,4 @@
-package contactstest
+package contacts_test
 
 import (
 	"context"
@@ -94,9 +94,43 @@ func testWalkNothing(t *testing.T, w world) {
 	}
 }
 
+// testWalkTrace: a walk says how many it looked at, and its bound is one.
+func testWalkTrace(t *testing.T, w world) {
+	ids := sequence(10, 600)
+	w.members(t, append(ids, 1, 2, 3)...)
+	w.calls(t, 1, append(ids, 3)...) // 3 never uploaded
+	photos := make([]site.Photo, len(ids))
+	for i, id := range ids {
+		photos[i] = site.Photo{Owner: id, Visibility: contacts.Private, DateUpload: 10_000 - uint64(id)}
+	}
+	photos[100].Visibility = contacts.Public
+	must(t, w.site.LoadPhotos(t.Context(), photos))
+	walked, err := w.Walk(t.Context(), viewer(1), 10)
+	must(t, err)
+	looked, bound := walked.Trace.LookedAt, walked.Trace.Bound
+	if looked < 101 || looked > 600 || bound >= walked.Photos[0].DateUpload {
+		t.Errorf("trace %+v, the newest photo is of %d", walked.Trace, walked.Photos[0].DateUpload)
+	}
+	// All contacts that were not looked at uploaded at the bound or before.
+	if (bound == 0) != (looked == 600) || bound > 0 && looked < 600 && photos[looked].DateUpload > bound {
+		t.Errorf("trace %+v, the next contact uploaded at %d", walked.Trace, photos[min(looked, 599)].DateUpload)
+	}
+	must(t, w.site.SetVisibility(t.Context(), walked.Photos[0].ID, contacts.Private))
+	walked, err = w.Walk(t.Context(), viewer(1), 10)
+	must(t, err)
+	if walked.Trace.LookedAt != 600 || walked.Trace.Bound != 0 {
+		t.Errorf("without a visible photo: trace %+v, want all of 600 looked at and no bound", walked.Trace)
+	}
+	walked, err = w.Walk(t.Context(), viewer(2), 10)
+	must(t, err)
+	if walked.Trace.LookedAt != 0 || walked.Trace.Bound != 0 {
+		t.Errorf("without contacts: trace %+v", walked.Trace)
+	}
+}
+
 func testMissingViewer(t *testing.T, w world) {
 	w.members(t, 2)
-	w.calls(t, 1, 2) // a row that outlived its user, who is no member
+	w.calls(t, 1, 2) // a row that is left of a deleted member
 	w.public(t, 1, 2, 100)
 	for _, id := range []member.ID{1, 99} {
 		if _, err := w.Walk(t.Context(), viewer(id), 10); !errors.Is(err, contacts.ErrNoMember) {
@@ -138,7 +172,7 @@ func testMissingOwner(t *testing.T, w world) {
 	equal(t, "Walk after a deletion", walked, err, contacts.Walked{})
 }
 
-// testNoLimit: whoever asks for nothing is given nothing.
+// testNoLimit: a limit of zero or less returns nothing.
 func testNoLimit(t *testing.T, w world) {
 	w.members(t, 1, 2)
 	w.calls(t, 1, 2)
@@ -146,8 +180,6 @@ func testNoLimit(t *testing.T, w world) {
 	for _, limit := range []int{0, -1} {
 		top, err := w.TopContacts(t.Context(), []member.ID{1}, limit)
 		equal(t, "TopContacts", top, err, map[member.ID][]contacts.Contact{})
-		followers, err := w.Followers(t.Context(), 2, 0, limit)
-		equal(t, "Followers", followers, err, nil)
 		pages, err := w.FollowerPages(t.Context(), []contacts.FollowerPage{{Of: 2}}, limit)
 		equal(t, "FollowerPages", pages, err, [][]member.ID{nil})
 		album, err := w.VisiblePhotos(t.Context(), viewer(1), 2, limit)
@@ -159,7 +191,7 @@ func testNoLimit(t *testing.T, w world) {
 
 func testCancelled(t *testing.T, w world) {
 	w.members(t, 1, 2)
-	for name, ask := range Questions(w.Store) {
+	for name, ask := range callsOf(w.Store) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		err := ask(ctx)
@@ -169,9 +201,9 @@ func testCancelled(t *testing.T, w world) {
 	}
 }
 
-// Questions returns a call of each of the store's methods, by name: members 1
-// and 2 are asked about.
-func Questions(s Store) map[string]func(context.Context) error {
+// callsOf returns a call of each of the store's methods, by name: members 1
+// and 2 are their arguments.
+func callsOf(s Store) map[string]func(context.Context) error {
 	v := viewer(1)
 	return map[string]func(context.Context) error{
 		"Ping": s.Ping,
@@ -185,10 +217,6 @@ func Questions(s Store) map[string]func(context.Context) error {
 		},
 		"TopContacts": func(ctx context.Context) error {
 			_, err := s.TopContacts(ctx, []member.ID{1}, 1)
-			return err
-		},
-		"Followers": func(ctx context.Context) error {
-			_, err := s.Followers(ctx, 1, 0, 1)
 			return err
 		},
 		"FollowerPages": func(ctx context.Context) error {
