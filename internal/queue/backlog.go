@@ -62,7 +62,7 @@ func (b *Backlog) Run(ctx context.Context) error {
 	}
 }
 
-// Overloaded tells whether too many tasks wait, as of at most two seconds ago,
+// Overloaded reports whether too many tasks wait, as of at most two seconds ago,
 // and when to ask again. It costs nothing.
 func (b *Backlog) Overloaded() (retryAfter time.Duration, overloaded bool) {
 	return backlogRetry, b.full.Load()

@@ -105,7 +105,7 @@ func (r *run) extend(c *claim) error {
 	at := time.Now()
 	lost, err := r.queue.Extend(bounded, held, r.options.Lease)
 	switch {
-	case err == nil && lost > 0 && len(c.holding()) == len(held): // else some were finished meanwhile
+	case err == nil && lost > 0 && len(c.holding()) == len(held): // else some were finished since
 		return fmt.Errorf("%w: %d of %d tasks have another worker", errLeaseLost, lost, len(held))
 	case err == nil:
 		c.until = at.Add(r.options.Lease)

@@ -46,7 +46,7 @@ type fetcher struct {
 	*run
 	Workers
 	notified chan struct{}
-	paused   atomic.Bool // true until the first sweep tells otherwise
+	paused   atomic.Bool // true until the first sweep
 
 	mu      sync.Mutex
 	workers []*worker
@@ -245,7 +245,7 @@ func (f *fetcher) work(w *worker) {
 	}
 }
 
-// report tells MySQL how a call ended that began at a time. An error that says nothing
+// report notes how a call to MySQL ended that began at a time. An error that says nothing
 // about whether the server can be used, such as a missing right or column, is logged as
 // message, at most once a minute. After ctx has ended, nothing is said.
 func (r *run) report(ctx context.Context, began time.Time, err error, message string, about ...any) {

@@ -23,7 +23,7 @@ type Kind struct {
 	// one waits to be started, and does the work of all. An error says that the payload
 	// is not one of this kind.
 	DedupeKey func(key uint64, payload json.RawMessage) (string, error)
-	// Away tells whether an error of the handler says that a server which it needs,
+	// Away reports whether an error of the handler says that a server which it needs,
 	// other than MySQL, cannot be used; nil: none does. Then the task is postponed, and
 	// no attempt is counted.
 	Away func(error) bool
@@ -76,7 +76,7 @@ func HomeOf(kind string) string {
 	return k.Queue
 }
 
-// SameWork tells whether a task of a kind, with that key and payload, does the work
+// SameWork reports whether a task of a kind, with that key and payload, does the work
 // of n. A producer may have given n's dedupe key to a row about something else.
 func (n New) SameWork(kind string, key uint64, payload json.RawMessage) bool {
 	k, known := kindOf(kind)
@@ -87,7 +87,7 @@ func (n New) SameWork(kind string, key uint64, payload json.RawMessage) bool {
 	return err == nil && dedupeKey == n.DedupeKey
 }
 
-// isAway tells whether an error of the task's handler says that a server which it
+// isAway reports whether an error of the task's handler says that a server which it
 // needs cannot be used.
 func isAway(t Task, err error) bool {
 	if err == nil || errors.Is(err, mysql.ErrUnavailable) {

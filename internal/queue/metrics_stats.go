@@ -22,7 +22,7 @@ const (
 	statsShare    = 10
 )
 
-// maxWarned bounds the memory of queues without workers, whose names are anybody's.
+// maxWarned bounds the remembered queues without workers: rows may name any.
 const maxWarned = 100
 
 // The metrics of a [StatsCollector].
@@ -42,9 +42,9 @@ func statsDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("activityd_"+name, help, labels, nil)
 }
 
-// StatsCollector shows how full the queues are, and whether MySQL could tell. It
+// StatsCollector shows how full the queues are, and whether MySQL answered. It
 // asks during a scrape; while it gets no answer, the queues have no series. The log
-// is told of tasks that wait where no worker of this process looks.
+// gets a line about tasks that wait in a queue without workers of this process.
 type StatsCollector struct {
 	stats  func(context.Context) (Stats, error)
 	worked []string // the queues of this process' workers: labels beside the standard queues
@@ -56,7 +56,7 @@ type StatsCollector struct {
 	err     error // why there is none
 	took    time.Duration
 	success time.Time       // of the last look that succeeded
-	warned  map[string]bool // queues without workers of which the log was told
+	warned  map[string]bool // queues without workers that were logged
 }
 
 // NewStatsCollector returns a collector of what stats returns, in a process with
@@ -137,7 +137,7 @@ func (c *StatsCollector) label(queue string) string {
 }
 
 // look asks the queue once. It logs a failure unless the one before it failed, too,
-// or MySQL is away, of which the log is told by others.
+// or MySQL is away, which is logged elsewhere.
 func (c *StatsCollector) look() {
 	ctx, cancel := context.WithTimeout(context.Background(), statsTimeout)
 	defer cancel()
@@ -154,7 +154,7 @@ func (c *StatsCollector) look() {
 	}
 }
 
-// warnOfUnworked tells the log, once for each queue, of tasks that wait where no
+// warnOfUnworked logs, once for each queue, tasks that wait where no
 // worker of this process looks: a misspelt queue, or one that other processes
 // have to serve. A process without workers knows nothing about that.
 func (c *StatsCollector) warnOfUnworked() {

@@ -15,7 +15,7 @@ const absorbSize = 5000
 // Absorb deletes the tasks that are of the kind and have the key of a
 // held one and have not been started, and returns how many they were. The
 // caller does their work, and reads what is true only afterwards. A task
-// whose lease is lost absorbs nothing: if its holder fails now, nobody would
+// whose lease is lost absorbs nothing: if its worker fails now, no task would
 // do that work. One that absorbed does not expire any more.
 //
 // A task is passed over while it is locked: by the

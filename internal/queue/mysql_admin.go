@@ -168,7 +168,7 @@ func (q *MySQLQueue) change(ctx context.Context, what string, match Filter, limi
 }
 
 // Pause lets no task of the queue start, until [MySQLQueue.Resume]; those that
-// run go on. It tells whether that is a change. Pools notice at their next
+// run go on. It reports whether that is a change. Pools notice at their next
 // sweep.
 func (q *MySQLQueue) Pause(ctx context.Context, queue string) (changed bool, err error) {
 	if err := CheckName(queue); err != nil {
@@ -177,7 +177,7 @@ func (q *MySQLQueue) Pause(ctx context.Context, queue string) (changed bool, err
 	return q.changeQueue(ctx, "pause queue "+queue, "INSERT IGNORE INTO paused_queues (queue) VALUES (?)", queue)
 }
 
-// Resume ends a pause and tells whether there was one.
+// Resume ends a pause and reports whether there was one.
 func (q *MySQLQueue) Resume(ctx context.Context, queue string) (changed bool, err error) {
 	return q.changeQueue(ctx, "resume queue "+queue, "DELETE FROM paused_queues WHERE queue = ?", queue)
 }

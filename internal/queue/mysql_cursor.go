@@ -80,7 +80,7 @@ func (c *cursors) found(queue string, list []Task, full, front bool, took time.D
 	c.of[queue] = is
 }
 
-// cheap tells whether a look at the front is quickly done.
+// cheap reports whether a look at the front is quickly done.
 func (c *cursors) cheap(queue string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -38,12 +38,12 @@ func (q *MySQLQueue) Enqueue(ctx context.Context, batch []New) (ids []uint64, er
 	if err != nil {
 		return nil, err
 	}
-	q.tell(batch, done)
+	q.committed(batch, done)
 	return done.ids, nil
 }
 
-// tell wakes workers and counts, after the commit.
-func (q *MySQLQueue) tell(batch []New, done enqueued) {
+// committed wakes workers and counts, after the commit.
+func (q *MySQLQueue) committed(batch []New, done enqueued) {
 	q.cursors.enqueued(batch)
 	if done.absorbed {
 		q.cursors.forget() // the absorbing task was locked: claims passed it over

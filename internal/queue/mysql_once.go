@@ -80,7 +80,7 @@ func (q *MySQLQueue) EnqueueOnce(ctx context.Context, key string, batch []New) (
 		return nil, false, err
 	}
 	if !replayed {
-		q.tell(batch, done)
+		q.committed(batch, done)
 	}
 	return done.ids, replayed, nil
 }

@@ -262,7 +262,7 @@ func (q *MySQLQueue) Finish(ctx context.Context, results []Result) (lost int, er
 		q.cursors.forget()
 		q.options.Notifier.Notify(back...)
 	}
-	q.tell(next, done)
+	q.committed(next, done)
 	return lost, nil
 }
 

@@ -36,7 +36,7 @@ func countKinds(kinds int) string {
 		" FROM tasks FORCE INDEX (claim) WHERE queue = ? AND state = ? LIMIT ?) AS counted GROUP BY kind"
 }
 
-// Full tells whether at least limit tasks wait.
+// Full reports whether at least limit tasks wait.
 //
 // A look at the first and the last id is enough as long
 // as there is no reason for worry; beyond, it counts index entries up to limit.
@@ -118,7 +118,7 @@ func (q *MySQLQueue) taskStats(ctx context.Context, queues []string) (list []Tas
 	}, strings.Join(parts, " UNION ALL ")+" ORDER BY queue, kind, state", args...)
 }
 
-// capped tells whether a state of the queue was not counted to the end.
+// capped reports whether a state of the queue was not counted to the end.
 func capped(list []TaskStats, queue string) bool {
 	counts := make(map[State]int)
 	for _, t := range list {
@@ -147,7 +147,7 @@ func (q *MySQLQueue) oldest(ctx context.Context, queue string) (age time.Duratio
 	for _, priority := range priorities {
 		var milliseconds int64
 		err := q.db.QueryRowContext(ctx, firstWaiting, queue, priority).Scan(&milliseconds)
-		if err != nil && !errors.Is(err, sql.ErrNoRows) { // then it was claimed meanwhile
+		if err != nil && !errors.Is(err, sql.ErrNoRows) { // then it was claimed since
 			return 0, err
 		}
 		age = max(age, time.Duration(milliseconds)*time.Millisecond)

@@ -112,7 +112,7 @@ func (q *MySQLQueue) dueChores(ctx context.Context, all []chore) ([]bool, error)
 	return due, mysql.Translate(ctx, "look what time brings to tasks", err)
 }
 
-// sweepOnce passes over rows that are locked: one that somebody holds must not
+// sweepOnce passes over rows that are locked: a locked one must not
 // hold up all others that are due.
 func (q *MySQLQueue) sweepOnce(ctx context.Context, c chore) (n int, err error) {
 	err = mysql.Transact(ctx, q.db, c.name, func(tx *sql.Tx) error {

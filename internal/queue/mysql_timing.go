@@ -36,7 +36,7 @@ func (r keyHolder) timing() timing {
 	return t
 }
 
-// absorbs tells whether the row, which has the dedupe key of n, does the work of
+// absorbs reports whether the row, which has the dedupe key of n, does the work of
 // n when it starts. A producer may have written that key into any row: one that is
 // over, or about something else.
 func (r keyHolder) absorbs(n New) bool {

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Notifier tells idle workers that tasks were enqueued. The zero Notifier is
+// Notifier wakes idle workers when tasks were enqueued. The zero Notifier is
 // ready. It is safe for concurrent use.
 //
 // No notification is lost: each subscriber has a channel that holds one. Notify
@@ -34,7 +34,7 @@ func (n *Notifier) Notify(queues ...string) {
 	}
 }
 
-// NotifyLocal is Notify within this process: for what another process told.
+// NotifyLocal is Notify within this process: for a notification of another process.
 func (n *Notifier) NotifyLocal(queues ...string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -21,12 +21,12 @@ type Outage struct {
 	mu       sync.Mutex
 	since    time.Time // when it began to fail
 	ended    time.Time // when it last did so no more
-	told     time.Time // when the last line about failures was written; zero: the next failure writes one
+	logged   time.Time // when the last line about failures was written; zero: the next failure writes one
 	failures int       // since then
 	open     bool      // of this outage there is a line
 
 	// apart is a failure of a call that began before the last success; nil: there is
-	// none, or it was looked at. doubted tells of it without mu.
+	// none, or it was looked at. doubted says so without mu.
 	apart     error
 	apartAt   time.Time
 	apartTold time.Time // when the last line about such a failure was written
@@ -76,12 +76,12 @@ func (o *Outage) Report(ctx context.Context, began time.Time, err error) {
 	if !o.failing.Swap(true) {
 		o.since, o.failures = now, 0
 		if now.Sub(o.ended) >= outageCalm {
-			o.told = time.Time{}
+			o.logged = time.Time{}
 		}
 	}
 	o.failures++
-	if now.Sub(o.told) >= outageEvery {
-		o.told, o.open = now, true
+	if now.Sub(o.logged) >= outageEvery {
+		o.logged, o.open = now, true
 		o.log.WarnContext(ctx, "server cannot be used", "server", o.server, "for", now.Sub(o.since).Round(time.Second), "failures", o.failures, "error", err)
 	}
 }

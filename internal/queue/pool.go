@@ -63,7 +63,7 @@ type PoolOptions struct {
 	Sweep time.Duration
 	// Grace is how long running tasks may go on after the stop.
 	Grace time.Duration
-	// MySQL is told how calls to the queue ended, and Redis when tasks wait for it; that
+	// MySQL gets the end of each call to the queue, and Redis tasks that wait for it; that
 	// it is back, the caller has to say. Nil: one of the pool's own.
 	MySQL, Redis *Outage
 }
@@ -83,7 +83,7 @@ func (o PoolOptions) withDefaults() PoolOptions {
 //
 // A task that was claimed is done, dead, scheduled for later, or free for others
 //
-//   - at most Lease + Sweep after its process died: nobody extends its lease any
+//   - at most Lease + Sweep after its process died: its lease is not extended any
 //     more, and the next sweep of any process frees it;
 //   - at most Limit + Lease + Sweep after its worker began with its share, if its
 //     handler hangs: the limit ends the handler's context, and with it the

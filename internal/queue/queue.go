@@ -39,9 +39,9 @@ func (c Counts) Open() int { return c.Waiting + c.Scheduled + c.Running }
 
 // Options say how a queue works. The zero value is fine.
 type Options struct {
-	// Notifier is told of tasks that were enqueued.
+	// Notifier is notified of tasks that were enqueued.
 	Notifier *Notifier
-	// Owner names this process in the leases, for people who look at the tasks.
+	// Owner names this process in the leases, for operators.
 	Owner string
 	// Queues are always among those that Stats counts, besides those of [Queues].
 	Queues []string

@@ -44,7 +44,7 @@ type Record struct {
 	MaxAttempts int
 	RunAt       time.Time // scheduled: when it may start; else zero
 	ExpiresAt   time.Time // when it is dropped if it was not started; zero: never
-	LeaseOwner  string    // running: who works on it
+	LeaseOwner  string    // running: the process and the claim
 	LeaseUntil  time.Time // running: when it is free again
 	ForgetAt    time.Time // done: when it is deleted
 	DedupeKey   string    // empty once it was started

@@ -10,7 +10,7 @@ import (
 	"github.com/activityd/activityd/internal/retry"
 )
 
-// settle tells and records what became of tasks. It returns false when a server
+// settle logs, counts and records what became of tasks. It returns false when a server
 // that they need is away.
 func (r *run) settle(c *claim, all []finished) (healthy bool) {
 	healthy = true

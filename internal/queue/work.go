@@ -25,7 +25,7 @@ type group struct {
 	tasks   []Task
 }
 
-// suspect tells whether it is a task that was tried before.
+// suspect reports whether it is a task that was tried before.
 func (g group) suspect() bool { return len(g.tasks) == 1 && g.tasks[0].Attempts > 1 }
 
 // runShare runs the tasks of a share and records what became of them; of those whose

@@ -14,7 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/queue"
 )
 
-// The kinds that look again at (member, contact), who may have been added or removed.
+// The kinds that look again at (member, contact), which may have been added or removed.
 const (
 	AddContact    = "add_contact"
 	RemoveContact = "remove_contact"
@@ -48,7 +48,7 @@ func NewRemoveContact(user, contact member.ID) queue.New {
 
 // PairHandler handles add_contact and remove_contact, which are the same work:
 // look at (user, contact) in MySQL and make the user's set agree. That may lower a
-// score: of a contact who was deleted as a member and is one again, with an earlier
+// score: of a contact that was deleted as a member and is one again, with an earlier
 // last upload or none. A batch costs
 // one round trip to begin, one or two queries, and one round trip to apply,
 // however many users it is about.
@@ -124,18 +124,18 @@ func (h PairHandler) change(u index.Update, asked []member.ID, now map[contacts.
 			c.Add = append(c.Add, index.Entry{Contact: contact, Score: lastUpload})
 		}
 	}
-	// Lowest first: anybody may join a set below Min, but once the others have
-	// filled it up, whoever is lower would be refused though there is room.
+	// Lowest first: any contact may join a set below Min, but once the others have
+	// filled it up, a lower one would be refused though there is room.
 	slices.SortFunc(c.Add, func(a, b index.Entry) int { return cmp.Compare(a.Score, b.Score) })
 	c.WithRefill = h.wantsRefill(c)
 	return c
 }
 
-// wantsRefill tells whether the change cannot be made from the asked contacts
+// wantsRefill reports whether the change cannot be made from the asked contacts
 // alone: there is no set yet, or one with foreign members; a score is to be lowered,
 // and those whom it leaves behind have to come in; a removal would leave fewer than min
 // members; or a contact lies outside a set that has room, so that
-// only a refill can tell who else belongs between.
+// only a refill finds which others belong between.
 func (h PairHandler) wantsRefill(c index.Change) bool {
 	if !c.Known || c.Foreign || len(c.Correct) > 0 {
 		return true
@@ -153,7 +153,7 @@ func (h PairHandler) wantsRefill(c index.Change) bool {
 	return removed && left < s.Min || outside && left >= s.Min && left < s.Max
 }
 
-// readsRefill tells whether the change's refill is to be read. For a missing set
+// readsRefill reports whether the change's refill is to be read. For a missing set
 // that shall stay missing it stays empty: the change then only ends the updates
 // that may be about to make one from an older read.
 func (h PairHandler) readsRefill(c index.Change) bool {

@@ -11,8 +11,8 @@
 //	type            subject    does
 //	add_contact     the user   looks at (user, contact)
 //	remove_contact  the user   the same
-//	upload          uploader   tells the first followers, starts the chain
+//	upload          uploader   updates the first followers' sets, starts the chain
 //	fan_out         uploader   one more part of the chain
 //	refill          the user   reads the most recent contacts into the set; deletes
-//	                           the set of who is no member
+//	                           the set of a deleted member
 package tasks

@@ -15,8 +15,9 @@ import (
 	"github.com/activityd/activityd/internal/retry"
 )
 
-// Upload is the kind that looks again at the member, who may have uploaded. FanOut, which
-// only activityd enqueues, tells the member's followers, from one on, of its last upload.
+// Upload is the kind that looks again at the member, which may have uploaded. FanOut, which
+// only activityd enqueues, writes the member's last upload to the sets of its followers,
+// from one on.
 const (
 	Upload = "upload"
 	FanOut = "fan_out"
@@ -36,25 +37,25 @@ var (
 	}
 )
 
-// NewUpload asks to tell the followers of user about its last upload.
+// NewUpload asks to write the last upload of user to the sets of its followers.
 func NewUpload(user member.ID) queue.New { return upload.task(user, Args{}) }
 
-// NewFanOut asks to tell the followers of user whose id is above after.
+// NewFanOut asks the same for the followers whose id is above after.
 func NewFanOut(user, after member.ID) queue.New { return fanOut.task(user, Args{After: after}) }
 
 func newUploadHandler(w work) queue.Handler {
 	return UploadHandler{Index: w.Index, Store: w.Store, Queue: w.Queue, PartSize: w.PartSize, ActiveOnly: w.ActiveOnly}
 }
 
-// UploadHandler handles upload and fan_out: it tells an uploader's followers of
-// the last upload, page by page. An upload does the first part of the fan-out itself;
+// UploadHandler handles upload and fan_out: it writes an uploader's last upload to the
+// sets of its followers, page by page. An upload does the first part of the fan-out itself;
 // what is left is a follow-up, a fan_out task, which does the next part. So no single
 // task is long, a crash loses nothing, and other tasks run in between.
 type UploadHandler struct {
 	Index Index
 	Store Store
 	Queue Enqueuer
-	// PartSize is how many followers one task tells.
+	// PartSize is how many followers one task updates.
 	PartSize int
 	// ActiveOnly leaves missing sets missing until their user's next read.
 	ActiveOnly bool
@@ -105,7 +106,7 @@ func (h UploadHandler) Handle(ctx context.Context, batch []queue.Task) []queue.O
 }
 
 // maxPage bounds the followers of one uploader that are read and written at once, and
-// maxFollowers those of all that are told, and held in memory, at once. In smaller pages
+// maxFollowers those of all that are updated, and held in memory, at once. In smaller pages
 // the round trips outweigh the work.
 const (
 	maxPage      = 2500
@@ -122,7 +123,7 @@ func (h UploadHandler) tellPages(
 ) map[contacts.FollowerPage]*part {
 	rest := make(map[contacts.FollowerPage]*part)
 	for pages := range slices.Chunk(slices.Collect(maps.Keys(parts)), max(1, maxFollowers/h.pageSize())) {
-		next, err := h.tell(ctx, pages, parts)
+		next, err := h.update(ctx, pages, parts)
 		for _, page := range pages {
 			p := parts[page]
 			last := batch[p.tasks[0]].Attempts >= batch[p.tasks[0]].MaxAttempts
@@ -143,7 +144,7 @@ func (h UploadHandler) tellPages(
 	return rest
 }
 
-// standIns returns, for each uploader who has to wait, the place of one upload
+// standIns returns, for each uploader that has to wait, the place of one upload
 // that waits for all of the batch. One that may expire cannot stand for others.
 func standIns(batch []queue.Task, busy map[uint64]bool) map[uint64]int {
 	chosen := make(map[uint64]int)
@@ -156,7 +157,7 @@ func standIns(batch []queue.Task, busy map[uint64]bool) map[uint64]int {
 	return chosen
 }
 
-var errFanningOut = errors.New("the uploader's previous upload is still being told to the followers")
+var errFanningOut = errors.New("the fan-out of the uploader's previous upload is not finished")
 
 // begin returns the uploaders whose uploads have to wait, and takes over the
 // uploads of the others that have not been started. These are committed, so the
@@ -180,9 +181,9 @@ func (h UploadHandler) begin(ctx context.Context, batch []queue.Task) (busy map[
 	return busy, err
 }
 
-// tell tells the followers of the pages, and returns the pages after those that are
-// full. It reads the last upload each time, so that a late page tells the newest.
-func (h UploadHandler) tell(
+// update writes the uploads to the sets of the followers of the pages, and returns the pages after those that are
+// full. It reads the last upload each time, so that a late page writes the newest.
+func (h UploadHandler) update(
 	ctx context.Context, wanted []contacts.FollowerPage, parts map[contacts.FollowerPage]*part,
 ) (next map[contacts.FollowerPage]contacts.FollowerPage, err error) {
 	pages, lastUploads, err := h.uploaded(ctx, wanted)

@@ -12,8 +12,8 @@ type Fault struct {
 	Detail string `json:"detail"`
 }
 
-// Faults collects what is wrong with an input, so that whoever made it hears of
-// all of it at once.
+// Faults collects what is wrong with an input, so that all of it is reported
+// at once.
 type Faults []Fault
 
 // mostFaults bounds the answer to an input that is wrong throughout.

@@ -37,7 +37,7 @@ type Store interface {
 
 // planner computes, from MySQL, the change that each begun update has to make.
 // It must return one change for each update, even an empty one: applying it ends
-// the updates by others who read MySQL earlier.
+// the updates by others that read MySQL earlier.
 type planner func(ctx context.Context, updates []index.Update) ([]index.Change, error)
 
 // guardedTries bounds how often one batch begins again after conflicts.
@@ -100,7 +100,7 @@ func guardedOnce(ctx context.Context, ix Index, users []member.ID, plan planner)
 		switch {
 		case outcome == index.Conflict:
 			again = append(again, changes[i].User)
-		case changes[i].Refill != nil: // it was read, even if there was nobody to be found
+		case changes[i].Refill != nil: // it was read, even if it found no contact
 			refills.Inc()
 		}
 	}

@@ -25,7 +25,7 @@ func DefaultWorkers() []queue.Workers {
 
 // HandlerOptions say how the handlers work.
 type HandlerOptions struct {
-	// PartSize is how many followers one task of a fan-out tells.
+	// PartSize is how many followers one task of a fan-out updates.
 	PartSize int
 	// ActiveOnly leaves missing sets missing until their user's next read, for a
 	// site most of whose members never come back. See index.Options.SetLife.

@@ -16,7 +16,7 @@ import (
 // Hints are worth little: when too many come at once, or the queue fails, they
 // are dropped, because the next read of the same set gives them again.
 type Hints struct {
-	// MySQL is told when hints are dropped because it is away.
+	// MySQL gets the end of each call that enqueues hints.
 	MySQL *queue.Outage
 
 	queue   Enqueuer

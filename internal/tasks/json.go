@@ -64,7 +64,7 @@ func ParseLine(line []byte) (queue.New, error) {
 	return task, nil
 }
 
-// taskList tells the two forms of a body apart.
+// taskList reads the two forms of a body.
 func (p *parser) taskList(root json.RawMessage, most int) []rawTask {
 	top, ok := p.object("", root)
 	if !ok {

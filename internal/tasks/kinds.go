@@ -25,9 +25,9 @@ type kind struct {
 	Order string
 	// DedupeKey returns what tasks that are the same work share.
 	DedupeKey func(of member.ID, a Args) string
-	// Produced tells that producers may enqueue it; the others only activityd does.
+	// Produced means that producers may enqueue it; the others only activityd does.
 	Produced bool
-	// TakesContact tells that its producers name a contact, too.
+	// TakesContact means that its producers name a contact, too.
 	TakesContact bool
 	// Changes says which sets it may change: while it is not finished, they may rightly
 	// be behind.
@@ -149,7 +149,7 @@ func orList(list []string) string {
 	return strings.Join(list[:last], ", ") + " or " + list[last]
 }
 
-// isAway tells whether an error says that Redis cannot be used.
+// isAway reports whether an error says that Redis cannot be used.
 func isAway(err error) bool {
 	return errors.Is(err, index.ErrUnavailable) || errors.Is(err, index.ErrSettings)
 }
@@ -159,7 +159,7 @@ type Args struct {
 	Contact member.ID `json:"contact_id,omitzero"` // add_contact, remove_contact
 	After   member.ID `json:"after,omitzero"`      // fan_out: the followers above this id
 	Since   int64     `json:"since,omitzero"`      // fan_out: when the upload's task was enqueued, unix milliseconds
-	Told    int       `json:"told,omitzero"`       // fan_out: how many followers the parts before it told
+	Told    int       `json:"told,omitzero"`       // fan_out: how many followers the parts before it updated
 }
 
 // ArgsOf decodes a task's payload. An error is permanent.

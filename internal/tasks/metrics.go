@@ -13,7 +13,7 @@ var (
 		Name: "activityd_guard_conflicts_total", Help: "Guarded updates of a set that conflicted and began again.",
 	})
 	refills = promauto.NewCounter(prometheus.CounterOpts{
-		Name: "activityd_refills_total", Help: "Sets that were read anew from MySQL.",
+		Name: "activityd_refills_total", Help: "Sets that were read again from MySQL.",
 	})
 	// The largest fan-outs have hundreds of thousands of followers.
 	fanOutFollowers = promauto.NewHistogram(prometheus.HistogramOpts{

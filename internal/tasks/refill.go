@@ -52,7 +52,7 @@ func (h RefillHandler) Handle(ctx context.Context, batch []queue.Task) []queue.O
 }
 
 // Refill refills the sets of users, each of whom may come only once. It returns
-// how many contacts were found for each of them, 0 when there was nobody to put
+// how many contacts were found for each of them, 0 when there was none to put
 // in, and the errors of those whose set could not be refilled. [ErrContended]
 // among them is cured by trying again, and so are the errors of package contacts
 // and package index that say so.
@@ -97,7 +97,7 @@ func mend(changes []index.Change, now map[contacts.Pair]uint64) {
 		for _, e := range c.Members {
 			lastUpload, isContact := now[contacts.Pair{User: c.User, Contact: e.Contact}]
 			switch {
-			case !isContact || lastUpload == 0: // whoever never uploaded has nothing to show
+			case !isContact || lastUpload == 0: // a contact that never uploaded has nothing to show
 				c.Remove = append(c.Remove, e.Contact)
 			case lastUpload < e.Score:
 				c.Correct = append(c.Correct, index.Correction{Contact: e.Contact, Seen: e.Score, Score: lastUpload})

@@ -269,7 +269,7 @@ func decode(payload string) (queues []string, sender string) {
 	return queues, sender
 }
 
-// valid tells whether a name comes out of a message as it went in.
+// valid reports whether a name comes out of a message as it went in.
 func valid(queue string) bool {
 	return queue != "" && len(queue) <= maxName && utf8.ValidString(queue) &&
 		!strings.Contains(queue, ",") && !strings.HasPrefix(queue, senderPrefix) && strings.TrimSpace(queue) == queue

@@ -54,7 +54,7 @@ type onceRow struct {
 
 const defaultMaxAttempts = 25 // as in schema.sql
 
-// NewMemory returns an empty queue that tells time by now.
+// NewMemory returns an empty queue whose clock is now.
 func NewMemory(o queue.Options, now func() time.Time) *Memory {
 	if o.Notifier == nil {
 		o.Notifier = &queue.Notifier{}
@@ -315,7 +315,7 @@ func (q *Memory) Sweep(ctx context.Context) (s queue.Swept, err error) {
 	return s, nil
 }
 
-// isDue tells whether something must happen to the row at once.
+// isDue reports whether something must happen to the row at once.
 func (r *row) isDue(now int64) bool {
 	switch r.state {
 	case queue.Waiting:
@@ -430,7 +430,7 @@ func (q *Memory) Count(context.Context) (c queue.Counts, err error) {
 	return c, nil
 }
 
-// Full tells whether at least limit tasks wait.
+// Full reports whether at least limit tasks wait.
 func (q *Memory) Full(ctx context.Context, limit int) (bool, error) {
 	c, err := q.Count(ctx)
 	return c.Waiting >= limit, err
