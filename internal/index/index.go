@@ -39,7 +39,6 @@ type Index struct {
 	refusal atomic.Pointer[refusal]
 
 	trustedUntil atomic.Int64 // unix nanoseconds; 0: the settings are not trusted
-	storeNext    atomic.Bool  // the next Begin stores the settings, whatever is trusted
 }
 
 // New returns an index over c, which the caller closes. It does not connect: the

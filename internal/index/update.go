@@ -122,11 +122,11 @@ return {token, members}
 // last Begin found all its sets.
 func (ix *Index) Begin(ctx context.Context, users []member.ID) (_ []Update, err error) {
 	defer func(start time.Time) { ix.observe(opBegin, start, err) }(time.Now())
-	// The settings come after the guards: should Redis be emptied in between, a guard is
-	// gone whose update could make a set without them.
+	// After the guards: should Redis be emptied in between, the guard of an update that
+	// would make a set without the settings is gone.
 	var stored *redis.StringCmd
 	store := func(pipe redis.Pipeliner) { stored = ix.storeSettings(ctx, pipe) }
-	if ix.trusted() && !ix.storeNext.Load() {
+	if ix.trusted() {
 		store = nil
 	}
 	updates, err := ix.begin(ctx, users, false, store)
@@ -146,7 +146,6 @@ func (ix *Index) Begin(ctx context.Context, users []member.ID) (_ []Update, err 
 			large = append(large, u.User)
 		}
 	}
-	ix.storeNext.Store(missing) // the next is likely to find one, too
 	if stored == nil && (missing || len(tooLarge) > 0) {
 		pipe := ix.client.Pipeline()
 		stored = ix.storeSettings(ctx, pipe)

@@ -146,7 +146,7 @@ func TestWithoutAUsableSetTheDatabaseAnswers(t *testing.T) {
 	t.Parallel()
 	for err, refill := range map[error]bool{
 		index.ErrMissing: true, index.ErrMalformed: true, index.ErrUnavailable: false,
-		&index.SettingsError{}: false, errors.New("anything"): false,
+		index.ErrSettings: false, errors.New("anything"): false,
 	} {
 		b := newBench(recent.Options{})
 		b.contact(11, 900)
