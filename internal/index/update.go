@@ -12,9 +12,8 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// Update is a guarded update of one user's set that has begun: what the set held
-// when its guard held the token. Read MySQL after Begin, never before; that order is
-// the whole protection.
+// Update is a guarded update of one member's set that has begun: what the set held
+// when its guard held the token. MySQL must be read after Begin, never before.
 type Update struct {
 	User    member.ID
 	Known   bool    // false: there is no set, and only a refill can make one
@@ -27,7 +26,7 @@ type Update struct {
 	malformed []string // members that activityd never wrote; Apply removes them
 }
 
-// Has tells whether contact was a member.
+// Has reports whether contact was a member.
 func (u Update) Has(contact member.ID) bool {
 	_, isMember := u.Score(contact)
 	return isMember
@@ -55,16 +54,16 @@ func (u Update) Low() uint64 {
 // refill, cut to Max, add.
 type Change struct {
 	Update
-	// Remove are members that are no contacts. If one of them came into the set or rose
-	// since Begin, that is a conflict: it may have become a contact.
+	// Remove are members of the set that are no contacts. One that came into the set or
+	// rose since Begin is a conflict: it may have become a contact.
 	Remove []member.ID
-	// Correct lowers scores. Only with a refill: the contacts that the lower score
+	// Correct lowers scores. It needs a refill, as the contacts that the lower score
 	// leaves behind have to come in.
 	Correct []Correction
-	// WithRefill says that Refill holds the user's Max most recent contacts, or all
-	// there are, read after Begin. When it is empty the set is deleted; if the set has
-	// more members by then than at Begin, that is a conflict: what was added may be a
-	// contact's upload, of which the deletion would leave no trace.
+	// WithRefill says that Refill holds the member's Max most recent contacts, or all
+	// there are, read after Begin. When it is empty the set is deleted, unless the set
+	// grew since Begin, which is a conflict: the deletion would leave no trace of what
+	// was added.
 	WithRefill bool
 	Refill     []Entry
 	Add        []Entry
@@ -118,8 +117,7 @@ return {token, members}
 // Begin opens an update for each of the users, in one round trip, and returns them in
 // the same order. It cuts sets of more than Max members, which activityd did not make,
 // to Max. Before it returns an update that may make a set it stores the settings, unless
-// some are stored, and compares: see settingsTrust. That takes a second round trip if the
-// last Begin found all its sets.
+// some are stored, and compares them, in a second round trip: see settingsTrust.
 func (ix *Index) Begin(ctx context.Context, users []member.ID) (_ []Update, err error) {
 	defer func(start time.Time) { ix.observe(opBegin, start, err) }(time.Now())
 	// After the guards: should Redis be emptied in between, the guard of an update that
@@ -206,7 +204,7 @@ func parseUpdate(user member.ID, reply reply) (Update, error) {
 		if err != nil {
 			return Update{}, fmt.Errorf("score of %.100q: %w", name, err)
 		}
-		if e, err := parseEntry(name, score); err != nil {
+		if e, err := parseEntry(redis.Z{Member: name, Score: score}); err != nil {
 			u.malformed = append(u.malformed, name)
 		} else {
 			u.Members = append(u.Members, e)
