@@ -38,14 +38,13 @@
 //
 // # Explanations
 //
-// An answer carries the trace of the read that found it. [Reader.Explain] adds what the
-// read did not ask: how each candidate stands with the viewer. It returns facts, and the
-// callers make sentences of them.
+// An answer carries the trace of the read that found it. [Reader.Explain] adds how each
+// candidate stands with the viewer. It returns facts; its callers word them.
 //
-// Nearly all of it is for operators only. A score is the date of a last upload, perhaps
-// of a private photo; and on scores depend the order of the candidates, who is among
-// them, who was looked at and whether a walk was needed. A verdict tells a block from
-// having nothing to show. So a viewer is not given an explanation with parts left out:
-// a viewer is given none. The source of an answer and the time it took are such hints,
-// too, and for operators. How long an answer takes to arrive cannot be hidden.
+// Nearly all of it is for operators only. A score is the date of a last upload, perhaps of
+// a private photo; and the scores decide the order of the candidates, which contacts are
+// among them, which were looked at and whether a walk was needed. A verdict distinguishes
+// a block from having nothing to show. So viewers get no explanation, not even with parts
+// left out, and neither the source of an answer nor its time. How long an answer takes to
+// arrive cannot be hidden.
 package recent
