@@ -135,7 +135,7 @@ var outcomes = []struct {
 	{echo.ErrMethodNotAllowed, methodNotAllowed, "", "this path does not take this method; the Allow header says which it takes"},
 }
 
-// problemOf returns the problem that stands for err. It considers the request's context
+// problemOf returns the problem for err. It considers the request's context
 // too, because a driver whose context ended may report that by an error of its own.
 func problemOf(ctx context.Context, err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {

@@ -156,8 +156,8 @@ var (
 	seconds    = map[string]float64{"s": 1, "m": 60, "h": 3600}
 )
 
-// ParseLimit reads a rate such as 100/s, 600/m or 5000/h. A burst of 0 stands for
-// what the rate brings in a second, or for 1 if that is less.
+// ParseLimit reads a rate such as 100/s, 600/m or 5000/h. A burst of 0 means
+// the requests of one second, or 1 if that is less.
 func ParseLimit(rate string, burst int) (Limit, error) {
 	parts := rateFormat.FindStringSubmatch(rate)
 	if parts == nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/activityd/activityd/internal/httpserver"
 )
 
-// watched is a gauge or a counter that tells of each change.
+// watched is a gauge or a counter that signals each change.
 type watched struct {
 	prometheus.Gauge
 
@@ -213,7 +213,7 @@ func TestProtocolErrorsDoNotFillTheLog(t *testing.T) {
 	})
 }
 
-// What is our own fault is told as such.
+// An error of our own is logged as one.
 func TestFaultsOfTheServerAreLoud(t *testing.T) {
 	t.Parallel()
 	log, server := &logged{}, &http.Server{}

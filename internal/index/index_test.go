@@ -86,7 +86,7 @@ func TestOtherSettingsAreRefused(t *testing.T) {
 	})
 }
 
-// A process that runs on must notice that others have begun anew with other
+// A process that runs on must notice that others have begun again with other
 // settings, at the latest when its trust in the last look ends.
 func TestChangedSettingsAreNoticed(t *testing.T) {
 	t.Parallel()

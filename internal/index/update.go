@@ -329,7 +329,7 @@ func (ix *Index) applyCall(c Change) call {
 }
 
 // appendRemovals appends the score at Begin and the name of each contact to remove: ""
-// for one that was no member, and "*", which stands for any score, for one whose score
+// for one that was no member, and "*", any score, for one whose score
 // activityd did not write.
 func (c Change) appendRemovals(args []any) []any {
 	if len(c.Remove) == 0 {

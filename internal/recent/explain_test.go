@@ -202,7 +202,7 @@ func TestTheWalkOverrulesTheComparison(t *testing.T) {
 	}
 }
 
-// The explanation is that of the read: what is seen after it stands apart.
+// The explanation is that of the read: what is seen after it is kept apart.
 func TestWhatChangedAfterTheReadStandsApart(t *testing.T) {
 	t.Parallel()
 	b := newBench(recent.Options{})
