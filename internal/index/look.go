@@ -69,21 +69,15 @@ func (ix *Index) Look(ctx context.Context, users []member.ID) (_ []Set, err erro
 // EachStored calls do with the owners of all stored sets, some at a time. One may come
 // more than once, and a set that is made or deleted during the call may be left out. It
 // ends with the first error.
-func (ix *Index) EachStored(ctx context.Context, do func(ctx context.Context, users []member.ID) error) error {
+func (ix *Index) EachStored(ctx context.Context, do func(ctx context.Context, owners []member.ID) error) error {
 	return ix.client.eachServer(ctx, func(ctx context.Context, server redis.UniversalClient) error {
 		for cursor := uint64(0); ; {
 			keys, next, err := server.Scan(ctx, cursor, userKeyPrefix+"*", pipelineSize).Result()
 			if err != nil {
 				return translate(ctx, "scan the sets", err)
 			}
-			var users []member.ID
-			for _, key := range keys { // those of probes have no id
-				if id, err := member.Parse(strings.TrimPrefix(key, userKeyPrefix)); err == nil {
-					users = append(users, id)
-				}
-			}
-			if len(users) > 0 {
-				if err := do(ctx, users); err != nil {
+			if owners := ownersOf(keys); len(owners) > 0 {
+				if err := do(ctx, owners); err != nil {
 					return err
 				}
 			}
@@ -92,4 +86,14 @@ func (ix *Index) EachStored(ctx context.Context, do func(ctx context.Context, us
 			}
 		}
 	})
+}
+
+// ownersOf returns the owners of the sets with these keys; the keys of probes have none.
+func ownersOf(keys []string) (owners []member.ID) {
+	for _, key := range keys {
+		if id, err := member.Parse(strings.TrimPrefix(key, userKeyPrefix)); err == nil {
+			owners = append(owners, id)
+		}
+	}
+	return owners
 }

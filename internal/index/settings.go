@@ -44,8 +44,8 @@ func (s Settings) String() string {
 	return fmt.Sprintf("need=%d max=%d min=%d", s.Need, s.Max, s.Min)
 }
 
-// ErrSettings: the sets in Redis were built with other settings than this process was
-// started with. Nothing was read from them or written.
+// ErrSettings says that the sets in Redis were built with other settings than this process
+// was started with. Nothing was read from them or written.
 var ErrSettings = errors.New("other settings")
 
 // differ returns an [ErrSettings] that names both settings and what to do.

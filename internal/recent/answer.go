@@ -8,8 +8,8 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// ErrBusy: as many walks as are allowed are under way already. A retry in a second or so
-// may succeed.
+// ErrBusy says that as many walks as are allowed are under way already. A retry in a second
+// or so may succeed.
 var ErrBusy = errors.New("too many walks through the database at once")
 
 // Source is where an answer came from.
