@@ -57,8 +57,7 @@ func each[In, Out any](in []In, convert func(In) Out) []Out {
 	return out
 }
 
-// serverTiming is the value of a Server-Timing header, in milliseconds, which
-// browsers show beside the request.
+// serverTiming is the value of a Server-Timing header, in milliseconds.
 func serverTiming(steps []recent.Step, total time.Duration) string {
 	var b strings.Builder
 	for _, s := range steps {
@@ -69,3 +68,96 @@ func serverTiming(steps []recent.Step, total time.Duration) string {
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// explanationJSON holds the facts of a [recent.Explanation] beyond the answer itself.
+type explanationJSON struct {
+	Candidates []candidateJSON `json:"candidates"`
+	Proof      recent.Proof    `json:"proof"`
+	Bound      *uint64         `json:"bound"` // null: all contacts were looked at
+	Walk       *walkJSON       `json:"walk"`  // null: none was needed
+	Steps      []stepJSON      `json:"steps"`
+}
+
+type candidateJSON struct {
+	ContactID member.ID      `json:"contact_id"`
+	InSet     bool           `json:"in_set"`
+	Score     *uint64        `json:"score"`          // null: it is not in the set
+	Newest    *datedJSON     `json:"newest_visible"` // null: none, or not looked at
+	Verdict   recent.Verdict `json:"verdict"`
+	Now       detailJSON     `json:"now"` // a moment after the answer
+}
+
+type detailJSON struct {
+	IsMember      bool        `json:"is_member"`
+	Username      string      `json:"username"`
+	IsContact     bool        `json:"is_contact"`
+	LastUpload    uint64      `json:"last_upload"`
+	BlocksViewer  bool        `json:"blocks_viewer"`
+	GrantsFriend  bool        `json:"grants_friend"`
+	GrantsFamily  bool        `json:"grants_family"`
+	NewestVisible *datedJSON  `json:"newest_visible"`
+	NewestHidden  *hiddenJSON `json:"newest_hidden"`
+}
+
+// datedJSON is a photo of which only the date matters.
+type datedJSON struct {
+	ID         uint64 `json:"id,string"`
+	DateUpload uint64 `json:"date_upload"`
+}
+
+type hiddenJSON struct {
+	datedJSON
+
+	Visibility contacts.Visibility `json:"visibility"`
+}
+
+type walkJSON struct {
+	Reason     string `json:"reason"`
+	LookedAt   int    `json:"looked_at"`
+	Passes     int    `json:"passes"`
+	Statements int    `json:"statements"`
+}
+
+type stepJSON struct {
+	Name string  `json:"name"`
+	Took float64 `json:"ms"`
+}
+
+// Explained returns v's answer with its explanation, as the API gives it to operators.
+func Explained(v contacts.Viewer, e recent.Explanation) Answer {
+	t := e.Trace
+	explanation := &explanationJSON{
+		Candidates: each(e.Candidates, newCandidate),
+		Proof:      t.Proof,
+		Steps:      each(t.Steps, func(s recent.Step) stepJSON { return stepJSON{s.Name, milliseconds(s.Took)} }),
+	}
+	if bound := t.Bound(); bound > 0 {
+		explanation.Bound = &bound
+	}
+	if t.WalkReason != "" {
+		explanation.Walk = &walkJSON{t.WalkReason, t.Walk.LookedAt, t.Walk.Passes, t.Walk.Statements}
+	}
+	out := newAnswer(v, e.Answer)
+	out.Source, out.Explain = e.Source, explanation
+	return out
+}
+
+func newCandidate(c recent.Candidate) candidateJSON {
+	out := candidateJSON{ContactID: c.Contact, InSet: c.InSet, Verdict: c.Verdict, Now: detailJSON{
+		IsMember: c.Now.IsMember, Username: c.Now.Username, IsContact: c.Now.IsContact, LastUpload: c.Now.LastUpload,
+		BlocksViewer: c.Now.Blocks, GrantsFriend: c.Now.Friend, GrantsFamily: c.Now.Family,
+	}}
+	if c.InSet {
+		out.Score = &c.Score
+	}
+	if c.Newest > 0 {
+		out.Newest = &datedJSON{c.NewestID, c.Newest}
+	}
+	if p := c.Now.Newest; p != nil {
+		out.Now.NewestVisible = &datedJSON{p.ID, p.DateUpload}
+	}
+	if p := c.Now.Hidden; p != nil {
+		out.Now.NewestHidden = &hiddenJSON{datedJSON{p.ID, p.DateUpload}, p.Visibility}
+	}
+	return out
+}

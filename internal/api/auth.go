@@ -2,6 +2,7 @@ package api
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"net/netip"
@@ -15,11 +16,10 @@ import (
 	"github.com/activityd/activityd/internal/httpserver"
 )
 
-// Authorizer decides who may do what. Check finds the caller that a secret belongs to, and
-// counts the request, once however many tasks it brings. It returns
-// [auth.ErrUnknown] for an unknown secret, and the caller with an
-// [auth.ScopeError] or an [auth.LimitError] when the request is not allowed. It
-// must not wait, and must be safe for concurrent use.
+// Authorizer finds the caller that a secret belongs to, and takes the request from the
+// caller's rate limit, once however many tasks it has. It returns [auth.ErrUnknown] for an
+// unknown secret, and the caller with an [auth.ScopeError] or an [auth.LimitError] when
+// the request is not allowed. It must not wait, and must be safe for concurrent use.
 type Authorizer interface {
 	Check(secret string, need auth.Scope) (auth.Caller, error)
 }
@@ -30,23 +30,12 @@ const (
 	verdictKey = "activityd.verdict"
 )
 
-// require lets only requests through that bear a token with the scope or, without
-// [Config.Auth], name a Host that the server knows: another name is that of a web page
-// which had it point here, to read what its visitor can. It comes before anything but
-// the header is read, so that a refused request costs little.
+// require allows only requests with a token of the scope or, without [Config.Auth], for a
+// Host that the server knows. It comes before the body is read.
 func (s *Server) require(need auth.Scope) echo.MiddlewareFunc {
-	judge := func(r *http.Request) (caller auth.Caller, _ auth.Verdict, _ error) {
-		switch {
-		case s.cfg.Auth != nil:
-			return s.judgeToken(r.Header, need)
-		case s.Knows(r.Host):
-			return caller, auth.Allowed, nil
-		}
-		return caller, auth.ForeignHost, refuse(misdirected, "%s, or give the server tokens: activityd serve --token-file", httpserver.Misdirected(r.Host))
-	}
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
-			caller, verdict, err := judge(c.Request())
+			caller, verdict, err := s.authorize(c.Request(), need)
 			c.Set(callerKey, caller) // also for the log of a refused request
 			c.Set(verdictKey, verdict)
 			auth.CountRequest(caller.Name, verdict)
@@ -58,8 +47,14 @@ func (s *Server) require(need auth.Scope) echo.MiddlewareFunc {
 	}
 }
 
-func (s *Server) judgeToken(header http.Header, need auth.Scope) (auth.Caller, auth.Verdict, error) {
-	secret, err := bearer(header)
+func (s *Server) authorize(r *http.Request, need auth.Scope) (auth.Caller, auth.Verdict, error) {
+	if s.cfg.Auth == nil && s.Knows(r.Host) {
+		return auth.Caller{}, auth.Allowed, nil
+	}
+	if s.cfg.Auth == nil {
+		return auth.Caller{}, auth.ForeignHost, misdirected.problem("%s, or give the server tokens: activityd serve --token-file", httpserver.Misdirected(r.Host))
+	}
+	secret, err := bearer(r.Header)
 	if err != nil {
 		return auth.Caller{}, auth.NoToken, err
 	}
@@ -71,12 +66,12 @@ func (s *Server) judgeToken(header http.Header, need auth.Scope) (auth.Caller, a
 		return caller, auth.UnknownToken, unauthorized("invalid_token", "no token has this secret; it may have been revoked")
 	}
 	if e, ok := errors.AsType[*auth.ScopeError](err); ok {
-		return caller, auth.WrongScope, refuseScope(e.Error(), e.Need)
+		return caller, auth.WrongScope, scopeProblem(e.Error(), e.Need)
 	}
 	if e, ok := errors.AsType[*auth.LimitError](err); ok {
 		p := rateLimited.problem("this token's limit of requests is used up; send the same again later")
 		p.retryAfter = wholeSeconds(e.RetryAfter)
-		return caller, auth.OverLimit, &refusal{p}
+		return caller, auth.OverLimit, p
 	}
 	return caller, "", err // an internal error
 }
@@ -93,11 +88,10 @@ func verdictOf(c echo.Context) auth.Verdict {
 	return verdict
 }
 
-// isOperator reports whether the caller may know how an answer was found: by which
-// source, in what time, and why. All that depends on photos that the viewer may not see:
-// a private upload at a chosen date turns an answer by the index into one by a walk. So
-// it is for tokens with the scope admin and, where there are no tokens, for clients on
-// this machine.
+// isOperator reports whether the caller may see how an answer was found: source, times and
+// explanation. They depend on photos that the viewer may not see: a private upload at a
+// chosen date turns an answer by the index into one by a walk. Operators have tokens with
+// the scope admin; where there are no tokens, they are the clients on this machine.
 func (s *Server) isOperator(c echo.Context) bool {
 	if s.cfg.Auth != nil {
 		return callerOf(c).Scopes.Has(auth.Admin)
@@ -105,12 +99,11 @@ func (s *Server) isOperator(c echo.Context) bool {
 	return isLocal(c.Request())
 }
 
-// forwarding are the headers by which a proxy says that it forwards a request.
+// forwarding are headers of forwarded requests.
 var forwarding = []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"}
 
-// isLocal reports whether a request comes from this machine: the connection does, and
-// no header says that it was forwarded. A proxy on this machine that sends none of the
-// headers cannot be told from a client on it.
+// isLocal reports whether a request comes from this machine and was not forwarded. A proxy
+// on this machine that sends none of the headers is indistinguishable from a client.
 func isLocal(r *http.Request) bool {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && from.Addr().IsLoopback() &&
@@ -132,28 +125,26 @@ func bearer(header http.Header) (string, error) {
 	return "", unauthorized("", "send the header Authorization: Bearer, followed by the secret of a token")
 }
 
-// refuseScope refuses a request that needs a scope which its caller does not have.
-func refuseScope(detail string, need auth.Scope) error {
-	p := wrongScope.problem(detail)
-	p.challenge = challenge("insufficient_scope") + `, scope="` + need.String() + `"`
-	return &refusal{p}
+// plainChallenge is the value of WWW-Authenticate (RFC 6750, 3) for a request without a
+// token.
+const plainChallenge = `Bearer realm="activityd"`
+
+// scopeProblem is for a request that needs a scope which its caller does not have.
+func scopeProblem(detail string, need auth.Scope) *problem {
+	p := wrongScope.problem("%s", detail)
+	p.challenge = fmt.Sprintf(`%s, error="insufficient_scope", scope=%q`, plainChallenge, need.String())
+	return p
 }
 
-func unauthorized(code, detail string) error {
-	p := noToken.problem(detail)
-	p.challenge = challenge(code)
-	return &refusal{p}
-}
-
-// challenge is the value of WWW-Authenticate (RFC 6750, 3). A request without a token
-// gets no code.
-func challenge(code string) string {
-	const plain = `Bearer realm="activityd"`
-	if code == "" {
-		return plain
+// unauthorized is for a request without a usable token; code is "" where it has none.
+func unauthorized(code, detail string) *problem {
+	p := noToken.problem("%s", detail)
+	p.challenge = plainChallenge
+	if code != "" {
+		p.challenge += fmt.Sprintf(`, error=%q`, code)
 	}
-	return plain + `, error="` + code + `"`
+	return p
 }
 
-// wholeSeconds is for Retry-After, which has no fractions; at least 1.
+// wholeSeconds is a value for Retry-After, at least 1.
 func wholeSeconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }

@@ -299,7 +299,7 @@ func TestOperators(t *testing.T) {
 	for name, test := range map[string]struct {
 		secret string
 		open   bool
-		want   []bool // what the handler is told; empty: it is not reached
+		want   []bool // what the handler reports; empty: it is not reached
 	}{
 		"reader":    {readSecret, false, []bool{false}},
 		"writer":    {writeSecret, false, nil},

@@ -7,20 +7,19 @@
 //
 // # From a request to an answer
 //
-//	observe    deadline, request id, the response to an error, one log line
+//	observe    deadline, request id, the response to an error, metrics, one log line
 //	 └ recover a panic becomes an error with its stack
 //	    └ require   a token with the right scope, within its limit; without
 //	       │        tokens, a Host of this machine
 //	       └ handler   reads the input strictly, calls one interface, writes JSON
 //
-// A handler either writes its whole response or returns an error; it never writes an
-// error itself. Errors become responses in one place (errors.go): refused input is
-// answered with the field and the reason; for all other errors the response says
-// whether to try again, and the log has the cause.
+// A handler either writes its whole response or returns an error. Errors become responses
+// in one place (problem.go): refused input is answered with the field and the reason; for
+// all other errors the response says whether to try again, and the log has the cause.
 //
 // # Strict input
 //
 // Package tasks reads the tasks, and refuses unknown, repeated and misplaced
-// fields. Parameters and headers are read in the same way, with all faults of a
-// request named at once. A batch is taken whole or not at all.
+// fields. Parameters and headers are read in the same way, and all faults of a request
+// are named at once. A batch is taken whole or not at all.
 package api

@@ -91,7 +91,7 @@ func TestClientGone(t *testing.T) {
 	w := httptest.NewRecorder()
 	b.server.Handler().ServeHTTP(w, newRequest(ctx, http.MethodGet, readPath, http.NoBody))
 	if w.Body.Len() > 0 {
-		t.Errorf("wrote %q to nobody", w.Body)
+		t.Errorf("wrote %q to no client", w.Body)
 	}
 	if line := b.log.last(t); line["level"] != "DEBUG" || line["status"] != 499.0 {
 		t.Errorf("log = %v, want status 499 at DEBUG", line)

@@ -100,7 +100,7 @@ func TestTheAnswerIsTheSameInAllWorldsThatLookTheSame(t *testing.T) {
 			m.AddPhoto(1201, 12, "p", contacts.Private, 5000)
 			m.SetLastUpload(12, 5000)
 		}, fixedSet{{Contact: 12, Score: 5000}, {Contact: 11, Score: 1000}}},
-		"a private upload of somebody who shows nothing": {func(m *contacts.Memory) {
+		"a private upload of a contact that shows nothing": {func(m *contacts.Memory) {
 			m.AddPhoto(1300, 13, "p", contacts.Private, 5000)
 			m.SetLastUpload(13, 5000)
 		}, fixedSet{{Contact: 13, Score: 5000}, {Contact: 11, Score: 1000}, {Contact: 12, Score: 900}}},

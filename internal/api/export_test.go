@@ -19,10 +19,10 @@ func ProblemTypes() []string {
 // Routes are the routes of the server.
 func (s *Server) Routes() []*echo.Route { return s.echo.Routes() }
 
-// Probe adds a route whose handler tells whether an operator asks.
-func (s *Server) Probe(path string, need auth.Scope, tell func(operator bool)) {
+// Probe adds a route whose handler reports whether the client is an operator.
+func (s *Server) Probe(path string, need auth.Scope, report func(operator bool)) {
 	s.echo.GET(path, func(c echo.Context) error {
-		tell(s.isOperator(c))
+		report(s.isOperator(c))
 		return nil
 	}, s.require(need))
 }

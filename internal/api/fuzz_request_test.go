@@ -124,7 +124,7 @@ func FuzzRequest(f *testing.F) {
 // allowed is the only form in which a token may read.
 var allowed = regexp.MustCompile(`^(?i:bearer) +(act_READ|act_ADMIN|act_LIMITED) *$`)
 
-// Exactly those are let in who bear a token, in the form of RFC 6750.
+// Exactly the requests with a token, in the form of RFC 6750, are allowed.
 func FuzzAuthorization(f *testing.F) {
 	for _, seed := range []string{
 		"Bearer act_READ", "bEARER  act_ADMIN ", "Bearer act_WRITE", "Bearer", "Bearer ", "act_READ", "Basic act_READ",

@@ -31,8 +31,7 @@ type componentJSON struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// healthz reports that the process lives and nothing more: a restart would not help
-// against a database that is away.
+// healthz reports that the process lives; no restart helps against a database that is away.
 func (s *Server) healthz(c echo.Context) error {
 	return writeJSON(c, http.StatusOK, typeJSON, struct {
 		Status string `json:"status"`
@@ -53,8 +52,8 @@ func (s *Server) readyz(c echo.Context) error {
 	return writeJSON(c, code, typeJSON, body)
 }
 
-// checkup is the last result of the Checker. /readyz needs no token, so the Checker is
-// called once at a time, and at most once every checkTTL.
+// checkup caches the result of the Checker: /readyz needs no token, so the Checker is
+// called at most once every checkTTL.
 type checkup struct {
 	mu     sync.Mutex
 	at     time.Time
@@ -69,7 +68,7 @@ func (u *checkup) ask(ctx context.Context, check Checker) Health {
 	if time.Since(u.at) < checkTTL {
 		return u.health
 	}
-	// Other requests get this result, too: it must not depend on this one's context.
+	// The result is shared, so it must not depend on the context of this request.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), CheckTimeout)
 	defer cancel()
 	u.health = check(ctx)

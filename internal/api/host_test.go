@@ -51,7 +51,7 @@ func (g *guarded) open(t *testing.T) {
 	g.reader.read = read
 }
 
-// A page has no token, so whoever has one may ask under any name.
+// A page has no token, so a client with one may use any name.
 func TestWithTokensAnyHostIsServed(t *testing.T) {
 	t.Parallel()
 	g := guard(t)
@@ -77,7 +77,7 @@ func TestProbesAreAnsweredUnderAnyHost(t *testing.T) {
 	}
 }
 
-// Over the wire: the name counts that is asked for, however it is told.
+// Over the wire: the name counts that is asked for, in any form.
 func TestForeignHostsOverTheWire(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -97,7 +97,7 @@ func TestForeignHostsOverTheWire(t *testing.T) {
 	}
 }
 
-// FuzzHost: without tokens nobody is served but under a name of this machine.
+// FuzzHost: without tokens no request is served but under a name of this machine.
 func FuzzHost(f *testing.F) {
 	for _, seed := range []string{"localhost:8080", "127.0.0.1", "[::1]:1", "attacker.example", "", "\xff", "localhost\x00", strings.Repeat("a", 5000)} {
 		f.Add(seed)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"regexp"
@@ -16,9 +17,9 @@ import (
 	"github.com/activityd/activityd/internal/auth"
 )
 
-// observe surrounds every request, those that match no route included: it gives
-// it a deadline and an id, sends the response to an error, and logs one line. It
-// is one middleware because the context must not end before the error is judged.
+// observe surrounds every request, also one that matches no route: it sets a deadline
+// and an id, sends the response to an error, counts, and logs one line. It is one
+// middleware because the context must not end before the error is judged.
 func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		start := time.Now()
@@ -30,7 +31,10 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 			requestsInFlight.Dec()
 			countRequest(c.Request().Method, routeOf(c), c.Response().Status, time.Since(start))
 		}()
-		id := requestID(c.Request().Header.Get(echo.HeaderXRequestID))
+		id := c.Request().Header.Get(echo.HeaderXRequestID)
+		if !plainID.MatchString(id) {
+			id = rand.Text()
+		}
 		header := c.Response().Header()
 		header.Set(echo.HeaderXRequestID, id)
 		header.Set(echo.HeaderCacheControl, "no-store")
@@ -44,8 +48,11 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// routeOf returns the template of the route of a request. The path itself, which may hold
-// anything, goes neither to the log nor to labels.
+// plainID matches the request ids of a proxy that are kept.
+var plainID = regexp.MustCompile(`^[0-9A-Za-z._-]{1,64}$`)
+
+// routeOf returns the template of the route of a request, for the log and for labels. The
+// path itself may hold anything.
 func routeOf(c echo.Context) string {
 	if route := c.Path(); route != "" {
 		return route
@@ -68,7 +75,7 @@ func (s *Server) logRequest(c echo.Context, id string, took time.Duration, err e
 	if err != nil {
 		attrs = append(attrs, slog.Any("error", err))
 	}
-	if p := (*panicError)(nil); errors.As(err, &p) {
+	if p, ok := errors.AsType[*panicError](err); ok {
 		attrs = append(attrs, slog.String("stack", string(p.stack)))
 	}
 	verdict := verdictOf(c)
@@ -79,16 +86,13 @@ func (s *Server) logRequest(c echo.Context, id string, took time.Duration, err e
 	}
 }
 
-// plainID is what a request id from elsewhere must look like to be logged.
-var plainID = regexp.MustCompile(`^[0-9A-Za-z._-]{1,64}$`)
-
-// requestID returns the id that a proxy gave, if it is plain, or else a random one.
-func requestID(given string) string {
-	if plainID.MatchString(given) {
-		return given
-	}
-	return rand.Text()
+// panicError is a panic of a handler.
+type panicError struct {
+	value any
+	stack []byte
 }
+
+func (p *panicError) Error() string { return fmt.Sprintf("panic: %v", p.value) }
 
 // recoverPanic turns a panic into an error with its stack, but not http.ErrAbortHandler,
 // which is for net/http.

@@ -1,12 +1,22 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
 
 	"github.com/labstack/echo/v4"
+
+	"github.com/activityd/activityd/internal/auth"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/tasks"
 )
 
 const (
@@ -55,40 +65,33 @@ type problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
-	Field  string `json:"field,omitempty"`  // of the first fault
-	Errors faults `json:"errors,omitempty"` // all faults that were found
+	Field  string `json:"field,omitempty"` // of the first fault
+	// Errors are all faults of the request, of its parameters and of its tasks.
+	Errors tasks.Faults `json:"errors,omitempty"`
 
 	retryAfter int
 	challenge  string // for WWW-Authenticate; "": no such header
 }
 
+// Error makes a problem the error for a request that is at fault itself.
+func (p *problem) Error() string { return p.Title + ": " + p.Detail }
+
 // problem returns a problem of this kind that concerns no field.
-func (k kind) problem(detail string) problem {
-	return problem{Type: k.uri(), Title: k.title, Status: k.status, Detail: detail, retryAfter: k.retryAfter}
+func (k kind) problem(format string, args ...any) *problem {
+	return &problem{Type: k.uri(), Title: k.title, Status: k.status, Detail: fmt.Sprintf(format, args...), retryAfter: k.retryAfter}
 }
 
-// refusal is the error for a request that is at fault itself.
-type refusal struct{ problem problem }
-
-func (r *refusal) Error() string { return r.problem.Title + ": " + r.problem.Detail }
-
-// refuse refuses a request for a reason that concerns it as a whole.
-func refuse(k kind, format string, args ...any) error {
-	return &refusal{k.problem(fmt.Sprintf(format, args...))}
-}
-
-// refuseFields refuses a request for the faults of its fields, of which there is at
-// least one.
-func refuseFields(k kind, f faults) error {
-	p := k.problem(f[0].Field + ": " + f[0].Detail)
+// fields returns a problem of this kind with the faults of fields, at least one.
+func (k kind) fields(f tasks.Faults) *problem {
+	p := k.problem("%s: %s", f[0].Field, f[0].Detail)
 	if more := len(f) - 1; more > 0 {
 		p.Detail += fmt.Sprintf(" (and %d more)", more)
 	}
 	p.Field, p.Errors = f[0].Field, f
-	return &refusal{p}
+	return p
 }
 
-func (p problem) write(c echo.Context) error {
+func (p *problem) write(c echo.Context) error {
 	if p.retryAfter > 0 {
 		c.Response().Header().Set(echo.HeaderRetryAfter, strconv.Itoa(p.retryAfter))
 	}
@@ -106,4 +109,79 @@ func writeJSON(c echo.Context, status int, contentType string, value any) error 
 		return fmt.Errorf("encoding the response: %w", err)
 	}
 	return c.Blob(status, contentType, body)
+}
+
+// statusClientGone is the status in the log of a request whose client left before the
+// answer.
+const statusClientGone = 499
+
+// outcomes maps errors to problems. The first row that matches counts; an error that
+// matches none is an internal error.
+var outcomes = []struct {
+	err    error
+	kind   kind
+	field  string
+	detail string
+}{
+	{contacts.ErrNoMember, noSuchMember, "id", "no member has this id"},
+	{queue.ErrKeyReused, keyReused, headerKey, "this key was used for other tasks; nothing was enqueued, use a fresh key for what is new"},
+	{recent.ErrBusy, busy, "", "too many expensive reads are under way; try again in a second"},
+	{mysql.ErrUnavailable, unavailable, "", "the database cannot be reached; try again in a few seconds"},
+	{context.DeadlineExceeded, deadlineExceeded, "", "the answer was not ready in time; repeating the request is safe"},
+	// A shutdown, or work shared with a request that was cancelled; that the request's own
+	// client left is handled before.
+	{context.Canceled, unavailable, "", "the request was interrupted; try again"},
+	{echo.ErrNotFound, noSuchResource, "", "there is nothing at this path; see /openapi.yaml"},
+	{echo.ErrMethodNotAllowed, methodNotAllowed, "", "this path does not take this method; the Allow header says which it takes"},
+}
+
+// problemOf returns the problem for err. It considers the request's context
+// too, because a driver whose context ended may report that by an error of its own.
+func problemOf(ctx context.Context, err error) *problem {
+	if p, ok := errors.AsType[*problem](err); ok {
+		return p
+	}
+	for _, err := range []error{err, ctx.Err()} {
+		for _, o := range outcomes {
+			if errors.Is(err, o.err) {
+				p := o.kind.problem("%s", o.detail)
+				if o.field != "" {
+					p.Field, p.Errors = o.field, tasks.Faults{{Field: o.field, Detail: o.detail}}
+				}
+				return p
+			}
+		}
+	}
+	return internalError.problem("something went wrong on our side; the log has the details under the request's X-Request-Id")
+}
+
+// writeError is the one place where an error becomes a response.
+func (s *Server) writeError(err error, c echo.Context) {
+	if c.Response().Committed {
+		return // too late; the log has the error
+	}
+	ctx := c.Request().Context()
+	// A refusal is sent all the same: net/http cancels the context of a request
+	// whose body is late, and that client waits for an answer.
+	if _, refused := errors.AsType[*problem](err); !refused && errors.Is(ctx.Err(), context.Canceled) {
+		_ = c.NoContent(statusClientGone)
+		return
+	}
+	if err := problemOf(ctx, err).write(c); err != nil {
+		s.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "cannot write an error response", slog.Any("error", err))
+	}
+}
+
+// logLevel is debug for clients that left, for refused requests and for those that need
+// no scope, such as probes.
+func logLevel(status int, verdict auth.Verdict) slog.Level {
+	switch {
+	case status == http.StatusInternalServerError:
+		return slog.LevelError
+	case verdict != auth.Allowed || status == statusClientGone:
+		return slog.LevelDebug
+	case status > http.StatusInternalServerError:
+		return slog.LevelWarn
+	}
+	return slog.LevelInfo
 }

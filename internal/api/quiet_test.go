@@ -20,7 +20,7 @@ func (l *logBuffer) loud(t *testing.T) (lines []map[string]any) {
 }
 
 // However much strangers send, the log has a line for it at once and then one a
-// minute, which tells how many there were of each kind.
+// minute, with the count of each kind.
 func TestStrangersDoNotFillTheLog(t *testing.T) {
 	t.Parallel()
 	g := guard(t)

@@ -15,6 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/tasks"
 )
 
 // MaxPhotos is how many photos a read may ask for.
@@ -36,7 +37,7 @@ func (s *Server) recentContactPhotos(c echo.Context) error {
 	}
 	operator := s.isOperator(c)
 	if q.explain && !operator {
-		return refuseScope("explain=1 is for tokens with the scope admin or, where there are no tokens, for clients on the server's machine", auth.Admin)
+		return scopeProblem("explain=1 is for tokens with the scope admin or, where there are no tokens, for clients on the server's machine", auth.Admin)
 	}
 	var e recent.Explanation
 	start := time.Now()
@@ -62,44 +63,44 @@ func (s *Server) recentContactPhotos(c echo.Context) error {
 // parseReadQuery reads the path's id and the query, and names all faults.
 func parseReadQuery(id, rawQuery string) (readQuery, error) {
 	q := readQuery{limit: defaultPhotos}
-	var f faults
+	var f tasks.Faults
 	var err error
 	if q.viewer.ID, err = member.Parse(id); err != nil {
-		f.addf("id", "%v", err)
+		f.Addf("id", "%v", err)
 	}
-	values := f.query(rawQuery, "limit", "explain")
+	values := parseQuery(rawQuery, &f, "limit", "explain")
 	if s, given := values["limit"]; given {
 		q.limit, err = strconv.Atoi(s)
 		if err != nil || strconv.Itoa(q.limit) != s || q.limit < 1 || q.limit > MaxPhotos { // only the plain spelling
-			f.addf("limit", "%q: want a whole number from 1 to %d", clip(s), MaxPhotos)
+			f.Addf("limit", "%q: want a whole number from 1 to %d", tasks.Clip(s), MaxPhotos)
 		}
 	}
 	if s, given := values["explain"]; given {
 		if q.explain = s == "1"; !q.explain && s != "0" {
-			f.addf("explain", "%q: want 0 or 1", clip(s))
+			f.Addf("explain", "%q: want 0 or 1", tasks.Clip(s))
 		}
 	}
 	if len(f) > 0 {
-		return readQuery{}, refuseFields(invalidParameter, f)
+		return readQuery{}, invalidParameter.fields(f)
 	}
 	return q, nil
 }
 
-// query reads a query in which each of the known parameters may stand once and
-// nothing else may stand at all.
-func (f *faults) query(raw string, known ...string) map[string]string {
+// parseQuery reads a query that may have each of the known parameters once and no
+// others. It adds what is wrong to f.
+func parseQuery(raw string, f *tasks.Faults, known ...string) map[string]string {
 	parsed, err := url.ParseQuery(raw)
 	if err != nil {
-		f.addf("query", "cannot be read: %s", clip(err.Error()))
+		f.Addf("query", "cannot be read: %s", tasks.Clip(err.Error()))
 		return nil
 	}
 	values := make(map[string]string, len(known))
 	for _, name := range slices.Sorted(maps.Keys(parsed)) {
 		switch {
 		case !slices.Contains(known, name):
-			f.addf(name, "unknown parameter")
+			f.Addf(name, "unknown parameter")
 		case len(parsed[name]) > 1:
-			f.addf(name, "given more than once")
+			f.Addf(name, "given more than once")
 		default:
 			values[name] = parsed[name][0]
 		}

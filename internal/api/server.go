@@ -1,14 +1,120 @@
 package api
 
 import (
+	"cmp"
+	"context"
+	"crypto/tls"
 	_ "embed" // for openAPIDocument
+	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/activityd/activityd/internal/auth"
+	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/httpserver"
+	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/recent"
 )
+
+// Reader finds the photos that a viewer is shown, at most limit of them. It
+// returns [contacts.ErrNoMember] for a viewer that does not exist,
+// [recent.ErrBusy] or [mysql.ErrUnavailable] when asking again later may
+// help. It must be safe for concurrent use and return soon after ctx ends.
+type Reader interface {
+	Read(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error)
+	// Explain is Read with the facts for operators.
+	Explain(ctx context.Context, v contacts.Viewer, limit int) (recent.Explanation, error)
+}
+
+// Enqueuer stores a batch of tasks in one transaction, whole or not at all, and
+// returns after the commit. The ids are in the order of the batch. It must be
+// safe for concurrent use and return soon after ctx ends.
+type Enqueuer interface {
+	Enqueue(ctx context.Context, batch []queue.New) (ids []uint64, err error)
+	// EnqueueOnce is Enqueue under a key: a batch that was enqueued under it
+	// before is not enqueued again, and gets its ids of then; another batch
+	// fails with [queue.ErrKeyReused].
+	EnqueueOnce(ctx context.Context, key string, batch []queue.New) (ids []uint64, replayed bool, err error)
+}
+
+// Checker checks whether MySQL and Redis can be used. It must be safe for
+// concurrent use and return soon after ctx ends.
+type Checker func(ctx context.Context) Health
+
+// Health is what a [Checker] found.
+type Health struct {
+	MySQL Component // without it nothing can be served
+	Redis Component // without it, reads are served from the database
+}
+
+// Component is the state of one server.
+type Component struct {
+	Usable bool
+	// Detail says what is wrong and what to do about it. It is public, so it holds no
+	// addresses and no secrets.
+	Detail string
+}
+
+// The defaults of [Config].
+const (
+	DefaultMaxBody        = 1 << 20
+	DefaultMaxBatch       = 1000
+	DefaultRequestTimeout = 5 * time.Second
+	DefaultReadTimeout    = 5 * time.Second
+	DefaultIdleTimeout    = time.Minute
+)
+
+// Limits that are no settings.
+const (
+	MaxHeader    = 16 << 10        // bytes of a request's header, to which net/http adds 4 KiB
+	CheckTimeout = time.Second     // for the Checker
+	writeGrace   = 5 * time.Second // for sending a response after the request's deadline
+)
+
+// Config says what a [Server] serves and within which limits. Reader, Enqueuer
+// and Checker are required; every zero value of the rest means its default.
+type Config struct {
+	Reader   Reader
+	Enqueuer Enqueuer
+	Checker  Checker
+	Logger   *slog.Logger // default: slog.Default()
+
+	// Auth authorizes requests. Without it every request is allowed: the address must be
+	// one that only this machine can reach, and what needs a scope is answered only for
+	// Hosts that the server knows, see [httpserver.Server.Knows].
+	Auth Authorizer
+	// TLS, if set, must have a certificate; Serve then uses TLS and HTTP/2.
+	TLS *tls.Config
+
+	// Overloaded reports whether to refuse tasks now, and for how long. It is called for
+	// every request with tasks, must not wait, and must be safe for concurrent use.
+	// Default: never.
+	Overloaded func() (retryAfter time.Duration, overloaded bool)
+
+	MaxBody  int64 // bytes of a request's body
+	MaxBatch int   // tasks in one request
+
+	RequestTimeout time.Duration // from the end of the header to the answer, as a context
+	ReadTimeout    time.Duration // for reading the header, and for header and body together
+	IdleTimeout    time.Duration // of a connection between two requests
+}
+
+func (c Config) withDefaults() Config {
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Overloaded == nil {
+		c.Overloaded = func() (time.Duration, bool) { return 0, false }
+	}
+	c.MaxBody = cmp.Or(c.MaxBody, DefaultMaxBody)
+	c.MaxBatch = cmp.Or(c.MaxBatch, DefaultMaxBatch)
+	c.RequestTimeout = cmp.Or(c.RequestTimeout, DefaultRequestTimeout)
+	c.ReadTimeout = cmp.Or(c.ReadTimeout, DefaultReadTimeout)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, DefaultIdleTimeout)
+	return c
+}
 
 // Server serves the API on one address. Call Listen, then Serve; Shutdown may be
 // called from any goroutine once Listen has returned, and more than once.
@@ -23,13 +129,24 @@ type Server struct {
 // New builds a Server that does not listen yet. It panics when a required part
 // of cfg is missing.
 func New(cfg Config) *Server {
+	if cfg.Reader == nil || cfg.Enqueuer == nil || cfg.Checker == nil {
+		panic("api: Config needs a Reader, an Enqueuer and a Checker")
+	}
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, echo: echo.New()}
 	s.echo.HideBanner = true
 	s.echo.HidePort = true
 	s.echo.HTTPErrorHandler = s.writeError
 	s.echo.Use(s.observe, recoverPanic)
-	s.route()
+	s.echo.GET("/v1/users/:id/recent-contact-photos", s.recentContactPhotos, s.require(auth.Read))
+	s.echo.POST("/v1/tasks", s.enqueueTasks, s.require(auth.Write))
+	// The rest needs no token, under any Host: load balancers have no tokens and choose
+	// the name of the server. It discloses nothing that is not in the source.
+	for _, method := range []string{http.MethodGet, http.MethodHead} { // load balancers like HEAD
+		s.echo.Add(method, "/healthz", s.healthz)
+		s.echo.Add(method, "/readyz", s.readyz)
+	}
+	s.echo.GET("/openapi.yaml", func(c echo.Context) error { return c.Blob(http.StatusOK, "application/yaml", openAPIDocument) })
 	s.Server = httpserver.New(&http.Server{
 		Handler:           s.echo,
 		MaxHeaderBytes:    MaxHeader,
@@ -40,18 +157,6 @@ func New(cfg Config) *Server {
 		TLSConfig:         cfg.TLS,
 	}, httpserver.Options{Log: cfg.Logger, Open: connections, Refused: connectionsRefused})
 	return s
-}
-
-func (s *Server) route() {
-	s.echo.GET("/v1/users/:id/recent-contact-photos", s.recentContactPhotos, s.require(auth.Read))
-	s.echo.POST("/v1/tasks", s.enqueueTasks, s.require(auth.Write))
-	// What follows needs no token, under any Host: load balancers have no tokens and
-	// choose the name of the server. It tells nothing that is not in the source.
-	for _, method := range []string{http.MethodGet, http.MethodHead} { // load balancers like HEAD
-		s.echo.Add(method, "/healthz", s.healthz)
-		s.echo.Add(method, "/readyz", s.readyz)
-	}
-	s.echo.GET("/openapi.yaml", func(c echo.Context) error { return c.Blob(http.StatusOK, "application/yaml", openAPIDocument) })
 }
 
 //go:embed openapi.yaml

@@ -197,7 +197,7 @@ func TestIdleConnection(t *testing.T) {
 func TestHeaderTooLarge(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
-	// net/http reads 4 KiB more than it is told; one byte beyond is enough.
+	// net/http reads 4 KiB more than the limit; one byte beyond is enough.
 	start := "GET " + readPath + " HTTP/1.1\r\nHost: localhost\r\nX-Large: "
 	conn := s.dial(t, start+strings.Repeat("a", api.MaxHeader+4<<10-len(start)+1))
 	if r, body := answer(t, conn); r.StatusCode != http.StatusRequestHeaderFieldsTooLarge {

@@ -28,14 +28,17 @@ type taskIDJSON struct {
 // client may repeat a request whose answer it missed: tasks are hints to look again.
 // With an Idempotency-Key a repetition enqueues nothing.
 func (s *Server) enqueueTasks(c echo.Context) error {
-	var f faults
-	f.query(c.QueryString())
-	key := f.idempotencyKey(c.Request().Header)
+	var f tasks.Faults
+	parseQuery(c.QueryString(), &f)
+	key := idempotencyKey(c.Request().Header, &f)
 	if len(f) > 0 {
-		return refuseFields(invalidParameter, f)
+		return invalidParameter.fields(f)
 	}
-	if err := s.refuseOverload(); err != nil {
-		return err
+	if retryAfter, overloaded := s.cfg.Overloaded(); overloaded { // before the body is read
+		enqueuesRefused.Inc()
+		p := tooManyWaiting.problem("more tasks wait than the workers get done; nothing was enqueued, send the same again later")
+		p.retryAfter = wholeSeconds(retryAfter)
+		return p
 	}
 	batch, err := s.readTasks(c)
 	if err != nil {
@@ -64,22 +67,13 @@ func (s *Server) enqueueTasks(c echo.Context) error {
 	return writeJSON(c, http.StatusAccepted, typeJSON, enqueuedJSON{out})
 }
 
-// refuseOverload comes before the body is read, so that a refused request costs little.
-func (s *Server) refuseOverload() error {
-	retryAfter, overloaded := s.cfg.Overloaded()
-	if !overloaded {
-		return nil
-	}
-	enqueuesRefused.Inc()
-	p := tooManyWaiting.problem("more tasks wait than the workers get done; nothing was enqueued, send the same again later")
-	p.retryAfter = wholeSeconds(retryAfter)
-	return &refusal{p}
-}
-
 // readTasks reads the body of a request.
 func (s *Server) readTasks(c echo.Context) ([]queue.New, error) {
-	if err := requireJSON(c.Request().Header); err != nil {
-		return nil, err
+	// A form on a foreign page must not enqueue anything: a browser sends JSON to another
+	// site only after a preflight request.
+	contentType := strings.Join(c.Request().Header.Values(echo.HeaderContentType), ", ")
+	if mediaType, _, err := mime.ParseMediaType(contentType); err != nil || mediaType != typeJSON {
+		return nil, unsupportedType.problem("Content-Type %q: want %s", tasks.Clip(contentType), typeJSON)
 	}
 	body, err := s.readBody(c)
 	if err != nil {
@@ -87,40 +81,83 @@ func (s *Server) readTasks(c echo.Context) ([]queue.New, error) {
 	}
 	batch, err := tasks.ParseBody(body, s.cfg.MaxBatch)
 	if invalid, ok := errors.AsType[*tasks.InvalidError](err); ok {
-		return nil, refuseFields(invalidTask, faults(invalid.Faults))
+		return nil, invalidTask.fields(invalid.Faults)
 	}
 	if err != nil {
-		return nil, refuse(malformedBody, "the body is %v", err)
+		return nil, malformedBody.problem("the body is %v", err)
 	}
 	return batch, nil
-}
-
-// requireJSON also keeps a form on a foreign page from enqueuing anything: a browser
-// sends this content type to another site only after a preflight request.
-func requireJSON(header http.Header) error {
-	given := header.Values(echo.HeaderContentType)
-	if len(given) == 1 {
-		if mediaType, _, err := mime.ParseMediaType(given[0]); err == nil && mediaType == typeJSON {
-			return nil
-		}
-	}
-	return refuse(unsupportedType, "Content-Type %q: want %s", clip(strings.Join(given, ", ")), typeJSON)
 }
 
 func (s *Server) readBody(c echo.Context) ([]byte, error) {
 	limited := http.MaxBytesReader(c.Response().Writer, c.Request().Body, s.cfg.MaxBody)
 	body, err := io.ReadAll(limited)
-	tooLarge := (*http.MaxBytesError)(nil)
+	var tooLarge *http.MaxBytesError
 	switch {
 	case err == nil:
 		return body, nil
 	case errors.As(err, &tooLarge):
-		return nil, refuse(bodyTooLarge, "the body has more than %d bytes; send the tasks in several requests", tooLarge.Limit)
+		return nil, bodyTooLarge.problem("the body has more than %d bytes; send the tasks in several requests", tooLarge.Limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		c.Response().Header().Set(echo.HeaderConnection, "close")
-		return nil, refuse(bodyTooSlow, "the body did not arrive within %s", s.cfg.ReadTimeout)
+		return nil, bodyTooSlow.problem("the body did not arrive within %s", s.cfg.ReadTimeout)
 	case c.Request().Context().Err() != nil:
 		return nil, fmt.Errorf("reading the body: %w", err) // the client left, or time is up
 	}
-	return nil, refuse(malformedBody, "the body cannot be read: %v", err)
+	return nil, malformedBody.problem("the body cannot be read: %v", err)
+}
+
+const (
+	headerKey      = "Idempotency-Key"
+	headerReplayed = "Idempotency-Replayed"
+)
+
+// maxKey is how many characters an idempotency key may have.
+const maxKey = 255
+
+// idempotencyKey returns the key of a request (IETF draft
+// httpapi-idempotency-key-header), "" when it has none. The draft has it quoted, as
+// a structured field; clients often send it bare, and mean the same.
+func idempotencyKey(header http.Header, f *tasks.Faults) string {
+	given := header.Values(headerKey)
+	if len(given) > 1 {
+		f.Addf(headerKey, "given more than once")
+	}
+	if len(given) != 1 {
+		return ""
+	}
+	key, ok := given[0], true
+	if strings.HasPrefix(key, `"`) {
+		key, ok = unquote(key)
+	}
+	if !ok || key == "" || len(key) > maxKey || strings.ContainsFunc(key, invisible) {
+		f.Addf(headerKey, "want 1 to %d visible ASCII characters, bare or in double quotes", maxKey)
+		return ""
+	}
+	return key
+}
+
+func invisible(r rune) bool { return r <= ' ' || r >= 0x7f }
+
+// unquote reads a string of a structured field (RFC 9651, 3.3.3): backslashes
+// stand before quotes and backslashes, and nowhere else.
+func unquote(s string) (string, bool) {
+	inner, ok := strings.CutSuffix(s[1:], `"`)
+	if !ok {
+		return "", false
+	}
+	var out strings.Builder
+	for i := 0; i < len(inner); i++ {
+		switch inner[i] {
+		case '"':
+			return "", false
+		case '\\':
+			i++
+			if i == len(inner) || inner[i] != '"' && inner[i] != '\\' {
+				return "", false
+			}
+		}
+		out.WriteByte(inner[i])
+	}
+	return out.String(), true
 }

@@ -233,7 +233,7 @@ func TestTasksTakesNoParameters(t *testing.T) {
 	}
 }
 
-// A client that is given fewer ids than it sent tasks could not tell which.
+// A client that is given fewer ids than it sent tasks could not know which.
 func TestTasksChecksTheIDs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

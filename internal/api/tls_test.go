@@ -80,7 +80,7 @@ func TestSlowBodyByHTTP2(t *testing.T) {
 	}
 }
 
-// Whoever only knocks must not fill the log.
+// A client that only connects must not fill the log.
 func TestStrangersAtTheTLSPortAreLoggedQuietly(t *testing.T) {
 	t.Parallel()
 	s, _ := serveTLS(t)

@@ -48,7 +48,7 @@ func TestAppendTokenAfterAnUnfinishedLine(t *testing.T) {
 	}
 }
 
-// Who adds at the same time as others loses nothing, and takes nobody's name. The
+// Concurrent appends lose nothing, and take no name twice. The
 // file begins with a line that is not finished.
 func TestSeveralAddAtOnce(t *testing.T) {
 	t.Parallel()

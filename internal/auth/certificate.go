@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// LoadCertificate loads a certificate with its chain, and its key, both in PEM. It
-// returns the configuration of a server that shows it: TLS 1.2 or newer. After a
-// [Reloader.Reload] the new certificate is shown from the next connection on. An error
-// is about files that cannot be read, or do not belong together.
+// LoadCertificate loads a certificate with its chain, and its key, both in PEM. It returns
+// the configuration of a server with that certificate: TLS 1.2 or newer. After a
+// [Reloader.Reload] the next connections use the new certificate. It fails when the files
+// cannot be read, or do not belong together.
 func LoadCertificate(certFile, keyFile string, log *slog.Logger) (*tls.Config, *Reloader, error) {
 	var current atomic.Pointer[tls.Certificate]
 	r := &Reloader{

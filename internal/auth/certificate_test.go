@@ -122,7 +122,7 @@ func TestBadCertificatesAreErrorsAtTheStart(t *testing.T) {
 	}
 }
 
-// Anybody may read the certificate, but not its key.
+// All users may read the certificate, but not its key.
 func TestAKeyForEverybodyIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	cert, key := newCertificate(t, "one", time.Now().Add(24*time.Hour))

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// ErrUnknown is returned when no token has the secret that was shown.
+// ErrUnknown is returned when no token has the secret.
 var ErrUnknown = errors.New("no token has this secret")
 
-// ScopeError is returned when a token may not do what its bearer wants.
+// ScopeError is returned when a token lacks the scope that is needed.
 type ScopeError struct {
 	Has, Need Scope
 }
@@ -35,17 +35,17 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("the token's limit is used up for %s", e.RetryAfter)
 }
 
-// Verdict is whether a request may be made, and if not, why, for the metrics.
+// Verdict is the result of checking a request, for the metrics.
 type Verdict string
 
 // The verdicts.
 const (
 	Allowed      Verdict = "allowed"
-	NoToken      Verdict = "no_token"      // it shows none, or not as it should
+	NoToken      Verdict = "no_token"      // none, or none that can be read
 	UnknownToken Verdict = "unknown_token" // see [ErrUnknown]
 	WrongScope   Verdict = "wrong_scope"   // see [ScopeError]
 	OverLimit    Verdict = "limit"         // see [LimitError]
-	ForeignHost  Verdict = "foreign_host"  // without tokens: it is not for this machine
+	ForeignHost  Verdict = "foreign_host"  // without tokens: for another host than this machine
 )
 
 // Caller is the bearer of a token. The zero Caller is that of a request without one.
@@ -75,9 +75,6 @@ func NewTokens(list []Token) *Tokens {
 	return t
 }
 
-// Len returns how many there are.
-func (t *Tokens) Len() int { return len(*t.current.Load()) }
-
 // Check finds the token of a secret, and takes a request from its limit. It
 // returns [ErrUnknown] when there is none, and a [ScopeError] or a [LimitError]
 // together with the caller when the token is not enough. A request that is
@@ -97,8 +94,8 @@ func (t *Tokens) Check(secret string, need Scope) (Caller, error) {
 	return caller, nil
 }
 
-// find compares with all tokens, whether one was found or not, so that its time depends
-// on their number alone.
+// find compares with all tokens, even after a match, so that its time depends on their
+// number alone.
 func (t *Tokens) find(secret string) *entry {
 	entries := *t.current.Load()
 	hash, at := HashOf(secret), -1
@@ -112,9 +109,9 @@ func (t *Tokens) find(secret string) *entry {
 	return &entries[at]
 }
 
-// Replace puts list in the place of the tokens. A name that stays keeps what is left of
-// its limit. It returns the names that were added and those that were removed; a name
-// whose secret changed is both.
+// Replace replaces all tokens by list. A name that stays keeps what is left of its limit.
+// It returns the names that were added and those that were removed; a name whose secret
+// changed is both.
 func (t *Tokens) Replace(list []Token) (added, removed []string) {
 	t.replace.Lock()
 	defer t.replace.Unlock()
@@ -132,7 +129,7 @@ func (t *Tokens) Replace(list []Token) (added, removed []string) {
 	return namesWithout(after, before), namesWithout(before, after)
 }
 
-// namesWithout returns the names of those in list that others lack.
+// namesWithout returns the names of the tokens in list that are not in others.
 func namesWithout(list, others []entry) []string {
 	var names []string
 	for _, e := range list {
@@ -142,4 +139,30 @@ func namesWithout(list, others []entry) []string {
 		}
 	}
 	return names
+}
+
+// bucket returns the bucket of a token with this limit, nil if it has none. The old bucket
+// keeps what is left in it.
+func (l Limit) bucket(old *rate.Limiter) *rate.Limiter {
+	if l.Count == 0 {
+		return nil
+	}
+	if old == nil {
+		return rate.NewLimiter(rate.Limit(l.perSecond()), l.Burst)
+	}
+	old.SetLimit(rate.Limit(l.perSecond()))
+	old.SetBurst(l.Burst)
+	return old
+}
+
+// takeOne takes a request from a bucket, or returns the time until there is one. It does
+// not cancel a reservation instead, as that does not give back all of it when others were
+// made in between.
+func takeOne(b *rate.Limiter) (wait time.Duration, ok bool) {
+	now := time.Now()
+	if b == nil || b.AllowN(now, 1) {
+		return 0, true
+	}
+	missing := 1 - b.TokensAt(now)
+	return time.Duration(missing / float64(b.Limit()) * float64(time.Second)), false
 }

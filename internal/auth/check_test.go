@@ -57,7 +57,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// Exactly the bearers of the list are known, at whatever place they stand, and a
+// Exactly the bearers of the list are known, in any order, and a
 // replaced list counts from the next request on.
 func TestKnownAreThoseOfTheList(t *testing.T) {
 	t.Parallel()

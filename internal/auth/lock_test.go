@@ -49,7 +49,7 @@ func TestALockedFileIsWaitedFor(t *testing.T) {
 		cancel()
 		start = time.Now()
 		if err := auth.AppendToken(ended, path, b); err == nil || time.Since(start) > time.Second {
-			t.Errorf("nobody waits any more: %v, after %s", err, time.Since(start))
+			t.Errorf("no process waits any more: %v, after %s", err, time.Since(start))
 		}
 		if text, _ := os.ReadFile(path); string(text) != lines(a) {
 			t.Errorf("it was written to: %q", text)
@@ -67,7 +67,7 @@ func TestALockedFileIsWaitedFor(t *testing.T) {
 	}
 }
 
-// A line that was added to a file that nobody finds any more would be lost.
+// A line that was added to a file without a name would be lost.
 func TestAFileThatIsReplacedMeanwhile(t *testing.T) {
 	t.Parallel()
 	a, _ := issue(t, "a", auth.Read, auth.Limit{})

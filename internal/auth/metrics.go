@@ -34,16 +34,15 @@ func beginWith0(token string, verdicts ...Verdict) {
 	}
 }
 
-// labels are the names of the tokens in use: a name is a label for as long as a
-// token has it. Held for reading while a request is counted, so that no series
-// comes back that was deleted.
+// labels are the names of the tokens in use, which are labels. The lock is held for
+// reading while a request is counted, so that a deleted series does not come back.
 var labels struct {
 	sync.RWMutex
 
 	names []string
 }
 
-// setLabels makes the tokens those in use: the series of the others vanish.
+// setLabels replaces the tokens in use, and deletes the series of the others.
 func setLabels(entries []entry) {
 	var names []string
 	for _, e := range entries {
@@ -62,9 +61,8 @@ func setLabels(entries []entry) {
 	}
 }
 
-// CountRequest counts the verdict on a request that needs a scope. The token is the
-// name of the one that it bears, "" if it bears none that is known. The verdict is
-// "" where it could not be found out.
+// CountRequest counts the verdict on a request that needs a scope. token is the name of
+// its token, "" without one that is known; v is "" after an internal error.
 func CountRequest(token string, v Verdict) {
 	labels.RLock()
 	defer labels.RUnlock()
@@ -73,7 +71,7 @@ func CountRequest(token string, v Verdict) {
 	case token == "" && v != UnknownToken:
 		token = labelNone
 	default:
-		token = labelUnknown // also one that was revoked while it was looked at
+		token = labelUnknown // also one that was revoked during the request
 	}
 	if v == "" {
 		v = "other"

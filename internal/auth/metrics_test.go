@@ -32,7 +32,7 @@ func wantRequests(t *testing.T, want ...metricstest.Samples) {
 	}
 }
 
-// fresh are the series of a token that nobody used yet.
+// fresh are the series of a token that was not used yet.
 func fresh(name string) metricstest.Samples {
 	return metricstest.Samples{of(name, auth.Allowed): 0, of(name, auth.WrongScope): 0, of(name, auth.OverLimit): 0}
 }

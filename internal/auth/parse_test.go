@@ -73,7 +73,7 @@ func TestParseRefuses(t *testing.T) {
 		"a read " + someHash + " rate=1/s burst=1000001": "want a burst of 1 to 1000000",
 		"good admin " + someHash:                         "the name good is that of line 1 already",
 		"a read " + otherHash:                            "the secret is that of line 1 already",
-		"a read sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855": "hash of nothing",
+		"a read sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855": "hash of an empty secret",
 	} {
 		got, err := auth.Parse("good write " + otherHash + "\n# comment\n" + line + "\n")
 		if err == nil || got != nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "line 3: ") {

@@ -20,18 +20,17 @@ const maxFile = 1 << 20
 type Reloader struct {
 	what  string // for the log
 	paths []string
-	// private is what the log calls the last of paths, which only the user of this
-	// process and root should write, and not everybody should read.
+	// private is the log's name for the last of paths, which only the user of this
+	// process and root should write, and not all users should read.
 	private string
-	// use puts what the files say into use, or returns why it cannot. Files are in the
-	// order of paths.
+	// use uses the content of the files, which are in the order of paths, or fails.
 	use func(ctx context.Context, files []file) error
 	log *slog.Logger
 
 	loaded  []fs.FileInfo // of paths, before they were last loaded
-	changed []fs.FileInfo // of paths, at the last look, if it is not loaded yet
-	refused error         // why what was last loaded is not in use
-	logged  string        // the last error that was logged, "" when all is well
+	changed []fs.FileInfo // of paths, at the last call, if not loaded yet
+	refused error         // why the content that was last loaded is not in use
+	logged  string        // the last error that was logged, "" after a success
 }
 
 // file is what was read of one.
@@ -41,10 +40,10 @@ type file struct {
 	text []byte
 }
 
-// Reload loads the files if they changed, and are the same as at the last call, so
-// that a file is not read while it is written. With now set it loads them in any case.
-// What cannot be used leaves what was there before in use, and is logged once. It is to
-// be called every second or so: it asks for the sizes and times of the files.
+// Reload loads the files if they changed before the last call and not since, so that a
+// file is not read while it is written. With now set it loads them in any case. Content
+// that cannot be used is logged once, and the previous content stays in use. Reload is to
+// be called every second or so.
 func (r *Reloader) Reload(ctx context.Context, now bool) {
 	err := r.reload(ctx, now)
 	if err == nil {
@@ -55,7 +54,7 @@ func (r *Reloader) Reload(ctx context.Context, now bool) {
 	}
 }
 
-// reload returns why what the files say is not in use.
+// reload returns why the content of the files is not in use.
 func (r *Reloader) reload(ctx context.Context, now bool) error {
 	var infos []fs.FileInfo
 	for _, path := range r.paths {
@@ -79,8 +78,8 @@ func (r *Reloader) reload(ctx context.Context, now bool) error {
 	return r.refused
 }
 
-// isSame reports whether a file is the same as before, and was not written to. On the
-// way to a file a symbolic link may have changed.
+// isSame reports whether a file is the same as before, and was not written to. A symbolic
+// link on its path may have changed.
 func isSame(before, after fs.FileInfo) bool {
 	return os.SameFile(before, after) && before.Size() == after.Size() &&
 		before.ModTime().Equal(after.ModTime()) && before.Mode() == after.Mode()
@@ -104,7 +103,7 @@ func (r *Reloader) load(ctx context.Context) error {
 	return nil
 }
 
-// exposure is what lets others at a file.
+// exposure is what gives others access to a file.
 type exposure struct {
 	others string // what they may do
 	path   string // of the file, or of a folder that it lies in
@@ -112,9 +111,8 @@ type exposure struct {
 	mend   string // the command that ends it
 }
 
-// exposures looks at a file, and at the folders of its name and, where that is a
-// symbolic link, of what it names: those who may write to a folder may replace what
-// lies in it.
+// exposures returns those of a file, of its folder and of the folder of the file that it
+// links to: a user who may write to a folder may replace the files in it.
 func exposures(f file) (found []exposure) {
 	if f.info.Mode()&0o004 != 0 {
 		found = append(found, exposure{"may read", f.path, f.info.Mode(), "chmod o= " + f.path})
@@ -125,25 +123,24 @@ func exposures(f file) (found []exposure) {
 		folders = append(folders, filepath.Dir(target))
 	}
 	for _, folder := range folders {
-		if info, err := os.Stat(folder); err == nil { // else it was moved since the file was read
+		if info, err := os.Stat(folder); err == nil { // else it was moved just now
 			found = append(found, writable(folder, info)...)
 		}
 	}
 	return found
 }
 
-// writable returns why others than this user and root may write to a file or folder.
-// In a sticky folder, such as /tmp, they cannot replace what is not theirs.
+// writable returns why other users than this one and root may write to a file or folder.
+// In a sticky folder, such as /tmp, they cannot replace the files of others.
 func writable(path string, info fs.FileInfo) []exposure {
-	const others = "may change"
 	mode := info.Mode()
 	owner, self, known := ownerOf(info)
 	switch {
 	case !known:
 	case owner != 0 && owner != self:
-		return []exposure{{others, path, mode, fmt.Sprintf("chown %d %s", self, path)}}
+		return []exposure{{"may change", path, mode, fmt.Sprintf("chown %d %s", self, path)}}
 	case mode&0o022 != 0 && mode&fs.ModeSticky == 0:
-		return []exposure{{others, path, mode, "chmod go-w " + path}}
+		return []exposure{{"may change", path, mode, "chmod go-w " + path}}
 	}
 	return nil
 }

@@ -104,7 +104,7 @@ func TestALinkIsFollowed(t *testing.T) {
 	f.wantKnown(t, freshSecret, true)
 }
 
-// An operator who asks for it has a file loaded that looks unchanged.
+// On request a file is loaded that looks unchanged.
 func TestAFileIsLoadedNow(t *testing.T) {
 	t.Parallel()
 	old, oldSecret := issue(t, "old", auth.Read, auth.Limit{})
@@ -201,7 +201,7 @@ func TestABadFileChangesNothing(t *testing.T) {
 	}
 }
 
-// Whoever deletes the last line means it.
+// Deleting the last line is deliberate.
 func TestTheLastTokenCanBeRevoked(t *testing.T) {
 	t.Parallel()
 	token, secret := issue(t, "last", auth.Read, auth.Limit{})
@@ -340,7 +340,7 @@ func TestAFileThatOthersMayChangeIsWarnedOfOnceAChange(t *testing.T) {
 	}
 }
 
-// Who may write where a link points may replace the file as well.
+// A user who may write where a link points may replace the file as well.
 func TestTheFolderOfALinksTargetIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	path, log := tokenFile(t, 0o770, 0o600), &logBuffer{}

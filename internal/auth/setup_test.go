@@ -38,7 +38,7 @@ func limitOf(t testing.TB, rate string, burst int) auth.Limit {
 	return l
 }
 
-// lines are tokens as they stand in a file.
+// lines are tokens as in a file.
 func lines(list ...auth.Token) string {
 	var b strings.Builder
 	for _, token := range list {

@@ -6,14 +6,17 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 )
 
 // secretPrefix lets scanners of source code and logs recognise a secret.
 const secretPrefix = "act_"
 
-// hashPrefix stands before a hash, and leaves room for other kinds.
+// hashPrefix names the kind of a hash.
 const hashPrefix = "sha256:"
 
 // Hash is the SHA-256 of a secret.
@@ -22,13 +25,13 @@ type Hash [sha256.Size]byte
 // HashOf returns the hash of a secret.
 func HashOf(secret string) Hash { return sha256.Sum256([]byte(secret)) }
 
-// String returns the hash as it stands in a line.
+// String returns the hash in the form of a line.
 func (h Hash) String() string { return hashPrefix + hex.EncodeToString(h[:]) }
 
 var (
 	errHash = errors.New("want the hash of a secret, sha256: and 64 hexadecimal digits; the secret itself does not belong here: " +
 		"take it for exposed, and make another with: activityd token")
-	errEmptyHash = errors.New("this is the hash of nothing at all: was the variable empty that held the secret?")
+	errEmptyHash = errors.New("this is the hash of an empty secret: was the variable empty that held it?")
 )
 
 func parseHash(s string) (Hash, error) {
@@ -45,14 +48,14 @@ func parseHash(s string) (Hash, error) {
 
 // Token is what is stored of a token: all but the secret.
 type Token struct {
-	Name   string // tells tokens apart in logs; no secret
+	Name   string // for logs and metrics
 	Scopes Scope
 	Hash   Hash
 	Limit  Limit
 }
 
-// Issue makes a token with a new secret of 130 random bits. The error is about
-// the name or the scopes.
+// Issue makes a token with a new secret of 130 random bits. It fails for a bad name, or
+// without a scope.
 func Issue(name string, scopes Scope, limit Limit) (t Token, secret string, err error) {
 	if err := checkName(name); err != nil {
 		return Token{}, "", err
@@ -66,8 +69,7 @@ func Issue(name string, scopes Scope, limit Limit) (t Token, secret string, err 
 
 // String returns the line that [Parse] reads.
 func (t Token) String() string {
-	line := fmt.Sprintf("%s %s %s %s", t.Name, t.Scopes, t.Hash, t.Limit)
-	return strings.TrimRight(line, " ")
+	return strings.TrimSpace(fmt.Sprintf("%s %s %s %s", t.Name, t.Scopes, t.Hash, t.Limit))
 }
 
 var (
@@ -86,4 +88,191 @@ func checkName(name string) error {
 		return errName
 	}
 	return nil
+}
+
+// Scope is a set of things that a token may do. The zero Scope is nothing.
+type Scope uint8
+
+// The scopes.
+const (
+	Read  Scope = 1 << iota // ask for answers
+	Write                   // enqueue tasks
+	Admin                   // both, and see what is for operators
+)
+
+type scopeName struct {
+	scope Scope
+	name  string
+}
+
+// scopeNames are in the order in which scopes are written.
+var scopeNames = []scopeName{{Read, "read"}, {Write, "write"}, {Admin, "admin"}}
+
+// errScopes does not quote the field: in a line whose fields are mixed up it may be a
+// secret.
+var errScopes = errors.New("want scopes from read, write and admin, as in read,write")
+
+// ParseScope reads names of scopes with commas between them. There must be at
+// least one.
+func ParseScope(s string) (Scope, error) {
+	var all Scope
+	for name := range strings.SplitSeq(s, ",") {
+		i := slices.IndexFunc(scopeNames, func(n scopeName) bool { return n.name == name })
+		if i < 0 {
+			return 0, errScopes
+		}
+		all |= scopeNames[i].scope
+	}
+	return all, nil
+}
+
+// Has reports whether s includes all of need. Admin includes everything.
+func (s Scope) Has(need Scope) bool { return s&Admin != 0 || s&need == need }
+
+// String returns the names with commas between them, in the form of [ParseScope].
+func (s Scope) String() string {
+	var names []string
+	for _, n := range scopeNames {
+		if s&n.scope != 0 {
+			names = append(names, n.name)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+// Limit is how many requests a token may make. The zero Limit is none.
+type Limit struct {
+	Count int    // requests
+	Per   string // "s", "m" or "h": in a second, a minute or an hour
+	Burst int    // requests at once, after a pause
+}
+
+// maxLimit is the largest rate and the largest burst.
+const maxLimit = 1_000_000
+
+var (
+	errRate    = errors.New("want a rate of 1 to 1000000 requests a second, minute or hour, as in 100/s, 600/m or 5000/h")
+	rateFormat = regexp.MustCompile(`^([1-9]\d{0,6})/([smh])$`)
+	seconds    = map[string]float64{"s": 1, "m": 60, "h": 3600}
+)
+
+// ParseLimit reads a rate such as 100/s, 600/m or 5000/h. A burst of 0 means
+// the requests of one second, or 1 if that is less.
+func ParseLimit(rate string, burst int) (Limit, error) {
+	parts := rateFormat.FindStringSubmatch(rate)
+	if parts == nil {
+		return Limit{}, errRate
+	}
+	count, err := strconv.Atoi(parts[1])
+	if err != nil || count > maxLimit {
+		return Limit{}, errRate
+	}
+	if burst < 0 || burst > maxLimit {
+		return Limit{}, fmt.Errorf("want a burst of 1 to %d requests", maxLimit)
+	}
+	l := Limit{Count: count, Per: parts[2], Burst: burst}
+	if burst == 0 {
+		l.Burst = int(math.Ceil(l.perSecond()))
+	}
+	return l, nil
+}
+
+func (l Limit) perSecond() float64 { return float64(l.Count) / seconds[l.Per] }
+
+// String returns the limit in the form of a line, "" if there is none.
+func (l Limit) String() string {
+	if l.Count == 0 {
+		return ""
+	}
+	return fmt.Sprintf("rate=%d/%s burst=%d", l.Count, l.Per, l.Burst)
+}
+
+// maxFaults bounds how many lines an error names.
+const maxFaults = 5
+
+var (
+	errFields = errors.New("want: name scopes sha256:hash [rate=100/s] [burst=200]")
+	errTwice  = errors.New("an option is given twice")
+	errBurst  = errors.New("burst needs a rate, and is a number of requests from 1 to 1000000, as in rate=100/s burst=200")
+)
+
+// Parse reads tokens, one a line, in the form that package auth describes. Empty lines,
+// and what follows a #, are skipped. Names and hashes must be different from each
+// other. The error names the lines that are wrong, and quotes nothing of them, as there
+// may be a secret where it does not belong. A text without tokens is no error.
+func Parse(text string) (tokens []Token, err error) {
+	names, hashes := make(map[string]int), make(map[Hash]int) // the numbers of the lines
+	var faults []string
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		line, _, _ = strings.Cut(line, "#")
+		fields := strings.Fields(line)
+		if len(fields) == 0 {
+			continue
+		}
+		t, err := parseToken(fields)
+		// A name is quoted: the rest of its line is in order.
+		if first := names[t.Name]; err == nil && first != 0 {
+			err = fmt.Errorf("the name %s is that of line %d already: choose another", t.Name, first)
+		}
+		if first := hashes[t.Hash]; err == nil && first != 0 {
+			err = fmt.Errorf("the secret is that of line %d already: give every client its own", first)
+		}
+		if err != nil {
+			faults = append(faults, fmt.Sprintf("line %d: %v", number, err))
+			continue
+		}
+		names[t.Name], hashes[t.Hash] = number, number
+		tokens = append(tokens, t)
+	}
+	if len(faults) == 0 {
+		return tokens, nil
+	}
+	if more := len(faults) - maxFaults; more > 0 {
+		faults = append(faults[:maxFaults], fmt.Sprintf("and %d more", more))
+	}
+	return nil, errors.New(strings.Join(faults, "; "))
+}
+
+func parseToken(fields []string) (t Token, err error) {
+	if len(fields) < 3 {
+		return Token{}, errFields
+	}
+	t.Name = fields[0]
+	if err := checkName(t.Name); err != nil {
+		return Token{}, err
+	}
+	if t.Scopes, err = ParseScope(fields[1]); err != nil {
+		return Token{}, err
+	}
+	if t.Hash, err = parseHash(fields[2]); err != nil {
+		return Token{}, err
+	}
+	if len(fields) > 3 {
+		t.Limit, err = parseOptions(fields[3:])
+	}
+	return t, err
+}
+
+func parseOptions(options []string) (Limit, error) {
+	given := make(map[string]string)
+	for _, o := range options {
+		name, value, ok := strings.Cut(o, "=")
+		if !ok || name != "rate" && name != "burst" {
+			return Limit{}, errFields
+		}
+		if _, twice := given[name]; twice {
+			return Limit{}, errTwice
+		}
+		given[name] = value
+	}
+	burst := 0
+	if text, ok := given["burst"]; ok {
+		var err error
+		if burst, err = strconv.Atoi(text); err != nil || burst < 1 || given["rate"] == "" {
+			return Limit{}, errBurst
+		}
+	}
+	return ParseLimit(given["rate"], burst)
 }

@@ -13,9 +13,8 @@ import (
 	"github.com/activityd/activityd/internal/retry"
 )
 
-// LoadTokens loads the tokens of a file. A file that cannot be read, is not in order,
-// or has no tokens at all is an error now; at a [Reloader.Reload] only the last of
-// these is a change.
+// LoadTokens loads the tokens of a file. It fails when the file cannot be read, is not in
+// order, or has no tokens; a [Reloader.Reload] accepts one without tokens.
 func LoadTokens(path string, log *slog.Logger) (*Tokens, *Reloader, error) {
 	t := NewTokens(nil)
 	first := true
@@ -44,33 +43,24 @@ func LoadTokens(path string, log *slog.Logger) (*Tokens, *Reloader, error) {
 	return t, r, nil
 }
 
-// mode is that of a new token file. Hashes are no secrets, but what a client may do is
-// not for every user of the machine to read.
-const mode = 0o600
-
-// How long to wait for the lock of another process, which holds it for as long as it
-// takes to write a line, and how often to try.
-const (
-	lockTimeout = 5 * time.Second
-	lockPoll    = 20 * time.Millisecond
-)
-
-// openLocked opens a token file to add to it, which is made if there is none.
+// openLocked opens a token file to append to it. It creates it for this user alone: hashes
+// are no secrets, but other users need not know what a client may do. Another process
+// holds the lock for as long as it takes to write a line.
 func openLocked(ctx context.Context, path string) (*os.File, error) {
-	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	for {
-		f, err := filelock.Open(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, mode)
-		if !errors.Is(err, filelock.ErrLocked) || retry.Sleep(ctx, lockPoll) != nil {
+		f, err := filelock.Open(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+		if !errors.Is(err, filelock.ErrLocked) || retry.Sleep(ctx, 20*time.Millisecond) != nil {
 			return f, err
 		}
 	}
 }
 
-// AppendToken adds a token to a file, which is made if there is none. It refuses
-// a name that the file has, and a file that is not in order. Several processes may add
-// to a file at once: they wait for each other, for 5 seconds at most or until ctx ends.
-// After an error the file is what it was.
+// AppendToken appends a token to a file, and creates the file if needed. It refuses a name
+// that the file has, and a file that is not in order. Several processes may append at
+// once: they wait for each other, for 5 seconds or until ctx ends. After an error the file
+// is unchanged.
 func AppendToken(ctx context.Context, path string, t Token) (err error) {
 	f, err := openLocked(ctx, path)
 	if err != nil {
@@ -98,8 +88,8 @@ func AppendToken(ctx context.Context, path string, t Token) (err error) {
 	return nil
 }
 
-// appendWhole writes in one piece, as a server may read the file at any time,
-// and takes back what a full disk left of it.
+// appendWhole appends in one write, as a server may read the file at any time, and
+// removes what a full disk left of it.
 func appendWhole(f *os.File, size int64, line string) error {
 	_, err := f.WriteString(line)
 	if err == nil {

@@ -6,24 +6,23 @@ import (
 	"net/http"
 )
 
-// maxConnections is the default of [Options.MaxConnections] where files are plenty.
+// maxConnections bounds the default of [Options.MaxConnections].
 const maxConnections = 10_000
 
-// connectionsFor returns the bound of a process that may have so many files open. Half of
-// them are left to the connections to MySQL and Redis, and to the other listeners.
+// connectionsFor returns the default for a process that may have so many files open. Half
+// of them are left to the connections to MySQL and Redis, and to the other listeners.
 func connectionsFor(files uint64) int { return int(max(1, min(files/2, maxConnections))) }
 
-// bounded is the listener of a server, and closes connections beyond its bound at once,
-// rather than let them wait: a load balancer or a client then goes elsewhere, and where
-// clients hold connections without using them, waiting has no end.
+// bounded is the listener of a server. It closes connections beyond MaxConnections at once
+// rather than let them wait: a load balancer or client then tries another server, and where
+// clients hold connections without using them, waiting would not end.
 type bounded struct {
 	net.Listener
 
 	server *Server
 }
 
-// Accept returns the next connection for which there is room. [Server.connState]
-// gives the room back.
+// Accept returns the next connection within the bound. [Server.connState] releases it.
 func (b bounded) Accept() (net.Conn, error) {
 	for {
 		c, err := b.Listener.Accept()

@@ -20,7 +20,7 @@ import (
 	"github.com/activityd/activityd/internal/httpserver"
 )
 
-// watched is a gauge or a counter that tells of each change.
+// watched is a gauge or a counter that signals each change.
 type watched struct {
 	prometheus.Gauge
 
@@ -133,14 +133,14 @@ func TestConnectionsAreBounded(t *testing.T) {
 }
 
 // A client that sends nothing, with TLS or without, has its place for no longer than
-// a header may take.
+// a header may take. That is long enough for a handshake on a busy machine.
 func TestASilentClientLosesItsPlace(t *testing.T) {
 	t.Parallel()
 	borrowed := httptest.NewTLSServer(nil)
 	borrowed.Close()
 	for scheme, server := range map[string]*http.Server{
-		"http":  {Handler: hello, ReadHeaderTimeout: 50 * time.Millisecond},
-		"https": {Handler: hello, ReadHeaderTimeout: 50 * time.Millisecond, TLSConfig: borrowed.TLS},
+		"http":  {Handler: hello, ReadHeaderTimeout: time.Second},
+		"https": {Handler: hello, ReadHeaderTimeout: time.Second, TLSConfig: borrowed.TLS},
 	} {
 		open := newWatched()
 		s := httpserver.New(server, httpserver.Options{MaxConnections: 1, Log: slog.New(slog.DiscardHandler), Open: open})
@@ -213,7 +213,7 @@ func TestProtocolErrorsDoNotFillTheLog(t *testing.T) {
 	})
 }
 
-// What is our own fault is told as such.
+// An error of our own is logged as one.
 func TestFaultsOfTheServerAreLoud(t *testing.T) {
 	t.Parallel()
 	log, server := &logged{}, &http.Server{}

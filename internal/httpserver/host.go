@@ -16,10 +16,8 @@ func IsLoopback(address net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// Knows reports whether a request with this Host, a name or address with or without a
-// port, was meant for a server on the loopback: whether the Host is localhost, a
-// loopback address, or the name that Listen was given. A page from elsewhere has no
-// such name.
+// Knows reports whether a Host, a name or address with or without a port, is localhost, a
+// loopback address, or the name that Listen was given. A foreign web page has no such name.
 func (s *Server) Knows(host string) bool {
 	name := hostname(host)
 	if ip, err := netip.ParseAddr(name); err == nil {
@@ -31,9 +29,9 @@ func (s *Server) Knows(host string) bool {
 // hostname is a host without its port, and without the brackets of IPv6.
 func hostname(host string) string { return (&url.URL{Host: host}).Hostname() }
 
-// LocalOnly protects a handler that asks for no token. As long as the server listens on
-// the loopback, requests whose Host it does not know are answered 421 with a reason. A
-// server that others can reach has been opened to them on purpose, and lets all through.
+// LocalOnly protects a handler without tokens: while the server listens on the loopback,
+// requests for a Host that it does not know get status 421 and the reason. A server that
+// other machines can reach was opened to them on purpose, and serves all requests.
 func (s *Server) LocalOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if IsLoopback(s.Addr()) && !s.Knows(r.Host) {
@@ -44,7 +42,7 @@ func (s *Server) LocalOnly(next http.Handler) http.Handler {
 	})
 }
 
-// Misdirected tells people why a request with this Host is not answered, and what to do.
+// Misdirected is the message for a request with this Host: why it is refused, and what to do.
 func Misdirected(host string) string {
 	return fmt.Sprintf("this server answers without a token, but only under localhost, a loopback address or the name that it was told to listen on, and this request is for %.100q: "+
 		"it may come from a web page whose name was made to point here; ask for localhost, or have the proxy send Host: localhost", host)

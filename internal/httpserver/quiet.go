@@ -11,9 +11,8 @@ import (
 // summaryEvery is the time between two lines of a [summary].
 const summaryEvery = time.Minute
 
-// summary logs events that unknown clients can cause as often as they like: one line at
-// the first, and after that at most one a minute, with how many of each kind there were
-// since the line before.
+// summary logs events that unknown clients can cause at any rate: one line at the first,
+// and then at most one a minute, with the count of each kind since the line before.
 type summary struct {
 	log     func(message string, args ...any) // at its level
 	message string
@@ -24,7 +23,7 @@ type summary struct {
 	timer  *time.Timer    // nil: no line was logged in the last minute
 }
 
-// count counts one of a kind. The last detail that is not empty stands in the line.
+// count counts one of a kind. The line has the last detail that is not empty.
 func (s *summary) count(kind, detail string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,8 +39,7 @@ func (s *summary) count(kind, detail string) {
 	}
 }
 
-// write logs what was counted, if anything, and lets the next line wait for a minute.
-// The caller holds mu.
+// write logs the counts, if any, and delays the next line by a minute. The caller holds mu.
 func (s *summary) write() {
 	s.timer = nil
 	if len(s.counts) == 0 {
@@ -64,7 +62,7 @@ func (s *summary) write() {
 	})
 }
 
-// flush logs at once what was counted.
+// flush logs the counts at once.
 func (s *summary) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,8 +76,8 @@ func (s *summary) flush() {
 	}
 }
 
-// errorLog takes the messages of net/http. Nearly all are about clients that do not
-// speak the protocol: those are logged at the level debug, and counted.
+// errorLog takes the messages of net/http. Nearly all are about clients that violate the
+// protocol: those are logged at the level debug, and counted.
 type errorLog struct{ server *Server }
 
 func (e errorLog) Write(line []byte) (int, error) {

@@ -13,13 +13,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Server is a server with its listener. Call Listen, then Serve. Shutdown and
-// Close may be called from any goroutine once Listen has returned, and more than
-// once.
+// Server is a server with its listener. Call Listen, then Serve. Shutdown and Close may be
+// called from any goroutine after Listen, and more than once.
 type Server struct {
 	http     *http.Server
 	options  Options
-	secure   bool
+	tls      bool
 	listener net.Listener
 	name     string // the host that Listen was given
 
@@ -30,19 +29,19 @@ type Server struct {
 
 // Options are those of [New]. Every zero value means its default.
 type Options struct {
-	// MaxConnections is how many connections may be open at once; one more is closed
-	// as it comes. Default: 10,000, or half of the files that the process may have
-	// open if that is less.
+	// MaxConnections is how many connections may be open at once; further ones are closed
+	// at once. Default: 10,000, or half of the files that the process may have open if
+	// that is less.
 	MaxConnections int
 	Log            *slog.Logger // default: slog.Default()
-	// Open and Refused count the connections that are open, and those that were one
-	// too many. Default: they are not shown.
+	// Open and Refused count the connections that are open, and those beyond
+	// MaxConnections. Default: no metrics.
 	Open    prometheus.Gauge
 	Refused prometheus.Counter
 }
 
-// New returns a server that does not listen yet. With a TLSConfig, which must have
-// a certificate, it speaks TLS. Its ErrorLog and its ConnState are set here.
+// New returns a server that does not listen yet. A TLSConfig, which must have a
+// certificate, makes it use TLS. New sets the ErrorLog and the ConnState of hs.
 func New(hs *http.Server, o Options) *Server {
 	if o.MaxConnections == 0 {
 		o.MaxConnections = defaultConnections()
@@ -57,7 +56,7 @@ func New(hs *http.Server, o Options) *Server {
 		o.Refused = prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"})
 	}
 	s := &Server{
-		http: hs, options: o, secure: hs.TLSConfig != nil, // net/http may set one later
+		http: hs, options: o, tls: hs.TLSConfig != nil, // net/http may set one later
 		refusedConnections: summary{log: o.Log.Warn, message: "connections refused"},
 		refusedRequests:    summary{log: o.Log.Info, message: "requests refused"},
 	}
@@ -65,13 +64,11 @@ func New(hs *http.Server, o Options) *Server {
 	return s
 }
 
-// Refused counts a request of an unknown client by its kind, which is one of a few
-// constants. The log has a line at the first, and then at most one a minute with how
-// many there were of each kind.
+// Refused counts a refused request by its kind, which is one of a few constants. The
+// counts are logged at the first one, and then at most once a minute.
 func (s *Server) Refused(kind string) { s.refusedRequests.count(kind, "") }
 
-// Listen opens address (host:port; port 0 picks a free one), so that a port that
-// is taken is an error at the start.
+// Listen opens address (host:port; port 0 picks a free one).
 func (s *Server) Listen(ctx context.Context, address string) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -95,50 +92,34 @@ func (s *Server) Serve() error {
 	if s.listener == nil {
 		return errors.New("cannot serve HTTP: Listen comes first")
 	}
-	if err := s.serve(); !errors.Is(err, http.ErrServerClosed) {
+	serve := s.http.Serve
+	if s.tls {
+		serve = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") } // the certificate is in the configuration
+	}
+	if err := serve(bounded{s.listener, s}); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving HTTP on %s: %w", s.listener.Addr(), err)
 	}
 	return nil
 }
 
-func (s *Server) serve() error {
-	listener := bounded{s.listener, s}
-	if s.secure {
-		return s.http.ServeTLS(listener, "", "") // the certificate is in the configuration
-	}
-	return s.http.Serve(listener)
-}
-
-// Shutdown stops accepting connections and waits for the requests under way. When
-// ctx ends first it cuts them off and says so.
+// Shutdown stops accepting connections and waits for the requests under way. When ctx ends
+// first it cuts them off and fails.
 func (s *Server) Shutdown(ctx context.Context) error {
-	defer s.flush()
 	if err := s.http.Shutdown(ctx); err != nil {
 		return errors.Join(fmt.Errorf("HTTP requests were cut off: %w", err), s.Close())
 	}
-	return s.closeListener()
+	return s.Close()
 }
 
 // Close stops at once, and cuts off the requests under way.
 func (s *Server) Close() error {
-	defer s.flush()
-	return errors.Join(s.http.Close(), s.closeListener())
-}
-
-// flush logs what was counted.
-func (s *Server) flush() {
+	err := s.http.Close()
+	if s.listener != nil { // net/http closes it only after Serve
+		if closed := s.listener.Close(); !errors.Is(closed, net.ErrClosed) {
+			err = errors.Join(err, closed)
+		}
+	}
 	s.refusedConnections.flush()
 	s.refusedRequests.flush()
-}
-
-// closeListener is for a listener that was never served from: net/http closes the
-// others itself.
-func (s *Server) closeListener() error {
-	if s.listener == nil {
-		return nil
-	}
-	if err := s.listener.Close(); !errors.Is(err, net.ErrClosed) {
-		return err
-	}
-	return nil
+	return err
 }

@@ -27,10 +27,9 @@ import (
 //
 // What a set costs are the commands, so the common ways are short: one command for a
 // member that rises, two for a contact that comes into a full set. Which it is, is
-// guessed from the set before: in a fan-out most of the neighbours have the contact,
-// or most have not. A wrong guess costs a command and nothing else, since XX and NX
-// exclude each other. NX would make a missing set, so isThere is asked before.
-// Numbers are made strings once: Redis is slow to write those of Lua.
+// guessed from the set before: in a fan-out most of the sets have the contact, or most
+// do not. A wrong guess costs one command. NX would make a missing set, so isThere is
+// called before. Numbers are made strings once: Redis is slow to convert those of Lua.
 //
 // Only the size after the trim tells whether the contact should have stayed outside.
 // It is taken out again then: a script is one step, and no other command sees it.
@@ -66,7 +65,7 @@ local function adder(max, min, isThere)
 end
 `
 
-// Addition is one contact's last upload, for one user's set.
+// Addition is one contact's last upload, for one member's set.
 type Addition struct {
 	User member.ID
 	Entry
@@ -98,18 +97,18 @@ for i = 1, n do
   if outcome ~= 'added' then ended[#ended + 1] = KEYS[n + i] end
 end
 if #ended > 0 then redis.call('DEL', unpack(ended)) end
-local told = {}
+local pairwise = {}
 for outcome, times in pairs(counts) do
-  told[#told + 1] = outcome
-  told[#told + 1] = times
+  pairwise[#pairwise + 1] = outcome
+  pairwise[#pairwise + 1] = times
 end
-return {told, missing}
+return {pairwise, missing}
 `)
 
 // Add adds uploads to sets, pipelined. It needs no guard because it only ever raises. It
-// returns the users whose set is missing or malformed and needs a refill, once each and
-// sorted; in the sets of all others the contact is a member now, unless its upload lies
-// outside the set. After an error it is not known which were added; add again.
+// returns the members whose set is missing or malformed and needs a refill, once each and
+// sorted; in all other sets the contact is there now, unless its upload lies outside the
+// set. After an error it is not known which were added; add again.
 func (ix *Index) Add(ctx context.Context, additions []Addition) (missing []member.ID, err error) {
 	if len(additions) == 0 {
 		return nil, nil
@@ -141,13 +140,13 @@ func (ix *Index) Add(ctx context.Context, additions []Addition) (missing []membe
 	return slices.Compact(missing), err
 }
 
-// addCalls makes one call of neighbours with the same entry, as those of a fan-out
-// have, up to as many as one call may touch.
+// addCalls makes one call of consecutive additions with the same entry, as those of a
+// fan-out are, up to as many sets as one call may touch.
 func (ix *Index) addCalls(additions []Addition) (calls []call) {
-	most, s := ix.client.setsPerCall(), ix.options.Settings
+	maxSets, s := ix.client.setsPerCall(), ix.options.Settings
 	for len(additions) > 0 {
 		same, n := additions[0].Entry, 1
-		for n < min(most, len(additions)) && additions[n].Entry == same {
+		for n < min(maxSets, len(additions)) && additions[n].Entry == same {
 			n++
 		}
 		keys := make([]string, 2*n)
@@ -161,8 +160,8 @@ func (ix *Index) addCalls(additions []Addition) (calls []call) {
 	return calls
 }
 
-// readAdded reads the reply to one call for some additions: it counts the outcomes, and
-// returns the users whose set is missing.
+// readAdded reads the reply to one call: it counts the outcomes, and returns the members
+// whose set is missing.
 func readAdded(additions []Addition, r reply, outcomes map[AddOutcome]int) (missing []member.ID, err error) {
 	parts, _ := r.value.([]any)
 	if r.err == nil && len(parts) != 2 {

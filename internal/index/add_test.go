@@ -109,7 +109,7 @@ func TestAddToManySets(t *testing.T) {
 	})
 }
 
-// Neighbours that are told the same go into calls of many sets. Each has its own
+// Consecutive equal additions go into calls of many sets. Each has its own
 // outcome.
 func TestAddToNeighboursAtOnce(t *testing.T) {
 	t.Parallel()
@@ -194,7 +194,7 @@ func (b bench) fill(t *testing.T, users []member.ID, list []index.Entry) {
 	}
 }
 
-// toAll tells all of users the same.
+// toAll adds the same to the sets of all users.
 func toAll(users []member.ID, e index.Entry) (list []index.Addition) {
 	for _, id := range users {
 		list = append(list, index.Addition{User: id, Entry: e})

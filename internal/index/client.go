@@ -96,32 +96,33 @@ func (c client) evalAll(ctx context.Context, script *redis.Script, calls []call,
 	return replies, nil
 }
 
-// evalPipeline sends one pipeline, and a second one with the script's text where the
-// server did not know the script.
+// evalPipeline sends one pipeline, and a second one with the script's text for the calls
+// that failed because the server did not know the script.
 func (c client) evalPipeline(ctx context.Context, script *redis.Script, calls []call, replies []reply, after func(redis.Pipeliner)) error {
 	cmds := make([]*redis.Cmd, len(calls))
-	pipe := c.Pipeline()
-	for i, call := range calls {
-		cmds[i] = script.EvalSha(ctx, pipe, call.keys, call.args...)
+	for _, eval := range []func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd{script.EvalSha, script.Eval} {
+		pipe := c.Pipeline()
+		for i, call := range calls {
+			if cmds[i] == nil || redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
+				cmds[i] = eval(ctx, pipe, call.keys, call.args...)
+			}
+		}
+		if pipe.Len() == 0 {
+			break
+		}
+		if after != nil {
+			after(pipe)
+		}
+		exec(ctx, pipe)
 	}
-	if after != nil {
-		after(pipe)
+	for i, cmd := range cmds {
+		value, err := cmd.Result()
+		if passing, _ := isPassing(err); passing {
+			return err
+		}
+		replies[i] = reply{value, err}
 	}
-	exec(ctx, pipe)
-	unknown, err := collect(cmds, replies)
-	if err != nil || len(unknown) == 0 {
-		return err
-	}
-	pipe = c.Pipeline()
-	for _, i := range unknown {
-		cmds[i] = script.Eval(ctx, pipe, calls[i].keys, calls[i].args...)
-	}
-	if after != nil {
-		after(pipe)
-	}
-	exec(ctx, pipe)
-	_, err = collect(cmds, replies)
-	return err
+	return nil
 }
 
 // exec sends a pipeline; each command has its own error. Where the client got no
@@ -135,21 +136,6 @@ func exec(ctx context.Context, pipe redis.Pipeliner) {
 	for _, c := range cmds {
 		c.SetErr(err)
 	}
-}
-
-// collect writes values and errors of single calls to replies. It returns which calls
-// the server did not know the script for, and an error that concerns the server itself.
-func collect(cmds []*redis.Cmd, replies []reply) (unknown []int, err error) {
-	for i, cmd := range cmds {
-		value, err := cmd.Result()
-		if redis.HasErrorPrefix(err, "NOSCRIPT") {
-			unknown = append(unknown, i)
-		} else if passes, _ := isPassing(err); passes {
-			return nil, err
-		}
-		replies[i] = reply{value, err}
-	}
-	return unknown, nil
 }
 
 // maxTextBytes is how much is read of a string. What activityd writes is shorter; what

@@ -14,8 +14,7 @@ import (
 
 // Errors, to be tested with [errors.Is].
 var (
-	// ErrMissing: there is no set for this user, which says nothing about the
-	// user's contacts.
+	// ErrMissing: the member has no set, which says nothing about the contacts.
 	ErrMissing = errors.New("set is missing")
 	// ErrMalformed: the key holds something that activityd never wrote. A
 	// refill mends it.
@@ -31,10 +30,9 @@ var (
 	ErrNoDatabase = fmt.Errorf("%w: it has no database of this number", ErrUnavailable)
 )
 
-// passing are the error replies of a Redis that may accept the same command
-// later, by their beginning, each with the reason in words. The client strips a
-// leading "ERR ".
-var passing = []struct {
+// passingReplies are the error replies of a Redis that may accept the same command
+// later, by their beginning. The client strips a leading "ERR ".
+var passingReplies = []struct {
 	prefix  string
 	refuses bool // the error is [ErrRefused]
 	reason  string
@@ -76,10 +74,10 @@ const (
 	reasonBusy     = "it is busy with a script (BUSY)"
 )
 
-// Reason says in a clause why Redis cannot be used, for an error of [Index.Probe]. It
-// quotes nothing that Redis replied.
+// Reason is a clause for people that says why Redis cannot be used, for an error of
+// [Index.Probe]. It quotes nothing that Redis replied.
 func Reason(err error) string {
-	for _, p := range passing {
+	for _, p := range passingReplies {
 		if begins(err, p.prefix) {
 			return p.reason
 		}
@@ -95,37 +93,31 @@ func Reason(err error) string {
 	return "it answers with an error"
 }
 
-// translate wraps an error of the client as one of the errors above. The end of ctx
-// stays what it is.
+// translate wraps an error of the client as one of the errors above, or as that of ctx
+// if it has ended.
 func translate(ctx context.Context, doing string, err error) error {
+	deadline, hasDeadline := ctx.Deadline()
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", doing, context.Cause(ctx))
-	case isPast(ctx):
+	case hasDeadline && !time.Now().Before(deadline): // the connection may see it before ctx ends
 		return fmt.Errorf("%s: %w: %w", doing, context.DeadlineExceeded, err)
 	case redis.HasErrorPrefix(err, "DB index is out of range"), redis.HasErrorPrefix(err, "SELECT is not allowed in cluster mode"):
 		return fmt.Errorf("%s: %w: %w", doing, ErrNoDatabase, err)
 	}
-	if passes, refused := isPassing(err); refused {
+	if passing, refused := isPassing(err); refused {
 		return fmt.Errorf("%s: %w: %w", doing, ErrRefused, err)
-	} else if passes {
+	} else if passing {
 		return fmt.Errorf("%s: %w: %w", doing, ErrUnavailable, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// isPast tells whether the deadline of ctx has passed, even where ctx itself has not
-// ended yet: the connection has the same deadline and may be quicker.
-func isPast(ctx context.Context) bool {
-	deadline, ok := ctx.Deadline()
-	return ok && !time.Now().Before(deadline)
-}
-
-// isPassing tells whether the same call may succeed later, and if so, whether
+// isPassing reports whether the same call may succeed later, and if so, whether
 // Redis answered and refused.
-func isPassing(err error) (passes, refused bool) {
+func isPassing(err error) (passing, refused bool) {
 	var netErr net.Error
 	switch {
 	case err == nil:
@@ -136,7 +128,7 @@ func isPassing(err error) (passes, refused bool) {
 		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return true, false
 	}
-	for _, p := range passing {
+	for _, p := range passingReplies {
 		if begins(err, p.prefix) {
 			return true, p.refuses
 		}
@@ -144,7 +136,7 @@ func isPassing(err error) (passes, refused bool) {
 	return false, false
 }
 
-// begins tells whether an error reply begins with prefix, or that of the command of
+// begins reports whether an error reply begins with prefix, or that of the command of
 // a script: Redis 6.2 wraps it, as in "Error running script (call to f_1):
 // @user_script:2: @user_script: 2: -OOM command not allowed".
 func begins(err error, prefix string) bool {
@@ -156,5 +148,5 @@ func begins(err error, prefix string) bool {
 	return redis.HasErrorPrefix(err, prefix)
 }
 
-// isDenied tells whether the ACL of Redis forbids a command or a key.
+// isDenied reports whether the ACL of Redis forbids a command or a key.
 func isDenied(err error) bool { return Reason(err) == reasonDenied }

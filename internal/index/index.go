@@ -25,8 +25,7 @@ type Options struct {
 	// GuardLife is the TTL of a guard: an update that takes longer between Begin and
 	// Apply conflicts and starts again. Default 30 s.
 	GuardLife time.Duration
-	// SetLife is the TTL of a set, counted from its last read or refill; 0 keeps sets
-	// for ever.
+	// SetLife is the TTL of a set since its last read or refill; 0: no expiry.
 	SetLife time.Duration
 	// Now is the clock for the age of what is known of Redis; default time.Now.
 	Now func() time.Time
@@ -39,11 +38,9 @@ type Index struct {
 	refusal atomic.Pointer[refusal]
 
 	trustedUntil atomic.Int64 // unix nanoseconds; 0: the settings are not trusted
-	storeNext    atomic.Bool  // the next Begin stores the settings, whatever is trusted
 }
 
-// New returns an index over c, which the caller closes. It does not connect: the
-// methods fail while Redis is away.
+// New returns an index over c, which the caller closes. It does not connect.
 func New(c redis.UniversalClient, o Options) *Index {
 	o.GuardLife = cmp.Or(o.GuardLife, 30*time.Second)
 	if o.Now == nil {
@@ -52,10 +49,10 @@ func New(c redis.UniversalClient, o Options) *Index {
 	return &Index{client: newClient(c), options: o}
 }
 
-// Settings returns what the index was made with.
+// Settings returns the settings of the index.
 func (ix *Index) Settings() Settings { return ix.options.Settings }
 
-// Candidates returns the members of a user's set, the most recent upload first,
+// Candidates returns the entries of a member's set, the most recent upload first,
 // in one round trip. It fails with [ErrMissing] when there is no set.
 func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, err error) {
 	defer func(start time.Time) { ix.observe(opCandidates, start, err) }(time.Now())
@@ -85,8 +82,7 @@ func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, err
 	}
 	entries := make([]Entry, 0, len(members.Val()))
 	for _, z := range members.Val() {
-		name, _ := z.Member.(string)
-		e, err := parseEntry(name, z.Score)
+		e, err := parseEntry(z)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", what, err)
 		}
@@ -97,13 +93,14 @@ func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, err
 
 // parseEntry accepts only what activityd writes: whole seconds. Beyond 2^53 a
 // score would not be the number that was written.
-func parseEntry(name string, score float64) (Entry, error) {
+func parseEntry(z redis.Z) (Entry, error) {
+	name, _ := z.Member.(string)
 	id, err := member.Parse(name)
 	if err != nil {
 		return Entry{}, fmt.Errorf("%w: member: %w", ErrMalformed, err)
 	}
-	if !(score >= 0 && score <= 1<<53) || score != math.Trunc(score) {
-		return Entry{}, fmt.Errorf("%w: member %s has score %g", ErrMalformed, name, score)
+	if !(z.Score >= 0 && z.Score <= 1<<53) || z.Score != math.Trunc(z.Score) {
+		return Entry{}, fmt.Errorf("%w: member %s has score %g", ErrMalformed, name, z.Score)
 	}
-	return Entry{Contact: id, Score: uint64(score)}, nil
+	return Entry{Contact: id, Score: uint64(z.Score)}, nil
 }

@@ -12,21 +12,21 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// Set is a user's set as it is stored, to be judged.
+// Set is a member's set as it is stored.
 type Set struct {
 	User    member.ID
 	Known   bool    // the key exists, whatever it holds
 	Members []Entry // lowest score first; those that activityd wrote, among the first Max + 20
-	Size    int     // of the sorted set; 1 when the key is none
-	Foreign int     // of the first Max + 20 members, those that activityd never wrote; 1 when the key is no sorted set
+	Size    int     // of the sorted set; 1 when the key holds something else
+	Foreign int     // members that activityd never wrote, among the first Max + 20; 1 when the key holds something else
 }
 
 // lookBeyond is how many members above Max a look fetches.
 const lookBeyond = 20
 
 // Look returns the sets of users as they are stored, in the same order and in one
-// round trip. It has no effect: it neither prolongs a set's life nor trusts what
-// it finds. It fails with [ErrSettings] where the sets have another meaning.
+// round trip. It has no effect, also on the TTL. It fails with [ErrSettings] where the
+// sets have another meaning.
 func (ix *Index) Look(ctx context.Context, users []member.ID) (_ []Set, err error) {
 	if len(users) == 0 {
 		return nil, nil
@@ -52,37 +52,32 @@ func (ix *Index) Look(ctx context.Context, users []member.ID) (_ []Set, err erro
 		case err != nil:
 			return nil, translate(ctx, fmt.Sprintf("look at the set of %s", user), err)
 		default:
-			sets[i] = newSet(user, members[i].Val(), int(sizes[i].Val()))
+			s := Set{User: user, Known: sizes[i].Val() > 0, Size: int(sizes[i].Val())}
+			for _, z := range members[i].Val() {
+				if e, err := parseEntry(z); err == nil {
+					s.Members = append(s.Members, e)
+				} else {
+					s.Foreign++
+				}
+			}
+			sets[i] = s
 		}
 	}
 	return sets, nil
 }
 
-func newSet(user member.ID, stored []redis.Z, size int) Set {
-	s := Set{User: user, Known: size > 0, Size: size}
-	for _, z := range stored {
-		name, _ := z.Member.(string)
-		if e, err := parseEntry(name, z.Score); err == nil {
-			s.Members = append(s.Members, e)
-		} else {
-			s.Foreign++
-		}
-	}
-	return s
-}
-
-// EachStored calls do with the users of all stored sets, some at a time; one may come
-// more than once, and one whose set comes or goes during the call may be left out. It
+// EachStored calls do with the owners of all stored sets, some at a time. One may come
+// more than once, and a set that is made or deleted during the call may be left out. It
 // ends with the first error.
-func (ix *Index) EachStored(ctx context.Context, do func(ctx context.Context, users []member.ID) error) error {
+func (ix *Index) EachStored(ctx context.Context, do func(ctx context.Context, owners []member.ID) error) error {
 	return ix.client.eachServer(ctx, func(ctx context.Context, server redis.UniversalClient) error {
 		for cursor := uint64(0); ; {
 			keys, next, err := server.Scan(ctx, cursor, userKeyPrefix+"*", pipelineSize).Result()
 			if err != nil {
 				return translate(ctx, "scan the sets", err)
 			}
-			if users := usersOf(keys); len(users) > 0 {
-				if err := do(ctx, users); err != nil {
+			if owners := ownersOf(keys); len(owners) > 0 {
+				if err := do(ctx, owners); err != nil {
 					return err
 				}
 			}
@@ -93,13 +88,12 @@ func (ix *Index) EachStored(ctx context.Context, do func(ctx context.Context, us
 	})
 }
 
-// usersOf returns the users of the keys of sets; other keys that begin like them, as
-// those of probes do, are left out.
-func usersOf(keys []string) (users []member.ID) {
+// ownersOf returns the owners of the sets with these keys; the keys of probes have none.
+func ownersOf(keys []string) (owners []member.ID) {
 	for _, key := range keys {
 		if id, err := member.Parse(strings.TrimPrefix(key, userKeyPrefix)); err == nil {
-			users = append(users, id)
+			owners = append(owners, id)
 		}
 	}
-	return users
+	return owners
 }

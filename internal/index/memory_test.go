@@ -78,7 +78,7 @@ func (l *lockstep) add(t *rapid.T) {
 	l.addBoth(t, list)
 }
 
-// fanOut tells several of the same upload, some of them twice: one call of the script.
+// fanOut adds the same upload to several sets, to some of them twice: one call of the script.
 func (l *lockstep) fanOut(t *rapid.T) {
 	e, list := someEntry(t), []index.Addition(nil)
 	for _, user := range rapid.SliceOfN(rapid.SampledFrom(lockstepUsers), 2, 6).Draw(t, "followers") {

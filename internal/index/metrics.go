@@ -88,9 +88,9 @@ func (ix *Index) observe(op operation, start time.Time, err error) {
 	if errors.Is(err, context.Canceled) {
 		return // says nothing about Redis
 	}
-	redisUp.WithLabelValues().Set(truth(answered))
+	redisUp.WithLabelValues().Set(gauge[answered])
 	if op == opProbe {
-		redisWritable.WithLabelValues().Set(truth(err == nil))
+		redisWritable.WithLabelValues().Set(gauge[err == nil])
 	}
 }
 
@@ -116,9 +116,4 @@ func failure(err error) (reason string, answered bool) {
 	return "other", true
 }
 
-func truth(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
-}
+var gauge = map[bool]float64{false: 0, true: 1}

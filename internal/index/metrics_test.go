@@ -133,7 +133,7 @@ func TestErrorsAreCountedByTheirReason(t *testing.T) {
 		{fmt.Errorf("x: %w", index.ErrRefused), false, "refused", 1, 1},
 		{fmt.Errorf("x: %w", context.DeadlineExceeded), false, "timeout", 0, 1},
 		{context.Canceled, false, "", 0, 1},
-		{&index.SettingsError{}, false, "settings", 1, 1},
+		{index.ErrSettings, false, "settings", 1, 1},
 		{index.ErrMalformed, false, "malformed", 1, 1},
 		{errors.New("what?"), false, "other", 1, 1},
 		{index.ErrUnavailable, true, "unavailable", 0, 0},

@@ -14,9 +14,9 @@ const (
 	probeTimeout = 2 * time.Second // of one of them
 	probeTTL     = time.Second     // of the guard of a probe that was cut short
 
-	// refusalTTL is how long a refusal is known after it happened. It is longer than a
-	// postponed task waits until it is tried again, and longer than a server that is
-	// nearly full takes from one refusal to the next.
+	// refusalTTL is how long a refusal is reported. It is longer than a postponed task
+	// waits until it is tried again, and longer than the time between two refusals of a
+	// server that is nearly full.
 	refusalTTL = 5 * time.Second
 )
 
@@ -45,20 +45,16 @@ redis.call('ZADD', KEYS[1], '1', '1')
 return redis.call('DEL', KEYS[1], KEYS[2])
 `)
 
-// Probe tells whether the index can be read and written now: nil, or an error that
+// Probe reports whether the index can be read and written now: nil, or an error that
 // matches [ErrSettings] or [ErrUnavailable], and [ErrRefused] where Redis answers
 // but refuses. It writes a little, to each node of a cluster. For five seconds after
-// a refusal it returns that one: see [Index.Refused].
+// a refusal it returns the refusal: see [Index.Refused].
 func (ix *Index) Probe(ctx context.Context) (err error) {
 	defer func(start time.Time) { ix.observe(opProbe, start, err) }(time.Now())
-	if err := ix.probe(ctx); err != nil {
+	defer func() {
 		ix.note(err)
-		return err
-	}
-	return ix.Refused()
-}
-
-func (ix *Index) probe(ctx context.Context) error {
+		err = cmp.Or(err, ix.Refused())
+	}()
 	calls := make([]call, ix.client.spread())
 	for i := range calls {
 		set := probeKey(i)
@@ -77,8 +73,8 @@ func (ix *Index) probe(ctx context.Context) error {
 
 // Refused returns why Redis refuses writes: the error of a probe that was refused less
 // than five seconds ago, or of a write to a set, if its reason holds for all sets. It
-// matches [ErrRefused]; nil: nothing was refused. It asks nothing of Redis: without
-// [Index.Watch] little is known.
+// matches [ErrRefused]; nil: nothing was refused. It does not ask Redis, and relies on
+// [Index.Watch].
 func (ix *Index) Refused() error {
 	if r := ix.refusal.Load(); r != nil && ix.options.Now().Sub(r.at) < refusalTTL {
 		return r.err
@@ -94,9 +90,9 @@ func (ix *Index) note(err error) {
 }
 
 // Watch probes every second until ctx ends, which is no error, so that [Index.Refused]
-// is up to date and the metrics say whether Redis can be used. It calls tell with
+// is up to date and the metrics say whether Redis can be used. It calls report with
 // the time at which each probe began, and its error. Call it once.
-func (ix *Index) Watch(ctx context.Context, tell func(began time.Time, err error)) error {
+func (ix *Index) Watch(ctx context.Context, report func(began time.Time, err error)) error {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
@@ -105,7 +101,7 @@ func (ix *Index) Watch(ctx context.Context, tell func(began time.Time, err error
 		err := ix.Probe(bounded)
 		cancel()
 		if ctx.Err() == nil {
-			tell(began, err)
+			report(began, err)
 		}
 		select {
 		case <-tick.C:

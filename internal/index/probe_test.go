@@ -153,7 +153,7 @@ func TestAWrongPasswordIsAnOutage(t *testing.T) {
 	})
 }
 
-// Each probe is told, and so each change within a second.
+// Each probe is reported, and so each change within a second.
 func TestTheWatchTellsOfEachProbe(t *testing.T) {
 	t.Parallel()
 	b, pass, admin := clocked(t, "app")

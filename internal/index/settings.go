@@ -20,21 +20,21 @@ type Settings struct {
 }
 
 // NewSettings derives Max from need and the headroom in percent, rounded up.
-// Min is fewest, or need if fewest is 0. An error names the number that is wrong.
-func NewSettings(need, headroomPercent, fewest int) (Settings, error) {
-	const most = 10_000
+// Min is minimum, or need if minimum is 0. An error names the number that is wrong.
+func NewSettings(need, headroomPercent, minimum int) (Settings, error) {
+	const maxNeed = 10_000
 	switch {
-	case need < 1 || need > most:
-		return Settings{}, fmt.Errorf("need is %d: want 1 to %d", need, most)
+	case need < 1 || need > maxNeed:
+		return Settings{}, fmt.Errorf("need is %d: want 1 to %d", need, maxNeed)
 	case headroomPercent < 0 || headroomPercent > 1000:
 		return Settings{}, fmt.Errorf("headroom is %d %%: want 0 to 1000", headroomPercent)
 	}
-	s := Settings{Need: need, Max: need + (need*headroomPercent+99)/100, Min: fewest}
-	if fewest == 0 {
+	s := Settings{Need: need, Max: need + (need*headroomPercent+99)/100, Min: minimum}
+	if minimum == 0 {
 		s.Min = need
 	}
 	if s.Min < 1 || s.Min > s.Max {
-		return Settings{}, fmt.Errorf("min is %d: want 1 to %d (need %d plus %d %%)", fewest, s.Max, need, headroomPercent)
+		return Settings{}, fmt.Errorf("min is %d: want 1 to %d (need %d plus %d %%)", minimum, s.Max, need, headroomPercent)
 	}
 	return s, nil
 }
@@ -44,25 +44,16 @@ func (s Settings) String() string {
 	return fmt.Sprintf("need=%d max=%d min=%d", s.Need, s.Max, s.Min)
 }
 
-// ErrSettings is matched by every [SettingsError].
-var ErrSettings = errors.New("the stored sets have other settings")
+// ErrSettings says that the sets in Redis were built with other settings than this process
+// was started with. Nothing was read from them or written.
+var ErrSettings = errors.New("other settings")
 
-// SettingsError says that the sets in Redis were built with other settings than
-// this process was started with. Nothing was read from them or written.
-type SettingsError struct {
-	Stored string // as found in Redis, cut off if activityd did not write it
-	Own    Settings
-}
-
-// Error tells what differs and the two ways out.
-func (e *SettingsError) Error() string {
-	return fmt.Sprintf("the sets in Redis were built with %q, this process was started with %q: "+
+// differ returns an [ErrSettings] that names both settings and what to do.
+func (s Settings) differ(stored string) error {
+	return fmt.Errorf("%w: the sets in Redis were built with %q, this process was started with %q: "+
 		"start it with the numbers of the sets, or stop all processes and run `activityd reset --yes`, "+
-		"after which the sets are built again from MySQL", e.Stored, e.Own)
+		"after which the sets are built again from MySQL", ErrSettings, stored, s)
 }
-
-// Is makes errors.Is(err, ErrSettings) hold.
-func (e *SettingsError) Is(target error) bool { return target == ErrSettings }
 
 // settingsTrust is how long the stored settings are trusted after a comparison. Within it
 // the methods use sets without comparing again. A comparison goes in the pipeline that is
@@ -87,37 +78,36 @@ func (e *SettingsError) Is(target error) bool { return target == ErrSettings }
 // runs, whose probe compares.
 const settingsTrust = 5 * time.Second
 
-// Check tells whether the index can be used now: nil, or an error that matches
-// [ErrUnavailable], which [ErrNoDatabase] does, or [ErrSettings].
+// Check reports whether the index can be used now: nil, or an error that matches
+// [ErrUnavailable], as [ErrNoDatabase] does, or [ErrSettings].
 func (ix *Index) Check(ctx context.Context) (err error) {
 	defer func(start time.Time) { ix.observe(opCheck, start, err) }(time.Now())
 	return ix.compare(ctx, getText(ctx, ix.client, settingsKey))
 }
 
-// trusted tells whether the stored settings were compared not long ago.
+// trusted reports whether the stored settings were compared not long ago.
 func (ix *Index) trusted() bool {
 	return ix.options.Now().UnixNano() < ix.trustedUntil.Load()
 }
 
-// compare compares what Redis holds with the own settings. None stored is no error, for
-// there are no sets then; the next Begin stores them.
+// compare compares the stored settings with the own ones. None stored is no error, for
+// there are no sets then; they are not trusted either, so that the next Begin stores some.
 func (ix *Index) compare(ctx context.Context, stored *redis.StringCmd) error {
 	value, own := stored.Val(), ix.options.Settings
-	if stored.Err() == nil && (value == "" || value == own.String()) {
-		if value == "" {
-			ix.storeNext.Store(true)
-		}
+	if stored.Err() == nil && value == own.String() {
 		ix.trustedUntil.Store(ix.options.Now().Add(settingsTrust).UnixNano())
 		return nil
 	}
 	ix.trustedUntil.Store(0)
-	if stored.Err() != nil {
+	switch {
+	case stored.Err() != nil:
 		return translate(ctx, "settings", stored.Err())
-	}
-	if len(value) == maxTextBytes {
+	case value == "":
+		return nil
+	case len(value) == maxTextBytes:
 		value = strings.ToValidUTF8(value, "") + "…"
 	}
-	return &SettingsError{Stored: value, Own: own}
+	return own.differ(value)
 }
 
 // storeSettings stores the own settings unless there are some, and reads what is stored.
@@ -129,11 +119,9 @@ func (ix *Index) storeSettings(ctx context.Context, pipe redis.Pipeliner) *redis
 // compareStored is [Index.compare] after storeSettings. Nothing is stored then only if
 // another program has stored an empty text.
 func (ix *Index) compareStored(ctx context.Context, stored *redis.StringCmd) error {
-	if err := ix.compare(ctx, stored); err != nil {
-		return err
+	err := ix.compare(ctx, stored)
+	if err == nil && stored.Val() == "" {
+		err = ix.options.Settings.differ("")
 	}
-	if stored.Val() == "" {
-		return &SettingsError{Own: ix.options.Settings}
-	}
-	return nil
+	return err
 }

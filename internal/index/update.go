@@ -12,9 +12,8 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// Update is a guarded update of one user's set that has begun: what the set held
-// when its guard held the token. Read MySQL after Begin, never before; that order is
-// the whole protection.
+// Update is a guarded update of one member's set that has begun: what the set held
+// when its guard held the token. MySQL must be read after Begin, never before.
 type Update struct {
 	User    member.ID
 	Known   bool    // false: there is no set, and only a refill can make one
@@ -27,7 +26,7 @@ type Update struct {
 	malformed []string // members that activityd never wrote; Apply removes them
 }
 
-// Has tells whether contact was a member.
+// Has reports whether contact was a member.
 func (u Update) Has(contact member.ID) bool {
 	_, isMember := u.Score(contact)
 	return isMember
@@ -55,16 +54,16 @@ func (u Update) Low() uint64 {
 // refill, cut to Max, add.
 type Change struct {
 	Update
-	// Remove are members that are no contacts. If one of them came into the set or rose
-	// since Begin, that is a conflict: it may have become a contact.
+	// Remove are members of the set that are no contacts. One that came into the set or
+	// rose since Begin is a conflict: it may have become a contact.
 	Remove []member.ID
-	// Correct lowers scores. Only with a refill: the contacts that the lower score
+	// Correct lowers scores. It needs a refill, as the contacts that the lower score
 	// leaves behind have to come in.
 	Correct []Correction
-	// WithRefill says that Refill holds the user's Max most recent contacts, or all
-	// there are, read after Begin. When it is empty the set is deleted; if the set has
-	// more members by then than at Begin, that is a conflict: what was added may be a
-	// contact's upload, of which the deletion would leave no trace.
+	// WithRefill says that Refill holds the member's Max most recent contacts, or all
+	// there are, read after Begin. When it is empty the set is deleted, unless the set
+	// grew since Begin, which is a conflict: the deletion would leave no trace of what
+	// was added.
 	WithRefill bool
 	Refill     []Entry
 	Add        []Entry
@@ -118,15 +117,14 @@ return {token, members}
 // Begin opens an update for each of the users, in one round trip, and returns them in
 // the same order. It cuts sets of more than Max members, which activityd did not make,
 // to Max. Before it returns an update that may make a set it stores the settings, unless
-// some are stored, and compares: see settingsTrust. That takes a second round trip if the
-// last Begin found all its sets.
+// some are stored, and compares them, in a second round trip: see settingsTrust.
 func (ix *Index) Begin(ctx context.Context, users []member.ID) (_ []Update, err error) {
 	defer func(start time.Time) { ix.observe(opBegin, start, err) }(time.Now())
-	// The settings come after the guards: should Redis be emptied in between, a guard is
-	// gone whose update could make a set without them.
+	// After the guards: should Redis be emptied in between, the guard of an update that
+	// would make a set without the settings is gone.
 	var stored *redis.StringCmd
 	store := func(pipe redis.Pipeliner) { stored = ix.storeSettings(ctx, pipe) }
-	if ix.trusted() && !ix.storeNext.Load() {
+	if ix.trusted() {
 		store = nil
 	}
 	updates, err := ix.begin(ctx, users, false, store)
@@ -146,7 +144,6 @@ func (ix *Index) Begin(ctx context.Context, users []member.ID) (_ []Update, err 
 			large = append(large, u.User)
 		}
 	}
-	ix.storeNext.Store(missing) // the next is likely to find one, too
 	if stored == nil && (missing || len(tooLarge) > 0) {
 		pipe := ix.client.Pipeline()
 		stored = ix.storeSettings(ctx, pipe)
@@ -207,7 +204,7 @@ func parseUpdate(user member.ID, reply reply) (Update, error) {
 		if err != nil {
 			return Update{}, fmt.Errorf("score of %.100q: %w", name, err)
 		}
-		if e, err := parseEntry(name, score); err != nil {
+		if e, err := parseEntry(redis.Z{Member: name, Score: score}); err != nil {
 			u.malformed = append(u.malformed, name)
 		} else {
 			u.Members = append(u.Members, e)
@@ -332,7 +329,7 @@ func (ix *Index) applyCall(c Change) call {
 }
 
 // appendRemovals appends the score at Begin and the name of each contact to remove: ""
-// for one that was no member, and "*", which stands for any score, for one whose score
+// for one that was no member, and "*", any score, for one whose score
 // activityd did not write.
 func (c Change) appendRemovals(args []any) []any {
 	if len(c.Remove) == 0 {

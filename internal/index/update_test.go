@@ -148,20 +148,20 @@ func TestATrimmingAddEndsTheRefillUnderWay(t *testing.T) {
 		}
 		next := b.begin(t)
 		b.add(t, 22, 5100)
-		b.add(t, 21, 5200) // a member rises: nobody is left out
+		b.add(t, 21, 5200) // a member rises: no contact is left out
 		if got := b.apply(t, index.Change{Update: next, Remove: []member.ID{77}}); got != index.Conflict {
 			t.Errorf("outcome %v, want Conflict", got)
 		}
 		next = b.begin(t)
 		b.add(t, 21, 5300)
 		if got := b.apply(t, index.Change{Update: next, Remove: []member.ID{77}}); got != index.Applied {
-			t.Errorf("outcome %v, want Applied: nobody was left out", got)
+			t.Errorf("outcome %v, want Applied: no contact was left out", got)
 		}
 	})
 }
 
 // An upload came after the update had read that its owner is no contact, as when the
-// owner joins the site late. No other task tells of it.
+// owner joins the site late. No other task is about it.
 func TestARemovalOfWhoCameInSinceBeginConflicts(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b bench) {
@@ -257,7 +257,7 @@ func TestARemovalCountsWhatIsThere(t *testing.T) {
 			t.Errorf("a removal that leaves 9: %v, want Conflict", got)
 		}
 		if got := b.apply(t, index.Change{Update: u, Remove: []member.ID{77}}); got != index.Applied {
-			t.Errorf("a removal of nobody: %v, want Applied", got)
+			t.Errorf("a removal of no contact: %v, want Applied", got)
 		}
 	})
 }
@@ -287,7 +287,7 @@ func TestAFlushedRedisConflicts(t *testing.T) {
 	})
 }
 
-// A restarted Redis has forgotten the scripts; nobody should notice.
+// A restarted Redis has lost the scripts, which has no effect.
 func TestScriptsAreSentAgain(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
@@ -320,7 +320,7 @@ func TestUpdatesMendWhatWasNeverWritten(t *testing.T) {
 	})
 }
 
-// A contact whose score is none that activityd writes is removed, or scored anew,
+// A contact whose score is none that activityd writes is removed, or gets another score,
 // by what asks for it.
 func TestUpdatesMendScoresThatWereNeverWritten(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// The files that speak of metrics.
+// The files about metrics.
 const (
 	alertsFile    = "../../ops/alerts.yml"
 	casesFile     = "../../ops/alerts_test.yml"
@@ -346,7 +346,7 @@ func TestTheManualTellsEveryMetric(t *testing.T) {
 	}
 	for _, name := range metricName.FindAllString(manual, -1) {
 		if _, ok := all[base(name, all)]; !ok && strings.HasPrefix(name, "activityd_") {
-			t.Errorf("%s speaks of %s, which is not exported", manualFile, name)
+			t.Errorf("%s names %s, which is not exported", manualFile, name)
 		}
 	}
 }

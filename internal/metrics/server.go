@@ -16,63 +16,47 @@ import (
 	"github.com/activityd/activityd/internal/httpserver"
 )
 
-// The limits of the listener. A scrape that takes longer than the time for
-// writing is cut off; Prometheus gives up after ten seconds itself, by default.
-const (
-	readTimeout  = 5 * time.Second
-	writeTimeout = 15 * time.Second
-	idleTimeout  = 2 * time.Minute // longer than the time between two scrapes
-	maxHeader    = 16 << 10
-
-	// Its own, so that the clients of the API cannot take the probes away.
-	maxConnections = 64
-)
-
-// Server serves the metrics, and the probes, on an address of its own, so that
-// they are neither public nor in the way of the site's requests. Call Listen,
-// then Serve. Shutdown and Close may be called from any goroutine once Listen
-// has returned, and more than once.
+// Server serves the metrics and the probes. Call Listen, then Serve. Shutdown and Close may
+// be called from any goroutine after Listen, and more than once.
 type Server struct {
 	*httpserver.Server
 }
 
 // Options say what a [Server] serves.
 type Options struct {
-	// Version of the program and Role of the process (all, api or workers), for
-	// activityd_build_info. Default: unknown, all.
+	// Version of the program, if known, and Role of the process (all, api or workers), for
+	// activityd_build_info.
 	Version, Role string
 	// Probes answers /healthz and /readyz.
 	Probes http.Handler
-	// Collectors are gathered beside the default registry: those of one service,
-	// of which a process may have several in its tests.
+	// Collectors are those of one service, of which a process may have several in tests.
+	// They are gathered beside the default registry.
 	Collectors []prometheus.Collector
 	Log        *slog.Logger
 }
 
-// NewServer returns a server that does not listen yet. It asks for no token, so on
-// loopback all but the probes is answered only under the names of this machine: see
-// [httpserver.Server.LocalOnly].
+// NewServer returns a server that does not listen yet. It needs no token, so all but the
+// probes is protected by [httpserver.Server.LocalOnly].
 func NewServer(o Options) *Server {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(o.Collectors...)
 	promauto.With(registry).NewGaugeVec(prometheus.GaugeOpts{
 		Name: "activityd_build_info", Help: "1, with the version of the program and of Go, and the role of the process.",
 	}, []string{"version", "go_version", "role"}).
-		WithLabelValues(cmp.Or(o.Version, "unknown"), runtime.Version(), cmp.Or(o.Role, "all")).Set(1)
+		WithLabelValues(cmp.Or(o.Version, "unknown"), runtime.Version(), o.Role).Set(1)
 	gatherers := prometheus.Gatherers{prometheus.DefaultGatherer, registry}
 
 	mux := http.NewServeMux()
 	s := &Server{httpserver.New(&http.Server{
-		Handler:           mux,
-		ReadHeaderTimeout: readTimeout,
-		ReadTimeout:       readTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
-	}, httpserver.Options{MaxConnections: maxConnections, Log: o.Log})}
+		Handler:        mux,
+		ReadTimeout:    5 * time.Second,  // of the header, too
+		WriteTimeout:   15 * time.Second, // longer than Prometheus waits by default
+		IdleTimeout:    2 * time.Minute,  // longer than the time between two scrapes
+		MaxHeaderBytes: 16 << 10,
+	}, httpserver.Options{MaxConnections: 64, Log: o.Log})}
 	mux.Handle("GET /metrics", s.LocalOnly(promhttp.HandlerFor(gatherers, promhttp.HandlerOpts{
 		ErrorLog:            slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
-		ErrorHandling:       promhttp.ContinueOnError, // part of the truth is better than none
+		ErrorHandling:       promhttp.ContinueOnError,
 		EnableOpenMetrics:   true,
 		MaxRequestsInFlight: 4,
 	})))
@@ -82,7 +66,7 @@ func NewServer(o Options) *Server {
 	return s
 }
 
-// list answers with links to the other pages.
+// list responds with links to the other pages.
 func list(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	_, _ = io.WriteString(w, `<!doctype html>

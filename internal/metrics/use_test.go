@@ -117,7 +117,7 @@ func useIndex(log *slog.Logger, q *queuetest.Memory) (stop func()) {
 	}
 }
 
-// isShown tells whether a metric has series.
+// isShown reports whether a metric has series.
 func isShown(prefix string) bool {
 	for _, family := range gathered(prometheus.NewRegistry()) {
 		if strings.HasPrefix(family.GetName(), prefix) {

@@ -171,7 +171,7 @@ func TestErrorsAreTriedAgainUntilDead(t *testing.T) {
 func TestOutagesCountNoAttempts(t *testing.T) {
 	t.Parallel()
 	for name, class := range map[string]error{
-		"redis": index.ErrUnavailable, "settings": &index.SettingsError{}, "database": mysql.ErrUnavailable,
+		"redis": index.ErrUnavailable, "settings": index.ErrSettings, "database": mysql.ErrUnavailable,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

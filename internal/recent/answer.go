@@ -8,11 +8,11 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// ErrBusy says that as many walks as are allowed are under way already. Ask
-// again in a second or so.
+// ErrBusy says that as many walks as are allowed are under way already. A retry in a second
+// or so may succeed.
 var ErrBusy = errors.New("too many walks through the database at once")
 
-// Source says where an answer came from.
+// Source is where an answer came from.
 type Source string
 
 // The sources of an answer. Both are live and private; they differ in cost.
@@ -29,7 +29,7 @@ type Answer struct {
 	Trace  Trace
 }
 
-// Trace tells how an answer was found. It is for operators: a score is the date of an
+// Trace is how an answer was found. It is for operators: a score is the date of an
 // upload, perhaps of a photo that the viewer may not see.
 type Trace struct {
 	Candidates []Examined         // the set, most recent upload first
@@ -39,7 +39,7 @@ type Trace struct {
 	Steps      []Step             // what took how long, in order
 }
 
-// Proof is what proves an answer; see the package documentation.
+// Proof is why an answer is right; see the package documentation.
 type Proof string
 
 // The proofs of an answer.
@@ -64,7 +64,7 @@ func (t Trace) Bound() uint64 {
 	return 0
 }
 
-// Verdict says what became of a candidate.
+// Verdict is the result for one candidate.
 type Verdict string
 
 // The verdicts on candidates.

@@ -6,12 +6,12 @@
 // Among all photos that the viewer may see now and whose owner is a contact of
 // the viewer now, take the newest by (date, id). Its owner is the most recently
 // active contact; the answer is that owner's newest visible photos. The
-// definition speaks of MySQL alone. The index only makes finding the answer
+// definition is about MySQL alone. The index only makes finding the answer
 // cheap, and this package proves each answer before it gives it.
 //
 // # The proof
 //
-// A set S of the index promises (package index): whoever uploaded after low(S),
+// A set S of the index promises (package index): a contact that uploaded after low(S),
 // the lowest score in S, is a member of S (I1); a member's score is at least the
 // date of its newest photo (I2); a set smaller than min holds all contacts that
 // ever uploaded (I3). So scores are upper bounds, sorted, and the threshold algorithm of
@@ -28,7 +28,7 @@
 //  3. Otherwise, or without a usable set, walk through the viewer's contacts in
 //     MySQL, in one snapshot.
 //
-// "Strictly", because photos of one second are told apart by id, which a score
+// "Strictly", because photos of one second are distinguished by id, which a score
 // does not know.
 //
 // While tasks are pending, I1 may fail for just those contacts whose change is
@@ -38,14 +38,13 @@
 //
 // # Explanations
 //
-// An answer carries the trace of the read that found it. [Reader.Explain] adds what the
-// read did not ask: how each candidate stands with the viewer. It returns facts, and the
-// callers make sentences of them.
+// An answer carries the trace of the read that found it. [Reader.Explain] adds how each
+// candidate stands with the viewer. It returns facts; its callers word them.
 //
-// Nearly all of it is for operators only. A score is the date of a last upload, perhaps
-// of a private photo; and on scores depend the order of the candidates, who is among
-// them, who was looked at and whether a walk was needed. A verdict tells a block from
-// having nothing to show. So a viewer is not given an explanation with parts left out:
-// a viewer is given none. The source of an answer and the time it took are such hints,
-// too, and for operators. How long an answer takes to arrive cannot be hidden.
+// Nearly all of it is for operators only. A score is the date of a last upload, perhaps of
+// a private photo; and the scores decide the order of the candidates, which contacts are
+// among them, which were looked at and whether a walk was needed. A verdict distinguishes
+// a block from having nothing to show. So viewers get no explanation, not even with parts
+// left out, and neither the source of an answer nor its time. How long an answer takes to
+// arrive cannot be hidden.
 package recent

@@ -10,8 +10,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// Explanation holds the facts of one read, for operators: what it tells, the viewer may
-// not know.
+// Explanation holds the facts of one read, for operators: the viewer may not know them.
 type Explanation struct {
 	Answer // its Trace has the proof, the walk and the timings
 
@@ -28,9 +27,8 @@ type Candidate struct {
 	Now   contacts.Detail // how it stood with the viewer a moment after the read
 }
 
-// Explain reads as [Reader.Read] does, and looks up how the candidates stand with the
-// viewer, by one statement more, whose time is that of the step "details". It fails as
-// Read does.
+// Explain is [Reader.Read] with one more statement, the step "details", for how the
+// candidates stand with the viewer.
 func (r *Reader) Explain(ctx context.Context, v contacts.Viewer, limit int) (Explanation, error) {
 	a, err := r.Read(ctx, v, limit)
 	if err != nil {

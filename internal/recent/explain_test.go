@@ -154,7 +154,7 @@ func TestExplainingAWalkThatStopped(t *testing.T) {
 	b := newBench(recent.Options{})
 	b.contact(11, 300)
 	for err, reason := range map[error]string{
-		index.ErrMissing: recent.SetMissing, index.ErrUnavailable: recent.RedisUnavailable, &index.SettingsError{}: recent.OtherSettings,
+		index.ErrMissing: recent.SetMissing, index.ErrUnavailable: recent.RedisUnavailable, index.ErrSettings: recent.OtherSettings,
 	} {
 		reader := recent.NewReader(&fakeIndex{err: err}, boundedStore{b.store.Memory}, b.hints, recent.Options{})
 		e, err := reader.Explain(t.Context(), me, 10)
@@ -202,7 +202,7 @@ func TestTheWalkOverrulesTheComparison(t *testing.T) {
 	}
 }
 
-// The explanation is that of the read: what is seen after it stands apart.
+// The explanation is that of the read: what is seen after it is kept apart.
 func TestWhatChangedAfterTheReadStandsApart(t *testing.T) {
 	t.Parallel()
 	b := newBench(recent.Options{})

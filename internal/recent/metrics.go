@@ -5,12 +5,11 @@ import (
 	"errors"
 	"time"
 
-	"github.com/activityd/activityd/internal/mysql"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 var (
@@ -46,14 +45,8 @@ const (
 	PhotosChanged    = "photos_changed"
 )
 
-// The results of a read that found an answer; nothing is one, too: there is
-// nothing to show. Those of the others are in failures, and other.
-const (
-	resultPhotos  = "photos"
-	resultNothing = "nothing"
-	other         = "other"
-)
-
+// failures are the results of reads that failed, each with its error; all other errors
+// are "other".
 var failures = []struct {
 	err    error
 	result string
@@ -71,11 +64,11 @@ const fromNowhere Source = "none"
 func init() { // the known series begin with 0
 	for _, source := range []Source{FromIndex, FromDatabase} {
 		readSeconds.WithLabelValues(string(source))
-		reads.WithLabelValues(string(source), resultPhotos)
-		reads.WithLabelValues(string(source), resultNothing)
+		reads.WithLabelValues(string(source), "photos")
+		reads.WithLabelValues(string(source), "nothing")
 	}
 	readSeconds.WithLabelValues(string(fromNowhere))
-	reads.WithLabelValues(string(fromNowhere), other)
+	reads.WithLabelValues(string(fromNowhere), "other")
 	for _, f := range failures {
 		reads.WithLabelValues(string(fromNowhere), f.result)
 	}
@@ -86,25 +79,22 @@ func init() { // the known series begin with 0
 
 // count counts a read that ended after took.
 func count(a Answer, err error, took time.Duration) {
-	source, result := a.Source, resultNothing
+	source, result := a.Source, "nothing"
 	switch {
 	case err != nil:
-		source, result = fromNowhere, failureOf(err)
+		source, result = fromNowhere, "other"
+		for _, f := range failures {
+			if errors.Is(err, f.err) {
+				result = f.result
+				break
+			}
+		}
 	case a.Contact != nil:
-		result = resultPhotos
+		result = "photos"
 	}
 	readSeconds.WithLabelValues(string(source)).Observe(took.Seconds())
 	reads.WithLabelValues(string(source), result).Inc()
 	if source == FromDatabase {
 		readWalks.WithLabelValues(a.Trace.WalkReason).Inc()
 	}
-}
-
-func failureOf(err error) string {
-	for _, f := range failures {
-		if errors.Is(err, f.err) {
-			return f.result
-		}
-	}
-	return other
 }

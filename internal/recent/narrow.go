@@ -29,7 +29,7 @@ func (rd *reading) narrow(ctx context.Context) (contacts.Album, error) {
 	return rd.compare(ctx, first)
 }
 
-// candidates reads the set. It waits IndexWait at most, as for a Redis that hangs.
+// candidates reads the set, within IndexWait.
 func (rd *reading) candidates(ctx context.Context) error {
 	defer rd.timed("redis")()
 	wait, cancel := context.WithTimeout(ctx, rd.options.IndexWait)
@@ -59,9 +59,8 @@ func (rd *reading) photosOf(ctx context.Context, step string, owner member.ID) (
 	return rd.store.VisiblePhotos(ctx, rd.viewer, owner, rd.limit)
 }
 
-// compare looks at all candidates at one instant. It asks for the first again: its
-// photos may have changed, and an answer put together from two instants may have been
-// right at neither.
+// compare looks at all candidates at one instant, also at the first again: an answer from
+// two instants may have been right at neither.
 func (rd *reading) compare(ctx context.Context, first contacts.Album) (contacts.Album, error) {
 	owners := make([]member.ID, len(rd.entries))
 	for i, e := range rd.entries {
@@ -115,8 +114,8 @@ func (rd *reading) judge(standings []contacts.Standing) (best int) {
 	return best
 }
 
-// winner returns the photos of the best candidate. If the photo by which it won is no
-// longer its newest visible one, the comparison is void.
+// winner returns the photos of the best candidate. The comparison is void if the photo
+// that decided it is no longer its newest visible one.
 func (rd *reading) winner(ctx context.Context, first contacts.Album, newest contacts.Photo, best int) (contacts.Album, error) {
 	album := first
 	if best != 0 || len(first.Photos) == 0 || first.Photos[0].ID != newest.ID {
@@ -131,8 +130,7 @@ func (rd *reading) winner(ctx context.Context, first contacts.Album, newest cont
 	return album, nil
 }
 
-// examined notes the verdict on a candidate, and its newest visible photo, if it is not
-// nil.
+// examined stores the verdict on a candidate, and its newest visible photo if not nil.
 func (rd *reading) examined(i int, newest *contacts.Photo, verdict Verdict) {
 	c := &rd.trace.Candidates[i]
 	c.Verdict = verdict

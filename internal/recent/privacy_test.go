@@ -27,7 +27,7 @@ func TestPropertyTheViewerLearnsNothing(t *testing.T) {
 		first := seen.shown(t)
 		for range 3 {
 			if diff := gocmp.Diff(first, seen.shown(t)); diff != "" {
-				t.Fatalf("two worlds that look the same are told apart:\n%s", diff)
+				t.Fatalf("two worlds that look the same have different answers:\n%s", diff)
 			}
 		}
 	})

@@ -16,9 +16,9 @@ import (
 
 // Index proposes where to look.
 type Index interface {
-	// Candidates returns a user's set, highest score first. [index.ErrMissing]
-	// and [index.ErrMalformed] say that a refill would help.
-	Candidates(ctx context.Context, user member.ID) ([]index.Entry, error)
+	// Candidates returns the viewer's set, highest score first. After [index.ErrMissing]
+	// and [index.ErrMalformed] a refill helps.
+	Candidates(ctx context.Context, viewer member.ID) ([]index.Entry, error)
 }
 
 // Store decides what may be shown. Its methods fail with [contacts.ErrNoMember]
@@ -27,35 +27,25 @@ type Store interface {
 	VisiblePhotos(ctx context.Context, v contacts.Viewer, owner member.ID, limit int) (contacts.Album, error)
 	Standings(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Standing, error)
 	Walk(ctx context.Context, v contacts.Viewer, limit int) (contacts.Walked, error)
-	// Details is asked by [Reader.Explain] only.
+	// Details is for [Reader.Explain] only.
 	Details(ctx context.Context, v contacts.Viewer, owners []member.ID) ([]contacts.Detail, error)
 }
 
-// Hints is told where a read found the index behind. Its methods return at once; a
-// hint may be lost, because the next read gives it again.
+// Hints takes what a read found the index to lack. Its methods return at once; a hint may
+// be lost, because the next read repeats it.
 type Hints interface {
-	Refill(user member.ID)
-	LookAgain(user, contact member.ID)
+	Refill(viewer member.ID)
+	LookAgain(viewer, contact member.ID)
 }
 
-// The defaults of [Options].
-const (
-	DefaultMin         = 10
-	DefaultIndexWait   = 250 * time.Millisecond
-	DefaultWalks       = 8
-	DefaultWalkWait    = time.Second
-	DefaultWalkTimeout = 10 * time.Second
-)
-
-// Options say how a [Reader] works; the zero value of a field stands for its
-// default.
+// Options configure a [Reader].
 type Options struct {
-	Min         int           // the index's Min: a smaller set is complete
-	IndexWait   time.Duration // how long a read waits for Redis before it walks
-	Walks       int           // walks at once
-	WalkWait    time.Duration // how long a walk waits for its turn before [ErrBusy]
-	WalkTimeout time.Duration // how long a walk may take
-	Uncounted   bool          // reads are not those of members, and not counted with them
+	Min         int           // the index's Min: a smaller set is complete; default 10
+	IndexWait   time.Duration // how long a read waits for Redis before it walks; default 250 ms
+	Walks       int           // walks at once; default 8
+	WalkWait    time.Duration // how long a walk waits for its turn before [ErrBusy]; default 1 s
+	WalkTimeout time.Duration // how long a walk may take; default 10 s
+	Uncounted   bool          // the reads are not those of viewers, and have no metrics
 	// Stale reports that Redis refuses writes, so that the sets are not kept up to
 	// date. Reads walk then while walks are free, for half of WalkTimeout, and else go
 	// by the index as usual. Default: never.
@@ -76,16 +66,16 @@ type Reader struct {
 type walkKey struct {
 	viewer contacts.Viewer
 	limit  int
-	free   bool // the walk does not wait for its turn: see [Options.Stale]
+	free   bool // the walk does not wait: see [Options.Stale]
 }
 
 // NewReader returns a reader over the given parts.
 func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
-	o.Min = cmp.Or(o.Min, DefaultMin)
-	o.IndexWait = cmp.Or(o.IndexWait, DefaultIndexWait)
-	o.Walks = cmp.Or(o.Walks, DefaultWalks)
-	o.WalkWait = cmp.Or(o.WalkWait, DefaultWalkWait)
-	o.WalkTimeout = cmp.Or(o.WalkTimeout, DefaultWalkTimeout)
+	o.Min = cmp.Or(o.Min, 10)
+	o.IndexWait = cmp.Or(o.IndexWait, 250*time.Millisecond)
+	o.Walks = cmp.Or(o.Walks, 8)
+	o.WalkWait = cmp.Or(o.WalkWait, time.Second)
+	o.WalkTimeout = cmp.Or(o.WalkTimeout, 10*time.Second)
 	if o.Stale == nil {
 		o.Stale = func() bool { return false }
 	}
@@ -97,8 +87,8 @@ func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
 
 // Read returns the limit newest visible photos of v's most recently active
 // contact. It fails with [contacts.ErrNoMember] when v does not exist,
-// [mysql.ErrUnavailable] when MySQL cannot be asked, and [ErrBusy] when a
-// walk is needed and too many are under way. That Redis fails is no error.
+// [mysql.ErrUnavailable] when MySQL cannot be reached, and [ErrBusy] when a
+// walk is needed and too many are under way. It does not fail when Redis does.
 func (r *Reader) Read(ctx context.Context, v contacts.Viewer, limit int) (Answer, error) {
 	start := time.Now()
 	a, err := r.read(ctx, v, limit)
@@ -112,7 +102,7 @@ func (r *Reader) read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 	rd := &reading{Reader: r, viewer: v, limit: limit}
 	if r.options.Stale() {
 		half, cancel := context.WithTimeout(ctx, r.options.WalkTimeout/2)
-		defer cancel() // the other half is for the set: WalkTimeout may be all that ctx has
+		defer cancel() // half, because WalkTimeout may be all the time that ctx has
 		a, err := rd.walk(half, &unprovenError{reason: WritesRefused}, true)
 		gaveUp := errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded)
 		if !gaveUp || ctx.Err() != nil {
@@ -130,7 +120,7 @@ func (r *Reader) read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 	return Answer{Album: album, Source: FromIndex, Trace: rd.trace}, nil
 }
 
-// unprovenError ends the narrow read without an answer.
+// unprovenError ends the narrow read: a walk is needed.
 type unprovenError struct {
 	reason string
 	refill bool // the set is missing or malformed: a refill would help the next read
@@ -153,8 +143,8 @@ func (rd *reading) timed(name string) func() {
 	return func() { rd.trace.Steps = append(rd.trace.Steps, Step{Name: name, Took: time.Since(start)}) }
 }
 
-// walk answers by a walk, and lets it overrule the comparison of candidates. A free walk
-// fails at once with [ErrBusy] when all turns are taken.
+// walk answers by a walk, which corrects the verdicts on candidates. A free walk fails at
+// once with [ErrBusy] when there is no room for it.
 func (rd *reading) walk(ctx context.Context, why *unprovenError, free bool) (Answer, error) {
 	rd.trace.WalkReason = why.reason
 	walked, err := rd.sharedWalk(ctx, free)
@@ -176,37 +166,25 @@ func (rd *reading) walk(ctx context.Context, why *unprovenError, free bool) (Ans
 	return Answer{Album: walked.Album, Source: FromDatabase, Trace: rd.trace}, nil
 }
 
-// sharedWalk walks, or shares the walk of another read that asked the same: after
-// Redis was emptied many requests for one viewer cost one walk.
+// sharedWalk walks, or waits for the walk of other reads of the same: after Redis was
+// emptied many requests for one viewer cost one walk.
 func (rd *reading) sharedWalk(ctx context.Context, free bool) (contacts.Walked, error) {
 	defer rd.timed("walk")()
 	return rd.walks.do(ctx, rd.options.WalkTimeout, walkKey{rd.viewer, rd.limit, free}, func(ctx context.Context) (contacts.Walked, error) {
-		end, err := rd.turn(ctx, free)
-		if err != nil {
-			return contacts.Walked{}, err
+		wait, cancel := context.WithTimeout(ctx, rd.options.WalkWait)
+		defer cancel()
+		switch {
+		case free && !rd.walking.TryAcquire(1): // fails while walks wait for their turn, too
+			return contacts.Walked{}, ErrBusy
+		case !free && rd.walking.Acquire(wait, 1) != nil:
+			if ctx.Err() == nil && !rd.options.Uncounted { // else the client left
+				walksRefused.Inc()
+			}
+			return contacts.Walked{}, ErrBusy
 		}
-		defer end()
+		defer rd.walking.Release(1)
+		walksInFlight.Inc()
+		defer walksInFlight.Dec()
 		return rd.store.Walk(ctx, rd.viewer, rd.limit)
 	})
-}
-
-// turn waits for a place among the walks, or returns [ErrBusy], at once for a free
-// walk. Walks that wait come first. Call end after the walk.
-func (r *Reader) turn(ctx context.Context, free bool) (end func(), err error) {
-	wait, cancel := context.WithTimeout(ctx, r.options.WalkWait)
-	defer cancel()
-	switch {
-	case free && !r.walking.TryAcquire(1):
-		return nil, ErrBusy
-	case !free && r.walking.Acquire(wait, 1) != nil:
-		if ctx.Err() == nil && !r.options.Uncounted { // else the client left
-			walksRefused.Inc()
-		}
-		return nil, ErrBusy
-	}
-	walksInFlight.Inc()
-	return func() {
-		walksInFlight.Dec()
-		r.walking.Release(1)
-	}, nil
 }

@@ -54,7 +54,7 @@ func TestTheFirstWinsThoughNotAtOnce(t *testing.T) {
 	b.called(t, "photos of 11", "standings of 3") // its photos are known already
 }
 
-// Photos of one second are told apart by id, which no score knows: equality with
+// Photos of one second are distinguished by id, which no score knows: equality with
 // a bound proves nothing.
 func TestTiesAreNoProof(t *testing.T) {
 	t.Parallel()
@@ -146,7 +146,7 @@ func TestWithoutAUsableSetTheDatabaseAnswers(t *testing.T) {
 	t.Parallel()
 	for err, refill := range map[error]bool{
 		index.ErrMissing: true, index.ErrMalformed: true, index.ErrUnavailable: false,
-		&index.SettingsError{}: false, errors.New("anything"): false,
+		index.ErrSettings: false, errors.New("anything"): false,
 	} {
 		b := newBench(recent.Options{})
 		b.contact(11, 900)
@@ -279,7 +279,7 @@ func TestReadsOfStaleSets(t *testing.T) {
 		for id := contactID(11); id < 15; id++ {
 			b.contact(id, int64(id))
 		}
-		b.store.AddPhoto(9999, 11, "not told yet", contacts.Public, 900)
+		b.store.AddPhoto(9999, 11, "not indexed yet", contacts.Public, 900)
 		b.store.SetLastUpload(11, 900)
 		if a := b.read(t, 11, recent.FromDatabase); a.Trace.WalkReason != recent.WritesRefused {
 			t.Errorf("walked because %s", a.Trace.WalkReason)
@@ -336,7 +336,7 @@ func TestAStaleSetIsBetterThanNoAnswer(t *testing.T) {
 		b := newBench(recent.Options{WalkTimeout: time.Second, Stale: func() bool { return true }})
 		b.contact(11, 900)
 		b.contact(12, 800)
-		var away atomic.Bool // a shared walk may outlast those who asked for it
+		var away atomic.Bool // a shared walk may outlast its waiters
 		b.store.before = func(ctx context.Context, call string) error {
 			switch {
 			case away.Load():

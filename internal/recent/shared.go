@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// shared lets callers with the same key share one call. Unlike singleflight, it gives a
-// caller only the result of a call that began after the caller asked: an older one may
-// show a photo that was made private in between. A caller that comes while a call runs
-// shares the next one, which begins when the first has ended.
+// shared lets callers with the same key share one call. Unlike singleflight, a caller gets
+// only the result of a call that began after its do: an older result may show a photo that
+// was made private in between. A caller that comes while a call runs shares the next one,
+// which begins when the first has ended.
 //
 // The zero value is ready for use.
 type shared[K comparable, V any] struct {
@@ -23,18 +23,25 @@ type shared[K comparable, V any] struct {
 type sharedCall[V any] struct {
 	cancel  context.CancelFunc
 	begun   bool          // no more callers may join; guarded by mu, as is waiters
-	waiters int           // none left cancels the call
+	waiters int           // 0 cancels the call
 	done    chan struct{} // closed when value and err are set
 	value   V
 	err     error
 }
 
 // do returns the result of a call of fn that begins after do was called. The call is
-// cancelled when none of its callers waits any more, or after limit; it has the values
+// cancelled when none of its callers waits any more, or after timeout; it has the values
 // of the first caller's context.
-func (s *shared[K, V]) do(ctx context.Context, limit time.Duration, key K, fn func(context.Context) (V, error)) (V, error) {
-	c := s.join(ctx, limit, key, fn)
-	defer s.leave(c)
+func (s *shared[K, V]) do(ctx context.Context, timeout time.Duration, key K, fn func(context.Context) (V, error)) (V, error) {
+	c := s.join(ctx, timeout, key, fn)
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		c.waiters--
+		if c.waiters == 0 {
+			c.cancel()
+		}
+	}()
 	select {
 	case <-c.done:
 		return c.value, c.err
@@ -44,8 +51,8 @@ func (s *shared[K, V]) do(ctx context.Context, limit time.Duration, key K, fn fu
 	}
 }
 
-// join returns the call that is to begin next, and starts it if there is none.
-func (s *shared[K, V]) join(ctx context.Context, limit time.Duration, key K, fn func(context.Context) (V, error)) *sharedCall[V] {
+// join returns the call that begins next, and starts one if there is none.
+func (s *shared[K, V]) join(ctx context.Context, timeout time.Duration, key K, fn func(context.Context) (V, error)) *sharedCall[V] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	previous := s.latest[key]
@@ -64,27 +71,18 @@ func (s *shared[K, V]) join(ctx context.Context, limit time.Duration, key K, fn 
 		if previous != nil {
 			<-previous.done
 		}
-		s.run(ctx, limit, key, c, fn)
+		s.run(ctx, timeout, key, c, fn)
 	}()
 	return c
 }
 
-func (s *shared[K, V]) leave(c *sharedCall[V]) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c.waiters--
-	if c.waiters == 0 {
-		c.cancel()
-	}
-}
-
-func (s *shared[K, V]) run(ctx context.Context, limit time.Duration, key K, c *sharedCall[V], fn func(context.Context) (V, error)) {
+func (s *shared[K, V]) run(ctx context.Context, timeout time.Duration, key K, c *sharedCall[V], fn func(context.Context) (V, error)) {
 	s.mu.Lock()
 	c.begun = true
 	s.mu.Unlock()
 	defer close(c.done)
 	defer func() {
-		if p := recover(); p != nil { // it would end the process: no caller's recover reaches this goroutine
+		if p := recover(); p != nil { // no caller's recover reaches this goroutine
 			c.err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
 		s.mu.Lock()
@@ -93,7 +91,7 @@ func (s *shared[K, V]) run(ctx context.Context, limit time.Duration, key K, c *s
 			delete(s.latest, key)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	c.value, c.err = fn(ctx)
 }

@@ -41,7 +41,7 @@ func counter(release <-chan struct{}) (fn func(context.Context) (int, error), be
 	}, begun
 }
 
-// Privacy: who asks while a call is under way must not be given its result,
+// Privacy: a caller that comes while a call is under way must not get its result,
 // which may be older than the question.
 func TestLateCallersShareTheNextSharedCall(t *testing.T) {
 	t.Parallel()

@@ -163,7 +163,7 @@ func TestErrorsKeepTheirClass(t *testing.T) {
 	}
 	for name, calls := range callsOf {
 		for _, call := range calls {
-			for _, class := range []error{index.ErrUnavailable, &index.SettingsError{}, mysql.ErrUnavailable, errors.New("another")} {
+			for _, class := range []error{index.ErrUnavailable, index.ErrSettings, mysql.ErrUnavailable, errors.New("another")} {
 				b := newBench(t)
 				b.uploads.PartSize = 1
 				b.contact(viewer, star, 50)

@@ -16,7 +16,7 @@ import (
 // Memory does in memory what [index.Index] does in Redis. It is the specification of
 // the Lua scripts: tests compare the two, and use Memory where millions of schedules
 // are tried. Nothing expires by itself; [Memory.Forget] and the other Forget methods
-// stand for expiry, eviction and loss.
+// represent expiry, eviction and loss.
 //
 // Its methods are safe for concurrent use, atomic for each set, and fail only with the
 // error of a context that has ended.
