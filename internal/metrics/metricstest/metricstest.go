@@ -1,12 +1,12 @@
-// Package metricstest shows a test what a scrape of its process would show.
+// Package metricstest reads the metrics of the test's process.
 //
-// Counters belong to the process. A test that wants to know how often something
-// was counted reads them before and after, and must not be parallel: `go test`
-// runs such tests one by one, before the parallel ones of the package go on.
+// Counters belong to the process, so a test compares them before and after, and must not
+// be parallel: `go test` runs such tests before the parallel ones of the package go on.
 package metricstest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,9 +14,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Samples are the values of series, which are written as in name{label="value"},
-// with sorted labels. Of a histogram they have the number of observations under its
-// name and their sum under name_sum.
+// Samples are the values of series, such as name{label="value"} with sorted labels. Those
+// of a histogram are the number of observations, under its name, and their sum, under
+// name_sum.
 type Samples map[string]float64
 
 // Gather returns the samples of the default registry and of some collectors.
@@ -56,18 +56,14 @@ func labelsOf(m *dto.Metric) string {
 func (s Samples) Named(names ...string) Samples {
 	out := make(Samples)
 	for series, value := range s {
-		name, _, _ := strings.Cut(series, "{")
-		for _, n := range names {
-			if n == name {
-				out[series] = value
-			}
+		if name, _, _ := strings.Cut(series, "{"); slices.Contains(names, name) {
+			out[series] = value
 		}
 	}
 	return out
 }
 
-// Since returns by how much samples differ from those of before, without those that
-// do not.
+// Since returns the differences to the samples of before, without those of zero.
 func (s Samples) Since(before Samples) Samples {
 	out := make(Samples)
 	for series, value := range s {
