@@ -51,7 +51,7 @@ func (d *Demo) action(do func(r *http.Request, viewer member.ID) (string, error)
 		}
 		if r.Header.Get("X-Requested-With") == "fetch" {
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-			_, _ = w.Write([]byte(text)) //nolint:gosec // plain text, and nosniff is set; the visitor may be gone
+			_, _ = w.Write([]byte(text)) // the visitor may be gone
 			return
 		}
 		http.Redirect(w, r, "/?viewer="+viewer.String(), http.StatusSeeOther) //nolint:gosec // a number, on this very page
