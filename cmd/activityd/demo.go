@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/activityd/activityd"
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/demo"
 	"github.com/activityd/activityd/internal/demo/world"
@@ -33,11 +32,7 @@ func newDemo() *cobra.Command {
 			if err := c.check(cmd.Flags()); err != nil {
 				return err
 			}
-			spec, err := world.Parse(activityd.DemoWorld)
-			if err != nil {
-				return err
-			}
-			return runDemo(cmd.Context(), c, o, spec, cmd.OutOrStdout(), newLogger(c, cmd.ErrOrStderr()))
+			return runDemo(cmd.Context(), c, o, world.Demo(), cmd.OutOrStdout(), newLogger(c, cmd.ErrOrStderr()))
 		},
 	}
 	f := cmd.Flags()

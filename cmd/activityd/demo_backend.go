@@ -12,7 +12,6 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo"
-	"github.com/activityd/activityd/internal/demo/world"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/mysql"
@@ -26,18 +25,13 @@ import (
 // demoBackend is a made-up site and its servers: private ones, or imitations.
 type demoBackend struct {
 	backend
-	site      demoSite
+	site      site.Site
 	plain     demo.Plain
 	plainName string
 	engine    string
 	wipe      func(context.Context) error
 	// start begins the emission of tasks, once the site is loaded.
 	start func()
-}
-
-type demoSite interface {
-	demo.Site
-	world.Loader
 }
 
 func openDemoBackend(ctx context.Context, c *config, o demoOptions, out io.Writer) (*demoBackend, error) {

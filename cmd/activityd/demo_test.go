@@ -9,15 +9,12 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/activityd/activityd"
 	"github.com/activityd/activityd/internal/demo/world"
 )
 
 // tinyWorld is the demo's world, made small.
-func tinyWorld(t *testing.T) world.Spec {
-	t.Helper()
-	spec, err := world.Parse(activityd.DemoWorld)
-	must(t, err)
+func tinyWorld() world.Spec {
+	spec := world.Demo()
 	spec.Members, spec.Photos, spec.Blocks = 410, 2400, 20
 	spec.Featured, spec.Celebrities = []int{400, 150, 40, 12, 0}, []int{200, 80}
 	return spec
@@ -37,7 +34,7 @@ func runTheDemo(t *testing.T, o demoOptions) (r *running, said *bytes.Buffer) {
 	ready, ended := make(chan string, 1), make(chan error, 1)
 	o.ready = func(url string) { ready <- strings.TrimSuffix(url, "/") }
 	said = &bytes.Buffer{} // written before ready, read after it
-	go func() { ended <- runDemo(ctx, c, o, tinyWorld(t), said, slog.New(slog.DiscardHandler)) }()
+	go func() { ended <- runDemo(ctx, c, o, tinyWorld(), said, slog.New(slog.DiscardHandler)) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {

@@ -1,20 +1,18 @@
 package demo
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"strconv"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
 )
 
-// refusal is an error for the visitor that pressed a button, with its HTTP status.
+// refusal is an error of the visitor's request, with its HTTP status.
 type refusal struct {
 	status int
 	text   string
@@ -26,123 +24,114 @@ func refuse(status int, format string, args ...any) error {
 	return &refusal{status, fmt.Sprintf(format, args...)}
 }
 
-// press is one press of a button: on whose page, with which form.
-type press struct {
-	viewer member.ID
-	form   url.Values
-}
-
-// action turns what a button does into a handler. do returns what happened, in
-// words. The script on the page is answered with these words; a plain form, when
-// there is no script, is sent back to the page.
-func (d *Demo) action(do func(context.Context, press) (string, error)) http.HandlerFunc {
-	const mostBytes = 4 << 10
+// action is the handler of a button on the page of a viewer. do returns what happened,
+// for the page's script to show; a form sent without the script is redirected to the page.
+func (d *Demo) action(do func(r *http.Request, viewer member.ID) (string, error)) http.HandlerFunc {
+	const maxBytes = 4 << 10
 	return func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, mostBytes)
-		text, viewer, err := perform(r, do)
+		r.Body = http.MaxBytesReader(w, r.Body, maxBytes)
+		if err := r.ParseForm(); err != nil {
+			http.Error(w, fmt.Sprintf("The form could not be read: %v.", err), http.StatusBadRequest)
+			return
+		}
+		viewer, err := member.Parse(r.PostForm.Get("viewer"))
 		if err != nil {
-			d.refuse(w, r, err)
+			http.Error(w, "viewer: "+err.Error(), http.StatusBadRequest)
+			return
+		}
+		text, err := do(r, viewer)
+		if no, ok := errors.AsType[*refusal](err); ok {
+			http.Error(w, no.text, no.status)
+			return
+		}
+		if err != nil {
+			d.cfg.Log.ErrorContext(r.Context(), "demo: action failed", slog.String("path", r.URL.Path), slog.Any("error", err))
+			http.Error(w, "That did not work; the log says why.", http.StatusInternalServerError)
 			return
 		}
 		if r.Header.Get("X-Requested-With") == "fetch" {
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-			_, _ = w.Write([]byte(text)) //nolint:gosec // plain text, and nosniff is set; the visitor may be gone
+			_, _ = w.Write([]byte(text)) // the visitor may be gone
 			return
 		}
 		http.Redirect(w, r, "/?viewer="+viewer.String(), http.StatusSeeOther) //nolint:gosec // a number, on this very page
 	}
 }
 
-func perform(r *http.Request, do func(context.Context, press) (string, error)) (string, member.ID, error) {
-	if err := r.ParseForm(); err != nil {
-		return "", 0, refuse(http.StatusBadRequest, "The form could not be read: %v.", err)
-	}
-	viewer, err := member.Parse(r.PostForm.Get("viewer"))
-	if err != nil {
-		return "", 0, refuse(http.StatusBadRequest, "viewer: %v", err)
-	}
-	text, err := do(r.Context(), press{viewer: viewer, form: r.PostForm})
-	return text, viewer, err
-}
-
-func (d *Demo) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	if no, ok := errors.AsType[*refusal](err); ok {
-		http.Error(w, no.text, no.status)
-		return
-	}
-	d.cfg.Log.ErrorContext(r.Context(), "demo: a button failed", slog.String("path", r.URL.Path), slog.Any("error", err))
-	http.Error(w, "That did not work; the log says why.", http.StatusInternalServerError)
-}
-
-// doUpload uploads a public photo as the contact named in the form, or, when it
-// is "other", as another one of the viewer's contacts.
-func (d *Demo) doUpload(ctx context.Context, p press) (string, error) {
-	owner, err := d.uploader(p)
+// doUpload uploads a public photo as the contact in the form.
+func (d *Demo) doUpload(r *http.Request, viewer member.ID) (string, error) {
+	owner, err := d.uploader(r, viewer)
 	if err != nil {
 		return "", err
 	}
-	if err := d.upload(ctx, owner, contacts.Public, true); err != nil {
+	if err := d.upload(r.Context(), owner, contacts.Public, true); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("Uploaded a photo as %s. The task that tells the followers' sets is on its way.", d.memory.name(owner)), nil
+	return fmt.Sprintf("Uploaded a photo as %s. A task will update the followers' sets.", d.memory.name(owner)), nil
 }
 
-func (d *Demo) uploader(p press) (member.ID, error) {
-	if p.form.Get("owner") == "other" {
-		except, _ := member.Parse(p.form.Get("shown")) // 0 where no contact is shown
+// uploader returns the contact in the form; for "other", any of the viewer's contacts
+// but the one that is shown.
+func (d *Demo) uploader(r *http.Request, viewer member.ID) (member.ID, error) {
+	if r.PostForm.Get("owner") == "other" {
+		shown, _ := member.Parse(r.PostForm.Get("shown")) // 0 where no contact is shown
 		dice := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
-		if owner := d.memory.contactOf(dice, p.viewer, except); owner != 0 {
+		if owner := d.memory.contactOf(dice, viewer, shown); owner != 0 {
 			return owner, nil
 		}
-		return 0, refuse(http.StatusConflict, "%s has no other contact who could upload.", d.memory.name(p.viewer))
+		return 0, refuse(http.StatusConflict, "%s has no other contact that could upload.", d.memory.name(viewer))
 	}
-	owner, err := member.Parse(p.form.Get("owner"))
+	owner, err := member.Parse(r.PostForm.Get("owner"))
 	if err != nil {
 		return 0, refuse(http.StatusBadRequest, "owner: %v", err)
 	}
-	if !d.memory.hasContact(p.viewer, owner) {
-		return 0, refuse(http.StatusConflict, "%s is no contact of %s.", d.memory.name(owner), d.memory.name(p.viewer))
+	if !d.memory.hasContact(viewer, owner) {
+		return 0, refuse(http.StatusConflict, "%s is no contact of %s.", d.memory.name(owner), d.memory.name(viewer))
 	}
 	return owner, nil
 }
 
 // doPrivate makes a photo private that the viewer is shown now.
-func (d *Demo) doPrivate(ctx context.Context, p press) (string, error) {
-	id, err := strconv.ParseUint(p.form.Get("photo"), 10, 64)
+func (d *Demo) doPrivate(r *http.Request, viewer member.ID) (string, error) {
+	id, err := strconv.ParseUint(r.PostForm.Get("photo"), 10, 64)
 	if err != nil {
 		return "", refuse(http.StatusBadRequest, "photo: want the id of a photo that is shown")
 	}
-	answer, err := d.cfg.Reader.Read(ctx, contacts.Viewer{ID: p.viewer}, photosShown)
+	answer, err := d.cfg.Reader.Read(r.Context(), contacts.Viewer{ID: viewer}, photosShown)
 	if errors.Is(err, contacts.ErrNoMember) {
-		return "", refuse(http.StatusNotFound, "There is no member %s.", p.viewer)
+		return "", refuse(http.StatusNotFound, "There is no member %s.", viewer)
 	}
 	if err != nil {
 		return "", err
 	}
 	for _, photo := range answer.Photos {
 		if photo.ID == id {
-			one := upload{id: id, owner: answer.Contact.ID, title: photo.Title}
+			shown := upload{id: id, owner: answer.Contact.ID, title: photo.Title}
 			return fmt.Sprintf("“%s” is private now, and gone from the very next answer. No task had to run.", photo.Title),
-				d.setVisibility(ctx, one, contacts.Private, true)
+				d.setVisibility(r.Context(), shown, contacts.Private, true)
 		}
 	}
 	return "", refuse(http.StatusConflict, "That photo is not shown any more.")
 }
 
-func (d *Demo) doWipe(ctx context.Context, _ press) (string, error) {
-	return "Redis is empty. Answers come from the database until a task has refilled the set.", d.wipe(ctx)
+func (d *Demo) doWipe(r *http.Request, _ member.ID) (string, error) {
+	if err := d.cfg.Wipe(r.Context()); err != nil {
+		return "", fmt.Errorf("wipe Redis: %w", err)
+	}
+	d.memory.addEvent(event{kind: "wipe", you: true, text: "Redis was wiped: every set is gone"})
+	return "Redis is empty. Answers come from the database until a task has refilled the set.", nil
 }
 
-// doTraffic pauses or resumes, as the form says: two visitors who press at once
-// want the same.
-func (d *Demo) doTraffic(_ context.Context, p press) (string, error) {
-	switch p.form.Get("do") {
+// doTraffic pauses or resumes, as the form says. It does not toggle: two visitors may
+// press the same button at once.
+func (d *Demo) doTraffic(r *http.Request, _ member.ID) (string, error) {
+	switch r.PostForm.Get("do") {
 	case "pause":
 		d.paused.Store(true)
 		return "Traffic is paused.", nil
 	case "resume":
 		d.paused.Store(false)
-		return "Traffic goes on.", nil
+		return "Traffic continues.", nil
 	default:
 		return "", refuse(http.StatusBadRequest, "do: want pause or resume")
 	}

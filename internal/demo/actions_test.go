@@ -84,9 +84,9 @@ func TestWipeEmptiesRedis(t *testing.T) {
 func TestBadPresses(t *testing.T) {
 	t.Parallel()
 	s := startService(t)
-	stranger := "410" // no contact of viewer 4
-	if s.isContact(4, stranger) {
-		t.Fatal("the test needs somebody who is no contact of viewer 4")
+	other := "410" // no contact of viewer 4
+	if s.isContact(4, other) {
+		t.Fatal("the test needs a member that is no contact of viewer 4")
 	}
 	for _, c := range []struct {
 		action, form string
@@ -97,7 +97,7 @@ func TestBadPresses(t *testing.T) {
 		{"upload", "viewer=x&owner=1", 400, "viewer"},
 		{"upload", "viewer=1&owner=", 400, "owner"},
 		{"upload", "viewer=1&owner=0", 400, "owner"},
-		{"upload", "viewer=4&owner=" + stranger, 409, "no contact"},
+		{"upload", "viewer=4&owner=" + other, 409, "no contact"},
 		{"upload", "viewer=5&owner=other", 409, "no other contact"},
 		{"upload", "viewer=1&%zz", 400, "form"},
 		{"upload", "viewer=1&owner=" + strings.Repeat("9", 5000), 400, "form"},

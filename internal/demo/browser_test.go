@@ -13,6 +13,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/demo/world"
 )
 
 // landmarks are the role and the name of each region.
@@ -24,7 +25,7 @@ const shownPhotos = `[...document.querySelectorAll(".photos img")].map(i => i.ge
 
 func TestBrowserShowsTheChosenViewerAndFollowsWhatHappens(t *testing.T) {
 	s := startService(t)
-	s.unblockEverybody(t) // any contact's upload is to be seen
+	s.unblockAll(t) // any contact's upload is to be seen
 	b := openTab(t)
 	b.open(s.url + "/")
 	b.do(chromedp.SetValue(chromedp.ID("viewer"), "2"))
@@ -90,7 +91,7 @@ func TestBrowserPausesAndResumesTheTraffic(t *testing.T) {
 	b.requireCalm()
 }
 
-func TestBrowserFindsNothingInTheWayOfAnybody(t *testing.T) {
+func TestBrowserFindsNoBarrier(t *testing.T) {
 	s := startService(t)
 	b := openTab(t)
 	for _, path := range []string{"/", "/?viewer=5"} {
@@ -108,7 +109,7 @@ func TestBrowserFindsNothingInTheWayOfAnybody(t *testing.T) {
 			"photos with an empty alt": `[...document.querySelectorAll(".photos img")].filter(i => i.alt === "").map(i => i.src)`,
 			"buttons without a name":   `[...document.querySelectorAll("button")].filter(e => !e.textContent.trim()).map(e => e.outerHTML)`,
 			"ids that are there twice": `[...document.querySelectorAll("[id]")].map(e => e.id).filter((id, i, all) => all.indexOf(id) !== i)`,
-			"names that lead nowhere":  `[...document.querySelectorAll("[aria-labelledby]")].map(e => e.getAttribute("aria-labelledby")).filter(id => !document.getElementById(id))`,
+			"labels that do not exist": `[...document.querySelectorAll("[aria-labelledby]")].map(e => e.getAttribute("aria-labelledby")).filter(id => !document.getElementById(id))`,
 			"landmarks of one name":    landmarks + `.filter((name, i, all) => all.indexOf(name) !== i)`,
 			"targets below 24 pixels":  `[...document.querySelectorAll("button, select, input:not([type=hidden])")].filter(e => e.getBoundingClientRect().height < 24).map(e => e.outerHTML)`,
 		} {
@@ -123,7 +124,7 @@ func TestBrowserFindsNothingInTheWayOfAnybody(t *testing.T) {
 	b.requireCalm()
 }
 
-// The whole table is seen on a telephone, the verdicts included.
+// A phone shows the whole table, with the verdicts.
 func TestBrowserShowsTheVerdictsOnANarrowScreen(t *testing.T) {
 	s := startService(t)
 	b := openTab(t)
@@ -147,7 +148,7 @@ func TestBrowserShowsTheVerdictsOnANarrowScreen(t *testing.T) {
 	}
 }
 
-// Without a connection nothing is said of what is so now.
+// Without a connection the page claims nothing about the present.
 func TestBrowserTakesBackWhatItSaysWithoutAConnection(t *testing.T) {
 	s := startService(t)
 	b := openTab(t)
@@ -189,9 +190,9 @@ func TestBrowserFindsEnoughContrast(t *testing.T) {
 // TestBrowserShowsRealServers also takes the picture for the README, of the
 // whole of the demo's world, when the environment says where to put it.
 func TestBrowserShowsRealServers(t *testing.T) {
-	path, w := os.Getenv("ACTIVITYD_SCREENSHOT"), smallWorld(t)
+	path, w := os.Getenv("ACTIVITYD_SCREENSHOT"), smallWorld()
 	if path != "" {
-		w = wholeWorld(t).Generate(time.Now())
+		w = world.Demo().Generate(time.Now())
 	}
 	s := startRealService(t, w)
 	run(t, s.demo.Run)

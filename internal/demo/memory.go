@@ -11,21 +11,20 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// How much is remembered.
 const (
-	eventsKept  = 12
-	uploadsKept = 60
-	timesKept   = 15 // for each viewer
-	viewersKept = 50
+	maxEvents  = 12
+	maxUploads = 60
+	maxTimes   = 15 // for each viewer
+	maxViewers = 50
 )
 
-// Event is something that happened on the made-up site, in words.
-type Event struct {
-	At   time.Time
-	Kind string    // "upload", "add", "remove", "privacy", "block", "wipe"
-	Who  member.ID // the member who did it; 0: none
-	You  bool      // it was asked for on the page
-	Text string
+// event is something that happened on the made-up site.
+type event struct {
+	unix   uint64
+	kind   string    // "upload", "add", "remove", "privacy", "block", "wipe"
+	member member.ID // that did it; 0: none
+	you    bool      // it was asked for on the page
+	text   string
 }
 
 // upload is a photo of which the traffic may change the visibility.
@@ -36,17 +35,16 @@ type upload struct {
 	visibility contacts.Visibility
 }
 
-// memory is what the demo remembers of the site, so that the traffic finds members to
-// act and the page has something to show without asking the database.
+// memory is what the traffic draws from and the page shows without asking the database.
 type memory struct {
 	world *world.World
 
 	mu       sync.Mutex // guards all below
 	contacts map[member.ID][]member.ID
-	events   []Event  // the latest ones, oldest first
-	uploads  []upload // the latest ones
+	events   []event  // the latest, oldest first
+	uploads  []upload // the latest, oldest first
 	times    map[member.ID]*times
-	watched  member.ID // the viewer whose widget was looked at last; 0: none yet
+	watched  member.ID // the viewer of the latest page; 0: none yet
 }
 
 // times are those of a viewer's latest comparisons.
@@ -60,7 +58,7 @@ func newMemory(w *world.World) *memory {
 	return m
 }
 
-// name returns a member's username, or the id for one who is not of the world.
+// name returns a member's username, or its id if it is not of the world.
 func (m *memory) name(id member.ID) string {
 	if name := m.world.Username(id); name != "" {
 		return name
@@ -68,61 +66,59 @@ func (m *memory) name(id member.ID) string {
 	return "member " + id.String()
 }
 
-// contactCount returns how many contacts the member has.
-func (m *memory) contactCount(user member.ID) int {
+func (m *memory) contactCount(id member.ID) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.contacts[user])
+	return len(m.contacts[id])
 }
 
 // contactOf draws one of the member's contacts other than except; 0: there is none.
-func (m *memory) contactOf(dice *rand.Rand, user, except member.ID) member.ID {
+func (m *memory) contactOf(dice *rand.Rand, id, except member.ID) member.ID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	all := m.contacts[user]
+	all := m.contacts[id]
 	if len(all) == 0 {
 		return 0
 	}
-	for i, start := 0, dice.IntN(len(all)); i < len(all); i++ {
-		if id := all[(start+i)%len(all)]; id != except {
-			return id
-		}
+	i := dice.IntN(len(all))
+	if all[i] == except {
+		i = (i + 1) % len(all)
 	}
-	return 0
-}
-
-func (m *memory) hasContact(user, contact member.ID) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Contains(m.contacts[user], contact)
-}
-
-func (m *memory) addContact(user, contact member.ID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !slices.Contains(m.contacts[user], contact) {
-		m.contacts[user] = append(m.contacts[user], contact)
+	if all[i] == except { // it is the only one
+		return 0
 	}
+	return all[i]
 }
 
-func (m *memory) removeContact(user, contact member.ID) {
+func (m *memory) hasContact(id, contact member.ID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.contacts[user] = slices.DeleteFunc(m.contacts[user], func(id member.ID) bool { return id == contact })
+	return slices.Contains(m.contacts[id], contact)
 }
 
-// anyone draws a member, all being equal.
-func (m *memory) anyone(dice *rand.Rand) member.ID {
+func (m *memory) addContact(id, contact member.ID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.contacts[id] = append(m.contacts[id], contact)
+}
+
+func (m *memory) removeContact(id, contact member.ID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.contacts[id] = slices.DeleteFunc(m.contacts[id], func(c member.ID) bool { return c == contact })
+}
+
+// anyMember draws a member, all being equal.
+func (m *memory) anyMember(dice *rand.Rand) member.ID {
 	return member.ID(dice.IntN(len(m.world.Members)) + 1)
 }
 
-// uploader draws a member by how many photos they had at the start.
+// uploader draws a member, weighted by its photos at the start.
 func (m *memory) uploader(dice *rand.Rand) member.ID {
 	return m.world.Photos[dice.IntN(len(m.world.Photos))].Owner
 }
 
-// star draws a viewer around whom something is to happen: the one that is watched, or
-// else one of the featured.
+// star returns the watched viewer, or draws one of the featured if none is watched.
 func (m *memory) star(dice *rand.Rand) member.ID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -138,14 +134,16 @@ func (m *memory) watch(viewer member.ID) {
 	m.watched = viewer
 }
 
-func (m *memory) addEvent(e Event) {
+// addEvent keeps an event of now.
+func (m *memory) addEvent(e event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.events = latest(m.events, e, eventsKept)
+	e.unix = uint64(time.Now().Unix())
+	m.events = latest(m.events, e, maxEvents)
 }
 
-// latestEvents returns the events that are kept, newest first.
-func (m *memory) latestEvents() []Event {
+// latestEvents returns the latest events, newest first.
+func (m *memory) latestEvents() []event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := slices.Clone(m.events)
@@ -156,10 +154,10 @@ func (m *memory) latestEvents() []Event {
 func (m *memory) addUpload(u upload) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.uploads = latest(m.uploads, u, uploadsKept)
+	m.uploads = latest(m.uploads, u, maxUploads)
 }
 
-// anyUpload draws one of the uploads that are kept.
+// anyUpload draws one of the latest uploads.
 func (m *memory) anyUpload(dice *rand.Rand) (upload, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -179,19 +177,18 @@ func (m *memory) setVisibility(id uint64, v contacts.Visibility) {
 	}
 }
 
-// addTimes keeps the times of one comparison and returns the medians of the viewer's
-// latest, so that one slow answer does not make the page's figures jump.
+// addTimes adds the times of a comparison and returns the medians of the viewer's latest.
 func (m *memory) addTimes(viewer member.ID, took, plain time.Duration) (usual, plainUsual time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.times[viewer] == nil {
-		if len(m.times) >= viewersKept {
+		if len(m.times) >= maxViewers {
 			clear(m.times)
 		}
 		m.times[viewer] = &times{}
 	}
 	t := m.times[viewer]
-	t.took, t.plain = latest(t.took, took, timesKept), latest(t.plain, plain, timesKept)
+	t.took, t.plain = latest(t.took, took, maxTimes), latest(t.plain, plain, maxTimes)
 	return median(t.took), median(t.plain)
 }
 

@@ -102,9 +102,8 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// A member without contacts is no fault: nothing warns, and nothing is offered that
-// would be refused.
-func TestAMemberWithoutContactsIsNoFault(t *testing.T) {
+// A member without contacts gets no warning, and no button that would be refused.
+func TestMemberWithoutContactsIsNoProblem(t *testing.T) {
 	t.Parallel()
 	s := startService(t)
 	body := get(t, s.demo.Handler(), "/?viewer=5").Body.String()
@@ -130,7 +129,7 @@ func albumOf(photo uint64) contacts.Album {
 // widgetOf shows the widget of viewer 1 over the given read and plain answer.
 func widgetOf(t *testing.T, read reads, plain demo.Plain) *httptest.ResponseRecorder {
 	t.Helper()
-	d := demo.New(demo.Config{World: smallWorld(t), Site: &journal{}, Reader: read, Plain: plain, PlainName: "plain SQL", Rate: 2, Log: slog.New(slog.DiscardHandler)})
+	d := demo.New(demo.Config{World: smallWorld(), Site: &journal{}, Reader: read, Plain: plain, PlainName: "plain SQL", Rate: 2, Log: slog.New(slog.DiscardHandler)})
 	return get(t, d.Handler(), "/demo/widget?viewer=1")
 }
 
@@ -189,7 +188,7 @@ func TestTimesAreCompared(t *testing.T) {
 	}
 }
 
-func TestPlainThatFailsLeavesTheWidget(t *testing.T) {
+func TestWidgetIsShownIfPlainFails(t *testing.T) {
 	t.Parallel()
 	w := widgetOf(t, taking(0), plainly(contacts.Album{}, errors.New("secret of the database")))
 	if w.Code != http.StatusOK || strings.Contains(w.Body.String(), "secret") {
@@ -198,7 +197,7 @@ func TestPlainThatFailsLeavesTheWidget(t *testing.T) {
 	requireContains(t, w.Body.String(), "someone", "failed; the log says why")
 }
 
-func TestReadThatFailsIsToldInWords(t *testing.T) {
+func TestReadThatFailsIsDescribed(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		err    error

@@ -8,11 +8,10 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 )
 
-// plainQuery is the straightforward way to put the question: join the viewer's
-// contacts with their photos, keep what the viewer may see, sort by date, and
-// take the newest photo's owner; then take that owner's newest photos. It is
-// written without a look at how package contacts does it, so that the two check
-// each other.
+// plainQuery is the straightforward query: join the viewer's contacts with their photos,
+// keep what the viewer may see, sort by date, and take the newest photo's owner; then take
+// that owner's newest photos. It shares nothing with package contacts, so that the two
+// check each other.
 const plainQuery = `
 WITH visible AS (
   SELECT p.id, p.title, p.date_upload, o.id AS owner_id, o.username
@@ -33,34 +32,28 @@ SELECT visible.owner_id, username, id, title, date_upload
 FROM visible JOIN newest ON newest.owner_id = visible.owner_id
 ORDER BY date_upload DESC, id DESC LIMIT ?`
 
-// PlainSQL returns the [Plain] that asks MySQL or MariaDB for the answer in one
-// statement, as a site does that has no index to ask. A viewer who does not
-// exist gets an empty album.
+// PlainSQL returns the [Plain] that asks MySQL or MariaDB in one statement. The album of
+// a viewer that does not exist is empty.
 func PlainSQL(db *sql.DB) Plain {
 	return func(ctx context.Context, v contacts.Viewer, limit int) (contacts.Album, error) {
 		rows, err := db.QueryContext(ctx, plainQuery, uint64(v.ID), limit)
 		if err != nil {
 			return contacts.Album{}, fmt.Errorf("plain SQL for member %s: %w", v.ID, err)
 		}
-		defer func() { _ = rows.Close() }() // Err below says what went wrong
-		album, err := scanAlbum(rows)
-		if err != nil {
+		defer func() { _ = rows.Close() }() // Err has the error
+		var album contacts.Album
+		for rows.Next() {
+			var owner contacts.Profile
+			var p contacts.Photo
+			if err := rows.Scan(&owner.ID, &owner.Username, &p.ID, &p.Title, &p.DateUpload); err != nil {
+				return contacts.Album{}, fmt.Errorf("plain SQL for member %s: %w", v.ID, err)
+			}
+			album.Contact = &owner
+			album.Photos = append(album.Photos, p)
+		}
+		if err := rows.Err(); err != nil {
 			return contacts.Album{}, fmt.Errorf("plain SQL for member %s: %w", v.ID, err)
 		}
 		return album, nil
 	}
-}
-
-func scanAlbum(rows *sql.Rows) (contacts.Album, error) {
-	var album contacts.Album
-	for rows.Next() {
-		var owner contacts.Profile
-		var p contacts.Photo
-		if err := rows.Scan(&owner.ID, &owner.Username, &p.ID, &p.Title, &p.DateUpload); err != nil {
-			return contacts.Album{}, err
-		}
-		album.Contact = &owner
-		album.Photos = append(album.Photos, p)
-	}
-	return album, rows.Err()
 }

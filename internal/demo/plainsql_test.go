@@ -18,7 +18,7 @@ import (
 func TestPlainSQLGivesTheAnswerByDefinition(t *testing.T) {
 	t.Parallel()
 	db := servertest.MySQL(t)
-	w := smallWorld(t)
+	w := smallWorld()
 	store := contacts.NewMemory()
 	for _, s := range []site.Site{site.NewMySQL(db), &site.Memory{Store: store}} {
 		if err := w.Load(t.Context(), s); err != nil {
@@ -42,11 +42,11 @@ func TestPlainSQLGivesTheAnswerByDefinition(t *testing.T) {
 		shown += len(got.Photos)
 	}
 	if shown == 0 {
-		t.Error("nobody sees anything in this world")
+		t.Error("no member sees anything in this world")
 	}
 }
 
-func TestPlainSQLForNobodyIsEmpty(t *testing.T) {
+func TestPlainSQLForUnknownMemberIsEmpty(t *testing.T) {
 	t.Parallel()
 	album, err := demo.PlainSQL(servertest.MySQL(t))(t.Context(), contacts.Viewer{ID: 1}, 10)
 	if err != nil || album.Contact != nil || len(album.Photos) != 0 {

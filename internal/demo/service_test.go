@@ -12,7 +12,6 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/activityd/activityd"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo"
 	"github.com/activityd/activityd/internal/demo/world"
@@ -47,7 +46,7 @@ func startService(t *testing.T) *service {
 	q := queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now)
 	s.site = &site.Memory{Store: s.store}
 	s.config = demo.Config{
-		World: smallWorld(t), Site: s.site, Plain: s.walk, PlainName: "a plain walk",
+		World: smallWorld(), Site: s.site, Plain: s.walk, PlainName: "a plain walk",
 		Engine: "tables in memory and miniredis, both in this process", Rate: 20,
 	}
 	load(t, s.config.World, s.site)
@@ -80,7 +79,7 @@ func startRealService(t *testing.T, w *world.World) *service {
 	return s
 }
 
-func load(t *testing.T, w *world.World, into world.Loader) {
+func load(t *testing.T, w *world.World, into site.Site) {
 	t.Helper()
 	if err := w.Load(t.Context(), into); err != nil {
 		t.Fatal(err)
@@ -137,27 +136,17 @@ func (s *service) walk(ctx context.Context, v contacts.Viewer, limit int) (conta
 	return walked.Album, err
 }
 
-func wholeWorld(t *testing.T) world.Spec {
-	t.Helper()
-	spec, err := world.Parse(activityd.DemoWorld)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return spec
-}
-
 // smallWorld is the demo's world at a fiftieth of its size, as of now.
-func smallWorld(t *testing.T) *world.World {
-	t.Helper()
-	spec := wholeWorld(t)
+func smallWorld() *world.World {
+	spec := world.Demo()
 	spec.Members, spec.Photos, spec.Blocks = 410, 2400, 20
 	spec.Featured, spec.Celebrities = []int{400, 150, 40, 12, 0}, []int{200, 80}
 	return spec.Generate(time.Now())
 }
 
-func (s *service) isContact(user member.ID, contact string) bool {
+func (s *service) isContact(id member.ID, contact string) bool {
 	for _, row := range s.config.World.Contacts {
-		if row.User == user && row.Contact.String() == contact {
+		if row.User == id && row.Contact.String() == contact {
 			return true
 		}
 	}
@@ -166,10 +155,10 @@ func (s *service) isContact(user member.ID, contact string) bool {
 
 func photoID(p contacts.Photo) string { return strconv.FormatUint(p.ID, 10) }
 
-func (s *service) unblockEverybody(t *testing.T) {
+func (s *service) unblockAll(t *testing.T) {
 	t.Helper()
 	for _, b := range s.config.World.Blocks {
-		if err := s.site.Unblock(t.Context(), b.User, b.Blocked); err != nil {
+		if err := s.site.Unblock(t.Context(), b.Member, b.Blocked); err != nil {
 			t.Fatal(err)
 		}
 	}

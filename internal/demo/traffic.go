@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -13,8 +14,8 @@ import (
 	"github.com/activityd/activityd/internal/site"
 )
 
-// Run makes traffic until the context ends, and then returns nil. A change that
-// fails is logged and left: the next one comes anyway.
+// Run makes traffic until the context ends, and then returns nil. A change that fails is
+// logged and not repeated.
 func (d *Demo) Run(ctx context.Context) error {
 	t := &traffic{Demo: d, dice: rand.New(rand.NewPCG(d.cfg.Seed, 0))}
 	for retry.Sleep(ctx, t.pause()) == nil {
@@ -22,7 +23,7 @@ func (d *Demo) Run(ctx context.Context) error {
 			continue
 		}
 		if err := t.change(ctx); err != nil && ctx.Err() == nil {
-			d.cfg.Log.WarnContext(ctx, "demo traffic: a change failed", slog.Any("error", err))
+			d.cfg.Log.WarnContext(ctx, "demo: change failed", slog.Any("error", err))
 		}
 	}
 	return nil
@@ -32,33 +33,32 @@ func (d *Demo) Run(ctx context.Context) error {
 type traffic struct {
 	*Demo
 	dice   *rand.Rand
-	blocks []world.Block // made by the traffic and still standing
+	blocks []world.Block // made by the traffic and not taken back, oldest first
 }
 
-// pause draws the time to the next change: unevenly, as life is, at the rate
-// that was asked for on average.
+// pause draws the time to the next change, which is that of the rate on average.
 func (t *traffic) pause() time.Duration {
 	return time.Duration((0.4 + 1.2*t.dice.Float64()) / t.cfg.Rate * float64(time.Second))
 }
 
+// change makes one change, or none where the dice found nothing to change.
 func (t *traffic) change(ctx context.Context) error {
 	switch n := t.dice.IntN(100); {
 	case n < 46:
-		return t.someUpload(ctx)
+		return t.uploadAny(ctx)
 	case n < 61:
-		return t.someAdd(ctx)
+		return t.addContact(ctx)
 	case n < 75:
-		return t.someRemove(ctx)
+		return t.removeContact(ctx)
 	case n < 93:
-		return t.someFlip(ctx)
+		return t.flipVisibility(ctx)
 	default:
-		return t.someBlock(ctx)
+		return t.block(ctx)
 	}
 }
 
-// someUpload favours contacts of the viewer that is looked at, so that the page does
-// not stand still, and lets the rest follow a heavy tail.
-func (t *traffic) someUpload(ctx context.Context) error {
+// uploadAny prefers contacts of the watched viewer, so that the page changes often.
+func (t *traffic) uploadAny(ctx context.Context) error {
 	var owner member.ID
 	if t.dice.IntN(100) < 45 {
 		owner = t.memory.contactOf(t.dice, t.memory.star(t.dice), 0)
@@ -69,60 +69,111 @@ func (t *traffic) someUpload(ctx context.Context) error {
 	return t.upload(ctx, owner, world.Visibility(t.dice), false)
 }
 
-func (t *traffic) someAdd(ctx context.Context) error {
-	user, contact := t.memory.star(t.dice), t.memory.uploader(t.dice)
-	// A viewer without any contact is on show as just that.
-	if t.dice.IntN(3) > 0 || t.memory.contactCount(user) == 0 {
-		user = t.memory.anyone(t.dice)
+func (t *traffic) addContact(ctx context.Context) error {
+	m, contact := t.memory.star(t.dice), t.memory.uploader(t.dice)
+	// A viewer without contacts is featured for having none.
+	if t.dice.IntN(3) > 0 || t.memory.contactCount(m) == 0 {
+		m = t.memory.anyMember(t.dice)
 	}
-	if user == contact || t.memory.hasContact(user, contact) {
+	if m == contact || t.memory.hasContact(m, contact) {
 		return nil
 	}
-	return t.addContact(ctx, user, contact, site.Grant{Friend: t.dice.IntN(5) == 0, Family: t.dice.IntN(15) == 0})
+	grant := site.Grant{Friend: t.dice.IntN(5) == 0, Family: t.dice.IntN(15) == 0}
+	if err := t.cfg.Site.SetContact(ctx, m, contact, grant); err != nil {
+		return err
+	}
+	t.memory.addContact(m, contact)
+	t.memory.addEvent(event{kind: "add", member: m, text: fmt.Sprintf("%s added %s as a contact", t.memory.name(m), t.memory.name(contact))})
+	return nil
 }
 
-func (t *traffic) someRemove(ctx context.Context) error {
-	user := t.memory.star(t.dice)
-	// Short lists are left alone, or they would be empty before long.
-	if t.dice.IntN(3) > 0 || t.memory.contactCount(user) < 20 {
-		user = t.memory.anyone(t.dice)
+func (t *traffic) removeContact(ctx context.Context) error {
+	m := t.memory.star(t.dice)
+	// Short lists stay as they are, or they would soon be empty.
+	if t.dice.IntN(3) > 0 || t.memory.contactCount(m) < 20 {
+		m = t.memory.anyMember(t.dice)
 	}
-	contact := t.memory.contactOf(t.dice, user, 0)
+	contact := t.memory.contactOf(t.dice, m, 0)
 	if contact == 0 {
 		return nil
 	}
-	return t.removeContact(ctx, user, contact)
+	if err := t.cfg.Site.RemoveContact(ctx, m, contact); err != nil {
+		return err
+	}
+	t.memory.removeContact(m, contact)
+	t.memory.addEvent(event{kind: "remove", member: m, text: fmt.Sprintf("%s removed %s from the contacts", t.memory.name(m), t.memory.name(contact))})
+	return nil
 }
 
-func (t *traffic) someFlip(ctx context.Context) error {
-	p, ok := t.memory.anyUpload(t.dice)
+func (t *traffic) flipVisibility(ctx context.Context) error {
+	u, ok := t.memory.anyUpload(t.dice)
 	if !ok {
 		return nil
 	}
 	v := contacts.Private
-	if p.visibility == contacts.Private {
+	if u.visibility == contacts.Private {
 		v = contacts.Public
 	}
-	return t.setVisibility(ctx, p, v, false)
+	return t.setVisibility(ctx, u, v, false)
 }
 
-// someBlock blocks a follower, and before long unblocks them again.
-func (t *traffic) someBlock(ctx context.Context) error {
-	const most = 4
-	if len(t.blocks) >= most {
-		oldest := t.blocks[0]
+// block blocks a follower or, from some blocks on, takes back the oldest.
+func (t *traffic) block(ctx context.Context) error {
+	const maxBlocks = 4
+	if len(t.blocks) >= maxBlocks {
+		b := t.blocks[0]
 		t.blocks = t.blocks[1:]
-		return t.unblock(ctx, oldest)
-	}
-	blocked := t.memory.star(t.dice)
-	user := t.memory.contactOf(t.dice, blocked, 0)
-	if user == 0 {
+		if err := t.cfg.Site.Unblock(ctx, b.Member, b.Blocked); err != nil {
+			return err
+		}
+		t.memory.addEvent(event{kind: "block", member: b.Member, text: fmt.Sprintf("%s unblocked %s", t.memory.name(b.Member), t.memory.name(b.Blocked))})
 		return nil
 	}
-	b := world.Block{User: user, Blocked: blocked}
-	if err := t.block(ctx, b); err != nil {
+	blocked := t.memory.star(t.dice)
+	m := t.memory.contactOf(t.dice, blocked, 0)
+	if m == 0 {
+		return nil
+	}
+	if err := t.cfg.Site.Block(ctx, m, blocked); err != nil {
 		return err
 	}
-	t.blocks = append(t.blocks, b)
+	t.blocks = append(t.blocks, world.Block{Member: m, Blocked: blocked})
+	t.memory.addEvent(event{kind: "block", member: m, text: fmt.Sprintf("%s blocked %s", t.memory.name(m), t.memory.name(blocked))})
 	return nil
+}
+
+// upload uploads a photo for the traffic, or for a visitor of the page. It chooses the id,
+// because the title must fit the picture, which is drawn from the id.
+func (d *Demo) upload(ctx context.Context, owner member.ID, v contacts.Visibility, you bool) error {
+	id := d.lastPhoto.Add(1)
+	p := site.Photo{ID: id, Owner: owner, Title: d.cfg.World.Title(id), Visibility: v, DateUpload: uint64(time.Now().Unix())}
+	if _, err := d.cfg.Site.Upload(ctx, p); err != nil {
+		return err
+	}
+	d.memory.addUpload(upload{id: id, owner: owner, title: p.Title, visibility: v})
+	d.memory.addEvent(event{kind: "upload", member: owner, you: you, text: fmt.Sprintf("%s uploaded “%s” (%s)", d.memory.name(owner), p.Title, shownTo(v))})
+	return nil
+}
+
+// setVisibility changes a photo for the traffic, or for a visitor of the page.
+func (d *Demo) setVisibility(ctx context.Context, u upload, v contacts.Visibility, you bool) error {
+	if err := d.cfg.Site.SetVisibility(ctx, u.id, v); err != nil {
+		return err
+	}
+	d.memory.setVisibility(u.id, v)
+	d.memory.addEvent(event{kind: "privacy", member: u.owner, you: you, text: fmt.Sprintf("%s made “%s” %s", d.memory.name(u.owner), u.title, shownTo(v))})
+	return nil
+}
+
+func shownTo(v contacts.Visibility) string {
+	switch v {
+	case contacts.Friends:
+		return "for friends"
+	case contacts.Family:
+		return "for family"
+	case contacts.FriendsFamily:
+		return "for friends and family"
+	default:
+		return string(v)
+	}
 }

@@ -19,11 +19,12 @@ import (
 	"github.com/activityd/activityd/internal/site"
 )
 
-// journal is a site that writes down what is asked of it, and fails with err.
+// journal is a site that writes down its changes, and fails with err.
 type journal struct {
-	mu    sync.Mutex
-	lines []string
-	err   error
+	site.Changer // nil: the demo makes no other change
+	mu           sync.Mutex
+	lines        []string
+	err          error
 }
 
 func (j *journal) note(format string, args ...any) error {
@@ -48,20 +49,20 @@ func (j *journal) count(word string) (n int) {
 	return n
 }
 
-func (j *journal) SetContact(_ context.Context, user, contact member.ID, _ site.Grant) error {
-	return j.note("add %d %d", user, contact)
+func (j *journal) SetContact(_ context.Context, m, contact member.ID, _ site.Grant) error {
+	return j.note("add %d %d", m, contact)
 }
 
-func (j *journal) RemoveContact(_ context.Context, user, contact member.ID) error {
-	return j.note("remove %d %d", user, contact)
+func (j *journal) RemoveContact(_ context.Context, m, contact member.ID) error {
+	return j.note("remove %d %d", m, contact)
 }
 
-func (j *journal) Block(_ context.Context, user, blocked member.ID) error {
-	return j.note("block %d %d", user, blocked)
+func (j *journal) Block(_ context.Context, m, blocked member.ID) error {
+	return j.note("block %d %d", m, blocked)
 }
 
-func (j *journal) Unblock(_ context.Context, user, blocked member.ID) error {
-	return j.note("unblock %d %d", user, blocked)
+func (j *journal) Unblock(_ context.Context, m, blocked member.ID) error {
+	return j.note("unblock %d %d", m, blocked)
 }
 
 func (j *journal) Upload(_ context.Context, p site.Photo) (uint64, error) {
@@ -79,10 +80,10 @@ func (nothing) Read(context.Context, contacts.Viewer, int) (recent.Answer, error
 	return recent.Answer{Source: recent.FromIndex}, nil
 }
 
-func newTraffic(t *testing.T, s demo.Site, seed uint64) *demo.Demo {
+func newTraffic(t *testing.T, s site.Changer, seed uint64) *demo.Demo {
 	t.Helper()
 	return demo.New(demo.Config{
-		World: smallWorld(t), Site: s, Reader: nothing{}, Rate: 4, Seed: seed,
+		World: smallWorld(), Site: s, Reader: nothing{}, Rate: 4, Seed: seed,
 		Plain: func(context.Context, contacts.Viewer, int) (contacts.Album, error) { return contacts.Album{}, nil },
 		Log:   slog.New(slog.DiscardHandler),
 	})
@@ -103,7 +104,7 @@ func TestTrafficMakesEveryKindOfChangeAtItsRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		site := &journal{}
 		runFor(t, newTraffic(t, site, 1), 5*time.Minute)
-		// Some changes come to nothing, such as adding who is a contact already.
+		// Some are none, such as adding a contact again.
 		if n := len(site.all()); n < 900 || n > 1350 {
 			t.Errorf("%d changes in 5 minutes at 4 a second, want about 1200", n)
 		}
@@ -133,11 +134,11 @@ func TestTrafficOfOneSeedIsTheSame(t *testing.T) {
 	})
 }
 
-func TestTrafficFavoursWhoIsWatched(t *testing.T) {
+func TestTrafficFavoursTheWatchedViewer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const watched = 4 // with a dozen contacts, whom chance would hardly hit
-		site, w := &journal{}, smallWorld(t)
+		const watched = 4 // with a dozen contacts, which chance would hardly hit
+		site, w := &journal{}, smallWorld()
 		d := newTraffic(t, site, 1)
 		theirs := map[string]bool{}
 		for _, row := range w.Contacts {
@@ -173,7 +174,7 @@ func TestTrafficGoesOnAfterFailuresAndStopsInAPause(t *testing.T) {
 			t.Errorf("%d changes were tried on a site that is down", failed)
 		}
 		if page := get(t, d.Handler(), "/").Body.String(); !strings.Contains(page, "Nothing yet.") {
-			t.Error("the feed tells of changes that never happened")
+			t.Error("the feed shows changes that never happened")
 		}
 		press(t, d.Handler(), "traffic", "viewer=1&do=pause")
 		runFor(t, d, 20*time.Second)

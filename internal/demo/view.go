@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,13 +17,13 @@ import (
 	"github.com/activityd/activityd/internal/recent"
 )
 
-// pageView is what the templates are given. Everything in it is ready to print.
+// pageView is the input of the templates, ready to print.
 type pageView struct {
 	Viewer     memberView
 	Featured   []memberView
 	Engine     string
 	PlainName  string
-	Problem    string // instead of an answer, in words
+	Problem    string // instead of an answer
 	Paused     bool
 	Alone      bool // the viewer has no contacts
 	Album      albumView
@@ -34,14 +37,14 @@ type pageView struct {
 type memberView struct {
 	ID       member.ID
 	Name     string
-	Contacts string // how many, as in "1,200 contacts"
+	Contacts string // how many, such as "1,200 contacts"
 	Ago      string // since the last upload
 }
 
 type albumView struct {
 	Contact *memberView
 	Photos  []photoView
-	Key     string // changes when what is shown changes
+	Key     string // the ids of the photos
 }
 
 type photoView struct {
@@ -52,12 +55,12 @@ type photoView struct {
 type compareView struct {
 	Source                recent.Source
 	Took, Plain           string
-	Usual, PlainUsual     string
-	TookWidth, PlainWidth int // of a bar, 1 to 100
+	Usual, PlainUsual     string // medians
+	TookWidth, PlainWidth int    // of the bars, 1 to 100
 	Factor                string
 	FactorSlower          bool // the factor is how many times as long it took
 	Agree                 bool
-	PlainProblem          string // instead of the plain time
+	PlainProblem          string // instead of the plain times
 }
 
 type candidateView struct {
@@ -74,9 +77,8 @@ type eventView struct {
 	You             bool
 }
 
-// look asks both ways and makes everything of the page but its frame. The
-// status is that of HTTP.
-func (d *Demo) look(ctx context.Context, viewer member.ID) (view pageView, status int) {
+// view asks both ways and makes the whole view. The status is that of HTTP.
+func (d *Demo) view(ctx context.Context, viewer member.ID) (view pageView, status int) {
 	d.memory.watch(viewer)
 	view = d.frame(viewer)
 	c, err := d.compare(ctx, contacts.Viewer{ID: viewer})
@@ -109,7 +111,7 @@ func (d *Demo) frame(viewer member.ID) pageView {
 	return view
 }
 
-// problem puts an error into words for the page.
+// problem describes the error of a read to the visitor.
 func (d *Demo) problem(ctx context.Context, viewer member.ID, err error) (text string, status int) {
 	switch {
 	case errors.Is(err, contacts.ErrNoMember):
@@ -117,9 +119,69 @@ func (d *Demo) problem(ctx context.Context, viewer member.ID, err error) (text s
 	case errors.Is(err, recent.ErrBusy), errors.Is(err, mysql.ErrUnavailable):
 		return "The database is busy or away. The page tries again.", http.StatusServiceUnavailable
 	default:
-		d.cfg.Log.ErrorContext(ctx, "demo: the read failed", "viewer", viewer.String(), "error", err)
+		d.cfg.Log.ErrorContext(ctx, "demo: read failed", slog.String("viewer", viewer.String()), slog.Any("error", err))
 		return "The read failed; the log says why. The page tries again.", http.StatusInternalServerError
 	}
+}
+
+// comparison is the same question asked both ways.
+type comparison struct {
+	answer            recent.Answer
+	took, plainTook   time.Duration
+	usual, plainUsual time.Duration // the medians of the viewer's latest comparisons
+	agree             bool
+	plainErr          error // with it, only answer and took are valid
+}
+
+// compare asks both ways. A change between the two is no difference: if they differ, the
+// answer is read once more.
+func (d *Demo) compare(ctx context.Context, v contacts.Viewer) (c comparison, err error) {
+	if c.answer, c.took, err = d.read(ctx, v); err != nil {
+		return c, err
+	}
+	plain, plainTook, err := d.askPlain(ctx, v)
+	if err != nil {
+		c.plainErr = err
+		return c, nil //nolint:nilerr // the page shows the answer, and why there is no comparison
+	}
+	if !sameAlbum(c.answer.Album, plain) {
+		if c.answer, c.took, err = d.read(ctx, v); err != nil {
+			return c, err
+		}
+	}
+	c.agree = sameAlbum(c.answer.Album, plain)
+	c.usual, c.plainUsual = d.memory.addTimes(v.ID, c.took, plainTook)
+	c.plainTook = plainTook
+	return c, nil
+}
+
+func (d *Demo) read(ctx context.Context, v contacts.Viewer) (recent.Answer, time.Duration, error) {
+	start := time.Now()
+	answer, err := d.cfg.Reader.Read(ctx, v, photosShown)
+	return answer, time.Since(start), err
+}
+
+var errPlainTimeout = errors.New("no answer within 3 s")
+
+// askPlain fails with errPlainTimeout if there is no answer in time.
+func (d *Demo) askPlain(ctx context.Context, v contacts.Viewer) (contacts.Album, time.Duration, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, 3*time.Second, errPlainTimeout)
+	defer cancel()
+	start := time.Now()
+	album, err := d.cfg.Plain(ctx, v, photosShown)
+	if err != nil && errors.Is(context.Cause(ctx), errPlainTimeout) {
+		err = errPlainTimeout
+	}
+	return album, time.Since(start), err
+}
+
+// sameAlbum reports whether both have the same photos of the same contact.
+func sameAlbum(a, b contacts.Album) bool {
+	if a.Contact == nil || b.Contact == nil {
+		return a.Contact == nil && b.Contact == nil
+	}
+	return a.Contact.ID == b.Contact.ID &&
+		slices.EqualFunc(a.Photos, b.Photos, func(p, q contacts.Photo) bool { return p.ID == q.ID })
 }
 
 func (d *Demo) memberView(id member.ID) memberView {
@@ -140,34 +202,30 @@ func (d *Demo) albumView(a recent.Answer) albumView {
 	if a.Contact == nil || len(a.Photos) == 0 {
 		return view
 	}
-	view.Contact = &memberView{ID: a.Contact.ID, Name: a.Contact.Username}
-	if view.Contact.Name == "" {
-		view.Contact.Name = d.memory.name(a.Contact.ID)
-	}
+	view.Contact = &memberView{ID: a.Contact.ID, Name: a.Contact.Username, Ago: ago(a.Photos[0].DateUpload)}
 	for _, p := range a.Photos {
 		view.Photos = append(view.Photos, photoView{ID: p.ID, Title: p.Title, Ago: ago(p.DateUpload)})
 		view.Key += fmt.Sprintf("%d ", p.ID)
 	}
-	view.Contact.Ago = ago(a.Photos[0].DateUpload)
 	return view
 }
 
 func (d *Demo) compareView(ctx context.Context, c comparison) compareView {
-	view := compareView{Source: c.answer.Source, Took: milliseconds(c.took), Plain: milliseconds(c.plainTook), Agree: c.agree}
+	view := compareView{Source: c.answer.Source, Took: milliseconds(c.took), Agree: c.agree}
 	switch {
-	case errors.Is(c.plainErr, errPlainSlow):
+	case errors.Is(c.plainErr, errPlainTimeout):
 		view.PlainProblem = c.plainErr.Error()
 		return view
 	case c.plainErr != nil:
-		d.cfg.Log.WarnContext(ctx, "demo: the plain question failed", "error", c.plainErr)
+		d.cfg.Log.WarnContext(ctx, "demo: plain query failed", slog.Any("error", c.plainErr))
 		view.PlainProblem = "failed; the log says why"
 		return view
 	}
-	view.Usual, view.PlainUsual = milliseconds(c.usual), milliseconds(c.plainUsual)
+	view.Plain, view.Usual, view.PlainUsual = milliseconds(c.plainTook), milliseconds(c.usual), milliseconds(c.plainUsual)
 	longer := max(c.usual, c.plainUsual, 1)
 	view.TookWidth = max(1, int(100*c.usual/longer))
 	view.PlainWidth = max(1, int(100*c.plainUsual/longer))
-	if longer >= time.Millisecond { // below it, a factor would boast of noise
+	if longer >= time.Millisecond { // a factor of shorter times would be noise
 		view.Factor, view.FactorSlower = factor(c.usual, c.plainUsual)
 	}
 	return view
@@ -180,8 +238,8 @@ func (d *Demo) candidateViews(all []recent.Examined) []candidateView {
 	}
 	var views []candidateView
 	for _, c := range all {
-		who := memberView{ID: c.Contact, Name: d.memory.name(c.Contact), Ago: ago(c.Score)}
-		view := candidateView{Contact: who, Score: c.Score, Verdict: c.Verdict, VerdictMark: marks[c.Verdict]}
+		contact := memberView{ID: c.Contact, Name: d.memory.name(c.Contact), Ago: ago(c.Score)}
+		view := candidateView{Contact: contact, Score: c.Score, Verdict: c.Verdict, VerdictMark: marks[c.Verdict]}
 		if c.Newest > 0 {
 			view.Newest = ago(c.Newest)
 		}
@@ -197,12 +255,60 @@ func (d *Demo) eventViews(viewer member.ID, candidates []recent.Examined) []even
 	}
 	var views []eventView
 	for _, e := range d.memory.latestEvents() {
-		views = append(views, eventView{Ago: duration(time.Since(e.At)), Kind: e.Kind, Text: e.Text, You: e.You, Close: e.You || onPage[e.Who]})
+		views = append(views, eventView{Ago: ago(e.unix), Kind: e.kind, Text: e.text, You: e.you, Close: e.you || onPage[e.member]})
 	}
 	return views
 }
 
-// ago says how long ago a time in unix seconds is.
+// ago returns the age of a time in unix seconds, in one unit.
 func ago(unix uint64) string {
-	return duration(time.Since(time.Unix(int64(unix), 0)))
+	const day = 24 * time.Hour
+	switch d := time.Since(time.Unix(int64(unix), 0)); {
+	case d < 2*time.Second:
+		return "just now"
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%d s ago", d/time.Second)
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min ago", d/time.Minute)
+	case d < 2*day:
+		return fmt.Sprintf("%d h ago", d/time.Hour)
+	default:
+		return fmt.Sprintf("%d days ago", d/day)
+	}
+}
+
+// milliseconds formats a duration with at least two significant digits.
+func milliseconds(d time.Duration) string {
+	ms := float64(d) / float64(time.Millisecond)
+	switch {
+	case ms < 10:
+		return fmt.Sprintf("%.2f ms", ms)
+	case ms < 100:
+		return fmt.Sprintf("%.1f ms", ms)
+	default:
+		return fmt.Sprintf("%.0f ms", ms)
+	}
+}
+
+// factor returns how many times the longer duration is the shorter one, and whether b is
+// the shorter one.
+func factor(a, b time.Duration) (text string, slower bool) {
+	if a <= 0 || b <= 0 {
+		return "", false
+	}
+	slower = b < a
+	times := float64(max(a, b)) / float64(min(a, b))
+	if times < 10 {
+		return fmt.Sprintf("%.1f", times), slower
+	}
+	return thousands(int(times)), slower
+}
+
+// thousands formats a number with commas.
+func thousands(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
 }

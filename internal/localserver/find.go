@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// serverFolders are searched after the PATH: an ordinary user's PATH has no
-// sbin on Debian, where the servers are.
+// serverFolders are searched after the PATH: on Debian the servers are in sbin, which is
+// not on an ordinary user's PATH.
 var serverFolders = []string{"/usr/sbin", "/usr/local/sbin"}
 
 // FindMySQL returns the path of the MySQL or MariaDB server to start, and whether
@@ -21,9 +21,9 @@ func FindMySQL() (string, bool) { return chosen("ACTIVITYD_TEST_MYSQLD", "mariad
 // redis-server where it is installed.
 func FindRedis() (string, bool) { return chosen("ACTIVITYD_TEST_REDIS", "redis-server") }
 
-// chosen returns the value of the environment variable, or the first of names
-// that is installed. A chosen program is not looked for: one that is not there
-// must fail by its name, and not let another one take its place.
+// chosen returns the value of the environment variable, or the first of names that is
+// installed. The value is not checked, so that a wrong one fails by its name instead of
+// selecting another program.
 func chosen(variable string, names ...string) (string, bool) {
 	if path := os.Getenv(variable); path != "" {
 		return path, true
@@ -31,7 +31,7 @@ func chosen(variable string, names ...string) (string, bool) {
 	return find(names...)
 }
 
-// find returns the first of names that is there.
+// find returns the path of the first of names that is installed.
 func find(names ...string) (string, bool) {
 	for _, name := range names {
 		if path, err := exec.LookPath(name); err == nil {

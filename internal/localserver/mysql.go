@@ -37,16 +37,16 @@ func StartMySQL(ctx context.Context, args ...string) (*MySQL, error) {
 	}
 	m := &MySQL{server: s}
 	if err := m.setUp(ctx, program, args); err != nil {
-		return nil, errors.Join(err, s.discard())
+		return nil, errors.Join(err, os.RemoveAll(s.dir))
 	}
 	return m, nil
 }
 
-// setUp installs the data folder and starts the server.
+// setUp fills the data folder and starts the server.
 func (m *MySQL) setUp(ctx context.Context, program string, args []string) error {
 	me, err := user.Current()
 	if err != nil {
-		return fmt.Errorf("find out who runs %s: %w", m.name, err)
+		return fmt.Errorf("find the user to run %s: %w", m.name, err)
 	}
 	if err := os.Mkdir(m.path("files"), 0o700); err != nil {
 		return err
@@ -62,15 +62,17 @@ func (m *MySQL) setUp(ctx context.Context, program string, args []string) error 
 	if err := m.start(ctx); err != nil {
 		return err
 	}
-	return m.askVersion(ctx)
+	return m.withDB(func(db *sql.DB) error {
+		return db.QueryRowContext(ctx, "SELECT VERSION()").Scan(&m.version)
+	})
 }
 
-// installCommand is the one that fills the data folder. MariaDB brings a script
-// for it; MySQL's server does it by itself.
+// installCommand is the command that fills the data folder: a script of MariaDB, or
+// MySQL's server itself.
 func (m *MySQL) installCommand(ctx context.Context, program, user string) ([]string, error) {
 	version, err := exec.CommandContext(ctx, program, "--no-defaults", "--version").Output()
 	if err != nil {
-		// The error of a program that was killed for its context does not name the cause.
+		// The error of a killed program does not name the cause.
 		return nil, fmt.Errorf("ask %s for its version: %w", program, cmp.Or(context.Cause(ctx), err))
 	}
 	if !strings.Contains(string(version), "MariaDB") {
@@ -90,16 +92,15 @@ func (m *MySQL) installCommand(ctx context.Context, program, user string) ([]str
 	}, nil
 }
 
-// ownTemp keeps temporary tables in the server's folder. In a shared one,
-// servers that start at the same time delete each other's.
+// ownTemp keeps temporary tables in the server's folder: servers that share one delete
+// each other's when they start.
 func (m *MySQL) ownTemp() string { return "--tmpdir=" + m.dir }
 
-// smallRedoLog keeps a server from writing a redo log of a hundred megabytes
-// when it starts.
+// smallRedoLog makes a start quick: the default redo log has a hundred megabytes.
 const smallRedoLog = "--loose-innodb-log-file-size=16777216"
 
-// serverCommand is the server's command line. It is light, and durable: args may trade
-// that away. "loose" options are those that only one of MariaDB and MySQL knows.
+// serverCommand is the server's command line: light, and durable unless args say otherwise.
+// "loose" options are those that only one of MariaDB and MySQL has.
 func (m *MySQL) serverCommand(program, user string, args []string) []string {
 	return append([]string{
 		program,
@@ -126,8 +127,8 @@ func (m *MySQL) serverCommand(program, user string, args []string) []string {
 // Addr is the path of the server's unix socket.
 func (m *MySQL) Addr() string { return m.path("sock") }
 
-// DSN is the address of a database on the server as go-sql-driver takes it; an
-// empty name chooses none. The user is root, who has no password.
+// DSN is the address of a database on the server for go-sql-driver; an empty name selects
+// none. The user is root, without a password.
 func (m *MySQL) DSN(database string) string { return m.config(database).FormatDSN() }
 
 func (m *MySQL) config(database string) *mysql.Config {
@@ -138,11 +139,10 @@ func (m *MySQL) config(database string) *mysql.Config {
 	return cfg
 }
 
-// Version is what the server calls itself, such as "10.11.6-MariaDB".
+// Version is the server's version, such as "10.11.6-MariaDB".
 func (m *MySQL) Version() string { return m.version }
 
-// CreateDatabase makes an empty database. It is an error when there is one by
-// that name.
+// CreateDatabase makes an empty database. It fails if the database exists.
 func (m *MySQL) CreateDatabase(ctx context.Context, name string) error {
 	quoted := "`" + strings.ReplaceAll(name, "`", "``") + "`"
 	return m.withDB(func(db *sql.DB) error {
@@ -160,13 +160,7 @@ func (m *MySQL) pingOnce(ctx context.Context) error {
 	return m.withDB(func(db *sql.DB) error { return db.PingContext(ctx) })
 }
 
-func (m *MySQL) askVersion(ctx context.Context) error {
-	return m.withDB(func(db *sql.DB) error {
-		return db.QueryRowContext(ctx, "SELECT VERSION()").Scan(&m.version)
-	})
-}
-
-// withDB lends f a connection pool that belongs to no database.
+// withDB calls f with a connection pool without a database.
 func (m *MySQL) withDB(f func(*sql.DB) error) error {
 	cfg := m.config("")
 	// The driver would log that a server does not answer yet.

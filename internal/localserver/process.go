@@ -23,10 +23,9 @@ type process struct {
 
 // startProcess runs argv in folder dir, its output appended to the file log.
 //
-// The child gets a process group of its own: a ^C in the terminal reaches the parent
-// alone, which then stops the child in good order. On Linux the kernel kills the child
-// when its parent dies; it does so as soon as the *thread* that started the child is
-// gone, so that thread is reserved until the child has ended.
+// The child gets a process group of its own, so that a ^C in the terminal reaches only the
+// parent, which then stops the child. On Linux the kernel kills the child when the *thread*
+// that started it ends, so that thread is reserved until the child has ended.
 func startProcess(argv []string, dir, log string) (*process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -54,12 +53,11 @@ func startProcess(argv []string, dir, log string) (*process, error) {
 	return p, nil
 }
 
-// signal sends sig to the child and its own children. It is no error when they
-// have ended.
+// signal sends sig to the child and its children. It is no error if they have ended.
 func (p *process) signal(sig syscall.Signal) error {
 	select {
 	case <-p.exited:
-		return nil // its id may be that of another process by now
+		return nil // its id may be another process by now
 	default:
 	}
 	if err := signalGroup(p.group, sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -68,7 +66,7 @@ func (p *process) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// pause stops the child where it stands.
+// pause stops the child, and returns when it has stopped.
 func (p *process) pause() error {
 	if err := p.signal(stopSignal); err != nil {
 		return err
@@ -88,8 +86,8 @@ func (p *process) kill() error {
 	return nil
 }
 
-// wait waits for the child to end; when ctx ends first, it kills it. The error
-// carries the end of the log.
+// wait waits for the child to end; if ctx ends first, it kills the child. The error has the
+// end of the log.
 func (p *process) wait(ctx context.Context) error {
 	select {
 	case <-p.exited:
@@ -103,7 +101,7 @@ func (p *process) wait(ctx context.Context) error {
 	}
 }
 
-// logTail is the end of the child's output, to close an error message with.
+// logTail is the end of the child's output, for the end of an error message.
 func (p *process) logTail() string {
 	const maxLines = 40 // mariadb-install-db writes a lot after the error itself
 	text, err := os.ReadFile(p.log)

@@ -3,6 +3,7 @@ package localserver
 import (
 	"context"
 	"errors"
+	"os"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,7 +15,7 @@ type Redis struct {
 }
 
 // AOF are arguments of [StartRedis] that make Redis keep its data: each write reaches the
-// disk before its reply is sent. Without them Redis forgets everything when it stops.
+// disk before its reply is sent. Without them its data are lost when it stops.
 var AOF = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
 // StartRedis starts a Redis that keeps nothing on disk, unless args, which are added to
@@ -43,7 +44,7 @@ func StartRedis(ctx context.Context, args ...string) (*Redis, error) {
 	}, args...)
 	s.ping = r.ping
 	if err := s.start(ctx); err != nil {
-		return nil, errors.Join(err, s.discard())
+		return nil, errors.Join(err, os.RemoveAll(s.dir))
 	}
 	return r, nil
 }
@@ -51,10 +52,10 @@ func StartRedis(ctx context.Context, args ...string) (*Redis, error) {
 // Addr is the path of the server's unix socket.
 func (r *Redis) Addr() string { return r.path("sock") }
 
-// URL is the server's address as go-redis' ParseURL takes it.
+// URL is the server's address for go-redis' ParseURL.
 func (r *Redis) URL() string { return "unix://" + r.Addr() }
 
-// ping fails, too, as long as the server loads its data.
+// ping also fails while the server loads its data.
 func (r *Redis) ping(ctx context.Context) error {
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: r.Addr(), MaxRetries: -1, DialTimeout: time.Second, ReadTimeout: time.Second})
 	return errors.Join(client.Ping(ctx).Err(), client.Close())

@@ -1,6 +1,24 @@
+// Package localserver starts private servers, MariaDB or MySQL and Redis, in a
+// temporary folder: for the tests, which need servers that they may kill, and for the
+// demo, which needs a site of its own.
+//
+// A server listens on a unix socket only, so that it takes no port and the network cannot
+// reach it. It reads no configuration but its command line, so that it is the same on
+// every machine. Close stops it and removes its folder. When the process that started it
+// dies without Close, the kernel kills the server, on Linux; the folder stays.
+//
+// # States
+//
+//	Start ──> running ──Pause──> paused ──Resume──> running
+//	             │                  │
+//	             └──────Kill────────┴──> dead ──Restart──> running
+//
+// Close works in every state, and more than once. All methods are safe for
+// concurrent use.
 package localserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,18 +29,13 @@ import (
 	"time"
 )
 
-// The bounds of starting and of stopping. A start within a tighter bound is the
-// caller's to ask for, by its context.
 const (
 	startTimeout = 2 * time.Minute
 	stopTimeout  = 20 * time.Second
 	pingInterval = 10 * time.Millisecond
 )
 
-// errClosed is returned by the methods after Close.
-var errClosed = errors.New("the server is closed and its folder is gone")
-
-// server is what MySQL and Redis have in common: a child and its folder.
+// server is a child process and its folder.
 type server struct {
 	name string
 	dir  string
@@ -34,8 +47,8 @@ type server struct {
 	closed bool
 }
 
-// newServer makes the folder. Its path is short, because that of a unix socket
-// must fit into about a hundred bytes.
+// newServer makes the folder. Its path is short, because the path of a unix socket is
+// limited to about a hundred bytes.
 func newServer(name string) (*server, error) {
 	dir, err := os.MkdirTemp("", "activityd-")
 	if err != nil {
@@ -44,7 +57,7 @@ func newServer(name string) (*server, error) {
 	return &server{name: name, dir: dir}, nil
 }
 
-// path is that of a file in the server's folder.
+// path returns the path of a file in the server's folder.
 func (s *server) path(name string) string { return filepath.Join(s.dir, name) }
 
 // run starts one program and waits until it ends.
@@ -58,8 +71,8 @@ func (s *server) run(ctx context.Context, argv []string) error {
 	return p.wait(ctx)
 }
 
-// start starts the server and waits until it answers. The caller holds mu, or
-// is alone.
+// start starts the server and waits until it answers. The caller holds mu, or no other
+// goroutine has the server yet.
 func (s *server) start(ctx context.Context) error {
 	ctx, cancel := withStartTimeout(ctx, s.name)
 	defer cancel()
@@ -85,23 +98,12 @@ func (s *server) awaitAnswer(ctx context.Context, p *process) error {
 		}
 		select {
 		case <-p.exited:
-			return fmt.Errorf("%s ended before it answered: %w%s", s.name, endError(p.err), p.logTail())
+			return fmt.Errorf("%s ended before it answered: %w%s", s.name, cmp.Or(p.err, errors.New("exit status 0")), p.logTail())
 		case <-ctx.Done():
 			return fmt.Errorf("%s did not answer: %w (%w)%s", s.name, context.Cause(ctx), pingErr, p.logTail())
 		case <-ticker.C:
 		}
 	}
-}
-
-// discard removes the folder of a server that did not start.
-func (s *server) discard() error { return os.RemoveAll(s.dir) }
-
-// endError returns an error for an end without one: a server is to stay.
-func endError(err error) error {
-	if err == nil {
-		return errors.New("exit status 0")
-	}
-	return err
 }
 
 // withStartTimeout bounds a start.
@@ -112,17 +114,13 @@ func withStartTimeout(ctx context.Context, name string) (context.Context, contex
 
 // Kill ends the server at once, as kill -9 does, and waits until it is gone.
 // Its folder stays, for Restart.
-func (s *server) Kill() error {
-	return s.locked((*process).kill)
-}
+func (s *server) Kill() error { return s.locked((*process).kill) }
 
 // Pause stops the server as SIGSTOP does: connections stay open and nothing is answered
 // until Resume.
-func (s *server) Pause() error {
-	return s.locked((*process).pause)
-}
+func (s *server) Pause() error { return s.locked((*process).pause) }
 
-// Resume lets a paused server go on.
+// Resume continues a paused server.
 func (s *server) Resume() error {
 	return s.locked(func(p *process) error { return p.signal(continueSignal) })
 }
@@ -138,17 +136,16 @@ func (s *server) Restart(ctx context.Context) error {
 	})
 }
 
-// Close stops the server, in good order if it can within a bound and by force
-// otherwise, and removes its folder.
+// Close stops the server, by SIGKILL if SIGTERM does not end it in time, and removes its
+// folder.
 func (s *server) Close() error {
-	err := s.locked(func(p *process) error {
-		s.closed = true
-		return errors.Join(s.stop(p), os.RemoveAll(s.dir))
-	})
-	if errors.Is(err, errClosed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
 		return nil
 	}
-	return err
+	s.closed = true
+	return errors.Join(s.stop(s.proc), os.RemoveAll(s.dir))
 }
 
 // locked runs f on the server's process unless the server is closed.
@@ -156,13 +153,13 @@ func (s *server) locked(f func(*process) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return fmt.Errorf("%s: %w", s.name, errClosed)
+		return fmt.Errorf("%s: the server is closed", s.name)
 	}
 	return f(s.proc)
 }
 
-// stop asks p to end and, when it has not after stopTimeout, kills it. A paused
-// process is resumed, since it could not end otherwise.
+// stop sends SIGTERM and, after stopTimeout, SIGKILL. It continues a paused process, which
+// could not end otherwise.
 func (s *server) stop(p *process) error {
 	if err := errors.Join(p.signal(syscall.SIGTERM), p.signal(continueSignal)); err != nil {
 		return err

@@ -1,6 +1,6 @@
-// The page without this script is whole, but stands still. The script fetches
-// the live part anew every second and changes in place what differs, so that
-// focus, scrolling and pictures stay where they are.
+// Without this script the page is complete, but does not update. The script fetches the
+// live part every second and replaces only what differs, so that focus, scrolling and
+// pictures are kept.
 "use strict";
 
 const PERIOD = 1000;
@@ -35,13 +35,13 @@ function show(html) {
   const main = document.getElementById("main");
   const next = new DOMParser().parseFromString(html, "text/html").getElementById("main");
   if (!next) return;
-  const news = next.dataset.answer !== main.dataset.answer;
+  const changed = next.dataset.answer !== main.dataset.answer;
   morph(main, next);
-  if (news && next.dataset.who) changes.textContent = "Now showing the newest photos of " + next.dataset.who;
+  if (changed && next.dataset.contact) changes.textContent = "Now showing the newest photos of " + next.dataset.contact;
 }
 
-// refresh fetches the live part now. A refresh that is under way is dropped: its
-// answer may be older than what has just been done.
+// refresh fetches the live part now, and drops a refresh that is under way: its answer may
+// be older than the latest action.
 async function refresh() {
   clearTimeout(timer);
   underway?.abort();
@@ -62,7 +62,7 @@ async function refresh() {
   timer = setTimeout(refresh, wait);
 }
 
-// disconnected takes back what the page says of now, until show has news.
+// disconnected replaces what the page says of the present, until the next show.
 function disconnected() {
   const texts = { source: "no connection", agree: "No connection: what is shown is from before, and may not be so any more." };
   for (const [id, text] of Object.entries(texts)) {
@@ -80,8 +80,8 @@ function say(text) {
   toastTimer = setTimeout(() => (toast.textContent = ""), 8000);
 }
 
-// act presses a button. Polling waits meanwhile: the next answer to be shown is
-// one that was asked for afterwards.
+// act submits the form of a button. It stops polling until then, so that the next answer
+// shown was asked for afterwards.
 async function act(form) {
   clearTimeout(timer);
   underway?.abort();
@@ -127,7 +127,7 @@ addEventListener("popstate", () => {
   if (id) choose(id, false);
 });
 
-// Nobody watches a hidden page.
+// A hidden page does not update.
 document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : refresh()));
 
 timer = setTimeout(refresh, PERIOD);

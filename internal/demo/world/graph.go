@@ -3,13 +3,14 @@ package world
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/site"
 )
 
-// contacts makes up who calls whom a contact: first the long lists of the
-// featured viewers, then the crowds behind the celebrities, then everybody.
+// contacts makes up the contacts: of the featured viewers, then the followers of the
+// celebrities, then the contacts of all others.
 func (s Spec) contacts(r *rand.Rand) []site.Relation {
 	g := &graph{r: r, members: s.Members, seen: map[[2]member.ID]bool{}}
 	for i, n := range s.Featured {
@@ -21,7 +22,7 @@ func (s Spec) contacts(r *rand.Rand) []site.Relation {
 	}
 	byFame := r.Perm(s.Members)
 	for id := len(s.Featured) + len(s.Celebrities) + 1; id <= s.Members; id++ {
-		g.ordinary(member.ID(id), byFame, s.MostContacts, len(s.Featured))
+		g.ordinary(member.ID(id), byFame, s.MaxContacts, len(s.Featured))
 	}
 	return g.rows
 }
@@ -34,20 +35,21 @@ type graph struct {
 	rows    []site.Relation
 }
 
-// add makes contact a contact of user and says whether that was news.
-func (g *graph) add(user, contact member.ID) bool {
-	if user == contact || g.seen[[2]member.ID{user, contact}] {
+// add makes contact a contact of m, and reports whether it was none before.
+func (g *graph) add(m, contact member.ID) bool {
+	pair := [2]member.ID{m, contact}
+	if m == contact || g.seen[pair] {
 		return false
 	}
-	g.seen[[2]member.ID{user, contact}] = true
-	g.rows = append(g.rows, site.Relation{User: user, Contact: contact, Grant: site.Grant{
+	g.seen[pair] = true
+	g.rows = append(g.rows, site.Relation{User: m, Contact: contact, Grant: site.Grant{
 		Friend: g.r.IntN(100) < 22,
 		Family: g.r.IntN(100) < 7,
 	}})
 	return true
 }
 
-// gather calls add with members in random order until n of them were taken.
+// gather calls add with members in random order until it returned true n times.
 func (g *graph) gather(n int, add func(member.ID) bool) {
 	for _, i := range g.r.Perm(g.members) {
 		if n == 0 {
@@ -59,34 +61,30 @@ func (g *graph) gather(n int, add func(member.ID) bool) {
 	}
 }
 
-// ordinary gives a member a list of contacts whose length follows a power law,
-// and prefers the famous. Some contacts answer in kind; a featured viewer does
-// not, whose number of contacts is given.
-func (g *graph) ordinary(user member.ID, byFame []int, most, featured int) {
+// ordinary adds contacts of m, whose number follows a power law, and prefers the
+// famous. Some are mutual, but not those with a featured viewer, whose number of
+// contacts is given.
+func (g *graph) ordinary(m member.ID, byFame []int, maxContacts, featured int) {
 	const none, shape, least, fame, reciprocal = 25, 1.45, 2.0, 2.2, 14
 	if g.r.IntN(100) < none {
 		return
 	}
-	n := min(int(least/math.Pow(1-g.r.Float64(), 1/shape)), most)
+	n := min(int(least/math.Pow(1-g.r.Float64(), 1/shape)), maxContacts)
 	for range n {
 		rank := int(float64(g.members) * math.Pow(g.r.Float64(), fame))
 		other := member.ID(byFame[rank] + 1)
-		if g.add(user, other) && int(other) > featured && g.r.IntN(100) < reciprocal {
-			g.add(other, user)
+		if g.add(m, other) && int(other) > featured && g.r.IntN(100) < reciprocal {
+			g.add(other, m)
 		}
 	}
 }
 
-// blocks lets a few members block someone who calls them a contact, which is
-// where a block makes a difference.
+// blocks lets a few members block a follower, where a block makes a difference.
 func (s Spec) blocks(r *rand.Rand, rows []site.Relation) []Block {
-	seen := map[Block]bool{}
 	var all []Block
 	for range min(s.Blocks, len(rows)) {
 		row := pick(r, rows)
-		b := Block{User: row.Contact, Blocked: row.User}
-		if !seen[b] {
-			seen[b] = true
+		if b := (Block{Member: row.Contact, Blocked: row.User}); !slices.Contains(all, b) {
 			all = append(all, b)
 		}
 	}

@@ -10,8 +10,7 @@ import (
 	"github.com/activityd/activityd/internal/site"
 )
 
-// photos makes up all photos, in the order of their ids, which says nothing
-// about their dates.
+// photos makes up all photos by ascending id, which is not the order of their dates.
 func (s Spec) photos(r *rand.Rand, now time.Time) []site.Photo {
 	all := make([]site.Photo, 0, s.Photos)
 	for _, u := range s.uploaders(r) {
@@ -31,25 +30,27 @@ func (s Spec) photos(r *rand.Rand, now time.Time) []site.Photo {
 }
 
 type uploader struct {
-	id     member.ID
-	photos int
-	star   bool
+	id        member.ID
+	photos    int
+	celebrity bool
 }
 
-// uploaders shares out the photos among about four in ten members, to most a few
-// and to a few hundreds. The rest never uploaded.
+// uploaders shares out the photos among about 40 % of the members: a few each to the
+// majority, and up to some hundred. The others never uploaded.
 func (s Spec) uploaders(r *rand.Rand) []uploader {
-	const share, shape, mostWeight = 40, 1.2, 120
+	const share, shape, maxWeight = 40, 1.2, 120
 	var all []uploader
 	var weights []float64
 	var sum float64
 	for i := range s.Members {
-		star := i >= len(s.Featured) && i < len(s.Featured)+len(s.Celebrities)
-		if !star && r.IntN(100) >= share {
+		celebrity := i >= len(s.Featured) && i < len(s.Featured)+len(s.Celebrities)
+		if !celebrity && r.IntN(100) >= share {
 			continue
 		}
-		weight := min(1/math.Pow(1-r.Float64(), 1/shape), mostWeight)
-		all, weights, sum = append(all, uploader{id: member.ID(i + 1), star: star}), append(weights, weight), sum+weight
+		weight := min(1/math.Pow(1-r.Float64(), 1/shape), maxWeight)
+		all = append(all, uploader{id: member.ID(i + 1), celebrity: celebrity})
+		weights = append(weights, weight)
+		sum += weight
 	}
 	left := s.Photos
 	for i := range all {
@@ -59,13 +60,13 @@ func (s Spec) uploaders(r *rand.Rand) []uploader {
 	return all
 }
 
-// age draws how long ago the newest upload was: for some minutes, for many
-// months. Whom thousands follow was here today. The minutes are spread evenly, or
-// dozens would have uploaded in the same latest second.
+// age draws the age of the newest upload, from minutes to many months; at most some
+// hours for a celebrity. The minutes are spread evenly, or dozens of members would have
+// uploaded in the same latest second.
 func (u uploader) age(r *rand.Rand) time.Duration {
 	const longest = 400 * 24 * time.Hour
 	share := math.Pow(r.Float64(), 3)
-	if u.star {
+	if u.celebrity {
 		share /= 1000
 	}
 	latest := 2*time.Minute + time.Duration(r.Int64N(int64(30*time.Minute)))

@@ -1,7 +1,14 @@
+// Package world makes up the members, contacts and photos of the demo's photo site: a
+// heavy-tailed graph, in which a few members have tens of thousands of contacts and a
+// few have tens of thousands of followers, while most have a handful. Two worlds of the
+// same [Spec] and moment are equal.
 package world
 
 import (
+	"bytes"
 	"context"
+	_ "embed"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -13,46 +20,103 @@ import (
 	"github.com/activityd/activityd/internal/site"
 )
 
-// World is a made-up photo site at the moment of its making. Members have the
-// ids 1, 2, 3… without a gap, and so have photos. It is not changed once made
-// and may be read concurrently.
+//go:embed demo.json
+var demoSpec []byte
+
+// Demo returns the Spec of the demo, which is demo.json.
+func Demo() Spec {
+	var s Spec
+	d := json.NewDecoder(bytes.NewReader(demoSpec))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&s); err != nil {
+		panic(fmt.Sprintf("world: demo.json: %v", err)) // it is part of the program
+	}
+	return s
+}
+
+// Spec is the size, the seed and the words of a world.
+type Spec struct {
+	Seed    uint64 `json:"seed"`
+	Members int    `json:"members"`
+	// Featured is the number of contacts of the members 1, 2, 3…: the viewers that
+	// the demo offers.
+	Featured []int `json:"featured"`
+	// Celebrities is the minimum number of followers of the members after those.
+	Celebrities []int `json:"celebrities"`
+	// MaxContacts bounds the contacts of all other members.
+	MaxContacts int       `json:"max_contacts"`
+	Photos      int       `json:"photos"`
+	Blocks      int       `json:"blocks"`
+	Usernames   Usernames `json:"usernames"`
+	Titles      Titles    `json:"titles"`
+}
+
+// Usernames are put together from a first and a second word.
+type Usernames struct {
+	First  []string `json:"first"`
+	Second []string `json:"second"`
+}
+
+// Titles are put together from a word for the light and one for the scene of the picture.
+type Titles struct {
+	Light    map[string][]string `json:"light"`
+	Scene    map[string][]string `json:"scene"`
+	JoinedBy []string            `json:"joined_by"`
+}
+
+// World is a made-up photo site. Members have the ids 1, 2, 3… without a gap, and so
+// have photos. It is not changed after [Spec.Generate].
 type World struct {
 	Members  []site.Member
 	Contacts []site.Relation
 	Blocks   []Block
 	Photos   []site.Photo
-	// Featured are the members whom the demo offers as viewers.
-	Featured []member.ID
+	Featured []member.ID // the viewers that the demo offers
 
 	titles Titles
 }
 
-// Generate makes the world that the spec describes, as it stands at now. Uploads
-// lie in the past, the newest within minutes.
+// Block says that Member blocks Blocked.
+type Block struct {
+	Member  member.ID
+	Blocked member.ID
+}
+
+// Generate makes the world of a Spec. All uploads are before now, the newest within
+// minutes.
 func (s Spec) Generate(now time.Time) *World {
 	w := &World{titles: s.Titles}
 	for i := range s.Featured {
 		w.Featured = append(w.Featured, member.ID(i+1))
 	}
-	w.Members = s.members(s.dice("members"))
-	w.Contacts = s.contacts(s.dice("contacts"))
-	w.Blocks = s.blocks(s.dice("blocks"), w.Contacts)
-	w.Photos = s.photos(s.dice("photos"), now)
+	w.Members = s.members(s.dice(1))
+	w.Contacts = s.contacts(s.dice(2))
+	w.Blocks = s.blocks(s.dice(3), w.Contacts)
+	w.Photos = s.photos(s.dice(4), now)
 	return w
 }
 
-// dice gives every part of the world a source of its own, so that a change to
-// one part leaves the others as they are.
-func (s Spec) dice(part string) *rand.Rand {
-	const prime = 1099511628211
-	stream := uint64(len(part))
-	for _, b := range []byte(part) {
-		stream = stream*prime ^ uint64(b)
+// dice returns a source for one part of the world, so that a change to one part leaves
+// the others as they are.
+func (s Spec) dice(part uint64) *rand.Rand { return rand.New(rand.NewPCG(s.Seed, part)) }
+
+// members makes up the members, whose usernames are unique.
+func (s Spec) members(r *rand.Rand) []site.Member {
+	all := make([]site.Member, 0, s.Members)
+	taken := make(map[string]bool, s.Members)
+	for i := range s.Members {
+		words := pick(r, s.Usernames.First) + pick(r, []string{"_", ".", ""}) + pick(r, s.Usernames.Second)
+		name := words
+		for tries := 1; taken[name]; tries++ {
+			name = words + strconv.Itoa(2+r.IntN(98*tries))
+		}
+		taken[name] = true
+		all = append(all, site.Member{ID: member.ID(i + 1), Username: name})
 	}
-	return rand.New(rand.NewPCG(s.Seed, stream))
+	return all
 }
 
-// Username returns a member's name, or "" when the world has no such member.
+// Username returns a member's name, or "" for a member that the world does not have.
 func (w *World) Username(id member.ID) string {
 	if id == 0 || uint64(id) > uint64(len(w.Members)) {
 		return ""
@@ -60,8 +124,7 @@ func (w *World) Username(id member.ID) string {
 	return w.Members[id-1].Username
 }
 
-// Title returns the title of the photo with this id: words for what the picture
-// of that id shows.
+// Title returns the title of a photo, which describes the picture with the same id.
 func (w *World) Title(photo uint64) string { return w.titles.of(photo) }
 
 func (t Titles) of(photo uint64) string {
@@ -70,7 +133,7 @@ func (t Titles) of(photo uint64) string {
 	return pick(r, t.Light[subject.Light]) + " " + pick(r, t.JoinedBy) + " " + pick(r, t.Scene[subject.Scene])
 }
 
-// Visibility draws what a member makes of a photo: mostly public.
+// Visibility draws the visibility of a photo, usually public.
 func Visibility(r *rand.Rand) contacts.Visibility {
 	switch n := r.IntN(100); {
 	case n < 68:
@@ -88,53 +151,20 @@ func Visibility(r *rand.Rand) contacts.Visibility {
 
 func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
 
-// members makes up the members, each with a username of its own.
-func (s Spec) members(r *rand.Rand) []site.Member {
-	all := make([]site.Member, 0, s.Members)
-	taken := make(map[string]bool, s.Members)
-	for i := range s.Members {
-		name := pick(r, s.Usernames.First) + pick(r, []string{"_", ".", ""}) + pick(r, s.Usernames.Second)
-		free := name
-		for tries := 1; taken[free]; tries++ {
-			free = name + strconv.Itoa(2+r.IntN(98*tries))
-		}
-		name = free
-		taken[name] = true
-		all = append(all, site.Member{ID: member.ID(i + 1), Username: name})
-	}
-	return all
-}
-
-// Block says that User blocks Blocked.
-type Block struct {
-	User    member.ID
-	Blocked member.ID
-}
-
-// Loader is an empty site that takes a world in. [site.MySQL] and [site.Memory]
-// are such.
-type Loader interface {
-	LoadMembers(ctx context.Context, members []site.Member) error
-	LoadContacts(ctx context.Context, relations []site.Relation) error
-	LoadPhotos(ctx context.Context, photos []site.Photo) error
-	Block(ctx context.Context, user, blocked member.ID) error
-}
-
-// Load puts the world into a site. It emits no tasks: there is no index yet, or
-// an empty one. The whole of testdata/demo.json takes MariaDB some seconds.
-func (w *World) Load(ctx context.Context, into Loader) error {
+// Load puts the world into an empty site. It emits no tasks: the index is empty, too.
+func (w *World) Load(ctx context.Context, into site.Site) error {
 	if err := into.LoadMembers(ctx, w.Members); err != nil {
-		return fmt.Errorf("load the demo's members: %w", err)
+		return err
 	}
 	if err := into.LoadContacts(ctx, w.Contacts); err != nil {
-		return fmt.Errorf("load the demo's contacts: %w", err)
+		return err
 	}
 	if err := into.LoadPhotos(ctx, w.Photos); err != nil {
-		return fmt.Errorf("load the demo's photos: %w", err)
+		return err
 	}
 	for _, b := range w.Blocks {
-		if err := into.Block(ctx, b.User, b.Blocked); err != nil {
-			return fmt.Errorf("load the demo's blocks: %w", err)
+		if err := into.Block(ctx, b.Member, b.Blocked); err != nil {
+			return err
 		}
 	}
 	return nil

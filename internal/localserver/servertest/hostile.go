@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
-
-	"github.com/activityd/activityd/internal/localserver"
 )
 
 // hostile are defaults of session variables under which programs that do not set
@@ -76,12 +74,8 @@ var hostileMySQL = []string{
 // database and none beyond, so that init_connect runs for it.
 func HostileMySQL(t testing.TB) (dsn string) {
 	t.Helper()
-	m, err := localserver.StartMySQL(t.Context(), "--innodb-flush-log-at-trx-commit=2",
+	m := startMySQL(t, "--innodb-flush-log-at-trx-commit=2",
 		"--loose-skip-character-set-client-handshake", "--loose-query-cache-type=1", "--loose-query-cache-size=1048576")
-	if err != nil {
-		t.Fatalf("servertest: %v", err)
-	}
-	t.Cleanup(func() { closeServer(t, m) })
 	own, ofSession := hostileMySQL, ", use_secondary_engine = FORCED"
 	if strings.Contains(m.Version(), "MariaDB") {
 		own, ofSession = hostileMariaDB, ""

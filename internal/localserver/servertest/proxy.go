@@ -1,6 +1,7 @@
 package servertest
 
 import (
+	"context"
 	"net"
 	"strings"
 	"sync"
@@ -8,14 +9,15 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/activityd/activityd/internal/retry"
 )
 
-// Proxy forwards connections to a server, and delays, cuts or refuses them when told
-// to. It is safe for concurrent use.
+// Proxy forwards connections to a server, and delays, cuts or refuses them on demand. It
+// is safe for concurrent use.
 type Proxy struct {
 	target   string
 	listener net.Listener
-	closed   chan struct{}
 	running  sync.WaitGroup
 
 	mu     sync.Mutex // guards what follows
@@ -32,16 +34,21 @@ func NewProxy(t testing.TB, target string) *Proxy {
 	if err != nil {
 		t.Fatalf("servertest: start a proxy: %v", err)
 	}
-	p := &Proxy{target: target, listener: listener, closed: make(chan struct{}), pairs: map[*pair]struct{}{}}
+	p := &Proxy{target: target, listener: listener, pairs: map[*pair]struct{}{}}
 	p.running.Go(p.accept)
-	t.Cleanup(p.close)
+	t.Cleanup(func() {
+		_ = p.listener.Close() // its connections are cut anyway
+		p.Refuse(true)
+		p.Cut()
+		p.running.Wait()
+	})
 	return p
 }
 
 // Addr is the host:port on which the proxy listens.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// RedisURL is the proxy's address as go-redis' ParseURL takes it.
+// RedisURL is the proxy's address for go-redis' ParseURL.
 func (p *Proxy) RedisURL() string { return "redis://" + p.Addr() }
 
 // MySQLDSN is dsn with the proxy's address in place of the server's. It panics
@@ -55,16 +62,15 @@ func (p *Proxy) MySQLDSN(dsn string) string {
 	return cfg.FormatDSN()
 }
 
-// Delay makes each piece of data, in either direction, arrive d later than the
-// piece before it did. Zero ends that.
+// Delay delays each piece of data, in either direction, by d. Zero ends that.
 func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
 }
 
-// Refuse makes the proxy close new connections at once, or not any longer.
-// Those that are open stay open: see Cut.
+// Refuse makes the proxy close new connections at once, or forward them again.
+// Open connections stay open: see Cut.
 func (p *Proxy) Refuse(refuse bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,16 +82,8 @@ func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for pair := range p.pairs {
-		pair.cut()
+		pair.close()
 	}
-}
-
-// close ends the proxy and waits for its goroutines.
-func (p *Proxy) close() {
-	close(p.closed)
-	_ = p.listener.Close() // its error would be about connections that are cut now
-	p.Cut()
-	p.running.Wait()
 }
 
 // accept serves connections until the listener is closed.
@@ -101,54 +99,51 @@ func (p *Proxy) accept() {
 
 // serve connects a client to the server, and forwards until either closes.
 func (p *Proxy) serve(client net.Conn) {
-	pair := &pair{client: client, gone: make(chan struct{})}
-	defer pair.cut()
+	network := "tcp"
+	if strings.Contains(p.target, "/") {
+		network = "unix"
+	}
+	server, err := net.Dial(network, p.target)
+	if err != nil {
+		_ = client.Close()
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	pair := &pair{client: client, server: server, cancel: cancel}
+	defer pair.close()
 	if !p.admit(pair) {
 		return
 	}
-	defer p.forget(pair)
 	var both sync.WaitGroup
-	both.Go(func() { p.forward(pair, pair.server, pair.client) })
-	both.Go(func() { p.forward(pair, pair.client, pair.server) })
+	both.Go(func() { p.forward(ctx, pair, server, client) })
+	both.Go(func() { p.forward(ctx, pair, client, server) })
 	both.Wait()
-}
-
-// admit connects the pair to the server and makes it known to Cut. It reports false
-// if connections are refused or the server cannot be reached.
-func (p *Proxy) admit(pair *pair) bool {
-	server, err := net.Dial(network(p.target), p.target)
-	if err != nil {
-		return false
-	}
-	pair.server = server
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	select {
-	case <-p.closed:
-		return false
-	default:
-	}
-	if p.refuse {
-		return false
-	}
-	p.pairs[pair] = struct{}{}
-	return true
-}
-
-func (p *Proxy) forget(pair *pair) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.pairs, pair)
 }
 
-// forward copies from one end to the other until one of them is closed, and
-// then closes both.
-func (p *Proxy) forward(pair *pair, to, from net.Conn) {
-	defer pair.cut()
+// admit makes the pair known to Cut, unless connections are refused.
+func (p *Proxy) admit(pair *pair) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.refuse {
+		p.pairs[pair] = struct{}{}
+	}
+	return !p.refuse
+}
+
+// forward copies from one end to the other until one of them is closed, and then
+// closes both.
+func (p *Proxy) forward(ctx context.Context, pair *pair, to, from net.Conn) {
+	defer pair.close()
 	buffer := make([]byte, 32<<10)
 	for {
 		n, readErr := from.Read(buffer)
-		if !p.hold(pair) {
+		p.mu.Lock()
+		delay := p.delay
+		p.mu.Unlock()
+		if retry.Sleep(ctx, delay) != nil {
 			return
 		}
 		if _, err := to.Write(buffer[:n]); err != nil || readErr != nil {
@@ -157,45 +152,15 @@ func (p *Proxy) forward(pair *pair, to, from net.Conn) {
 	}
 }
 
-// hold waits for the delay that is set, and reports whether the pair is still
-// connected after it.
-func (p *Proxy) hold(pair *pair) bool {
-	p.mu.Lock()
-	delay := p.delay
-	p.mu.Unlock()
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-pair.gone:
-		return false
-	}
-}
-
-// pair is one client and its connection to the server; server is nil when there
-// is none.
+// pair is a client's connection and the proxy's to the server.
 type pair struct {
 	client, server net.Conn
-	once           sync.Once
-	gone           chan struct{} // closed by cut
+	cancel         context.CancelFunc // ends a delay
 }
 
-// cut closes both connections.
-func (c *pair) cut() {
-	c.once.Do(func() {
-		close(c.gone)
-		_ = c.client.Close() // an error changes nothing
-		if c.server != nil {
-			_ = c.server.Close()
-		}
-	})
-}
-
-// network is that of an address: a path is a unix socket.
-func network(target string) string {
-	if strings.Contains(target, "/") {
-		return "unix"
-	}
-	return "tcp"
+// close closes both connections. It may be called more than once.
+func (c *pair) close() {
+	c.cancel()
+	_ = c.client.Close() // it may be closed already
+	_ = c.server.Close()
 }

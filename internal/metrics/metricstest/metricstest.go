@@ -14,9 +14,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Samples are the values of series, which are written as in name{label="value"},
-// with sorted labels. Of a histogram they have the number of observations under its
-// name and their sum under name_sum.
+// Samples are the values of series, such as name{label="value"} with sorted labels. Those
+// of a histogram are the number of observations, under its name, and their sum, under
+// name_sum.
 type Samples map[string]float64
 
 // Gather returns the samples of the default registry and of some collectors.

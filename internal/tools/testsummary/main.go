@@ -12,6 +12,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -22,18 +23,17 @@ import (
 )
 
 func main() {
-	// go test gets a ^C as well, being in the same process group; this process has
-	// to outlive it in order to report.
+	// go test gets a ^C as well, being in the same process group; this process must
+	// outlive it to report.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
 
-// run runs the tests and returns the exit code: 0 when all of them ran and passed,
-// otherwise 1.
+// run returns the exit code: 0 when all tests ran and passed, otherwise 1.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	s := newSummary(stdout)
+	s := &summary{out: stdout, running: map[string]*pkg{}}
 	err := goTest(ctx, args, s, stderr)
 	if err != nil {
 		fmt.Fprintf(stderr, "testsummary: go test: %v\n", err)
@@ -48,8 +48,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// goTest runs "go test -json" and hands its events to s. The error is about go test:
-// that it failed, or could not be run.
+// goTest runs "go test -json" and passes its events to s. It fails if go test does.
 func goTest(ctx context.Context, args []string, s *summary, stderr io.Writer) error {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -62,8 +61,5 @@ func goTest(ctx context.Context, args []string, s *summary, stderr io.Writer) er
 		return err
 	}
 	readErr := s.read(out)
-	if err := cmd.Wait(); err != nil {
-		return err
-	}
-	return readErr
+	return cmp.Or(cmd.Wait(), readErr)
 }

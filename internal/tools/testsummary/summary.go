@@ -35,12 +35,8 @@ type pkg struct {
 	failed int               // tests so far
 }
 
-func newSummary(out io.Writer) *summary {
-	return &summary{out: out, running: map[string]*pkg{}}
-}
-
-// read takes events until r ends. A line that is no event is printed as it is: go
-// test says in plain text why it could not begin.
+// read takes events until r ends. It prints a line that is no event: go test writes plain
+// text if it cannot start.
 func (s *summary) read(r io.Reader) error {
 	lines := bufio.NewReader(r)
 	for {
@@ -65,7 +61,7 @@ func (s *summary) take(line []byte) {
 	case e.Action == "build-output":
 		s.print(e.Output)
 	case e.Package == "":
-		// The other events of a build: its package fails, too.
+		// Other events of a build: its package fails, too.
 	case e.Action == "output":
 		s.keep(e)
 	case e.Test == "":
@@ -75,7 +71,7 @@ func (s *summary) take(line []byte) {
 	}
 }
 
-// keep notes the output of a test until it is known how the test ends.
+// keep keeps the output of a test until the test ends.
 func (s *summary) keep(e event) {
 	if strings.HasPrefix(e.Output, "=== ") {
 		return // RUN, PAUSE and the like: noise
@@ -94,7 +90,8 @@ func (s *summary) pkg(name string) *pkg {
 	return s.running[name]
 }
 
-// endTest counts a test. Its output is printed only if it failed or was skipped.
+// endTest counts a test. It prints the output of a skipped test, and drops that of a test
+// that passed; endPackage prints that of a failed one.
 func (s *summary) endTest(e event) {
 	p := s.pkg(e.Package)
 	switch e.Action {
@@ -127,7 +124,7 @@ func (s *summary) endPackage(e event) {
 		if p.failed == 0 {
 			s.failed++ // it did not compile, or broke outside its tests
 		}
-		for _, test := range append(p.order, "") { // the verdict is the package's own
+		for _, test := range append(p.order, "") { // the package's own output is last
 			s.print(p.output[test])
 		}
 	default:
@@ -136,12 +133,11 @@ func (s *summary) endPackage(e event) {
 	delete(s.running, e.Package)
 }
 
-// finish prints the closing line and returns what is wrong with the run as a
-// whole.
+// finish prints the last line and returns the problems of the whole run.
 func (s *summary) finish() []string {
 	var problems []string
 	for name := range s.running {
-		problems = append(problems, name+" never ended")
+		problems = append(problems, name+" did not end")
 	}
 	slices.Sort(problems)
 	for _, name := range s.skipped {

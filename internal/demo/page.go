@@ -3,10 +3,10 @@ package demo
 import (
 	"bytes"
 	"embed"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/activityd/activityd/internal/demo/pictures"
 	"github.com/activityd/activityd/internal/member"
@@ -15,9 +15,12 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// routes lays out the page. Nothing of it needs another host, an inline script
-// or an inline style, and the policy in the header forbids them.
-func (d *Demo) routes() http.Handler {
+// contentPolicy forbids other hosts, inline scripts and inline styles: the page needs none.
+const contentPolicy = "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; " +
+	"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// Handler serves the page at / and everything that belongs to it under /demo/.
+func (d *Demo) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", d.page)
 	mux.HandleFunc("GET /demo/widget", d.widget)
@@ -29,25 +32,19 @@ func (d *Demo) routes() http.Handler {
 	mux.HandleFunc("POST /demo/actions/private", d.action(d.doPrivate))
 	mux.HandleFunc("POST /demo/actions/wipe", d.action(d.doWipe))
 	mux.HandleFunc("POST /demo/actions/traffic", d.action(d.doTraffic))
-	// Another site's page must not press our buttons in the visitor's browser.
-	return secured(http.NewCrossOriginProtection().Handler(mux))
-}
-
-func secured(next http.Handler) http.Handler {
-	const policy = "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; " +
-		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+	sameOrigin := http.NewCrossOriginProtection().Handler(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h.Set("Content-Security-Policy", policy)
+		h.Set("Content-Security-Policy", contentPolicy)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
-		next.ServeHTTP(w, r)
+		sameOrigin.ServeHTTP(w, r)
 	})
 }
 
-// page serves the whole page for ?viewer=, or for ?id=, which the visitor typed in
-// and which goes first, or for the first of the featured.
+// page serves the whole page for ?id=, which the visitor typed in, or else ?viewer=, or
+// else the first of the featured viewers.
 func (d *Demo) page(w http.ResponseWriter, r *http.Request) {
 	text := strings.TrimSpace(r.FormValue("id"))
 	if text == "" {
@@ -64,7 +61,7 @@ func (d *Demo) page(w http.ResponseWriter, r *http.Request) {
 		d.render(w, r, "page", http.StatusBadRequest, view)
 		return
 	}
-	view, status := d.look(r.Context(), viewer)
+	view, status := d.view(r.Context(), viewer)
 	d.render(w, r, "page", status, view)
 }
 
@@ -75,15 +72,15 @@ func (d *Demo) widget(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "viewer: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	view, status := d.look(r.Context(), viewer)
+	view, status := d.view(r.Context(), viewer)
 	d.render(w, r, "live", status, view)
 }
 
-// render writes a template as a whole or, if it fails, not at all.
+// render writes the output of a template, or an error if the template fails.
 func (d *Demo) render(w http.ResponseWriter, r *http.Request, name string, status int, view pageView) {
 	var buf bytes.Buffer
 	if err := d.templates.ExecuteTemplate(&buf, name, view); err != nil {
-		d.cfg.Log.ErrorContext(r.Context(), "demo: the page could not be rendered", "template", name, "error", err)
+		d.cfg.Log.ErrorContext(r.Context(), "demo: rendering failed", slog.String("template", name), slog.Any("error", err))
 		http.Error(w, "the page could not be rendered", http.StatusInternalServerError)
 		return
 	}
@@ -109,11 +106,6 @@ func picture(paint func(uint64) []byte) http.HandlerFunc {
 
 func asset(name string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		data, err := assets.ReadFile("assets/" + name)
-		if err != nil {
-			http.NotFound(w, r)
-			return
-		}
-		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(data))
+		http.ServeFileFS(w, r, assets, "assets/"+name)
 	}
 }
