@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // Range is the members from First to Last, both included.
@@ -103,6 +104,9 @@ type Walk struct {
 	Trouble func(error)
 	GaveUp  func(id member.ID, err error)
 }
+
+// maxTries is how often an [Own] error is accepted, by default.
+const maxTries = 10
 
 // ErrStopped is the error of work whose context ended.
 var ErrStopped = errors.New("stopped")
@@ -226,4 +230,131 @@ func (w *walk) end(b *batch) error {
 		return fmt.Errorf("%w: %d", errTooMany, w.failed)
 	}
 	return nil
+}
+
+// batch is members that entered together, and what was counted for them.
+type batch struct {
+	members []member.ID
+	counts  Counts
+	done    bool
+}
+
+// work visits the members of a batch, which has entered, until all are done or given
+// up. Those left by a round of visits are visited in the next one, after a pause.
+func (w *walk) work(b *batch, leave func()) error {
+	alone := make(map[member.ID]int) // visits of a single member that failed with [Own]
+	parts := [][]member.ID{b.members}
+	for round := 1; ; round++ {
+		var next [][]member.ID
+		for _, part := range parts {
+			if leave == nil {
+				var err error
+				if leave, err = w.Pacer.Enter(w.starting, len(part)); err != nil {
+					return ErrStopped
+				}
+			}
+			left, err := w.visit(b, part)
+			leave()
+			leave = nil
+			if err == nil {
+				continue
+			}
+			if w.starting.Err() != nil {
+				return ErrStopped
+			}
+			switch w.judge(err) {
+			case Fatal:
+				return fmt.Errorf("members %s to %s: %w", part[0], part[len(part)-1], err)
+			case Away:
+				next = append(next, left)
+			case Own:
+				if len(part) == 1 {
+					alone[part[0]]++
+				}
+				if alone[part[0]] == w.Tries {
+					b.counts[Failed]++
+					w.GaveUp(part[0], err)
+					continue
+				}
+				next = slices.AppendSeq(next, slices.Chunk(left, (len(left)+1)/2))
+			}
+			w.Trouble(err)
+		}
+		if len(next) == 0 {
+			return w.end(b)
+		}
+		parts = next
+		if !pause(w.starting, round) {
+			return ErrStopped
+		}
+	}
+}
+
+// visit visits once and counts the members that are done. With an error, at least one
+// is left.
+func (w *walk) visit(b *batch, members []member.ID) (left []member.ID, err error) {
+	ctx, cancel := w.limit(w.visiting)
+	defer cancel()
+	done, left, err := w.Visit(ctx, members)
+	if err != nil && len(left) == 0 {
+		return members, w.explain(ctx, err)
+	}
+	b.counts.Add(done)
+	return left, w.explain(ctx, err)
+}
+
+// errTooLong is the cause of what [Walk.Timeout] cancels.
+var errTooLong = errors.New("it took too long")
+
+func (w *walk) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	if w.Timeout == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, w.Timeout, errTooLong)
+}
+
+// explain says of an error that it is due to the timeout.
+func (w *walk) explain(ctx context.Context, err error) error {
+	if err != nil && errors.Is(context.Cause(ctx), errTooLong) {
+		return fmt.Errorf("%w (more than %v): %w", errTooLong, w.Timeout, err)
+	}
+	return err
+}
+
+func (w *walk) judge(err error) Fault {
+	if errors.Is(err, errTooLong) {
+		return Own
+	}
+	return w.Judge(err)
+}
+
+// patiently repeats do until it succeeds, fails with a [Fatal] error, or failed ten
+// times with an [Own] one. It returns [ErrStopped] when ctx ends.
+func patiently(ctx context.Context, judge func(error) Fault, trouble func(error), do func(context.Context) error) error {
+	own := 0
+	for try := 1; ; try++ {
+		err := do(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ErrStopped
+		}
+		fault := judge(err)
+		if fault == Own {
+			own++
+		}
+		if fault == Fatal || own == maxTries {
+			return err
+		}
+		trouble(err)
+		if !pause(ctx, try) {
+			return ErrStopped
+		}
+	}
+}
+
+// pause waits after the n-th failure in a row, and returns false when ctx ends.
+func pause(ctx context.Context, n int) bool {
+	return retry.Sleep(ctx, retry.Backoff(n, 100*time.Millisecond, 5*time.Second)) == nil
 }
