@@ -19,12 +19,6 @@ import (
 	"github.com/activityd/activityd/internal/retry"
 )
 
-// Members lists the members to sweep over.
-type Members interface {
-	bulk.Source
-	CountMembers(ctx context.Context, first, last member.ID) (int64, error)
-}
-
 // Ledger is the state that the processes share; [index.Ledger] is one.
 type Ledger interface {
 	// HoldSweep gives owner the lease of the sweep for ttl, unless another owner has
@@ -46,7 +40,7 @@ type Ledger interface {
 // Ledger are for the sweep and the watch over Redis.
 type PatrolOptions struct {
 	Auditor *Auditor
-	Members Members
+	Members bulk.Store
 	// EachStored calls do with the owners of all sets that are stored, some at a time.
 	EachStored func(ctx context.Context, do func(ctx context.Context, owners []member.ID) error) error
 	Ledger     Ledger
@@ -59,8 +53,8 @@ type PatrolOptions struct {
 	Repair           bool
 	RepairsPerMinute int
 	// Watch says that Redis is watched for lost data.
-	Watch    bool
-	Log      *slog.Logger // nil: slog.Default()
+	Watch bool
+	Log   *slog.Logger // nil: slog.Default()
 
 	// Lease is how long a process that sweeps may be silent before another one goes
 	// on; Tick is the time between two looks at the generation; Round is how long a
@@ -131,7 +125,7 @@ func (p *Patrol) checkReads(ctx context.Context) error {
 		}
 		slices.Sort(viewers)
 		_, err := p.walk(ctx, OfRead, bulk.Walk{
-			Source: list(slices.Compact(viewers)), Visit: p.visitRead, Pacer: bulk.NewPacer(bulk.PacerOptions{}),
+			Source: bulk.List(slices.Compact(viewers)), Visit: p.visitRead, Pacer: bulk.NewPacer(bulk.PacerOptions{}),
 		}, bulk.Checkpoint{})
 		if err != nil {
 			outage.wait(ctx, err)
@@ -160,15 +154,6 @@ func (p *Patrol) visitRead(ctx context.Context, viewers []member.ID) (bulk.Count
 	}
 	pause(ctx, restShare*r.Looking)
 	return nil, nil, nil
-}
-
-// list is members in the order of their ids.
-type list []member.ID
-
-// Members implements [bulk.Source].
-func (l list) Members(_ context.Context, after member.ID, limit int) ([]member.ID, error) {
-	at, _ := slices.BinarySearch(l, after+1)
-	return l[at:min(at+limit, len(l))], nil
 }
 
 // noMember is the id of no member: what fails for it fails for all.

@@ -286,7 +286,7 @@ func (s *sweeper) visitOrphans(ctx context.Context) error {
 		}
 		from := s.round.checkpoint()
 		from.Position = 0
-		at, err := s.walk(ctx, OfSweep, bulk.Walk{Source: list(orphans), Visit: s.visit, Pacer: bulk.NewPacer(bulk.PacerOptions{})}, from)
+		at, err := s.walk(ctx, OfSweep, bulk.Walk{Source: bulk.List(orphans), Visit: s.visit, Pacer: bulk.NewPacer(bulk.PacerOptions{})}, from)
 		if err != nil {
 			return err
 		}

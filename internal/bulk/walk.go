@@ -64,6 +64,18 @@ type Source interface {
 	Members(ctx context.Context, after member.ID, limit int) ([]member.ID, error)
 }
 
+// List is a [Source] of its members, which ascend.
+type List []member.ID
+
+// Members implements [Source].
+func (l List) Members(_ context.Context, after member.ID, limit int) ([]member.ID, error) {
+	at, found := slices.BinarySearch(l, after)
+	if found {
+		at++
+	}
+	return slices.Clone(l[at:min(at+limit, len(l))]), nil
+}
+
 // Visit does the work for some members. It returns what it counted for those that
 // are done, and with an error those that are left; an error with none left concerns
 // them all. It must be idempotent and safe for concurrent use.
