@@ -194,11 +194,14 @@ func (p *Patrol) follow(ctx context.Context, r Report) (done repaired, err error
 	if !p.options.Repair {
 		return repaired{}, nil
 	}
-	// In this order: there may not be room for all. A lag that lasts is repaired as
-	// well: its task may never come, and a refill does no harm.
-	members := r.Users(Error)
-	members = append(members, difference(r.Users(Waste), members)...)
-	members = append(members, difference(r.waiting(), members)...)
+	// In this order: there may not be tokens for all. A lasting lag is repaired as well:
+	// its task may never run, and a refill does no harm.
+	members := r.Users(Error, Waste)
+	for _, f := range r.Findings {
+		if f.Lasting && !slices.Contains(members, f.User) {
+			members = append(members, f.User)
+		}
+	}
 	if len(members) == 0 {
 		return repaired{}, nil
 	}
@@ -211,11 +214,6 @@ func (p *Patrol) follow(ctx context.Context, r Report) (done repaired, err error
 	refills.WithLabelValues("enqueued").Add(float64(done.enqueued))
 	refills.WithLabelValues("deferred").Add(float64(done.deferred))
 	return done, err
-}
-
-// difference returns those of ids that are not among others.
-func difference(ids, others []member.ID) []member.ID {
-	return slices.DeleteFunc(slices.Clone(ids), func(id member.ID) bool { return slices.Contains(others, id) })
 }
 
 // outage logs that work stands still, once, and pauses longer and longer.
