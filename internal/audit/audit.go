@@ -160,7 +160,8 @@ func (a *Auditor) check(ctx context.Context, members []member.ID, look lookFunc)
 	if len(r.Findings) == 0 {
 		return r, nil
 	}
-	return r, a.work(ctx, &r, func() error { return a.explain(ctx, r.Findings) })
+	err := a.work(ctx, &r, func() error { return a.explain(ctx, r.Findings) })
+	return r, err
 }
 
 // work calls do when the pacer lets it, and counts the time.

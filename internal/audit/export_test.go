@@ -36,7 +36,7 @@ type Progress struct {
 // ProgressOf reads what a sweep kept.
 func ProgressOf(state string) Progress {
 	r := parseRound(state)
-	p := Progress{Began: time.UnixMilli(r.Began), Hurried: r.Hurried, Done: r.Done, Total: r.Total}
+	p := Progress{Began: time.UnixMilli(r.Began), Hurried: r.Hurried, Done: r.seen(), Total: r.Total}
 	if r.Ended != 0 {
 		p.Ended = time.UnixMilli(r.Ended)
 	}
