@@ -206,10 +206,11 @@ func (s *sweeper) sweepRound(ctx context.Context) error {
 // what ends it otherwise.
 func (s *sweeper) untilLoss(ctx context.Context) (bounded context.Context, end func()) {
 	bounded, cancel := context.WithCancel(ctx)
+	last := s.round.Lost // the next round may begin before the goroutine ends
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		defer cancel()
-		for !s.isBehind() {
+		for s.lost.Load() <= last {
 			select {
 			case <-s.noticed:
 			case <-bounded.Done():
