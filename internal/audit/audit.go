@@ -141,8 +141,9 @@ func (a *Auditor) check(ctx context.Context, members []member.ID, look lookFunc)
 				r.Skipped = append(r.Skipped, id)
 				return true
 			}
-			settled := false
-			if seen[id], settled = seen[id].add(l); !settled {
+			next, settled := seen[id].add(l)
+			seen[id] = next
+			if !settled {
 				return false
 			}
 			if slices.ContainsFunc(l.suspects, func(f Finding) bool { return f.Class == Error }) {

@@ -47,13 +47,15 @@ func TestOrphansAreCountedInSpiteOfAnOutage(t *testing.T) {
 		r, err := bulk.Job{
 			Range: bulk.All, Store: s, Generations: s, Reporter: s, Parallel: 1, Rate: 400, Schema: fine, Settings: fine, Visit: s.Visit,
 			Orphans: func(context.Context, *bulk.Pacer) ([]member.ID, error) {
-				if finds++; finds == 1 {
+				finds++
+				if finds == 1 {
 					return []member.ID{1001}, index.ErrUnavailable
 				}
 				return from(1000, 300), nil
 			},
 			VisitOrphans: func(_ context.Context, ids []member.ID) (bulk.Counts, []member.ID, error) {
-				if visits++; visits == 2 {
+				visits++
+				if visits == 2 {
 					return nil, nil, mysql.ErrUnavailable
 				}
 				return bulk.Counts{"orphans": int64(len(ids))}, nil, nil

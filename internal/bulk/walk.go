@@ -265,32 +265,13 @@ func (w *walk) work(b *batch, leave func()) error {
 					return ErrStopped
 				}
 			}
-			left, err := w.visit(b, part)
+			left, err := w.visitPart(b, part, alone)
 			leave()
+			if err != nil {
+				return err
+			}
 			leave = nil
-			if err == nil {
-				continue
-			}
-			if w.starting.Err() != nil {
-				return ErrStopped
-			}
-			switch w.judge(err) {
-			case Fatal:
-				return fmt.Errorf("members %s to %s: %w", part[0], part[len(part)-1], err)
-			case Away:
-				next = append(next, left)
-			case Own:
-				if len(part) == 1 {
-					alone[part[0]]++
-				}
-				if alone[part[0]] == w.Tries {
-					b.counts[Failed]++
-					w.GaveUp(part[0], err)
-					continue
-				}
-				next = slices.AppendSeq(next, slices.Chunk(left, (len(left)+1)/2))
-			}
-			w.Trouble(err)
+			next = append(next, left...)
 		}
 		if len(next) == 0 {
 			return w.end(b)
@@ -300,6 +281,35 @@ func (w *walk) work(b *batch, leave func()) error {
 			return ErrStopped
 		}
 	}
+}
+
+// visitPart visits a part of a batch once, and returns the parts to visit again.
+func (w *walk) visitPart(b *batch, part []member.ID, alone map[member.ID]int) (again [][]member.ID, err error) {
+	left, err := w.visit(b, part)
+	if err == nil {
+		return nil, nil
+	}
+	if w.starting.Err() != nil {
+		return nil, ErrStopped
+	}
+	switch w.judge(err) {
+	case Fatal:
+		return nil, fmt.Errorf("members %s to %s: %w", part[0], part[len(part)-1], err)
+	case Away:
+		again = [][]member.ID{left}
+	case Own:
+		if len(part) == 1 {
+			alone[part[0]]++
+		}
+		if alone[part[0]] == w.Tries {
+			b.counts[Failed]++
+			w.GaveUp(part[0], err)
+			return nil, nil
+		}
+		again = slices.Collect(slices.Chunk(left, (len(left)+1)/2))
+	}
+	w.Trouble(err)
+	return again, nil
 }
 
 // visit visits once and counts the members that are done. With an error, at least one
