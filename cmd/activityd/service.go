@@ -29,7 +29,7 @@ import (
 type store interface {
 	recent.Store
 	tasks.Store
-	audit.Members
+	bulk.Store
 	audit.Truth
 }
 

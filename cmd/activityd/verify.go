@@ -96,8 +96,7 @@ type verification struct {
 	options *verifyOptions
 	auditor *audit.Auditor
 	printer *findingPrinter
-	leftOut memberList         // whose answers were not compared
-	orphans map[member.ID]bool // whose sets were judged
+	leftOut memberList // whose answers were not compared
 }
 
 func runVerify(cmd *cobra.Command, c *config, o *bulkOptions, within bulk.Range, options *verifyOptions) error {
@@ -123,7 +122,7 @@ func runVerify(cmd *cobra.Command, c *config, o *bulkOptions, within bulk.Range,
 	}
 	b.job.Visit = v.visit
 	if within == bulk.All {
-		b.job.Last = v.visitOrphans
+		b.job.Orphans, b.job.VisitOrphans = v.findOrphans, v.visitOrphans
 	}
 	r, err := b.run(cmd.Context())
 	if err != nil && r.Counts == nil { // nothing was begun
@@ -176,72 +175,61 @@ const (
 func (v *verification) visit(ctx context.Context, members []member.ID) (bulk.Counts, []member.ID, error) {
 	report, err := v.auditor.Check(ctx, members)
 	if err != nil {
-		return nil, members, err
+		return nil, nil, err
 	}
-	counts := bulk.Counts{countChecked: int64(report.Checked)}
 	sample := slices.DeleteFunc(slices.Clone(members), func(member.ID) bool { return rand.Float64() >= v.options.answers })
 	answers, err := v.auditor.CheckAnswers(ctx, sample)
 	if err != nil {
-		return nil, members, err
+		return nil, nil, err
 	}
-	counts[countAnswers], counts[countLeftOut] = int64(answers.Checked), int64(len(answers.Skipped))
+	counts := bulk.Counts{
+		countChecked: int64(report.Checked), countAnswers: int64(answers.Checked), countLeftOut: int64(len(answers.Skipped)),
+	}
 	report.Add(answers)
-	if err := v.tell(ctx, report, counts); err != nil {
-		return nil, members, err
+	if err := v.report(ctx, report, counts); err != nil {
+		return nil, nil, err
 	}
 	v.leftOut.add(answers.Skipped...)
 	return counts, nil, nil
 }
 
-// visitOrphans judges the sets of those who are no members, which a walk over the
-// members does not meet. It is the last step of a [bulk.Job]; a repetition leaves out
-// what was judged before.
-func (v *verification) visitOrphans(ctx context.Context, pacer *bulk.Pacer, counts bulk.Counts) error {
-	if v.orphans == nil {
-		v.orphans = make(map[member.ID]bool)
+// visitOrphans compares the sets of ids that are no members. It is a [bulk.Visit].
+func (v *verification) visitOrphans(ctx context.Context, ids []member.ID) (bulk.Counts, []member.ID, error) {
+	report, err := v.auditor.Check(ctx, ids)
+	if err != nil {
+		return nil, nil, err
 	}
-	err := v.index.EachStored(ctx, func(ctx context.Context, members []member.ID) error {
-		size := len(members)
-		if v.job.Rate > 0 {
-			size = v.job.Batch()
-		}
-		for some := range slices.Chunk(members, size) {
-			if err := v.visitSomeOrphans(ctx, pacer, some, counts); err != nil {
+	counts := bulk.Counts{countChecked: int64(report.Checked)}
+	return counts, nil, v.report(ctx, report, counts)
+}
+
+// findOrphans returns the owners of sets that are no members, which a walk over the
+// members does not meet.
+func (v *verification) findOrphans(ctx context.Context, pacer *bulk.Pacer) (orphans []member.ID, err error) {
+	err = v.index.EachStored(ctx, func(ctx context.Context, owners []member.ID) error {
+		for some := range slices.Chunk(owners, v.job.Batch()) {
+			leave, err := pacer.Enter(ctx, len(some))
+			if err != nil {
 				return err
 			}
+			found, err := v.auditor.Orphans(ctx, some)
+			leave()
+			if err != nil {
+				return err
+			}
+			orphans = append(orphans, found...)
 		}
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("look for sets of no member: %w", err)
+		return nil, fmt.Errorf("look for sets of no member: %w", err)
 	}
-	return nil
+	slices.Sort(orphans)
+	return slices.Compact(orphans), nil
 }
 
-func (v *verification) visitSomeOrphans(ctx context.Context, pacer *bulk.Pacer, some []member.ID, counts bulk.Counts) error {
-	leave, err := pacer.Enter(ctx, len(some))
-	if err != nil {
-		return err
-	}
-	defer leave()
-	orphans, err := v.auditor.Orphans(ctx, some)
-	if err != nil {
-		return err
-	}
-	orphans = slices.DeleteFunc(orphans, func(id member.ID) bool { return v.orphans[id] })
-	report, err := v.auditor.Check(ctx, orphans)
-	if err != nil {
-		return err
-	}
-	counts[countChecked] += int64(report.Checked)
-	for _, id := range orphans {
-		v.orphans[id] = true
-	}
-	return v.tell(ctx, report, counts)
-}
-
-// tell counts, repairs and prints what was found.
-func (v *verification) tell(ctx context.Context, r audit.Report, counts bulk.Counts) error {
+// report counts, repairs and prints what was found.
+func (v *verification) report(ctx context.Context, r audit.Report, counts bulk.Counts) error {
 	counts[countErroneous] += int64(r.Erroneous)
 	counts[countUnsettled] += int64(r.Unsettled)
 	for _, f := range r.Findings {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
@@ -13,11 +14,11 @@ import (
 // answerLimit is how many photos of an answer are compared.
 const answerLimit = 10
 
-// CheckAnswers reads for each of the viewers by way of the index, each viewer
-// once, and compares what is shown with the answer by its definition, which MySQL
-// alone gives. Answers in which the index had no part, and those for who is no
-// member, are skipped. It needs [Options.Reader], and costs a walk for each
-// viewer. It fails when MySQL cannot be asked.
+// CheckAnswers reads for each of the viewers by way of the index, each viewer once, and
+// compares what is shown with the answer by its definition, which MySQL alone gives.
+// Answers in which the index had no part, and those for ids of no member, are skipped.
+// It needs [Options.Reader], and costs a walk for each viewer. It fails when MySQL
+// cannot be asked.
 func (a *Auditor) CheckAnswers(ctx context.Context, viewers []member.ID) (Report, error) {
 	return a.check(ctx, viewers, func(ctx context.Context, viewers []member.ID) (map[member.ID]looked, error) {
 		found := make(map[member.ID]looked, len(viewers))
@@ -32,9 +33,9 @@ func (a *Auditor) CheckAnswers(ctx context.Context, viewers []member.ID) (Report
 	})
 }
 
-// lookAtAnswer compares once. What is equal at the first glance is right. Else
-// the order is: the truth, the pending tasks, the answer, the truth again; see the
-// package comment.
+// lookAtAnswer compares once. Albums that are equal at once are right. Else the order
+// is: the truth, the pending tasks, the answer, the truth again; see the package
+// comment.
 func (a *Auditor) lookAtAnswer(ctx context.Context, v contacts.Viewer) (looked, error) {
 	first, skip, err := a.read(ctx, v)
 	if err != nil || skip {
@@ -42,10 +43,10 @@ func (a *Auditor) lookAtAnswer(ctx context.Context, v contacts.Viewer) (looked, 
 	}
 	before, err := a.options.Truth.Walk(ctx, v, answerLimit)
 	if err != nil || sameAlbum(first, before.Album) {
-		return ofNobody(err)
+		return skipNoMember(err)
 	}
 	involved := owners(first, before.Album)
-	coming, err := a.newsOf(ctx, involved)
+	coming, err := a.fanOutsOf(ctx, involved)
 	if err != nil {
 		return looked{}, err
 	}
@@ -59,16 +60,20 @@ func (a *Auditor) lookAtAnswer(ctx context.Context, v contacts.Viewer) (looked, 
 	}
 	after, err := a.options.Truth.Walk(ctx, v, answerLimit)
 	if err != nil {
-		return ofNobody(err)
+		return skipNoMember(err)
 	}
 	if !sameAlbum(before.Album, after.Album) || !sameAlbum(first, shown) {
 		return looked{moved: true}, nil
 	}
-	s := wrongAnswer(v.ID, shown, before.Album)
-	if coming.reachesAny(v.ID, involved) || len(changes) > 0 {
-		s.Class = Lag
+	due := before.Album
+	f := Finding{
+		User: v.ID, Contact: ownerOf(due), Cause: WrongAnswer, Class: Error, Stored: newest(shown), Actual: newest(due),
+		Detail: fmt.Sprintf("shown are %s, due are %s", inWords(shown), inWords(due)), involved: owners(shown, due),
 	}
-	return looked{suspects: []suspicion{s}}, nil
+	if coming.reach(v.ID, involved) || len(changes) > 0 {
+		f.Class = Lag
+	}
+	return looked{suspects: []Finding{f}}, nil
 }
 
 // read returns what the index shows; skip says that it had no part in it.
@@ -83,26 +88,18 @@ func (a *Auditor) read(ctx context.Context, v contacts.Viewer) (album contacts.A
 	return answer.Album, answer.Source != recent.FromIndex, nil
 }
 
-// ofNobody skips the answers for who is no member any more.
-func ofNobody(err error) (looked, error) {
+// skipNoMember skips the answer for a viewer that is no member any more.
+func skipNoMember(err error) (looked, error) {
 	if errors.Is(err, contacts.ErrNoMember) {
 		return looked{skipped: true}, nil
 	}
 	return looked{}, err
 }
 
-// sameAlbum tells whether two albums show the same photos of the same contact.
-// How they are called is read live and no matter of the index.
+// sameAlbum reports whether two albums show the same photos of the same contact. Names
+// are read live and not from the index.
 func sameAlbum(a, b contacts.Album) bool {
-	if ownerOf(a) != ownerOf(b) || len(a.Photos) != len(b.Photos) {
-		return false
-	}
-	for i := range a.Photos {
-		if a.Photos[i].ID != b.Photos[i].ID {
-			return false
-		}
-	}
-	return true
+	return ownerOf(a) == ownerOf(b) && slices.EqualFunc(a.Photos, b.Photos, func(p, q contacts.Photo) bool { return p.ID == q.ID })
 }
 
 // ownerOf is 0 for the album with nothing to show.
@@ -120,14 +117,6 @@ func owners(albums ...contacts.Album) (ids []member.ID) {
 		}
 	}
 	return ids
-}
-
-func wrongAnswer(viewer member.ID, shown, due contacts.Album) suspicion {
-	f := Finding{
-		User: viewer, Contact: ownerOf(due), Cause: WrongAnswer, Class: WrongAnswer.class(), Stored: newest(shown), Actual: newest(due),
-		Detail: fmt.Sprintf("shown are %s, due are %s", inWords(shown), inWords(due)),
-	}
-	return suspicion{f, owners(shown, due)}
 }
 
 func newest(a contacts.Album) uint64 {

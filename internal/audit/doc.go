@@ -1,18 +1,17 @@
 // Package audit compares what Redis holds with what MySQL says, while the service
 // runs: sets with the contacts they should hold, and answers by way of the index
-// with the answer by its definition. It tells what is only behind, because a task
-// is pending, from what is wrong and will stay so, names the cause, and repairs by
-// enqueuing refills. It knows the sets, the truth and the tasks through its own
-// small interfaces, and locks nothing.
+// with the answer by its definition. It separates lag, for which a task is pending,
+// from errors, which will stay, names the cause, and repairs by enqueuing refills. It
+// locks nothing.
 //
-// # How an error is told from lag
+// # How an error differs from lag
 //
 // One look at a set is, in this order:
 //
 //	S1  the set
 //	T   the truth: the relations of its members, and the most recent contacts
-//	P   the pending tasks: first those by which the news of the contacts concerned
-//	    reach the set (upload, fan_out), then the user's own (add_contact,
+//	P   the pending tasks: first those by which uploads of the contacts concerned
+//	    reach the set (upload, fan_out), then the member's own (add_contact,
 //	    remove_contact, refill)
 //	S2  the set again
 //
@@ -34,9 +33,9 @@
 // an upload that absorbs others does so while it runs itself, and one that stands
 // for others is still running when those are finished; a task that is absorbed by
 // its dedupe key leaves another one waiting that will read what it would have
-// read. Hence the order within P: whoever no longer finds the upload finds the
-// refill. Each of the two questions is one statement, so a task that makes way for
-// its successor is not missed between them.
+// read. Hence the order within P: when the upload is no longer found, the refill is.
+// Each of the two questions is one statement, so that a task that is replaced by its
+// successor is not missed between them.
 //
 // So one look ends in one of four ways:
 //
@@ -44,9 +43,9 @@
 //   - There is no difference: the set is right.
 //   - A task is pending, be it waiting, scheduled to be tried again, in a paused
 //     queue, or running: lag. If it has waited for longer than [Options.LagLimit],
-//     the lag is called lasting: nothing is lost, but somebody should look why.
-//   - Otherwise, a suspicion. Dead tasks are not pending: nobody will do them. Nor
-//     does a part of a fan-out count that begins beyond the viewer.
+//     the lag is called lasting: nothing is lost, but an operator should look.
+//   - Otherwise, a suspicion. Dead tasks are not pending: they will not run. Nor does
+//     a part of a fan-out count that begins beyond the viewer.
 //
 // # Why a suspicion needs three looks
 //
@@ -54,8 +53,8 @@
 // back (A-B-A). And a site may commit its task a moment after its change, as those
 // do that report by HTTP. So a suspicion becomes a finding when three looks in a
 // row have seen the very same thing, with pauses between them that grow and are
-// random. Whatever does not come to rest in seven looks is counted as unsettled,
-// and is no error.
+// random. A set that does not come to rest in seven looks is counted as unsettled, and
+// is no error.
 //
 // # Answers
 //
@@ -89,14 +88,14 @@
 // One process sweeps at a time, by a lease in Redis, beside which its round is kept: a
 // restart goes on there. Nothing but effort depends on either, so Redis may lose them.
 //
-// A Redis that lost data would be found out by the sweep, in hours or days. So every
-// process with workers raises the generation of the data ([index.Generation]) every two
-// seconds. A mark that did not rise says that the server was emptied or came back with
-// older data ([Rewound]); another run of the server, that it may have lost the last
-// moments ([Replaced]). The time of the last loss is kept in Redis, from which the
-// process that sweeps learns of it. A round remembers which loss was the last before it
-// began. A round that does not hurry gives way at once to one that does. One that
-// hurries goes on, and is followed by another: no set waits longer so, and a server that
-// is replaced all the time cannot keep the sweep from its end. A sweep of which nothing
-// is kept hurries as well.
+// The sweep alone would notice in hours or days that Redis lost data. So every process
+// with workers raises the generation of the data ([index.Generation]) every two seconds.
+// A mark that did not rise shows that the server was emptied or came back with older
+// data ([Rewound]); another run of the server, that it may have lost the last moments
+// ([Replaced]). The time of the last loss is kept in Redis, where the process that
+// sweeps reads it, and a round keeps which loss was the last before it began. After a
+// later loss a round that does not hurry ends at once, and one that hurries begins. One
+// that hurries goes on, and is followed by another: no set waits longer so, and a server
+// that is replaced all the time cannot keep the sweep from its end. A sweep without a
+// kept round hurries as well.
 package audit

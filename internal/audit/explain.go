@@ -10,22 +10,41 @@ import (
 	"github.com/activityd/activityd/internal/queue"
 )
 
-// explanationsAtOnce bounds how many members' tasks are looked at for one report.
-// Beyond it findings go without an explanation: there are enough of them to see
-// what is the matter.
-const explanationsAtOnce = 100
+// maxListed bounds the lists of tasks that are read for one report. Beyond it findings
+// go without an explanation.
+const maxListed = 100
 
-// explain finds out since when lags last, and which errors have dead tasks that
+// scope selects tasks of a member.
+type scope int
+
+const (
+	ownSet       scope = iota // unfinished, they change the member's set
+	followerSets              // unfinished, they bring the member's uploads to other sets
+	dead
+)
+
+// explainer remembers the tasks that it has read.
+type explainer struct {
+	*Auditor
+	listed map[listKey][]queue.Record
+}
+
+type listKey struct {
+	id    member.ID
+	scope scope
+}
+
+// explain adds to findings since when lags last, and which errors have dead tasks that
 // may be the reason.
-func (a *Auditor) explain(ctx context.Context, found []suspicion) error {
-	e := explaining{Auditor: a, pending: map[tasksOf][]queue.Record{}, dead: map[member.ID]string{}}
-	for i := range found {
+func (a *Auditor) explain(ctx context.Context, findings []Finding) error {
+	e := explainer{Auditor: a, listed: map[listKey][]queue.Record{}}
+	for i := range findings {
 		var err error
-		switch s := &found[i]; {
-		case s.Class == Lag:
-			err = e.explainLag(ctx, s)
-		case s.Cause != LostSet && s.mendable(): // no task is why those are
-			err = e.explainError(ctx, s)
+		switch f := &findings[i]; {
+		case f.Class == Lag:
+			err = e.explainLag(ctx, f)
+		case f.Cause != LostSet && f.mendable(): // no task is the reason of those
+			err = e.explainError(ctx, f)
 		}
 		if err != nil {
 			return err
@@ -34,90 +53,63 @@ func (a *Auditor) explain(ctx context.Context, found []suspicion) error {
 	return nil
 }
 
-// explaining remembers what was found out about members.
-type explaining struct {
-	*Auditor
-	pending map[tasksOf][]queue.Record
-	dead    map[member.ID]string // empty: none
-}
-
-// tasksOf are a member's tasks: those that change its own set, or those by which
-// its news reach others.
-type tasksOf struct {
-	id   member.ID
-	news bool
-}
-
-// explainLag finds the oldest task that explains the lag, and whether it has waited
-// for too long.
-func (e *explaining) explainLag(ctx context.Context, s *suspicion) error {
-	who := []tasksOf{{s.User, false}}
-	for _, id := range s.involved {
-		who = append(who, tasksOf{id, true})
+func (e *explainer) tasks(ctx context.Context, id member.ID, s scope) (list []queue.Record, err error) {
+	key := listKey{id, s}
+	list, known := e.listed[key]
+	if known || len(e.listed) >= maxListed {
+		return list, nil
 	}
-	for _, of := range who {
-		since, err := e.pendingSince(ctx, of, s.User)
+	switch s {
+	case ownSet:
+		list, err = e.list(ctx, id, ofViewer, unfinished...)
+	case followerSets:
+		list, err = e.list(ctx, id, ofContact, unfinished...)
+	case dead:
+		list, err = e.list(ctx, id, slices.Concat(ofViewer, ofContact), queue.Dead)
+	}
+	e.listed[key] = list
+	return list, err
+}
+
+// explainLag finds the oldest task that explains the lag, and whether it has waited for
+// too long.
+func (e *explainer) explainLag(ctx context.Context, f *Finding) error {
+	keys := []listKey{{f.User, ownSet}}
+	for _, id := range f.involved {
+		keys = append(keys, listKey{id, followerSets})
+	}
+	for _, key := range keys {
+		list, err := e.tasks(ctx, key.id, key.scope)
 		if err != nil {
 			return err
 		}
-		if !since.IsZero() && (s.Since.IsZero() || since.Before(s.Since)) {
-			s.Since = since
-			if s.Lasting = e.options.Now().Sub(since) > e.options.LagLimit; s.Lasting {
-				s.Detail = fmt.Sprintf("a task of member %s is pending since %s", of.id, since.UTC().Format(time.DateTime))
+		for _, r := range list {
+			past := key.scope == followerSets && f.User <= reach(r)
+			if past || !f.Since.IsZero() && !r.Created.Before(f.Since) {
+				continue
+			}
+			f.Since = r.Created
+			if f.Lasting = e.options.Now().Sub(f.Since) > e.options.LagLimit; f.Lasting {
+				f.Detail = fmt.Sprintf("a task of member %s is pending since %s", key.id, f.Since.UTC().Format(time.DateTime))
 			}
 		}
 	}
 	return nil
 }
 
-// pendingSince returns since when the oldest of the tasks that will reach viewer is
-// pending; zero: there is none.
-func (e *explaining) pendingSince(ctx context.Context, of tasksOf, viewer member.ID) (since time.Time, err error) {
-	list, known := e.pending[of]
-	if !known && len(e.pending) < explanationsAtOnce {
-		types := ofViewer
-		if of.news {
-			types = ofContact
-		}
-		if list, err = e.list(ctx, of.id, types, unfinished...); err != nil {
-			return time.Time{}, err
-		}
-		e.pending[of] = list
-	}
-	for _, r := range list {
-		if (since.IsZero() || r.Created.Before(since)) && (!of.news || viewer > reach(r)) {
-			since = r.Created
-		}
-	}
-	return since, nil
-}
-
-// explainError names a dead task of the user or of the contact.
-func (e *explaining) explainError(ctx context.Context, s *suspicion) error {
-	for _, id := range []member.ID{s.User, s.Contact} {
+// explainError names a dead task of the member or of the contact.
+func (e *explainer) explainError(ctx context.Context, f *Finding) error {
+	for _, id := range []member.ID{f.User, f.Contact} {
 		if id == 0 {
 			continue
 		}
-		reason, err := e.deadOf(ctx, id)
+		list, err := e.tasks(ctx, id, dead)
 		if err != nil {
 			return err
 		}
-		if reason != "" {
-			s.Detail = reason
+		for _, t := range list {
+			f.Detail = fmt.Sprintf("task %d (%s of member %s) is dead: %s", t.ID, t.Kind, id, t.LastError)
 		}
 	}
 	return nil
-}
-
-func (e *explaining) deadOf(ctx context.Context, id member.ID) (string, error) {
-	reason, known := e.dead[id]
-	if known || len(e.dead) >= explanationsAtOnce {
-		return reason, nil
-	}
-	list, err := e.list(ctx, id, slices.Concat(ofViewer, ofContact), queue.Dead)
-	for _, t := range list {
-		reason = fmt.Sprintf("task %d (%s of member %s) is dead: %s", t.ID, t.Kind, id, t.LastError)
-	}
-	e.dead[id] = reason
-	return reason, err
 }

@@ -1,6 +1,29 @@
 package audit
 
-import "time"
+import (
+	"time"
+
+	"github.com/activityd/activityd/internal/index"
+)
+
+// Rules are what [Judge] judges by.
+type Rules struct {
+	index.Settings
+	ActiveOnly bool
+}
+
+// Judge compares a set with the facts.
+func Judge(s index.Set, f Facts, r Rules) []Finding { return judge(s, f, r.Settings, r.ActiveOnly) }
+
+// Of returns the findings of a class.
+func (r *Report) Of(c Class) (found []Finding) {
+	for _, f := range r.Findings {
+		if f.Class == c {
+			found = append(found, f)
+		}
+	}
+	return found
+}
 
 // Progress is where a sweep is, as it keeps it in its ledger.
 type Progress struct {
@@ -13,7 +36,7 @@ type Progress struct {
 // ProgressOf reads what a sweep kept.
 func ProgressOf(state string) Progress {
 	r := parseRound(state)
-	p := Progress{Began: time.UnixMilli(r.Began), Hurried: r.Hurried, Done: r.Done, Total: r.Total}
+	p := Progress{Began: time.UnixMilli(r.Began), Hurried: r.Hurried, Done: r.seen(), Total: r.Total}
 	if r.Ended != 0 {
 		p.Ended = time.UnixMilli(r.Ended)
 	}

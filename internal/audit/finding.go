@@ -10,8 +10,7 @@ import (
 // Cause names what is wrong with a set or an answer.
 type Cause string
 
-// The causes. Which of the invariants of package index each breaks stands beside
-// it.
+// The causes, each with the invariant of package index that it breaks.
 const (
 	Ghost          Cause = "ghost"           // none: a member that is no contact takes a place
 	MissingContact Cause = "missing contact" // I1: a contact uploaded after the lowest score and is no member
@@ -20,7 +19,7 @@ const (
 	WrongSize      Cause = "wrong size"      // I3: more members than Max; or fewer than Min, though there are more contacts
 	LostSet        Cause = "lost set"        // none: there is no set, though sets of all members are kept
 	Foreign        Cause = "foreign"         // I4: there is something that activityd never wrote
-	Orphan         Cause = "orphan"          // none: the set is of somebody who is no member
+	Orphan         Cause = "orphan"          // none: the owner of the set is no member
 	LowLastUpload  Cause = "low last upload" // none: the site's promise: a member's newest photo is newer than its last upload
 	WrongAnswer    Cause = "wrong answer"    // a read by way of the index shows something else than MySQL alone
 )
@@ -70,11 +69,13 @@ type Finding struct {
 	Since time.Time
 	// Lasting says that this is longer ago than [Options.LagLimit].
 	Lasting bool
-	// Detail is for people: dead tasks that may be the reason, say. May be empty.
+	// Detail is for people, such as dead tasks that may be the reason. May be empty.
 	Detail string
+
+	involved []member.ID // the contacts whose uploads may be on their way
 }
 
-// String tells the finding in one line.
+// String describes the finding in one line.
 func (f Finding) String() string {
 	text := fmt.Sprintf("%s: %s of user %s", f.Class, f.Cause, f.User)
 	if f.Contact != 0 {
@@ -87,11 +88,10 @@ func (f Finding) String() string {
 	return text
 }
 
-// mendable tells whether a refill mends it. What the site says wrong of its own
-// members only the site can mend.
+// mendable reports whether a refill mends it. A wrong last_upload only the site can mend.
 func (f Finding) mendable() bool { return f.Cause != LowLastUpload }
 
-// values tells Stored and Actual in words.
+// values describes Stored and Actual.
 func (f Finding) values() string {
 	switch f.Cause {
 	case Ghost:
@@ -125,8 +125,8 @@ type Report struct {
 	Erroneous int // those of them with an Error
 	Unsettled int // those that changed so often that they could not be judged; not in Checked
 	Failed    int // those at which a server failed, again and again; not in Checked. Only a [Patrol] leaves them out
-	// Skipped are the viewers whose answers the index had no part in, or who are
-	// no members; not in Checked.
+	// Skipped are the viewers whose answers the index had no part in, or that are no
+	// members; not in Checked.
 	Skipped  []member.ID
 	Findings []Finding
 	// Looking is the time that went into looking, without the pauses between the
@@ -134,41 +134,19 @@ type Report struct {
 	Looking time.Duration
 }
 
-// Of returns the findings of a class.
-func (r *Report) Of(c Class) []Finding {
-	var found []Finding
-	for _, f := range r.Findings {
-		if f.Class == c {
-			found = append(found, f)
-		}
-	}
-	return found
-}
-
-// Users returns whose findings are of one of the classes, each once, in order of
-// appearance: those whom [Auditor.Repair] would help.
-func (r *Report) Users(classes ...Class) []member.ID {
-	wanted := make(map[Class]bool)
-	for _, c := range classes {
-		wanted[c] = true
-	}
-	return r.usersOf(func(f Finding) bool { return wanted[f.Class] && f.mendable() })
-}
-
-// waiting returns the users for whom a task has waited for too long.
-func (r *Report) waiting() []member.ID {
-	return r.usersOf(func(f Finding) bool { return f.Lasting })
-}
-
-func (r *Report) usersOf(holds func(Finding) bool) (users []member.ID) {
+// Users returns the owners of the findings of some classes that a refill would mend, each
+// once, in the order of the classes.
+func (r *Report) Users(classes ...Class) (owners []member.ID) {
 	seen := make(map[member.ID]bool)
-	for _, f := range r.Findings {
-		if holds(f) && !seen[f.User] {
-			seen[f.User] = true
-			users = append(users, f.User)
+	for _, c := range classes {
+		for _, f := range r.Findings {
+			if f.Class == c && f.mendable() && !seen[f.User] {
+				seen[f.User] = true
+				owners = append(owners, f.User)
+			}
 		}
 	}
-	return users
+	return owners
 }
 
 // Add counts another report in.

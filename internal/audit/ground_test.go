@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver"
@@ -26,7 +27,7 @@ import (
 // store is all that is asked of the database.
 type store interface {
 	audit.Truth
-	audit.Members
+	bulk.Store
 	recent.Store
 	tasks.Store
 }

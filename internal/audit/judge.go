@@ -8,55 +8,35 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// Facts is what MySQL says of one user.
+// Facts is what MySQL says of one member.
 type Facts struct {
-	Exists bool // the user is a member of the site
-	// Newest is when the user itself uploaded last.
+	Exists bool // it is a member of the site
+	// Newest is when the member itself uploaded last.
 	Newest contacts.Newest
-	// LastUploads are those of the set's members who are contacts of the user, in
-	// unix seconds; 0: never uploaded. Who is absent is no contact.
+	// LastUploads are those of the set's members that are contacts, in unix seconds; 0:
+	// never uploaded. An id that is absent is no contact.
 	LastUploads map[member.ID]uint64
-	// Top are the Max contacts who uploaded last, or all there are, most recent
-	// first.
+	// Top are the Max contacts that uploaded last, or all there are, most recent first.
 	Top []contacts.Contact
 }
 
-// Rules are what a set is judged by.
-type Rules struct {
-	index.Settings
-	ActiveOnly bool // a missing set is as it should be
-}
-
-// Judge compares a set with the facts. The findings are classed as if no task
-// were pending.
-func Judge(s index.Set, f Facts, r Rules) []Finding {
-	var found []Finding
-	for _, s := range judge(s, f, r) {
-		found = append(found, s.Finding)
-	}
-	return found
-}
-
-// suspicion is a finding about which nothing is known yet but that it is there.
-type suspicion struct {
-	Finding
-	involved []member.ID // the contacts whose uploads may be on their way to the set
-}
-
-func judge(s index.Set, f Facts, r Rules) []suspicion {
-	j := judgement{set: s, facts: f, rules: r}
+// judge compares a set with the facts. The findings are classed as if no task were
+// pending. With activeOnly a missing set is right.
+func judge(s index.Set, f Facts, settings index.Settings, activeOnly bool) []Finding {
+	j := judgement{set: s, facts: f}
 	switch {
-	case !s.Known && len(f.Top) > 0 && f.Exists && !r.ActiveOnly:
-		j.whole(LostSet, 0, len(f.Top), idsOf(f.Top))
+	case !s.Known && len(f.Top) > 0 && f.Exists && !activeOnly:
+		j.add(LostSet, 0, 0, uint64(len(f.Top)), idsOf(f.Top)...)
 	case !s.Known:
 	case !f.Exists:
-		j.whole(Orphan, j.set.Size, 0, nil)
+		j.add(Orphan, 0, uint64(s.Size), 0)
 	default:
-		j.judgeMembers()
-		j.judgeRest()
+		j.judgePresent(settings.Max)
+		j.judgeAbsent(settings.Min)
 	}
-	if f.Newest.Photo > f.Newest.LastUpload {
-		j.promise(f.Newest)
+	if n := f.Newest; n.Photo > n.LastUpload {
+		j.add(LowLastUpload, 0, n.LastUpload, n.Photo)
+		j.found[len(j.found)-1].Detail = fmt.Sprintf("raise users.last_upload of member %s to %d, and report an upload", s.User, n.Photo)
 	}
 	return j.found
 }
@@ -65,60 +45,41 @@ func judge(s index.Set, f Facts, r Rules) []suspicion {
 type judgement struct {
 	set   index.Set
 	facts Facts
-	rules Rules
-	found []suspicion
+	found []Finding
 }
 
-// whole notes something about the set as a whole.
-func (j *judgement) whole(c Cause, stored, actual int, involved []member.ID) {
-	f := Finding{User: j.set.User, Cause: c, Class: c.class(), Stored: uint64(stored), Actual: uint64(actual)}
-	j.found = append(j.found, suspicion{f, involved})
+// add adds a finding about a contact, or with 0 about the set as a whole.
+func (j *judgement) add(c Cause, contact member.ID, stored, actual uint64, involved ...member.ID) {
+	j.found = append(j.found, Finding{
+		User: j.set.User, Contact: contact, Cause: c, Class: c.class(), Stored: stored, Actual: actual, involved: involved,
+	})
 }
 
-// promise notes that the site breaks its promise: whoever calls the user a contact
-// is told of an older upload, by the index and by the walk alike.
-func (j *judgement) promise(n contacts.Newest) {
-	j.found = append(j.found, suspicion{Finding: Finding{
-		User: j.set.User, Cause: LowLastUpload, Class: LowLastUpload.class(), Stored: n.LastUpload, Actual: n.Photo,
-		Detail: fmt.Sprintf("raise users.last_upload of member %s to %d, and report an upload", j.set.User, n.Photo),
-	}})
-}
-
-// about notes something about one contact. News of a contact only ever add it and
-// raise its score: a ghost, or a score that is too high, does not wait for them.
-func (j *judgement) about(contact member.ID, c Cause, stored, actual uint64) {
-	f := Finding{User: j.set.User, Contact: contact, Cause: c, Class: c.class(), Stored: stored, Actual: actual}
-	var involved []member.ID
-	if c == MissingContact || c == StaleScore {
-		involved = []member.ID{contact}
-	}
-	j.found = append(j.found, suspicion{f, involved})
-}
-
-// judgeMembers looks at who is in the set.
-func (j *judgement) judgeMembers() {
+// judgePresent judges the members of the set. An upload only ever adds a contact or
+// raises its score: a ghost, or a score that is too high, does not wait for one.
+func (j *judgement) judgePresent(maxSize int) {
 	if j.set.Foreign > 0 {
-		j.whole(Foreign, j.set.Foreign, 0, nil)
+		j.add(Foreign, 0, uint64(j.set.Foreign), 0)
 	}
-	if j.set.Size > j.rules.Max {
-		j.whole(WrongSize, j.set.Size, min(len(j.facts.Top), j.rules.Max), nil)
+	if j.set.Size > maxSize {
+		j.add(WrongSize, 0, uint64(j.set.Size), uint64(min(len(j.facts.Top), maxSize)))
 	}
 	for _, e := range j.set.Members {
 		switch lastUpload, isContact := j.facts.LastUploads[e.Contact]; {
 		case !isContact:
-			j.about(e.Contact, Ghost, e.Score, 0)
+			j.add(Ghost, e.Contact, e.Score, 0)
 		case e.Score < lastUpload:
-			j.about(e.Contact, StaleScore, e.Score, lastUpload)
+			j.add(StaleScore, e.Contact, e.Score, lastUpload, e.Contact)
 		case e.Score > lastUpload:
-			j.about(e.Contact, HighScore, e.Score, lastUpload)
+			j.add(HighScore, e.Contact, e.Score, lastUpload)
 		}
 	}
 }
 
-// judgeRest looks at who is not in the set and should be. Of a set that is far
-// too large only the low end is known, so nobody can be called missing there.
+// judgeAbsent looks for contacts that are not in the set and should be. Of a set that
+// is far too large only the low end is known, so that no contact can be called missing.
 // Where all of a key is foreign there is no lowest score: the reads walk.
-func (j *judgement) judgeRest() {
+func (j *judgement) judgeAbsent(minSize int) {
 	if len(j.set.Members) == 0 || j.set.Size > len(j.set.Members)+j.set.Foreign {
 		return
 	}
@@ -134,11 +95,11 @@ func (j *judgement) judgeRest() {
 		}
 		absent = append(absent, c.ID)
 		if c.LastUpload > low {
-			j.about(c.ID, MissingContact, 0, c.LastUpload)
+			j.add(MissingContact, c.ID, 0, c.LastUpload, c.ID)
 		}
 	}
-	if j.set.Size < j.rules.Min && len(absent) > 0 {
-		j.whole(WrongSize, j.set.Size, len(j.facts.Top), absent)
+	if j.set.Size < minSize && len(absent) > 0 {
+		j.add(WrongSize, 0, uint64(j.set.Size), uint64(len(j.facts.Top)), absent...)
 	}
 }
 

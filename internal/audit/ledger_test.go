@@ -14,7 +14,7 @@ import (
 )
 
 // oldRound is the state of a sweep that has just begun, and does not hurry.
-const oldRound = `{"began":1,"done":0,"total":11}`
+const oldRound = `{"began":1,"total":11}`
 
 // ledger is one in memory, that loses what a test wants.
 type ledger struct {

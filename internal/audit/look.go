@@ -9,113 +9,102 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
-// The tasks that change a viewer's own set, and those by which the news of a
-// contact reaches it.
+// The tasks that change a viewer's own set, and those by which the uploads of a contact
+// reach it.
 var (
 	ofViewer  = tasks.Changing(tasks.OwnSet)
 	ofContact = tasks.Changing(tasks.FollowerSets)
 )
 
-// looked is what one look found out about one user.
+// looked is what one look found out about one member.
 type looked struct {
 	moved    bool // it changed while it was compared: nothing is known
 	skipped  bool // there is nothing to compare
-	suspects []suspicion
+	suspects []Finding
 }
 
-// look compares the sets of users with MySQL once: the set, the truth, the
-// pending tasks, the set again. The order carries the argument of the package
-// comment; change neither without the other.
-func (a *Auditor) look(ctx context.Context, users []member.ID) (map[member.ID]looked, error) {
-	before, err := a.options.Sets.Look(ctx, users)
-	if err != nil {
-		return nil, fmt.Errorf("look at %d sets: %w", len(users), err)
-	}
-	suspects, err := a.compare(ctx, before)
+// look compares sets with MySQL once: the set, the truth, the pending tasks, the set
+// again. The order carries the argument of the package comment; change neither without
+// the other.
+func (a *Auditor) look(ctx context.Context, members []member.ID) (map[member.ID]looked, error) {
+	before, _, suspects, err := a.compare(ctx, members)
 	if err != nil {
 		return nil, err
 	}
-	found := make(map[member.ID]looked, len(users))
-	for _, user := range users {
-		found[user] = looked{suspects: suspects[user]}
+	found := make(map[member.ID]looked, len(members))
+	for _, id := range members {
+		found[id] = looked{suspects: suspects[id]}
 	}
 	if len(suspects) == 0 {
 		return found, nil
 	}
-	if err := a.findPending(ctx, suspects); err != nil {
-		return nil, err
-	}
-	return found, a.lookAgain(ctx, before, found)
-}
-
-// lookAgain finds the sets of which there is something to say that moved since.
-func (a *Auditor) lookAgain(ctx context.Context, before []index.Set, found map[member.ID]looked) error {
-	before = slices.DeleteFunc(slices.Clone(before), func(s index.Set) bool { return len(found[s.User].suspects) == 0 })
-	users := make([]member.ID, len(before))
+	before = slices.DeleteFunc(before, func(s index.Set) bool { return len(suspects[s.User]) == 0 })
+	suspected := make([]member.ID, len(before))
 	for i, s := range before {
-		users[i] = s.User
+		suspected[i] = s.User
 	}
-	after, err := a.options.Sets.Look(ctx, users)
+	after, err := a.options.Sets.Look(ctx, suspected)
 	if err != nil {
-		return fmt.Errorf("look again at %d sets: %w", len(users), err)
+		return nil, fmt.Errorf("look again at %d sets: %w", len(suspected), err)
 	}
 	for i, s := range before {
-		if !same(s, after[i]) {
+		t := after[i]
+		if s.Known != t.Known || s.Size != t.Size || s.Foreign != t.Foreign || !slices.Equal(s.Members, t.Members) {
 			found[s.User] = looked{moved: true}
 		}
 	}
-	return nil
+	return found, nil
 }
 
-func same(s, t index.Set) bool {
-	return s.Known == t.Known && s.Size == t.Size && s.Foreign == t.Foreign && slices.Equal(s.Members, t.Members)
-}
-
-// compare judges the sets by what MySQL says now. Users about whose sets there is
-// nothing to say are absent.
-func (a *Auditor) compare(ctx context.Context, sets []index.Set) (map[member.ID][]suspicion, error) {
+// compare looks at the sets, the facts and the pending tasks, in this order. Members
+// whose sets are right have no suspects.
+func (a *Auditor) compare(ctx context.Context, members []member.ID) ([]index.Set, []Facts, map[member.ID][]Finding, error) {
+	sets, err := a.options.Sets.Look(ctx, members)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("look at %d sets: %w", len(members), err)
+	}
 	facts, err := a.readFacts(ctx, sets)
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, fmt.Errorf("compare %d sets: %w", len(sets), err)
 	}
-	rules := a.rules()
-	suspects := make(map[member.ID][]suspicion)
+	suspects := make(map[member.ID][]Finding)
 	for i, s := range sets {
-		if found := judge(s, facts[i], rules); len(found) > 0 {
+		if found := judge(s, facts[i], a.options.Sets.Settings(), a.options.ActiveOnly); len(found) > 0 {
 			suspects[s.User] = found
 		}
 	}
-	return suspects, nil
+	return sets, facts, suspects, a.findPending(ctx, suspects)
 }
 
 // readFacts asks MySQL about the owners of sets, in a few statements for all.
 func (a *Auditor) readFacts(ctx context.Context, sets []index.Set) ([]Facts, error) {
-	users := make([]member.ID, len(sets))
+	owners := make([]member.ID, len(sets))
 	var pairs []contacts.Pair
 	for i, s := range sets {
-		users[i] = s.User
+		owners[i] = s.User
 		for _, e := range s.Members {
 			pairs = append(pairs, contacts.Pair{User: s.User, Contact: e.Contact})
 		}
 	}
 	relations, err := a.options.Truth.Relations(ctx, pairs)
 	if err != nil {
-		return nil, fmt.Errorf("compare %d sets: %w", len(sets), err)
+		return nil, err
 	}
-	top, err := a.options.Truth.TopContacts(ctx, users, a.options.Sets.Settings().Max)
+	top, err := a.options.Truth.TopContacts(ctx, owners, a.options.Sets.Settings().Max)
 	if err != nil {
-		return nil, fmt.Errorf("compare %d sets: %w", len(sets), err)
+		return nil, err
 	}
-	exist, err := a.options.Truth.Existing(ctx, users)
+	exist, err := a.options.Truth.Existing(ctx, owners)
 	if err != nil {
-		return nil, fmt.Errorf("compare %d sets: %w", len(sets), err)
+		return nil, err
 	}
-	newest, err := a.options.Truth.Newest(ctx, users)
+	newest, err := a.options.Truth.Newest(ctx, owners)
 	if err != nil {
-		return nil, fmt.Errorf("compare %d sets: %w", len(sets), err)
+		return nil, err
 	}
 	facts := make([]Facts, len(sets))
 	for i, s := range sets {
@@ -132,20 +121,23 @@ func (a *Auditor) readFacts(ctx context.Context, sets []index.Set) ([]Facts, err
 	return facts, nil
 }
 
-// findPending makes a lag of whatever a task is pending for. The contacts' tasks
-// are asked for before the viewers': an upload that finds no set enqueues a
-// refill of the viewer before it is done, so whoever finds the upload done finds
-// the refill.
-func (a *Auditor) findPending(ctx context.Context, suspects map[member.ID][]suspicion) error {
+// findPending makes a lag of each suspect for which a task is pending. The contacts'
+// tasks are asked for before the viewers': an upload that finds no set enqueues a refill
+// of the viewer before it is done, so that a query which finds the upload done finds the
+// refill.
+func (a *Auditor) findPending(ctx context.Context, suspects map[member.ID][]Finding) error {
+	if len(suspects) == 0 {
+		return nil
+	}
 	involved := make(map[member.ID]bool)
 	for _, list := range suspects {
-		for _, s := range list {
-			for _, id := range s.involved {
+		for _, f := range list {
+			for _, id := range f.involved {
 				involved[id] = true
 			}
 		}
 	}
-	coming, err := a.newsOf(ctx, slices.Sorted(maps.Keys(involved)))
+	coming, err := a.fanOutsOf(ctx, slices.Sorted(maps.Keys(involved)))
 	if err != nil {
 		return err
 	}
@@ -153,9 +145,9 @@ func (a *Auditor) findPending(ctx context.Context, suspects map[member.ID][]susp
 	if err != nil {
 		return err
 	}
-	for user, list := range suspects {
-		for i, s := range list {
-			if s.mendable() && (changes[user] || coming.reachesAny(user, s.involved)) {
+	for viewer, list := range suspects {
+		for i, f := range list {
+			if f.mendable() && (changes[viewer] || coming.reach(viewer, f.involved)) {
 				list[i].Class = Lag
 			}
 		}
@@ -166,7 +158,7 @@ func (a *Auditor) findPending(ctx context.Context, suspects map[member.ID][]susp
 // membersAtOnce bounds the members in one question to the queue.
 const membersAtOnce = 1000
 
-// pending returns those of the members who have unfinished tasks of the kinds: their
+// pending returns those of the members that have unfinished tasks of the kinds: their
 // sets may rightly be behind the truth that was read before the call.
 func (a *Auditor) pending(ctx context.Context, kinds []string, members []member.ID) (map[member.ID]bool, error) {
 	all := make(map[member.ID]bool)
@@ -186,35 +178,90 @@ func (a *Auditor) pending(ctx context.Context, kinds []string, members []member.
 	return all, nil
 }
 
-// Comparison is what one look at a user's set shows, for people.
+// fanOuts are the pending fan-outs of contacts: each is to reach the followers above an
+// id. A fan-out that is past a viewer explains nothing of that viewer's set.
+type fanOuts map[member.ID]member.ID
+
+// reach reports whether a fan-out of any of the contacts is to reach viewer.
+func (f fanOuts) reach(viewer member.ID, contacts []member.ID) bool {
+	return slices.ContainsFunc(contacts, func(id member.ID) bool {
+		after, pending := f[id]
+		return pending && viewer > after
+	})
+}
+
+// maxFanOuts bounds the contacts whose tasks are listed. The fan-outs of the others
+// count as not begun.
+const maxFanOuts = 50
+
+// unfinished are the states of pending tasks.
+var unfinished = []queue.State{queue.Waiting, queue.Scheduled, queue.Running}
+
+// fanOutsOf finds the pending fan-outs of contacts. All tasks of one contact come from a
+// single statement; see the package comment.
+func (a *Auditor) fanOutsOf(ctx context.Context, contacts []member.ID) (fanOuts, error) {
+	pending, err := a.pending(ctx, ofContact, contacts)
+	if err != nil {
+		return nil, err
+	}
+	found := make(fanOuts, len(pending))
+	for id := range pending {
+		if len(found) >= maxFanOuts {
+			found[id] = 0
+			continue
+		}
+		list, err := a.list(ctx, id, ofContact, unfinished...)
+		if err != nil {
+			return nil, err
+		}
+		for i, r := range list {
+			if after := reach(r); i == 0 || after < found[id] {
+				found[id] = after
+			}
+		}
+		if len(list) >= maxTasks {
+			found[id] = 0 // there are more
+		}
+	}
+	return found, nil
+}
+
+// reach returns the id above which a task reaches the followers: 0 for an upload.
+func reach(r queue.Record) member.ID {
+	args, err := tasks.ArgsOf(queue.Task{ID: r.ID, Kind: r.Kind, Payload: r.Payload})
+	if err != nil || r.Kind != tasks.FanOut {
+		return 0
+	}
+	return args.After
+}
+
+// maxTasks bounds the tasks of one member that are listed. It is not 1, which would
+// tempt the optimizer to read the table in the order of ids.
+const maxTasks = 100
+
+// list returns the tasks of the kinds about a member. The kinds are named because the
+// index of the table begins with them.
+func (a *Auditor) list(ctx context.Context, id member.ID, kinds []string, states ...queue.State) ([]queue.Record, error) {
+	list, err := a.options.Tasks.List(ctx, queue.Filter{Key: uint64(id), States: states, Kinds: kinds}, maxTasks)
+	if err != nil {
+		return nil, fmt.Errorf("list the tasks of member %s: %w", id, err)
+	}
+	return list, nil
+}
+
+// Comparison is what one look at a member's set shows, for people.
 type Comparison struct {
 	Set      index.Set
 	Facts    Facts
 	Findings []Finding // not confirmed by a second look
 }
 
-// Compare looks at a user's set once. It fails as [Auditor.Check] does.
-func (a *Auditor) Compare(ctx context.Context, user member.ID) (Comparison, error) {
-	sets, err := a.options.Sets.Look(ctx, []member.ID{user})
-	if err != nil {
-		return Comparison{}, fmt.Errorf("look at the set of %s: %w", user, err)
-	}
-	facts, err := a.readFacts(ctx, sets)
+// Compare looks at a member's set once. It fails as [Auditor.Check] does.
+func (a *Auditor) Compare(ctx context.Context, id member.ID) (Comparison, error) {
+	sets, facts, suspects, err := a.compare(ctx, []member.ID{id})
 	if err != nil {
 		return Comparison{}, err
 	}
-	suspects := map[member.ID][]suspicion{user: judge(sets[0], facts[0], a.rules())}
-	if err := a.findPending(ctx, suspects); err != nil {
-		return Comparison{}, err
-	}
-	err = a.explain(ctx, suspects[user])
-	c := Comparison{Set: sets[0], Facts: facts[0]}
-	for _, s := range suspects[user] {
-		c.Findings = append(c.Findings, s.Finding)
-	}
-	return c, err
-}
-
-func (a *Auditor) rules() Rules {
-	return Rules{Settings: a.options.Sets.Settings(), ActiveOnly: a.options.ActiveOnly}
+	c := Comparison{Set: sets[0], Facts: facts[0], Findings: suspects[id]}
+	return c, a.explain(ctx, c.Findings)
 }

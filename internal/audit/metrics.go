@@ -55,32 +55,26 @@ func newSweepGauge(name, help string) *prometheus.GaugeVec {
 	return promauto.NewGaugeVec(prometheus.GaugeOpts{Name: "activityd_audit_sweep_" + name, Help: help}, nil)
 }
 
-// Origin says why something was checked.
-type Origin string
-
-// The origins.
+// The origins: why a set was compared.
 const (
-	OfRead  Origin = "read"  // it was sampled from the reads
-	OfSweep Origin = "sweep" // the sweep came by
+	OfRead  = "read"  // it was sampled from the reads
+	OfSweep = "sweep" // the sweep reached it
 )
 
-// Loss says how Redis was found to have lost data.
-type Loss string
-
-// The losses.
+// How Redis was found to have lost data.
 const (
-	// Rewound: what was written before is gone. The server was emptied, or came
-	// back with older data.
-	Rewound Loss = "rewound"
-	// Replaced: another server answers, or the same one was started again. It may
-	// have lost the last moments before.
-	Replaced Loss = "replaced"
+	// Rewound: what was written before is gone. The server was emptied, or came back
+	// with older data.
+	Rewound = "rewound"
+	// Replaced: another server answers, or the same one was started again. It may have
+	// lost the last moments before.
+	Replaced = "replaced"
 )
 
 func init() { // the known series begin with 0
-	for _, o := range []Origin{OfRead, OfSweep} {
+	for _, origin := range []string{OfRead, OfSweep} {
 		for _, sets := range []*prometheus.CounterVec{setsChecked, setsErroneous, setsUnsettled, membersFailed} {
-			sets.WithLabelValues(string(o))
+			sets.WithLabelValues(origin)
 		}
 	}
 	for _, cause := range Causes() {
@@ -90,19 +84,19 @@ func init() { // the known series begin with 0
 	}
 	refills.WithLabelValues("enqueued")
 	refills.WithLabelValues("deferred")
-	redisLosses.WithLabelValues(string(Rewound))
-	redisLosses.WithLabelValues(string(Replaced))
+	redisLosses.WithLabelValues(Rewound)
+	redisLosses.WithLabelValues(Replaced)
 }
 
 // label returns the cause as a label.
 func (c Cause) label() string { return strings.ReplaceAll(string(c), " ", "_") }
 
 // countSets counts sets that were compared.
-func countSets(origin Origin, r Report) {
-	setsChecked.WithLabelValues(string(origin)).Add(float64(r.Checked))
-	setsErroneous.WithLabelValues(string(origin)).Add(float64(r.Erroneous))
-	setsUnsettled.WithLabelValues(string(origin)).Add(float64(r.Unsettled))
-	membersFailed.WithLabelValues(string(origin)).Add(float64(r.Failed))
+func countSets(origin string, r Report) {
+	setsChecked.WithLabelValues(origin).Add(float64(r.Checked))
+	setsErroneous.WithLabelValues(origin).Add(float64(r.Erroneous))
+	setsUnsettled.WithLabelValues(origin).Add(float64(r.Unsettled))
+	membersFailed.WithLabelValues(origin).Add(float64(r.Failed))
 	countFindings(r.Findings)
 }
 
@@ -110,7 +104,7 @@ func countSets(origin Origin, r Report) {
 func countAnswers(r Report) {
 	answersChecked.Add(float64(r.Checked))
 	answersErroneous.Add(float64(r.Erroneous))
-	membersFailed.WithLabelValues(string(OfRead)).Add(float64(r.Failed))
+	membersFailed.WithLabelValues(OfRead).Add(float64(r.Failed))
 	countFindings(r.Findings)
 }
 
@@ -123,9 +117,9 @@ func countFindings(list []Finding) {
 	}
 }
 
-// show makes the gauges of the sweep those of a round.
+// show sets the gauges of the sweep to a round.
 func (r round) show() {
-	sweepProgress.WithLabelValues().Set(min(1, float64(r.Done)/float64(max(r.Total, 1))))
+	sweepProgress.WithLabelValues().Set(min(1, float64(r.seen())/float64(max(r.Total, 1))))
 	hurried := 0.0
 	if r.Hurried {
 		hurried = 1

@@ -62,9 +62,11 @@ func TestTheSweepIsShownWhereItIs(t *testing.T) {
 		want metricstest.Samples
 	}{
 		{"before it sweeps", audit.Hide, metricstest.Samples{}},
-		{"in the first round", func() { audit.Show(`{"began":100000,"done":30,"total":40}`) }, metricstest.Samples{gauges[0]: 0.75, gauges[1]: 0, gauges[2]: 100}},
+		{"in the first round", func() { audit.Show(`{"began":100000,"counts":{"done":28,"failed":2},"total":40}`) }, metricstest.Samples{gauges[0]: 0.75, gauges[1]: 0, gauges[2]: 100}},
 		{
-			"in a second one", func() { audit.Show(`{"began":200000,"done":50,"total":40,"hurried":true,"ended":200000,"took":60000}`) },
+			"in a second one", func() {
+				audit.Show(`{"began":200000,"counts":{"done":50},"total":40,"hurried":true,"ended":200000,"took":60000}`)
+			},
 			metricstest.Samples{gauges[0]: 1, gauges[1]: 1, gauges[2]: 200, gauges[3]: 200, gauges[4]: 60},
 		},
 		{"when another process sweeps", audit.Hide, metricstest.Samples{}},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -19,12 +20,6 @@ import (
 	"github.com/activityd/activityd/internal/retry"
 )
 
-// Members lists the members to sweep over.
-type Members interface {
-	bulk.Source
-	CountMembers(ctx context.Context, first, last member.ID) (int64, error)
-}
-
 // Ledger is the state that the processes share; [index.Ledger] is one.
 type Ledger interface {
 	// HoldSweep gives owner the lease of the sweep for ttl, unless another owner has
@@ -34,19 +29,19 @@ type Ledger interface {
 	SaveSweep(ctx context.Context, owner, state string, ttl time.Duration) (held bool, err error)
 	// LeaveSweep gives the lease up.
 	LeaveSweep(ctx context.Context, owner string) error
-	// RaiseGeneration raises the marks of Redis' data, and returns its generation.
+	// RaiseGeneration raises the marks of Redis' data, and returns their generation.
 	RaiseGeneration(ctx context.Context) (index.Generation, error)
-	// NoteLoss tells the other processes when Redis was found to have lost data, in
-	// unix milliseconds: it comes back as LostAt of their generations.
+	// NoteLoss stores when Redis was found to have lost data, in unix milliseconds: other
+	// processes read it as LostAt of their generations.
 	NoteLoss(ctx context.Context, at int64) error
 }
 
-// PatrolOptions say what a [Patrol] does. Auditor is required, and wants a pacer, so that
-// one look is under way at a time; Members, EachStored and
-// Ledger are for the sweep and the watch over Redis.
+// PatrolOptions configure a [Patrol]. Auditor is required, and needs a pacer, so that one
+// look is under way at a time; Members, EachStored and Ledger are for the sweep and the
+// watch over Redis.
 type PatrolOptions struct {
 	Auditor *Auditor
-	Members Members
+	Members bulk.Store
 	// EachStored calls do with the owners of all sets that are stored, some at a time.
 	EachStored func(ctx context.Context, do func(ctx context.Context, owners []member.ID) error) error
 	Ledger     Ledger
@@ -62,19 +57,19 @@ type PatrolOptions struct {
 	Watch bool
 	Log   *slog.Logger // nil: slog.Default()
 
-	// Lease is how long a process that sweeps may be silent before another one goes
-	// on; Tick is the time between two looks at the generation; Round is how long a
-	// round of the sweep takes at least. 0: a minute, 2 s, 10 s.
+	// Lease is the TTL of the lease of the sweep; Tick is the interval at which the
+	// generation is raised; Round is the minimum time of a round of the sweep. 0: a
+	// minute, 2 s, 10 s.
 	Lease, Tick, Round time.Duration
 }
 
 // Patrol audits a service while it runs: some of the reads, and, slowly, all sets. It
-// works off the path of requests, pauses longer than it works, and stands still while
-// a server is away. It is safe for concurrent use.
+// works off the path of requests, pauses longer than it works, and waits while a server
+// is away. It is safe for concurrent use.
 type Patrol struct {
 	options PatrolOptions
 	auditor *Auditor
-	sampler *sampler
+	samples chan member.ID // viewers of sampled reads
 	repairs *rate.Limiter
 	summary *summary
 	noticed chan struct{} // has an element when lost has risen
@@ -86,23 +81,59 @@ type Patrol struct {
 func NewPatrol(o PatrolOptions) *Patrol {
 	o.RepairsPerMinute = cmp.Or(o.RepairsPerMinute, 10_000)
 	o.Lease = cmp.Or(o.Lease, time.Minute)
-	o.Tick = cmp.Or(o.Tick, tickInterval)
+	o.Tick = cmp.Or(o.Tick, 2*time.Second)
 	o.Round = cmp.Or(o.Round, 10*time.Second)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
 	return &Patrol{
 		options: o, auditor: o.Auditor,
-		sampler: newSampler(o.Share),
+		samples: make(chan member.ID, maxSamples),
 		repairs: rate.NewLimiter(rate.Limit(o.RepairsPerMinute)/60, o.RepairsPerMinute),
 		summary: &summary{log: o.Log, repair: o.Repair, causes: map[Cause]*causeSummary{}},
 		noticed: make(chan struct{}, 1),
 	}
 }
 
-// Note tells the patrol of a read. It returns at once: a read that cannot be
-// checked now is not checked.
-func (p *Patrol) Note(viewer member.ID) { p.sampler.note(viewer) }
+// At most maxSamples reads wait in memory. A batch has up to samplesAtOnce of them, and
+// waits for more for up to samplesPause.
+const (
+	maxSamples    = 256
+	samplesAtOnce = 50
+	samplesPause  = time.Second
+)
+
+// Note notes a read, which may become a sample. It returns at once: a sample for which
+// there is no room is dropped.
+func (p *Patrol) Note(viewer member.ID) {
+	if p.options.Share <= 0 || p.options.Share < 1 && rand.Float64() >= p.options.Share {
+		return
+	}
+	select {
+	case p.samples <- viewer:
+	default:
+		samplesDropped.Inc()
+	}
+}
+
+// gather waits for a sample and then a little for more. It returns none when ctx ends.
+func (p *Patrol) gather(ctx context.Context) []member.ID {
+	var batch []member.ID
+	var enough <-chan time.Time // begins with the first sample
+	for len(batch) < samplesAtOnce {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-enough:
+			return batch
+		case next := <-p.samples:
+			if batch = append(batch, next); enough == nil {
+				enough = time.After(samplesPause)
+			}
+		}
+	}
+	return batch
+}
 
 // Run patrols until ctx ends, which is no error. Call it once.
 func (p *Patrol) Run(ctx context.Context) error {
@@ -113,7 +144,7 @@ func (p *Patrol) Run(ctx context.Context) error {
 	}
 	group.Go(func() error { return p.watch(ctx) })
 	err := group.Wait()
-	p.summary.tell(context.WithoutCancel(ctx), true)
+	p.summary.write(context.WithoutCancel(ctx), true)
 	return err
 }
 
@@ -125,13 +156,13 @@ const restShare = 4
 func (p *Patrol) checkReads(ctx context.Context) error {
 	outage := outage{log: p.options.Log, doing: "check what is read"}
 	for ctx.Err() == nil {
-		viewers := p.sampler.gather(ctx)
+		viewers := p.gather(ctx)
 		if len(viewers) == 0 {
 			continue
 		}
 		slices.Sort(viewers)
 		_, err := p.walk(ctx, OfRead, bulk.Walk{
-			Source: list(slices.Compact(viewers)), Visit: p.visitRead, Pacer: bulk.NewPacer(bulk.PacerOptions{}),
+			Source: bulk.List(slices.Compact(viewers)), Visit: p.visitRead, Pacer: bulk.NewPacer(bulk.PacerOptions{}),
 		}, bulk.Checkpoint{})
 		if err != nil {
 			outage.wait(ctx, err)
@@ -162,22 +193,13 @@ func (p *Patrol) visitRead(ctx context.Context, viewers []member.ID) (bulk.Count
 	return nil, nil, nil
 }
 
-// list is members in the order of their ids.
-type list []member.ID
-
-// Members implements [bulk.Source].
-func (l list) Members(_ context.Context, after member.ID, limit int) ([]member.ID, error) {
-	at, _ := slices.BinarySearch(l, after+1)
-	return l[at:min(at+limit, len(l))], nil
-}
-
-// noMember is the id of no member: what fails for it fails for all.
+// noMember is the id of no member: an error for it is one for all ids.
 const noMember member.ID = math.MaxUint64
 
 // walk visits members. A member at which a server fails is left out, such as one with so
 // many contacts that MySQL gives up counting them. An error that is not due to members
 // ends the walk.
-func (p *Patrol) walk(ctx context.Context, origin Origin, w bulk.Walk, from bulk.Checkpoint) (bulk.Checkpoint, error) {
+func (p *Patrol) walk(ctx context.Context, origin string, w bulk.Walk, from bulk.Checkpoint) (bulk.Checkpoint, error) {
 	w.Range, w.Tries = bulk.All, 1
 	w.Judge = func(err error) bulk.Fault {
 		if ctx.Err() != nil || bulk.Judge(err) == bulk.Away || errors.Is(err, index.ErrSettings) {
@@ -199,38 +221,33 @@ func (p *Patrol) walk(ctx context.Context, origin Origin, w bulk.Walk, from bulk
 	return w.Run(ctx, from)
 }
 
-// repaired counts refills: those that were enqueued, and those that are left for later.
-type repaired struct{ enqueued, deferred int64 }
-
-// follow logs what was found, and repairs it.
-func (p *Patrol) follow(ctx context.Context, r Report) (done repaired, err error) {
+// follow logs what was found, repairs it, and counts the refills.
+func (p *Patrol) follow(ctx context.Context, r Report) (bulk.Counts, error) {
 	p.summary.note(r.Findings)
-	p.summary.tell(ctx, false)
+	p.summary.write(ctx, false)
 	if !p.options.Repair {
-		return repaired{}, nil
+		return bulk.Counts{}, nil
 	}
-	// In this order: there may not be room for all. A lag that lasts is repaired as
-	// well: its task may never come, and a refill does no harm.
-	members := r.Users(Error)
-	members = append(members, difference(r.Users(Waste), members)...)
-	members = append(members, difference(r.waiting(), members)...)
+	// In this order: there may not be tokens for all. A lasting lag is repaired as well:
+	// its task may never run, and a refill does no harm.
+	members := r.Users(Error, Waste)
+	for _, f := range r.Findings {
+		if f.Lasting && !slices.Contains(members, f.User) {
+			members = append(members, f.User)
+		}
+	}
 	if len(members) == 0 {
-		return repaired{}, nil
+		return bulk.Counts{}, nil
 	}
 	granted := max(0, min(len(members), int(p.repairs.Tokens())))
 	if !p.repairs.AllowN(time.Now(), granted) {
 		granted = 0
 	}
 	n, err := p.auditor.Repair(ctx, members[:granted])
-	done = repaired{int64(n), int64(len(members) - granted)}
-	refills.WithLabelValues("enqueued").Add(float64(done.enqueued))
-	refills.WithLabelValues("deferred").Add(float64(done.deferred))
-	return done, err
-}
-
-// difference returns those of ids that are not among others.
-func difference(ids, others []member.ID) []member.ID {
-	return slices.DeleteFunc(slices.Clone(ids), func(id member.ID) bool { return slices.Contains(others, id) })
+	deferred := len(members) - granted
+	refills.WithLabelValues("enqueued").Add(float64(n))
+	refills.WithLabelValues("deferred").Add(float64(deferred))
+	return bulk.Counts{countRepaired: int64(n), countDeferred: int64(deferred)}, err
 }
 
 // outage logs that work stands still, once, and pauses longer and longer.

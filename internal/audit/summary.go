@@ -69,8 +69,8 @@ func (s *summary) add(cause Cause, example string) {
 	c.example = example
 }
 
-// tell writes the lines that are due; all that are left, if something ends.
-func (s *summary) tell(ctx context.Context, end bool) {
+// write writes the lines that are due, or at an end all of them.
+func (s *summary) write(ctx context.Context, end bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for cause, c := range s.causes {

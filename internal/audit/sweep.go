@@ -18,29 +18,26 @@ import (
 // their ids, then those of no member. It is kept in Redis; one that is lost with it
 // begins again.
 type round struct {
-	Began    int64     `json:"began"`          // unix milliseconds, as the other times; 0: no round was begun
-	Lost     int64     `json:"lost,omitzero"`  // the last loss of Redis before it began
-	After    member.ID `json:"after,omitzero"` // the members up to this one were looked at
-	Members  bool      `json:"members,omitzero"`
-	Done     int64     `json:"done"`
-	Total    int64     `json:"total"`
-	Hurried  bool      `json:"hurried,omitzero"`
-	Wrong    int64     `json:"wrong,omitzero"`    // sets with an error
-	Repaired int64     `json:"repaired,omitzero"` // refills that were enqueued
-	Deferred int64     `json:"deferred,omitzero"` // those that were left for later
-	Ended    int64     `json:"ended,omitzero"`    // of the round before
-	Took     int64     `json:"took,omitzero"`
+	Began   int64       `json:"began"`          // unix milliseconds, as the other times; 0: no round was begun
+	Lost    int64       `json:"lost,omitzero"`  // the last loss of Redis before it began
+	After   member.ID   `json:"after,omitzero"` // the members up to this one were looked at
+	Members bool        `json:"members,omitzero"`
+	Total   int64       `json:"total"`
+	Hurried bool        `json:"hurried,omitzero"`
+	Counts  bulk.Counts `json:"counts,omitempty"`
+	Ended   int64       `json:"ended,omitzero"` // of the round before
+	Took    int64       `json:"took,omitzero"`
 }
 
-// What a round counts.
+// What a round counts, beside [bulk.Failed].
 const (
-	countDone     = "done"
-	countWrong    = "wrong"
-	countRepaired = "repaired"
-	countDeferred = "deferred"
+	countDone     = "done"     // members whose sets were compared
+	countWrong    = "wrong"    // sets with an error
+	countRepaired = "repaired" // refills that were enqueued
+	countDeferred = "deferred" // those that were left for later
 )
 
-// parseRound reads what String wrote. What cannot be understood is no round.
+// parseRound reads what String wrote. Anything else is no round.
 func parseRound(state string) (r round) {
 	if json.Unmarshal([]byte(state), &r) != nil {
 		return round{}
@@ -56,12 +53,8 @@ func (r round) String() string {
 	return string(state)
 }
 
-// checkpoint is where the walk over the members is.
-func (r round) checkpoint() bulk.Checkpoint {
-	return bulk.Checkpoint{Position: r.After, Counts: bulk.Counts{
-		countDone: r.Done, countWrong: r.Wrong, countRepaired: r.Repaired, countDeferred: r.Deferred,
-	}}
-}
+// seen is how many members were looked at.
+func (r round) seen() int64 { return r.Counts[countDone] + r.Counts[bulk.Failed] }
 
 // reason says why a round hurried.
 func (r round) reason() string {
@@ -71,7 +64,7 @@ func (r round) reason() string {
 	return "Redis lost data, or may have"
 }
 
-// The most sets of a batch. A hurried sweep looks at more sets a second, and at several
+// Batch sizes, rates and batches at once. A hurried sweep looks at more sets a second, and at several
 // batches in parallel: it expects to find most sets wrong, and so to pause between looks.
 const (
 	sweepBatch    = 100
@@ -80,7 +73,7 @@ const (
 	hurryParallel = 4
 )
 
-// sweeper is the part of this process in the sweep.
+// sweeper is the sweep of this process.
 type sweeper struct {
 	*Patrol
 	owner  string
@@ -111,7 +104,7 @@ func (p *Patrol) sweep(ctx context.Context) error {
 	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_ = p.options.Ledger.LeaveSweep(bounded, s.owner) // or else the lease runs out
+	_ = p.options.Ledger.LeaveSweep(bounded, s.owner) // after an error the lease expires
 	return nil
 }
 
@@ -152,12 +145,6 @@ func (s *sweeper) keep(ctx context.Context, lose context.CancelCauseFunc) {
 			lose(errNotHeld)
 		}
 	}
-}
-
-// count sets what was counted. Visits may read the other fields of the round.
-func (s *sweeper) count(n bulk.Counts) {
-	s.round.Done, s.round.Wrong = n[countDone]+n[bulk.Failed], n[countWrong]
-	s.round.Repaired, s.round.Deferred = n[countRepaired], n[countDeferred]
 }
 
 // save keeps the round. It fails with errNotHeld when another process sweeps.
@@ -219,10 +206,11 @@ func (s *sweeper) sweepRound(ctx context.Context) error {
 // what ends it otherwise.
 func (s *sweeper) untilLoss(ctx context.Context) (bounded context.Context, end func()) {
 	bounded, cancel := context.WithCancel(ctx)
+	last := s.round.Lost // the next round may begin before the goroutine ends
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		defer cancel()
-		for !s.isBehind() {
+		for s.lost.Load() <= last {
 			select {
 			case <-s.noticed:
 			case <-bounded.Done():
@@ -246,15 +234,14 @@ func (s *sweeper) visitMembers(ctx context.Context) error {
 		Source: s.options.Members, Visit: s.visit, Batch: batch,
 		Pacer: bulk.NewPacer(bulk.PacerOptions{Parallel: parallel, Rate: rate}),
 		Saved: func(_ int, at bulk.Checkpoint) error {
-			s.round.After = at.Position
-			s.count(at.Counts)
+			s.round.After, s.round.Counts = at.Position, at.Counts
 			if err := s.save(ctx); err != nil {
 				return err
 			}
 			s.outage.over()
 			return nil
 		},
-	}, s.round.checkpoint())
+	}, bulk.Checkpoint{Position: s.round.After, Counts: s.round.Counts})
 	return err
 }
 
@@ -272,11 +259,12 @@ func (s *sweeper) visit(ctx context.Context, members []member.ID) (bulk.Counts, 
 	if !s.round.Hurried {
 		pause(ctx, restShare*r.Looking)
 	}
-	return bulk.Counts{countDone: int64(len(members)), countWrong: int64(r.Erroneous), countRepaired: done.enqueued, countDeferred: done.deferred}, nil, nil
+	done[countDone], done[countWrong] = int64(len(members)), int64(r.Erroneous)
+	return done, nil, nil
 }
 
-// visitOrphans looks for the sets of those who are no members. It cannot be resumed, but
-// is quick, since it only asks who is a member.
+// visitOrphans looks for sets of no member. It cannot be resumed, but is quick, since it
+// only asks which ids are members.
 func (s *sweeper) visitOrphans(ctx context.Context) error {
 	return s.options.EachStored(ctx, func(ctx context.Context, ids []member.ID) error {
 		start := time.Now()
@@ -284,16 +272,14 @@ func (s *sweeper) visitOrphans(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		from := s.round.checkpoint()
-		from.Position = 0
-		at, err := s.walk(ctx, OfSweep, bulk.Walk{Source: list(orphans), Visit: s.visit, Pacer: bulk.NewPacer(bulk.PacerOptions{})}, from)
+		from := bulk.Checkpoint{Counts: s.round.Counts}
+		at, err := s.walk(ctx, OfSweep, bulk.Walk{Source: bulk.List(orphans), Visit: s.visit, Pacer: bulk.NewPacer(bulk.PacerOptions{})}, from)
 		if err != nil {
 			return err
 		}
-		at.Counts[countDone] = s.round.Done // members only
-		at.Counts[bulk.Failed] = 0
-		s.count(at.Counts)
-		if err := s.save(ctx); err != nil { // it takes a while: other processes are to know that it goes on
+		at.Counts[countDone], at.Counts[bulk.Failed] = s.round.Counts[countDone], s.round.Counts[bulk.Failed] // members only
+		s.round.Counts = at.Counts
+		if err := s.save(ctx); err != nil { // extends the lease
 			return err
 		}
 		if !s.round.Hurried {
@@ -310,9 +296,9 @@ func (s *sweeper) end(ctx context.Context) error {
 	s.round.Ended, s.round.Took = now, now-s.round.Began
 	took := time.Duration(s.round.Took) * time.Millisecond
 	if s.round.Hurried && !s.isBehind() {
-		s.summary.tell(ctx, true) // what it found, before the line that it found no more
-		s.options.Log.InfoContext(ctx, "all sets were looked at", "because", s.round.reason(), "members", s.round.Done,
-			"took", took, "wrong", s.round.Wrong, "repairs", s.round.Repaired, "repairs_left", s.round.Deferred)
+		s.summary.write(ctx, true) // what it found, before the line that it found no more
+		s.options.Log.InfoContext(ctx, "all sets were looked at", "because", s.round.reason(), "members", s.round.seen(),
+			"took", took, "wrong", s.round.Counts[countWrong], "repairs", s.round.Counts[countRepaired], "repairs_left", s.round.Counts[countDeferred])
 	}
 	bounded, end := s.untilLoss(ctx)
 	pause(bounded, s.options.Round-took) // a small site is not swept all the time
@@ -320,5 +306,5 @@ func (s *sweeper) end(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return s.begin(ctx, s.isBehind() || s.round.Hurried && s.round.Deferred > 0)
+	return s.begin(ctx, s.isBehind() || s.round.Hurried && s.round.Counts[countDeferred] > 0)
 }

@@ -7,10 +7,6 @@ import (
 	"github.com/activityd/activityd/internal/index"
 )
 
-// tickInterval is the time between two looks of a process at the generation of Redis'
-// data.
-const tickInterval = 2 * time.Second
-
 // watch raises the generation, notices losses, and writes the summary's lines.
 func (p *Patrol) watch(ctx context.Context) error {
 	w := &watcher{Patrol: p}
@@ -20,13 +16,13 @@ func (p *Patrol) watch(ctx context.Context) error {
 				w.see(ctx, now)
 			}
 		}
-		p.summary.tell(ctx, false)
+		p.summary.write(ctx, false)
 		pause(ctx, p.options.Tick)
 	}
 	return nil
 }
 
-// watcher is the part of this process in the watch over Redis.
+// watcher is the watch of this process over Redis.
 type watcher struct {
 	*Patrol
 	last   index.Generation
@@ -34,11 +30,11 @@ type watcher struct {
 	logged time.Time // when losses were logged last
 }
 
-// see compares a generation with the last one. A loss that this process is not the
-// first to notice is known by the time that the first one noted, so that all speak of
-// the same loss. What could not be noted is noted after a later look.
+// see compares a generation with the last one. A loss is known by the time that the
+// first process to notice it stored. A time that could not be stored is stored by a later
+// call.
 func (w *watcher) see(ctx context.Context, now index.Generation) {
-	known, loss := w.lost.Load(), Loss("")
+	known, loss := w.lost.Load(), ""
 	switch {
 	case now.Rewound(w.last):
 		loss = Rewound
@@ -63,14 +59,14 @@ func (w *watcher) see(ctx context.Context, now index.Generation) {
 		}
 	}
 	if loss != "" {
-		w.tell(ctx, loss)
+		w.report(ctx, loss)
 	}
 }
 
-// tell reports a loss; to the log once a minute, since servers may be replaced all the
+// report counts a loss and logs it, at most once a minute: servers may be replaced all the
 // time.
-func (w *watcher) tell(ctx context.Context, l Loss) {
-	redisLosses.WithLabelValues(string(l)).Inc()
+func (w *watcher) report(ctx context.Context, loss string) {
+	redisLosses.WithLabelValues(loss).Inc()
 	w.losses++
 	if time.Since(w.logged) < summaryInterval {
 		return
@@ -79,6 +75,6 @@ func (w *watcher) tell(ctx context.Context, l Loss) {
 	if w.options.Rate == 0 {
 		what = "Redis lost data, or may have, and this process does not sweep: if none does, run `activityd verify --repair`"
 	}
-	w.options.Log.WarnContext(ctx, what, "how", l, "times", w.losses)
+	w.options.Log.WarnContext(ctx, what, "how", loss, "times", w.losses)
 	w.losses, w.logged = 0, time.Now()
 }

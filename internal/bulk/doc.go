@@ -22,10 +22,10 @@
 //   - [Away]: a server cannot be used. The members are visited again after a pause,
 //     for as long as it takes.
 //   - [Own]: the error may be due to one of the members, such as a set that others
-//     keep changing, or more contacts than can be read in time. Halves of the batch
-//     are visited, and halves of those. A member that failed alone ten times is given
-//     up: it is counted as [Failed] and the position moves on. A thousand such members
-//     end the walk, since then the error is not theirs.
+//     keep changing, or more contacts than can be read in time. After a pause halves of
+//     the batch are visited, then halves of those. A member that failed alone ten times
+//     is given up: it is counted as [Failed] and the position moves on. A thousand such
+//     members end the walk, since then the error is not theirs.
 //   - [Fatal]: the walk ends.
 //
 // When the context ends, no batch begins; visits under way may go on for a while.

@@ -15,12 +15,12 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// Work is what a checkpoint belongs to: none is continued by other work.
+// Work identifies the work of a checkpoint, which other work does not continue.
 type Work struct {
 	Command string `json:"command"`
 	Members string `json:"members"` // as [Range.String] names them
 	Options string `json:"options"` // those that decide what is done
-	Site    string `json:"site"`    // tells one database from another
+	Site    string `json:"site"`    // distinguishes databases
 }
 
 // String names the work as a command.

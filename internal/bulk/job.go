@@ -12,15 +12,10 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// Existence is what [ProbeMySQL] asks of MySQL.
-type Existence interface {
-	Existing(ctx context.Context, members []member.ID) (map[member.ID]bool, error)
-}
-
-// Store is what a [Job] asks of MySQL.
+// Store is what work on all members asks of MySQL.
 type Store interface {
 	Source
-	Existence
+	Existing(ctx context.Context, members []member.ID) (map[member.ID]bool, error)
 	CountMembers(ctx context.Context, first, last member.ID) (int64, error)
 }
 
@@ -31,7 +26,7 @@ type Generations interface {
 	BeginGeneration(ctx context.Context) (index.Generation, error)
 }
 
-// Reporter is told how a [Job] goes. Its methods may be called concurrently.
+// Reporter shows the progress of a [Job]. Its methods may be called concurrently.
 type Reporter interface {
 	// Begin is called when the walk begins, with the number of members that are left,
 	// -1 where it is not known, and where it resumes: when the file was written, zero
@@ -55,7 +50,7 @@ type Job struct {
 	Range Range
 	File  string    // for the checkpoint; empty: none
 	After member.ID // go on after this member
-	// Parallel is the most batches at once, Rate the most members a second; 0: no limit.
+	// Parallel is the maximum of batches at once, Rate that of members a second; 0: none.
 	Parallel, Rate int
 
 	Store       Store
@@ -63,13 +58,15 @@ type Job struct {
 	// Writes says that the job changes Redis. Unless it does, or has a file, it leaves
 	// no token there.
 	Writes bool
-	// Schema and Settings look whether the tables and the sets can be worked on. Both
+	// Schema and Settings check whether the tables and the sets can be worked on. Both
 	// are repeated while a server is away.
 	Schema, Settings func(ctx context.Context) error
 	Visit            Visit
-	// Last, if not nil, is done after all members were visited, and counts what it did.
-	Last     func(ctx context.Context, p *Pacer, counts Counts) error
-	Reporter Reporter
+	// Orphans, if not nil, returns ids that are no members, in ascending order. It is
+	// called after all members were visited, and VisitOrphans then visits the ids.
+	Orphans      func(ctx context.Context, p *Pacer) ([]member.ID, error)
+	VisitOrphans Visit
+	Reporter     Reporter
 }
 
 // Result is how far a [Job] came, in all its runs, and how long it took.
@@ -86,11 +83,10 @@ var (
 	ErrNoMember = errors.New("no such member")
 )
 
-// batchSize is enough members that round trips do not matter, and few enough to be
-// done in a second or so.
+// batchSize amortizes round trips, and takes a second or so.
 const batchSize = 128
 
-// Batch is the most members of a batch: fewer where few members a second are wanted.
+// Batch is the maximum size of a batch, smaller for a small rate.
 func (j Job) Batch() int {
 	if j.Rate > 0 {
 		return min(batchSize, max(1, j.Rate/4))
@@ -171,19 +167,15 @@ func (j *job) watched(ctx context.Context, from Checkpoint) (at Checkpoint, err 
 		return Checkpoint{}, err
 	}
 	j.Reporter.Begin(total, j.file.found.Position, j.file.found.Updated)
-	at, err = Walk{
+	walk := Walk{
 		Range: j.Range, Source: j.Store, Pacer: j.pacer, Visit: j.Visit, Judge: Judge,
 		Batch: j.Batch(), Timeout: visitTimeout, Grace: visitGrace, Saved: j.saved, Trouble: j.Reporter.Trouble, GaveUp: j.Reporter.GaveUp,
-	}.Run(ctx, from)
-	if err == nil && j.Last != nil {
+	}
+	at, err = walk.Run(ctx, from)
+	if err == nil && j.Orphans != nil {
 		var more Counts
-		err = j.patiently(ctx, func(ctx context.Context) error {
-			more = Counts{} // all of it is repeated
-			return j.Last(ctx, j.pacer, more)
-		})
-		if err == nil {
-			at.Counts.Add(more)
-		}
+		more, err = j.visitOrphans(ctx, walk)
+		at.Counts.Add(more)
 	}
 	if err == nil {
 		err = j.patiently(ctx, j.look)
@@ -191,8 +183,28 @@ func (j *job) watched(ctx context.Context, from Checkpoint) (at Checkpoint, err 
 	return at, err
 }
 
-// ProbeMySQL returns a question that reads a row, if there is one.
-func ProbeMySQL(s Existence) func(ctx context.Context) error {
+// visitOrphans returns no counts with an error: the next run of the job visits all
+// orphans.
+func (j *job) visitOrphans(ctx context.Context, walk Walk) (Counts, error) {
+	var orphans List
+	err := j.patiently(ctx, func(ctx context.Context) (err error) {
+		orphans, err = j.Orphans(ctx, j.pacer)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	walk.Source, walk.Visit = orphans, j.VisitOrphans
+	walk.Saved = func(int, Checkpoint) error { return nil }
+	at, err := walk.Run(ctx, Checkpoint{})
+	if err != nil {
+		return nil, err
+	}
+	return at.Counts, nil
+}
+
+// ProbeMySQL returns a probe that reads at most one row.
+func ProbeMySQL(s Store) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := s.Existing(ctx, []member.ID{1})
 		return err
@@ -221,7 +233,7 @@ func Refused(server string, err error) error {
 	return fmt.Errorf("%s refuses: %w", server, err)
 }
 
-// begin looks whether the sets can be worked on, and begins to watch their generation.
+// begin checks that the sets can be worked on, and begins to watch their generation.
 // It refuses to continue with sets that were lost since the file was written.
 func (j *job) begin(ctx context.Context, from Checkpoint) error {
 	if err := j.Settings(ctx); err != nil {
@@ -245,7 +257,7 @@ func (j *job) begin(ctx context.Context, from Checkpoint) error {
 }
 
 // look reads the generation. It returns [ErrLost] when data was lost since the last
-// look, and another error when Redis did not answer.
+// call, and another error when Redis did not answer.
 func (j *job) look(ctx context.Context) error {
 	j.mu.Lock() // for the whole call, so that answers are compared in their order
 	defer j.mu.Unlock()
@@ -287,8 +299,8 @@ func (j *job) saved(n int, at Checkpoint) error {
 	return j.file.save(at, j.generation)
 }
 
-// patiently repeats do until it succeeds or fails for good. It sets no time limit: the
-// pacer tells of a server that hangs, and a signal ends it.
+// patiently repeats do until it succeeds or fails for good. It has no timeout: the pacer
+// reports a server that hangs, and a signal ends it.
 func (j *job) patiently(ctx context.Context, do func(context.Context) error) error {
 	return patiently(ctx, Judge, j.Reporter.Trouble, do)
 }

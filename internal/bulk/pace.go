@@ -25,9 +25,9 @@ const RedisFloor = 2 * time.Millisecond
 
 // PacerOptions configure a [Pacer].
 type PacerOptions struct {
-	// Parallel is the most batches at once; 0: 1.
+	// Parallel is the maximum of batches at once; 0: 1.
 	Parallel int
-	// Rate is the most members a second; 0: no limit.
+	// Rate is the maximum of members a second; 0: none.
 	Rate   int
 	Probes []Probe
 	// Interval is the time between two questions to each server; 0: 200 ms.
@@ -89,7 +89,7 @@ func (p Pace) String() string {
 	return "all servers answer as usual; " + batches
 }
 
-// milliseconds writes a duration as people compare them: in one unit.
+// milliseconds formats durations in one unit, to be compared.
 func milliseconds(d time.Duration) string {
 	if ms := float64(d) / float64(time.Millisecond); ms < 10 {
 		return fmt.Sprintf("%.2g ms", ms)
@@ -152,7 +152,7 @@ func (p *Pacer) tryEnter(n int) (changed <-chan struct{}, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.inside >= p.pace.Batches {
-		return p.changed, maxPause // the channel tells when there is room
+		return p.changed, maxPause // the channel is closed when there is room
 	}
 	now := time.Now()
 	if wait := p.entered.Add(max(p.pace.Pause, p.share)).Sub(now); wait > 0 {
@@ -268,7 +268,7 @@ func (p *Pacer) slowest(share float64) (worst *server) {
 	return worst
 }
 
-// set makes another pace hold, and tells of another mode.
+// set sets the pace, and reports a change of the mode.
 func (p *Pacer) set(now Pace) {
 	p.mu.Lock()
 	before := p.pace.Mode

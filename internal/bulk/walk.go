@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // Range is the members from First to Last, both included.
@@ -63,6 +64,18 @@ type Source interface {
 	Members(ctx context.Context, after member.ID, limit int) ([]member.ID, error)
 }
 
+// List is a [Source] of its members, which ascend.
+type List []member.ID
+
+// Members implements [Source].
+func (l List) Members(_ context.Context, after member.ID, limit int) ([]member.ID, error) {
+	at, found := slices.BinarySearch(l, after)
+	if found {
+		at++
+	}
+	return slices.Clone(l[at:min(at+limit, len(l))]), nil
+}
+
 // Visit does the work for some members. It returns what it counted for those that
 // are done, and with an error those that are left; an error with none left concerns
 // them all. It must be idempotent and safe for concurrent use.
@@ -103,6 +116,9 @@ type Walk struct {
 	Trouble func(error)
 	GaveUp  func(id member.ID, err error)
 }
+
+// maxTries is how often an [Own] error is accepted, by default.
+const maxTries = 10
 
 // ErrStopped is the error of work whose context ended.
 var ErrStopped = errors.New("stopped")
@@ -226,4 +242,141 @@ func (w *walk) end(b *batch) error {
 		return fmt.Errorf("%w: %d", errTooMany, w.failed)
 	}
 	return nil
+}
+
+// batch is members that entered together, and what was counted for them.
+type batch struct {
+	members []member.ID
+	counts  Counts
+	done    bool
+}
+
+// work visits the members of a batch, which has entered, until all are done or given
+// up. Those left by a round of visits are visited in the next one, after a pause.
+func (w *walk) work(b *batch, leave func()) error {
+	alone := make(map[member.ID]int) // visits of a single member that failed with [Own]
+	parts := [][]member.ID{b.members}
+	for round := 1; ; round++ {
+		var next [][]member.ID
+		for _, part := range parts {
+			if leave == nil {
+				var err error
+				if leave, err = w.Pacer.Enter(w.starting, len(part)); err != nil {
+					return ErrStopped
+				}
+			}
+			left, err := w.visitPart(b, part, alone)
+			leave()
+			if err != nil {
+				return err
+			}
+			leave = nil
+			next = append(next, left...)
+		}
+		if len(next) == 0 {
+			return w.end(b)
+		}
+		parts = next
+		if !pause(w.starting, round) {
+			return ErrStopped
+		}
+	}
+}
+
+// visitPart visits a part of a batch once, and returns the parts to visit again.
+func (w *walk) visitPart(b *batch, part []member.ID, alone map[member.ID]int) (again [][]member.ID, err error) {
+	left, err := w.visit(b, part)
+	if err == nil {
+		return nil, nil
+	}
+	if w.starting.Err() != nil {
+		return nil, ErrStopped
+	}
+	switch w.judge(err) {
+	case Fatal:
+		return nil, fmt.Errorf("members %s to %s: %w", part[0], part[len(part)-1], err)
+	case Away:
+		again = [][]member.ID{left}
+	case Own:
+		if len(part) == 1 {
+			alone[part[0]]++
+		}
+		if alone[part[0]] == w.Tries {
+			b.counts[Failed]++
+			w.GaveUp(part[0], err)
+			return nil, nil
+		}
+		again = slices.Collect(slices.Chunk(left, (len(left)+1)/2))
+	}
+	w.Trouble(err)
+	return again, nil
+}
+
+// visit visits once and counts the members that are done. With an error, at least one
+// is left.
+func (w *walk) visit(b *batch, members []member.ID) (left []member.ID, err error) {
+	ctx, cancel := w.limit(w.visiting)
+	defer cancel()
+	done, left, err := w.Visit(ctx, members)
+	if err != nil && len(left) == 0 {
+		return members, w.explain(ctx, err)
+	}
+	b.counts.Add(done)
+	return left, w.explain(ctx, err)
+}
+
+// errTooLong is the cause of what [Walk.Timeout] cancels.
+var errTooLong = errors.New("it took too long")
+
+func (w *walk) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	if w.Timeout == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, w.Timeout, errTooLong)
+}
+
+// explain says of an error that it is due to the timeout.
+func (w *walk) explain(ctx context.Context, err error) error {
+	if err != nil && errors.Is(context.Cause(ctx), errTooLong) {
+		return fmt.Errorf("%w (more than %v): %w", errTooLong, w.Timeout, err)
+	}
+	return err
+}
+
+func (w *walk) judge(err error) Fault {
+	if errors.Is(err, errTooLong) {
+		return Own
+	}
+	return w.Judge(err)
+}
+
+// patiently repeats do until it succeeds, fails with a [Fatal] error, or failed ten
+// times with an [Own] one. It returns [ErrStopped] when ctx ends.
+func patiently(ctx context.Context, judge func(error) Fault, trouble func(error), do func(context.Context) error) error {
+	own := 0
+	for try := 1; ; try++ {
+		err := do(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ErrStopped
+		}
+		fault := judge(err)
+		if fault == Own {
+			own++
+		}
+		if fault == Fatal || own == maxTries {
+			return err
+		}
+		trouble(err)
+		if !pause(ctx, try) {
+			return ErrStopped
+		}
+	}
+}
+
+// pause waits after the n-th failure in a row, and returns false when ctx ends.
+func pause(ctx context.Context, n int) bool {
+	return retry.Sleep(ctx, retry.Backoff(n, 100*time.Millisecond, 5*time.Second)) == nil
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Generation identifies the data that Redis holds: two that are read one after the
-// other tell whether data was lost between them.
+// other show whether data was lost between them.
 type Generation struct {
 	// Token is random, and gone with the data: after a FLUSHALL, a restart without
 	// persistence, or [Index.Reset]. Empty: there is none, or it was not read.

@@ -19,28 +19,18 @@ type Ledger struct {
 // NewLedger returns a ledger over client, which the caller closes.
 func NewLedger(client redis.UniversalClient) *Ledger { return &Ledger{client, time.Now} }
 
-// holdScript takes or extends the sweep's lease.
+// holdScript takes or extends the sweep's lease. With a state it only extends it, and
+// keeps the state.
 //
 //	KEYS[1] the lease  KEYS[2] the state
-//	ARGV[1] the owner  ARGV[2] the lease's TTL in milliseconds
-//	returns the state, "" when there is none; nil when another owner holds the lease
+//	ARGV[1] the owner  ARGV[2] the lease's TTL in milliseconds  ARGV[3] a state, or absent
+//	returns the state, "" when there is none; nil when the owner has no lease
 var holdScript = redis.NewScript(`
 local owner = redis.call('GET', KEYS[1])
-if owner and owner ~= ARGV[1] then return false end
+if owner ~= ARGV[1] and (owner or ARGV[3]) then return false end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+if ARGV[3] then redis.call('SET', KEYS[2], ARGV[3]) end
 return redis.call('GETRANGE', KEYS[2], 0, 4095)
-`)
-
-// saveScript keeps the state and extends the lease.
-//
-//	KEYS[1] the lease  KEYS[2] the state
-//	ARGV[1] the owner  ARGV[2] the lease's TTL in milliseconds  ARGV[3] the state
-//	returns 1; 0 when the owner does not hold the lease, and nothing was written
-var saveScript = redis.NewScript(`
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-redis.call('SET', KEYS[2], ARGV[3])
-return 1
 `)
 
 // leaveScript gives the lease up.
@@ -53,23 +43,27 @@ if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 return redis.call('DEL', KEYS[1])
 `)
 
-// HoldSweep gives owner the lease of the sweep for ttl, or extends it, and returns the
-// state that was saved last, empty for none; held is false while another owner has the
-// lease. Nothing but effort depends on there being one owner.
-func (l *Ledger) HoldSweep(ctx context.Context, owner string, ttl time.Duration) (state string, held bool, err error) {
-	state, err = holdScript.Run(ctx, l.client, []string{sweepLeaseKey, sweepStateKey}, owner, ttl.Milliseconds()).Text()
+func (l *Ledger) hold(ctx context.Context, args ...any) (state string, held bool, err error) {
+	state, err = holdScript.Run(ctx, l.client, []string{sweepLeaseKey, sweepStateKey}, args...).Text()
 	if errors.Is(err, redis.Nil) {
 		return "", false, nil
 	}
 	return state, err == nil, translate(ctx, "hold the sweep", err)
 }
 
+// HoldSweep gives owner the lease of the sweep for ttl, or extends it, and returns the
+// state that was saved last, empty for none; held is false while another owner has the
+// lease. Nothing but effort depends on there being one owner.
+func (l *Ledger) HoldSweep(ctx context.Context, owner string, ttl time.Duration) (state string, held bool, err error) {
+	return l.hold(ctx, owner, ttl.Milliseconds())
+}
+
 // SaveSweep keeps the state for the next owner, and extends the lease. If owner has no
 // lease, held is false and nothing is kept: the state may be lost as well, so that
 // HoldSweep comes first.
 func (l *Ledger) SaveSweep(ctx context.Context, owner, state string, ttl time.Duration) (held bool, err error) {
-	held, err = saveScript.Run(ctx, l.client, []string{sweepLeaseKey, sweepStateKey}, owner, ttl.Milliseconds(), state).Bool()
-	return held, translate(ctx, "save the sweep", err)
+	_, held, err = l.hold(ctx, owner, ttl.Milliseconds(), state)
+	return held, err
 }
 
 // LeaveSweep gives the lease up, if owner has it.

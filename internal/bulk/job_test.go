@@ -1,0 +1,78 @@
+package bulk_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/activityd/activityd/internal/bulk"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+)
+
+// servers are those of a job: MySQL with the members of a world, and Redis.
+type servers struct{ *world }
+
+func (servers) Existing(context.Context, []member.ID) (map[member.ID]bool, error) { return nil, nil }
+
+func (s servers) CountMembers(context.Context, member.ID, member.ID) (int64, error) {
+	return int64(len(s.members)), nil
+}
+
+func (servers) Generation(context.Context) (index.Generation, error) {
+	return index.Generation{Token: "a token"}, nil
+}
+
+func (s servers) BeginGeneration(ctx context.Context) (index.Generation, error) {
+	return s.Generation(ctx)
+}
+
+func (servers) Begin(int64, member.ID, time.Time) {}
+func (servers) Moved(int)                         {}
+func (servers) Trouble(error)                     {}
+func (servers) Paced(bulk.Pace)                   {}
+func (servers) GaveUp(member.ID, error)           {}
+
+// An outage while orphans are found or visited loses none of their counts.
+func TestOrphansAreCountedInSpiteOfAnOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := servers{newWorld(10)}
+		finds, visits := 0, 0
+		fine := func(context.Context) error { return nil }
+		r, err := bulk.Job{
+			Range: bulk.All, Store: s, Generations: s, Reporter: s, Parallel: 1, Rate: 400, Schema: fine, Settings: fine, Visit: s.Visit,
+			Orphans: func(context.Context, *bulk.Pacer) ([]member.ID, error) {
+				finds++
+				if finds == 1 {
+					return []member.ID{1001}, index.ErrUnavailable
+				}
+				return from(1000, 300), nil
+			},
+			VisitOrphans: func(_ context.Context, ids []member.ID) (bulk.Counts, []member.ID, error) {
+				visits++
+				if visits == 2 {
+					return nil, nil, mysql.ErrUnavailable
+				}
+				return bulk.Counts{"orphans": int64(len(ids))}, nil, nil
+			},
+		}.Run(t.Context())
+		want := bulk.Checkpoint{Position: 28, Counts: bulk.Counts{"members": 10, "orphans": 300}}
+		if diff := cmp.Diff(want, r.Checkpoint); err != nil || diff != "" {
+			t.Errorf("%v, result (-want +got):\n%s", err, diff)
+		}
+	})
+}
+
+// from returns n ids from first.
+func from(first member.ID, n int) []member.ID {
+	ids := make([]member.ID, n)
+	for i := range ids {
+		ids[i] = first + member.ID(i)
+	}
+	return ids
+}
