@@ -34,13 +34,12 @@ var errOpenDemo = errors.New("others than this machine can reach it, and the dem
 // the address itself says so. A name is resolved once the listener is open.
 func (c *config) checkOpen(f *pflag.FlagSet) error {
 	host, _, err := net.SplitHostPort(c.listen)
-	if err != nil || c.tokenFile != "" || c.tokens != "" || c.role == roleWorkers {
-		return nil // what cannot be split is refused by the listener
-	}
-	if ip, err := netip.ParseAddr(host); host != "" && (err != nil || ip.IsLoopback()) {
+	ip, noIP := netip.ParseAddr(host)
+	open := err == nil && (host == "" || noIP == nil && !ip.IsLoopback()) // the listener refuses what cannot be split
+	switch {
+	case !open || c.tokenFile != "" || c.tokens != "" || c.role == roleWorkers:
 		return nil
-	}
-	if f.Lookup("token-file") == nil {
+	case f.Lookup("token-file") == nil:
 		return errOpenDemo
 	}
 	return errOpen

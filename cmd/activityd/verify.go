@@ -306,7 +306,8 @@ func (p *findingPrinter) print(findings []audit.Finding) error {
 		case p.json != nil:
 			err = p.json.Encode(findingJSON{f.User, f.Contact, f.Class, f.Cause, f.Stored, f.Actual, f.Since.UTC(), f.Lasting, f.Detail})
 		case f.Class != audit.Lag:
-			if p.found[f.Class]++; p.found[f.Class] <= maxFindings {
+			p.found[f.Class]++
+			if p.found[f.Class] <= maxFindings {
 				_, err = fmt.Fprintln(p.w, oneLine(f.String()))
 			}
 		}
