@@ -58,8 +58,8 @@ func TestThePaceOfTheAuditIsTold(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	s := &service{log: slog.New(slog.NewTextHandler(&out, nil))}
-	s.tellPace(bulk.Pace{Mode: bulk.Stopped, Server: "Redis", Err: errors.New("refused")})
-	s.tellPace(bulk.Pace{Mode: bulk.Free, Batches: 1})
+	s.logPace(bulk.Pace{Mode: bulk.Stopped, Server: "Redis", Err: errors.New("refused")})
+	s.logPace(bulk.Pace{Mode: bulk.Free, Batches: 1})
 	for _, want := range []string{
 		`level=WARN msg="the pace of the audit changed" now="stopped: Redis does not answer: refused"`,
 		`level=INFO msg="the pace of the audit changed" now="all servers answer as usual; batches at once: 1"`,

@@ -3,23 +3,20 @@ package main
 import (
 	"context"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
+	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/bulk"
-	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/tasks"
 )
 
 // bulkOptions are the flags that backfill and verify share.
@@ -29,15 +26,15 @@ type bulkOptions struct {
 	resume   string
 	parallel int
 	rate     int
-	progress string
+	progress time.Duration
 }
 
 func (o *bulkOptions) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.all, "all", false, "all members, as without MEMBER or FROM-TO")
 	f.Uint64Var(&o.after, "after", 0, "go on after this member")
 	f.StringVar(&o.resume, "resume", "", "keep the position in this `file`, and go on there if it exists; it is removed in the end")
-	f.IntVar(&o.parallel, "parallel", 4, "most batches at once; fewer while a server is slow")
-	f.IntVar(&o.rate, "rate", 0, "most members a second; 0: no limit but what the servers can do")
+	f.IntVar(&o.parallel, "parallel", 4, "max batches at once; fewer while a server is slow")
+	f.IntVar(&o.rate, "rate", 0, "max members a second; 0: as many as the servers can do")
 	progressFlag(f, &o.progress)
 }
 
@@ -50,7 +47,7 @@ func (o *bulkOptions) check(f *pflag.FlagSet) error {
 		errs = append(errs, fmt.Errorf("--rate (%s): is %d: want 0 or more", environmentName("rate"), o.rate))
 	}
 	if o.resume != "" && f.Changed("after") {
-		errs = append(errs, errors.New("--after stands beside --resume: want one of the two"))
+		errs = append(errs, errors.New("--after is given beside --resume: want one of the two"))
 	}
 	return errors.Join(errs...)
 }
@@ -64,7 +61,7 @@ func parseRange(args []string, all bool) (bulk.Range, error) {
 	case len(args) == 0:
 		return bulk.All, nil
 	case all:
-		return bulk.Range{}, errors.New("--all stands beside a member or a range: want one of the two")
+		return bulk.Range{}, errors.New("--all is given beside a member or a range: want one of the two")
 	}
 	from, to, isRange := strings.Cut(args[0], "-")
 	if !isRange {
@@ -86,42 +83,29 @@ func parseRange(args []string, all bool) (bulk.Range, error) {
 
 // bulkCommand is a command under way that goes over many members.
 type bulkCommand struct {
+	backend
 	*reporter
 
-	job    bulk.Job
-	store  *contacts.MySQL
-	db     *sql.DB
-	client redis.UniversalClient
-	index  *index.Index
-	ledger *index.Ledger
+	job bulk.Job
 }
 
 // openBulk opens the servers, and prepares a job to which its visit is to be added.
 // writes says that it makes or repairs sets. It keeps the TTL of sets as it is, unless
 // touches says that making a set is a use of it.
 func openBulk(cmd *cobra.Command, c *config, o *bulkOptions, work bulk.Work, within bulk.Range, writes, touches bool) (_ *bulkCommand, err error) {
-	newLogger(c, io.Discard) // silences the client
 	place, err := mysql.Place(c.mysqlDSN)
 	if err != nil {
 		return nil, fmt.Errorf("--mysql-dsn (%s): %w", environmentName("mysql-dsn"), err)
 	}
 	sum := sha256.Sum256([]byte(place))
 	work.Members, work.Site = within.String(), hex.EncodeToString(sum[:8])
-	options, err := c.indexOptions()
-	if err != nil {
-		return nil, err
-	}
 	if !touches {
-		options.SetLife = 0
+		c.setLife = 0
 	}
-	b := &bulkCommand{reporter: &reporter{w: cmd.ErrOrStderr(), mode: o.progress}}
-	if b.client, err = openRedis(c.redisURL); err != nil {
+	b := &bulkCommand{reporter: &reporter{w: cmd.ErrOrStderr(), interval: o.progress}}
+	if b.backend, err = openBackend(c, newLogger(c, b.reporter)); err != nil {
 		return nil, err
 	}
-	if b.db, err = openMySQL(c); err != nil {
-		return nil, errors.Join(err, b.client.Close())
-	}
-	b.store, b.index, b.ledger = contacts.NewMySQL(b.db), index.New(b.client, options), index.NewLedger(b.client)
 	b.job = bulk.Job{
 		Work: work, Range: within, File: o.resume, After: member.ID(o.after), Parallel: o.parallel, Rate: o.rate,
 		Store: b.store, Generations: b.ledger, Writes: writes, Reporter: b.reporter,
@@ -131,7 +115,7 @@ func openBulk(cmd *cobra.Command, c *config, o *bulkOptions, work bulk.Work, wit
 	return b, nil
 }
 
-func (b *bulkCommand) close() { _ = errors.Join(b.db.Close(), b.client.Close()) } // the errors of all calls were looked at
+func (b *bulkCommand) close() { _ = b.closers.close() } // each call's own error was checked
 
 // checkSchema refuses tables that are wrong: sets would be built from them.
 func (b *bulkCommand) checkSchema(ctx context.Context) error {
@@ -156,8 +140,8 @@ func (b *bulkCommand) checkSettings(ctx context.Context, materialize string, wri
 	err = fmt.Errorf("--materialize (%s): is %s, but the sets in Redis are kept with --materialize=%s: want the same here, "+
 		"or start serve with the other first", environmentName("materialize"), materialize, kept)
 	if !writes {
-		b.sayf("warning: %v", err)
-		return nil
+		_, err = fmt.Fprintf(b.reporter, "activityd: warning: %v\n", err)
+		return err
 	}
 	return err
 }
@@ -166,7 +150,6 @@ func (b *bulkCommand) checkSettings(ctx context.Context, materialize string, wri
 // result nothing was begun.
 func (b *bulkCommand) run(ctx context.Context) (bulk.Result, error) {
 	r, err := b.job.Run(ctx)
-	b.done()
 	if errors.Is(err, bulk.ErrStopped) {
 		err = errSignalled
 	}
@@ -187,10 +170,123 @@ func (b *bulkCommand) errGivenUp(counts bulk.Counts) error {
 	if n == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d members failed every time and were given up: %s; the reasons are told above, run it for them again", n, b.givenUp.first(n))
+	return fmt.Errorf("%d members failed every time and were given up: %s; the reasons are above, run it for them again", n, b.givenUp.first(n))
 }
 
 // rate describes how fast n were done.
 func rate(r bulk.Result, n int64) string {
 	return fmt.Sprintf("%s, %.0f a second", r.Took.Round(100*time.Millisecond), float64(n)/max(r.Took.Seconds(), 0.001))
+}
+
+// maxNamed is how many members a [memberList] names.
+const maxNamed = 10
+
+// memberList keeps the first of many members, for a message.
+type memberList struct {
+	mu      sync.Mutex
+	members []member.ID
+}
+
+func (l *memberList) add(members ...member.ID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.members = append(l.members, members[:min(len(members), maxNamed-len(l.members))]...)
+}
+
+// first names them as the first of n.
+func (l *memberList) first(n int64) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var names []string
+	for _, id := range l.members {
+		names = append(names, id.String())
+	}
+	if int64(len(names)) < n {
+		names = append(names, "…")
+	}
+	return strings.Join(names, ", ")
+}
+
+func newBackfill() *cobra.Command {
+	c, o := &config{}, &bulkOptions{}
+	var existing bool
+	cmd := &cobra.Command{
+		Use:   "backfill " + rangeUse,
+		Short: "Build the sets of all members, or of some",
+		Long: "Build the sets of all members, or of some: for a Redis that is new or was emptied. Sets that\n" +
+			"are there are left alone, unless --existing says otherwise. It needs no workers, and may run\n" +
+			"beside the live traffic and beside itself: it is guarded as every task is.\n\n" +
+			"It watches how fast MySQL and Redis answer, and goes slower where they do. While one of them\n" +
+			"is away it waits. A signal finishes the batches under way; what is printed then says how to go\n" +
+			"on, and with --resume the same command does. It may also be killed.\n\n" +
+			"With --materialize=active no missing set is built: they are built as members read.\n" +
+			"--existing refills those that are there.\n\n" +
+			"A member that fails every time, for a reason of its own, is given up in the end, and named. If\n" +
+			"Redis loses the sets while it runs, the command ends: run it again.\n\n" +
+			"Exit codes: 0 it is done; 1 it is not, or not for all members.",
+		Example: "  activityd backfill\n" +
+			"  activityd backfill 1000000-1999999 --resume backfill.json\n" +
+			"  activityd backfill 4711 --existing",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			within, wrong := parseRange(args, o.all)
+			errs := []error{wrong, o.check(cmd.Flags()), c.check(cmd.Flags())}
+			if c.materialize == materializeActive && !existing {
+				errs = append(errs, fmt.Errorf("--materialize=%s: missing sets are built as members read, and not before: "+
+					"want --existing, to refill those that are there", materializeActive))
+			}
+			if err := errors.Join(errs...); err != nil {
+				return err
+			}
+			return runBackfill(cmd, c, o, within, existing)
+		},
+	}
+	o.flags(cmd.Flags())
+	cmd.Flags().BoolVar(&existing, "existing", false, "refill sets that are there, too")
+	c.mysqlFlags(cmd.Flags())
+	c.redisFlags(cmd.Flags())
+	c.indexFlags(cmd.Flags())
+	return cmd
+}
+
+func runBackfill(cmd *cobra.Command, c *config, o *bulkOptions, within bulk.Range, existing bool) error {
+	work := bulk.Work{Command: "backfill"}
+	if existing {
+		work.Options = "--existing"
+	}
+	b, err := openBulk(cmd, c, o, work, within, true, true)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	builder := &bulk.Builder{
+		Index: b.index, Refiller: &tasks.RefillHandler{Index: b.index, Store: b.store},
+		Existing: existing, ActiveOnly: c.materialize == materializeActive,
+	}
+	b.job.Visit = builder.Build
+	r, err := b.run(cmd.Context())
+	switch {
+	case err != nil && r.Counts == nil: // nothing was begun
+		return err
+	case err != nil:
+		return fmt.Errorf("%w\n%s", err, backfillSummary(r))
+	}
+	if _, err = fmt.Fprintln(cmd.OutOrStdout(), backfillSummary(r)); err != nil {
+		return err
+	}
+	return b.errGivenUp(r.Counts)
+}
+
+// backfillSummary says what was done, in one line.
+func backfillSummary(r bulk.Result) string {
+	n := r.Counts
+	text := fmt.Sprintf("%d members seen: %d sets built, %d skipped because they were there, %d without contacts that uploaded",
+		n[bulk.Seen], n[bulk.Built], n[bulk.Skipped], n[bulk.Empty])
+	if n[bulk.Absent] > 0 {
+		text += fmt.Sprintf(", %d left without a set", n[bulk.Absent])
+	}
+	if n[bulk.Failed] > 0 {
+		text += fmt.Sprintf(", %d failed", n[bulk.Failed])
+	}
+	return text + "; " + rate(r, n[bulk.Seen])
 }

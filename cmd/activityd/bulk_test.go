@@ -225,7 +225,7 @@ func TestLongCommandsRefuseWhatCannotBe(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"--parallel=0", "--parallel (ACTIVITYD_PARALLEL): is 0: want 1 to 64"},
 		{"--rate=-1", "--rate (ACTIVITYD_RATE): is -1"},
-		{"--after=7 --resume=file", "--after stands beside --resume"},
+		{"--after=7 --resume=file", "--after is given beside --resume"},
 		{"--progress=loud", "--progress"},
 		{"9-7", "the range ends before it begins"},
 		{"--all 7", "want one of the two"},

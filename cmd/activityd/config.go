@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -70,14 +69,39 @@ const (
 // makes small already; a member that reads once a month is not active.
 const defaultSetLife = 30 * 24 * time.Hour
 
+const defaultConnections = 32
+
 // maxWaiting is the number of waiting tasks beyond which POST /v1/tasks is answered
 // 429. It is far above any backlog that workers catch up with, and only keeps the table
 // from growing without end.
 const maxWaiting = 1_000_000
 
+// auditShare is the share of the reads that are compared with MySQL, off their path:
+// one comparison costs about a walk, so that the audit costs MySQL little at any rate
+// of reads, and a thousand reads are soon made.
+const auditShare = 0.001
+
+// serveFlags registers every flag of serve.
+func (c *config) serveFlags(f *pflag.FlagSet) {
+	c.mysqlFlags(f)
+	c.redisFlags(f)
+	c.listenFlag(f, "`address` for HTTP, or HTTPS; without tokens it must be one of this machine alone")
+	f.StringVar(&c.metricsListen, "metrics-listen", "127.0.0.1:9464",
+		"`address` for metrics and probes, in every role; empty for none; there is no authentication, so keep it off public networks")
+	f.StringVar(&c.tokenFile, "token-file", "", "`file` of the tokens that clients must show; read again when it changes, and at once on SIGHUP; activityd token makes its lines")
+	f.StringVar(&c.tokens, "tokens", "", "the `lines` of such a file themselves, with semicolons between them; they change with a restart only")
+	f.StringVar(&c.tlsCert, "tls-cert", "", "`file` of the certificate for TLS, and its chain, in PEM; read again when it changes")
+	f.StringVar(&c.tlsKey, "tls-key", "", "`file` of the certificate's key, in PEM")
+	c.serverFlags(f)
+	c.indexFlags(f)
+	f.IntVar(&c.auditSweepRate, "audit-sweep-rate", 50, "sets a second that the audit compares with MySQL, in one process with workers; 0: none")
+	c.auditShare = auditShare
+	c.logFlags(f)
+}
+
 func (c *config) mysqlFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.mysqlDSN, "mysql-dsn", "", "the site's database, `user:password@tcp(host:3306)/name`; it must be the primary (required)")
-	f.IntVar(&c.mysqlConnections, "mysql-connections", 32, "max connections to MySQL; a quarter of them may walk for reads at once")
+	f.IntVar(&c.mysqlConnections, "mysql-connections", defaultConnections, "max connections to MySQL; a quarter of them may walk for reads at once")
 }
 
 func (c *config) redisFlags(f *pflag.FlagSet) {
@@ -94,7 +118,7 @@ func (c *config) indexFlags(f *pflag.FlagSet) {
 	f.IntVar(&c.need, "need", 10, "candidates that a read wants; stored with the sets, as are headroom and min")
 	f.IntVar(&c.headroom, "headroom", 20, "`percent` stored beyond need, rounded up")
 	f.IntVar(&c.min, "min", 0, "members below which a set is refilled; 0: need")
-	f.Var(newChoice(&c.materialize, materializeAll, materializeActive), "materialize", "which members have sets: all, or only the active ones, who read")
+	f.Var(newChoice(&c.materialize, materializeAll, materializeActive), "materialize", "which members have sets: all, or only the active ones, which read")
 	c.setLife = defaultSetLife
 }
 
@@ -158,7 +182,7 @@ func (c *config) check(f *pflag.FlagSet) error {
 	want("tokens", c.tokens == "" || c.tokenFile == "", "is given beside --token-file: want one of the two")
 	want("tls-cert", c.tlsCert != "" || c.tlsKey == "", "is missing: --tls-key needs it")
 	want("tls-key", c.tlsKey != "" || c.tlsCert == "", "is missing: --tls-cert needs it")
-	_, err := c.settings()
+	_, err := c.indexOptions()
 	want("need", err == nil, "with --headroom and --min: %v", err)
 	want("grace", c.grace >= time.Millisecond, "is %v: want at least 1ms", c.grace)
 	want("keep-tasks", c.keepTasks >= 0, "is %v: want 0 or more", c.keepTasks)
@@ -178,12 +202,8 @@ func (c *config) check(f *pflag.FlagSet) error {
 	return errors.Join(errs...)
 }
 
-func (c *config) settings() (index.Settings, error) {
-	return index.NewSettings(c.need, c.headroom, c.min)
-}
-
 func (c *config) indexOptions() (index.Options, error) {
-	s, err := c.settings()
+	s, err := index.NewSettings(c.need, c.headroom, c.min)
 	o := index.Options{Settings: s}
 	if c.materialize == materializeActive {
 		o.SetLife = c.setLife
@@ -208,16 +228,4 @@ func (c *config) poolOptions() queue.PoolOptions {
 		workers = append(workers, queue.Workers{Queue: name, Count: named[name], Batch: tasks.DefaultBatch})
 	}
 	return queue.PoolOptions{Workers: workers, Lease: c.lease, Poll: c.poll, Grace: c.grace}
-}
-
-func (c *config) handlerOptions() tasks.HandlerOptions {
-	return tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive}
-}
-
-func (c *config) level() slog.Level {
-	var level slog.Level
-	if level.UnmarshalText([]byte(c.logLevel)) != nil {
-		return slog.LevelInfo // of a command without --log-level
-	}
-	return level
 }

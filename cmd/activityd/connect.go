@@ -16,7 +16,6 @@ import (
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/wake"
 )
 
@@ -90,41 +89,21 @@ func namedRedis(err error) error {
 	return err
 }
 
-// newIndex makes the index that the configuration describes.
-func newIndex(c *config, client redis.UniversalClient) (*index.Index, error) {
-	options, err := c.indexOptions()
-	if err != nil {
-		return nil, err
-	}
-	return index.New(client, options), nil
-}
-
-// openNotifier returns a notifier of the workers of the running processes, if a
-// Redis is named, and a function that sends the last notifications. A Redis that is
-// away is no error.
-func openNotifier(ctx context.Context, c *config, log io.Writer) (notifier *queue.Notifier, done func(), err error) {
-	notifier = &queue.Notifier{}
-	if c.redisURL == "" {
-		return notifier, func() {}, nil
-	}
-	client, err := openRedis(c.redisURL)
-	if err != nil {
-		return nil, nil, err
-	}
-	w := wake.New(client, notifier, newLogger(c, log))
-	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+// runWake sends notifications to the workers of running processes until the function that
+// it returns is called, which sends the last ones. A Redis that is away is no error.
+func runWake(ctx context.Context, w *wake.Wake, log io.Writer) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	return notifier, func() {
-		stop()
+	return func() {
+		cancel()
 		if err := <-ended; err != nil {
 			fmt.Fprintln(log, err)
 		}
-		_ = client.Close() // nothing was to be kept
-	}, nil
+	}
 }
 
-// processName tells people who look at the queue where a task runs.
+// processName is the owner of the leases of this process.
 func processName() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -137,7 +116,9 @@ func processName() string {
 // errors come back from its methods anyway.
 func newLogger(c *config, w io.Writer) *slog.Logger {
 	redis.SetLogger(silent{})
-	options := &slog.HandlerOptions{Level: c.level()}
+	var level slog.Level                        // info
+	_ = level.UnmarshalText([]byte(c.logLevel)) // empty for a command without --log-level
+	options := &slog.HandlerOptions{Level: level}
 	if c.logFormat == "json" {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}

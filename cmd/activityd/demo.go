@@ -9,12 +9,22 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo"
 	"github.com/activityd/activityd/internal/demo/world"
 	"github.com/activityd/activityd/internal/httpserver"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
+	"github.com/activityd/activityd/internal/schema"
+	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/tasks"
 )
 
 func newDemo() *cobra.Command {
@@ -50,8 +60,6 @@ func newDemo() *cobra.Command {
 type demoOptions struct {
 	embedded bool
 	rate     float64
-	// ready, if set, is told the page's address when it can be opened.
-	ready func(url string)
 }
 
 // runDemo makes the site, and serves it until ctx ends.
@@ -62,35 +70,29 @@ func runDemo(ctx context.Context, c *config, o demoOptions, spec world.Spec, out
 		return fmt.Errorf("--listen (%s): %w; choose another with --listen 127.0.0.1:0", environmentName("listen"), err)
 	}
 	defer func() { err = errors.Join(err, page.Close()) }()
-	if !httpserver.IsLoopback(page.Addr()) { // a name that stands for something else
+	if !httpserver.IsLoopback(page.Addr()) { // a name that resolves to another address
 		return fmt.Errorf("--listen (%s): %s: %w", environmentName("listen"), page.Addr(), errOpenDemo)
 	}
 	b, err := openDemoBackend(ctx, c, o, out)
+	defer func() { err = errors.Join(err, b.closers.close()) }()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.closers.close()) }()
-
 	w := spec.Generate(time.Now())
 	sayf(out, "Making a site of %d members, %d contacts and %d photos …", len(w.Members), len(w.Contacts), len(w.Photos))
 	if err := w.Load(ctx, b.site); err != nil {
 		return fmt.Errorf("make the site: %w", err)
 	}
-	b.start()
-	s := newService(c, b.backend, &gate{}, log)
+	s := newService(c, b.backend, &credentials{}, log)
 	d := demo.New(demo.Config{
-		World: w, Site: b.site, Reader: s.reader, Plain: b.plain, PlainName: b.plainName,
-		Engine: b.engine, Wipe: b.wipe, Rate: o.rate, Seed: uint64(time.Now().UnixNano()), Log: log,
+		World: w, Site: b.site, Reader: s.reader, Plain: b.plain, PlainName: b.plainName, Engine: b.engine,
+		Wipe: func(ctx context.Context) error { return b.redis.FlushDB(ctx).Err() },
+		Rate: o.rate, Seed: uint64(time.Now().UnixNano()), Log: log,
 	})
 	web.Handler = page.LocalOnly(demoRoutes(s.api, d))
-	url := "http://" + page.Addr().String() + "/"
-	sayf(out, "The demo is at %s  (stop it with Ctrl-C)", url)
-	if o.ready != nil {
-		o.ready(url)
-	}
-	return s.run(ctx, d.Run, func(ctx context.Context) error {
-		return serveUntil(ctx, c.grace, page.Serve, page.Shutdown)
-	})
+	s.fronts = []actor{d.Run, serving(page, c.grace)}
+	sayf(out, "The demo is at http://%s/  (stop it with Ctrl-C)", page.Addr())
+	return s.run(ctx)
 }
 
 // demoRoutes puts the API beside the demo's page, for requests whose Host the page's
@@ -103,8 +105,8 @@ func demoRoutes(a *api.Server, d *demo.Demo) http.Handler {
 	return mux
 }
 
-// asLocal spares next the judging of a Host that was judged: a server that does not
-// listen itself knows less names than the one that does.
+// asLocal has next accept a Host that the page's server accepted: a server that does not
+// listen itself knows fewer names.
 func asLocal(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r = r.Clone(r.Context())
@@ -113,5 +115,94 @@ func asLocal(next http.Handler) http.Handler {
 	})
 }
 
-// sayf prints what goes on. A write that fails is no reason to stop.
+// sayf prints a line of progress, and ignores a failed write.
 func sayf(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
+
+// demoBackend is a made-up site and its servers: private ones, or imitations.
+type demoBackend struct {
+	backend
+	site              site.Site
+	plain             demo.Plain
+	plainName, engine string
+}
+
+// openDemoBackend returns what it opened, to be closed, even with an error.
+func openDemoBackend(ctx context.Context, c *config, o demoOptions, out io.Writer) (*demoBackend, error) {
+	_, hasMySQL := localserver.FindMySQL()
+	_, hasRedis := localserver.FindRedis()
+	if hasMySQL && hasRedis && !o.embedded {
+		sayf(out, "Starting a private MySQL or MariaDB and a private Redis in a temporary folder …")
+		return openPrivateServers(ctx, c)
+	}
+	if !o.embedded {
+		sayf(out, "mariadbd and redis-server are not both installed: imitations inside this process stand in for them.")
+	}
+	return openImitations(c)
+}
+
+// openImitations makes the in-memory site and miniredis.
+func openImitations(c *config) (*demoBackend, error) {
+	b := &demoBackend{plainName: "a plain walk", engine: "tables in memory and miniredis, both inside this process"}
+	mini := miniredis.NewMiniRedis()
+	if err := mini.Start(); err != nil {
+		return b, fmt.Errorf("start miniredis: %w", err)
+	}
+	b.closers.push(func() error { mini.Close(); return nil })
+	// The imitation runs some hundred scripts a second on a slow machine.
+	b.redis = redis.NewClient(&redis.Options{Addr: mini.Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
+	b.closers.push(b.redis.Close)
+	options, err := c.indexOptions()
+	if err != nil {
+		return b, err
+	}
+	db, notifier := contacts.NewMemory(), &queue.Notifier{}
+	q := queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now)
+	b.store, b.queue, b.notifier = db, q, notifier
+	b.index, b.ledger = index.New(b.redis, options), index.NewLedger(b.redis)
+	b.site = &site.Memory{Store: db, Emit: func(ctx context.Context, e site.Event) error {
+		task, err := tasks.Parse(e.Type, e.User, e.Contact)
+		if err == nil {
+			_, err = q.Enqueue(ctx, []queue.New{task})
+		}
+		return err
+	}}
+	b.plain = func(ctx context.Context, v contacts.Viewer, limit int) (contacts.Album, error) {
+		walked, err := db.Walk(ctx, v, limit)
+		return walked.Album, err
+	}
+	return b, nil
+}
+
+const (
+	// demoDatabase is the database in the demo's private server.
+	demoDatabase = "demo"
+	// demoPoll replaces notifications: the demo's site inserts its tasks by plain SQL.
+	demoPoll = 100 * time.Millisecond
+)
+
+// openPrivateServers starts servers of the demo's own and makes its tables.
+func openPrivateServers(ctx context.Context, c *config) (*demoBackend, error) {
+	b := &demoBackend{plainName: "plain SQL"}
+	redisServer, err := localserver.StartRedis(ctx)
+	if err != nil {
+		return b, err
+	}
+	b.closers.push(redisServer.Close)
+	mysqlServer, err := localserver.StartMySQL(ctx, "--innodb-flush-log-at-trx-commit=2")
+	if err != nil {
+		return b, err
+	}
+	b.closers.push(mysqlServer.Close)
+	b.engine = mysqlServer.Version() + " and Redis, private to this demo"
+	if err := mysqlServer.CreateDatabase(ctx, demoDatabase); err != nil {
+		return b, err
+	}
+	c.mysqlDSN, c.mysqlConnections, c.redisURL, c.poll = mysqlServer.DSN(demoDatabase), defaultConnections, redisServer.URL(), demoPoll
+	servers, err := openBackend(c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return b, err
+	}
+	servers.closers = append(b.closers, servers.closers...)
+	b.backend, b.site, b.plain = servers, site.NewMySQL(servers.db), demo.PlainSQL(servers.db)
+	return b, schema.Apply(ctx, b.db)
+}

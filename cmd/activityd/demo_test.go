@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"strings"
@@ -21,7 +20,7 @@ func tinyWorld() world.Spec {
 }
 
 // runTheDemo starts it and returns its address; it stops with the test.
-func runTheDemo(t *testing.T, o demoOptions) (r *running, said *bytes.Buffer) {
+func runTheDemo(t *testing.T, o demoOptions) *running {
 	t.Helper()
 	c := &config{role: roleAll}
 	f := pflag.NewFlagSet("demo", pflag.ContinueOnError)
@@ -31,9 +30,7 @@ func runTheDemo(t *testing.T, o demoOptions) (r *running, said *bytes.Buffer) {
 	c.logFlags(f)
 	must(t, f.Parse([]string{"--listen=127.0.0.1:0"}))
 	ctx, cancel := context.WithCancel(context.Background())
-	ready, ended := make(chan string, 1), make(chan error, 1)
-	o.ready = func(url string) { ready <- strings.TrimSuffix(url, "/") }
-	said = &bytes.Buffer{} // written before ready, read after it
+	said, ended := &notes{}, make(chan error, 1)
 	go func() { ended <- runDemo(ctx, c, o, tinyWorld(), said, slog.New(slog.DiscardHandler)) }()
 	t.Cleanup(func() {
 		cancel()
@@ -41,14 +38,17 @@ func runTheDemo(t *testing.T, o demoOptions) (r *running, said *bytes.Buffer) {
 			t.Errorf("demo: %v", err)
 		}
 	})
-	select {
-	case url := <-ready:
-		return &running{url: url}, said
-	case err := <-ended:
-		ended <- err
-		t.Fatalf("the demo did not start: %v", err)
-		return nil, nil
-	}
+	r := &running{}
+	eventually(t, "the demo prints its address", func() bool {
+		if len(ended) > 0 {
+			t.FailNow() // the cleanup reports the error
+		}
+		_, rest, _ := strings.Cut(said.String(), "The demo is at ")
+		url, _, printed := strings.Cut(rest, "/  ")
+		r.url = url
+		return printed
+	})
+	return r
 }
 
 func TestDemo(t *testing.T) {
@@ -62,10 +62,7 @@ func TestDemo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, said := runTheDemo(t, want.options)
-			if !strings.Contains(said.String(), r.url) {
-				t.Errorf("the terminal was not told the address: %q", said)
-			}
+			r := runTheDemo(t, want.options)
 			var status int
 			if page := r.get(t, "/", &status); status != 200 || !strings.Contains(page, want.engine) {
 				t.Errorf("page: %d, does not name %q", status, want.engine)

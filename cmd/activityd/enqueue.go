@@ -16,7 +16,6 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/retry"
-
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -27,7 +26,7 @@ type enqueueOptions struct {
 	delay    time.Duration
 	check    bool
 	fromLine int
-	progress string
+	progress time.Duration
 }
 
 func newEnqueue() *cobra.Command {
@@ -104,7 +103,7 @@ func (o *enqueueOptions) apply(n queue.New) queue.New {
 
 // parseTask reads TYPE MEMBER [CONTACT]; its errors name the argument.
 func parseTask(args []string) (queue.New, error) {
-	user, err := member.Parse(args[1])
+	id, err := member.Parse(args[1])
 	if err != nil {
 		return queue.New{}, fmt.Errorf("MEMBER: %w", err)
 	}
@@ -114,7 +113,7 @@ func parseTask(args []string) (queue.New, error) {
 			return queue.New{}, fmt.Errorf("CONTACT: %w", err)
 		}
 	}
-	return tasks.Parse(args[0], user, contact)
+	return tasks.Parse(args[0], id, contact)
 }
 
 func enqueueOne(cmd *cobra.Command, c *config, o *enqueueOptions, args []string) error {
@@ -191,7 +190,7 @@ const (
 	enqueueRetries = time.Minute            // how long a batch is tried again while MySQL is away
 )
 
-// errSignalled stands for the signal that ended the context.
+// errSignalled is returned for the signal that ended the context.
 var errSignalled = errors.New("stopped by a signal")
 
 // intake moves tasks from lines into the queue. Its memory is that of a batch.
@@ -216,7 +215,6 @@ func enqueueLines(cmd *cobra.Command, c *config, o *enqueueOptions) error {
 			lines: readLines(ctx, cmd.InOrStdin(), o.fromLine), next: o.fromLine,
 		}
 		err := i.run(ctx)
-		i.Done()
 		if err != nil {
 			return fmt.Errorf("%w\n%d tasks were enqueued; go on with --from-line %d", err, i.enqueued, i.next)
 		}
@@ -238,7 +236,7 @@ func (i *intake) run(ctx context.Context) error {
 		}
 		i.enqueued += len(batch)
 		i.next = batch[len(batch)-1].number + 1
-		i.Add(len(batch))
+		i.add(len(batch))
 	}
 }
 

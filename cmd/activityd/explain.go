@@ -8,7 +8,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,7 +26,7 @@ func newExplain() *cobra.Command {
 		Short: "Say why a member is shown the photos of this contact and of no other",
 		Long: "Read what MEMBER's homepage shows, as the API would, and say why: each candidate with its score,\n" +
 			"what it shows MEMBER and what it hides, the verdict on it, and the proof that no other contact has\n" +
-			"a newer photo. It tells what MEMBER must not know: who blocks MEMBER, and what is hidden.\n" +
+			"a newer photo. It shows what MEMBER must not know: who blocks MEMBER, and what is hidden.\n" +
 			"Nothing is changed; the set is not repaired.\n\n" +
 			"With --output=json it prints the facts, as the API does with explain=1.",
 		Example: "  activityd explain 12345\n  activityd explain 12345 -o json",
@@ -40,7 +39,7 @@ func newExplain() *cobra.Command {
 			if limit < 1 || limit > api.MaxPhotos {
 				return fmt.Errorf("--limit: is %d: want 1 to %d", limit, api.MaxPhotos)
 			}
-			return lookAround(cmd, c, func(ctx context.Context, s *server) error {
+			return withService(cmd, c, func(ctx context.Context, s *service) error {
 				v, out := contacts.Viewer{ID: id}, cmd.OutOrStdout()
 				e, err := s.reader.Explain(ctx, v, limit)
 				switch {
@@ -111,7 +110,7 @@ func named(id member.ID, name string) string {
 	return fmt.Sprintf("%s (%s)", id, oneLine(name))
 }
 
-// day writes unix seconds as a date in UTC, and none as "-".
+// day returns unix seconds as a date in UTC, "-" for 0.
 func day(unix uint64) string {
 	if unix == 0 {
 		return "-"
@@ -131,7 +130,7 @@ func printCandidates(w io.Writer, e recent.Explanation) error {
 	if slices.ContainsFunc(rows, func(row []string) bool { return len(row) > len(rows[0]) }) {
 		rows[0] = append(rows[0], "BECAUSE")
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	table := newTable(w)
 	for _, row := range rows {
 		_, _ = fmt.Fprintln(table, strings.Join(row, "\t")) // Flush returns its error
 	}
@@ -160,8 +159,8 @@ func candidateCells(c recent.Candidate) []string {
 	}
 }
 
-// because returns the reason for a verdict; "" where the verdict, the dates beside it and
-// the proof say it already.
+// because returns the reason for a verdict; "" where the verdict and the dates beside it
+// are enough.
 func because(c recent.Candidate, shown contacts.Album) string {
 	switch {
 	case c.Verdict == recent.Chosen && !c.InSet:

@@ -88,7 +88,7 @@ func TestATakenPortForMetricsIsAnErrorAtTheStart(t *testing.T) {
 	url := startObserved(t, &safeLog{}, mysqlDSN, redisURL)
 	for _, role := range []string{"--role=all", "--role=workers"} {
 		c := configFor(t, mysqlDSN, redisURL, role, "--metrics-listen="+strings.TrimPrefix(url, "http://"))
-		s, err := openServer(c, slog.New(slog.DiscardHandler))
+		s, err := openService(c, slog.New(slog.DiscardHandler))
 		must(t, err)
 		if err := s.serve(t.Context()); err == nil || !strings.Contains(err.Error(), "--metrics-listen (ACTIVITYD_METRICS_LISTEN)") {
 			t.Errorf("%s: %v", role, err)

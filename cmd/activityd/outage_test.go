@@ -132,7 +132,7 @@ func TestWorkersLogThatMySQLIsAwayAtTheStart(t *testing.T) {
 func TestHealthSaysWhyRedisCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	redisServer := servertest.Redis(t)
-	s, err := openServer(configFor(t, servertest.MySQLDSN(t), redisServer.URL()), slog.New(slog.DiscardHandler))
+	s, err := openService(configFor(t, servertest.MySQLDSN(t), redisServer.URL()), slog.New(slog.DiscardHandler))
 	must(t, err)
 	defer func() { must(t, s.close()) }()
 	must(t, redisServer.Kill())

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 )
 
 // The choices of --output.
@@ -53,22 +51,6 @@ func (e escaper) Write(text []byte) (int, error) {
 		return 0, err
 	}
 	return len(text), nil
-}
-
-// unescaped returns the writer below an escaper, for text that moves the cursor.
-func unescaped(w io.Writer) io.Writer {
-	if e, ok := w.(escaper); ok {
-		return e.w
-	}
-	return w
-}
-
-// terminal returns the terminal on which w writes; nil if it is none.
-func terminal(w io.Writer) *os.File {
-	if f, ok := unescaped(w).(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		return f
-	}
-	return nil
 }
 
 // escaped returns a text with each character that a terminal obeys or does not

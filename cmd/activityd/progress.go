@@ -3,101 +3,144 @@ package main
 import (
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/pflag"
+
+	"github.com/activityd/activityd/internal/bulk"
+	"github.com/activityd/activityd/internal/member"
 )
 
-// The choices of --progress.
-const (
-	progressAuto   = "auto"
-	progressAlways = "always"
-	progressNever  = "never"
-)
-
-// progressFlag registers --progress.
-func progressFlag(f *pflag.FlagSet, mode *string) {
-	f.Var(newChoice(mode, progressAuto, progressAlways, progressNever), "progress", "a progress bar on stderr; auto: on a terminal, and elsewhere a line now and then")
+func progressFlag(f *pflag.FlagSet, interval *time.Duration) {
+	f.DurationVar(interval, "progress", 10*time.Second, "interval of the lines on stderr with the progress; 0: none")
 }
 
-// progress tells on w how far a long command is. It is for one goroutine.
+// progress writes lines that say how far a command is. It is not safe for concurrent
+// use.
 type progress struct {
-	w     io.Writer
-	what  string // the things counted, in the plural
-	total int64  // how many they will be; -1: unknown
-	count int64
-
-	bar         *progressbar.ProgressBar // nil: lines instead
-	silent      bool
-	start, last time.Time
-	now         func() time.Time
+	w              io.Writer
+	interval       time.Duration // 0: no lines
+	total          int64         // negative: unknown
+	what           string        // is counted, in the plural
+	count          int64
+	start, printed time.Time
 }
 
-// progressLines is how often at most a line says how far it is, where there is
-// no bar.
-const progressLines = 10 * time.Second
-
-// newProgress returns one in a mode of --progress for total things, or -1 when
-// it is not known how many they will be.
-func newProgress(w io.Writer, mode string, total int64, what string) *progress {
-	p := &progress{w: w, what: what, total: total, silent: mode == progressNever, now: time.Now}
-	p.start = p.now()
-	p.last = p.start
-	if mode == progressAlways || mode == progressAuto && terminal(w) != nil {
-		p.bar = progressbar.NewOptions64(total,
-			progressbar.OptionSetWriter(unescaped(w)), progressbar.OptionSetDescription(what), progressbar.OptionSetItsString(what),
-			progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetWidth(20),
-			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetPredictTime(true),
-			progressbar.OptionSetSpinnerChangeInterval(0), // it is drawn when something happens, by no goroutine of its own
-		)
-	}
-	return p
+func newProgress(w io.Writer, interval time.Duration, total int64, what string) *progress {
+	now := time.Now()
+	return &progress{w: w, interval: interval, total: total, what: what, start: now, printed: now}
 }
 
-// SetTotal changes how many there will be. It may be an estimate; a bar that is
-// full once stays so. -1 changes nothing.
-func (p *progress) SetTotal(total int64) {
-	if total < 0 {
-		return
-	}
-	p.total = max(total, p.count)
-	if p.bar != nil && p.total > 0 {
-		p.bar.ChangeMax64(p.total)
-	}
-}
-
-// Add counts n things that are done.
-func (p *progress) Add(n int) {
+func (p *progress) add(n int) {
 	p.count += int64(n)
-	if p.total >= 0 && p.count > p.total {
-		p.SetTotal(p.count)
-	}
-	if p.bar != nil {
-		_ = p.bar.Add(n) // a terminal that is gone cannot be told so
-		return
-	}
-	if now := p.now(); !p.silent && now.Sub(p.last) >= progressLines {
-		p.last = now
-		fmt.Fprintf(p.w, "%s\n", p.line(now))
+	if now := time.Now(); p.interval > 0 && now.Sub(p.printed) >= p.interval {
+		p.printed = now
+		fmt.Fprintln(p.w, p.line(now.Sub(p.start)))
 	}
 }
 
-// Done ends the bar's line. Nothing is said after it.
-func (p *progress) Done() {
-	if p.bar != nil {
-		_ = p.bar.Exit()
-		fmt.Fprintln(p.w)
-	}
-}
-
-// line says how far it is, as in "12000 of 40000 tasks, 1500 a second, 19s left".
-func (p *progress) line(now time.Time) string {
-	elapsed := now.Sub(p.start).Seconds()
-	rate := float64(p.count) / max(elapsed, 0.001)
+// line returns a text such as "12000 of 40000 tasks, 1500 a second, 19s left".
+func (p *progress) line(elapsed time.Duration) string {
+	rate := float64(p.count) / max(elapsed.Seconds(), 0.001)
 	if p.total <= p.count {
 		return fmt.Sprintf("%d %s, %.0f a second", p.count, p.what, rate)
 	}
 	left := time.Duration(float64(p.total-p.count) / max(rate, 0.001) * float64(time.Second))
 	return fmt.Sprintf("%d of %d %s, %.0f a second, %s left", p.count, p.total, p.what, rate, left.Round(time.Second))
+}
+
+// reporter is a [bulk.Reporter] that writes to stderr: the progress, and once, not for
+// every batch, what delays the work.
+type reporter struct {
+	interval time.Duration // of --progress
+	givenUp  memberList
+
+	mu       sync.Mutex
+	w        io.Writer
+	progress *progress // from Begin on
+	held     condition
+	slowed   condition
+}
+
+// condition is something that is reported when it begins and when it ends.
+type condition struct {
+	holds bool
+	ended time.Time
+}
+
+// repeatAfter is how long a condition that ended is not reported again.
+const repeatAfter = 10 * time.Second
+
+// set returns whether the change is to be reported.
+func (c *condition) set(holds bool) bool {
+	if holds == c.holds || holds && time.Since(c.ended) < repeatAfter {
+		return false
+	}
+	if c.holds = holds; !holds {
+		c.ended = time.Now()
+	}
+	return true
+}
+
+// Begin implements [bulk.Reporter].
+func (r *reporter) Begin(total int64, after member.ID, written time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.progress = newProgress(r.w, r.interval, total, "members")
+	if after > 0 {
+		r.printf("going on after member %s (saved %s)", after, written.Format(time.DateTime+" MST"))
+	}
+}
+
+// Moved implements [bulk.Reporter].
+func (r *reporter) Moved(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held.set(false) {
+		r.printf("going on")
+	}
+	r.progress.add(n)
+}
+
+// Trouble implements [bulk.Reporter].
+func (r *reporter) Trouble(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held.set(true) {
+		r.printf("held up, trying again: %v", err)
+	}
+}
+
+// Paced implements [bulk.Reporter].
+func (r *reporter) Paced(p bulk.Pace) {
+	if p.Mode == bulk.Stopped {
+		r.Trouble(fmt.Errorf("%s does not answer: %w", p.Server, p.Err))
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.slowed.set(p.Mode == bulk.Slowed) {
+		r.printf("%s", p)
+	}
+}
+
+// GaveUp implements [bulk.Reporter].
+func (r *reporter) GaveUp(id member.ID, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.printf("gave up member %s: %v", id, err)
+	r.givenUp.add(id)
+}
+
+// printf writes a line. The caller holds the lock.
+func (r *reporter) printf(format string, args ...any) {
+	fmt.Fprintf(r.w, "activityd: "+format+"\n", args...)
+}
+
+// Write writes lines of a log.
+func (r *reporter) Write(text []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.w.Write(text)
 }

@@ -14,9 +14,9 @@ func newReset() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "reset",
-		Short: "Delete all sets and the stored settings, so that they are built anew",
+		Short: "Delete all sets and the stored settings, so that they are built again",
 		Long: "Delete all sets and the stored settings from Redis. Nothing is lost: the sets are built\n" +
-			"anew from MySQL as members read and tasks come in, and reads go to MySQL until then.\n" +
+			"again from MySQL as members read and tasks come in, and reads go to MySQL until then.\n" +
 			"It is the way to other numbers for --need, --headroom and --min. Stop all processes first.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -94,7 +94,7 @@ func TestCompletion(t *testing.T) {
 		"backfill --resume |":               files,
 		"verify --output |":                 "table json " + words,
 		"verify -o |":                       "table json " + words,
-		"backfill --progress |":             "auto always never " + words,
+		"backfill --progress |":             words,
 		"token --append |":                  files,
 		"token --scopes |":                  "read write admin " + words,
 		"tasks list --type |":               types + words,

@@ -15,11 +15,11 @@ import (
 	"github.com/activityd/activityd/internal/schema"
 )
 
-// schemaDeeds say what to do with the tables, or with the triggers.
-type schemaDeeds struct{ triggers, apply, offline, check, remove bool }
+// schemaOptions are the flags of the command schema.
+type schemaOptions struct{ triggers, apply, offline, check, remove bool }
 
 func newSchema() *cobra.Command {
-	c, deeds := &config{}, schemaDeeds{}
+	c, o := &config{}, schemaOptions{}
 	cmd := &cobra.Command{
 		Use:   "schema",
 		Short: "Print, create, migrate or check the tables that activityd uses, or the triggers that spare a site any change of its code",
@@ -39,56 +39,52 @@ func newSchema() *cobra.Command {
 		Example: "  activityd schema --apply\n  activityd schema --check\n  activityd schema --triggers --apply\n  activityd schema --triggers | mysql site",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := deeds.refuse(); err != nil {
+			if err := o.refuse(); err != nil {
 				return err
 			}
-			if !deeds.apply && !deeds.remove && !deeds.check {
-				_, err := fmt.Fprint(cmd.OutOrStdout(), deeds.text())
+			if !o.apply && !o.remove && !o.check {
+				text := activityd.Schema
+				if o.triggers {
+					text = activityd.Triggers
+				}
+				_, err := fmt.Fprint(cmd.OutOrStdout(), text)
 				return err
 			}
 			if err := c.check(cmd.Flags()); err != nil {
 				return err
 			}
-			return deeds.do(cmd, c)
+			return o.do(cmd, c)
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&deeds.triggers, "triggers", false, "the triggers instead of the tables")
-	f.BoolVar(&deeds.apply, "apply", false, "create the tables that are missing in --mysql-dsn, migrate activityd's own, and check all; or install the triggers")
-	f.BoolVar(&deeds.offline, "offline", false, "with --apply: no process of activityd runs, so take steps that it could not bear, too")
-	f.BoolVar(&deeds.check, "check", false, "say what is wrong with the tables and views in --mysql-dsn; change nothing")
-	f.BoolVar(&deeds.remove, "remove", false, "remove the triggers")
+	f.BoolVar(&o.triggers, "triggers", false, "the triggers instead of the tables")
+	f.BoolVar(&o.apply, "apply", false, "create the tables that are missing in --mysql-dsn, migrate activityd's own, and check all; or install the triggers")
+	f.BoolVar(&o.offline, "offline", false, "with --apply: no process of activityd runs, so take steps that it could not bear, too")
+	f.BoolVar(&o.check, "check", false, "say what is wrong with the tables and views in --mysql-dsn; change nothing")
+	f.BoolVar(&o.remove, "remove", false, "remove the triggers")
 	c.mysqlFlags(f)
 	return cmd
 }
 
-// refuse returns an error for deeds that do not go together.
-func (d schemaDeeds) refuse() error {
+// refuse returns an error for flags that exclude each other.
+func (o schemaOptions) refuse() error {
 	switch {
-	case d.check && d.triggers:
+	case o.check && o.triggers:
 		return errors.New("--check is for the tables, not for the triggers: leave out --triggers")
-	case d.check && (d.apply || d.remove):
-		return errors.New("--check stands alone: --apply checks, too")
-	case d.remove && !d.triggers:
+	case o.check && (o.apply || o.remove):
+		return errors.New("--check is given alone: --apply checks, too")
+	case o.remove && !o.triggers:
 		return errors.New("--remove is for triggers alone: want --triggers --remove; tables are not removed by this program")
-	case d.offline && (!d.apply || d.triggers):
+	case o.offline && (!o.apply || o.triggers):
 		return errors.New("--offline is for migrations: want --apply --offline")
-	case d.remove && d.apply:
+	case o.remove && o.apply:
 		return errors.New("--apply and --remove exclude each other")
 	}
 	return nil
 }
 
-// text is what is printed when there is nothing to do.
-func (d schemaDeeds) text() string {
-	if d.triggers {
-		return activityd.Triggers
-	}
-	return activityd.Schema
-}
-
 // do changes the database and says what is there now.
-func (d schemaDeeds) do(cmd *cobra.Command, c *config) error {
+func (o schemaOptions) do(cmd *cobra.Command, c *config) error {
 	db, err := openMySQL(c)
 	if err != nil {
 		return err
@@ -96,21 +92,21 @@ func (d schemaDeeds) do(cmd *cobra.Command, c *config) error {
 	defer func() { _ = db.Close() }() // every statement's own error was looked at
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	switch {
-	case d.remove:
+	case o.remove:
 		n, err := schema.RemoveTriggers(ctx, db)
 		if err == nil {
 			_, err = fmt.Fprintf(out, "removed %d triggers\n", n)
 		}
 		return mysql.Translate(ctx, "remove the triggers", err)
-	case d.triggers:
+	case o.triggers:
 		n, err := schema.InstallTriggers(ctx, db)
 		if err == nil {
 			_, err = fmt.Fprintf(out, "the %d triggers are installed\n", n)
 		}
 		return mysql.Translate(ctx, "install the triggers", err)
-	case d.apply:
+	case o.apply:
 		apply := schema.Apply
-		if d.offline {
+		if o.offline {
 			apply = schema.ApplyOffline
 		}
 		if err := apply(ctx, db); err != nil {
@@ -132,19 +128,6 @@ func (d schemaDeeds) do(cmd *cobra.Command, c *config) error {
 		return err
 	}
 	return &exitError{exitWrong, errors.New(wrong.summary())}
-}
-
-// openQueue is like openMySQL, for commands about tasks: it refuses tables of a version
-// on which this program cannot work.
-func openQueue(ctx context.Context, c *config) (*sql.DB, error) {
-	db, err := openMySQL(c)
-	if err != nil {
-		return nil, err
-	}
-	if err := schema.Compatible(ctx, db); err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	return db, nil
 }
 
 // checkSchema returns all that is to be said about the tables. The error is a

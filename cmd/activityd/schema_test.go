@@ -93,7 +93,7 @@ func TestTheSchemaIsChecked(t *testing.T) {
 		}},
 		"a table less, and apply": {[]string{"DROP TABLE tasks"}, "--apply", exitOK, []string{"the 7 tables are there"}},
 		"with triggers":           {[]string{"DO 1"}, "--check --triggers", exitFailed, []string{"leave out --triggers"}},
-		"with apply":              {[]string{"DO 1"}, "--check --apply", exitFailed, []string{"--check stands alone"}},
+		"with apply":              {[]string{"DO 1"}, "--check --apply", exitFailed, []string{"--check is given alone"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -165,7 +165,7 @@ func TestAWrongSchemaThatComesLater(t *testing.T) {
 			must(t, db.Close())
 			must(t, mysqlServer.Kill())
 			log := &notes{}
-			s, err := openServer(configFor(t, mysqlServer.DSN(servertest.Database), servertest.Redis(t).URL(), "--role="+role), slog.New(slog.NewTextHandler(log, nil)))
+			s, err := openService(configFor(t, mysqlServer.DSN(servertest.Database), servertest.Redis(t).URL(), "--role="+role), slog.New(slog.NewTextHandler(log, nil)))
 			must(t, err)
 			ended := make(chan error, 1)
 			go func() { ended <- s.serve(context.WithoutCancel(t.Context())) }()
@@ -184,7 +184,7 @@ func TestASlowSchemaIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	log := &notes{}
 	dsn := damaged(t, "ALTER TABLE photos DROP KEY newest", "INSERT INTO tasks (type, subject) VALUES ('upload', 1)")
-	s, err := openServer(configFor(t, dsn, servertest.Redis(t).URL()), slog.New(slog.NewTextHandler(log, nil)))
+	s, err := openService(configFor(t, dsn, servertest.Redis(t).URL()), slog.New(slog.NewTextHandler(log, nil)))
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

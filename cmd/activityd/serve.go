@@ -2,18 +2,33 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"runtime/debug"
 	"slices"
+	"sync"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
 
+	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/metrics"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
 )
 
@@ -32,68 +47,137 @@ func newServe() *cobra.Command {
 			if err := c.check(cmd.Flags()); err != nil {
 				return err
 			}
-			server, err := openServer(c, newLogger(c, cmd.ErrOrStderr()))
+			s, err := openService(c, newLogger(c, cmd.ErrOrStderr()))
 			if err != nil {
 				return err
 			}
-			return server.serve(cmd.Context())
+			return s.serve(cmd.Context())
 		},
 	}
 	c.serveFlags(cmd.Flags())
 	return cmd
 }
 
-// serveFlags registers every flag of serve.
-func (c *config) serveFlags(f *pflag.FlagSet) {
-	c.mysqlFlags(f)
-	c.redisFlags(f)
-	c.listenFlag(f, "`address` for HTTP, or HTTPS; without tokens it must be one of this machine alone")
-	c.accessFlags(f)
-	c.metricsFlag(f)
-	c.serverFlags(f)
-	c.indexFlags(f)
-	c.auditFlags(f)
-	c.logFlags(f)
+// store is what a service needs of the database.
+type store interface {
+	recent.Store
+	tasks.Store
+	bulk.Store
+	audit.Truth
 }
 
-// server is a service on the site's MySQL and the index's Redis.
-type server struct{ *service }
+var (
+	_ store = (*contacts.MySQL)(nil)
+	_ store = (*contacts.Memory)(nil)
+)
 
-// openServer opens MySQL and Redis without connecting to them.
-func openServer(c *config, log *slog.Logger) (s *server, err error) {
-	g, err := openGate(c, log)
+// taskQueue is what a service needs of the queue.
+type taskQueue interface {
+	queue.Store
+	tasks.Enqueuer
+	api.Enqueuer
+	audit.Tasks
+	Full(ctx context.Context, limit int) (bool, error)
+	Stats(ctx context.Context) (queue.Stats, error)
+}
+
+// backend is what a service works on: real servers, or those of the demo.
+type backend struct {
+	store    store
+	db       *sql.DB // of store; nil: there is none whose tables could be wrong
+	queue    taskQueue
+	notifier *queue.Notifier
+	wake     *wake.Wake // carries notifications to other processes; nil: there are none
+	redis    redis.UniversalClient
+	index    *index.Index
+	ledger   *index.Ledger // beside the sets of index
+	closers  closers       // of all of these
+}
+
+// service answers reads and works on tasks. [service.listen] comes first, then
+// [service.run], and [service.close] last.
+type service struct {
+	backend
+	config      *config
+	log         *slog.Logger
+	credentials *credentials
+	mysqlOutage *queue.Outage // counts all calls but those of requests
+	redisOutage *queue.Outage // counts the probes of the index, and tasks that wait
+	reader      *recent.Reader
+	hints       *tasks.Hints
+	pool        *queue.Pool
+	backlog     *queue.Backlog // reports when too many tasks wait
+	api         *api.Server
+	// fronts make work for the rest, such as the listener, whose requests enqueue tasks.
+	fronts        []actor
+	checkedSchema bool            // nothing is wrong in it
+	metricsServer *metrics.Server // nil: there is no listener for metrics
+}
+
+func newService(c *config, b backend, auth *credentials, log *slog.Logger) *service {
+	s := &service{
+		backend: b, config: c, log: log, credentials: auth,
+		mysqlOutage: queue.NewOutage(log, "MySQL"), redisOutage: queue.NewOutage(log, "Redis"),
+	}
+	s.hints = tasks.NewHints(b.queue, log)
+	s.hints.MySQL = s.mysqlOutage
+	reads := c.readerOptions(b.index.Settings())
+	reads.Stale = func() bool { return b.index.Refused() != nil }
+	s.reader = recent.NewReader(b.index, b.store, s.hints, reads)
+	pool := c.poolOptions()
+	pool.MySQL, pool.Redis = s.mysqlOutage, s.redisOutage
+	s.pool = queue.NewPool(b.queue, b.notifier, tasks.Handlers(b.index, b.store, b.queue, tasks.HandlerOptions{
+		PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive,
+	}), log, pool)
+	s.backlog = queue.NewBacklog(b.queue, maxWaiting, log)
+	s.backlog.MySQL = s.mysqlOutage
+	front := api.Config{
+		Reader: noted{s.reader, s.audit().Note}, Enqueuer: b.queue, Overloaded: s.backlog.Overloaded, Checker: s.check, Logger: log,
+		TLS: auth.tls,
+	}
+	if auth.tokens != nil { // a nil pointer in an interface would not be nil
+		front.Auth = auth.tokens
+	}
+	s.api = api.New(front)
+	return s
+}
+
+// openService opens MySQL and Redis without connecting to them.
+func openService(c *config, log *slog.Logger) (*service, error) {
+	auth, err := loadCredentials(c, log)
 	if err != nil {
 		return nil, err
 	}
-	var b backend
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, b.closers.close())
-		}
-	}()
-	client, err := openRedis(c.redisURL)
+	b, err := openBackend(c, log)
 	if err != nil {
 		return nil, err
 	}
-	b.closers.push(client.Close)
-	if b.index, err = newIndex(c, client); err != nil {
-		return nil, err
+	return newService(c, b, auth, log), nil
+}
+
+func openBackend(c *config, log *slog.Logger) (b backend, err error) {
+	options, err := c.indexOptions()
+	if err != nil {
+		return b, err
 	}
-	b.ledger = index.NewLedger(client)
+	if b.redis, err = openRedis(c.redisURL); err != nil {
+		return b, err
+	}
 	if b.db, err = openMySQL(c); err != nil {
-		return nil, err
+		return b, errors.Join(err, b.redis.Close())
 	}
-	b.closers.push(b.db.Close)
+	b.closers = closers{b.redis.Close, b.db.Close}
+	b.index, b.ledger = index.New(b.redis, options), index.NewLedger(b.redis)
 	b.store, b.notifier = contacts.NewMySQL(b.db), &queue.Notifier{}
-	b.wake = wake.New(client, b.notifier, log)
+	b.wake = wake.New(b.redis, b.notifier, log)
 	b.queue = queue.NewMySQLQueue(b.db, queue.Options{
 		Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks,
 	})
-	return &server{newService(c, b, g, log)}, nil
+	return b, nil
 }
 
 // serve works until ctx ends, and closes everything.
-func (s *server) serve(ctx context.Context) error {
+func (s *service) serve(ctx context.Context) error {
 	err := s.listen(ctx)
 	if err == nil {
 		err = s.run(ctx)
@@ -105,9 +189,9 @@ func (s *server) serve(ctx context.Context) error {
 	return nil
 }
 
-// listen refuses settings, tables and sets on which the server cannot work, and opens
+// listen refuses settings, tables and sets on which the service cannot work, and opens
 // the listeners: a taken port is an error at the start.
-func (s *server) listen(ctx context.Context) error {
+func (s *service) listen(ctx context.Context) error {
 	if err := s.checkRedis(ctx); err != nil {
 		return err
 	}
@@ -120,23 +204,309 @@ func (s *server) listen(ctx context.Context) error {
 			return fmt.Errorf("--listen (%s): %w", environmentName("listen"), err)
 		}
 		s.closers.push(s.api.Close)
-		if err := s.gate.admits(ctx, s.api.Addr(), s.log); err != nil {
+		if err := s.credentials.checkAddress(ctx, s.api.Addr(), s.log); err != nil {
 			return fmt.Errorf("--listen (%s): %w", environmentName("listen"), err)
 		}
+		s.fronts = append(s.fronts, serving(s.api, s.config.grace), s.credentials.reload)
 		s.log.InfoContext(ctx, "listening", "address", s.api.Addr().String())
 	}
 	return s.listenMetrics(ctx)
 }
 
-// run works until ctx ends or something fails. The listeners are open.
-func (s *server) run(ctx context.Context) error {
-	fronts := []actor{s.patrolling}
-	if s.config.role != roleWorkers {
-		fronts = append(fronts, s.serveAPI, s.gate.run)
+// close closes the listeners and the backend.
+func (s *service) close() error { return s.closers.close() }
+
+// check returns the health of both servers. Details of a failure go to the log and not
+// to the client.
+func (s *service) check(ctx context.Context) api.Health {
+	health := api.Health{MySQL: api.Component{Usable: true}, Redis: api.Component{Usable: true}}
+	if err := s.checkMySQL(ctx); err != nil {
+		health.MySQL = api.Component{Detail: "cannot be used: see the log"}
+		if errors.Is(err, mysql.ErrUnavailable) || ctx.Err() != nil {
+			health.MySQL.Detail = "cannot be reached"
+		}
 	}
-	s.log.InfoContext(ctx, "started", "role", s.config.role, "settings", s.index.Settings().String())
-	return s.withMetrics(ctx, func(ctx context.Context) error { return s.service.run(ctx, fronts...) })
+	switch err := s.index.Probe(ctx); {
+	case errors.Is(err, index.ErrSettings):
+		health.Redis = api.Component{Detail: err.Error()}
+	case errors.Is(err, index.ErrRefused):
+		health.Redis = api.Component{Detail: index.Reason(err) + ": reads are answered from the database as far as walks are free, tasks wait"}
+	case err != nil:
+		health.Redis = api.Component{Detail: index.Reason(err) + ": reads are answered from the database, tasks wait"}
+	}
+	return health
 }
 
-// close closes the listeners and what [openServer] opened.
-func (s *server) close() error { return s.closers.close() }
+// checkMySQL reads the site's tables and those of the queue.
+func (s *service) checkMySQL(ctx context.Context) error {
+	began := time.Now()
+	_, err := s.store.LastUploads(ctx, []member.ID{1})
+	if err == nil {
+		_, err = s.queue.Active(ctx, tasks.FanOut, []uint64{1})
+	}
+	if !errors.Is(ctx.Err(), context.Canceled) { // else it says nothing about MySQL
+		s.mysqlOutage.Report(ctx, began, err)
+	}
+	return err
+}
+
+// stats returns the statistics of the queues, and reports an outage.
+func (s *service) stats(ctx context.Context) (queue.Stats, error) {
+	began := time.Now()
+	stats, err := s.queue.Stats(ctx)
+	if err == nil || errors.Is(err, mysql.ErrUnavailable) && ctx.Err() == nil {
+		s.mysqlOutage.Report(ctx, began, err)
+	}
+	return stats, err
+}
+
+// checkRedis refuses to start over sets that were built with other settings, or on
+// a database that Redis does not have. A Redis that is away is no reason not to
+// start.
+func (s *service) checkRedis(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	err := s.index.Check(ctx)
+	if errors.Is(err, index.ErrSettings) || errors.Is(err, index.ErrNoDatabase) {
+		return namedRedis(err)
+	}
+	if err != nil {
+		return nil // the first probe reports it
+	}
+	if err := s.ledger.StoreMaterialize(ctx, s.config.materialize); err != nil {
+		s.log.WarnContext(ctx, "--materialize was not stored", "error", err)
+	}
+	return nil
+}
+
+// checkSchema checks the tables until that has succeeded once, and logs warnings. The
+// error is a *[schemaError] if the service cannot work on them; others, of servers that
+// are away, are reported.
+func (s *service) checkSchema(ctx context.Context) error {
+	if s.checkedSchema || s.db == nil {
+		return nil
+	}
+	began := time.Now()
+	findings, err := checkSchema(ctx, s.db)
+	if err != nil {
+		if _, wrong := errors.AsType[*schemaError](err); !wrong && ctx.Err() == nil {
+			s.mysqlOutage.Report(ctx, began, err)
+		}
+		return err
+	}
+	s.checkedSchema = true
+	for _, f := range findings {
+		s.log.WarnContext(ctx, "schema warning", "table", f.Table, "finding", f.What, "do", f.Do)
+	}
+	return nil
+}
+
+// awaitMySQL returns when MySQL can be used, when ctx ends, or with a *[schemaError].
+func (s *service) awaitMySQL(ctx context.Context) error {
+	for failures := 1; ctx.Err() == nil; failures++ {
+		err := s.checkSchema(ctx)
+		if err == nil {
+			bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
+			err = s.checkMySQL(bounded)
+			cancel()
+		}
+		if _, wrong := errors.AsType[*schemaError](err); wrong || err == nil {
+			return err
+		}
+		_ = retry.Sleep(ctx, retry.Backoff(failures, 250*time.Millisecond, 2*time.Second))
+	}
+	return nil
+}
+
+// metricsGrace is how long scrapes under way may take to finish at the stop.
+const metricsGrace = time.Second
+
+// actor runs until its context ends, and then stops what it does.
+type actor func(ctx context.Context) error
+
+// run works until ctx ends or something fails, and returns when all has stopped: first
+// the fronts; then the workers; then the notifier, which notifies other processes of the
+// tasks that the workers handed back; and last the metrics, which show the stop.
+func (s *service) run(ctx context.Context) error {
+	work := []actor{s.hints.Run, s.watchRedis, s.work}
+	if s.config.role != roleWorkers {
+		work = append(work, s.backlog.Run)
+	}
+	var notifier, metrics []actor
+	if s.wake != nil {
+		notifier = []actor{s.wake.Run}
+	}
+	if s.metricsServer != nil {
+		metrics = []actor{serving(s.metricsServer, metricsGrace)}
+	}
+	s.log.InfoContext(ctx, "started", "role", s.config.role, "settings", s.index.Settings().String())
+	return runStages(ctx, s.fronts, work, notifier, metrics)
+}
+
+// runStages runs all actors until ctx ends or one of them fails. Then it stops one
+// stage after the other: the actors of a stage go on until all of the stage before
+// have returned.
+func runStages(ctx context.Context, stages ...[]actor) error {
+	group, ended := errgroup.WithContext(ctx)
+	before := ended.Done()
+	for _, actors := range stages {
+		running, stop := context.WithCancel(context.WithoutCancel(ctx))
+		var stage sync.WaitGroup
+		for _, run := range actors {
+			stage.Add(1)
+			group.Go(func() error {
+				defer stage.Done()
+				return run(running)
+			})
+		}
+		previous, stopped := before, make(chan struct{})
+		group.Go(func() error {
+			<-previous
+			stop()
+			stage.Wait()
+			close(stopped)
+			return nil
+		})
+		before = stopped
+	}
+	return group.Wait()
+}
+
+func (s *service) watchRedis(ctx context.Context) error {
+	return s.index.Watch(ctx, func(began time.Time, err error) {
+		s.redisOutage.Report(ctx, began, err)
+		if err == nil {
+			_ = s.ledger.KeepMaterialize(ctx, s.config.materialize) // or after the next probe
+		}
+	})
+}
+
+// work waits for MySQL, and works on tasks if that is the role.
+func (s *service) work(ctx context.Context) error {
+	if err := s.awaitMySQL(ctx); err != nil || s.config.role == roleAPI {
+		return err
+	}
+	return s.pool.Run(ctx)
+}
+
+// serving returns an actor that serves until its context ends, and then finishes the
+// requests under way.
+func serving(server interface {
+	Serve() error
+	Shutdown(ctx context.Context) error
+}, grace time.Duration,
+) actor {
+	return func(ctx context.Context) error {
+		stopped := make(chan error, 1)
+		stop := context.AfterFunc(ctx, func() {
+			bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+			defer cancel()
+			stopped <- server.Shutdown(bounded)
+		})
+		err := server.Serve()
+		if stop() { // it ended by itself
+			return err
+		}
+		return errors.Join(err, <-stopped)
+	}
+}
+
+// newAuditor returns an auditor of the sets of the service, which keeps to the pace of
+// pacer, if there is one.
+func (s *service) newAuditor(pacer *bulk.Pacer) *audit.Auditor {
+	reads := s.config.readerOptions(s.index.Settings())
+	reads.Walks = 1 // one after the other is soon enough
+	reads.Uncounted = true
+	return audit.New(audit.Options{
+		Sets: s.index, Truth: s.store, Tasks: s.queue,
+		Reader:     recent.NewReader(s.index, s.store, noHints{}, reads),
+		ActiveOnly: s.config.materialize == materializeActive,
+		Pacer:      pacer,
+	})
+}
+
+// noHints is for reads that change nothing.
+type noHints struct{}
+
+func (noHints) Refill(member.ID)               {}
+func (noHints) LookAgain(member.ID, member.ID) {}
+
+// audit adds the audit to the fronts. Reads are sampled where they are answered; the
+// sweep belongs to the processes with workers.
+func (s *service) audit() *audit.Patrol {
+	pacer := bulk.NewPacer(bulk.PacerOptions{Probes: []bulk.Probe{
+		{Name: "MySQL", Ask: bulk.ProbeMySQL(s.store)},
+		{Name: "Redis", Ask: s.index.Check, Floor: bulk.RedisFloor},
+	}, Interval: time.Second, Changed: s.logPace})
+	o := audit.PatrolOptions{
+		Auditor: s.newAuditor(pacer), Members: s.store, EachStored: s.index.EachStored, Ledger: s.ledger,
+		Repair: true, Log: s.log,
+	}
+	if s.config.role != roleWorkers {
+		o.Share = s.config.auditShare
+	}
+	if s.config.role != roleAPI {
+		o.Rate, o.Watch = s.config.auditSweepRate, true
+	}
+	patrol := audit.NewPatrol(o)
+	if s.config.auditShare > 0 || s.config.auditSweepRate > 0 {
+		s.fronts = append(s.fronts, patrol.Run, func(ctx context.Context) error {
+			pacer.Run(ctx)
+			return nil
+		})
+	}
+	return patrol
+}
+
+// logPace logs that the audit stops, slows down or goes on.
+func (s *service) logPace(now bulk.Pace) {
+	level := slog.LevelInfo
+	if now.Mode == bulk.Stopped {
+		level = slog.LevelWarn
+	}
+	s.log.Log(context.Background(), level, "the pace of the audit changed", "now", now.String())
+}
+
+// noted is a reader that calls note after each read.
+type noted struct {
+	api.Reader
+	note func(viewer member.ID)
+}
+
+// Read implements [api.Reader].
+func (n noted) Read(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error) {
+	a, err := n.Reader.Read(ctx, v, limit)
+	if err == nil {
+		n.note(v.ID)
+	}
+	return a, err
+}
+
+// listenMetrics opens the listener for metrics, unless there is to be none.
+func (s *service) listenMetrics(ctx context.Context) error {
+	if s.config.metricsListen == "" {
+		return nil
+	}
+	version := ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		version = info.Main.Version
+	}
+	var worked []string
+	if s.config.role != roleAPI {
+		for _, w := range s.config.poolOptions().Workers {
+			if w.Count > 0 {
+				worked = append(worked, w.Queue)
+			}
+		}
+	}
+	server := metrics.NewServer(metrics.Options{
+		Version: version, Role: s.config.role, Probes: s.api.Handler(), Log: s.log,
+		Collectors: []prometheus.Collector{queue.NewStatsCollector(s.stats, worked, s.log)},
+	})
+	if err := server.Listen(ctx, s.config.metricsListen); err != nil {
+		return fmt.Errorf("--metrics-listen (%s): %w; choose another, or none with --metrics-listen=", environmentName("metrics-listen"), err)
+	}
+	s.metricsServer = server
+	s.log.InfoContext(ctx, "listening for metrics", "address", server.Addr().String())
+	return nil
+}

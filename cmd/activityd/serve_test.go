@@ -61,7 +61,7 @@ func start(t *testing.T, c *config) *running {
 
 func startLogged(t *testing.T, c *config, log *slog.Logger) *running {
 	t.Helper()
-	s, err := openServer(c, log)
+	s, err := openService(c, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func startLogged(t *testing.T, c *config, log *slog.Logger) *running {
 
 // inBackground runs a server that listens, and returns a function that stops and
 // closes it and returns how that ended.
-func inBackground(s *server) (stop func() error) {
+func inBackground(s *service) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.run(ctx) }()
@@ -357,7 +357,7 @@ func TestATakenPortIsAnErrorAtTheStart(t *testing.T) {
 	t.Parallel()
 	r := startAll(t)
 	c := configFor(t, r.config.mysqlDSN, r.config.redisURL, "--listen="+strings.TrimPrefix(r.url, "http://"))
-	s, err := openServer(c, slog.New(slog.DiscardHandler))
+	s, err := openService(c, slog.New(slog.DiscardHandler))
 	must(t, err)
 	if err := s.serve(t.Context()); err == nil || !strings.Contains(err.Error(), "--listen") {
 		t.Errorf("err %v", err)

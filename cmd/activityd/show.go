@@ -26,26 +26,26 @@ func newShow() *cobra.Command {
 		Example: "  activityd show 12345\n  activityd show 12345 -o json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			user, err := member.Parse(args[0])
+			id, err := member.Parse(args[0])
 			if err != nil {
 				return fmt.Errorf("MEMBER: %w", err)
 			}
-			return lookAround(cmd, c, func(ctx context.Context, s *server) error {
-				compared, err := s.newAuditor(nil).Compare(ctx, user)
+			return withService(cmd, c, func(ctx context.Context, s *service) error {
+				compared, err := s.newAuditor(nil).Compare(ctx, id)
 				if err != nil {
 					return err
 				}
 				view := newSetView(compared, s.index.Settings())
 				switch {
 				case !view.Exists && !view.Known:
-					return noMember(user)
+					return noMember(id)
 				case output == outputJSON:
 					err = newLineEncoder(cmd.OutOrStdout()).Encode(view)
 				default:
 					err = view.print(cmd.OutOrStdout())
 				}
 				if err == nil && !view.Exists {
-					return fmt.Errorf("%w; the set costs memory and does no harm: activityd verify --repair finds such sets, and has them deleted", noMember(user))
+					return fmt.Errorf("%w; the set costs memory and does no harm: activityd verify --repair finds such sets, and has them deleted", noMember(id))
 				}
 				return err
 			})
@@ -56,25 +56,26 @@ func newShow() *cobra.Command {
 	return cmd
 }
 
-// lookFlags registers what [lookAround] needs.
+// lookFlags registers what [withService] needs.
 func (c *config) lookFlags(f *pflag.FlagSet) {
 	c.mysqlFlags(f)
 	c.redisFlags(f)
 	c.indexFlags(f)
 }
 
-// lookAround opens the servers for a command that only reads.
-func lookAround(cmd *cobra.Command, c *config, look func(context.Context, *server) error) error {
+// withService calls look with a service that does not run, for a command that only
+// reads.
+func withService(cmd *cobra.Command, c *config, look func(context.Context, *service) error) error {
 	if err := c.check(cmd.Flags()); err != nil {
 		return err
 	}
 	c.setLife = 0 // a look does not prolong the life of a set
-	server, err := openServer(c, newLogger(c, io.Discard))
+	s, err := openService(c, newLogger(c, io.Discard))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = server.close() }() // it only read
-	return look(cmd.Context(), server)
+	defer func() { _ = s.close() }() // it only read
+	return look(cmd.Context(), s)
 }
 
 // setView is a set beside what MySQL says, as other programs read it.
@@ -189,7 +190,7 @@ func (v *setView) print(w io.Writer) error {
 	summary := fmt.Sprintf("%d members (%s), %d differences", v.Size, v.Settings, different)
 	switch {
 	case !v.Known && len(v.Contacts) == 0:
-		summary = "there is no set, and MySQL knows no contact of this member who ever uploaded"
+		summary = "there is no set, and MySQL knows no contact of this member that ever uploaded"
 	case !v.Known:
 		summary = "there is no set; the next read or task of this member makes one"
 	}

@@ -13,18 +13,14 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/wake"
 )
 
-// taskLister is a queue whose tasks can be looked at.
-type taskLister interface {
-	// List returns up to limit tasks that match, by id.
-	List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error)
-}
-
-// taskAdmin is what the operator's commands ask of a queue.
+// taskAdmin is what the operator's commands need of a queue.
 type taskAdmin interface {
-	taskLister
+	List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error)
 	Retry(ctx context.Context, match queue.Filter, limit int) (int, error)
 	Discard(ctx context.Context, match queue.Filter, limit int) (int, error)
 	Pause(ctx context.Context, queue string) (changed bool, err error)
@@ -58,17 +54,24 @@ func withTasks(cmd *cobra.Command, c *config, do func(context.Context, *queue.My
 	if err := c.check(cmd.Flags()); err != nil {
 		return err
 	}
-	db, err := openQueue(cmd.Context(), c)
+	db, err := openMySQL(c)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = db.Close() }() // every statement's own error was looked at
-	notifier, notified, err := openNotifier(cmd.Context(), c, cmd.ErrOrStderr())
-	if err != nil {
+	defer func() { _ = db.Close() }() // each statement's own error was checked
+	ctx, notifier := cmd.Context(), &queue.Notifier{}
+	if err := schema.Compatible(ctx, db); err != nil {
 		return err
 	}
-	defer notified()
-	return do(cmd.Context(), queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: processName()}))
+	if c.redisURL != "" {
+		client, err := openRedis(c.redisURL)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = client.Close() }() // nothing is kept there
+		defer runWake(ctx, wake.New(client, notifier, newLogger(c, cmd.ErrOrStderr())), cmd.ErrOrStderr())()
+	}
+	return do(ctx, queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: processName()}))
 }
 
 // knownQueues returns the queues for which there are workers unless --workers says
@@ -161,7 +164,7 @@ const taskBatch = 500
 // taskPages returns the tasks that match, by id and at most size at a time, so that
 // any number of them fits into memory. It goes forward only: a task that changes
 // afterwards does not come back.
-func taskPages(ctx context.Context, q taskLister, match queue.Filter, size int) iter.Seq2[[]queue.Record, error] {
+func taskPages(ctx context.Context, q taskAdmin, match queue.Filter, size int) iter.Seq2[[]queue.Record, error] {
 	return func(yield func([]queue.Record, error) bool) {
 		for ids := match.IDs; ; {
 			if match.IDs = ids[:min(len(ids), size)]; ids != nil && len(ids) == 0 {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +23,7 @@ type taskChange struct {
 	chosen   taskFlags
 	match    queue.Filter
 	all, dry bool
-	progress string
+	progress time.Duration
 }
 
 func newTasksRetry() *cobra.Command {
@@ -118,9 +120,7 @@ func (ch *taskChange) run(ctx context.Context, q taskAdmin, out, errs io.Writer)
 	if err != nil {
 		return err
 	}
-	bar := newProgress(errs, ch.progress, -1, "tasks")
-	changed, missed, err := ch.batches(ctx, q, bar)
-	bar.Done()
+	changed, missed, err := ch.batches(ctx, q, newProgress(errs, ch.progress, -1, "tasks"))
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("interrupted: %s %d tasks, the others are as they were; repeat it to go on: %w", ch.past, changed, err)
@@ -139,7 +139,7 @@ func (ch *taskChange) run(ctx context.Context, q taskAdmin, out, errs io.Writer)
 
 // refused says which of the tasks that are named by id cannot be changed, and why, and
 // returns how many they are.
-func (ch *taskChange) refused(ctx context.Context, q taskLister, errs io.Writer) (refused int, err error) {
+func (ch *taskChange) refused(ctx context.Context, q taskAdmin, errs io.Writer) (refused int, err error) {
 	if len(ch.match.IDs) == 0 {
 		return 0, nil
 	}
@@ -170,7 +170,7 @@ func (ch *taskChange) refused(ctx context.Context, q taskLister, errs io.Writer)
 // batches changes the chosen tasks, a transaction for each page of them. An end of
 // ctx stops it between two. It goes by id, so that no task is changed twice: one that
 // is retried may be dead again before the last page is reached.
-func (ch *taskChange) batches(ctx context.Context, q taskAdmin, bar *progress) (changed, missed int, err error) {
+func (ch *taskChange) batches(ctx context.Context, q taskAdmin, p *progress) (changed, missed int, err error) {
 	for page, err := range taskPages(ctx, q, ch.match, taskBatch) {
 		if err != nil {
 			return changed, missed, err
@@ -186,7 +186,7 @@ func (ch *taskChange) batches(ctx context.Context, q taskAdmin, bar *progress) (
 			return changed, missed, err
 		}
 		missed += len(page) - n
-		bar.Add(len(page))
+		p.add(len(page))
 	}
 	return changed, missed, nil
 }
@@ -195,7 +195,7 @@ func (ch *taskChange) batches(ctx context.Context, q taskAdmin, bar *progress) (
 const previewed = 10
 
 // preview says how many tasks would be changed, and shows the first of them.
-func (ch *taskChange) preview(ctx context.Context, q taskLister, out io.Writer) error {
+func (ch *taskChange) preview(ctx context.Context, q taskAdmin, out io.Writer) error {
 	printer, total := newTaskPrinter(out, outputTable), 0
 	for page, err := range taskPages(ctx, q, ch.match, taskBatch) {
 		if err != nil {
@@ -210,4 +210,67 @@ func (ch *taskChange) preview(ctx context.Context, q taskLister, out io.Writer) 
 	}
 	_, err := fmt.Fprintf(out, "would %s %d tasks\n", ch.verb, total)
 	return err
+}
+
+func newTasksPause() *cobra.Command {
+	return pauseCommand(&cobra.Command{
+		Use:   "pause QUEUE",
+		Short: "Let no task of a queue start until it is resumed",
+		Long: "Let no task of a queue start until it is resumed. Tasks that run go on, and tasks can be\n" +
+			"enqueued as ever. All processes notice within a second. It outlives restarts.",
+		Example: "  activityd tasks pause fan_out",
+	}, taskAdmin.Pause, "is paused: activityd tasks resume ends it", "was paused already")
+}
+
+func newTasksResume() *cobra.Command {
+	return pauseCommand(&cobra.Command{
+		Use:     "resume QUEUE",
+		Short:   "End the pause of a queue",
+		Example: "  activityd tasks resume fan_out",
+	}, taskAdmin.Resume, "is resumed", "was not paused")
+}
+
+// pauseCommand completes a command that changes the pause of one queue.
+func pauseCommand(cmd *cobra.Command, change func(q taskAdmin, ctx context.Context, name string) (bool, error), changed, unchanged string) *cobra.Command {
+	c := &config{}
+	cmd.Args, cmd.ValidArgs = cobra.ExactArgs(1), knownQueues()
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return withTasks(cmd, c, func(ctx context.Context, q *queue.MySQLQueue) error {
+			name := args[0]
+			strange, err := isStrangeQueue(ctx, q, name)
+			if err != nil {
+				return err
+			}
+			if strange {
+				fmt.Fprintf(cmd.ErrOrStderr(), "activityd: no task is in a queue %q, and it is none of %s: is it misspelt?\n", name, strings.Join(knownQueues(), ", "))
+			}
+			done, err := change(q, ctx, name)
+			if err != nil {
+				return err
+			}
+			outcome := unchanged
+			if done {
+				outcome = changed
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "queue %s %s\n", name, outcome)
+			return err
+		})
+	}
+	c.mysqlFlags(cmd.Flags())
+	return cmd
+}
+
+// isStrangeQueue reports whether the name of a queue may be misspelt. That is no
+// reason to refuse it: a site's own queue may be paused before its first task comes,
+// and the workers of other processes may work on any queue.
+func isStrangeQueue(ctx context.Context, q taskAdmin, name string) (bool, error) {
+	if slices.Contains(knownQueues(), name) {
+		return false, nil
+	}
+	paused, err := q.Paused(ctx)
+	if err != nil || slices.Contains(paused, name) {
+		return false, err
+	}
+	list, err := q.List(ctx, queue.Filter{Queues: []string{name}}, 1)
+	return len(list) == 0, err
 }

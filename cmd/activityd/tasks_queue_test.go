@@ -128,23 +128,27 @@ refill   all          7        0          0        0     0     0s              -
 	}
 }
 
-// stater answers with what it is told to.
-type stater func() (queue.Stats, error)
+// stater is a queue with the statistics that stats returns.
+type stater struct {
+	taskAdmin
 
-func (s stater) Stats(context.Context) (queue.Stats, error) { return s() }
+	stats func() (queue.Stats, error)
+}
+
+func (s stater) Stats(context.Context) (queue.Stats, error) { return s.stats() }
 
 func TestWatchingGoesOnUntilItIsInterrupted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, interrupt := context.WithCancel(t.Context())
 		looks := 0
-		q := stater(func() (queue.Stats, error) {
+		q := stater{stats: func() (queue.Stats, error) {
 			looks++
 			if looks == 2 {
 				return queue.Stats{}, mysql.ErrUnavailable
 			}
 			return queue.Stats{}, nil
-		})
+		}}
 		var out, errs strings.Builder
 		ended := make(chan error)
 		go func() { ended <- taskWatch{output: outputTable, every: 2 * time.Second}.run(ctx, q, &out, &errs) }()
@@ -165,13 +169,13 @@ func TestWatchingEndsWithOtherErrors(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		looks := 0
-		q := stater(func() (queue.Stats, error) {
+		q := stater{stats: func() (queue.Stats, error) {
 			looks++
 			if looks == 2 {
 				return queue.Stats{}, errBoom
 			}
 			return queue.Stats{}, nil
-		})
+		}}
 		if err := (taskWatch{output: outputJSON, every: time.Second}).run(t.Context(), q, io.Discard, io.Discard); !errors.Is(err, errBoom) || looks != 2 {
 			t.Errorf("%v after %d looks", err, looks)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,11 +15,6 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
 )
-
-// taskStater is a queue that says how full it is.
-type taskStater interface {
-	Stats(ctx context.Context) (queue.Stats, error)
-}
 
 // taskWatch is what the flags of stats say.
 type taskWatch struct {
@@ -58,7 +54,7 @@ func newTasksStats() *cobra.Command {
 
 // run prints the statistics, once or until ctx ends. A database that goes away
 // during a watch does not end it.
-func (w taskWatch) run(ctx context.Context, q taskStater, out, errs io.Writer) error {
+func (w taskWatch) run(ctx context.Context, q taskAdmin, out, errs io.Writer) error {
 	if err := w.look(ctx, q, out); err != nil || w.every == 0 {
 		return err
 	}
@@ -82,9 +78,8 @@ func (w taskWatch) run(ctx context.Context, q taskStater, out, errs io.Writer) e
 	}
 }
 
-// look prints the statistics of now; on a terminal that is watched, in the place
-// of those before.
-func (w taskWatch) look(ctx context.Context, q taskStater, out io.Writer) error {
+// look prints the statistics of now.
+func (w taskWatch) look(ctx context.Context, q taskAdmin, out io.Writer) error {
 	s, err := q.Stats(ctx)
 	if err != nil {
 		return err
@@ -94,12 +89,7 @@ func (w taskWatch) look(ctx context.Context, q taskStater, out io.Writer) error 
 		return newLineEncoder(out).Encode(stats)
 	}
 	if w.every > 0 {
-		before := "\n"
-		if terminal(out) != nil {
-			before = "\x1b[H\x1b[2J" // home, and clear
-		}
-		fmt.Fprint(unescaped(out), before)
-		fmt.Fprintf(out, "%s, every %v\n", stats.At, w.every)
+		fmt.Fprintf(out, "\n%s, every %v\n", stats.At, w.every)
 	}
 	return stats.print(out)
 }
@@ -131,7 +121,7 @@ type typeStats struct {
 	Done      int    `json:"done"`
 }
 
-// counts returns the numbers in the order of the table's columns.
+// counts returns the numbers in the order of [queue.States], which is that of the columns.
 func (t *typeStats) counts() [5]*int {
 	return [...]*int{&t.Waiting, &t.Scheduled, &t.Running, &t.Dead, &t.Done}
 }
@@ -149,18 +139,7 @@ func newStatsJSON(s queue.Stats, now time.Time) statsJSON {
 				q.Types = append(q.Types, typeStats{Type: t.Kind})
 			}
 			last := &q.Types[len(q.Types)-1]
-			switch t.State {
-			case queue.Waiting:
-				last.Waiting = t.Count
-			case queue.Scheduled:
-				last.Scheduled = t.Count
-			case queue.Running:
-				last.Running = t.Count
-			case queue.Dead:
-				last.Dead = t.Count
-			case queue.Done:
-				last.Done = t.Count
-			}
+			*last.counts()[slices.Index(queue.States(), t.State)] = t.Count
 		}
 		out.Queues = append(out.Queues, q)
 	}

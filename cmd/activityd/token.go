@@ -39,8 +39,8 @@ func newToken() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.scopes, "scopes", "", "what it is good for, with commas: `read,write,admin` (required)")
-	f.StringVar(&o.rate, "rate", "", "most requests in a second, minute or hour, for each process of serve, as in `100/s`; without it there is no limit")
-	f.IntVar(&o.burst, "burst", 0, "most requests at once, after a pause; 0 stands for what the rate brings in a second")
+	f.StringVar(&o.rate, "rate", "", "max requests in a second, minute or hour, for each process of serve, as in `100/s`; without it there is no limit")
+	f.IntVar(&o.burst, "burst", 0, "max requests at once, after a pause; 0: what the rate brings in a second")
 	f.StringVar(&o.file, "append", "", "`file` to add the line to; made if there is none, for you alone to read")
 	completeFlag(cmd, "scopes", []string{"read", "write", "admin"})
 	return cmd

@@ -218,27 +218,27 @@ func TestTheRealAddressCounts(t *testing.T) {
 	t.Parallel()
 	token, _, err := auth.Issue("a", auth.Read, auth.Limit{})
 	must(t, err)
-	withTokens := &gate{tokens: auth.NewTokens([]auth.Token{token})}
-	withTLS := &gate{tokens: withTokens.tokens, tls: &tls.Config{MinVersion: tls.VersionTLS12}}
+	withTokens := &credentials{tokens: auth.NewTokens([]auth.Token{token})}
+	withTLS := &credentials{tokens: withTokens.tokens, tls: &tls.Config{MinVersion: tls.VersionTLS12}}
 	local, public := &net.TCPAddr{IP: net.IPv6loopback, Port: 1}, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}
 	for _, test := range []struct {
-		gate    *gate
-		address net.Addr
-		refused bool
-		logged  string
+		credentials *credentials
+		address     net.Addr
+		refused     bool
+		logged      string
 	}{
-		{&gate{}, local, false, "level=INFO msg=\"no tokens: any client on this machine may ask"},
-		{&gate{}, public, true, ""},
-		{&gate{}, &net.TCPAddr{}, true, ""},
-		{&gate{}, &net.UnixAddr{Name: "x"}, true, ""},
+		{&credentials{}, local, false, "level=INFO msg=\"no tokens: any client on this machine may ask"},
+		{&credentials{}, public, true, ""},
+		{&credentials{}, &net.TCPAddr{}, true, ""},
+		{&credentials{}, &net.UnixAddr{Name: "x"}, true, ""},
 		{withTokens, local, false, ""},
 		{withTokens, public, false, "level=WARN msg=\"no TLS: tokens cross the network in the clear"},
 		{withTLS, public, false, ""},
 	} {
 		var log bytes.Buffer
-		err := test.gate.admits(t.Context(), test.address, slog.New(slog.NewTextHandler(&log, nil)))
+		err := test.credentials.checkAddress(t.Context(), test.address, slog.New(slog.NewTextHandler(&log, nil)))
 		if (err != nil) != test.refused || !strings.Contains(log.String(), test.logged) || test.logged == "" && log.Len() > 0 {
-			t.Errorf("%+v on %s: %v\n%s", test.gate, test.address, err, log.String())
+			t.Errorf("%+v on %s: %v\n%s", test.credentials, test.address, err, log.String())
 		}
 	}
 }
@@ -271,7 +271,7 @@ func TestAnOpenListenerIsRefusedAtTheStart(t *testing.T) {
 	t.Parallel()
 	c := configFor(t, servertest.MySQLDSN(t), servertest.Redis(t).URL())
 	c.listen = "0.0.0.0:0" // as if it had been a name
-	s, err := openServer(c, slog.New(slog.DiscardHandler))
+	s, err := openService(c, slog.New(slog.DiscardHandler))
 	must(t, err)
 	if err := s.serve(t.Context()); !errors.Is(err, errOpen) || !strings.Contains(err.Error(), "--listen") {
 		t.Errorf("serve: %v", err)
@@ -287,7 +287,7 @@ func TestWorkersNeedNoTokens(t *testing.T) {
 	t.Parallel()
 	c, f := parseServe(t, "--role=workers", "--token-file=/nonexistent", "--tls-cert=/nonexistent", "--tls-key=/nonexistent")
 	must(t, c.check(f))
-	g, err := openGate(c, slog.New(slog.DiscardHandler))
+	g, err := loadCredentials(c, slog.New(slog.DiscardHandler))
 	if err != nil || g.tokens != nil || len(g.reloaders) > 0 {
 		t.Errorf("%+v, %v", g, err)
 	}
@@ -375,7 +375,7 @@ func TestHangupsLoadTheFiles(t *testing.T) {
 	file, old := newTokenFile(t, "old", "read")
 	tokens, reloader, err := auth.LoadTokens(file, slog.New(slog.DiscardHandler))
 	must(t, err)
-	g := &gate{tokens: tokens, reloaders: []*auth.Reloader{reloader}, hangups: make(chan os.Signal)}
+	g := &credentials{tokens: tokens, reloaders: []*auth.Reloader{reloader}, hangups: make(chan os.Signal)}
 	before, err := os.Stat(file)
 	must(t, err)
 	fresh, secret, err := auth.Issue("new", auth.Read, auth.Limit{})
@@ -384,7 +384,7 @@ func TestHangupsLoadTheFiles(t *testing.T) {
 	must(t, os.Chtimes(file, before.ModTime(), before.ModTime()))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- g.run(ctx) }()
+	go func() { ended <- g.reload(ctx) }()
 	g.hangups <- syscall.SIGHUP
 	eventually(t, "the new token is there", func() bool { _, err := tokens.Check(secret, auth.Read); return err == nil })
 	if _, err := tokens.Check(old, auth.Read); !errors.Is(err, auth.ErrUnknown) {

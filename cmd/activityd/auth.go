@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/activityd/activityd/internal/auth"
+	"github.com/activityd/activityd/internal/httpserver"
+)
+
+// errOpen is the refusal to serve all that can reach an address. It is part of a
+// message that begins with the flag and the address.
+var errOpen = errors.New("others than this machine can reach it, and there are no tokens to know them by: " +
+	"name them with --token-file (make one with: activityd token NAME --scopes read,write --append FILE), " +
+	"or listen on 127.0.0.1 behind a proxy that knows whom to let through, and sends Host: localhost")
+
+// errOpenDemo is the same of the demo, which has no tokens.
+var errOpenDemo = errors.New("others than this machine can reach it, and the demo has no tokens to know them by: " +
+	"listen on 127.0.0.1; ssh -L brings it to another machine")
+
+// checkOpen refuses an address that other machines can reach without a token, as far as
+// the address itself says so. A name is resolved once the listener is open.
+func (c *config) checkOpen(f *pflag.FlagSet) error {
+	host, _, err := net.SplitHostPort(c.listen)
+	ip, noIP := netip.ParseAddr(host)
+	open := err == nil && (host == "" || noIP == nil && !ip.IsLoopback()) // the listener refuses what cannot be split
+	switch {
+	case !open || c.tokenFile != "" || c.tokens != "" || c.role == roleWorkers:
+		return nil
+	case f.Lookup("token-file") == nil:
+		return errOpenDemo
+	}
+	return errOpen
+}
+
+// credentials are the tokens and the certificate of the API.
+type credentials struct {
+	tokens    *auth.Tokens // nil: none are asked for
+	tls       *tls.Config  // nil: no TLS
+	reloaders []*auth.Reloader
+	hangups   chan os.Signal // have the files reloaded at once
+}
+
+func loadCredentials(c *config, log *slog.Logger) (*credentials, error) {
+	a := &credentials{hangups: make(chan os.Signal, 1)}
+	if c.role == roleWorkers {
+		return a, nil // there is no API
+	}
+	var errs []error
+	if c.tokenFile != "" {
+		tokens, reloader, err := auth.LoadTokens(c.tokenFile, log)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--token-file (%s): %w", environmentName("token-file"), err))
+		}
+		a.tokens, a.reloaders = tokens, append(a.reloaders, reloader)
+	}
+	if c.tokens != "" {
+		list, err := auth.Parse(strings.ReplaceAll(c.tokens, ";", "\n"))
+		if err == nil && len(list) == 0 {
+			err = errors.New("there is none in it: want lines as activityd token prints them")
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--tokens (%s): %w", environmentName("tokens"), err))
+		}
+		a.tokens = auth.NewTokens(list)
+	}
+	if c.tlsCert != "" {
+		config, reloader, err := auth.LoadCertificate(c.tlsCert, c.tlsKey, log)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--tls-cert (%s), --tls-key: %w", environmentName("tls-cert"), err))
+		}
+		a.tls, a.reloaders = config, append(a.reloaders, reloader)
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	if len(a.reloaders) > 0 {
+		// Before it listens: a process that logged "listening" may be sent the signal.
+		signal.Notify(a.hangups, syscall.SIGHUP)
+	}
+	return a, nil
+}
+
+// checkAddress refuses an address that other machines can reach without a token.
+func (a *credentials) checkAddress(ctx context.Context, address net.Addr, log *slog.Logger) error {
+	local := httpserver.IsLoopback(address)
+	switch {
+	case a.tokens == nil && !local:
+		return fmt.Errorf("%s: %w", address, errOpen)
+	case a.tokens == nil:
+		log.InfoContext(ctx, "no tokens: any client on this machine may ask")
+	case a.tls == nil && !local:
+		log.WarnContext(ctx, "no TLS: tokens cross the network in the clear", "address", address.String())
+	}
+	return nil
+}
+
+// reloadInterval is how often the files are checked. A change is in use after two
+// checks at most.
+const reloadInterval = time.Second
+
+// reload reloads the files when they change, until ctx ends, and at once on SIGHUP.
+// Without files, SIGHUP keeps its usual meaning.
+func (a *credentials) reload(ctx context.Context) error {
+	defer signal.Stop(a.hangups)
+	tick := time.NewTicker(reloadInterval)
+	defer tick.Stop()
+	for {
+		now := false
+		select {
+		case <-tick.C:
+		case <-a.hangups:
+			now = true
+		case <-ctx.Done():
+			return nil
+		}
+		for _, r := range a.reloaders {
+			r.Reload(ctx, now)
+		}
+	}
+}
