@@ -71,7 +71,7 @@ type judgement struct {
 
 // whole notes something about the set as a whole.
 func (j *judgement) whole(c Cause, stored, actual int, involved []member.ID) {
-	f := Finding{User: j.set.User, Cause: c, Class: c.class(), Stored: uint64(stored), Actual: uint64(actual)}
+	f := Finding{User: j.set.Member, Cause: c, Class: c.class(), Stored: uint64(stored), Actual: uint64(actual)}
 	j.found = append(j.found, suspicion{f, involved})
 }
 
@@ -79,15 +79,15 @@ func (j *judgement) whole(c Cause, stored, actual int, involved []member.ID) {
 // is told of an older upload, by the index and by the walk alike.
 func (j *judgement) promise(n contacts.Newest) {
 	j.found = append(j.found, suspicion{Finding: Finding{
-		User: j.set.User, Cause: LowLastUpload, Class: LowLastUpload.class(), Stored: n.LastUpload, Actual: n.Photo,
-		Detail: fmt.Sprintf("raise users.last_upload of member %s to %d, and report an upload", j.set.User, n.Photo),
+		User: j.set.Member, Cause: LowLastUpload, Class: LowLastUpload.class(), Stored: n.LastUpload, Actual: n.Photo,
+		Detail: fmt.Sprintf("raise users.last_upload of member %s to %d, and report an upload", j.set.Member, n.Photo),
 	}})
 }
 
 // about notes something about one contact. News of a contact only ever add it and
 // raise its score: a ghost, or a score that is too high, does not wait for them.
 func (j *judgement) about(contact member.ID, c Cause, stored, actual uint64) {
-	f := Finding{User: j.set.User, Contact: contact, Cause: c, Class: c.class(), Stored: stored, Actual: actual}
+	f := Finding{User: j.set.Member, Contact: contact, Cause: c, Class: c.class(), Stored: stored, Actual: actual}
 	var involved []member.ID
 	if c == MissingContact || c == StaleScore {
 		involved = []member.ID{contact}

@@ -53,10 +53,10 @@ func (a *Auditor) look(ctx context.Context, users []member.ID) (map[member.ID]lo
 
 // lookAgain finds the sets of which there is something to say that moved since.
 func (a *Auditor) lookAgain(ctx context.Context, before []index.Set, found map[member.ID]looked) error {
-	before = slices.DeleteFunc(slices.Clone(before), func(s index.Set) bool { return len(found[s.User].suspects) == 0 })
+	before = slices.DeleteFunc(slices.Clone(before), func(s index.Set) bool { return len(found[s.Member].suspects) == 0 })
 	users := make([]member.ID, len(before))
 	for i, s := range before {
-		users[i] = s.User
+		users[i] = s.Member
 	}
 	after, err := a.options.Sets.Look(ctx, users)
 	if err != nil {
@@ -64,7 +64,7 @@ func (a *Auditor) lookAgain(ctx context.Context, before []index.Set, found map[m
 	}
 	for i, s := range before {
 		if !same(s, after[i]) {
-			found[s.User] = looked{moved: true}
+			found[s.Member] = looked{moved: true}
 		}
 	}
 	return nil
@@ -85,7 +85,7 @@ func (a *Auditor) compare(ctx context.Context, sets []index.Set) (map[member.ID]
 	suspects := make(map[member.ID][]suspicion)
 	for i, s := range sets {
 		if found := judge(s, facts[i], rules); len(found) > 0 {
-			suspects[s.User] = found
+			suspects[s.Member] = found
 		}
 	}
 	return suspects, nil
@@ -96,9 +96,9 @@ func (a *Auditor) readFacts(ctx context.Context, sets []index.Set) ([]Facts, err
 	users := make([]member.ID, len(sets))
 	var pairs []contacts.Pair
 	for i, s := range sets {
-		users[i] = s.User
+		users[i] = s.Member
 		for _, e := range s.Members {
-			pairs = append(pairs, contacts.Pair{User: s.User, Contact: e.Contact})
+			pairs = append(pairs, contacts.Pair{User: s.Member, Contact: e.Contact})
 		}
 	}
 	relations, err := a.options.Truth.Relations(ctx, pairs)
@@ -120,10 +120,10 @@ func (a *Auditor) readFacts(ctx context.Context, sets []index.Set) ([]Facts, err
 	facts := make([]Facts, len(sets))
 	for i, s := range sets {
 		f := Facts{
-			Exists: exist[s.User], Newest: newest[s.User], Top: top[s.User], LastUploads: make(map[member.ID]uint64, len(s.Members)),
+			Exists: exist[s.Member], Newest: newest[s.Member], Top: top[s.Member], LastUploads: make(map[member.ID]uint64, len(s.Members)),
 		}
 		for _, e := range s.Members {
-			if lastUpload, isContact := relations[contacts.Pair{User: s.User, Contact: e.Contact}]; isContact {
+			if lastUpload, isContact := relations[contacts.Pair{User: s.Member, Contact: e.Contact}]; isContact {
 				f.LastUploads[e.Contact] = lastUpload
 			}
 		}

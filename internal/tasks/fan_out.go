@@ -170,7 +170,7 @@ func (h UploadHandler) tell(ctx context.Context, wanted []contacts.FollowerPage,
 	for i, page := range pages {
 		upload := index.Entry{Contact: page.Of, Score: lastUploads[page.Of]}
 		for _, user := range followers[i] {
-			additions = append(additions, index.Addition{User: user, Entry: upload})
+			additions = append(additions, index.Addition{Member: user, Entry: upload})
 		}
 		if len(followers[i]) == h.PartSize {
 			next[page] = []queue.New{parts[page].successor(page.Of, followers[i])}
