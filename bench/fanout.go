@@ -211,7 +211,7 @@ func (f *fanOut) byHandlers(ctx context.Context) (int, error) {
 func (f *fanOut) byIndex(ctx context.Context) (int, error) {
 	additions := make([]index.Addition, 0, pipeline)
 	for id := f.from; id <= f.to; id++ {
-		additions = append(additions, index.Addition{User: id, Entry: index.Entry{Contact: f.uploader, Score: f.score()}})
+		additions = append(additions, index.Addition{Member: id, Entry: index.Entry{Contact: f.uploader, Score: f.score()}})
 		if len(additions) == pipeline || id == f.to {
 			if _, err := f.index.Add(ctx, additions); err != nil {
 				return 0, err

@@ -28,7 +28,7 @@ func BenchmarkHotPaths(b *testing.B) {
 	users := site.refilled()[:refillBatch]
 	var additions []index.Addition
 	for id := site.firstFollower(); id < site.firstFollower()+1000; id++ {
-		additions = append(additions, index.Addition{User: id, Entry: index.Entry{Contact: site.uploader(0), Score: epoch}})
+		additions = append(additions, index.Addition{Member: id, Entry: index.Entry{Contact: site.uploader(0), Score: epoch}})
 	}
 	if err := writeSets(b.Context(), s.client, site.firstFollower(), site.firstFollower()+999); err != nil {
 		b.Fatal(err)

@@ -103,7 +103,7 @@ type setMember struct {
 // it is missing.
 func newSetView(c audit.Comparison, settings index.Settings) *setView {
 	v := &setView{
-		Member: c.Set.User, Exists: c.Facts.Exists, Known: c.Set.Known, Size: c.Set.Size, Settings: settings.String(),
+		Member: c.Set.Member, Exists: c.Facts.Exists, Known: c.Set.Known, Size: c.Set.Size, Settings: settings.String(),
 		Contacts: []setMember{},
 	}
 	differences := make(map[member.ID]string)

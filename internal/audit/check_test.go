@@ -82,7 +82,7 @@ func TestAGhostAndAHighScoreDoNotWaitForUploads(t *testing.T) {
 	b.refill(t, viewer)
 	b.store.RemoveContact(viewer, 20)
 	b.enqueue(t, tasks.NewUpload(20), tasks.NewFanOut(20, 5))
-	_, err := b.index.Add(t.Context(), []index.Addition{{User: viewer, Entry: index.Entry{Contact: 19, Score: 999}}})
+	_, err := b.index.Add(t.Context(), []index.Addition{{Member: viewer, Entry: index.Entry{Contact: 19, Score: 999}}})
 	must(t, err)
 	b.enqueue(t, tasks.NewUpload(19))
 	found(t, b.check(t), "waste ghost", "waste high score")

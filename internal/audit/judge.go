@@ -36,7 +36,7 @@ func judge(s index.Set, f Facts, settings index.Settings, activeOnly bool) []Fin
 	}
 	if n := f.Newest; n.Photo > n.LastUpload {
 		j.add(LowLastUpload, 0, n.LastUpload, n.Photo)
-		j.found[len(j.found)-1].Detail = fmt.Sprintf("raise users.last_upload of member %s to %d, and report an upload", s.User, n.Photo)
+		j.found[len(j.found)-1].Detail = fmt.Sprintf("raise users.last_upload of member %s to %d, and report an upload", s.Member, n.Photo)
 	}
 	return j.found
 }
@@ -51,7 +51,7 @@ type judgement struct {
 // add adds a finding about a contact, or with 0 about the set as a whole.
 func (j *judgement) add(c Cause, contact member.ID, stored, actual uint64, involved ...member.ID) {
 	j.found = append(j.found, Finding{
-		User: j.set.User, Contact: contact, Cause: c, Class: c.class(), Stored: stored, Actual: actual, involved: involved,
+		User: j.set.Member, Contact: contact, Cause: c, Class: c.class(), Stored: stored, Actual: actual, involved: involved,
 	})
 }
 

@@ -23,7 +23,7 @@ func entries(pairs ...uint64) []index.Entry {
 // setOf is a set that holds what activityd wrote.
 func setOf(members ...uint64) index.Set {
 	list := entries(members...)
-	return index.Set{User: 1, Known: len(list) > 0, Members: list, Size: len(list)}
+	return index.Set{Member: 1, Known: len(list) > 0, Members: list, Size: len(list)}
 }
 
 // factsOf are those of a user whose contacts have the given last uploads, most
@@ -48,7 +48,7 @@ func TestJudge(t *testing.T) {
 	nobody.Exists = false
 	foreign := setOf(13, 70, 12, 80, 11, 90)
 	foreign.Size, foreign.Foreign = 4, 1
-	wrongType := index.Set{User: 1, Known: true, Size: 1, Foreign: 1}
+	wrongType := index.Set{Member: 1, Known: true, Size: 1, Foreign: 1}
 	huge := setOf(13, 70, 12, 80)
 	huge.Size = 500
 	five := factsOf(4, 11, 90, 12, 80, 13, 70, 14, 60, 15, 50)
@@ -82,7 +82,7 @@ func TestJudge(t *testing.T) {
 	} {
 		var got []string
 		for _, f := range audit.Judge(c.set, c.facts, c.rules) {
-			if f.User != c.set.User {
+			if f.User != c.set.Member {
 				t.Errorf("%s: of user %s", name, f.User)
 			}
 			got = append(got, fmt.Sprintf("%s %s %d %d/%d", f.Class, f.Cause, f.Contact, f.Stored, f.Actual))

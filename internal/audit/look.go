@@ -42,10 +42,10 @@ func (a *Auditor) look(ctx context.Context, members []member.ID) (map[member.ID]
 	if len(suspects) == 0 {
 		return found, nil
 	}
-	before = slices.DeleteFunc(before, func(s index.Set) bool { return len(suspects[s.User]) == 0 })
+	before = slices.DeleteFunc(before, func(s index.Set) bool { return len(suspects[s.Member]) == 0 })
 	suspected := make([]member.ID, len(before))
 	for i, s := range before {
-		suspected[i] = s.User
+		suspected[i] = s.Member
 	}
 	after, err := a.options.Sets.Look(ctx, suspected)
 	if err != nil {
@@ -54,7 +54,7 @@ func (a *Auditor) look(ctx context.Context, members []member.ID) (map[member.ID]
 	for i, s := range before {
 		t := after[i]
 		if s.Known != t.Known || s.Size != t.Size || s.Foreign != t.Foreign || !slices.Equal(s.Members, t.Members) {
-			found[s.User] = looked{moved: true}
+			found[s.Member] = looked{moved: true}
 		}
 	}
 	return found, nil
@@ -74,7 +74,7 @@ func (a *Auditor) compare(ctx context.Context, members []member.ID) ([]index.Set
 	suspects := make(map[member.ID][]Finding)
 	for i, s := range sets {
 		if found := judge(s, facts[i], a.options.Sets.Settings(), a.options.ActiveOnly); len(found) > 0 {
-			suspects[s.User] = found
+			suspects[s.Member] = found
 		}
 	}
 	return sets, facts, suspects, a.findPending(ctx, suspects)
@@ -85,9 +85,9 @@ func (a *Auditor) readFacts(ctx context.Context, sets []index.Set) ([]Facts, err
 	owners := make([]member.ID, len(sets))
 	var pairs []contacts.Pair
 	for i, s := range sets {
-		owners[i] = s.User
+		owners[i] = s.Member
 		for _, e := range s.Members {
-			pairs = append(pairs, contacts.Pair{User: s.User, Contact: e.Contact})
+			pairs = append(pairs, contacts.Pair{User: s.Member, Contact: e.Contact})
 		}
 	}
 	relations, err := a.options.Truth.Relations(ctx, pairs)
@@ -109,10 +109,10 @@ func (a *Auditor) readFacts(ctx context.Context, sets []index.Set) ([]Facts, err
 	facts := make([]Facts, len(sets))
 	for i, s := range sets {
 		f := Facts{
-			Exists: exist[s.User], Newest: newest[s.User], Top: top[s.User], LastUploads: make(map[member.ID]uint64, len(s.Members)),
+			Exists: exist[s.Member], Newest: newest[s.Member], Top: top[s.Member], LastUploads: make(map[member.ID]uint64, len(s.Members)),
 		}
 		for _, e := range s.Members {
-			if lastUpload, isContact := relations[contacts.Pair{User: s.User, Contact: e.Contact}]; isContact {
+			if lastUpload, isContact := relations[contacts.Pair{User: s.Member, Contact: e.Contact}]; isContact {
 				f.LastUploads[e.Contact] = lastUpload
 			}
 		}

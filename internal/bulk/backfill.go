@@ -89,7 +89,7 @@ func (b *Builder) choose(ctx context.Context, members []member.ID, counts Counts
 		case set.Known && set.Foreign == 0 && !b.Existing:
 			counts[Skipped]++
 		default:
-			wanted = append(wanted, set.User)
+			wanted = append(wanted, set.Member)
 			continue
 		}
 		counts[Seen]++

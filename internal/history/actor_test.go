@@ -136,7 +136,7 @@ func (x actingIndex) Apply(ctx context.Context, changes []index.Change) ([]index
 
 func (x actingIndex) Add(ctx context.Context, additions []index.Addition) ([]member.ID, error) {
 	slices.SortFunc(additions, func(a, b index.Addition) int {
-		return cmp.Or(cmp.Compare(a.User, b.User), cmp.Compare(a.Contact, b.Contact))
+		return cmp.Or(cmp.Compare(a.Member, b.Member), cmp.Compare(a.Contact, b.Contact))
 	})
 	return acting(ctx, "Add", true, func() ([]member.ID, error) { return x.sets.Add(ctx, additions) })
 }

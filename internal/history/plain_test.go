@@ -75,7 +75,7 @@ func (x *plainIndex) Look(_ context.Context, users []member.ID) ([]index.Set, er
 	found := make([]index.Set, len(users))
 	for i, user := range users {
 		set := slices.Clone(x.sets[user])
-		found[i] = index.Set{User: user, Known: len(set) > 0, Members: set, Size: len(set)}
+		found[i] = index.Set{Member: user, Known: len(set) > 0, Members: set, Size: len(set)}
 	}
 	return found, nil
 }
@@ -88,7 +88,7 @@ func (x *plainIndex) Begin(_ context.Context, users []member.ID) ([]index.Update
 			x.guards[user] = strconv.Itoa(x.tokens)
 		}
 		set := slices.Clone(x.sets[user])
-		updates[i] = index.Update{User: user, Known: len(set) > 0, Members: set, Token: x.guards[user]}
+		updates[i] = index.Update{Member: user, Known: len(set) > 0, Members: set, Token: x.guards[user]}
 	}
 	return updates, nil
 }
@@ -100,12 +100,12 @@ func (x *plainIndex) Add(_ context.Context, additions []index.Addition) (missing
 		index.AddUnchanged: x.keeps(unchangedEndsUpdates),
 	}
 	for _, a := range additions {
-		outcome := x.add(a.User, a.Entry)
+		outcome := x.add(a.Member, a.Entry)
 		if ends[outcome] {
-			delete(x.guards, a.User)
+			delete(x.guards, a.Member)
 		}
-		if outcome == index.AddMissing && !slices.Contains(missing, a.User) {
-			missing = append(missing, a.User)
+		if outcome == index.AddMissing && !slices.Contains(missing, a.Member) {
+			missing = append(missing, a.Member)
 		}
 	}
 	return missing, nil
@@ -168,7 +168,7 @@ func (x *plainIndex) Apply(ctx context.Context, changes []index.Change) ([]index
 			continue
 		}
 		outcomes[i] = index.Applied
-		delete(x.guards, c.User)
+		delete(x.guards, c.Member)
 		if !x.keeps(removalWithRefill) && c.Known && slices.ContainsFunc(c.Remove, c.Has) {
 			if err := x.removeAlone(ctx, c); err != nil {
 				return nil, err
@@ -183,7 +183,7 @@ func (x *plainIndex) Apply(ctx context.Context, changes []index.Change) ([]index
 // crash.
 func (x *plainIndex) removeAlone(ctx context.Context, c index.Change) error {
 	for _, contact := range c.Remove {
-		x.take(c.User, contact)
+		x.take(c.Member, contact)
 	}
 	_, err := acting(ctx, "removal without its refill", false, func() (struct{}, error) { return struct{}{}, nil })
 	return err
@@ -197,8 +197,8 @@ func writesNothing(c index.Change) bool {
 }
 
 func (x *plainIndex) mayApply(c index.Change) bool {
-	set := x.sets[c.User]
-	if x.guards[c.User] != c.Token && x.keeps(applyUnderToken) {
+	set := x.sets[c.Member]
+	if x.guards[c.Member] != c.Token && x.keeps(applyUnderToken) {
 		return false
 	}
 	if len(set) == 0 && (c.Known && x.keeps(goneIsConflict) || !c.WithRefill) {
@@ -216,32 +216,32 @@ func (x *plainIndex) mayApply(c index.Change) bool {
 
 func (x *plainIndex) apply(c index.Change) {
 	for _, contact := range c.Remove {
-		x.take(c.User, contact)
+		x.take(c.Member, contact)
 	}
 	for _, r := range c.Correct {
-		at := position(x.sets[c.User], r.Contact)
-		if at >= 0 && (x.sets[c.User][at].Score == r.Seen || !x.keeps(correctUnchanged)) {
-			x.put(c.User, index.Entry{Contact: r.Contact, Score: r.Score})
+		at := position(x.sets[c.Member], r.Contact)
+		if at >= 0 && (x.sets[c.Member][at].Score == r.Seen || !x.keeps(correctUnchanged)) {
+			x.put(c.Member, index.Entry{Contact: r.Contact, Score: r.Score})
 		}
 	}
 	if c.WithRefill {
 		x.refill(c)
 	}
-	x.trim(c.User)
+	x.trim(c.Member)
 	for _, e := range c.Add {
-		if len(x.sets[c.User]) > 0 {
-			x.add(c.User, e)
+		if len(x.sets[c.Member]) > 0 {
+			x.add(c.Member, e)
 		}
 	}
 }
 
 func (x *plainIndex) refill(c index.Change) {
 	if !x.keeps(refillAdds) && c.Known || x.keeps(emptyRefillDeletes) && len(c.Refill) == 0 {
-		x.sets[c.User] = nil
+		x.sets[c.Member] = nil
 	}
 	for _, e := range c.Refill {
-		if at := position(x.sets[c.User], e.Contact); at < 0 || x.sets[c.User][at].Score < e.Score {
-			x.put(c.User, e)
+		if at := position(x.sets[c.Member], e.Contact); at < 0 || x.sets[c.Member][at].Score < e.Score {
+			x.put(c.Member, e)
 		}
 	}
 }

@@ -41,8 +41,8 @@ func (x *watched) Apply(ctx context.Context, changes []index.Change) ([]index.Ou
 	users := make([]member.ID, len(changes))
 	mayMake := map[member.ID]bool{}
 	for i, c := range changes {
-		users[i] = c.User
-		mayMake[c.User] = c.WithRefill && len(c.Refill) > 0
+		users[i] = c.Member
+		mayMake[c.Member] = c.WithRefill && len(c.Refill) > 0
 	}
 	var outcomes []index.Outcome
 	err := x.judged(ctx, users, mayMake, func() (err error) {
@@ -54,7 +54,7 @@ func (x *watched) Apply(ctx context.Context, changes []index.Change) ([]index.Ou
 	}
 	a, acted := ctx.Value(actorKey{}).(*actor)
 	for i, outcome := range outcomes {
-		user := changes[i].User
+		user := changes[i].Member
 		switch {
 		case outcome == index.Applied:
 			x.writes[user]++
@@ -71,8 +71,8 @@ func (x *watched) Apply(ctx context.Context, changes []index.Change) ([]index.Ou
 func (x *watched) Add(ctx context.Context, additions []index.Addition) (missing []member.ID, err error) {
 	users := make([]member.ID, len(additions))
 	for i, a := range additions {
-		users[i] = a.User
-		x.writes[a.User]++
+		users[i] = a.Member
+		x.writes[a.Member]++
 	}
 	err = x.judged(ctx, users, nil, func() (err error) {
 		missing, err = x.sets.Add(ctx, additions)
@@ -99,9 +99,9 @@ func (x *watched) judged(ctx context.Context, users []member.ID, mayMake map[mem
 		switch s := x.stage.settings; {
 		case !set.Known:
 		case set.Size > s.Max:
-			x.violate(violation("I3: the set of %s has %d members: %v", set.User, set.Size, set.Members))
-		case !before[i].Known && !mayMake[set.User]:
-			x.violate(violation("I4: the set of %s came into being without a refill: %v", set.User, set.Members))
+			x.violate(violation("I3: the set of %s has %d members: %v", set.Member, set.Size, set.Members))
+		case !before[i].Known && !mayMake[set.Member]:
+			x.violate(violation("I4: the set of %s came into being without a refill: %v", set.Member, set.Members))
 		case x.stage.calm:
 			if err := x.stage.world.checkSet(set, s); err != nil {
 				x.violate(err)

@@ -119,8 +119,8 @@ func (w *world) indexable(user member.ID) bool {
 // fan-out that stands still between its read and its write may leave one that is.
 func (w *world) checkScores(set index.Set) error {
 	for _, e := range set.Members {
-		if last := w.last[e.Contact]; w.isContact(set.User, e.Contact) && e.Score > last {
-			return violation("%s uploaded at %d and has a higher score in the set of %s: %v", e.Contact, last, set.User, set.Members)
+		if last := w.last[e.Contact]; w.isContact(set.Member, e.Contact) && e.Score > last {
+			return violation("%s uploaded at %d and has a higher score in the set of %s: %v", e.Contact, last, set.Member, set.Members)
 		}
 	}
 	return nil
@@ -129,29 +129,29 @@ func (w *world) checkScores(set index.Set) error {
 // checkSet tells whether a stored set, which is not empty, is that of a member and keeps
 // I1 to I3.
 func (w *world) checkSet(set index.Set, s index.Settings) error {
-	if !w.members[set.User] {
-		return violation("%s is no member and has a set: %v", set.User, set.Members)
+	if !w.members[set.Member] {
+		return violation("%s is no member and has a set: %v", set.Member, set.Members)
 	}
 	if set.Foreign > 0 || set.Size != len(set.Members) || set.Size == 0 {
-		return violation("the set of %s has foreign members: %+v", set.User, set)
+		return violation("the set of %s has foreign members: %+v", set.Member, set)
 	}
 	if set.Size > s.Max {
-		return violation("I3: the set of %s has %d members: %v", set.User, set.Size, set.Members)
+		return violation("I3: the set of %s has %d members: %v", set.Member, set.Size, set.Members)
 	}
 	low := set.Members[0].Score
 	for pair := range w.contacts {
 		last := w.last[pair.Contact]
-		if pair.User != set.User || last == 0 {
+		if pair.User != set.Member || last == 0 {
 			continue
 		}
 		at := slices.IndexFunc(set.Members, func(e index.Entry) bool { return e.Contact == pair.Contact })
 		switch {
 		case at < 0 && last > low:
-			return violation("I1: %s uploaded at %d and is not in the set of %s: %v", pair.Contact, last, set.User, set.Members)
+			return violation("I1: %s uploaded at %d and is not in the set of %s: %v", pair.Contact, last, set.Member, set.Members)
 		case at < 0 && set.Size < s.Min:
-			return violation("I3: %s is not in the set of %s, which is small: %v", pair.Contact, set.User, set.Members)
+			return violation("I3: %s is not in the set of %s, which is small: %v", pair.Contact, set.Member, set.Members)
 		case at >= 0 && set.Members[at].Score < last:
-			return violation("I2: %s uploaded at %d and has a lower score in the set of %s: %v", pair.Contact, last, set.User, set.Members)
+			return violation("I2: %s uploaded at %d and has a lower score in the set of %s: %v", pair.Contact, last, set.Member, set.Members)
 		}
 	}
 	return nil

@@ -67,7 +67,7 @@ end
 
 // Addition is one contact's last upload, for one member's set.
 type Addition struct {
-	User member.ID
+	Member member.ID
 	Entry
 }
 
@@ -151,7 +151,7 @@ func (ix *Index) addCalls(additions []Addition) (calls []call) {
 		}
 		keys := make([]string, 2*n)
 		for i, a := range additions[:n] {
-			keys[i] = UserKey(a.User)
+			keys[i] = UserKey(a.Member)
 			keys[n+i] = guardKey(keys[i])
 		}
 		calls = append(calls, call{keys, []any{s.Max, s.Min, same.Score, same.Contact.String()}})
@@ -169,7 +169,7 @@ func readAdded(additions []Addition, r reply, outcomes map[AddOutcome]int) (miss
 	}
 	if r.err != nil {
 		return nil, fmt.Errorf("add contact %s to %d sets, the first that of %s: %w",
-			additions[0].Contact, len(additions), additions[0].User, r.err)
+			additions[0].Contact, len(additions), additions[0].Member, r.err)
 	}
 	counts, _ := parts[0].([]any)
 	for pair := range slices.Chunk(counts, 2) {
@@ -180,7 +180,7 @@ func readAdded(additions []Addition, r reply, outcomes map[AddOutcome]int) (miss
 	positions, _ := parts[1].([]any)
 	for _, position := range positions {
 		i, _ := position.(int64)
-		missing = append(missing, additions[i-1].User)
+		missing = append(missing, additions[i-1].Member)
 	}
 	return missing, nil
 }

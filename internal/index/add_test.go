@@ -197,7 +197,7 @@ func (b bench) fill(t *testing.T, users []member.ID, list []index.Entry) {
 // toAll adds the same to the sets of all users.
 func toAll(users []member.ID, e index.Entry) (list []index.Addition) {
 	for _, id := range users {
-		list = append(list, index.Addition{User: id, Entry: e})
+		list = append(list, index.Addition{Member: id, Entry: e})
 	}
 	return list
 }

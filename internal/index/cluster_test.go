@@ -25,7 +25,7 @@ func TestCluster(t *testing.T) {
 	var additions []index.Addition
 	for id := member.ID(1); id <= 50; id++ {
 		users = append(users, id)
-		additions = append(additions, index.Addition{User: id, Entry: index.Entry{Contact: 4, Score: 400}})
+		additions = append(additions, index.Addition{Member: id, Entry: index.Entry{Contact: 4, Score: 400}})
 	}
 	updates, err := ix.Begin(ctx, users)
 	if err != nil {

@@ -65,7 +65,7 @@ func TestOtherSettingsAreRefused(t *testing.T) {
 		other := index.New(b.client, index.Options{Settings: settings(t, 20, 20, 0)})
 		_, readErr := other.Candidates(ctx, user)
 		_, beginErr := other.Begin(ctx, []member.ID{user})
-		_, addErr := other.Add(ctx, []index.Addition{{User: user, Entry: index.Entry{Contact: 9, Score: 900}}})
+		_, addErr := other.Add(ctx, []index.Addition{{Member: user, Entry: index.Entry{Contact: 9, Score: 900}}})
 		for _, err := range []error{readErr, beginErr, addErr, other.Check(ctx)} {
 			if !errors.Is(err, index.ErrSettings) {
 				t.Fatalf("err %v, want ErrSettings", err)
@@ -143,7 +143,7 @@ func TestCommandsOfAnUpdate(t *testing.T) {
 			}
 		}
 		counted("begin", 1, func() { b.begin(t) })
-		counted("apply", 1, func() { b.apply(t, index.Change{Update: index.Update{User: user}}) })
+		counted("apply", 1, func() { b.apply(t, index.Change{Update: index.Update{Member: user}}) })
 		counted("begin for two", 2, func() { _, _ = b.Begin(t.Context(), []member.ID{user, user}) })
 		counted("begin of a missing set", 3, func() { _, _ = b.Begin(t.Context(), []member.ID{77}) })
 		counted("begin after it", 1, func() { b.begin(t) })
@@ -268,8 +268,8 @@ func (b bench) allFail(t *testing.T, ctx context.Context, target error) {
 	t.Helper()
 	_, candidates := b.Candidates(ctx, user)
 	_, begin := b.Begin(ctx, []member.ID{user})
-	_, apply := b.Apply(ctx, []index.Change{{Update: index.Update{User: user, Token: "t"}}})
-	_, add := b.Add(ctx, []index.Addition{{User: user, Entry: index.Entry{Contact: 1, Score: 1}}})
+	_, apply := b.Apply(ctx, []index.Change{{Update: index.Update{Member: user, Token: "t"}}})
+	_, add := b.Add(ctx, []index.Addition{{Member: user, Entry: index.Entry{Contact: 1, Score: 1}}})
 	_, reset := b.Reset(ctx)
 	for name, err := range map[string]error{"Candidates": candidates, "Begin": begin, "Apply": apply, "Add": add, "Reset": reset, "Check": b.Check(ctx)} {
 		if !errors.Is(err, target) {

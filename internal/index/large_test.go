@@ -120,7 +120,7 @@ func TestBeginKeepsTheOrderOfTheUsers(t *testing.T) {
 	}
 	var got []string
 	for _, u := range updates {
-		got = append(got, fmt.Sprint(u.User, len(u.Members)))
+		got = append(got, fmt.Sprint(u.Member, len(u.Members)))
 	}
 	if want := []string{"1 0", "12345 12", "2 0"}; !slices.Equal(got, want) {
 		t.Errorf("begun %q, want %q", got, want)

@@ -14,7 +14,7 @@ import (
 
 // Set is a member's set as it is stored.
 type Set struct {
-	User    member.ID
+	Member  member.ID
 	Known   bool    // the key exists, whatever it holds
 	Members []Entry // lowest score first; those that activityd wrote, among the first Max + 20
 	Size    int     // of the sorted set; 1 when the key holds something else
@@ -48,11 +48,11 @@ func (ix *Index) Look(ctx context.Context, users []member.ID) (_ []Set, err erro
 		err := errors.Join(members[i].Err(), sizes[i].Err())
 		switch {
 		case redis.HasErrorPrefix(members[i].Err(), "WRONGTYPE"):
-			sets[i] = Set{User: user, Known: true, Size: 1, Foreign: 1}
+			sets[i] = Set{Member: user, Known: true, Size: 1, Foreign: 1}
 		case err != nil:
 			return nil, translate(ctx, fmt.Sprintf("look at the set of %s", user), err)
 		default:
-			s := Set{User: user, Known: sizes[i].Val() > 0, Size: int(sizes[i].Val())}
+			s := Set{Member: user, Known: sizes[i].Val() > 0, Size: int(sizes[i].Val())}
 			for _, z := range members[i].Val() {
 				if e, err := parseEntry(z); err == nil {
 					s.Members = append(s.Members, e)

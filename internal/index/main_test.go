@@ -112,7 +112,7 @@ func (b bench) refill(t *testing.T, list []index.Entry) {
 // add adds one upload to the user's set and returns whether the set was missing.
 func (b bench) add(t *testing.T, contact member.ID, score uint64) (missing bool) {
 	t.Helper()
-	list, err := b.Add(t.Context(), []index.Addition{{User: user, Entry: index.Entry{Contact: contact, Score: score}}})
+	list, err := b.Add(t.Context(), []index.Addition{{Member: user, Entry: index.Entry{Contact: contact, Score: score}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func same(t *rapid.T, what string, got, want any) {
 func (l *lockstep) add(t *rapid.T) {
 	var list []index.Addition
 	for range rapid.IntRange(1, 3).Draw(t, "additions") {
-		list = append(list, index.Addition{User: rapid.SampledFrom(lockstepUsers).Draw(t, "user"), Entry: someEntry(t)})
+		list = append(list, index.Addition{Member: rapid.SampledFrom(lockstepUsers).Draw(t, "user"), Entry: someEntry(t)})
 	}
 	l.addBoth(t, list)
 }
@@ -82,7 +82,7 @@ func (l *lockstep) add(t *rapid.T) {
 func (l *lockstep) fanOut(t *rapid.T) {
 	e, list := someEntry(t), []index.Addition(nil)
 	for _, user := range rapid.SliceOfN(rapid.SampledFrom(lockstepUsers), 2, 6).Draw(t, "followers") {
-		list = append(list, index.Addition{User: user, Entry: e})
+		list = append(list, index.Addition{Member: user, Entry: e})
 	}
 	l.addBoth(t, list)
 }
@@ -174,7 +174,7 @@ func TestLookSeesWhatWasNeverWritten(t *testing.T) {
 		}
 		var got []string
 		for _, s := range sets {
-			got = append(got, fmt.Sprint(s.User, s.Known, len(s.Members), s.Size, s.Foreign))
+			got = append(got, fmt.Sprint(s.Member, s.Known, len(s.Members), s.Size, s.Foreign))
 		}
 		want := []string{"12345 true 3 4 1", "50 true 0 1 1", "60 true 32 100 0", "70 false 0 0 0"}
 		if !slices.Equal(got, want) {

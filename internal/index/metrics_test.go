@@ -39,7 +39,7 @@ func TestWhatAddsDidIsCounted(t *testing.T) {
 	counted(t, func(t *testing.T, b bench, rises func(names ...string) metricstest.Samples) {
 		b.refill(t, ladder(11))
 		to := func(user member.ID, contact member.ID, score uint64) index.Addition {
-			return index.Addition{User: user, Entry: index.Entry{Contact: contact, Score: score}}
+			return index.Addition{Member: user, Entry: index.Entry{Contact: contact, Score: score}}
 		}
 		_, err := b.Add(t.Context(), []index.Addition{
 			to(user, 11, 1100), // unchanged: that very score

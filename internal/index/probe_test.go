@@ -83,7 +83,7 @@ func TestRefusalsOfWorkersAreKnown(t *testing.T) {
 	b, pass, admin := clocked(t, "app")
 	b.refill(t, ladder(3))
 	do(t, admin, "ACL SETUSER app resetkeys ~user_1* ~guard_* ~activityd_* ~user_probe*")
-	_, err := b.Add(t.Context(), []index.Addition{{User: 2, Entry: index.Entry{Contact: 1, Score: 1}}})
+	_, err := b.Add(t.Context(), []index.Addition{{Member: 2, Entry: index.Entry{Contact: 1, Score: 1}}})
 	if !errors.Is(err, index.ErrRefused) || b.Refused() != nil || b.Probe(t.Context()) != nil {
 		t.Errorf("add to a forbidden set: %v; refused %v", err, b.Refused())
 	}

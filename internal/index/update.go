@@ -15,7 +15,7 @@ import (
 // Update is a guarded update of one member's set that has begun: what the set held
 // when its guard held the token. MySQL must be read after Begin, never before.
 type Update struct {
-	User    member.ID
+	Member  member.ID
 	Known   bool    // false: there is no set, and only a refill can make one
 	Members []Entry // lowest score first; Max at most, as Begin cuts a set that has more
 	// Foreign says that there are members which activityd never wrote. Apply removes
@@ -141,7 +141,7 @@ func (ix *Index) Begin(ctx context.Context, users []member.ID) (_ []Update, err 
 		missing = missing || !u.Known
 		if len(u.Members)+len(u.malformed) > ix.options.Settings.Max {
 			tooLarge = append(tooLarge, i)
-			large = append(large, u.User)
+			large = append(large, u.Member)
 		}
 	}
 	if stored == nil && (missing || len(tooLarge) > 0) {
@@ -194,7 +194,7 @@ func parseUpdate(user member.ID, reply reply) (Update, error) {
 	if len(parts) != 2 {
 		return Update{}, fmt.Errorf("unexpected reply %v", reply.value)
 	}
-	u := Update{User: user}
+	u := Update{Member: user}
 	u.Token, _ = parts[0].(string)
 	flat, _ := parts[1].([]any)
 	for i := 0; i+1 < len(flat); i += 2 {
@@ -294,7 +294,7 @@ func (ix *Index) Apply(ctx context.Context, changes []Change) (_ []Outcome, err 
 	trimmed, outcomes := 0, make([]Outcome, len(changes))
 	for i, r := range replies {
 		if r.err != nil {
-			return nil, translate(ctx, fmt.Sprintf("apply update of %s", changes[i].User), r.err)
+			return nil, translate(ctx, fmt.Sprintf("apply update of %s", changes[i].Member), r.err)
 		}
 		if cut, ok := r.value.(int64); ok {
 			outcomes[i] = Applied
@@ -324,7 +324,7 @@ func (ix *Index) applyCall(c Change) call {
 		args = appendEntries(args, c.Refill)
 	}
 	args = appendEntries(args, c.Add)
-	set := UserKey(c.User)
+	set := UserKey(c.Member)
 	return call{[]string{set, guardKey(set)}, args}
 }
 

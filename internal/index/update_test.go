@@ -55,7 +55,7 @@ func TestARefillWithNobodyDeletesNoMemberItNeverSaw(t *testing.T) {
 	onBoth(t, func(t *testing.T, b bench) {
 		b.refill(t, ladder(3))
 		u := b.begin(t)
-		if _, err := b.Add(t.Context(), []index.Addition{{User: u.User, Entry: index.Entry{Contact: 77, Score: 900}}}); err != nil {
+		if _, err := b.Add(t.Context(), []index.Addition{{Member: u.Member, Entry: index.Entry{Contact: 77, Score: 900}}}); err != nil {
 			t.Fatal(err)
 		}
 		if got := b.apply(t, index.Change{Update: u, WithRefill: true}); got != index.Conflict {

@@ -93,8 +93,8 @@ func (h PairHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Out
 func (h PairHandler) plan(ctx context.Context, updates []index.Update, asked map[member.ID][]member.ID) ([]index.Change, error) {
 	var pairs []contacts.Pair
 	for _, u := range updates {
-		for _, contact := range asked[u.User] {
-			pairs = append(pairs, contacts.Pair{User: u.User, Contact: contact})
+		for _, contact := range asked[u.Member] {
+			pairs = append(pairs, contacts.Pair{User: u.Member, Contact: contact})
 		}
 	}
 	now, err := h.Store.Relations(ctx, pairs)
@@ -103,7 +103,7 @@ func (h PairHandler) plan(ctx context.Context, updates []index.Update, asked map
 	}
 	changes := make([]index.Change, len(updates))
 	for i, u := range updates {
-		changes[i] = h.change(u, asked[u.User], now)
+		changes[i] = h.change(u, asked[u.Member], now)
 	}
 	err = addRefills(ctx, h.Store, h.Index.Settings().Max, changes, h.readsRefill)
 	return changes, err
@@ -113,7 +113,7 @@ func (h PairHandler) plan(ctx context.Context, updates []index.Update, asked map
 func (h PairHandler) change(u index.Update, asked []member.ID, now map[contacts.Pair]uint64) index.Change {
 	c := index.Change{Update: u}
 	for _, contact := range asked {
-		lastUpload, isContact := now[contacts.Pair{User: u.User, Contact: contact}]
+		lastUpload, isContact := now[contacts.Pair{User: u.Member, Contact: contact}]
 		score, isMember := u.Score(contact)
 		switch {
 		case !isContact, lastUpload == 0 && isMember: // it has nothing to show

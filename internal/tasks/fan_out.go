@@ -199,7 +199,7 @@ func (h UploadHandler) update(
 	for i, page := range pages {
 		upload := index.Entry{Contact: page.Of, Score: lastUploads[page.Of]}
 		for _, user := range followers[i] {
-			additions = append(additions, index.Addition{User: user, Entry: upload})
+			additions = append(additions, index.Addition{Member: user, Entry: upload})
 		}
 		if n := len(followers[i]); n == h.pageSize() {
 			next[page] = contacts.FollowerPage{Of: page.Of, After: followers[i][n-1]}

@@ -99,7 +99,7 @@ func guardedOnce(ctx context.Context, ix Index, users []member.ID, plan planner)
 	for i, outcome := range outcomes {
 		switch {
 		case outcome == index.Conflict:
-			again = append(again, changes[i].User)
+			again = append(again, changes[i].Member)
 		case changes[i].Refill != nil: // it was read, even if it found no contact
 			refills.Inc()
 		}
@@ -114,7 +114,7 @@ func addRefills(ctx context.Context, store Store, limit int, changes []index.Cha
 	var users []member.ID
 	for _, c := range changes {
 		if wants(c) {
-			users = append(users, c.User)
+			users = append(users, c.Member)
 		}
 	}
 	if len(users) == 0 {
@@ -126,7 +126,7 @@ func addRefills(ctx context.Context, store Store, limit int, changes []index.Cha
 	}
 	for i := range changes {
 		if wants(changes[i]) {
-			changes[i].Refill = entries(top[changes[i].User])
+			changes[i].Refill = entries(top[changes[i].Member])
 		}
 	}
 	return nil

@@ -61,7 +61,7 @@ func (h RefillHandler) Refill(ctx context.Context, users []member.ID) (found map
 	failed = guarded(ctx, h.Index, h.ConflictPause, users, func(ctx context.Context, updates []index.Update) ([]index.Change, error) {
 		changes, err := h.plan(ctx, updates)
 		for _, c := range changes {
-			found[c.User] = len(c.Refill)
+			found[c.Member] = len(c.Refill)
 		}
 		return changes, err
 	})
@@ -74,7 +74,7 @@ func (h RefillHandler) plan(ctx context.Context, updates []index.Update) ([]inde
 	for i, u := range updates {
 		changes[i] = index.Change{Update: u, WithRefill: true}
 		for _, e := range u.Members {
-			pairs = append(pairs, contacts.Pair{User: u.User, Contact: e.Contact})
+			pairs = append(pairs, contacts.Pair{User: u.Member, Contact: e.Contact})
 		}
 	}
 	if len(pairs) > 0 {
@@ -95,7 +95,7 @@ func mend(changes []index.Change, now map[contacts.Pair]uint64) {
 	for i := range changes {
 		c := &changes[i]
 		for _, e := range c.Members {
-			lastUpload, isContact := now[contacts.Pair{User: c.User, Contact: e.Contact}]
+			lastUpload, isContact := now[contacts.Pair{User: c.Member, Contact: e.Contact}]
 			switch {
 			case !isContact || lastUpload == 0: // a contact that never uploaded has nothing to show
 				c.Remove = append(c.Remove, e.Contact)

@@ -62,7 +62,7 @@ func (m *Memory) Look(ctx context.Context, users []member.ID) ([]index.Set, erro
 	sets := make([]index.Set, len(users))
 	for i, user := range users {
 		members := m.members(user)
-		sets[i] = index.Set{User: user, Known: len(members) > 0, Members: members, Size: len(members)}
+		sets[i] = index.Set{Member: user, Known: len(members) > 0, Members: members, Size: len(members)}
 	}
 	return sets, nil
 }
@@ -75,12 +75,12 @@ func (m *Memory) Add(ctx context.Context, additions []index.Addition) (missing [
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, a := range additions {
-		outcome := m.add(a.User, a.Entry)
+		outcome := m.add(a.Member, a.Entry)
 		if outcome != index.AddTaken {
-			delete(m.guards, a.User)
+			delete(m.guards, a.Member)
 		}
-		if outcome == index.AddMissing && !slices.Contains(missing, a.User) {
-			missing = append(missing, a.User)
+		if outcome == index.AddMissing && !slices.Contains(missing, a.Member) {
+			missing = append(missing, a.Member)
 		}
 	}
 	return missing, nil
@@ -132,7 +132,7 @@ func (m *Memory) Begin(ctx context.Context, users []member.ID) ([]index.Update, 
 			m.guards[user] = strconv.Itoa(m.tokens)
 		}
 		members := m.members(user)
-		updates[i] = index.Update{User: user, Known: len(members) > 0, Members: members, Token: m.guards[user]}
+		updates[i] = index.Update{Member: user, Known: len(members) > 0, Members: members, Token: m.guards[user]}
 	}
 	return updates, nil
 }
@@ -155,8 +155,8 @@ func (m *Memory) Apply(ctx context.Context, changes []index.Change) ([]index.Out
 }
 
 func (m *Memory) mayApply(c index.Change) bool {
-	set := m.sets[c.User]
-	if m.guards[c.User] != c.Token || set == nil && (c.Known || !c.WithRefill) {
+	set := m.sets[c.Member]
+	if m.guards[c.Member] != c.Token || set == nil && (c.Known || !c.WithRefill) {
 		return false
 	}
 	if c.WithRefill && len(c.Refill) == 0 && len(set) > len(c.Members) {
@@ -176,11 +176,11 @@ func (m *Memory) mayApply(c index.Change) bool {
 }
 
 func (m *Memory) apply(c index.Change) {
-	delete(m.guards, c.User)
-	set := m.sets[c.User]
+	delete(m.guards, c.Member)
+	set := m.sets[c.Member]
 	if set == nil {
 		set = map[member.ID]uint64{}
-		m.sets[c.User] = set
+		m.sets[c.Member] = set
 	}
 	for _, contact := range c.Remove {
 		delete(set, contact)
@@ -198,12 +198,12 @@ func (m *Memory) apply(c index.Change) {
 			set[e.Contact] = max(set[e.Contact], e.Score)
 		}
 	}
-	m.trim(c.User)
+	m.trim(c.Member)
 	if len(set) == 0 {
-		delete(m.sets, c.User)
+		delete(m.sets, c.Member)
 	}
 	for _, e := range c.Add {
-		m.add(c.User, e)
+		m.add(c.Member, e)
 	}
 }
 
