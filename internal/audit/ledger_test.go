@@ -169,7 +169,7 @@ func (s *swept) last() (last audit.Progress) {
 	return last
 }
 
-// hurriedSince tells whether a round hurried that began at t or within d after it.
+// hurriedSince reports whether a round hurried that began at t or within d after it.
 func (s *swept) hurriedSince(t time.Time, d time.Duration) bool {
 	return slices.ContainsFunc(s.steps(), func(p audit.Progress) bool {
 		return p.Hurried && !p.Began.Before(t.Truncate(time.Millisecond)) && p.Began.Before(t.Add(d))

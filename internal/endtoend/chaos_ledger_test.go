@@ -131,7 +131,7 @@ func (c change) write(ctx context.Context, tx *sql.Tx) error {
 	return err
 }
 
-// has tells whether a change was committed.
+// has reports whether a change was committed.
 func (l ledger) has(ctx context.Context, id uint64) (committed bool, err error) {
 	err = l.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM changes WHERE id = ?)", id).Scan(&committed)
 	return committed, err

@@ -110,7 +110,7 @@ func (p *program) finish(t *testing.T) {
 	}
 }
 
-// says tells whether any run of it has logged the message.
+// says reports whether any run of it has logged the message.
 func (p *program) says(t *testing.T, message string) bool {
 	t.Helper()
 	return p.sum(t, message) > 0

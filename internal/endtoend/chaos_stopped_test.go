@@ -54,7 +54,7 @@ func TestAStoppedTransactionHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// isLocked tells whether a transaction has locked the only task.
+// isLocked reports whether a transaction has locked the only task.
 func (d *duel) isLocked(t *testing.T) bool {
 	t.Helper()
 	return d.ledger.number(t, "SELECT COUNT(*) FROM tasks") == 1 &&

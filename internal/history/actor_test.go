@@ -88,7 +88,7 @@ func (a *actor) step(settle func(*actor), err error) {
 	settle(a)
 }
 
-// asleep tells whether the scheduler shall let it stand.
+// asleep reports whether the scheduler shall let it stand.
 func (a *actor) asleep() bool { return a.drowsy && a.standing && a.at.writing }
 
 func (a *actor) park(at place) error {

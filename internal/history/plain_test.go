@@ -189,7 +189,7 @@ func (x *plainIndex) removeAlone(ctx context.Context, c index.Change) error {
 	return err
 }
 
-// writesNothing tells whether a change would leave the set as it was at Begin.
+// writesNothing reports whether a change would leave the set as it was at Begin.
 func writesNothing(c index.Change) bool {
 	removes := slices.ContainsFunc(c.Remove, c.Has)
 	adds := slices.ContainsFunc(c.Add, func(e index.Entry) bool { return c.Known && !slices.Contains(c.Members, e) })

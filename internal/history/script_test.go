@@ -29,7 +29,7 @@ type event struct {
 	reads  member.ID // who reads; 0: nobody
 }
 
-// has tells whether the event is to be delivered, or whether it is to happen.
+// has reports whether the event is to be delivered, or whether it is to happen.
 func (e event) has(delivery bool) bool {
 	if delivery {
 		return !e.silent

@@ -27,7 +27,7 @@ func shrink(t tape, fails func(tape) (tape, bool)) tape {
 	return s.best
 }
 
-// try tells whether the history fails, changed like that, and is the smaller for
+// try reports whether the history fails, changed like that, and is the smaller for
 // it or at least the plainer.
 func (s *shrinker) try(change func(*tape)) bool {
 	if s.tries == 0 {

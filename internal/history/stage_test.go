@@ -182,7 +182,7 @@ func (s *stage) judge(checks ...func(index.Set) error) error {
 	return nil
 }
 
-// tally tells whether the histories had in them what they are about.
+// tally reports whether the histories had in them what they are about.
 type tally struct {
 	changes, handled, doubled, crashes, conflicts, lost int
 	indexed, walked, faulted, ghosts                    int

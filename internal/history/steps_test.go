@@ -297,7 +297,7 @@ func (h *history) finish(a *actor) error {
 	return err
 }
 
-// hasBegun tells whether a task with that key is in the hands of a handler.
+// hasBegun reports whether a task with that key is in the hands of a handler.
 func (h *history) hasBegun(key string) bool {
 	is := func(t queue.Task) bool {
 		args, err := tasks.ArgsOf(t)

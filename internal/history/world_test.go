@@ -44,7 +44,7 @@ func newWorld() *world {
 	}
 }
 
-// isContact tells whether the user calls that member a contact.
+// isContact reports whether the user calls that member a contact.
 func (w *world) isContact(user, of member.ID) bool {
 	_, called := w.contacts[contacts.Pair{User: user, Contact: of}]
 	return called && w.members[of]
@@ -105,7 +105,7 @@ func answer(visible []photo, limit int) []uint64 {
 	return album(visible, visible[0].owner, limit)
 }
 
-// indexable tells whether the user has a contact that ever uploaded.
+// indexable reports whether the user has a contact that ever uploaded.
 func (w *world) indexable(user member.ID) bool {
 	for pair := range w.contacts {
 		if pair.User == user && w.last[pair.Contact] > 0 {
@@ -115,7 +115,7 @@ func (w *world) indexable(user member.ID) bool {
 	return false
 }
 
-// checkScores tells whether the scores of contacts are no higher than they have to be. A
+// checkScores reports whether the scores of contacts are no higher than they have to be. A
 // fan-out that stands still between its read and its write may leave one that is.
 func (w *world) checkScores(set index.Set) error {
 	for _, e := range set.Members {
@@ -126,7 +126,7 @@ func (w *world) checkScores(set index.Set) error {
 	return nil
 }
 
-// checkSet tells whether a stored set, which is not empty, is that of a member and keeps
+// checkSet reports whether a stored set, which is not empty, is that of a member and keeps
 // I1 to I3.
 func (w *world) checkSet(set index.Set, s index.Settings) error {
 	if !w.members[set.Member] {

@@ -31,7 +31,7 @@ import (
 // do not. A wrong guess costs one command. NX would make a missing set, so isThere is
 // called before. Numbers are made strings once: Redis is slow to convert those of Lua.
 //
-// Only the size after the trim tells whether the contact should have stayed outside.
+// Only the size after the trim reports whether the contact should have stayed outside.
 // It is taken out again then: a script is one step, and no other command sees it.
 const addFunction = `
 local function adder(max, min, isThere)
