@@ -17,10 +17,10 @@ type Backlog struct {
 	// MySQL gets the result of each look.
 	MySQL *Outage
 
-	queue    fuller
-	limit    int
-	log      *slog.Logger
-	full     atomic.Bool
+	queue   fuller
+	limit   int
+	log     *slog.Logger
+	full    atomic.Bool
 	failing bool // the last look failed; Run alone uses it
 }
 
