@@ -197,11 +197,11 @@ func (w *Wake) subscribe(ctx context.Context) {
 	}
 }
 
-// receive passes on what others publish until the subscription ends. It tells
+// receive passes on what others publish until the subscription ends. It reports
 // whether there was one, and why it ended.
 func (w *Wake) receive(ctx context.Context) (subscribed bool, err error) {
 	subscription := w.client.Subscribe(ctx, Channel)
-	defer subscription.Close()
+	defer func() { _ = subscription.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = subscription.Close() })() // ends Receive
 	for silent := 0; ; {
 		message, err := subscription.ReceiveTimeout(ctx, pingEvery)
