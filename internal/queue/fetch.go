@@ -18,7 +18,8 @@ const (
 	firstClaimPause = 250 * time.Millisecond // after a claim failed; it doubles
 	maxClaimPause   = 10 * time.Second
 	outagePause     = time.Second            // of a worker whose tasks need a server that is away
-	orderPause      = 500 * time.Millisecond // of tasks that another of their ordering key holds up
+	firstOrderPause = 500 * time.Millisecond // of tasks that others of their ordering key hold up; it doubles
+	maxOrderPause   = 5 * time.Second
 )
 
 // maxClaim bounds a claim for several workers.
@@ -38,7 +39,8 @@ func lookAgain() []time.Duration {
 // Tasks of one ordering key run one at a time and in the order of their claims:
 // while a worker has tasks of a key, further ones go to the same worker, and all
 // others to workers that are idle. A worker has at most one share of a claim in
-// work and one that waits; what would be the second is handed back for a while, so
+// work and one that waits; what would be the second is handed back for a while, which
+// grows with each time, so
 // that a task that hangs does not gather all later ones of its key in memory. Those
 // may then be overtaken. (Between processes, and between two queues, nothing keeps an
 // order: handlers must not depend on it.)
@@ -63,7 +65,8 @@ type worker struct {
 // owner is the worker that has the unfinished tasks of an ordering key.
 type owner struct {
 	*worker
-	tasks int
+	tasks   int
+	refused int // claims of which tasks were handed back
 }
 
 // share is what one worker gets of a claim.
@@ -185,7 +188,7 @@ func (f *fetcher) divide(at time.Time, list []Task, idle []*worker) {
 	}
 	c := f.newClaim(at, list)
 	shares := make(map[*worker][]Task)
-	var rest []Task
+	rest := make(map[*owner][]Task)
 	f.mu.Lock()
 	next := 0
 	for _, t := range list {
@@ -195,7 +198,7 @@ func (f *fetcher) divide(at time.Time, list []Task, idle []*worker) {
 			o = &owner{worker: idle[next%len(idle)]}
 			next++
 		} else if len(o.shares) > 0 { // only this goroutine adds to them
-			rest = append(rest, t)
+			rest[o] = append(rest[o], t)
 			continue
 		}
 		if ordered {
@@ -212,7 +215,10 @@ func (f *fetcher) divide(at time.Time, list []Task, idle []*worker) {
 	for w, tasks := range shares {
 		w.shares <- share{c, tasks}
 	}
-	f.record(c, handBack(rest, retry.Jitter(orderPause), errOrder))
+	for o, tasks := range rest {
+		o.refused++ // only this goroutine uses it
+		f.record(c, handBack(tasks, retry.Backoff(o.refused, firstOrderPause, maxOrderPause), errOrder))
+	}
 }
 
 var errOrder = errors.New("earlier tasks of the same ordering key are not finished")

@@ -271,7 +271,7 @@ func (q *MySQLQueue) Finish(ctx context.Context, results []Result) (lost int, er
 func followUps(ctx context.Context, tx *sql.Tx, results []Result) (next []New, err error) {
 	var held []Task
 	for _, r := range results {
-		if len(r.Next) > 0 {
+		if len(FollowUps(r)) > 0 {
 			held = append(held, r.Task)
 		}
 	}
@@ -284,7 +284,7 @@ func followUps(ctx context.Context, tx *sql.Tx, results []Result) (next []New, e
 	}
 	for _, r := range results {
 		if slices.ContainsFunc(ours, func(t Task) bool { return t.ID == r.Task.ID }) {
-			next = append(next, r.Next...)
+			next = append(next, FollowUps(r)...)
 		}
 	}
 	return Validate(next)
@@ -302,8 +302,15 @@ type claimEnd struct {
 // must not finish a task that is another's by now.
 func (q *MySQLQueue) finish(ctx context.Context, tx *sql.Tx, results []Result) (finished int, err error) {
 	ends := make(map[claimEnd][]uint64)
+	pauses := make(map[int]time.Duration) // by attempt: with jitter, they are the same for a claim
 	for _, r := range results {
 		end := claimEnd{r.Task.Lease, Judge(r)}
+		if end.State == Scheduled && !end.Uncounted {
+			if _, drawn := pauses[r.Task.Attempts]; !drawn {
+				pauses[r.Task.Attempts] = end.After
+			}
+			end.After = pauses[r.Task.Attempts]
+		}
 		ends[end] = append(ends[end], r.Task.ID)
 	}
 	for end, ids := range ends {

@@ -38,8 +38,9 @@ type Outcome struct {
 	// does not.
 	Err error
 	// Next are follow-up tasks. They are enqueued in the transaction that records the
-	// outcome, whatever it is, and only if the task's lease still holds: a crash neither
-	// loses nor repeats them.
+	// outcome, if the task is done or dead by it and its lease still holds: a crash
+	// neither loses nor repeats them. Those of a task that runs again are left out: it
+	// returns its own then.
 	Next []New
 }
 
@@ -84,6 +85,15 @@ func Judge(r Result) Verdict {
 		return Verdict{State: Dead, Message: message}
 	}
 	return Verdict{State: Scheduled, After: retry.Backoff(r.Task.Attempts, firstBackoff, maxBackoff), Message: message}
+}
+
+// FollowUps returns the follow-up tasks that are enqueued with a result: those of a task
+// that is done or dead by it.
+func FollowUps(r Result) []New {
+	if v := Judge(r); v.State != Done && v.State != Dead {
+		return nil
+	}
+	return r.Next
 }
 
 // label is the verdict as a label of the metrics.

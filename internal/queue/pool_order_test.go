@@ -55,6 +55,37 @@ func playInOrder(t *testing.T, seed uint64) {
 	}
 }
 
+// A task that hangs with thousands behind it neither keeps other members' tasks from
+// running, nor its process busy with claims.
+func TestManyTasksBehindOneThatHangsHoldUpNoOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var c claims
+		other := make(chan time.Time, 1)
+		p := startPool(t, each(func(ctx context.Context, task queue.Task) error {
+			if task.Key == 1 {
+				return sleepFor(ctx, time.Hour)
+			}
+			other <- time.Now()
+			return nil
+		}), queue.PoolOptions{Limit: time.Minute, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 10}}}, c.wrap)
+		for i := range 2000 {
+			enqueue(t, p.queue, tasks.NewAddContact(1, id(10+i)))
+		}
+		pass(20 * time.Second)
+		c.take()
+		pass(10 * time.Second)
+		if n := c.take(); n > 1500 {
+			t.Errorf("%d claims in ten seconds", n)
+		}
+		start := time.Now()
+		enqueue(t, p.queue, tasks.NewAddContact(2, 3))
+		if took := (<-other).Sub(start); took > 5*time.Second {
+			t.Errorf("a task of another member waited %v", took)
+		}
+	})
+}
+
 func anyTask(random *rand.Rand) queue.New {
 	subject := id(1 + random.IntN(3))
 	switch random.IntN(5) {

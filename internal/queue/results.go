@@ -98,6 +98,11 @@ func (r *run) record(c *claim, results []Result) {
 			r.options.MySQL.Report(r.works, began, err)
 		}
 		switch {
+		case mysql.IsRowRefused(err) && len(results) > 1: // a follow-up is refused: it concerns one of them
+			for _, one := range results {
+				r.record(c, []Result{one})
+			}
+			return
 		case err == nil && lost > 0:
 			r.log.WarnContext(r.works, "leases lost before the tasks were finished", "count", lost)
 			leasesLost.Add(float64(lost))

@@ -66,7 +66,7 @@ func (r *run) groups(tasks []Task) (groups []group) {
 		}
 		key, ordered := orderingKeyOf(t)
 		at := last[key]
-		for at < len(groups) && groups[at].handler != h {
+		for at < len(groups) && !same(groups[at].handler, h) {
 			at++
 		}
 		if at == len(groups) {
@@ -78,6 +78,12 @@ func (r *run) groups(tasks []Task) (groups []group) {
 		}
 	}
 	return append(groups, again...)
+}
+
+// same reports whether two handlers are equal. Those that cannot be compared are not.
+func same(a, b Handler) (equal bool) {
+	defer func() { _ = recover() }()
+	return a == b
 }
 
 // unknownKind is the handler of the kinds that have none.

@@ -48,7 +48,7 @@ func newUploadHandler(w work) queue.Handler {
 }
 
 // UploadHandler handles upload and fan_out: it writes an uploader's last upload to the
-// sets of its followers, page by page. An upload does the first part of the fan-out itself;
+// sets of its followers, page by page. An upload does the first page of the fan-out itself;
 // what is left is a follow-up, a fan_out task, which does the next part. So no single
 // task is long, a crash loses nothing, and other tasks run in between.
 type UploadHandler struct {
@@ -96,11 +96,14 @@ func (h UploadHandler) Handle(ctx context.Context, batch []queue.Task) []queue.O
 			parts[page] = parts[page].with(i, t, args, start)
 		}
 	}
-	for told := 0; told < h.PartSize && len(parts) > 0; told += h.pageSize() {
-		parts = h.tellPages(ctx, parts, batch, all)
-	}
-	for page, p := range parts {
-		all[p.tasks[0]].Next = []queue.New{p.successor(page)}
+	for done := 0; len(parts) > 0; done += h.pageSize() {
+		parts = h.updatePages(ctx, parts, all)
+		for page, p := range parts {
+			if p.upload || done+h.pageSize() >= h.PartSize {
+				all[p.tasks[0]].Next = []queue.New{p.successor(page)}
+				delete(parts, page)
+			}
+		}
 	}
 	return all
 }
@@ -115,29 +118,32 @@ const (
 
 func (h UploadHandler) pageSize() int { return min(h.PartSize, maxPage) }
 
-// tellPages does the next page of each part, and returns the parts that have further
-// ones. Of a task that fails for good, on its last attempt, the next task does what it
-// leaves; one that is postponed keeps it.
-func (h UploadHandler) tellPages(
-	ctx context.Context, parts map[contacts.FollowerPage]*part, batch []queue.Task, all []queue.Outcome,
+// updatePages does the next page of each part, and returns the parts that have further
+// ones. A part whose first page fails fails; should it be dead then, its successor goes on
+// behind that page, if the page could be read. One that fails at a later page is done, and
+// its successor begins with that page: so each attempt makes progress.
+func (h UploadHandler) updatePages(
+	ctx context.Context, parts map[contacts.FollowerPage]*part, all []queue.Outcome,
 ) map[contacts.FollowerPage]*part {
 	rest := make(map[contacts.FollowerPage]*part)
 	for pages := range slices.Chunk(slices.Collect(maps.Keys(parts)), max(1, maxFollowers/h.pageSize())) {
 		next, err := h.update(ctx, pages, parts)
 		for _, page := range pages {
 			p := parts[page]
-			last := batch[p.tasks[0]].Attempts >= batch[p.tasks[0]].MaxAttempts
+			if err != nil && p.advanced {
+				all[p.tasks[0]].Next = []queue.New{p.successor(page)}
+				continue
+			}
 			for _, i := range p.tasks {
 				all[i].Err = err
 			}
-			after, more := next[page]
-			switch {
-			case more && err == nil:
-				p.told += h.pageSize()
-				rest[after] = p.join(rest[after])
-			case more && last && !isAway(err):
-				p.told += h.pageSize()
-				all[p.tasks[0]].Next = []queue.New{p.successor(after)}
+			if after, more := next[page]; more {
+				p.advanced, p.told = true, p.told+h.pageSize()
+				if err == nil {
+					rest[after] = p.join(rest[after])
+				} else {
+					all[p.tasks[0]].Next = []queue.New{p.successor(after)}
+				}
 			}
 		}
 	}
@@ -181,8 +187,8 @@ func (h UploadHandler) begin(ctx context.Context, batch []queue.Task) (busy map[
 	return busy, err
 }
 
-// update writes the uploads to the sets of the followers of the pages, and returns the pages after those that are
-// full. It reads the last upload each time, so that a late page writes the newest.
+// update writes the uploads to the sets of the followers of the pages, and returns the
+// pages after those that are full. It reads the last upload each time, so that a late page writes the newest.
 func (h UploadHandler) update(
 	ctx context.Context, wanted []contacts.FollowerPage, parts map[contacts.FollowerPage]*part,
 ) (next map[contacts.FollowerPage]contacts.FollowerPage, err error) {

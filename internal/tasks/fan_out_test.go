@@ -3,6 +3,7 @@ package tasks_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -97,11 +98,12 @@ func TestAFanOutSurvivesACrash(t *testing.T) {
 	for range 2 {
 		task := claim(t, b.queue, 1)[0]
 		o := b.uploads.Handle(t.Context(), []queue.Task{task})[0]
-		if o.Err == nil || len(o.Next) > 0 {
-			t.Fatalf("outcome %+v", o)
+		o.Err = queue.Later(0, o.Err)
+		if next := queue.FollowUps(queue.Result{Task: task, Err: o.Err, Next: o.Next}); len(next) > 0 {
+			t.Fatalf("followed by %+v", next)
 		}
 		b.called("Active", "Absorb", "LastUploads", "FollowerPages", "Add")
-		finish(t, b.queue, queue.Later(0, o.Err), task)
+		finish(t, b.queue, o.Err, task)
 	}
 	b.hooked.before = nil
 	if types := b.work(); len(types) != 3 {
@@ -161,7 +163,6 @@ func TestAPartThatMayDieHandsOnTheChain(t *testing.T) {
 	}{
 		{1, 0, errors.New("no such thing")}, // it is tried again
 		{25, 1, errors.New("no such thing")},
-		{25, 0, index.ErrUnavailable}, // it is postponed, not dead
 		{1, 1, nil},
 	} {
 		b.hooked.before = func(call string) error {
@@ -172,9 +173,48 @@ func TestAPartThatMayDieHandsOnTheChain(t *testing.T) {
 		}
 		part.Attempts = test.attempts
 		o := b.uploads.Handle(t.Context(), []queue.Task{part})[0]
-		if !errors.Is(o.Err, test.err) || len(o.Next) != test.next {
-			t.Errorf("attempt %d: %v, followed by %+v, want %d", test.attempts, o.Err, o.Next, test.next)
+		next := queue.FollowUps(queue.Result{Task: part, Err: o.Err, Next: o.Next})
+		if !errors.Is(o.Err, test.err) || len(next) != test.next {
+			t.Errorf("attempt %d: %v, followed by %+v, want %d", test.attempts, o.Err, next, test.next)
 		}
+	}
+}
+
+// A part that fails behind its first page is done as far as it came: its successor begins
+// with the page that failed.
+func TestAPartKeepsItsProgress(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.uploads.PartSize = 10_000
+	b.followers(6000)
+	b.upload(star, 900)
+	pages := 0
+	b.hooked.before = func(call string) error {
+		if call == "Add" {
+			if pages++; pages == 2 {
+				return errors.New("failed")
+			}
+		}
+		return nil
+	}
+	part := queue.Task{Kind: tasks.FanOut, Key: uint64(star), Payload: tasks.NewFanOut(star, viewer-1).Payload, Attempts: 1, MaxAttempts: 25}
+	o := b.uploads.Handle(t.Context(), []queue.Task{part})[0]
+	if o.Err != nil || len(o.Next) != 1 || o.Next[0].DedupeKey != fmt.Sprintf("fan_out:%d:%d", star, viewer+2499) {
+		t.Errorf("%v, followed by %+v", o.Err, o.Next)
+	}
+}
+
+// An upload does one page, whatever the size of a part.
+func TestAnUploadDoesOnePage(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.uploads.PartSize = 10_000
+	b.followers(6000)
+	b.upload(star, 900)
+	upload := queue.Task{Kind: tasks.Upload, Key: uint64(star), Attempts: 1, MaxAttempts: 25}
+	o := b.uploads.Handle(t.Context(), []queue.Task{upload})[0]
+	if o.Err != nil || len(o.Next) != 1 || o.Next[0].DedupeKey != fmt.Sprintf("fan_out:%d:%d", star, viewer+2499) {
+		t.Errorf("%v, followed by %+v", o.Err, o.Next)
 	}
 }
 

@@ -13,6 +13,10 @@ type part struct {
 	tasks []int // those of the batch that it does, by place
 	since int64 // when the first of the uploads was enqueued, unix milliseconds; 0: not known
 	told  int   // followers, by the parts and pages before it
+	// upload: an upload is among the tasks. It does one page, so that contact changes in its
+	// queue do not wait for long.
+	upload   bool
+	advanced bool // past its first page
 	// priority is that of the most urgent of the tasks.
 	priority int
 	claimed  time.Time
@@ -32,6 +36,7 @@ func (p *part) with(i int, t queue.Task, args Args, start time.Time) *part {
 		p.since = since
 	}
 	p.tasks = append(p.tasks, i)
+	p.upload = p.upload || t.Kind == Upload
 	p.told = max(p.told, args.Told)
 	p.priority = min(p.priority, t.Priority)
 	return p
@@ -41,6 +46,7 @@ func (p *part) with(i int, t queue.Task, args Args, start time.Time) *part {
 func (p *part) join(other *part) *part {
 	if other != nil {
 		p.tasks = append(p.tasks, other.tasks...)
+		p.upload = p.upload || other.upload
 		p.told, p.priority = max(p.told, other.told), min(p.priority, other.priority)
 	}
 	return p

@@ -260,7 +260,7 @@ func (q *Memory) Finish(ctx context.Context, results []queue.Result) (lost int, 
 	for _, result := range results {
 		if r := q.held(result.Task); r != nil {
 			q.settle(r, queue.Judge(result))
-			next = append(next, result.Next...)
+			next = append(next, queue.FollowUps(result)...)
 		} else {
 			lost++
 		}
