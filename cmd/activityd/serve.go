@@ -41,7 +41,7 @@ func newServe() *cobra.Command {
 			"MySQL may come later: requests are answered 503 and tasks wait until it is there. But on tables\n" +
 			"that are wrong (activityd schema --check) it does not start, or ends.\n" +
 			"Redis may be away: reads are answered from MySQL and tasks wait.\n" +
-			"SIGTERM stops gracefully within --grace; a second one stops at once.",
+			"SIGTERM stops: requests have --grace, and then tasks; a second one stops at once.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := c.check(cmd.Flags()); err != nil {

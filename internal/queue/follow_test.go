@@ -30,8 +30,10 @@ func TestFollowUpsAreEnqueuedWithTheOutcome(t *testing.T) {
 			err  error
 			next int
 		}{
-			{nil, 1}, {queue.Permanent(errors.New("broken")), 1},
-			{errors.New("failed"), 0}, {queue.Later(time.Hour, errors.New("away")), 0},
+			{nil, 1},
+			{queue.Permanent(errors.New("broken")), 1},
+			{errors.New("failed"), 0},
+			{queue.Later(time.Hour, errors.New("away")), 0},
 		} {
 			enqueue(t, q, tasks.NewUpload(1))
 			if lost := followed(t, q, claim(t, q, 1)[0], test.err, tasks.NewFanOut(id(i+1), 1)); lost != 0 {

@@ -191,7 +191,8 @@ func TestAPartKeepsItsProgress(t *testing.T) {
 	pages := 0
 	b.hooked.before = func(call string) error {
 		if call == "Add" {
-			if pages++; pages == 2 {
+			pages++
+			if pages == 2 {
 				return errors.New("failed")
 			}
 		}
