@@ -50,7 +50,7 @@ func (a *activityd) left(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// finishing counts tasks once their end is committed.
+// finishing counts tasks once their end is committed, and their follow-ups as still to do.
 type finishing struct {
 	queue.Store
 	done *countdown
@@ -63,7 +63,7 @@ func (f finishing) Finish(ctx context.Context, results []queue.Result) (lost int
 		finished := 0
 		for _, r := range results {
 			if r.Err == nil {
-				finished++
+				finished += 1 - len(r.Next)
 			}
 		}
 		f.done.done(finished - lost)

@@ -112,8 +112,11 @@ func (f *fanOut) addSQL(part string, all map[string]samples) {
 }
 
 // prepare fills the sets of all followers with twelve contacts, the uploader among them
-// or not, and adds an upload.
+// or not, and adds an upload. A refill stores the settings, which stand beside all sets.
 func (f *fanOut) prepare(ctx context.Context) error {
+	if err := f.fill(ctx, []member.ID{f.options.site.viewers()[0]}); err != nil {
+		return err
+	}
 	if err := writeSets(ctx, f.client, f.from, f.to); err != nil {
 		return err
 	}
@@ -168,7 +171,7 @@ func (f *fanOut) check(ctx context.Context) (int, error) {
 
 func (f *fanOut) byPool(ctx context.Context) (int, error) {
 	our := newActivityd(f.backend)
-	done := newCountdown(1 + f.followers/tasks.DefaultPartSize)
+	done := newCountdown(1) // the chain: a task, and those that it is followed up by
 	handlers := tasks.Handlers(f.index, f.store, our.queue, tasks.HandlerOptions{})
 	stop := our.workWith(ctx, finishing{our.queue, done}, handlers)
 	_, err := our.queue.Enqueue(ctx, []queue.New{tasks.NewUpload(f.uploader)})

@@ -117,14 +117,16 @@ return {token, members}
 // Begin opens an update for each of the users, in one round trip, and returns them in
 // the same order. It cuts sets of more than Max members, which activityd did not make,
 // to Max. Before it returns an update that may make a set it stores the settings, unless
-// some are stored, and compares them, in a second round trip: see settingsTrust.
+// some are stored, and compares them: see settingsTrust. For a few users that is a second
+// round trip, made only when it is needed; for many, two more commands of the first.
 func (ix *Index) Begin(ctx context.Context, users []member.ID) (_ []Update, err error) {
 	defer func(start time.Time) { ix.observe(opBegin, start, err) }(time.Now())
 	// After the guards: should Redis be emptied in between, the guard of an update that
 	// would make a set without the settings is gone.
 	var stored *redis.StringCmd
 	store := func(pipe redis.Pipeliner) { stored = ix.storeSettings(ctx, pipe) }
-	if ix.trusted() {
+	const few = 16
+	if ix.trusted() && len(users) <= few {
 		store = nil
 	}
 	updates, err := ix.begin(ctx, users, false, store)
