@@ -3,6 +3,7 @@ package audit_test
 import (
 	"context"
 	"errors"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -31,6 +32,9 @@ func failAt(bad ...member.ID) func([]member.ID) error {
 	}
 }
 
+// How many of the three members a line counts depends on the pauses between the batches.
+var notCheckedLine = regexp.MustCompile(`cause="not checked" count=[1-9]\d* example="user (1105|1106|1900): .*maximum statement execution time`)
+
 // A member at whom MySQL gives up is left out, counted and told of; all others are
 // looked at.
 func TestAMemberAtWhomMySQLGivesUp(t *testing.T) {
@@ -44,7 +48,7 @@ func TestAMemberAtWhomMySQLGivesUp(t *testing.T) {
 			t.Errorf("%d rounds, %d members, %d failed", s.rounds(), s.furthest(), s.failed())
 		}
 		text := s.log.String()
-		if !strings.Contains(text, `cause="not checked" count=2 example="user 1106: `) || !strings.Contains(text, "maximum statement execution time") {
+		if !notCheckedLine.MatchString(text) {
 			t.Errorf("the log says %s", text)
 		}
 		if strings.Contains(text, "stands still") {
