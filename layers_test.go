@@ -26,6 +26,7 @@ var layers = []struct {
 	{"internal/index", []string{"database/sql", "net/http", "github.com/labstack/echo", module + "internal/tasks", module + "internal/api"}},
 	{"internal/retry", []string{module}},
 	{"internal/filelock", []string{module}},
+	{"internal/notify", []string{module}},
 	{"internal/mysql", []string{"github.com/redis", "net/http", "github.com/labstack/echo", module + "internal/contacts", module + "internal/tasks"}},
 	{"internal/contacts", []string{"github.com/redis", "net/http", "github.com/labstack/echo"}},
 	{"internal/queue", []string{"net/http", "github.com/labstack/echo", "github.com/redis", module + "internal/tasks", module + "internal/index", module + "internal/contacts", module + "internal/member"}},
@@ -41,7 +42,7 @@ var layers = []struct {
 }
 
 // leaves import no other package, and every package may import them.
-var leaves = []string{module + "internal/retry", module + "internal/filelock"}
+var leaves = []string{module + "internal/retry", module + "internal/filelock", module + "internal/notify"}
 
 // The driver's error numbers mean something in one place only. The other one starts
 // servers.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -14,14 +15,14 @@ import (
 // runs them.
 type activityd struct {
 	*backend
-	notifier *queue.Notifier
+	notifier *notify.Notifier
 	queue    *queue.MySQLQueue
 	store    *contacts.MySQL
 	pool     queue.PoolOptions
 }
 
 func newActivityd(b *backend) *activityd {
-	notifier := &queue.Notifier{}
+	notifier := &notify.Notifier{}
 	q := queue.NewMySQLQueue(b.db, queue.Options{Notifier: notifier, Owner: "bench"})
 	return &activityd{backend: b, notifier: notifier, queue: q, store: contacts.NewMySQL(b.db), pool: queue.PoolOptions{Workers: tasks.DefaultWorkers()}}
 }

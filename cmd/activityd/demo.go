@@ -20,6 +20,7 @@ import (
 	"github.com/activityd/activityd/internal/httpserver"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/schema"
@@ -155,7 +156,7 @@ func openImitations(c *config) (*demoBackend, error) {
 	if err != nil {
 		return b, err
 	}
-	db, notifier := contacts.NewMemory(), &queue.Notifier{}
+	db, notifier := contacts.NewMemory(), &notify.Notifier{}
 	q := queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now)
 	b.store, b.queue, b.notifier = db, q, notifier
 	b.index, b.ledger = index.New(b.redis, options), index.NewLedger(b.redis)

@@ -25,6 +25,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/retry"
@@ -86,7 +87,7 @@ type backend struct {
 	store    store
 	db       *sql.DB // of store; nil: there is none whose tables could be wrong
 	queue    taskQueue
-	notifier *queue.Notifier
+	notifier *notify.Notifier
 	wake     *wake.Wake // carries notifications to other processes; nil: there are none
 	redis    redis.UniversalClient
 	index    *index.Index
@@ -168,7 +169,7 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 	}
 	b.closers = closers{b.redis.Close, b.db.Close}
 	b.index, b.ledger = index.New(b.redis, options), index.NewLedger(b.redis)
-	b.store, b.notifier = contacts.NewMySQL(b.db), &queue.Notifier{}
+	b.store, b.notifier = contacts.NewMySQL(b.db), &notify.Notifier{}
 	b.wake = wake.New(b.redis, b.notifier, log)
 	b.queue = queue.NewMySQLQueue(b.db, queue.Options{
 		Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks,

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/tasks"
@@ -59,7 +60,7 @@ func withTasks(cmd *cobra.Command, c *config, do func(context.Context, *queue.My
 		return err
 	}
 	defer func() { _ = db.Close() }() // each statement's own error was checked
-	ctx, notifier := cmd.Context(), &queue.Notifier{}
+	ctx, notifier := cmd.Context(), &notify.Notifier{}
 	if err := schema.Compatible(ctx, db); err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/recent"
@@ -41,7 +42,7 @@ type ground struct {
 	store    store
 	site     site.Site
 	queue    queuetest.Queue
-	notifier *queue.Notifier
+	notifier *notify.Notifier
 	reader   *recent.Reader // as the service has it, with hints
 }
 
@@ -58,7 +59,7 @@ func onMySQLAnd(t *testing.T) (*ground, *sql.DB) {
 	db, err := mysql.Open(servertest.MySQLDSN(t), mysql.WithMaxOpen(24))
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	notifier := &queue.Notifier{}
+	notifier := &notify.Notifier{}
 	q := queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: "test"})
 	return newGround(t, &ground{store: contacts.NewMySQL(db), site: site.NewMySQL(db), queue: q, notifier: notifier}), db
 }
@@ -66,7 +67,7 @@ func onMySQLAnd(t *testing.T) (*ground, *sql.DB) {
 // inMemory stands on a database in memory.
 func inMemory(t *testing.T) *ground {
 	t.Helper()
-	notifier := &queue.Notifier{}
+	notifier := &notify.Notifier{}
 	q := queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now)
 	db := contacts.NewMemory()
 	s := &site.Memory{Store: db, Emit: func(ctx context.Context, e site.Event) error {

@@ -18,6 +18,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/recent"
@@ -42,7 +43,7 @@ type service struct {
 func startService(t *testing.T) *service {
 	t.Helper()
 	s := &service{store: contacts.NewMemory(), redis: miniredis.RunT(t)}
-	notifier := &queue.Notifier{}
+	notifier := &notify.Notifier{}
 	q := queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now)
 	s.site = &site.Memory{Store: s.store}
 	s.config = demo.Config{
@@ -70,7 +71,7 @@ func startRealService(t *testing.T, w *world.World) *service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	notifier, where := &queue.Notifier{}, site.NewMySQL(db)
+	notifier, where := &notify.Notifier{}, site.NewMySQL(db)
 	s := &service{config: demo.Config{
 		World: w, Site: where, Plain: demo.PlainSQL(db), PlainName: "plain SQL", Engine: "a private MariaDB and a private Redis", Rate: 3,
 	}}
@@ -93,7 +94,7 @@ type store interface {
 }
 
 // start runs everything between the site and the page until the test ends.
-func (s *service) start(t *testing.T, db store, q queuetest.Queue, notifier *queue.Notifier, client *redis.Client) {
+func (s *service) start(t *testing.T, db store, q queuetest.Queue, notifier *notify.Notifier, client *redis.Client) {
 	t.Helper()
 	t.Cleanup(func() { _ = client.Close() })
 	settings, err := index.NewSettings(10, 20, 10)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/recent"
@@ -38,7 +39,7 @@ type faults struct {
 func (g *ground) process(t *testing.T, name string, f faults) *process {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})).With("process", name)
-	db, notifier := openMySQL(t, g.dsn), &queue.Notifier{}
+	db, notifier := openMySQL(t, g.dsn), &notify.Notifier{}
 	store := contacts.NewMySQL(db)
 	ix := index.New(openRedis(t, g.redis), index.Options{Settings: g.settings, GuardLife: 5 * time.Second})
 	q := queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: name})

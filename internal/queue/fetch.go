@@ -47,7 +47,7 @@ func lookAgain() []time.Duration {
 type fetcher struct {
 	*run
 	Workers
-	notified chan struct{}
+	notified <-chan struct{}
 	paused   atomic.Bool // true until the first sweep
 
 	mu      sync.Mutex
@@ -75,7 +75,7 @@ type share struct {
 	tasks []Task
 }
 
-func newFetcher(r *run, w Workers, notified chan struct{}) *fetcher {
+func newFetcher(r *run, w Workers, notified <-chan struct{}) *fetcher {
 	w.Batch = max(1, w.Batch)
 	f := &fetcher{run: r, Workers: w, notified: notified, owners: make(map[orderingKey]*owner), freed: make(chan struct{}, 1)}
 	f.paused.Store(true)

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
@@ -85,7 +86,7 @@ func runUntilKilled(t *testing.T, q queuetest.Queue, killer int) {
 		}
 		return nil
 	})
-	pool := queue.NewPool(process, &queue.Notifier{}, map[string]queue.Handler{tasks.Upload: handler}, quiet(), queue.PoolOptions{
+	pool := queue.NewPool(process, &notify.Notifier{}, map[string]queue.Handler{tasks.Upload: handler}, quiet(), queue.PoolOptions{
 		Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 256}},
 	})
 	ended := make(chan struct{})

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/retry"
 )
 
@@ -111,7 +112,7 @@ func (o PoolOptions) withDefaults() PoolOptions {
 // as it has attempts.
 type Pool struct {
 	queue    Store
-	notifier *Notifier
+	notifier *notify.Notifier
 	handlers map[string]Handler
 	options  PoolOptions
 	log      *slog.Logger
@@ -119,7 +120,7 @@ type Pool struct {
 
 // NewPool returns a pool that gives each kind of task to its handler. Its
 // notifications come from notifier.
-func NewPool(queue Store, notifier *Notifier, handlers map[string]Handler, log *slog.Logger, o PoolOptions) *Pool {
+func NewPool(queue Store, notifier *notify.Notifier, handlers map[string]Handler, log *slog.Logger, o PoolOptions) *Pool {
 	if o.MySQL == nil {
 		o.MySQL = NewOutage(log, "MySQL")
 	}
@@ -175,7 +176,7 @@ func (p *Pool) Run(ctx context.Context) error {
 		if w.Count <= 0 { // left to other processes
 			continue
 		}
-		notified, unsubscribe := p.notifier.subscribe(w.Queue)
+		notified, unsubscribe := p.notifier.Subscribe(w.Queue)
 		defer unsubscribe() //nolint:gocritic // one for each queue, until the end of the run
 		f := newFetcher(r, w, notified)
 		r.fetchers = append(r.fetchers, f)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/metrics/metricstest"
+	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
@@ -201,7 +202,7 @@ func TestNothingIsStuck(t *testing.T) {
 		t.Run("died", func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				notifier := &queue.Notifier{}
+				notifier := &notify.Notifier{}
 				p := pool{queue: queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now), notifier: notifier}
 				enqueue(t, p.queue, tasks.NewUpload(1))
 				claimFor(t, p.queue, tasks.QueueDefault, 1, lease)

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
@@ -66,7 +67,7 @@ func TestAPausedQueueStandsStill(t *testing.T) {
 func TestAPoolKnowsThePausesBeforeItBegins(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		notifier := &queue.Notifier{}
+		notifier := &notify.Notifier{}
 		p := pool{queue: queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now), notifier: notifier}
 		setPaused(t, p.queue, true)
 		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewFanOut(1, 1))

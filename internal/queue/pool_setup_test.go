@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
@@ -55,7 +56,7 @@ func (l *logged) String() string {
 // test does. It has one worker for each queue, if not said otherwise.
 type pool struct {
 	queue    *queuetest.Memory
-	notifier *queue.Notifier
+	notifier *notify.Notifier
 	log      *logged
 	// stop ends the pool and tells how long that took.
 	stop func() time.Duration
@@ -67,7 +68,7 @@ type wrapQueue func(queuetest.Queue) queuetest.Queue
 // startPool starts a pool; it is stopped when t ends, if it was not before.
 func startPool(t *testing.T, h queue.Handler, o queue.PoolOptions, wraps ...wrapQueue) pool {
 	t.Helper()
-	notifier := &queue.Notifier{}
+	notifier := &notify.Notifier{}
 	return joinPool(t, pool{queue: queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now), notifier: notifier}, h, o, wraps...)
 }
 

@@ -2,13 +2,12 @@ package queue_test
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
@@ -155,7 +154,7 @@ func TestNothingSlipsInBetweenLookingAndSleeping(t *testing.T) {
 			}
 		}
 		done := make(chan id, all+1)
-		notifier := &queue.Notifier{}
+		notifier := &notify.Notifier{}
 		p = pool{queue: queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now), notifier: notifier}
 		start := time.Now()
 		joinPool(t, p, each(func(_ context.Context, task queue.Task) error {
@@ -254,30 +253,5 @@ func TestALookThatFindsNothingIsRepeated(t *testing.T) {
 				t.Errorf("hidden for %v, found after %v", hidden, took)
 			}
 		})
-	}
-}
-
-// The listeners hear what was rung for here, and not what came from elsewhere.
-func TestListeners(t *testing.T) {
-	t.Parallel()
-	var notifier queue.Notifier
-	var heard []string
-	listen := func(name string) (forget func()) {
-		return notifier.Forward(func(queues []string) { heard = append(heard, fmt.Sprint(name, queues)) })
-	}
-	forgetA := listen("a")
-	notifier.Notify("x", "y")
-	forgetB := listen("b")
-	notifier.NotifyLocal("x")
-	notifier.NotifyAllLocal()
-	notifier.Notify()
-	notifier.Notify("z")
-	forgetA()
-	forgetA()
-	notifier.Notify("x")
-	forgetB()
-	notifier.Notify("x")
-	if want := []string{"a[x y]", "a[z]", "b[z]", "b[x]"}; !slices.Equal(heard, want) {
-		t.Errorf("heard %q, want %q", heard, want)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/activityd/activityd/internal/notify"
 )
 
 // KeyTTL is how long the key of [MySQLQueue.EnqueueOnce] is remembered at least, as long
@@ -40,7 +42,7 @@ func (c Counts) Open() int { return c.Waiting + c.Scheduled + c.Running }
 // Options say how a queue works. The zero value is fine.
 type Options struct {
 	// Notifier is notified of tasks that were enqueued.
-	Notifier *Notifier
+	Notifier *notify.Notifier
 	// Owner names this process in the leases, for operators.
 	Owner string
 	// Queues are always among those that Stats counts, besides those of [Queues].
@@ -58,7 +60,7 @@ func (o Options) standing(paused []string) []string {
 
 func (o Options) withDefaults() Options {
 	if o.Notifier == nil {
-		o.Notifier = &Notifier{}
+		o.Notifier = &notify.Notifier{}
 	}
 	return o
 }

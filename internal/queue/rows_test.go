@@ -24,6 +24,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
@@ -213,7 +214,7 @@ func TestNoRowStopsAQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	notifier := &queue.Notifier{}
+	notifier := &notify.Notifier{}
 	q := queue.NewMySQLQueue(db, queue.Options{Owner: "test", Notifier: notifier})
 	insertMany(t, db, 1100, "users", "id, last_upload", "i, i")
 	good := goodTasks()

@@ -15,6 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/metrics/metricstest"
+	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/site"
@@ -59,7 +60,7 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 	server := servertest.Redis(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Network: "unix", ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = client.Close() })
-	notifier := &queue.Notifier{}
+	notifier := &notify.Notifier{}
 	q := queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now)
 	settings, err := index.NewSettings(10, 20, 0)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
@@ -20,7 +21,7 @@ import (
 // process is what an activityd process has of MySQL and Redis.
 type process struct {
 	db       *sql.DB
-	notifier *queue.Notifier
+	notifier *notify.Notifier
 	queue    *queue.MySQLQueue
 }
 
@@ -29,7 +30,7 @@ func newProcess(t *testing.T, dsn string, server *localserver.Redis) process {
 	db, err := mysql.Open(dsn)
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	p := process{db: db, notifier: &queue.Notifier{}}
+	p := process{db: db, notifier: &notify.Notifier{}}
 	p.queue = queue.NewMySQLQueue(db, queue.Options{Notifier: p.notifier, Owner: t.Name()[:10]})
 	run(t, wake.New(open(t, onSocket(server.Addr())), p.notifier, quiet()))
 	return p

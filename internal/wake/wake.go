@@ -67,7 +67,7 @@ const (
 // queue that is sent begins with it.
 const senderPrefix = "@"
 
-// Notifier is what wakes the workers of this process: a *queue.Notifier.
+// Notifier is what wakes the workers of this process: a *notify.Notifier.
 type Notifier interface {
 	// Forward makes every notification of this process call do, until cancel is called.
 	Forward(do func(queues []string)) (cancel func())

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queue"
 )
 
@@ -57,7 +58,7 @@ const defaultMaxAttempts = 25 // as in schema.sql
 // NewMemory returns an empty queue whose clock is now.
 func NewMemory(o queue.Options, now func() time.Time) *Memory {
 	if o.Notifier == nil {
-		o.Notifier = &queue.Notifier{}
+		o.Notifier = &notify.Notifier{}
 	}
 	return &Memory{
 		options: o, now: now, maxKeys: queue.MaxKeys,

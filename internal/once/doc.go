@@ -1,0 +1,50 @@
+// Package once is a lock for work that exactly one of any number of processes must do,
+// and another one again if it fails, at most so many times. When the work is done, a
+// marker says so, and nobody does it again.
+//
+// # The state machine
+//
+// A [Store] keeps one [State] for each name. [Step] is the state machine, a pure
+// function; a store only makes it atomic. With now the store's clock, max the attempts
+// that are allowed, and "expired" a lease whose end has come:
+//
+//	state, before          operation     state, after           outcome
+//	---------------------- ------------- ---------------------- -------------
+//	none, or forgotten     acquire       held, attempt 1        OK
+//	free, attempts < max   acquire       held, attempt + 1      OK
+//	free, attempts >= max  acquire       exhausted              OutOfAttempts
+//	held by the caller     acquire       held, same attempt     OK
+//	held by another        acquire       -                      Busy
+//	held, expired, < max   acquire       held, attempt + 1      OK
+//	held, expired, >= max  acquire       exhausted              OutOfAttempts
+//	done                   acquire       -                      AlreadyDone
+//	exhausted              acquire       -                      OutOfAttempts
+//	held by the caller     extend        held, a new lease      OK
+//	held by the caller *   done          done                   OK
+//	held by the caller *   fail, < max   free                   OK
+//	held by the caller *   fail, >= max  exhausted              OK
+//	held by the caller *   release       free, attempt - 1      OK
+//	ended by the caller    the same      -                      OK
+//	anything else          all but acq.  -                      Lost
+//
+//	* also after the lease expired, as long as no other process has acquired it
+//
+// The known recipe for such locks has a process that did not get the lock look again
+// later, and tells five cases apart. They are rows of the table: somebody else changed
+// it (held by another: look again later), it is gone (none), it says DONE (done), it is
+// as it was (expired: take it, attempt + 1), and somebody took it at the same moment
+// (Busy: look again later).
+//
+// A state is forgotten when it was kept for [Terms].Keep after its last change or the
+// end of its lease. Then the name is as new, but for its fencing token.
+//
+// # Invariants
+//
+//   - At any time at most one owner has a lease that has not expired.
+//   - Each acquisition that begins an attempt has a [Fence] that is higher than all before
+//     it for that name, whatever was lost in between. A lease cannot stop a process that
+//     was paused for longer than it; only the resource can, by refusing a lower fence.
+//   - Every operation may be sent again by the same owner, because a client repeats a
+//     command whose answer was lost. Owners are random and used for one attempt.
+//   - Attempts never exceed max, and after done there is none until the state is forgotten.
+package once

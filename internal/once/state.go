@@ -1,0 +1,250 @@
+package once
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Phase is what a name is in.
+type Phase string
+
+// The phases.
+const (
+	Free      Phase = "free"      // nobody works: the last attempt failed or was handed back
+	Held      Phase = "held"      // an owner works, or its lease has expired
+	Done      Phase = "done"      // the work is done
+	Exhausted Phase = "exhausted" // all attempts failed
+)
+
+// Fence is a fencing token: a number below 1<<63 that grows with each acquisition of a
+// name. A resource keeps the highest it has seen, and refuses a lower one.
+type Fence uint64
+
+// String is the decimal number.
+func (f Fence) String() string { return strconv.FormatUint(uint64(f), 10) }
+
+// State is what a store keeps of a name. The zero State is that of a name that was never
+// acquired, or is forgotten. All times are the store's, in whole milliseconds.
+type State struct {
+	Phase    Phase     // empty: no state
+	Owner    string    // has the lease, or ended the last attempt
+	Attempt  int       // attempts that began and were not handed back
+	Terms    Terms     // of the last acquisition
+	Fence    Fence     // of the last acquisition
+	Until    time.Time // held: the end of the lease
+	ForgetAt time.Time // the state is as none from then on
+	Reason   string    // why the last attempt failed; of at most [MaxReason] bytes
+}
+
+// Expired reports whether the lease has ended at now, by the store's clock.
+func (s State) Expired(now time.Time) bool { return s.Phase == Held && !now.Before(s.Until) }
+
+// Terms are how a name is acquired.
+type Terms struct {
+	Lease    time.Duration // how long it is held without an extension
+	Keep     time.Duration // how long a state is kept after its last change or the end of its lease
+	Attempts int           // max; 0: no limit
+}
+
+// The limits of what is accepted.
+const (
+	MaxName     = 200 // bytes
+	MaxOwner    = 100 // bytes
+	MaxReason   = 500 // bytes; a longer one is cut
+	MinLease    = 100 * time.Millisecond
+	MaxLease    = 24 * time.Hour
+	MinKeep     = time.Second
+	MaxKeep     = 366 * 24 * time.Hour
+	MaxAttempts = 1_000_000
+)
+
+// ErrInvalid is matched by errors about a name, an owner or terms that cannot be.
+var ErrInvalid = errors.New("invalid")
+
+// CheckName returns an [ErrInvalid] unless name can be used: 1 to [MaxName] ASCII
+// letters, digits and any of ._:/@+=-
+func CheckName(name string) error {
+	if name == "" || len(name) > MaxName {
+		return fmt.Errorf("%w name of %d bytes: want 1 to %d", ErrInvalid, len(name), MaxName)
+	}
+	for i := range len(name) {
+		c := name[i]
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case c == '.', c == '_', c == ':', c == '/', c == '@', c == '+', c == '=', c == '-':
+		default:
+			return fmt.Errorf("%w name %q: want ASCII letters, digits and ._:/@+=- only", ErrInvalid, name)
+		}
+	}
+	return nil
+}
+
+// Check returns an [ErrInvalid] that names what is out of bounds.
+func (t Terms) Check() error {
+	switch {
+	case t.Lease < MinLease || t.Lease > MaxLease:
+		return fmt.Errorf("%w lease %v: want %v to %v", ErrInvalid, t.Lease, MinLease, MaxLease)
+	case t.Keep < MinKeep || t.Keep > MaxKeep:
+		return fmt.Errorf("%w keep %v: want %v to %v", ErrInvalid, t.Keep, MinKeep, MaxKeep)
+	case t.Attempts < 0 || t.Attempts > MaxAttempts:
+		return fmt.Errorf("%w number of attempts %d: want 1 to %d, or 0 for no limit", ErrInvalid, t.Attempts, MaxAttempts)
+	}
+	return nil
+}
+
+// Action is what an operation does.
+type Action string
+
+// The actions. All but Acquire are those of an owner that has acquired the name.
+const (
+	Acquire Action = "acquire"
+	Extend  Action = "extend"
+	Finish  Action = "done"
+	Fail    Action = "fail"
+	Release Action = "release" // hands back, without using up the attempt
+)
+
+// Operation is one atomic operation on a name.
+type Operation struct {
+	Action Action
+	Owner  string // random, of one attempt
+	Terms  Terms  // of Acquire
+	Reason string // of Fail
+}
+
+// Check returns an [ErrInvalid] unless the operation can be applied to name.
+func (op Operation) Check(name string) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	if op.Owner == "" || len(op.Owner) > MaxOwner {
+		return fmt.Errorf("%w owner of %d bytes: want 1 to %d", ErrInvalid, len(op.Owner), MaxOwner)
+	}
+	if op.Action == Acquire {
+		return op.Terms.Check()
+	}
+	return nil
+}
+
+// Outcome is what an operation came to.
+type Outcome string
+
+// The outcomes.
+const (
+	OK            Outcome = "ok"              // the caller holds the name, or ended its attempt
+	Busy          Outcome = "busy"            // another owner holds it
+	AlreadyDone   Outcome = "done"            // the work is done
+	OutOfAttempts Outcome = "out of attempts" // the name is exhausted
+	Lost          Outcome = "lost"            // the caller does not hold the name, and did not end it so
+)
+
+// Reply is what a store answers to an operation.
+type Reply struct {
+	Outcome Outcome
+	State   State     // after the operation
+	Now     time.Time // the store's clock
+	Changed bool      // the phase is another one than before
+}
+
+// Step returns the state after an operation, and what it came to. fence is higher than
+// that of any acquisition before; an operation that begins an attempt takes it.
+func Step(s State, now time.Time, fence Fence, op Operation) (State, Outcome) {
+	if s.Phase != "" && !now.Before(s.ForgetAt) {
+		s = State{}
+	}
+	mine := s.Owner == op.Owner
+	switch {
+	case op.Action == Acquire:
+		return s.acquire(now, fence, op)
+	case op.Action == Extend:
+		if s.Phase != Held || !mine || s.Expired(now) {
+			return s, Lost
+		}
+		return s.hold(now), OK
+	case !mine:
+		return s, Lost
+	case s.Phase != Held:
+		if s.endedBy(op.Action) {
+			return s, OK
+		}
+		return s, Lost
+	}
+	switch op.Action {
+	case Finish:
+		return s.end(Done, now), OK
+	case Release:
+		s.Attempt--
+		return s.end(Free, now), OK
+	default: // Fail
+		s.Reason = CutReason(op.Reason)
+		if s.exhausted(s.Terms.Attempts) {
+			return s.end(Exhausted, now), OK
+		}
+		return s.end(Free, now), OK
+	}
+}
+
+// acquire is Step for [Acquire].
+func (s State) acquire(now time.Time, fence Fence, op Operation) (State, Outcome) {
+	switch {
+	case s.Phase == Done:
+		return s, AlreadyDone
+	case s.Phase == Exhausted:
+		return s, OutOfAttempts
+	case s.Phase == Held && !s.Expired(now) && s.Owner != op.Owner:
+		return s, Busy
+	case s.Phase == Held && !s.Expired(now):
+		s.Terms = op.Terms
+		return s.hold(now), OK
+	}
+	if s.Phase == Held {
+		s.Reason = "the lease of attempt " + strconv.Itoa(s.Attempt) + " expired"
+	}
+	if s.exhausted(op.Terms.Attempts) {
+		s.Terms = op.Terms
+		return s.end(Exhausted, now), OutOfAttempts
+	}
+	s.Phase, s.Owner, s.Attempt, s.Terms, s.Fence = Held, op.Owner, s.Attempt+1, op.Terms, fence
+	return s.hold(now), OK
+}
+
+// exhausted reports whether there is no attempt left of so many.
+func (s State) exhausted(attempts int) bool { return attempts > 0 && s.Attempt >= attempts }
+
+// endedBy reports whether the owner of a state that is not held ended it by an action.
+func (s State) endedBy(a Action) bool {
+	switch a {
+	case Finish:
+		return s.Phase == Done
+	case Fail:
+		return s.Phase == Free || s.Phase == Exhausted
+	case Release:
+		return s.Phase == Free
+	}
+	return false
+}
+
+// hold returns the state with a lease from now on.
+func (s State) hold(now time.Time) State {
+	s.Until = now.Add(s.Terms.Lease)
+	s.ForgetAt = s.Until.Add(s.Terms.Keep)
+	return s
+}
+
+// end returns the state in a phase that is not held.
+func (s State) end(p Phase, now time.Time) State {
+	s.Phase, s.Until, s.ForgetAt = p, time.Time{}, now.Add(s.Terms.Keep)
+	return s
+}
+
+// CutReason returns at most [MaxReason] bytes of a reason, in valid UTF-8.
+func CutReason(reason string) string {
+	reason = strings.ToValidUTF8(reason, "?")
+	if len(reason) <= MaxReason {
+		return reason
+	}
+	return strings.ToValidUTF8(reason[:MaxReason-len("…")], "") + "…"
+}
