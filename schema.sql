@@ -95,14 +95,13 @@ CREATE TABLE IF NOT EXISTS task_keys (
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
 -- The states of work that one process at a time may do: a row for each name, and two
--- that no name can be, as they have a space: ' floor' and ' epoch', whose fences are the
--- highest of the rows that were deleted, and the last epoch that a Redis was given. They
--- must stay, or fencing tokens would repeat. Times are unix milliseconds of the
--- database's clock.
+-- rows that are none, as they begin with a space: the fence of ' floor' is at least that of
+-- each row that was deleted, and the fence of ' epoch' is the last epoch that a Redis was
+-- given. They must stay. Times are unix milliseconds of the database's clock.
 CREATE TABLE IF NOT EXISTS once_keys (
   name         VARCHAR(200)    CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
   phase        ENUM('none','free','held','done','exhausted') NOT NULL DEFAULT 'none' COMMENT 'none: of the rows that are no names',
-  owner        VARCHAR(100)    CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '' COMMENT 'has the lease, or ended the last attempt',
+  owner        VARCHAR(100)    NOT NULL DEFAULT '' COMMENT 'has the lease, or ended the last attempt',
   attempt      INT UNSIGNED    NOT NULL DEFAULT 0 COMMENT 'attempts that began and were not handed back',
   max_attempts INT UNSIGNED    NOT NULL DEFAULT 0 COMMENT '0: no limit',
   lease        BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'milliseconds',
