@@ -250,6 +250,9 @@ func (m *MySQL) insert(ctx context.Context, name string, s State) (Fence, error)
 		return 0, errChanged
 	}
 	fence, err := result.LastInsertId()
+	if err == nil && fence == 0 { // not so where the table has a trigger: the next look finds it
+		err = errChanged
+	}
 	return Fence(fence), err
 }
 
