@@ -41,11 +41,16 @@ func stateCode(s *os.ProcessState) int {
 // terminal is standard input, as a file descriptor.
 const terminal = 0
 
+func ownGroup() int {
+	group, _ := unix.Getpgid(0) // it does not fail for the caller
+	return group
+}
+
 // inForeground reports whether the group of this process is that which reads the
 // terminal, and a shell with job control looks after it.
 func inForeground() bool {
 	group, err := unix.IoctlGetInt(terminal, unix.TIOCGPGRP)
-	return err == nil && group == unix.Getpgrp()
+	return err == nil && group == ownGroup()
 }
 
 // setForeground makes a group that which reads the terminal.
@@ -85,7 +90,7 @@ func startGroup(cmd *exec.Cmd) (*childGroup, error) {
 // of the child was. The shell does the same for a process that was killed.
 func (p *childGroup) restoreTerminal() {
 	if p.terminal {
-		setForeground(unix.Getpgrp())
+		setForeground(ownGroup())
 	}
 }
 
@@ -116,7 +121,7 @@ func (p *childGroup) signal(s os.Signal) {
 // leader of its session is in its group.
 func ownSession() bool {
 	session, err := unix.Getsid(0)
-	return err != nil || session == unix.Getpgrp()
+	return err != nil || session == ownGroup()
 }
 
 // interrupted returns the signal from the terminal that ended the child, which only its
