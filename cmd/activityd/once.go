@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -222,9 +223,6 @@ func newOnce(environ []string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := c.choose(); err != nil {
-				return err
-			}
 			r := newOnceRun(cmd.Context(), o, &exec.Cmd{
 				Path: path, Args: args[1:], Env: environ, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 			}, cmd.ErrOrStderr())
@@ -265,30 +263,56 @@ type onceStore struct {
 
 func (s *onceStore) close() { _ = s.closers.close() } // each operation's own error was looked at
 
-// openTimeout is how long a database may take to answer at the beginning.
-const openTimeout = 10 * time.Second
+const (
+	onceConnections = 4                // to the database: an operation is a few statements
+	openTimeout     = 10 * time.Second // how long the database may take to tell its version
+)
 
 // open opens the store, and has notifications carried by Redis, if there is one. That this
 // Redis is away is no error for a store in MySQL.
 func (c *onceConfig) open(ctx context.Context) (_ *onceStore, err error) {
+	if err := c.choose(); err != nil {
+		return nil, err
+	}
+	redis.SetLogger(silent{}) // errors come back from methods
 	s := &onceStore{notifier: &notify.Notifier{}}
 	defer func() {
 		if err != nil {
 			s.close()
 		}
 	}()
-	_ = schema.Compatible
-	log := slog.New(slog.DiscardHandler)
-	if c.redisURL != "" {
-		client, err := openRedis(c.redisURL)
+	var epochs func(context.Context) (uint64, error)
+	if c.mysqlDSN != "" {
+		c.mysqlConnections = onceConnections
+		db, err := openMySQL(&c.config)
 		if err != nil {
 			return nil, err
 		}
-		s.closers.push(client.Close)
-		stop := runWake(ctx, wake.New(client, s.notifier, log), io.Discard)
-		s.closers.push(func() error { stop(); return nil })
+		s.closers.push(db.Close)
+		inMySQL := once.NewMySQL(db)
+		s.Store, epochs = inMySQL, inMySQL.NextEpoch
+		if c.store == storeMySQL {
+			bounded, cancel := context.WithTimeout(ctx, openTimeout)
+			defer cancel()
+			if err := schema.Compatible(bounded, db); err != nil {
+				return nil, err
+			}
+		}
 	}
-	return s, errors.New("no stores yet")
+	if c.redisURL == "" {
+		return s, nil
+	}
+	client, err := openRedis(c.redisURL)
+	if err != nil {
+		return nil, err
+	}
+	s.closers.push(client.Close)
+	if c.store == storeRedis {
+		s.Store = once.NewRedis(client, epochs)
+	}
+	stop := runWake(ctx, wake.New(client, s.notifier, slog.New(slog.DiscardHandler)), io.Discard)
+	s.closers.push(func() error { stop(); return nil })
+	return s, nil
 }
 
 // onceRun runs one command under a name.
@@ -302,8 +326,8 @@ type onceRun struct {
 	said    string // the last error of the store that was said
 
 	mu      sync.Mutex
-	child   *childGroup    // nil: none
-	stopped os.Signal // the first one that was to end the command
+	child   *childGroup // nil: none
+	stopped os.Signal   // the first one that was to end the command
 }
 
 func newOnceRun(ctx context.Context, o *onceFlags, command *exec.Cmd, errs io.Writer) *onceRun {

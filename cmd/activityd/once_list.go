@@ -27,9 +27,6 @@ func notAfterDash(want cobra.PositionalArgs) cobra.PositionalArgs {
 
 // withOnce calls do with the store of the flags.
 func withOnce(cmd *cobra.Command, c *onceConfig, do func(context.Context, *onceStore) error) error {
-	if err := c.choose(); err != nil {
-		return err
-	}
 	s, err := c.open(cmd.Context())
 	if err != nil {
 		return err
@@ -250,7 +247,17 @@ func newOnceBeginEpoch() *cobra.Command {
 		Args:    notAfterDash(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withOnce(cmd, c, func(ctx context.Context, s *onceStore) error {
-				return errors.New("not yet")
+				inRedis, ok := s.Store.(*once.Redis)
+				if !ok {
+					return errors.New("the fences in MySQL have no epochs: want --store=redis")
+				}
+				epoch, begun, err := inRedis.BeginEpoch(ctx)
+				if len(begun) == 0 && err == nil {
+					_, err = fmt.Fprintln(cmd.OutOrStdout(), "the epoch is known: nothing was to be done")
+				} else if len(begun) > 0 {
+					_, _ = fmt.Fprintf(cmd.OutOrStdout(), "began epoch %d\n", epoch)
+				}
+				return err
 			})
 		},
 	}
