@@ -55,16 +55,18 @@ func newOwner() string {
 // topic is the name under which waiters of a name are notified.
 func topic(name string) string { return "once:" + name }
 
-// apply sends one operation once, and counts it. No answer within timeout is an
+// apply sends one operation once, and counts it, unless ctx ends. No answer within timeout is an
 // [ErrUnavailable].
 func (o *Once) apply(ctx context.Context, name string, op Operation, timeout time.Duration) (Reply, error) {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	r, err := o.store.Apply(limited, name, op)
 	if err != nil {
-		countOperation(op.Action, "error")
-		if limited.Err() != nil && ctx.Err() == nil {
-			err = fmt.Errorf("%w: no answer within %v: %w", ErrUnavailable, timeout, err)
+		if ctx.Err() == nil { // else it was cut off
+			countOperation(op.Action, "error")
+			if limited.Err() != nil {
+				err = fmt.Errorf("%w: no answer within %v: %w", ErrUnavailable, timeout, err)
+			}
 		}
 		return Reply{}, fmt.Errorf("%s %s: %w", op.Action, name, err)
 	}
