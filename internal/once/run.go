@@ -17,7 +17,7 @@ const (
 	maxPause   = 10 * time.Second       // after one of the work
 	maxAway    = 2 * time.Second        // after one of the store
 
-	answerTimeout  = 5 * time.Second  // of one operation
+	applyTimeout   = 5 * time.Second  // of one operation
 	recordTimeout  = 10 * time.Second // of recording the end of an attempt
 	finishTimeout  = time.Minute      // of recording that the work is done
 	abandonTimeout = time.Second      // of releasing what may have been acquired
@@ -81,7 +81,7 @@ func (l *lease) send(ctx context.Context, op Operation) (Reply, error) {
 	op.Owner = l.owner
 	for failures := 1; ; failures++ {
 		l.sent = time.Now()
-		r, err := l.apply(ctx, l.key.Name, op, answerTimeout)
+		r, err := l.apply(ctx, l.key.Name, op, applyTimeout)
 		if err == nil {
 			l.answered = true
 			l.noticeExhausted(op.Action, r, failures > 1)
@@ -222,7 +222,7 @@ func (l *lease) extend(ctx context.Context, deadline *time.Timer, end context.Ca
 	lease, failures := l.terms.Lease, 0
 	for pause := time.Until(l.sent.Add(lease / 3)); retry.Sleep(ctx, pause) == nil; {
 		sent := time.Now()
-		r, err := l.apply(ctx, l.key.Name, Operation{Action: Extend, Owner: l.owner}, min(answerTimeout, lease/4))
+		r, err := l.apply(ctx, l.key.Name, Operation{Action: Extend, Owner: l.owner}, min(applyTimeout, lease/4))
 		switch {
 		case ctx.Err() != nil:
 			return
