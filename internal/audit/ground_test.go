@@ -18,6 +18,8 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/notify"
+	"github.com/activityd/activityd/internal/once"
+	"github.com/activityd/activityd/internal/once/oncetest"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/recent"
@@ -43,6 +45,7 @@ type ground struct {
 	site     site.Site
 	queue    queuetest.Queue
 	notifier *notify.Notifier
+	locks    once.Store
 	reader   *recent.Reader // as the service has it, with hints
 }
 
@@ -82,7 +85,7 @@ func inMemory(t *testing.T) *ground {
 
 func newGround(t *testing.T, g *ground) *ground {
 	t.Helper()
-	g.redis = servertest.Redis(t)
+	g.redis, g.locks = servertest.Redis(t), oncetest.NewMemory(time.Now)
 	g.client = redis.NewClient(&redis.Options{
 		Network: "unix", Addr: g.redis.Addr(), ContextTimeoutEnabled: true, MaxRetries: 1, DialerRetries: 1, ReadTimeout: time.Minute,
 	})
