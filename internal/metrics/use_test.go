@@ -39,7 +39,9 @@ func use() []*dto.MetricFamily {
 	showCertificate(log)
 	defer useIndex(log, q)() // what is shown of a sweep goes with it
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(queue.NewStatsCollector(q.Stats, nil, log))
+	registry.MustRegister(
+		queue.NewStatsCollector(q.Stats, nil, log),
+		once.NewPhasesCollector(func(context.Context) (map[once.Phase]int, error) { return map[once.Phase]int{}, nil }))
 	return gathered(registry)
 }
 
