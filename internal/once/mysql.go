@@ -77,9 +77,9 @@ const (
 )
 
 const (
-	// answerTimeout is how long the database may take for an operation, with all that is
+	// mysqlTimeout is how long the database may take for an operation, with all that is
 	// sent again.
-	answerTimeout = 10 * time.Second
+	mysqlTimeout = 10 * time.Second
 
 	purgeInterval = time.Minute // of a process that inserts little
 	purgeRows     = 100         // in one purge; at the latest after half as many inserts
@@ -96,7 +96,7 @@ var errChanged = errors.New("another process changes it")
 // try calls do, and again as long as another process was in its way. Its errors are those
 // of [Store].
 func (m *MySQL) try(ctx context.Context, what string, do func(context.Context) error) error {
-	bounded, cancel := context.WithTimeout(ctx, answerTimeout)
+	bounded, cancel := context.WithTimeout(ctx, mysqlTimeout)
 	defer cancel()
 	for failures := 1; ; failures++ {
 		err := do(bounded)
@@ -109,7 +109,7 @@ func (m *MySQL) try(ctx context.Context, what string, do func(context.Context) e
 		case err == nil || ctx.Err() != nil:
 			return translated
 		case bounded.Err() != nil:
-			return fmt.Errorf("%w: %s: no answer within %v: %s", ErrUnavailable, what, answerTimeout, err.Error())
+			return fmt.Errorf("%w: %s: no answer within %v: %s", ErrUnavailable, what, mysqlTimeout, err.Error())
 		case errors.Is(translated, mysql.ErrUnavailable):
 			return fmt.Errorf("%w: %w", ErrUnavailable, translated)
 		}
