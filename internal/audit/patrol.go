@@ -45,7 +45,7 @@ type PatrolOptions struct {
 	// EachStored calls do with the owners of all sets that are stored, some at a time.
 	EachStored func(ctx context.Context, do func(ctx context.Context, owners []member.ID) error) error
 	Ledger     Ledger
-	// Once has one process at a time sweep, under the name "audit-sweep".
+	// Once has one process at a time sweep, under the name "activityd/audit-sweep".
 	Once *once.Once
 	// Share of the reads that are checked, 0 to 1.
 	Share float64

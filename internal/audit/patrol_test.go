@@ -97,7 +97,7 @@ func (l recorded) SaveSweep(ctx context.Context, fence uint64, state string) (sa
 }
 
 // sweepName is the name that the process holds that sweeps.
-const sweepName = "audit-sweep"
+const sweepName = "activityd/audit-sweep"
 
 // once returns what a process sweeps with, and has it recorded when it stands by.
 func (r *recorder) once(store once.Store, n *notify.Notifier) *once.Once {

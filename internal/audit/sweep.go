@@ -82,7 +82,7 @@ type sweeper struct {
 }
 
 // sweepName is the name that the process holds that sweeps.
-const sweepName = "audit-sweep"
+const sweepName = "activityd/audit-sweep"
 
 var (
 	// errRefused: what was saved is gone, or another process has begun to sweep.
