@@ -3,9 +3,11 @@ package main
 import (
 	"database/sql"
 	"testing"
+	"time"
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/once"
 )
 
 // What docs/once.md has a resource do keeps it from being written to with a lower token
@@ -64,4 +66,39 @@ func seenFence(t *testing.T, row *sql.Row) (fence uint64) {
 	t.Helper()
 	must(t, row.Scan(&fence))
 	return fence
+}
+
+// What docs/operations.md has a person do after MySQL was restored raises the fences of
+// all names: those that are there, those that were deleted, and the epochs.
+func TestTheFencesAreRaisedByTheLetter(t *testing.T) {
+	t.Parallel()
+	db, err := mysql.Open(servertest.MySQLDSN(t))
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	store := once.NewMySQL(db)
+	acquire := func(name, owner string) uint64 {
+		t.Helper()
+		r, err := store.Apply(t.Context(), name, once.Operation{
+			Action: once.Acquire, Owner: owner, Terms: once.Terms{Lease: time.Minute, Keep: time.Minute},
+		})
+		must(t, err)
+		return uint64(r.State.Fence)
+	}
+	next := func() uint64 {
+		t.Helper()
+		epoch, err := store.NextEpoch(t.Context())
+		must(t, err)
+		return epoch
+	}
+	before := max(acquire("here", "a"), next())
+	execOn(t, db, pageSQL(t, "docs/operations.md")["raise_fences"])
+	if r, err := store.Apply(t.Context(), "here", once.Operation{Action: once.Fail, Owner: "a"}); err != nil || r.Outcome != once.OK {
+		t.Errorf("the end of the attempt that was under way: %v, %v", r.Outcome, err)
+	}
+	const raised = 1_000_000
+	for what, fence := range map[string]uint64{"of a name that is there": acquire("here", "b"), "of another": acquire("there", "c"), "epoch": next()} {
+		if fence <= before+raised/2 || fence > before+2*raised {
+			t.Errorf("the fence %s is %d, and was %d before", what, fence, before)
+		}
+	}
 }
