@@ -3,6 +3,7 @@ package history_test
 import (
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,7 @@ const (
 	flush   action = "flush"   // the server loses everything
 	save    action = "save"    // the server writes a snapshot
 	restart action = "restart" // the server starts with its last snapshot, or with nothing
+	end     action = "end"     // of the history: what was not applied by then, is not
 )
 
 // request is an operation on one name, and when it was sent.
@@ -120,6 +122,7 @@ type world struct {
 	saved kept       // the snapshot
 	top   once.Fence // the highest fence that was given is that or higher
 	clock int64      // of the last operation, unix milliseconds, at the earliest
+	ended bool
 }
 
 // model returns the model of one name. monotonic is set for stores whose clock never goes
@@ -144,40 +147,45 @@ func model(monotonic bool) porcupine.Model {
 	return m.ToModel()
 }
 
-// step returns the worlds after an operation that was answered so.
-func (w world) step(in request, out answer) []world {
+// step returns the worlds after an operation that was answered so. What may not have been
+// applied has an effect or comes after the end: that is as general, and keeps porcupine
+// from trying it everywhere.
+func (w world) step(in request, out answer) (after []world) {
+	switch {
+	case w.ended:
+		return []world{w}
+	case in.action == end:
+		w.ended = true
+		return []world{w}
+	}
 	if w.span > 0 { // what was before this operation was not set after its answer
 		if w.span = min(w.span, out.received-w.since); w.span < 0 {
 			return nil
 		}
 	}
-	var after []world
+	next := w
 	switch in.action {
 	case get:
 		return w.shown(out)
 	case forget:
 		after = w.forgotten(in, out)
 	case age:
-		w2 := w
 		if w.state.Phase != "" {
-			w2.forget -= in.by.Milliseconds()
+			next.forget -= in.by.Milliseconds()
 		}
 		if w.state.Phase == once.Held {
-			w2.until -= in.by.Milliseconds()
+			next.until -= in.by.Milliseconds()
 		}
-		after = []world{w2}
+		after = []world{next}
 	case drop, flush:
-		w2 := w
-		w2.kept = kept{}
-		after = []world{w2}
+		next.kept = kept{}
+		after = []world{next}
 	case save:
-		w2 := w
-		w2.saved = w.kept
-		after = []world{w2}
+		next.saved = w.kept
+		after = []world{next}
 	case restart:
-		w2 := w
-		w2.kept = w.saved
-		after = []world{w2}
+		next.kept = w.saved
+		after = []world{next}
 	default:
 		if out.fate == answered {
 			return w.answered(in, out)
@@ -185,7 +193,7 @@ func (w world) step(in request, out answer) []world {
 		after = w.lost(in, out)
 	}
 	if out.fate == unknown {
-		after = append(after, w)
+		after = slices.DeleteFunc(after, func(next world) bool { return next.kept == w.kept })
 	}
 	return after
 }
@@ -307,11 +315,7 @@ func (w world) lost(in request, out answer) (after []world) {
 		s, _ := once.Step(before, time.UnixMilli(t.from), newFence, in.op)
 		next := w
 		next.clock = t.from
-		same := s == before && unchanged(before, t.from, in.op)
-		if same && out.fate == unknown {
-			continue
-		}
-		if !same {
+		if s != before || !unchanged(before, t.from, in.op) {
 			next.kept = keep(s)
 			if s.Phase != "" {
 				next.span, next.since, next.open = t.to-t.from, t.from, w.open

@@ -21,13 +21,21 @@ type stage struct {
 	monotonic bool
 	clients   []once.Store // that goroutines share
 	age       func(ctx context.Context, name string, d time.Duration) error
-	drop      func(ctx context.Context, name string) error                  // nil: no state is lost
-	events    []action                                                      // each is as likely
-	happen    func(ctx context.Context, a action, choices *rand.Rand) error // one of events
-	process   func() (child *process, giveBack func())                      // nil: no client is a process
-	pause     time.Duration                                                 // between operations, at most
-	latency   time.Duration                                                 // of a request and of an answer, at most; 0: that of the server
-	down      atomic.Bool                                                   // the server is away
+	drop      func(ctx context.Context, name string) error // nil: no state is lost
+	events    []event                                      // each is as likely
+	size      int                                          // histories at the same time
+	process   func() (child *process, giveBack func())     // nil: no client is a process
+	pause     time.Duration                                // between operations, at most
+	latency   time.Duration                                // of a request and of an answer, at most; 0: that of the server
+
+	stops, kills, happened atomic.Int64 // of processes; events
+	down                   atomic.Bool  // the server is away
+}
+
+// event is what happens to a server, and so to all names.
+type event struct {
+	effect action // on each name; "": none
+	happen func(ctx context.Context, choices *rand.Rand) error
 }
 
 // history is what was done to one name, and answered.
@@ -102,20 +110,20 @@ var played atomic.Uint64
 
 // makeHistory makes events happen to the servers, which are of all histories.
 func (r *round) makeHistory(ctx context.Context, choices *rand.Rand) {
-	for range choices.IntN(4) {
+	for range choices.IntN(3) {
 		r.rest(ctx, choices, 10*r.pause)
-		a := r.events[choices.IntN(len(r.events))]
+		e := r.events[choices.IntN(len(r.events))]
 		begin := time.Now()
-		err := r.happen(ctx, a, choices)
-		if err != nil {
-			r.fail(fmt.Errorf("%s: %w", a, err))
+		if err := e.happen(ctx, choices); err != nil {
+			r.fail(fmt.Errorf("event %s: %w", e.effect, err))
 			return
 		}
+		r.happened.Add(1)
+		if e.effect == "" {
+			continue
+		}
 		for _, h := range r.histories {
-			in, out := request{action: a, sent: begin.UnixMilli() - 1}, answer{received: time.Now().UnixMilli() + 1}
-			if in.action == "" {
-				continue
-			}
+			in, out := request{action: e.effect, sent: begin.UnixMilli() - 1}, answer{received: time.Now().UnixMilli() + 1}
 			h.mu.Lock()
 			h.ops = append(h.ops, porcupine.Operation{Input: in, Call: int64(begin.Sub(h.start)), Output: out, Return: int64(time.Since(h.start))})
 			h.mu.Unlock()
@@ -235,6 +243,7 @@ func (p *player) send(ctx context.Context, in request) (out answer, sent bool) {
 	before, after := p.choices.Float64() < p.lossy/3, p.choices.Float64() < p.lossy
 	if before && p.one(3) { // the client gives up, and the request arrives when it may
 		late := *p
+		late.store = p.clients[0]
 		late.choices = rand.New(rand.NewPCG(p.choices.Uint64(), 0))
 		p.all.Go(func() {
 			late.rest(ctx, late.choices, 10*late.pause)
@@ -327,6 +336,7 @@ func (s *stage) judge(h *history) error {
 		}
 	}
 	err := checkFences(h.ops)
+	h.ops = append(h.ops, porcupine.Operation{Input: request{action: end}, Call: endOfTime - 1, Output: answer{}, Return: endOfTime})
 	m := model(s.monotonic)
 	if err == nil && porcupine.CheckOperations(m, h.ops) {
 		return nil

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -89,7 +88,6 @@ type process struct {
 
 	server string
 
-	mu  sync.Mutex // held while it does an errand
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *json.Decoder
@@ -128,9 +126,9 @@ func (p *process) end() {
 // errKilled: the process was killed while it did an errand.
 var errKilled = fmt.Errorf("%w: the process was killed", errCut)
 
-// do does one errand. meanwhile is called when it was sent, and before its answer is
-// awaited.
-func (p *process) do(ctx context.Context, e errand, meanwhile func(*os.Process)) (once.Reply, error) {
+// do does one errand. meanwhile is called when it was sent, before its answer is
+// awaited, and reports whether it killed the process.
+func (p *process) do(ctx context.Context, e errand, meanwhile func(*os.Process) (killed bool)) (once.Reply, error) {
 	if p.cmd == nil {
 		if err := p.start(ctx); err != nil {
 			return once.Reply{}, err
@@ -139,10 +137,13 @@ func (p *process) do(ctx context.Context, e errand, meanwhile func(*os.Process))
 	if err := json.NewEncoder(p.in).Encode(e); err != nil {
 		return once.Reply{}, err
 	}
-	meanwhile(p.cmd.Process)
+	killed := meanwhile(p.cmd.Process)
 	var res result
-	if err := p.out.Decode(&res); err != nil {
+	err := p.out.Decode(&res)
+	if killed || err != nil {
 		p.end()
+	}
+	if err != nil {
 		return once.Reply{}, fmt.Errorf("%w: %w", errKilled, err)
 	}
 	if res.Error != "" {
@@ -169,26 +170,30 @@ func (s stopped) Get(ctx context.Context, name string) (once.Reply, error) {
 }
 
 // disturb returns what happens to the process while it does an errand.
-func (s stopped) disturb(ctx context.Context) func(*os.Process) {
-	late := time.Duration(s.choices.Int64N(int64(300 * time.Microsecond)))
-	switch s.choices.IntN(8) {
-	case 0:
-		return func(p *os.Process) {
-			s.player.fail(errors.Join(retry.Sleep(ctx, late), p.Kill()))
+func (s stopped) disturb(ctx context.Context) func(*os.Process) (killed bool) {
+	late := time.Duration(s.choices.Int64N(int64(500 * time.Microsecond)))
+	n := s.choices.IntN(8)
+	return func(p *os.Process) bool {
+		if n > 2 {
+			return false
 		}
-	case 1, 2:
-		return func(p *os.Process) {
-			s.player.fail(errors.Join(retry.Sleep(ctx, late), p.Signal(syscall.SIGSTOP)))
-			tester := *s.player // its lease ends meanwhile, and others go on
-			tester.id, tester.store = 1, s.clients[0]
-			for _, t := range s.terms {
-				in := request{action: age, by: t.Lease}
-				s.record(1, in, func() answer { return tester.ask(ctx, in) })
-			}
-			s.player.fail(errors.Join(retry.Sleep(ctx, 3*s.pause), p.Signal(syscall.SIGCONT)))
+		s.player.fail(retry.Sleep(ctx, late))
+		if n == 0 {
+			s.kills.Add(1)
+			s.player.fail(p.Kill())
+			return true
 		}
+		s.stops.Add(1)
+		s.player.fail(p.Signal(syscall.SIGSTOP))
+		tester := *s.player // its lease ends meanwhile, and others go on
+		tester.id, tester.store = 1, s.clients[0]
+		for _, t := range s.terms {
+			in := request{action: age, by: t.Lease}
+			s.record(1, in, func() answer { return tester.ask(ctx, in) })
+		}
+		s.player.fail(errors.Join(retry.Sleep(ctx, 3*s.pause), p.Signal(syscall.SIGCONT)))
+		return false
 	}
-	return func(*os.Process) {}
 }
 
 // asProcess plays as a process. Nothing else uses that at the same time.

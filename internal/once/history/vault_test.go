@@ -3,6 +3,7 @@ package history_test
 import (
 	"cmp"
 	"context"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -123,33 +124,45 @@ func (v *vault) drop(_ context.Context, name string) error {
 	return nil
 }
 
-// lose is what happens to the whole store.
-func (v *vault) lose(_ context.Context, a action, _ *rand.Rand) error {
+// save makes a snapshot.
+func (v *vault) save(context.Context, *rand.Rand) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	switch a {
-	case save:
-		clear(v.saved)
-		for name, s := range v.states {
-			v.saved[name] = s
-		}
-		return nil
-	case flush:
-		clear(v.states)
-	case restart:
-		clear(v.states)
-		for name, s := range v.saved {
-			if v.broken.snapshot {
-				s.Attempt++
-			}
-			v.states[name] = s
-		}
-	}
-	if v.broken.epochs {
-		v.fence = 0
-		for _, s := range v.states {
-			v.fence = max(v.fence, s.Fence)
-		}
-	}
+	v.saved = maps.Clone(v.states)
 	return nil
+}
+
+// flush loses everything but the snapshot.
+func (v *vault) flush(context.Context, *rand.Rand) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	clear(v.states)
+	v.loseFences()
+	return nil
+}
+
+// restart comes back with the snapshot.
+func (v *vault) restart(context.Context, *rand.Rand) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.states = maps.Clone(v.saved)
+	for name, s := range v.states {
+		if v.broken.snapshot {
+			s.Attempt++
+		}
+		v.states[name] = s
+	}
+	v.loseFences()
+	return nil
+}
+
+// loseFences is what a store without epochs suffers.
+func (v *vault) loseFences() {
+	if !v.broken.epochs {
+		return
+	}
+	v.fence = 0
+	for _, s := range v.states {
+		v.fence = max(v.fence, s.Fence)
+	}
 }
