@@ -1,0 +1,487 @@
+package once
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/redisreply"
+)
+
+// Redis is a [Store] in Redis 6.2 or later, or Valkey: one server, Sentinel, or a
+// cluster. The names are spread over [buckets], and each bucket has two kinds of keys, in
+// one slot:
+//
+//	activityd_once_{BUCKET}       hash: the marker, see [Redis.BeginEpoch]
+//	activityd_once_{BUCKET}_NAME  string: the state of a name; expires when it is forgotten
+//
+// Each operation is one script, which has the server's clock decide. The scripts are
+// [Step] in Lua; they leave no state without its time to live.
+//
+// A Redis that loses data loses the states with it: a name that was done may be done
+// again, and one that is held may be acquired. The order of the fences it never loses.
+type Redis struct {
+	client    redis.UniversalClient
+	epochs    func(context.Context) (uint64, error) // nil: a person begins the epochs
+	beginning chan struct{}                         // has one element while a goroutine begins an epoch
+}
+
+// NewRedis returns a store in Redis. epochs returns a number that is higher than all that
+// it returned before, in any process, below 1<<32: see [MySQL.NextEpoch]. With nil the
+// first acquisition of all, and the first one after Redis has restarted or lost data,
+// return [ErrNoEpoch] until [Redis.BeginEpoch].
+//
+// The client needs ContextTimeoutEnabled for operations to end with their contexts.
+func NewRedis(client redis.UniversalClient, epochs func(context.Context) (uint64, error)) *Redis {
+	return &Redis{client: client, epochs: epochs, beginning: make(chan struct{}, 1)}
+}
+
+// buckets is the number of buckets. It must never change.
+const buckets = 64
+
+// keyPrefix begins all keys. The number of the bucket, in braces, follows: the part that
+// a cluster hashes.
+const keyPrefix = "activityd_once_{"
+
+// bucketOf returns the bucket of a name. It must never change.
+func bucketOf(name string) int { return int(crc32.ChecksumIEEE([]byte(name)) % buckets) }
+
+// markerKey returns the key of the marker of a bucket.
+func markerKey(bucket int) string { return keyPrefix + strconv.Itoa(bucket) + "}" }
+
+// stateKey returns the key of the state of a name.
+func stateKey(name string) string { return markerKey(bucketOf(name)) + "_" + name }
+
+// nameOf returns the name whose state has a key.
+func nameOf(key string) (name string, ok bool) {
+	_, name, _ = strings.Cut(key, "}_")
+	return name, CheckName(name) == nil && stateKey(name) == key
+}
+
+// A state is a string, which costs half of what a hash does. The times and the durations
+// are in milliseconds; AT is the end of the lease of a name that is held, and of another
+// one when it is forgotten; the fence is two numbers, because it is too large for one in
+// Lua.
+//
+//	PHASE AT ATTEMPT LEASE KEEP MAX OWNER
+//	EPOCH SEQUENCE
+//	REASON
+
+// load begins the script of each operation. It sets v, the state, or an empty string; its
+// parts, of which rest is the owner and all after it, or nil; t, the reply of TIME; and
+// now, in milliseconds. Scripts return the outcome, a line feed, 1 if the phase changed or
+// 0, t, and v.
+const load = `
+local v, t = redis.call('GET', KEYS[1]) or '', redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local phase, at, attempt, lease, keep, max, rest
+if v ~= '' then
+	phase, at, attempt, lease, keep, max, rest = string.match(v, '^(%l+) (%d+) (%d+) (%d+) (%d+) (%d+) (.+)$')
+	if not phase then return redis.error_reply('MALFORMED state') end
+	if now >= (phase == 'held' and at + keep or tonumber(at)) then phase, v = nil, '' end
+end
+`
+
+// loadOwn is load for an operation of an owner, ARGV[1], who must be that of the state.
+const loadOwn = load + `
+if not phase or string.find(rest, ARGV[1] .. '\n', 1, true) ~= 1 then return 'lost\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v end
+`
+
+// serverID is an expression in Lua: the id of the data of the server that runs the script,
+// another one after each start and each promotion of a replica, or nil if the server is
+// a replica or does not tell.
+const serverID = `string.match(redis.call('INFO', 'replication'), 'role:master\r?\n.-master_replid:(%x+)')`
+
+// maxSequence is the last sequence number of an epoch, 1<<31 - 1.
+const maxSequence = "2147483647"
+
+// noEpoch is the outcome of an acquisition that finds no valid marker.
+const noEpoch = "no epoch"
+
+// acquireScript is [Acquire].
+//
+//	KEYS[1] the state  KEYS[2] the marker
+//	ARGV[1] owner  ARGV[2] lease  ARGV[3] keep  ARGV[4] max
+//	returns as load says; the outcome may be "no epoch"
+var acquireScript = redis.NewScript(load + `
+if phase == 'done' then return 'done\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v end
+if phase == 'exhausted' then return 'out of attempts\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v end
+local till, terms = now + ARGV[2], ' ' .. ARGV[2] .. ' ' .. ARGV[3] .. ' ' .. ARGV[4] .. ' '
+local reason = ''
+if not phase then
+	attempt = 0
+elseif phase == 'free' then
+	reason = string.match(rest, '^[^\n]*\n[^\n]*\n(.*)$')
+elseif now >= tonumber(at) then
+	reason = 'the lease of attempt ' .. attempt .. ' expired'
+elseif string.find(rest, ARGV[1] .. '\n', 1, true) ~= 1 then
+	return 'busy\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
+else
+	v = 'held ' .. till .. ' ' .. attempt .. terms .. rest
+	redis.call('SET', KEYS[1], v, 'PXAT', till + ARGV[3])
+	return 'ok\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
+end
+if phase and ARGV[4] ~= '0' and tonumber(attempt) >= tonumber(ARGV[4]) then
+	at = now + ARGV[3]
+	v = 'exhausted ' .. at .. ' ' .. attempt .. terms .. string.match(rest, '^[^\n]*\n[^\n]*\n') .. reason
+	redis.call('SET', KEYS[1], v, 'PXAT', at)
+	return 'out of attempts\n1 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
+end
+local m = redis.call('HMGET', KEYS[2], 'epoch', 'server', 'seq')
+local info = redis.call('INFO', 'replication') -- as serverID, but faster
+if not m[1] or not m[2] or not m[3] or not string.find(info, 'role:master', 1, true)
+	or not string.find(info, 'master_replid:' .. m[2] .. '\r\n', 1, true) then return 'no epoch\n0 0 0 ' end
+local seq = redis.call('HINCRBY', KEYS[2], 'seq', 1)
+if seq > ` + maxSequence + ` then return 'no epoch\n0 0 0 ' end
+v = 'held ' .. till .. ' ' .. attempt + 1 .. terms .. ARGV[1] .. '\n' .. m[1] .. ' ' .. seq .. '\n' .. reason
+redis.call('SET', KEYS[1], v, 'PXAT', till + ARGV[3])
+return (phase == 'held' and 'ok\n0 ' or 'ok\n1 ') .. t[1] .. ' ' .. t[2] .. ' ' .. v
+`)
+
+// extendScript is [Extend].
+//
+//	KEYS[1] the state
+//	ARGV[1] owner
+//	returns as load says
+var extendScript = redis.NewScript(loadOwn + `
+if phase ~= 'held' or now >= tonumber(at) then return 'lost\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v end
+at = now + lease
+v = 'held ' .. at .. ' ' .. attempt .. ' ' .. lease .. ' ' .. keep .. ' ' .. max .. ' ' .. rest
+redis.call('SET', KEYS[1], v, 'PXAT', at + keep)
+return 'ok\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
+`)
+
+// finishScript is [Finish].
+//
+//	KEYS[1] the state
+//	ARGV[1] owner
+//	returns as load says
+var finishScript = redis.NewScript(loadOwn + `
+if phase ~= 'held' then return (phase == 'done' and 'ok\n0 ' or 'lost\n0 ') .. t[1] .. ' ' .. t[2] .. ' ' .. v end
+at = now + keep
+v = 'done ' .. at .. ' ' .. attempt .. ' ' .. lease .. ' ' .. keep .. ' ' .. max .. ' ' .. rest
+redis.call('SET', KEYS[1], v, 'PXAT', at)
+return 'ok\n1 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
+`)
+
+// failScript is [Fail].
+//
+//	KEYS[1] the state
+//	ARGV[1] owner  ARGV[2] reason
+//	returns as load says
+var failScript = redis.NewScript(loadOwn + `
+if phase ~= 'held' then return (phase == 'done' and 'lost\n0 ' or 'ok\n0 ') .. t[1] .. ' ' .. t[2] .. ' ' .. v end
+phase = max ~= '0' and tonumber(attempt) >= tonumber(max) and 'exhausted ' or 'free '
+at = now + keep
+v = phase .. at .. ' ' .. attempt .. ' ' .. lease .. ' ' .. keep .. ' ' .. max .. ' ' .. string.match(rest, '^[^\n]*\n[^\n]*\n') .. ARGV[2]
+redis.call('SET', KEYS[1], v, 'PXAT', at)
+return 'ok\n1 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
+`)
+
+// releaseScript is [Release].
+//
+//	KEYS[1] the state
+//	ARGV[1] owner
+//	returns as load says
+var releaseScript = redis.NewScript(loadOwn + `
+if phase ~= 'held' then return (phase == 'free' and 'ok\n0 ' or 'lost\n0 ') .. t[1] .. ' ' .. t[2] .. ' ' .. v end
+at = now + keep
+v = 'free ' .. at .. ' ' .. attempt - 1 .. ' ' .. lease .. ' ' .. keep .. ' ' .. max .. ' ' .. rest
+redis.call('SET', KEYS[1], v, 'PXAT', at)
+return 'ok\n1 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
+`)
+
+// Apply implements [Store].
+func (r *Redis) Apply(ctx context.Context, name string, op Operation) (Reply, error) {
+	if err := op.Check(name); err != nil {
+		return Reply{}, err
+	}
+	switch op.Action {
+	case Acquire:
+		return r.acquire(ctx, name, op)
+	case Extend:
+		return r.run(ctx, extendScript, name, op.Owner)
+	case Finish:
+		return r.run(ctx, finishScript, name, op.Owner)
+	case Fail:
+		return r.run(ctx, failScript, name, op.Owner, CutReason(op.Reason))
+	default: // Release
+		return r.run(ctx, releaseScript, name, op.Owner)
+	}
+}
+
+// acquire runs acquireScript, and begins an epoch if that is what it takes. A loss of
+// data just after that is met by one more try.
+func (r *Redis) acquire(ctx context.Context, name string, op Operation) (Reply, error) {
+	ask := func() (Reply, error) {
+		return r.run(ctx, acquireScript, name, op.Owner, op.Terms.Lease.Milliseconds(), op.Terms.Keep.Milliseconds(), op.Terms.Attempts)
+	}
+	reply, err := ask()
+	if err != nil || reply.Outcome != noEpoch {
+		return reply, err
+	}
+	if r.epochs == nil {
+		return Reply{}, fmt.Errorf("%w: %s", ErrNoEpoch, noEpochHelp)
+	}
+	select {
+	case r.beginning <- struct{}{}:
+		defer func() { <-r.beginning }()
+	case <-ctx.Done():
+		return Reply{}, context.Cause(ctx)
+	}
+	var beginErr error // of other buckets, perhaps
+	for range 3 {
+		if reply, err = ask(); err != nil || reply.Outcome != noEpoch {
+			return reply, err // it was another goroutine that has begun one
+		}
+		if beginErr != nil {
+			return Reply{}, beginErr
+		}
+		_, _, beginErr = r.beginEpoch(ctx)
+	}
+	return Reply{}, cmp.Or(beginErr, fmt.Errorf("%w: %w: each one that was begun was lost at once: see that one master answers, and what deletes its keys", ErrUnavailable, ErrNoEpoch))
+}
+
+// run runs a script on the state of a name, and on the marker of its bucket.
+func (r *Redis) run(ctx context.Context, script *redis.Script, name string, args ...any) (Reply, error) {
+	if err := ctx.Err(); err != nil {
+		return Reply{}, context.Cause(ctx)
+	}
+	key := stateKey(name)
+	keys := []string{key}
+	if script == acquireScript {
+		keys = append(keys, markerKey(bucketOf(name)))
+	}
+	text, err := script.Run(ctx, r.client, keys, args...).Text()
+	if err != nil {
+		return Reply{}, translate(ctx, strings.Join(keys, " or "), err)
+	}
+	outcome, text, _ := strings.Cut(text, "\n")
+	changed, text, _ := strings.Cut(text, " ")
+	seconds, text, _ := strings.Cut(text, " ")
+	micros, text, _ := strings.Cut(text, " ")
+	s, ok := decodeState(text)
+	if !ok {
+		return Reply{}, malformed(key)
+	}
+	sec, _ := strconv.ParseInt(seconds, 10, 64)
+	usec, _ := strconv.ParseInt(micros, 10, 64)
+	return Reply{Outcome: Outcome(outcome), State: s, Now: time.UnixMilli(sec*1000 + usec/1000), Changed: changed == "1"}, nil
+}
+
+// getScript reads a state.
+//
+//	KEYS[1] the state
+//	returns as load says, and no outcome
+var getScript = redis.NewScript(load + `return '\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v`)
+
+// Get implements [Store].
+func (r *Redis) Get(ctx context.Context, name string) (Reply, error) {
+	if err := CheckName(name); err != nil {
+		return Reply{}, err
+	}
+	return r.run(ctx, getScript, name)
+}
+
+// forgetScript deletes a state.
+//
+//	KEYS[1] the state
+//	returns as load says; the outcome is "ok", "busy", or "lost" if there is no state
+var forgetScript = redis.NewScript(load + `
+if not phase then return 'lost\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' end
+if phase == 'held' and now < tonumber(at) then return 'busy\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v end
+redis.call('DEL', KEYS[1])
+return 'ok\n1 ' .. t[1] .. ' ' .. t[2] .. ' '
+`)
+
+// forgetForcedScript deletes whatever has the key of a state.
+//
+//	KEYS[1] the state
+//	returns 1 if there was one, 0 if not, or if it is just forgotten
+var forgetForcedScript = redis.NewScript(`
+local ttl, deleted = redis.call('PTTL', KEYS[1]), redis.call('DEL', KEYS[1])
+return ttl == 0 and 0 or deleted
+`)
+
+// Forget implements [Store]. With force it deletes even a key that holds no state.
+func (r *Redis) Forget(ctx context.Context, name string, force bool) (forgotten bool, err error) {
+	if err := CheckName(name); err != nil {
+		return false, err
+	}
+	if force {
+		if ctx.Err() != nil {
+			return false, context.Cause(ctx)
+		}
+		n, err := forgetForcedScript.Run(ctx, r.client, []string{stateKey(name)}).Int()
+		return n == 1, translate(ctx, stateKey(name), err)
+	}
+	reply, err := r.run(ctx, forgetScript, name)
+	if err == nil && reply.Outcome == Busy {
+		err = fmt.Errorf("%s: %w", name, ErrHeld)
+	}
+	return reply.Outcome == OK, err
+}
+
+// List implements [Store]. It scans all keys of all masters. What changes meanwhile may
+// be missing.
+func (r *Redis) List(ctx context.Context) ([]Named, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	var mu sync.Mutex // ForEachMaster calls concurrently
+	var masters []redis.UniversalClient
+	if cluster, ok := r.client.(*redis.ClusterClient); ok {
+		err := cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			masters = append(masters, master)
+			return nil
+		})
+		if err != nil {
+			return nil, translate(ctx, "list the masters", err)
+		}
+	} else {
+		masters = append(masters, r.client)
+	}
+	states := make(map[string]Reply) // a scan may return a key twice
+	for _, master := range masters {
+		for cursor, more := uint64(0), true; more; more = cursor != 0 {
+			keys, next, err := master.Scan(ctx, cursor, keyPrefix+"*}_*", 1000).Result()
+			if err != nil {
+				return nil, translate(ctx, "scan the keys", err)
+			}
+			if err := readStates(ctx, master, keys, states); err != nil {
+				return nil, err
+			}
+			cursor = next
+		}
+	}
+	list := make([]Named, 0, len(states))
+	for _, name := range slices.Sorted(maps.Keys(states)) {
+		list = append(list, Named{name, states[name]})
+	}
+	return list, nil
+}
+
+// readStates adds to states those of one server that have some of the keys.
+func readStates(ctx context.Context, server redis.UniversalClient, keys []string, states map[string]Reply) error {
+	var now *redis.TimeCmd
+	values := make(map[string]*redis.StringCmd)
+	_, err := server.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		now = pipe.Time(ctx)
+		for _, key := range keys {
+			if name, ok := nameOf(key); ok {
+				values[name] = pipe.Get(ctx, key)
+			}
+		}
+		return nil
+	})
+	for name, value := range values {
+		key := stateKey(name)
+		if errors.Is(value.Err(), redis.Nil) {
+			continue // it has expired since the scan
+		}
+		if err := cmp.Or(value.Err(), now.Err(), err); err != nil && !errors.Is(err, redis.Nil) {
+			return translate(ctx, key, err)
+		}
+		reply := Reply{Now: time.UnixMilli(now.Val().UnixMilli())}
+		var ok bool
+		if reply.State, ok = decodeState(value.Val()); !ok {
+			return malformed(key)
+		}
+		if reply.Now.Before(reply.State.ForgetAt) {
+			states[name] = reply
+		}
+	}
+	return nil
+}
+
+// decodeState reports whether v is a state, or empty.
+func decodeState(v string) (s State, ok bool) {
+	if v == "" {
+		return State{}, true
+	}
+	head, rest, _ := strings.Cut(v, "\n")
+	fence, reason, _ := strings.Cut(rest, "\n")
+	fields := strings.SplitN(head, " ", 7)
+	if len(fields) != 7 {
+		return State{}, false
+	}
+	ok = true
+	number := func(text string, bits int) int64 {
+		n, err := strconv.ParseUint(text, 10, bits)
+		ok = ok && err == nil
+		return int64(n)
+	}
+	millis := func(text string) time.Duration { return time.Duration(number(text, 43)) * time.Millisecond }
+	epoch, sequence, _ := strings.Cut(fence, " ")
+	at := time.UnixMilli(number(fields[1], 63))
+	s = State{
+		Phase: Phase(fields[0]), Owner: fields[6], Attempt: int(number(fields[2], 31)),
+		Terms: Terms{Lease: millis(fields[3]), Keep: millis(fields[4]), Attempts: int(number(fields[5], 31))},
+		Fence: Fence(number(epoch, 32)<<31 | number(sequence, 31)), ForgetAt: at, Reason: reason,
+	}
+	switch s.Phase {
+	case Held:
+		s.Until, s.ForgetAt = at, at.Add(s.Terms.Keep)
+	case Free, Done, Exhausted:
+	default:
+		ok = false
+	}
+	return s, ok
+}
+
+// malformed is the error of a key that something else wrote.
+func malformed(key string) error {
+	return fmt.Errorf("the key %s of Redis holds something that is not the state of a lock: %s", key, repair)
+}
+
+const (
+	repair = "see which program writes it, and forget the lock with force, or delete the key"
+	rights = "the user needs the commands EVALSHA, EVAL, GET, SET, DEL, HMGET, HSET, HINCRBY, PTTL, SCAN, TIME and INFO, and the keys activityd_once_*"
+)
+
+// translate wraps an error of the client, about a key, as one of the errors of stores, or
+// as that of ctx if it has ended.
+func translate(ctx context.Context, doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	deadline, hasDeadline := ctx.Deadline()
+	passing, _ := redisreply.Passing(err)
+	switch reason := redisreply.Reason(err); {
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", doing, context.Cause(ctx))
+	case hasDeadline && !time.Now().Before(deadline): // the connection may see it before ctx ends
+		return fmt.Errorf("%s: %w: %w", doing, context.DeadlineExceeded, err)
+	case redisreply.Denied(err):
+		return fmt.Errorf("%s: %w: %s: %s: %w", doing, ErrUnavailable, reason, rights, err)
+	case passing && reason != "":
+		return fmt.Errorf("%s: %w: %s: %w", doing, ErrUnavailable, reason, err)
+	case passing:
+		return fmt.Errorf("%s: %w: %w", doing, ErrUnavailable, err)
+	case isMalformed(err):
+		return fmt.Errorf("%w: %w", malformed(doing), err)
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// isMalformed reports whether a script met a key that something else wrote.
+func isMalformed(err error) bool {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return false
+	}
+	text := reply.Error()
+	return strings.Contains(text, "WRONGTYPE") || strings.Contains(text, "MALFORMED") || strings.Contains(text, "attempt to ") || strings.Contains(text, "not an integer")
+}
