@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -63,7 +64,12 @@ func TestMySQLFencesOutliveTheirRows(t *testing.T) {
 		},
 		func() { execMySQL(t, db, "DELETE FROM once_keys WHERE name = ' floor'"); mustPurge(t, store) },
 		func() { execMySQL(t, db, "UPDATE once_keys SET fence = fence + 1000000"); mustPurge(t, store) }, // ahead of the clock
-		func() { execMySQL(t, db, "TRUNCATE TABLE once_keys"); highest -= 1000000 },
+		func() {
+			highest -= 1000000
+			eventually(t, "the clock is ahead", func() bool { return uint64(time.Now().UnixMilli()) > uint64(highest) })
+			execMySQL(t, db, "TRUNCATE TABLE once_keys")
+		},
+		func() {},
 	} {
 		for i := range 3 {
 			s := acquire(t, store, "a", fmt.Sprintf("%d/%d", round, i))
@@ -78,6 +84,120 @@ func TestMySQLFencesOutliveTheirRows(t *testing.T) {
 		if s, err := store.Get(t.Context(), "a"); err != nil || s.State != (once.State{}) {
 			t.Errorf("round %d: %+v, %v", round, s, err)
 		}
+	}
+}
+
+// Between the reading of a row and its writing another process may change it.
+func TestMySQLChangesAreNotOverwritten(t *testing.T) {
+	t.Parallel()
+	store, db := newMySQL(t)
+	apply := func(name, owner string, a once.Action) {
+		if _, err := store.Apply(t.Context(), name, once.Operation{Action: a, Owner: owner, Terms: anyTerms}); err != nil {
+			t.Error(err)
+		}
+	}
+	for what, between := range map[string]func(name string){
+		"":         func(string) {},
+		"extended": func(name string) { apply(name, "me", once.Extend) },
+		"done":     func(name string) { apply(name, "me", once.Finish) },
+		"failed":   func(name string) { apply(name, "me", once.Fail) },
+		"acquired": func(name string) { ageMySQL(t, db, name, time.Hour); apply(name, "another", once.Acquire) },
+		"handed on": func(name string) {
+			apply(name, "me", once.Release)
+			apply(name, "another", once.Acquire)
+			apply(name, "another", once.Release)
+		},
+		"forgotten": func(name string) {
+			if _, err := store.Forget(t.Context(), name, true); err != nil {
+				t.Error(err)
+			}
+		},
+		"purged":           func(name string) { ageMySQL(t, db, name, 2*time.Hour); mustPurge(t, store) },
+		"purged and taken": func(name string) { ageMySQL(t, db, name, 2*time.Hour); mustPurge(t, store); acquire(t, store, name, "another") },
+	} {
+		for _, a := range []once.Action{once.Acquire, once.Extend, once.Finish, once.Fail, once.Release} {
+			name := strings.ReplaceAll(what, " ", "-") + "/" + string(a)
+			acquire(t, store, name, "me")
+			ageMySQL(t, db, name, time.Minute) // so that an extension is a change
+			execMySQL(t, db, "UPDATE once_keys SET changes = 0 WHERE name = ?", name)
+			var want once.Reply
+			applied, err := store.ApplyLate(t.Context(), name, once.Operation{Action: a, Owner: "me", Terms: anyTerms}, func() {
+				between(name)
+				var err error
+				if want, err = store.Get(t.Context(), name); err != nil {
+					t.Error(err)
+				}
+			})
+			got, getErr := store.Get(t.Context(), name)
+			if err != nil || getErr != nil || applied != (what == "") || !applied && got.State != want.State {
+				t.Errorf("%s: applied: %v; it was %+v, and is %+v; %v, %v", name, applied, want.State, got.State, err, getErr)
+			}
+		}
+	}
+}
+
+// Between the choice of rows and their deletion some may be acquired, with a fence below
+// that of another one, and forgotten again, with a fence beyond the floor.
+func TestMySQLPurgeLeavesWhatIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	store, db := newMySQL(t)
+	forget := func(name string) { ageMySQL(t, db, name, 3*time.Hour) }
+	for _, name := range []string{"gone", "taken", "high"} {
+		acquire(t, store, name, "before")
+		forget(name)
+	}
+	execMySQL(t, db, "UPDATE once_keys SET fence = fence + 10 WHERE name = 'high'")
+	var taken, gone once.State
+	err := store.PurgeLate(t.Context(), func() {
+		taken = acquire(t, store, "taken", "me")
+		for i := range 20 {
+			gone = acquire(t, store, "gone", strconv.Itoa(i))
+			forget("gone")
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := store.Get(t.Context(), "taken"); err != nil || r.State != taken {
+		t.Errorf("taken: %+v, %v, want %+v", r, err, taken)
+	}
+	if next := acquire(t, store, "gone", "me"); next.Fence <= gone.Fence {
+		t.Errorf("fence %v after %v", next.Fence, gone.Fence)
+	}
+	forget("gone")
+	forget("taken")
+	mustPurge(t, store)
+	if n := rowsMySQL(t, db); n != 0 {
+		t.Errorf("%d rows are left", n)
+	}
+}
+
+// A process that acquires many names purges more rows than it inserts, and a short one
+// some.
+func TestMySQLDoesNotGrowForEver(t *testing.T) {
+	t.Parallel()
+	store, db := newMySQL(t)
+	for i := range 5 * once.PurgeRows {
+		name := strconv.Itoa(i)
+		acquire(t, store, name, "me")
+		ageMySQL(t, db, name, 3*time.Hour)
+		if n := rowsMySQL(t, db); n > once.PurgeRows {
+			t.Fatalf("%d rows", n)
+		}
+	}
+	for rowsMySQL(t, db) > 2 {
+		before := rowsMySQL(t, db)
+		acquire(t, once.NewMySQL(db), "short", "me")
+		ageMySQL(t, db, "short", 3*time.Hour)
+		if n := rowsMySQL(t, db); n > before {
+			t.Fatalf("%d rows, and %d before", n, before)
+		}
+	}
+	held := acquire(t, store, "held", "me")
+	ageMySQL(t, db, "held", time.Hour) // expired, and kept
+	mustPurge(t, store)
+	if r, err := store.Get(t.Context(), "held"); err != nil || r.State.Fence != held.Fence {
+		t.Errorf("held: %+v, %v", r, err)
 	}
 }
 
