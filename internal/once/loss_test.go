@@ -157,9 +157,12 @@ func TestStoreAwayWhileWorking(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
 				away := time.Now().Add(5*lease + 7*time.Second)
 				time.AfterFunc(time.Until(away), func() { w.leave(forever) })
-				w.network.fault = func(int, once.Operation) fault {
-					if w.isAway() {
+				w.network.fault = func(_ int, op once.Operation) fault {
+					switch {
+					case w.isAway():
 						return to
+					case op.Action == once.Extend:
+						return fault{after: 4 * time.Second}
 					}
 					return fault{}
 				}
@@ -179,7 +182,7 @@ func TestStoreAwayWhileWorking(t *testing.T) {
 				if !errors.Is(err, once.ErrLost) || !errors.Is(err, context.Canceled) {
 					t.Error(err)
 				}
-				if after := ended.Sub(away); after < lease-margin-lease/3-time.Second || after > lease-margin {
+				if after := ended.Sub(away); after < lease-margin-lease/3-5*time.Second || after > lease-margin {
 					t.Errorf("the context ended %v after the store went away", after)
 				}
 				w.is(once.Free, 1) // the failure was recorded when the store was back

@@ -18,7 +18,7 @@ const (
 	maxPause   = 10 * time.Second       // after one of the work
 	maxAway    = 2 * time.Second        // after one of the store
 
-	answerTimeout  = 5 * time.Second  // of one operation
+	applyTimeout   = 5 * time.Second  // of one operation
 	recordTimeout  = 10 * time.Second // of recording the end of an attempt
 	finishTimeout  = time.Minute      // of recording that the work is done
 	abandonTimeout = time.Second      // of releasing what may have been acquired
@@ -69,16 +69,18 @@ func processOf(owner string) string {
 // topic is the name under which waiters of a name are notified.
 func topic(name string) string { return "once:" + name }
 
-// apply sends one operation once, and counts it. No answer within timeout is an
+// apply sends one operation once, and counts it, unless ctx ends. No answer within timeout is an
 // [ErrUnavailable].
 func (o *Once) apply(ctx context.Context, name string, op Operation, timeout time.Duration) (Reply, error) {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	r, err := o.store.Apply(limited, name, op)
 	if err != nil {
-		countOperation(op.Action, "error")
-		if limited.Err() != nil && ctx.Err() == nil {
-			err = fmt.Errorf("%w: no answer within %v: %w", ErrUnavailable, timeout, err)
+		if ctx.Err() == nil { // else it was cut off
+			countOperation(op.Action, "error")
+			if limited.Err() != nil {
+				err = fmt.Errorf("%w: no answer within %v: %w", ErrUnavailable, timeout, err)
+			}
 		}
 		return Reply{}, fmt.Errorf("%s %s: %w", op.Action, name, err)
 	}
@@ -93,7 +95,7 @@ func (l *lease) send(ctx context.Context, op Operation) (Reply, error) {
 	op.Owner = l.owner
 	for failures := 1; ; failures++ {
 		l.sent = time.Now()
-		r, err := l.apply(ctx, l.key.Name, op, answerTimeout)
+		r, err := l.apply(ctx, l.key.Name, op, applyTimeout)
 		if err == nil {
 			l.answered = true
 			l.noticeExhausted(op.Action, r, failures > 1)
@@ -234,7 +236,7 @@ func (l *lease) extend(ctx context.Context, deadline *time.Timer, end context.Ca
 	lease, failures := l.terms.Lease, 0
 	for pause := time.Until(l.sent.Add(lease / 3)); retry.Sleep(ctx, pause) == nil; {
 		sent := time.Now()
-		r, err := l.apply(ctx, l.key.Name, Operation{Action: Extend, Owner: l.owner}, min(answerTimeout, lease/4))
+		r, err := l.apply(ctx, l.key.Name, Operation{Action: Extend, Owner: l.owner}, min(applyTimeout, lease/4))
 		switch {
 		case ctx.Err() != nil:
 			return
