@@ -66,7 +66,7 @@ func TestBackfillRefuses(t *testing.T) {
 	m.wantSets(t, 19)
 }
 
-// A kill in the middle costs what was done in the last half second. Nobody is left
+// A kill in the middle costs what was done in the last half second. No member is left
 // out or counted twice.
 func TestBackfillGoesOnAfterAKill(t *testing.T) {
 	t.Parallel()

@@ -53,8 +53,10 @@ import (
 // the lock this would not hold: between the two another process could insert the same name,
 // use it, forget and purge it.
 //
-// A new floor begins at the unix seconds of the clock, for the case that all rows are gone
-// because the table was emptied.
+// A new floor begins at the unix milliseconds of the clock, for the case that all rows are
+// gone because the table was emptied: a name is acquired less than a thousand times a
+// second. But a database that itself lost commits, as one that was restored from a backup or
+// replaced by a replica that lagged, gives fences that were given before.
 //
 // # Why there is no deadlock
 //
@@ -269,7 +271,7 @@ func (m *MySQL) update(ctx context.Context, r record, s State) error {
 
 // raiseFloor makes sure that there is a floor, and that it is at least that high.
 func (m *MySQL) raiseFloor(ctx context.Context, fence Fence) error {
-	_, err := m.db.ExecContext(ctx, "INSERT INTO once_keys (name, fence) VALUES (?, GREATEST(UNIX_TIMESTAMP(), ?)) ON DUPLICATE KEY UPDATE fence = GREATEST(fence, ?)",
+	_, err := m.db.ExecContext(ctx, "INSERT INTO once_keys (name, fence) VALUES (?, GREATEST("+mysql.Now+", ?)) ON DUPLICATE KEY UPDATE fence = GREATEST(fence, ?)",
 		floorRow, uint64(fence), uint64(fence))
 	return err
 }
@@ -289,22 +291,33 @@ func (m *MySQL) purgeIsDue() bool {
 
 // purge deletes some rows whose states are forgotten: see [MySQL].
 func (m *MySQL) purge(ctx context.Context) error {
-	var names []any
-	var highest Fence
-	_, err := mysql.Select(ctx, m.db, func(rows *sql.Rows) (name string, err error) {
-		var fence uint64
-		err = rows.Scan(&name, &fence)
-		names, highest = append(names, name), max(highest, Fence(fence))
-		return name, err
-	}, "SELECT name, fence FROM once_keys FORCE INDEX (phases) WHERE phase IN ('free', 'held', 'done', 'exhausted') AND forget_at <= "+mysql.Now+" LIMIT ?", purgeRows)
+	names, highest, err := m.forgotten(ctx)
 	if err != nil || len(names) == 0 {
 		return err
 	}
+	return m.remove(ctx, names, highest)
+}
+
+// forgotten returns some names whose states are to be forgotten, and their highest fence.
+func (m *MySQL) forgotten(ctx context.Context) (names []any, highest Fence, err error) {
+	names, err = mysql.Select(ctx, m.db, func(rows *sql.Rows) (any, error) {
+		var name string
+		var fence uint64
+		err := rows.Scan(&name, &fence)
+		highest = max(highest, Fence(fence))
+		return name, err
+	}, "SELECT name, fence FROM once_keys FORCE INDEX (phases) WHERE phase IN ('free', 'held', 'done', 'exhausted') AND forget_at <= "+mysql.Now+" LIMIT ?", purgeRows)
+	return names, highest, err
+}
+
+// remove deletes the rows of forgotten names, after it raised the floor. Some may have been
+// acquired since, and even forgotten again, with a fence beyond the floor.
+func (m *MySQL) remove(ctx context.Context, names []any, highest Fence) error {
 	if err := m.raiseFloor(ctx, highest); err != nil {
 		return err
 	}
-	// Some may have been acquired since. The index is named as in package queue.
-	_, err = m.db.ExecContext(ctx, "DELETE once_keys FROM once_keys FORCE INDEX (PRIMARY) WHERE name IN ("+mysql.Marks(len(names))+") AND fence <= ? AND forget_at <= "+mysql.Now,
+	// The index is named as in package queue: else a small table is scanned, and locked.
+	_, err := m.db.ExecContext(ctx, "DELETE once_keys FROM once_keys FORCE INDEX (PRIMARY) WHERE name IN ("+mysql.Marks(len(names))+") AND fence <= ? AND forget_at <= "+mysql.Now,
 		append(names, uint64(highest))...)
 	return err
 }
@@ -357,7 +370,9 @@ func (m *MySQL) Forget(ctx context.Context, name string, force bool) (forgotten 
 		case s.Phase == Held && !s.Expired(r.now) && !force:
 			return ErrHeld
 		}
-		s.ForgetAt = r.now // the row stays, for its fence, until the next purge
+		// The row stays, for its fence, until the next purge. It is forgotten at any time: a
+		// statement that was delayed may read the row now with a clock from before.
+		s.ForgetAt = time.UnixMilli(0)
 		err = m.update(ctx, r, s)
 		forgotten = err == nil
 		return err

@@ -157,11 +157,6 @@ func TestMySQLLostAnswers(t *testing.T) {
 		}
 		return n
 	}
-	sleeping := func() bool {
-		var n int
-		err := direct.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND state = 'User sleep'").Scan(&n)
-		return err == nil && n > 0
-	}
 	fence := once.Fence(0)
 	for i, op := range []once.Operation{
 		{Action: once.Acquire, Owner: "me", Terms: anyTerms},
@@ -177,7 +172,7 @@ func TestMySQLLostAnswers(t *testing.T) {
 			_, err := store.Apply(t.Context(), "a", op)
 			lost <- err
 		}()
-		eventually(t, "the change is under way", sleeping)
+		eventually(t, "the change is under way", func() bool { return sleeping(t, direct) })
 		proxy.Cut()
 		if err := <-lost; !errors.Is(err, once.ErrUnavailable) {
 			t.Errorf("%s: %v, want that the answer was lost", op.Action, err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -63,7 +64,12 @@ func TestMySQLFencesOutliveTheirRows(t *testing.T) {
 		},
 		func() { execMySQL(t, db, "DELETE FROM once_keys WHERE name = ' floor'"); mustPurge(t, store) },
 		func() { execMySQL(t, db, "UPDATE once_keys SET fence = fence + 1000000"); mustPurge(t, store) }, // ahead of the clock
-		func() { execMySQL(t, db, "TRUNCATE TABLE once_keys"); highest -= 1000000 },
+		func() {
+			highest -= 1000000
+			eventually(t, "the clock is ahead", func() bool { return uint64(time.Now().UnixMilli()) > uint64(highest) })
+			execMySQL(t, db, "TRUNCATE TABLE once_keys")
+		},
+		func() {},
 	} {
 		for i := range 3 {
 			s := acquire(t, store, "a", fmt.Sprintf("%d/%d", round, i))
@@ -81,6 +87,120 @@ func TestMySQLFencesOutliveTheirRows(t *testing.T) {
 	}
 }
 
+// Between the reading of a row and its writing another process may change it.
+func TestMySQLChangesAreNotOverwritten(t *testing.T) {
+	t.Parallel()
+	store, db := newMySQL(t)
+	apply := func(name, owner string, a once.Action) {
+		if _, err := store.Apply(t.Context(), name, once.Operation{Action: a, Owner: owner, Terms: anyTerms}); err != nil {
+			t.Error(err)
+		}
+	}
+	for what, between := range map[string]func(name string){
+		"":         func(string) {},
+		"extended": func(name string) { apply(name, "me", once.Extend) },
+		"done":     func(name string) { apply(name, "me", once.Finish) },
+		"failed":   func(name string) { apply(name, "me", once.Fail) },
+		"acquired": func(name string) { ageMySQL(t, db, name, time.Hour); apply(name, "another", once.Acquire) },
+		"handed on": func(name string) {
+			apply(name, "me", once.Release)
+			apply(name, "another", once.Acquire)
+			apply(name, "another", once.Release)
+		},
+		"forgotten": func(name string) {
+			if _, err := store.Forget(t.Context(), name, true); err != nil {
+				t.Error(err)
+			}
+		},
+		"purged":           func(name string) { ageMySQL(t, db, name, 2*time.Hour); mustPurge(t, store) },
+		"purged and taken": func(name string) { ageMySQL(t, db, name, 2*time.Hour); mustPurge(t, store); acquire(t, store, name, "another") },
+	} {
+		for _, a := range []once.Action{once.Acquire, once.Extend, once.Finish, once.Fail, once.Release} {
+			name := strings.ReplaceAll(what, " ", "-") + "/" + string(a)
+			acquire(t, store, name, "me")
+			ageMySQL(t, db, name, time.Minute) // so that an extension is a change
+			execMySQL(t, db, "UPDATE once_keys SET changes = 0 WHERE name = ?", name)
+			var want once.Reply
+			applied, err := store.ApplyLate(t.Context(), name, once.Operation{Action: a, Owner: "me", Terms: anyTerms}, func() {
+				between(name)
+				var err error
+				if want, err = store.Get(t.Context(), name); err != nil {
+					t.Error(err)
+				}
+			})
+			got, getErr := store.Get(t.Context(), name)
+			if err != nil || getErr != nil || applied != (what == "") || !applied && got.State != want.State {
+				t.Errorf("%s: applied: %v; it was %+v, and is %+v; %v, %v", name, applied, want.State, got.State, err, getErr)
+			}
+		}
+	}
+}
+
+// Between the choice of rows and their deletion some may be acquired, with a fence below
+// that of another one, and forgotten again, with a fence beyond the floor.
+func TestMySQLPurgeLeavesWhatIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	store, db := newMySQL(t)
+	forget := func(name string) { ageMySQL(t, db, name, 3*time.Hour) }
+	for _, name := range []string{"gone", "taken", "high"} {
+		acquire(t, store, name, "before")
+		forget(name)
+	}
+	execMySQL(t, db, "UPDATE once_keys SET fence = fence + 10 WHERE name = 'high'")
+	var taken, gone once.State
+	err := store.PurgeLate(t.Context(), func() {
+		taken = acquire(t, store, "taken", "me")
+		for i := range 20 {
+			gone = acquire(t, store, "gone", strconv.Itoa(i))
+			forget("gone")
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := store.Get(t.Context(), "taken"); err != nil || r.State != taken {
+		t.Errorf("taken: %+v, %v, want %+v", r, err, taken)
+	}
+	if next := acquire(t, store, "gone", "me"); next.Fence <= gone.Fence {
+		t.Errorf("fence %v after %v", next.Fence, gone.Fence)
+	}
+	forget("gone")
+	forget("taken")
+	mustPurge(t, store)
+	if n := rowsMySQL(t, db); n != 0 {
+		t.Errorf("%d rows are left", n)
+	}
+}
+
+// A process that acquires many names purges more rows than it inserts, and a short one
+// some.
+func TestMySQLDoesNotGrowForEver(t *testing.T) {
+	t.Parallel()
+	store, db := newMySQL(t)
+	for i := range 5 * once.PurgeRows {
+		name := strconv.Itoa(i)
+		acquire(t, store, name, "me")
+		ageMySQL(t, db, name, 3*time.Hour)
+		if n := rowsMySQL(t, db); n > once.PurgeRows {
+			t.Fatalf("%d rows", n)
+		}
+	}
+	for rowsMySQL(t, db) > 2 {
+		before := rowsMySQL(t, db)
+		acquire(t, once.NewMySQL(db), "short", "me")
+		ageMySQL(t, db, "short", 3*time.Hour)
+		if n := rowsMySQL(t, db); n > before {
+			t.Fatalf("%d rows, and %d before", n, before)
+		}
+	}
+	held := acquire(t, store, "held", "me")
+	ageMySQL(t, db, "held", time.Hour) // expired, and kept
+	mustPurge(t, store)
+	if r, err := store.Get(t.Context(), "held"); err != nil || r.State.Fence != held.Fence {
+		t.Errorf("held: %+v, %v", r, err)
+	}
+}
+
 // While an insert has read the floor and not added its row, another process inserts the
 // same name, uses it often, forgets it, and purges it: that has to wait for the insert.
 func TestMySQLAnInsertLocksTheFloor(t *testing.T) {
@@ -95,11 +215,7 @@ func TestMySQLAnInsertLocksTheFloor(t *testing.T) {
 		slow, err = store.Apply(t.Context(), "a", once.Operation{Action: once.Acquire, Owner: "slow", Terms: anyTerms})
 		return err
 	})
-	eventually(t, "the insert is under way", func() bool {
-		var n int
-		err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND state = 'User sleep'").Scan(&n)
-		return err == nil && n == 1
-	})
+	eventually(t, "the insert is under way", func() bool { return sleeping(t, db) })
 	var highest once.Fence
 	for i := range 5 {
 		highest = acquire(t, store, "a", strconv.Itoa(i)).Fence
@@ -113,6 +229,36 @@ func TestMySQLAnInsertLocksTheFloor(t *testing.T) {
 	if slow.Outcome != once.OK || slow.State.Fence <= highest {
 		t.Errorf("the slow one: %+v, after fence %v", slow, highest)
 	}
+}
+
+// While a purge is about to raise the floor, the rows are still there.
+func TestMySQLAPurgeRaisesTheFloorFirst(t *testing.T) {
+	t.Parallel()
+	store, db := newMySQL(t)
+	var highest once.Fence
+	for i := range 5 {
+		highest = acquire(t, store, "a", strconv.Itoa(i)).Fence
+		ageMySQL(t, db, "a", time.Hour)
+	}
+	ageMySQL(t, db, "a", time.Hour)
+	execMySQL(t, db, "CREATE TRIGGER slow BEFORE INSERT ON once_keys FOR EACH ROW SET NEW.reason = IF(NEW.name = ' floor', CONCAT('', SLEEP(1)), NEW.reason)")
+	var purging errgroup.Group
+	purging.Go(func() error { return store.Purge(t.Context()) })
+	eventually(t, "the purge is under way", func() bool { return sleeping(t, db) })
+	held := acquire(t, store, "a", "me")
+	if err := purging.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := store.Get(t.Context(), "a"); err != nil || held.Fence <= highest || r.State != held {
+		t.Errorf("acquired with fence %v after %v, and then %+v, %v", held.Fence, highest, r, err)
+	}
+}
+
+// sleeping reports whether a trigger is.
+func sleeping(t *testing.T, db *sql.DB) bool {
+	var n int
+	err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND state = 'User sleep'").Scan(&n)
+	return err == nil && n > 0
 }
 
 func eventually(t *testing.T, what string, holds func() bool) {
