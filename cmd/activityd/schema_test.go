@@ -71,7 +71,7 @@ func damaged(t *testing.T, statements ...string) string {
 	return dsn
 }
 
-// foreignUsers is a table of users that are somebody else's.
+// foreignUsers is a table of users of another program.
 var foreignUsers = []string{"DROP TABLE users, tasks", "CREATE TABLE users (user_no INT PRIMARY KEY, email VARCHAR(80) NOT NULL)"}
 
 func TestTheSchemaIsChecked(t *testing.T) {
@@ -87,7 +87,7 @@ func TestTheSchemaIsChecked(t *testing.T) {
 		"slow":         {[]string{noIndex}, "--check", exitOK, []string{"warning  photos: there is no index (owner_id, visibility, date_upload, id): ", "\n         ALTER TABLE photos ADD KEY newest (owner_id, visibility, date_upload, id);\n", "can be used, with 1 warnings\n"}},
 		"wrong":        {[]string{noIndex, "ALTER TABLE photos MODIFY visibility INT NOT NULL"}, "--check", exitWrong, []string{"wrong    photos: column visibility is int", "1 things are wrong in the schema", "warning  photos: there is no index"}},
 		"a table less": {[]string{"DROP TABLE paused_queues"}, "--check", exitWrong, []string{"wrong    paused_queues: there is no such table", "activityd schema --apply"}},
-		"somebody's tables, and apply": {foreignUsers, "--apply", exitWrong, []string{
+		"another program's tables, and apply": {foreignUsers, "--apply", exitWrong, []string{
 			"wrong    users: there is no column id\n", "wrong    users: there is no column username\n", "wrong    users: there is no column last_upload\n",
 			"\n         ALTER TABLE users ADD COLUMN last_upload BIGINT UNSIGNED NULL", "views take their place in a database beside it: docs/adoption.md",
 		}},

@@ -366,7 +366,9 @@ func (m *MySQL) Forget(ctx context.Context, name string, force bool) (forgotten 
 		case s.Phase == Held && !s.Expired(r.now) && !force:
 			return ErrHeld
 		}
-		s.ForgetAt = time.UnixMilli(0) // the row stays, for its fence, until the next purge
+		// The row stays, for its fence, until the next purge. It is forgotten at any time: a
+		// statement that was delayed may read the row now with a clock from before.
+		s.ForgetAt = time.UnixMilli(0)
 		err = m.update(ctx, r, s)
 		forgotten = err == nil
 		return err

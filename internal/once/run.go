@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,10 +47,23 @@ type lease struct {
 	sent time.Time
 }
 
-// newOwner returns an owner that no other attempt has. It names the process for people.
+// started is when this process began, about.
+var started = time.Now().UTC().Format(time.RFC3339)
+
+// newOwner returns an owner that no other attempt has. It names the process for people: by
+// its host, its id, and when it began.
 func newOwner() string {
 	host, _ := os.Hostname()
-	return fmt.Sprintf("%.40s/%d/%s", host, os.Getpid(), rand.Text())
+	return fmt.Sprintf("%.40s/%d@%s/%s", host, os.Getpid(), started, rand.Text())
+}
+
+// processOf returns what names the process in an owner, as in
+// "web3/4711@2026-11-22T07:19:02Z".
+func processOf(owner string) string {
+	if i := strings.LastIndexByte(owner, '/'); i >= 0 {
+		return owner[:i]
+	}
+	return owner
 }
 
 // topic is the name under which waiters of a name are notified.
@@ -150,7 +164,7 @@ func (c *call) acquire(ctx context.Context) (*lease, error) {
 			c.hooks.Locked(name, r.State)
 		}
 		if c.key.NoWait {
-			return nil, fmt.Errorf("%s: %w: %s, in attempt %d", name, ErrBusy, r.State.Owner, r.State.Attempt)
+			return nil, fmt.Errorf("%s: %w: %s, in attempt %d", name, ErrBusy, processOf(r.State.Owner), r.State.Attempt)
 		}
 		timer := time.NewTimer(r.State.Until.Sub(r.Now)) // the net, for an owner that died
 		select {
@@ -249,5 +263,5 @@ func lostTo(s State, owner string) error {
 	case s.Owner == owner:
 		return fmt.Errorf("%w: it expired", ErrLost)
 	}
-	return fmt.Errorf("%w to %s, which began attempt %d", ErrLost, s.Owner, s.Attempt)
+	return fmt.Errorf("%w to %s, which began attempt %d", ErrLost, processOf(s.Owner), s.Attempt)
 }

@@ -1,0 +1,215 @@
+package history_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/once"
+)
+
+// mutation breaks a rule in what a store sends to its server. It says what is to be
+// replaced, in pairs.
+type mutation struct {
+	pairs  []string
+	second bool         // a lease is set in a second command, and one in four crashes before it
+	met    atomic.Int64 // what was replaced
+}
+
+// rewrite replaces what is there of a script.
+func (m *mutation) rewrite(script string) string {
+	for i := 0; i < len(m.pairs); i += 2 {
+		m.met.Add(int64(strings.Count(script, m.pairs[i])))
+		script = strings.ReplaceAll(script, m.pairs[i], m.pairs[i+1])
+	}
+	return script
+}
+
+// noScript is what Redis answers to EVALSHA of a script that it does not know.
+type noScript struct{}
+
+func (noScript) Error() string { return "NOSCRIPT the test wants the text" }
+func (noScript) RedisError()   {}
+
+// DialHook implements [redis.Hook].
+func (m *mutation) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessPipelineHook implements [redis.Hook].
+func (m *mutation) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			m.rewriteCommand(cmd)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (m *mutation) rewriteCommand(cmd redis.Cmder) {
+	if args := cmd.Args(); cmd.Name() == "eval" {
+		args[1] = m.rewrite(args[1].(string))
+	}
+}
+
+// ProcessHook implements [redis.Hook]: it rewrites the scripts on their way to Redis. It
+// lets a client send their texts each time.
+func (m *mutation) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" {
+			cmd.SetErr(noScript{})
+			return noScript{}
+		}
+		m.rewriteCommand(cmd)
+		err := next(ctx, cmd)
+		if result, ok := cmd.(*redis.Cmd); ok && m.second && err == nil {
+			m.setLease(ctx, next, result)
+		}
+		return err
+	}
+}
+
+// setLease is the second command.
+func (m *mutation) setLease(ctx context.Context, next redis.ProcessHook, cmd *redis.Cmd) {
+	reply, err := cmd.Slice()
+	if err != nil || len(reply) != 4 || reply[0] != "ok" || m.met.Add(1)%4 == 0 {
+		return
+	}
+	if s := reply[3].([]any); s[0] == string(once.Held) {
+		_ = next(ctx, redis.NewIntCmd(ctx, "hset", cmd.Args()[3], "until", s[7], "forget_at", s[8])) // it may fail as well
+	}
+}
+
+// rewritingProxy forwards connections to a server, and replaces what is of the same length
+// in what clients send. It returns its address, and is closed when t ends.
+func rewritingProxy(t testing.TB, target string, m *mutation) string {
+	t.Helper()
+	for i := 0; i < len(m.pairs); i += 2 {
+		if len(m.pairs[i]) != len(m.pairs[i+1]) {
+			t.Fatalf("%q and %q have different lengths", m.pairs[i], m.pairs[i+1])
+		}
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	t.Cleanup(func() {
+		_ = listener.Close()
+		running.Wait()
+	})
+	running.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("unix", target)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			running.Go(func() { _, _ = io.Copy(client, server); _ = client.Close() })
+			running.Go(func() { m.forward(server, client); _ = server.Close() })
+		}
+	})
+	return listener.Addr().String()
+}
+
+func (m *mutation) forward(to io.Writer, from io.Reader) {
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		for i := 0; i < len(m.pairs); i += 2 {
+			m.met.Add(int64(bytes.Count(buffer[:n], []byte(m.pairs[i]))))
+			copy(buffer, bytes.ReplaceAll(buffer[:n], []byte(m.pairs[i]), []byte(m.pairs[i+1])))
+		}
+		if _, writeErr := to.Write(buffer[:n]); err != nil || writeErr != nil {
+			return
+		}
+	}
+}
+
+// mustNotice plays histories until one is wrong.
+func (s *stage) mustNotice(t *testing.T, m *mutation) {
+	t.Helper()
+	for first := uint64(0); first < enough; first += uint64(s.size) {
+		var seeds []uint64
+		for n := range uint64(s.size) {
+			seeds = append(seeds, first+n)
+		}
+		switch err := s.prove(t, seeds...); {
+		case m.met.Load() == 0:
+			t.Fatalf("nothing that the store sends has %q", m.pairs)
+		case errors.Is(err, errRefuted):
+			text, _, _ := strings.Cut(err.Error(), "\n")
+			t.Logf("of histories %d to %d: %s", first, first+uint64(s.size)-1, text)
+			return
+		case err != nil:
+			t.Fatal(err)
+		}
+	}
+	t.Fatalf("no history of %d noticed", enough)
+}
+
+// TestEachRuleOfRedisIsNeeded breaks one rule of the scripts at a time.
+func TestEachRuleOfRedisIsNeeded(t *testing.T) {
+	t.Parallel()
+	const (
+		marker = "if not (m[1] and m[2] and tonumber(m[2]) < 2147483647 and m[3] and m[3] == "
+		times  = "'until', s[8], 'forget_at', s[9], 'reason'"
+		never  = "'until', '99999999999999', 'forget_at', '99999999999999', 'reason'"
+	)
+	for _, test := range []struct {
+		rule string
+		mutation
+	}{
+		{"the owner's token is checked", mutation{pairs: []string{" or s[2] ~= ARGV[1]", ""}}},
+		{"there are epochs", mutation{pairs: []string{marker, "m[1] = '1'\nif not (1 or "}}},
+		{"an epoch is of one server", mutation{pairs: []string{marker, "if not (m[1] and m[2] and true or "}}},
+		{"the lease is set in the same command", mutation{pairs: []string{times, never, "redis.call('PEXPIREAT', KEYS[1], s[9])", ""}, second: true}},
+		{"done is no number", mutation{pairs: []string{"if was == 'done' then return {'done', 0, now, s} end", "if was == 'done' then was, s[8] = 'held', tonumber(s[8]) or 0 end"}}},
+		{"an expired lease is not extended", mutation{pairs: []string{" or now >= tonumber(s[8])", ""}}},
+		{"a lease that has not expired is not taken over", mutation{pairs: []string{"if live and s[2] ~= ARGV[1] then", "if live and s[2] < ARGV[1] then"}}},
+		{"an attempt that was handed back does not count", mutation{pairs: []string{"s[3] - 1", "s[3] - 0"}}},
+		{"attempts end", mutation{pairs: []string{"if max > 0 and tonumber(s[3]) >= max then", "if max > 0 and tonumber(s[3]) > max then"}}},
+		{"a state is forgotten", mutation{pairs: []string{"if s[1] and now >= tonumber(s[9]) then s[1] = false end", "", "redis.call('PEXPIREAT', KEYS[1], s[9])", ""}}},
+	} {
+		t.Run(test.rule, func(t *testing.T) {
+			t.Parallel()
+			onRedis(t, 25, &test.mutation).mustNotice(t, &test.mutation)
+		})
+	}
+}
+
+// TestEachRuleOfMySQLIsNeeded breaks one rule of the statements at a time.
+func TestEachRuleOfMySQLIsNeeded(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		rule string
+		mutation
+	}{
+		{"a row is written only as it was read", mutation{pairs: []string{" AND changes = ", " AND changes>= ", " AND fence = ", " AND fence>= "}}},
+		{"all changes of a row are counted", mutation{pairs: []string{"changes = changes + 1", "changes = changes + 0"}}},
+		{"a new row begins after the floor", mutation{pairs: []string{"LAST_INSERT_ID(fence + 1)", "LAST_INSERT_ID(    7 + 1)"}}},
+		{"a purge raises the floor", mutation{pairs: []string{"GREATEST(fence, ", "GREATEST(fence,-"}}},
+	} {
+		t.Run(test.rule, func(t *testing.T) {
+			t.Parallel()
+			m := servertest.OwnMySQL(t, "--innodb-flush-log-at-trx-commit=2")
+			dsn := m.DSN(servertest.Database)
+			proxied := address{MySQL: overTCP(dsn, rewritingProxy(t, m.Addr(), &test.mutation))}
+			s := &stage{clients: []once.Store{proxied.mustOpen(t)}, size: 25, pause: time.Millisecond, age: ageMySQL(t, dsn)}
+			s.events = []event{churn(s.clients[0])}
+			s.mustNotice(t, &test.mutation)
+		})
+	}
+}
