@@ -232,13 +232,12 @@ func redisKey(name string) string {
 	return fmt.Sprintf("activityd_once_{%d}_%s", crc32.ChecksumIEEE([]byte(name))%buckets, name)
 }
 
-// ageScript moves the times of a state back.
+// ageScript moves the times of a state back. See the states of once.Redis.
 var ageScript = redis.NewScript(`
-local s = redis.call('HMGET', KEYS[1], 'until', 'forget_at')
-if not s[1] then return 0 end
-if s[1] ~= '0' then s[1] = s[1] - ARGV[1] end
-redis.call('HSET', KEYS[1], 'until', s[1], 'forget_at', s[2] - ARGV[1])
-redis.call('PEXPIREAT', KEYS[1], s[2] - ARGV[1])
+local phase, at, attempt, lease, keep, rest = string.match(redis.call('GET', KEYS[1]) or '', '^(%l+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+if not phase then return 0 end
+at = at - ARGV[1]
+redis.call('SET', KEYS[1], table.concat({phase, at, attempt, lease, keep, rest}, ' '), 'PXAT', phase == 'held' and at + keep or at)
 return 1
 `)
 
