@@ -136,10 +136,12 @@ func (m *mutation) forward(to io.Writer, from io.Reader) {
 	}
 }
 
-// mustNotice plays histories until one is wrong.
+// mustNotice plays histories until one is wrong. That takes far less than [enough], but for
+// some rules an event must come at the right moment, and there is no seed for that: a run
+// in which it comes late is no reason to fail.
 func (s *stage) mustNotice(t *testing.T, m *mutation) {
 	t.Helper()
-	for first := uint64(0); first < enough; first += uint64(s.size) {
+	for first := uint64(0); first < 4*enough; first += uint64(s.size) {
 		var seeds []uint64
 		for n := range uint64(s.size) {
 			seeds = append(seeds, first+n)
@@ -155,7 +157,7 @@ func (s *stage) mustNotice(t *testing.T, m *mutation) {
 			t.Fatal(err)
 		}
 	}
-	t.Fatalf("no history of %d noticed", enough)
+	t.Fatalf("no history of %d noticed", 4*enough)
 }
 
 // TestEachRuleOfRedisIsNeeded breaks one rule of the scripts at a time.
@@ -210,9 +212,8 @@ func TestEachRuleOfMySQLIsNeeded(t *testing.T) {
 	} {
 		t.Run(test.rule, func(t *testing.T) {
 			t.Parallel()
-			m := servertest.OwnMySQL(t, "--innodb-flush-log-at-trx-commit=2")
-			dsn := m.DSN(servertest.Database)
-			proxied := address{MySQL: overTCP(dsn, rewritingProxy(t, m.Addr(), test.mutation))}
+			dsn := servertest.MySQLDSN(t)
+			proxied := address{MySQL: overTCP(dsn, rewritingProxy(t, socket(dsn), test.mutation))}
 			s := &stage{clients: []once.Store{proxied.mustOpen(t)}, size: 25, pause: time.Millisecond, age: ageMySQL(t, dsn)}
 			s.events = []event{churn(s.clients[0])}
 			s.mustNotice(t, test.mutation)
