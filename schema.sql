@@ -1,11 +1,11 @@
 -- activityd: the tables it reads (users, contacts, blocks, photos) and those that
--- it owns (tasks, paused_queues, task_keys). MySQL 8.0.13+ and MariaDB 10.6+; safe to
+-- it owns (tasks, paused_queues, task_keys, once_keys). MySQL 8.0.13+ and MariaDB 10.6+; safe to
 -- apply again. `activityd schema --check` holds a database to it, line by line;
 -- `--apply` also migrates tables of an earlier version, which the comment of the table
 -- tasks records.
 --
 -- A site with a schema of its own creates views with the names and columns of
--- the first four over its tables, and only the last three tables as they stand here.
+-- the first four over its tables, and only the last four tables as they stand here.
 -- Then its own indexes must serve the queries: the README lists them.
 
 CREATE TABLE IF NOT EXISTS users (
@@ -74,7 +74,7 @@ CREATE TABLE IF NOT EXISTS tasks (
   KEY claim (queue, state, priority, id, type),
   KEY timers (state, due_at),
   KEY chains (type, subject)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='activityd schema 1, compatible since 1';
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='activityd schema 2, compatible since 1';
 
 -- The queues of which no task may start.
 CREATE TABLE IF NOT EXISTS paused_queues (
@@ -92,4 +92,25 @@ CREATE TABLE IF NOT EXISTS task_keys (
   created_at  BIGINT UNSIGNED NOT NULL DEFAULT (CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED)),
   PRIMARY KEY (key_hash),
   KEY created (created_at)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+
+-- The states of work that one process at a time may do: a row for each name, and two
+-- rows that are none, as they begin with a space: the fence of ' floor' is at least that of
+-- each row that was deleted, and the fence of ' epoch' is the last epoch that a Redis was
+-- given. They must stay. Times are unix milliseconds of the database's clock.
+CREATE TABLE IF NOT EXISTS once_keys (
+  name         VARCHAR(200)    CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  phase        ENUM('none','free','held','done','exhausted') NOT NULL DEFAULT 'none' COMMENT 'none: of the rows that are no names',
+  owner        VARCHAR(100)    NOT NULL DEFAULT '' COMMENT 'has the lease, or ended the last attempt',
+  attempt      INT UNSIGNED    NOT NULL DEFAULT 0 COMMENT 'attempts that began and were not handed back',
+  max_attempts INT UNSIGNED    NOT NULL DEFAULT 0 COMMENT '0: no limit',
+  lease        BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'milliseconds',
+  keep         BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'milliseconds',
+  fence        BIGINT UNSIGNED NOT NULL COMMENT 'the fencing token of the last acquisition',
+  changes      BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'of this row',
+  lease_ends   BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'held: when',
+  forget_at    BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'the state is as none from then on',
+  reason       VARCHAR(500)    NOT NULL DEFAULT '' COMMENT 'why the last attempt failed',
+  PRIMARY KEY (name),
+  KEY phases (phase, forget_at)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;

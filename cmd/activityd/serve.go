@@ -26,6 +26,7 @@ import (
 	"github.com/activityd/activityd/internal/metrics"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/notify"
+	"github.com/activityd/activityd/internal/once"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/retry"
@@ -500,9 +501,12 @@ func (s *service) listenMetrics(ctx context.Context) error {
 			}
 		}
 	}
+	collectors := []prometheus.Collector{queue.NewStatsCollector(s.stats, worked, s.log)}
+	if s.db != nil {
+		collectors = append(collectors, once.NewPhasesCollector(once.NewMySQL(s.db).Phases))
+	}
 	server := metrics.NewServer(metrics.Options{
-		Version: version, Role: s.config.role, Probes: s.api.Handler(), Log: s.log,
-		Collectors: []prometheus.Collector{queue.NewStatsCollector(s.stats, worked, s.log)},
+		Version: version, Role: s.config.role, Probes: s.api.Handler(), Log: s.log, Collectors: collectors,
 	})
 	if err := server.Listen(ctx, s.config.metricsListen); err != nil {
 		return fmt.Errorf("--metrics-listen (%s): %w; choose another, or none with --metrics-listen=", environmentName("metrics-listen"), err)

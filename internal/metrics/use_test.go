@@ -23,6 +23,7 @@ import (
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/once"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/recent"
@@ -37,7 +38,9 @@ func use() []*dto.MetricFamily {
 	showCertificate(log)
 	defer useIndex(log, q)() // what is shown of a sweep goes with it
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(queue.NewStatsCollector(q.Stats, nil, log))
+	registry.MustRegister(
+		queue.NewStatsCollector(q.Stats, nil, log),
+		once.NewPhasesCollector(func(context.Context) (map[once.Phase]int, error) { return map[once.Phase]int{}, nil }))
 	return gathered(registry)
 }
 

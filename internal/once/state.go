@@ -42,7 +42,7 @@ type State struct {
 // Expired reports whether the lease has ended at now, by the store's clock.
 func (s State) Expired(now time.Time) bool { return s.Phase == Held && !now.Before(s.Until) }
 
-// Terms are how a name is acquired.
+// Terms are how a name is acquired. A store keeps them in whole milliseconds.
 type Terms struct {
 	Lease    time.Duration // how long it is held without an extension
 	Keep     time.Duration // how long a state is kept after its last change or the end of its lease
@@ -123,10 +123,13 @@ func (op Operation) Check(name string) error {
 	if op.Owner == "" || len(op.Owner) > MaxOwner {
 		return fmt.Errorf("%w owner of %d bytes: want 1 to %d", ErrInvalid, len(op.Owner), MaxOwner)
 	}
-	if op.Action == Acquire {
+	switch op.Action {
+	case Acquire:
 		return op.Terms.Check()
+	case Extend, Finish, Fail, Release:
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%w action %q", ErrInvalid, op.Action)
 }
 
 // Outcome is what an operation came to.
@@ -189,6 +192,8 @@ func Step(s State, now time.Time, fence Fence, op Operation) (State, Outcome) {
 
 // acquire is Step for [Acquire].
 func (s State) acquire(now time.Time, fence Fence, op Operation) (State, Outcome) {
+	op.Terms.Lease = op.Terms.Lease.Truncate(time.Millisecond)
+	op.Terms.Keep = op.Terms.Keep.Truncate(time.Millisecond)
 	switch {
 	case s.Phase == Done:
 		return s, AlreadyDone

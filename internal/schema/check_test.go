@@ -55,6 +55,10 @@ var damages = map[string]struct {
 	"no index for claims":          {"ALTER TABLE tasks DROP KEY claim", true, "tasks: there is no KEY claim (queue, state, priority, id, type)"},
 	"an older index for claims":    {"ALTER TABLE tasks DROP KEY claim, ADD KEY claim (queue, state, priority, id)", true, "tasks: key claim is another one"},
 	"no table of keys":             {"DROP TABLE task_keys", true, "task_keys: there is no such table"},
+	"no table of locks":            {"DROP TABLE once_keys", true, "once_keys: there is no such table"},
+	"locks in letters of any case": {"ALTER TABLE once_keys MODIFY name VARCHAR(200) CHARACTER SET ascii COLLATE ascii_general_ci NOT NULL", true, "once_keys: column name is varchar(200) ascii_general_ci"},
+	"a fence with a sign":          {"ALTER TABLE once_keys MODIFY fence BIGINT NOT NULL", true, "once_keys: column fence is bigint"},
+	"no index of phases":           {"ALTER TABLE once_keys DROP KEY phases", true, "once_keys: there is no KEY phases (phase, forget_at)"},
 	"a foreign column":             {"ALTER TABLE tasks ADD COLUMN tenant INT NOT NULL", true, "tasks: column tenant, which is none of activityd's, has no default"},
 	"a hash that is cut":           {"ALTER TABLE task_keys MODIFY batch_hash BINARY(16) NOT NULL", true, "task_keys: column batch_hash is binary(16), nullable: NO, default: NULL; want BINARY(32) NOT NULL"},
 	"no index of photos":           {"ALTER TABLE photos DROP KEY newest", false, "photos: there is no index (owner_id, visibility, date_upload, id)"},
@@ -170,7 +174,7 @@ func readmeRights(database string) (grants []string) {
 	for _, table := range []string{"users", "contacts", "blocks", "photos"} {
 		grants = append(grants, "SELECT ON "+database+"."+table)
 	}
-	for _, table := range []string{"tasks", "task_keys", "paused_queues"} {
+	for _, table := range []string{"tasks", "task_keys", "paused_queues", "once_keys"} {
 		grants = append(grants, "SELECT, INSERT, UPDATE, DELETE ON "+database+"."+table)
 	}
 	return grants

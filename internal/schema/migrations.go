@@ -26,7 +26,9 @@ type migration struct {
 type history []migration
 
 // migrations lead to the version of schema.sql.
-var migrations history
+var migrations = history{
+	{since: 1, statement: "DO 0"}, // the table once_keys
+}
 
 // version is the last one, which the program needs.
 func (h history) version() int { return 1 + len(h) }
@@ -48,9 +50,9 @@ func (v version) statement() string {
 }
 
 // versionIn returns the version of a database's tables: 1 if it records none, 0 if
-// there is no table tasks that this user can see.
+// there is no table tasks that this user can see, or a view in its place.
 func versionIn(ctx context.Context, db querier) (v version, err error) {
-	found, err := rowsOf(ctx, db, "SELECT table_comment FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'tasks'")
+	found, err := rowsOf(ctx, db, "SELECT table_comment FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'tasks' AND table_type <> 'VIEW'")
 	if err != nil || len(found) == 0 {
 		return version{}, err
 	}

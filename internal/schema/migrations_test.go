@@ -18,9 +18,10 @@ import (
 	"github.com/activityd/activityd/internal/schema"
 )
 
-// The releases of these tests: the one that is tested, one with a migration that its
-// processes can bear, and one with a migration that only the second can.
+// The releases of these tests: the first one, the one that is tested, one with a
+// migration that its processes can bear, and one with a migration that only the third can.
 var (
+	first    = schema.FirstProgram()
 	present  = schema.ThisProgram()
 	expanded = present.Next(present.Since(), "ALTER TABLE tasks ADD COLUMN trace VARCHAR(64) NULL, ADD KEY traces (trace), ALGORITHM=INPLACE, LOCK=NONE")
 	shrunk   = expanded.Next(expanded.Version(), "ALTER TABLE tasks DROP KEY traces, ALGORITHM=INPLACE, LOCK=NONE")
@@ -29,7 +30,7 @@ var (
 // described is what activityd's own tables are like, with the version.
 func described(t *testing.T, db *sql.DB) []string {
 	t.Helper()
-	const ours = " WHERE table_schema = DATABASE() AND table_name IN ('tasks', 'task_keys', 'paused_queues') ORDER BY 1"
+	const ours = " WHERE table_schema = DATABASE() AND table_name IN ('tasks', 'task_keys', 'paused_queues', 'once_keys') ORDER BY 1"
 	return slices.Concat(
 		column(t, db, "SELECT CONCAT_WS(' ', table_name, engine, table_collation, table_comment) FROM information_schema.tables"+ours),
 		column(t, db, "SELECT CONCAT_WS(' ', table_name, column_name, column_type, collation_name, is_nullable, column_default, extra, column_comment) FROM information_schema.columns"+ours),
@@ -50,7 +51,7 @@ func recordOf(p schema.Program) string {
 func version1(t *testing.T) *sql.DB {
 	t.Helper()
 	db := servertest.MySQL(t)
-	run(t, db, "DROP TABLE tasks, task_keys, paused_queues")
+	run(t, db, "DROP TABLE tasks, task_keys, paused_queues, once_keys")
 	run(t, db, schema.TableStatements(schema.Version1)...)
 	return db
 }
@@ -75,14 +76,13 @@ func TestMigrationsLeadToSchemaSQL(t *testing.T) {
 	if err := schema.ApplyOffline(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
-	run(t, old, "ALTER TABLE tasks COMMENT = '"+recordOf(present)+"'") // version 1 may be without
 	if diff := gocmp.Diff(described(t, fresh), described(t, old)); diff != "" {
 		t.Errorf("(-schema.sql +migrated):\n%s", diff)
 	}
 }
 
 // online matches the statements of which the site's inserts notice nothing.
-var online = regexp.MustCompile(`^(DO 0|ALTER TABLE (tasks|task_keys|paused_queues) .*, ALGORITHM=(INSTANT|INPLACE, LOCK=NONE))$`)
+var online = regexp.MustCompile(`^(DO 0|ALTER TABLE (tasks|task_keys|paused_queues|once_keys) .*, ALGORITHM=(INSTANT|INPLACE, LOCK=NONE))$`)
 
 func TestMigrationsAreOnline(t *testing.T) {
 	t.Parallel()
@@ -214,6 +214,39 @@ func TestHostsApplyAtOnce(t *testing.T) {
 	}
 	if got := versionOf(t, db); got != recordOf(host) {
 		t.Errorf("records %q, want %q", got, recordOf(host))
+	}
+}
+
+// TestVersion1IsMigrated: what the programs of version 1 and of this one say before and
+// after, whether or not the version is recorded.
+func TestVersion1IsMigrated(t *testing.T) {
+	t.Parallel()
+	recorded, unrecorded := version1(t), version1(t)
+	run(t, recorded, "ALTER TABLE tasks COMMENT = '"+recordOf(first)+"'")
+	for _, db := range []*sql.DB{recorded, unrecorded} {
+		findings := check(t, db)
+		const want = "tasks is of schema version 1: this activityd needs version 2: run activityd schema --apply"
+		if len(findings) != 1 || !findings[0].Wrong || findings[0].String() != want {
+			t.Errorf("found %v, want that %s", findings, want)
+		}
+		if err := schema.Compatible(t.Context(), db); err == nil || err.Error() != want {
+			t.Errorf("error %v, want that %s", err, want)
+		}
+		if err := schema.Apply(t.Context(), db); err != nil {
+			t.Fatal(err)
+		}
+		if findings := check(t, db); len(findings) > 0 {
+			t.Errorf("after the migration: %v", findings)
+		}
+		if err := first.Compatible(t.Context(), db); err != nil {
+			t.Errorf("a program of version 1: %v", err)
+		}
+		if err := first.Apply(t.Context(), db, false); err != nil {
+			t.Errorf("a program of version 1 applies its own: %v", err)
+		}
+		if got := versionOf(t, db); got != "activityd schema 2, compatible since 1" {
+			t.Errorf("records %q", got)
+		}
 	}
 }
 

@@ -39,7 +39,7 @@ func TestNothingOfTheFilesIsLeftOut(t *testing.T) {
 			}
 		}
 	}
-	want := []string{"users", "contacts", "blocks", "photos", "tasks", "paused_queues", "task_keys"}
+	want := []string{"users", "contacts", "blocks", "photos", "tasks", "paused_queues", "task_keys", "once_keys"}
 	if got := schema.Tables(); !slices.Equal(got, want) {
 		t.Errorf("tables %q, want %q", got, want)
 	}

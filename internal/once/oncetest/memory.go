@@ -3,6 +3,7 @@
 package oncetest
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -28,15 +29,13 @@ func NewMemory(now func() time.Time) *Memory {
 
 // Apply implements [once.Store].
 func (m *Memory) Apply(ctx context.Context, name string, op once.Operation) (once.Reply, error) {
-	if err := op.Check(name); err != nil {
-		return once.Reply{}, err
-	}
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(op.Check(name), ctx.Err()); err != nil {
 		return once.Reply{}, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now, before := m.clock(), m.states[name]
+	now := m.clock()
+	before := m.known(name, now)
 	s, outcome := once.Step(before, now, m.fence+1, op)
 	m.fence = max(m.fence, s.Fence)
 	m.states[name] = s
@@ -55,8 +54,8 @@ func (m *Memory) known(name string, now time.Time) once.State {
 }
 
 // Get implements [once.Store].
-func (m *Memory) Get(_ context.Context, name string) (once.Reply, error) {
-	if err := once.CheckName(name); err != nil {
+func (m *Memory) Get(ctx context.Context, name string) (once.Reply, error) {
+	if err := cmp.Or(once.CheckName(name), ctx.Err()); err != nil {
 		return once.Reply{}, err
 	}
 	m.mu.Lock()
@@ -66,7 +65,10 @@ func (m *Memory) Get(_ context.Context, name string) (once.Reply, error) {
 }
 
 // List implements [once.Store].
-func (m *Memory) List(context.Context) (list []once.Named, err error) {
+func (m *Memory) List(ctx context.Context) (list []once.Named, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.clock()
@@ -79,8 +81,8 @@ func (m *Memory) List(context.Context) (list []once.Named, err error) {
 }
 
 // Forget implements [once.Store].
-func (m *Memory) Forget(_ context.Context, name string, force bool) (forgotten bool, err error) {
-	if err := once.CheckName(name); err != nil {
+func (m *Memory) Forget(ctx context.Context, name string, force bool) (forgotten bool, err error) {
+	if err := cmp.Or(once.CheckName(name), ctx.Err()); err != nil {
 		return false, err
 	}
 	m.mu.Lock()
@@ -92,4 +94,17 @@ func (m *Memory) Forget(_ context.Context, name string, force bool) (forgotten b
 	}
 	delete(m.states, name)
 	return s.Phase != "", nil
+}
+
+// Age moves the times of a state back by d, as if it were so much older.
+func (m *Memory) Age(name string, d time.Duration) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.states[name]
+	if !s.Until.IsZero() {
+		s.Until = s.Until.Add(-d)
+	}
+	s.ForgetAt = s.ForgetAt.Add(-d)
+	m.states[name] = s
+	return nil
 }

@@ -1,0 +1,9 @@
+package once_test
+
+import (
+	"testing"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+)
+
+func TestMain(m *testing.M) { servertest.Main(m) } // which finds goroutines that are left

@@ -1,0 +1,62 @@
+package once
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// phases are those that a name can be in.
+var phases = []Phase{Free, Held, Done, Exhausted}
+
+// A [PhasesCollector] asks for at most phasesTimeout, and answers the scrapes of the next
+// phasesInterval with what it got, or of a time phasesShare times as long as the answer
+// took.
+const (
+	phasesTimeout  = 5 * time.Second
+	phasesInterval = 5 * time.Second
+	phasesShare    = 10
+)
+
+var descKeys = prometheus.NewDesc("activityd_once_keys", "Names in MySQL that have a state, by phase; held: also those whose lease has expired. Counted up to 100,000.", []string{"phase"}, nil)
+
+// PhasesCollector shows how many names are in each phase. It asks during a scrape, and
+// shows nothing while it gets no answer.
+type PhasesCollector struct {
+	count func(context.Context) (map[Phase]int, error)
+
+	mu   sync.Mutex // held while it asks
+	next time.Time  // before it, the last answer is shown again
+	last map[Phase]int
+}
+
+// NewPhasesCollector returns a collector of what count returns, as [MySQL.Phases] does.
+func NewPhasesCollector(count func(context.Context) (map[Phase]int, error)) *PhasesCollector {
+	return &PhasesCollector{count: count}
+}
+
+// Describe implements [prometheus.Collector].
+func (c *PhasesCollector) Describe(out chan<- *prometheus.Desc) { out <- descKeys }
+
+// Collect implements [prometheus.Collector].
+func (c *PhasesCollector) Collect(out chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if start := time.Now(); !start.Before(c.next) {
+		ctx, cancel := context.WithTimeout(context.Background(), phasesTimeout)
+		defer cancel()
+		counts, err := c.count(ctx)
+		if err != nil {
+			counts = nil
+		}
+		c.last, c.next = counts, time.Now().Add(max(phasesInterval, phasesShare*time.Since(start)))
+	}
+	if c.last == nil {
+		return
+	}
+	for _, phase := range phases {
+		out <- prometheus.MustNewConstMetric(descKeys, prometheus.GaugeValue, float64(c.last[phase]), string(phase))
+	}
+}
