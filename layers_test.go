@@ -27,6 +27,7 @@ var layers = []struct {
 	{"internal/retry", []string{module}},
 	{"internal/filelock", []string{module}},
 	{"internal/notify", []string{module}},
+	{"internal/redisreply", []string{"database/sql", "net/http", "github.com/labstack/echo", module}},
 	{"internal/mysql", []string{"github.com/redis", "net/http", "github.com/labstack/echo", module + "internal/contacts", module + "internal/tasks"}},
 	{"internal/contacts", []string{"github.com/redis", "net/http", "github.com/labstack/echo"}},
 	{"internal/queue", []string{"net/http", "github.com/labstack/echo", "github.com/redis", module + "internal/tasks", module + "internal/index", module + "internal/contacts", module + "internal/member"}},

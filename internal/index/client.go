@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/redisreply"
 )
 
 // client is a client of one Redis server or of a cluster. Its methods are all that
@@ -117,7 +119,7 @@ func (c client) evalPipeline(ctx context.Context, script *redis.Script, calls []
 	}
 	for i, cmd := range cmds {
 		value, err := cmd.Result()
-		if passing, _ := isPassing(err); passing {
+		if passing, _ := redisreply.Passing(err); passing {
 			return err
 		}
 		replies[i] = reply{value, err}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/activityd/activityd/internal/redisreply"
 )
 
 var (
@@ -77,7 +79,7 @@ func init() { // the known series begin with 0
 // observe counts an operation that began at start, and notes a refusal. One by an
 // ACL may be about a single key: the probe finds out whether it is about all.
 func (ix *Index) observe(op operation, start time.Time, err error) {
-	if op != opProbe && errors.Is(err, ErrRefused) && !isDenied(err) {
+	if op != opProbe && errors.Is(err, ErrRefused) && !redisreply.Denied(err) {
 		ix.note(err)
 	}
 	callSeconds.WithLabelValues(string(op)).Observe(time.Since(start).Seconds())
