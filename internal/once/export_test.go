@@ -1,0 +1,7 @@
+package once
+
+// For the tests of the keys in Redis.
+var (
+	MarkerKey = markerKey
+	StateKey  = stateKey
+)
