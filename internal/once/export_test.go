@@ -4,4 +4,6 @@ package once
 var (
 	MarkerKey = markerKey
 	StateKey  = stateKey
+
+	DecodeState = decodeState
 )

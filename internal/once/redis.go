@@ -23,7 +23,7 @@ import (
 // one slot:
 //
 //	activityd_once_{BUCKET}       hash: the marker, see [Redis.BeginEpoch]
-//	activityd_once_{BUCKET}_NAME  hash: the state of a name; expires when it is forgotten
+//	activityd_once_{BUCKET}_NAME  string: the state of a name; expires when it is forgotten
 //
 // Each operation is one script, which has the server's clock decide. The scripts are
 // [Step] in Lua; they leave no state without its time to live.
@@ -68,18 +68,33 @@ func nameOf(key string) (name string, ok bool) {
 	return name, CheckName(name) == nil && stateKey(name) == key
 }
 
-// stateFields are the fields of a state. The times and the durations are in milliseconds,
-// until is 0 unless the name is held, and the fence is the epoch and the sequence number,
-// with a space between: both together are too much for a number in Lua.
-var stateFields = []string{"phase", "owner", "attempt", "lease", "keep", "max", "fence", "until", "forget_at", "reason"}
+// A state is a string, which costs half of what a hash does. The times and the durations
+// are in milliseconds; AT is the end of the lease of a name that is held, and of another
+// one when it is forgotten; the fence is two numbers, because it is too large for one in
+// Lua.
+//
+//	PHASE AT ATTEMPT LEASE KEEP MAX OWNER
+//	EPOCH SEQUENCE
+//	REASON
 
-// load begins the script of each operation. It sets now, in milliseconds, and s, the
-// values of [stateFields]; s[1] is false if there is no state.
-var load = `
-local s = redis.call('HMGET', KEYS[1], '` + strings.Join(stateFields, "', '") + `')
-local now = redis.call('TIME')
-now = now[1] * 1000 + math.floor(now[2] / 1000)
-if s[1] and now >= tonumber(s[9]) then s[1] = false end
+// load begins the script of each operation. It sets v, the state, or an empty string; its
+// parts, of which rest is the owner and all after it, or nil; t, the reply of TIME; and
+// now, in milliseconds. Scripts return the outcome, a line feed, 1 if the phase changed or
+// 0, t, and v.
+const load = `
+local v, t = redis.call('GET', KEYS[1]) or '', redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local phase, at, attempt, lease, keep, max, rest
+if v ~= '' then
+	phase, at, attempt, lease, keep, max, rest = string.match(v, '^(%l+) (%d+) (%d+) (%d+) (%d+) (%d+) (.+)$')
+	if not phase then return redis.error_reply('MALFORMED state') end
+	if now >= (phase == 'held' and at + keep or tonumber(at)) then phase, v = nil, '' end
+end
+`
+
+// loadOwn is load for an operation of an owner, ARGV[1], who must be that of the state.
+const loadOwn = load + `
+if not phase or string.find(rest, ARGV[1] .. '\n', 1, true) ~= 1 then return 'lost\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v end
 `
 
 // serverID is an expression in Lua: the id of the data of the server that runs the script,
@@ -97,95 +112,93 @@ const noEpoch = "no epoch"
 //
 //	KEYS[1] the state  KEYS[2] the marker
 //	ARGV[1] owner  ARGV[2] lease  ARGV[3] keep  ARGV[4] max
-//	returns the outcome or "no epoch", 1 if the phase changed, now, and the state
+//	returns as load says; the outcome may be "no epoch"
 var acquireScript = redis.NewScript(load + `
-local was = s[1]
-if was == 'done' then return {'done', 0, now, s} end
-if was == 'exhausted' then return {'out of attempts', 0, now, s} end
-local live = was == 'held' and now < tonumber(s[8])
-if live and s[2] ~= ARGV[1] then return {'busy', 0, now, s} end
-local till = now + ARGV[2]
-if live then
-	s[4], s[5], s[6], s[8], s[9] = ARGV[2], ARGV[3], ARGV[4], till, till + ARGV[3]
-	redis.call('HSET', KEYS[1], 'lease', s[4], 'keep', s[5], 'max', s[6], 'until', s[8], 'forget_at', s[9])
-	redis.call('PEXPIREAT', KEYS[1], s[9])
-	return {'ok', 0, now, s}
-end
-if not was then s[3], s[10] = 0, '' end
-if was == 'held' then s[10] = 'the lease of attempt ' .. s[3] .. ' expired' end
-local outcome, max = 'ok', tonumber(ARGV[4])
-if max > 0 and tonumber(s[3]) >= max then
-	outcome, s[1], s[8], s[9] = 'out of attempts', 'exhausted', 0, now + ARGV[3]
+if phase == 'done' then return 'done\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v end
+if phase == 'exhausted' then return 'out of attempts\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v end
+local till, terms = now + ARGV[2], ' ' .. ARGV[2] .. ' ' .. ARGV[3] .. ' ' .. ARGV[4] .. ' '
+local reason = ''
+if not phase then
+	attempt = 0
+elseif phase == 'free' then
+	reason = string.match(rest, '^[^\n]*\n[^\n]*\n(.*)$')
+elseif now >= tonumber(at) then
+	reason = 'the lease of attempt ' .. attempt .. ' expired'
+elseif string.find(rest, ARGV[1] .. '\n', 1, true) ~= 1 then
+	return 'busy\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
 else
-	local m = redis.call('HMGET', KEYS[2], 'epoch', 'seq', 'server')
-	if not (m[1] and m[2] and tonumber(m[2]) < ` + maxSequence + ` and m[3] and m[3] == ` + serverID + `) then
-		return {'no epoch', 0, now, {}}
-	end
-	s[7] = m[1] .. ' ' .. redis.call('HINCRBY', KEYS[2], 'seq', 1)
-	s[1], s[2], s[3], s[8], s[9] = 'held', ARGV[1], s[3] + 1, till, till + ARGV[3]
+	v = 'held ' .. till .. ' ' .. attempt .. terms .. rest
+	redis.call('SET', KEYS[1], v, 'PXAT', till + ARGV[3])
+	return 'ok\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
 end
-s[4], s[5], s[6] = ARGV[2], ARGV[3], ARGV[4]
-redis.call('HSET', KEYS[1], 'phase', s[1], 'owner', s[2], 'attempt', s[3], 'lease', s[4], 'keep', s[5], 'max', s[6], 'fence', s[7], 'until', s[8], 'forget_at', s[9], 'reason', s[10])
-redis.call('PEXPIREAT', KEYS[1], s[9])
-return {outcome, s[1] == was and 0 or 1, now, s}
+if phase and ARGV[4] ~= '0' and tonumber(attempt) >= tonumber(ARGV[4]) then
+	at = now + ARGV[3]
+	v = 'exhausted ' .. at .. ' ' .. attempt .. terms .. string.match(rest, '^[^\n]*\n[^\n]*\n') .. reason
+	redis.call('SET', KEYS[1], v, 'PXAT', at)
+	return 'out of attempts\n1 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
+end
+local m = redis.call('HMGET', KEYS[2], 'epoch', 'server', 'seq')
+local info = redis.call('INFO', 'replication') -- as serverID, but faster
+if not m[1] or not m[2] or not m[3] or not string.find(info, 'role:master', 1, true)
+	or not string.find(info, 'master_replid:' .. m[2] .. '\r\n', 1, true) then return 'no epoch\n0 0 0 ' end
+local seq = redis.call('HINCRBY', KEYS[2], 'seq', 1)
+if seq > ` + maxSequence + ` then return 'no epoch\n0 0 0 ' end
+v = 'held ' .. till .. ' ' .. attempt + 1 .. terms .. ARGV[1] .. '\n' .. m[1] .. ' ' .. seq .. '\n' .. reason
+redis.call('SET', KEYS[1], v, 'PXAT', till + ARGV[3])
+return (phase == 'held' and 'ok\n0 ' or 'ok\n1 ') .. t[1] .. ' ' .. t[2] .. ' ' .. v
 `)
 
 // extendScript is [Extend].
 //
 //	KEYS[1] the state
 //	ARGV[1] owner
-//	returns the outcome, 0, now, and the state
-var extendScript = redis.NewScript(load + `
-if s[1] ~= 'held' or s[2] ~= ARGV[1] or now >= tonumber(s[8]) then return {'lost', 0, now, s} end
-s[8] = now + s[4]
-s[9] = s[8] + s[5]
-redis.call('HSET', KEYS[1], 'until', s[8], 'forget_at', s[9])
-redis.call('PEXPIREAT', KEYS[1], s[9])
-return {'ok', 0, now, s}
+//	returns as load says
+var extendScript = redis.NewScript(loadOwn + `
+if phase ~= 'held' or now >= tonumber(at) then return 'lost\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v end
+at = now + lease
+v = 'held ' .. at .. ' ' .. attempt .. ' ' .. lease .. ' ' .. keep .. ' ' .. max .. ' ' .. rest
+redis.call('SET', KEYS[1], v, 'PXAT', at + keep)
+return 'ok\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
 `)
 
 // finishScript is [Finish].
 //
 //	KEYS[1] the state
 //	ARGV[1] owner
-//	returns the outcome, 1 if the phase changed, now, and the state
-var finishScript = redis.NewScript(load + `
-if not s[1] or s[2] ~= ARGV[1] then return {'lost', 0, now, s} end
-if s[1] ~= 'held' then return {s[1] == 'done' and 'ok' or 'lost', 0, now, s} end
-s[1], s[8], s[9] = 'done', 0, now + s[5]
-redis.call('HSET', KEYS[1], 'phase', s[1], 'until', s[8], 'forget_at', s[9])
-redis.call('PEXPIREAT', KEYS[1], s[9])
-return {'ok', 1, now, s}
+//	returns as load says
+var finishScript = redis.NewScript(loadOwn + `
+if phase ~= 'held' then return (phase == 'done' and 'ok\n0 ' or 'lost\n0 ') .. t[1] .. ' ' .. t[2] .. ' ' .. v end
+at = now + keep
+v = 'done ' .. at .. ' ' .. attempt .. ' ' .. lease .. ' ' .. keep .. ' ' .. max .. ' ' .. rest
+redis.call('SET', KEYS[1], v, 'PXAT', at)
+return 'ok\n1 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
 `)
 
 // failScript is [Fail].
 //
 //	KEYS[1] the state
 //	ARGV[1] owner  ARGV[2] reason
-//	returns the outcome, 1 if the phase changed, now, and the state
-var failScript = redis.NewScript(load + `
-if not s[1] or s[2] ~= ARGV[1] then return {'lost', 0, now, s} end
-if s[1] ~= 'held' then return {s[1] == 'done' and 'lost' or 'ok', 0, now, s} end
-local max = tonumber(s[6])
-s[1] = max > 0 and tonumber(s[3]) >= max and 'exhausted' or 'free'
-s[8], s[9], s[10] = 0, now + s[5], ARGV[2]
-redis.call('HSET', KEYS[1], 'phase', s[1], 'until', s[8], 'forget_at', s[9], 'reason', s[10])
-redis.call('PEXPIREAT', KEYS[1], s[9])
-return {'ok', 1, now, s}
+//	returns as load says
+var failScript = redis.NewScript(loadOwn + `
+if phase ~= 'held' then return (phase == 'done' and 'lost\n0 ' or 'ok\n0 ') .. t[1] .. ' ' .. t[2] .. ' ' .. v end
+phase = max ~= '0' and tonumber(attempt) >= tonumber(max) and 'exhausted ' or 'free '
+at = now + keep
+v = phase .. at .. ' ' .. attempt .. ' ' .. lease .. ' ' .. keep .. ' ' .. max .. ' ' .. string.match(rest, '^[^\n]*\n[^\n]*\n') .. ARGV[2]
+redis.call('SET', KEYS[1], v, 'PXAT', at)
+return 'ok\n1 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
 `)
 
 // releaseScript is [Release].
 //
 //	KEYS[1] the state
 //	ARGV[1] owner
-//	returns the outcome, 1 if the phase changed, now, and the state
-var releaseScript = redis.NewScript(load + `
-if not s[1] or s[2] ~= ARGV[1] then return {'lost', 0, now, s} end
-if s[1] ~= 'held' then return {s[1] == 'free' and 'ok' or 'lost', 0, now, s} end
-s[1], s[3], s[8], s[9] = 'free', s[3] - 1, 0, now + s[5]
-redis.call('HSET', KEYS[1], 'phase', s[1], 'attempt', s[3], 'until', s[8], 'forget_at', s[9])
-redis.call('PEXPIREAT', KEYS[1], s[9])
-return {'ok', 1, now, s}
+//	returns as load says
+var releaseScript = redis.NewScript(loadOwn + `
+if phase ~= 'held' then return (phase == 'free' and 'ok\n0 ' or 'lost\n0 ') .. t[1] .. ' ' .. t[2] .. ' ' .. v end
+at = now + keep
+v = 'free ' .. at .. ' ' .. attempt - 1 .. ' ' .. lease .. ' ' .. keep .. ' ' .. max .. ' ' .. rest
+redis.call('SET', KEYS[1], v, 'PXAT', at)
+return 'ok\n1 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
 `)
 
 // Apply implements [Store].
@@ -249,24 +262,28 @@ func (r *Redis) run(ctx context.Context, script *redis.Script, name string, args
 	if script == acquireScript {
 		keys = append(keys, markerKey(bucketOf(name)))
 	}
-	reply, err := script.Run(ctx, r.client, keys, args...).Slice()
+	text, err := script.Run(ctx, r.client, keys, args...).Text()
 	if err != nil {
 		return Reply{}, translate(ctx, strings.Join(keys, " or "), err)
 	}
-	if len(reply) != 4 {
+	outcome, text, _ := strings.Cut(text, "\n")
+	changed, text, _ := strings.Cut(text, " ")
+	seconds, text, _ := strings.Cut(text, " ")
+	micros, text, _ := strings.Cut(text, " ")
+	s, ok := decodeState(text)
+	if !ok {
 		return Reply{}, malformed(key)
 	}
-	d := decoder{key: key}
-	state, _ := reply[3].([]any)
-	result := Reply{Outcome: Outcome(d.text(reply[0])), Changed: d.number(reply[1]) == 1, Now: d.time(reply[2]), State: d.state(state)}
-	return result, d.err
+	sec, _ := strconv.ParseInt(seconds, 10, 64)
+	usec, _ := strconv.ParseInt(micros, 10, 64)
+	return Reply{Outcome: Outcome(outcome), State: s, Now: time.UnixMilli(sec*1000 + usec/1000), Changed: changed == "1"}, nil
 }
 
 // getScript reads a state.
 //
 //	KEYS[1] the state
-//	returns "", 0, now, and the state
-var getScript = redis.NewScript(load + `return {'', 0, now, s}`)
+//	returns as load says, and no outcome
+var getScript = redis.NewScript(load + `return '\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v`)
 
 // Get implements [Store].
 func (r *Redis) Get(ctx context.Context, name string) (Reply, error) {
@@ -279,24 +296,21 @@ func (r *Redis) Get(ctx context.Context, name string) (Reply, error) {
 // forgetScript deletes a state.
 //
 //	KEYS[1] the state
-//	returns the outcome, which is "ok", "busy" or "lost" (there is none), 1 if it was deleted, now, and the state before
+//	returns as load says; the outcome is "ok", "busy", or "lost" if there is no state
 var forgetScript = redis.NewScript(load + `
-if not s[1] then return {'lost', 0, now, s} end
-if s[1] == 'held' and now < tonumber(s[8]) then return {'busy', 0, now, s} end
+if not phase then return 'lost\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' end
+if phase == 'held' and now < tonumber(at) then return 'busy\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v end
 redis.call('DEL', KEYS[1])
-return {'ok', 1, now, s}
+return 'ok\n1 ' .. t[1] .. ' ' .. t[2] .. ' '
 `)
 
-// forgetForcedScript deletes a state, or whatever has its key.
+// forgetForcedScript deletes whatever has the key of a state.
 //
 //	KEYS[1] the state
-//	returns 1 if there was one, else 0
+//	returns 1 if there was one, 0 if not, or if it is just forgotten
 var forgetForcedScript = redis.NewScript(`
-local forget_at = redis.pcall('HGET', KEYS[1], 'forget_at')
-local now = redis.call('TIME')
-local deleted = redis.call('DEL', KEYS[1])
-if type(forget_at) == 'string' and now[1] * 1000 + math.floor(now[2] / 1000) >= (tonumber(forget_at) or 1e15) then return 0 end
-return deleted
+local ttl, deleted = redis.call('PTTL', KEYS[1]), redis.call('DEL', KEYS[1])
+return ttl == 0 and 0 or deleted
 `)
 
 // Forget implements [Store]. With force it deletes even a key that holds no state.
@@ -304,18 +318,18 @@ func (r *Redis) Forget(ctx context.Context, name string, force bool) (forgotten 
 	if err := CheckName(name); err != nil {
 		return false, err
 	}
-	if !force {
-		reply, err := r.run(ctx, forgetScript, name)
-		if err == nil && reply.Outcome == Busy {
-			err = ErrHeld
+	if force {
+		if ctx.Err() != nil {
+			return false, context.Cause(ctx)
 		}
-		return reply.Changed && err == nil, err
+		n, err := forgetForcedScript.Run(ctx, r.client, []string{stateKey(name)}).Int()
+		return n == 1, translate(ctx, stateKey(name), err)
 	}
-	if err := ctx.Err(); err != nil {
-		return false, context.Cause(ctx)
+	reply, err := r.run(ctx, forgetScript, name)
+	if err == nil && reply.Outcome == Busy {
+		err = fmt.Errorf("%s: %w", name, ErrHeld)
 	}
-	n, err := forgetForcedScript.Run(ctx, r.client, []string{stateKey(name)}).Int()
-	return n == 1, translate(ctx, stateKey(name), err)
+	return reply.Outcome == OK, err
 }
 
 // List implements [Store]. It scans all keys of all masters. What changes meanwhile may
@@ -362,25 +376,28 @@ func (r *Redis) List(ctx context.Context) ([]Named, error) {
 // readStates adds to states those of one server that have some of the keys.
 func readStates(ctx context.Context, server redis.UniversalClient, keys []string, states map[string]Reply) error {
 	var now *redis.TimeCmd
-	values := make(map[string]*redis.SliceCmd)
+	values := make(map[string]*redis.StringCmd)
 	_, err := server.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		now = pipe.Time(ctx)
 		for _, key := range keys {
 			if name, ok := nameOf(key); ok {
-				values[name] = pipe.HMGet(ctx, key, stateFields...)
+				values[name] = pipe.Get(ctx, key)
 			}
 		}
 		return nil
 	})
 	for name, value := range values {
 		key := stateKey(name)
-		if err := cmp.Or(value.Err(), now.Err(), err); err != nil {
+		if errors.Is(value.Err(), redis.Nil) {
+			continue // it has expired since the scan
+		}
+		if err := cmp.Or(value.Err(), now.Err(), err); err != nil && !errors.Is(err, redis.Nil) {
 			return translate(ctx, key, err)
 		}
-		d := decoder{key: key}
-		reply := Reply{State: d.state(value.Val()), Now: time.UnixMilli(now.Val().UnixMilli())}
-		if d.err != nil {
-			return d.err
+		reply := Reply{Now: time.UnixMilli(now.Val().UnixMilli())}
+		var ok bool
+		if reply.State, ok = decodeState(value.Val()); !ok {
+			return malformed(key)
 		}
 		if reply.Now.Before(reply.State.ForgetAt) {
 			states[name] = reply
@@ -389,67 +406,39 @@ func readStates(ctx context.Context, server redis.UniversalClient, keys []string
 	return nil
 }
 
-// decoder decodes what a script returns, and keeps the first error.
-type decoder struct {
-	key string
-	err error
-}
-
-// state decodes the values of [stateFields], of which the first is nil if there is no
-// state. A script leaves out what follows.
-func (d *decoder) state(v []any) State {
-	if len(v) == 0 || v[0] == nil {
-		return State{}
+// decodeState reports whether v is a state, or empty.
+func decodeState(v string) (s State, ok bool) {
+	if v == "" {
+		return State{}, true
 	}
-	if len(v) != len(stateFields) {
-		d.err = malformed(d.key)
-		return State{}
+	head, rest, _ := strings.Cut(v, "\n")
+	fence, reason, _ := strings.Cut(rest, "\n")
+	fields := strings.SplitN(head, " ", 7)
+	if len(fields) != 7 {
+		return State{}, false
 	}
-	s := State{
-		Phase: Phase(d.text(v[0])), Owner: d.text(v[1]), Attempt: int(d.number(v[2])),
-		Terms: Terms{
-			Lease:    time.Duration(d.number(v[3])) * time.Millisecond,
-			Keep:     time.Duration(d.number(v[4])) * time.Millisecond,
-			Attempts: int(d.number(v[5])),
-		},
-		Fence: d.fence(v[6]), ForgetAt: d.time(v[8]), Reason: d.text(v[9]),
+	ok = true
+	number := func(text string, bits int) int64 {
+		n, err := strconv.ParseUint(text, 10, bits)
+		ok = ok && err == nil
+		return int64(n)
 	}
-	if s.Phase == Held {
-		s.Until = d.time(v[7])
+	millis := func(text string) time.Duration { return time.Duration(number(text, 43)) * time.Millisecond }
+	epoch, sequence, _ := strings.Cut(fence, " ")
+	at := time.UnixMilli(number(fields[1], 63))
+	s = State{
+		Phase: Phase(fields[0]), Owner: fields[6], Attempt: int(number(fields[2], 31)),
+		Terms: Terms{Lease: millis(fields[3]), Keep: millis(fields[4]), Attempts: int(number(fields[5], 31))},
+		Fence: Fence(number(epoch, 32)<<31 | number(sequence, 31)), ForgetAt: at, Reason: reason,
 	}
-	return s
-}
-
-func (d *decoder) text(v any) string {
-	s, ok := v.(string)
-	if !ok {
-		d.err = malformed(d.key)
+	switch s.Phase {
+	case Held:
+		s.Until, s.ForgetAt = at, at.Add(s.Terms.Keep)
+	case Free, Done, Exhausted:
+	default:
+		ok = false
 	}
-	return s
-}
-
-// number decodes a number that a script computed, or a string that it read.
-func (d *decoder) number(v any) int64 {
-	if n, ok := v.(int64); ok {
-		return n
-	}
-	n, err := strconv.ParseInt(d.text(v), 10, 64)
-	if err != nil {
-		d.err = malformed(d.key)
-	}
-	return n
-}
-
-func (d *decoder) time(v any) time.Time { return time.UnixMilli(d.number(v)) }
-
-func (d *decoder) fence(v any) Fence {
-	epoch, sequence, _ := strings.Cut(d.text(v), " ")
-	e, err := strconv.ParseUint(epoch, 10, 32)
-	n, err2 := strconv.ParseUint(sequence, 10, 31)
-	if err != nil || err2 != nil {
-		d.err = malformed(d.key)
-	}
-	return Fence(e<<31 | n)
+	return s, ok
 }
 
 // malformed is the error of a key that something else wrote.
@@ -459,7 +448,7 @@ func malformed(key string) error {
 
 const (
 	repair = "see which program writes it, and forget the lock with force, or delete the key"
-	rights = "the user needs the commands EVALSHA, EVAL, SCAN, HMGET, HGET, HSET, HINCRBY, PEXPIREAT, DEL, TIME and INFO, and the keys activityd_once_*"
+	rights = "the user needs the commands EVALSHA, EVAL, GET, SET, DEL, HMGET, HSET, HINCRBY, PTTL, SCAN, TIME and INFO, and the keys activityd_once_*"
 )
 
 // translate wraps an error of the client, about a key, as one of the errors of stores, or
@@ -487,13 +476,12 @@ func translate(ctx context.Context, doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// isMalformed reports whether a script met a key that something else wrote: one of
-// another type, or a hash whose fields it cannot compute with.
+// isMalformed reports whether a script met a key that something else wrote.
 func isMalformed(err error) bool {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
 		return false
 	}
 	text := reply.Error()
-	return strings.Contains(text, "WRONGTYPE") || strings.Contains(text, "attempt to ") || strings.Contains(text, "not an integer")
+	return strings.Contains(text, "WRONGTYPE") || strings.Contains(text, "MALFORMED") || strings.Contains(text, "attempt to ") || strings.Contains(text, "not an integer")
 }

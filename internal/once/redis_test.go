@@ -2,7 +2,10 @@ package once_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -34,27 +37,27 @@ func connect(t testing.TB, server *localserver.Redis) *redis.Client {
 func harness(client redis.UniversalClient, store once.Store) oncetest.Harness {
 	return oncetest.Harness{Store: store, Age: func(name string, d time.Duration) error {
 		ctx, key := context.Background(), once.StateKey(name)
-		forgetAt, err := client.HGet(ctx, key, "forget_at").Int64()
-		if err == redis.Nil {
-			return nil
+		v, err := client.Get(ctx, key).Result()
+		if err != nil {
+			return ignoreNil(err)
 		}
+		fields := strings.SplitN(v, " ", 3)
+		at, err := strconv.ParseInt(fields[1], 10, 64)
 		if err != nil {
 			return err
 		}
-		until, err := client.HGet(ctx, key, "until").Int64()
-		if err != nil {
-			return err
-		}
-		_, err = client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-			if until != 0 {
-				pipe.HSet(ctx, key, "until", until-d.Milliseconds())
-			}
-			pipe.HSet(ctx, key, "forget_at", forgetAt-d.Milliseconds())
-			pipe.PExpireAt(ctx, key, time.UnixMilli(forgetAt).Add(-d))
-			return nil
-		})
-		return err
+		aged := fmt.Sprintf("%s %d %s", fields[0], at-d.Milliseconds(), fields[2])
+		s, _ := once.DecodeState(aged)
+		return ignoreNil(client.Do(ctx, "SET", key, aged, "PXAT", s.ForgetAt.UnixMilli()).Err())
 	}}
+}
+
+// ignoreNil returns nil for a key that is not there.
+func ignoreNil(err error) error {
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	return err
 }
 
 func TestRedis(t *testing.T) {

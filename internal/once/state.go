@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Phase is what a name is in.
@@ -122,6 +124,9 @@ func (op Operation) Check(name string) error {
 	}
 	if op.Owner == "" || len(op.Owner) > MaxOwner {
 		return fmt.Errorf("%w owner of %d bytes: want 1 to %d", ErrInvalid, len(op.Owner), MaxOwner)
+	}
+	if !utf8.ValidString(op.Owner) || strings.ContainsFunc(op.Owner, unicode.IsControl) {
+		return fmt.Errorf("%w owner %q: want no control characters", ErrInvalid, op.Owner)
 	}
 	switch op.Action {
 	case Acquire:

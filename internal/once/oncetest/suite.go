@@ -536,6 +536,9 @@ func testBadInput(t *testing.T, s suite) {
 		{Action: once.Acquire, Owner: strings.Repeat("a", once.MaxOwner+1), Terms: terms},
 		{Action: once.Finish, Owner: ""},
 		{Action: once.Release, Owner: strings.Repeat("a", 10<<10)},
+		{Action: once.Acquire, Owner: "a\nb", Terms: terms},
+		{Action: once.Acquire, Owner: "a\x00", Terms: terms},
+		{Action: once.Fail, Owner: "\xff"},
 		{Action: "", Owner: me},
 		{Action: "steal", Owner: me},
 	}
