@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/retry"
@@ -53,15 +52,17 @@ import (
 // the lock this would not hold: between the two another process could insert the same name,
 // use it, forget and purge it.
 //
-// A new floor begins at the unix seconds of the clock, for the case that all rows are gone
-// because the table was emptied.
+// A new floor begins at the unix milliseconds of the clock, for the case that all rows are
+// gone because the table was emptied: a name is acquired less than a thousand times a
+// second. But a database that itself lost commits, as one that was restored from a backup or
+// replaced by a replica that lagged, gives fences that were given before.
 //
 // # Why there is no deadlock
 //
-// Only the insert holds a lock while it waits for another: that of the floor, for the row
-// of its name. Whatever holds the lock of a row (an insert, an update, or the deletion of a
-// purge, which locks rows in the order of their names) does not wait for the floor. Should a
-// server find a deadlock all the same, the statement is sent again.
+// An insert locks the floor before the row of its name. What has locked a row does not wait
+// for the floor any more: neither an insert, nor an update, nor the deletion of a purge, which
+// locks its rows in the order of their names. Should a server find a deadlock all the same,
+// the statement is sent again.
 type MySQL struct {
 	db *sql.DB
 
@@ -77,9 +78,9 @@ const (
 )
 
 const (
-	// answerTimeout is how long the database may take for an operation, with all that is
+	// mysqlTimeout is how long the database may take for an operation, with all that is
 	// sent again.
-	answerTimeout = 10 * time.Second
+	mysqlTimeout = 10 * time.Second
 
 	purgeInterval = time.Minute // of a process that inserts little
 	purgeRows     = 100         // in one purge; at the latest after half as many inserts
@@ -96,7 +97,7 @@ var errChanged = errors.New("another process changes it")
 // try calls do, and again as long as another process was in its way. Its errors are those
 // of [Store].
 func (m *MySQL) try(ctx context.Context, what string, do func(context.Context) error) error {
-	bounded, cancel := context.WithTimeout(ctx, answerTimeout)
+	bounded, cancel := context.WithTimeout(ctx, mysqlTimeout)
 	defer cancel()
 	for failures := 1; ; failures++ {
 		err := do(bounded)
@@ -109,7 +110,7 @@ func (m *MySQL) try(ctx context.Context, what string, do func(context.Context) e
 		case err == nil || ctx.Err() != nil:
 			return translated
 		case bounded.Err() != nil:
-			return fmt.Errorf("%w: %s: no answer within %v: %s", ErrUnavailable, what, answerTimeout, err.Error())
+			return fmt.Errorf("%w: %s: no answer within %v: %s", ErrUnavailable, what, mysqlTimeout, err.Error())
 		case errors.Is(translated, mysql.ErrUnavailable):
 			return fmt.Errorf("%w: %w", ErrUnavailable, translated)
 		}
@@ -190,9 +191,6 @@ func (m *MySQL) Apply(ctx context.Context, name string, op Operation) (reply Rep
 	if err := op.Check(name); err != nil {
 		return Reply{}, err
 	}
-	if !utf8.ValidString(op.Owner) { // the table has no such strings
-		return Reply{}, fmt.Errorf("%w owner %q: want UTF-8", ErrInvalid, op.Owner)
-	}
 	inserted := false
 	err = m.try(ctx, fmt.Sprintf("%s %s", op.Action, name), func(ctx context.Context) (err error) {
 		reply, inserted, err = m.applyOnce(ctx, name, op)
@@ -250,6 +248,9 @@ func (m *MySQL) insert(ctx context.Context, name string, s State) (Fence, error)
 		return 0, errChanged
 	}
 	fence, err := result.LastInsertId()
+	if err == nil && fence == 0 { // not so where the table has a trigger: the next look finds it
+		err = errChanged
+	}
 	return Fence(fence), err
 }
 
@@ -266,7 +267,7 @@ func (m *MySQL) update(ctx context.Context, r record, s State) error {
 
 // raiseFloor makes sure that there is a floor, and that it is at least that high.
 func (m *MySQL) raiseFloor(ctx context.Context, fence Fence) error {
-	_, err := m.db.ExecContext(ctx, "INSERT INTO once_keys (name, fence) VALUES (?, GREATEST(UNIX_TIMESTAMP(), ?)) ON DUPLICATE KEY UPDATE fence = GREATEST(fence, ?)",
+	_, err := m.db.ExecContext(ctx, "INSERT INTO once_keys (name, fence) VALUES (?, GREATEST("+mysql.Now+", ?)) ON DUPLICATE KEY UPDATE fence = GREATEST(fence, ?)",
 		floorRow, uint64(fence), uint64(fence))
 	return err
 }
@@ -286,22 +287,33 @@ func (m *MySQL) purgeIsDue() bool {
 
 // purge deletes some rows whose states are forgotten: see [MySQL].
 func (m *MySQL) purge(ctx context.Context) error {
-	var names []any
-	var highest Fence
-	_, err := mysql.Select(ctx, m.db, func(rows *sql.Rows) (name string, err error) {
-		var fence uint64
-		err = rows.Scan(&name, &fence)
-		names, highest = append(names, name), max(highest, Fence(fence))
-		return name, err
-	}, "SELECT name, fence FROM once_keys FORCE INDEX (phases) WHERE phase IN ('free', 'held', 'done', 'exhausted') AND forget_at <= "+mysql.Now+" LIMIT ?", purgeRows)
+	names, highest, err := m.forgotten(ctx)
 	if err != nil || len(names) == 0 {
 		return err
 	}
+	return m.remove(ctx, names, highest)
+}
+
+// forgotten returns some names whose states are to be forgotten, and their highest fence.
+func (m *MySQL) forgotten(ctx context.Context) (names []any, highest Fence, err error) {
+	names, err = mysql.Select(ctx, m.db, func(rows *sql.Rows) (any, error) {
+		var name string
+		var fence uint64
+		err := rows.Scan(&name, &fence)
+		highest = max(highest, Fence(fence))
+		return name, err
+	}, "SELECT name, fence FROM once_keys FORCE INDEX (phases) WHERE phase IN ('free', 'held', 'done', 'exhausted') AND forget_at <= "+mysql.Now+" LIMIT ?", purgeRows)
+	return names, highest, err
+}
+
+// remove deletes the rows of forgotten names, after it raised the floor. Some may have been
+// acquired since, and even forgotten again, with a fence beyond the floor.
+func (m *MySQL) remove(ctx context.Context, names []any, highest Fence) error {
 	if err := m.raiseFloor(ctx, highest); err != nil {
 		return err
 	}
-	// Some may have been acquired since. The index is named as in package queue.
-	_, err = m.db.ExecContext(ctx, "DELETE once_keys FROM once_keys FORCE INDEX (PRIMARY) WHERE name IN ("+mysql.Marks(len(names))+") AND fence <= ? AND forget_at <= "+mysql.Now,
+	// The index is named as in package queue: else a small table is scanned, and locked.
+	_, err := m.db.ExecContext(ctx, "DELETE once_keys FROM once_keys FORCE INDEX (PRIMARY) WHERE name IN ("+mysql.Marks(len(names))+") AND fence <= ? AND forget_at <= "+mysql.Now,
 		append(names, uint64(highest))...)
 	return err
 }
@@ -354,7 +366,7 @@ func (m *MySQL) Forget(ctx context.Context, name string, force bool) (forgotten 
 		case s.Phase == Held && !s.Expired(r.now) && !force:
 			return ErrHeld
 		}
-		s.ForgetAt = r.now // the row stays, for its fence, until the next purge
+		s.ForgetAt = time.UnixMilli(0) // the row stays, for its fence, until the next purge
 		err = m.update(ctx, r, s)
 		forgotten = err == nil
 		return err

@@ -1,0 +1,414 @@
+package once_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/once"
+)
+
+// acquire begins an attempt, with terms that do not matter.
+func acquire(t *testing.T, store once.Store, name, owner string) once.State {
+	t.Helper()
+	r, err := store.Apply(t.Context(), name, once.Operation{Action: once.Acquire, Owner: owner, Terms: anyTerms})
+	if err != nil || r.Outcome != once.OK {
+		t.Fatalf("acquire %s by %s: %+v, %v", name, owner, r, err)
+	}
+	return r.State
+}
+
+var anyTerms = once.Terms{Lease: time.Hour, Keep: time.Hour}
+
+// rowsMySQL counts the rows of once_keys that are names.
+func rowsMySQL(t *testing.T, db *sql.DB) (n int) {
+	t.Helper()
+	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM once_keys WHERE name NOT LIKE ' %'").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func mustPurge(t *testing.T, store *once.MySQL) {
+	t.Helper()
+	if err := store.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A name has a higher fence each time, whether its row was deleted in between, or the
+// floor, or all there is.
+func TestMySQLFencesOutliveTheirRows(t *testing.T) {
+	t.Parallel()
+	store, db := newMySQL(t)
+	highest := once.Fence(0)
+	for round, between := range []func(){
+		func() {}, // forgotten
+		func() { mustPurge(t, store) },
+		func() {
+			if _, err := store.Forget(t.Context(), "a", true); err != nil {
+				t.Error(err)
+			}
+			mustPurge(t, store)
+		},
+		func() { execMySQL(t, db, "DELETE FROM once_keys WHERE name = ' floor'"); mustPurge(t, store) },
+		func() { execMySQL(t, db, "UPDATE once_keys SET fence = fence + 1000000"); mustPurge(t, store) }, // ahead of the clock
+		func() {
+			highest -= 1000000
+			eventually(t, "the clock is ahead", func() bool { return uint64(time.Now().UnixMilli()) > uint64(highest) })
+			execMySQL(t, db, "TRUNCATE TABLE once_keys")
+		},
+		func() {},
+	} {
+		for i := range 3 {
+			s := acquire(t, store, "a", fmt.Sprintf("%d/%d", round, i))
+			if s.Fence <= highest {
+				t.Errorf("round %d: fence %v after %v", round, s.Fence, highest)
+			}
+			highest = s.Fence
+			ageMySQL(t, db, "a", time.Hour)
+		}
+		ageMySQL(t, db, "a", 2*time.Hour)
+		between()
+		if s, err := store.Get(t.Context(), "a"); err != nil || s.State != (once.State{}) {
+			t.Errorf("round %d: %+v, %v", round, s, err)
+		}
+	}
+}
+
+// Between the reading of a row and its writing another process may change it.
+func TestMySQLChangesAreNotOverwritten(t *testing.T) {
+	t.Parallel()
+	store, db := newMySQL(t)
+	apply := func(name, owner string, a once.Action) {
+		if _, err := store.Apply(t.Context(), name, once.Operation{Action: a, Owner: owner, Terms: anyTerms}); err != nil {
+			t.Error(err)
+		}
+	}
+	for what, between := range map[string]func(name string){
+		"":         func(string) {},
+		"extended": func(name string) { apply(name, "me", once.Extend) },
+		"done":     func(name string) { apply(name, "me", once.Finish) },
+		"failed":   func(name string) { apply(name, "me", once.Fail) },
+		"acquired": func(name string) { ageMySQL(t, db, name, time.Hour); apply(name, "another", once.Acquire) },
+		"handed on": func(name string) {
+			apply(name, "me", once.Release)
+			apply(name, "another", once.Acquire)
+			apply(name, "another", once.Release)
+		},
+		"forgotten": func(name string) {
+			if _, err := store.Forget(t.Context(), name, true); err != nil {
+				t.Error(err)
+			}
+		},
+		"purged": func(name string) { ageMySQL(t, db, name, 2*time.Hour); mustPurge(t, store) },
+		"purged and taken": func(name string) {
+			ageMySQL(t, db, name, 2*time.Hour)
+			mustPurge(t, store)
+			acquire(t, store, name, "another")
+		},
+	} {
+		for _, a := range []once.Action{once.Acquire, once.Extend, once.Finish, once.Fail, once.Release} {
+			name := strings.ReplaceAll(what, " ", "-") + "/" + string(a)
+			acquire(t, store, name, "me")
+			ageMySQL(t, db, name, time.Minute) // so that an extension is a change
+			execMySQL(t, db, "UPDATE once_keys SET changes = 0 WHERE name = ?", name)
+			var want once.Reply
+			applied, err := store.ApplyLate(t.Context(), name, once.Operation{Action: a, Owner: "me", Terms: anyTerms}, func() {
+				between(name)
+				var err error
+				if want, err = store.Get(t.Context(), name); err != nil {
+					t.Error(err)
+				}
+			})
+			got, getErr := store.Get(t.Context(), name)
+			if err != nil || getErr != nil || applied != (what == "") || !applied && got.State != want.State {
+				t.Errorf("%s: applied: %v; it was %+v, and is %+v; %v, %v", name, applied, want.State, got.State, err, getErr)
+			}
+		}
+	}
+}
+
+// Between the choice of rows and their deletion some may be acquired, with a fence below
+// that of another one, and forgotten again, with a fence beyond the floor.
+func TestMySQLPurgeLeavesWhatIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	store, db := newMySQL(t)
+	forget := func(name string) { ageMySQL(t, db, name, 3*time.Hour) }
+	for _, name := range []string{"gone", "taken", "high"} {
+		acquire(t, store, name, "before")
+		forget(name)
+	}
+	execMySQL(t, db, "UPDATE once_keys SET fence = fence + 10 WHERE name = 'high'")
+	var taken, gone once.State
+	err := store.PurgeLate(t.Context(), func() {
+		taken = acquire(t, store, "taken", "me")
+		for i := range 20 {
+			gone = acquire(t, store, "gone", strconv.Itoa(i))
+			forget("gone")
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := store.Get(t.Context(), "taken"); err != nil || r.State != taken {
+		t.Errorf("taken: %+v, %v, want %+v", r, err, taken)
+	}
+	if next := acquire(t, store, "gone", "me"); next.Fence <= gone.Fence {
+		t.Errorf("fence %v after %v", next.Fence, gone.Fence)
+	}
+	forget("gone")
+	forget("taken")
+	mustPurge(t, store)
+	if n := rowsMySQL(t, db); n != 0 {
+		t.Errorf("%d rows are left", n)
+	}
+}
+
+// A process that acquires many names purges more rows than it inserts, and a short one
+// some.
+func TestMySQLDoesNotGrowForEver(t *testing.T) {
+	t.Parallel()
+	store, db := newMySQL(t)
+	for i := range 5 * once.PurgeRows {
+		name := strconv.Itoa(i)
+		acquire(t, store, name, "me")
+		ageMySQL(t, db, name, 3*time.Hour)
+		if n := rowsMySQL(t, db); n > once.PurgeRows {
+			t.Fatalf("%d rows", n)
+		}
+	}
+	for rowsMySQL(t, db) > 2 {
+		before := rowsMySQL(t, db)
+		acquire(t, once.NewMySQL(db), "short", "me")
+		ageMySQL(t, db, "short", 3*time.Hour)
+		if n := rowsMySQL(t, db); n > before {
+			t.Fatalf("%d rows, and %d before", n, before)
+		}
+	}
+	held := acquire(t, store, "held", "me")
+	ageMySQL(t, db, "held", time.Hour) // expired, and kept
+	mustPurge(t, store)
+	if r, err := store.Get(t.Context(), "held"); err != nil || r.State.Fence != held.Fence {
+		t.Errorf("held: %+v, %v", r, err)
+	}
+}
+
+// While an insert has read the floor and not added its row, another process inserts the
+// same name, uses it often, forgets it, and purges it: that has to wait for the insert.
+func TestMySQLAnInsertLocksTheFloor(t *testing.T) {
+	t.Parallel()
+	store, db := newMySQL(t)
+	acquire(t, store, "x", "so that there is a floor")
+	// The trigger runs between the reading and the adding.
+	execMySQL(t, db, "CREATE TRIGGER slow BEFORE INSERT ON once_keys FOR EACH ROW SET NEW.reason = IF(NEW.owner = 'slow', CONCAT('', SLEEP(1)), NEW.reason)")
+	var slow once.Reply
+	var inserting errgroup.Group
+	inserting.Go(func() (err error) {
+		slow, err = store.Apply(t.Context(), "a", once.Operation{Action: once.Acquire, Owner: "slow", Terms: anyTerms})
+		return err
+	})
+	eventually(t, "the insert is under way", func() bool { return sleeping(t, db) })
+	var highest once.Fence
+	for i := range 5 {
+		highest = acquire(t, store, "a", strconv.Itoa(i)).Fence
+		ageMySQL(t, db, "a", time.Hour)
+	}
+	ageMySQL(t, db, "a", time.Hour)
+	mustPurge(t, store)
+	if err := inserting.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if slow.Outcome != once.OK || slow.State.Fence <= highest {
+		t.Errorf("the slow one: %+v, after fence %v", slow, highest)
+	}
+}
+
+// While a purge is about to raise the floor, the rows are still there.
+func TestMySQLAPurgeRaisesTheFloorFirst(t *testing.T) {
+	t.Parallel()
+	store, db := newMySQL(t)
+	var highest once.Fence
+	for i := range 5 {
+		highest = acquire(t, store, "a", strconv.Itoa(i)).Fence
+		ageMySQL(t, db, "a", time.Hour)
+	}
+	ageMySQL(t, db, "a", time.Hour)
+	execMySQL(t, db, "CREATE TRIGGER slow BEFORE INSERT ON once_keys FOR EACH ROW SET NEW.reason = IF(NEW.name = ' floor', CONCAT('', SLEEP(1)), NEW.reason)")
+	var purging errgroup.Group
+	purging.Go(func() error { return store.Purge(t.Context()) })
+	eventually(t, "the purge is under way", func() bool { return sleeping(t, db) })
+	held := acquire(t, store, "a", "me")
+	if err := purging.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := store.Get(t.Context(), "a"); err != nil || held.Fence <= highest || r.State != held {
+		t.Errorf("acquired with fence %v after %v, and then %+v, %v", held.Fence, highest, r, err)
+	}
+}
+
+// sleeping reports whether a trigger is.
+func sleeping(t *testing.T, db *sql.DB) bool {
+	var n int
+	err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND state = 'User sleep'").Scan(&n)
+	return err == nil && n > 0
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(20 * time.Second); !holds(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+// Some processes acquire, end, forget and purge a few names as fast as they can, while
+// connections are killed. No fence is given twice, none is lower than one that was given
+// before it was asked for, no two hold a name at once, and the server finds no deadlock.
+func TestMySQLFencesNeverRepeat(t *testing.T) {
+	t.Parallel()
+	for _, names := range []int{1, 40} {
+		t.Run(strconv.Itoa(names), func(t *testing.T) {
+			t.Parallel()
+			server := servertest.OwnMySQL(t)
+			s := &stress{db: openMySQL(t, server.DSN(servertest.Database)), names: make([]contended, names)}
+			s.acquireAll(t)
+			t.Logf("%d acquisitions, %d purges, %d errors", s.acquired.Load(), s.purges.Load(), s.errors.Load())
+			if s.purges.Load() < acquisitions/10 || s.errors.Load() == 0 {
+				t.Error("too little happened")
+			}
+			if n := deadlocks(t, s.db); n > 0 {
+				t.Errorf("%d deadlocks", n)
+			}
+		})
+	}
+}
+
+// stress is what its processes have seen.
+type stress struct {
+	db                       *sql.DB
+	names                    []contended
+	acquired, purges, errors atomic.Int64
+}
+
+// acquisitions is how many there are in a test.
+const acquisitions = 300
+
+// contended is a name.
+type contended struct {
+	highest atomic.Uint64 // of what was answered
+	holders atomic.Int64
+	mu      sync.Mutex
+	given   map[once.Fence]string // owners
+}
+
+func (s *stress) acquireAll(t *testing.T) {
+	const processes = 12
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var killing errgroup.Group
+	killing.Go(func() error { return killConnections(ctx, s.db) })
+	var working errgroup.Group
+	for p := range processes {
+		working.Go(func() error {
+			store, rnd := once.NewMySQL(s.db), rand.New(rand.NewPCG(7, uint64(p)))
+			for i := 0; s.acquired.Load() < acquisitions; i++ {
+				if err := s.attempt(t, store, rnd, fmt.Sprintf("%d/%d", p, i)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := working.Wait(); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := killing.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// attempt acquires a name if it can, and then makes it as new in one of several ways.
+func (s *stress) attempt(t *testing.T, store *once.MySQL, rnd *rand.Rand, owner string) error {
+	ctx := t.Context()
+	n := rnd.IntN(len(s.names))
+	name, c := "name"+strconv.Itoa(n), &s.names[n]
+	before := once.Fence(c.highest.Load())
+	var r once.Reply
+	err := s.repeated(func() (err error) {
+		r, err = store.Apply(ctx, name, once.Operation{Action: once.Acquire, Owner: owner, Terms: anyTerms})
+		return err
+	})
+	if err != nil || r.Outcome != once.OK {
+		return err
+	}
+	if c.holders.Add(1) != 1 {
+		t.Errorf("%s: two hold it", name)
+	}
+	c.note(t, r.State, owner, before)
+	s.acquired.Add(1)
+	end := []once.Action{once.Finish, once.Fail, once.Release}[rnd.IntN(3)]
+	c.holders.Add(-1)
+	err = s.repeated(func() (err error) {
+		r, err = store.Apply(ctx, name, once.Operation{Action: end, Owner: owner})
+		return err
+	})
+	// Sent again, it may find that another process forgot the state, or has the name.
+	if err != nil || r.Outcome != once.OK && r.Outcome != once.Lost {
+		return errors.Join(err, fmt.Errorf("%s %s by %s: %+v", end, name, owner, r))
+	}
+	err = s.repeated(func() error { _, err := store.Forget(ctx, name, false); return err })
+	if err != nil && !errors.Is(err, once.ErrHeld) {
+		return err
+	}
+	if rnd.IntN(2) == 0 {
+		return s.repeated(func() error {
+			err := store.Purge(ctx)
+			if err == nil {
+				s.purges.Add(1)
+			}
+			return err
+		})
+	}
+	return nil
+}
+
+// repeated calls do until it does not fail because its connection was killed.
+func (s *stress) repeated(do func() error) error {
+	for {
+		err := do()
+		if !isKilled(err) {
+			return err
+		}
+		s.errors.Add(1)
+	}
+}
+
+// note records a fence that was given.
+func (c *contended) note(t *testing.T, s once.State, owner string, before once.Fence) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.given == nil {
+		c.given = make(map[once.Fence]string)
+	}
+	if s.Fence <= before || c.given[s.Fence] != "" || s.Owner != owner {
+		t.Errorf("%+v to %s, after fence %v, and given before to %q", s, owner, before, c.given[s.Fence])
+	}
+	c.given[s.Fence] = owner
+	c.highest.Store(max(c.highest.Load(), uint64(s.Fence)))
+}
