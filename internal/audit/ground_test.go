@@ -64,7 +64,7 @@ func onMySQLAnd(t *testing.T) (*ground, *sql.DB) {
 	t.Cleanup(func() { _ = db.Close() })
 	notifier := &notify.Notifier{}
 	q := queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: "test"})
-	return newGround(t, &ground{store: contacts.NewMySQL(db), site: site.NewMySQL(db), queue: q, notifier: notifier}), db
+	return newGround(t, &ground{store: contacts.NewMySQL(db), site: site.NewMySQL(db), queue: q, notifier: notifier, locks: once.NewMySQL(db)}), db
 }
 
 // inMemory stands on a database in memory.
@@ -80,12 +80,12 @@ func inMemory(t *testing.T) *ground {
 		}
 		return err
 	}}
-	return newGround(t, &ground{store: db, site: s, queue: q, notifier: notifier})
+	return newGround(t, &ground{store: db, site: s, queue: q, notifier: notifier, locks: oncetest.NewMemory(time.Now)})
 }
 
 func newGround(t *testing.T, g *ground) *ground {
 	t.Helper()
-	g.redis, g.locks = servertest.Redis(t), oncetest.NewMemory(time.Now)
+	g.redis = servertest.Redis(t)
 	g.client = redis.NewClient(&redis.Options{
 		Network: "unix", Addr: g.redis.Addr(), ContextTimeoutEnabled: true, MaxRetries: 1, DialerRetries: 1, ReadTimeout: time.Minute,
 	})

@@ -317,7 +317,7 @@ func TestTheSweepIsResumed(t *testing.T) {
 
 // Of two processes one sweeps; when it is gone, the other one goes on.
 func TestOneOfTwoSweeps(t *testing.T) {
-	g := inMemory(t)
+	g := onMySQL(t)
 	g.settle(t, from(100, 50), from(1000, 20), 8)
 	recorders := []*recorder{record(t), record(t)}
 	stops := make([]func(), 2)

@@ -6,12 +6,15 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/activityd/activityd/internal/bulk"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/once"
@@ -221,4 +224,51 @@ func TestAJobThatAnotherProcessHasTaken(t *testing.T) {
 		}
 		other.wantAll(t, <-otherResult)
 	})
+}
+
+// lossNoticed is a reporter that closes a channel when a lease was lost.
+type lossNoticed struct {
+	servers
+	lost  chan struct{}
+	close func()
+}
+
+func (l lossNoticed) Trouble(err error) {
+	if errors.Is(err, once.ErrLost) {
+		l.close()
+	}
+}
+
+// As TestAJobOutlastsMySQL, with a MySQL that is killed.
+func TestAJobOutlastsARealMySQL(t *testing.T) {
+	t.Parallel()
+	server := servertest.OwnMySQL(t)
+	db, err := mysql.Open(server.DSN(servertest.Database))
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	existing := contacts.NewMySQL(db).Existing
+	s := servers{newWorld(3000)}
+	begun := make(chan struct{})
+	begin := sync.OnceFunc(func() { close(begun) })
+	s.visit = func(ctx context.Context, members []member.ID) ([]member.ID, error) {
+		begin()
+		_, err := existing(ctx, members[:1])
+		return nil, err
+	}
+	lost := make(chan struct{})
+	job := s.alone(once.NewMySQL(db), bulk.All)
+	job.Rate, job.Lease, job.Reporter = 600, time.Second, lossNoticed{s, lost, sync.OnceFunc(func() { close(lost) })}
+	result := start(t.Context(), job)
+	<-begun
+	before, err := once.NewMySQL(db).Get(t.Context(), allName)
+	must(t, err)
+	must(t, server.Kill())
+	<-lost
+	must(t, server.Restart(t.Context()))
+	s.wantAll(t, <-result)
+	after, err := once.NewMySQL(db).Get(t.Context(), allName)
+	must(t, err)
+	if after.State.Fence <= before.State.Fence || after.State.Phase != once.Free {
+		t.Errorf("before %+v, after %+v", before.State, after.State)
+	}
 }
