@@ -32,7 +32,7 @@ func inMemory(b broken) *stage {
 	v := newVault(b)
 	return &stage{
 		monotonic: true, clients: []once.Store{v}, age: v.age, drop: v.drop, pause: 2 * time.Millisecond, latency: time.Millisecond,
-		events: []event{{save, v.save}, {flush, v.flush}, {restart, v.restart}},
+		events: []event{{effect: save, happen: v.save, next: &event{effect: restart, happen: v.restart}}, {effect: flush, happen: v.flush}, {effect: restart, happen: v.restart}},
 	}
 }
 
@@ -93,7 +93,7 @@ func (a address) mustOpen(t testing.TB, hooks ...redis.Hook) once.Store {
 
 // cut is an event that cuts all connections through a proxy.
 func cut(p *servertest.Proxy) event {
-	return event{"", func(context.Context, *rand.Rand) error { p.Cut(); return nil }}
+	return event{happen: func(context.Context, *rand.Rand) error { p.Cut(); return nil }}
 }
 
 // server is one that is killed.
@@ -132,13 +132,13 @@ func onMySQL(t testing.TB, size int) *stage {
 		age:     ageMySQL(t, dsn),
 		process: processes(t, direct.String(), 2),
 	}
-	s.events = []event{cut(proxy), cut(proxy), churn(s.clients[0]), {"", rarely(10, s.kill(m))}}
+	s.events = []event{cut(proxy), cut(proxy), churn(s.clients[0]), {happen: rarely(10, s.kill(m))}}
 	return s
 }
 
 // churn is an event that uses many names once, so that rows are purged.
 func churn(store once.Store) event {
-	return event{"", func(ctx context.Context, _ *rand.Rand) error {
+	return event{happen: func(ctx context.Context, _ *rand.Rand) error {
 		for range 60 {
 			op := once.Operation{Action: once.Acquire, Owner: "churn", Terms: once.Terms{Lease: once.MinLease, Keep: once.MinKeep}}
 			if _, err := store.Apply(ctx, fmt.Sprintf("churn%d", played.Add(1)), op); err != nil && !errors.Is(err, once.ErrUnavailable) {
@@ -204,7 +204,7 @@ func onRedis(t testing.TB, size int, m *mutation, args ...string) *stage {
 	ask := func(do func(ctx context.Context) error) func(context.Context, *rand.Rand) error {
 		return func(ctx context.Context, _ *rand.Rand) error { return do(ctx) }
 	}
-	markers := event{"", ask(func(ctx context.Context) error {
+	markers := event{happen: ask(func(ctx context.Context) error {
 		var all []string
 		for n := range buckets {
 			all = append(all, fmt.Sprintf("activityd_once_{%d}", n))
@@ -212,14 +212,15 @@ func onRedis(t testing.TB, size int, m *mutation, args ...string) *stage {
 		return admin.Del(ctx, all...).Err()
 	})}
 	if len(args) > 0 { // it keeps its data
-		s.events = []event{cut(proxy), markers, {"", s.kill(r)}}
+		s.events = []event{cut(proxy), markers, {happen: s.kill(r)}}
 		return s
 	}
+	restarts := event{effect: restart, happen: s.kill(r)}
+	snapshot := event{effect: save, happen: ask(func(ctx context.Context) error { return admin.Save(ctx).Err() }), next: &restarts}
 	s.events = []event{
-		cut(proxy), markers,
-		{flush, ask(func(ctx context.Context) error { return admin.FlushAll(ctx).Err() })},
-		{save, ask(func(ctx context.Context) error { return admin.Save(ctx).Err() })},
-		{restart, s.kill(r)}, {restart, s.kill(r)},
+		cut(proxy), markers, restarts,
+		{effect: flush, happen: ask(func(ctx context.Context) error { return admin.FlushAll(ctx).Err() })},
+		snapshot, snapshot,
 	}
 	return s
 }
@@ -232,13 +233,12 @@ func redisKey(name string) string {
 	return fmt.Sprintf("activityd_once_{%d}_%s", crc32.ChecksumIEEE([]byte(name))%buckets, name)
 }
 
-// ageScript moves the times of a state back.
+// ageScript moves the times of a state back. See the states of once.Redis.
 var ageScript = redis.NewScript(`
-local s = redis.call('HMGET', KEYS[1], 'until', 'forget_at')
-if not s[1] then return 0 end
-if s[1] ~= '0' then s[1] = s[1] - ARGV[1] end
-redis.call('HSET', KEYS[1], 'until', s[1], 'forget_at', s[2] - ARGV[1])
-redis.call('PEXPIREAT', KEYS[1], s[2] - ARGV[1])
+local phase, at, attempt, lease, keep, rest = string.match(redis.call('GET', KEYS[1]) or '', '^(%l+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+if not phase then return 0 end
+at = at - ARGV[1]
+redis.call('SET', KEYS[1], table.concat({phase, at, attempt, lease, keep, rest}, ' '), 'PXAT', phase == 'held' and at + keep or at)
 return 1
 `)
 
@@ -255,4 +255,13 @@ func overTCP(dsn, addr string) string {
 	}
 	cfg.Net, cfg.Addr = "tcp", addr
 	return cfg.FormatDSN()
+}
+
+// socket is the address in a DSN.
+func socket(dsn string) string {
+	cfg, err := driver.ParseDSN(dsn)
+	if err != nil {
+		panic(err)
+	}
+	return cfg.Addr
 }

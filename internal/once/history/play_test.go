@@ -36,6 +36,7 @@ type stage struct {
 type event struct {
 	effect action // on each name; "": none
 	happen func(ctx context.Context, choices *rand.Rand) error
+	next   *event // a little later
 }
 
 // history is what was done to one name, and answered.
@@ -110,24 +111,33 @@ var played atomic.Uint64
 
 // makeHistory makes events happen to the servers, which are of all histories.
 func (r *round) makeHistory(ctx context.Context, choices *rand.Rand) {
-	for range choices.IntN(3) {
-		r.rest(ctx, choices, 10*r.pause)
-		e := r.events[choices.IntN(len(r.events))]
-		begin := time.Now()
-		if err := e.happen(ctx, choices); err != nil {
-			r.fail(fmt.Errorf("event %s: %w", e.effect, err))
-			return
+	for range 1 + choices.IntN(2) {
+		for e := &r.events[choices.IntN(len(r.events))]; e != nil; e = e.next {
+			r.rest(ctx, choices, 10*r.pause)
+			r.happens(ctx, *e, choices)
 		}
-		r.happened.Add(1)
-		if e.effect == "" {
-			continue
-		}
-		for _, h := range r.histories {
-			in, out := request{action: e.effect, sent: begin.UnixMilli() - 1}, answer{received: time.Now().UnixMilli() + 1}
-			h.mu.Lock()
-			h.ops = append(h.ops, porcupine.Operation{Input: in, Call: int64(begin.Sub(h.start)), Output: out, Return: int64(time.Since(h.start))})
-			h.mu.Unlock()
-		}
+	}
+}
+
+// happens makes an event happen, and notes its effect in all histories.
+func (r *round) happens(ctx context.Context, e event, choices *rand.Rand) {
+	begin := time.Now()
+	err := e.happen(ctx, choices)
+	finish := time.Now()
+	if err != nil {
+		r.fail(fmt.Errorf("event %s: %w", e.effect, err))
+	}
+	r.happened.Add(1)
+	if e.effect == "" {
+		return
+	}
+	for _, h := range r.histories {
+		h.mu.Lock()
+		h.ops = append(h.ops, porcupine.Operation{
+			Input: request{action: e.effect, sent: begin.UnixMilli() - 1}, Call: int64(begin.Sub(h.start)),
+			Output: answer{received: finish.UnixMilli() + 1}, Return: int64(finish.Sub(h.start)),
+		})
+		h.mu.Unlock()
 	}
 }
 
@@ -299,8 +309,8 @@ var errCut = errors.New("cut")
 
 // meddle is what the tester does to a name.
 func (p *player) meddle(ctx context.Context) {
-	for range 1 + p.choices.IntN(6) {
-		p.rest(ctx, p.choices, 4*p.pause)
+	for range 2 + p.choices.IntN(7) {
+		p.rest(ctx, p.choices, 3*p.pause)
 		in := request{action: age}
 		t, n := p.terms[p.choices.IntN(len(p.terms))], p.choices.IntN(10)
 		switch {

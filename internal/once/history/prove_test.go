@@ -184,7 +184,9 @@ func (c *campaign) judged(s *stage, play func() ([]*history, error)) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.total.stopped, c.total.killed, c.total.events = s.stops.Load(), s.kills.Load(), s.happened.Load()
+	c.total.stopped += s.stops.Swap(0)
+	c.total.killed += s.kills.Swap(0)
+	c.total.events += s.happened.Swap(0)
 	return err
 }
 
