@@ -42,7 +42,7 @@ func TestPhasesCollector(t *testing.T) {
 			{2 * time.Second, time.Hour, nil, 4, false},
 			{time.Minute, time.Millisecond, nil, 5, true},
 		} {
-			time.Sleep(step.wait)
+			time.Sleep(step.wait) //nolint:forbidigo // the time of the bubble, which costs none
 			took, err = step.took, step.err
 			want := metricstest.Samples{}
 			if step.shown {

@@ -18,8 +18,8 @@ const (
 	maxPause   = 10 * time.Second       // after one of the work
 	maxAway    = 2 * time.Second        // after one of the store
 
-	applyTimeout   = 5 * time.Second  // of one operation
-	recordTimeout  = 10 * time.Second // of recording the end of an attempt
+	applyTimeout   = 10 * time.Second // of one operation
+	recordTimeout  = 15 * time.Second // of recording the end of an attempt
 	finishTimeout  = time.Minute      // of recording that the work is done
 	abandonTimeout = time.Second      // of releasing what may have been acquired
 )
