@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,10 +93,10 @@ const onceExample = `  activityd once --attempts 3 import/2026-07 -- ./import --
   activityd once show digest
   activityd once forget digest
 
-  A line of /etc/cron.d/digest, the same on every host. The file with ACTIVITYD_MYSQL_DSN=… is for
-  its user alone to read:
+  A line of /etc/cron.d/digest, the same on every host. /etc/activityd/environment has the settings,
+  in quotes: ACTIVITYD_MYSQL_DSN='user:password@tcp(host:3306)/name'; only deploy may read it.
 
-    7 4 * * *  deploy  set -a; . /etc/activityd/environment; activityd once --keep 12h digest -- /usr/local/bin/send-digest --all
+    7 4 * * *  deploy  set -a; . /etc/activityd/environment; /usr/local/bin/activityd once --keep 12h digest -- /usr/local/bin/send-digest --all
 
   The same as a systemd timer:
 
@@ -107,6 +108,7 @@ const onceExample = `  activityd once --attempts 3 import/2026-07 -- ./import --
 
     [Service]
     Type=oneshot
+    User=deploy
     EnvironmentFile=/etc/activityd/environment
     ExecStart=/usr/local/bin/activityd once --keep 12h digest -- /usr/local/bin/send-digest --all
     # TERM is for activityd, which passes it on; what is left after the timeout gets KILL.
@@ -409,10 +411,10 @@ func (r *onceRun) sayError(name string, err error) {
 		if r.setSaid(text) == text {
 			return
 		}
-	} else if failure.last || errors.Is(err, once.ErrLost) {
+	} else if text = name + ": " + text; failure.last || errors.Is(err, once.ErrLost) {
 		return // run returns it
 	}
-	_, _ = fmt.Fprintf(r.errs, "activityd: %s: %s\n", name, text)
+	_, _ = fmt.Fprintf(r.errs, "activityd: %s\n", text)
 }
 
 // setSaid returns what was said before.
@@ -437,15 +439,18 @@ func (r *onceRun) attempt(ctx context.Context, a once.Attempt) error {
 	}
 	env := append(slices.Clip(r.command.Env), fmt.Sprintf("%s=%d", attemptVariable, a.Number), lastAttemptVariable+"="+last, fenceVariable+"="+a.Fence.String())
 	err := r.runChild(ctx, env)
-	if err == nil {
-		return nil
-	}
-	exit, ok := errors.AsType[*exec.ExitError](err)
-	if !ok {
+	code := exitLost
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		code = stateCode(exit.ProcessState)
+	} else if err == nil || !errors.Is(err, errEnded) {
 		return err
 	}
-	return &childError{code: stateCode(exit.ProcessState), last: a.Last, err: fmt.Errorf("attempt %d of %d: %w", a.Number, r.key.Attempts, err)}
+	return &childError{code: code, last: a.Last, err: fmt.Errorf("attempt %d of %d: %w", a.Number, r.key.Attempts, err)}
 }
+
+// errEnded is that a command was told to end when its lease was lost, and says that it has
+// succeeded: it may have left its work undone.
+var errEnded = errors.New("it was ended, with exit status 0")
 
 // runChild runs the command once. The error is an [exec.ExitError] if it has failed.
 func (r *onceRun) runChild(ctx context.Context, env []string) error {
@@ -455,17 +460,21 @@ func (r *onceRun) runChild(ctx context.Context, env []string) error {
 		return err
 	}
 	for {
+		var err error
 		select {
-		case err := <-p.exited:
-			r.ended(p.interrupted(err))
-			return err
+		case err = <-p.exited:
 		case <-p.stops:
 			r.pass(stopSignal)
+			continue
 		case <-ctx.Done(): // the lease is lost: nothing else ends it while there is a child
-			err := p.end(r.killAfter())
-			r.ended(nil)
-			return err
+			select {
+			case err = <-p.exited: // by itself, just now
+			default:
+				err = cmp.Or(p.end(r.killAfter()), errEnded)
+			}
 		}
+		r.ended(p.interrupted(err))
+		return err
 	}
 }
 

@@ -4,10 +4,12 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -133,7 +135,7 @@ func TestOncePassesSignalsOn(t *testing.T) {
 	for end, want := range map[string]struct {
 		code  int
 		phase once.Phase
-	}{"exit": {exitOK, once.Done}, "exit 3": {3, once.Free}, "trap - TERM; kill $$": {128 + int(syscall.SIGTERM), once.Free}} {
+	}{"exit 0": {exitOK, once.Done}, "exit 3": {3, once.Free}, "trap - TERM; kill $$": {128 + int(syscall.SIGTERM), once.Free}} {
 		f := newOnceFixture()
 		r, file := f.newRun(t, strings.Replace(strings.Replace(script, "%; exit ", "end; "+end, 1), "%", "child ends", 1))
 		code := make(chan int)
@@ -192,4 +194,43 @@ func TestOnceEndsTheGroupOfALostLease(t *testing.T) {
 	if out, err := os.ReadFile(file.Name()); err != nil || !strings.Contains(string(out), "term\n") {
 		t.Errorf("%q, %v", out, err)
 	}
+}
+
+// A command that ends well because it is told to has not done its work.
+func TestOnceSuccessAfterALostLease(t *testing.T) {
+	t.Parallel()
+	f := newOnceFixture()
+	f.flags.key.Lease = 600 * time.Millisecond
+	away := &awayStore{Store: f.store.Store}
+	f.store.Store = away
+	r, _ := f.newRun(t, "trap 'exit 0' TERM; while :; do sleep 0.01; done")
+	code := make(chan error)
+	go func() { code <- r.run(f.store) }()
+	eventually(t, "it runs", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.child != nil })
+	away.away.Store(true)
+	eventually(t, "it has ended", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.child == nil })
+	away.away.Store(false)
+	if err := <-code; exitCode(err) != exitLost || !strings.Contains(err.Error(), "attempt 1 of 3: it was ended, with exit status 0") {
+		t.Errorf("exit code %d, %v", exitCode(err), err)
+	}
+	if reply, err := f.store.Get(t.Context(), "digest"); err != nil || reply.State.Phase == once.Done {
+		t.Errorf("%+v, %v", reply.State, err)
+	}
+	if said := f.errs.String(); !strings.HasPrefix(said, "activityd: extend digest: ") || strings.Count(said, "extend") != 1 {
+		t.Errorf("said %q", said)
+	}
+}
+
+// awayStore is a store that may be away.
+type awayStore struct {
+	once.Store
+
+	away atomic.Bool
+}
+
+func (s *awayStore) Apply(ctx context.Context, name string, op once.Operation) (once.Reply, error) {
+	if s.away.Load() {
+		return once.Reply{}, once.ErrUnavailable
+	}
+	return s.Store.Apply(ctx, name, op)
 }

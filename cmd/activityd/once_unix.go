@@ -124,8 +124,8 @@ func ownSession() bool {
 	return err != nil || session == ownGroup()
 }
 
-// interrupted returns the signal from the terminal that ended the child, which only its
-// group has got; nil if there was none.
+// interrupted takes the terminal back, and returns the signal from there that ended the
+// child, which only its group has got; nil if there was none.
 func (p *childGroup) interrupted(err error) os.Signal {
 	p.restoreTerminal()
 	exit, ok := err.(*exec.ExitError) //nolint:errorlint // of Wait
@@ -143,7 +143,6 @@ func (p *childGroup) interrupted(err error) os.Signal {
 // end ends what is left of the group: with SIGTERM, and if that is not enough, after the
 // given time with SIGKILL. It returns what Wait has returned.
 func (p *childGroup) end(after time.Duration) (err error) {
-	defer p.restoreTerminal()
 	_ = syscall.Kill(-p.group, syscall.SIGTERM)
 	_ = syscall.Kill(-p.group, syscall.SIGCONT) // a stopped process obeys only then
 	kill := time.NewTimer(after)

@@ -60,10 +60,10 @@ import (
 //
 // # Why there is no deadlock
 //
-// Only the insert holds a lock while it waits for another: that of the floor, for the row
-// of its name. Whatever holds the lock of a row (an insert, an update, or the deletion of a
-// purge, which locks rows in the order of their names) does not wait for the floor. Should a
-// server find a deadlock all the same, the statement is sent again.
+// An insert locks the floor before the row of its name. What has locked a row does not wait
+// for the floor any more: neither an insert, nor an update, nor the deletion of a purge, which
+// locks its rows in the order of their names. Should a server find a deadlock all the same,
+// the statement is sent again.
 type MySQL struct {
 	db *sql.DB
 
