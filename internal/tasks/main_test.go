@@ -20,7 +20,6 @@ var (
 	claim      = queuetest.Claim
 	claimFor   = queuetest.ClaimFor
 	finish     = queuetest.Finish
-	tryFinish  = queuetest.TryFinish
 	counts     = queuetest.ExpectCounts
 	eventually = servertest.Eventually
 )
