@@ -109,7 +109,7 @@ func beProcess(ctx context.Context, text string) error {
 		lines = append(lines, l)
 	}
 	var working sync.WaitGroup
-	slots := make(chan struct{}, 16)
+	slots := make(chan struct{}, 4)
 	for i := range task.Names {
 		slots <- struct{}{}
 		working.Go(func() {
