@@ -17,7 +17,7 @@ func Example() {
 	o := once.New(oncetest.NewMemory(time.Now), once.Options{}) // or once.NewMySQL(db), once.NewRedis(client, …)
 	digest := once.Key{Name: "digest/2026-11-22", Attempts: 3, Keep: 48 * time.Hour}
 	for range 2 { // as two processes would
-		did, err := o.Do(context.Background(), digest, func(ctx context.Context, a once.Attempt) error {
+		did, err := o.Do(context.Background(), digest, func(_ context.Context, a once.Attempt) error {
 			if a.Number == 1 {
 				return errors.New("the mail server is away")
 			}
