@@ -25,7 +25,7 @@ func (s *swept) another(t *testing.T, n *notify.Notifier, l audit.Ledger) (*audi
 	r := record(t)
 	return audit.NewPatrol(audit.PatrolOptions{
 		Auditor: audit.New(audit.Options{Sets: newBench(t).index, Truth: s.truth, Tasks: queuetest.NewMemory(queue.Options{}, time.Now)}),
-		Members: s.truth, EachStored: s.ledger.EachStored, Ledger: recorded{l, r}, Rate: 50, Log: s.log.logger(),
+		Members: s.truth, EachStored: s.ledger.EachStored, Ledger: recorded{l, r}, Rate: 10, Log: s.log.logger(),
 		Once: r.once(s.locks.Memory, n),
 	}), r
 }
@@ -40,7 +40,9 @@ func TestALongStepKeepsTheLease(t *testing.T) {
 		<-time.After(time.Second)
 		stopSecond := running(t, second.Run)
 		<-time.After(9 * time.Minute)
+		s.truth.mu.Lock()
 		asked := s.truth.asked
+		s.truth.mu.Unlock()
 		stop()
 		stopSecond()
 		if asked != 1 {
@@ -134,7 +136,7 @@ func TestASweepWhoseProcessDiedIsTakenOver(t *testing.T) {
 // A process that cannot extend its lease stops before another one begins.
 func TestTwoNeverSweepAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSwept(newBench(t), 100_000, audit.PatrolOptions{Rate: 50})
+		s := newSwept(newBench(t), 6000, audit.PatrolOptions{Rate: 10})
 		second, r := s.another(t, nil, s.ledger)
 		stop := running(t, s.patrol.Run)
 		<-time.After(5 * time.Second)
@@ -166,9 +168,9 @@ func TestTwoNeverSweepAtATime(t *testing.T) {
 func TestTheSweepOutlastsMySQL(t *testing.T) {
 	for _, outage := range []time.Duration{10 * time.Second, 10 * sweepLease} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSwept(newBench(t), 100_000, audit.PatrolOptions{Rate: 50})
+			s := newSwept(newBench(t), 6000, audit.PatrolOptions{Rate: 10})
 			stop := running(t, s.patrol.Run)
-			<-time.After(10 * time.Minute)
+			<-time.After(2 * time.Minute)
 			s.locks.away.Store(true)
 			s.truth.failing(func([]member.ID) error { return mysql.ErrUnavailable })
 			<-time.After(outage)
