@@ -24,7 +24,7 @@ import (
 // message that begins with the flag and the address.
 var errOpen = errors.New("others than this machine can reach it, and there are no tokens to know them by: " +
 	"name them with --token-file (make one with: activityd token NAME --scopes read,write --append FILE), " +
-	"or listen on 127.0.0.1 behind a proxy that knows whom to let through, and sends Host: localhost")
+	"or listen on 127.0.0.1 behind a proxy that authenticates clients and sends Host: localhost")
 
 // errOpenDemo is the same of the demo, which has no tokens.
 var errOpenDemo = errors.New("others than this machine can reach it, and the demo has no tokens to know them by: " +

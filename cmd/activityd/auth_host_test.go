@@ -32,7 +32,7 @@ func TestForeignHostsAreRefusedWithoutTokens(t *testing.T) {
 	for _, test := range []struct {
 		method, url, host string
 		want              int
-		told              string
+		detail            string
 	}{
 		{"GET", reads, "", 404, "no-such-member"}, // as the URL has it
 		{"GET", reads, "localhost", 404, "no-such-member"},
@@ -43,13 +43,13 @@ func TestForeignHostsAreRefusedWithoutTokens(t *testing.T) {
 		{"GET", metrics + "/metrics", "attacker.example", 421, "Host: localhost"},
 		{"GET", metrics + "/readyz", "attacker.example", 200, "ok"},
 	} {
-		if status, body := askAs(t, test.method, test.url, test.host); status != test.want || !strings.Contains(body, test.told) {
-			t.Errorf("%s %s for %q: %d %s, want %d and %q", test.method, test.url, test.host, status, body, test.want, test.told)
+		if status, body := askAs(t, test.method, test.url, test.host); status != test.want || !strings.Contains(body, test.detail) {
+			t.Errorf("%s %s for %q: %d %s, want %d and %q", test.method, test.url, test.host, status, body, test.want, test.detail)
 		}
 	}
 }
 
-// The demo has no tokens, and can be told to do things.
+// The demo has no tokens, and takes actions by POST.
 func TestTheDemoRefusesForeignHosts(t *testing.T) {
 	t.Parallel()
 	r := runTheDemo(t, demoOptions{embedded: true, rate: 1})
@@ -66,8 +66,8 @@ func TestTheDemoRefusesForeignHosts(t *testing.T) {
 	}
 }
 
-// What the page's server let through, under a name that only it knows, the API beside
-// it does not refuse; and nobody else sees another name.
+// A request that the page's server admitted under a name of its own is not refused by the API
+// beside it, and the request itself keeps its name.
 func TestTheDemosAPIIsAskedAsLocal(t *testing.T) {
 	t.Parallel()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/users/1", http.NoBody)

@@ -125,14 +125,14 @@ func TestAPrivateUploadDoesNotShow(t *testing.T) {
 	r.awaitTasks(t)
 	before := r.answerTo(t, reader)
 	if got := r.answerTo(t, admin); !strings.Contains(got, `"source":"index"`) || !strings.Contains(got, "Server-Timing: redis;dur=") {
-		t.Fatalf("before, an operator is told %s", got)
+		t.Fatalf("before, an operator reads %s", got)
 	}
 	if _, err := r.site.Upload(t.Context(), site.Photo{Owner: 101, Visibility: contacts.Private, DateUpload: 999_999}); err != nil {
 		t.Fatal(err)
 	}
 	r.awaitTasks(t)
 	if got := r.answerTo(t, admin); !strings.Contains(got, `"source":"database"`) || !strings.Contains(got, "walk;dur=") {
-		t.Fatalf("after, an operator is told %s", got)
+		t.Fatalf("after, an operator reads %s", got)
 	}
 	if after := r.answerTo(t, reader); after != before || !strings.Contains(after, `"id":"103"`) || strings.Contains(after, "source") {
 		t.Errorf("before %s\nafter %s", before, after)
@@ -282,7 +282,7 @@ func TestAnOpenListenerIsRefusedAtTheStart(t *testing.T) {
 	}
 }
 
-// Workers serve nobody, and need no files.
+// Workers serve no requests, and need no files.
 func TestWorkersNeedNoTokens(t *testing.T) {
 	t.Parallel()
 	c, f := parseServe(t, "--role=workers", "--token-file=/nonexistent", "--tls-cert=/nonexistent", "--tls-key=/nonexistent")

@@ -66,7 +66,7 @@ func TestBackfillRefuses(t *testing.T) {
 	m.wantSets(t, 19)
 }
 
-// A kill in the middle costs what was done in the last half second. Nobody is left
+// A kill in the middle costs what was done in the last half second. No member is left
 // out or counted twice.
 func TestBackfillGoesOnAfterAKill(t *testing.T) {
 	t.Parallel()
@@ -80,6 +80,11 @@ func TestBackfillGoesOnAfterAKill(t *testing.T) {
 		if code := c.wait(); code != -1 {
 			t.Errorf("kill %d: exit code %d: %s", kills, code, c.said())
 		}
+		code, _, errs := m.run(t, "backfill", "--resume="+file)
+		if code != exitFailed || !strings.Contains(errs, fmt.Sprintf("/%d@", c.cmd.Process.Pid)) || !strings.Contains(errs, "if it has died, its name is free within 30s") {
+			t.Errorf("kill %d: at once: exit code %d: %s", kills, code, errs)
+		}
+		age(t, m.db, backfillName)
 	}
 	k := readKept(t, file)
 	if done := k.Counts["seen"]; done == 0 || done >= 2000 || int64(k.Position) != done || k.Seconds <= 0 {

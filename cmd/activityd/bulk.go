@@ -108,7 +108,7 @@ func openBulk(cmd *cobra.Command, c *config, o *bulkOptions, work bulk.Work, wit
 	}
 	b.job = bulk.Job{
 		Work: work, Range: within, File: o.resume, After: member.ID(o.after), Parallel: o.parallel, Rate: o.rate,
-		Store: b.store, Generations: b.ledger, Writes: writes, Reporter: b.reporter,
+		Store: b.store, Generations: b.ledger, Writes: writes, Once: b.once, Reporter: b.reporter,
 		Schema:   b.checkSchema,
 		Settings: func(ctx context.Context) error { return b.checkSettings(ctx, c.materialize, writes) },
 	}
@@ -215,7 +215,8 @@ func newBackfill() *cobra.Command {
 		Short: "Build the sets of all members, or of some",
 		Long: "Build the sets of all members, or of some: for a Redis that is new or was emptied. Sets that\n" +
 			"are there are left alone, unless --existing says otherwise. It needs no workers, and may run\n" +
-			"beside the live traffic and beside itself: it is guarded as every task is.\n\n" +
+			"beside the live traffic, and on several hosts over other ranges: it is guarded as every task\n" +
+			"is. The second of two over the same range is refused.\n\n" +
 			"It watches how fast MySQL and Redis answer, and goes slower where they do. While one of them\n" +
 			"is away it waits. A signal finishes the batches under way; what is printed then says how to go\n" +
 			"on, and with --resume the same command does. It may also be killed.\n\n" +

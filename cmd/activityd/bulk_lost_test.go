@@ -174,7 +174,7 @@ func TestWhoWasGivenUpIsNamed(t *testing.T) {
 	var said strings.Builder
 	b := &bulkCommand{reporter: &reporter{w: &said}}
 	if err := b.errGivenUp(bulk.Counts{"seen": 7}); err != nil {
-		t.Errorf("nobody was: %v", err)
+		t.Errorf("no member was given up: %v", err)
 	}
 	for i := range member.ID(12) {
 		b.GaveUp(i+1, tasks.ErrContended)

@@ -199,7 +199,7 @@ func TestParseRange(t *testing.T) {
 	}
 }
 
-// A login that is refused is told at once, and as what it is.
+// A login that is refused is reported at once, and as what it is.
 func TestLongCommandsDoNotWaitForAnotherPassword(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 3)

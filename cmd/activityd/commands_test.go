@@ -81,19 +81,19 @@ func TestShowMarksDifferences(t *testing.T) {
 	}
 }
 
-// Who is no member is told to be none, and what is stored is shown all the same.
-func TestShowOfNobody(t *testing.T) {
+// An id that is no member is said to be none, and what is stored is shown all the same.
+func TestShowOfNoMember(t *testing.T) {
 	t.Parallel()
 	r := startAll(t, "--role=api")
 	r.makeSite(t, 1)
 	args := append([]string{"show", "999"}, r.flags()...)
-	const nobody = "no such member: 999: want an id of the table users"
-	if code, out, errs := command(t, nil, args...); code != exitFailed || out != "" || !strings.Contains(errs, nobody) {
+	const noMember = "no such member: 999: want an id of the table users"
+	if code, out, errs := command(t, nil, args...); code != exitFailed || out != "" || !strings.Contains(errs, noMember) {
 		t.Errorf("without a set: exit code %d, %q, %q", code, out, errs)
 	}
 	must(t, r.client.Do(t.Context(), "ZADD", "user_999", 101000, "101").Err())
 	code, out, errs := command(t, nil, args...)
-	if code != exitFailed || !strings.Contains(out, "user_999: 1 members (") || !strings.Contains(errs, nobody) || !strings.Contains(errs, "verify --repair") {
+	if code != exitFailed || !strings.Contains(out, "user_999: 1 members (") || !strings.Contains(errs, noMember) || !strings.Contains(errs, "verify --repair") {
 		t.Errorf("with a set: exit code %d, %q, %q", code, out, errs)
 	}
 }

@@ -135,10 +135,10 @@ func (c *config) serverFlags(f *pflag.FlagSet) {
 // shorter lease or poll only costs more statements, a larger part of a fan-out only
 // holds its worker for longer.
 func (c *config) testFlags(f *pflag.FlagSet) {
-	f.DurationVar(&c.lease, "lease", queue.DefaultLease, "lease of claimed tasks")
+	f.DurationVar(&c.lease, "task-lease", queue.DefaultLease, "lease of claimed tasks")
 	f.DurationVar(&c.poll, "poll", queue.DefaultPoll, "interval at which idle workers look for tasks")
 	f.IntVar(&c.fanOutPart, "fan-out-part", tasks.DefaultPartSize, "followers that one task of a fan-out updates")
-	for _, name := range []string{"lease", "poll", "fan-out-part"} {
+	for _, name := range []string{"task-lease", "poll", "fan-out-part"} {
 		_ = f.MarkHidden(name) // there is this flag
 	}
 }
@@ -186,7 +186,7 @@ func (c *config) check(f *pflag.FlagSet) error {
 	want("need", err == nil, "with --headroom and --min: %v", err)
 	want("grace", c.grace >= time.Millisecond, "is %v: want at least 1ms", c.grace)
 	want("keep-tasks", c.keepTasks >= 0, "is %v: want 0 or more", c.keepTasks)
-	want("lease", c.lease >= time.Second && c.lease <= queue.MaxLease, "is %v: want 1s to %v", c.lease, queue.MaxLease)
+	want("task-lease", c.lease >= time.Second && c.lease <= queue.MaxLease, "is %v: want 1s to %v", c.lease, queue.MaxLease)
 	want("poll", c.poll >= time.Millisecond, "is %v: want at least 1ms", c.poll)
 	want("fan-out-part", c.fanOutPart >= 1 && c.fanOutPart <= 100_000, "is %d: want 1 to 100000", c.fanOutPart)
 	want("audit-sweep-rate", c.auditSweepRate >= 0 && c.auditSweepRate <= 100_000, "is %d: want 0 to 100000", c.auditSweepRate)

@@ -170,7 +170,7 @@ func TestExplainOfWhoSeesNothing(t *testing.T) {
 	}
 	code, _, errs := command(t, nil, append([]string{"explain", "999"}, r.flags()...)...)
 	if code != 1 || errs != "activityd: no such member: 999: want an id of the table users\n" {
-		t.Errorf("nobody: exit code %d: %s", code, errs)
+		t.Errorf("no member: exit code %d: %s", code, errs)
 	}
 }
 

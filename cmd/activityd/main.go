@@ -28,19 +28,38 @@ func main() {
 // SIGTERM ends the command's context; a second one ends the process.
 func run(args, environ []string, stdout, stderr io.Writer) int {
 	stdout, stderr = escaper{stdout}, escaper{stderr}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	defer context.AfterFunc(ctx, func() {
-		stop() // the next signal has its default effect
-		_, _ = fmt.Fprintf(stderr, "activityd: %v: finishing what is under way; once more to stop at once\n", context.Cause(ctx))
-	})()
 	root := newRoot(environ, stdout, stderr)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
-	if err != nil {
+	ctx := context.Background()
+	if cmd, _, _ := root.Find(args); !isWrapper(cmd) {
+		notified, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		defer context.AfterFunc(notified, func() {
+			stop() // the next signal has its default effect
+			_, _ = fmt.Fprintf(stderr, "activityd: %v: finishing what is under way; once more to stop at once\n", context.Cause(notified))
+		})()
+		ctx = notified
+	}
+	cmd, err := root.ExecuteContextC(ctx)
+	if err != nil && !errors.Is(err, errSilent) {
 		_, _ = fmt.Fprintf(stderr, "activityd: %v\n", err)
 	}
-	return exitCode(err)
+	if code := exitCode(err); code != exitFailed || !isWrapper(cmd) {
+		return code
+	}
+	return exitOwn
+}
+
+// wrapper is the annotation of a command that runs one of another program: it looks after
+// signals itself, and its own failures end with [exitOwn].
+const wrapper = "wrapper"
+
+func isWrapper(cmd *cobra.Command) bool {
+	if cmd == nil {
+		return false
+	}
+	_, is := cmd.Annotations[wrapper]
+	return is
 }
 
 // The exit codes of the process. A command with others than the first two says so in
@@ -56,6 +75,9 @@ type exitError struct {
 	code int
 	err  error
 }
+
+// errSilent is an error with an exit code that says all.
+var errSilent = errors.New("nothing to say")
 
 func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
@@ -90,7 +112,7 @@ func newRoot(environ []string, stdout, stderr io.Writer) *cobra.Command {
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		return fromEnvironment(cmd.Flags(), settings, environ, cmd.ErrOrStderr())
 	}
-	root.AddCommand(serve, newToken(), newDemo(), newSchema(), newEnqueue(), newTasks(), newShow(), newExplain(), newVerify(), newBackfill(), newReset(), newVersion())
+	root.AddCommand(serve, newToken(), newDemo(), newSchema(), newEnqueue(), newTasks(), newShow(), newExplain(), newVerify(), newBackfill(), newReset(), newOnce(environ), newVersion())
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetVersionTemplate("{{.Version}}\n")
@@ -174,6 +196,9 @@ func fromEnvironment(flags, settings *pflag.FlagSet, environ []string, warnings 
 		if name, value, ok := strings.Cut(pair, "="); ok && strings.HasPrefix(name, environmentPrefix) && !strings.HasPrefix(name, testPrefix) {
 			values[name] = value
 		}
+	}
+	for _, name := range onceVariables() {
+		delete(values, name)
 	}
 	var errs []error
 	settings.VisitAll(func(setting *pflag.Flag) {

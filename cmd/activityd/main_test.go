@@ -5,7 +5,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 )
@@ -39,13 +38,4 @@ func succeed(t *testing.T, args ...string) string {
 	return out
 }
 
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(30 * time.Second); !holds(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 30 s: %s", what)
-		}
-	}
-}
+var eventually = servertest.Eventually

@@ -110,7 +110,7 @@ func TestAnOutageIsTwoLinesOfTheLog(t *testing.T) {
 	}
 }
 
-// A process of workers alone, which nobody asks for metrics, logs a MySQL that is away
+// A process of workers alone that is not scraped logs a MySQL that is away
 // when it starts.
 func TestWorkersLogThatMySQLIsAwayAtTheStart(t *testing.T) {
 	t.Parallel()

@@ -111,6 +111,12 @@ func TestCompletion(t *testing.T) {
 		"tasks p|":                          "pause " + words,
 		"show |":                            words,
 		"tasks list --mysql-connections 4|": words,
+		"once |":                            "begin-epoch forget list show " + words,
+		"once --store |":                    "mysql redis " + words,
+		"once digest -- |":                  files,
+		"once digest -- tar |":              files,
+		"once show |":                       words,
+		"once list -o |":                    "table json " + words,
 	} {
 		arguments := append([]string{"__completeNoDesc"}, strings.Split(strings.TrimSuffix(line, "|"), " ")...)
 		out := succeed(t, arguments...)

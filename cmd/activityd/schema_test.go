@@ -71,7 +71,7 @@ func damaged(t *testing.T, statements ...string) string {
 	return dsn
 }
 
-// foreignUsers is a table of users that are somebody else's.
+// foreignUsers is a table of users of another program.
 var foreignUsers = []string{"DROP TABLE users, tasks", "CREATE TABLE users (user_no INT PRIMARY KEY, email VARCHAR(80) NOT NULL)"}
 
 func TestTheSchemaIsChecked(t *testing.T) {
@@ -87,7 +87,7 @@ func TestTheSchemaIsChecked(t *testing.T) {
 		"slow":         {[]string{noIndex}, "--check", exitOK, []string{"warning  photos: there is no index (owner_id, visibility, date_upload, id): ", "\n         ALTER TABLE photos ADD KEY newest (owner_id, visibility, date_upload, id);\n", "can be used, with 1 warnings\n"}},
 		"wrong":        {[]string{noIndex, "ALTER TABLE photos MODIFY visibility INT NOT NULL"}, "--check", exitWrong, []string{"wrong    photos: column visibility is int", "1 things are wrong in the schema", "warning  photos: there is no index"}},
 		"a table less": {[]string{"DROP TABLE paused_queues"}, "--check", exitWrong, []string{"wrong    paused_queues: there is no such table", "activityd schema --apply"}},
-		"somebody's tables, and apply": {foreignUsers, "--apply", exitWrong, []string{
+		"another program's tables, and apply": {foreignUsers, "--apply", exitWrong, []string{
 			"wrong    users: there is no column id\n", "wrong    users: there is no column username\n", "wrong    users: there is no column last_upload\n",
 			"\n         ALTER TABLE users ADD COLUMN last_upload BIGINT UNSIGNED NULL", "views take their place in a database beside it: docs/adoption.md",
 		}},
@@ -128,7 +128,8 @@ func TestNothingRunsOnAWrongSchema(t *testing.T) {
 }
 
 // TestAnotherVersionOfTheSchema: nothing runs on tables that a later release has
-// shrunk, and everything on those that it only has expanded.
+// shrunk, or that are to be migrated, and everything on those that a later one only has
+// expanded.
 func TestAnotherVersionOfTheSchema(t *testing.T) {
 	t.Parallel()
 	shrunk, expanded := damaged(t, "ALTER TABLE tasks COMMENT = 'activityd schema 999, compatible since 998'"), damaged(t, "ALTER TABLE tasks COMMENT = 'activityd schema 999, compatible since 1'")
@@ -138,6 +139,18 @@ func TestAnotherVersionOfTheSchema(t *testing.T) {
 		code, out, errs := command(t, environ, strings.Fields(args)...)
 		if code == exitOK || !strings.Contains(out+errs, "this activityd is older than the schema: run a newer one") {
 			t.Errorf("%s: exit code %d: %s%s", args, code, out, errs)
+		}
+	}
+	first := []string{"ACTIVITYD_MYSQL_DSN=" + damaged(t, "ALTER TABLE tasks COMMENT = ''", "DROP TABLE once_keys"), "ACTIVITYD_REDIS_URL=" + redisURL}
+	for _, args := range []string{"serve --listen=127.0.0.1:0 --metrics-listen=", "backfill", "verify", "tasks list", "enqueue upload 1", "schema --check"} {
+		code, out, errs := command(t, first, strings.Fields(args)...)
+		if code == exitOK || !strings.Contains(out+errs, "is of schema version 1: this activityd needs version 2") || !strings.Contains(out+errs, "run activityd schema --apply") {
+			t.Errorf("%s on version 1: exit code %d: %s%s", args, code, out, errs)
+		}
+	}
+	for _, args := range []string{"schema --apply", "tasks list", "backfill"} {
+		if code, out, errs := command(t, first, strings.Fields(args)...); code != exitOK {
+			t.Errorf("%s, migrated from version 1: exit code %d: %s%s", args, code, out, errs)
 		}
 	}
 	for _, args := range []string{"tasks list", "enqueue upload 1", "backfill", "schema --apply", "schema --check"} {

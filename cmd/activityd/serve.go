@@ -93,6 +93,7 @@ type backend struct {
 	redis    redis.UniversalClient
 	index    *index.Index
 	ledger   *index.Ledger // beside the sets of index
+	once     *once.Once    // in the tables of db; nil: this process is alone
 	closers  closers       // of all of these
 }
 
@@ -172,6 +173,7 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 	b.index, b.ledger = index.New(b.redis, options), index.NewLedger(b.redis)
 	b.store, b.notifier = contacts.NewMySQL(b.db), &notify.Notifier{}
 	b.wake = wake.New(b.redis, b.notifier, log)
+	b.once = once.New(once.NewMySQL(b.db), once.Options{Notifier: b.notifier})
 	b.queue = queue.NewMySQLQueue(b.db, queue.Options{
 		Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks,
 	})
@@ -441,7 +443,7 @@ func (s *service) audit() *audit.Patrol {
 		{Name: "Redis", Ask: s.index.Check, Floor: bulk.RedisFloor},
 	}, Interval: time.Second, Changed: s.logPace})
 	o := audit.PatrolOptions{
-		Auditor: s.newAuditor(pacer), Members: s.store, EachStored: s.index.EachStored, Ledger: s.ledger,
+		Auditor: s.newAuditor(pacer), Members: s.store, EachStored: s.index.EachStored, Ledger: s.ledger, Once: s.once,
 		Repair: true, Log: s.log,
 	}
 	if s.config.role != roleWorkers {

@@ -197,7 +197,7 @@ func (r *running) awaitTasks(t *testing.T) {
 }
 
 // makeSite makes viewer 1 and members 101 to 100+n, each with one public photo
-// of second 1000 times its number. Nobody is anybody's contact.
+// of second 1000 times its number. No member has a contact.
 func (r *running) makeSite(t *testing.T, n int) {
 	t.Helper()
 	members, photos := []site.Member{{ID: 1, Username: "viewer"}}, []site.Photo(nil)

@@ -40,7 +40,8 @@ func newVerify() *cobra.Command {
 			"A finding is an error; or lag, when a task is pending that will see to it; or waste, which\n" +
 			"does no harm but costs a place or memory. Each is looked at three times before it is called\n" +
 			"an error or waste, so that changes which are under way raise no alarm. With --repair a refill is\n" +
-			"enqueued for each set with an error or waste; workers do it.\n\n" +
+			"enqueued for each set with an error or waste; workers do it. The second of two with --repair\n" +
+			"over the same range is refused.\n\n" +
 			"It watches how fast MySQL and Redis answer, and goes slower where they do. While one of them\n" +
 			"is away it waits. A signal finishes the batches under way; what is printed then says how to go\n" +
 			"on, and with --resume the same command does. If Redis loses the sets while it runs, it ends.\n\n" +

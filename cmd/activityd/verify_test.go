@@ -49,7 +49,7 @@ func TestVerifyFindsAndRepairs(t *testing.T) {
 	must(t, m.client.Del(ctx, "user_7").Err())                          // lost
 	must(t, m.client.ZRem(ctx, "user_8", "10").Err())                   // a missing contact
 	must(t, m.client.Do(ctx, "ZADD", "user_9", "7777", "200").Err())    // a ghost: waste
-	must(t, m.client.Do(ctx, "ZADD", "user_99999", "7777", "20").Err()) // of nobody: waste
+	must(t, m.client.Do(ctx, "ZADD", "user_99999", "7777", "20").Err()) // of no member: waste
 	code, out, errs = m.run(t, "verify")
 	if code != exitWrong || !strings.Contains(errs, "2 sets or answers are wrong; --repair enqueues refills") {
 		t.Errorf("exit code %d: %s", code, errs)
@@ -118,11 +118,11 @@ func TestVerifyTellsWhichAnswersItLeftOut(t *testing.T) {
 		t.Errorf("without sets:\n%s", out)
 	}
 	if _, out, _ := m.run(t, "verify"); strings.Contains(out, "not compared") {
-		t.Errorf("nobody asked for answers:\n%s", out)
+		t.Errorf("answers were not asked for:\n%s", out)
 	}
 }
 
-// People are told so many findings and no more; all are counted.
+// The table prints a bounded number of findings; all are counted.
 func TestVerifyIsBounded(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 150)
@@ -164,9 +164,9 @@ func TestLagHidesNoError(t *testing.T) {
 	}
 }
 
-// Lag is told with the time since when it lasts, and beyond a limit it is wrong; also
+// Lag is printed with the time since when it lasts, and beyond a limit it is wrong; also
 // while Redis refuses writes, which may be why.
-func TestVerifyTellsSinceWhenThereIsLag(t *testing.T) {
+func TestVerifyPrintsSinceWhenThereIsLag(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 30)
 	m.backfill(t)

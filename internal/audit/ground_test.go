@@ -18,6 +18,8 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/notify"
+	"github.com/activityd/activityd/internal/once"
+	"github.com/activityd/activityd/internal/once/oncetest"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/recent"
@@ -43,6 +45,7 @@ type ground struct {
 	site     site.Site
 	queue    queuetest.Queue
 	notifier *notify.Notifier
+	locks    once.Store
 	reader   *recent.Reader // as the service has it, with hints
 }
 
@@ -61,7 +64,7 @@ func onMySQLAnd(t *testing.T) (*ground, *sql.DB) {
 	t.Cleanup(func() { _ = db.Close() })
 	notifier := &notify.Notifier{}
 	q := queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: "test"})
-	return newGround(t, &ground{store: contacts.NewMySQL(db), site: site.NewMySQL(db), queue: q, notifier: notifier}), db
+	return newGround(t, &ground{store: contacts.NewMySQL(db), site: site.NewMySQL(db), queue: q, notifier: notifier, locks: once.NewMySQL(db)}), db
 }
 
 // inMemory stands on a database in memory.
@@ -77,7 +80,7 @@ func inMemory(t *testing.T) *ground {
 		}
 		return err
 	}}
-	return newGround(t, &ground{store: db, site: s, queue: q, notifier: notifier})
+	return newGround(t, &ground{store: db, site: s, queue: q, notifier: notifier, locks: oncetest.NewMemory(time.Now)})
 }
 
 func newGround(t *testing.T, g *ground) *ground {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/activityd/activityd/internal/audit"
@@ -11,6 +13,8 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/once"
+	"github.com/activityd/activityd/internal/once/oncetest"
 )
 
 // oldRound is the state of a sweep that has just begun, and does not hurry.
@@ -20,8 +24,7 @@ const oldRound = `{"began":1,"total":11}`
 type ledger struct {
 	mu          sync.Mutex
 	state       string
-	owner       string
-	until       time.Time // of the lease
+	fence       uint64
 	mark, lost  int64
 	server      func() string  // nil: it has no name
 	stored      []member.ID    // each of them comes alone
@@ -43,27 +46,25 @@ func (l *ledger) EachStored(ctx context.Context, do func(context.Context, []memb
 	return nil
 }
 
-func (l *ledger) HoldSweep(_ context.Context, owner string, life time.Duration) (string, bool, error) {
+func (l *ledger) BeginSweep(_ context.Context, fence uint64) (state string, begun bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.owner != owner && time.Now().Before(l.until) {
+	if fence < l.fence {
 		return "", false, nil
 	}
-	l.owner, l.until = owner, time.Now().Add(life)
+	l.fence = fence
 	return l.state, true, nil
 }
 
-func (l *ledger) SaveSweep(_ context.Context, owner, state string, life time.Duration) (bool, error) {
+func (l *ledger) SaveSweep(_ context.Context, fence uint64, state string) (saved bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.owner != owner || !time.Now().Before(l.until) {
+	if fence != l.fence {
 		return false, nil
 	}
-	l.state, l.until = state, time.Now().Add(life)
+	l.state = state
 	return true, nil
 }
-
-func (l *ledger) LeaveSweep(context.Context, string) error { return nil }
 
 func (l *ledger) RaiseGeneration(context.Context) (index.Generation, error) {
 	l.mu.Lock()
@@ -93,11 +94,11 @@ func (l *ledger) rewind() {
 	l.mark = 0
 }
 
-// usurp gives the lease to somebody else.
-func (l *ledger) usurp() {
+// set replaces what is kept of the sweep.
+func (l *ledger) set(state string, fence uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.owner, l.until = "another", time.Now().Add(1000*time.Hour)
+	l.state, l.fence = state, fence
 }
 
 // truth is one in memory, that counts and fails.
@@ -145,8 +146,34 @@ type swept struct {
 	*recorder
 	ledger *ledger
 	truth  *truth
+	locks  *locks
 	log    *logged
 	patrol *audit.Patrol
+}
+
+// locks is a store of locks in memory, that fails.
+type locks struct {
+	*oncetest.Memory
+	away atomic.Bool
+}
+
+func (l *locks) Apply(ctx context.Context, name string, op once.Operation) (once.Reply, error) {
+	if l.away.Load() {
+		return once.Reply{}, once.ErrUnavailable
+	}
+	return l.Memory.Apply(ctx, name, op)
+}
+
+// usurp gives the sweep to another process for an hour.
+func (l *locks) usurp(t testing.TB) (fence once.Fence) {
+	t.Helper()
+	_, err := l.Forget(context.Background(), sweepName, true)
+	must(t, err)
+	r, err := l.Memory.Apply(context.Background(), sweepName, once.Operation{
+		Action: once.Acquire, Owner: "another", Terms: once.Terms{Lease: time.Hour, Keep: time.Hour},
+	})
+	must(t, err)
+	return r.State.Fence
 }
 
 // newSwept makes a site of the bench's members and of more.
@@ -156,7 +183,9 @@ func newSwept(b *bench, more int, o audit.PatrolOptions) *swept {
 	}
 	s := &swept{recorder: record(b.t), ledger: &ledger{state: oldRound}, truth: &truth{Memory: b.store}, log: &logged{}}
 	o.Auditor = audit.New(audit.Options{Sets: b.index, Truth: s.truth, Tasks: b.queue, Reader: b.reader, Pacer: bulk.NewPacer(bulk.PacerOptions{})})
+	s.locks = &locks{Memory: oncetest.NewMemory(time.Now)}
 	o.Members, o.EachStored, o.Ledger, o.Log = s.truth, s.ledger.EachStored, recorded{s.ledger, s.recorder}, s.log.logger()
+	o.Once = s.recorder.once(s.locks, nil)
 	s.patrol = audit.NewPatrol(o)
 	return s
 }

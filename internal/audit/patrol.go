@@ -17,18 +17,18 @@ import (
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/once"
 	"github.com/activityd/activityd/internal/retry"
 )
 
 // Ledger is the state that the processes share; [index.Ledger] is one.
 type Ledger interface {
-	// HoldSweep gives owner the lease of the sweep for ttl, unless another owner has
-	// it, and returns where the sweep was left.
-	HoldSweep(ctx context.Context, owner string, ttl time.Duration) (state string, held bool, err error)
-	// SaveSweep keeps where the sweep is and extends the lease, if owner has it.
-	SaveSweep(ctx context.Context, owner, state string, ttl time.Duration) (held bool, err error)
-	// LeaveSweep gives the lease up.
-	LeaveSweep(ctx context.Context, owner string) error
+	// BeginSweep returns where the sweep was left, and lets the process with this fence
+	// save. begun is false if one with a higher fence has begun.
+	BeginSweep(ctx context.Context, fence uint64) (state string, begun bool, err error)
+	// SaveSweep keeps where the sweep is. saved is false if another process has begun
+	// since, or the data of Redis was lost.
+	SaveSweep(ctx context.Context, fence uint64, state string) (saved bool, err error)
 	// RaiseGeneration raises the marks of Redis' data, and returns their generation.
 	RaiseGeneration(ctx context.Context) (index.Generation, error)
 	// NoteLoss stores when Redis was found to have lost data, in unix milliseconds: other
@@ -38,13 +38,15 @@ type Ledger interface {
 
 // PatrolOptions configure a [Patrol]. Auditor is required, and needs a pacer, so that one
 // look is under way at a time; Members, EachStored and Ledger are for the sweep and the
-// watch over Redis.
+// watch over Redis, and Once is for the sweep.
 type PatrolOptions struct {
 	Auditor *Auditor
 	Members bulk.Store
 	// EachStored calls do with the owners of all sets that are stored, some at a time.
 	EachStored func(ctx context.Context, do func(ctx context.Context, owners []member.ID) error) error
 	Ledger     Ledger
+	// Once has one process at a time sweep, under the name "activityd/audit-sweep".
+	Once *once.Once
 	// Share of the reads that are checked, 0 to 1.
 	Share float64
 	// Rate is how many sets the sweep looks at in a second; 0: there is no sweep.
@@ -57,7 +59,7 @@ type PatrolOptions struct {
 	Watch bool
 	Log   *slog.Logger // nil: slog.Default()
 
-	// Lease is the TTL of the lease of the sweep; Tick is the interval at which the
+	// Lease is how long the sweep stands still when the process that sweeps dies; Tick is the interval at which the
 	// generation is raised; Round is the minimum time of a round of the sweep. 0: a
 	// minute, 2 s, 10 s.
 	Lease, Tick, Round time.Duration

@@ -16,6 +16,8 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics/metricstest"
+	"github.com/activityd/activityd/internal/notify"
+	"github.com/activityd/activityd/internal/once"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
@@ -29,7 +31,7 @@ type recorder struct {
 
 	mu       sync.Mutex
 	progress []audit.Progress // of the steps that were kept
-	refused  int              // times that the lease was another's
+	stoodBy  int              // times that another process was found to sweep
 }
 
 func record(t testing.TB) *recorder {
@@ -63,11 +65,11 @@ func (r *recorder) steps() []audit.Progress {
 	return slices.Clone(r.progress)
 }
 
-// refusals returns how often the lease was another's.
-func (r *recorder) refusals() int {
+// standsBy reports whether another process was found to sweep.
+func (r *recorder) standsBy() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.refused
+	return r.stoodBy > 0
 }
 
 // rounds are the rounds of the sweep that ended.
@@ -87,21 +89,23 @@ type recorded struct {
 	*recorder
 }
 
-func (l recorded) HoldSweep(ctx context.Context, owner string, life time.Duration) (state string, held bool, err error) {
-	state, held, err = l.Ledger.HoldSweep(ctx, owner, life)
-	if err == nil && !held {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.refused++
-	}
-	return state, held, err
-}
-
-func (l recorded) SaveSweep(ctx context.Context, owner, state string, life time.Duration) (held bool, err error) {
+func (l recorded) SaveSweep(ctx context.Context, fence uint64, state string) (saved bool, err error) {
 	l.mu.Lock()
 	l.progress = append(l.progress, audit.ProgressOf(state))
 	l.mu.Unlock()
-	return l.Ledger.SaveSweep(ctx, owner, state, life)
+	return l.Ledger.SaveSweep(ctx, fence, state)
+}
+
+// sweepName is the name that the process holds that sweeps.
+const sweepName = "activityd/audit-sweep"
+
+// once returns what a process sweeps with, and has it recorded when it stands by.
+func (r *recorder) once(store once.Store, n *notify.Notifier) *once.Once {
+	return once.New(store, once.Options{Notifier: n, Hooks: once.Hooks{Locked: func(string, once.State) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.stoodBy++
+	}}})
 }
 
 // A read never waits for the audit, be it ever so slow.
@@ -248,6 +252,7 @@ func (a *awayLooks) Look(context.Context, []member.ID) ([]index.Set, error) {
 // patrolOf returns a patrol that sweeps fast, and has it recorded.
 func (g *ground) patrolOf(r *recorder, o audit.PatrolOptions) *audit.Patrol {
 	o.Auditor, o.Members, o.EachStored, o.Ledger = g.Auditor, g.store, g.index.EachStored, recorded{index.NewLedger(g.client), r}
+	o.Once = r.once(g.locks, g.notifier)
 	o.Tick, o.Round = 20*time.Millisecond, cmp.Or(o.Round, time.Millisecond)
 	if o.Lease == 0 {
 		o.Lease = 300 * time.Millisecond
@@ -312,13 +317,13 @@ func TestTheSweepIsResumed(t *testing.T) {
 
 // Of two processes one sweeps; when it is gone, the other one goes on.
 func TestOneOfTwoSweeps(t *testing.T) {
-	g := inMemory(t)
+	g := onMySQL(t)
 	g.settle(t, from(100, 50), from(1000, 20), 8)
 	recorders := []*recorder{record(t), record(t)}
 	stops := make([]func(), 2)
 	for i, r := range recorders {
 		stops[i] = running(t, g.patrolOf(r, audit.PatrolOptions{Rate: 500, Log: (&logged{}).logger()}).Run)
-		eventually(t, "it has looked who sweeps", func() bool { return len(r.steps()) > 0 || r.refusals() > 0 })
+		eventually(t, "it has looked who sweeps", func() bool { return len(r.steps()) > 0 || r.standsBy() })
 	}
 	eventually(t, "many are swept", func() bool { return recorders[0].sweeps() > 700 })
 	if n := len(recorders[1].steps()); n != 0 {

@@ -181,15 +181,4 @@ func (l *logged) String() string {
 
 func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// eventually waits for a condition that other goroutines bring about.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	const most = 90 * time.Second
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(most); !holds(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", most, what)
-		}
-	}
-}
+var eventually = servertest.Eventually

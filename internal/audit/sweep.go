@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/once"
 )
 
 // round is where a sweep over all sets is: first those of all members, in the order of
@@ -76,83 +76,84 @@ const (
 // sweeper is the sweep of this process.
 type sweeper struct {
 	*Patrol
-	owner  string
+	fence  once.Fence // of the attempt in which this process sweeps
 	round  round
 	outage outage
 }
 
-// errNotHeld: another process sweeps, or the lease is lost.
-var errNotHeld = errors.New("the lease of the sweep is not held")
+// sweepName is the name that the process holds that sweeps.
+const sweepName = "activityd/audit-sweep"
+
+var (
+	// errRefused: what was saved is gone, or another process has begun to sweep.
+	errRefused = errors.New("the position of the sweep was not saved")
+	// errStale: the sweep of this process is over, which it has not noticed yet; or the
+	// fences have gone back, after a restore of MySQL.
+	errStale = errors.New("a process with a higher fence has begun to sweep, within the last hour")
+)
 
 // sweep goes over all sets again and again, as long as no other process does.
 func (p *Patrol) sweep(ctx context.Context) error {
-	s := &sweeper{Patrol: p, owner: rand.Text(), outage: outage{log: p.options.Log, doing: "sweep"}}
+	s := &sweeper{Patrol: p, outage: outage{log: p.options.Log, doing: "sweep"}}
 	for ctx.Err() == nil {
-		state, held, err := s.options.Ledger.HoldSweep(ctx, s.owner, s.options.Lease)
-		if err == nil && held {
-			s.round = parseRound(state)
-			err = s.sweepWhileHeld(ctx)
-		}
-		if err != nil {
-			hideSweep()
+		asked := time.Now()
+		err := p.options.Once.Hold(ctx, once.Key{Name: sweepName, Lease: p.options.Lease}, func(ctx context.Context, a once.Attempt) error {
+			if time.Since(asked) > p.options.Lease { // another process could sweep
+				s.outage.over()
+			}
+			s.fence = a.Fence
+			return s.sweepWhileHeld(ctx)
+		})
+		if err != nil && !errors.Is(err, once.ErrLost) {
 			s.outage.wait(ctx, err)
-		} else if !held {
-			s.outage.over()
-			hideSweep()
-			pause(ctx, p.options.Lease/3)
 		}
 	}
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	_ = p.options.Ledger.LeaveSweep(bounded, s.owner) // after an error the lease expires
 	return nil
 }
 
-// sweepWhileHeld goes through rounds until the lease is lost, which is no error.
+// sweepWhileHeld sweeps until ctx ends, and waits out errors. When that takes long it
+// returns the error: another process may be able to sweep.
 func (s *sweeper) sweepWhileHeld(ctx context.Context) error {
-	held, lose := context.WithCancelCause(ctx)
-	var keeping sync.WaitGroup
-	keeping.Go(func() { s.keep(held, lose) })
-	defer keeping.Wait()
-	defer lose(nil)
-	var err error
-	for err == nil && held.Err() == nil {
-		if s.round.Began == 0 || s.isOvertaken() { // where nothing is known, no set may be there
-			err = s.begin(held, true)
-		} else if err = s.sweepRound(held); s.isOvertaken() {
-			err = nil
+	defer hideSweep()
+	for {
+		err := s.sweepRounds(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, errRefused):
+			pause(ctx, time.Second)
+		case s.outage.pause == maxOutagePause:
+			return err
+		default:
+			hideSweep()
+			s.outage.wait(ctx, err)
 		}
 	}
-	switch {
-	case errors.Is(err, errNotHeld), errors.Is(context.Cause(held), errNotHeld):
-		pause(ctx, min(s.options.Lease/3, time.Second))
-		return nil
-	case ctx.Err() != nil:
-		return nil
+}
+
+// sweepRounds goes on where the sweep was left, and through rounds until ctx ends.
+func (s *sweeper) sweepRounds(ctx context.Context) error {
+	state, begun, err := s.options.Ledger.BeginSweep(ctx, uint64(s.fence))
+	if err == nil && !begun {
+		err = errStale
+	}
+	s.round = parseRound(state)
+	for err == nil && ctx.Err() == nil {
+		if s.round.Began == 0 || s.isOvertaken() { // where nothing is known, no set may be there
+			err = s.begin(ctx, true)
+		} else if err = s.sweepRound(ctx); s.isOvertaken() {
+			err = nil
+		}
 	}
 	return err
 }
 
-// keep extends the lease while a batch takes long: the servers may be slow.
-func (s *sweeper) keep(ctx context.Context, lose context.CancelCauseFunc) {
-	for {
-		pause(ctx, s.options.Lease/3)
-		if ctx.Err() != nil {
-			return
-		}
-		_, held, err := s.options.Ledger.HoldSweep(ctx, s.owner, s.options.Lease)
-		if err == nil && !held {
-			lose(errNotHeld)
-		}
-	}
-}
-
-// save keeps the round. It fails with errNotHeld when another process sweeps.
+// save keeps the round.
 func (s *sweeper) save(ctx context.Context) error {
 	s.round.show()
-	held, err := s.options.Ledger.SaveSweep(ctx, s.owner, s.round.String(), s.options.Lease)
-	if err == nil && !held {
-		return errNotHeld
+	saved, err := s.options.Ledger.SaveSweep(ctx, uint64(s.fence), s.round.String())
+	if err == nil && !saved {
+		return errRefused
 	}
 	return err
 }
@@ -279,7 +280,7 @@ func (s *sweeper) visitOrphans(ctx context.Context) error {
 		}
 		at.Counts[countDone], at.Counts[bulk.Failed] = s.round.Counts[countDone], s.round.Counts[bulk.Failed] // members only
 		s.round.Counts = at.Counts
-		if err := s.save(ctx); err != nil { // extends the lease
+		if err := s.save(ctx); err != nil {
 			return err
 		}
 		if !s.round.Hurried {

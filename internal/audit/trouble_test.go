@@ -15,7 +15,6 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -110,50 +109,6 @@ func TestEachOutageIsTold(t *testing.T) {
 		stop()
 		if n := strings.Count(s.log.String(), "stands still"); n != 3 {
 			t.Errorf("three outages were told %d times: %s", n, s.log.String())
-		}
-	})
-}
-
-// A step that takes longer than the lease does not lose it.
-func TestALongStepKeepsTheLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSwept(newBench(t), 500, audit.PatrolOptions{Rate: 50})
-		s.truth.fail = func([]member.ID) error { <-time.After(10 * time.Minute); return nil }
-		second := audit.NewPatrol(audit.PatrolOptions{
-			Auditor: audit.New(audit.Options{Sets: newBench(t).index, Truth: s.truth, Tasks: queuetest.NewMemory(queue.Options{}, time.Now)}),
-			Members: s.truth, EachStored: s.ledger.EachStored, Ledger: recorded{s.ledger, s.recorder}, Rate: 50, Log: s.log.logger(),
-		})
-		stop := running(t, s.patrol.Run)
-		<-time.After(time.Second)
-		stopSecond := running(t, second.Run)
-		<-time.After(15 * time.Minute)
-		asked := s.truth.asked
-		stop()
-		stopSecond()
-		if asked != 1 {
-			t.Errorf("MySQL was asked %d times, want once, by one process", asked)
-		}
-	})
-}
-
-// Who sweeps no longer does not go on among the sets of nobody.
-func TestWhoLosesTheLeaseStops(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSwept(newBench(t), 0, audit.PatrolOptions{Rate: 50})
-		seen := 0
-		for range 100 {
-			s.ledger.stored = append(s.ledger.stored, viewer)
-		}
-		s.ledger.orphans = func(i int) {
-			if seen = i; i == 10 {
-				s.ledger.usurp()
-			}
-		}
-		stop := running(t, s.patrol.Run)
-		<-time.After(time.Hour)
-		stop()
-		if seen != 10 {
-			t.Errorf("it went on until %d", seen)
 		}
 	})
 }

@@ -26,7 +26,7 @@ func LoadCertificate(certFile, keyFile string, log *slog.Logger) (*tls.Config, *
 			certificateEnd.WithLabelValues().Set(float64(pair.Leaf.NotAfter.Unix()))
 			log.InfoContext(ctx, "TLS certificate loaded", "file", certFile, "names", pair.Leaf.DNSNames, "not_after", pair.Leaf.NotAfter)
 			if now := time.Now(); now.Before(pair.Leaf.NotBefore) || now.After(pair.Leaf.NotAfter) {
-				log.WarnContext(ctx, "TLS certificate is not valid now, clients will refuse it", "file", certFile,
+				log.WarnContext(ctx, "TLS certificate is not valid now", "file", certFile,
 					"not_before", pair.Leaf.NotBefore, "not_after", pair.Leaf.NotAfter)
 			}
 			return nil

@@ -7,6 +7,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/once"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -113,7 +114,7 @@ func Judge(err error) Fault {
 	switch {
 	case errors.Is(err, index.ErrNoDatabase):
 		return Fatal
-	case errors.Is(err, mysql.ErrUnavailable), errors.Is(err, index.ErrUnavailable):
+	case errors.Is(err, mysql.ErrUnavailable), errors.Is(err, index.ErrUnavailable), errors.Is(err, once.ErrUnavailable):
 		return Away
 	case errors.Is(err, tasks.ErrContended), mysql.IsRetryable(err), mysql.IsTooSlow(err):
 		return Own

@@ -55,5 +55,8 @@
 //
 // A [Job] is the walk of a command: it waits for the servers, keeps its checkpoint in
 // a file, and ends when Redis loses data ([index.Generation]), because what it did is
-// gone then.
+// gone then. One that writes holds a name of its command and range ([once.Once.Hold]) and
+// is refused while another process does. Nothing but effort depends on that: visits are
+// idempotent. So a job whose lease was lost, as in an outage of MySQL, stops only until it
+// has acquired the name again.
 package bulk

@@ -1,6 +1,7 @@
 package bulk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/once"
 )
 
 // Store is what work on all members asks of MySQL.
@@ -58,6 +60,11 @@ type Job struct {
 	// Writes says that the job changes Redis. Unless it does, or has a file, it leaves
 	// no token there.
 	Writes bool
+	// Once refuses a job that writes while another process is at the same command and
+	// range. Nothing but effort depends on it. Lease is how long the name of a process
+	// that died is held; 0: [once.DefaultLease].
+	Once  *once.Once
+	Lease time.Duration
 	// Schema and Settings check whether the tables and the sets can be worked on. Both
 	// are repeated while a server is away.
 	Schema, Settings func(ctx context.Context) error
@@ -108,6 +115,7 @@ type job struct {
 	pacer *Pacer
 	end   context.CancelCauseFunc // ends the work, with its error
 
+	begun      bool // members are visited, or were
 	mu         sync.Mutex
 	generation index.Generation // as it was read last
 	watching   bool
@@ -159,14 +167,85 @@ func (j *job) watched(ctx context.Context, from Checkpoint) (at Checkpoint, err 
 	pacing.Go(func() { j.pacer.Run(watching) })
 	defer pacing.Wait()
 	defer stop()
-	if err := j.patiently(ctx, func(ctx context.Context) error { return j.begin(ctx, from) }); err != nil {
-		return Checkpoint{}, err
+	if j.Writes {
+		return j.alone(ctx, from)
 	}
-	total, err := j.count(ctx, from)
-	if err != nil {
-		return Checkpoint{}, err
+	return j.walk(ctx, from)
+}
+
+// alone walks while no other process is at the same command and range. When the lease was
+// lost, as in an outage of MySQL, it is acquired again, and the walk goes on where it was.
+func (j *job) alone(ctx context.Context, from Checkpoint) (at Checkpoint, err error) {
+	key := once.Key{Name: j.name(), Lease: cmp.Or(j.Lease, once.DefaultLease), NoWait: true}
+	key.Margin = min(visitGrace, key.Lease/2)
+	var lost bool
+	var own time.Time // until when the lease that was lost may be the one that is met
+	judge := func(err error) Fault {
+		switch {
+		case errors.Is(err, once.ErrLost):
+			lost, own = true, time.Time{}
+			return Away
+		case !errors.Is(err, once.ErrBusy):
+			return Judge(err)
+		case lost && own.IsZero():
+			own = time.Now().Add(key.Lease)
+		}
+		if time.Now().Before(own) {
+			return Away
+		}
+		return Fatal
 	}
-	j.Reporter.Begin(total, j.file.found.Position, j.file.found.Updated)
+	at = from
+	var walked error
+	err = patiently(ctx, judge, j.Reporter.Trouble, func(ctx context.Context) error {
+		walked = ErrStopped
+		err := j.Once.Hold(ctx, key, func(ctx context.Context, _ once.Attempt) error {
+			var reached Checkpoint
+			if reached, walked = j.walk(ctx, at); j.begun {
+				at = reached
+			}
+			return nil
+		})
+		if walked == nil { // whatever became of the lease at the end
+			return nil
+		}
+		return err
+	})
+	if errors.Is(err, once.ErrBusy) {
+		err = fmt.Errorf("%s is under way already, here or on another host: %w; wait for it, or stop it: if it has died, its name is free within %v",
+			j.Work, err, key.Lease)
+	}
+	if err == nil {
+		err = walked
+	}
+	if !j.begun {
+		at = Checkpoint{}
+	}
+	return at, err
+}
+
+// name is the name that a process holds while it is at this command and range.
+func (j *job) name() string {
+	if j.Range == All {
+		return "activityd/" + j.Work.Command + "/all"
+	}
+	return fmt.Sprintf("activityd/%s/%s-%s", j.Work.Command, j.Range.First, j.Range.Last)
+}
+
+// walk walks on from a checkpoint. What comes before the first member is done by the first
+// call.
+func (j *job) walk(ctx context.Context, from Checkpoint) (at Checkpoint, err error) {
+	if !j.begun {
+		if err := j.patiently(ctx, func(ctx context.Context) error { return j.begin(ctx, from) }); err != nil {
+			return Checkpoint{}, err
+		}
+		total, err := j.count(ctx, from)
+		if err != nil {
+			return Checkpoint{}, err
+		}
+		j.Reporter.Begin(total, j.file.found.Position, j.file.found.Updated)
+		j.begun = true
+	}
 	walk := Walk{
 		Range: j.Range, Source: j.Store, Pacer: j.pacer, Visit: j.Visit, Judge: Judge,
 		Batch: j.Batch(), Timeout: visitTimeout, Grace: visitGrace, Saved: j.saved, Trouble: j.Reporter.Trouble, GaveUp: j.Reporter.GaveUp,

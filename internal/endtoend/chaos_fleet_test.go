@@ -71,7 +71,7 @@ func (f *fleet) programs() []*program { return append([]*program{f.api}, f.worke
 func (f *fleet) program(t *testing.T, name string, flags ...string) *program {
 	t.Helper()
 	return serving(t, name, f.mysqlProxy.MySQLDSN(f.dsn), f.redisProxy.RedisURL(), append(flags,
-		fmt.Sprint("--need=", f.settings.Need), fmt.Sprint("--lease=", leaseOfFleet), "--poll=200ms", "--grace=5s",
+		fmt.Sprint("--need=", f.settings.Need), fmt.Sprint("--task-lease=", leaseOfFleet), "--poll=200ms", "--grace=5s",
 		fmt.Sprint("--fan-out-part=", partSize))...)
 }
 

@@ -61,7 +61,7 @@ func newDuel(t *testing.T) *duel {
 
 func (d *duel) worker(t *testing.T, name, dsn string, toRedis *servertest.Proxy) *program {
 	t.Helper()
-	p := serving(t, name, dsn, toRedis.RedisURL(), "--role=workers", fmt.Sprint("--lease=", duelLease), "--poll=50ms")
+	p := serving(t, name, dsn, toRedis.RedisURL(), "--role=workers", fmt.Sprint("--task-lease=", duelLease), "--poll=50ms")
 	return p.mustStart(t)
 }
 

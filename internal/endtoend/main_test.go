@@ -6,7 +6,6 @@ import (
 	"os"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -43,15 +42,4 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// eventually waits for a condition that other goroutines bring about.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	const most = 60 * time.Second
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(most); !holds(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", most, what)
-		}
-	}
-}
+var eventually = servertest.Eventually

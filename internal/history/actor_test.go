@@ -20,9 +20,9 @@ import (
 // scheduler waits for it; so a history depends on the scheduler's choices alone.
 type actor struct {
 	resume chan error    // nil: go on; an error: the call fails with it
-	moved  chan struct{} // told each time it stands still or has ended; nil in a bubble
+	moved  chan struct{} // notified each time it stands still or has ended; nil in a bubble
 
-	// These belong to whoever runs: the actor, or the scheduler while it stands.
+	// These belong to what runs: the actor, or the scheduler while it stands.
 	standing bool
 	ended    bool
 	at       place

@@ -108,4 +108,4 @@ func (r *request) someInstant(holds func(instant) bool) bool {
 }
 
 // faults are what Redis may answer instead of a set.
-var faults = []error{index.ErrUnavailable, index.ErrMalformed, index.ErrSettings, index.ErrMissing, errors.New("an error that nobody knows")}
+var faults = []error{index.ErrUnavailable, index.ErrMalformed, index.ErrSettings, index.ErrMissing, errors.New("an unknown error")}

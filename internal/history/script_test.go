@@ -26,7 +26,7 @@ type script struct {
 type event struct {
 	do     func(s *stage) error
 	silent bool      // it has no task
-	reads  member.ID // who reads; 0: nobody
+	reads  member.ID // the viewer who reads; 0: none
 }
 
 // has reports whether the event is to be delivered, or whether it is to happen.
@@ -103,7 +103,7 @@ func joins(id member.ID) event {
 	return event{silent: true, do: func(s *stage) error { return s.join(id) }}
 }
 
-// mend is a refill that somebody asks for.
+// mend is a refill that is asked for.
 func mend(user member.ID) event {
 	return event{do: func(s *stage) error { return s.enqueue(tasks.NewRefill(user)) }}
 }

@@ -45,7 +45,7 @@ type stage struct {
 
 	// What mutations change.
 	propose       func([]index.Entry) []index.Entry // what reads see of a set
-	deaf          bool                              // nobody hears that a member is no contact
+	deaf          bool                              // no hint that a member is no contact is taken
 	absorbStarted bool                              // tasks that have begun absorb others
 	running       func(key string) bool             // whether one with that key has begun
 	careless      bool                              // a task that crashed is not done again

@@ -179,7 +179,7 @@ func (h *history) begin(a *actor, work func(ctx context.Context)) {
 
 // resume lets one actor go on to its next call. Those that are asleep stand still
 // until nothing else does: what they read is as old by then as it can be, and
-// nobody is left to mend what they write.
+// no actor is left to mend what they write.
 func (h *history) resume() error {
 	awake := h.awake()
 	if len(awake) == 0 {

@@ -38,7 +38,7 @@ type chance struct {
 	tape   tape // what was chosen
 
 	page   *choices // of the tape, to be written
-	told   choices  // of the source, to be read
+	given  choices  // of the source, to be read
 	phases int      // those begun
 }
 
@@ -49,7 +49,7 @@ func freshly(fresh func(int) int) *chance {
 }
 
 func replaying(t tape) *chance {
-	c := &chance{source: t, told: t.setup}
+	c := &chance{source: t, given: t.setup}
 	c.page = &c.tape.setup
 	return c
 }
@@ -62,8 +62,8 @@ func (c *chance) choose(n int) (v int) {
 	switch {
 	case c.fresh != nil:
 		v = c.fresh(n)
-	case len(c.told) > 0:
-		v, c.told = min(c.told[0], n-1), c.told[1:]
+	case len(c.given) > 0:
+		v, c.given = min(c.given[0], n-1), c.given[1:]
 	}
 	*c.page = append(*c.page, v)
 	return v
@@ -84,7 +84,7 @@ func (c *chance) nextPhase() bool {
 	c.tape.phases = append(c.tape.phases, phase{})
 	c.page = &c.tape.phases[c.phases-1].mood
 	if c.fresh == nil {
-		c.told = c.source.phases[c.phases-1].mood
+		c.given = c.source.phases[c.phases-1].mood
 	}
 	return true
 }
@@ -111,12 +111,12 @@ func (c *chance) next(k kind) {
 	written := k(&c.tape.phases[c.phases-1])
 	i := len(*written)
 	*written = append(*written, nil)
-	c.page, c.told = &(*written)[i], nil
+	c.page, c.given = &(*written)[i], nil
 	if c.fresh != nil {
 		return
 	}
 	if list := *k(&c.source.phases[c.phases-1]); i < len(list) {
-		c.told = list[i]
+		c.given = list[i]
 	}
 }
 
@@ -158,7 +158,7 @@ func (t *tape) clone() tape {
 	return c
 }
 
-// tidy leaves out what would be the same without being told.
+// tidy leaves out what would be the same without being given.
 func (t *tape) tidy() {
 	for _, page := range t.pages() {
 		for len(*page) > 0 && (*page)[len(*page)-1] == 0 {

@@ -9,7 +9,7 @@ import (
 
 // watched is the index of a history, and judges every write: it knows which sets
 // were there before; and it counts the writes to each set and its guard, and so
-// knows a conflict that nobody caused: were there any, updates could keep each
+// knows a conflict without a cause: were there any, updates could keep each
 // other from ever finishing.
 type watched struct {
 	sets
@@ -61,7 +61,7 @@ func (x *watched) Apply(ctx context.Context, changes []index.Change) ([]index.Ou
 		case acted:
 			x.stage.counted.conflicts++
 			if a.begun[user] == x.writes[user] {
-				x.violate(violation("an update of %s was in conflict though nobody had written", user))
+				x.violate(violation("an update of %s was in conflict though nothing had been written", user))
 			}
 		}
 	}

@@ -56,11 +56,11 @@ func TestCluster(t *testing.T) {
 	if err := ix.Probe(ctx); err != nil {
 		t.Errorf("probe: %v", err)
 	}
-	if _, held, err := ledger.HoldSweep(ctx, "me", time.Minute); err != nil || !held {
-		t.Errorf("hold the sweep: %v, %v", held, err)
+	if _, begun, err := ledger.BeginSweep(ctx, 1); err != nil || !begun {
+		t.Errorf("begin the sweep: %v, %v", begun, err)
 	}
-	if held, err := ledger.SaveSweep(ctx, "me", "here", time.Minute); err != nil || !held {
-		t.Errorf("save the sweep: %v, %v", held, err)
+	if saved, err := ledger.SaveSweep(ctx, 1, "here"); err != nil || !saved {
+		t.Errorf("save the sweep: %v, %v", saved, err)
 	}
 	if sets, err := ix.Reset(ctx); err != nil || sets != 50 {
 		t.Errorf("reset: %d sets, %v", sets, err)

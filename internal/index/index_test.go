@@ -308,7 +308,7 @@ func TestGiantTextsAreCutOff(t *testing.T) {
 	ctx := t.Context()
 	b := newBench(t, &redis.Options{Addr: servertest.Redis(t).Addr(), Network: "unix"}, index.Options{})
 	giant := strings.Repeat("€", 1<<20)
-	for _, key := range []string{"activityd_settings", "activityd_materialize", "activityd_epoch", "activityd_{mark}_server", "activityd_{mark}_lost", "activityd_{sweep}_state"} {
+	for _, key := range []string{"activityd_settings", "activityd_materialize", "activityd_epoch", "activityd_{mark}_server", "activityd_{mark}_lost", "activityd_{sweep}_state", "activityd_{sweep}_fence"} {
 		if err := b.client.Set(ctx, key, giant, 0).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -325,8 +325,8 @@ func TestGiantTextsAreCutOff(t *testing.T) {
 	kept, keptErr := b.ledger.Materialize(ctx)
 	epoch, epochErr := b.ledger.Generation(ctx)
 	_, tickErr := b.ledger.RaiseGeneration(ctx)
-	state, _, holdErr := b.ledger.HoldSweep(ctx, "me", time.Minute)
-	if err := errors.Join(keptErr, epochErr, tickErr, holdErr); err != nil {
+	state, _, sweepErr := b.ledger.BeginSweep(ctx, 1)
+	if err := errors.Join(keptErr, epochErr, tickErr, sweepErr); err != nil {
 		t.Error(err)
 	}
 	if len(kept) > 100 || len(epoch.Token) > 100 || len(state) > 4096 {

@@ -34,10 +34,10 @@ func guardKey(set string) string { return "guard_{" + set + "}" }
 // nodes of a cluster.
 func probeKey(i int) string { return fmt.Sprintf("%sprobe%d", userKeyPrefix, i) }
 
-// The lease on the sweep of the audit, and where that sweep is. They share a slot,
-// so that one script may touch both.
+// The fence of the process that sweeps for the audit, and where that sweep is. They share
+// a slot, so that one script may touch both.
 const (
-	sweepLeaseKey = "activityd_{sweep}_lease"
+	sweepFenceKey = "activityd_{sweep}_fence"
 	sweepStateKey = "activityd_{sweep}_state"
 )
 
@@ -69,5 +69,5 @@ func markKeys(client redis.UniversalClient) []string {
 
 // ownKeys are the keys that are neither sets nor guards.
 func ownKeys(client redis.UniversalClient) []string {
-	return append(markKeys(client), settingsKey, epochKey, materializeKey, sweepLeaseKey, sweepStateKey, markServerKey, markLostKey)
+	return append(markKeys(client), settingsKey, epochKey, materializeKey, sweepFenceKey, sweepStateKey, markServerKey, markLostKey)
 }

@@ -18,7 +18,7 @@ func TestKeys(t *testing.T) {
 		{settingsKey, "activityd_settings"},
 		{epochKey, "activityd_epoch"},
 		{materializeKey, "activityd_materialize"},
-		{sweepLeaseKey, "activityd_{sweep}_lease"},
+		{sweepFenceKey, "activityd_{sweep}_fence"},
 		{sweepStateKey, "activityd_{sweep}_state"},
 		{markKey, "activityd_mark"},
 		{markServerKey, "activityd_{mark}_server"},

@@ -9,8 +9,7 @@ import (
 )
 
 // Ledger keeps in Redis, beside the sets, what work over all of them has to know: the
-// generation of the data, whose sets are kept, and the lease and the position of the
-// audit's sweep. Its errors are those of [Index]. It is safe for concurrent use.
+// generation of the data, whose sets are kept, and the position of the audit's sweep. Its errors are those of [Index]. It is safe for concurrent use.
 type Ledger struct {
 	client redis.UniversalClient
 	now    func() time.Time
@@ -19,56 +18,53 @@ type Ledger struct {
 // NewLedger returns a ledger over client, which the caller closes.
 func NewLedger(client redis.UniversalClient) *Ledger { return &Ledger{client, time.Now} }
 
-// holdScript takes or extends the sweep's lease. With a state it only extends it, and
-// keeps the state.
+// sweepFenceTTL is how long a fence is kept after the last save. It bounds how long the
+// sweep stands still when its fences have gone back, after a restore of MySQL.
+const sweepFenceTTL = time.Hour
+
+// beginSweepScript stores the fence of a sweep, unless a higher one is stored. Fences are
+// decimal strings: the numbers of Lua are exact below 2^53 only.
 //
-//	KEYS[1] the lease  KEYS[2] the state
-//	ARGV[1] the owner  ARGV[2] the lease's TTL in milliseconds  ARGV[3] a state, or absent
-//	returns the state, "" when there is none; nil when the owner has no lease
-var holdScript = redis.NewScript(`
-local owner = redis.call('GET', KEYS[1])
-if owner ~= ARGV[1] and (owner or ARGV[3]) then return false end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-if ARGV[3] then redis.call('SET', KEYS[2], ARGV[3]) end
+//	KEYS[1] the fence  KEYS[2] the state
+//	ARGV[1] the fence of the sweep  ARGV[2] the TTL of the fence in milliseconds
+//	returns the state, "" when there is none; nil when the fence is too low
+var beginSweepScript = redis.NewScript(`
+local stored, fence = redis.call('GET', KEYS[1]), ARGV[1]
+local known = stored and #stored < 21 and string.find(stored, '^%d+$') -- else another program wrote it
+if known and (#stored > #fence or #stored == #fence and stored > fence) then return false end
+redis.call('SET', KEYS[1], fence, 'PX', ARGV[2])
 return redis.call('GETRANGE', KEYS[2], 0, 4095)
 `)
 
-// leaveScript gives the lease up.
+// saveSweepScript stores the state of a sweep, if no other sweep has begun.
 //
-//	KEYS[1] the lease
-//	ARGV[1] the owner
-//	returns how many leases there were: 1 or 0
-var leaveScript = redis.NewScript(`
+//	KEYS[1] the fence  KEYS[2] the state
+//	ARGV[1] the fence of the sweep  ARGV[2] the TTL of the fence in milliseconds  ARGV[3] the state
+//	returns 1 if it was stored, else 0
+var saveSweepScript = redis.NewScript(`
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-return redis.call('DEL', KEYS[1])
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+redis.call('SET', KEYS[2], ARGV[3])
+return 1
 `)
 
-func (l *Ledger) hold(ctx context.Context, args ...any) (state string, held bool, err error) {
-	state, err = holdScript.Run(ctx, l.client, []string{sweepLeaseKey, sweepStateKey}, args...).Text()
+// BeginSweep returns the state of the sweep that was saved last, empty for none, and lets
+// the process with this fence save it. begun is false, and nothing has changed, when a
+// process with a higher fence has begun.
+func (l *Ledger) BeginSweep(ctx context.Context, fence uint64) (state string, begun bool, err error) {
+	state, err = beginSweepScript.Run(ctx, l.client, []string{sweepFenceKey, sweepStateKey}, fence, sweepFenceTTL.Milliseconds()).Text()
 	if errors.Is(err, redis.Nil) {
 		return "", false, nil
 	}
-	return state, err == nil, translate(ctx, "hold the sweep", err)
+	return state, err == nil, translate(ctx, "begin the sweep", err)
 }
 
-// HoldSweep gives owner the lease of the sweep for ttl, or extends it, and returns the
-// state that was saved last, empty for none; held is false while another owner has the
-// lease. Nothing but effort depends on there being one owner.
-func (l *Ledger) HoldSweep(ctx context.Context, owner string, ttl time.Duration) (state string, held bool, err error) {
-	return l.hold(ctx, owner, ttl.Milliseconds())
-}
-
-// SaveSweep keeps the state for the next owner, and extends the lease. If owner has no
-// lease, held is false and nothing is kept: the state may be lost as well, so that
-// HoldSweep comes first.
-func (l *Ledger) SaveSweep(ctx context.Context, owner, state string, ttl time.Duration) (held bool, err error) {
-	_, held, err = l.hold(ctx, owner, ttl.Milliseconds(), state)
-	return held, err
-}
-
-// LeaveSweep gives the lease up, if owner has it.
-func (l *Ledger) LeaveSweep(ctx context.Context, owner string) error {
-	return translate(ctx, "leave the sweep", leaveScript.Run(ctx, l.client, []string{sweepLeaseKey}, owner).Err())
+// SaveSweep keeps the state of the sweep for the next BeginSweep. saved is false, and
+// nothing is kept, when another process has begun since, or Redis has lost that this one
+// began: then the state may be lost as well.
+func (l *Ledger) SaveSweep(ctx context.Context, fence uint64, state string) (saved bool, err error) {
+	saved, err = saveSweepScript.Run(ctx, l.client, []string{sweepFenceKey, sweepStateKey}, fence, sweepFenceTTL.Milliseconds(), state).Bool()
+	return saved, translate(ctx, "save the sweep", err)
 }
 
 // Materialize returns whose sets are kept, as stored by StoreMaterialize or by

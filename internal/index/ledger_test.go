@@ -2,6 +2,7 @@ package index_test
 
 import (
 	"cmp"
+	"math"
 	"testing"
 	"time"
 
@@ -11,47 +12,49 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 )
 
-func TestOneSweepsAtATime(t *testing.T) {
+// Only the last process that began the sweep saves, whatever others try later.
+func TestAStaleSweepSavesNothing(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b bench) {
 		ctx := t.Context()
-		hold := func(owner string, wantState string, wantHeld bool) {
+		begin := func(fence uint64, wantState string, want bool) {
 			t.Helper()
-			state, held, err := b.ledger.HoldSweep(ctx, owner, time.Minute)
-			if err != nil || held != wantHeld || state != wantState {
-				t.Errorf("%s holds: %q, %v, %v, want %q, %v", owner, state, held, err, wantState, wantHeld)
+			state, begun, err := b.ledger.BeginSweep(ctx, fence)
+			if err != nil || begun != want || state != wantState {
+				t.Errorf("%d begins: %q, %v, %v, want %q, %v", fence, state, begun, err, wantState, want)
 			}
 		}
-		save := func(owner, state string, want bool) {
+		save := func(fence uint64, state string, want bool) {
 			t.Helper()
-			if held, err := b.ledger.SaveSweep(ctx, owner, state, time.Minute); err != nil || held != want {
-				t.Errorf("%s saves: %v, %v, want %v", owner, held, err, want)
+			if saved, err := b.ledger.SaveSweep(ctx, fence, state); err != nil || saved != want {
+				t.Errorf("%d saves: %v, %v, want %v", fence, saved, err, want)
 			}
 		}
-		hold("a", "", true)
-		hold("b", "", false)
-		save("a", "half way", true)
-		save("b", "from the start", false)
-		hold("a", "half way", true)
-		if life := b.client.PTTL(ctx, "activityd_{sweep}_lease").Val(); life <= 0 || life > time.Minute {
-			t.Errorf("the lease lives for %v", life)
+		save(9, "before it begins", false)
+		begin(9, "", true)
+		save(9, "half way", true)
+		begin(9, "half way", true) // again, after an error
+		begin(10, "half way", true)
+		save(9, "stale, before the other one has saved", false)
+		save(10, "further", true)
+		begin(9, "", false)
+		save(9, "stale", false)
+		if ttl := b.client.PTTL(ctx, "activityd_{sweep}_fence").Val(); ttl <= 0 || ttl > time.Hour {
+			t.Errorf("the fence is kept for %v", ttl)
 		}
-		for _, owner := range []string{"b", "a"} { // b has none to give up
-			if err := b.ledger.LeaveSweep(ctx, owner); err != nil {
-				t.Fatal(err)
-			}
-			if owner == "b" {
-				hold("b", "", false)
-			} else {
-				hold("b", "half way", true)
-			}
-		}
-		save("a", "beaten", false)
-		b.client.Del(ctx, "activityd_{sweep}_lease") // it ran out, and nobody came
-		save("b", "on", false)
-		hold("b", "half way", true)
-		save("b", "on", true)
-		hold("a", "", false)
+		const above = 1<<53 + 1 // neighbours that are one number to Lua
+		begin(above, "further", true)
+		begin(above-1, "", false)
+		save(above-1, "stale", false)
+		save(above, "on", true)
+		b.client.Del(ctx, "activityd_{sweep}_fence", "activityd_{sweep}_state") // Redis was emptied
+		save(above, "as if nothing had happened", false)
+		begin(above, "", true)
+		save(above, "anew", true)
+		b.client.Del(ctx, "activityd_{sweep}_fence") // no process saved for long
+		begin(1, "anew", true)
+		begin(math.MaxInt64, "anew", true)
+		begin(math.MaxInt64-1, "", false)
 	})
 }
 

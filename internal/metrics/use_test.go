@@ -24,6 +24,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/once"
+	"github.com/activityd/activityd/internal/once/oncetest"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/recent"
@@ -103,7 +104,7 @@ func useIndex(log *slog.Logger, q *queuetest.Memory) (stop func()) {
 	store.AddMember(1, "one")
 	patrol := audit.NewPatrol(audit.PatrolOptions{
 		Auditor: audit.New(audit.Options{Sets: ix, Truth: store, Tasks: q}), Members: store, EachStored: ix.EachStored,
-		Ledger: index.NewLedger(client), Log: log,
+		Ledger: index.NewLedger(client), Once: once.New(oncetest.NewMemory(time.Now), once.Options{}), Log: log,
 		Rate: 1000, Round: time.Millisecond,
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

@@ -17,9 +17,46 @@ var (
 	})
 )
 
-// The values of the label outcome of attempts.
-const (
-	outcomeDone     = "done"
-	outcomeFailed   = "failed"   // the lost ones, too
-	outcomeReleased = "released" // handed back, because the process was stopped
-)
+// The values of the label outcome of attempts, by the action that ends one.
+var outcomes = map[Action]string{
+	Finish:  "done",
+	Fail:    "failed",
+	Release: "released", // handed back: the process was stopped, or it was a Hold
+}
+
+// outcomeLost is that of an attempt whose end was not recorded, because the lease was
+// lost, or the store was away. Its work may be done again, even if it was done.
+const outcomeLost = "lost"
+
+// The series begin with 0.
+func init() {
+	for _, a := range []Action{Acquire, Extend, Finish, Fail, Release} {
+		for _, outcome := range []string{string(OK), "error"} {
+			operations.WithLabelValues(string(a), outcome)
+		}
+		if a != Acquire {
+			operations.WithLabelValues(string(a), string(Lost))
+		}
+	}
+	for _, outcome := range []Outcome{Busy, AlreadyDone, OutOfAttempts} {
+		operations.WithLabelValues(string(Acquire), string(outcome))
+	}
+	for _, outcome := range outcomes {
+		attempts.WithLabelValues(outcome)
+	}
+	attempts.WithLabelValues(outcomeLost)
+}
+
+// countOperation counts an operation that was sent once.
+func countOperation(a Action, outcome string) {
+	operations.WithLabelValues(string(a), outcome).Inc()
+}
+
+// countAttempt counts an attempt that an action ended, if that was recorded.
+func countAttempt(a Action, recorded bool) {
+	outcome := outcomes[a]
+	if !recorded {
+		outcome = outcomeLost
+	}
+	attempts.WithLabelValues(outcome).Inc()
+}

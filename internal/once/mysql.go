@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/retry"
@@ -60,10 +59,10 @@ import (
 //
 // # Why there is no deadlock
 //
-// Only the insert holds a lock while it waits for another: that of the floor, for the row
-// of its name. Whatever holds the lock of a row (an insert, an update, or the deletion of a
-// purge, which locks rows in the order of their names) does not wait for the floor. Should a
-// server find a deadlock all the same, the statement is sent again.
+// An insert locks the floor before the row of its name. What has locked a row does not wait
+// for the floor any more: neither an insert, nor an update, nor the deletion of a purge, which
+// locks its rows in the order of their names. Should a server find a deadlock all the same,
+// the statement is sent again.
 type MySQL struct {
 	db *sql.DB
 
@@ -79,9 +78,9 @@ const (
 )
 
 const (
-	// answerTimeout is how long the database may take for an operation, with all that is
+	// mysqlTimeout is how long the database may take for an operation, with all that is
 	// sent again.
-	answerTimeout = 10 * time.Second
+	mysqlTimeout = 10 * time.Second
 
 	purgeInterval = time.Minute // of a process that inserts little
 	purgeRows     = 100         // in one purge; at the latest after half as many inserts
@@ -98,7 +97,7 @@ var errChanged = errors.New("another process changes it")
 // try calls do, and again as long as another process was in its way. Its errors are those
 // of [Store].
 func (m *MySQL) try(ctx context.Context, what string, do func(context.Context) error) error {
-	bounded, cancel := context.WithTimeout(ctx, answerTimeout)
+	bounded, cancel := context.WithTimeout(ctx, mysqlTimeout)
 	defer cancel()
 	for failures := 1; ; failures++ {
 		err := do(bounded)
@@ -111,7 +110,7 @@ func (m *MySQL) try(ctx context.Context, what string, do func(context.Context) e
 		case err == nil || ctx.Err() != nil:
 			return translated
 		case bounded.Err() != nil:
-			return fmt.Errorf("%w: %s: no answer within %v: %s", ErrUnavailable, what, answerTimeout, err.Error())
+			return fmt.Errorf("%w: %s: no answer within %v: %s", ErrUnavailable, what, mysqlTimeout, err.Error())
 		case errors.Is(translated, mysql.ErrUnavailable):
 			return fmt.Errorf("%w: %w", ErrUnavailable, translated)
 		}
@@ -191,9 +190,6 @@ func values(s State) []any {
 func (m *MySQL) Apply(ctx context.Context, name string, op Operation) (reply Reply, err error) {
 	if err := op.Check(name); err != nil {
 		return Reply{}, err
-	}
-	if !utf8.ValidString(op.Owner) { // the table has no such strings
-		return Reply{}, fmt.Errorf("%w owner %q: want UTF-8", ErrInvalid, op.Owner)
 	}
 	inserted := false
 	err = m.try(ctx, fmt.Sprintf("%s %s", op.Action, name), func(ctx context.Context) (err error) {

@@ -112,8 +112,12 @@ func TestMySQLChangesAreNotOverwritten(t *testing.T) {
 				t.Error(err)
 			}
 		},
-		"purged":           func(name string) { ageMySQL(t, db, name, 2*time.Hour); mustPurge(t, store) },
-		"purged and taken": func(name string) { ageMySQL(t, db, name, 2*time.Hour); mustPurge(t, store); acquire(t, store, name, "another") },
+		"purged": func(name string) { ageMySQL(t, db, name, 2*time.Hour); mustPurge(t, store) },
+		"purged and taken": func(name string) {
+			ageMySQL(t, db, name, 2*time.Hour)
+			mustPurge(t, store)
+			acquire(t, store, name, "another")
+		},
 	} {
 		for _, a := range []once.Action{once.Acquire, once.Extend, once.Finish, once.Fail, once.Release} {
 			name := strings.ReplaceAll(what, " ", "-") + "/" + string(a)
@@ -215,11 +219,7 @@ func TestMySQLAnInsertLocksTheFloor(t *testing.T) {
 		slow, err = store.Apply(t.Context(), "a", once.Operation{Action: once.Acquire, Owner: "slow", Terms: anyTerms})
 		return err
 	})
-	eventually(t, "the insert is under way", func() bool {
-		var n int
-		err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND state = 'User sleep'").Scan(&n)
-		return err == nil && n == 1
-	})
+	eventually(t, "the insert is under way", func() bool { return sleeping(t, db) })
 	var highest once.Fence
 	for i := range 5 {
 		highest = acquire(t, store, "a", strconv.Itoa(i)).Fence
@@ -233,6 +233,36 @@ func TestMySQLAnInsertLocksTheFloor(t *testing.T) {
 	if slow.Outcome != once.OK || slow.State.Fence <= highest {
 		t.Errorf("the slow one: %+v, after fence %v", slow, highest)
 	}
+}
+
+// While a purge is about to raise the floor, the rows are still there.
+func TestMySQLAPurgeRaisesTheFloorFirst(t *testing.T) {
+	t.Parallel()
+	store, db := newMySQL(t)
+	var highest once.Fence
+	for i := range 5 {
+		highest = acquire(t, store, "a", strconv.Itoa(i)).Fence
+		ageMySQL(t, db, "a", time.Hour)
+	}
+	ageMySQL(t, db, "a", time.Hour)
+	execMySQL(t, db, "CREATE TRIGGER slow BEFORE INSERT ON once_keys FOR EACH ROW SET NEW.reason = IF(NEW.name = ' floor', CONCAT('', SLEEP(1)), NEW.reason)")
+	var purging errgroup.Group
+	purging.Go(func() error { return store.Purge(t.Context()) })
+	eventually(t, "the purge is under way", func() bool { return sleeping(t, db) })
+	held := acquire(t, store, "a", "me")
+	if err := purging.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := store.Get(t.Context(), "a"); err != nil || held.Fence <= highest || r.State != held {
+		t.Errorf("acquired with fence %v after %v, and then %+v, %v", held.Fence, highest, r, err)
+	}
+}
+
+// sleeping reports whether a trigger is.
+func sleeping(t *testing.T, db *sql.DB) bool {
+	var n int
+	err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND state = 'User sleep'").Scan(&n)
+	return err == nil && n > 0
 }
 
 func eventually(t *testing.T, what string, holds func() bool) {
@@ -276,7 +306,7 @@ type stress struct {
 }
 
 // acquisitions is how many there are in a test.
-const acquisitions = 600
+const acquisitions = 300
 
 // contended is a name.
 type contended struct {

@@ -20,20 +20,23 @@ const (
 
 // Key is a name, and how the work under it is to be done.
 type Key struct {
-	Name string
+	Name string // see [CheckName]
 	// Attempts is how many attempts there may be, in all processes; 0: [DefaultAttempts].
 	// [Once.Hold] has no limit.
 	Attempts int
-	// Lease is how long another process waits for one that died; 0: [DefaultLease]. It is
-	// extended in the background, so the work may take longer.
+	// Lease is how long other processes wait for one that died; 0: [DefaultLease]. It is
+	// extended in the background, so the work may take longer. It is cut to milliseconds.
 	Lease time.Duration
 	// Margin is how long before the end of a lease that could not be extended the context
-	// of the work ends; 0: a tenth of the lease.
+	// of the work ends, at least a millisecond and at most half of the lease; 0: a tenth of
+	// the lease. It has to cover what the work needs to stop, and by how much the clocks of
+	// this process and of the store differ in speed over one lease.
 	Margin time.Duration
 	// Keep is how long it is known that the work was done, or that all attempts failed; 0:
 	// [DefaultKeep].
 	Keep time.Duration
-	// NoWait makes Do and Hold return [ErrBusy] while another process works.
+	// NoWait makes Do and Hold return [ErrBusy] while another process works, also after an
+	// attempt of their own that failed.
 	NoWait bool
 }
 
@@ -51,18 +54,27 @@ var (
 	// ErrExhausted: all attempts failed.
 	ErrExhausted = errors.New("all attempts failed")
 	// ErrLost: the lease was lost, or could not be extended in time. Another process may
-	// be at work. It is also the cause with which the context of the work ends.
+	// be at work. It is also matched by the cause with which the context of the work ends.
 	ErrLost = errors.New("the lease was lost")
 )
 
-// Hooks are called at what happens; each may be nil. They must not block, and may be
-// called concurrently for different names.
+// Hooks are called at what happens; each may be nil. They must not block, because the
+// lease goes on meanwhile, nor panic. They are called concurrently: by calls of Do and
+// Hold, and within one call by the extension of the lease beside the work.
 type Hooks struct {
-	Acquired  func(name string, a Attempt) // the work begins
-	Locked    func(name string, s State)   // another process holds the name; once for each of its attempts
-	Error     func(name string, err error) // the work failed, or the store could not be asked and is asked again
-	Status    func(name string, s State)   // after each answer of the store
-	Exhausted func(name string, s State)   // this process noticed first that all attempts failed
+	// Acquired is called before the work begins.
+	Acquired func(name string, a Attempt)
+	// Locked is called when another process holds the name: once for each of its attempts
+	// that a call meets.
+	Locked func(name string, s State)
+	// Error is called when the work failed, or the store could not be asked and is asked
+	// again.
+	Error func(name string, err error)
+	// Status is called after each answer of the store.
+	Status func(name string, s State)
+	// Exhausted is called when all attempts failed, by the process that noticed it first;
+	// where an answer of the store was lost, perhaps by another one, too.
+	Exhausted func(name string, s State)
 }
 
 // Options configure a [Once].
@@ -103,7 +115,7 @@ func New(store Store, o Options) *Once {
 
 // newCall checks a key and completes it. Attempts is that of the store: 0 for no limit.
 func (o *Once) newCall(k Key, attempts int) (*call, error) {
-	k.Lease = cmp.Or(k.Lease, DefaultLease)
+	k.Lease = cmp.Or(k.Lease, DefaultLease).Truncate(time.Millisecond)
 	k.Margin = cmp.Or(k.Margin, k.Lease/10)
 	c := &call{Once: o, key: k, terms: Terms{Lease: k.Lease, Keep: cmp.Or(k.Keep, DefaultKeep), Attempts: attempts}}
 	if err := (Operation{Action: Acquire, Owner: "-", Terms: c.terms}).Check(k.Name); err != nil {
@@ -112,8 +124,9 @@ func (o *Once) newCall(k Key, attempts int) (*call, error) {
 	if k.Attempts < 0 {
 		return nil, fmt.Errorf("%w number of attempts %d: want 1 to %d", ErrInvalid, k.Attempts, MaxAttempts)
 	}
-	if k.Margin < 0 || k.Margin > k.Lease/2 {
-		return nil, fmt.Errorf("%w margin %v: want at most half of the lease, %v", ErrInvalid, k.Margin, k.Lease/2)
+	// The store cuts its clock to milliseconds, so a lease may be shorter by almost one.
+	if k.Margin < time.Millisecond || k.Margin > k.Lease/2 {
+		return nil, fmt.Errorf("%w margin %v: want %v to half of the lease, %v", ErrInvalid, k.Margin, time.Millisecond, k.Lease/2)
 	}
 	return c, nil
 }
@@ -121,17 +134,26 @@ func (o *Once) newCall(k Key, attempts int) (*call, error) {
 // Do does work unless it is done, waiting for its turn: it returns when the work is done,
 // by this process or by another one, or when all attempts failed. did reports whether
 // this call did it. It begins an attempt whenever no other process is in one; after
-// an attempt of its own that failed it leaves the next one to others for a moment.
+// an attempt of its own that failed it leaves the next one to others for a moment: 50 to
+// 100 ms, twice as long after each further one, at most 10 s.
 //
-// The context of the work ends with the cause [ErrLost] before its lease can have run out
-// at the store, and with the cause of ctx. An attempt whose work returns an error after
-// ctx ended is handed back, and does not count. When the work panics, the attempt has
-// failed, and Do panics. Do returns when the work has returned, and leaves no goroutine.
+// The context of the work ends with a cause that matches [ErrLost] before its lease can
+// have run out at the store, and with the cause of ctx. The lease is extended until the
+// work has returned, so work that takes its time to stop is still alone. An attempt whose
+// work returns an error after ctx ended is handed back, and does not count: a time limit
+// for the work belongs into the work. When the work panics or calls
+// [runtime.Goexit], the attempt has failed, and Do passes that on. Do leaves no goroutine.
 //
-// The error matches [ErrExhausted], and the error of the work if the last attempt was
-// that of this call; [ErrBusy]; [ErrLost]; [ErrInvalid]; the cause of ctx; or an error of
-// the store, if it cannot be asked at the beginning, or cannot record that the work is
-// done, which may then be done again.
+// The error matches
+//   - [ErrInvalid]: nothing was done;
+//   - [ErrExhausted], and the error of the work if the last attempt was that of this call;
+//   - [ErrBusy];
+//   - [ErrLost]: the work failed when its lease was lost, or succeeded and the lease was
+//     lost before that could be recorded, and so it may be done again;
+//   - the cause of ctx;
+//   - an error of the store: it could not be asked at the beginning, and nothing was done;
+//     or it could not record for a minute that the work is done, and so it may be done
+//     again. While Do waits or works, it asks a store that is away until it is back.
 func (o *Once) Do(ctx context.Context, k Key, work func(context.Context, Attempt) error) (did bool, err error) {
 	c, err := o.newCall(k, cmp.Or(k.Attempts, DefaultAttempts))
 	if err != nil {
@@ -153,77 +175,94 @@ func (o *Once) Do(ctx context.Context, k Key, work func(context.Context, Attempt
 }
 
 // attemptTo does the work in one attempt, and records how it ended. again reports whether
-// there is a next attempt, of this call or of another process.
+// this call stands by for the next one.
 func (l *lease) attemptTo(ctx context.Context, work func(context.Context, Attempt) error) (again bool, err error) {
 	returned := false
 	defer func() {
 		if returned {
 			return
 		}
-		p := recover() // nil: it ended its goroutine
-		l.fail(ctx, fmt.Sprintf("panic: %v", p))
+		p, reason := recover(), "the work ended its goroutine"
+		if p != nil {
+			reason = fmt.Sprint("panic: ", p)
+		}
+		_, _ = l.end(ctx, Fail, reason)
 		if p != nil {
 			panic(p)
 		}
 	}()
-	err = l.run(ctx, work)
+	lost, err := l.run(ctx, work)
 	returned = true
 	name := l.key.Name
 	switch {
 	case err == nil:
-		r, err := l.record(ctx, Operation{Action: Finish, Owner: l.owner}, finishTimeout)
+		r, err := l.end(ctx, Finish, "")
 		if err != nil {
-			return false, fmt.Errorf("%s is done, but that could not be recorded: it may be done again: %w", name, err)
+			return false, fmt.Errorf("%s is done, but that could not be recorded; it may be done again: %w", name, err)
 		}
 		if r.Outcome != OK {
-			return false, fmt.Errorf("%s is done, but %w before that was recorded: it may be done again", name, ErrLost)
+			return false, fmt.Errorf("%s is done, but %w before that was recorded; it may be done again", name, ErrLost)
 		}
-		attempts.WithLabelValues(outcomeDone).Inc()
 		return false, nil
-	case ctx.Err() != nil:
-		l.handBack(ctx)
-		attempts.WithLabelValues(outcomeReleased).Inc()
-		return false, err
-	case errors.Is(err, ErrLost):
-		l.fail(ctx, err.Error())
+	case lost != nil:
+		err = withCause(err, lost)
+		l.hooks.Error(name, err)
+		_, _ = l.end(ctx, Fail, err.Error())
 		return false, fmt.Errorf("%s: %w", name, err)
+	case ctx.Err() != nil:
+		_, _ = l.end(ctx, Release, "")
+		return false, withCause(err, context.Cause(ctx))
 	}
 	l.hooks.Error(name, err)
-	if r := l.fail(ctx, err.Error()); r.State.Phase == Exhausted && r.Outcome == OK {
+	l.failed, l.failure = l.attempt.Fence, err
+	if r, _ := l.end(ctx, Fail, err.Error()); r.State.Phase == Exhausted && r.Outcome == OK {
 		return false, fmt.Errorf("%s: %w, %d of them: %w", name, ErrExhausted, r.State.Attempt, err)
 	}
 	return true, nil
 }
 
-// fail records that the attempt failed. If that cannot be recorded, its lease expires.
-func (l *lease) fail(ctx context.Context, reason string) Reply {
-	attempts.WithLabelValues(outcomeFailed).Inc()
-	r, _ := l.record(ctx, Operation{Action: Fail, Owner: l.owner, Reason: reason}, recordTimeout)
-	return r
+// withCause returns the error of work with the cause that ended its context.
+func withCause(err, cause error) error {
+	if errors.Is(err, cause) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", cause, err)
 }
 
 // Hold does work for as long as it lives, in one process at a time: it waits for its turn,
-// runs work, hands the name back when work returns, and returns the error of the work.
-// There is no limit of attempts, and the work is never done. In all else it is like
-// [Once.Do].
+// runs work, hands the name back when work has returned (or panicked, or called
+// [runtime.Goexit]), and returns the error of the work. There is no limit of attempts, and the work is never
+// done. In all else it is like [Once.Do]. A lease that was lost is an [ErrLost] even if
+// the work returned nil.
+//
+// The names of Hold must not be those of Do: of a name that is done it returns an
+// [ErrInvalid], of one whose attempts all failed an [ErrExhausted].
 func (o *Once) Hold(ctx context.Context, k Key, work func(context.Context, Attempt) error) error {
 	c, err := o.newCall(k, 0)
 	if err != nil {
 		return err
 	}
 	l, err := c.acquire(ctx)
-	if l == nil || err != nil {
+	switch {
+	case err != nil:
 		return err
+	case l == nil:
+		return fmt.Errorf("%w name %s for Hold: its work is done", ErrInvalid, k.Name)
 	}
-	defer l.handBack(ctx)
-	return l.run(ctx, work)
+	defer func() { _, _ = l.end(ctx, Release, "") }()
+	lost, err := l.run(ctx, work)
+	switch {
+	case lost == nil:
+		return err
+	case err == nil:
+		return fmt.Errorf("%s: %w", k.Name, lost)
+	}
+	return fmt.Errorf("%s: %w", k.Name, withCause(err, lost))
 }
 
-// Forget removes the state of a name, and notifies its waiters: see [Store].
+// Forget removes the state of a name, as [Store].Forget does, and notifies its waiters. A
+// process that works under the name loses its lease.
 func (o *Once) Forget(ctx context.Context, name string, force bool) (forgotten bool, err error) {
-	forgotten, err = o.store.Forget(ctx, name, force)
-	if forgotten {
-		o.notifier.Notify(topic(name))
-	}
-	return forgotten, err
+	defer o.notifier.Notify(topic(name)) // also after an error: it may be forgotten
+	return o.store.Forget(ctx, name, force)
 }

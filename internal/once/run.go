@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,11 +14,14 @@ import (
 )
 
 const (
-	firstPause      = 100 * time.Millisecond // after an error of the store or an own failure; it doubles
-	maxPause        = 10 * time.Second
-	handBackTimeout = time.Second     // for the release of what may have been acquired
-	recordTimeout   = 5 * time.Second // for the end of an attempt
-	finishTimeout   = time.Minute     // for that of one whose work is done
+	firstPause = 100 * time.Millisecond // after a failure of the work or of the store; it doubles
+	maxPause   = 10 * time.Second       // after one of the work
+	maxAway    = 2 * time.Second        // after one of the store
+
+	applyTimeout   = 10 * time.Second // of one operation
+	recordTimeout  = 15 * time.Second // of recording the end of an attempt
+	finishTimeout  = time.Minute      // of recording that the work is done
+	abandonTimeout = time.Second      // of releasing what may have been acquired
 )
 
 // call is one call of [Once.Do] or [Once.Hold].
@@ -27,7 +31,9 @@ type call struct {
 	key      Key
 	terms    Terms
 	answered bool  // the store has answered this call
-	seen     Fence // of the owner that Hooks.Locked was called for
+	seen     Fence // of the attempt that Hooks.Locked was called for
+	failed   Fence // of the last attempt of this call that failed
+	failure  error // of that attempt
 }
 
 // lease is a name that this process holds.
@@ -36,65 +42,131 @@ type lease struct {
 
 	owner   string
 	attempt Attempt
-	sent    time.Time // when the acquisition or the last extension was sent: before the store's lease began
+	// sent is when the acquisition or the last extension was sent, by the monotonic clock
+	// of this process: the lease at the store began no earlier.
+	sent time.Time
 }
 
-// newOwner returns an owner that no other attempt has. It names the process for people.
+// started is when this process began, about.
+var started = time.Now().UTC().Format(time.RFC3339)
+
+// newOwner returns an owner that no other attempt has. It names the process for people: by
+// its host, its id, and when it began.
 func newOwner() string {
 	host, _ := os.Hostname()
-	return fmt.Sprintf("%.40s/%d/%s", host, os.Getpid(), rand.Text())
+	return fmt.Sprintf("%.40s/%d@%s/%s", host, os.Getpid(), started, rand.Text())
+}
+
+// processOf returns what names the process in an owner, as in
+// "web3/4711@2026-11-22T07:19:02Z".
+func processOf(owner string) string {
+	if i := strings.LastIndexByte(owner, '/'); i >= 0 {
+		return owner[:i]
+	}
+	return owner
 }
 
 // topic is the name under which waiters of a name are notified.
 func topic(name string) string { return "once:" + name }
 
-// apply sends one operation, and counts it.
-func (o *Once) apply(ctx context.Context, name string, op Operation) (Reply, error) {
-	r, err := o.store.Apply(ctx, name, op)
+// apply sends one operation once, and counts it, unless ctx ends. No answer within timeout is an
+// [ErrUnavailable].
+func (o *Once) apply(ctx context.Context, name string, op Operation, timeout time.Duration) (Reply, error) {
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	r, err := o.store.Apply(limited, name, op)
 	if err != nil {
-		operations.WithLabelValues(string(op.Action), "error").Inc()
+		if ctx.Err() == nil { // else it was cut off
+			countOperation(op.Action, "error")
+			if limited.Err() != nil {
+				err = fmt.Errorf("%w: no answer within %v: %w", ErrUnavailable, timeout, err)
+			}
+		}
 		return Reply{}, fmt.Errorf("%s %s: %w", op.Action, name, err)
 	}
-	operations.WithLabelValues(string(op.Action), string(r.Outcome)).Inc()
-	if r.Changed && r.State.Phase == Exhausted {
-		exhausted.Inc()
-		o.hooks.Exhausted(name, r.State)
-	}
+	countOperation(op.Action, string(r.Outcome))
 	o.hooks.Status(name, r.State)
 	return r, nil
+}
+
+// send sends an operation until the store answers or ctx ends. A store that has not
+// answered this call before is asked once, so that one that is away is an error at once.
+func (l *lease) send(ctx context.Context, op Operation) (Reply, error) {
+	op.Owner = l.owner
+	for failures := 1; ; failures++ {
+		l.sent = time.Now()
+		r, err := l.apply(ctx, l.key.Name, op, applyTimeout)
+		if err == nil {
+			l.answered = true
+			l.noticeExhausted(op.Action, r, failures > 1)
+			return r, nil
+		}
+		if !l.answered || !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrNoEpoch) {
+			return Reply{}, err
+		}
+		l.hooks.Error(l.key.Name, err)
+		if retry.Sleep(ctx, retry.Backoff(failures, firstPause, maxAway)) != nil {
+			return Reply{}, err
+		}
+	}
+}
+
+// noticeExhausted tells that an operation exhausted the name: a failure of its own that the
+// store recorded; an acquisition that found the lease of the last attempt expired, or may
+// have, if the answer to it was lost and it was sent again.
+func (l *lease) noticeExhausted(a Action, r Reply, again bool) {
+	if r.State.Phase == Exhausted && (a == Fail && r.Outcome == OK || a == Acquire && (r.Changed || again)) {
+		exhausted.Inc()
+		l.hooks.Exhausted(l.key.Name, r.State)
+	}
 }
 
 // acquire waits until this process holds the name. It returns neither a lease nor an
 // error when the work is done.
 func (c *call) acquire(ctx context.Context) (*lease, error) {
-	notified, cancel := c.notifier.Subscribe(topic(c.key.Name))
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	name := c.key.Name
+	notified, cancel := c.notifier.Subscribe(topic(name)) // before the store is asked: see package notify
 	defer cancel()
 	l := &lease{call: c, owner: newOwner()}
 	for {
-		r, err := l.ask(ctx)
+		r, err := l.send(ctx, Operation{Action: Acquire, Terms: c.terms})
+		if ctx.Err() != nil && (err != nil || r.Outcome == OK) {
+			err = context.Cause(ctx)
+		}
 		if err != nil {
-			l.handBack(ctx)
+			l.abandon(ctx)
 			return nil, err
 		}
 		switch r.Outcome {
 		case OK:
+			if l.remaining() <= 0 {
+				c.hooks.Error(name, fmt.Errorf("%w before the work began: the store took %v", ErrLost, time.Since(l.sent)))
+				continue // the same attempt, unless the lease has expired
+			}
 			n := r.State.Attempt
 			l.attempt = Attempt{Number: n, Last: c.terms.Attempts > 0 && n >= c.terms.Attempts, Fence: r.State.Fence}
-			c.hooks.Acquired(c.key.Name, l.attempt)
+			c.hooks.Acquired(name, l.attempt)
 			return l, nil
 		case AlreadyDone:
-			return nil, nil
+			return nil, nil //nolint:nilnil // documented
 		case OutOfAttempts:
-			return nil, fmt.Errorf("%s: %w, %d of them: %s", c.key.Name, ErrExhausted, r.State.Attempt, r.State.Reason)
-		}
-		if c.key.NoWait {
-			return nil, fmt.Errorf("%s: %w: %s, in attempt %d", c.key.Name, ErrBusy, r.State.Owner, r.State.Attempt)
+			err := fmt.Errorf("%s: %w, %d of them", name, ErrExhausted, r.State.Attempt)
+			if c.failure != nil && c.failed == r.State.Fence {
+				return nil, fmt.Errorf("%w: %w", err, c.failure)
+			}
+			return nil, fmt.Errorf("%w: %s", err, r.State.Reason)
 		}
 		if r.State.Fence != c.seen {
 			c.seen = r.State.Fence
-			c.hooks.Locked(c.key.Name, r.State)
+			c.hooks.Locked(name, r.State)
 		}
-		timer := time.NewTimer(r.State.Until.Sub(r.Now)) // the net, for a holder that died
+		if c.key.NoWait {
+			return nil, fmt.Errorf("%s: %w: %s, in attempt %d", name, ErrBusy, processOf(r.State.Owner), r.State.Attempt)
+		}
+		timer := time.NewTimer(r.State.Until.Sub(r.Now)) // the net, for an owner that died
 		select {
 		case <-notified:
 		case <-timer.C:
@@ -107,47 +179,28 @@ func (c *call) acquire(ctx context.Context) (*lease, error) {
 	}
 }
 
-// ask tries to acquire once. A store that has answered this call before, and is away now, it
-// asks until it answers again.
-func (l *lease) ask(ctx context.Context) (Reply, error) {
-	for failures := 1; ; failures++ {
-		l.sent = time.Now()
-		r, err := l.apply(ctx, l.key.Name, Operation{Action: Acquire, Owner: l.owner, Terms: l.terms})
-		switch {
-		case err == nil:
-			l.answered = true
-			return r, nil
-		case ctx.Err() != nil:
-			return Reply{}, context.Cause(ctx)
-		case !l.answered || !errors.Is(err, ErrUnavailable):
-			return Reply{}, err
-		}
-		l.hooks.Error(l.key.Name, err)
-		if err := retry.Sleep(ctx, retry.Backoff(failures, firstPause, maxPause)); err != nil {
-			return Reply{}, err
-		}
-	}
-}
-
-// handBack releases what an acquisition whose answer was lost may have acquired. If that
-// fails, too, the lease expires.
-func (l *lease) handBack(ctx context.Context) {
-	_, _ = l.record(ctx, Operation{Action: Release, Owner: l.owner}, handBackTimeout)
-}
-
-// record sends the end of an attempt until the store answers, or for at most so long, even
-// if ctx has ended, and notifies the waiters.
-func (l *lease) record(ctx context.Context, op Operation, atMost time.Duration) (r Reply, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), atMost)
+// abandon releases what an acquisition whose answer is unknown, or came too late, has
+// acquired. If that fails, too, the lease expires.
+func (l *lease) abandon(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTimeout)
 	defer cancel()
-	defer l.notifier.Notify(topic(l.key.Name)) // it may have been applied, even with an error
-	for failures := 1; ; failures++ {
-		r, err = l.apply(ctx, l.key.Name, op)
-		if err == nil || !errors.Is(err, ErrUnavailable) || retry.Sleep(ctx, retry.Backoff(failures, firstPause, maxPause)) != nil {
-			return r, err
-		}
-		l.hooks.Error(l.key.Name, err)
+	_, _ = l.send(ctx, Operation{Action: Release})
+	l.notifier.Notify(topic(l.key.Name))
+}
+
+// end records the end of an attempt, counts it, and notifies the waiters. It tries for
+// some time, even if ctx has ended. An end that cannot be recorded is that of the lease.
+func (l *lease) end(ctx context.Context, a Action, reason string) (Reply, error) {
+	timeout := recordTimeout
+	if a == Finish {
+		timeout = finishTimeout
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
+	r, err := l.send(ctx, Operation{Action: a, Reason: CutReason(reason)})
+	l.notifier.Notify(topic(l.key.Name)) // also after an error: it may have been applied
+	countAttempt(a, err == nil && r.Outcome == OK)
+	return r, err
 }
 
 // remaining is how long the work may go on without an extension.
@@ -155,48 +208,60 @@ func (l *lease) remaining() time.Duration {
 	return time.Until(l.sent.Add(l.terms.Lease - l.key.Margin))
 }
 
-// run does the work, and extends the lease meanwhile. Its context ends with [ErrLost]
-// before the lease.
-func (l *lease) run(ctx context.Context, work func(context.Context, Attempt) error) error {
-	ctx, end := context.WithCancelCause(ctx)
-	lost := time.AfterFunc(l.remaining(), func() { end(fmt.Errorf("%w: it could not be extended for %v", ErrLost, l.terms.Lease)) })
-	var extending sync.WaitGroup
-	extending.Go(func() { l.extend(ctx, lost, end) })
-	defer func() {
-		lost.Stop()
-		end(nil)
-		extending.Wait()
-	}()
-	if err := work(ctx, l.attempt); err != nil {
-		if lost := context.Cause(ctx); errors.Is(lost, ErrLost) {
-			return fmt.Errorf("%w: %w", lost, err)
-		}
-		return err
+// run does the work, and extends the lease until the work has returned, even if its
+// context has ended before. lost is the cause, if that was the loss of the lease.
+func (l *lease) run(ctx context.Context, work func(context.Context, Attempt) error) (lost, err error) {
+	working, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	deadline := time.AfterFunc(l.remaining(), func() {
+		end(fmt.Errorf("%w: it was not extended for %v", ErrLost, l.terms.Lease-l.key.Margin))
+	})
+	defer deadline.Stop()
+	extending, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var extender sync.WaitGroup
+	extender.Go(func() { l.extend(extending, deadline, end) })
+	defer extender.Wait()
+	defer stop()
+	err = work(working, l.attempt)
+	if working.Err() != nil && ctx.Err() == nil {
+		lost = context.Cause(working)
 	}
-	return nil
+	return lost, err
 }
 
 // extend extends the lease until ctx ends: three times in a lease, and soon again after
-// an error.
-func (l *lease) extend(ctx context.Context, lost *time.Timer, end context.CancelCauseFunc) {
-	pause, failures := l.terms.Lease/3, 0
-	for retry.Sleep(ctx, pause) == nil {
+// an error. Each extension puts off the deadline; when the lease is another's, end ends the
+// work.
+func (l *lease) extend(ctx context.Context, deadline *time.Timer, end context.CancelCauseFunc) {
+	lease, failures := l.terms.Lease, 0
+	for pause := time.Until(l.sent.Add(lease / 3)); retry.Sleep(ctx, pause) == nil; {
 		sent := time.Now()
-		r, err := l.apply(ctx, l.key.Name, Operation{Action: Extend, Owner: l.owner})
+		r, err := l.apply(ctx, l.key.Name, Operation{Action: Extend, Owner: l.owner}, min(applyTimeout, lease/4))
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
 			l.hooks.Error(l.key.Name, err)
 			failures++
-			pause = retry.Backoff(failures, min(firstPause, l.terms.Lease/20), l.terms.Lease/6)
+			pause = retry.Backoff(failures, min(firstPause, lease/20), min(maxAway, lease/6))
 		case r.Outcome != OK:
-			end(fmt.Errorf("%w: %s has it, in attempt %d", ErrLost, r.State.Owner, r.State.Attempt))
+			end(lostTo(r.State, l.owner))
 			return
 		default:
 			l.sent = sent
-			lost.Reset(l.remaining())
-			pause, failures = l.terms.Lease/3, 0
+			deadline.Reset(l.remaining())
+			pause, failures = time.Until(sent.Add(lease/3)), 0
 		}
 	}
+}
+
+// lostTo returns an [ErrLost] that says what became of the lease of owner.
+func lostTo(s State, owner string) error {
+	switch {
+	case s.Phase == "":
+		return fmt.Errorf("%w: the name was forgotten", ErrLost)
+	case s.Owner == owner:
+		return fmt.Errorf("%w: it expired", ErrLost)
+	}
+	return fmt.Errorf("%w to %s, which began attempt %d", ErrLost, processOf(s.Owner), s.Attempt)
 }

@@ -15,6 +15,17 @@ import (
 
 func TestMain(m *testing.M) { servertest.Main(m) }
 
+// The names of this package for what its tests use most.
+var (
+	enqueue    = queuetest.Enqueue
+	claim      = queuetest.Claim
+	claimFor   = queuetest.ClaimFor
+	finish     = queuetest.Finish
+	tryFinish  = queuetest.TryFinish
+	counts     = queuetest.ExpectCounts
+	eventually = servertest.Eventually
+)
+
 // onBoth runs a test against the specification and against MariaDB.
 func onBoth(t *testing.T, test func(t *testing.T, q queuetest.Queue)) {
 	t.Helper()
@@ -39,71 +50,6 @@ func newMySQLQueue(t *testing.T) *queue.MySQLQueue {
 }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
-
-func enqueue(t *testing.T, q queuetest.Queue, batch ...queue.New) []uint64 {
-	t.Helper()
-	ids, err := q.Enqueue(t.Context(), batch)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ids
-}
-
-func claim(t *testing.T, q queuetest.Queue, n int) []queue.Task {
-	t.Helper()
-	return claimFor(t, q, queue.DefaultQueue, n, time.Minute)
-}
-
-func claimFor(t *testing.T, q queuetest.Queue, name string, n int, lease time.Duration) []queue.Task {
-	t.Helper()
-	list, err := q.Claim(t.Context(), name, n, lease)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return list
-}
-
-// finish records err for all of the tasks, none of which may be lost.
-func finish(t *testing.T, q queuetest.Queue, err error, list ...queue.Task) {
-	t.Helper()
-	if lost := tryFinish(t, q, err, list...); lost > 0 {
-		t.Fatalf("%d leases were lost", lost)
-	}
-}
-
-func tryFinish(t *testing.T, q queuetest.Queue, err error, list ...queue.Task) (lost int) {
-	t.Helper()
-	var results []queue.Result
-	for _, task := range list {
-		results = append(results, queue.Result{Task: task, Err: err})
-	}
-	lost, finishErr := q.Finish(t.Context(), results)
-	if finishErr != nil {
-		t.Fatal(finishErr)
-	}
-	return lost
-}
-
-func counts(t *testing.T, q queuetest.Queue, want queue.Counts) {
-	t.Helper()
-	got, err := q.Count(t.Context())
-	if err != nil || got != want {
-		t.Fatalf("counts %+v, %v, want %+v", got, err, want)
-	}
-}
-
-// eventually waits for a condition that other goroutines or the clock bring
-// about.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
-}
 
 // pass lets time pass within a synctest bubble, and then all goroutines come to
 // rest.

@@ -150,7 +150,7 @@ func (c *StatsCollector) look() {
 		c.success = time.Now()
 		c.warnOfUnworked()
 	case !failing && !errors.Is(c.err, mysql.ErrUnavailable):
-		c.log.Warn("cannot look at the queues: their metrics vanish until it succeeds again", "error", c.err)
+		c.log.Warn("cannot look at the queues", "error", c.err) // their metrics vanish until it succeeds again
 	}
 }
 
@@ -163,8 +163,8 @@ func (c *StatsCollector) warnOfUnworked() {
 			continue
 		}
 		c.warned[t.Queue] = true
-		c.log.Warn("tasks wait in a queue on which no worker of this process works; if no other process does, add it to --workers",
-			"queue", t.Queue, "waiting", t.Count)
+		c.log.Warn("tasks wait in a queue without workers", "queue", t.Queue, "waiting", t.Count,
+			"do", "add it to --workers, unless another process works on it")
 	}
 }
 

@@ -171,7 +171,7 @@ func TestTasksWithoutWorkersAreToldOnce(t *testing.T) {
 				metricstest.Gather(t, c)
 				pass(time.Minute)
 			}
-			if n := strings.Count(log.String(), "no worker of this process"); n != test.want {
+			if n := strings.Count(log.String(), "tasks wait in a queue without workers"); n != test.want {
 				t.Errorf("working on %v: told %d times, want %d", test.queues, n, test.want)
 			}
 			if test.want > 0 && strings.Count(log.String(), "queue=deflaut waiting=7") != 1 {

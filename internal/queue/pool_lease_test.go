@@ -283,7 +283,7 @@ func TestATaskThatHangsHarmsOnlyItself(t *testing.T) {
 				t.Errorf("task %d ran at the attempts %v and was done after %v", other, runs[other], took)
 			}
 		}
-		if log := p.log.String(); strings.Count(log, "left behind") != 25 || !strings.Contains(log, "longer than its limit") {
+		if log := p.log.String(); strings.Count(log, "handler does not end") != 25 || !strings.Contains(log, "longer than its limit") {
 			t.Errorf("log %s", log)
 		}
 	})

@@ -70,7 +70,7 @@ func TestADeafHandlerDoesNotKeepThePoolFromStopping(t *testing.T) {
 			t.Errorf("the stop took %v, want the grace of 5 s and a second", took)
 		}
 		counts(t, p.queue, queue.Counts{Waiting: 1, Running: 1})
-		if log := p.log.String(); !strings.Contains(log, "left behind") {
+		if log := p.log.String(); !strings.Contains(log, "handler does not end") {
 			t.Errorf("log %s", log)
 		}
 		pass(2 * time.Hour)
@@ -160,7 +160,7 @@ func TestAFailingQueueLosesNothing(t *testing.T) {
 		"claims":              {faulty{claims: 5}, 1, "claim failed"},
 		"sweeps":              {faulty{sweeps: 5}, 1, "sweep failed"},
 		"results for a while": {faulty{finishes: 3}, 1, ""},
-		"results for long":    {faulty{finishes: 5}, 2, "could not be recorded"},
+		"results for long":    {faulty{finishes: 5}, 2, "results of tasks not recorded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -68,8 +68,7 @@ func (r *run) logFailure(result Result) {
 		r.log.WarnContext(r.works, "task failed, and is tried again", about...)
 		return
 	}
-	r.log.ErrorContext(r.works, "task is dead: it is not tried any more, and what it was to do is not done",
-		append(about, "then", fmt.Sprintf("when the cause is gone: activityd tasks retry --id %d", t.ID))...)
+	r.log.ErrorContext(r.works, "task is dead", append(about, "then", fmt.Sprintf("when the cause is gone: activityd tasks retry --id %d", t.ID))...)
 }
 
 // These bound how long results are tried to be recorded. After that the leases
@@ -112,7 +111,8 @@ func (r *run) record(c *claim, results []Result) {
 		case (try == recordTries || r.over.Err() != nil) && errors.Is(err, mysql.ErrUnavailable):
 			return // the log has the outage
 		case try == recordTries || r.over.Err() != nil:
-			r.log.ErrorContext(r.works, "results of tasks could not be recorded, they will be run again", "count", len(results), "error", err)
+			r.log.ErrorContext(r.works, "results of tasks not recorded", "count", len(results), "error", err,
+				"then", "the tasks are run again when their leases run out")
 			return
 		}
 		_ = retry.Sleep(r.over, retry.Jitter(time.Duration(try)*recordPause))

@@ -284,7 +284,7 @@ func TestNoRowStopsAQueue(t *testing.T) {
 			t.Errorf("task %d was not done: %+v", taskID, n)
 		}
 	}
-	if out := log.String(); strings.Contains(out, "failed, trying again") || strings.Contains(out, "could not be recorded") {
+	if out := log.String(); strings.Contains(out, "claim failed") || strings.Contains(out, "sweep failed") || strings.Contains(out, "results of tasks not recorded") {
 		t.Errorf("claims, sweeps or results failed:\n%.3000s", out)
 	}
 	dead := looks(t, q)

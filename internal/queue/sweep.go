@@ -38,7 +38,8 @@ func (r *run) sweepOnce(ctx context.Context) (more bool, err error) {
 	}
 	swept, sweepErr := r.queue.Sweep(ctx)
 	if swept.TookOver > 0 {
-		r.log.WarnContext(ctx, "leases ran out: their tasks are free again, or dead after their last attempt", "count", swept.TookOver)
+		r.log.WarnContext(ctx, "leases ran out", "count", swept.TookOver,
+			"then", "their tasks are free again, or dead after their last attempt")
 		leaseTakeovers.Add(float64(swept.TookOver))
 	}
 	tasksDropped.Add(float64(swept.Dropped))

@@ -158,8 +158,8 @@ func (r *run) call(ctx context.Context, g group) (outcomes []Outcome, ended bool
 	for _, t := range g.tasks[:min(len(g.tasks), maxIDs)] {
 		ids = append(ids, t.ID)
 	}
-	r.log.ErrorContext(ctx, "handler does not end and is left behind; its tasks are free when their leases run out",
-		"type", g.tasks[0].Kind, "count", len(g.tasks), "tasks", ids, "cause", context.Cause(ctx))
+	r.log.ErrorContext(ctx, "handler does not end", "type", g.tasks[0].Kind, "count", len(g.tasks), "tasks", ids,
+		"cause", context.Cause(ctx), "then", "its tasks are free when their leases run out")
 	return nil, false
 }
 

@@ -160,7 +160,7 @@ func TestWithoutAUsableSetTheDatabaseAnswers(t *testing.T) {
 	}
 }
 
-func TestNoRefillForWhoHasNobodyToIndex(t *testing.T) {
+func TestNoRefillForAViewerWithoutContactsToIndex(t *testing.T) {
 	t.Parallel()
 	b := newBench(recent.Options{})
 	b.contact(11)

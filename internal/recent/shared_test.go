@@ -67,7 +67,7 @@ func TestLateCallersShareTheNextSharedCall(t *testing.T) {
 	})
 }
 
-func TestASharedCallEndsWhenNobodyWaits(t *testing.T) {
+func TestASharedCallEndsWithoutWaiters(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &shared[string, int]{}

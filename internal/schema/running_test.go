@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
@@ -60,7 +59,7 @@ func TestProcessesWorkWhileTheirTableIsMigrated(t *testing.T) {
 		closing.Store(true)
 		_ = site.Wait()
 	}()
-	eventually(t, "the site inserts", func() bool { return inserted.Load() > least })
+	servertest.Eventually(t, "the site inserts", func() bool { return inserted.Load() > least })
 	apply(t, db, expanded)
 	start(t, program, dsn, server.URL()) // what the next release does when it is started beside
 	for range least {
@@ -73,13 +72,13 @@ func TestProcessesWorkWhileTheirTableIsMigrated(t *testing.T) {
 	}
 	apply(t, db, shrunk)
 	seen := inserted.Load()
-	eventually(t, "the site still inserts", func() bool { return inserted.Load() > seen })
+	servertest.Eventually(t, "the site still inserts", func() bool { return inserted.Load() > seen })
 	closing.Store(true)
 	if err := site.Wait(); err != nil {
 		t.Fatal(err)
 	}
 
-	eventually(t, "all tasks are done", func() bool {
+	servertest.Eventually(t, "all tasks are done", func() bool {
 		return column(t, db, "SELECT COUNT(*) FROM tasks WHERE type = 'refill' AND state <> 'dead'")[0] == "0"
 	})
 	if left := column(t, db, "SELECT CONCAT_WS(' ', state, COUNT(*)) FROM tasks GROUP BY state"); len(left) != 1 || left[0] != "scheduled 90000" {
@@ -111,17 +110,6 @@ func withoutSet(t *testing.T, url string, last int64) (missing []string) {
 		}
 	}
 	return missing
-}
-
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(time.Minute); !holds(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
 }
 
 // build returns the path of the program, built from this checkout.

@@ -40,19 +40,6 @@ func (l *logged) String() string {
 	return l.out.String()
 }
 
-// eventually waits for a condition that other goroutines or the clock bring
-// about.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
-}
-
 // A Redis that dies is waited for: no task is dead, no attempt is counted, and
 // everything is done soon after it is back.
 func TestTasksOutliveARedisThatDies(t *testing.T) {

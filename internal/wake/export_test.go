@@ -12,5 +12,8 @@ var (
 	Valid  = valid
 )
 
-// Burst is the time within which rings share a message.
+// MaxPayload is the size of a message, in bytes.
+const MaxPayload = maxPayload
+
+// Burst is the time within which notifications share a message.
 const Burst = burst

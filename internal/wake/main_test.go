@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/wake"
 )
 
@@ -24,61 +24,46 @@ type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// notifier is one that remembers how it was rung.
-type notifier struct {
-	mu   sync.Mutex
-	tell func([]string)
-	here []string // the queues that were rung for
-	all  int
+// process is what a process has of the notifications.
+type process struct {
+	notify.Notifier
+
+	others   <-chan struct{} // of a name that no process notifies, but with all
+	allNames int             // how often it was notified under all names
 }
 
-func (b *notifier) Forward(tell func([]string)) (cancel func()) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.tell = tell
-	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.tell = nil
+func newProcess() *process {
+	p := &process{}
+	p.others, _ = p.Subscribe("a name that no process notifies")
+	return p
+}
+
+// notifiedOfAll is how often it was notified under all names.
+func (p *process) notifiedOfAll() int {
+	select {
+	case <-p.others:
+		p.allNames++
+	default:
 	}
+	return p.allNames
 }
 
-// Notify is what somebody in this process does.
-func (b *notifier) Notify(queues ...string) {
-	b.mu.Lock()
-	tell := b.tell
-	b.mu.Unlock()
-	tell(queues)
-}
-
-func (b *notifier) NotifyLocal(queues ...string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.here = append(b.here, queues...)
-}
-
-func (b *notifier) NotifyAllLocal() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.all++
-}
-
-func (b *notifier) rung() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Clone(b.here)
-}
-
-// rungForAll is how often it was rung for all queues.
-func (b *notifier) rungForAll() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.all
-}
-
-func (b *notifier) awaits(t *testing.T, queue string) {
+// expect subscribes to a name. The channel is empty.
+func (p *process) expect(t *testing.T, name string) <-chan struct{} {
 	t.Helper()
-	eventually(t, "the notifier is rung for "+queue, func() bool { return slices.Contains(b.rung(), queue) })
+	c, cancel := p.Subscribe(name)
+	t.Cleanup(cancel)
+	return c
+}
+
+// await waits for a notification.
+func await(t *testing.T, notified <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-notified:
+	case <-time.After(20 * time.Second):
+		t.Fatal("no notification within 20 s")
+	}
 }
 
 // logged is a log that can be read while it is written.
@@ -100,12 +85,12 @@ func (l *logged) String() string {
 }
 
 // start runs a Wake over a client of its own, and returns when it is subscribed.
-func start(t *testing.T, o *redis.Options) (*notifier, *logged) {
+func start(t *testing.T, o *redis.Options) (*process, *logged) {
 	t.Helper()
-	b, log := &notifier{}, &logged{}
-	run(t, wake.New(open(t, o), b, slog.New(slog.NewTextHandler(log, nil))))
-	eventually(t, "it is subscribed", func() bool { return b.rungForAll() > 0 })
-	return b, log
+	p, log := newProcess(), &logged{}
+	run(t, wake.New(open(t, o), &p.Notifier, slog.New(slog.NewTextHandler(log, nil))))
+	eventually(t, "it is subscribed", func() bool { return p.notifiedOfAll() > 0 })
+	return p, log
 }
 
 // run runs a Wake until it is stopped, or t ends.
@@ -136,14 +121,4 @@ func open(t *testing.T, o *redis.Options) *redis.Client {
 	return client
 }
 
-// eventually waits for a condition that other goroutines bring about.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
-}
+var eventually = servertest.Eventually

@@ -15,8 +15,8 @@ import (
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 const (
-	awayLine = "Redis cannot wake workers"
-	backLine = "Redis wakes workers again"
+	awayLine = "Redis does not pass on notifications"
+	backLine = "Redis passes on notifications again"
 )
 
 // expectOutages expects that many outages in the log, each begun and ended, and
@@ -30,8 +30,8 @@ func expectOutages(t *testing.T, log *logged, n int) {
 	}
 }
 
-// A Redis that dies costs wakes as long as it is away. When it is back, everybody
-// looks at everything, and hears again; and what was rung for meanwhile is
+// A Redis that dies costs notifications as long as it is away. When it is back, every
+// process is notified under all names, and is subscribed again; and what was pending is
 // published after all.
 func TestARedisThatDiesComesBack(t *testing.T) {
 	t.Parallel()
@@ -45,52 +45,54 @@ func TestARedisThatDiesComesBack(t *testing.T) {
 		})
 		begin := time.Now()
 		for range 10_000 {
-			here.Notify("meanwhile")
+			here.Notify("outage")
 		}
 		if took := time.Since(begin); took > 5*time.Second {
-			t.Errorf("10,000 rings took %v", took)
+			t.Errorf("10,000 notifications took %v", took)
 		}
 		must(t, server.Restart(t.Context()))
-		for _, b := range []*notifier{here, there} {
-			eventually(t, "it looks at everything", func() bool { return b.rungForAll() == 1+outages })
+		for _, p := range []*process{here, there} {
+			eventually(t, "it is notified under all names", func() bool { return p.notifiedOfAll() == 1+outages })
 		}
 		expectOutages(t, log, outages)
 		expectOutages(t, otherLog, outages)
+		after := there.expect(t, "after")
 		here.Notify("after")
-		there.awaits(t, "after")
+		await(t, after)
 	}
 }
 
-// Rings that could not be published are not forgotten, also if the others never
+// Notifications that could not be published are not forgotten, also if the others never
 // lost their connection.
-func TestRingsOutliveAnOutage(t *testing.T) {
+func TestNotificationsOutliveAnOutage(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
 	proxy := servertest.NewProxy(t, server.Addr())
 	here, log := start(t, &redis.Options{Addr: proxy.Addr()})
 	there, _ := start(t, onSocket(server.Addr()))
+	notified := there.expect(t, "outage")
 	proxy.Refuse(true)
 	proxy.Cut()
 	eventually(t, "it knows", func() bool { return strings.Contains(log.String(), awayLine) })
-	here.Notify("meanwhile")
+	here.Notify("outage")
 	proxy.Refuse(false)
-	there.awaits(t, "meanwhile")
+	await(t, notified)
 	expectOutages(t, log, 1)
-	if n := there.rungForAll(); n != 1 {
-		t.Errorf("the other one subscribed %d times", n)
+	if n := there.notifiedOfAll(); n != 1 {
+		t.Errorf("the other one was notified under all names %d times", n)
 	}
 }
 
-// A Redis that hangs is noticed by its silence; nobody waits for it to ring.
+// A Redis that hangs is noticed by its silence; Notify does not wait for it.
 func TestASilentRedisIsNoticed(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
 	here, log := start(t, onSocket(server.Addr()))
 	must(t, server.Pause())
-	here.Notify("meanwhile")
+	here.Notify("outage")
 	eventually(t, "it knows", func() bool { return strings.Contains(log.String(), awayLine) })
 	must(t, server.Resume())
-	eventually(t, "it looks at everything", func() bool { return here.rungForAll() >= 2 })
+	eventually(t, "it is notified under all names", func() bool { return here.notifiedOfAll() >= 2 })
 	expectOutages(t, log, 1)
 }
 
@@ -99,11 +101,11 @@ func TestRedisMayComeLater(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
 	must(t, server.Kill())
-	b, log := &notifier{}, &logged{}
-	run(t, wake.New(open(t, onSocket(server.Addr())), b, slog.New(slog.NewTextHandler(log, nil))))
+	p, log := newProcess(), &logged{}
+	run(t, wake.New(open(t, onSocket(server.Addr())), &p.Notifier, slog.New(slog.NewTextHandler(log, nil))))
 	eventually(t, "it knows", func() bool { return strings.Contains(log.String(), awayLine) })
 	must(t, server.Restart(t.Context()))
-	eventually(t, "it is subscribed", func() bool { return b.rungForAll() == 1 })
+	eventually(t, "it is subscribed", func() bool { return p.notifiedOfAll() == 1 })
 	expectOutages(t, log, 1)
 }
 

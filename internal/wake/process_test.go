@@ -18,19 +18,19 @@ import (
 	"github.com/activityd/activityd/internal/wake"
 )
 
-// process is what an activityd process has of MySQL and Redis.
-type process struct {
+// worker is what an activityd process has of MySQL and Redis.
+type worker struct {
 	db       *sql.DB
 	notifier *notify.Notifier
 	queue    *queue.MySQLQueue
 }
 
-func newProcess(t *testing.T, dsn string, server *localserver.Redis) process {
+func newWorker(t *testing.T, dsn string, server *localserver.Redis) worker {
 	t.Helper()
 	db, err := mysql.Open(dsn)
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	p := process{db: db, notifier: &notify.Notifier{}}
+	p := worker{db: db, notifier: &notify.Notifier{}}
 	p.queue = queue.NewMySQLQueue(db, queue.Options{Notifier: p.notifier, Owner: t.Name()[:10]})
 	run(t, wake.New(open(t, onSocket(server.Addr())), p.notifier, quiet()))
 	return p
@@ -47,7 +47,7 @@ func (h telling) Handle(_ context.Context, batch []queue.Task) []queue.Outcome {
 }
 
 // work starts workers that would look by themselves once an hour.
-func (p process) work(t *testing.T) (begun telling) {
+func (p worker) work(t *testing.T) (begun telling) {
 	t.Helper()
 	begun = make(telling, 100)
 	pool := queue.NewPool(p.queue, p.notifier, map[string]queue.Handler{tasks.Upload: begun, tasks.FanOut: begun}, quiet(),
@@ -66,7 +66,7 @@ func (p process) work(t *testing.T) (begun telling) {
 	return begun
 }
 
-func (p process) enqueue(t *testing.T, batch ...queue.New) {
+func (p worker) enqueue(t *testing.T, batch ...queue.New) {
 	t.Helper()
 	_, err := p.queue.Enqueue(t.Context(), batch)
 	must(t, err)
@@ -88,7 +88,7 @@ func (h telling) await(t *testing.T, want member.ID) {
 func TestOneProcessWakesAnother(t *testing.T) {
 	t.Parallel()
 	dsn, server := servertest.MySQLDSN(t), servertest.Redis(t)
-	worker, other := newProcess(t, dsn, server), newProcess(t, dsn, server)
+	worker, other := newWorker(t, dsn, server), newWorker(t, dsn, server)
 	begun := worker.work(t)
 	other.enqueue(t, tasks.NewUpload(1)) // whenever the workers are ready
 	begun.await(t, 1)
@@ -118,7 +118,7 @@ func TestOneProcessWakesAnother(t *testing.T) {
 func TestARedisThatReturnsWakes(t *testing.T) {
 	t.Parallel()
 	dsn, server := servertest.MySQLDSN(t), servertest.Redis(t)
-	worker, other := newProcess(t, dsn, server), newProcess(t, dsn, server)
+	worker, other := newWorker(t, dsn, server), newWorker(t, dsn, server)
 	begun := worker.work(t)
 	other.enqueue(t, tasks.NewUpload(1))
 	begun.await(t, 1)

@@ -1,22 +1,25 @@
-// Package wake carries the notifications of a queue to other processes, over Redis
-// publish/subscribe, so that an idle worker of another process begins a task within
-// milliseconds instead of at its next poll.
+// Package wake carries notifications to other processes, over Redis publish/subscribe, so
+// that what waits there goes on within milliseconds: an idle worker with a new task, a
+// process that stands by for a lock.
 //
-//	Notifier.Notify --> names of queues --> PUBLISH activityd_wake --> Notifier.NotifyLocal
-//	 (a process)          (gathered)             (Redis)                  (all others)
+//	Notifier.Notify --> names --> PUBLISH activityd_wake --> Notifier.NotifyLocal
+//	 (a process)      (gathered)        (Redis)                  (all others)
 //
-// A message is a hint: names of queues, separated by commas. Workers look into MySQL.
-// A site that inserts tasks by SQL of its own may, after its commit, say the same:
+// A message is a hint: names, separated by commas. The name of a queue is that of its
+// tasks; package once has names of its own. A * stands for all names. Those that are
+// notified look for themselves. A site that inserts tasks by SQL of its own may, after its
+// commit, say the same:
 //
 //	PUBLISH activityd_wake default
 //
-// A lost message costs the time until the next poll. Messages are lost in these cases,
-// and this is done about each:
+// A lost message costs time: what waits looks by itself, too, only later. Messages are
+// lost in these cases, and this is done about each:
 //
 //   - A process is not subscribed while Redis or the network is away. It subscribes
-//     again as soon as it can, and then wakes the workers of every queue.
+//     again as soon as it can, and then notifies under every name.
 //   - A message cannot be published. Its names are kept, and published when that
 //     is possible again.
+//   - A message cannot hold all names. It is a * then.
 //   - A connection is dead without an error. A ping every few seconds finds out.
 //
 // A burst costs few messages: the first notification is published at once, those of
@@ -29,7 +32,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,10 +42,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/retry"
 )
 
-// Channel is the Redis channel on which processes wake each other.
+// Channel is the Redis channel on which processes notify each other.
 const Channel = "activityd_wake"
 
 const (
@@ -56,44 +62,36 @@ const (
 // tests have less time.
 var pingEvery = 3 * time.Second
 
-// The bounds of a message. A queue that does not fit in is found by polls.
+// The bounds of a message, in bytes.
 const (
-	maxQueues  = 100
-	maxName    = 64 // bytes
+	maxName    = 256
 	maxPayload = 8 << 10
 )
 
-// senderPrefix begins the part of a message that names its sender. No name of a
-// queue that is sent begins with it.
-const senderPrefix = "@"
-
-// Notifier is what wakes the workers of this process: a *notify.Notifier.
-type Notifier interface {
-	// Forward makes every notification of this process call do, until cancel is called.
-	Forward(do func(queues []string)) (cancel func())
-	// NotifyLocal wakes the workers of the queues.
-	NotifyLocal(queues ...string)
-	// NotifyAllLocal wakes the workers of every queue.
-	NotifyAllLocal()
-}
+// The parts of a message that are no names.
+const (
+	all          = "*" // all names
+	senderPrefix = "@" // of the part that names the sender
+)
 
 // Wake publishes the notifications of a process and receives those of others.
 type Wake struct {
 	client   redis.UniversalClient
-	notifier Notifier
+	notifier *notify.Notifier
 	sender   string // tells own messages, which come back, from others'
 	cancel   func()
 	log      *slog.Logger
 
 	mu      sync.Mutex
-	pending map[string]struct{} // queues that are to be published
+	pending map[string]struct{} // names that are to be published; all alone, if they are too many
+	size    int                 // of their message
 	added   chan struct{}       // gets a value when there are any; holds one
 	failing map[string]bool     // what fails: publish, subscribe
 }
 
 // New returns a Wake that gathers the notifications from now on; [Wake.Run] does
 // the rest. The client is the caller's to close, after Run.
-func New(client redis.UniversalClient, notifier Notifier, log *slog.Logger) *Wake {
+func New(client redis.UniversalClient, notifier *notify.Notifier, log *slog.Logger) *Wake {
 	w := &Wake{
 		client: client, notifier: notifier, sender: senderPrefix + crand.Text()[:12], log: log,
 		pending: make(map[string]struct{}), added: make(chan struct{}, 1), failing: make(map[string]bool),
@@ -114,14 +112,23 @@ func (w *Wake) Run(ctx context.Context) error {
 	return nil
 }
 
-// add makes queues pending. It never blocks.
-func (w *Wake) add(queues []string) {
+// add makes names pending. It never blocks.
+func (w *Wake) add(names []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, queue := range queues {
-		if len(w.pending) < maxQueues && valid(queue) {
-			w.pending[queue] = struct{}{}
+	for _, name := range names {
+		if _, ok := w.pending[all]; ok {
+			break
 		}
+		if _, ok := w.pending[name]; ok {
+			continue
+		}
+		w.size += len(name) + len(",")
+		if w.size > maxPayload-len(w.sender) || !valid(name) {
+			clear(w.pending)
+			name = all
+		}
+		w.pending[name] = struct{}{}
 	}
 	if len(w.pending) == 0 {
 		return
@@ -162,21 +169,19 @@ func (w *Wake) publish(ctx context.Context) {
 // publishOnce publishes all that is pending. What could not be published stays
 // pending.
 func (w *Wake) publishOnce(ctx context.Context, timeout time.Duration) error {
-	var queues []string
 	w.mu.Lock()
-	for queue := range w.pending {
-		queues = append(queues, queue)
-	}
+	names := slices.Collect(maps.Keys(w.pending))
 	clear(w.pending)
+	w.size = 0
 	w.mu.Unlock()
-	if len(queues) == 0 {
+	if len(names) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	err := w.client.Publish(ctx, Channel, encode(queues, w.sender)).Err()
+	err := w.client.Publish(ctx, Channel, encode(names, w.sender)).Err()
 	if err != nil {
-		w.add(queues)
+		w.add(names)
 	}
 	return err
 }
@@ -221,8 +226,12 @@ func (w *Wake) receive(ctx context.Context) (subscribed bool, err error) {
 			w.report(ctx, "subscribe", nil)
 			w.notifier.NotifyAllLocal() // for what was published before
 		case *redis.Message:
-			if queues, sender := decode(m.Payload); sender != w.sender {
-				w.notifier.NotifyLocal(queues...)
+			switch names, sender := decode(m.Payload); {
+			case sender == w.sender:
+			case slices.Contains(names, all):
+				w.notifier.NotifyAllLocal()
+			default:
+				w.notifier.NotifyLocal(names...)
 			}
 		}
 	}
@@ -241,20 +250,20 @@ func (w *Wake) report(ctx context.Context, what string, err error) {
 	}
 	switch {
 	case before == 0 && err != nil:
-		w.log.WarnContext(ctx, "Redis cannot wake workers; they poll until it can", "error", err)
+		w.log.WarnContext(ctx, "Redis does not pass on notifications", "error", err)
 	case before > 0 && len(w.failing) == 0:
-		w.log.InfoContext(ctx, "Redis wakes workers again")
+		w.log.InfoContext(ctx, "Redis passes on notifications again")
 	}
 }
 
-// encode makes a message of names, which must be valid.
-func encode(queues []string, sender string) string {
-	return strings.Join(queues, ",") + "," + sender
+// encode makes a message of names, which must be valid or all.
+func encode(names []string, sender string) string {
+	return strings.Join(names, ",") + "," + sender
 }
 
-// decode returns the names of queues in a message, and its sender, if it has one.
+// decode returns the names in a message, all among them, and its sender, if it has one.
 // What is no name is ignored.
-func decode(payload string) (queues []string, sender string) {
+func decode(payload string) (names []string, sender string) {
 	if len(payload) > maxPayload {
 		return nil, ""
 	}
@@ -262,15 +271,15 @@ func decode(payload string) (queues []string, sender string) {
 		switch name = strings.TrimSpace(name); {
 		case strings.HasPrefix(name, senderPrefix):
 			sender = name
-		case valid(name) && len(queues) < maxQueues:
-			queues = append(queues, name)
+		case name == all || valid(name):
+			names = append(names, name)
 		}
 	}
-	return queues, sender
+	return names, sender
 }
 
 // valid reports whether a name comes out of a message as it went in.
-func valid(queue string) bool {
-	return queue != "" && len(queue) <= maxName && utf8.ValidString(queue) &&
-		!strings.Contains(queue, ",") && !strings.HasPrefix(queue, senderPrefix) && strings.TrimSpace(queue) == queue
+func valid(name string) bool {
+	return name != "" && name != all && len(name) <= maxName && utf8.ValidString(name) &&
+		!strings.Contains(name, ",") && !strings.HasPrefix(name, senderPrefix) && strings.TrimSpace(name) == name
 }

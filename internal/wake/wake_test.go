@@ -2,7 +2,6 @@ package wake_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -30,22 +29,33 @@ func onBoth(t *testing.T, test func(t *testing.T, o *redis.Options)) {
 
 func onSocket(path string) *redis.Options { return &redis.Options{Addr: path, Network: "unix"} }
 
-// A ring is heard by all other processes, and not once more by this one.
-func TestARingIsHeardElsewhere(t *testing.T) {
+// A notification arrives at all other processes, and not once more in this one.
+func TestANotificationArrivesElsewhere(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, o *redis.Options) {
 		here, log := start(t, o)
 		there, _ := start(t, o)
 		yonder, _ := start(t, o)
-		here.Notify("default", "fan_out")
-		for _, b := range []*notifier{there, yonder} {
-			b.awaits(t, "default")
-			b.awaits(t, "fan_out")
+		long := "once:" + strings.Repeat("x", 200)
+		var notified []<-chan struct{}
+		for _, p := range []*process{there, yonder} {
+			for _, name := range []string{"default", "fan_out", long} {
+				notified = append(notified, p.expect(t, name))
+			}
+		}
+		own, back := here.expect(t, "default"), here.expect(t, "refill")
+		here.Notify("default", "fan_out", long)
+		<-own // of Notify itself
+		for _, c := range notified {
+			await(t, c)
 		}
 		there.Notify("refill")
-		here.awaits(t, "refill")
-		if got := here.rung(); !slices.Equal(got, []string{"refill"}) { // its own came before
-			t.Errorf("who rang was told of %q", got)
+		await(t, back)
+		if len(own) != 0 { // its own message came before
+			t.Error("its own message notified it")
+		}
+		if here.notifiedOfAll()+there.notifiedOfAll()+yonder.notifiedOfAll() != 3 { // once each, at the start
+			t.Error("all names were notified")
 		}
 		if log.String() != "" {
 			t.Errorf("log %s", log)
@@ -53,52 +63,62 @@ func TestARingIsHeardElsewhere(t *testing.T) {
 	})
 }
 
-// A site may publish by itself. What is no name is ignored.
+// A site may publish by itself. What is no name is ignored, and a * is all names.
 func TestASiteMayPublish(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, o *redis.Options) {
-		b, log := start(t, o)
+		p, log := start(t, o)
 		client := open(t, o)
-		for _, payload := range []string{"", "\x00\xff,,@,", strings.Repeat("x", 100_000), "fan_out, default"} {
+		publish := func(payload string) {
+			t.Helper()
 			if err := client.Publish(t.Context(), "activityd_wake", payload).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		b.awaits(t, "default")
-		if got := b.rung(); !slices.Equal(got, []string{"\x00", "fan_out", "default"}) && !slices.Equal(got, []string{"fan_out", "default"}) {
-			t.Errorf("rung for %q", got)
+		fanOut, def := p.expect(t, "fan_out"), p.expect(t, "default")
+		for _, payload := range []string{"", "\x00\xff,,@,", strings.Repeat("*,", 100_000), "fan_out, default"} {
+			publish(payload)
 		}
+		await(t, fanOut)
+		await(t, def)
+		if n := p.notifiedOfAll(); n != 1 {
+			t.Errorf("all names were notified %d times", n)
+		}
+		publish("*")
+		await(t, fanOut)
+		await(t, def)
 		if log.String() != "" {
 			t.Errorf("log %s", log)
 		}
 	})
 }
 
-// Ten thousand rings are a handful of messages; the first leaves at once, and the
+// Ten thousand notifications are a handful of messages; the first leaves at once, and the
 // last is in one of them.
 func TestABurstIsFewMessages(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, o *redis.Options) {
-		b, _ := start(t, o)
+		here, _ := start(t, o)
 		there, _ := start(t, o)
+		last := there.expect(t, "last")
 		listening := open(t, o).Subscribe(t.Context(), wake.Channel)
 		t.Cleanup(func() { _ = listening.Close() })
 		if _, err := listening.Receive(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		begin := time.Now()
-		var ringing sync.WaitGroup
+		var notifying sync.WaitGroup
 		for range 4 {
-			ringing.Go(func() {
+			notifying.Go(func() {
 				for range 2500 {
-					b.Notify("default")
+					here.Notify("default")
 				}
 			})
 		}
-		ringing.Wait()
-		b.Notify("last")
-		rang := time.Since(begin)
-		there.awaits(t, "last")
+		notifying.Wait()
+		here.Notify("last")
+		took := time.Since(begin)
+		await(t, last)
 		most := 3 + int(time.Since(begin)/wake.Burst)
 		if err := open(t, o).Publish(t.Context(), wake.Channel, "end").Err(); err != nil {
 			t.Fatal(err)
@@ -113,44 +133,50 @@ func TestABurstIsFewMessages(t *testing.T) {
 			messages = append(messages, message)
 		}
 		if n := len(messages) - 1; n < 1 || n > most || n > 1000 {
-			t.Errorf("%d messages for 10,000 rings, want at most %d: %.200q", n, most, messages)
+			t.Errorf("%d messages for 10,000 notifications, want at most %d: %.200q", n, most, messages)
 		}
-		t.Logf("10,001 rings in %v were %d messages", rang, len(messages)-1)
+		t.Logf("10,001 notifications in %v were %d messages", took, len(messages)-1)
 	})
 }
 
-// More queues than a message holds, or names that no message can hold, do no
-// harm: polls find what is in them.
-func TestNamesThatCannotBeTold(t *testing.T) {
+// What no message can hold notifies under all names, and no name is lost.
+func TestAllNames(t *testing.T) {
 	t.Parallel()
+	var many []string // more than a message
+	for i := range wake.MaxPayload / 10 {
+		many = append(many, fmt.Sprintf("name%06d", i))
+	}
 	onBoth(t, func(t *testing.T, o *redis.Options) {
-		b, _ := start(t, o)
+		here, _ := start(t, o)
 		there, _ := start(t, o)
-		b.Notify("", "a,b", "@c", " d", strings.Repeat("e", 65))
-		var many []string
-		for i := range 1000 {
-			many = append(many, fmt.Sprint("queue", i))
+		for i, names := range [][]string{{"a,b"}, {"@c"}, {" d"}, {strings.Repeat("e", 257)}, many, many[1:]} {
+			another := there.expect(t, "another")
+			here.Notify(names...)
+			await(t, another)
+			eventually(t, "all names are notified", func() bool { return there.notifiedOfAll() == 2+i })
 		}
-		b.Notify(append([]string{"first"}, many...)...)
-		there.awaits(t, "first")
-		if got := there.rung(); len(got) > 100 || slices.ContainsFunc(got, func(q string) bool { return !wake.Valid(q) }) {
-			t.Errorf("rung for %d queues: %q", len(got), got)
+		another, last := there.expect(t, "another"), there.expect(t, many[0])
+		here.Notify(many[:wake.MaxPayload/20]...)
+		await(t, last)
+		if len(another) != 0 {
+			t.Error("names that a message can hold notified under all")
 		}
 	})
 }
 
-// What was rung for before Run, and just before the stop, is published.
+// What was notified before Run, and just before the stop, is published.
 func TestNothingIsLostAtTheEnds(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, o *redis.Options) {
 		there, _ := start(t, o)
-		b := &notifier{}
-		w := wake.New(open(t, o), b, quiet())
-		b.Notify("early")
+		early, late := there.expect(t, "early"), there.expect(t, "late")
+		p := newProcess()
+		w := wake.New(open(t, o), &p.Notifier, quiet())
+		p.Notify("early")
 		stop := run(t, w)
-		there.awaits(t, "early")
-		b.Notify("late")
+		await(t, early)
+		p.Notify("late")
 		stop()
-		there.awaits(t, "late")
+		await(t, late)
 	})
 }

@@ -1,0 +1,552 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/activityd/activityd/internal/notify"
+	"github.com/activityd/activityd/internal/once"
+	"github.com/activityd/activityd/internal/schema"
+	"github.com/activityd/activityd/internal/wake"
+)
+
+// The exit codes of once, beside those of its command. They are below 128, from which on
+// they mean signals; the last three are those of timeout(1) and env(1).
+const (
+	exitBusy      = 122 // --no-wait: another process works
+	exitExhausted = 123 // all attempts failed
+	exitLost      = 124 // the lease was lost
+	exitOwn       = 125 // a failure of activityd itself
+	exitCannotRun = 126 // the command is there, and cannot be run
+	exitNotFound  = 127 // there is no such command
+	exitSignal    = 128 // and the number of the signal
+)
+
+// The variables that the command of once finds.
+const (
+	attemptVariable     = environmentPrefix + "ATTEMPT"
+	lastAttemptVariable = environmentPrefix + "LAST_ATTEMPT"
+	fenceVariable       = environmentPrefix + "FENCE"
+)
+
+// onceVariables are no settings: a nested activityd knows them.
+func onceVariables() []string {
+	return []string{attemptVariable, lastAttemptVariable, fenceVariable}
+}
+
+const onceHelp = `Run a command on one of any number of hosts that call this at the same time, like flock(1) for a
+fleet. One host runs it at a time. When it fails, or its host dies, one of those that wait runs it
+again, at most --attempts times in all; how often it may fail is counted for the NAME, not for the
+host. When it has succeeded, all the others end, and for --keep none runs it again: choose a --keep
+that is longer than the clocks and starts of the hosts may differ, and shorter than the interval.
+
+NAME is 1 to 200 of the characters A-Z a-z 0-9 . _ : / @ + = -
+The command is looked up before anything else. It inherits standard input, output and error, and finds
+  ACTIVITYD_ATTEMPT       the number of the attempt, from 1 on
+  ACTIVITYD_LAST_ATTEMPT  1 in the last attempt, else 0
+  ACTIVITYD_FENCE         a number that is higher in every attempt: let what the command writes to
+                          refuse a lower one than it has seen, and no paused process does harm
+
+The lease is how long the others wait for a host that died; it is extended for as long as the command
+runs. When it is lost (the store is away, or the state was forgotten), the command's process group is
+sent TERM a third of the lease before its end, and KILL before its end. The command has a process
+group of its own. INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are passed on to it, every time. After
+one of the first four there is no further attempt here, and the one that was under way does not
+count, unless the command succeeds: another host may go on at once. What a command that has ended
+leaves in the background is left alone. If activityd itself is killed with KILL, so is the command
+(on Linux), but not what it has started.
+
+With --store=mysql the state survives what the database survives, and --redis-url may be added to
+begin the next attempt at once instead of when a lease ends. With --store=redis it survives what that
+Redis survives: work that must not repeat belongs into MySQL. A fence never goes back in either. A
+Redis that is new or has lost data asks the database of --mysql-dsn for that; without one, nothing runs
+until "activityd once begin-epoch". All hosts need the same store.
+
+Exit codes:
+  0         the command has succeeded, here or on another host
+  N         it has succeeded elsewhere, with --exit-code-done=N
+  122       another host runs it, with --no-wait
+  123       all attempts failed
+  124       the lease was lost, and with it the command ended
+  125       activityd failed: bad flags, a store that is away, a success that could not be recorded
+  126, 127  the command cannot be run; there is no such command
+  128+n     signal n ended the waiting, or the command
+  else      that of the command, which failed after such a signal`
+
+const onceExample = `  activityd once --attempts 3 import/2026-07 -- ./import --month 2026-07
+  activityd once list
+  activityd once show digest
+  activityd once forget digest
+
+  A line of /etc/cron.d/digest, the same on every host. /etc/activityd/environment has the settings,
+  in quotes: ACTIVITYD_MYSQL_DSN='user:password@tcp(host:3306)/name'; only deploy may read it.
+
+    7 4 * * *  deploy  set -a; . /etc/activityd/environment; /usr/local/bin/activityd once --keep 12h digest -- /usr/local/bin/send-digest --all
+
+  The same as a systemd timer:
+
+    # /etc/systemd/system/digest.service
+    [Unit]
+    Description=The nightly digest, on one of the hosts
+    After=network-online.target
+    Wants=network-online.target
+
+    [Service]
+    Type=oneshot
+    User=deploy
+    EnvironmentFile=/etc/activityd/environment
+    ExecStart=/usr/local/bin/activityd once --keep 12h digest -- /usr/local/bin/send-digest --all
+    # TERM is for activityd, which passes it on; what is left after the timeout gets KILL.
+    KillMode=mixed
+    TimeoutStopSec=60
+
+    # /etc/systemd/system/digest.timer
+    [Unit]
+    Description=The nightly digest
+
+    [Timer]
+    OnCalendar=*-*-* 04:07:00
+
+    [Install]
+    WantedBy=timers.target`
+
+// The choices of --store.
+const (
+	storeMySQL = "mysql"
+	storeRedis = "redis"
+)
+
+// onceConfig are the flags of once that say where the states are.
+type onceConfig struct {
+	config
+	store string
+}
+
+func (c *onceConfig) flags(f *pflag.FlagSet) {
+	f.Var(newChoice(&c.store, storeMySQL, storeRedis), "store", "where the states are; without it: mysql if there is a DSN, else redis")
+	f.Lookup("store").DefValue, c.store = "", ""
+	f.StringVar(&c.mysqlDSN, "mysql-dsn", "", "the database, `user:password@tcp(host:3306)/name`; it must be the primary")
+	f.StringVar(&c.redisURL, "redis-url", "", "`URL` of a Redis; with --store=mysql it only tells waiters of what happened")
+}
+
+// choose completes and checks what the flags say. Nothing has a default that another host
+// may not share: two stores would be two locks.
+func (c *onceConfig) choose() error {
+	switch {
+	case c.store == "" && c.mysqlDSN != "":
+		c.store = storeMySQL
+	case c.store == "" && c.redisURL != "":
+		c.store = storeRedis
+	case c.store == "":
+		return fmt.Errorf("where are the states? want --mysql-dsn (%s) or --redis-url (%s)", environmentName("mysql-dsn"), environmentName("redis-url"))
+	case c.store == storeMySQL && c.mysqlDSN == "":
+		return fmt.Errorf("--store=mysql: want --mysql-dsn (%s)", environmentName("mysql-dsn"))
+	case c.store == storeRedis && c.redisURL == "":
+		return fmt.Errorf("--store=redis: want --redis-url (%s)", environmentName("redis-url"))
+	}
+	return nil
+}
+
+// onceFlags are those of once itself.
+type onceFlags struct {
+	key      once.Key
+	exitDone int
+}
+
+func (o *onceFlags) register(f *pflag.FlagSet) {
+	f.IntVar(&o.key.Attempts, "attempts", once.DefaultAttempts, "max attempts, on all hosts together")
+	f.DurationVar(&o.key.Lease, "lease", once.DefaultLease, "how long the others wait for a host that died")
+	f.DurationVar(&o.key.Keep, "keep", once.DefaultKeep, "how long it is known that the command has succeeded, or failed for good")
+	f.BoolVar(&o.key.NoWait, "no-wait", false, "end at once while another host runs it")
+	f.IntVar(&o.exitDone, "exit-code-done", exitOK, "exit `code` when it has succeeded elsewhere")
+}
+
+// check returns an error for a value that cannot be, named by its flag.
+func (o *onceFlags) check() error {
+	k := o.key
+	switch {
+	case k.Attempts < 1 || k.Attempts > once.MaxAttempts:
+		return fmt.Errorf("--attempts: is %d: want 1 to %d", k.Attempts, once.MaxAttempts)
+	case k.Lease < once.MinLease || k.Lease > once.MaxLease:
+		return fmt.Errorf("--lease: is %v: want %v to %v", k.Lease, once.MinLease, once.MaxLease)
+	case k.Keep < once.MinKeep || k.Keep > once.MaxKeep:
+		return fmt.Errorf("--keep: is %v: want %v to %v", k.Keep, once.MinKeep, once.MaxKeep)
+	case o.exitDone < 0 || o.exitDone > 255:
+		return fmt.Errorf("--exit-code-done: is %d: want 0 to 255", o.exitDone)
+	}
+	if err := once.CheckName(k.Name); err != nil {
+		return fmt.Errorf("NAME: %w", err)
+	}
+	return nil
+}
+
+// newOnce returns the command once. environ is the environment of what it runs.
+func newOnce(environ []string) *cobra.Command {
+	c, o := &onceConfig{}, &onceFlags{}
+	cmd := &cobra.Command{
+		Use:         "once [flags] NAME -- COMMAND [ARG...]",
+		Short:       "Run a command on one of many hosts, again if it fails, and not again when it is done",
+		Long:        onceHelp,
+		Example:     onceExample,
+		Annotations: map[string]string{wrapper: ""},
+		Args: func(cmd *cobra.Command, args []string) error {
+			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
+				return errors.New("want NAME -- COMMAND [ARG...], as in: activityd once digest -- send-digest --all")
+			}
+			return nil
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) == 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveDefault // the command and its arguments
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.key.Name = args[0]
+			if err := o.check(); err != nil {
+				return err
+			}
+			path, err := findCommand(args[1])
+			if err != nil {
+				return err
+			}
+			r := newOnceRun(cmd.Context(), o, &exec.Cmd{
+				Path: path, Args: args[1:], Env: environ, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+			}, cmd.ErrOrStderr())
+			defer r.passSignals()()
+			store, err := c.open(r.ctx)
+			if err != nil {
+				return r.failed(err)
+			}
+			defer store.close()
+			return r.run(store)
+		},
+	}
+	o.register(cmd.Flags())
+	c.flags(cmd.Flags())
+	cmd.AddCommand(newOnceList(), newOnceShow(), newOnceForget(), newOnceBeginEpoch())
+	return cmd
+}
+
+// findCommand returns the path of a command, or the error that a shell would have.
+func findCommand(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	switch {
+	case err == nil:
+		return path, nil
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return "", &exitError{exitNotFound, fmt.Errorf("COMMAND: %w", err)}
+	}
+	return "", &exitError{exitCannotRun, fmt.Errorf("COMMAND: %w", err)}
+}
+
+// onceStore is a store that is open.
+type onceStore struct {
+	once.Store
+
+	notifier *notify.Notifier
+	closers  closers
+}
+
+func (s *onceStore) close() { _ = s.closers.close() } // each operation's own error was looked at
+
+const (
+	onceConnections = 4                // to the database: an operation is a few statements
+	openTimeout     = 10 * time.Second // how long the database may take to tell its version
+)
+
+// open opens the store, and has notifications carried by Redis, if there is one. That this
+// Redis is away is no error for a store in MySQL.
+func (c *onceConfig) open(ctx context.Context) (_ *onceStore, err error) {
+	if err := c.choose(); err != nil {
+		return nil, err
+	}
+	redis.SetLogger(silent{}) // errors come back from methods
+	s := &onceStore{notifier: &notify.Notifier{}}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	var epochs func(context.Context) (uint64, error)
+	if c.mysqlDSN != "" {
+		c.mysqlConnections = onceConnections
+		db, err := openMySQL(&c.config)
+		if err != nil {
+			return nil, err
+		}
+		s.closers.push(db.Close)
+		inMySQL := once.NewMySQL(db)
+		s.Store, epochs = inMySQL, inMySQL.NextEpoch
+		if c.store == storeMySQL {
+			bounded, cancel := context.WithTimeout(ctx, openTimeout)
+			defer cancel()
+			if err := schema.Compatible(bounded, db); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if c.redisURL == "" {
+		return s, nil
+	}
+	client, err := openRedis(c.redisURL)
+	if err != nil {
+		return nil, err
+	}
+	s.closers.push(client.Close)
+	if c.store == storeRedis {
+		s.Store = once.NewRedis(client, epochs)
+	}
+	stop := runWake(ctx, wake.New(client, s.notifier, slog.New(slog.DiscardHandler)), io.Discard)
+	s.closers.push(func() error { stop(); return nil })
+	return s, nil
+}
+
+// onceRun runs one command under a name.
+type onceRun struct {
+	*onceFlags
+
+	ctx     context.Context // ends by a signal, while no child runs
+	cancel  context.CancelCauseFunc
+	command *exec.Cmd // what is to be started in each attempt
+	errs    io.Writer
+	said    string // the last error of the store that was said
+
+	mu      sync.Mutex
+	child   *childGroup // nil: none
+	stopped os.Signal   // the first one that was to end the command
+}
+
+func newOnceRun(ctx context.Context, o *onceFlags, command *exec.Cmd, errs io.Writer) *onceRun {
+	r := &onceRun{onceFlags: o, command: command, errs: errs}
+	r.ctx, r.cancel = context.WithCancelCause(ctx)
+	o.key.Margin = o.key.Lease / 3
+	return r
+}
+
+// signalError is the cause with which a signal ends a command that runs nothing.
+type signalError struct{ signal os.Signal }
+
+func (e *signalError) Error() string { return "stopped: " + e.signal.String() }
+
+// childError is how a command failed.
+type childError struct {
+	code int
+	err  error
+	last bool // it was the last attempt
+}
+
+func (e *childError) Error() string { return e.err.Error() }
+func (e *childError) Unwrap() error { return e.err }
+
+// startError is that the command could not be started. It is no attempt.
+type startError struct{ err error }
+
+func (e *startError) Error() string { return "COMMAND: " + e.err.Error() }
+func (e *startError) Unwrap() error { return e.err }
+
+// run runs the command in the attempts that fall to this process.
+func (r *onceRun) run(s *onceStore) error {
+	defer r.cancel(nil)
+	o := once.New(s, once.Options{Notifier: s.notifier, Hooks: once.Hooks{
+		Error:  r.sayError,
+		Status: func(string, once.State) { r.setSaid("") },
+	}})
+	did, err := o.Do(r.ctx, r.key, r.attempt)
+	if err == nil && !did && r.exitDone != exitOK {
+		return &exitError{r.exitDone, errSilent}
+	}
+	return r.failed(err)
+}
+
+// failed returns an error with the exit code that it stands for.
+func (r *onceRun) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	code := exitOwn
+	start, isStart := errors.AsType[*startError](err)
+	failure, isChild := errors.AsType[*childError](err)
+	stop, isStop := errors.AsType[*signalError](err)
+	switch {
+	case errors.Is(err, once.ErrBusy):
+		code = exitBusy
+	case errors.Is(err, once.ErrExhausted):
+		code = exitExhausted
+	case errors.Is(err, once.ErrLost):
+		code = exitLost
+	case isStart:
+		code, err = exitCannotRun, start
+		if errors.Is(err, fs.ErrNotExist) {
+			code = exitNotFound
+		}
+	case isChild:
+		code, err = failure.code, fmt.Errorf("%s: handed back: %w", r.key.Name, failure)
+	case isStop:
+		code, err = signalCode(stop.signal), fmt.Errorf("%s: %w", r.key.Name, stop)
+	}
+	return &exitError{code, err}
+}
+
+// sayError says what does not end the command: an attempt that failed, and a store that
+// could not be asked, once until it answers.
+func (r *onceRun) sayError(name string, err error) {
+	text := err.Error()
+	if failure, ok := errors.AsType[*childError](err); !ok {
+		if r.setSaid(text) == text {
+			return
+		}
+	} else if text = name + ": " + text; failure.last || errors.Is(err, once.ErrLost) {
+		return // run returns it
+	}
+	_, _ = fmt.Fprintf(r.errs, "activityd: %s\n", text)
+}
+
+// setSaid returns what was said before.
+func (r *onceRun) setSaid(text string) (before string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, r.said = r.said, text
+	return before
+}
+
+// killAfter is how long what was sent TERM has before it is sent KILL: until the end of
+// the lease, less a quarter for the delays of a busy machine.
+func (r *onceRun) killAfter() time.Duration {
+	return min(r.key.Margin*3/4, 30*time.Second)
+}
+
+// attempt is the work: it runs the command, and its whole group ends before ctx's lease.
+func (r *onceRun) attempt(ctx context.Context, a once.Attempt) error {
+	last := "0"
+	if a.Last {
+		last = "1"
+	}
+	env := append(slices.Clip(r.command.Env), fmt.Sprintf("%s=%d", attemptVariable, a.Number), lastAttemptVariable+"="+last, fenceVariable+"="+a.Fence.String())
+	err := r.runChild(ctx, env)
+	code := exitLost
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		code = stateCode(exit.ProcessState)
+	} else if err == nil || !errors.Is(err, errEnded) {
+		return err
+	}
+	return &childError{code: code, last: a.Last, err: fmt.Errorf("attempt %d of %d: %w", a.Number, r.key.Attempts, err)}
+}
+
+// errEnded is that a command was told to end when its lease was lost, and says that it has
+// succeeded: it may have left its work undone.
+var errEnded = errors.New("it was ended, with exit status 0")
+
+// runChild runs the command once. The error is an [exec.ExitError] if it has failed.
+func (r *onceRun) runChild(ctx context.Context, env []string) error {
+	defer keepThread()()
+	p, err := r.start(env)
+	if err != nil {
+		return err
+	}
+	for {
+		var err error
+		select {
+		case err = <-p.exited:
+		case <-p.stops:
+			r.pass(stopSignal)
+			continue
+		case <-ctx.Done(): // the lease is lost: nothing else ends it while there is a child
+			select {
+			case err = <-p.exited: // by itself, just now
+			default:
+				err = cmp.Or(p.end(r.killAfter()), errEnded)
+			}
+		}
+		r.ended(p.interrupted(err))
+		return err
+	}
+}
+
+// start starts the command, unless a signal came before.
+func (r *onceRun) start(env []string) (*childGroup, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ctx.Err() != nil {
+		return nil, context.Cause(r.ctx)
+	}
+	p, err := startGroup(&exec.Cmd{
+		Path: r.command.Path, Args: r.command.Args, Env: env, Stdin: r.command.Stdin, Stdout: r.command.Stdout, Stderr: r.command.Stderr,
+	})
+	if err != nil {
+		err = &startError{err}
+		r.cancel(err) // so that the attempt is handed back
+		return nil, err
+	}
+	r.child = p
+	return p, nil
+}
+
+// ended says that there is no child any more. interrupted is the signal from a terminal
+// that has ended it, if there was one: it was meant for both.
+func (r *onceRun) ended(interrupted os.Signal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.child = nil
+	if r.stopped == nil {
+		r.stopped = interrupted
+	}
+	if r.stopped != nil {
+		r.cancel(&signalError{r.stopped})
+	}
+}
+
+// passSignals passes signals on until the function that it returns is called. Those that
+// are ignored, as by nohup(1), stay so.
+func (r *onceRun) passSignals() (stop func()) {
+	signals := make(chan os.Signal, 64)
+	signal.Notify(signals, slices.DeleteFunc(slices.Concat(endSignals, otherSignals), signal.Ignored)...)
+	var passing sync.WaitGroup
+	passing.Go(func() {
+		for s := range signals {
+			r.pass(s)
+		}
+	})
+	return func() {
+		signal.Stop(signals)
+		close(signals)
+		passing.Wait()
+	}
+}
+
+// pass passes a signal on to the child. If there is none, a signal that ends processes
+// ends the waiting.
+func (r *onceRun) pass(s os.Signal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ends := slices.Contains(endSignals, s)
+	if ends && r.stopped == nil {
+		r.stopped = s
+	}
+	if r.child != nil {
+		r.child.signal(s)
+		return
+	}
+	if s == stopSignal {
+		stopSelf()
+	}
+	if ends {
+		r.cancel(&signalError{s})
+		signal.Reset(endSignals...) // the next one has its default effect
+	}
+}

@@ -1,0 +1,266 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/activityd/activityd/internal/once"
+)
+
+// notAfterDash refuses what is not wanted, and says that these names are commands.
+func notAfterDash(want cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if cmd.ArgsLenAtDash() >= 0 {
+			return &exitError{exitOwn, fmt.Errorf("%s is a command of once, and cannot be a NAME; nothing was run", cmd.Name())}
+		}
+		return want(cmd, args)
+	}
+}
+
+// withOnce calls do with the store of the flags.
+func withOnce(cmd *cobra.Command, c *onceConfig, do func(context.Context, *onceStore) error) error {
+	s, err := c.open(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return do(cmd.Context(), s)
+}
+
+func newOnceList() *cobra.Command {
+	c, output := &onceConfig{}, ""
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List the names that have a state",
+		Long:    "List the names that have a state: held, free, done or exhausted." + outputHelp,
+		Example: "  activityd once list\n  activityd once list -o json",
+		Args:    notAfterDash(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withOnce(cmd, c, func(ctx context.Context, s *onceStore) error {
+				list, err := s.List(ctx)
+				if err != nil {
+					return err
+				}
+				if len(list) == 0 {
+					_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "no name has a state")
+				}
+				return printOnce(cmd.OutOrStdout(), list, output)
+			})
+		},
+	}
+	outputFlag(cmd.Flags(), &output)
+	c.flags(cmd.Flags())
+	return cmd
+}
+
+// printOnce writes states as a table, or as lines of JSON.
+func printOnce(w io.Writer, list []once.Named, output string) error {
+	if output == outputJSON {
+		lines := newLineEncoder(w)
+		for _, n := range list {
+			if err := lines.Encode(newOnceJSON(n)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	table := newTable(w)
+	fmt.Fprintln(table, "NAME\tSTATE\tATTEMPTS\tFENCE\tLEASE\tKEPT\tOWNER\tREASON") // Flush returns its error
+	for _, n := range list {
+		s := n.State
+		lease := "-"
+		switch {
+		case s.Expired(n.Now):
+			lease = "expired"
+		case s.Phase == once.Held:
+			lease = shortDuration(s.Until.Sub(n.Now))
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", oneLine(n.Name), s.Phase, attemptsOf(s, "/"), s.Fence, lease,
+			shortDuration(s.ForgetAt.Sub(n.Now)), cmp.Or(oneLine(s.Owner), "-"), cmp.Or(shortened(oneLine(s.Reason), maxErrorCell), "-"))
+	}
+	return table.Flush()
+}
+
+// attemptsOf returns how many attempts there were, and may be.
+func attemptsOf(s once.State, of string) string {
+	if s.Terms.Attempts == 0 {
+		return strconv.Itoa(s.Attempt)
+	}
+	return strconv.Itoa(s.Attempt) + of + strconv.Itoa(s.Terms.Attempts)
+}
+
+// onceJSON is a state as other programs read it.
+type onceJSON struct {
+	Name        string     `json:"name"`
+	State       once.Phase `json:"state"`
+	Expired     bool       `json:"expired,omitempty"`
+	Attempts    int        `json:"attempts"`
+	MaxAttempts int        `json:"max_attempts,omitempty"`
+	Fence       once.Fence `json:"fence,string"`
+	Owner       string     `json:"owner,omitempty"`
+	LeaseMS     int64      `json:"lease_ms"`
+	LeaseUntil  string     `json:"lease_until,omitempty"`
+	KeepMS      int64      `json:"keep_ms"`
+	ForgetAt    string     `json:"forget_at"`
+	Reason      string     `json:"reason,omitempty"`
+}
+
+func newOnceJSON(n once.Named) onceJSON {
+	s := n.State
+	return onceJSON{
+		Name: n.Name, State: s.Phase, Expired: s.Expired(n.Now), Attempts: s.Attempt, MaxAttempts: s.Terms.Attempts, Fence: s.Fence, Owner: s.Owner,
+		LeaseMS: s.Terms.Lease.Milliseconds(), LeaseUntil: stamp(s.Until), KeepMS: s.Terms.Keep.Milliseconds(), ForgetAt: stamp(s.ForgetAt), Reason: s.Reason,
+	}
+}
+
+func newOnceShow() *cobra.Command {
+	c, output := &onceConfig{}, ""
+	cmd := &cobra.Command{
+		Use:     "show NAME",
+		Short:   "Show all that is known about a name",
+		Long:    "Show all that is known about a name. Times are by the clock of the store." + outputHelp,
+		Example: "  activityd once show digest\n  activityd once show digest -o json",
+		Args:    notAfterDash(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := once.CheckName(args[0]); err != nil {
+				return fmt.Errorf("NAME: %w", err)
+			}
+			return withOnce(cmd, c, func(ctx context.Context, s *onceStore) error {
+				r, err := s.Get(ctx, args[0])
+				switch {
+				case err != nil:
+					return err
+				case r.State.Phase == "":
+					return noState(args[0])
+				}
+				n := once.Named{Name: args[0], Reply: r}
+				if output == outputJSON {
+					return printOnce(cmd.OutOrStdout(), []once.Named{n}, output)
+				}
+				_, err = io.WriteString(cmd.OutOrStdout(), onceSheet(n))
+				return err
+			})
+		},
+	}
+	outputFlag(cmd.Flags(), &output)
+	c.flags(cmd.Flags())
+	return cmd
+}
+
+func noState(name string) error {
+	return fmt.Errorf("%s has no state: it was never run, or was forgotten", name)
+}
+
+// onceSheet returns all that is known about a name.
+func onceSheet(n once.Named) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s\n", n.Name)
+	s := n.State
+	state := string(s.Phase)
+	if s.Expired(n.Now) {
+		state += ", and its lease has expired: the next one takes it"
+	}
+	for _, line := range [][2]string{
+		{"state", state},
+		{"attempts", attemptsOf(s, " of ")},
+		{"fence", s.Fence.String()},
+		{"owner", oneLine(s.Owner)},
+		{"lease", s.Terms.Lease.String()},
+		{"lease ends", moment(s.Until, n.Now)},
+		{"kept for", s.Terms.Keep.String()},
+		{"forgotten", moment(s.ForgetAt, n.Now)},
+		{"last failure", oneLine(s.Reason)},
+	} {
+		if line[1] != "" {
+			fmt.Fprintf(&text, "  %-13s %s\n", line[0], line[1])
+		}
+	}
+	return text.String()
+}
+
+func newOnceForget() *cobra.Command {
+	c, force := &onceConfig{}, false
+	cmd := &cobra.Command{
+		Use:   "forget NAME",
+		Short: "Forget the state of a name, so that it can be run again",
+		Long: "Forget that a name is done or exhausted, and its attempts, so that the next one runs it. Its fence\n" +
+			"goes on growing. A name that is held is refused, because two commands may run at once afterwards:\n" +
+			"with --force the one that runs now is ended when its lease is to be extended, within a third of it.",
+		Example: "  activityd once forget digest\n  activityd once forget digest --force",
+		Args:    notAfterDash(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := args[0]
+			if err := once.CheckName(name); err != nil {
+				return fmt.Errorf("NAME: %w", err)
+			}
+			return withOnce(cmd, c, func(ctx context.Context, s *onceStore) error {
+				forgotten, err := once.New(s, once.Options{Notifier: s.notifier}).Forget(ctx, name, force)
+				switch {
+				case errors.Is(err, once.ErrHeld):
+					return heldError(ctx, s, name)
+				case err != nil:
+					return err
+				case !forgotten:
+					return noState(name)
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "forgot %s\n", name)
+				return err
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "even if it is held: two may then run it at once")
+	c.flags(cmd.Flags())
+	return cmd
+}
+
+// heldError says who holds a name, and what --force would mean.
+func heldError(ctx context.Context, s *onceStore, name string) error {
+	r, err := s.Get(ctx, name)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%s is held by %s, for %v more unless it is extended: another one could run it at once beside it; with --force it is forgotten all the same",
+		name, oneLine(r.State.Owner), r.State.Until.Sub(r.Now).Round(time.Millisecond))
+}
+
+func newOnceBeginEpoch() *cobra.Command {
+	c := &onceConfig{}
+	cmd := &cobra.Command{
+		Use:   "begin-epoch",
+		Short: "Let a Redis that is new, or has lost data, give fences again",
+		Long: "Begin an epoch of the fences in Redis, so that each one is higher than all before. It is needed with\n" +
+			"--store=redis and without a database, when that Redis is new, was restarted, restored or emptied, or\n" +
+			"a replica took over: until then nothing is run. States that were lost with it stay lost: what was\n" +
+			"done may be run again. With --mysql-dsn it happens by itself.",
+		Example: "  activityd once begin-epoch --redis-url redis://127.0.0.1:6379/0",
+		Args:    notAfterDash(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withOnce(cmd, c, func(ctx context.Context, s *onceStore) error {
+				inRedis, ok := s.Store.(*once.Redis)
+				if !ok {
+					return errors.New("the fences in MySQL have no epochs: want --store=redis")
+				}
+				epoch, begun, err := inRedis.BeginEpoch(ctx)
+				if len(begun) == 0 && err == nil {
+					_, err = fmt.Fprintln(cmd.OutOrStdout(), "the epoch is known: nothing was to be done")
+				} else if len(begun) > 0 {
+					_, _ = fmt.Fprintf(cmd.OutOrStdout(), "began epoch %d\n", epoch)
+				}
+				return err
+			})
+		},
+	}
+	c.flags(cmd.Flags())
+	return cmd
+}

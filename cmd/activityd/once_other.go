@@ -1,0 +1,60 @@
+//go:build !unix
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// There are no process groups of that kind here: what the child has started is not ended
+// with it, and it gets signals from the terminal by itself.
+
+var (
+	endSignals   = []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	otherSignals []os.Signal
+)
+
+const stopSignal = syscall.Signal(-1)
+
+func stopSelf() {}
+
+func signalCode(s os.Signal) int {
+	number, _ := s.(syscall.Signal)
+	return exitSignal + int(number)
+}
+
+func stateCode(s *os.ProcessState) int { return s.ExitCode() }
+
+func keepThread() (release func()) { return func() {} }
+
+type childGroup struct {
+	process *os.Process
+	exited  chan error
+	stops   <-chan struct{}
+}
+
+func startGroup(cmd *exec.Cmd) (*childGroup, error) {
+	p := &childGroup{exited: make(chan error, 1)}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p.process = cmd.Process
+	go func() { p.exited <- cmd.Wait() }()
+	return p, nil
+}
+
+func (p *childGroup) signal(s os.Signal) {
+	if s == syscall.SIGTERM {
+		_ = p.process.Kill()
+	}
+}
+
+func (p *childGroup) interrupted(error) os.Signal { return nil }
+
+func (p *childGroup) end(time.Duration) error {
+	_ = p.process.Kill()
+	return <-p.exited
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/once"
+)
+
+// What docs/once.md has a resource do keeps it from being written to with a lower token
+// than it has seen, and lets one attempt write more than once.
+func TestTheFencesOfThePageByTheLetter(t *testing.T) {
+	t.Parallel()
+	db, err := mysql.Open(servertest.MySQLDSN(t))
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	page := pageSQL(t, "docs/once.md")
+	execOn(t, db, []string{"CREATE TABLE digests (id INT PRIMARY KEY, body TEXT NOT NULL)", "INSERT INTO digests VALUES (1, '')"})
+	execOn(t, db, page["fence_column"])
+	execOn(t, db, page["fence_table"])
+	row, transaction := page["fence_row"], page["fence_transaction"]
+	if len(row) != 2 || len(transaction) != 4 {
+		t.Fatalf("the page has %q and %q", row, transaction)
+	}
+	const body = "SELECT body FROM digests WHERE id = 1"
+	for _, step := range []struct {
+		fence uint64
+		body  string
+		want  string // the body afterwards
+	}{
+		{7, "by 7", "by 7"},
+		{7, "by 7", "by 7"},       // MySQL says that no row was changed
+		{7, "7 again", "7 again"}, // of the same attempt
+		{9, "by 9", "by 9"},
+		{8, "too late", "by 9"},
+		{1<<63 - 1, "by the last", "by the last"},
+		{9, "too late", "by the last"},
+	} {
+		_, err := db.ExecContext(t.Context(), row[0], step.body, step.fence, 1, step.fence)
+		must(t, err)
+		seen := seenFence(t, db.QueryRowContext(t.Context(), row[1], 1))
+		if got := firstColumn(t, db, body)[0]; got != step.want || (seen == step.fence) != (got == step.body) {
+			t.Errorf("the row after %+v: %q, and the fence %d", step, got, seen)
+		}
+	}
+	for _, step := range []struct {
+		fence uint64
+		late  bool
+	}{{7, false}, {7, false}, {9, false}, {8, true}, {1<<63 - 1, false}, {9, true}} {
+		tx, err := db.BeginTx(t.Context(), nil)
+		must(t, err)
+		_, err = tx.ExecContext(t.Context(), transaction[1], step.fence, step.fence)
+		must(t, err)
+		seen := seenFence(t, tx.QueryRowContext(t.Context(), transaction[2]))
+		must(t, tx.Commit())
+		if seen != step.fence != step.late {
+			t.Errorf("the transaction of %+v: the fence is %d", step, seen)
+		}
+	}
+}
+
+func seenFence(t *testing.T, row *sql.Row) (fence uint64) {
+	t.Helper()
+	must(t, row.Scan(&fence))
+	return fence
+}
+
+// What docs/operations.md has a person do after MySQL was restored raises the fences of
+// all names: those that are there, those that were deleted, and the epochs.
+func TestTheFencesAreRaisedByTheLetter(t *testing.T) {
+	t.Parallel()
+	db, err := mysql.Open(servertest.MySQLDSN(t))
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	store := once.NewMySQL(db)
+	acquire := func(name, owner string) uint64 {
+		t.Helper()
+		r, err := store.Apply(t.Context(), name, once.Operation{
+			Action: once.Acquire, Owner: owner, Terms: once.Terms{Lease: time.Minute, Keep: time.Minute},
+		})
+		must(t, err)
+		return uint64(r.State.Fence)
+	}
+	next := func() uint64 {
+		t.Helper()
+		epoch, err := store.NextEpoch(t.Context())
+		must(t, err)
+		return epoch
+	}
+	before := max(acquire("here", "a"), next())
+	execOn(t, db, pageSQL(t, "docs/operations.md")["raise_fences"])
+	if r, err := store.Apply(t.Context(), "here", once.Operation{Action: once.Fail, Owner: "a"}); err != nil || r.Outcome != once.OK {
+		t.Errorf("the end of the attempt that was under way: %v, %v", r.Outcome, err)
+	}
+	const raised = 1_000_000
+	for what, fence := range map[string]uint64{"of a name that is there": acquire("here", "b"), "of another": acquire("there", "c"), "epoch": next()} {
+		if fence <= before+raised/2 || fence > before+2*raised {
+			t.Errorf("the fence %s is %d, and was %d before", what, fence, before)
+		}
+	}
+}

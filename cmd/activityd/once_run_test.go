@@ -1,0 +1,235 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/notify"
+	"github.com/activityd/activityd/internal/once"
+	"github.com/activityd/activityd/internal/once/oncetest"
+)
+
+// onceFixture is once over a store in memory, with a command of sh.
+type onceFixture struct {
+	store *onceStore
+	flags onceFlags
+	errs  bytes.Buffer
+}
+
+func newOnceFixture() *onceFixture {
+	return &onceFixture{
+		store: &onceStore{Store: oncetest.NewMemory(time.Now), notifier: &notify.Notifier{}},
+		flags: onceFlags{key: once.Key{Name: "digest", Attempts: 3, Lease: 10 * time.Second, Keep: time.Hour}},
+	}
+}
+
+// newRun returns a run of sh, and the file of its output.
+func (f *onceFixture) newRun(t *testing.T, script string) (*onceRun, *os.File) {
+	t.Helper()
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	must(t, err)
+	t.Cleanup(func() { _ = out.Close() })
+	flags := f.flags
+	return newOnceRun(t.Context(), &flags, &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Env: os.Environ(), Stdout: out, Stderr: out}, &f.errs), out
+}
+
+// run runs sh, and returns the exit code of activityd and what the command wrote.
+func (f *onceFixture) run(t *testing.T, script string) (code int, out string) {
+	t.Helper()
+	r, file := f.newRun(t, script)
+	code = exitCode(r.run(f.store))
+	text, err := os.ReadFile(file.Name())
+	must(t, err)
+	return code, string(text)
+}
+
+// The command finds its attempt; one that succeeds is not run again.
+func TestOnceRunsUntilItIsDone(t *testing.T) {
+	t.Parallel()
+	f := newOnceFixture()
+	const script = `echo $ACTIVITYD_ATTEMPT $ACTIVITYD_LAST_ATTEMPT $ACTIVITYD_FENCE; test $ACTIVITYD_ATTEMPT = 3`
+	if code, out := f.run(t, script); code != exitOK || out != "1 0 1\n2 0 2\n3 1 3\n" {
+		t.Errorf("exit code %d, %q", code, out)
+	}
+	if want := "activityd: digest: attempt 1 of 3: exit status 1\nactivityd: digest: attempt 2 of 3: exit status 1\n"; f.errs.String() != want {
+		t.Errorf("said %q", f.errs.String())
+	}
+	f.errs.Reset()
+	if code, out := f.run(t, script); code != exitOK || out != "" {
+		t.Errorf("done elsewhere: exit code %d, %q", code, out)
+	}
+	f.flags.exitDone = 7
+	if code, out := f.run(t, script); code != 7 || out != "" || f.errs.Len() > 0 {
+		t.Errorf("done elsewhere: exit code %d, %q, %q", code, out, &f.errs)
+	}
+}
+
+func TestOnceWithoutAttemptsLeft(t *testing.T) {
+	t.Parallel()
+	f := newOnceFixture()
+	f.flags.key.Attempts = 1
+	for _, want := range []string{"x", ""} {
+		r, file := f.newRun(t, "printf x; exit 42")
+		err := r.run(f.store)
+		out, _ := os.ReadFile(file.Name())
+		if exitCode(err) != exitExhausted || string(out) != want || !strings.Contains(err.Error(), "attempt 1 of 1: exit status 42") || f.errs.Len() > 0 {
+			t.Errorf("exit code %d, %v, %q, %q", exitCode(err), err, out, &f.errs)
+		}
+	}
+}
+
+func TestOnceBusy(t *testing.T) {
+	t.Parallel()
+	f := newOnceFixture()
+	_, err := f.store.Apply(t.Context(), "digest", once.Operation{Action: once.Acquire, Owner: "other", Terms: once.Terms{Lease: time.Hour, Keep: time.Hour, Attempts: 3}})
+	must(t, err)
+	f.flags.key.NoWait = true
+	if code, out := f.run(t, "echo x"); code != exitBusy || out != "" {
+		t.Errorf("exit code %d, %q", code, out)
+	}
+	f.flags.key.NoWait = false
+	r, _ := f.newRun(t, "echo x")
+	locked := make(chan int)
+	go func() { locked <- exitCode(r.run(f.store)) }()
+	r.pass(syscall.SIGUSR1) // is for the command alone
+	r.pass(syscall.SIGHUP)
+	if code := <-locked; code != 128+int(syscall.SIGHUP) {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// A command that cannot be started is no attempt.
+func TestOnceCannotStart(t *testing.T) {
+	t.Parallel()
+	f := newOnceFixture()
+	for content, want := range map[string]int{"no program": exitCannotRun, "#!/nonexistent/interpreter\n": exitNotFound} {
+		r, _ := f.newRun(t, "")
+		r.command.Path = filepath.Join(t.TempDir(), "program")
+		must(t, os.WriteFile(r.command.Path, []byte(content), 0o700))
+		if err := r.run(f.store); exitCode(err) != want {
+			t.Errorf("%q: %v", content, err)
+		}
+		if reply, err := f.store.Get(t.Context(), "digest"); err != nil || reply.State.Phase != once.Free || reply.State.Attempt != 0 {
+			t.Errorf("%+v, %v", reply.State, err)
+		}
+	}
+}
+
+// Signals reach the whole group, any number of them; a command that fails after one that
+// ends it is handed back, and one that succeeds is done.
+func TestOncePassesSignalsOn(t *testing.T) {
+	t.Parallel()
+	const script = `trap 'echo 1' USR1; trap 'echo 2' USR2; trap 'echo hup' HUP; trap 'echo %; exit ' TERM
+		(trap '' USR1 USR2 HUP; trap 'echo %; exit' TERM; echo child; while :; do sleep 0.01; done) & echo ready; while :; do sleep 0.01; done`
+	for end, want := range map[string]struct {
+		code  int
+		phase once.Phase
+	}{"exit 0": {exitOK, once.Done}, "exit 3": {3, once.Free}, "trap - TERM; kill $$": {128 + int(syscall.SIGTERM), once.Free}} {
+		f := newOnceFixture()
+		r, file := f.newRun(t, strings.Replace(strings.Replace(script, "%; exit ", "end; "+end, 1), "%", "child ends", 1))
+		code := make(chan int)
+		go func() { code <- exitCode(r.run(f.store)) }()
+		says := func(text string) {
+			t.Helper()
+			eventually(t, text, func() bool {
+				out, err := os.ReadFile(file.Name())
+				return err == nil && strings.Contains(string(out), text+"\n")
+			})
+		}
+		says("ready")
+		says("child")
+		for sig, text := range map[syscall.Signal]string{syscall.SIGUSR1: "1", syscall.SIGUSR2: "2", syscall.SIGHUP: "hup"} {
+			r.pass(sig)
+			says(text)
+		}
+		r.pass(syscall.SIGTERM)
+		says("child ends")
+		if got := <-code; got != want.code {
+			t.Errorf("%s: exit code %d", end, got)
+		}
+		reply, err := f.store.Get(t.Context(), "digest")
+		must(t, err)
+		if reply.State.Phase != want.phase || want.phase == once.Free && reply.State.Attempt != 0 {
+			t.Errorf("%s: %+v", end, reply.State)
+		}
+	}
+}
+
+// What ignores SIGTERM is killed, with all that it has started, before the lease can have
+// run out.
+func TestOnceEndsTheGroupOfALostLease(t *testing.T) {
+	t.Parallel()
+	f := newOnceFixture()
+	f.flags.key.Lease = 600 * time.Millisecond
+	r, file := f.newRun(t, `trap 'echo term' TERM; (trap '' TERM; sleep 1000 & echo $!; wait; sleep 1000) & echo $!; while :; do sleep 0.01; done`)
+	code := make(chan int)
+	go func() { code <- exitCode(r.run(f.store)) }()
+	var pids []string
+	eventually(t, "it runs", func() bool {
+		out, err := os.ReadFile(file.Name())
+		pids = strings.Fields(string(out))
+		return err == nil && len(pids) == 2
+	})
+	r.mu.Lock()
+	group := r.child.group
+	r.mu.Unlock()
+	if forgotten, err := f.store.Forget(t.Context(), "digest", true); !forgotten || err != nil {
+		t.Fatal(forgotten, err)
+	}
+	if got := <-code; got != exitLost {
+		t.Errorf("exit code %d", got)
+	}
+	eventually(t, "the group is gone", func() bool { return syscall.Kill(-group, 0) == syscall.ESRCH })
+	if out, err := os.ReadFile(file.Name()); err != nil || !strings.Contains(string(out), "term\n") {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
+// A command that ends well because it is told to has not done its work.
+func TestOnceSuccessAfterALostLease(t *testing.T) {
+	t.Parallel()
+	f := newOnceFixture()
+	f.flags.key.Lease = 600 * time.Millisecond
+	away := &awayStore{Store: f.store.Store}
+	f.store.Store = away
+	r, _ := f.newRun(t, "trap 'exit 0' TERM; while :; do sleep 0.01; done")
+	code := make(chan error)
+	go func() { code <- r.run(f.store) }()
+	eventually(t, "it runs", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.child != nil })
+	away.away.Store(true)
+	eventually(t, "it has ended", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.child == nil })
+	away.away.Store(false)
+	if err := <-code; exitCode(err) != exitLost || !strings.Contains(err.Error(), "attempt 1 of 3: it was ended, with exit status 0") {
+		t.Errorf("exit code %d, %v", exitCode(err), err)
+	}
+	if reply, err := f.store.Get(t.Context(), "digest"); err != nil || reply.State.Phase == once.Done {
+		t.Errorf("%+v, %v", reply.State, err)
+	}
+	if said := f.errs.String(); !strings.HasPrefix(said, "activityd: extend digest: ") || strings.Count(said, "extend") != 1 {
+		t.Errorf("said %q", said)
+	}
+}
+
+// awayStore is a store that may be away.
+type awayStore struct {
+	once.Store
+
+	away atomic.Bool
+}
+
+func (s *awayStore) Apply(ctx context.Context, name string, op once.Operation) (once.Reply, error) {
+	if s.away.Load() {
+		return once.Reply{}, once.ErrUnavailable
+	}
+	return s.Store.Apply(ctx, name, op)
+}

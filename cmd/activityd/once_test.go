@@ -1,0 +1,301 @@
+//go:build unix
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/once"
+)
+
+// What cannot be is told in one line, and nothing is run.
+func TestOnceRefuses(t *testing.T) {
+	t.Parallel()
+	redis, fresh := newOnceStore(t, inRedis)[0], "--redis-url="+servertest.Redis(t).URL()
+	bare := servertest.MySQLDSN(t)
+	db, err := mysql.Open(bare)
+	must(t, err)
+	defer func() { _ = db.Close() }()
+	_, err = db.ExecContext(t.Context(), "DROP TABLE once_keys")
+	must(t, err)
+	file := filepath.Join(t.TempDir(), "ran")
+	for _, c := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"'' -- touch FILE", exitOwn, "NAME: invalid name of 0 bytes: want 1 to 200"},
+		{strings.Repeat("x", 10<<10) + " -- touch FILE", exitOwn, "NAME: invalid name of 10240 bytes"},
+		{"ü -- touch FILE", exitOwn, "NAME: invalid name"},
+		{"--attempts 0 x -- touch FILE", exitOwn, "--attempts: is 0: want 1 to 1000000"},
+		{"--lease 0 x -- touch FILE", exitOwn, "--lease: is 0s: want 100ms to 24h0m0s"},
+		{"--lease 8760h x -- touch FILE", exitOwn, "--lease: is 8760h0m0s: want 100ms to 24h0m0s"},
+		{"--keep 0 x -- touch FILE", exitOwn, "--keep: is 0s: want 1s to 8784h0m0s"},
+		{"--exit-code-done 256 x -- touch FILE", exitOwn, "--exit-code-done: is 256: want 0 to 255"},
+		{"--store files x -- touch FILE", exitOwn, "want mysql, redis"},
+		{"--nonsense x -- touch FILE", exitOwn, "unknown flag: --nonsense"},
+		{"x", exitOwn, "want NAME -- COMMAND"},
+		{"x --", exitOwn, "want NAME -- COMMAND"},
+		{"x touch FILE", exitOwn, "want NAME -- COMMAND"},
+		{"x y -- touch FILE", exitOwn, "want NAME -- COMMAND"},
+		{"-- touch FILE", exitOwn, "want NAME -- COMMAND"},
+		{"list -- touch FILE", exitOwn, "list is a command of once, and cannot be a NAME"},
+		{"show x -- touch FILE", exitOwn, "show is a command of once, and cannot be a NAME"},
+		{"x -- no-such-command", exitNotFound, `COMMAND: exec: "no-such-command": executable file not found in $PATH`},
+		{"x -- /nonexistent/command", exitNotFound, "stat /nonexistent/command: no such file or directory"},
+		{"x -- ./once_test.go", exitCannotRun, "COMMAND: exec: \"./once_test.go\": permission denied"},
+		{"x -- /tmp", exitCannotRun, "COMMAND: exec: \"/tmp\": is a directory"},
+		{"--redis-url= x -- touch FILE", exitOwn, "where are the states? want --mysql-dsn (ACTIVITYD_MYSQL_DSN) or --redis-url (ACTIVITYD_REDIS_URL)"},
+		{"--store mysql x -- touch FILE", exitOwn, "--store=mysql: want --mysql-dsn"},
+		{"--redis-url= --store redis x -- touch FILE", exitOwn, "--store=redis: want --redis-url"},
+		{"--redis-url redis://127.0.0.1:1/0 x -- touch FILE", exitOwn, "the store of locks is unavailable"},
+		{"--mysql-dsn u@tcp(127.0.0.1:1)/x x -- touch FILE", exitOwn, "the store of locks is unavailable"},
+		{"--mysql-dsn nonsense x -- touch FILE", exitOwn, "--mysql-dsn (ACTIVITYD_MYSQL_DSN)"},
+		{"--redis-url nonsense x -- touch FILE", exitOwn, "--redis-url (ACTIVITYD_REDIS_URL)"},
+		{"--mysql-dsn " + bare + " x -- touch FILE", exitOwn, "activityd schema --apply"},
+		{fresh + " x -- touch FILE", exitOwn, "activityd once begin-epoch"},
+	} {
+		var words []string
+		for word := range strings.FieldsSeq(strings.ReplaceAll(c.args, "FILE", file)) {
+			words = append(words, strings.Trim(word, "'"))
+		}
+		code, out, errs := command(t, nil, append([]string{"once", redis}, words...)...)
+		if code != c.code || out != "" || !strings.HasPrefix(errs, "activityd: ") || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, c.want) {
+			t.Errorf("%.80s: exit code %d, %q, %q, want %q", c.args, code, out, errs, c.want)
+		}
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Error("the command was run")
+	}
+	if _, out, errs := command(t, nil, "once", "list", redis); out != "" || errs != "no name has a state\n" {
+		t.Errorf("left %q, %q", out, errs)
+	}
+	if code, _, errs := command(t, []string{"ACTIVITYD_MYSQL_CONNECTIONS=many"}, "once", redis, "x", "--", "touch", file); code != exitOK || errs != "" {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+}
+
+// What a nested activityd finds is not taken for a setting.
+func TestOnceVariablesAreNoSettings(t *testing.T) {
+	t.Parallel()
+	environ := []string{"ACTIVITYD_ATTEMPT=1", "ACTIVITYD_LAST_ATTEMPT=0", "ACTIVITYD_FENCE=7", "ACTIVITYD_FENCES=7", "ACTIVITYD_LEASE=7"}
+	code, _, errs := command(t, environ, "version")
+	if want := "activityd: ACTIVITYD_FENCES has no effect: there is no such setting\nactivityd: ACTIVITYD_LEASE has no effect: there is no such setting\n"; code != exitOK || errs != want {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+}
+
+// What is held, free, done and exhausted can be looked at, and forgotten.
+func TestOnceListShowForget(t *testing.T) {
+	t.Parallel()
+	onStores(t, []string{inMySQL, inRedis}, func(t *testing.T, flags []string) {
+		run := func(args ...string) (code int, out, errs string) {
+			t.Helper()
+			return command(t, nil, append(append([]string{"once"}, flags...), args...)...)
+		}
+		holder := startOnce(t, append(flags, "--lease=1h", "--attempts=2"), "begun", "echo runs; exec sleep 1000")
+		holder.says(t, "runs")
+		run("all-done", "--", "true")
+		run("out", "--attempts=1", "--", "sh", "-c", "exit 9")
+		lists := func(rows ...string) {
+			t.Helper()
+			code, out, errs := command(t, nil, append([]string{"once", "list"}, flags...)...)
+			text := regexp.MustCompile(`\d{9,}|\S+/\d+/\S+`).ReplaceAllString(out, "#") // fences in Redis, owners
+			text = regexp.MustCompile(` +`).ReplaceAllString(text, " ")
+			text = regexp.MustCompile(`(\d/\d) \d+`).ReplaceAllString(text, "$1 #") // fences in MySQL
+			if code != exitOK || errs != "" || text != "NAME STATE ATTEMPTS FENCE LEASE KEPT OWNER REASON\n"+strings.Join(rows, "\n")+"\n" {
+				t.Errorf("exit code %d, %s\n%s", code, errs, text)
+			}
+		}
+		lists("all-done done 1/5 # - 23h59m # -", "begun held 1/2 # 59m59s 1d00h # -", "out exhausted 1/1 # - 23h59m # attempt 1 of 1: exit status 9")
+
+		code, out, errs := command(t, nil, append([]string{"once", "show", "begun"}, flags...)...)
+		sheet := regexp.MustCompile(`^begun
+  state         held
+  attempts      1 of 2
+  fence         \d+
+  owner         \S+/\d+/\S+
+  lease         1h0m0s
+  lease ends    \S+ \S+ UTC \(in 59m5\ds\)
+  kept for      24h0m0s
+  forgotten     \S+ \S+ UTC \(in 1d00h\)
+$`)
+		if code != exitOK || errs != "" || !sheet.MatchString(out) {
+			t.Errorf("exit code %d, %s\n%s", code, errs, out)
+		}
+		var shown struct {
+			Name, State, Fence, Reason, Owner string
+			MaxAttempts                       int `json:"max_attempts"`
+		}
+		out = succeed(t, append([]string{"once", "show", "out", "-o=json"}, flags...)...)
+		must(t, json.Unmarshal([]byte(out), &shown))
+		if shown.State != "exhausted" || shown.MaxAttempts != 1 || shown.Fence == "" || shown.Reason != "attempt 1 of 1: exit status 9" || strings.Count(out, "\n") != 1 {
+			t.Errorf("%s", out)
+		}
+		if out := succeed(t, append([]string{"once", "list", "-o=json"}, flags...)...); strings.Count(out, "\n") != 3 {
+			t.Errorf("%s", out)
+		}
+
+		forget := func(args ...string) (code int, out, errs string) {
+			t.Helper()
+			return command(t, nil, append(append([]string{"once", "forget"}, flags...), args...)...)
+		}
+		if code, out, errs := forget("begun"); code != exitFailed || out != "" || !strings.HasPrefix(errs, "activityd: begun is held by ") || !strings.Contains(errs, "with --force") {
+			t.Errorf("exit code %d, %q, %q", code, out, errs)
+		}
+		for _, name := range []string{"all-done", "out"} {
+			if code, out, errs := forget(name); code != exitOK || out != "forgot "+name+"\n" || errs != "" {
+				t.Errorf("exit code %d, %q, %q", code, out, errs)
+			}
+			if code, out, errs := forget(name); code != exitFailed || out != "" || !strings.Contains(errs, name+" has no state") {
+				t.Errorf("exit code %d, %q, %q", code, out, errs)
+			}
+		}
+		if code, _, errs := command(t, nil, append([]string{"once", "show", "out"}, flags...)...); code != exitFailed || !strings.Contains(errs, "out has no state") {
+			t.Errorf("exit code %d, %q", code, errs)
+		}
+		if code, _, errs := forget("begun", "--force"); code != exitOK {
+			t.Errorf("exit code %d, %q", code, errs)
+		}
+		if code, _, errs := forget("a b"); code != exitFailed || !strings.Contains(errs, "NAME: invalid name") {
+			t.Errorf("exit code %d, %q", code, errs)
+		}
+	})
+}
+
+// The fences of MySQL have no epochs; those of Redis have one until it loses data.
+func TestOnceBeginEpoch(t *testing.T) {
+	t.Parallel()
+	if code, _, errs := command(t, nil, "once", "begin-epoch", newOnceStore(t, inMySQL)[0]); code != exitFailed || !strings.Contains(errs, "want --store=redis") {
+		t.Errorf("exit code %d, %q", code, errs)
+	}
+	server := servertest.Redis(t)
+	flag := "--redis-url=" + server.URL()
+	var fences []string
+	for range 2 {
+		if code, out, errs := command(t, nil, "once", flag, "digest", "--", "true"); code != exitOwn || out != "" || !strings.Contains(errs, once.ErrNoEpoch.Error()) {
+			t.Errorf("exit code %d, %q, %q", code, out, errs)
+		}
+		if out := succeed(t, "once", "begin-epoch", flag); !strings.HasPrefix(out, "began epoch ") {
+			t.Errorf("printed %q", out)
+		}
+		if out := succeed(t, "once", "begin-epoch", flag); out != "the epoch is known: nothing was to be done\n" {
+			t.Errorf("printed %q", out)
+		}
+		p := startOnce(t, []string{flag}, "digest", "echo fence $ACTIVITYD_FENCE")
+		p.ends(t, exitOK)
+		fences = append(fences, p.says(t, "fence"))
+		client, err := openRedis(server.URL())
+		must(t, err)
+		must(t, client.FlushAll(t.Context()).Err())
+		must(t, client.Close())
+	}
+	if fences[0] >= fences[1] || len(fences[0]) != len(fences[1]) {
+		t.Errorf("fences %v", fences)
+	}
+}
+
+// hosts is what the examples of the help need: two hosts that share a database.
+type hosts struct {
+	activityd, command, environment string // files
+	runs                            string // to which the command adds a line
+}
+
+func newHosts(t *testing.T) hosts {
+	t.Helper()
+	self, err := os.Executable()
+	must(t, err)
+	dir := t.TempDir()
+	h := hosts{filepath.Join(dir, "activityd"), filepath.Join(dir, "send-digest"), filepath.Join(dir, "environment"), filepath.Join(dir, "runs")}
+	for file, text := range map[string]string{
+		h.activityd:   fmt.Sprintf("#!/bin/sh\n%s=1 exec '%s' \"$@\"\n", asProgram, self),
+		h.command:     fmt.Sprintf("#!/bin/sh\necho $ACTIVITYD_ATTEMPT \"$@\" >> '%s'\n", h.runs),
+		h.environment: fmt.Sprintf("ACTIVITYD_MYSQL_DSN='%s'\n", servertest.MySQLDSN(t)),
+	} {
+		must(t, os.WriteFile(file, []byte(text), 0o700))
+	}
+	return h
+}
+
+// replaced returns a text of the help with the files that there are.
+func (h hosts) replaced(text string) string {
+	return strings.NewReplacer("/usr/local/bin/activityd", h.activityd, "/usr/local/bin/send-digest", h.command, "/etc/activityd/environment", h.environment).Replace(text)
+}
+
+// runOnTwo runs a line of sh on two hosts, as cron does: the command runs on one of them.
+func (h hosts) runOnTwo(t *testing.T, line string) {
+	t.Helper()
+	must(t, os.RemoveAll(h.runs))
+	var running sync.WaitGroup
+	for range 2 {
+		running.Go(func() {
+			cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", line)
+			cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=/", "LOGNAME=deploy", "SHELL=/bin/sh"}
+			if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+				t.Errorf("%s: %v: %s", line, err, out)
+			}
+		})
+	}
+	running.Wait()
+	if text, err := os.ReadFile(h.runs); err != nil || string(text) != "1 --all\n" {
+		t.Errorf("%s: it ran so: %q, %v", line, text, err)
+	}
+}
+
+// The line of a crontab in the help does what it is for.
+func TestOnceCrontabOfTheHelp(t *testing.T) {
+	t.Parallel()
+	help := succeed(t, "once", "--help")
+	found := regexp.MustCompile(`(?m)^ +[0-9*/,-]+ [0-9*/,-]+ [0-9*/,-]+ [0-9*/,-]+ [0-9*/,-]+  (\w+)  (.*)$`).FindStringSubmatch(help)
+	if len(found) < 3 || strings.Contains(found[2], "%") { // which ends the line for cron
+		t.Fatalf("no line of a crontab in %s", help)
+	}
+	h := newHosts(t)
+	h.runOnTwo(t, h.replaced(found[2]))
+}
+
+// The units in the help are such that systemd takes them, where it is installed, and their
+// command does what it is for.
+func TestOnceUnitsOfTheHelp(t *testing.T) {
+	t.Parallel()
+	help, h, dir := succeed(t, "once", "--help"), newHosts(t), t.TempDir()
+	verify := []string{"verify", "--man=no", "--recursive-errors=no"}
+	var service string
+	_, rest, _ := strings.Cut(help, "# /etc/systemd/system/")
+	for part := range strings.SplitSeq(rest, "# /etc/systemd/system/") {
+		name, text, _ := strings.Cut(part, "\n")
+		text, _, _ = strings.Cut(text, "\n\nAvailable Commands:")
+		text = h.replaced(regexp.MustCompile(`(?m)^ +`).ReplaceAllString(text, ""))
+		if strings.HasSuffix(name, ".service") {
+			service = text
+			text = strings.ReplaceAll(text, "User=deploy\n", "") // there is none here
+		}
+		path := filepath.Join(dir, name)
+		must(t, os.WriteFile(path, []byte(text), 0o600))
+		verify = append(verify, path)
+	}
+	if len(verify) != 5 {
+		t.Fatalf("want a service and a timer: %v", verify)
+	}
+	if analyze, err := exec.LookPath("systemd-analyze"); err == nil {
+		if out, err := exec.CommandContext(t.Context(), analyze, verify...).CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("%v: %s", err, out)
+		}
+	}
+	line := regexp.MustCompile(`(?m)^ExecStart=([^%$\\;"']+)$`).FindStringSubmatch(service)
+	file := regexp.MustCompile(`(?m)^EnvironmentFile=(\S+)$`).FindStringSubmatch(service)
+	if line == nil || file == nil {
+		t.Fatal(service)
+	}
+	h.runOnTwo(t, "set -a; . "+file[1]+"; exec "+line[1])
+}

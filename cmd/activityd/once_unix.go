@@ -1,0 +1,163 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The signals that are passed on: those that end what they are sent to, and the others.
+var (
+	endSignals   = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
+	otherSignals = []os.Signal{syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, stopSignal, syscall.SIGCONT}
+)
+
+// stopSignal stops the group together with this process, which cannot extend the lease
+// while it is stopped.
+const stopSignal = syscall.SIGTSTP
+
+// stopSelf stops this process until it is sent SIGCONT.
+func stopSelf() { _ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) }
+
+func signalCode(s os.Signal) int {
+	number, _ := s.(syscall.Signal)
+	return exitSignal + int(number)
+}
+
+// stateCode returns the exit code that a shell would have.
+func stateCode(s *os.ProcessState) int {
+	if status, ok := s.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return signalCode(status.Signal())
+	}
+	return s.ExitCode()
+}
+
+// terminal is standard input, as a file descriptor.
+const terminal = 0
+
+func ownGroup() int {
+	group, _ := unix.Getpgid(0) // it does not fail for the caller
+	return group
+}
+
+// inForeground reports whether the group of this process is that which reads the
+// terminal, and a shell with job control looks after it.
+func inForeground() bool {
+	group, err := unix.IoctlGetInt(terminal, unix.TIOCGPGRP)
+	return err == nil && group == ownGroup()
+}
+
+// setForeground makes a group that which reads the terminal.
+func setForeground(group int) {
+	signal.Ignore(syscall.SIGTTOU) // which would stop this process, since it is in the background
+	defer signal.Reset(syscall.SIGTTOU)
+	_ = unix.IoctlSetPointerInt(terminal, unix.TIOCSPGRP, group)
+}
+
+// childGroup is a command that runs in a process group of its own.
+type childGroup struct {
+	group    int
+	exited   chan error      // gets what Wait returns
+	stops    <-chan struct{} // gets a value when the child was stopped from the terminal
+	terminal bool            // the group was made the foreground group
+	stopped  bool            // with this process
+}
+
+// startGroup starts a command. If this process reads a terminal, the child does instead.
+func startGroup(cmd *exec.Cmd) (*childGroup, error) {
+	p := &childGroup{exited: make(chan error, 1), terminal: cmd.Stdin == os.Stdin && inForeground()}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Foreground: p.terminal, Ctty: terminal}
+	dieWithParent(cmd.SysProcAttr)
+	if err := cmd.Start(); err != nil {
+		p.restoreTerminal()
+		return nil, err
+	}
+	p.group = cmd.Process.Pid
+	if p.terminal {
+		p.stops = watchStops(p.group)
+	}
+	go func() { p.exited <- cmd.Wait() }()
+	return p, nil
+}
+
+// restoreTerminal makes the group of this process that which reads the terminal, if that
+// of the child was. The shell does the same for a process that was killed.
+func (p *childGroup) restoreTerminal() {
+	if p.terminal {
+		setForeground(ownGroup())
+	}
+}
+
+// signal sends a signal to the whole group; [stopSignal] stops it and this process, until
+// SIGCONT continues both.
+func (p *childGroup) signal(s os.Signal) {
+	number, _ := s.(syscall.Signal)
+	switch {
+	case s == stopSignal && p.terminal && ownSession():
+		_ = syscall.Kill(-p.group, syscall.SIGCONT) // no shell would continue this process
+		return
+	case s == stopSignal:
+		_ = syscall.Kill(-p.group, syscall.SIGSTOP)
+		p.restoreTerminal()
+		p.stopped = true
+		stopSelf()
+		return
+	case s == syscall.SIGCONT && p.stopped:
+		p.stopped = false
+		if p.terminal && inForeground() {
+			setForeground(p.group)
+		}
+	}
+	_ = syscall.Kill(-p.group, number)
+}
+
+// ownSession reports whether no shell with job control looks after this process: the
+// leader of its session is in its group.
+func ownSession() bool {
+	session, err := unix.Getsid(0)
+	return err != nil || session == ownGroup()
+}
+
+// interrupted takes the terminal back, and returns the signal from there that ended the
+// child, which only its group has got; nil if there was none.
+func (p *childGroup) interrupted(err error) os.Signal {
+	p.restoreTerminal()
+	exit, ok := err.(*exec.ExitError) //nolint:errorlint // of Wait
+	if !ok || !p.terminal {
+		return nil
+	}
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP} {
+		if stateCode(exit.ProcessState) == signalCode(s) {
+			return s
+		}
+	}
+	return nil
+}
+
+// end ends what is left of the group: with SIGTERM, and if that is not enough, after the
+// given time with SIGKILL. It returns what Wait has returned.
+func (p *childGroup) end(after time.Duration) (err error) {
+	_ = syscall.Kill(-p.group, syscall.SIGTERM)
+	_ = syscall.Kill(-p.group, syscall.SIGCONT) // a stopped process obeys only then
+	kill := time.NewTimer(after)
+	defer kill.Stop()
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for exited, killed := false, false; !exited || !killed && syscall.Kill(-p.group, 0) == nil; {
+		select {
+		case err = <-p.exited:
+			exited = true
+		case <-kill.C:
+			_ = syscall.Kill(-p.group, syscall.SIGKILL)
+			killed = true
+		case <-look.C: // the number of the group is not given again while one of it lives
+		}
+	}
+	return err
+}
