@@ -69,6 +69,10 @@ bench: test-deps ## measure reads, fan-out, refill, memory and saves (ARGS="--qu
 bench-queue: test-deps ## measure the queue beside asynq (ARGS="--quick", --json FILE); minutes
 	cd bench && $(GO) run . queue $(ARGS)
 
+.PHONY: bench-once
+bench-once: test-deps ## measure locks beside SET NX, redislock and redsync (ARGS="--quick", --json FILE); minutes
+	cd bench && $(GO) run . once $(ARGS)
+
 .PHONY: bench-test
 bench-test: test-deps ## check that the benchmark works: seconds
 	cd bench && $(GO) vet ./... && $(GO) test -race -timeout 5m ./...

@@ -18,6 +18,7 @@ func tiny() options {
 	o.reads, o.requests, o.tasks, o.sets = 3, 40, 60, 400
 	o.plain, o.quiet = 1, 20*o.pace
 	o.producers, o.concurrency, o.wakes, o.idle, o.backlog, o.repetitions = 2, []int{4}, 2, time.Millisecond, [2]int{100, 300}, 1
+	o.pairs, o.holders = 40, []int{1, 4}
 	o.parts = allParts()
 	return o
 }
@@ -155,5 +156,20 @@ func TestBatchCounts(t *testing.T) {
 	}
 	if each := c.Statements / n; each <= 0 || each > 1 {
 		t.Errorf("%v statements for each task, want less than one", each)
+	}
+}
+
+// Acquire and done are a round trip each on Redis, and a short transaction each on MySQL.
+func TestLockCounts(t *testing.T) {
+	t.Parallel()
+	onRedis, onMySQL, err := newLockBench(setup(t, tiny())).costsOfPairs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if onRedis.Trips != 2 || onRedis.Commands < 4 || onRedis.Commands > 13 {
+		t.Errorf("Redis: %v round trips, %v commands, want 2 and at most 13", onRedis.Trips, onRedis.Commands)
+	}
+	if onMySQL.Trips < 2 || onMySQL.Trips > 9 || onMySQL.Statements < 2 || onMySQL.Statements > 9 {
+		t.Errorf("MySQL: %v round trips, %v statements, want at most 9", onMySQL.Trips, onMySQL.Statements)
 	}
 }

@@ -4,6 +4,8 @@ go 1.26.0
 
 require (
 	github.com/activityd/activityd v0.0.0-00010101000000-000000000000
+	github.com/bsm/redislock v0.10.0
+	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/hibiken/asynq v0.26.0
 	github.com/redis/go-redis/v9 v9.23.0
 	golang.org/x/sync v0.24.0

@@ -23,6 +23,8 @@ type machine struct {
 	Redis         string `json:"redis"`
 	RedisSettings string `json:"redis_settings"`
 	Asynq         string `json:"asynq"`
+	Redislock     string `json:"redislock"`
+	Redsync       string `json:"redsync"`
 }
 
 func describe(ctx context.Context, b *backend) (machine, error) {
@@ -31,7 +33,7 @@ func describe(ctx context.Context, b *backend) (machine, error) {
 		Date: time.Now().UTC().Format(time.DateOnly), CPU: field("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(),
 		Memory: field("/proc/meminfo", "MemTotal"), Kernel: firstLine("/proc/sys/kernel/osrelease"), Go: runtime.Version(),
 		MySQL: b.mysql.Version(), MySQLSettings: mysqlSettings, Redis: version, RedisSettings: redisSettings,
-		Asynq: versionOf("github.com/hibiken/asynq"),
+		Asynq: versionOf("github.com/hibiken/asynq"), Redislock: versionOf("github.com/bsm/redislock"), Redsync: versionOf("github.com/go-redsync/redsync/v4"),
 	}, err
 }
 
@@ -40,7 +42,7 @@ func (m machine) write(b *strings.Builder) {
 		[]string{"date", m.Date},
 		[]string{"processor", fmt.Sprintf("%s, %d cores, %s", m.CPU, m.Cores, m.Memory)},
 		[]string{"kernel", m.Kernel},
-		[]string{"Go, asynq", m.Go + ", " + m.Asynq},
+		[]string{"Go, asynq, redislock, redsync", strings.Join([]string{m.Go, m.Asynq, m.Redislock, m.Redsync}, ", ")},
 		[]string{"MySQL", m.MySQL + ": " + m.MySQLSettings},
 		[]string{"Redis", m.Redis + ": " + m.RedisSettings})
 }

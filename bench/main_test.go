@@ -51,8 +51,8 @@ func TestPartsAreChosen(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"queue": "throughput wake backlog", "backlog,reads": "reads backlog", "memory,queue": "memory throughput wake backlog",
-		"queue --only wake": "wake", "index": "reads rows endpoint fanout refill memory batches save",
-		"all": "reads rows endpoint fanout refill memory batches save throughput wake backlog",
+		"queue --only wake": "wake", "once": "once", "index": "reads rows endpoint fanout refill memory batches save",
+		"all": "reads rows endpoint fanout refill memory batches save throughput wake once backlog",
 	} {
 		o, err := parseOptions(strings.Fields(args), io.Discard)
 		if err != nil {

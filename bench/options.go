@@ -30,6 +30,8 @@ type options struct {
 	concurrency []int         // of asynq
 	wakes       int           // samples in each round of the time from enqueuing to the start
 	idle        time.Duration // maximum pause before each of them
+	pairs       int           // of acquire and done in each run on Redis; a tenth on MySQL
+	holders     []int         // goroutines that do them
 	backlog     [2]int        // waiting tasks: few and many
 	repetitions int           // of each operation with such a backlog
 }
@@ -40,7 +42,7 @@ func fullOptions() options {
 		reads: 1000, plain: time.Second, requests: 15_000, conns: 16,
 		sets: 2_000_000, pace: 2 * time.Millisecond, quiet: 5 * time.Second, instances: 4,
 		tasks: 20_000, producers: 16, concurrency: []int{10, 20, 50},
-		wakes: 40, idle: time.Second, backlog: [2]int{1000, 1_000_000}, repetitions: 30,
+		wakes: 40, idle: time.Second, pairs: 20_000, holders: []int{1, 16}, backlog: [2]int{1000, 1_000_000}, repetitions: 30,
 	}
 }
 
@@ -50,7 +52,7 @@ func quickOptions() options {
 		reads: 50, plain: 50 * time.Millisecond, requests: 500, conns: 16,
 		sets: 20_000, pace: time.Millisecond, quiet: 200 * time.Millisecond, instances: 4,
 		tasks: 1000, producers: 8, concurrency: []int{20},
-		wakes: 5, idle: 20 * time.Millisecond, backlog: [2]int{100, 2000}, repetitions: 3,
+		wakes: 5, idle: 20 * time.Millisecond, pairs: 2000, holders: []int{1, 16}, backlog: [2]int{100, 2000}, repetitions: 3,
 	}
 }
 

@@ -36,6 +36,7 @@ func allParts() []part {
 		{name: "save", group: "index", run: (*suite).benchSave},
 		{name: "throughput", group: "queue", site: true, durable: true, run: (*suite).benchThroughput},
 		{name: "wake", group: "queue", durable: true, run: (*suite).benchWake},
+		{name: "once", group: "once", run: (*suite).benchOnce},
 		{name: "backlog", group: "queue", run: (*suite).benchBacklog},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,15 +41,39 @@ func TestSuiteMeasuresEveryPart(t *testing.T) {
 			t.Errorf("%s, %s: aim %s, verdict %q", f.Part, f.Name, f.Aim, f.Verdict)
 		}
 	}
-	if len(tables) != 21 || len(byBench) != len(allParts()) || r.Machine.MySQL == "" || r.Machine.Redis == "" {
-		t.Errorf("%d tables of %d parts, want 21 of %d: %v; machine %+v", len(tables), len(byBench), len(allParts()), tables, r.Machine)
+	if len(tables) != 27 || len(byBench) != len(allParts()) || r.Machine.MySQL == "" || r.Machine.Redis == "" {
+		t.Errorf("%d tables of %d parts, want 27 of %d: %v; machine %+v", len(tables), len(byBench), len(allParts()), tables, r.Machine)
 	}
 	checkThroughput(t, byBench["throughput"], o)
 	if n := len(byBench["wake"]); n != 4*len(quantiles) {
 		t.Errorf("%d figures of wake-ups, want %d for each of 4", n, len(quantiles))
 	}
+	checkLocks(t, byBench["once"], o)
 	checkBacklog(t, byBench["backlog"], r.Plans, o)
 	checkResults(t, r)
+}
+
+// checkLocks checks that every lock acquired and ended all its names, and that the store on
+// Redis was compared with each of the others.
+func checkLocks(t *testing.T, list []figure, o options) {
+	t.Helper()
+	pairs := make(map[int]int)
+	var against []string
+	for _, f := range list {
+		if len(f.Samples) > 0 {
+			pairs[f.Samples[0].Ops]++
+		}
+		if f.Name == byStore && f.Aim != nil {
+			against = append(against, f.Against)
+		}
+	}
+	if n := len(o.holders); pairs[o.pairs] != 6*n || pairs[o.pairs/10] != 4*n {
+		t.Errorf("%v, want %d times %d pairs, and %d times a tenth of them", pairs, 6*n, o.pairs, 4*n)
+	}
+	slices.Sort(against)
+	if want := []string{rawRedis, byRedislock, byRedsync}; !slices.Equal(slices.Compact(against), want) {
+		t.Errorf("compared with %q, want %q", against, want)
+	}
 }
 
 func checkResults(t *testing.T, r *results) {

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/tasks"
@@ -97,33 +97,41 @@ func (b *wakeBench) contender(name string, enqueue func(context.Context, []conta
 			if err := enqueue(ctx, []contacts.Pair{b.options.site.pair(b.enqueued, 0)}); err != nil {
 				return 0, err
 			}
-			select {
-			case <-started:
-				return 1, nil
-			case <-ctx.Done():
-				return 0, context.Cause(ctx)
-			}
+			return 1, await(ctx, started)
 		},
 	}
 }
 
-// connect carries the notifications of a notifier over Redis, through a client of its
-// own, as between processes.
+// connect carries the notifications of activityd's notifier, as between processes.
 func (b *wakeBench) connect(ctx context.Context, a *activityd) error {
-	client, err := b.openRedis()
-	if err != nil {
-		return err
+	stop, err := b.relay(ctx, a.notifier)
+	if err == nil {
+		b.closers = append(b.closers, stop)
 	}
-	w := wake.New(client, a.notifier, b.log)
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() { _ = w.Run(ctx) }) // it ends with ctx
-	b.closers = append(b.closers, func() error {
+	return err
+}
+
+// relay carries the notifications of a notifier over Redis, through a client of its own. It
+// returns when it is subscribed.
+func (s *suite) relay(ctx context.Context, n *notify.Notifier) (stop func() error, err error) {
+	client, err := s.openRedis()
+	if err != nil {
+		return nil, err
+	}
+	subscribed, unsubscribe := n.Subscribe("bench") // it is notified of everything then
+	defer unsubscribe()
+	w := wake.New(client, n, s.log)
+	running, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(running) }()
+	stop = func() error {
 		cancel()
-		running.Wait()
-		return nil
-	})
-	return nil
+		return <-ended
+	}
+	if err := await(ctx, subscribed); err != nil {
+		return nil, errors.Join(err, stop())
+	}
+	return stop, nil
 }
 
 // publish does what a site does by itself: it inserts the task and publishes the name

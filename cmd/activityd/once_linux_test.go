@@ -27,10 +27,10 @@ func startSession(t *testing.T, script string) *session {
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	must(t, err)
 	t.Cleanup(func() { _ = screen.Close() })
-	must(t, unix.IoctlSetPointerInt(int(screen.Fd()), unix.TIOCSPTLCK, 0)) //nolint:gosec // a descriptor is small
-	number, err := unix.IoctlGetInt(int(screen.Fd()), unix.TIOCGPTN)       //nolint:gosec // a descriptor is small
+	must(t, unix.IoctlSetPointerInt(int(screen.Fd()), unix.TIOCSPTLCK, 0))
+	number, err := unix.IoctlGetInt(int(screen.Fd()), unix.TIOCGPTN)
 	must(t, err)
-	must(t, unix.SetNonblock(int(screen.Fd()), true)) //nolint:gosec // a descriptor is small
+	must(t, unix.SetNonblock(int(screen.Fd()), true))
 	terminal, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
 	must(t, err)
 	defer func() { _ = terminal.Close() }()
@@ -49,14 +49,14 @@ func startSession(t *testing.T, script string) *session {
 func (s *session) types(t *testing.T, await, text string) {
 	t.Helper()
 	for deadline, part := time.Now().Add(30*time.Second), make([]byte, 4096); !strings.Contains(s.seen.String(), await); {
-		n, err := unix.Read(int(s.screen.Fd()), part) //nolint:gosec // a descriptor is small
+		n, err := unix.Read(int(s.screen.Fd()), part)
 		switch {
 		case n > 0:
 			s.seen.Write(part[:n])
 		case time.Now().After(deadline), err != nil && !errors.Is(err, unix.EAGAIN):
 			t.Fatalf("%q is not in %q: %v", await, s.seen.String(), err)
 		default:
-			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(s.screen.Fd()), Events: unix.POLLIN}}, 100) //nolint:gosec // a descriptor is small
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(s.screen.Fd()), Events: unix.POLLIN}}, 100)
 		}
 	}
 	_, rest, _ := strings.Cut(s.seen.String(), await)

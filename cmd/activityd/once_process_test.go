@@ -201,7 +201,7 @@ func TestOnceIsPausedPastItsLease(t *testing.T) {
 func TestOnceIsNotified(t *testing.T) {
 	t.Parallel()
 	onStores(t, []string{inMySQLNotified, inRedis}, func(t *testing.T, store []string) {
-		flags := append(store, "--lease=9h", "--exit-code-done=9")
+		flags := slices.Concat(store, []string{"--lease=9h", "--exit-code-done=9"})
 		const script = "trap 'exit 0' USR1; echo attempt $ACTIVITYD_ATTEMPT; while :; do sleep 0.01; done"
 		first := startOnce(t, flags, "digest", script)
 		first.says(t, "attempt")

@@ -23,7 +23,6 @@ import (
 type onceFixture struct {
 	store *onceStore
 	flags onceFlags
-	out   string // what the command wrote
 	errs  bytes.Buffer
 }
 
@@ -116,7 +115,7 @@ func TestOnceCannotStart(t *testing.T) {
 	for content, want := range map[string]int{"no program": exitCannotRun, "#!/nonexistent/interpreter\n": exitNotFound} {
 		r, _ := f.newRun(t, "")
 		r.command.Path = filepath.Join(t.TempDir(), "program")
-		must(t, os.WriteFile(r.command.Path, []byte(content), 0o700)) //nolint:gosec // it is to be run
+		must(t, os.WriteFile(r.command.Path, []byte(content), 0o700))
 		if err := r.run(f.store); exitCode(err) != want {
 			t.Errorf("%q: %v", content, err)
 		}

@@ -66,7 +66,7 @@ func TestOnceRefuses(t *testing.T) {
 		{fresh + " x -- touch FILE", exitOwn, "activityd once begin-epoch"},
 	} {
 		var words []string
-		for _, word := range strings.Fields(strings.ReplaceAll(c.args, "FILE", file)) {
+		for word := range strings.FieldsSeq(strings.ReplaceAll(c.args, "FILE", file)) {
 			words = append(words, strings.Trim(word, "'"))
 		}
 		code, out, errs := command(t, nil, append([]string{"once", redis}, words...)...)
@@ -103,7 +103,7 @@ func TestOnceListShowForget(t *testing.T) {
 			t.Helper()
 			return command(t, nil, append(append([]string{"once"}, flags...), args...)...)
 		}
-		holder := startOnce(t, append(flags, "--lease=1h", "--attempts=2"), "held", "echo runs; exec sleep 1000")
+		holder := startOnce(t, append(flags, "--lease=1h", "--attempts=2"), "begun", "echo runs; exec sleep 1000")
 		holder.says(t, "runs")
 		run("all-done", "--", "true")
 		run("out", "--attempts=1", "--", "sh", "-c", "exit 9")
@@ -117,10 +117,10 @@ func TestOnceListShowForget(t *testing.T) {
 				t.Errorf("exit code %d, %s\n%s", code, errs, text)
 			}
 		}
-		lists("all-done done 1/5 # - 23h59m # -", "held held 1/2 # 59m59s 1d00h # -", "out exhausted 1/1 # - 23h59m # attempt 1 of 1: exit status 9")
+		lists("all-done done 1/5 # - 23h59m # -", "begun held 1/2 # 59m59s 1d00h # -", "out exhausted 1/1 # - 23h59m # attempt 1 of 1: exit status 9")
 
-		code, out, errs := command(t, nil, append([]string{"once", "show", "held"}, flags...)...)
-		sheet := regexp.MustCompile(`^held
+		code, out, errs := command(t, nil, append([]string{"once", "show", "begun"}, flags...)...)
+		sheet := regexp.MustCompile(`^begun
   state         held
   attempts      1 of 2
   fence         \d+
@@ -150,7 +150,7 @@ $`)
 			t.Helper()
 			return command(t, nil, append(append([]string{"once", "forget"}, flags...), args...)...)
 		}
-		if code, out, errs := forget("held"); code != exitFailed || out != "" || !strings.HasPrefix(errs, "activityd: held is held by ") || !strings.Contains(errs, "with --force") {
+		if code, out, errs := forget("begun"); code != exitFailed || out != "" || !strings.HasPrefix(errs, "activityd: begun is held by ") || !strings.Contains(errs, "with --force") {
 			t.Errorf("exit code %d, %q, %q", code, out, errs)
 		}
 		for _, name := range []string{"all-done", "out"} {
@@ -164,7 +164,7 @@ $`)
 		if code, _, errs := command(t, nil, append([]string{"once", "show", "out"}, flags...)...); code != exitFailed || !strings.Contains(errs, "out has no state") {
 			t.Errorf("exit code %d, %q", code, errs)
 		}
-		if code, _, errs := forget("held", "--force"); code != exitOK {
+		if code, _, errs := forget("begun", "--force"); code != exitOK {
 			t.Errorf("exit code %d, %q", code, errs)
 		}
 		if code, _, errs := forget("a b"); code != exitFailed || !strings.Contains(errs, "NAME: invalid name") {
@@ -222,7 +222,7 @@ func newHosts(t *testing.T) hosts {
 		h.command:     fmt.Sprintf("#!/bin/sh\necho $ACTIVITYD_ATTEMPT \"$@\" >> '%s'\n", h.runs),
 		h.environment: fmt.Sprintf("ACTIVITYD_MYSQL_DSN='%s'\n", servertest.MySQLDSN(t)),
 	} {
-		must(t, os.WriteFile(file, []byte(text), 0o700)) //nolint:gosec // they are to be run
+		must(t, os.WriteFile(file, []byte(text), 0o700))
 	}
 	return h
 }
@@ -257,7 +257,7 @@ func TestOnceCrontabOfTheHelp(t *testing.T) {
 	t.Parallel()
 	help := succeed(t, "once", "--help")
 	found := regexp.MustCompile(`(?m)^ +[0-9*/,-]+ [0-9*/,-]+ [0-9*/,-]+ [0-9*/,-]+ [0-9*/,-]+  (\w+)  (.*)$`).FindStringSubmatch(help)
-	if found == nil || strings.Contains(found[2], "%") { // which ends the line for cron
+	if len(found) < 3 || strings.Contains(found[2], "%") { // which ends the line for cron
 		t.Fatalf("no line of a crontab in %s", help)
 	}
 	h := newHosts(t)

@@ -5,5 +5,9 @@ var (
 	MarkerKey = markerKey
 	StateKey  = stateKey
 
+	BucketOf    = bucketOf
 	DecodeState = decodeState
+
+	PrepareScript = prepareScript
+	BindScript    = bindScript
 )

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/retry"
@@ -191,9 +190,6 @@ func values(s State) []any {
 func (m *MySQL) Apply(ctx context.Context, name string, op Operation) (reply Reply, err error) {
 	if err := op.Check(name); err != nil {
 		return Reply{}, err
-	}
-	if !utf8.ValidString(op.Owner) { // the table has no such strings
-		return Reply{}, fmt.Errorf("%w owner %q: want UTF-8", ErrInvalid, op.Owner)
 	}
 	inserted := false
 	err = m.try(ctx, fmt.Sprintf("%s %s", op.Action, name), func(ctx context.Context) (err error) {

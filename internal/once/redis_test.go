@@ -28,7 +28,7 @@ func counter() func(context.Context) (uint64, error) {
 // connect returns a client of a server.
 func connect(t testing.TB, server *localserver.Redis) *redis.Client {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Addr(), ContextTimeoutEnabled: true})
+	client := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Addr(), ContextTimeoutEnabled: true, MaxRetries: 1, DialerRetries: 1})
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
