@@ -185,7 +185,7 @@ func newSwept(b *bench, more int, o audit.PatrolOptions) *swept {
 	o.Auditor = audit.New(audit.Options{Sets: b.index, Truth: s.truth, Tasks: b.queue, Reader: b.reader, Pacer: bulk.NewPacer(bulk.PacerOptions{})})
 	s.locks = &locks{Memory: oncetest.NewMemory(time.Now)}
 	o.Members, o.EachStored, o.Ledger, o.Log = s.truth, s.ledger.EachStored, recorded{s.ledger, s.recorder}, s.log.logger()
-	o.Once = s.recorder.once(s.locks, nil)
+	o.Once = s.once(s.locks, nil)
 	s.patrol = audit.NewPatrol(o)
 	return s
 }

@@ -40,7 +40,9 @@ func TestALongStepKeepsTheLease(t *testing.T) {
 		<-time.After(time.Second)
 		stopSecond := running(t, second.Run)
 		<-time.After(9 * time.Minute)
+		s.truth.mu.Lock()
 		asked := s.truth.asked
+		s.truth.mu.Unlock()
 		stop()
 		stopSecond()
 		if asked != 1 {

@@ -201,7 +201,9 @@ func TestAJobThatAnotherProcessHasTaken(t *testing.T) {
 		<-time.After(12 * time.Second)
 		store.away.Store(true) // for it
 		<-time.After(once.DefaultLease + time.Millisecond)
+		s.mu.Lock()
 		visited := len(s.visited)
+		s.mu.Unlock()
 		other := servers{newWorld(60_000)}
 		otherResult := start(t.Context(), other.alone(store.Memory, bulk.All))
 		<-time.After(time.Minute)
