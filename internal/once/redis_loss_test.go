@@ -353,64 +353,69 @@ func TestPropertyEpochs(t *testing.T) {
 			must(t, client.Do(ctx, "REPLICAOF", "127.0.0.1", "1").Err())
 			must(t, client.Do(ctx, "REPLICAOF", "NO", "ONE").Err())
 		}
-		for range rapid.IntRange(5, 60).Draw(t, "steps") {
-			switch step := rapid.IntRange(0, 13).Draw(t, "step"); step {
-			case 0:
+		prepare := func(random string) (nonce string) {
+			reply, err := once.PrepareScript.Run(ctx, client, marker, random).StringSlice()
+			must(t, err)
+			return reply[0]
+		}
+		bind := func(b begin) { must(t, once.BindScript.Run(ctx, client, marker, b.nonce, b.epoch).Err()) }
+		for range rapid.IntRange(10, 100).Draw(t, "steps") {
+			switch step := rapid.IntRange(0, 14).Draw(t, "step"); {
+			case step == 0:
 				must(t, client.FlushAll(ctx).Err())
-			case 1:
+			case step == 1:
 				must(t, client.Del(ctx, marker...).Err())
-			case 2:
+			case step == 2:
 				promote()
-			case 3: // a snapshot
+			case step == 3: // a snapshot
 				dump, err := client.Dump(ctx, marker[0]).Result()
 				if err != nil && !errors.Is(err, redis.Nil) {
 					t.Fatal(err)
 				}
 				dumps = append(dumps, dump)
-			case 4: // a restart with a snapshot
-				if len(dumps) > 0 {
-					dump := rapid.SampledFrom(dumps).Draw(t, "dump")
-					must(t, client.FlushAll(ctx).Err())
-					if dump != "" {
-						must(t, client.RestoreReplace(ctx, marker[0], 0, dump).Err())
-					}
-					promote()
+			case step == 4 && len(dumps) > 0: // a restart with a snapshot
+				dump := rapid.SampledFrom(dumps).Draw(t, "dump")
+				must(t, client.FlushAll(ctx).Err())
+				if dump != "" {
+					must(t, client.RestoreReplace(ctx, marker[0], 0, dump).Err())
 				}
-			case 5, 6: // a client prepares, perhaps with a script that was sent before
+				promote()
+			case step <= 6: // a client prepares, perhaps by a script that was sent before
 				random := rapid.IntRange(max(0, prepared-2), prepared+1).Draw(t, "random")
 				prepared = max(prepared, random)
-				reply, err := once.PrepareScript.Run(ctx, client, marker, fmt.Sprint("client", random)).StringSlice()
-				must(t, err)
-				if reply[0] != "" && rapid.IntRange(0, 4).Draw(t, "answered") > 0 {
-					begins = append(begins, begin{nonce: reply[0]})
+				if nonce := prepare(fmt.Sprint("late ", random)); nonce != "" {
+					begins = append(begins, begin{nonce: nonce})
 				}
-			case 7, 8:
-				if len(begins) > 0 {
-					allocated++
-					b := &begins[rapid.IntRange(0, len(begins)-1).Draw(t, "begin")]
-					if b.epoch == 0 {
-						b.epoch = allocated
+			case step <= 8: // it allocates an epoch
+				for i := range begins {
+					if begins[i].epoch == 0 {
+						allocated++
+						begins[i].epoch = allocated
+						break
 					}
 				}
-			case 9, 10: // a client binds, perhaps late, perhaps twice
+			case step <= 11: // it binds it, perhaps late, perhaps again
 				if len(begins) > 0 {
-					b := begins[rapid.IntRange(0, len(begins)-1).Draw(t, "begin")]
-					if b.epoch != 0 {
-						must(t, once.BindScript.Run(ctx, client, marker, b.nonce, b.epoch).Err())
+					if b := begins[rapid.IntRange(max(0, len(begins)-5), len(begins)-1).Draw(t, "begin")]; b.epoch != 0 {
+						bind(b)
 					}
 				}
-			default:
-				_, err := store.Forget(ctx, name, true)
-				must(t, err)
-				r, err := store.Apply(ctx, name, once.Operation{Action: once.Acquire, Owner: "me", Terms: terms})
-				if errors.Is(err, once.ErrNoEpoch) {
-					continue
+			default: // all at once
+				allocated++
+				if nonce := prepare(fmt.Sprint("client ", allocated)); nonce != "" {
+					bind(begin{nonce, allocated})
 				}
-				if err != nil || r.Outcome != once.OK || r.State.Fence <= highest {
-					t.Fatalf("%+v, %v; the highest fence was %v", r, err, highest)
-				}
-				highest = r.State.Fence
 			}
+			_, err := store.Forget(ctx, name, true)
+			must(t, err)
+			r, err := store.Apply(ctx, name, once.Operation{Action: once.Acquire, Owner: "me", Terms: terms})
+			if errors.Is(err, once.ErrNoEpoch) {
+				continue
+			}
+			if err != nil || r.Outcome != once.OK || r.State.Fence <= highest {
+				t.Fatalf("%+v, %v; the highest fence was %v", r, err, highest)
+			}
+			highest = r.State.Fence
 		}
 	})
 }
