@@ -51,21 +51,23 @@ type takeover struct {
 // measureTakeovers measures the time from the end of an attempt that failed to the start of
 // the next one.
 func (b *lockBench) measureTakeovers(ctx context.Context) (err error) {
-	var two [2]*process
-	for i := range two {
-		p, err := b.newProcess(ctx)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, p.stop()) }()
-		two[i] = p
+	first, err := b.newProcess(ctx)
+	if err != nil {
+		return err
 	}
+	defer func() { err = errors.Join(err, first.stop()) }()
+	second, err := b.newProcess(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, second.stop()) }()
+	two := [2]*process{first, second}
 	list := []contender{
 		b.takeovers("activityd, on Redis", func(ctx context.Context) (*takeover, error) {
-			return b.takeOver(ctx, two, two[0].redis, two[1].redis)
+			return b.takeOver(ctx, two, func(p *process) once.Store { return p.redis })
 		}),
 		b.takeovers("activityd, on MySQL", func(ctx context.Context) (*takeover, error) {
-			return b.takeOver(ctx, two, two[0].mysql, two[1].mysql)
+			return b.takeOver(ctx, two, func(p *process) once.Store { return p.mysql })
 		}),
 		b.takeovers("redsync, which looks every 50 to 250 ms", func(ctx context.Context) (*takeover, error) {
 			return b.takeOverByRedsync(ctx, two)
@@ -122,15 +124,15 @@ func await(ctx context.Context, c <-chan struct{}) error {
 
 var errFailed = errors.New("failed on purpose")
 
-// takeOver begins an attempt in the first process, which will fail, and has the second one
-// wait. It returns when it does.
-func (b *lockBench) takeOver(ctx context.Context, two [2]*process, first, second once.Store) (*takeover, error) {
+// takeOver begins an attempt in the first of two processes, which will fail, and has the
+// second one wait. It returns when it does.
+func (b *lockBench) takeOver(ctx context.Context, two [2]*process, storeOf func(*process) once.Store) (*takeover, error) {
 	t := &takeover{giveUp: make(chan struct{}), started: make(chan struct{})}
 	t.running, ctx = errgroup.WithContext(ctx)
 	held, waiting := make(chan struct{}), make(chan struct{})
 	key := once.Key{Name: b.newName(), Lease: lease}
 	t.running.Go(func() error {
-		o := once.New(first, once.Options{Notifier: &two[0].notifier})
+		o := once.New(storeOf(two[0]), once.Options{Notifier: &two[0].notifier})
 		did, err := o.Do(ctx, key, func(ctx context.Context, a once.Attempt) error {
 			if a.Number > 1 {
 				return nil
@@ -148,7 +150,7 @@ func (b *lockBench) takeOver(ctx context.Context, two [2]*process, first, second
 	}
 	t.running.Go(func() error {
 		locked := sync.OnceFunc(func() { close(waiting) })
-		o := once.New(second, once.Options{Notifier: &two[1].notifier, Hooks: once.Hooks{Locked: func(string, once.State) { locked() }}})
+		o := once.New(storeOf(two[1]), once.Options{Notifier: &two[1].notifier, Hooks: once.Hooks{Locked: func(string, once.State) { locked() }}})
 		_, err := o.Do(ctx, key, func(context.Context, once.Attempt) error {
 			close(t.started)
 			return nil

@@ -80,7 +80,9 @@ func nameOf(key string) (name string, ok bool) {
 // load begins the script of each operation. It sets v, the state, or an empty string; its
 // parts, of which rest is the owner and all after it, or nil; t, the reply of TIME; and
 // now, in milliseconds. Scripts return the outcome, a line feed, 1 if the phase changed or
-// 0, t, and v.
+// 0, t, and v. What they give to commands is strings where it can be: Redis takes half a
+// microsecond to format a number of Lua. A key may expire a little after its state is
+// forgotten, but never before.
 const load = `
 local v, t = redis.call('GET', KEYS[1]) or '', redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -111,7 +113,7 @@ const noEpoch = "no epoch"
 // acquireScript is [Acquire].
 //
 //	KEYS[1] the state  KEYS[2] the marker
-//	ARGV[1] owner  ARGV[2] lease  ARGV[3] keep  ARGV[4] max
+//	ARGV[1] owner  ARGV[2] lease  ARGV[3] keep  ARGV[4] max  ARGV[5] lease and keep together
 //	returns as load says; the outcome may be "no epoch"
 var acquireScript = redis.NewScript(load + `
 if phase == 'done' then return 'done\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v end
@@ -128,23 +130,23 @@ elseif string.find(rest, ARGV[1] .. '\n', 1, true) ~= 1 then
 	return 'busy\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
 else
 	v = 'held ' .. till .. ' ' .. attempt .. terms .. rest
-	redis.call('SET', KEYS[1], v, 'PXAT', till + ARGV[3])
+	redis.call('SET', KEYS[1], v, 'PX', ARGV[5])
 	return 'ok\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
 end
 if phase and ARGV[4] ~= '0' and tonumber(attempt) >= tonumber(ARGV[4]) then
 	at = now + ARGV[3]
 	v = 'exhausted ' .. at .. ' ' .. attempt .. terms .. string.match(rest, '^[^\n]*\n[^\n]*\n') .. reason
-	redis.call('SET', KEYS[1], v, 'PXAT', at)
+	redis.call('SET', KEYS[1], v, 'PX', ARGV[3])
 	return 'out of attempts\n1 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
 end
 local m = redis.call('HMGET', KEYS[2], 'epoch', 'server', 'seq')
 local info = redis.call('INFO', 'replication') -- as serverID, but faster
 if not m[1] or not m[2] or not m[3] or not string.find(info, 'role:master', 1, true)
 	or not string.find(info, 'master_replid:' .. m[2] .. '\r\n', 1, true) then return 'no epoch\n0 0 0 ' end
-local seq = redis.call('HINCRBY', KEYS[2], 'seq', 1)
+local seq = redis.call('HINCRBY', KEYS[2], 'seq', '1')
 if seq > ` + maxSequence + ` then return 'no epoch\n0 0 0 ' end
 v = 'held ' .. till .. ' ' .. attempt + 1 .. terms .. ARGV[1] .. '\n' .. m[1] .. ' ' .. seq .. '\n' .. reason
-redis.call('SET', KEYS[1], v, 'PXAT', till + ARGV[3])
+redis.call('SET', KEYS[1], v, 'PX', ARGV[5])
 return (phase == 'held' and 'ok\n0 ' or 'ok\n1 ') .. t[1] .. ' ' .. t[2] .. ' ' .. v
 `)
 
@@ -170,7 +172,7 @@ var finishScript = redis.NewScript(loadOwn + `
 if phase ~= 'held' then return (phase == 'done' and 'ok\n0 ' or 'lost\n0 ') .. t[1] .. ' ' .. t[2] .. ' ' .. v end
 at = now + keep
 v = 'done ' .. at .. ' ' .. attempt .. ' ' .. lease .. ' ' .. keep .. ' ' .. max .. ' ' .. rest
-redis.call('SET', KEYS[1], v, 'PXAT', at)
+redis.call('SET', KEYS[1], v, 'PX', keep)
 return 'ok\n1 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
 `)
 
@@ -184,7 +186,7 @@ if phase ~= 'held' then return (phase == 'done' and 'lost\n0 ' or 'ok\n0 ') .. t
 phase = max ~= '0' and tonumber(attempt) >= tonumber(max) and 'exhausted ' or 'free '
 at = now + keep
 v = phase .. at .. ' ' .. attempt .. ' ' .. lease .. ' ' .. keep .. ' ' .. max .. ' ' .. string.match(rest, '^[^\n]*\n[^\n]*\n') .. ARGV[2]
-redis.call('SET', KEYS[1], v, 'PXAT', at)
+redis.call('SET', KEYS[1], v, 'PX', keep)
 return 'ok\n1 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
 `)
 
@@ -197,7 +199,7 @@ var releaseScript = redis.NewScript(loadOwn + `
 if phase ~= 'held' then return (phase == 'free' and 'ok\n0 ' or 'lost\n0 ') .. t[1] .. ' ' .. t[2] .. ' ' .. v end
 at = now + keep
 v = 'free ' .. at .. ' ' .. attempt - 1 .. ' ' .. lease .. ' ' .. keep .. ' ' .. max .. ' ' .. rest
-redis.call('SET', KEYS[1], v, 'PXAT', at)
+redis.call('SET', KEYS[1], v, 'PX', keep)
 return 'ok\n1 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
 `)
 
@@ -224,7 +226,8 @@ func (r *Redis) Apply(ctx context.Context, name string, op Operation) (Reply, er
 // data just after that is met by one more try.
 func (r *Redis) acquire(ctx context.Context, name string, op Operation) (Reply, error) {
 	ask := func() (Reply, error) {
-		return r.run(ctx, acquireScript, name, op.Owner, op.Terms.Lease.Milliseconds(), op.Terms.Keep.Milliseconds(), op.Terms.Attempts)
+		lease, keep := op.Terms.Lease.Milliseconds(), op.Terms.Keep.Milliseconds()
+		return r.run(ctx, acquireScript, name, op.Owner, lease, keep, op.Terms.Attempts, lease+keep)
 	}
 	reply, err := ask()
 	if err != nil || reply.Outcome != noEpoch {

@@ -2,6 +2,7 @@ package history_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/once"
+	"github.com/activityd/activityd/internal/retry"
 )
 
 // quiet keeps go-redis from logging: its errors come back from its methods.
@@ -57,7 +59,7 @@ func (a address) open(hooks ...redis.Hook) (store once.Store, closeAll func() er
 	if err != nil {
 		return nil, nil, errors.Join(err, db.Close())
 	}
-	o.MaxRetries, o.ContextTimeoutEnabled, o.PoolSize, o.PoolTimeout = -1, true, 64, time.Minute
+	o.MaxRetries, o.ContextTimeoutEnabled, o.PoolSize, o.PoolTimeout, o.DialerRetries = -1, true, 64, time.Minute, 1
 	client := redis.NewClient(o)
 	for _, hook := range hooks {
 		client.AddHook(hook)
@@ -65,14 +67,18 @@ func (a address) open(hooks ...redis.Hook) (store once.Store, closeAll func() er
 	return once.NewRedis(client, epochs.NextEpoch), func() error { return errors.Join(client.Close(), db.Close()) }, nil
 }
 
-// connect opens the store of a process.
-func connect(text string) (once.Store, error) {
+// connect opens the store of a process, and the database.
+func connect(text string) (once.Store, *sql.DB, error) {
 	var a address
 	if err := json.Unmarshal([]byte(text), &a); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	store, _, err := a.open()
-	return store, err
+	if err != nil {
+		return nil, nil, err
+	}
+	db, err := mysql.Open(a.MySQL)
+	return store, db, err
 }
 
 func (a address) String() string {
@@ -102,12 +108,23 @@ type server interface {
 	Restart(ctx context.Context) error
 }
 
-// kill returns what kills a server and starts it again.
+// kill returns what kills a server, waits until all operations that were in flight have
+// failed, and starts it again.
 func (s *stage) kill(server server) func(context.Context, *rand.Rand) error {
 	return func(ctx context.Context, _ *rand.Rand) error {
 		s.down.Store(true)
 		defer s.down.Store(false)
-		return errors.Join(server.Kill(), server.Restart(ctx))
+		if err := server.Kill(); err != nil {
+			return err
+		}
+		s.dead.Store(true)
+		for s.inFlight.Load() > 0 {
+			if err := retry.Sleep(ctx, time.Millisecond); err != nil {
+				return err
+			}
+		}
+		s.dead.Store(false)
+		return server.Restart(ctx)
 	}
 }
 

@@ -113,9 +113,11 @@ func (k kept) at(later int64) once.State {
 //     fences rise even so.
 //
 // The store's clock is the machine's, as the tester's is: each answer's clock must lie
-// between its being sent and received. Nothing else is assumed of it, not even that it
-// moves forward from operation to operation: MySQL's is that of the beginning of a
-// statement that may have waited for a lock, and monotonic says where it is.
+// between its being sent and received. In Redis it moves forward from operation to
+// operation, and so it must here (monotonic). In MySQL it does not: an operation reads
+// the clock and the state, decides, and writes if the state is still the same; so it may
+// come after one that read the clock later. There a state that one operation found
+// forgotten is not by the clock of another one, and nothing that was written is lost.
 type world struct {
 	kept
 
@@ -194,6 +196,9 @@ func (w world) step(in request, out answer) (after []world) {
 	}
 	if out.fate == unknown {
 		after = slices.DeleteFunc(after, func(next world) bool { return next.kept == w.kept })
+		if out.received < endOfTime { // it comes before the end, in any case
+			after = append(after, w)
+		}
 	}
 	return after
 }
@@ -221,8 +226,7 @@ func (w world) answered(in request, out answer) []world {
 		if outcome != out.reply.Outcome || keep(s) != want || out.reply.Changed != (s.Phase != before.Phase) {
 			continue
 		}
-		w.kept, w.top, w.clock = want, max(top, want.state.Fence), now
-		return []world{w}
+		return []world{w.shows(want, max(top, want.state.Fence), now)}
 	}
 	return nil
 }
@@ -241,15 +245,21 @@ func (w world) shown(out answer) []world {
 		if keep(s) != want {
 			continue
 		}
-		if s.Phase != "" {
-			w.kept, w.top = want, max(w.top, want.state.Fence)
-		} else if w.state.Phase != "" { // it is forgotten: it is not as young as it might be
-			w.span = min(w.span, now-w.forget)
-		}
-		w.clock = now
-		return []world{w}
+		return []world{w.shows(want, max(w.top, want.state.Fence), now)}
 	}
 	return nil
+}
+
+// shows returns the world after an answer that shows a state. One that is forgotten at now
+// may not be so by the clock of another operation: it is only known to be that old.
+func (w world) shows(k kept, top once.Fence, now int64) world {
+	if k.state.Phase == "" {
+		w.span = max(0, min(w.span, now-w.forget))
+	} else {
+		w.kept = k
+	}
+	w.top, w.clock = top, now
+	return w
 }
 
 // fenced gives a state whose fence is not known the one that an answer shows.
@@ -315,11 +325,9 @@ func (w world) lost(in request, out answer) (after []world) {
 		s, _ := once.Step(before, time.UnixMilli(t.from), newFence, in.op)
 		next := w
 		next.clock = t.from
-		if s != before || !unchanged(before, t.from, in.op) {
+		if s.Phase != "" && (s != before || !unchanged(before, t.from, in.op)) {
 			next.kept = keep(s)
-			if s.Phase != "" {
-				next.span, next.since, next.open = t.to-t.from, t.from, w.open
-			}
+			next.span, next.since, next.open = t.to-t.from, t.from, w.open
 			if s.Fence == newFence {
 				next.top++
 				next.state.Fence, next.open = next.top, true

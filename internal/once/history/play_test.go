@@ -29,7 +29,10 @@ type stage struct {
 	latency   time.Duration                                // of a request and of an answer, at most; 0: that of the server
 
 	stops, kills, happened atomic.Int64 // of processes; events
-	down                   atomic.Bool  // the server is away
+	undecided              atomic.Int64 // histories whose check took more than a minute
+	inFlight               atomic.Int64 // operations
+	down                   atomic.Bool  // the server is being killed and started again
+	dead                   atomic.Bool  // it was killed, and is not being started yet
 }
 
 // event is what happens to a server, and so to all names.
@@ -49,22 +52,29 @@ type history struct {
 	ops []porcupine.Operation
 }
 
-// record does something, and notes what was asked and answered.
-func (h *history) record(client int, in request, do func() answer) answer {
+// record does something, and notes what was asked and answered. An operation that is in
+// flight when its server is killed was applied before that or is not at all.
+func (r *round) record(h *history, client int, in request, do func() answer) answer {
+	r.inFlight.Add(1)
+	defer r.inFlight.Add(-1)
 	begin := time.Now()
 	in.sent = begin.UnixMilli() - 1
 	out := do()
+	isOpen := out.fate == unknown
+	if isOpen && r.down.Load() && out.received == 0 {
+		for isOpen = false; !r.dead.Load(); {
+			r.fail(retry.Sleep(context.Background(), 100*time.Microsecond))
+		}
+	}
 	end := time.Now()
 	out.received = end.UnixMilli() + 1
+	op := porcupine.Operation{ClientId: client, Input: in, Call: int64(begin.Sub(h.start)), Output: out, Return: int64(end.Sub(h.start))}
+	if isOpen {
+		out.received = endOfTime
+		op.Output, op.Return = out, endOfTime
+	}
 	if in.action == get && out.fate != answered { // it changed nothing, and says nothing
 		return out
-	}
-	if out.fate == unknown {
-		out.received = endOfTime
-	}
-	op := porcupine.Operation{ClientId: client, Input: in, Call: int64(begin.Sub(h.start)), Output: out, Return: int64(end.Sub(h.start))}
-	if out.fate == unknown {
-		op.Return = endOfTime
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -163,7 +173,7 @@ func (r *round) begin(ctx context.Context, h *history) {
 	for n := range 2 + c.IntN(3) {
 		p := &player{round: r, history: h, id: 2 + n, choices: choices(2 + n), terms: terms, lossy: c.Float64() * 0.3}
 		p.store = r.clients[c.IntN(len(r.clients))]
-		isProcess := r.process != nil && c.IntN(8) == 0
+		isProcess := r.process != nil && c.IntN(r.size) < 3 // so many at a time
 		r.all.Go(func() {
 			if isProcess {
 				p.asProcess(ctx)
@@ -259,12 +269,12 @@ func (p *player) send(ctx context.Context, in request) (out answer, sent bool) {
 			late.rest(ctx, late.choices, 10*late.pause)
 			late.ask(ctx, in)
 		})
-		return p.record(p.id, in, func() answer { return answer{fate: unknown} }), true
+		return p.record(p.history, p.id, in, func() answer { return answer{fate: unknown, received: endOfTime} }), true
 	}
 	if before {
 		return answer{}, false
 	}
-	return p.record(p.id, in, func() answer {
+	return p.record(p.history, p.id, in, func() answer {
 		out := p.ask(ctx, in)
 		if after && out.fate == answered {
 			return answer{fate: applied}
@@ -329,7 +339,7 @@ func (p *player) meddle(ctx context.Context) {
 		default:
 			in = request{action: get}
 		}
-		p.record(p.id, in, func() answer { return p.ask(ctx, in) })
+		p.record(p.history, p.id, in, func() answer { return p.ask(ctx, in) })
 	}
 }
 
@@ -348,8 +358,14 @@ func (s *stage) judge(h *history) error {
 	err := checkFences(h.ops)
 	h.ops = append(h.ops, porcupine.Operation{Input: request{action: end}, Call: endOfTime - 1, Output: answer{}, Return: endOfTime})
 	m := model(s.monotonic)
-	if err == nil && porcupine.CheckOperations(m, h.ops) {
-		return nil
+	if err == nil {
+		switch porcupine.CheckOperationsTimeout(m, h.ops, time.Minute) {
+		case porcupine.Ok:
+			return nil
+		case porcupine.Unknown:
+			s.undecided.Add(1)
+			return nil
+		}
 	}
 	return h.refuted(m, err)
 }

@@ -42,18 +42,25 @@ type errand struct {
 	Owner  string
 	Terms  once.Terms
 	Reason string
+	Write  *write // instead of an operation
 }
 
 // result is what it answers.
 type result struct {
 	Reply once.Reply
+	Wrote wrote
 	Error string
+}
+
+// operate is the errand to apply an operation.
+func operate(name string, op once.Operation) errand {
+	return errand{Name: name, Action: op.Action, Owner: op.Owner, Terms: op.Terms, Reason: op.Reason}
 }
 
 // beClient is the process.
 func beClient(ctx context.Context, server string) error {
 	quiet()
-	store, err := connect(server)
+	store, db, err := connect(server)
 	if err != nil {
 		return err
 	}
@@ -67,9 +74,12 @@ func beClient(ctx context.Context, server string) error {
 			return err
 		}
 		var res result
-		if e.Get {
+		switch {
+		case e.Get:
 			res.Reply, err = store.Get(ctx, e.Name)
-		} else {
+		case e.Write != nil:
+			res.Wrote, err = e.Write.do(ctx, db)
+		default:
 			res.Reply, err = store.Apply(ctx, e.Name, once.Operation{Action: e.Action, Owner: e.Owner, Terms: e.Terms, Reason: e.Reason})
 		}
 		if err != nil {
@@ -128,28 +138,27 @@ var errKilled = fmt.Errorf("%w: the process was killed", errCut)
 
 // do does one errand. meanwhile is called when it was sent, before its answer is
 // awaited, and reports whether it killed the process.
-func (p *process) do(ctx context.Context, e errand, meanwhile func(*os.Process) (killed bool)) (once.Reply, error) {
+func (p *process) do(ctx context.Context, e errand, meanwhile func(*os.Process) (killed bool)) (res result, err error) {
 	if p.cmd == nil {
 		if err := p.start(ctx); err != nil {
-			return once.Reply{}, err
+			return result{}, err
 		}
 	}
 	if err := json.NewEncoder(p.in).Encode(e); err != nil {
-		return once.Reply{}, err
+		return result{}, err
 	}
 	killed := meanwhile(p.cmd.Process)
-	var res result
-	err := p.out.Decode(&res)
+	err = p.out.Decode(&res)
 	if killed || err != nil {
 		p.end()
 	}
-	if err != nil {
-		return once.Reply{}, fmt.Errorf("%w: %w", errKilled, err)
+	switch {
+	case err != nil:
+		return result{}, fmt.Errorf("%w: %w", errKilled, err)
+	case res.Error != "":
+		return result{}, fmt.Errorf("%w: %s", errCut, res.Error)
 	}
-	if res.Error != "" {
-		return once.Reply{}, fmt.Errorf("%w: %s", errCut, res.Error)
-	}
-	return res.Reply, nil
+	return res, nil
 }
 
 // stopped is a client that is a process which is stopped now and then, for longer than its
@@ -161,12 +170,14 @@ type stopped struct {
 
 // Apply implements [once.Store].
 func (s stopped) Apply(ctx context.Context, name string, op once.Operation) (once.Reply, error) {
-	return s.do(ctx, errand{Name: name, Action: op.Action, Owner: op.Owner, Terms: op.Terms, Reason: op.Reason}, s.disturb(ctx))
+	res, err := s.do(ctx, operate(name, op), s.disturb(ctx))
+	return res.Reply, err
 }
 
 // Get implements [once.Store].
 func (s stopped) Get(ctx context.Context, name string) (once.Reply, error) {
-	return s.do(ctx, errand{Name: name, Get: true}, s.disturb(ctx))
+	res, err := s.do(ctx, errand{Name: name, Get: true}, s.disturb(ctx))
+	return res.Reply, err
 }
 
 // disturb returns what happens to the process while it does an errand.
@@ -189,7 +200,7 @@ func (s stopped) disturb(ctx context.Context) func(*os.Process) (killed bool) {
 		tester.id, tester.store = 1, s.clients[0]
 		for _, t := range s.terms {
 			in := request{action: age, by: t.Lease}
-			s.record(1, in, func() answer { return tester.ask(ctx, in) })
+			s.record(s.history, 1, in, func() answer { return tester.ask(ctx, in) })
 		}
 		s.player.fail(errors.Join(retry.Sleep(ctx, 3*s.pause), p.Signal(syscall.SIGCONT)))
 		return false

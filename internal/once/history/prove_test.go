@@ -37,7 +37,7 @@ func TestProve(t *testing.T) {
 	for _, on := range stages {
 		t.Run(on.name, func(t *testing.T) {
 			t.Parallel()
-			c := &campaign{proof: p, start: time.Now()}
+			c := &campaign{name: on.name, proof: p, start: time.Now()}
 			c.histories = max(1, p.histories/on.each)
 			if on.open == nil {
 				synctest.Test(t, c.inMemory)
@@ -94,6 +94,7 @@ func number(name string, n *uint64) (err error) {
 type campaign struct {
 	proof
 
+	name  string
 	start time.Time
 	took  time.Duration
 
@@ -108,6 +109,7 @@ type tally struct {
 	lost, open              int // answers: of what was applied, and of what may have been
 	losses                  int // of a state, by drop, flush and restart
 	stopped, killed, events int64
+	undecided               int64
 }
 
 // count adds a history that was judged.
@@ -187,6 +189,7 @@ func (c *campaign) judged(s *stage, play func() ([]*history, error)) error {
 	c.total.stopped += s.stops.Swap(0)
 	c.total.killed += s.kills.Swap(0)
 	c.total.events += s.happened.Swap(0)
+	c.total.undecided += s.undecided.Swap(0)
 	return err
 }
 
@@ -203,7 +206,7 @@ func (c *campaign) String() string {
 	defer c.mu.Unlock()
 	n := c.total
 	took := cmp.Or(c.took, time.Since(c.start))
-	return fmt.Sprintf("%d histories (seeds from %d) in %v, %.0f/s: %d operations, %d attempts; %d answers lost, %d operations that may have been applied; "+
-		"%d losses of a state; %d events; processes stopped %d times, killed %d times",
-		n.histories, c.first, took.Round(time.Second), float64(n.histories)/took.Seconds(), n.operations, n.attempts, n.lost, n.open, n.losses, n.events, n.stopped, n.killed)
+	return fmt.Sprintf("%s: %d histories (seeds from %d) in %v, %.0f/s: %d operations, %d attempts; %d answers lost, %d operations that may have been applied; "+
+		"%d losses of a state; %d events; processes stopped %d times, killed %d times; %d undecided",
+		c.name, n.histories, c.first, took.Round(time.Second), float64(n.histories)/took.Seconds(), n.operations, n.attempts, n.lost, n.open, n.losses, n.events, n.stopped, n.killed, n.undecided)
 }
