@@ -47,4 +47,4 @@
 //   - Every operation may be sent again by the same owner, because a client repeats a
 //     command whose answer was lost. Owners are random and used for one attempt.
 //   - Attempts never exceed max, and after done there is none until the state is forgotten.
-package once //nolint:dupword // the table of transitions
+package once
