@@ -52,6 +52,9 @@ func TestEveryStatementUsesAnIndex(t *testing.T) {
 	for _, line := range []string{"enqueue upload 50", "tasks list", "tasks stats", "tasks pause aside", "tasks resume aside"} {
 		call(t, settings, strings.Fields(line)...)
 	}
+	for _, line := range []string{"once nightly -- true", "once nightly -- true", "once hourly -- true", "once list", "once show nightly", "once forget nightly"} {
+		call(t, settings, strings.Fields(line)...)
+	}
 	eventually(t, "all tasks are done", func() bool { c := g.count(t); return c.Waiting+c.Scheduled+c.Running == 0 })
 	call(t, settings, "verify")
 	p.finish(t)
@@ -129,7 +132,7 @@ func checkPlans(t *testing.T, dsn string, statements []string) {
 		}
 	}
 	t.Logf("%d forms of %d statements", len(forms), len(statements))
-	for _, form := range []string{"SELECT id, type, subject", "UPDATE tasks", "DELETE tasks", "INSERT INTO tasks", "SELECT queue, MAX", "(SELECT ?, user_id", "SELECT batch_hash"} {
+	for _, form := range []string{"SELECT id, type, subject", "UPDATE tasks", "DELETE tasks", "INSERT INTO tasks", "SELECT queue, MAX", "(SELECT ?, user_id", "SELECT batch_hash", "UPDATE once_keys", "INSERT INTO once_keys"} {
 		if !slices.ContainsFunc(statements, func(s string) bool { return strings.HasPrefix(values.ReplaceAllString(s, "?"), form) }) {
 			t.Errorf("the program sent nothing that begins with %q", form)
 		}

@@ -1,6 +1,9 @@
 package once
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // Purge deletes some rows whose states are forgotten, due or not.
 func (m *MySQL) Purge(ctx context.Context) error { return m.purge(ctx) }
@@ -27,8 +30,9 @@ func (m *MySQL) ApplyLate(ctx context.Context, name string, op Operation, betwee
 	}
 	s, _ := Step(r.known(), r.now, r.state.Fence+1, op)
 	between()
-	if err := m.update(ctx, r, s); err != errChanged {
-		return err == nil, err
+	err = m.update(ctx, r, s)
+	if errors.Is(err, errChanged) {
+		return false, nil
 	}
-	return false, nil
+	return err == nil, err
 }

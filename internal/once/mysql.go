@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/retry"
@@ -60,10 +59,10 @@ import (
 //
 // # Why there is no deadlock
 //
-// Only the insert holds a lock while it waits for another: that of the floor, for the row
-// of its name. Whatever holds the lock of a row (an insert, an update, or the deletion of a
-// purge, which locks rows in the order of their names) does not wait for the floor. Should a
-// server find a deadlock all the same, the statement is sent again.
+// An insert locks the floor before the row of its name. What has locked a row does not wait
+// for the floor any more: neither an insert, nor an update, nor the deletion of a purge, which
+// locks its rows in the order of their names. Should a server find a deadlock all the same,
+// the statement is sent again.
 type MySQL struct {
 	db *sql.DB
 
@@ -191,9 +190,6 @@ func values(s State) []any {
 func (m *MySQL) Apply(ctx context.Context, name string, op Operation) (reply Reply, err error) {
 	if err := op.Check(name); err != nil {
 		return Reply{}, err
-	}
-	if !utf8.ValidString(op.Owner) { // the table has no such strings
-		return Reply{}, fmt.Errorf("%w owner %q: want UTF-8", ErrInvalid, op.Owner)
 	}
 	inserted := false
 	err = m.try(ctx, fmt.Sprintf("%s %s", op.Action, name), func(ctx context.Context) (err error) {
@@ -370,7 +366,7 @@ func (m *MySQL) Forget(ctx context.Context, name string, force bool) (forgotten 
 		case s.Phase == Held && !s.Expired(r.now) && !force:
 			return ErrHeld
 		}
-		s.ForgetAt = r.now // the row stays, for its fence, until the next purge
+		s.ForgetAt = time.UnixMilli(0) // the row stays, for its fence, until the next purge
 		err = m.update(ctx, r, s)
 		forgotten = err == nil
 		return err

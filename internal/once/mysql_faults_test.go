@@ -117,7 +117,7 @@ func TestMySQLErrors(t *testing.T) {
 // that is the error.
 func TestMySQLThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
-	for timeout, want := range map[time.Duration]error{time.Hour: once.ErrUnavailable, time.Second: context.DeadlineExceeded} {
+	for timeout, away := range map[time.Duration]bool{time.Hour: true, time.Second: false} {
 		synctest.Test(t, func(t *testing.T) {
 			db, mock, err := sqlmock.New()
 			if err != nil {
@@ -128,8 +128,8 @@ func TestMySQLThatDoesNotAnswer(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
 			_, err = once.NewMySQL(db).Apply(ctx, "a", once.Operation{Action: once.Finish, Owner: "me"})
-			if !errors.Is(err, want) || errors.Is(err, once.ErrUnavailable) != (want == once.ErrUnavailable) {
-				t.Errorf("%v, want %v", err, want)
+			if errors.Is(err, once.ErrUnavailable) != away || errors.Is(err, context.DeadlineExceeded) == away {
+				t.Errorf("after %v at most: %v", timeout, err)
 			}
 		})
 	}
@@ -244,12 +244,16 @@ func asUser(t *testing.T, dsn, user string) string {
 // A database of before there was the table, and a user without rights to it.
 func TestMySQLWithoutTheTable(t *testing.T) {
 	t.Parallel()
-	server := servertest.OwnMySQL(t)
-	dsn := server.DSN(servertest.Database)
+	dsn := servertest.MySQLDSN(t)
 	admin := openMySQL(t, dsn)
-	execMySQL(t, admin, "CREATE USER once@localhost")
-	execMySQL(t, admin, "GRANT SELECT ON "+servertest.Database+".once_keys TO once@localhost")
-	poor := once.NewMySQL(openMySQL(t, asUser(t, dsn, "once")))
+	var database string
+	if err := admin.QueryRowContext(t.Context(), "SELECT DATABASE()").Scan(&database); err != nil {
+		t.Fatal(err)
+	}
+	execMySQL(t, admin, "CREATE USER poor@localhost")
+	t.Cleanup(func() { _, _ = admin.ExecContext(context.Background(), "DROP USER poor@localhost") })
+	execMySQL(t, admin, "GRANT SELECT ON "+database+".once_keys TO poor@localhost")
+	poor := once.NewMySQL(openMySQL(t, asUser(t, dsn, "poor")))
 	_, err := poor.Apply(t.Context(), "a", once.Operation{Action: once.Acquire, Owner: "me", Terms: anyTerms})
 	if err == nil || errors.Is(err, once.ErrUnavailable) || !strings.Contains(err.Error(), "INSERT command denied") || !strings.Contains(err.Error(), "grant the user of the DSN the right") {
 		t.Errorf("without the right: %v", err)
@@ -283,14 +287,14 @@ func TestMySQLHostile(t *testing.T) {
 	})
 }
 
-// An owner that the table could not have.
+// Owners that the table could not have are refused, and others are kept as they are.
 func TestMySQLOwners(t *testing.T) {
 	t.Parallel()
 	store, _ := newMySQL(t)
 	if _, err := store.Apply(t.Context(), "a", once.Operation{Action: once.Acquire, Owner: "\xff", Terms: anyTerms}); !errors.Is(err, once.ErrInvalid) {
 		t.Errorf("invalid UTF-8: %v", err)
 	}
-	for i, owner := range []string{strings.Repeat("ä", once.MaxOwner/2), " a\x00 ", "𝄞"} {
+	for i, owner := range []string{strings.Repeat("ä", once.MaxOwner/2), " a ", "𝄞"} {
 		name := string(rune('a' + i))
 		if s := acquire(t, store, name, owner); s.Owner != owner {
 			t.Errorf("%q became %q", owner, s.Owner)

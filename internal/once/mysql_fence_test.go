@@ -112,8 +112,12 @@ func TestMySQLChangesAreNotOverwritten(t *testing.T) {
 				t.Error(err)
 			}
 		},
-		"purged":           func(name string) { ageMySQL(t, db, name, 2*time.Hour); mustPurge(t, store) },
-		"purged and taken": func(name string) { ageMySQL(t, db, name, 2*time.Hour); mustPurge(t, store); acquire(t, store, name, "another") },
+		"purged": func(name string) { ageMySQL(t, db, name, 2*time.Hour); mustPurge(t, store) },
+		"purged and taken": func(name string) {
+			ageMySQL(t, db, name, 2*time.Hour)
+			mustPurge(t, store)
+			acquire(t, store, name, "another")
+		},
 	} {
 		for _, a := range []once.Action{once.Acquire, once.Extend, once.Finish, once.Fail, once.Release} {
 			name := strings.ReplaceAll(what, " ", "-") + "/" + string(a)
@@ -302,7 +306,7 @@ type stress struct {
 }
 
 // acquisitions is how many there are in a test.
-const acquisitions = 600
+const acquisitions = 300
 
 // contended is a name.
 type contended struct {
