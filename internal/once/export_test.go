@@ -5,5 +5,8 @@ var (
 	MarkerKey = markerKey
 	StateKey  = stateKey
 
-	DecodeState = decodeState
+	BucketOf = bucketOf
+
+	PrepareScript = prepareScript
+	BindScript    = bindScript
 )
