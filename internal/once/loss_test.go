@@ -26,7 +26,7 @@ func TestLostAnswers(t *testing.T) {
 					o := once.New(w.network, once.Options{Hooks: once.Hooks{Exhausted: func(string, once.State) { exhausted++ }}})
 					did, err := o.Do(t.Context(), once.Key{Name: "k", Attempts: 3}, func(ctx context.Context, a once.Attempt) error {
 						attempts++
-						time.Sleep(3 * lease)
+						pass(3 * lease)
 						switch {
 						case ctx.Err() != nil:
 							t.Errorf("its context ended: %v", context.Cause(ctx))
@@ -58,7 +58,9 @@ func TestLostAnswers(t *testing.T) {
 // is asked for again, and is the same attempt.
 func TestLostAcquisition(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.network.fault = func(n int, op once.Operation) fault { return fault{lose: op.Action == once.Acquire && n != 2 && n != 5} }
+		w.network.fault = func(n int, op once.Operation) fault {
+			return fault{lose: op.Action == once.Acquire && n != 2 && n != 5}
+		}
 		if did, err := w.process().Do(t.Context(), once.Key{Name: "k"}, never(t)); did || !errors.Is(err, once.ErrUnavailable) {
 			t.Errorf("%v, %v", did, err)
 		}
@@ -81,7 +83,7 @@ func TestLostAcquisition(t *testing.T) {
 func TestLostExhaustion(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.apply(once.Operation{Action: once.Acquire, Owner: "dead"})
-		time.Sleep(lease)
+		pass(lease)
 		w.apply(once.Operation{Action: once.Acquire, Owner: "dead, too"})
 		w.network.fault = func(n int, op once.Operation) fault { return fault{lose: op.Action == once.Acquire && n == 2} }
 		told := 0
@@ -205,7 +207,7 @@ func TestAHiccupCostsNothing(t *testing.T) {
 				for _, l := range []time.Duration{lease, once.MinLease, 24 * time.Hour} {
 					w.process().Forget(t.Context(), "k", false)
 					if did, err := w.process().Do(t.Context(), once.Key{Name: "k", Lease: l}, func(ctx context.Context, _ once.Attempt) error {
-						time.Sleep(10 * l)
+						pass(10 * l)
 						return ctx.Err()
 					}); !did || err != nil {
 						t.Errorf("lease %v: %v, %v", l, did, err)
@@ -268,7 +270,7 @@ func TestWorkThatIgnoresItsContext(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		mute := &faulty{Store: w.memory, fault: func(_ int, op once.Operation) fault { return fault{refuse: op.Action == once.Extend} }}
 		deaf := do(t.Context(), once.New(mute, once.Options{}), once.Key{Name: "k"}, func(ctx context.Context, _ once.Attempt) error {
-			time.Sleep(3 * lease)
+			pass(3 * lease)
 			if !errors.Is(context.Cause(ctx), once.ErrLost) {
 				t.Errorf("cause %v", context.Cause(ctx))
 			}
@@ -277,7 +279,7 @@ func TestWorkThatIgnoresItsContext(t *testing.T) {
 		synctest.Wait()
 		begin := time.Now()
 		next := <-do(t.Context(), w.process(), once.Key{Name: "k"}, func(context.Context, once.Attempt) error {
-			time.Sleep(10 * lease)
+			pass(10 * lease)
 			return nil
 		})
 		if !next.did || next.err != nil || next.at.Sub(begin) != 11*lease {
@@ -294,7 +296,7 @@ func TestWorkThatIgnoresItsContext(t *testing.T) {
 func TestSuccessAfterALoss(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.network.fault = func(_ int, op once.Operation) fault { return fault{refuse: op.Action == once.Extend} }
-		work := func(context.Context, once.Attempt) error { time.Sleep(3 * lease); return nil }
+		work := func(context.Context, once.Attempt) error { pass(3 * lease); return nil }
 		if err := w.process().Hold(t.Context(), once.Key{Name: "k"}, work); !errors.Is(err, once.ErrLost) {
 			t.Errorf("Hold: %v", err)
 		}
@@ -340,7 +342,7 @@ func TestAProcessThatIsPaused(t *testing.T) {
 		stopped := once.New(w.network, once.Options{Hooks: once.Hooks{
 			Status: func(_ string, s once.State) { // within the first extension
 				if time.Since(s.Until.Add(-lease)) == 0 && w.network.sent(once.Extend) == 1 {
-					time.Sleep(pause)
+					pass(pause)
 				}
 			},
 		}})
@@ -353,7 +355,7 @@ func TestAProcessThatIsPaused(t *testing.T) {
 			return true
 		}
 		first := do(t.Context(), stopped, once.Key{Name: "k"}, func(ctx context.Context, a once.Attempt) error {
-			time.Sleep(pause)
+			pass(pause)
 			if change(a.Fence) || !errors.Is(context.Cause(ctx), once.ErrLost) {
 				t.Errorf("a change with %v; the context: %v", a.Fence, context.Cause(ctx))
 			}
@@ -382,7 +384,7 @@ func TestALateAcquisition(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.network.fault = func(n int, op once.Operation) fault {
 			if op.Action == once.Acquire && n <= 2 {
-				return fault{after: []time.Duration{95, 150}[n-1] * time.Millisecond}
+				return fault{after: []time.Duration{95 * time.Millisecond, 150 * time.Millisecond}[n-1]}
 			}
 			return fault{}
 		}
@@ -409,15 +411,19 @@ func TestContextEnds(t *testing.T) {
 		phase once.Phase
 		took  time.Duration // after the end of the context
 	}{
-		"while acquiring":             {fault: func(int, once.Operation) fault { return fault{before: 4 * time.Second} }, took: time.Second},
-		"while the store is away":     {fault: func(n int, op once.Operation) fault { return fault{refuse: n > 1} }, held: true, phase: once.Held, took: time.Second},
-		"while the answer is coming":  {fault: func(_ int, op once.Operation) fault { return fault{after: map[bool]time.Duration{true: 4 * time.Second}[op.Action == once.Acquire]} }, phase: once.Free},
-		"while waiting":               {held: true, phase: once.Held},
-		"in the work":                 {work: untilEnd, phase: once.Free},
-		"in the work, which is rude":  {work: func(ctx context.Context, _ once.Attempt) error { <-ctx.Done(); return errWork }, phase: once.Free},
-		"in the work, which is slow":  {work: func(ctx context.Context, _ once.Attempt) error { time.Sleep(10 * lease); return errWork }, phase: once.Free, took: 10 * lease},
-		"between attempts":            {work: func(ctx context.Context, a once.Attempt) error { time.Sleep(1960 * time.Millisecond); return errWork }, phase: once.Free},
-		"while a failure is recorded": {fault: func(_ int, op once.Operation) fault { return fault{refuse: op.Action == once.Fail && time.Now().UnixMilli()%60_000 < 4000} }, work: fails, phase: once.Free, took: 4 * time.Second},
+		"while acquiring":         {fault: func(int, once.Operation) fault { return fault{before: 4 * time.Second} }, took: time.Second},
+		"while the store is away": {fault: func(n int, _ once.Operation) fault { return fault{refuse: n > 1} }, held: true, phase: once.Held, took: time.Second},
+		"while the answer is coming": {fault: func(_ int, op once.Operation) fault {
+			return fault{after: map[bool]time.Duration{true: 4 * time.Second}[op.Action == once.Acquire]}
+		}, phase: once.Free},
+		"while waiting":              {held: true, phase: once.Held},
+		"in the work":                {work: untilEnd, phase: once.Free},
+		"in the work, which is rude": {work: func(ctx context.Context, _ once.Attempt) error { <-ctx.Done(); return errWork }, phase: once.Free},
+		"in the work, which is slow": {work: func(context.Context, once.Attempt) error { pass(10 * lease); return errWork }, phase: once.Free, took: 10 * lease},
+		"between attempts":           {work: func(context.Context, once.Attempt) error { pass(1960 * time.Millisecond); return errWork }, phase: once.Free},
+		"while a failure is recorded": {fault: func(_ int, op once.Operation) fault {
+			return fault{refuse: op.Action == once.Fail && time.Now().UnixMilli()%60_000 < 4000}
+		}, work: fails, phase: once.Free, took: 4 * time.Second},
 	} {
 		t.Run(what, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
@@ -463,7 +469,7 @@ func TestSlowToStop(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		time.AfterFunc(lease, stop)
 		stopping := do(ctx, w.process(), once.Key{Name: "k"}, func(context.Context, once.Attempt) error {
-			time.Sleep(10 * lease)
+			pass(10 * lease)
 			return nil
 		})
 		synctest.Wait()
@@ -501,7 +507,8 @@ func TestNested(t *testing.T) {
 		// An ErrLost of the inner work is an error like another for the outer one.
 		runs := 0
 		did, err := w.process().Do(t.Context(), once.Key{Name: "k"}, func(context.Context, once.Attempt) error {
-			if runs++; runs == 1 {
+			runs++
+			if runs == 1 {
 				return once.ErrLost
 			}
 			return nil

@@ -74,7 +74,9 @@ func TestMetrics(t *testing.T) {
 			_, err := memory.Forget(t.Context(), "forgotten", true)
 			return err
 		})
-		network.fault = func(n int, op once.Operation) fault { return fault{refuse: op.Action == once.Fail && op.Reason == errWork.Error()} }
+		network.fault = func(_ int, op once.Operation) fault {
+			return fault{refuse: op.Action == once.Fail && op.Reason == errWork.Error()}
+		}
 		do("unrecorded", fails) // its failure is lost, so the name is busy until the lease ends
 	})
 	after := counts(t)

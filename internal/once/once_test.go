@@ -140,7 +140,7 @@ func TestDo(t *testing.T) {
 		var seen []once.Attempt
 		work := func(_ context.Context, a once.Attempt) error {
 			seen = append(seen, a)
-			time.Sleep(10 * lease)
+			pass(10 * lease)
 			if a.Number < 3 {
 				return errWork
 			}
@@ -211,7 +211,7 @@ func TestTakeover(t *testing.T) {
 				defer stop()
 				begin := time.Now()
 				first := do(ctx, w.process(), once.Key{Name: "k"}, func(context.Context, once.Attempt) error {
-					time.Sleep(time.Second)
+					pass(time.Second)
 					return c.ends(w, stop)
 				})
 				synctest.Wait()
@@ -250,7 +250,7 @@ func TestExpired(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		for range 2 {
 			w.apply(once.Operation{Action: once.Acquire, Owner: "dead"})
-			time.Sleep(lease)
+			pass(lease)
 		}
 		var told []string
 		o := once.New(w.network, once.Options{Hooks: once.Hooks{Exhausted: func(name string, s once.State) { told = append(told, name+": "+s.Reason) }}})
@@ -285,7 +285,8 @@ func TestNoWait(t *testing.T) {
 
 		runs := 0
 		_, err := w.process().Do(t.Context(), k, func(context.Context, once.Attempt) error {
-			if runs++; runs == 1 {
+			runs++
+			if runs == 1 {
 				time.AfterFunc(time.Millisecond, func() { w.apply(once.Operation{Action: once.Acquire, Owner: "other"}) })
 			}
 			return errWork
@@ -318,9 +319,9 @@ func TestHold(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() {
 				var err error
-				defer func() { recover(); ended <- err }() //nolint:errcheck // it panics with a word
+				defer func() { recover(); ended <- err }()
 				err = w.process().Hold(ctx, once.Key{Name: "k", Attempts: 1}, func(context.Context, once.Attempt) error {
-					time.Sleep(5 * lease)
+					pass(5 * lease)
 					c.end(stop)
 					return errWork
 				})

@@ -129,7 +129,7 @@ func (h *history) process(ctx context.Context, i int, name string) {
 		if err == nil || errors.Is(err, once.ErrExhausted) {
 			return
 		}
-		time.Sleep(h.upTo(2 * lease))
+		pass(h.upTo(2 * lease))
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -171,7 +171,7 @@ func (h *history) work(ctx context.Context, name string, a once.Attempt, crash f
 		if h.chance(0.5) {
 			return ctx.Err()
 		}
-		time.Sleep(h.upTo(2 * lease)) // it ignores its context
+		pass(h.upTo(2 * lease)) // it ignores its context
 	}
 	if !h.isCalm() && h.chance(h.crash) {
 		crash()
@@ -193,7 +193,7 @@ func (h *history) work(ctx context.Context, name string, a once.Attempt, crash f
 // run runs a plan, and returns what was wrong.
 func (p plan) run(t *testing.T) error {
 	h := &history{
-		plan: p, memory: oncetest.NewMemory(time.Now), begin: time.Now(), random: rand.New(rand.NewPCG(p.seed, 0)), //nolint:gosec // repeatable
+		plan: p, memory: oncetest.NewMemory(time.Now), begin: time.Now(), random: rand.New(rand.NewPCG(p.seed, 0)),
 		working: make(map[string]once.Attempt), fence: make(map[string]once.Fence),
 		did: make(map[string]int), success: make(map[string]int), ended: make(map[string]int),
 	}

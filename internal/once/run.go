@@ -145,24 +145,32 @@ func (c *call) acquire(ctx context.Context) (*lease, error) {
 			}
 			return nil, fmt.Errorf("%w: %s", err, r.State.Reason)
 		}
-		if r.State.Fence != c.seen {
-			c.seen = r.State.Fence
-			c.hooks.Locked(name, r.State)
-		}
-		if c.key.NoWait {
-			return nil, fmt.Errorf("%s: %w: %s, in attempt %d", name, ErrBusy, r.State.Owner, r.State.Attempt)
-		}
-		timer := time.NewTimer(r.State.Until.Sub(r.Now)) // the net, for an owner that died
-		select {
-		case <-notified:
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+		if err := c.await(ctx, notified, r); err != nil {
+			return nil, err
 		}
 	}
+}
+
+// await waits until the attempt of another owner may have ended.
+func (c *call) await(ctx context.Context, notified <-chan struct{}, r Reply) error {
+	if r.State.Fence != c.seen {
+		c.seen = r.State.Fence
+		c.hooks.Locked(c.key.Name, r.State)
+	}
+	if c.key.NoWait {
+		return fmt.Errorf("%s: %w: %s, in attempt %d", c.key.Name, ErrBusy, r.State.Owner, r.State.Attempt)
+	}
+	timer := time.NewTimer(r.State.Until.Sub(r.Now)) // the net, for an owner that died
+	defer timer.Stop()
+	select {
+	case <-notified:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
 }
 
 // abandon releases what an acquisition whose answer is unknown, or came too late, has
