@@ -315,14 +315,15 @@ func TestTheSweepIsResumed(t *testing.T) {
 	}
 }
 
-// Of two processes one sweeps; when it is gone, the other one goes on.
+// Of two processes one sweeps; when it is stopped, the other one goes on, without waiting
+// for the end of the lease.
 func TestOneOfTwoSweeps(t *testing.T) {
 	g := onMySQL(t)
 	g.settle(t, from(100, 50), from(1000, 20), 8)
 	recorders := []*recorder{record(t), record(t)}
 	stops := make([]func(), 2)
 	for i, r := range recorders {
-		stops[i] = running(t, g.patrolOf(r, audit.PatrolOptions{Rate: 500, Log: (&logged{}).logger()}).Run)
+		stops[i] = running(t, g.patrolOf(r, audit.PatrolOptions{Rate: 500, Lease: time.Hour, Log: (&logged{}).logger()}).Run)
 		eventually(t, "it has looked who sweeps", func() bool { return len(r.steps()) > 0 || r.standsBy() })
 	}
 	eventually(t, "many are swept", func() bool { return recorders[0].sweeps() > 700 })
