@@ -53,6 +53,7 @@ const (
 	answered fate = iota // the answer is known
 	applied              // it was applied, but its answer was lost
 	unknown              // it was applied once, or not at all
+	unsent               // it never reached the server; it is no part of the history
 )
 
 const endOfTime = int64(1) << 60

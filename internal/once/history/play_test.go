@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,7 +74,7 @@ func (r *round) record(h *history, client int, in request, do func() answer) ans
 		out.received = endOfTime
 		op.Output, op.Return = out, endOfTime
 	}
-	if in.action == get && out.fate != answered { // it changed nothing, and says nothing
+	if out.fate == unsent || in.action == get && out.fate != answered { // it changed nothing, and says nothing
 		return out
 	}
 	h.mu.Lock()
@@ -211,10 +212,10 @@ func (p *player) play(ctx context.Context) {
 			p.rest(ctx, p.choices, once.MinLease)
 		}
 		in := p.choose()
-		out, sent := p.send(ctx, in)
-		for tries := 0; (!sent || out.fate != answered) && tries < 2 && !p.one(4); tries++ { // it may be sent again
+		out := p.send(ctx, in)
+		for tries := 0; out.fate != answered && tries < 2 && !p.one(4); tries++ { // it may be sent again
 			p.rest(ctx, p.choices, p.pause)
-			out, sent = p.send(ctx, in)
+			out = p.send(ctx, in)
 		}
 		p.note(in, out)
 	}
@@ -259,7 +260,7 @@ func (p *player) note(in request, out answer) {
 }
 
 // send sends one operation, unless it is lost on the way. Its answer may be lost, too.
-func (p *player) send(ctx context.Context, in request) (out answer, sent bool) {
+func (p *player) send(ctx context.Context, in request) answer {
 	before, after := p.choices.Float64() < p.lossy/3, p.choices.Float64() < p.lossy
 	if before && p.one(3) { // the client gives up, and the request arrives when it may
 		late := *p
@@ -269,10 +270,10 @@ func (p *player) send(ctx context.Context, in request) (out answer, sent bool) {
 			late.rest(ctx, late.choices, 10*late.pause)
 			late.ask(ctx, in)
 		})
-		return p.record(p.history, p.id, in, func() answer { return answer{fate: unknown, received: endOfTime} }), true
+		return p.record(p.history, p.id, in, func() answer { return answer{fate: unknown, received: endOfTime} })
 	}
 	if before {
-		return answer{}, false
+		return answer{fate: unsent}
 	}
 	return p.record(p.history, p.id, in, func() answer {
 		out := p.ask(ctx, in)
@@ -280,7 +281,7 @@ func (p *player) send(ctx context.Context, in request) (out answer, sent bool) {
 			return answer{fate: applied}
 		}
 		return out
-	}), true
+	})
 }
 
 // ask asks the store. Whatever the error, the operation may have been applied.
@@ -310,6 +311,9 @@ func (p *player) ask(ctx context.Context, in request) (out answer) {
 	}
 	if !errors.Is(err, once.ErrUnavailable) && !errors.Is(err, once.ErrNoEpoch) && !errors.Is(err, errCut) {
 		p.fail(fmt.Errorf("%s: %w", in.action, err))
+	}
+	if strings.Contains(err.Error(), ": dial ") {
+		return answer{fate: unsent}
 	}
 	return answer{fate: unknown}
 }
