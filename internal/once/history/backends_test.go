@@ -86,7 +86,10 @@ func connect(text string) (once.Store, *sql.DB, error) {
 }
 
 func (a address) String() string {
-	text, _ := json.Marshal(a) // it cannot fail
+	text, err := json.Marshal(a)
+	if err != nil {
+		panic(err)
+	}
 	return string(text)
 }
 
@@ -244,6 +247,16 @@ func onRedis(t testing.TB, size int, m *mutation, args ...string) *stage {
 		snapshot, snapshot,
 	}
 	return s
+}
+
+func onVolatileRedis(t testing.TB, size int) *stage {
+	t.Helper()
+	return onRedis(t, size, nil)
+}
+
+func onDurableRedis(t testing.TB, size int) *stage {
+	t.Helper()
+	return onRedis(t, size, nil, localserver.AOF...)
 }
 
 // buckets is what package once has it to be, for ever.

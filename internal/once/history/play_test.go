@@ -30,7 +30,6 @@ type stage struct {
 	latency   time.Duration                                // of a request and of an answer, at most; 0: that of the server
 
 	stops, kills, happened atomic.Int64 // of processes; events
-	undecided              atomic.Int64 // histories whose check took more than a minute
 	inFlight               atomic.Int64 // operations
 	down                   atomic.Bool  // the server is being killed and started again
 	dead                   atomic.Bool  // it was killed, and is not being started yet
@@ -51,6 +50,15 @@ type history struct {
 
 	mu  sync.Mutex
 	ops []porcupine.Operation
+}
+
+// round plays histories at the same time, on names of their own, on one stage.
+type round struct {
+	*stage
+
+	histories []*history
+	all       sync.WaitGroup        // the clients
+	err       atomic.Pointer[error] // that no history may have
 }
 
 // record does something, and notes what was asked and answered. An operation that is in
@@ -81,15 +89,6 @@ func (r *round) record(h *history, client int, in request, do func() answer) ans
 	defer h.mu.Unlock()
 	h.ops = append(h.ops, op)
 	return out
-}
-
-// round plays histories at the same time, on names of their own, on one stage.
-type round struct {
-	*stage
-
-	histories []*history
-	all       sync.WaitGroup        // the clients
-	err       atomic.Pointer[error] // that no history may have
 }
 
 func (r *round) fail(err error) {
@@ -300,7 +299,7 @@ func (p *player) ask(ctx context.Context, in request) (out answer) {
 			out.held, err = true, nil
 		}
 	case age:
-		err = p.stage.age(ctx, p.name, in.by)
+		err = p.age(ctx, p.name, in.by)
 	case drop:
 		err = p.stage.drop(ctx, p.name)
 	default:
@@ -367,8 +366,7 @@ func (s *stage) judge(h *history) error {
 		case porcupine.Ok:
 			return nil
 		case porcupine.Unknown:
-			s.undecided.Add(1)
-			return nil
+			return fmt.Errorf("history %d: porcupine needs more than a minute for it:\n%s", h.seed, h)
 		}
 	}
 	return h.refuted(m, err)
