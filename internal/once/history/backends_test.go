@@ -59,13 +59,17 @@ func (a address) open(hooks ...redis.Hook) (store once.Store, closeAll func() er
 	if err != nil {
 		return nil, nil, errors.Join(err, db.Close())
 	}
-	o.MaxRetries, o.ContextTimeoutEnabled, o.PoolSize, o.PoolTimeout, o.DialerRetries = -1, true, 64, time.Minute, 1
+	o.MaxRetries, o.ContextTimeoutEnabled, o.PoolSize, o.DialerRetries = -1, true, manyConns, 1
 	client := redis.NewClient(o)
 	for _, hook := range hooks {
 		client.AddHook(hook)
 	}
 	return once.NewRedis(client, epochs.NextEpoch), func() error { return errors.Join(client.Close(), db.Close()) }, nil
 }
+
+// manyConns is a size of a pool that is not reached. When so many dials have failed, go-redis
+// dials only once a second.
+const manyConns = 100_000
 
 // connect opens the store of a process, and the database.
 func connect(text string) (once.Store, *sql.DB, error) {
@@ -82,7 +86,10 @@ func connect(text string) (once.Store, *sql.DB, error) {
 }
 
 func (a address) String() string {
-	text, _ := json.Marshal(a) // it cannot fail
+	text, err := json.Marshal(a)
+	if err != nil {
+		panic(err)
+	}
 	return string(text)
 }
 
@@ -204,7 +211,7 @@ func onRedis(t testing.TB, size int, m *mutation, args ...string) *stage {
 	if m != nil {
 		hooks = append(hooks, m)
 	}
-	admin := redis.NewClient(&redis.Options{Network: "unix", Addr: r.Addr(), MaxRetries: -1})
+	admin := redis.NewClient(&redis.Options{Network: "unix", Addr: r.Addr(), MaxRetries: -1, PoolSize: manyConns, DialerRetries: 1})
 	t.Cleanup(func() { _ = admin.Close() })
 	s := &stage{
 		monotonic: true, clients: []once.Store{direct.mustOpen(t, hooks...), proxied.mustOpen(t, hooks...)}, size: size, pause: time.Millisecond,
@@ -240,6 +247,16 @@ func onRedis(t testing.TB, size int, m *mutation, args ...string) *stage {
 		snapshot, snapshot,
 	}
 	return s
+}
+
+func onVolatileRedis(t testing.TB, size int) *stage {
+	t.Helper()
+	return onRedis(t, size, nil)
+}
+
+func onDurableRedis(t testing.TB, size int) *stage {
+	t.Helper()
+	return onRedis(t, size, nil, localserver.AOF...)
 }
 
 // buckets is what package once has it to be, for ever.

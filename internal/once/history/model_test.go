@@ -53,6 +53,7 @@ const (
 	answered fate = iota // the answer is known
 	applied              // it was applied, but its answer was lost
 	unknown              // it was applied once, or not at all
+	unsent               // it never reached the server; it is no part of the history
 )
 
 const endOfTime = int64(1) << 60
@@ -117,7 +118,8 @@ func (k kept) at(later int64) once.State {
 // operation, and so it must here (monotonic). In MySQL it does not: an operation reads
 // the clock and the state, decides, and writes if the state is still the same; so it may
 // come after one that read the clock later. There a state that one operation found
-// forgotten is not by the clock of another one, and nothing that was written is lost.
+// forgotten is not by the clock of another one, unless its row was purged since, and nothing
+// that was written is lost.
 type world struct {
 	kept
 
@@ -134,11 +136,19 @@ func model(monotonic bool) porcupine.Model {
 	m := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{world{}} },
 		Step: func(state, input, output any) (next []any) {
-			for _, w := range state.(world).step(input.(request), output.(answer)) {
-				if !monotonic {
-					w.clock = 0
-				}
-				next = append(next, w)
+			w, in, out := state.(world), input.(request), output.(answer)
+			next = anyOf(w.step(in, out))
+			if monotonic {
+				return next
+			}
+			if w.state.Phase != "" && out.received >= w.forget { // it may have been purged
+				w.kept = kept{}
+				next = append(next, anyOf(w.step(in, out))...)
+			}
+			for i, after := range next {
+				w := after.(world)
+				w.clock = 0
+				next[i] = w
 			}
 			return next
 		},
@@ -147,6 +157,14 @@ func model(monotonic bool) porcupine.Model {
 		DescribeState:     func(state any) string { return state.(world).String() },
 	}
 	return m.ToModel()
+}
+
+// anyOf is worlds as porcupine has them.
+func anyOf(worlds []world) (list []any) {
+	for _, w := range worlds {
+		list = append(list, w)
+	}
+	return list
 }
 
 // step returns the worlds after an operation that was answered so. What may not have been

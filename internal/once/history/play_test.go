@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,7 +30,6 @@ type stage struct {
 	latency   time.Duration                                // of a request and of an answer, at most; 0: that of the server
 
 	stops, kills, happened atomic.Int64 // of processes; events
-	undecided              atomic.Int64 // histories whose check took more than a minute
 	inFlight               atomic.Int64 // operations
 	down                   atomic.Bool  // the server is being killed and started again
 	dead                   atomic.Bool  // it was killed, and is not being started yet
@@ -50,6 +50,15 @@ type history struct {
 
 	mu  sync.Mutex
 	ops []porcupine.Operation
+}
+
+// round plays histories at the same time, on names of their own, on one stage.
+type round struct {
+	*stage
+
+	histories []*history
+	all       sync.WaitGroup        // the clients
+	err       atomic.Pointer[error] // that no history may have
 }
 
 // record does something, and notes what was asked and answered. An operation that is in
@@ -73,22 +82,13 @@ func (r *round) record(h *history, client int, in request, do func() answer) ans
 		out.received = endOfTime
 		op.Output, op.Return = out, endOfTime
 	}
-	if in.action == get && out.fate != answered { // it changed nothing, and says nothing
+	if out.fate == unsent || in.action == get && out.fate != answered { // it changed nothing, and says nothing
 		return out
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ops = append(h.ops, op)
 	return out
-}
-
-// round plays histories at the same time, on names of their own, on one stage.
-type round struct {
-	*stage
-
-	histories []*history
-	all       sync.WaitGroup        // the clients
-	err       atomic.Pointer[error] // that no history may have
 }
 
 func (r *round) fail(err error) {
@@ -211,10 +211,10 @@ func (p *player) play(ctx context.Context) {
 			p.rest(ctx, p.choices, once.MinLease)
 		}
 		in := p.choose()
-		out, sent := p.send(ctx, in)
-		for tries := 0; (!sent || out.fate != answered) && tries < 2 && !p.one(4); tries++ { // it may be sent again
+		out := p.send(ctx, in)
+		for tries := 0; out.fate != answered && tries < 2 && !p.one(4); tries++ { // it may be sent again
 			p.rest(ctx, p.choices, p.pause)
-			out, sent = p.send(ctx, in)
+			out = p.send(ctx, in)
 		}
 		p.note(in, out)
 	}
@@ -259,7 +259,7 @@ func (p *player) note(in request, out answer) {
 }
 
 // send sends one operation, unless it is lost on the way. Its answer may be lost, too.
-func (p *player) send(ctx context.Context, in request) (out answer, sent bool) {
+func (p *player) send(ctx context.Context, in request) answer {
 	before, after := p.choices.Float64() < p.lossy/3, p.choices.Float64() < p.lossy
 	if before && p.one(3) { // the client gives up, and the request arrives when it may
 		late := *p
@@ -269,10 +269,10 @@ func (p *player) send(ctx context.Context, in request) (out answer, sent bool) {
 			late.rest(ctx, late.choices, 10*late.pause)
 			late.ask(ctx, in)
 		})
-		return p.record(p.history, p.id, in, func() answer { return answer{fate: unknown, received: endOfTime} }), true
+		return p.record(p.history, p.id, in, func() answer { return answer{fate: unknown, received: endOfTime} })
 	}
 	if before {
-		return answer{}, false
+		return answer{fate: unsent}
 	}
 	return p.record(p.history, p.id, in, func() answer {
 		out := p.ask(ctx, in)
@@ -280,7 +280,7 @@ func (p *player) send(ctx context.Context, in request) (out answer, sent bool) {
 			return answer{fate: applied}
 		}
 		return out
-	}), true
+	})
 }
 
 // ask asks the store. Whatever the error, the operation may have been applied.
@@ -299,7 +299,7 @@ func (p *player) ask(ctx context.Context, in request) (out answer) {
 			out.held, err = true, nil
 		}
 	case age:
-		err = p.stage.age(ctx, p.name, in.by)
+		err = p.age(ctx, p.name, in.by)
 	case drop:
 		err = p.stage.drop(ctx, p.name)
 	default:
@@ -310,6 +310,9 @@ func (p *player) ask(ctx context.Context, in request) (out answer) {
 	}
 	if !errors.Is(err, once.ErrUnavailable) && !errors.Is(err, once.ErrNoEpoch) && !errors.Is(err, errCut) {
 		p.fail(fmt.Errorf("%s: %w", in.action, err))
+	}
+	if strings.Contains(err.Error(), ": dial ") {
+		return answer{fate: unsent}
 	}
 	return answer{fate: unknown}
 }
@@ -363,8 +366,7 @@ func (s *stage) judge(h *history) error {
 		case porcupine.Ok:
 			return nil
 		case porcupine.Unknown:
-			s.undecided.Add(1)
-			return nil
+			return fmt.Errorf("history %d: porcupine needs more than a minute for it:\n%s", h.seed, h)
 		}
 	}
 	return h.refuted(m, err)

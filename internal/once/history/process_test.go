@@ -188,21 +188,21 @@ func (s stopped) disturb(ctx context.Context) func(*os.Process) (killed bool) {
 		if n > 2 {
 			return false
 		}
-		s.player.fail(retry.Sleep(ctx, late))
+		s.fail(retry.Sleep(ctx, late))
 		if n == 0 {
 			s.kills.Add(1)
-			s.player.fail(p.Kill())
+			s.fail(p.Kill())
 			return true
 		}
 		s.stops.Add(1)
-		s.player.fail(p.Signal(syscall.SIGSTOP))
+		s.fail(p.Signal(syscall.SIGSTOP))
 		tester := *s.player // its lease ends meanwhile, and others go on
 		tester.id, tester.store = 1, s.clients[0]
 		for _, t := range s.terms {
 			in := request{action: age, by: t.Lease}
 			s.record(s.history, 1, in, func() answer { return tester.ask(ctx, in) })
 		}
-		s.player.fail(errors.Join(retry.Sleep(ctx, 3*s.pause), p.Signal(syscall.SIGCONT)))
+		s.fail(errors.Join(retry.Sleep(ctx, 3*s.pause), p.Signal(syscall.SIGCONT)))
 		return false
 	}
 }

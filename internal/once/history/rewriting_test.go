@@ -35,11 +35,11 @@ func (m *mutation) rewrite(script string) string {
 	return script
 }
 
-// noScript is what Redis answers to EVALSHA of a script that it does not know.
-type noScript struct{}
+// noScriptError is what Redis answers to EVALSHA of a script that it does not know.
+type noScriptError struct{}
 
-func (noScript) Error() string { return "NOSCRIPT the test wants the text" }
-func (noScript) RedisError()   {}
+func (noScriptError) Error() string { return "NOSCRIPT the test wants the text" }
+func (noScriptError) RedisError()   {}
 
 // DialHook implements [redis.Hook].
 func (m *mutation) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -65,8 +65,8 @@ func (m *mutation) rewriteCommand(cmd redis.Cmder) {
 func (m *mutation) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if cmd.Name() == "evalsha" {
-			cmd.SetErr(noScript{})
-			return noScript{}
+			cmd.SetErr(noScriptError{})
+			return noScriptError{}
 		}
 		m.rewriteCommand(cmd)
 		err := next(ctx, cmd)
