@@ -5,8 +5,7 @@ var (
 	MarkerKey = markerKey
 	StateKey  = stateKey
 
-	BucketOf    = bucketOf
-	DecodeState = decodeState
+	BucketOf = bucketOf
 
 	PrepareScript = prepareScript
 	BindScript    = bindScript

@@ -26,7 +26,8 @@ import (
 //	activityd_once_{BUCKET}_NAME  string: the state of a name; expires when it is forgotten
 //
 // Each operation is one script, which has the server's clock decide. The scripts are
-// [Step] in Lua; they leave no state without its time to live.
+// [Step] in Lua; they leave no state without its time to live. The times that this process
+// is told are by its own clock, from the time that is left.
 //
 // A Redis that loses data loses the states with it: a name that was done may be done
 // again, and one that is held may be acquired. The order of the fences it never loses.
@@ -68,35 +69,31 @@ func nameOf(key string) (name string, ok bool) {
 	return name, CheckName(name) == nil && stateKey(name) == key
 }
 
-// A state is a string, which costs half of what a hash does. The times and the durations
-// are in milliseconds; AT is the end of the lease of a name that is held, and of another
-// one when it is forgotten; the fence is two numbers, because it is too large for one in
-// Lua.
+// A state is a string, which costs half of what a hash does:
 //
-//	PHASE AT ATTEMPT LEASE KEEP MAX OWNER
+//	PHASE KEEP ATTEMPT LEASE MAX OWNER
 //	EPOCH SEQUENCE
 //	REASON
+//
+// The durations are in milliseconds, and the fence is two numbers, because it is too large
+// for one in Lua. The key's time to live is the rest: the state is forgotten at its end,
+// and the lease of a name that is held ends KEEP before that.
 
-// load begins the script of each operation. It sets v, the state, or an empty string; its
-// parts, of which rest is the owner and all after it, or nil; t, the reply of TIME; and
-// now, in milliseconds. Scripts return the outcome, a line feed, 1 if the phase changed or
-// 0, t, and v. What they give to commands is strings where it can be: Redis takes half a
-// microsecond to format a number of Lua. A key may expire a little after its state is
-// forgotten, but never before.
+// load begins the script of each operation. It sets v, the state, or an empty string, and
+// its parts, of which phase is nil if there is no state. Scripts return the outcome, a line
+// feed, 1 if the phase changed or 0, the time to live, and v.
 const load = `
-local v, t = redis.call('GET', KEYS[1]) or '', redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
-local phase, at, attempt, lease, keep, max, rest
+local v = redis.call('GET', KEYS[1]) or ''
+local phase, keep, attempt, lease, max, owner
 if v ~= '' then
-	phase, at, attempt, lease, keep, max, rest = string.match(v, '^(%l+) (%d+) (%d+) (%d+) (%d+) (%d+) (.+)$')
+	phase, keep, attempt, lease, max, owner = string.match(v, '^(%l+) (%d+) (%d+) (%d+) (%d+) ([^\n]+)\n')
 	if not phase then return redis.error_reply('MALFORMED state') end
-	if now >= (phase == 'held' and at + keep or tonumber(at)) then phase, v = nil, '' end
 end
 `
 
 // loadOwn is load for an operation of an owner, ARGV[1], who must be that of the state.
 const loadOwn = load + `
-if not phase or string.find(rest, ARGV[1] .. '\n', 1, true) ~= 1 then return 'lost\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v end
+if owner ~= ARGV[1] then return 'lost\n0 ' .. redis.call('PTTL', KEYS[1]) .. ' ' .. v end
 `
 
 // serverID is an expression in Lua: the id of the data of the server that runs the script,
@@ -113,41 +110,40 @@ const noEpoch = "no epoch"
 // acquireScript is [Acquire].
 //
 //	KEYS[1] the state  KEYS[2] the marker
-//	ARGV[1] owner  ARGV[2] lease  ARGV[3] keep  ARGV[4] max  ARGV[5] lease and keep together
+//	ARGV[1] owner  ARGV[2] lease  ARGV[3] keep  ARGV[4] max  ARGV[5] lease + keep
 //	returns as load says; the outcome may be "no epoch"
 var acquireScript = redis.NewScript(load + `
-if phase == 'done' then return 'done\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v end
-if phase == 'exhausted' then return 'out of attempts\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v end
-local till, terms = now + ARGV[2], ' ' .. ARGV[2] .. ' ' .. ARGV[3] .. ' ' .. ARGV[4] .. ' '
 local reason = ''
 if not phase then
 	attempt = 0
 elseif phase == 'free' then
-	reason = string.match(rest, '^[^\n]*\n[^\n]*\n(.*)$')
-elseif now >= tonumber(at) then
-	reason = 'the lease of attempt ' .. attempt .. ' expired'
-elseif string.find(rest, ARGV[1] .. '\n', 1, true) ~= 1 then
-	return 'busy\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
+	reason = string.match(v, '\n[^\n]*\n(.*)$')
 else
-	v = 'held ' .. till .. ' ' .. attempt .. terms .. rest
-	redis.call('SET', KEYS[1], v, 'PX', ARGV[5])
-	return 'ok\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
+	local ttl = redis.call('PTTL', KEYS[1])
+	if phase == 'done' then return 'done\n0 ' .. ttl .. ' ' .. v end
+	if phase == 'exhausted' then return 'out of attempts\n0 ' .. ttl .. ' ' .. v end
+	if ttl > tonumber(keep) and owner ~= ARGV[1] then return 'busy\n0 ' .. ttl .. ' ' .. v end
+	if ttl > tonumber(keep) then
+		v = 'held ' .. ARGV[3] .. ' ' .. attempt .. ' ' .. ARGV[2] .. ' ' .. ARGV[4] .. ' ' .. owner .. string.match(v, '\n.*$')
+		redis.call('SET', KEYS[1], v, 'PX', ARGV[5])
+		return 'ok\n0 ' .. ARGV[5] .. ' ' .. v
+	end
+	reason = 'the lease of attempt ' .. attempt .. ' expired'
 end
 if phase and ARGV[4] ~= '0' and tonumber(attempt) >= tonumber(ARGV[4]) then
-	at = now + ARGV[3]
-	v = 'exhausted ' .. at .. ' ' .. attempt .. terms .. string.match(rest, '^[^\n]*\n[^\n]*\n') .. reason
+	v = 'exhausted ' .. ARGV[3] .. ' ' .. attempt .. ' ' .. ARGV[2] .. ' ' .. ARGV[4] .. ' ' .. owner .. string.match(v, '\n[^\n]*\n') .. reason
 	redis.call('SET', KEYS[1], v, 'PX', ARGV[3])
-	return 'out of attempts\n1 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
+	return 'out of attempts\n1 ' .. ARGV[3] .. ' ' .. v
 end
-local m = redis.call('HMGET', KEYS[2], 'epoch', 'server', 'seq')
+local m = redis.call('HMGET', KEYS[2], 'epoch', 'server')
 local info = redis.call('INFO', 'replication') -- as serverID, but faster
-if not m[1] or not m[2] or not m[3] or not string.find(info, 'role:master', 1, true)
-	or not string.find(info, 'master_replid:' .. m[2] .. '\r\n', 1, true) then return 'no epoch\n0 0 0 ' end
-local seq = redis.call('HINCRBY', KEYS[2], 'seq', '1')
-if seq > ` + maxSequence + ` then return 'no epoch\n0 0 0 ' end
-v = 'held ' .. till .. ' ' .. attempt + 1 .. terms .. ARGV[1] .. '\n' .. m[1] .. ' ' .. seq .. '\n' .. reason
+if not m[1] or not m[2] or not string.find(info, 'role:master', 1, true)
+	or not string.find(info, 'master_replid:' .. m[2] .. '\r\n', 1, true) then return 'no epoch\n0 0 ' end
+local seq = redis.call('HINCRBY', KEYS[2], 'seq', 1)
+if seq > ` + maxSequence + ` then return 'no epoch\n0 0 ' end
+v = 'held ' .. ARGV[3] .. ' ' .. attempt + 1 .. ' ' .. ARGV[2] .. ' ' .. ARGV[4] .. ' ' .. ARGV[1] .. '\n' .. m[1] .. ' ' .. seq .. '\n' .. reason
 redis.call('SET', KEYS[1], v, 'PX', ARGV[5])
-return (phase == 'held' and 'ok\n0 ' or 'ok\n1 ') .. t[1] .. ' ' .. t[2] .. ' ' .. v
+return (phase == 'held' and 'ok\n0 ' or 'ok\n1 ') .. ARGV[5] .. ' ' .. v
 `)
 
 // extendScript is [Extend].
@@ -156,11 +152,10 @@ return (phase == 'held' and 'ok\n0 ' or 'ok\n1 ') .. t[1] .. ' ' .. t[2] .. ' ' 
 //	ARGV[1] owner
 //	returns as load says
 var extendScript = redis.NewScript(loadOwn + `
-if phase ~= 'held' or now >= tonumber(at) then return 'lost\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v end
-at = now + lease
-v = 'held ' .. at .. ' ' .. attempt .. ' ' .. lease .. ' ' .. keep .. ' ' .. max .. ' ' .. rest
-redis.call('SET', KEYS[1], v, 'PXAT', at + keep)
-return 'ok\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
+local ttl = redis.call('PTTL', KEYS[1])
+if phase ~= 'held' or ttl <= tonumber(keep) then return 'lost\n0 ' .. ttl .. ' ' .. v end
+redis.call('PEXPIRE', KEYS[1], lease + keep)
+return 'ok\n0 ' .. lease + keep .. ' ' .. v
 `)
 
 // finishScript is [Finish].
@@ -169,11 +164,10 @@ return 'ok\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
 //	ARGV[1] owner
 //	returns as load says
 var finishScript = redis.NewScript(loadOwn + `
-if phase ~= 'held' then return (phase == 'done' and 'ok\n0 ' or 'lost\n0 ') .. t[1] .. ' ' .. t[2] .. ' ' .. v end
-at = now + keep
-v = 'done ' .. at .. ' ' .. attempt .. ' ' .. lease .. ' ' .. keep .. ' ' .. max .. ' ' .. rest
+if phase ~= 'held' then return (phase == 'done' and 'ok\n0 ' or 'lost\n0 ') .. redis.call('PTTL', KEYS[1]) .. ' ' .. v end
+v = 'done' .. string.sub(v, 5) -- without 'held'
 redis.call('SET', KEYS[1], v, 'PX', keep)
-return 'ok\n1 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
+return 'ok\n1 ' .. keep .. ' ' .. v
 `)
 
 // failScript is [Fail].
@@ -182,12 +176,11 @@ return 'ok\n1 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
 //	ARGV[1] owner  ARGV[2] reason
 //	returns as load says
 var failScript = redis.NewScript(loadOwn + `
-if phase ~= 'held' then return (phase == 'done' and 'lost\n0 ' or 'ok\n0 ') .. t[1] .. ' ' .. t[2] .. ' ' .. v end
-phase = max ~= '0' and tonumber(attempt) >= tonumber(max) and 'exhausted ' or 'free '
-at = now + keep
-v = phase .. at .. ' ' .. attempt .. ' ' .. lease .. ' ' .. keep .. ' ' .. max .. ' ' .. string.match(rest, '^[^\n]*\n[^\n]*\n') .. ARGV[2]
+if phase ~= 'held' then return (phase == 'done' and 'lost\n0 ' or 'ok\n0 ') .. redis.call('PTTL', KEYS[1]) .. ' ' .. v end
+phase = max ~= '0' and tonumber(attempt) >= tonumber(max) and 'exhausted' or 'free'
+v = phase .. string.match(v, '^held([^\n]*\n[^\n]*\n)') .. ARGV[2]
 redis.call('SET', KEYS[1], v, 'PX', keep)
-return 'ok\n1 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
+return 'ok\n1 ' .. keep .. ' ' .. v
 `)
 
 // releaseScript is [Release].
@@ -196,11 +189,10 @@ return 'ok\n1 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
 //	ARGV[1] owner
 //	returns as load says
 var releaseScript = redis.NewScript(loadOwn + `
-if phase ~= 'held' then return (phase == 'free' and 'ok\n0 ' or 'lost\n0 ') .. t[1] .. ' ' .. t[2] .. ' ' .. v end
-at = now + keep
-v = 'free ' .. at .. ' ' .. attempt - 1 .. ' ' .. lease .. ' ' .. keep .. ' ' .. max .. ' ' .. rest
+if phase ~= 'held' then return (phase == 'free' and 'ok\n0 ' or 'lost\n0 ') .. redis.call('PTTL', KEYS[1]) .. ' ' .. v end
+v = 'free ' .. keep .. ' ' .. attempt - 1 .. ' ' .. lease .. ' ' .. max .. ' ' .. owner .. string.match(v, '\n.*$')
 redis.call('SET', KEYS[1], v, 'PX', keep)
-return 'ok\n1 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v
+return 'ok\n1 ' .. keep .. ' ' .. v
 `)
 
 // Apply implements [Store].
@@ -269,24 +261,23 @@ func (r *Redis) run(ctx context.Context, script *redis.Script, name string, args
 	if err != nil {
 		return Reply{}, translate(ctx, strings.Join(keys, " or "), err)
 	}
+	now := time.UnixMilli(time.Now().UnixMilli())
 	outcome, text, _ := strings.Cut(text, "\n")
 	changed, text, _ := strings.Cut(text, " ")
-	seconds, text, _ := strings.Cut(text, " ")
-	micros, text, _ := strings.Cut(text, " ")
-	s, ok := decodeState(text)
-	if !ok {
+	ttl, text, _ := strings.Cut(text, " ")
+	millis, err := strconv.ParseInt(ttl, 10, 64)
+	s, ok := decodeState(text, now, time.Duration(millis)*time.Millisecond)
+	if !ok || err != nil {
 		return Reply{}, malformed(key)
 	}
-	sec, _ := strconv.ParseInt(seconds, 10, 64)
-	usec, _ := strconv.ParseInt(micros, 10, 64)
-	return Reply{Outcome: Outcome(outcome), State: s, Now: time.UnixMilli(sec*1000 + usec/1000), Changed: changed == "1"}, nil
+	return Reply{Outcome: Outcome(outcome), State: s, Now: now, Changed: changed == "1"}, nil
 }
 
 // getScript reads a state.
 //
 //	KEYS[1] the state
 //	returns as load says, and no outcome
-var getScript = redis.NewScript(load + `return '\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v`)
+var getScript = redis.NewScript(load + `return '\n0 ' .. redis.call('PTTL', KEYS[1]) .. ' ' .. v`)
 
 // Get implements [Store].
 func (r *Redis) Get(ctx context.Context, name string) (Reply, error) {
@@ -301,19 +292,11 @@ func (r *Redis) Get(ctx context.Context, name string) (Reply, error) {
 //	KEYS[1] the state
 //	returns as load says; the outcome is "ok", "busy", or "lost" if there is no state
 var forgetScript = redis.NewScript(load + `
-if not phase then return 'lost\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' end
-if phase == 'held' and now < tonumber(at) then return 'busy\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v end
+if not phase then return 'lost\n0 0 ' end
+local ttl = redis.call('PTTL', KEYS[1])
+if phase == 'held' and ttl > tonumber(keep) then return 'busy\n0 ' .. ttl .. ' ' .. v end
 redis.call('DEL', KEYS[1])
-return 'ok\n1 ' .. t[1] .. ' ' .. t[2] .. ' '
-`)
-
-// forgetForcedScript deletes whatever has the key of a state.
-//
-//	KEYS[1] the state
-//	returns 1 if there was one, 0 if not, or if it is just forgotten
-var forgetForcedScript = redis.NewScript(`
-local ttl, deleted = redis.call('PTTL', KEYS[1]), redis.call('DEL', KEYS[1])
-return ttl == 0 and 0 or deleted
+return 'ok\n1 0 '
 `)
 
 // Forget implements [Store]. With force it deletes even a key that holds no state.
@@ -325,7 +308,7 @@ func (r *Redis) Forget(ctx context.Context, name string, force bool) (forgotten 
 		if ctx.Err() != nil {
 			return false, context.Cause(ctx)
 		}
-		n, err := forgetForcedScript.Run(ctx, r.client, []string{stateKey(name)}).Int()
+		n, err := r.client.Del(ctx, stateKey(name)).Result()
 		return n == 1, translate(ctx, stateKey(name), err)
 	}
 	reply, err := r.run(ctx, forgetScript, name)
@@ -378,46 +361,44 @@ func (r *Redis) List(ctx context.Context) ([]Named, error) {
 
 // readStates adds to states those of one server that have some of the keys.
 func readStates(ctx context.Context, server redis.UniversalClient, keys []string, states map[string]Reply) error {
-	var now *redis.TimeCmd
-	values := make(map[string]*redis.StringCmd)
+	values, ttls := make(map[string]*redis.StringCmd), make(map[string]*redis.DurationCmd)
 	_, err := server.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		now = pipe.Time(ctx)
 		for _, key := range keys {
 			if name, ok := nameOf(key); ok {
-				values[name] = pipe.Get(ctx, key)
+				values[name], ttls[name] = pipe.Get(ctx, key), pipe.PTTL(ctx, key)
 			}
 		}
 		return nil
 	})
+	now := time.UnixMilli(time.Now().UnixMilli())
 	for name, value := range values {
 		key := stateKey(name)
-		if errors.Is(value.Err(), redis.Nil) {
+		switch {
+		case errors.Is(value.Err(), redis.Nil):
 			continue // it has expired since the scan
-		}
-		if err := cmp.Or(value.Err(), now.Err(), err); err != nil && !errors.Is(err, redis.Nil) {
+		case value.Err() != nil:
+			return translate(ctx, key, value.Err())
+		case value.Val() == "" && err != nil: // without a connection the commands have no error
 			return translate(ctx, key, err)
 		}
-		reply := Reply{Now: time.UnixMilli(now.Val().UnixMilli())}
-		var ok bool
-		if reply.State, ok = decodeState(value.Val()); !ok {
+		s, ok := decodeState(value.Val(), now, ttls[name].Val())
+		if !ok {
 			return malformed(key)
 		}
-		if reply.Now.Before(reply.State.ForgetAt) {
-			states[name] = reply
-		}
+		states[name] = Reply{State: s, Now: now}
 	}
 	return nil
 }
 
 // decodeState reports whether v is a state, or empty.
-func decodeState(v string) (s State, ok bool) {
+func decodeState(v string, now time.Time, ttl time.Duration) (s State, ok bool) {
 	if v == "" {
 		return State{}, true
 	}
 	head, rest, _ := strings.Cut(v, "\n")
 	fence, reason, _ := strings.Cut(rest, "\n")
-	fields := strings.SplitN(head, " ", 7)
-	if len(fields) != 7 {
+	fields := strings.SplitN(head, " ", 6)
+	if len(fields) != 6 {
 		return State{}, false
 	}
 	ok = true
@@ -428,15 +409,14 @@ func decodeState(v string) (s State, ok bool) {
 	}
 	millis := func(text string) time.Duration { return time.Duration(number(text, 43)) * time.Millisecond }
 	epoch, sequence, _ := strings.Cut(fence, " ")
-	at := time.UnixMilli(number(fields[1], 63))
 	s = State{
-		Phase: Phase(fields[0]), Owner: fields[6], Attempt: int(number(fields[2], 31)),
-		Terms: Terms{Lease: millis(fields[3]), Keep: millis(fields[4]), Attempts: int(number(fields[5], 31))},
-		Fence: Fence(number(epoch, 32)<<31 | number(sequence, 31)), ForgetAt: at, Reason: reason,
+		Phase: Phase(fields[0]), Owner: fields[5], Attempt: int(number(fields[2], 31)),
+		Terms: Terms{Lease: millis(fields[3]), Keep: millis(fields[1]), Attempts: int(number(fields[4], 31))},
+		Fence: Fence(number(epoch, 32)<<31 | number(sequence, 31)), ForgetAt: now.Add(ttl), Reason: reason,
 	}
 	switch s.Phase {
 	case Held:
-		s.Until, s.ForgetAt = at, at.Add(s.Terms.Keep)
+		s.Until = s.ForgetAt.Add(-s.Terms.Keep)
 	case Free, Done, Exhausted:
 	default:
 		ok = false
@@ -451,7 +431,7 @@ func malformed(key string) error {
 
 const (
 	repair = "see which program writes it, and forget the lock with force, or delete the key"
-	rights = "the user needs the commands EVALSHA, EVAL, GET, SET, DEL, HMGET, HSET, HINCRBY, PTTL, SCAN, TIME and INFO, and the keys activityd_once_*"
+	rights = "the user needs the commands EVALSHA, EVAL, GET, SET, DEL, PTTL, PEXPIRE, HMGET, HSET, HINCRBY, SCAN, TIME and INFO, and the keys activityd_once_*"
 )
 
 // translate wraps an error of the client, about a key, as one of the errors of stores, or

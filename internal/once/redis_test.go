@@ -2,10 +2,7 @@ package once_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -37,27 +34,12 @@ func connect(t testing.TB, server *localserver.Redis) *redis.Client {
 func harness(client redis.UniversalClient, store once.Store) oncetest.Harness {
 	return oncetest.Harness{Store: store, Age: func(name string, d time.Duration) error {
 		ctx, key := context.Background(), once.StateKey(name)
-		v, err := client.Get(ctx, key).Result()
-		if err != nil {
-			return ignoreNil(err)
-		}
-		fields := strings.SplitN(v, " ", 3)
-		at, err := strconv.ParseInt(fields[1], 10, 64)
-		if err != nil {
+		ttl, err := client.PTTL(ctx, key).Result()
+		if err != nil || ttl < 0 {
 			return err
 		}
-		aged := fmt.Sprintf("%s %d %s", fields[0], at-d.Milliseconds(), fields[2])
-		s, _ := once.DecodeState(aged)
-		return ignoreNil(client.Do(ctx, "SET", key, aged, "PXAT", s.ForgetAt.UnixMilli()).Err())
+		return client.PExpire(ctx, key, ttl-d).Err()
 	}}
-}
-
-// ignoreNil returns nil for a key that is not there.
-func ignoreNil(err error) error {
-	if errors.Is(err, redis.Nil) {
-		return nil
-	}
-	return err
 }
 
 func TestRedis(t *testing.T) {

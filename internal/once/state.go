@@ -29,7 +29,7 @@ type Fence uint64
 func (f Fence) String() string { return strconv.FormatUint(uint64(f), 10) }
 
 // State is what a store keeps of a name. The zero State is that of a name that was never
-// acquired, or is forgotten. All times are the store's, in whole milliseconds.
+// acquired, or is forgotten. All times are in whole milliseconds, by the clock of the [Reply].
 type State struct {
 	Phase    Phase     // empty: no state
 	Owner    string    // has the lease, or ended the last attempt
@@ -153,7 +153,7 @@ const (
 type Reply struct {
 	Outcome Outcome
 	State   State     // after the operation
-	Now     time.Time // the store's clock
+	Now     time.Time // by the clock that the times of State are of
 	Changed bool      // the phase is another one than before
 }
 
