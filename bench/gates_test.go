@@ -166,7 +166,7 @@ func TestLockCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Acquire: EVALSHA, GET, HMGET, INFO, HINCRBY, SET. Done: EVALSHA, GET, SET.
+	// Acquire: EVALSHA, GET, HGET, INFO, HINCRBY, SET. Done: EVALSHA, GET, SET.
 	if onRedis.Trips != 2 || onRedis.Commands < 4 || onRedis.Commands > 9 {
 		t.Errorf("Redis: %v round trips, %v commands, want 2 and at most 9", onRedis.Trips, onRedis.Commands)
 	}

@@ -61,7 +61,11 @@ func bucketOf(name string) int { return int(crc32.ChecksumIEEE([]byte(name)) % b
 func markerKey(bucket int) string { return keyPrefix + strconv.Itoa(bucket) + "}" }
 
 // stateKey returns the key of the state of a name.
-func stateKey(name string) string { return markerKey(bucketOf(name)) + "_" + name }
+func stateKey(name string) string { return keyPrefix + strconv.Itoa(bucketOf(name)) + "}_" + name }
+
+// markerOf returns the key of the marker of the bucket of a state, which is the beginning
+// of its key.
+func markerOf(key string) string { return key[:strings.IndexByte(key, '}')+1] }
 
 // nameOf returns the name whose state has a key.
 func nameOf(key string) (name string, ok bool) {
@@ -71,28 +75,38 @@ func nameOf(key string) (name string, ok bool) {
 
 // A state is a string, which costs half of what a hash does:
 //
-//	PHASE KEEP ATTEMPT LEASE MAX OWNER
+//	PHASE OWNER
+//	KEEP LEASE MAX ATTEMPT
 //	EPOCH SEQUENCE
 //	REASON
 //
-// The durations are in milliseconds, and the fence is two numbers, because it is too large
-// for one in Lua. The key's time to live is the rest: the state is forgotten at its end,
-// and the lease of a name that is held ends KEEP before that.
+// An owner has no line feed; a reason may have some. KEEP and LEASE are in milliseconds,
+// and the fence is two numbers, because it is too large for one in Lua. The key's time to
+// live is the rest: the state is forgotten at its end, and the lease of a name that is held
+// ends KEEP before that.
+//
+// The order of the parts is for speed: a state that an owner holds begins with "held",
+// the owner and a line feed, and the terms are one argument of the script that acquires.
 
-// load begins the script of each operation. It sets v, the state, or an empty string, and
-// its parts, of which phase is nil if there is no state. Scripts return the outcome, a line
-// feed, 1 if the phase changed or 0, the time to live, and v.
+// load begins the script of each operation. It sets v, the state, or an empty string.
+// Scripts return the outcome, a line feed, 1 if the phase changed or 0, the time to live,
+// and v.
 const load = `
 local v = redis.call('GET', KEYS[1]) or ''
-local phase, keep, attempt, lease, max, owner
+`
+
+// parse sets the parts of v; phase is nil if there is no state.
+const parse = `
+local phase, owner, keep, lease, max, attempt
 if v ~= '' then
-	phase, keep, attempt, lease, max, owner = string.match(v, '^(%l+) (%d+) (%d+) (%d+) (%d+) ([^\n]+)\n')
+	phase, owner, keep, lease, max, attempt = string.match(v, '^(%l+) ([^\n]+)\n(%d+) (%d+) (%d+) (%d+)\n')
 	if not phase then return redis.error_reply('MALFORMED state') end
 end
 `
 
-// loadOwn is load for an operation of an owner, ARGV[1], who must be that of the state.
-const loadOwn = load + `
+// loadOwn is load and parse for an operation of an owner, ARGV[1], who must be that of the
+// state.
+const loadOwn = load + parse + `
 if owner ~= ARGV[1] then return 'lost\n0 ' .. redis.call('PTTL', KEYS[1]) .. ' ' .. v end
 `
 
@@ -110,40 +124,45 @@ const noEpoch = "no epoch"
 // acquireScript is [Acquire].
 //
 //	KEYS[1] the state  KEYS[2] the marker
-//	ARGV[1] owner  ARGV[2] lease  ARGV[3] keep  ARGV[4] max  ARGV[5] lease + keep
+//	ARGV[1] owner  ARGV[2] terms: KEEP LEASE MAX  ARGV[3] lease + keep
 //	returns as load says; the outcome may be "no epoch"
 var acquireScript = redis.NewScript(load + `
-local reason = ''
-if not phase then
-	attempt = 0
-elseif phase == 'free' then
-	reason = string.match(v, '\n[^\n]*\n(.*)$')
-else
-	local ttl = redis.call('PTTL', KEYS[1])
-	if phase == 'done' then return 'done\n0 ' .. ttl .. ' ' .. v end
-	if phase == 'exhausted' then return 'out of attempts\n0 ' .. ttl .. ' ' .. v end
-	if ttl > tonumber(keep) and owner ~= ARGV[1] then return 'busy\n0 ' .. ttl .. ' ' .. v end
-	if ttl > tonumber(keep) then
-		v = 'held ' .. ARGV[3] .. ' ' .. attempt .. ' ' .. ARGV[2] .. ' ' .. ARGV[4] .. ' ' .. owner .. string.match(v, '\n.*$')
-		redis.call('SET', KEYS[1], v, 'PX', ARGV[5])
-		return 'ok\n0 ' .. ARGV[5] .. ' ' .. v
+local reason, nth, outcome = '', '1', 'ok\n1 '
+if v ~= '' then -- it is not the first attempt
+` + parse + `
+	local newKeep, newMax = string.match(ARGV[2], '^(%d+) %d+ (%d+)$')
+	local fence = string.match(v, '\n[^\n]*(\n[^\n]*\n)')
+	reason = string.match(v, '\n[^\n]*\n[^\n]*\n(.*)$')
+	if phase ~= 'free' then
+		local ttl = redis.call('PTTL', KEYS[1])
+		if phase == 'done' then return 'done\n0 ' .. ttl .. ' ' .. v end
+		if phase == 'exhausted' then return 'out of attempts\n0 ' .. ttl .. ' ' .. v end
+		if ttl > tonumber(keep) and owner ~= ARGV[1] then return 'busy\n0 ' .. ttl .. ' ' .. v end
+		if ttl > tonumber(keep) then
+			v = 'held ' .. owner .. '\n' .. ARGV[2] .. ' ' .. attempt .. fence .. reason
+			redis.call('SET', KEYS[1], v, 'PX', ARGV[3])
+			return 'ok\n0 ' .. ARGV[3] .. ' ' .. v
+		end
+		reason = 'the lease of attempt ' .. attempt .. ' expired'
+		outcome = 'ok\n0 '
 	end
-	reason = 'the lease of attempt ' .. attempt .. ' expired'
+	if newMax ~= '0' and tonumber(attempt) >= tonumber(newMax) then
+		v = 'exhausted ' .. owner .. '\n' .. ARGV[2] .. ' ' .. attempt .. fence .. reason
+		redis.call('SET', KEYS[1], v, 'PX', newKeep)
+		return 'out of attempts\n1 ' .. newKeep .. ' ' .. v
+	end
+	nth = attempt + 1
 end
-if phase and ARGV[4] ~= '0' and tonumber(attempt) >= tonumber(ARGV[4]) then
-	v = 'exhausted ' .. ARGV[3] .. ' ' .. attempt .. ' ' .. ARGV[2] .. ' ' .. ARGV[4] .. ' ' .. owner .. string.match(v, '\n[^\n]*\n') .. reason
-	redis.call('SET', KEYS[1], v, 'PX', ARGV[3])
-	return 'out of attempts\n1 ' .. ARGV[3] .. ' ' .. v
-end
-local m = redis.call('HMGET', KEYS[2], 'epoch', 'server')
+local marker = redis.call('HGET', KEYS[2], 'epoch')
+if not marker then return 'no epoch\n0 0 ' end
 local info = redis.call('INFO', 'replication') -- as serverID, but faster
-if not m[1] or not m[2] or not string.find(info, 'role:master', 1, true)
-	or not string.find(info, 'master_replid:' .. m[2] .. '\r\n', 1, true) then return 'no epoch\n0 0 ' end
+if not string.find(info, 'role:master', 1, true)
+	or not string.find(info, 'master_replid:' .. string.sub(marker, 1, 40) .. '\r\n', 1, true) then return 'no epoch\n0 0 ' end
 local seq = redis.call('HINCRBY', KEYS[2], 'seq', '1')
 if seq > ` + maxSequence + ` then return 'no epoch\n0 0 ' end
-v = 'held ' .. ARGV[3] .. ' ' .. attempt + 1 .. ' ' .. ARGV[2] .. ' ' .. ARGV[4] .. ' ' .. ARGV[1] .. '\n' .. m[1] .. ' ' .. seq .. '\n' .. reason
-redis.call('SET', KEYS[1], v, 'PX', ARGV[5])
-return (phase == 'held' and 'ok\n0 ' or 'ok\n1 ') .. ARGV[5] .. ' ' .. v
+v = 'held ' .. ARGV[1] .. '\n' .. ARGV[2] .. ' ' .. nth .. '\n' .. string.sub(marker, 42) .. ' ' .. seq .. '\n' .. reason
+redis.call('SET', KEYS[1], v, 'PX', ARGV[3])
+return outcome .. ARGV[3] .. ' ' .. v
 `)
 
 // extendScript is [Extend].
@@ -163,11 +182,15 @@ return 'ok\n0 ' .. lease + keep .. ' ' .. v
 //	KEYS[1] the state
 //	ARGV[1] owner
 //	returns as load says
-var finishScript = redis.NewScript(loadOwn + `
-if phase ~= 'held' then return (phase == 'done' and 'ok\n0 ' or 'lost\n0 ') .. redis.call('PTTL', KEYS[1]) .. ' ' .. v end
-v = 'done' .. string.sub(v, 5) -- without 'held'
-redis.call('SET', KEYS[1], v, 'PX', keep)
-return 'ok\n1 ' .. keep .. ' ' .. v
+var finishScript = redis.NewScript(load + `
+local keep = string.find(v, 'held ' .. ARGV[1] .. '\n', 1, true) == 1 and string.match(v, '\n(%d+) ')
+if keep then
+	v = 'done' .. string.sub(v, 5) -- without 'held'
+	redis.call('SET', KEYS[1], v, 'PX', keep)
+	return 'ok\n1 ' .. keep .. ' ' .. v
+end
+` + parse + `
+return (owner == ARGV[1] and phase == 'done' and 'ok\n0 ' or 'lost\n0 ') .. redis.call('PTTL', KEYS[1]) .. ' ' .. v
 `)
 
 // failScript is [Fail].
@@ -178,7 +201,7 @@ return 'ok\n1 ' .. keep .. ' ' .. v
 var failScript = redis.NewScript(loadOwn + `
 if phase ~= 'held' then return (phase == 'done' and 'lost\n0 ' or 'ok\n0 ') .. redis.call('PTTL', KEYS[1]) .. ' ' .. v end
 phase = max ~= '0' and tonumber(attempt) >= tonumber(max) and 'exhausted' or 'free'
-v = phase .. string.match(v, '^held([^\n]*\n[^\n]*\n)') .. ARGV[2]
+v = phase .. string.match(v, '^held([^\n]*\n[^\n]*\n[^\n]*\n)') .. ARGV[2]
 redis.call('SET', KEYS[1], v, 'PX', keep)
 return 'ok\n1 ' .. keep .. ' ' .. v
 `)
@@ -190,7 +213,7 @@ return 'ok\n1 ' .. keep .. ' ' .. v
 //	returns as load says
 var releaseScript = redis.NewScript(loadOwn + `
 if phase ~= 'held' then return (phase == 'free' and 'ok\n0 ' or 'lost\n0 ') .. redis.call('PTTL', KEYS[1]) .. ' ' .. v end
-v = 'free ' .. keep .. ' ' .. attempt - 1 .. ' ' .. lease .. ' ' .. max .. ' ' .. owner .. string.match(v, '\n.*$')
+v = 'free ' .. owner .. '\n' .. keep .. ' ' .. lease .. ' ' .. max .. ' ' .. attempt - 1 .. string.match(v, '\n[^\n]*(\n.*)$')
 redis.call('SET', KEYS[1], v, 'PX', keep)
 return 'ok\n1 ' .. keep .. ' ' .. v
 `)
@@ -200,27 +223,28 @@ func (r *Redis) Apply(ctx context.Context, name string, op Operation) (Reply, er
 	if err := op.Check(name); err != nil {
 		return Reply{}, err
 	}
+	key := stateKey(name)
 	switch op.Action {
 	case Acquire:
-		return r.acquire(ctx, name, op)
+		return r.acquire(ctx, key, op)
 	case Extend:
-		return r.run(ctx, extendScript, name, op.Owner)
+		return r.run(ctx, extendScript, []string{key}, op.Owner)
 	case Finish:
-		return r.run(ctx, finishScript, name, op.Owner)
+		return r.run(ctx, finishScript, []string{key}, op.Owner)
 	case Fail:
-		return r.run(ctx, failScript, name, op.Owner, CutReason(op.Reason))
+		return r.run(ctx, failScript, []string{key}, op.Owner, CutReason(op.Reason))
 	default: // Release
-		return r.run(ctx, releaseScript, name, op.Owner)
+		return r.run(ctx, releaseScript, []string{key}, op.Owner)
 	}
 }
 
 // acquire runs acquireScript, and begins an epoch if that is what it takes. A loss of
 // data just after that is met by one more try.
-func (r *Redis) acquire(ctx context.Context, name string, op Operation) (Reply, error) {
-	ask := func() (Reply, error) {
-		lease, keep := op.Terms.Lease.Milliseconds(), op.Terms.Keep.Milliseconds()
-		return r.run(ctx, acquireScript, name, op.Owner, lease, keep, op.Terms.Attempts, lease+keep)
-	}
+func (r *Redis) acquire(ctx context.Context, key string, op Operation) (Reply, error) {
+	keys := []string{key, markerOf(key)}
+	lease, keep := op.Terms.Lease.Milliseconds(), op.Terms.Keep.Milliseconds()
+	terms := strconv.FormatInt(keep, 10) + " " + strconv.FormatInt(lease, 10) + " " + strconv.Itoa(op.Terms.Attempts)
+	ask := func() (Reply, error) { return r.run(ctx, acquireScript, keys, op.Owner, terms, lease+keep) }
 	reply, err := ask()
 	if err != nil || reply.Outcome != noEpoch {
 		return reply, err
@@ -247,51 +271,49 @@ func (r *Redis) acquire(ctx context.Context, name string, op Operation) (Reply, 
 	return Reply{}, cmp.Or(beginErr, fmt.Errorf("%w: %w: each one that was begun was lost at once: see that one master answers, and what deletes its keys", ErrUnavailable, ErrNoEpoch))
 }
 
-// run runs a script on the state of a name, and on the marker of its bucket.
-func (r *Redis) run(ctx context.Context, script *redis.Script, name string, args ...any) (Reply, error) {
+// run runs a script on the state of a name.
+func (r *Redis) run(ctx context.Context, script *redis.Script, keys []string, args ...any) (Reply, error) {
 	if err := ctx.Err(); err != nil {
 		return Reply{}, context.Cause(ctx)
-	}
-	key := stateKey(name)
-	keys := []string{key}
-	if script == acquireScript {
-		keys = append(keys, markerKey(bucketOf(name)))
 	}
 	text, err := script.Run(ctx, r.client, keys, args...).Text()
 	if err != nil {
 		return Reply{}, translate(ctx, strings.Join(keys, " or "), err)
 	}
-	now := time.UnixMilli(time.Now().UnixMilli())
+	now := millisecond(time.Now())
 	outcome, text, _ := strings.Cut(text, "\n")
 	changed, text, _ := strings.Cut(text, " ")
 	ttl, text, _ := strings.Cut(text, " ")
 	millis, err := strconv.ParseInt(ttl, 10, 64)
 	s, ok := decodeState(text, now, time.Duration(millis)*time.Millisecond)
 	if !ok || err != nil {
-		return Reply{}, malformed(key)
+		return Reply{}, malformed(keys[0])
 	}
 	return Reply{Outcome: Outcome(outcome), State: s, Now: now, Changed: changed == "1"}, nil
 }
+
+// millisecond returns t in whole milliseconds, by the wall clock only.
+func millisecond(t time.Time) time.Time { return time.UnixMilli(t.UnixMilli()) }
 
 // getScript reads a state.
 //
 //	KEYS[1] the state
 //	returns as load says, and no outcome
-var getScript = redis.NewScript(load + `return '\n0 ' .. redis.call('PTTL', KEYS[1]) .. ' ' .. v`)
+var getScript = redis.NewScript(load + parse + `return '\n0 ' .. redis.call('PTTL', KEYS[1]) .. ' ' .. v`)
 
 // Get implements [Store].
 func (r *Redis) Get(ctx context.Context, name string) (Reply, error) {
 	if err := CheckName(name); err != nil {
 		return Reply{}, err
 	}
-	return r.run(ctx, getScript, name)
+	return r.run(ctx, getScript, []string{stateKey(name)})
 }
 
 // forgetScript deletes a state.
 //
 //	KEYS[1] the state
 //	returns as load says; the outcome is "ok", "busy", or "lost" if there is no state
-var forgetScript = redis.NewScript(load + `
+var forgetScript = redis.NewScript(load + parse + `
 if not phase then return 'lost\n0 0 ' end
 local ttl = redis.call('PTTL', KEYS[1])
 if phase == 'held' and ttl > tonumber(keep) then return 'busy\n0 ' .. ttl .. ' ' .. v end
@@ -311,7 +333,7 @@ func (r *Redis) Forget(ctx context.Context, name string, force bool) (forgotten 
 		n, err := r.client.Del(ctx, stateKey(name)).Result()
 		return n == 1, translate(ctx, stateKey(name), err)
 	}
-	reply, err := r.run(ctx, forgetScript, name)
+	reply, err := r.run(ctx, forgetScript, []string{stateKey(name)})
 	if err == nil && reply.Outcome == Busy {
 		err = fmt.Errorf("%s: %w", name, ErrHeld)
 	}
@@ -370,7 +392,7 @@ func readStates(ctx context.Context, server redis.UniversalClient, keys []string
 		}
 		return nil
 	})
-	now := time.UnixMilli(time.Now().UnixMilli())
+	now := millisecond(time.Now())
 	for name, value := range values {
 		key := stateKey(name)
 		switch {
@@ -395,25 +417,24 @@ func decodeState(v string, now time.Time, ttl time.Duration) (s State, ok bool) 
 	if v == "" {
 		return State{}, true
 	}
-	head, rest, _ := strings.Cut(v, "\n")
-	fence, reason, _ := strings.Cut(rest, "\n")
-	fields := strings.SplitN(head, " ", 6)
-	if len(fields) != 6 {
-		return State{}, false
-	}
 	ok = true
-	number := func(text string, bits int) int64 {
-		n, err := strconv.ParseUint(text, 10, bits)
+	next := func(end string) (part string) {
+		var found bool
+		part, v, found = strings.Cut(v, end)
+		ok = ok && found
+		return part
+	}
+	number := func(end string, bits int) int64 {
+		n, err := strconv.ParseUint(next(end), 10, bits)
 		ok = ok && err == nil
 		return int64(n)
 	}
-	millis := func(text string) time.Duration { return time.Duration(number(text, 43)) * time.Millisecond }
-	epoch, sequence, _ := strings.Cut(fence, " ")
-	s = State{
-		Phase: Phase(fields[0]), Owner: fields[5], Attempt: int(number(fields[2], 31)),
-		Terms: Terms{Lease: millis(fields[3]), Keep: millis(fields[1]), Attempts: int(number(fields[4], 31))},
-		Fence: Fence(number(epoch, 32)<<31 | number(sequence, 31)), ForgetAt: now.Add(ttl), Reason: reason,
-	}
+	const millis = int64(time.Millisecond)
+	s.Phase, s.Owner = Phase(next(" ")), next("\n")
+	s.Terms.Keep, s.Terms.Lease = time.Duration(number(" ", 43)*millis), time.Duration(number(" ", 43)*millis)
+	s.Terms.Attempts, s.Attempt = int(number(" ", 31)), int(number("\n", 31))
+	s.Fence = Fence(number(" ", 32)<<31 | number("\n", 31))
+	s.Reason, s.ForgetAt = v, now.Add(ttl)
 	switch s.Phase {
 	case Held:
 		s.Until = s.ForgetAt.Add(-s.Terms.Keep)
@@ -431,7 +452,7 @@ func malformed(key string) error {
 
 const (
 	repair = "see which program writes it, and forget the lock with force, or delete the key"
-	rights = "the user needs the commands EVALSHA, EVAL, GET, SET, DEL, PTTL, PEXPIRE, HMGET, HSET, HINCRBY, SCAN, TIME and INFO, and the keys activityd_once_*"
+	rights = "the user needs the commands EVALSHA, EVAL, GET, SET, DEL, PTTL, PEXPIRE, HGET, HMGET, HSET, HINCRBY, SCAN, TIME and INFO, and the keys activityd_once_*"
 )
 
 // translate wraps an error of the client, about a key, as one of the errors of stores, or

@@ -23,7 +23,7 @@ import (
 //
 //	server  the server's id, see serverID, when the marker was prepared
 //	nonce   random, of one execution of prepareScript
-//	epoch   the epoch, once it is bound
+//	epoch   once it is bound: server (of 40 characters), a space, and the epoch
 //	seq     the last sequence number of the epoch
 //	last    the highest epoch known of the markers before, 0 if none
 //
@@ -32,7 +32,9 @@ import (
 // an epoch, and no more.
 //
 // A marker is valid if it has an epoch, a seq below maxSequence, and the id of the server
-// that runs the script. An epoch is begun in three steps:
+// that runs the script. The id stands beside the epoch once more so that acquireScript
+// needs one field only: prepareScript, which alone writes server, begins with a marker
+// without epoch, and bindScript, which alone writes epoch, repeats server. An epoch is begun in three steps:
 //
 //  1. prepareScript replaces a marker that is not valid by one without an epoch, and
 //     returns its nonce. If there is such a marker already, it returns that one's.
@@ -91,14 +93,15 @@ if not server then
 	return redis.error_reply('ERR INFO replication shows no master_replid')
 end
 local m = redis.call('HMGET', KEYS[1], 'nonce', 'server', 'epoch', 'seq', 'last')
+local epoch = string.match(m[3] or '', '^%x+ (%d+)$')
 if m[1] and m[2] == server then
 	if not m[3] then return {m[1], m[5]} end
 	local seq = tonumber(m[4] or '')
-	if seq and seq < ` + maxSequence + ` then return {'', m[3]} end
+	if epoch and seq and seq < ` + maxSequence + ` then return {'', epoch} end
 end
 local time = redis.call('TIME')
 local nonce = ARGV[1] .. ' ' .. time[1] .. '.' .. time[2]
-local last = m[3] or m[5] or '0'
+local last = epoch or m[5] or '0'
 redis.call('DEL', KEYS[1])
 redis.call('HSET', KEYS[1], 'nonce', nonce, 'server', server, 'last', last)
 return {nonce, last}
@@ -112,8 +115,9 @@ return {nonce, last}
 var bindScript = redis.NewScript(`
 local m = redis.call('HMGET', KEYS[1], 'nonce', 'server', 'epoch')
 if m[1] ~= ARGV[1] or m[2] ~= ` + serverID + ` then return 0 end
-if m[3] then return m[3] == ARGV[2] and 1 or 0 end
-redis.call('HSET', KEYS[1], 'epoch', ARGV[2], 'seq', 0)
+local epoch = m[2] .. ' ' .. ARGV[2]
+if m[3] then return m[3] == epoch and 1 or 0 end
+redis.call('HSET', KEYS[1], 'epoch', epoch, 'seq', 0)
 return 1
 `)
 

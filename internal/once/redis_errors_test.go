@@ -41,13 +41,13 @@ func TestRedisStored(t *testing.T) {
 		op   once.Operation
 		want string
 	}{
-		{once.Operation{Action: once.Acquire, Owner: "me", Terms: terms}, "held 3600000 1 3600000 3 me\n1 1\n"},
-		{once.Operation{Action: once.Extend, Owner: "me"}, "held 3600000 1 3600000 3 me\n1 1\n"},
-		{once.Operation{Action: once.Fail, Owner: "me", Reason: "no\nluck"}, "free 3600000 1 3600000 3 me\n1 1\nno\nluck"},
-		{once.Operation{Action: once.Acquire, Owner: "you", Terms: terms}, "held 3600000 2 3600000 3 you\n1 2\nno\nluck"},
-		{once.Operation{Action: once.Acquire, Owner: "you", Terms: terms}, "held 3600000 2 3600000 3 you\n1 2\nno\nluck"},
-		{once.Operation{Action: once.Release, Owner: "you"}, "free 3600000 1 3600000 3 you\n1 2\nno\nluck"},
-		{once.Operation{Action: once.Acquire, Owner: "him", Terms: once.Terms{Lease: time.Hour, Keep: time.Minute, Attempts: 1}}, "exhausted 60000 1 3600000 1 you\n1 2\nno\nluck"},
+		{once.Operation{Action: once.Acquire, Owner: "me", Terms: terms}, "held me\n3600000 3600000 3 1\n1 1\n"},
+		{once.Operation{Action: once.Extend, Owner: "me"}, "held me\n3600000 3600000 3 1\n1 1\n"},
+		{once.Operation{Action: once.Fail, Owner: "me", Reason: "no\nluck"}, "free me\n3600000 3600000 3 1\n1 1\nno\nluck"},
+		{once.Operation{Action: once.Acquire, Owner: "you", Terms: terms}, "held you\n3600000 3600000 3 2\n1 2\nno\nluck"},
+		{once.Operation{Action: once.Acquire, Owner: "you", Terms: terms}, "held you\n3600000 3600000 3 2\n1 2\nno\nluck"},
+		{once.Operation{Action: once.Release, Owner: "you"}, "free you\n3600000 3600000 3 1\n1 2\nno\nluck"},
+		{once.Operation{Action: once.Acquire, Owner: "him", Terms: once.Terms{Lease: time.Hour, Keep: time.Minute, Attempts: 1}}, "exhausted you\n60000 3600000 1 1\n1 2\nno\nluck"},
 	} {
 		r, err := store.Apply(t.Context(), "a", step.op)
 		if err != nil {
@@ -182,7 +182,7 @@ func TestRedisRights(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
 	rule := []any{"ACL", "SETUSER", "app", "on", ">secret", "~activityd_once_*"}
-	for command := range strings.FieldsSeq("evalsha eval get set del pttl pexpire hmget hset hincrby scan time info") {
+	for command := range strings.FieldsSeq("evalsha eval get set del pttl pexpire hget hmget hset hincrby scan time info") {
 		rule = append(rule, "+"+command)
 	}
 	if err := connect(t, server).Do(t.Context(), rule...).Err(); err != nil {
@@ -206,8 +206,8 @@ func TestRedisForeignKeys(t *testing.T) {
 		func() error { return client.HSet(t.Context(), key, "a", "b").Err() },
 		func() error { return client.Set(t.Context(), key, "gibberish", 0).Err() },
 		func() error { return client.Set(t.Context(), key, "held 1 2 3", 0).Err() },
-		func() error { return client.Set(t.Context(), key, "held 1 1 1 1 me", 0).Err() },
-		func() error { return client.Set(t.Context(), key, "lost 1 1 1 1 me\n1 1\n", 0).Err() },
+		func() error { return client.Set(t.Context(), key, "held me\n1 1 1 1", 0).Err() },
+		func() error { return client.Set(t.Context(), key, "lost me\n1 1 1 1\n1 1\n", 0).Err() },
 	} {
 		if err := errors.Join(client.FlushAll(t.Context()).Err(), set()); err != nil {
 			t.Fatal(err)
