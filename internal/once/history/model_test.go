@@ -377,7 +377,7 @@ func (w world) forgotten(in request, out answer) (after []world) {
 		}
 		next := w
 		next.clock = t.from
-		if !held {
+		if !held && !gone {
 			next.kept = kept{}
 		}
 		after = append(after, next)
