@@ -19,6 +19,7 @@ import (
 
 // stage is a store with its servers, and what can happen to it.
 type stage struct {
+	measured  bool // see answer
 	monotonic bool
 	clients   []once.Store // that goroutines share
 	age       func(ctx context.Context, name string, d time.Duration) error
@@ -307,6 +308,7 @@ func (p *player) ask(ctx context.Context, in request) (out answer) {
 		out.reply, err = p.store.Apply(ctx, p.name, in.op)
 	}
 	if err == nil {
+		out.measured = p.measured
 		return out
 	}
 	if !errors.Is(err, once.ErrUnavailable) && !errors.Is(err, once.ErrNoEpoch) && !errors.Is(err, errCut) {
