@@ -267,11 +267,12 @@ func redisKey(name string) string {
 	return fmt.Sprintf("activityd_once_{%d}_%s", crc32.ChecksumIEEE([]byte(name))%buckets, name)
 }
 
-// ageScript moves the times of a state back: what is left of its time to live is all there is.
+// ageScript moves the times of a state back, which is when its key expires. It changes the
+// time itself: what is left of it becomes less while the script runs, in Redis before 7.2.
 var ageScript = redis.NewScript(`
-local ttl = redis.call('PTTL', KEYS[1])
-if ttl >= 0 then redis.call('PEXPIRE', KEYS[1], ttl - ARGV[1]) end
-return ttl
+local at = redis.call('PEXPIRETIME', KEYS[1])
+if at >= 0 then redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', at - ARGV[1])) end
+return at
 `)
 
 var (
