@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -192,8 +193,15 @@ func (o *onceFlags) check() error {
 	if err := once.CheckName(k.Name); err != nil {
 		return fmt.Errorf("NAME: %w", err)
 	}
+	if strings.HasPrefix(k.Name, ownNames) {
+		return fmt.Errorf("NAME: %s: names that begin with %s are activityd's own", k.Name, ownNames)
+	}
 	return nil
 }
+
+// ownNames begins the names under which activityd itself works: one that is done would keep
+// its sweep from running.
+const ownNames = "activityd/"
 
 // newOnce returns the command once. environ is the environment of what it runs.
 func newOnce(environ []string) *cobra.Command {

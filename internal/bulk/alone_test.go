@@ -228,6 +228,33 @@ func TestAJobThatAnotherProcessHasTaken(t *testing.T) {
 	})
 }
 
+// firstLost is a store that acquires a name, and is killed before it answers: it is away
+// for the release, too.
+type firstLost struct {
+	*oncetest.Memory
+	calls atomic.Int32
+}
+
+func (l *firstLost) Apply(ctx context.Context, name string, op once.Operation) (once.Reply, error) {
+	n := l.calls.Add(1)
+	if n == 1 {
+		_, _ = l.Memory.Apply(ctx, name, op)
+	}
+	if n <= 2 {
+		return once.Reply{}, once.ErrUnavailable
+	}
+	return l.Memory.Apply(ctx, name, op)
+}
+
+// A job is not refused by a name that it acquired itself without learning of it.
+func TestAJobWhoseFirstAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := servers{newWorld(100)}
+		s.wantAll(t, <-start(t.Context(), s.alone(&firstLost{Memory: oncetest.NewMemory(time.Now)}, bulk.All)))
+	})
+}
+
 // lossNoticed is a reporter that closes a channel when a lease was lost.
 type lossNoticed struct {
 	servers

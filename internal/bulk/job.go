@@ -179,10 +179,10 @@ func (j *job) alone(ctx context.Context, from Checkpoint) (at Checkpoint, err er
 	key := once.Key{Name: j.name(), Lease: cmp.Or(j.Lease, once.DefaultLease), NoWait: true}
 	key.Margin = min(visitGrace, key.Lease/2)
 	var lost bool
-	var own time.Time // until when the lease that was lost may be the one that is met
+	var own time.Time // until when the lease that is met may be one of this process, which it lost
 	judge := func(err error) Fault {
 		switch {
-		case errors.Is(err, once.ErrLost):
+		case errors.Is(err, once.ErrLost), errors.Is(err, once.ErrUnavailable): // the answer to an acquisition may be lost
 			lost, own = true, time.Time{}
 			return Away
 		case !errors.Is(err, once.ErrBusy):

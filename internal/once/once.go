@@ -58,6 +58,19 @@ var (
 	ErrLost = errors.New("the lease was lost")
 )
 
+// LostError is an [ErrLost]: the cause with which the context of the work ends.
+type LostError struct {
+	// Ends is the end of the lease, by the monotonic clock of this process: the work is
+	// alone until then. It is zero if the lease is another's already.
+	Ends time.Time
+	why  string
+}
+
+func (e *LostError) Error() string { return ErrLost.Error() + e.why }
+
+// Is reports whether target is [ErrLost].
+func (e *LostError) Is(target error) bool { return target == ErrLost }
+
 // Hooks are called at what happens; each may be nil. They must not block, because the
 // lease goes on meanwhile, nor panic. They are called concurrently: by calls of Do and
 // Hold, and within one call by the extension of the lease beside the work.

@@ -221,10 +221,7 @@ func (l *lease) remaining() time.Duration {
 func (l *lease) run(ctx context.Context, work func(context.Context, Attempt) error) (lost, err error) {
 	working, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	deadline := time.AfterFunc(l.remaining(), func() {
-		end(fmt.Errorf("%w: it was not extended for %v", ErrLost, l.terms.Lease-l.key.Margin))
-	})
-	defer deadline.Stop()
+	deadline := l.endWork(end)
 	extending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var extender sync.WaitGroup
 	extender.Go(func() { l.extend(extending, deadline, end) })
@@ -237,10 +234,19 @@ func (l *lease) run(ctx context.Context, work func(context.Context, Attempt) err
 	return lost, err
 }
 
+// endWork ends the work a margin before the end of the lease, unless the timer is stopped.
+func (l *lease) endWork(end context.CancelCauseFunc) *time.Timer {
+	ends := l.sent.Add(l.terms.Lease)
+	return time.AfterFunc(l.remaining(), func() {
+		end(&LostError{Ends: ends, why: fmt.Sprintf(": it was not extended for %v", l.terms.Lease-l.key.Margin)})
+	})
+}
+
 // extend extends the lease until ctx ends: three times in a lease, and soon again after
-// an error. Each extension puts off the deadline; when the lease is another's, end ends the
+// an error. Each extension replaces the deadline; when the lease is another's, end ends the
 // work.
 func (l *lease) extend(ctx context.Context, deadline *time.Timer, end context.CancelCauseFunc) {
+	defer func() { deadline.Stop() }()
 	lease, failures := l.terms.Lease, 0
 	for pause := time.Until(l.sent.Add(lease / 3)); retry.Sleep(ctx, pause) == nil; {
 		sent := time.Now()
@@ -257,19 +263,20 @@ func (l *lease) extend(ctx context.Context, deadline *time.Timer, end context.Ca
 			return
 		default:
 			l.sent = sent
-			deadline.Reset(l.remaining())
+			deadline.Stop()
+			deadline = l.endWork(end)
 			pause, failures = time.Until(sent.Add(lease/3)), 0
 		}
 	}
 }
 
-// lostTo returns an [ErrLost] that says what became of the lease of owner.
+// lostTo returns the error of a lease that is no longer that of owner.
 func lostTo(s State, owner string) error {
 	switch {
 	case s.Phase == "":
-		return fmt.Errorf("%w: the name was forgotten", ErrLost)
+		return &LostError{why: ": the name was forgotten"}
 	case s.Owner == owner:
-		return fmt.Errorf("%w: it expired", ErrLost)
+		return &LostError{why: ": it expired"}
 	}
-	return fmt.Errorf("%w to %s, which began attempt %d", ErrLost, processOf(s.Owner), s.Attempt)
+	return &LostError{why: fmt.Sprintf(" to %s, which began attempt %d", processOf(s.Owner), s.Attempt)}
 }

@@ -214,7 +214,7 @@ func onRedis(t testing.TB, size int, m *mutation, args ...string) *stage {
 	admin := redis.NewClient(&redis.Options{Network: "unix", Addr: r.Addr(), MaxRetries: -1, PoolSize: manyConns, DialerRetries: 1})
 	t.Cleanup(func() { _ = admin.Close() })
 	s := &stage{
-		monotonic: true, clients: []once.Store{direct.mustOpen(t, hooks...), proxied.mustOpen(t, hooks...)}, size: size, pause: time.Millisecond,
+		measured: true, monotonic: true, clients: []once.Store{direct.mustOpen(t, hooks...), proxied.mustOpen(t, hooks...)}, size: size, pause: time.Millisecond,
 		age: func(ctx context.Context, name string, d time.Duration) error {
 			return tester(ageScript.Eval(ctx, admin, []string{redisKey(name)}, d.Milliseconds()).Err())
 		},
@@ -267,13 +267,12 @@ func redisKey(name string) string {
 	return fmt.Sprintf("activityd_once_{%d}_%s", crc32.ChecksumIEEE([]byte(name))%buckets, name)
 }
 
-// ageScript moves the times of a state back. See the states of once.Redis.
+// ageScript moves the times of a state back, which is when its key expires. It changes the
+// time itself: what is left of it becomes less while the script runs, in Redis before 7.2.
 var ageScript = redis.NewScript(`
-local phase, at, attempt, lease, keep, rest = string.match(redis.call('GET', KEYS[1]) or '', '^(%l+) (%d+) (%d+) (%d+) (%d+) (.*)$')
-if not phase then return 0 end
-at = at - ARGV[1]
-redis.call('SET', KEYS[1], table.concat({phase, at, attempt, lease, keep, rest}, ' '), 'PXAT', phase == 'held' and at + keep or at)
-return 1
+local at = redis.call('PEXPIRETIME', KEYS[1])
+if at >= 0 then redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', at - ARGV[1])) end
+return at
 `)
 
 var (

@@ -44,6 +44,7 @@ type answer struct {
 	removed  bool       // of forget
 	held     bool       // of forget: it was refused
 	received int64      // unix milliseconds; endOfTime: it may still be applied
+	measured bool       // the reply's clock is the client's: it tells how much time is left, and not the store's clock
 }
 
 // fate is what is known of an operation.
@@ -115,7 +116,9 @@ func (k kept) at(later int64) once.State {
 //
 // The store's clock is the machine's, as the tester's is: each answer's clock must lie
 // between its being sent and received. In Redis it moves forward from operation to
-// operation, and so it must here (monotonic). In MySQL it does not: an operation reads
+// operation, and so it must here (monotonic); its answers tell the time that is left and not
+// the clock (measured), so that times are known as well as it is known when it was
+// applied, mostly within a millisecond or two, and lengths of time exactly. In MySQL it does not: an operation reads
 // the clock and the state, decides, and writes if the state is still the same; so it may
 // come after one that read the clock later. There a state that one operation found
 // forgotten is not by the clock of another one, unless its row was purged since, and nothing
@@ -182,6 +185,9 @@ func (w world) step(in request, out answer) (after []world) {
 		if w.span = min(w.span, out.received-w.since); w.span < 0 {
 			return nil
 		}
+	}
+	if out.measured && out.fate == answered && (in.action == get || in.op.Action != "") {
+		return w.measured(in, out)
 	}
 	next := w
 	switch in.action {
@@ -278,6 +284,52 @@ func (w world) shows(k kept, top once.Fence, now int64) world {
 	}
 	w.top, w.clock = top, now
 	return w
+}
+
+// measured applies an operation or a get whose answer tells how much time is left to a state,
+// at an unknown time between its being sent and received.
+func (w world) measured(in request, out answer) (after []world) {
+	now, want := out.reply.Now.UnixMilli(), keep(out.reply.State)
+	for _, t := range w.stretches(in, out) {
+		before := w.fenced(w.at(t.later), want)
+		if forgottenAt(before, t.from) {
+			before = once.State{}
+		}
+		s, outcome, same := before, once.Outcome(""), true
+		if in.action != get {
+			s, outcome = once.Step(before, time.UnixMilli(t.from), newFence, in.op)
+			same = s == before && unchanged(before, t.from, in.op)
+		}
+		if s.Fence == newFence && want.state.Fence > w.top {
+			s.Fence = want.state.Fence
+		}
+		k := keep(s)
+		if k.state != want.state || outcome != out.reply.Outcome || out.reply.Changed != (s.Phase != before.Phase) {
+			continue
+		}
+		next, left := w, want.forget-now
+		next.top, next.clock = max(w.top, want.state.Fence), t.from
+		switch {
+		case s.Phase == "":
+			next.span = max(0, min(w.span, t.to-w.forget))
+		case want.until != 0 && want.forget-want.until != k.forget-k.until:
+			continue
+		case same:
+			first, last := max(0, left+t.from-w.forget), min(w.span, left+t.to-w.forget)
+			if first > last {
+				continue
+			}
+			next.kept = keep(w.fenced(w.at(first), want))
+			next.span, next.since = last-first, w.since+first
+		case k.forget-t.from != left:
+			continue
+		default: // a millisecond more: at the very end of a time to live, a key is there
+			next.kept = k
+			next.span, next.since = t.to-t.from+1, t.from
+		}
+		after = append(after, next)
+	}
+	return after
 }
 
 // fenced gives a state whose fence is not known the one that an answer shows.
@@ -377,7 +429,7 @@ func (w world) forgotten(in request, out answer) (after []world) {
 		}
 		next := w
 		next.clock = t.from
-		if !held {
+		if !held && !gone {
 			next.kept = kept{}
 		}
 		after = append(after, next)

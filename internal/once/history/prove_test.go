@@ -41,7 +41,11 @@ func TestProve(t *testing.T) {
 			if on.open == nil {
 				synctest.Test(t, c.inMemory)
 			} else {
-				c.onServer(t, on.open(t, p.size))
+				s := on.open(t, p.size)
+				c.onServer(t, s)
+				if n := s.undecided.Load(); n*1000 > int64(c.total.histories) {
+					t.Errorf("%d of %d histories took porcupine too long", n, c.total.histories)
+				}
 			}
 			t.Logf("%s", c)
 		})

@@ -80,9 +80,10 @@ func (m *mutation) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // setLease is the second command.
 func (m *mutation) setLease(ctx context.Context, next redis.ProcessHook, cmd *redis.Cmd) {
 	reply, _ := cmd.Text()
-	_, state, held := strings.Cut(reply, " held ")
-	if key, ok := cmd.Args()[3].(string); ok && held && m.met.Add(1)%4 > 0 {
-		_ = next(ctx, redis.NewStatusCmd(ctx, "set", key, "held "+state)) // it may fail as well
+	answer, _, held := strings.Cut(reply, " held ")
+	if key, ok := cmd.Args()[3].(string); ok && held && m.met.Add(1)%4 > 0 && strings.HasPrefix(answer, "ok\n") {
+		_, ttl, _ := strings.Cut(answer, " ")
+		_ = next(ctx, redis.NewBoolCmd(ctx, "pexpire", key, ttl)) // it may fail as well
 	}
 }
 
@@ -164,29 +165,25 @@ func (s *stage) mustNotice(t *testing.T, m *mutation) {
 func TestEachRuleOfRedisIsNeeded(t *testing.T) {
 	t.Parallel()
 	const (
-		mine      = `string.find(rest, ARGV[1] .. '\n', 1, true) ~= 1`
-		hasMarker = `if not m[1] or not m[2] or not m[3] or not string.find(info, 'role:master', 1, true)`
+		hasMarker = `if not m[1] or not m[2] or not string.find(info, 'role:master', 1, true)`
 		itsServer = `or not string.find(info, 'master_replid:' .. m[2] .. '\r\n', 1, true) then`
 	)
 	for _, test := range []struct {
 		rule string
 		*mutation
 	}{
-		{"the owner's token is checked", replacing(`if not phase or `+mine+` then`, `if not phase then`)},
+		{"the owner's token is checked", replacing(`if owner ~= ARGV[1] then`, `if not phase then`)},
 		{"there are epochs", replacing(hasMarker, `m[1] = '1'`, itsServer, `if false then`)},
 		{"an epoch is of one server", replacing(itsServer, `then`)},
-		{"the lease is set in the same command", &mutation{second: true, pairs: []string{
-			`redis.call('SET', KEYS[1], v, 'PXAT', till + ARGV[3])`, `redis.call('SET', KEYS[1], (string.gsub(v, '^held %d+', 'held 99999999999999')))`,
-		}}},
-		{"done is no number", replacing(`if phase == 'done' then return 'done\n0 ' .. t[1] .. ' ' .. t[2] .. ' ' .. v end`,
-			`if phase == 'done' then phase, at = 'held', tonumber('done') or 0 end`)},
-		{"an acquisition may be repeated", replacing(`elseif `+mine+` then`, `elseif true then`)},
-		{"an expired lease is not extended", replacing(`or now >= tonumber(at) then`, `then`)},
-		{"a lease that has not expired is not taken over", replacing(`elseif now >= tonumber(at) then`, `elseif now + 50 >= tonumber(at) then`)},
+		{"the lease is set in the same command", &mutation{second: true, pairs: []string{`'PX', ARGV[5])`, `'PX', '999999999')`}}},
+		{"done is no number", replacing(`if phase == 'done' then return 'done\n0 ' .. ttl .. ' ' .. v end`,
+			`if phase == 'done' then phase, ttl = 'held', tonumber('done') or 0 end`)},
+		{"an acquisition may be repeated", replacing(`if ttl > tonumber(keep) and owner ~= ARGV[1] then`, `if ttl > tonumber(keep) then`)},
+		{"an expired lease is not extended", replacing(`if phase ~= 'held' or ttl <= tonumber(keep) then`, `if phase ~= 'held' then`)},
+		{"a lease that has not expired is not taken over", replacing(`if ttl > tonumber(keep)`, `if ttl > tonumber(keep) + 50`)},
 		{"an attempt that was handed back does not count", replacing(`attempt - 1`, `attempt - 0`)},
 		{"attempts end", replacing(`tonumber(attempt) >= tonumber(ARGV[4])`, `tonumber(attempt) > tonumber(ARGV[4])`)},
-		{"a state is forgotten", replacing(`if now >= (phase == 'held' and at + keep or tonumber(at)) then phase, v = nil, '' end`, ``,
-			`, 'PXAT', till + ARGV[3]`, ``, `, 'PXAT', at + keep`, ``, `, 'PXAT', at`, ``)},
+		{"a state is forgotten", replacing(`v, 'PX', keep)`, `v)`)},
 	} {
 		t.Run(test.rule, func(t *testing.T) {
 			t.Parallel()
