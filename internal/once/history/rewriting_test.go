@@ -165,24 +165,26 @@ func (s *stage) mustNotice(t *testing.T, m *mutation) {
 func TestEachRuleOfRedisIsNeeded(t *testing.T) {
 	t.Parallel()
 	const (
-		hasMarker = `if not m[1] or not m[2] or not string.find(info, 'role:master', 1, true)`
-		itsServer = `or not string.find(info, 'master_replid:' .. m[2] .. '\r\n', 1, true) then`
+		hasMarker = `if not marker then`
+		isMaster  = `if not string.find(info, 'role:master', 1, true)`
+		itsServer = `or not string.find(info, 'master_replid:' .. string.sub(marker, 1, 40) .. '\r\n', 1, true) then`
 	)
 	for _, test := range []struct {
 		rule string
 		*mutation
 	}{
 		{"the owner's token is checked", replacing(`if owner ~= ARGV[1] then`, `if not phase then`)},
-		{"there are epochs", replacing(hasMarker, `m[1] = '1'`, itsServer, `if false then`)},
+		{"the owner's token is checked when it is done", replacing(`string.find(v, 'held ' .. ARGV[1] .. '\n', 1, true) == 1`, `string.find(v, 'held ', 1, true) == 1`)},
+		{"there are epochs", replacing(hasMarker, `marker = string.rep('x', 40) .. ' 1' if false then`, isMaster, `if false`, itsServer, `then`)},
 		{"an epoch is of one server", replacing(itsServer, `then`)},
-		{"the lease is set in the same command", &mutation{second: true, pairs: []string{`'PX', ARGV[5])`, `'PX', '999999999')`}}},
+		{"the lease is set in the same command", &mutation{second: true, pairs: []string{`'PX', ARGV[3])`, `'PX', '999999999')`}}},
 		{"done is no number", replacing(`if phase == 'done' then return 'done\n0 ' .. ttl .. ' ' .. v end`,
 			`if phase == 'done' then phase, ttl = 'held', tonumber('done') or 0 end`)},
 		{"an acquisition may be repeated", replacing(`if ttl > tonumber(keep) and owner ~= ARGV[1] then`, `if ttl > tonumber(keep) then`)},
 		{"an expired lease is not extended", replacing(`if phase ~= 'held' or ttl <= tonumber(keep) then`, `if phase ~= 'held' then`)},
 		{"a lease that has not expired is not taken over", replacing(`if ttl > tonumber(keep)`, `if ttl > tonumber(keep) + 50`)},
 		{"an attempt that was handed back does not count", replacing(`attempt - 1`, `attempt - 0`)},
-		{"attempts end", replacing(`tonumber(attempt) >= tonumber(ARGV[4])`, `tonumber(attempt) > tonumber(ARGV[4])`)},
+		{"attempts end", replacing(`tonumber(attempt) >= tonumber(newMax)`, `tonumber(attempt) > tonumber(newMax)`)},
 		{"a state is forgotten", replacing(`v, 'PX', keep)`, `v)`)},
 	} {
 		t.Run(test.rule, func(t *testing.T) {
