@@ -72,7 +72,7 @@ func TestLostAcquisition(t *testing.T) {
 			}
 			return nil
 		})
-		if !did || err != nil || time.Since(begin) > time.Second {
+		if !did || err != nil || time.Since(begin) > 3*time.Second {
 			t.Errorf("%v, %v after %v", did, err, time.Since(begin))
 		}
 		w.is(once.Done, 2)
@@ -257,7 +257,7 @@ func TestAFailureThatCannotBeRecorded(t *testing.T) {
 		if !errors.Is(err, once.ErrExhausted) || !errors.Is(err, errWork) {
 			t.Error(err)
 		}
-		if took := time.Since(begin); took.Round(time.Second) != 2*lease {
+		if took := time.Since(begin); took.Truncate(time.Second) != 2*lease {
 			t.Errorf("it took %v, want two leases", took)
 		}
 		w.is(once.Exhausted, 2)
@@ -282,7 +282,7 @@ func TestWorkThatIgnoresItsContext(t *testing.T) {
 			pass(10 * lease)
 			return nil
 		})
-		if !next.did || next.err != nil || next.at.Sub(begin) != 11*lease {
+		if !next.did || next.err != nil || next.at.Sub(begin).Truncate(time.Millisecond) != 11*lease {
 			t.Errorf("the next: %v, %v after %v", next.did, next.err, next.at.Sub(begin))
 		}
 		if r := <-deaf; r.did || !errors.Is(r.err, once.ErrLost) || r.at.Sub(begin) != 3*lease {
@@ -369,7 +369,7 @@ func TestAProcessThatIsPaused(t *testing.T) {
 			}
 			return nil
 		})
-		if !second.did || second.err != nil || second.at.Sub(begin) != lease/3+lease {
+		if !second.did || second.err != nil || second.at.Sub(begin).Truncate(time.Millisecond) != lease/3+lease {
 			t.Errorf("the second: %v, %v after %v", second.did, second.err, second.at.Sub(begin))
 		}
 		if r := <-first; r.did || !errors.Is(r.err, once.ErrLost) {

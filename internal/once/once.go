@@ -93,8 +93,9 @@ type Hooks struct {
 // Options configure a [Once].
 type Options struct {
 	// Notifier tells waiters in this process, and in others if it is relayed, that an
-	// attempt has ended; nil: waiters of this Once alone. Without a notification they
-	// look again when the lease that they know of ends.
+	// attempt has ended; nil: waiters of this Once alone. Without a notification those of
+	// [Once.Do] look again within a second, and those of [Once.Hold] when the lease that
+	// they know of ends.
 	Notifier *notify.Notifier
 	Hooks    Hooks
 }
@@ -146,9 +147,11 @@ func (o *Once) newCall(k Key, attempts int) (*call, error) {
 
 // Do does work unless it is done, waiting for its turn: it returns when the work is done,
 // by this process or by another one, or when all attempts failed. did reports whether
-// this call did it. It begins an attempt whenever no other process is in one; after
-// an attempt of its own that failed it leaves the next one to others for a moment: 50 to
-// 100 ms, twice as long after each further one, at most 10 s.
+// this call did it. While another process is in an attempt, it asks the store once in 0.5 to
+// 1 s, when the lease ends, and when it is notified; it begins an attempt when no other
+// process is in one. After an attempt of its own that failed it does neither for 1 to 2 s,
+// twice as long after each further one, at most 30 s: the next attempt is that of another
+// process if one waits.
 //
 // The context of the work ends with a cause that matches [ErrLost] before its lease can
 // have run out at the store, and with the cause of ctx. The lease is extended until the
@@ -172,6 +175,7 @@ func (o *Once) Do(ctx context.Context, k Key, work func(context.Context, Attempt
 	if err != nil {
 		return false, err
 	}
+	c.look = maxLook
 	for failures := 1; ; failures++ {
 		l, err := c.acquire(ctx)
 		if l == nil || err != nil {
@@ -244,8 +248,9 @@ func withCause(err, cause error) error {
 
 // Hold does work for as long as it lives, in one process at a time: it waits for its turn,
 // runs work, hands the name back when work has returned (or panicked, or called
-// [runtime.Goexit]), and returns the error of the work. There is no limit of attempts, and the work is never
-// done. In all else it is like [Once.Do]. A lease that was lost is an [ErrLost] even if
+// [runtime.Goexit]), and returns the error of the work. There is no limit of attempts, and the
+// work is never done. Since it may wait for days, it asks the store only when the lease that it
+// knows of ends, and when it is notified. In all else it is like [Once.Do]. A lease that was lost is an [ErrLost] even if
 // the work returned nil.
 //
 // The names of Hold must not be those of Do: of a name that is done it returns an

@@ -111,7 +111,7 @@ func beProcess(ctx context.Context, text string) error {
 		lines = append(lines, l)
 	}
 	var working sync.WaitGroup
-	slots := make(chan struct{}, 4)
+	slots := make(chan struct{}, 20) // many, because a call that failed pauses for seconds
 	for i := range task.Names {
 		slots <- struct{}{}
 		working.Go(func() {

@@ -14,9 +14,15 @@ import (
 )
 
 const (
-	firstPause = 100 * time.Millisecond // after a failure of the work or of the store; it doubles
-	maxPause   = 10 * time.Second       // after one of the work
-	maxAway    = 2 * time.Second        // after one of the store
+	firstAway = 100 * time.Millisecond // the pause after a failure of the store; it doubles
+	maxAway   = 2 * time.Second
+
+	// The pauses of a call of Do whose own attempt failed. At least half of the first one
+	// passes, and a waiting call looks again within that time, so the next attempt is
+	// that of another process if one waits, also without a notification.
+	firstPause = 2 * time.Second
+	maxPause   = 30 * time.Second
+	maxLook    = firstPause / 2 // between two looks of a call of Do that waits
 
 	applyTimeout   = 10 * time.Second // of one operation
 	recordTimeout  = 15 * time.Second // of recording the end of an attempt
@@ -30,10 +36,11 @@ type call struct {
 
 	key      Key
 	terms    Terms
-	answered bool  // the store has answered this call
-	seen     Fence // of the attempt that Hooks.Locked was called for
-	failed   Fence // of the last attempt of this call that failed
-	failure  error // of that attempt
+	answered bool          // the store has answered this call
+	look     time.Duration // a waiter looks again after at most so long; 0: when the lease ends
+	seen     Fence         // of the attempt that Hooks.Locked was called for
+	failed   Fence         // of the last attempt of this call that failed
+	failure  error         // of that attempt
 }
 
 // lease is a name that this process holds.
@@ -105,7 +112,7 @@ func (l *lease) send(ctx context.Context, op Operation) (Reply, error) {
 			return Reply{}, err
 		}
 		l.hooks.Error(l.key.Name, err)
-		if retry.Sleep(ctx, retry.Backoff(failures, firstPause, maxAway)) != nil {
+		if retry.Sleep(ctx, retry.Backoff(failures, firstAway, maxAway)) != nil {
 			return Reply{}, err
 		}
 	}
@@ -165,7 +172,8 @@ func (c *call) acquire(ctx context.Context) (*lease, error) {
 	}
 }
 
-// await waits until the attempt of another owner may have ended.
+// await waits until the attempt of another owner may have ended. Notifications may be lost,
+// and come from other processes only through a relay, so there is a timer, too.
 func (c *call) await(ctx context.Context, notified <-chan struct{}, r Reply) error {
 	if r.State.Fence != c.seen {
 		c.seen = r.State.Fence
@@ -174,7 +182,11 @@ func (c *call) await(ctx context.Context, notified <-chan struct{}, r Reply) err
 	if c.key.NoWait {
 		return fmt.Errorf("%s: %w: %s, in attempt %d", c.key.Name, ErrBusy, processOf(r.State.Owner), r.State.Attempt)
 	}
-	timer := time.NewTimer(r.State.Until.Sub(r.Now)) // the net, for an owner that died
+	wait := r.State.Until.Sub(r.Now)
+	if c.look > 0 {
+		wait = min(wait, retry.Jitter(c.look))
+	}
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-notified:
@@ -257,7 +269,7 @@ func (l *lease) extend(ctx context.Context, deadline *time.Timer, end context.Ca
 		case err != nil:
 			l.hooks.Error(l.key.Name, err)
 			failures++
-			pause = retry.Backoff(failures, min(firstPause, lease/20), min(maxAway, lease/6))
+			pause = retry.Backoff(failures, min(firstAway, lease/20), min(maxAway, lease/6))
 		case r.Outcome != OK:
 			end(lostTo(r.State, l.owner))
 			return
