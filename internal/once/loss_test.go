@@ -3,6 +3,7 @@ package once_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -379,6 +380,50 @@ func TestAProcessThatIsPaused(t *testing.T) {
 	})
 }
 
+// An answer that comes so late that there is no time left for the work uses up no attempt,
+// whether the lease is over or not. After three of them the error says what to do.
+func TestAStoreThatIsSlowerThanTheLease(t *testing.T) {
+	for _, delay := range []time.Duration{950 * time.Millisecond, 1500 * time.Millisecond, 5 * time.Second} {
+		for what, releases := range map[string]bool{"acquisitions": false, "all": true} {
+			t.Run(fmt.Sprint(what, delay), func(t *testing.T) {
+				inWorld(t, func(t *testing.T, w *world) {
+					owners := make(map[string]bool)
+					w.network.fault = func(_ int, op once.Operation) fault {
+						if op.Action == once.Acquire {
+							owners[op.Owner] = true
+						}
+						return fault{after: map[bool]time.Duration{true: delay}[releases || op.Action == once.Acquire]}
+					}
+					k := once.Key{Name: "k", Lease: time.Second, Attempts: 2}
+					did, err := w.process().Do(t.Context(), k, never(t))
+					if did || !errors.Is(err, once.ErrUnavailable) || !strings.Contains(err.Error(), "it takes longer to answer ("+delay.String()+") than the lease of 1s") {
+						t.Errorf("Do: %v, %v", did, err)
+					}
+					w.is(once.Free, 0)
+					if err := w.process().Hold(t.Context(), k, never(t)); !errors.Is(err, once.ErrUnavailable) {
+						t.Errorf("Hold: %v", err)
+					}
+					w.is(once.Free, 0)
+					if n := w.network.sent(once.Acquire); n != 6 || len(owners) != 6 {
+						t.Errorf("%d acquisitions by %d owners, want 3 of each call, each by another one", n, len(owners))
+					}
+					ctx, stop := context.WithTimeout(t.Context(), delay+10*time.Millisecond)
+					defer stop()
+					if did, err := w.process().Do(ctx, k, never(t)); did || !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("the end of the context: %v, %v", did, err)
+					}
+					w.is(once.Free, 0)
+
+					w.network.fault = nil
+					if did, err := w.process().Do(t.Context(), k, succeeds); !did || err != nil {
+						t.Errorf("a store that is fast again: %v, %v", did, err)
+					}
+				})
+			})
+		}
+	}
+}
+
 // Work does not begin with a lease that is over, because the answer came too late.
 func TestALateAcquisition(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
@@ -389,7 +434,7 @@ func TestALateAcquisition(t *testing.T) {
 			return fault{}
 		}
 		did, err := w.process().Do(t.Context(), once.Key{Name: "k", Lease: 100 * time.Millisecond}, func(ctx context.Context, a once.Attempt) error {
-			if ctx.Err() != nil || a.Number != 2 { // the first one expired before its second answer came
+			if ctx.Err() != nil || a.Number != 1 { // the others were handed back
 				t.Errorf("%v in attempt %+v", ctx.Err(), a)
 			}
 			return nil

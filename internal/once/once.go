@@ -167,7 +167,8 @@ func (o *Once) newCall(k Key, attempts int) (*call, error) {
 //   - [ErrLost]: the work failed when its lease was lost, or succeeded and the lease was
 //     lost before that could be recorded, and so it may be done again;
 //   - the cause of ctx;
-//   - an error of the store: it could not be asked at the beginning, and nothing was done;
+//   - an error of the store: it could not be asked at the beginning, or answered three times
+//     so late that the lease left no time for the work, and nothing was done;
 //     or it could not record for a minute that the work is done, and so it may be done
 //     again. While Do waits or works, it asks a store that is away until it is back.
 func (o *Once) Do(ctx context.Context, k Key, work func(context.Context, Attempt) error) (did bool, err error) {

@@ -84,7 +84,7 @@ func beProcess(ctx context.Context, text string) error {
 	if err != nil {
 		return err
 	}
-	db.SetMaxOpenConns(20)
+	db.SetMaxOpenConns(5) // eight processes connect at once
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: task.Socket, ContextTimeoutEnabled: true})
 	notifier := &notify.Notifier{}
 	subscribed, _ := notifier.Subscribe("a name that no process notifies")

@@ -28,6 +28,8 @@ const (
 	recordTimeout  = 15 * time.Second // of recording the end of an attempt
 	finishTimeout  = time.Minute      // of recording that the work is done
 	abandonTimeout = time.Second      // of releasing what may have been acquired
+
+	maxTooLate = 3 // acquisitions in one wait whose answers come too late to work
 )
 
 // call is one call of [Once.Do] or [Once.Hold].
@@ -138,7 +140,7 @@ func (c *call) acquire(ctx context.Context) (*lease, error) {
 	notified, cancel := c.notifier.Subscribe(topic(name)) // before the store is asked: see package notify
 	defer cancel()
 	l := &lease{call: c, owner: newOwner()}
-	for {
+	for tooLate := 0; ; {
 		r, err := l.send(ctx, Operation{Action: Acquire, Terms: c.terms})
 		if ctx.Err() != nil && (err != nil || r.Outcome == OK) {
 			err = context.Cause(ctx)
@@ -150,8 +152,12 @@ func (c *call) acquire(ctx context.Context) (*lease, error) {
 		switch r.Outcome {
 		case OK:
 			if l.remaining() <= 0 {
-				c.hooks.Error(name, fmt.Errorf("%w before the work began: the store took %v", ErrLost, time.Since(l.sent)))
-				continue // the same attempt, unless the lease has expired
+				tooLate++
+				if err := l.giveUp(ctx, tooLate); err != nil {
+					return nil, err
+				}
+				l.owner = newOwner()
+				continue
 			}
 			n := r.State.Attempt
 			l.attempt = Attempt{Number: n, Last: c.terms.Attempts > 0 && n >= c.terms.Attempts, Fence: r.State.Fence}
@@ -197,6 +203,26 @@ func (c *call) await(ctx context.Context, notified <-chan struct{}, r Reply) err
 		return context.Cause(ctx)
 	}
 	return nil
+}
+
+// giveUp releases what an acquisition acquired whose answer came too late to work, and
+// pauses. It returns an error if that is the last one, or ctx has ended.
+func (l *lease) giveUp(ctx context.Context, tooLate int) error {
+	err := fmt.Errorf("acquire %s: %w: it takes longer to answer (%v) than the lease of %v, less a margin of %v, lasts: give a longer lease",
+		l.key.Name, ErrUnavailable, time.Since(l.sent).Round(time.Millisecond), l.terms.Lease, l.key.Margin)
+	l.hooks.Error(l.key.Name, err)
+	releasing, cancel := context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
+	_, _ = l.send(releasing, Operation{Action: Release})
+	l.notifier.Notify(topic(l.key.Name)) // also after an error: it may have been applied
+	if ctx.Err() != nil {
+		l.abandon(ctx)
+		return context.Cause(ctx)
+	}
+	if tooLate == maxTooLate {
+		return err
+	}
+	return retry.Sleep(ctx, retry.Backoff(tooLate, firstAway, maxAway))
 }
 
 // abandon releases what an acquisition whose answer is unknown, or came too late, has
