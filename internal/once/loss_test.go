@@ -173,7 +173,7 @@ func TestStoreAwayWhileWorking(t *testing.T) {
 				_, err := w.process().Do(t.Context(), once.Key{Name: "k"}, func(ctx context.Context, _ once.Attempt) error {
 					<-ctx.Done()
 					ended = time.Now()
-					w.leave(time.Second)
+					w.leave(0) // it is back
 					if s := w.state(); s.Until.Sub(ended) < margin-time.Millisecond {
 						t.Errorf("the context ended %v before the lease", s.Until.Sub(ended))
 					}
@@ -188,7 +188,7 @@ func TestStoreAwayWhileWorking(t *testing.T) {
 				if after := ended.Sub(away); after < lease-margin-lease/3-5*time.Second || after > lease-margin {
 					t.Errorf("the context ended %v after the store went away", after)
 				}
-				w.is(once.Free, 1) // the failure was recorded when the store was back
+				w.is(once.Free, 1) // the failure was recorded, since the store was back
 			})
 		})
 	}
@@ -248,8 +248,8 @@ func TestStoreAwayWhileRecording(t *testing.T) {
 	})
 }
 
-// A failure that cannot be recorded is that of the lease; the error of the work is known
-// all the same.
+// After a failure that cannot be recorded the next attempt begins when the lease ends. The
+// error of the work is known all the same.
 func TestAFailureThatCannotBeRecorded(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.network.fault = func(_ int, op once.Operation) fault { return fault{refuse: op.Action == once.Fail} }
@@ -262,6 +262,32 @@ func TestAFailureThatCannotBeRecorded(t *testing.T) {
 			t.Errorf("it took %v, want two leases", took)
 		}
 		w.is(once.Exhausted, 2)
+	})
+}
+
+// When the lease was lost because the store hangs, the call returns soon after the work has,
+// and does not wait for the failure to be recorded.
+func TestAStoreThatHangsAfterALoss(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.network.fault = func(_ int, op once.Operation) fault {
+			return fault{before: map[bool]time.Duration{true: forever}[op.Action != once.Acquire]}
+		}
+		for _, name := range []string{"Do", "Hold"} {
+			var ended time.Time
+			work := func(ctx context.Context, a once.Attempt) error {
+				defer func() { ended = time.Now() }()
+				return untilEnd(ctx, a)
+			}
+			var err error
+			if name == "Do" {
+				_, err = w.process().Do(t.Context(), once.Key{Name: "k"}, work)
+			} else {
+				err = w.process().Hold(t.Context(), once.Key{Name: "leader"}, work)
+			}
+			if took := time.Since(ended); !errors.Is(err, once.ErrLost) || took > time.Second {
+				t.Errorf("%s: %v, %v after the work", name, err, took)
+			}
+		}
 	})
 }
 

@@ -204,7 +204,7 @@ func (l *lease) attemptTo(ctx context.Context, work func(context.Context, Attemp
 		if p != nil {
 			reason = fmt.Sprint("panic: ", p)
 		}
-		_, _ = l.end(ctx, Fail, reason)
+		_, _ = l.end(ctx, Fail, reason, recordTimeout)
 		if p != nil {
 			panic(p)
 		}
@@ -214,7 +214,7 @@ func (l *lease) attemptTo(ctx context.Context, work func(context.Context, Attemp
 	name := l.key.Name
 	switch {
 	case err == nil:
-		r, err := l.end(ctx, Finish, "")
+		r, err := l.end(ctx, Finish, "", finishTimeout)
 		if err != nil {
 			return false, fmt.Errorf("%s is done, but that could not be recorded; it may be done again: %w", name, err)
 		}
@@ -225,15 +225,15 @@ func (l *lease) attemptTo(ctx context.Context, work func(context.Context, Attemp
 	case lost != nil:
 		err = withCause(err, lost)
 		l.hooks.Error(name, err)
-		_, _ = l.end(ctx, Fail, err.Error())
+		_, _ = l.end(ctx, Fail, err.Error(), abandonTimeout)
 		return false, fmt.Errorf("%s: %w", name, err)
 	case ctx.Err() != nil:
-		_, _ = l.end(ctx, Release, "")
+		_, _ = l.end(ctx, Release, "", recordTimeout)
 		return false, withCause(err, context.Cause(ctx))
 	}
 	l.hooks.Error(name, err)
 	l.failed, l.failure = l.attempt.Fence, err
-	if r, _ := l.end(ctx, Fail, err.Error()); r.State.Phase == Exhausted && r.Outcome == OK {
+	if r, _ := l.end(ctx, Fail, err.Error(), recordTimeout); r.State.Phase == Exhausted && r.Outcome == OK {
 		return false, fmt.Errorf("%s: %w, %d of them: %w", name, ErrExhausted, r.State.Attempt, err)
 	}
 	return true, nil
@@ -268,8 +268,12 @@ func (o *Once) Hold(ctx context.Context, k Key, work func(context.Context, Attem
 	case l == nil:
 		return fmt.Errorf("%w name %s for Hold: its work is done", ErrInvalid, k.Name)
 	}
-	defer func() { _, _ = l.end(ctx, Release, "") }()
+	timeout := recordTimeout
+	defer func() { _, _ = l.end(ctx, Release, "", timeout) }()
 	lost, err := l.run(ctx, work)
+	if lost != nil {
+		timeout = abandonTimeout
+	}
 	switch {
 	case lost == nil:
 		return err

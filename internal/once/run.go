@@ -24,10 +24,12 @@ const (
 	maxPause   = 30 * time.Second
 	maxLook    = firstPause / 2 // between two looks of a call of Do that waits
 
-	applyTimeout   = 10 * time.Second // of one operation
-	recordTimeout  = 15 * time.Second // of recording the end of an attempt
-	finishTimeout  = time.Minute      // of recording that the work is done
-	abandonTimeout = time.Second      // of releasing what may have been acquired
+	applyTimeout  = 10 * time.Second // of one operation
+	recordTimeout = 15 * time.Second // of recording the end of an attempt
+	finishTimeout = time.Minute      // of recording that the work is done
+	// Of releasing what may have been acquired, and of recording the end of an attempt whose
+	// lease was lost: the store is probably away, and the lease ends soon.
+	abandonTimeout = time.Second
 
 	maxTooLate = 3 // acquisitions in one wait whose answers come too late to work
 )
@@ -40,9 +42,12 @@ type call struct {
 	terms    Terms
 	answered bool          // the store has answered this call
 	look     time.Duration // a waiter looks again after at most so long; 0: when the lease ends
-	seen     Fence         // of the attempt that Hooks.Locked was called for
-	failed   Fence         // of the last attempt of this call that failed
-	failure  error         // of that attempt
+
+	// Attempts are told apart by their fences. Their numbers are used again: by the attempt
+	// after one that was handed back, and when the name was forgotten.
+	seen    Fence // of the attempt that Hooks.Locked was called for
+	failed  Fence // of the last attempt of this call that failed
+	failure error // of that attempt, for the case that the name was exhausted by it
 }
 
 // lease is a name that this process holds.
@@ -120,9 +125,10 @@ func (l *lease) send(ctx context.Context, op Operation) (Reply, error) {
 	}
 }
 
-// noticeExhausted tells that an operation exhausted the name: a failure of its own that the
-// store recorded; an acquisition that found the lease of the last attempt expired, or may
-// have, if the answer to it was lost and it was sent again.
+// noticeExhausted counts an operation that exhausted the name, and calls the hook. That is
+// either the recording of this call's own failure, or an acquisition that found the lease of
+// the last attempt expired. Again reports that the operation was sent before and its answer
+// was lost: then an acquisition that finds the name exhausted may have exhausted it.
 func (l *lease) noticeExhausted(a Action, r Reply, again bool) {
 	if r.State.Phase == Exhausted && (a == Fail && r.Outcome == OK || a == Acquire && (r.Changed || again)) {
 		exhausted.Inc()
@@ -234,13 +240,10 @@ func (l *lease) abandon(ctx context.Context) {
 	l.notifier.Notify(topic(l.key.Name))
 }
 
-// end records the end of an attempt, counts it, and notifies the waiters. It tries for
-// some time, even if ctx has ended. An end that cannot be recorded is that of the lease.
-func (l *lease) end(ctx context.Context, a Action, reason string) (Reply, error) {
-	timeout := recordTimeout
-	if a == Finish {
-		timeout = finishTimeout
-	}
+// end records the end of an attempt, counts it, and notifies the waiters. It tries for so
+// long, even if ctx has ended. If the end cannot be recorded, the others have to wait until
+// the lease ends.
+func (l *lease) end(ctx context.Context, a Action, reason string, timeout time.Duration) (Reply, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	r, err := l.send(ctx, Operation{Action: a, Reason: CutReason(reason)})
