@@ -157,31 +157,36 @@ func (c *call) acquire(ctx context.Context) (*lease, error) {
 		}
 		switch r.Outcome {
 		case OK:
-			if l.remaining() <= 0 {
-				tooLate++
-				if err := l.giveUp(ctx, tooLate); err != nil {
-					return nil, err
-				}
-				l.owner = newOwner()
-				continue
+			if l.remaining() > 0 {
+				n := r.State.Attempt
+				l.attempt = Attempt{Number: n, Last: c.terms.Attempts > 0 && n >= c.terms.Attempts, Fence: r.State.Fence}
+				c.hooks.Acquired(name, l.attempt)
+				return l, nil
 			}
-			n := r.State.Attempt
-			l.attempt = Attempt{Number: n, Last: c.terms.Attempts > 0 && n >= c.terms.Attempts, Fence: r.State.Fence}
-			c.hooks.Acquired(name, l.attempt)
-			return l, nil
+			tooLate++
+			err = l.giveUp(ctx, tooLate)
+			l.owner = newOwner()
 		case AlreadyDone:
 			return nil, nil //nolint:nilnil // documented
 		case OutOfAttempts:
-			err := fmt.Errorf("%s: %w, %d of them", name, ErrExhausted, r.State.Attempt)
-			if c.failure != nil && c.failed == r.State.Fence {
-				return nil, fmt.Errorf("%w: %w", err, c.failure)
-			}
-			return nil, fmt.Errorf("%w: %s", err, r.State.Reason)
+			return nil, c.exhaustedBy(r.State)
+		default:
+			err = c.await(ctx, notified, r)
 		}
-		if err := c.await(ctx, notified, r); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}
+}
+
+// exhaustedBy returns the error of a name whose attempts all failed, with the error of the
+// work if the last one was that of this call.
+func (c *call) exhaustedBy(s State) error {
+	err := fmt.Errorf("%s: %w, %d of them", c.key.Name, ErrExhausted, s.Attempt)
+	if c.failure != nil && c.failed == s.Fence {
+		return fmt.Errorf("%w: %w", err, c.failure)
+	}
+	return fmt.Errorf("%w: %s", err, s.Reason)
 }
 
 // await waits until the attempt of another owner may have ended. Notifications may be lost,
