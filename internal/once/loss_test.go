@@ -3,6 +3,7 @@ package once_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -72,7 +73,7 @@ func TestLostAcquisition(t *testing.T) {
 			}
 			return nil
 		})
-		if !did || err != nil || time.Since(begin) > time.Second {
+		if !did || err != nil || time.Since(begin) > 3*time.Second {
 			t.Errorf("%v, %v after %v", did, err, time.Since(begin))
 		}
 		w.is(once.Done, 2)
@@ -172,7 +173,7 @@ func TestStoreAwayWhileWorking(t *testing.T) {
 				_, err := w.process().Do(t.Context(), once.Key{Name: "k"}, func(ctx context.Context, _ once.Attempt) error {
 					<-ctx.Done()
 					ended = time.Now()
-					w.leave(time.Second)
+					w.leave(0) // it is back
 					if s := w.state(); s.Until.Sub(ended) < margin-time.Millisecond {
 						t.Errorf("the context ended %v before the lease", s.Until.Sub(ended))
 					}
@@ -187,7 +188,7 @@ func TestStoreAwayWhileWorking(t *testing.T) {
 				if after := ended.Sub(away); after < lease-margin-lease/3-5*time.Second || after > lease-margin {
 					t.Errorf("the context ended %v after the store went away", after)
 				}
-				w.is(once.Free, 1) // the failure was recorded when the store was back
+				w.is(once.Free, 1) // the failure was recorded, since the store was back
 			})
 		})
 	}
@@ -247,8 +248,8 @@ func TestStoreAwayWhileRecording(t *testing.T) {
 	})
 }
 
-// A failure that cannot be recorded is that of the lease; the error of the work is known
-// all the same.
+// After a failure that cannot be recorded the next attempt begins when the lease ends. The
+// error of the work is known all the same.
 func TestAFailureThatCannotBeRecorded(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.network.fault = func(_ int, op once.Operation) fault { return fault{refuse: op.Action == once.Fail} }
@@ -257,10 +258,36 @@ func TestAFailureThatCannotBeRecorded(t *testing.T) {
 		if !errors.Is(err, once.ErrExhausted) || !errors.Is(err, errWork) {
 			t.Error(err)
 		}
-		if took := time.Since(begin); took.Round(time.Second) != 2*lease {
+		if took := time.Since(begin); took.Truncate(time.Second) != 2*lease {
 			t.Errorf("it took %v, want two leases", took)
 		}
 		w.is(once.Exhausted, 2)
+	})
+}
+
+// When the lease was lost because the store hangs, the call returns soon after the work has,
+// and does not wait for the failure to be recorded.
+func TestAStoreThatHangsAfterALoss(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.network.fault = func(_ int, op once.Operation) fault {
+			return fault{before: map[bool]time.Duration{true: forever}[op.Action != once.Acquire]}
+		}
+		for _, name := range []string{"Do", "Hold"} {
+			var ended time.Time
+			work := func(ctx context.Context, a once.Attempt) error {
+				defer func() { ended = time.Now() }()
+				return untilEnd(ctx, a)
+			}
+			var err error
+			if name == "Do" {
+				_, err = w.process().Do(t.Context(), once.Key{Name: "k"}, work)
+			} else {
+				err = w.process().Hold(t.Context(), once.Key{Name: "leader"}, work)
+			}
+			if took := time.Since(ended); !errors.Is(err, once.ErrLost) || took > time.Second {
+				t.Errorf("%s: %v, %v after the work", name, err, took)
+			}
+		}
 	})
 }
 
@@ -282,7 +309,7 @@ func TestWorkThatIgnoresItsContext(t *testing.T) {
 			pass(10 * lease)
 			return nil
 		})
-		if !next.did || next.err != nil || next.at.Sub(begin) != 11*lease {
+		if !next.did || next.err != nil || next.at.Sub(begin).Truncate(time.Millisecond) != 11*lease {
 			t.Errorf("the next: %v, %v after %v", next.did, next.err, next.at.Sub(begin))
 		}
 		if r := <-deaf; r.did || !errors.Is(r.err, once.ErrLost) || r.at.Sub(begin) != 3*lease {
@@ -369,7 +396,7 @@ func TestAProcessThatIsPaused(t *testing.T) {
 			}
 			return nil
 		})
-		if !second.did || second.err != nil || second.at.Sub(begin) != lease/3+lease {
+		if !second.did || second.err != nil || second.at.Sub(begin).Truncate(time.Millisecond) != lease/3+lease {
 			t.Errorf("the second: %v, %v after %v", second.did, second.err, second.at.Sub(begin))
 		}
 		if r := <-first; r.did || !errors.Is(r.err, once.ErrLost) {
@@ -377,6 +404,50 @@ func TestAProcessThatIsPaused(t *testing.T) {
 		}
 		w.is(once.Done, 2)
 	})
+}
+
+// An answer that comes so late that there is no time left for the work uses up no attempt,
+// whether the lease is over or not. After three of them the error says what to do.
+func TestAStoreThatIsSlowerThanTheLease(t *testing.T) {
+	for _, delay := range []time.Duration{950 * time.Millisecond, 1500 * time.Millisecond, 5 * time.Second} {
+		for what, releases := range map[string]bool{"acquisitions": false, "all": true} {
+			t.Run(fmt.Sprint(what, delay), func(t *testing.T) {
+				inWorld(t, func(t *testing.T, w *world) {
+					owners := make(map[string]bool)
+					w.network.fault = func(_ int, op once.Operation) fault {
+						if op.Action == once.Acquire {
+							owners[op.Owner] = true
+						}
+						return fault{after: map[bool]time.Duration{true: delay}[releases || op.Action == once.Acquire]}
+					}
+					k := once.Key{Name: "k", Lease: time.Second, Attempts: 2}
+					did, err := w.process().Do(t.Context(), k, never(t))
+					if did || !errors.Is(err, once.ErrUnavailable) || !strings.Contains(err.Error(), "it takes longer to answer ("+delay.String()+") than the lease of 1s") {
+						t.Errorf("Do: %v, %v", did, err)
+					}
+					w.is(once.Free, 0)
+					if err := w.process().Hold(t.Context(), k, never(t)); !errors.Is(err, once.ErrUnavailable) {
+						t.Errorf("Hold: %v", err)
+					}
+					w.is(once.Free, 0)
+					if n := w.network.sent(once.Acquire); n != 6 || len(owners) != 6 {
+						t.Errorf("%d acquisitions by %d owners, want 3 of each call, each by another one", n, len(owners))
+					}
+					ctx, stop := context.WithTimeout(t.Context(), delay+10*time.Millisecond)
+					defer stop()
+					if did, err := w.process().Do(ctx, k, never(t)); did || !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("the end of the context: %v, %v", did, err)
+					}
+					w.is(once.Free, 0)
+
+					w.network.fault = nil
+					if did, err := w.process().Do(t.Context(), k, succeeds); !did || err != nil {
+						t.Errorf("a store that is fast again: %v, %v", did, err)
+					}
+				})
+			})
+		}
+	}
 }
 
 // Work does not begin with a lease that is over, because the answer came too late.
@@ -389,7 +460,7 @@ func TestALateAcquisition(t *testing.T) {
 			return fault{}
 		}
 		did, err := w.process().Do(t.Context(), once.Key{Name: "k", Lease: 100 * time.Millisecond}, func(ctx context.Context, a once.Attempt) error {
-			if ctx.Err() != nil || a.Number != 2 { // the first one expired before its second answer came
+			if ctx.Err() != nil || a.Number != 1 { // the others were handed back
 				t.Errorf("%v in attempt %+v", ctx.Err(), a)
 			}
 			return nil

@@ -93,8 +93,9 @@ type Hooks struct {
 // Options configure a [Once].
 type Options struct {
 	// Notifier tells waiters in this process, and in others if it is relayed, that an
-	// attempt has ended; nil: waiters of this Once alone. Without a notification they
-	// look again when the lease that they know of ends.
+	// attempt has ended; nil: waiters of this Once alone. Without a notification those of
+	// [Once.Do] look again within a second, and those of [Once.Hold] when the lease that
+	// they know of ends.
 	Notifier *notify.Notifier
 	Hooks    Hooks
 }
@@ -146,9 +147,11 @@ func (o *Once) newCall(k Key, attempts int) (*call, error) {
 
 // Do does work unless it is done, waiting for its turn: it returns when the work is done,
 // by this process or by another one, or when all attempts failed. did reports whether
-// this call did it. It begins an attempt whenever no other process is in one; after
-// an attempt of its own that failed it leaves the next one to others for a moment: 50 to
-// 100 ms, twice as long after each further one, at most 10 s.
+// this call did it. While another process is in an attempt, it asks the store once in 0.5 to
+// 1 s, when the lease ends, and when it is notified; it begins an attempt when no other
+// process is in one. After an attempt of its own that failed it does neither for 1 to 2 s,
+// twice as long after each further one, at most 30 s: the next attempt is that of another
+// process if one waits.
 //
 // The context of the work ends with a cause that matches [ErrLost] before its lease can
 // have run out at the store, and with the cause of ctx. The lease is extended until the
@@ -164,7 +167,8 @@ func (o *Once) newCall(k Key, attempts int) (*call, error) {
 //   - [ErrLost]: the work failed when its lease was lost, or succeeded and the lease was
 //     lost before that could be recorded, and so it may be done again;
 //   - the cause of ctx;
-//   - an error of the store: it could not be asked at the beginning, and nothing was done;
+//   - an error of the store: it could not be asked at the beginning, or answered three times
+//     so late that the lease left no time for the work, and nothing was done;
 //     or it could not record for a minute that the work is done, and so it may be done
 //     again. While Do waits or works, it asks a store that is away until it is back.
 func (o *Once) Do(ctx context.Context, k Key, work func(context.Context, Attempt) error) (did bool, err error) {
@@ -172,6 +176,7 @@ func (o *Once) Do(ctx context.Context, k Key, work func(context.Context, Attempt
 	if err != nil {
 		return false, err
 	}
+	c.look = maxLook
 	for failures := 1; ; failures++ {
 		l, err := c.acquire(ctx)
 		if l == nil || err != nil {
@@ -199,7 +204,7 @@ func (l *lease) attemptTo(ctx context.Context, work func(context.Context, Attemp
 		if p != nil {
 			reason = fmt.Sprint("panic: ", p)
 		}
-		_, _ = l.end(ctx, Fail, reason)
+		_, _ = l.end(ctx, Fail, reason, recordTimeout)
 		if p != nil {
 			panic(p)
 		}
@@ -209,7 +214,7 @@ func (l *lease) attemptTo(ctx context.Context, work func(context.Context, Attemp
 	name := l.key.Name
 	switch {
 	case err == nil:
-		r, err := l.end(ctx, Finish, "")
+		r, err := l.end(ctx, Finish, "", finishTimeout)
 		if err != nil {
 			return false, fmt.Errorf("%s is done, but that could not be recorded; it may be done again: %w", name, err)
 		}
@@ -220,15 +225,15 @@ func (l *lease) attemptTo(ctx context.Context, work func(context.Context, Attemp
 	case lost != nil:
 		err = withCause(err, lost)
 		l.hooks.Error(name, err)
-		_, _ = l.end(ctx, Fail, err.Error())
+		_, _ = l.end(ctx, Fail, err.Error(), abandonTimeout)
 		return false, fmt.Errorf("%s: %w", name, err)
 	case ctx.Err() != nil:
-		_, _ = l.end(ctx, Release, "")
+		_, _ = l.end(ctx, Release, "", recordTimeout)
 		return false, withCause(err, context.Cause(ctx))
 	}
 	l.hooks.Error(name, err)
 	l.failed, l.failure = l.attempt.Fence, err
-	if r, _ := l.end(ctx, Fail, err.Error()); r.State.Phase == Exhausted && r.Outcome == OK {
+	if r, _ := l.end(ctx, Fail, err.Error(), recordTimeout); r.State.Phase == Exhausted && r.Outcome == OK {
 		return false, fmt.Errorf("%s: %w, %d of them: %w", name, ErrExhausted, r.State.Attempt, err)
 	}
 	return true, nil
@@ -244,8 +249,9 @@ func withCause(err, cause error) error {
 
 // Hold does work for as long as it lives, in one process at a time: it waits for its turn,
 // runs work, hands the name back when work has returned (or panicked, or called
-// [runtime.Goexit]), and returns the error of the work. There is no limit of attempts, and the work is never
-// done. In all else it is like [Once.Do]. A lease that was lost is an [ErrLost] even if
+// [runtime.Goexit]), and returns the error of the work. There is no limit of attempts, and the
+// work is never done. Since it may wait for days, it asks the store only when the lease that it
+// knows of ends, and when it is notified. In all else it is like [Once.Do]. A lease that was lost is an [ErrLost] even if
 // the work returned nil.
 //
 // The names of Hold must not be those of Do: of a name that is done it returns an
@@ -262,8 +268,12 @@ func (o *Once) Hold(ctx context.Context, k Key, work func(context.Context, Attem
 	case l == nil:
 		return fmt.Errorf("%w name %s for Hold: its work is done", ErrInvalid, k.Name)
 	}
-	defer func() { _, _ = l.end(ctx, Release, "") }()
+	timeout := recordTimeout
+	defer func() { _, _ = l.end(ctx, Release, "", timeout) }()
 	lost, err := l.run(ctx, work)
+	if lost != nil {
+		timeout = abandonTimeout
+	}
 	switch {
 	case lost == nil:
 		return err

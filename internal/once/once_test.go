@@ -29,6 +29,7 @@ var errWork = errors.New("the work failed")
 // world is what a test has: a store, the network to it, and processes.
 type world struct {
 	t        *testing.T
+	begin    time.Time
 	memory   *oncetest.Memory
 	network  *faulty
 	notifier notify.Notifier
@@ -38,6 +39,9 @@ type world struct {
 
 // isAway reports whether the store is away.
 func (w *world) isAway() bool { return time.Now().UnixNano() < w.back.Load() }
+
+// since is how long after the beginning of the world a moment is.
+func (w *world) since(at time.Time) time.Duration { return at.Sub(w.begin) }
 
 // leave makes the store be away for so long.
 func (w *world) leave(d time.Duration) { w.back.Store(time.Now().Add(d).UnixNano()) }
@@ -50,7 +54,7 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t}
+		w := &world{t: t, begin: time.Now()}
 		w.memory = oncetest.NewMemory(func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) })
 		w.network = &faulty{Store: w.memory}
 		test(t, w)
@@ -230,17 +234,73 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
-// Without a notification a waiter begins when the lease ends that it knows of.
+// Without a notification a waiter begins when the lease of a process that died ends. Until
+// then Do looks about once a second, and Hold does not.
 func TestTakeoverWithoutANotification(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		begin := time.Now()
 		w.apply(once.Operation{Action: once.Acquire, Owner: "dead"})
-		if did, err := w.process().Do(t.Context(), once.Key{Name: "k"}, succeeds); !did || err != nil || time.Since(begin) != lease {
-			t.Errorf("%v, %v after %v, want true after a lease", did, err, time.Since(begin))
+		held := <-hold(t.Context(), w.process(), succeeds)
+		if n := w.network.sent(once.Acquire); held.err != nil || w.since(held.at) != lease || n != 2 {
+			t.Errorf("Hold: %v after %v and %d acquisitions, want 2 in a lease", held.err, w.since(held.at), n)
 		}
-		w.is(once.Done, 2)
-		if n := w.network.sent(once.Acquire); n != 2 {
-			t.Errorf("%d acquisitions, want 2", n)
+		w.apply(once.Operation{Action: once.Acquire, Owner: "dead, too"})
+		did, err := w.process().Do(t.Context(), once.Key{Name: "k"}, succeeds)
+		// It looks at a time between two of the store's milliseconds.
+		if took := w.since(time.Now()) - lease; !did || err != nil || took.Truncate(time.Millisecond) != lease {
+			t.Errorf("Do: %v, %v after %v, want true after a lease", did, err, took)
+		}
+		w.is(once.Done, 3)
+		if n := w.network.sent(once.Acquire) - 2; n < 31 || n > 62 {
+			t.Errorf("Do: %d acquisitions, want one in 0.5 to 1 s", n)
+		}
+	})
+}
+
+// Without a notification the attempt after a failure is that of another process, too, if
+// one waits, and those that wait learn soon that the work is done.
+func TestTurnsWithoutANotification(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		alone := func() *once.Once { return once.New(w.network, once.Options{}) } // with a notifier of its own
+		var failed, done time.Time
+		bad := do(t.Context(), alone(), once.Key{Name: "k", Attempts: 3}, func(_ context.Context, a once.Attempt) error {
+			if a.Number != 1 {
+				t.Errorf("the process that failed has attempt %d", a.Number)
+			}
+			pass(10 * time.Second)
+			failed = time.Now()
+			return errWork
+		})
+		synctest.Wait()
+		good := do(t.Context(), alone(), once.Key{Name: "k", Attempts: 3}, func(_ context.Context, a once.Attempt) error {
+			if took := time.Since(failed); a.Number != 2 || took > time.Second {
+				t.Errorf("the waiter has attempt %d after %v", a.Number, took)
+			}
+			pass(10 * time.Second)
+			done = time.Now()
+			return nil
+		})
+		if r := <-good; !r.did || r.err != nil {
+			t.Errorf("the waiter: %v, %v", r.did, r.err)
+		}
+		if r := <-bad; r.did || r.err != nil || r.at.Sub(done) > time.Second {
+			t.Errorf("the process that failed: %v, %v, %v after the work was done", r.did, r.err, r.at.Sub(done))
+		}
+	})
+}
+
+// The pauses of a process whose attempts fail grow, but not for ever.
+func TestPauses(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		last, pause := time.Now(), time.Duration(0)
+		_, err := w.process().Do(t.Context(), once.Key{Name: "k", Attempts: 8}, func(context.Context, once.Attempt) error {
+			if took := time.Since(last); took < pause/2 || took > pause {
+				t.Errorf("a pause of %v, want %v to %v", took, pause/2, pause)
+			}
+			last, pause = time.Now(), min(max(2*time.Second, 2*pause), 30*time.Second)
+			return errWork
+		})
+		if !errors.Is(err, once.ErrExhausted) {
+			t.Error(err)
 		}
 	})
 }
@@ -405,12 +465,13 @@ func TestHooks(t *testing.T) {
 		}})
 		w.apply(once.Operation{Action: once.Acquire, Owner: "other"})
 		time.AfterFunc(lease/2, func() { w.apply(once.Operation{Action: once.Extend, Owner: "other"}) })
-		w.network.fault = func(n int, op once.Operation) fault { return fault{refuse: op.Action == once.Acquire && n == 3} }
+		w.network.fault = func(n int, op once.Operation) fault { return fault{refuse: op.Action == once.Acquire && n == 2} }
 		_, err := o.Do(t.Context(), once.Key{Name: "k", Attempts: 2}, fails)
+		told = slices.Compact(told) // of many looks
 		want := []string{
 			"status k held 1", "locked k by other", // at 0
-			"status k held 1", // at a lease; it was extended
 			"error k: acquire k: the store of locks is unavailable: connection refused",
+			"status k held 1", // until the lease ends, which was extended
 			"status k held 2", "acquired k 2 true",
 			"error k: the work failed",
 			"status k exhausted 2", "exhausted k: the work failed",
@@ -421,7 +482,7 @@ func TestHooks(t *testing.T) {
 	})
 }
 
-// What cannot be is refused before anything is sent.
+// A key that is out of bounds is refused before anything is sent.
 func TestInvalid(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		for what, k := range map[string]once.Key{

@@ -38,17 +38,17 @@ type processTask struct {
 	Socket string // of Redis
 	Names  int
 	Seed   uint64
+	Chance float64 // that an attempt succeeds
 }
 
 // name returns the ith name.
 func (p processTask) name(i int) string { return fmt.Sprintf("%s/work:%d", p.Store, i) }
 
-// succeeds reports whether an attempt succeeds: with probability 0.15, and the same in
-// all processes.
+// succeeds reports whether an attempt succeeds: by chance, and the same in all processes.
 func (p processTask) succeeds(name string, attempt int) bool {
 	h := fnv.New64a()
 	fmt.Fprint(h, p.Seed, name, attempt)
-	return rand.New(rand.NewPCG(p.Seed, h.Sum64())).Float64() < 0.15
+	return rand.New(rand.NewPCG(p.Seed, h.Sum64())).Float64() < p.Chance
 }
 
 // attempts returns how many attempts there are under a name.
@@ -78,13 +78,13 @@ func beProcess(ctx context.Context, text string) error {
 	if err := json.Unmarshal([]byte(text), &task); err != nil {
 		return err
 	}
-	ctx, stop := context.WithTimeout(ctx, 10*time.Minute)
+	ctx, stop := context.WithTimeout(ctx, 30*time.Minute)
 	defer stop()
 	db, err := mysql.Open(task.DSN)
 	if err != nil {
 		return err
 	}
-	db.SetMaxOpenConns(20)
+	db.SetMaxOpenConns(5) // eight processes connect at once
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: task.Socket, ContextTimeoutEnabled: true})
 	notifier := &notify.Notifier{}
 	subscribed, _ := notifier.Subscribe("a name that no process notifies")
@@ -111,7 +111,7 @@ func beProcess(ctx context.Context, text string) error {
 		lines = append(lines, l)
 	}
 	var working sync.WaitGroup
-	slots := make(chan struct{}, 4)
+	slots := make(chan struct{}, 12) // many, because a call that failed pauses for seconds
 	for i := range task.Names {
 		slots <- struct{}{}
 		working.Go(func() {
@@ -160,9 +160,9 @@ func guardedWork(ctx context.Context, db *sql.DB, name string, a once.Attempt, s
 // 1,000 names.
 func TestProveProcesses(t *testing.T) {
 	t.Parallel()
-	task := processTask{DSN: servertest.MySQLDSN(t), Socket: servertest.Redis(t).Addr(), Names: 40, Seed: rand.Uint64()}
+	task := processTask{DSN: servertest.MySQLDSN(t), Socket: servertest.Redis(t).Addr(), Names: 40, Seed: rand.Uint64(), Chance: 0.3}
 	if os.Getenv("ACTIVITYD_PROVE") != "" {
-		task.Names = 1000
+		task.Names, task.Chance = 1000, 0.15
 		if seed, err := strconv.ParseUint(os.Getenv("ACTIVITYD_SEED"), 10, 64); err == nil {
 			task.Seed = seed
 		}

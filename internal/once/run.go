@@ -14,14 +14,24 @@ import (
 )
 
 const (
-	firstPause = 100 * time.Millisecond // after a failure of the work or of the store; it doubles
-	maxPause   = 10 * time.Second       // after one of the work
-	maxAway    = 2 * time.Second        // after one of the store
+	firstAway = 100 * time.Millisecond // the pause after a failure of the store; it doubles
+	maxAway   = 2 * time.Second
 
-	applyTimeout   = 10 * time.Second // of one operation
-	recordTimeout  = 15 * time.Second // of recording the end of an attempt
-	finishTimeout  = time.Minute      // of recording that the work is done
-	abandonTimeout = time.Second      // of releasing what may have been acquired
+	// The pauses of a call of Do whose own attempt failed. At least half of the first one
+	// passes, and a waiting call looks again within that time, so the next attempt is
+	// that of another process if one waits, also without a notification.
+	firstPause = 2 * time.Second
+	maxPause   = 30 * time.Second
+	maxLook    = firstPause / 2 // between two looks of a call of Do that waits
+
+	applyTimeout  = 10 * time.Second // of one operation
+	recordTimeout = 15 * time.Second // of recording the end of an attempt
+	finishTimeout = time.Minute      // of recording that the work is done
+	// Of releasing what may have been acquired, and of recording the end of an attempt whose
+	// lease was lost: the store is probably away, and the lease ends soon.
+	abandonTimeout = time.Second
+
+	maxTooLate = 3 // acquisitions in one wait whose answers come too late to work
 )
 
 // call is one call of [Once.Do] or [Once.Hold].
@@ -30,10 +40,14 @@ type call struct {
 
 	key      Key
 	terms    Terms
-	answered bool  // the store has answered this call
-	seen     Fence // of the attempt that Hooks.Locked was called for
-	failed   Fence // of the last attempt of this call that failed
-	failure  error // of that attempt
+	answered bool          // the store has answered this call
+	look     time.Duration // a waiter looks again after at most so long; 0: when the lease ends
+
+	// Attempts are told apart by their fences. Their numbers are used again: by the attempt
+	// after one that was handed back, and when the name was forgotten.
+	seen    Fence // of the attempt that Hooks.Locked was called for
+	failed  Fence // of the last attempt of this call that failed
+	failure error // of that attempt, for the case that the name was exhausted by it
 }
 
 // lease is a name that this process holds.
@@ -105,15 +119,16 @@ func (l *lease) send(ctx context.Context, op Operation) (Reply, error) {
 			return Reply{}, err
 		}
 		l.hooks.Error(l.key.Name, err)
-		if retry.Sleep(ctx, retry.Backoff(failures, firstPause, maxAway)) != nil {
+		if retry.Sleep(ctx, retry.Backoff(failures, firstAway, maxAway)) != nil {
 			return Reply{}, err
 		}
 	}
 }
 
-// noticeExhausted tells that an operation exhausted the name: a failure of its own that the
-// store recorded; an acquisition that found the lease of the last attempt expired, or may
-// have, if the answer to it was lost and it was sent again.
+// noticeExhausted counts an operation that exhausted the name, and calls the hook. That is
+// either the recording of this call's own failure, or an acquisition that found the lease of
+// the last attempt expired. Again reports that the operation was sent before and its answer
+// was lost: then an acquisition that finds the name exhausted may have exhausted it.
 func (l *lease) noticeExhausted(a Action, r Reply, again bool) {
 	if r.State.Phase == Exhausted && (a == Fail && r.Outcome == OK || a == Acquire && (r.Changed || again)) {
 		exhausted.Inc()
@@ -131,7 +146,7 @@ func (c *call) acquire(ctx context.Context) (*lease, error) {
 	notified, cancel := c.notifier.Subscribe(topic(name)) // before the store is asked: see package notify
 	defer cancel()
 	l := &lease{call: c, owner: newOwner()}
-	for {
+	for tooLate := 0; ; {
 		r, err := l.send(ctx, Operation{Action: Acquire, Terms: c.terms})
 		if ctx.Err() != nil && (err != nil || r.Outcome == OK) {
 			err = context.Cause(ctx)
@@ -142,30 +157,40 @@ func (c *call) acquire(ctx context.Context) (*lease, error) {
 		}
 		switch r.Outcome {
 		case OK:
-			if l.remaining() <= 0 {
-				c.hooks.Error(name, fmt.Errorf("%w before the work began: the store took %v", ErrLost, time.Since(l.sent)))
-				continue // the same attempt, unless the lease has expired
+			if l.remaining() > 0 {
+				n := r.State.Attempt
+				l.attempt = Attempt{Number: n, Last: c.terms.Attempts > 0 && n >= c.terms.Attempts, Fence: r.State.Fence}
+				c.hooks.Acquired(name, l.attempt)
+				return l, nil
 			}
-			n := r.State.Attempt
-			l.attempt = Attempt{Number: n, Last: c.terms.Attempts > 0 && n >= c.terms.Attempts, Fence: r.State.Fence}
-			c.hooks.Acquired(name, l.attempt)
-			return l, nil
+			tooLate++
+			err = l.giveUp(ctx, tooLate)
+			l.owner = newOwner()
 		case AlreadyDone:
 			return nil, nil //nolint:nilnil // documented
 		case OutOfAttempts:
-			err := fmt.Errorf("%s: %w, %d of them", name, ErrExhausted, r.State.Attempt)
-			if c.failure != nil && c.failed == r.State.Fence {
-				return nil, fmt.Errorf("%w: %w", err, c.failure)
-			}
-			return nil, fmt.Errorf("%w: %s", err, r.State.Reason)
+			return nil, c.exhaustedBy(r.State)
+		default:
+			err = c.await(ctx, notified, r)
 		}
-		if err := c.await(ctx, notified, r); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}
 }
 
-// await waits until the attempt of another owner may have ended.
+// exhaustedBy returns the error of a name whose attempts all failed, with the error of the
+// work if the last one was that of this call.
+func (c *call) exhaustedBy(s State) error {
+	err := fmt.Errorf("%s: %w, %d of them", c.key.Name, ErrExhausted, s.Attempt)
+	if c.failure != nil && c.failed == s.Fence {
+		return fmt.Errorf("%w: %w", err, c.failure)
+	}
+	return fmt.Errorf("%w: %s", err, s.Reason)
+}
+
+// await waits until the attempt of another owner may have ended. Notifications may be lost,
+// and come from other processes only through a relay, so there is a timer, too.
 func (c *call) await(ctx context.Context, notified <-chan struct{}, r Reply) error {
 	if r.State.Fence != c.seen {
 		c.seen = r.State.Fence
@@ -174,7 +199,11 @@ func (c *call) await(ctx context.Context, notified <-chan struct{}, r Reply) err
 	if c.key.NoWait {
 		return fmt.Errorf("%s: %w: %s, in attempt %d", c.key.Name, ErrBusy, processOf(r.State.Owner), r.State.Attempt)
 	}
-	timer := time.NewTimer(r.State.Until.Sub(r.Now)) // the net, for an owner that died
+	wait := r.State.Until.Sub(r.Now)
+	if c.look > 0 {
+		wait = min(wait, retry.Jitter(c.look))
+	}
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-notified:
@@ -187,6 +216,26 @@ func (c *call) await(ctx context.Context, notified <-chan struct{}, r Reply) err
 	return nil
 }
 
+// giveUp releases what an acquisition acquired whose answer came too late to work, and
+// pauses. It returns an error if that is the last one, or ctx has ended.
+func (l *lease) giveUp(ctx context.Context, tooLate int) error {
+	err := fmt.Errorf("acquire %s: %w: it takes longer to answer (%v) than the lease of %v, less a margin of %v, lasts: give a longer lease",
+		l.key.Name, ErrUnavailable, time.Since(l.sent).Round(time.Millisecond), l.terms.Lease, l.key.Margin)
+	l.hooks.Error(l.key.Name, err)
+	releasing, cancel := context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
+	_, _ = l.send(releasing, Operation{Action: Release})
+	l.notifier.Notify(topic(l.key.Name)) // also after an error: it may have been applied
+	if ctx.Err() != nil {
+		l.abandon(ctx)
+		return context.Cause(ctx)
+	}
+	if tooLate == maxTooLate {
+		return err
+	}
+	return retry.Sleep(ctx, retry.Backoff(tooLate, firstAway, maxAway))
+}
+
 // abandon releases what an acquisition whose answer is unknown, or came too late, has
 // acquired. If that fails, too, the lease expires.
 func (l *lease) abandon(ctx context.Context) {
@@ -196,13 +245,10 @@ func (l *lease) abandon(ctx context.Context) {
 	l.notifier.Notify(topic(l.key.Name))
 }
 
-// end records the end of an attempt, counts it, and notifies the waiters. It tries for
-// some time, even if ctx has ended. An end that cannot be recorded is that of the lease.
-func (l *lease) end(ctx context.Context, a Action, reason string) (Reply, error) {
-	timeout := recordTimeout
-	if a == Finish {
-		timeout = finishTimeout
-	}
+// end records the end of an attempt, counts it, and notifies the waiters. It tries for so
+// long, even if ctx has ended. If the end cannot be recorded, the others have to wait until
+// the lease ends.
+func (l *lease) end(ctx context.Context, a Action, reason string, timeout time.Duration) (Reply, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	r, err := l.send(ctx, Operation{Action: a, Reason: CutReason(reason)})
@@ -257,7 +303,7 @@ func (l *lease) extend(ctx context.Context, deadline *time.Timer, end context.Ca
 		case err != nil:
 			l.hooks.Error(l.key.Name, err)
 			failures++
-			pause = retry.Backoff(failures, min(firstPause, lease/20), min(maxAway, lease/6))
+			pause = retry.Backoff(failures, min(firstAway, lease/20), min(maxAway, lease/6))
 		case r.Outcome != OK:
 			end(lostTo(r.State, l.owner))
 			return

@@ -63,7 +63,8 @@ const (
 	MaxAttempts = 1_000_000
 )
 
-// ErrInvalid is matched by errors about a name, an owner or terms that cannot be.
+// ErrInvalid is matched by errors about a name, an owner, terms or another argument that is
+// out of bounds, and about a name that is used for both [Once.Do] and [Once.Hold].
 var ErrInvalid = errors.New("invalid")
 
 // CheckName returns an [ErrInvalid] unless name can be used: 1 to [MaxName] ASCII
