@@ -186,7 +186,7 @@ func (o *Once) Do(ctx context.Context, k Key, work func(context.Context, Attempt
 		if !again {
 			return err == nil, err
 		}
-		if err := retry.Sleep(ctx, retry.Backoff(failures, firstPause, maxPause)); err != nil {
+		if err := c.rest(ctx, retry.Backoff(failures, firstPause, maxPause)); err != nil {
 			return false, err
 		}
 	}
@@ -251,8 +251,8 @@ func withCause(err, cause error) error {
 // runs work, hands the name back when work has returned (or panicked, or called
 // [runtime.Goexit]), and returns the error of the work. There is no limit of attempts, and the
 // work is never done. Since it may wait for days, it asks the store only when the lease that it
-// knows of ends, and when it is notified. In all else it is like [Once.Do]. A lease that was lost is an [ErrLost] even if
-// the work returned nil.
+// knows of ends, and when it is notified. In all else it is like [Once.Do]. A lease that
+// was lost is an [ErrLost] even if the work returned nil.
 //
 // The names of Hold must not be those of Do: of a name that is done it returns an
 // [ErrInvalid], of one whose attempts all failed an [ErrExhausted].

@@ -288,6 +288,31 @@ func TestTurnsWithoutANotification(t *testing.T) {
 	})
 }
 
+// A process in the pause after a failure of its own learns within a second that another
+// one has done the work, and at once if it is notified.
+func TestThePauseEndsWithTheWork(t *testing.T) {
+	for name, within := range map[string]time.Duration{"notified": 0, "alone": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				bad, good := w.process(), w.process()
+				if name == "alone" { // each with a notifier of its own
+					bad, good = once.New(w.network, once.Options{}), once.New(w.network, once.Options{})
+				}
+				ended := do(t.Context(), bad, once.Key{Name: "k", Attempts: 20}, func(context.Context, once.Attempt) error { return errWork })
+				pass(35 * time.Second) // its pauses are of 8 s and more now
+				synctest.Wait()
+				if did, err := good.Do(t.Context(), once.Key{Name: "k", Attempts: 20}, func(context.Context, once.Attempt) error { return nil }); !did || err != nil {
+					t.Errorf("the work of the other: %v, %v", did, err)
+				}
+				done := time.Now()
+				if r := <-ended; r.did || r.err != nil || r.at.Sub(done) > within {
+					t.Errorf("%v, %v, %v after the work was done, want %v", r.did, r.err, r.at.Sub(done), within)
+				}
+			})
+		})
+	}
+}
+
 // The pauses of a process whose attempts fail grow, but not for ever.
 func TestPauses(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {

@@ -216,6 +216,36 @@ func (c *call) await(ctx context.Context, notified <-chan struct{}, r Reply) err
 	return nil
 }
 
+// rest pauses after a failure of this call, which leaves the next attempt to others, and
+// ends early when the work is done or there is no attempt left.
+func (c *call) rest(ctx context.Context, pause time.Duration) error {
+	notified, cancel := c.notifier.Subscribe(topic(c.key.Name))
+	defer cancel()
+	for end := time.Now().Add(pause); ; {
+		timer := time.NewTimer(min(time.Until(end), retry.Jitter(c.look)))
+		select {
+		case <-notified:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if !time.Now().Before(end) || c.isOver(ctx) {
+			return nil
+		}
+	}
+}
+
+// isOver reports whether it is known that the work is done, or all attempts failed.
+func (c *call) isOver(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
+	defer cancel()
+	r, err := c.store.Get(ctx, c.key.Name)
+	return err == nil && (r.State.Phase == Done || r.State.Phase == Exhausted)
+}
+
 // giveUp releases what an acquisition acquired whose answer came too late to work, and
 // pauses. It returns an error if that is the last one, or ctx has ended.
 func (l *lease) giveUp(ctx context.Context, tooLate int) error {
