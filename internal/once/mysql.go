@@ -64,11 +64,11 @@ import (
 // millisecond, from the server of X to that of Y. If it was counted, it is ahead of the clock
 // at X by at most one for each acquisition of the milliseconds before it, since a name is
 // acquired less than a thousand times a second: that takes a round trip and a commit each.
-// (A name that was purged begins above the highest fence that was purged with it, which was
-// the same.) Two servers do not lose and come back within a few milliseconds, so what is
-// assumed is that the clock of the server at Y is not behind that at X, by more than it took
-// to come back. Where it is, or where the fences were ahead because the clock had been, they
-// are raised by hand: docs/operations.md.
+// (After a purge the same holds for the floor, which is the fence of some name.) A server
+// takes longer than some milliseconds to come back or to be replaced, so what is assumed is
+// that the clock at Y is not behind that at X by more than that took. Where it is, or where
+// the fences were ahead because the clock had been, they are raised by hand:
+// docs/operations.md.
 //
 // # Why there is no deadlock
 //
