@@ -68,8 +68,8 @@ func seenFence(t *testing.T, row *sql.Row) (fence uint64) {
 	return fence
 }
 
-// What docs/operations.md has a person do after MySQL was restored raises the fences of
-// all names: those that are there, those that were deleted, and the epochs.
+// What docs/operations.md has a person do where the clock of MySQL is behind raises all
+// fences by a day: of names that are there, of others, and the epochs.
 func TestTheFencesAreRaisedByTheLetter(t *testing.T) {
 	t.Parallel()
 	db, err := mysql.Open(servertest.MySQLDSN(t))
@@ -95,14 +95,20 @@ func TestTheFencesAreRaisedByTheLetter(t *testing.T) {
 	if r, err := store.Apply(t.Context(), "here", once.Operation{Action: once.Fail, Owner: "a"}); err != nil || r.Outcome != once.OK {
 		t.Errorf("the end of the attempt that was under way: %v, %v", r.Outcome, err)
 	}
-	const raised = 1_000_000
-	for what, fence := range map[string]struct{ before, after uint64 }{
-		"of a name that is there": {name, acquire("here", "b")},
-		"of another name":         {name, acquire("there", "c")},
-		"of an epoch":             {epoch, next()},
+	const day = 24 * time.Hour
+	for what, fence := range map[string]struct{ before, after, day uint64 }{
+		"of a name that is there": {name, acquire("here", "b"), uint64(day.Milliseconds())},
+		"of another name":         {name / 1000 * 1000, acquire("there", "c"), uint64(day.Milliseconds())}, // the page has whole seconds
+		"of an epoch":             {epoch, next(), uint64(day.Seconds())},
 	} {
-		if fence.after < fence.before+raised {
+		if fence.after < fence.before+fence.day {
 			t.Errorf("the fence %s is %d, and was %d before", what, fence.after, fence.before)
 		}
+	}
+	execOn(t, db, []string{"TRUNCATE TABLE once_keys"})
+	began := uint64(time.Now().Add(day).Unix())
+	execOn(t, db, pageSQL(t, "docs/operations.md")["raise_fences"])
+	if fence, epoch := acquire("here", "d"), next(); fence < began*1000 || epoch < began {
+		t.Errorf("in an empty table: fence %d and epoch %d, want them a day ahead", fence, epoch)
 	}
 }

@@ -93,7 +93,7 @@ type backend struct {
 	redis    redis.UniversalClient
 	index    *index.Index
 	ledger   *index.Ledger // beside the sets of index
-	once     *once.Once    // in the tables of db; nil: this process is alone
+	once     *once.Once    // in the tables of db; nil: there are none, and nothing sweeps
 	closers  closers       // of all of these
 }
 

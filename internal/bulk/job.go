@@ -178,26 +178,10 @@ func (j *job) watched(ctx context.Context, from Checkpoint) (at Checkpoint, err 
 func (j *job) alone(ctx context.Context, from Checkpoint) (at Checkpoint, err error) {
 	key := once.Key{Name: j.name(), Lease: cmp.Or(j.Lease, once.DefaultLease), NoWait: true}
 	key.Margin = min(visitGrace, key.Lease/2)
-	var lost bool
-	var own time.Time // until when the lease that is met may be one of this process, which it lost
-	judge := func(err error) Fault {
-		switch {
-		case errors.Is(err, once.ErrLost), errors.Is(err, once.ErrUnavailable): // the answer to an acquisition may be lost
-			lost, own = true, time.Time{}
-			return Away
-		case !errors.Is(err, once.ErrBusy):
-			return Judge(err)
-		case lost && own.IsZero():
-			own = time.Now().Add(key.Lease)
-		}
-		if time.Now().Before(own) {
-			return Away
-		}
-		return Fatal
-	}
 	at = from
 	var walked error
-	err = patiently(ctx, judge, j.Reporter.Trouble, func(ctx context.Context) error {
+	own := ownLease{length: key.Lease}
+	err = patiently(ctx, own.judge, j.Reporter.Trouble, func(ctx context.Context) error {
 		walked = ErrStopped
 		err := j.Once.Hold(ctx, key, func(ctx context.Context, _ once.Attempt) error {
 			var reached Checkpoint
@@ -222,6 +206,35 @@ func (j *job) alone(ctx context.Context, from Checkpoint) (at Checkpoint, err er
 		at = Checkpoint{}
 	}
 	return at, err
+}
+
+// ownLease tells a name that another process holds from one that this process holds
+// itself, by a lease that it has lost: the next acquisition has another owner, and finds
+// the name busy for as long as that lease lasts.
+type ownLease struct {
+	length time.Duration
+	lost   bool      // there may be such a lease
+	until  time.Time // it has ended then; zero: the name was not found busy yet
+}
+
+// judge returns what an error of [once.Once.Hold] means.
+func (l *ownLease) judge(err error) Fault {
+	switch {
+	case errors.Is(err, once.ErrLost), errors.Is(err, once.ErrUnavailable):
+		// Also an acquisition may have been granted without an answer.
+		l.lost, l.until = true, time.Time{}
+		return Away
+	case !errors.Is(err, once.ErrBusy):
+		return Judge(err)
+	case !l.lost:
+		return Fatal
+	case l.until.IsZero(): // the store answers again, and the lease was not extended since
+		l.until = time.Now().Add(l.length)
+	}
+	if time.Now().Before(l.until) {
+		return Away
+	}
+	return Fatal
 }
 
 // name is the name that a process holds while it is at this command and range.

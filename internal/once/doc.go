@@ -42,7 +42,9 @@
 //
 //   - At any time at most one owner has a lease that has not expired.
 //   - Each acquisition that begins an attempt has a [Fence] that is higher than all before
-//     it for that name, whatever was lost in between. A lease cannot stop a process that
+//     it for that name: by counting, as long as the store keeps its data. If it has lost
+//     some, in Redis by a new epoch, and in MySQL as long as the database's clock is not
+//     behind where it was at the last acquisition that was lost. A lease cannot stop a process that
 //     was paused for longer than it; only the resource can, by refusing a lower fence.
 //   - Every operation may be sent again by the same owner, because a client repeats a
 //     command whose answer was lost. Owners are random and used for one attempt.

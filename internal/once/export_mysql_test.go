@@ -30,7 +30,7 @@ func (m *MySQL) ApplyLate(ctx context.Context, name string, op Operation, betwee
 	}
 	s, _ := Step(r.known(), r.now, r.state.Fence+1, op)
 	between()
-	err = m.update(ctx, r, s)
+	_, err = m.update(ctx, r, s)
 	if errors.Is(err, errChanged) {
 		return false, nil
 	}

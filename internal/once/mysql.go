@@ -33,10 +33,15 @@ import (
 //
 // # Why fences never repeat
 //
-// The fence of an acquisition is one more than that in the row, and no write lowers it: a
-// state that is forgotten leaves its row as it is. Rows of forgotten states are deleted
-// later ([MySQL.purge]). The row ' floor' remembers for all of them together: its fence is
-// at least that of each row that was deleted, and the first fence of a new row is one more.
+// The fence of an acquisition is one more than that in the row, or the unix milliseconds of
+// the database's clock if these are more; the statement that writes it reads both. No write
+// lowers it: a state that is forgotten leaves its row as it is. Rows of forgotten states are
+// deleted later ([MySQL.purge]). The row ' floor' remembers for all of them together: its
+// fence is at least that of each row that was deleted, and the first fence of a new row is
+// above it, and not below the clock either.
+//
+// As long as the database keeps what it has committed, the clock is not needed, whatever
+// it shows:
 //
 //   - A purge first raises the floor to the fences of the rows that it found, which is
 //     committed, and then deletes of these rows those with no higher fence. So at any time
@@ -52,10 +57,18 @@ import (
 // the lock this would not hold: between the two another process could insert the same name,
 // use it, forget and purge it.
 //
-// A new floor begins at the unix milliseconds of the clock, for the case that all rows are
-// gone because the table was emptied: a name is acquired less than a thousand times a
-// second. But a database that itself lost commits, as one that was restored from a backup or
-// replaced by a replica that lagged, gives fences that were given before.
+// The clock is for a database that lost commits, as one that was restored from a backup or
+// replaced by a replica that lagged, or whose table was emptied. Let X be an acquisition
+// that was lost, and Y a later one of the same name, whose row knows nothing of X. If the
+// fence of X was the clock at X, that of Y is higher if the clock has gone on since by a
+// millisecond, from the server of X to that of Y. If it was counted, it is ahead of the clock
+// at X by at most one for each acquisition of the milliseconds before it, since a name is
+// acquired less than a thousand times a second: that takes a round trip and a commit each.
+// (After a purge the same holds for the floor, which is the fence of some name.) A server
+// takes longer than some milliseconds to come back or to be replaced, so what is assumed is
+// that the clock at Y is not behind that at X by more than that took. Where it is, or where
+// the fences were ahead because the clock had been, they are raised by hand:
+// docs/operations.md.
 //
 // # Why there is no deadlock
 //
@@ -216,13 +229,13 @@ func (m *MySQL) applyOnce(ctx context.Context, name string, op Operation) (reply
 		return Reply{}, false, err
 	}
 	before, isNew := r.known(), r.name == ""
-	s, outcome := Step(before, r.now, r.state.Fence+1, op)
+	s, outcome := Step(before, r.now, r.state.Fence+1, op) // the writing may find a higher one
 	switch {
 	case s == before:
 	case isNew:
 		s.Fence, err = m.insert(ctx, name, s)
 	default:
-		err = m.update(ctx, r, s)
+		s.Fence, err = m.update(ctx, r, s)
 	}
 	if err != nil {
 		return Reply{}, false, err
@@ -230,12 +243,15 @@ func (m *MySQL) applyOnce(ctx context.Context, name string, op Operation) (reply
 	return Reply{Outcome: outcome, State: s, Now: r.now, Changed: s.Phase != before.Phase}, isNew && s != before, nil
 }
 
-// insert adds the row of a name, with the fence after the floor: see [MySQL]. A name that
+// nextFence is the fence of an acquisition, where fence is that of the row or of the floor:
+// see [MySQL]. What LAST_INSERT_ID is given comes back with the server's answer.
+const nextFence = "LAST_INSERT_ID(GREATEST(fence + 1, " + mysql.Now + "))"
+
+// insert adds the row of a name, with a fence above the floor, and returns that. A name that
 // has a row is a duplicate.
 func (m *MySQL) insert(ctx context.Context, name string, s State) (Fence, error) {
-	// What LAST_INSERT_ID is given comes back with the server's answer.
 	result, err := m.db.ExecContext(ctx, "INSERT INTO once_keys (name, phase, owner, attempt, max_attempts, lease, keep, lease_ends, forget_at, reason, fence)"+
-		" SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, LAST_INSERT_ID(fence + 1) FROM once_keys WHERE name = ? LOCK IN SHARE MODE",
+		" SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "+nextFence+" FROM once_keys WHERE name = ? LOCK IN SHARE MODE",
 		append(append([]any{name}, values(s)...), floorRow)...)
 	n, err := mysql.Affected(result, err)
 	if err != nil {
@@ -247,27 +263,45 @@ func (m *MySQL) insert(ctx context.Context, name string, s State) (Fence, error)
 		}
 		return 0, errChanged
 	}
+	return givenFence(result)
+}
+
+// update writes a state into a row that is still the one that was read, and returns the
+// row's fence, which is a new one if the state has another one than the row.
+func (m *MySQL) update(ctx context.Context, r record, s State) (Fence, error) {
+	begins := s.Fence > r.state.Fence
+	next := "fence"
+	if begins {
+		next = nextFence
+	}
+	result, err := m.db.ExecContext(ctx, "UPDATE once_keys SET phase = ?, owner = ?, attempt = ?, max_attempts = ?, lease = ?, keep = ?,"+
+		" lease_ends = ?, forget_at = ?, reason = ?, fence = "+next+", changes = changes + 1 WHERE name = ? AND fence = ? AND changes = ?",
+		append(values(s), r.name, uint64(r.state.Fence), r.changes)...)
+	n, err := mysql.Affected(result, err)
+	switch {
+	case err != nil:
+		return 0, err
+	case n == 0:
+		return 0, errChanged
+	case begins:
+		return givenFence(result)
+	}
+	return r.state.Fence, nil
+}
+
+// givenFence returns the fence that a statement gave a row. Where the table has a trigger,
+// the answer may be without it: the next look finds it.
+func givenFence(result sql.Result) (Fence, error) {
 	fence, err := result.LastInsertId()
-	if err == nil && fence == 0 { // not so where the table has a trigger: the next look finds it
+	if err == nil && fence == 0 {
 		err = errChanged
 	}
 	return Fence(fence), err
 }
 
-// update writes a state into a row that is still the one that was read.
-func (m *MySQL) update(ctx context.Context, r record, s State) error {
-	args := append(values(s), uint64(max(s.Fence, r.state.Fence)), r.name, uint64(r.state.Fence), r.changes)
-	n, err := mysql.Affected(m.db.ExecContext(ctx, "UPDATE once_keys SET phase = ?, owner = ?, attempt = ?, max_attempts = ?, lease = ?, keep = ?,"+
-		" lease_ends = ?, forget_at = ?, reason = ?, fence = ?, changes = changes + 1 WHERE name = ? AND fence = ? AND changes = ?", args...))
-	if err == nil && n == 0 {
-		return errChanged
-	}
-	return err
-}
-
 // raiseFloor makes sure that there is a floor, and that it is at least that high.
 func (m *MySQL) raiseFloor(ctx context.Context, fence Fence) error {
-	_, err := m.db.ExecContext(ctx, "INSERT INTO once_keys (name, fence) VALUES (?, GREATEST("+mysql.Now+", ?)) ON DUPLICATE KEY UPDATE fence = GREATEST(fence, ?)",
+	_, err := m.db.ExecContext(ctx, "INSERT INTO once_keys (name, fence) VALUES (?, ?) ON DUPLICATE KEY UPDATE fence = GREATEST(fence, ?)",
 		floorRow, uint64(fence), uint64(fence))
 	return err
 }
@@ -369,7 +403,7 @@ func (m *MySQL) Forget(ctx context.Context, name string, force bool) (forgotten 
 		// The row stays, for its fence, until the next purge. It is forgotten at any time: a
 		// statement that was delayed may read the row now with a clock from before.
 		s.ForgetAt = time.UnixMilli(0)
-		err = m.update(ctx, r, s)
+		_, err = m.update(ctx, r, s)
 		forgotten = err == nil
 		return err
 	})

@@ -66,7 +66,7 @@ func TestMySQLFencesOutliveTheirRows(t *testing.T) {
 		func() { execMySQL(t, db, "UPDATE once_keys SET fence = fence + 1000000"); mustPurge(t, store) }, // ahead of the clock
 		func() {
 			highest -= 1000000
-			eventually(t, "the clock is ahead", func() bool { return uint64(time.Now().UnixMilli()) > uint64(highest) })
+			clockIsPast(t, highest)
 			execMySQL(t, db, "TRUNCATE TABLE once_keys")
 		},
 		func() {},
@@ -83,6 +83,95 @@ func TestMySQLFencesOutliveTheirRows(t *testing.T) {
 		between()
 		if s, err := store.Get(t.Context(), "a"); err != nil || s.State != (once.State{}) {
 			t.Errorf("round %d: %+v, %v", round, s, err)
+		}
+	}
+}
+
+// A name has a higher fence than before although the database has lost what it committed:
+// the table came back from a backup, without some rows, or with nothing.
+func TestMySQLFencesRiseAfterALoss(t *testing.T) {
+	t.Parallel()
+	store, db := newMySQL(t)
+	next := func(name, owner string) once.Fence {
+		ageMySQL(t, db, name, time.Hour)
+		return acquire(t, store, name, owner).Fence
+	}
+	next("old", "before the backup")
+	next("gone", "before the backup")
+	ageMySQL(t, db, "gone", 2*time.Hour)
+	mustPurge(t, store)
+	execMySQL(t, db, "CREATE TABLE backup AS SELECT * FROM once_keys") //nolint:unqueryvet // a copy
+	for what, lose := range map[string][]string{
+		"a backup":            {"DELETE FROM once_keys", "INSERT INTO once_keys SELECT * FROM backup"},
+		"one row of a backup": {"REPLACE INTO once_keys SELECT * FROM backup WHERE name = 'old'"},
+		"a lost floor":        {"DELETE FROM once_keys WHERE name = ' floor'", "DELETE FROM once_keys WHERE name IN ('gone', 'new')"},
+		"nothing":             {"TRUNCATE TABLE once_keys"},
+	} {
+		lost := make(map[string]once.Fence)
+		for _, name := range []string{"old", "gone", "new"} {
+			for i := range 3 {
+				lost[name] = next(name, fmt.Sprintf("%s/%d", what, i))
+			}
+		}
+		for _, statement := range lose {
+			execMySQL(t, db, statement)
+		}
+		clockIsPast(t, max(lost["old"], lost["gone"], lost["new"]))
+		for name, fence := range lost {
+			if after := next(name, "after "+what); after <= fence {
+				t.Errorf("%s, after %s: fence %v after %v", name, what, after, fence)
+			}
+		}
+	}
+}
+
+// clockIsPast waits until the clock is past a fence: it takes a database longer than a
+// millisecond to lose data and to come back.
+func clockIsPast(t *testing.T, fence once.Fence) {
+	t.Helper()
+	eventually(t, "the clock is past the fence", func() bool { return time.Now().UnixMilli() > int64(fence) })
+}
+
+// An acquisition that had read the row before the database lost a later one, and writes it
+// afterwards, has the higher fence: its clock is that of the writing.
+func TestMySQLAnAcquisitionThatSleptThroughALoss(t *testing.T) {
+	t.Parallel()
+	store, db := newMySQL(t)
+	acquire(t, store, "a", "before")
+	ageMySQL(t, db, "a", time.Hour)
+	execMySQL(t, db, "CREATE TABLE backup AS SELECT * FROM once_keys") //nolint:unqueryvet // a copy
+	var lost once.Fence
+	applied, err := store.ApplyLate(t.Context(), "a", once.Operation{Action: once.Acquire, Owner: "slow", Terms: anyTerms}, func() {
+		lost = acquire(t, store, "a", "another").Fence
+		execMySQL(t, db, "REPLACE INTO once_keys SELECT * FROM backup") //nolint:unqueryvet // all of the copy
+		clockIsPast(t, lost)
+	})
+	r, getErr := store.Get(t.Context(), "a")
+	if err != nil || getErr != nil || !applied || r.State.Owner != "slow" || r.State.Fence <= lost {
+		t.Errorf("applied: %v; %+v after fence %v was lost; %v, %v", applied, r, lost, err, getErr)
+	}
+}
+
+// A clock that was set back, which fences are ahead of, makes no difference: they rise by one.
+func TestMySQLFencesAreCountedAheadOfTheClock(t *testing.T) {
+	t.Parallel()
+	store, db := newMySQL(t)
+	acquire(t, store, "a", "so that there is a floor")
+	const ahead = 1 << 60
+	execMySQL(t, db, "UPDATE once_keys SET fence = ?", ahead)
+	want := once.Fence(ahead)
+	for i := range 3 {
+		want++
+		ageMySQL(t, db, "a", time.Hour)
+		if s := acquire(t, store, "a", strconv.Itoa(i)); s.Fence != want {
+			t.Errorf("of a row: fence %v, want %v", s.Fence, want)
+		}
+	}
+	ageMySQL(t, db, "a", 2*time.Hour)
+	mustPurge(t, store)
+	for _, name := range []string{"a", "b"} {
+		if s := acquire(t, store, name, "me"); s.Fence != want+1 {
+			t.Errorf("above the floor: fence %v, want %v", s.Fence, want+1)
 		}
 	}
 }
@@ -326,7 +415,7 @@ func (s *stress) acquireAll(t *testing.T) {
 	for p := range processes {
 		working.Go(func() error {
 			store, rnd := once.NewMySQL(s.db), rand.New(rand.NewPCG(7, uint64(p)))
-			for i := 0; s.acquired.Load() < acquisitions; i++ {
+			for i := 0; s.acquired.Load() < acquisitions || s.errors.Load() == 0; i++ {
 				if err := s.attempt(t, store, rnd, fmt.Sprintf("%d/%d", p, i)); err != nil {
 					return err
 				}

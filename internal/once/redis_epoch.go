@@ -73,8 +73,9 @@ import (
 // clients, those clients go on with the lower epoch, and the resource refuses them as soon
 // as it has seen the higher one: that is what fences are for.
 //
-// The proof needs that nobody brings an old marker back into a running server, by RESTORE
-// or SWAPDB for example.
+// The proof needs that no old marker comes back into a server in one reign: it excludes
+// RESTORE and COPY of a marker, SWAPDB, DEBUG RELOAD NOSAVE and DEBUG LOADAOF, and a virtual
+// machine that is reverted together with its memory.
 
 // noEpochHelp says what to do about [ErrNoEpoch] when there is no counter of epochs.
 const noEpochHelp = "Redis is new to these locks, was restarted, or has lost data: see that no process works that has an old fence, and begin an epoch with \"activityd once begin-epoch\", or keep the epochs in MySQL"

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
@@ -197,7 +198,15 @@ func TestEachRuleOfRedisIsNeeded(t *testing.T) {
 // replacing returns a mutation.
 func replacing(pairs ...string) *mutation { return &mutation{pairs: pairs} }
 
-// TestEachRuleOfMySQLIsNeeded breaks one rule of the statements at a time.
+// The clock of MySQL in the fence of an acquisition, and one that stands still at 0, as
+// after it was set back.
+const (
+	fenceClock    = "GREATEST(fence + 1, CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS UNSIGNED))"
+	standingClock = "GREATEST(fence + 1, CAST(UNIX_TIMESTAMP(NOW(3)) * 0000 AS UNSIGNED))"
+)
+
+// TestEachRuleOfMySQLIsNeeded breaks one rule of the statements at a time. Those of the
+// floor are needed where the clock does not help.
 func TestEachRuleOfMySQLIsNeeded(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -206,16 +215,41 @@ func TestEachRuleOfMySQLIsNeeded(t *testing.T) {
 	}{
 		{"a row is written only as it was read", replacing(" AND changes = ", " AND changes>= ", " AND fence = ", " AND fence>= ")},
 		{"all changes of a row are counted", replacing("changes = changes + 1", "changes = changes + 0")},
-		{"a new row begins after the floor", replacing("LAST_INSERT_ID(fence + 1)", "LAST_INSERT_ID(    7 + 1)")},
-		{"a purge raises the floor", replacing("GREATEST(fence, ", "GREATEST(fence,-")},
+		{"a new row begins after the floor", replacing(fenceClock+") FROM", strings.Replace(standingClock, "fence", "    7", 1)+") FROM", fenceClock, standingClock)},
+		{"a purge raises the floor", replacing("GREATEST(fence, ", "GREATEST(fence,-", fenceClock, standingClock)},
 	} {
 		t.Run(test.rule, func(t *testing.T) {
 			t.Parallel()
-			dsn := servertest.MySQLDSN(t)
-			proxied := address{MySQL: overTCP(dsn, rewritingProxy(t, socket(dsn), test.mutation))}
-			s := &stage{clients: []once.Store{proxied.mustOpen(t)}, size: 25, pause: time.Millisecond, age: ageMySQL(t, dsn)}
-			s.events = []event{churn(s.clients[0])}
-			s.mustNotice(t, test.mutation)
+			onRewrittenMySQL(t, test.mutation).mustNotice(t, test.mutation)
 		})
 	}
+}
+
+// TestMySQLNeedsNoClockForItsFences plays histories with fences that are counted alone.
+func TestMySQLNeedsNoClockForItsFences(t *testing.T) {
+	t.Parallel()
+	m := replacing(fenceClock, standingClock)
+	s := onRewrittenMySQL(t, m)
+	for range 4 {
+		var seeds []uint64
+		for range s.size {
+			seeds = append(seeds, rand.Uint64N(1e12))
+		}
+		if err := s.prove(t, seeds...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if m.met.Load() == 0 {
+		t.Error("no statement has the clock")
+	}
+}
+
+// onRewrittenMySQL is a stage on MySQL, with a mutation of what it is sent.
+func onRewrittenMySQL(t *testing.T, m *mutation) *stage {
+	t.Helper()
+	dsn := servertest.MySQLDSN(t)
+	proxied := address{MySQL: overTCP(dsn, rewritingProxy(t, socket(dsn), m))}
+	s := &stage{clients: []once.Store{proxied.mustOpen(t)}, size: 25, pause: time.Millisecond, age: ageMySQL(t, dsn)}
+	s.events = []event{churn(s.clients[0])}
+	return s
 }
