@@ -30,7 +30,7 @@ import (
 // they mean signals; the last three are those of timeout(1) and env(1).
 const (
 	exitBusy      = 122 // --no-wait: another process works
-	exitExhausted = 123 // all attempts failed
+	exitExhausted = 123 // all attempts failed, the last one elsewhere or before
 	exitLost      = 124 // the lease was lost
 	exitOwn       = 125 // a failure of activityd itself
 	exitCannotRun = 126 // the command is there, and cannot be run
@@ -334,6 +334,9 @@ type onceRun struct {
 	command *exec.Cmd // what is to be started in each attempt
 	errs    io.Writer
 	said    string // the last error of the store that was said
+	// stopGrace is how long what is left of a command that a signal has ended has before it
+	// is sent KILL.
+	stopGrace time.Duration
 
 	mu      sync.Mutex
 	child   *childGroup // nil: none
@@ -341,7 +344,7 @@ type onceRun struct {
 }
 
 func newOnceRun(ctx context.Context, o *onceFlags, command *exec.Cmd, errs io.Writer) *onceRun {
-	r := &onceRun{onceFlags: o, command: command, errs: errs}
+	r := &onceRun{onceFlags: o, command: command, errs: errs, stopGrace: 30 * time.Second}
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	o.key.Margin = o.key.Lease / 3
 	return r
@@ -394,6 +397,8 @@ func (r *onceRun) failed(err error) error {
 	switch {
 	case errors.Is(err, once.ErrBusy):
 		code = exitBusy
+	case errors.Is(err, once.ErrExhausted) && isChild:
+		code = failure.code // of the last attempt, which was that of this process
 	case errors.Is(err, once.ErrExhausted):
 		code = exitExhausted
 	case errors.Is(err, once.ErrLost):
@@ -433,10 +438,20 @@ func (r *onceRun) setSaid(text string) (before string) {
 	return before
 }
 
-// killAfter is how long what was sent TERM has before it is sent KILL: until the end of
-// the lease, less a quarter for the delays of a busy machine.
+// killAfter is how long what a command that failed has left, and that was sent TERM, has
+// before it is sent KILL.
 func (r *onceRun) killAfter() time.Duration {
 	return min(r.key.Margin*3/4, 30*time.Second)
+}
+
+// killAt is when the group of a command whose lease is lost is sent KILL: a quarter of the
+// margin before the end of the lease, for the delays of a busy machine. It is in the past
+// if another one holds the lease already.
+func (r *onceRun) killAt(ctx context.Context) (at time.Time) {
+	if lost, ok := errors.AsType[*once.LostError](context.Cause(ctx)); ok && !lost.Ends.IsZero() {
+		return lost.Ends.Add(-r.key.Margin / 4)
+	}
+	return at
 }
 
 // attempt is the work: it runs the command, and its whole group ends before ctx's lease.
@@ -460,15 +475,17 @@ func (r *onceRun) attempt(ctx context.Context, a once.Attempt) error {
 // succeeded: it may have left its work undone.
 var errEnded = errors.New("it was ended, with exit status 0")
 
-// runChild runs the command once. The error is an [exec.ExitError] if it has failed.
-func (r *onceRun) runChild(ctx context.Context, env []string) error {
+// runChild runs the command once, and returns when all of its group has ended; after a
+// success without a signal that was to end it, what it left in the background is left
+// alone. The error is an [exec.ExitError] if it has failed.
+func (r *onceRun) runChild(ctx context.Context, env []string) (err error) {
 	defer keepThread()()
 	p, err := r.start(env)
 	if err != nil {
 		return err
 	}
+	defer r.ended()
 	for {
-		var err error
 		select {
 		case err = <-p.exited:
 		case <-p.stops:
@@ -478,12 +495,78 @@ func (r *onceRun) runChild(ctx context.Context, env []string) error {
 			select {
 			case err = <-p.exited: // by itself, just now
 			default:
-				err = cmp.Or(p.end(r.killAfter()), errEnded)
+				return cmp.Or(r.endGroup(ctx, p, false), errEnded)
 			}
 		}
-		r.ended(p.interrupted(err))
+		if stopped := r.exited(p, err); stopped || err != nil {
+			_ = r.endGroup(ctx, p, true) // Wait has returned err
+		}
 		return err
 	}
+}
+
+// maxKill is how long what was sent KILL may take to end. What takes longer hangs in the
+// kernel, or is a zombie whose parent does not wait for it.
+const maxKill = 5 * time.Second
+
+// endGroup ends the group of a command, or what is left of it if the command has exited:
+// with TERM, and if that is not enough, with KILL. It returns when the group is empty, with
+// what Wait returned meanwhile. Until then the lease is extended, unless it is lost.
+func (r *onceRun) endGroup(ctx context.Context, p *childGroup, exited bool) (err error) {
+	lost, killAt := ctx.Done(), time.Now().Add(r.terminate(p))
+	if !exited {
+		lost, killAt = nil, r.killAt(ctx)
+	}
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for killed := (time.Time{}); !exited || !p.isEmpty(); {
+		switch now := time.Now(); {
+		case killed.IsZero() && !now.Before(killAt):
+			p.kill()
+			killed = now
+		case exited && !killed.IsZero() && now.Sub(killed) > maxKill:
+			return err
+		}
+		select {
+		case err = <-p.exited:
+			exited = true
+			r.exited(p, err)
+		case <-lost:
+			lost = nil
+			if at := r.killAt(ctx); at.Before(killAt) {
+				killAt = at
+			}
+		case <-look.C:
+		}
+	}
+	return err
+}
+
+// terminate sends TERM to what is left of a group, unless that has just been done. It
+// returns how long the group has until KILL: longer if it was a signal that ended the
+// command.
+func (r *onceRun) terminate(p *childGroup) (patience time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(p.terminated) > r.stopGrace {
+		p.terminate()
+	}
+	if r.stopped != nil {
+		return r.stopGrace
+	}
+	return r.killAfter()
+}
+
+// exited takes the terminal back from a command that has exited, and reports whether a
+// signal was to end it: one that was passed on, or one from the terminal, which was meant
+// for both.
+func (r *onceRun) exited(p *childGroup, err error) (stopped bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := p.interrupted(err); r.stopped == nil {
+		r.stopped = s
+	}
+	return r.stopped != nil
 }
 
 // start starts the command, unless a signal came before.
@@ -505,15 +588,11 @@ func (r *onceRun) start(env []string) (*childGroup, error) {
 	return p, nil
 }
 
-// ended says that there is no child any more. interrupted is the signal from a terminal
-// that has ended it, if there was one: it was meant for both.
-func (r *onceRun) ended(interrupted os.Signal) {
+// ended says that there is no child any more.
+func (r *onceRun) ended() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.child = nil
-	if r.stopped == nil {
-		r.stopped = interrupted
-	}
 	if r.stopped != nil {
 		r.cancel(&signalError{r.stopped})
 	}
