@@ -276,7 +276,25 @@ func (s *onceStore) close() { _ = s.closers.close() } // each operation's own er
 const (
 	onceConnections = 4                // to the database: an operation is a few statements
 	openTimeout     = 10 * time.Second // how long the database may take to tell its version
+
+	relayTimeout   = 700 * time.Millisecond // of the end of the relay: longer than its last message may take
+	messageTimeout = time.Second            // of the messages that are left at the end
+	maxMessages    = 16                     // that wait until they are written
 )
+
+// within calls a function, and waits for it no longer than the limit: the process ends
+// soon.
+func within(limit time.Duration, call func()) {
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		call()
+	}()
+	select {
+	case <-returned:
+	case <-time.After(limit):
+	}
+}
 
 // open opens the store, and has notifications carried by Redis, if there is one. That this
 // Redis is away is no error for a store in MySQL.
@@ -321,7 +339,7 @@ func (c *onceConfig) open(ctx context.Context) (_ *onceStore, err error) {
 		s.Store = once.NewRedis(client, epochs)
 	}
 	stop := runWake(ctx, wake.New(client, s.notifier, slog.New(slog.DiscardHandler)), io.Discard)
-	s.closers.push(func() error { stop(); return nil })
+	s.closers.push(func() error { within(relayTimeout, stop); return nil })
 	return s, nil
 }
 
@@ -333,7 +351,8 @@ type onceRun struct {
 	cancel  context.CancelCauseFunc
 	command *exec.Cmd // what is to be started in each attempt
 	errs    io.Writer
-	said    string // the last error of the store that was said
+	said    string      // the last error of the store that was said
+	lines   chan string // that are to be written to errs
 	// stopGrace is how long what is left of a command that a signal has ended has before it
 	// is sent KILL.
 	stopGrace time.Duration
@@ -374,6 +393,7 @@ func (e *startError) Unwrap() error { return e.err }
 // run runs the command in the attempts that fall to this process.
 func (r *onceRun) run(s *onceStore) error {
 	defer r.cancel(nil)
+	defer r.writeMessages()()
 	o := once.New(s, once.Options{Notifier: s.notifier, Hooks: once.Hooks{
 		Error:  r.sayError,
 		Status: func(string, once.State) { r.setSaid("") },
@@ -427,7 +447,27 @@ func (r *onceRun) sayError(name string, err error) {
 	} else if text = name + ": " + text; failure.last || errors.Is(err, once.ErrLost) {
 		return // run returns it
 	}
-	_, _ = fmt.Fprintf(r.errs, "activityd: %s\n", text)
+	select {
+	case r.lines <- "activityd: " + text + "\n":
+	default: // standard error takes none, and there are enough
+	}
+}
+
+// writeMessages writes what sayError says until the function that it returns is called,
+// which writes the rest. Standard error may block, and what says something also extends
+// the lease.
+func (r *onceRun) writeMessages() (stop func()) {
+	r.lines = make(chan string, maxMessages)
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		for line := range r.lines {
+			_, _ = io.WriteString(r.errs, line)
+		}
+	})
+	return func() {
+		close(r.lines)
+		within(messageTimeout, writing.Wait)
+	}
 }
 
 // setSaid returns what was said before.

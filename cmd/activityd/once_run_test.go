@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -382,6 +383,61 @@ func TestOnceSuccessAfterALostLease(t *testing.T) {
 	}
 	if said := f.errs.String(); !strings.HasPrefix(said, "activityd: extend digest: ") || strings.Count(said, "extend") != 1 {
 		t.Errorf("said %q", said)
+	}
+}
+
+// Standard error that takes nothing keeps no lease from being extended, and no process from
+// its end.
+func TestOnceMessagesDoNotBlock(t *testing.T) {
+	t.Parallel()
+	f := newOnceFixture()
+	f.flags.key.Lease = 300 * time.Millisecond
+	store := &faultyStore{Store: f.store.Store}
+	f.store.Store = store
+	r, _ := f.newRun(t, "while :; do sleep 0.01; done")
+	blocked := make(chan struct{})
+	t.Cleanup(func() { close(blocked) })
+	r.errs = writerFunc(func(p []byte) (int, error) { <-blocked; return len(p), nil })
+	code := make(chan int)
+	go func() { code <- exitCode(r.run(f.store)) }()
+	eventually(t, "it is extended", func() bool { return store.extensions.Load() > 2*maxMessages })
+	r.pass(syscall.SIGTERM)
+	if got := <-code; got != 128+int(syscall.SIGTERM) {
+		t.Errorf("exit code %d", got)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// faultyStore is a store that fails to answer every other extension, each time for
+// another reason.
+type faultyStore struct {
+	once.Store
+
+	extensions atomic.Int32
+}
+
+func (s *faultyStore) Apply(ctx context.Context, name string, op once.Operation) (once.Reply, error) {
+	if op.Action == once.Extend {
+		if n := s.extensions.Add(1); n%2 == 1 {
+			return once.Reply{}, fmt.Errorf("%w: number %d", once.ErrUnavailable, n)
+		}
+	}
+	return s.Store.Apply(ctx, name, op)
+}
+
+// What does not end, such as a relay whose Redis hangs, keeps no process from its end.
+func TestWithin(t *testing.T) {
+	t.Parallel()
+	hangs := make(chan struct{})
+	defer close(hangs)
+	within(time.Millisecond, func() { <-hangs })
+	called := false
+	within(time.Hour, func() { called = true })
+	if !called {
+		t.Error("it was not called")
 	}
 }
 
