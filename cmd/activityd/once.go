@@ -64,30 +64,36 @@ The command is looked up before anything else. It inherits standard input, outpu
                           refuse a lower one than it has seen, and no paused process does harm
 
 The lease is how long the others wait for a host that died; it is extended for as long as the command
-runs. When it is lost (the store is away, or the state was forgotten), the command's process group is
-sent TERM a third of the lease before its end, and KILL before its end. The command has a process
-group of its own. INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are passed on to it, every time. After
-one of the first four there is no further attempt here, and the one that was under way does not
-count, unless the command succeeds: another host may go on at once. What a command that has ended
-leaves in the background is left alone. If activityd itself is killed with KILL, so is the command
-(on Linux), but not what it has started.
+runs. When it is lost (the store is away), the command's process group is sent TERM a third of the lease
+before its end, and KILL before its end; if it is another's already (activityd was paused, the name was
+forgotten), both at once. The command has a process group of its own. INT, TERM, HUP, QUIT, USR1, USR2
+and WINCH are passed on to it, every time. After one of the first four there is no further attempt here,
+and the one that was under way does not count, unless the command succeeds: another host may go on.
+
+An attempt is over when its process group is empty: what a command that has failed, or got one of these
+four, leaves in the background is sent TERM, and KILL some seconds later (half a minute after a signal).
+Only what a command that succeeds leaves there is left alone. If activityd itself is killed with KILL, so
+is the command (on Linux), but not what it has started: write sh -c 'cd /data && exec ./import', with
+exec, so that no shell is in between, and KillMode=mixed in units, so that systemd ends what is left.
 
 With --store=mysql the state survives what the database survives, and --redis-url may be added to
-begin the next attempt at once instead of when a lease ends. With --store=redis it survives what that
-Redis survives: work that must not repeat belongs into MySQL. A fence never goes back in either. A
-Redis that is new or has lost data asks the database of --mysql-dsn for that; without one, nothing runs
-until "activityd once begin-epoch". All hosts need the same store.
+begin the next attempt within milliseconds; without it, those that wait look once a second. With
+--store=redis it survives what that Redis survives: work that must not repeat belongs into MySQL.
+A fence never goes back in either, also after the store was restored or failed over: in MySQL as long as
+the database's clock is not set back. A Redis that is new or has lost data asks the database of
+--mysql-dsn for that; without one, nothing runs until "activityd once begin-epoch". All hosts need the
+same store. One that is away at the start is 125: let systemd try again (Restart=on-failure).
 
 Exit codes:
   0         the command has succeeded, here or on another host
   N         it has succeeded elsewhere, with --exit-code-done=N
   122       another host runs it, with --no-wait
-  123       all attempts failed
+  123       all attempts failed, the last one on another host, or before
   124       the lease was lost, and with it the command ended
   125       activityd failed: bad flags, a store that is away, a success that could not be recorded
   126, 127  the command cannot be run; there is no such command
   128+n     signal n ended the waiting, or the command
-  else      that of the command, which failed after such a signal`
+  else      that of the command, which failed in the last attempt, or after such a signal`
 
 const onceExample = `  activityd once --attempts 3 import/2026-07 -- ./import --month 2026-07
   activityd once list
@@ -95,7 +101,8 @@ const onceExample = `  activityd once --attempts 3 import/2026-07 -- ./import --
   activityd once forget digest
 
   A line of /etc/cron.d/digest, the same on every host. /etc/activityd/environment has the settings,
-  in quotes: ACTIVITYD_MYSQL_DSN='user:password@tcp(host:3306)/name'; only deploy may read it.
+  in quotes: ACTIVITYD_MYSQL_DSN='user:password@tcp(host:3306)/name' and, to begin the next attempt at once,
+  ACTIVITYD_REDIS_URL='redis://host:6379/0'; only deploy may read it.
 
     7 4 * * *  deploy  set -a; . /etc/activityd/environment; /usr/local/bin/activityd once --keep 12h digest -- /usr/local/bin/send-digest --all
 
@@ -115,6 +122,10 @@ const onceExample = `  activityd once --attempts 3 import/2026-07 -- ./import --
     # TERM is for activityd, which passes it on; what is left after the timeout gets KILL.
     KillMode=mixed
     TimeoutStopSec=60
+    # Try again when the store was away, but not when all attempts failed, or there is no command.
+    Restart=on-failure
+    RestartSec=30
+    RestartPreventExitStatus=123 126 127
 
     # /etc/systemd/system/digest.timer
     [Unit]

@@ -221,7 +221,7 @@ func newHosts(t *testing.T) hosts {
 	for file, text := range map[string]string{
 		h.activityd:   fmt.Sprintf("#!/bin/sh\n%s=1 exec '%s' \"$@\"\n", asProgram, self),
 		h.command:     fmt.Sprintf("#!/bin/sh\necho $ACTIVITYD_ATTEMPT \"$@\" >> '%s'\n", h.runs),
-		h.environment: fmt.Sprintf("ACTIVITYD_MYSQL_DSN='%s'\n", servertest.MySQLDSN(t)),
+		h.environment: fmt.Sprintf("ACTIVITYD_MYSQL_DSN='%s'\nACTIVITYD_REDIS_URL='%s'\n", servertest.MySQLDSN(t), servertest.Redis(t).URL()),
 	} {
 		must(t, os.WriteFile(file, []byte(text), 0o700))
 	}
