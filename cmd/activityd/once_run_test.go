@@ -233,7 +233,8 @@ func TestOnceEndsWhatIsLeftOfTheGroup(t *testing.T) {
 			if !ignores {
 				awaitExit(t, r)
 				reply, err := f.store.Get(t.Context(), "digest")
-				if must(t, err); reply.State.Phase != once.Held || len(code) > 0 {
+				must(t, err)
+				if reply.State.Phase != once.Held || len(code) > 0 {
 					t.Errorf("while a part of it works: %+v", reply.State)
 				}
 				must(t, os.WriteFile(end, nil, 0o600))
@@ -248,7 +249,8 @@ func TestOnceEndsWhatIsLeftOfTheGroup(t *testing.T) {
 				says(t, file, "worker ended")
 			}
 			reply, err := f.store.Get(t.Context(), "digest")
-			if must(t, err); reply.State.Phase != c.phase {
+			must(t, err)
+			if reply.State.Phase != c.phase {
 				t.Errorf("%+v", reply.State)
 			}
 		})

@@ -164,7 +164,7 @@ func (p *childGroup) kill() { _ = syscall.Kill(-p.group, syscall.SIGKILL) }
 // exited; the number of the group is not given again while one of it lives.
 func (p *childGroup) isEmpty() bool {
 	for { // as the first process of a container, this one is the parent of the others now
-		if pid, err := unix.Wait4(-p.group, nil, unix.WNOHANG, nil); pid <= 0 && err != unix.EINTR { //nolint:errorlint // of a system call
+		if pid, err := unix.Wait4(-p.group, nil, unix.WNOHANG, nil); pid <= 0 && err != unix.EINTR {
 			break
 		}
 	}
