@@ -30,7 +30,7 @@ import (
 // they mean signals; the last three are those of timeout(1) and env(1).
 const (
 	exitBusy      = 122 // --no-wait: another process works
-	exitExhausted = 123 // all attempts failed
+	exitExhausted = 123 // all attempts failed, the last one elsewhere or before
 	exitLost      = 124 // the lease was lost
 	exitOwn       = 125 // a failure of activityd itself
 	exitCannotRun = 126 // the command is there, and cannot be run
@@ -64,30 +64,36 @@ The command is looked up before anything else. It inherits standard input, outpu
                           refuse a lower one than it has seen, and no paused process does harm
 
 The lease is how long the others wait for a host that died; it is extended for as long as the command
-runs. When it is lost (the store is away, or the state was forgotten), the command's process group is
-sent TERM a third of the lease before its end, and KILL before its end. The command has a process
-group of its own. INT, TERM, HUP, QUIT, USR1, USR2 and WINCH are passed on to it, every time. After
-one of the first four there is no further attempt here, and the one that was under way does not
-count, unless the command succeeds: another host may go on at once. What a command that has ended
-leaves in the background is left alone. If activityd itself is killed with KILL, so is the command
-(on Linux), but not what it has started.
+runs. When it is lost (the store is away), the command's process group is sent TERM a third of the lease
+before its end, and KILL before its end; if it is another's already (activityd was paused, the name was
+forgotten), both at once. The command has a process group of its own. INT, TERM, HUP, QUIT, USR1, USR2
+and WINCH are passed on to it, every time. After one of the first four there is no further attempt here,
+and the one that was under way does not count, unless the command succeeds: another host may go on.
+
+An attempt is over when its process group is empty: what a command that has failed, or got one of these
+four, leaves in the background is sent TERM, and KILL some seconds later (half a minute after a signal).
+Only what a command that succeeds leaves there is left alone. If activityd itself is killed with KILL, so
+is the command (on Linux), but not what it has started: write sh -c 'cd /data && exec ./import', with
+exec, so that no shell is in between, and KillMode=mixed in units, so that systemd ends what is left.
 
 With --store=mysql the state survives what the database survives, and --redis-url may be added to
-begin the next attempt at once instead of when a lease ends. With --store=redis it survives what that
-Redis survives: work that must not repeat belongs into MySQL. A fence never goes back in either. A
-Redis that is new or has lost data asks the database of --mysql-dsn for that; without one, nothing runs
-until "activityd once begin-epoch". All hosts need the same store.
+begin the next attempt within milliseconds; without it, those that wait look once a second. With
+--store=redis it survives what that Redis survives: work that must not repeat belongs into MySQL.
+A fence never goes back in either, also after the store was restored or failed over: in MySQL as long as
+the database's clock is not set back. A Redis that is new or has lost data asks the database of
+--mysql-dsn for that; without one, nothing runs until "activityd once begin-epoch". All hosts need the
+same store. One that is away at the start is 125: let systemd try again (Restart=on-failure).
 
 Exit codes:
   0         the command has succeeded, here or on another host
   N         it has succeeded elsewhere, with --exit-code-done=N
   122       another host runs it, with --no-wait
-  123       all attempts failed
+  123       all attempts failed, the last one on another host, or before
   124       the lease was lost, and with it the command ended
   125       activityd failed: bad flags, a store that is away, a success that could not be recorded
   126, 127  the command cannot be run; there is no such command
   128+n     signal n ended the waiting, or the command
-  else      that of the command, which failed after such a signal`
+  else      that of the command, which failed in the last attempt, or after such a signal`
 
 const onceExample = `  activityd once --attempts 3 import/2026-07 -- ./import --month 2026-07
   activityd once list
@@ -95,7 +101,8 @@ const onceExample = `  activityd once --attempts 3 import/2026-07 -- ./import --
   activityd once forget digest
 
   A line of /etc/cron.d/digest, the same on every host. /etc/activityd/environment has the settings,
-  in quotes: ACTIVITYD_MYSQL_DSN='user:password@tcp(host:3306)/name'; only deploy may read it.
+  in quotes: ACTIVITYD_MYSQL_DSN='user:password@tcp(host:3306)/name' and, to begin the next attempt at once,
+  ACTIVITYD_REDIS_URL='redis://host:6379/0'; only deploy may read it.
 
     7 4 * * *  deploy  set -a; . /etc/activityd/environment; /usr/local/bin/activityd once --keep 12h digest -- /usr/local/bin/send-digest --all
 
@@ -115,6 +122,10 @@ const onceExample = `  activityd once --attempts 3 import/2026-07 -- ./import --
     # TERM is for activityd, which passes it on; what is left after the timeout gets KILL.
     KillMode=mixed
     TimeoutStopSec=60
+    # Try again when the store was away, but not when all attempts failed, or there is no command.
+    Restart=on-failure
+    RestartSec=30
+    RestartPreventExitStatus=123 126 127
 
     # /etc/systemd/system/digest.timer
     [Unit]
@@ -276,7 +287,25 @@ func (s *onceStore) close() { _ = s.closers.close() } // each operation's own er
 const (
 	onceConnections = 4                // to the database: an operation is a few statements
 	openTimeout     = 10 * time.Second // how long the database may take to tell its version
+
+	relayTimeout   = 700 * time.Millisecond // of the end of the relay: longer than its last message may take
+	messageTimeout = time.Second            // of the messages that are left at the end
+	maxMessages    = 16                     // that wait until they are written
 )
+
+// within calls a function, and waits for it no longer than the limit: the process ends
+// soon.
+func within(limit time.Duration, call func()) {
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		call()
+	}()
+	select {
+	case <-returned:
+	case <-time.After(limit):
+	}
+}
 
 // open opens the store, and has notifications carried by Redis, if there is one. That this
 // Redis is away is no error for a store in MySQL.
@@ -321,7 +350,7 @@ func (c *onceConfig) open(ctx context.Context) (_ *onceStore, err error) {
 		s.Store = once.NewRedis(client, epochs)
 	}
 	stop := runWake(ctx, wake.New(client, s.notifier, slog.New(slog.DiscardHandler)), io.Discard)
-	s.closers.push(func() error { stop(); return nil })
+	s.closers.push(func() error { within(relayTimeout, stop); return nil })
 	return s, nil
 }
 
@@ -333,7 +362,11 @@ type onceRun struct {
 	cancel  context.CancelCauseFunc
 	command *exec.Cmd // what is to be started in each attempt
 	errs    io.Writer
-	said    string // the last error of the store that was said
+	said    string      // the last error of the store that was said
+	lines   chan string // that are to be written to errs
+	// stopGrace is how long what is left of a command that a signal has ended has before it
+	// is sent KILL.
+	stopGrace time.Duration
 
 	mu      sync.Mutex
 	child   *childGroup // nil: none
@@ -341,7 +374,7 @@ type onceRun struct {
 }
 
 func newOnceRun(ctx context.Context, o *onceFlags, command *exec.Cmd, errs io.Writer) *onceRun {
-	r := &onceRun{onceFlags: o, command: command, errs: errs}
+	r := &onceRun{onceFlags: o, command: command, errs: errs, stopGrace: 30 * time.Second}
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	o.key.Margin = o.key.Lease / 3
 	return r
@@ -371,6 +404,7 @@ func (e *startError) Unwrap() error { return e.err }
 // run runs the command in the attempts that fall to this process.
 func (r *onceRun) run(s *onceStore) error {
 	defer r.cancel(nil)
+	defer r.writeMessages()()
 	o := once.New(s, once.Options{Notifier: s.notifier, Hooks: once.Hooks{
 		Error:  r.sayError,
 		Status: func(string, once.State) { r.setSaid("") },
@@ -394,6 +428,8 @@ func (r *onceRun) failed(err error) error {
 	switch {
 	case errors.Is(err, once.ErrBusy):
 		code = exitBusy
+	case errors.Is(err, once.ErrExhausted) && isChild:
+		code = failure.code // of the last attempt, which was that of this process
 	case errors.Is(err, once.ErrExhausted):
 		code = exitExhausted
 	case errors.Is(err, once.ErrLost):
@@ -422,7 +458,27 @@ func (r *onceRun) sayError(name string, err error) {
 	} else if text = name + ": " + text; failure.last || errors.Is(err, once.ErrLost) {
 		return // run returns it
 	}
-	_, _ = fmt.Fprintf(r.errs, "activityd: %s\n", text)
+	select {
+	case r.lines <- "activityd: " + text + "\n":
+	default: // standard error takes none, and there are enough
+	}
+}
+
+// writeMessages writes what sayError says until the function that it returns is called,
+// which writes the rest. Standard error may block, and what says something also extends
+// the lease.
+func (r *onceRun) writeMessages() (stop func()) {
+	r.lines = make(chan string, maxMessages)
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		for line := range r.lines {
+			_, _ = io.WriteString(r.errs, line)
+		}
+	})
+	return func() {
+		close(r.lines)
+		within(messageTimeout, writing.Wait)
+	}
 }
 
 // setSaid returns what was said before.
@@ -433,10 +489,20 @@ func (r *onceRun) setSaid(text string) (before string) {
 	return before
 }
 
-// killAfter is how long what was sent TERM has before it is sent KILL: until the end of
-// the lease, less a quarter for the delays of a busy machine.
+// killAfter is how long what a command that failed has left, and that was sent TERM, has
+// before it is sent KILL.
 func (r *onceRun) killAfter() time.Duration {
 	return min(r.key.Margin*3/4, 30*time.Second)
+}
+
+// killAt is when the group of a command whose lease is lost is sent KILL: a quarter of the
+// margin before the end of the lease, for the delays of a busy machine. It is in the past
+// if another one holds the lease already.
+func (r *onceRun) killAt(ctx context.Context) (at time.Time) {
+	if lost, ok := errors.AsType[*once.LostError](context.Cause(ctx)); ok && !lost.Ends.IsZero() {
+		return lost.Ends.Add(-r.key.Margin / 4)
+	}
+	return at
 }
 
 // attempt is the work: it runs the command, and its whole group ends before ctx's lease.
@@ -460,15 +526,17 @@ func (r *onceRun) attempt(ctx context.Context, a once.Attempt) error {
 // succeeded: it may have left its work undone.
 var errEnded = errors.New("it was ended, with exit status 0")
 
-// runChild runs the command once. The error is an [exec.ExitError] if it has failed.
-func (r *onceRun) runChild(ctx context.Context, env []string) error {
+// runChild runs the command once, and returns when all of its group has ended; after a
+// success without a signal that was to end it, what it left in the background is left
+// alone. The error is an [exec.ExitError] if it has failed.
+func (r *onceRun) runChild(ctx context.Context, env []string) (err error) {
 	defer keepThread()()
 	p, err := r.start(env)
 	if err != nil {
 		return err
 	}
+	defer r.ended()
 	for {
-		var err error
 		select {
 		case err = <-p.exited:
 		case <-p.stops:
@@ -478,12 +546,78 @@ func (r *onceRun) runChild(ctx context.Context, env []string) error {
 			select {
 			case err = <-p.exited: // by itself, just now
 			default:
-				err = cmp.Or(p.end(r.killAfter()), errEnded)
+				return cmp.Or(r.endGroup(ctx, p, false), errEnded)
 			}
 		}
-		r.ended(p.interrupted(err))
+		if stopped := r.exited(p, err); stopped || err != nil {
+			_ = r.endGroup(ctx, p, true) // Wait has returned err
+		}
 		return err
 	}
+}
+
+// maxKill is how long what was sent KILL may take to end. What takes longer hangs in the
+// kernel, or is a zombie whose parent does not wait for it.
+const maxKill = 5 * time.Second
+
+// endGroup ends the group of a command, or what is left of it if the command has exited:
+// with TERM, and if that is not enough, with KILL. It returns when the group is empty, with
+// what Wait returned meanwhile. Until then the lease is extended, unless it is lost.
+func (r *onceRun) endGroup(ctx context.Context, p *childGroup, exited bool) (err error) {
+	lost, killAt := ctx.Done(), time.Now().Add(r.terminate(p))
+	if !exited {
+		lost, killAt = nil, r.killAt(ctx)
+	}
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for killed := (time.Time{}); !exited || !p.isEmpty(); {
+		switch now := time.Now(); {
+		case killed.IsZero() && !now.Before(killAt):
+			p.kill()
+			killed = now
+		case exited && !killed.IsZero() && now.Sub(killed) > maxKill:
+			return err
+		}
+		select {
+		case err = <-p.exited:
+			exited = true
+			r.exited(p, err)
+		case <-lost:
+			lost = nil
+			if at := r.killAt(ctx); at.Before(killAt) {
+				killAt = at
+			}
+		case <-look.C:
+		}
+	}
+	return err
+}
+
+// terminate sends TERM to what is left of a group, unless that has just been done. It
+// returns how long the group has until KILL: longer if it was a signal that ended the
+// command.
+func (r *onceRun) terminate(p *childGroup) (patience time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(p.terminated) > r.stopGrace {
+		p.terminate()
+	}
+	if r.stopped != nil {
+		return r.stopGrace
+	}
+	return r.killAfter()
+}
+
+// exited takes the terminal back from a command that has exited, and reports whether a
+// signal was to end it: one that was passed on, or one from the terminal, which was meant
+// for both.
+func (r *onceRun) exited(p *childGroup, err error) (stopped bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := p.interrupted(err); r.stopped == nil {
+		r.stopped = s
+	}
+	return r.stopped != nil
 }
 
 // start starts the command, unless a signal came before.
@@ -505,15 +639,11 @@ func (r *onceRun) start(env []string) (*childGroup, error) {
 	return p, nil
 }
 
-// ended says that there is no child any more. interrupted is the signal from a terminal
-// that has ended it, if there was one: it was meant for both.
-func (r *onceRun) ended(interrupted os.Signal) {
+// ended says that there is no child any more.
+func (r *onceRun) ended() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.child = nil
-	if r.stopped == nil {
-		r.stopped = interrupted
-	}
 	if r.stopped != nil {
 		r.cancel(&signalError{r.stopped})
 	}

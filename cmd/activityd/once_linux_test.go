@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
 )
 
 // session is a program at a terminal of its own.
@@ -106,6 +108,23 @@ func TestOnceAtATerminal(t *testing.T) {
 	s.types(t, "ready", ctrlZ)
 	s.types(t, "continued", "a line\n")
 	s.types(t, "got a line", "")
+	s.ends(t, exitOK)
+}
+
+// A message stops no process, also where the terminal is set so that it stops those in the
+// background that write to it: the command would outlive its lease. What runs in the
+// foreground finds SIGTTOU as it was.
+func TestOnceSaysSomethingWhileTheCommandHasTheTerminal(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t)
+	store := "--redis-url=" + server.URL()
+	succeed(t, "once", "begin-epoch", store)
+	s := startSession(t, "stty tostop; set -m; $ONCE says --lease 2s "+store+` -- sh -c 'while read k v; do test $k = SigIgn: && echo ttou $((0x$v >> 21 & 1)); done < /proc/self/status; echo ready; exec sleep 1000'; echo code $?`)
+	s.types(t, "ttou 0", "")
+	s.types(t, "ready", "")
+	must(t, server.Kill())
+	s.types(t, "activityd: extend says: ", "")
+	s.types(t, "code 124", "")
 	s.ends(t, exitOK)
 }
 

@@ -31,9 +31,10 @@ func stateCode(s *os.ProcessState) int { return s.ExitCode() }
 func keepThread() (release func()) { return func() {} }
 
 type childGroup struct {
-	process *os.Process
-	exited  chan error
-	stops   <-chan struct{}
+	process    *os.Process
+	exited     chan error
+	stops      <-chan struct{}
+	terminated time.Time
 }
 
 func startGroup(cmd *exec.Cmd) (*childGroup, error) {
@@ -54,7 +55,8 @@ func (p *childGroup) signal(s os.Signal) {
 
 func (p *childGroup) interrupted(error) os.Signal { return nil }
 
-func (p *childGroup) end(time.Duration) error {
-	_ = p.process.Kill()
-	return <-p.exited
-}
+func (p *childGroup) terminate() { p.kill() }
+
+func (p *childGroup) kill() { _ = p.process.Kill() }
+
+func (p *childGroup) isEmpty() bool { return true }

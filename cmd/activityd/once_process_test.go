@@ -176,8 +176,8 @@ func TestOnceTakesOverFromADeadHost(t *testing.T) {
 func TestOnceIsPausedPastItsLease(t *testing.T) {
 	t.Parallel()
 	onStores(t, []string{inMySQL, inRedis}, func(t *testing.T, flags []string) {
-		flags = append(flags, "--lease=1s")
-		first := startOnce(t, flags, "digest", "sleep 1000 & echo pid $!; echo group $$; wait")
+		flags = append(flags, "--lease=4s")
+		first := startOnce(t, flags, "digest", "trap 'sleep 0.3; echo late' TERM; sleep 1000 & echo pid $!; echo group $$; wait; wait")
 		pid, group := first.pid(t, "pid"), first.pid(t, "group")
 		must(t, first.cmd.Process.Signal(syscall.SIGSTOP))
 		second := startOnce(t, flags, "digest", "echo attempt $ACTIVITYD_ATTEMPT; exec sleep 1000")
@@ -190,6 +190,9 @@ func TestOnceIsPausedPastItsLease(t *testing.T) {
 		must(t, first.cmd.Process.Signal(syscall.SIGCONT))
 		first.ends(t, exitLost)
 		eventually(t, "what it has started is gone", func() bool { return isGone(pid) && isGone(group) })
+		if out, err := os.ReadFile(first.out); err != nil || strings.Contains(string(out), "late") {
+			t.Errorf("it went on: %q, %v", out, err)
+		}
 		must(t, second.cmd.Process.Signal(syscall.SIGINT))
 		second.ends(t, 128+int(syscall.SIGINT))
 		awaitState(t, flags[:len(flags)-1], "digest", "attempts      1 of 5") // the second one was handed back
@@ -254,15 +257,18 @@ func TestOnceIsExhausted(t *testing.T) {
 			all = append(all, startOnce(t, flags, "digest", "echo attempt; exit 7"))
 		}
 		attempts, said := 0, ""
+		var codes []int
 		for _, p := range all {
-			p.ends(t, exitExhausted)
+			_ = p.cmd.Wait() // the state says all
+			codes = append(codes, p.cmd.ProcessState.ExitCode())
 			text, err := os.ReadFile(p.out)
 			must(t, err)
 			attempts += strings.Count(string(text), "attempt\n")
 			said += p.errs.String()
 		}
-		if attempts != 3 || strings.Count(said, "attempt 3 of 3: exit status 7\n") != 2 {
-			t.Errorf("%d attempts: %s", attempts, said)
+		slices.Sort(codes)
+		if attempts != 3 || strings.Count(said, "attempt 3 of 3: exit status 7\n") != 2 || !slices.Equal(codes, []int{7, exitExhausted}) {
+			t.Errorf("%d attempts, exit codes %v: %s", attempts, codes, said)
 		}
 	})
 }

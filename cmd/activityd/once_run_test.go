@@ -5,9 +5,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -74,15 +76,19 @@ func TestOnceRunsUntilItIsDone(t *testing.T) {
 	}
 }
 
+// The exit code is that of the command, if its last attempt was that of this process.
 func TestOnceWithoutAttemptsLeft(t *testing.T) {
 	t.Parallel()
 	f := newOnceFixture()
 	f.flags.key.Attempts = 1
-	for _, want := range []string{"x", ""} {
+	for _, want := range []struct {
+		code int
+		out  string
+	}{{42, "x"}, {exitExhausted, ""}} {
 		r, file := f.newRun(t, "printf x; exit 42")
 		err := r.run(f.store)
 		out, _ := os.ReadFile(file.Name())
-		if exitCode(err) != exitExhausted || string(out) != want || !strings.Contains(err.Error(), "attempt 1 of 1: exit status 42") || f.errs.Len() > 0 {
+		if exitCode(err) != want.code || string(out) != want.out || !strings.Contains(err.Error(), "all attempts failed, 1 of them: attempt 1 of 1: exit status 42") || f.errs.Len() > 0 {
 			t.Errorf("exit code %d, %v, %q, %q", exitCode(err), err, out, &f.errs)
 		}
 	}
@@ -165,12 +171,154 @@ func TestOncePassesSignalsOn(t *testing.T) {
 	}
 }
 
+// says waits until the output has a line.
+func says(t *testing.T, file *os.File, line string) {
+	t.Helper()
+	eventually(t, line, func() bool {
+		out, err := os.ReadFile(file.Name())
+		return err == nil && strings.Contains("\n"+string(out), "\n"+line+"\n")
+	})
+}
+
+// awaitExit waits until the command itself has exited: it is a child of this process.
+func awaitExit(t *testing.T, r *onceRun) {
+	t.Helper()
+	r.mu.Lock()
+	pid := r.child.group
+	r.mu.Unlock()
+	eventually(t, "the command has exited", func() bool { return isGone(pid) })
+}
+
+// An attempt is over when the whole group of its command is: one that was told to end by a
+// signal, or has failed, leaves nothing behind that works beside the next attempt.
+func TestOnceEndsWhatIsLeftOfTheGroup(t *testing.T) {
+	t.Parallel()
+	const worker = `(trap '' HUP; trap 'echo worker ends; while ! test -e "$0"; do sleep 0.01; done; echo worker ended; exit' TERM; echo works; while :; do sleep 0.01; done)`
+	for name, c := range map[string]struct {
+		script string
+		signal os.Signal
+		code   int
+		phase  once.Phase
+	}{
+		"ended by a signal":         {worker + " & while :; do sleep 0.01; done", syscall.SIGTERM, 128 + int(syscall.SIGTERM), once.Free},
+		"ended by another signal":   {worker + " & trap 'exit 0' HUP; while :; do sleep 0.01; done", syscall.SIGHUP, exitOK, once.Done},
+		"failed":                    {worker + " & while ! test -e \"$0.go\"; do sleep 0.01; done; exit 4", nil, 4, once.Exhausted},
+		"failed, and ignores TERM":  {"trap '' TERM; (echo works; echo worker ends; sleep 1000) & while ! test -e \"$0.go\"; do sleep 0.01; done; exit 5", nil, 5, once.Exhausted},
+		"signalled, and ignores it": {"(trap '' TERM; echo works; echo worker ends; sleep 1000) & while :; do sleep 0.01; done", syscall.SIGTERM, 128 + int(syscall.SIGTERM), once.Free},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newOnceFixture()
+			f.flags.key.Attempts = 1
+			f.flags.key.Lease = 10 * time.Minute
+			r, file := f.newRun(t, c.script)
+			ignores := strings.Contains(c.script, "trap '' TERM")
+			if ignores {
+				r.key.Margin, r.stopGrace = 400*time.Millisecond, 300*time.Millisecond
+			}
+			end := filepath.Join(t.TempDir(), "end")
+			r.command.Args = append(r.command.Args, end)
+			code := make(chan int, 1)
+			go func() { code <- exitCode(r.run(f.store)) }()
+			says(t, file, "works")
+			r.mu.Lock()
+			group := r.child.group
+			r.mu.Unlock()
+			if c.signal != nil {
+				r.pass(c.signal)
+			} else {
+				must(t, os.WriteFile(end+".go", nil, 0o600))
+			}
+			says(t, file, "worker ends")
+			if !ignores {
+				awaitExit(t, r)
+				reply, err := f.store.Get(t.Context(), "digest")
+				must(t, err)
+				if reply.State.Phase != once.Held || len(code) > 0 {
+					t.Errorf("while a part of it works: %+v", reply.State)
+				}
+				must(t, os.WriteFile(end, nil, 0o600))
+			}
+			if got := <-code; got != c.code {
+				t.Errorf("exit code %d: %s", got, &f.errs)
+			}
+			if syscall.Kill(-group, 0) != syscall.ESRCH {
+				t.Error("a part of the group lives")
+			}
+			if !ignores {
+				says(t, file, "worker ended")
+			}
+			reply, err := f.store.Get(t.Context(), "digest")
+			must(t, err)
+			if reply.State.Phase != c.phase {
+				t.Errorf("%+v", reply.State)
+			}
+		})
+	}
+}
+
+// What a command that has succeeded leaves in the background is left alone.
+func TestOnceLeavesTheBackgroundAlone(t *testing.T) {
+	t.Parallel()
+	f := newOnceFixture()
+	code, out := f.run(t, "sleep 1000 & echo $!")
+	pid, err := strconv.Atoi(strings.TrimSpace(out))
+	must(t, err)
+	if code != exitOK || isGone(pid) {
+		t.Errorf("exit code %d, and it is gone: %t", code, isGone(pid))
+	}
+	must(t, syscall.Kill(pid, syscall.SIGKILL))
+}
+
+// KILL comes before the end of the lease, whenever this process learns of that: what woke
+// up too late kills at once.
+func TestOnceKillsAtATime(t *testing.T) {
+	t.Parallel()
+	const quarter = 2 * time.Hour // of the margin: a relative time would not pass here
+	for name, c := range map[string]struct {
+		ends time.Duration // from now on; 0: it is another's already
+		trap string
+		want string // the error
+		says bool
+	}{
+		"in time":       {3 * quarter, "echo ends; exit 0", errEnded.Error(), true},
+		"soon":          {quarter + 500*time.Millisecond, "echo ends", "signal: killed", true},
+		"too late":      {quarter, "sleep 5; echo ends", "signal: killed", false},
+		"expired":       {-quarter, "sleep 5; echo ends", "signal: killed", false},
+		"it is another": {0, "sleep 5; echo ends", "signal: killed", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newOnceFixture()
+			f.flags.key.Lease = 24 * time.Hour
+			r, file := f.newRun(t, "trap '"+c.trap+"' TERM; echo runs; while :; do sleep 0.01; done")
+			ctx, end := context.WithCancelCause(t.Context())
+			ended := make(chan error)
+			go func() { ended <- r.runChild(ctx, r.command.Env) }()
+			says(t, file, "runs")
+			lost := &once.LostError{}
+			if c.ends != 0 {
+				lost.Ends = time.Now().Add(c.ends)
+			}
+			end(lost)
+			if err := <-ended; err == nil || err.Error() != c.want {
+				t.Errorf("%v, want %s", err, c.want)
+			}
+			if out, err := os.ReadFile(file.Name()); err != nil || strings.Contains(string(out), "ends\n") != c.says {
+				t.Errorf("%q, %v", out, err)
+			}
+		})
+	}
+}
+
 // What ignores SIGTERM is killed, with all that it has started, before the lease can have
 // run out.
 func TestOnceEndsTheGroupOfALostLease(t *testing.T) {
 	t.Parallel()
 	f := newOnceFixture()
-	f.flags.key.Lease = 600 * time.Millisecond
+	f.flags.key.Lease = 2 * time.Second
+	away := &awayStore{Store: f.store.Store}
+	f.store.Store = away
 	r, file := f.newRun(t, `trap 'echo term' TERM; (trap '' TERM; sleep 1000 & echo $!; wait; sleep 1000) & echo $!; while :; do sleep 0.01; done`)
 	code := make(chan int)
 	go func() { code <- exitCode(r.run(f.store)) }()
@@ -183,14 +331,34 @@ func TestOnceEndsTheGroupOfALostLease(t *testing.T) {
 	r.mu.Lock()
 	group := r.child.group
 	r.mu.Unlock()
+	away.away.Store(true)
+	eventually(t, "it is told", func() bool {
+		out, err := os.ReadFile(file.Name())
+		return err == nil && strings.Contains(string(out), "term\n")
+	})
+	eventually(t, "the group is gone", func() bool { return syscall.Kill(-group, 0) == syscall.ESRCH })
+	away.away.Store(false)
+	if got := <-code; got != exitLost {
+		t.Errorf("exit code %d", got)
+	}
+}
+
+// Of a name that was forgotten, another process may hold the lease already.
+func TestOnceIsForgotten(t *testing.T) {
+	t.Parallel()
+	f := newOnceFixture()
+	f.flags.key.Lease = 600 * time.Millisecond
+	r, file := f.newRun(t, "trap 'sleep 5; echo late' TERM; echo runs; while :; do sleep 0.01; done")
+	code := make(chan int)
+	go func() { code <- exitCode(r.run(f.store)) }()
+	says(t, file, "runs")
 	if forgotten, err := f.store.Forget(t.Context(), "digest", true); !forgotten || err != nil {
 		t.Fatal(forgotten, err)
 	}
 	if got := <-code; got != exitLost {
 		t.Errorf("exit code %d", got)
 	}
-	eventually(t, "the group is gone", func() bool { return syscall.Kill(-group, 0) == syscall.ESRCH })
-	if out, err := os.ReadFile(file.Name()); err != nil || !strings.Contains(string(out), "term\n") {
+	if out, err := os.ReadFile(file.Name()); err != nil || string(out) != "runs\n" {
 		t.Errorf("%q, %v", out, err)
 	}
 }
@@ -217,6 +385,61 @@ func TestOnceSuccessAfterALostLease(t *testing.T) {
 	}
 	if said := f.errs.String(); !strings.HasPrefix(said, "activityd: extend digest: ") || strings.Count(said, "extend") != 1 {
 		t.Errorf("said %q", said)
+	}
+}
+
+// Standard error that takes nothing keeps no lease from being extended, and no process from
+// its end.
+func TestOnceMessagesDoNotBlock(t *testing.T) {
+	t.Parallel()
+	f := newOnceFixture()
+	f.flags.key.Lease = 300 * time.Millisecond
+	store := &faultyStore{Store: f.store.Store}
+	f.store.Store = store
+	r, _ := f.newRun(t, "while :; do sleep 0.01; done")
+	blocked := make(chan struct{})
+	t.Cleanup(func() { close(blocked) })
+	r.errs = writerFunc(func(p []byte) (int, error) { <-blocked; return len(p), nil })
+	code := make(chan int)
+	go func() { code <- exitCode(r.run(f.store)) }()
+	eventually(t, "it is extended", func() bool { return store.extensions.Load() > 2*maxMessages })
+	r.pass(syscall.SIGTERM)
+	if got := <-code; got != 128+int(syscall.SIGTERM) {
+		t.Errorf("exit code %d", got)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// faultyStore is a store that fails to answer every other extension, each time for
+// another reason.
+type faultyStore struct {
+	once.Store
+
+	extensions atomic.Int32
+}
+
+func (s *faultyStore) Apply(ctx context.Context, name string, op once.Operation) (once.Reply, error) {
+	if op.Action == once.Extend {
+		if n := s.extensions.Add(1); n%2 == 1 {
+			return once.Reply{}, fmt.Errorf("%w: number %d", once.ErrUnavailable, n)
+		}
+	}
+	return s.Store.Apply(ctx, name, op)
+}
+
+// What does not end, such as a relay whose Redis hangs, keeps no process from its end.
+func TestWithin(t *testing.T) {
+	t.Parallel()
+	hangs := make(chan struct{})
+	defer close(hangs)
+	within(time.Millisecond, func() { <-hangs })
+	called := false
+	within(time.Hour, func() { called = true })
+	if !called {
+		t.Error("it was not called")
 	}
 }
 

@@ -111,7 +111,7 @@ func TestOnceListShowForget(t *testing.T) {
 		lists := func(rows ...string) {
 			t.Helper()
 			code, out, errs := command(t, nil, append([]string{"once", "list"}, flags...)...)
-			text := regexp.MustCompile(`\d{9,}|\S+/\d+/\S+`).ReplaceAllString(out, "#") // fences in Redis, owners
+			text := regexp.MustCompile(`\d{9,}|\S+/\d+@\S+`).ReplaceAllString(out, "#") // fences in Redis, owners
 			text = regexp.MustCompile(` +`).ReplaceAllString(text, " ")
 			text = regexp.MustCompile(`(\d/\d) \d+`).ReplaceAllString(text, "$1 #") // fences in MySQL
 			if code != exitOK || errs != "" || text != "NAME STATE ATTEMPTS FENCE LEASE KEPT OWNER REASON\n"+strings.Join(rows, "\n")+"\n" {
@@ -125,7 +125,7 @@ func TestOnceListShowForget(t *testing.T) {
   state         held
   attempts      1 of 2
   fence         \d+
-  owner         \S+/\d+/\S+
+  owner         \S+/\d+@\S+
   lease         1h0m0s
   lease ends    \S+ \S+ UTC \(in 59m5\ds\)
   kept for      24h0m0s
@@ -221,7 +221,7 @@ func newHosts(t *testing.T) hosts {
 	for file, text := range map[string]string{
 		h.activityd:   fmt.Sprintf("#!/bin/sh\n%s=1 exec '%s' \"$@\"\n", asProgram, self),
 		h.command:     fmt.Sprintf("#!/bin/sh\necho $ACTIVITYD_ATTEMPT \"$@\" >> '%s'\n", h.runs),
-		h.environment: fmt.Sprintf("ACTIVITYD_MYSQL_DSN='%s'\n", servertest.MySQLDSN(t)),
+		h.environment: fmt.Sprintf("ACTIVITYD_MYSQL_DSN='%s'\nACTIVITYD_REDIS_URL='%s'\n", servertest.MySQLDSN(t), servertest.Redis(t).URL()),
 	} {
 		must(t, os.WriteFile(file, []byte(text), 0o700))
 	}

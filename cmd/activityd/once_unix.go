@@ -53,11 +53,15 @@ func inForeground() bool {
 	return err == nil && group == ownGroup()
 }
 
-// setForeground makes a group that which reads the terminal.
+// setForeground makes a group that which reads the terminal. While it is another one than
+// that of this process, SIGTTOU is ignored: where "stty tostop" is set, a message would stop
+// this process, which could not extend the lease.
 func setForeground(group int) {
-	signal.Ignore(syscall.SIGTTOU) // which would stop this process, since it is in the background
-	defer signal.Reset(syscall.SIGTTOU)
+	signal.Ignore(syscall.SIGTTOU)
 	_ = unix.IoctlSetPointerInt(terminal, unix.TIOCSPGRP, group)
+	if group == ownGroup() {
+		signal.Reset(syscall.SIGTTOU)
+	}
 }
 
 // childGroup is a command that runs in a process group of its own.
@@ -67,6 +71,8 @@ type childGroup struct {
 	stops    <-chan struct{} // gets a value when the child was stopped from the terminal
 	terminal bool            // the group was made the foreground group
 	stopped  bool            // with this process
+
+	terminated time.Time // when it was last sent SIGTERM
 }
 
 // startGroup starts a command. If this process reads a terminal, the child does instead.
@@ -80,6 +86,7 @@ func startGroup(cmd *exec.Cmd) (*childGroup, error) {
 	}
 	p.group = cmd.Process.Pid
 	if p.terminal {
+		signal.Ignore(syscall.SIGTTOU) // see setForeground; the command does not inherit it
 		p.stops = watchStops(p.group)
 	}
 	go func() { p.exited <- cmd.Wait() }()
@@ -113,6 +120,8 @@ func (p *childGroup) signal(s os.Signal) {
 		if p.terminal && inForeground() {
 			setForeground(p.group)
 		}
+	case s == syscall.SIGTERM:
+		p.terminated = time.Now()
 	}
 	_ = syscall.Kill(-p.group, number)
 }
@@ -127,9 +136,11 @@ func ownSession() bool {
 // interrupted takes the terminal back, and returns the signal from there that ended the
 // child, which only its group has got; nil if there was none.
 func (p *childGroup) interrupted(err error) os.Signal {
+	wasTerminal := p.terminal
 	p.restoreTerminal()
+	p.terminal = false
 	exit, ok := err.(*exec.ExitError) //nolint:errorlint // of Wait
-	if !ok || !p.terminal {
+	if !ok || !wasTerminal {
 		return nil
 	}
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP} {
@@ -140,24 +151,22 @@ func (p *childGroup) interrupted(err error) os.Signal {
 	return nil
 }
 
-// end ends what is left of the group: with SIGTERM, and if that is not enough, after the
-// given time with SIGKILL. It returns what Wait has returned.
-func (p *childGroup) end(after time.Duration) (err error) {
+// terminate sends the whole group SIGTERM.
+func (p *childGroup) terminate() {
 	_ = syscall.Kill(-p.group, syscall.SIGTERM)
 	_ = syscall.Kill(-p.group, syscall.SIGCONT) // a stopped process obeys only then
-	kill := time.NewTimer(after)
-	defer kill.Stop()
-	look := time.NewTicker(10 * time.Millisecond)
-	defer look.Stop()
-	for exited, killed := false, false; !exited || !killed && syscall.Kill(-p.group, 0) == nil; {
-		select {
-		case err = <-p.exited:
-			exited = true
-		case <-kill.C:
-			_ = syscall.Kill(-p.group, syscall.SIGKILL)
-			killed = true
-		case <-look.C: // the number of the group is not given again while one of it lives
+	p.terminated = time.Now()
+}
+
+func (p *childGroup) kill() { _ = syscall.Kill(-p.group, syscall.SIGKILL) }
+
+// isEmpty reports whether all of the group has ended. It is for after the command has
+// exited; the number of the group is not given again while one of it lives.
+func (p *childGroup) isEmpty() bool {
+	for { // as the first process of a container, this one is the parent of the others now
+		if pid, err := unix.Wait4(-p.group, nil, unix.WNOHANG, nil); pid <= 0 && err != unix.EINTR {
+			break
 		}
 	}
-	return err
+	return syscall.Kill(-p.group, 0) == syscall.ESRCH
 }
