@@ -22,6 +22,7 @@ func BenchmarkRedis(b *testing.B) {
 	var n atomic.Int64
 	for name, run := range map[string]func(*testing.B){
 		"once": func(b *testing.B) {
+			b.Helper()
 			name := "bench/" + strconv.FormatInt(n.Add(1), 10)
 			for _, a := range []once.Action{once.Acquire, once.Finish} {
 				if r, err := store.Apply(b.Context(), name, once.Operation{Action: a, Owner: owner, Terms: terms}); err != nil || r.Outcome != once.OK {
@@ -30,6 +31,7 @@ func BenchmarkRedis(b *testing.B) {
 			}
 		},
 		"plain": func(b *testing.B) {
+			b.Helper()
 			key := "bench/" + strconv.FormatInt(n.Add(1), 10)
 			if err := client.SetArgs(b.Context(), key, owner, redis.SetArgs{Mode: "NX", TTL: terms.Lease}).Err(); err != nil {
 				b.Fatal(err)

@@ -38,9 +38,9 @@ type Redis struct {
 }
 
 // NewRedis returns a store in Redis. epochs returns a number that is higher than all that
-// it returned before, in any process, below 1<<32: see [MySQL.NextEpoch]. With nil the
-// first acquisition of all, and the first one after Redis has restarted or lost data,
-// return [ErrNoEpoch] until [Redis.BeginEpoch].
+// it returned before, in any process, below 1<<32: see MySQL.NextEpoch. With nil all
+// acquisitions that begin an attempt return [ErrNoEpoch] at first, and after each restart,
+// promotion or loss of data, until [Redis.BeginEpoch].
 //
 // The client needs ContextTimeoutEnabled for operations to end with their contexts.
 func NewRedis(client redis.UniversalClient, epochs func(context.Context) (uint64, error)) *Redis {
@@ -97,8 +97,8 @@ if owner ~= ARGV[1] then return 'lost\n0 ' .. redis.call('PTTL', KEYS[1]) .. ' '
 `
 
 // serverID is an expression in Lua: the id of the data of the server that runs the script,
-// another one after each start and each promotion of a replica, or nil if the server is
-// a replica or does not tell.
+// another one after each start and each promotion, or nil if the server is a replica or
+// does not tell.
 const serverID = `string.match(redis.call('INFO', 'replication'), 'role:master\r?\n.-master_replid:(%x+)')`
 
 // maxSequence is the last sequence number of an epoch, 1<<31 - 1.

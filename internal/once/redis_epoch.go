@@ -27,8 +27,12 @@ import (
 //	seq     the last sequence number of the epoch
 //	last    the highest epoch known of the markers before, 0 if none
 //
-// It is valid if it has an epoch, a seq below maxSequence, and the id of the server that
-// runs the script. An epoch is begun in three steps:
+// A server has another id after each start and each promotion. A master has another one,
+// too, when its first replica connects, and when it has had none for an hour: that costs
+// an epoch, and no more.
+//
+// A marker is valid if it has an epoch, a seq below maxSequence, and the id of the server
+// that runs the script. An epoch is begun in three steps:
 //
 //  1. prepareScript replaces a marker that is not valid by one without an epoch, and
 //     returns its nonce. If there is such a marker already, it returns that one's.
@@ -36,8 +40,10 @@ import (
 //  3. bindScript stores the number in the marker if the marker still has the nonce and
 //     the server's id, and no epoch.
 //
-// Why no fence goes back: let X and Y be acquisitions of one bucket, each of which begins
-// an attempt, where the script of X ran before that of Y.
+// # Why no fence goes back
+//
+// Let X and Y be acquisitions of one bucket, each of which begins an attempt, where the
+// script of X ran before that of Y.
 //
 //   - If both found the marker of the same execution P of prepareScript, then they ran on
 //     the same server in one of its reigns (from its start, or its promotion, to its end

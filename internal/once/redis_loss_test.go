@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,28 +24,32 @@ import (
 var losses = map[string]struct {
 	args       []string // of the server
 	replicated bool     // from before the first use
-	lose       func(*site, *testing.T)
+	lose       func(*testing.T, *site)
 }{
-	"FLUSHALL": {lose: func(s *site, t *testing.T) { s.must(t, s.client.FlushAll(t.Context()).Err()) }},
-	"DEL of the markers": {lose: func(s *site, t *testing.T) {
+	"FLUSHALL": {lose: func(t *testing.T, s *site) { t.Helper(); s.must(t, s.client.FlushAll(t.Context()).Err()) }},
+	"DEL of the markers": {lose: func(t *testing.T, s *site) {
+		t.Helper()
 		for i := range 64 {
 			s.must(t, s.client.Del(t.Context(), once.MarkerKey(i)).Err())
 		}
 	}},
-	"restart without persistence": {lose: (*site).restart},
-	"restart with an older snapshot": {lose: func(s *site, t *testing.T) {
+	"restart without persistence": {lose: restart},
+	"restart with an older snapshot": {lose: func(t *testing.T, s *site) {
+		t.Helper()
 		s.must(t, s.client.Save(t.Context()).Err())
 		s.use(t, 3)
-		s.restart(t)
+		restart(t, s)
 	}},
-	"restart with AOF everysec":          {args: []string{"--appendonly", "yes", "--appendfsync", "everysec"}, lose: (*site).restart},
-	"restart with AOF always":            {args: localserver.AOF, lose: (*site).restart},
-	"promotion of a replica":             {replicated: true, lose: (*site).promote},
-	"promotion of a replica that lagged": {replicated: true, lose: func(s *site, t *testing.T) { s.cut(t); s.use(t, 3); s.promote(t) }},
-	"attachment of a replica": {lose: func(s *site, t *testing.T) { // which gives the master another id
+	"restart with AOF everysec":          {args: []string{"--appendonly", "yes", "--appendfsync", "everysec"}, lose: restart},
+	"restart with AOF always":            {args: localserver.AOF, lose: restart},
+	"promotion of a replica":             {replicated: true, lose: promote},
+	"promotion of a replica that lagged": {replicated: true, lose: func(t *testing.T, s *site) { t.Helper(); s.cut(t); s.use(t, 3); promote(t, s) }},
+	"attachment of a replica": {lose: func(t *testing.T, s *site) {
+		t.Helper() // which gives the master another id
 		s.replicate(t)
 	}},
-	"demotion and promotion": {lose: func(s *site, t *testing.T) {
+	"demotion and promotion": {lose: func(t *testing.T, s *site) {
+		t.Helper()
 		s.must(t, s.client.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err())
 		s.must(t, s.client.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
 	}},
@@ -87,7 +92,8 @@ func (s *site) use(t *testing.T, times int) {
 	}
 }
 
-func (s *site) restart(t *testing.T) {
+// restart kills the server and starts it again, with what is on its disk.
+func restart(t *testing.T, s *site) {
 	t.Helper()
 	s.must(t, errors.Join(s.server.Kill(), s.server.Restart(t.Context())))
 }
@@ -125,7 +131,7 @@ func (s *site) cut(t *testing.T) {
 }
 
 // promote goes on with the replica.
-func (s *site) promote(t *testing.T) {
+func promote(t *testing.T, s *site) {
 	t.Helper()
 	s.must(t, s.replica.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
 	s.client = s.replica
@@ -165,7 +171,7 @@ func TestRedisLosses(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, loss.args, loss.replicated, counter())
 			s.use(t, 2)
-			loss.lose(s, t)
+			loss.lose(t, s)
 			s.use(t, 2)
 		})
 	}
@@ -203,7 +209,7 @@ func TestRedisLossesWithoutCounter(t *testing.T) {
 			refused()
 			first := begin()
 			s.use(t, 2)
-			loss.lose(s, t)
+			loss.lose(t, s)
 			refused()
 			if second := begin(); second <= first {
 				t.Errorf("epoch %d after %d", second, first)
@@ -276,9 +282,7 @@ func TestRedisBeginTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := make(map[string]once.Fence)
-		for name, fence := range highest {
-			before[name] = fence
-		}
+		maps.Copy(before, highest)
 		var all sync.WaitGroup
 		for process := range 4 {
 			store := once.NewRedis(connect(t, server), epochs)

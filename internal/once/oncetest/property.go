@@ -130,13 +130,15 @@ func (p *pair) compare(t *rapid.T, name string, got, want once.Reply) {
 	}
 }
 
-// relative is a reply with its times relative to its clock, in halves of a [ksec].
-func relative(r once.Reply) (rel struct {
+// relativeReply is a reply with its times relative to its clock, in halves of a [ksec].
+type relativeReply struct {
 	once.Reply
 
 	until, forgetAt time.Duration
-}) {
-	rel.Reply = r
+}
+
+func relative(r once.Reply) relativeReply {
+	rel := relativeReply{Reply: r}
 	if !r.State.Until.IsZero() {
 		rel.until = r.State.Until.Sub(r.Now).Round(ksec / 2)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -400,6 +401,16 @@ func testRepeated(t *testing.T, s suite) {
 	}
 }
 
+// lost checks that a name without a state is lost to its owner.
+func (s suite) lost(t *testing.T, name string) {
+	t.Helper()
+	for _, a := range []once.Action{once.Extend, once.Finish, once.Fail, once.Release} {
+		if r := s.apply(t, name, once.Operation{Action: a, Owner: me}); r.Outcome != once.Lost || r.State != (once.State{}) || r.Changed {
+			t.Errorf("%s: %s: %+v", name, a, r)
+		}
+	}
+}
+
 // A state is kept for as long as the terms say, and then the name is as new.
 func testRetention(t *testing.T, s suite) {
 	for _, test := range []struct {
@@ -419,11 +430,7 @@ func testRetention(t *testing.T, s suite) {
 		if got := s.get(t, name); got != (once.State{}) {
 			t.Errorf("%s: still there: %+v", name, got)
 		}
-		for _, a := range []once.Action{once.Extend, once.Finish, once.Fail, once.Release} {
-			if r := s.apply(t, name, once.Operation{Action: a, Owner: me}); r.Outcome != once.Lost || r.State != (once.State{}) || r.Changed {
-				t.Errorf("%s: %s: %+v", name, a, r)
-			}
-		}
+		s.lost(t, name)
 		if list := s.list(t); len(list) > 0 {
 			t.Errorf("%s: listed: %+v", name, list)
 		}
@@ -484,6 +491,17 @@ func testList(t *testing.T, s suite) {
 	}
 }
 
+// forgotten checks that a name has no state that could be forgotten.
+func (s suite) forgotten(t *testing.T, name string) {
+	t.Helper()
+	for _, force := range []bool{false, true} {
+		if forgotten, err := s.Forget(t.Context(), name, force); forgotten || err != nil {
+			t.Errorf("%s: twice: %v, %v", name, forgotten, err)
+		}
+	}
+	s.lost(t, name)
+}
+
 func testForget(t *testing.T, s suite) {
 	for i, state := range slices.Sorted(maps.Keys(before)) {
 		name := s.prefix + string(rune('a'+i))
@@ -503,14 +521,7 @@ func testForget(t *testing.T, s suite) {
 		if forgotten != (was.State.Phase != "") || err != nil || s.get(t, name) != (once.State{}) {
 			t.Errorf("%s: %v, %v, %+v", state, forgotten, err, s.get(t, name))
 		}
-		for _, force := range []bool{false, true} {
-			if forgotten, err := s.Forget(t.Context(), name, force); forgotten || err != nil {
-				t.Errorf("%s: twice: %v, %v", state, forgotten, err)
-			}
-		}
-		if r := s.apply(t, name, once.Operation{Action: once.Extend, Owner: was.State.Owner + "x"}); r.Outcome != once.Lost {
-			t.Errorf("%s: extended: %+v", state, r)
-		}
+		s.forgotten(t, name)
 		r := s.acquire(t, name, me, terms)
 		if r.State.Attempt != 1 || r.State.Fence <= was.State.Fence {
 			t.Errorf("%s: acquired again: %+v; fence before: %v", state, r, was.State.Fence)
@@ -698,37 +709,20 @@ func testOneWinner(t *testing.T, s suite) {
 func testAttempts(t *testing.T, s suite) {
 	const attempts = 40
 	name := s.prefix + "a"
-	var mu sync.Mutex
-	fences := make(map[int]once.Fence)
+	begun := make(chan once.State, 2*attempts)
 	var all sync.WaitGroup
 	for i := range 8 {
-		all.Go(func() {
-			for n := 0; ; n++ {
-				owner := string(rune('a'+i)) + strings.Repeat("x", n%50) + string(rune('0'+n/50))
-				r, err := s.Apply(t.Context(), name, once.Operation{Action: once.Acquire, Owner: owner, Terms: once.Terms{Lease: lease, Keep: keep, Attempts: attempts}})
-				if err != nil || r.Outcome == once.OutOfAttempts {
-					if err != nil {
-						t.Error(err)
-					}
-					return
-				}
-				if r.Outcome == once.Busy {
-					continue
-				}
-				mu.Lock()
-				if _, twice := fences[r.State.Attempt]; twice {
-					t.Errorf("attempt %d was begun twice", r.State.Attempt)
-				}
-				fences[r.State.Attempt] = r.State.Fence
-				mu.Unlock()
-				if r, err := s.Apply(t.Context(), name, once.Operation{Action: once.Fail, Owner: owner}); err != nil || r.Outcome != once.OK {
-					t.Errorf("fail: %+v, %v", r, err)
-					return
-				}
-			}
-		})
+		all.Go(func() { s.failAll(t, name, i, attempts, begun) })
 	}
 	all.Wait()
+	close(begun)
+	fences := make(map[int]once.Fence)
+	for state := range begun {
+		if _, twice := fences[state.Attempt]; twice {
+			t.Errorf("attempt %d was begun twice", state.Attempt)
+		}
+		fences[state.Attempt] = state.Fence
+	}
 	if len(fences) != attempts {
 		t.Errorf("%d attempts, want %d", len(fences), attempts)
 	}
@@ -739,6 +733,29 @@ func testAttempts(t *testing.T, s suite) {
 	}
 	if got := s.get(t, name); got.Phase != once.Exhausted || got.Attempt != attempts {
 		t.Errorf("in the end: %+v", got)
+	}
+}
+
+// failAll acquires and fails until there is no attempt left.
+func (s suite) failAll(t *testing.T, name string, process, attempts int, begun chan<- once.State) {
+	t.Helper()
+	for n := 0; ; n++ {
+		owner := fmt.Sprintf("%d/%d", process, n)
+		r, err := s.Apply(t.Context(), name, once.Operation{Action: once.Acquire, Owner: owner, Terms: once.Terms{Lease: lease, Keep: keep, Attempts: attempts}})
+		switch {
+		case err != nil:
+			t.Error(err)
+			return
+		case r.Outcome == once.OutOfAttempts:
+			return
+		case r.Outcome == once.Busy:
+			continue
+		}
+		begun <- r.State
+		if r, err := s.Apply(t.Context(), name, once.Operation{Action: once.Fail, Owner: owner}); err != nil || r.Outcome != once.OK {
+			t.Errorf("fail: %+v, %v", r, err)
+			return
+		}
 	}
 }
 
