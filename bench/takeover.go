@@ -133,16 +133,14 @@ func (b *lockBench) takeOver(ctx context.Context, two [2]*process, storeOf func(
 	key := once.Key{Name: b.newName(), Lease: lease}
 	t.running.Go(func() error {
 		o := once.New(storeOf(two[0]), once.Options{Notifier: &two[0].notifier})
-		did, err := o.Do(ctx, key, func(ctx context.Context, a once.Attempt) error {
-			if a.Number > 1 {
+		_, err := o.Do(ctx, key, func(ctx context.Context, a once.Attempt) error {
+			if a.Number > 1 { // on a machine so busy that the other process was slower than the pause of this one
+				close(t.started)
 				return nil
 			}
 			close(held)
 			return errors.Join(errFailed, await(ctx, t.giveUp))
 		})
-		if did {
-			err = fmt.Errorf("%s was not taken over", key.Name)
-		}
 		return err
 	})
 	if err := await(ctx, held); err != nil {
