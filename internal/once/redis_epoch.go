@@ -78,7 +78,7 @@ import (
 // machine that is reverted together with its memory.
 
 // noEpochHelp says what to do about [ErrNoEpoch] when there is no counter of epochs.
-const noEpochHelp = "Redis is new to these locks, was restarted, or has lost data: see that no process works that has an old fence, and begin an epoch with \"activityd once begin-epoch\", or keep the epochs in MySQL"
+const noEpochHelp = "Redis is new to these locks, was restarted, or has lost data: see that no process works that has an old fence, and begin an epoch with \"activityd once begin-epoch\", or give a DSN, too, for a database that keeps the epochs"
 
 // prepareScript replaces a marker that is not valid by one without an epoch.
 //
