@@ -153,7 +153,7 @@ var terms = once.Terms{Lease: time.Hour, Keep: time.Hour, Attempts: 3}
 
 func newSite(t *testing.T, args []string, replicated bool, epochs func(context.Context) (uint64, error)) *site {
 	t.Helper()
-	port := freePort(t)
+	port := servertest.FreePort(t)
 	server := servertest.Redis(t, append([]string{"--bind", "127.0.0.1", "--port", port}, args...)...)
 	s := &site{server: server, port: port, client: connect(t, server), epochs: epochs, highest: make(map[string]once.Fence)}
 	if replicated {
