@@ -365,7 +365,8 @@ func (s *stage) judge(h *history) error {
 	h.ops = append(h.ops, porcupine.Operation{Input: request{action: end}, Call: endOfTime - 1, Output: answer{}, Return: endOfTime})
 	m := model(s.monotonic)
 	if err == nil {
-		switch porcupine.CheckOperationsTimeout(m, h.ops, time.Minute) {
+		// A history with many open answers may take for ever, and a GB each few seconds.
+		switch porcupine.CheckOperationsTimeout(m, h.ops, 10*time.Second) {
 		case porcupine.Ok:
 			return nil
 		case porcupine.Unknown:

@@ -28,6 +28,9 @@ var stages = []struct {
 	{"redis-aof", onDurableRedis, 5},
 }
 
+// few is how many histories porcupine may leave undecided in a small run.
+const few = 3
+
 // TestProve is the proof. "make prove-once" plays it in full; here it is a small part of
 // that, with other seeds each time. A failure tells the history.
 func TestProve(t *testing.T) {
@@ -43,7 +46,7 @@ func TestProve(t *testing.T) {
 			} else {
 				s := on.open(t, p.size)
 				c.onServer(t, s)
-				if n := s.undecided.Load(); n*1000 > int64(c.total.histories) {
+				if n := s.undecided.Load(); n > few && n*1000 > int64(c.total.histories) {
 					t.Errorf("%d of %d histories took porcupine too long", n, c.total.histories)
 				}
 			}
