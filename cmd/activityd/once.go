@@ -562,7 +562,7 @@ const maxKill = 5 * time.Second
 
 // endGroup ends the group of a command, or what is left of it if the command has exited:
 // with TERM, and if that is not enough, with KILL. It returns when the group is empty, with
-// what Wait returned meanwhile. Until then the lease is extended, unless it is lost.
+// what Wait returned. Until then the lease is extended, unless it is lost.
 func (r *onceRun) endGroup(ctx context.Context, p *childGroup, exited bool) (err error) {
 	lost, killAt := ctx.Done(), time.Now().Add(r.terminate(p))
 	if !exited {

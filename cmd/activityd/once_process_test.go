@@ -227,7 +227,7 @@ func TestOnceIsNotified(t *testing.T) {
 		must(t, second.cmd.Process.Signal(syscall.SIGUSR1))
 		second.ends(t, exitOK)
 		third.ends(t, 9)
-		if strings.Contains(second.errs.String(), "activityd") || third.errs.Len() > 0 { // sh tells of the signal
+		if strings.Contains(second.errs.String(), "activityd") || third.errs.Len() > 0 { // sh reports the signal
 			t.Errorf("said %q, %q", second.errs, third.errs)
 		}
 

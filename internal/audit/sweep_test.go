@@ -163,7 +163,7 @@ func TestTwoNeverSweepAtATime(t *testing.T) {
 	})
 }
 
-// A sweep goes on where it was when MySQL was away for longer than its lease, and tells of
+// A sweep goes on where it was when MySQL was away for longer than its lease, and logs
 // it once.
 func TestTheSweepOutlastsMySQL(t *testing.T) {
 	for _, outage := range []time.Duration{10 * time.Second, 10 * sweepLease} {

@@ -203,17 +203,19 @@ func (c *call) await(ctx context.Context, notified <-chan struct{}, r Reply) err
 	if c.look > 0 {
 		wait = min(wait, retry.Jitter(c.look))
 	}
-	timer := time.NewTimer(wait)
+	return sleep(ctx, notified, wait)
+}
+
+// sleep waits for d, a notification, or the end of ctx, whose cause it then returns.
+func sleep(ctx context.Context, notified <-chan struct{}, d time.Duration) error {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-notified:
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return nil
+	return context.Cause(ctx)
 }
 
 // rest pauses after a failure of this call, which leaves the next attempt to others, and
@@ -222,15 +224,8 @@ func (c *call) rest(ctx context.Context, pause time.Duration) error {
 	notified, cancel := c.notifier.Subscribe(topic(c.key.Name))
 	defer cancel()
 	for end := time.Now().Add(pause); ; {
-		timer := time.NewTimer(min(time.Until(end), retry.Jitter(c.look)))
-		select {
-		case <-notified:
-		case <-timer.C:
-		case <-ctx.Done():
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
+		if err := sleep(ctx, notified, min(time.Until(end), retry.Jitter(c.look))); err != nil {
+			return err
 		}
 		if !time.Now().Before(end) || c.isOver(ctx) {
 			return nil
