@@ -201,7 +201,7 @@ func TestOnceEndsWhatIsLeftOfTheGroup(t *testing.T) {
 		phase  once.Phase
 	}{
 		"ended by a signal":         {worker + " & while :; do sleep 0.01; done", syscall.SIGTERM, 128 + int(syscall.SIGTERM), once.Free},
-		"ended by another signal":   {worker + " & trap 'exit 0' HUP; while :; do sleep 0.01; done", syscall.SIGHUP, exitOK, once.Done},
+		"ended by another signal":   {"trap 'exit 0' HUP; " + worker + " & while :; do sleep 0.01; done", syscall.SIGHUP, exitOK, once.Done},
 		"failed":                    {worker + " & while ! test -e \"$0.go\"; do sleep 0.01; done; exit 4", nil, 4, once.Exhausted},
 		"failed, and ignores TERM":  {"trap '' TERM; (echo works; echo worker ends; sleep 1000) & while ! test -e \"$0.go\"; do sleep 0.01; done; exit 5", nil, 5, once.Exhausted},
 		"signalled, and ignores it": {"(trap '' TERM; echo works; echo worker ends; sleep 1000) & while :; do sleep 0.01; done", syscall.SIGTERM, 128 + int(syscall.SIGTERM), once.Free},
