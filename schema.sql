@@ -74,7 +74,7 @@ CREATE TABLE IF NOT EXISTS tasks (
   KEY claim (queue, state, priority, id, type),
   KEY timers (state, due_at),
   KEY chains (type, subject)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='activityd schema 2, compatible since 1';
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='activityd schema 3, compatible since 1';
 
 -- The queues of which no task may start.
 CREATE TABLE IF NOT EXISTS paused_queues (
@@ -113,4 +113,67 @@ CREATE TABLE IF NOT EXISTS once_keys (
   reason       VARCHAR(500)    NOT NULL DEFAULT '' COMMENT 'why the last attempt failed',
   PRIMARY KEY (name),
   KEY phases (phase, forget_at)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+
+-- The phones and browsers of members that are notified. What is in address is secret.
+CREATE TABLE IF NOT EXISTS push_devices (
+  id            BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
+  member_id     BIGINT UNSIGNED NOT NULL,
+  platform      ENUM('apns','webpush','fcm') NOT NULL,
+  address_hash  BINARY(32)      NOT NULL COMMENT 'SHA-256 of the platform and the token or endpoint',
+  address       JSON            NOT NULL DEFAULT (JSON_OBJECT()),
+  registered_at BIGINT UNSIGNED NOT NULL COMMENT 'when its address was last confirmed',
+  gone_at       BIGINT UNSIGNED NULL COMMENT 'it is not notified any more; the row is kept for some days, for the reason',
+  gone_reason   VARCHAR(64)     NOT NULL DEFAULT '',
+  PRIMARY KEY (id),
+  UNIQUE KEY address (address_hash),
+  KEY members (member_id, id),
+  KEY gone (gone_at)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+
+-- What members want to be notified of; a member without a row, of everything.
+CREATE TABLE IF NOT EXISTS push_settings (
+  member_id  BIGINT UNSIGNED   NOT NULL,
+  types      JSON              NOT NULL DEFAULT (JSON_OBJECT()) COMMENT 'by type, false: not of those',
+  quiet_from SMALLINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'minutes after midnight',
+  quiet_to   SMALLINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'equal to quiet_from: no quiet hours',
+  time_zone  VARCHAR(64)       CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT 'UTC',
+  PRIMARY KEY (member_id)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+
+CREATE TABLE IF NOT EXISTS push_mutes (
+  member_id BIGINT UNSIGNED NOT NULL,
+  object    VARCHAR(100)    CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'as in photo:901; user:5 is the actor 5, too',
+  until_at  BIGINT UNSIGNED NOT NULL,
+  PRIMARY KEY (member_id, object),
+  KEY ends (until_at)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+
+-- Events that were targeted, until some time after they expired.
+CREATE TABLE IF NOT EXISTS push_events (
+  number     BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
+  id         VARCHAR(100)    CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'of its producer, or given to it',
+  task_id    BIGINT UNSIGNED NOT NULL COMMENT 'the task that targets it; others with its id are repetitions',
+  actor_id   BIGINT UNSIGNED NOT NULL,
+  event      JSON            NOT NULL DEFAULT (JSON_OBJECT()),
+  collapse   BINARY(16)      NULL COMMENT 'a hash of the type and the collapse key',
+  created_at BIGINT UNSIGNED NOT NULL,
+  expires_at BIGINT UNSIGNED NOT NULL,
+  forget_at  BIGINT UNSIGNED NOT NULL COMMENT 'it is deleted, with its receipts',
+  PRIMARY KEY (number),
+  UNIQUE KEY ids (id),
+  KEY bursts (collapse, number),
+  KEY forgotten (forget_at)
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+
+-- What became of an event for a device; device 0 stands for the member as a whole.
+CREATE TABLE IF NOT EXISTS push_receipts (
+  event_number BIGINT UNSIGNED   NOT NULL,
+  member_id    BIGINT UNSIGNED   NOT NULL,
+  device_id    BIGINT UNSIGNED   NOT NULL,
+  state        ENUM('pending','accepted','skipped','failed') NOT NULL COMMENT 'pending: of a burst, and not sent yet',
+  reason       VARCHAR(64)       NOT NULL DEFAULT '',
+  provider_id  VARCHAR(128)      NOT NULL DEFAULT '' COMMENT 'the id under which the push service took it',
+  at           BIGINT UNSIGNED   NOT NULL,
+  PRIMARY KEY (event_number, member_id, device_id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;

@@ -28,6 +28,7 @@ type history []migration
 // migrations lead to the version of schema.sql.
 var migrations = history{
 	{since: 1, statement: "DO 0"}, // the table once_keys
+	{since: 1, statement: "DO 0"}, // the tables push_*
 }
 
 // version is the last one, which the program needs.

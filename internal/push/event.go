@@ -1,0 +1,40 @@
+package push
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/activityd/activityd/internal/member"
+)
+
+// Event is something that happened, of which members are to be notified.
+//
+// Its JSON is the payload of a notify task, whose key is the actor; see docs/push.md.
+type Event struct {
+	ID         string          // of its producer, or given to it; an event is targeted once by its id
+	Type       string          // a name that the site chooses: upload, comment, …
+	Actor      member.ID       // whose doing it is
+	Object     string          // as in photo:901; "" if it has none
+	Followers  bool            // it is for the followers of the actor; else for the recipients
+	Recipients []member.ID     // at most MaxRecipients
+	Title      string          // "" is the actor's username
+	Body       string          // "" is the type
+	Data       json.RawMessage // an object; nil if it has none
+	Urgent     bool            // it goes through quiet hours, and before others
+	ExpiresIn  time.Duration   // from when it was enqueued
+	Collapse   string          // of the events with one, a device shows the last, with their count; "" if it has none
+}
+
+// Bounds of an event. The payload of every platform fits what these leave room for.
+const (
+	MaxRecipients = 1000
+	MaxID         = 64   // bytes of [Event.ID]: visible ASCII without quotes and backslashes
+	MaxType       = 32   // bytes of [Event.Type]: ASCII letters, digits, '_', '-', '.'
+	MaxObject     = 100  // bytes of [Event.Object]: visible ASCII
+	MaxCollapse   = 64   // bytes of [Event.Collapse]: visible ASCII
+	MaxTitle      = 250  // bytes
+	MaxBody       = 1500 // bytes
+	MaxData       = 1000 // bytes of JSON
+	MaxLife       = 28 * 24 * time.Hour
+	DefaultLife   = 24 * time.Hour
+)

@@ -1,0 +1,84 @@
+package push
+
+import (
+	"context"
+	"time"
+
+	"github.com/activityd/activityd/internal/member"
+)
+
+// Candidate is a member that may be notified of an event.
+type Candidate struct {
+	Event  uint64 // the number of a [StoredEvent]
+	Member member.ID
+	Device uint64 // 0: all devices of the member
+}
+
+// Facts are what decides whether a device of a candidate is notified, all as of one instant.
+type Facts struct {
+	Candidate int // its place in what was asked for
+	Device    Device
+	Settings  Settings
+	Muted     time.Time // until when the object or the actor is muted; zero: it is not
+	Blocked   bool      // the member blocks the actor, or the actor the member
+	Visible   bool      // the event is about no photo, or about one that the member may see
+	Accepted  bool      // the event was accepted for the device before
+	Actor     string    // the username of the actor; "" if it is no member any more
+	Now       time.Time // by the database's clock
+}
+
+// Skip is why a device is not notified: a label of metrics and a word of receipts.
+type Skip string
+
+// The reasons.
+const (
+	NoDevice   Skip = "no_device" // or no member any more
+	OptedOut   Skip = "opted_out" // of the type
+	Muted      Skip = "muted"     // the object or the actor
+	Blocked    Skip = "blocked"   // one of the two blocks the other
+	NotVisible Skip = "not_visible"
+	Expired    Skip = "expired"
+	Off        Skip = "off"     // the platform has no keys here
+	Doubled    Skip = "doubled" // it was accepted before, or another notification counts it
+)
+
+// Decision is what the facts mean for an event: send, or skip for a reason, or not before a
+// time.
+type Decision struct {
+	Skip      Skip      // "": send
+	NotBefore time.Time // the end of the quiet hours; zero: now
+}
+
+// Decide is the rule by which an event is for a device: the only one, used when the event
+// is targeted and again immediately before it is sent.
+func Decide(e *StoredEvent, f Facts) Decision {
+	switch {
+	case !f.Now.Before(e.Expires):
+		return Decision{Skip: Expired}
+	case f.Accepted:
+		return Decision{Skip: Doubled}
+	case f.Blocked:
+		return Decision{Skip: Blocked}
+	case !f.Visible:
+		return Decision{Skip: NotVisible}
+	case f.Now.Before(f.Muted):
+		return Decision{Skip: Muted}
+	case !f.Settings.Wants(e.Type):
+		return Decision{Skip: OptedOut}
+	case e.Urgent:
+		return Decision{}
+	}
+	until := f.Settings.QuietUntil(f.Now)
+	if !until.IsZero() && !until.Before(e.Expires) {
+		return Decision{Skip: Expired} // it would be too late afterwards
+	}
+	return Decision{NotBefore: until}
+}
+
+// Looker reads facts; it is a [*MySQL].
+type Looker interface {
+	// Look returns the facts of each live device of the candidates, by one statement; those
+	// without a device, or that are no members, have none. What is about a photo is seen as
+	// the read sees it, by the same conditions.
+	Look(ctx context.Context, candidates []Candidate) ([]Facts, error)
+}

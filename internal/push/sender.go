@@ -1,0 +1,77 @@
+package push
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/activityd/activityd/internal/member"
+)
+
+// Notification is what a device is to show. Its texts are final.
+type Notification struct {
+	Event  string // the id of the newest event that it stands for
+	Type   string
+	Actor  member.ID
+	Object string // "" if it has none
+	Title  string
+	Body   string
+	Data   json.RawMessage // an object; nil if it has none
+	Count  int             // how many events it stands for, at least 1
+	// Collapse is the same for notifications of which a device shows the last one only: at
+	// most 32 characters of the URL-safe base64 alphabet. All have one.
+	Collapse string
+	Urgent   bool
+	Expires  time.Time // nobody wants it any more from then on
+}
+
+// Message is a notification for a device.
+type Message struct {
+	// ID is a UUID, the same whenever the delivery is tried.
+	ID     string
+	Device Device
+	Notification
+}
+
+// Sender sends messages to the devices of one platform. It is safe for concurrent use, and
+// keeps few connections, over which all messages go at once.
+type Sender interface {
+	// Send sends a message and returns what became of it. It does not retry: that is the
+	// queue's. It honours ctx; a message that may have been sent by then is [Ambiguous].
+	Send(ctx context.Context, m Message) Result
+	// Origin returns the push service that reaches the device, as https://host:port. One that
+	// fails holds up no other.
+	Origin(d Device) string
+	// Check returns an error, for people, if there can be no such address. It looks at the
+	// address alone, but for names that it may have to resolve.
+	Check(ctx context.Context, a Address) error
+}
+
+// Outcome is what became of a message.
+type Outcome string
+
+// The outcomes. They are labels of metrics and stand in receipts.
+const (
+	Accepted    Outcome = "accepted"    // the push service took it
+	Gone        Outcome = "gone"        // the device is no more: its address is pruned
+	Rejected    Outcome = "rejected"    // the push service will never take this message; the device stays
+	Credentials Outcome = "credentials" // the push service does not take our keys; the device stays
+	Wait        Outcome = "wait"        // not taken: try again after Result.After
+	Ambiguous   Outcome = "ambiguous"   // sent, and no answer came: it may have been taken
+)
+
+// Result is an outcome and its facts.
+type Result struct {
+	Outcome Outcome
+	Status  int    // of HTTP; 0: there was no answer
+	Reason  string // a short constant: the service's own, as in BadDeviceToken, or ours, as in "dial"
+	// After is how long the push service wants to be left alone, for Wait and Credentials; 0: it
+	// did not say.
+	After time.Duration
+	// Origin says that After holds for the whole push service, and not for this device alone.
+	Origin bool
+	// GoneSince is when the device was found to be gone, for [Gone]; an address that was
+	// registered later stays. Zero: whenever it was registered.
+	GoneSince time.Time
+	ID        string // the push service's own, if it gave one
+}
