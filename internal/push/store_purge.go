@@ -4,7 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-		"log/slog"
+	"log/slog"
 	"slices"
 	"time"
 
