@@ -4,11 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/strictjson"
 )
 
 // kinds lists the kinds of task. A new one is a file of its own, with a value of type
@@ -118,7 +118,7 @@ func Parse(name string, of, contact member.ID) (queue.New, error) {
 	case of == 0:
 		return queue.New{}, fmt.Errorf("%w: %s: the member is missing", queue.ErrInvalid, name)
 	case !known:
-		return queue.New{}, fmt.Errorf("%w: unknown type %q: want %s", queue.ErrInvalid, name, orList(Produced()))
+		return queue.New{}, fmt.Errorf("%w: unknown type %q: want %s", queue.ErrInvalid, name, strictjson.List(Produced(), "or"))
 	case k.TakesContact && contact == 0:
 		return queue.New{}, fmt.Errorf("%w: %s: the contact is missing", queue.ErrInvalid, name)
 	case !k.TakesContact && contact != 0:
@@ -137,16 +137,7 @@ func Usage() string {
 			others = append(others, name)
 		}
 	}
-	return orList(pairs) + ", with MEMBER and CONTACT, or " + orList(others) + ", with MEMBER"
-}
-
-// orList returns "a, b or c".
-func orList(list []string) string {
-	last := len(list) - 1
-	if last < 1 {
-		return strings.Join(list, "")
-	}
-	return strings.Join(list[:last], ", ") + " or " + list[last]
+	return strictjson.List(pairs, "or") + ", with MEMBER and CONTACT, or " + strictjson.List(others, "or") + ", with MEMBER"
 }
 
 // isAway reports whether an error says that Redis cannot be used.
