@@ -174,8 +174,8 @@ func (e *Event) check(o strictjson.Object) {
 	if e.ID != "" && !matches(e.ID, MaxID, idSyntax) {
 		wrong("id", "%q: want %s", strictjson.Clip(e.ID), wantID)
 	}
-	if !matches(e.Type, MaxType, typeSyntax) {
-		wrong("type", "%q: want %s", strictjson.Clip(e.Type), wantType)
+	if err := CheckType(e.Type); err != nil {
+		wrong("type", "%v", err)
 	}
 	if e.Object != "" {
 		if err := CheckObject(e.Object); err != nil {
@@ -297,6 +297,14 @@ var (
 
 func matches(s string, most int, syntax *regexp.Regexp) bool {
 	return len(s) <= most && syntax.MatchString(s)
+}
+
+// CheckType returns an error, for people, unless the name can be a type of events.
+func CheckType(name string) error {
+	if !matches(name, MaxType, typeSyntax) {
+		return fmt.Errorf("%q: want %s", strictjson.Clip(name), wantType)
+	}
+	return nil
 }
 
 // CheckObject returns an error, for people, unless the text names an object: a kind in
