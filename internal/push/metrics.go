@@ -19,8 +19,8 @@ var (
 		Name: "activityd_push_messages_in_flight", Help: "Messages that are being sent, or wait for an answer.",
 	})
 	postponed = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_push_postponed_total", Help: "Deliveries that were put off without a message, by the reason.",
-	}, []string{"platform", "reason"})
+		Name: "activityd_push_postponed_total", Help: "Deliveries that were put off without an answer, by the reason.",
+	}, []string{"reason"})
 	skipped = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "activityd_push_skipped_total", Help: "Devices, or members, that an event was not sent to, by when that was found and the reason.",
 	}, []string{"stage", "reason"})
@@ -56,6 +56,7 @@ const (
 	breakerOpen = "breaker"
 	quietHours  = "quiet_hours"
 	inFlight    = "in_flight" // the same is being sent
+	slow        = "slow"      // it was sent, and is not answered yet
 )
 
 // otherReason stands for the reasons that are not known here: what a push service says
@@ -99,15 +100,15 @@ func init() {
 	for _, p := range Platforms() {
 		acceptedSeconds.WithLabelValues(string(p))
 		messages.WithLabelValues(string(p), string(Accepted), "")
-		for _, reason := range []string{breakerOpen, quietHours, inFlight} {
-			postponed.WithLabelValues(string(p), reason)
-		}
 		for _, cause := range []string{noAnswer, noReceipt, takenOver} {
 			doublesPossible.WithLabelValues(string(p), cause)
 		}
 		devicesGone.WithLabelValues(string(p), otherReason)
 		breakersOpen.WithLabelValues(string(p))
 		credentialsRefused.WithLabelValues(string(p))
+	}
+	for _, reason := range []string{breakerOpen, quietHours, inFlight, slow} {
+		postponed.WithLabelValues(reason)
 	}
 	for _, stage := range []string{atTargeting, atDelivery} {
 		for _, reason := range []Skip{NoDevice, OptedOut, Muted, Blocked, NotVisible, Expired, Off, Doubled} {
