@@ -108,7 +108,7 @@ type Deliveries struct {
 	flight map[flightKey]bool   // what is being sent
 	logged map[string]time.Time // when a message of the log was last written, by platform
 
-	loose sync.WaitGroup // of the batches with messages that go on
+	unattended sync.WaitGroup // batches with messages that go on
 }
 
 var _ queue.Handler = (*Deliveries)(nil)
@@ -134,7 +134,7 @@ func NewDeliveries(o DeliveryOptions) *Deliveries {
 // Wait waits for messages that no batch waits for, whose results are still to be recorded:
 // for the end of the process, after that of the pool. It takes a little more than Timeout
 // at most.
-func (d *Deliveries) Wait() { d.loose.Wait() }
+func (d *Deliveries) Wait() { d.unattended.Wait() }
 
 // delivery is the work of one task.
 type delivery struct {
@@ -178,6 +178,7 @@ var (
 	errSlow     = errors.New("the push service has not answered yet")
 	errLeft     = errors.New("the push service fails, and is left alone")
 	errQuiet    = errors.New("quiet hours")
+	errMore     = errors.New("the newest events of the burst are not sent, and older ones may be")
 )
 
 // Handle implements [queue.Handler].
@@ -229,7 +230,7 @@ func (d *Deliveries) Handle(ctx context.Context, tasks []queue.Task) []queue.Out
 		attached()
 		b.loose = true
 		b.land(all)
-		d.loose.Go(func() {
+		d.unattended.Go(func() {
 			defer cancel()
 			b.collect(d.Timeout + looseMargin/2)
 			b.abandon()
@@ -364,7 +365,7 @@ func (b *batch) look(some []*delivery) error {
 	if len(candidates) == 0 {
 		return nil
 	}
-	b.lookedAt = time.Now()
+	at := time.Now()
 	facts, err := b.Store.Look(b.ctx, candidates)
 	if err != nil {
 		return err
@@ -372,7 +373,7 @@ func (b *batch) look(some []*delivery) error {
 	found := make([]*Facts, len(candidates))
 	for i := range facts {
 		found[facts[i].Candidate] = &facts[i]
-		b.now = facts[i].Now
+		b.lookedAt, b.now = at, facts[i].Now
 	}
 	next := 0
 	for _, one := range some {
@@ -531,11 +532,14 @@ func (b *batch) settle(a answer) {
 	}
 }
 
-// waitForOthers schedules the task for the events that are to be sent later, unless what
-// is to be sent now says otherwise.
+// waitForOthers schedules the task for the events that are not sent now, unless what
+// becomes of the others says otherwise.
 func (one *delivery) waitForOthers() {
-	if one.later > 0 {
+	switch {
+	case one.later > 0:
 		one.outcome.Err = queue.Later(rounded(one.later), errQuiet)
+	case len(one.send) == 0 && len(one.old) > 0:
+		one.outcome.Err = queue.Later(time.Second, errMore)
 	}
 }
 
