@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 
 	"github.com/activityd/activityd/internal/member"
@@ -107,26 +108,48 @@ func (p *parser) task(raw rawTask) queue.New {
 	if !ok {
 		return queue.New{}
 	}
-	for _, m := range o {
-		if m.name != "type" && m.name != "user_id" && m.name != "contact_id" {
-			p.Addf(p.at(raw.place, m.name), "unknown field: want type, user_id and contact_id")
+	t := p.taskType(raw.place, o)
+	k, known := produced(t)
+	var user member.ID
+	if value, ok := o.get("user_id"); ok {
+		user = p.memberID(p.at(raw.place, "user_id"), value)
+	} else {
+		p.Addf(p.at(raw.place, "user_id"), "is missing: want a member id")
+	}
+	payload := json.RawMessage("{}")
+	if k.Takes != nil {
+		at := p.at(raw.place, k.Takes.Name)
+		if value, ok := o.get(k.Takes.Name); ok {
+			payload = k.Takes.Payload(p, at, value)
+		} else {
+			p.Addf(at, "is missing: %s takes the %s", t, k.Takes.What)
 		}
 	}
-	t := p.taskType(raw.place, o)
-	user := p.memberID(raw.place, o, "user_id", true)
-	k, known := produced(t)
-	contact := p.memberID(raw.place, o, "contact_id", k.TakesContact)
-	if _, given := o.get("contact_id"); given && known && !k.TakesContact {
-		p.Addf(p.at(raw.place, "contact_id"), "%s takes no contact", t)
-	}
+	p.otherFields(raw.place, o, k, known)
 	if len(p.Faults) > 0 {
 		return queue.New{}
 	}
-	task, err := Parse(t, user, contact)
+	task, err := k.withPayload(user, payload)
 	if err != nil {
 		p.Addf(p.at(raw.place, ""), "%v", err)
 	}
 	return task
+}
+
+// otherFields refuses the fields that the kind does not take.
+func (p *parser) otherFields(place string, o object, k kind, known bool) {
+	names := []string{}
+	for _, f := range fields() {
+		names = append(names, f.Name)
+		if _, given := o.get(f.Name); given && known && f != k.Takes {
+			p.Addf(p.at(place, f.Name), "%s takes no %s", k.Name, f.What)
+		}
+	}
+	for _, m := range o {
+		if m.name != "type" && m.name != "user_id" && !slices.Contains(names, m.name) {
+			p.Addf(p.at(place, m.name), "unknown field: want type, user_id and %s", orList(names))
+		}
+	}
 }
 
 func (p *parser) taskType(place string, o object) string {
@@ -148,21 +171,14 @@ func (p *parser) taskType(place string, o object) string {
 	return *t
 }
 
-func (p *parser) memberID(place string, o object, name string, required bool) member.ID {
-	value, ok := o.get(name)
-	if !ok {
-		if required {
-			p.Addf(p.at(place, name), "is missing: want a member id")
-		}
-		return 0
-	}
+func (p *parser) memberID(at string, value json.RawMessage) member.ID {
 	if kind := value[0]; kind != '"' && kind != '-' && (kind < '0' || kind > '9') {
-		p.Addf(p.at(place, name), "want a member id as a string or number, got %s", typeName(value))
+		p.Addf(at, "want a member id as a string or number, got %s", typeName(value))
 		return 0
 	}
 	var id member.ID
 	if err := id.UnmarshalJSON(value); err != nil {
-		p.Addf(p.at(place, name), "%v", err)
+		p.Addf(at, "%v", err)
 	}
 	return id
 }
