@@ -155,7 +155,7 @@ CREATE TABLE IF NOT EXISTS push_events (
   id         VARCHAR(100)    CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'of its producer, or given to it',
   task_id    BIGINT UNSIGNED NOT NULL COMMENT 'the task that targets it; others with its id are repetitions',
   actor_id   BIGINT UNSIGNED NOT NULL,
-  event      JSON            NOT NULL DEFAULT (JSON_OBJECT()) COMMENT 'without its recipients',
+  event      JSON            NOT NULL DEFAULT (JSON_OBJECT()) COMMENT 'as in the payload of a task',
   created_at BIGINT UNSIGNED NOT NULL,
   expires_at BIGINT UNSIGNED NOT NULL,
   forget_at  BIGINT UNSIGNED NOT NULL COMMENT 'it is deleted, with its receipts',
