@@ -246,10 +246,7 @@ func (b *batch) begin(all []*delivery) (some []*delivery) {
 	var numbers []uint64
 	of := make(map[*delivery]uint64, len(all))
 	for _, one := range all {
-		var payload struct {
-			Event  uint64    `json:"event"`
-			Member member.ID `json:"member"`
-		}
+		var payload Delivery
 		err := json.Unmarshal(one.task.Payload, &payload)
 		if err == nil && (payload.Event == 0 || payload.Member == 0 || one.task.Key == 0) {
 			err = errors.New("it names no event, no member or no device")
