@@ -246,10 +246,7 @@ func (b *batch) begin(all []*delivery) (some []*delivery) {
 	var numbers []uint64
 	of := make(map[*delivery]uint64, len(all))
 	for _, one := range all {
-		var payload struct {
-			Event  uint64    `json:"event"`
-			Member member.ID `json:"member"`
-		}
+		var payload Delivery
 		err := json.Unmarshal(one.task.Payload, &payload)
 		if err == nil && (payload.Event == 0 || payload.Member == 0 || one.task.Key == 0) {
 			err = errors.New("it names no event, no member or no device")
@@ -388,7 +385,7 @@ func (b *batch) look(some []*delivery) error {
 			case decision.Skip != "":
 				b.skip(one, e, decision.Skip)
 			case !decision.NotBefore.IsZero():
-				if wait := max(decision.NotBefore.Sub(f.Now), time.Millisecond); one.later == 0 || wait < one.later {
+				if wait := max(decision.NotBefore.Sub(f.Now).Truncate(time.Second), 0) + time.Second; one.later == 0 || wait < one.later {
 					one.later = wait
 				}
 			default:
@@ -537,7 +534,7 @@ func (b *batch) settle(a answer) {
 func (one *delivery) waitForOthers() {
 	switch {
 	case one.later > 0:
-		one.outcome.Err = queue.Later(rounded(one.later), errQuiet)
+		one.outcome.Err = queue.Later(one.later, errQuiet)
 	case len(one.send) == 0 && len(one.old) > 0:
 		one.outcome.Err = queue.Later(time.Second, errMore)
 	}
