@@ -51,7 +51,7 @@ CREATE TABLE IF NOT EXISTS photos (
 -- the change that the task is about; if it wants to, also queue and priority,
 -- expires_at, or, for a task that shall run later, state = 'scheduled' and due_at.
 -- It needs the right to insert these columns, and no other (README, Rights); args of
--- more than 4096 bytes are not read. Times are unix milliseconds of the database's clock.
+-- more than 32768 bytes are not read. Times are unix milliseconds of the database's clock.
 CREATE TABLE IF NOT EXISTS tasks (
   id           BIGINT UNSIGNED   NOT NULL AUTO_INCREMENT,
   queue        VARCHAR(32)       NOT NULL DEFAULT 'default',

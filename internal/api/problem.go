@@ -38,12 +38,17 @@ var (
 	invalidParameter = kind{slug: "invalid-parameter", title: "Invalid parameter", status: http.StatusBadRequest}
 	malformedBody    = kind{slug: "malformed-body", title: "Malformed body", status: http.StatusBadRequest}
 	invalidTask      = kind{slug: "invalid-task", title: "Invalid task", status: http.StatusBadRequest}
+	invalidEvent     = kind{slug: "invalid-event", title: "Invalid event", status: http.StatusBadRequest}
+	invalidBody      = kind{slug: "invalid-body", title: "Invalid body", status: http.StatusBadRequest}
 	noToken          = kind{slug: "unauthorized", title: "Unauthorized", status: http.StatusUnauthorized}
 	wrongScope       = kind{slug: "insufficient-scope", title: "Insufficient scope", status: http.StatusForbidden}
 	noSuchMember     = kind{slug: "no-such-member", title: "No such member", status: http.StatusNotFound}
+	noSuchDevice     = kind{slug: "no-such-device", title: "No such device", status: http.StatusNotFound}
+	noSuchMute       = kind{slug: "no-such-mute", title: "No such mute", status: http.StatusNotFound}
 	noSuchResource   = kind{slug: "not-found", title: "Not found", status: http.StatusNotFound}
 	methodNotAllowed = kind{slug: "method-not-allowed", title: "Method not allowed", status: http.StatusMethodNotAllowed}
 	bodyTooSlow      = kind{slug: "request-timeout", title: "Request timeout", status: http.StatusRequestTimeout}
+	tooManyMutes     = kind{slug: "too-many-mutes", title: "Too many mutes", status: http.StatusConflict}
 	bodyTooLarge     = kind{slug: "body-too-large", title: "Body too large", status: http.StatusRequestEntityTooLarge}
 	unsupportedType  = kind{slug: "unsupported-media-type", title: "Unsupported media type", status: http.StatusUnsupportedMediaType}
 	misdirected      = kind{slug: "misdirected-request", title: "Misdirected request", status: http.StatusMisdirectedRequest}
@@ -51,6 +56,7 @@ var (
 	tooManyWaiting   = kind{slug: "too-many-waiting-tasks", title: "Too many waiting tasks", status: http.StatusTooManyRequests}
 	rateLimited      = kind{slug: "rate-limited", title: "Rate limited", status: http.StatusTooManyRequests}
 	internalError    = kind{slug: "internal", title: "Internal error", status: http.StatusInternalServerError}
+	pushOff          = kind{slug: "push-off", title: "Push is off", status: http.StatusNotImplemented}
 	busy             = kind{slug: "busy", title: "Busy", status: http.StatusServiceUnavailable, retryAfter: 1}
 	unavailable      = kind{slug: "unavailable", title: "Unavailable", status: http.StatusServiceUnavailable, retryAfter: 5}
 	deadlineExceeded = kind{slug: "deadline-exceeded", title: "Deadline exceeded", status: http.StatusGatewayTimeout}

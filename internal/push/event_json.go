@@ -2,7 +2,6 @@ package push
 
 import (
 	"cmp"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -97,13 +96,13 @@ var (
 
 // read reads all fields but those of the actor.
 func (e *Event) read(o strictjson.Object) {
-	e.ID = text(o, "id", wantID)
+	e.ID = nonEmpty(o, "id", wantID)
 	o.Need("type", wantType)
-	e.Type = text(o, "type", wantType)
-	e.Object = text(o, "object", wantObject)
+	e.Type = nonEmpty(o, "type", wantType)
+	e.Object = nonEmpty(o, "object", wantObject)
 	e.readRecipients(o)
-	e.Title = text(o, "title", wantTitle)
-	e.Body = text(o, "body", wantBody)
+	e.Title = nonEmpty(o, "title", wantTitle)
+	e.Body = nonEmpty(o, "body", wantBody)
 	e.Data, _ = o.Get("data")
 	e.Urgent, _ = o.Bool("urgent")
 	e.ExpiresIn = DefaultLife
@@ -117,8 +116,8 @@ func (e *Event) read(o strictjson.Object) {
 	}
 }
 
-// text reads a text that must not be empty where it is given.
-func text(o strictjson.Object, name, want string) string {
+// nonEmpty reads a text that must not be empty where it is given.
+func nonEmpty(o strictjson.Object, name, want string) string {
 	s, given := o.String(name, want)
 	if given && s == "" {
 		o.Addf(name, "is empty: want %s", want)
@@ -175,8 +174,8 @@ func (e *Event) check(o strictjson.Object) {
 	if e.ID != "" && !matches(e.ID, MaxID, idSyntax) {
 		wrong("id", "%q: want %s", strictjson.Clip(e.ID), wantID)
 	}
-	if !matches(e.Type, MaxType, typeSyntax) {
-		wrong("type", "%q: want %s", strictjson.Clip(e.Type), wantType)
+	if err := CheckType(e.Type); err != nil {
+		wrong("type", "%v", err)
 	}
 	if e.Object != "" {
 		if err := CheckObject(e.Object); err != nil {
@@ -300,6 +299,14 @@ func matches(s string, most int, syntax *regexp.Regexp) bool {
 	return len(s) <= most && syntax.MatchString(s)
 }
 
+// CheckType returns an error, for people, unless the name can be a type of events.
+func CheckType(name string) error {
+	if !matches(name, MaxType, typeSyntax) {
+		return fmt.Errorf("%q: want %s", strictjson.Clip(name), wantType)
+	}
+	return nil
+}
+
 // CheckObject returns an error, for people, unless the text names an object: a kind in
 // lower case and an id, as in photo:901. That of a photo or a user is a number without
 // leading zeros: what is about a photo must never be taken for something that everybody
@@ -317,8 +324,8 @@ func CheckObject(object string) error {
 	return nil
 }
 
-// eventJSON is an event as the payload of a task.
-type eventJSON struct {
+// payloadJSON is an event as the payload of a task.
+type payloadJSON struct {
 	ID         string          `json:"id,omitempty"`
 	Type       string          `json:"type"`
 	Object     string          `json:"object,omitempty"`
@@ -334,7 +341,7 @@ type eventJSON struct {
 // MarshalJSON returns the event as the payload of a task, with nothing left to a default;
 // the actor is the task's key. [ParseEvent] reads it.
 func (e Event) MarshalJSON() ([]byte, error) {
-	out := eventJSON{
+	out := payloadJSON{
 		ID: e.ID, Type: e.Type, Object: e.Object, Recipients: e.Recipients, Title: e.Title, Body: e.Body,
 		Data: e.Data, Urgent: e.Urgent, ExpiresIn: int64(cmp.Or(e.ExpiresIn, DefaultLife) / time.Second),
 	}
@@ -347,34 +354,26 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// NewID returns an id for an event without one.
-func NewID() string { return rand.Text() }
-
-// NewNotify returns the task that targets an event. Of the tasks for one id, one waits at
-// most; what is enqueued later is found to be a repetition when it is targeted. The error
-// for an event that breaks a bound wraps [queue.ErrInvalid].
+// NewNotify returns the task that targets an event. The error for an event that breaks a
+// bound wraps [queue.ErrInvalid].
 func NewNotify(e Event) (queue.New, error) {
 	r := &strictjson.Reader{Root: "event"}
 	e.check(strictjson.Object{Reader: r})
 	if e.Actor == 0 {
 		r.Addf("actor_id", "is missing")
 	}
-	if err := r.Err(); err != nil {
-		return queue.New{}, fmt.Errorf("%w: %s for %v: %w", queue.ErrInvalid, KindNotify, e.Actor, err)
+	err := r.Err()
+	var payload json.RawMessage
+	if err == nil {
+		payload, err = json.Marshal(e)
 	}
-	payload, err := json.Marshal(e)
 	if err != nil {
-		return queue.New{}, fmt.Errorf("%w: %s for %v: %w", queue.ErrInvalid, KindNotify, e.Actor, err)
+		return queue.New{}, fmt.Errorf("%w: %s for %v: %w", queue.ErrInvalid, Notify, e.Actor, err)
 	}
-	n := queue.New{
-		Kind: KindNotify, Key: uint64(e.Actor), Payload: payload, Queue: QueueNotify,
-		DedupeKey: NotifyKey(cmp.Or(e.ID, NewID())),
-	}
+	n := queue.New{Kind: Notify, Key: uint64(e.Actor), Payload: payload, Queue: QueueNotify}
 	if e.Urgent {
 		n.Priority = queue.Urgent
 	}
-	return n, nil
+	n.DedupeKey, err = NotifyKey(n.Key, payload)
+	return n, err
 }
-
-// NotifyKey is the dedupe key of the notify tasks for an event's id.
-func NotifyKey(id string) string { return KindNotify + ":" + id }

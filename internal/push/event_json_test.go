@@ -198,6 +198,7 @@ func TestNewNotify(t *testing.T) {
 	}
 	e.ID = ""
 	one, err1 := push.NewNotify(e)
+	e.Actor++
 	two, err2 := push.NewNotify(e)
 	if err := errors.Join(err1, err2); err != nil || one.DedupeKey == two.DedupeKey {
 		t.Errorf("events without an id absorb each other: %v %v, %v", one, two, err)

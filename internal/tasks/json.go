@@ -71,20 +71,30 @@ func parseTask(r *strictjson.Reader, place string, value json.RawMessage) queue.
 	if !ok {
 		return queue.New{}
 	}
-	o.Only("type", "user_id", "contact_id")
+	names := []string{"type", "user_id"}
+	for _, f := range fields() {
+		names = append(names, f.Name)
+	}
+	o.Only(names...)
 	t := parseType(o)
 	user := o.MemberID("user_id", true)
 	k, known := produced(t)
-	contact := o.MemberID("contact_id", k.TakesContact)
-	if _, given := o.Get("contact_id"); given && known && !k.TakesContact {
-		o.Addf("contact_id", "%s takes no contact", t)
+	for _, f := range fields() {
+		if _, given := o.Get(f.Name); given && known && f != k.Takes {
+			o.Addf(f.Name, "%s takes no %s", t, f.What)
+		}
+	}
+	var task queue.New
+	switch {
+	case k.Takes != nil:
+		if value, ok := o.Need(k.Takes.Name, k.Takes.Want); ok {
+			task = k.Takes.Task(k, r, r.At(place, k.Takes.Name), user, value)
+		}
+	case known:
+		task = k.task(user, struct{}{})
 	}
 	if len(r.Faults) > 0 {
 		return queue.New{}
-	}
-	task, err := Parse(t, user, contact)
-	if err != nil {
-		o.Addf("", "%v", err)
 	}
 	return task
 }
