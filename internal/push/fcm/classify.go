@@ -19,6 +19,9 @@ type answer struct {
 	body       []byte // as far as it came
 }
 
+// maxID is how much of FCM's id of a message is kept, in bytes: what a receipt has room for.
+const maxID = 128
+
 // The waits where FCM names none: what its guide for senders asks for.
 const (
 	quotaPause  = time.Minute
@@ -46,7 +49,8 @@ func classify(a answer, now time.Time) push.Result {
 			Name string `json:"name"`
 		}
 		_ = json.Unmarshal(a.body, &taken) // it was taken, whatever its name
-		r.Outcome, r.Reason, r.ID = push.Accepted, "", taken.Name[strings.LastIndexByte(taken.Name, '/')+1:]
+		id := taken.Name[strings.LastIndexByte(taken.Name, '/')+1:]
+		r.Outcome, r.Reason, r.ID = push.Accepted, "", id[:min(len(id), maxID)]
 		return r
 	}
 	said := parseError(a.body)
