@@ -114,6 +114,9 @@ func Check(a push.Address) error {
 	return nil
 }
 
+// maxConnections is how many connections there are to FCM, and as many to the token endpoint.
+const maxConnections = 2
+
 // maxAnswer is how much of an answer is read, in bytes.
 const maxAnswer = 16 << 10
 
@@ -171,11 +174,24 @@ func classifyError(ctx context.Context, written bool) push.Result {
 	return push.Result{Outcome: push.Wait, Reason: "dial", Origin: true}
 }
 
+// newTransport returns a transport with few connections: FCM takes a hundred or more requests
+// at once over each, and what finds no free stream waits for one. Its hidden retries are of
+// requests alone that were not processed, as the server said.
 func newTransport(roots *x509.CertPool) *http.Transport {
 	return &http.Transport{
-		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
-		ForceAttemptHTTP2:   true,
-		TLSHandshakeTimeout: 5 * time.Second,
-		IdleConnTimeout:     5 * time.Minute,
+		Proxy:                  http.ProxyFromEnvironment,
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
+		ForceAttemptHTTP2:      true,
+		DisableCompression:     true,
+		TLSHandshakeTimeout:    5 * time.Second,
+		IdleConnTimeout:        5 * time.Minute,
+		MaxConnsPerHost:        maxConnections,
+		MaxResponseHeaderBytes: maxAnswer,
+		HTTP2: &http.HTTP2Config{
+			StrictMaxConcurrentRequests: true,
+			SendPingTimeout:             5 * time.Second, // of silence
+			PingTimeout:                 5 * time.Second,
+			WriteByteTimeout:            5 * time.Second,
+		},
 	}
 }
