@@ -55,7 +55,8 @@ type Consumer struct {
 
 	mysql, redis *queue.Outage
 	stream, dead *queue.Outage // errors that are none of an outage: of the stream, or the queue's table; of the dead
-	idle, block  time.Duration // see claimAfter and maxBlock
+	block        time.Duration // see maxBlock
+	idle, gone   time.Duration // claimAfter and goneAfter; tests have less time
 
 	// What follows is Run's alone.
 	from    string    // what to read next; an id, held or fresh
@@ -77,7 +78,7 @@ func New(client redis.UniversalClient, q Enqueuer, log *slog.Logger, o Options) 
 	return &Consumer{
 		client: client, queue: q, log: log, name: o.Name, mysql: o.MySQL, redis: o.Redis,
 		stream: queue.NewOutage(log, Key), dead: queue.NewOutage(log, DeadKey),
-		idle: claimAfter, block: blockOf(client), from: held, size: maxBatch, cursor: "0-0",
+		block: blockOf(client), idle: claimAfter, gone: goneAfter, from: held, size: maxBatch, cursor: "0-0",
 	}
 }
 
@@ -339,7 +340,7 @@ func (c *Consumer) chore(ctx context.Context) error {
 		groupsMade.Inc()
 		c.log.WarnContext(ctx, "stream entries were passed over; all are delivered again", "stream", Key, "group", Group)
 	}
-	names, err := c.idleConsumers(ctx, goneAfter)
+	names, err := c.idleConsumers(ctx, c.gone)
 	if err != nil {
 		return err
 	}
