@@ -157,7 +157,7 @@ func (c *Consumer) claim(ctx context.Context) ([]entry, error) {
 	}
 	c.cursor = next
 	if next == "0-0" {
-		c.claimAt = began.Add(claimEvery)
+		c.claimAt = began.Add(min(claimEvery, c.idle))
 	}
 	c.countTrimmed(ctx, trimmed)
 	var there []entry

@@ -387,8 +387,8 @@ func TestAStopHandsBack(t *testing.T) {
 	b := newBench(t)
 	c := b.consumer("a", enqueueFunc(func(context.Context, []queue.New) ([]uint64, error) { return nil, mysql.ErrUnavailable }))
 	c.ClaimAfter(stream.ClaimIdle)
-	stop := b.run(c)
 	b.uploads(1, 5)
+	stop := b.run(c)
 	b.awaitHeld(5)
 	stop()
 	waiting, err := b.client.XPendingExt(t.Context(), &redis.XPendingExtArgs{

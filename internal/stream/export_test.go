@@ -6,8 +6,8 @@ import (
 )
 
 // ClaimAfter makes c claim what others did nothing with for d, and delete consumers that
-// did nothing for so long.
-func (c *Consumer) ClaimAfter(d time.Duration) { c.idle, c.gone = d, d }
+// did nothing for so long. It waits no longer in Redis.
+func (c *Consumer) ClaimAfter(d time.Duration) { c.idle, c.gone, c.block = d, d, min(d, maxBlock) }
 
 // Chore does the chores once.
 func (c *Consumer) Chore(ctx context.Context) error { return c.chore(ctx) }
