@@ -51,7 +51,7 @@ CREATE TABLE IF NOT EXISTS photos (
 -- the change that the task is about; if it wants to, also queue and priority,
 -- expires_at, or, for a task that shall run later, state = 'scheduled' and due_at.
 -- It needs the right to insert these columns, and no other (README, Rights); args of
--- more than 4096 bytes are not read. Times are unix milliseconds of the database's clock.
+-- more than 32768 bytes are not read. Times are unix milliseconds of the database's clock.
 CREATE TABLE IF NOT EXISTS tasks (
   id           BIGINT UNSIGNED   NOT NULL AUTO_INCREMENT,
   queue        VARCHAR(32)       NOT NULL DEFAULT 'default',
@@ -121,13 +121,13 @@ CREATE TABLE IF NOT EXISTS push_devices (
   member_id     BIGINT UNSIGNED NOT NULL,
   platform      ENUM('apns','webpush','fcm') NOT NULL,
   address_hash  BINARY(32)      NOT NULL COMMENT 'SHA-256 of the platform and the token or endpoint',
-  address       JSON            NOT NULL DEFAULT (JSON_OBJECT()),
+  address       JSON            NOT NULL DEFAULT (JSON_OBJECT()) COMMENT 'empty once it is gone',
   registered_at BIGINT UNSIGNED NOT NULL COMMENT 'when its address was last confirmed',
   gone_at       BIGINT UNSIGNED NULL COMMENT 'it is not notified any more; the row is kept for some days, for the reason',
   gone_reason   VARCHAR(64)     NOT NULL DEFAULT '',
   PRIMARY KEY (id),
   UNIQUE KEY address (address_hash),
-  KEY members (member_id, id),
+  KEY members (member_id, gone_at, id),
   KEY gone (gone_at)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
@@ -155,14 +155,12 @@ CREATE TABLE IF NOT EXISTS push_events (
   id         VARCHAR(100)    CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'of its producer, or given to it',
   task_id    BIGINT UNSIGNED NOT NULL COMMENT 'the task that targets it; others with its id are repetitions',
   actor_id   BIGINT UNSIGNED NOT NULL,
-  event      JSON            NOT NULL DEFAULT (JSON_OBJECT()),
-  collapse   BINARY(16)      NULL COMMENT 'a hash of the type and the collapse key',
+  event      JSON            NOT NULL DEFAULT (JSON_OBJECT()) COMMENT 'as in the payload of a task',
   created_at BIGINT UNSIGNED NOT NULL,
   expires_at BIGINT UNSIGNED NOT NULL,
   forget_at  BIGINT UNSIGNED NOT NULL COMMENT 'it is deleted, with its receipts',
   PRIMARY KEY (number),
   UNIQUE KEY ids (id),
-  KEY bursts (collapse, number),
   KEY forgotten (forget_at)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
@@ -175,5 +173,7 @@ CREATE TABLE IF NOT EXISTS push_receipts (
   reason       VARCHAR(64)       NOT NULL DEFAULT '',
   provider_id  VARCHAR(128)      NOT NULL DEFAULT '' COMMENT 'the id under which the push service took it',
   at           BIGINT UNSIGNED   NOT NULL,
-  PRIMARY KEY (event_number, member_id, device_id)
+  burst        BINARY(16)        NULL COMMENT 'a hash of the type and the collapse key of the event, if it has one',
+  PRIMARY KEY (event_number, member_id, device_id),
+  KEY bursts (device_id, burst, state, at)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;

@@ -141,7 +141,7 @@ func (a *asynqQueue) handle(ctx context.Context, task *asynq.Task) error {
 // handleSafely does the work with activityd's handler, which asynq gives one task
 // at a time.
 func (a *asynqQueue) handleSafely(ctx context.Context, p contacts.Pair) error {
-	args, err := json.Marshal(tasks.Args{Contact: p.Contact})
+	args, err := json.Marshal(tasks.ContactArgs{Contact: p.Contact})
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func FuzzTasksBody(f *testing.F) {
 				t.Fatalf("%q: taken as %v", body, calls)
 			}
 			for _, task := range calls[0] {
-				args, err := tasks.ArgsOf(queue.Task{Kind: task.Kind, Payload: task.Payload})
+				args, err := tasks.ArgsOf[tasks.ContactArgs](queue.Task{Kind: task.Kind, Payload: task.Payload})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -16,7 +16,7 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/strictjson"
 )
 
 const (
@@ -67,7 +67,7 @@ type problem struct {
 	Detail string `json:"detail"`
 	Field  string `json:"field,omitempty"` // of the first fault
 	// Errors are all faults of the request, of its parameters and of its tasks.
-	Errors tasks.Faults `json:"errors,omitempty"`
+	Errors strictjson.Faults `json:"errors,omitempty"`
 
 	retryAfter int
 	challenge  string // for WWW-Authenticate; "": no such header
@@ -82,7 +82,7 @@ func (k kind) problem(format string, args ...any) *problem {
 }
 
 // fields returns a problem of this kind with the faults of fields, at least one.
-func (k kind) fields(f tasks.Faults) *problem {
+func (k kind) fields(f strictjson.Faults) *problem {
 	p := k.problem("%s: %s", f[0].Field, f[0].Detail)
 	if more := len(f) - 1; more > 0 {
 		p.Detail += fmt.Sprintf(" (and %d more)", more)
@@ -146,7 +146,7 @@ func problemOf(ctx context.Context, err error) *problem {
 			if errors.Is(err, o.err) {
 				p := o.kind.problem("%s", o.detail)
 				if o.field != "" {
-					p.Field, p.Errors = o.field, tasks.Faults{{Field: o.field, Detail: o.detail}}
+					p.Field, p.Errors = o.field, strictjson.Faults{{Field: o.field, Detail: o.detail}}
 				}
 				return p
 			}

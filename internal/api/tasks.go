@@ -13,6 +13,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/strictjson"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -28,7 +29,7 @@ type taskIDJSON struct {
 // client may repeat a request whose answer it missed: tasks are hints to look again.
 // With an Idempotency-Key a repetition enqueues nothing.
 func (s *Server) enqueueTasks(c echo.Context) error {
-	var f tasks.Faults
+	var f strictjson.Faults
 	parseQuery(c.QueryString(), &f)
 	key := idempotencyKey(c.Request().Header, &f)
 	if len(f) > 0 {
@@ -73,14 +74,14 @@ func (s *Server) readTasks(c echo.Context) ([]queue.New, error) {
 	// site only after a preflight request.
 	contentType := strings.Join(c.Request().Header.Values(echo.HeaderContentType), ", ")
 	if mediaType, _, err := mime.ParseMediaType(contentType); err != nil || mediaType != typeJSON {
-		return nil, unsupportedType.problem("Content-Type %q: want %s", tasks.Clip(contentType), typeJSON)
+		return nil, unsupportedType.problem("Content-Type %q: want %s", strictjson.Clip(contentType), typeJSON)
 	}
 	body, err := s.readBody(c)
 	if err != nil {
 		return nil, err
 	}
 	batch, err := tasks.ParseBody(body, s.cfg.MaxBatch)
-	if invalid, ok := errors.AsType[*tasks.InvalidError](err); ok {
+	if invalid, ok := errors.AsType[*strictjson.InvalidError](err); ok {
 		return nil, invalidTask.fields(invalid.Faults)
 	}
 	if err != nil {
@@ -118,7 +119,7 @@ const maxKey = 255
 // idempotencyKey returns the key of a request (IETF draft
 // httpapi-idempotency-key-header), "" when it has none. The draft has it quoted, as
 // a structured field; clients often send it bare, and mean the same.
-func idempotencyKey(header http.Header, f *tasks.Faults) string {
+func idempotencyKey(header http.Header, f *strictjson.Faults) string {
 	given := header.Values(headerKey)
 	if len(given) > 1 {
 		f.Addf(headerKey, "given more than once")

@@ -228,7 +228,7 @@ func (a *Auditor) fanOutsOf(ctx context.Context, contacts []member.ID) (fanOuts,
 
 // reach returns the id above which a task reaches the followers: 0 for an upload.
 func reach(r queue.Record) member.ID {
-	args, err := tasks.ArgsOf(queue.Task{ID: r.ID, Kind: r.Kind, Payload: r.Payload})
+	args, err := tasks.ArgsOf[tasks.PartArgs](queue.Task{ID: r.ID, Kind: r.Kind, Payload: r.Payload})
 	if err != nil || r.Kind != tasks.FanOut {
 		return 0
 	}

@@ -300,7 +300,7 @@ func (h *history) finish(a *actor) error {
 // hasBegun reports whether a task with that key is in the hands of a handler.
 func (h *history) hasBegun(key string) bool {
 	is := func(t queue.Task) bool {
-		args, err := tasks.ArgsOf(t)
+		args, err := tasks.ArgsOf[tasks.ContactArgs](t)
 		return err == nil && (key == tasks.NewAddContact(member.ID(t.Key), args.Contact).DedupeKey || key == fmt.Sprintf("%s:%d", t.Kind, t.Key))
 	}
 	return slices.ContainsFunc(h.actors, func(a *actor) bool { return slices.ContainsFunc(a.batch, is) })
@@ -339,7 +339,7 @@ func describe(batch []queue.Task) string {
 	var names []string
 	for _, t := range batch {
 		var contact member.ID
-		if args, err := tasks.ArgsOf(t); err == nil {
+		if args, err := tasks.ArgsOf[tasks.ContactArgs](t); err == nil {
 			contact = args.Contact
 		}
 		name := fmt.Sprintf("%d %s of %d", t.ID, t.Kind, t.Key)

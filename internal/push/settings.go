@@ -1,18 +1,15 @@
 package push
 
-import "time"
+import (
+	"fmt"
+	"sync"
+	"time"
+)
 
 // Settings are what a member wants to be notified of.
 type Settings struct {
 	Types map[string]bool // false: none of that type; absent: yes
 	Quiet QuietHours
-}
-
-// QuietHours are when a member is not to be notified, but of what is urgent. From and To
-// are minutes after midnight, in the member's time zone; equal: there are none.
-type QuietHours struct {
-	From, To int
-	Zone     string // of the IANA database
 }
 
 // Wants reports whether the member wants events of the type.
@@ -23,13 +20,102 @@ func (s Settings) Wants(kind string) bool {
 
 // QuietUntil returns the end of the quiet hours that now is in; zero if it is in none, or
 // in a zone that is not known here.
-func (s Settings) QuietUntil(now time.Time) time.Time {
-	panic("to be written")
-}
+func (s Settings) QuietUntil(now time.Time) time.Time { return s.Quiet.until(now) }
 
 // Mute is an object, such as photo:901 or user:5, that a member does not want to be
 // notified of until a time.
 type Mute struct {
 	Object string
 	Until  time.Time
+}
+
+// day is the minutes of a day.
+const day = 24 * 60
+
+// QuietHours are when a member is not to be notified, but of what is urgent: while a clock
+// on the wall, in the member's time zone, shows From or later, and not yet To. The clock
+// is put forward and back; what it shows counts, also when it shows it twice.
+type QuietHours struct {
+	From, To int    // minutes after midnight; equal: there are none
+	Zone     string // of the IANA database
+}
+
+// Check returns an error, for people, if there can be no such quiet hours.
+func (q QuietHours) Check() error {
+	for _, minute := range []int{q.From, q.To} {
+		if minute < 0 || minute >= day {
+			return fmt.Errorf("%d minutes after midnight: want 0 to %d", minute, day-1)
+		}
+	}
+	if _, err := zone(q.Zone); err != nil {
+		return fmt.Errorf("unknown time zone %.64q: want one of the IANA database, as in Europe/Berlin", q.Zone)
+	}
+	return nil
+}
+
+// until returns the first instant after now that is not quiet; zero if now is not.
+func (q QuietHours) until(now time.Time) time.Time {
+	if q.From == q.To || q.Check() != nil {
+		return time.Time{}
+	}
+	in, err := zone(q.Zone)
+	if err != nil {
+		return time.Time{}
+	}
+	now = now.In(in)
+	quiet := false
+	for q.covers(now) {
+		quiet = true
+		_, change := now.ZoneBounds() // the clock is put forward or back then
+		end := now.Add(q.left(now))
+		if change.IsZero() || end.Before(change) {
+			return end.UTC()
+		}
+		now = change
+	}
+	if !quiet {
+		return time.Time{}
+	}
+	return now.UTC()
+}
+
+// covers reports whether t is quiet.
+func (q QuietHours) covers(t time.Time) bool {
+	minute := t.Hour()*60 + t.Minute()
+	if q.From < q.To {
+		return q.From <= minute && minute < q.To
+	}
+	return q.From <= minute || minute < q.To
+}
+
+// left returns how long it is until the clock shows To, if it is not put forward or back.
+func (q QuietHours) left(t time.Time) time.Duration {
+	shows := time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute +
+		time.Duration(t.Second())*time.Second + time.Duration(t.Nanosecond())
+	left := time.Duration(q.To)*time.Minute - shows
+	if left <= 0 {
+		left += day * time.Minute
+	}
+	return left
+}
+
+// zones are the time zones that were used so far: of the IANA database, so that they are
+// some hundreds. To load one costs more than all else that decides about a device.
+var zones sync.Map // from name to *time.Location
+
+// zone returns a time zone of the IANA database. That of the host, which has no name there,
+// is none.
+func zone(name string) (*time.Location, error) {
+	if known, ok := zones.Load(name); ok {
+		return known.(*time.Location), nil //nolint:errcheck // nothing else is stored
+	}
+	if name == "" || name == "Local" {
+		return nil, fmt.Errorf("unknown time zone %q", name)
+	}
+	in, err := time.LoadLocation(name)
+	if err != nil {
+		return nil, err
+	}
+	zones.Store(name, in)
+	return in, nil
 }

@@ -1,23 +1,58 @@
 package push
 
 import (
+	"context"
+	"crypto/sha256"
 	"database/sql"
+	"fmt"
 	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // MySQL keeps devices, settings, mutes, events and receipts in tables of activityd's own.
+// Its methods are safe for concurrent use. When they fail, the error is that of
+// [mysql.Translate].
 type MySQL struct {
-	db *sql.DB
+	db       *sql.DB
+	prepared *mysql.Prepared
+	events   eventCache
 }
 
-// NewMySQL returns a store over db, which the caller closes.
-func NewMySQL(db *sql.DB) *MySQL { return &MySQL{db: db} }
+// NewMySQL returns a store over db, which should come from [mysql.Open]. The caller closes
+// db; the store needs no closing. One store for each db is enough, as each caches events.
+func NewMySQL(db *sql.DB) *MySQL { return &MySQL{db: db, prepared: mysql.NewPrepared(db)} }
 
-// StoredEvent is an event as it was targeted first. It never changes.
-type StoredEvent struct {
-	Event
-	Number  uint64 // in the order in which they were stored
-	Task    uint64 // the notify task that targets it
-	Created time.Time
-	Expires time.Time
+// requireMember returns an error that wraps [contacts.ErrNoMember] unless there is such a
+// member.
+func requireMember(ctx context.Context, q mysql.Querier, id member.ID) error {
+	found, err := mysql.Select(ctx, q, mysql.Column[uint64], "SELECT 1 FROM users WHERE id = ?", id)
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("%w: %d", contacts.ErrNoMember, id)
+	}
+	return err
+}
+
+// hashOf is a SHA-256 of two strings, of which the first has no zero byte.
+func hashOf(first, second string) [sha256.Size]byte {
+	return sha256.Sum256([]byte(first + "\x00" + second))
+}
+
+// instant is what a column of unix milliseconds is scanned into; NULL and 0 are the zero
+// time.
+type instant time.Time
+
+// Scan implements [sql.Scanner].
+func (i *instant) Scan(value any) error {
+	var ms sql.NullInt64
+	if err := ms.Scan(value); err != nil {
+		return err
+	}
+	*i = instant{}
+	if ms.Int64 != 0 {
+		*i = instant(time.UnixMilli(ms.Int64))
+	}
+	return nil
 }

@@ -27,6 +27,7 @@ type claim struct {
 	end    context.CancelCauseFunc
 	at     time.Time     // before the claim, by the clock of this process
 	until  time.Time     // when the lease runs out, by the clock of this process
+	lease  time.Duration // how long it lasts, from each extension
 	pause  time.Duration // if it has to wait for a server: one for all, they are written together
 	shares atomic.Int32  // not finished
 
@@ -34,9 +35,9 @@ type claim struct {
 	held []Task // whose leases are to be extended
 }
 
-// newClaim returns the claim of tasks that began at a time.
-func (r *run) newClaim(at time.Time, list []Task) *claim {
-	c := &claim{at: at, until: at.Add(r.options.Lease), pause: retry.Jitter(maxOutagePause), held: list}
+// newClaim returns the claim of tasks that began at a time, under a lease.
+func (r *run) newClaim(at time.Time, lease time.Duration, list []Task) *claim {
+	c := &claim{at: at, until: at.Add(lease), lease: lease, pause: retry.Jitter(maxOutagePause), held: list}
 	c.ctx, c.end = context.WithCancelCause(r.works)
 	return c
 }
@@ -74,7 +75,7 @@ func (r *run) keep(c *claim, shares int) {
 		return
 	}
 	r.running.Go(func() {
-		tick := time.NewTicker(max(r.options.Lease/extensions, time.Millisecond))
+		tick := time.NewTicker(max(c.lease/extensions, time.Millisecond))
 		defer tick.Stop()
 		for {
 			select {
@@ -103,12 +104,12 @@ func (r *run) extend(c *claim) error {
 	bounded, cancel := context.WithDeadline(c.ctx, c.until)
 	defer cancel()
 	at := time.Now()
-	lost, err := r.queue.Extend(bounded, held, r.options.Lease)
+	lost, err := r.queue.Extend(bounded, held, c.lease)
 	switch {
 	case err == nil && lost > 0 && len(c.holding()) == len(held): // else some were finished since
 		return fmt.Errorf("%w: %d of %d tasks have another worker", errLeaseLost, lost, len(held))
 	case err == nil:
-		c.until = at.Add(r.options.Lease)
+		c.until = at.Add(c.lease)
 	case !time.Now().Before(c.until):
 		return fmt.Errorf("%w: it could not be extended: %w", errLeaseLost, err)
 	}

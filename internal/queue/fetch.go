@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -77,6 +78,7 @@ type share struct {
 
 func newFetcher(r *run, w Workers, notified <-chan struct{}) *fetcher {
 	w.Batch = max(1, w.Batch)
+	w.Lease = cmp.Or(w.Lease, r.options.Lease)
 	f := &fetcher{run: r, Workers: w, notified: notified, owners: make(map[orderingKey]*owner), freed: make(chan struct{}, 1)}
 	f.paused.Store(true)
 	for range w.Count {
@@ -172,10 +174,10 @@ func (f *fetcher) awaitIdle(ctx context.Context) (idle []*worker) {
 
 // claim claims up to n tasks; at is the time before.
 func (f *fetcher) claim(ctx context.Context, n int) (list []Task, at time.Time, err error) {
-	bounded, cancel := context.WithTimeout(ctx, f.options.Lease) // later, it would be worth nothing
+	bounded, cancel := context.WithTimeout(ctx, f.Lease) // later, it would be worth nothing
 	defer cancel()
 	at = time.Now()
-	list, err = f.queue.Claim(bounded, f.Queue, n, f.options.Lease)
+	list, err = f.queue.Claim(bounded, f.Queue, n, f.Lease)
 	f.report(ctx, at, err, "claim failed", "queue", f.Queue)
 	return list, at, err
 }
@@ -186,7 +188,7 @@ func (f *fetcher) divide(at time.Time, list []Task, idle []*worker) {
 	if len(list) == 0 {
 		return
 	}
-	c := f.newClaim(at, list)
+	c := f.newClaim(at, f.Lease, list)
 	shares := make(map[*worker][]Task)
 	rest := make(map[*owner][]Task)
 	f.mu.Lock()

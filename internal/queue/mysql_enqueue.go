@@ -13,8 +13,12 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// enqueueSize bounds the tasks in one INSERT.
-const enqueueSize = 1000
+// enqueueSize and enqueueBytes bound the tasks in one INSERT, and the bytes of their
+// payloads: a server takes no packet of more than max_allowed_packet, 16 MiB by default.
+const (
+	enqueueSize  = 1000
+	enqueueBytes = 1 << 20
+)
 
 // Enqueue adds a batch, whole or not at all, and returns an id for each
 // task in order, after the commit. A task whose dedupe key is that of one
@@ -62,10 +66,16 @@ type enqueued struct {
 func enqueue(ctx context.Context, tx *sql.Tx, batch []New) (done enqueued, err error) {
 	e := enqueuing{tx: tx, byKey: distinct(batch), idOf: make(map[string]uint64, len(batch))}
 	// In one order everywhere, so that two batches do not lock each other out.
-	for keys := range slices.Chunk(slices.Sorted(maps.Keys(e.byKey)), enqueueSize) {
-		if err := e.write(ctx, keys); err != nil {
+	for keys := slices.Sorted(maps.Keys(e.byKey)); len(keys) > 0; {
+		n, bytes := 0, 0
+		for n < min(len(keys), enqueueSize) && (n == 0 || bytes+len(e.byKey[keys[n]].Payload) <= enqueueBytes) {
+			bytes += len(e.byKey[keys[n]].Payload)
+			n++
+		}
+		if err := e.write(ctx, keys[:n]); err != nil {
 			return done, err
 		}
+		keys = keys[n:]
 	}
 	done.inserted, done.absorbed = e.inserted, len(e.inserted) < len(e.byKey)
 	done.ids = make([]uint64, len(batch))

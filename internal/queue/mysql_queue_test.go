@@ -59,10 +59,10 @@ func TestTasksFromPlainSQL(t *testing.T) {
 	if len(list) != 2 || list[0].Kind != tasks.AddContact || list[0].Key != 12345 || list[1].Kind != tasks.Upload {
 		t.Fatalf("claimed %+v", list)
 	}
-	if args, err := tasks.ArgsOf(list[0]); err != nil || args.Contact != 98765 {
+	if args, err := tasks.ArgsOf[tasks.ContactArgs](list[0]); err != nil || args.Contact != 98765 {
 		t.Errorf("arguments %+v, %v", args, err)
 	}
-	if _, err := tasks.ArgsOf(list[1]); err != nil {
+	if _, err := tasks.ArgsOf[tasks.ContactArgs](list[1]); err != nil {
 		t.Error(err)
 	}
 }

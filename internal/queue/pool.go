@@ -34,6 +34,8 @@ type Workers struct {
 	Queue string
 	Count int // goroutines; none: the queue is left to other processes
 	Batch int // max tasks claimed at once for each idle worker
+	// Lease is how long a claim of this queue lasts; 0: as the pool's.
+	Lease time.Duration
 }
 
 // The defaults of [PoolOptions].
@@ -50,7 +52,8 @@ const (
 type PoolOptions struct {
 	// Workers are the workers of each queue, which must not be named twice.
 	Workers []Workers
-	// Lease is how long a claim lasts. It is extended while the work goes on, so
+	// Lease is how long a claim lasts, of the queues that have none of their own
+	// ([Workers].Lease). It is extended while the work goes on, so
 	// it bounds how long the tasks of a process that died are held up, and not
 	// how long the work may take.
 	Lease time.Duration
@@ -82,7 +85,8 @@ func (o PoolOptions) withDefaults() PoolOptions {
 //
 // # No task is ever stuck
 //
-// A task that was claimed is done, dead, scheduled for later, or free for others
+// A task that was claimed is done, dead, scheduled for later, or free for others, where
+// Lease is that of its queue,
 //
 //   - at most Lease + Sweep after its process died: its lease is not extended any
 //     more, and the next sweep of any process frees it;

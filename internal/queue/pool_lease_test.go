@@ -3,6 +3,7 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -313,5 +314,74 @@ func TestWhatDidNotBeginIsHandedBack(t *testing.T) {
 			t.Errorf("the second task ran again %d times, first at attempt %d", n, attempt)
 		}
 		pass(2 * time.Hour)
+	})
+}
+
+// leases are those that a queue was asked for, by the queue of the tasks.
+type leases struct {
+	queuetest.Queue
+	mu              sync.Mutex
+	claims, extends map[string]map[time.Duration]bool
+}
+
+func (l *leases) note(noted *map[string]map[time.Duration]bool, name string, lease time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if *noted == nil {
+		*noted = map[string]map[time.Duration]bool{}
+	}
+	if (*noted)[name] == nil {
+		(*noted)[name] = map[time.Duration]bool{}
+	}
+	(*noted)[name][lease] = true
+}
+
+func (l *leases) Claim(ctx context.Context, name string, n int, lease time.Duration) ([]queue.Task, error) {
+	l.note(&l.claims, name, lease)
+	return l.Queue.Claim(ctx, name, n, lease)
+}
+
+func (l *leases) Extend(ctx context.Context, held []queue.Task, lease time.Duration) (int, error) {
+	l.note(&l.extends, held[0].Queue, lease)
+	return l.Queue.Extend(ctx, held, lease)
+}
+
+// A queue may have a lease of its own: its claims and their extensions have that, work
+// goes on beyond it, and ends with it when it cannot be extended.
+func TestAQueueMayHaveALeaseOfItsOwn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const own, pools = 4 * time.Second, 20 * time.Second
+		l := &leases{}
+		p := startPool(t, each(func(ctx context.Context, _ queue.Task) error { return sleepFor(ctx, time.Minute) }), queue.PoolOptions{
+			Lease: pools, Limit: time.Hour, Workers: []queue.Workers{
+				{Queue: tasks.QueueDefault, Count: 1, Batch: 1}, {Queue: tasks.QueueFanOut, Count: 1, Batch: 1, Lease: own},
+			},
+		}, func(q queuetest.Queue) queuetest.Queue { l.Queue = q; return l })
+		enqueue(t, p.queue, tasks.NewUpload(1), tasks.NewFanOut(1, 1))
+		pass(2 * time.Minute)
+		counts(t, p.queue, queue.Counts{})
+		want := map[string]map[time.Duration]bool{tasks.QueueDefault: {pools: true}, tasks.QueueFanOut: {own: true}}
+		if !reflect.DeepEqual(l.claims, want) || !reflect.DeepEqual(l.extends, want) {
+			t.Errorf("claimed for %v, extended for %v, want %v", l.claims, l.extends, want)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		var took time.Duration
+		p := startPool(t, each(func(ctx context.Context, _ queue.Task) error {
+			if took > 0 {
+				return nil
+			}
+			start := time.Now()
+			err := sleepFor(ctx, time.Minute)
+			took = time.Since(start)
+			return err
+		}), queue.PoolOptions{Sweep: time.Hour, Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: 1, Lease: 4 * time.Second}}},
+			extendBy(func(func() (int, error)) (int, error) { return 0, errAway }))
+		enqueue(t, p.queue, tasks.NewUpload(1))
+		pass(2 * time.Minute)
+		if took != 4*time.Second {
+			t.Errorf("the work went on for %v, want the lease of its queue", took)
+		}
 	})
 }

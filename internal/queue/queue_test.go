@@ -37,7 +37,7 @@ func TestTasksAreClaimedInOrder(t *testing.T) {
 		if len(other) != 1 || other[0].Kind != tasks.FanOut || other[0].Key != 3 {
 			t.Fatalf("claimed %+v", other)
 		}
-		if args, err := tasks.ArgsOf(other[0]); err != nil || args.After != 50 {
+		if args, err := tasks.ArgsOf[tasks.PartArgs](other[0]); err != nil || args.After != 50 {
 			t.Errorf("arguments %+v, %v", args, err)
 		}
 		counts(t, q, queue.Counts{Running: 4})

@@ -510,14 +510,14 @@ func TestLargeArgumentsAreNotRead(t *testing.T) {
 	for range 3 {
 		exec(t, db, "INSERT INTO tasks (type, subject, args) VALUES ('add_contact', 7, JSON_OBJECT('contact_id', '8', 'junk', REPEAT('x', 10000000)))")
 	}
-	exec(t, db, "INSERT INTO tasks (type, subject, args) VALUES ('add_contact', 7, JSON_OBJECT('contact_id', '8', 'junk', REPEAT('x', 4000)))")
+	exec(t, db, "INSERT INTO tasks (type, subject, args) VALUES ('add_contact', 7, JSON_OBJECT('contact_id', '8', 'junk', REPEAT('x', 32000)))")
 	list := claim(t, q, 10)
 	for i, task := range list {
-		args, err := tasks.ArgsOf(task)
+		args, err := tasks.ArgsOf[tasks.ContactArgs](task)
 		if large := i < 3; len(task.Payload) > queue.MaxPayload || large != (err != nil) || large != (args.Contact == 0) {
 			t.Errorf("task %d has %d bytes: %+v, %v", i, len(task.Payload), args, err)
 		}
-		if i < 3 && !strings.Contains(err.Error(), "bytes: at most 4096 are read") {
+		if i < 3 && !strings.Contains(err.Error(), "bytes: at most 32768 are read") {
 			t.Errorf("the reason is %v", err)
 		}
 	}

@@ -55,5 +55,6 @@ type Task struct {
 var ErrInvalid = errors.New("invalid task")
 
 // MaxPayload is how many bytes the payload of a task may have; a claim reads no
-// more, so that what it holds is bounded.
-const MaxPayload = 4096
+// more, so that what it holds is bounded: 1024 of them, the most that several workers claim
+// at once, are 32 MiB.
+const MaxPayload = 32 << 10

@@ -111,7 +111,7 @@ func (r *run) runGroup(ctx context.Context, c *claim, g group) (all []finished) 
 	for _, t := range g.tasks {
 		countStarted(t, t.Waited+start.Sub(c.at))
 	}
-	outcomes, ended := r.call(ctx, g)
+	outcomes, ended := r.call(ctx, c, g)
 	var panicked *panicError
 	switch {
 	case !ended:
@@ -136,7 +136,7 @@ func (r *run) runGroup(ctx context.Context, c *claim, g group) (all []finished) 
 
 // call calls the handler on a goroutine of its own: one that does not end soon after
 // its context is left behind, with its tasks.
-func (r *run) call(ctx context.Context, g group) (outcomes []Outcome, ended bool) {
+func (r *run) call(ctx context.Context, c *claim, g group) (outcomes []Outcome, ended bool) {
 	answer := make(chan []Outcome, 1)
 	go func() { answer <- handle(ctx, g.handler, g.tasks) }()
 	select {
@@ -145,7 +145,7 @@ func (r *run) call(ctx context.Context, g group) (outcomes []Outcome, ended bool
 	case <-ctx.Done():
 	}
 	// As long as the lease lasts, the results can still be recorded.
-	patience := time.NewTimer(r.options.Lease / 2)
+	patience := time.NewTimer(c.lease / 2)
 	defer patience.Stop()
 	select {
 	case outcomes = <-answer:

@@ -3,6 +3,7 @@ package tasks
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/strictjson"
 )
 
 // The kinds that look again at (member, contact), which may have been added or removed.
@@ -28,22 +30,37 @@ var (
 
 func pairKind(name string) kind {
 	return kind{
-		Name: name, Queue: QueueDefault, Order: orderSet, Produced: true, TakesContact: true, Changes: OwnSet,
-		DedupeKey: func(of member.ID, a Args) string { return fmt.Sprintf("pair:%d:%d", of, a.Contact) },
+		Name: name, Workers: defaultWorkers, Order: orderSet, Produced: true, Takes: contactField, Changes: OwnSet,
+		DedupeKey: func(of uint64, payload json.RawMessage) (string, error) {
+			args, err := decode[ContactArgs](payload)
+			return fmt.Sprintf("pair:%d:%d", of, args.Contact), err
+		},
 		Handler: func(w work) queue.Handler {
 			return PairHandler{Index: w.Index, Store: w.Store, ActiveOnly: w.ActiveOnly, ConflictPause: w.ConflictPause}
 		},
 	}
 }
 
+// ContactArgs are the payload of add_contact and remove_contact.
+type ContactArgs struct {
+	Contact member.ID `json:"contact_id,omitzero"`
+}
+
+var contactField = &field{
+	Name: "contact_id", What: "contact", Want: "a member id",
+	Task: func(k kind, r *strictjson.Reader, at string, of member.ID, value json.RawMessage) queue.New {
+		return k.task(of, ContactArgs{r.MemberID(at, value)})
+	},
+}
+
 // NewAddContact asks to look at (user, contact) after contact was added.
 func NewAddContact(user, contact member.ID) queue.New {
-	return addContact.task(user, Args{Contact: contact})
+	return addContact.task(user, ContactArgs{Contact: contact})
 }
 
 // NewRemoveContact asks to look at (user, contact) after contact was removed.
 func NewRemoveContact(user, contact member.ID) queue.New {
-	return removeContact.task(user, Args{Contact: contact})
+	return removeContact.task(user, ContactArgs{Contact: contact})
 }
 
 // PairHandler handles add_contact and remove_contact, which are the same work:
@@ -66,7 +83,7 @@ func (h PairHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Out
 	errs := make([]error, len(batch))
 	asked := make(map[member.ID][]member.ID)
 	for i, t := range batch {
-		args, err := ArgsOf(t)
+		args, err := ArgsOf[ContactArgs](t)
 		switch {
 		case err != nil:
 			errs[i] = err

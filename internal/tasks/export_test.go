@@ -1,9 +1,9 @@
 package tasks
 
 import (
+	"encoding/json"
 	"fmt"
 
-	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
 )
 
@@ -13,8 +13,8 @@ const Poke = "poke"
 
 func init() {
 	k := kind{
-		Name: Poke, Queue: QueueDefault, Produced: true, Changes: OwnSet,
-		DedupeKey: func(of member.ID, _ Args) string { return fmt.Sprintf("poke:%d", of) },
+		Name: Poke, Workers: defaultWorkers, Produced: true, Changes: OwnSet,
+		DedupeKey: func(of uint64, _ json.RawMessage) (string, error) { return fmt.Sprintf("poke:%d", of), nil },
 		Handler:   func(w work) queue.Handler { return RefillHandler{Index: w.Index, Store: w.Store} },
 	}
 	kinds = append(kinds, k)

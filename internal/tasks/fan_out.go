@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -25,23 +26,36 @@ const (
 
 var (
 	upload = kind{
-		Name: Upload, Queue: QueueDefault, Order: orderUploader, Produced: true, Changes: FollowerSets,
-		DedupeKey: func(of member.ID, _ Args) string { return fmt.Sprintf("upload:%d", of) },
-		Handler:   newUploadHandler,
+		Name: Upload, Workers: defaultWorkers, Order: orderUploader, Produced: true, Changes: FollowerSets,
+		DedupeKey: func(of uint64, payload json.RawMessage) (string, error) {
+			_, err := decode[PartArgs](payload)
+			return fmt.Sprintf("upload:%d", of), err
+		},
+		Handler: newUploadHandler,
 	}
 	// Parts have no order: those of several uploads of a member may run side by side.
 	fanOut = kind{
-		Name: FanOut, Queue: QueueFanOut, Changes: FollowerSets,
-		DedupeKey: func(of member.ID, a Args) string { return fmt.Sprintf("fan_out:%d:%d", of, a.After) },
-		Handler:   newUploadHandler,
+		Name: FanOut, Workers: queue.Workers{Queue: QueueFanOut, Count: 2, Batch: 4}, Changes: FollowerSets,
+		DedupeKey: func(of uint64, payload json.RawMessage) (string, error) {
+			args, err := decode[PartArgs](payload)
+			return fmt.Sprintf("fan_out:%d:%d", of, args.After), err
+		},
+		Handler: newUploadHandler,
 	}
 )
 
+// PartArgs are the payload of fan_out, and of upload, which has none of them.
+type PartArgs struct {
+	After member.ID `json:"after,omitzero"` // the followers above this id
+	Since int64     `json:"since,omitzero"` // when the upload's task was enqueued, unix milliseconds
+	Told  int       `json:"told,omitzero"`  // how many followers the parts before it updated
+}
+
 // NewUpload asks to write the last upload of user to the sets of its followers.
-func NewUpload(user member.ID) queue.New { return upload.task(user, Args{}) }
+func NewUpload(user member.ID) queue.New { return upload.task(user, PartArgs{}) }
 
 // NewFanOut asks the same for the followers whose id is above after.
-func NewFanOut(user, after member.ID) queue.New { return fanOut.task(user, Args{After: after}) }
+func NewFanOut(user, after member.ID) queue.New { return fanOut.task(user, PartArgs{After: after}) }
 
 func newUploadHandler(w work) queue.Handler {
 	return UploadHandler{Index: w.Index, Store: w.Store, Queue: w.Queue, PartSize: w.PartSize, ActiveOnly: w.ActiveOnly}
@@ -82,7 +96,7 @@ func (h UploadHandler) Handle(ctx context.Context, batch []queue.Task) []queue.O
 	standIns := standIns(batch, busy)
 	parts := make(map[contacts.FollowerPage]*part)
 	for i, t := range batch {
-		switch args, bad := ArgsOf(t); {
+		switch args, bad := ArgsOf[PartArgs](t); {
 		case err != nil:
 			all[i].Err = err
 		case bad != nil:
@@ -155,7 +169,7 @@ func (h UploadHandler) updatePages(
 func standIns(batch []queue.Task, busy map[uint64]bool) map[uint64]int {
 	chosen := make(map[uint64]int)
 	for i, t := range batch {
-		_, bad := ArgsOf(t)
+		_, bad := ArgsOf[PartArgs](t)
 		if _, ok := chosen[t.Key]; !ok && t.Kind == Upload && busy[t.Key] && !t.Expires && bad == nil {
 			chosen[t.Key] = i
 		}
@@ -171,7 +185,7 @@ var errFanningOut = errors.New("the fan-out of the uploader's previous upload is
 // that cannot be understood, takes nothing over: they would die with it.
 func (h UploadHandler) begin(ctx context.Context, batch []queue.Task) (busy map[uint64]bool, err error) {
 	uploads := slices.DeleteFunc(slices.Clone(batch), func(t queue.Task) bool {
-		_, bad := ArgsOf(t)
+		_, bad := ArgsOf[PartArgs](t)
 		return t.Kind != Upload || bad != nil
 	})
 	if len(uploads) == 0 {

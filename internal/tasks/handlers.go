@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"slices"
 	"time"
 
 	"github.com/activityd/activityd/internal/queue"
@@ -14,13 +15,17 @@ const DefaultPartSize = 20_000
 // DefaultBatch is how many small tasks are claimed at once.
 const DefaultBatch = 256
 
+// defaultWorkers are those of the default queue, which several kinds share.
+var defaultWorkers = queue.Workers{Queue: QueueDefault, Count: 2, Batch: DefaultBatch}
+
 // DefaultWorkers is a sensible choice for one small machine.
-func DefaultWorkers() []queue.Workers {
-	return []queue.Workers{
-		{Queue: QueueDefault, Count: 2, Batch: DefaultBatch},
-		{Queue: QueueFanOut, Count: 2, Batch: 4},
-		{Queue: QueueRefill, Count: 2, Batch: 128},
+func DefaultWorkers() (all []queue.Workers) {
+	for _, k := range kinds {
+		if !slices.ContainsFunc(all, func(w queue.Workers) bool { return w.Queue == k.Workers.Queue }) {
+			all = append(all, k.Workers)
+		}
 	}
+	return all
 }
 
 // HandlerOptions say how the handlers work.
@@ -34,6 +39,9 @@ type HandlerOptions struct {
 	// first conflict; it grows with each. 0: DefaultConflictPause; below 0: none,
 	// for tests that provoke thousands of conflicts.
 	ConflictPause time.Duration
+	// Notify handles the kinds notify and target, Deliver the kind deliver. Nil: this process
+	// has no push, and leaves their tasks to others.
+	Notify, Deliver queue.Handler
 }
 
 // work is what the handlers work on.

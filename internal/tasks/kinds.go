@@ -4,31 +4,35 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/strictjson"
 )
 
 // kinds lists the kinds of task. A new one is a file of its own, with a value of type
 // kind and a handler, and a line here: the queue, the API, the command line, the metrics
 // and the audit learn it from this list.
-var kinds = []kind{addContact, removeContact, upload, fanOut, refill}
+var kinds = []kind{addContact, removeContact, upload, fanOut, refill, notify, target, deliver}
 
-// kind is a kind of task of this site.
+// kind is a kind of task of this site. What its payload is, it alone knows.
 type kind struct {
-	Name  string
-	Queue string
+	Name string
+	// Workers are the default ones of the queue of its tasks: of the kinds that share a
+	// queue, those of the first.
+	Workers queue.Workers
 	// Order is the space within which tasks of a member run one at a time; "": side by
 	// side.
 	Order string
-	// DedupeKey returns what tasks that are the same work share.
-	DedupeKey func(of member.ID, a Args) string
+	// DedupeKey returns what tasks that are the same work share. An error says that the
+	// payload is not one of this kind.
+	DedupeKey func(key uint64, payload json.RawMessage) (string, error)
 	// Produced means that producers may enqueue it; the others only activityd does.
 	Produced bool
-	// TakesContact means that its producers name a contact, too.
-	TakesContact bool
+	// Takes is what its producers name beside the member; nil: nothing.
+	Takes *field
 	// Changes says which sets it may change: while it is not finished, they may rightly
 	// be behind.
 	Changes Reach
@@ -45,6 +49,26 @@ const (
 	OwnSet             // that of the member whom the task is about
 	FollowerSets       // those of the followers of the member
 )
+
+// field is what the JSON of a task has beside its type and its member.
+type field struct {
+	Name string // of JSON, as in contact_id
+	What string // for messages, as in contact
+	Want string // what it is, for messages
+	// Task makes a task of the kind from the value of the field. What is wrong it adds to the
+	// faults of r, under the name at; then the task does not count.
+	Task func(k kind, r *strictjson.Reader, at string, of member.ID, value json.RawMessage) queue.New
+}
+
+// fields returns the fields of all kinds that producers may enqueue.
+func fields() (list []*field) {
+	for _, k := range kinds {
+		if k.Produced && k.Takes != nil && !slices.Contains(list, k.Takes) {
+			list = append(list, k.Takes)
+		}
+	}
+	return list
+}
 
 // The queues. Each has workers of its own, so that the parts of a large fan-out
 // and the refills after a lost Redis never stand before contact changes.
@@ -67,21 +91,25 @@ func init() {
 }
 
 func (k kind) register() {
-	queue.Register(queue.Kind{Name: k.Name, Queue: k.Queue, Order: k.Order, DedupeKey: k.dedupeKey, Away: isAway})
+	queue.Register(queue.Kind{Name: k.Name, Queue: k.Workers.Queue, Order: k.Order, DedupeKey: k.DedupeKey, Away: isAway})
 }
 
-func (k kind) dedupeKey(of uint64, payload json.RawMessage) (string, error) {
-	a, err := decode(payload)
-	return k.DedupeKey(member.ID(of), a), err
-}
-
-// task returns a task of the kind.
-func (k kind) task(of member.ID, a Args) queue.New {
-	raw, err := json.Marshal(a)
-	if err != nil {
-		panic(fmt.Sprintf("tasks: Args cannot be marshalled: %v", err)) // numbers always can
+// task returns a task of the kind, whose payload is its arguments as JSON.
+func (k kind) task(of member.ID, args any) queue.New {
+	payload, err := json.Marshal(args)
+	var n queue.New
+	if err == nil {
+		n, err = k.withPayload(of, payload)
 	}
-	return queue.New{Kind: k.Name, Key: uint64(of), Payload: raw, Queue: k.Queue, DedupeKey: k.DedupeKey(of, a)}
+	if err != nil {
+		panic(fmt.Sprintf("tasks: arguments of %s: %v", k.Name, err)) // numbers always can be marshalled
+	}
+	return n
+}
+
+func (k kind) withPayload(of member.ID, payload json.RawMessage) (queue.New, error) {
+	key, err := k.DedupeKey(uint64(of), payload)
+	return queue.New{Kind: k.Name, Key: uint64(of), Payload: payload, Queue: k.Workers.Queue, DedupeKey: key}, err
 }
 
 // Produced returns the names of the kinds that producers may enqueue.
@@ -111,42 +139,40 @@ func produced(name string) (kind, bool) {
 
 // Parse makes a task from the words a producer uses: an unknown kind, and a
 // contact that is missing or out of place, are refused with an error that wraps
-// [queue.ErrInvalid].
+// [queue.ErrInvalid]. So is a kind whose payload no words can say: see [ParseLine].
 func Parse(name string, of, contact member.ID) (queue.New, error) {
 	k, known := produced(name)
 	switch {
 	case of == 0:
 		return queue.New{}, fmt.Errorf("%w: %s: the member is missing", queue.ErrInvalid, name)
 	case !known:
-		return queue.New{}, fmt.Errorf("%w: unknown type %q: want %s", queue.ErrInvalid, name, orList(Produced()))
-	case k.TakesContact && contact == 0:
+		return queue.New{}, fmt.Errorf("%w: unknown type %q: want %s", queue.ErrInvalid, name, strictjson.List(Produced(), "or"))
+	case !k.byWords():
+		return queue.New{}, fmt.Errorf("%w: %s: takes an %s, as JSON", queue.ErrInvalid, name, k.Takes.What)
+	case k.Takes == contactField && contact == 0:
 		return queue.New{}, fmt.Errorf("%w: %s: the contact is missing", queue.ErrInvalid, name)
-	case !k.TakesContact && contact != 0:
+	case k.Takes != contactField && contact != 0:
 		return queue.New{}, fmt.Errorf("%w: %s: takes no contact", queue.ErrInvalid, name)
 	}
-	return k.task(of, Args{Contact: contact}), nil
+	return k.task(of, ContactArgs{Contact: contact}), nil
 }
 
-// Usage says which kinds producers may enqueue, and with what.
+// byWords reports whether a member, or two, are all that the kind takes.
+func (k kind) byWords() bool { return k.Takes == nil || k.Takes == contactField }
+
+// Usage says which kinds producers may enqueue by words, and by which.
 func Usage() string {
 	var pairs, others []string
-	for _, name := range Produced() {
-		if k, _ := produced(name); k.TakesContact {
-			pairs = append(pairs, name)
-		} else {
-			others = append(others, name)
+	for _, k := range kinds {
+		switch {
+		case !k.Produced || !k.byWords():
+		case k.Takes == contactField:
+			pairs = append(pairs, k.Name)
+		default:
+			others = append(others, k.Name)
 		}
 	}
-	return orList(pairs) + ", with MEMBER and CONTACT, or " + orList(others) + ", with MEMBER"
-}
-
-// orList returns "a, b or c".
-func orList(list []string) string {
-	last := len(list) - 1
-	if last < 1 {
-		return strings.Join(list, "")
-	}
-	return strings.Join(list[:last], ", ") + " or " + list[last]
+	return strictjson.List(pairs, "or") + ", with MEMBER and CONTACT, or " + strictjson.List(others, "or") + ", with MEMBER"
 }
 
 // isAway reports whether an error says that Redis cannot be used.
@@ -154,25 +180,19 @@ func isAway(err error) bool {
 	return errors.Is(err, index.ErrUnavailable) || errors.Is(err, index.ErrSettings)
 }
 
-// Args are the arguments of a task beyond its member: its payload.
-type Args struct {
-	Contact member.ID `json:"contact_id,omitzero"` // add_contact, remove_contact
-	After   member.ID `json:"after,omitzero"`      // fan_out: the followers above this id
-	Since   int64     `json:"since,omitzero"`      // fan_out: when the upload's task was enqueued, unix milliseconds
-	Told    int       `json:"told,omitzero"`       // fan_out: how many followers the parts before it updated
-}
-
-// ArgsOf decodes a task's payload. An error is permanent.
-func ArgsOf(t queue.Task) (Args, error) {
-	a, err := decode(t.Payload)
+// ArgsOf decodes the payload of a task of a kind whose arguments are A. An error is
+// permanent.
+func ArgsOf[A any](t queue.Task) (A, error) {
+	a, err := decode[A](t.Payload)
 	if err != nil {
 		shown := t.Payload[:min(len(t.Payload), 100)]
-		return Args{}, queue.Permanent(fmt.Errorf("%w: arguments of %s task %d: %w: %s", queue.ErrInvalid, t.Kind, t.ID, err, shown))
+		var none A
+		return none, queue.Permanent(fmt.Errorf("%w: arguments of %s task %d: %w: %s", queue.ErrInvalid, t.Kind, t.ID, err, shown))
 	}
 	return a, nil
 }
 
-func decode(payload json.RawMessage) (a Args, err error) {
+func decode[A any](payload json.RawMessage) (a A, err error) {
 	if len(payload) > 0 {
 		err = json.Unmarshal(payload, &a)
 	}

@@ -24,7 +24,7 @@ type part struct {
 }
 
 // with returns the part, or one if there is none, that does a task too.
-func (p *part) with(i int, t queue.Task, args Args, start time.Time) *part {
+func (p *part) with(i int, t queue.Task, args PartArgs, start time.Time) *part {
 	if p == nil {
 		p = &part{claimed: t.Claimed, start: start, priority: t.Priority}
 	}
@@ -56,7 +56,7 @@ func (p *part) join(other *part) *part {
 // upload, but never less than usual: a later upload of the same member waits for it, and
 // may be urgent itself.
 func (p *part) successor(page contacts.FollowerPage) queue.New {
-	n := fanOut.task(page.Of, Args{After: page.After, Since: p.since, Told: p.told})
+	n := fanOut.task(page.Of, PartArgs{After: page.After, Since: p.since, Told: p.told})
 	n.Priority = min(p.priority, queue.Normal)
 	return n
 }

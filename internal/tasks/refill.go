@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -16,8 +17,11 @@ import (
 const Refill = "refill"
 
 var refill = kind{
-	Name: Refill, Queue: QueueRefill, Order: orderSet, Produced: true, Changes: OwnSet,
-	DedupeKey: func(of member.ID, _ Args) string { return fmt.Sprintf("refill:%d", of) },
+	Name: Refill, Workers: queue.Workers{Queue: QueueRefill, Count: 2, Batch: 128}, Order: orderSet, Produced: true, Changes: OwnSet,
+	DedupeKey: func(of uint64, payload json.RawMessage) (string, error) {
+		_, err := decode[struct{}](payload)
+		return fmt.Sprintf("refill:%d", of), err
+	},
 	Handler: func(w work) queue.Handler {
 		return RefillHandler{Index: w.Index, Store: w.Store, ConflictPause: w.ConflictPause}
 	},
@@ -25,7 +29,7 @@ var refill = kind{
 
 // NewRefill asks to read the most recent contacts of user into its set, which is deleted
 // when there are none, or user is no member.
-func NewRefill(user member.ID) queue.New { return refill.task(user, Args{}) }
+func NewRefill(user member.ID) queue.New { return refill.task(user, struct{}{}) }
 
 // RefillHandler handles refill: it reads a user's most recent contacts into the
 // set, and takes members out that are no contacts any more. Many users cost one

@@ -1,0 +1,674 @@
+package push
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/retry"
+)
+
+// DeliveryStore is what deliveries need of the database; it is a [*MySQL].
+type DeliveryStore interface {
+	Looker
+	Events(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error)
+	Pending(ctx context.Context, bursts []BurstDevice) ([][]uint64, error)
+	WriteReceipts(ctx context.Context, receipts []Receipt) error
+	Prune(ctx context.Context, gone []Pruned) (int, error)
+}
+
+// DeliveryOptions say what deliveries work with.
+type DeliveryOptions struct {
+	Store   DeliveryStore
+	Senders map[Platform]Sender // of the platforms that have keys here
+	Log     *slog.Logger
+	// Timeout is how long a message may take; 0: [DefaultTimeout]. It must be well below the
+	// limit of the pool.
+	Timeout time.Duration
+	// Patience is how long a batch waits for the slowest of its messages; 0:
+	// [DefaultPatience].
+	Patience time.Duration
+}
+
+// The defaults of [DeliveryOptions].
+const (
+	DefaultTimeout  = 10 * time.Second
+	DefaultPatience = time.Second
+)
+
+const (
+	// maxLook is how many candidates are looked at, and then sent to, at once.
+	maxLook = 1000
+	// maxBurst is how many events of a burst are looked at and counted. Older ones are taken
+	// for accepted with it.
+	maxBurst = 100
+	// flushAfter is how long an accepted message waits for others before its receipt is
+	// written.
+	flushAfter = 100 * time.Millisecond
+	// recordTime bounds the writing of receipts: then the lease of the tasks may be over.
+	recordTime = 4 * time.Second
+	// looseMargin is how long after the end of a message that its batch did not wait for its
+	// task comes again.
+	looseMargin = 5 * time.Second
+	logEvery    = time.Minute // each message of the log, for each platform
+)
+
+// Deliveries is the handler of deliver tasks: each stands for an event, or a burst of
+// events, and a device.
+//
+// # What is promised, and why
+//
+// A batch goes through these steps:
+//
+//	look     what decides about each device is read, by one statement
+//	send     all that is to go is sent at once, and answered
+//	receipt  what was accepted is written, by one statement
+//	finish   the queue deletes the tasks, or schedules them for later
+//
+// At least once: a task ends only after its message was accepted, the push service refused
+// it for good, the device is gone, or [Decide] says that it is not to be sent. Whatever happens before, its
+// lease runs out, or it is scheduled, and it is done again. So an event is accepted for a
+// device, or a receipt says why not.
+//
+// At most once, unless an answer was lost, or the process or the database failed between
+// the answer and the commit of the receipt. From the commit on, a look finds that the
+// event was accepted, whoever has the task by then. Before it, no other goroutine of this process
+// sends the same (see flight), and no other process has the task while its lease holds. What
+// was sent twice nevertheless was sent under the same [Message].Collapse, and is counted when
+// it may have happened, by activityd_push_doubles_possible_total: when there was no
+// answer, when an acceptance could not be recorded, and when a task comes again whose
+// earlier attempt ended without a word. Messages whose process
+// died are counted by the process that takes their tasks over.
+//
+// Nobody is notified of a photo that was invisible to them during the whole last look: a
+// message is sent only if the look of this attempt found the photo visible, in a
+// statement that began after the task's claim. It leaves at most Timeout after that; nothing
+// is sent by what an earlier attempt saw.
+//
+// # No push service holds up another
+//
+// A batch waits for the slowest of its messages at most for Patience. The messages that are
+// not answered by then go on without it: their tasks are scheduled for when they have ended
+// for sure, and their results recorded when they come. The task then finds that its event was
+// accepted, or sends it again. A push service that fails is left alone: see breakers.
+type Deliveries struct {
+	DeliveryOptions
+	breakers *breakers
+
+	mu     sync.Mutex
+	flight map[flightKey]bool   // what is being sent
+	logged map[string]time.Time // when a message of the log was last written, by platform
+
+	unattended sync.WaitGroup // batches with messages that go on
+}
+
+var _ queue.Handler = (*Deliveries)(nil)
+
+// flightKey is an event, or a burst of events, for a device.
+type flightKey struct {
+	device uint64
+	event  uint64   // 0: a burst
+	burst  [16]byte // zero: an event
+}
+
+// NewDeliveries returns the handler of deliver tasks.
+func NewDeliveries(o DeliveryOptions) *Deliveries {
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
+	}
+	if o.Patience == 0 {
+		o.Patience = DefaultPatience
+	}
+	return &Deliveries{DeliveryOptions: o, breakers: newBreakers(), flight: make(map[flightKey]bool), logged: make(map[string]time.Time)}
+}
+
+// Wait waits for messages that no batch waits for, whose results are still to be recorded:
+// for the end of the process, after that of the pool. It takes a little more than Timeout
+// at most.
+func (d *Deliveries) Wait() { d.unattended.Wait() }
+
+// delivery is the work of one task.
+type delivery struct {
+	task    queue.Task
+	member  member.ID
+	event   *StoredEvent // of the task
+	key     flightKey
+	flies   bool           // flight has its key
+	events  []*StoredEvent // that are looked at, ascending: of a burst those that are pending
+	old     []uint64       // of a burst, those that are too many to be looked at
+	send    []*StoredEvent // that the message stands for, ascending
+	later   time.Duration  // when others are to be sent; 0: there are none
+	message Message
+	pass    pass
+	outcome queue.Outcome
+}
+
+// batch is the work on tasks that were claimed together.
+type batch struct {
+	*Deliveries
+	ctx      context.Context // of the handler
+	jitter   float64         // of the pauses: one for all, so that they are few
+	lookedAt time.Time       // by the clock of this process
+	now      time.Time       // then, by the database's
+	results  chan answer
+	flying   map[*delivery]bool // sent, and not answered
+	loose    bool               // nothing waits for it
+	receipts []Receipt          // to be written
+	gone     []Pruned
+	accepted map[Platform]int // by the receipts
+}
+
+// answer is the result of the message of a delivery.
+type answer struct {
+	*delivery
+	Result
+}
+
+var (
+	errInFlight = errors.New("the same is being sent at this moment")
+	errSlow     = errors.New("the push service has not answered yet")
+	errLeft     = errors.New("the push service fails, and is left alone")
+	errQuiet    = errors.New("quiet hours")
+	errMore     = errors.New("the newest events of the burst are not sent, and older ones may be")
+)
+
+// Handle implements [queue.Handler].
+func (d *Deliveries) Handle(ctx context.Context, tasks []queue.Task) []queue.Outcome {
+	b := &batch{
+		Deliveries: d, ctx: ctx, jitter: rand.Float64(), flying: make(map[*delivery]bool),
+		results: make(chan answer, len(tasks)), accepted: make(map[Platform]int),
+	}
+	all := make([]*delivery, len(tasks))
+	for i, t := range tasks {
+		all[i] = &delivery{task: t}
+	}
+	sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.Timeout)
+	attached := context.AfterFunc(ctx, cancel)
+	defer func() { // also of a panic
+		if !b.loose {
+			attached()
+			cancel()
+			b.land(all)
+		}
+	}()
+	for some := range byLook(b.begin(all)) {
+		if err := b.look(some); err != nil {
+			for _, one := range some {
+				one.outcome.Err = err
+			}
+			continue
+		}
+		for _, one := range some {
+			b.launch(sending, one)
+		}
+	}
+	b.collect(d.Patience)
+	loose := len(b.flying) > 0 && ctx.Err() == nil && d.breakers.loosen(b.origins())
+	if !loose {
+		b.collect(d.Timeout)
+		b.abandon()
+	}
+	b.flush()
+	outcomes := make([]queue.Outcome, len(all))
+	for i, one := range all {
+		if b.flying[one] {
+			postponed.WithLabelValues(slow).Inc()
+			one.outcome.Err = queue.Later(rounded(d.Timeout+looseMargin), errSlow)
+		}
+		outcomes[i] = one.outcome
+	}
+	if loose {
+		attached()
+		b.loose = true
+		b.land(all)
+		d.unattended.Go(func() {
+			defer cancel()
+			b.collect(d.Timeout + looseMargin/2)
+			b.abandon()
+			b.flush()
+			b.land(all)
+		})
+	}
+	return outcomes
+}
+
+// begin reads what the tasks are about, and returns those that are to be looked at.
+func (b *batch) begin(all []*delivery) (some []*delivery) {
+	var numbers []uint64
+	of := make(map[*delivery]uint64, len(all))
+	for _, one := range all {
+		var payload struct {
+			Event  uint64    `json:"event"`
+			Member member.ID `json:"member"`
+		}
+		err := json.Unmarshal(one.task.Payload, &payload)
+		if err == nil && (payload.Event == 0 || payload.Member == 0 || one.task.Key == 0) {
+			err = errors.New("it names no event, no member or no device")
+		}
+		if err != nil {
+			one.outcome.Err = queue.Permanent(fmt.Errorf("%w: %w", queue.ErrInvalid, err))
+			continue
+		}
+		one.member, of[one] = payload.Member, payload.Event
+		numbers = append(numbers, payload.Event)
+	}
+	events, err := b.Store.Events(b.ctx, numbers)
+	if err != nil {
+		for one := range of {
+			one.outcome.Err = err
+		}
+		return nil
+	}
+	var bursts []*delivery
+	for _, one := range all {
+		number, ok := of[one]
+		if !ok {
+			continue
+		}
+		one.event = events[number]
+		if one.event == nil { // it was forgotten, long after it expired
+			b.countSkip(Expired)
+			continue
+		}
+		if !b.takeOff(one) {
+			postponed.WithLabelValues(inFlight).Inc()
+			one.outcome.Err = queue.Later(2*time.Second, errInFlight)
+			continue
+		}
+		if one.event.Collapse == "" {
+			one.events = []*StoredEvent{one.event}
+		} else {
+			bursts = append(bursts, one)
+		}
+		some = append(some, one)
+	}
+	if err := b.readBursts(bursts); err != nil {
+		for _, one := range some {
+			one.outcome.Err = err
+		}
+		return nil
+	}
+	return some
+}
+
+// readBursts reads which events of the bursts are pending.
+func (b *batch) readBursts(bursts []*delivery) error {
+	if len(bursts) == 0 {
+		return nil
+	}
+	asked := make([]BurstDevice, len(bursts))
+	for i, one := range bursts {
+		asked[i] = BurstDevice{Burst: one.key.burst, Member: one.member, Device: one.task.Key}
+	}
+	pending, err := b.Store.Pending(b.ctx, asked)
+	if err != nil {
+		return err
+	}
+	var numbers []uint64
+	for i, one := range bursts {
+		if n := len(pending[i]) - maxBurst; n > 0 {
+			one.old, pending[i] = pending[i][:n], pending[i][n:]
+		}
+		numbers = append(numbers, pending[i]...)
+	}
+	events, err := b.Store.Events(b.ctx, numbers)
+	if err != nil {
+		return err
+	}
+	for i, one := range bursts {
+		for _, n := range pending[i] {
+			if e := events[n]; e != nil {
+				one.events = append(one.events, e)
+			}
+		}
+		if len(one.events) == 0 { // another task of the burst sent them
+			b.countSkip(Doubled)
+		}
+	}
+	return nil
+}
+
+// byLook divides deliveries by how many candidates one look may have.
+func byLook(all []*delivery) func(yield func([]*delivery) bool) {
+	return func(yield func([]*delivery) bool) {
+		for len(all) > 0 {
+			n, candidates := 1, len(all[0].events)
+			for n < len(all) && candidates+len(all[n].events) <= maxLook {
+				candidates += len(all[n].events)
+				n++
+			}
+			if !yield(all[:n]) {
+				return
+			}
+			all = all[n:]
+		}
+	}
+}
+
+// look is the last look: it decides what is sent for each of some deliveries.
+func (b *batch) look(some []*delivery) error {
+	var candidates []Candidate
+	for _, one := range some {
+		for _, e := range one.events {
+			candidates = append(candidates, Candidate{Event: e.Number, Member: one.member, Device: one.task.Key})
+		}
+	}
+	if len(candidates) == 0 {
+		return nil
+	}
+	at := time.Now()
+	facts, err := b.Store.Look(b.ctx, candidates)
+	if err != nil {
+		return err
+	}
+	found := make([]*Facts, len(candidates))
+	for i := range facts {
+		found[facts[i].Candidate] = &facts[i]
+		b.lookedAt, b.now = at, facts[i].Now
+	}
+	next := 0
+	for _, one := range some {
+		for _, e := range one.events {
+			f := found[next]
+			next++
+			if f == nil {
+				b.skip(one, e, NoDevice)
+				continue
+			}
+			switch decision := Decide(e, *f); {
+			case decision.Skip != "":
+				b.skip(one, e, decision.Skip)
+			case !decision.NotBefore.IsZero():
+				if wait := max(decision.NotBefore.Sub(f.Now), time.Millisecond); one.later == 0 || wait < one.later {
+					one.later = wait
+				}
+			default:
+				one.send = append(one.send, e)
+				one.message.Device = f.Device
+				one.message.Notification = Notification{Title: f.Actor}
+			}
+		}
+	}
+	return nil
+}
+
+// launch sends the message of a delivery, if it has one and its push service takes any.
+func (b *batch) launch(ctx context.Context, one *delivery) {
+	one.waitForOthers()
+	if len(one.send) == 0 {
+		if one.later > 0 {
+			postponed.WithLabelValues(quietHours).Inc()
+		}
+		return
+	}
+	device := one.message.Device
+	sender := b.Senders[device.Platform]
+	if sender == nil {
+		b.skipAll(one, Off)
+		return
+	}
+	newest := one.send[len(one.send)-1]
+	pass, wait := b.breakers.admit(device.Platform, sender.Origin(device), 2*b.Timeout)
+	if wait > 0 {
+		if wait = b.spread(wait); wait >= b.left(newest) {
+			b.skipAll(one, Expired)
+			return
+		}
+		postponed.WithLabelValues(breakerOpen).Inc()
+		one.outcome.Err = queue.Later(wait, errLeft)
+		return
+	}
+	one.pass = pass
+	one.message.ID = messageID(newest.Number, device.ID)
+	one.message.Notification = notification(newest, one.message.Title, len(one.send))
+	for _, e := range one.send {
+		one.message.Urgent = one.message.Urgent || e.Urgent
+	}
+	if one.task.Attempts > 1 {
+		doublesPossible.WithLabelValues(string(device.Platform), takenOver).Inc()
+	}
+	b.flying[one] = true
+	go func() {
+		messagesInFlight.Inc()
+		defer messagesInFlight.Dec()
+		b.results <- answer{one, b.send(ctx, sender, one.message)}
+	}()
+}
+
+// send sends a message. A panic of the sender is no answer.
+func (d *Deliveries) send(ctx context.Context, sender Sender, m Message) (r Result) {
+	defer func() {
+		if value := recover(); value != nil {
+			r = Result{Outcome: Ambiguous, Reason: "panic"}
+			d.logOften(ctx, slog.LevelError, m.Device.Platform, "sender of notifications panicked", "panic", value, "stack", string(debug.Stack()))
+		}
+	}()
+	return sender.Send(ctx, m)
+}
+
+// collect takes the answers to messages for so long, or until all have come.
+func (b *batch) collect(patience time.Duration) {
+	if len(b.flying) == 0 {
+		return
+	}
+	enough := time.NewTimer(patience)
+	defer enough.Stop()
+	var flush <-chan time.Time
+	for len(b.flying) > 0 {
+		select {
+		case a := <-b.results:
+			b.settle(a)
+		case <-flush:
+			b.flush()
+		case <-enough.C:
+			return
+		}
+		switch {
+		case len(b.accepted) == 0:
+			flush = nil
+		case flush == nil:
+			flush = time.After(flushAfter)
+		}
+	}
+}
+
+// abandon is the end of messages whose sender does not return.
+func (b *batch) abandon() {
+	for one := range b.flying {
+		b.settle(answer{one, Result{Outcome: Ambiguous, Reason: "timeout"}})
+	}
+}
+
+// settle takes note of what became of a message.
+func (b *batch) settle(a answer) {
+	delete(b.flying, a.delivery)
+	device := a.message.Device
+	newest := a.send[len(a.send)-1]
+	if b.loose {
+		b.breakers.answered(a.pass.origin)
+	}
+	var left time.Duration
+	if b.ctx.Err() != nil && !b.loose && (a.Outcome == Wait || a.Outcome == Ambiguous) {
+		b.breakers.release(a.pass) // it was cancelled, which says nothing
+	} else {
+		var opened bool
+		if left, opened = b.breakers.report(a.pass, a.Result); opened {
+			b.logOpened(a, left)
+		}
+	}
+	countResult(device.Platform, a.Result, b.clock().Sub(newest.Created))
+	v := judge(a.Result, retryPause(b.clock().Sub(newest.Created)), left, b.left(newest))
+	if v.state == "" {
+		a.outcome.Err = queue.Later(b.spread(v.after), fmt.Errorf("%s: %s (%s)", device.Platform, clip(v.reason, 64), a.Outcome))
+		return
+	}
+	if v.state == StateAccepted {
+		b.accepted[device.Platform]++
+	}
+	if v.prune {
+		b.gone = append(b.gone, Pruned{Device: device.ID, Reason: v.reason, Since: a.GoneSince})
+	}
+	for _, e := range a.send {
+		r := a.receipt(e.Number, v.state, v.reason)
+		if v.state == StateAccepted {
+			r.ProviderID = a.Result.ID
+			if e != newest {
+				r.Reason = string(Doubled)
+			}
+		}
+		b.receipts = append(b.receipts, r)
+	}
+	for _, number := range a.old {
+		b.receipts = append(b.receipts, a.receipt(number, v.state, string(Doubled)))
+	}
+}
+
+// waitForOthers schedules the task for the events that are not sent now, unless what
+// becomes of the others says otherwise.
+func (one *delivery) waitForOthers() {
+	switch {
+	case one.later > 0:
+		one.outcome.Err = queue.Later(rounded(one.later), errQuiet)
+	case len(one.send) == 0 && len(one.old) > 0:
+		one.outcome.Err = queue.Later(time.Second, errMore)
+	}
+}
+
+func (one *delivery) receipt(event uint64, state State, reason string) Receipt {
+	return Receipt{Event: event, Member: one.member, Device: one.task.Key, State: state, Reason: reason, Burst: one.key.burst}
+}
+
+// skip takes note that an event is not for the device. That it was accepted before, its
+// receipt says.
+func (b *batch) skip(one *delivery, e *StoredEvent, reason Skip) {
+	b.countSkip(reason)
+	if reason != Doubled {
+		b.receipts = append(b.receipts, one.receipt(e.Number, StateSkipped, string(reason)))
+	}
+}
+
+func (b *batch) skipAll(one *delivery, reason Skip) {
+	for _, e := range one.send {
+		b.skip(one, e, reason)
+	}
+}
+
+func (b *batch) countSkip(reason Skip) { skipped.WithLabelValues(atDelivery, string(reason)).Inc() }
+
+// clock is the database's clock.
+func (b *batch) clock() time.Time { return b.now.Add(time.Since(b.lookedAt)) }
+
+// left is how long somebody still wants to know of the event.
+func (b *batch) left(e *StoredEvent) time.Duration { return e.Expires.Sub(b.clock()) }
+
+// spread is a pause, a little longer, and for a batch one of few.
+func (b *batch) spread(d time.Duration) time.Duration {
+	return rounded(d + time.Duration(b.jitter*float64(d/4)))
+}
+
+// origins are those of the messages that are not answered.
+func (b *batch) origins() (all []string) {
+	for one := range b.flying {
+		all = append(all, one.pass.origin)
+	}
+	return all
+}
+
+// flush writes the receipts and ends the devices that are gone. It goes on after the end
+// of the handler's context: what was accepted, was.
+func (b *batch) flush() {
+	if len(b.receipts) == 0 && len(b.gone) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), recordTime)
+	defer cancel()
+	if err := persist(ctx, func() error { return b.Store.WriteReceipts(ctx, b.receipts) }); err != nil {
+		for platform, n := range b.accepted {
+			doublesPossible.WithLabelValues(string(platform), noReceipt).Add(float64(n))
+		}
+		b.logOften(ctx, slog.LevelWarn, "", "receipts of notifications not written", "count", len(b.receipts), "error", err)
+	}
+	if len(b.gone) > 0 {
+		if err := persist(ctx, func() error { _, err := b.Store.Prune(ctx, b.gone); return err }); err != nil {
+			b.logOften(ctx, slog.LevelWarn, "", "devices that are gone not pruned", "count", len(b.gone), "error", err)
+		}
+	}
+	b.receipts, b.gone = nil, nil
+	clear(b.accepted)
+}
+
+// persist tries again until ctx ends while the database is away.
+func persist(ctx context.Context, write func() error) error {
+	for try := 1; ; try++ {
+		err := write()
+		if err == nil || !errors.Is(err, mysql.ErrUnavailable) || retry.Sleep(ctx, retry.Backoff(try, 100*time.Millisecond, time.Second)) != nil {
+			return err
+		}
+	}
+}
+
+// takeOff reports whether nothing else of this process sends the same, and keeps it so
+// until land.
+func (d *Deliveries) takeOff(one *delivery) bool {
+	one.key = flightKey{device: one.task.Key, event: one.event.Number}
+	if one.event.Collapse != "" {
+		one.key = flightKey{device: one.task.Key, burst: one.event.Burst()}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.flight[one.key] {
+		return false
+	}
+	d.flight[one.key], one.flies = true, true
+	return true
+}
+
+// land is the end of the deliveries that are answered, and whose receipts are written.
+func (b *batch) land(all []*delivery) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, one := range all {
+		if one.flies && !(b.loose && b.flying[one]) {
+			delete(b.flight, one.key)
+			one.flies = false
+		}
+	}
+}
+
+// logOpened says that a push service is left alone.
+func (b *batch) logOpened(a answer, pause time.Duration) {
+	about := []any{"origin", a.pass.origin, "outcome", a.Outcome, "reason", a.Reason, "status", a.Status, "for", pause.Round(time.Millisecond)}
+	if a.Outcome == Credentials {
+		b.logOften(b.ctx, slog.LevelError, a.pass.platform, "push service refuses our keys", about...)
+		return
+	}
+	b.logOften(b.ctx, slog.LevelWarn, a.pass.platform, "push service fails and is left alone", about...)
+}
+
+// logOften writes a message, once a minute for each platform.
+func (d *Deliveries) logOften(ctx context.Context, level slog.Level, p Platform, message string, about ...any) {
+	key := string(p) + " " + message
+	d.mu.Lock()
+	now := time.Now()
+	due := now.Sub(d.logged[key]) >= logEvery
+	if due {
+		d.logged[key] = now
+	}
+	d.mu.Unlock()
+	if !due {
+		return
+	}
+	if p != "" {
+		about = append([]any{"platform", string(p)}, about...)
+	}
+	d.Log.Log(ctx, level, message, about...)
+}

@@ -1,0 +1,71 @@
+package push
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/activityd/activityd/internal/retry"
+)
+
+// verdict is what becomes of a delivery by the result of its message.
+type verdict struct {
+	state  State         // of the receipt; "": none, it is tried again
+	reason string        // of the receipt, or why it is tried again
+	after  time.Duration // when it is tried again
+	prune  bool          // the device is gone
+}
+
+// judge decides on a result. pause is how long the delivery waits by itself, origin how
+// long its push service is left alone, and left how long somebody still wants it.
+func judge(r Result, pause, origin, left time.Duration) verdict {
+	switch r.Outcome {
+	case Accepted:
+		return verdict{state: StateAccepted, reason: r.Reason}
+	case Gone:
+		return verdict{state: StateFailed, reason: because(r), prune: true}
+	case Rejected:
+		return verdict{state: StateFailed, reason: because(r)}
+	}
+	after := max(pause, origin)
+	if r.Outcome == Wait || r.Outcome == Credentials {
+		after = max(after, r.After)
+	}
+	if after >= left {
+		return verdict{state: StateFailed, reason: because(r)}
+	}
+	return verdict{reason: because(r), after: after}
+}
+
+// because is why a message was not accepted.
+func because(r Result) string {
+	if r.Reason != "" {
+		return r.Reason
+	}
+	if r.Status != 0 {
+		return fmt.Sprintf("status %d", r.Status)
+	}
+	return string(r.Outcome)
+}
+
+// The pause of a delivery that is tried again is the half of its event's age: so it
+// doubles, roughly, and a notification that is of use for a minute only is tried some
+// times in that minute. It does not count attempts, as these are no fault of the task.
+const (
+	minRetryPause = time.Second
+	maxRetryPause = time.Minute
+)
+
+// retryPause returns the pause of a delivery of an event of that age, with jitter.
+func retryPause(age time.Duration) time.Duration {
+	return max(minRetryPause, retry.Jitter(min(age, 2*maxRetryPause)/2))
+}
+
+// rounded returns a pause of which a batch has few different ones, as the queue writes
+// those that share one by one statement.
+func rounded(d time.Duration) time.Duration {
+	step := time.Second
+	for d > 16*step {
+		step *= 2
+	}
+	return (d + step - 1) / step * step
+}

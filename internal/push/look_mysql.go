@@ -1,0 +1,169 @@
+package push
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
+)
+
+var _ Looker = (*MySQL)(nil)
+
+// errReplaced: a server to which another one was promoted gave the numbers of events that it
+// had not got to others.
+var errReplaced = errors.New("an event is another one than it was: the database has lost it, or it was forgotten")
+
+// lookedEvent is an event of the argument of lookText, and its candidates.
+type lookedEvent struct {
+	Number  uint64  `json:"n"`
+	Task    uint64  `json:"t"`
+	Created int64   `json:"c"`
+	Actor   uint64  `json:"a"`
+	Photo   *uint64 `json:"p,omitempty"`
+	Object  string  `json:"o"`
+	User    string  `json:"u"` // the actor, as an object
+	// Each is its place among all, a member, and a device.
+	Candidates [][3]uint64 `json:"m"`
+}
+
+// lookText reads, for a candidate without a device, one entry of the index of devices, and
+// for each device of the others one row of each table, by its key.
+//
+// Objects are compared in the character set of the column, as the index is not used
+// otherwise.
+var lookText = `
+SELECT q.i, q.n, e.number IS NULL, ` + deviceColumns + `,
+  s.types, COALESCE(s.quiet_from, 0), COALESCE(s.quiet_to, 0), COALESCE(s.time_zone, ''),
+  GREATEST(COALESCE(mo.until_at, 0), COALESCE(mu.until_at, 0)),
+  bv.user_id IS NOT NULL OR ba.user_id IS NOT NULL,
+  q.p IS NULL OR ` + contacts.Sight + `,
+  r.device_id IS NOT NULL, COALESCE(a.username, ''), ` + mysql.Now + `
+FROM JSON_TABLE(?, '$[*]' COLUMNS (
+  n BIGINT UNSIGNED PATH '$.n', t BIGINT UNSIGNED PATH '$.t', c BIGINT UNSIGNED PATH '$.c', a BIGINT UNSIGNED PATH '$.a',
+  p BIGINT UNSIGNED PATH '$.p', o VARCHAR(100) PATH '$.o', u VARCHAR(100) PATH '$.u',
+  NESTED PATH '$.m[*]' COLUMNS (
+    i INT UNSIGNED PATH '$[0]', m BIGINT UNSIGNED PATH '$[1]', d BIGINT UNSIGNED PATH '$[2]'))) AS q
+STRAIGHT_JOIN push_devices d FORCE INDEX (members) ON d.member_id = q.m AND d.gone_at IS NULL AND (q.d = 0 OR q.d = d.id)
+STRAIGHT_JOIN users v ON v.id = d.member_id
+LEFT JOIN push_events e ON e.number = q.n AND e.task_id = q.t AND e.created_at = q.c
+LEFT JOIN push_settings s ON s.member_id = v.id
+LEFT JOIN push_mutes mo ON mo.member_id = v.id AND mo.object = CONVERT(q.o USING ascii) COLLATE ascii_bin
+LEFT JOIN push_mutes mu ON mu.member_id = v.id AND mu.object = CONVERT(q.u USING ascii) COLLATE ascii_bin
+LEFT JOIN blocks bv ON bv.user_id = v.id AND bv.blocked_id = q.a
+LEFT JOIN blocks ba ON ba.user_id = q.a AND ba.blocked_id = v.id
+LEFT JOIN push_receipts r ON r.event_number = q.n AND r.member_id = v.id AND r.device_id = d.id AND r.state = 'accepted'
+LEFT JOIN users a ON a.id = q.a` + contacts.SightJoins("q.p")
+
+// Look implements [Looker]. Candidates of events that have been forgotten have no facts.
+func (m *MySQL) Look(ctx context.Context, candidates []Candidate) ([]Facts, error) {
+	if len(candidates) == 0 {
+		return nil, nil
+	}
+	what := fmt.Sprintf("look at %d members to be notified", len(candidates))
+	question, err := m.question(ctx, candidates)
+	if err != nil {
+		return nil, err
+	}
+	type key struct {
+		candidate int
+		device    uint64
+	}
+	seen := make(map[key]bool, len(candidates)) // a site's blocks may be there twice
+	var all []Facts
+	var replaced bool
+	rows, err := mysql.Select(ctx, m.prepared, scanFacts, lookText, question)
+	for _, row := range rows {
+		k := key{row.Candidate, row.Device.ID}
+		if row.replaced {
+			m.events.drop(row.event)
+			replaced = true
+		} else if !seen[k] {
+			seen[k] = true
+			all = append(all, row.Facts)
+		}
+	}
+	if err == nil && replaced {
+		err = errReplaced
+	}
+	if err != nil {
+		return nil, mysql.Translate(ctx, what, err)
+	}
+	slices.SortFunc(all, func(a, b Facts) int {
+		return cmp.Or(cmp.Compare(a.Candidate, b.Candidate), cmp.Compare(a.Device.ID, b.Device.ID))
+	})
+	return all, nil
+}
+
+// question returns the argument of lookText.
+func (m *MySQL) question(ctx context.Context, candidates []Candidate) (string, error) {
+	var numbers []uint64
+	of := make(map[uint64][][3]uint64)
+	for i, c := range candidates {
+		if of[c.Event] == nil {
+			numbers = append(numbers, c.Event)
+		}
+		of[c.Event] = append(of[c.Event], [3]uint64{uint64(i), uint64(c.Member), c.Device})
+	}
+	events, err := m.Events(ctx, numbers)
+	if err != nil {
+		return "", err
+	}
+	list := make([]lookedEvent, 0, len(numbers))
+	for _, n := range numbers {
+		e := events[n]
+		if e == nil {
+			continue
+		}
+		l := lookedEvent{
+			Number: n, Task: e.Task, Created: e.Created.UnixMilli(), Actor: uint64(e.Actor),
+			Object: e.Object, User: "user:" + e.Actor.String(), Candidates: of[n],
+		}
+		if id, is := e.Photo(); is {
+			l.Photo = &id
+		}
+		list = append(list, l)
+	}
+	text, err := json.Marshal(list)
+	return string(text), err // a string: the driver marks bytes as binary, which MySQL does not take for JSON
+}
+
+// factsRow is a row of lookText.
+type factsRow struct {
+	Facts
+	event    uint64
+	replaced bool
+}
+
+func scanFacts(rows *sql.Rows) (f factsRow, err error) {
+	var device deviceRow
+	var types []byte
+	dest := append([]any{&f.Candidate, &f.event, &f.replaced}, device.dest()...)
+	dest = append(dest, &types, &f.Settings.Quiet.From, &f.Settings.Quiet.To, &f.Settings.Quiet.Zone,
+		(*instant)(&f.Muted), &f.Blocked, &f.Visible, &f.Accepted, &f.Actor, (*instant)(&f.Now))
+	if err := rows.Scan(dest...); err != nil {
+		return f, err
+	}
+	if f.Device, err = device.device(); err != nil {
+		return f, err
+	}
+	f.Settings.Types, err = parseTypes(types)
+	if err != nil {
+		err = fmt.Errorf("the push settings of member %s: %w", strconv.FormatUint(uint64(f.Device.Member), 10), err)
+	}
+	return f, err
+}
+
+// parseTypes reads the column types of push_settings.
+func parseTypes(text []byte) (types map[string]bool, err error) {
+	if len(text) > len("{}") {
+		err = json.Unmarshal(text, &types)
+	}
+	return types, err
+}

@@ -1,0 +1,131 @@
+package push
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+var (
+	acceptedSeconds = promauto.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "activityd_push_event_to_accepted_seconds", Help: "Time from an event to its acceptance for a device by the push service.",
+		Buckets: []float64{0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.4, 0.6, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200, 28800, 86400},
+	}, []string{"platform"})
+	messages = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "activityd_push_messages_total", Help: "Messages to devices, by what became of them and why.",
+	}, []string{"platform", "outcome", "reason"})
+	messagesInFlight = promauto.NewGauge(prometheus.GaugeOpts{
+		Name: "activityd_push_messages_in_flight", Help: "Messages that are being sent, or wait for an answer.",
+	})
+	postponed = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "activityd_push_postponed_total", Help: "Deliveries that were put off without an answer, by the reason.",
+	}, []string{"reason"})
+	skipped = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "activityd_push_skipped_total", Help: "Devices, or members, that an event was not sent to, by when that was found and the reason.",
+	}, []string{"stage", "reason"})
+	doublesPossible = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "activityd_push_doubles_possible_total", Help: "Messages that a push service may have accepted, or may accept, a second time, by the cause.",
+	}, []string{"platform", "cause"})
+	devicesGone = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "activityd_push_devices_gone_total", Help: "Answers that a device is no more, by the reason.",
+	}, []string{"platform", "reason"})
+	breakersOpen = promauto.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "activityd_push_breakers_open", Help: "Push services that are left alone for a while, because they fail or ask for it.",
+	}, []string{"platform"})
+	credentialsRefused = promauto.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "activityd_push_credentials_refused", Help: "Push services that do not take our keys.",
+	}, []string{"platform"})
+)
+
+// Where an event is found not to be for a device.
+const (
+	atTargeting = "targeting"
+	atDelivery  = "delivery"
+)
+
+// Why a message may be accepted twice.
+const (
+	noAnswer  = "no_answer"  // it was sent, and is sent again
+	noReceipt = "no_receipt" // it was accepted, and that could not be recorded
+	takenOver = "taken_over" // an earlier attempt of its task ended without a word
+)
+
+// Why a delivery is put off.
+const (
+	breakerOpen = "breaker"
+	quietHours  = "quiet_hours"
+	inFlight    = "in_flight" // the same is being sent
+	slow        = "slow"      // it was sent, and is not answered yet
+)
+
+// otherReason stands for the reasons that are not known here: what a push service says
+// is no label.
+const otherReason = "other"
+
+// knownReasons are those of the senders and of the push services' documentation.
+var knownReasons = func() map[string]bool {
+	known := make(map[string]bool)
+	for _, reason := range []string{
+		"", // accepted
+		// Our own.
+		"bad_key", "breaker", "bytes", "cancelled", "closed", "connection", "dial", "forbidden_address", "gone", "goaway", "http",
+		"key", "no_answer", "not_found", "panic", "payload", "redirect", "refused_stream", "reset", "timeout", "tls", "token",
+		"too_large", "transport", "unauthorized", "forbidden", "unavailable", "too_many_requests", "bad_request", "server_error",
+		// APNs.
+		"BadCertificate", "BadCertificateEnvironment", "BadCollapseId", "BadDeviceToken", "BadEnvironmentKeyIdInToken", "BadEnvironmentKeyInToken",
+		"BadExpirationDate", "BadMessageId", "BadPath", "BadPriority", "BadTopic", "DeviceTokenNotForTopic", "DuplicateHeaders", "ExpiredProviderToken",
+		"ExpiredToken", "Forbidden", "IdleTimeout", "InternalServerError", "InvalidProviderToken", "InvalidPushType", "MethodNotAllowed",
+		"MissingDeviceToken", "MissingProviderToken", "MissingTopic", "PayloadEmpty", "PayloadTooLarge", "ServiceUnavailable", "Shutdown",
+		"TooManyProviderTokenUpdates", "TooManyRequests", "TopicDisallowed", "Unregistered", "UnrelatedKeyIdInToken",
+		// FCM.
+		"APNS_AUTH_ERROR", "INTERNAL", "INVALID_ARGUMENT", "PERMISSION_DENIED", "QUOTA_EXCEEDED", "SENDER_ID_MISMATCH", "THIRD_PARTY_AUTH_ERROR",
+		"UNAUTHENTICATED", "UNAVAILABLE", "UNREGISTERED", "UNSPECIFIED_ERROR", "NOT_FOUND", "RESOURCE_EXHAUSTED",
+	} {
+		known[reason] = true
+	}
+	return known
+}()
+
+// reasonLabel is a reason as a label.
+func reasonLabel(reason string) string {
+	if knownReasons[reason] {
+		return reason
+	}
+	return otherReason
+}
+
+// The series begin with 0.
+func init() {
+	for _, p := range Platforms() {
+		acceptedSeconds.WithLabelValues(string(p))
+		messages.WithLabelValues(string(p), string(Accepted), "")
+		for _, cause := range []string{noAnswer, noReceipt, takenOver} {
+			doublesPossible.WithLabelValues(string(p), cause)
+		}
+		devicesGone.WithLabelValues(string(p), otherReason)
+		breakersOpen.WithLabelValues(string(p))
+		credentialsRefused.WithLabelValues(string(p))
+	}
+	for _, reason := range []string{breakerOpen, quietHours, inFlight, slow} {
+		postponed.WithLabelValues(reason)
+	}
+	for _, stage := range []string{atTargeting, atDelivery} {
+		for _, reason := range []Skip{NoDevice, OptedOut, Muted, Blocked, NotVisible, Expired, Off, Doubled} {
+			skipped.WithLabelValues(stage, string(reason))
+		}
+	}
+}
+
+// countResult counts what became of a message.
+func countResult(p Platform, r Result, sinceEvent time.Duration) {
+	messages.WithLabelValues(string(p), string(r.Outcome), reasonLabel(r.Reason)).Inc()
+	switch r.Outcome {
+	case Accepted:
+		acceptedSeconds.WithLabelValues(string(p)).Observe(sinceEvent.Seconds())
+	case Gone:
+		devicesGone.WithLabelValues(string(p), reasonLabel(r.Reason)).Inc()
+	case Ambiguous:
+		doublesPossible.WithLabelValues(string(p), noAnswer).Inc()
+	}
+}

@@ -1,0 +1,202 @@
+package push
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+)
+
+// MaxDevices is how many devices a member may have. Of more, those go that were confirmed
+// longest ago.
+const MaxDevices = 50
+
+// Pruned is a device that a push service reported to be gone.
+type Pruned struct {
+	Device uint64
+	Reason string    // as in [Result.Reason]
+	Since  time.Time // it stays if its address was confirmed later; zero: it does not
+}
+
+// storedAddress is how an [Address] is kept.
+type storedAddress struct {
+	Token    string `json:"token,omitempty"`
+	Sandbox  bool   `json:"sandbox,omitempty"`
+	Endpoint string `json:"endpoint,omitempty"`
+	P256DH   []byte `json:"p256dh,omitempty"`
+	Auth     []byte `json:"auth,omitempty"`
+}
+
+// addressHash tells addresses apart. A token of APNs is hexadecimal, in either case.
+func addressHash(platform Platform, a Address) []byte {
+	where := cmp.Or(a.Token, a.Endpoint)
+	if platform == APNs {
+		where = strings.ToLower(where)
+	}
+	hash := hashOf(string(platform), where)
+	return hash[:]
+}
+
+const (
+	deviceColumns = "d.id, d.member_id, d.platform, d.address, d.registered_at"
+	insertDevice  = "INSERT INTO push_devices (member_id, platform, address, registered_at, address_hash) VALUES (?, ?, ?, " + mysql.Now + ", ?)"
+	confirmDevice = "UPDATE push_devices SET member_id = ?, platform = ?, address = ?, registered_at = " + mysql.Now + ", gone_at = NULL, gone_reason = ''" +
+		" WHERE address_hash = ?"
+)
+
+// deviceRow is what deviceColumns are scanned into.
+type deviceRow struct {
+	Device
+	address []byte
+}
+
+func (r *deviceRow) dest() []any {
+	return []any{&r.ID, &r.Member, &r.Platform, &r.address, (*instant)(&r.Registered)}
+}
+
+func (r *deviceRow) device() (Device, error) {
+	var a storedAddress
+	if err := json.Unmarshal(r.address, &a); err != nil {
+		// Not its text, which may quote the address.
+		return Device{}, fmt.Errorf("the address of device %d is not as activityd writes it", r.ID)
+	}
+	r.Address = Address(a)
+	return r.Device, nil
+}
+
+func scanDevice(rows *sql.Rows) (Device, error) {
+	var r deviceRow
+	if err := rows.Scan(r.dest()...); err != nil {
+		return Device{}, err
+	}
+	return r.device()
+}
+
+// Register makes an address a device of a member, or confirms that it is. A device of another
+// member moves, and one that was gone is live again. The error wraps
+// [contacts.ErrNoMember] if there is no such member.
+func (m *MySQL) Register(ctx context.Context, id member.ID, platform Platform, a Address) (d Device, err error) {
+	address, err := json.Marshal(storedAddress(a))
+	if err != nil {
+		return d, err
+	}
+	hash := addressHash(platform, a)
+	args := []any{id, platform, string(address), hash}
+	err = mysql.Transact(ctx, m.db, fmt.Sprintf("register a device of member %d", id), func(tx *sql.Tx) error {
+		if err := requireMember(ctx, tx, id); err != nil {
+			return err
+		}
+		var owner member.ID // of the live device; 0: there is none
+		err := tx.QueryRowContext(ctx, "SELECT IF(gone_at IS NULL, member_id, 0) FROM push_devices WHERE address_hash = ? FOR UPDATE", hash).Scan(&owner)
+		statement := confirmDevice
+		if err == sql.ErrNoRows { //nolint:errorlint // it is never wrapped
+			statement = insertDevice
+		} else if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, statement, args...); mysql.IsDuplicate(err) {
+			// Another process was quicker: its row can be locked and changed, as it has committed.
+			if _, err := tx.ExecContext(ctx, confirmDevice, args...); err != nil {
+				return err
+			}
+		} else if err != nil {
+			return err
+		}
+		if owner != id {
+			if err := dropOldest(ctx, tx, id); err != nil {
+				return err
+			}
+		}
+		found, err := mysql.Select(ctx, tx, scanDevice, "SELECT "+deviceColumns+" FROM push_devices d WHERE d.address_hash = ?", hash)
+		if err == nil {
+			d = found[0]
+		}
+		return err
+	})
+	return d, err
+}
+
+// dropOldest deletes the live devices beyond MaxDevices. It locks all that the member has,
+// those of transactions that have not committed, too, so that the last to commit sees
+// all of them.
+func dropOldest(ctx context.Context, tx *sql.Tx, id member.ID) error {
+	type live struct{ id, registered uint64 }
+	all, err := mysql.Select(ctx, tx, func(rows *sql.Rows) (l live, err error) {
+		err = rows.Scan(&l.id, &l.registered)
+		return l, err
+	}, "SELECT id, registered_at FROM push_devices FORCE INDEX (members) WHERE member_id = ? AND gone_at IS NULL FOR UPDATE", id)
+	if err != nil || len(all) <= MaxDevices {
+		return err
+	}
+	slices.SortFunc(all, func(a, b live) int {
+		return cmp.Or(cmp.Compare(b.registered, a.registered), cmp.Compare(b.id, a.id))
+	})
+	var old []any
+	for _, l := range all[MaxDevices:] {
+		old = append(old, l.id)
+	}
+	_, err = tx.ExecContext(ctx, "DELETE FROM push_devices WHERE id IN ("+mysql.Marks(len(old))+")", old...)
+	return err
+}
+
+// Devices returns the live devices of a member, by id.
+func (m *MySQL) Devices(ctx context.Context, id member.ID) ([]Device, error) {
+	list, err := mysql.Select(ctx, m.db, scanDevice, "SELECT "+deviceColumns+
+		" FROM push_devices d FORCE INDEX (members) WHERE d.member_id = ? AND d.gone_at IS NULL ORDER BY d.id", id)
+	return list, mysql.Translate(ctx, fmt.Sprintf("read the devices of member %d", id), err)
+}
+
+// Remove deletes a device of a member, and reports whether it was there.
+func (m *MySQL) Remove(ctx context.Context, id member.ID, device uint64) (found bool, err error) {
+	err = mysql.Transact(ctx, m.db, fmt.Sprintf("remove a device of member %d", id), func(tx *sql.Tx) error {
+		n, err := mysql.Affected(tx.ExecContext(ctx, "DELETE FROM push_devices WHERE id = ? AND member_id = ? AND gone_at IS NULL", device, id))
+		found = n > 0
+		return err
+	})
+	return found, err
+}
+
+// Prune ends devices that push services reported to be gone, and returns how many
+// of them were live. Their rows are kept for some days, for the reason, without the address.
+func (m *MySQL) Prune(ctx context.Context, gone []Pruned) (n int, err error) {
+	if len(gone) == 0 {
+		return 0, nil
+	}
+	gone = slices.Clone(gone)
+	slices.SortFunc(gone, func(a, b Pruned) int { return cmp.Compare(a.Device, b.Device) }) // one order of locks
+	err = mysql.Transact(ctx, m.db, fmt.Sprintf("prune %d devices", len(gone)), func(tx *sql.Tx) error {
+		n = 0
+		for _, p := range gone {
+			since := any(nil)
+			if !p.Since.IsZero() {
+				since = p.Since.UnixMilli()
+			}
+			one, err := mysql.Affected(tx.ExecContext(ctx, "UPDATE push_devices SET gone_at = "+mysql.Now+", gone_reason = ?, address = JSON_OBJECT()"+
+				" WHERE id = ? AND gone_at IS NULL AND registered_at <= COALESCE(?, registered_at)", clip(p.Reason, 64), p.Device, since))
+			if err != nil {
+				return err
+			}
+			n += one
+		}
+		return nil
+	})
+	return n, err
+}
+
+// clip shortens s to so many bytes, and keeps what is ASCII: it came from a push service.
+func clip(s string, most int) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, s)
+	return s[:min(len(s), most)]
+}

@@ -1,0 +1,233 @@
+package push
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+)
+
+// StoredEvent is an event as it was targeted first. It never changes.
+type StoredEvent struct {
+	Event
+	Number  uint64 // in the order in which they were stored
+	Task    uint64 // the notify task that targets it
+	Created time.Time
+	Expires time.Time
+}
+
+// NewEvent is an event that a notify task is about to target.
+type NewEvent struct {
+	Event
+	Task    uint64
+	Created time.Time // when the task was enqueued
+}
+
+// Stored is what became of a [NewEvent].
+type Stored struct {
+	*StoredEvent
+	// Repeated: another task had an event of the same id before, and that is this one. It is
+	// that task's to target.
+	Repeated bool
+}
+
+// remembered is how long an event and its receipts are kept after it expired.
+const remembered = 24 * time.Hour
+
+const eventColumns = "number, id, task_id, actor_id, event, created_at, expires_at"
+
+func scanEvent(rows *sql.Rows) (*StoredEvent, error) {
+	var e StoredEvent
+	var text []byte
+	if err := rows.Scan(&e.Number, &e.ID, &e.Task, (*uint64)(&e.Actor), &text, (*instant)(&e.Created), (*instant)(&e.Expires)); err != nil {
+		return nil, err
+	}
+	parsed, err := ParseEvent(e.Actor, text)
+	if err != nil {
+		return nil, fmt.Errorf("event %d is not as activityd writes it: %w", e.Number, err)
+	}
+	parsed.ID = e.ID
+	e.Event = parsed
+	return &e, nil
+}
+
+// Burst identifies the burst of an event that has a collapse key: those of one type and one
+// key.
+func (e *Event) Burst() (hash [16]byte) {
+	whole := hashOf(e.Type, e.Collapse)
+	copy(hash[:], whole[:])
+	return hash
+}
+
+// photoPrefix begins the objects that are photos.
+const photoPrefix = "photo:"
+
+// Photo returns the id of the photo that the event is about, if it is about one. What is
+// called a photo and has no number that one can have is photo 0, which there is not.
+func (e *Event) Photo() (id uint64, is bool) {
+	number, is := strings.CutPrefix(e.Object, photoPrefix)
+	if !is {
+		return 0, false
+	}
+	parsed, _ := member.Parse(number) // its spelling is that of all ids
+	return uint64(parsed), true
+}
+
+// storeTries bounds how often a batch meets events that others commit while it is written.
+const storeTries = 10
+
+// StoreEvents stores the events of a batch that are not known by their ids, and returns
+// what became of each, in order. A task that comes again, or that was interrupted, gets what
+// it got before.
+func (m *MySQL) StoreEvents(ctx context.Context, batch []NewEvent) ([]Stored, error) {
+	if len(batch) == 0 {
+		return nil, nil
+	}
+	first := make(map[string]NewEvent, len(batch)) // by id, that of the earliest task
+	for _, e := range batch {
+		if known, ok := first[e.ID]; !ok || e.Task < known.Task {
+			first[e.ID] = e
+		}
+	}
+	ids := slices.Sorted(maps.Keys(first)) // in one order everywhere, so that two batches do not lock each other out
+	known := make(map[string]*StoredEvent, len(ids))
+	for try := 1; ; try++ {
+		if err := m.findEvents(ctx, ids, known); err != nil {
+			return nil, err
+		}
+		absent := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return known[id] != nil })
+		if len(absent) == 0 {
+			break
+		}
+		err := m.insertEvents(ctx, absent, first)
+		if err != nil && (!mysql.IsDuplicate(err) || try == storeTries) {
+			return nil, err
+		}
+	}
+	stored := make([]Stored, len(batch))
+	for i, e := range batch {
+		is := known[e.ID]
+		stored[i] = Stored{StoredEvent: is, Repeated: is.Task != e.Task}
+		m.events.add(is)
+	}
+	return stored, nil
+}
+
+func (m *MySQL) findEvents(ctx context.Context, ids []string, into map[string]*StoredEvent) error {
+	found, err := mysql.Select(ctx, m.db, scanEvent, "SELECT "+eventColumns+
+		" FROM push_events FORCE INDEX (ids) WHERE id IN ("+mysql.Marks(len(ids))+")", mysql.Args(ids)...)
+	for _, e := range found {
+		into[e.ID] = e
+	}
+	return mysql.Translate(ctx, fmt.Sprintf("look for %d events", len(ids)), err)
+}
+
+// insertEvents inserts the events with these ids, all or none. It looks up none: INSERT …
+// ON DUPLICATE KEY UPDATE would lock the gaps below the ids that it meets.
+func (m *MySQL) insertEvents(ctx context.Context, ids []string, events map[string]NewEvent) error {
+	var args []any
+	for _, id := range ids {
+		e := events[id]
+		text, err := json.Marshal(e.Event)
+		if err != nil {
+			return err
+		}
+		created := e.Created.UnixMilli()
+		expires := created + cmp.Or(e.ExpiresIn, DefaultLife).Milliseconds()
+		args = append(args, id, e.Task, e.Actor, string(text), created, expires, expires, remembered.Milliseconds())
+	}
+	const row = "(?,?,?,?,?,?,GREATEST(?," + mysql.Now + ")+?),"
+	statement := "INSERT INTO push_events (id, task_id, actor_id, event, created_at, expires_at, forget_at) VALUES " +
+		strings.TrimSuffix(strings.Repeat(row, len(ids)), ",")
+	return mysql.Transact(ctx, m.db, fmt.Sprintf("store %d events", len(ids)), func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, statement, args...)
+		return err
+	})
+}
+
+// Events returns the events with these numbers. Those that have been forgotten are
+// absent from the result. They are shared: they must not be changed.
+func (m *MySQL) Events(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error) {
+	found := make(map[uint64]*StoredEvent, len(numbers))
+	var absent []uint64
+	for _, n := range numbers {
+		if e := m.events.get(n); e != nil {
+			found[n] = e
+		} else {
+			absent = append(absent, n)
+		}
+	}
+	if len(absent) == 0 {
+		return found, nil
+	}
+	slices.Sort(absent)
+	absent = slices.Compact(absent)
+	list, err := mysql.Select(ctx, m.db, scanEvent, "SELECT "+eventColumns+
+		" FROM push_events WHERE number IN ("+mysql.Marks(len(absent))+")", mysql.Args(absent)...)
+	if err != nil {
+		return nil, mysql.Translate(ctx, fmt.Sprintf("read %d events", len(absent)), err)
+	}
+	for _, e := range list {
+		found[e.Number] = e
+		m.events.add(e)
+	}
+	return found, nil
+}
+
+// EventByID returns the event with an id, or nil if there is none, or none any more.
+func (m *MySQL) EventByID(ctx context.Context, id string) (*StoredEvent, error) {
+	known := make(map[string]*StoredEvent)
+	err := m.findEvents(ctx, []string{id}, known)
+	return known[id], err
+}
+
+// cachedEvents bounds each of the two generations of an [eventCache]: together some 30 MB at
+// most, as an event has at most 12 KB.
+const cachedEvents = 1024
+
+// eventCache keeps the events that were used last. Its zero value is empty.
+type eventCache struct {
+	mu       sync.Mutex
+	now, old map[uint64]*StoredEvent // what is used while now fills up is kept for another round
+}
+
+func (c *eventCache) get(number uint64) *StoredEvent {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.now[number]
+	if e == nil {
+		if e = c.old[number]; e != nil {
+			c.put(e)
+		}
+	}
+	return e
+}
+
+func (c *eventCache) add(e *StoredEvent) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.put(e)
+}
+
+func (c *eventCache) put(e *StoredEvent) {
+	if c.now == nil || len(c.now) >= cachedEvents {
+		c.now, c.old = make(map[uint64]*StoredEvent), c.now
+	}
+	c.now[e.Number] = e
+}
+
+func (c *eventCache) drop(number uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.now, number)
+	delete(c.old, number)
+}

@@ -1,0 +1,201 @@
+package push
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+)
+
+// State is what became of an event for a device.
+type State string
+
+// The states.
+const (
+	StatePending  State = "pending"  // it is one of a burst, and was not sent yet
+	StateAccepted State = "accepted" // final: the push service took it, or a notification that counts it
+	StateSkipped  State = "skipped"  // for a [Skip]
+	StateFailed   State = "failed"   // the push service will never take it
+)
+
+// Receipt says what became of an event for a device.
+type Receipt struct {
+	Event      uint64 // the number of a [StoredEvent]
+	Member     member.ID
+	Device     uint64 // 0: the member as a whole
+	State      State
+	Reason     string
+	ProviderID string    // the id under which the push service took it
+	At         time.Time // set by the store
+	// Burst is that of the event, if it has a collapse key; zero: it has none, or it is kept as
+	// it was.
+	Burst [16]byte
+}
+
+// BurstDevice is a device for which there is a burst.
+type BurstDevice struct {
+	Burst  [16]byte // see [Event.Burst]
+	Member member.ID
+	Device uint64
+}
+
+// maxReceipts bounds the rows of one INSERT.
+const maxReceipts = 1000
+
+// WriteReceipts writes receipts, up to 1,000 by one statement. One that says that the event was
+// accepted stays as it is; any other is replaced. The same receipts may be written again.
+func (m *MySQL) WriteReceipts(ctx context.Context, receipts []Receipt) error {
+	// In one order everywhere, so that two batches do not lock each other out.
+	receipts = slices.Clone(receipts)
+	slices.SortFunc(receipts, func(a, b Receipt) int {
+		return cmp.Or(cmp.Compare(a.Event, b.Event), cmp.Compare(a.Member, b.Member), cmp.Compare(a.Device, b.Device))
+	})
+	for some := range slices.Chunk(receipts, maxReceipts) {
+		var args []any
+		for _, r := range some {
+			burst := any(nil)
+			if r.Burst != [16]byte{} {
+				burst = r.Burst[:]
+			}
+			args = append(args, r.Event, r.Member, r.Device, r.State, clip(r.Reason, 64), clip(r.ProviderID, 128), burst)
+		}
+		const row = "(?,?,?,?,?,?,?," + mysql.Now + "),"
+		// The server changes the columns in this order, and state is read until it is changed.
+		statement := "INSERT INTO push_receipts (event_number, member_id, device_id, state, reason, provider_id, burst, at) VALUES " +
+			strings.TrimSuffix(strings.Repeat(row, len(some)), ",") + " ON DUPLICATE KEY UPDATE burst = COALESCE(VALUES(burst), burst)," +
+			" reason = " + unlessAccepted("reason") + ", provider_id = " + unlessAccepted("provider_id") +
+			", at = " + unlessAccepted("at") + ", state = " + unlessAccepted("state")
+		err := mysql.Transact(ctx, m.db, fmt.Sprintf("write %d receipts", len(some)), func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, statement, args...)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func unlessAccepted(column string) string {
+	return "IF(state = 'accepted', " + column + ", VALUES(" + column + "))"
+}
+
+// burstsTable is the argument of the statements about bursts, as a table: its place, the
+// burst, the member and the device of each.
+const burstsTable = "JSON_TABLE(?, '$[*]' COLUMNS (i INT UNSIGNED PATH '$.i', b CHAR(32) PATH '$.b', m BIGINT UNSIGNED PATH '$.m', d BIGINT UNSIGNED PATH '$.d')) AS q"
+
+func burstsArgument(devices []BurstDevice) (string, error) {
+	type burst struct {
+		I int    `json:"i"`
+		B string `json:"b"`
+		M uint64 `json:"m"`
+		D uint64 `json:"d"`
+	}
+	list := make([]burst, len(devices))
+	for i, d := range devices {
+		list[i] = burst{i, hex.EncodeToString(d.Burst[:]), uint64(d.Member), d.Device}
+	}
+	text, err := json.Marshal(list)
+	return string(text), err
+}
+
+// Pending returns, for each of devices in order, the numbers of the events of the burst whose
+// receipts are pending, ascending.
+func (m *MySQL) Pending(ctx context.Context, devices []BurstDevice) ([][]uint64, error) {
+	pending := make([][]uint64, len(devices))
+	err := m.bursts(ctx, "read what is pending", devices, func(rows *sql.Rows) (_ struct{}, err error) {
+		var i int
+		var event uint64
+		err = rows.Scan(&i, &event)
+		pending[i] = append(pending[i], event)
+		return struct{}{}, err
+	}, "SELECT q.i, r.event_number FROM "+burstsTable+" STRAIGHT_JOIN push_receipts r FORCE INDEX (bursts)"+
+		" ON r.device_id = q.d AND r.burst = UNHEX(q.b) AND r.state = 'pending' AND r.member_id = q.m")
+	for _, list := range pending {
+		slices.Sort(list)
+	}
+	return pending, err
+}
+
+// LastAccepted returns, for each of devices in order, when an event of the burst was last
+// accepted for it; zero: never, or so long ago that it is forgotten.
+func (m *MySQL) LastAccepted(ctx context.Context, devices []BurstDevice) ([]time.Time, error) {
+	last := make([]time.Time, len(devices))
+	// All columns are named in the order, so that the entry is read at once: see
+	// package contacts.
+	err := m.bursts(ctx, "read when bursts were last sent", devices, func(rows *sql.Rows) (_ struct{}, err error) {
+		var i int
+		var at instant
+		err = rows.Scan(&i, &at)
+		last[i] = time.Time(at)
+		return struct{}{}, err
+	}, "SELECT q.i, (SELECT r.at FROM push_receipts r FORCE INDEX (bursts)"+
+		" WHERE r.device_id = q.d AND r.burst = UNHEX(q.b) AND r.state = 'accepted'"+
+		" ORDER BY r.device_id DESC, r.burst DESC, r.state DESC, r.at DESC LIMIT 1) FROM "+burstsTable)
+	return last, err
+}
+
+func (m *MySQL) bursts(
+	ctx context.Context, what string, devices []BurstDevice, scan func(*sql.Rows) (struct{}, error), text string,
+) error {
+	if len(devices) == 0 {
+		return nil
+	}
+	argument, err := burstsArgument(devices)
+	if err != nil {
+		return err
+	}
+	_, err = mysql.Select(ctx, m.prepared, scan, text, argument)
+	return mysql.Translate(ctx, fmt.Sprintf("%s, for %d devices", what, len(devices)), err)
+}
+
+// Receipts returns up to limit receipts of an event, by member and device, of those after a
+// member and a device. Begin with zeros and continue with the last ones received.
+func (m *MySQL) Receipts(ctx context.Context, event uint64, afterMember member.ID, afterDevice uint64, limit int) ([]Receipt, error) {
+	list, err := mysql.Select(ctx, m.db, scanReceipt, "SELECT "+receiptColumns+" FROM push_receipts FORCE INDEX (PRIMARY)"+
+		" WHERE event_number = ? AND (member_id > ? OR member_id = ? AND device_id > ?) ORDER BY event_number, member_id, device_id LIMIT ?",
+		event, afterMember, afterMember, afterDevice, limit)
+	return list, mysql.Translate(ctx, fmt.Sprintf("read the receipts of event %d", event), err)
+}
+
+// ReceiptsOf returns the receipts of an event for one member, by device.
+func (m *MySQL) ReceiptsOf(ctx context.Context, event uint64, id member.ID) ([]Receipt, error) {
+	list, err := mysql.Select(ctx, m.db, scanReceipt, "SELECT "+receiptColumns+
+		" FROM push_receipts FORCE INDEX (PRIMARY) WHERE event_number = ? AND member_id = ? ORDER BY device_id", event, id)
+	return list, mysql.Translate(ctx, fmt.Sprintf("read the receipts of event %d for member %d", event, id), err)
+}
+
+const receiptColumns = "event_number, member_id, device_id, state, reason, provider_id, at, COALESCE(burst, '')"
+
+func scanReceipt(rows *sql.Rows) (r Receipt, err error) {
+	var burst []byte
+	err = rows.Scan(&r.Event, &r.Member, &r.Device, &r.State, &r.Reason, &r.ProviderID, (*instant)(&r.At), &burst)
+	copy(r.Burst[:], burst)
+	return r, err
+}
+
+// ReceiptCount is how many receipts of an event are alike.
+type ReceiptCount struct {
+	State  State
+	Reason string
+	Count  int
+}
+
+// CountReceipts counts the receipts of an event by what they say, the most frequent first. It
+// reads all of them.
+func (m *MySQL) CountReceipts(ctx context.Context, event uint64) ([]ReceiptCount, error) {
+	list, err := mysql.Select(ctx, m.db, func(rows *sql.Rows) (c ReceiptCount, err error) {
+		err = rows.Scan(&c.State, &c.Reason, &c.Count)
+		return c, err
+	}, "SELECT state, reason, COUNT(*) FROM push_receipts FORCE INDEX (PRIMARY) WHERE event_number = ?"+
+		" GROUP BY state, reason ORDER BY COUNT(*) DESC, state, reason", event)
+	return list, mysql.Translate(ctx, fmt.Sprintf("count the receipts of event %d", event), err)
+}

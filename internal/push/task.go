@@ -1,0 +1,105 @@
+package push
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
+)
+
+// The kinds of task. Notify and Target have the actor as key, Deliver the device.
+const (
+	Notify  = "notify"  // an event is to be targeted
+	Target  = "target"  // the next page of its followers
+	Deliver = "deliver" // it is to be sent to a device
+)
+
+// The queues of the kinds: that of notify and target, and that of deliver.
+const (
+	QueueNotify = "notify"
+	QueuePush   = "push"
+)
+
+// Page is the payload of a target task: the followers of the event's actor whose ids are
+// above After.
+type Page struct {
+	Event uint64    `json:"event"` // the number of a [StoredEvent]
+	After member.ID `json:"after"`
+}
+
+// Delivery is the payload of a deliver task.
+type Delivery struct {
+	Event  uint64    `json:"event"` // the number of a [StoredEvent]; of a burst, of one of its events
+	Member member.ID `json:"member"`
+	// Burst is the hash of the event's collapse key, in hexadecimal, as in push_events; "" if it
+	// has none. The task sends all events of the burst that are pending for the device.
+	Burst string `json:"burst,omitempty"`
+}
+
+func newTarget(actor member.ID, p Page) (queue.New, error) {
+	payload, err := json.Marshal(p)
+	if err != nil {
+		return queue.New{}, err
+	}
+	return newTask(Target, QueueNotify, uint64(actor), payload, TargetKey)
+}
+
+func newDeliver(device uint64, d Delivery) (queue.New, error) {
+	payload, err := json.Marshal(d)
+	if err != nil {
+		return queue.New{}, err
+	}
+	return newTask(Deliver, QueuePush, device, payload, DeliverKey)
+}
+
+func newTask(kind, name string, key uint64, payload json.RawMessage, dedupe func(uint64, json.RawMessage) (string, error)) (queue.New, error) {
+	dedupeKey, err := dedupe(key, payload)
+	return queue.New{Kind: kind, Key: key, Payload: payload, Queue: name, DedupeKey: dedupeKey}, err
+}
+
+// NotifyKey is the dedupe key of a notify task: two with the same id are the same event.
+// So are two without an id that are equal, if neither was started: who enqueues a batch again
+// repeats nothing. (A row has no dedupe key, and an entry of the stream has an id: each of
+// those is an event of its own.)
+func NotifyKey(actor uint64, payload json.RawMessage) (string, error) {
+	var e struct {
+		ID string `json:"id"`
+	}
+	if err := json.Unmarshal(payload, &e); err != nil {
+		return "", err
+	}
+	if e.ID != "" && len(e.ID) <= MaxID {
+		return "notify:" + e.ID, nil
+	}
+	var fields map[string]any // the names sorted: the server may store them in another order
+	if err := json.Unmarshal(payload, &fields); err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(fields)
+	if err != nil {
+		return "", err
+	}
+	hash := sha256.Sum256(text)
+	return fmt.Sprintf("notify:%d:/%s", actor, hex.EncodeToString(hash[:16])), nil
+}
+
+// TargetKey is the dedupe key of a target task.
+func TargetKey(_ uint64, payload json.RawMessage) (string, error) {
+	var p Page
+	err := json.Unmarshal(payload, &p)
+	return fmt.Sprintf("target:%d:%d", p.Event, p.After), err
+}
+
+// DeliverKey is the dedupe key of a deliver task: a delivery that waits absorbs those of its
+// burst for the device.
+func DeliverKey(device uint64, payload json.RawMessage) (string, error) {
+	var d Delivery
+	err := json.Unmarshal(payload, &d)
+	if d.Burst != "" {
+		return fmt.Sprintf("burst:%d:%s", device, d.Burst), err
+	}
+	return fmt.Sprintf("deliver:%d:%d", d.Event, device), err
+}

@@ -1,0 +1,73 @@
+package tasks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/strictjson"
+)
+
+// The kinds that notify members: see package push.
+var (
+	notify = kind{
+		Name: push.Notify, Workers: notifyWorkers, Produced: true, Takes: eventField, DedupeKey: push.NotifyKey,
+		Handler: func(w work) queue.Handler { return orNoPush(w.Notify) },
+	}
+	target = kind{
+		Name: push.Target, Workers: notifyWorkers, DedupeKey: push.TargetKey,
+		Handler: func(w work) queue.Handler { return orNoPush(w.Notify) },
+	}
+	deliver = kind{
+		Name: push.Deliver, Workers: queue.Workers{Queue: push.QueuePush, Count: 2, Batch: DefaultBatch, Lease: pushLease}, DedupeKey: push.DeliverKey,
+		Handler: func(w work) queue.Handler { return orNoPush(w.Deliver) },
+	}
+)
+
+// A share of events is at most 2 MiB of payloads.
+var notifyWorkers = queue.Workers{Queue: push.QueueNotify, Count: 2, Batch: 64, Lease: pushLease}
+
+// pushLease is how long the notifications of a process that died are held up.
+const pushLease = 5 * time.Second
+
+var eventField = &field{
+	Name: "event", What: "event", Want: "an event",
+	Task: func(_ kind, r *strictjson.Reader, at string, of member.ID, value json.RawMessage) queue.New {
+		e := push.ReadEvent(r, at, of, value)
+		if len(r.Faults) > 0 {
+			return queue.New{}
+		}
+		n, err := push.NewNotify(e)
+		if err != nil {
+			r.Addf(at, "%v", err)
+		}
+		return n
+	},
+}
+
+// noPush leaves tasks to other processes.
+type noPush struct{}
+
+const noPushPause = 5 * time.Second
+
+var errNoPush = errors.New("this process has no push")
+
+func orNoPush(h queue.Handler) queue.Handler {
+	if h == nil {
+		return noPush{}
+	}
+	return h
+}
+
+// Handle implements [queue.Handler].
+func (noPush) Handle(_ context.Context, batch []queue.Task) []queue.Outcome {
+	all := make([]queue.Outcome, len(batch))
+	for i := range all {
+		all[i].Err = queue.Later(noPushPause, errNoPush)
+	}
+	return all
+}
