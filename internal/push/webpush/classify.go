@@ -8,7 +8,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
@@ -52,8 +51,9 @@ func classify(x exchange) push.Result {
 		switch x.status / 100 {
 		case 2:
 			return push.Result{Outcome: push.Accepted, Status: x.status, ID: messageID(x.header)}
-		case 5:
-			result.Outcome, result.After, result.Origin = push.Wait, after, after > 0
+		case 5: // another one than those of a service that is away may be about this message
+			away := statusReasons[x.status] != ""
+			result.Outcome, result.After, result.Origin = push.Wait, after, after > 0 || away
 		}
 	}
 	return result
@@ -68,7 +68,7 @@ func classifyError(err error, sent bool) push.Result {
 	timeout, isTimeout := errors.AsType[net.Error](err)
 	switch {
 	case errors.Is(err, errNotPublic):
-		return push.Result{Outcome: push.Wait, Reason: "not_public", After: notPublicWait, Origin: true}
+		return push.Result{Outcome: push.Wait, Reason: "forbidden_address", After: notPublicWait, Origin: true}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), isTimeout && timeout.Timeout():
 		reason = "timeout"
 	case unresolved:
@@ -101,6 +101,11 @@ var mozillaReasons = map[int]string{
 	201: "try_later", 202: "try_later",
 }
 
+var statusReasons = map[int]string{
+	400: "bad_request", 401: "unauthorized", 403: "forbidden", 404: "not_found", 410: "gone",
+	413: "too_large", 429: "too_many_requests", 502: "unavailable", 503: "unavailable", 504: "unavailable",
+}
+
 // reason returns a word of ours for an answer.
 func reason(status int, body []byte) string {
 	var answer struct {
@@ -115,12 +120,14 @@ func reason(status int, body []byte) string {
 		return answer.Reason
 	case mozillaReasons[answer.Errno] != "":
 		return mozillaReasons[answer.Errno]
-	case status >= 300 && status < 400:
+	case status/100 == 3:
 		return "redirect"
-	case status >= 200 && status < 600:
-		return "http_" + strconv.Itoa(status)
+	case statusReasons[status] != "":
+		return statusReasons[status]
+	case status/100 == 5:
+		return "server_error"
 	}
-	return "http_other"
+	return "http"
 }
 
 // messageID returns the push service's id of a message. That of RFC 8030, the Location, is

@@ -141,7 +141,7 @@ func (s *Sender) Origin(d push.Device) string {
 func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 	e, err := parseEndpoint(m.Device.Address.Endpoint)
 	if err != nil {
-		return push.Result{Outcome: push.Rejected, Reason: "bad_endpoint"}
+		return push.Result{Outcome: push.Rejected, Reason: "endpoint"}
 	}
 	v := s.vapid.Load()
 	body, reason := content(m)
@@ -150,7 +150,7 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 	}
 	authorization, err := v.authorization(e.audience(), s.now())
 	if err != nil {
-		return push.Result{Outcome: push.Credentials, Reason: "sign", Origin: true}
+		return push.Result{Outcome: push.Credentials, Reason: "token", Origin: true}
 	}
 	o := s.origins.get(e.address())
 	defer s.origins.put(o)
@@ -201,10 +201,10 @@ func (s *Sender) try(ctx context.Context, o *origin, request *http.Request) exch
 func content(m push.Message) (body []byte, reason string) {
 	text, err := payload(m.Notification)
 	if err != nil || len(text) > maxPayload {
-		return nil, "bad_payload"
+		return nil, "payload"
 	}
 	if body, err = encrypt(text, m.Device.Address.P256DH, m.Device.Address.Auth); err != nil {
-		return nil, "bad_keys"
+		return nil, "bad_key"
 	}
 	return body, ""
 }

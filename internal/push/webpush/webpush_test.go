@@ -154,14 +154,14 @@ func TestAnswersOfAPushService(t *testing.T) {
 		answer webpushtest.Answer
 		want   push.Result
 	}{
-		"not found":   {webpushtest.Answer{Status: 404}, push.Result{Outcome: push.Gone, Status: 404, Reason: "http_404"}},
+		"not found":   {webpushtest.Answer{Status: 404}, push.Result{Outcome: push.Gone, Status: 404, Reason: "not_found"}},
 		"gone":        {webpushtest.Answer{Status: 410, Body: `{"errno":106}`}, push.Result{Outcome: push.Gone, Status: 410, Reason: "user_gone"}},
-		"too many":    {webpushtest.Answer{Status: 429, Header: http.Header{"Retry-After": {"90"}}}, push.Result{Outcome: push.Wait, Status: 429, Reason: "http_429", After: 90 * time.Second, Origin: true}},
-		"unavailable": {webpushtest.Answer{Status: 503}, push.Result{Outcome: push.Wait, Status: 503, Reason: "http_503"}},
+		"too many":    {webpushtest.Answer{Status: 429, Header: http.Header{"Retry-After": {"90"}}}, push.Result{Outcome: push.Wait, Status: 429, Reason: "too_many_requests", After: 90 * time.Second, Origin: true}},
+		"unavailable": {webpushtest.Answer{Status: 503}, push.Result{Outcome: push.Wait, Status: 503, Reason: "unavailable", Origin: true}},
 		"redirect":    {webpushtest.Answer{Status: 301, Header: http.Header{"Location": {other.Address.Endpoint}}}, push.Result{Outcome: push.Rejected, Status: 301, Reason: "redirect"}},
 		"redirect307": {webpushtest.Answer{Status: 307, Header: http.Header{"Location": {other.Address.Endpoint}}}, push.Result{Outcome: push.Wait, Status: 307, Reason: "redirect"}},
 		"cut":         {webpushtest.Answer{Cut: true}, push.Result{Outcome: push.Ambiguous, Reason: "connection"}},
-		"long answer": {webpushtest.Answer{Status: 400, Body: strings.Repeat(" ", 1<<20)}, push.Result{Outcome: push.Rejected, Status: 400, Reason: "http_400"}},
+		"long answer": {webpushtest.Answer{Status: 400, Body: strings.Repeat(" ", 1<<20)}, push.Result{Outcome: push.Rejected, Status: 400, Reason: "bad_request"}},
 		"long header": {webpushtest.Answer{Status: 201, Header: http.Header{"X": {strings.Repeat("x", 1<<20)}}}, push.Result{Outcome: push.Ambiguous, Reason: "connection"}},
 		"long accept": {webpushtest.Answer{Status: 200, Body: strings.Repeat(" ", 1<<20)}, push.Result{Outcome: push.Accepted, Status: 200}},
 	} {
@@ -229,7 +229,7 @@ func TestNothingIsSentInside(t *testing.T) {
 			t.Errorf("%s can be registered: %v", host, err)
 		}
 		// As if the name had meant another address then.
-		want := push.Result{Outcome: push.Wait, Reason: "not_public", After: notPublicWait, Origin: true}
+		want := push.Result{Outcome: push.Wait, Reason: "forbidden_address", After: notPublicWait, Origin: true}
 		if got := send(t, s, message(device)); got != want {
 			t.Errorf("%s: %+v, want %+v", host, got, want)
 		}
@@ -266,7 +266,7 @@ func TestASubscriptionForAnotherKeyHoldsUpNoOther(t *testing.T) {
 	s := newSender(t, service, loopback)
 	_, good := subscribe(t, service, s.PublicKey())
 	_, foreign := subscribe(t, service, newPair(t).Public)
-	want := push.Result{Outcome: push.Credentials, Status: 403, Reason: "http_403", Origin: true}
+	want := push.Result{Outcome: push.Credentials, Status: 403, Reason: "forbidden", Origin: true}
 	if got := send(t, s, message(foreign)); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -291,9 +291,9 @@ func TestMessagesThatCannotBe(t *testing.T) {
 	s := newSender(t, service, loopback)
 	_, device := subscribe(t, service, s.PublicKey())
 	for reason, change := range map[string]func(*push.Message){
-		"bad_endpoint": func(m *push.Message) { m.Device.Address.Endpoint = "http://127.0.0.1/" },
-		"bad_keys":     func(m *push.Message) { m.Device.Address.P256DH = make([]byte, pointSize) },
-		"bad_payload":  func(m *push.Message) { m.Body = strings.Repeat("x", maxPayload) },
+		"endpoint": func(m *push.Message) { m.Device.Address.Endpoint = "http://127.0.0.1/" },
+		"bad_key":     func(m *push.Message) { m.Device.Address.P256DH = make([]byte, pointSize) },
+		"payload":  func(m *push.Message) { m.Body = strings.Repeat("x", maxPayload) },
 	} {
 		m := message(device)
 		change(&m)
@@ -432,7 +432,7 @@ func TestMessagesWaitForTheBrowser(t *testing.T) {
 		t.Errorf("topics (-want +got):\n%s", diff)
 	}
 	u.Unsubscribe()
-	if got, want := send(t, s, message(device)), (push.Result{Outcome: push.Gone, Status: 410, Reason: "http_410"}); got != want {
+	if got, want := send(t, s, message(device)), (push.Result{Outcome: push.Gone, Status: 410, Reason: "gone"}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
