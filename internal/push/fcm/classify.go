@@ -2,7 +2,6 @@ package fcm
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/h2pool"
 )
 
 // answer is what FCM answered to a message.
@@ -59,8 +59,7 @@ func classify(a answer, now time.Time) push.Result {
 	}
 	wait := func(pause time.Duration, origin bool) {
 		r.Outcome, r.Origin = push.Wait, origin
-		r.After, _ = parseRetryAfter(a.retryAfter, now)
-		if r.After == 0 {
+		if r.After = retryAfter(a.retryAfter, now); r.After == 0 {
 			r.After = pause
 		}
 	}
@@ -133,14 +132,6 @@ func parseError(body []byte) (s said) {
 // maxRetryAfter bounds what a header can ask for.
 const maxRetryAfter = 24 * time.Hour
 
-// parseRetryAfter reads the header Retry-After: seconds, or a date.
-func parseRetryAfter(header string, now time.Time) (time.Duration, error) {
-	if seconds, err := strconv.ParseUint(header, 10, 31); err == nil {
-		return min(time.Duration(seconds)*time.Second, maxRetryAfter), nil //nolint:gosec // G115: it has 31 bits
-	}
-	at, err := http.ParseTime(header)
-	if err != nil {
-		return 0, fmt.Errorf("retry-after: %w", err)
-	}
-	return min(max(at.Sub(now), 0), maxRetryAfter), nil
+func retryAfter(header string, now time.Time) time.Duration {
+	return min(h2pool.RetryAfter(header, now), maxRetryAfter)
 }

@@ -1,7 +1,6 @@
 package fcm
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -11,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
 	"strings"
 	"sync"
@@ -19,6 +17,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/h2pool"
 )
 
 // DefaultURL is Google's.
@@ -29,17 +28,17 @@ type Options struct {
 	Credentials []byte         // a service account's JSON
 	URL         string         // "": DefaultURL
 	RootCAs     *x509.CertPool // nil: the system's
-	Log         *slog.Logger
+	Log         *slog.Logger   // nil: none
 }
 
 // Sender sends to FCM. It implements [push.Sender].
 type Sender struct {
-	base    string // URL without a path
+	base    *url.URL
 	origin  string
 	log     *slog.Logger
 	account atomic.Pointer[account]
 	tokens  *http.Transport // to the token endpoint
-	send    *http.Transport
+	pool    *h2pool.Pool
 	now     func() time.Time
 
 	ctx     context.Context //nolint:containedctx // of the requests for tokens, which belong to no message
@@ -54,6 +53,9 @@ func New(o Options) (*Sender, error) {
 	if o.URL == "" {
 		o.URL = DefaultURL
 	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
 	u, err := url.Parse(o.URL)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, errors.New("URL: want https://host or https://host:port")
@@ -62,14 +64,17 @@ func New(o Options) (*Sender, error) {
 	if port == "" {
 		port = "443"
 	}
-	s := &Sender{
-		base: "https://" + u.Host, origin: "https://" + net.JoinHostPort(u.Hostname(), port), log: o.Log, now: time.Now,
-		tokens: newTransport(o.RootCAs), send: newTransport(o.RootCAs),
-	}
+	u.Path = "/"
+	address := net.JoinHostPort(u.Hostname(), port)
+	s := &Sender{base: u, origin: "https://" + address, log: o.Log, now: time.Now, tokens: newTransport(o.RootCAs)}
 	if err := s.SetCredentials(o.Credentials); err != nil {
 		return nil, err
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.pool = h2pool.New(h2pool.Options{
+		Transport: newTransport(o.RootCAs), Address: address, MaxConns: maxConns, GrowAfter: growAfter, DialTimeout: dialTimeout,
+		OnDialError: func(err error) { s.log.WarnContext(s.ctx, "FCM cannot be reached", "address", address, "error", err) },
+	})
 	return s, nil
 }
 
@@ -84,12 +89,11 @@ func (s *Sender) SetCredentials(text []byte) error {
 }
 
 // Close ends the connections. Nothing may be sent afterwards.
-func (s *Sender) Close() error {
+func (s *Sender) Close() {
 	s.stop()
 	s.fetches.Wait()
 	s.tokens.CloseIdleConnections()
-	s.send.CloseIdleConnections()
-	return nil
+	s.pool.Close()
 }
 
 // Origin implements [push.Sender].
@@ -114,8 +118,11 @@ func Check(a push.Address) error {
 	return nil
 }
 
-// maxConnections is how many connections there are to FCM, and as many to the token endpoint.
-const maxConnections = 2
+const (
+	maxConns    = 4                      // each carries a hundred messages at once, or more
+	growAfter   = 500 * time.Millisecond // see [h2pool.Options]
+	dialTimeout = 5 * time.Second
+)
 
 // maxAnswer is how much of an answer is read, in bytes.
 const maxAnswer = 16 << 10
@@ -131,67 +138,93 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 	if err != nil {
 		return push.Result{Outcome: push.Rejected, Reason: "encode"}
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.base+"/v1/projects/"+a.project+"/messages:send", bytes.NewReader(body))
-	if err != nil {
-		return push.Result{Outcome: push.Rejected, Reason: "request"}
+	for try := 1; ; try++ {
+		answered, x := s.try(ctx, a.project, token, body)
+		switch {
+		case x.err == nil:
+		case x.unsent && try < maxUnsent && ctx.Err() == nil:
+			continue
+		default:
+			return classifyError(ctx, x)
+		}
+		r = classify(answered, s.now())
+		if r.Status == http.StatusUnauthorized && r.Outcome == push.Credentials && r.Origin && a.refused(token) {
+			r.Outcome, r.After = push.Wait, failurePause // another token will do
+		}
+		return r
 	}
-	request.Header.Set("Authorization", "Bearer "+token)
-	request.Header.Set("Content-Type", "application/json")
-	answered, written, err := s.roundTrip(request)
-	if err != nil {
-		return classifyError(ctx, written)
-	}
-	r = classify(answered, s.now())
-	if r.Status == http.StatusUnauthorized && r.Outcome == push.Credentials && r.Origin && a.refused(token) {
-		r.Outcome, r.After = push.Wait, failurePause // another token will do
-	}
-	return r
 }
 
-// roundTrip sends a request once. After an error, written says whether any of it may have
-// reached FCM.
-func (s *Sender) roundTrip(request *http.Request) (a answer, written bool, err error) {
-	var wrote atomic.Bool
-	traced := httptrace.WithClientTrace(request.Context(), &httptrace.ClientTrace{WroteHeaders: func() { wrote.Store(true) }})
-	response, err := s.send.RoundTrip(request.WithContext(traced))
+// maxUnsent is how often a message is given to another connection, because the one that it
+// was to go over went away before anything of it was sent.
+const maxUnsent = 3
+
+// failure is why there is no answer.
+type failure struct {
+	err    error
+	unsent bool // nothing of the message was sent
+	spared bool // it was not processed, as FCM says
+}
+
+// try sends a message over a connection.
+func (s *Sender) try(ctx context.Context, project, token string, body []byte) (a answer, x failure) {
+	c, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return answer{}, wrote.Load(), err
+		return a, failure{err: err, spared: true}
 	}
+	answered := false
+	defer func() { s.pool.Done(c, answered) }()
+	content := h2pool.NewBody(body)
+	request := (&http.Request{
+		Method: http.MethodPost, URL: s.base.JoinPath("v1", "projects", project, "messages:send"), Host: s.base.Host,
+		Header: http.Header{
+			"Authorization": {"Bearer " + token}, "Content-Type": {"application/json"}, "User-Agent": {"activityd"},
+		},
+		Body: content, ContentLength: int64(len(body)),
+	}).WithContext(ctx)
+	response, err := c.RoundTrip(request)
+	if err != nil {
+		if h2pool.IsGoAway(err) {
+			s.pool.Remove(c)
+		}
+		unsent := !content.Stop()
+		return a, failure{err: err, unsent: unsent, spared: unsent || h2pool.IsGoAway(err) || h2pool.IsRefused(err)}
+	}
+	answered = true
 	defer func() { _ = response.Body.Close() }()
 	a.status, a.retryAfter = response.StatusCode, response.Header.Get("Retry-After")
 	a.body, _ = io.ReadAll(io.LimitReader(response.Body, maxAnswer)) // the status alone says what became of it
-	return a, true, nil
+	return a, failure{}
 }
 
 // classifyError returns what it means that no answer came.
-func classifyError(ctx context.Context, written bool) push.Result {
+func classifyError(ctx context.Context, x failure) push.Result {
+	_, dialled := errors.AsType[*h2pool.DialError](x.err)
 	switch {
-	case written:
+	case !x.spared:
 		return push.Result{Outcome: push.Ambiguous, Reason: "no_answer"}
+	case dialled:
+		return push.Result{Outcome: push.Wait, Reason: "dial", Origin: true}
 	case ctx.Err() != nil:
 		return push.Result{Outcome: push.Wait, Reason: "timeout"}
 	}
-	return push.Result{Outcome: push.Wait, Reason: "dial", Origin: true}
+	return push.Result{Outcome: push.Wait, Reason: "not_processed"}
 }
 
-// newTransport returns a transport with few connections: FCM takes a hundred or more requests
-// at once over each, and what finds no free stream waits for one. Its hidden retries are of
-// requests alone that were not processed, as the server said.
+// newTransport returns what opens connections.
 func newTransport(roots *x509.CertPool) *http.Transport {
 	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
 		ForceAttemptHTTP2:      true,
 		DisableCompression:     true,
-		TLSHandshakeTimeout:    5 * time.Second,
+		TLSHandshakeTimeout:    dialTimeout,
 		IdleConnTimeout:        5 * time.Minute,
-		MaxConnsPerHost:        maxConnections,
 		MaxResponseHeaderBytes: maxAnswer,
 		HTTP2: &http.HTTP2Config{
-			StrictMaxConcurrentRequests: true,
-			SendPingTimeout:             5 * time.Second, // of silence
-			PingTimeout:                 5 * time.Second,
-			WriteByteTimeout:            5 * time.Second,
+			SendPingTimeout:  5 * time.Second, // of silence
+			PingTimeout:      5 * time.Second,
+			WriteByteTimeout: 5 * time.Second,
 		},
 	}
 }
