@@ -16,6 +16,7 @@ import (
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/stream"
 )
@@ -535,4 +536,70 @@ func TestABatchThatFails(t *testing.T) {
 		return b.queue.Enqueue(ctx, batch)
 	})))
 	b.queued(uploaded(1, 300))
+}
+
+// An event whose entry is moved twice, after its task was started, has one id: it is
+// targeted once. So is one that its producer added twice under an id of its own.
+func TestAnEventThatIsMovedTwice(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	answers := make(chan error, 1)
+	answers <- mysql.ErrUnavailable // which was committed
+	b.add("task", anEvent)
+	own := strings.Replace(anEvent, `"event":{`, `"event":{"id":"mine",`, 1)
+	b.add("task", own)
+	b.add("task", own)
+	b.run(b.consumer("a", enqueueFunc(func(ctx context.Context, batch []queue.New) ([]uint64, error) {
+		ids, err := b.queue.Enqueue(ctx, batch)
+		select {
+		case lost := <-answers:
+			claimed, err := b.queue.Claim(ctx, push.QueueNotify, 10, time.Minute)
+			if err != nil || len(claimed) != 2 {
+				t.Errorf("%d tasks are claimed, want 2: %v", len(claimed), err)
+			}
+			return nil, lost
+		default:
+		}
+		return ids, err
+	})))
+	b.awaitEmpty()
+	rows, err := b.db.QueryContext(t.Context(), "SELECT args FROM tasks WHERE type = 'notify' AND subject = 5 AND queue = 'notify'")
+	b.must(err)
+	defer rows.Close()
+	ids := map[string]int{}
+	for rows.Next() {
+		var args []byte
+		b.must(rows.Scan(&args))
+		e, err := push.ParseEvent(5, args)
+		b.must(err)
+		ids[e.ID]++
+	}
+	b.must(rows.Err())
+	if len(ids) != 2 || ids["mine"] != 2 {
+		t.Errorf("tasks by the id of the event: %v, want two of each id", ids)
+	}
+}
+
+// The user of activityd's ACL, as docs/operations.md has it, may do all that is needed.
+func TestTheRightsThatAreNeeded(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t)
+	b := newBenchOn(t, servertest.MySQLDSN(t), newClient(t, &redis.Options{Network: "unix", Addr: server.Addr()}))
+	all := b.client
+	b.must(all.Do(t.Context(), "ACL", "SETUSER", "activityd", "on", ">secret", "+@read", "+@write", "+@scripting", "+@connection", "+@pubsub", "+info",
+		"~user_*", "~guard_*", "~activityd_*", "&activityd_*").Err())
+	b.must(all.Do(t.Context(), "ACL", "SETUSER", "site", "on", ">secret", "+xadd", "+hello", "~activityd_events").Err())
+	b.client = newClient(t, &redis.Options{Network: "unix", Addr: server.Addr(), Username: "activityd", Password: "secret"})
+	c := b.consumer("a", b.queue)
+	stop := b.run(c)
+	b.client = newClient(t, &redis.Options{Network: "unix", Addr: server.Addr(), Username: "site", Password: "secret"})
+	b.upload(1)
+	b.add("task", "nonsense")
+	b.client = all
+	b.queued(uploaded(1, 1))
+	b.must(c.Chore(t.Context()))
+	stop()
+	if n, names := len(b.dead()), b.consumers(); n != 1 || len(names) > 0 {
+		t.Errorf("%d entries are dead, want 1; there are the consumers %v", n, names)
+	}
 }

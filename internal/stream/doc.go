@@ -5,7 +5,7 @@
 //
 // An entry has one field, task: the JSON of one task, as POST /v1/tasks takes it.
 //
-//	           XREADGROUP             commit                  XACK, XDEL
+//	           XREADGROUP             commit                  XACK and XDEL
 //	in the stream -----> held by a consumer -----> in the queue, too -----> in the queue
 //	                          |    ^
 //	                          |    | XAUTOCLAIM, from a consumer that did nothing for 5 s
@@ -38,8 +38,9 @@
 //
 // # Redis
 //
-// Redis 6.2 or Valkey; one server, Sentinel, or a cluster: no command, transaction or script
+// Redis 6.2 or Valkey; one server, Sentinel, or a cluster: no command and no script
 // has the keys of both streams, which are in different slots. An entry is therefore copied
-// to the dead first, and settled afterwards, so that it may lie there twice; even on one
-// server a transaction would not do, as MULTI goes on after an error.
+// to the dead first, and settled afterwards, so that it may lie there twice. (On one server
+// MULTI would not do either: it goes on after an error.) The rights are those that package
+// index needs: @read, @write and @scripting.
 package stream

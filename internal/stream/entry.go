@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -8,7 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/strictjson"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -35,8 +39,8 @@ func (e entry) task(now time.Time) (queue.New, error) {
 		return queue.New{}, fmt.Errorf("the task has %d bytes: want at most %d", len(text), maxTask)
 	}
 	n, err := tasks.ParseLine([]byte(text))
-	if err == nil {
-		n, err = e.identified(n, now)
+	if err == nil && n.Kind == push.Notify {
+		n, err = e.notify(n, now)
 	}
 	if err != nil {
 		return queue.New{}, err
@@ -59,9 +63,23 @@ func (e entry) names() string {
 			list = append(list, fmt.Sprintf("%d more", (len(e.fields)-i)/2))
 			break
 		}
-		list = append(list, strconv.Quote(tasks.Clip(e.fields[i])))
+		list = append(list, strconv.Quote(strictjson.Clip(e.fields[i])))
 	}
 	return strings.Join(list, ", ")
+}
+
+// notify returns the task for an event: it has an id, and lives on from when the entry was
+// added, by the clock of Redis.
+func (e entry) notify(n queue.New, now time.Time) (queue.New, error) {
+	event, err := push.ParseEvent(member.ID(n.Key), n.Payload)
+	if err != nil {
+		return queue.New{}, err
+	}
+	event.ID = cmp.Or(event.ID, e.eventID())
+	if age := now.Sub(e.added()).Truncate(time.Second); age > 0 && age < push.MaxLife { // else its id is not that of Redis
+		event.ExpiresIn = max(event.ExpiresIn-age, time.Second)
+	}
+	return push.NewNotify(event)
 }
 
 // eventID is the id of an event whose producer gave none: the same whenever the entry is

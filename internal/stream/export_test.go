@@ -3,6 +3,8 @@ package stream
 import (
 	"context"
 	"time"
+
+	"github.com/activityd/activityd/internal/queue"
 )
 
 // ClaimAfter makes c claim what others did nothing with for d, and delete consumers that
@@ -30,3 +32,11 @@ func Dead(id string, fields []string) (kept []any, err error) {
 	}
 	return nil, nil
 }
+
+// Task returns the task that an entry with the field task becomes.
+func Task(id, task string, now time.Time) (queue.New, error) {
+	return entry{id, []string{Field, task}}.task(now)
+}
+
+// SettleHash is what the script is called that takes entries out.
+var SettleHash = settleScript.Hash()

@@ -90,18 +90,23 @@ func (b *bench) start(name string) (stop func()) {
 // run runs a consumer until it is stopped, or the test ends.
 func (b *bench) run(c *stream.Consumer) (stop func()) {
 	b.Helper()
+	return run(b.T, c)
+}
+
+func run(t testing.TB, c *stream.Consumer) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := c.Run(ctx); err != nil {
-			b.Errorf("Run: %v", err)
+			t.Errorf("Run: %v", err)
 		}
 	})
 	stop = func() {
 		cancel()
 		running.Wait()
 	}
-	b.Cleanup(stop)
+	t.Cleanup(stop)
 	return stop
 }
 

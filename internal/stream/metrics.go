@@ -22,7 +22,7 @@ var (
 	entriesRepeated = promauto.NewCounter(prometheus.CounterOpts{
 		Name: "activityd_stream_repeated_total", Help: "Entries that this process moved and another had taken out of the stream.",
 	})
-	groupsMade = promauto.NewCounter(prometheus.CounterOpts{
+	recoveries = promauto.NewCounter(prometheus.CounterOpts{
 		Name: "activityd_stream_recoveries_total", Help: "Times that entries were delivered from the beginning, because the group was lost or had passed some over.",
 	})
 	streamLength = promauto.NewGauge(prometheus.GaugeOpts{
@@ -32,7 +32,7 @@ var (
 		Name: "activityd_stream_pending", Help: "Entries in the stream that consumers hold, when Redis last said so.",
 	})
 	streamLag = promauto.NewGauge(prometheus.GaugeOpts{
-		Name: "activityd_stream_lag_seconds", Help: "Age of the oldest entry in the stream, by the clock of Redis, when it last said so.",
+		Name: "activityd_stream_lag_seconds", Help: "Age of the oldest entry in the stream, when Redis last said so.",
 	})
 )
 

@@ -31,7 +31,7 @@ type doomed struct {
 	Socket string // of Redis
 	DB     int
 	Name   string
-	// Step is a command of Redis, enqueue, or committed, which is when that has returned.
+	// Step is a command of Redis, settle, enqueue, or committed, which is when that has returned.
 	Step string
 	Nth  int32 // the first is 1
 }
@@ -54,7 +54,11 @@ func (k killer) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (k killer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		k.reach(k.steps, cmd.Name())
+		if args := cmd.Args(); args[1] == stream.SettleHash {
+			k.reach(k.steps, "settle")
+		} else {
+			k.reach(k.steps, cmd.Name())
+		}
 		return next(ctx, cmd)
 	}
 }
@@ -125,7 +129,7 @@ func TestKilledBetweenAnyTwoSteps(t *testing.T) {
 		{Step: "xreadgroup", Nth: 2},
 		{Step: "enqueue", Nth: 1},
 		{Step: "committed", Nth: 1},
-		{Step: "multi", Nth: 1},
+		{Step: "settle", Nth: 1},
 		{Step: "xadd", Nth: 1},
 		{Step: "xreadgroup", Nth: 3},
 	}
@@ -134,7 +138,7 @@ func TestKilledBetweenAnyTwoSteps(t *testing.T) {
 		{Step: "enqueue", Nth: 1},
 		{Step: "committed", Nth: 1},
 		{Step: "xadd", Nth: 1},
-		{Step: "multi", Nth: 1},
+		{Step: "settle", Nth: 1},
 	}
 	var lives [][]doomed
 	for _, d := range first {

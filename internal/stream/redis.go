@@ -56,7 +56,7 @@ func (c *Consumer) call(ctx context.Context, args ...any) (reply any, err error)
 		if err := c.makeGroup(ctx); err != nil {
 			return nil, err
 		}
-		groupsMade.Inc()
+		recoveries.Inc()
 		c.log.WarnContext(ctx, "stream group lost and made again", "stream", Key, "group", Group)
 		return nil, errGroupLost
 	case err != nil:
@@ -144,23 +144,29 @@ func entries(reply any) ([]entry, error) {
 	return out, nil
 }
 
-// settle takes entries out of the stream and of what consumers hold, both or neither, and
-// returns how many were still there. Their tasks are committed, or they lie with the dead,
-// or they were trimmed: that is the invariant of this package.
+// settleScript takes entries out of what consumers hold and out of the stream, both or
+// neither, and returns how many were in the stream.
+var settleScript = redis.NewScript(`
+redis.call('XACK', KEYS[1], unpack(ARGV))
+return redis.call('XDEL', KEYS[1], unpack(ARGV, 2))
+`)
+
+// settle takes entries out of the stream, and returns how many were still there. Their tasks
+// are committed, or they lie with the dead, or they were trimmed: that is the invariant of
+// this package.
 func (c *Consumer) settle(ctx context.Context, ids []string) (there int, err error) {
 	if len(ids) == 0 {
 		return 0, nil
 	}
-	var deleted *redis.IntCmd
-	_, err = c.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.XAck(ctx, Key, Group, ids...)
-		deleted = p.XDel(ctx, Key, ids...)
-		return nil
-	})
+	args := []any{Group}
+	for _, id := range ids {
+		args = append(args, id)
+	}
+	there, err = settleScript.Run(ctx, c.client, []string{Key}, args...).Int()
 	if err != nil {
 		return 0, fmt.Errorf("take %d entries out of %s: %w", len(ids), Key, err)
 	}
-	return int(deleted.Val()), nil
+	return there, nil
 }
 
 // addDead copies entries to the dead, and returns the ids of those that lie there now.
@@ -189,12 +195,11 @@ func (c *Consumer) addDead(ctx context.Context, list []item) (ids []string, err 
 }
 
 // lookScript returns the length of the stream, how many entries are held, the id of the
-// oldest, the time in ms, and 1 if there was an entry that was delivered and that nobody
+// oldest, and 1 if there was an entry that was delivered and that nobody
 // holds. As settle takes entries out in one step, such a one was acknowledged by hand,
 // lost its consumer by hand, or is older than the group. Then the group begins again with the
 // first entry. Those who hold some of them move these twice.
 var lookScript = redis.NewScript(`
-local time = redis.call('TIME')
 local length, held, oldest, passed = redis.call('XLEN', KEYS[1]), 0, '', 0
 local first = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
 if first then
@@ -218,7 +223,7 @@ for _, group in ipairs(groups) do
 		end
 	end
 end
-return {length, held, oldest, time[1] * 1000 + math.floor(time[2] / 1000), passed}
+return {length, held, oldest, passed}
 `)
 
 // look is what lookScript returns.
@@ -233,16 +238,14 @@ func (c *Consumer) look(ctx context.Context) (l look, err error) {
 	if err != nil {
 		return l, err
 	}
-	if len(reply) != 5 {
+	if len(reply) != 4 {
 		return l, errReply
 	}
-	numbers := make([]int64, len(reply))
-	for i, v := range reply {
-		numbers[i], _ = v.(int64)
-	}
-	l = look{length: int(numbers[0]), held: int(numbers[1]), passed: numbers[4] == 1}
+	length, _ := reply[0].(int64)
+	held, _ := reply[1].(int64)
+	l.length, l.held, l.passed = int(length), int(held), reply[3] == int64(1)
 	if oldest, _ := reply[2].(string); oldest != "" {
-		l.lag = max(0, time.UnixMilli(numbers[3]).Sub(entry{id: oldest}.added()))
+		l.lag = max(0, time.Since(entry{id: oldest}.added()))
 	}
 	return l, nil
 }
