@@ -139,7 +139,7 @@ func TestAProcessMayBeKilledAtAnyPoint(t *testing.T) {
 			pass(5 * time.Minute)
 			w.done()
 			p.mu.Lock()
-			calls = p.calls[:min(len(p.calls), 60)]
+			calls = p.calls[:min(len(p.calls), 30)]
 			p.mu.Unlock()
 			judge(t, w, devices, each, len(p.unrecorded))
 			if !t.Failed() {
