@@ -172,7 +172,7 @@ func (m *MySQL) Events(ctx context.Context, numbers []uint64) (map[uint64]*Store
 	slices.Sort(absent)
 	absent = slices.Compact(absent)
 	list, err := mysql.Select(ctx, m.db, scanEvent, "SELECT "+eventColumns+
-		" FROM push_events WHERE number IN ("+mysql.Marks(len(absent))+")", mysql.Args(absent)...)
+		" FROM push_events FORCE INDEX (PRIMARY) WHERE number IN ("+mysql.Marks(len(absent))+")", mysql.Args(absent)...)
 	if err != nil {
 		return nil, mysql.Translate(ctx, fmt.Sprintf("read %d events", len(absent)), err)
 	}

@@ -1,0 +1,396 @@
+package push_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/queue"
+)
+
+func devicesTo(n uint64) (all []uint64) {
+	for i := range n {
+		all = append(all, i+1)
+	}
+	return all
+}
+
+func TestADeliveryIsSentOnceWithItsTexts(t *testing.T) {
+	t.Parallel()
+	bubble(t, 300, func(t *testing.T, w *world) {
+		e := w.event(push.Event{Body: "a lake", Object: "photo:901", Data: []byte(`{"a":1}`)})
+		w.deliver(e, devicesTo(300)...)
+		w.begin()
+		pass(time.Second)
+		w.done()
+		sent, accepted := w.messages()
+		if sent != 300 || accepted != 300 || w.looks > 4 {
+			t.Errorf("%d sent, %d accepted, %d looks", sent, accepted, w.looks)
+		}
+		ids := map[string]bool{}
+		for _, m := range w.accepted {
+			ids[m.ID] = true
+			if m.Title != "alice" || m.Body != "a lake" || m.Object != "photo:901" || string(m.Data) != `{"a":1}` || m.Count != 1 ||
+				m.Event != "event-1" || m.Actor != 99 || !m.Expires.Equal(e.Expires) || m.Collapse != w.accepted[0].Collapse {
+				t.Fatalf("message %+v", m)
+			}
+			if r := w.receipt(1, m.Device.ID); r.State != push.StateAccepted || r.ProviderID != m.ID || r.Reason != "" {
+				t.Fatalf("receipt %+v", r)
+			}
+		}
+		if len(ids) != 300 {
+			t.Errorf("%d ids", len(ids))
+		}
+		w.deliver(e, devicesTo(300)...) // a repetition
+		pass(2 * time.Second)
+		w.done()
+		if sent, _ := w.messages(); sent != 300 {
+			t.Errorf("%d sent", sent)
+		}
+	})
+}
+
+// What is not to be sent is not, and its receipt says why.
+func TestTheLastLookDecides(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(w *world, e *push.StoredEvent)
+		reason push.Skip
+	}{
+		"a photo that became private": {func(w *world, e *push.StoredEvent) { w.hidden[e.Number] = true }, push.NotVisible},
+		"opted out":                   {func(w *world, _ *push.StoredEvent) { w.settings.Types = map[string]bool{"upload": false} }, push.OptedOut},
+		"a device that went":          {func(w *world, _ *push.StoredEvent) { delete(w.devices, 1) }, push.NoDevice},
+		"a device that moved": {func(w *world, _ *push.StoredEvent) {
+			d := w.devices[1]
+			d.Member = 7
+			w.devices[1] = d
+		}, push.NoDevice},
+		"no keys":    {func(w *world, _ *push.StoredEvent) { w.devices[1] = push.Device{ID: 1, Member: 1, Platform: push.FCM} }, push.Off},
+		"it expired": {func(_ *world, e *push.StoredEvent) { e.Expires = time.Now() }, push.Expired},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, 1, func(t *testing.T, w *world) {
+				e := w.event(push.Event{})
+				w.deliver(e, 1)
+				test.change(w, e)
+				w.begin()
+				pass(time.Second)
+				w.done()
+				sent, _ := w.messages()
+				if r := w.receipt(1, 1); sent != 0 || r.State != push.StateSkipped || r.Reason != string(test.reason) {
+					t.Errorf("%d sent, receipt %+v", sent, r)
+				}
+			})
+		})
+	}
+}
+
+// What was seen by one attempt is not sent by the next.
+func TestARetryLooksAgain(t *testing.T) {
+	t.Parallel()
+	bubble(t, 1, func(t *testing.T, w *world) {
+		e := w.event(push.Event{Object: "photo:901"})
+		w.deliver(e, 1)
+		w.answering(func(context.Context, push.Message) push.Result {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.hidden[e.Number] = true
+			return push.Result{Outcome: push.Wait, Reason: "dial"}
+		})
+		w.begin()
+		pass(time.Minute)
+		w.done()
+		if sent, _ := w.messages(); sent != 1 || w.receipt(1, 1).Reason != string(push.NotVisible) {
+			t.Errorf("%d sent, receipt %+v", sent, w.receipt(1, 1))
+		}
+	})
+}
+
+func TestQuietHoursPostpone(t *testing.T) {
+	t.Parallel()
+	bubble(t, 1, func(t *testing.T, w *world) {
+		now := time.Now().UTC()
+		minute := now.Hour()*60 + now.Minute()
+		w.settings.Quiet = push.QuietHours{From: minute, To: (minute + 60) % (24 * 60), Zone: "UTC"}
+		w.deliver(w.event(push.Event{}), 1)
+		w.begin()
+		pass(59 * time.Minute)
+		if sent, _ := w.messages(); sent != 0 {
+			t.Error("sent in the quiet hours")
+		}
+		w.counts(queue.Counts{Scheduled: 1})
+		pass(time.Minute + 5*time.Second)
+		w.done()
+		if _, accepted := w.messages(); accepted != 1 {
+			t.Errorf("%d accepted", accepted)
+		}
+	})
+}
+
+func TestADeviceThatIsGoneIsPruned(t *testing.T) {
+	t.Parallel()
+	bubble(t, 2, func(t *testing.T, w *world) {
+		since := time.Now().Add(-time.Hour)
+		w.answering(func(_ context.Context, m push.Message) push.Result {
+			if m.Device.ID == 1 {
+				return push.Result{Outcome: push.Gone, Status: 410, Reason: "Unregistered", GoneSince: since}
+			}
+			return push.Result{Outcome: push.Rejected, Status: 413, Reason: "PayloadTooLarge"}
+		})
+		w.deliver(w.event(push.Event{}), 1, 2)
+		w.begin()
+		pass(time.Minute)
+		w.done()
+		if p := w.pruned[1]; len(w.pruned) != 1 || p.Reason != "Unregistered" || !p.Since.Equal(since) {
+			t.Errorf("pruned %+v", w.pruned)
+		}
+		for device, reason := range map[uint64]string{1: "Unregistered", 2: "PayloadTooLarge"} {
+			if r := w.receipt(1, device); r.State != push.StateFailed || r.Reason != reason {
+				t.Errorf("receipt %+v", r)
+			}
+		}
+		if sent, _ := w.messages(); sent != 2 {
+			t.Errorf("%d sent", sent)
+		}
+	})
+}
+
+// A lost answer is a second message of the same id, under the same collapse id.
+func TestALostAnswerIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	bubble(t, 1, func(t *testing.T, w *world) {
+		var tries atomic.Int32
+		w.answering(func(_ context.Context, m push.Message) push.Result {
+			if tries.Add(1) == 1 {
+				w.accept(m)
+				return push.Result{Outcome: push.Ambiguous, Reason: "reset"}
+			}
+			return push.Result{Outcome: push.Accepted}
+		})
+		w.deliver(w.event(push.Event{}), 1)
+		w.begin()
+		pass(10 * time.Second)
+		w.done()
+		if len(w.accepted) != 2 || w.accepted[0].ID != w.accepted[1].ID || w.accepted[0].Collapse != w.accepted[1].Collapse {
+			t.Errorf("accepted %+v", w.accepted)
+		}
+	})
+}
+
+// A push service that never answers is tried until nobody wants the event any more.
+func TestAnEventIsTriedUntilItExpires(t *testing.T) {
+	t.Parallel()
+	bubble(t, 1, func(t *testing.T, w *world) {
+		w.answering(func(context.Context, push.Message) push.Result {
+			return push.Result{Outcome: push.Wait, Reason: "dial"}
+		})
+		e := w.event(push.Event{ExpiresIn: time.Hour})
+		w.deliver(e, 1)
+		w.begin()
+		pass(50 * time.Minute)
+		w.counts(queue.Counts{Scheduled: 1})
+		pass(15 * time.Minute)
+		w.done()
+		sent, _ := w.messages()
+		if sent < 30 || sent > 150 {
+			t.Errorf("%d tries in an hour", sent)
+		}
+		if r := w.receipt(1, 1); r.State != push.StateFailed && r.Reason != string(push.Expired) {
+			t.Errorf("receipt %+v", r)
+		}
+		if log := w.log.String(); strings.Contains(log, "secret") || !strings.Contains(log, "push service fails and is left alone") {
+			t.Errorf("log %s", log)
+		}
+	})
+}
+
+// All events of a burst that are pending go as one, which counts those that may be shown.
+func TestABurstIsOneMessage(t *testing.T) {
+	t.Parallel()
+	bubble(t, 1, func(t *testing.T, w *world) {
+		var events []*push.StoredEvent
+		for i := range 5 {
+			e := w.event(push.Event{Collapse: "key", Title: "new photos", Body: fmt.Sprintf("photo %d", i), Urgent: i == 1})
+			events = append(events, e)
+			w.deliver(e, 1)
+		}
+		w.hidden[events[4].Number], w.hidden[events[0].Number] = true, true
+		w.begin()
+		pass(time.Second)
+		w.done()
+		if len(w.accepted) != 1 {
+			t.Fatalf("accepted %+v", w.accepted)
+		}
+		m := w.accepted[0]
+		if m.Title != "new photos (3)" || m.Body != "photo 3" || m.Count != 3 || m.Event != events[3].ID || !m.Urgent {
+			t.Errorf("message %+v", m)
+		}
+		for i, want := range []string{"skipped not_visible", "accepted doubled", "accepted doubled", "accepted ", "skipped not_visible"} {
+			if r := w.receipt(events[i].Number, 1); string(r.State)+" "+r.Reason != want || r.Burst != events[0].Burst() {
+				t.Errorf("receipt of event %d: %+v, want %s", i, r, want)
+			}
+		}
+		w.deliver(w.event(push.Event{Collapse: "key", Body: "later"}), 1)
+		pass(2 * time.Second)
+		w.done()
+		if len(w.accepted) != 2 || w.accepted[1].Collapse != m.Collapse || w.accepted[1].Count != 1 {
+			t.Errorf("accepted %+v", w.accepted[1:])
+		}
+	})
+}
+
+// Of a very long burst, only the newest events are looked at; if these may not be
+// shown, the older ones have their turn.
+func TestAnEndlessBurst(t *testing.T) {
+	t.Parallel()
+	for hidden, want := range map[int]string{0: "photos (100)", 150: "photos (50)", 245: "photos (5)", 250: ""} {
+		t.Run(fmt.Sprint(hidden, " hidden"), func(t *testing.T) {
+			t.Parallel()
+			bubble(t, 1, func(t *testing.T, w *world) {
+				const all = 250
+				for i := range all {
+					e := w.event(push.Event{Collapse: "key", Title: "photos"})
+					w.deliver(e, 1)
+					w.hidden[e.Number] = i >= all-hidden
+				}
+				w.begin()
+				pass(time.Minute)
+				w.done()
+				var got string
+				for _, m := range w.accepted {
+					got += m.Title
+				}
+				if got != want {
+					t.Errorf("accepted %q, want %q", got, want)
+				}
+				for n := range w.events {
+					if r := w.receipt(n, 1); r.State == push.StatePending {
+						t.Fatalf("event %d is pending", n)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A slow push service does not hold up the others: their messages go, and their tasks
+// end, within the patience of the batches.
+func TestASlowPushServiceHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	for name, slow := range map[string]time.Duration{"slow": 8 * time.Second, "dead": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, 3000, func(t *testing.T, w *world) {
+				w.origin = func(d push.Device) string { return fmt.Sprintf("https://%d.example:443", d.ID%2) }
+				w.answering(func(ctx context.Context, m push.Message) push.Result {
+					if m.Device.ID%2 == 1 {
+						return answerAfter(slow)(ctx, m)
+					}
+					return answerAfter(40*time.Millisecond)(ctx, m)
+				})
+				e := w.event(push.Event{ExpiresIn: 10 * time.Minute})
+				w.deliver(e, devicesTo(3000)...)
+				w.begin()
+				pass(9 * time.Second) // 3000 tasks are six batches for each of the two workers
+				others := 0
+				for _, m := range w.accepted {
+					others += int((m.Device.ID + 1) % 2)
+				}
+				if others != 1500 {
+					t.Errorf("%d of the 1500 messages to the other push service were accepted after 9 s", others)
+				}
+				pass(time.Hour)
+				w.done()
+				seen := map[uint64]int{}
+				for _, m := range w.accepted {
+					seen[m.Device.ID]++
+					if seen[m.Device.ID] > 1 {
+						t.Fatalf("device %d was notified twice", m.Device.ID)
+					}
+				}
+				if want := map[string]int{"slow": 3000, "dead": 1500}[name]; len(seen) != want {
+					t.Errorf("%d devices were notified, want %d", len(seen), want)
+				}
+			})
+		})
+	}
+}
+
+// A message that its batch did not wait for is recorded when it is answered, also at the
+// end of the process.
+func TestALateAnswerIsRecorded(t *testing.T) {
+	t.Parallel()
+	bubble(t, 1, func(t *testing.T, w *world) {
+		w.answering(answerAfter(5 * time.Second))
+		w.deliver(w.event(push.Event{}), 1)
+		_, stop := w.begin()
+		pass(2 * time.Second)
+		w.counts(queue.Counts{Scheduled: 1})
+		start := time.Now()
+		stop()
+		if took := time.Since(start); took > 5*time.Second || w.receipt(1, 1).State != push.StateAccepted {
+			t.Errorf("stopped after %v, receipt %+v", took, w.receipt(1, 1))
+		}
+		pass(time.Hour)
+		w.begin()
+		pass(time.Minute)
+		w.done()
+		if sent, _ := w.messages(); sent != 1 {
+			t.Errorf("%d sent", sent)
+		}
+	})
+}
+
+// The sender may be wrong in every way: the process goes on, and so does the event.
+func TestASenderThatPanicsOrNeverReturns(t *testing.T) {
+	t.Parallel()
+	for name, wrong := range map[string]func(end chan struct{}) push.Result{
+		"panics":        func(chan struct{}) push.Result { panic("sender") },
+		"never returns": func(end chan struct{}) push.Result { <-end; return push.Result{Outcome: push.Wait} },
+		"says nothing":  func(chan struct{}) push.Result { return push.Result{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, 1, func(t *testing.T, w *world) {
+				end := make(chan struct{})
+				defer close(end)
+				var tries atomic.Int32
+				w.answering(func(context.Context, push.Message) push.Result {
+					if tries.Add(1) == 1 {
+						return wrong(end)
+					}
+					return push.Result{Outcome: push.Accepted}
+				})
+				w.deliver(w.event(push.Event{}), 1)
+				w.begin()
+				pass(time.Minute)
+				w.done()
+				if sent, accepted := w.messages(); sent != 2 || accepted != 1 {
+					t.Errorf("%d sent, %d accepted", sent, accepted)
+				}
+			})
+		})
+	}
+}
+
+func TestATaskThatMakesNoSenseIsDead(t *testing.T) {
+	t.Parallel()
+	bubble(t, 1, func(t *testing.T, w *world) {
+		d := push.NewDeliveries(w.options())
+		for _, payload := range []string{``, `[]`, `{}`, `{"event":1}`, `{"event":"1","member":1}`, `{"member":1}`} {
+			outcomes := d.Handle(t.Context(), []queue.Task{{ID: 1, Kind: push.Deliver, Key: 1, Attempts: 1, MaxAttempts: 25, Payload: []byte(payload)}})
+			if v := queue.Judge(queue.Result{Err: outcomes[0].Err}); v.State != queue.Dead {
+				t.Errorf("%s: %v", payload, outcomes[0].Err)
+			}
+		}
+		outcomes := d.Handle(t.Context(), []queue.Task{{ID: 1, Kind: push.Deliver, Key: 1, Payload: []byte(`{"event":77,"member":1}`)}})
+		if outcomes[0].Err != nil { // it was forgotten
+			t.Error(outcomes[0].Err)
+		}
+	})
+}

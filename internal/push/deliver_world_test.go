@@ -1,0 +1,298 @@
+package push_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/notify"
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/queue/queuetest"
+)
+
+// world is what deliveries work with, in memory: the store, the queue and the push
+// services. Its clock is that of the bubble.
+type world struct {
+	t        *testing.T
+	queue    *queuetest.Memory
+	notifier *notify.Notifier
+	log      *bytes.Buffer
+
+	mu       sync.Mutex
+	events   map[uint64]*push.StoredEvent
+	devices  map[uint64]push.Device
+	pruned   map[uint64]push.Pruned
+	hidden   map[uint64]bool // events about photos that their recipients may not see
+	settings push.Settings   // of all members
+	receipts map[receiptKey]push.Receipt
+	looks    int
+	sent     []push.Message // that arrived at the push service
+	accepted []push.Message
+	answer   func(ctx context.Context, m push.Message) push.Result // nil: all are accepted
+	origin   func(d push.Device) string
+}
+
+type receiptKey struct{ event, device uint64 }
+
+// newWorld returns a world of one event for n devices, each of a member of its own.
+func newWorld(t *testing.T, devices int) *world {
+	t.Helper()
+	notifier := &notify.Notifier{}
+	w := &world{
+		t: t, notifier: notifier, queue: queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now), log: &bytes.Buffer{},
+		events: map[uint64]*push.StoredEvent{}, devices: map[uint64]push.Device{}, pruned: map[uint64]push.Pruned{},
+		hidden: map[uint64]bool{}, receipts: map[receiptKey]push.Receipt{},
+	}
+	for i := range uint64(devices) {
+		w.devices[i+1] = push.Device{ID: i + 1, Member: member.ID(i + 1), Platform: push.APNs, Address: push.Address{Token: fmt.Sprint("secret-", i)}}
+	}
+	return w
+}
+
+// event adds an event that has just been targeted, without deliveries.
+func (w *world) event(e push.Event) *push.StoredEvent {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := uint64(len(w.events) + 1)
+	if e.ExpiresIn == 0 {
+		e.ExpiresIn = push.DefaultLife
+	}
+	e.ID, e.Type, e.Actor = fmt.Sprintf("event-%d", n), "upload", 99
+	stored := &push.StoredEvent{Event: e, Number: n, Task: 1000 + n, Created: time.Now(), Expires: time.Now().Add(e.ExpiresIn)}
+	w.events[n] = stored
+	return stored
+}
+
+// deliver enqueues the deliveries of an event to devices, as targeting does.
+func (w *world) deliver(e *push.StoredEvent, devices ...uint64) {
+	w.t.Helper()
+	var batch []queue.New
+	for _, d := range devices {
+		n := queue.New{
+			Kind: push.Deliver, Key: d, Queue: push.QueuePush, DedupeKey: fmt.Sprintf("deliver:%d:%d", e.Number, d),
+			Payload: fmt.Appendf(nil, `{"event":%d,"member":%d}`, e.Number, d),
+		}
+		if e.Collapse != "" {
+			burst := e.Burst()
+			n.DedupeKey = fmt.Sprintf("burst:%d:%x", d, burst)
+			n.Payload = fmt.Appendf(nil, `{"event":%d,"member":%d,"burst":"%x"}`, e.Number, d, burst)
+			w.receipts[receiptKey{e.Number, d}] = push.Receipt{
+				Event: e.Number, Member: member.ID(d), Device: d, State: push.StatePending, Burst: burst,
+			}
+		}
+		batch = append(batch, n)
+	}
+	if _, err := w.queue.Enqueue(w.t.Context(), batch); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// options are those of deliveries in the world.
+func (w *world) options() push.DeliveryOptions {
+	return push.DeliveryOptions{
+		Store: w, Senders: map[push.Platform]push.Sender{push.APNs: w}, Log: slog.New(slog.NewTextHandler(w.log, nil)),
+	}
+}
+
+// start starts a process: a pool over the queue of the world. It is stopped when the test
+// ends, if it was not before.
+func (w *world) start(d *push.Deliveries, store queue.Store) (stop func()) {
+	pool := queue.NewPool(store, w.notifier, map[string]queue.Handler{push.Deliver: d}, slog.New(slog.DiscardHandler), queue.PoolOptions{
+		Workers: []queue.Workers{{Queue: push.QueuePush, Count: 2, Batch: 256, Lease: 5 * time.Second}},
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- pool.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			w.t.Error(err)
+		}
+		d.Wait()
+	})
+	w.t.Cleanup(stop)
+	return stop
+}
+
+// begin starts the one process of a test.
+func (w *world) begin() (*push.Deliveries, func()) {
+	d := push.NewDeliveries(w.options())
+	return d, w.start(d, w.queue)
+}
+
+// Events implements [push.DeliveryStore].
+func (w *world) Events(_ context.Context, numbers []uint64) (map[uint64]*push.StoredEvent, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	found := map[uint64]*push.StoredEvent{}
+	for _, n := range numbers {
+		if e := w.events[n]; e != nil {
+			found[n] = e
+		}
+	}
+	return found, nil
+}
+
+// Pending implements [push.DeliveryStore].
+func (w *world) Pending(_ context.Context, bursts []push.BurstDevice) ([][]uint64, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	pending := make([][]uint64, len(bursts))
+	for i, b := range bursts {
+		for _, r := range w.receipts {
+			if r.State == push.StatePending && r.Burst == b.Burst && r.Device == b.Device && r.Member == b.Member {
+				pending[i] = append(pending[i], r.Event)
+			}
+		}
+		slices.Sort(pending[i])
+	}
+	return pending, nil
+}
+
+// Look implements [push.Looker].
+func (w *world) Look(_ context.Context, candidates []push.Candidate) (all []push.Facts, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.looks++
+	for i, c := range candidates {
+		d, ok := w.devices[c.Device]
+		if _, gone := w.pruned[c.Device]; !ok || gone || d.Member != c.Member {
+			continue
+		}
+		all = append(all, push.Facts{
+			Candidate: i, Device: d, Settings: w.settings, Visible: !w.hidden[c.Event], Actor: "alice", Now: time.Now(),
+			Accepted: w.receipts[receiptKey{c.Event, c.Device}].State == push.StateAccepted,
+		})
+	}
+	return all, nil
+}
+
+// WriteReceipts implements [push.DeliveryStore].
+func (w *world) WriteReceipts(_ context.Context, receipts []push.Receipt) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range receipts {
+		key := receiptKey{r.Event, r.Device}
+		if w.receipts[key].State != push.StateAccepted {
+			r.At = time.Now()
+			w.receipts[key] = r
+		}
+	}
+	return nil
+}
+
+// Prune implements [push.DeliveryStore].
+func (w *world) Prune(_ context.Context, gone []push.Pruned) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range gone {
+		w.pruned[p.Device] = p
+	}
+	return len(gone), nil
+}
+
+// Send implements [push.Sender].
+func (w *world) Send(ctx context.Context, m push.Message) push.Result {
+	w.mu.Lock()
+	w.sent = append(w.sent, m)
+	answer := w.answer
+	w.mu.Unlock()
+	r := push.Result{Outcome: push.Accepted, Status: 200, ID: m.ID}
+	if answer != nil {
+		r = answer(ctx, m)
+	}
+	if r.Outcome == push.Accepted {
+		w.accept(m)
+	}
+	return r
+}
+
+// accept is the acceptance of a message by the push service.
+func (w *world) accept(m push.Message) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.accepted = append(w.accepted, m)
+}
+
+// Origin implements [push.Sender].
+func (w *world) Origin(d push.Device) string {
+	if w.origin != nil {
+		return w.origin(d)
+	}
+	return "https://push.example:443"
+}
+
+// Check implements [push.Sender].
+func (w *world) Check(context.Context, push.Address) error { return nil }
+
+// answering sets what the push service answers.
+func (w *world) answering(answer func(ctx context.Context, m push.Message) push.Result) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answer = answer
+}
+
+// messages returns how many messages arrived, and how many were accepted.
+func (w *world) messages() (sent, accepted int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.sent), len(w.accepted)
+}
+
+// receipt returns the receipt of an event for a device.
+func (w *world) receipt(event, device uint64) push.Receipt {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.receipts[receiptKey{event, device}]
+}
+
+// done fails the test unless no task is left.
+func (w *world) done() {
+	w.t.Helper()
+	w.counts(queue.Counts{})
+}
+
+func (w *world) counts(want queue.Counts) {
+	w.t.Helper()
+	got, err := w.queue.Count(w.t.Context())
+	if err != nil || got != want {
+		w.t.Errorf("tasks %+v, %v, want %+v", got, err, want)
+	}
+}
+
+// pass lets time of the bubble pass, and then all goroutines come to rest.
+func pass(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // the time of the bubble
+	synctest.Wait()
+}
+
+// bubble runs a test in a world, in the time of a bubble.
+func bubble(t *testing.T, devices int, test func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t, devices)) })
+}
+
+// answerAfter is a push service that accepts all after a time, unless ctx ends first.
+func answerAfter(d time.Duration) func(ctx context.Context, m push.Message) push.Result {
+	return func(ctx context.Context, _ push.Message) push.Result {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return push.Result{Outcome: push.Accepted, Status: 200}
+		case <-ctx.Done():
+			return push.Result{Outcome: push.Ambiguous, Reason: "timeout"}
+		}
+	}
+}
+
+var errKilled = errors.New("the process was killed")
