@@ -32,8 +32,8 @@ var (
 	anyState = rapid.SampledFrom([]push.State{push.StatePending, push.StateAccepted, push.StateSkipped, push.StateFailed})
 )
 
-// world is what the tables hold, in the plainest form: the specification of Look.
-type world struct {
+// lookWorld is what the tables hold, in the plainest form: the specification of Look.
+type lookWorld struct {
 	db    *sql.DB
 	store *push.MySQL
 
@@ -48,7 +48,7 @@ type world struct {
 	accepted map[push.Candidate]bool
 }
 
-func (w *world) fill(t *rapid.T) {
+func (w *lookWorld) fill(t *rapid.T) {
 	for _, table := range []string{
 		"users", "contacts", "blocks", "photos", "push_devices", "push_settings", "push_mutes", "push_events", "push_receipts",
 	} {
@@ -89,7 +89,7 @@ func (w *world) fill(t *rapid.T) {
 	}
 }
 
-func (w *world) fillDevices(t *rapid.T) {
+func (w *lookWorld) fillDevices(t *rapid.T) {
 	for i := range rapid.IntRange(0, 8).Draw(t, "devices") {
 		a := push.Address{Endpoint: fmt.Sprint("https://push.example/", i), P256DH: []byte{4, byte(i)}, Auth: []byte{1}}
 		d, err := w.store.Register(t.Context(), anyone.Draw(t, "member"), push.WebPush, a)
@@ -103,7 +103,7 @@ func (w *world) fillDevices(t *rapid.T) {
 	}
 }
 
-func (w *world) fillWishes(t *rapid.T) {
+func (w *lookWorld) fillWishes(t *rapid.T) {
 	for range rapid.IntRange(0, 3).Draw(t, "settings") {
 		id := anyone.Draw(t, "member")
 		s := push.Settings{
@@ -124,7 +124,7 @@ func (w *world) fillWishes(t *rapid.T) {
 	}
 }
 
-func (w *world) fillEvents(t *rapid.T) {
+func (w *lookWorld) fillEvents(t *rapid.T) {
 	var batch []push.NewEvent
 	for i := range rapid.IntRange(1, 4).Draw(t, "events") {
 		batch = append(batch, push.NewEvent{Task: uint64(i + 1), Created: time.Now(), Event: push.Event{
@@ -143,12 +143,12 @@ func (w *world) fillEvents(t *rapid.T) {
 }
 
 // anyDevice returns the id of a device, or 0.
-func (w *world) anyDevice(t *rapid.T) uint64 {
+func (w *lookWorld) anyDevice(t *rapid.T) uint64 {
 	return rapid.SampledFrom(append([]uint64{0}, slices.Sorted(maps.Keys(w.devices))...)).Draw(t, "device")
 }
 
 // look is what Look returns, without the time.
-func (w *world) look(candidates []push.Candidate) (want []push.Facts) {
+func (w *lookWorld) look(candidates []push.Candidate) (want []push.Facts) {
 	for i, c := range candidates {
 		at := slices.IndexFunc(w.events, func(e push.Stored) bool { return e.Number == c.Event })
 		for _, id := range slices.Sorted(maps.Keys(w.devices)) {
@@ -176,7 +176,7 @@ func (w *world) look(candidates []push.Candidate) (want []push.Facts) {
 	return want
 }
 
-func (w *world) visible(id member.ID, object string) bool {
+func (w *lookWorld) visible(id member.ID, object string) bool {
 	number, isPhoto := strings.CutPrefix(object, "photo:")
 	if !isPhoto {
 		return true
@@ -201,7 +201,7 @@ func TestPropertyLook(t *testing.T) {
 	db := openDB(t)
 	store := push.NewMySQL(db)
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{
+		w := &lookWorld{
 			db: db, store: store,
 			members: map[member.ID]bool{}, grants: map[[2]member.ID]site.Grant{}, blocks: map[[2]member.ID]bool{},
 			photos: map[uint64]site.Photo{}, devices: map[uint64]push.Device{}, settings: map[member.ID]push.Settings{},

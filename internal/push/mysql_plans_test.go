@@ -24,9 +24,9 @@ type planned struct {
 	do   func() error
 }
 
-// Every member up to half of all has a device; member 1 is the actor of all events, owns all
-// photos, and is followed and muted by all others.
-var siteSizes = map[string]int{"a few": 40, "many": 20_000}
+// siteSizes are the members of the sites of the test. The first half of them has a device each,
+// and all have one that is gone. Member 1 is the actor of all events, and owns all photos.
+var siteSizes = map[string]int{"a few": 40, "many": 5_000}
 
 // TestPushPlansAndCosts: no statement scans a table, or sorts what it need not. What Look costs
 // grows with the devices that it finds, and by a look into an index for each member that has
