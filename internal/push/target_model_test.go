@@ -53,7 +53,7 @@ type said struct {
 }
 
 var (
-	anyID   = rapid.Custom(func(t *rapid.T) member.ID { return member.ID(rapid.Uint64Range(1, 6).Draw(t, "id")) })
+	anyID    = rapid.Custom(func(t *rapid.T) member.ID { return member.ID(rapid.Uint64Range(1, 6).Draw(t, "id")) })
 	anyThing = rapid.SampledFrom([]string{"", "photo:1", "photo:2", "photo:3", "photo:9", "trip:5", "user:3"})
 	anyType  = rapid.SampledFrom([]string{"upload", "comment"})
 	anyZone  = rapid.SampledFrom([]string{"UTC", "Europe/Berlin", "Asia/Kolkata", "Pacific/Auckland", "America/St_Johns", "No/Where"})
@@ -67,7 +67,9 @@ func build(t *rapid.T, db *sql.DB, now time.Time) *town {
 		accepted: map[string]time.Time{},
 	}
 	rows := map[string][]string{}
-	row := func(table, format string, args ...any) { rows[table] = append(rows[table], fmt.Sprintf("("+format+")", args...)) }
+	row := func(table, format string, args ...any) {
+		rows[table] = append(rows[table], fmt.Sprintf("("+format+")", args...))
+	}
 	for id := member.ID(1); id <= 6; id++ {
 		if id < 6 || rapid.Bool().Draw(t, "six is a member") {
 			w.members = append(w.members, id)
@@ -449,8 +451,10 @@ func TestPropertyTargeting(t *testing.T) {
 		}
 		size := rapid.IntRange(1, 7).Draw(t, "page size")
 		g := push.NewTargeting(push.TargetingOptions{Store: store, Followers: store, PageSize: size})
-		numbers, made := run(t, w, g, all, size, &troubles)
-		looked := func(id string, of member.ID) time.Time { return store.looked[push.Candidate{Event: numbers[id], Member: of}] }
+		numbers, made := run(t, db, w, g, all, size, &troubles)
+		looked := func(id string, of member.ID) time.Time {
+			return store.looked[push.Candidate{Event: numbers[id], Member: of}]
+		}
 		deliveries, receipts := w.specify(all, looked)
 		slices.Sort(made)
 		if diff := cmp.Diff(deliveries, made); diff != "" {
@@ -464,7 +468,7 @@ func TestPropertyTargeting(t *testing.T) {
 
 // run handles the tasks and their follow-ups, in one claim after the other, and returns the
 // numbers of the events by their ids, and the deliveries.
-func run(t *rapid.T, w *town, g *push.Targeting, all []*said, size int, troubles *int) (numbers map[string]uint64, made []string) {
+func run(t *rapid.T, db *sql.DB, w *town, g *push.Targeting, all []*said, size int, troubles *int) (numbers map[string]uint64, made []string) {
 	var claim []queue.Task
 	bad := map[uint64]bool{}
 	for _, s := range all {
@@ -521,7 +525,7 @@ func run(t *rapid.T, w *town, g *push.Targeting, all []*said, size int, troubles
 		claim = next
 	}
 	numbers = map[string]uint64{}
-	rows, err := dbOf(t).QueryContext(t.Context(), "SELECT number, id FROM push_events")
+	rows, err := db.QueryContext(t.Context(), "SELECT number, id FROM push_events")
 	must(t, err)
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
