@@ -57,7 +57,7 @@ const (
 
 // retryPause returns the pause of a delivery of an event of that age, with jitter.
 func retryPause(age time.Duration) time.Duration {
-	return max(minRetryPause, retry.Jitter(min(age, 2*maxRetryPause)/2))
+	return max(minRetryPause, retry.Jitter(max(0, min(age, 2*maxRetryPause)/2)))
 }
 
 // rounded returns a pause of which a batch has few different ones, as the queue writes

@@ -186,7 +186,9 @@ func TestALostAnswerIsAskedForAgain(t *testing.T) {
 func TestAnEventIsTriedUntilItExpires(t *testing.T) {
 	t.Parallel()
 	bubble(t, 1, func(t *testing.T, w *world) {
-		w.answering(func(context.Context, push.Message) push.Result { return push.Result{Outcome: push.Wait, Reason: "dial"} })
+		w.answering(func(context.Context, push.Message) push.Result {
+			return push.Result{Outcome: push.Wait, Reason: "dial"}
+		})
 		e := w.event(push.Event{ExpiresIn: time.Hour})
 		w.deliver(e, 1)
 		w.begin()

@@ -70,7 +70,7 @@ var knownReasons = func() map[string]bool {
 		"", // accepted
 		// Our own.
 		"bad_key", "breaker", "bytes", "cancelled", "closed", "connection", "dial", "forbidden_address", "gone", "goaway", "http",
-		"key", "no_answer", "not_found", "panic", "payload", "redirect", "refused_stream", "reset", "timeout", "tls", "token",
+		"key", "no_answer", "not_found", "panic", "payload", "redirect", "refused_stream", "reset", reasonStale, "timeout", "tls", "token",
 		"too_large", "transport", "unauthorized", "forbidden", "unavailable", "too_many_requests", "bad_request", "server_error",
 		// APNs.
 		"BadCertificate", "BadCertificateEnvironment", "BadCollapseId", "BadDeviceToken", "BadEnvironmentKeyIdInToken", "BadEnvironmentKeyInToken",
