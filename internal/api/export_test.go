@@ -9,9 +9,10 @@ import (
 // ProblemTypes are the types of all problems.
 func ProblemTypes() []string {
 	kinds := []kind{
-		invalidParameter, malformedBody, invalidTask, noToken, wrongScope, noSuchMember, noSuchResource, methodNotAllowed, bodyTooSlow,
+		invalidParameter, malformedBody, invalidTask, invalidEvent, invalidBody, noToken, wrongScope,
+		noSuchMember, noSuchDevice, noSuchMute, noSuchResource, methodNotAllowed, bodyTooSlow, tooManyMutes,
 		bodyTooLarge, unsupportedType, misdirected, keyReused, tooManyWaiting, rateLimited,
-		internalError, busy, unavailable, deadlineExceeded,
+		internalError, pushOff, busy, unavailable, deadlineExceeded,
 	}
 	return each(kinds, kind.uri)
 }

@@ -61,6 +61,9 @@ func (g *guarded) judge(t *testing.T, f fuzzed, w *httptest.ResponseRecorder) {
 		}
 		return false
 	}
+	if n := g.push.stored(); n > 0 && (w.Code != http.StatusOK && w.Code != http.StatusNoContent || !shows(writeSecret, adminSecret, limitedSecret)) {
+		t.Errorf("%+v: %d, and yet stored", f, w.Code)
+	}
 	if len(g.asked) > 1 || len(g.asked) == 1 && (w.Code != http.StatusOK || !shows(readSecret, adminSecret, limitedSecret)) {
 		t.Errorf("%+v: %d, and the reader was asked for %v", f, w.Code, g.asked)
 	}
@@ -72,20 +75,23 @@ func (g *guarded) judge(t *testing.T, f fuzzed, w *httptest.ResponseRecorder) {
 	}
 }
 
-// wantWhole fails the test unless all tasks of the body were enqueued, as one
+// wantWhole fails the test unless all tasks or events of the body were enqueued, as one
 // batch, and have an id each.
 func wantWhole(t *testing.T, body string, calls [][]queue.New, w *httptest.ResponseRecorder) {
 	t.Helper()
-	var sent struct{ Tasks []json.RawMessage }
-	var got struct{ Tasks []struct{ ID member.ID } }
+	var sent struct{ Tasks, Events []json.RawMessage }
+	var got struct {
+		Tasks  []struct{ ID member.ID }
+		Events []struct{ ID string }
+	}
 	if err := json.Unmarshal([]byte(body), &sent); err != nil {
 		t.Errorf("%q: taken, though it is no JSON: %v", body, err)
 	}
 	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
 		t.Errorf("%q: answered %s: %v", body, w.Body, err)
 	}
-	want := max(1, len(sent.Tasks)) // without a list it is one task
-	if len(calls) != 1 || len(calls[0]) != want || len(got.Tasks) != want {
+	want := max(1, len(sent.Tasks)+len(sent.Events)) // without a list it is one task
+	if len(calls) != 1 || len(calls[0]) != want || len(got.Tasks)+len(got.Events) != want {
 		t.Errorf("%q: enqueued %v, answered %s, want %d tasks at once", body, calls, w.Body, want)
 	}
 }
@@ -105,6 +111,13 @@ func FuzzRequest(f *testing.F) {
 		{"POST", "/v1/tasks", "", map[string]string{"Authorization": "Bearer act_READ", "Content-Type": "application/json"}, batch},
 		{"POST", "/v1/tasks", "", map[string]string{"Authorization": "Basic act_WRITE", "Content-Type": "application/json"}, upload},
 		{"PUT", "/v1/tasks/", "", nil, upload},
+		{"POST", "/v1/events", "", map[string]string{"Authorization": "Bearer act_WRITE", "Content-Type": "application/json"}, `{"events":[` + oneEvent + `]}`},
+		{"PUT", devicesPath, "", map[string]string{"Authorization": "Bearer act_ADMIN", "Content-Type": "application/json"}, subscription("https://push.example/a")},
+		{"PUT", devicesPath, "", map[string]string{"Authorization": "Bearer act_READ", "Content-Type": "application/json"}, `{"platform":"fcm","token":"t"}`},
+		{"DELETE", devicesPath + "/1", "", map[string]string{"Authorization": "Bearer act_WRITE"}, ""},
+		{"PUT", settingsPath, "", map[string]string{"Authorization": "Bearer act_WRITE", "Content-Type": "application/json"}, `{"types":{"a":false}}`},
+		{"PUT", mutesPath, "", map[string]string{"Authorization": "Bearer act_WRITE", "Content-Type": "application/json"}, `{"object":"user:6","until":4102444800}`},
+		{"DELETE", mutesPath, "object=user:6", map[string]string{"Authorization": "Bearer act_WRITE"}, ""},
 		{"GET", "/healthz", "a", map[string]string{"X-Request-Id": "a\nb"}, ""},
 		{"HEAD", "/readyz", "", nil, ""},
 		{"GET", "/openapi.yaml", "", nil, ""},

@@ -16,7 +16,7 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/strictjson"
 )
 
 const (
@@ -38,12 +38,17 @@ var (
 	invalidParameter = kind{slug: "invalid-parameter", title: "Invalid parameter", status: http.StatusBadRequest}
 	malformedBody    = kind{slug: "malformed-body", title: "Malformed body", status: http.StatusBadRequest}
 	invalidTask      = kind{slug: "invalid-task", title: "Invalid task", status: http.StatusBadRequest}
+	invalidEvent     = kind{slug: "invalid-event", title: "Invalid event", status: http.StatusBadRequest}
+	invalidBody      = kind{slug: "invalid-body", title: "Invalid body", status: http.StatusBadRequest}
 	noToken          = kind{slug: "unauthorized", title: "Unauthorized", status: http.StatusUnauthorized}
 	wrongScope       = kind{slug: "insufficient-scope", title: "Insufficient scope", status: http.StatusForbidden}
 	noSuchMember     = kind{slug: "no-such-member", title: "No such member", status: http.StatusNotFound}
+	noSuchDevice     = kind{slug: "no-such-device", title: "No such device", status: http.StatusNotFound}
+	noSuchMute       = kind{slug: "no-such-mute", title: "No such mute", status: http.StatusNotFound}
 	noSuchResource   = kind{slug: "not-found", title: "Not found", status: http.StatusNotFound}
 	methodNotAllowed = kind{slug: "method-not-allowed", title: "Method not allowed", status: http.StatusMethodNotAllowed}
 	bodyTooSlow      = kind{slug: "request-timeout", title: "Request timeout", status: http.StatusRequestTimeout}
+	tooManyMutes     = kind{slug: "too-many-mutes", title: "Too many mutes", status: http.StatusConflict}
 	bodyTooLarge     = kind{slug: "body-too-large", title: "Body too large", status: http.StatusRequestEntityTooLarge}
 	unsupportedType  = kind{slug: "unsupported-media-type", title: "Unsupported media type", status: http.StatusUnsupportedMediaType}
 	misdirected      = kind{slug: "misdirected-request", title: "Misdirected request", status: http.StatusMisdirectedRequest}
@@ -51,6 +56,7 @@ var (
 	tooManyWaiting   = kind{slug: "too-many-waiting-tasks", title: "Too many waiting tasks", status: http.StatusTooManyRequests}
 	rateLimited      = kind{slug: "rate-limited", title: "Rate limited", status: http.StatusTooManyRequests}
 	internalError    = kind{slug: "internal", title: "Internal error", status: http.StatusInternalServerError}
+	pushOff          = kind{slug: "push-off", title: "Push is off", status: http.StatusNotImplemented}
 	busy             = kind{slug: "busy", title: "Busy", status: http.StatusServiceUnavailable, retryAfter: 1}
 	unavailable      = kind{slug: "unavailable", title: "Unavailable", status: http.StatusServiceUnavailable, retryAfter: 5}
 	deadlineExceeded = kind{slug: "deadline-exceeded", title: "Deadline exceeded", status: http.StatusGatewayTimeout}
@@ -67,7 +73,7 @@ type problem struct {
 	Detail string `json:"detail"`
 	Field  string `json:"field,omitempty"` // of the first fault
 	// Errors are all faults of the request, of its parameters and of its tasks.
-	Errors tasks.Faults `json:"errors,omitempty"`
+	Errors strictjson.Faults `json:"errors,omitempty"`
 
 	retryAfter int
 	challenge  string // for WWW-Authenticate; "": no such header
@@ -82,7 +88,7 @@ func (k kind) problem(format string, args ...any) *problem {
 }
 
 // fields returns a problem of this kind with the faults of fields, at least one.
-func (k kind) fields(f tasks.Faults) *problem {
+func (k kind) fields(f strictjson.Faults) *problem {
 	p := k.problem("%s: %s", f[0].Field, f[0].Detail)
 	if more := len(f) - 1; more > 0 {
 		p.Detail += fmt.Sprintf(" (and %d more)", more)
@@ -146,7 +152,7 @@ func problemOf(ctx context.Context, err error) *problem {
 			if errors.Is(err, o.err) {
 				p := o.kind.problem("%s", o.detail)
 				if o.field != "" {
-					p.Field, p.Errors = o.field, tasks.Faults{{Field: o.field, Detail: o.detail}}
+					p.Field, p.Errors = o.field, strictjson.Faults{{Field: o.field, Detail: o.detail}}
 				}
 				return p
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
-	"github.com/activityd/activityd/internal/tasks"
+	"github.com/activityd/activityd/internal/strictjson"
 )
 
 // MaxPhotos is how many photos a read may ask for.
@@ -63,7 +63,7 @@ func (s *Server) recentContactPhotos(c echo.Context) error {
 // parseReadQuery reads the path's id and the query, and names all faults.
 func parseReadQuery(id, rawQuery string) (readQuery, error) {
 	q := readQuery{limit: defaultPhotos}
-	var f tasks.Faults
+	var f strictjson.Faults
 	var err error
 	if q.viewer.ID, err = member.Parse(id); err != nil {
 		f.Addf("id", "%v", err)
@@ -72,12 +72,12 @@ func parseReadQuery(id, rawQuery string) (readQuery, error) {
 	if s, given := values["limit"]; given {
 		q.limit, err = strconv.Atoi(s)
 		if err != nil || strconv.Itoa(q.limit) != s || q.limit < 1 || q.limit > MaxPhotos { // only the plain spelling
-			f.Addf("limit", "%q: want a whole number from 1 to %d", tasks.Clip(s), MaxPhotos)
+			f.Addf("limit", "%q: want a whole number from 1 to %d", strictjson.Clip(s), MaxPhotos)
 		}
 	}
 	if s, given := values["explain"]; given {
 		if q.explain = s == "1"; !q.explain && s != "0" {
-			f.Addf("explain", "%q: want 0 or 1", tasks.Clip(s))
+			f.Addf("explain", "%q: want 0 or 1", strictjson.Clip(s))
 		}
 	}
 	if len(f) > 0 {
@@ -88,10 +88,10 @@ func parseReadQuery(id, rawQuery string) (readQuery, error) {
 
 // parseQuery reads a query that may have each of the known parameters once and no
 // others. It adds what is wrong to f.
-func parseQuery(raw string, f *tasks.Faults, known ...string) map[string]string {
+func parseQuery(raw string, f *strictjson.Faults, known ...string) map[string]string {
 	parsed, err := url.ParseQuery(raw)
 	if err != nil {
-		f.Addf("query", "cannot be read: %s", tasks.Clip(err.Error()))
+		f.Addf("query", "cannot be read: %s", strictjson.Clip(err.Error()))
 		return nil
 	}
 	values := make(map[string]string, len(known))

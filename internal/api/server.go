@@ -81,6 +81,12 @@ type Config struct {
 	Checker  Checker
 	Logger   *slog.Logger // default: slog.Default()
 
+	// Push keeps devices, settings and mutes. Without it, as where there is no MySQL, what is
+	// about push is answered that push is off.
+	Push Push
+	// CheckAddress is required with Push.
+	CheckAddress AddressChecker
+
 	// Auth authorizes requests. Without it every request is allowed: the address must be
 	// one that only this machine can reach, and what needs a scope is answered only for
 	// Hosts that the server knows, see [httpserver.Server.Knows].
@@ -132,6 +138,9 @@ func New(cfg Config) *Server {
 	if cfg.Reader == nil || cfg.Enqueuer == nil || cfg.Checker == nil {
 		panic("api: Config needs a Reader, an Enqueuer and a Checker")
 	}
+	if cfg.Push != nil && cfg.CheckAddress == nil {
+		panic("api: Config needs a CheckAddress with Push")
+	}
 	cfg = cfg.withDefaults()
 	s := &Server{cfg: cfg, echo: echo.New()}
 	s.echo.HideBanner = true
@@ -140,6 +149,17 @@ func New(cfg Config) *Server {
 	s.echo.Use(s.observe, recoverPanic)
 	s.echo.GET("/v1/users/:id/recent-contact-photos", s.recentContactPhotos, s.require(auth.Read))
 	s.echo.POST("/v1/tasks", s.enqueueTasks, s.require(auth.Write))
+	s.echo.POST("/v1/events", s.enqueueEvents, s.require(auth.Write))
+	// Reading them needs the scope write, too: what a token for the pages may read is what
+	// a page shows.
+	s.echo.GET("/v1/users/:id/devices", s.listDevices, s.require(auth.Write))
+	s.echo.PUT("/v1/users/:id/devices", s.putDevice, s.require(auth.Write))
+	s.echo.DELETE("/v1/users/:id/devices/:device", s.deleteDevice, s.require(auth.Write))
+	s.echo.GET("/v1/users/:id/push-settings", s.getSettings, s.require(auth.Write))
+	s.echo.PUT("/v1/users/:id/push-settings", s.putSettings, s.require(auth.Write))
+	s.echo.GET("/v1/users/:id/mutes", s.listMutes, s.require(auth.Write))
+	s.echo.PUT("/v1/users/:id/mutes", s.putMute, s.require(auth.Write))
+	s.echo.DELETE("/v1/users/:id/mutes", s.deleteMute, s.require(auth.Write))
 	// The rest needs no token, under any Host: load balancers have no tokens and choose
 	// the name of the server. It discloses nothing that is not in the source.
 	for _, method := range []string{http.MethodGet, http.MethodHead} { // load balancers like HEAD

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,11 +16,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 )
@@ -141,10 +145,113 @@ func (l *logBuffer) last(t *testing.T) map[string]any {
 	return all[len(all)-1]
 }
 
+// fakePush keeps what it is given, of members below noMember.
+type fakePush struct {
+	mu       sync.Mutex
+	devices  []push.Device
+	settings map[member.ID]push.Settings
+	mutes    map[member.ID][]push.Mute
+	err      error // of all methods
+}
+
+// noMember and all above it are no members.
+const noMember = 1_000_000
+
+func (f *fakePush) begin(id member.ID) (end func(), err error) {
+	f.mu.Lock()
+	if err = f.err; err == nil && id >= noMember {
+		err = fmt.Errorf("fake: %w", contacts.ErrNoMember)
+	}
+	return f.mu.Unlock, err
+}
+
+func (f *fakePush) Register(_ context.Context, id member.ID, platform push.Platform, a push.Address) (push.Device, error) {
+	end, err := f.begin(id)
+	defer end()
+	if err != nil {
+		return push.Device{}, err
+	}
+	d := push.Device{ID: uint64(len(f.devices)) + 1, Member: id, Platform: platform, Address: a, Registered: time.Unix(1795300000, 0)}
+	f.devices = append(f.devices, d)
+	return d, nil
+}
+
+func (f *fakePush) Devices(_ context.Context, id member.ID) ([]push.Device, error) {
+	end, _ := f.begin(id)
+	defer end()
+	return slices.DeleteFunc(slices.Clone(f.devices), func(d push.Device) bool { return d.Member != id }), f.err
+}
+
+func (f *fakePush) Remove(_ context.Context, id member.ID, device uint64) (found bool, err error) {
+	end, _ := f.begin(id)
+	defer end()
+	before := len(f.devices)
+	f.devices = slices.DeleteFunc(f.devices, func(d push.Device) bool { return d.Member == id && d.ID == device })
+	return len(f.devices) < before, f.err
+}
+
+func (f *fakePush) Settings(_ context.Context, id member.ID) (push.Settings, error) {
+	end, _ := f.begin(id)
+	defer end()
+	return f.settings[id], f.err
+}
+
+func (f *fakePush) SetSettings(_ context.Context, id member.ID, s push.Settings) error {
+	end, err := f.begin(id)
+	defer end()
+	if err == nil {
+		f.settings[id] = s
+	}
+	return err
+}
+
+func (f *fakePush) Mutes(_ context.Context, id member.ID) ([]push.Mute, error) {
+	end, _ := f.begin(id)
+	defer end()
+	return f.mutes[id], f.err
+}
+
+func (f *fakePush) Mute(_ context.Context, id member.ID, object string, until time.Time) error {
+	end, err := f.begin(id)
+	defer end()
+	if err == nil {
+		f.mutes[id] = append(f.mutes[id], push.Mute{Object: object, Until: until})
+	}
+	return err
+}
+
+func (f *fakePush) Unmute(_ context.Context, id member.ID, object string) (found bool, err error) {
+	end, _ := f.begin(id)
+	defer end()
+	before := len(f.mutes[id])
+	f.mutes[id] = slices.DeleteFunc(f.mutes[id], func(m push.Mute) bool { return m.Object == object })
+	return len(f.mutes[id]) < before, f.err
+}
+
+// stored is all that it was given.
+func (f *fakePush) stored() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := len(f.devices) + len(f.settings)
+	for _, mutes := range f.mutes {
+		n += len(mutes)
+	}
+	return n
+}
+
+// checkAddress takes what has no "bad" in it.
+func checkAddress(_ context.Context, _ push.Platform, a push.Address) error {
+	if strings.Contains(a.Token+a.Endpoint, "bad") {
+		return errors.New("is bad")
+	}
+	return nil
+}
+
 type bundle struct {
 	server   *api.Server
 	reader   *fakeReader
 	enqueuer *fakeEnqueuer
+	push     *fakePush
 	checker  api.Checker
 	log      *logBuffer
 }
@@ -157,14 +264,16 @@ func setup(t testing.TB, configure ...func(*api.Config)) *bundle {
 			return recent.Answer{Source: recent.FromIndex}, nil
 		}},
 		enqueuer: &fakeEnqueuer{once: map[string]onceBatch{}},
+		push:     &fakePush{settings: map[member.ID]push.Settings{}, mutes: map[member.ID][]push.Mute{}},
 		checker:  healthy,
 		log:      &logBuffer{},
 	}
 	cfg := api.Config{
 		Reader:   b.reader,
 		Enqueuer: b.enqueuer,
-		Checker:  func(ctx context.Context) api.Health { return b.checker(ctx) },
-		Logger:   slog.New(slog.NewJSONHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Push:     b.push, CheckAddress: checkAddress,
+		Checker: func(ctx context.Context) api.Health { return b.checker(ctx) },
+		Logger:  slog.New(slog.NewJSONHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range configure {
 		f(&cfg)
@@ -201,6 +310,18 @@ func (b *bundle) post(t testing.TB, body string) *httptest.ResponseRecorder {
 
 func postTasks(ctx context.Context, body io.Reader) *http.Request {
 	r := newRequest(ctx, http.MethodPost, "/v1/tasks", body)
+	r.Header.Set("Content-Type", "application/json")
+	return r
+}
+
+// send sends a body as JSON.
+func (b *bundle) send(t testing.TB, method, target, body string) *httptest.ResponseRecorder {
+	t.Helper()
+	return b.do(t, newJSON(t.Context(), method, target, body))
+}
+
+func newJSON(ctx context.Context, method, target, body string) *http.Request {
+	r := newRequest(ctx, method, target, strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	return r
 }

@@ -13,14 +13,15 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/strictjson"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
 type enqueuedJSON struct {
-	Tasks []taskIDJSON `json:"tasks"`
+	Tasks []idJSON `json:"tasks"`
 }
 
-type taskIDJSON struct {
+type idJSON struct {
 	ID string `json:"id"`
 }
 
@@ -28,65 +29,82 @@ type taskIDJSON struct {
 // client may repeat a request whose answer it missed: tasks are hints to look again.
 // With an Idempotency-Key a repetition enqueues nothing.
 func (s *Server) enqueueTasks(c echo.Context) error {
-	var f tasks.Faults
+	ids, err := s.enqueue(c, func(body []byte, _ string) ([]queue.New, error) {
+		batch, err := tasks.ParseBody(body, s.cfg.MaxBatch)
+		return batch, refused(err, invalidTask)
+	})
+	if err != nil {
+		return err
+	}
+	out := each(ids, func(id uint64) idJSON { return idJSON{strconv.FormatUint(id, 10)} })
+	return writeJSON(c, http.StatusAccepted, typeJSON, enqueuedJSON{out})
+}
+
+// enqueue enqueues what a request brings, as parse reads its body; key is that of
+// the request, of its caller, or "".
+func (s *Server) enqueue(c echo.Context, parse func(body []byte, key string) ([]queue.New, error)) ([]uint64, error) {
+	var f strictjson.Faults
 	parseQuery(c.QueryString(), &f)
 	key := idempotencyKey(c.Request().Header, &f)
 	if len(f) > 0 {
-		return invalidParameter.fields(f)
+		return nil, invalidParameter.fields(f)
 	}
 	if retryAfter, overloaded := s.cfg.Overloaded(); overloaded { // before the body is read
 		enqueuesRefused.Inc()
 		p := tooManyWaiting.problem("more tasks wait than the workers get done; nothing was enqueued, send the same again later")
 		p.retryAfter = wholeSeconds(retryAfter)
-		return p
+		return nil, p
 	}
-	batch, err := s.readTasks(c)
+	if name := callerOf(c).Name; name != "" && key != "" {
+		key = name + "\x00" + key // keys of two callers are different; no name has a NUL in it
+	}
+	body, err := s.readJSON(c)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	batch, err := parse(body, key)
+	if err != nil {
+		return nil, err
 	}
 	var ids []uint64
 	var replayed bool
 	if ctx := c.Request().Context(); key == "" {
 		ids, err = s.cfg.Enqueuer.Enqueue(ctx, batch)
 	} else {
-		if name := callerOf(c).Name; name != "" {
-			key = name + "\x00" + key // keys of two callers are different; no name has a NUL in it
-		}
 		ids, replayed, err = s.cfg.Enqueuer.EnqueueOnce(ctx, key, batch)
 	}
 	if err != nil {
-		return fmt.Errorf("enqueuing %d tasks: %w", len(batch), err)
+		return nil, fmt.Errorf("enqueuing %d tasks: %w", len(batch), err)
 	}
 	if len(ids) != len(batch) {
-		return fmt.Errorf("%d tasks were enqueued under %d ids", len(batch), len(ids))
+		return nil, fmt.Errorf("%d tasks were enqueued under %d ids", len(batch), len(ids))
 	}
 	if replayed {
 		c.Response().Header().Set(headerReplayed, "true")
 	}
-	out := each(ids, func(id uint64) taskIDJSON { return taskIDJSON{strconv.FormatUint(id, 10)} })
-	return writeJSON(c, http.StatusAccepted, typeJSON, enqueuedJSON{out})
+	return ids, nil
 }
 
-// readTasks reads the body of a request.
-func (s *Server) readTasks(c echo.Context) ([]queue.New, error) {
-	// A form on a foreign page must not enqueue anything: a browser sends JSON to another
+// refused returns the problem for a body that cannot be taken.
+func refused(err error, invalid kind) error {
+	if e, ok := errors.AsType[*strictjson.InvalidError](err); ok {
+		return invalid.fields(e.Faults)
+	}
+	if errors.Is(err, strictjson.ErrMalformed) {
+		return malformedBody.problem("the body is %v", err)
+	}
+	return err
+}
+
+// readJSON returns the body of a request, which says that it is JSON.
+func (s *Server) readJSON(c echo.Context) ([]byte, error) {
+	// A form on a foreign page must not do anything: a browser sends JSON to another
 	// site only after a preflight request.
 	contentType := strings.Join(c.Request().Header.Values(echo.HeaderContentType), ", ")
 	if mediaType, _, err := mime.ParseMediaType(contentType); err != nil || mediaType != typeJSON {
-		return nil, unsupportedType.problem("Content-Type %q: want %s", tasks.Clip(contentType), typeJSON)
+		return nil, unsupportedType.problem("Content-Type %q: want %s", strictjson.Clip(contentType), typeJSON)
 	}
-	body, err := s.readBody(c)
-	if err != nil {
-		return nil, err
-	}
-	batch, err := tasks.ParseBody(body, s.cfg.MaxBatch)
-	if invalid, ok := errors.AsType[*tasks.InvalidError](err); ok {
-		return nil, invalidTask.fields(invalid.Faults)
-	}
-	if err != nil {
-		return nil, malformedBody.problem("the body is %v", err)
-	}
-	return batch, nil
+	return s.readBody(c)
 }
 
 func (s *Server) readBody(c echo.Context) ([]byte, error) {
@@ -97,7 +115,7 @@ func (s *Server) readBody(c echo.Context) ([]byte, error) {
 	case err == nil:
 		return body, nil
 	case errors.As(err, &tooLarge):
-		return nil, bodyTooLarge.problem("the body has more than %d bytes; send the tasks in several requests", tooLarge.Limit)
+		return nil, bodyTooLarge.problem("the body has more than %d bytes; send what it brings in several requests", tooLarge.Limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		c.Response().Header().Set(echo.HeaderConnection, "close")
 		return nil, bodyTooSlow.problem("the body did not arrive within %s", s.cfg.ReadTimeout)
@@ -118,7 +136,7 @@ const maxKey = 255
 // idempotencyKey returns the key of a request (IETF draft
 // httpapi-idempotency-key-header), "" when it has none. The draft has it quoted, as
 // a structured field; clients often send it bare, and mean the same.
-func idempotencyKey(header http.Header, f *tasks.Faults) string {
+func idempotencyKey(header http.Header, f *strictjson.Faults) string {
 	given := header.Values(headerKey)
 	if len(given) > 1 {
 		f.Addf(headerKey, "given more than once")

@@ -46,6 +46,7 @@ func checkPropertyOn(t *testing.T, db *sql.DB) {
 		chunked := store.WithChunks(
 			rapid.IntRange(1, 3).Draw(t, "first chunk"), 2, rapid.IntRange(1, 3).Draw(t, "owners in a statement"))
 		compare(t, ctx, memory, chunked)
+		compareSight(t, ctx, db, memory)
 	})
 }
 

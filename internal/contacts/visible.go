@@ -59,7 +59,7 @@ func newestIn(class Visibility, column string) string {
 // visiblePhotosText reads each visibility class on its own from the key newest, so that
 // it touches at most four times limit photos, however many the owner has that the viewer
 // may not see.
-const visiblePhotosText = `
+var visiblePhotosText = `
 SELECT o.id, o.username, p.id, p.title, p.date_upload
 FROM contacts c
 JOIN users v ON v.id = c.user_id
@@ -70,13 +70,13 @@ JOIN (
    WHERE x.owner_id = ? AND x.visibility = _ascii'public'` + newestFirst + ` LIMIT ?)
   UNION ALL
   (SELECT x.id, x.title, x.date_upload FROM contacts g JOIN photos x
-   WHERE g.user_id = ? AND g.contact_id = ? AND g.is_friend AND x.owner_id = ? AND x.visibility = _ascii'friends'` + newestFirst + ` LIMIT ?)
+   WHERE g.user_id = ? AND g.contact_id = ? AND ` + granted[Friends] + ` AND x.owner_id = ? AND x.visibility = _ascii'friends'` + newestFirst + ` LIMIT ?)
   UNION ALL
   (SELECT x.id, x.title, x.date_upload FROM contacts g JOIN photos x
-   WHERE g.user_id = ? AND g.contact_id = ? AND g.is_family AND x.owner_id = ? AND x.visibility = _ascii'family'` + newestFirst + ` LIMIT ?)
+   WHERE g.user_id = ? AND g.contact_id = ? AND ` + granted[Family] + ` AND x.owner_id = ? AND x.visibility = _ascii'family'` + newestFirst + ` LIMIT ?)
   UNION ALL
   (SELECT x.id, x.title, x.date_upload FROM contacts g JOIN photos x
-   WHERE g.user_id = ? AND g.contact_id = ? AND (g.is_friend OR g.is_family)
+   WHERE g.user_id = ? AND g.contact_id = ? AND ` + granted[FriendsFamily] + `
      AND x.owner_id = ? AND x.visibility = _ascii'friends_family'` + newestFirst + ` LIMIT ?)
 ) p
 WHERE c.user_id = ? AND c.contact_id = ? AND b.user_id IS NULL
@@ -125,9 +125,9 @@ SELECT d.id, d.is_contact,
 FROM (
   SELECT q.id, o.id IS NOT NULL AS is_contact,
     CASE WHEN o.id IS NOT NULL AND b.user_id IS NULL THEN ` + newestIn(Public, "id") + ` END AS pub_id,
-    CASE WHEN g.is_friend AND b.user_id IS NULL THEN ` + newestIn(Friends, "id") + ` END AS fri_id,
-    CASE WHEN g.is_family AND b.user_id IS NULL THEN ` + newestIn(Family, "id") + ` END AS fam_id,
-    CASE WHEN (g.is_friend OR g.is_family) AND b.user_id IS NULL THEN ` + newestIn(FriendsFamily, "id") + ` END AS ff_id
+    CASE WHEN ` + granted[Friends] + ` AND b.user_id IS NULL THEN ` + newestIn(Friends, "id") + ` END AS fri_id,
+    CASE WHEN ` + granted[Family] + ` AND b.user_id IS NULL THEN ` + newestIn(Family, "id") + ` END AS fam_id,
+    CASE WHEN ` + granted[FriendsFamily] + ` AND b.user_id IS NULL THEN ` + newestIn(FriendsFamily, "id") + ` END AS ff_id
   FROM users v
   STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
   LEFT JOIN contacts c ON c.user_id = v.id AND c.contact_id = q.id

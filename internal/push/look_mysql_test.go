@@ -1,40 +1,304 @@
 package push_test
 
 import (
+	"database/sql"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/site"
 )
 
-func TestLookSmoke(t *testing.T) {
+// people are few, so that they meet often.
+var people = []member.ID{1, 2, 3, 4, 1 << 63, math.MaxUint64 - 1}
+
+var (
+	anyone     = rapid.SampledFrom(people)
+	anyObject  = rapid.SampledFrom([]string{"", "photo:1", "photo:2", "photo:3", "photo:4", "photo:1000", "trip:7", "user:1", "user:2", "user:9223372036854775808"})
+	visibility = rapid.SampledFrom([]contacts.Visibility{
+		contacts.Private, contacts.Friends, contacts.Family, contacts.FriendsFamily, contacts.Public,
+	})
+	anyState = rapid.SampledFrom([]push.State{push.StatePending, push.StateAccepted, push.StateSkipped, push.StateFailed})
+)
+
+// lookWorld is what the tables hold, in the plainest form: the specification of Look.
+type lookWorld struct {
+	db    *sql.DB
+	store *push.MySQL
+
+	members  map[member.ID]bool
+	grants   map[[2]member.ID]site.Grant // of the first to the second
+	blocks   map[[2]member.ID]bool
+	photos   map[uint64]site.Photo
+	devices  map[uint64]push.Device // live ones
+	settings map[member.ID]push.Settings
+	mutes    map[member.ID]map[string]time.Time
+	events   []push.Stored
+	accepted map[push.Candidate]bool
+}
+
+func (w *lookWorld) fill(t *rapid.T) {
+	for _, table := range []string{
+		"users", "contacts", "blocks", "photos", "push_devices", "push_settings", "push_mutes", "push_events", "push_receipts",
+	} {
+		exec(t, w.db, "DELETE FROM "+table)
+	}
+	var list []site.Member
+	for _, id := range people {
+		list = append(list, site.Member{ID: id, Username: "u" + id.String()})
+		w.members[id] = true
+	}
+	s := site.NewMySQL(w.db)
+	must(t, s.LoadMembers(t.Context(), list))
+	for range rapid.IntRange(0, 8).Draw(t, "contacts") {
+		pair := [2]member.ID{anyone.Draw(t, "user"), anyone.Draw(t, "contact")}
+		w.grants[pair] = site.Grant{Friend: rapid.Bool().Draw(t, "friend"), Family: rapid.Bool().Draw(t, "family")}
+		must(t, s.LoadContacts(t.Context(), []site.Relation{{User: pair[0], Contact: pair[1], Grant: w.grants[pair]}}))
+	}
+	for range rapid.IntRange(0, 3).Draw(t, "blocks") {
+		pair := [2]member.ID{anyone.Draw(t, "user"), anyone.Draw(t, "blocked")}
+		w.blocks[pair] = true
+		must(t, s.Block(t.Context(), pair[0], pair[1]))
+	}
+	var photos []site.Photo
+	for id := range uint64(rapid.IntRange(0, 4).Draw(t, "photos")) {
+		p := site.Photo{ID: id + 1, Owner: anyone.Draw(t, "owner"), Visibility: visibility.Draw(t, "visibility"), DateUpload: 5}
+		photos = append(photos, p)
+		w.photos[p.ID] = p
+	}
+	must(t, s.LoadPhotos(t.Context(), photos))
+	w.fillDevices(t)
+	w.fillWishes(t)
+	w.fillEvents(t)
+	for _, id := range people {
+		if rapid.IntRange(0, 9).Draw(t, "deleted") == 0 {
+			exec(t, w.db, "DELETE FROM users WHERE id = ?", id)
+			delete(w.members, id)
+		}
+	}
+}
+
+func (w *lookWorld) fillDevices(t *rapid.T) {
+	for i := range rapid.IntRange(0, 8).Draw(t, "devices") {
+		a := push.Address{Endpoint: fmt.Sprint("https://push.example/", i), P256DH: []byte{4, byte(i)}, Auth: []byte{1}}
+		d, err := w.store.Register(t.Context(), anyone.Draw(t, "member"), push.WebPush, a)
+		must(t, err)
+		if rapid.IntRange(0, 5).Draw(t, "gone") == 0 {
+			_, err := w.store.Prune(t.Context(), []push.Pruned{{Device: d.ID, Reason: "gone"}})
+			must(t, err)
+			continue
+		}
+		w.devices[d.ID] = d
+	}
+}
+
+func (w *lookWorld) fillWishes(t *rapid.T) {
+	for range rapid.IntRange(0, 3).Draw(t, "settings") {
+		id := anyone.Draw(t, "member")
+		s := push.Settings{
+			Types: rapid.MapOf(rapid.SampledFrom([]string{"upload", "fave"}), rapid.Bool()).Draw(t, "types"),
+			Quiet: push.QuietHours{From: rapid.IntRange(0, 1439).Draw(t, "from"), To: 420, Zone: "Europe/Berlin"},
+		}
+		must(t, w.store.SetSettings(t.Context(), id, s))
+		w.settings[id] = s
+	}
+	for range rapid.IntRange(0, 6).Draw(t, "mutes") {
+		id, object := anyone.Draw(t, "member"), anyObject.Draw(t, "object")
+		until := time.UnixMilli(rapid.Int64Range(1, 9e12).Draw(t, "until"))
+		if w.mutes[id] == nil {
+			w.mutes[id] = make(map[string]time.Time)
+		}
+		must(t, w.store.Mute(t.Context(), id, object, until))
+		w.mutes[id][object] = until
+	}
+}
+
+func (w *lookWorld) fillEvents(t *rapid.T) {
+	var batch []push.NewEvent
+	for i := range rapid.IntRange(1, 4).Draw(t, "events") {
+		batch = append(batch, push.NewEvent{Task: uint64(i + 1), Created: time.Now(), Event: push.Event{
+			ID: fmt.Sprint("event", i), Type: "upload", Actor: anyone.Draw(t, "actor"), Object: anyObject.Draw(t, "object"), Followers: true,
+		}})
+	}
+	events, err := w.store.StoreEvents(t.Context(), batch)
+	must(t, err)
+	w.events = events
+	for range rapid.IntRange(0, 6).Draw(t, "receipts") {
+		of := push.Candidate{Event: rapid.SampledFrom(events).Draw(t, "event").Number, Member: anyone.Draw(t, "member"), Device: w.anyDevice(t)}
+		state := anyState.Draw(t, "state")
+		must(t, w.store.WriteReceipts(t.Context(), []push.Receipt{{Event: of.Event, Member: of.Member, Device: of.Device, State: state}}))
+		w.accepted[of] = w.accepted[of] || state == push.StateAccepted
+	}
+}
+
+// anyDevice returns the id of a device, or 0.
+func (w *lookWorld) anyDevice(t *rapid.T) uint64 {
+	return rapid.SampledFrom(append([]uint64{0}, slices.Sorted(maps.Keys(w.devices))...)).Draw(t, "device")
+}
+
+// look is what Look returns, without the time.
+func (w *lookWorld) look(candidates []push.Candidate) (want []push.Facts) {
+	for i, c := range candidates {
+		at := slices.IndexFunc(w.events, func(e push.Stored) bool { return e.Number == c.Event })
+		for _, id := range slices.Sorted(maps.Keys(w.devices)) {
+			d := w.devices[id]
+			if at < 0 || d.Member != c.Member || !w.members[c.Member] || c.Device != 0 && c.Device != id {
+				continue
+			}
+			e := w.events[at]
+			f := push.Facts{
+				Candidate: i, Device: d, Settings: w.settings[c.Member], Visible: w.visible(c.Member, e.Object),
+				Blocked:  w.blocks[[2]member.ID{c.Member, e.Actor}] || w.blocks[[2]member.ID{e.Actor, c.Member}],
+				Accepted: w.accepted[push.Candidate{Event: c.Event, Member: c.Member, Device: id}],
+			}
+			if w.members[e.Actor] {
+				f.Actor = "u" + e.Actor.String()
+			}
+			for _, object := range []string{e.Object, "user:" + e.Actor.String()} {
+				if until := w.mutes[c.Member][object]; until.After(f.Muted) {
+					f.Muted = until
+				}
+			}
+			want = append(want, f)
+		}
+	}
+	return want
+}
+
+func (w *lookWorld) visible(id member.ID, object string) bool {
+	number, isPhoto := strings.CutPrefix(object, "photo:")
+	if !isPhoto {
+		return true
+	}
+	for _, p := range w.photos {
+		if fmt.Sprint(p.ID) != number || !w.members[p.Owner] {
+			continue
+		}
+		g := w.grants[[2]member.ID{p.Owner, id}]
+		granted := map[contacts.Visibility]bool{
+			contacts.Public: true, contacts.Friends: g.Friend, contacts.Family: g.Family, contacts.FriendsFamily: g.Friend || g.Family,
+		}
+		return p.Owner == id || granted[p.Visibility] && !w.blocks[[2]member.ID{p.Owner, id}]
+	}
+	return false
+}
+
+// TestPropertyLook compares the statement with the plainest specification, in random small
+// worlds.
+func TestPropertyLook(t *testing.T) {
 	t.Parallel()
 	db := openDB(t)
 	store := push.NewMySQL(db)
-	exec(t, db, "INSERT INTO users (id, username) VALUES (1, 'ada'), (2, 'bob'), (18446744073709551614, 'eve')")
-	exec(t, db, "INSERT INTO photos (id, owner_id, visibility, date_upload) VALUES (901, 1, 'public', 5)")
-	var devices []push.Device
-	for _, id := range []uint64{2, 18446744073709551614, 1} {
-		d, err := store.Register(t.Context(), memberID(id), push.FCM, push.Address{Token: memberID(id).String()})
-		if err != nil {
-			t.Fatal(err)
+	rapid.Check(t, func(t *rapid.T) {
+		w := &lookWorld{
+			db: db, store: store,
+			members: map[member.ID]bool{}, grants: map[[2]member.ID]site.Grant{}, blocks: map[[2]member.ID]bool{},
+			photos: map[uint64]site.Photo{}, devices: map[uint64]push.Device{}, settings: map[member.ID]push.Settings{},
+			mutes: map[member.ID]map[string]time.Time{}, accepted: map[push.Candidate]bool{},
 		}
-		devices = append(devices, d)
+		w.fill(t)
+		var candidates []push.Candidate
+		for range rapid.IntRange(1, 12).Draw(t, "candidates") {
+			candidates = append(candidates, push.Candidate{
+				Event:  rapid.SampledFrom(w.events).Draw(t, "event").Number + uint64(rapid.SampledFrom([]int{0, 0, 0, 0, 0, 1e6}).Draw(t, "forgotten")),
+				Member: anyone.Draw(t, "member"), Device: w.anyDevice(t),
+			})
+		}
+		began := time.Now()
+		got, err := store.Look(t.Context(), candidates)
+		must(t, err)
+		for i := range got {
+			if d := got[i].Now.Sub(began); d < -time.Minute || d > time.Minute {
+				t.Fatalf("the database's clock is %v from here", d)
+			}
+			got[i].Now = time.Time{}
+		}
+		if diff := cmp.Diff(w.look(candidates), got, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("(-specification +Look):\n%s", diff)
+		}
+	})
+}
+
+// TestLookOnViews: whatever the collation of the visibility is, and with blocks that are there
+// twice.
+func TestLookOnViews(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	store := push.NewMySQL(db)
+	for _, text := range []string{
+		"RENAME TABLE users TO site_members, contacts TO site_relations, blocks TO site_bans, photos TO site_images",
+		"ALTER TABLE site_images MODIFY visibility VARCHAR(20) CHARACTER SET latin1 NOT NULL",
+		"ALTER TABLE site_bans DROP PRIMARY KEY, ADD KEY (user_id, blocked_id)",
+		"CREATE VIEW users AS SELECT id, username, last_upload FROM site_members",
+		"CREATE VIEW contacts AS SELECT user_id, contact_id, is_friend, is_family FROM site_relations",
+		"CREATE VIEW blocks AS SELECT user_id, blocked_id FROM site_bans",
+		"CREATE VIEW photos AS SELECT id, owner_id, title, visibility, date_upload FROM site_images",
+		"INSERT INTO site_members (id, username) VALUES (1, 'ada'), (2, 'bob')",
+		"INSERT INTO site_images (id, owner_id, visibility, date_upload) VALUES (901, 1, 'friends', 5)",
+		"INSERT INTO site_relations (user_id, contact_id, is_friend) VALUES (1, 2, TRUE)",
+	} {
+		exec(t, db, text)
 	}
+	_, err := store.Register(t.Context(), 2, push.FCM, push.Address{Token: "token"})
+	must(t, err)
 	stored, err := store.StoreEvents(t.Context(), []push.NewEvent{
 		{Task: 5, Created: time.Now(), Event: push.Event{ID: "e", Type: "upload", Actor: 1, Object: "photo:901", Followers: true}},
 	})
-	if err != nil {
-		t.Fatal(err)
+	must(t, err)
+	for _, step := range []struct {
+		change           string
+		visible, blocked bool
+	}{
+		{"DO 0", true, false},
+		{"UPDATE site_images SET visibility = 'family'", false, false},
+		{"UPDATE site_images SET visibility = 'PUBLIC'", true, false}, // the collation is the site's
+		{"INSERT INTO site_bans (user_id, blocked_id) VALUES (1, 2), (1, 2), (2, 1), (2, 1)", false, true},
+	} {
+		exec(t, db, step.change)
+		facts, err := store.Look(t.Context(), []push.Candidate{{Event: stored[0].Number, Member: 2}})
+		if err != nil || len(facts) != 1 {
+			t.Fatalf("after %s: %v, %v", step.change, facts, err)
+		}
+		if f := facts[0]; f.Visible != step.visible || f.Blocked != step.blocked {
+			t.Errorf("after %s: visible %t, blocked %t", step.change, f.Visible, f.Blocked)
+		}
 	}
-	facts, err := store.Look(t.Context(), []push.Candidate{
-		{Event: stored[0].Number, Member: 2}, {Event: stored[0].Number, Member: 18446744073709551614},
-		{Event: stored[0].Number, Member: 1, Device: devices[2].ID}, {Event: stored[0].Number, Member: 1, Device: 77},
+}
+
+// TestLookAtReplacedEvent: after the promotion of a server that had not got the last events,
+// their numbers may be those of others. What is cached of them must not decide.
+func TestLookAtReplacedEvent(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	store := push.NewMySQL(db)
+	exec(t, db, "INSERT INTO users (id, username) VALUES (1, 'ada'), (2, 'bob')")
+	_, err := store.Register(t.Context(), 2, push.FCM, push.Address{Token: "token"})
+	must(t, err)
+	stored, err := store.StoreEvents(t.Context(), []push.NewEvent{
+		{Task: 5, Created: time.Now(), Event: push.Event{ID: "e", Type: "upload", Actor: 1, Followers: true}},
 	})
-	if err != nil || len(facts) != 3 {
-		t.Fatalf("%v, %v", facts, err)
+	must(t, err)
+	candidates := []push.Candidate{{Event: stored[0].Number, Member: 2}}
+	exec(t, db, `UPDATE push_events SET id = 'f', task_id = 6, event = JSON_SET(event, '$.type', 'fave')`)
+	if facts, err := store.Look(t.Context(), candidates); err == nil || len(facts) > 0 {
+		t.Fatalf("of an event that is another one: %v, %v", facts, err)
 	}
-	for i, f := range facts {
-		t.Logf("%+v %+v", f, devices[i])
+	if facts, err := store.Look(t.Context(), candidates); err != nil || len(facts) != 1 {
+		t.Errorf("the next time: %v, %v", facts, err)
+	}
+	now, err := store.Events(t.Context(), []uint64{stored[0].Number})
+	if err != nil || now[stored[0].Number].Type != "fave" {
+		t.Errorf("the event is %+v, %v", now[stored[0].Number], err)
 	}
 }

@@ -1,11 +1,11 @@
 package push_test
 
 import (
+	"context"
 	"database/sql"
 	"testing"
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
-	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 )
 
@@ -22,12 +22,26 @@ func openDB(t *testing.T, opts ...func(*sql.DB)) *sql.DB {
 	return db
 }
 
+// tester is a *testing.T or a *rapid.T.
+type tester interface {
+	Helper()
+	Context() context.Context
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // exec runs a statement that a test needs.
-func exec(t testing.TB, db *sql.DB, statement string, args ...any) {
+func exec(t tester, db *sql.DB, statement string, args ...any) {
 	t.Helper()
 	if _, err := db.ExecContext(t.Context(), statement, args...); err != nil {
 		t.Fatalf("%s: %v", statement, err)
 	}
 }
 
-func memberID(id uint64) member.ID { return member.ID(id) }
+// must ends a test that cannot go on.
+func must(t tester, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -109,7 +109,7 @@ func zone(name string) (*time.Location, error) {
 	if known, ok := zones.Load(name); ok {
 		return known.(*time.Location), nil //nolint:errcheck // nothing else is stored
 	}
-	if name == "" || name == time.Local.String() {
+	if name == "" || name == "Local" {
 		return nil, fmt.Errorf("unknown time zone %q", name)
 	}
 	in, err := time.LoadLocation(name)

@@ -156,7 +156,7 @@ func (m *MySQL) Devices(ctx context.Context, id member.ID) ([]Device, error) {
 // Remove deletes a device of a member, and reports whether it was there.
 func (m *MySQL) Remove(ctx context.Context, id member.ID, device uint64) (found bool, err error) {
 	err = mysql.Transact(ctx, m.db, fmt.Sprintf("remove a device of member %d", id), func(tx *sql.Tx) error {
-		n, err := mysql.Affected(tx.ExecContext(ctx, "DELETE FROM push_devices WHERE id = ? AND member_id = ? AND gone_at IS NULL", device, id))
+		n, err := mysql.Affected(tx.ExecContext(ctx, "DELETE push_devices FROM push_devices FORCE INDEX (PRIMARY) WHERE id = ? AND member_id = ? AND gone_at IS NULL", device, id))
 		found = n > 0
 		return err
 	})
@@ -178,7 +178,7 @@ func (m *MySQL) Prune(ctx context.Context, gone []Pruned) (n int, err error) {
 			if !p.Since.IsZero() {
 				since = p.Since.UnixMilli()
 			}
-			one, err := mysql.Affected(tx.ExecContext(ctx, "UPDATE push_devices SET gone_at = "+mysql.Now+", gone_reason = ?, address = JSON_OBJECT()"+
+			one, err := mysql.Affected(tx.ExecContext(ctx, "UPDATE push_devices FORCE INDEX (PRIMARY) SET gone_at = "+mysql.Now+", gone_reason = ?, address = JSON_OBJECT()"+
 				" WHERE id = ? AND gone_at IS NULL AND registered_at <= COALESCE(?, registered_at)", clip(p.Reason, 64), p.Device, since))
 			if err != nil {
 				return err

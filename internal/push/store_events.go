@@ -16,8 +16,7 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// StoredEvent is an event as it was targeted first, without its recipients: those are in the
-// payload of the task. It never changes.
+// StoredEvent is an event as it was targeted first. It never changes.
 type StoredEvent struct {
 	Event
 	Number  uint64 // in the order in which they were stored
@@ -44,18 +43,6 @@ type Stored struct {
 // remembered is how long an event and its receipts are kept after it expired.
 const remembered = 24 * time.Hour
 
-// eventJSON is how an event is kept. What has a column of its own is not in it.
-type eventJSON struct {
-	Type      string `json:"type"`
-	Object    string `json:"object,omitempty"`
-	Followers bool   `json:"followers,omitempty"`
-	Title     string `json:"title,omitempty"`
-	Body      string `json:"body,omitempty"`
-	Data      string `json:"data,omitempty"` // as text: a column of JSON would change how numbers are written
-	Urgent    bool   `json:"urgent,omitempty"`
-	Collapse  string `json:"collapse,omitempty"`
-}
-
 const eventColumns = "number, id, task_id, actor_id, event, created_at, expires_at"
 
 func scanEvent(rows *sql.Rows) (*StoredEvent, error) {
@@ -64,15 +51,12 @@ func scanEvent(rows *sql.Rows) (*StoredEvent, error) {
 	if err := rows.Scan(&e.Number, &e.ID, &e.Task, (*uint64)(&e.Actor), &text, (*instant)(&e.Created), (*instant)(&e.Expires)); err != nil {
 		return nil, err
 	}
-	var kept eventJSON
-	if err := json.Unmarshal(text, &kept); err != nil {
+	parsed, err := ParseEvent(e.Actor, text)
+	if err != nil {
 		return nil, fmt.Errorf("event %d is not as activityd writes it: %w", e.Number, err)
 	}
-	e.Type, e.Object, e.Followers, e.Title, e.Body = kept.Type, kept.Object, kept.Followers, kept.Title, kept.Body
-	e.Urgent, e.Collapse, e.ExpiresIn = kept.Urgent, kept.Collapse, e.Expires.Sub(e.Created)
-	if kept.Data != "" {
-		e.Data = json.RawMessage(kept.Data)
-	}
+	parsed.ID = e.ID
+	e.Event = parsed
 	return &e, nil
 }
 
@@ -153,10 +137,7 @@ func (m *MySQL) insertEvents(ctx context.Context, ids []string, events map[strin
 	var args []any
 	for _, id := range ids {
 		e := events[id]
-		text, err := json.Marshal(eventJSON{
-			Type: e.Type, Object: e.Object, Followers: e.Followers, Title: e.Title, Body: e.Body,
-			Data: string(e.Data), Urgent: e.Urgent, Collapse: e.Collapse,
-		})
+		text, err := json.Marshal(e.Event)
 		if err != nil {
 			return err
 		}
@@ -191,7 +172,7 @@ func (m *MySQL) Events(ctx context.Context, numbers []uint64) (map[uint64]*Store
 	slices.Sort(absent)
 	absent = slices.Compact(absent)
 	list, err := mysql.Select(ctx, m.db, scanEvent, "SELECT "+eventColumns+
-		" FROM push_events WHERE number IN ("+mysql.Marks(len(absent))+")", mysql.Args(absent)...)
+		" FROM push_events FORCE INDEX (PRIMARY) WHERE number IN ("+mysql.Marks(len(absent))+")", mysql.Args(absent)...)
 	if err != nil {
 		return nil, mysql.Translate(ctx, fmt.Sprintf("read %d events", len(absent)), err)
 	}
@@ -209,8 +190,8 @@ func (m *MySQL) EventByID(ctx context.Context, id string) (*StoredEvent, error) 
 	return known[id], err
 }
 
-// cachedEvents bounds each of the two generations of an [eventCache]: together some 10 MB at
-// most, as an event has at most 4 KB.
+// cachedEvents bounds each of the two generations of an [eventCache]: together some 30 MB at
+// most, as an event has at most 12 KB.
 const cachedEvents = 1024
 
 // eventCache keeps the events that were used last. Its zero value is empty.

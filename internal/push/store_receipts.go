@@ -129,8 +129,8 @@ func (m *MySQL) Pending(ctx context.Context, devices []BurstDevice) ([][]uint64,
 // accepted for it; zero: never, or so long ago that it is forgotten.
 func (m *MySQL) LastAccepted(ctx context.Context, devices []BurstDevice) ([]time.Time, error) {
 	last := make([]time.Time, len(devices))
-	// All columns are named in the order, so that the entry is read at once: see
-	// package contacts.
+	// All columns are named in the order, and the state is an ASCII literal, so that one entry
+	// is read and nothing sorted: as in newestFirst of package contacts.
 	err := m.bursts(ctx, "read when bursts were last sent", devices, func(rows *sql.Rows) (_ struct{}, err error) {
 		var i int
 		var at instant
@@ -138,7 +138,7 @@ func (m *MySQL) LastAccepted(ctx context.Context, devices []BurstDevice) ([]time
 		last[i] = time.Time(at)
 		return struct{}{}, err
 	}, "SELECT q.i, (SELECT r.at FROM push_receipts r FORCE INDEX (bursts)"+
-		" WHERE r.device_id = q.d AND r.burst = UNHEX(q.b) AND r.state = 'accepted'"+
+		" WHERE r.device_id = q.d AND r.burst = UNHEX(q.b) AND r.state = _ascii'accepted'"+
 		" ORDER BY r.device_id DESC, r.burst DESC, r.state DESC, r.at DESC LIMIT 1) FROM "+burstsTable)
 	return last, err
 }

@@ -39,15 +39,6 @@ type Delivery struct {
 	Burst string `json:"burst,omitempty"`
 }
 
-// NewNotify returns the task that notifies members of what actor did. The event is what
-// [ParseEvent] takes; an error wraps [queue.ErrInvalid].
-func NewNotify(actor member.ID, event json.RawMessage) (queue.New, error) {
-	if _, err := ParseEvent(event); err != nil {
-		return queue.New{}, fmt.Errorf("%w: event: %w", queue.ErrInvalid, err)
-	}
-	return newTask(Notify, QueueNotify, uint64(actor), event, NotifyKey)
-}
-
 func newTarget(actor member.ID, p Page) (queue.New, error) {
 	payload, err := json.Marshal(p)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/strictjson"
 )
 
 // The kinds that look again at (member, contact), which may have been added or removed.
@@ -45,13 +46,12 @@ type ContactArgs struct {
 	Contact member.ID `json:"contact_id,omitzero"`
 }
 
-var contactField = &field{Name: "contact_id", What: "contact", Payload: func(p *parser, at string, value json.RawMessage) json.RawMessage {
-	payload, err := json.Marshal(ContactArgs{p.memberID(at, value)})
-	if err != nil {
-		p.Addf(at, "%v", err)
-	}
-	return payload
-}}
+var contactField = &field{
+	Name: "contact_id", What: "contact", Want: "a member id",
+	Task: func(k kind, r *strictjson.Reader, at string, of member.ID, value json.RawMessage) queue.New {
+		return k.task(of, ContactArgs{r.MemberID(at, value)})
+	},
+}
 
 // NewAddContact asks to look at (user, contact) after contact was added.
 func NewAddContact(user, contact member.ID) queue.New {

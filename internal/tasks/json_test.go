@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/strictjson"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -53,7 +54,7 @@ func TestParseLineNamesAllFaults(t *testing.T) {
 // fields are those at fault, each of which stands in the error's text.
 func fields(t *testing.T, text string, err error) (fields []string) {
 	t.Helper()
-	invalid, ok := errors.AsType[*tasks.InvalidError](err)
+	invalid, ok := errors.AsType[*strictjson.InvalidError](err)
 	if !ok || len(invalid.Faults) == 0 {
 		t.Fatalf("%s: error %v, want an InvalidError with faults", text, err)
 	}
@@ -71,7 +72,7 @@ func TestParseRefusesWhatIsNoJSON(t *testing.T) {
 	for _, text := range []string{"", " ", "{", "upload", "{} {}", "\xff", `{"type":"upload","user_id":01}`} {
 		_, line := tasks.ParseLine([]byte(text))
 		_, body := tasks.ParseBody([]byte(text), 1)
-		if !errors.Is(line, tasks.ErrMalformed) || !errors.Is(body, tasks.ErrMalformed) {
+		if !errors.Is(line, strictjson.ErrMalformed) || !errors.Is(body, strictjson.ErrMalformed) {
 			t.Errorf("%q: %v, %v", text, line, body)
 		}
 	}

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/strictjson"
 )
 
 // kinds lists the kinds of task. A new one is a file of its own, with a value of type
@@ -54,9 +54,10 @@ const (
 type field struct {
 	Name string // of JSON, as in contact_id
 	What string // for messages, as in contact
-	// Payload reads the payload of the task from the value of the field, which is valid JSON;
-	// it adds what is wrong to the faults of p, under the name at.
-	Payload func(p *parser, at string, value json.RawMessage) json.RawMessage
+	Want string // what it is, for messages
+	// Task makes a task of the kind from the value of the field. What is wrong it adds to the
+	// faults of r, under the name at; then the task does not count.
+	Task func(k kind, r *strictjson.Reader, at string, of member.ID, value json.RawMessage) queue.New
 }
 
 // fields returns the fields of all kinds that producers may enqueue.
@@ -145,7 +146,7 @@ func Parse(name string, of, contact member.ID) (queue.New, error) {
 	case of == 0:
 		return queue.New{}, fmt.Errorf("%w: %s: the member is missing", queue.ErrInvalid, name)
 	case !known:
-		return queue.New{}, fmt.Errorf("%w: unknown type %q: want %s", queue.ErrInvalid, name, orList(Produced()))
+		return queue.New{}, fmt.Errorf("%w: unknown type %q: want %s", queue.ErrInvalid, name, strictjson.List(Produced(), "or"))
 	case !k.byWords():
 		return queue.New{}, fmt.Errorf("%w: %s: takes an %s, as JSON", queue.ErrInvalid, name, k.Takes.What)
 	case k.Takes == contactField && contact == 0:
@@ -171,16 +172,7 @@ func Usage() string {
 			others = append(others, k.Name)
 		}
 	}
-	return orList(pairs) + ", with MEMBER and CONTACT, or " + orList(others) + ", with MEMBER"
-}
-
-// orList returns "a, b or c".
-func orList(list []string) string {
-	last := len(list) - 1
-	if last < 1 {
-		return strings.Join(list, "")
-	}
-	return strings.Join(list[:last], ", ") + " or " + list[last]
+	return strictjson.List(pairs, "or") + ", with MEMBER and CONTACT, or " + strictjson.List(others, "or") + ", with MEMBER"
 }
 
 // isAway reports whether an error says that Redis cannot be used.

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"time"
 
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/strictjson"
 )
 
 // The kinds that notify members: see package push.
@@ -32,12 +34,20 @@ var notifyWorkers = queue.Workers{Queue: push.QueueNotify, Count: 2, Batch: 64, 
 // pushLease is how long the notifications of a process that died are held up.
 const pushLease = 5 * time.Second
 
-var eventField = &field{Name: "event", What: "event", Payload: func(p *parser, at string, value json.RawMessage) json.RawMessage {
-	if _, err := push.ParseEvent(value); err != nil {
-		p.Addf(at, "%v", err)
-	}
-	return value
-}}
+var eventField = &field{
+	Name: "event", What: "event", Want: "an event",
+	Task: func(_ kind, r *strictjson.Reader, at string, of member.ID, value json.RawMessage) queue.New {
+		e := push.ReadEvent(r, at, of, value)
+		if len(r.Faults) > 0 {
+			return queue.New{}
+		}
+		n, err := push.NewNotify(e)
+		if err != nil {
+			r.Addf(at, "%v", err)
+		}
+		return n
+	},
+}
 
 // noPush leaves tasks to other processes.
 type noPush struct{}

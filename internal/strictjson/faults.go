@@ -1,4 +1,4 @@
-package tasks
+package strictjson
 
 import (
 	"errors"
@@ -38,7 +38,7 @@ func Clip(s string) string {
 // ErrMalformed is wrapped by the errors for what is no JSON.
 var ErrMalformed = errors.New("malformed")
 
-// InvalidError is the error for JSON that is no task, or not one to enqueue.
+// InvalidError is the error for JSON that is not what was asked for.
 type InvalidError struct {
 	Faults Faults // at least one
 }

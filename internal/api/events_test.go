@@ -1,0 +1,246 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/queue"
+)
+
+const oneEvent = `{"type":"upload","actor_id":"5","recipients":["7"],"title":"T","body":"B"}`
+
+// eventIDs are the ids of an answer.
+func eventIDs(t *testing.T, body []byte) (ids []string) {
+	t.Helper()
+	var got struct{ Events []struct{ ID string } }
+	if err := json.Unmarshal(body, &got); err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	for _, e := range got.Events {
+		ids = append(ids, e.ID)
+	}
+	return ids
+}
+
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	body := `{"events":[
+		{"id":"upload-901","type":"upload","actor_id":"98765","object":"photo:901","recipients":"followers","title":"A new photo","body":"<3",
+		 "data":{"n":1},"urgent":true,"expires_in":60},
+		{"id":"c","type":"comment","actor_id":5,"recipients":[7,"8",7],"title":"T","body":"B","collapse":"photo:901"}]}`
+	foreseen(t, newJSON(t.Context(), http.MethodPost, "/v1/events", body))
+	w := b.send(t, http.MethodPost, "/v1/events", body)
+	if w.Code != http.StatusAccepted || w.Body.String() != `{"events":[{"id":"upload-901"},{"id":"c"}]}` {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	want := []push.Event{
+		{
+			ID: "upload-901", Type: "upload", Actor: 98765, Object: "photo:901", Followers: true, Title: "A new photo", Body: "<3",
+			Data: json.RawMessage(`{"n":1}`), Urgent: true, ExpiresIn: time.Minute, Collapse: "upload:98765",
+		},
+		{ID: "c", Type: "comment", Actor: 5, Recipients: []member.ID{7, 8}, Title: "T", Body: "B", ExpiresIn: push.DefaultLife, Collapse: "photo:901"},
+	}
+	if diff := cmp.Diff(want, targeted(t, b.enqueuer.calls())); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if batch := b.enqueuer.calls()[0]; batch[0].DedupeKey != "notify:upload-901" || batch[0].Priority != queue.Urgent || batch[1].Priority != queue.Normal {
+		t.Errorf("enqueued %+v", batch)
+	}
+}
+
+// targeted are the events of the one batch that was enqueued.
+func targeted(t *testing.T, calls [][]queue.New) (events []push.Event) {
+	t.Helper()
+	if len(calls) != 1 {
+		t.Fatalf("enqueued %v, want one batch", calls)
+	}
+	for _, n := range calls[0] {
+		e, err := push.ParseEvent(member.ID(n.Key), n.Payload)
+		if err != nil || n.Kind != push.Notify || n.Queue != push.QueueNotify {
+			t.Fatalf("%+v: %v", n, err)
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
+// Events without an id are given ids of their own, under which they are enqueued.
+func TestEventsAreGivenIDs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.send(t, http.MethodPost, "/v1/events", `{"events":[`+oneEvent+`,`+oneEvent+`]}`)
+	ids := eventIDs(t, w.Body.Bytes())
+	if w.Code != http.StatusAccepted || len(ids) != 2 || ids[0] == ids[1] || ids[0] == "" {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	for i, e := range targeted(t, b.enqueuer.calls()) {
+		if e.ID != ids[i] {
+			t.Errorf("enqueued as %q, answered %q", e.ID, ids[i])
+		}
+	}
+}
+
+func TestRepeatedEventsAreGivenTheSameIDs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	repeat := func(body string) ([]string, string) {
+		r := newJSON(t.Context(), http.MethodPost, "/v1/events", body)
+		r.Header.Set("Idempotency-Key", "k")
+		w := b.do(t, r)
+		if w.Code == http.StatusUnprocessableEntity {
+			wantProblem(t, w, http.StatusUnprocessableEntity, "idempotency-key-reused")
+			return nil, ""
+		}
+		return eventIDs(t, w.Body.Bytes()), w.Header().Get("Idempotency-Replayed")
+	}
+	two := `{"events":[` + oneEvent + `,` + oneEvent + `]}`
+	first, replayed := repeat(two)
+	if len(first) != 2 || first[0] == first[1] || replayed != "" {
+		t.Fatalf("%q, replayed %q", first, replayed)
+	}
+	if again, replayed := repeat(two); !slices.Equal(again, first) || replayed != "true" || len(b.enqueuer.calls()) != 1 {
+		t.Errorf("%q, replayed %q, first %q", again, replayed, first)
+	}
+	if other, _ := repeat(`{"events":[` + oneEvent + `]}`); other != nil {
+		t.Errorf("another body under the key: %q", other)
+	}
+}
+
+func TestEventsAreRefused(t *testing.T) {
+	t.Parallel()
+	with := func(field, value string) string {
+		var e map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(oneEvent), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e[field] = json.RawMessage(value); value == "" {
+			delete(e, field)
+		}
+		raw, err := json.Marshal(map[string]any{"events": []any{json.RawMessage(oneEvent), e}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(raw)
+	}
+	for body, want := range map[string]string{
+		`{}`:                                  "events",
+		`[]`:                                  "body",
+		oneEvent:                              "type actor_id recipients title body events",
+		`{"events":[]}`:                       "events",
+		`{"events":null}`:                     "events",
+		`{"events":[1]}`:                      "events[0]",
+		`{"events":[],"events":[]}`:           "events",
+		`{"events":[` + oneEvent + `],"a":1}`: "a",
+		with("recipients", ""):                "events[1].recipients",
+		with("recipients", `[]`):              "events[1].recipients",
+		with("recipients", `["a"]`):           "events[1].recipients[0]",
+		with("actor_id", ""):                  "events[1].actor_id",
+		with("title", ""):                     "events[1].title",
+		with("body", ""):                      "events[1].body",
+		with("body", `"`+strings.Repeat("b", 5000)+`"`): "events[1].body",
+		with("object", `"photo:x"`):                     "events[1].object",
+		with("user_id", `"5"`):                          "events[1].user_id",
+		with("id", `"task-5"`):                          "events[1].id",
+		with("expires_in", `0`):                         "events[1].expires_in",
+	} {
+		b := setup(t)
+		p := wantProblem(t, b.send(t, http.MethodPost, "/v1/events", body), http.StatusBadRequest, "invalid-event")
+		if got := strings.Join(p.fields(), " "); got != want || len(b.enqueuer.calls()) > 0 {
+			t.Errorf("%.100s: fields %q, want %q; enqueued %v", body, got, want, b.enqueuer.calls())
+		}
+	}
+	b := setup(t)
+	wantProblem(t, b.send(t, http.MethodPost, "/v1/events", `{"events":`), http.StatusBadRequest, "malformed-body")
+	many := `{"events":[` + strings.Repeat(oneEvent+",", api.DefaultMaxBatch) + oneEvent + `]}`
+	p := wantProblem(t, b.send(t, http.MethodPost, "/v1/events", many), http.StatusBadRequest, "invalid-event")
+	if !strings.Contains(p.Detail, "holds 1001 events") {
+		t.Errorf("detail %q", p.Detail)
+	}
+	wantProblem(t, b.send(t, http.MethodPost, "/v1/events?a=b", `{"events":[`+oneEvent+`]}`), http.StatusBadRequest, "invalid-parameter")
+	form := newRequest(t.Context(), http.MethodPost, "/v1/events", strings.NewReader(`{"events":[`+oneEvent+`]}`))
+	wantProblem(t, b.do(t, form), http.StatusUnsupportedMediaType, "unsupported-media-type")
+	if calls := b.enqueuer.calls(); len(calls) > 0 {
+		t.Errorf("enqueued %v", calls)
+	}
+	if w := b.send(t, http.MethodPost, "/v1/events", `{"events":[`+strings.Repeat(oneEvent+",", api.DefaultMaxBatch-1)+oneEvent+`]}`); w.Code != http.StatusAccepted {
+		t.Errorf("a full batch: %d %s", w.Code, w.Body)
+	}
+}
+
+func TestOverloadTurnsEventsAway(t *testing.T) {
+	t.Parallel()
+	var overloaded atomic.Bool
+	b := setup(t, func(c *api.Config) {
+		c.Overloaded = func() (time.Duration, bool) { return time.Second, overloaded.Load() }
+	})
+	overloaded.Store(true)
+	w := b.send(t, http.MethodPost, "/v1/events", `{"events":[`+oneEvent+`]}`)
+	wantProblem(t, w, http.StatusTooManyRequests, "too-many-waiting-tasks")
+	if len(b.enqueuer.calls()) > 0 || w.Header().Get("Retry-After") != "1" {
+		t.Errorf("enqueued %v, Retry-After %q", b.enqueuer.calls(), w.Header().Get("Retry-After"))
+	}
+	overloaded.Store(false)
+	if w := b.send(t, http.MethodPost, "/v1/events", `{"events":[`+oneEvent+`]}`); w.Code != http.StatusAccepted {
+		t.Errorf("after: %d %s", w.Code, w.Body)
+	}
+}
+
+// Whatever the body, it is taken whole or refused, and never our fault.
+func FuzzEventsBody(f *testing.F) {
+	for _, seed := range []string{
+		`{"events":[` + oneEvent + `]}`,
+		`{"events":[{"id":"e","type":"a","actor_id":1,"object":"photo:9","recipients":"followers","title":"t","body":"b","data":{"a":[1e5]},"urgent":true,"expires_in":9,"collapse":""}]}`,
+		`{"events":[]}`, `{"events":[{}]}`, `null`, `[`, "\xff",
+	} {
+		f.Add(seed, "")
+		f.Add(seed, "key")
+	}
+	f.Fuzz(func(t *testing.T, body, key string) {
+		b := setup(t, func(c *api.Config) { c.MaxBatch, c.MaxBody = 4, 4<<10 })
+		r := newJSON(t.Context(), http.MethodPost, "/v1/events", body)
+		if key != "" {
+			r.Header["Idempotency-Key"] = []string{key}
+		}
+		w := b.do(t, r)
+		calls := b.enqueuer.calls()
+		switch w.Code {
+		case http.StatusAccepted:
+			events, ids := targeted(t, calls), eventIDs(t, w.Body.Bytes())
+			if len(events) < 1 || len(events) > 4 || len(ids) != len(events) {
+				t.Fatalf("%q: taken as %+v, answered %s", body, events, w.Body)
+			}
+			for i, e := range events {
+				if e.ID != ids[i] || e.Title == "" || e.Body == "" || !e.Followers && len(e.Recipients) == 0 {
+					t.Errorf("%q: taken as %+v, answered %s", body, e, w.Body)
+				}
+			}
+		case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
+			if len(calls) > 0 {
+				t.Fatalf("%q: refused, and yet enqueued: %v", body, calls)
+			}
+		default:
+			t.Fatalf("%q: %d %s", body, w.Code, w.Body)
+		}
+	})
+}
+
+// A client that is given ids for events that were not enqueued could not know.
+func TestEventsChecksTheTasks(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.enqueuer.enqueue = func(context.Context, []queue.New) ([]uint64, error) { return nil, nil }
+	wantProblem(t, b.send(t, http.MethodPost, "/v1/events", fmt.Sprintf(`{"events":[%s]}`, oneEvent)), http.StatusInternalServerError, "internal")
+}

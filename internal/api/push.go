@@ -1,0 +1,501 @@
+package api
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/strictjson"
+)
+
+// Push keeps the devices of members and what they want to be notified of; it is a
+// [*push.MySQL]. What changes something returns an error that wraps
+// [contacts.ErrNoMember] for a member that does not exist. It must be safe for concurrent
+// use and return soon after ctx ends.
+type Push interface {
+	// Register makes an address a device of a member, or confirms that it is; it moves from
+	// any other member.
+	Register(ctx context.Context, id member.ID, platform push.Platform, a push.Address) (push.Device, error)
+	Devices(ctx context.Context, id member.ID) ([]push.Device, error)
+	Remove(ctx context.Context, id member.ID, device uint64) (found bool, err error)
+
+	Settings(ctx context.Context, id member.ID) (push.Settings, error)
+	SetSettings(ctx context.Context, id member.ID, s push.Settings) error
+
+	Mutes(ctx context.Context, id member.ID) ([]push.Mute, error)
+	// Mute returns an error that wraps [push.ErrTooManyMutes] for one too many.
+	Mute(ctx context.Context, id member.ID, object string, until time.Time) error
+	Unmute(ctx context.Context, id member.ID, object string) (found bool, err error)
+}
+
+// AddressChecker returns an error, for people and without the address, if there can be no
+// device of the platform with it. It need not have keys for the platform.
+type AddressChecker func(ctx context.Context, platform push.Platform, a push.Address) error
+
+var errPushOff = pushOff.problem("this server keeps no devices and sends no notifications, as it runs without MySQL")
+
+// memberRequest reads what all requests about a member's push have: a member in the path,
+// and the known parameters in the query.
+func (s *Server) memberRequest(c echo.Context, known ...string) (member.ID, map[string]string, error) {
+	if s.cfg.Push == nil {
+		return 0, nil, errPushOff
+	}
+	var f strictjson.Faults
+	id, err := member.Parse(c.Param("id"))
+	if err != nil {
+		f.Addf("id", "%v", err)
+	}
+	values := parseQuery(c.QueryString(), &f, known...)
+	if len(f) > 0 {
+		return 0, nil, invalidParameter.fields(f)
+	}
+	return id, values, nil
+}
+
+// readObject reads a body that is an object with no other fields than those named. What
+// read finds is wrong, it adds to the faults of the object's reader.
+func (s *Server) readObject(c echo.Context, names []string, read func(strictjson.Object)) error {
+	body, err := s.readJSON(c)
+	if err != nil {
+		return err
+	}
+	root, err := strictjson.Parse(body)
+	if err != nil {
+		return refused(err, invalidBody)
+	}
+	r := &strictjson.Reader{Root: "body"}
+	if o, ok := r.Object("", root); ok {
+		o.Only(names...)
+		read(o)
+	}
+	return refused(r.Err(), invalidBody)
+}
+
+type deviceIDJSON struct {
+	ID string `json:"device_id"`
+}
+
+type devicesJSON struct {
+	Devices []deviceJSON `json:"devices"`
+}
+
+// deviceJSON has nothing that is secret: who knows a token, an endpoint or a key can send to
+// the device, or read what is sent.
+type deviceJSON struct {
+	ID          string        `json:"id"`
+	Platform    push.Platform `json:"platform"`
+	Registered  int64         `json:"registered_at"`
+	Environment string        `json:"environment,omitempty"`  // apns
+	Service     string        `json:"push_service,omitempty"` // webpush
+}
+
+const (
+	production = "production"
+	sandbox    = "sandbox"
+)
+
+func newDevice(d push.Device) deviceJSON {
+	out := deviceJSON{ID: strconv.FormatUint(d.ID, 10), Platform: d.Platform, Registered: d.Registered.Unix()}
+	switch d.Platform {
+	case push.APNs:
+		out.Environment = production
+		if d.Address.Sandbox {
+			out.Environment = sandbox
+		}
+	case push.WebPush:
+		if u, err := url.Parse(d.Address.Endpoint); err == nil {
+			out.Service = u.Hostname()
+		}
+	case push.FCM:
+	}
+	return out
+}
+
+func (s *Server) putDevice(c echo.Context) error {
+	id, _, err := s.memberRequest(c)
+	if err != nil {
+		return err
+	}
+	var platform push.Platform
+	var a push.Address
+	if err := s.readObject(c, []string{"platform", "token", "environment", "subscription"}, func(o strictjson.Object) {
+		platform, a = readAddress(o)
+		if len(o.Reader.Faults) > 0 {
+			return
+		}
+		if err := s.cfg.CheckAddress(c.Request().Context(), platform, a); err != nil {
+			o.Addf(addressField(platform), "%v", err)
+		}
+	}); err != nil {
+		return err
+	}
+	d, err := s.cfg.Push.Register(c.Request().Context(), id, platform, a)
+	if err != nil {
+		return fmt.Errorf("registering a device of member %s: %w", id, err)
+	}
+	return writeJSON(c, http.StatusOK, typeJSON, deviceIDJSON{strconv.FormatUint(d.ID, 10)})
+}
+
+// addressField is the field of a request that has the address of a device.
+func addressField(p push.Platform) string {
+	if p == push.WebPush {
+		return "subscription"
+	}
+	return "token"
+}
+
+// readAddress reads the address of a device. The faults do not show it.
+func readAddress(o strictjson.Object) (platform push.Platform, a push.Address) {
+	var names []string
+	for _, p := range push.Platforms() {
+		names = append(names, string(p))
+	}
+	want := strictjson.List(names, "or")
+	if _, ok := o.Need("platform", want); !ok {
+		return "", a
+	}
+	name, ok := o.String("platform", want)
+	if !ok {
+		return "", a
+	}
+	platform = push.Platform(name)
+	field := addressField(platform)
+	switch platform {
+	case push.APNs:
+		a.Token = readToken(o)
+		a.Sandbox = readEnvironment(o)
+		misplaced(o, platform, field, "environment")
+	case push.FCM:
+		a.Token = readToken(o)
+		misplaced(o, platform, field)
+	case push.WebPush:
+		readSubscription(o, &a)
+		misplaced(o, platform, field)
+	default:
+		o.Addf("platform", "unknown platform: want %s", want)
+	}
+	return platform, a
+}
+
+// misplaced adds a fault for each field of another platform.
+func misplaced(o strictjson.Object, platform push.Platform, own ...string) {
+	for _, name := range []string{"token", "environment", "subscription"} {
+		if _, given := o.Get(name); given && !slices.Contains(own, name) {
+			o.Addf(name, "%s has none: want %s", platform, strictjson.List(own, "and"))
+		}
+	}
+}
+
+func readToken(o strictjson.Object) string {
+	const want = "the token that the device was given, as a string"
+	o.Need("token", want)
+	token, given := o.String("token", want)
+	if given && token == "" {
+		o.Addf("token", "is empty: want %s", want)
+	}
+	return token
+}
+
+func readEnvironment(o strictjson.Object) (isSandbox bool) {
+	want := strictjson.List([]string{production, sandbox}, "or")
+	o.Need("environment", want)
+	name, given := o.String("environment", want)
+	if given && name != production && name != sandbox {
+		o.Addf("environment", "%q: want %s", strictjson.Clip(name), want)
+	}
+	return name == sandbox
+}
+
+// readSubscription reads a PushSubscription as the browser writes it. It may have more
+// fields than are needed: they are the browser's.
+func readSubscription(o strictjson.Object, a *push.Address) {
+	const want = "the subscription, as the browser's PushSubscription.toJSON gives it"
+	value, ok := o.Need("subscription", want)
+	if !ok {
+		return
+	}
+	sub, ok := o.Reader.Object("subscription", value)
+	if !ok {
+		return
+	}
+	sub.Need("endpoint", "an https URL")
+	a.Endpoint, _ = sub.String("endpoint", "an https URL")
+	value, ok = sub.Need("keys", "an object with p256dh and auth")
+	if !ok {
+		return
+	}
+	if keys, ok := o.Reader.Object("subscription.keys", value); ok {
+		a.P256DH = readKey(keys, "p256dh", "an uncompressed point of P-256: 65 bytes")
+		a.Auth = readKey(keys, "auth", "16 bytes")
+	}
+}
+
+// unpadded turns base64 of any kind into that of URLs, without padding.
+var unpadded = strings.NewReplacer("+", "-", "/", "_", "=", "")
+
+func readKey(o strictjson.Object, name, want string) []byte {
+	want += ", as base64 for URLs"
+	o.Need(name, want)
+	text, given := o.String(name, want)
+	if !given {
+		return nil
+	}
+	key, err := base64.RawURLEncoding.DecodeString(unpadded.Replace(text))
+	if err != nil || len(key) == 0 {
+		o.Addf(name, "want %s", want)
+	}
+	return key
+}
+
+func (s *Server) listDevices(c echo.Context) error {
+	id, _, err := s.memberRequest(c)
+	if err != nil {
+		return err
+	}
+	devices, err := s.cfg.Push.Devices(c.Request().Context(), id)
+	if err != nil {
+		return fmt.Errorf("listing the devices of member %s: %w", id, err)
+	}
+	return writeJSON(c, http.StatusOK, typeJSON, devicesJSON{each(devices, newDevice)})
+}
+
+func (s *Server) deleteDevice(c echo.Context) error {
+	id, _, err := s.memberRequest(c)
+	if err != nil {
+		return err
+	}
+	device, err := member.Parse(c.Param("device")) // ids of devices have the same form
+	if err != nil {
+		return invalidParameter.fields(strictjson.Faults{{Field: "device", Detail: "want the id of a device, as device_id had it"}})
+	}
+	found, err := s.cfg.Push.Remove(c.Request().Context(), id, uint64(device))
+	if err != nil {
+		return fmt.Errorf("removing a device of member %s: %w", id, err)
+	}
+	if !found {
+		return noSuchDevice.problem("member %s has no device %s", id, device)
+	}
+	return c.NoContent(http.StatusNoContent)
+}
+
+type settingsJSON struct {
+	Types map[string]bool `json:"types"`
+	Quiet *quietHoursJSON `json:"quiet_hours"` // null: none
+}
+
+type quietHoursJSON struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+	Zone string `json:"time_zone"`
+}
+
+func newSettings(s push.Settings) settingsJSON {
+	out := settingsJSON{Types: s.Types}
+	if out.Types == nil {
+		out.Types = map[string]bool{}
+	}
+	if q := s.Quiet; q.From != q.To {
+		out.Quiet = &quietHoursJSON{clock(q.From), clock(q.To), q.Zone}
+	}
+	return out
+}
+
+// clock writes minutes after midnight as 22:00.
+func clock(minutes int) string { return fmt.Sprintf("%02d:%02d", minutes/60, minutes%60) }
+
+func (s *Server) getSettings(c echo.Context) error {
+	id, _, err := s.memberRequest(c)
+	if err != nil {
+		return err
+	}
+	settings, err := s.cfg.Push.Settings(c.Request().Context(), id)
+	if err != nil {
+		return fmt.Errorf("reading the push settings of member %s: %w", id, err)
+	}
+	return writeJSON(c, http.StatusOK, typeJSON, newSettings(settings))
+}
+
+// putSettings replaces all settings of a member.
+func (s *Server) putSettings(c echo.Context) error {
+	id, _, err := s.memberRequest(c)
+	if err != nil {
+		return err
+	}
+	var settings push.Settings
+	if err := s.readObject(c, []string{"types", "quiet_hours"}, func(o strictjson.Object) {
+		settings = push.Settings{Types: readTypes(o), Quiet: readQuietHours(o)}
+	}); err != nil {
+		return err
+	}
+	if err := s.cfg.Push.SetSettings(c.Request().Context(), id, settings); err != nil {
+		return fmt.Errorf("changing the push settings of member %s: %w", id, err)
+	}
+	return writeJSON(c, http.StatusOK, typeJSON, newSettings(settings))
+}
+
+// maxTypes is how many types of event a member's settings may name.
+const maxTypes = 100
+
+func readTypes(o strictjson.Object) map[string]bool {
+	types := map[string]bool{}
+	value, given := o.Get("types")
+	if !given {
+		return types
+	}
+	list, ok := o.Reader.Object("types", value)
+	if !ok {
+		return types
+	}
+	for name := range list.All() {
+		if err := push.CheckType(name); err != nil {
+			list.Addf(name, "%v", err)
+			continue
+		}
+		types[name], _ = list.Bool(name)
+	}
+	if len(types) > maxTypes {
+		o.Addf("types", "names %d types: want at most %d", len(types), maxTypes)
+	}
+	return types
+}
+
+func readQuietHours(o strictjson.Object) (q push.QuietHours) {
+	value, given := o.Get("quiet_hours")
+	q.Zone = time.UTC.String()
+	if !given || string(value) == "null" {
+		return q
+	}
+	hours, ok := o.Reader.Object("quiet_hours", value)
+	if !ok {
+		return q
+	}
+	hours.Only("from", "to", "time_zone")
+	before := len(o.Reader.Faults)
+	q.From, q.To = readClock(hours, "from"), readClock(hours, "to")
+	if len(o.Reader.Faults) == before && q.From == q.To {
+		hours.Addf("to", "is the same as from: leave out quiet_hours for none")
+	}
+	const wantZone = "a time zone of the IANA database, as in Europe/Berlin"
+	hours.Need("time_zone", wantZone)
+	if zone, given := hours.String("time_zone", wantZone); given {
+		q.Zone = zone
+		if err := (push.QuietHours{Zone: zone}).Check(); err != nil {
+			hours.Addf("time_zone", "%v", err)
+		}
+	}
+	return q
+}
+
+// readClock reads a time of day as minutes after midnight.
+func readClock(o strictjson.Object, name string) int {
+	const want = "a time of day from 00:00 to 23:59"
+	o.Need(name, want)
+	text, given := o.String(name, want)
+	if !given {
+		return 0
+	}
+	const form = "15:04"
+	at, err := time.Parse(form, text)
+	if err != nil || len(text) != len(form) {
+		o.Addf(name, "%q: want %s", strictjson.Clip(text), want)
+	}
+	return at.Hour()*60 + at.Minute()
+}
+
+type mutesJSON struct {
+	Mutes []muteJSON `json:"mutes"`
+}
+
+type muteJSON struct {
+	Object string `json:"object"`
+	Until  int64  `json:"until"`
+}
+
+func (s *Server) listMutes(c echo.Context) error {
+	id, _, err := s.memberRequest(c)
+	if err != nil {
+		return err
+	}
+	mutes, err := s.cfg.Push.Mutes(c.Request().Context(), id)
+	if err != nil {
+		return fmt.Errorf("listing the mutes of member %s: %w", id, err)
+	}
+	return writeJSON(c, http.StatusOK, typeJSON, mutesJSON{each(mutes, func(m push.Mute) muteJSON {
+		return muteJSON{m.Object, m.Until.Unix()}
+	})})
+}
+
+// maxUntil is the end of the year 9999, in unix seconds.
+const maxUntil = 253402300799
+
+func (s *Server) putMute(c echo.Context) error {
+	id, _, err := s.memberRequest(c)
+	if err != nil {
+		return err
+	}
+	var object string
+	var until time.Time
+	if err := s.readObject(c, []string{"object", "until"}, func(o strictjson.Object) {
+		const wantObject, wantUntil = "an object, as in photo:901", "unix seconds"
+		o.Need("object", wantObject)
+		given := false
+		if object, given = o.String("object", wantObject); given {
+			if err := push.CheckObject(object); err != nil {
+				o.Addf("object", "%v", err)
+			}
+		}
+		o.Need("until", wantUntil)
+		if seconds, given := o.Whole("until", 1, maxUntil); given {
+			if until = time.Unix(seconds, 0); !until.After(time.Now()) {
+				o.Addf("until", "%d: is over; want %s in the future", seconds, wantUntil)
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	err = s.cfg.Push.Mute(c.Request().Context(), id, object, until)
+	if errors.Is(err, push.ErrTooManyMutes) {
+		return tooManyMutes.problem("member %s mutes %d objects already: end one, or wait until one ends", id, push.MaxMutes)
+	}
+	if err != nil {
+		return fmt.Errorf("muting an object for member %s: %w", id, err)
+	}
+	return c.NoContent(http.StatusNoContent)
+}
+
+// deleteMute has the object in the query: proxies may drop the body of a DELETE.
+func (s *Server) deleteMute(c echo.Context) error {
+	id, query, err := s.memberRequest(c, "object")
+	if err != nil {
+		return err
+	}
+	object, given := query["object"]
+	var f strictjson.Faults
+	if !given {
+		f.Addf("object", "is missing: want an object, as in photo:901")
+	} else if err := push.CheckObject(object); err != nil {
+		f.Addf("object", "%v", err)
+	}
+	if len(f) > 0 {
+		return invalidParameter.fields(f)
+	}
+	found, err := s.cfg.Push.Unmute(c.Request().Context(), id, object)
+	if err != nil {
+		return fmt.Errorf("ending a mute of member %s: %w", id, err)
+	}
+	if !found {
+		return noSuchMute.problem("member %s does not mute %s", id, object)
+	}
+	return c.NoContent(http.StatusNoContent)
+}

@@ -1,0 +1,342 @@
+package api_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/push"
+)
+
+const (
+	devicesPath  = "/v1/users/5/devices"
+	settingsPath = "/v1/users/5/push-settings"
+	mutesPath    = "/v1/users/5/mutes"
+)
+
+// The keys of the vector of RFC 8291.
+const (
+	p256dh  = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4"
+	authKey = "BTBZMqHH6r4Tts7J_aSIgg"
+)
+
+func subscription(endpoint string) string {
+	return fmt.Sprintf(`{"platform":"webpush","subscription":{"endpoint":%q,"expirationTime":null,"keys":{"p256dh":%q,"auth":%q}}}`, endpoint, p256dh, authKey)
+}
+
+func TestDevices(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for i, test := range []struct {
+		body string
+		want push.Device
+	}{
+		{`{"platform":"apns","token":"0A1b","environment":"production"}`, push.Device{Platform: push.APNs, Address: push.Address{Token: "0A1b"}}},
+		{`{"platform":"apns","token":"0A1b","environment":"sandbox"}`, push.Device{Platform: push.APNs, Address: push.Address{Token: "0A1b", Sandbox: true}}},
+		{`{"platform":"fcm","token":"t:1"}`, push.Device{Platform: push.FCM, Address: push.Address{Token: "t:1"}}},
+		{subscription("https://push.example:444/secret"), push.Device{Platform: push.WebPush, Address: push.Address{Endpoint: "https://push.example:444/secret"}}},
+		// Padded, and of the other alphabet.
+		{
+			strings.NewReplacer("-", "+", "_", "/", authKey, authKey+"==").Replace(subscription("https://push.example/secret")),
+			push.Device{Platform: push.WebPush, Address: push.Address{Endpoint: "https://push.example/secret"}},
+		},
+	} {
+		foreseen(t, newJSON(t.Context(), http.MethodPut, devicesPath, test.body))
+		w := b.send(t, http.MethodPut, devicesPath, test.body)
+		if w.Code != http.StatusOK || w.Body.String() != fmt.Sprintf(`{"device_id":"%d"}`, i+1) {
+			t.Fatalf("%s: %d %s", test.body, w.Code, w.Body)
+		}
+		got := b.push.devices[i]
+		if a := got.Address; got.Platform == push.WebPush {
+			if len(a.P256DH) != 65 || a.P256DH[0] != 4 || len(a.Auth) != 16 || !bytes.HasPrefix(a.Auth, []byte{0x05, 0x30, 0x59}) {
+				t.Errorf("%s: keys %x, %x", test.body, a.P256DH, a.Auth)
+			}
+			got.Address.P256DH, got.Address.Auth = nil, nil
+		}
+		test.want.ID, test.want.Member, test.want.Registered = uint64(i+1), 5, got.Registered
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s: (-want +got):\n%s", test.body, diff)
+		}
+	}
+	w := b.get(t, devicesPath)
+	want := `{"devices":[{"id":"1","platform":"apns","registered_at":1795300000,"environment":"production"},` +
+		`{"id":"2","platform":"apns","registered_at":1795300000,"environment":"sandbox"},` +
+		`{"id":"3","platform":"fcm","registered_at":1795300000},` +
+		`{"id":"4","platform":"webpush","registered_at":1795300000,"push_service":"push.example"},` +
+		`{"id":"5","platform":"webpush","registered_at":1795300000,"push_service":"push.example"}]}`
+	if w.Body.String() != want {
+		t.Errorf("listed %s\nwant   %s", w.Body, want)
+	}
+	if w := b.get(t, "/v1/users/6/devices"); w.Body.String() != `{"devices":[]}` {
+		t.Errorf("those of another member: %s", w.Body)
+	}
+	remove := func(path string) *httptest.ResponseRecorder {
+		return b.do(t, newRequest(t.Context(), http.MethodDelete, path, http.NoBody))
+	}
+	wantProblem(t, remove("/v1/users/6/devices/3"), http.StatusNotFound, "no-such-device")
+	if w := remove(devicesPath + "/3"); w.Code != http.StatusNoContent || len(b.push.devices) != 4 {
+		t.Errorf("%d %s, left %d", w.Code, w.Body, len(b.push.devices))
+	}
+	wantProblem(t, remove(devicesPath+"/3"), http.StatusNotFound, "no-such-device")
+	if p := wantProblem(t, remove(devicesPath+"/x"), http.StatusBadRequest, "invalid-parameter"); p.Field != "device" {
+		t.Errorf("field %q", p.Field)
+	}
+	for _, secret := range []string{"0A1b", "t:1", "/secret", p256dh, authKey} {
+		if strings.Contains(b.log.String(), secret) {
+			t.Errorf("the log has %s:\n%s", secret, b.log)
+		}
+	}
+}
+
+// refused fails the test unless each body is refused for its fields, and nothing is stored.
+func refused(t *testing.T, path string, bodies map[string]string) {
+	t.Helper()
+	for body, want := range bodies {
+		b := setup(t)
+		p := wantProblem(t, b.send(t, http.MethodPut, path, body), http.StatusBadRequest, "invalid-body")
+		if got := strings.Join(p.fields(), " "); got != want || b.push.stored() > 0 {
+			t.Errorf("%.200s: fields %q, want %q; stored %d", body, got, want, b.push.stored())
+		}
+		if strings.Contains(body, "SECRET") && strings.Contains(b.log.String()+p.Detail, "SECRET") {
+			t.Errorf("%s: shown in %s or in the log %s", body, p.Detail, b.log)
+		}
+	}
+	b := setup(t)
+	wantProblem(t, b.send(t, http.MethodPut, path, "{"), http.StatusBadRequest, "malformed-body")
+	wantProblem(t, b.send(t, http.MethodPut, path+"?a=b", "{}"), http.StatusBadRequest, "invalid-parameter")
+	wantProblem(t, b.send(t, http.MethodPut, strings.Replace(path, "5", "05", 1), "{}"), http.StatusBadRequest, "invalid-parameter")
+	form := newRequest(t.Context(), http.MethodPut, path, strings.NewReader("{}"))
+	wantProblem(t, b.do(t, form), http.StatusUnsupportedMediaType, "unsupported-media-type")
+	large := `{"a":"` + strings.Repeat("a", api.DefaultMaxBody) + `"}`
+	wantProblem(t, b.send(t, http.MethodPut, path, large), http.StatusRequestEntityTooLarge, "body-too-large")
+	if b.push.stored() > 0 {
+		t.Errorf("stored %d", b.push.stored())
+	}
+}
+
+func TestBadDevicesAreRefused(t *testing.T) {
+	t.Parallel()
+	refused(t, devicesPath, map[string]string{
+		`[]`:                   "body",
+		`{}`:                   "platform",
+		`{"platform":null}`:    "platform",
+		`{"platform":"pager"}`: "platform",
+		`{"platform":"apns"}`:  "token environment",
+		`{"platform":"apns","token":"","environment":"production"}`:                                        "token",
+		`{"platform":"apns","token":7,"environment":"beta"}`:                                               "token environment",
+		`{"platform":"apns","token":"badSECRET","environment":"production"}`:                               "token",
+		`{"platform":"apns","token":"0a","environment":"production","subscription":{}}`:                    "subscription",
+		`{"platform":"apns","token":"0a","environment":"production","token":"0b"}`:                         "token",
+		`{"platform":"apns","token":"0a","environment":"production","topic":"a"}`:                          "topic",
+		`{"platform":"fcm","token":"t","environment":"production"}`:                                        "environment",
+		`{"platform":"fcm","token":null}`:                                                                  "token",
+		`{"platform":"fcm","subscription":{}}`:                                                             "token subscription",
+		`{"platform":"webpush"}`:                                                                           "subscription",
+		`{"platform":"webpush","token":"t","subscription":"https://a.example"}`:                            "subscription token",
+		`{"platform":"webpush","subscription":{}}`:                                                         "subscription.endpoint subscription.keys",
+		`{"platform":"webpush","subscription":{"endpoint":7,"keys":[]}}`:                                   "subscription.endpoint subscription.keys",
+		`{"platform":"webpush","subscription":{"endpoint":"https://a.example","keys":{"auth":"SECRET!"}}}`: "subscription.keys.p256dh subscription.keys.auth",
+		`{"platform":"webpush","subscription":{"endpoint":"a","endpoint":"a"}}`:                            "subscription.endpoint",
+		subscription("https://bad.example/SECRET"):                                                         "subscription",
+	})
+}
+
+func TestPushSettings(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	if w := b.get(t, settingsPath); w.Body.String() != `{"types":{},"quiet_hours":null}` {
+		t.Errorf("at first: %s", w.Body)
+	}
+	for _, test := range []struct {
+		body, answer string
+		want         push.Settings
+	}{
+		{
+			`{"types":{"upload":false,"fave":true},"quiet_hours":{"from":"22:00","to":"07:05","time_zone":"Europe/Berlin"}}`,
+			`{"types":{"fave":true,"upload":false},"quiet_hours":{"from":"22:00","to":"07:05","time_zone":"Europe/Berlin"}}`,
+			push.Settings{Types: map[string]bool{"upload": false, "fave": true}, Quiet: push.QuietHours{From: 22 * 60, To: 7*60 + 5, Zone: "Europe/Berlin"}},
+		},
+		{`{"types":{"upload":false},"quiet_hours":null}`, `{"types":{"upload":false},"quiet_hours":null}`, push.Settings{Types: map[string]bool{"upload": false}, Quiet: push.QuietHours{Zone: "UTC"}}},
+		{`{}`, `{"types":{},"quiet_hours":null}`, push.Settings{Types: map[string]bool{}, Quiet: push.QuietHours{Zone: "UTC"}}},
+	} {
+		foreseen(t, newJSON(t.Context(), http.MethodPut, settingsPath, test.body))
+		if w := b.send(t, http.MethodPut, settingsPath, test.body); w.Code != http.StatusOK || w.Body.String() != test.answer {
+			t.Errorf("%s: %d %s", test.body, w.Code, w.Body)
+		}
+		if diff := cmp.Diff(test.want, b.push.settings[5]); diff != "" {
+			t.Errorf("%s: (-want +got):\n%s", test.body, diff)
+		}
+		if w := b.get(t, settingsPath); w.Body.String() != test.answer {
+			t.Errorf("%s: then %s", test.body, w.Body)
+		}
+	}
+}
+
+func TestBadPushSettingsAreRefused(t *testing.T) {
+	t.Parallel()
+	hours := func(from, to, zone string) string {
+		return fmt.Sprintf(`{"quiet_hours":{"from":%q,"to":%q,"time_zone":%q}}`, from, to, zone)
+	}
+	var many []string
+	for i := range 101 {
+		many = append(many, fmt.Sprintf(`"t%d":false`, i))
+	}
+	refused(t, settingsPath, map[string]string{
+		`[]`:                            "body",
+		`{"type":{}}`:                   "type",
+		`{"types":null}`:                "types",
+		`{"types":{"a":0,"a b":true}}`:  "types.a types.a b",
+		`{"types":{"a":true,"a":true}}`: "types.a",
+		`{"types":{` + strings.Join(many, ",") + `}}`: "types",
+		`{"quiet_hours":{}}`:                          "quiet_hours.from quiet_hours.to quiet_hours.time_zone",
+		`{"quiet_hours":[]}`:                          "quiet_hours",
+		`{"quiet_hours":{"from":1,"to":null,"time_zone":true,"zone":"UTC"}}`: "quiet_hours.zone quiet_hours.from quiet_hours.to quiet_hours.time_zone",
+		hours("24:00", "7:00", "UTC"):                                        "quiet_hours.from quiet_hours.to",
+		hours("22:00:00", "07:60", "UTC"):                                    "quiet_hours.from quiet_hours.to",
+		hours("22:00", "22:00", "UTC"):                                       "quiet_hours.to",
+		hours("22:00", "07:00", "Europe/Atlantis"):                           "quiet_hours.time_zone",
+		hours("22:00", "07:00", ""):                                          "quiet_hours.time_zone",
+		hours("22:00", "07:00", "Local"):                                     "quiet_hours.time_zone",
+		hours("22:00", "07:00", "../UTC"):                                    "quiet_hours.time_zone",
+	})
+}
+
+func TestMutes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	body := `{"object":"photo:901","until":4102444800}`
+	foreseen(t, newJSON(t.Context(), http.MethodPut, mutesPath, body))
+	if w := b.send(t, http.MethodPut, mutesPath, body); w.Code != http.StatusNoContent || w.Body.Len() > 0 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	want := []push.Mute{{Object: "photo:901", Until: time.Unix(4102444800, 0)}}
+	if diff := cmp.Diff(want, b.push.mutes[5]); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if w := b.get(t, mutesPath); w.Body.String() != `{"mutes":[`+body+`]}` {
+		t.Errorf("listed %s", w.Body)
+	}
+	end := func(query string) *httptest.ResponseRecorder {
+		return b.do(t, newRequest(t.Context(), http.MethodDelete, mutesPath+query, http.NoBody))
+	}
+	for query, field := range map[string]string{"": "object", "?object=": "object", "?object=photo": "object", "?object=a:b&object=a:b": "object", "?object=photo:901&a=b": "a"} {
+		if p := wantProblem(t, end(query), http.StatusBadRequest, "invalid-parameter"); p.Field != field {
+			t.Errorf("%s: field %q", query, p.Field)
+		}
+	}
+	wantProblem(t, end("?object=photo:902"), http.StatusNotFound, "no-such-mute")
+	if w := end("?object=photo%3A901"); w.Code != http.StatusNoContent || len(b.push.mutes[5]) > 0 {
+		t.Errorf("%d %s, left %v", w.Code, w.Body, b.push.mutes)
+	}
+	b.push.err = fmt.Errorf("fake: %w", push.ErrTooManyMutes)
+	wantProblem(t, b.send(t, http.MethodPut, mutesPath, body), http.StatusConflict, "too-many-mutes")
+}
+
+func TestBadMutesAreRefused(t *testing.T) {
+	t.Parallel()
+	refused(t, mutesPath, map[string]string{
+		`{}`:                                  "object until",
+		`{"object":null,"until":null}`:        "object until",
+		`{"object":"photo:x","until":"soon"}`: "object until",
+		`{"object":"Photo:1","until":1.5}`:    "object until",
+		fmt.Sprintf(`{"object":"user:5","until":%d}`, time.Now().Unix()): "until",
+		`{"object":"user:5","until":253402300800}`:                       "until",
+		`{"object":"user:5","until":4102444800,"type":"upload"}`:         "type",
+	})
+}
+
+// pushRequests are one of each route, that is good.
+var pushRequests = []struct{ method, path, body string }{
+	{http.MethodPost, "/v1/events", `{"events":[` + oneEvent + `]}`},
+	{http.MethodGet, devicesPath, ""},
+	{http.MethodPut, devicesPath, `{"platform":"fcm","token":"t"}`},
+	{http.MethodDelete, devicesPath + "/1", ""},
+	{http.MethodGet, settingsPath, ""},
+	{http.MethodPut, settingsPath, `{}`},
+	{http.MethodGet, mutesPath, ""},
+	{http.MethodPut, mutesPath, `{"object":"user:6","until":4102444800}`},
+	{http.MethodDelete, mutesPath + "?object=user:6", ""},
+}
+
+func TestPushNeedsTheScopeWrite(t *testing.T) {
+	t.Parallel()
+	for _, r := range pushRequests {
+		g := guard(t)
+		wantProblem(t, g.as(t, newJSON(t.Context(), r.method, r.path, r.body), "Bearer "+readSecret), http.StatusForbidden, "insufficient-scope")
+		wantProblem(t, g.as(t, newJSON(t.Context(), r.method, r.path, r.body)), http.StatusUnauthorized, "unauthorized")
+		if g.push.stored() > 0 {
+			t.Errorf("%s %s: stored", r.method, r.path)
+		}
+		g.nothingDone(t)
+		if w := g.as(t, newJSON(t.Context(), r.method, r.path, r.body), "Bearer "+writeSecret); w.Code >= 300 && w.Code != http.StatusNotFound {
+			t.Errorf("%s %s: %d %s", r.method, r.path, w.Code, w.Body)
+		}
+	}
+}
+
+func TestWithoutMySQLPushIsOff(t *testing.T) {
+	t.Parallel()
+	for _, r := range pushRequests {
+		b := setup(t, func(c *api.Config) { c.Push, c.CheckAddress = nil, nil })
+		wantProblem(t, b.send(t, r.method, r.path, r.body), http.StatusNotImplemented, "push-off")
+		if len(b.enqueuer.calls()) > 0 {
+			t.Errorf("%s %s: enqueued", r.method, r.path)
+		}
+	}
+}
+
+func TestPushErrors(t *testing.T) {
+	t.Parallel()
+	for _, r := range pushRequests[1:] {
+		b := setup(t)
+		b.push.err = fmt.Errorf("fake: %w", mysql.ErrUnavailable)
+		wantProblem(t, b.send(t, r.method, r.path, r.body), http.StatusServiceUnavailable, "unavailable")
+		b.push.err = nil
+		if r.method == http.MethodPut {
+			path := strings.Replace(r.path, "/5/", fmt.Sprintf("/%d/", noMember), 1)
+			wantProblem(t, b.send(t, r.method, path, r.body), http.StatusNotFound, "no-such-member")
+		}
+	}
+}
+
+// Whatever is sent about a member, it is never our fault, and what is refused changes
+// nothing.
+func FuzzPushBody(f *testing.F) {
+	for _, r := range pushRequests[1:] {
+		f.Add(r.path, r.body)
+	}
+	f.Add(devicesPath, subscription("https://push.example/a"))
+	f.Add(devicesPath, `{"platform":"apns","token":"0a","environment":"sandbox"}`)
+	f.Add(settingsPath, `{"types":{"a":false},"quiet_hours":{"from":"22:00","to":"07:00","time_zone":"Europe/Berlin"}}`)
+	f.Fuzz(func(t *testing.T, path, body string) {
+		if path != devicesPath && path != settingsPath && path != mutesPath {
+			path = devicesPath
+		}
+		b := setup(t, func(c *api.Config) { c.MaxBody = 4 << 10 })
+		w := b.send(t, http.MethodPut, path, body)
+		switch w.Code {
+		case http.StatusOK, http.StatusNoContent:
+			if b.push.stored() != 1 || !json.Valid([]byte(body)) {
+				t.Errorf("%s %q: taken, and %d stored", path, body, b.push.stored())
+			}
+			if w := b.get(t, path); w.Code != http.StatusOK {
+				t.Errorf("%s %q: then %d %s", path, body, w.Code, w.Body)
+			}
+		case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
+			if b.push.stored() > 0 {
+				t.Errorf("%s %q: refused, and yet stored", path, body)
+			}
+		default:
+			t.Fatalf("%s %q: %d %s", path, body, w.Code, w.Body)
+		}
+	})
+}

@@ -1,0 +1,105 @@
+package contacts_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+)
+
+// seen is a photo and a member that may see it.
+type seen struct {
+	Viewer member.ID
+	Photo  uint64
+}
+
+func bySeen(a, b seen) int {
+	return slices.Compare([]uint64{uint64(a.Viewer), a.Photo}, []uint64{uint64(b.Viewer), b.Photo})
+}
+
+// compareSight compares what Sight says of all members and photos, and of some photos that
+// do not exist, with the specification: what VisiblePhotos would return if each member
+// called all others contacts, and the member's own photos. It changes memory.
+func compareSight(t *rapid.T, ctx context.Context, db *sql.DB, memory *contacts.Memory) {
+	owners := make(map[uint64]member.ID)
+	_, err := mysql.Select(ctx, db, func(rows *sql.Rows) (_ struct{}, err error) {
+		var photo uint64
+		var owner member.ID
+		err = rows.Scan(&photo, &owner)
+		owners[photo] = owner
+		return struct{}{}, err
+	}, "SELECT id, owner_id FROM photos")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var question [][2]uint64
+	for _, v := range people {
+		for _, photo := range append(slices.Collect(maps.Keys(owners)), 0, 1000) {
+			question = append(question, [2]uint64{uint64(v), photo})
+		}
+	}
+	text, err := json.Marshal(question)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := mysql.Select(ctx, db, func(rows *sql.Rows) (s seen, err error) {
+		var may bool
+		if err = rows.Scan(&s.Viewer, &s.Photo, &may); !may {
+			s = seen{}
+		}
+		return s, err
+	}, "SELECT q.v, q.p, "+contacts.Sight+
+		" FROM JSON_TABLE(?, '$[*]' COLUMNS (v BIGINT UNSIGNED PATH '$[0]', p BIGINT UNSIGNED PATH '$[1]')) AS q"+
+		" STRAIGHT_JOIN users v ON v.id = q.v"+contacts.SightJoins("q.p"), string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got = slices.DeleteFunc(got, func(s seen) bool { return s == seen{} })
+	slices.SortFunc(got, bySeen)
+	if diff := cmp.Diff(sightOf(t, ctx, memory, owners), got, cmpopts.EquateEmpty()); diff != "" {
+		t.Fatalf("Sight (-specification +SQL):\n%s", diff)
+	}
+}
+
+// sightOf is the specification.
+func sightOf(t *rapid.T, ctx context.Context, memory *contacts.Memory, owners map[uint64]member.ID) (want []seen) {
+	exists, err := memory.Existing(ctx, people)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for photo, owner := range owners {
+		if exists[owner] {
+			want = append(want, seen{owner, photo})
+		}
+	}
+	called, err := memory.Relations(ctx, allPairs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range allPairs() {
+		if p.User == p.Contact || !exists[p.User] || !exists[p.Contact] {
+			continue
+		}
+		if _, is := called[p]; !is {
+			memory.SetContact(p.User, p.Contact, false, false) // which grants nothing
+		}
+		album, err := memory.VisiblePhotos(ctx, contacts.Viewer{ID: p.User}, p.Contact, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, photo := range album.Photos {
+			want = append(want, seen{p.User, photo.ID})
+		}
+	}
+	slices.SortFunc(want, bySeen)
+	return want
+}

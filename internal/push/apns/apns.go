@@ -1,0 +1,355 @@
+// Package apns sends notifications through the Apple Push Notification service, by its
+// provider API over HTTP/2 with tokens.
+//
+// Each message is one request and is sent once: what failed is for the queue to repeat,
+// under the same apns-id. All alerts have priority 10, at once, which is also Apple's
+// default: what is sent is to be seen by a person, and 5 would let a phone keep it back.
+// An urgent one is "time-sensitive" in addition, which goes through a phone's focus modes
+// where the app has that entitlement, and has a sound.
+package apns
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/activityd/activityd/internal/push"
+)
+
+// The push service's hosts.
+const (
+	Production = "https://api.push.apple.com"
+	Sandbox    = "https://api.sandbox.push.apple.com"
+)
+
+// Options are what a [Sender] is made of. One of KeyFile and KeyPEM is needed, TeamID and
+// Topic are.
+type Options struct {
+	KeyFile string // a .p8 file as Apple gives it; [Sender.Reload] reads it again
+	KeyPEM  []byte // its content, if there is no file
+	// KeyID is the key's id with Apple. "": the one in the name of KeyFile, where that is, or
+	// is a symbolic link to, AuthKey_<id>.p8: so a new key can have a new id without a restart.
+	KeyID   string
+	TeamID  string
+	Topic   string         // of the app: its bundle id
+	URL     string         // instead of Apple's two hosts, for both kinds of devices
+	RootCAs *x509.CertPool // nil: the system's
+	Log     *slog.Logger   // nil: none
+
+	sendPing, growAfter time.Duration // 0: the constants of these names
+}
+
+// Timeouts of connections. One whose peer is silent for sendPing is pinged, and is closed
+// after the same time again without an answer: a dead peer is noticed within 10 seconds.
+const (
+	dialTimeout  = 10 * time.Second
+	sendPing     = 5 * time.Second
+	writeTimeout = 5 * time.Second
+	idleTimeout  = 30 * time.Minute
+)
+
+// Sender sends to phones. It implements [push.Sender].
+type Sender struct {
+	options Options
+	key     atomic.Pointer[signer]
+	hosts   [2]*host // by whether the device is of the sandbox
+}
+
+var _ push.Sender = (*Sender)(nil)
+
+// host is a push service, and what is known of it.
+type host struct {
+	pool   *pool
+	url    *url.URL
+	origin string
+	// proven is the key by which it accepted a message: the key, the topic and the
+	// environment were right then, so that a bad device token is the device's own fault.
+	proven atomic.Pointer[signer]
+}
+
+// New returns a sender, which connects when it has something to send.
+func New(o Options) (*Sender, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	o.sendPing = cmp.Or(o.sendPing, sendPing)
+	o.growAfter = cmp.Or(o.growAfter, growAfter)
+	if o.Topic == "" {
+		return nil, errors.New("apns: no topic: it is the bundle id of the app")
+	}
+	if o.TeamID == "" {
+		return nil, errors.New("apns: no team id: it is shown in the membership details of the Apple developer account")
+	}
+	s := &Sender{options: o}
+	var err error
+	if o.KeyPEM != nil {
+		err = s.SetKey(o.KeyPEM, o.KeyID)
+	} else {
+		err = s.Reload()
+	}
+	if err != nil {
+		return nil, err
+	}
+	var protocols http.Protocols
+	protocols.SetHTTP2(true)
+	transport := &http.Transport{
+		Proxy:              http.ProxyFromEnvironment,
+		Protocols:          &protocols,
+		DisableCompression: true,
+		IdleConnTimeout:    idleTimeout,
+		TLSClientConfig: &tls.Config{
+			MinVersion: tls.VersionTLS12,
+			RootCAs:    o.RootCAs,
+			VerifyConnection: func(state tls.ConnectionState) error {
+				if state.NegotiatedProtocol != "h2" {
+					return errors.New("the server does not speak HTTP/2")
+				}
+				return nil
+			},
+		},
+		HTTP2: &http.HTTP2Config{SendPingTimeout: o.sendPing, PingTimeout: o.sendPing, WriteByteTimeout: writeTimeout},
+	}
+	for i, at := range []string{Production, Sandbox} {
+		if o.URL != "" {
+			at = strings.TrimSuffix(o.URL, "/")
+		}
+		u, err := url.Parse(at)
+		if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Path != "" || u.RawQuery != "" || u.User != nil {
+			return nil, fmt.Errorf("apns: URL %q: want https://host or https://host:port", o.URL)
+		}
+		if i > 0 && o.URL != "" {
+			s.hosts[i] = &host{pool: s.hosts[0].pool, url: u, origin: s.hosts[0].origin}
+			break
+		}
+		port := u.Port()
+		if port == "" {
+			port = "443"
+		}
+		address := u.Hostname() + ":" + port
+		if strings.Contains(u.Hostname(), ":") {
+			address = "[" + u.Hostname() + "]:" + port
+		}
+		s.hosts[i] = &host{pool: newPool(transport, address, s.key.Load, o.growAfter, o.Log), url: u, origin: "https://" + address}
+	}
+	return s, nil
+}
+
+// Close closes all connections. Messages in flight are [push.Ambiguous].
+func (s *Sender) Close() {
+	for _, h := range s.hosts {
+		h.pool.close()
+	}
+}
+
+// Reload reads the key from its file again. If it fails, the key in use stays, and the
+// error says so.
+func (s *Sender) Reload() error {
+	text, keyID, err := readKey(s.options.KeyFile, s.options.KeyID)
+	if err == nil {
+		err = s.SetKey(text, keyID)
+	}
+	if err != nil && s.key.Load() != nil {
+		return fmt.Errorf("%w; the previous key stays in use", err)
+	}
+	return err
+}
+
+// SetKey replaces the key by the content of a .p8 file. What is in flight is finished over
+// its connections; new messages go over new ones, as a connection belongs to one key.
+func (s *Sender) SetKey(text []byte, keyID string) error {
+	key, err := newSigner(text, keyID, s.options.TeamID)
+	if err != nil {
+		return err
+	}
+	if old := s.key.Load(); old != nil && old.keyID == key.keyID && old.key.Equal(key.key) {
+		return nil
+	}
+	s.key.Store(key)
+	for _, h := range s.hosts {
+		if h != nil {
+			h.pool.retire()
+		}
+	}
+	return nil
+}
+
+// Origin implements [push.Sender].
+func (s *Sender) Origin(d push.Device) string { return s.host(d).origin }
+
+func (s *Sender) host(d push.Device) *host {
+	if d.Address.Sandbox {
+		return s.hosts[1]
+	}
+	return s.hosts[0]
+}
+
+// maxToken is in hexadecimal digits. Apple says that the length varies; today it is 64, and
+// more for some kinds that are not sent to here.
+const (
+	minToken = 16
+	maxToken = 200
+)
+
+// Check implements [push.Sender].
+func (*Sender) Check(_ context.Context, a push.Address) error {
+	switch n := len(a.Token); {
+	case n == 0:
+		return errors.New("the device token is missing")
+	case n < minToken || n > maxToken:
+		return fmt.Errorf("the device token has %d characters: want %d to %d hexadecimal digits", n, minToken, maxToken)
+	}
+	if _, err := hex.DecodeString(a.Token); err != nil {
+		return errors.New("the device token is not hexadecimal, two digits a byte")
+	}
+	return nil
+}
+
+// maxNotSent is how often a message is given to another connection, because the one that
+// it was to go over went away before anything of it was written.
+const maxNotSent = 3
+
+// Send implements [push.Sender].
+func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
+	if err := s.Check(ctx, m.Device.Address); err != nil {
+		return push.Result{Outcome: push.Rejected, Reason: "BadDeviceToken"}
+	}
+	payload, err := Payload(&m)
+	if err != nil {
+		return push.Result{Outcome: push.Rejected, Reason: "payload"}
+	}
+	if len(payload) > MaxPayload {
+		return push.Result{Outcome: push.Rejected, Reason: "PayloadTooLarge"}
+	}
+	h := s.host(m.Device)
+	for try := 1; ; try++ {
+		a := s.try(ctx, h, &m, payload)
+		if !a.written && a.connection && try < maxNotSent && ctx.Err() == nil {
+			continue
+		}
+		return a.result()
+	}
+}
+
+// try sends a message over one connection.
+func (s *Sender) try(ctx context.Context, h *host, m *push.Message, payload []byte) answer {
+	c, err := h.pool.acquire(ctx)
+	if err != nil {
+		return answer{err: err}
+	}
+	answered := false
+	defer func() { h.pool.done(c, answered) }()
+	bearer, err := c.key.bearer(time.Now())
+	if err != nil {
+		c.Release()
+		return answer{err: err}
+	}
+	body := &body{Reader: *bytes.NewReader(payload)}
+	response, err := c.RoundTrip(s.request(ctx, h, m, bearer, body))
+	if err != nil {
+		a := answer{err: err, written: body.stop(), connection: true}
+		if a.notProcessed() == reasonGoAway {
+			h.pool.remove(c)
+		}
+		return a
+	}
+	answered = true
+	defer func() { _ = response.Body.Close() }()
+	a := answer{
+		status:     response.StatusCode,
+		id:         response.Header.Get("Apns-Id"),
+		retryAfter: retryAfter(response.Header.Get("Retry-After"), time.Now()),
+		written:    true,
+	}
+	if a.status == http.StatusOK {
+		h.proven.Store(c.key)
+		return a
+	}
+	a.proven = h.proven.Load() == c.key
+	var said struct {
+		Reason    string `json:"reason"`
+		Timestamp int64  `json:"timestamp"`
+	}
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err == nil {
+		err = json.Unmarshal(text, &said)
+	}
+	a.err, a.reason, a.timestamp = err, said.Reason, said.Timestamp
+	if a.reason == "Shutdown" {
+		h.pool.remove(c)
+	}
+	return a
+}
+
+// maxAnswer is in bytes; Apple's answers have less than a hundred.
+const maxAnswer = 4096
+
+// request returns the request of a message.
+func (s *Sender) request(ctx context.Context, h *host, m *push.Message, bearer string, body *body) *http.Request {
+	at := *h.url
+	at.Path = "/3/device/" + m.Device.Address.Token
+	expiration := int64(0) // it is not stored for a phone that is off
+	if !m.Expires.IsZero() {
+		expiration = max(0, m.Expires.Unix())
+	}
+	header := http.Header{
+		"Authorization":   {bearer},
+		"User-Agent":      {"activityd"},
+		"Apns-Push-Type":  {"alert"},
+		"Apns-Topic":      {s.options.Topic},
+		"Apns-Priority":   {"10"},
+		"Apns-Expiration": {strconv.FormatInt(expiration, 10)},
+	}
+	if m.ID != "" {
+		header["Apns-Id"] = []string{m.ID}
+	}
+	if m.Collapse != "" {
+		header["Apns-Collapse-Id"] = []string{m.Collapse}
+	}
+	r := &http.Request{
+		Method: http.MethodPost, URL: &at, Host: at.Host, Header: header,
+		Body: body, ContentLength: int64(body.Len()),
+	}
+	return r.WithContext(ctx)
+}
+
+// body is the body of a request that tells whether it was read: the frame that ends the
+// request carries what was read of it, so that one of which nothing was read has not been
+// sent wholly, and APNs cannot have taken it.
+type body struct {
+	bytes.Reader
+
+	state atomic.Int32
+}
+
+const (
+	bodyRead    = 1
+	bodyStopped = 2
+)
+
+// Read implements [io.Reader].
+func (b *body) Read(p []byte) (int, error) {
+	if !b.state.CompareAndSwap(0, bodyRead) && b.state.Load() != bodyRead {
+		return 0, errors.New("the request was given up")
+	}
+	return b.Reader.Read(p)
+}
+
+// Close implements [io.Closer]. It changes nothing: the transport closes bodies early, too.
+func (*body) Close() error { return nil }
+
+// stop reports whether the body was read. If it was not, it is not read afterwards either.
+func (b *body) stop() bool { return !b.state.CompareAndSwap(0, bodyStopped) }

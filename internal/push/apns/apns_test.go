@@ -1,0 +1,641 @@
+package apns
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/net/http2"
+
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/apns/apnstest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is for what must happen, on a machine that may stall.
+const patience = time.Minute
+
+func patient(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// newSender returns a sender to a fake. change may change its options.
+func newSender(t *testing.T, server *apnstest.Server, change ...func(*Options)) *Sender {
+	t.Helper()
+	o := Options{
+		KeyPEM: server.Key(), KeyID: server.KeyID(), TeamID: server.TeamID(), Topic: server.Topic(),
+		URL: server.URL(), RootCAs: server.RootCAs(),
+		sendPing: patience, growAfter: patience,
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	s, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// message returns the n-th message, to the n-th device.
+func message(n int) push.Message {
+	sum := sha256.Sum256(fmt.Append(nil, n))
+	return push.Message{
+		ID:     fmt.Sprintf("%08x-0000-8000-8000-%012x", n, n),
+		Device: push.Device{ID: uint64(n), Platform: push.APNs, Address: push.Address{Token: hex.EncodeToString(sum[:])}},
+		Notification: push.Notification{
+			Event: fmt.Sprint("event-", n), Type: "upload", Actor: 7, Object: "photo:901", Title: "ann", Body: "has a new photo",
+			Count: 1, Collapse: "collapse-" + fmt.Sprint(n), Expires: time.Unix(1795300000, 0),
+		},
+	}
+}
+
+// sendAll sends messages at once, and returns their results in the same order.
+func sendAll(ctx context.Context, s *Sender, messages []push.Message) []push.Result {
+	results := make([]push.Result, len(messages))
+	var wg sync.WaitGroup
+	for i, m := range messages {
+		wg.Go(func() { results[i] = s.Send(ctx, m) })
+	}
+	wg.Wait()
+	return results
+}
+
+func messages(from, to int) (all []push.Message) {
+	for n := from; n < to; n++ {
+		all = append(all, message(n))
+	}
+	return all
+}
+
+// acceptedIDs counts by apns-id how often the fake accepted a message.
+func acceptedIDs(server *apnstest.Server) map[string]int {
+	ids := map[string]int{}
+	for _, r := range server.Accepted() {
+		ids[r.ID]++
+	}
+	return ids
+}
+
+// warm sends a message, so that there is a connection with its full limit of streams.
+func warm(t *testing.T, s *Sender) {
+	t.Helper()
+	if r := s.Send(patient(t), message(1_000_000)); r.Outcome != push.Accepted {
+		t.Fatalf("the first message: %+v", r)
+	}
+}
+
+func TestRequest(t *testing.T) {
+	t.Parallel()
+	server := apnstest.Start(t)
+	s := newSender(t, server)
+	m := message(1)
+	if got := s.Send(patient(t), m); got != (push.Result{Outcome: push.Accepted, Status: 200, ID: m.ID}) {
+		t.Errorf("result %+v", got)
+	}
+	m2 := message(2)
+	m2.Expires, m2.Urgent = time.Time{}, true
+	if got := s.Send(patient(t), m2); got.Outcome != push.Accepted {
+		t.Errorf("result %+v", got)
+	}
+	log := server.Accepted()
+	if len(log) != 2 {
+		t.Fatalf("%d messages were accepted", len(log))
+	}
+	payload, err := Payload(&m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := log[0]
+	if got.ID != m.ID || got.Token != m.Device.Address.Token || got.Collapse != m.Collapse || got.PushType != "alert" ||
+		got.Priority != "10" || got.Expiration != "1795300000" || got.Topic != server.Topic() || got.KeyID != server.KeyID() ||
+		!bytes.Equal(got.Payload, payload) {
+		t.Errorf("accepted: %+v", got)
+	}
+	if log[1].Expiration != "0" {
+		t.Errorf("without an end the expiration is %q, want 0", log[1].Expiration)
+	}
+	if conns := server.Stats().Conns; conns != 1 {
+		t.Errorf("%d connections for two messages", conns)
+	}
+}
+
+// APNs takes one request on a new connection until it has verified a token. None is sent
+// that would be refused, and few connections are opened.
+func TestColdStart(t *testing.T) {
+	t.Parallel()
+	server := apnstest.Start(t)
+	server.Answer(func(apnstest.Request) apnstest.Answer { return apnstest.Answer{Delay: 10 * time.Millisecond} })
+	s := newSender(t, server, func(o *Options) { o.growAfter = 0 }) // the real one
+	for i, r := range sendAll(patient(t), s, messages(0, 500)) {
+		if r.Outcome != push.Accepted {
+			t.Errorf("message %d: %+v", i, r)
+		}
+	}
+	stats := server.Stats()
+	if stats.Conns > 2 || stats.Refused > 0 || stats.Accepted != 500 || stats.MaxOpen < 2 {
+		t.Errorf("want 500 messages over at most 2 connections, many at once and none refused: %+v", stats)
+	}
+}
+
+// What was refused or not processed is sent again, as the queue does.
+func sendUntilAccepted(t *testing.T, s *Sender, all []push.Message) (again int) {
+	t.Helper()
+	ctx := patient(t)
+	for len(all) > 0 {
+		var rest []push.Message
+		for i, r := range sendAll(ctx, s, all) {
+			switch {
+			case r.Outcome == push.Accepted:
+			case r.Outcome == push.Wait && !r.Origin && ctx.Err() == nil:
+				rest = append(rest, all[i])
+			default:
+				t.Fatalf("message %s: %+v", all[i].ID, r)
+			}
+		}
+		all, again = rest, again+len(rest)
+	}
+	return again
+}
+
+func TestLimitOfStreamsChanges(t *testing.T) {
+	t.Parallel()
+	server := apnstest.StartWith(t, apnstest.Options{FirstStreams: 1, MaxStreams: 1})
+	s := newSender(t, server)
+	sendUntilAccepted(t, s, messages(0, 20))
+	if stats := server.Stats(); stats.MaxOpen != 1 || stats.Refused > 0 {
+		t.Errorf("under a limit of 1: %+v", stats)
+	}
+
+	// 200 wait for the one stream, which is held; the limit rises, and all are in flight.
+	held := make(chan struct{})
+	server.Answer(func(apnstest.Request) apnstest.Answer { return apnstest.Answer{Until: held} })
+	all := messages(20, 220)
+	done := make(chan struct{})
+	var results []push.Result
+	go func() { defer close(done); results = sendAll(patient(t), s, all) }()
+	await(t, server, func(s apnstest.Stats) bool { return s.Requests == 21 })
+	server.SetMaxStreams(1000)
+	await(t, server, func(s apnstest.Stats) bool { return s.Requests == 220 })
+
+	// The limit falls below what is in flight: nothing new is sent, nothing is refused.
+	server.SetMaxStreams(1)
+	server.Answer(nil)
+	close(held)
+	<-done
+	for i, r := range results {
+		if r.Outcome != push.Accepted {
+			t.Errorf("message %d: %+v", i, r)
+		}
+	}
+	sendUntilAccepted(t, s, messages(220, 260))
+	for id, n := range acceptedIDs(server) {
+		if n != 1 {
+			t.Errorf("%s was accepted %d times", id, n)
+		}
+	}
+	if stats := server.Stats(); stats.Accepted != 260 || stats.Conns != 1 {
+		t.Errorf("want 260 messages over one connection: %+v", stats)
+	}
+}
+
+func await(t *testing.T, server *apnstest.Server, until func(apnstest.Stats) bool) {
+	t.Helper()
+	if err := server.Await(patient(t), until); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Of ten requests in flight, a GOAWAY names the lower half as received, and the connection
+// is closed. What is above is safe to repeat, and what is below may have been accepted.
+func TestGoAway(t *testing.T) {
+	t.Parallel()
+	for _, code := range []http2.ErrCode{http2.ErrCodeNo, http2.ErrCodeEnhanceYourCalm} {
+		server := apnstest.Start(t)
+		s := newSender(t, server)
+		warm(t, s)
+		// Stream 1 was the first; the ten have 3 to 21.
+		const last = 11
+		n := 0
+		server.Answer(func(r apnstest.Request) apnstest.Answer {
+			n++
+			a := apnstest.Answer{Ignore: true, Accept: r.Stream <= last}
+			if n == 10 {
+				a.GoAway = &apnstest.GoAway{Last: last, Code: code, Reason: "Shutdown", Close: true}
+			}
+			return a
+		})
+		all := messages(0, 10)
+		accepted := 0
+		results := sendAll(patient(t), s, all)
+		ids := acceptedIDs(server)
+		for i, r := range results {
+			want := push.Result{Outcome: push.Wait, Reason: reasonGoAway}
+			if ids[all[i].ID] > 0 {
+				want = push.Result{Outcome: push.Ambiguous, Reason: reasonLost}
+				accepted++
+			}
+			if r != want {
+				t.Errorf("%v, message %d: %+v, want %+v", code, i, r, want)
+			}
+		}
+		if accepted != 5 {
+			t.Errorf("%v: %d were accepted, want 5", code, accepted)
+		}
+		server.Answer(nil)
+		warm(t, s)
+		if conns := server.Stats().Conns; conns != 2 {
+			t.Errorf("%v: %d connections, want 2", code, conns)
+		}
+	}
+}
+
+// A server that goes away again and again under load costs repetitions, and neither a
+// message nor a double.
+func TestGracefulGoAwayUnderLoad(t *testing.T) {
+	t.Parallel()
+	server := apnstest.Start(t)
+	s := newSender(t, server)
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for n := 100; server.Await(ctx, func(s apnstest.Stats) bool { return s.Accepted >= n }) == nil; n += 300 {
+			server.GoAway("Shutdown")
+		}
+	})
+	const senders, each = 40, 50
+	var again int
+	var mu sync.Mutex
+	for i := range senders {
+		wg.Go(func() {
+			for n := range each {
+				m := sendUntilAccepted(t, s, messages(i*each+n, i*each+n+1))
+				mu.Lock()
+				again += m
+				mu.Unlock()
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if len(acceptedIDs(server)) == senders*each {
+				stop()
+			}
+		})
+	}
+	wg.Wait()
+	stop()
+	ids := acceptedIDs(server)
+	for id, n := range ids {
+		if n != 1 {
+			t.Errorf("%s was accepted %d times", id, n)
+		}
+	}
+	stats := server.Stats()
+	if len(ids) != senders*each || stats.Conns < 3 {
+		t.Errorf("%d messages were accepted: %+v", len(ids), stats)
+	}
+	t.Logf("%d connections, %d repetitions", stats.Conns, again)
+}
+
+func TestResets(t *testing.T) {
+	t.Parallel()
+	server := apnstest.Start(t)
+	s := newSender(t, server)
+	warm(t, s)
+	for i, test := range []struct {
+		code http2.ErrCode
+		want push.Result
+	}{
+		{http2.ErrCodeRefusedStream, push.Result{Outcome: push.Wait, Reason: reasonRefused}},
+		{http2.ErrCodeInternal, push.Result{Outcome: push.Ambiguous, Reason: reasonReset}},
+		{http2.ErrCodeCancel, push.Result{Outcome: push.Ambiguous, Reason: reasonReset}},
+		{http2.ErrCodeEnhanceYourCalm, push.Result{Outcome: push.Ambiguous, Reason: reasonReset}},
+		{http2.ErrCodeProtocol, push.Result{Outcome: push.Ambiguous, Reason: reasonReset}},
+	} {
+		server.Answer(func(apnstest.Request) apnstest.Answer { return apnstest.Answer{Reset: test.code} })
+		if got := s.Send(patient(t), message(i)); got != test.want {
+			t.Errorf("%v: %+v, want %+v", test.code, got, test.want)
+		}
+	}
+	server.Answer(nil)
+	warm(t, s) // the connection after the last is a new one, or this one
+}
+
+func TestAnswerThatIsLost(t *testing.T) {
+	t.Parallel()
+	server := apnstest.Start(t)
+	s := newSender(t, server)
+	warm(t, s)
+	for i, a := range []apnstest.Answer{{Cut: true, Accept: true}, {Cut: true, Accept: true, Delay: time.Millisecond}} {
+		server.Answer(func(apnstest.Request) apnstest.Answer { return a })
+		m := message(i)
+		if got := s.Send(patient(t), m); got != (push.Result{Outcome: push.Ambiguous, Reason: reasonLost}) {
+			t.Errorf("%+v", got)
+		}
+		server.Answer(nil)
+		if got := s.Send(patient(t), m); got.Outcome != push.Accepted || got.ID != m.ID {
+			t.Errorf("again: %+v", got)
+		}
+		if n := acceptedIDs(server)[m.ID]; n != 2 {
+			t.Errorf("the double was accepted %d times, want 2 under the same id", n)
+		}
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	server := apnstest.Start(t)
+	s := newSender(t, server)
+	bad := message(3)
+	bad.Device.Address.Token = strings.Repeat("ab", 40)
+	server.Answer(func(apnstest.Request) apnstest.Answer { return apnstest.Answer{Status: 400, Reason: "BadDeviceToken"} })
+	if got := s.Send(patient(t), bad); got.Outcome != push.Rejected || got.Reason != "BadDeviceToken" {
+		t.Errorf("a bad token before anything was accepted: %+v", got)
+	}
+	server.Answer(nil)
+	warm(t, s)
+	since := time.UnixMilli(1795300000123)
+	server.Unregister(message(4).Device.Address.Token, since)
+	if got := s.Send(patient(t), message(4)); got.Outcome != push.Gone || !got.GoneSince.Equal(since) {
+		t.Errorf("an unregistered device: %+v", got)
+	}
+	for _, test := range []struct {
+		answer apnstest.Answer
+		want   push.Result
+	}{
+		{apnstest.Answer{Status: 400, Reason: "BadDeviceToken"}, push.Result{Outcome: push.Gone, Status: 400, Reason: "BadDeviceToken"}},
+		{apnstest.Answer{Status: 429, Reason: "TooManyRequests", RetryAfter: 7 * time.Second}, push.Result{Outcome: push.Wait, Status: 429, Reason: "TooManyRequests", After: 7 * time.Second}},
+		{apnstest.Answer{Status: 503, Reason: "ServiceUnavailable"}, push.Result{Outcome: push.Wait, Status: 503, Reason: "ServiceUnavailable", After: 15 * time.Minute, Origin: true}},
+		{apnstest.Answer{Status: 503, Reason: "Shutdown"}, push.Result{Outcome: push.Wait, Status: 503, Reason: "Shutdown"}},
+		{apnstest.Answer{Status: 413, Reason: "PayloadTooLarge"}, push.Result{Outcome: push.Rejected, Status: 413, Reason: "PayloadTooLarge"}},
+		{apnstest.Answer{Status: 500}, push.Result{Outcome: push.Wait, Status: 500, Reason: reasonAnswer, After: 15 * time.Minute, Origin: true}},
+	} {
+		server.Answer(func(apnstest.Request) apnstest.Answer { return test.answer })
+		got := s.Send(patient(t), message(5))
+		got.ID = ""
+		if got != test.want {
+			t.Errorf("%d %s: %+v, want %+v", test.answer.Status, test.answer.Reason, got, test.want)
+		}
+	}
+	server.Answer(nil)
+	warm(t, s)
+	if conns := server.Stats().Conns; conns != 2 {
+		t.Errorf("%d connections; want one, and one more after Shutdown", conns)
+	}
+}
+
+// What can be known before sending is not sent.
+func TestNothingIsSentInVain(t *testing.T) {
+	t.Parallel()
+	server := apnstest.Start(t)
+	s := newSender(t, server)
+	long := message(1)
+	long.Body = strings.Repeat("x", MaxPayload)
+	if got := s.Send(patient(t), long); got != (push.Result{Outcome: push.Rejected, Reason: "PayloadTooLarge"}) {
+		t.Errorf("%+v", got)
+	}
+	noHex := message(2)
+	noHex.Device.Address.Token = "../device/secret"
+	if got := s.Send(patient(t), noHex); got != (push.Result{Outcome: push.Rejected, Reason: "BadDeviceToken"}) {
+		t.Errorf("%+v", got)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got := s.Send(over, message(3)); got != (push.Result{Outcome: push.Wait, Reason: reasonStream}) {
+		t.Errorf("%+v", got)
+	}
+	if stats := server.Stats(); stats.Conns != 0 {
+		t.Errorf("%+v", stats)
+	}
+}
+
+// The time may be over while a message waits for a stream, or for its answer.
+func TestTimeIsOver(t *testing.T) {
+	t.Parallel()
+	server := apnstest.StartWith(t, apnstest.Options{MaxStreams: 1})
+	s := newSender(t, server)
+	warm(t, s)
+	server.Answer(func(apnstest.Request) apnstest.Answer { return apnstest.Answer{Ignore: true} })
+	over, cancel := context.WithCancel(t.Context())
+	first, second := make(chan push.Result, 1), make(chan push.Result, 1)
+	go func() { first <- s.Send(over, message(1)) }()
+	await(t, server, func(s apnstest.Stats) bool { return s.Requests == 2 })
+	short, cancelShort := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancelShort()
+	go func() { second <- s.Send(short, message(2)) }()
+	if got := <-second; got != (push.Result{Outcome: push.Wait, Reason: reasonStream}) {
+		t.Errorf("without a stream: %+v", got)
+	}
+	cancel()
+	if got := <-first; got != (push.Result{Outcome: push.Ambiguous, Reason: reasonTimeout}) {
+		t.Errorf("without an answer: %+v", got)
+	}
+	server.Answer(nil)
+	warm(t, s) // the stream is free again
+}
+
+func TestServerIsAway(t *testing.T) {
+	t.Parallel()
+	server := apnstest.Start(t)
+	s := newSender(t, server)
+	server.Down()
+	for i, r := range sendAll(patient(t), s, messages(0, 10)) {
+		if r != (push.Result{Outcome: push.Wait, Reason: reasonDial, Origin: true}) {
+			t.Errorf("message %d: %+v", i, r)
+		}
+	}
+	if err := server.Up(); err != nil {
+		t.Fatal(err)
+	}
+	warm(t, s)
+	server.Cut()
+	sendUntilAccepted(t, s, messages(0, 10)[:1])
+}
+
+// A peer that is dead without a word is noticed by a ping that it does not answer.
+func TestDeadPeer(t *testing.T) {
+	t.Parallel()
+	server := apnstest.Start(t)
+	s := newSender(t, server, func(o *Options) { o.sendPing = 100 * time.Millisecond })
+	warm(t, s)
+	server.Freeze()
+	if got := s.Send(patient(t), message(1)); got != (push.Result{Outcome: push.Ambiguous, Reason: reasonLost}) {
+		t.Errorf("%+v", got)
+	}
+	server.Thaw()
+}
+
+// Another connection is opened when all streams were in use for a while, and there are
+// never more than four.
+func TestConnectionsGrow(t *testing.T) {
+	t.Parallel()
+	server := apnstest.StartWith(t, apnstest.Options{MaxStreams: 2})
+	s := newSender(t, server, func(o *Options) { o.growAfter = 10 * time.Millisecond })
+	warm(t, s)
+	held := make(chan struct{})
+	server.Answer(func(r apnstest.Request) apnstest.Answer {
+		if r.Stream == 1 {
+			return apnstest.Answer{}
+		}
+		return apnstest.Answer{Until: held}
+	})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i, r := range sendAll(patient(t), s, messages(0, 40)) {
+			if r.Outcome != push.Accepted {
+				t.Errorf("message %d: %+v", i, r)
+			}
+		}
+	}()
+	// Two are held on each of the four; three others were the first ones of theirs.
+	await(t, server, func(s apnstest.Stats) bool { return s.Requests == 1+3+4*2 })
+	close(held)
+	<-done
+	if stats := server.Stats(); stats.Conns != maxConns || stats.Refused > 0 {
+		t.Errorf("want %d connections: %+v", maxConns, stats)
+	}
+}
+
+// A connection belongs to one key: what is in flight by the old one is finished.
+func TestKeyIsReplaced(t *testing.T) {
+	t.Parallel()
+	server := apnstest.Start(t)
+	dir := t.TempDir()
+	first, second, link := filepath.Join(dir, "AuthKey_"+server.KeyID()+".p8"), filepath.Join(dir, "AuthKey_SECOND1234.p8"), filepath.Join(dir, "key")
+	key, err := server.NewKey("SECOND1234")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string][]byte{first: server.Key(), second: key} {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(first, link); err != nil {
+		t.Fatal(err)
+	}
+	s := newSender(t, server, func(o *Options) { o.KeyPEM, o.KeyID, o.KeyFile = nil, "", link })
+	warm(t, s)
+	held := make(chan struct{})
+	server.Answer(func(apnstest.Request) apnstest.Answer { return apnstest.Answer{Until: held} })
+	inFlight := make(chan push.Result, 1)
+	go func() { inFlight <- s.Send(patient(t), message(1)) }()
+	await(t, server, func(s apnstest.Stats) bool { return s.Requests == 2 })
+
+	if err := os.Remove(link); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(second, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	server.Answer(nil)
+	sendUntilAccepted(t, s, messages(2, 30))
+	close(held)
+	if got := <-inFlight; got.Outcome != push.Accepted {
+		t.Errorf("what was in flight: %+v", got)
+	}
+	for _, r := range server.Accepted() {
+		want := "SECOND1234"
+		if r.Conn == 1 {
+			want = server.KeyID()
+		}
+		if r.KeyID != want {
+			t.Errorf("connection %d was used with the key %s", r.Conn, r.KeyID)
+		}
+	}
+	await(t, server, func(s apnstest.Stats) bool { return s.Live == 1 }) // the old one is closed
+	server.RevokeKey("SECOND1234")
+	if got := s.Send(patient(t), message(31)); got.Outcome != push.Credentials || got.Reason != "InvalidProviderToken" || !got.Origin {
+		t.Errorf("a revoked key: %+v", got)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	var s *Sender
+	for _, good := range []string{strings.Repeat("0a", 32), strings.Repeat("Fb", 80)} {
+		if err := s.Check(t.Context(), push.Address{Token: good}); err != nil {
+			t.Errorf("%s: %v", good, err)
+		}
+	}
+	for _, bad := range []string{"", "abcd", strings.Repeat("a", 63), strings.Repeat("g", 64), strings.Repeat("ab", 101), strings.Repeat("a/", 32)} {
+		err := s.Check(t.Context(), push.Address{Token: bad})
+		if err == nil || bad != "" && strings.Contains(err.Error(), bad) {
+			t.Errorf("%q: error %v, want one without the token", bad, err)
+		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	good := Options{KeyPEM: newKey(t), KeyID: "K", TeamID: "T", Topic: "example"}
+	s, err := New(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for sandbox, want := range map[bool]string{false: "https://api.push.apple.com:443", true: "https://api.sandbox.push.apple.com:443"} {
+		if got := s.Origin(push.Device{Address: push.Address{Sandbox: sandbox}}); got != want {
+			t.Errorf("sandbox %v: the origin is %s, want %s", sandbox, got, want)
+		}
+	}
+	for name, change := range map[string]func(*Options){
+		"no topic":      func(o *Options) { o.Topic = "" },
+		"no team":       func(o *Options) { o.TeamID = "" },
+		"no key":        func(o *Options) { o.KeyPEM = nil },
+		"http":          func(o *Options) { o.URL = "http://localhost:1" },
+		"with a path":   func(o *Options) { o.URL = "https://localhost:1/3/device" },
+		"no URL at all": func(o *Options) { o.URL = "localhost:1" },
+	} {
+		o := good
+		change(&o)
+		if _, err := New(o); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	s.Close()
+	if got := s.Send(t.Context(), message(1)); got != (push.Result{Outcome: push.Wait, Reason: reasonNotSent}) {
+		t.Errorf("after Close: %+v", got)
+	}
+}
+
+// A log names the address and the error, and no secret.
+func TestLogHasNoSecrets(t *testing.T) {
+	t.Parallel()
+	server := apnstest.Start(t)
+	var log bytes.Buffer
+	s := newSender(t, server, func(o *Options) {
+		o.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	warm(t, s)
+	server.Down()
+	sendAll(patient(t), s, messages(0, 5))
+	sendAll(patient(t), s, messages(0, 5))
+	s.Close()
+	for _, m := range messages(0, 5) {
+		if strings.Contains(log.String(), m.Device.Address.Token) {
+			t.Error("the log has a device token")
+		}
+	}
+	if text := log.String(); !strings.Contains(text, "connecting failed") || strings.Contains(text, "bearer") || strings.Contains(text, "PRIVATE") {
+		t.Errorf("the log: %s", text)
+	}
+}

@@ -1,0 +1,284 @@
+package apnstest
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2/hpack"
+)
+
+// request is the header of a request.
+type request struct {
+	method, scheme, path, authorization             string
+	id, collapse, topic, kind, priority, expiration string
+	twice                                           bool // a header was there twice
+}
+
+// readHeader reads the fields of a HEADERS frame.
+func readHeader(fields []hpack.HeaderField) (r request) {
+	for _, f := range fields {
+		if to := r.field(f.Name); to != nil {
+			r.twice = r.twice || *to != ""
+			*to = f.Value
+		}
+	}
+	return r
+}
+
+func (r *request) field(name string) *string {
+	switch name {
+	case ":method":
+		return &r.method
+	case ":scheme":
+		return &r.scheme
+	case ":path":
+		return &r.path
+	case "authorization":
+		return &r.authorization
+	case "apns-id":
+		return &r.id
+	case "apns-collapse-id":
+		return &r.collapse
+	case "apns-topic":
+		return &r.topic
+	case "apns-push-type":
+		return &r.kind
+	case "apns-priority":
+		return &r.priority
+	case "apns-expiration":
+		return &r.expiration
+	}
+	return nil
+}
+
+// public returns what the header says of the message.
+func (r *request) public() Request {
+	return Request{
+		ID: r.id, Token: strings.TrimPrefix(r.path, devicePath), Collapse: r.collapse, Topic: r.topic,
+		PushType: r.kind, Priority: r.priority, Expiration: r.expiration,
+	}
+}
+
+const (
+	devicePath  = "/3/device/"
+	maxPayload  = 4096
+	maxCollapse = 64
+	maxToken    = 200
+)
+
+var uuid = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+
+var (
+	pushTypes  = []string{"alert", "background", "controls", "location", "voip", "complication", "fileprovider", "mdm", "liveactivity", "pushtotalk", "widgets"}
+	priorities = []string{"", "1", "5", "10"}
+)
+
+// verify finds what is wrong with a request, and notes in r what its token says.
+func (c *conn) verify(h *request, r *Request, size int) (Answer, bool) {
+	s := c.s
+	bad := func(status int, reason string) (Answer, bool) { return Answer{Status: status, Reason: reason}, false }
+	switch {
+	case h.method != "POST":
+		return bad(405, "MethodNotAllowed")
+	case !strings.HasPrefix(h.path, devicePath) || h.scheme != "https":
+		return bad(404, "BadPath")
+	case h.twice:
+		return bad(400, "DuplicateHeaders")
+	}
+	if reason, status := c.verifyToken(h.authorization, r); reason != "" {
+		return bad(status, reason)
+	}
+	if _, err := hex.DecodeString(r.Token); r.Token == "" {
+		return bad(400, "MissingDeviceToken")
+	} else if err != nil || len(r.Token) > maxToken {
+		return bad(400, "BadDeviceToken")
+	}
+	_, err := strconv.ParseUint(h.expiration, 10, 63)
+	switch {
+	case h.topic == "":
+		return bad(400, "MissingTopic")
+	case h.topic != s.o.Topic:
+		return bad(400, "TopicDisallowed")
+	case h.id != "" && !uuid.MatchString(h.id):
+		return bad(400, "BadMessageId")
+	case h.expiration != "" && err != nil:
+		return bad(400, "BadExpirationDate")
+	case !slices.Contains(priorities, h.priority):
+		return bad(400, "BadPriority")
+	case len(h.collapse) > maxCollapse:
+		return bad(400, "BadCollapseId")
+	case !slices.Contains(pushTypes, h.kind):
+		return bad(400, "InvalidPushType")
+	case size == 0:
+		return bad(400, "PayloadEmpty")
+	case size > maxPayload:
+		return bad(413, "PayloadTooLarge")
+	}
+	// Apple's own server takes any payload; a test wants to know.
+	if aps := bytes.Index(r.Payload, []byte(`"aps"`)); aps < 0 || !json.Valid(r.Payload) {
+		return bad(400, "PayloadEmpty")
+	}
+	s.mu.Lock()
+	since, gone := s.gone[r.Token]
+	s.mu.Unlock()
+	if gone {
+		return Answer{Status: 410, Reason: "Unregistered", Timestamp: since}, false
+	}
+	return Answer{}, true
+}
+
+// Apple's bounds of tokens. Clocks may be off by a little.
+const (
+	tokenMaxAge   = time.Hour
+	tokenMinLife  = 20 * time.Minute
+	tokenMaxAhead = 5 * time.Minute
+)
+
+// verifyToken verifies the provider's token, and raises the limit of streams after the
+// first one.
+func (c *conn) verifyToken(authorization string, r *Request) (reason string, status int) {
+	if len(authorization) < 7 || !strings.EqualFold(authorization[:7], "bearer ") {
+		return "MissingProviderToken", 403
+	}
+	token, err := c.s.tokens.verify(authorization[7:], c.s.o.TeamID)
+	if err != nil {
+		return "InvalidProviderToken", 403
+	}
+	r.KeyID = token.keyID
+	switch age := time.Since(token.issued); {
+	case age > tokenMaxAge:
+		return "ExpiredProviderToken", 403
+	case age < -tokenMaxAhead:
+		return "InvalidProviderToken", 403
+	}
+	c.mu.Lock()
+	first := !c.verified
+	old := c.token
+	switch {
+	case first:
+	case old.keyID != token.keyID:
+		c.mu.Unlock()
+		return "UnrelatedKeyIdInToken", 403
+	case old != token && token.issued.Sub(old.issued).Abs() < tokenMinLife:
+		// The signature is a part of it: all processes must make the same one.
+		c.mu.Unlock()
+		return "TooManyProviderTokenUpdates", 429
+	}
+	c.verified, c.token = true, token
+	c.mu.Unlock()
+	if first {
+		c.s.mu.Lock()
+		limit, raise := c.s.max, c.s.max != c.s.first
+		c.s.mu.Unlock()
+		if raise {
+			c.setLimit(limit)
+		}
+	}
+	return "", 0
+}
+
+// verified is what is known of a token whose signature is right.
+type verified struct {
+	text   string
+	keyID  string
+	issued time.Time
+}
+
+// tokens are the keys, and the tokens that were verified.
+type tokens struct {
+	mu   sync.Mutex
+	keys map[string]*ecdsa.PrivateKey
+	seen map[string]verified
+}
+
+// maxSeen bounds what is remembered of tokens.
+const maxSeen = 1000
+
+func (t *tokens) add(id string, key *ecdsa.PrivateKey) ([]byte, error) {
+	t.mu.Lock()
+	if t.keys == nil {
+		t.keys, t.seen = map[string]*ecdsa.PrivateKey{}, map[string]verified{}
+	}
+	t.keys[id] = key
+	t.mu.Unlock()
+	return t.pem(id), nil
+}
+
+func (t *tokens) remove(id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.keys, id)
+	clear(t.seen)
+}
+
+func (t *tokens) pem(id string) []byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	der, err := x509.MarshalPKCS8PrivateKey(t.keys[id])
+	if err != nil {
+		return nil // a key of P-256 can be marshalled
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+}
+
+var errToken = errors.New("not a token by a known key")
+
+// verify verifies a token: a JWT by ES256.
+func (t *tokens) verify(text, teamID string) (verified, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if v, ok := t.seen[text]; ok {
+		return v, nil
+	}
+	parts := strings.Split(text, ".")
+	if len(parts) != 3 {
+		return verified{}, errToken
+	}
+	var header struct {
+		Algorithm string `json:"alg"`
+		KeyID     string `json:"kid"`
+	}
+	var claims struct {
+		Issuer   string `json:"iss"`
+		IssuedAt int64  `json:"iat"`
+	}
+	for i, into := range []any{&header, &claims} {
+		part, err := base64.RawURLEncoding.DecodeString(parts[i])
+		if err != nil || json.Unmarshal(part, into) != nil {
+			return verified{}, errToken
+		}
+	}
+	key := t.keys[header.KeyID]
+	if header.Algorithm != "ES256" || key == nil || claims.Issuer != teamID {
+		return verified{}, errToken
+	}
+	signature, err := base64.RawURLEncoding.DecodeString(parts[2])
+	if err != nil || len(signature) != 64 {
+		return verified{}, errToken
+	}
+	digest := sha256.Sum256([]byte(parts[0] + "." + parts[1]))
+	r, s := new(big.Int).SetBytes(signature[:32]), new(big.Int).SetBytes(signature[32:])
+	if !ecdsa.Verify(&key.PublicKey, digest[:], r, s) {
+		return verified{}, errToken
+	}
+	if len(t.seen) >= maxSeen {
+		clear(t.seen)
+	}
+	v := verified{text: text, keyID: header.KeyID, issued: time.Unix(claims.IssuedAt, 0)}
+	t.seen[text] = v
+	return v, nil
+}

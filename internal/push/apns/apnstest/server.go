@@ -1,0 +1,436 @@
+// Package apnstest is a fake of Apple's push service, at the level of HTTP/2 frames. It
+// verifies all that Apple documents of a request: the token and its signature, the headers,
+// the payload. It can be scripted to misbehave, and its log of what it accepted is the judge
+// of tests. It is for tests, benchmarks and demonstrations, and needs no package testing.
+package apnstest
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// Options are what a [Server] is made of. The zero value is a service like Apple's.
+type Options struct {
+	Addr   string // "": a free port of 127.0.0.1
+	KeyID  string // of the one key that is known at first; "": KEY1234567
+	TeamID string // "": TEAM123456
+	Topic  string // "": com.example.app
+	// FirstStreams is the limit of streams of a connection until a token was verified on it, 1
+	// if it is 0; MaxStreams is the limit from then on, 1000 if it is 0.
+	FirstStreams uint32
+	MaxStreams   uint32
+	// Discard keeps no log of what was accepted; OnAccept is called for each in any case, if
+	// it is not nil, by one goroutine for each connection.
+	Discard  bool
+	OnAccept func(Request)
+}
+
+// Request is a message as it was received.
+type Request struct {
+	ID         string // apns-id
+	Token      string // the device's
+	Collapse   string // apns-collapse-id
+	Topic      string
+	PushType   string
+	Priority   string
+	Expiration string // unix seconds; "": the header was not there
+	KeyID      string // of the provider's token
+	Payload    []byte
+	Time       time.Time // when it was received
+	Conn       int       // the connection's number, from 1
+	Stream     uint32
+}
+
+// Answer is what the server does with a valid request. The zero value accepts it.
+type Answer struct {
+	Status     int // 0: 200, accepted
+	Reason     string
+	Timestamp  time.Time // of a 410
+	RetryAfter time.Duration
+	Delay      time.Duration
+	Until      <-chan struct{} // when it is closed, the answer is given; nil: at once
+
+	GoAway *GoAway       // is sent before anything else
+	Ignore bool          // there is no answer
+	Reset  http2.ErrCode // the stream is reset instead of an answer
+	Cut    bool          // the connection is closed instead of an answer
+	Accept bool          // with Ignore, Reset and Cut: the message is accepted all the same
+}
+
+// GoAway is a GOAWAY frame.
+type GoAway struct {
+	Last   uint32 // streams above it are not processed
+	Code   http2.ErrCode
+	Reason string // "": without debug data
+	Close  bool   // the connection is closed afterwards
+}
+
+// Stats are counts since the start.
+type Stats struct {
+	Conns     int            // connections that were opened
+	Live      int            // connections now
+	Requests  int            // requests that came in whole
+	Accepted  int            // messages
+	Refused   int            // streams above the limit
+	MaxOpen   int            // streams of one connection at a time
+	Rejection map[string]int // by reason
+}
+
+// Server is a fake push service.
+type Server struct {
+	o       Options
+	tls     *tls.Config
+	roots   []byte
+	address string
+	answer  atomic.Pointer[func(Request) Answer]
+	frozen  atomic.Pointer[chan struct{}]
+	wg      sync.WaitGroup
+
+	closed chan struct{}
+	tokens tokens
+
+	mu       sync.Mutex
+	listener net.Listener
+	conns    map[*conn]struct{}
+	log      []Request
+	changed  chan struct{} // closed and replaced with each change of log and stats
+	waits    bool          // there is a user of changed
+	stats    Stats
+	max      uint32 // Options.MaxStreams, as of now
+	first    uint32
+	gone     map[string]time.Time
+}
+
+// TB is the part of testing.TB that is needed.
+type TB interface {
+	Helper()
+	Cleanup(f func())
+	Fatalf(format string, args ...any)
+}
+
+// Start starts a server that lives as long as the test.
+func Start(t TB) *Server { return StartWith(t, Options{}) }
+
+// StartWith is Start with options.
+func StartWith(t TB, o Options) *Server {
+	t.Helper()
+	s, err := New(o)
+	if err != nil {
+		t.Fatalf("start a fake APNs: %v", err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// New starts a server, which is to be closed.
+func New(o Options) (*Server, error) {
+	for field, value := range map[*string]string{
+		&o.Addr: "127.0.0.1:0", &o.KeyID: "KEY1234567", &o.TeamID: "TEAM123456", &o.Topic: "com.example.app",
+	} {
+		if *field == "" {
+			*field = value
+		}
+	}
+	if o.FirstStreams == 0 {
+		o.FirstStreams = 1
+	}
+	if o.MaxStreams == 0 {
+		o.MaxStreams = 1000
+	}
+	s := &Server{
+		o: o, conns: map[*conn]struct{}{}, changed: make(chan struct{}), gone: map[string]time.Time{},
+		max: o.MaxStreams, first: o.FirstStreams, closed: make(chan struct{}),
+	}
+	s.stats.Rejection = map[string]int{}
+	if err := s.makeCertificate(); err != nil {
+		return nil, err
+	}
+	if _, err := s.NewKey(o.KeyID); err != nil {
+		return nil, err
+	}
+	s.address = o.Addr
+	if err := s.Up(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close stops the server. It is to be called once.
+func (s *Server) Close() {
+	close(s.closed)
+	s.Thaw()
+	s.Down()
+	s.wg.Wait()
+}
+
+// Up listens again after [Server.Down], on the same port.
+func (s *Server) Up() error {
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", s.address)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.address, s.listener = listener.Addr().String(), listener
+	s.wg.Go(func() {
+		for {
+			nc, err := listener.Accept()
+			if err != nil {
+				if errors.Is(err, net.ErrClosed) {
+					return
+				}
+				continue
+			}
+			s.wg.Go(func() { s.serve(listener, nc) })
+		}
+	})
+	return nil
+}
+
+// Down closes the port and all connections.
+func (s *Server) Down() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listener != nil {
+		_ = s.listener.Close()
+		s.listener = nil
+	}
+	for c := range s.conns {
+		_ = c.nc.Close()
+	}
+}
+
+// URL returns where it is: https://127.0.0.1:port.
+func (s *Server) URL() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return "https://" + s.address
+}
+
+// RootCAs returns what its certificate is verified by, RootsPEM the same as a file's content.
+func (s *Server) RootCAs() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(s.roots)
+	return pool
+}
+
+// RootsPEM is described at [Server.RootCAs].
+func (s *Server) RootsPEM() []byte { return slices.Clone(s.roots) }
+
+// KeyID returns the id of the key that it knew first.
+func (s *Server) KeyID() string { return s.o.KeyID }
+
+// TeamID returns the team that its tokens must be of.
+func (s *Server) TeamID() string { return s.o.TeamID }
+
+// Topic returns the only app.
+func (s *Server) Topic() string { return s.o.Topic }
+
+// Key returns the first key as the content of a .p8 file.
+func (s *Server) Key() []byte { return s.tokens.pem(s.o.KeyID) }
+
+// NewKey makes another key known and returns it as the content of a .p8 file.
+func (s *Server) NewKey(id string) ([]byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	return s.tokens.add(id, key)
+}
+
+// RevokeKey makes a key unknown.
+func (s *Server) RevokeKey(id string) { s.tokens.remove(id) }
+
+// Answer has all further valid requests answered by f; nil accepts them. It is called by the
+// reader of a connection, and so must not block: see [Answer.Until].
+func (s *Server) Answer(f func(Request) Answer) {
+	if f == nil {
+		s.answer.Store(nil)
+		return
+	}
+	s.answer.Store(&f)
+}
+
+// Unregister answers a device's messages by 410 from now on, Unregistered since a time.
+func (s *Server) Unregister(token string, since time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone[token] = since
+}
+
+// SetMaxStreams changes the limit of streams of all connections.
+func (s *Server) SetMaxStreams(n uint32) {
+	s.mu.Lock()
+	s.max, s.first = n, n
+	conns := s.all()
+	s.mu.Unlock()
+	for _, c := range conns {
+		c.setLimit(n)
+	}
+}
+
+// GoAway closes all connections gracefully: what was received is answered.
+func (s *Server) GoAway(reason string) {
+	s.mu.Lock()
+	conns := s.all()
+	s.mu.Unlock()
+	for _, c := range conns {
+		c.mu.Lock()
+		last := c.highest
+		c.mu.Unlock()
+		c.goAway(GoAway{Last: last, Reason: reason})
+	}
+}
+
+// Cut closes all connections at once.
+func (s *Server) Cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		_ = c.nc.Close()
+	}
+}
+
+// all returns the connections. It holds mu.
+func (s *Server) all() []*conn {
+	conns := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	return conns
+}
+
+// Freeze makes the server read and write nothing until [Server.Thaw]: a peer that is dead,
+// and whose connections nothing has closed.
+func (s *Server) Freeze() {
+	ch := make(chan struct{})
+	s.frozen.CompareAndSwap(nil, &ch)
+}
+
+// Thaw ends [Server.Freeze].
+func (s *Server) Thaw() {
+	if ch := s.frozen.Swap(nil); ch != nil {
+		close(*ch)
+	}
+}
+
+// pass blocks while the server is frozen.
+func (s *Server) pass() {
+	if ch := s.frozen.Load(); ch != nil {
+		<-*ch
+	}
+}
+
+// Accepted returns the log of accepted messages, in the order of acceptance.
+func (s *Server) Accepted() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.log)
+}
+
+// Stats returns counts.
+func (s *Server) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.snapshot()
+}
+
+func (s *Server) snapshot() Stats {
+	stats := s.stats
+	stats.Rejection = make(map[string]int, len(s.stats.Rejection))
+	for reason, n := range s.stats.Rejection {
+		stats.Rejection[reason] = n
+	}
+	stats.Live = len(s.conns)
+	return stats
+}
+
+// Await returns when the counts fulfil a condition.
+func (s *Server) Await(ctx context.Context, until func(Stats) bool) error {
+	for {
+		s.mu.Lock()
+		stats := s.snapshot()
+		s.waits = true
+		changed := s.changed
+		s.mu.Unlock()
+		if until(stats) {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("%w; so far %+v", context.Cause(ctx), stats)
+		}
+	}
+}
+
+// update changes what mu guards, and wakes those that await it.
+func (s *Server) update(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	if s.waits {
+		s.waits = false
+		close(s.changed)
+		s.changed = make(chan struct{})
+	}
+}
+
+// accept writes a message to the log.
+func (s *Server) accept(r Request) {
+	s.update(func() {
+		s.stats.Accepted++
+		if !s.o.Discard {
+			s.log = append(s.log, r)
+		}
+	})
+	if s.o.OnAccept != nil {
+		s.o.OnAccept(r)
+	}
+}
+
+// makeCertificate makes a certificate for the addresses of this machine, which is its own
+// authority.
+func (s *Server) makeCertificate() error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		Subject:      pkix.Name{CommonName: "a fake of Apple's push service"},
+		NotBefore:    time.Now().Add(-24 * time.Hour),
+		NotAfter:     time.Now().Add(365 * 24 * time.Hour),
+		KeyUsage:     x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		IsCA:         true, BasicConstraintsValid: true,
+		DNSNames:    []string{"localhost"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return err
+	}
+	s.roots = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	s.tls = &tls.Config{
+		MinVersion:   tls.VersionTLS12,
+		NextProtos:   []string{"h2"},
+		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
+	}
+	return nil
+}

@@ -1,0 +1,234 @@
+package apns
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/activityd/activityd/internal/push"
+)
+
+// answer is all that is known of a try.
+type answer struct {
+	status     int    // 0: there was no answer
+	reason     string // of the answer's body
+	timestamp  int64  // of the answer's body: unix milliseconds
+	id         string // of the header apns-id
+	retryAfter time.Duration
+	// err says why there is no answer, or why its body could not be read.
+	err        error
+	written    bool // all of the request may have been written
+	connection bool // err is a connection's, which was there
+	proven     bool // the push service accepted another message by this key
+}
+
+// Reasons of ours, for results without an answer.
+const (
+	reasonDial    = "dial"         // no connection could be opened
+	reasonStream  = "no_stream"    // the time was over before a stream was free
+	reasonNotSent = "not_sent"     // the connection went away before the message was written
+	reasonGoAway  = "goaway"       // APNs said that it did not process it, and closes the connection
+	reasonRefused = "refused"      // APNs said that it did not process it
+	reasonTimeout = "timeout"      // sent, and the time was over before the answer came
+	reasonReset   = "reset"        // sent, and APNs gave up the stream
+	reasonLost    = "lost"         // sent, and the connection was lost before the answer came
+	reasonAnswer  = "cut_answer"   // APNs did not take it, and why was lost
+	reasonKey     = "sign"         // no token could be made
+	reasonUnknown = "unknown_code" // an answer that is not documented
+)
+
+// rule is what a documented reason means.
+type rule struct {
+	status  int
+	outcome push.Outcome
+	after   time.Duration
+	origin  bool
+}
+
+// Apple: "After 15 minutes, you can retry JSON payloads that receive response status codes
+// that begin with 5XX."
+const afterError = 15 * time.Minute
+
+// rules are by reason, as documented in "Handling notification responses from APNs".
+//
+// What says that our key, topic or environment is wrong is the operator's to mend: nothing
+// is lost by it, and no device.
+//
+// An internal error is of the message: it must not hold up all others for 15 minutes. A
+// server that shuts down is left alone, and others are asked.
+var rules = map[string]rule{
+	"BadCollapseId":     {status: 400, outcome: push.Rejected},
+	"BadExpirationDate": {status: 400, outcome: push.Rejected},
+	"BadMessageId":      {status: 400, outcome: push.Rejected},
+	"BadPriority":       {status: 400, outcome: push.Rejected},
+	"DuplicateHeaders":  {status: 400, outcome: push.Rejected},
+	"InvalidPushType":   {status: 400, outcome: push.Rejected},
+	"PayloadEmpty":      {status: 400, outcome: push.Rejected},
+	"BadPath":           {status: 404, outcome: push.Rejected},
+	"MethodNotAllowed":  {status: 405, outcome: push.Rejected},
+	"PayloadTooLarge":   {status: 413, outcome: push.Rejected},
+	"IdleTimeout":       {status: 400, outcome: push.Wait},
+
+	// The device's, if the push service is known to take our messages: see result.
+	"BadDeviceToken":         {status: 400, outcome: push.Gone},
+	"DeviceTokenNotForTopic": {status: 400, outcome: push.Gone},
+	"MissingDeviceToken":     {status: 400, outcome: push.Rejected},
+	"ExpiredToken":           {status: 410, outcome: push.Gone},
+	"Unregistered":           {status: 410, outcome: push.Gone},
+
+	"BadTopic":                    {status: 400, outcome: push.Credentials, origin: true},
+	"MissingTopic":                {status: 400, outcome: push.Credentials, origin: true},
+	"TopicDisallowed":             {status: 400, outcome: push.Credentials, origin: true},
+	"BadCertificate":              {status: 403, outcome: push.Credentials, origin: true},
+	"BadCertificateEnvironment":   {status: 403, outcome: push.Credentials, origin: true},
+	"BadEnvironmentKeyIdInToken":  {status: 403, outcome: push.Credentials, origin: true},
+	"ExpiredProviderToken":        {status: 403, outcome: push.Credentials, origin: true},
+	"Forbidden":                   {status: 403, outcome: push.Credentials, origin: true},
+	"InvalidProviderToken":        {status: 403, outcome: push.Credentials, origin: true},
+	"MissingProviderToken":        {status: 403, outcome: push.Credentials, origin: true},
+	"UnrelatedKeyIdInToken":       {status: 403, outcome: push.Credentials, origin: true},
+	"TooManyProviderTokenUpdates": {status: 429, outcome: push.Wait, after: time.Minute, origin: true},
+	"TooManyRequests":             {status: 429, outcome: push.Wait}, // for this device
+
+	"InternalServerError": {status: 500, outcome: push.Wait, after: afterError},
+	"ServiceUnavailable":  {status: 503, outcome: push.Wait, after: afterError, origin: true},
+	"Shutdown":            {status: 503, outcome: push.Wait},
+}
+
+// result says what became of the message. It is a pure function.
+func (a answer) result() push.Result {
+	switch {
+	case a.status == 0:
+		return a.unanswered()
+	case a.status == http.StatusOK:
+		return push.Result{Outcome: push.Accepted, Status: a.status, ID: a.id}
+	}
+	r := push.Result{Status: a.status, Reason: a.reason, ID: a.id}
+	rule, documented := rules[a.reason]
+	if !documented || rule.status != a.status {
+		r.Reason = reasonUnknown // what a server may write is no label of a metric
+		if a.err != nil {
+			r.Reason = reasonAnswer
+		}
+		rule = byStatus(a.status, a.err == nil)
+	}
+	r.Outcome, r.After, r.Origin = rule.outcome, rule.after, rule.origin
+	switch {
+	case r.Outcome == push.Gone && a.status == http.StatusGone:
+		if a.timestamp > 0 {
+			r.GoneSince = time.UnixMilli(a.timestamp)
+		}
+	case r.Outcome == push.Gone && !a.proven:
+		// As long as nothing was accepted, all devices may be of the other environment, or
+		// the topic be another app's.
+		r.Outcome = push.Rejected
+	case r.Outcome == push.Wait || r.Outcome == push.Credentials:
+		if a.retryAfter > 0 {
+			r.After = a.retryAfter
+		}
+	}
+	return r
+}
+
+// byStatus is the rule for what is not documented. whole: the answer's body was read.
+func byStatus(status int, whole bool) rule {
+	switch {
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		return rule{outcome: push.Credentials, origin: true}
+	case status == http.StatusTooManyRequests:
+		return rule{outcome: push.Wait}
+	case status >= 500:
+		return rule{outcome: push.Wait, after: afterError, origin: true}
+	case !whole, status < 400:
+		return rule{outcome: push.Wait}
+	default: // 410 among them: a reason that is not known prunes no device
+		return rule{outcome: push.Rejected}
+	}
+}
+
+// unanswered is result for what got no answer.
+func (a answer) unanswered() push.Result {
+	wait := push.Result{Outcome: push.Wait}
+	switch {
+	case !a.connection:
+		var failed *dialError
+		switch {
+		case errors.As(a.err, &failed):
+			wait.Reason, wait.Origin = reasonDial, true
+		case isDone(a.err):
+			wait.Reason = reasonStream
+		case errors.Is(a.err, errClosed):
+			wait.Reason = reasonNotSent
+		default:
+			wait.Reason = reasonKey
+		}
+		return wait
+	case !a.written:
+		wait.Reason = reasonNotSent
+		return wait
+	}
+	if wait.Reason = a.notProcessed(); wait.Reason != "" {
+		return wait
+	}
+	r := push.Result{Outcome: push.Ambiguous, Reason: reasonLost}
+	var reset streamError
+	switch {
+	case isDone(a.err):
+		r.Reason = reasonTimeout
+	case errors.As(a.err, &reset):
+		r.Reason = reasonReset
+	}
+	return r
+}
+
+func isDone(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// streamError has the fields of the error of net/http for a stream that was reset, whose
+// method As fills in any such struct.
+type streamError struct {
+	StreamID uint32
+	Code     uint32
+	Cause    error
+}
+
+func (e streamError) Error() string { return "HTTP/2 stream reset, code " + strconv.Itoa(int(e.Code)) }
+
+const refusedStream = 7 // RFC 9113, section 7
+
+// notProcessed returns a reason if err says that the peer did not process the request: it
+// refused the stream, or its stream was above the last one of a GOAWAY frame. net/http has
+// no name for the latter but these texts; the tests would notice if they changed, and the
+// message would be [push.Ambiguous] then.
+func (a answer) notProcessed() string {
+	var reset streamError
+	if errors.As(a.err, &reset) {
+		if reset.Code == refusedStream {
+			return reasonRefused
+		}
+		return ""
+	}
+	if a.err != nil && (a.err.Error() == "http2: Transport received Server's graceful shutdown GOAWAY" ||
+		strings.HasPrefix(a.err.Error(), "http2: Transport received GOAWAY from server ErrCode:")) {
+		return reasonGoAway
+	}
+	return ""
+}
+
+// retryAfter reads a header Retry-After: seconds, or a date; 0 if it says nothing.
+func retryAfter(s string, now time.Time) time.Duration {
+	if s == "" {
+		return 0
+	}
+	if n, err := strconv.ParseUint(s, 10, 31); err == nil {
+		return time.Duration(n) * time.Second
+	}
+	if at, err := http.ParseTime(s); err == nil {
+		return max(0, at.Sub(now))
+	}
+	return 0
+}

@@ -1,0 +1,138 @@
+package apns
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/activityd/activityd/internal/push"
+)
+
+// Everything that Apple documents, and what it must come to.
+func TestResultOfDocumentedReasons(t *testing.T) {
+	t.Parallel()
+	since := time.UnixMilli(1795300000123)
+	wait := func(status int, reason string, after time.Duration, origin bool) push.Result {
+		return push.Result{Outcome: push.Wait, Status: status, Reason: reason, After: after, Origin: origin}
+	}
+	want := []push.Result{
+		{Outcome: push.Rejected, Status: 400, Reason: "BadCollapseId"},
+		{Outcome: push.Rejected, Status: 400, Reason: "BadExpirationDate"},
+		{Outcome: push.Rejected, Status: 400, Reason: "BadMessageId"},
+		{Outcome: push.Rejected, Status: 400, Reason: "BadPriority"},
+		{Outcome: push.Rejected, Status: 400, Reason: "DuplicateHeaders"},
+		{Outcome: push.Rejected, Status: 400, Reason: "InvalidPushType"},
+		{Outcome: push.Rejected, Status: 400, Reason: "MissingDeviceToken"},
+		{Outcome: push.Rejected, Status: 400, Reason: "PayloadEmpty"},
+		{Outcome: push.Rejected, Status: 404, Reason: "BadPath"},
+		{Outcome: push.Rejected, Status: 405, Reason: "MethodNotAllowed"},
+		{Outcome: push.Rejected, Status: 413, Reason: "PayloadTooLarge"},
+		{Outcome: push.Credentials, Origin: true, Status: 400, Reason: "BadTopic"},
+		{Outcome: push.Credentials, Origin: true, Status: 400, Reason: "MissingTopic"},
+		{Outcome: push.Credentials, Origin: true, Status: 400, Reason: "TopicDisallowed"},
+		{Outcome: push.Credentials, Origin: true, Status: 403, Reason: "BadCertificate"},
+		{Outcome: push.Credentials, Origin: true, Status: 403, Reason: "BadCertificateEnvironment"},
+		{Outcome: push.Credentials, Origin: true, Status: 403, Reason: "BadEnvironmentKeyIdInToken"},
+		{Outcome: push.Credentials, Origin: true, Status: 403, Reason: "ExpiredProviderToken"},
+		{Outcome: push.Credentials, Origin: true, Status: 403, Reason: "Forbidden"},
+		{Outcome: push.Credentials, Origin: true, Status: 403, Reason: "InvalidProviderToken"},
+		{Outcome: push.Credentials, Origin: true, Status: 403, Reason: "MissingProviderToken"},
+		{Outcome: push.Credentials, Origin: true, Status: 403, Reason: "UnrelatedKeyIdInToken"},
+		{Outcome: push.Gone, Status: 400, Reason: "BadDeviceToken"},
+		{Outcome: push.Gone, Status: 400, Reason: "DeviceTokenNotForTopic"},
+		{Outcome: push.Gone, Status: 410, Reason: "ExpiredToken", GoneSince: since},
+		{Outcome: push.Gone, Status: 410, Reason: "Unregistered", GoneSince: since},
+		wait(400, "IdleTimeout", 0, false),
+		wait(429, "TooManyProviderTokenUpdates", time.Minute, true),
+		wait(429, "TooManyRequests", 0, false),
+		wait(500, "InternalServerError", 15*time.Minute, false),
+		wait(503, "ServiceUnavailable", 15*time.Minute, true),
+		wait(503, "Shutdown", 0, false),
+	}
+	var tested []string
+	for _, want := range want {
+		tested = append(tested, want.Reason)
+		a := answer{status: want.Status, reason: want.Reason, written: true, proven: true}
+		if want.Status == 410 {
+			a.timestamp = since.UnixMilli()
+		}
+		if diff := cmp.Diff(want, a.result()); diff != "" {
+			t.Errorf("%d %s: %s", want.Status, want.Reason, diff)
+		}
+		a.proven = false
+		got := a.result()
+		if got.Outcome == push.Gone && got.Status != 410 {
+			t.Errorf("%s, and nothing was accepted before: %+v prunes the device", want.Reason, got)
+		}
+	}
+	slices.Sort(tested)
+	if known := slices.Sorted(maps.Keys(rules)); !slices.Equal(tested, known) {
+		t.Errorf("tested %q\nknown  %q", tested, known)
+	}
+}
+
+func TestResult(t *testing.T) {
+	t.Parallel()
+	refused := streamError{Code: refusedStream}
+	reset := streamError{Code: 2}
+	goAway := errors.New("http2: Transport received Server's graceful shutdown GOAWAY")
+	goAwayFirst := errors.New("http2: Transport received GOAWAY from server ErrCode:ENHANCE_YOUR_CALM")
+	timeout := context.DeadlineExceeded
+	for name, test := range map[string]struct {
+		a    answer
+		want push.Result
+	}{
+		"accepted":              {answer{status: 200, id: "1", written: true}, push.Result{Outcome: push.Accepted, Status: 200, ID: "1"}},
+		"gone, no time":         {answer{status: 410, reason: "Unregistered"}, push.Result{Outcome: push.Gone, Status: 410, Reason: "Unregistered"}},
+		"gone, cut":             {answer{status: 410, err: io.ErrUnexpectedEOF}, push.Result{Outcome: push.Wait, Status: 410, Reason: reasonAnswer}},
+		"gone, unknown":         {answer{status: 410, reason: "New"}, push.Result{Outcome: push.Rejected, Status: 410, Reason: reasonUnknown}},
+		"401":                   {answer{status: 401, reason: "x"}, push.Result{Outcome: push.Credentials, Status: 401, Reason: reasonUnknown, Origin: true}},
+		"403, unknown":          {answer{status: 403, reason: "x"}, push.Result{Outcome: push.Credentials, Status: 403, Reason: reasonUnknown, Origin: true}},
+		"403, a device's word":  {answer{status: 403, reason: "BadDeviceToken", proven: true}, push.Result{Outcome: push.Credentials, Status: 403, Reason: reasonUnknown, Origin: true}},
+		"403, cut":              {answer{status: 403, err: io.ErrUnexpectedEOF}, push.Result{Outcome: push.Credentials, Status: 403, Reason: reasonAnswer, Origin: true}},
+		"404 of a proxy":        {answer{status: 404, err: errors.New("no JSON")}, push.Result{Outcome: push.Wait, Status: 404, Reason: reasonAnswer}},
+		"400, unknown":          {answer{status: 400, reason: "x"}, push.Result{Outcome: push.Rejected, Status: 400, Reason: reasonUnknown}},
+		"301":                   {answer{status: 301}, push.Result{Outcome: push.Wait, Status: 301, Reason: reasonUnknown}},
+		"429, said when":        {answer{status: 429, reason: "TooManyRequests", retryAfter: time.Hour}, push.Result{Outcome: push.Wait, Status: 429, Reason: "TooManyRequests", After: time.Hour}},
+		"502 of a proxy":        {answer{status: 502, err: errors.New("no JSON")}, push.Result{Outcome: push.Wait, Status: 502, Reason: reasonAnswer, After: 15 * time.Minute, Origin: true}},
+		"503, said when":        {answer{status: 503, reason: "ServiceUnavailable", retryAfter: time.Second}, push.Result{Outcome: push.Wait, Status: 503, Reason: "ServiceUnavailable", After: time.Second, Origin: true}},
+		"dial":                  {answer{err: &dialError{io.EOF}}, push.Result{Outcome: push.Wait, Reason: reasonDial, Origin: true}},
+		"dial, timeout":         {answer{err: &dialError{timeout}}, push.Result{Outcome: push.Wait, Reason: reasonDial, Origin: true}},
+		"no stream":             {answer{err: timeout}, push.Result{Outcome: push.Wait, Reason: reasonStream}},
+		"closed":                {answer{err: errClosed}, push.Result{Outcome: push.Wait, Reason: reasonNotSent}},
+		"no token":              {answer{err: errors.New("sign")}, push.Result{Outcome: push.Wait, Reason: reasonKey}},
+		"not written":           {answer{err: io.EOF, connection: true}, push.Result{Outcome: push.Wait, Reason: reasonNotSent}},
+		"not written, timeout":  {answer{err: timeout, connection: true}, push.Result{Outcome: push.Wait, Reason: reasonNotSent}},
+		"refused":               {answer{err: refused, connection: true, written: true}, push.Result{Outcome: push.Wait, Reason: reasonRefused}},
+		"go away":               {answer{err: goAway, connection: true, written: true}, push.Result{Outcome: push.Wait, Reason: reasonGoAway}},
+		"go away, first stream": {answer{err: goAwayFirst, connection: true, written: true}, push.Result{Outcome: push.Wait, Reason: reasonGoAway}},
+		"reset":                 {answer{err: reset, connection: true, written: true}, push.Result{Outcome: push.Ambiguous, Reason: reasonReset}},
+		"timeout":               {answer{err: timeout, connection: true, written: true}, push.Result{Outcome: push.Ambiguous, Reason: reasonTimeout}},
+		"cancelled":             {answer{err: context.Canceled, connection: true, written: true}, push.Result{Outcome: push.Ambiguous, Reason: reasonTimeout}},
+		"lost":                  {answer{err: io.ErrUnexpectedEOF, connection: true, written: true}, push.Result{Outcome: push.Ambiguous, Reason: reasonLost}},
+	} {
+		if diff := cmp.Diff(test.want, test.a.result()); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	for s, want := range map[string]time.Duration{
+		"": 0, "120": 2 * time.Minute, "-1": 0, "soon": 0, "99999999999": 0,
+		"Sun, 22 Nov 2026 10:00:30 GMT": 30 * time.Second,
+		"Sun, 22 Nov 2026 09:00:30 GMT": 0,
+	} {
+		if got := retryAfter(s, now); got != want {
+			t.Errorf("retryAfter(%q) = %v, want %v", s, got, want)
+		}
+	}
+}

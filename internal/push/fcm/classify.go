@@ -1,0 +1,137 @@
+package fcm
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/h2pool"
+)
+
+// answer is what FCM answered to a message.
+type answer struct {
+	status     int
+	retryAfter string // the header
+	body       []byte // as far as it came
+}
+
+// maxID is how much of FCM's id of a message is kept, in bytes: what a receipt has room for.
+const maxID = 128
+
+// The waits where FCM names none: what its guide for senders asks for.
+const (
+	quotaPause  = time.Minute
+	serverPause = 10 * time.Second
+)
+
+// The reasons that Google gives: error codes of FCM, and the canonical codes of all its
+// APIs. Results carry no other text of an answer.
+var reasons = []string{
+	"UNREGISTERED", "SENDER_ID_MISMATCH", "INVALID_ARGUMENT", "QUOTA_EXCEEDED", "UNAVAILABLE", "INTERNAL", "THIRD_PARTY_AUTH_ERROR",
+	"UNAUTHENTICATED", "PERMISSION_DENIED", "NOT_FOUND", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "FAILED_PRECONDITION", "ABORTED", "CANCELLED",
+}
+
+// classify returns what an answer means for the message.
+//
+// A device is gone only if FCM says UNREGISTERED. SENDER_ID_MISMATCH is about a token that
+// belongs to another project, and not about the access token: the message is rejected and
+// nothing waits. But the device stays, because with the credentials of a wrong project, put
+// there by mistake, all devices of the site have such tokens. Likewise INVALID_ARGUMENT,
+// which may mean the token or anything else of the message.
+func classify(a answer, now time.Time) push.Result {
+	r := push.Result{Status: a.status, Reason: "http_" + strconv.Itoa(a.status)}
+	if a.status/100 == 2 {
+		var taken struct {
+			Name string `json:"name"`
+		}
+		_ = json.Unmarshal(a.body, &taken) // it was taken, whatever its name
+		id := taken.Name[strings.LastIndexByte(taken.Name, '/')+1:]
+		r.Outcome, r.Reason, r.ID = push.Accepted, "", id[:min(len(id), maxID)]
+		return r
+	}
+	said := parseError(a.body)
+	if said.code != "" {
+		r.Reason = said.code
+	}
+	wait := func(pause time.Duration, origin bool) {
+		r.Outcome, r.Origin = push.Wait, origin
+		if r.After = retryAfter(a.retryAfter, now); r.After == 0 {
+			r.After = pause
+		}
+	}
+	switch {
+	case said.code == "UNREGISTERED":
+		r.Outcome = push.Gone
+	case said.code == "SENDER_ID_MISMATCH":
+		r.Outcome = push.Rejected
+	case said.code == "THIRD_PARTY_AUTH_ERROR":
+		// The project has no key for the APNs or Web Push that is behind this token; all
+		// others are sent to as before.
+		r.Outcome = push.Credentials
+	case a.status == http.StatusTooManyRequests:
+		wait(quotaPause, !said.device)
+	case a.status == http.StatusUnauthorized, a.status == http.StatusForbidden,
+		a.status == http.StatusNotFound && said.code == "", // it is not FCM that answers, or not under this path
+		a.status/100 == 3, a.status == http.StatusMethodNotAllowed:
+		r.Outcome, r.Origin = push.Credentials, true
+	case a.status == http.StatusBadGateway, a.status == http.StatusGatewayTimeout:
+		r.Outcome = push.Ambiguous // the one who answers does not know
+	case a.status == http.StatusRequestTimeout, a.status == http.StatusInternalServerError:
+		wait(serverPause, false) // it may be because of this message
+	case a.status >= 500:
+		wait(serverPause, true)
+	default:
+		r.Outcome = push.Rejected
+	}
+	return r
+}
+
+// said is the error of an answer.
+type said struct {
+	code   string // one of reasons, the most precise; "" without one
+	device bool   // what is exceeded is the quota of this device alone
+}
+
+// parseError reads the error of an answer, as far as it is one of Google's.
+func parseError(body []byte) (s said) {
+	var envelope struct {
+		Error struct {
+			Status  string `json:"status"`
+			Details []struct {
+				Type       string `json:"@type"`
+				ErrorCode  string `json:"errorCode"`
+				Violations []struct {
+					Subject     string `json:"subject"`
+					Description string `json:"description"`
+				} `json:"violations"`
+			} `json:"details"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(body, &envelope) != nil {
+		return s
+	}
+	s.code = envelope.Error.Status
+	for _, d := range envelope.Error.Details {
+		if strings.HasSuffix(d.Type, "/google.firebase.fcm.v1.FcmError") {
+			s.code = d.ErrorCode
+		}
+		for _, v := range d.Violations {
+			s.device = s.device || strings.Contains(strings.ToLower(v.Subject+v.Description), "device")
+		}
+	}
+	if !slices.Contains(reasons, s.code) {
+		s.code = ""
+	}
+	return s
+}
+
+// maxRetryAfter bounds what a header can ask for.
+const maxRetryAfter = 24 * time.Hour
+
+func retryAfter(header string, now time.Time) time.Duration {
+	return min(h2pool.RetryAfter(header, now), maxRetryAfter)
+}

@@ -1,0 +1,114 @@
+package fcm_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/fcm"
+)
+
+// failure is an error in Google's form; code is FCM's own.
+func failure(canonical, code string) string {
+	details := ""
+	if code != "" {
+		details = fmt.Sprintf(`{"@type":"type.googleapis.com/google.firebase.fcm.v1.FcmError","errorCode":%q}`, code)
+	}
+	return fmt.Sprintf(`{"error":{"code":0,"message":"for people","status":%q,"details":[%s]}}`, canonical, details)
+}
+
+func TestClassify(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	violation := func(subject string) string {
+		return fmt.Sprintf(`{"error":{"status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.firebase.fcm.v1.FcmError","errorCode":"QUOTA_EXCEEDED"},`+
+			`{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"subject":%q,"description":"too many"}]}]}}`, subject)
+	}
+	for name, test := range map[string]struct {
+		answer fcm.Answer
+		want   push.Result
+	}{
+		"accepted":            {fcm.Answer{Status: 200, Body: `{"name":"projects/p/messages/0:15004%31"}`}, push.Result{Outcome: push.Accepted, ID: "0:15004%31"}},
+		"accepted, cut off":   {fcm.Answer{Status: 200, Body: `{"name":"proj`}, push.Result{Outcome: push.Accepted}},
+		"accepted, long id":   {fcm.Answer{Status: 200, Body: `{"name":"` + strings.Repeat("x", 200) + `"}`}, push.Result{Outcome: push.Accepted, ID: strings.Repeat("x", 128)}},
+		"unregistered":        {fcm.Answer{Status: 404, Body: failure("NOT_FOUND", "UNREGISTERED")}, push.Result{Outcome: push.Gone, Reason: "UNREGISTERED"}},
+		"not found":           {fcm.Answer{Status: 404, Body: failure("NOT_FOUND", "")}, push.Result{Outcome: push.Rejected, Reason: "NOT_FOUND"}},
+		"not FCM":             {fcm.Answer{Status: 404, Body: "<html>"}, push.Result{Outcome: push.Credentials, Reason: "http_404", Origin: true}},
+		"redirected":          {fcm.Answer{Status: 302}, push.Result{Outcome: push.Credentials, Reason: "http_302", Origin: true}},
+		"not this way":        {fcm.Answer{Status: 405}, push.Result{Outcome: push.Credentials, Reason: "http_405", Origin: true}},
+		"other project":       {fcm.Answer{Status: 403, Body: failure("PERMISSION_DENIED", "SENDER_ID_MISMATCH")}, push.Result{Outcome: push.Rejected, Reason: "SENDER_ID_MISMATCH"}},
+		"not permitted":       {fcm.Answer{Status: 403, Body: failure("PERMISSION_DENIED", "")}, push.Result{Outcome: push.Credentials, Reason: "PERMISSION_DENIED", Origin: true}},
+		"not permitted, bare": {fcm.Answer{Status: 403}, push.Result{Outcome: push.Credentials, Reason: "http_403", Origin: true}},
+		"not authenticated":   {fcm.Answer{Status: 401, Body: failure("UNAUTHENTICATED", "")}, push.Result{Outcome: push.Credentials, Reason: "UNAUTHENTICATED", Origin: true}},
+		"no key for APNs":     {fcm.Answer{Status: 401, Body: failure("UNAUTHENTICATED", "THIRD_PARTY_AUTH_ERROR")}, push.Result{Outcome: push.Credentials, Reason: "THIRD_PARTY_AUTH_ERROR"}},
+		"invalid":             {fcm.Answer{Status: 400, Body: failure("INVALID_ARGUMENT", "INVALID_ARGUMENT")}, push.Result{Outcome: push.Rejected, Reason: "INVALID_ARGUMENT"}},
+		"invalid, no detail":  {fcm.Answer{Status: 400, Body: failure("INVALID_ARGUMENT", "")}, push.Result{Outcome: push.Rejected, Reason: "INVALID_ARGUMENT"}},
+		"too large":           {fcm.Answer{Status: 413}, push.Result{Outcome: push.Rejected, Reason: "http_413"}},
+		"quota":               {fcm.Answer{Status: 429, Body: failure("RESOURCE_EXHAUSTED", "QUOTA_EXCEEDED")}, push.Result{Outcome: push.Wait, Reason: "QUOTA_EXCEEDED", After: time.Minute, Origin: true}},
+		"quota, until":        {fcm.Answer{Status: 429, RetryAfter: "7", Body: failure("RESOURCE_EXHAUSTED", "QUOTA_EXCEEDED")}, push.Result{Outcome: push.Wait, Reason: "QUOTA_EXCEEDED", After: 7 * time.Second, Origin: true}},
+		"quota, date":         {fcm.Answer{Status: 429, RetryAfter: now.Add(90 * time.Second).Format(http.TimeFormat)}, push.Result{Outcome: push.Wait, Reason: "http_429", After: 90 * time.Second, Origin: true}},
+		"quota, past date":    {fcm.Answer{Status: 429, RetryAfter: now.Add(-time.Hour).Format(http.TimeFormat)}, push.Result{Outcome: push.Wait, Reason: "http_429", After: time.Minute, Origin: true}},
+		"quota, for ever":     {fcm.Answer{Status: 429, RetryAfter: "2000000000"}, push.Result{Outcome: push.Wait, Reason: "http_429", After: 24 * time.Hour, Origin: true}},
+		"quota, nonsense":     {fcm.Answer{Status: 429, RetryAfter: "-1"}, push.Result{Outcome: push.Wait, Reason: "http_429", After: time.Minute, Origin: true}},
+		"quota of project":    {fcm.Answer{Status: 429, Body: violation("project:photos")}, push.Result{Outcome: push.Wait, Reason: "QUOTA_EXCEEDED", After: time.Minute, Origin: true}},
+		"quota of device":     {fcm.Answer{Status: 429, Body: violation("device:abc")}, push.Result{Outcome: push.Wait, Reason: "QUOTA_EXCEEDED", After: time.Minute}},
+		"unavailable":         {fcm.Answer{Status: 503, Body: failure("UNAVAILABLE", "UNAVAILABLE")}, push.Result{Outcome: push.Wait, Reason: "UNAVAILABLE", After: 10 * time.Second, Origin: true}},
+		"unavailable, until":  {fcm.Answer{Status: 503, RetryAfter: "120"}, push.Result{Outcome: push.Wait, Reason: "http_503", After: 2 * time.Minute, Origin: true}},
+		"internal":            {fcm.Answer{Status: 500, Body: failure("INTERNAL", "INTERNAL")}, push.Result{Outcome: push.Wait, Reason: "INTERNAL", After: 10 * time.Second}},
+		"slow client":         {fcm.Answer{Status: 408}, push.Result{Outcome: push.Wait, Reason: "http_408", After: 10 * time.Second}},
+		"bad gateway":         {fcm.Answer{Status: 502, Body: "<html>"}, push.Result{Outcome: push.Ambiguous, Reason: "http_502"}},
+		"gateway timeout":     {fcm.Answer{Status: 504, Body: failure("DEADLINE_EXCEEDED", "")}, push.Result{Outcome: push.Ambiguous, Reason: "DEADLINE_EXCEEDED"}},
+		"unknown code":        {fcm.Answer{Status: 400, Body: failure("s3cret", "s3cret")}, push.Result{Outcome: push.Rejected, Reason: "http_400"}},
+		"unspecified":         {fcm.Answer{Status: 400, Body: failure("UNSPECIFIED_ERROR", "UNSPECIFIED_ERROR")}, push.Result{Outcome: push.Rejected, Reason: "http_400"}},
+		"gone elsewhere":      {fcm.Answer{Status: 410}, push.Result{Outcome: push.Rejected, Reason: "http_410"}},
+	} {
+		test.want.Status = test.answer.Status
+		if diff := cmp.Diff(test.want, fcm.Classify(test.answer, now)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// No status but 404 with UNREGISTERED may cost a device.
+func TestOnlyUnregisteredDevicesAreGone(t *testing.T) {
+	t.Parallel()
+	for status := 300; status < 600; status++ {
+		for _, code := range []string{"", "SENDER_ID_MISMATCH", "INVALID_ARGUMENT", "QUOTA_EXCEEDED", "UNAVAILABLE", "INTERNAL", "THIRD_PARTY_AUTH_ERROR", "UNAUTHENTICATED"} {
+			r := fcm.Classify(fcm.Answer{Status: status, Body: failure("", code)}, time.Now())
+			if r.Outcome == push.Gone || r.Outcome == push.Accepted || r.Outcome == "" {
+				t.Errorf("%d %s: %v", status, code, r)
+			}
+		}
+	}
+}
+
+func TestClassifyToken(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		status     int
+		retryAfter string
+		said       string
+		want       push.Result
+	}{
+		{400, "", "invalid_grant", push.Result{Outcome: push.Credentials, Reason: "token_invalid_grant"}},
+		{401, "", "invalid_client", push.Result{Outcome: push.Credentials, Reason: "token_invalid_client"}},
+		{403, "", "s3cret", push.Result{Outcome: push.Credentials, Reason: "token_http_403"}},
+		{404, "", "", push.Result{Outcome: push.Credentials, Reason: "token_http_404"}},
+		{302, "", "", push.Result{Outcome: push.Credentials, Reason: "token_http_302"}},
+		{408, "", "", push.Result{Outcome: push.Wait, Reason: "token_http_408"}},
+		{429, "9", "", push.Result{Outcome: push.Wait, Reason: "token_http_429", After: 9 * time.Second}},
+		{500, "", "", push.Result{Outcome: push.Wait, Reason: "token_http_500"}},
+		{503, "3", "", push.Result{Outcome: push.Wait, Reason: "token_http_503", After: 3 * time.Second}},
+		{200, "", "", push.Result{Outcome: push.Wait, Reason: "token_http_200"}}, // no token in it
+	} {
+		test.want.Status, test.want.Origin = test.status, true
+		if diff := cmp.Diff(test.want, fcm.ClassifyToken(test.status, test.retryAfter, test.said, time.Now())); diff != "" {
+			t.Errorf("%d %s: %s", test.status, test.said, diff)
+		}
+	}
+}

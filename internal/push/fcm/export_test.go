@@ -1,0 +1,42 @@
+package fcm
+
+import (
+	"time"
+
+	"github.com/activityd/activityd/internal/push"
+)
+
+// Answer is an answer of FCM.
+type Answer struct {
+	Status     int
+	RetryAfter string
+	Body       string
+}
+
+// Classify is classify.
+func Classify(a Answer, now time.Time) push.Result {
+	return classify(answer{a.Status, a.RetryAfter, []byte(a.Body)}, now)
+}
+
+// ClassifyToken is classifyToken.
+var ClassifyToken = classifyToken
+
+// SetClock sets what the time is for s.
+func (s *Sender) SetClock(now func() time.Time) { s.now = now }
+
+// Payload returns what FCM counts of a message, and its JSON.
+func Payload(m push.Message, now time.Time) (size int, raw []byte) {
+	r := newRequest(m, now)
+	raw, err := r.encode()
+	if err != nil {
+		panic(err)
+	}
+	size = len("title") + len(r.Message.Notification.Title) + len("body") + len(r.Message.Notification.Body)
+	for key, value := range r.Message.Data {
+		size += len(key) + len(value)
+	}
+	return size, raw
+}
+
+// AwaitToken waits for the request for a token that is under way, if one is.
+func (s *Sender) AwaitToken() { s.fetches.Wait() }

@@ -1,0 +1,230 @@
+package fcm
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/h2pool"
+)
+
+// DefaultURL is Google's.
+const DefaultURL = "https://fcm.googleapis.com"
+
+// Options are those of a [Sender].
+type Options struct {
+	Credentials []byte         // a service account's JSON
+	URL         string         // "": DefaultURL
+	RootCAs     *x509.CertPool // nil: the system's
+	Log         *slog.Logger   // nil: none
+}
+
+// Sender sends to FCM. It implements [push.Sender].
+type Sender struct {
+	base    *url.URL
+	origin  string
+	log     *slog.Logger
+	account atomic.Pointer[account]
+	tokens  *http.Transport // to the token endpoint
+	pool    *h2pool.Pool
+	now     func() time.Time
+
+	ctx     context.Context //nolint:containedctx // of the requests for tokens, which belong to no message
+	stop    context.CancelFunc
+	fetches sync.WaitGroup
+}
+
+var _ push.Sender = (*Sender)(nil)
+
+// New returns a sender. It connects to nothing. Its error is for people.
+func New(o Options) (*Sender, error) {
+	if o.URL == "" {
+		o.URL = DefaultURL
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	u, err := url.Parse(o.URL)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, errors.New("URL: want https://host or https://host:port")
+	}
+	port := u.Port()
+	if port == "" {
+		port = "443"
+	}
+	u.Path = "/"
+	address := net.JoinHostPort(u.Hostname(), port)
+	s := &Sender{base: u, origin: "https://" + address, log: o.Log, now: time.Now, tokens: newTransport(o.RootCAs)}
+	if err := s.SetCredentials(o.Credentials); err != nil {
+		return nil, err
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.pool = h2pool.New(h2pool.Options{
+		Transport: newTransport(o.RootCAs), Address: address, MaxConns: maxConns, GrowAfter: growAfter, DialTimeout: dialTimeout,
+		OnDialError: func(err error) { s.log.WarnContext(s.ctx, "FCM cannot be reached", "address", address, "error", err) },
+	})
+	return s, nil
+}
+
+// SetCredentials replaces the service account. After an error the one before stays.
+func (s *Sender) SetCredentials(text []byte) error {
+	c, err := parseCredentials(text)
+	if err != nil {
+		return err
+	}
+	s.account.Store(&account{credentials: c, sender: s})
+	return nil
+}
+
+// Close ends the connections. Nothing may be sent afterwards.
+func (s *Sender) Close() {
+	s.stop()
+	s.fetches.Wait()
+	s.tokens.CloseIdleConnections()
+	s.pool.Close()
+}
+
+// Origin implements [push.Sender].
+func (s *Sender) Origin(push.Device) string { return s.origin }
+
+// Check implements [push.Sender], as [Check].
+func (s *Sender) Check(_ context.Context, a push.Address) error { return Check(a) }
+
+// maxToken is how long a registration token may be, in bytes. Google's have about 160.
+const maxToken = 4096
+
+// Check returns an error, for people, if the token cannot be a registration token.
+func Check(a push.Address) error {
+	switch {
+	case a.Token == "":
+		return errors.New("token: is missing")
+	case len(a.Token) > maxToken:
+		return fmt.Errorf("token: has %d bytes: want at most %d", len(a.Token), maxToken)
+	case strings.ContainsFunc(a.Token, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }):
+		return errors.New("token: want a registration token, of letters, digits and signs in ASCII")
+	}
+	return nil
+}
+
+const (
+	maxConns    = 4                      // each carries a hundred messages at once, or more
+	growAfter   = 500 * time.Millisecond // see [h2pool.Options]
+	dialTimeout = 5 * time.Second
+)
+
+// maxAnswer is how much of an answer is read, in bytes.
+const maxAnswer = 16 << 10
+
+// Send implements [push.Sender].
+func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
+	a := s.account.Load()
+	token, r, failed := a.accessToken(ctx)
+	if failed {
+		return r
+	}
+	body, err := newRequest(m, s.now()).encode()
+	if err != nil {
+		return push.Result{Outcome: push.Rejected, Reason: "encode"}
+	}
+	for try := 1; ; try++ {
+		answered, x := s.try(ctx, a.project, token, body)
+		switch {
+		case x.err == nil:
+		case x.unsent && try < maxUnsent && ctx.Err() == nil:
+			continue
+		default:
+			return classifyError(ctx, x)
+		}
+		r = classify(answered, s.now())
+		if r.Status == http.StatusUnauthorized && r.Outcome == push.Credentials && r.Origin && a.refused(token) {
+			r.Outcome, r.After = push.Wait, failurePause // another token will do
+		}
+		return r
+	}
+}
+
+// maxUnsent is how often a message is given to another connection, because the one that it
+// was to go over went away before anything of it was sent.
+const maxUnsent = 3
+
+// failure is why there is no answer.
+type failure struct {
+	err    error
+	unsent bool // nothing of the message was sent
+	spared bool // it was not processed, as FCM says
+}
+
+// try sends a message over a connection.
+func (s *Sender) try(ctx context.Context, project, token string, body []byte) (a answer, x failure) {
+	c, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return a, failure{err: err, spared: true}
+	}
+	answered := false
+	defer func() { s.pool.Done(c, answered) }()
+	content := h2pool.NewBody(body)
+	request := (&http.Request{
+		Method: http.MethodPost, URL: s.base.JoinPath("v1", "projects", project, "messages:send"), Host: s.base.Host,
+		Header: http.Header{
+			"Authorization": {"Bearer " + token}, "Content-Type": {"application/json"}, "User-Agent": {"activityd"},
+		},
+		Body: content, ContentLength: int64(len(body)),
+	}).WithContext(ctx)
+	response, err := c.RoundTrip(request)
+	if err != nil {
+		if h2pool.IsGoAway(err) {
+			s.pool.Remove(c)
+		}
+		unsent := !content.Stop()
+		return a, failure{err: err, unsent: unsent, spared: unsent || h2pool.IsGoAway(err) || h2pool.IsRefused(err)}
+	}
+	answered = true
+	defer func() { _ = response.Body.Close() }()
+	a.status, a.retryAfter = response.StatusCode, response.Header.Get("Retry-After")
+	a.body, _ = io.ReadAll(io.LimitReader(response.Body, maxAnswer)) // the status alone says what became of it
+	return a, failure{}
+}
+
+// classifyError returns what it means that no answer came.
+func classifyError(ctx context.Context, x failure) push.Result {
+	_, dialled := errors.AsType[*h2pool.DialError](x.err)
+	switch {
+	case !x.spared:
+		return push.Result{Outcome: push.Ambiguous, Reason: "no_answer"}
+	case dialled:
+		return push.Result{Outcome: push.Wait, Reason: "dial", Origin: true}
+	case ctx.Err() != nil:
+		return push.Result{Outcome: push.Wait, Reason: "timeout"}
+	}
+	return push.Result{Outcome: push.Wait, Reason: "not_processed"}
+}
+
+// newTransport returns what opens connections.
+func newTransport(roots *x509.CertPool) *http.Transport {
+	return &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
+		ForceAttemptHTTP2:      true,
+		DisableCompression:     true,
+		TLSHandshakeTimeout:    dialTimeout,
+		IdleConnTimeout:        5 * time.Minute,
+		MaxResponseHeaderBytes: maxAnswer,
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout:  5 * time.Second, // of silence
+			PingTimeout:      5 * time.Second,
+			WriteByteTimeout: 5 * time.Second,
+		},
+	}
+}

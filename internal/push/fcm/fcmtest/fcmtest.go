@@ -1,0 +1,486 @@
+// Package fcmtest is a fake of Firebase Cloud Messaging, HTTP v1, with its token endpoint,
+// for tests, benchmarks and the demo. It believes nothing: it checks the signature of each
+// JWT, each access token, and each field of a message. What it accepted is in its log,
+// which is the judge of a test.
+package fcmtest
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Project is the id of the project that the fake knows.
+const Project = "photos-test"
+
+// maxPayload is how many bytes the keys and values of a message may have.
+const maxPayload = 4096
+
+// Message is a message as it was asked for.
+type Message struct {
+	Token        string            `json:"token"`
+	Notification Notification      `json:"notification"`
+	Data         map[string]string `json:"data"`
+	Android      Android           `json:"android"`
+}
+
+// Notification is what the system shows.
+type Notification struct {
+	Title string `json:"title"`
+	Body  string `json:"body"`
+}
+
+// Android is what is said to Android alone.
+type Android struct {
+	CollapseKey  string `json:"collapse_key"`
+	Priority     string `json:"priority"`
+	TTL          string `json:"ttl"`
+	Notification struct {
+		Tag string `json:"tag"`
+	} `json:"notification"`
+}
+
+// Accepted is a message that was accepted.
+type Accepted struct {
+	Message
+
+	Name string // as it was answered
+	At   time.Time
+}
+
+// Reply is what a script has the fake answer. Its zero value is the usual answer.
+type Reply struct {
+	Status     int    // 0: the usual answer
+	Code       string // the error code of FCM, with Status
+	Canonical  string // the canonical code, with Status; "": none
+	Violation  string // the subject of a violated quota, with Status
+	RetryAfter string // the header
+	Body       string // instead of Code and Canonical
+	Accept     bool   // it is accepted before Status is answered, or Cut happens
+	Cut        bool   // the connection is cut instead of an answer
+	Delay      time.Duration
+}
+
+// Server is the fake.
+type Server struct {
+	listener net.Listener
+	http     *http.Server
+	roots    []byte // PEM
+
+	mu           sync.Mutex
+	keys         map[string]*rsa.PrivateKey // by their ids
+	keyID        string                     // of the newest
+	tokens       map[string]time.Time       // access tokens, and their ends
+	tokenLife    time.Duration
+	tokenAsked   int
+	tokenReply   func() Reply
+	script       func(Message) Reply
+	unregistered map[string]bool
+	accepted     []Accepted
+	connections  int
+	number       int
+	now          func() time.Time
+}
+
+// Start starts a fake on a free port of this machine. It is to be closed.
+func Start() (*Server, error) {
+	certificate, roots, err := newCertificate()
+	if err != nil {
+		return nil, fmt.Errorf("fcmtest: %w", err)
+	}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("fcmtest: %w", err)
+	}
+	s := &Server{
+		listener: listener, roots: roots, keys: make(map[string]*rsa.PrivateKey), tokens: make(map[string]time.Time),
+		tokenLife: time.Hour, unregistered: make(map[string]bool), now: time.Now,
+	}
+	if err := s.Rotate(); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /token", s.giveToken)
+	mux.HandleFunc("POST /v1/projects/{project}/messages:send", s.send)
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		fail(w, Reply{Status: http.StatusNotFound, Body: "<html>not found</html>"})
+	})
+	s.http = &http.Server{
+		Handler: mux, ReadHeaderTimeout: 10 * time.Second, ErrorLog: log.New(io.Discard, "", 0),
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}},
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			if state == http.StateNew {
+				s.mu.Lock()
+				s.connections++
+				s.mu.Unlock()
+			}
+		},
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connection{}, c) },
+	}
+	go func() { _ = s.http.ServeTLS(listener, "", "") }() // until Close
+	return s, nil
+}
+
+type connection struct{}
+
+// Close cuts all connections.
+func (s *Server) Close() error { return s.http.Close() }
+
+// URL is what --fcm-url is to be.
+func (s *Server) URL() string { return "https://" + s.listener.Addr().String() }
+
+// RootsPEM is the CA of the fake's certificate.
+func (s *Server) RootsPEM() []byte { return s.roots }
+
+// RootCAs is the same as a pool.
+func (s *Server) RootCAs() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(s.roots)
+	return pool
+}
+
+// Rotate makes a new key for the service account. Those before are good as well, until
+// [Server.Revoke].
+func (s *Server) Rotate() error {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		return fmt.Errorf("fcmtest: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keyID = "key-" + strconv.Itoa(len(s.keys)+1)
+	s.keys[s.keyID] = key
+	return nil
+}
+
+// Revoke ends all keys but the newest, and all access tokens.
+func (s *Server) Revoke() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id := range s.keys {
+		if id != s.keyID {
+			s.keys[id] = nil
+		}
+	}
+	clear(s.tokens)
+}
+
+// RevokeTokens ends all access tokens.
+func (s *Server) RevokeTokens() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.tokens)
+}
+
+const email = "sender@photos-test.iam.gserviceaccount.example"
+
+// Credentials returns the service account's file, with the newest key.
+func (s *Server) Credentials() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	der, err := x509.MarshalPKCS8PrivateKey(s.keys[s.keyID])
+	if err != nil {
+		panic(err) // RSA keys always can
+	}
+	text, err := json.Marshal(map[string]string{
+		"type": "service_account", "project_id": Project, "private_key_id": s.keyID, "client_email": email,
+		"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), "token_uri": s.URL() + "/token",
+	})
+	if err != nil {
+		panic(err) // texts always can
+	}
+	return text
+}
+
+// SetTokenLife sets how long the next access tokens are good for.
+func (s *Server) SetTokenLife(life time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tokenLife = life
+}
+
+// SetClock sets what the time is.
+func (s *Server) SetClock(now func() time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now = now
+}
+
+// SetScript sets what is answered to each message; nil: the usual answers.
+func (s *Server) SetScript(script func(Message) Reply) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.script = script
+}
+
+// SetTokenScript sets what is answered to each request for an access token; nil: the usual
+// answers.
+func (s *Server) SetTokenScript(script func() Reply) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tokenReply = script
+}
+
+// Unregister has a registration token be gone.
+func (s *Server) Unregister(token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unregistered[token] = true
+}
+
+// Accepted returns all messages that were accepted so far.
+func (s *Server) Accepted() []Accepted {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.accepted)
+}
+
+// TokensAsked returns how many access tokens were asked for so far.
+func (s *Server) TokensAsked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tokenAsked
+}
+
+// Connections returns how many connections were made so far.
+func (s *Server) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.connections
+}
+
+// giveToken answers the token endpoint.
+func (s *Server) giveToken(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.tokenAsked++
+	script, now, life := s.tokenReply, s.now(), s.tokenLife
+	s.mu.Unlock()
+	if script != nil {
+		if reply := script(); reply.Cut || reply.Status != 0 {
+			s.play(w, r, reply)
+			return
+		}
+	}
+	if said := s.checkAssertion(r, now); said != "" {
+		fail(w, Reply{Status: http.StatusBadRequest, Body: `{"error":"invalid_grant","error_description":"` + said + `"}`})
+		return
+	}
+	token := "ya29." + rand.Text()
+	s.mu.Lock()
+	s.tokens[token] = now.Add(life)
+	s.mu.Unlock()
+	writeJSON(w, http.StatusOK, map[string]any{"access_token": token, "expires_in": int(life / time.Second), "token_type": "Bearer"})
+}
+
+// checkAssertion returns what is wrong with the JWT; "" if nothing is.
+func (s *Server) checkAssertion(r *http.Request, now time.Time) string {
+	if r.FormValue("grant_type") != "urn:ietf:params:oauth:grant-type:jwt-bearer" {
+		return "grant_type"
+	}
+	parts := strings.Split(r.FormValue("assertion"), ".")
+	if len(parts) != 3 {
+		return "three parts"
+	}
+	var header struct{ Alg, Typ, Kid string }
+	var claims struct {
+		Iss, Scope, Aud string
+		Iat, Exp        int64
+	}
+	if decode(parts[0], &header) != nil || decode(parts[1], &claims) != nil {
+		return "JSON"
+	}
+	s.mu.Lock()
+	key := s.keys[header.Kid]
+	s.mu.Unlock()
+	signature, err := base64.RawURLEncoding.DecodeString(parts[2])
+	digest := sha256.Sum256([]byte(parts[0] + "." + parts[1]))
+	switch {
+	case header.Alg != "RS256" || header.Typ != "JWT" || key == nil || err != nil:
+		return "header"
+	case rsa.VerifyPKCS1v15(&key.PublicKey, crypto.SHA256, digest[:], signature) != nil:
+		return "signature"
+	case claims.Iss != email || claims.Aud != s.URL()+"/token" || claims.Scope != "https://www.googleapis.com/auth/firebase.messaging":
+		return "claims"
+	case claims.Iat > now.Unix()+60 || claims.Exp <= now.Unix() || claims.Exp > claims.Iat+3600:
+		return "times"
+	}
+	return ""
+}
+
+func decode(part string, into any) error {
+	raw, err := base64.RawURLEncoding.DecodeString(part)
+	if err != nil {
+		return fmt.Errorf("base64: %w", err)
+	}
+	return json.Unmarshal(raw, into)
+}
+
+// send answers messages:send.
+func (s *Server) send(w http.ResponseWriter, r *http.Request) {
+	bearer, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	s.mu.Lock()
+	ends, known := s.tokens[bearer]
+	script, now := s.script, s.now()
+	s.mu.Unlock()
+	if !known || !now.Before(ends) {
+		fail(w, Reply{Status: http.StatusUnauthorized, Canonical: "UNAUTHENTICATED"})
+		return
+	}
+	if r.PathValue("project") != Project {
+		fail(w, Reply{Status: http.StatusForbidden, Canonical: "PERMISSION_DENIED"})
+		return
+	}
+	raw, err := io.ReadAll(io.LimitReader(r.Body, 64<<10))
+	if err != nil {
+		return // nobody waits for an answer
+	}
+	var body struct {
+		Message Message `json:"message"`
+	}
+	strict := json.NewDecoder(bytes.NewReader(raw))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(&body); err != nil || check(body.Message) != "" {
+		fail(w, Reply{Status: http.StatusBadRequest, Canonical: "INVALID_ARGUMENT", Code: "INVALID_ARGUMENT"})
+		return
+	}
+	var reply Reply
+	if script != nil {
+		reply = script(body.Message)
+	}
+	if reply.Delay > 0 {
+		select {
+		case <-time.After(reply.Delay):
+		case <-r.Context().Done():
+		}
+	}
+	s.mu.Lock()
+	gone := s.unregistered[body.Message.Token]
+	name := ""
+	if reply.Accept || reply.Status == 0 && !reply.Cut && !gone {
+		s.number++
+		name = fmt.Sprintf("projects/%s/messages/0:%d", Project, s.number)
+		s.accepted = append(s.accepted, Accepted{body.Message, name, now})
+	}
+	s.mu.Unlock()
+	switch {
+	case reply.Cut || reply.Status != 0:
+		s.play(w, r, reply)
+	case gone:
+		fail(w, Reply{Status: http.StatusNotFound, Canonical: "NOT_FOUND", Code: "UNREGISTERED"})
+	default:
+		writeJSON(w, http.StatusOK, map[string]string{"name": name})
+	}
+}
+
+var ttl = regexp.MustCompile(`^(\d{1,7})s$`)
+
+// check returns what is wrong with a message; "" if nothing is.
+func check(m Message) string {
+	size := len(m.Notification.Title) + len(m.Notification.Body) + len("title") + len("body")
+	for key, value := range m.Data {
+		size += len(key) + len(value)
+		if key == "" || key == "from" || key == "message_type" || strings.HasPrefix(key, "google.") || strings.HasPrefix(key, "gcm") {
+			return "data key"
+		}
+	}
+	match := ttl.FindStringSubmatch(m.Android.TTL)
+	switch {
+	case m.Token == "":
+		return "token"
+	case size > maxPayload:
+		return "size"
+	case m.Android.Priority != "NORMAL" && m.Android.Priority != "HIGH":
+		return "priority"
+	case match == nil:
+		return "ttl"
+	}
+	if seconds, _ := strconv.Atoi(match[1]); seconds > 2419200 {
+		return "ttl"
+	}
+	return ""
+}
+
+// play answers as a script says.
+func (s *Server) play(w http.ResponseWriter, r *http.Request, reply Reply) {
+	if reply.Cut {
+		if c, ok := r.Context().Value(connection{}).(net.Conn); ok {
+			_ = c.Close()
+		}
+		panic(http.ErrAbortHandler)
+	}
+	fail(w, reply)
+}
+
+// fail answers an error in Google's form.
+func fail(w http.ResponseWriter, reply Reply) {
+	if reply.RetryAfter != "" {
+		w.Header().Set("Retry-After", reply.RetryAfter)
+	}
+	if reply.Body != "" {
+		w.WriteHeader(reply.Status)
+		_, _ = io.WriteString(w, reply.Body)
+		return
+	}
+	var details []map[string]any
+	if reply.Code != "" {
+		details = append(details, map[string]any{"@type": "type.googleapis.com/google.firebase.fcm.v1.FcmError", "errorCode": reply.Code})
+	}
+	if reply.Violation != "" {
+		details = append(details, map[string]any{
+			"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": []map[string]string{{"subject": reply.Violation}},
+		})
+	}
+	writeJSON(w, reply.Status, map[string]any{"error": map[string]any{
+		"code": reply.Status, "message": "a message for people", "status": reply.Canonical, "details": details,
+	}})
+}
+
+func writeJSON(w http.ResponseWriter, status int, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(value) // else there is no client any more
+}
+
+// newCertificate makes a certificate for this machine, which is its own CA.
+func newCertificate() (tls.Certificate, []byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "fcmtest"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(30 * 24 * time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+}

@@ -1,0 +1,197 @@
+package fcm
+
+import (
+	"context"
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/activityd/activityd/internal/push"
+)
+
+const (
+	scope = "https://www.googleapis.com/auth/firebase.messaging"
+	// assertionLife is how long the signed JWT is good for, at most an hour.
+	assertionLife = 10 * time.Minute
+	// fetchTimeout bounds a request for a token.
+	fetchTimeout = 10 * time.Second
+	// margin is how long before its end a token is not used any more: a request may take
+	// some time, and clocks differ.
+	margin = 30 * time.Second
+	// ahead is how long before its end a token is renewed, while it is still used.
+	ahead = 5 * time.Minute
+	// minLife is how long a token must be good for.
+	minLife = 2 * margin
+	// failurePause is how long a failure stands for all that would ask again, and
+	// maxFailurePause how long at most, whatever the answer says.
+	failurePause    = time.Second
+	maxFailurePause = 5 * time.Minute
+	// freshness is how old a token must be for a 401 to be taken as its end, and not as
+	// that of the credentials: at most once in this time it is replaced.
+	freshness = time.Minute
+)
+
+// account is a service account with its access token. The invariant: at most one request
+// for a token is under way, and all who need one wait for it.
+type account struct {
+	*credentials
+
+	sender *Sender
+
+	mu       sync.Mutex
+	token    string        // "" before the first
+	fetched  time.Time     // when token was asked for
+	renew    time.Time     // when to ask for the next one
+	ends     time.Time     // it is not used any more from then on
+	fetching chan struct{} // closed at the end of the request under way; nil: none is
+	failure  push.Result   // of the last request, if it failed
+	again    time.Time     // after a failure: not before
+}
+
+// accessToken returns the token, and waits for one if there is none that is good. Else
+// failed is true, and r says why there is none.
+func (a *account) accessToken(ctx context.Context) (token string, r push.Result, failed bool) {
+	for {
+		a.mu.Lock()
+		now := a.sender.now()
+		good := a.token != "" && now.Before(a.ends)
+		if (!good || !now.Before(a.renew)) && a.fetching == nil && !now.Before(a.again) {
+			done := make(chan struct{})
+			a.fetching = done
+			a.sender.fetches.Go(func() { a.fetch(done) })
+		}
+		token, r, fetching := a.token, a.failure, a.fetching
+		a.mu.Unlock()
+		switch {
+		case good:
+			return token, push.Result{}, false
+		case fetching == nil:
+			return "", r, true
+		}
+		select {
+		case <-fetching:
+		case <-ctx.Done():
+			return "", push.Result{Outcome: push.Wait, Reason: "token_timeout"}, true
+		}
+	}
+}
+
+// refused drops a token that FCM did not take, and reports whether another may do.
+func (a *account) refused(token string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case token != a.token: // it was replaced already
+		return true
+	case a.sender.now().Sub(a.fetched) < freshness:
+		return false
+	}
+	a.token = ""
+	return true
+}
+
+// fetch gets a token, and closes done, which is a.fetching. It is bound to the sender's
+// life and not to a message's, as many wait for it.
+func (a *account) fetch(done chan struct{}) {
+	ctx, cancel := context.WithTimeout(a.sender.ctx, fetchTimeout)
+	defer cancel()
+	began := a.sender.now()
+	token, life, r := a.request(ctx, began)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.fetching = nil
+	close(done)
+	if token != "" {
+		a.token, a.fetched = token, began
+		a.renew, a.ends = began.Add(life-min(ahead, life/2)), began.Add(life-margin)
+		a.failure, a.again = push.Result{}, time.Time{}
+		return
+	}
+	a.failure, a.again = r, a.sender.now().Add(min(max(r.After, failurePause), maxFailurePause))
+	if a.sender.ctx.Err() == nil {
+		a.sender.log.WarnContext(ctx, "FCM access token was not given", "status", r.Status, "reason", r.Reason, "project", a.project)
+	}
+}
+
+// request asks for a token once. Without one, r says why.
+func (a *account) request(ctx context.Context, now time.Time) (token string, life time.Duration, r push.Result) {
+	assertion, err := a.assertion(now)
+	if err != nil {
+		return "", 0, push.Result{Outcome: push.Credentials, Reason: "token_signature", Origin: true}
+	}
+	form := url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:jwt-bearer"}, "assertion": {assertion}}
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, a.tokenURL, strings.NewReader(form.Encode()))
+	if err != nil {
+		return "", 0, push.Result{Outcome: push.Credentials, Reason: "token_uri", Origin: true}
+	}
+	q.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	response, err := a.sender.tokens.RoundTrip(q)
+	if err != nil {
+		return "", 0, push.Result{Outcome: push.Wait, Reason: "token_unreachable", Origin: true}
+	}
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	_ = response.Body.Close() // it was read
+	var given struct {
+		AccessToken string  `json:"access_token"`
+		ExpiresIn   float64 `json:"expires_in"` // seconds
+		Error       string  `json:"error"`
+	}
+	decoded := json.Unmarshal(body, &given)
+	if response.StatusCode == http.StatusOK && err == nil && decoded == nil && given.AccessToken != "" && given.ExpiresIn >= minLife.Seconds() {
+		life := time.Duration(min(given.ExpiresIn, time.Hour.Seconds()*24) * float64(time.Second))
+		return given.AccessToken, life, r
+	}
+	return "", 0, classifyToken(response.StatusCode, response.Header.Get("Retry-After"), given.Error, now)
+}
+
+// classifyToken returns what an answer without a token means, for all messages.
+func classifyToken(status int, header, said string, now time.Time) push.Result {
+	r := push.Result{Outcome: push.Wait, Status: status, Reason: "token_http_" + strconv.Itoa(status), Origin: true}
+	r.After = retryAfter(header, now)
+	switch said { // RFC 6749, 5.2
+	case "invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type", "invalid_scope":
+		r.Reason = "token_" + said
+	}
+	if status/100 != 2 && status/100 != 5 && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout {
+		r.Outcome = push.Credentials
+	}
+	return r
+}
+
+// assertion returns a JWT (RFC 7523) that is signed with the account's key.
+func (a *account) assertion(now time.Time) (string, error) {
+	header := map[string]string{"alg": "RS256", "typ": "JWT"}
+	if a.keyID != "" {
+		header["kid"] = a.keyID
+	}
+	claims := map[string]any{
+		"iss": a.email, "scope": scope, "aud": a.tokenURL,
+		"iat": now.Unix(), "exp": now.Add(assertionLife).Unix(),
+	}
+	var parts []string
+	for _, part := range []any{header, claims} {
+		raw, err := json.Marshal(part)
+		if err != nil {
+			return "", fmt.Errorf("JWT: %w", err)
+		}
+		parts = append(parts, base64.RawURLEncoding.EncodeToString(raw))
+	}
+	signed := strings.Join(parts, ".")
+	digest := sha256.Sum256([]byte(signed))
+	signature, err := rsa.SignPKCS1v15(rand.Reader, a.key, crypto.SHA256, digest[:])
+	if err != nil {
+		return "", fmt.Errorf("JWT: %w", err)
+	}
+	return signed + "." + base64.RawURLEncoding.EncodeToString(signature), nil
+}

@@ -1,0 +1,202 @@
+package push_test
+
+import (
+	"database/sql"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/push"
+)
+
+// planned is a call of the store, what its statements may use, and how many rows and index
+// entries they may read.
+type planned struct {
+	name string
+	keys string // by table or alias, sorted: key
+	most int
+	do   func() error
+}
+
+// siteSizes are the members of the sites of the test. The first half of them has a device each,
+// and all have one that is gone. Member 1 is the actor of all events, and owns all photos.
+var siteSizes = map[string]int{"a few": 40, "many": 5_000}
+
+// TestPushPlansAndCosts: no statement scans a table, or sorts what it need not. What Look costs
+// grows with the devices that it finds, and by a look into an index for each member that has
+// none.
+func TestPushPlansAndCosts(t *testing.T) {
+	t.Parallel()
+	for name, size := range siteSizes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := openDB(t, mysql.WithMaxOpen(1)) // so that its session's counters see every statement
+			fillPush(t, db, size)
+			for _, p := range plannedOf(t, db, size) {
+				t.Run(p.name, func(t *testing.T) { checkPlanned(t, db, p) })
+			}
+		})
+	}
+}
+
+func checkPlanned(t *testing.T, db *sql.DB, p planned) {
+	var read int
+	statements := servertest.Statements(t, db, func() {
+		const rows = "Handler_read%"
+		before := servertest.SessionStatus(t, db, rows)
+		must(t, p.do())
+		read = servertest.SessionStatus(t, db, rows) - before
+	})
+	used := map[string]bool{}
+	for _, statement := range statements {
+		for _, s := range servertest.Explain(t, db, statement) {
+			// A row that is not found by a unique key, as it is gone, is no step. MariaDB does not log
+			// the whole of a binary key, so that it finds none either.
+			if !s.Stored() || s.Key == "address" {
+				continue
+			}
+			used[s.Table+": "+s.Key] = true
+			if s.Scans() || s.Sorts() {
+				t.Errorf("%+v\nin %.2000s", s, statement)
+			}
+		}
+	}
+	if got := strings.Join(slices.Sorted(maps.Keys(used)), ", "); got != p.keys {
+		t.Errorf("uses %s\nwant %s\nin %.3000s", got, p.keys, strings.Join(statements, "\n"))
+	}
+	t.Logf("read %d rows", read)
+	if read > p.most {
+		t.Errorf("read %d rows, want at most %d", read, p.most)
+	}
+}
+
+// numbers is a table of the numbers n from 1 to 100,000.
+const numbers = "(SELECT 1 + a.n + 10 * b.n + 100 * c.n + 1000 * d.n + 10000 * e.n AS n FROM " + digits + "a JOIN " + digits + "b JOIN " + digits + "c JOIN " + digits + "d JOIN " + digits + "e) AS numbers"
+
+const digits = "(SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9) "
+
+// burst is that of all receipts of [fillPush].
+var burst = [16]byte{1, 2, 3}
+
+func fillPush(t *testing.T, db *sql.DB, size int) {
+	t.Helper()
+	for _, text := range []string{
+		"INSERT INTO users (id, username) SELECT n, CONCAT('u', n) FROM " + numbers + " WHERE n <= ?",
+		"INSERT INTO contacts (user_id, contact_id, is_friend) SELECT 1, n, TRUE FROM " + numbers + " WHERE n > 1 AND n <= ?",
+		"INSERT INTO blocks (user_id, blocked_id) SELECT n, n + 1 FROM " + numbers + " WHERE n > 1 AND n <= ?",
+		"INSERT INTO photos (id, owner_id, visibility, date_upload) SELECT n, 1, 'friends', n FROM " + numbers + " WHERE n <= ?",
+		"INSERT INTO push_devices (id, member_id, platform, address_hash, address, registered_at) SELECT n, n, 'fcm', UNHEX(SHA2(n, 256)), '{}', 1 FROM " + numbers + " WHERE n <= ? / 2",
+		"INSERT INTO push_devices (id, member_id, platform, address_hash, address, registered_at, gone_at) SELECT 100000 + n, n, 'fcm', UNHEX(SHA2(100000 + n, 256)), '{}', 1, " + mysql.Now + " FROM " + numbers + " WHERE n <= ?",
+		"INSERT INTO push_settings (member_id, types, time_zone) SELECT n, '{\"fave\":false}', 'UTC' FROM " + numbers + " WHERE n <= ?",
+		"INSERT INTO push_mutes (member_id, object, until_at) SELECT n, 'photo:1', 9e12 FROM " + numbers + " WHERE n <= ?",
+		"INSERT INTO push_events (number, id, task_id, actor_id, event, created_at, expires_at, forget_at)" +
+			" SELECT n, CONCAT('e', n), n, 1, CONCAT('{\"type\":\"upload\",\"object\":\"photo:', n, '\",\"recipients\":\"followers\",\"expires_in\":60}'), 1, 9e12, 9e12 FROM " + numbers + " WHERE n <= ?",
+		"INSERT INTO push_receipts (event_number, member_id, device_id, state, at) SELECT 1, n, n, 'accepted', n FROM " + numbers + " WHERE n <= ?",
+	} {
+		exec(t, db, text, size)
+	}
+	// A burst of 20 for each device, of which the last two are pending.
+	exec(t, db, "INSERT INTO push_receipts (event_number, member_id, device_id, state, at, burst) SELECT 2 + n MOD 20, n DIV 20 + 1, n DIV 20 + 1, IF(n MOD 20 >= 18, 'pending', 'accepted'), n, ? FROM "+
+		numbers+" WHERE n <= ? * 2", burst[:], size)
+	for _, table := range []string{"users", "contacts", "blocks", "photos", "push_devices", "push_settings", "push_mutes", "push_events", "push_receipts"} {
+		_, err := mysql.Select(t.Context(), db, func(rows *sql.Rows) (_ struct{}, _ error) { return struct{}{}, nil }, "ANALYZE TABLE "+table)
+		must(t, err)
+	}
+}
+
+func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
+	t.Helper()
+	store := push.NewMySQL(db)
+	half := min(size/2, 500)
+	var with, without []push.Candidate
+	var deliveries []push.Candidate
+	var devices []push.BurstDevice
+	var receipts []push.Receipt
+	for i := range uint64(half) {
+		id := member.ID(i + 1)
+		with = append(with, push.Candidate{Event: 1, Member: id})
+		without = append(without, push.Candidate{Event: 1, Member: id + member.ID(size/2)})
+		deliveries = append(deliveries, push.Candidate{Event: i%40 + 1, Member: id, Device: uint64(id)})
+		devices = append(devices, push.BurstDevice{Burst: burst, Member: id, Device: uint64(id)})
+		receipts = append(receipts, push.Receipt{Event: 3, Member: id, Device: uint64(id), State: push.StateAccepted})
+	}
+	var batch []push.NewEvent
+	for i := range 20 {
+		batch = append(batch, push.NewEvent{Task: uint64(i), Created: time.Now(), Event: push.Event{ID: fmt.Sprint("e", i+10+size), Type: "upload", Actor: 1, Followers: true}})
+	}
+	var ids []uint64
+	for i := range uint64(20) {
+		ids = append(ids, i+11)
+	}
+	look := func(candidates []push.Candidate, want int) func() error {
+		return func() error {
+			facts, err := store.Look(t.Context(), candidates)
+			if err == nil && len(facts) != want {
+				err = fmt.Errorf("%d facts, want %d", len(facts), want)
+			}
+			return err
+		}
+	}
+	must(t, ignore(store.Events(t.Context(), func() (all []uint64) {
+		for i := range uint64(40) {
+			all = append(all, i+1)
+		}
+		return all
+	}()))) // Look is to find them in the cache
+	const lookKeys = "a: PRIMARY, ba: PRIMARY, bv: PRIMARY, d: members, e: PRIMARY, g: PRIMARY, h: PRIMARY, mo: PRIMARY, mu: PRIMARY, o: PRIMARY, r: PRIMARY, s: PRIMARY, v: PRIMARY, x: PRIMARY"
+	const some = 80 // what it costs to count
+	return []planned{
+		{"Look at members with devices", lookKeys, some + 20*half, look(with, half)},
+		{"Look at members without devices", lookKeys, some + 3*half, look(without, 0)},
+		{"Look before deliveries", lookKeys, some + 20*half, look(deliveries, half)},
+		{"Pending", "r: bursts", some + 5*half, func() error {
+			pending, err := store.Pending(t.Context(), devices)
+			if err == nil && len(pending[1]) != 2 {
+				err = fmt.Errorf("%d are pending, want 2", len(pending[1]))
+			}
+			return err
+		}},
+		{"LastAccepted", "r: bursts", some + 4*half, func() error {
+			last, err := store.LastAccepted(t.Context(), devices)
+			if err == nil && last[1].IsZero() {
+				err = fmt.Errorf("none was accepted")
+			}
+			return err
+		}},
+		{"WriteReceipts", "", some + 2*half, func() error { return store.WriteReceipts(t.Context(), receipts) }},
+		{"Receipts", "push_receipts: PRIMARY", some + 20, func() error {
+			list, err := store.Receipts(t.Context(), 1, 5, 5, 10)
+			if err == nil && (len(list) != 10 || list[0].Member != 6) {
+				err = fmt.Errorf("%d receipts", len(list))
+			}
+			return err
+		}},
+		{"ReceiptsOf", "push_receipts: PRIMARY", some + 5, func() error { return ignore(store.ReceiptsOf(t.Context(), 1, 5)) }},
+		{"StoreEvents", "push_events: ids", some + 120, func() error { return ignore(store.StoreEvents(t.Context(), batch)) }},
+		{"Events", "push_events: PRIMARY", some + 60, func() error { return ignore(push.NewMySQL(db).Events(t.Context(), ids)) }},
+		{"EventByID", "push_events: ids", some, func() error { return ignore(store.EventByID(t.Context(), "e5")) }},
+		{"Devices", "d: members", some, func() error { return ignore(store.Devices(t.Context(), 5)) }},
+		{"Register", "push_devices: members, users: PRIMARY", some + 20, func() error {
+			return ignore(store.Register(t.Context(), 5, push.FCM, push.Address{Token: "t"}))
+		}},
+		{"Remove", "", some, func() error { return ignore(store.Remove(t.Context(), 6, 6)) }},
+		{"Prune", "push_devices: PRIMARY", some, func() error {
+			return ignore(store.Prune(t.Context(), []push.Pruned{{Device: 7, Reason: "r"}, {Device: 8, Since: time.Now()}}))
+		}},
+		{"Settings", "push_settings: PRIMARY", some, func() error { return ignore(store.Settings(t.Context(), 5)) }},
+		{"SetSettings", "users: PRIMARY", some, func() error { return store.SetSettings(t.Context(), 5, push.Settings{}) }},
+		{"Mutes", "push_mutes: PRIMARY", some, func() error { return ignore(store.Mutes(t.Context(), 5)) }},
+		{"Mute", "push_mutes: PRIMARY, users: PRIMARY", some, func() error { return store.Mute(t.Context(), 5, "user:3", time.Now()) }},
+		{"Unmute", "push_mutes: PRIMARY", some, func() error { return ignore(store.Unmute(t.Context(), 5, "user:3")) }},
+		{"Purge of nothing", "push_devices: gone, push_events: forgotten, push_mutes: ends", some, func() error { return ignore(store.Purge(t.Context())) }},
+	}
+}
+
+// ignore returns the error alone.
+func ignore[T any](_ T, err error) error { return err }

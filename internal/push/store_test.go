@@ -1,0 +1,596 @@
+package push_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/push"
+)
+
+// openStore returns a store on a site with the members 1 to 5.
+func openStore(t *testing.T) (*push.MySQL, *sql.DB) {
+	t.Helper()
+	db := openDB(t)
+	exec(t, db, "INSERT INTO users (id, username) VALUES (1, 'ada'), (2, 'bob'), (3, 'cyd'), (4, 'dan'), (5, 'eve')")
+	return push.NewMySQL(db), db
+}
+
+// column returns the only column of a query.
+func column(t *testing.T, db *sql.DB, query string, args ...any) []string {
+	t.Helper()
+	list, err := mysql.Select(t.Context(), db, mysql.Column[string], query, args...)
+	must(t, err)
+	return list
+}
+
+// token is an address of FCM.
+func token(i int) push.Address { return push.Address{Token: fmt.Sprint("token", i)} }
+
+func register(t *testing.T, store *push.MySQL, id member.ID, a push.Address) push.Device {
+	t.Helper()
+	d, err := store.Register(t.Context(), id, push.FCM, a)
+	must(t, err)
+	return d
+}
+
+func idsOf(t *testing.T, store *push.MySQL, id member.ID) []uint64 {
+	t.Helper()
+	devices, err := store.Devices(t.Context(), id)
+	must(t, err)
+	var ids []uint64
+	for _, d := range devices {
+		ids = append(ids, d.ID)
+	}
+	return ids
+}
+
+func wantIDs(t *testing.T, store *push.MySQL, id member.ID, want ...uint64) {
+	t.Helper()
+	if got := idsOf(t, store, id); !slices.Equal(got, want) {
+		t.Errorf("member %d has the devices %d, want %d", id, got, want)
+	}
+}
+
+func TestRegister(t *testing.T) {
+	t.Parallel()
+	store, db := openStore(t)
+	whole := push.Address{Endpoint: "https://push.example/a", P256DH: []byte{4, 1, 2}, Auth: []byte{9, 9}}
+	first, err := store.Register(t.Context(), 1, push.WebPush, whole)
+	must(t, err)
+	want := push.Device{ID: first.ID, Member: 1, Platform: push.WebPush, Address: whole, Registered: first.Registered}
+	if diff := cmp.Diff(want, first); diff != "" || first.Registered.IsZero() {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	devices, err := store.Devices(t.Context(), 1)
+	must(t, err)
+	if diff := cmp.Diff([]push.Device{want}, devices); diff != "" {
+		t.Errorf("Devices (-want +got):\n%s", diff)
+	}
+
+	// The same endpoint, confirmed with other keys.
+	exec(t, db, "UPDATE push_devices SET registered_at = 1000")
+	renewed := push.Address{Endpoint: whole.Endpoint, P256DH: []byte{4, 5}, Auth: []byte{7}}
+	again, err := store.Register(t.Context(), 1, push.WebPush, renewed)
+	must(t, err)
+	if again.ID != first.ID || !cmp.Equal(again.Address, renewed) || again.Registered.Before(first.Registered) {
+		t.Errorf("confirmed: %+v, of %+v", again, first)
+	}
+
+	// It moves to another member, and a device that is gone lives again.
+	moved, err := store.Register(t.Context(), 2, push.WebPush, renewed)
+	must(t, err)
+	wantIDs(t, store, 1)
+	wantIDs(t, store, 2, first.ID)
+	n, err := store.Prune(t.Context(), []push.Pruned{{Device: moved.ID, Reason: "gone"}})
+	if err != nil || n != 1 {
+		t.Errorf("Prune = %d, %v", n, err)
+	}
+	wantIDs(t, store, 2)
+	if kept := column(t, db, "SELECT CONCAT_WS(' ', gone_reason, address) FROM push_devices"); !slices.Equal(kept, []string{"gone {}"}) {
+		t.Errorf("of a device that is gone is kept %q", kept)
+	}
+	alive, err := store.Register(t.Context(), 2, push.WebPush, renewed)
+	must(t, err)
+	if alive.ID != first.ID || !cmp.Equal(alive.Address, renewed) {
+		t.Errorf("alive again: %+v", alive)
+	}
+
+	// Tokens of APNs are the same in either case; those of FCM are not, nor those of two platforms.
+	ids := map[uint64]bool{}
+	for _, r := range []struct {
+		platform push.Platform
+		token    string
+	}{{push.APNs, "ab12"}, {push.APNs, "AB12"}, {push.FCM, "ab12"}, {push.FCM, "AB12"}} {
+		d, err := store.Register(t.Context(), 3, r.platform, push.Address{Token: r.token, Sandbox: true})
+		must(t, err)
+		ids[d.ID] = true
+	}
+	if len(ids) != 3 {
+		t.Errorf("%d devices, want 3", len(ids))
+	}
+
+	if _, err := store.Register(t.Context(), 99, push.FCM, token(1)); !errors.Is(err, contacts.ErrNoMember) {
+		t.Errorf("for no member: %v", err)
+	}
+	if n := column(t, db, "SELECT COUNT(*) FROM push_devices WHERE member_id = 99")[0]; n != "0" {
+		t.Errorf("%s devices of no member", n)
+	}
+}
+
+// TestMaxDevices: at most 50 live ones, also when many are registered at a time.
+func TestMaxDevices(t *testing.T) {
+	t.Parallel()
+	store, db := openStore(t)
+	for i := range push.MaxDevices {
+		register(t, store, 1, token(i))
+	}
+	ids := idsOf(t, store, 1)
+	// The first was confirmed, so that the second is the oldest.
+	exec(t, db, "UPDATE push_devices SET registered_at = 1000 + id")
+	if d := register(t, store, 1, token(0)); d.ID != ids[0] {
+		t.Fatalf("confirmed as another one: %+v", d)
+	}
+	added := register(t, store, 1, token(1000))
+	wantIDs(t, store, 1, append(append([]uint64{ids[0]}, ids[2:]...), added.ID)...)
+
+	var at errgroup.Group
+	for i := range 8 {
+		at.Go(func() error {
+			_, err := store.Register(t.Context(), 1, push.FCM, token(2000+i))
+			return err
+		})
+	}
+	must(t, at.Wait())
+	if got := idsOf(t, store, 1); len(got) != push.MaxDevices {
+		t.Errorf("%d devices, want %d", len(got), push.MaxDevices)
+	}
+
+	// The same address at a time is one device, of one of the members.
+	for i := range 8 {
+		at.Go(func() error {
+			_, err := store.Register(t.Context(), member.ID(2+i%4), push.FCM, token(3000))
+			return err
+		})
+	}
+	must(t, at.Wait())
+	if n := column(t, db, "SELECT COUNT(*) FROM push_devices WHERE member_id <> 1")[0]; n != "1" {
+		t.Errorf("one address is %s devices", n)
+	}
+}
+
+func TestRemoveAndPrune(t *testing.T) {
+	t.Parallel()
+	store, db := openStore(t)
+	a, b, c := register(t, store, 1, token(1)), register(t, store, 1, token(2)), register(t, store, 1, token(3))
+	for _, test := range []struct {
+		id     member.ID
+		device uint64
+		found  bool
+	}{{2, a.ID, false}, {1, a.ID, true}, {1, a.ID, false}, {1, 999_999, false}} {
+		if found, err := store.Remove(t.Context(), test.id, test.device); err != nil || found != test.found {
+			t.Errorf("Remove(%d, %d) = %t, %v", test.id, test.device, found, err)
+		}
+	}
+	wantIDs(t, store, 1, b.ID, c.ID)
+	// A device that was confirmed after it was found to be gone is another installation.
+	n, err := store.Prune(t.Context(), []push.Pruned{
+		{Device: c.ID, Reason: strings.Repeat("é", 100), Since: c.Registered},
+		{Device: b.ID, Reason: "Unregistered", Since: b.Registered.Add(-time.Millisecond)},
+		{Device: 999_999, Reason: "Unregistered"},
+	})
+	if err != nil || n != 1 {
+		t.Errorf("Prune = %d, %v, want 1", n, err)
+	}
+	wantIDs(t, store, 1, b.ID)
+	if n, err := store.Prune(t.Context(), []push.Pruned{{Device: c.ID, Reason: "another"}}); err != nil || n != 0 {
+		t.Errorf("Prune again = %d, %v", n, err)
+	}
+	if got := column(t, db, "SELECT gone_reason FROM push_devices WHERE gone_at IS NOT NULL"); !slices.Equal(got, []string{strings.Repeat("?", 64)}) {
+		t.Errorf("reasons %q", got)
+	}
+	if _, err := store.Prune(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAddressesAreSecret: what is wrong with a row tells nothing of its address.
+func TestAddressesAreSecret(t *testing.T) {
+	t.Parallel()
+	store, db := openStore(t)
+	d := register(t, store, 1, push.Address{Token: "secret-token"})
+	raw, err := json.Marshal(d)
+	must(t, err)
+	var log strings.Builder
+	slog.New(slog.NewTextHandler(&log, nil)).Info("device", "device", d, "address", d.Address)
+	exec(t, db, `UPDATE push_devices SET address = '["secret-token"]'`)
+	_, broken := store.Devices(t.Context(), 1)
+	if broken == nil {
+		t.Error("an address that is none is read")
+	}
+	for _, text := range []string{fmt.Sprintf("%v %+v %#v %s %q", d, d, d, d.Address, d.Address), string(raw), log.String(), fmt.Sprint(broken)} {
+		if strings.Contains(text, "secret-token") {
+			t.Errorf("%s", text)
+		}
+	}
+}
+
+func TestSettingsOfMembers(t *testing.T) {
+	t.Parallel()
+	store, _ := openStore(t)
+	none, err := store.Settings(t.Context(), 1)
+	if err != nil || !cmp.Equal(none, push.Settings{}) {
+		t.Errorf("of a member that said nothing: %+v, %v", none, err)
+	}
+	for _, want := range []push.Settings{
+		{Types: map[string]bool{"upload": false, "fave": true}, Quiet: push.QuietHours{From: 1320, To: 420, Zone: "Europe/Berlin"}},
+		{Quiet: push.QuietHours{From: 1, To: 2, Zone: "UTC"}},
+		{Types: map[string]bool{"a.b-c_d": false}},
+	} {
+		must(t, store.SetSettings(t.Context(), 1, want))
+		got, err := store.Settings(t.Context(), 1)
+		must(t, err)
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+	if err := store.SetSettings(t.Context(), 99, push.Settings{}); !errors.Is(err, contacts.ErrNoMember) {
+		t.Errorf("for no member: %v", err)
+	}
+}
+
+func TestMutes(t *testing.T) {
+	t.Parallel()
+	store, db := openStore(t)
+	soon, later := time.Now().Add(time.Hour).Truncate(time.Millisecond).UTC(), time.Now().Add(48*time.Hour).Truncate(time.Millisecond).UTC()
+	must(t, store.Mute(t.Context(), 1, "user:5", later))
+	must(t, store.Mute(t.Context(), 1, "photo:901", later))
+	must(t, store.Mute(t.Context(), 1, "photo:901", soon))
+	must(t, store.Mute(t.Context(), 1, "photo:902", time.Now().Add(-time.Minute)))
+	must(t, store.Mute(t.Context(), 2, "photo:903", later))
+	want := []push.Mute{{Object: "photo:901", Until: soon}, {Object: "user:5", Until: later}}
+	got, err := store.Mutes(t.Context(), 1)
+	must(t, err)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, test := range []struct {
+		object string
+		found  bool
+	}{{"photo:901", true}, {"photo:901", false}, {"photo:902", false}, {"photo:903", false}} {
+		if found, err := store.Unmute(t.Context(), 1, test.object); err != nil || found != test.found {
+			t.Errorf("Unmute(%s) = %t, %v", test.object, found, err)
+		}
+	}
+	if err := store.Mute(t.Context(), 99, "photo:1", later); !errors.Is(err, contacts.ErrNoMember) {
+		t.Errorf("for no member: %v", err)
+	}
+	exec(t, db, "INSERT INTO push_mutes (member_id, object, until_at) SELECT 3, CONCAT('photo:', n), ? FROM "+numbers+" WHERE n <= ?", later.UnixMilli(), push.MaxMutes)
+	if err := store.Mute(t.Context(), 3, "photo:2000", later); !errors.Is(err, push.ErrTooManyMutes) {
+		t.Errorf("one too many: %v", err)
+	}
+	must(t, store.Mute(t.Context(), 3, "photo:7", soon)) // it is one of them
+	exec(t, db, "UPDATE push_mutes SET until_at = 5 WHERE member_id = 3 AND object = 'photo:8'")
+	must(t, store.Mute(t.Context(), 3, "photo:2000", later)) // one has ended
+}
+
+// an event that is valid.
+func event(id string) push.Event {
+	return push.Event{ID: id, Type: "upload", Actor: 1, Object: "photo:901", Followers: true, ExpiresIn: time.Hour}
+}
+
+func TestStoreEvents(t *testing.T) {
+	t.Parallel()
+	store, db := openStore(t)
+	created := time.Now().Add(-10 * time.Minute).Truncate(time.Millisecond).UTC()
+	full := push.Event{
+		ID: "full", Type: "comment", Actor: 1<<64 - 2, Object: "photo:901", Recipients: []member.ID{5, 1<<64 - 3, 7}, Title: "“Ünï” ☀", Body: "<b>{count}</b>",
+		Data: json.RawMessage(`{"a":[1,true,null,"x"]}`), Urgent: true, ExpiresIn: 90 * time.Second, Collapse: "c:901",
+	}
+	batch := []push.NewEvent{{Event: full, Task: 7, Created: created}, {Event: event("b"), Task: 9, Created: created}, {Event: event("b"), Task: 8, Created: created}}
+	stored, err := store.StoreEvents(t.Context(), batch)
+	must(t, err)
+	want := push.StoredEvent{Event: full, Number: stored[0].Number, Task: 7, Created: created.Local(), Expires: created.Add(90 * time.Second).Local()}
+	if diff := cmp.Diff(want, *stored[0].StoredEvent, cmp.Transformer("JSON", func(raw json.RawMessage) (v any) {
+		must(t, json.Unmarshal(raw, &v))
+		return v
+	})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if stored[0].Repeated || !stored[1].Repeated || stored[2].Repeated || stored[1].Number != stored[2].Number || stored[1].Task != 8 {
+		t.Errorf("stored %+v: want the earliest task of an id to target it", stored)
+	}
+
+	// The tasks come again, in another batch, together with another repetition and a new one.
+	again, err := store.StoreEvents(t.Context(), []push.NewEvent{batch[2], {Event: event("new"), Task: 20, Created: created}, {Event: event("full"), Task: 21}, batch[0]})
+	must(t, err)
+	repeated := []bool{again[0].Repeated, again[1].Repeated, again[2].Repeated, again[3].Repeated}
+	if !slices.Equal(repeated, []bool{false, false, true, false}) || again[2].Type != "comment" || again[3].Number != stored[0].Number {
+		t.Errorf("again %+v", again)
+	}
+
+	// What is read by a store that did not write it is the same.
+	other := push.NewMySQL(db)
+	found, err := other.Events(t.Context(), []uint64{stored[0].Number, again[1].Number, stored[0].Number, 999_999})
+	must(t, err)
+	if diff := cmp.Diff(map[uint64]*push.StoredEvent{stored[0].Number: stored[0].StoredEvent, again[1].Number: again[1].StoredEvent}, found); diff != "" {
+		t.Errorf("Events (-stored +read):\n%s", diff)
+	}
+	byID, err := other.EventByID(t.Context(), "full")
+	if err != nil || !cmp.Equal(byID, stored[0].StoredEvent) {
+		t.Errorf("EventByID = %+v, %v", byID, err)
+	}
+	if none, err := other.EventByID(t.Context(), "none"); err != nil || none != nil {
+		t.Errorf("EventByID = %+v, %v, want none", none, err)
+	}
+	// They are cached: a table without them does not matter.
+	exec(t, db, "DELETE FROM push_events")
+	if cached, err := other.Events(t.Context(), []uint64{stored[0].Number}); err != nil || cached[stored[0].Number] != found[stored[0].Number] {
+		t.Errorf("cached: %v, %v", cached, err)
+	}
+}
+
+// TestStoreEventsAtOnce: of tasks for the same events at a time, one targets each.
+func TestStoreEventsAtOnce(t *testing.T) {
+	t.Parallel()
+	_, db := openStore(t)
+	const processes, events = 6, 30
+	results := make([][]push.Stored, processes)
+	var at errgroup.Group
+	for p := range processes {
+		at.Go(func() (err error) {
+			var batch []push.NewEvent
+			for i := range events {
+				n := (i + 7*p) % events
+				batch = append(batch, push.NewEvent{Event: event(fmt.Sprint("e", n)), Task: uint64(100*p + n + 1), Created: time.Now()})
+			}
+			results[p], err = push.NewMySQL(db).StoreEvents(t.Context(), batch)
+			return err
+		})
+	}
+	must(t, at.Wait())
+	targeted := map[string]int{}
+	for _, stored := range results {
+		for _, s := range stored {
+			if !s.Repeated {
+				targeted[s.ID]++
+			}
+		}
+	}
+	for i := range events {
+		if id := fmt.Sprint("e", i); targeted[id] != 1 {
+			t.Errorf("event %s is targeted by %d tasks", id, targeted[id])
+		}
+	}
+}
+
+// TestEventCacheIsBounded: events of long ago are read again.
+func TestEventCacheIsBounded(t *testing.T) {
+	t.Parallel()
+	store, db := openStore(t)
+	exec(t, db, "INSERT INTO push_events (number, id, task_id, actor_id, event, created_at, expires_at, forget_at)"+
+		` SELECT n, CONCAT('e', n), n, 1, '{"type":"upload","recipients":"followers","expires_in":60}', 1, 9e12, 9e12 FROM `+numbers+" WHERE n <= 4000")
+	first, err := store.Events(t.Context(), []uint64{1, 2})
+	must(t, err)
+	for n := range uint64(40) {
+		var list []uint64
+		for i := range uint64(100) {
+			list = append(list, 100*n+i+1)
+		}
+		found, err := store.Events(t.Context(), append(list, 2))
+		if err != nil || len(found) < 100 {
+			t.Fatalf("%d events, %v", len(found), err)
+		}
+	}
+	last, err := store.Events(t.Context(), []uint64{1, 2})
+	must(t, err)
+	if last[1] == first[1] {
+		t.Error("event 1, which was not used, is still cached")
+	}
+	if last[2] != first[2] {
+		t.Error("event 2, which was in use, was read again")
+	}
+}
+
+func TestPhotoAndBurst(t *testing.T) {
+	t.Parallel()
+	for object, want := range map[string]struct {
+		id uint64
+		is bool
+	}{
+		"": {}, "user:5": {}, "trip:photo:5": {}, "photo:901": {901, true}, "photo:18446744073709551615": {1<<64 - 1, true},
+		// These are no photos that there can be: nobody may see them.
+		"photo:": {0, true}, "photo:0901": {0, true}, "photo:x": {0, true}, "photo:-1": {0, true}, "photo:18446744073709551616": {0, true},
+	} {
+		e := push.Event{Object: object}
+		if id, is := e.Photo(); id != want.id || is != want.is {
+			t.Errorf("%q is photo %d, %t", object, id, is)
+		}
+	}
+	bursts := map[[16]byte]bool{}
+	for _, e := range []push.Event{{Type: "a", Collapse: "bc"}, {Type: "ab", Collapse: "c"}, {Type: "a", Collapse: "bc", Actor: 5}} {
+		bursts[e.Burst()] = true
+	}
+	if len(bursts) != 2 {
+		t.Errorf("%d bursts, want 2", len(bursts))
+	}
+}
+
+func TestReceipts(t *testing.T) {
+	t.Parallel()
+	store, _ := openStore(t)
+	burst := [16]byte{1, 2, 3, 0, 255}
+	write := func(list ...push.Receipt) {
+		t.Helper()
+		must(t, store.WriteReceipts(t.Context(), list))
+	}
+	write() // of none
+	write(
+		push.Receipt{Event: 1, Member: 2, Device: 20, State: push.StatePending, Burst: burst},
+		push.Receipt{Event: 1, Member: 1, Device: 10, State: push.StatePending, Burst: burst},
+		push.Receipt{Event: 1, Member: 3, State: push.StateSkipped, Reason: "no_device"},
+		push.Receipt{Event: 1, Member: 1, Device: 11, State: push.StateFailed, Reason: "Bad\nTopic é" + strings.Repeat("x", 80)},
+		push.Receipt{Event: 2, Member: 1, Device: 10, State: push.StateAccepted},
+	)
+	write(push.Receipt{Event: 1, Member: 2, Device: 20, State: push.StateAccepted, Reason: "doubled", ProviderID: "p1"}) // keeps its burst
+	// What is accepted stays; the rest is as it was found last.
+	write(
+		push.Receipt{Event: 1, Member: 2, Device: 20, State: push.StatePending, Reason: "r", ProviderID: "p2", Burst: burst},
+		push.Receipt{Event: 1, Member: 3, State: push.StatePending},
+	)
+	want := []push.Receipt{
+		{Event: 1, Member: 1, Device: 10, State: push.StatePending, Burst: burst},
+		{Event: 1, Member: 1, Device: 11, State: push.StateFailed, Reason: "Bad?Topic ?" + strings.Repeat("x", 53)},
+		{Event: 1, Member: 2, Device: 20, State: push.StateAccepted, Reason: "doubled", ProviderID: "p1", Burst: burst},
+		{Event: 1, Member: 3, State: push.StatePending},
+	}
+	noTime := cmpopts.IgnoreFields(push.Receipt{}, "At")
+	var got []push.Receipt
+	for last := (push.Receipt{}); ; {
+		page, err := store.Receipts(t.Context(), 1, last.Member, last.Device, 3)
+		must(t, err)
+		if len(page) == 0 {
+			break
+		}
+		got, last = append(got, page...), page[len(page)-1]
+	}
+	if diff := cmp.Diff(want, got, noTime); diff != "" {
+		t.Errorf("Receipts (-want +got):\n%s", diff)
+	}
+	of, err := store.ReceiptsOf(t.Context(), 1, 1)
+	must(t, err)
+	if diff := cmp.Diff(want[:2], of, noTime); diff != "" || of[0].At.IsZero() {
+		t.Errorf("ReceiptsOf (-want +got):\n%s", diff)
+	}
+	counts, err := store.CountReceipts(t.Context(), 1)
+	must(t, err)
+	if diff := cmp.Diff([]push.ReceiptCount{
+		{State: push.StatePending, Count: 2}, {State: push.StateAccepted, Reason: "doubled", Count: 1}, {State: push.StateFailed, Reason: want[1].Reason, Count: 1},
+	}, counts); diff != "" {
+		t.Errorf("CountReceipts (-want +got):\n%s", diff)
+	}
+}
+
+func TestBursts(t *testing.T) {
+	t.Parallel()
+	store, _ := openStore(t)
+	a, b := [16]byte{1}, [16]byte{2}
+	var list []push.Receipt
+	for i := range uint64(2500) { // more than one statement writes
+		list = append(list, push.Receipt{Event: 3000 - i, Member: 1, Device: 10, State: push.StatePending, Burst: a})
+	}
+	list = append(list,
+		push.Receipt{Event: 7, Member: 1, Device: 11, State: push.StatePending, Burst: a},
+		push.Receipt{Event: 8, Member: 1, Device: 11, State: push.StatePending, Burst: b},
+		push.Receipt{Event: 9, Member: 2, Device: 11, State: push.StatePending, Burst: b}, // of the member that had it before
+		push.Receipt{Event: 10, Member: 1, Device: 11, State: push.StateSkipped, Burst: b},
+		push.Receipt{Event: 11, Member: 1, Device: 11, State: push.StateAccepted, Burst: b},
+		push.Receipt{Event: 12, Member: 1, Device: 11, State: push.StateAccepted},
+	)
+	must(t, store.WriteReceipts(t.Context(), list))
+	devices := []push.BurstDevice{
+		{Burst: b, Member: 1, Device: 11}, {Burst: a, Member: 1, Device: 11}, {Burst: [16]byte{3}, Member: 1, Device: 11},
+		{Burst: a, Member: 1, Device: 10}, {Burst: b, Member: 1, Device: 11},
+	}
+	pending, err := store.Pending(t.Context(), devices)
+	must(t, err)
+	if !slices.Equal(pending[0], []uint64{8}) || !slices.Equal(pending[1], []uint64{7}) || pending[2] != nil ||
+		len(pending[3]) != 2500 || !slices.IsSorted(pending[3]) || !slices.Equal(pending[4], pending[0]) {
+		t.Errorf("pending %v", pending)
+	}
+	last, err := store.LastAccepted(t.Context(), devices)
+	must(t, err)
+	for i, at := range last {
+		if isB := i == 0 || i == 4; at.IsZero() == isB {
+			t.Errorf("burst %d was last accepted %v", i, at)
+		}
+	}
+	if none, err := store.Pending(t.Context(), nil); err != nil || len(none) != 0 {
+		t.Errorf("of none: %v, %v", none, err)
+	}
+}
+
+func TestPurge(t *testing.T) {
+	t.Parallel()
+	store, db := openStore(t)
+	stored, err := store.StoreEvents(t.Context(), []push.NewEvent{
+		{Event: event("kept"), Task: 1, Created: time.Now()},
+		{Event: event("late"), Task: 2, Created: time.Now().Add(-100 * 24 * time.Hour)}, // its task had to wait
+		{Event: event("forgotten"), Task: 3, Created: time.Now()},
+	})
+	must(t, err)
+	exec(t, db, "UPDATE push_events SET forget_at = "+mysql.Now+" WHERE id = 'forgotten'")
+	exec(t, db, "INSERT INTO push_receipts (event_number, member_id, device_id, state, at) SELECT ?, n, n, 'accepted', 1 FROM "+numbers+" WHERE n <= 2500", stored[2].Number)
+	exec(t, db, "INSERT INTO push_events (id, task_id, actor_id, created_at, expires_at, forget_at) SELECT CONCAT('many', n), n, 1, 1, 1, 1 FROM "+numbers+" WHERE n <= 2500")
+	for _, s := range stored[:2] {
+		must(t, store.WriteReceipts(t.Context(), []push.Receipt{{Event: s.Number, Member: 1, Device: 1, State: push.StateAccepted}}))
+	}
+	live, gone, long := register(t, store, 1, token(1)), register(t, store, 1, token(2)), register(t, store, 1, token(3))
+	_, err = store.Prune(t.Context(), []push.Pruned{{Device: gone.ID}, {Device: long.ID}})
+	must(t, err)
+	exec(t, db, "UPDATE push_devices SET gone_at = gone_at - 30 * 86400000 WHERE id = ?", long.ID)
+	must(t, store.Mute(t.Context(), 1, "photo:1", time.Now().Add(time.Hour)))
+	must(t, store.Mute(t.Context(), 1, "photo:2", time.Now().Add(-time.Hour)))
+
+	// Several processes purge at a time.
+	var at errgroup.Group
+	counts := make([]int, 3)
+	for i := range counts {
+		at.Go(func() (err error) {
+			counts[i], err = store.Purge(t.Context())
+			return err
+		})
+	}
+	must(t, at.Wait())
+	if sum, want := counts[0]+counts[1]+counts[2], 1+2500+2500+1+1; sum != want {
+		t.Errorf("purged %d rows, want %d", sum, want)
+	}
+	if got := column(t, db, "SELECT id FROM push_events ORDER BY number"); !slices.Equal(got, []string{"kept", "late"}) {
+		t.Errorf("kept %v", got)
+	}
+	for query, want := range map[string][]string{
+		"SELECT event_number FROM push_receipts ORDER BY 1": {fmt.Sprint(stored[0].Number), fmt.Sprint(stored[1].Number)},
+		"SELECT id FROM push_devices ORDER BY id":           {fmt.Sprint(live.ID), fmt.Sprint(gone.ID)},
+		"SELECT object FROM push_mutes":                     {"photo:1"},
+	} {
+		if got := column(t, db, query); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", query, got, want)
+		}
+	}
+	if n, err := store.Purge(t.Context()); err != nil || n != 0 {
+		t.Errorf("Purge again = %d, %v", n, err)
+	}
+}
+
+// TestRunEndsWithItsContext, and not before.
+func TestRunEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	store, _ := openStore(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		store.Run(ctx, slog.New(slog.DiscardHandler))
+	}()
+	select {
+	case <-ended:
+		t.Fatal("it ended at once")
+	default:
+	}
+	cancel()
+	<-ended
+}

@@ -1,0 +1,143 @@
+package webpush
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/h2pool"
+)
+
+const (
+	maxWait       = 6 * time.Hour   // that a push service may ask for
+	notPublicWait = 5 * time.Minute // for a name to mean a public address again
+)
+
+// exchange is what is known after a request.
+type exchange struct {
+	now    time.Time
+	sent   bool // the push service may have taken the message, as far as the connection tells
+	unsent bool // nothing of the message was sent, as the connection went away
+	err    error
+	status int // 0: there was no answer
+	header http.Header
+	body   []byte // the beginning of it
+	// proven says that the push service took something under our key a short time ago.
+	proven bool
+}
+
+// classify says what became of a message.
+func classify(x exchange) push.Result {
+	if x.status == 0 {
+		return classifyError(x.err, x.sent)
+	}
+	result := push.Result{Outcome: push.Rejected, Status: x.status, Reason: reason(x.status, x.body)}
+	after := min(h2pool.RetryAfter(x.header.Get("Retry-After"), x.now), maxWait)
+	switch x.status {
+	case http.StatusNotFound, http.StatusGone:
+		result.Outcome = push.Gone
+	case http.StatusUnauthorized, http.StatusForbidden:
+		result.Outcome, result.After, result.Origin = push.Credentials, after, !x.proven
+	case http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, // of a proxy, or for maintenance; it is not followed
+		http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		result.Outcome, result.After, result.Origin = push.Wait, after, after > 0
+	default:
+		switch x.status / 100 {
+		case 2:
+			return push.Result{Outcome: push.Accepted, Status: x.status, ID: messageID(x.header)}
+		case 5: // another one than those of a service that is away may be about this message
+			away := statusReasons[x.status] != ""
+			result.Outcome, result.After, result.Origin = push.Wait, after, after > 0 || away
+		}
+	}
+	return result
+}
+
+// classifyError says what became of a message to which there was no answer.
+func classifyError(err error, sent bool) push.Result {
+	reason := "connection"
+	_, unresolved := errors.AsType[*net.DNSError](err)
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	_, undialled := errors.AsType[*h2pool.DialError](err)
+	timeout, isTimeout := errors.AsType[net.Error](err)
+	switch {
+	case errors.Is(err, errNotPublic):
+		return push.Result{Outcome: push.Wait, Reason: "forbidden_address", After: notPublicWait, Origin: true}
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), isTimeout && timeout.Timeout():
+		reason = "timeout"
+	case unresolved:
+		reason = "dns"
+	case untrusted:
+		reason = "tls"
+	case undialled:
+		reason = "dial"
+	}
+	if sent {
+		return push.Result{Outcome: push.Ambiguous, Reason: reason}
+	}
+	return push.Result{Outcome: push.Wait, Reason: reason}
+}
+
+// appleReasons are those of web.push.apple.com that are worth telling; others are named
+// after their status.
+var appleReasons = map[string]bool{
+	"BadAuthorizationHeader": true, "BadJwtToken": true, "BadWebPushTopic": true, "BadWebPushTTL": true,
+	"BadWebPushUrgency": true, "ExpiredJwtToken": true, "ExpiredProviderToken": true, "InternalServerError": true,
+	"InvalidProviderToken": true, "PayloadTooLarge": true, "ServiceUnavailable": true, "TooManyRequests": true,
+	"Unregistered": true, "VapidPkHashMismatch": true,
+}
+
+// mozillaReasons are the errno of Mozilla's autopush.
+var mozillaReasons = map[int]string{
+	101: "missing_keys", 102: "invalid_endpoint", 103: "expired_endpoint", 104: "payload_too_large",
+	105: "endpoint_gone", 106: "user_gone", 107: "no_such_topic", 108: "invalid_router", 109: "invalid_authorization",
+	110: "invalid_keys", 111: "missing_header", 112: "invalid_ttl", 113: "invalid_topic",
+	201: "try_later", 202: "try_later",
+}
+
+var statusReasons = map[int]string{
+	400: "bad_request", 401: "unauthorized", 403: "forbidden", 404: "not_found", 410: "gone",
+	413: "too_large", 429: "too_many_requests", 502: "unavailable", 503: "unavailable", 504: "unavailable",
+}
+
+// reason returns a word of ours for an answer.
+func reason(status int, body []byte) string {
+	var answer struct {
+		Reason string `json:"reason"`
+		Errno  int    `json:"errno"`
+	}
+	if body = bytes.TrimSpace(body); len(body) > 0 && body[0] == '{' {
+		_ = json.Unmarshal(body, &answer) // what is read is enough
+	}
+	switch {
+	case appleReasons[answer.Reason]:
+		return answer.Reason
+	case mozillaReasons[answer.Errno] != "":
+		return mozillaReasons[answer.Errno]
+	case status/100 == 3:
+		return "redirect"
+	case statusReasons[status] != "":
+		return statusReasons[status]
+	case status/100 == 5:
+		return "server_error"
+	}
+	return "http"
+}
+
+// messageID returns the push service's id of a message. That of RFC 8030, the Location, is
+// left out: with it one may delete the message.
+func messageID(header http.Header) string {
+	for _, name := range []string{"Apns-Id", "X-Wns-Msg-Id"} {
+		id := header.Get(name)
+		if len(id) > 0 && len(id) <= 64 && bytes.IndexFunc([]byte(id), func(c rune) bool { return c <= ' ' || c > '~' }) < 0 {
+			return id
+		}
+	}
+	return ""
+}

@@ -1,0 +1,103 @@
+package webpush
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/h2pool"
+)
+
+func TestClassify(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	after := func(value string) http.Header { return http.Header{"Retry-After": {value}} }
+	dial := func(err error) error { return &h2pool.DialError{Err: err} }
+	for name, c := range map[string]struct {
+		exchange
+		want push.Result
+	}{
+		"created":              {exchange{status: 201}, push.Result{Outcome: push.Accepted, Status: 201}},
+		"ok":                   {exchange{status: 200}, push.Result{Outcome: push.Accepted, Status: 200}},
+		"accepted":             {exchange{status: 202}, push.Result{Outcome: push.Accepted, Status: 202}},
+		"no content":           {exchange{status: 204}, push.Result{Outcome: push.Accepted, Status: 204}},
+		"with an id":           {exchange{status: 201, header: http.Header{"Apns-Id": {"0b3c"}}}, push.Result{Outcome: push.Accepted, Status: 201, ID: "0b3c"}},
+		"with a location":      {exchange{status: 201, header: http.Header{"Location": {"https://p/m/secret"}}}, push.Result{Outcome: push.Accepted, Status: 201}},
+		"with a long id":       {exchange{status: 201, header: http.Header{"Apns-Id": {strings.Repeat("x", 65)}}}, push.Result{Outcome: push.Accepted, Status: 201}},
+		"with a strange id":    {exchange{status: 201, header: http.Header{"Apns-Id": {"a b"}}}, push.Result{Outcome: push.Accepted, Status: 201}},
+		"gone":                 {exchange{status: 410}, push.Result{Outcome: push.Gone, Status: 410, Reason: "gone"}},
+		"gone, says Apple":     {exchange{status: 410, body: []byte(`{"reason":"Unregistered"}`)}, push.Result{Outcome: push.Gone, Status: 410, Reason: "Unregistered"}},
+		"not found":            {exchange{status: 404}, push.Result{Outcome: push.Gone, Status: 404, Reason: "not_found"}},
+		"gone, says Mozilla":   {exchange{status: 410, body: []byte(`{"code":410,"errno":106,"error":"","more_info":""}`)}, push.Result{Outcome: push.Gone, Status: 410, Reason: "user_gone"}},
+		"bad request":          {exchange{status: 400}, push.Result{Outcome: push.Rejected, Status: 400, Reason: "bad_request"}},
+		"invented reason":      {exchange{status: 400, body: []byte(`{"reason":"me\nyou"}`)}, push.Result{Outcome: push.Rejected, Status: 400, Reason: "bad_request"}},
+		"unauthorized":         {exchange{status: 401}, push.Result{Outcome: push.Credentials, Status: 401, Reason: "unauthorized", Origin: true}},
+		"forbidden":            {exchange{status: 403, body: []byte(`{"reason":"BadJwtToken"}`)}, push.Result{Outcome: push.Credentials, Status: 403, Reason: "BadJwtToken", Origin: true}},
+		"forbidden, waits":     {exchange{status: 403, header: after("60")}, push.Result{Outcome: push.Credentials, Status: 403, Reason: "forbidden", Origin: true, After: time.Minute}},
+		"forbidden, proven":    {exchange{status: 403, proven: true}, push.Result{Outcome: push.Credentials, Status: 403, Reason: "forbidden"}},
+		"unauthorized,proven":  {exchange{status: 401, proven: true}, push.Result{Outcome: push.Credentials, Status: 401, Reason: "unauthorized"}},
+		"too large":            {exchange{status: 413}, push.Result{Outcome: push.Rejected, Status: 413, Reason: "too_large"}},
+		"not allowed":          {exchange{status: 405, header: after("5")}, push.Result{Outcome: push.Rejected, Status: 405, Reason: "http"}},
+		"too many":             {exchange{status: 429}, push.Result{Outcome: push.Wait, Status: 429, Reason: "too_many_requests"}},
+		"too many, seconds":    {exchange{status: 429, header: after("120")}, push.Result{Outcome: push.Wait, Status: 429, Reason: "too_many_requests", After: 2 * time.Minute, Origin: true}},
+		"too many, a date":     {exchange{status: 429, header: after("Sun, 22 Nov 2026 12:00:30 GMT")}, push.Result{Outcome: push.Wait, Status: 429, Reason: "too_many_requests", After: 30 * time.Second, Origin: true}},
+		"too many, the past":   {exchange{status: 429, header: after("Sun, 22 Nov 2026 11:00:00 GMT")}, push.Result{Outcome: push.Wait, Status: 429, Reason: "too_many_requests"}},
+		"too many, zero":       {exchange{status: 429, header: after("0")}, push.Result{Outcome: push.Wait, Status: 429, Reason: "too_many_requests"}},
+		"too many, nonsense":   {exchange{status: 429, header: after("soon")}, push.Result{Outcome: push.Wait, Status: 429, Reason: "too_many_requests"}},
+		"too many, negative":   {exchange{status: 429, header: after("-5")}, push.Result{Outcome: push.Wait, Status: 429, Reason: "too_many_requests"}},
+		"too many, for ages":   {exchange{status: 429, header: after("2000000000")}, push.Result{Outcome: push.Wait, Status: 429, Reason: "too_many_requests", After: maxWait, Origin: true}},
+		"internal error":       {exchange{status: 500}, push.Result{Outcome: push.Wait, Status: 500, Reason: "server_error"}},
+		"unavailable":          {exchange{status: 503, header: after("10"), body: []byte(`{"errno":201}`)}, push.Result{Outcome: push.Wait, Status: 503, Reason: "try_later", After: 10 * time.Second, Origin: true}},
+		"moved":                {exchange{status: 301, header: http.Header{"Location": {"http://127.0.0.1/"}}}, push.Result{Outcome: push.Rejected, Status: 301, Reason: "redirect"}},
+		"moved for good":       {exchange{status: 308}, push.Result{Outcome: push.Rejected, Status: 308, Reason: "redirect"}},
+		"found":                {exchange{status: 302}, push.Result{Outcome: push.Wait, Status: 302, Reason: "redirect"}},
+		"elsewhere for now":    {exchange{status: 307}, push.Result{Outcome: push.Wait, Status: 307, Reason: "redirect"}},
+		"request timeout":      {exchange{status: 408}, push.Result{Outcome: push.Wait, Status: 408, Reason: "http"}},
+		"switching protocols":  {exchange{status: 101}, push.Result{Outcome: push.Rejected, Status: 101, Reason: "http"}},
+		"status 999":           {exchange{status: 999}, push.Result{Outcome: push.Rejected, Status: 999, Reason: "http"}},
+		"refused":              {exchange{err: dial(errors.New("connection refused"))}, push.Result{Outcome: push.Wait, Reason: "dial"}},
+		"no such host":         {exchange{err: dial(&net.DNSError{IsNotFound: true})}, push.Result{Outcome: push.Wait, Reason: "dns"}},
+		"certificate":          {exchange{err: dial(&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}})}, push.Result{Outcome: push.Wait, Reason: "tls"}},
+		"not public":           {exchange{err: dial(&net.OpError{Op: "dial", Err: errNotPublic})}, push.Result{Outcome: push.Wait, Reason: "forbidden_address", After: notPublicWait, Origin: true}},
+		"connecting timed out": {exchange{err: dial(context.DeadlineExceeded)}, push.Result{Outcome: push.Wait, Reason: "timeout"}},
+		"closed":               {exchange{err: h2pool.ErrClosed}, push.Result{Outcome: push.Wait, Reason: "connection"}},
+		"no time to connect":   {exchange{err: context.DeadlineExceeded}, push.Result{Outcome: push.Wait, Reason: "timeout"}},
+		"stopped before":       {exchange{err: context.Canceled}, push.Result{Outcome: push.Wait, Reason: "timeout"}},
+		"stopped after":        {exchange{err: context.Canceled, sent: true}, push.Result{Outcome: push.Ambiguous, Reason: "timeout"}},
+		"no answer in time":    {exchange{err: fmt.Errorf("x: %w", context.DeadlineExceeded), sent: true}, push.Result{Outcome: push.Ambiguous, Reason: "timeout"}},
+		"cut off":              {exchange{err: io.ErrUnexpectedEOF, sent: true}, push.Result{Outcome: push.Ambiguous, Reason: "connection"}},
+		"cut off before":       {exchange{err: io.EOF}, push.Result{Outcome: push.Wait, Reason: "connection"}},
+	} {
+		c.now = now
+		if got := classify(c.exchange); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// Neither our keys nor the network say that a device is no more.
+func TestDevicesAreGoneByTheirPushServiceOnly(t *testing.T) {
+	t.Parallel()
+	for status := range 1000 {
+		for _, err := range []error{nil, io.EOF, errNotPublic, context.Canceled} {
+			for _, sent := range []bool{false, true} {
+				result := classify(exchange{status: status, err: err, sent: sent})
+				if gone := status == 404 || status == 410; (result.Outcome == push.Gone) != gone {
+					t.Errorf("status %d, %v: %s", status, err, result.Outcome)
+				}
+				if status == 0 && sent && result.Outcome != push.Ambiguous && !errors.Is(err, errNotPublic) {
+					t.Errorf("sent, and %v: %s", err, result.Outcome)
+				}
+			}
+		}
+	}
+}

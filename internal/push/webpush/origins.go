@@ -1,0 +1,118 @@
+package webpush
+
+import (
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/activityd/activityd/internal/push/h2pool"
+)
+
+const (
+	maxOrigins = 256 // with connections that are kept
+	maxConns   = 4   // to an origin
+	growAfter  = 500 * time.Millisecond
+
+	dialTimeout  = 5 * time.Second
+	idleTimeout  = 5 * time.Minute
+	pingAfter    = 5 * time.Second // a peer that says nothing for this long while it should
+	pingTimeout  = 5 * time.Second
+	writeTimeout = 5 * time.Second
+
+	provenFor = 10 * time.Minute
+)
+
+// origin is a push service and its connections.
+type origin struct {
+	*h2pool.Pool
+
+	address string
+	users   int       // that got it and did not put it back
+	used    time.Time // when the last one put it back
+	proof   atomic.Pointer[proof]
+}
+
+// proof says that a push service took something under a key.
+type proof struct {
+	key string // the public one
+	at  time.Time
+}
+
+// prove notes that the push service took something under a key.
+func (o *origin) prove(key string, now time.Time) {
+	if old := o.proof.Load(); old == nil || old.key != key || now.Sub(old.at) > provenFor/10 {
+		o.proof.Store(&proof{key: key, at: now})
+	}
+}
+
+// isProven reports whether the push service took something under the key lately.
+func (o *origin) isProven(key string, now time.Time) bool {
+	p := o.proof.Load()
+	return p != nil && p.key == key && now.Sub(p.at) < provenFor
+}
+
+// origins are the push services that are connected to. The connections of the least
+// recently used are closed when there are too many; if all are in use, another one's are
+// closed when it is not used any more.
+type origins struct {
+	transport *http.Transport
+
+	mu   sync.Mutex
+	kept map[string]*origin // by address
+}
+
+// get returns the push service at an address (host:port), which is to be put back.
+func (s *origins) get(address string) *origin {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.kept[address]
+	if o == nil {
+		o = &origin{address: address, Pool: h2pool.New(h2pool.Options{
+			Transport: s.transport, Address: address, MaxConns: maxConns, GrowAfter: growAfter, DialTimeout: dialTimeout,
+		})}
+		if s.makeRoom() {
+			s.kept[address] = o
+		}
+	}
+	o.users++
+	return o
+}
+
+// makeRoom reports whether there is room for one more to be kept. It holds mu.
+func (s *origins) makeRoom() bool {
+	if len(s.kept) < maxOrigins {
+		return true
+	}
+	var oldest *origin
+	for _, o := range s.kept {
+		if o.users == 0 && (oldest == nil || o.used.Before(oldest.used)) {
+			oldest = o
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	delete(s.kept, oldest.address)
+	go oldest.Close() // it may wait for the peer
+	return true
+}
+
+func (s *origins) put(o *origin) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o.users--
+	o.used = time.Now()
+	if o.users == 0 && s.kept[o.address] != o {
+		go o.Close()
+	}
+}
+
+func (s *origins) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.kept {
+		o.Close()
+	}
+	clear(s.kept)
+}

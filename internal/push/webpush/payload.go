@@ -1,0 +1,37 @@
+package webpush
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/push"
+)
+
+// shown is what the service worker gets; docs/push-worker.js shows it.
+type shown struct {
+	Title   string          `json:"title"`
+	Body    string          `json:"body"`
+	Event   string          `json:"event"`
+	Type    string          `json:"type"`
+	Object  string          `json:"object,omitempty"`
+	Actor   member.ID       `json:"actor"`
+	Count   int             `json:"count"`
+	Data    json.RawMessage `json:"data,omitempty"`
+	Tag     string          `json:"tag"` // of the notifications with one, the last is shown
+	Urgent  bool            `json:"urgent"`
+	Expires int64           `json:"expires"` // unix seconds
+}
+
+// payload returns the JSON that is encrypted. It is longer than maxPayload only if the
+// bounds of events were not kept.
+func payload(n push.Notification) ([]byte, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false) // it would make six bytes of one
+	err := encoder.Encode(shown{
+		Title: n.Title, Body: n.Body, Event: n.Event, Type: n.Type, Object: n.Object, Actor: n.Actor,
+		Count: n.Count, Data: n.Data, Tag: n.Collapse, Urgent: n.Urgent, Expires: n.Expires.Unix(),
+	})
+	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), err
+}

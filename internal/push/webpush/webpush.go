@@ -1,0 +1,247 @@
+package webpush
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/h2pool"
+)
+
+const (
+	maxAnswer = 4 << 10  // bytes of an answer that are read
+	maxHeader = 16 << 10 // bytes of an answer's header
+)
+
+// Options are for [New].
+type Options struct {
+	KeyFile string         // of the private VAPID key, see [KeyPair]
+	Key     []byte         // what would be in KeyFile, if that is ""
+	Subject string         // mailto: or https: by which push services can reach the operator
+	Allow   []netip.Prefix // addresses that may be connected to although they are not public
+	RootCAs *x509.CertPool // nil: the system's
+	Log     *slog.Logger   // nil: no log
+}
+
+// Sender sends to browsers. It is a [push.Sender].
+type Sender struct {
+	keyFile string
+	subject string
+	rule    rule
+	log     *slog.Logger
+	vapid   atomic.Pointer[vapid]
+	origins *origins
+	now     func() time.Time
+	lookup  func(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+var _ push.Sender = (*Sender)(nil)
+
+// New returns a sender, or an error if the key or the subject cannot be used. It connects
+// to nothing yet.
+func New(o Options) (*Sender, error) {
+	if err := checkSubject(o.Subject); err != nil {
+		return nil, fmt.Errorf("web push: %w", err)
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Sender{
+		keyFile: o.KeyFile, subject: o.Subject, rule: rule{allow: o.Allow}, log: o.Log,
+		now: time.Now, lookup: net.DefaultResolver.LookupNetIP,
+	}
+	dialer := net.Dialer{Timeout: dialTimeout, ControlContext: s.rule.control}
+	s.origins = &origins{kept: make(map[string]*origin), transport: &http.Transport{
+		DialContext:            dialer.DialContext,
+		TLSClientConfig:        &tls.Config{RootCAs: o.RootCAs, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:    dialTimeout,
+		ForceAttemptHTTP2:      true,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: maxHeader,
+		IdleConnTimeout:        idleTimeout,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: writeTimeout},
+	}}
+	if o.KeyFile != "" {
+		return s, s.Reload()
+	}
+	return s, s.setKey(o.Key)
+}
+
+// Reload reads the key file again. If it cannot be used, the key that was in use stays.
+// With another key nothing can be sent to the subscriptions that were made for this one:
+// it is for a sender that was given a wrong key.
+func (s *Sender) Reload() error {
+	if s.keyFile == "" {
+		return nil
+	}
+	text, err := os.ReadFile(s.keyFile)
+	if err != nil {
+		return fmt.Errorf("web push: %w", err)
+	}
+	if err := s.setKey(text); err != nil {
+		return fmt.Errorf("%s: %w", s.keyFile, err)
+	}
+	return nil
+}
+
+func (s *Sender) setKey(text []byte) error {
+	v, err := newVAPID(text, s.subject)
+	if err != nil {
+		return fmt.Errorf("web push: %w", err)
+	}
+	if old := s.vapid.Load(); old == nil || old.public != v.public {
+		if old != nil {
+			s.log.Info("web push key changed", "public_key", v.public)
+		}
+		s.vapid.Store(v)
+	}
+	return nil
+}
+
+// PublicKey returns the browser's applicationServerKey.
+func (s *Sender) PublicKey() string { return s.vapid.Load().public }
+
+// Close closes all connections. Messages that are being sent are [push.Ambiguous].
+func (s *Sender) Close() { s.origins.close() }
+
+// Check implements [push.Sender]: it resolves the endpoint's host.
+func (s *Sender) Check(ctx context.Context, a push.Address) error {
+	e, err := parseEndpoint(a.Endpoint)
+	if err != nil {
+		return err
+	}
+	if _, err := parseKeys(a.P256DH, a.Auth); err != nil {
+		return err
+	}
+	return s.rule.check(ctx, e.host, s.lookup)
+}
+
+// Origin implements [push.Sender].
+func (s *Sender) Origin(d push.Device) string {
+	e, err := parseEndpoint(d.Address.Endpoint)
+	if err != nil {
+		return "https://invalid:443"
+	}
+	return e.origin()
+}
+
+// Send implements [push.Sender].
+func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
+	e, err := parseEndpoint(m.Device.Address.Endpoint)
+	if err != nil {
+		return push.Result{Outcome: push.Rejected, Reason: "endpoint"}
+	}
+	v := s.vapid.Load()
+	body, reason := content(m)
+	if reason != "" {
+		return push.Result{Outcome: push.Rejected, Reason: reason}
+	}
+	authorization, err := v.authorization(e.audience(), s.now())
+	if err != nil {
+		return push.Result{Outcome: push.Credentials, Reason: "token", Origin: true}
+	}
+	o := s.origins.get(e.address())
+	defer s.origins.put(o)
+	for try := 1; ; try++ {
+		x := s.try(ctx, o, s.request(ctx, e, m, authorization, body))
+		if x.unsent && try < maxUnsent && ctx.Err() == nil {
+			continue
+		}
+		x.proven = o.isProven(v.public, x.now)
+		result := classify(x)
+		if result.Outcome == push.Accepted {
+			o.prove(v.public, x.now)
+		}
+		return result
+	}
+}
+
+// maxUnsent is how often a message is given to another connection, because the one that it
+// was to go over went away before anything of it was sent.
+const maxUnsent = 3
+
+// try sends a request over a connection of o.
+func (s *Sender) try(ctx context.Context, o *origin, request *http.Request) exchange {
+	c, err := o.Acquire(ctx)
+	if err != nil {
+		return exchange{now: s.now(), err: err}
+	}
+	answered := false
+	defer func() { o.Done(c, answered) }()
+	body := request.Body.(*h2pool.Body) //nolint:errcheck // it is of s.request
+	response, err := c.RoundTrip(request)
+	if err != nil {
+		x := exchange{now: s.now(), err: err, sent: body.Stop()}
+		x.unsent = !x.sent
+		if h2pool.IsGoAway(err) {
+			o.Remove(c)
+		}
+		if h2pool.IsGoAway(err) || h2pool.IsRefused(err) {
+			x.sent = false
+		}
+		return x
+	}
+	answered = true
+	return exchange{now: s.now(), sent: true, status: response.StatusCode, header: response.Header, body: readAnswer(response)}
+}
+
+// content returns the encrypted body of a message, or why there can be none.
+func content(m push.Message) (body []byte, reason string) {
+	text, err := payload(m.Notification)
+	if err != nil || len(text) > maxPayload {
+		return nil, "payload"
+	}
+	if body, err = encrypt(text, m.Device.Address.P256DH, m.Device.Address.Auth); err != nil {
+		return nil, "bad_key"
+	}
+	return body, ""
+}
+
+// request returns the request of a message.
+func (s *Sender) request(ctx context.Context, e endpoint, m push.Message, authorization string, body []byte) *http.Request {
+	h := http.Header{
+		"Authorization":    {authorization},
+		"Content-Encoding": {"aes128gcm"},
+		"Content-Type":     {"application/octet-stream"},
+		"Ttl":              {strconv.FormatInt(max(0, int64(m.Expires.Sub(s.now())/time.Second)), 10)},
+		"Urgency":          {"normal"},
+		"User-Agent":       {"activityd"},
+	}
+	if m.Urgent {
+		h["Urgency"] = []string{"high"}
+	}
+	if m.Collapse != "" {
+		h["Topic"] = []string{m.Collapse}
+	}
+	r := &http.Request{
+		Method: http.MethodPost, URL: e.url, Host: e.url.Host, Header: h,
+		Body: h2pool.NewBody(body), ContentLength: int64(len(body)),
+	}
+	return r.WithContext(ctx)
+}
+
+// readAnswer reads the beginning of an answer that says why, and leaves the connection
+// usable for the next one if that costs little.
+func readAnswer(response *http.Response) []byte {
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode/100 == 2 && (response.ContentLength < 0 || response.ContentLength > maxAnswer) {
+		return nil // nothing that it says matters any more
+	}
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
+	return text
+}

@@ -1,0 +1,369 @@
+// Package webpushtest is a push service for browsers that are none: it makes
+// subscriptions, takes messages as RFC 8030 says, checks the sender by RFC 8292, and
+// decrypts what the browser would get. It is for tests, the benchmark and the demo.
+package webpushtest
+
+import (
+	"context"
+	"crypto/ecdh"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Acceptance is a message that the push service took.
+type Acceptance struct {
+	At           time.Time
+	Subscription string // its ID
+	Topic        string // "" if there was none
+	TTL          time.Duration
+	Urgency      string
+	Payload      []byte // decrypted
+	Proto        string // of HTTP
+	Remote       string // the connection
+}
+
+// Answer is what a request is answered with. The zero Answer is the push service's own.
+type Answer struct {
+	Status int // 0: the push service's own
+	Header http.Header
+	Body   string
+	Delay  time.Duration // before the answer
+	Hang   bool          // there is no answer until the client goes away; the message is not taken
+	Cut    bool          // the message is taken, and then the connection is cut
+}
+
+// Options are for [Start].
+type Options struct {
+	Address string // to listen on; "": a free port of 127.0.0.1
+	HTTP1   bool   // HTTP/1.1 only
+	// Forget keeps no acceptances and no messages but the number of them, for benchmarks.
+	Forget bool
+}
+
+// Server is a push service. Its methods are safe for concurrent use.
+type Server struct {
+	origin      string
+	certificate []byte // PEM
+	roots       *x509.CertPool
+	server      *http.Server
+	forget      bool
+	done        chan struct{} // closed when the listener is
+
+	mu            sync.Mutex
+	script        func(Request) Answer
+	subscriptions map[string]*Subscription
+	accepted      []Acceptance
+	taken         int
+	refused       []string          // why requests were refused, of the last ones
+	verified      map[string]string // the public keys of headers that were checked
+}
+
+// Request is what a script may look at.
+type Request struct {
+	N            int // the first one has 0; of those since the script was set
+	Subscription string
+	Header       http.Header
+}
+
+// Start starts a push service. It is to be closed.
+func Start(o Options) (*Server, error) {
+	if o.Address == "" {
+		o.Address = "127.0.0.1:0"
+	}
+	certificate, text, err := selfSigned()
+	if err != nil {
+		return nil, err
+	}
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", o.Address)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		origin: "https://" + l.Addr().String(), certificate: text, roots: x509.NewCertPool(), forget: o.Forget, done: make(chan struct{}),
+		subscriptions: make(map[string]*Subscription), verified: make(map[string]string),
+	}
+	s.roots.AppendCertsFromPEM(text)
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(!o.HTTP1)
+	s.server = &http.Server{
+		Handler: s, Protocols: &protocols, ReadHeaderTimeout: time.Minute,
+		TLSConfig:   &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
+		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: 250},
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		ErrorLog:    log.New(io.Discard, "", 0), // handshakes that clients give up
+	}
+	go func() {
+		defer close(s.done)
+		_ = s.server.ServeTLS(l, "", "")
+	}()
+	return s, nil
+}
+
+type connKey struct{}
+
+// selfSigned returns a certificate for 127.0.0.1, ::1 and localhost.
+func selfSigned() (tls.Certificate, []byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	template := x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(30 * 24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &template, &template, key.Public(), key)
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, text, nil
+}
+
+// Close stops the push service and cuts its connections.
+func (s *Server) Close() {
+	_ = s.server.Close()
+	<-s.done
+}
+
+// URL returns https://host:port.
+func (s *Server) URL() string { return s.origin }
+
+// RootPEM returns the certificate that a client has to trust.
+func (s *Server) RootPEM() []byte { return s.certificate }
+
+// RootCAs returns the same as a pool.
+func (s *Server) RootCAs() *x509.CertPool { return s.roots }
+
+// Script has all requests from now on answered as f says; nil: by the push service
+// itself. f is called for one request at a time.
+func (s *Server) Script(f func(Request) Answer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := -1
+	s.script = func(r Request) Answer {
+		n++
+		r.N = n
+		if f == nil {
+			return Answer{}
+		}
+		return f(r)
+	}
+}
+
+// Sequence is for [Server.Script]: the answers, one after the other, and then the push
+// service's own.
+func Sequence(answers ...Answer) func(Request) Answer {
+	return func(r Request) Answer {
+		if r.N < len(answers) {
+			return answers[r.N]
+		}
+		return Answer{}
+	}
+}
+
+// Accepted returns the messages that were taken, in their order.
+func (s *Server) Accepted() []Acceptance {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.accepted)
+}
+
+// Taken returns how many messages were taken.
+func (s *Server) Taken() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.taken
+}
+
+// Refused returns why the last requests (100 at most) were refused. It is empty if the
+// sender knows its RFCs.
+func (s *Server) Refused() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.refused)
+}
+
+// ServeHTTP takes a message.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, 4097))
+	if err != nil {
+		return // the client is gone
+	}
+	id := strings.TrimPrefix(r.URL.Path, "/push/")
+	answer := s.scripted(Request{Subscription: id, Header: r.Header})
+	if answer.Delay > 0 {
+		timer := time.NewTimer(answer.Delay)
+		defer timer.Stop()
+		select {
+		case <-r.Context().Done():
+			return
+		case <-timer.C:
+		}
+	}
+	for name, values := range answer.Header {
+		w.Header()[name] = values
+	}
+	switch {
+	case answer.Hang:
+		<-r.Context().Done()
+	case answer.Status != 0:
+		w.WriteHeader(answer.Status)
+		_, _ = io.WriteString(w, answer.Body)
+	default:
+		status, why := s.take(r, id, body)
+		if answer.Cut {
+			if c, ok := r.Context().Value(connKey{}).(net.Conn); ok {
+				_ = c.Close()
+			}
+			panic(http.ErrAbortHandler)
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, why)
+	}
+}
+
+func (s *Server) scripted(r Request) Answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.script == nil {
+		return Answer{}
+	}
+	return s.script(r)
+}
+
+var topic = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
+
+// take checks a request as a push service and a browser do, and takes its message.
+func (s *Server) take(r *http.Request, id string, body []byte) (status int, why string) {
+	refuse := func(status int, why string) (int, string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.refused = append(s.refused, fmt.Sprint(status, " ", why))
+		s.refused = s.refused[max(0, len(s.refused)-100):]
+		return status, why
+	}
+	s.mu.Lock()
+	subscription := s.subscriptions[id]
+	s.mu.Unlock()
+	switch {
+	case r.Method != http.MethodPost:
+		return refuse(http.StatusMethodNotAllowed, "not a POST")
+	case subscription == nil:
+		return refuse(http.StatusNotFound, "no such subscription")
+	case subscription.isGone():
+		return refuse(http.StatusGone, "unsubscribed")
+	case len(body) > 4096:
+		return refuse(http.StatusRequestEntityTooLarge, "more than 4096 bytes")
+	}
+	key, err := s.verify(r.Header.Get("Authorization"))
+	if err != nil {
+		return refuse(http.StatusUnauthorized, err.Error())
+	}
+	if subscription.serverKey != "" && key != subscription.serverKey {
+		return refuse(http.StatusForbidden, "the subscription is for another key")
+	}
+	a := Acceptance{
+		At: time.Now(), Subscription: id, Topic: r.Header.Get("Topic"), Urgency: r.Header.Get("Urgency"),
+		Proto: r.Proto, Remote: r.RemoteAddr,
+	}
+	if a.TTL, err = checkHeader(r.Header); err != nil {
+		return refuse(http.StatusBadRequest, err.Error())
+	}
+	if a.Payload, err = Decrypt(body, subscription.private, subscription.auth); err != nil {
+		return refuse(http.StatusBadRequest, err.Error())
+	}
+	s.mu.Lock()
+	s.taken++
+	if !s.forget {
+		s.accepted = append(s.accepted, a)
+	}
+	s.mu.Unlock()
+	if !s.forget {
+		subscription.take(a)
+	}
+	return http.StatusCreated, ""
+}
+
+// verify remembers which headers were good, as a token is used for hours.
+func (s *Server) verify(header string) (key string, err error) {
+	s.mu.Lock()
+	key = s.verified[header]
+	s.mu.Unlock()
+	if key != "" {
+		return key, nil
+	}
+	if key, err = verify(header, s.origin, time.Now()); err != nil {
+		return "", err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.verified[header] = key
+	return key, nil
+}
+
+func checkHeader(h http.Header) (ttl time.Duration, err error) {
+	seconds, err := strconv.ParseUint(h.Get("Ttl"), 10, 31)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("TTL: %w", err)
+	case h.Get("Content-Encoding") != "aes128gcm":
+		return 0, errors.New("the encoding is not aes128gcm")
+	case h.Get("Topic") != "" && !topic.MatchString(h.Get("Topic")):
+		return 0, errors.New("the topic is invalid")
+	case !slices.Contains([]string{"", "very-low", "low", "normal", "high"}, h.Get("Urgency")):
+		return 0, errors.New("the urgency is invalid")
+	}
+	return time.Duration(seconds) * time.Second, nil
+}
+
+// Subscribe makes a subscription, for the holder of the VAPID key whose public part is
+// given as to the browser (applicationServerKey); "": for all.
+func (s *Server) Subscribe(applicationServerKey string) (*Subscription, error) {
+	private, err := ecdh.P256().GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	auth := make([]byte, 16)
+	_, _ = rand.Read(auth) // it never fails
+	id := rand.Text()
+	u := &Subscription{id: id, endpoint: s.origin + "/push/" + id, serverKey: applicationServerKey, private: private, auth: auth, online: true}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.subscriptions[id] = u
+	return u, nil
+}
+
+// subscriptionJSON is what PushSubscription.toJSON returns in a browser.
+type subscriptionJSON struct {
+	Endpoint       string            `json:"endpoint"`
+	ExpirationTime *int64            `json:"expirationTime"`
+	Keys           map[string]string `json:"keys"`
+}
+
+func marshal(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // it is strings
+	}
+	return text
+}

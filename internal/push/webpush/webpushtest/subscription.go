@@ -1,0 +1,92 @@
+package webpushtest
+
+import (
+	"crypto/ecdh"
+	"encoding/base64"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/activityd/activityd/internal/push"
+)
+
+// Subscription is a browser's. Its methods are safe for concurrent use.
+type Subscription struct {
+	id        string
+	endpoint  string
+	serverKey string
+	private   *ecdh.PrivateKey
+	auth      []byte
+
+	mu       sync.Mutex
+	gone     bool
+	online   bool
+	waiting  []Acceptance // while the browser is offline
+	received []Acceptance
+}
+
+// ID returns what [Acceptance] calls it.
+func (u *Subscription) ID() string { return u.id }
+
+// JSON returns the subscription as the browser gives it to its page.
+func (u *Subscription) JSON() []byte {
+	a := u.Address()
+	return marshal(subscriptionJSON{Endpoint: a.Endpoint, Keys: map[string]string{
+		"p256dh": base64.RawURLEncoding.EncodeToString(a.P256DH),
+		"auth":   base64.RawURLEncoding.EncodeToString(a.Auth),
+	}})
+}
+
+// Address returns the same for a [push.Device].
+func (u *Subscription) Address() push.Address {
+	return push.Address{Endpoint: u.endpoint, P256DH: u.private.PublicKey().Bytes(), Auth: slices.Clone(u.auth)}
+}
+
+// Unsubscribe ends the subscription: its messages are answered with 410.
+func (u *Subscription) Unsubscribe() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.gone = true
+}
+
+// SetOnline says whether the browser is connected. Messages for one that is not wait, for
+// as long as their TTL says; those with a topic replace one another.
+func (u *Subscription) SetOnline(online bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.online = online
+	if online {
+		for _, a := range u.waiting {
+			if time.Since(a.At) < a.TTL {
+				u.received = append(u.received, a)
+			}
+		}
+		u.waiting = nil
+	}
+}
+
+// Received returns the messages that reached the browser.
+func (u *Subscription) Received() []Acceptance {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.received)
+}
+
+func (u *Subscription) isGone() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.gone
+}
+
+func (u *Subscription) take(a Acceptance) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.online {
+		u.received = append(u.received, a)
+		return
+	}
+	if a.Topic != "" {
+		u.waiting = slices.DeleteFunc(u.waiting, func(w Acceptance) bool { return w.Topic == a.Topic })
+	}
+	u.waiting = append(u.waiting, a)
+}

@@ -1,0 +1,83 @@
+package stream_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/stream"
+	"github.com/activityd/activityd/internal/stream/streamtest"
+)
+
+// What a producer pays for an event, beside what PING costs on the same connection, and
+// what the stream takes in memory.
+func BenchmarkProducer(b *testing.B) {
+	client := newClient(b, &redis.Options{Network: "unix", Addr: servertest.Redis(b, "--appendonly", "yes", "--appendfsync", "everysec").Addr()})
+	for range b.N {
+		costs, err := streamtest.Producer(b.Context(), client, 10_000)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for unit, q := range map[string]float64{"p50": 0.5, "p99": 0.99} {
+			xadd, ping := streamtest.Quantile(costs.XAdd, q), streamtest.Quantile(costs.Ping, q)
+			b.ReportMetric(float64(xadd.Microseconds()), "µs-xadd-"+unit)
+			b.ReportMetric(float64(ping.Microseconds()), "µs-ping-"+unit)
+			b.ReportMetric(float64(xadd)/float64(ping), "xadd/ping-"+unit)
+		}
+	}
+	bytes, err := streamtest.Bytes(b.Context(), client)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(bytes, "B/entry")
+}
+
+// How many entries a consumer moves, and how long one takes from before its XADD to its row
+// when nothing else waits.
+func BenchmarkConsumer(b *testing.B) {
+	client := newClient(b, &redis.Options{Network: "unix", Addr: servertest.Redis(b).Addr()})
+	db, err := mysql.Open(servertest.MySQLDSN(b))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	const many, single = 20_000, 200
+	for range b.N {
+		if _, err := streamtest.Producer(b.Context(), client, many); err != nil {
+			b.Fatal(err)
+		}
+		committed := make(chan int, many)
+		q := queue.NewMySQLQueue(db, queue.Options{})
+		began := time.Now()
+		stop := run(b, stream.New(client, enqueueFunc(func(ctx context.Context, batch []queue.New) ([]uint64, error) {
+			ids, err := q.Enqueue(ctx, batch)
+			committed <- len(ids)
+			return ids, err
+		}), slog.New(slog.NewTextHandler(os.Stderr, nil)), stream.Options{Name: "a"}))
+		for n := 0; n < many; {
+			n += <-committed
+		}
+		b.ReportMetric(many/time.Since(began).Seconds(), "entries/s")
+		var took []time.Duration
+		for range single {
+			began := time.Now()
+			if err := client.XAdd(b.Context(), &redis.XAddArgs{Stream: stream.Key, Values: []any{stream.Field, streamtest.Event}}).Err(); err != nil {
+				b.Fatal(err)
+			}
+			<-committed
+			took = append(took, time.Since(began))
+		}
+		stop()
+		slices.Sort(took)
+		b.ReportMetric(float64(streamtest.Quantile(took, 0.5).Microseconds()), "µs-to-row-p50")
+		b.ReportMetric(float64(streamtest.Quantile(took, 0.99).Microseconds()), "µs-to-row-p99")
+	}
+}
