@@ -30,7 +30,7 @@ var (
 // described is what activityd's own tables are like, with the version.
 func described(t *testing.T, db *sql.DB) []string {
 	t.Helper()
-	const ours = " WHERE table_schema = DATABASE() AND table_name IN ('tasks', 'task_keys', 'paused_queues', 'once_keys') ORDER BY 1"
+	ours := " WHERE table_schema = DATABASE() AND table_name IN ('" + strings.Join(schema.Tables()[4:], "', '") + "') ORDER BY 1"
 	return slices.Concat(
 		column(t, db, "SELECT CONCAT_WS(' ', table_name, engine, table_collation, table_comment) FROM information_schema.tables"+ours),
 		column(t, db, "SELECT CONCAT_WS(' ', table_name, column_name, column_type, collation_name, is_nullable, column_default, extra, column_comment) FROM information_schema.columns"+ours),
@@ -51,8 +51,17 @@ func recordOf(p schema.Program) string {
 func version1(t *testing.T) *sql.DB {
 	t.Helper()
 	db := servertest.MySQL(t)
-	run(t, db, "DROP TABLE tasks, task_keys, paused_queues, once_keys")
+	run(t, db, "DROP TABLE "+strings.Join(schema.Tables()[4:], ", "))
 	run(t, db, schema.TableStatements(schema.Version1)...)
+	return db
+}
+
+// version2 is a database of before there was push.
+func version2(t *testing.T) *sql.DB {
+	t.Helper()
+	db := servertest.MySQL(t)
+	run(t, db, "DROP TABLE push_devices, push_settings, push_mutes, push_events, push_receipts",
+		"ALTER TABLE tasks COMMENT = 'activityd schema 2, compatible since 1'")
 	return db
 }
 
@@ -69,20 +78,22 @@ func apply(t *testing.T, db *sql.DB, programs ...schema.Program) {
 // makes, in which the new tables are those that it makes first.
 func TestMigrationsLeadToSchemaSQL(t *testing.T) {
 	t.Parallel()
-	fresh, old := servertest.MySQL(t), version1(t)
+	fresh := servertest.MySQL(t)
 	if got := versionOf(t, fresh); got != recordOf(present) {
 		t.Errorf("schema.sql records %q, want %q", got, recordOf(present))
 	}
-	if err := schema.ApplyOffline(t.Context(), old); err != nil {
-		t.Fatal(err)
-	}
-	if diff := gocmp.Diff(described(t, fresh), described(t, old)); diff != "" {
-		t.Errorf("(-schema.sql +migrated):\n%s", diff)
+	for version, old := range map[int]*sql.DB{1: version1(t), 2: version2(t)} {
+		if err := schema.ApplyOffline(t.Context(), old); err != nil {
+			t.Fatal(err)
+		}
+		if diff := gocmp.Diff(described(t, fresh), described(t, old)); diff != "" {
+			t.Errorf("from version %d (-schema.sql +migrated):\n%s", version, diff)
+		}
 	}
 }
 
 // online matches the statements of which the site's inserts notice nothing.
-var online = regexp.MustCompile(`^(DO 0|ALTER TABLE (tasks|task_keys|paused_queues|once_keys) .*, ALGORITHM=(INSTANT|INPLACE, LOCK=NONE))$`)
+var online = regexp.MustCompile(`^(DO 0|ALTER TABLE (tasks|task_keys|paused_queues|once_keys|push_\w+) .*, ALGORITHM=(INSTANT|INPLACE, LOCK=NONE))$`)
 
 func TestMigrationsAreOnline(t *testing.T) {
 	t.Parallel()
@@ -225,7 +236,7 @@ func TestVersion1IsMigrated(t *testing.T) {
 	run(t, recorded, "ALTER TABLE tasks COMMENT = '"+recordOf(first)+"'")
 	for _, db := range []*sql.DB{recorded, unrecorded} {
 		findings := check(t, db)
-		const want = "tasks is of schema version 1: this activityd needs version 2: run activityd schema --apply"
+		const want = "tasks is of schema version 1: this activityd needs version 3: run activityd schema --apply"
 		if len(findings) != 1 || !findings[0].Wrong || findings[0].String() != want {
 			t.Errorf("found %v, want that %s", findings, want)
 		}
