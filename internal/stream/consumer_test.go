@@ -624,3 +624,56 @@ func TestTheRightsThatAreNeeded(t *testing.T) {
 		t.Errorf("%d entries are dead, want 1; there are the consumers %v", n, names)
 	}
 }
+
+// claimHook replies to XAUTOCLAIM as Redis 6.2 does when what it claimed was trimmed, and
+// notes from where is read.
+type claimHook struct {
+	redis.Hook
+
+	replied atomic.Bool
+	from    chan string
+}
+
+func (h *claimHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *claimHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *claimHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		c, ok := cmd.(*redis.Cmd)
+		switch {
+		case !ok:
+		case c.Name() == "xautoclaim" && !h.replied.Swap(true):
+			c.SetVal([]any{"0-0", []any{nil}})
+			return nil
+		case c.Name() == "xreadgroup":
+			select {
+			case h.from <- fmt.Sprint(c.Args()[len(c.Args())-1]):
+			default:
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// Before Redis 7 what was claimed and is gone has no id: the consumer reads again what it
+// holds, to learn it.
+func TestClaimsOfRedis6(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	c := b.consumer("a", b.queue)
+	stop := b.run(c)
+	b.upload(1)
+	b.queued(uploaded(1, 1)) // it reads what is fresh by now
+	stop()
+	hook := &claimHook{from: make(chan string, 1)}
+	b.client.AddHook(hook)
+	b.run(c)
+	if from := <-hook.from; from != "0" {
+		t.Errorf("after the claim it reads from %s, want 0: what it holds", from)
+	}
+	b.upload(2)
+	b.queued(uploaded(1, 2))
+}
