@@ -109,6 +109,7 @@ func (p *pool) acquire(ctx context.Context) (*conn, error) {
 	w := &waiter{got: make(chan struct{})}
 	p.waiters = append(p.waiters, w)
 	p.waiting.Add(1)
+	//nolint:contextcheck // a connection outlives the message
 	p.match() // a stream that became free before waiting was raised told no one
 	p.mu.Unlock()
 
@@ -253,7 +254,8 @@ const (
 
 // reserve returns a connection with a free stream, nil if there is none. It holds mu.
 func (p *pool) reserve() *conn {
-	for _, c := range slices.Clone(p.conns) {
+	for i := 0; i < len(p.conns); i++ {
+		c := p.conns[i]
 		if !c.warm && c.active > 0 {
 			continue
 		}
@@ -266,6 +268,7 @@ func (p *pool) reserve() *conn {
 		// nothing: it was told to go away, or it was idle for too long.
 		if idle || c.Err() != nil {
 			p.drop(c)
+			i--
 		}
 	}
 	return nil
