@@ -321,6 +321,24 @@ func TestARestartedRedisWithoutData(t *testing.T) {
 	b.queued(uploaded(1, 2))
 }
 
+// A Redis that does not answer, and answers later what was given up: the entries of such
+// an answer are held, and nobody has them.
+func TestAPausedRedis(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t)
+	direct := newClient(t, &redis.Options{Network: "unix", Addr: server.Addr()})
+	b := newBenchOn(t, servertest.MySQLDSN(t), newClient(t, &redis.Options{Network: "unix", Addr: server.Addr(), ReadTimeout: 100 * time.Millisecond}))
+	b.start("a")
+	b.client = direct
+	b.upload(1)
+	b.queued(uploaded(1, 1))
+	b.must(server.Pause())
+	eventually(t, "the outage is reported", func() bool { return b.log.count("server cannot be used") == 1 })
+	b.must(server.Resume())
+	b.uploads(2, 300)
+	b.queued(uploaded(1, 300))
+}
+
 // An answer of Redis is lost in each direction, again and again.
 func TestCutConnections(t *testing.T) {
 	t.Parallel()
