@@ -109,6 +109,7 @@ func (p *pool) acquire(ctx context.Context) (*conn, error) {
 	w := &waiter{got: make(chan struct{})}
 	p.waiters = append(p.waiters, w)
 	p.waiting.Add(1)
+	//nolint:contextcheck // a connection outlives the message
 	p.match() // a stream that became free before waiting was raised told no one
 	p.mu.Unlock()
 
