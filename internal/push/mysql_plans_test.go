@@ -95,13 +95,13 @@ func fillPush(t *testing.T, db *sql.DB, size int) {
 		"INSERT INTO contacts (user_id, contact_id, is_friend) SELECT 1, n, TRUE FROM " + numbers + " WHERE n > 1 AND n <= ?",
 		"INSERT INTO blocks (user_id, blocked_id) SELECT n, n + 1 FROM " + numbers + " WHERE n > 1 AND n <= ?",
 		"INSERT INTO photos (id, owner_id, visibility, date_upload) SELECT n, 1, 'friends', n FROM " + numbers + " WHERE n <= ?",
-		"INSERT INTO push_devices (id, member_id, platform, address_hash, address, registered_at) SELECT n, n, 'fcm', UNHEX(SHA2(n, 256)), '{}', 1 FROM " + numbers + " WHERE n <= ? / 2",
-		"INSERT INTO push_devices (id, member_id, platform, address_hash, address, registered_at, gone_at) SELECT 100000 + n, n, 'fcm', UNHEX(SHA2(100000 + n, 256)), '{}', 1, " + mysql.Now + " FROM " + numbers + " WHERE n <= ?",
+		"INSERT INTO push_devices (id, member_id, platform, address_hash, address, registered_at) SELECT n, n + 0, 'fcm', UNHEX(SHA2(n, 256)), '{}', 1 FROM " + numbers + " WHERE n <= ? / 2",
+		"INSERT INTO push_devices (id, member_id, platform, address_hash, address, registered_at, gone_at) SELECT 100000 + n, n + 0, 'fcm', UNHEX(SHA2(100000 + n, 256)), '{}', 1, " + mysql.Now + " FROM " + numbers + " WHERE n <= ?",
 		"INSERT INTO push_settings (member_id, types, time_zone) SELECT n, '{\"fave\":false}', 'UTC' FROM " + numbers + " WHERE n <= ?",
 		"INSERT INTO push_mutes (member_id, object, until_at) SELECT n, 'photo:1', 9e12 FROM " + numbers + " WHERE n <= ?",
 		"INSERT INTO push_events (number, id, task_id, actor_id, event, created_at, expires_at, forget_at)" +
 			" SELECT n, CONCAT('e', n), n, 1, CONCAT('{\"type\":\"upload\",\"object\":\"photo:', n, '\",\"recipients\":\"followers\",\"expires_in\":60}'), 1, 9e12, 9e12 FROM " + numbers + " WHERE n <= ?",
-		"INSERT INTO push_receipts (event_number, member_id, device_id, state, at) SELECT 1, n, n, 'accepted', n FROM " + numbers + " WHERE n <= ?",
+		"INSERT INTO push_receipts (event_number, member_id, device_id, state, at) SELECT 1, n, n + 0, 'accepted', n FROM " + numbers + " WHERE n <= ?",
 	} {
 		exec(t, db, text, size)
 	}
@@ -109,7 +109,7 @@ func fillPush(t *testing.T, db *sql.DB, size int) {
 	exec(t, db, "INSERT INTO push_receipts (event_number, member_id, device_id, state, at, burst) SELECT 2 + n MOD 20, n DIV 20 + 1, n DIV 20 + 1, IF(n MOD 20 >= 18, 'pending', 'accepted'), n, ? FROM "+
 		numbers+" WHERE n <= ? * 2", burst[:], size)
 	for _, table := range []string{"users", "contacts", "blocks", "photos", "push_devices", "push_settings", "push_mutes", "push_events", "push_receipts"} {
-		_, err := mysql.Select(t.Context(), db, func(rows *sql.Rows) (_ struct{}, _ error) { return struct{}{}, nil }, "ANALYZE TABLE "+table)
+		_, err := mysql.Select(t.Context(), db, func(*sql.Rows) (_ struct{}, _ error) { return struct{}{}, nil }, "ANALYZE TABLE "+table)
 		must(t, err)
 	}
 }
