@@ -37,6 +37,9 @@ var (
 	credentialsRefused = promauto.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "activityd_push_credentials_refused", Help: "Push services that do not take our keys.",
 	}, []string{"platform"})
+	connections = promauto.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "activityd_push_connections", Help: "Connections to push services that are kept.",
+	}, []string{"platform"})
 )
 
 // Where an event is found not to be for a device.
@@ -100,6 +103,7 @@ func init() {
 			doublesPossible.WithLabelValues(string(p), cause)
 		}
 		devicesGone.WithLabelValues(string(p), otherReason)
+		connections.WithLabelValues(string(p))
 		breakersOpen.WithLabelValues(string(p))
 		credentialsRefused.WithLabelValues(string(p))
 	}
@@ -111,6 +115,13 @@ func init() {
 			skipped.WithLabelValues(stage, string(reason))
 		}
 	}
+}
+
+// CountConnections returns what is to be told of the connections that a sender of the platform
+// opens, 1, and closes, -1.
+func CountConnections(p Platform) func(delta int) {
+	gauge := connections.WithLabelValues(string(p))
+	return func(delta int) { gauge.Add(float64(delta)) }
 }
 
 // countResult counts what became of a message.

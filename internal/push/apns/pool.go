@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/activityd/activityd/internal/push"
 )
 
 // maxConns is how many connections there are to a host, at most. One carries 1000 requests
@@ -169,9 +171,13 @@ func (p *pool) drop(c *conn) {
 func (p *pool) closeIdle(c *conn) {
 	if i := slices.Index(p.retired, c); i >= 0 && c.active == 0 {
 		p.retired = slices.Delete(p.retired, i, i+1)
+		countConnections(-1)
 		go func() { _ = c.Close() }() // it may wait for the peer
 	}
 }
+
+// countConnections counts those of all pools.
+var countConnections = push.CountConnections(push.APNs)
 
 // close closes all connections and ends what waits for one.
 func (p *pool) close() {
@@ -185,6 +191,7 @@ func (p *pool) close() {
 	}
 	p.mu.Unlock()
 	for _, c := range conns {
+		countConnections(-1)
 		_ = c.Close()
 	}
 }
@@ -323,6 +330,7 @@ func (p *pool) dial() {
 		p.match()
 	default:
 		p.log.Debug("apns: connected", "address", p.address)
+		countConnections(1)
 		p.conns = append(p.conns, &conn{ClientConn: opened, key: key, opened: p.full})
 		opened.SetStateHook(func(*http.ClientConn) { p.kick() })
 		p.match()
