@@ -65,7 +65,11 @@ func TestDeliverByMySQL(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			queuetest.Enqueue(t, q, queue.New{Kind: push.Deliver, Key: devices[token].ID, Queue: push.QueuePush, Payload: payload})
+			key, err := push.DeliverKey(devices[token].ID, payload)
+			if err != nil {
+				t.Fatal(err)
+			}
+			queuetest.Enqueue(t, q, queue.New{Kind: push.Deliver, Key: devices[token].ID, Queue: push.QueuePush, Payload: payload, DedupeKey: key})
 		}
 		list := queuetest.ClaimFor(t, q, push.QueuePush, 100, time.Minute)
 		var results []queue.Result
