@@ -156,8 +156,9 @@ func TestPausesByResult(t *testing.T) {
 		"asked for":              {Result{Outcome: Wait, Status: 503, Origin: true, After: 15 * time.Minute}, 15 * time.Minute, 15 * time.Minute},
 		"asked for, no time":     {Result{Outcome: Wait, Status: 503, Origin: true}, failPause / 2, failPause},
 		"asked for, for ever":    {Result{Outcome: Wait, Status: 429, Origin: true, After: 1000 * time.Hour}, maxWait, maxWait},
-		"keys":                   {Result{Outcome: Credentials, Status: 403}, refusedPause / 2, refusedPause},
-		"keys, for long":         {Result{Outcome: Credentials, Status: 429, After: 20 * time.Minute}, 20 * time.Minute, 20 * time.Minute},
+		"keys":                   {Result{Outcome: Credentials, Status: 403, Origin: true}, refusedPause / 2, refusedPause},
+		"keys, for long":         {Result{Outcome: Credentials, Status: 429, Origin: true, After: 20 * time.Minute}, 20 * time.Minute, 20 * time.Minute},
+		"keys, this device only": {Result{Outcome: Credentials, Status: 403, Reason: "VapidPkHashMismatch"}, 0, 0},
 		"this device only":       {Result{Outcome: Wait, Status: 429, After: time.Hour}, 0, 0},
 		"one failure":            {Result{Outcome: Wait, Reason: "dial"}, 0, 0},
 		"the device is gone":     {Result{Outcome: Gone, Status: 410}, 0, 0},
@@ -180,7 +181,7 @@ func TestRefusedKeysAreTriedLessAndLess(t *testing.T) {
 		b := newBreakers()
 		var wait time.Duration
 		for range 10 {
-			b.report(admitted(t, b, oneOrigin), Result{Outcome: Credentials, Status: 403})
+			b.report(admitted(t, b, oneOrigin), Result{Outcome: Credentials, Status: 403, Origin: true})
 			wait = refuses(t, b, oneOrigin)
 			passTime(wait)
 		}

@@ -297,7 +297,7 @@ func withFaults(t *testing.T, w *world, random *rand.Rand) { //nolint:gocognit /
 		case chance(1):
 			return push.Result{Outcome: push.Wait, Status: 503, Origin: true, After: 20 * time.Second}
 		case chance(1):
-			return push.Result{Outcome: push.Credentials, Status: 403, Reason: "InvalidProviderToken"}
+			return push.Result{Outcome: push.Credentials, Status: 403, Reason: "InvalidProviderToken", Origin: true}
 		}
 		return push.Result{Outcome: push.Accepted, Status: 200}
 	})

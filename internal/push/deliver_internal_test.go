@@ -3,6 +3,7 @@ package push
 import (
 	"encoding/json"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -157,9 +158,19 @@ func TestIdentities(t *testing.T) {
 
 func TestReasonsAreBounded(t *testing.T) {
 	t.Parallel()
-	for reason, want := range map[string]string{"BadDeviceToken": "BadDeviceToken", "": "", "what a push service says": otherReason} {
-		if got := reasonLabel(reason); got != want {
+	const platform = Platform("of this test")
+	for reason, want := range map[string]string{
+		"BadDeviceToken": "BadDeviceToken", "": "", "ü": otherReason, strings.Repeat("x", 1000): otherReason,
+	} {
+		if got := reasonLabel(platform, reason); got != want {
 			t.Errorf("%q is labelled %q", reason, got)
 		}
+	}
+	seen := map[string]bool{}
+	for i := range 10 * maxReasons {
+		seen[reasonLabel(platform, strconv.Itoa(i))] = true
+	}
+	if len(seen) > maxReasons+1 || !seen[otherReason] || reasonLabel(platform, "BadDeviceToken") != "BadDeviceToken" {
+		t.Errorf("%d labels", len(seen))
 	}
 }

@@ -484,7 +484,7 @@ func TestRefusedKeys(t *testing.T) {
 	t.Parallel()
 	bubble(t, 200, func(t *testing.T, w *world) {
 		w.answering(func(_ context.Context, m push.Message) push.Result {
-			return push.Result{Outcome: push.Credentials, Status: 403, Reason: "InvalidProviderToken"}
+			return push.Result{Outcome: push.Credentials, Status: 403, Reason: "InvalidProviderToken", Origin: true}
 		})
 		w.deliver(w.event(push.Event{}), devicesTo(200)...)
 		w.begin()
@@ -528,15 +528,15 @@ func TestMetricsOfDeliveries(t *testing.T) {
 	})
 	got := metricstest.Gather(t).Since(before)
 	want := metricstest.Samples{
-		`activityd_push_messages_total{outcome="accepted",platform="apns",reason=""}`:         8,
-		`activityd_push_messages_total{outcome="gone",platform="apns",reason="Unregistered"}`: 1,
-		`activityd_push_messages_total{outcome="rejected",platform="apns",reason="other"}`:    1,
-		`activityd_push_messages_total{outcome="ambiguous",platform="apns",reason="reset"}`:   1,
-		`activityd_push_doubles_possible_total{cause="no_answer",platform="apns"}`:            1,
-		`activityd_push_devices_gone_total{platform="apns",reason="Unregistered"}`:            1,
-		`activityd_push_skipped_total{reason="not_visible",stage="delivery"}`:                 1,
-		`activityd_push_event_to_accepted_seconds{platform="apns"}`:                           8,
-		`activityd_push_messages_in_flight`:                                                   0,
+		`activityd_push_messages_total{outcome="accepted",platform="apns",reason=""}`:               8,
+		`activityd_push_messages_total{outcome="gone",platform="apns",reason="Unregistered"}`:       1,
+		`activityd_push_messages_total{outcome="rejected",platform="apns",reason="never heard of"}`: 1,
+		`activityd_push_messages_total{outcome="ambiguous",platform="apns",reason="reset"}`:         1,
+		`activityd_push_doubles_possible_total{cause="no_answer",platform="apns"}`:                  1,
+		`activityd_push_devices_gone_total{platform="apns",reason="Unregistered"}`:                  1,
+		`activityd_push_skipped_total{reason="not_visible",stage="delivery"}`:                       1,
+		`activityd_push_event_to_accepted_seconds{platform="apns"}`:                                 8,
+		`activityd_push_messages_in_flight`:                                                         0,
 	}
 	for series, want := range want {
 		if got[series] != want {
@@ -554,7 +554,7 @@ func TestGaugesOfBreakers(t *testing.T) {
 	open, refused := gauges()
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.answering(func(context.Context, push.Message) push.Result {
-			return push.Result{Outcome: push.Credentials, Status: 403, Reason: "InvalidProviderToken"}
+			return push.Result{Outcome: push.Credentials, Status: 403, Reason: "InvalidProviderToken", Origin: true}
 		})
 		w.deliver(w.event(push.Event{}), 1)
 		w.begin()

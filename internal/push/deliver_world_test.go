@@ -38,7 +38,7 @@ type world struct {
 	sent     []push.Message // that arrived at the push service
 	accepted []push.Message
 	answer   func(ctx context.Context, m push.Message) push.Result // nil: all are accepted
-	origin   func(d push.Device) string // nil: all have the same
+	origin   func(d push.Device) string                            // nil: all have the same
 }
 
 type receiptKey struct{ event, device uint64 }

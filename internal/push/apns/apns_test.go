@@ -265,6 +265,24 @@ func TestGoAway(t *testing.T) {
 	}
 }
 
+// A server that refuses a new connection answers its first request by GOAWAY, with a reason.
+func TestGoAwayAtFirst(t *testing.T) {
+	t.Parallel()
+	server := apnstest.Start(t)
+	s := newSender(t, server)
+	server.Answer(func(apnstest.Request) apnstest.Answer {
+		return apnstest.Answer{GoAway: &apnstest.GoAway{Code: http2.ErrCodeEnhanceYourCalm, Reason: "BadCertificate", Close: true}}
+	})
+	if got := s.Send(patient(t), message(1)); got != (push.Result{Outcome: push.Wait, Reason: reasonGoAway}) {
+		t.Errorf("%+v", got)
+	}
+	if n := len(server.Accepted()); n != 0 {
+		t.Errorf("%d messages were accepted", n)
+	}
+	server.Answer(nil)
+	warm(t, s)
+}
+
 // A server that goes away again and again under load costs repetitions, and neither a
 // message nor a double.
 func TestGracefulGoAwayUnderLoad(t *testing.T) {

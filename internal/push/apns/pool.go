@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/activityd/activityd/internal/push"
 )
 
 // maxConns is how many connections there are to a host, at most. One carries 1000 requests
@@ -109,6 +111,7 @@ func (p *pool) acquire(ctx context.Context) (*conn, error) {
 	w := &waiter{got: make(chan struct{})}
 	p.waiters = append(p.waiters, w)
 	p.waiting.Add(1)
+	//nolint:contextcheck // a connection outlives the message
 	p.match() // a stream that became free before waiting was raised told no one
 	p.mu.Unlock()
 
@@ -168,9 +171,13 @@ func (p *pool) drop(c *conn) {
 func (p *pool) closeIdle(c *conn) {
 	if i := slices.Index(p.retired, c); i >= 0 && c.active == 0 {
 		p.retired = slices.Delete(p.retired, i, i+1)
+		countConnections(-1)
 		go func() { _ = c.Close() }() // it may wait for the peer
 	}
 }
+
+// countConnections counts those of all pools.
+var countConnections = push.CountConnections(push.APNs)
 
 // close closes all connections and ends what waits for one.
 func (p *pool) close() {
@@ -184,6 +191,7 @@ func (p *pool) close() {
 	}
 	p.mu.Unlock()
 	for _, c := range conns {
+		countConnections(-1)
 		_ = c.Close()
 	}
 }
@@ -253,7 +261,8 @@ const (
 
 // reserve returns a connection with a free stream, nil if there is none. It holds mu.
 func (p *pool) reserve() *conn {
-	for _, c := range slices.Clone(p.conns) {
+	for i := 0; i < len(p.conns); i++ {
+		c := p.conns[i]
 		if !c.warm && c.active > 0 {
 			continue
 		}
@@ -266,6 +275,7 @@ func (p *pool) reserve() *conn {
 		// nothing: it was told to go away, or it was idle for too long.
 		if idle || c.Err() != nil {
 			p.drop(c)
+			i--
 		}
 	}
 	return nil
@@ -320,6 +330,7 @@ func (p *pool) dial() {
 		p.match()
 	default:
 		p.log.Debug("apns: connected", "address", p.address)
+		countConnections(1)
 		p.conns = append(p.conns, &conn{ClientConn: opened, key: key, opened: p.full})
 		opened.SetStateHook(func(*http.ClientConn) { p.kick() })
 		p.match()
