@@ -23,8 +23,8 @@ const (
 	QueuePush   = "push"
 )
 
-// Page is the payload of a target task: the followers of the event's actor whose ids are
-// above After.
+// Page is the payload of a target task: those of the event's recipients, or of the followers
+// of its actor, whose ids are above After.
 type Page struct {
 	Event uint64    `json:"event"` // the number of a [StoredEvent]
 	After member.ID `json:"after"`
@@ -39,25 +39,33 @@ type Delivery struct {
 	Burst string `json:"burst,omitempty"`
 }
 
-func newTarget(actor member.ID, p Page) (queue.New, error) {
-	payload, err := json.Marshal(p)
+// newTask returns a task that a page of an event is followed by. Its payload is numbers and
+// hexadecimal digits, which always can be marshalled.
+func newTask(kind, inQueue string, key uint64, payload any, dedupeKey string) queue.New {
+	text, err := json.Marshal(payload)
 	if err != nil {
-		return queue.New{}, err
+		panic(fmt.Sprintf("push: payload of %s: %v", kind, err))
 	}
-	return newTask(Target, QueueNotify, uint64(actor), payload, TargetKey)
+	return queue.New{Kind: kind, Key: key, Payload: text, Queue: inQueue, DedupeKey: dedupeKey}
 }
 
-func newDeliver(device uint64, d Delivery) (queue.New, error) {
-	payload, err := json.Marshal(d)
-	if err != nil {
-		return queue.New{}, err
-	}
-	return newTask(Deliver, QueuePush, device, payload, DeliverKey)
+// task returns the task that targets the page.
+func (p Page) task(actor member.ID) queue.New {
+	return newTask(Target, QueueNotify, uint64(actor), p, p.dedupeKey())
 }
 
-func newTask(kind, name string, key uint64, payload json.RawMessage, dedupe func(uint64, json.RawMessage) (string, error)) (queue.New, error) {
-	dedupeKey, err := dedupe(key, payload)
-	return queue.New{Kind: kind, Key: key, Payload: payload, Queue: name, DedupeKey: dedupeKey}, err
+func (p Page) dedupeKey() string { return fmt.Sprintf("target:%d:%d", p.Event, p.After) }
+
+// task returns the task that delivers to a device.
+func (d Delivery) task(device uint64) queue.New {
+	return newTask(Deliver, QueuePush, device, d, d.dedupeKey(device))
+}
+
+func (d Delivery) dedupeKey(device uint64) string {
+	if d.Burst != "" {
+		return fmt.Sprintf("burst:%d:%s", device, d.Burst)
+	}
+	return fmt.Sprintf("deliver:%d:%d", d.Event, device)
 }
 
 // NotifyKey is the dedupe key of a notify task: two with the same id are the same event.
@@ -90,16 +98,13 @@ func NotifyKey(actor uint64, payload json.RawMessage) (string, error) {
 func TargetKey(_ uint64, payload json.RawMessage) (string, error) {
 	var p Page
 	err := json.Unmarshal(payload, &p)
-	return fmt.Sprintf("target:%d:%d", p.Event, p.After), err
+	return p.dedupeKey(), err
 }
 
-// DeliverKey is the dedupe key of a deliver task: a delivery that waits absorbs those of its
-// burst for the device.
+// DeliverKey is the dedupe key of a deliver task: one that waits absorbs those of its burst
+// for the device.
 func DeliverKey(device uint64, payload json.RawMessage) (string, error) {
 	var d Delivery
 	err := json.Unmarshal(payload, &d)
-	if d.Burst != "" {
-		return fmt.Sprintf("burst:%d:%s", device, d.Burst), err
-	}
-	return fmt.Sprintf("deliver:%d:%d", d.Event, device), err
+	return d.dedupeKey(device), err
 }

@@ -1,0 +1,547 @@
+package push
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
+)
+
+var eventsTargeted = promauto.NewCounterVec(prometheus.CounterOpts{
+	Name: "activityd_push_events_total", Help: "Events whose targeting began, by what became of them.",
+}, []string{"outcome"})
+
+// What becomes of an event: it is targeted, it was before, or it cannot be understood.
+const (
+	eventNew      = "new"
+	eventRepeated = "repeated"
+	eventInvalid  = "invalid"
+)
+
+func init() {
+	for _, outcome := range []string{eventNew, eventRepeated, eventInvalid} {
+		eventsTargeted.WithLabelValues(outcome)
+	}
+}
+
+// TargetStore is what targeting needs of the database; it is a [*MySQL].
+type TargetStore interface {
+	Looker
+	StoreEvents(ctx context.Context, batch []NewEvent) ([]Stored, error)
+	Events(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error)
+	LastAccepted(ctx context.Context, bursts []BurstDevice) ([]time.Time, error)
+	WriteReceipts(ctx context.Context, receipts []Receipt) error
+}
+
+// Followers reads who follows members; it is a [*contacts.MySQL].
+type Followers interface {
+	FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error)
+}
+
+// Targeting is the handler of notify and target tasks: it finds the devices that an event
+// is for, a page of its recipients at a time.
+//
+// A page is the first PageSize recipients above an id, in the order of ids, or fewer, if
+// these have more than PageSize devices. Its deliveries, and the task for the next page,
+// are its follow-ups. Many small events of one claim are looked at together.
+//
+// # A crash loses nothing and repeats nothing
+//
+// A page takes these steps:
+//
+//	store     the event is inserted, unless there is one with its id
+//	look      what decides about each device is read, by one statement
+//	receipts  who is not notified, and what is pending of a burst, is written
+//	finish    the queue deletes the task, and inserts its follow-ups
+//
+// The last one is a transaction on the lease of the task: of all that ever work on a page,
+// exactly one commits it. After it, the page is through and its deliveries and its
+// successor are there. Before it, neither is, and the page is done again when the lease has
+// run out. Then
+//
+//   - the event is found to be stored by this very task, and is targeted as it stands there:
+//     not what the task says, which is the same, but what its deliveries will read;
+//   - a task with another id finds it stored by another task, and is done: a repetition;
+//   - the same receipts are written again, or those of the look that counts now; one that
+//     says that the event was accepted stays;
+//   - what is pending of a burst may be taken by a delivery of an earlier event of the
+//     burst, which then sends it. The delivery of this page finds nothing pending, or
+//     [Facts].Accepted keeps the page from making it.
+//
+// So nothing is sent because of a page before its finish, but for what is pending of a
+// burst, which is sent once. And nothing is missing: should the page be dead in the end,
+// with its reason, its successor goes on behind it.
+//
+// Recipients that come or go between two pages are as the page finds them. As pages go by
+// ids, nobody that is there all the time is left out or comes twice.
+//
+// # What is held at once
+//
+// Of a claim, followersAtOnce pages of followers are read, and PageSize candidates looked at
+// together, each with MaxDevices devices at most. Of these, a page takes no further member
+// after PageSize deliveries, and a look no further page; a claim no further look after
+// MaxDeliveries. The other tasks are handed back. So the transaction of the finish inserts
+// MaxDeliveries and two pages more at the very most, and one page usually.
+type Targeting struct {
+	TargetingOptions
+}
+
+// TargetingOptions say what targeting works with.
+type TargetingOptions struct {
+	Store     TargetStore
+	Followers Followers
+	// PageSize is how many recipients, and how many deliveries, a page has; 0:
+	// [DefaultPageSize].
+	PageSize int
+	// MaxDeliveries is after how many deliveries the other tasks of a claim are handed back;
+	// 0: two pages.
+	MaxDeliveries int
+}
+
+// DefaultPageSize is the default of [TargetingOptions].
+const DefaultPageSize = 1000
+
+// followersAtOnce is how many pages of followers are read at once.
+const followersAtOnce = 16
+
+// burstPause is how long a burst is left alone for a device after one of its events was accepted.
+const burstPause = time.Minute
+
+var _ queue.Handler = (*Targeting)(nil)
+
+// NewTargeting returns the handler of notify and target tasks.
+func NewTargeting(o TargetingOptions) *Targeting {
+	o.PageSize = cmp.Or(o.PageSize, DefaultPageSize)
+	o.MaxDeliveries = cmp.Or(o.MaxDeliveries, 2*o.PageSize)
+	return &Targeting{o}
+}
+
+// page is the work of one task.
+type page struct {
+	task    queue.Task
+	event   *StoredEvent
+	after   member.ID
+	members []member.ID // of the recipients above after, the first
+	more    bool        // there may be others
+	sends   []send
+	skips   []Receipt
+	lonely  int // followers without a device: they have no receipts
+	outcome queue.Outcome
+}
+
+// send is a delivery to be made.
+type send struct {
+	Facts
+	notBefore time.Time // zero: now
+}
+
+var errEnough = errors.New("other events of the claim have enough recipients")
+
+// Handle implements [queue.Handler].
+func (g *Targeting) Handle(ctx context.Context, tasks []queue.Task) []queue.Outcome {
+	all := make([]*page, len(tasks))
+	for i, t := range tasks {
+		all[i] = &page{task: t}
+	}
+	g.target(ctx, g.begin(ctx, all))
+	outcomes := make([]queue.Outcome, len(all))
+	for i, p := range all {
+		outcomes[i] = p.outcome
+	}
+	return outcomes
+}
+
+// begin finds out which events the tasks are about, and returns the pages that there are to do.
+func (g *Targeting) begin(ctx context.Context, all []*page) []*page {
+	var events []NewEvent
+	var notify, target []*page
+	var numbers []uint64
+	for _, p := range all {
+		switch e, number, err := p.parse(); {
+		case err != nil:
+			eventsTargeted.WithLabelValues(eventInvalid).Inc()
+			p.outcome.Err = queue.Permanent(fmt.Errorf("%w: %s: %w", queue.ErrInvalid, p.task.Kind, err))
+		case number != 0:
+			target, numbers = append(target, p), append(numbers, number)
+		default:
+			notify, events = append(notify, p), append(events, e)
+		}
+	}
+	fail(notify, g.store(ctx, notify, events))
+	stored, err := g.Store.Events(ctx, numbers)
+	fail(target, err)
+	for i, p := range target {
+		p.event = stored[numbers[i]] // nil: it was forgotten, long after it expired
+	}
+	var pages []*page
+	for _, p := range all {
+		if p.event != nil && p.outcome.Err == nil {
+			pages = append(pages, p)
+		}
+	}
+	return pages
+}
+
+// fail gives an error, if it is one, to all pages.
+func fail(pages []*page, err error) bool {
+	for _, p := range pages {
+		if err != nil {
+			p.outcome.Err = err
+		}
+	}
+	return err != nil
+}
+
+// parse reads what the task says: an event, or the number of one.
+func (p *page) parse() (e NewEvent, number uint64, err error) {
+	actor := member.ID(p.task.Key)
+	if actor == 0 {
+		return e, 0, errors.New("the key of the task, which is the actor, is 0")
+	}
+	if p.task.Kind == Target {
+		var next Page
+		if err := json.Unmarshal(p.task.Payload, &next); err != nil {
+			return e, 0, err
+		}
+		if next.Event == 0 {
+			return e, 0, errors.New("the payload names no event")
+		}
+		p.after = next.After
+		return e, next.Event, nil
+	}
+	event, err := ParseEvent(actor, p.task.Payload)
+	event.ID = cmp.Or(event.ID, madeID(p.task))
+	return NewEvent{Event: event, Task: p.task.ID, Created: p.task.Created}, 0, err
+}
+
+// madeID is the id of an event without one.
+func madeID(t queue.Task) string { return fmt.Sprintf("task-%d", t.ID) }
+
+// storedBytes bounds the payloads of the events that are stored at once.
+const storedBytes = 1 << 20
+
+// store stores the events of notify tasks that are new.
+func (g *Targeting) store(ctx context.Context, pages []*page, events []NewEvent) error {
+	for first := 0; first < len(pages); {
+		end, bytes := first, 0
+		for end < len(pages) && (end == first || bytes+len(pages[end].task.Payload) <= storedBytes) {
+			bytes += len(pages[end].task.Payload)
+			end++
+		}
+		stored, err := g.Store.StoreEvents(ctx, events[first:end])
+		if err != nil {
+			return err
+		}
+		if err := g.renumber(ctx, events[first:end], stored); err != nil {
+			return err
+		}
+		for i, s := range stored {
+			p := pages[first+i]
+			switch {
+			case s.Repeated:
+				eventsTargeted.WithLabelValues(eventRepeated).Inc()
+			default:
+				p.event = s.StoredEvent
+				eventsTargeted.WithLabelValues(eventNew).Inc()
+			}
+		}
+		first = end
+	}
+	return nil
+}
+
+// renumber stores events under another id whose made id stands for another event: that of a
+// task with the same number, before the table of tasks was emptied.
+func (g *Targeting) renumber(ctx context.Context, events []NewEvent, stored []Stored) error {
+	var again []NewEvent
+	var places []int
+	for i, s := range stored {
+		e := events[i]
+		if created := e.Created.UnixMilli(); e.ID == madeID(queue.Task{ID: e.Task}) && s.Created.UnixMilli() != created {
+			e.ID = fmt.Sprintf("%s-%d", e.ID, created)
+			again, places = append(again, e), append(places, i)
+		}
+	}
+	if len(again) == 0 {
+		return nil
+	}
+	under, err := g.Store.StoreEvents(ctx, again)
+	for i, s := range under {
+		stored[places[i]] = s
+	}
+	return err
+}
+
+// target does the pages, as many small ones at once as there may be candidates.
+func (g *Targeting) target(ctx context.Context, pages []*page) {
+	made := 0
+	var group []*page
+	candidates := 0
+	flush := func() {
+		made += g.look(ctx, group)
+		group, candidates = nil, 0
+	}
+	for some := range slices.Chunk(pages, followersAtOnce) {
+		if made < g.MaxDeliveries {
+			some = g.recipients(ctx, some)
+		}
+		for _, p := range some {
+			if candidates+len(p.members) > g.PageSize {
+				flush()
+			}
+			if made >= g.MaxDeliveries {
+				p.outcome.Err = queue.Later(0, errEnough)
+				continue
+			}
+			group, candidates = append(group, p), candidates+len(p.members)
+		}
+	}
+	flush()
+}
+
+// recipients reads the recipients of the pages, and returns those of which nothing is
+// finished or failed by then.
+func (g *Targeting) recipients(ctx context.Context, pages []*page) (some []*page) {
+	var of []*page
+	var asked []contacts.FollowerPage
+	for _, p := range pages {
+		switch {
+		case !p.task.Claimed.Before(p.event.Expires): // nobody needs to be looked at
+			p.expire()
+			some = append(some, p)
+		case p.event.Followers:
+			of, asked = append(of, p), append(asked, contacts.FollowerPage{Of: p.event.Actor, After: p.after})
+		default:
+			p.members = p.listed()
+			p.more = len(p.members) > g.PageSize
+			p.members = p.members[:min(len(p.members), g.PageSize)]
+			some = append(some, p)
+		}
+	}
+	if len(of) == 0 {
+		return some
+	}
+	lists, err := g.Followers.FollowerPages(ctx, asked, g.PageSize)
+	if fail(of, err) {
+		return some
+	}
+	for i, p := range of {
+		p.members, p.more = lists[i], len(lists[i]) == g.PageSize
+		some = append(some, p)
+	}
+	return some
+}
+
+// listed returns the recipients that the event names, those above after.
+func (p *page) listed() []member.ID {
+	list := slices.Sorted(slices.Values(p.event.Recipients))
+	at, found := slices.BinarySearch(list, p.after)
+	if found {
+		at++
+	}
+	return list[at:]
+}
+
+// expire is the end of an event that is too old: the recipients that it names are skipped, or
+// the followers that are left as one, which member 0 stands for.
+func (p *page) expire() {
+	rest := []member.ID{0}
+	if !p.event.Followers {
+		rest = p.listed()
+	}
+	for _, id := range rest {
+		p.skip(id, 0, Expired)
+	}
+}
+
+func (p *page) skip(id member.ID, device uint64, reason Skip) {
+	p.skips = append(p.skips, Receipt{Event: p.event.Number, Member: id, Device: device, State: StateSkipped, Reason: string(reason)})
+}
+
+// look does the pages of a group, and returns how many deliveries it made.
+func (g *Targeting) look(ctx context.Context, group []*page) (made int) {
+	var candidates []Candidate
+	for _, p := range group {
+		for _, id := range p.members {
+			if id != p.event.Actor || !p.event.Followers { // nobody needs to hear what it did itself, unless it is asked for
+				candidates = append(candidates, Candidate{Event: p.event.Number, Member: id})
+			}
+		}
+	}
+	facts, err := g.Store.Look(ctx, candidates)
+	if err != nil {
+		g.failed(group, err)
+		return 0
+	}
+	of := make(map[Candidate][]Facts, len(candidates))
+	for _, f := range facts {
+		c := candidates[f.Candidate]
+		of[c] = append(of[c], f)
+	}
+	done := group[:0:0]
+	for _, p := range group {
+		if made >= g.PageSize {
+			p.outcome.Err = queue.Later(0, errEnough)
+			continue
+		}
+		p.decide(of, g.PageSize)
+		made += len(p.sends)
+		done = append(done, p)
+	}
+	waits, err := g.waits(ctx, done)
+	if err == nil {
+		err = g.Store.WriteReceipts(ctx, receipts(done))
+	}
+	if err != nil {
+		g.failed(done, err)
+		return made
+	}
+	for _, p := range done {
+		for _, s := range p.sends {
+			p.outcome.Next = append(p.outcome.Next, p.delivery(s, waits[BurstDevice{p.event.Burst(), s.Device.Member, s.Device.ID}]))
+		}
+		p.succeed()
+		p.count()
+	}
+	return made
+}
+
+// failed is the end of pages for now. Should their tasks be dead, their successors go on behind
+// them.
+func (g *Targeting) failed(pages []*page, err error) {
+	for _, p := range pages {
+		p.outcome.Err = err
+		p.succeed()
+	}
+}
+
+// succeed adds the task for what is left of the event after the page.
+func (p *page) succeed() {
+	if p.more && len(p.members) > 0 {
+		next := Page{Event: p.event.Number, After: p.members[len(p.members)-1]}.task(p.event.Actor)
+		next.Priority = p.priority()
+		p.outcome.Next = append(p.outcome.Next, next)
+	}
+}
+
+// priority is that of the page's follow-ups: its own, unless the event is urgent.
+func (p *page) priority() int {
+	if p.event.Urgent {
+		return min(p.task.Priority, queue.Urgent)
+	}
+	return p.task.Priority
+}
+
+// decide finds who is notified and who is not. After so many deliveries it leaves the other members
+// to the next page.
+func (p *page) decide(of map[Candidate][]Facts, enough int) {
+	for i, id := range p.members {
+		if len(p.sends) >= enough {
+			p.members, p.more = p.members[:i], true
+			return
+		}
+		facts := of[Candidate{Event: p.event.Number, Member: id}]
+		switch {
+		case p.event.Followers && id == p.event.Actor:
+		case len(facts) == 0 && p.event.Followers:
+			p.lonely++
+		case len(facts) == 0:
+			p.skip(id, 0, NoDevice)
+		}
+		for _, f := range facts {
+			switch d := Decide(p.event, f); d.Skip {
+			case "":
+				p.sends = append(p.sends, send{f, d.NotBefore})
+			case Doubled: // its receipt says that it was accepted, and stays
+				skipped.WithLabelValues(atTargeting, string(Doubled)).Inc()
+			default:
+				p.skip(id, f.Device.ID, d.Skip)
+			}
+		}
+	}
+}
+
+// receipts returns those of the pages: of what is skipped, and of what is pending of bursts.
+func receipts(pages []*page) (all []Receipt) {
+	for _, p := range pages {
+		all = append(all, p.skips...)
+		if p.event.Collapse == "" {
+			continue
+		}
+		for _, s := range p.sends {
+			all = append(all, Receipt{
+				Event: p.event.Number, Member: s.Device.Member, Device: s.Device.ID, State: StatePending, Burst: p.event.Burst(),
+			})
+		}
+	}
+	return all
+}
+
+// lookedUp bounds the devices whose bursts are looked up by one statement.
+const lookedUp = 1000
+
+// waits returns until when the bursts that were accepted for a device just now wait for others.
+func (g *Targeting) waits(ctx context.Context, pages []*page) (map[BurstDevice]time.Time, error) {
+	var bursts []BurstDevice
+	for _, p := range pages {
+		if p.event.Collapse == "" || p.event.Urgent {
+			continue
+		}
+		for _, s := range p.sends {
+			bursts = append(bursts, BurstDevice{p.event.Burst(), s.Device.Member, s.Device.ID})
+		}
+	}
+	until := make(map[BurstDevice]time.Time, len(bursts))
+	for some := range slices.Chunk(bursts, lookedUp) {
+		last, err := g.Store.LastAccepted(ctx, some)
+		if err != nil {
+			return nil, err
+		}
+		for i, at := range last {
+			if !at.IsZero() {
+				until[some[i]] = at.Add(burstPause)
+			}
+		}
+	}
+	return until, nil
+}
+
+// delivery returns the task of a delivery. It waits for the end of the quiet hours and, of a burst,
+// until a time, unless the event expires by then.
+func (p *page) delivery(s send, until time.Time) queue.New {
+	d := Delivery{Event: p.event.Number, Member: s.Device.Member}
+	start := s.notBefore
+	if p.event.Collapse != "" {
+		burst := p.event.Burst()
+		d.Burst = hex.EncodeToString(burst[:])
+		if !p.event.Urgent && until.After(start) && until.Before(p.event.Expires) {
+			start = until
+		}
+	}
+	n := d.task(s.Device.ID)
+	n.Priority = p.priority()
+	n.Life = p.event.Expires.Sub(s.Now)
+	if start.After(s.Now) {
+		n.Delay = start.Sub(s.Now)
+	}
+	return n
+}
+
+// count counts what was skipped.
+func (p *page) count() {
+	for _, r := range p.skips {
+		skipped.WithLabelValues(atTargeting, r.Reason).Inc()
+	}
+	skipped.WithLabelValues(atTargeting, string(NoDevice)).Add(float64(p.lonely))
+}

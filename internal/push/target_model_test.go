@@ -1,0 +1,569 @@
+package push_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/queue"
+)
+
+// town is a small random site: the members are 1 to 6, and 6 may be none.
+type town struct {
+	members  []member.ID
+	calls    map[[2]member.ID]string // the first calls the second a contact: "", "friend", "family" or "both"
+	blocks   map[[2]member.ID]bool
+	photos   map[uint64]townPhoto
+	devices  map[uint64]member.ID // those that live
+	types    map[member.ID]map[string]bool
+	quiet    map[member.ID]push.QuietHours
+	mutes    map[member.ID]map[string]time.Time
+	accepted map[string]time.Time // "burst device": when one of a burst was accepted last
+}
+
+type townPhoto struct {
+	owner      member.ID
+	visibility string
+}
+
+// said is an event that a task tells of.
+type said struct {
+	task    queue.Task
+	bad     bool // it makes no sense
+	id      string
+	event   push.Event
+	expires time.Time
+	// Before the handler sees it, its task stored it, or another one.
+	stored, repeated bool
+	accepted         map[uint64]bool // by devices, in an earlier attempt
+}
+
+var (
+	anyActor = rapid.Custom(func(t *rapid.T) member.ID { return member.ID(rapid.Uint64Range(1, 3).Draw(t, "id")) })
+	anyID    = rapid.Custom(func(t *rapid.T) member.ID { return member.ID(rapid.Uint64Range(1, 6).Draw(t, "id")) })
+	anyThing = rapid.SampledFrom([]string{"", "photo:1", "photo:2", "photo:9", "trip:5", "user:3"})
+	anyType  = rapid.SampledFrom([]string{"upload", "comment"})
+	anyZone  = rapid.SampledFrom([]string{"UTC", "Europe/Berlin", "Asia/Kolkata", "Pacific/Auckland", "America/St_Johns", "No/Where"})
+)
+
+// build draws a town and writes it into the tables. now is the database's clock.
+func build(t *rapid.T, db *sql.DB, now time.Time) *town {
+	w := &town{
+		calls: map[[2]member.ID]string{}, blocks: map[[2]member.ID]bool{}, photos: map[uint64]townPhoto{}, devices: map[uint64]member.ID{},
+		types: map[member.ID]map[string]bool{}, quiet: map[member.ID]push.QuietHours{}, mutes: map[member.ID]map[string]time.Time{},
+		accepted: map[string]time.Time{},
+	}
+	rows := map[string][]string{}
+	row := func(table, format string, args ...any) {
+		rows[table] = append(rows[table], fmt.Sprintf("("+format+")", args...))
+	}
+	for id := member.ID(1); id <= 6; id++ {
+		if id < 6 || rapid.Bool().Draw(t, "six is a member") {
+			w.members = append(w.members, id)
+			row("users (id, username)", "%d, 'u%d'", id, id)
+		}
+	}
+	for range rapid.IntRange(6, 20).Draw(t, "contacts") {
+		pair := [2]member.ID{anyID.Draw(t, "user"), anyActor.Draw(t, "contact")}
+		if _, there := w.calls[pair]; there {
+			continue
+		}
+		as := rapid.SampledFrom([]string{"", "friend", "family", "both"}).Draw(t, "as")
+		w.calls[pair] = as
+		row("contacts (user_id, contact_id, is_friend, is_family)", "%d, %d, %t, %t", pair[0], pair[1], as == "friend" || as == "both", as == "family" || as == "both")
+	}
+	for range rapid.IntRange(0, 4).Draw(t, "blocks") {
+		pair := [2]member.ID{anyID.Draw(t, "user"), anyID.Draw(t, "blocked")}
+		if !w.blocks[pair] {
+			row("blocks (user_id, blocked_id)", "%d, %d", pair[0], pair[1])
+		}
+		w.blocks[pair] = true
+	}
+	for id := uint64(1); id <= 2; id++ {
+		p := townPhoto{anyID.Draw(t, "owner"), rapid.SampledFrom([]string{"private", "friends", "family", "friends_family", "public"}).Draw(t, "visibility")}
+		w.photos[id] = p
+		row("photos (id, owner_id, visibility, date_upload)", "%d, %d, '%s', 5", id, p.owner, p.visibility)
+	}
+	for id := uint64(1); id <= uint64(rapid.IntRange(4, 16).Draw(t, "devices")); id++ {
+		of, gone := anyID.Draw(t, "member"), "NULL"
+		if rapid.IntRange(0, 6).Draw(t, "gone") == 0 {
+			gone = "5"
+		} else {
+			w.devices[id] = of
+		}
+		row("push_devices (id, member_id, platform, address_hash, address, registered_at, gone_at)", "%d, %d, 'fcm', REPEAT(CHAR(%d), 32), '{}', 5, %s", id, of, id, gone)
+	}
+	for _, id := range rapid.SliceOfNDistinct(anyID, 0, 3, rapid.ID[member.ID]).Draw(t, "settings") {
+		w.types[id] = rapid.MapOf(anyType, rapid.Bool()).Draw(t, "types")
+		// Often about now, in the zones.
+		q := push.QuietHours{
+			From: rapid.IntRange(0, 1439).Draw(t, "from"), To: rapid.IntRange(0, 1439).Draw(t, "to"), Zone: anyZone.Draw(t, "zone"),
+		}
+		w.quiet[id] = q
+		types, err := json.Marshal(w.types[id])
+		must(t, err)
+		row("push_settings (member_id, types, quiet_from, quiet_to, time_zone)", "%d, '%s', %d, %d, '%s'", id, types, q.From, q.To, q.Zone)
+	}
+	for range rapid.IntRange(0, 9).Draw(t, "mutes") {
+		id, thing := anyID.Draw(t, "member"), rapid.SampledFrom([]string{"photo:1", "trip:5", "user:1", "user:2", "user:3"}).Draw(t, "object")
+		if _, there := w.mutes[id][thing]; there {
+			continue
+		}
+		if w.mutes[id] == nil {
+			w.mutes[id] = map[string]time.Time{}
+		}
+		until := now.Add(time.Duration(rapid.SampledFrom([]int{-3600, 3600}).Draw(t, "muted for")) * time.Second)
+		w.mutes[id][thing] = until
+		row("push_mutes (member_id, object, until_at)", "%d, '%s', %d", id, thing, until.UnixMilli())
+	}
+	// Events of bursts that were accepted before.
+	for i := range uint64(rapid.IntRange(0, 12).Draw(t, "accepted")) {
+		e := push.Event{Type: anyType.Draw(t, "type"), Collapse: anyCollapse.Draw(t, "collapse")}
+		device, burst := rapid.Uint64Range(1, 16).Draw(t, "device"), e.Burst()
+		at := now.Add(-time.Duration(rapid.SampledFrom([]int{1, 20, 45, 61, 7200}).Draw(t, "ago")) * time.Second)
+		key := fmt.Sprintf("%x %d", burst, device)
+		if at.After(w.accepted[key]) {
+			w.accepted[key] = at
+		}
+		row("push_receipts (event_number, member_id, device_id, state, at, burst)", "%d, 1, %d, 'accepted', %d, X'%x'", 1e9+i, device, at.UnixMilli(), burst)
+	}
+	for _, table := range []string{
+		"users", "contacts", "blocks", "photos", "push_devices", "push_settings", "push_mutes", "push_events", "push_receipts",
+	} {
+		exec(t, db, "DELETE FROM "+table)
+	}
+	for into, list := range rows {
+		exec(t, db, "INSERT INTO "+into+" VALUES "+strings.Join(list, ", "))
+	}
+	return w
+}
+
+var anyCollapse = rapid.SampledFrom([]string{"k", "upload:1", "upload:2"})
+
+// speak draws events, and stores those that an earlier attempt, or another task, stored.
+func speak(t *rapid.T, w *town, store *push.MySQL, now time.Time) (all []*said) {
+	for i := range rapid.IntRange(1, 8).Draw(t, "events") {
+		s := &said{accepted: map[uint64]bool{}, task: queue.Task{
+			ID: uint64(100 + i), Kind: push.Notify, Key: uint64(anyActor.Draw(t, "actor")), Attempts: 1, MaxAttempts: 25,
+			Claimed:  now.Add(-time.Duration(rapid.SampledFrom([]int{0, 0, 5}).Draw(t, "claimed")) * time.Second),
+			Created:  now.Add(-time.Duration(rapid.SampledFrom([]int{1, 1000}).Draw(t, "age")) * time.Second),
+			Priority: rapid.SampledFrom([]int{0, 0, 5, -20}).Draw(t, "priority"),
+		}}
+		e := &s.event
+		fields := map[string]any{}
+		e.Actor, e.Type = member.ID(s.task.Key), anyType.Draw(t, "type")
+		fields["type"] = e.Type
+		s.id = fmt.Sprintf("task-%d", s.task.ID)
+		if rapid.Bool().Draw(t, "has an id") {
+			s.id = rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "id")
+			fields["id"] = s.id
+		}
+		if e.Object = anyThing.Draw(t, "object"); e.Object != "" {
+			fields["object"] = e.Object
+		}
+		e.Followers = rapid.Bool().Draw(t, "followers")
+		if !e.Followers {
+			e.Recipients = rapid.SliceOfNDistinct(anyID, 1, 6, rapid.ID[member.ID]).Draw(t, "recipients")
+			fields["recipients"] = e.Recipients
+		} else if e.Collapse = e.Type + ":" + e.Actor.String(); rapid.Bool().Draw(t, "said") {
+			fields["recipients"] = "followers"
+		}
+		if rapid.IntRange(0, 2).Draw(t, "has a collapse key") == 0 {
+			e.Collapse = rapid.OneOf(anyCollapse, rapid.Just("")).Draw(t, "collapse")
+			fields["collapse"] = e.Collapse
+		}
+		if e.Urgent = rapid.IntRange(0, 3).Draw(t, "urgent") == 0; e.Urgent {
+			fields["urgent"] = true
+		}
+		life := rapid.SampledFrom([]int{86400, 1020, 999, 20, 4000, 40000}).Draw(t, "life")
+		fields["expires_in"] = life
+		s.expires = s.task.Created.Add(time.Duration(life) * time.Second)
+		if s.bad = rapid.IntRange(0, 9).Draw(t, "makes no sense") == 0; s.bad {
+			fields["recipient"] = "all"
+		}
+		var err error
+		s.task.Payload, err = json.Marshal(fields)
+		must(t, err)
+		all = append(all, s)
+	}
+	owner := map[string]uint64{}
+	for _, s := range all {
+		if s.bad || owner[s.id] != 0 {
+			continue
+		}
+		switch rapid.IntRange(0, 5).Draw(t, "came before") {
+		case 0:
+			owner[s.id], s.stored = s.task.ID, true
+		case 1:
+			owner[s.id] = 7
+		default:
+			continue
+		}
+		e := s.event
+		e.ID, e.ExpiresIn = s.id, s.expires.Sub(s.task.Created)
+		stored, err := store.StoreEvents(t.Context(), []push.NewEvent{{Event: e, Task: owner[s.id], Created: s.task.Created}})
+		must(t, err)
+		if !s.stored {
+			continue
+		}
+		for device, of := range w.devices {
+			if rapid.IntRange(0, 3).Draw(t, "accepted") == 0 {
+				s.accepted[device] = true
+				must(t, store.WriteReceipts(t.Context(), []push.Receipt{{Event: stored[0].Number, Member: of, Device: device, State: push.StateAccepted}}))
+			}
+		}
+	}
+	for _, s := range all { // of those with an id, that of the first task counts
+		if s.bad {
+			continue
+		}
+		if owner[s.id] == 0 {
+			owner[s.id] = s.task.ID
+		}
+		s.repeated = owner[s.id] != s.task.ID
+	}
+	return all
+}
+
+// mostDevices is how many devices a member has at most.
+func (w *town) mostDevices() int {
+	of := map[member.ID]int{}
+	most := 1
+	for _, id := range w.devices {
+		of[id]++
+		most = max(most, of[id])
+	}
+	return most
+}
+
+// mayGet is the specification: why the event is not for a device of a member, at a time, or
+// until when it waits; zero: it goes at once.
+func (w *town) mayGet(s *said, id member.ID, device uint64, now time.Time) (why string, until time.Time) {
+	e := s.event
+	if !now.Before(s.expires) {
+		return "expired", until
+	}
+	if s.accepted[device] {
+		return "accepted", until
+	}
+	if w.blocks[[2]member.ID{id, e.Actor}] || w.blocks[[2]member.ID{e.Actor, id}] {
+		return "blocked", until
+	}
+	if strings.HasPrefix(e.Object, "photo:") && !w.maySee(id, e.Object) {
+		return "not_visible", until
+	}
+	for thing, end := range w.mutes[id] {
+		if now.Before(end) && (thing == e.Object || thing == "user:"+e.Actor.String()) {
+			return "muted", until
+		}
+	}
+	if wants, said := w.types[id][e.Type]; said && !wants {
+		return "opted_out", until
+	}
+	if e.Urgent {
+		return "", until
+	}
+	if q, ok := w.quiet[id]; ok {
+		zone, err := time.LoadLocation(q.Zone)
+		isQuiet := func(at time.Time) bool {
+			minute := at.In(zone).Hour()*60 + at.In(zone).Minute()
+			if q.From < q.To {
+				return minute >= q.From && minute < q.To
+			}
+			return q.From > q.To && (minute >= q.From || minute < q.To)
+		}
+		if err == nil && isQuiet(now) {
+			for until = now; isQuiet(until); {
+				until = until.Truncate(time.Minute).Add(time.Minute)
+			}
+			if !until.Before(s.expires) {
+				return "expired", time.Time{}
+			}
+		}
+	}
+	if last, ok := w.accepted[fmt.Sprintf("%x %d", e.Burst(), device)]; ok && e.Collapse != "" {
+		if end := last.Add(time.Minute); end.After(now) && end.After(until) && end.Before(s.expires) {
+			until = end
+		}
+	}
+	return "", until
+}
+
+func (w *town) maySee(id member.ID, object string) bool {
+	for number, p := range w.photos {
+		if object != fmt.Sprintf("photo:%d", number) || !slices.Contains(w.members, p.owner) {
+			continue
+		}
+		if p.owner == id {
+			return true
+		}
+		as := w.calls[[2]member.ID{p.owner, id}]
+		friend, family := as == "friend" || as == "both", as == "family" || as == "both"
+		granted := p.visibility == "public" || p.visibility == "friends" && friend || p.visibility == "family" && family ||
+			p.visibility == "friends_family" && (friend || family)
+		return granted && !w.blocks[[2]member.ID{p.owner, id}]
+	}
+	return false
+}
+
+// specify says which deliveries there are to be, and which receipts. looked says when the
+// handler looked at a member for an event.
+func (w *town) specify(all []*said, looked func(event string, id member.ID) time.Time) (deliveries, receipts []string) {
+	for _, s := range all {
+		for device, of := range w.devices {
+			if s.accepted[device] {
+				receipts = append(receipts, fmt.Sprintf("%s: member %d device %d: accepted ", s.id, of, device))
+			}
+		}
+		if s.bad || s.repeated {
+			continue
+		}
+		skip := func(id member.ID, device uint64, why string) {
+			receipts = append(receipts, fmt.Sprintf("%s: member %d device %d: skipped %s", s.id, id, device, why))
+		}
+		recipients := s.event.Recipients
+		if s.event.Followers {
+			for pair := range w.calls {
+				if pair[1] == s.event.Actor && pair[0] != s.event.Actor {
+					recipients = append(recipients, pair[0])
+				}
+			}
+		}
+		if !s.task.Claimed.Before(s.expires) {
+			if s.event.Followers {
+				recipients = []member.ID{0}
+			}
+			for _, id := range recipients {
+				skip(id, 0, "expired")
+			}
+			continue
+		}
+		for _, id := range recipients {
+			has := false
+			for device, of := range w.devices {
+				if of != id || !slices.Contains(w.members, id) {
+					continue
+				}
+				has = true
+				now := looked(s.id, id)
+				why, until := w.mayGet(s, id, device, now)
+				switch why {
+				case "accepted":
+				case "":
+					priority, wait := s.task.Priority, time.Duration(0)
+					if s.event.Urgent && priority > -10 {
+						priority = -10
+					}
+					if !until.IsZero() {
+						wait = until.Sub(now)
+					}
+					burst := ""
+					if s.event.Collapse != "" {
+						receipts = append(receipts, fmt.Sprintf("%s: member %d device %d: pending ", s.id, id, device))
+						hash := s.event.Burst()
+						burst = hex.EncodeToString(hash[:])
+					}
+					deliveries = append(deliveries, fmt.Sprintf("%s: member %d device %d: burst %q priority %d delay %v life %v", s.id, id, device, burst, priority, wait, s.expires.Sub(now)))
+				default:
+					skip(id, device, why)
+				}
+			}
+			if !has && !s.event.Followers {
+				skip(id, 0, "no_device")
+			}
+		}
+	}
+	slices.Sort(deliveries)
+	slices.Sort(receipts)
+	return deliveries, receipts
+}
+
+// shaky is a store, and followers, whose calls may fail. It notes when was looked at what.
+type shaky struct {
+	*push.MySQL
+	contacts *contacts.MySQL
+	fails    func(call string) error
+	looked   map[push.Candidate]time.Time
+}
+
+func (s *shaky) StoreEvents(ctx context.Context, batch []push.NewEvent) ([]push.Stored, error) {
+	if err := s.fails("store"); err != nil {
+		return nil, err
+	}
+	return s.MySQL.StoreEvents(ctx, batch)
+}
+
+func (s *shaky) Look(ctx context.Context, candidates []push.Candidate) ([]push.Facts, error) {
+	if err := s.fails("look"); err != nil {
+		return nil, err
+	}
+	facts, err := s.MySQL.Look(ctx, candidates)
+	for _, f := range facts {
+		s.looked[candidates[f.Candidate]] = f.Now
+	}
+	return facts, err
+}
+
+func (s *shaky) LastAccepted(ctx context.Context, bursts []push.BurstDevice) ([]time.Time, error) {
+	if err := s.fails("last"); err != nil {
+		return nil, err
+	}
+	return s.MySQL.LastAccepted(ctx, bursts)
+}
+
+func (s *shaky) WriteReceipts(ctx context.Context, receipts []push.Receipt) error {
+	if err := s.fails("receipts"); err != nil {
+		return err
+	}
+	return s.MySQL.WriteReceipts(ctx, receipts)
+}
+
+func (s *shaky) FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error) {
+	if err := s.fails("followers"); err != nil {
+		return nil, err
+	}
+	return s.contacts.FollowerPages(ctx, pages, limit)
+}
+
+var errAway = fmt.Errorf("%w: it is away", mysql.ErrUnavailable)
+
+// TestPropertyTargeting compares the follow-ups and receipts of random events in random
+// towns with the plainest specification. Between any two steps the database may be away, or
+// the process may die before the finish: then the work of a claim is done again.
+func TestPropertyTargeting(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	rapid.Check(t, func(t *rapid.T) {
+		var ms int64
+		must(t, db.QueryRowContext(t.Context(), "SELECT "+mysql.Now).Scan(&ms))
+		now := time.UnixMilli(ms)
+		w := build(t, db, now)
+		store := &shaky{MySQL: push.NewMySQL(db), contacts: contacts.NewMySQL(db), looked: map[push.Candidate]time.Time{}}
+		all := speak(t, w, store.MySQL, now)
+		troubles := rapid.IntRange(0, 3).Draw(t, "troubles")
+		store.fails = func(string) error {
+			if troubles > 0 && rapid.IntRange(0, 3).Draw(t, "away") == 0 {
+				troubles--
+				return errAway
+			}
+			return nil
+		}
+		size := rapid.IntRange(1, 7).Draw(t, "page size")
+		g := push.NewTargeting(push.TargetingOptions{Store: store, Followers: store, PageSize: size})
+		numbers, made := run(t, db, w, g, all, size, &troubles)
+		looked := func(id string, of member.ID) time.Time {
+			return store.looked[push.Candidate{Event: numbers[id], Member: of}]
+		}
+		deliveries, receipts := w.specify(all, looked)
+		slices.Sort(made)
+		if diff := cmp.Diff(deliveries, made); diff != "" {
+			t.Fatalf("deliveries (-specification +handler):\n%s", diff)
+		}
+		if diff := cmp.Diff(receipts, readReceipts(t, db)); diff != "" {
+			t.Fatalf("receipts (-specification +handler):\n%s", diff)
+		}
+	})
+}
+
+// run handles the tasks and their follow-ups, in one claim after the other, and returns the
+// numbers of the events by their ids, and the deliveries.
+func run(t *rapid.T, db *sql.DB, w *town, g *push.Targeting, all []*said, size int, troubles *int) (numbers map[string]uint64, made []string) {
+	var claim []queue.Task
+	bad := map[uint64]bool{}
+	for _, s := range all {
+		claim = append(claim, s.task)
+		bad[s.task.ID] = s.bad
+	}
+	of := map[uint64]string{}
+	var waiting []queue.New
+	for claims := 0; len(claim) > 0; claims++ {
+		if claims > 500 {
+			t.Fatal("the events have no end")
+		}
+		outcomes := g.Handle(t.Context(), claim)
+		if *troubles > 0 && rapid.IntRange(0, 3).Draw(t, "dies") == 0 {
+			*troubles--
+			continue
+		}
+		var next []queue.Task
+		fresh := 0
+		for i, o := range outcomes {
+			task := claim[i]
+			v := queue.Judge(queue.Result{Task: task, Err: o.Err})
+			if dead := v.State == queue.Dead; dead != bad[task.ID] || dead && !errors.Is(o.Err, queue.ErrInvalid) {
+				t.Fatalf("%+v: %v, dead: %t", task, o.Err, dead)
+			}
+			if v.State != queue.Done {
+				if v.State != queue.Dead {
+					next = append(next, task)
+				}
+				continue
+			}
+			if _, err := queue.Validate(o.Next); err != nil {
+				t.Fatal(err)
+			}
+			deliveries := 0
+			for _, n := range o.Next {
+				if n.Kind == push.Target {
+					next = append(next, queue.Task{
+						ID: uint64(1000*(claims+1) + len(next)), Kind: n.Kind, Key: n.Key, Payload: n.Payload, Priority: n.Priority, Attempts: 1, MaxAttempts: 25, Claimed: task.Claimed,
+					})
+					continue
+				}
+				deliveries++
+				waiting = append(waiting, n)
+			}
+			if most := size - 1 + w.mostDevices(); deliveries > most {
+				t.Fatalf("a page of %d makes %d deliveries", size, deliveries)
+			}
+			fresh += deliveries
+		}
+		if most := 2*(size-1+w.mostDevices()) + 2*size - 1; fresh > most {
+			t.Fatalf("a claim makes %d deliveries, in pages of %d", fresh, size)
+		}
+		claim = next
+	}
+	numbers = map[string]uint64{}
+	rows, err := db.QueryContext(t.Context(), "SELECT number, id FROM push_events")
+	must(t, err)
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var number uint64
+		var id string
+		must(t, rows.Scan(&number, &id))
+		numbers[id], of[number] = number, id
+	}
+	must(t, rows.Err())
+	for _, n := range waiting {
+		var d push.Delivery
+		must(t, json.Unmarshal(n.Payload, &d))
+		if key, err := push.DeliverKey(n.Key, n.Payload); err != nil || key != n.DedupeKey || n.Kind != push.Deliver || n.Queue != push.QueuePush {
+			t.Fatalf("the delivery is %+v, and its key %q, %v", n, key, err)
+		}
+		made = append(made, fmt.Sprintf("%s: member %d device %d: burst %q priority %d delay %v life %v", of[d.Event], d.Member, n.Key, d.Burst, n.Priority, n.Delay, n.Life))
+	}
+	return numbers, made
+}
+
+// readReceipts returns the receipts of the events that are stored.
+func readReceipts(t *rapid.T, db *sql.DB) []string {
+	list, err := mysql.Select(t.Context(), db, mysql.Column[string],
+		"SELECT CONCAT(e.id, ': member ', r.member_id, ' device ', r.device_id, ': ', r.state, ' ', r.reason) FROM push_receipts r JOIN push_events e ON e.number = r.event_number")
+	must(t, err)
+	slices.Sort(list)
+	return list
+}
