@@ -2,9 +2,11 @@ package queue_test
 
 import (
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
