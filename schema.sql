@@ -1,11 +1,11 @@
 -- activityd: the tables it reads (users, contacts, blocks, photos) and those that
--- it owns (tasks, paused_queues, task_keys, once_keys). MySQL 8.0.13+ and MariaDB 10.6+; safe to
+-- it owns (all others). MySQL 8.0.13+ and MariaDB 10.6+; safe to
 -- apply again. `activityd schema --check` holds a database to it, line by line;
 -- `--apply` also migrates tables of an earlier version, which the comment of the table
 -- tasks records.
 --
 -- A site with a schema of its own creates views with the names and columns of
--- the first four over its tables, and only the last four tables as they stand here.
+-- the first four over its tables, and only the other tables as they stand here.
 -- Then its own indexes must serve the queries: the README lists them.
 
 CREATE TABLE IF NOT EXISTS users (

@@ -115,7 +115,7 @@ func TestADatabaseOfViewsByTheLetter(t *testing.T) {
 	before := remains(t, admin)
 	execOn(t, admin, page["prepare"])
 	execOn(t, admin, page["views"])
-	if out := succeed(t, "schema", "--apply", "--mysql-dsn="+m.DSN("activityd")); out != "the 8 tables are there, and nothing is wrong with them\n" {
+	if out := succeed(t, "schema", "--apply", "--mysql-dsn="+m.DSN("activityd")); out != "the 13 tables are there, and nothing is wrong with them\n" {
 		t.Errorf("schema --apply: %s", out)
 	}
 	execOn(t, admin, page["rights"])
@@ -203,7 +203,7 @@ func TestUninstallingFromTheSitesOwnDatabase(t *testing.T) {
 	must(t, m.CreateDatabase(t.Context(), "site"))
 	admin := queueOf(t, m.DSN("site"))
 	succeed(t, "schema", "--apply", "--mysql-dsn="+m.DSN("site"))
-	execOn(t, admin, []string{"DROP TABLE tasks, task_keys, paused_queues, once_keys"})
+	execOn(t, admin, []string{"DROP TABLE tasks, task_keys, paused_queues, once_keys, push_devices, push_settings, push_mutes, push_events, push_receipts"})
 	execOn(t, admin, []string{"CREATE USER 'site'@'%'"})
 	before := remains(t, admin)
 	succeed(t, "schema", "--apply", "--mysql-dsn="+m.DSN("site"))

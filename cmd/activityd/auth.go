@@ -45,19 +45,43 @@ func (c *config) checkOpen(f *pflag.FlagSet) error {
 	return errOpen
 }
 
-// credentials are the tokens and the certificate of the API.
+// credentials are the tokens and the certificate of the API, and the keys for push services.
 type credentials struct {
 	tokens    *auth.Tokens // nil: none are asked for
 	tls       *tls.Config  // nil: no TLS
+	senders   senders
 	reloaders []*auth.Reloader
 	hangups   chan os.Signal // have the files reloaded at once
 }
 
 func loadCredentials(c *config, log *slog.Logger) (*credentials, error) {
 	a := &credentials{hangups: make(chan os.Signal, 1)}
-	if c.role == roleWorkers {
-		return a, nil // there is no API
+	errs := []error{a.loadSenders(c, log)}
+	if c.role != roleWorkers { // there is an API
+		errs = append(errs, a.loadAPI(c, log))
 	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, errors.Join(err, a.senders.closers.close())
+	}
+	if len(a.reloaders) > 0 {
+		// Before it listens: a process that logged "listening" may be sent the signal.
+		signal.Notify(a.hangups, syscall.SIGHUP)
+	}
+	return a, nil
+}
+
+// loadSenders loads the keys for push services, if there are workers.
+func (a *credentials) loadSenders(c *config, log *slog.Logger) (err error) {
+	if c.role == roleAPI {
+		return nil
+	}
+	a.senders, err = c.push.load(context.Background(), log)
+	a.reloaders = append(a.reloaders, a.senders.reloaders...)
+	return err
+}
+
+// loadAPI loads the tokens and the certificate.
+func (a *credentials) loadAPI(c *config, log *slog.Logger) error {
 	var errs []error
 	if c.tokenFile != "" {
 		tokens, reloader, err := auth.LoadTokens(c.tokenFile, log)
@@ -83,14 +107,7 @@ func loadCredentials(c *config, log *slog.Logger) (*credentials, error) {
 		}
 		a.tls, a.reloaders = config, append(a.reloaders, reloader)
 	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	if len(a.reloaders) > 0 {
-		// Before it listens: a process that logged "listening" may be sent the signal.
-		signal.Notify(a.hangups, syscall.SIGHUP)
-	}
-	return a, nil
+	return errors.Join(errs...)
 }
 
 // checkAddress refuses an address that other machines can reach without a token.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/tasks"
@@ -32,7 +34,7 @@ type enqueueOptions struct {
 func newEnqueue() *cobra.Command {
 	c, o := &config{}, &enqueueOptions{}
 	cmd := &cobra.Command{
-		Use:   "enqueue {TYPE MEMBER [CONTACT] | -}",
+		Use:   "enqueue {TYPE MEMBER [CONTACT | EVENT] | -}",
 		Short: "Enqueue one task, or many from standard input",
 		Long: "Enqueue one task and print its id, once it is committed.\n\n" +
 			"TYPE is " + tasks.Usage() + ".\n\n" +
@@ -40,9 +42,11 @@ func newEnqueue() *cobra.Command {
 			"them, and commit them in batches of up to 1000 lines. Blank lines are skipped. A line that\n" +
 			"is no task stops it before anything of its batch is written; the error says how many tasks\n" +
 			"were enqueued, and which --from-line goes on. While MySQL is away, a batch is tried again\n" +
-			"for a minute. Doing a line twice does no harm.\n\n" +
+			"for a minute. Doing a line twice does no harm, but for notify without an id in its event,\n" +
+			"which then is another event.\n\n" +
 			"The exit code is 0 when all was enqueued, or, with --check, could be; else 1.",
 		Example: "  activityd enqueue add_contact 12345 98765\n  activityd enqueue --priority -10 upload 98765\n" +
+			"  activityd enqueue notify 98765 '{\"id\":\"upload-901\",\"type\":\"upload\",\"object\":\"photo:901\"}'\n" +
 			"  activityd enqueue - < changes.ndjson    # {\"type\":\"upload\",\"user_id\":\"98765\"}, …",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && args[0] == "-" {
@@ -66,7 +70,7 @@ func newEnqueue() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.queue, "queue", "", "the `queue` instead of that of the type")
-	f.IntVar(&o.priority, "priority", queue.Normal, "the lower, the sooner: -32768 to 32767")
+	f.IntVar(&o.priority, "priority", queue.Normal, "the lower, the sooner: -32768 to 32767; 0: -10 for urgent events")
 	f.DurationVar(&o.delay, "delay", 0, "how long the tasks wait, unless the same is enqueued without a delay")
 	f.BoolVar(&o.check, "check", false, "only say whether the input is valid, and write nothing")
 	f.IntVar(&o.fromLine, "from-line", 1, "with -: skip the lines before this one")
@@ -97,15 +101,28 @@ func (o *enqueueOptions) apply(n queue.New) queue.New {
 	if o.queue != "" {
 		n.Queue = o.queue
 	}
-	n.Priority, n.Delay = o.priority, o.delay
+	if o.priority != queue.Normal {
+		n.Priority = o.priority
+	}
+	n.Delay = o.delay
 	return n
 }
 
-// parseTask reads TYPE MEMBER [CONTACT]; its errors name the argument.
+// parseTask reads TYPE MEMBER [CONTACT | EVENT]; its errors name the argument.
 func parseTask(args []string) (queue.New, error) {
 	id, err := member.Parse(args[1])
 	if err != nil {
 		return queue.New{}, fmt.Errorf("MEMBER: %w", err)
+	}
+	if args[0] == push.Notify {
+		if len(args) < 3 {
+			return queue.New{}, errors.New("EVENT: is missing: want an event as JSON, as in the task of POST /v1/tasks")
+		}
+		task, err := tasks.ParseNotify(id, []byte(args[2]))
+		if err != nil {
+			return queue.New{}, fmt.Errorf("EVENT: %w", err)
+		}
+		return withEventID(task)
 	}
 	var contact member.ID
 	if len(args) == 3 {
@@ -114,6 +131,20 @@ func parseTask(args []string) (queue.New, error) {
 		}
 	}
 	return tasks.Parse(args[0], id, contact)
+}
+
+// withEventID returns the task with an id for its event, if it is about an event without
+// one: a batch that is tried again, because the answer was lost, notifies nobody twice.
+func withEventID(n queue.New) (queue.New, error) {
+	if n.Kind != push.Notify {
+		return n, nil
+	}
+	e, err := push.ParseEvent(member.ID(n.Key), n.Payload)
+	if err != nil || e.ID != "" {
+		return n, err
+	}
+	e.ID = rand.Text()
+	return push.NewNotify(e)
 }
 
 func enqueueOne(cmd *cobra.Command, c *config, o *enqueueOptions, args []string) error {
@@ -135,7 +166,7 @@ func enqueueOne(cmd *cobra.Command, c *config, o *enqueueOptions, args []string)
 	})
 }
 
-// maxLine is how many bytes a line may have: a task has less than 200.
+// maxLine is how many bytes a line may have: an event for 1,000 members has about 30,000.
 const maxLine = 64 << 10
 
 // line is one line of the input that is not blank.
@@ -169,6 +200,9 @@ func readLines(ctx context.Context, in io.Reader, from int) <-chan line {
 				continue
 			}
 			task, err := tasks.ParseLine(scanner.Bytes())
+			if err == nil {
+				task, err = withEventID(task)
+			}
 			if !send(line{number, task, err}) {
 				return
 			}
@@ -272,7 +306,7 @@ func (i *intake) gather(ctx context.Context) (batch []line, err error) {
 
 // write enqueues a batch in one transaction. While MySQL is away it tries again:
 // should the last try have been committed without an answer, waiting tasks absorb the
-// same ones, or they are done twice, which does no harm.
+// same ones, or they are done twice, which does no harm: events have ids.
 func (i *intake) write(ctx context.Context, batch []line) error {
 	list := make([]queue.New, len(batch))
 	for at, read := range batch {

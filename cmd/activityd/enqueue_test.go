@@ -119,6 +119,34 @@ func TestEnqueueManyTakesAllForms(t *testing.T) {
 	}
 }
 
+// Events are enqueued by their ids, and have one, so that a batch that is tried again is
+// no other one.
+func TestEnqueueEvents(t *testing.T) {
+	t.Parallel()
+	dsn := servertest.MySQLDSN(t)
+	db := queueOf(t, dsn)
+	one := `{"id":"e1","type":"upload","object":"photo:901"}`
+	for range 2 { // the second absorbs the first
+		if out, _, err := fed(t.Context(), nil, "enqueue", "notify", "5", one, "--mysql-dsn="+dsn); err != nil || out.String() != "1\n" {
+			t.Errorf("%v, printed %q", err, out)
+		}
+	}
+	line := func(event string) string { return `{"type":"notify","user_id":"5","event":` + event + "}\n" }
+	in := line(one) + line(`{"type":"fave","urgent":true,"recipients":[7]}`) + line(`{"type":"fave","urgent":true,"recipients":[7]}`)
+	if out, _, err := fed(t.Context(), strings.NewReader(in), "enqueue", "-", "--mysql-dsn="+dsn); err != nil || out.String() != "enqueued 3 tasks\n" {
+		t.Errorf("%v, printed %q", err, out)
+	}
+	if n := number(t, db, "SELECT COUNT(*) FROM tasks WHERE type = 'notify' AND queue = 'notify' AND subject = 5"); n != 3 {
+		t.Errorf("%d tasks", n)
+	}
+	if n := number(t, db, "SELECT COUNT(DISTINCT JSON_VALUE(args, '$.id')) FROM tasks"); n != 3 {
+		t.Errorf("%d ids", n)
+	}
+	if n := number(t, db, "SELECT COUNT(*) FROM tasks WHERE priority = -10"); n != 2 {
+		t.Errorf("%d are urgent", n)
+	}
+}
+
 var goOn = regexp.MustCompile(`(\d+) tasks were enqueued; go on with (--from-line) (\d+)`)
 
 // leftOff reads from an error how many tasks were enqueued and how to go on.

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	_ "time/tzdata" // the time zones of quiet hours, where the host has none
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -112,7 +113,7 @@ func newRoot(environ []string, stdout, stderr io.Writer) *cobra.Command {
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		return fromEnvironment(cmd.Flags(), settings, environ, cmd.ErrOrStderr())
 	}
-	root.AddCommand(serve, newToken(), newDemo(), newSchema(), newEnqueue(), newTasks(), newShow(), newExplain(), newVerify(), newBackfill(), newReset(), newOnce(environ), newVersion())
+	root.AddCommand(serve, newToken(), newDemo(), newSchema(), newEnqueue(), newTasks(), newShow(), newExplain(), newVerify(), newBackfill(), newReset(), newOnce(environ), newPush(), newVersion())
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetVersionTemplate("{{.Version}}\n")

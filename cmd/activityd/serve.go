@@ -27,9 +27,11 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/once"
+	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/internal/stream"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
 )
@@ -62,6 +64,7 @@ func newServe() *cobra.Command {
 
 // store is what a service needs of the database.
 type store interface {
+	push.Followers
 	recent.Store
 	tasks.Store
 	bulk.Store
@@ -94,6 +97,7 @@ type backend struct {
 	index    *index.Index
 	ledger   *index.Ledger // beside the sets of index
 	once     *once.Once    // in the tables of db; nil: there are none, and nothing sweeps
+	push     *push.MySQL   // likewise; nil: nothing is sent
 	closers  closers       // of all of these
 }
 
@@ -109,7 +113,8 @@ type service struct {
 	reader      *recent.Reader
 	hints       *tasks.Hints
 	pool        *queue.Pool
-	backlog     *queue.Backlog // reports when too many tasks wait
+	deliveries  *push.Deliveries // nil: there are none
+	backlog     *queue.Backlog   // reports when too many tasks wait
 	api         *api.Server
 	// fronts make work for the rest, such as the listener, whose requests enqueue tasks.
 	fronts        []actor
@@ -129,9 +134,14 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	s.reader = recent.NewReader(b.index, b.store, s.hints, reads)
 	pool := c.poolOptions()
 	pool.MySQL, pool.Redis = s.mysqlOutage, s.redisOutage
-	s.pool = queue.NewPool(b.queue, b.notifier, tasks.Handlers(b.index, b.store, b.queue, tasks.HandlerOptions{
-		PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive,
-	}), log, pool)
+	handlers := tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive}
+	if b.push != nil {
+		s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: b.push, Senders: auth.senders.byPlatform, Log: log})
+		handlers.Deliver = s.deliveries
+		handlers.Notify = push.NewTargeting(push.TargetingOptions{Store: b.push, Followers: b.store})
+	}
+	s.pool = queue.NewPool(b.queue, b.notifier, tasks.Handlers(b.index, b.store, b.queue, handlers), log, pool)
+	s.closers = append(s.closers, auth.senders.closers...)
 	s.backlog = queue.NewBacklog(b.queue, maxWaiting, log)
 	s.backlog.MySQL = s.mysqlOutage
 	front := api.Config{
@@ -140,6 +150,9 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	}
 	if auth.tokens != nil { // a nil pointer in an interface would not be nil
 		front.Auth = auth.tokens
+	}
+	if b.push != nil {
+		front.Push, front.CheckAddress = b.push, c.push.checkAddress()
 	}
 	s.api = api.New(front)
 	return s
@@ -174,6 +187,7 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 	b.store, b.notifier = contacts.NewMySQL(b.db), &notify.Notifier{}
 	b.wake = wake.New(b.redis, b.notifier, log)
 	b.once = once.New(once.NewMySQL(b.db), once.Options{Notifier: b.notifier})
+	b.push = push.NewMySQL(b.db)
 	b.queue = queue.NewMySQLQueue(b.db, queue.Options{
 		Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks,
 	})
@@ -211,10 +225,19 @@ func (s *service) listen(ctx context.Context) error {
 		if err := s.credentials.checkAddress(ctx, s.api.Addr(), s.log); err != nil {
 			return fmt.Errorf("--listen (%s): %w", environmentName("listen"), err)
 		}
-		s.fronts = append(s.fronts, serving(s.api, s.config.grace), s.credentials.reload)
+		s.fronts = append(s.fronts, serving(s.api, s.config.grace))
 		s.log.InfoContext(ctx, "listening", "address", s.api.Addr().String())
 	}
+	s.fronts = append(s.fronts, s.credentials.reload)
+	if s.config.role != roleAPI {
+		s.fronts = append(s.fronts, s.newConsumer().Run)
+	}
 	return s.listenMetrics(ctx)
+}
+
+// newConsumer returns what moves the entries of the stream into the queue.
+func (s *service) newConsumer() *stream.Consumer {
+	return stream.New(s.redis, s.queue, s.log, stream.Options{Name: processName(), MySQL: s.mysqlOutage, Redis: s.redisOutage})
 }
 
 // close closes the listeners and the backend.
@@ -333,6 +356,12 @@ type actor func(ctx context.Context) error
 // tasks that the workers handed back; and last the metrics, which show the stop.
 func (s *service) run(ctx context.Context) error {
 	work := []actor{s.hints.Run, s.watchRedis, s.work}
+	if s.push != nil && s.config.role != roleAPI {
+		work = append(work, func(ctx context.Context) error {
+			s.push.Run(ctx, s.log)
+			return nil
+		})
+	}
 	if s.config.role != roleWorkers {
 		work = append(work, s.backlog.Run)
 	}
@@ -390,7 +419,11 @@ func (s *service) work(ctx context.Context) error {
 	if err := s.awaitMySQL(ctx); err != nil || s.config.role == roleAPI {
 		return err
 	}
-	return s.pool.Run(ctx)
+	err := s.pool.Run(ctx)
+	if s.deliveries != nil {
+		s.deliveries.Wait()
+	}
+	return err
 }
 
 // serving returns an actor that serves until its context ends, and then finishes the

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -18,11 +19,16 @@ import (
 func TestTasksGolden(t *testing.T) {
 	t.Parallel()
 	add := `{"type":"add_contact","user_id":"12345","contact_id":"98765"}`
+	event, err := push.NewNotify(push.Event{ID: "e", Type: "upload", Actor: 5, Object: "photo:901", Followers: true, Collapse: "upload:5"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, test := range map[string]struct {
 		body string
 		want []queue.New
 		ids  string
 	}{
+		"an event":        {`{"type":"notify","user_id":"5","event":{"id":"e","type":"upload","object":"photo:901"}}`, []queue.New{event}, `{"tasks":[{"id":"1"}]}`},
 		"one add":         {add, []queue.New{tasks.NewAddContact(12345, 98765)}, `{"tasks":[{"id":"1"}]}`},
 		"one remove":      {`{"type":"remove_contact","user_id":1,"contact_id":2}`, []queue.New{tasks.NewRemoveContact(1, 2)}, `{"tasks":[{"id":"1"}]}`},
 		"one upload":      {` {"user_id":"18446744073709551615", "type":"upload"} ` + "\n", []queue.New{tasks.NewUpload(1<<64 - 1)}, `{"tasks":[{"id":"1"}]}`},
@@ -71,6 +77,10 @@ func TestTasksRefusesBadTasks(t *testing.T) {
 		"contact missing":        {`{"type":"add_contact","user_id":"1"}`, []string{"contact_id"}},
 		"contact extra":          {`{"type":"upload","user_id":"1","contact_id":"2"}`, []string{"contact_id"}},
 		"contact extra null":     {`{"type":"upload","user_id":"1","contact_id":null}`, []string{"contact_id"}},
+		"event missing":          {`{"type":"notify","user_id":"1"}`, []string{"event"}},
+		"event misplaced":        {`{"type":"upload","user_id":"1","event":{"type":"a"}}`, []string{"event"}},
+		"an empty event":         {`{"type":"notify","user_id":"1","event":{}}`, []string{"event.type"}},
+		"an actor in an event":   {`{"tasks":[{"type":"notify","user_id":"1","event":{"type":"a","actor_id":"1","recipients":[]}}]}`, []string{"tasks[0].event.actor_id", "tasks[0].event.recipients"}},
 		"type missing":           {`{"user_id":"1"}`, []string{"type"}},
 		"type unknown":           {`{"type":"explode","user_id":"1"}`, []string{"type"}},
 		"type internal":          {`{"type":"fan_out","user_id":"1"}`, []string{"type"}},

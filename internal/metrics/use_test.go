@@ -28,6 +28,7 @@ import (
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/recent"
+	_ "github.com/activityd/activityd/internal/stream" // has metrics
 )
 
 // use uses what has metrics without series until then, and returns what a scrape

@@ -223,13 +223,13 @@ func evidenceOf(r Result) evidence {
 	switch r.Outcome {
 	case Accepted, Gone, Rejected:
 		return alive
-	case Credentials:
-		return refused
-	case Wait:
-		if r.Origin {
+	case Credentials, Wait:
+		switch {
+		case r.Origin && r.Outcome == Credentials:
+			return refused
+		case r.Origin:
 			return away
-		}
-		if r.Status != 0 { // it answered, about this device
+		case r.Status != 0: // it answered, about this device
 			return alive
 		}
 	}

@@ -59,7 +59,10 @@ const (
 	// looseMargin is how long after the end of a message that its batch did not wait for its
 	// task comes again.
 	looseMargin = 5 * time.Second
-	logEvery    = time.Minute // each message of the log, for each platform
+	// maxStale is how old a look may be when a message leaves for its sender. It is older in
+	// a process that was stopped for a while: another one may have the task by now.
+	maxStale = 3 * time.Second
+	logEvery = time.Minute // each message of the log, for each platform
 )
 
 // Deliveries is the handler of deliver tasks: each stands for an event, or a burst of
@@ -91,8 +94,8 @@ const (
 //
 // Nobody is notified of a photo that was invisible to them during the whole last look: a
 // message is sent only if the look of this attempt found the photo visible, in a
-// statement that began after the task's claim. It leaves at most Timeout after that; nothing
-// is sent by what an earlier attempt saw.
+// statement that began after the task's claim. It leaves at most Timeout and some seconds
+// after that; nothing is sent by what an earlier attempt saw.
 //
 // # No push service holds up another
 //
@@ -147,6 +150,7 @@ type delivery struct {
 	old     []uint64       // of a burst, those that are too many to be looked at
 	send    []*StoredEvent // that the message stands for, ascending
 	later   time.Duration  // when others are to be sent; 0: there are none
+	looked  time.Time      // when the last look had ended, by the clock of this process
 	message Message
 	pass    pass
 	outcome queue.Outcome
@@ -157,7 +161,7 @@ type batch struct {
 	*Deliveries
 	ctx      context.Context // of the handler
 	jitter   float64         // of the pauses: one for all, so that they are few
-	lookedAt time.Time       // by the clock of this process
+	lookedAt time.Time       // when the last look began, by the clock of this process
 	now      time.Time       // then, by the database's
 	results  chan answer
 	flying   map[*delivery]bool // sent, and not answered
@@ -172,6 +176,9 @@ type answer struct {
 	*delivery
 	Result
 }
+
+// reasonStale is that of a message that did not leave, as its look was too long ago.
+const reasonStale = "stale"
 
 var (
 	errInFlight = errors.New("the same is being sent at this moment")
@@ -367,6 +374,7 @@ func (b *batch) look(some []*delivery) error {
 	if err != nil {
 		return err
 	}
+	ended := time.Now()
 	found := make([]*Facts, len(candidates))
 	for i := range facts {
 		found[facts[i].Candidate] = &facts[i]
@@ -374,6 +382,7 @@ func (b *batch) look(some []*delivery) error {
 	}
 	next := 0
 	for _, one := range some {
+		one.looked = ended
 		for _, e := range one.events {
 			f := found[next]
 			next++
@@ -434,15 +443,19 @@ func (b *batch) launch(ctx context.Context, one *delivery) {
 		doublesPossible.WithLabelValues(string(device.Platform), takenOver).Inc()
 	}
 	b.flying[one] = true
+	messagesInFlight.Inc()
 	go func() {
-		messagesInFlight.Inc()
 		defer messagesInFlight.Dec()
-		b.results <- answer{one, b.send(ctx, sender, one.message)}
+		b.results <- answer{one, b.send(ctx, sender, one)}
 	}()
 }
 
 // send sends a message. A panic of the sender is no answer.
-func (d *Deliveries) send(ctx context.Context, sender Sender, m Message) (r Result) {
+func (d *Deliveries) send(ctx context.Context, sender Sender, one *delivery) (r Result) {
+	if time.Since(one.looked) > maxStale {
+		return Result{Outcome: Wait, Reason: reasonStale}
+	}
+	m := one.message
 	defer func() {
 		if value := recover(); value != nil {
 			r = Result{Outcome: Ambiguous, Reason: "panic"}
@@ -494,8 +507,9 @@ func (b *batch) settle(a answer) {
 		b.breakers.answered(a.pass.origin)
 	}
 	var left time.Duration
-	if b.ctx.Err() != nil && !b.loose && (a.Outcome == Wait || a.Outcome == Ambiguous) {
-		b.breakers.release(a.pass) // it was cancelled, which says nothing
+	cancelled := b.ctx.Err() != nil && !b.loose && (a.Outcome == Wait || a.Outcome == Ambiguous)
+	if cancelled || a.Reason == reasonStale { // which says nothing about the push service
+		b.breakers.release(a.pass)
 	} else {
 		var opened bool
 		if left, opened = b.breakers.report(a.pass, a.Result); opened {
@@ -505,7 +519,7 @@ func (b *batch) settle(a answer) {
 	countResult(device.Platform, a.Result, b.clock().Sub(newest.Created))
 	v := judge(a.Result, retryPause(b.clock().Sub(newest.Created)), left, b.left(newest))
 	if v.state == "" {
-		a.outcome.Err = queue.Later(b.spread(v.after), fmt.Errorf("%s: %s (%s)", device.Platform, clip(v.reason, 64), a.Outcome))
+		a.outcome.Err = queue.Later(b.spread(v.after), fmt.Errorf("%s: %s (%s)", device.Platform, clip(v.reason, maxReason), a.Outcome))
 		return
 	}
 	if v.state == StateAccepted {

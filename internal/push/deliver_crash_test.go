@@ -3,6 +3,8 @@ package push_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -26,10 +28,45 @@ type process struct {
 	dead  bool
 
 	unrecorded map[receiptKey]bool // events that were sent, and whose receipts were not written
+
+	frozen  chan struct{}  // closed when it goes on; nil: it is not stopped
+	refuses func() bool    // whether the database refuses to write receipts just now; nil: never
+	stopped map[string]int // calls that began, and wait for it to go on, by name
+}
+
+// wait waits until the process is not stopped.
+func (p *process) wait(name string) {
+	p.mu.Lock()
+	frozen := p.frozen
+	p.mu.Unlock()
+	if frozen != nil {
+		p.mu.Lock()
+		p.stopped[name]++
+		p.mu.Unlock()
+		<-frozen
+	}
+}
+
+// freeze stops the process for a time, as SIGSTOP does. It returns how many messages were
+// sent by then and not recorded, or are sent at once when it goes on.
+func (p *process) freeze(d time.Duration) (excused int) {
+	frozen := make(chan struct{})
+	p.mu.Lock()
+	p.frozen, p.stopped = frozen, map[string]int{}
+	p.mu.Unlock()
+	pass(d)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	excused = len(p.unrecorded) + p.stopped["send"]
+	p.frozen = nil
+	close(frozen)
+	return excused
 }
 
 // call is one call of the process.
 func (p *process) call(name string, do func() error) error {
+	p.wait(name)
+	defer p.wait("answer")
 	p.mu.Lock()
 	if p.dead {
 		p.mu.Unlock()
@@ -81,6 +118,9 @@ func (p *process) Pending(ctx context.Context, bursts []push.BurstDevice) (all [
 
 func (p *process) WriteReceipts(ctx context.Context, receipts []push.Receipt) error {
 	return p.call("receipts", func() error {
+		if p.refuses != nil && p.refuses() {
+			return fmt.Errorf("%w: for the test", mysql.ErrUnavailable)
+		}
 		p.mu.Lock()
 		for _, r := range receipts {
 			delete(p.unrecorded, receiptKey{r.Event, r.Device})
@@ -139,7 +179,7 @@ func TestAProcessMayBeKilledAtAnyPoint(t *testing.T) {
 			pass(5 * time.Minute)
 			w.done()
 			p.mu.Lock()
-			calls = p.calls[:min(len(p.calls), 60)]
+			calls = p.calls[:min(len(p.calls), 30)]
 			p.mu.Unlock()
 			judge(t, w, devices, each, len(p.unrecorded))
 			if !t.Failed() {
@@ -210,4 +250,122 @@ func judge(t *testing.T, w *world, devices, each, unrecorded int) {
 	if doubles > unrecorded {
 		t.Errorf("%d doubles, while %d messages were sent and not recorded", doubles, unrecorded)
 	}
+}
+
+// Processes are killed and stopped, answers are lost, push services fail in every way,
+// receipts cannot be written: every event is accepted for every device in the end, and
+// more often only if there is a reason for it.
+func TestDeliveriesOutliveFaults(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			bubble(t, 40, func(t *testing.T, w *world) { withFaults(t, w, rand.New(rand.NewPCG(seed, 1))) })
+		})
+	}
+}
+
+func withFaults(t *testing.T, w *world, random *rand.Rand) { //nolint:gocognit // one story
+	t.Helper()
+	const devices, events = 40, 12
+	var mu sync.Mutex // of random and what follows
+	calm, excused := false, 0
+	chance := func(percent int) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return !calm && random.IntN(100) < percent
+	}
+	w.origin = func(d push.Device) string { return fmt.Sprintf("https://%d.example:443", d.ID%3) }
+	w.answering(func(ctx context.Context, m push.Message) push.Result {
+		took := 10 * time.Millisecond
+		if chance(5) {
+			took = 3 * time.Second
+		}
+		switch r := answerAfter(took)(ctx, m); {
+		case r.Outcome != push.Accepted:
+			return r
+		case chance(4):
+			w.accept(m)
+			mu.Lock()
+			excused++
+			mu.Unlock()
+			return push.Result{Outcome: push.Ambiguous, Reason: "reset"}
+		case chance(4):
+			return push.Result{Outcome: push.Ambiguous, Reason: "reset"}
+		case chance(4):
+			return push.Result{Outcome: push.Wait, Reason: "dial"}
+		case chance(1):
+			return push.Result{Outcome: push.Wait, Status: 503, Origin: true, After: 20 * time.Second}
+		case chance(1):
+			return push.Result{Outcome: push.Credentials, Status: 403, Reason: "InvalidProviderToken", Origin: true}
+		}
+		return push.Result{Outcome: push.Accepted, Status: 200}
+	})
+	var running []*process
+	begin := func() {
+		p := &process{world: w, Store: w.queue, unrecorded: map[receiptKey]bool{}, refuses: func() bool { return chance(5) }}
+		running = append(running, p)
+		p.run()
+	}
+	excuse := func(n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		excused += n
+	}
+	draw := func(n int) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return random.IntN(n)
+	}
+	for range 2 {
+		begin()
+	}
+	for i := range events {
+		e := push.Event{}
+		if i%3 == 0 {
+			e.Collapse = fmt.Sprint("key", i)
+		}
+		w.deliver(w.event(e), devicesTo(devices)...)
+		pass(time.Duration(draw(2000)) * time.Millisecond)
+		p := running[draw(len(running))]
+		switch draw(4) {
+		case 0:
+			p.mu.Lock()
+			p.dead = true
+			excused := len(p.unrecorded)
+			p.mu.Unlock()
+			excuse(excused)
+			running = slices.DeleteFunc(running, func(other *process) bool { return other == p })
+			begin()
+		case 1:
+			excuse(p.freeze(time.Duration(2+draw(8)) * time.Second))
+		}
+	}
+	mu.Lock()
+	calm = true
+	mu.Unlock()
+	pass(2 * time.Hour)
+	w.done()
+	accepted := map[receiptKey]int{}
+	for _, m := range w.accepted {
+		for _, e := range w.events {
+			if e.ID == m.Event {
+				accepted[receiptKey{e.Number, m.Device.ID}]++
+			}
+		}
+	}
+	doubles := 0
+	for n := range w.events {
+		for device := range uint64(devices) {
+			times := accepted[receiptKey{n, device + 1}]
+			if r := w.receipt(n, device+1); times == 0 || r.State != push.StateAccepted {
+				t.Errorf("event %d was accepted %d times for device %d, receipt %+v", n, times, device+1, r)
+			}
+			doubles += times - 1
+		}
+	}
+	if doubles > excused {
+		t.Errorf("%d doubles, of which %d have a reason", doubles, excused)
+	}
+	t.Logf("%d messages, %d doubles, reasons for %d", len(w.accepted), doubles, excused)
 }

@@ -41,21 +41,23 @@ func fit(s string, most int) string {
 	}
 	const dots = "…"
 	used, room := 0, 0 // room is where the dots still fit
-	for i, r := range s {
+	for i := 0; i < len(s); {
 		if used <= most-len(dots) {
 			room = i
 		}
+		r, size := utf8.DecodeRuneInString(s[i:])
 		switch {
-		case r < ' ', r == '<', r == '>', r == '&', r == '\u2028', r == '\u2029', r == utf8.RuneError:
+		case strings.ContainsRune("\"\\\b\f\n\r\t", r):
+			used += len(`\n`)
+		case r < ' ', strings.ContainsRune("<>&\u2028\u2029", r), r == utf8.RuneError && size == 1:
 			used += maxEscape
-		case r == '"', r == '\\':
-			used += 2
 		default:
-			used += utf8.RuneLen(r)
+			used += size
 		}
 		if used > most {
 			return s[:room] + dots
 		}
+		i += size
 	}
 	return s
 }

@@ -15,6 +15,9 @@ type verdict struct {
 	prune  bool          // the device is gone
 }
 
+// maxReason is how many bytes of a reason are kept, by the table push_receipts.
+const maxReason = 64
+
 // judge decides on a result. pause is how long the delivery waits by itself, origin how
 // long its push service is left alone, and left how long somebody still wants it.
 func judge(r Result, pause, origin, left time.Duration) verdict {
@@ -57,7 +60,7 @@ const (
 
 // retryPause returns the pause of a delivery of an event of that age, with jitter.
 func retryPause(age time.Duration) time.Duration {
-	return max(minRetryPause, retry.Jitter(min(age, 2*maxRetryPause)/2))
+	return max(minRetryPause, retry.Jitter(max(0, min(age, 2*maxRetryPause)/2)))
 }
 
 // rounded returns a pause of which a batch has few different ones, as the queue writes

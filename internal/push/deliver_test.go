@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queue"
 )
@@ -186,7 +188,9 @@ func TestALostAnswerIsAskedForAgain(t *testing.T) {
 func TestAnEventIsTriedUntilItExpires(t *testing.T) {
 	t.Parallel()
 	bubble(t, 1, func(t *testing.T, w *world) {
-		w.answering(func(context.Context, push.Message) push.Result { return push.Result{Outcome: push.Wait, Reason: "dial"} })
+		w.answering(func(context.Context, push.Message) push.Result {
+			return push.Result{Outcome: push.Wait, Reason: "dial"}
+		})
 		e := w.event(push.Event{ExpiresIn: time.Hour})
 		w.deliver(e, 1)
 		w.begin()
@@ -391,4 +395,178 @@ func TestATaskThatMakesNoSenseIsDead(t *testing.T) {
 			t.Error(outcomes[0].Err)
 		}
 	})
+}
+
+// Tasks that stand for the same are not sent side by side.
+func TestTheSameIsNotSentTwiceAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, collapse := range map[string]string{"event": "", "burst": "key"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, 1, func(t *testing.T, w *world) {
+				w.answering(answerAfter(50 * time.Millisecond))
+				e := w.event(push.Event{Collapse: collapse})
+				w.deliver(e, 1)
+				payload := []byte(`{"event":1,"member":1}`)
+				for i := range 3 { // as after the first one was postponed
+					again := queue.New{Kind: push.Deliver, Key: 1, Queue: push.QueuePush, DedupeKey: fmt.Sprint(i), Payload: payload}
+					if _, err := w.queue.Enqueue(t.Context(), []queue.New{again}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				w.begin()
+				pass(10 * time.Second)
+				w.done()
+				if sent, _ := w.messages(); sent != 1 {
+					t.Errorf("%d sent", sent)
+				}
+			})
+		})
+	}
+}
+
+// A process that was stopped between the last look and the message looks again.
+func TestAStaleLookIsNotActedOn(t *testing.T) {
+	t.Parallel()
+	bubble(t, 1, func(t *testing.T, w *world) {
+		var once sync.Once
+		w.origin = func(push.Device) string {
+			once.Do(func() {
+				time.Sleep(4 * time.Second) //nolint:forbidigo // the time of the bubble
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.hidden[1] = true
+			})
+			return "https://push.example:443"
+		}
+		w.deliver(w.event(push.Event{Object: "photo:901"}), 1)
+		w.begin()
+		pass(time.Minute)
+		w.done()
+		if sent, _ := w.messages(); sent != 0 || w.looks != 2 {
+			t.Errorf("%d sent, %d looks", sent, w.looks)
+		}
+	})
+}
+
+// When the lease is lost or the process ends, what was accepted is still recorded, and
+// nothing more is waited for.
+func TestTheEndOfTheContext(t *testing.T) {
+	t.Parallel()
+	bubble(t, 2, func(t *testing.T, w *world) {
+		w.answering(func(ctx context.Context, m push.Message) push.Result {
+			<-ctx.Done()
+			if m.Device.ID == 1 {
+				return push.Result{Outcome: push.Accepted}
+			}
+			return push.Result{Outcome: push.Ambiguous, Reason: "cancelled"}
+		})
+		e := w.event(push.Event{})
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		var batch []queue.Task
+		for device := range uint64(2) {
+			batch = append(batch, queue.Task{ID: device, Kind: push.Deliver, Key: device + 1, Attempts: 1, Payload: fmt.Appendf(nil, `{"event":%d,"member":%d}`, e.Number, device+1)})
+		}
+		start := time.Now()
+		outcomes := push.NewDeliveries(w.options()).Handle(ctx, batch)
+		if took := time.Since(start); took > 200*time.Millisecond || outcomes[0].Err != nil || outcomes[1].Err == nil {
+			t.Errorf("after %v: %v", took, outcomes)
+		}
+		if r := w.receipt(1, 1); r.State != push.StateAccepted {
+			t.Errorf("receipt %+v", r)
+		}
+	})
+}
+
+// Refused keys hold up their platform alone, and say so in the log once a minute.
+func TestRefusedKeys(t *testing.T) {
+	t.Parallel()
+	bubble(t, 200, func(t *testing.T, w *world) {
+		w.answering(func(_ context.Context, m push.Message) push.Result {
+			return push.Result{Outcome: push.Credentials, Status: 403, Reason: "InvalidProviderToken", Origin: true}
+		})
+		w.deliver(w.event(push.Event{}), devicesTo(200)...)
+		w.begin()
+		pass(30 * time.Minute)
+		w.counts(queue.Counts{Scheduled: 200})
+		if sent, _ := w.messages(); sent > 220 {
+			t.Errorf("%d messages in half an hour: the first 200 were under way, and then one every five minutes", sent)
+		}
+		if n := strings.Count(w.log.String(), "push service refuses our keys"); n < 5 || n > 30 || strings.Contains(w.log.String(), "secret") || len(w.pruned) > 0 {
+			t.Errorf("%d lines, %d pruned", n, len(w.pruned))
+		}
+		w.answering(nil) // they were replaced
+		pass(10 * time.Minute)
+		w.done()
+	})
+}
+
+func TestMetricsOfDeliveries(t *testing.T) {
+	before := metricstest.Gather(t)
+	bubble(t, 10, func(t *testing.T, w *world) {
+		var tries atomic.Int32
+		w.answering(func(_ context.Context, m push.Message) push.Result {
+			switch tries.Add(1); m.Device.ID {
+			case 1:
+				return push.Result{Outcome: push.Gone, Status: 410, Reason: "Unregistered"}
+			case 2:
+				return push.Result{Outcome: push.Rejected, Status: 400, Reason: "never heard of"}
+			case 3:
+				if tries.Load() <= 10 {
+					return push.Result{Outcome: push.Ambiguous, Reason: "reset"}
+				}
+			}
+			return push.Result{Outcome: push.Accepted, Status: 200}
+		})
+		w.hidden[2] = true
+		w.deliver(w.event(push.Event{}), devicesTo(10)...)
+		w.deliver(w.event(push.Event{}), 4)
+		w.begin()
+		pass(time.Minute)
+		w.done()
+	})
+	got := metricstest.Gather(t).Since(before)
+	want := metricstest.Samples{
+		`activityd_push_messages_total{outcome="accepted",platform="apns",reason=""}`:               8,
+		`activityd_push_messages_total{outcome="gone",platform="apns",reason="Unregistered"}`:       1,
+		`activityd_push_messages_total{outcome="rejected",platform="apns",reason="never heard of"}`: 1,
+		`activityd_push_messages_total{outcome="ambiguous",platform="apns",reason="reset"}`:         1,
+		`activityd_push_doubles_possible_total{cause="no_answer",platform="apns"}`:                  1,
+		`activityd_push_devices_gone_total{platform="apns",reason="Unregistered"}`:                  1,
+		`activityd_push_skipped_total{reason="not_visible",stage="delivery"}`:                       1,
+		`activityd_push_event_to_accepted_seconds{platform="apns"}`:                                 8,
+		`activityd_push_messages_in_flight`:                                                         0,
+	}
+	for series, want := range want {
+		if got[series] != want {
+			t.Errorf("%s rose by %v, want %v", series, got[series], want)
+		}
+	}
+}
+
+// The gauges tell which push services are left alone, and no more when they answer.
+func TestGaugesOfBreakers(t *testing.T) {
+	gauges := func() (open, refused float64) {
+		s := metricstest.Gather(t)
+		return s[`activityd_push_breakers_open{platform="apns"}`], s[`activityd_push_credentials_refused{platform="apns"}`]
+	}
+	open, refused := gauges()
+	bubble(t, 1, func(t *testing.T, w *world) {
+		w.answering(func(context.Context, push.Message) push.Result {
+			return push.Result{Outcome: push.Credentials, Status: 403, Reason: "InvalidProviderToken", Origin: true}
+		})
+		w.deliver(w.event(push.Event{}), 1)
+		w.begin()
+		pass(10 * time.Minute)
+		if o, r := gauges(); o != open+1 || r != refused+1 {
+			t.Errorf("%v open and %v refused, want one more than %v and %v", o, r, open, refused)
+		}
+		w.answering(nil)
+		pass(10 * time.Minute)
+		w.done()
+	})
+	if o, r := gauges(); o != open || r != refused {
+		t.Errorf("%v open and %v refused, want %v and %v again", o, r, open, refused)
+	}
 }

@@ -38,7 +38,7 @@ type world struct {
 	sent     []push.Message // that arrived at the push service
 	accepted []push.Message
 	answer   func(ctx context.Context, m push.Message) push.Result // nil: all are accepted
-	origin   func(d push.Device) string
+	origin   func(d push.Device) string                            // nil: all have the same
 }
 
 type receiptKey struct{ event, device uint64 }
@@ -177,7 +177,10 @@ func (w *world) Look(_ context.Context, candidates []push.Candidate) (all []push
 }
 
 // WriteReceipts implements [push.DeliveryStore].
-func (w *world) WriteReceipts(_ context.Context, receipts []push.Receipt) error {
+func (w *world) WriteReceipts(ctx context.Context, receipts []push.Receipt) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, r := range receipts {

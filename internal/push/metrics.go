@@ -1,6 +1,7 @@
 package push
 
 import (
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -36,6 +37,9 @@ var (
 	credentialsRefused = promauto.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "activityd_push_credentials_refused", Help: "Push services that do not take our keys.",
 	}, []string{"platform"})
+	connections = promauto.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "activityd_push_connections", Help: "Connections to push services that are kept.",
+	}, []string{"platform"})
 )
 
 // Where an event is found not to be for a device.
@@ -59,40 +63,35 @@ const (
 	slow        = "slow"      // it was sent, and is not answered yet
 )
 
-// otherReason stands for the reasons that are not known here: what a push service says
-// is no label.
-const otherReason = "other"
+// otherReason stands for the reasons beyond maxReasons of a platform. Senders have few: this
+// holds if one should pass on what push services say.
+const (
+	otherReason = "other"
+	maxReasons  = 100
+)
 
-// knownReasons are those of the senders and of the push services' documentation.
-var knownReasons = func() map[string]bool {
-	known := make(map[string]bool)
-	for _, reason := range []string{
-		"", // accepted
-		// Our own.
-		"bad_key", "breaker", "bytes", "cancelled", "closed", "connection", "dial", "forbidden_address", "gone", "goaway", "http",
-		"key", "no_answer", "not_found", "panic", "payload", "redirect", "refused_stream", "reset", "timeout", "tls", "token",
-		"too_large", "transport", "unauthorized", "forbidden", "unavailable", "too_many_requests", "bad_request", "server_error",
-		// APNs.
-		"BadCertificate", "BadCertificateEnvironment", "BadCollapseId", "BadDeviceToken", "BadEnvironmentKeyIdInToken", "BadEnvironmentKeyInToken",
-		"BadExpirationDate", "BadMessageId", "BadPath", "BadPriority", "BadTopic", "DeviceTokenNotForTopic", "DuplicateHeaders", "ExpiredProviderToken",
-		"ExpiredToken", "Forbidden", "IdleTimeout", "InternalServerError", "InvalidProviderToken", "InvalidPushType", "MethodNotAllowed",
-		"MissingDeviceToken", "MissingProviderToken", "MissingTopic", "PayloadEmpty", "PayloadTooLarge", "ServiceUnavailable", "Shutdown",
-		"TooManyProviderTokenUpdates", "TooManyRequests", "TopicDisallowed", "Unregistered", "UnrelatedKeyIdInToken",
-		// FCM.
-		"APNS_AUTH_ERROR", "INTERNAL", "INVALID_ARGUMENT", "PERMISSION_DENIED", "QUOTA_EXCEEDED", "SENDER_ID_MISMATCH", "THIRD_PARTY_AUTH_ERROR",
-		"UNAUTHENTICATED", "UNAVAILABLE", "UNREGISTERED", "UNSPECIFIED_ERROR", "NOT_FOUND", "RESOURCE_EXHAUSTED",
-	} {
-		known[reason] = true
-	}
-	return known
-}()
+// reasons are those that are labels.
+var reasons = struct {
+	mu   sync.Mutex
+	seen map[Platform]map[string]bool
+}{seen: make(map[Platform]map[string]bool)}
 
 // reasonLabel is a reason as a label.
-func reasonLabel(reason string) string {
-	if knownReasons[reason] {
+func reasonLabel(p Platform, reason string) string {
+	reasons.mu.Lock()
+	defer reasons.mu.Unlock()
+	seen := reasons.seen[p]
+	switch {
+	case seen[reason]:
 		return reason
+	case len(seen) >= maxReasons || clip(reason, maxReason) != reason:
+		return otherReason
+	case seen == nil:
+		seen = make(map[string]bool)
+		reasons.seen[p] = seen
 	}
-	return otherReason
+	seen[reason] = true
+	return reason
 }
 
 // The series begin with 0.
@@ -104,6 +103,7 @@ func init() {
 			doublesPossible.WithLabelValues(string(p), cause)
 		}
 		devicesGone.WithLabelValues(string(p), otherReason)
+		connections.WithLabelValues(string(p))
 		breakersOpen.WithLabelValues(string(p))
 		credentialsRefused.WithLabelValues(string(p))
 	}
@@ -117,14 +117,21 @@ func init() {
 	}
 }
 
+// CountConnections returns what is to be told of the connections that a sender of the platform
+// opens, 1, and closes, -1.
+func CountConnections(p Platform) func(delta int) {
+	gauge := connections.WithLabelValues(string(p))
+	return func(delta int) { gauge.Add(float64(delta)) }
+}
+
 // countResult counts what became of a message.
 func countResult(p Platform, r Result, sinceEvent time.Duration) {
-	messages.WithLabelValues(string(p), string(r.Outcome), reasonLabel(r.Reason)).Inc()
+	messages.WithLabelValues(string(p), string(r.Outcome), reasonLabel(p, r.Reason)).Inc()
 	switch r.Outcome {
 	case Accepted:
 		acceptedSeconds.WithLabelValues(string(p)).Observe(sinceEvent.Seconds())
 	case Gone:
-		devicesGone.WithLabelValues(string(p), reasonLabel(r.Reason)).Inc()
+		devicesGone.WithLabelValues(string(p), reasonLabel(p, r.Reason)).Inc()
 	case Ambiguous:
 		doublesPossible.WithLabelValues(string(p), noAnswer).Inc()
 	}

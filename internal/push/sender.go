@@ -68,7 +68,8 @@ type Result struct {
 	// After is how long the push service wants to be left alone, for Wait and Credentials; 0: it
 	// did not say.
 	After time.Duration
-	// Origin says that After holds for the whole push service, and not for this device alone.
+	// Origin says that Wait or Credentials hold for the whole push service: all its devices
+	// wait. Else they hold for this device alone.
 	Origin bool
 	// GoneSince is when the device was found to be gone, for [Gone]; an address that was
 	// registered later stays. Zero: whenever it was registered.

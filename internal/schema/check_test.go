@@ -59,6 +59,15 @@ var damages = map[string]struct {
 	"locks in letters of any case": {"ALTER TABLE once_keys MODIFY name VARCHAR(200) CHARACTER SET ascii COLLATE ascii_general_ci NOT NULL", true, "once_keys: column name is varchar(200) ascii_general_ci"},
 	"a fence with a sign":          {"ALTER TABLE once_keys MODIFY fence BIGINT NOT NULL", true, "once_keys: column fence is bigint"},
 	"no index of phases":           {"ALTER TABLE once_keys DROP KEY phases", true, "once_keys: there is no KEY phases (phase, forget_at)"},
+	"no table of devices":          {"DROP TABLE push_devices", true, "push_devices: there is no such table"},
+	"devices that are twice":       {"ALTER TABLE push_devices DROP KEY address, ADD KEY address (address_hash)", true, "push_devices: key address is another one"},
+	"a platform less":              {"ALTER TABLE push_devices MODIFY platform ENUM('apns','webpush') NOT NULL", true, "push_devices: column platform is enum"},
+	"an older index of devices":    {"ALTER TABLE push_devices DROP KEY members, ADD KEY members (member_id, id)", true, "push_devices: key members is another one"},
+	"mutes in letters of any case": {"ALTER TABLE push_mutes MODIFY object VARCHAR(100) CHARACTER SET ascii COLLATE ascii_general_ci NOT NULL", true, "push_mutes: column object is varchar(100) ascii_general_ci"},
+	"settings that are twice":      {"ALTER TABLE push_settings DROP PRIMARY KEY, ADD KEY (member_id)", true, "push_settings: there is no PRIMARY KEY (member_id)"},
+	"events that are twice":        {"ALTER TABLE push_events DROP KEY ids, ADD KEY ids (id)", true, "push_events: key ids is another one"},
+	"no index of bursts":           {"ALTER TABLE push_receipts DROP KEY bursts", true, "push_receipts: there is no KEY bursts (device_id, burst, state, at)"},
+	"a short burst":                {"ALTER TABLE push_receipts MODIFY burst BINARY(8) NULL", true, "push_receipts: column burst is binary(8)"},
 	"a foreign column":             {"ALTER TABLE tasks ADD COLUMN tenant INT NOT NULL", true, "tasks: column tenant, which is none of activityd's, has no default"},
 	"a hash that is cut":           {"ALTER TABLE task_keys MODIFY batch_hash BINARY(16) NOT NULL", true, "task_keys: column batch_hash is binary(16), nullable: NO, default: NULL; want BINARY(32) NOT NULL"},
 	"no index of photos":           {"ALTER TABLE photos DROP KEY newest", false, "photos: there is no index (owner_id, visibility, date_upload, id)"},
@@ -174,7 +183,7 @@ func readmeRights(database string) (grants []string) {
 	for _, table := range []string{"users", "contacts", "blocks", "photos"} {
 		grants = append(grants, "SELECT ON "+database+"."+table)
 	}
-	for _, table := range []string{"tasks", "task_keys", "paused_queues", "once_keys"} {
+	for _, table := range schema.Tables()[4:] {
 		grants = append(grants, "SELECT, INSERT, UPDATE, DELETE ON "+database+"."+table)
 	}
 	return grants

@@ -21,7 +21,7 @@ import (
 // The releases of these tests: the first one, the one that is tested, one with a
 // migration that its processes can bear, and one with a migration that only the third can.
 var (
-	first    = schema.FirstProgram()
+	first    = schema.ProgramOf(1)
 	present  = schema.ThisProgram()
 	expanded = present.Next(present.Since(), "ALTER TABLE tasks ADD COLUMN trace VARCHAR(64) NULL, ADD KEY traces (trace), ALGORITHM=INPLACE, LOCK=NONE")
 	shrunk   = expanded.Next(expanded.Version(), "ALTER TABLE tasks DROP KEY traces, ALGORITHM=INPLACE, LOCK=NONE")
@@ -30,7 +30,7 @@ var (
 // described is what activityd's own tables are like, with the version.
 func described(t *testing.T, db *sql.DB) []string {
 	t.Helper()
-	const ours = " WHERE table_schema = DATABASE() AND table_name IN ('tasks', 'task_keys', 'paused_queues', 'once_keys') ORDER BY 1"
+	ours := " WHERE table_schema = DATABASE() AND table_name IN ('" + strings.Join(schema.Tables()[4:], "', '") + "') ORDER BY 1"
 	return slices.Concat(
 		column(t, db, "SELECT CONCAT_WS(' ', table_name, engine, table_collation, table_comment) FROM information_schema.tables"+ours),
 		column(t, db, "SELECT CONCAT_WS(' ', table_name, column_name, column_type, collation_name, is_nullable, column_default, extra, column_comment) FROM information_schema.columns"+ours),
@@ -51,8 +51,17 @@ func recordOf(p schema.Program) string {
 func version1(t *testing.T) *sql.DB {
 	t.Helper()
 	db := servertest.MySQL(t)
-	run(t, db, "DROP TABLE tasks, task_keys, paused_queues, once_keys")
+	run(t, db, "DROP TABLE "+strings.Join(schema.Tables()[4:], ", "))
 	run(t, db, schema.TableStatements(schema.Version1)...)
+	return db
+}
+
+// version2 is a database of before there was push.
+func version2(t *testing.T) *sql.DB {
+	t.Helper()
+	db := servertest.MySQL(t)
+	run(t, db, "DROP TABLE push_devices, push_settings, push_mutes, push_events, push_receipts",
+		"ALTER TABLE tasks COMMENT = 'activityd schema 2, compatible since 1'")
 	return db
 }
 
@@ -69,20 +78,22 @@ func apply(t *testing.T, db *sql.DB, programs ...schema.Program) {
 // makes, in which the new tables are those that it makes first.
 func TestMigrationsLeadToSchemaSQL(t *testing.T) {
 	t.Parallel()
-	fresh, old := servertest.MySQL(t), version1(t)
+	fresh := servertest.MySQL(t)
 	if got := versionOf(t, fresh); got != recordOf(present) {
 		t.Errorf("schema.sql records %q, want %q", got, recordOf(present))
 	}
-	if err := schema.ApplyOffline(t.Context(), old); err != nil {
-		t.Fatal(err)
-	}
-	if diff := gocmp.Diff(described(t, fresh), described(t, old)); diff != "" {
-		t.Errorf("(-schema.sql +migrated):\n%s", diff)
+	for version, old := range map[int]*sql.DB{1: version1(t), 2: version2(t)} {
+		if err := schema.ApplyOffline(t.Context(), old); err != nil {
+			t.Fatal(err)
+		}
+		if diff := gocmp.Diff(described(t, fresh), described(t, old)); diff != "" {
+			t.Errorf("from version %d (-schema.sql +migrated):\n%s", version, diff)
+		}
 	}
 }
 
 // online matches the statements of which the site's inserts notice nothing.
-var online = regexp.MustCompile(`^(DO 0|ALTER TABLE (tasks|task_keys|paused_queues|once_keys) .*, ALGORITHM=(INSTANT|INPLACE, LOCK=NONE))$`)
+var online = regexp.MustCompile(`^(DO 0|ALTER TABLE (tasks|task_keys|paused_queues|once_keys|push_\w+) .*, ALGORITHM=(INSTANT|INPLACE, LOCK=NONE))$`)
 
 func TestMigrationsAreOnline(t *testing.T) {
 	t.Parallel()
@@ -217,15 +228,15 @@ func TestHostsApplyAtOnce(t *testing.T) {
 	}
 }
 
-// TestVersion1IsMigrated: what the programs of version 1 and of this one say before and
-// after, whether or not the version is recorded.
-func TestVersion1IsMigrated(t *testing.T) {
+// TestOlderVersionsAreMigrated: what the programs of those versions and of this one say before
+// and after, and of version 1 whether or not it is recorded.
+func TestOlderVersionsAreMigrated(t *testing.T) {
 	t.Parallel()
 	recorded, unrecorded := version1(t), version1(t)
 	run(t, recorded, "ALTER TABLE tasks COMMENT = '"+recordOf(first)+"'")
-	for _, db := range []*sql.DB{recorded, unrecorded} {
+	for db, version := range map[*sql.DB]int{recorded: 1, unrecorded: 1, version2(t): 2} {
 		findings := check(t, db)
-		const want = "tasks is of schema version 1: this activityd needs version 2: run activityd schema --apply"
+		want := fmt.Sprintf("tasks is of schema version %d: this activityd needs version 3: run activityd schema --apply", version)
 		if len(findings) != 1 || !findings[0].Wrong || findings[0].String() != want {
 			t.Errorf("found %v, want that %s", findings, want)
 		}
@@ -238,14 +249,15 @@ func TestVersion1IsMigrated(t *testing.T) {
 		if findings := check(t, db); len(findings) > 0 {
 			t.Errorf("after the migration: %v", findings)
 		}
-		if err := first.Compatible(t.Context(), db); err != nil {
-			t.Errorf("a program of version 1: %v", err)
+		older := schema.ProgramOf(version)
+		if err := older.Compatible(t.Context(), db); err != nil {
+			t.Errorf("a program of version %d: %v", version, err)
 		}
-		if err := first.Apply(t.Context(), db, false); err != nil {
-			t.Errorf("a program of version 1 applies its own: %v", err)
+		if err := older.Apply(t.Context(), db, false); err != nil {
+			t.Errorf("a program of version %d applies its own: %v", version, err)
 		}
-		if got := versionOf(t, db); got != "activityd schema 2, compatible since 1" {
-			t.Errorf("records %q", got)
+		if got := versionOf(t, db); got != recordOf(present) {
+			t.Errorf("records %q, want %q", got, recordOf(present))
 		}
 	}
 }

@@ -54,7 +54,7 @@ func (k killer) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (k killer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); args[1] == stream.SettleHash {
+		if args := cmd.Args(); len(args) > 1 && args[1] == stream.SettleHash {
 			k.reach(k.steps, "settle")
 		} else {
 			k.reach(k.steps, cmd.Name())

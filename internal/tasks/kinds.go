@@ -160,7 +160,7 @@ func Parse(name string, of, contact member.ID) (queue.New, error) {
 // byWords reports whether a member, or two, are all that the kind takes.
 func (k kind) byWords() bool { return k.Takes == nil || k.Takes == contactField }
 
-// Usage says which kinds producers may enqueue by words, and by which.
+// Usage says which kinds producers may enqueue, and with what.
 func Usage() string {
 	var pairs, others []string
 	for _, k := range kinds {
@@ -172,7 +172,8 @@ func Usage() string {
 			others = append(others, k.Name)
 		}
 	}
-	return strictjson.List(pairs, "or") + ", with MEMBER and CONTACT, or " + strictjson.List(others, "or") + ", with MEMBER"
+	return strictjson.List(pairs, "or") + ", with MEMBER and CONTACT, " + strictjson.List(others, "or") + ", with MEMBER,\nor " +
+		notify.Name + ", with MEMBER, the actor, and EVENT, as JSON"
 }
 
 // isAway reports whether an error says that Redis cannot be used.

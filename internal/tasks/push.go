@@ -49,6 +49,18 @@ var eventField = &field{
 	},
 }
 
+// ParseNotify makes a task from a member and an event as JSON, as in the task of a
+// producer. Its errors are those of [ParseLine].
+func ParseNotify(actor member.ID, event []byte) (queue.New, error) {
+	value, err := strictjson.Parse(event)
+	if err != nil {
+		return queue.New{}, err
+	}
+	r := &strictjson.Reader{Root: eventField.What}
+	n := eventField.Task(notify, r, "", actor, value)
+	return n, r.Err()
+}
+
 // noPush leaves tasks to other processes.
 type noPush struct{}
 

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -73,9 +74,9 @@ var _ push.Sender = (*Sender)(nil)
 
 // host is a push service, and what is known of it.
 type host struct {
-	pool   *pool
-	url    *url.URL
-	origin string
+	pool    *pool
+	url     *url.URL
+	address string // host:port
 	// proven is the key by which it accepted a message: the key, the topic and the
 	// environment were right then, so that a bad device token is the device's own fault.
 	proven atomic.Pointer[signer]
@@ -104,9 +105,28 @@ func New(o Options) (*Sender, error) {
 	if err != nil {
 		return nil, err
 	}
+	at := [2]string{Production, Sandbox}
+	if o.URL != "" {
+		at = [2]string{o.URL, o.URL}
+	}
+	transport := newTransport(&o)
+	for i := range s.hosts {
+		if s.hosts[i], err = newHost(at[i]); err != nil {
+			return nil, err
+		}
+		if i > 0 && at[i] == at[0] {
+			s.hosts[i].pool = s.hosts[0].pool
+			continue
+		}
+		s.hosts[i].pool = newPool(transport, s.hosts[i].address, s.key.Load, o.growAfter, o.Log)
+	}
+	return s, nil
+}
+
+func newTransport(o *Options) *http.Transport {
 	var protocols http.Protocols
 	protocols.SetHTTP2(true)
-	transport := &http.Transport{
+	return &http.Transport{
 		Proxy:              http.ProxyFromEnvironment,
 		Protocols:          &protocols,
 		DisableCompression: true,
@@ -123,29 +143,15 @@ func New(o Options) (*Sender, error) {
 		},
 		HTTP2: &http.HTTP2Config{SendPingTimeout: o.sendPing, PingTimeout: o.sendPing, WriteByteTimeout: writeTimeout},
 	}
-	for i, at := range []string{Production, Sandbox} {
-		if o.URL != "" {
-			at = strings.TrimSuffix(o.URL, "/")
-		}
-		u, err := url.Parse(at)
-		if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Path != "" || u.RawQuery != "" || u.User != nil {
-			return nil, fmt.Errorf("apns: URL %q: want https://host or https://host:port", o.URL)
-		}
-		if i > 0 && o.URL != "" {
-			s.hosts[i] = &host{pool: s.hosts[0].pool, url: u, origin: s.hosts[0].origin}
-			break
-		}
-		port := u.Port()
-		if port == "" {
-			port = "443"
-		}
-		address := u.Hostname() + ":" + port
-		if strings.Contains(u.Hostname(), ":") {
-			address = "[" + u.Hostname() + "]:" + port
-		}
-		s.hosts[i] = &host{pool: newPool(transport, address, s.key.Load, o.growAfter, o.Log), url: u, origin: "https://" + address}
+}
+
+// newHost returns a host without a pool.
+func newHost(at string) (*host, error) {
+	u, err := url.Parse(strings.TrimSuffix(at, "/"))
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Path != "" || u.RawQuery != "" || u.User != nil {
+		return nil, fmt.Errorf("apns: URL %q: want https://host or https://host:port", at)
 	}
-	return s, nil
+	return &host{url: u, address: net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443"))}, nil
 }
 
 // Close closes all connections. Messages in flight are [push.Ambiguous].
@@ -180,7 +186,7 @@ func (s *Sender) SetKey(text []byte, keyID string) error {
 	}
 	s.key.Store(key)
 	for _, h := range s.hosts {
-		if h != nil {
+		if h != nil { // else it is the first key
 			h.pool.retire()
 		}
 	}
@@ -188,7 +194,7 @@ func (s *Sender) SetKey(text []byte, keyID string) error {
 }
 
 // Origin implements [push.Sender].
-func (s *Sender) Origin(d push.Device) string { return s.host(d).origin }
+func (s *Sender) Origin(d push.Device) string { return "https://" + s.host(d).address }
 
 func (s *Sender) host(d push.Device) *host {
 	if d.Address.Sandbox {
@@ -251,7 +257,7 @@ func (s *Sender) try(ctx context.Context, h *host, m *push.Message, payload []by
 		return answer{err: err}
 	}
 	answered := false
-	defer func() { h.pool.done(c, answered) }()
+	defer func() { h.pool.done(c, answered) }() //nolint:contextcheck // a connection outlives the message
 	bearer, err := c.key.bearer(time.Now())
 	if err != nil {
 		c.Release()

@@ -265,6 +265,24 @@ func TestGoAway(t *testing.T) {
 	}
 }
 
+// A server that refuses a new connection answers its first request by GOAWAY, with a reason.
+func TestGoAwayAtFirst(t *testing.T) {
+	t.Parallel()
+	server := apnstest.Start(t)
+	s := newSender(t, server)
+	server.Answer(func(apnstest.Request) apnstest.Answer {
+		return apnstest.Answer{GoAway: &apnstest.GoAway{Code: http2.ErrCodeEnhanceYourCalm, Reason: "BadCertificate", Close: true}}
+	})
+	if got := s.Send(patient(t), message(1)); got != (push.Result{Outcome: push.Wait, Reason: reasonGoAway}) {
+		t.Errorf("%+v", got)
+	}
+	if n := len(server.Accepted()); n != 0 {
+		t.Errorf("%d messages were accepted", n)
+	}
+	server.Answer(nil)
+	warm(t, s)
+}
+
 // A server that goes away again and again under load costs repetitions, and neither a
 // message nor a double.
 func TestGracefulGoAwayUnderLoad(t *testing.T) {
@@ -463,7 +481,16 @@ func TestServerIsAway(t *testing.T) {
 	}
 	warm(t, s)
 	server.Cut()
-	sendUntilAccepted(t, s, messages(0, 10)[:1])
+	for {
+		r := s.Send(patient(t), message(1))
+		if r.Outcome == push.Accepted {
+			break
+		}
+		// It may have been sent before the end of the connection was seen.
+		if r != (push.Result{Outcome: push.Ambiguous, Reason: reasonLost}) && r != (push.Result{Outcome: push.Wait, Reason: reasonNotSent}) {
+			t.Fatalf("after the connections were cut: %+v", r)
+		}
+	}
 }
 
 // A peer that is dead without a word is noticed by a ping that it does not answer.

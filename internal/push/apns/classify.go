@@ -100,10 +100,10 @@ var rules = map[string]rule{
 
 // result says what became of the message. It is a pure function.
 func (a answer) result() push.Result {
-	switch {
-	case a.status == 0:
+	switch a.status {
+	case 0:
 		return a.unanswered()
-	case a.status == http.StatusOK:
+	case http.StatusOK:
 		return push.Result{Outcome: push.Accepted, Status: a.status, ID: a.id}
 	}
 	r := push.Result{Status: a.status, Reason: a.reason, ID: a.id}
@@ -205,8 +205,7 @@ const refusedStream = 7 // RFC 9113, section 7
 // no name for the latter but these texts; the tests would notice if they changed, and the
 // message would be [push.Ambiguous] then.
 func (a answer) notProcessed() string {
-	var reset streamError
-	if errors.As(a.err, &reset) {
+	if reset, ok := errors.AsType[streamError](a.err); ok {
 		if reset.Code == refusedStream {
 			return reasonRefused
 		}

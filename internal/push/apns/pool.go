@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/activityd/activityd/internal/push"
 )
 
 // maxConns is how many connections there are to a host, at most. One carries 1000 requests
@@ -108,6 +111,7 @@ func (p *pool) acquire(ctx context.Context) (*conn, error) {
 	w := &waiter{got: make(chan struct{})}
 	p.waiters = append(p.waiters, w)
 	p.waiting.Add(1)
+	//nolint:contextcheck // a connection outlives the message
 	p.match() // a stream that became free before waiting was raised told no one
 	p.mu.Unlock()
 
@@ -167,9 +171,13 @@ func (p *pool) drop(c *conn) {
 func (p *pool) closeIdle(c *conn) {
 	if i := slices.Index(p.retired, c); i >= 0 && c.active == 0 {
 		p.retired = slices.Delete(p.retired, i, i+1)
+		countConnections(-1)
 		go func() { _ = c.Close() }() // it may wait for the peer
 	}
 }
+
+// countConnections counts those of all pools.
+var countConnections = push.CountConnections(push.APNs)
 
 // close closes all connections and ends what waits for one.
 func (p *pool) close() {
@@ -183,6 +191,7 @@ func (p *pool) close() {
 	}
 	p.mu.Unlock()
 	for _, c := range conns {
+		countConnections(-1)
 		_ = c.Close()
 	}
 }
@@ -224,35 +233,59 @@ func (p *pool) match() {
 	clear(p.waiters[:n])
 	p.waiters = p.waiters[n:]
 	p.waiting.Add(int32(-n))
-	if len(p.waiters) > 0 {
-		p.grow()
+	if len(p.waiters) == 0 {
+		return
+	}
+	// Look again when it may be time to grow.
+	wait := p.grow()
+	for _, c := range p.conns {
+		if c.InFlight() > c.active {
+			// A stream ends some time after its request, and the hook that tells so is not
+			// called if another stream began and ended during a call of it.
+			wait = min(wait, lingering)
+		}
+	}
+	switch {
+	case wait == never:
+	case p.timer == nil:
+		p.timer = time.AfterFunc(wait, p.kick)
+	default:
+		p.timer.Reset(wait)
 	}
 }
 
+const (
+	lingering = time.Millisecond
+	never     = time.Duration(math.MaxInt64)
+)
+
 // reserve returns a connection with a free stream, nil if there is none. It holds mu.
 func (p *pool) reserve() *conn {
-	for _, c := range slices.Clone(p.conns) {
+	for i := 0; i < len(p.conns); i++ {
+		c := p.conns[i]
 		if !c.warm && c.active > 0 {
 			continue
 		}
+		idle := c.active == 0 && c.InFlight() == 0 // and stays so: who reserves holds mu
 		if c.Reserve() == nil {
 			c.active++
 			return c
 		}
 		// One that is closed goes, and so does one that has nothing in flight and takes
 		// nothing: it was told to go away, or it was idle for too long.
-		if c.Err() != nil || c.active == 0 && c.InFlight() == 0 {
+		if idle || c.Err() != nil {
 			p.drop(c)
+			i--
 		}
 	}
 	return nil
 }
 
 // grow opens a connection if there is none, or if those that there are have been full for
-// long enough; else it sees to it that this is looked at again. It holds mu.
-func (p *pool) grow() {
+// long enough. It returns in how long that may be. It holds mu.
+func (p *pool) grow() time.Duration {
 	if p.dialing || len(p.conns) >= maxConns {
-		return
+		return never
 	}
 	if len(p.conns) > 0 {
 		at := p.full.Add(p.growAfter)
@@ -262,16 +295,12 @@ func (p *pool) grow() {
 			}
 		}
 		if left := time.Until(at); left > 0 {
-			if p.timer == nil {
-				p.timer = time.AfterFunc(left, p.kick)
-			} else {
-				p.timer.Reset(left)
-			}
-			return
+			return left
 		}
 	}
 	p.dialing = true
 	go p.dial()
+	return never
 }
 
 // dial opens a connection.
@@ -301,6 +330,7 @@ func (p *pool) dial() {
 		p.match()
 	default:
 		p.log.Debug("apns: connected", "address", p.address)
+		countConnections(1)
 		p.conns = append(p.conns, &conn{ClientConn: opened, key: key, opened: p.full})
 		opened.SetStateHook(func(*http.ClientConn) { p.kick() })
 		p.match()

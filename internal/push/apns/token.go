@@ -77,11 +77,11 @@ func readKey(path, keyID string) (text []byte, id string, err error) {
 	if path == "" {
 		return nil, "", errors.New("apns: there is no key file")
 	}
-	real, err := filepath.EvalSymlinks(path)
+	target, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return nil, "", fmt.Errorf("apns: key file: %w", err)
 	}
-	f, err := os.Open(real) // #nosec G304 -- the operator's own file
+	f, err := os.Open(target) // #nosec G304 -- the operator's own file
 	if err != nil {
 		return nil, "", fmt.Errorf("apns: key file: %w", err)
 	}
@@ -91,7 +91,7 @@ func readKey(path, keyID string) (text []byte, id string, err error) {
 		return nil, "", fmt.Errorf("apns: key file: %w", err)
 	}
 	if keyID == "" {
-		name, isKey := strings.CutPrefix(filepath.Base(real), "AuthKey_")
+		name, isKey := strings.CutPrefix(filepath.Base(target), "AuthKey_")
 		if name, isP8 := strings.CutSuffix(name, ".p8"); isKey && isP8 {
 			keyID = name
 		}

@@ -73,6 +73,7 @@ func New(o Options) (*Sender, error) {
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.pool = h2pool.New(h2pool.Options{
 		Transport: newTransport(o.RootCAs), Address: address, MaxConns: maxConns, GrowAfter: growAfter, DialTimeout: dialTimeout,
+		Count:       push.CountConnections(push.FCM),
 		OnDialError: func(err error) { s.log.WarnContext(s.ctx, "FCM cannot be reached", "address", address, "error", err) },
 	})
 	return s, nil

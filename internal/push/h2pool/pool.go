@@ -44,6 +44,8 @@ type Options struct {
 	// OnDialError is told why a connection could not be opened, without having to wait for it.
 	// Nil: no one.
 	OnDialError func(error)
+	// Count is told of connections that are opened, 1, and closed, -1. It must not block. Nil: no one.
+	Count func(delta int)
 }
 
 // Pool keeps the connections to a host, which are few: requests fill one after the other,
@@ -96,6 +98,9 @@ func New(o Options) *Pool {
 	}
 	if o.OnDialError == nil {
 		o.OnDialError = func(error) {}
+	}
+	if o.Count == nil {
+		o.Count = func(int) {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Pool{Options: o, ctx: ctx, cancel: cancel}
@@ -181,6 +186,7 @@ func (p *Pool) drop(c *Conn) {
 func (p *Pool) closeIdle(c *Conn) {
 	if i := slices.Index(p.retired, c); i >= 0 && c.active == 0 {
 		p.retired = slices.Delete(p.retired, i, i+1)
+		p.Count(-1)
 		go func() { _ = c.Close() }() // it may wait for the peer
 	}
 }
@@ -197,6 +203,7 @@ func (p *Pool) Close() {
 	}
 	p.mu.Unlock()
 	for _, c := range conns {
+		p.Count(-1)
 		_ = c.Close()
 	}
 }
@@ -314,6 +321,7 @@ func (p *Pool) dial() {
 		go func() { _ = opened.Close() }()
 		p.match()
 	default:
+		p.Count(1)
 		p.conns = append(p.conns, &Conn{ClientConn: opened, Tag: tag, opened: p.full})
 		opened.SetStateHook(func(*http.ClientConn) { p.kick() })
 		p.match()

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/push/h2pool"
 )
 
@@ -70,6 +71,7 @@ func (s *origins) get(address string) *origin {
 	if o == nil {
 		o = &origin{address: address, Pool: h2pool.New(h2pool.Options{
 			Transport: s.transport, Address: address, MaxConns: maxConns, GrowAfter: growAfter, DialTimeout: dialTimeout,
+			Count: push.CountConnections(push.WebPush),
 		})}
 		if s.makeRoom() {
 			s.kept[address] = o

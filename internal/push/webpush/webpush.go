@@ -44,7 +44,7 @@ type Sender struct {
 	vapid   atomic.Pointer[vapid]
 	origins *origins
 	now     func() time.Time
-	lookup  func(ctx context.Context, network, host string) ([]netip.Addr, error)
+	lookup  lookup
 }
 
 var _ push.Sender = (*Sender)(nil)
@@ -116,8 +116,18 @@ func (s *Sender) PublicKey() string { return s.vapid.Load().public }
 // Close closes all connections. Messages that are being sent are [push.Ambiguous].
 func (s *Sender) Close() { s.origins.close() }
 
-// Check implements [push.Sender]: it resolves the endpoint's host.
+// Check implements [push.Sender], as [Check].
 func (s *Sender) Check(ctx context.Context, a push.Address) error {
+	return check(ctx, a, s.rule, s.lookup)
+}
+
+// Check returns an error, for people, if a is no subscription, or its endpoint has an address
+// that is not public and not in allow. It resolves the endpoint's host.
+func Check(ctx context.Context, a push.Address, allow []netip.Prefix) error {
+	return check(ctx, a, rule{allow: allow}, net.DefaultResolver.LookupNetIP)
+}
+
+func check(ctx context.Context, a push.Address, rule rule, lookup lookup) error {
 	e, err := parseEndpoint(a.Endpoint)
 	if err != nil {
 		return err
@@ -125,8 +135,10 @@ func (s *Sender) Check(ctx context.Context, a push.Address) error {
 	if _, err := parseKeys(a.P256DH, a.Auth); err != nil {
 		return err
 	}
-	return s.rule.check(ctx, e.host, s.lookup)
+	return rule.check(ctx, e.host, lookup)
 }
+
+type lookup = func(ctx context.Context, network, host string) ([]netip.Addr, error)
 
 // Origin implements [push.Sender].
 func (s *Sender) Origin(d push.Device) string {

@@ -276,15 +276,16 @@ func (c *conn) whole(id uint32, st *stream) {
 			s.stats.Rejection[a.Reason]++
 		}
 	})
+	processed := a.GoAway == nil || id <= a.GoAway.Last
+	instead := a.Ignore || a.Reset != 0 || a.Cut
+	if processed && (instead && a.Accept || !instead && (a.Status == 0 || a.Status == 200)) {
+		s.accept(r) // before the client can know
+	}
 	if a.GoAway != nil {
 		c.goAway(*a.GoAway)
-		if id > a.GoAway.Last {
-			return
-		}
 	}
-	instead := a.Ignore || a.Reset != 0 || a.Cut
-	if instead && a.Accept || !instead && (a.Status == 0 || a.Status == 200) {
-		s.accept(r)
+	if !processed {
+		return
 	}
 	switch {
 	case a.Until != nil:

@@ -99,7 +99,7 @@ func (c *conn) verify(h *request, r *Request, size int) (Answer, bool) {
 	case h.twice:
 		return bad(400, "DuplicateHeaders")
 	}
-	if reason, status := c.verifyToken(h.authorization, r); reason != "" {
+	if status, reason := c.verifyToken(h.authorization, r); reason != "" {
 		return bad(status, reason)
 	}
 	if _, err := hex.DecodeString(r.Token); r.Token == "" {
@@ -107,22 +107,10 @@ func (c *conn) verify(h *request, r *Request, size int) (Answer, bool) {
 	} else if err != nil || len(r.Token) > maxToken {
 		return bad(400, "BadDeviceToken")
 	}
-	_, err := strconv.ParseUint(h.expiration, 10, 63)
+	if status, reason := s.verifyHeader(h); reason != "" {
+		return bad(status, reason)
+	}
 	switch {
-	case h.topic == "":
-		return bad(400, "MissingTopic")
-	case h.topic != s.o.Topic:
-		return bad(400, "TopicDisallowed")
-	case h.id != "" && !uuid.MatchString(h.id):
-		return bad(400, "BadMessageId")
-	case h.expiration != "" && err != nil:
-		return bad(400, "BadExpirationDate")
-	case !slices.Contains(priorities, h.priority):
-		return bad(400, "BadPriority")
-	case len(h.collapse) > maxCollapse:
-		return bad(400, "BadCollapseId")
-	case !slices.Contains(pushTypes, h.kind):
-		return bad(400, "InvalidPushType")
 	case size == 0:
 		return bad(400, "PayloadEmpty")
 	case size > maxPayload:
@@ -141,6 +129,28 @@ func (c *conn) verify(h *request, r *Request, size int) (Answer, bool) {
 	return Answer{}, true
 }
 
+// verifyHeader finds what is wrong with the headers of a message.
+func (s *Server) verifyHeader(h *request) (status int, reason string) {
+	_, err := strconv.ParseUint(h.expiration, 10, 63)
+	switch {
+	case h.topic == "":
+		return 400, "MissingTopic"
+	case h.topic != s.o.Topic:
+		return 400, "TopicDisallowed"
+	case h.id != "" && !uuid.MatchString(h.id):
+		return 400, "BadMessageId"
+	case h.expiration != "" && err != nil:
+		return 400, "BadExpirationDate"
+	case !slices.Contains(priorities, h.priority):
+		return 400, "BadPriority"
+	case len(h.collapse) > maxCollapse:
+		return 400, "BadCollapseId"
+	case !slices.Contains(pushTypes, h.kind):
+		return 400, "InvalidPushType"
+	}
+	return 0, ""
+}
+
 // Apple's bounds of tokens. Clocks may be off by a little.
 const (
 	tokenMaxAge   = time.Hour
@@ -150,20 +160,20 @@ const (
 
 // verifyToken verifies the provider's token, and raises the limit of streams after the
 // first one.
-func (c *conn) verifyToken(authorization string, r *Request) (reason string, status int) {
+func (c *conn) verifyToken(authorization string, r *Request) (status int, reason string) {
 	if len(authorization) < 7 || !strings.EqualFold(authorization[:7], "bearer ") {
-		return "MissingProviderToken", 403
+		return 403, "MissingProviderToken"
 	}
 	token, err := c.s.tokens.verify(authorization[7:], c.s.o.TeamID)
 	if err != nil {
-		return "InvalidProviderToken", 403
+		return 403, "InvalidProviderToken"
 	}
 	r.KeyID = token.keyID
 	switch age := time.Since(token.issued); {
 	case age > tokenMaxAge:
-		return "ExpiredProviderToken", 403
+		return 403, "ExpiredProviderToken"
 	case age < -tokenMaxAhead:
-		return "InvalidProviderToken", 403
+		return 403, "InvalidProviderToken"
 	}
 	c.mu.Lock()
 	first := !c.verified
@@ -172,11 +182,11 @@ func (c *conn) verifyToken(authorization string, r *Request) (reason string, sta
 	case first:
 	case old.keyID != token.keyID:
 		c.mu.Unlock()
-		return "UnrelatedKeyIdInToken", 403
+		return 403, "UnrelatedKeyIdInToken"
 	case old != token && token.issued.Sub(old.issued).Abs() < tokenMinLife:
 		// The signature is a part of it: all processes must make the same one.
 		c.mu.Unlock()
-		return "TooManyProviderTokenUpdates", 429
+		return 429, "TooManyProviderTokenUpdates"
 	}
 	c.verified, c.token = true, token
 	c.mu.Unlock()
@@ -188,7 +198,7 @@ func (c *conn) verifyToken(authorization string, r *Request) (reason string, sta
 			c.setLimit(limit)
 		}
 	}
-	return "", 0
+	return 0, ""
 }
 
 // verified is what is known of a token whose signature is right.

@@ -15,6 +15,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"math/big"
 	"net"
 	"slices"
@@ -353,10 +354,7 @@ func (s *Server) Stats() Stats {
 
 func (s *Server) snapshot() Stats {
 	stats := s.stats
-	stats.Rejection = make(map[string]int, len(s.stats.Rejection))
-	for reason, n := range s.stats.Rejection {
-		stats.Rejection[reason] = n
-	}
+	stats.Rejection = maps.Clone(s.stats.Rejection)
 	stats.Live = len(s.conns)
 	return stats
 }
