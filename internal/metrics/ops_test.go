@@ -331,7 +331,7 @@ func TestTheDashboardUsesWhatIsExported(t *testing.T) {
 			}
 		}
 	}
-	if want := []string{"Reads", "Tasks", "Index", "Audit", "Once", "Access", "Process"}; !slices.Equal(rows, want) {
+	if want := []string{"Reads", "Tasks", "Index", "Audit", "Once", "Push", "Access", "Process"}; !slices.Equal(rows, want) {
 		t.Errorf("rows %q, want %q", rows, want)
 	}
 }
