@@ -105,7 +105,7 @@ func TestTheCommandLineWinsOverTheEnvironment(t *testing.T) {
 		t.Errorf("warned %q, want %q", got, want)
 	}
 	for _, w := range c.poolOptions().Workers {
-		if want := map[string]int{"default": 7, "fan_out": 0, "refill": 2}[w.Queue]; w.Count != want {
+		if want := map[string]int{"default": 7, "fan_out": 0, "refill": 2, "notify": 2, "push": 2}[w.Queue]; w.Count != want {
 			t.Errorf("workers of %s: %d, want %d", w.Queue, w.Count, want)
 		}
 	}
@@ -124,38 +124,55 @@ func TestHelpNamesTheVariableOfEverySetting(t *testing.T) {
 	}
 }
 
-// The table of the settings in docs/operations.md has each flag of serve and no other,
-// with its variable and its default.
+// The two tables of the settings in docs/operations.md have each flag of serve and no other,
+// with its variable and its default: those of push, and all others.
 func TestTheDocsListTheSettings(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/operations.md")
 	must(t, err)
-	_, rest, _ := strings.Cut(string(page), "\n### Settings\n")
-	section, _, _ := strings.Cut(rest, "\n### ")
-	listed := make(map[string]string)
-	for _, row := range regexp.MustCompile("(?m)^\\| `--([a-z-]+)` \\| `([A-Z_]+)` \\|([^|]*)\\|").FindAllStringSubmatch(section, -1) {
-		if row[2] != environmentName(row[1]) {
-			t.Errorf("--%s is listed with the variable %s", row[1], row[2])
+	ofPush := pflag.NewFlagSet("push", pflag.ContinueOnError)
+	new(pushConfig).flags(ofPush)
+	serve := newServe().Flags()
+	ofPush.VisitAll(func(f *pflag.Flag) {
+		if serve.Lookup(f.Name) == nil {
+			t.Errorf("serve has no --%s", f.Name)
 		}
-		listed[row[1]] = strings.Trim(row[3], " `")
-	}
-	settings := 0
-	newServe().Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Hidden {
-			return
-		}
-		settings++
-		got, ok := listed[f.Name]
-		if want := f.DefValue; !ok || got != want {
-			t.Errorf("--%s: listed %v, with the default %q, want %q", f.Name, ok, got, want)
-		}
-		delete(listed, f.Name)
 	})
-	for name := range listed {
-		t.Errorf("--%s is listed, and is no flag of serve", name)
-	}
-	if settings > 20 {
-		t.Errorf("serve has %d settings, want 20 at most", settings)
+	for _, table := range []struct {
+		heading string
+		is      func(name string) bool
+		most    int
+	}{
+		{"Settings", func(name string) bool { return ofPush.Lookup(name) == nil }, 20},
+		{"Settings of push", func(name string) bool { return ofPush.Lookup(name) != nil }, 11},
+	} {
+		_, rest, _ := strings.Cut(string(page), "\n### "+table.heading+"\n")
+		section, _, _ := strings.Cut(rest, "\n### ")
+		listed := make(map[string]string)
+		for _, row := range regexp.MustCompile("(?m)^\\| `--([a-z-]+)` \\| `([A-Z_]+)` \\|([^|]*)\\|").FindAllStringSubmatch(section, -1) {
+			if row[2] != environmentName(row[1]) {
+				t.Errorf("--%s is listed with the variable %s", row[1], row[2])
+			}
+			listed[row[1]] = strings.Trim(row[3], " `")
+		}
+		settings := 0
+		serve.VisitAll(func(f *pflag.Flag) {
+			if f.Hidden || !table.is(f.Name) {
+				return
+			}
+			settings++
+			got, ok := listed[f.Name]
+			if want := f.DefValue; !ok || got != want {
+				t.Errorf("--%s: listed %v, with the default %q, want %q", f.Name, ok, got, want)
+			}
+			delete(listed, f.Name)
+		})
+		for name := range listed {
+			t.Errorf("--%s is listed under %s, and does not belong there", name, table.heading)
+		}
+		if settings == 0 || settings > table.most {
+			t.Errorf("%s: %d, want %d at most", table.heading, settings, table.most)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	_ "time/tzdata" // the time zones of quiet hours, where the host has none
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"

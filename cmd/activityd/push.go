@@ -28,7 +28,7 @@ import (
 type pushConfig struct {
 	apnsKey, apnsKeyID, apnsTeamID, apnsTopic, apnsURL string
 	webpushKey, webpushSubject                         string
-	webpushAllow                                       []string
+	webpushAllow                                       string
 	fcmCredentials, fcmURL                             string
 	tlsRoots                                           string
 }
@@ -41,7 +41,7 @@ func (p *pushConfig) flags(f *pflag.FlagSet) {
 	f.StringVar(&p.apnsURL, "apns-url", "", "`URL` to send to instead of Apple's")
 	f.StringVar(&p.webpushKey, "webpush-key", "", "`file` of the private VAPID key for browsers; activityd push keys makes one")
 	f.StringVar(&p.webpushSubject, "webpush-subject", "", "how push services reach you: `mailto:address` or an https URL")
-	f.StringSliceVar(&p.webpushAllow, "webpush-allow", nil, "`networks` (CIDR) of push services that are not on public addresses")
+	f.StringVar(&p.webpushAllow, "webpush-allow", "", "`networks` whose push services are sent to although they are not public, as in 10.1.0.0/16,127.0.0.1/32")
 	f.StringVar(&p.fcmCredentials, "fcm-credentials", "", "`file` of the service account (JSON) for Firebase Cloud Messaging")
 	f.StringVar(&p.fcmURL, "fcm-url", "", "`URL` to send to instead of Google's")
 	f.StringVar(&p.tlsRoots, "tls-roots", "", "`file` of the CAs, in PEM, that push services are known by instead of the system's")
@@ -68,29 +68,31 @@ func (p *pushConfig) check(want func(flag string, ok bool, format string, args .
 			want(s.flag, given == "" || !s.needed || s.value != "", "is missing: --%s needs it", given)
 		}
 	}
-	for flag, value := range map[string]string{"apns-url": p.apnsURL, "fcm-url": p.fcmURL} {
-		u, err := url.Parse(value)
-		want(flag, value == "" || err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil && strings.Trim(u.Path, "/") == "" && u.RawQuery == "",
+	for _, at := range []struct{ flag, value string }{{"apns-url", p.apnsURL}, {"fcm-url", p.fcmURL}} {
+		u, err := url.Parse(at.value)
+		want(at.flag, at.value == "" || err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil && strings.Trim(u.Path, "/") == "" && u.RawQuery == "",
 			"want https://host or https://host:port")
 	}
-	for _, text := range p.webpushAllow {
-		_, err := netip.ParsePrefix(text)
-		want("webpush-allow", err == nil, "%q: want networks as in 10.1.0.0/16,127.0.0.1/32", text)
-	}
+	_, err := p.allowed()
+	want("webpush-allow", err == nil, "%v", err)
 }
 
-// allowed returns --webpush-allow, which was checked.
-func (p *pushConfig) allowed() (list []netip.Prefix) {
-	for _, text := range p.webpushAllow {
-		list = append(list, netip.MustParsePrefix(text))
+// allowed returns --webpush-allow.
+func (p *pushConfig) allowed() (list []netip.Prefix, err error) {
+	for text := range strings.FieldsFuncSeq(p.webpushAllow, func(r rune) bool { return r == ',' || r == ' ' }) {
+		network, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("%q: want networks as in 10.1.0.0/16,127.0.0.1/32", text)
+		}
+		list = append(list, network)
 	}
-	return list
+	return list, nil
 }
 
 // checkAddress checks the address of a device. It needs no keys: those may be in the processes
 // with workers alone.
 func (p *pushConfig) checkAddress() api.AddressChecker {
-	allow := p.allowed()
+	allow, _ := p.allowed() // it was checked
 	return func(ctx context.Context, platform push.Platform, a push.Address) error {
 		switch platform {
 		case push.APNs:
@@ -149,13 +151,14 @@ func (p *pushConfig) load(ctx context.Context, log *slog.Logger) (s senders, err
 	}) {
 		add(push.APNs, toAPNs, toAPNs.Close)
 	}
+	allow, _ := p.allowed() // it was checked
 	var toWeb *webpush.Sender
 	if follow(push.WebPush, "webpush-key", p.webpushKey, func([]byte) (err error) {
 		if toWeb != nil {
 			return toWeb.Reload()
 		}
 		toWeb, err = webpush.New(webpush.Options{
-			KeyFile: p.webpushKey, Subject: p.webpushSubject, Allow: p.allowed(), RootCAs: roots, Log: log,
+			KeyFile: p.webpushKey, Subject: p.webpushSubject, Allow: allow, RootCAs: roots, Log: log,
 		})
 		return err
 	}) {

@@ -67,7 +67,7 @@ func TestVersionAsAFlag(t *testing.T) {
 // The order of a map would change from run to run.
 func TestTheDefaultOfWorkersIsToldInOneOrder(t *testing.T) {
 	t.Parallel()
-	const want = "(default default=2,fan_out=2,refill=2)"
+	const want = "(default default=2,fan_out=2,refill=2,notify=2,push=2)"
 	for range 10 {
 		if help := succeed(t, "serve", "--help"); !strings.Contains(help, want) || strings.Contains(help, "stringToInt") {
 			t.Fatalf("no %q in %s", want, help)
@@ -79,7 +79,7 @@ func TestTheDefaultOfWorkersIsToldInOneOrder(t *testing.T) {
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	const files, words = ":0", ":4" // whether the shell shall add files
-	types, states, queues := "add_contact remove_contact upload fan_out refill ", "waiting scheduled running dead done ", "default fan_out refill "
+	types, states, queues := "add_contact remove_contact upload fan_out refill notify target deliver ", "waiting scheduled running dead done ", "default fan_out refill notify push "
 	for line, want := range map[string]string{
 		"serve --role |":                    "all api workers " + words,
 		"serve --role=w|":                   "all api workers " + words,
@@ -105,12 +105,20 @@ func TestCompletion(t *testing.T) {
 		"tasks resume f|":                   "fan_out " + words,
 		"tasks pause fan_out |":             words,
 		"tasks show |":                      words,
-		"enqueue |":                         "add_contact remove_contact upload refill - " + words,
+		"enqueue |":                         "add_contact remove_contact upload refill notify - " + words,
 		"enqueue upload |":                  words,
 		"enqueue --queue |":                 queues + words,
 		"tasks p|":                          "pause " + words,
 		"show |":                            words,
 		"tasks list --mysql-connections 4|": words,
+		"push |":                            "keys show " + words,
+		"push keys |":                       files,
+		"push show -o |":                    "table json " + words,
+		"serve --apns-key |":                files,
+		"serve --webpush-key |":             files,
+		"serve --fcm-credentials |":         files,
+		"serve --tls-roots |":               files,
+		"serve --webpush-subject |":         words,
 		"once |":                            "begin-epoch forget list show " + words,
 		"once --store |":                    "mysql redis " + words,
 		"once digest -- |":                  files,

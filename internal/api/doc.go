@@ -1,6 +1,7 @@
-// Package api is activityd's HTTP interface: the read, the enqueuing of tasks, and the
-// two health checks. It reaches everything else through [Reader], [Enqueuer],
-// [Checker] and [Authorizer].
+// Package api is activityd's HTTP interface: the read, the enqueuing of tasks and of
+// events, the devices of members and what they want to be notified of, and the two health
+// checks. It reaches everything else through [Reader], [Enqueuer], [Push],
+// [AddressChecker], [Checker] and [Authorizer].
 //
 // The contract is openapi.yaml beside this file, served at /openapi.yaml. Tests
 // hold every route and every response against it.
@@ -19,7 +20,8 @@
 //
 // # Strict input
 //
-// Package tasks reads the tasks, and refuses unknown, repeated and misplaced
+// Package strictjson reads all bodies, and refuses unknown, repeated and misplaced
 // fields. Parameters and headers are read in the same way, and all faults of a request
-// are named at once. A batch is taken whole or not at all.
+// are named at once. A batch is taken whole or not at all. A message about the address of
+// a device does not show it: it is a secret, and messages are logged.
 package api

@@ -11,6 +11,7 @@ import (
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/tasks"
@@ -21,6 +22,7 @@ func FuzzTasksBody(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"add_contact","user_id":"1","contact_id":2}`,
 		`{"tasks":[{"type":"upload","user_id":"1"},{"type":"remove_contact","user_id":"1"}]}`,
+		`{"type":"notify","user_id":"1","event":{"type":"a","recipients":[2],"data":{"a":"\ud800"}}}`,
 		`{"tasks":[]}`, `{"tasks":null}`, `{"type":"upload","type":"upload","user_id":1}`,
 		`{}{}`, `null`, `[`, `"\ud800"`, "\xff", `{"":{"":[]}}`,
 	} {
@@ -37,6 +39,12 @@ func FuzzTasksBody(f *testing.F) {
 				t.Fatalf("%q: taken as %v", body, calls)
 			}
 			for _, task := range calls[0] {
+				if task.Kind == push.Notify {
+					if _, err := push.ParseEvent(member.ID(task.Key), task.Payload); err != nil {
+						t.Fatalf("%q: taken as %v: %v", body, task, err)
+					}
+					continue
+				}
 				args, err := tasks.ArgsOf[tasks.ContactArgs](queue.Task{Kind: task.Kind, Payload: task.Payload})
 				if err != nil {
 					t.Fatal(err)

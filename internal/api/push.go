@@ -134,7 +134,10 @@ func (s *Server) putDevice(c echo.Context) error {
 		if len(o.Reader.Faults) > 0 {
 			return
 		}
-		if err := s.cfg.CheckAddress(c.Request().Context(), platform, a); err != nil {
+		// It may resolve a name; then there is to be time to register the device.
+		ctx, cancel := context.WithTimeout(c.Request().Context(), s.cfg.RequestTimeout/2)
+		defer cancel()
+		if err := s.cfg.CheckAddress(ctx, platform, a); err != nil {
 			o.Addf(addressField(platform), "%v", err)
 		}
 	}); err != nil {
@@ -449,8 +452,8 @@ func (s *Server) putMute(c echo.Context) error {
 	if err := s.readObject(c, []string{"object", "until"}, func(o strictjson.Object) {
 		const wantObject, wantUntil = "an object, as in photo:901", "unix seconds"
 		o.Need("object", wantObject)
-		given := false
-		if object, given = o.String("object", wantObject); given {
+		if name, given := o.String("object", wantObject); given {
+			object = name
 			if err := push.CheckObject(object); err != nil {
 				o.Addf("object", "%v", err)
 			}

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -94,6 +95,24 @@ func TestDevices(t *testing.T) {
 		if strings.Contains(b.log.String(), secret) {
 			t.Errorf("the log has %s:\n%s", secret, b.log)
 		}
+	}
+}
+
+// A host name that takes long to resolve leaves time to register the device.
+func TestTheCheckOfAnAddressIsBounded(t *testing.T) {
+	t.Parallel()
+	const timeout = time.Hour
+	b := setup(t, func(c *api.Config) {
+		c.RequestTimeout = timeout
+		c.CheckAddress = func(ctx context.Context, _ push.Platform, _ push.Address) error {
+			if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > timeout/2 {
+				t.Errorf("it may take until %v", deadline)
+			}
+			return nil
+		}
+	})
+	if w := b.send(t, http.MethodPut, devicesPath, `{"platform":"fcm","token":"t"}`); w.Code != http.StatusOK {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 
@@ -194,7 +213,7 @@ func TestBadPushSettingsAreRefused(t *testing.T) {
 		`[]`:                            "body",
 		`{"type":{}}`:                   "type",
 		`{"types":null}`:                "types",
-		`{"types":{"a":0,"a b":true}}`:  "types.a types.a b",
+		`{"types":{"a":0,"b c":true}}`:  "types.a types.b c",
 		`{"types":{"a":true,"a":true}}`: "types.a",
 		`{"types":{` + strings.Join(many, ",") + `}}`: "types",
 		`{"quiet_hours":{}}`:                          "quiet_hours.from quiet_hours.to quiet_hours.time_zone",
@@ -291,6 +310,12 @@ func TestWithoutMySQLPushIsOff(t *testing.T) {
 		if len(b.enqueuer.calls()) > 0 {
 			t.Errorf("%s %s: enqueued", r.method, r.path)
 		}
+	}
+	b := setup(t, func(c *api.Config) { c.Push, c.CheckAddress = nil, nil })
+	body := `{"tasks":[` + oneUpload + `,{"type":"notify","user_id":"5","event":{"type":"upload"}}]}`
+	wantProblem(t, b.post(t, body), http.StatusNotImplemented, "push-off")
+	if len(b.enqueuer.calls()) > 0 {
+		t.Errorf("enqueued %v", b.enqueuer.calls())
 	}
 }
 

@@ -7,11 +7,13 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/strictjson"
 	"github.com/activityd/activityd/internal/tasks"
@@ -31,6 +33,9 @@ type idJSON struct {
 func (s *Server) enqueueTasks(c echo.Context) error {
 	ids, err := s.enqueue(c, func(body []byte, _ string) ([]queue.New, error) {
 		batch, err := tasks.ParseBody(body, s.cfg.MaxBatch)
+		if s.cfg.Push == nil && slices.ContainsFunc(batch, func(n queue.New) bool { return n.Kind == push.Notify }) {
+			return nil, errPushOff
+		}
 		return batch, refused(err, invalidTask)
 	})
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
+	"github.com/activityd/activityd/internal/browsertest"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo/world"
 )
@@ -26,12 +27,12 @@ const shownPhotos = `[...document.querySelectorAll(".photos img")].map(i => i.ge
 func TestBrowserShowsTheChosenViewerAndFollowsWhatHappens(t *testing.T) {
 	s := startService(t)
 	s.unblockAll(t) // any contact's upload is to be seen
-	b := openTab(t)
-	b.open(s.url + "/")
-	b.do(chromedp.SetValue(chromedp.ID("viewer"), "2"))
-	eval[bool](b, `document.getElementById("viewer").dispatchEvent(new Event("change"))`)
-	b.await(`document.getElementById("main").dataset.viewer === "2"`)
-	if path := eval[string](b, "location.search"); path != "?viewer=2" {
+	b := browsertest.New(t)
+	b.Open(s.url + "/")
+	b.Do(chromedp.SetValue(chromedp.ID("viewer"), "2"))
+	browsertest.Eval[bool](b, `document.getElementById("viewer").dispatchEvent(new Event("change"))`)
+	b.Await(`document.getElementById("main").dataset.viewer === "2"`)
+	if path := browsertest.Eval[string](b, "location.search"); path != "?viewer=2" {
 		t.Errorf("the address is %s", path)
 	}
 
@@ -39,68 +40,68 @@ func TestBrowserShowsTheChosenViewerAndFollowsWhatHappens(t *testing.T) {
 	for owner := s.shown(t, contacts.Viewer{ID: 2}).Contact.ID; len(s.shown(t, contacts.Viewer{ID: 2}).Photos) < 10; {
 		press(t, s.demo.Handler(), "upload", "viewer=2&owner="+owner.String())
 	}
-	b.await(`document.querySelectorAll(".photos img").length === 10`)
-	b.await(`document.getElementById("source").innerText.trim().endsWith("index")`)
-	b.await(`document.querySelector("#agree.yes") !== null`)
-	b.await(`document.querySelectorAll(".set tbody tr").length === 12`)
+	b.Await(`document.querySelectorAll(".photos img").length === 10`)
+	b.Await(`document.getElementById("source").innerText.trim().endsWith("index")`)
+	b.Await(`document.querySelector("#agree.yes") !== null`)
+	b.Await(`document.querySelectorAll(".set tbody tr").length === 12`)
 
-	newest := eval[[]string](b, shownPhotos)[0]
-	b.click("#do-private")
-	b.await(fmt.Sprintf(`!%s.includes(%q)`, shownPhotos, newest))
-	b.await(`document.getElementById("toast").textContent.includes("is private now")`)
+	newest := browsertest.Eval[[]string](b, shownPhotos)[0]
+	b.Click("#do-private")
+	b.Await(fmt.Sprintf(`!%s.includes(%q)`, shownPhotos, newest))
+	b.Await(`document.getElementById("toast").textContent.includes("is private now")`)
 
-	before := eval[string](b, `document.querySelector(".album h2").textContent`)
-	b.click("#do-other")
-	b.await(fmt.Sprintf(`document.querySelector(".album h2").textContent !== %q`, before))
-	b.await(`document.getElementById("changes").textContent.startsWith("Now showing")`)
-	if got, want := eval[string](b, `document.querySelector(".album h2").textContent`), s.shown(t, contacts.Viewer{ID: 2}).Contact.Username; got != want {
+	before := browsertest.Eval[string](b, `document.querySelector(".album h2").textContent`)
+	b.Click("#do-other")
+	b.Await(fmt.Sprintf(`document.querySelector(".album h2").textContent !== %q`, before))
+	b.Await(`document.getElementById("changes").textContent.startsWith("Now showing")`)
+	if got, want := browsertest.Eval[string](b, `document.querySelector(".album h2").textContent`), s.shown(t, contacts.Viewer{ID: 2}).Contact.Username; got != want {
 		t.Errorf("the page shows %s, the definition says %s", got, want)
 	}
-	b.requireCalm()
+	b.RequireCalm()
 }
 
 func TestBrowserSeesRedisWipedAndRefilled(t *testing.T) {
 	s := startService(t)
-	b := openTab(t)
-	b.open(s.url + "/?viewer=1")
-	b.await(`document.getElementById("source").innerText.trim().endsWith("index")`)
-	eval[chromedp.Void](b, `
+	b := browsertest.New(t)
+	b.Open(s.url + "/?viewer=1")
+	b.Await(`document.getElementById("source").innerText.trim().endsWith("index")`)
+	browsertest.Eval[chromedp.Void](b, `
 		window.sources = [];
 		new MutationObserver(() => window.sources.push(document.getElementById("source").textContent))
 			.observe(document.getElementById("main"), {subtree: true, childList: true, characterData: true});`)
-	b.click("#do-wipe")
-	b.await(`window.sources.some(s => s.endsWith("database"))`)
-	b.await(`document.getElementById("source").textContent.endsWith("index")`)
-	b.await(`document.querySelectorAll(".set tbody tr").length === 12`)
-	b.requireCalm()
+	b.Click("#do-wipe")
+	b.Await(`window.sources.some(s => s.endsWith("database"))`)
+	b.Await(`document.getElementById("source").textContent.endsWith("index")`)
+	b.Await(`document.querySelectorAll(".set tbody tr").length === 12`)
+	b.RequireCalm()
 }
 
 func TestBrowserPausesAndResumesTheTraffic(t *testing.T) {
 	s := startService(t)
 	run(t, s.demo.Run)
-	b := openTab(t)
-	b.open(s.url + "/?viewer=1")
-	b.await(`document.querySelectorAll(".feed li").length >= 5`)
-	b.do(chromedp.Focus(chromedp.ID("do-traffic")), chromedp.KeyEvent("\r"))
-	b.await(`document.getElementById("do-traffic").textContent === "Resume the traffic"`)
-	if focus := eval[string](b, "document.activeElement.id"); focus != "do-traffic" {
+	b := browsertest.New(t)
+	b.Open(s.url + "/?viewer=1")
+	b.Await(`document.querySelectorAll(".feed li").length >= 5`)
+	b.Do(chromedp.Focus(chromedp.ID("do-traffic")), chromedp.KeyEvent("\r"))
+	b.Await(`document.getElementById("do-traffic").textContent === "Resume the traffic"`)
+	if focus := browsertest.Eval[string](b, "document.activeElement.id"); focus != "do-traffic" {
 		t.Errorf("after the update the focus is on %q", focus)
 	}
-	b.click("#do-traffic")
-	b.await(`document.getElementById("do-traffic").textContent === "Pause the traffic"`)
-	b.requireCalm()
+	b.Click("#do-traffic")
+	b.Await(`document.getElementById("do-traffic").textContent === "Pause the traffic"`)
+	b.RequireCalm()
 }
 
 func TestBrowserFindsNoBarrier(t *testing.T) {
 	s := startService(t)
-	b := openTab(t)
+	b := browsertest.New(t)
 	for _, path := range []string{"/", "/?viewer=5"} {
-		b.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile), chromedp.Navigate(s.url+path))
-		b.await(`document.getElementById("main") !== null`)
+		b.Do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile), chromedp.Navigate(s.url+path))
+		b.Await(`document.getElementById("main") !== null`)
 		if path == "/" {
-			b.await(`document.querySelectorAll(".set tbody tr").length === 12`)
+			b.Await(`document.querySelectorAll(".set tbody tr").length === 12`)
 		}
-		if wide := eval[int](b, "document.documentElement.scrollWidth"); wide > 360 {
+		if wide := browsertest.Eval[int](b, "document.documentElement.scrollWidth"); wide > 360 {
 			t.Errorf("%s is %d pixels wide on a screen of 360", path, wide)
 		}
 		for what, expression := range map[string]string{
@@ -113,37 +114,37 @@ func TestBrowserFindsNoBarrier(t *testing.T) {
 			"landmarks of one name":    landmarks + `.filter((name, i, all) => all.indexOf(name) !== i)`,
 			"targets below 24 pixels":  `[...document.querySelectorAll("button, select, input:not([type=hidden])")].filter(e => e.getBoundingClientRect().height < 24).map(e => e.outerHTML)`,
 		} {
-			if found := eval[[]string](b, expression); len(found) > 0 {
+			if found := browsertest.Eval[[]string](b, expression); len(found) > 0 {
 				t.Errorf("%s: %s: %q", path, what, found)
 			}
 		}
-		if eval[string](b, "document.documentElement.lang") != "en" || eval[int](b, `document.querySelectorAll("h1").length`) != 1 {
+		if browsertest.Eval[string](b, "document.documentElement.lang") != "en" || browsertest.Eval[int](b, `document.querySelectorAll("h1").length`) != 1 {
 			t.Errorf("%s: no language or not one h1", path)
 		}
 	}
-	b.requireCalm()
+	b.RequireCalm()
 }
 
 // A phone shows the whole table, with the verdicts.
 func TestBrowserShowsTheVerdictsOnANarrowScreen(t *testing.T) {
 	s := startService(t)
-	b := openTab(t)
-	b.do(chromedp.EmulateViewport(375, 740, chromedp.EmulateMobile), chromedp.Navigate(s.url+"/?viewer=1"))
-	b.await(`document.querySelectorAll(".set tbody tr").length === 12`)
-	b.await(`document.getElementById("source").textContent.endsWith("index")`)
+	b := browsertest.New(t)
+	b.Do(chromedp.EmulateViewport(375, 740, chromedp.EmulateMobile), chromedp.Navigate(s.url+"/?viewer=1"))
+	b.Await(`document.querySelectorAll(".set tbody tr").length === 12`)
+	b.Await(`document.getElementById("source").textContent.endsWith("index")`)
 	// The longest names and verdicts that there are.
-	eval[chromedp.Void](b, `document.querySelectorAll(".set tbody th").forEach(e => e.firstChild.nodeValue = "wandering_compass ");
+	browsertest.Eval[chromedp.Void](b, `document.querySelectorAll(".set tbody th").forEach(e => e.firstChild.nodeValue = "wandering_compass ");
 		document.querySelectorAll(".set .verdict").forEach(e => e.textContent = "nothing visible")`)
 	for what, expression := range map[string]string{
 		"the page":  "document.documentElement.scrollWidth - 375",
 		"the table": `(e => e.scrollWidth - e.clientWidth)(document.querySelector(".scroll"))`,
 		"a verdict": `Math.max(...[...document.querySelectorAll(".verdict")].map(e => Math.ceil(e.getBoundingClientRect().right))) - 375`,
 	} {
-		if over := eval[int](b, expression); over > 0 {
+		if over := browsertest.Eval[int](b, expression); over > 0 {
 			t.Errorf("%s is %d pixels too wide", what, over)
 		}
 	}
-	if hidden := eval[int](b, `[...document.querySelectorAll(".verdict")].filter(e => e.getBoundingClientRect().width < 10).length`); hidden > 0 {
+	if hidden := browsertest.Eval[int](b, `[...document.querySelectorAll(".verdict")].filter(e => e.getBoundingClientRect().width < 10).length`); hidden > 0 {
 		t.Errorf("%d verdicts are not seen", hidden)
 	}
 }
@@ -151,15 +152,15 @@ func TestBrowserShowsTheVerdictsOnANarrowScreen(t *testing.T) {
 // Without a connection the page claims nothing about the present.
 func TestBrowserTakesBackWhatItSaysWithoutAConnection(t *testing.T) {
 	s := startService(t)
-	b := openTab(t)
-	b.open(s.url + "/?viewer=1")
-	b.await(`document.querySelector("#agree.yes") !== null && document.getElementById("source").textContent.endsWith("index")`)
+	b := browsertest.New(t)
+	b.Open(s.url + "/?viewer=1")
+	b.Await(`document.querySelector("#agree.yes") !== null && document.getElementById("source").textContent.endsWith("index")`)
 	address := s.server.Listener.Addr().String()
 	s.server.CloseClientConnections()
 	s.server.Close()
-	b.await(`document.querySelector("#agree.yes") === null && document.getElementById("agree").textContent.startsWith("No connection")`)
-	b.await(`document.getElementById("source").textContent === "no connection"`)
-	b.await(`document.getElementById("toast").textContent.startsWith("No connection")`)
+	b.Await(`document.querySelector("#agree.yes") === null && document.getElementById("agree").textContent.startsWith("No connection")`)
+	b.Await(`document.getElementById("source").textContent === "no connection"`)
+	b.Await(`document.getElementById("toast").textContent.startsWith("No connection")`)
 
 	again := httptest.NewUnstartedServer(s.demo.Handler())
 	t.Cleanup(again.Close)
@@ -169,18 +170,18 @@ func TestBrowserTakesBackWhatItSaysWithoutAConnection(t *testing.T) {
 	}
 	again.Listener = listener
 	again.Start()
-	b.await(`document.querySelector("#agree.yes") !== null && document.getElementById("source").textContent.endsWith("index")`)
+	b.Await(`document.querySelector("#agree.yes") !== null && document.getElementById("source").textContent.endsWith("index")`)
 }
 
 func TestBrowserFindsEnoughContrast(t *testing.T) {
 	s := startService(t)
-	b := openTab(t)
+	b := browsertest.New(t)
 	for _, scheme := range []string{"light", "dark"} {
-		b.emulate(emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+		b.Emulate(emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
 		for _, path := range []string{"/", "/?viewer=5"} {
-			b.do(chromedp.EmulateViewport(1280, 1000), chromedp.Navigate(s.url+path))
-			b.await(`document.getElementById("main") !== null`)
-			if found := eval[[]string](b, paleText); len(found) > 0 {
+			b.Do(chromedp.EmulateViewport(1280, 1000), chromedp.Navigate(s.url+path))
+			b.Await(`document.getElementById("main") !== null`)
+			if found := browsertest.Eval[[]string](b, paleText); len(found) > 0 {
 				t.Errorf("%s, %s: text below 4.5:1 (WCAG AA):\n%s", path, scheme, strings.Join(found, "\n"))
 			}
 		}
@@ -196,19 +197,51 @@ func TestBrowserShowsRealServers(t *testing.T) {
 	}
 	s := startRealService(t, w)
 	run(t, s.demo.Run)
-	b := openTab(t)
-	b.emulate(emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-reduced-motion", Value: "reduce"}}})
-	b.open(s.url + "/?viewer=1")
-	b.await(`document.querySelectorAll(".feed li").length >= 10`)
-	b.await(`document.getElementById("source").textContent.endsWith("index")`)
-	b.await(`document.querySelectorAll(".set tbody tr").length === 12`)
-	b.await(`document.querySelector("#agree.yes") !== null && document.querySelectorAll(".photos img").length > 0`)
-	b.requireCalm()
+	b := browsertest.New(t)
+	b.Emulate(emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-reduced-motion", Value: "reduce"}}})
+	b.Open(s.url + "/?viewer=1")
+	b.Await(`document.querySelectorAll(".feed li").length >= 10`)
+	b.Await(`document.getElementById("source").textContent.endsWith("index")`)
+	b.Await(`document.querySelectorAll(".set tbody tr").length === 12`)
+	b.Await(`document.querySelector("#agree.yes") !== null && document.querySelectorAll(".photos img").length > 0`)
+	b.RequireCalm()
 	if path != "" {
-		b.await(`document.querySelectorAll(".photos img").length === 10`)
-		b.await("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
-		if err := os.WriteFile(path, ask(b, chromedp.FullScreenshot(100)), 0o600); err != nil {
+		b.Await(`document.querySelectorAll(".photos img").length === 10`)
+		b.Await("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
+		if err := os.WriteFile(path, browsertest.Ask(b, chromedp.FullScreenshot(100)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
+
+// paleText lists texts whose contrast with the nearest background that is not
+// transparent is below 4.5. Captions lie over pictures and are left out.
+const paleText = `(() => {
+  const parse = (c) => {
+    const context = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+    context.fillStyle = c;
+    context.fillRect(0, 0, 1, 1);
+    return [...context.getImageData(0, 0, 1, 1).data];
+  };
+  const luminance = (c) => {
+    const [r, g, b] = c.slice(0, 3).map((v) => ((v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (e) => {
+    for (; e; e = e.parentElement) {
+      const c = parse(getComputedStyle(e).backgroundColor);
+      if (c[3] === 255) return c;
+    }
+    return [255, 255, 255, 255];
+  };
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const found = [];
+  while (walker.nextNode()) {
+    const e = walker.currentNode.parentElement;
+    if (!walker.currentNode.nodeValue.trim() || e.closest("figcaption, .skip, .aside, option, script")) continue;
+    const [a, b] = [luminance(parse(getComputedStyle(e).color)), luminance(ground(e))].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    if (ratio < 4.5) found.push(ratio.toFixed(2) + " " + e.className + ": " + walker.currentNode.nodeValue.trim());
+  }
+  return found;
+})()`

@@ -171,7 +171,7 @@ func (e *Event) check(o strictjson.Object) {
 			o.Addf(name, format, args...)
 		}
 	}
-	if e.ID != "" && !matches(e.ID, MaxID, idSyntax) {
+	if e.ID != "" && (!matches(e.ID, MaxID, visibleSyntax) || strings.ContainsAny(e.ID, `"\`)) {
 		wrong("id", "%q: want %s", strictjson.Clip(e.ID), wantID)
 	}
 	if err := CheckType(e.Type); err != nil {
@@ -289,10 +289,9 @@ func encoded(s string) json.RawMessage {
 func lengthAsJSON(s string) int { return len(encoded(s)) - len(`""`) }
 
 var (
-	idSyntax      = regexp.MustCompile(`^[!#-\[\]-~]+$`)
-	visibleSyntax = regexp.MustCompile(`^[!-~]+$`)
+	visibleSyntax = regexp.MustCompile(`^[[:graph:]]+$`)
 	typeSyntax    = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
-	objectSyntax  = regexp.MustCompile(`^([a-z][a-z0-9_.-]*):([!-~]+)$`)
+	objectSyntax  = regexp.MustCompile(`^([a-z][a-z0-9_.-]*):([[:graph:]]+)$`)
 )
 
 func matches(s string, most int, syntax *regexp.Regexp) bool {

@@ -15,8 +15,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/site"
 )
 
@@ -113,8 +116,11 @@ func (w *lookWorld) fillWishes(t *rapid.T) {
 		must(t, w.store.SetSettings(t.Context(), id, s))
 		w.settings[id] = s
 	}
-	for range rapid.IntRange(0, 6).Draw(t, "mutes") {
+	for range rapid.IntRange(0, 12).Draw(t, "mutes") {
 		id, object := anyone.Draw(t, "member"), anyObject.Draw(t, "object")
+		if rapid.Bool().Draw(t, "mutes a member") {
+			object = "user:" + anyone.Draw(t, "muted").String()
+		}
 		until := time.UnixMilli(rapid.Int64Range(1, 9e12).Draw(t, "until"))
 		if w.mutes[id] == nil {
 			w.mutes[id] = make(map[string]time.Time)
@@ -198,7 +204,28 @@ func (w *lookWorld) visible(id member.ID, object string) bool {
 // worlds.
 func TestPropertyLook(t *testing.T) {
 	t.Parallel()
-	db := openDB(t)
+	checkLook(t, openDB(t))
+}
+
+// TestOnAHostileServer: whatever the defaults of its sessions are.
+func TestOnAHostileServer(t *testing.T) {
+	t.Parallel()
+	db, err := mysql.Open(servertest.HostileMySQL(t))
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	must(t, schema.Apply(t.Context(), db))
+	checkLook(t, db)
+	exec(t, db, "UPDATE push_events SET forget_at = 1")
+	exec(t, db, "UPDATE push_mutes SET until_at = 1")
+	_, err = push.NewMySQL(db).Purge(t.Context())
+	must(t, err)
+	if left := column(t, db, "SELECT (SELECT COUNT(*) FROM push_events) + (SELECT COUNT(*) FROM push_mutes)"); left[0] != "0" {
+		t.Errorf("%s rows are left", left[0])
+	}
+}
+
+func checkLook(t *testing.T, db *sql.DB) {
+	t.Helper()
 	store := push.NewMySQL(db)
 	rapid.Check(t, func(t *rapid.T) {
 		w := &lookWorld{

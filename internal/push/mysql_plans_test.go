@@ -18,10 +18,11 @@ import (
 // planned is a call of the store, what its statements may use, and how many rows and index
 // entries they may read.
 type planned struct {
-	name string
-	keys string // by table or alias, sorted: key
-	most int
-	do   func() error
+	name  string
+	keys  string // by table or alias, sorted: key
+	most  int
+	do    func() error
+	given []string // what is written before, by SQL
 }
 
 // siteSizes are the members of the sites of the test. The first half of them has a device each,
@@ -46,6 +47,9 @@ func TestPushPlansAndCosts(t *testing.T) {
 }
 
 func checkPlanned(t *testing.T, db *sql.DB, p planned) {
+	for _, text := range p.given {
+		exec(t, db, text)
+	}
 	var read int
 	statements := servertest.Statements(t, db, func() {
 		const rows = "Handler_read%"
@@ -91,13 +95,13 @@ func fillPush(t *testing.T, db *sql.DB, size int) {
 		"INSERT INTO contacts (user_id, contact_id, is_friend) SELECT 1, n, TRUE FROM " + numbers + " WHERE n > 1 AND n <= ?",
 		"INSERT INTO blocks (user_id, blocked_id) SELECT n, n + 1 FROM " + numbers + " WHERE n > 1 AND n <= ?",
 		"INSERT INTO photos (id, owner_id, visibility, date_upload) SELECT n, 1, 'friends', n FROM " + numbers + " WHERE n <= ?",
-		"INSERT INTO push_devices (id, member_id, platform, address_hash, address, registered_at) SELECT n, n, 'fcm', UNHEX(SHA2(n, 256)), '{}', 1 FROM " + numbers + " WHERE n <= ? / 2",
-		"INSERT INTO push_devices (id, member_id, platform, address_hash, address, registered_at, gone_at) SELECT 100000 + n, n, 'fcm', UNHEX(SHA2(100000 + n, 256)), '{}', 1, " + mysql.Now + " FROM " + numbers + " WHERE n <= ?",
+		"INSERT INTO push_devices (id, member_id, platform, address_hash, address, registered_at) SELECT n, n + 0, 'fcm', UNHEX(SHA2(n, 256)), '{}', 1 FROM " + numbers + " WHERE n <= ? / 2",
+		"INSERT INTO push_devices (id, member_id, platform, address_hash, address, registered_at, gone_at) SELECT 100000 + n, n + 0, 'fcm', UNHEX(SHA2(100000 + n, 256)), '{}', 1, " + mysql.Now + " FROM " + numbers + " WHERE n <= ?",
 		"INSERT INTO push_settings (member_id, types, time_zone) SELECT n, '{\"fave\":false}', 'UTC' FROM " + numbers + " WHERE n <= ?",
 		"INSERT INTO push_mutes (member_id, object, until_at) SELECT n, 'photo:1', 9e12 FROM " + numbers + " WHERE n <= ?",
 		"INSERT INTO push_events (number, id, task_id, actor_id, event, created_at, expires_at, forget_at)" +
 			" SELECT n, CONCAT('e', n), n, 1, CONCAT('{\"type\":\"upload\",\"object\":\"photo:', n, '\",\"recipients\":\"followers\",\"expires_in\":60}'), 1, 9e12, 9e12 FROM " + numbers + " WHERE n <= ?",
-		"INSERT INTO push_receipts (event_number, member_id, device_id, state, at) SELECT 1, n, n, 'accepted', n FROM " + numbers + " WHERE n <= ?",
+		"INSERT INTO push_receipts (event_number, member_id, device_id, state, at) SELECT 1, n, n + 0, 'accepted', n FROM " + numbers + " WHERE n <= ?",
 	} {
 		exec(t, db, text, size)
 	}
@@ -105,7 +109,7 @@ func fillPush(t *testing.T, db *sql.DB, size int) {
 	exec(t, db, "INSERT INTO push_receipts (event_number, member_id, device_id, state, at, burst) SELECT 2 + n MOD 20, n DIV 20 + 1, n DIV 20 + 1, IF(n MOD 20 >= 18, 'pending', 'accepted'), n, ? FROM "+
 		numbers+" WHERE n <= ? * 2", burst[:], size)
 	for _, table := range []string{"users", "contacts", "blocks", "photos", "push_devices", "push_settings", "push_mutes", "push_events", "push_receipts"} {
-		_, err := mysql.Select(t.Context(), db, func(rows *sql.Rows) (_ struct{}, _ error) { return struct{}{}, nil }, "ANALYZE TABLE "+table)
+		_, err := mysql.Select(t.Context(), db, func(*sql.Rows) (_ struct{}, _ error) { return struct{}{}, nil }, "ANALYZE TABLE "+table)
 		must(t, err)
 	}
 }
@@ -152,49 +156,57 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 	const lookKeys = "a: PRIMARY, ba: PRIMARY, bv: PRIMARY, d: members, e: PRIMARY, g: PRIMARY, h: PRIMARY, mo: PRIMARY, mu: PRIMARY, o: PRIMARY, r: PRIMARY, s: PRIMARY, v: PRIMARY, x: PRIMARY"
 	const some = 80 // what it costs to count
 	return []planned{
-		{"Look at members with devices", lookKeys, some + 20*half, look(with, half)},
-		{"Look at members without devices", lookKeys, some + 3*half, look(without, 0)},
-		{"Look before deliveries", lookKeys, some + 20*half, look(deliveries, half)},
-		{"Pending", "r: bursts", some + 5*half, func() error {
+		{name: "Look at members with devices", keys: lookKeys, most: some + 20*half, do: look(with, half)},
+		{name: "Look at members without devices", keys: lookKeys, most: some + 3*half, do: look(without, 0)},
+		{name: "Look before deliveries", keys: lookKeys, most: some + 20*half, do: look(deliveries, half)},
+		{name: "Pending", keys: "r: bursts", most: some + 5*half, do: func() error {
 			pending, err := store.Pending(t.Context(), devices)
 			if err == nil && len(pending[1]) != 2 {
 				err = fmt.Errorf("%d are pending, want 2", len(pending[1]))
 			}
 			return err
 		}},
-		{"LastAccepted", "r: bursts", some + 4*half, func() error {
+		{name: "LastAccepted", keys: "r: bursts", most: some + 4*half, do: func() error {
 			last, err := store.LastAccepted(t.Context(), devices)
 			if err == nil && last[1].IsZero() {
 				err = fmt.Errorf("none was accepted")
 			}
 			return err
 		}},
-		{"WriteReceipts", "", some + 2*half, func() error { return store.WriteReceipts(t.Context(), receipts) }},
-		{"Receipts", "push_receipts: PRIMARY", some + 20, func() error {
+		{name: "WriteReceipts", keys: "", most: some + 2*half, do: func() error { return store.WriteReceipts(t.Context(), receipts) }},
+		{name: "Receipts", keys: "push_receipts: PRIMARY", most: some + 20, do: func() error {
 			list, err := store.Receipts(t.Context(), 1, 5, 5, 10)
 			if err == nil && (len(list) != 10 || list[0].Member != 6) {
 				err = fmt.Errorf("%d receipts", len(list))
 			}
 			return err
 		}},
-		{"ReceiptsOf", "push_receipts: PRIMARY", some + 5, func() error { return ignore(store.ReceiptsOf(t.Context(), 1, 5)) }},
-		{"StoreEvents", "push_events: ids", some + 120, func() error { return ignore(store.StoreEvents(t.Context(), batch)) }},
-		{"Events", "push_events: PRIMARY", some + 60, func() error { return ignore(push.NewMySQL(db).Events(t.Context(), ids)) }},
-		{"EventByID", "push_events: ids", some, func() error { return ignore(store.EventByID(t.Context(), "e5")) }},
-		{"Devices", "d: members", some, func() error { return ignore(store.Devices(t.Context(), 5)) }},
-		{"Register", "push_devices: members, users: PRIMARY", some + 20, func() error {
+		{name: "ReceiptsOf", keys: "push_receipts: PRIMARY", most: some + 5, do: func() error { return ignore(store.ReceiptsOf(t.Context(), 1, 5)) }},
+		{name: "StoreEvents", keys: "push_events: ids", most: some + 120, do: func() error { return ignore(store.StoreEvents(t.Context(), batch)) }},
+		{name: "Events", keys: "push_events: PRIMARY", most: some + 60, do: func() error { return ignore(push.NewMySQL(db).Events(t.Context(), ids)) }},
+		{name: "EventByID", keys: "push_events: ids", most: some, do: func() error { return ignore(store.EventByID(t.Context(), "e5")) }},
+		{name: "Devices", keys: "d: members", most: some, do: func() error { return ignore(store.Devices(t.Context(), 5)) }},
+		{name: "Register", keys: "push_devices: members, users: PRIMARY", most: some + 20, do: func() error {
 			return ignore(store.Register(t.Context(), 5, push.FCM, push.Address{Token: "t"}))
 		}},
-		{"Remove", "", some, func() error { return ignore(store.Remove(t.Context(), 6, 6)) }},
-		{"Prune", "push_devices: PRIMARY", some, func() error {
+		{name: "Remove", keys: "", most: some, do: func() error { return ignore(store.Remove(t.Context(), 6, 6)) }},
+		{name: "Prune", keys: "push_devices: PRIMARY", most: some, do: func() error {
 			return ignore(store.Prune(t.Context(), []push.Pruned{{Device: 7, Reason: "r"}, {Device: 8, Since: time.Now()}}))
 		}},
-		{"Settings", "push_settings: PRIMARY", some, func() error { return ignore(store.Settings(t.Context(), 5)) }},
-		{"SetSettings", "users: PRIMARY", some, func() error { return store.SetSettings(t.Context(), 5, push.Settings{}) }},
-		{"Mutes", "push_mutes: PRIMARY", some, func() error { return ignore(store.Mutes(t.Context(), 5)) }},
-		{"Mute", "push_mutes: PRIMARY, users: PRIMARY", some, func() error { return store.Mute(t.Context(), 5, "user:3", time.Now()) }},
-		{"Unmute", "push_mutes: PRIMARY", some, func() error { return ignore(store.Unmute(t.Context(), 5, "user:3")) }},
-		{"Purge of nothing", "push_devices: gone, push_events: forgotten, push_mutes: ends", some, func() error { return ignore(store.Purge(t.Context())) }},
+		{name: "Settings", keys: "push_settings: PRIMARY", most: some, do: func() error { return ignore(store.Settings(t.Context(), 5)) }},
+		{name: "SetSettings", keys: "users: PRIMARY", most: some, do: func() error { return store.SetSettings(t.Context(), 5, push.Settings{}) }},
+		{name: "Mutes", keys: "push_mutes: PRIMARY", most: some, do: func() error { return ignore(store.Mutes(t.Context(), 5)) }},
+		{name: "Mute", keys: "push_mutes: PRIMARY, users: PRIMARY", most: some, do: func() error { return store.Mute(t.Context(), 5, "user:3", time.Now()) }},
+		{name: "Unmute", keys: "push_mutes: PRIMARY", most: some, do: func() error { return ignore(store.Unmute(t.Context(), 5, "user:3")) }},
+		{name: "Purge of nothing", keys: "push_devices: gone, push_events: forgotten, push_mutes: ends", most: some, do: func() error { return ignore(store.Purge(t.Context())) }},
+		{
+			name: "Purge", keys: "push_devices: gone, push_events: PRIMARY, push_events: forgotten, push_mutes: ends, push_receipts: PRIMARY", most: some + 4*size,
+			given: []string{
+				"UPDATE push_events SET forget_at = 1 WHERE number BETWEEN 10 AND 13", "UPDATE push_devices SET gone_at = 1 WHERE id BETWEEN 100010 AND 100012",
+				"UPDATE push_mutes SET until_at = 1 WHERE member_id BETWEEN 10 AND 12",
+			},
+			do: func() error { return ignore(store.Purge(t.Context())) },
+		},
 	}
 }
 

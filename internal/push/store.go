@@ -52,7 +52,7 @@ func (i *instant) Scan(value any) error {
 	}
 	*i = instant{}
 	if ms.Int64 != 0 {
-		*i = instant(time.UnixMilli(ms.Int64))
+		*i = instant(time.UnixMilli(ms.Int64).UTC())
 	}
 	return nil
 }

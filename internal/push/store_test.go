@@ -304,7 +304,7 @@ func TestStoreEvents(t *testing.T) {
 	batch := []push.NewEvent{{Event: full, Task: 7, Created: created}, {Event: event("b"), Task: 9, Created: created}, {Event: event("b"), Task: 8, Created: created}}
 	stored, err := store.StoreEvents(t.Context(), batch)
 	must(t, err)
-	want := push.StoredEvent{Event: full, Number: stored[0].Number, Task: 7, Created: created.Local(), Expires: created.Add(90 * time.Second).Local()}
+	want := push.StoredEvent{Event: full, Number: stored[0].Number, Task: 7, Created: created, Expires: created.Add(90 * time.Second)}
 	if diff := cmp.Diff(want, *stored[0].StoredEvent, cmp.Transformer("JSON", func(raw json.RawMessage) (v any) {
 		must(t, json.Unmarshal(raw, &v))
 		return v
@@ -503,8 +503,11 @@ func TestBursts(t *testing.T) {
 	)
 	must(t, store.WriteReceipts(t.Context(), list))
 	devices := []push.BurstDevice{
-		{Burst: b, Member: 1, Device: 11}, {Burst: a, Member: 1, Device: 11}, {Burst: [16]byte{3}, Member: 1, Device: 11},
-		{Burst: a, Member: 1, Device: 10}, {Burst: b, Member: 1, Device: 11},
+		{Burst: b, Member: 1, Device: 11},
+		{Burst: a, Member: 1, Device: 11},
+		{Burst: [16]byte{3}, Member: 1, Device: 11},
+		{Burst: a, Member: 1, Device: 10},
+		{Burst: b, Member: 1, Device: 11},
 	}
 	pending, err := store.Pending(t.Context(), devices)
 	must(t, err)
@@ -534,7 +537,7 @@ func TestPurge(t *testing.T) {
 	})
 	must(t, err)
 	exec(t, db, "UPDATE push_events SET forget_at = "+mysql.Now+" WHERE id = 'forgotten'")
-	exec(t, db, "INSERT INTO push_receipts (event_number, member_id, device_id, state, at) SELECT ?, n, n, 'accepted', 1 FROM "+numbers+" WHERE n <= 2500", stored[2].Number)
+	exec(t, db, "INSERT INTO push_receipts (event_number, member_id, device_id, state, at) SELECT ?, n, n + 0, 'accepted', 1 FROM "+numbers+" WHERE n <= 2500", stored[2].Number)
 	exec(t, db, "INSERT INTO push_events (id, task_id, actor_id, created_at, expires_at, forget_at) SELECT CONCAT('many', n), n, 1, 1, 1, 1 FROM "+numbers+" WHERE n <= 2500")
 	for _, s := range stored[:2] {
 		must(t, store.WriteReceipts(t.Context(), []push.Receipt{{Event: s.Number, Member: 1, Device: 1, State: push.StateAccepted}}))

@@ -37,8 +37,8 @@ func (p Program) Next(since int, statement string) Program {
 // ThisProgram is the one that is tested.
 func ThisProgram() Program { return Program{migrations} }
 
-// FirstProgram is one of before there were migrations.
-func FirstProgram() Program { return Program{} }
+// ProgramOf is the one of a version.
+func ProgramOf(version int) Program { return Program{migrations[:version-1]} }
 
 // Version is the version that a program needs.
 func (p Program) Version() int { return p.h.version() }

@@ -21,7 +21,7 @@ import (
 // The releases of these tests: the first one, the one that is tested, one with a
 // migration that its processes can bear, and one with a migration that only the third can.
 var (
-	first    = schema.FirstProgram()
+	first    = schema.ProgramOf(1)
 	present  = schema.ThisProgram()
 	expanded = present.Next(present.Since(), "ALTER TABLE tasks ADD COLUMN trace VARCHAR(64) NULL, ADD KEY traces (trace), ALGORITHM=INPLACE, LOCK=NONE")
 	shrunk   = expanded.Next(expanded.Version(), "ALTER TABLE tasks DROP KEY traces, ALGORITHM=INPLACE, LOCK=NONE")
@@ -228,15 +228,15 @@ func TestHostsApplyAtOnce(t *testing.T) {
 	}
 }
 
-// TestVersion1IsMigrated: what the programs of version 1 and of this one say before and
-// after, whether or not the version is recorded.
-func TestVersion1IsMigrated(t *testing.T) {
+// TestOlderVersionsAreMigrated: what the programs of those versions and of this one say before
+// and after, and of version 1 whether or not it is recorded.
+func TestOlderVersionsAreMigrated(t *testing.T) {
 	t.Parallel()
 	recorded, unrecorded := version1(t), version1(t)
 	run(t, recorded, "ALTER TABLE tasks COMMENT = '"+recordOf(first)+"'")
-	for _, db := range []*sql.DB{recorded, unrecorded} {
+	for db, version := range map[*sql.DB]int{recorded: 1, unrecorded: 1, version2(t): 2} {
 		findings := check(t, db)
-		const want = "tasks is of schema version 1: this activityd needs version 3: run activityd schema --apply"
+		want := fmt.Sprintf("tasks is of schema version %d: this activityd needs version 3: run activityd schema --apply", version)
 		if len(findings) != 1 || !findings[0].Wrong || findings[0].String() != want {
 			t.Errorf("found %v, want that %s", findings, want)
 		}
@@ -249,14 +249,15 @@ func TestVersion1IsMigrated(t *testing.T) {
 		if findings := check(t, db); len(findings) > 0 {
 			t.Errorf("after the migration: %v", findings)
 		}
-		if err := first.Compatible(t.Context(), db); err != nil {
-			t.Errorf("a program of version 1: %v", err)
+		older := schema.ProgramOf(version)
+		if err := older.Compatible(t.Context(), db); err != nil {
+			t.Errorf("a program of version %d: %v", version, err)
 		}
-		if err := first.Apply(t.Context(), db, false); err != nil {
-			t.Errorf("a program of version 1 applies its own: %v", err)
+		if err := older.Apply(t.Context(), db, false); err != nil {
+			t.Errorf("a program of version %d applies its own: %v", version, err)
 		}
-		if got := versionOf(t, db); got != "activityd schema 2, compatible since 1" {
-			t.Errorf("records %q", got)
+		if got := versionOf(t, db); got != recordOf(present) {
+			t.Errorf("records %q, want %q", got, recordOf(present))
 		}
 	}
 }

@@ -56,7 +56,8 @@ type Consumer struct {
 	mysql, redis *queue.Outage
 	stream, dead *queue.Outage // errors that are none of an outage: of the stream, or the queue's table; of the dead
 	block        time.Duration // see maxBlock
-	idle, gone   time.Duration // claimAfter and goneAfter; tests have less time
+	// See claimAfter, goneAfter and stopTimeout; tests have less time, or more.
+	idle, gone, finish time.Duration
 
 	// What follows is Run's alone.
 	from    string    // what to read next; an id, held or fresh
@@ -78,7 +79,7 @@ func New(client redis.UniversalClient, q Enqueuer, log *slog.Logger, o Options) 
 	return &Consumer{
 		client: client, queue: q, log: log, name: o.Name, mysql: o.MySQL, redis: o.Redis,
 		stream: queue.NewOutage(log, Key), dead: queue.NewOutage(log, DeadKey),
-		block: blockOf(client), idle: claimAfter, gone: goneAfter, from: held, size: maxBatch, cursor: "0-0",
+		block: blockOf(client), idle: claimAfter, gone: goneAfter, finish: stopTimeout, from: held, size: maxBatch, cursor: "0-0",
 	}
 }
 
@@ -87,7 +88,7 @@ func New(client redis.UniversalClient, q Enqueuer, log *slog.Logger, o Options) 
 func (c *Consumer) Run(ctx context.Context) error {
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(stopTimeout, stop) })()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(c.finish, stop) })()
 	_ = c.makeGroup(ctx) // or when a read finds that there is none
 	var chores sync.WaitGroup
 	chores.Go(func() { c.chores(ctx) })
@@ -107,7 +108,9 @@ func (c *Consumer) Run(ctx context.Context) error {
 		_ = retry.Sleep(ctx, retry.Backoff(failures, firstPause, maxPause))
 	}
 	chores.Wait()
-	_ = c.leave(working, c.name) // or what it holds is claimed in claimAfter
+	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.finish)
+	defer cancel()
+	_ = c.leave(leaving, c.name) // or what it holds is claimed in claimAfter
 	return nil
 }
 

@@ -112,7 +112,7 @@ func (e entry) dead(reason error) []any {
 	for _, s := range e.fields {
 		size += len(s)
 	}
-	text := ""
+	var text string
 	if len(e.fields) == 2 && e.fields[0] == Field {
 		text = e.fields[1]
 	} else {

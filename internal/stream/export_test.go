@@ -8,8 +8,10 @@ import (
 )
 
 // ClaimAfter makes c claim what others did nothing with for d, and delete consumers that
-// did nothing for so long. It waits no longer in Redis.
-func (c *Consumer) ClaimAfter(d time.Duration) { c.idle, c.gone, c.block = d, d, min(d, maxBlock) }
+// did nothing for so long. It waits no longer in Redis, and has a minute to stop.
+func (c *Consumer) ClaimAfter(d time.Duration) {
+	c.idle, c.gone, c.block, c.finish = d, d, min(d, maxBlock), time.Minute
+}
 
 // Chore does the chores once.
 func (c *Consumer) Chore(ctx context.Context) error { return c.chore(ctx) }

@@ -2,6 +2,7 @@ package stream_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -65,9 +66,11 @@ func newBenchOn(t *testing.T, dsn string, client redis.UniversalClient) *bench {
 	return &bench{T: t, dsn: dsn, db: db, queue: queue.NewMySQLQueue(db, queue.Options{}), client: client, log: &logged{}}
 }
 
-// newClient returns a client that gives up as soon as that of activityd.
+// newClient returns a client that repeats as seldom as that of activityd; unless o says
+// otherwise it is more patient.
 func newClient(t testing.TB, o *redis.Options) *redis.Client {
 	t.Helper()
+	o.ReadTimeout = cmp.Or(o.ReadTimeout, time.Minute)
 	o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, 1, 1
 	client := redis.NewClient(o)
 	t.Cleanup(func() { _ = client.Close() })

@@ -50,8 +50,8 @@ func (c *Consumer) makeGroup(ctx context.Context) error {
 func (c *Consumer) call(ctx context.Context, args ...any) (reply any, err error) {
 	reply, err = c.client.Do(ctx, args...).Result()
 	switch {
-	case errors.Is(err, redis.Nil):
-		return nil, nil
+	case err == nil || errors.Is(err, redis.Nil):
+		return reply, nil
 	case redis.HasErrorPrefix(err, "NOGROUP") || redis.HasErrorPrefix(err, "UNBLOCKED"): // which a reader gets that waited
 		if err := c.makeGroup(ctx); err != nil {
 			return nil, err
@@ -59,10 +59,8 @@ func (c *Consumer) call(ctx context.Context, args ...any) (reply any, err error)
 		recoveries.Inc()
 		c.log.WarnContext(ctx, "stream group lost and made again", "stream", Key, "group", Group)
 		return nil, errGroupLost
-	case err != nil:
-		return nil, fmt.Errorf("%v of %s: %w", args[0], Key, err)
 	}
-	return reply, nil
+	return nil, fmt.Errorf("%v of %s: %w", args[0], Key, err)
 }
 
 // readGroup returns up to n entries: those that this consumer holds, after an id, or fresh
@@ -217,7 +215,9 @@ for _, group in ipairs(groups) do
 	if is.name == ARGV[1] then
 		held = is.pending
 		local delivered = redis.call('XRANGE', KEYS[1], '-', is['last-delivered-id'], 'COUNT', 1)[1]
-		if delivered and #redis.call('XPENDING', KEYS[1], ARGV[1], delivered[1], delivered[1], 1) == 0 then
+		local from = delivered and delivered[1]
+		local to = from
+		if from and #redis.call('XPENDING', KEYS[1], ARGV[1], from, to, 1) == 0 then
 			redis.call('XGROUP', 'SETID', KEYS[1], ARGV[1], '0')
 			passed = 1
 		end

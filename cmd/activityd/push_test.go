@@ -1,0 +1,431 @@
+package main
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/apns/apnstest"
+	"github.com/activityd/activityd/internal/push/fcm/fcmtest"
+	"github.com/activityd/activityd/internal/push/webpush/webpushtest"
+)
+
+// pushServices are a push service of each platform, and the flags of a serve that sends to
+// them.
+type pushServices struct {
+	apns  *apnstest.Server
+	web   *webpushtest.Server
+	fcm   *fcmtest.Server
+	dir   string // of the keys
+	key   string // applicationServerKey
+	flags []string
+}
+
+func startPushServices(t *testing.T) *pushServices {
+	t.Helper()
+	p := &pushServices{apns: apnstest.Start(t), dir: t.TempDir()}
+	var err error
+	p.web, err = webpushtest.Start(webpushtest.Options{})
+	must(t, err)
+	t.Cleanup(p.web.Close)
+	p.fcm, err = fcmtest.Start()
+	must(t, err)
+	t.Cleanup(func() { _ = p.fcm.Close() })
+	p.key = strings.TrimSpace(succeed(t, "push", "keys", p.file("webpush.pem")))
+	p.write(t, "AuthKey_"+p.apns.KeyID()+".p8", p.apns.Key())
+	must(t, os.Symlink("AuthKey_"+p.apns.KeyID()+".p8", p.file("apns.p8")))
+	p.write(t, "fcm.json", p.fcm.Credentials())
+	p.write(t, "roots.pem", slices.Concat(p.apns.RootsPEM(), p.web.RootPEM(), p.fcm.RootsPEM()))
+	p.flags = []string{
+		"--apns-key=" + p.file("apns.p8"), "--apns-team-id=" + p.apns.TeamID(), "--apns-topic=" + p.apns.Topic(), "--apns-url=" + p.apns.URL(),
+		"--webpush-key=" + p.file("webpush.pem"), "--webpush-subject=mailto:you@photos.example", "--webpush-allow=127.0.0.1/32",
+		"--fcm-credentials=" + p.file("fcm.json"), "--fcm-url=" + p.fcm.URL(), "--tls-roots=" + p.file("roots.pem"),
+	}
+	return p
+}
+
+func (p *pushServices) file(name string) string { return filepath.Join(p.dir, name) }
+
+// write replaces a file whole, as an operator should.
+func (p *pushServices) write(t *testing.T, name string, text []byte) {
+	t.Helper()
+	must(t, os.WriteFile(p.file(name+".new"), text, 0o600))
+	must(t, os.Rename(p.file(name+".new"), p.file(name)))
+}
+
+// apnsToken and fcmToken are the addresses of devices of viewer 1.
+var apnsToken = hex.EncodeToString([]byte("the token of an iPhone, 32 bytes"))
+
+const fcmToken = "a-phone:APA91bG"
+
+// register makes a device of each platform for viewer 1, and returns the browser's
+// subscription.
+func (p *pushServices) register(t *testing.T, r *running) *webpushtest.Subscription {
+	t.Helper()
+	browser, err := p.web.Subscribe(p.key)
+	must(t, err)
+	for _, body := range []string{
+		`{"platform":"apns","token":"` + apnsToken + `","environment":"production"}`,
+		`{"platform":"webpush","subscription":` + string(browser.JSON()) + `}`,
+		`{"platform":"fcm","token":"` + fcmToken + `"}`,
+	} {
+		if status, text := r.request(t, http.MethodPut, "/v1/users/1/devices", body); status != 200 {
+			t.Fatalf("%s: %d %s", body, status, text)
+		}
+	}
+	return browser
+}
+
+func (r *running) request(t *testing.T, method, path, body string) (int, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, r.url+path, strings.NewReader(body))
+	must(t, err)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	must(t, err)
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	must(t, err)
+	return response.StatusCode, string(text)
+}
+
+// accepted returns the ids of the events that each push service accepted, sorted.
+func (p *pushServices) accepted(t *testing.T) map[push.Platform][]string {
+	t.Helper()
+	ids := make(map[push.Platform][]string)
+	add := func(platform push.Platform, payload []byte) {
+		var content struct{ Event string }
+		if err := json.Unmarshal(payload, &content); err != nil {
+			t.Fatalf("%s: %v in %s", platform, err, payload)
+		}
+		ids[platform] = append(ids[platform], content.Event)
+	}
+	for _, a := range p.apns.Accepted() {
+		add(push.APNs, a.Payload)
+	}
+	for _, a := range p.web.Accepted() {
+		add(push.WebPush, a.Payload)
+	}
+	for _, a := range p.fcm.Accepted() {
+		ids[push.FCM] = append(ids[push.FCM], a.Data["event"])
+	}
+	for _, list := range ids {
+		slices.Sort(list)
+	}
+	return ids
+}
+
+// An event by each of the three ways in reaches a device of each platform, and no
+// device twice. What became of it can be looked at, without a secret.
+func TestPushEndToEnd(t *testing.T) {
+	t.Parallel()
+	p := startPushServices(t)
+	r := startAll(t, p.flags...)
+	r.makeSite(t, 1)
+	browser := p.register(t, r)
+	ctx := t.Context()
+	result, err := r.db.ExecContext(ctx, `INSERT INTO tasks (type, subject, args) VALUES
+		('notify', 101, JSON_OBJECT('type', 'upload', 'object', 'photo:101000', 'recipients', JSON_ARRAY('1')))`)
+	must(t, err)
+	row, err := result.LastInsertId()
+	must(t, err)
+	must(t, r.client.Do(ctx, "XADD", "activityd_events", "*", "task",
+		`{"type":"notify","user_id":"101","event":{"id":"by-stream","type":"fave","recipients":["1"]}}`).Err())
+	if status, text := r.request(t, http.MethodPost, "/v1/events",
+		`{"events":[{"id":"by-http","type":"comment","actor_id":"101","recipients":["1"],"title":"Ann","body":"Nice!"}]}`); status != 202 {
+		t.Fatalf("%d %s", status, text)
+	}
+	byRow := fmt.Sprintf("task-%d", row)
+	all := []string{"by-http", "by-stream", byRow}
+	want := map[push.Platform][]string{push.APNs: all, push.WebPush: all, push.FCM: all}
+	eventually(t, "all are accepted", func() bool { return cmp.Equal(want, p.accepted(t)) })
+	r.awaitTasks(t)
+	if diff := cmp.Diff(want, p.accepted(t)); diff != "" {
+		t.Error(diff)
+	}
+	if n := r.client.XLen(ctx, "activityd_events").Val(); n != 0 {
+		t.Errorf("%d entries are left in the stream", n)
+	}
+	secrets := []string{apnsToken, fcmToken, browser.Address().Endpoint, browser.ID()}
+	dsn := "--mysql-dsn=" + r.config.mysqlDSN
+	for _, id := range all {
+		out := succeed(t, "push", "show", id, dsn)
+		if !strings.HasPrefix(out, "event "+id+"\n") || !strings.Contains(out, "3 accepted\n") || !strings.Contains(out, "0 not done") {
+			t.Errorf("push show %s prints\n%s", id, out)
+		}
+		lines := succeed(t, "push", "show", id, "-o", "json", dsn)
+		for _, platform := range push.Platforms() {
+			if !strings.Contains(out, " "+string(platform)+" ") || !strings.Contains(lines, `"platform":"`+string(platform)+`","state":"accepted"`) {
+				t.Errorf("push show %s does not tell of %s:\n%s\n%s", id, platform, out, lines)
+			}
+		}
+		for _, secret := range secrets {
+			if strings.Contains(out+lines, secret) {
+				t.Errorf("push show %s tells a secret:\n%s\n%s", id, out, lines)
+			}
+		}
+	}
+}
+
+// logLines collects a log.
+type logLines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logLines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logLines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// Keys are replaced while it runs, also where there is no API; one that cannot be used
+// changes nothing.
+func TestKeysOfPushAreReplaced(t *testing.T) {
+	t.Parallel()
+	p := startPushServices(t)
+	front := startAll(t, "--role=api", "--webpush-allow=127.0.0.1/32")
+	front.makeSite(t, 1)
+	p.register(t, front)
+	log := &logLines{}
+	startLogged(t, configFor(t, front.config.mysqlDSN, front.config.redisURL, append(p.flags, "--role=workers")...),
+		slog.New(slog.NewTextHandler(log, nil)))
+	sent := 0
+	send := func() {
+		t.Helper()
+		sent++
+		if status, text := front.request(t, http.MethodPost, "/v1/events",
+			fmt.Sprintf(`{"events":[{"id":"e%02d","type":"fave","actor_id":"101","recipients":["1"],"title":"t","body":"b"}]}`, sent)); status != 202 {
+			t.Fatalf("%d %s", status, text)
+		}
+		eventually(t, "it is accepted everywhere", func() bool {
+			all := p.accepted(t)
+			return len(all[push.APNs]) == sent && len(all[push.WebPush]) == sent && len(all[push.FCM]) == sent
+		})
+	}
+	awaitLog := func(text string) {
+		t.Helper()
+		eventually(t, "the log says "+text, func() bool { return strings.Contains(log.String(), text) })
+	}
+	send()
+
+	p.write(t, "fcm.json", []byte("{"))
+	awaitLog(`reload failed, the previous content stays in use" file=--fcm-credentials`)
+	send()
+
+	must(t, p.fcm.Rotate())
+	p.fcm.Revoke()
+	p.write(t, "fcm.json", p.fcm.Credentials())
+	key, err := p.apns.NewKey("OTHERKEY99")
+	must(t, err)
+	p.write(t, "AuthKey_OTHERKEY99.p8", key)
+	must(t, os.Symlink("AuthKey_OTHERKEY99.p8", p.file("apns.p8.new")))
+	must(t, os.Rename(p.file("apns.p8.new"), p.file("apns.p8")))
+	eventually(t, "both are loaded again", func() bool {
+		return strings.Count(log.String(), `msg="secret loaded" secret=--fcm-credentials`) == 2 &&
+			strings.Count(log.String(), `msg="secret loaded" secret=--apns-key`) == 2
+	})
+	p.apns.RevokeKey(p.apns.KeyID())
+	send()
+	if strings.Contains(log.String(), "off for want of keys") {
+		t.Errorf("no platform is off: %s", log)
+	}
+}
+
+// A role without workers reads no keys, and a serve without keys says so.
+func TestPushIsOffWithoutKeys(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		config pushConfig
+		want   string
+	}{
+		{pushConfig{}, `msg="push is off for want of keys" platforms="[apns webpush fcm]"`},
+		{pushConfig{webpushKey: "key", webpushSubject: "mailto:you@photos.example"}, `msg="push is off for want of keys" platforms="[apns fcm]"`},
+	} {
+		dir := t.TempDir()
+		if test.config.webpushKey != "" {
+			test.config.webpushKey = filepath.Join(dir, "key")
+			succeed(t, "push", "keys", test.config.webpushKey)
+		}
+		log := &logLines{}
+		s, err := test.config.load(t.Context(), slog.New(slog.NewTextHandler(log, nil)))
+		must(t, err)
+		must(t, s.closers.close())
+		if strings.Count(log.String(), "push is off") != 1 || !strings.Contains(log.String(), test.want) {
+			t.Errorf("%s, want %s", log, test.want)
+		}
+	}
+	c := configFor(t, "user@tcp(127.0.0.1:1)/db", "redis://127.0.0.1:1/0", "--role=api", "--fcm-credentials=/nowhere")
+	log := &logLines{}
+	if _, err := loadCredentials(c, slog.New(slog.NewTextHandler(log, nil))); err != nil || log.String() != "" {
+		t.Errorf("with --role=api: %v, %s", err, log)
+	}
+}
+
+func TestHalfGivenSettingsOfPush(t *testing.T) {
+	t.Parallel()
+	key := filepath.Join(t.TempDir(), "key")
+	succeed(t, "push", "keys", key)
+	bad := filepath.Join(t.TempDir(), "bad")
+	must(t, os.WriteFile(bad, []byte("s3cret"), 0o600))
+	for args, want := range map[string]string{
+		"--apns-key=k":                                                   "--apns-team-id (ACTIVITYD_APNS_TEAM_ID): is missing: --apns-key needs it",
+		"--apns-key=k --apns-team-id=t":                                  "--apns-topic (ACTIVITYD_APNS_TOPIC): is missing",
+		"--apns-topic=t":                                                 "--apns-key (ACTIVITYD_APNS_KEY): is missing: --apns-topic needs it",
+		"--apns-url=https://a.example":                                   "--apns-key (ACTIVITYD_APNS_KEY): is missing: --apns-url needs it",
+		"--webpush-key=k":                                                "--webpush-subject (ACTIVITYD_WEBPUSH_SUBJECT): is missing",
+		"--webpush-subject=mailto:a@b.example":                           "--webpush-key (ACTIVITYD_WEBPUSH_KEY): is missing",
+		"--fcm-url=https://f.example":                                    "--fcm-credentials (ACTIVITYD_FCM_CREDENTIALS): is missing",
+		"--fcm-credentials=k --fcm-url=http://f":                         "--fcm-url (ACTIVITYD_FCM_URL): want https://",
+		"--webpush-allow=10.0.0.1":                                       `--webpush-allow (ACTIVITYD_WEBPUSH_ALLOW): "10.0.0.1": want networks`,
+		"--fcm-credentials=/nowhere":                                     "--fcm-credentials (ACTIVITYD_FCM_CREDENTIALS): stat /nowhere",
+		"--fcm-credentials=" + bad:                                       "--fcm-credentials (ACTIVITYD_FCM_CREDENTIALS): " + bad,
+		"--tls-roots=/nowhere":                                           "--tls-roots (ACTIVITYD_TLS_ROOTS): open /nowhere",
+		"--tls-roots=" + bad:                                             "has no certificate in PEM",
+		"--webpush-key=" + key + " --webpush-subject=me":                 "--webpush-key (ACTIVITYD_WEBPUSH_KEY)",
+		"--webpush-key=" + bad + " --webpush-subject=mailto:a@b.example": "--webpush-key (ACTIVITYD_WEBPUSH_KEY)",
+		"--apns-key=" + bad + " --apns-key-id=ABCDEFGHIJ --apns-team-id=ABCDEFGHIJ --apns-topic=t": "--apns-key (ACTIVITYD_APNS_KEY)",
+	} {
+		words := append([]string{"serve", "--mysql-dsn=user@tcp(127.0.0.1:1)/db", "--metrics-listen="}, strings.Fields(args)...)
+		code, out, errs := command(t, nil, words...)
+		if code != exitFailed || !strings.Contains(errs, want) || strings.Contains(out+errs, "s3cret") {
+			t.Errorf("%s: exit code %d, %q, want %q", args, code, errs, want)
+		}
+	}
+}
+
+func TestPushKeys(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "key")
+	code, public, notes := command(t, nil, "push", "keys", file)
+	info, err := os.Stat(file)
+	if code != exitOK || err != nil || info.Mode() != 0o600 || len(strings.TrimSpace(public)) != 87 || !strings.Contains(notes, file) {
+		t.Fatalf("exit code %d, %v, %q, %q", code, err, public, notes)
+	}
+	before, err := os.ReadFile(file)
+	must(t, err)
+	if strings.Contains(public+notes, strings.Split(string(before), "\n")[1]) {
+		t.Error("it prints the private key")
+	}
+	code, public, errs := command(t, nil, "push", "keys", file)
+	after, err := os.ReadFile(file)
+	must(t, err)
+	if code != exitFailed || public != "" || !strings.Contains(errs, "is there already") || string(after) != string(before) {
+		t.Errorf("a second time: exit code %d, %q, %q", code, public, errs)
+	}
+	missing := filepath.Join(t.TempDir(), "no", "key")
+	if code, _, errs := command(t, nil, "push", "keys", missing); code != exitFailed || !strings.Contains(errs, "FILE: open "+missing) {
+		t.Errorf("in no folder: exit code %d, %q", code, errs)
+	}
+	if _, err := os.Stat(missing); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// What push show tells of an event before it is targeted, while deliveries wait, and of those
+// for whom it was not.
+func TestPushShow(t *testing.T) {
+	t.Parallel()
+	r := startAll(t, "--role=api")
+	r.makeSite(t, 1)
+	dsn := "--mysql-dsn=" + r.config.mysqlDSN
+	show := func(words ...string) string {
+		t.Helper()
+		return succeed(t, append([]string{"push", "show", dsn}, words...)...)
+	}
+	var devices []string
+	for i := range 2 {
+		_, text := r.request(t, http.MethodPut, "/v1/users/1/devices", fmt.Sprintf(`{"platform":"fcm","token":"%s-%d"}`, fcmToken, i))
+		var device struct {
+			ID string `json:"device_id"`
+		}
+		must(t, json.Unmarshal([]byte(text), &device))
+		devices = append(devices, device.ID)
+	}
+	if status, text := r.request(t, http.MethodPut, "/v1/users/101/push-settings", `{"types":{"fave":false}}`); status/100 != 2 {
+		t.Fatalf("%d %s", status, text)
+	}
+	_, _ = r.request(t, http.MethodPut, "/v1/users/101/devices", `{"platform":"fcm","token":"another"}`)
+	if status, text := r.request(t, http.MethodPost, "/v1/events",
+		`{"events":[{"id":"e1","type":"fave","actor_id":"1","recipients":["1","101","999"],"title":"Secretly","body":"b"}]}`); status != 202 {
+		t.Fatalf("%d %s", status, text)
+	}
+	if out := show("e1"); !strings.HasPrefix(out, "the event has not been targeted yet\ntask ") {
+		t.Errorf("before targeting:\n%s", out)
+	}
+	if out := show("e1", "-o", "json"); !strings.Contains(out, `"type":"notify"`) {
+		t.Errorf("before targeting:\n%s", out)
+	}
+	targeting := start(t, configFor(t, r.config.mysqlDSN, r.config.redisURL, "--role=workers", "--workers=push=0"))
+	eventually(t, "it is targeted", func() bool { return r.count(t, "type = 'deliver'") == 2 && r.count(t, "TRUE") == 2 })
+	out := show("e1")
+	for _, want := range []string{
+		"event e1\n", "for           3 recipients\n", "2 not done\n", " deliver ", " waiting ",
+		"1 skipped (opted_out)", "1 skipped (no_device)", "MEMBER",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("while deliveries wait, there is no %q:\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, fcmToken) {
+		t.Errorf("it tells a token:\n%s", out)
+	}
+	var task string
+	must(t, r.db.QueryRowContext(t.Context(), "SELECT MIN(id) FROM tasks").Scan(&task))
+	if out := show(task); !strings.HasPrefix(out, "event e1\n") || strings.Contains(out, "MEMBER  DEVICE  PLATFORM") {
+		t.Errorf("of a delivery, its member alone is told of, who has no receipts:\n%s", out)
+	}
+	if out := show("e1", "--member=101"); !strings.Contains(out, "0 not done") || !strings.Contains(out, "opted_out") || strings.Contains(out, "\n999 ") {
+		t.Errorf("of one member:\n%s", out)
+	}
+	code, out, notes := command(t, nil, "push", "show", dsn, "e1", "--limit=1")
+	if code != exitOK || strings.Count(out, " skipped ") != 3 || !strings.Contains(notes, "there are more") { // two in the counts
+		t.Errorf("with a limit: exit code %d\n%s\n%s", code, out, notes)
+	}
+	must(t, targeting.stop())
+	start(t, configFor(t, r.config.mysqlDSN, r.config.redisURL, "--role=workers"))
+	r.awaitTasks(t)
+	lines := strings.Split(strings.TrimSpace(show("e1", "-o", "json")), "\n")
+	var off []string
+	for _, line := range lines {
+		var one struct {
+			Delivery *struct{ Member, Device, Platform, State, Reason string }
+		}
+		must(t, json.Unmarshal([]byte(line), &one))
+		if d := one.Delivery; d != nil && d.Member == "1" && d.Platform == "fcm" && d.State == "skipped" && d.Reason == "off" {
+			off = append(off, d.Device)
+		}
+	}
+	if diff := cmp.Diff(devices, off); diff != "" || !strings.HasPrefix(lines[0], `{"event":{"id":"e1"`) {
+		t.Errorf("without keys: %s\n%s", diff, lines)
+	}
+	for _, name := range []string{"e2", "task-99999", "99999"} {
+		if code, out, errs := command(t, nil, "push", "show", dsn, name); code != exitFailed || out != "" || !strings.Contains(errs, "there is no event or task "+name) {
+			t.Errorf("%s: exit code %d, %q, %q", name, code, out, errs)
+		}
+	}
+	id := strings.TrimSpace(succeed(t, "enqueue", "refill", "1", dsn, "--queue=held"))
+	if code, _, errs := command(t, nil, "push", "show", dsn, id); code != exitFailed || !strings.Contains(errs, "is of type refill: want notify") {
+		t.Errorf("of another task: exit code %d, %q", code, errs)
+	}
+}

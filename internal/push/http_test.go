@@ -1,0 +1,275 @@
+package push_test
+
+import (
+	"cmp"
+	"context"
+	"crypto/ecdh"
+	"database/sql"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/apns"
+	"github.com/activityd/activityd/internal/push/fcm"
+	"github.com/activityd/activityd/internal/push/webpush"
+	"github.com/activityd/activityd/internal/queue"
+)
+
+// front is the HTTP API over a real store and queue, with the senders' own rules of
+// addresses.
+type front struct {
+	db      *sql.DB
+	handler http.Handler
+	log     *strings.Builder // of requests one after the other
+}
+
+func newFront(t *testing.T) *front {
+	t.Helper()
+	f := &front{db: openDB(t), log: &strings.Builder{}}
+	pair, err := webpush.GenerateKey()
+	must(t, err)
+	browsers, err := webpush.New(webpush.Options{Key: pair.PEM, Subject: "mailto:a@example.com"})
+	must(t, err)
+	t.Cleanup(browsers.Close)
+	exec(t, f.db, "INSERT INTO users (id, username) VALUES (5, 'alice'), (6, 'bob')")
+	f.handler = api.New(api.Config{
+		Reader: noReader{}, Enqueuer: queue.NewMySQLQueue(f.db, queue.Options{}), Checker: func(context.Context) api.Health { return api.Health{} },
+		Logger: slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Push:   push.NewMySQL(f.db),
+		CheckAddress: func(ctx context.Context, platform push.Platform, a push.Address) error {
+			switch platform {
+			case push.APNs:
+				return (*apns.Sender)(nil).Check(ctx, a)
+			case push.WebPush:
+				return browsers.Check(ctx, a)
+			case push.FCM:
+				return fcm.Check(a)
+			}
+			return errors.New("an unknown platform")
+		},
+	}).Handler()
+	return f
+}
+
+type noReader struct{ api.Reader }
+
+// send returns the status and the body of an answer.
+func (f *front) send(t *testing.T, method, target, body string, header ...string) (int, string) {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), method, target, io.NopCloser(strings.NewReader(body)))
+	r.Host, r.RemoteAddr = "localhost", "127.0.0.1:50000"
+	r.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	f.handler.ServeHTTP(w, r)
+	return w.Code, w.Body.String()
+}
+
+// want fails the test unless the answer is as it should be.
+func (f *front) want(t *testing.T, status int, answer, method, target, body string) {
+	t.Helper()
+	if code, got := f.send(t, method, target, body); code != status || answer != "" && got != answer {
+		t.Errorf("%s %s %.200s: %d %s, want %d %s", method, target, body, code, got, status, answer)
+	}
+}
+
+// rows counts all that push and its producers can have stored.
+func (f *front) rows(t *testing.T) (n int) {
+	t.Helper()
+	must(t, f.db.QueryRowContext(t.Context(), "SELECT (SELECT COUNT(*) FROM push_devices) + (SELECT COUNT(*) FROM push_settings)"+
+		" + (SELECT COUNT(*) FROM push_mutes) + (SELECT COUNT(*) FROM tasks)").Scan(&n))
+	return n
+}
+
+// The keys of the vector of RFC 8291.
+const (
+	p256dh  = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4"
+	authKey = "BTBZMqHH6r4Tts7J_aSIgg"
+)
+
+func browser(endpoint, p256dh, auth string) string {
+	return fmt.Sprintf(`{"platform":"webpush","subscription":{"endpoint":%q,"expirationTime":null,"keys":{"p256dh":%q,"auth":%q}}}`, endpoint, p256dh, auth)
+}
+
+// Whatever makes no sense is answered with a precise 4xx, and nothing is stored.
+func TestBadInputStoresNothing(t *testing.T) {
+	t.Parallel()
+	f := newFront(t)
+	point, err := base64.RawURLEncoding.DecodeString(p256dh)
+	must(t, err)
+	point[64] ^= 1 // not on the curve any more
+	if _, err := ecdh.P256().NewPublicKey(point); err == nil {
+		t.Fatal("the point is on the curve")
+	}
+	offCurve := base64.RawURLEncoding.EncodeToString(point)
+	event := func(field string) string {
+		return `{"events":[{"type":"a","actor_id":"5","recipients":["6"],"title":"t","body":"b",` + field + `}]}`
+	}
+	const apnsToken = "740f4707bebcf74f9b7c25d48e3358945f6aa01da5ddb387462c7eaf61bb78ad"
+	const devices, settings, mutes, events = "/v1/users/5/devices", "/v1/users/5/push-settings", "/v1/users/5/mutes", "/v1/events"
+	for _, test := range []struct{ method, path, body, field string }{
+		{http.MethodPut, devices, `{"platform":"apns","token":"no hex","environment":"production"}`, "token"},
+		{http.MethodPut, devices, `{"platform":"apns","token":"` + apnsToken[1:] + `","environment":"production"}`, "token"},
+		{http.MethodPut, devices, `{"platform":"apns","token":"` + apnsToken + `","environment":"beta"}`, "environment"},
+		{http.MethodPut, devices, `{"platform":"fcm","token":"a b"}`, "token"},
+		{http.MethodPut, devices, `{"platform":"pager","token":"a"}`, "platform"},
+		{http.MethodPut, devices, browser("http://push.example/a", p256dh, authKey), "subscription"},
+		{http.MethodPut, devices, browser("https://127.0.0.1/a", p256dh, authKey), "subscription"},
+		{http.MethodPut, devices, browser("https://localhost/a", p256dh, authKey), "subscription"},
+		{http.MethodPut, devices, browser("https://10.1.2.3/a", p256dh, authKey), "subscription"},
+		{http.MethodPut, devices, browser("https://[::ffff:169.254.169.254]/a", p256dh, authKey), "subscription"},
+		{http.MethodPut, devices, browser("https://user@8.8.8.8/a", p256dh, authKey), "subscription"},
+		{http.MethodPut, devices, browser("https://8.8.8.8/a", offCurve, authKey), "subscription"},
+		{http.MethodPut, devices, browser("https://8.8.8.8/a", p256dh[:40], authKey), "subscription"},
+		{http.MethodPut, devices, browser("https://8.8.8.8/a", p256dh, authKey+"AA"), "subscription"},
+		{http.MethodPut, devices, browser("https://8.8.8.8/a", p256dh, "!"), "subscription.keys.auth"},
+		{http.MethodPut, settings, `{"quiet_hours":{"from":"22:00","to":"07:00","time_zone":"Europe/Atlantis"}}`, "quiet_hours.time_zone"},
+		{http.MethodPut, settings, `{"types":{"a b":false}}`, "types.a b"},
+		{http.MethodPut, mutes, `{"object":"photo:901","until":1}`, "until"},
+		{http.MethodPut, mutes, `{"object":"photo:0901","until":4102444800}`, "object"},
+		{http.MethodDelete, mutes, ``, "object"},
+		{http.MethodPost, events, `{"events":[{"type":"a","actor_id":"5","title":"t","body":"b"}]}`, "events[0].recipients"},
+		{http.MethodPost, events, event(`"data":{"a":"\u0000` + strings.Repeat("a", 5000) + `"}`), "events[0].data"},
+		{http.MethodPost, events, strings.Replace(event(`"id":"e"`), `"b"`, `"`+strings.Repeat("b", 5000)+`"`, 1), "events[0].body"},
+		{http.MethodPost, events, event(`"object":"Photo:901"`), "events[0].object"},
+		{http.MethodPost, events, `{"events":[` + strings.Repeat(`{},`, 1000) + `{}]}`, "events"},
+	} {
+		code, answer := f.send(t, test.method, test.path, test.body)
+		var p struct{ Field string }
+		if err := json.Unmarshal([]byte(answer), &p); err != nil || code != http.StatusBadRequest || p.Field != test.field {
+			t.Errorf("%s %s %.200s: %d %s, want 400 for %s", test.method, test.path, test.body, code, answer, test.field)
+		}
+	}
+	f.want(t, http.StatusNotFound, "", http.MethodPut, "/v1/users/7/devices", `{"platform":"fcm","token":"t"}`)
+	f.want(t, http.StatusNotFound, "", http.MethodPut, "/v1/users/7/push-settings", `{}`)
+	f.want(t, http.StatusNotFound, "", http.MethodPut, "/v1/users/7/mutes", `{"object":"user:5","until":4102444800}`)
+	if n := f.rows(t); n != 0 {
+		t.Errorf("%d rows were stored", n)
+	}
+}
+
+func TestDevicesSettingsAndMutesOverHTTP(t *testing.T) {
+	t.Parallel()
+	f := newFront(t)
+	const token = "740f4707bebcf74f9b7c25d48e3358945f6aa01da5ddb387462c7eaf61bb78ad"
+	phone := `{"platform":"apns","token":"` + token + `","environment":"sandbox"}`
+	for range 2 { // the second confirms
+		f.want(t, http.StatusOK, `{"device_id":"1"}`, http.MethodPut, "/v1/users/5/devices", phone)
+	}
+	f.want(t, http.StatusOK, "", http.MethodPut, "/v1/users/5/devices", browser("https://8.8.8.8/secret", p256dh, authKey))
+	_, list := f.send(t, http.MethodGet, "/v1/users/5/devices", "")
+	for _, want := range []string{`{"id":"1","platform":"apns",`, `"environment":"sandbox"`, `"push_service":"8.8.8.8"`} {
+		if !strings.Contains(list, want) {
+			t.Errorf("listed %s, want %s", list, want)
+		}
+	}
+	f.want(t, http.StatusOK, `{"device_id":"1"}`, http.MethodPut, "/v1/users/6/devices", phone) // it moves
+	f.want(t, http.StatusNotFound, "", http.MethodDelete, "/v1/users/5/devices/1", "")
+	f.want(t, http.StatusNoContent, "", http.MethodDelete, "/v1/users/6/devices/1", "")
+	f.want(t, http.StatusOK, `{"devices":[]}`, http.MethodGet, "/v1/users/6/devices", "")
+
+	settings := `{"types":{"upload":false},"quiet_hours":{"from":"22:00","to":"07:00","time_zone":"Europe/Berlin"}}`
+	for range 2 {
+		f.want(t, http.StatusOK, settings, http.MethodPut, "/v1/users/5/push-settings", settings)
+	}
+	f.want(t, http.StatusOK, settings, http.MethodGet, "/v1/users/5/push-settings", "")
+	f.want(t, http.StatusOK, `{"types":{},"quiet_hours":null}`, http.MethodPut, "/v1/users/5/push-settings", `{}`)
+	f.want(t, http.StatusOK, `{"types":{},"quiet_hours":null}`, http.MethodGet, "/v1/users/5/push-settings", "")
+
+	mute := `{"object":"photo:901","until":4102444800}`
+	for range 2 {
+		f.want(t, http.StatusNoContent, "", http.MethodPut, "/v1/users/5/mutes", mute)
+	}
+	f.want(t, http.StatusOK, `{"mutes":[`+mute+`]}`, http.MethodGet, "/v1/users/5/mutes", "")
+	f.want(t, http.StatusNoContent, "", http.MethodDelete, "/v1/users/5/mutes?object=photo:901", "")
+	f.want(t, http.StatusNotFound, "", http.MethodDelete, "/v1/users/5/mutes?object=photo:901", "")
+	for _, secret := range []string{token, "/secret", p256dh, authKey} {
+		if strings.Contains(f.log.String()+list, secret) {
+			t.Errorf("%s is shown in %s or the log:\n%s", secret, list, f.log)
+		}
+	}
+}
+
+// A request that is repeated under a key, or an event under its id, is one task each.
+func TestEventsOverHTTP(t *testing.T) {
+	t.Parallel()
+	f := newFront(t)
+	e := `{"type":"upload","actor_id":"5","recipients":"followers","title":"t","body":"b\ud83d"}`
+	body := `{"events":[` + e + `,` + e + `]}`
+	code, first := f.send(t, http.MethodPost, "/v1/events", body, "Idempotency-Key", "k")
+	if again, answer := f.send(t, http.MethodPost, "/v1/events", body, "Idempotency-Key", "k"); code != http.StatusAccepted || again != code || answer != first {
+		t.Errorf("%d %s, then %d %s", code, first, again, answer)
+	}
+	if code, answer := f.send(t, http.MethodPost, "/v1/events", `{"events":[`+e+`]}`, "Idempotency-Key", "k"); code != http.StatusUnprocessableEntity {
+		t.Errorf("another body: %d %s", code, answer)
+	}
+	if n := f.rows(t); n != 2 {
+		t.Errorf("%d tasks, want 2", n)
+	}
+	named := strings.Replace(e, `{`, `{"id":"e1",`, 1)
+	for range 2 {
+		f.want(t, http.StatusAccepted, `{"events":[{"id":"e1"},{"id":"e1"}]}`, http.MethodPost, "/v1/events", `{"events":[`+named+`,`+named+`]}`)
+	}
+	if n := f.rows(t); n != 3 {
+		t.Errorf("%d tasks, want 3", n)
+	}
+	raw, err := json.Marshal(largest())
+	must(t, err)
+	var fields map[string]any
+	must(t, json.Unmarshal(raw, &fields))
+	fields["actor_id"] = "18446744073709551615"
+	raw, err = json.Marshal(fields)
+	must(t, err)
+	if code, answer := f.send(t, http.MethodPost, "/v1/events", `{"events":[`+string(raw)+`]}`); code != http.StatusAccepted {
+		t.Errorf("the largest event: %d %s", code, answer)
+	}
+	tasks, err := queue.NewMySQLQueue(f.db, queue.Options{}).Claim(t.Context(), push.QueueNotify, 10, time.Minute)
+	must(t, err)
+	if len(tasks) != 4 {
+		t.Fatalf("claimed %d tasks", len(tasks))
+	}
+	for _, task := range tasks {
+		e, err := push.ParseEvent(5, task.Payload)
+		if err != nil || e.ID == "" || e.Body == "" {
+			t.Errorf("%s: %v", task.Payload, err)
+		}
+	}
+}
+
+// The requests of docs/push.md are taken, in their order.
+func TestTheRequestsOfTheManual(t *testing.T) {
+	t.Parallel()
+	f := newFront(t)
+	exec(t, f.db, "INSERT INTO users (id, username) VALUES (123, 'carol'), (98765, 'ann')")
+	page, err := os.ReadFile("../../docs/push.md")
+	must(t, err)
+	text := strings.ReplaceAll(string(page), "\\\n", " ")
+	done := 0
+	for _, line := range regexp.MustCompile(`(?m)^curl .*$`).FindAllString(text, -1) {
+		found := regexp.MustCompile(`(?:-X (\w+) )?'?http://127\.0\.0\.1:8080([^ ']+)(?:.* -d '(.*)')?`).FindStringSubmatch(line)
+		if found == nil {
+			t.Fatalf("%s: not understood", line)
+		}
+		if code, answer := f.send(t, cmp.Or(found[1], http.MethodGet), found[2], found[3]); code >= 300 {
+			t.Errorf("%s: %d %s", line, code, answer)
+		}
+		done++
+	}
+	if done < 8 {
+		t.Errorf("the manual has %d requests", done)
+	}
+}

@@ -1,0 +1,163 @@
+package webpush
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/browser"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/serviceworker"
+	"github.com/chromedp/cdproto/target"
+	"github.com/chromedp/chromedp"
+
+	"github.com/activityd/activityd/internal/browsertest"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/webpush/webpushtest"
+)
+
+// workerFile is the service worker that sites may use.
+const workerFile = "../../../docs/push-worker.js"
+
+// shownNotifications are the notifications that the browser shows.
+const shownNotifications = `navigator.serviceWorker.ready
+	.then((registration) => registration.getNotifications())
+	.then((all) => all.map((n) => [n.title, n.body, n.tag, n.data.url].join("|")))`
+
+// A real browser's service worker shows what was sent, encrypted, taken by a push service
+// and decrypted. The last step, from the push service into the browser, is DevTools'.
+func TestABrowserShowsTheNotification(t *testing.T) {
+	t.Parallel()
+	site := http.NewServeMux()
+	site.HandleFunc("GET /push-worker.js", func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, workerFile) })
+	site.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = fmt.Fprint(w, `<!DOCTYPE html><html lang="en"><title>site</title><link rel="icon" href="data:,">
+			<script>navigator.serviceWorker.register("/push-worker.js")</script>`)
+	})
+	server := httptest.NewServer(site)
+	t.Cleanup(server.Close)
+
+	b := browsertest.New(t)
+	if _, err := chromedp.CallBrowser(b.Ctx, browser.SetPermission, browser.SetPermissionParams{
+		Origin: server.URL, Permission: &browser.PermissionDescriptor{Name: "notifications"}, Setting: browser.PermissionSettingGranted,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	registrations := chromedp.Events(b.Ctx, serviceworker.WorkerRegistrationUpdated)
+	if _, err := chromedp.Call(b.Ctx, serviceworker.Enable, cdp.Empty{}); err != nil {
+		t.Fatal(err)
+	}
+	b.Do(chromedp.Navigate(server.URL + "/"))
+	servertest.Eventually(t, "the service worker is active", func() bool {
+		return browsertest.Eval[string](b, `navigator.serviceWorker.ready.then((registration) => registration.active.state)`) == "activated"
+	})
+	var registration serviceworker.RegistrationID
+	for event, err := range registrations {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(event.Registrations) > 0 {
+			registration = event.Registrations[0].RegistrationID
+			break
+		}
+	}
+
+	give := func(data string) {
+		t.Helper()
+		if _, err := chromedp.Call(b.Ctx, serviceworker.DeliverPushMessage, serviceworker.DeliverPushMessageParams{
+			Origin: server.URL, RegistrationID: registration, Data: data,
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Until Chromium has stored the registration, which nothing tells, it drops what DevTools
+	// delivers.
+	servertest.Eventually(t, "the service worker receives", func() bool {
+		give(`{"title":"ready","tag":"ready"}`)
+		return slices.Contains(browsertest.Eval[[]string](b, shownNotifications), "ready||ready|/")
+	})
+
+	service := startService(t, webpushtest.Options{})
+	s := newSender(t, service, loopback)
+	u, device := subscribe(t, service, s.PublicKey())
+	deliver := func(title, collapse, data string) {
+		t.Helper()
+		m := push.Message{Device: device, Notification: push.Notification{
+			Event: "e1", Type: "upload", Actor: 5, Title: title, Body: "Grüße & <b>mehr</b>", Data: json.RawMessage(data),
+			Count: 1, Collapse: collapse, Expires: time.Now().Add(time.Hour),
+		}}
+		if result := send(t, s, m); result.Outcome != push.Accepted {
+			t.Fatalf("%+v: %q", result, service.Refused())
+		}
+		received := u.Received()
+		give(string(received[len(received)-1].Payload))
+	}
+	await := func(want ...string) {
+		t.Helper()
+		servertest.Eventually(t, fmt.Sprintf("%q is shown", want), func() bool {
+			shown := slices.DeleteFunc(browsertest.Eval[[]string](b, shownNotifications), func(n string) bool { return n == "ready||ready|/" })
+			slices.Sort(shown)
+			return slices.Equal(shown, want)
+		})
+	}
+	deliver("maya", "uploads", `{"url":"/photos/901"}`)
+	await("maya|Grüße & <b>mehr</b>|uploads|/photos/901")
+	deliver("noor", "comments", `{"url":"/photos/12"}`)
+	await("maya|Grüße & <b>mehr</b>|uploads|/photos/901", "noor|Grüße & <b>mehr</b>|comments|/photos/12")
+	// The later one of a collapse key replaces the earlier one.
+	deliver("maya (2)", "uploads", `{"url":"https://elsewhere.example/"}`)
+	await("maya (2)|Grüße & <b>mehr</b>|uploads|https://elsewhere.example/", "noor|Grüße & <b>mehr</b>|comments|/photos/12")
+
+	// A click closes the notification, and opens pages of this site only.
+	clicked := evalInWorker[[]string](b, `(async () => {
+		const opened = [];
+		const work = [];
+		self.clients.openWindow = async (url) => opened.push(url);
+		ExtendableEvent.prototype.waitUntil = (promise) => work.push(promise);
+		for (const notification of await self.registration.getNotifications()) {
+			if (notification.tag === "ready") continue;
+			self.dispatchEvent(new NotificationEvent("notificationclick", {notification}));
+		}
+		await Promise.all(work);
+		return opened;
+	})()`)
+	if want := []string{server.URL + "/photos/12"}; !slices.Equal(clicked, want) {
+		t.Errorf("two clicks opened %q, want %q", clicked, want)
+	}
+	await()
+	b.RequireCalm()
+}
+
+// evalInWorker returns the value of an expression in the service worker.
+func evalInWorker[V any](b *browsertest.Tab, expression string) V {
+	b.Helper()
+	var worker target.ID
+	servertest.Eventually(b.T, "the service worker runs", func() bool {
+		start := serviceworker.StartWorkerParams{ScopeURL: browsertest.Eval[string](b, "location.origin") + "/"}
+		if _, err := chromedp.Call(b.Ctx, serviceworker.StartWorker, start); err != nil {
+			b.Fatal(err)
+		}
+		all, err := chromedp.Targets(b.Ctx)
+		if err != nil {
+			b.Fatal(err)
+		}
+		i := slices.IndexFunc(all, func(info *target.Info) bool { return info.Type == "service_worker" })
+		if i >= 0 {
+			worker = all[i].TargetID
+		}
+		return i >= 0
+	})
+	ctx, cancel := chromedp.NewContext(b.Ctx, chromedp.WithTargetID(worker))
+	defer cancel()
+	value, err := chromedp.Run(ctx, chromedp.Evaluate[V](expression, chromedp.EvalAwaitPromise))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return value
+}
