@@ -221,7 +221,7 @@ func (c *Consumer) move(ctx context.Context, batch []entry) error {
 	c.countTrimmed(ctx, trimmed)
 	entriesTotal.WithLabelValues(outcomeMoved).Add(float64(moved))
 	entriesTotal.WithLabelValues(outcomeDead).Add(float64(len(dead)))
-	entriesRepeated.Add(float64(moved + len(dead) - there))
+	entriesRepeated.Add(float64(max(0, moved+len(dead)-there)))
 	return nil
 }
 
