@@ -79,7 +79,7 @@ func TestFirefox(t *testing.T) {
 		select {
 		case text := <-said[path]:
 			return text
-		case <-time.After(patience):
+		case <-time.After(20 * time.Second):
 			t.Fatalf("Firefox does not post to %s; the push service says %q", path, service.Refused())
 			return nil
 		}
@@ -124,6 +124,7 @@ func startFirefox(t *testing.T, page, socket string) {
 		"dom.push.testing.ignorePermission":          true,
 		"notification.prompt.testing":                true,
 		"notification.prompt.testing.allow":          true,
+		"permissions.default.desktop-notification":   1,
 		"alerts.useSystemBackend":                    false,
 		"browser.aboutwelcome.enabled":               false,
 		"browser.shell.checkDefaultBrowser":          false,
