@@ -116,8 +116,11 @@ func (w *lookWorld) fillWishes(t *rapid.T) {
 		must(t, w.store.SetSettings(t.Context(), id, s))
 		w.settings[id] = s
 	}
-	for range rapid.IntRange(0, 6).Draw(t, "mutes") {
+	for range rapid.IntRange(0, 12).Draw(t, "mutes") {
 		id, object := anyone.Draw(t, "member"), anyObject.Draw(t, "object")
+		if rapid.Bool().Draw(t, "mutes a member") {
+			object = "user:" + anyone.Draw(t, "muted").String()
+		}
 		until := time.UnixMilli(rapid.Int64Range(1, 9e12).Draw(t, "until"))
 		if w.mutes[id] == nil {
 			w.mutes[id] = make(map[string]time.Time)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -220,7 +221,8 @@ func speak(t *rapid.T, w *town, store *push.MySQL, now time.Time) (all []*said) 
 		if !s.stored {
 			continue
 		}
-		for device, of := range w.devices {
+		for _, device := range slices.Sorted(maps.Keys(w.devices)) {
+			of := w.devices[device]
 			if rapid.IntRange(0, 3).Draw(t, "accepted") == 0 {
 				s.accepted[device] = true
 				must(t, store.WriteReceipts(t.Context(), []push.Receipt{{Event: stored[0].Number, Member: of, Device: device, State: push.StateAccepted}}))
@@ -254,11 +256,11 @@ func (w *town) mostDevices() int {
 // until when it waits; zero: it goes at once.
 func (w *town) mayGet(s *said, id member.ID, device uint64, now time.Time) (why string, until time.Time) {
 	e := s.event
-	if !now.Before(s.expires) {
-		return "expired", until
-	}
 	if s.accepted[device] {
 		return "accepted", until
+	}
+	if !now.Before(s.expires) {
+		return "expired", until
 	}
 	if w.blocks[[2]member.ID{id, e.Actor}] || w.blocks[[2]member.ID{e.Actor, id}] {
 		return "blocked", until

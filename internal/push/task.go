@@ -27,7 +27,7 @@ const (
 // of its actor, whose ids are above After.
 type Page struct {
 	Event uint64    `json:"event"` // the number of a [StoredEvent]
-	After member.ID `json:"after"`
+	After member.ID `json:"after,omitzero"`
 }
 
 // Delivery is the payload of a deliver task.

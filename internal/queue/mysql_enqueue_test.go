@@ -2,9 +2,11 @@ package queue_test
 
 import (
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -154,4 +156,23 @@ func TestATaskThatComesBackElsewhereIsFound(t *testing.T) {
 		})
 		return len(want) == 0
 	})
+}
+
+// A batch of the largest payloads is more than a server takes in one packet.
+func TestLargePayloadsAreEnqueued(t *testing.T) {
+	t.Parallel()
+	_, q := openDB(t)
+	large := json.RawMessage(`{"contact_id":"1","junk":"` + strings.Repeat("x", queue.MaxPayload-100) + `"}`)
+	batch := make([]queue.New, 600) // 19 MB
+	for i := range batch {
+		batch[i] = tasks.NewAddContact(member.ID(i+1), 1)
+		batch[i].Payload = large
+	}
+	ids, err := q.Enqueue(t.Context(), batch)
+	if err != nil || len(ids) != len(batch) || slices.Contains(ids, 0) {
+		t.Fatalf("%d ids, %v", len(ids), err)
+	}
+	if list := claim(t, q, 1024); len(list) != len(batch) || len(list[0].Payload) != len(large) {
+		t.Errorf("claimed %d", len(list))
+	}
 }

@@ -211,7 +211,10 @@ const (
 )
 
 // Check implements [push.Sender].
-func (*Sender) Check(_ context.Context, a push.Address) error {
+func (*Sender) Check(_ context.Context, a push.Address) error { return Check(a) }
+
+// Check returns an error, for people, if there can be no such device token.
+func Check(a push.Address) error {
 	switch n := len(a.Token); {
 	case n == 0:
 		return errors.New("the device token is missing")
@@ -230,7 +233,7 @@ const maxNotSent = 3
 
 // Send implements [push.Sender].
 func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
-	if err := s.Check(ctx, m.Device.Address); err != nil {
+	if err := Check(m.Device.Address); err != nil {
 		return push.Result{Outcome: push.Rejected, Reason: "BadDeviceToken"}
 	}
 	payload, err := Payload(&m)
@@ -260,7 +263,6 @@ func (s *Sender) try(ctx context.Context, h *host, m *push.Message, payload []by
 	defer func() { h.pool.done(c, answered) }() //nolint:contextcheck // a connection outlives the message
 	bearer, err := c.key.bearer(time.Now())
 	if err != nil {
-		c.Release()
 		return answer{err: err}
 	}
 	body := &body{Reader: *bytes.NewReader(payload)}

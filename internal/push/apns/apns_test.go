@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -165,7 +166,7 @@ func sendUntilAccepted(t *testing.T, s *Sender, all []push.Message) (again int) 
 			case r.Outcome == push.Wait && !r.Origin && ctx.Err() == nil:
 				rest = append(rest, all[i])
 			default:
-				t.Fatalf("message %s: %+v", all[i].ID, r)
+				t.Errorf("message %s: %+v", all[i].ID, r)
 			}
 		}
 		all, again = rest, again+len(rest)
@@ -283,50 +284,51 @@ func TestGoAwayAtFirst(t *testing.T) {
 	warm(t, s)
 }
 
-// A server that goes away again and again under load costs repetitions, and neither a
-// message nor a double.
-func TestGracefulGoAwayUnderLoad(t *testing.T) {
+// A server that goes away again and again under load, or changes its limit of streams,
+// costs repetitions, and neither a message nor a double.
+func TestTroubleUnderLoad(t *testing.T) {
 	t.Parallel()
-	server := apnstest.Start(t)
-	s := newSender(t, server)
-	ctx, stop := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for n := 100; server.Await(ctx, func(s apnstest.Stats) bool { return s.Accepted >= n }) == nil; n += 300 {
-			server.GoAway("Shutdown")
-		}
-	})
-	const senders, each = 40, 50
-	var again int
-	var mu sync.Mutex
-	for i := range senders {
-		wg.Go(func() {
-			for n := range each {
-				m := sendUntilAccepted(t, s, messages(i*each+n, i*each+n+1))
-				mu.Lock()
-				again += m
-				mu.Unlock()
+	for name, trouble := range map[string]func(*apnstest.Server){
+		"go away": func(server *apnstest.Server) { server.GoAway("Shutdown") },
+		"limit":   func(server *apnstest.Server) { server.SetMaxStreams(1); server.SetMaxStreams(1000) },
+		"lower":   func(server *apnstest.Server) { server.SetMaxStreams(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := apnstest.Start(t)
+			s := newSender(t, server)
+			ctx, stop := context.WithCancel(t.Context())
+			var away, load sync.WaitGroup
+			away.Go(func() {
+				for n := 100; server.Await(ctx, func(s apnstest.Stats) bool { return s.Accepted >= n }) == nil; n += 300 {
+					trouble(server)
+				}
+			})
+			const senders, each = 40, 50
+			var again atomic.Int64
+			for i := range senders {
+				load.Go(func() {
+					for n := range each {
+						again.Add(int64(sendUntilAccepted(t, s, messages(i*each+n, i*each+n+1))))
+					}
+				})
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			if len(acceptedIDs(server)) == senders*each {
-				stop()
+			load.Wait()
+			stop()
+			away.Wait()
+			ids := acceptedIDs(server)
+			for id, n := range ids {
+				if n != 1 {
+					t.Errorf("%s was accepted %d times", id, n)
+				}
 			}
+			stats := server.Stats()
+			if len(ids) != senders*each || name != "go away" && stats.Conns != 1 {
+				t.Errorf("%d messages were accepted: %+v", len(ids), stats)
+			}
+			t.Logf("%d connections, %d repetitions", stats.Conns, again.Load())
 		})
 	}
-	wg.Wait()
-	stop()
-	ids := acceptedIDs(server)
-	for id, n := range ids {
-		if n != 1 {
-			t.Errorf("%s was accepted %d times", id, n)
-		}
-	}
-	stats := server.Stats()
-	if len(ids) != senders*each || stats.Conns < 3 {
-		t.Errorf("%d messages were accepted: %+v", len(ids), stats)
-	}
-	t.Logf("%d connections, %d repetitions", stats.Conns, again)
 }
 
 func TestResets(t *testing.T) {

@@ -1,0 +1,170 @@
+package push_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/queue"
+	_ "github.com/activityd/activityd/internal/tasks" // registers the kinds
+)
+
+// TestRowsAreTargeted: a site inserts rows, and each process that works on a page for the first
+// time dies before it finishes. Every device gets one delivery of each event.
+func TestRowsAreTargeted(t *testing.T) {
+	t.Parallel()
+	const people, size = 45, 10
+	db := openDB(t)
+	store := push.NewMySQL(db)
+	var users, follows, devices []string
+	for id := 1; id <= people; id++ {
+		users = append(users, fmt.Sprintf("(%d, 'u%d')", id, id))
+		follows = append(follows, fmt.Sprintf("(%d, 1)", id)) // 1 follows itself, too
+		devices = append(devices, fmt.Sprintf("(%d, %d, 'fcm', REPEAT(CHAR(%d), 32), 5)", id, id, id))
+	}
+	exec(t, db, "INSERT INTO users (id, username) VALUES "+strings.Join(users, ","))
+	exec(t, db, "INSERT INTO contacts (user_id, contact_id) VALUES "+strings.Join(follows, ","))
+	exec(t, db, "INSERT INTO push_devices (id, member_id, platform, address_hash, registered_at) VALUES "+strings.Join(devices, ","))
+	exec(t, db, `INSERT INTO tasks (type, subject, args) VALUES ('notify', 1, JSON_OBJECT('type', 'upload')),
+		('notify', 2, JSON_OBJECT('type', 'comment', 'recipients', JSON_ARRAY('7', 2, '8'), 'id', 'a')),
+		('notify', 2, JSON_OBJECT('type', 'comment', 'recipients', JSON_ARRAY('7', 2, '8'), 'id', 'a')),
+		('notify', 2, JSON_OBJECT('type', 'comment', 'recipients', 'all')), ('notify', 0, JSON_OBJECT('type', 'comment'))`)
+	q := queue.NewMySQLQueue(db, queue.Options{})
+	g := push.NewTargeting(push.TargetingOptions{Store: store, Followers: contacts.NewMySQL(db), PageSize: size})
+	dropped := 0
+	for open := 1; open > 0; {
+		_, err := q.Sweep(t.Context())
+		must(t, err)
+		for _, name := range []string{queue.DefaultQueue, push.QueueNotify} {
+			claim, err := q.Claim(t.Context(), name, 2, time.Millisecond) // until the next sweep, nothing else has it
+			must(t, err)
+			outcomes := g.Handle(t.Context(), claim)
+			var results []queue.Result
+			for i, task := range claim {
+				if task.Attempts == 1 {
+					dropped++
+					continue
+				}
+				results = append(results, queue.Result{Task: task, Err: outcomes[i].Err, Next: outcomes[i].Next})
+			}
+			if len(results) > 0 {
+				_, err = q.Finish(t.Context(), results)
+				must(t, err)
+			}
+		}
+		must(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM tasks WHERE type <> 'deliver' AND state <> 'dead'").Scan(&open))
+	}
+	if pages := people/size + 1; dropped != 5+pages-1 {
+		t.Errorf("%d tasks were tried in vain, want each of 5 and the %d further pages once", dropped, pages-1)
+	}
+	type row struct{ deliveries, devices, dead, events int }
+	var got row
+	must(t, db.QueryRowContext(t.Context(), "SELECT SUM(type = 'deliver'), COUNT(DISTINCT IF(type = 'deliver', dedupe_key, NULL)), SUM(state = 'dead'),"+
+		" (SELECT COUNT(*) FROM push_events) FROM tasks").Scan(&got.deliveries, &got.devices, &got.dead, &got.events))
+	if want := (row{people - 1 + 3, people - 1 + 3, 2, 2}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	var reasons string
+	must(t, db.QueryRowContext(t.Context(), "SELECT GROUP_CONCAT(last_error ORDER BY id SEPARATOR '\n') FROM tasks WHERE state = 'dead'").Scan(&reasons))
+	if !strings.Contains(reasons, `recipients: "all": want "followers"`) || !strings.Contains(reasons, "the actor, is 0") {
+		t.Errorf("the reasons are %s", reasons)
+	}
+}
+
+// newTask returns the notify task number id of an actor, as the default queue claims it.
+func newTask(id, actor uint64, event string) queue.Task {
+	now := time.Now().Truncate(time.Millisecond)
+	return queue.Task{ID: id, Kind: push.Notify, Key: actor, Payload: json.RawMessage(event), Attempts: 1, MaxAttempts: 25, Created: now, Claimed: now}
+}
+
+// TestEventOfADeletedActor: who was told of by name still hears of it, without its photo; it
+// has no followers that the event would reach, as what it did is no more.
+func TestEventOfADeletedActor(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	exec(t, db, "INSERT INTO users (id, username) VALUES (2, 'bob')")
+	exec(t, db, "INSERT INTO photos (id, owner_id, visibility, date_upload) VALUES (901, 1, 'public', 5)")
+	exec(t, db, "INSERT INTO push_devices (id, member_id, platform, address_hash, registered_at) VALUES (20, 2, 'fcm', REPEAT('x', 32), 5)")
+	g := push.NewTargeting(push.TargetingOptions{Store: push.NewMySQL(db), Followers: contacts.NewMySQL(db)})
+	for i, test := range []struct {
+		event string
+		want  int
+	}{
+		{`{"type":"comment","recipients":["2"]}`, 1},
+		{`{"type":"upload","object":"photo:901","recipients":["2"]}`, 0},
+		{`{"type":"upload","object":"photo:901"}`, 0},
+	} {
+		o := g.Handle(t.Context(), []queue.Task{newTask(uint64(i+1), 1, test.event)})[0]
+		if o.Err != nil || len(o.Next) != test.want {
+			t.Errorf("%s: %+v", test.event, o)
+		}
+	}
+}
+
+// TestADeadPageEndsNoChain: what follows it goes on.
+func TestADeadPageEndsNoChain(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	exec(t, db, "INSERT INTO contacts (user_id, contact_id) VALUES (2, 1), (3, 1), (4, 1)")
+	broken := errors.New("no such column")
+	fails := func(call string) error {
+		if call == "look" {
+			return broken
+		}
+		return nil
+	}
+	store := &shaky{MySQL: push.NewMySQL(db), contacts: contacts.NewMySQL(db), fails: fails, looked: map[push.Candidate]time.Time{}}
+	g := push.NewTargeting(push.TargetingOptions{Store: store, Followers: store, PageSize: 2})
+	for _, test := range []struct{ attempts, follow int }{{24, 0}, {25, 1}} {
+		task := newTask(5, 1, `{"type":"upload"}`)
+		task.Attempts = test.attempts
+		o := g.Handle(t.Context(), []queue.Task{task})[0]
+		next := queue.FollowUps(queue.Result{Task: task, Err: o.Err, Next: o.Next})
+		if !errors.Is(o.Err, broken) || len(next) != test.follow || len(next) > 0 && !strings.Contains(string(next[0].Payload), `"after":"3"`) {
+			t.Errorf("attempt %d: %v, and then %+v", test.attempts, o.Err, next)
+		}
+	}
+}
+
+// TestNumbersOfTasksBeginAgain: when the table of tasks was emptied, a row without an id has the
+// number of an earlier one, and is another event nevertheless.
+func TestNumbersOfTasksBeginAgain(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	exec(t, db, "INSERT INTO users (id, username) VALUES (1, 'ada'), (2, 'bob')")
+	exec(t, db, "INSERT INTO push_devices (id, member_id, platform, address_hash, registered_at) VALUES (20, 2, 'fcm', REPEAT('x', 32), 5)")
+	g := push.NewTargeting(push.TargetingOptions{Store: push.NewMySQL(db), Followers: contacts.NewMySQL(db)})
+	first, second := newTask(5, 1, `{"type":"comment","recipients":["2"]}`), newTask(5, 1, `{"type":"fave","recipients":["2"]}`)
+	second.Created = second.Created.Add(time.Second)
+	for range 2 { // each is tried twice
+		for _, task := range []queue.Task{first, second} {
+			if o := g.Handle(t.Context(), []queue.Task{task})[0]; o.Err != nil || len(o.Next) != 1 {
+				t.Fatalf("%+v", o)
+			}
+		}
+	}
+	types, err := mysql.Select(t.Context(), db, mysql.Column[string], "SELECT JSON_VALUE(event, '$.type') FROM push_events ORDER BY number")
+	if err != nil || fmt.Sprint(types) != "[comment fave]" {
+		t.Errorf("the events are %v, %v", types, err)
+	}
+}
+
+func TestTargetTasksThatMakeNoSense(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	g := push.NewTargeting(push.TargetingOptions{Store: push.NewMySQL(db), Followers: contacts.NewMySQL(db)})
+	for payload, dead := range map[string]bool{`{"event":77,"after":"9"}`: false, `{}`: true, `{"event":"x"}`: true, `"40000 bytes"`: true} {
+		task := newTask(5, 1, payload)
+		task.Kind = push.Target
+		o := g.Handle(t.Context(), []queue.Task{task})[0]
+		if errors.Is(o.Err, queue.ErrInvalid) != dead || !dead && (o.Err != nil || len(o.Next) > 0) {
+			t.Errorf("%s: %+v", payload, o)
+		}
+	}
+}
