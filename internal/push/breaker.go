@@ -204,7 +204,8 @@ func (b *breakers) answered(origin string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.looses--
-	if b.loose[origin]--; b.loose[origin] == 0 {
+	b.loose[origin]--
+	if b.loose[origin] == 0 {
 		delete(b.loose, origin)
 	}
 }

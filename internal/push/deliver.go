@@ -142,6 +142,7 @@ func (d *Deliveries) Wait() { d.unattended.Wait() }
 // delivery is the work of one task.
 type delivery struct {
 	task    queue.Task
+	number  uint64 // of the event
 	member  member.ID
 	event   *StoredEvent // of the task
 	key     flightKey
@@ -209,22 +210,19 @@ func (d *Deliveries) Handle(ctx context.Context, tasks []queue.Task) []queue.Out
 	}()
 	for some := range byLook(b.begin(all)) {
 		if err := b.look(some); err != nil {
-			for _, one := range some {
-				one.outcome.Err = err
-			}
-			continue
+			some = failAll(some, err)
 		}
 		for _, one := range some {
 			b.launch(sending, one)
 		}
 	}
-	b.collect(d.Patience)
+	b.collect(d.Patience) //nolint:contextcheck // what was accepted is recorded after the end of ctx, too
 	loose := len(b.flying) > 0 && ctx.Err() == nil && d.breakers.loosen(b.origins())
 	if !loose {
-		b.collect(d.Timeout)
+		b.collect(d.Timeout) //nolint:contextcheck // likewise
 		b.abandon()
 	}
-	b.flush()
+	b.flush() //nolint:contextcheck // likewise
 	outcomes := make([]queue.Outcome, len(all))
 	for i, one := range all {
 		if b.flying[one] {
@@ -239,7 +237,7 @@ func (d *Deliveries) Handle(ctx context.Context, tasks []queue.Task) []queue.Out
 		b.land(all)
 		d.unattended.Go(func() {
 			defer cancel()
-			b.collect(d.Timeout + looseMargin/2)
+			b.collect(d.Timeout + looseMargin/2) //nolint:contextcheck // likewise
 			b.abandon()
 			b.flush()
 			b.land(all)
@@ -251,34 +249,21 @@ func (d *Deliveries) Handle(ctx context.Context, tasks []queue.Task) []queue.Out
 // begin reads what the tasks are about, and returns those that are to be looked at.
 func (b *batch) begin(all []*delivery) (some []*delivery) {
 	var numbers []uint64
-	of := make(map[*delivery]uint64, len(all))
 	for _, one := range all {
-		var payload Delivery
-		err := json.Unmarshal(one.task.Payload, &payload)
-		if err == nil && (payload.Event == 0 || payload.Member == 0 || one.task.Key == 0) {
-			err = errors.New("it names no event, no member or no device")
+		if one.read() {
+			numbers = append(numbers, one.number)
 		}
-		if err != nil {
-			one.outcome.Err = queue.Permanent(fmt.Errorf("%w: %w", queue.ErrInvalid, err))
-			continue
-		}
-		one.member, of[one] = payload.Member, payload.Event
-		numbers = append(numbers, payload.Event)
 	}
 	events, err := b.Store.Events(b.ctx, numbers)
 	if err != nil {
-		for one := range of {
-			one.outcome.Err = err
-		}
-		return nil
+		return failAll(all, err)
 	}
 	var bursts []*delivery
 	for _, one := range all {
-		number, ok := of[one]
-		if !ok {
+		if one.number == 0 { // it makes no sense
 			continue
 		}
-		one.event = events[number]
+		one.event = events[one.number]
 		if one.event == nil { // it was forgotten, long after it expired
 			b.countSkip(Expired)
 			continue
@@ -296,12 +281,35 @@ func (b *batch) begin(all []*delivery) (some []*delivery) {
 		some = append(some, one)
 	}
 	if err := b.readBursts(bursts); err != nil {
-		for _, one := range some {
-			one.outcome.Err = err
-		}
-		return nil
+		return failAll(some, err)
 	}
 	return some
+}
+
+// read reads the task, and reports whether it makes sense.
+func (one *delivery) read() bool {
+	var payload Delivery
+	err := json.Unmarshal(one.task.Payload, &payload)
+	if err == nil && (payload.Event == 0 || payload.Member == 0 || one.task.Key == 0) {
+		err = errors.New("it names no event, no member or no device")
+	}
+	if err != nil {
+		one.outcome.Err = queue.Permanent(fmt.Errorf("%w: %w", queue.ErrInvalid, err))
+		return false
+	}
+	one.number, one.member = payload.Event, payload.Member
+	return true
+}
+
+// failAll makes an error the outcome of deliveries that have none, and returns that none are
+// left.
+func failAll(some []*delivery, err error) []*delivery {
+	for _, one := range some {
+		if one.outcome.Err == nil {
+			one.outcome.Err = err
+		}
+	}
+	return nil
 }
 
 // readBursts reads which events of the bursts are pending.
@@ -531,7 +539,7 @@ func (b *batch) settle(a answer) {
 	for _, e := range a.send {
 		r := a.receipt(e.Number, v.state, v.reason)
 		if v.state == StateAccepted {
-			r.ProviderID = a.Result.ID
+			r.ProviderID = a.ID
 			if e != newest {
 				r.Reason = string(Doubled)
 			}
@@ -648,7 +656,7 @@ func (b *batch) land(all []*delivery) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, one := range all {
-		if one.flies && !(b.loose && b.flying[one]) {
+		if one.flies && (!b.loose || !b.flying[one]) {
 			delete(b.flight, one.key)
 			one.flies = false
 		}

@@ -265,7 +265,7 @@ func TestDeliveriesOutliveFaults(t *testing.T) {
 	}
 }
 
-func withFaults(t *testing.T, w *world, random *rand.Rand) { //nolint:gocognit // one story
+func withFaults(t *testing.T, w *world, random *rand.Rand) {
 	t.Helper()
 	const devices, events = 40, 12
 	var mu sync.Mutex // of random and what follows
@@ -281,25 +281,28 @@ func withFaults(t *testing.T, w *world, random *rand.Rand) { //nolint:gocognit /
 		if chance(5) {
 			took = 3 * time.Second
 		}
-		switch r := answerAfter(took)(ctx, m); {
-		case r.Outcome != push.Accepted:
+		r := answerAfter(took)(ctx, m)
+		if r.Outcome != push.Accepted || !chance(15) {
 			return r
-		case chance(4):
+		}
+		mu.Lock()
+		kind := random.IntN(5)
+		mu.Unlock()
+		switch kind {
+		case 0: // the answer is lost
 			w.accept(m)
 			mu.Lock()
 			excused++
 			mu.Unlock()
 			return push.Result{Outcome: push.Ambiguous, Reason: "reset"}
-		case chance(4):
+		case 1: // the message is
 			return push.Result{Outcome: push.Ambiguous, Reason: "reset"}
-		case chance(4):
-			return push.Result{Outcome: push.Wait, Reason: "dial"}
-		case chance(1):
+		case 2:
 			return push.Result{Outcome: push.Wait, Status: 503, Origin: true, After: 20 * time.Second}
-		case chance(1):
+		case 3:
 			return push.Result{Outcome: push.Credentials, Status: 403, Reason: "InvalidProviderToken", Origin: true}
 		}
-		return push.Result{Outcome: push.Accepted, Status: 200}
+		return push.Result{Outcome: push.Wait, Reason: "dial"}
 	})
 	var running []*process
 	begin := func() {

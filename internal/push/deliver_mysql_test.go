@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"sync"
 	"testing"
@@ -33,6 +34,7 @@ func (r *recorder) Send(_ context.Context, m push.Message) push.Result {
 	}
 	return push.Result{Outcome: push.Accepted, Status: 200, ID: "id of " + m.Device.Address.Token}
 }
+
 func (*recorder) Origin(push.Device) string                 { return "https://push.example:443" }
 func (*recorder) Check(context.Context, push.Address) error { return nil }
 
@@ -87,7 +89,7 @@ func TestDeliverByMySQL(t *testing.T) {
 		t.Helper()
 		err := db.QueryRowContext(t.Context(), "SELECT state, reason, provider_id FROM push_receipts WHERE event_number = ? AND device_id = ?", e.Number, devices[token].ID).
 			Scan(&state, &reason, &id)
-		if err != nil && err != sql.ErrNoRows { //nolint:errorlint // it is never wrapped
+		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			t.Fatal(err)
 		}
 		return state, reason, id

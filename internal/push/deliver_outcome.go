@@ -70,5 +70,5 @@ func rounded(d time.Duration) time.Duration {
 	for d > 16*step {
 		step *= 2
 	}
-	return (d + step - 1) / step * step
+	return (d + step - 1).Truncate(step)
 }

@@ -483,7 +483,7 @@ func TestTheEndOfTheContext(t *testing.T) {
 func TestRefusedKeys(t *testing.T) {
 	t.Parallel()
 	bubble(t, 200, func(t *testing.T, w *world) {
-		w.answering(func(_ context.Context, m push.Message) push.Result {
+		w.answering(func(context.Context, push.Message) push.Result {
 			return push.Result{Outcome: push.Credentials, Status: 403, Reason: "InvalidProviderToken", Origin: true}
 		})
 		w.deliver(w.event(push.Event{}), devicesTo(200)...)
@@ -504,10 +504,11 @@ func TestRefusedKeys(t *testing.T) {
 
 func TestMetricsOfDeliveries(t *testing.T) {
 	before := metricstest.Gather(t)
-	bubble(t, 10, func(t *testing.T, w *world) {
+	bubble(t, 10, func(_ *testing.T, w *world) {
 		var tries atomic.Int32
 		w.answering(func(_ context.Context, m push.Message) push.Result {
-			switch tries.Add(1); m.Device.ID {
+			tries.Add(1)
+			switch m.Device.ID {
 			case 1:
 				return push.Result{Outcome: push.Gone, Status: 410, Reason: "Unregistered"}
 			case 2:

@@ -1,6 +1,7 @@
 package push_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdh"
 	"database/sql"
@@ -12,6 +13,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -244,5 +247,29 @@ func TestEventsOverHTTP(t *testing.T) {
 		if err != nil || e.ID == "" || e.Body == "" {
 			t.Errorf("%s: %v", task.Payload, err)
 		}
+	}
+}
+
+// The requests of docs/push.md are taken, in their order.
+func TestTheRequestsOfTheManual(t *testing.T) {
+	t.Parallel()
+	f := newFront(t)
+	exec(t, f.db, "INSERT INTO users (id, username) VALUES (123, 'carol'), (98765, 'ann')")
+	page, err := os.ReadFile("../../docs/push.md")
+	must(t, err)
+	text := strings.ReplaceAll(string(page), "\\\n", " ")
+	done := 0
+	for _, line := range regexp.MustCompile(`(?m)^curl .*$`).FindAllString(text, -1) {
+		found := regexp.MustCompile(`(?:-X (\w+) )?'?http://127\.0\.0\.1:8080([^ ']+)(?:.* -d '(.*)')?`).FindStringSubmatch(line)
+		if found == nil {
+			t.Fatalf("%s: not understood", line)
+		}
+		if code, answer := f.send(t, cmp.Or(found[1], http.MethodGet), found[2], found[3]); code >= 300 {
+			t.Errorf("%s: %d %s", line, code, answer)
+		}
+		done++
+	}
+	if done < 8 {
+		t.Errorf("the manual has %d requests", done)
 	}
 }

@@ -324,25 +324,22 @@ type leases struct {
 	claims, extends map[string]map[time.Duration]bool
 }
 
-func (l *leases) note(noted *map[string]map[time.Duration]bool, name string, lease time.Duration) {
+func (l *leases) note(noted map[string]map[time.Duration]bool, name string, lease time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if *noted == nil {
-		*noted = map[string]map[time.Duration]bool{}
+	if noted[name] == nil {
+		noted[name] = map[time.Duration]bool{}
 	}
-	if (*noted)[name] == nil {
-		(*noted)[name] = map[time.Duration]bool{}
-	}
-	(*noted)[name][lease] = true
+	noted[name][lease] = true
 }
 
 func (l *leases) Claim(ctx context.Context, name string, n int, lease time.Duration) ([]queue.Task, error) {
-	l.note(&l.claims, name, lease)
+	l.note(l.claims, name, lease)
 	return l.Queue.Claim(ctx, name, n, lease)
 }
 
 func (l *leases) Extend(ctx context.Context, held []queue.Task, lease time.Duration) (int, error) {
-	l.note(&l.extends, held[0].Queue, lease)
+	l.note(l.extends, held[0].Queue, lease)
 	return l.Queue.Extend(ctx, held, lease)
 }
 
@@ -352,7 +349,7 @@ func TestAQueueMayHaveALeaseOfItsOwn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const own, pools = 4 * time.Second, 20 * time.Second
-		l := &leases{}
+		l := &leases{claims: map[string]map[time.Duration]bool{}, extends: map[string]map[time.Duration]bool{}}
 		p := startPool(t, each(func(ctx context.Context, _ queue.Task) error { return sleepFor(ctx, time.Minute) }), queue.PoolOptions{
 			Lease: pools, Limit: time.Hour, Workers: []queue.Workers{
 				{Queue: tasks.QueueDefault, Count: 1, Batch: 1}, {Queue: tasks.QueueFanOut, Count: 1, Batch: 1, Lease: own},

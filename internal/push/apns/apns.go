@@ -263,7 +263,6 @@ func (s *Sender) try(ctx context.Context, h *host, m *push.Message, payload []by
 	defer func() { h.pool.done(c, answered) }() //nolint:contextcheck // a connection outlives the message
 	bearer, err := c.key.bearer(time.Now())
 	if err != nil {
-		c.Release()
 		return answer{err: err}
 	}
 	body := &body{Reader: *bytes.NewReader(payload)}

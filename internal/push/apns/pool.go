@@ -42,6 +42,10 @@ func (e *dialError) Unwrap() error { return e.err }
 // A connection carries one request until that is answered: its limit of streams is not
 // known before, and APNs takes only one until it has checked a token.
 //
+// Streams are counted here, and not by [http.ClientConn.Reserve]: when the limit falls below
+// what is reserved, each request that has a reservation waits for all others to end, for
+// ever. Without one, a request waits for its turn at worst.
+//
 // The state hook of a connection may run inside any call of its methods, and so does not
 // lock mu.
 type pool struct {
@@ -90,8 +94,7 @@ func newPool(transport *http.Transport, address string, key func() *signer, grow
 	}
 }
 
-// acquire returns a connection with a stream reserved on it. The caller makes one call of
-// RoundTrip or Release, and then done.
+// acquire returns a connection with a free stream. The caller calls done when it has used it.
 func (p *pool) acquire(ctx context.Context) (*conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -266,16 +269,17 @@ func (p *pool) reserve() *conn {
 		if !c.warm && c.active > 0 {
 			continue
 		}
-		idle := c.active == 0 && c.InFlight() == 0 // and stays so: who reserves holds mu
-		if c.Reserve() == nil {
-			c.active++
-			return c
-		}
+		inFlight := c.InFlight() // streams, some of which may be done already
+		available := c.Available()
+		switch {
 		// One that is closed goes, and so does one that has nothing in flight and takes
 		// nothing: it was told to go away, or it was idle for too long.
-		if idle || c.Err() != nil {
+		case c.Err() != nil, available == 0 && c.active == 0 && inFlight == 0:
 			p.drop(c)
 			i--
+		case available > max(0, c.active-inFlight): // those that have no stream yet
+			c.active++
+			return c
 		}
 	}
 	return nil
