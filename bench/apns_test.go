@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -26,7 +27,7 @@ func newAPNs2(t *testing.T, server *apnstest.Server) *apns2.Client {
 	}
 	client := apns2.NewTokenClient(&token.Token{AuthKey: key, KeyID: server.KeyID(), TeamID: server.TeamID()})
 	client.Host = server.URL()
-	client.HTTPClient.Transport = &http2.Transport{TLSClientConfig: &tls.Config{RootCAs: server.RootCAs()}}
+	client.HTTPClient.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: server.RootCAs()}, ForceAttemptHTTP2: true}
 	t.Cleanup(client.CloseIdleConnections)
 	return client
 }
@@ -74,7 +75,7 @@ func TestFakeAPNsAndAForeignClient(t *testing.T) {
 		r, err := client.Push(n)
 		if err != nil || r.Sent() || r.Reason != want {
 			t.Errorf("want %s: %+v, %v", want, r, err)
-		} else if want == apns2.ReasonUnregistered && (r.StatusCode != 410 || !r.Timestamp.Equal(since)) {
+		} else if want == apns2.ReasonUnregistered && (r.StatusCode != http.StatusGone || !r.Timestamp.Equal(since)) {
 			t.Errorf("unregistered: status %d, since %v", r.StatusCode, r.Timestamp)
 		}
 	}
