@@ -186,8 +186,8 @@ func (s *Sender) try(ctx context.Context, o *origin, request *http.Request) exch
 	}
 	answered := false
 	defer func() { o.Done(c, answered) }() //nolint:contextcheck // a connection outlives the message
-	body := request.Body.(*h2pool.Body) //nolint:errcheck // it is of s.request
-	response, err := c.RoundTrip(request) //nolint:bodyclose // readAnswer does it
+	body := request.Body.(*h2pool.Body)    //nolint:errcheck // it is of s.request
+	response, err := c.RoundTrip(request)  //nolint:bodyclose // readAnswer does it
 	if err != nil {
 		x := exchange{now: s.now(), err: err, sent: body.Stop()}
 		x.unsent = !x.sent
