@@ -120,7 +120,7 @@ func (p *pushConfig) load(ctx context.Context, log *slog.Logger) (s senders, err
 	s = senders{byPlatform: make(map[push.Platform]push.Sender)}
 	roots, err := p.roots()
 	errs := []error{err}
-	follow := func(platform push.Platform, flag, file string, use func(text []byte) error) bool {
+	follow := func(platform push.Platform, flag, file string, use func(text []byte) error) bool { //nolint:contextcheck // files are read at the start
 		loaded, err := s.follow(platform, flag, file, log, use)
 		errs = append(errs, err)
 		return loaded
