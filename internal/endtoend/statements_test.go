@@ -23,6 +23,7 @@ import (
 var unindexed = map[string]string{
 	"SELECT queue FROM paused_queues":          "a row for each queue that is paused",
 	"SELECT queue FROM (SELECT DISTINCT queue": "the names of the queues, from an index alone: where there are many entries of one, servers jump over them",
+	"SELECT number FROM push_events FORCE":     "the events to be forgotten: where there are none, servers take a scan for a range",
 	"SELECT id, queue, type, subject,":         "the tasks that an operator lists, in the order of their ids, up to a limit",
 }
 

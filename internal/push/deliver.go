@@ -235,9 +235,9 @@ func (d *Deliveries) Handle(ctx context.Context, tasks []queue.Task) []queue.Out
 		attached()
 		b.loose = true
 		b.land(all)
-		d.unattended.Go(func() {
+		d.unattended.Go(func() { //nolint:contextcheck // likewise
 			defer cancel()
-			b.collect(d.Timeout + looseMargin/2) //nolint:contextcheck // likewise
+			b.collect(d.Timeout + looseMargin/2)
 			b.abandon()
 			b.flush()
 			b.land(all)

@@ -26,6 +26,7 @@ type world struct {
 	queue    *queuetest.Memory
 	notifier *notify.Notifier
 	log      *bytes.Buffer
+	logger   *slog.Logger
 
 	mu       sync.Mutex
 	events   map[uint64]*push.StoredEvent
@@ -52,6 +53,7 @@ func newWorld(t *testing.T, devices int) *world {
 		events: map[uint64]*push.StoredEvent{}, devices: map[uint64]push.Device{}, pruned: map[uint64]push.Pruned{},
 		hidden: map[uint64]bool{}, receipts: map[receiptKey]push.Receipt{},
 	}
+	w.logger = slog.New(slog.NewTextHandler(w.log, nil))
 	for i := range uint64(devices) {
 		w.devices[i+1] = push.Device{ID: i + 1, Member: member.ID(i + 1), Platform: push.APNs, Address: push.Address{Token: fmt.Sprint("secret-", i)}}
 	}
@@ -99,7 +101,7 @@ func (w *world) deliver(e *push.StoredEvent, devices ...uint64) {
 // options are those of deliveries in the world.
 func (w *world) options() push.DeliveryOptions {
 	return push.DeliveryOptions{
-		Store: w, Senders: map[push.Platform]push.Sender{push.APNs: w}, Log: slog.New(slog.NewTextHandler(w.log, nil)),
+		Store: w, Senders: map[push.Platform]push.Sender{push.APNs: w}, Log: w.logger,
 	}
 }
 
@@ -108,6 +110,7 @@ func (w *world) options() push.DeliveryOptions {
 func (w *world) start(d *push.Deliveries, store queue.Store) (stop func()) {
 	pool := queue.NewPool(store, w.notifier, map[string]queue.Handler{push.Deliver: d}, slog.New(slog.DiscardHandler), queue.PoolOptions{
 		Workers: []queue.Workers{{Queue: push.QueuePush, Count: 2, Batch: 256, Lease: 5 * time.Second}},
+		Poll:    5 * time.Second, Sweep: time.Second,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

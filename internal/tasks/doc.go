@@ -1,5 +1,5 @@
-// Package tasks keeps the index true: the kinds of task of this site, and one
-// handler for each. Package queue keeps the tasks and has them worked on.
+// Package tasks keeps the index true and notifies members: the kinds of task of this
+// site, and a handler for each. Package queue keeps the tasks and has them worked on.
 //
 // # Tasks are hints
 //
@@ -15,4 +15,7 @@
 //	fan_out         uploader   one more part of the chain
 //	refill          the user   reads the most recent contacts into the set; deletes
 //	                           the set of a deleted member
+//	notify         the actor   tells members of an event: see package push
+//	target         the actor   the same, one more page of its recipients
+//	deliver        the device  sends an event, or a burst, to a device
 package tasks

@@ -154,6 +154,39 @@ func TestColdStart(t *testing.T) {
 	}
 }
 
+// Whatever limit a new connection seems to have, it carries one request until that is answered.
+func TestFirstRequestIsAlone(t *testing.T) {
+	t.Parallel()
+	server := apnstest.StartWith(t, apnstest.Options{FirstStreams: 100})
+	s := newSender(t, server)
+	held := make(chan struct{})
+	server.Answer(func(apnstest.Request) apnstest.Answer { return apnstest.Answer{Until: held} })
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i, r := range sendAll(patient(t), s, messages(0, 10)) {
+			if r.Outcome != push.Accepted {
+				t.Errorf("message %d: %+v", i, r)
+			}
+		}
+	}()
+	await(t, server, func(s apnstest.Stats) bool { return s.Requests == 1 })
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for ctx := patient(t); s.hosts[0].pool.waiting.Load() != 9; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("%d messages wait for the first one, want 9", s.hosts[0].pool.waiting.Load())
+		}
+	}
+	if n := server.Stats().Requests; n != 1 {
+		t.Errorf("%d requests at first", n)
+	}
+	close(held)
+	<-done
+}
+
 // What was refused or not processed is sent again, as the queue does.
 func sendUntilAccepted(t *testing.T, s *Sender, all []push.Message) (again int) {
 	t.Helper()
@@ -300,11 +333,11 @@ func TestTroubleUnderLoad(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			var away, load sync.WaitGroup
 			away.Go(func() {
-				for n := 100; server.Await(ctx, func(s apnstest.Stats) bool { return s.Accepted >= n }) == nil; n += 300 {
+				for n := 100; server.Await(ctx, func(s apnstest.Stats) bool { return s.Accepted >= n }) == nil; n += 100 {
 					trouble(server)
 				}
 			})
-			const senders, each = 40, 50
+			const senders, each = 40, 15
 			var again atomic.Int64
 			for i := range senders {
 				load.Go(func() {

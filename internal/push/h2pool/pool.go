@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"sync"
@@ -53,6 +54,10 @@ type Options struct {
 //
 // A connection carries one request until that is answered: its limit of streams is not
 // known before, and APNs takes only one until it has checked a token.
+//
+// Streams are counted here, and not by [http.ClientConn.Reserve]: when the limit falls below
+// what is reserved, each request that has a reservation waits for all others to end, for
+// ever. Without one, a request waits for its turn at worst.
 //
 // The state hook of a connection may run inside any call of its methods, and so does not
 // lock mu.
@@ -106,8 +111,8 @@ func New(o Options) *Pool {
 	return &Pool{Options: o, ctx: ctx, cancel: cancel}
 }
 
-// Acquire returns a connection with a stream reserved on it. The caller makes one call of
-// RoundTrip or Release, and then of [Pool.Done].
+// Acquire returns a connection with a free stream. The caller calls [Pool.Done] when it has
+// used it.
 func (p *Pool) Acquire(ctx context.Context) (*Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -127,6 +132,7 @@ func (p *Pool) Acquire(ctx context.Context) (*Conn, error) {
 	w := &waiter{got: make(chan struct{})}
 	p.waiters = append(p.waiters, w)
 	p.waiting.Add(1)
+	//nolint:contextcheck // a connection outlives the message
 	p.match() // a stream that became free before waiting was raised told no one
 	p.mu.Unlock()
 
@@ -245,35 +251,60 @@ func (p *Pool) match() {
 	clear(p.waiters[:n])
 	p.waiters = p.waiters[n:]
 	p.waiting.Add(int32(-n))
-	if len(p.waiters) > 0 {
-		p.grow()
+	if len(p.waiters) == 0 {
+		return
+	}
+	// Look again when it may be time to grow.
+	wait := p.grow()
+	for _, c := range p.conns {
+		if c.InFlight() > c.active {
+			// A stream ends some time after its request, and the hook that tells so is not
+			// called if another stream began and ended during a call of it.
+			wait = min(wait, lingering)
+		}
+	}
+	switch {
+	case wait == never:
+	case p.timer == nil:
+		p.timer = time.AfterFunc(wait, p.kick)
+	default:
+		p.timer.Reset(wait)
 	}
 }
 
+const (
+	lingering = time.Millisecond
+	never     = time.Duration(math.MaxInt64)
+)
+
 // reserve returns a connection with a free stream, nil if there is none. It holds mu.
 func (p *Pool) reserve() *Conn {
-	for _, c := range slices.Clone(p.conns) {
+	for i := 0; i < len(p.conns); i++ {
+		c := p.conns[i]
 		if !c.warm && c.active > 0 {
 			continue
 		}
-		if c.Reserve() == nil {
-			c.active++
-			return c
-		}
+		inFlight := c.InFlight() // streams, some of which may be done already
+		available := c.Available()
+		switch {
 		// One that is closed goes, and so does one that has nothing in flight and takes
 		// nothing: it was told to go away, or it was idle for too long.
-		if c.Err() != nil || c.active == 0 && c.InFlight() == 0 {
+		case c.Err() != nil, available == 0 && c.active == 0 && inFlight == 0:
 			p.drop(c)
+			i--
+		case available > max(0, c.active-inFlight): // those that have no stream yet
+			c.active++
+			return c
 		}
 	}
 	return nil
 }
 
 // grow opens a connection if there is none, or if those that there are have been full for
-// long enough; else it sees to it that this is looked at again. It holds mu.
-func (p *Pool) grow() {
+// long enough. It returns in how long that may be. It holds mu.
+func (p *Pool) grow() time.Duration {
 	if p.dialing || len(p.conns) >= p.MaxConns {
-		return
+		return never
 	}
 	if len(p.conns) > 0 {
 		at := p.full.Add(p.GrowAfter)
@@ -283,16 +314,12 @@ func (p *Pool) grow() {
 			}
 		}
 		if left := time.Until(at); left > 0 {
-			if p.timer == nil {
-				p.timer = time.AfterFunc(left, p.kick)
-			} else {
-				p.timer.Reset(left)
-			}
-			return
+			return left
 		}
 	}
 	p.dialing = true
 	go p.dial()
+	return never
 }
 
 // dial opens a connection.

@@ -17,6 +17,7 @@ type Subscription struct {
 	serverKey string
 	private   *ecdh.PrivateKey
 	auth      []byte
+	forward   func(body []byte) // to the browser, if it is a real one
 
 	mu       sync.Mutex
 	gone     bool
