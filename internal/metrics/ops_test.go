@@ -344,8 +344,9 @@ func TestTheManualTellsEveryMetric(t *testing.T) {
 			t.Errorf("%s has no line for %s", manualFile, name)
 		}
 	}
+	inRedis := []string{"activityd_events", "activityd_events_dead", "activityd_wake"}
 	for _, name := range metricName.FindAllString(manual, -1) {
-		if _, ok := all[base(name, all)]; !ok && strings.HasPrefix(name, "activityd_") {
+		if _, ok := all[base(name, all)]; !ok && strings.HasPrefix(name, "activityd_") && !slices.Contains(inRedis, name) {
 			t.Errorf("%s names %s, which is not exported", manualFile, name)
 		}
 	}
