@@ -9,7 +9,6 @@
 package apns
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -29,6 +28,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/h2pool"
 )
 
 // The push service's hosts.
@@ -54,6 +54,11 @@ type Options struct {
 	sendPing, growAfter time.Duration // 0: the constants of these names
 }
 
+const (
+	maxConns  = 4           // to a host; one carries 1000 requests at once, as APNs answers its SETTINGS
+	growAfter = time.Second // see [h2pool.Options]
+)
+
 // Timeouts of connections. One whose peer is silent for sendPing is pinged, and is closed
 // after the same time again without an answer: a dead peer is noticed within 10 seconds.
 const (
@@ -74,7 +79,7 @@ var _ push.Sender = (*Sender)(nil)
 
 // host is a push service, and what is known of it.
 type host struct {
-	pool    *pool
+	pool    *h2pool.Pool // the Tag of a connection is the signer whose tokens go over it
 	url     *url.URL
 	address string // host:port
 	// proven is the key by which it accepted a message: the key, the topic and the
@@ -118,9 +123,19 @@ func New(o Options) (*Sender, error) {
 			s.hosts[i].pool = s.hosts[0].pool
 			continue
 		}
-		s.hosts[i].pool = newPool(transport, s.hosts[i].address, s.key.Load, o.growAfter, o.Log)
+		s.hosts[i].pool = s.newPool(transport, s.hosts[i].address)
 	}
 	return s, nil
+}
+
+// newPool returns the connections to a host, at host:port.
+func (s *Sender) newPool(transport *http.Transport, address string) *h2pool.Pool {
+	return h2pool.New(h2pool.Options{
+		Transport: transport, Address: address, MaxConns: maxConns, GrowAfter: s.options.growAfter, DialTimeout: dialTimeout,
+		Tag:         func() any { return s.key.Load() },
+		OnDialError: func(err error) { s.options.Log.Warn("apns: connecting failed", "address", address, "error", err) },
+		Count:       push.CountConnections(push.APNs),
+	})
 }
 
 func newTransport(o *Options) *http.Transport {
@@ -157,7 +172,7 @@ func newHost(at string) (*host, error) {
 // Close closes all connections. Messages in flight are [push.Ambiguous].
 func (s *Sender) Close() {
 	for _, h := range s.hosts {
-		h.pool.close()
+		h.pool.Close()
 	}
 }
 
@@ -187,7 +202,7 @@ func (s *Sender) SetKey(text []byte, keyID string) error {
 	s.key.Store(key)
 	for _, h := range s.hosts {
 		if h != nil { // else it is the first key
-			h.pool.retire()
+			h.pool.Retire()
 		}
 	}
 	return nil
@@ -255,22 +270,23 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 
 // try sends a message over one connection.
 func (s *Sender) try(ctx context.Context, h *host, m *push.Message, payload []byte) answer {
-	c, err := h.pool.acquire(ctx)
+	c, err := h.pool.Acquire(ctx)
 	if err != nil {
 		return answer{err: err}
 	}
 	answered := false
-	defer func() { h.pool.done(c, answered) }() //nolint:contextcheck // a connection outlives the message
-	bearer, err := c.key.bearer(time.Now())
+	defer func() { h.pool.Done(c, answered) }() //nolint:contextcheck // a connection outlives the message
+	key := c.Tag.(*signer)                      //nolint:errcheck // it is of newPool
+	bearer, err := key.bearer(time.Now())
 	if err != nil {
 		return answer{err: err}
 	}
-	body := &body{Reader: *bytes.NewReader(payload)}
+	body := h2pool.NewBody(payload)
 	response, err := c.RoundTrip(s.request(ctx, h, m, bearer, body))
 	if err != nil {
-		a := answer{err: err, written: body.stop(), connection: true}
-		if a.notProcessed() == reasonGoAway {
-			h.pool.remove(c)
+		a := answer{err: err, written: body.Stop(), connection: true}
+		if h2pool.IsGoAway(err) {
+			h.pool.Remove(c)
 		}
 		return a
 	}
@@ -279,14 +295,14 @@ func (s *Sender) try(ctx context.Context, h *host, m *push.Message, payload []by
 	a := answer{
 		status:     response.StatusCode,
 		id:         response.Header.Get("Apns-Id"),
-		retryAfter: retryAfter(response.Header.Get("Retry-After"), time.Now()),
+		retryAfter: h2pool.RetryAfter(response.Header.Get("Retry-After"), time.Now()),
 		written:    true,
 	}
 	if a.status == http.StatusOK {
-		h.proven.Store(c.key)
+		h.proven.Store(key)
 		return a
 	}
-	a.proven = h.proven.Load() == c.key
+	a.proven = h.proven.Load() == key
 	var said struct {
 		Reason    string `json:"reason"`
 		Timestamp int64  `json:"timestamp"`
@@ -297,7 +313,7 @@ func (s *Sender) try(ctx context.Context, h *host, m *push.Message, payload []by
 	}
 	a.err, a.reason, a.timestamp = err, said.Reason, said.Timestamp
 	if a.reason == "Shutdown" {
-		h.pool.remove(c)
+		h.pool.Remove(c)
 	}
 	return a
 }
@@ -306,7 +322,7 @@ func (s *Sender) try(ctx context.Context, h *host, m *push.Message, payload []by
 const maxAnswer = 4096
 
 // request returns the request of a message.
-func (s *Sender) request(ctx context.Context, h *host, m *push.Message, bearer string, body *body) *http.Request {
+func (s *Sender) request(ctx context.Context, h *host, m *push.Message, bearer string, body *h2pool.Body) *http.Request {
 	at := *h.url
 	at.Path = "/3/device/" + m.Device.Address.Token
 	expiration := int64(0) // it is not stored for a phone that is off
@@ -333,31 +349,3 @@ func (s *Sender) request(ctx context.Context, h *host, m *push.Message, bearer s
 	}
 	return r.WithContext(ctx)
 }
-
-// body is the body of a request that tells whether it was read: the frame that ends the
-// request carries what was read of it, so that one of which nothing was read has not been
-// sent wholly, and APNs cannot have taken it.
-type body struct {
-	bytes.Reader
-
-	state atomic.Int32
-}
-
-const (
-	bodyRead    = 1
-	bodyStopped = 2
-)
-
-// Read implements [io.Reader].
-func (b *body) Read(p []byte) (int, error) {
-	if !b.state.CompareAndSwap(0, bodyRead) && b.state.Load() != bodyRead {
-		return 0, errors.New("the request was given up")
-	}
-	return b.Reader.Read(p)
-}
-
-// Close implements [io.Closer]. It changes nothing: the transport closes bodies early, too.
-func (*body) Close() error { return nil }
-
-// stop reports whether the body was read. If it was not, it is not read afterwards either.
-func (b *body) stop() bool { return !b.state.CompareAndSwap(0, bodyStopped) }

@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/h2pool"
 )
 
 // answer is all that is known of a try.
@@ -154,13 +153,13 @@ func (a answer) unanswered() push.Result {
 	wait := push.Result{Outcome: push.Wait}
 	switch {
 	case !a.connection:
-		var failed *dialError
+		_, undialled := errors.AsType[*h2pool.DialError](a.err)
 		switch {
-		case errors.As(a.err, &failed):
+		case undialled:
 			wait.Reason, wait.Origin = reasonDial, true
 		case isDone(a.err):
 			wait.Reason = reasonStream
-		case errors.Is(a.err, errClosed):
+		case errors.Is(a.err, h2pool.ErrClosed):
 			wait.Reason = reasonNotSent
 		default:
 			wait.Reason = reasonKey
@@ -170,15 +169,18 @@ func (a answer) unanswered() push.Result {
 		wait.Reason = reasonNotSent
 		return wait
 	}
-	if wait.Reason = a.notProcessed(); wait.Reason != "" {
-		return wait
-	}
 	r := push.Result{Outcome: push.Ambiguous, Reason: reasonLost}
-	var reset streamError
+	_, reset := errors.AsType[h2pool.StreamError](a.err)
 	switch {
+	case h2pool.IsGoAway(a.err):
+		wait.Reason = reasonGoAway
+		return wait
+	case h2pool.IsRefused(a.err):
+		wait.Reason = reasonRefused
+		return wait
 	case isDone(a.err):
 		r.Reason = reasonTimeout
-	case errors.As(a.err, &reset):
+	case reset:
 		r.Reason = reasonReset
 	}
 	return r
@@ -186,48 +188,4 @@ func (a answer) unanswered() push.Result {
 
 func isDone(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
-}
-
-// streamError has the fields of the error of net/http for a stream that was reset, whose
-// method As fills in any such struct.
-type streamError struct {
-	StreamID uint32
-	Code     uint32
-	Cause    error
-}
-
-func (e streamError) Error() string { return "HTTP/2 stream reset, code " + strconv.Itoa(int(e.Code)) }
-
-const refusedStream = 7 // RFC 9113, section 7
-
-// notProcessed returns a reason if err says that the peer did not process the request: it
-// refused the stream, or its stream was above the last one of a GOAWAY frame. net/http has
-// no name for the latter but these texts; the tests would notice if they changed, and the
-// message would be [push.Ambiguous] then.
-func (a answer) notProcessed() string {
-	if reset, ok := errors.AsType[streamError](a.err); ok {
-		if reset.Code == refusedStream {
-			return reasonRefused
-		}
-		return ""
-	}
-	if a.err != nil && (a.err.Error() == "http2: Transport received Server's graceful shutdown GOAWAY" ||
-		strings.HasPrefix(a.err.Error(), "http2: Transport received GOAWAY from server ErrCode:")) {
-		return reasonGoAway
-	}
-	return ""
-}
-
-// retryAfter reads a header Retry-After: seconds, or a date; 0 if it says nothing.
-func retryAfter(s string, now time.Time) time.Duration {
-	if s == "" {
-		return 0
-	}
-	if n, err := strconv.ParseUint(s, 10, 31); err == nil {
-		return time.Duration(n) * time.Second
-	}
-	if at, err := http.ParseTime(s); err == nil {
-		return max(0, at.Sub(now))
-	}
-	return 0
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/h2pool"
 )
 
 // Everything that Apple documents, and what it must come to.
@@ -79,8 +80,8 @@ func TestResultOfDocumentedReasons(t *testing.T) {
 
 func TestResult(t *testing.T) {
 	t.Parallel()
-	refused := streamError{Code: refusedStream}
-	reset := streamError{Code: 2}
+	refused := h2pool.StreamError{Code: 7}
+	reset := h2pool.StreamError{Code: 2}
 	goAway := errors.New("http2: Transport received Server's graceful shutdown GOAWAY")
 	goAwayFirst := errors.New("http2: Transport received GOAWAY from server ErrCode:ENHANCE_YOUR_CALM")
 	timeout := context.DeadlineExceeded
@@ -102,10 +103,10 @@ func TestResult(t *testing.T) {
 		"429, said when":        {answer{status: 429, reason: "TooManyRequests", retryAfter: time.Hour}, push.Result{Outcome: push.Wait, Status: 429, Reason: "TooManyRequests", After: time.Hour}},
 		"502 of a proxy":        {answer{status: 502, err: errors.New("no JSON")}, push.Result{Outcome: push.Wait, Status: 502, Reason: reasonAnswer, After: 15 * time.Minute, Origin: true}},
 		"503, said when":        {answer{status: 503, reason: "ServiceUnavailable", retryAfter: time.Second}, push.Result{Outcome: push.Wait, Status: 503, Reason: "ServiceUnavailable", After: time.Second, Origin: true}},
-		"dial":                  {answer{err: &dialError{io.EOF}}, push.Result{Outcome: push.Wait, Reason: reasonDial, Origin: true}},
-		"dial, timeout":         {answer{err: &dialError{timeout}}, push.Result{Outcome: push.Wait, Reason: reasonDial, Origin: true}},
+		"dial":                  {answer{err: &h2pool.DialError{Err: io.EOF}}, push.Result{Outcome: push.Wait, Reason: reasonDial, Origin: true}},
+		"dial, timeout":         {answer{err: &h2pool.DialError{Err: timeout}}, push.Result{Outcome: push.Wait, Reason: reasonDial, Origin: true}},
 		"no stream":             {answer{err: timeout}, push.Result{Outcome: push.Wait, Reason: reasonStream}},
-		"closed":                {answer{err: errClosed}, push.Result{Outcome: push.Wait, Reason: reasonNotSent}},
+		"closed":                {answer{err: h2pool.ErrClosed}, push.Result{Outcome: push.Wait, Reason: reasonNotSent}},
 		"no token":              {answer{err: errors.New("sign")}, push.Result{Outcome: push.Wait, Reason: reasonKey}},
 		"not written":           {answer{err: io.EOF, connection: true}, push.Result{Outcome: push.Wait, Reason: reasonNotSent}},
 		"not written, timeout":  {answer{err: timeout, connection: true}, push.Result{Outcome: push.Wait, Reason: reasonNotSent}},
@@ -119,20 +120,6 @@ func TestResult(t *testing.T) {
 	} {
 		if diff := cmp.Diff(test.want, test.a.result()); diff != "" {
 			t.Errorf("%s: %s", name, diff)
-		}
-	}
-}
-
-func TestRetryAfter(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
-	for s, want := range map[string]time.Duration{
-		"": 0, "120": 2 * time.Minute, "-1": 0, "soon": 0, "99999999999": 0,
-		"Sun, 22 Nov 2026 10:00:30 GMT": 30 * time.Second,
-		"Sun, 22 Nov 2026 09:00:30 GMT": 0,
-	} {
-		if got := retryAfter(s, now); got != want {
-			t.Errorf("retryAfter(%q) = %v, want %v", s, got, want)
 		}
 	}
 }
