@@ -123,3 +123,33 @@ func TestResult(t *testing.T) {
 		}
 	}
 }
+
+// Whatever is answered, the reasons of results are labels of metrics.
+func TestReasonsAreFew(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{"payload": true} // of Send
+	for _, err := range []error{nil, io.EOF, &h2pool.DialError{Err: io.EOF}, h2pool.ErrClosed, context.Canceled, h2pool.StreamError{Code: 7}, h2pool.StreamError{Code: 2}, errors.New("s3cret")} {
+		for i := range 4 {
+			seen[answer{err: err, connection: i&1 > 0, written: i&2 > 0}.result().Reason] = true
+		}
+	}
+	for status := 100; status < 1000; status++ {
+		for _, reason := range append(slices.Collect(maps.Keys(rules)), "", "s3cret") {
+			for i := range 4 {
+				a := answer{status: status, reason: reason, written: true, proven: i&1 > 0}
+				if i&2 > 0 {
+					a.err = io.ErrUnexpectedEOF
+				}
+				seen[a.result().Reason] = true
+			}
+		}
+	}
+	if len(seen) > push.MaxReasons*9/10 { // package push has some of its own
+		t.Errorf("%d reasons, more than are labels: %v", len(seen), slices.Sorted(maps.Keys(seen)))
+	}
+	for reason := range seen {
+		if len(reason) > push.MaxReason || reason == "s3cret" {
+			t.Errorf("reason %q", reason)
+		}
+	}
+}

@@ -43,7 +43,7 @@ var reasons = []string{
 // there by mistake, all devices of the site have such tokens. Likewise INVALID_ARGUMENT,
 // which may mean the token or anything else of the message.
 func classify(a answer, now time.Time) push.Result {
-	r := push.Result{Status: a.status, Reason: "http_" + strconv.Itoa(a.status)}
+	r := push.Result{Status: a.status, Reason: statusReason("http_", a.status)}
 	if a.status/100 == 2 {
 		var taken struct {
 			Name string `json:"name"`
@@ -88,6 +88,18 @@ func classify(a answer, now time.Time) push.Result {
 		r.Outcome = push.Rejected
 	}
 	return r
+}
+
+// statuses are those that results tell apart. Of others they tell the class: reasons are
+// labels of metrics, and few.
+var statuses = []int{200, 302, 400, 401, 403, 404, 405, 408, 410, 413, 429, 500, 502, 503, 504}
+
+// statusReason returns the reason of a status without a known one, as in http_413 or http_4xx.
+func statusReason(prefix string, status int) string {
+	if slices.Contains(statuses, status) {
+		return prefix + strconv.Itoa(status)
+	}
+	return prefix + strconv.Itoa(status/100) + "xx"
 }
 
 // said is the error of an answer.

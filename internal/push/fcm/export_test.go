@@ -21,6 +21,16 @@ func Classify(a Answer, now time.Time) push.Result {
 // ClassifyToken is classifyToken.
 var ClassifyToken = classifyToken
 
+// GrowAfter sets how long all streams must have been in use before another connection is
+// opened.
+func (o *Options) GrowAfter(d time.Duration) { o.growAfter = d }
+
+// Reasons returns all reasons of results that no answer to a message has.
+func Reasons() []string {
+	all := []string{"encode", "no_answer", "dial", "timeout", "not_processed", "token_timeout", "token_signature", "token_uri", "token_unreachable"}
+	return append(all, reasons...)
+}
+
 // SetClock sets what the time is for s.
 func (s *Sender) SetClock(now func() time.Time) { s.now = now }
 

@@ -1,6 +1,7 @@
 package fcm
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -29,6 +30,8 @@ type Options struct {
 	URL         string         // "": DefaultURL
 	RootCAs     *x509.CertPool // nil: the system's
 	Log         *slog.Logger   // nil: none
+
+	growAfter time.Duration // 0: the constant of this name
 }
 
 // Sender sends to FCM. It implements [push.Sender].
@@ -60,19 +63,15 @@ func New(o Options) (*Sender, error) {
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, errors.New("URL: want https://host or https://host:port")
 	}
-	port := u.Port()
-	if port == "" {
-		port = "443"
-	}
 	u.Path = "/"
-	address := net.JoinHostPort(u.Hostname(), port)
+	address := net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443"))
 	s := &Sender{base: u, origin: "https://" + address, log: o.Log, now: time.Now, tokens: newTransport(o.RootCAs)}
 	if err := s.SetCredentials(o.Credentials); err != nil {
 		return nil, err
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.pool = h2pool.New(h2pool.Options{
-		Transport: newTransport(o.RootCAs), Address: address, MaxConns: maxConns, GrowAfter: growAfter, DialTimeout: dialTimeout,
+		Transport: newTransport(o.RootCAs), Address: address, MaxConns: maxConns, GrowAfter: cmp.Or(o.growAfter, growAfter), DialTimeout: dialTimeout,
 		Count:       push.CountConnections(push.FCM),
 		OnDialError: func(err error) { s.log.WarnContext(s.ctx, "FCM cannot be reached", "address", address, "error", err) },
 	})

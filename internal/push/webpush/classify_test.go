@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -98,6 +100,35 @@ func TestDevicesAreGoneByTheirPushServiceOnly(t *testing.T) {
 					t.Errorf("sent, and %v: %s", err, result.Outcome)
 				}
 			}
+		}
+	}
+}
+
+// Whatever is answered, the reasons of results are labels of metrics.
+func TestReasonsAreFew(t *testing.T) {
+	t.Parallel()
+	bodies := []string{"", "s3cret", `{"reason":"s3cret"}`, `{"errno":999}`}
+	for said := range appleReasons {
+		bodies = append(bodies, fmt.Sprintf(`{"reason":%q}`, said))
+	}
+	for errno := range mozillaReasons {
+		bodies = append(bodies, fmt.Sprintf(`{"errno":%d}`, errno))
+	}
+	seen := map[string]bool{
+		"endpoint": true, "payload": true, "bad_key": true, "token": true, // of Send
+		"connection": true, "timeout": true, "dns": true, "tls": true, "dial": true, "forbidden_address": true,
+	}
+	for status := 100; status < 1000; status++ {
+		for _, body := range bodies {
+			seen[classify(exchange{status: status, body: []byte(body)}).Reason] = true
+		}
+	}
+	if len(seen) > push.MaxReasons*9/10 { // package push has some of its own
+		t.Errorf("%d reasons, more than are labels: %v", len(seen), slices.Sorted(maps.Keys(seen)))
+	}
+	for reason := range seen {
+		if len(reason) > push.MaxReason || reason == "s3cret" {
+			t.Errorf("reason %q", reason)
 		}
 	}
 }
