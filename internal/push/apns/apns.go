@@ -17,7 +17,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -57,6 +56,7 @@ type Options struct {
 const (
 	maxConns  = 4           // to a host; one carries 1000 requests at once, as APNs answers its SETTINGS
 	growAfter = time.Second // see [h2pool.Options]
+	maxHeader = 16 << 10    // bytes of an answer's header
 )
 
 // Timeouts of connections. One whose peer is silent for sendPing is pinged, and is closed
@@ -142,10 +142,11 @@ func newTransport(o *Options) *http.Transport {
 	var protocols http.Protocols
 	protocols.SetHTTP2(true)
 	return &http.Transport{
-		Proxy:              http.ProxyFromEnvironment,
-		Protocols:          &protocols,
-		DisableCompression: true,
-		IdleConnTimeout:    idleTimeout,
+		Proxy:                  http.ProxyFromEnvironment,
+		Protocols:              &protocols,
+		DisableCompression:     true,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: maxHeader,
 		TLSClientConfig: &tls.Config{
 			MinVersion: tls.VersionTLS12,
 			RootCAs:    o.RootCAs,
@@ -242,10 +243,6 @@ func Check(a push.Address) error {
 	return nil
 }
 
-// maxNotSent is how often a message is given to another connection, because the one that
-// it was to go over went away before anything of it was written.
-const maxNotSent = 3
-
 // Send implements [push.Sender].
 func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 	if err := Check(m.Device.Address); err != nil {
@@ -259,70 +256,42 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 		return push.Result{Outcome: push.Rejected, Reason: "PayloadTooLarge"}
 	}
 	h := s.host(m.Device)
-	for try := 1; ; try++ {
-		a := s.try(ctx, h, &m, payload)
-		if !a.written && a.connection && try < maxNotSent && ctx.Err() == nil {
-			continue
-		}
-		return a.result()
+	got, failure := h.pool.Do(ctx, payload, func(c *h2pool.Conn) (*http.Request, error) {
+		bearer, err := tagOf(c).bearer(time.Now())
+		return s.request(h, &m, bearer), err
+	})
+	if failure.Err != nil {
+		return unanswered(failure)
 	}
-}
-
-// try sends a message over one connection.
-func (s *Sender) try(ctx context.Context, h *host, m *push.Message, payload []byte) answer {
-	c, err := h.pool.Acquire(ctx)
-	if err != nil {
-		return answer{err: err}
-	}
-	answered := false
-	defer func() { h.pool.Done(c, answered) }() //nolint:contextcheck // a connection outlives the message
-	key := c.Tag.(*signer)                      //nolint:errcheck // it is of newPool
-	bearer, err := key.bearer(time.Now())
-	if err != nil {
-		return answer{err: err}
-	}
-	body := h2pool.NewBody(payload)
-	response, err := c.RoundTrip(s.request(ctx, h, m, bearer, body))
-	if err != nil {
-		a := answer{err: err, written: body.Stop(), connection: true}
-		if h2pool.IsGoAway(err) {
-			h.pool.Remove(c)
-		}
-		return a
-	}
-	answered = true
-	defer func() { _ = response.Body.Close() }()
 	a := answer{
-		status:     response.StatusCode,
-		id:         response.Header.Get("Apns-Id"),
-		retryAfter: h2pool.RetryAfter(response.Header.Get("Retry-After"), time.Now()),
-		written:    true,
+		status:     got.Status,
+		id:         got.Header.Get("Apns-Id"),
+		retryAfter: h2pool.RetryAfter(got.Header.Get("Retry-After"), time.Now()),
 	}
 	if a.status == http.StatusOK {
-		h.proven.Store(key)
-		return a
+		h.proven.Store(tagOf(got.Conn))
+		return a.result()
 	}
-	a.proven = h.proven.Load() == key
+	a.proven = h.proven.Load() == tagOf(got.Conn)
 	var said struct {
 		Reason    string `json:"reason"`
 		Timestamp int64  `json:"timestamp"`
 	}
-	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	if err == nil {
-		err = json.Unmarshal(text, &said)
-	}
-	a.err, a.reason, a.timestamp = err, said.Reason, said.Timestamp
+	a.cut = got.Err != nil || json.Unmarshal(got.Body, &said) != nil
+	a.reason, a.timestamp = said.Reason, said.Timestamp
 	if a.reason == "Shutdown" {
-		h.pool.Remove(c)
+		h.pool.Remove(got.Conn)
 	}
-	return a
+	return a.result()
 }
 
-// maxAnswer is in bytes; Apple's answers have less than a hundred.
-const maxAnswer = 4096
+// tagOf returns the key whose tokens go over a connection.
+func tagOf(c *h2pool.Conn) *signer {
+	return c.Tag.(*signer) //nolint:errcheck,forcetypeassert // it is of newPool
+}
 
-// request returns the request of a message.
-func (s *Sender) request(ctx context.Context, h *host, m *push.Message, bearer string, body *h2pool.Body) *http.Request {
+// request returns the request of a message, without its body.
+func (s *Sender) request(h *host, m *push.Message, bearer string) *http.Request {
 	at := *h.url
 	at.Path = "/3/device/" + m.Device.Address.Token
 	expiration := int64(0) // it is not stored for a phone that is off
@@ -343,9 +312,5 @@ func (s *Sender) request(ctx context.Context, h *host, m *push.Message, bearer s
 	if m.Collapse != "" {
 		header["Apns-Collapse-Id"] = []string{m.Collapse}
 	}
-	r := &http.Request{
-		Method: http.MethodPost, URL: &at, Host: at.Host, Header: header,
-		Body: body, ContentLength: int64(body.Len()),
-	}
-	return r.WithContext(ctx)
+	return &http.Request{URL: &at, Host: at.Host, Header: header}
 }

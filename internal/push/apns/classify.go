@@ -10,17 +10,14 @@ import (
 	"github.com/activityd/activityd/internal/push/h2pool"
 )
 
-// answer is all that is known of a try.
+// answer is what APNs answered.
 type answer struct {
-	status     int    // 0: there was no answer
-	reason     string // of the answer's body
-	timestamp  int64  // of the answer's body: unix milliseconds
+	status     int
+	reason     string // of the body
+	timestamp  int64  // of the body: unix milliseconds
+	cut        bool   // the body could not be read
 	id         string // of the header apns-id
 	retryAfter time.Duration
-	// err says why there is no answer, or why its body could not be read.
-	err        error
-	written    bool // all of the request may have been written
-	connection bool // err is a connection's, which was there
 	proven     bool // the push service accepted another message by this key
 }
 
@@ -99,20 +96,17 @@ var rules = map[string]rule{
 
 // result says what became of the message. It is a pure function.
 func (a answer) result() push.Result {
-	switch a.status {
-	case 0:
-		return a.unanswered()
-	case http.StatusOK:
+	if a.status == http.StatusOK {
 		return push.Result{Outcome: push.Accepted, Status: a.status, ID: a.id}
 	}
 	r := push.Result{Status: a.status, Reason: a.reason, ID: a.id}
 	rule, documented := rules[a.reason]
 	if !documented || rule.status != a.status {
 		r.Reason = reasonUnknown // what a server may write is no label of a metric
-		if a.err != nil {
+		if a.cut {
 			r.Reason = reasonAnswer
 		}
-		rule = byStatus(a.status, a.err == nil)
+		rule = byStatus(a.status, !a.cut)
 	}
 	r.Outcome, r.After, r.Origin = rule.outcome, rule.after, rule.origin
 	switch {
@@ -148,42 +142,34 @@ func byStatus(status int, whole bool) rule {
 	}
 }
 
-// unanswered is result for what got no answer.
-func (a answer) unanswered() push.Result {
-	wait := push.Result{Outcome: push.Wait}
-	switch {
-	case !a.connection:
-		_, undialled := errors.AsType[*h2pool.DialError](a.err)
-		switch {
-		case undialled:
-			wait.Reason, wait.Origin = reasonDial, true
-		case isDone(a.err):
-			wait.Reason = reasonStream
-		case errors.Is(a.err, h2pool.ErrClosed):
-			wait.Reason = reasonNotSent
-		default:
-			wait.Reason = reasonKey
-		}
-		return wait
-	case !a.written:
-		wait.Reason = reasonNotSent
-		return wait
+// unanswered says what became of a message that got no answer. It is a pure function.
+func unanswered(failure h2pool.Failure) push.Result {
+	err := failure.Err
+	_, undialled := errors.AsType[*h2pool.DialError](err)
+	_, unsigned := errors.AsType[*signError](err)
+	_, reset := errors.AsType[h2pool.StreamError](err)
+	wait := func(reason string) push.Result {
+		return push.Result{Outcome: push.Wait, Reason: reason, Origin: undialled}
 	}
-	r := push.Result{Outcome: push.Ambiguous, Reason: reasonLost}
-	_, reset := errors.AsType[h2pool.StreamError](a.err)
 	switch {
-	case h2pool.IsGoAway(a.err):
-		wait.Reason = reasonGoAway
-		return wait
-	case h2pool.IsRefused(a.err):
-		wait.Reason = reasonRefused
-		return wait
-	case isDone(a.err):
-		r.Reason = reasonTimeout
+	case undialled:
+		return wait(reasonDial)
+	case unsigned:
+		return wait(reasonKey)
+	case !failure.Sent && h2pool.IsGoAway(err):
+		return wait(reasonGoAway)
+	case !failure.Sent && h2pool.IsRefused(err):
+		return wait(reasonRefused)
+	case !failure.Sent && isDone(err):
+		return wait(reasonStream)
+	case !failure.Sent:
+		return wait(reasonNotSent)
+	case isDone(err):
+		return push.Result{Outcome: push.Ambiguous, Reason: reasonTimeout}
 	case reset:
-		r.Reason = reasonReset
+		return push.Result{Outcome: push.Ambiguous, Reason: reasonReset}
 	}
-	return r
+	return push.Result{Outcome: push.Ambiguous, Reason: reasonLost}
 }
 
 func isDone(err error) bool {

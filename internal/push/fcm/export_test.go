@@ -1,9 +1,11 @@
 package fcm
 
 import (
+	"net/http"
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/h2pool"
 )
 
 // Answer is an answer of FCM.
@@ -15,7 +17,9 @@ type Answer struct {
 
 // Classify is classify.
 func Classify(a Answer, now time.Time) push.Result {
-	return classify(answer{a.Status, a.RetryAfter, []byte(a.Body)}, now)
+	header := http.Header{}
+	header.Set("Retry-After", a.RetryAfter)
+	return classify(h2pool.Answer{Status: a.Status, Header: header, Body: []byte(a.Body)}, now)
 }
 
 // ClassifyToken is classifyToken.

@@ -112,9 +112,9 @@ func New(o Options) *Pool {
 	return &Pool{Options: o, ctx: ctx, cancel: cancel}
 }
 
-// Acquire returns a connection with a free stream. The caller calls [Pool.Done] when it has
-// used it.
-func (p *Pool) Acquire(ctx context.Context) (*Conn, error) {
+// acquire returns a connection with a free stream. The caller calls done when it has used
+// it.
+func (p *Pool) acquire(ctx context.Context) (*Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -152,8 +152,8 @@ func (p *Pool) Acquire(ctx context.Context) (*Conn, error) {
 	return w.c, w.err // it was given one at the same moment
 }
 
-// Done ends the use of a connection. answered: by a response of whichever status.
-func (p *Pool) Done(c *Conn, answered bool) {
+// done ends the use of a connection. answered: by a response of whichever status.
+func (p *Pool) done(c *Conn, answered bool) {
 	p.mu.Lock()
 	c.active--
 	if answered && !c.warm {

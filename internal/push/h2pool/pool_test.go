@@ -45,24 +45,10 @@ func post(t *testing.T, p *Pool, server *httptest.Server) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	c, err := p.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	answered := false
-	defer func() { p.Done(c, answered) }()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, NewBody([]byte("text")))
-	if err != nil {
-		return err
-	}
-	request.ContentLength = 4
-	response, err := c.RoundTrip(request)
-	if err != nil {
-		return err
-	}
-	answered = true
-	_, err = io.Copy(io.Discard, response.Body)
-	return errors.Join(err, response.Body.Close())
+	a, failure := p.Do(ctx, []byte("text"), func(*Conn) (*http.Request, error) {
+		return http.NewRequestWithContext(ctx, http.MethodPost, server.URL, http.NoBody)
+	})
+	return errors.Join(failure.Err, a.Err)
 }
 
 func TestRequestsShareFewConnections(t *testing.T) {
@@ -133,7 +119,7 @@ func TestARequestWaitsForAStreamAsLongAsItWants(t *testing.T) {
 	<-began
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := p.Acquire(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := p.acquire(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a second stream: %v", err)
 	}
 	close(end)
@@ -141,7 +127,7 @@ func TestARequestWaitsForAStreamAsLongAsItWants(t *testing.T) {
 		t.Error(err)
 	}
 	p.Close()
-	if _, err := p.Acquire(t.Context()); !errors.Is(err, ErrClosed) {
+	if _, err := p.acquire(t.Context()); !errors.Is(err, ErrClosed) {
 		t.Errorf("after the end: %v", err)
 	}
 }
@@ -166,14 +152,14 @@ func TestConnectionsAreReplaced(t *testing.T) {
 	}
 	tag.Store(1)
 	p.Retire()
-	c, err := p.Acquire(t.Context())
+	c, err := p.acquire(t.Context())
 	if err != nil || c.Tag != any(int32(1)) {
 		t.Fatalf("after another tag: %v, %v", c, err)
 	}
-	p.Done(c, false)
+	p.done(c, false)
 	server.Close()
 	p.Retire()
-	if _, err := p.Acquire(t.Context()); err == nil {
+	if _, err := p.acquire(t.Context()); err == nil {
 		t.Error("a connection to a server that is gone")
 	} else if _, ok := errors.AsType[*DialError](err); !ok || !strings.HasPrefix(err.Error(), "connect: ") {
 		t.Errorf("a server that is gone: %v", err)
@@ -182,11 +168,11 @@ func TestConnectionsAreReplaced(t *testing.T) {
 
 func TestABodyThatWasNotReadStaysUnread(t *testing.T) {
 	t.Parallel()
-	read, stopped := NewBody([]byte("text")), NewBody([]byte("text"))
-	if text, err := io.ReadAll(read); err != nil || string(text) != "text" || !read.Stop() {
+	read, stopped := newBody([]byte("text")), newBody([]byte("text"))
+	if text, err := io.ReadAll(read); err != nil || string(text) != "text" || !read.stop() {
 		t.Errorf("%q, %v", text, err)
 	}
-	if stopped.Stop() {
+	if stopped.stop() {
 		t.Error("it was not read")
 	}
 	if text, err := io.ReadAll(stopped); err == nil || len(text) > 0 {
