@@ -527,7 +527,7 @@ func (b *batch) settle(a answer) {
 	countResult(device.Platform, a.Result, b.clock().Sub(newest.Created))
 	v := judge(a.Result, retryPause(b.clock().Sub(newest.Created)), left, b.left(newest))
 	if v.state == "" {
-		a.outcome.Err = queue.Later(b.spread(v.after), fmt.Errorf("%s: %s (%s)", device.Platform, clip(v.reason, maxReason), a.Outcome))
+		a.outcome.Err = queue.Later(b.spread(v.after), fmt.Errorf("%s: %s (%s)", device.Platform, clip(v.reason, MaxReason), a.Outcome))
 		return
 	}
 	if v.state == StateAccepted {

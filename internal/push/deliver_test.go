@@ -502,6 +502,38 @@ func TestRefusedKeys(t *testing.T) {
 	})
 }
 
+// Keys that one subscription refuses are about that one: its push service answers, and the
+// others behind it are sent to.
+func TestKeysThatOneSubscriptionRefuses(t *testing.T) {
+	t.Parallel()
+	bubble(t, 20, func(t *testing.T, w *world) {
+		w.answering(func(_ context.Context, m push.Message) push.Result {
+			switch {
+			case m.Device.ID <= 10:
+				return push.Result{Outcome: push.Credentials, Status: 403, Reason: "forbidden"}
+			case m.Device.ID <= 19:
+				return push.Result{Outcome: push.Credentials, Status: 401, Reason: "unauthorized"}
+			}
+			return push.Result{Outcome: push.Accepted, Status: 201}
+		})
+		w.deliver(w.event(push.Event{}), devicesTo(20)...)
+		w.begin()
+		for range 10 {
+			pass(time.Minute)
+			e := w.event(push.Event{})
+			w.deliver(e, 20)
+			pass(time.Second)
+			if r := w.receipt(e.Number, 20); r.State != push.StateAccepted {
+				t.Errorf("the one that takes our keys: %+v", r)
+			}
+		}
+		w.counts(queue.Counts{Scheduled: 19})
+		if len(w.pruned) > 0 || strings.Contains(w.log.String(), "refuses our keys") {
+			t.Errorf("%d pruned; the log: %s", len(w.pruned), w.log.String())
+		}
+	})
+}
+
 func TestMetricsOfDeliveries(t *testing.T) {
 	before := metricstest.Gather(t)
 	bubble(t, 10, func(_ *testing.T, w *world) {
