@@ -118,7 +118,7 @@ func (c *centres) checkStreams(t *testing.T, j *pushJudge) {
 	}
 	for id, e := range j.sent {
 		if e.way == byStream && !e.acked.IsZero() && !j.notified[id] && !strings.Contains(left.String(), `"`+id+`"`) {
-			j.wrong("LOST: event %s was taken out of the stream, and is not in the queue", id)
+			j.wrongf("LOST: event %s was taken out of the stream, and is not in the queue", id)
 		}
 	}
 }

@@ -142,7 +142,7 @@ func (f *pushFleet) checkStream(t *testing.T, j *pushJudge) {
 	for id, e := range j.sent {
 		afterLoss := !slices.ContainsFunc(f.lostRedis, func(lost time.Time) bool { return e.began.Before(lost) })
 		if e.way == byStream && afterLoss && !j.notified[id] {
-			j.wrong("event %s was added to the stream after the last loss, and is not in the queue", id)
+			j.wrongf("event %s was added to the stream after the last loss, and is not in the queue", id)
 		}
 	}
 	dead, err := f.client.XRange(t.Context(), stream.DeadKey, "-", "+").Result()

@@ -245,7 +245,7 @@ func (w *doublesWatcher) look(ctx context.Context, p *program) {
 }
 
 func (w *doublesWatcher) ask(ctx context.Context, address string) (string, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", http.NoBody)
 	if err != nil {
 		return "", err
 	}

@@ -3,6 +3,7 @@
 package endtoend_test
 
 import (
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // taken is a message that a push service accepted.
@@ -104,26 +106,25 @@ func (j *pushJudge) take(at time.Time, key, collapse string, payload []byte) {
 
 func (j *pushJudge) read(query string, row func(event string, device uint64, f fate)) {
 	j.t.Helper()
-	rows, err := j.db.QueryContext(j.t.Context(), query)
-	must(j.t, err)
-	for rows.Next() {
+	_, err := mysql.Select(j.t.Context(), j.db, func(rows *sql.Rows) (_ struct{}, err error) {
 		var event string
 		var device uint64
 		var f fate
 		var at int64
-		must(j.t, rows.Scan(&event, &device, &f.state, &f.reason, &at))
+		err = rows.Scan(&event, &device, &f.state, &f.reason, &at)
 		f.at = time.UnixMilli(at)
 		row(event, device, f)
-	}
-	must(j.t, rows.Err())
-	must(j.t, rows.Close())
+		return struct{}{}, err
+	}, query)
+	must(j.t, err)
 }
 
-// wrong fails the test. It says so of the first few only.
-func (j *pushJudge) wrong(format string, args ...any) {
+// wrongf fails the test. It says so of the first few only.
+func (j *pushJudge) wrongf(format string, args ...any) {
 	j.t.Helper()
 	const most = 20
-	if j.faults++; j.faults <= most {
+	j.faults++
+	if j.faults <= most {
 		j.t.Errorf(format, args...)
 	}
 }
@@ -136,7 +137,7 @@ func (j *pushJudge) checkComplete() {
 		e := j.sent[id]
 		if !j.notified[id] {
 			if e.way != byStream && !e.acked.IsZero() {
-				j.wrong("event %s was acknowledged (%s), and is not in the queue", id, e.way)
+				j.wrongf("event %s was acknowledged (%s), and is not in the queue", id, e.way)
 			}
 			continue
 		}
@@ -160,11 +161,11 @@ func (j *pushJudge) checkReached(e *sentEvent, d *pushDevice) {
 	case !known && d.live.could(isFalse, e.began, j.ended):
 		j.away++
 	case !known:
-		j.wrong("LOST: event %s (%s) did not reach device %d of member %s, and nothing says why", e.id, e.way, d.id, d.member.id)
+		j.wrongf("LOST: event %s (%s) did not reach device %d of member %s, and nothing says why", e.id, e.way, d.id, d.member.id)
 	case f.state == "accepted" && f.reason == "doubled" && e.collapse != "" && j.isCounted(e, d):
 		j.counted++
 	case f.state != "skipped":
-		j.wrong("LOST: event %s (%s) did not reach device %d of member %s: %s %q", e.id, e.way, d.id, d.member.id, f.state, f.reason)
+		j.wrongf("LOST: event %s (%s) did not reach device %d of member %s: %s %q", e.id, e.way, d.id, d.member.id, f.state, f.reason)
 	case f.reason == "not_visible" && e.photo && j.couldClass(e, d.member, false, e.began, until):
 		j.unseen++
 	case f.reason == "opted_out" && e.kind == restlessType && d.member.wants.could(isFalse, e.began, until),
@@ -173,7 +174,7 @@ func (j *pushJudge) checkReached(e *sentEvent, d *pushDevice) {
 	case f.reason == "no_device" && d.live.could(isFalse, e.began, until):
 		j.away++
 	default:
-		j.wrong("LOST: event %s (%s) did not reach device %d of member %s: %s %q, which is not so", e.id, e.way, d.id, d.member.id, f.state, f.reason)
+		j.wrongf("LOST: event %s (%s) did not reach device %d of member %s: %s %q, which is not so", e.id, e.way, d.id, d.member.id, f.state, f.reason)
 	}
 }
 
@@ -205,25 +206,25 @@ func (j *pushJudge) checkAllowed() (exact int) {
 		for _, m := range messages {
 			r, from := m.device.member, m.at.Add(-oldestLook)
 			if !slices.Contains(e.audience(j.pushSite), r) {
-				j.wrong("event %s came to member %s, who is no recipient", e.id, r.id)
+				j.wrongf("event %s came to member %s, who is no recipient", e.id, r.id)
 			}
 			if class := classIn(m.title); e.photo && class != "" {
 				exact++
 				if !r.sees(e.actor, class) {
-					j.wrong("event %s came to member %s, when the photo was visible to %q", e.id, r.id, class)
+					j.wrongf("event %s came to member %s, when the photo was visible to %q", e.id, r.id, class)
 				}
 			}
 			if e.photo && !j.couldClass(e, r, true, from, m.at) {
-				j.wrong("event %s came to member %s, who could not see the photo for %v", e.id, r.id, oldestLook)
+				j.wrongf("event %s came to member %s, who could not see the photo for %v", e.id, r.id, oldestLook)
 			}
 			if e.kind == restlessType && !r.wants.could(isTrue, from, m.at) {
-				j.wrong("event %s came to member %s, who had opted out for %v", e.id, r.id, oldestLook)
+				j.wrongf("event %s came to member %s, who had opted out for %v", e.id, r.id, oldestLook)
 			}
 			if e.actor == mutedActor && !r.muted.could(isFalse, from, m.at) {
-				j.wrong("event %s came to member %s, who had muted the actor for %v", e.id, r.id, oldestLook)
+				j.wrongf("event %s came to member %s, who had muted the actor for %v", e.id, r.id, oldestLook)
 			}
 			if !m.device.live.could(isTrue, from, m.at) {
-				j.wrong("event %s came to a device of member %s that was gone for %v", e.id, r.id, oldestLook)
+				j.wrongf("event %s came to a device of member %s that was gone for %v", e.id, r.id, oldestLook)
 			}
 		}
 	}
@@ -241,7 +242,7 @@ func (j *pushJudge) checkDoubles() (all []double) {
 		for i, m := range messages[1:] {
 			all = append(all, double{messages[i], m})
 			if m.collapse != messages[0].collapse || m.collapse == "" {
-				j.wrong("event %s came twice to device %d, as %q and %q", k.event, k.device, messages[0].collapse, m.collapse)
+				j.wrongf("event %s came twice to device %d, as %q and %q", k.event, k.device, messages[0].collapse, m.collapse)
 			}
 		}
 	}
@@ -270,7 +271,7 @@ func (j *pushJudge) checkNothingStuck() {
 		var n int
 		must(j.t, j.db.QueryRowContext(j.t.Context(), one.query).Scan(&n))
 		if n > 0 {
-			j.wrong("%d %s", n, one.what)
+			j.wrongf("%d %s", n, one.what)
 		}
 	}
 }
