@@ -188,7 +188,7 @@ func photoID(p contacts.Photo) string { return strconv.FormatUint(p.ID, 10) }
 func (s *service) unblockAll(t *testing.T) {
 	t.Helper()
 	for _, b := range s.config.World.Blocks {
-		if err := s.site.Unblock(t.Context(), b.Member, b.Blocked); err != nil {
+		if err := s.config.Site.Unblock(t.Context(), b.Member, b.Blocked); err != nil {
 			t.Fatal(err)
 		}
 	}
