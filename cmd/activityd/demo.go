@@ -35,9 +35,10 @@ func newDemo() *cobra.Command {
 		Use:   "demo",
 		Short: "Show the whole thing on a made-up site with live traffic",
 		Long: "Show the whole thing: a made-up photo site with live traffic, the index, its tasks, and the\n" +
-			"widget as a page that updates as one watches.\n\n" +
+			"widget as a page that updates as one watches, beside a phone and a browser that are notified by\n" +
+			"push services inside the demo.\n\n" +
 			"Where mariadbd (or mysqld) and redis-server are installed, private ones are started in a\n" +
-			"temporary folder; elsewhere imitations inside this process stand in for them.",
+			"temporary folder; elsewhere imitations inside this process stand in for them, and push is off.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := c.check(cmd.Flags()); err != nil {
