@@ -44,9 +44,9 @@ const (
 	firstFollower = 9_000_001
 )
 
-// inFlight is how many messages a service has in flight at most: two workers with a share of
+// inFlight is how many messages a service has in flight at most: three workers with a share of
 // a claim each.
-const inFlight = 2 * tasks.DefaultBatch
+const inFlight = 3 * tasks.DefaultBatch
 
 // pushes returns the benchmark of notifications, whose site and push service are made when
 // the first part needs them.
@@ -273,7 +273,7 @@ func (s *suite) benchDeliveries(ctx context.Context) error {
 // byEvents enqueues events that are targeted and delivered.
 func (p *pushBench) byEvents(ctx context.Context) error {
 	done := newCountdown(p.options.pushes)
-	our, stop := p.work(ctx, p.sender, push.Deliver, done, push.QueueNotify, push.QueuePush)
+	our, stop := p.work(ctx, p.sender, push.Deliver, done, push.QueueNotify, push.QueuePush, push.QueueUrgent)
 	err := announce(ctx, our, p.toAll(p.options.pushes)...)
 	if err == nil {
 		err = done.wait(ctx)

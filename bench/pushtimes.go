@@ -140,7 +140,7 @@ func (s *suite) benchLatency(ctx context.Context) error {
 func (p *pushBench) paceOut(ctx context.Context, w way, n int) ([]float64, error) {
 	arrived := p.await(n)
 	done := newCountdown(n)
-	our, stop := p.work(ctx, p.sender, push.Deliver, done, push.QueueNotify, push.QueuePush)
+	our, stop := p.work(ctx, p.sender, push.Deliver, done, push.QueueNotify, push.QueuePush, push.QueueUrgent)
 	consuming, end := context.WithCancel(ctx)
 	var consumer sync.WaitGroup
 	consumer.Go(func() { _ = stream.New(p.client, our.queue, p.log, stream.Options{Name: "bench"}).Run(consuming) }) // its end is no error
@@ -222,7 +222,7 @@ func (s *suite) benchAudience(ctx context.Context) error {
 // another member of an urgent one. It returns how long the urgent ones took.
 func (p *pushBench) tell(ctx context.Context, n int, collapse string) ([]float64, error) {
 	done := newCountdown(n + p.options.urgents)
-	our, stop := p.work(ctx, p.sender, push.Deliver, done, push.QueueNotify, push.QueuePush)
+	our, stop := p.work(ctx, p.sender, push.Deliver, done, push.QueueNotify, push.QueuePush, push.QueueUrgent)
 	times, err := p.tellBy(ctx, our, n, collapse)
 	if err == nil {
 		err = done.wait(ctx)
