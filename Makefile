@@ -39,6 +39,10 @@ test-mysql: test-deps ## run all tests on MySQL 9 and Valkey 9, which it unpacks
 test-fast: ## run all tests without the race detector, only what changed
 	$(GO) test ./...
 
+.PHONY: test-firefox
+test-firefox: ## push to a real Firefox (Debian's firefox-esr), subscription included
+	$(GO) test -count=1 -tags firefox -run TestFirefox ./internal/push/webpush/
+
 .PHONY: test-deps
 test-deps: ## install what the tests need and the machine lacks
 	@scripts/install-test-deps

@@ -109,6 +109,7 @@ func (p *pushConfig) checkAddress() api.AddressChecker {
 // senders are those of the platforms that have keys.
 type senders struct {
 	byPlatform map[push.Platform]push.Sender
+	off        []push.Platform  // those without
 	reloaders  []*auth.Reloader // of their keys
 	closers    closers
 }
@@ -119,20 +120,10 @@ func (p *pushConfig) load(ctx context.Context, log *slog.Logger) (s senders, err
 	s = senders{byPlatform: make(map[push.Platform]push.Sender)}
 	roots, err := p.roots()
 	errs := []error{err}
-	var off []push.Platform
-	// follow has use make the sender of a platform by its file, and then replace its key.
-	follow := func(platform push.Platform, flag, file string, use func(text []byte) error) (loaded bool) {
-		if file == "" {
-			off = append(off, platform)
-			return false
-		}
-		r, err := auth.LoadSecret("--"+flag, file, use, log)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--%s (%s): %w", flag, environmentName(flag), err))
-			return false
-		}
-		s.reloaders = append(s.reloaders, r)
-		return true
+	follow := func(platform push.Platform, flag, file string, use func(text []byte) error) bool { //nolint:contextcheck // files are read at the start
+		loaded, err := s.follow(platform, flag, file, log, use)
+		errs = append(errs, err)
+		return loaded
 	}
 	add := func(platform push.Platform, to push.Sender, closeIt func()) {
 		s.byPlatform[platform] = to
@@ -175,10 +166,25 @@ func (p *pushConfig) load(ctx context.Context, log *slog.Logger) (s senders, err
 		add(push.FCM, toFCM, toFCM.Close)
 	}
 
-	if len(off) > 0 {
-		log.InfoContext(ctx, "push is off for want of keys", "platforms", off)
+	if len(s.off) > 0 {
+		log.InfoContext(ctx, "push is off for want of keys", "platforms", s.off)
 	}
 	return s, errors.Join(errs...)
+}
+
+// follow has use make the sender of a platform by its file, if there is one, and then replace
+// its key whenever the file changes.
+func (s *senders) follow(platform push.Platform, flag, file string, log *slog.Logger, use func(text []byte) error) (loaded bool, err error) {
+	if file == "" {
+		s.off = append(s.off, platform)
+		return false, nil
+	}
+	r, err := auth.LoadSecret("--"+flag, file, use, log)
+	if err != nil {
+		return false, fmt.Errorf("--%s (%s): %w", flag, environmentName(flag), err)
+	}
+	s.reloaders = append(s.reloaders, r)
+	return true, nil
 }
 
 // roots returns the CAs of --tls-roots; nil: the system's.

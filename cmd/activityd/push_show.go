@@ -67,7 +67,7 @@ func newPushShow() *cobra.Command {
 	return cmd
 }
 
-func (l pushLook) run(ctx context.Context, db *sql.DB, name string, out, notes io.Writer) error {
+func (l *pushLook) run(ctx context.Context, db *sql.DB, name string, out, notes io.Writer) error {
 	if err := schema.Compatible(ctx, db); err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (l *pushLook) eventOf(ctx context.Context, store *push.MySQL, r queue.Recor
 }
 
 // tasks returns the tasks of an event that are not done.
-func (l pushLook) tasks(ctx context.Context, q taskAdmin, e *push.StoredEvent) (list []pushTaskJSON, err error) {
+func (l *pushLook) tasks(ctx context.Context, q taskAdmin, e *push.StoredEvent) (list []pushTaskJSON, err error) {
 	burst := ""
 	if hash := e.Burst(); e.Collapse != "" {
 		burst = hex.EncodeToString(hash[:])
@@ -191,7 +191,7 @@ func (l pushLook) tasks(ctx context.Context, q taskAdmin, e *push.StoredEvent) (
 }
 
 // fates prints what became of the event for each device.
-func (l pushLook) fates(ctx context.Context, store *push.MySQL, event uint64, printer *pushPrinter, notes io.Writer) error {
+func (l *pushLook) fates(ctx context.Context, store *push.MySQL, event uint64, printer *pushPrinter, notes io.Writer) error {
 	var last push.Fate
 	for shown := 0; ; {
 		size := taskBatch

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -330,7 +331,7 @@ func TestPushKeys(t *testing.T) {
 	code, public, errs := command(t, nil, "push", "keys", file)
 	after, err := os.ReadFile(file)
 	must(t, err)
-	if code != exitFailed || public != "" || !strings.Contains(errs, "is there already") || string(after) != string(before) {
+	if code != exitFailed || public != "" || !strings.Contains(errs, "is there already") || !bytes.Equal(after, before) {
 		t.Errorf("a second time: exit code %d, %q, %q", code, public, errs)
 	}
 	missing := filepath.Join(t.TempDir(), "no", "key")

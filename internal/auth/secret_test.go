@@ -32,7 +32,7 @@ func TestASecretIsFollowed(t *testing.T) {
 		lookTwice(t, reloader)
 		lookTwice(t, reloader)
 	}
-	if err := os.Chmod(path, 0o644); err != nil { //nolint:gosec // G302: that is the fault
+	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	lookTwice(t, reloader)

@@ -174,7 +174,7 @@ func (s *Sender) try(ctx context.Context, project, token string, body []byte) (a
 		return a, failure{err: err, spared: true}
 	}
 	answered := false
-	defer func() { s.pool.Done(c, answered) }()
+	defer func() { s.pool.Done(c, answered) }() //nolint:contextcheck // its connections outlive the message
 	content := h2pool.NewBody(body)
 	request := (&http.Request{
 		Method: http.MethodPost, URL: s.base.JoinPath("v1", "projects", project, "messages:send"), Host: s.base.Host,

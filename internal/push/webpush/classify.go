@@ -135,7 +135,7 @@ func reason(status int, body []byte) string {
 func messageID(header http.Header) string {
 	for _, name := range []string{"Apns-Id", "X-Wns-Msg-Id"} {
 		id := header.Get(name)
-		if len(id) > 0 && len(id) <= 64 && bytes.IndexFunc([]byte(id), func(c rune) bool { return c <= ' ' || c > '~' }) < 0 {
+		if id != "" && len(id) <= 64 && bytes.IndexFunc([]byte(id), func(c rune) bool { return c <= ' ' || c > '~' }) < 0 {
 			return id
 		}
 	}

@@ -73,10 +73,16 @@ func New(o Options) (*Sender, error) {
 		IdleConnTimeout:        idleTimeout,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: writeTimeout},
 	}}
+	var err error
 	if o.KeyFile != "" {
-		return s, s.Reload()
+		err = s.Reload()
+	} else {
+		err = s.setKey(o.Key)
 	}
-	return s, s.setKey(o.Key)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // Reload reads the key file again. If it cannot be used, the key that was in use stays.
@@ -191,9 +197,9 @@ func (s *Sender) try(ctx context.Context, o *origin, request *http.Request) exch
 		return exchange{now: s.now(), err: err}
 	}
 	answered := false
-	defer func() { o.Done(c, answered) }()
-	body := request.Body.(*h2pool.Body) //nolint:errcheck // it is of s.request
-	response, err := c.RoundTrip(request)
+	defer func() { o.Done(c, answered) }() //nolint:contextcheck // a connection outlives the message
+	body := request.Body.(*h2pool.Body)    //nolint:errcheck // it is of s.request
+	response, err := c.RoundTrip(request)  //nolint:bodyclose // readAnswer does it
 	if err != nil {
 		x := exchange{now: s.now(), err: err, sent: body.Stop()}
 		x.unsent = !x.sent

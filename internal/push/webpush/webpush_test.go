@@ -392,7 +392,8 @@ func TestOriginsAreBounded(t *testing.T) {
 	for _, o := range append(busy, first) {
 		s.put(o)
 	}
-	if s.get("new.example:443"); len(s.kept) != maxOrigins || s.kept["new.example:443"] == nil {
+	s.get("new.example:443")
+	if len(s.kept) != maxOrigins || s.kept["new.example:443"] == nil {
 		t.Errorf("%d are kept, or not the newest", len(s.kept))
 	}
 	last := busy[len(busy)-1]

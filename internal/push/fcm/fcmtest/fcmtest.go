@@ -378,13 +378,18 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 		}
 	}
+	s.answer(w, r, body.Message, reply, now)
+}
+
+// answer accepts a message, or not, and answers.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, m Message, reply Reply, now time.Time) {
 	s.mu.Lock()
-	gone := s.unregistered[body.Message.Token]
+	gone := s.unregistered[m.Token]
 	name := ""
 	if reply.Accept || reply.Status == 0 && !reply.Cut && !gone {
 		s.number++
 		name = fmt.Sprintf("projects/%s/messages/0:%d", Project, s.number)
-		s.accepted = append(s.accepted, Accepted{body.Message, name, now})
+		s.accepted = append(s.accepted, Accepted{m, name, now})
 	}
 	s.mu.Unlock()
 	switch {
@@ -463,7 +468,7 @@ func fail(w http.ResponseWriter, reply Reply) {
 func writeJSON(w http.ResponseWriter, status int, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(value) // else there is no client any more
+	_ = json.NewEncoder(w).Encode(value) //nolint:errchkjson // else there is no client any more
 }
 
 // newCertificate makes a certificate for this machine, which is its own CA.

@@ -91,7 +91,7 @@ type socket struct {
 }
 
 func upgrade(w http.ResponseWriter, r *http.Request) (*socket, error) {
-	key := r.Header.Get("Sec-Websocket-Key")
+	key := r.Header.Get("Sec-WebSocket-Key")
 	if key == "" {
 		return nil, errors.New("no WebSocket")
 	}
@@ -102,7 +102,7 @@ func upgrade(w http.ResponseWriter, r *http.Request) (*socket, error) {
 	sum := sha1.Sum([]byte(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11")) //nolint:gosec // see above
 	answer := "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
 		"Sec-WebSocket-Accept: " + base64.StdEncoding.EncodeToString(sum[:]) + "\r\n"
-	if r.Header.Get("Sec-Websocket-Protocol") != "" {
+	if r.Header.Get("Sec-WebSocket-Protocol") != "" {
 		answer += "Sec-WebSocket-Protocol: push-notification\r\n"
 	}
 	if _, err := io.WriteString(conn, answer+"\r\n"); err != nil {

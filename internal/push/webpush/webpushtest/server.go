@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
@@ -220,15 +221,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case <-timer.C:
 		}
 	}
-	for name, values := range answer.Header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), answer.Header)
 	switch {
 	case answer.Hang:
 		<-r.Context().Done()
 	case answer.Status != 0:
 		w.WriteHeader(answer.Status)
-		_, _ = io.WriteString(w, answer.Body)
+		_, _ = io.WriteString(w, answer.Body) //nolint:gosec // the script chooses it
 	default:
 		status, why := s.take(r, id, body)
 		if answer.Cut {
@@ -238,7 +237,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 		w.WriteHeader(status)
-		_, _ = io.WriteString(w, why)
+		_, _ = io.WriteString(w, why) //nolint:gosec // it is for no browser
 	}
 }
 
@@ -324,7 +323,7 @@ func (s *Server) verify(header string) (key string, err error) {
 }
 
 func checkHeader(h http.Header) (ttl time.Duration, err error) {
-	seconds, err := strconv.ParseUint(h.Get("Ttl"), 10, 31)
+	seconds, err := strconv.ParseUint(h.Get("TTL"), 10, 31)
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("TTL: %w", err)

@@ -57,10 +57,14 @@ func verify(header, origin string, now time.Time) (key string, err error) {
 }
 
 func checkClaims(headerJSON, claimsJSON []byte, origin string, now time.Time) error {
-	var header struct{ Typ, Alg string }
+	var header struct {
+		Typ string `json:"typ"`
+		Alg string `json:"alg"`
+	}
 	var claims struct {
-		Aud, Sub string
-		Exp      int64
+		Aud string `json:"aud"`
+		Sub string `json:"sub"`
+		Exp int64  `json:"exp"`
 	}
 	if err := errors.Join(json.Unmarshal(headerJSON, &header), json.Unmarshal(claimsJSON, &claims)); err != nil {
 		return err
