@@ -78,6 +78,7 @@ func (w *world) event(e push.Event) *push.StoredEvent {
 func (w *world) deliver(e *push.StoredEvent, devices ...uint64) {
 	w.t.Helper()
 	var batch []queue.New
+	w.mu.Lock()
 	for _, d := range devices {
 		n := queue.New{
 			Kind: push.Deliver, Key: d, Queue: push.QueuePush, DedupeKey: fmt.Sprintf("deliver:%d:%d", e.Number, d),
@@ -93,6 +94,7 @@ func (w *world) deliver(e *push.StoredEvent, devices ...uint64) {
 		}
 		batch = append(batch, n)
 	}
+	w.mu.Unlock()
 	if _, err := w.queue.Enqueue(w.t.Context(), batch); err != nil {
 		w.t.Fatal(err)
 	}

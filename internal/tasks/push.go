@@ -23,7 +23,7 @@ var (
 		Handler: func(w work) queue.Handler { return orNoPush(w.Notify) },
 	}
 	deliver = kind{
-		Name: push.Deliver, Workers: queue.Workers{Queue: push.QueuePush, Count: 2, Batch: DefaultBatch, Lease: pushLease}, DedupeKey: push.DeliverKey,
+		Name: push.Deliver, Workers: queue.Workers{Queue: push.QueuePush, Count: 4, Batch: DefaultBatch, Lease: pushLease}, DedupeKey: push.DeliverKey,
 		Handler: func(w work) queue.Handler { return orNoPush(w.Deliver) },
 	}
 )
