@@ -423,8 +423,10 @@ func (w *town) specify(all []*said, numbers map[string]uint64, looked func(event
 				case "accepted":
 				case "":
 					priority, wait := s.task.Priority, time.Duration(0)
-					if s.event.Urgent && priority > -10 {
-						priority = -10
+					inQueue := "push"
+					if s.event.Urgent {
+						inQueue = "push_urgent"
+						priority = min(priority, -10)
 					}
 					if !until.IsZero() {
 						wait = until.Sub(now)
@@ -435,7 +437,7 @@ func (w *town) specify(all []*said, numbers map[string]uint64, looked func(event
 						hash := s.event.Burst()
 						burst = hex.EncodeToString(hash[:])
 					}
-					deliveries = append(deliveries, fmt.Sprintf("%s: member %d device %d: burst %q priority %d delay %v", s.id, id, device, burst, priority, wait))
+					deliveries = append(deliveries, fmt.Sprintf("%s: member %d device %d: burst %q queue %s priority %d delay %v", s.id, id, device, burst, inQueue, priority, wait))
 				default:
 					skip(id, device, why)
 				}
@@ -579,7 +581,7 @@ func run(t *rapid.T, db *sql.DB, w *town, g *push.Targeting, all []*said, size i
 				}
 				continue
 			}
-			if _, err := queue.Validate(o.Next); err != nil {
+			if _, err := queue.ValidateNext(o.Next); err != nil {
 				t.Fatal(err)
 			}
 			deliveries := 0
@@ -617,10 +619,10 @@ func run(t *rapid.T, db *sql.DB, w *town, g *push.Targeting, all []*said, size i
 	for _, n := range waiting {
 		var d push.Delivery
 		must(t, json.Unmarshal(n.Payload, &d))
-		if key, err := push.DeliverKey(n.Key, n.Payload); err != nil || key != n.DedupeKey || n.Kind != push.Deliver || n.Queue != push.QueuePush || n.Life != 0 {
+		if key, err := push.DeliverKey(n.Key, n.Payload); err != nil || d.Burst != "" && key != n.DedupeKey || d.Burst == "" && n.DedupeKey != "" || n.Kind != push.Deliver || n.Life != 0 {
 			t.Fatalf("the delivery is %+v, and its key %q, %v", n, key, err)
 		}
-		made = append(made, fmt.Sprintf("%s: member %d device %d: burst %q priority %d delay %v", of[d.Event], d.Member, n.Key, d.Burst, n.Priority, n.Delay))
+		made = append(made, fmt.Sprintf("%s: member %d device %d: burst %q queue %s priority %d delay %v", of[d.Event], d.Member, n.Key, d.Burst, n.Queue, n.Priority, n.Delay))
 	}
 	return numbers, made
 }
