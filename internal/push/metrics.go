@@ -101,7 +101,9 @@ func reasonLabel(p Platform, reason string) string {
 func init() {
 	for _, p := range Platforms() {
 		acceptedSeconds.WithLabelValues(string(p))
-		messages.WithLabelValues(string(p), string(Accepted), "")
+		for _, outcome := range []Outcome{Accepted, Gone, Rejected, Credentials, Wait, Ambiguous} {
+			messages.WithLabelValues(string(p), string(outcome), "")
+		}
 		for _, cause := range []string{noAnswer, noReceipt, takenOver} {
 			doublesPossible.WithLabelValues(string(p), cause)
 		}
