@@ -171,9 +171,11 @@ func (w *world) Look(_ context.Context, candidates []push.Candidate) (all []push
 		if _, gone := w.pruned[c.Device]; !ok || gone || d.Member != c.Member {
 			continue
 		}
+		r := w.receipts[receiptKey{c.Event, c.Device}]
 		all = append(all, push.Facts{
 			Candidate: i, Device: d, Settings: w.settings, Visible: !w.hidden[c.Event], Actor: "alice", Now: time.Now(),
-			Accepted: w.receipts[receiptKey{c.Event, c.Device}].State == push.StateAccepted,
+			Accepted:   r.State == push.StateAccepted || r.State == push.StateFailed,
+			Unanswered: r.State == push.StatePending && r.Reason == "unanswered",
 		})
 	}
 	return all, nil

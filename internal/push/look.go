@@ -22,9 +22,12 @@ type Facts struct {
 	Muted     time.Time // until when the object or the actor is muted; zero: it is not
 	Blocked   bool      // the member blocks the actor, or the actor the member
 	Visible   bool      // the event is about no photo, or about one that the member may see
-	Accepted  bool      // the event was accepted for the device before
-	Actor     string    // the username of the actor; "" if it is no member any more
-	Now       time.Time // by the database's clock
+	Accepted  bool      // the event was accepted for the device before, or refused for good
+	// Unanswered says that the event was sent to the device, and that what became of it was not
+	// recorded since: see reasonUnanswered.
+	Unanswered bool
+	Actor      string    // the username of the actor; "" if it is no member any more
+	Now        time.Time // by the database's clock
 }
 
 // Skip is why a device is not notified: a label of metrics and a word of receipts.
