@@ -208,7 +208,7 @@ func (w *world) Look(_ context.Context, candidates []push.Candidate) (all []push
 		r := w.receipts[receiptKey{c.Event, c.Device}]
 		all = append(all, push.Facts{
 			Candidate: i, Device: d, Settings: w.settings, Visible: !w.hidden[c.Event], Actor: "alice", Now: time.Now(),
-			Accepted:   r.State == push.StateAccepted || r.State == push.StateFailed,
+			Accepted: r.State == push.StateAccepted, Failed: r.State == push.StateFailed,
 			Unanswered: r.State == push.StatePending && r.Reason == "unanswered",
 		})
 	}
@@ -224,7 +224,7 @@ func (w *world) WriteReceipts(ctx context.Context, receipts []push.Receipt) erro
 	defer w.mu.Unlock()
 	for _, r := range receipts {
 		key := receiptKey{r.Event, r.Device}
-		if w.receipts[key].State != push.StateAccepted {
+		if was := w.receipts[key].State; was != push.StateAccepted && (r.State != push.StatePending || was == push.StatePending || was == "") {
 			r.At = time.Now()
 			w.receipts[key] = r
 		}

@@ -22,7 +22,9 @@ type Facts struct {
 	Muted     time.Time // until when the object or the actor is muted; zero: it is not
 	Blocked   bool      // the member blocks the actor, or the actor the member
 	Visible   bool      // the event is about no photo, or about one that the member may see
-	Accepted  bool      // the event was accepted for the device before, or refused for good
+	Accepted  bool      // the event was accepted for the device before
+	// Failed says that the event was refused for the device before, for good.
+	Failed bool
 	// Unanswered says that the event was sent to the device, and that what became of it was not
 	// recorded since: see reasonUnanswered.
 	Unanswered bool
@@ -42,7 +44,7 @@ const (
 	NotVisible Skip = "not_visible"
 	Expired    Skip = "expired"
 	Off        Skip = "off"     // the platform has no keys here
-	Doubled    Skip = "doubled" // it was accepted before, or another notification counts it
+	Doubled    Skip = "doubled" // it was accepted before, or refused, or another notification counts it
 )
 
 // Decision is what the facts mean for an event: send, or skip for a reason, or not before a
@@ -58,7 +60,7 @@ func Decide(e *StoredEvent, f Facts) Decision {
 	switch {
 	case !f.Now.Before(e.Expires):
 		return Decision{Skip: Expired}
-	case f.Accepted:
+	case f.Accepted, f.Failed:
 		return Decision{Skip: Doubled}
 	case f.Blocked:
 		return Decision{Skip: Blocked}
