@@ -173,7 +173,7 @@ func (w *lookWorld) look(candidates []push.Candidate) (want []push.Facts) {
 				Accepted: r.State == push.StateAccepted, Failed: r.State == push.StateFailed,
 				Unanswered: r.State == push.StatePending && r.Reason == "unanswered",
 			}
-			if w.members[e.Actor] {
+			if f.Departed = !w.members[e.Actor]; !f.Departed {
 				f.Actor = "u" + e.Actor.String()
 			}
 			for _, object := range []string{e.Object, "user:" + e.Actor.String()} {
