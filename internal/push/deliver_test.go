@@ -603,7 +603,8 @@ func TestAServerErrorIsOfItsMessage(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, w *world) {
 		sent := 0
 		w.answering(func(context.Context, push.Message) push.Result {
-			if sent++; sent == 1 {
+			sent++
+			if sent == 1 {
 				return push.Result{Outcome: push.Wait, Status: 503, Reason: "ServiceUnavailable", After: 15 * time.Minute}
 			}
 			return push.Result{Outcome: push.Accepted, Status: 200}
