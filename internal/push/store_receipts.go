@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -165,6 +166,61 @@ func (m *MySQL) LastAccepted(ctx context.Context, devices []BurstDevice) ([]time
 		" ORDER BY r.device_id DESC, r.burst DESC, r.state DESC, r.at DESC LIMIT 1) FROM "+burstsTable)
 	return last, err
 }
+
+// AcceptedSince returns, for each of devices in order, receipts of the events of the burst that
+// were accepted for it, the last one first and at most maxBurst of them: none if the last
+// one was accepted before since.
+func (m *MySQL) AcceptedSince(ctx context.Context, devices []BurstDevice, since []time.Time) ([][]Receipt, error) {
+	accepted := make([][]Receipt, len(devices))
+	const what = "read what of bursts was accepted"
+	var branches []string
+	var args []any
+	// Most bursts have just begun, or begin again: of these one entry is read.
+	const newest = "(SELECT r.at" + acceptedOfBurst + " AND r.device_id = q.d AND r.burst = UNHEX(q.b)" + newestAccepted + " LIMIT 1)"
+	err := m.bursts(ctx, what, devices, func(rows *sql.Rows) (_ struct{}, err error) {
+		var i int
+		var at instant
+		if err := rows.Scan(&i, &at); err != nil || time.Time(at).IsZero() || time.Time(at).Before(since[i]) {
+			return struct{}{}, err
+		}
+		d := devices[i]
+		branches = append(branches, "(SELECT "+strconv.Itoa(i)+", r.event_number, r.at"+acceptedOfBurst+
+			" AND r.device_id = ? AND r.burst = ? AND r.member_id = ?"+newestAccepted+" LIMIT "+strconv.Itoa(maxBurst)+")")
+		args = append(args, d.Device, d.Burst[:], d.Member)
+		return struct{}{}, nil
+	}, "SELECT q.i, "+newest+" FROM "+burstsTable)
+	if err != nil {
+		return nil, err
+	}
+	for some := range slices.Chunk(branches, maxBranches) {
+		_, err := mysql.Select(ctx, m.db, func(rows *sql.Rows) (_ struct{}, err error) {
+			var i int
+			r := Receipt{State: StateAccepted}
+			err = rows.Scan(&i, &r.Event, (*instant)(&r.At))
+			r.Member, r.Device, r.Burst = devices[i].Member, devices[i].Device, devices[i].Burst
+			accepted[i] = append(accepted[i], r)
+			return struct{}{}, err
+		}, strings.Join(some, " UNION ALL "), args[:3*len(some)]...)
+		if err != nil {
+			return nil, mysql.Translate(ctx, fmt.Sprintf("%s, for %d devices", what, len(some)), err)
+		}
+		args = args[3*len(some):]
+	}
+	for _, list := range accepted { // UNION keeps no order
+		slices.SortFunc(list, func(a, b Receipt) int { return cmp.Or(b.At.Compare(a.At), cmp.Compare(b.Event, a.Event)) })
+	}
+	return accepted, nil
+}
+
+// maxBranches bounds the SELECTs of one statement.
+const maxBranches = 100
+
+// All columns are named in the order, and the state is an ASCII literal, so that only the
+// entries that are returned are read and nothing is sorted: as in newestFirst of package contacts.
+const (
+	acceptedOfBurst = " FROM push_receipts r FORCE INDEX (bursts) WHERE r.state = _ascii'accepted'"
+	newestAccepted  = " ORDER BY r.device_id DESC, r.burst DESC, r.state DESC, r.at DESC"
+)
 
 func (m *MySQL) bursts(
 	ctx context.Context, what string, devices []BurstDevice, scan func(*sql.Rows) (struct{}, error), text string,

@@ -530,6 +530,39 @@ func TestBursts(t *testing.T) {
 	}
 }
 
+func TestAcceptedSince(t *testing.T) {
+	t.Parallel()
+	store, db := openStore(t)
+	a, b := [16]byte{1}, [16]byte{2}
+	for _, row := range []struct {
+		burst          [16]byte
+		member, device uint64
+		first, n       int
+	}{{a, 1, 1, 1000, 150}, {a, 1, 2, 2000, 2}, {b, 1, 1, 3000, 1}, {a, 9, 1, 4000, 3}} { // device 1 was another member's once
+		exec(t, db, "INSERT INTO push_receipts (event_number, member_id, device_id, state, at, burst) SELECT ? + n, ?, ?, 'accepted', ? + n, ? FROM "+
+			numbers+" WHERE n <= ?", row.first, row.member, row.device, row.first, row.burst[:], row.n)
+	}
+	exec(t, db, "UPDATE push_receipts SET state = 'pending', at = 9e9 WHERE event_number = 1150")
+	at := func(ms int64) time.Time { return time.UnixMilli(ms) }
+	accepted, err := store.AcceptedSince(t.Context(), []push.BurstDevice{
+		{Burst: a, Member: 1, Device: 1}, {Burst: a, Member: 1, Device: 2}, {Burst: a, Member: 1, Device: 2},
+		{Burst: b, Member: 1, Device: 1}, {Burst: b, Member: 1, Device: 2},
+	}, []time.Time{at(4000), at(2002), at(2003), {}, {}})
+	must(t, err)
+	var got []string
+	for _, list := range accepted {
+		text := fmt.Sprint(len(list))
+		if n := len(list); n > 0 {
+			text += fmt.Sprintf(" from %d to %d, the first at %d", list[0].Event, list[n-1].Event, list[0].At.UnixMilli())
+		}
+		got = append(got, text)
+	}
+	want := []string{"100 from 1149 to 1050, the first at 1149", "2 from 2002 to 2001, the first at 2002", "0", "1 from 3001 to 3001, the first at 3001", "0"}
+	if !slices.Equal(got, want) {
+		t.Errorf("accepted %q, want %q", got, want)
+	}
+}
+
 func TestPurge(t *testing.T) {
 	t.Parallel()
 	store, db := openStore(t)
