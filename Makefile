@@ -66,8 +66,8 @@ fuzz-short: ## fuzz every fuzz target for a short time
 	@GO='$(GO)' scripts/fuzz-short $(FUZZ_TIME)
 
 .PHONY: bench
-bench: test-deps ## measure reads, fan-out, refill, memory and saves (ARGS="--quick", --json FILE, --only reads)
-	cd bench && $(GO) run . index $(ARGS)
+bench: test-deps ## measure reads, fan-out, refill, memory, saves and notifications (ARGS="--quick", --json FILE, --only reads)
+	cd bench && $(GO) run . index,push $(ARGS)
 
 .PHONY: bench-queue
 bench-queue: test-deps ## measure the queue beside asynq (ARGS="--quick", --json FILE); minutes
@@ -76,6 +76,10 @@ bench-queue: test-deps ## measure the queue beside asynq (ARGS="--quick", --json
 .PHONY: bench-once
 bench-once: test-deps ## measure locks beside SET NX, redislock and redsync (ARGS="--quick", --json FILE); minutes
 	cd bench && $(GO) run . once $(ARGS)
+
+.PHONY: bench-push
+bench-push: test-deps ## measure notifications, beside bare loops and apns2 (ARGS="--quick", --json FILE); minutes
+	cd bench && $(GO) run . push $(ARGS)
 
 .PHONY: bench-test
 bench-test: test-deps ## check that the benchmark works: seconds

@@ -297,6 +297,25 @@ func TestABurstIsCountedAsAWhole(t *testing.T) {
 	}
 }
 
+// Events that were enqueued one after the other may be numbered in another order.
+func TestTheNewestOfABurstIsTheOneEnqueuedLast(t *testing.T) {
+	t.Parallel()
+	bubble(t, 1, func(t *testing.T, w *world) {
+		for i, created := range []time.Duration{2, 3, 3, 1} {
+			e := w.event(push.Event{Collapse: "key", Body: fmt.Sprintf("photo %d", i)})
+			e.Created = e.Created.Add(created * time.Millisecond)
+			w.deliver(e, 1)
+		}
+		w.events[3].Task = w.events[2].Task - 1
+		w.begin()
+		pass(time.Second)
+		w.done()
+		if len(w.accepted) != 1 || w.accepted[0].Body != "photo 1" || w.accepted[0].Count != 4 {
+			t.Errorf("accepted %+v", w.accepted)
+		}
+	})
+}
+
 // Of a very long burst, only the newest events are looked at; if these may not be
 // shown, the older ones have their turn.
 func TestAnEndlessBurst(t *testing.T) {

@@ -572,6 +572,9 @@ func (p *page) delivery(s send, until time.Time) queue.New {
 	}
 	n := d.task(s.Device.ID)
 	n.Priority = p.priority()
+	if p.event.Urgent {
+		n.Queue = QueueUrgent
+	}
 	n.Life = p.event.Expires.Sub(s.Now)
 	if start.After(s.Now) {
 		n.Delay = start.Sub(s.Now)
