@@ -165,16 +165,17 @@ type delivery struct {
 // batch is the work on tasks that were claimed together.
 type batch struct {
 	*Deliveries
-	ctx      context.Context // of the handler
-	jitter   float64         // of the pauses: one for all, so that they are few
-	lookedAt time.Time       // when the last look began, by the clock of this process
-	now      time.Time       // then, by the database's
-	results  chan answer
-	flying   map[*delivery]bool // sent, and not answered
-	loose    bool               // nothing waits for it
-	receipts []Receipt          // to be written
-	gone     []Pruned
-	accepted map[Platform]int // by the receipts
+	ctx       context.Context // of the handler
+	jitter    float64         // of the pauses: one for all, so that they are few
+	lookedAt  time.Time       // when the last look began, by the clock of this process
+	now       time.Time       // then, by the database's
+	results   chan answer
+	flying    map[*delivery]bool // sent, and not answered
+	loose     bool               // nothing waits for it
+	receipts  []Receipt          // to be written
+	unwritten error              // why earlier ones were not
+	gone      []Pruned
+	accepted  map[Platform]int // by the receipts
 }
 
 // answer is the result of the message of a delivery.
@@ -228,6 +229,11 @@ func (d *Deliveries) Handle(ctx context.Context, tasks []queue.Task) []queue.Out
 		b.abandon()
 	}
 	b.flush() //nolint:contextcheck // likewise
+	for _, one := range all {
+		if b.unwritten != nil && one.outcome.Err == nil && len(one.send) == 0 && len(one.events) > 0 {
+			one.outcome.Err = b.unwritten // nothing was sent, and nothing says why
+		}
+	}
 	outcomes := make([]queue.Outcome, len(all))
 	for i, one := range all {
 		if b.flying[one] {
@@ -709,6 +715,7 @@ func (b *batch) flush() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), recordTime)
 	defer cancel()
 	if err := persist(ctx, func() error { return b.Store.WriteReceipts(ctx, b.receipts) }); err != nil {
+		b.unwritten = err
 		for platform, n := range b.accepted {
 			doublesPossible.WithLabelValues(string(platform), noReceipt).Add(float64(n))
 		}

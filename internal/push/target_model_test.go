@@ -553,7 +553,7 @@ func run(t *rapid.T, db *sql.DB, w *town, g *push.Targeting, all []*said, size i
 	for _, n := range waiting {
 		var d push.Delivery
 		must(t, json.Unmarshal(n.Payload, &d))
-		if key, err := push.DeliverKey(n.Key, n.Payload); err != nil || key != n.DedupeKey || n.Kind != push.Deliver || n.Queue != push.QueuePush {
+		if key, err := push.DeliverKey(n.Key, n.Payload); err != nil || key != n.DedupeKey || n.Kind != push.Deliver || n.Queue != push.QueuePush && n.Queue != push.QueueUrgent {
 			t.Fatalf("the delivery is %+v, and its key %q, %v", n, key, err)
 		}
 		made = append(made, fmt.Sprintf("%s: member %d device %d: burst %q priority %d delay %v life %v", of[d.Event], d.Member, n.Key, d.Burst, n.Priority, n.Delay, n.Life))
