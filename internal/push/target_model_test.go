@@ -540,21 +540,31 @@ func run(t *rapid.T, db *sql.DB, w *town, g *push.Targeting, all []*said, size i
 		claim = next
 	}
 	numbers = map[string]uint64{}
-	rows, err := db.QueryContext(t.Context(), "SELECT number, id FROM push_events")
+	urgent := map[uint64]bool{}
+	rows, err := db.QueryContext(t.Context(), `SELECT number, id, event LIKE '%"urgent"%' FROM push_events`)
 	must(t, err)
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var number uint64
 		var id string
-		must(t, rows.Scan(&number, &id))
-		numbers[id], of[number] = number, id
+		var hurry bool
+		must(t, rows.Scan(&number, &id, &hurry))
+		numbers[id], of[number], urgent[number] = number, id, hurry
 	}
 	must(t, rows.Err())
 	for _, n := range waiting {
 		var d push.Delivery
 		must(t, json.Unmarshal(n.Payload, &d))
-		if key, err := push.DeliverKey(n.Key, n.Payload); err != nil || key != n.DedupeKey || n.Kind != push.Deliver || n.Queue != push.QueuePush {
-			t.Fatalf("the delivery is %+v, and its key %q, %v", n, key, err)
+		key, err := push.DeliverKey(n.Key, n.Payload)
+		if d.Burst == "" {
+			key = ""
+		}
+		queue := push.QueuePush
+		if urgent[d.Event] {
+			queue = push.QueueUrgent
+		}
+		if err != nil || key != n.DedupeKey || n.Kind != push.Deliver || n.Queue != queue {
+			t.Fatalf("the delivery is %+v, want the key %q and queue %s, %v", n, key, queue, err)
 		}
 		made = append(made, fmt.Sprintf("%s: member %d device %d: burst %q priority %d delay %v life %v", of[d.Event], d.Member, n.Key, d.Burst, n.Priority, n.Delay, n.Life))
 	}
