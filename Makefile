@@ -90,6 +90,11 @@ chaos: test-deps ## kill, stop, cut and delay everything for long (DURATION=10m 
 	ACTIVITYD_CHAOS='$(DURATION)' ACTIVITYD_SEED='$(SEED)' \
 		$(GO) test -race -count=1 -timeout 0 -v -run '^TestChaos$$' ./internal/endtoend
 
+.PHONY: chaos-push
+chaos-push: test-deps ## the same for push, until 1,000 kills or DURATION (DURATION=20m SEED=1234)
+	ACTIVITYD_CHAOS_PUSH='$(DURATION)' ACTIVITYD_SEED='$(SEED)' \
+		$(GO) test -race -count=1 -timeout 0 -v -run '^TestPushChaos$$' ./internal/endtoend
+
 .PHONY: prove
 prove: test-deps ## try a million histories and all orders of 7 events (RUNS=1000 DURATION=30m EVENTS=5, SEED=1234)
 	GOGC=400 ACTIVITYD_PROVE=1 ACTIVITYD_SEED='$(SEED)' ACTIVITYD_RUNS='$(RUNS)' ACTIVITYD_EVENTS='$(EVENTS)' \

@@ -181,7 +181,7 @@ func (r *row) absorb(n queue.New, now int64) bool {
 }
 
 // Claim starts the first n tasks that wait and have not expired; one whose lease was
-// lost goes alone.
+// lost goes alone, if it has had its shared attempts.
 func (q *Memory) Claim(ctx context.Context, name string, n int, lease time.Duration) (claimed []queue.Task, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("claim tasks of queue %s: %w", name, err)
@@ -192,12 +192,12 @@ func (q *Memory) Claim(ctx context.Context, name string, n int, lease time.Durat
 	now := q.now().UnixMilli()
 	due := q.inOrder(func(r *row) bool { return r.state == queue.Waiting && r.Queue == name && !r.isDue(now) })
 	for _, r := range due[:min(n, len(due))] {
-		lost := r.lost
-		if lost && len(claimed) > 0 {
+		alone := r.lost && r.Attempts >= queue.SharedAttempts
+		if alone && len(claimed) > 0 {
 			break
 		}
 		claimed = append(claimed, q.start(r, now, min(lease, queue.MaxLease)))
-		if lost {
+		if alone {
 			break
 		}
 	}
