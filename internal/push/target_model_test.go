@@ -606,14 +606,16 @@ func run(t *rapid.T, db *sql.DB, w *town, g *push.Targeting, all []*said, size i
 		claim = next
 	}
 	numbers = map[string]uint64{}
-	rows, err := db.QueryContext(t.Context(), "SELECT number, id FROM push_events")
+	urgent := map[uint64]bool{}
+	rows, err := db.QueryContext(t.Context(), `SELECT number, id, event LIKE '%"urgent"%' FROM push_events`)
 	must(t, err)
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var number uint64
 		var id string
-		must(t, rows.Scan(&number, &id))
-		numbers[id], of[number] = number, id
+		var hurry bool
+		must(t, rows.Scan(&number, &id, &hurry))
+		numbers[id], of[number], urgent[number] = number, id, hurry
 	}
 	must(t, rows.Err())
 	for _, n := range waiting {
