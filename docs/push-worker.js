@@ -34,14 +34,24 @@ async function show(data) {
 
 self.addEventListener("notificationclick", (event) => {
   event.notification.close();
-  event.waitUntil(visit(new URL(event.notification.data.url, self.location.origin)));
+  event.waitUntil(visit(page(event.notification.data?.url)));
 });
 
-// visit shows a page of this site, in the tab that shows it already if there is one.
-async function visit(url) {
-  if (url.origin !== self.location.origin) {
-    return;
+// page returns the URL of a page of this site: the first one if text names none.
+function page(text) {
+  try {
+    const url = new URL(text, self.location.origin);
+    if (url.origin === self.location.origin) {
+      return url;
+    }
+  } catch {
+    // It is no URL.
   }
+  return new URL("/", self.location.origin);
+}
+
+// visit shows a page, in the tab that shows it already if there is one.
+async function visit(url) {
   for (const tab of await self.clients.matchAll({ type: "window", includeUncontrolled: true })) {
     if (tab.url === url.href) {
       await tab.focus();

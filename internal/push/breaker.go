@@ -367,7 +367,7 @@ func evidenceOf(r Result) evidence {
 			return failing
 		case r.Status != 0: // it answered, about this device
 			return alive
-		case r.Reason == ReasonGoAway, r.Reason == ReasonRefused, r.Reason == ReasonNotProcessed:
+		case r.Reason == ReasonGoAway, r.Reason == ReasonRefused:
 			return none
 		}
 	}

@@ -199,7 +199,7 @@ func TestWhatWasNotProcessedIsNoFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBreakers()
-		for _, reason := range []string{ReasonGoAway, ReasonRefused, ReasonNotProcessed} {
+		for _, reason := range []string{ReasonGoAway, ReasonRefused} {
 			for range 10 * failuresToOpen {
 				b.report(admitted(t, b, oneOrigin), Result{Outcome: Wait, Reason: reason})
 			}

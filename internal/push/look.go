@@ -23,8 +23,7 @@ type Facts struct {
 	Blocked   bool      // the member blocks the actor, or the actor the member
 	Visible   bool      // the event is about no photo, or about one that the member may see
 	Accepted  bool      // the event was accepted for the device before
-	// Failed says that the event was refused for the device before, for good.
-	Failed bool
+	Failed    bool      // the event was refused for the device before, for good
 	// Unanswered says that the event was sent to the device, and that what became of it was not
 	// recorded since: see reasonUnanswered.
 	Unanswered bool

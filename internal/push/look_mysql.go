@@ -45,7 +45,8 @@ SELECT /*+ NO_BNL() */ q.i, q.n, e.number IS NULL, ` + deviceColumns + `,
   GREATEST(COALESCE(mo.until_at, 0), COALESCE(mu.until_at, 0)),
   bv.user_id IS NOT NULL OR ba.user_id IS NOT NULL,
   q.p IS NULL OR ` + contacts.Sight + `,
-  COALESCE(r.state = 'accepted', FALSE), COALESCE(r.state = 'failed', FALSE), COALESCE(r.state = 'pending' AND r.reason = '` + reasonUnanswered + `', FALSE), COALESCE(a.username, ''), a.id IS NULL, ` + mysql.Now + `
+  COALESCE(r.state = 'accepted', FALSE), COALESCE(r.state = 'failed', FALSE),
+  COALESCE(r.state = 'pending' AND r.reason = '` + reasonUnanswered + `', FALSE), COALESCE(a.username, ''), a.id IS NULL, ` + mysql.Now + `
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
   n BIGINT UNSIGNED PATH '$.n', t BIGINT UNSIGNED PATH '$.t', c BIGINT UNSIGNED PATH '$.c', a BIGINT UNSIGNED PATH '$.a',
   p BIGINT UNSIGNED PATH '$.p', o VARCHAR(100) PATH '$.o', u VARCHAR(100) PATH '$.u',

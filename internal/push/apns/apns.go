@@ -1,8 +1,8 @@
 // Package apns sends notifications through the Apple Push Notification service, by its
 // provider API over HTTP/2 with tokens.
 //
-// Each message is one request and is sent once: what failed is for the queue to repeat,
-// under the same apns-id. All alerts have priority 10, at once, which is also Apple's
+// Each message is one request, which APNs processes once at most: what failed is for the
+// queue to repeat, under the same apns-id. All alerts have priority 10, at once, which is also Apple's
 // default: what is sent is to be seen by a person, and 5 would let a phone keep it back.
 // An urgent one is "time-sensitive" in addition, which goes through a phone's focus modes
 // where the app has that entitlement, and has a sound.
@@ -82,9 +82,6 @@ type host struct {
 	pool    *h2pool.Pool // the Tag of a connection is the signer whose tokens go over it
 	url     *url.URL
 	address string // host:port
-	// proven is the key by which it accepted a message: the key, the topic and the
-	// environment were right then, so that a bad device token is the device's own fault.
-	proven atomic.Pointer[signer]
 }
 
 // New returns a sender, which connects when it has something to send.
@@ -269,10 +266,8 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 		retryAfter: h2pool.RetryAfter(got.Header.Get("Retry-After"), time.Now()),
 	}
 	if a.status == http.StatusOK {
-		h.proven.Store(tagOf(got.Conn))
 		return a.result()
 	}
-	a.proven = h.proven.Load() == tagOf(got.Conn)
 	var said struct {
 		Reason    string `json:"reason"`
 		Timestamp int64  `json:"timestamp"`

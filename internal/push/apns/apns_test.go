@@ -256,7 +256,7 @@ func await(t *testing.T, server *apnstest.Server, until func(apnstest.Stats) boo
 }
 
 // Of ten requests in flight, a GOAWAY names the lower half as received, and the connection
-// is closed. What is above is safe to repeat, and what is below may have been accepted.
+// is closed. What is above goes over the next one, and what is below may have been accepted.
 func TestGoAway(t *testing.T) {
 	t.Parallel()
 	for _, code := range []http2.ErrCode{http2.ErrCodeNo, http2.ErrCodeEnhanceYourCalm} {
@@ -266,9 +266,16 @@ func TestGoAway(t *testing.T) {
 		// Stream 1 was the first; the ten have 3 to 21.
 		const last = 11
 		n := 0
+		atFirst := make(map[string]bool)
 		server.Answer(func(r apnstest.Request) apnstest.Answer {
+			if r.Conn > 1 {
+				return apnstest.Answer{}
+			}
 			n++
 			a := apnstest.Answer{Ignore: true, Accept: r.Stream <= last}
+			if a.Accept {
+				atFirst[r.ID] = true
+			}
 			if n == 10 {
 				a.GoAway = &apnstest.GoAway{Last: last, Code: code, Reason: "Shutdown", Close: true}
 			}
@@ -277,10 +284,14 @@ func TestGoAway(t *testing.T) {
 		all := messages(0, 10)
 		accepted := 0
 		results := sendAll(patient(t), s, all)
-		ids := acceptedIDs(server)
+		for id, n := range acceptedIDs(server) {
+			if n > 1 {
+				t.Errorf("%v: %s was accepted %d times", code, id, n)
+			}
+		}
 		for i, r := range results {
-			want := push.Result{Outcome: push.Wait, Reason: reasonGoAway}
-			if ids[all[i].ID] > 0 {
+			want := push.Result{Outcome: push.Accepted, Status: 200, ID: all[i].ID}
+			if atFirst[all[i].ID] {
 				want = push.Result{Outcome: push.Ambiguous, Reason: reasonLost}
 				accepted++
 			}
@@ -307,14 +318,34 @@ func TestGoAwayAtFirst(t *testing.T) {
 	server.Answer(func(apnstest.Request) apnstest.Answer {
 		return apnstest.Answer{GoAway: &apnstest.GoAway{Code: http2.ErrCodeEnhanceYourCalm, Reason: "BadCertificate", Close: true}}
 	})
-	if got := s.Send(patient(t), message(1)); got != (push.Result{Outcome: push.Wait, Reason: reasonGoAway}) {
+	if got := s.Send(patient(t), message(1)); got != (push.Result{Outcome: push.Wait, Reason: reasonUnwanted}) {
 		t.Errorf("%+v", got)
 	}
-	if n := len(server.Accepted()); n != 0 {
-		t.Errorf("%d messages were accepted", n)
+	if stats := server.Stats(); stats.Accepted != 0 || stats.Conns != 1 {
+		t.Errorf("nothing is accepted, and the next connection fares no better: %+v", stats)
 	}
 	server.Answer(nil)
 	warm(t, s)
+}
+
+// What no connection processes is given up after some.
+func TestGoAwayAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	server := apnstest.Start(t)
+	s := newSender(t, server)
+	for answer, want := range map[apnstest.Answer]string{
+		{GoAway: &apnstest.GoAway{Reason: "Shutdown", Close: true}}: push.ReasonGoAway,
+		{Reset: http2.ErrCodeRefusedStream}:                         push.ReasonRefused,
+	} {
+		before := server.Stats()
+		server.Answer(func(apnstest.Request) apnstest.Answer { return answer })
+		if got := s.Send(patient(t), message(1)); got != (push.Result{Outcome: push.Wait, Reason: want}) {
+			t.Errorf("%+v, want %s", got, want)
+		}
+		if stats := server.Stats(); stats.Requests != before.Requests+3 || stats.Accepted != 0 {
+			t.Errorf("%s: want three requests, none accepted: %+v", want, stats)
+		}
+	}
 }
 
 // A server that goes away again and again under load, or changes its limit of streams,
@@ -373,7 +404,7 @@ func TestResets(t *testing.T) {
 		code http2.ErrCode
 		want push.Result
 	}{
-		{http2.ErrCodeRefusedStream, push.Result{Outcome: push.Wait, Reason: reasonRefused}},
+		{http2.ErrCodeRefusedStream, push.Result{Outcome: push.Wait, Reason: push.ReasonRefused}},
 		{http2.ErrCodeInternal, push.Result{Outcome: push.Ambiguous, Reason: reasonReset}},
 		{http2.ErrCodeCancel, push.Result{Outcome: push.Ambiguous, Reason: reasonReset}},
 		{http2.ErrCodeEnhanceYourCalm, push.Result{Outcome: push.Ambiguous, Reason: reasonReset}},
@@ -413,13 +444,6 @@ func TestAnswers(t *testing.T) {
 	t.Parallel()
 	server := apnstest.Start(t)
 	s := newSender(t, server)
-	bad := message(3)
-	bad.Device.Address.Token = strings.Repeat("ab", 40)
-	server.Answer(func(apnstest.Request) apnstest.Answer { return apnstest.Answer{Status: 400, Reason: "BadDeviceToken"} })
-	if got := s.Send(patient(t), bad); got.Outcome != push.Rejected || got.Reason != "BadDeviceToken" {
-		t.Errorf("a bad token before anything was accepted: %+v", got)
-	}
-	server.Answer(nil)
 	warm(t, s)
 	since := time.UnixMilli(1795300000123)
 	server.Unregister(message(4).Device.Address.Token, since)
@@ -430,12 +454,12 @@ func TestAnswers(t *testing.T) {
 		answer apnstest.Answer
 		want   push.Result
 	}{
-		{apnstest.Answer{Status: 400, Reason: "BadDeviceToken"}, push.Result{Outcome: push.Gone, Status: 400, Reason: "BadDeviceToken"}},
+		{apnstest.Answer{Status: 400, Reason: "BadDeviceToken"}, push.Result{Outcome: push.Rejected, Status: 400, Reason: "BadDeviceToken"}},
 		{apnstest.Answer{Status: 429, Reason: "TooManyRequests", RetryAfter: 7 * time.Second}, push.Result{Outcome: push.Wait, Status: 429, Reason: "TooManyRequests", After: 7 * time.Second}},
-		{apnstest.Answer{Status: 503, Reason: "ServiceUnavailable"}, push.Result{Outcome: push.Wait, Status: 503, Reason: "ServiceUnavailable", After: 15 * time.Minute, Origin: true}},
+		{apnstest.Answer{Status: 503, Reason: "ServiceUnavailable"}, push.Result{Outcome: push.Wait, Status: 503, Reason: "ServiceUnavailable", After: 15 * time.Minute}},
 		{apnstest.Answer{Status: 503, Reason: "Shutdown"}, push.Result{Outcome: push.Wait, Status: 503, Reason: "Shutdown"}},
 		{apnstest.Answer{Status: 413, Reason: "PayloadTooLarge"}, push.Result{Outcome: push.Rejected, Status: 413, Reason: "PayloadTooLarge"}},
-		{apnstest.Answer{Status: 500}, push.Result{Outcome: push.Wait, Status: 500, Reason: reasonAnswer, After: 15 * time.Minute, Origin: true}},
+		{apnstest.Answer{Status: 500}, push.Result{Outcome: push.Wait, Status: 500, Reason: reasonAnswer, After: 15 * time.Minute}},
 	} {
 		server.Answer(func(apnstest.Request) apnstest.Answer { return test.answer })
 		got := s.Send(patient(t), message(5))

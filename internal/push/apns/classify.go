@@ -18,22 +18,20 @@ type answer struct {
 	cut        bool   // the body could not be read
 	id         string // of the header apns-id
 	retryAfter time.Duration
-	proven     bool // the push service accepted another message by this key
 }
 
 // Reasons of ours, for results without an answer.
 const (
-	reasonDial    = "dial"         // no connection could be opened
-	reasonStream  = "no_stream"    // the time was over before a stream was free
-	reasonNotSent = "not_sent"     // the connection went away before the message was written
-	reasonGoAway  = "goaway"       // APNs said that it did not process it, and closes the connection
-	reasonRefused = "refused"      // APNs said that it did not process it
-	reasonTimeout = "timeout"      // sent, and the time was over before the answer came
-	reasonReset   = "reset"        // sent, and APNs gave up the stream
-	reasonLost    = "lost"         // sent, and the connection was lost before the answer came
-	reasonAnswer  = "cut_answer"   // APNs did not take it, and why was lost
-	reasonKey     = "sign"         // no token could be made
-	reasonUnknown = "unknown_code" // an answer that is not documented
+	reasonDial     = "dial"         // no connection could be opened
+	reasonStream   = "no_stream"    // the time was over before a stream was free
+	reasonNotSent  = "not_sent"     // the connection went away before the message was written
+	reasonUnwanted = "unwelcome"    // APNs closes a new connection at its first message, which it did not process
+	reasonTimeout  = "timeout"      // sent, and the time was over before the answer came
+	reasonReset    = "reset"        // sent, and APNs gave up the stream
+	reasonLost     = "lost"         // sent, and the connection was lost before the answer came
+	reasonAnswer   = "cut_answer"   // APNs did not take it, and why was lost
+	reasonKey      = "sign"         // no token could be made
+	reasonUnknown  = "unknown_code" // an answer that is not documented
 )
 
 // rule is what a documented reason means.
@@ -42,10 +40,13 @@ type rule struct {
 	outcome push.Outcome
 	after   time.Duration
 	origin  bool
+	// originIfAsked: the time that a header Retry-After asks for holds for all messages.
+	originIfAsked bool
 }
 
 // Apple: "After 15 minutes, you can retry JSON payloads that receive response status codes
-// that begin with 5XX."
+// that begin with 5XX." That is for the one message: others may be taken at once, by another
+// server behind the same name. The breaker finds out whether none are.
 const afterError = 15 * time.Minute
 
 // rules are by reason, as documented in "Handling notification responses from APNs".
@@ -53,8 +54,9 @@ const afterError = 15 * time.Minute
 // What says that our key, topic or environment is wrong is the operator's to mend: nothing
 // is lost by it, and no device.
 //
-// An internal error is of the message: it must not hold up all others for 15 minutes. A
-// server that shuts down is left alone, and others are asked.
+// What is said of a device's token with status 400 prunes no device: it may as well be our
+// environment or topic that is wrong, for all devices. A server that shuts down is left
+// alone, and others are asked.
 var rules = map[string]rule{
 	"BadCollapseId":     {status: 400, outcome: push.Rejected},
 	"BadExpirationDate": {status: 400, outcome: push.Rejected},
@@ -68,9 +70,8 @@ var rules = map[string]rule{
 	"PayloadTooLarge":   {status: 413, outcome: push.Rejected},
 	"IdleTimeout":       {status: 400, outcome: push.Wait},
 
-	// The device's, if the push service is known to take our messages: see result.
-	"BadDeviceToken":         {status: 400, outcome: push.Gone},
-	"DeviceTokenNotForTopic": {status: 400, outcome: push.Gone},
+	"BadDeviceToken":         {status: 400, outcome: push.Rejected},
+	"DeviceTokenNotForTopic": {status: 400, outcome: push.Rejected},
 	"MissingDeviceToken":     {status: 400, outcome: push.Rejected},
 	"ExpiredToken":           {status: 410, outcome: push.Gone},
 	"Unregistered":           {status: 410, outcome: push.Gone},
@@ -90,7 +91,7 @@ var rules = map[string]rule{
 	"TooManyRequests":             {status: 429, outcome: push.Wait}, // for this device
 
 	"InternalServerError": {status: 500, outcome: push.Wait, after: afterError},
-	"ServiceUnavailable":  {status: 503, outcome: push.Wait, after: afterError, origin: true},
+	"ServiceUnavailable":  {status: 503, outcome: push.Wait, after: afterError, originIfAsked: true},
 	"Shutdown":            {status: 503, outcome: push.Wait},
 }
 
@@ -110,18 +111,11 @@ func (a answer) result() push.Result {
 	}
 	r.Outcome, r.After, r.Origin = rule.outcome, rule.after, rule.origin
 	switch {
-	case r.Outcome == push.Gone && a.status == http.StatusGone:
-		if a.timestamp > 0 {
-			r.GoneSince = time.UnixMilli(a.timestamp)
-		}
-	case r.Outcome == push.Gone && !a.proven:
-		// As long as nothing was accepted, all devices may be of the other environment, or
-		// the topic be another app's.
-		r.Outcome = push.Rejected
-	case r.Outcome == push.Wait || r.Outcome == push.Credentials:
-		if a.retryAfter > 0 {
-			r.After = a.retryAfter
-		}
+	case r.Outcome == push.Gone && a.timestamp > 0:
+		r.GoneSince = time.UnixMilli(a.timestamp)
+	case (r.Outcome == push.Wait || r.Outcome == push.Credentials) && a.retryAfter > 0:
+		r.After = a.retryAfter
+		r.Origin = r.Origin || rule.originIfAsked
 	}
 	return r
 }
@@ -134,7 +128,7 @@ func byStatus(status int, whole bool) rule {
 	case status == http.StatusTooManyRequests:
 		return rule{outcome: push.Wait}
 	case status >= 500:
-		return rule{outcome: push.Wait, after: afterError, origin: true}
+		return rule{outcome: push.Wait, after: afterError, originIfAsked: true}
 	case !whole, status < 400:
 		return rule{outcome: push.Wait}
 	default: // 410 among them: a reason that is not known prunes no device
@@ -157,9 +151,11 @@ func unanswered(failure h2pool.Failure) push.Result {
 	case unsigned:
 		return wait(reasonKey)
 	case !failure.Sent && h2pool.IsGoAway(err):
-		return wait(reasonGoAway)
+		return wait(push.ReasonGoAway)
 	case !failure.Sent && h2pool.IsRefused(err):
-		return wait(reasonRefused)
+		return wait(push.ReasonRefused)
+	case !failure.Sent && h2pool.IsUnwelcome(err):
+		return wait(reasonUnwanted)
 	case !failure.Sent && isDone(err):
 		return wait(reasonStream)
 	case !failure.Sent:

@@ -45,31 +45,26 @@ func TestResultOfDocumentedReasons(t *testing.T) {
 		{Outcome: push.Credentials, Origin: true, Status: 403, Reason: "InvalidProviderToken"},
 		{Outcome: push.Credentials, Origin: true, Status: 403, Reason: "MissingProviderToken"},
 		{Outcome: push.Credentials, Origin: true, Status: 403, Reason: "UnrelatedKeyIdInToken"},
-		{Outcome: push.Gone, Status: 400, Reason: "BadDeviceToken"},
-		{Outcome: push.Gone, Status: 400, Reason: "DeviceTokenNotForTopic"},
+		{Outcome: push.Rejected, Status: 400, Reason: "BadDeviceToken"},
+		{Outcome: push.Rejected, Status: 400, Reason: "DeviceTokenNotForTopic"},
 		{Outcome: push.Gone, Status: 410, Reason: "ExpiredToken", GoneSince: since},
 		{Outcome: push.Gone, Status: 410, Reason: "Unregistered", GoneSince: since},
 		wait(400, "IdleTimeout", 0, false),
 		wait(429, "TooManyProviderTokenUpdates", time.Minute, true),
 		wait(429, "TooManyRequests", 0, false),
 		wait(500, "InternalServerError", 15*time.Minute, false),
-		wait(503, "ServiceUnavailable", 15*time.Minute, true),
+		wait(503, "ServiceUnavailable", 15*time.Minute, false),
 		wait(503, "Shutdown", 0, false),
 	}
 	var tested []string
 	for _, want := range want {
 		tested = append(tested, want.Reason)
-		a := answer{status: want.Status, reason: want.Reason, proven: true}
+		a := answer{status: want.Status, reason: want.Reason}
 		if want.Status == 410 {
 			a.timestamp = since.UnixMilli()
 		}
 		if diff := cmp.Diff(want, a.result()); diff != "" {
 			t.Errorf("%d %s: %s", want.Status, want.Reason, diff)
-		}
-		a.proven = false
-		got := a.result()
-		if got.Outcome == push.Gone && got.Status != 410 {
-			t.Errorf("%s, and nothing was accepted before: %+v prunes the device", want.Reason, got)
 		}
 	}
 	slices.Sort(tested)
@@ -90,13 +85,14 @@ func TestResult(t *testing.T) {
 		"gone, unknown":        {answer{status: 410, reason: "New"}, push.Result{Outcome: push.Rejected, Status: 410, Reason: reasonUnknown}},
 		"401":                  {answer{status: 401, reason: "x"}, push.Result{Outcome: push.Credentials, Status: 401, Reason: reasonUnknown, Origin: true}},
 		"403, unknown":         {answer{status: 403, reason: "x"}, push.Result{Outcome: push.Credentials, Status: 403, Reason: reasonUnknown, Origin: true}},
-		"403, a device's word": {answer{status: 403, reason: "BadDeviceToken", proven: true}, push.Result{Outcome: push.Credentials, Status: 403, Reason: reasonUnknown, Origin: true}},
+		"403, a device's word": {answer{status: 403, reason: "BadDeviceToken"}, push.Result{Outcome: push.Credentials, Status: 403, Reason: reasonUnknown, Origin: true}},
 		"403, cut":             {answer{status: 403, cut: true}, push.Result{Outcome: push.Credentials, Status: 403, Reason: reasonAnswer, Origin: true}},
 		"404 of a proxy":       {answer{status: 404, cut: true}, push.Result{Outcome: push.Wait, Status: 404, Reason: reasonAnswer}},
 		"400, unknown":         {answer{status: 400, reason: "x"}, push.Result{Outcome: push.Rejected, Status: 400, Reason: reasonUnknown}},
 		"301":                  {answer{status: 301}, push.Result{Outcome: push.Wait, Status: 301, Reason: reasonUnknown}},
 		"429, said when":       {answer{status: 429, reason: "TooManyRequests", retryAfter: time.Hour}, push.Result{Outcome: push.Wait, Status: 429, Reason: "TooManyRequests", After: time.Hour}},
-		"502 of a proxy":       {answer{status: 502, cut: true}, push.Result{Outcome: push.Wait, Status: 502, Reason: reasonAnswer, After: 15 * time.Minute, Origin: true}},
+		"502 of a proxy":       {answer{status: 502, cut: true}, push.Result{Outcome: push.Wait, Status: 502, Reason: reasonAnswer, After: 15 * time.Minute}},
+		"500, said when":       {answer{status: 500, reason: "InternalServerError", retryAfter: time.Second}, push.Result{Outcome: push.Wait, Status: 500, Reason: "InternalServerError", After: time.Second}},
 		"503, said when":       {answer{status: 503, reason: "ServiceUnavailable", retryAfter: time.Second}, push.Result{Outcome: push.Wait, Status: 503, Reason: "ServiceUnavailable", After: time.Second, Origin: true}},
 	} {
 		if diff := cmp.Diff(test.want, test.a.result()); diff != "" {
@@ -122,9 +118,9 @@ func TestResultWithoutAnAnswer(t *testing.T) {
 		"closed":                {h2pool.Failure{Err: h2pool.ErrClosed}, push.Result{Outcome: push.Wait, Reason: reasonNotSent}},
 		"no token":              {h2pool.Failure{Err: &signError{errors.New("sign")}}, push.Result{Outcome: push.Wait, Reason: reasonKey}},
 		"not written":           {h2pool.Failure{Err: io.EOF}, push.Result{Outcome: push.Wait, Reason: reasonNotSent}},
-		"refused":               {h2pool.Failure{Err: refused}, push.Result{Outcome: push.Wait, Reason: reasonRefused}},
-		"go away":               {h2pool.Failure{Err: goAway}, push.Result{Outcome: push.Wait, Reason: reasonGoAway}},
-		"go away, first stream": {h2pool.Failure{Err: goAwayFirst}, push.Result{Outcome: push.Wait, Reason: reasonGoAway}},
+		"refused":               {h2pool.Failure{Err: refused}, push.Result{Outcome: push.Wait, Reason: push.ReasonRefused}},
+		"go away":               {h2pool.Failure{Err: goAway}, push.Result{Outcome: push.Wait, Reason: push.ReasonGoAway}},
+		"go away, first stream": {h2pool.Failure{Err: goAwayFirst}, push.Result{Outcome: push.Wait, Reason: reasonUnwanted}},
 		"reset":                 {h2pool.Failure{Err: reset, Sent: true}, push.Result{Outcome: push.Ambiguous, Reason: reasonReset}},
 		"timeout":               {h2pool.Failure{Err: timeout, Sent: true}, push.Result{Outcome: push.Ambiguous, Reason: reasonTimeout}},
 		"cancelled":             {h2pool.Failure{Err: context.Canceled, Sent: true}, push.Result{Outcome: push.Ambiguous, Reason: reasonTimeout}},
@@ -147,8 +143,8 @@ func TestReasonsAreFew(t *testing.T) {
 	}
 	for status := 100; status < 1000; status++ {
 		for _, reason := range append(slices.Collect(maps.Keys(rules)), "", "s3cret") {
-			for i := range 4 {
-				seen[answer{status: status, reason: reason, proven: i&1 > 0, cut: i&2 > 0}.result().Reason] = true
+			for i := range 2 {
+				seen[answer{status: status, reason: reason, cut: i > 0}.result().Reason] = true
 			}
 		}
 	}

@@ -68,7 +68,8 @@ func classify(a h2pool.Answer, now time.Time) push.Result {
 	case a.Status == http.StatusTooManyRequests:
 		wait(quotaPause, !said.device)
 	case a.Status == http.StatusUnauthorized, a.Status == http.StatusForbidden,
-		a.Status == http.StatusNotFound && said.code == "", // it is not FCM that answers, or not under this path
+		// It is not FCM that answers, or not under this path, or there is no such project.
+		a.Status == http.StatusNotFound && (said.code == "" || said.code == "NOT_FOUND"),
 		a.Status/100 == 3, a.Status == http.StatusMethodNotAllowed:
 		r.Outcome, r.Origin = push.Credentials, true
 	case a.Status == http.StatusBadGateway, a.Status == http.StatusGatewayTimeout:

@@ -39,7 +39,7 @@ func TestClassify(t *testing.T) {
 		"accepted, cut off":   {fcm.Answer{Status: 200, Body: `{"name":"proj`}, push.Result{Outcome: push.Accepted}},
 		"accepted, long id":   {fcm.Answer{Status: 200, Body: `{"name":"` + strings.Repeat("x", 200) + `"}`}, push.Result{Outcome: push.Accepted, ID: strings.Repeat("x", 128)}},
 		"unregistered":        {fcm.Answer{Status: 404, Body: failure("NOT_FOUND", "UNREGISTERED")}, push.Result{Outcome: push.Gone, Reason: "UNREGISTERED"}},
-		"not found":           {fcm.Answer{Status: 404, Body: failure("NOT_FOUND", "")}, push.Result{Outcome: push.Rejected, Reason: "NOT_FOUND"}},
+		"not found":           {fcm.Answer{Status: 404, Body: failure("NOT_FOUND", "")}, push.Result{Outcome: push.Credentials, Reason: "NOT_FOUND", Origin: true}},
 		"not FCM":             {fcm.Answer{Status: 404, Body: "<html>"}, push.Result{Outcome: push.Credentials, Reason: "http_404", Origin: true}},
 		"redirected":          {fcm.Answer{Status: 302}, push.Result{Outcome: push.Credentials, Reason: "http_302", Origin: true}},
 		"not this way":        {fcm.Answer{Status: 405}, push.Result{Outcome: push.Credentials, Reason: "http_405", Origin: true}},

@@ -31,7 +31,7 @@ func (o *Options) GrowAfter(d time.Duration) { o.growAfter = d }
 
 // Reasons returns all reasons of results that no answer to a message has.
 func Reasons() []string {
-	all := []string{"encode", "no_answer", "dial", "timeout", "not_processed", "token_timeout", "token_signature", "token_uri", "token_unreachable"}
+	all := []string{"encode", "no_answer", "dial", "timeout", push.ReasonGoAway, push.ReasonRefused, "not_sent", "token_timeout", "token_signature", "token_uri", "token_unreachable"}
 	return append(all, reasons...)
 }
 

@@ -164,10 +164,14 @@ func classifyError(ctx context.Context, x h2pool.Failure) push.Result {
 		return push.Result{Outcome: push.Ambiguous, Reason: "no_answer"}
 	case dialled:
 		return push.Result{Outcome: push.Wait, Reason: "dial", Origin: true}
+	case h2pool.IsGoAway(x.Err):
+		return push.Result{Outcome: push.Wait, Reason: push.ReasonGoAway}
+	case h2pool.IsRefused(x.Err):
+		return push.Result{Outcome: push.Wait, Reason: push.ReasonRefused}
 	case ctx.Err() != nil:
 		return push.Result{Outcome: push.Wait, Reason: "timeout"}
 	}
-	return push.Result{Outcome: push.Wait, Reason: "not_processed"}
+	return push.Result{Outcome: push.Wait, Reason: "not_sent"}
 }
 
 // newTransport returns what opens connections.

@@ -15,8 +15,7 @@ import (
 const (
 	// maxAnswer is how much of an answer is read, in bytes.
 	maxAnswer = 16 << 10
-	// maxTries is how many connections a request is given to, if each went away before
-	// anything of it was sent.
+	// maxTries is how often a request is given to a connection that does not process it.
 	maxTries = 3
 )
 
@@ -36,19 +35,21 @@ type Failure struct {
 }
 
 // Do posts a body, which is not to be empty, and returns what the peer answered. It waits
-// for a connection, for which head makes the request but for the body. What was sent is not
-// sent again.
+// for a connection, for which head makes the request but for the body. What the peer may have
+// processed is not sent again. What it said that it did not, as a connection that it closes
+// by GOAWAY may carry hundreds of requests, goes over the next connection, and so does what
+// was not sent because its connection went away.
 func (p *Pool) Do(ctx context.Context, text []byte, head func(*Conn) (*http.Request, error)) (Answer, Failure) {
 	for try := 1; ; try++ {
-		a, failure, unsent := p.try(ctx, text, head)
-		if !unsent || try == maxTries || ctx.Err() != nil {
+		a, failure, again := p.try(ctx, text, head)
+		if !again || try == maxTries || ctx.Err() != nil {
 			return a, failure
 		}
 	}
 }
 
-// try is Do over one connection. unsent: that went away, and nothing of the body was sent.
-func (p *Pool) try(ctx context.Context, text []byte, head func(*Conn) (*http.Request, error)) (a Answer, failure Failure, unsent bool) {
+// try is Do over one connection. again: that did not process it, and another one may.
+func (p *Pool) try(ctx context.Context, text []byte, head func(*Conn) (*http.Request, error)) (a Answer, failure Failure, again bool) {
 	c, err := p.acquire(ctx)
 	if err != nil {
 		return Answer{}, Failure{Err: err}, false
@@ -64,10 +65,12 @@ func (p *Pool) try(ctx context.Context, text []byte, head func(*Conn) (*http.Req
 	response, err := c.RoundTrip(request.WithContext(ctx))
 	if err != nil {
 		sent := content.stop()
-		if IsGoAway(err) {
+		unwelcome := IsUnwelcome(err)
+		if IsGoAway(err) || unwelcome {
 			p.Remove(c)
 		}
-		return Answer{}, Failure{Err: err, Sent: sent && !IsGoAway(err) && !IsRefused(err)}, !sent
+		sent = sent && !IsGoAway(err) && !unwelcome && !IsRefused(err)
+		return Answer{}, Failure{Err: err, Sent: sent}, !sent && !unwelcome
 	}
 	answered = true
 	a = Answer{Conn: c, Status: response.StatusCode, Header: response.Header}
@@ -129,11 +132,17 @@ func IsRefused(err error) bool {
 
 // IsGoAway reports whether the peer says that it did not process the request, as its stream
 // was above the last one of a GOAWAY frame; nothing more is to be sent over the connection.
-// net/http has no name for it but these texts; the tests would notice if they changed, and
-// the request may have been processed then, for all that is known.
+// net/http has no name for it but this text, nor for what [IsUnwelcome] reports; the tests
+// would notice if they changed, and the request may have been processed then, for all that
+// is known.
 func IsGoAway(err error) bool {
-	return err != nil && (err.Error() == "http2: Transport received Server's graceful shutdown GOAWAY" ||
-		strings.HasPrefix(err.Error(), "http2: Transport received GOAWAY from server ErrCode:"))
+	return err != nil && err.Error() == "http2: Transport received Server's graceful shutdown GOAWAY"
+}
+
+// IsUnwelcome reports whether the peer answered the first request of a connection by a GOAWAY
+// frame with an error. It did not process the request; another connection would fare no better.
+func IsUnwelcome(err error) bool {
+	return err != nil && strings.HasPrefix(err.Error(), "http2: Transport received GOAWAY from server ErrCode:")
 }
 
 // RetryAfter reads a header Retry-After: seconds, or a date; 0 if it asks for no time.

@@ -18,9 +18,10 @@ const (
 	lookupTimeout = 5 * time.Second
 )
 
-// errNotPublic says that an address is refused by the rule for public addresses. It does
-// not name the address: it would tell a member what a name means in our network.
-var errNotPublic = errors.New("the endpoint's host is not a public address")
+// errNotPublic says that an address is refused by the rule for public addresses, or that a
+// name has none. It does not say which of the two, nor names the address: that would tell a
+// member what names exist in our network, and what they mean.
+var errNotPublic = errors.New("the endpoint's host has no public address")
 
 // special are the ranges that are not for everybody in the internet, of the IPv4 and IPv6
 // special-purpose address registries of IANA, and multicast. All of IPv6 outside 2000::/3
@@ -115,7 +116,7 @@ func (r rule) check(ctx context.Context, host string, lookup func(ctx context.Co
 	defer cancel()
 	found, err := lookup(ctx, "ip", host)
 	if missing, ok := errors.AsType[*net.DNSError](err); ok && missing.IsNotFound {
-		return errors.New("the endpoint's host does not exist")
+		return errNotPublic
 	}
 	for _, a := range found {
 		if !r.permits(a) {

@@ -57,6 +57,10 @@ func classifyError(failure h2pool.Failure) push.Result {
 	_, undialled := errors.AsType[*h2pool.DialError](err)
 	timeout, isTimeout := errors.AsType[net.Error](err)
 	switch {
+	case !failure.Sent && h2pool.IsGoAway(err):
+		reason = push.ReasonGoAway
+	case !failure.Sent && h2pool.IsRefused(err):
+		reason = push.ReasonRefused
 	case errors.Is(err, errNotPublic):
 		return push.Result{Outcome: push.Wait, Reason: "forbidden_address", After: notPublicWait, Origin: true}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), isTimeout && timeout.Timeout():
