@@ -201,7 +201,8 @@ func (b *breakers) prove(p pass, now time.Time) {
 // doubt takes note that an origin failed.
 func (b *breakers) doubt(p pass) {
 	if known := b.proven[p.origin]; known != nil {
-		if known.credit--; known.credit <= 0 {
+		known.credit--
+		if known.credit <= 0 {
 			delete(b.proven, p.origin)
 		}
 	}
@@ -252,16 +253,21 @@ func (b *breakers) report(p pass, r Result) (wait time.Duration, opened bool) {
 	default:
 		return 0, false
 	}
+	b.open(at, now.Add(pause), says == refused)
+	return pause, true
+}
+
+// open opens a breaker.
+func (b *breakers) open(at *breaker, until time.Time, refused bool) {
 	b.round++
 	if at.until.IsZero() {
 		breakersOpen.WithLabelValues(string(at.platform)).Inc()
 	}
-	if is := says == refused; is != at.refused {
-		at.refused = is
-		credentialsRefused.WithLabelValues(string(at.platform)).Add(map[bool]float64{true: 1, false: -1}[is])
+	if refused != at.refused {
+		at.refused = refused
+		credentialsRefused.WithLabelValues(string(at.platform)).Add(map[bool]float64{true: 1, false: -1}[refused])
 	}
-	at.trips, at.failures, at.until, at.probed, at.since = at.trips+1, 0, now.Add(pause), time.Time{}, b.round
-	return pause, true
+	at.trips, at.failures, at.until, at.probed, at.since = at.trips+1, 0, until, time.Time{}, b.round
 }
 
 // release takes a message back that was let through and of which nothing is known: it was
@@ -328,7 +334,7 @@ func (b *breakers) remove(origin string, at *breaker) {
 }
 
 // forget removes breakers that nothing was sent through for long, so that the gauges do
-// not tell for ever of a push service that has no devices here any more, and that failures
+// not go on to tell of a push service that has no devices here any more, and that failures
 // hours apart are not taken for some in a row.
 func (b *breakers) forget(now time.Time) {
 	if len(b.origins) == 0 || now.Sub(b.swept) < forgetEvery {

@@ -398,7 +398,8 @@ func TestProofsEnd(t *testing.T) {
 			}
 			report(taken) // the one that accepts most lately is kept
 		}
-		if proven(true); len(b.proven) > maxProven {
+		proven(true)
+		if len(b.proven) > maxProven {
 			t.Errorf("%d proofs", len(b.proven))
 		}
 	})

@@ -528,9 +528,7 @@ func (b *batch) look(some []*delivery) error {
 			case decision.Skip != "":
 				b.skip(one, e.Number, decision.Skip)
 			case !decision.NotBefore.IsZero():
-				if wait := max(decision.NotBefore.Sub(f.Now).Truncate(time.Second), 0) + time.Second; one.later == 0 || wait < one.later {
-					one.later = wait
-				}
+				one.wait(max(decision.NotBefore.Sub(f.Now).Truncate(time.Second), 0) + time.Second)
 			default:
 				one.send = append(one.send, e)
 				one.unanswered = one.unanswered || f.Unanswered
@@ -726,6 +724,13 @@ func (b *batch) unmark(a answer, again []*StoredEvent, reason string) {
 	}
 	for _, e := range again {
 		b.record(a.delivery, a.receipt(e.Number, StatePending, reason))
+	}
+}
+
+// wait takes note that one of the events is not to be sent before so long.
+func (one *delivery) wait(d time.Duration) {
+	if one.later == 0 || d < one.later {
+		one.later = d
 	}
 }
 

@@ -185,7 +185,8 @@ func TestADeliveryIsTriedALastTimeBeforeItsEventExpires(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		n := 0
 		w.answering(func(context.Context, push.Message) push.Result {
-			if n++; n == 1 {
+			n++
+			if n == 1 {
 				return push.Result{Outcome: push.Wait, Status: 503, Reason: "ServiceUnavailable", After: 15 * time.Minute}
 			}
 			return push.Result{Outcome: push.Accepted, Status: 200}
