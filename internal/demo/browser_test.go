@@ -96,20 +96,20 @@ func TestBrowserPausesAndResumesTheTraffic(t *testing.T) {
 // shows.
 func pagesToLookAt(t *testing.T) []string {
 	t.Helper()
-	s, real := startService(t), startRealService(t, smallWorld())
+	s, whole := startService(t), startRealService(t, smallWorld())
 	const viewer = 2
-	one, other := real.contactsSeen(t, viewer)
-	real.pressed(t, "upload", "viewer=%d&owner=%d", viewer, one)
-	real.awaitFates(t, viewer, arrived)
-	real.pressed(t, "push", "viewer=%d&do=mute&contact=%d", viewer, other)
-	real.pressed(t, "upload", "viewer=%d&owner=%d", viewer, other)
-	real.awaitFates(t, viewer, isMuted)
-	real.pressed(t, "push", "viewer=%d&do=hold", viewer)
-	real.pressed(t, "upload", "viewer=%d&owner=%d", viewer, one)
-	real.awaitFates(t, viewer, isHeld)
-	real.pressed(t, "push", "viewer=%d&do=quiet", viewer)
-	real.pressed(t, "push", "viewer=%d&do=opt-out", viewer)
-	return []string{s.url + "/", s.url + "/?viewer=5", real.url + "/?viewer=2"}
+	one, other := whole.contactsSeen(t, viewer)
+	whole.pressed(t, "upload", "viewer=%d&owner=%d", viewer, one)
+	whole.awaitFates(t, viewer, arrived)
+	whole.pressed(t, "push", "viewer=%d&do=mute&contact=%d", viewer, other)
+	whole.pressed(t, "upload", "viewer=%d&owner=%d", viewer, other)
+	whole.awaitFates(t, viewer, isMuted)
+	whole.pressed(t, "push", "viewer=%d&do=hold", viewer)
+	whole.pressed(t, "upload", "viewer=%d&owner=%d", viewer, one)
+	whole.awaitFates(t, viewer, isHeld)
+	whole.pressed(t, "push", "viewer=%d&do=quiet", viewer)
+	whole.pressed(t, "push", "viewer=%d&do=opt-out", viewer)
+	return []string{s.url + "/", s.url + "/?viewer=5", whole.url + "/?viewer=2"}
 }
 
 func TestBrowserFindsNoBarrier(t *testing.T) {

@@ -275,7 +275,7 @@ func (d *Demo) fillSwitches(ctx context.Context, viewer member.ID, shown *member
 func (d *Demo) screenView(id, name, by string, of receiver) screenView {
 	view := screenView{ID: id, Name: name, By: by}
 	for _, n := range d.cfg.Push.Receivers.notes(of) {
-		view.Notes = append(view.Notes, noteView{Key: n.collapse, Title: n.title, Body: n.body, Ago: ago(n.unix)})
+		view.Notes = append(view.Notes, noteView{Key: n.collapse, Title: n.Title, Body: n.Body, Ago: ago(n.unix)})
 	}
 	return view
 }

@@ -203,6 +203,27 @@ func parseID(t *testing.T, text string) (id uint64) {
 	return id
 }
 
+// The devices of a visitor who looks at every member are bounded.
+func TestDevicesOfOldViewersGo(t *testing.T) {
+	t.Parallel()
+	s := startRealService(t, smallWorld())
+	const most, seen = 50, 53
+	for id := range member.ID(seen) {
+		s.pushed(t, id+1)
+	}
+	members, devices := 0, 0
+	for id := range member.ID(seen) {
+		list, err := s.config.Push.Store.Devices(t.Context(), id+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		members, devices = members+min(1, len(list)), devices+len(list)
+	}
+	if members != most || devices != 2*most {
+		t.Errorf("%d members have %d devices, want %d to have two each", members, devices, most)
+	}
+}
+
 func TestPushNeedsTheRealServers(t *testing.T) {
 	t.Parallel()
 	s := startService(t)
