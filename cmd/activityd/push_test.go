@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/push/apns/apnstest"
 	"github.com/activityd/activityd/internal/push/fcm/fcmtest"
@@ -77,6 +78,11 @@ const fcmToken = "a-phone:APA91bG"
 // subscription.
 func (p *pushServices) register(t *testing.T, r *running) *webpushtest.Subscription {
 	t.Helper()
+	return p.registerFor(t, r, 1)
+}
+
+func (p *pushServices) registerFor(t *testing.T, r *running, id member.ID) *webpushtest.Subscription {
+	t.Helper()
 	browser, err := p.web.Subscribe(p.key)
 	must(t, err)
 	for _, body := range []string{
@@ -84,7 +90,7 @@ func (p *pushServices) register(t *testing.T, r *running) *webpushtest.Subscript
 		`{"platform":"webpush","subscription":` + string(browser.JSON()) + `}`,
 		`{"platform":"fcm","token":"` + fcmToken + `"}`,
 	} {
-		if status, text := r.request(t, http.MethodPut, "/v1/users/1/devices", body); status != 200 {
+		if status, text := r.request(t, http.MethodPut, "/v1/users/"+id.String()+"/devices", body); status != 200 {
 			t.Fatalf("%s: %d %s", body, status, text)
 		}
 	}

@@ -24,6 +24,7 @@ type DeliveryStore interface {
 	Looker
 	Events(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error)
 	Pending(ctx context.Context, bursts []BurstDevice) ([][]uint64, error)
+	AcceptedSince(ctx context.Context, bursts []BurstDevice, since []time.Time) ([][]Receipt, error)
 	WriteReceipts(ctx context.Context, receipts []Receipt) error
 	Prune(ctx context.Context, gone []Pruned) (int, error)
 }
@@ -50,8 +51,8 @@ const (
 const (
 	// maxLook is how many candidates are looked at, and then sent to, at once.
 	maxLook = 1000
-	// maxBurst is how many events of a burst are looked at and counted. Older ones are taken
-	// for accepted with it.
+	// maxBurst is how many events of a burst are looked at and counted: the newest. Older ones
+	// that are pending are taken for accepted with them.
 	maxBurst = 100
 	// flushAfter is how long an accepted message waits for others before its receipt is
 	// written.
@@ -151,6 +152,8 @@ type delivery struct {
 	flies   bool           // flight has its key
 	events  []*StoredEvent // that are looked at, in the order in which they were enqueued: of a burst those that are pending
 	old     []uint64       // of a burst, those that are too many to be looked at
+	shown   []*StoredEvent // of a burst, those that the device was notified of: see runningBurst
+	counted int            // of those of the burst that were accepted, how many the message counts
 	send    []*StoredEvent // that the message stands for, in the same order
 	later   time.Duration  // when others are to be sent; 0: there are none
 	looked  time.Time      // when the last look had ended, by the clock of this process
@@ -338,6 +341,7 @@ func (b *batch) readBursts(bursts []*delivery) error {
 	if err != nil {
 		return err
 	}
+	var waiting []*delivery
 	for i, one := range bursts {
 		for _, n := range pending[i] {
 			if e := events[n]; e != nil {
@@ -350,18 +354,85 @@ func (b *batch) readBursts(bursts []*delivery) error {
 		})
 		if len(one.events) == 0 { // another task of the burst sent them
 			b.countSkip(Doubled)
+			continue
+		}
+		waiting = append(waiting, one)
+	}
+	return b.readShown(waiting)
+}
+
+// readShown reads what of the running bursts the devices were notified of. The message to come
+// has the collapse id of theirs and takes their place, so it has to count them.
+func (b *batch) readShown(bursts []*delivery) error {
+	asked, since := make([]BurstDevice, len(bursts)), make([]time.Time, len(bursts))
+	for i, one := range bursts {
+		asked[i] = BurstDevice{Burst: one.key.burst, Member: one.member, Device: one.task.Key}
+		since[i] = burstBegins(one.events)
+	}
+	accepted, err := b.Store.AcceptedSince(b.ctx, asked, since)
+	if err != nil {
+		return err
+	}
+	var numbers []uint64
+	for _, list := range accepted {
+		for _, r := range list {
+			numbers = append(numbers, r.Event)
 		}
 	}
+	if len(numbers) == 0 {
+		return nil
+	}
+	events, err := b.Store.Events(b.ctx, numbers)
+	if err != nil {
+		return err
+	}
+	for i, one := range bursts {
+		one.shown = runningBurst(since[i], accepted[i], events)
+		one.shown = one.shown[:min(len(one.shown), maxBurst-len(one.events))]
+	}
 	return nil
+}
+
+// burstBegins returns since when the acceptance of another event makes these events part of one
+// burst with it.
+func burstBegins(events []*StoredEvent) time.Time {
+	first := events[0].Created
+	for _, e := range events {
+		if e.Created.Before(first) {
+			first = e.Created
+		}
+	}
+	return first.Add(-burstPause)
+}
+
+// runningBurst returns the events that belong to one burst with those that are pending: an
+// event continues the burst of each that was accepted at most burstPause before it was created,
+// or later. accepted are receipts, the last one first; since is what burstBegins says of what
+// is pending.
+func runningBurst(since time.Time, accepted []Receipt, events map[uint64]*StoredEvent) (shown []*StoredEvent) {
+	for _, r := range accepted {
+		if r.At.Before(since) {
+			break
+		}
+		e := events[r.Event]
+		if e == nil { // it was forgotten
+			continue
+		}
+		shown = append(shown, e)
+		if begins := e.Created.Add(-burstPause); begins.Before(since) {
+			since = begins
+		}
+	}
+	return shown
 }
 
 // byLook divides deliveries by how many candidates one look may have.
 func byLook(all []*delivery) func(yield func([]*delivery) bool) {
 	return func(yield func([]*delivery) bool) {
 		for len(all) > 0 {
-			n, candidates := 1, len(all[0].events)
-			for n < len(all) && candidates+len(all[n].events) <= maxLook {
-				candidates += len(all[n].events)
+			n, candidates := 1, all[0].candidates()
+			for n < len(all) && candidates+all[n].candidates() <= maxLook {
+				candidates += all[n].candidates()
 				n++
 			}
 			if !yield(all[:n]) {
@@ -372,11 +443,14 @@ func byLook(all []*delivery) func(yield func([]*delivery) bool) {
 	}
 }
 
+// candidates is how many events are looked at for the delivery.
+func (one *delivery) candidates() int { return len(one.events) + len(one.shown) }
+
 // look is the last look: it decides what is sent for each of some deliveries.
 func (b *batch) look(some []*delivery) error {
 	var candidates []Candidate
 	for _, one := range some {
-		for _, e := range one.events {
+		for _, e := range slices.Concat(one.events, one.shown) {
 			candidates = append(candidates, Candidate{Event: e.Number, Member: one.member, Device: one.task.Key})
 		}
 	}
@@ -404,6 +478,7 @@ func (b *batch) look(some []*delivery) error {
 				b.skip(one, e, NoDevice)
 				continue
 			}
+			one.count(e, *f)
 			switch decision := Decide(e, *f); {
 			case decision.Skip != "":
 				b.skip(one, e, decision.Skip)
@@ -417,8 +492,25 @@ func (b *batch) look(some []*delivery) error {
 				one.message.Notification = Notification{Title: f.Actor}
 			}
 		}
+		for _, e := range one.shown {
+			if f := found[next]; f != nil {
+				one.count(e, *f)
+			}
+			next++
+		}
 	}
 	return nil
+}
+
+// count counts an event of a burst that was accepted before, unless it is not to be shown any
+// more: a count must not tell of a photo that is private by now.
+func (one *delivery) count(e *StoredEvent, f Facts) {
+	if f.Accepted && e.Collapse != "" {
+		f.Accepted = false
+		if Decide(e, f).Skip == "" {
+			one.counted++
+		}
+	}
 }
 
 // launch sends the message of a delivery, if it has one and its push service takes any.
@@ -449,7 +541,7 @@ func (b *batch) launch(ctx context.Context, one *delivery) {
 	}
 	one.pass = pass
 	one.message.ID = messageID(newest.Number, device.ID)
-	one.message.Notification = notification(newest, one.message.Title, len(one.send))
+	one.message.Notification = notification(newest, one.message.Title, len(one.send)+one.counted)
 	for _, e := range one.send {
 		one.message.Urgent = one.message.Urgent || e.Urgent
 	}
@@ -533,7 +625,7 @@ func (b *batch) settle(a answer) {
 	countResult(device.Platform, a.Result, b.clock().Sub(newest.Created))
 	v := judge(a.Result, retryPause(b.clock().Sub(newest.Created)), left, b.left(newest))
 	if v.state == "" {
-		a.outcome.Err = queue.Later(b.spread(v.after), fmt.Errorf("%s: %s (%s)", device.Platform, clip(v.reason, maxReason), a.Outcome))
+		a.outcome.Err = queue.Later(b.spread(v.after), fmt.Errorf("%s: %s (%s)", device.Platform, clip(v.reason, MaxReason), a.Outcome))
 		return
 	}
 	if v.state == StateAccepted {

@@ -116,6 +116,11 @@ func (p *process) Pending(ctx context.Context, bursts []push.BurstDevice) (all [
 	return all, err
 }
 
+func (p *process) AcceptedSince(ctx context.Context, bursts []push.BurstDevice, since []time.Time) (all [][]push.Receipt, err error) {
+	err = p.call("accepted", func() error { all, err = p.world.AcceptedSince(ctx, bursts, since); return err })
+	return all, err
+}
+
 func (p *process) WriteReceipts(ctx context.Context, receipts []push.Receipt) error {
 	return p.call("receipts", func() error {
 		if p.refuses != nil && p.refuses() {

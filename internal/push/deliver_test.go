@@ -240,10 +240,61 @@ func TestABurstIsOneMessage(t *testing.T) {
 		w.deliver(w.event(push.Event{Collapse: "key", Body: "later"}), 1)
 		pass(2 * time.Second)
 		w.done()
-		if len(w.accepted) != 2 || w.accepted[1].Collapse != m.Collapse || w.accepted[1].Count != 1 {
+		if len(w.accepted) != 2 || w.accepted[1].Collapse != m.Collapse || w.accepted[1].Count != 4 || w.accepted[1].Body != "later" {
 			t.Errorf("accepted %+v", w.accepted[1:])
 		}
 	})
+}
+
+// A message takes the place of the one before on the device, so it counts what that one did.
+func TestABurstIsCountedAsAWhole(t *testing.T) {
+	t.Parallel()
+	type step struct {
+		after  time.Duration // since the step before
+		events int
+		hide   int    // the number of an event that is made private before
+		want   string // the titles that the device is sent
+	}
+	for name, steps := range map[string][]step{
+		"ten":                     {{0, 1, 0, "photo"}, {time.Second, 9, 0, "photo (10)"}},
+		"two":                     {{0, 1, 0, "photo"}, {59 * time.Second, 1, 0, "photo (2)"}},
+		"a chain":                 {{0, 1, 0, "photo"}, {50 * time.Second, 2, 0, "photo (3)"}, {50 * time.Second, 3, 0, "photo (6)"}, {61 * time.Second, 1, 0, "photo"}},
+		"a burst and another one": {{0, 3, 0, "photo (3)"}, {61 * time.Second, 1, 0, "photo"}, {time.Second, 1, 0, "photo (2)"}},
+		"made private":            {{0, 3, 0, "photo (3)"}, {time.Second, 1, 2, "photo (3)"}, {time.Second, 1, 5, ""}, {time.Second, 1, 0, "photo (4)"}},
+		"more than are counted":   {{0, 70, 0, "photo (70)"}, {time.Second, 29, 0, "photo (99)"}, {time.Second, 5, 0, "photo (100)"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, 1, func(t *testing.T, w *world) {
+				w.begin()
+				var last string
+				for i, s := range steps {
+					pass(s.after)
+					w.mu.Lock()
+					w.hidden[uint64(s.hide)], w.accepted = true, nil
+					w.mu.Unlock()
+					var batch []*push.StoredEvent
+					for range s.events {
+						batch = append(batch, w.event(push.Event{Collapse: "key", Title: "photo"}))
+					}
+					w.deliverAll(batch, 1)
+					pass(0)
+					w.done()
+					got := ""
+					for _, m := range w.accepted {
+						got += m.Title
+						if last != "" && m.Collapse != last {
+							t.Errorf("step %d takes no place", i+1)
+						}
+						last = m.Collapse
+					}
+					if got != s.want {
+						t.Errorf("step %d: sent %q, want %q", i+1, got, s.want)
+					}
+				}
+			})
+		})
+	}
 }
 
 // Events that were enqueued one after the other may be numbered in another order.
@@ -518,6 +569,38 @@ func TestRefusedKeys(t *testing.T) {
 		w.answering(nil) // they were replaced
 		pass(10 * time.Minute)
 		w.done()
+	})
+}
+
+// Keys that one subscription refuses are about that one: its push service answers, and the
+// others behind it are sent to.
+func TestKeysThatOneSubscriptionRefuses(t *testing.T) {
+	t.Parallel()
+	bubble(t, 20, func(t *testing.T, w *world) {
+		w.answering(func(_ context.Context, m push.Message) push.Result {
+			switch {
+			case m.Device.ID <= 10:
+				return push.Result{Outcome: push.Credentials, Status: 403, Reason: "forbidden"}
+			case m.Device.ID <= 19:
+				return push.Result{Outcome: push.Credentials, Status: 401, Reason: "unauthorized"}
+			}
+			return push.Result{Outcome: push.Accepted, Status: 201}
+		})
+		w.deliver(w.event(push.Event{}), devicesTo(20)...)
+		w.begin()
+		for range 10 {
+			pass(time.Minute)
+			e := w.event(push.Event{})
+			w.deliver(e, 20)
+			pass(time.Second)
+			if r := w.receipt(e.Number, 20); r.State != push.StateAccepted {
+				t.Errorf("the one that takes our keys: %+v", r)
+			}
+		}
+		w.counts(queue.Counts{Scheduled: 19})
+		if len(w.pruned) > 0 || strings.Contains(w.log.String(), "refuses our keys") {
+			t.Errorf("%d pruned; the log: %s", len(w.pruned), w.log.String())
+		}
 	})
 }
 

@@ -77,7 +77,24 @@ func (w *world) event(e push.Event) *push.StoredEvent {
 // deliver enqueues the deliveries of an event to devices, as targeting does.
 func (w *world) deliver(e *push.StoredEvent, devices ...uint64) {
 	w.t.Helper()
+	w.deliverAll([]*push.StoredEvent{e}, devices...)
+}
+
+// deliverAll does so for some events at once.
+func (w *world) deliverAll(events []*push.StoredEvent, devices ...uint64) {
+	w.t.Helper()
 	var batch []queue.New
+	w.mu.Lock()
+	for _, e := range events {
+		batch = append(batch, w.deliveries(e, devices)...)
+	}
+	w.mu.Unlock()
+	if _, err := w.queue.Enqueue(w.t.Context(), batch); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) deliveries(e *push.StoredEvent, devices []uint64) (batch []queue.New) {
 	for _, d := range devices {
 		n := queue.New{
 			Kind: push.Deliver, Key: d, Queue: push.QueuePush, DedupeKey: fmt.Sprintf("deliver:%d:%d", e.Number, d),
@@ -93,9 +110,7 @@ func (w *world) deliver(e *push.StoredEvent, devices ...uint64) {
 		}
 		batch = append(batch, n)
 	}
-	if _, err := w.queue.Enqueue(w.t.Context(), batch); err != nil {
-		w.t.Fatal(err)
-	}
+	return batch
 }
 
 // options are those of deliveries in the world.
@@ -159,6 +174,25 @@ func (w *world) Pending(_ context.Context, bursts []push.BurstDevice) ([][]uint6
 		slices.Sort(pending[i])
 	}
 	return pending, nil
+}
+
+// AcceptedSince implements [push.DeliveryStore].
+func (w *world) AcceptedSince(_ context.Context, bursts []push.BurstDevice, since []time.Time) ([][]push.Receipt, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	accepted := make([][]push.Receipt, len(bursts))
+	for i, b := range bursts {
+		for _, r := range w.receipts {
+			if r.State == push.StateAccepted && r.Burst == b.Burst && r.Device == b.Device && r.Member == b.Member {
+				accepted[i] = append(accepted[i], r)
+			}
+		}
+		slices.SortFunc(accepted[i], func(a, b push.Receipt) int { return b.At.Compare(a.At) })
+		if len(accepted[i]) > 0 && accepted[i][0].At.Before(since[i]) {
+			accepted[i] = nil
+		}
+	}
+	return accepted, nil
 }
 
 // Look implements [push.Looker].

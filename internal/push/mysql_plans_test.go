@@ -173,6 +173,16 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 			}
 			return err
 		}},
+		{name: "AcceptedSince long ago", keys: "r: bursts", most: some + 4*half, do: func() error {
+			return ignore(store.AcceptedSince(t.Context(), devices, slices.Repeat([]time.Time{time.Now()}, half)))
+		}},
+		{name: "AcceptedSince", keys: "r: bursts", most: some + 4*half + 2*20*half, do: func() error {
+			accepted, err := store.AcceptedSince(t.Context(), devices, make([]time.Time, half))
+			if err == nil && len(accepted[1]) != 18 {
+				err = fmt.Errorf("%d were accepted, want 18", len(accepted[1]))
+			}
+			return err
+		}},
 		{name: "WriteReceipts", keys: "", most: some + 2*half, do: func() error { return store.WriteReceipts(t.Context(), receipts) }},
 		{name: "Receipts", keys: "push_receipts: PRIMARY", most: some + 20, do: func() error {
 			list, err := store.Receipts(t.Context(), 1, 5, 5, 10)

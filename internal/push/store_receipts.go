@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -51,7 +52,9 @@ type BurstDevice struct {
 const maxReceipts = 1000
 
 // WriteReceipts writes receipts, up to 1,000 by one statement. One that says that the event was
-// accepted stays as it is; any other is replaced. The same receipts may be written again.
+// accepted stays as it is, and what was skipped does not become pending: a process that was
+// stopped may say so when nothing is left to do. Any other is replaced. The same receipts may be
+// written again.
 func (m *MySQL) WriteReceipts(ctx context.Context, receipts []Receipt) error {
 	// In one order everywhere, so that two batches do not lock each other out.
 	receipts = slices.Clone(receipts)
@@ -71,8 +74,8 @@ func (m *MySQL) WriteReceipts(ctx context.Context, receipts []Receipt) error {
 		// The server changes the columns in this order, and state is read until it is changed.
 		statement := "INSERT INTO push_receipts (event_number, member_id, device_id, state, reason, provider_id, burst, at) VALUES " +
 			strings.TrimSuffix(strings.Repeat(row, len(some)), ",") + " ON DUPLICATE KEY UPDATE burst = COALESCE(VALUES(burst), burst)," +
-			" reason = " + unlessAccepted("reason") + ", provider_id = " + unlessAccepted("provider_id") +
-			", at = " + unlessAccepted("at") + ", state = " + unlessAccepted("state")
+			" reason = " + unlessFinal("reason") + ", provider_id = " + unlessFinal("provider_id") +
+			", at = " + unlessFinal("at") + ", state = " + unlessFinal("state")
 		err := mysql.Transact(ctx, m.db, fmt.Sprintf("write %d receipts", len(some)), func(tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, statement, args...)
 			return err
@@ -84,8 +87,8 @@ func (m *MySQL) WriteReceipts(ctx context.Context, receipts []Receipt) error {
 	return nil
 }
 
-func unlessAccepted(column string) string {
-	return "IF(state = 'accepted', " + column + ", VALUES(" + column + "))"
+func unlessFinal(column string) string {
+	return "IF(state = 'accepted' OR VALUES(state) = 'pending' AND state <> 'pending', " + column + ", VALUES(" + column + "))"
 }
 
 // burstsTable is the argument of the statements about bursts, as a table: its place, the
@@ -125,6 +128,27 @@ func (m *MySQL) Pending(ctx context.Context, devices []BurstDevice) ([][]uint64,
 	return pending, err
 }
 
+// MemberRange is the members above After up to Last, of an event.
+type MemberRange struct {
+	Event       uint64
+	After, Last member.ID
+}
+
+// PendingWithin returns the receipts of ranges that are pending.
+func (m *MySQL) PendingWithin(ctx context.Context, ranges []MemberRange) ([]Receipt, error) {
+	if len(ranges) == 0 {
+		return nil, nil
+	}
+	var args []any
+	for _, r := range ranges {
+		args = append(args, r.Event, r.After, r.Last)
+	}
+	const one = " OR event_number = ? AND member_id > ? AND member_id <= ?"
+	list, err := mysql.Select(ctx, m.db, scanReceipt, "SELECT "+receiptColumns+" FROM push_receipts FORCE INDEX (PRIMARY) WHERE state = 'pending' AND ("+
+		strings.TrimPrefix(strings.Repeat(one, len(ranges)), " OR ")+")", args...)
+	return list, mysql.Translate(ctx, fmt.Sprintf("read what is pending of %d pages", len(ranges)), err)
+}
+
 // LastAccepted returns, for each of devices in order, when an event of the burst was last
 // accepted for it; zero: never, or so long ago that it is forgotten.
 func (m *MySQL) LastAccepted(ctx context.Context, devices []BurstDevice) ([]time.Time, error) {
@@ -142,6 +166,61 @@ func (m *MySQL) LastAccepted(ctx context.Context, devices []BurstDevice) ([]time
 		" ORDER BY r.device_id DESC, r.burst DESC, r.state DESC, r.at DESC LIMIT 1) FROM "+burstsTable)
 	return last, err
 }
+
+// AcceptedSince returns, for each of devices in order, receipts of the events of the burst that
+// were accepted for it, the last one first and at most maxBurst of them: none if the last
+// one was accepted before since.
+func (m *MySQL) AcceptedSince(ctx context.Context, devices []BurstDevice, since []time.Time) ([][]Receipt, error) {
+	accepted := make([][]Receipt, len(devices))
+	const what = "read what of bursts was accepted"
+	var branches []string
+	var args []any
+	// Most bursts have just begun, or begin again: of these one entry is read.
+	const newest = "(SELECT r.at" + acceptedOfBurst + " AND r.device_id = q.d AND r.burst = UNHEX(q.b)" + newestAccepted + " LIMIT 1)"
+	err := m.bursts(ctx, what, devices, func(rows *sql.Rows) (_ struct{}, err error) {
+		var i int
+		var at instant
+		if err := rows.Scan(&i, &at); err != nil || time.Time(at).IsZero() || time.Time(at).Before(since[i]) {
+			return struct{}{}, err
+		}
+		d := devices[i]
+		branches = append(branches, "(SELECT "+strconv.Itoa(i)+", r.event_number, r.at"+acceptedOfBurst+
+			" AND r.device_id = ? AND r.burst = ? AND r.member_id = ?"+newestAccepted+" LIMIT "+strconv.Itoa(maxBurst)+")")
+		args = append(args, d.Device, d.Burst[:], d.Member)
+		return struct{}{}, nil
+	}, "SELECT q.i, "+newest+" FROM "+burstsTable)
+	if err != nil {
+		return nil, err
+	}
+	for some := range slices.Chunk(branches, maxBranches) {
+		_, err := mysql.Select(ctx, m.db, func(rows *sql.Rows) (_ struct{}, err error) {
+			var i int
+			r := Receipt{State: StateAccepted}
+			err = rows.Scan(&i, &r.Event, (*instant)(&r.At))
+			r.Member, r.Device, r.Burst = devices[i].Member, devices[i].Device, devices[i].Burst
+			accepted[i] = append(accepted[i], r)
+			return struct{}{}, err
+		}, strings.Join(some, " UNION ALL "), args[:3*len(some)]...)
+		if err != nil {
+			return nil, mysql.Translate(ctx, fmt.Sprintf("%s, for %d devices", what, len(some)), err)
+		}
+		args = args[3*len(some):]
+	}
+	for _, list := range accepted { // UNION keeps no order
+		slices.SortFunc(list, func(a, b Receipt) int { return cmp.Or(b.At.Compare(a.At), cmp.Compare(b.Event, a.Event)) })
+	}
+	return accepted, nil
+}
+
+// maxBranches bounds the SELECTs of one statement.
+const maxBranches = 100
+
+// All columns are named in the order, and the state is an ASCII literal, so that only the
+// entries that are returned are read and nothing is sorted: as in newestFirst of package contacts.
+const (
+	acceptedOfBurst = " FROM push_receipts r FORCE INDEX (bursts) WHERE r.state = _ascii'accepted'"
+	newestAccepted  = " ORDER BY r.device_id DESC, r.burst DESC, r.state DESC, r.at DESC"
+)
 
 func (m *MySQL) bursts(
 	ctx context.Context, what string, devices []BurstDevice, scan func(*sql.Rows) (struct{}, error), text string,

@@ -447,7 +447,7 @@ func TestReceipts(t *testing.T) {
 		push.Receipt{Event: 2, Member: 1, Device: 10, State: push.StateAccepted},
 	)
 	write(push.Receipt{Event: 1, Member: 2, Device: 20, State: push.StateAccepted, Reason: "doubled", ProviderID: "p1"}) // keeps its burst
-	// What is accepted stays; the rest is as it was found last.
+	// What is accepted stays, and what was skipped is not pending again; the rest is as it was found last.
 	write(
 		push.Receipt{Event: 1, Member: 2, Device: 20, State: push.StatePending, Reason: "r", ProviderID: "p2", Burst: burst},
 		push.Receipt{Event: 1, Member: 3, State: push.StatePending},
@@ -456,7 +456,7 @@ func TestReceipts(t *testing.T) {
 		{Event: 1, Member: 1, Device: 10, State: push.StatePending, Burst: burst},
 		{Event: 1, Member: 1, Device: 11, State: push.StateFailed, Reason: "Bad?Topic ?" + strings.Repeat("x", 53)},
 		{Event: 1, Member: 2, Device: 20, State: push.StateAccepted, Reason: "doubled", ProviderID: "p1", Burst: burst},
-		{Event: 1, Member: 3, State: push.StatePending},
+		{Event: 1, Member: 3, State: push.StateSkipped, Reason: "no_device"},
 	}
 	noTime := cmpopts.IgnoreFields(push.Receipt{}, "At")
 	var got []push.Receipt
@@ -479,7 +479,10 @@ func TestReceipts(t *testing.T) {
 	counts, err := store.CountReceipts(t.Context(), 1)
 	must(t, err)
 	if diff := cmp.Diff([]push.ReceiptCount{
-		{State: push.StatePending, Count: 2}, {State: push.StateAccepted, Reason: "doubled", Count: 1}, {State: push.StateFailed, Reason: want[1].Reason, Count: 1},
+		{State: push.StatePending, Count: 1},
+		{State: push.StateAccepted, Reason: "doubled", Count: 1},
+		{State: push.StateSkipped, Reason: "no_device", Count: 1},
+		{State: push.StateFailed, Reason: want[1].Reason, Count: 1},
 	}, counts); diff != "" {
 		t.Errorf("CountReceipts (-want +got):\n%s", diff)
 	}
@@ -524,6 +527,39 @@ func TestBursts(t *testing.T) {
 	}
 	if none, err := store.Pending(t.Context(), nil); err != nil || len(none) != 0 {
 		t.Errorf("of none: %v, %v", none, err)
+	}
+}
+
+func TestAcceptedSince(t *testing.T) {
+	t.Parallel()
+	store, db := openStore(t)
+	a, b := [16]byte{1}, [16]byte{2}
+	for _, row := range []struct {
+		burst          [16]byte
+		member, device uint64
+		first, n       int
+	}{{a, 1, 1, 1000, 150}, {a, 1, 2, 2000, 2}, {b, 1, 1, 3000, 1}, {a, 9, 1, 4000, 3}} { // device 1 was another member's once
+		exec(t, db, "INSERT INTO push_receipts (event_number, member_id, device_id, state, at, burst) SELECT ? + n, ?, ?, 'accepted', ? + n, ? FROM "+
+			numbers+" WHERE n <= ?", row.first, row.member, row.device, row.first, row.burst[:], row.n)
+	}
+	exec(t, db, "UPDATE push_receipts SET state = 'pending', at = 9e9 WHERE event_number = 1150")
+	at := func(ms int64) time.Time { return time.UnixMilli(ms) }
+	accepted, err := store.AcceptedSince(t.Context(), []push.BurstDevice{
+		{Burst: a, Member: 1, Device: 1}, {Burst: a, Member: 1, Device: 2}, {Burst: a, Member: 1, Device: 2},
+		{Burst: b, Member: 1, Device: 1}, {Burst: b, Member: 1, Device: 2},
+	}, []time.Time{at(4000), at(2002), at(2003), {}, {}})
+	must(t, err)
+	var got []string
+	for _, list := range accepted {
+		text := fmt.Sprint(len(list))
+		if n := len(list); n > 0 {
+			text += fmt.Sprintf(" from %d to %d, the first at %d", list[0].Event, list[n-1].Event, list[0].At.UnixMilli())
+		}
+		got = append(got, text)
+	}
+	want := []string{"100 from 1149 to 1050, the first at 1149", "2 from 2002 to 2001, the first at 2002", "0", "1 from 3001 to 3001, the first at 3001", "0"}
+	if !slices.Equal(got, want) {
+		t.Errorf("accepted %q, want %q", got, want)
 	}
 }
 

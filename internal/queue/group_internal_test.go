@@ -25,7 +25,8 @@ func (*idleHandler) Handle(_ context.Context, batch []Task) []Outcome {
 }
 
 // TestPropertyGroups: every task is in one group, of its handler; those of an
-// ordering key keep their order; and those that were tried before come last, alone.
+// ordering key keep their order; those that were tried once come after those that were not, and
+// at last, alone, those that were tried more often.
 func TestPropertyGroups(t *testing.T) {
 	t.Parallel()
 	pairs, uploads, refills := &idleHandler{}, &idleHandler{}, &idleHandler{}
@@ -39,7 +40,7 @@ func TestPropertyGroups(t *testing.T) {
 				ID:       uint64(i + 1),
 				Kind:     rapid.SampledFrom([]string{addContact, removeContact, refill, upload, fanOut, "mystery"}).Draw(rt, "type"),
 				Key:      uint64(rapid.IntRange(1, 3).Draw(rt, "subject")),
-				Attempts: rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(rt, "attempts"),
+				Attempts: rapid.SampledFrom([]int{1, 1, 1, 2, 2, 2, 3, 4}).Draw(rt, "attempts"),
 			})
 		}
 		checkGroups(rt, s, batch, s.groups(batch))
@@ -48,7 +49,7 @@ func TestPropertyGroups(t *testing.T) {
 
 func checkGroups(t *rapid.T, s *run, batch []Task, groups []group) {
 	var all []uint64
-	last, again := make(map[orderingKey]uint64), false
+	last, tried := make(map[orderingKey]uint64), 1
 	for _, g := range groups {
 		for _, task := range g.tasks {
 			all = append(all, task.ID)
@@ -59,13 +60,16 @@ func checkGroups(t *rapid.T, s *run, batch []Task, groups []group) {
 			if g.handler != want {
 				t.Fatalf("task %d is with another handler", task.ID)
 			}
+			attempts := min(task.Attempts, 3)
+			if attempts > tried {
+				tried = attempts
+				clear(last)
+			}
 			switch key, ok := orderingKeyOf(task); {
-			case task.Attempts > 1:
-				if again = true; len(g.tasks) > 1 {
-					t.Fatalf("task %d, tried before, is not alone", task.ID)
-				}
-			case again:
-				t.Fatalf("task %d comes after some that were tried before", task.ID)
+			case attempts < tried:
+				t.Fatalf("task %d comes after some that were tried more often", task.ID)
+			case attempts == 3 && len(g.tasks) > 1:
+				t.Fatalf("task %d, tried twice before, is not alone", task.ID)
 			case ok && last[key] > task.ID:
 				t.Fatalf("task %d comes after %d", task.ID, last[key])
 			case ok:
@@ -90,5 +94,11 @@ func TestABatchIsOneGroupForEachHandler(t *testing.T) {
 	}
 	if groups := s.groups(batch); len(groups) != 2 {
 		t.Errorf("%d groups, want one for each handler", len(groups))
+	}
+	for i := range batch {
+		batch[i].Attempts += i % 2
+	}
+	if groups := s.groups(batch); len(groups) != 4 || groups[1].suspect() || !groups[2].suspect() {
+		t.Errorf("%d groups, want one for each handler, and one for each again", len(groups))
 	}
 }

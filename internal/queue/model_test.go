@@ -238,18 +238,19 @@ func (m *model) records(f queue.Filter) []queue.Record {
 }
 
 // checkOrder: no task is claimed before one that stands before it, none is left
-// when none is claimed, and one whose lease was lost goes alone. Those that
+// when none is claimed, and one whose lease was lost goes alone, but for its second attempt. Those that
 // expired are passed over.
 func (m *model) checkOrder(before []queue.Record, n int) {
 	passed, claimed, alone := uint64(0), 0, false
 	for _, r := range before {
 		_, runs := m.running[r.ID]
+		suspect := m.lost[r.ID] && r.Attempts >= 2
 		switch expired := !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(m.now); {
-		case runs && (passed != 0 || expired || alone || claimed == n || m.lost[r.ID] && claimed > 0):
+		case runs && (passed != 0 || expired || alone || claimed == n || suspect && claimed > 0):
 			m.t.Fatalf("task %d was claimed out of its turn; %d was left, %d claimed before", r.ID, passed, claimed)
 		case runs:
 			claimed++
-			alone = m.lost[r.ID]
+			alone = suspect
 			delete(m.lost, r.ID)
 		case !expired && passed == 0:
 			passed = r.ID

@@ -61,9 +61,9 @@ func NewMySQLQueue(db *sql.DB, o Options) *MySQLQueue {
 // Claim leases up to n due tasks of a queue, the urgent ones first, then in
 // order of arrival; those that expired are left to [MySQLQueue.Sweep]. Whatever
 // happens to the claimer, they are free again after the lease, which lasts
-// [MaxLease] at most, and a Sweep. A task whose last lease ran out is
-// claimed alone: should it be what killed its worker, it takes no other with
-// it.
+// [MaxLease] at most, and a Sweep. A task whose last lease ran out comes with others
+// once; from then on (see [SharedAttempts]) it is claimed alone: should it be what
+// killed its workers, it takes no other with it.
 func (q *MySQLQueue) Claim(ctx context.Context, queue string, n int, lease time.Duration) (claimed []Task, err error) {
 	again := false
 	err = mysql.Transact(ctx, q.db, "claim tasks of queue "+queue, func(tx *sql.Tx) (err error) {
@@ -197,12 +197,12 @@ func selectDue(ctx context.Context, tx *sql.Tx, queue string, n int, from positi
 		var isLost bool
 		var created, updated, at uint64
 		err := rows.Scan(&t.ID, &t.Kind, &t.Key, &args, &t.Priority, &t.Attempts, &t.MaxAttempts, &t.Expires, &isLost, &created, &updated, &at)
-		t.Payload, lost = args, append(lost, isLost)
+		t.Payload, lost = args, append(lost, isLost && t.Attempts > SharedAttempts)
 		t.Created, t.Claimed = timeOf(created), timeOf(at)
 		t.Waited = max(0, t.Claimed.Sub(timeOf(updated)))
 		return t, err
 	}, query, args...)
-	if first := slices.Index(lost, true); first >= 0 { // a lost task is claimed alone
+	if first := slices.Index(lost, true); first >= 0 { // a task that is lost again and again is claimed alone
 		due = due[:max(first, 1)]
 	}
 	return due, err
@@ -252,7 +252,7 @@ func (q *MySQLQueue) Finish(ctx context.Context, results []Result) (lost int, er
 			return err
 		}
 		lost = len(results) - finished
-		done, err = enqueue(ctx, tx, next)
+		done, err = enqueueNext(ctx, tx, next)
 		return err
 	})
 	if err != nil {
@@ -278,16 +278,20 @@ func followUps(ctx context.Context, tx *sql.Tx, results []Result) (next []New, e
 	if len(held) == 0 {
 		return nil, nil
 	}
-	ours, err := lockHeld(ctx, tx, held)
+	locked, err := lockHeld(ctx, tx, held)
 	if err != nil {
 		return nil, err
 	}
+	ours := make(map[uint64]bool, len(locked))
+	for _, t := range locked {
+		ours[t.ID] = true
+	}
 	for _, r := range results {
-		if slices.ContainsFunc(ours, func(t Task) bool { return t.ID == r.Task.ID }) {
+		if ours[r.Task.ID] {
 			next = append(next, FollowUps(r)...)
 		}
 	}
-	return Validate(next)
+	return ValidateNext(next)
 }
 
 // claimEnd is what becomes of tasks of one claim: those that share it are

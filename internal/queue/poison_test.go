@@ -52,7 +52,7 @@ func (d *dying) Sweep(ctx context.Context) (queue.Swept, error) {
 }
 
 // A task that kills its process whenever it runs, by using up the memory say,
-// dies of that alone.
+// dies of that alone, and costs the others two attempts.
 func TestATaskThatKillsItsProcessHarmsNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -60,8 +60,12 @@ func TestATaskThatKillsItsProcessHarmsNoOther(t *testing.T) {
 		for i := range 50 {
 			enqueue(t, q, tasks.NewUpload(id(i+1)))
 		}
+		var most int
 		for range 30 { // processes, one after the other
-			runUntilKilled(t, q, 25)
+			most = max(most, runUntilKilled(t, q, 25))
+		}
+		if most != queue.SharedAttempts+1 {
+			t.Errorf("the others were done at attempt %d, want the one after those with the killer", most)
 		}
 		list, err := q.List(t.Context(), queue.Filter{}, 100)
 		if err != nil || len(list) != 1 || list[0].Key != 25 || list[0].State != queue.Dead {
@@ -70,8 +74,45 @@ func TestATaskThatKillsItsProcessHarmsNoOther(t *testing.T) {
 	})
 }
 
-// runUntilKilled runs a process that a subject's task kills, for an hour at most.
-func runUntilKilled(t *testing.T, q queuetest.Queue, killer int) {
+// A process is killed for another reason: its tasks come back as batches.
+func TestTheTasksOfAKilledProcessComeBackAsBatches(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const lost, batch = 1000, 256
+		q := queuetest.NewMemory(queue.Options{}, time.Now)
+		for i := range lost {
+			enqueue(t, q, tasks.NewUpload(id(i+1)))
+		}
+		if list := claimFor(t, q, tasks.QueueDefault, lost, 5*time.Second); len(list) != lost {
+			t.Fatalf("claimed %d", len(list))
+		}
+		killed := time.Now()
+		var runs int
+		var done time.Time
+		pool := queue.NewPool(q, &notify.Notifier{}, map[string]queue.Handler{tasks.Upload: &doing{func(_ context.Context, batch []queue.Task) []error {
+			_ = sleepFor(t.Context(), 40*time.Millisecond)
+			runs++
+			done = time.Now()
+			return make([]error, len(batch))
+		}}}, quiet(), queue.PoolOptions{Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 1, Batch: batch}}})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- pool.Run(ctx) }()
+		pass(time.Minute)
+		counts(t, q, queue.Counts{})
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if took := done.Sub(killed); runs != (lost+batch-1)/batch || took > 6*time.Second {
+			t.Errorf("done in %d batches, %v after the process was killed", runs, took)
+		}
+	})
+}
+
+// runUntilKilled runs a process that a subject's task kills, for an hour at most. It returns the
+// last attempt at which another was done.
+func runUntilKilled(t *testing.T, q queuetest.Queue, killer int) (attempt int) {
 	t.Helper()
 	ctx, kill := context.WithCancel(t.Context())
 	process := &dying{Queue: q}
@@ -84,6 +125,7 @@ func runUntilKilled(t *testing.T, q queuetest.Queue, killer int) {
 			kill()
 			return errKilled
 		}
+		attempt = max(attempt, task.Attempts)
 		return nil
 	})
 	pool := queue.NewPool(process, &notify.Notifier{}, map[string]queue.Handler{tasks.Upload: handler}, quiet(), queue.PoolOptions{
@@ -102,6 +144,7 @@ func runUntilKilled(t *testing.T, q queuetest.Queue, killer int) {
 		kill()
 	}
 	<-ended
+	return attempt
 }
 
 // A task that hangs holds up the tasks of its member, and no others.

@@ -104,15 +104,21 @@ func (o PoolOptions) withDefaults() PoolOptions {
 // # No task stops others
 //
 // Each queue has workers of its own, so that none waits for another queue. A task
-// whose attempt failed, panicked or was lost runs alone from then on, after
-// the other tasks of its share. What is cancelled before it began is handed back
-// and has used up no attempt. So a task that hangs or panics whenever it runs
-// holds up others for one attempt, and is dead after its own last one.
+// whose attempt failed, panicked or was lost runs after those of its share that were
+// never tried, and what these did is recorded before: the second time together with others
+// on their second attempt, from then on alone (see [SharedAttempts]). What is cancelled
+// before it began is handed back and has used up no attempt. So a task that hangs, or
+// kills its process, whenever it runs takes an attempt of those that run with it,
+// SharedAttempts times, and is dead after its own last one; one that panics
+// takes none, as its batch is run again one by one at once.
+//
+// So a process that is killed for another reason, with a thousand tasks, is no reason to
+// run these one by one: they are claimed and run as batches again.
 //
 // Nothing grows with the backlog: a worker holds at most two shares, of at most
 // [Workers].Batch times Count tasks, or 1024, and what is kept of a task besides (its
 // ordering key, its lease) is forgotten with its share. A handler that never returns
-// keeps the tasks that it was given: one task, after the first attempt, and as often
+// keeps the tasks that it was given: one task, after the shared attempts, and as often
 // as it has attempts.
 type Pool struct {
 	queue    Store

@@ -20,6 +20,12 @@ const (
 // MaxLease is how long a lease lasts at most.
 const MaxLease = 24 * time.Hour
 
+// SharedAttempts is how many attempts of a task may be shared with others: from the next one
+// on it runs alone, as it may be what makes all of them fail, hang or die. It is two: most
+// tasks whose first attempt was lost were in a process that was killed for another reason,
+// often with a thousand others.
+const SharedAttempts = 2
+
 // ErrKeyReused says that a key of [MySQLQueue.EnqueueOnce] stands for another batch.
 var ErrKeyReused = errors.New("the idempotency key was used for other tasks")
 

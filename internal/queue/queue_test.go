@@ -164,6 +164,38 @@ func TestALastAttemptBuries(t *testing.T) {
 	})
 }
 
+// What was lost once comes back together; what was lost twice, one by one.
+func TestLostTasksComeBackTogetherOnce(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
+		for i := range 5 {
+			enqueue(t, q, tasks.NewUpload(id(i+1)))
+		}
+		lose := func(n int) {
+			t.Helper()
+			list := claimFor(t, q, queue.DefaultQueue, 10, time.Millisecond)
+			if len(list) != n {
+				t.Fatalf("claimed %+v, want %d tasks", list, n)
+			}
+			taken := 0
+			eventually(t, "the leases ran out", func() bool {
+				swept, err := q.Sweep(t.Context())
+				taken += swept.TookOver
+				return err == nil && taken == n
+			})
+		}
+		lose(5)
+		lose(5)
+		for range 2 {
+			if list := claim(t, q, 10); len(list) != 1 || list[0].Attempts != 3 {
+				t.Fatalf("claimed %+v, want one task alone", list)
+			}
+		}
+		enqueue(t, q, tasks.NewUpload(6))
+		lose(1)
+	})
+}
+
 func TestALostLeaseFreesTheTask(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q queuetest.Queue) {

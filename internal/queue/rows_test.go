@@ -460,7 +460,7 @@ func TestTheSweepMendsStatesThatMakeNoSense(t *testing.T) {
 	if err != nil || s.TookOver != 3 || s.Due != 1 {
 		t.Fatalf("swept %+v, %v", s, err)
 	}
-	for range 3 { // what was lost goes alone
+	for range 3 {
 		for _, task := range claim(t, q, 10) {
 			if task.Key > 3 {
 				t.Errorf("claimed %+v", task)

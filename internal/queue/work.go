@@ -25,11 +25,11 @@ type group struct {
 	tasks   []Task
 }
 
-// suspect reports whether it is a task that was tried before.
-func (g group) suspect() bool { return len(g.tasks) == 1 && g.tasks[0].Attempts > 1 }
+// suspect reports whether its tasks were tried before.
+func (g group) suspect() bool { return g.tasks[0].Attempts > 1 }
 
 // runShare runs the tasks of a share and records what became of them; of those whose
-// handler does not end, nothing. What is done is recorded before a suspect begins:
+// handler does not end, nothing. What is done is recorded before suspects begin:
 // that may be the end of the process. It returns false when a server that the tasks
 // need is away, so that the worker pauses.
 func (r *run) runShare(s share) (healthy bool) {
@@ -49,21 +49,30 @@ func (r *run) runShare(s share) (healthy bool) {
 	return r.settle(s.claim, all) && healthy
 }
 
-// groups splits tasks by handler, and keeps those of one ordering key in their
-// order. Tasks that were tried before come last, each alone: should one of them
-// panic or never end, it harms only itself.
+// groups splits tasks by handler and keeps those of one ordering key in their order: first
+// those that were never tried, then those on their further shared attempts (see
+// [SharedAttempts]), and at last the others, each alone: should one of them panic or
+// never end, it harms only itself.
 func (r *run) groups(tasks []Task) (groups []group) {
-	var again []group
+	byAttempt := make([][]Task, SharedAttempts+1)
+	for _, t := range tasks {
+		n := min(max(t.Attempts, 1), SharedAttempts+1)
+		byAttempt[n-1] = append(byAttempt[n-1], t)
+	}
+	for _, some := range byAttempt[:SharedAttempts] {
+		groups = append(groups, r.groupsOf(some)...)
+	}
+	for _, t := range byAttempt[SharedAttempts] {
+		groups = append(groups, group{r.handlerOf(t), []Task{t}})
+	}
+	return groups
+}
+
+// groupsOf is groups for tasks that have been tried equally often.
+func (r *run) groupsOf(tasks []Task) (groups []group) {
 	last := make(map[orderingKey]int) // the group of the key's latest task
 	for _, t := range tasks {
-		h, ok := r.handlers[t.Kind]
-		if !ok {
-			h = unknownKind{}
-		}
-		if t.Attempts > 1 {
-			again = append(again, group{h, []Task{t}})
-			continue
-		}
+		h := r.handlerOf(t)
 		key, ordered := orderingKeyOf(t)
 		at := last[key]
 		for at < len(groups) && !same(groups[at].handler, h) {
@@ -77,7 +86,14 @@ func (r *run) groups(tasks []Task) (groups []group) {
 			last[key] = at
 		}
 	}
-	return append(groups, again...)
+	return groups
+}
+
+func (r *run) handlerOf(t Task) Handler {
+	if h, ok := r.handlers[t.Kind]; ok {
+		return h
+	}
+	return unknownKind{}
 }
 
 // same reports whether two handlers are equal. Those that cannot be compared are not.
@@ -126,7 +142,7 @@ func (r *run) runGroup(ctx context.Context, c *claim, g group) (all []finished) 
 	for i, t := range g.tasks {
 		o := outcomes[i]
 		o.Err = classify(ctx, t, o.Err, c.pause)
-		if _, err := Validate(o.Next); err != nil {
+		if _, err := ValidateNext(o.Next); err != nil {
 			o = Outcome{Err: Permanent(fmt.Errorf("follow-up: %w", err))}
 		}
 		all = append(all, finished{Result{t, o.Err, o.Next}, took, true})

@@ -113,7 +113,9 @@ func (q *Memory) notify(batch []queue.New) {
 func (q *Memory) add(batch []queue.New) []uint64 {
 	now := q.now().UnixMilli()
 	for _, n := range slices.SortedStableFunc(slices.Values(batch), func(a, b queue.New) int { return cmp.Compare(a.DedupeKey, b.DedupeKey) }) {
-		if r := q.rows[q.keys[n.DedupeKey]]; r != nil && r.absorb(n, now) {
+		if r := q.rows[q.keys[n.DedupeKey]]; n.DedupeKey == "" {
+			// nothing absorbs it
+		} else if r != nil && r.absorb(n, now) {
 			continue
 		} else if r != nil {
 			r.dedupeKey = ""
@@ -140,7 +142,10 @@ func (q *Memory) insert(n queue.New, now int64) {
 	if n.Delay > 0 {
 		r.state, r.dueAt = queue.Scheduled, now+n.Delay.Milliseconds()
 	}
-	q.rows[r.ID], q.keys[n.DedupeKey] = r, r.ID
+	q.rows[r.ID] = r
+	if n.DedupeKey != "" {
+		q.keys[n.DedupeKey] = r.ID
+	}
 }
 
 // absorb lets a task that was not started stand for another one, if it is the same
@@ -176,7 +181,7 @@ func (r *row) absorb(n queue.New, now int64) bool {
 }
 
 // Claim starts the first n tasks that wait and have not expired; one whose lease was
-// lost goes alone.
+// lost goes alone, if it has had its shared attempts.
 func (q *Memory) Claim(ctx context.Context, name string, n int, lease time.Duration) (claimed []queue.Task, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("claim tasks of queue %s: %w", name, err)
@@ -187,12 +192,12 @@ func (q *Memory) Claim(ctx context.Context, name string, n int, lease time.Durat
 	now := q.now().UnixMilli()
 	due := q.inOrder(func(r *row) bool { return r.state == queue.Waiting && r.Queue == name && !r.isDue(now) })
 	for _, r := range due[:min(n, len(due))] {
-		lost := r.lost
-		if lost && len(claimed) > 0 {
+		alone := r.lost && r.Attempts >= queue.SharedAttempts
+		if alone && len(claimed) > 0 {
 			break
 		}
 		claimed = append(claimed, q.start(r, now, min(lease, queue.MaxLease)))
-		if lost {
+		if alone {
 			break
 		}
 	}
@@ -250,7 +255,7 @@ func (q *Memory) Extend(ctx context.Context, held []queue.Task, lease time.Durat
 func (q *Memory) Finish(ctx context.Context, results []queue.Result) (lost int, err error) {
 	var next []queue.New
 	for i := range results {
-		if _, err = queue.Validate(results[i].Next); err != nil {
+		if _, err = queue.ValidateNext(results[i].Next); err != nil {
 			break
 		}
 	}
@@ -266,7 +271,7 @@ func (q *Memory) Finish(ctx context.Context, results []queue.Result) (lost int, 
 			lost++
 		}
 	}
-	next, err = queue.Validate(next)
+	next, err = queue.ValidateNext(next)
 	q.add(next)
 	q.mu.Unlock()
 	q.notify(next)
