@@ -172,6 +172,23 @@ func TestBrowserShowsTheVerdictsOnANarrowScreen(t *testing.T) {
 	}
 }
 
+// A phone shows what became of an upload in words, not in letters below each other.
+func TestBrowserShowsTheFatesOnANarrowScreen(t *testing.T) {
+	pages := pagesToLookAt(t)
+	b := browsertest.New(t)
+	b.Do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile), chromedp.Navigate(pages[2]))
+	b.Await(`document.querySelectorAll(".push tbody tr").length === 3`)
+	for what, expression := range map[string]string{
+		"the page":    "document.documentElement.scrollWidth - 360",
+		"the highest": `Math.max(...[...document.querySelectorAll(".push tbody tr")].map(e => Math.ceil(e.getBoundingClientRect().height))) - 250`,
+		"the table":   `(e => e.scrollWidth - e.clientWidth)(document.querySelector(".push .scroll"))`,
+	} {
+		if over := browsertest.Eval[int](b, expression); over > 0 {
+			t.Errorf("%s is %d pixels too large", what, over)
+		}
+	}
+}
+
 // Without a connection the page claims nothing about the present.
 func TestBrowserTakesBackWhatItSaysWithoutAConnection(t *testing.T) {
 	s := startService(t)
@@ -271,7 +288,7 @@ func TestBrowserShowsRealServers(t *testing.T) {
 		clickNow(b, "#do-other")
 		b.Await(`document.querySelectorAll(".push .fate.wait").length === 2`)
 		clickNow(b, ".push td button")
-		b.Await(`document.querySelector(".push tbody tr").textContent.includes("private")`)
+		b.Await(`document.querySelector(".push tbody tr button") === null`)
 		clickNow(b, "#do-hold")
 		b.Await(`document.querySelectorAll(".push .fate.no").length === 2`)
 		b.Await(`document.getElementById("toast").textContent === ""`)
