@@ -281,14 +281,19 @@ func TestBrowserShowsRealServers(t *testing.T) {
 	b.RequireCalm()
 	if path != "" {
 		// A burst arrives, and what was made private in time does not.
+		held := `document.getElementById("do-hold").textContent === "Let the deliveries go"`
+		clickNow(b, "#do-hold")
+		b.Await(held)
 		clickNow(b, "#do-burst")
+		b.Await(`[...document.querySelectorAll(".push .fate.wait")].filter(e => e.textContent.includes("held")).length === 10`)
+		clickNow(b, "#do-hold")
 		b.Await(`document.querySelectorAll(".push .fate.yes").length === 10 && document.querySelectorAll(".screen li").length === 2`)
 		clickNow(b, "#do-hold")
-		b.Await(`document.getElementById("do-hold").textContent === "Let the deliveries go"`)
+		b.Await(held)
 		clickNow(b, "#do-other")
 		b.Await(`document.querySelectorAll(".push .fate.wait").length === 2`)
 		clickNow(b, ".push td button")
-		b.Await(`document.querySelector(".push tbody tr button") === null`)
+		b.Await(`document.querySelector(".push tbody tr:first-child button") === null`)
 		clickNow(b, "#do-hold")
 		b.Await(`document.querySelectorAll(".push .fate.no").length === 2`)
 		b.Await(`document.getElementById("toast").textContent === ""`)
