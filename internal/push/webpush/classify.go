@@ -125,7 +125,7 @@ func reason(status int, body []byte) string {
 func messageID(header http.Header) string {
 	for _, name := range []string{"Apns-Id", "X-Wns-Msg-Id"} {
 		id := header.Get(name)
-		if id != "" && len(id) <= 64 && strings.IndexFunc(id, func(c rune) bool { return c <= ' ' || c > '~' }) < 0 {
+		if id != "" && len(id) <= 64 && !strings.ContainsFunc(id, func(c rune) bool { return c <= ' ' || c > '~' }) {
 			return id
 		}
 	}
