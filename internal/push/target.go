@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"time"
 
@@ -39,7 +40,7 @@ func init() {
 type TargetStore interface {
 	Looker
 	StoreEvents(ctx context.Context, batch []NewEvent) ([]Stored, error)
-	Events(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error)
+	CurrentEvents(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error)
 	LastAccepted(ctx context.Context, bursts []BurstDevice) ([]time.Time, error)
 	WriteReceipts(ctx context.Context, receipts []Receipt) error
 }
@@ -174,15 +175,20 @@ func (g *Targeting) begin(ctx context.Context, all []*page) []*page {
 			p.outcome.Err = queue.Permanent(fmt.Errorf("%w: %s: %w", queue.ErrInvalid, p.task.Kind, err))
 		case number != 0:
 			target, numbers = append(target, p), append(numbers, number)
+		case p.task.Queue != QueueNotify:
+			p.outcome.Err = p.handOver(e)
 		default:
 			notify, events = append(notify, p), append(events, e)
 		}
 	}
 	fail(notify, g.store(ctx, notify, events))
-	stored, err := g.Store.Events(ctx, numbers)
+	stored, err := g.Store.CurrentEvents(ctx, numbers)
 	fail(target, err)
 	for i, p := range target {
 		p.event = stored[numbers[i]] // nil: it was forgotten, long after it expired
+		if p.event != nil && uint64(p.event.Actor) != p.task.Key {
+			p.outcome.Err = queue.Permanent(fmt.Errorf("%w: %s: event %d is not of the actor %d", queue.ErrInvalid, p.task.Kind, numbers[i], p.task.Key))
+		}
 	}
 	var pages []*page
 	for _, p := range all {
@@ -222,11 +228,33 @@ func (p *page) parse() (e NewEvent, number uint64, err error) {
 	}
 	event, err := ParseEvent(actor, p.task.Payload)
 	event.ID = cmp.Or(event.ID, madeID(p.task))
-	return NewEvent{Event: event, Task: p.task.ID, Created: p.task.Created}, 0, err
+	created := p.task.Created.Add(-event.Age)
+	event.Age = 0
+	return NewEvent{Event: event, Task: p.task.ID, Created: created}, 0, err
 }
 
 // madeID is the id of an event without one.
 func madeID(t queue.Task) string { return fmt.Sprintf("task-%d", t.ID) }
+
+// madeSyntax matches those ids.
+var madeSyntax = regexp.MustCompile(`^task-[0-9]+$`)
+
+// handOver returns the task that targets the event in its own queue, which has workers and a
+// lease of its own: that of a row which names no queue lies in the default one. The event keeps
+// its id, and since when it is known.
+func (p *page) handOver(e NewEvent) error {
+	e.Age = min(max(0, p.task.Claimed.Sub(e.Created)).Truncate(time.Millisecond), maxAge)
+	next, err := NewNotify(e.Event)
+	if err != nil {
+		return queue.Permanent(err)
+	}
+	next.Priority = p.task.Priority
+	if e.Urgent {
+		next.Priority = min(next.Priority, queue.Urgent)
+	}
+	p.outcome.Next = []queue.New{next}
+	return nil
+}
 
 // storedBytes bounds the payloads of the events that are stored at once.
 const storedBytes = 1 << 20
@@ -262,13 +290,14 @@ func (g *Targeting) store(ctx context.Context, pages []*page, events []NewEvent)
 }
 
 // renumber stores events under another id whose made id stands for another event: that of a
-// task with the same number, before the table of tasks was emptied.
+// task with the same number, before the table of tasks was emptied. The two were not created
+// in the same millisecond.
 func (g *Targeting) renumber(ctx context.Context, events []NewEvent, stored []Stored) error {
 	var again []NewEvent
 	var places []int
 	for i, s := range stored {
 		e := events[i]
-		if created := e.Created.UnixMilli(); e.ID == madeID(queue.Task{ID: e.Task}) && s.Created.UnixMilli() != created {
+		if created := e.Created.UnixMilli(); madeSyntax.MatchString(e.ID) && s.Created.UnixMilli() != created {
 			e.ID = fmt.Sprintf("%s-%d", e.ID, created)
 			again, places = append(again, e), append(places, i)
 		}

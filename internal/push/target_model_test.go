@@ -159,7 +159,7 @@ var anyCollapse = rapid.SampledFrom([]string{"k", "upload:1", "upload:2"})
 func speak(t *rapid.T, w *town, store *push.MySQL, now time.Time) (all []*said) {
 	for i := range rapid.IntRange(1, 8).Draw(t, "events") {
 		s := &said{accepted: map[uint64]bool{}, task: queue.Task{
-			ID: uint64(100 + i), Kind: push.Notify, Key: uint64(anyActor.Draw(t, "actor")), Attempts: 1, MaxAttempts: 25,
+			ID: uint64(100 + i), Kind: push.Notify, Queue: push.QueueNotify, Key: uint64(anyActor.Draw(t, "actor")), Attempts: 1, MaxAttempts: 25,
 			Claimed:  now.Add(-time.Duration(rapid.SampledFrom([]int{0, 0, 5}).Draw(t, "claimed")) * time.Second),
 			Created:  now.Add(-time.Duration(rapid.SampledFrom([]int{1, 1000}).Draw(t, "age")) * time.Second),
 			Priority: rapid.SampledFrom([]int{0, 0, 5, -20}).Draw(t, "priority"),
