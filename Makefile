@@ -66,8 +66,8 @@ fuzz-short: ## fuzz every fuzz target for a short time
 	@GO='$(GO)' scripts/fuzz-short $(FUZZ_TIME)
 
 .PHONY: bench
-bench: test-deps ## measure reads, fan-out, refill, memory and saves (ARGS="--quick", --json FILE, --only reads)
-	cd bench && $(GO) run . index $(ARGS)
+bench: test-deps ## measure reads, fan-out, refill, memory, saves and notifications (ARGS="--quick", --json FILE, --only reads)
+	cd bench && $(GO) run . index,push $(ARGS)
 
 .PHONY: bench-queue
 bench-queue: test-deps ## measure the queue beside asynq (ARGS="--quick", --json FILE); minutes
@@ -77,6 +77,10 @@ bench-queue: test-deps ## measure the queue beside asynq (ARGS="--quick", --json
 bench-once: test-deps ## measure locks beside SET NX, redislock and redsync (ARGS="--quick", --json FILE); minutes
 	cd bench && $(GO) run . once $(ARGS)
 
+.PHONY: bench-push
+bench-push: test-deps ## measure notifications, beside bare loops and apns2 (ARGS="--quick", --json FILE); minutes
+	cd bench && $(GO) run . push $(ARGS)
+
 .PHONY: bench-test
 bench-test: test-deps ## check that the benchmark works: seconds
 	cd bench && $(GO) vet ./... && $(GO) test -race -timeout 5m ./...
@@ -85,6 +89,11 @@ bench-test: test-deps ## check that the benchmark works: seconds
 chaos: test-deps ## kill, stop, cut and delay everything for long (DURATION=10m SEED=1234)
 	ACTIVITYD_CHAOS='$(DURATION)' ACTIVITYD_SEED='$(SEED)' \
 		$(GO) test -race -count=1 -timeout 0 -v -run '^TestChaos$$' ./internal/endtoend
+
+.PHONY: chaos-push
+chaos-push: test-deps ## the same for push, until 1,000 kills or DURATION (DURATION=20m SEED=1234)
+	ACTIVITYD_CHAOS_PUSH='$(DURATION)' ACTIVITYD_SEED='$(SEED)' \
+		$(GO) test -race -count=1 -timeout 0 -v -run '^TestPushChaos$$' ./internal/endtoend
 
 .PHONY: prove
 prove: test-deps ## try a million histories and all orders of 7 events (RUNS=1000 DURATION=30m EVENTS=5, SEED=1234)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -12,22 +11,18 @@ import (
 	"time"
 
 	"github.com/sideshow/apns2"
-	"github.com/sideshow/apns2/token"
 	"golang.org/x/net/http2"
 
 	"github.com/activityd/activityd/internal/push/apns/apnstest"
 )
 
-// newAPNs2 returns a client of the package that most Go programs send to APNs with.
-func newAPNs2(t *testing.T, server *apnstest.Server) *apns2.Client {
+// foreignClient is a client of the server that lives as long as the test.
+func foreignClient(t *testing.T, server *apnstest.Server) *apns2.Client {
 	t.Helper()
-	key, err := token.AuthKeyFromBytes(server.Key())
+	client, err := newAPNs2(server)
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := apns2.NewTokenClient(&token.Token{AuthKey: key, KeyID: server.KeyID(), TeamID: server.TeamID()})
-	client.Host = server.URL()
-	client.HTTPClient.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: server.RootCAs()}, ForceAttemptHTTP2: true}
 	t.Cleanup(client.CloseIdleConnections)
 	return client
 }
@@ -37,7 +32,7 @@ func newAPNs2(t *testing.T, server *apnstest.Server) *apns2.Client {
 func TestFakeAPNsAndAForeignClient(t *testing.T) {
 	t.Parallel()
 	server := apnstest.Start(t)
-	client := newAPNs2(t, server)
+	client := foreignClient(t, server)
 	device := strings.Repeat("0a", 32)
 	notification := func() *apns2.Notification {
 		return &apns2.Notification{
@@ -116,7 +111,7 @@ func TestFakeAPNsAndAForeignClient(t *testing.T) {
 func TestFakeAPNsUnderAForeignLoad(t *testing.T) {
 	t.Parallel()
 	server := apnstest.StartWith(t, apnstest.Options{FirstStreams: 100})
-	client := newAPNs2(t, server)
+	client := foreignClient(t, server)
 	var wg sync.WaitGroup
 	const senders, each = 8, 50
 	for i := range senders {

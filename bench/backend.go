@@ -24,7 +24,7 @@ import (
 // production, and with room for a million tasks.
 const (
 	mysqlSettings = "innodb_flush_log_at_trx_commit=1, innodb_buffer_pool_size=1G, innodb_log_file_size=256M, skip-log-bin"
-	redisSettings = "no persistence; in batches, throughput and wake: appendonly yes, appendfsync everysec, or as named"
+	redisSettings = "no persistence; in batches, throughput, wake and push: appendonly yes, appendfsync everysec, or as named"
 )
 
 const database = "bench"

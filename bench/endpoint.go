@@ -20,7 +20,7 @@ func (s *suite) benchEndpoint(ctx context.Context) (err error) {
 	if err := s.fill(ctx, s.options.site.viewers()); err != nil {
 		return err
 	}
-	p, err := startProgram(ctx, s.backend)
+	p, err := startProgram(ctx, s.backend, "--role=api")
 	if err != nil {
 		return err
 	}

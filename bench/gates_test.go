@@ -19,6 +19,7 @@ func tiny() options {
 	o.plain, o.quiet = 1, 20*o.pace
 	o.producers, o.concurrency, o.wakes, o.idle, o.backlog, o.repetitions = 2, []int{4}, 2, time.Millisecond, [2]int{100, 300}, 1
 	o.pairs, o.holders = 40, []int{1, 4}
+	o.followers, o.pushes, o.rate, o.paced, o.urgents, o.entries, o.held = 1200, 1100, 100, 200*time.Millisecond, 2, 20, 4
 	o.parts = allParts()
 	return o
 }

@@ -34,6 +34,14 @@ type options struct {
 	holders     []int         // goroutines that do them
 	backlog     [2]int        // waiting tasks: few and many
 	repetitions int           // of each operation with such a backlog
+
+	followers int           // with a device each
+	pushes    int           // deliveries in each run
+	rate      int           // notifications a second, of which the latency is measured
+	paced     time.Duration // how long, in each run
+	urgents   int           // urgent events in each run
+	entries   int           // that a producer adds to the stream in each round
+	held      int           // deliveries that a process holds when it is killed
 }
 
 func fullOptions() options {
@@ -43,6 +51,7 @@ func fullOptions() options {
 		sets: 2_000_000, pace: 2 * time.Millisecond, quiet: 5 * time.Second, instances: 4,
 		tasks: 20_000, producers: 16, concurrency: []int{10, 20, 50},
 		wakes: 40, idle: time.Second, pairs: 20_000, holders: []int{1, 16}, backlog: [2]int{1000, 1_000_000}, repetitions: 30,
+		followers: 100_000, pushes: 20_000, rate: 2000, paced: 8 * time.Second, urgents: 20, entries: 10_000, held: 100,
 	}
 }
 
@@ -53,6 +62,7 @@ func quickOptions() options {
 		sets: 20_000, pace: time.Millisecond, quiet: 200 * time.Millisecond, instances: 4,
 		tasks: 1000, producers: 8, concurrency: []int{20},
 		wakes: 5, idle: 20 * time.Millisecond, pairs: 2000, holders: []int{1, 16}, backlog: [2]int{100, 2000}, repetitions: 3,
+		followers: 3000, pushes: 2000, rate: 200, paced: time.Second, urgents: 3, entries: 500, held: 20,
 	}
 }
 

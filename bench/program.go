@@ -23,9 +23,9 @@ type program struct {
 	reading sync.WaitGroup
 }
 
-// startProgram builds activityd and starts it as an API on the servers of a backend. The
-// caller closes it.
-func startProgram(ctx context.Context, b *backend) (p *program, err error) {
+// startProgram builds activityd and starts it on the servers of a backend, with these flags
+// besides. The caller closes it.
+func startProgram(ctx context.Context, b *backend, flags ...string) (p *program, err error) {
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/activityd/activityd").Output()
 	if err != nil {
 		return nil, fmt.Errorf("find activityd's sources: %w", err)
@@ -39,16 +39,19 @@ func startProgram(ctx context.Context, b *backend) (p *program, err error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, errors.Join(fmt.Errorf("build activityd: %w: %s", err, out), os.RemoveAll(p.dir))
 	}
-	if err := p.start(binary, b); err != nil {
+	if err := p.start(binary, b, flags); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }
 
 // start starts it and waits until it listens.
-func (p *program) start(binary string, b *backend) error {
-	p.cmd = exec.Command(binary, "serve", "--role=api", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", //nolint:noctx,gosec // Close ends it
-		"--log-format=json", "--mysql-dsn="+b.mysql.DSN(database), "--redis-url="+b.redis.URL())
+func (p *program) start(binary string, b *backend, flags []string) error {
+	args := append([]string{
+		"serve", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--log-format=json",
+		"--mysql-dsn=" + b.mysql.DSN(database), "--redis-url=" + b.redis.URL(),
+	}, flags...)
+	p.cmd = exec.Command(binary, args...) //nolint:noctx,gosec // Close ends it
 	log, err := p.cmd.StderrPipe()
 	if err != nil {
 		return err
@@ -83,4 +86,13 @@ func (p *program) Close() error {
 		err = errors.Join(err, p.cmd.Wait())
 	}
 	return errors.Join(err, os.RemoveAll(p.dir))
+}
+
+// kill ends it by SIGKILL, and waits for that.
+func (p *program) kill() error {
+	err := p.cmd.Process.Kill()
+	p.reading.Wait()
+	_ = p.cmd.Wait() // it tells of the signal
+	p.cmd = nil
+	return errors.Join(err, p.Close())
 }

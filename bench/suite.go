@@ -37,13 +37,18 @@ func allParts() []part {
 		{name: "throughput", group: "queue", site: true, durable: true, run: (*suite).benchThroughput},
 		{name: "wake", group: "queue", durable: true, run: (*suite).benchWake},
 		{name: "once", group: "once", run: (*suite).benchOnce},
+		{name: "deliveries", group: "push", durable: true, run: (*suite).benchDeliveries},
+		{name: "latency", group: "push", durable: true, run: (*suite).benchLatency},
+		{name: "audience", group: "push", durable: true, run: (*suite).benchAudience},
+		{name: "producer", group: "push", durable: true, run: (*suite).benchProducer},
+		{name: "failover", group: "push", durable: true, run: (*suite).benchFailover},
 		{name: "backlog", group: "queue", run: (*suite).benchBacklog},
 	}
 }
 
 // partNames are what partsNamed takes.
 func partNames() string {
-	names := []string{"all", "index", "queue"}
+	names := []string{"all", "index", "queue", "push"}
 	for _, p := range allParts() {
 		names = append(names, p.name)
 	}
@@ -72,6 +77,7 @@ type suite struct {
 	results *results
 	out     io.Writer // progress
 	store   *contacts.MySQL
+	push    *pushBench // nil: no part has needed it yet
 }
 
 // newSuite starts the servers, and makes the site if a part needs it. The caller

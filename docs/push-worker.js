@@ -17,16 +17,18 @@ self.addEventListener("push", (event) => event.waitUntil(show(event.data)));
 async function show(data) {
   let push = {};
   try {
-    push = data.json();
+    push = data.json() ?? {};
   } catch {
     // It is shown without text.
   }
   await self.registration.showNotification(push.title || "News", {
     body: push.body || "",
     dir: "auto",
-    tag: push.tag || "", // it replaces the one with the same tag,
-    renotify: Boolean(push.tag && push.urgent), // in silence, unless it is urgent
-    data: { url: push.data?.url || "/" }, // the event's data is your site's own
+    // It replaces the notification with the same tag: in silence, unless it is urgent.
+    tag: push.tag || "",
+    renotify: Boolean(push.tag && push.urgent),
+    // What is in the event's data is up to your site; here it is the page to open.
+    data: { url: push.data?.url || "/" },
   });
 }
 

@@ -33,7 +33,7 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"serve", dsn, "--need=0"}, want: "--need (ACTIVITYD_NEED)"},
 		{args: []string{"serve", dsn, "--min=13"}, want: "min is 13: want 1 to 12"},
 		{args: []string{"serve", dsn, "--headroom=-1"}, want: "headroom is -1"},
-		{args: []string{"serve", dsn, "--workers=default=0,fan_out=0,refill=0,notify=0,push=0"}, want: "--workers (ACTIVITYD_WORKERS): there is none"},
+		{args: []string{"serve", dsn, "--workers=default=0,fan_out=0,refill=0,notify=0,push=0,push_urgent=0"}, want: "--workers (ACTIVITYD_WORKERS): there is none"},
 		{args: []string{"serve", dsn, "--materialize=some"}, want: "--materialize"},
 		{args: []string{"serve", dsn, "--workers=" + strings.Repeat("q", 33) + "=3"}, want: "--workers (ACTIVITYD_WORKERS): queue "},
 		{args: []string{"serve", dsn, "--keep-tasks=-1s"}, want: "--keep-tasks (ACTIVITYD_KEEP_TASKS): is -1s"},
@@ -105,7 +105,7 @@ func TestTheCommandLineWinsOverTheEnvironment(t *testing.T) {
 		t.Errorf("warned %q, want %q", got, want)
 	}
 	for _, w := range c.poolOptions().Workers {
-		if want := map[string]int{"default": 7, "fan_out": 0, "refill": 2, "notify": 2, "push": 2}[w.Queue]; w.Count != want {
+		if want := map[string]int{"default": 7, "fan_out": 0, "refill": 2, "notify": 2, "push": 3, "push_urgent": 1}[w.Queue]; w.Count != want {
 			t.Errorf("workers of %s: %d, want %d", w.Queue, w.Count, want)
 		}
 	}

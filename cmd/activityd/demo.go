@@ -35,9 +35,10 @@ func newDemo() *cobra.Command {
 		Use:   "demo",
 		Short: "Show the whole thing on a made-up site with live traffic",
 		Long: "Show the whole thing: a made-up photo site with live traffic, the index, its tasks, and the\n" +
-			"widget as a page that updates as one watches.\n\n" +
+			"widget as a page that updates as one watches, beside a phone and a browser that are notified by\n" +
+			"push services inside the demo.\n\n" +
 			"Where mariadbd (or mysqld) and redis-server are installed, private ones are started in a\n" +
-			"temporary folder; elsewhere imitations inside this process stand in for them.",
+			"temporary folder; elsewhere imitations inside this process stand in for them, and push is off.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := c.check(cmd.Flags()); err != nil {
@@ -84,11 +85,15 @@ func runDemo(ctx context.Context, c *config, o demoOptions, spec world.Spec, out
 	if err := w.Load(ctx, b.site); err != nil {
 		return fmt.Errorf("make the site: %w", err)
 	}
-	s := newService(c, b.backend, &credentials{}, log)
+	auth := &credentials{}
+	if b.notifies != nil {
+		auth.senders.byPlatform = b.notifies.Receivers.Senders()
+	}
+	s := newService(c, b.backend, auth, log)
 	d := demo.New(demo.Config{
 		World: w, Site: b.site, Reader: s.reader, Plain: b.plain, PlainName: b.plainName, Engine: b.engine,
 		Wipe: func(ctx context.Context) error { return b.redis.FlushDB(ctx).Err() },
-		Rate: o.rate, Seed: uint64(time.Now().UnixNano()), Log: log,
+		Push: b.notifies, Rate: o.rate, Seed: uint64(time.Now().UnixNano()), Log: log,
 	})
 	web.Handler = page.LocalOnly(demoRoutes(s.api, d))
 	s.fronts = []actor{d.Run, serving(page, c.grace)}
@@ -123,6 +128,7 @@ func sayf(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, f
 type demoBackend struct {
 	backend
 	site              site.Site
+	notifies          *demo.Push // nil: there is no database that push could work with
 	plain             demo.Plain
 	plainName, engine string
 }
@@ -205,5 +211,24 @@ func openPrivateServers(ctx context.Context, c *config) (*demoBackend, error) {
 	}
 	servers.closers = append(b.closers, servers.closers...)
 	b.backend, b.site, b.plain = servers, site.NewMySQL(servers.db), demo.PlainSQL(servers.db)
+	receivers, err := demo.StartReceivers()
+	if err != nil {
+		return b, fmt.Errorf("start the push services: %w", err)
+	}
+	b.closers.push(func() error { receivers.Close(); return nil })
+	b.notifies = &demo.Push{Store: b.push, Receivers: receivers, Hold: &demo.Hold{}}
+	b.queue = heldQueue{b.queue, b.notifies.Hold}
 	return b, schema.Apply(ctx, b.db)
+}
+
+// heldQueue is a queue whose deliveries can be held.
+type heldQueue struct {
+	taskQueue
+
+	hold *demo.Hold
+}
+
+// Claim implements [queue.Store].
+func (q heldQueue) Claim(ctx context.Context, name string, n int, lease time.Duration) ([]queue.Task, error) {
+	return q.hold.Claim(name, func() ([]queue.Task, error) { return q.taskQueue.Claim(ctx, name, n, lease) })
 }

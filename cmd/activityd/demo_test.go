@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"log/slog"
+	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -56,9 +58,10 @@ func TestDemo(t *testing.T) {
 	for name, want := range map[string]struct {
 		options demoOptions
 		engine  string
+		pushes  bool
 	}{
-		"imitations":      {demoOptions{embedded: true, rate: 20}, "miniredis"},
-		"private servers": {demoOptions{rate: 20}, "private to this demo"},
+		"imitations":      {demoOptions{embedded: true, rate: 20}, "miniredis", false},
+		"private servers": {demoOptions{rate: 20}, "private to this demo", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -68,6 +71,11 @@ func TestDemo(t *testing.T) {
 				t.Errorf("page: %d, does not name %q", status, want.engine)
 			}
 			eventually(t, "the index answers", func() bool { return r.read(t, 1).Source == "index" })
+			if want.pushes {
+				r.isNotified(t)
+			} else if page := r.get(t, "/", &status); !strings.Contains(page, "Push needs the real servers") {
+				t.Errorf("the page says nothing of push:\n%s", page)
+			}
 			r.get(t, "/readyz", &status)
 			if status != 200 {
 				t.Errorf("readyz: %d", status)
@@ -78,4 +86,27 @@ func TestDemo(t *testing.T) {
 			}
 		})
 	}
+}
+
+// isNotified fails the test unless an upload of a contact reaches the phone and the browser of
+// the first viewer. The traffic may let a contact block the viewer: there are some uploads.
+func (r *running) isNotified(t *testing.T) {
+	t.Helper()
+	for range 5 {
+		form := url.Values{"viewer": {"1"}, "owner": {"other"}}
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.url+"/demo/actions/upload", strings.NewReader(form.Encode()))
+		must(t, err)
+		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		request.Header.Set("X-Requested-With", "fetch")
+		response, err := http.DefaultClient.Do(request)
+		must(t, err)
+		must(t, response.Body.Close())
+		if response.StatusCode != http.StatusOK {
+			t.Fatalf("upload: %s", response.Status)
+		}
+	}
+	eventually(t, "both devices are notified", func() bool {
+		var status int
+		return strings.Count(r.get(t, "/demo/widget?viewer=1", &status), "<code>accepted</code>") >= 2 // the words of the receipts
+	})
 }

@@ -57,6 +57,54 @@ func TestTheNotificationsOfThePage(t *testing.T) {
 	}
 }
 
+// An upload that is reported as docs/adoption.md has it is shown to a follower, and what
+// docs/operations.md asks the database about that is known.
+func TestTheEventOfThePage(t *testing.T) {
+	t.Parallel()
+	p := startPushServices(t)
+	r := startAll(t, p.flags...)
+	must(t, r.site.LoadMembers(t.Context(), []site.Member{{ID: 123, Username: "carol"}, {ID: 98765, Username: "ann"}}))
+	_, err := r.db.ExecContext(t.Context(), "INSERT INTO contacts (user_id, contact_id) VALUES (123, 98765)")
+	must(t, err)
+	p.registerFor(t, r, 123)
+	execOn(t, r.db, pageSQL(t, "docs/adoption.md")["upload_event"])
+	r.awaitTasks(t)
+	phones := p.apns.Accepted()
+	if len(phones) != 1 || len(p.web.Accepted()) != 1 || len(p.fcm.Accepted()) != 1 {
+		t.Fatalf("accepted are %d, %d and %d", len(phones), len(p.web.Accepted()), len(p.fcm.Accepted()))
+	}
+	got := object(t, phones[0].Payload)
+	if diff := cmp.Diff(map[string]any{"title": "ann", "body": "upload"}, got["aps"].(map[string]any)["alert"]); diff != "" { //nolint:errcheck // a test
+		t.Errorf("it shows (-want +got):\n%s", diff)
+	}
+
+	page := pageSQL(t, "docs/operations.md")
+	var found []int
+	for _, statement := range page["why_nothing"] {
+		found = append(found, countRows(t, r, statement))
+	}
+	if diff := cmp.Diff([]int{3, 0, 0, 3}, found); diff != "" {
+		t.Errorf("about the member there are (-want +got):\n%s", diff)
+	}
+	_, err = r.db.ExecContext(t.Context(), "UPDATE push_devices SET gone_at = UNIX_TIMESTAMP() * 1000, gone_reason = 'Unregistered' WHERE platform = 'apns'")
+	must(t, err)
+	if n := countRows(t, r, page["gone_reasons"][0]); n != 1 {
+		t.Errorf("devices are gone for %d reasons", n)
+	}
+}
+
+func countRows(t *testing.T, r *running, statement string) (n int) {
+	t.Helper()
+	rows, err := r.db.QueryContext(t.Context(), statement)
+	must(t, err)
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		n++
+	}
+	must(t, rows.Err())
+	return n
+}
+
 func object(t *testing.T, text []byte) (o map[string]any) {
 	t.Helper()
 	if err := json.Unmarshal(text, &o); err != nil {

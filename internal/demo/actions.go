@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -58,16 +59,47 @@ func (d *Demo) action(do func(r *http.Request, viewer member.ID) (string, error)
 	}
 }
 
-// doUpload uploads a public photo as the contact in the form.
+// doUpload uploads public photos as the contact in the form.
 func (d *Demo) doUpload(r *http.Request, viewer member.ID) (string, error) {
 	owner, err := d.uploader(r, viewer)
 	if err != nil {
 		return "", err
 	}
-	if err := d.upload(r.Context(), owner, contacts.Public, true); err != nil {
+	n, err := photosAsked(r)
+	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("Uploaded a photo as %s. A task will update the followers' sets.", d.memory.name(owner)), nil
+	if d.cfg.Push != nil {
+		if _, err := d.pairOf(r.Context(), viewer); err != nil { // they are to be there before the event
+			return "", noMember(err)
+		}
+	}
+	for range n {
+		u, err := d.upload(r.Context(), owner, contacts.Public, true)
+		if err != nil {
+			return "", err
+		}
+		d.memory.addNotified(viewer, u)
+	}
+	what := "a photo"
+	if n > 1 {
+		what = fmt.Sprintf("%d photos", n)
+	}
+	return fmt.Sprintf("Uploaded %s as %s. A task will update the followers' sets.", what, d.memory.name(owner)), nil
+}
+
+// photosAsked returns how many photos the form asks for: one, or a few at once.
+func photosAsked(r *http.Request) (int, error) {
+	const most = 9
+	text := r.PostForm.Get("times")
+	if text == "" {
+		return 1, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, refuse(http.StatusBadRequest, "times: want 1 to %d", most)
+	}
+	return n, nil
 }
 
 // uploader returns the contact in the form; for "other", any of the viewer's contacts
@@ -91,11 +123,16 @@ func (d *Demo) uploader(r *http.Request, viewer member.ID) (member.ID, error) {
 	return owner, nil
 }
 
-// doPrivate makes a photo private that the viewer is shown now.
+// doPrivate makes a photo private that the viewer is shown now, or was to be notified of.
 func (d *Demo) doPrivate(r *http.Request, viewer member.ID) (string, error) {
 	id, err := strconv.ParseUint(r.PostForm.Get("photo"), 10, 64)
 	if err != nil {
 		return "", refuse(http.StatusBadRequest, "photo: want the id of a photo that is shown")
+	}
+	for _, n := range d.memory.notifiedOf(viewer) {
+		if n.id == id {
+			return d.makePrivate(r.Context(), n.upload)
+		}
 	}
 	answer, err := d.cfg.Reader.Read(r.Context(), contacts.Viewer{ID: viewer}, photosShown)
 	if errors.Is(err, contacts.ErrNoMember) {
@@ -106,12 +143,15 @@ func (d *Demo) doPrivate(r *http.Request, viewer member.ID) (string, error) {
 	}
 	for _, photo := range answer.Photos {
 		if photo.ID == id {
-			shown := upload{id: id, owner: answer.Contact.ID, title: photo.Title}
-			return fmt.Sprintf("“%s” is private now, and gone from the very next answer. No task had to run.", photo.Title),
-				d.setVisibility(r.Context(), shown, contacts.Private, true)
+			return d.makePrivate(r.Context(), upload{id: id, owner: answer.Contact.ID, title: photo.Title})
 		}
 	}
 	return "", refuse(http.StatusConflict, "That photo is not shown any more.")
+}
+
+func (d *Demo) makePrivate(ctx context.Context, u upload) (string, error) {
+	return fmt.Sprintf("“%s” is private now, and gone from the very next answer. No task had to run.", u.title),
+		d.setVisibility(ctx, u, contacts.Private, true)
 }
 
 func (d *Demo) doWipe(r *http.Request, _ member.ID) (string, error) {

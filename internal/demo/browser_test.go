@@ -92,14 +92,37 @@ func TestBrowserPausesAndResumesTheTraffic(t *testing.T) {
 	b.RequireCalm()
 }
 
+// pagesToLookAt are those of a service in memory, and one of real servers with all that push
+// shows.
+func pagesToLookAt(t *testing.T) []string {
+	t.Helper()
+	s, real := startService(t), startRealService(t, smallWorld())
+	const viewer = 2
+	one, other := real.contactsSeen(t, viewer)
+	real.pressed(t, "upload", "viewer=%d&owner=%d", viewer, one)
+	real.awaitFates(t, viewer, arrived)
+	real.pressed(t, "push", "viewer=%d&do=mute&contact=%d", viewer, other)
+	real.pressed(t, "upload", "viewer=%d&owner=%d", viewer, other)
+	real.awaitFates(t, viewer, isMuted)
+	real.pressed(t, "push", "viewer=%d&do=hold", viewer)
+	real.pressed(t, "upload", "viewer=%d&owner=%d", viewer, one)
+	real.awaitFates(t, viewer, isHeld)
+	real.pressed(t, "push", "viewer=%d&do=quiet", viewer)
+	real.pressed(t, "push", "viewer=%d&do=opt-out", viewer)
+	return []string{s.url + "/", s.url + "/?viewer=5", real.url + "/?viewer=2"}
+}
+
 func TestBrowserFindsNoBarrier(t *testing.T) {
-	s := startService(t)
+	pages := pagesToLookAt(t)
 	b := browsertest.New(t)
-	for _, path := range []string{"/", "/?viewer=5"} {
-		b.Do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile), chromedp.Navigate(s.url+path))
+	for _, path := range pages {
+		b.Do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile), chromedp.Navigate(path))
 		b.Await(`document.getElementById("main") !== null`)
-		if path == "/" {
+		switch path {
+		case pages[0]:
 			b.Await(`document.querySelectorAll(".set tbody tr").length === 12`)
+		case pages[2]:
+			b.Await(`document.querySelectorAll(".inforce li").length === 4 && document.querySelectorAll(".push tbody tr").length === 3`)
 		}
 		if wide := browsertest.Eval[int](b, "document.documentElement.scrollWidth"); wide > 360 {
 			t.Errorf("%s is %d pixels wide on a screen of 360", path, wide)
@@ -174,18 +197,52 @@ func TestBrowserTakesBackWhatItSaysWithoutAConnection(t *testing.T) {
 }
 
 func TestBrowserFindsEnoughContrast(t *testing.T) {
-	s := startService(t)
+	pages := pagesToLookAt(t)
 	b := browsertest.New(t)
 	for _, scheme := range []string{"light", "dark"} {
 		b.Emulate(emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
-		for _, path := range []string{"/", "/?viewer=5"} {
-			b.Do(chromedp.EmulateViewport(1280, 1000), chromedp.Navigate(s.url+path))
+		for _, path := range pages {
+			b.Do(chromedp.EmulateViewport(1280, 1000), chromedp.Navigate(path))
 			b.Await(`document.getElementById("main") !== null`)
 			if found := browsertest.Eval[[]string](b, paleText); len(found) > 0 {
 				t.Errorf("%s, %s: text below 4.5:1 (WCAG AA):\n%s", path, scheme, strings.Join(found, "\n"))
 			}
 		}
 	}
+}
+
+func TestBrowserReceivesAndChangesItsMind(t *testing.T) {
+	s := startRealService(t, smallWorld())
+	s.unblockAll(t) // any contact's upload is to be seen
+	b := browsertest.New(t)
+	b.Open(s.url + "/?viewer=1")
+	b.Await(`document.querySelectorAll(".screen").length === 2`)
+	clickNow(b, "#do-hold")
+	b.Await(`document.getElementById("do-hold").textContent === "Let the deliveries go"`)
+	clickNow(b, "#do-upload")
+	b.Await(`[...document.querySelectorAll(".push .fate")].map(e => e.textContent).join() === "waits: deliveries are held,waits: deliveries are held"`)
+	clickNow(b, ".push td button")
+	b.Await(`document.querySelector(".push td button") === null`)
+	clickNow(b, "#do-hold")
+	b.Await(`[...document.querySelectorAll(".push .fate.no")].filter(e => e.textContent === "not sent: may not see the photo").length === 2`)
+	if n := browsertest.Eval[int](b, `document.querySelectorAll(".screen li").length`); n != 0 {
+		t.Errorf("%d notifications about a photo that may not be seen", n)
+	}
+
+	b.Do(chromedp.Focus(chromedp.ID("do-other")), chromedp.KeyEvent("\r"))
+	b.Await(`document.querySelectorAll("#phone li").length === 1 && document.querySelectorAll("#browser li").length === 1`)
+	b.Await(`document.querySelectorAll(".push .fate.yes").length === 2`)
+	b.Await(`document.getElementById("changes").textContent.startsWith("Notification: ")`)
+	if focus := browsertest.Eval[string](b, "document.activeElement.id"); focus != "do-other" {
+		t.Errorf("after the update the focus is on %q", focus)
+	}
+	b.RequireCalm()
+}
+
+// clickNow clicks although the page may move what it clicks on at this moment.
+func clickNow(b *browsertest.Tab, selector string) {
+	b.Helper()
+	browsertest.Eval[chromedp.Void](b, fmt.Sprintf(`document.querySelector(%q).click()`, selector))
 }
 
 // TestBrowserShowsRealServers also takes the picture for the README, of the
@@ -206,6 +263,18 @@ func TestBrowserShowsRealServers(t *testing.T) {
 	b.Await(`document.querySelector("#agree.yes") !== null && document.querySelectorAll(".photos img").length > 0`)
 	b.RequireCalm()
 	if path != "" {
+		// A burst arrives, and what was made private in time does not.
+		clickNow(b, "#do-burst")
+		b.Await(`document.querySelectorAll(".push .fate.yes").length === 10 && document.querySelectorAll(".screen li").length === 2`)
+		clickNow(b, "#do-hold")
+		b.Await(`document.getElementById("do-hold").textContent === "Let the deliveries go"`)
+		clickNow(b, "#do-other")
+		b.Await(`document.querySelectorAll(".push .fate.wait").length === 2`)
+		clickNow(b, ".push td button")
+		b.Await(`document.querySelector(".push tbody tr").textContent.includes("private")`)
+		clickNow(b, "#do-hold")
+		b.Await(`document.querySelectorAll(".push .fate.no").length === 2`)
+		b.Await(`document.getElementById("toast").textContent === ""`)
 		b.Await(`document.querySelectorAll(".photos img").length === 10`)
 		b.Await("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
 		if err := os.WriteFile(path, browsertest.Ask(b, chromedp.FullScreenshot(100)), 0o600); err != nil {

@@ -6,6 +6,9 @@
 // contacts, visibility and blocks each second. The site, the read and the index are those of
 // the program, handed in by [Config]; package world makes up the data.
 //
+// With [Push], beside the widget are a phone and a browser of the viewer, which show what is
+// sent of the visitor's uploads, and what became of each: see [Receivers].
+//
 // The page is rendered on the server and works without JavaScript. With it, the page
 // fetches its live parts every second and replaces what differs.
 package demo
@@ -32,7 +35,7 @@ type Reader interface {
 // Plain answers the same question as a site without an index does. See [PlainSQL].
 type Plain func(ctx context.Context, v contacts.Viewer, limit int) (contacts.Album, error)
 
-// Config is what a [Demo] is made of. All is required.
+// Config is what a [Demo] is made of. All but Push is required.
 type Config struct {
 	World     *world.World // as it was loaded into the site
 	Site      site.Changer // its tasks must reach the index
@@ -41,6 +44,7 @@ type Config struct {
 	PlainName string                      // of Plain, such as "plain SQL"
 	Engine    string                      // what runs underneath, for the page's foot
 	Wipe      func(context.Context) error // empties Redis
+	Push      *Push                       // nil: it needs the real servers, and the page says so
 	Rate      float64                     // of the traffic, in changes a second
 	Seed      uint64                      // of the traffic
 	Log       *slog.Logger
@@ -55,6 +59,7 @@ type Demo struct {
 	cfg       Config
 	memory    *memory
 	templates *template.Template
+	receivers receivers
 	paused    atomic.Bool
 	lastPhoto atomic.Uint64
 }

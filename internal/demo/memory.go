@@ -12,10 +12,11 @@ import (
 )
 
 const (
-	maxEvents  = 12
-	maxUploads = 60
-	maxTimes   = 15 // for each viewer
-	maxViewers = 50
+	maxEvents   = 12
+	maxUploads  = 60
+	maxNotified = 60
+	maxTimes    = 15 // for each viewer
+	maxViewers  = 50
 )
 
 // event is something that happened on the made-up site.
@@ -41,8 +42,9 @@ type memory struct {
 
 	mu       sync.Mutex // guards all below
 	contacts map[member.ID][]member.ID
-	events   []event  // the latest, oldest first
-	uploads  []upload // the latest, oldest first
+	events   []event    // the latest, oldest first
+	uploads  []upload   // the latest of the traffic, oldest first
+	notified []notified // the latest, oldest first
 	times    map[member.ID]*times
 	watched  member.ID // the viewer of the latest page; 0: none yet
 }
@@ -175,6 +177,40 @@ func (m *memory) setVisibility(id uint64, v contacts.Visibility) {
 			m.uploads[i].visibility = v
 		}
 	}
+	for i := range m.notified {
+		if m.notified[i].id == id {
+			m.notified[i].visibility = v
+		}
+	}
+}
+
+func (m *memory) addNotified(viewer member.ID, u upload) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.notified = latest(m.notified, notified{upload: u, viewer: viewer, unix: uint64(time.Now().Unix())}, maxNotified)
+}
+
+// setNumber keeps the number of the event about a photo.
+func (m *memory) setNumber(photo, number uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.notified {
+		if m.notified[i].id == photo {
+			m.notified[i].number = number
+		}
+	}
+}
+
+// notifiedOf returns the latest uploads that a viewer was to hear of, newest first.
+func (m *memory) notifiedOf(viewer member.ID) (list []notified) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, n := range slices.Backward(m.notified) {
+		if n.viewer == viewer && len(list) < notifiedShown {
+			list = append(list, n)
+		}
+	}
+	return list
 }
 
 // addTimes adds the times of a comparison and returns the medians of the viewer's latest.

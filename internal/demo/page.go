@@ -32,6 +32,7 @@ func (d *Demo) Handler() http.Handler {
 	mux.HandleFunc("POST /demo/actions/private", d.action(d.doPrivate))
 	mux.HandleFunc("POST /demo/actions/wipe", d.action(d.doWipe))
 	mux.HandleFunc("POST /demo/actions/traffic", d.action(d.doTraffic))
+	mux.HandleFunc("POST /demo/actions/push", d.action(d.doPush))
 	sameOrigin := http.NewCrossOriginProtection().Handler(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

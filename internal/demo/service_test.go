@@ -19,6 +19,7 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/notify"
+	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/recent"
@@ -28,7 +29,8 @@ import (
 
 // service is the whole of activityd over a made-up site: the queue with its
 // workers, the index, the read, and the demo's page on a server of its own. The
-// traffic does not run. The last three fields are of [startService] alone.
+// traffic does not run. Push is of [startRealService] alone, and the last three fields are of
+// [startService].
 type service struct {
 	config demo.Config
 	demo   *demo.Demo
@@ -76,8 +78,26 @@ func startRealService(t *testing.T, w *world.World) *service {
 		World: w, Site: where, Plain: demo.PlainSQL(db), PlainName: "plain SQL", Engine: "a private MariaDB and a private Redis", Rate: 3,
 	}}
 	load(t, w, where)
-	s.start(t, contacts.NewMySQL(db), queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: "test"}), notifier, redis.NewClient(options))
+	receivers, err := demo.StartReceivers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(receivers.Close)
+	s.config.Push = &demo.Push{Store: push.NewMySQL(db), Receivers: receivers, Hold: &demo.Hold{}}
+	q := heldQueue{queue.NewMySQLQueue(db, queue.Options{Notifier: notifier, Owner: "test"}), s.config.Push.Hold}
+	s.start(t, contacts.NewMySQL(db), q, notifier, redis.NewClient(options))
 	return s
+}
+
+// heldQueue is a queue whose deliveries can be held.
+type heldQueue struct {
+	*queue.MySQLQueue
+
+	hold *demo.Hold
+}
+
+func (q heldQueue) Claim(ctx context.Context, name string, n int, lease time.Duration) ([]queue.Task, error) {
+	return q.hold.Claim(name, func() ([]queue.Task, error) { return q.MySQLQueue.Claim(ctx, name, n, lease) })
 }
 
 func load(t *testing.T, w *world.World, into site.Site) {
@@ -89,6 +109,7 @@ func load(t *testing.T, w *world.World, into site.Site) {
 
 // store is what the handlers and the read need of the database.
 type store interface {
+	push.Followers
 	tasks.Store
 	recent.Store
 }
@@ -104,7 +125,15 @@ func (s *service) start(t *testing.T, db store, q queuetest.Queue, notifier *not
 	ix := index.New(client, index.Options{Settings: settings})
 	log := slog.New(slog.DiscardHandler)
 	hints := tasks.NewHints(q, log)
-	run(t, queue.NewPool(q, notifier, tasks.Handlers(ix, db, q, tasks.HandlerOptions{}), log, queue.PoolOptions{Workers: tasks.DefaultWorkers()}).Run)
+	handlers := tasks.HandlerOptions{}
+	if s.config.Push != nil {
+		deliveries := push.NewDeliveries(push.DeliveryOptions{Store: s.config.Push.Store, Senders: s.config.Push.Receivers.Senders(), Log: log})
+		t.Cleanup(deliveries.Wait)
+		handlers.Deliver = deliveries
+		handlers.Notify = push.NewTargeting(push.TargetingOptions{Store: s.config.Push.Store, Followers: db})
+	}
+	workers := queue.PoolOptions{Workers: tasks.DefaultWorkers(), Poll: 100 * time.Millisecond} // as that of the demo
+	run(t, queue.NewPool(q, notifier, tasks.Handlers(ix, db, q, handlers), log, workers).Run)
 	run(t, hints.Run)
 
 	s.config.Reader = recent.NewReader(ix, db, hints, recent.Options{})
@@ -159,7 +188,7 @@ func photoID(p contacts.Photo) string { return strconv.FormatUint(p.ID, 10) }
 func (s *service) unblockAll(t *testing.T) {
 	t.Helper()
 	for _, b := range s.config.World.Blocks {
-		if err := s.site.Unblock(t.Context(), b.Member, b.Blocked); err != nil {
+		if err := s.config.Site.Unblock(t.Context(), b.Member, b.Blocked); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -66,7 +66,11 @@ func (t *traffic) uploadAny(ctx context.Context) error {
 	if owner == 0 {
 		owner = t.memory.uploader(t.dice)
 	}
-	return t.upload(ctx, owner, world.Visibility(t.dice), false)
+	u, err := t.upload(ctx, owner, world.Visibility(t.dice), false)
+	if err == nil {
+		t.memory.addUpload(u)
+	}
+	return err
 }
 
 func (t *traffic) addContact(ctx context.Context) error {
@@ -142,17 +146,20 @@ func (t *traffic) block(ctx context.Context) error {
 	return nil
 }
 
-// upload uploads a photo for the traffic, or for a visitor of the page. It chooses the id,
-// because the title must fit the picture, which is drawn from the id.
-func (d *Demo) upload(ctx context.Context, owner member.ID, v contacts.Visibility, you bool) error {
+// upload uploads a photo for the traffic, or for a visitor of the page: then the followers
+// are notified. It chooses the id, because the title must fit the picture, which is drawn from
+// the id.
+func (d *Demo) upload(ctx context.Context, owner member.ID, v contacts.Visibility, you bool) (upload, error) {
 	id := d.lastPhoto.Add(1)
 	p := site.Photo{ID: id, Owner: owner, Title: d.cfg.World.Title(id), Visibility: v, DateUpload: uint64(time.Now().Unix())}
-	if _, err := d.cfg.Site.Upload(ctx, p); err != nil {
-		return err
+	if you && d.cfg.Push != nil {
+		p.Notify = notifyArgs(id, p.Title)
 	}
-	d.memory.addUpload(upload{id: id, owner: owner, title: p.Title, visibility: v})
+	if _, err := d.cfg.Site.Upload(ctx, p); err != nil {
+		return upload{}, err
+	}
 	d.memory.addEvent(event{kind: "upload", member: owner, you: you, text: fmt.Sprintf("%s uploaded “%s” (%s)", d.memory.name(owner), p.Title, shownTo(v))})
-	return nil
+	return upload{id: id, owner: owner, title: p.Title, visibility: v}, nil
 }
 
 // setVisibility changes a photo for the traffic, or for a visitor of the page.

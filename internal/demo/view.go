@@ -32,6 +32,7 @@ type pageView struct {
 	SetKey     string
 	WalkReason string
 	Events     []eventView
+	Push       pushView
 }
 
 type memberView struct {
@@ -88,6 +89,7 @@ func (d *Demo) view(ctx context.Context, viewer member.ID) (view pageView, statu
 		return view, status
 	}
 	view.Album = d.albumView(c.answer)
+	view.Push = d.pushView(ctx, viewer, view.Album.Contact)
 	view.Compare = d.compareView(ctx, c)
 	view.Candidates = d.candidateViews(c.answer.Trace.Candidates)
 	view.WalkReason = strings.ReplaceAll(c.answer.Trace.WalkReason, "_", " ")

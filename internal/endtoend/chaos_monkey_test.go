@@ -54,10 +54,10 @@ func (r *record) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// play makes faults until the deadline, but each kind once at least.
-func (m *monkey) play(ctx context.Context, deadline time.Time) error {
+// play makes faults until it is enough, but each kind once at least.
+func (m *monkey) play(ctx context.Context, enough func() bool) error {
 	first := m.rnd.Perm(len(m.kinds))
-	for len(first) > 0 || time.Now().Before(deadline) {
+	for len(first) > 0 || !enough() {
 		var chosen fault
 		if len(first) > 0 {
 			chosen, first = m.kinds[first[0]], first[1:]

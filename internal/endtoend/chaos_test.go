@@ -77,7 +77,7 @@ func (f *fleet) makeChaos(t *testing.T, duration time.Duration) {
 	deadline := time.Now().Add(duration)
 	group, ctx := errgroup.WithContext(t.Context())
 	for _, m := range f.monkeys() {
-		group.Go(func() error { return m.play(ctx, deadline) })
+		group.Go(func() error { return m.play(ctx, func() bool { return !time.Now().Before(deadline) }) })
 	}
 	if err := group.Wait(); err != nil {
 		t.Errorf("the chaos: %v", err)

@@ -5,12 +5,15 @@
 //
 // What is expected is stated twice, and both times without the code that it
 // judges: the sets are held against I1 to I4 of package index by plain SQL
-// written here, and the answers against the definition as demo.PlainSQL puts it.
+// written here, and the answers against the definition as demo.PlainSQL puts it. Of
+// notifications, what fake push services accepted is held against what the test knows of
+// events, devices, wishes and photos, and when each changed.
 //
 // The changes are random. A test that fails prints its seed, and
 //
 //	ACTIVITYD_SEED=1234 go test -race ./internal/endtoend
 //
 // makes the same choices again; "make chaos DURATION=10m" sets ACTIVITYD_CHAOS, how
-// long TestChaos goes on. How the goroutines interleave is not repeated.
+// long TestChaos goes on, and "make chaos-push DURATION=20m" ACTIVITYD_CHAOS_PUSH, for
+// TestPushChaos. How the goroutines interleave is not repeated.
 package endtoend

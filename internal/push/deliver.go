@@ -1,6 +1,7 @@
 package push
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -149,11 +150,11 @@ type delivery struct {
 	event   *StoredEvent // of the task
 	key     flightKey
 	flies   bool           // flight has its key
-	events  []*StoredEvent // that are looked at, ascending: of a burst those that are pending
+	events  []*StoredEvent // that are looked at, in the order in which they were enqueued: of a burst those that are pending
 	old     []uint64       // of a burst, those that are too many to be looked at
 	shown   []*StoredEvent // of a burst, those that the device was notified of: see runningBurst
 	counted int            // of those of the burst that were accepted, how many the message counts
-	send    []*StoredEvent // that the message stands for, ascending
+	send    []*StoredEvent // that the message stands for, in the same order
 	later   time.Duration  // when others are to be sent; 0: there are none
 	looked  time.Time      // when the last look had ended, by the clock of this process
 	message Message
@@ -347,6 +348,10 @@ func (b *batch) readBursts(bursts []*delivery) error {
 				one.events = append(one.events, e)
 			}
 		}
+		// Several workers target the events of one actor, and number them as they come.
+		slices.SortStableFunc(one.events, func(a, b *StoredEvent) int {
+			return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Task, b.Task))
+		})
 		if len(one.events) == 0 { // another task of the burst sent them
 			b.countSkip(Doubled)
 			continue
@@ -620,7 +625,7 @@ func (b *batch) settle(a answer) {
 	countResult(device.Platform, a.Result, b.clock().Sub(newest.Created))
 	v := judge(a.Result, retryPause(b.clock().Sub(newest.Created)), left, b.left(newest))
 	if v.state == "" {
-		a.outcome.Err = queue.Later(b.spread(v.after), fmt.Errorf("%s: %s (%s)", device.Platform, clip(v.reason, maxReason), a.Outcome))
+		a.outcome.Err = queue.Later(b.spread(v.after), fmt.Errorf("%s: %s (%s)", device.Platform, clip(v.reason, MaxReason), a.Outcome))
 		return
 	}
 	if v.state == StateAccepted {

@@ -167,10 +167,10 @@ func TestReasonsAreBounded(t *testing.T) {
 		}
 	}
 	seen := map[string]bool{}
-	for i := range 10 * maxReasons {
+	for i := range 10 * MaxReasons {
 		seen[reasonLabel(platform, strconv.Itoa(i))] = true
 	}
-	if len(seen) > maxReasons+1 || !seen[otherReason] || reasonLabel(platform, "BadDeviceToken") != "BadDeviceToken" {
+	if len(seen) > MaxReasons+1 || !seen[otherReason] || reasonLabel(platform, "BadDeviceToken") != "BadDeviceToken" {
 		t.Errorf("%d labels", len(seen))
 	}
 }

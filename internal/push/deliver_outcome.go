@@ -15,9 +15,6 @@ type verdict struct {
 	prune  bool          // the device is gone
 }
 
-// maxReason is how many bytes of a reason are kept, by the table push_receipts.
-const maxReason = 64
-
 // judge decides on a result. pause is how long the delivery waits by itself, origin how
 // long its push service is left alone, and left how long somebody still wants it.
 func judge(r Result, pause, origin, left time.Duration) verdict {

@@ -297,6 +297,25 @@ func TestABurstIsCountedAsAWhole(t *testing.T) {
 	}
 }
 
+// Events that were enqueued one after the other may be numbered in another order.
+func TestTheNewestOfABurstIsTheOneEnqueuedLast(t *testing.T) {
+	t.Parallel()
+	bubble(t, 1, func(t *testing.T, w *world) {
+		for i, created := range []time.Duration{2, 3, 3, 1} {
+			e := w.event(push.Event{Collapse: "key", Body: fmt.Sprintf("photo %d", i)})
+			e.Created = e.Created.Add(created * time.Millisecond)
+			w.deliver(e, 1)
+		}
+		w.events[3].Task = w.events[2].Task - 1
+		w.begin()
+		pass(time.Second)
+		w.done()
+		if len(w.accepted) != 1 || w.accepted[0].Body != "photo 1" || w.accepted[0].Count != 4 {
+			t.Errorf("accepted %+v", w.accepted)
+		}
+	})
+}
+
 // Of a very long burst, only the newest events are looked at; if these may not be
 // shown, the older ones have their turn.
 func TestAnEndlessBurst(t *testing.T) {
@@ -550,6 +569,38 @@ func TestRefusedKeys(t *testing.T) {
 		w.answering(nil) // they were replaced
 		pass(10 * time.Minute)
 		w.done()
+	})
+}
+
+// Keys that one subscription refuses are about that one: its push service answers, and the
+// others behind it are sent to.
+func TestKeysThatOneSubscriptionRefuses(t *testing.T) {
+	t.Parallel()
+	bubble(t, 20, func(t *testing.T, w *world) {
+		w.answering(func(_ context.Context, m push.Message) push.Result {
+			switch {
+			case m.Device.ID <= 10:
+				return push.Result{Outcome: push.Credentials, Status: 403, Reason: "forbidden"}
+			case m.Device.ID <= 19:
+				return push.Result{Outcome: push.Credentials, Status: 401, Reason: "unauthorized"}
+			}
+			return push.Result{Outcome: push.Accepted, Status: 201}
+		})
+		w.deliver(w.event(push.Event{}), devicesTo(20)...)
+		w.begin()
+		for range 10 {
+			pass(time.Minute)
+			e := w.event(push.Event{})
+			w.deliver(e, 20)
+			pass(time.Second)
+			if r := w.receipt(e.Number, 20); r.State != push.StateAccepted {
+				t.Errorf("the one that takes our keys: %+v", r)
+			}
+		}
+		w.counts(queue.Counts{Scheduled: 19})
+		if len(w.pruned) > 0 || strings.Contains(w.log.String(), "refuses our keys") {
+			t.Errorf("%d pruned; the log: %s", len(w.pruned), w.log.String())
+		}
 	})
 }
 

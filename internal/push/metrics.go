@@ -63,11 +63,14 @@ const (
 	slow        = "slow"      // it was sent, and is not answered yet
 )
 
-// otherReason stands for the reasons beyond maxReasons of a platform. Senders have few: this
-// holds if one should pass on what push services say.
+// The reasons of a platform's results. Senders have few, whatever push services say, which
+// their tests make sure of. If one should pass on what a push service says, otherReason
+// stands for all beyond these bounds.
 const (
+	MaxReasons = 100 // of a platform
+	MaxReason  = 64  // bytes of a reason that are kept, by the table push_receipts
+
 	otherReason = "other"
-	maxReasons  = 100
 )
 
 // reasons are those that are labels.
@@ -84,7 +87,7 @@ func reasonLabel(p Platform, reason string) string {
 	switch {
 	case seen[reason]:
 		return reason
-	case len(seen) >= maxReasons || clip(reason, maxReason) != reason:
+	case len(seen) >= MaxReasons || clip(reason, MaxReason) != reason:
 		return otherReason
 	case seen == nil:
 		seen = make(map[string]bool)

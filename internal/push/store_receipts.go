@@ -52,7 +52,9 @@ type BurstDevice struct {
 const maxReceipts = 1000
 
 // WriteReceipts writes receipts, up to 1,000 by one statement. One that says that the event was
-// accepted stays as it is; any other is replaced. The same receipts may be written again.
+// accepted stays as it is, and what was skipped does not become pending: a process that was
+// stopped may say so when nothing is left to do. Any other is replaced. The same receipts may be
+// written again.
 func (m *MySQL) WriteReceipts(ctx context.Context, receipts []Receipt) error {
 	// In one order everywhere, so that two batches do not lock each other out.
 	receipts = slices.Clone(receipts)
@@ -72,8 +74,8 @@ func (m *MySQL) WriteReceipts(ctx context.Context, receipts []Receipt) error {
 		// The server changes the columns in this order, and state is read until it is changed.
 		statement := "INSERT INTO push_receipts (event_number, member_id, device_id, state, reason, provider_id, burst, at) VALUES " +
 			strings.TrimSuffix(strings.Repeat(row, len(some)), ",") + " ON DUPLICATE KEY UPDATE burst = COALESCE(VALUES(burst), burst)," +
-			" reason = " + unlessAccepted("reason") + ", provider_id = " + unlessAccepted("provider_id") +
-			", at = " + unlessAccepted("at") + ", state = " + unlessAccepted("state")
+			" reason = " + unlessFinal("reason") + ", provider_id = " + unlessFinal("provider_id") +
+			", at = " + unlessFinal("at") + ", state = " + unlessFinal("state")
 		err := mysql.Transact(ctx, m.db, fmt.Sprintf("write %d receipts", len(some)), func(tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, statement, args...)
 			return err
@@ -85,8 +87,8 @@ func (m *MySQL) WriteReceipts(ctx context.Context, receipts []Receipt) error {
 	return nil
 }
 
-func unlessAccepted(column string) string {
-	return "IF(state = 'accepted', " + column + ", VALUES(" + column + "))"
+func unlessFinal(column string) string {
+	return "IF(state = 'accepted' OR VALUES(state) = 'pending' AND state <> 'pending', " + column + ", VALUES(" + column + "))"
 }
 
 // burstsTable is the argument of the statements about bursts, as a table: its place, the
@@ -124,6 +126,27 @@ func (m *MySQL) Pending(ctx context.Context, devices []BurstDevice) ([][]uint64,
 		slices.Sort(list)
 	}
 	return pending, err
+}
+
+// MemberRange is the members above After up to Last, of an event.
+type MemberRange struct {
+	Event       uint64
+	After, Last member.ID
+}
+
+// PendingWithin returns the receipts of ranges that are pending.
+func (m *MySQL) PendingWithin(ctx context.Context, ranges []MemberRange) ([]Receipt, error) {
+	if len(ranges) == 0 {
+		return nil, nil
+	}
+	var args []any
+	for _, r := range ranges {
+		args = append(args, r.Event, r.After, r.Last)
+	}
+	const one = " OR event_number = ? AND member_id > ? AND member_id <= ?"
+	list, err := mysql.Select(ctx, m.db, scanReceipt, "SELECT "+receiptColumns+" FROM push_receipts FORCE INDEX (PRIMARY) WHERE state = 'pending' AND ("+
+		strings.TrimPrefix(strings.Repeat(one, len(ranges)), " OR ")+")", args...)
+	return list, mysql.Translate(ctx, fmt.Sprintf("read what is pending of %d pages", len(ranges)), err)
 }
 
 // LastAccepted returns, for each of devices in order, when an event of the burst was last

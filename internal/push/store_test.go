@@ -447,7 +447,7 @@ func TestReceipts(t *testing.T) {
 		push.Receipt{Event: 2, Member: 1, Device: 10, State: push.StateAccepted},
 	)
 	write(push.Receipt{Event: 1, Member: 2, Device: 20, State: push.StateAccepted, Reason: "doubled", ProviderID: "p1"}) // keeps its burst
-	// What is accepted stays; the rest is as it was found last.
+	// What is accepted stays, and what was skipped is not pending again; the rest is as it was found last.
 	write(
 		push.Receipt{Event: 1, Member: 2, Device: 20, State: push.StatePending, Reason: "r", ProviderID: "p2", Burst: burst},
 		push.Receipt{Event: 1, Member: 3, State: push.StatePending},
@@ -456,7 +456,7 @@ func TestReceipts(t *testing.T) {
 		{Event: 1, Member: 1, Device: 10, State: push.StatePending, Burst: burst},
 		{Event: 1, Member: 1, Device: 11, State: push.StateFailed, Reason: "Bad?Topic ?" + strings.Repeat("x", 53)},
 		{Event: 1, Member: 2, Device: 20, State: push.StateAccepted, Reason: "doubled", ProviderID: "p1", Burst: burst},
-		{Event: 1, Member: 3, State: push.StatePending},
+		{Event: 1, Member: 3, State: push.StateSkipped, Reason: "no_device"},
 	}
 	noTime := cmpopts.IgnoreFields(push.Receipt{}, "At")
 	var got []push.Receipt
@@ -479,7 +479,10 @@ func TestReceipts(t *testing.T) {
 	counts, err := store.CountReceipts(t.Context(), 1)
 	must(t, err)
 	if diff := cmp.Diff([]push.ReceiptCount{
-		{State: push.StatePending, Count: 2}, {State: push.StateAccepted, Reason: "doubled", Count: 1}, {State: push.StateFailed, Reason: want[1].Reason, Count: 1},
+		{State: push.StatePending, Count: 1},
+		{State: push.StateAccepted, Reason: "doubled", Count: 1},
+		{State: push.StateSkipped, Reason: "no_device", Count: 1},
+		{State: push.StateFailed, Reason: want[1].Reason, Count: 1},
 	}, counts); diff != "" {
 		t.Errorf("CountReceipts (-want +got):\n%s", diff)
 	}

@@ -42,6 +42,7 @@ type TargetStore interface {
 	StoreEvents(ctx context.Context, batch []NewEvent) ([]Stored, error)
 	CurrentEvents(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error)
 	LastAccepted(ctx context.Context, bursts []BurstDevice) ([]time.Time, error)
+	PendingWithin(ctx context.Context, ranges []MemberRange) ([]Receipt, error)
 	WriteReceipts(ctx context.Context, receipts []Receipt) error
 }
 
@@ -76,6 +77,8 @@ type Followers interface {
 //   - a task with another id finds it stored by another task, and is done: a repetition;
 //   - the same receipts are written again, or those of the look that counts now; one that
 //     says that the event was accepted stays;
+//   - what an attempt before noted as pending of a burst, for a device that is no more, gets a
+//     delivery, too, whose last look says so;
 //   - what is pending of a burst may be taken by a delivery of an earlier event of the
 //     burst, which then sends it. The delivery of this page finds nothing pending, or
 //     [Facts].Accepted keeps the page from making it.
@@ -147,7 +150,10 @@ type send struct {
 	notBefore time.Time // zero: now
 }
 
-var errEnough = errors.New("other events of the claim have enough recipients")
+var (
+	errEnough = errors.New("other events of the claim have enough recipients")
+	errStale  = errors.New("the process was held up: what it knows of the recipients is old")
+)
 
 // Handle implements [queue.Handler].
 func (g *Targeting) Handle(ctx context.Context, tasks []queue.Task) []queue.Outcome {
@@ -413,6 +419,7 @@ func (g *Targeting) look(ctx context.Context, group []*page) (made int) {
 		g.failed(group, err)
 		return 0
 	}
+	looked := time.Now()
 	of := make(map[Candidate][]Facts, len(candidates))
 	for _, f := range facts {
 		c := candidates[f.Candidate]
@@ -428,7 +435,14 @@ func (g *Targeting) look(ctx context.Context, group []*page) (made int) {
 		made += len(p.sends)
 		done = append(done, p)
 	}
-	waits, err := g.waits(ctx, done)
+	err = g.resume(ctx, done)
+	var waits map[BurstDevice]time.Time
+	if err == nil {
+		waits, err = g.waits(ctx, done)
+	}
+	if err == nil && time.Since(looked) > maxStale {
+		err = queue.Later(0, errStale) // another attempt may have finished the page, or even its deliveries
+	}
 	if err == nil {
 		err = g.Store.WriteReceipts(ctx, receipts(done))
 	}
@@ -517,6 +531,33 @@ func receipts(pages []*page) (all []Receipt) {
 	return all
 }
 
+// resume adds a delivery for what is pending, and for a device that this attempt did not find.
+func (g *Targeting) resume(ctx context.Context, pages []*page) error {
+	of := make(map[uint64]*page)
+	var ranges []MemberRange
+	for _, p := range pages {
+		if p.event.Collapse != "" && len(p.members) > 0 {
+			of[p.event.Number] = p
+			ranges = append(ranges, MemberRange{p.event.Number, p.after, p.members[len(p.members)-1]})
+		}
+	}
+	for some := range slices.Chunk(ranges, lookedUp) {
+		pending, err := g.Store.PendingWithin(ctx, some)
+		if err != nil {
+			return err
+		}
+		for _, r := range pending {
+			p := of[r.Event]
+			found := slices.ContainsFunc(p.sends, func(s send) bool { return s.Device.ID == r.Device }) ||
+				slices.ContainsFunc(p.skips, func(s Receipt) bool { return s.Device == r.Device })
+			if !found {
+				p.sends = append(p.sends, send{Facts: Facts{Device: Device{ID: r.Device, Member: r.Member}, Now: p.task.Claimed}})
+			}
+		}
+	}
+	return nil
+}
+
 // lookedUp bounds the devices whose bursts are looked up by one statement.
 const lookedUp = 1000
 
@@ -560,6 +601,9 @@ func (p *page) delivery(s send, until time.Time) queue.New {
 	}
 	n := d.task(s.Device.ID)
 	n.Priority = p.priority()
+	if p.event.Urgent {
+		n.Queue = QueueUrgent
+	}
 	n.Life = p.event.Expires.Sub(s.Now)
 	if start.After(s.Now) {
 		n.Delay = start.Sub(s.Now)

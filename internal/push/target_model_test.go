@@ -515,7 +515,7 @@ func run(t *rapid.T, db *sql.DB, w *town, g *push.Targeting, all []*said, size i
 				}
 				continue
 			}
-			if _, err := queue.Validate(o.Next); err != nil {
+			if _, err := queue.ValidateNext(o.Next); err != nil {
 				t.Fatal(err)
 			}
 			deliveries := 0

@@ -68,7 +68,7 @@ func TestRowsAreTargeted(t *testing.T) {
 	}
 	type row struct{ deliveries, devices, dead, events int }
 	var got row
-	must(t, db.QueryRowContext(t.Context(), "SELECT SUM(type = 'deliver'), COUNT(DISTINCT IF(type = 'deliver', dedupe_key, NULL)), SUM(state = 'dead'),"+
+	must(t, db.QueryRowContext(t.Context(), "SELECT SUM(type = 'deliver'), COUNT(DISTINCT IF(type = 'deliver', CONCAT(subject, ':', JSON_VALUE(args, '$.event')), NULL)), SUM(state = 'dead'),"+
 		" (SELECT COUNT(*) FROM push_events) FROM tasks").Scan(&got.deliveries, &got.devices, &got.dead, &got.events))
 	if want := (row{people - 1 + 3, people - 1 + 3, 2, 2}); got != want {
 		t.Errorf("%+v, want %+v", got, want)

@@ -17,10 +17,12 @@ const (
 	Deliver = "deliver" // it is to be sent to a device
 )
 
-// The queues of the kinds: that of notify and target, and that of deliver.
+// The queues of the kinds: that of notify and target, and those of deliver. Deliveries of
+// urgent events have one of their own, whose workers do not wait for the answers to others.
 const (
 	QueueNotify = "notify"
 	QueuePush   = "push"
+	QueueUrgent = "push_urgent"
 )
 
 // Page is the payload of a target task: those of the event's recipients, or of the followers
@@ -56,9 +58,16 @@ func (p Page) task(actor member.ID) queue.New {
 
 func (p Page) dedupeKey() string { return fmt.Sprintf("target:%d:%d", p.Event, p.After) }
 
-// task returns the task that delivers to a device.
+// task returns the task that delivers to a device. Only one of a burst has a dedupe key: of
+// any other event there is one for each device, as it is committed with the end of the page
+// that names the device, and pages have none in common. A key would be looked up, and written
+// twice, for nothing.
 func (d Delivery) task(device uint64) queue.New {
-	return newTask(Deliver, QueuePush, device, d, d.dedupeKey(device))
+	key := ""
+	if d.Burst != "" {
+		key = d.dedupeKey(device)
+	}
+	return newTask(Deliver, QueuePush, device, d, key)
 }
 
 func (d Delivery) dedupeKey(device uint64) string {

@@ -92,12 +92,33 @@ func TestFollowUpsAreAbsorbed(t *testing.T) {
 	})
 }
 
+// A follow-up without a dedupe key is a task of its own, whatever waits, and absorbs nothing.
+func TestFollowUpsWithoutAKey(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
+		enqueue(t, q, tasks.NewUpload(1), tasks.NewRefill(7))
+		unkeyed := tasks.NewRefill(7)
+		unkeyed.DedupeKey = ""
+		if lost := followed(t, q, claim(t, q, 1)[0], nil, unkeyed, tasks.NewRefill(7), unkeyed, tasks.NewRefill(8)); lost != 0 {
+			t.Errorf("lost %d", lost)
+		}
+		enqueue(t, q, tasks.NewRefill(7))
+		keys := map[uint64]int{}
+		for _, task := range claimFor(t, q, tasks.QueueRefill, 10, time.Minute) {
+			keys[task.Key]++
+		}
+		if keys[7] != 3 || keys[8] != 1 {
+			t.Errorf("%v, want 3 tasks of 7 and one of 8", keys)
+		}
+	})
+}
+
 // One that cannot be enqueued leaves its task as it was.
 func TestAnInvalidFollowUpRecordsNothing(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		enqueue(t, q, tasks.NewUpload(1))
-		_, err := q.Finish(t.Context(), []queue.Result{{Task: claim(t, q, 1)[0], Next: []queue.New{{Kind: tasks.Upload, Key: 1}}}})
+		_, err := q.Finish(t.Context(), []queue.Result{{Task: claim(t, q, 1)[0], Next: []queue.New{{Kind: tasks.Upload, Key: 1, DedupeKey: "~"}}}})
 		if !errors.Is(err, queue.ErrInvalid) {
 			t.Errorf("error %v, want ErrInvalid", err)
 		}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -63,26 +64,63 @@ type enqueued struct {
 	absorbed bool  // some were
 }
 
+// enqueue writes a batch whose tasks have dedupe keys.
 func enqueue(ctx context.Context, tx *sql.Tx, batch []New) (done enqueued, err error) {
-	e := enqueuing{tx: tx, byKey: distinct(batch), idOf: make(map[string]uint64, len(batch))}
-	// In one order everywhere, so that two batches do not lock each other out.
-	for keys := slices.Sorted(maps.Keys(e.byKey)); len(keys) > 0; {
-		n, bytes := 0, 0
-		for n < min(len(keys), enqueueSize) && (n == 0 || bytes+len(e.byKey[keys[n]].Payload) <= enqueueBytes) {
-			bytes += len(e.byKey[keys[n]].Payload)
-			n++
-		}
-		if err := e.write(ctx, keys[:n]); err != nil {
-			return done, err
-		}
-		keys = keys[n:]
+	e := enqueuing{tx: tx, idOf: make(map[string]uint64, len(batch))}
+	if done, err = e.run(ctx, batch); err != nil {
+		return done, err
 	}
-	done.inserted, done.absorbed = e.inserted, len(e.inserted) < len(e.byKey)
 	done.ids = make([]uint64, len(batch))
 	for i, n := range batch {
 		done.ids[i] = e.idOf[n.DedupeKey]
 	}
 	return done, nil
+}
+
+// enqueueNext writes follow-up tasks, whose ids nobody asks for.
+func enqueueNext(ctx context.Context, tx *sql.Tx, batch []New) (enqueued, error) {
+	e := enqueuing{tx: tx, idOf: make(map[string]uint64), blind: true}
+	return e.run(ctx, batch)
+}
+
+func (e *enqueuing) run(ctx context.Context, batch []New) (done enqueued, err error) {
+	byKey, others := distinct(batch)
+	e.byKey = byKey
+	// In one order everywhere, so that two batches do not lock each other out.
+	keyed := make([]New, 0, len(byKey))
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		keyed = append(keyed, byKey[key])
+	}
+	for some := range byStatement(keyed) {
+		if err := e.write(ctx, some); err != nil {
+			return done, err
+		}
+	}
+	done.absorbed = len(e.inserted) < len(keyed)
+	for some := range byStatement(others) {
+		if err := e.insert(ctx, some); err != nil {
+			return done, err
+		}
+	}
+	done.inserted = e.inserted
+	return done, nil
+}
+
+// byStatement divides tasks by what one statement may have.
+func byStatement(list []New) iter.Seq[[]New] {
+	return func(yield func([]New) bool) {
+		for len(list) > 0 {
+			n, bytes := 0, 0
+			for n < min(len(list), enqueueSize) && (n == 0 || bytes+len(list[n].Payload) <= enqueueBytes) {
+				bytes += len(list[n].Payload)
+				n++
+			}
+			if !yield(list[:n]) {
+				return
+			}
+			list = list[n:]
+		}
+	}
 }
 
 // enqueuing is one batch on its way into the table.
@@ -91,13 +129,14 @@ type enqueuing struct {
 	byKey    map[string]New
 	idOf     map[string]uint64
 	inserted []New
+	blind    bool // idOf need not have the ids of those that are inserted
 }
 
 // enqueueTries bounds how often a batch meets tasks that others commit while it
 // is written.
 const enqueueTries = 10
 
-// write gives each key the id of the task that waits under it, or inserts one.
+// write gives the key of each task the id of the task that waits under it, or inserts one.
 // It looks before it inserts, and looks again when another transaction was
 // quicker with one of the keys.
 //
@@ -105,12 +144,16 @@ const enqueueTries = 10
 // gap below every key that it meets, in which the tasks of others belong; and on
 // MariaDB, when it has several rows, it can go on from the id of the row that it
 // met, into ids that were promised to another connection, whose INSERT fails.
-func (e *enqueuing) write(ctx context.Context, keys []string) error {
+func (e *enqueuing) write(ctx context.Context, list []New) error {
+	keys := make([]string, len(list))
+	for i, n := range list {
+		keys[i] = n.DedupeKey
+	}
 	for try := 1; ; try++ {
 		if err := e.absorb(ctx, keys); err != nil {
 			return err
 		}
-		absent := slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return e.idOf[key] != 0 })
+		absent := slices.DeleteFunc(slices.Clone(list), func(n New) bool { return e.idOf[n.DedupeKey] != 0 })
 		if len(absent) == 0 {
 			return nil
 		}
@@ -183,31 +226,29 @@ func (e *enqueuing) advance(ctx context.Context, changed map[uint64]timing) erro
 	return nil
 }
 
-// insert inserts the tasks of the given keys, all or none of them.
-func (e *enqueuing) insert(ctx context.Context, keys []string) error {
-	args := make([]any, 0, 9*len(keys))
-	var fresh []New
-	for _, key := range keys {
-		n := e.byKey[key]
+// insert inserts tasks, all or none of them.
+func (e *enqueuing) insert(ctx context.Context, list []New) error {
+	args := make([]any, 0, 9*len(list))
+	for _, n := range list {
 		state, wait := Waiting, n.Life
 		if n.Delay > 0 {
 			state, wait = Scheduled, n.Delay
 		}
-		args = append(args, n.Queue, n.Kind, n.Key, string(n.Payload), n.Priority, state, orNull(n.Life), orNull(wait), key)
-		fresh = append(fresh, n)
+		args = append(args, n.Queue, n.Kind, n.Key, string(n.Payload), n.Priority, state, orNull(n.Life), orNull(wait),
+			sql.NullString{String: n.DedupeKey, Valid: n.DedupeKey != ""})
 	}
 	const row = "(?,?,?,?,?,?," + now + "+?," + now + "+?,?),"
-	values := strings.TrimSuffix(strings.Repeat(row, len(keys)), ",")
+	values := strings.TrimSuffix(strings.Repeat(row, len(list)), ",")
 	res, err := e.tx.ExecContext(ctx, "INSERT INTO tasks (queue, type, subject, args, priority, state, expires_at, due_at, dedupe_key) VALUES "+values, args...)
 	if err != nil {
 		return err
 	}
-	e.inserted = append(e.inserted, fresh...)
-	if len(keys) > 1 {
+	e.inserted = append(e.inserted, list...)
+	if len(list) > 1 || e.blind {
 		return nil
 	}
 	id, err := res.LastInsertId()
-	e.idOf[keys[0]] = uint64(id)
+	e.idOf[list[0].DedupeKey] = uint64(id)
 	return err
 }
 
@@ -223,9 +264,13 @@ func orNull(d time.Duration) any {
 // find reads the ids of tasks that were just inserted, unless it was one and its id
 // is known. That they follow each other is not so everywhere
 // (auto_increment_increment).
-func (e *enqueuing) find(ctx context.Context, keys []string) error {
-	if len(keys) == 1 && e.idOf[keys[0]] != 0 {
+func (e *enqueuing) find(ctx context.Context, list []New) error {
+	if e.blind || len(list) == 1 && e.idOf[list[0].DedupeKey] != 0 {
 		return nil
+	}
+	keys := make([]string, len(list))
+	for i, n := range list {
+		keys[i] = n.DedupeKey
 	}
 	inserted, err := mysql.Select(ctx, e.tx, func(rows *sql.Rows) (r keyHolder, err error) {
 		err = rows.Scan(&r.dedupeKey, &r.ID)

@@ -252,7 +252,7 @@ func (q *MySQLQueue) Finish(ctx context.Context, results []Result) (lost int, er
 			return err
 		}
 		lost = len(results) - finished
-		done, err = enqueue(ctx, tx, next)
+		done, err = enqueueNext(ctx, tx, next)
 		return err
 	})
 	if err != nil {
@@ -278,16 +278,20 @@ func followUps(ctx context.Context, tx *sql.Tx, results []Result) (next []New, e
 	if len(held) == 0 {
 		return nil, nil
 	}
-	ours, err := lockHeld(ctx, tx, held)
+	locked, err := lockHeld(ctx, tx, held)
 	if err != nil {
 		return nil, err
 	}
+	ours := make(map[uint64]bool, len(locked))
+	for _, t := range locked {
+		ours[t.ID] = true
+	}
 	for _, r := range results {
-		if slices.ContainsFunc(ours, func(t Task) bool { return t.ID == r.Task.ID }) {
+		if ours[r.Task.ID] {
 			next = append(next, FollowUps(r)...)
 		}
 	}
-	return Validate(next)
+	return ValidateNext(next)
 }
 
 // claimEnd is what becomes of tasks of one claim: those that share it are

@@ -18,7 +18,7 @@ type New struct {
 	Key       uint64          `json:"subject,string"` // what it is about; see [Kind]
 	Payload   json.RawMessage `json:"args"`
 	Queue     string          `json:"queue"`
-	DedupeKey string          `json:"dedupe_key"` // of tasks with one key, at most one waits to be started
+	DedupeKey string          `json:"dedupe_key"` // of tasks with one key, at most one waits to be started; "": of a follow-up that nothing absorbs
 
 	Priority int           `json:"priority,omitzero"` // the lower the more urgent; see [Normal]
 	Delay    time.Duration `json:"delay,omitzero"`    // it starts no sooner

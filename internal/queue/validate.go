@@ -19,6 +19,16 @@ const maxDedupeKey = 128
 // Validate returns the batch with defaults filled in, or an error that wraps
 // [ErrInvalid].
 func Validate(batch []New) ([]New, error) {
+	for _, n := range batch {
+		if n.DedupeKey == "" {
+			return nil, fmt.Errorf("%w: %s task for %d: it has no dedupe key", ErrInvalid, n.Kind, n.Key)
+		}
+	}
+	return ValidateNext(batch)
+}
+
+// ValidateNext is Validate for follow-up tasks, which need no dedupe key: see [Outcome].
+func ValidateNext(batch []New) ([]New, error) {
 	out := make([]New, len(batch))
 	for i, n := range batch {
 		n.Queue = cmp.Or(n.Queue, DefaultQueue)
@@ -36,8 +46,6 @@ func Validate(batch []New) ([]New, error) {
 // wrong says what is wrong with a task.
 func (n New) wrong() string {
 	switch {
-	case n.DedupeKey == "":
-		return "it has no dedupe key"
 	case len(n.DedupeKey) > maxDedupeKey || strings.HasPrefix(n.DedupeKey, "~"):
 		return fmt.Sprintf("dedupe key %q: want at most %d bytes, and no ~ at the beginning", n.DedupeKey, maxDedupeKey)
 	case len(n.Payload) > MaxPayload || !json.Valid(n.Payload):
@@ -73,16 +81,20 @@ func (n New) with(m New) New {
 	return n
 }
 
-// distinct returns the tasks of a batch by dedupe key.
-func distinct(batch []New) map[string]New {
-	byKey := make(map[string]New, len(batch))
+// distinct returns the tasks of a batch by dedupe key, and those without one.
+func distinct(batch []New) (byKey map[string]New, others []New) {
+	byKey = make(map[string]New, len(batch))
 	for _, n := range batch {
+		if n.DedupeKey == "" {
+			others = append(others, n)
+			continue
+		}
 		if other, ok := byKey[n.DedupeKey]; ok {
 			n = other.with(n)
 		}
 		byKey[n.DedupeKey] = n
 	}
-	return byKey
+	return byKey, others
 }
 
 // queuesOf returns the queues of a batch, each once.

@@ -142,7 +142,7 @@ func (r *run) runGroup(ctx context.Context, c *claim, g group) (all []finished) 
 	for i, t := range g.tasks {
 		o := outcomes[i]
 		o.Err = classify(ctx, t, o.Err, c.pause)
-		if _, err := Validate(o.Next); err != nil {
+		if _, err := ValidateNext(o.Next); err != nil {
 			o = Outcome{Err: Permanent(fmt.Errorf("follow-up: %w", err))}
 		}
 		all = append(all, finished{Result{t, o.Err, o.Next}, took, true})

@@ -107,13 +107,17 @@ func (s *MySQL) Upload(ctx context.Context, p Photo) (uint64, error) {
 			}
 			id = uint64(last) // the driver returns the unsigned id's 64 bits
 		}
-		return execAll(ctx, tx, []statement{
+		statements := []statement{
 			{
 				`UPDATE users SET last_upload = GREATEST(COALESCE(last_upload, 0), ?) WHERE id = ?`,
 				[]any{p.DateUpload, p.Owner},
 			},
 			{`INSERT INTO tasks (type, subject) VALUES ('upload', ?)`, []any{p.Owner}},
-		})
+		}
+		if p.Notify != "" {
+			statements = append(statements, statement{`INSERT INTO tasks (type, subject, args) VALUES ('notify', ?, ?)`, []any{p.Owner, p.Notify}})
+		}
+		return execAll(ctx, tx, statements)
 	})
 	return id, err
 }

@@ -30,6 +30,9 @@ type Photo struct {
 	Title      string
 	Visibility contacts.Visibility
 	DateUpload uint64 // unix seconds, above 0
+	// Notify is an event that push is to bring to others: the args of a notify task, which is
+	// committed with the photo. "": none. [Memory] has no push and ignores it.
+	Notify string
 }
 
 // Member is a member to be loaded.

@@ -25,7 +25,7 @@ func DefaultWorkers() (all []queue.Workers) {
 			all = append(all, k.Workers)
 		}
 	}
-	return all
+	return append(all, urgentWorkers)
 }
 
 // HandlerOptions say how the handlers work.

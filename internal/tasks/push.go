@@ -23,13 +23,20 @@ var (
 		Handler: func(w work) queue.Handler { return orNoPush(w.Notify) },
 	}
 	deliver = kind{
-		Name: push.Deliver, Workers: queue.Workers{Queue: push.QueuePush, Count: 2, Batch: DefaultBatch, Lease: pushLease}, DedupeKey: push.DeliverKey,
+		Name: push.Deliver, Workers: pushWorkers, DedupeKey: push.DeliverKey,
 		Handler: func(w work) queue.Handler { return orNoPush(w.Deliver) },
 	}
 )
 
-// A share of events is at most 2 MiB of payloads.
-var notifyWorkers = queue.Workers{Queue: push.QueueNotify, Count: 2, Batch: 64, Lease: pushLease}
+var (
+	// A share of events is at most 2 MiB of payloads.
+	notifyWorkers = queue.Workers{Queue: push.QueueNotify, Count: 2, Batch: 64, Lease: pushLease}
+	// While a worker waits for the push service, the others look and record. Together, they
+	// have fewer messages in flight than one connection to APNs carries.
+	pushWorkers = queue.Workers{Queue: push.QueuePush, Count: 3, Batch: DefaultBatch, Lease: pushLease}
+	// The home of deliver tasks is the other queue.
+	urgentWorkers = queue.Workers{Queue: push.QueueUrgent, Count: 1, Batch: DefaultBatch, Lease: pushLease}
+)
 
 // pushLease is how long the notifications of a process that died are held up.
 const pushLease = 5 * time.Second

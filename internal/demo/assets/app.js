@@ -36,8 +36,10 @@ function show(html) {
   const next = new DOMParser().parseFromString(html, "text/html").getElementById("main");
   if (!next) return;
   const changed = next.dataset.answer !== main.dataset.answer;
+  const arrived = next.dataset.arrived !== main.dataset.arrived && next.dataset.viewer === main.dataset.viewer && next.dataset.arrived;
   morph(main, next);
-  if (changed && next.dataset.contact) changes.textContent = "Now showing the newest photos of " + next.dataset.contact;
+  if (arrived) changes.textContent = "Notification: " + arrived;
+  else if (changed && next.dataset.contact) changes.textContent = "Now showing the newest photos of " + next.dataset.contact;
 }
 
 // refresh fetches the live part now, and drops a refresh that is under way: its answer may

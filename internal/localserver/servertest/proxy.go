@@ -16,11 +16,11 @@ import (
 // Proxy forwards connections to a server, and delays, cuts or refuses them on demand. It
 // is safe for concurrent use.
 type Proxy struct {
-	target   string
 	listener net.Listener
 	running  sync.WaitGroup
 
 	mu     sync.Mutex // guards what follows
+	target string
 	refuse bool
 	delay  time.Duration
 	pairs  map[*pair]struct{}
@@ -69,6 +69,14 @@ func (p *Proxy) Delay(d time.Duration) {
 	p.delay = d
 }
 
+// Move makes the proxy forward new connections to another server. Open connections stay as
+// they are: see Cut.
+func (p *Proxy) Move(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+}
+
 // Refuse makes the proxy close new connections at once, or forward them again.
 // Open connections stay open: see Cut.
 func (p *Proxy) Refuse(refuse bool) {
@@ -99,11 +107,14 @@ func (p *Proxy) accept() {
 
 // serve connects a client to the server, and forwards until either closes.
 func (p *Proxy) serve(client net.Conn) {
+	p.mu.Lock()
+	target := p.target
+	p.mu.Unlock()
 	network := "tcp"
-	if strings.Contains(p.target, "/") {
+	if strings.Contains(target, "/") {
 		network = "unix"
 	}
-	server, err := net.Dial(network, p.target)
+	server, err := net.Dial(network, target)
 	if err != nil {
 		_ = client.Close()
 		return

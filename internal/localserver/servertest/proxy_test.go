@@ -84,6 +84,23 @@ func TestProxyRefuse(t *testing.T) {
 	}
 }
 
+func TestProxyMove(t *testing.T) {
+	t.Parallel()
+	_, proxy, client := proxied(t)
+	if err := client.Set(t.Context(), "at", "the first", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Move(servertest.Redis(t).Addr())
+	if at, err := client.Get(t.Context(), "at").Result(); at != "the first" {
+		t.Errorf("an open connection leads to %q: %v", at, err)
+	}
+	proxy.Cut()
+	_ = client.Ping(t.Context()).Err() // it was cut
+	if n, err := client.Exists(t.Context(), "at").Result(); n != 0 || err != nil {
+		t.Errorf("a new connection does not lead to the other server: %d, %v", n, err)
+	}
+}
+
 func TestProxyDelay(t *testing.T) {
 	t.Parallel()
 	const delay = 50 * time.Millisecond

@@ -9,7 +9,6 @@
 package apns
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -18,7 +17,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -29,6 +27,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/h2pool"
 )
 
 // The push service's hosts.
@@ -54,6 +53,12 @@ type Options struct {
 	sendPing, growAfter time.Duration // 0: the constants of these names
 }
 
+const (
+	maxConns  = 4           // to a host; one carries 1000 requests at once, as APNs answers its SETTINGS
+	growAfter = time.Second // see [h2pool.Options]
+	maxHeader = 16 << 10    // bytes of an answer's header
+)
+
 // Timeouts of connections. One whose peer is silent for sendPing is pinged, and is closed
 // after the same time again without an answer: a dead peer is noticed within 10 seconds.
 const (
@@ -74,7 +79,7 @@ var _ push.Sender = (*Sender)(nil)
 
 // host is a push service, and what is known of it.
 type host struct {
-	pool    *pool
+	pool    *h2pool.Pool // the Tag of a connection is the signer whose tokens go over it
 	url     *url.URL
 	address string // host:port
 	// proven is the key by which it accepted a message: the key, the topic and the
@@ -118,19 +123,30 @@ func New(o Options) (*Sender, error) {
 			s.hosts[i].pool = s.hosts[0].pool
 			continue
 		}
-		s.hosts[i].pool = newPool(transport, s.hosts[i].address, s.key.Load, o.growAfter, o.Log)
+		s.hosts[i].pool = s.newPool(transport, s.hosts[i].address)
 	}
 	return s, nil
+}
+
+// newPool returns the connections to a host, at host:port.
+func (s *Sender) newPool(transport *http.Transport, address string) *h2pool.Pool {
+	return h2pool.New(h2pool.Options{
+		Transport: transport, Address: address, MaxConns: maxConns, GrowAfter: s.options.growAfter, DialTimeout: dialTimeout,
+		Tag:         func() any { return s.key.Load() },
+		OnDialError: func(err error) { s.options.Log.Warn("apns: connecting failed", "address", address, "error", err) },
+		Count:       push.CountConnections(push.APNs),
+	})
 }
 
 func newTransport(o *Options) *http.Transport {
 	var protocols http.Protocols
 	protocols.SetHTTP2(true)
 	return &http.Transport{
-		Proxy:              http.ProxyFromEnvironment,
-		Protocols:          &protocols,
-		DisableCompression: true,
-		IdleConnTimeout:    idleTimeout,
+		Proxy:                  http.ProxyFromEnvironment,
+		Protocols:              &protocols,
+		DisableCompression:     true,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: maxHeader,
 		TLSClientConfig: &tls.Config{
 			MinVersion: tls.VersionTLS12,
 			RootCAs:    o.RootCAs,
@@ -157,7 +173,7 @@ func newHost(at string) (*host, error) {
 // Close closes all connections. Messages in flight are [push.Ambiguous].
 func (s *Sender) Close() {
 	for _, h := range s.hosts {
-		h.pool.close()
+		h.pool.Close()
 	}
 }
 
@@ -187,7 +203,7 @@ func (s *Sender) SetKey(text []byte, keyID string) error {
 	s.key.Store(key)
 	for _, h := range s.hosts {
 		if h != nil { // else it is the first key
-			h.pool.retire()
+			h.pool.Retire()
 		}
 	}
 	return nil
@@ -227,10 +243,6 @@ func Check(a push.Address) error {
 	return nil
 }
 
-// maxNotSent is how often a message is given to another connection, because the one that
-// it was to go over went away before anything of it was written.
-const maxNotSent = 3
-
 // Send implements [push.Sender].
 func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 	if err := Check(m.Device.Address); err != nil {
@@ -244,69 +256,42 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 		return push.Result{Outcome: push.Rejected, Reason: "PayloadTooLarge"}
 	}
 	h := s.host(m.Device)
-	for try := 1; ; try++ {
-		a := s.try(ctx, h, &m, payload)
-		if !a.written && a.connection && try < maxNotSent && ctx.Err() == nil {
-			continue
-		}
-		return a.result()
+	got, failure := h.pool.Do(ctx, payload, func(c *h2pool.Conn) (*http.Request, error) {
+		bearer, err := tagOf(c).bearer(time.Now())
+		return s.request(h, &m, bearer), err
+	})
+	if failure.Err != nil {
+		return unanswered(failure)
 	}
-}
-
-// try sends a message over one connection.
-func (s *Sender) try(ctx context.Context, h *host, m *push.Message, payload []byte) answer {
-	c, err := h.pool.acquire(ctx)
-	if err != nil {
-		return answer{err: err}
-	}
-	answered := false
-	defer func() { h.pool.done(c, answered) }() //nolint:contextcheck // a connection outlives the message
-	bearer, err := c.key.bearer(time.Now())
-	if err != nil {
-		return answer{err: err}
-	}
-	body := &body{Reader: *bytes.NewReader(payload)}
-	response, err := c.RoundTrip(s.request(ctx, h, m, bearer, body))
-	if err != nil {
-		a := answer{err: err, written: body.stop(), connection: true}
-		if a.notProcessed() == reasonGoAway {
-			h.pool.remove(c)
-		}
-		return a
-	}
-	answered = true
-	defer func() { _ = response.Body.Close() }()
 	a := answer{
-		status:     response.StatusCode,
-		id:         response.Header.Get("Apns-Id"),
-		retryAfter: retryAfter(response.Header.Get("Retry-After"), time.Now()),
-		written:    true,
+		status:     got.Status,
+		id:         got.Header.Get("Apns-Id"),
+		retryAfter: h2pool.RetryAfter(got.Header.Get("Retry-After"), time.Now()),
 	}
 	if a.status == http.StatusOK {
-		h.proven.Store(c.key)
-		return a
+		h.proven.Store(tagOf(got.Conn))
+		return a.result()
 	}
-	a.proven = h.proven.Load() == c.key
+	a.proven = h.proven.Load() == tagOf(got.Conn)
 	var said struct {
 		Reason    string `json:"reason"`
 		Timestamp int64  `json:"timestamp"`
 	}
-	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	if err == nil {
-		err = json.Unmarshal(text, &said)
-	}
-	a.err, a.reason, a.timestamp = err, said.Reason, said.Timestamp
+	a.cut = got.Err != nil || json.Unmarshal(got.Body, &said) != nil
+	a.reason, a.timestamp = said.Reason, said.Timestamp
 	if a.reason == "Shutdown" {
-		h.pool.remove(c)
+		h.pool.Remove(got.Conn)
 	}
-	return a
+	return a.result()
 }
 
-// maxAnswer is in bytes; Apple's answers have less than a hundred.
-const maxAnswer = 4096
+// tagOf returns the key whose tokens go over a connection.
+func tagOf(c *h2pool.Conn) *signer {
+	return c.Tag.(*signer) //nolint:errcheck,forcetypeassert // it is of newPool
+}
 
-// request returns the request of a message.
-func (s *Sender) request(ctx context.Context, h *host, m *push.Message, bearer string, body *body) *http.Request {
+// request returns the request of a message, without its body.
+func (s *Sender) request(h *host, m *push.Message, bearer string) *http.Request {
 	at := *h.url
 	at.Path = "/3/device/" + m.Device.Address.Token
 	expiration := int64(0) // it is not stored for a phone that is off
@@ -327,37 +312,5 @@ func (s *Sender) request(ctx context.Context, h *host, m *push.Message, bearer s
 	if m.Collapse != "" {
 		header["Apns-Collapse-Id"] = []string{m.Collapse}
 	}
-	r := &http.Request{
-		Method: http.MethodPost, URL: &at, Host: at.Host, Header: header,
-		Body: body, ContentLength: int64(body.Len()),
-	}
-	return r.WithContext(ctx)
+	return &http.Request{URL: &at, Host: at.Host, Header: header}
 }
-
-// body is the body of a request that tells whether it was read: the frame that ends the
-// request carries what was read of it, so that one of which nothing was read has not been
-// sent wholly, and APNs cannot have taken it.
-type body struct {
-	bytes.Reader
-
-	state atomic.Int32
-}
-
-const (
-	bodyRead    = 1
-	bodyStopped = 2
-)
-
-// Read implements [io.Reader].
-func (b *body) Read(p []byte) (int, error) {
-	if !b.state.CompareAndSwap(0, bodyRead) && b.state.Load() != bodyRead {
-		return 0, errors.New("the request was given up")
-	}
-	return b.Reader.Read(p)
-}
-
-// Close implements [io.Closer]. It changes nothing: the transport closes bodies early, too.
-func (*body) Close() error { return nil }
-
-// stop reports whether the body was read. If it was not, it is not read afterwards either.
-func (b *body) stop() bool { return !b.state.CompareAndSwap(0, bodyStopped) }

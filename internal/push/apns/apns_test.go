@@ -173,11 +173,11 @@ func TestFirstRequestIsAlone(t *testing.T) {
 	await(t, server, func(s apnstest.Stats) bool { return s.Requests == 1 })
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for ctx := patient(t); s.hosts[0].pool.waiting.Load() != 9; {
+	for ctx := patient(t); s.hosts[0].pool.Waiting() != 9; {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("%d messages wait for the first one, want 9", s.hosts[0].pool.waiting.Load())
+			t.Fatalf("%d messages wait for the first one, want 9", s.hosts[0].pool.Waiting())
 		}
 	}
 	if n := server.Stats().Requests; n != 1 {

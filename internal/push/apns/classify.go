@@ -4,24 +4,20 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/h2pool"
 )
 
-// answer is all that is known of a try.
+// answer is what APNs answered.
 type answer struct {
-	status     int    // 0: there was no answer
-	reason     string // of the answer's body
-	timestamp  int64  // of the answer's body: unix milliseconds
+	status     int
+	reason     string // of the body
+	timestamp  int64  // of the body: unix milliseconds
+	cut        bool   // the body could not be read
 	id         string // of the header apns-id
 	retryAfter time.Duration
-	// err says why there is no answer, or why its body could not be read.
-	err        error
-	written    bool // all of the request may have been written
-	connection bool // err is a connection's, which was there
 	proven     bool // the push service accepted another message by this key
 }
 
@@ -100,20 +96,17 @@ var rules = map[string]rule{
 
 // result says what became of the message. It is a pure function.
 func (a answer) result() push.Result {
-	switch a.status {
-	case 0:
-		return a.unanswered()
-	case http.StatusOK:
+	if a.status == http.StatusOK {
 		return push.Result{Outcome: push.Accepted, Status: a.status, ID: a.id}
 	}
 	r := push.Result{Status: a.status, Reason: a.reason, ID: a.id}
 	rule, documented := rules[a.reason]
 	if !documented || rule.status != a.status {
 		r.Reason = reasonUnknown // what a server may write is no label of a metric
-		if a.err != nil {
+		if a.cut {
 			r.Reason = reasonAnswer
 		}
-		rule = byStatus(a.status, a.err == nil)
+		rule = byStatus(a.status, !a.cut)
 	}
 	r.Outcome, r.After, r.Origin = rule.outcome, rule.after, rule.origin
 	switch {
@@ -149,85 +142,36 @@ func byStatus(status int, whole bool) rule {
 	}
 }
 
-// unanswered is result for what got no answer.
-func (a answer) unanswered() push.Result {
-	wait := push.Result{Outcome: push.Wait}
+// unanswered says what became of a message that got no answer. It is a pure function.
+func unanswered(failure h2pool.Failure) push.Result {
+	err := failure.Err
+	_, undialled := errors.AsType[*h2pool.DialError](err)
+	_, unsigned := errors.AsType[*signError](err)
+	_, reset := errors.AsType[h2pool.StreamError](err)
+	wait := func(reason string) push.Result {
+		return push.Result{Outcome: push.Wait, Reason: reason, Origin: undialled}
+	}
 	switch {
-	case !a.connection:
-		var failed *dialError
-		switch {
-		case errors.As(a.err, &failed):
-			wait.Reason, wait.Origin = reasonDial, true
-		case isDone(a.err):
-			wait.Reason = reasonStream
-		case errors.Is(a.err, errClosed):
-			wait.Reason = reasonNotSent
-		default:
-			wait.Reason = reasonKey
-		}
-		return wait
-	case !a.written:
-		wait.Reason = reasonNotSent
-		return wait
+	case undialled:
+		return wait(reasonDial)
+	case unsigned:
+		return wait(reasonKey)
+	case !failure.Sent && h2pool.IsGoAway(err):
+		return wait(reasonGoAway)
+	case !failure.Sent && h2pool.IsRefused(err):
+		return wait(reasonRefused)
+	case !failure.Sent && isDone(err):
+		return wait(reasonStream)
+	case !failure.Sent:
+		return wait(reasonNotSent)
+	case isDone(err):
+		return push.Result{Outcome: push.Ambiguous, Reason: reasonTimeout}
+	case reset:
+		return push.Result{Outcome: push.Ambiguous, Reason: reasonReset}
 	}
-	if wait.Reason = a.notProcessed(); wait.Reason != "" {
-		return wait
-	}
-	r := push.Result{Outcome: push.Ambiguous, Reason: reasonLost}
-	var reset streamError
-	switch {
-	case isDone(a.err):
-		r.Reason = reasonTimeout
-	case errors.As(a.err, &reset):
-		r.Reason = reasonReset
-	}
-	return r
+	return push.Result{Outcome: push.Ambiguous, Reason: reasonLost}
 }
 
 func isDone(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
-}
-
-// streamError has the fields of the error of net/http for a stream that was reset, whose
-// method As fills in any such struct.
-type streamError struct {
-	StreamID uint32
-	Code     uint32
-	Cause    error
-}
-
-func (e streamError) Error() string { return "HTTP/2 stream reset, code " + strconv.Itoa(int(e.Code)) }
-
-const refusedStream = 7 // RFC 9113, section 7
-
-// notProcessed returns a reason if err says that the peer did not process the request: it
-// refused the stream, or its stream was above the last one of a GOAWAY frame. net/http has
-// no name for the latter but these texts; the tests would notice if they changed, and the
-// message would be [push.Ambiguous] then.
-func (a answer) notProcessed() string {
-	if reset, ok := errors.AsType[streamError](a.err); ok {
-		if reset.Code == refusedStream {
-			return reasonRefused
-		}
-		return ""
-	}
-	if a.err != nil && (a.err.Error() == "http2: Transport received Server's graceful shutdown GOAWAY" ||
-		strings.HasPrefix(a.err.Error(), "http2: Transport received GOAWAY from server ErrCode:")) {
-		return reasonGoAway
-	}
-	return ""
-}
-
-// retryAfter reads a header Retry-After: seconds, or a date; 0 if it says nothing.
-func retryAfter(s string, now time.Time) time.Duration {
-	if s == "" {
-		return 0
-	}
-	if n, err := strconv.ParseUint(s, 10, 31); err == nil {
-		return time.Duration(n) * time.Second
-	}
-	if at, err := http.ParseTime(s); err == nil {
-		return max(0, at.Sub(now))
-	}
-	return 0
 }

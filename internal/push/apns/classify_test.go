@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/h2pool"
 )
 
 // Everything that Apple documents, and what it must come to.
@@ -58,7 +59,7 @@ func TestResultOfDocumentedReasons(t *testing.T) {
 	var tested []string
 	for _, want := range want {
 		tested = append(tested, want.Reason)
-		a := answer{status: want.Status, reason: want.Reason, written: true, proven: true}
+		a := answer{status: want.Status, reason: want.Reason, proven: true}
 		if want.Status == 410 {
 			a.timestamp = since.UnixMilli()
 		}
@@ -79,43 +80,24 @@ func TestResultOfDocumentedReasons(t *testing.T) {
 
 func TestResult(t *testing.T) {
 	t.Parallel()
-	refused := streamError{Code: refusedStream}
-	reset := streamError{Code: 2}
-	goAway := errors.New("http2: Transport received Server's graceful shutdown GOAWAY")
-	goAwayFirst := errors.New("http2: Transport received GOAWAY from server ErrCode:ENHANCE_YOUR_CALM")
-	timeout := context.DeadlineExceeded
 	for name, test := range map[string]struct {
 		a    answer
 		want push.Result
 	}{
-		"accepted":              {answer{status: 200, id: "1", written: true}, push.Result{Outcome: push.Accepted, Status: 200, ID: "1"}},
-		"gone, no time":         {answer{status: 410, reason: "Unregistered"}, push.Result{Outcome: push.Gone, Status: 410, Reason: "Unregistered"}},
-		"gone, cut":             {answer{status: 410, err: io.ErrUnexpectedEOF}, push.Result{Outcome: push.Wait, Status: 410, Reason: reasonAnswer}},
-		"gone, unknown":         {answer{status: 410, reason: "New"}, push.Result{Outcome: push.Rejected, Status: 410, Reason: reasonUnknown}},
-		"401":                   {answer{status: 401, reason: "x"}, push.Result{Outcome: push.Credentials, Status: 401, Reason: reasonUnknown, Origin: true}},
-		"403, unknown":          {answer{status: 403, reason: "x"}, push.Result{Outcome: push.Credentials, Status: 403, Reason: reasonUnknown, Origin: true}},
-		"403, a device's word":  {answer{status: 403, reason: "BadDeviceToken", proven: true}, push.Result{Outcome: push.Credentials, Status: 403, Reason: reasonUnknown, Origin: true}},
-		"403, cut":              {answer{status: 403, err: io.ErrUnexpectedEOF}, push.Result{Outcome: push.Credentials, Status: 403, Reason: reasonAnswer, Origin: true}},
-		"404 of a proxy":        {answer{status: 404, err: errors.New("no JSON")}, push.Result{Outcome: push.Wait, Status: 404, Reason: reasonAnswer}},
-		"400, unknown":          {answer{status: 400, reason: "x"}, push.Result{Outcome: push.Rejected, Status: 400, Reason: reasonUnknown}},
-		"301":                   {answer{status: 301}, push.Result{Outcome: push.Wait, Status: 301, Reason: reasonUnknown}},
-		"429, said when":        {answer{status: 429, reason: "TooManyRequests", retryAfter: time.Hour}, push.Result{Outcome: push.Wait, Status: 429, Reason: "TooManyRequests", After: time.Hour}},
-		"502 of a proxy":        {answer{status: 502, err: errors.New("no JSON")}, push.Result{Outcome: push.Wait, Status: 502, Reason: reasonAnswer, After: 15 * time.Minute, Origin: true}},
-		"503, said when":        {answer{status: 503, reason: "ServiceUnavailable", retryAfter: time.Second}, push.Result{Outcome: push.Wait, Status: 503, Reason: "ServiceUnavailable", After: time.Second, Origin: true}},
-		"dial":                  {answer{err: &dialError{io.EOF}}, push.Result{Outcome: push.Wait, Reason: reasonDial, Origin: true}},
-		"dial, timeout":         {answer{err: &dialError{timeout}}, push.Result{Outcome: push.Wait, Reason: reasonDial, Origin: true}},
-		"no stream":             {answer{err: timeout}, push.Result{Outcome: push.Wait, Reason: reasonStream}},
-		"closed":                {answer{err: errClosed}, push.Result{Outcome: push.Wait, Reason: reasonNotSent}},
-		"no token":              {answer{err: errors.New("sign")}, push.Result{Outcome: push.Wait, Reason: reasonKey}},
-		"not written":           {answer{err: io.EOF, connection: true}, push.Result{Outcome: push.Wait, Reason: reasonNotSent}},
-		"not written, timeout":  {answer{err: timeout, connection: true}, push.Result{Outcome: push.Wait, Reason: reasonNotSent}},
-		"refused":               {answer{err: refused, connection: true, written: true}, push.Result{Outcome: push.Wait, Reason: reasonRefused}},
-		"go away":               {answer{err: goAway, connection: true, written: true}, push.Result{Outcome: push.Wait, Reason: reasonGoAway}},
-		"go away, first stream": {answer{err: goAwayFirst, connection: true, written: true}, push.Result{Outcome: push.Wait, Reason: reasonGoAway}},
-		"reset":                 {answer{err: reset, connection: true, written: true}, push.Result{Outcome: push.Ambiguous, Reason: reasonReset}},
-		"timeout":               {answer{err: timeout, connection: true, written: true}, push.Result{Outcome: push.Ambiguous, Reason: reasonTimeout}},
-		"cancelled":             {answer{err: context.Canceled, connection: true, written: true}, push.Result{Outcome: push.Ambiguous, Reason: reasonTimeout}},
-		"lost":                  {answer{err: io.ErrUnexpectedEOF, connection: true, written: true}, push.Result{Outcome: push.Ambiguous, Reason: reasonLost}},
+		"accepted":             {answer{status: 200, id: "1"}, push.Result{Outcome: push.Accepted, Status: 200, ID: "1"}},
+		"gone, no time":        {answer{status: 410, reason: "Unregistered"}, push.Result{Outcome: push.Gone, Status: 410, Reason: "Unregistered"}},
+		"gone, cut":            {answer{status: 410, cut: true}, push.Result{Outcome: push.Wait, Status: 410, Reason: reasonAnswer}},
+		"gone, unknown":        {answer{status: 410, reason: "New"}, push.Result{Outcome: push.Rejected, Status: 410, Reason: reasonUnknown}},
+		"401":                  {answer{status: 401, reason: "x"}, push.Result{Outcome: push.Credentials, Status: 401, Reason: reasonUnknown, Origin: true}},
+		"403, unknown":         {answer{status: 403, reason: "x"}, push.Result{Outcome: push.Credentials, Status: 403, Reason: reasonUnknown, Origin: true}},
+		"403, a device's word": {answer{status: 403, reason: "BadDeviceToken", proven: true}, push.Result{Outcome: push.Credentials, Status: 403, Reason: reasonUnknown, Origin: true}},
+		"403, cut":             {answer{status: 403, cut: true}, push.Result{Outcome: push.Credentials, Status: 403, Reason: reasonAnswer, Origin: true}},
+		"404 of a proxy":       {answer{status: 404, cut: true}, push.Result{Outcome: push.Wait, Status: 404, Reason: reasonAnswer}},
+		"400, unknown":         {answer{status: 400, reason: "x"}, push.Result{Outcome: push.Rejected, Status: 400, Reason: reasonUnknown}},
+		"301":                  {answer{status: 301}, push.Result{Outcome: push.Wait, Status: 301, Reason: reasonUnknown}},
+		"429, said when":       {answer{status: 429, reason: "TooManyRequests", retryAfter: time.Hour}, push.Result{Outcome: push.Wait, Status: 429, Reason: "TooManyRequests", After: time.Hour}},
+		"502 of a proxy":       {answer{status: 502, cut: true}, push.Result{Outcome: push.Wait, Status: 502, Reason: reasonAnswer, After: 15 * time.Minute, Origin: true}},
+		"503, said when":       {answer{status: 503, reason: "ServiceUnavailable", retryAfter: time.Second}, push.Result{Outcome: push.Wait, Status: 503, Reason: "ServiceUnavailable", After: time.Second, Origin: true}},
 	} {
 		if diff := cmp.Diff(test.want, test.a.result()); diff != "" {
 			t.Errorf("%s: %s", name, diff)
@@ -123,16 +105,59 @@ func TestResult(t *testing.T) {
 	}
 }
 
-func TestRetryAfter(t *testing.T) {
+func TestResultWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
-	now := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
-	for s, want := range map[string]time.Duration{
-		"": 0, "120": 2 * time.Minute, "-1": 0, "soon": 0, "99999999999": 0,
-		"Sun, 22 Nov 2026 10:00:30 GMT": 30 * time.Second,
-		"Sun, 22 Nov 2026 09:00:30 GMT": 0,
+	refused := h2pool.StreamError{Code: 7}
+	reset := h2pool.StreamError{Code: 2}
+	goAway := errors.New("http2: Transport received Server's graceful shutdown GOAWAY")
+	goAwayFirst := errors.New("http2: Transport received GOAWAY from server ErrCode:ENHANCE_YOUR_CALM")
+	timeout := context.DeadlineExceeded
+	for name, test := range map[string]struct {
+		failure h2pool.Failure
+		want    push.Result
+	}{
+		"dial":                  {h2pool.Failure{Err: &h2pool.DialError{Err: io.EOF}}, push.Result{Outcome: push.Wait, Reason: reasonDial, Origin: true}},
+		"dial, timeout":         {h2pool.Failure{Err: &h2pool.DialError{Err: timeout}}, push.Result{Outcome: push.Wait, Reason: reasonDial, Origin: true}},
+		"no stream":             {h2pool.Failure{Err: timeout}, push.Result{Outcome: push.Wait, Reason: reasonStream}},
+		"closed":                {h2pool.Failure{Err: h2pool.ErrClosed}, push.Result{Outcome: push.Wait, Reason: reasonNotSent}},
+		"no token":              {h2pool.Failure{Err: &signError{errors.New("sign")}}, push.Result{Outcome: push.Wait, Reason: reasonKey}},
+		"not written":           {h2pool.Failure{Err: io.EOF}, push.Result{Outcome: push.Wait, Reason: reasonNotSent}},
+		"refused":               {h2pool.Failure{Err: refused}, push.Result{Outcome: push.Wait, Reason: reasonRefused}},
+		"go away":               {h2pool.Failure{Err: goAway}, push.Result{Outcome: push.Wait, Reason: reasonGoAway}},
+		"go away, first stream": {h2pool.Failure{Err: goAwayFirst}, push.Result{Outcome: push.Wait, Reason: reasonGoAway}},
+		"reset":                 {h2pool.Failure{Err: reset, Sent: true}, push.Result{Outcome: push.Ambiguous, Reason: reasonReset}},
+		"timeout":               {h2pool.Failure{Err: timeout, Sent: true}, push.Result{Outcome: push.Ambiguous, Reason: reasonTimeout}},
+		"cancelled":             {h2pool.Failure{Err: context.Canceled, Sent: true}, push.Result{Outcome: push.Ambiguous, Reason: reasonTimeout}},
+		"lost":                  {h2pool.Failure{Err: io.ErrUnexpectedEOF, Sent: true}, push.Result{Outcome: push.Ambiguous, Reason: reasonLost}},
 	} {
-		if got := retryAfter(s, now); got != want {
-			t.Errorf("retryAfter(%q) = %v, want %v", s, got, want)
+		if diff := cmp.Diff(test.want, unanswered(test.failure)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// Whatever is answered, the reasons of results are labels of metrics.
+func TestReasonsAreFew(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{"payload": true} // of Send
+	for _, err := range []error{io.EOF, &h2pool.DialError{Err: io.EOF}, &signError{io.EOF}, h2pool.ErrClosed, context.Canceled, h2pool.StreamError{Code: 7}, h2pool.StreamError{Code: 2}, errors.New("s3cret")} {
+		for _, sent := range []bool{false, true} {
+			seen[unanswered(h2pool.Failure{Err: err, Sent: sent}).Reason] = true
+		}
+	}
+	for status := 100; status < 1000; status++ {
+		for _, reason := range append(slices.Collect(maps.Keys(rules)), "", "s3cret") {
+			for i := range 4 {
+				seen[answer{status: status, reason: reason, proven: i&1 > 0, cut: i&2 > 0}.result().Reason] = true
+			}
+		}
+	}
+	if len(seen) > push.MaxReasons*9/10 { // package push has some of its own
+		t.Errorf("%d reasons, more than are labels: %v", len(seen), slices.Sorted(maps.Keys(seen)))
+	}
+	for reason := range seen {
+		if len(reason) > push.MaxReason || reason == "s3cret" {
+			t.Errorf("reason %q", reason)
 		}
 	}
 }

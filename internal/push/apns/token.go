@@ -99,6 +99,13 @@ func readKey(path, keyID string) (text []byte, id string, err error) {
 	return text, keyID, nil
 }
 
+// signError is of a token that could not be made.
+type signError struct{ err error }
+
+func (e *signError) Error() string { return fmt.Sprintf("apns: sign: %v", e.err) }
+
+func (e *signError) Unwrap() error { return e.err }
+
 // bearer returns the value of the header Authorization.
 func (s *signer) bearer(now time.Time) (string, error) {
 	iat := issuedAt(now)
@@ -110,7 +117,7 @@ func (s *signer) bearer(now time.Time) (string, error) {
 	}
 	token, err := s.sign(iat)
 	if err != nil {
-		return "", err
+		return "", &signError{err}
 	}
 	s.iat, s.token = iat, "bearer "+token
 	return s.token, nil
@@ -137,11 +144,11 @@ func (s *signer) sign(iat int64) (string, error) {
 	digest := sha256.Sum256([]byte(signed))
 	der, err := s.key.Sign(nil, digest[:], crypto.SHA256) // without randomness: deterministic
 	if err != nil {
-		return "", fmt.Errorf("apns: sign: %w", err)
+		return "", err
 	}
 	var pair struct{ R, S *big.Int }
 	if _, err := asn1.Unmarshal(der, &pair); err != nil {
-		return "", fmt.Errorf("apns: sign: %w", err)
+		return "", err
 	}
 	var signature [64]byte
 	pair.R.FillBytes(signature[:32])

@@ -12,13 +12,6 @@ import (
 	"github.com/activityd/activityd/internal/push/h2pool"
 )
 
-// answer is what FCM answered to a message.
-type answer struct {
-	status     int
-	retryAfter string // the header
-	body       []byte // as far as it came
-}
-
 // maxID is how much of FCM's id of a message is kept, in bytes: what a receipt has room for.
 const maxID = 128
 
@@ -42,24 +35,24 @@ var reasons = []string{
 // nothing waits. But the device stays, because with the credentials of a wrong project, put
 // there by mistake, all devices of the site have such tokens. Likewise INVALID_ARGUMENT,
 // which may mean the token or anything else of the message.
-func classify(a answer, now time.Time) push.Result {
-	r := push.Result{Status: a.status, Reason: "http_" + strconv.Itoa(a.status)}
-	if a.status/100 == 2 {
+func classify(a h2pool.Answer, now time.Time) push.Result {
+	r := push.Result{Status: a.Status, Reason: statusReason("http_", a.Status)}
+	if a.Status/100 == 2 {
 		var taken struct {
 			Name string `json:"name"`
 		}
-		_ = json.Unmarshal(a.body, &taken) // it was taken, whatever its name
+		_ = json.Unmarshal(a.Body, &taken) // it was taken, whatever its name
 		id := taken.Name[strings.LastIndexByte(taken.Name, '/')+1:]
 		r.Outcome, r.Reason, r.ID = push.Accepted, "", id[:min(len(id), maxID)]
 		return r
 	}
-	said := parseError(a.body)
+	said := parseError(a.Body)
 	if said.code != "" {
 		r.Reason = said.code
 	}
 	wait := func(pause time.Duration, origin bool) {
 		r.Outcome, r.Origin = push.Wait, origin
-		if r.After = retryAfter(a.retryAfter, now); r.After == 0 {
+		if r.After = retryAfter(a.Header.Get("Retry-After"), now); r.After == 0 {
 			r.After = pause
 		}
 	}
@@ -72,22 +65,34 @@ func classify(a answer, now time.Time) push.Result {
 		// The project has no key for the APNs or Web Push that is behind this token; all
 		// others are sent to as before.
 		r.Outcome = push.Credentials
-	case a.status == http.StatusTooManyRequests:
+	case a.Status == http.StatusTooManyRequests:
 		wait(quotaPause, !said.device)
-	case a.status == http.StatusUnauthorized, a.status == http.StatusForbidden,
-		a.status == http.StatusNotFound && said.code == "", // it is not FCM that answers, or not under this path
-		a.status/100 == 3, a.status == http.StatusMethodNotAllowed:
+	case a.Status == http.StatusUnauthorized, a.Status == http.StatusForbidden,
+		a.Status == http.StatusNotFound && said.code == "", // it is not FCM that answers, or not under this path
+		a.Status/100 == 3, a.Status == http.StatusMethodNotAllowed:
 		r.Outcome, r.Origin = push.Credentials, true
-	case a.status == http.StatusBadGateway, a.status == http.StatusGatewayTimeout:
+	case a.Status == http.StatusBadGateway, a.Status == http.StatusGatewayTimeout:
 		r.Outcome = push.Ambiguous // the one who answers does not know
-	case a.status == http.StatusRequestTimeout, a.status == http.StatusInternalServerError:
+	case a.Status == http.StatusRequestTimeout, a.Status == http.StatusInternalServerError:
 		wait(serverPause, false) // it may be because of this message
-	case a.status >= 500:
+	case a.Status >= 500:
 		wait(serverPause, true)
 	default:
 		r.Outcome = push.Rejected
 	}
 	return r
+}
+
+// statuses are those that results tell apart. Of others they tell the class: reasons are
+// labels of metrics, and few.
+var statuses = []int{200, 302, 400, 401, 403, 404, 405, 408, 410, 413, 429, 500, 502, 503, 504}
+
+// statusReason returns the reason of a status without a known one, as in http_413 or http_4xx.
+func statusReason(prefix string, status int) string {
+	if slices.Contains(statuses, status) {
+		return prefix + strconv.Itoa(status)
+	}
+	return prefix + strconv.Itoa(status/100) + "xx"
 }
 
 // said is the error of an answer.

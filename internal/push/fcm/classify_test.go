@@ -2,7 +2,9 @@ package fcm_test
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -109,6 +111,32 @@ func TestClassifyToken(t *testing.T) {
 		test.want.Status, test.want.Origin = test.status, true
 		if diff := cmp.Diff(test.want, fcm.ClassifyToken(test.status, test.retryAfter, test.said, time.Now())); diff != "" {
 			t.Errorf("%d %s: %s", test.status, test.said, diff)
+		}
+	}
+}
+
+// Whatever is answered, the reasons of results are labels of metrics.
+func TestReasonsAreFew(t *testing.T) {
+	t.Parallel()
+	seen := make(map[string]bool)
+	for _, reason := range fcm.Reasons() {
+		seen[reason] = true
+	}
+	for status := 100; status < 600; status++ {
+		for _, said := range append(fcm.Reasons(), "", "s3cret") {
+			seen[fcm.Classify(fcm.Answer{Status: status, Body: failure(said, "")}, time.Now()).Reason] = true
+			seen[fcm.Classify(fcm.Answer{Status: status, Body: failure("", said)}, time.Now()).Reason] = true
+		}
+		for _, said := range []string{"invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type", "invalid_scope", "", "s3cret"} {
+			seen[fcm.ClassifyToken(status, "", said, time.Now()).Reason] = true
+		}
+	}
+	if len(seen) > push.MaxReasons*9/10 { // package push has some of its own
+		t.Errorf("%d reasons, more than are labels: %v", len(seen), slices.Sorted(maps.Keys(seen)))
+	}
+	for reason := range seen {
+		if len(reason) > push.MaxReason || reason == "s3cret" {
+			t.Errorf("reason %q", reason)
 		}
 	}
 }

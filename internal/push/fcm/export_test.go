@@ -1,9 +1,11 @@
 package fcm
 
 import (
+	"net/http"
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/h2pool"
 )
 
 // Answer is an answer of FCM.
@@ -15,11 +17,23 @@ type Answer struct {
 
 // Classify is classify.
 func Classify(a Answer, now time.Time) push.Result {
-	return classify(answer{a.Status, a.RetryAfter, []byte(a.Body)}, now)
+	header := http.Header{}
+	header.Set("Retry-After", a.RetryAfter)
+	return classify(h2pool.Answer{Status: a.Status, Header: header, Body: []byte(a.Body)}, now)
 }
 
 // ClassifyToken is classifyToken.
 var ClassifyToken = classifyToken
+
+// GrowAfter sets how long all streams must have been in use before another connection is
+// opened.
+func (o *Options) GrowAfter(d time.Duration) { o.growAfter = d }
+
+// Reasons returns all reasons of results that no answer to a message has.
+func Reasons() []string {
+	all := []string{"encode", "no_answer", "dial", "timeout", "not_processed", "token_timeout", "token_signature", "token_uri", "token_unreachable"}
+	return append(all, reasons...)
+}
 
 // SetClock sets what the time is for s.
 func (s *Sender) SetClock(now func() time.Time) { s.now = now }

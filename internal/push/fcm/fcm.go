@@ -1,12 +1,12 @@
 package fcm
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -29,6 +29,8 @@ type Options struct {
 	URL         string         // "": DefaultURL
 	RootCAs     *x509.CertPool // nil: the system's
 	Log         *slog.Logger   // nil: none
+
+	growAfter time.Duration // 0: the constant of this name
 }
 
 // Sender sends to FCM. It implements [push.Sender].
@@ -60,19 +62,15 @@ func New(o Options) (*Sender, error) {
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, errors.New("URL: want https://host or https://host:port")
 	}
-	port := u.Port()
-	if port == "" {
-		port = "443"
-	}
 	u.Path = "/"
-	address := net.JoinHostPort(u.Hostname(), port)
+	address := net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443"))
 	s := &Sender{base: u, origin: "https://" + address, log: o.Log, now: time.Now, tokens: newTransport(o.RootCAs)}
 	if err := s.SetCredentials(o.Credentials); err != nil {
 		return nil, err
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.pool = h2pool.New(h2pool.Options{
-		Transport: newTransport(o.RootCAs), Address: address, MaxConns: maxConns, GrowAfter: growAfter, DialTimeout: dialTimeout,
+		Transport: newTransport(o.RootCAs), Address: address, MaxConns: maxConns, GrowAfter: cmp.Or(o.growAfter, growAfter), DialTimeout: dialTimeout,
 		Count:       push.CountConnections(push.FCM),
 		OnDialError: func(err error) { s.log.WarnContext(s.ctx, "FCM cannot be reached", "address", address, "error", err) },
 	})
@@ -125,7 +123,8 @@ const (
 	dialTimeout = 5 * time.Second
 )
 
-// maxAnswer is how much of an answer is read, in bytes.
+// maxAnswer is how much of an answer of the token endpoint is read, and of any header, in
+// bytes.
 const maxAnswer = 16 << 10
 
 // Send implements [push.Sender].
@@ -139,70 +138,29 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 	if err != nil {
 		return push.Result{Outcome: push.Rejected, Reason: "encode"}
 	}
-	for try := 1; ; try++ {
-		answered, x := s.try(ctx, a.project, token, body)
-		switch {
-		case x.err == nil:
-		case x.unsent && try < maxUnsent && ctx.Err() == nil:
-			continue
-		default:
-			return classifyError(ctx, x)
-		}
-		r = classify(answered, s.now())
-		if r.Status == http.StatusUnauthorized && r.Outcome == push.Credentials && r.Origin && a.refused(token) {
-			r.Outcome, r.After = push.Wait, failurePause // another token will do
-		}
-		return r
+	answered, failure := s.pool.Do(ctx, body, func(*h2pool.Conn) (*http.Request, error) {
+		return &http.Request{
+			URL: s.base.JoinPath("v1", "projects", a.project, "messages:send"), Host: s.base.Host,
+			Header: http.Header{
+				"Authorization": {"Bearer " + token}, "Content-Type": {"application/json"}, "User-Agent": {"activityd"},
+			},
+		}, nil
+	})
+	if failure.Err != nil {
+		return classifyError(ctx, failure)
 	}
-}
-
-// maxUnsent is how often a message is given to another connection, because the one that it
-// was to go over went away before anything of it was sent.
-const maxUnsent = 3
-
-// failure is why there is no answer.
-type failure struct {
-	err    error
-	unsent bool // nothing of the message was sent
-	spared bool // it was not processed, as FCM says
-}
-
-// try sends a message over a connection.
-func (s *Sender) try(ctx context.Context, project, token string, body []byte) (a answer, x failure) {
-	c, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return a, failure{err: err, spared: true}
+	r = classify(answered, s.now())
+	if r.Status == http.StatusUnauthorized && r.Outcome == push.Credentials && r.Origin && a.refused(token) {
+		r.Outcome, r.After = push.Wait, failurePause // another token will do
 	}
-	answered := false
-	defer func() { s.pool.Done(c, answered) }() //nolint:contextcheck // its connections outlive the message
-	content := h2pool.NewBody(body)
-	request := (&http.Request{
-		Method: http.MethodPost, URL: s.base.JoinPath("v1", "projects", project, "messages:send"), Host: s.base.Host,
-		Header: http.Header{
-			"Authorization": {"Bearer " + token}, "Content-Type": {"application/json"}, "User-Agent": {"activityd"},
-		},
-		Body: content, ContentLength: int64(len(body)),
-	}).WithContext(ctx)
-	response, err := c.RoundTrip(request)
-	if err != nil {
-		if h2pool.IsGoAway(err) {
-			s.pool.Remove(c)
-		}
-		unsent := !content.Stop()
-		return a, failure{err: err, unsent: unsent, spared: unsent || h2pool.IsGoAway(err) || h2pool.IsRefused(err)}
-	}
-	answered = true
-	defer func() { _ = response.Body.Close() }()
-	a.status, a.retryAfter = response.StatusCode, response.Header.Get("Retry-After")
-	a.body, _ = io.ReadAll(io.LimitReader(response.Body, maxAnswer)) // the status alone says what became of it
-	return a, failure{}
+	return r
 }
 
 // classifyError returns what it means that no answer came.
-func classifyError(ctx context.Context, x failure) push.Result {
-	_, dialled := errors.AsType[*h2pool.DialError](x.err)
+func classifyError(ctx context.Context, x h2pool.Failure) push.Result {
+	_, dialled := errors.AsType[*h2pool.DialError](x.Err)
 	switch {
-	case !x.spared:
+	case x.Sent:
 		return push.Result{Outcome: push.Ambiguous, Reason: "no_answer"}
 	case dialled:
 		return push.Result{Outcome: push.Wait, Reason: "dial", Origin: true}

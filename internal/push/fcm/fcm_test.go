@@ -49,9 +49,11 @@ func start(t *testing.T) (*fcmtest.Server, *fcm.Sender, *clock) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Close() })
-	sender, err := fcm.New(fcm.Options{
+	o := fcm.Options{
 		Credentials: server.Credentials(), URL: server.URL(), RootCAs: server.RootCAs(), Log: slog.New(slog.DiscardHandler),
-	})
+	}
+	o.GrowAfter(time.Minute) // the streams of one connection may all be in use for long here
+	sender, err := fcm.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

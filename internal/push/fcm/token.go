@@ -12,7 +12,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -157,7 +156,7 @@ func (a *account) request(ctx context.Context, now time.Time) (token string, lif
 
 // classifyToken returns what an answer without a token means, for all messages.
 func classifyToken(status int, header, said string, now time.Time) push.Result {
-	r := push.Result{Outcome: push.Wait, Status: status, Reason: "token_http_" + strconv.Itoa(status), Origin: true}
+	r := push.Result{Outcome: push.Wait, Status: status, Reason: statusReason("token_http_", status), Origin: true}
 	r.After = retryAfter(header, now)
 	switch said { // RFC 6749, 5.2
 	case "invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type", "invalid_scope":

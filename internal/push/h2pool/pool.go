@@ -42,8 +42,8 @@ type Options struct {
 	// Tag is what a new connection has as its Tag, such as the key whose tokens go over it.
 	// One that changed while it was opened is not used. Nil: there is none.
 	Tag func() any
-	// OnDialError is told why a connection could not be opened, without having to wait for it.
-	// Nil: no one.
+	// OnDialError is told why a connection could not be opened, before the requests that
+	// wait for it are. Nil: no one.
 	OnDialError func(error)
 	// Count is told of connections that are opened, 1, and closed, -1. It must not block. Nil: no one.
 	Count func(delta int)
@@ -67,8 +67,9 @@ type Pool struct {
 	ctx    context.Context // ends when the pool is closed
 	cancel context.CancelFunc
 
-	waiting atomic.Int32 // len(waiters)
-	kicked  atomic.Bool  // a dispatch is to begin
+	waiting    atomic.Int32   // len(waiters)
+	kicked     atomic.Bool    // a dispatch is to begin
+	background sync.WaitGroup // connections that are being opened or closed
 
 	mu      sync.Mutex
 	conns   []*Conn // that take requests
@@ -111,9 +112,9 @@ func New(o Options) *Pool {
 	return &Pool{Options: o, ctx: ctx, cancel: cancel}
 }
 
-// Acquire returns a connection with a free stream. The caller calls [Pool.Done] when it has
-// used it.
-func (p *Pool) Acquire(ctx context.Context) (*Conn, error) {
+// acquire returns a connection with a free stream. The caller calls done when it has used
+// it.
+func (p *Pool) acquire(ctx context.Context) (*Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -151,8 +152,8 @@ func (p *Pool) Acquire(ctx context.Context) (*Conn, error) {
 	return w.c, w.err // it was given one at the same moment
 }
 
-// Done ends the use of a connection. answered: by a response of whichever status.
-func (p *Pool) Done(c *Conn, answered bool) {
+// done ends the use of a connection. answered: by a response of whichever status.
+func (p *Pool) done(c *Conn, answered bool) {
 	p.mu.Lock()
 	c.active--
 	if answered && !c.warm {
@@ -162,6 +163,9 @@ func (p *Pool) Done(c *Conn, answered bool) {
 	p.mu.Unlock()
 	p.kick()
 }
+
+// Waiting returns how many requests wait for a connection.
+func (p *Pool) Waiting() int { return int(p.waiting.Load()) }
 
 // Retire makes new requests go over new connections.
 func (p *Pool) Retire() {
@@ -193,8 +197,13 @@ func (p *Pool) closeIdle(c *Conn) {
 	if i := slices.Index(p.retired, c); i >= 0 && c.active == 0 {
 		p.retired = slices.Delete(p.retired, i, i+1)
 		p.Count(-1)
-		go func() { _ = c.Close() }() // it may wait for the peer
+		p.closeConn(c.ClientConn)
 	}
+}
+
+// closeConn closes a connection, which may wait for the peer.
+func (p *Pool) closeConn(c *http.ClientConn) {
+	p.background.Go(func() { _ = c.Close() })
 }
 
 // Close closes all connections and ends what waits for one.
@@ -210,8 +219,9 @@ func (p *Pool) Close() {
 	p.mu.Unlock()
 	for _, c := range conns {
 		p.Count(-1)
-		_ = c.Close()
+		p.closeConn(c.ClientConn)
 	}
+	p.background.Wait()
 }
 
 // fail ends all waiters. It holds mu.
@@ -318,7 +328,7 @@ func (p *Pool) grow() time.Duration {
 		}
 	}
 	p.dialing = true
-	go p.dial()
+	p.background.Go(p.dial)
 	return never
 }
 
@@ -328,6 +338,9 @@ func (p *Pool) dial() {
 	defer cancel()
 	tag := p.Tag()
 	opened, err := p.Transport.NewClientConn(ctx, "https", p.Address)
+	if err != nil && p.ctx.Err() == nil {
+		p.OnDialError(err)
+	}
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -336,16 +349,15 @@ func (p *Pool) dial() {
 	switch {
 	case p.ctx.Err() != nil:
 		if err == nil {
-			go func() { _ = opened.Close() }()
+			p.closeConn(opened)
 		}
 		p.fail(ErrClosed)
 	case err != nil:
-		go p.OnDialError(err)
 		if len(p.conns) == 0 {
 			p.fail(&DialError{err})
 		}
 	case tag != p.Tag(): // it was replaced in the meantime
-		go func() { _ = opened.Close() }()
+		p.closeConn(opened)
 		p.match()
 	default:
 		p.Count(1)

@@ -2,7 +2,9 @@ package h2pool
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -10,10 +12,74 @@ import (
 	"time"
 )
 
-// Body is the body of a request that tells whether it was read: what ends a request
+const (
+	// maxAnswer is how much of an answer is read, in bytes.
+	maxAnswer = 16 << 10
+	// maxTries is how many connections a request is given to, if each went away before
+	// anything of it was sent.
+	maxTries = 3
+)
+
+// Answer is what a peer answered.
+type Answer struct {
+	Conn   *Conn
+	Status int
+	Header http.Header
+	Body   []byte // the beginning of it
+	Err    error  // why that may be cut off; the status is known all the same
+}
+
+// Failure is why there is no answer: Err is nil if there is one.
+type Failure struct {
+	Err  error
+	Sent bool // the peer may have processed the request, or process it still, for all that is known
+}
+
+// Do posts a body, which is not to be empty, and returns what the peer answered. It waits
+// for a connection, for which head makes the request but for the body. What was sent is not
+// sent again.
+func (p *Pool) Do(ctx context.Context, text []byte, head func(*Conn) (*http.Request, error)) (Answer, Failure) {
+	for try := 1; ; try++ {
+		a, failure, unsent := p.try(ctx, text, head)
+		if !unsent || try == maxTries || ctx.Err() != nil {
+			return a, failure
+		}
+	}
+}
+
+// try is Do over one connection. unsent: that went away, and nothing of the body was sent.
+func (p *Pool) try(ctx context.Context, text []byte, head func(*Conn) (*http.Request, error)) (a Answer, failure Failure, unsent bool) {
+	c, err := p.acquire(ctx)
+	if err != nil {
+		return Answer{}, Failure{Err: err}, false
+	}
+	answered := false
+	defer func() { p.done(c, answered) }() //nolint:contextcheck // a connection outlives the request
+	request, err := head(c)
+	if err != nil {
+		return Answer{}, Failure{Err: err}, false
+	}
+	content := newBody(text)
+	request.Method, request.Body, request.ContentLength = http.MethodPost, content, int64(len(text))
+	response, err := c.RoundTrip(request.WithContext(ctx))
+	if err != nil {
+		sent := content.stop()
+		if IsGoAway(err) {
+			p.Remove(c)
+		}
+		return Answer{}, Failure{Err: err, Sent: sent && !IsGoAway(err) && !IsRefused(err)}, !sent
+	}
+	answered = true
+	a = Answer{Conn: c, Status: response.StatusCode, Header: response.Header}
+	a.Body, a.Err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	_ = response.Body.Close() // the status says what became of it
+	return a, Failure{}, false
+}
+
+// body is the body of a request that tells whether it was read: what ends a request
 // carries what was read of its body, so that one of which nothing was read has not been
 // sent wholly, and no one can have taken it.
-type Body struct {
+type body struct {
 	bytes.Reader
 
 	state atomic.Int32
@@ -24,11 +90,11 @@ const (
 	bodyStopped = 2
 )
 
-// NewBody returns a body of text, which is not to be empty.
-func NewBody(text []byte) *Body { return &Body{Reader: *bytes.NewReader(text)} }
+// newBody returns a body of text, which is not to be empty.
+func newBody(text []byte) *body { return &body{Reader: *bytes.NewReader(text)} }
 
 // Read implements [io.Reader].
-func (b *Body) Read(p []byte) (int, error) {
+func (b *body) Read(p []byte) (int, error) {
 	if !b.state.CompareAndSwap(0, bodyRead) && b.state.Load() != bodyRead {
 		return 0, errors.New("the request was given up")
 	}
@@ -36,10 +102,10 @@ func (b *Body) Read(p []byte) (int, error) {
 }
 
 // Close implements [io.Closer]. It changes nothing: the transport closes bodies early, too.
-func (*Body) Close() error { return nil }
+func (*body) Close() error { return nil }
 
-// Stop reports whether the body was read. If it was not, it is not read afterwards either.
-func (b *Body) Stop() bool { return !b.state.CompareAndSwap(0, bodyStopped) }
+// stop reports whether the body was read. If it was not, it is not read afterwards either.
+func (b *body) stop() bool { return !b.state.CompareAndSwap(0, bodyStopped) }
 
 // StreamError has the fields of the error of net/http for a stream that was reset, whose
 // method As fills in any such struct.

@@ -153,6 +153,12 @@ func TestABrowserShowsTheNotification(t *testing.T) {
 		t.Errorf("two clicks opened %q, want %q", clicked, want)
 	}
 	await()
+
+	// Each push is shown, whatever is in it.
+	for _, data := range []string{"null", "no JSON", `{"data":5}`} {
+		give(data)
+	}
+	await("News|||/", "News|||/", "News|||/")
 	b.RequireCalm()
 }
 

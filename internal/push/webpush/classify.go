@@ -19,40 +19,28 @@ const (
 	notPublicWait = 5 * time.Minute // for a name to mean a public address again
 )
 
-// exchange is what is known after a request.
-type exchange struct {
-	now    time.Time
-	sent   bool // the push service may have taken the message, as far as the connection tells
-	unsent bool // nothing of the message was sent, as the connection went away
-	err    error
-	status int // 0: there was no answer
-	header http.Header
-	body   []byte // the beginning of it
-	// proven says that the push service took something under our key a short time ago.
-	proven bool
-}
-
-// classify says what became of a message.
-func classify(x exchange) push.Result {
-	if x.status == 0 {
-		return classifyError(x.err, x.sent)
+// classify says what became of a message. proven: the push service took something under our
+// key a short time ago.
+func classify(x h2pool.Answer, failure h2pool.Failure, proven bool, now time.Time) push.Result {
+	if failure.Err != nil {
+		return classifyError(failure)
 	}
-	result := push.Result{Outcome: push.Rejected, Status: x.status, Reason: reason(x.status, x.body)}
-	after := min(h2pool.RetryAfter(x.header.Get("Retry-After"), x.now), maxWait)
-	switch x.status {
+	result := push.Result{Outcome: push.Rejected, Status: x.Status, Reason: reason(x.Status, x.Body)}
+	after := min(h2pool.RetryAfter(x.Header.Get("Retry-After"), now), maxWait)
+	switch x.Status {
 	case http.StatusNotFound, http.StatusGone:
 		result.Outcome = push.Gone
 	case http.StatusUnauthorized, http.StatusForbidden:
-		result.Outcome, result.After, result.Origin = push.Credentials, after, !x.proven
+		result.Outcome, result.After, result.Origin = push.Credentials, after, !proven
 	case http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, // of a proxy, or for maintenance; it is not followed
 		http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
 		result.Outcome, result.After, result.Origin = push.Wait, after, after > 0
 	default:
-		switch x.status / 100 {
+		switch x.Status / 100 {
 		case 2:
-			return push.Result{Outcome: push.Accepted, Status: x.status, ID: messageID(x.header)}
+			return push.Result{Outcome: push.Accepted, Status: x.Status, ID: messageID(x.Header)}
 		case 5: // another one than those of a service that is away may be about this message
-			away := statusReasons[x.status] != ""
+			away := statusReasons[x.Status] != ""
 			result.Outcome, result.After, result.Origin = push.Wait, after, after > 0 || away
 		}
 	}
@@ -60,7 +48,8 @@ func classify(x exchange) push.Result {
 }
 
 // classifyError says what became of a message to which there was no answer.
-func classifyError(err error, sent bool) push.Result {
+func classifyError(failure h2pool.Failure) push.Result {
+	err := failure.Err
 	reason := "connection"
 	_, unresolved := errors.AsType[*net.DNSError](err)
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
@@ -78,7 +67,7 @@ func classifyError(err error, sent bool) push.Result {
 	case undialled:
 		reason = "dial"
 	}
-	if sent {
+	if failure.Sent {
 		return push.Result{Outcome: push.Ambiguous, Reason: reason}
 	}
 	return push.Result{Outcome: push.Wait, Reason: reason}

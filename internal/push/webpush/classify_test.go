@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +18,21 @@ import (
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/push/h2pool"
 )
+
+// exchange is what classify is told.
+type exchange struct {
+	now    time.Time
+	status int
+	header http.Header
+	body   []byte
+	err    error
+	sent   bool
+	proven bool
+}
+
+func (x exchange) classify() push.Result {
+	return classify(h2pool.Answer{Status: x.status, Header: x.header, Body: x.body}, h2pool.Failure{Err: x.err, Sent: x.sent}, x.proven, x.now)
+}
 
 func TestClassify(t *testing.T) {
 	t.Parallel()
@@ -78,7 +95,7 @@ func TestClassify(t *testing.T) {
 		"cut off before":       {exchange{err: io.EOF}, push.Result{Outcome: push.Wait, Reason: "connection"}},
 	} {
 		c.now = now
-		if got := classify(c.exchange); got != c.want {
+		if got := c.classify(); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
@@ -87,17 +104,46 @@ func TestClassify(t *testing.T) {
 // Neither our keys nor the network say that a device is no more.
 func TestDevicesAreGoneByTheirPushServiceOnly(t *testing.T) {
 	t.Parallel()
-	for status := range 1000 {
-		for _, err := range []error{nil, io.EOF, errNotPublic, context.Canceled} {
-			for _, sent := range []bool{false, true} {
-				result := classify(exchange{status: status, err: err, sent: sent})
-				if gone := status == 404 || status == 410; (result.Outcome == push.Gone) != gone {
-					t.Errorf("status %d, %v: %s", status, err, result.Outcome)
-				}
-				if status == 0 && sent && result.Outcome != push.Ambiguous && !errors.Is(err, errNotPublic) {
-					t.Errorf("sent, and %v: %s", err, result.Outcome)
-				}
+	for status := 100; status < 1000; status++ {
+		if gone := status == 404 || status == 410; (exchange{status: status}.classify().Outcome == push.Gone) != gone {
+			t.Errorf("status %d: %+v", status, exchange{status: status}.classify())
+		}
+	}
+	for _, err := range []error{io.EOF, errNotPublic, context.Canceled} {
+		for _, sent := range []bool{false, true} {
+			result := exchange{err: err, sent: sent}.classify()
+			if result.Outcome == push.Gone || sent && result.Outcome != push.Ambiguous && !errors.Is(err, errNotPublic) {
+				t.Errorf("sent %t, and %v: %+v", sent, err, result)
 			}
+		}
+	}
+}
+
+// Whatever is answered, the reasons of results are labels of metrics.
+func TestReasonsAreFew(t *testing.T) {
+	t.Parallel()
+	bodies := []string{"", "s3cret", `{"reason":"s3cret"}`, `{"errno":999}`}
+	for said := range appleReasons {
+		bodies = append(bodies, fmt.Sprintf(`{"reason":%q}`, said))
+	}
+	for errno := range mozillaReasons {
+		bodies = append(bodies, fmt.Sprintf(`{"errno":%d}`, errno))
+	}
+	seen := map[string]bool{
+		"endpoint": true, "payload": true, "bad_key": true, "token": true, // of Send
+		"connection": true, "timeout": true, "dns": true, "tls": true, "dial": true, "forbidden_address": true,
+	}
+	for status := 100; status < 1000; status++ {
+		for _, body := range bodies {
+			seen[exchange{status: status, body: []byte(body)}.classify().Reason] = true
+		}
+	}
+	if len(seen) > push.MaxReasons*9/10 { // package push has some of its own
+		t.Errorf("%d reasons, more than are labels: %v", len(seen), slices.Sorted(maps.Keys(seen)))
+	}
+	for reason := range seen {
+		if len(reason) > push.MaxReason || reason == "s3cret" {
+			t.Errorf("reason %q", reason)
 		}
 	}
 }

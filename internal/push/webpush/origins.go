@@ -59,8 +59,10 @@ func (o *origin) isProven(key string, now time.Time) bool {
 type origins struct {
 	transport *http.Transport
 
-	mu   sync.Mutex
-	kept map[string]*origin // by address
+	mu      sync.Mutex
+	kept    map[string]*origin // by address
+	closed  bool
+	closing sync.WaitGroup // those whose connections are being closed, which may wait for the peer
 }
 
 // get returns the push service at an address (host:port), which is to be put back.
@@ -73,7 +75,10 @@ func (s *origins) get(address string) *origin {
 			Transport: s.transport, Address: address, MaxConns: maxConns, GrowAfter: growAfter, DialTimeout: dialTimeout,
 			Count: push.CountConnections(push.WebPush),
 		})}
-		if s.makeRoom() {
+		switch {
+		case s.closed:
+			o.Close() // nothing is sent over it
+		case s.makeRoom():
 			s.kept[address] = o
 		}
 	}
@@ -96,7 +101,7 @@ func (s *origins) makeRoom() bool {
 		return false
 	}
 	delete(s.kept, oldest.address)
-	go oldest.Close() // it may wait for the peer
+	s.closing.Go(oldest.Close)
 	return true
 }
 
@@ -105,16 +110,23 @@ func (s *origins) put(o *origin) {
 	defer s.mu.Unlock()
 	o.users--
 	o.used = time.Now()
-	if o.users == 0 && s.kept[o.address] != o {
+	switch {
+	case o.users > 0 || s.kept[o.address] == o:
+	case s.closed: // none waits for it any more
 		go o.Close()
+	default:
+		s.closing.Go(o.Close)
 	}
 }
 
+// close closes all connections. Nothing is sent afterwards.
 func (s *origins) close() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.closed = true
 	for _, o := range s.kept {
-		o.Close()
+		s.closing.Go(o.Close)
 	}
 	clear(s.kept)
+	s.mu.Unlock()
+	s.closing.Wait()
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -20,10 +18,7 @@ import (
 	"github.com/activityd/activityd/internal/push/h2pool"
 )
 
-const (
-	maxAnswer = 4 << 10  // bytes of an answer that are read
-	maxHeader = 16 << 10 // bytes of an answer's header
-)
+const maxHeader = 16 << 10 // bytes of an answer's header
 
 // Options are for [New].
 type Options struct {
@@ -172,47 +167,13 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 	}
 	o := s.origins.get(e.address())
 	defer s.origins.put(o)
-	for try := 1; ; try++ {
-		x := s.try(ctx, o, s.request(ctx, e, m, authorization, body))
-		if x.unsent && try < maxUnsent && ctx.Err() == nil {
-			continue
-		}
-		x.proven = o.isProven(v.public, x.now)
-		result := classify(x)
-		if result.Outcome == push.Accepted {
-			o.prove(v.public, x.now)
-		}
-		return result
+	answer, failure := o.Do(ctx, body, func(*h2pool.Conn) (*http.Request, error) { return s.request(e, m, authorization), nil })
+	now := s.now()
+	result := classify(answer, failure, o.isProven(v.public, now), now)
+	if result.Outcome == push.Accepted {
+		o.prove(v.public, now)
 	}
-}
-
-// maxUnsent is how often a message is given to another connection, because the one that it
-// was to go over went away before anything of it was sent.
-const maxUnsent = 3
-
-// try sends a request over a connection of o.
-func (s *Sender) try(ctx context.Context, o *origin, request *http.Request) exchange {
-	c, err := o.Acquire(ctx)
-	if err != nil {
-		return exchange{now: s.now(), err: err}
-	}
-	answered := false
-	defer func() { o.Done(c, answered) }() //nolint:contextcheck // a connection outlives the message
-	body := request.Body.(*h2pool.Body)    //nolint:errcheck // it is of s.request
-	response, err := c.RoundTrip(request)  //nolint:bodyclose // readAnswer does it
-	if err != nil {
-		x := exchange{now: s.now(), err: err, sent: body.Stop()}
-		x.unsent = !x.sent
-		if h2pool.IsGoAway(err) {
-			o.Remove(c)
-		}
-		if h2pool.IsGoAway(err) || h2pool.IsRefused(err) {
-			x.sent = false
-		}
-		return x
-	}
-	answered = true
-	return exchange{now: s.now(), sent: true, status: response.StatusCode, header: response.Header, body: readAnswer(response)}
+	return result
 }
 
 // content returns the encrypted body of a message, or why there can be none.
@@ -227,8 +188,8 @@ func content(m push.Message) (body []byte, reason string) {
 	return body, ""
 }
 
-// request returns the request of a message.
-func (s *Sender) request(ctx context.Context, e endpoint, m push.Message, authorization string, body []byte) *http.Request {
+// request returns the request of a message, without its body.
+func (s *Sender) request(e endpoint, m push.Message, authorization string) *http.Request {
 	h := http.Header{
 		"Authorization":    {authorization},
 		"Content-Encoding": {"aes128gcm"},
@@ -243,23 +204,5 @@ func (s *Sender) request(ctx context.Context, e endpoint, m push.Message, author
 	if m.Collapse != "" {
 		h["Topic"] = []string{m.Collapse}
 	}
-	r := &http.Request{
-		Method: http.MethodPost, URL: e.url, Host: e.url.Host, Header: h,
-		Body: h2pool.NewBody(body), ContentLength: int64(len(body)),
-	}
-	return r.WithContext(ctx)
-}
-
-// readAnswer reads the beginning of an answer that says why, and leaves the connection
-// usable for the next one if that costs little.
-func readAnswer(response *http.Response) []byte {
-	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode/100 == 2 && (response.ContentLength < 0 || response.ContentLength > maxAnswer) {
-		return nil // nothing that it says matters any more
-	}
-	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil
-	}
-	return text
+	return &http.Request{URL: e.url, Host: e.url.Host, Header: h}
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
@@ -25,6 +26,8 @@ import (
 	"github.com/activityd/activityd/internal/push/h2pool"
 	"github.com/activityd/activityd/internal/push/webpush/webpushtest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a message may take that is to arrive.
 const patience = 60 * time.Second
@@ -261,6 +264,20 @@ func TestNoPushService(t *testing.T) {
 	}
 }
 
+func TestNothingIsSentAfterClose(t *testing.T) {
+	t.Parallel()
+	service := startService(t, webpushtest.Options{})
+	s := newSender(t, service, loopback)
+	_, device := subscribe(t, service, s.PublicKey())
+	if got := send(t, s, message(device)); got.Outcome != push.Accepted {
+		t.Fatalf("%+v", got)
+	}
+	s.Close()
+	if got, want := send(t, s, message(device)), (push.Result{Outcome: push.Wait, Reason: "connection"}); got != want || service.Taken() != 1 {
+		t.Errorf("%+v, want %+v; %d were taken", got, want, service.Taken())
+	}
+}
+
 func TestASubscriptionForAnotherKeyHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	service := startService(t, webpushtest.Options{})
@@ -398,8 +415,8 @@ func TestOriginsAreBounded(t *testing.T) {
 	}
 	last := busy[len(busy)-1]
 	servertest.Eventually(t, "the connections of one that is not kept are closed", func() bool {
-		_, err := last.Acquire(t.Context())
-		return errors.Is(err, h2pool.ErrClosed)
+		_, failure := last.Do(t.Context(), []byte("text"), nil)
+		return errors.Is(failure.Err, h2pool.ErrClosed)
 	})
 }
 

@@ -113,7 +113,9 @@ func (q *Memory) notify(batch []queue.New) {
 func (q *Memory) add(batch []queue.New) []uint64 {
 	now := q.now().UnixMilli()
 	for _, n := range slices.SortedStableFunc(slices.Values(batch), func(a, b queue.New) int { return cmp.Compare(a.DedupeKey, b.DedupeKey) }) {
-		if r := q.rows[q.keys[n.DedupeKey]]; r != nil && r.absorb(n, now) {
+		if r := q.rows[q.keys[n.DedupeKey]]; n.DedupeKey == "" {
+			// nothing absorbs it
+		} else if r != nil && r.absorb(n, now) {
 			continue
 		} else if r != nil {
 			r.dedupeKey = ""
@@ -140,7 +142,10 @@ func (q *Memory) insert(n queue.New, now int64) {
 	if n.Delay > 0 {
 		r.state, r.dueAt = queue.Scheduled, now+n.Delay.Milliseconds()
 	}
-	q.rows[r.ID], q.keys[n.DedupeKey] = r, r.ID
+	q.rows[r.ID] = r
+	if n.DedupeKey != "" {
+		q.keys[n.DedupeKey] = r.ID
+	}
 }
 
 // absorb lets a task that was not started stand for another one, if it is the same
@@ -250,7 +255,7 @@ func (q *Memory) Extend(ctx context.Context, held []queue.Task, lease time.Durat
 func (q *Memory) Finish(ctx context.Context, results []queue.Result) (lost int, err error) {
 	var next []queue.New
 	for i := range results {
-		if _, err = queue.Validate(results[i].Next); err != nil {
+		if _, err = queue.ValidateNext(results[i].Next); err != nil {
 			break
 		}
 	}
@@ -266,7 +271,7 @@ func (q *Memory) Finish(ctx context.Context, results []queue.Result) (lost int, 
 			lost++
 		}
 	}
-	next, err = queue.Validate(next)
+	next, err = queue.ValidateNext(next)
 	q.add(next)
 	q.mu.Unlock()
 	q.notify(next)

@@ -56,7 +56,9 @@ type Options struct {
 	Address string // to listen on; "": a free port of 127.0.0.1
 	HTTP1   bool   // HTTP/1.1 only
 	// Forget keeps no acceptances and no messages but the number of them, for benchmarks.
-	Forget bool
+	// OnAccept is called for each in any case, if it is not nil, before it is answered.
+	Forget   bool
+	OnAccept func(Acceptance)
 }
 
 // Server is a push service. Its methods are safe for concurrent use.
@@ -66,6 +68,7 @@ type Server struct {
 	roots       *x509.CertPool
 	server      *http.Server
 	forget      bool
+	onAccept    func(Acceptance)
 	done        chan struct{} // closed when the listener is
 
 	mu            sync.Mutex
@@ -98,7 +101,7 @@ func Start(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		origin: "https://" + l.Addr().String(), certificate: text, roots: x509.NewCertPool(), forget: o.Forget, done: make(chan struct{}),
+		origin: "https://" + l.Addr().String(), certificate: text, roots: x509.NewCertPool(), forget: o.Forget, onAccept: o.OnAccept, done: make(chan struct{}),
 		subscriptions: make(map[string]*Subscription), verified: make(map[string]string),
 	}
 	s.roots.AppendCertsFromPEM(text)
@@ -301,6 +304,9 @@ func (s *Server) take(r *http.Request, id string, body []byte) (status int, why 
 	s.mu.Unlock()
 	if !s.forget {
 		subscription.take(a)
+	}
+	if s.onAccept != nil {
+		s.onAccept(a)
 	}
 	return http.StatusCreated, ""
 }

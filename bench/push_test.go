@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/apns"
+	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/tasks"
+)
+
+// handlersOfPush returns the handlers that work calls, over the queue of a service.
+func (p *pushBench) handlersOfPush(sender *apns.Sender) (our *activityd, handlers map[string]queue.Handler) {
+	our = newActivityd(p.backend)
+	store := push.NewMySQL(p.db)
+	return our, tasks.Handlers(p.index, our.store, our.queue, tasks.HandlerOptions{
+		Notify:  push.NewTargeting(push.TargetingOptions{Store: store, Followers: our.store}),
+		Deliver: push.NewDeliveries(push.DeliveryOptions{Store: store, Senders: map[push.Platform]push.Sender{push.APNs: sender}, Log: p.log}),
+	})
+}
+
+// step claims tasks of a queue, and counts the statements of their handler, and of their end.
+func (p *pushBench) step(t *testing.T, our *activityd, h map[string]queue.Handler, name string, want int) (work, finish float64) {
+	t.Helper()
+	claimed, err := our.queue.Claim(t.Context(), name, want, time.Minute)
+	if err != nil || len(claimed) != want {
+		t.Fatalf("%d tasks of %s were claimed, want %d: %v", len(claimed), name, want, err)
+	}
+	results := make([]queue.Result, len(claimed))
+	worked := p.count(t, func(ctx context.Context) (int, error) {
+		for i, o := range h[claimed[0].Kind].Handle(ctx, claimed) {
+			if o.Err != nil {
+				t.Errorf("task %d: %v", i, o.Err)
+			}
+			results[i] = queue.Result{Task: claimed[i], Err: o.Err, Next: o.Next}
+		}
+		return len(claimed), nil
+	})
+	finished := p.count(t, func(ctx context.Context) (int, error) { return our.queue.Finish(ctx, results) })
+	return worked.Statements, finished.Statements
+}
+
+// However many devices, a batch of deliveries is one look, one statement for the receipts and
+// one for the end of its tasks; and a page of recipients is a few.
+func TestPushCounts(t *testing.T) {
+	t.Parallel()
+	p, err := setup(t, tiny()).pushes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	our, handlers := p.handlersOfPush(p.sender)
+	for range 2 { // the statements are prepared, and the queue is known, after the first time
+		if err := announce(t.Context(), our, p.toAll(push.MaxRecipients)...); err != nil {
+			t.Fatal(err)
+		}
+		// Look for the event, insert it in a transaction, read it again; look at the recipients.
+		work, finish := p.step(t, our, handlers, push.QueueNotify, 1)
+		if work > 7 || work < 1 || finish > 8 || finish < 1 {
+			t.Errorf("a page of %d recipients: %v statements, and %v to end it, want at most 7 and 8", push.MaxRecipients, work, finish)
+		}
+		for left := push.MaxRecipients; left > 0; left -= 250 {
+			work, finish := p.step(t, our, handlers, push.QueuePush, 250)
+			if work > 5 || work < 1 || finish > 4 || finish < 1 { // a transaction has three of its own
+				t.Errorf("250 deliveries: %v statements, and %v to end them, want at most 5 and 4", work, finish)
+			}
+		}
+	}
+	if got, want := p.apple.Stats().Accepted, 2*push.MaxRecipients; got != want {
+		t.Errorf("%d messages were accepted, want %d", got, want)
+	}
+}
+
+// All deliveries that wait when a process starts go over two connections at most.
+func TestAColdStartOpensFewConnections(t *testing.T) {
+	t.Parallel()
+	p, err := setup(t, tiny()).pushes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if conns, err := p.coldStart(t.Context(), 500); err != nil || conns < 1 || conns > 2 {
+		t.Errorf("%d connections, %v; want at most 2", conns, err)
+	}
+}
+
+// checkPush checks that every way to send sent all, and that it was compared with a bare loop
+// and with apns2.
+func checkPush(t *testing.T, list []figure, o options) {
+	t.Helper()
+	var against []string
+	for _, f := range list {
+		if f.Against != "" {
+			against = append(against, f.Against)
+		}
+		if len(f.Samples) > 0 && (len(f.Samples) != o.rounds || f.Samples[0].Ops != o.pushes) {
+			t.Errorf("%s: %+v, want %d runs of %d deliveries", f.Name, f.Samples, o.rounds, o.pushes)
+		}
+	}
+	slices.Sort(against)
+	if got := strings.Join(slices.Compact(against), "; "); got != wayBare+"; "+wayAPNs2 {
+		t.Errorf("compared with %q", got)
+	}
+}

@@ -1,0 +1,294 @@
+//go:build unix
+
+package endtoend_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/stream"
+)
+
+// pushFleet is activityd as several machines run it, before a site whose members are notified.
+type pushFleet struct {
+	*fleet // its servers, proxies and processes
+	*pushSite
+
+	faults    windows
+	kills     atomic.Int64
+	lostRedis []time.Time // when Redis lost what it had, or the stream
+	watcher   *doublesWatcher
+}
+
+// newPushFleet starts everything.
+func newPushFleet(t *testing.T, seed uint64) *pushFleet {
+	t.Helper()
+	const processes = 4
+	server := servertest.OwnMySQL(t, "--innodb-flush-log-at-trx-commit=2") // outlives kill -9, if not a lost machine
+	g := groundOn(t, 10, server.DSN(servertest.Database), servertest.Redis(t, localserver.AOF...))
+	f := &pushFleet{
+		fleet: &fleet{
+			town: &town{ground: g}, ledger: ledger{g}, seed: seed, mysql: server, mysqlProxy: servertest.NewProxy(t, server.Addr()),
+			redisProxy: servertest.NewProxy(t, g.redis.Addr()), http: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{}},
+			faults: record{of: map[string]int{}},
+		},
+		pushSite: newPushSite(t, g, seed), watcher: newDoublesWatcher(t),
+	}
+	t.Cleanup(f.http.CloseIdleConnections)
+	for i := range processes {
+		p := f.process(t, fmt.Sprint("activityd-", i+1), f.mysqlProxy.MySQLDSN(g.dsn), f.redisProxy.RedisURL())
+		f.workers = append(f.workers, p.mustStart(t))
+	}
+	return f
+}
+
+// process is an activityd that does all. The lease of what it sends is the program's own.
+func (s *pushSite) process(t *testing.T, name, dsn, redisURL string) *program {
+	t.Helper()
+	return serving(t, name, dsn, redisURL, append([]string{
+		fmt.Sprint("--need=", s.settings.Need), "--poll=200ms", "--grace=5s", "--audit-sweep-rate=0", fmt.Sprint("--task-lease=", leaseOfFleet),
+	}, s.flags...)...)
+}
+
+// live lets producers, and members who change things, work until the function that it
+// returns is called.
+func (f *pushFleet) live(ctx context.Context) (rest func() error) {
+	return f.pushSite.live(ctx, f.seed, f.http, func(rnd *rand.Rand) *program { return f.workers[rnd.IntN(len(f.workers))] }, f.watchDoubles)
+}
+
+func (s *pushSite) live(ctx context.Context, seed uint64, client *http.Client, api func(*rand.Rand) *program, others ...func(context.Context) error) (rest func() error) {
+	var resting atomic.Bool
+	var load pressure
+	group, ctx := errgroup.WithContext(ctx)
+	for i, way := range []string{byRow, byStream, byHTTP} {
+		rnd := rand.New(rand.NewPCG(seed, 600+uint64(i)))
+		p := &pushProducer{
+			pushSite: s, way: way, rnd: rnd, redis: s.producer, http: client, prefix: "by-" + way,
+			api: func() *program { return api(rnd) },
+		}
+		group.Go(func() error {
+			return every(ctx, 10*time.Millisecond, &resting, func() error {
+				if load.waiting.Load() > maxWaitingOfPush {
+					return nil
+				}
+				return p.produce(ctx)
+			})
+		})
+	}
+	group.Go(func() error {
+		return every(ctx, 100*time.Millisecond, &resting, func() error { return load.watch(ctx, s) })
+	})
+	changes := rand.New(rand.NewPCG(seed, 700))
+	group.Go(func() error {
+		return every(ctx, 30*time.Millisecond, &resting, func() error { return s.change(ctx, changes) })
+	})
+	for _, do := range others {
+		group.Go(func() error {
+			return every(ctx, 300*time.Millisecond, &resting, func() error { return do(ctx) })
+		})
+	}
+	var once sync.Once
+	return func() error {
+		once.Do(func() { resting.Store(true) })
+		return group.Wait()
+	}
+}
+
+// pushMonkeys: two for the processes, each for its own half; one for each server with its
+// network, and one for the push services.
+func (f *pushFleet) pushMonkeys() []*monkey {
+	half := len(f.workers) / 2
+	var all []*monkey
+	for i, kinds := range [][]fault{
+		f.killing(f.workers[:half]), f.killing(f.workers[half:]), f.noted(f.mysqlFaults()), f.noted(f.redisFaults()), f.servicesFaults(),
+	} {
+		all = append(all, &monkey{rnd: rand.New(rand.NewPCG(f.seed, 300+uint64(i))), kinds: kinds, record: &f.fleet.faults})
+	}
+	return all
+}
+
+// killing has the kill several times for each stop.
+func (f *pushFleet) killing(some []*program) []fault {
+	kill := fault{"activityd killed", func(ctx context.Context, rnd *rand.Rand) error {
+		p := some[rnd.IntN(len(some))]
+		f.kills.Add(1)
+		f.watcher.look(ctx, p)
+		err := f.faults.during("kill", func() error { return f.watcher.kill(p) })
+		return cmp.Or(err, between(ctx, rnd, 0, 300*time.Millisecond), p.start(ctx))
+	}}
+	return []fault{kill, kill, kill, kill, kill, kill, kill, {
+		"activityd stopped past its lease", func(ctx context.Context, rnd *rand.Rand) error {
+			p := some[rnd.IntN(len(some))]
+			f.kills.Add(1)
+			return f.faults.during("stop", func() error {
+				return whileWrong(ctx, rnd, leaseOfPush+500*time.Millisecond, leaseOfPush+1500*time.Millisecond, p.freeze, p.thaw)
+			})
+		},
+	}}
+}
+
+// leaseOfPush is that of notifications.
+const leaseOfPush = 5 * time.Second
+
+// noted has faults of servers noted and counted. Of a Redis that lost what it had, when.
+func (f *pushFleet) noted(faults []fault) (all []fault) {
+	for _, one := range faults {
+		all = append(all, fault{one.name, func(ctx context.Context, rnd *rand.Rand) error {
+			if strings.Contains(one.name, "killed") || one.name == "Redis emptied" {
+				f.kills.Add(1)
+			}
+			err := f.faults.during(one.name, func() error { return one.strike(ctx, rnd) })
+			if strings.Contains(one.name, "empt") {
+				f.lostRedis = append(f.lostRedis, time.Now())
+			}
+			return err
+		}})
+	}
+	return all
+}
+
+// redisFaults has the loss of the stream, too.
+func (f *pushFleet) redisFaults() []fault {
+	return append(f.fleet.redisFaults(), fault{"the stream emptied", func(ctx context.Context, _ *rand.Rand) error {
+		f.kills.Add(1)
+		return f.client.Del(ctx, stream.Key).Err()
+	}})
+}
+
+func (f *pushFleet) servicesFaults() []fault {
+	cut := fault{"connections to APNs cut", func(context.Context, *rand.Rand) error {
+		return f.faults.during("cut", func() error { f.apns.Cut(); return nil })
+	}}
+	return []fault{cut, cut, {"APNs goes away", func(context.Context, *rand.Rand) error {
+		f.apns.GoAway("")
+		return nil
+	}}, {"APNs takes one at a time", func(ctx context.Context, rnd *rand.Rand) error {
+		return whileWrong(ctx, rnd, 200*time.Millisecond, 800*time.Millisecond,
+			func() error { f.apns.SetMaxStreams(1); return nil }, func() error { f.apns.SetMaxStreams(1000); return nil })
+	}}, {"connections to browsers cut", func(ctx context.Context, rnd *rand.Rand) error {
+		return f.faults.during("cut", func() error {
+			return whileWrong(ctx, rnd, 0, 300*time.Millisecond, func() error { f.pushSite.faults.cutWeb.Store(true); return nil }, func() error { return nil })
+		})
+	}}}
+}
+
+func (f *pushFleet) watchDoubles(ctx context.Context) error {
+	for _, p := range f.workers {
+		f.watcher.look(ctx, p)
+	}
+	return ctx.Err()
+}
+
+// doublesWatcher asks processes for what they count, so that the counts of those that are
+// killed are not lost but for the last moments.
+type doublesWatcher struct {
+	client http.Client
+
+	mu       sync.Mutex
+	of       map[*run]scraped
+	inFlight []float64 // messages of a process at its kill
+	blind    windows   // from the last look at a process to its kill
+}
+
+// scraped is what a process told last.
+type scraped struct {
+	address  string
+	possible float64 // activityd_push_doubles_possible_total
+	inFlight float64 // activityd_push_messages_in_flight
+	at       time.Time
+}
+
+func newDoublesWatcher(t *testing.T) *doublesWatcher {
+	t.Helper()
+	w := &doublesWatcher{of: make(map[*run]scraped), client: http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}}
+	t.Cleanup(w.client.CloseIdleConnections)
+	return w
+}
+
+// look asks a process. One that does not answer is asked again another time.
+func (w *doublesWatcher) look(ctx context.Context, p *program) {
+	r := p.latest()
+	w.mu.Lock()
+	last, known := w.of[r]
+	w.mu.Unlock()
+	began := time.Now()
+	if !known {
+		line, found, err := r.findLine("listening for metrics")
+		if err != nil || !found {
+			return
+		}
+		last = scraped{address: line.Address, at: began}
+	}
+	if text, err := w.ask(ctx, last.address); err == nil {
+		last.possible, last.inFlight = sumOf(text, "activityd_push_doubles_possible_total"), sumOf(text, "activityd_push_messages_in_flight")
+		last.at = began
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now := w.of[r]; now.at.Before(last.at) || !known {
+		w.of[r] = last
+	}
+}
+
+func (w *doublesWatcher) ask(ctx context.Context, address string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	response, err := w.client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(response.Body)
+	return string(text), cmp.Or(err, response.Body.Close())
+}
+
+// kill kills a process.
+func (w *doublesWatcher) kill(p *program) error {
+	r := p.latest()
+	err := p.kill()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	last := w.of[r]
+	w.inFlight = append(w.inFlight, last.inFlight)
+	w.blind.all = append(w.blind.all, window{p.name, last.at, time.Now()})
+	return err
+}
+
+// possible returns how many doubles all processes that ever were have counted.
+func (w *doublesWatcher) possible() (sum int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.of {
+		sum += int(s.possible)
+	}
+	return sum
+}
+
+// sumOf adds up the values of a metric.
+func sumOf(text, name string) (sum float64) {
+	for line := range strings.Lines(text) {
+		rest, is := strings.CutPrefix(strings.TrimSpace(line), name)
+		if !is || rest[0] != '{' && rest[0] != ' ' {
+			continue
+		}
+		if value, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64); err == nil {
+			sum += value
+		}
+	}
+	return sum
+}

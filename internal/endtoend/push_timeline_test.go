@@ -1,0 +1,82 @@
+package endtoend_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// timeline is what something was when: it is changed by a test, and each change takes
+// effect at some instant between its begin and its end.
+type timeline[T any] struct {
+	mu    sync.Mutex
+	spans []span[T]
+}
+
+// span is from when, and until when, a value may have held.
+type span[T any] struct {
+	value    T
+	from, to time.Time // to is zero while no later value does
+}
+
+func newTimeline[T any](value T) *timeline[T] {
+	return &timeline[T]{spans: []span[T]{{value: value}}}
+}
+
+// set makes a change, as often as it takes. To make it twice must be the same as once.
+func (l *timeline[T]) set(ctx context.Context, value T, change func() error) error {
+	l.mu.Lock()
+	l.spans = append(l.spans, span[T]{value: value, from: time.Now()})
+	last := len(l.spans) - 1
+	l.mu.Unlock()
+	err := retry(ctx, always, change)
+	if err == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.spans[last-1].to = time.Now()
+	}
+	return err
+}
+
+// could reports whether, at some instant of a time, a value may have held that fulfils a
+// condition.
+func (l *timeline[T]) could(be func(T) bool, from, to time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.spans, func(s span[T]) bool {
+		return be(s.value) && !s.from.After(to) && (s.to.IsZero() || !s.to.Before(from))
+	})
+}
+
+func isTrue(b bool) bool { return b }
+
+func isFalse(b bool) bool { return !b }
+
+// windows are times at which something was wrong.
+type windows struct {
+	mu  sync.Mutex
+	all []window
+}
+
+type window struct {
+	what     string
+	from, to time.Time
+}
+
+// during notes how long something takes.
+func (w *windows) during(what string, do func() error) error {
+	from := time.Now()
+	err := do()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all = append(w.all, window{what, from, time.Now()})
+	return err
+}
+
+// overlap reports whether anything was wrong within a time.
+func (w *windows) overlap(from, to time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.all, func(one window) bool { return !one.from.After(to) && !one.to.Before(from) })
+}
