@@ -138,7 +138,9 @@ CREATE TABLE IF NOT EXISTS push_settings (
   quiet_from SMALLINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'minutes after midnight',
   quiet_to   SMALLINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'equal to quiet_from: no quiet hours',
   time_zone  VARCHAR(64)       CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT 'UTC',
-  PRIMARY KEY (member_id)
+  missing_at BIGINT UNSIGNED   NULL COMMENT 'when it was found that there is no such member; a day later what push keeps of it is deleted',
+  PRIMARY KEY (member_id),
+  KEY missing (missing_at)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
 CREATE TABLE IF NOT EXISTS push_mutes (

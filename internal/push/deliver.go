@@ -87,7 +87,7 @@ const (
 //
 // At most once, unless an answer was lost, or the process or the database failed between
 // the answer and the commit of the receipt. From the commit on, a look finds that the
-// event was accepted, whoever has the task by then. Before it, no other goroutine of this process
+// event was accepted, whichever process has the task by then. Before it, no other goroutine of this process
 // sends the same (see flight), and no other process has the task while its lease holds. What
 // was sent twice nevertheless was sent under the same [Message].Collapse, and is counted when
 // it may have happened, by activityd_push_doubles_possible_total: when there was no
@@ -684,7 +684,7 @@ func (b *batch) countSkip(reason Skip) { skipped.WithLabelValues(atDelivery, str
 // clock is the database's clock.
 func (b *batch) clock() time.Time { return b.now.Add(time.Since(b.lookedAt)) }
 
-// left is how long somebody still wants to know of the event.
+// left is the time until the event expires.
 func (b *batch) left(e *StoredEvent) time.Duration { return e.Expires.Sub(b.clock()) }
 
 // spread is a pause, a little longer, and for a batch one of few.

@@ -16,7 +16,7 @@ type verdict struct {
 }
 
 // judge decides on a result. pause is how long the delivery waits by itself, origin how
-// long its push service is left alone, and left how long somebody still wants it.
+// long its push service is left alone, and left the time until its event expires.
 func judge(r Result, pause, origin, left time.Duration) verdict {
 	switch r.Outcome {
 	case Accepted:

@@ -184,7 +184,7 @@ func TestALostAnswerIsAskedForAgain(t *testing.T) {
 	})
 }
 
-// A push service that never answers is tried until nobody wants the event any more.
+// A push service that never answers is tried until the event expires.
 func TestAnEventIsTriedUntilItExpires(t *testing.T) {
 	t.Parallel()
 	bubble(t, 1, func(t *testing.T, w *world) {

@@ -22,7 +22,7 @@ type Notification struct {
 	// most 32 characters of the URL-safe base64 alphabet. All have one.
 	Collapse string
 	Urgent   bool
-	Expires  time.Time // nobody wants it any more from then on
+	Expires  time.Time // it is of no use from then on
 }
 
 // Message is a notification for a device.

@@ -88,7 +88,7 @@ type Followers interface {
 // with its reason, its successor goes on behind it.
 //
 // Recipients that come or go between two pages are as the page finds them. As pages go by
-// ids, nobody that is there all the time is left out or comes twice.
+// ids, no member that follows all the time is left out or comes twice.
 //
 // # What is held at once
 //
@@ -140,8 +140,9 @@ type page struct {
 	more    bool        // there may be others
 	sends   []send
 	skips   []Receipt
-	lonely  int // followers without a device: they have no receipts
-	outcome queue.Outcome
+	// deviceless counts followers without a device: there are no receipts of them.
+	deviceless int
+	outcome    queue.Outcome
 }
 
 // send is a delivery to be made.
@@ -151,8 +152,8 @@ type send struct {
 }
 
 var (
-	errEnough = errors.New("other events of the claim have enough recipients")
-	errStale  = errors.New("the process was held up: what it knows of the recipients is old")
+	errLimit = errors.New("the events before it in the claim have as many recipients as are handled at once")
+	errStale = errors.New("the process was held up: what it knows of the recipients is old")
 )
 
 // Handle implements [queue.Handler].
@@ -336,7 +337,7 @@ func (g *Targeting) target(ctx context.Context, pages []*page) {
 				flush()
 			}
 			if made >= g.MaxDeliveries {
-				p.outcome.Err = queue.Later(0, errEnough)
+				p.outcome.Err = queue.Later(0, errLimit)
 				continue
 			}
 			group, candidates = append(group, p), candidates+len(p.members)
@@ -352,7 +353,7 @@ func (g *Targeting) recipients(ctx context.Context, pages []*page) (some []*page
 	var asked []contacts.FollowerPage
 	for _, p := range pages {
 		switch {
-		case !p.task.Claimed.Before(p.event.Expires): // nobody needs to be looked at
+		case !p.task.Claimed.Before(p.event.Expires): // no look is needed
 			p.expire()
 			some = append(some, p)
 		case p.event.Followers:
@@ -409,7 +410,7 @@ func (g *Targeting) look(ctx context.Context, group []*page) (made int) {
 	var candidates []Candidate
 	for _, p := range group {
 		for _, id := range p.members {
-			if id != p.event.Actor || !p.event.Followers { // nobody needs to hear what it did itself, unless it is asked for
+			if id != p.event.Actor || !p.event.Followers { // the actor is not notified of its own event as a follower
 				candidates = append(candidates, Candidate{Event: p.event.Number, Member: id})
 			}
 		}
@@ -428,7 +429,7 @@ func (g *Targeting) look(ctx context.Context, group []*page) (made int) {
 	done := group[:0:0]
 	for _, p := range group {
 		if made >= g.PageSize {
-			p.outcome.Err = queue.Later(0, errEnough)
+			p.outcome.Err = queue.Later(0, errLimit)
 			continue
 		}
 		p.decide(of, g.PageSize)
@@ -488,9 +489,9 @@ func (p *page) priority() int {
 
 // decide finds who is notified and who is not. After so many deliveries it leaves the other members
 // to the next page.
-func (p *page) decide(of map[Candidate][]Facts, enough int) {
+func (p *page) decide(of map[Candidate][]Facts, limit int) {
 	for i, id := range p.members {
-		if len(p.sends) >= enough {
+		if len(p.sends) >= limit {
 			p.members, p.more = p.members[:i], true
 			return
 		}
@@ -498,7 +499,7 @@ func (p *page) decide(of map[Candidate][]Facts, enough int) {
 		switch {
 		case p.event.Followers && id == p.event.Actor:
 		case len(facts) == 0 && p.event.Followers:
-			p.lonely++
+			p.deviceless++
 		case len(facts) == 0:
 			p.skip(id, 0, NoDevice)
 		}
@@ -616,5 +617,5 @@ func (p *page) count() {
 	for _, r := range p.skips {
 		skipped.WithLabelValues(atTargeting, r.Reason).Inc()
 	}
-	skipped.WithLabelValues(atTargeting, string(NoDevice)).Add(float64(p.lonely))
+	skipped.WithLabelValues(atTargeting, string(NoDevice)).Add(float64(p.deviceless))
 }

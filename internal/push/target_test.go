@@ -86,7 +86,7 @@ func newTask(id, actor uint64, event string) queue.Task {
 	return queue.Task{ID: id, Kind: push.Notify, Queue: push.QueueNotify, Key: actor, Payload: json.RawMessage(event), Attempts: 1, MaxAttempts: 25, Created: now, Claimed: now}
 }
 
-// TestEventOfADeletedActor: who was told of by name still hears of it, without its photo; it
+// TestEventOfADeletedActor: recipients that are named are notified still, but of no photo; it
 // has no followers that the event would reach, as what it did is no more.
 func TestEventOfADeletedActor(t *testing.T) {
 	t.Parallel()

@@ -233,7 +233,7 @@ func (c *Consumer) addDead(ctx context.Context, list []item) (ids []string, err 
 }
 
 // lookScript returns the length of the stream, how many entries are held, the id of the
-// oldest, and 1 if there was an entry that was delivered and that nobody
+// oldest, and 1 if there was an entry that was delivered and that no consumer
 // holds. As settle takes entries out in one step, such a one was acknowledged by hand,
 // lost its consumer by hand, or is older than the group. Then the group begins again with the
 // first entry. Those who hold some of them move these twice.
