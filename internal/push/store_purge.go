@@ -49,19 +49,18 @@ func (m *MySQL) Purge(ctx context.Context) (n int, err error) {
 	var failed []error
 	for _, chore := range []struct {
 		what string
-		size int // rows that are deleted when there may be more
 		do   func(*sql.Tx) (int, error)
 	}{
-		{"delete forgotten events", purgeSize, func(tx *sql.Tx) (int, error) { return purgeEvents(ctx, tx) }},
-		{"delete devices that are gone", purgeSize, func(tx *sql.Tx) (int, error) {
+		{"delete forgotten events", func(tx *sql.Tx) (int, error) { return purgeEvents(ctx, tx) }},
+		{"delete devices that are gone", func(tx *sql.Tx) (int, error) {
 			return mysql.Affected(tx.ExecContext(ctx, "DELETE FROM push_devices WHERE gone_at <= "+mysql.Now+" - ? ORDER BY gone_at LIMIT ?",
 				keepGone.Milliseconds(), purgeSize))
 		}},
-		{"delete mutes that have ended", purgeSize, func(tx *sql.Tx) (int, error) {
+		{"delete mutes that have ended", func(tx *sql.Tx) (int, error) {
 			return mysql.Affected(tx.ExecContext(ctx, "DELETE FROM push_mutes WHERE until_at <= "+mysql.Now+" ORDER BY until_at LIMIT ?", purgeSize))
 		}},
-		{"look for members that are missing", purgeSize, func(tx *sql.Tx) (int, error) { return 0, m.markMissing(ctx, tx) }},
-		{"delete what is kept of members that are missing", purgeMembers, func(tx *sql.Tx) (int, error) { return purgeMissing(ctx, tx) }},
+		{"look for members that are missing", func(tx *sql.Tx) (int, error) { return 0, m.markMissing(ctx, tx) }},
+		{"delete what is kept of members that are missing", func(tx *sql.Tx) (int, error) { return purgeMissing(ctx, tx) }},
 	} {
 		for more := true; more; {
 			var deleted int
@@ -73,7 +72,9 @@ func (m *MySQL) Purge(ctx context.Context) (n int, err error) {
 				failed = append(failed, err)
 			}
 			n += deleted
-			more = err == nil && deleted >= chore.size
+			// A round is short, too, if others have locked rows, perhaps only for a moment: InnoDB locks
+			// the neighbours of what it deletes. What all of them pass over is left to the next purge.
+			more = err == nil && deleted > 0
 		}
 	}
 	return n, errors.Join(failed...)
