@@ -48,7 +48,8 @@ CREATE TABLE IF NOT EXISTS photos (
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
 -- The durable queue. A producer sets type, subject and args in the transaction of
--- the change that the task is about; if it wants to, also queue and priority,
+-- the change that the task is about, and for type 'notify' queue = 'notify';
+-- if it wants to, also queue and priority,
 -- expires_at, or, for a task that shall run later, state = 'scheduled' and due_at.
 -- It needs the right to insert these columns, and no other (README, Rights); args of
 -- more than 32768 bytes are not read. Times are unix milliseconds of the database's clock.
