@@ -472,25 +472,8 @@ func (b *batch) look(some []*delivery) error {
 	for _, one := range some {
 		one.looked = ended
 		for _, e := range one.events {
-			f := found[next]
+			b.decide(one, e, found[next])
 			next++
-			if f == nil {
-				b.skip(one, e, NoDevice)
-				continue
-			}
-			one.count(e, *f)
-			switch decision := Decide(e, *f); {
-			case decision.Skip != "":
-				b.skip(one, e, decision.Skip)
-			case !decision.NotBefore.IsZero():
-				if wait := max(decision.NotBefore.Sub(f.Now).Truncate(time.Second), 0) + time.Second; one.later == 0 || wait < one.later {
-					one.later = wait
-				}
-			default:
-				one.send = append(one.send, e)
-				one.message.Device = f.Device
-				one.message.Notification = Notification{Title: f.Actor}
-			}
 		}
 		for _, e := range one.shown {
 			if f := found[next]; f != nil {
@@ -500,6 +483,27 @@ func (b *batch) look(some []*delivery) error {
 		}
 	}
 	return nil
+}
+
+// decide decides on an event of a delivery; f is nil if the device is not there.
+func (b *batch) decide(one *delivery, e *StoredEvent, f *Facts) {
+	if f == nil {
+		b.skip(one, e, NoDevice)
+		return
+	}
+	one.count(e, *f)
+	switch decision := Decide(e, *f); {
+	case decision.Skip != "":
+		b.skip(one, e, decision.Skip)
+	case !decision.NotBefore.IsZero():
+		if wait := max(decision.NotBefore.Sub(f.Now).Truncate(time.Second), 0) + time.Second; one.later == 0 || wait < one.later {
+			one.later = wait
+		}
+	default:
+		one.send = append(one.send, e)
+		one.message.Device = f.Device
+		one.message.Notification = Notification{Title: f.Actor}
+	}
 }
 
 // count counts an event of a burst that was accepted before, unless it is not to be shown any

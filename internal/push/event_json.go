@@ -203,16 +203,20 @@ func (e *Event) check(o strictjson.Object) {
 	if n := lengthAsJSON(e.Body); n > MaxBody {
 		wrong("body", "has %d bytes as JSON: want %s", n, wantBody)
 	}
+	e.checkTimes(wrong)
+	if e.Collapse != "" && !matches(e.Collapse, MaxCollapse, visibleSyntax) {
+		wrong("collapse", "%q: want %s", strictjson.Clip(e.Collapse), wantCollapse)
+	}
+	e.checkData(o)
+}
+
+func (e *Event) checkTimes(wrong func(name, format string, args ...any)) {
 	if e.ExpiresIn != 0 && (e.ExpiresIn < time.Second || e.ExpiresIn > MaxLife) {
 		wrong("expires_in", "is %v: want %v to %v", e.ExpiresIn, time.Second, MaxLife)
 	}
 	if e.Age < 0 || e.Age > maxAge {
 		wrong(ageField, "is %v: want 0s to %v", e.Age, maxAge)
 	}
-	if e.Collapse != "" && !matches(e.Collapse, MaxCollapse, visibleSyntax) {
-		wrong("collapse", "%q: want %s", strictjson.Clip(e.Collapse), wantCollapse)
-	}
-	e.checkData(o)
 }
 
 func (e *Event) checkData(o strictjson.Object) {

@@ -564,10 +564,13 @@ func TestAcceptedSince(t *testing.T) {
 			numbers+" WHERE n <= ?", row.first, row.member, row.device, row.first, row.burst[:], row.n)
 	}
 	exec(t, db, "UPDATE push_receipts SET state = 'pending', at = 9e9 WHERE event_number = 1150")
-	at := func(ms int64) time.Time { return time.UnixMilli(ms) }
+	at := time.UnixMilli
 	accepted, err := store.AcceptedSince(t.Context(), []push.BurstDevice{
-		{Burst: a, Member: 1, Device: 1}, {Burst: a, Member: 1, Device: 2}, {Burst: a, Member: 1, Device: 2},
-		{Burst: b, Member: 1, Device: 1}, {Burst: b, Member: 1, Device: 2},
+		{Burst: a, Member: 1, Device: 1},
+		{Burst: a, Member: 1, Device: 2},
+		{Burst: a, Member: 1, Device: 2},
+		{Burst: b, Member: 1, Device: 1},
+		{Burst: b, Member: 1, Device: 2},
 	}, []time.Time{at(4000), at(2002), at(2003), {}, {}})
 	must(t, err)
 	var got []string

@@ -258,7 +258,7 @@ func (p *page) parse() (e NewEvent, number uint64, err error) {
 func madeID(t queue.Task) string { return fmt.Sprintf("task-%d", t.ID) }
 
 // madeSyntax matches those ids.
-var madeSyntax = regexp.MustCompile(`^task-[0-9]+$`)
+var madeSyntax = regexp.MustCompile(`^task-\d+$`)
 
 // handOver returns the task that targets the event in its own queue, which has workers and a
 // lease of its own: that of a row which names no queue lies in the default one. The event keeps
