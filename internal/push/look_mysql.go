@@ -45,7 +45,7 @@ SELECT /*+ NO_BNL() */ q.i, q.n, e.number IS NULL, ` + deviceColumns + `,
   GREATEST(COALESCE(mo.until_at, 0), COALESCE(mu.until_at, 0)),
   bv.user_id IS NOT NULL OR ba.user_id IS NOT NULL,
   q.p IS NULL OR ` + contacts.Sight + `,
-  r.device_id IS NOT NULL, COALESCE(a.username, ''), ` + mysql.Now + `
+  r.device_id IS NOT NULL, COALESCE(a.username, ''), a.id IS NULL, ` + mysql.Now + `
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
   n BIGINT UNSIGNED PATH '$.n', t BIGINT UNSIGNED PATH '$.t', c BIGINT UNSIGNED PATH '$.c', a BIGINT UNSIGNED PATH '$.a',
   p BIGINT UNSIGNED PATH '$.p', o VARCHAR(100) PATH '$.o', u VARCHAR(100) PATH '$.u',
@@ -147,7 +147,7 @@ func scanFacts(rows *sql.Rows) (f factsRow, err error) {
 	var types []byte
 	dest := append([]any{&f.Candidate, &f.event, &f.replaced}, device.dest()...)
 	dest = append(dest, &types, &f.Settings.Quiet.From, &f.Settings.Quiet.To, &f.Settings.Quiet.Zone,
-		(*instant)(&f.Muted), &f.Blocked, &f.Visible, &f.Accepted, &f.Actor, (*instant)(&f.Now))
+		(*instant)(&f.Muted), &f.Blocked, &f.Visible, &f.Accepted, &f.Actor, &f.Departed, (*instant)(&f.Now))
 	if err := rows.Scan(dest...); err != nil {
 		return f, err
 	}

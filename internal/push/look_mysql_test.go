@@ -168,7 +168,7 @@ func (w *lookWorld) look(candidates []push.Candidate) (want []push.Facts) {
 				Blocked:  w.blocks[[2]member.ID{c.Member, e.Actor}] || w.blocks[[2]member.ID{e.Actor, c.Member}],
 				Accepted: w.accepted[push.Candidate{Event: c.Event, Member: c.Member, Device: id}],
 			}
-			if w.members[e.Actor] {
+			if f.Departed = !w.members[e.Actor]; !f.Departed {
 				f.Actor = "u" + e.Actor.String()
 			}
 			for _, object := range []string{e.Object, "user:" + e.Actor.String()} {
