@@ -21,7 +21,7 @@ type State string
 
 // The states.
 const (
-	StatePending  State = "pending"  // it is one of a burst, and was not sent yet
+	StatePending  State = "pending"  // it is one of a burst that was not sent yet, or was sent without an answer
 	StateAccepted State = "accepted" // final: the push service took it, or a notification that counts it
 	StateSkipped  State = "skipped"  // for a [Skip]
 	StateFailed   State = "failed"   // the push service will never take it
