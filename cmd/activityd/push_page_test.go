@@ -74,7 +74,7 @@ func TestTheEventOfThePage(t *testing.T) {
 		t.Fatalf("accepted are %d, %d and %d", len(phones), len(p.web.Accepted()), len(p.fcm.Accepted()))
 	}
 	got := object(t, phones[0].Payload)
-	if diff := cmp.Diff(map[string]any{"title": "ann", "body": "upload"}, got["aps"].(map[string]any)["alert"]); diff != "" { //nolint:errcheck // a test
+	if diff := cmp.Diff(map[string]any{"title": "ann", "body": "upload"}, got["aps"].(map[string]any)["alert"]); diff != "" {
 		t.Errorf("it shows (-want +got):\n%s", diff)
 	}
 

@@ -10,18 +10,26 @@ import (
 // The pauses of a push service that is left alone: base, doubled with each further one
 // until it answers.
 const (
-	failPause        = time.Second      // of one that does not answer
-	maxFailPause     = time.Minute      //
-	refusedPause     = 30 * time.Second // of one that refuses our keys
-	maxRefusedPause  = 5 * time.Minute  //
-	maxWait          = time.Hour        // what it asks for is obeyed up to this: then one message finds out
-	probeWait        = time.Second      // of those that find a probe under way
-	forgetAfter      = time.Hour        // from the end of a pause: there was nothing to send to it since
-	forgetEvery      = time.Minute      // looks for those
-	failuresToOpen   = 5                // in a row
-	maxOrigins       = 1024             // that fail and are remembered
-	maxLoose         = 2048             // messages that wait for an answer, and no worker with them
-	maxLooseOfOrigin = maxLoose / 4     //
+	failPause       = time.Second      // of one that does not answer
+	maxFailPause    = time.Minute      //
+	refusedPause    = 30 * time.Second // of one that refuses our keys
+	maxRefusedPause = 5 * time.Minute  //
+	maxWait         = time.Hour        // what it asks for is obeyed up to this: then one message finds out
+	probeWait       = time.Second      // of those that find a probe under way, or no room
+	forgetAfter     = time.Hour        // since the last failure, or the end of the pause
+	forgetEvery     = time.Minute      // looks for those
+	failuresToOpen  = 5                // in a row
+	maxOrigins      = 4096             // that fail and are remembered
+)
+
+// The bounds of messages that wait for an answer.
+const (
+	maxDetached         = 2048            // of a platform, without a batch
+	maxDetachedOfOrigin = maxDetached / 4 //
+	maxUnproven         = 64              // to all origins that are not proven; half of it to those that failed
+	maxUnprovenOfOrigin = maxUnproven / 2 //
+	maxProven           = 1024            // origins that are remembered for having accepted messages
+	provenFor           = time.Hour       // since the last acceptance
 )
 
 // breakers keep the messages away from push services that fail, each apart: one that is
@@ -35,19 +43,30 @@ const (
 // Results of messages that were admitted before the breaker opened, or before its probe,
 // say nothing about the time since: hundreds fail at once when a connection is cut. They
 // are left out, but for a service that asks for still more time.
+//
+// # Push services that members make up
+//
+// The push service of a browser is any server that a member names, under as many names as
+// the member likes. So an origin of Web Push is proven only while it accepts messages: each
+// acceptance counts for it and each failure against it. All that are not proven share a
+// small quota of messages in flight, and the breaker of one opens at its first failure. Only
+// their breakers are forgotten when there are too many. Other platforms have few origins,
+// which the operator chose: they are always proven.
 type breakers struct {
-	mu      sync.Mutex
-	round   uint64 // counts the openings and the probes of all
-	origins map[string]*breaker
-	swept   time.Time      // when those that nothing was sent to were last forgotten
-	loose   map[string]int // by origin: messages that go on after their batch
-	looses  int            // of all
+	mu       sync.Mutex
+	round    uint64 // counts the openings and the probes of all
+	origins  map[string]*breaker
+	swept    time.Time // when those that nothing was sent to were last forgotten
+	proven   map[string]*proof
+	unproven tally               // messages in flight to origins that were not proven when they were sent
+	detached map[Platform]*tally // messages in flight that no batch waits for
 }
 
 // breaker is what is known of a push service that failed.
 type breaker struct {
 	platform Platform
 	failures int       // in a row, while it is closed
+	failed   time.Time // when it last failed
 	trips    int       // how often it opened since the last answer
 	until    time.Time // it is open until then; zero: it is closed
 	probed   time.Time // half open: when the probe was let through; zero: none is under way
@@ -55,37 +74,137 @@ type breaker struct {
 	refused  bool      // it does not take our keys
 }
 
-// pass is the admission of a message.
+// lastKnown is when something was last known of the push service.
+func (at *breaker) lastKnown() time.Time {
+	if at.until.After(at.failed) {
+		return at.until
+	}
+	return at.failed
+}
+
+// proof is that an origin of Web Push accepts messages.
+type proof struct {
+	credit int // acceptances less failures, at most failuresToOpen
+	last   time.Time
+}
+
+// tally counts messages by origin.
+type tally struct {
+	of  map[string]int
+	all int
+}
+
+func (t *tally) add(origin string, n int) {
+	t.all += n
+	if t.of[origin] += n; t.of[origin] == 0 {
+		delete(t.of, origin)
+	}
+}
+
+// pass is the admission of a message. It ends with report or release.
 type pass struct {
 	platform Platform
 	origin   string
 	round    uint64
+	unproven bool // breakers.unproven has it
+	detached bool // breakers.detached has it
 }
 
 func newBreakers() *breakers {
-	return &breakers{origins: make(map[string]*breaker), loose: make(map[string]int)}
+	b := &breakers{
+		origins: make(map[string]*breaker), proven: make(map[string]*proof), unproven: tally{of: make(map[string]int)},
+		detached: make(map[Platform]*tally),
+	}
+	for _, p := range Platforms() {
+		b.detached[p] = &tally{of: make(map[string]int)}
+	}
+	return b
 }
 
-// admit lets a message through, or says how long to wait.
-func (b *breakers) admit(p Platform, origin string, probeTime time.Duration) (admission pass, wait time.Duration) {
+// admit lets a message through, or says how long to wait, and why: breakerOpen or quota.
+func (b *breakers) admit(p Platform, origin string, probeTime time.Duration) (admission pass, wait time.Duration, why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.loose[origin] >= maxLooseOfOrigin {
-		return pass{}, probeWait
-	}
 	now := time.Now()
 	b.forget(now)
-	if at := b.origins[origin]; at != nil && !at.until.IsZero() {
+	at := b.origins[origin]
+	halfOpen := at != nil && !at.until.IsZero()
+	if halfOpen {
 		if wait := at.until.Sub(now); wait > 0 {
-			return pass{}, wait
+			return pass{}, wait, breakerOpen
 		}
 		if !at.probed.IsZero() && now.Sub(at.probed) < probeTime {
-			return pass{}, probeWait
+			return pass{}, probeWait, breakerOpen
 		}
+	}
+	unproven := !b.isProven(p, origin, now)
+	if b.isFull(p, origin, unproven, at != nil) {
+		return pass{}, probeWait, quota
+	}
+	if halfOpen {
 		b.round++
 		at.probed, at.since = now, b.round
 	}
-	return pass{p, origin, b.round}, 0
+	if unproven {
+		b.unproven.add(origin, 1)
+	}
+	return pass{platform: p, origin: origin, round: b.round, unproven: unproven}, 0, ""
+}
+
+// isFull reports whether there are too many messages in flight for one more to an origin.
+func (b *breakers) isFull(p Platform, origin string, unproven, failed bool) bool {
+	detached := b.detached[p]
+	most := maxUnproven
+	if failed { // the rest is for those of which nothing is known yet
+		most /= 2
+	}
+	switch {
+	case detached.of[origin] >= maxDetachedOfOrigin:
+		return true
+	case detached.all >= maxDetached && detached.of[origin] > 0: // those that answer in time go on
+		return true
+	}
+	return unproven && (b.unproven.all >= most || b.unproven.of[origin] >= maxUnprovenOfOrigin)
+}
+
+// isProven reports whether the origin is known to accept messages.
+func (b *breakers) isProven(p Platform, origin string, now time.Time) bool {
+	if p != WebPush {
+		return true
+	}
+	known := b.proven[origin]
+	return known != nil && now.Sub(known.last) < provenFor
+}
+
+// prove takes note that an origin accepted a message.
+func (b *breakers) prove(p pass, now time.Time) {
+	if p.platform != WebPush {
+		return
+	}
+	known := b.proven[p.origin]
+	if known == nil {
+		if len(b.proven) >= maxProven {
+			var oldest string
+			for origin, other := range b.proven {
+				if oldest == "" || other.last.Before(b.proven[oldest].last) {
+					oldest = origin
+				}
+			}
+			delete(b.proven, oldest)
+		}
+		known = &proof{}
+		b.proven[p.origin] = known
+	}
+	known.credit, known.last = min(known.credit+1, failuresToOpen), now
+}
+
+// doubt takes note that an origin failed.
+func (b *breakers) doubt(p pass) {
+	if known := b.proven[p.origin]; known != nil {
+		if known.credit--; known.credit <= 0 {
+			delete(b.proven, p.origin)
+		}
+	}
 }
 
 // report takes note of what became of a message, and returns for how long its origin is
@@ -93,9 +212,17 @@ func (b *breakers) admit(p Platform, origin string, probeTime time.Duration) (ad
 func (b *breakers) report(p pass, r Result) (wait time.Duration, opened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.end(p)
 	at := b.origins[p.origin]
 	says := evidenceOf(r)
 	now := time.Now()
+	if r.Outcome == Accepted {
+		b.prove(p, now)
+	}
+	if says == none {
+		at.probeAgain(p)
+		return 0, false
+	}
 	if at != nil && p.round < at.since { // before it opened, or was probed
 		if says == away && !at.until.IsZero() && at.until.Before(now.Add(min(r.After, maxWait))) {
 			at.until = now.Add(min(r.After, maxWait))
@@ -108,16 +235,20 @@ func (b *breakers) report(p pass, r Result) (wait time.Duration, opened bool) {
 		}
 		return 0, false
 	}
+	b.doubt(p)
 	if at == nil {
 		at = b.add(p, now)
 	}
 	at.failures++
+	at.failed = now
 	var pause time.Duration
 	switch {
 	case says == refused:
 		pause = max(min(r.After, maxWait), retry.Backoff(at.trips+1, refusedPause, maxRefusedPause))
-	case says == away, at.failures >= failuresToOpen, !at.until.IsZero():
+	case says == away:
 		pause = max(min(r.After, maxWait), retry.Backoff(at.trips+1, failPause, maxFailPause))
+	case at.failures >= failuresToOpen, !at.until.IsZero(), !b.isProven(p.platform, p.origin, now):
+		pause = retry.Backoff(at.trips+1, failPause, maxFailPause)
 	default:
 		return 0, false
 	}
@@ -138,25 +269,51 @@ func (b *breakers) report(p pass, r Result) (wait time.Duration, opened bool) {
 func (b *breakers) release(p pass) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if at := b.origins[p.origin]; at != nil && at.since == p.round {
+	b.end(p)
+	b.origins[p.origin].probeAgain(p)
+}
+
+// probeAgain lets another message find out, if p was the probe.
+func (at *breaker) probeAgain(p pass) {
+	if at != nil && at.since == p.round {
 		at.probed = time.Time{}
 	}
 }
 
-// add makes room for a breaker, and makes it.
+// end is the end of a message that was let through.
+func (b *breakers) end(p pass) {
+	if p.unproven {
+		b.unproven.add(p.origin, -1)
+	}
+	if p.detached {
+		b.detached[p.platform].add(p.origin, -1)
+	}
+}
+
+// detach takes note that the batch of a message waits for it no longer.
+func (b *breakers) detach(p *pass) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p.detached = true
+	b.detached[p.platform].add(p.origin, 1)
+}
+
+// add makes a breaker. If there are too many, that of an origin that is not proven goes, the
+// one of which something was known last.
 func (b *breakers) add(p pass, now time.Time) *breaker {
 	if len(b.origins) >= maxOrigins {
-		var first string // whose pause ends first, or is over, or that has none
+		var first string
 		for origin, at := range b.origins {
-			if first == "" || at.until.Before(b.origins[first].until) {
+			if (first == "" || at.lastKnown().Before(b.origins[first].lastKnown())) && !b.isProven(at.platform, origin, now) {
 				first = origin
 			}
 		}
-		b.remove(first, b.origins[first])
+		if first != "" {
+			b.remove(first, b.origins[first])
+		}
 	}
 	at := &breaker{platform: p.platform}
 	b.origins[p.origin] = at
-	b.forget(now)
 	return at
 }
 
@@ -171,42 +328,17 @@ func (b *breakers) remove(origin string, at *breaker) {
 }
 
 // forget removes breakers that nothing was sent through for long, so that the gauges do
-// not tell for ever of a push service that has no devices here any more.
+// not tell for ever of a push service that has no devices here any more, and that failures
+// hours apart are not taken for some in a row.
 func (b *breakers) forget(now time.Time) {
 	if len(b.origins) == 0 || now.Sub(b.swept) < forgetEvery {
 		return
 	}
 	b.swept = now
 	for origin, at := range b.origins {
-		if !at.until.IsZero() && now.Sub(at.until) > forgetAfter {
+		if now.Sub(at.lastKnown()) > forgetAfter {
 			b.remove(origin, at)
 		}
-	}
-}
-
-// loosen takes note of messages whose batch waits for them no longer, by origin. It
-// reports false if there are too many of these already.
-func (b *breakers) loosen(origins []string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.looses+len(origins) > maxLoose {
-		return false
-	}
-	b.looses += len(origins)
-	for _, origin := range origins {
-		b.loose[origin]++
-	}
-	return true
-}
-
-// answered is the end of a message that loosen took note of.
-func (b *breakers) answered(origin string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.looses--
-	b.loose[origin]--
-	if b.loose[origin] == 0 {
-		delete(b.loose, origin)
 	}
 }
 
@@ -215,6 +347,7 @@ type evidence int
 
 const (
 	alive   evidence = iota // it answers
+	none                    // nothing
 	failing                 // it may be away
 	away                    // it wants to be left alone
 	refused                 // it does not take our keys
@@ -230,8 +363,12 @@ func evidenceOf(r Result) evidence {
 			return refused
 		case r.Origin:
 			return away
+		case r.Status/100 == 5:
+			return failing
 		case r.Status != 0: // it answered, about this device
 			return alive
+		case r.Reason == ReasonGoAway, r.Reason == ReasonRefused, r.Reason == ReasonNotProcessed:
+			return none
 		}
 	}
 	return failing

@@ -15,7 +15,7 @@ const (
 // admitted lets a message through, or fails the test.
 func admitted(t *testing.T, b *breakers, origin string) pass {
 	t.Helper()
-	p, wait := b.admit(WebPush, origin, 20*time.Second)
+	p, wait, _ := b.admit(APNs, origin, 20*time.Second)
 	if wait > 0 {
 		t.Fatalf("%s is left alone for %v", origin, wait)
 	}
@@ -25,8 +25,8 @@ func admitted(t *testing.T, b *breakers, origin string) pass {
 // refuses fails the test if a message is let through, and returns how long it is to wait.
 func refuses(t *testing.T, b *breakers, origin string) time.Duration {
 	t.Helper()
-	_, wait := b.admit(WebPush, origin, 20*time.Second)
-	if wait <= 0 {
+	_, wait, why := b.admit(APNs, origin, 20*time.Second)
+	if wait <= 0 || why != breakerOpen {
 		t.Fatalf("%s is not left alone", origin)
 	}
 	return wait
@@ -161,6 +161,8 @@ func TestPausesByResult(t *testing.T) {
 		"keys, this device only": {Result{Outcome: Credentials, Status: 403, Reason: "VapidPkHashMismatch"}, 0, 0},
 		"this device only":       {Result{Outcome: Wait, Status: 429, After: time.Hour}, 0, 0},
 		"one failure":            {Result{Outcome: Wait, Reason: "dial"}, 0, 0},
+		"one failure that says how long to wait with the message": {Result{Outcome: Wait, Status: 503, After: 15 * time.Minute}, 0, 0},
+		"it was not processed":   {Result{Outcome: Wait, Reason: ReasonGoAway}, 0, 0},
 		"the device is gone":     {Result{Outcome: Gone, Status: 410}, 0, 0},
 		"the message is refused": {Result{Outcome: Rejected, Status: 413}, 0, 0},
 	} {
@@ -191,24 +193,213 @@ func TestRefusedKeysAreTriedLessAndLess(t *testing.T) {
 	})
 }
 
+// Messages that were not processed, as the push service says when it closes a connection, are
+// no failures of it, and a probe among them found nothing out.
+func TestWhatWasNotProcessedIsNoFailure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBreakers()
+		for _, reason := range []string{ReasonGoAway, ReasonRefused, ReasonNotProcessed} {
+			for range 10 * failuresToOpen {
+				b.report(admitted(t, b, oneOrigin), Result{Outcome: Wait, Reason: reason})
+			}
+		}
+		trip(t, b, oneOrigin)
+		passTime(refuses(t, b, oneOrigin))
+		b.report(admitted(t, b, oneOrigin), Result{Outcome: Wait, Reason: ReasonGoAway})
+		b.report(admitted(t, b, oneOrigin), taken)
+		admitted(t, b, oneOrigin)
+	})
+}
+
+// A push service that answers each message with an error fails, for however long each of
+// these messages is to wait.
+func TestServerErrorsAreFailures(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBreakers()
+		for range failuresToOpen {
+			b.report(admitted(t, b, oneOrigin), Result{Outcome: Wait, Status: 503, After: 15 * time.Minute})
+		}
+		if wait := refuses(t, b, oneOrigin); wait > failPause {
+			t.Errorf("left alone for %v", wait)
+		}
+	})
+}
+
+// webAdmits lets messages to an origin of Web Push through until it does not, or so many are.
+func webAdmits(b *breakers, origin string, most int) (all []pass) {
+	for len(all) < most {
+		p, wait, _ := b.admit(WebPush, origin, 20*time.Second)
+		if wait > 0 {
+			break
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
 // However many push services fail, few are remembered; one that was not tried for long
-// is forgotten.
+// is forgotten. Those that accept messages are not pushed out: each failure of theirs counts.
 func TestBreakersAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBreakers()
-		b.report(admitted(t, b, oneOrigin), Result{Outcome: Wait, Origin: true, After: time.Hour})
-		for i := range 3 * maxOrigins {
-			b.report(admitted(t, b, fmt.Sprintf("https://%d.example:443", i)), noAnswerYet)
+		fails := func(origin string, r Result) {
+			for _, p := range webAdmits(b, origin, 1) {
+				b.report(p, r)
+			}
 		}
-		if len(b.origins) > maxOrigins {
-			t.Errorf("%d breakers", len(b.origins))
+		for range failuresToOpen {
+			fails(otherOrigin, taken)
 		}
+		fails(oneOrigin, Result{Outcome: Wait, Origin: true, After: time.Hour})
+		next := 0
+		many := func(n int) {
+			for range n {
+				next++
+				fails(fmt.Sprintf("https://%d.example:443", next), noAnswerYet)
+			}
+			if len(b.origins) > maxOrigins {
+				t.Errorf("%d breakers", len(b.origins))
+			}
+		}
+		many(maxOrigins + 100)
 		refuses(t, b, oneOrigin) // what matters most is kept
-		passTime(time.Hour + forgetAfter + time.Minute)
+		for range failuresToOpen {
+			fails(otherOrigin, noAnswerYet)
+			many(10)
+		}
+		if at := b.origins[otherOrigin]; at != nil && at.failures > 0 {
+			t.Errorf("it failed in a row, and its breaker is closed: %+v", at)
+		}
+		if b.isProven(WebPush, otherOrigin, time.Now()) || b.isProven(WebPush, oneOrigin, time.Now()) {
+			t.Error("a push service that fails is proven")
+		}
+		passTime(time.Hour + forgetAfter + forgetEvery)
 		admitted(t, b, otherOrigin)
-		if b.origins[oneOrigin] != nil {
-			t.Error("the breaker of a push service that nothing is sent to is kept")
+		if len(b.origins) != 0 {
+			t.Errorf("%d breakers of push services that nothing is sent to are kept", len(b.origins))
+		}
+	})
+}
+
+// Failures with long times between them are not some in a row.
+func TestRareFailuresAreForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBreakers()
+		for range 3 * failuresToOpen {
+			b.report(admitted(t, b, oneOrigin), noAnswerYet)
+			passTime(forgetAfter + forgetEvery)
+		}
+		admitted(t, b, oneOrigin)
+		if len(b.origins) != 0 {
+			t.Errorf("%d breakers are kept", len(b.origins))
+		}
+	})
+}
+
+// All push services that accepted nothing lately share a few messages in flight.
+func TestUnprovenOriginsShareAQuota(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBreakers()
+		origin := func(i int) string { return fmt.Sprintf("https://%d.example:443", i) }
+		all := webAdmits(b, origin(0), maxUnproven)
+		if len(all) != maxUnprovenOfOrigin {
+			t.Errorf("%d messages to one", len(all))
+		}
+		for i := range 10 * maxUnproven {
+			all = append(all, webAdmits(b, origin(i+1), 1)...)
+		}
+		if len(all) != maxUnproven {
+			t.Errorf("%d messages to all", len(all))
+		}
+		if _, wait, why := b.admit(WebPush, oneOrigin, time.Minute); wait != probeWait || why != quota {
+			t.Errorf("wait %v for %q", wait, why)
+		}
+		admitted(t, b, oneOrigin) // of APNs
+		b.report(all[0], taken)
+		if n := len(webAdmits(b, origin(0), 1000)); n != 1000 {
+			t.Errorf("%d messages to one that is proven", n)
+		}
+		for _, p := range all[1:] {
+			b.report(p, noAnswerYet)
+		}
+		if b.unproven.all != 0 || len(b.unproven.of) != 0 {
+			t.Errorf("%+v is left", b.unproven)
+		}
+		passTime(maxFailPause)
+		var again []pass // those that failed get the half: the rest is for new ones
+		for i := range 10 * maxUnproven {
+			again = append(again, webAdmits(b, origin(i+1), 1000)...)
+		}
+		failed := map[string]bool{}
+		for _, p := range all {
+			failed[p.origin] = true
+		}
+		first := 0
+		for _, p := range again {
+			if failed[p.origin] {
+				first++
+			}
+		}
+		if first == 0 || first > maxUnproven/2 || len(again) != maxUnproven {
+			t.Errorf("%d messages, %d of these to those that failed", len(again), first)
+		}
+	})
+}
+
+// An origin is proven by acceptances, and only as long as it does not fail as often.
+func TestProofsEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBreakers()
+		proven := func(want bool) {
+			t.Helper()
+			if b.isProven(WebPush, oneOrigin, time.Now()) != want {
+				t.Errorf("proven: %v", !want)
+			}
+		}
+		report := func(r Result) {
+			t.Helper()
+			for _, p := range webAdmits(b, oneOrigin, 1) {
+				b.report(p, r)
+				return
+			}
+			t.Error("it is left alone")
+		}
+		proven(false)
+		report(Result{Outcome: Gone, Status: 410})
+		proven(false)
+		report(taken)
+		proven(true)
+		report(noAnswerYet) // as often as it accepted
+		proven(false)
+		passTime(failPause)
+		for range 100 {
+			report(taken)
+		}
+		for range failuresToOpen - 1 {
+			report(noAnswerYet)
+			proven(true)
+		}
+		report(noAnswerYet)
+		proven(false)
+		passTime(failPause)
+		report(taken)
+		proven(true)
+		passTime(provenFor)
+		proven(false)
+		for i := range 2 * maxProven {
+			for _, p := range webAdmits(b, fmt.Sprintf("https://%d.example:443", i), 1) {
+				b.report(p, taken)
+			}
+			report(taken) // the one that accepts most lately is kept
+		}
+		if proven(true); len(b.proven) > maxProven {
+			t.Errorf("%d proofs", len(b.proven))
 		}
 	})
 }
@@ -216,23 +407,39 @@ func TestBreakersAreBounded(t *testing.T) {
 func TestMessagesWithoutABatchAreBounded(t *testing.T) {
 	t.Parallel()
 	b := newBreakers()
-	many := make([]string, maxLooseOfOrigin)
-	for i := range many {
-		many[i] = oneOrigin
+	var all []pass
+	detach := func(origin string, n int) {
+		for range n {
+			p := admitted(t, b, origin)
+			b.detach(&p)
+			all = append(all, p)
+		}
 	}
-	if !b.loosen(many) {
-		t.Fatal("there is room")
+	waits := func(p Platform, origin string, want bool) {
+		t.Helper()
+		admission, wait, why := b.admit(p, origin, time.Minute)
+		if (wait > 0) != want || (why == quota) != want {
+			t.Errorf("%s of %s waits %v for %q", origin, p, wait, why)
+		}
+		if wait == 0 {
+			b.release(admission)
+		}
 	}
-	refuses(t, b, oneOrigin)
-	admitted(t, b, otherOrigin)
-	if b.loosen(make([]string, maxLoose)) {
-		t.Error("more than there is room for")
+	detach(oneOrigin, maxDetachedOfOrigin)
+	waits(APNs, oneOrigin, true)
+	waits(APNs, otherOrigin, false)
+	for i := range maxDetached/maxDetachedOfOrigin - 1 {
+		detach(fmt.Sprint("https://", i), maxDetachedOfOrigin-1)
 	}
-	for _, origin := range many {
-		b.answered(origin)
+	detach("https://last", maxDetached-len(all))
+	waits(APNs, "https://0", true)
+	waits(APNs, otherOrigin, false) // it answers in time
+	waits(FCM, "https://0", false)  // each platform has its own
+	for _, p := range all {
+		b.report(p, taken)
 	}
-	admitted(t, b, oneOrigin)
-	if b.looses != 0 || len(b.loose) != 0 {
-		t.Errorf("%d are left", b.looses)
+	waits(APNs, oneOrigin, false)
+	if d := b.detached[APNs]; d.all != 0 || len(d.of) != 0 {
+		t.Errorf("%+v are left", d)
 	}
 }

@@ -59,11 +59,15 @@ const (
 	flushAfter = 100 * time.Millisecond
 	// recordTime bounds the writing of receipts: then the lease of the tasks may be over.
 	recordTime = 4 * time.Second
-	// looseMargin is how long after the end of a message that its batch did not wait for its
-	// task comes again.
-	looseMargin = 5 * time.Second
-	// maxStale is how old a look may be when a message leaves for its sender. It is older in
-	// a process that was stopped for a while: another one may have the task by now.
+	// unprovenPatience is how long a batch waits for messages to origins that are not
+	// proven: see breakers.
+	unprovenPatience = 250 * time.Millisecond
+	// detachedMargin is how long after the end of a message that its batch did not wait for
+	// its task comes again.
+	detachedMargin = 5 * time.Second
+	// maxStale is how long ago a look may have begun when a message leaves for its sender. It
+	// is longer in a process that was stopped for a while: another one may have the task by
+	// now.
 	maxStale = 3 * time.Second
 	logEvery = time.Minute // each message of the log, for each platform
 )
@@ -80,47 +84,50 @@ const (
 //	receipt  what was accepted is written, by one statement
 //	finish   the queue deletes the tasks, or schedules them for later
 //
-// At least once: a task ends only after its message was accepted, the push service refused
-// it for good, the device is gone, or [Decide] says that it is not to be sent. Whatever happens before, its
-// lease runs out, or it is scheduled, and it is done again. So an event is accepted for a
-// device, or a receipt says why not.
+// At least once: a task ends only after its message was accepted, or after a receipt says that
+// the push service refused it for good, that the device is gone, or why [Decide] does not send
+// it. Whatever happens before, its lease runs out, or it is scheduled, and it is done again. So
+// an event is accepted for a device, or a receipt says why not.
 //
 // At most once, unless an answer was lost, or the process or the database failed between
 // the answer and the commit of the receipt. From the commit on, a look finds that the
-// event was accepted, whoever has the task by then. Before it, no other goroutine of this process
-// sends the same (see flight), and no other process has the task while its lease holds. What
+// event was accepted, in whichever process. Before it, no other goroutine of this process
+// sends the same (see reserve), and no other process has the task while its lease holds. What
 // was sent twice nevertheless was sent under the same [Message].Collapse, and is counted when
 // it may have happened, by activityd_push_doubles_possible_total: when there was no
-// answer, when an acceptance could not be recorded, and when a task comes again whose
-// earlier attempt ended without a word. Messages whose process
-// died are counted by the process that takes their tasks over.
+// answer, when an acceptance could not be recorded, and when a process takes over a task
+// whose message another one may have sent before it died: the lease of the task ran out, or
+// a receipt says that the message was sent and not answered.
 //
-// Nobody is notified of a photo that was invisible to them during the whole last look: a
+// No member is notified of a photo that it could not see during the whole last look: a
 // message is sent only if the look of this attempt found the photo visible, in a
-// statement that began after the task's claim. It leaves at most Timeout and some seconds
-// after that; nothing is sent by what an earlier attempt saw.
+// statement that began after the task's claim. The message is given to its sender at most
+// maxStale after the beginning of that statement, and the sender gives it up Timeout later.
+// Nothing is sent by what an earlier attempt saw.
 //
 // # No push service holds up another
 //
-// A batch waits for the slowest of its messages at most for Patience. The messages that are
-// not answered by then go on without it: their tasks are scheduled for when they have ended
+// A batch waits for the slowest of its messages at most for Patience, and for those to push
+// services that accepted nothing lately only briefly. The messages that are not answered by
+// then go on without it, they are detached: their tasks are scheduled for when they have ended
 // for sure, and their results recorded when they come. The task then finds that its event was
-// accepted, or sends it again. A push service that fails is left alone: see breakers.
+// accepted, or sends it again. A push service that fails is left alone, and those that members
+// may have made up share a quota: see breakers.
 type Deliveries struct {
 	DeliveryOptions
 	breakers *breakers
 
-	mu     sync.Mutex
-	flight map[flightKey]bool   // what is being sent
-	logged map[string]time.Time // when a message of the log was last written, by platform
+	mu       sync.Mutex
+	reserved map[deliveryKey]bool // what is being sent
+	logged   map[string]time.Time // when a message of the log was last written, by platform
 
-	unattended sync.WaitGroup // batches with messages that go on
+	detached sync.WaitGroup // batches with messages that go on
 }
 
 var _ queue.Handler = (*Deliveries)(nil)
 
-// flightKey is an event, or a burst of events, for a device.
-type flightKey struct {
+// deliveryKey is an event, or a burst of events, for a device.
+type deliveryKey struct {
 	device uint64
 	event  uint64   // 0: a burst
 	burst  [16]byte // zero: an event
@@ -134,47 +141,52 @@ func NewDeliveries(o DeliveryOptions) *Deliveries {
 	if o.Patience == 0 {
 		o.Patience = DefaultPatience
 	}
-	return &Deliveries{DeliveryOptions: o, breakers: newBreakers(), flight: make(map[flightKey]bool), logged: make(map[string]time.Time)}
+	return &Deliveries{DeliveryOptions: o, breakers: newBreakers(), reserved: make(map[deliveryKey]bool), logged: make(map[string]time.Time)}
 }
 
 // Wait waits for messages that no batch waits for, whose results are still to be recorded:
 // for the end of the process, after that of the pool. It takes a little more than Timeout
 // at most.
-func (d *Deliveries) Wait() { d.unattended.Wait() }
+func (d *Deliveries) Wait() { d.detached.Wait() }
 
 // delivery is the work of one task.
 type delivery struct {
-	task    queue.Task
-	number  uint64 // of the event
-	member  member.ID
-	event   *StoredEvent // of the task
-	key     flightKey
-	flies   bool           // flight has its key
-	events  []*StoredEvent // that are looked at, in the order in which they were enqueued: of a burst those that are pending
-	old     []uint64       // of a burst, those that are too many to be looked at
-	shown   []*StoredEvent // of a burst, those that the device was notified of: see runningBurst
-	counted int            // of those of the burst that were accepted, how many the message counts
-	send    []*StoredEvent // that the message stands for, in the same order
-	later   time.Duration  // when others are to be sent; 0: there are none
-	looked  time.Time      // when the last look had ended, by the clock of this process
-	message Message
-	pass    pass
-	outcome queue.Outcome
+	task       queue.Task
+	number     uint64 // of the event
+	member     member.ID
+	event      *StoredEvent // of the task
+	key        deliveryKey
+	reserved   bool           // Deliveries.reserved has its key
+	events     []*StoredEvent // that are looked at, in the order in which they were enqueued: of a burst those that are pending
+	old        []uint64       // of a burst, those that are too many to be looked at
+	shown      []*StoredEvent // of a burst, those that the device was notified of: see runningBurst
+	counted    int            // of those of the burst that were accepted, how many the message counts
+	send       []*StoredEvent // that the message stands for, in the same order
+	later      time.Duration  // when others are to be sent; 0: there are none
+	looked     time.Time      // when the last look began, by the clock of this process
+	unanswered bool           // an earlier attempt sent some of it
+	message    Message
+	pass       pass
+	accepted   bool
+	marked     bool // a receipt that says that it is not answered is to be written
+	outcome    queue.Outcome
 }
 
 // batch is the work on tasks that were claimed together.
 type batch struct {
 	*Deliveries
-	ctx      context.Context // of the handler
-	jitter   float64         // of the pauses: one for all, so that they are few
-	lookedAt time.Time       // when the last look began, by the clock of this process
-	now      time.Time       // then, by the database's
-	results  chan answer
-	flying   map[*delivery]bool // sent, and not answered
-	loose    bool               // nothing waits for it
-	receipts []Receipt          // to be written
-	gone     []Pruned
-	accepted map[Platform]int // by the receipts
+	ctx       context.Context // of the handler
+	jitter    float64         // of the pauses: one for all, so that they are few
+	lookedAt  time.Time       // when the last look began, by the clock of this process
+	now       time.Time       // then, by the database's
+	results   chan answer
+	inFlight  map[*delivery]bool // sent, and not answered
+	proven    int                // of these, to push services that are proven
+	detached  bool               // it waits for what is in flight without the handler
+	receipts  []Receipt          // to be written
+	unwritten map[*delivery]bool // whose receipts these are
+	taken     int                // of these, accepted
+	gone      []Pruned
 }
 
 // answer is the result of the message of a delivery.
@@ -183,34 +195,46 @@ type answer struct {
 	Result
 }
 
-// reasonStale is that of a message that did not leave, as its look was too long ago.
-const reasonStale = "stale"
+const (
+	// reasonStale is that of a message that did not leave, as its look was too long ago.
+	reasonStale = "stale"
+	// reasonUnanswered is that of the receipt of a message that was sent, and that its batch
+	// did not wait for. It is replaced when the message is answered, or given up: so it is
+	// found only when the process that sent the message has died.
+	reasonUnanswered = "unanswered"
+)
 
 var (
 	errInFlight = errors.New("the same is being sent at this moment")
 	errSlow     = errors.New("the push service has not answered yet")
 	errLeft     = errors.New("the push service fails, and is left alone")
+	errQuota    = errors.New("too many messages to push services that do not answer are in flight")
+	errNoKeys   = errors.New("this process has no keys of the platform")
 	errQuiet    = errors.New("quiet hours")
 	errMore     = errors.New("the newest events of the burst are not sent, and older ones may be")
+	errRejected = errors.New("the newest event of the burst was refused, and older ones may be accepted")
 )
 
 // Handle implements [queue.Handler].
 func (d *Deliveries) Handle(ctx context.Context, tasks []queue.Task) []queue.Outcome {
 	b := &batch{
-		Deliveries: d, ctx: ctx, jitter: rand.Float64(), flying: make(map[*delivery]bool),
-		results: make(chan answer, len(tasks)), accepted: make(map[Platform]int),
+		Deliveries: d, ctx: ctx, jitter: rand.Float64(), inFlight: make(map[*delivery]bool),
+		results: make(chan answer, len(tasks)), unwritten: make(map[*delivery]bool),
 	}
 	all := make([]*delivery, len(tasks))
 	for i, t := range tasks {
 		all[i] = &delivery{task: t}
 	}
-	sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.Timeout)
+	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	attached := context.AfterFunc(ctx, cancel)
 	defer func() { // also of a panic
-		if !b.loose {
+		if !b.detached {
 			attached()
 			cancel()
-			b.land(all)
+			for one := range b.inFlight {
+				d.breakers.release(one.pass)
+			}
+			b.release(all)
 		}
 	}()
 	for some := range byLook(b.begin(all)) {
@@ -221,34 +245,53 @@ func (d *Deliveries) Handle(ctx context.Context, tasks []queue.Task) []queue.Out
 			b.launch(sending, one)
 		}
 	}
-	b.collect(d.Patience) //nolint:contextcheck // what was accepted is recorded after the end of ctx, too
-	loose := len(b.flying) > 0 && ctx.Err() == nil && d.breakers.loosen(b.origins())
-	if !loose {
-		b.collect(d.Timeout) //nolint:contextcheck // likewise
+	b.collect(d.Patience, unprovenPatience) //nolint:contextcheck // what was accepted is recorded after the end of ctx, too
+	detach := len(b.inFlight) > 0 && ctx.Err() == nil
+	if detach {
+		b.mark()
+	} else {
+		b.collect(d.Timeout, d.Timeout) //nolint:contextcheck // likewise
 		b.abandon()
 	}
 	b.flush() //nolint:contextcheck // likewise
 	outcomes := make([]queue.Outcome, len(all))
 	for i, one := range all {
-		if b.flying[one] {
+		if b.inFlight[one] {
 			postponed.WithLabelValues(slow).Inc()
-			one.outcome.Err = queue.Later(rounded(d.Timeout+looseMargin), errSlow)
+			one.outcome.Err = queue.Later(rounded(d.Timeout+detachedMargin), errSlow)
 		}
 		outcomes[i] = one.outcome
 	}
-	if loose {
+	if detach {
 		attached()
-		b.loose = true
-		b.land(all)
-		d.unattended.Go(func() { //nolint:contextcheck // likewise
+		b.detached = true
+		b.release(all)
+		d.detached.Go(func() { //nolint:contextcheck // likewise
 			defer cancel()
-			b.collect(d.Timeout + looseMargin/2)
+			b.collect(d.Timeout+detachedMargin/2, d.Timeout+detachedMargin/2)
 			b.abandon()
 			b.flush()
-			b.land(all)
+			b.release(all)
 		})
 	}
 	return outcomes
+}
+
+// mark has receipts written for the messages that the batch waits for no longer.
+func (b *batch) mark() {
+	for one := range b.inFlight {
+		b.breakers.detach(&one.pass)
+		one.marked = true
+		for _, e := range one.send {
+			b.record(one, one.receipt(e.Number, StatePending, reasonUnanswered))
+		}
+	}
+}
+
+// record has a receipt written.
+func (b *batch) record(one *delivery, r Receipt) {
+	b.receipts = append(b.receipts, r)
+	b.unwritten[one] = true
 }
 
 // begin reads what the tasks are about, and returns those that are to be looked at.
@@ -273,8 +316,8 @@ func (b *batch) begin(all []*delivery) (some []*delivery) {
 			b.countSkip(Expired)
 			continue
 		}
-		if !b.takeOff(one) {
-			postponed.WithLabelValues(inFlight).Inc()
+		if !b.reserve(one) {
+			postponed.WithLabelValues(sameInFlight).Inc()
 			one.outcome.Err = queue.Later(2*time.Second, errInFlight)
 			continue
 		}
@@ -346,17 +389,20 @@ func (b *batch) readBursts(bursts []*delivery) error {
 		for _, n := range pending[i] {
 			if e := events[n]; e != nil {
 				one.events = append(one.events, e)
+			} else { // it was forgotten, long after it expired
+				b.skip(one, n, Expired)
 			}
 		}
 		// Several workers target the events of one actor, and number them as they come.
 		slices.SortStableFunc(one.events, func(a, b *StoredEvent) int {
 			return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Task, b.Task))
 		})
-		if len(one.events) == 0 { // another task of the burst sent them
+		if len(pending[i]) == 0 { // another task of the burst sent them
 			b.countSkip(Doubled)
-			continue
 		}
-		waiting = append(waiting, one)
+		if len(one.events) > 0 {
+			waiting = append(waiting, one)
+		}
 	}
 	return b.readShown(waiting)
 }
@@ -462,7 +508,6 @@ func (b *batch) look(some []*delivery) error {
 	if err != nil {
 		return err
 	}
-	ended := time.Now()
 	found := make([]*Facts, len(candidates))
 	for i := range facts {
 		found[facts[i].Candidate] = &facts[i]
@@ -470,24 +515,25 @@ func (b *batch) look(some []*delivery) error {
 	}
 	next := 0
 	for _, one := range some {
-		one.looked = ended
+		one.looked = at
 		for _, e := range one.events {
 			f := found[next]
 			next++
 			if f == nil {
-				b.skip(one, e, NoDevice)
+				b.skip(one, e.Number, NoDevice)
 				continue
 			}
 			one.count(e, *f)
 			switch decision := Decide(e, *f); {
 			case decision.Skip != "":
-				b.skip(one, e, decision.Skip)
+				b.skip(one, e.Number, decision.Skip)
 			case !decision.NotBefore.IsZero():
 				if wait := max(decision.NotBefore.Sub(f.Now).Truncate(time.Second), 0) + time.Second; one.later == 0 || wait < one.later {
 					one.later = wait
 				}
 			default:
 				one.send = append(one.send, e)
+				one.unanswered = one.unanswered || f.Unanswered
 				one.message.Device = f.Device
 				one.message.Notification = Notification{Title: f.Actor}
 			}
@@ -523,20 +569,27 @@ func (b *batch) launch(ctx context.Context, one *delivery) {
 		return
 	}
 	device := one.message.Device
+	newest, left := one.newest(), b.left(one)
 	sender := b.Senders[device.Platform]
-	if sender == nil {
-		b.skipAll(one, Off)
-		return
-	}
-	newest := one.send[len(one.send)-1]
-	pass, wait := b.breakers.admit(device.Platform, sender.Origin(device), 2*b.Timeout)
-	if wait > 0 {
-		if wait = b.spread(wait); wait >= b.left(newest) {
-			b.skipAll(one, Expired)
+	if sender == nil { // another process may have its keys
+		if left <= 2*lastTry {
+			for _, e := range one.send {
+				b.skip(one, e.Number, Off)
+			}
 			return
 		}
-		postponed.WithLabelValues(breakerOpen).Inc()
-		one.outcome.Err = queue.Later(wait, errLeft)
+		postponed.WithLabelValues(noKeys).Inc()
+		one.outcome.Err = queue.Later(b.pause(noKeysPause(b.age(newest)), left), errNoKeys)
+		return
+	}
+	pass, wait, why := b.breakers.admit(device.Platform, sender.Origin(device), 2*b.Timeout)
+	if wait > 0 {
+		postponed.WithLabelValues(why).Inc()
+		err := errLeft
+		if why == quota {
+			wait, err = max(wait, retryPause(b.age(newest))), errQuota
+		}
+		one.outcome.Err = queue.Later(b.pause(wait, left), err)
 		return
 	}
 	one.pass = pass
@@ -545,10 +598,13 @@ func (b *batch) launch(ctx context.Context, one *delivery) {
 	for _, e := range one.send {
 		one.message.Urgent = one.message.Urgent || e.Urgent
 	}
-	if one.task.Attempts > 1 {
+	if one.task.Attempts > 1 || one.unanswered {
 		doublesPossible.WithLabelValues(string(device.Platform), takenOver).Inc()
 	}
-	b.flying[one] = true
+	b.inFlight[one] = true
+	if !pass.unproven {
+		b.proven++
+	}
 	messagesInFlight.Inc()
 	go func() {
 		defer messagesInFlight.Dec()
@@ -568,28 +624,35 @@ func (d *Deliveries) send(ctx context.Context, sender Sender, one *delivery) (r 
 			d.logOften(ctx, slog.LevelError, m.Device.Platform, "sender of notifications panicked", "panic", value, "stack", string(debug.Stack()))
 		}
 	}()
+	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
+	defer cancel()
 	return sender.Send(ctx, m)
 }
 
-// collect takes the answers to messages for so long, or until all have come.
-func (b *batch) collect(patience time.Duration) {
-	if len(b.flying) == 0 {
+// collect takes the answers to messages until all have come, but for at most patience, and for
+// those of push services that are not proven a shorter time.
+func (b *batch) collect(patience, unproven time.Duration) {
+	if len(b.inFlight) == 0 {
 		return
 	}
 	enough := time.NewTimer(patience)
 	defer enough.Stop()
+	brief := time.NewTimer(unproven)
+	defer brief.Stop()
 	var flush <-chan time.Time
-	for len(b.flying) > 0 {
+	for all := true; len(b.inFlight) > 0 && (all || b.proven > 0); {
 		select {
 		case a := <-b.results:
 			b.settle(a)
 		case <-flush:
 			b.flush()
+		case <-brief.C:
+			all = false
 		case <-enough.C:
 			return
 		}
 		switch {
-		case len(b.accepted) == 0:
+		case b.taken == 0:
 			flush = nil
 		case flush == nil:
 			flush = time.After(flushAfter)
@@ -599,21 +662,21 @@ func (b *batch) collect(patience time.Duration) {
 
 // abandon is the end of messages whose sender does not return.
 func (b *batch) abandon() {
-	for one := range b.flying {
+	for one := range b.inFlight {
 		b.settle(answer{one, Result{Outcome: Ambiguous, Reason: "timeout"}})
 	}
 }
 
 // settle takes note of what became of a message.
 func (b *batch) settle(a answer) {
-	delete(b.flying, a.delivery)
-	device := a.message.Device
-	newest := a.send[len(a.send)-1]
-	if b.loose {
-		b.breakers.answered(a.pass.origin)
+	delete(b.inFlight, a.delivery)
+	if !a.pass.unproven {
+		b.proven--
 	}
+	device := a.message.Device
+	newest := a.newest()
 	var left time.Duration
-	cancelled := b.ctx.Err() != nil && !b.loose && (a.Outcome == Wait || a.Outcome == Ambiguous)
+	cancelled := b.ctx.Err() != nil && !b.detached && (a.Outcome == Wait || a.Outcome == Ambiguous)
 	if cancelled || a.Reason == reasonStale { // which says nothing about the push service
 		b.breakers.release(a.pass)
 	} else {
@@ -622,17 +685,24 @@ func (b *batch) settle(a answer) {
 			b.logOpened(a, left)
 		}
 	}
-	countResult(device.Platform, a.Result, b.clock().Sub(newest.Created))
-	v := judge(a.Result, retryPause(b.clock().Sub(newest.Created)), left, b.left(newest))
+	countResult(device.Platform, a.Result, b.age(newest))
+	v := judge(a.Result, retryPause(b.age(newest)), left, b.left(a.delivery))
 	if v.state == "" {
-		a.outcome.Err = queue.Later(b.spread(v.after), fmt.Errorf("%s: %s (%s)", device.Platform, clip(v.reason, MaxReason), a.Outcome))
+		a.outcome.Err = queue.Later(b.pause(v.after, b.left(a.delivery)), fmt.Errorf("%s: %s (%s)", device.Platform, clip(v.reason, MaxReason), a.Outcome))
+		b.unmark(a, a.send, v.reason)
 		return
 	}
-	if v.state == StateAccepted {
-		b.accepted[device.Platform]++
+	if a.accepted = v.state == StateAccepted; a.accepted {
+		b.taken++
 	}
 	if v.prune {
 		b.gone = append(b.gone, Pruned{Device: device.ID, Reason: v.reason, Since: a.GoneSince})
+	}
+	if a.Outcome == Rejected && len(a.send)+len(a.old) > 1 { // its content: that of the others may be accepted
+		b.record(a.delivery, a.receipt(newest.Number, v.state, v.reason))
+		b.unmark(a, a.send[:len(a.send)-1], v.reason)
+		a.outcome.Err = queue.Later(minRetryPause, errRejected)
+		return
 	}
 	for _, e := range a.send {
 		r := a.receipt(e.Number, v.state, v.reason)
@@ -642,10 +712,20 @@ func (b *batch) settle(a answer) {
 				r.Reason = string(Doubled)
 			}
 		}
-		b.receipts = append(b.receipts, r)
+		b.record(a.delivery, r)
 	}
 	for _, number := range a.old {
-		b.receipts = append(b.receipts, a.receipt(number, v.state, string(Doubled)))
+		b.record(a.delivery, a.receipt(number, v.state, string(Doubled)))
+	}
+}
+
+// unmark replaces what mark wrote, of events that are sent again.
+func (b *batch) unmark(a answer, again []*StoredEvent, reason string) {
+	if !a.marked {
+		return
+	}
+	for _, e := range again {
+		b.record(a.delivery, a.receipt(e.Number, StatePending, reason))
 	}
 }
 
@@ -664,18 +744,15 @@ func (one *delivery) receipt(event uint64, state State, reason string) Receipt {
 	return Receipt{Event: event, Member: one.member, Device: one.task.Key, State: state, Reason: reason, Burst: one.key.burst}
 }
 
+// newest is the newest event that the message stands for.
+func (one *delivery) newest() *StoredEvent { return one.send[len(one.send)-1] }
+
 // skip takes note that an event is not for the device. That it was accepted before, its
 // receipt says.
-func (b *batch) skip(one *delivery, e *StoredEvent, reason Skip) {
+func (b *batch) skip(one *delivery, number uint64, reason Skip) {
 	b.countSkip(reason)
 	if reason != Doubled {
-		b.receipts = append(b.receipts, one.receipt(e.Number, StateSkipped, string(reason)))
-	}
-}
-
-func (b *batch) skipAll(one *delivery, reason Skip) {
-	for _, e := range one.send {
-		b.skip(one, e, reason)
+		b.record(one, one.receipt(number, StateSkipped, string(reason)))
 	}
 }
 
@@ -684,24 +761,35 @@ func (b *batch) countSkip(reason Skip) { skipped.WithLabelValues(atDelivery, str
 // clock is the database's clock.
 func (b *batch) clock() time.Time { return b.now.Add(time.Since(b.lookedAt)) }
 
-// left is how long somebody still wants to know of the event.
-func (b *batch) left(e *StoredEvent) time.Duration { return e.Expires.Sub(b.clock()) }
+// age is how long ago the event was created.
+func (b *batch) age(e *StoredEvent) time.Duration { return b.clock().Sub(e.Created) }
 
-// spread is a pause, a little longer, and for a batch one of few.
-func (b *batch) spread(d time.Duration) time.Duration {
-	return rounded(d + time.Duration(b.jitter*float64(d/4)))
+// left is how long it is until the last of the events that the message stands for expires.
+func (b *batch) left(one *delivery) (left time.Duration) {
+	for i, e := range one.send {
+		if l := e.Expires.Sub(b.clock()); i == 0 || l > left {
+			left = l
+		}
+	}
+	return left
 }
 
-// origins are those of the messages that are not answered.
-func (b *batch) origins() (all []string) {
-	for one := range b.flying {
-		all = append(all, one.pass.origin)
+// pause returns how long a delivery waits that has so much time left: a little longer than d,
+// and for a batch one of few; until lastTry before its events expire, if that is too long; and if
+// that is over, until they have expired, as the last look finds then.
+func (b *batch) pause(d, left time.Duration) time.Duration {
+	if spread := rounded(d + time.Duration(b.jitter*float64(d/4))); spread < left {
+		return spread
 	}
-	return all
+	if left > 2*lastTry {
+		return (left - lastTry).Truncate(time.Second)
+	}
+	return rounded(max(left, 1))
 }
 
 // flush writes the receipts and ends the devices that are gone. It goes on after the end
-// of the handler's context: what was accepted, was.
+// of the handler's context: what was accepted, was. If the receipts cannot be written, the
+// tasks that nothing was accepted for fail, so that they come again.
 func (b *batch) flush() {
 	if len(b.receipts) == 0 && len(b.gone) == 0 {
 		return
@@ -709,8 +797,13 @@ func (b *batch) flush() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), recordTime)
 	defer cancel()
 	if err := persist(ctx, func() error { return b.Store.WriteReceipts(ctx, b.receipts) }); err != nil {
-		for platform, n := range b.accepted {
-			doublesPossible.WithLabelValues(string(platform), noReceipt).Add(float64(n))
+		for one := range b.unwritten {
+			switch {
+			case one.accepted, one.marked && b.inFlight[one]:
+				doublesPossible.WithLabelValues(string(one.message.Device.Platform), noReceipt).Inc()
+			case one.outcome.Err == nil:
+				one.outcome.Err = err
+			}
 		}
 		b.logOften(ctx, slog.LevelWarn, "", "receipts of notifications not written", "count", len(b.receipts), "error", err)
 	}
@@ -719,8 +812,8 @@ func (b *batch) flush() {
 			b.logOften(ctx, slog.LevelWarn, "", "devices that are gone not pruned", "count", len(b.gone), "error", err)
 		}
 	}
-	b.receipts, b.gone = nil, nil
-	clear(b.accepted)
+	b.receipts, b.gone, b.taken = nil, nil, 0
+	clear(b.unwritten)
 }
 
 // persist tries again until ctx ends while the database is away.
@@ -733,30 +826,30 @@ func persist(ctx context.Context, write func() error) error {
 	}
 }
 
-// takeOff reports whether nothing else of this process sends the same, and keeps it so
-// until land.
-func (d *Deliveries) takeOff(one *delivery) bool {
-	one.key = flightKey{device: one.task.Key, event: one.event.Number}
+// reserve reports whether nothing else of this process sends the same, and keeps it so
+// until release.
+func (d *Deliveries) reserve(one *delivery) bool {
+	one.key = deliveryKey{device: one.task.Key, event: one.event.Number}
 	if one.event.Collapse != "" {
-		one.key = flightKey{device: one.task.Key, burst: one.event.Burst()}
+		one.key = deliveryKey{device: one.task.Key, burst: one.event.Burst()}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.flight[one.key] {
+	if d.reserved[one.key] {
 		return false
 	}
-	d.flight[one.key], one.flies = true, true
+	d.reserved[one.key], one.reserved = true, true
 	return true
 }
 
-// land is the end of the deliveries that are answered, and whose receipts are written.
-func (b *batch) land(all []*delivery) {
+// release is the end of the deliveries that are answered, and whose receipts are written.
+func (b *batch) release(all []*delivery) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, one := range all {
-		if one.flies && (!b.loose || !b.flying[one]) {
-			delete(b.flight, one.key)
-			one.flies = false
+		if one.reserved && (!b.detached || !b.inFlight[one]) {
+			delete(b.reserved, one.key)
+			one.reserved = false
 		}
 	}
 }

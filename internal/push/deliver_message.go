@@ -12,7 +12,7 @@ import (
 )
 
 // notification returns what a device shows for count events, of which newest is the last.
-// actor is the username of its actor; "" if it is no member any more.
+// actor is the username of its actor.
 func notification(newest *StoredEvent, actor string, count int) Notification {
 	n := Notification{
 		Event: newest.ID, Type: newest.Type, Actor: newest.Actor, Object: newest.Object,

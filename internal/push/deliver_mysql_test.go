@@ -147,8 +147,8 @@ func TestDeliverByMySQL(t *testing.T) {
 			t.Errorf("receipt of event %d of the burst: %s %s", i, state, reason)
 		}
 	}
-	last, err := store.LastAccepted(t.Context(), []push.BurstDevice{{Burst: burst[0].Burst(), Member: 2, Device: devices["bob"].ID}})
-	if err != nil || last[0].IsZero() {
+	last, err := store.LastSent(t.Context(), []push.BurstDevice{{Burst: burst[0].Burst(), Member: 2, Device: devices["bob"].ID}})
+	if err != nil || last[0].Accepted.IsZero() {
 		t.Errorf("the burst was accepted at %v, %v", last, err)
 	}
 }

@@ -16,7 +16,8 @@ type verdict struct {
 }
 
 // judge decides on a result. pause is how long the delivery waits by itself, origin how
-// long its push service is left alone, and left how long somebody still wants it.
+// long its push service is left alone, and left how long it is until its events expire. One
+// that would have to wait for longer is tried a last time before that.
 func judge(r Result, pause, origin, left time.Duration) verdict {
 	switch r.Outcome {
 	case Accepted:
@@ -30,7 +31,7 @@ func judge(r Result, pause, origin, left time.Duration) verdict {
 	if r.Outcome == Wait || r.Outcome == Credentials {
 		after = max(after, r.After)
 	}
-	if after >= left {
+	if after >= left && left <= 2*lastTry {
 		return verdict{state: StateFailed, reason: because(r)}
 	}
 	return verdict{reason: because(r), after: after}
@@ -53,11 +54,26 @@ func because(r Result) string {
 const (
 	minRetryPause = time.Second
 	maxRetryPause = time.Minute
+	// lastTry is how long before its events expire a delivery is tried again that would
+	// have to wait for longer, if there is twice that time.
+	lastTry = 5 * time.Second
 )
 
 // retryPause returns the pause of a delivery of an event of that age, with jitter.
 func retryPause(age time.Duration) time.Duration {
 	return max(minRetryPause, retry.Jitter(max(0, min(age, 2*maxRetryPause)/2)))
+}
+
+// The pause of a delivery that another process may have the keys for.
+const (
+	minNoKeysPause = 5 * time.Second
+	maxNoKeysPause = 10 * time.Minute
+)
+
+// noKeysPause returns the pause of a delivery of an event of that age: like retryPause, but
+// longer, as the others may never have the keys either.
+func noKeysPause(age time.Duration) time.Duration {
+	return max(minNoKeysPause, min(age, 2*maxNoKeysPause)/2)
 }
 
 // rounded returns a pause of which a batch has few different ones, as the queue writes

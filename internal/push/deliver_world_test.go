@@ -205,9 +205,11 @@ func (w *world) Look(_ context.Context, candidates []push.Candidate) (all []push
 		if _, gone := w.pruned[c.Device]; !ok || gone || d.Member != c.Member {
 			continue
 		}
+		r := w.receipts[receiptKey{c.Event, c.Device}]
 		all = append(all, push.Facts{
 			Candidate: i, Device: d, Settings: w.settings, Visible: !w.hidden[c.Event], Actor: "alice", Now: time.Now(),
-			Accepted: w.receipts[receiptKey{c.Event, c.Device}].State == push.StateAccepted,
+			Accepted: r.State == push.StateAccepted, Failed: r.State == push.StateFailed,
+			Unanswered: r.State == push.StatePending && r.Reason == "unanswered",
 		})
 	}
 	return all, nil
@@ -222,7 +224,7 @@ func (w *world) WriteReceipts(ctx context.Context, receipts []push.Receipt) erro
 	defer w.mu.Unlock()
 	for _, r := range receipts {
 		key := receiptKey{r.Event, r.Device}
-		if w.receipts[key].State != push.StateAccepted {
+		if was := w.receipts[key].State; was != push.StateAccepted && (r.State != push.StatePending || was == push.StatePending || was == "") {
 			r.At = time.Now()
 			w.receipts[key] = r
 		}

@@ -22,7 +22,7 @@ func TestTheRulesOfTheManual(t *testing.T) {
 	}
 	rules, _, _ = strings.Cut(rules, "\n## ")
 	at := 0
-	for _, reason := range []push.Skip{push.Expired, push.Doubled, push.Blocked, push.NotVisible, push.Muted, push.OptedOut, push.NoDevice, push.Off} {
+	for _, reason := range []push.Skip{push.Doubled, push.Expired, push.NoActor, push.Blocked, push.NotVisible, push.Muted, push.OptedOut, push.NoDevice, push.Off} {
 		next := strings.Index(rules[at:], "| `"+string(reason)+"` |")
 		if next < 0 {
 			t.Fatalf("no line for %s after those of the rules before it", reason)
@@ -51,15 +51,16 @@ func TestTheOrderOfTheRules(t *testing.T) {
 	now := time.Unix(1795000000, 0)
 	e := &push.StoredEvent{Event: push.Event{Type: "upload"}, Expires: now}
 	f := push.Facts{
-		Now: now, Accepted: true, Blocked: true, Visible: false, Muted: now.Add(time.Hour),
+		Now: now, Accepted: true, Departed: true, Blocked: true, Visible: false, Muted: now.Add(time.Hour),
 		Settings: push.Settings{Types: map[string]bool{"upload": false}},
 	}
 	for _, step := range []struct {
 		want push.Skip
 		mend func()
 	}{
-		{push.Expired, func() { e.Expires = now.Add(time.Hour) }},
 		{push.Doubled, func() { f.Accepted = false }},
+		{push.Expired, func() { e.Expires = now.Add(time.Hour) }},
+		{push.NoActor, func() { f.Departed = false }},
 		{push.Blocked, func() { f.Blocked = false }},
 		{push.NotVisible, func() { f.Visible = true }},
 		{push.Muted, func() { f.Muted = now }},

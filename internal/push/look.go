@@ -23,8 +23,14 @@ type Facts struct {
 	Blocked   bool      // the member blocks the actor, or the actor the member
 	Visible   bool      // the event is about no photo, or about one that the member may see
 	Accepted  bool      // the event was accepted for the device before
-	Actor     string    // the username of the actor; "" if it is no member any more
-	Now       time.Time // by the database's clock
+	// Failed says that the event was refused for the device before, for good.
+	Failed bool
+	// Unanswered says that the event was sent to the device, and that what became of it was not
+	// recorded since: see reasonUnanswered.
+	Unanswered bool
+	Actor      string    // the username of the actor
+	Departed   bool      // the actor is no member, or none any more
+	Now        time.Time // by the database's clock
 }
 
 // Skip is why a device is not notified: a label of metrics and a word of receipts.
@@ -38,8 +44,9 @@ const (
 	Blocked    Skip = "blocked"   // one of the two blocks the other
 	NotVisible Skip = "not_visible"
 	Expired    Skip = "expired"
-	Off        Skip = "off"     // the platform has no keys here
-	Doubled    Skip = "doubled" // it was accepted before, or another notification counts it
+	NoActor    Skip = "no_actor" // the actor is no member any more: what it did is not announced
+	Off        Skip = "off"      // the platform has no keys here
+	Doubled    Skip = "doubled"  // it was accepted before, or refused, or another notification counts it
 )
 
 // Decision is what the facts mean for an event: send, or skip for a reason, or not before a
@@ -53,10 +60,12 @@ type Decision struct {
 // is targeted and again immediately before it is sent.
 func Decide(e *StoredEvent, f Facts) Decision {
 	switch {
+	case f.Accepted, f.Failed:
+		return Decision{Skip: Doubled}
 	case !f.Now.Before(e.Expires):
 		return Decision{Skip: Expired}
-	case f.Accepted:
-		return Decision{Skip: Doubled}
+	case f.Departed:
+		return Decision{Skip: NoActor}
 	case f.Blocked:
 		return Decision{Skip: Blocked}
 	case !f.Visible:

@@ -45,7 +45,7 @@ SELECT /*+ NO_BNL() */ q.i, q.n, e.number IS NULL, ` + deviceColumns + `,
   GREATEST(COALESCE(mo.until_at, 0), COALESCE(mu.until_at, 0)),
   bv.user_id IS NOT NULL OR ba.user_id IS NOT NULL,
   q.p IS NULL OR ` + contacts.Sight + `,
-  r.device_id IS NOT NULL, COALESCE(a.username, ''), ` + mysql.Now + `
+  COALESCE(r.state = 'accepted', FALSE), COALESCE(r.state = 'failed', FALSE), COALESCE(r.state = 'pending' AND r.reason = '` + reasonUnanswered + `', FALSE), COALESCE(a.username, ''), a.id IS NULL, ` + mysql.Now + `
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
   n BIGINT UNSIGNED PATH '$.n', t BIGINT UNSIGNED PATH '$.t', c BIGINT UNSIGNED PATH '$.c', a BIGINT UNSIGNED PATH '$.a',
   p BIGINT UNSIGNED PATH '$.p', o VARCHAR(100) PATH '$.o', u VARCHAR(100) PATH '$.u',
@@ -59,7 +59,7 @@ LEFT JOIN push_mutes mo ON mo.member_id = v.id AND mo.object = CONVERT(q.o USING
 LEFT JOIN push_mutes mu ON mu.member_id = v.id AND mu.object = CONVERT(q.u USING ascii) COLLATE ascii_bin
 LEFT JOIN blocks bv ON bv.user_id = v.id AND bv.blocked_id = q.a
 LEFT JOIN blocks ba ON ba.user_id = q.a AND ba.blocked_id = v.id
-LEFT JOIN push_receipts r ON r.event_number = q.n AND r.member_id = v.id AND r.device_id = d.id AND r.state = 'accepted'
+LEFT JOIN push_receipts r ON r.event_number = q.n AND r.member_id = v.id AND r.device_id = d.id
 LEFT JOIN users a ON a.id = q.a` + contacts.SightJoins("q.p")
 
 // Look implements [Looker]. Candidates of events that have been forgotten have no facts.
@@ -147,7 +147,7 @@ func scanFacts(rows *sql.Rows) (f factsRow, err error) {
 	var types []byte
 	dest := append([]any{&f.Candidate, &f.event, &f.replaced}, device.dest()...)
 	dest = append(dest, &types, &f.Settings.Quiet.From, &f.Settings.Quiet.To, &f.Settings.Quiet.Zone,
-		(*instant)(&f.Muted), &f.Blocked, &f.Visible, &f.Accepted, &f.Actor, (*instant)(&f.Now))
+		(*instant)(&f.Muted), &f.Blocked, &f.Visible, &f.Accepted, &f.Failed, &f.Unanswered, &f.Actor, &f.Departed, (*instant)(&f.Now))
 	if err := rows.Scan(dest...); err != nil {
 		return f, err
 	}

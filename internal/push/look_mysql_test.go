@@ -48,7 +48,7 @@ type lookWorld struct {
 	settings map[member.ID]push.Settings
 	mutes    map[member.ID]map[string]time.Time
 	events   []push.Stored
-	accepted map[push.Candidate]bool
+	receipts map[push.Candidate]push.Receipt
 }
 
 func (w *lookWorld) fill(t *rapid.T) {
@@ -143,8 +143,11 @@ func (w *lookWorld) fillEvents(t *rapid.T) {
 	for range rapid.IntRange(0, 6).Draw(t, "receipts") {
 		of := push.Candidate{Event: rapid.SampledFrom(events).Draw(t, "event").Number, Member: anyone.Draw(t, "member"), Device: w.anyDevice(t)}
 		state := anyState.Draw(t, "state")
-		must(t, w.store.WriteReceipts(t.Context(), []push.Receipt{{Event: of.Event, Member: of.Member, Device: of.Device, State: state}}))
-		w.accepted[of] = w.accepted[of] || state == push.StateAccepted
+		r := push.Receipt{Event: of.Event, Member: of.Member, Device: of.Device, State: state, Reason: rapid.SampledFrom([]string{"", "unanswered"}).Draw(t, "reason")}
+		must(t, w.store.WriteReceipts(t.Context(), []push.Receipt{r}))
+		if was := w.receipts[of].State; was != push.StateAccepted && (state != push.StatePending || was == push.StatePending || was == "") {
+			w.receipts[of] = r
+		}
 	}
 }
 
@@ -163,12 +166,14 @@ func (w *lookWorld) look(candidates []push.Candidate) (want []push.Facts) {
 				continue
 			}
 			e := w.events[at]
+			r := w.receipts[push.Candidate{Event: c.Event, Member: c.Member, Device: id}]
 			f := push.Facts{
 				Candidate: i, Device: d, Settings: w.settings[c.Member], Visible: w.visible(c.Member, e.Object),
 				Blocked:  w.blocks[[2]member.ID{c.Member, e.Actor}] || w.blocks[[2]member.ID{e.Actor, c.Member}],
-				Accepted: w.accepted[push.Candidate{Event: c.Event, Member: c.Member, Device: id}],
+				Accepted: r.State == push.StateAccepted, Failed: r.State == push.StateFailed,
+				Unanswered: r.State == push.StatePending && r.Reason == "unanswered",
 			}
-			if w.members[e.Actor] {
+			if f.Departed = !w.members[e.Actor]; !f.Departed {
 				f.Actor = "u" + e.Actor.String()
 			}
 			for _, object := range []string{e.Object, "user:" + e.Actor.String()} {
@@ -232,7 +237,7 @@ func checkLook(t *testing.T, db *sql.DB) {
 			db: db, store: store,
 			members: map[member.ID]bool{}, grants: map[[2]member.ID]site.Grant{}, blocks: map[[2]member.ID]bool{},
 			photos: map[uint64]site.Photo{}, devices: map[uint64]push.Device{}, settings: map[member.ID]push.Settings{},
-			mutes: map[member.ID]map[string]time.Time{}, accepted: map[push.Candidate]bool{},
+			mutes: map[member.ID]map[string]time.Time{}, receipts: map[push.Candidate]push.Receipt{},
 		}
 		w.fill(t)
 		var candidates []push.Candidate

@@ -52,15 +52,17 @@ const (
 const (
 	noAnswer  = "no_answer"  // it was sent, and is sent again
 	noReceipt = "no_receipt" // it was accepted, and that could not be recorded
-	takenOver = "taken_over" // an earlier attempt of its task ended without a word
+	takenOver = "taken_over" // an earlier attempt of its task may have sent it, and its process died
 )
 
 // Why a delivery is put off.
 const (
-	breakerOpen = "breaker"
-	quietHours  = "quiet_hours"
-	inFlight    = "in_flight" // the same is being sent
-	slow        = "slow"      // it was sent, and is not answered yet
+	breakerOpen  = "breaker"
+	quota        = "quota" // too many messages to push services that do not answer are in flight
+	noKeys       = "no_keys"
+	quietHours   = "quiet_hours"
+	sameInFlight = "in_flight" // the same is being sent
+	slow         = "slow"      // it was sent, and is not answered yet
 )
 
 // The reasons of a platform's results. Senders have few, whatever push services say, which
@@ -112,11 +114,11 @@ func init() {
 		breakersOpen.WithLabelValues(string(p))
 		credentialsRefused.WithLabelValues(string(p))
 	}
-	for _, reason := range []string{breakerOpen, quietHours, inFlight, slow} {
+	for _, reason := range []string{breakerOpen, quota, noKeys, quietHours, sameInFlight, slow} {
 		postponed.WithLabelValues(reason)
 	}
 	for _, stage := range []string{atTargeting, atDelivery} {
-		for _, reason := range []Skip{NoDevice, OptedOut, Muted, Blocked, NotVisible, Expired, Off, Doubled} {
+		for _, reason := range []Skip{NoDevice, OptedOut, Muted, Blocked, NotVisible, Expired, NoActor, Off, Doubled} {
 			skipped.WithLabelValues(stage, string(reason))
 		}
 	}

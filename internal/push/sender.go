@@ -60,6 +60,14 @@ const (
 	Ambiguous   Outcome = "ambiguous"   // sent, and no answer came: it may have been taken
 )
 
+// The reasons of [Wait] that say nothing about the push service: the message was not
+// processed, and the next connection takes it.
+const (
+	ReasonGoAway       = "goaway"        // the push service closes the connection, and said that it did not process it
+	ReasonRefused      = "refused"       // it refused the stream
+	ReasonNotProcessed = "not_processed" // one of these, or nothing of it was sent
+)
+
 // Result is an outcome and its facts.
 type Result struct {
 	Outcome Outcome

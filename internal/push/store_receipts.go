@@ -21,7 +21,7 @@ type State string
 
 // The states.
 const (
-	StatePending  State = "pending"  // it is one of a burst, and was not sent yet
+	StatePending  State = "pending"  // it is one of a burst that was not sent yet, or was sent without an answer
 	StateAccepted State = "accepted" // final: the push service took it, or a notification that counts it
 	StateSkipped  State = "skipped"  // for a [Skip]
 	StateFailed   State = "failed"   // the push service will never take it
@@ -46,6 +46,17 @@ type BurstDevice struct {
 	Burst  [16]byte // see [Event.Burst]
 	Member member.ID
 	Device uint64
+	// Of [MySQL.LastSent]: the number of an event that is to be sent, and those of the events that do not count.
+	Event  uint64
+	Except []uint64
+}
+
+// LastSent says what of a burst was sent to a device, or is about to be: when, of the newest
+// receipt. The zero time is never, or so long ago that it is forgotten.
+type LastSent struct {
+	Accepted time.Time
+	Earlier  time.Time // of a pending event before the one asked about
+	Pending  time.Time // of any other pending event
 }
 
 // maxReceipts bounds the rows of one INSERT.
@@ -92,8 +103,8 @@ func unlessFinal(column string) string {
 }
 
 // burstsTable is the argument of the statements about bursts, as a table: its place, the
-// burst, the member and the device of each.
-const burstsTable = "JSON_TABLE(?, '$[*]' COLUMNS (i INT UNSIGNED PATH '$.i', b CHAR(32) PATH '$.b', m BIGINT UNSIGNED PATH '$.m', d BIGINT UNSIGNED PATH '$.d')) AS q"
+// burst, the member, the device, the event and the other events of each.
+const burstsTable = "JSON_TABLE(?, '$[*]' COLUMNS (i INT UNSIGNED PATH '$.i', b CHAR(32) PATH '$.b', m BIGINT UNSIGNED PATH '$.m', d BIGINT UNSIGNED PATH '$.d', e BIGINT UNSIGNED PATH '$.e', x TEXT PATH '$.x')) AS q"
 
 func burstsArgument(devices []BurstDevice) (string, error) {
 	type burst struct {
@@ -101,10 +112,16 @@ func burstsArgument(devices []BurstDevice) (string, error) {
 		B string `json:"b"`
 		M uint64 `json:"m"`
 		D uint64 `json:"d"`
+		E uint64 `json:"e"`
+		X string `json:"x"`
 	}
 	list := make([]burst, len(devices))
 	for i, d := range devices {
-		list[i] = burst{i, hex.EncodeToString(d.Burst[:]), uint64(d.Member), d.Device}
+		var except []byte
+		for _, n := range d.Except {
+			except = append(strconv.AppendUint(except, n, 10), ',')
+		}
+		list[i] = burst{i, hex.EncodeToString(d.Burst[:]), uint64(d.Member), d.Device, d.Event, string(except)}
 	}
 	text, err := json.Marshal(list)
 	return string(text), err
@@ -149,21 +166,26 @@ func (m *MySQL) PendingWithin(ctx context.Context, ranges []MemberRange) ([]Rece
 	return list, mysql.Translate(ctx, fmt.Sprintf("read what is pending of %d pages", len(ranges)), err)
 }
 
-// LastAccepted returns, for each of devices in order, when an event of the burst was last
-// accepted for it; zero: never, or so long ago that it is forgotten.
-func (m *MySQL) LastAccepted(ctx context.Context, devices []BurstDevice) ([]time.Time, error) {
-	last := make([]time.Time, len(devices))
-	// All columns are named in the order, and the state is an ASCII literal, so that one entry
-	// is read and nothing sorted: as in newestFirst of package contacts.
+// newestOfBurst selects the time of the newest receipt of the burst of a row of burstsTable. All
+// columns are named in the order, and the state is an ASCII literal, so that one entry is
+// read and nothing sorted: as in newestFirst of package contacts.
+func newestOfBurst(state State, and string) string {
+	return "(SELECT r.at FROM push_receipts r FORCE INDEX (bursts) WHERE r.device_id = q.d AND r.burst = UNHEX(q.b) AND r.state = _ascii'" +
+		string(state) + "'" + and + " ORDER BY r.device_id DESC, r.burst DESC, r.state DESC, r.at DESC LIMIT 1)"
+}
+
+// LastSent returns, for each of devices in order, what of the burst was sent last.
+func (m *MySQL) LastSent(ctx context.Context, devices []BurstDevice) ([]LastSent, error) {
+	last := make([]LastSent, len(devices))
+	const others = " AND FIND_IN_SET(r.event_number, q.x) = 0"
 	err := m.bursts(ctx, "read when bursts were last sent", devices, func(rows *sql.Rows) (_ struct{}, err error) {
 		var i int
-		var at instant
-		err = rows.Scan(&i, &at)
-		last[i] = time.Time(at)
+		var l LastSent
+		err = rows.Scan(&i, (*instant)(&l.Accepted), (*instant)(&l.Earlier), (*instant)(&l.Pending))
+		last[i] = l
 		return struct{}{}, err
-	}, "SELECT q.i, (SELECT r.at FROM push_receipts r FORCE INDEX (bursts)"+
-		" WHERE r.device_id = q.d AND r.burst = UNHEX(q.b) AND r.state = _ascii'accepted'"+
-		" ORDER BY r.device_id DESC, r.burst DESC, r.state DESC, r.at DESC LIMIT 1) FROM "+burstsTable)
+	}, "SELECT q.i, "+newestOfBurst(StateAccepted, "")+", "+newestOfBurst(StatePending, others+" AND r.event_number < q.e")+", "+
+		newestOfBurst(StatePending, others)+" FROM "+burstsTable)
 	return last, err
 }
 

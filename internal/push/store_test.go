@@ -518,12 +518,28 @@ func TestBursts(t *testing.T) {
 		len(pending[3]) != 2500 || !slices.IsSorted(pending[3]) || !slices.Equal(pending[4], pending[0]) {
 		t.Errorf("pending %v", pending)
 	}
-	last, err := store.LastAccepted(t.Context(), devices)
-	must(t, err)
-	for i, at := range last {
-		if isB := i == 0 || i == 4; at.IsZero() == isB {
-			t.Errorf("burst %d was last accepted %v", i, at)
+	for i, event := range []uint64{8, 8, 8, 1000, 5} {
+		devices[i].Event = event
+	}
+	type sent struct{ accepted, earlier, pending bool }
+	lastSent := func(except ...uint64) (all []sent) {
+		t.Helper()
+		for i := range devices {
+			devices[i].Except = except
 		}
+		last, err := store.LastSent(t.Context(), devices)
+		must(t, err)
+		for _, l := range last {
+			all = append(all, sent{!l.Accepted.IsZero(), !l.Earlier.IsZero(), !l.Pending.IsZero()})
+		}
+		return all
+	}
+	// The one with b for a member that had the device before counts, too: it was the same device.
+	if got, want := lastSent(), []sent{{true, false, true}, {false, true, true}, {}, {false, true, true}, {true, false, true}}; !slices.Equal(got, want) {
+		t.Errorf("last sent %v, want %v", got, want)
+	}
+	if got, want := lastSent(7, 8, 9), []sent{{true, false, false}, {}, {}, {false, true, true}, {true, false, false}}; !slices.Equal(got, want) {
+		t.Errorf("last sent, of others, %v, want %v", got, want)
 	}
 	if none, err := store.Pending(t.Context(), nil); err != nil || len(none) != 0 {
 		t.Errorf("of none: %v, %v", none, err)
@@ -595,7 +611,17 @@ func TestPurge(t *testing.T) {
 		})
 	}
 	must(t, at.Wait())
-	if sum, want := counts[0]+counts[1]+counts[2], 1+2500+2500+1+1; sum != want {
+	// They may pass over a row that another one locked for a moment: the next purge has it.
+	sum, want := counts[0]+counts[1]+counts[2], 1+2500+2500+1+1
+	for range 1000 {
+		if sum >= want {
+			break
+		}
+		n, err := store.Purge(t.Context())
+		must(t, err)
+		sum += n
+	}
+	if sum != want {
 		t.Errorf("purged %d rows, want %d", sum, want)
 	}
 	if got := column(t, db, "SELECT id FROM push_events ORDER BY number"); !slices.Equal(got, []string{"kept", "late"}) {

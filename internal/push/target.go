@@ -40,7 +40,7 @@ type TargetStore interface {
 	Looker
 	StoreEvents(ctx context.Context, batch []NewEvent) ([]Stored, error)
 	Events(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error)
-	LastAccepted(ctx context.Context, bursts []BurstDevice) ([]time.Time, error)
+	LastSent(ctx context.Context, bursts []BurstDevice) ([]LastSent, error)
 	PendingWithin(ctx context.Context, ranges []MemberRange) ([]Receipt, error)
 	WriteReceipts(ctx context.Context, receipts []Receipt) error
 }
@@ -78,9 +78,16 @@ type Followers interface {
 //     says that the event was accepted stays;
 //   - what an attempt before noted as pending of a burst, for a device that is no more, gets a
 //     delivery, too, whose last look says so;
-//   - what is pending of a burst may be taken by a delivery of an earlier event of the
+//   - what is pending of a burst may be taken by a delivery of another event of the
 //     burst, which then sends it. The delivery of this page finds nothing pending, or
 //     [Facts].Accepted keeps the page from making it.
+//
+// Two deliveries of one burst for a device could take the same at the same time, in two
+// processes, unless one absorbs the other. So a page writes what is pending of it, and then
+// reads what is pending of others: of two pages, one at least sees the other. The delivery of
+// the later event waits until that of the earlier is over, that of the earlier only briefly,
+// as the other page may not have seen it. (Not so that of an urgent event, and that of a burst
+// which is under way for longer than burstPause.)
 //
 // So nothing is sent because of a page before its finish, but for what is pending of a
 // burst, which is sent once. And nothing is missing: should the page be dead in the end,
@@ -118,8 +125,14 @@ const DefaultPageSize = 1000
 // followersAtOnce is how many pages of followers are read at once.
 const followersAtOnce = 16
 
-// burstPause is how long a burst is left alone for a device after one of its events was accepted.
-const burstPause = time.Minute
+const (
+	// burstPause is how long a burst is left alone for a device after one of its events was
+	// accepted, or is about to be sent.
+	burstPause = time.Minute
+	// rivalPause is how long a delivery waits for one of a later event of its burst, which
+	// may be under way.
+	rivalPause = 5 * time.Second
+)
 
 var _ queue.Handler = (*Targeting)(nil)
 
@@ -147,6 +160,7 @@ type page struct {
 type send struct {
 	Facts
 	notBefore time.Time // zero: now
+	burst     LastSent  // what others of its burst keep it waiting
 }
 
 var (
@@ -407,15 +421,14 @@ func (g *Targeting) look(ctx context.Context, group []*page) (made int) {
 		done = append(done, p)
 	}
 	err = g.resume(ctx, done)
-	var waits map[BurstDevice]time.Time
-	if err == nil {
-		waits, err = g.waits(ctx, done)
-	}
 	if err == nil && time.Since(looked) > maxStale {
 		err = queue.Later(0, errStale) // another attempt may have finished the page, or even its deliveries
 	}
 	if err == nil {
 		err = g.Store.WriteReceipts(ctx, receipts(done))
+	}
+	if err == nil { // not before: see Targeting
+		err = g.waits(ctx, done)
 	}
 	if err != nil {
 		g.failed(done, err)
@@ -423,7 +436,7 @@ func (g *Targeting) look(ctx context.Context, group []*page) (made int) {
 	}
 	for _, p := range done {
 		for _, s := range p.sends {
-			p.outcome.Next = append(p.outcome.Next, p.delivery(s, waits[BurstDevice{p.event.Burst(), s.Device.Member, s.Device.ID}]))
+			p.outcome.Next = append(p.outcome.Next, p.delivery(s))
 		}
 		p.succeed()
 		p.count()
@@ -476,7 +489,7 @@ func (p *page) decide(of map[Candidate][]Facts, enough int) {
 		for _, f := range facts {
 			switch d := Decide(p.event, f); d.Skip {
 			case "":
-				p.sends = append(p.sends, send{f, d.NotBefore})
+				p.sends = append(p.sends, send{Facts: f, notBefore: d.NotBefore})
 			case Doubled: // its receipt says that it was accepted, and stays
 				skipped.WithLabelValues(atTargeting, string(Doubled)).Inc()
 			default:
@@ -532,41 +545,68 @@ func (g *Targeting) resume(ctx context.Context, pages []*page) error {
 // lookedUp bounds the devices whose bursts are looked up by one statement.
 const lookedUp = 1000
 
-// waits returns until when the bursts that were accepted for a device just now wait for others.
-func (g *Targeting) waits(ctx context.Context, pages []*page) (map[BurstDevice]time.Time, error) {
-	var bursts []BurstDevice
+// waits finds out what keeps the deliveries of bursts waiting. Those that the pages make of one
+// burst for a device do not: they are enqueued together, and one absorbs the others.
+func (g *Targeting) waits(ctx context.Context, pages []*page) error {
+	type key struct {
+		burst  [16]byte
+		device uint64
+	}
+	own := make(map[key][]uint64)
+	var asked []BurstDevice
+	var sends []*send
 	for _, p := range pages {
-		if p.event.Collapse == "" || p.event.Urgent {
+		if p.event.Collapse == "" {
 			continue
 		}
-		for _, s := range p.sends {
-			bursts = append(bursts, BurstDevice{p.event.Burst(), s.Device.Member, s.Device.ID})
-		}
-	}
-	until := make(map[BurstDevice]time.Time, len(bursts))
-	for some := range slices.Chunk(bursts, lookedUp) {
-		last, err := g.Store.LastAccepted(ctx, some)
-		if err != nil {
-			return nil, err
-		}
-		for i, at := range last {
-			if !at.IsZero() {
-				until[some[i]] = at.Add(burstPause)
+		burst := p.event.Burst()
+		for i := range p.sends {
+			s := &p.sends[i]
+			own[key{burst, s.Device.ID}] = append(own[key{burst, s.Device.ID}], p.event.Number)
+			if !p.event.Urgent {
+				asked = append(asked, BurstDevice{Burst: burst, Member: s.Device.Member, Device: s.Device.ID, Event: p.event.Number})
+				sends = append(sends, s)
 			}
 		}
 	}
-	return until, nil
+	for i := range asked {
+		asked[i].Except = own[key{asked[i].Burst, asked[i].Device}]
+	}
+	for first := 0; first < len(asked); first += lookedUp {
+		last, err := g.Store.LastSent(ctx, asked[first:min(first+lookedUp, len(asked))])
+		if err != nil {
+			return err
+		}
+		for i := range last {
+			sends[first+i].burst = last[i]
+		}
+	}
+	return nil
+}
+
+// until is when others of the burst are over; zero: there are none.
+func (l LastSent) until() (until time.Time) {
+	for _, end := range []struct {
+		at    time.Time
+		pause time.Duration
+	}{{l.Accepted, burstPause}, {l.Earlier, burstPause}, {l.Pending, rivalPause}} {
+		if !end.at.IsZero() && end.at.Add(end.pause).After(until) {
+			until = end.at.Add(end.pause)
+		}
+	}
+	return until
 }
 
 // delivery returns the task of a delivery. It waits for the end of the quiet hours and, of a burst,
-// until a time, unless the event expires by then.
-func (p *page) delivery(s send, until time.Time) queue.New {
+// for others of it, unless the event expires by then. It has no end of its own: who works on it
+// leaves a receipt that says that the event has expired.
+func (p *page) delivery(s send) queue.New {
 	d := Delivery{Event: p.event.Number, Member: s.Device.Member}
 	start := s.notBefore
 	if p.event.Collapse != "" {
 		burst := p.event.Burst()
 		d.Burst = hex.EncodeToString(burst[:])
-		if !p.event.Urgent && until.After(start) && until.Before(p.event.Expires) {
+		if until := s.burst.until(); until.After(start) && until.Before(p.event.Expires) {
 			start = until
 		}
 	}
@@ -575,7 +615,6 @@ func (p *page) delivery(s send, until time.Time) queue.New {
 	if p.event.Urgent {
 		n.Queue = QueueUrgent
 	}
-	n.Life = p.event.Expires.Sub(s.Now)
 	if start.After(s.Now) {
 		n.Delay = start.Sub(s.Now)
 	}

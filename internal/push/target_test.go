@@ -1,9 +1,11 @@
 package push_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -83,8 +85,8 @@ func newTask(id, actor uint64, event string) queue.Task {
 	return queue.Task{ID: id, Kind: push.Notify, Key: actor, Payload: json.RawMessage(event), Attempts: 1, MaxAttempts: 25, Created: now, Claimed: now}
 }
 
-// TestEventOfADeletedActor: who was told of by name still hears of it, without its photo; it
-// has no followers that the event would reach, as what it did is no more.
+// TestEventOfADeletedActor: what a member did that is deleted is not announced, also to those
+// that the event names.
 func TestEventOfADeletedActor(t *testing.T) {
 	t.Parallel()
 	db := openDB(t)
@@ -96,7 +98,7 @@ func TestEventOfADeletedActor(t *testing.T) {
 		event string
 		want  int
 	}{
-		{`{"type":"comment","recipients":["2"]}`, 1},
+		{`{"type":"comment","recipients":["2"]}`, 0},
 		{`{"type":"upload","object":"photo:901","recipients":["2"]}`, 0},
 		{`{"type":"upload","object":"photo:901"}`, 0},
 	} {
@@ -104,6 +106,78 @@ func TestEventOfADeletedActor(t *testing.T) {
 		if o.Err != nil || len(o.Next) != test.want {
 			t.Errorf("%s: %+v", test.event, o)
 		}
+	}
+}
+
+// slowSender answers when it is told to.
+type slowSender struct {
+	recorder
+	sending chan struct{} // gets a value when a message arrives
+	answer  chan struct{}
+}
+
+func (s *slowSender) Send(ctx context.Context, m push.Message) push.Result {
+	s.sending <- struct{}{}
+	<-s.answer
+	return s.recorder.Send(ctx, m)
+}
+
+// TestABurstIsNotTakenTwice: while one process sends a burst, another one targets a further event of
+// it. Its delivery waits, so that it does not take what is being sent.
+func TestABurstIsNotTakenTwice(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	exec(t, db, "INSERT INTO users (id, username) VALUES (1, 'ada'), (2, 'bob')")
+	exec(t, db, "INSERT INTO push_devices (id, member_id, platform, address_hash, address, registered_at) VALUES (20, 2, 'fcm', REPEAT('x', 32), '{}', 5)")
+	q := queue.NewMySQLQueue(db, queue.Options{})
+	sender := &slowSender{sending: make(chan struct{}, 9), answer: make(chan struct{})}
+	work := func(name string, h queue.Handler) (worked int) {
+		list, err := q.Claim(t.Context(), name, 10, time.Minute)
+		must(t, err)
+		var results []queue.Result
+		for i, o := range h.Handle(t.Context(), list) {
+			must(t, o.Err)
+			results = append(results, queue.Result{Task: list[i], Next: o.Next})
+		}
+		lost, err := q.Finish(t.Context(), results)
+		must(t, err)
+		return len(list) - lost
+	}
+	targeting := func() *push.Targeting { // of a process of its own
+		return push.NewTargeting(push.TargetingOptions{Store: push.NewMySQL(db), Followers: contacts.NewMySQL(db)})
+	}
+	deliveries := func() *push.Deliveries {
+		return push.NewDeliveries(push.DeliveryOptions{
+			Store: push.NewMySQL(db), Senders: map[push.Platform]push.Sender{push.FCM: sender}, Log: slog.New(slog.DiscardHandler), Patience: time.Minute, Timeout: time.Minute,
+		})
+	}
+	happens := func() {
+		exec(t, db, `INSERT INTO tasks (type, subject, args, queue) VALUES ('notify', 1, '{"type":"fave","recipients":["2"],"collapse":"k"}', 'notify')`)
+	}
+	happens()
+	happens() // one delivery does both: they are targeted together
+	work(push.QueueNotify, targeting())
+	ended := make(chan int, 1)
+	go func() { ended <- work(push.QueuePush, deliveries()) }()
+	<-sender.sending
+	happens()
+	work(push.QueueNotify, targeting())
+	if n := work(push.QueuePush, deliveries()); n != 0 {
+		t.Errorf("%d deliveries began while the burst was being sent", n)
+	}
+	var wait float64
+	must(t, db.QueryRowContext(t.Context(), "SELECT (t.due_at - CAST((SELECT MAX(at) FROM push_receipts WHERE event_number < e.number) AS SIGNED)) / 1000"+
+		" FROM tasks t JOIN push_events e ON e.number = JSON_VALUE(t.args, '$.event') WHERE t.type = 'deliver' AND t.state = 'scheduled'").Scan(&wait))
+	if wait < 60 {
+		t.Errorf("the further one begins %v s after what is pending, want a minute", wait)
+	}
+	close(sender.answer)
+	if n := <-ended; n != 1 {
+		t.Errorf("%d deliveries were done, want 1", n)
+	}
+	exec(t, db, "UPDATE tasks SET state = 'waiting', due_at = NULL")
+	if n := work(push.QueuePush, deliveries()); n != 1 || len(sender.sent) != 2 || sender.sent[0].Count != 2 || sender.sent[1].Count != 3 { // with the two that the device shows
+		t.Errorf("then %d deliveries were done; the messages are %+v", n, sender.sent)
 	}
 }
 

@@ -2,7 +2,7 @@
 // of a request without an answer whether the push service may have taken it.
 //
 // Unlike a [http.Transport] it tells when it waits, opens a second connection only if the
-// first was full for a while, and sends nothing again by itself.
+// first was full for a while, and sends nothing again that may have been sent.
 package h2pool
 
 import (
@@ -133,7 +133,6 @@ func (p *Pool) acquire(ctx context.Context) (*Conn, error) {
 	w := &waiter{got: make(chan struct{})}
 	p.waiters = append(p.waiters, w)
 	p.waiting.Add(1)
-	//nolint:contextcheck // a connection outlives the message
 	p.match() // a stream that became free before waiting was raised told no one
 	p.mu.Unlock()
 

@@ -54,7 +54,7 @@ func (p *Pool) try(ctx context.Context, text []byte, head func(*Conn) (*http.Req
 		return Answer{}, Failure{Err: err}, false
 	}
 	answered := false
-	defer func() { p.done(c, answered) }() //nolint:contextcheck // a connection outlives the request
+	defer func() { p.done(c, answered) }()
 	request, err := head(c)
 	if err != nil {
 		return Answer{}, Failure{Err: err}, false

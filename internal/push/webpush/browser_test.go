@@ -158,6 +158,7 @@ func TestABrowserShowsTheNotification(t *testing.T) {
 	for _, data := range []string{"null", "no JSON", `{"data":5}`} {
 		give(data)
 	}
+	b.Await(`window.shown.filter((title) => title === "News").length === 3`)
 	await("News|||/", "News|||/", "News|||/")
 	b.RequireCalm()
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
@@ -124,7 +125,7 @@ func reason(status int, body []byte) string {
 func messageID(header http.Header) string {
 	for _, name := range []string{"Apns-Id", "X-Wns-Msg-Id"} {
 		id := header.Get(name)
-		if id != "" && len(id) <= 64 && bytes.IndexFunc([]byte(id), func(c rune) bool { return c <= ' ' || c > '~' }) < 0 {
+		if id != "" && len(id) <= 64 && !strings.ContainsFunc(id, func(c rune) bool { return c <= ' ' || c > '~' }) {
 			return id
 		}
 	}
