@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -178,6 +179,43 @@ func TestABurstIsNotTakenTwice(t *testing.T) {
 	exec(t, db, "UPDATE tasks SET state = 'waiting', due_at = NULL")
 	if n := work(push.QueuePush, deliveries()); n != 1 || len(sender.sent) != 2 || sender.sent[0].Count != 2 || sender.sent[1].Count != 3 { // with the two that the device shows
 		t.Errorf("then %d deliveries were done; the messages are %+v", n, sender.sent)
+	}
+}
+
+// TestWhatIsPendingOfACrashIsDone: between two attempts at an event of a burst, a device is
+// removed, and another member opts out. What the first attempt noted as pending has a delivery
+// nevertheless, or is skipped; and a late process does not make it pending again.
+func TestWhatIsPendingOfACrashIsDone(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	exec(t, db, "INSERT INTO users (id, username) VALUES (1, 'ada'), (2, 'bob'), (3, 'eve')")
+	exec(t, db, "INSERT INTO push_devices (id, member_id, platform, address_hash, registered_at) VALUES"+
+		" (20, 2, 'fcm', REPEAT('x', 32), 5), (30, 3, 'fcm', REPEAT('y', 32), 5)")
+	store := push.NewMySQL(db)
+	g := push.NewTargeting(push.TargetingOptions{Store: store, Followers: contacts.NewMySQL(db)})
+	task := newTask(5, 1, `{"id":"e","type":"comment","recipients":["2","3"],"collapse":"c"}`)
+	attempt := func(want ...uint64) {
+		t.Helper()
+		o := g.Handle(t.Context(), []queue.Task{task})[0]
+		var devices []uint64
+		for _, n := range o.Next {
+			devices = append(devices, n.Key)
+		}
+		if o.Err != nil || !slices.Equal(devices, want) {
+			t.Errorf("%+v: deliveries to devices %v, want %v", o, devices, want)
+		}
+	}
+	attempt(20, 30) // which is lost
+	_, err := store.Remove(t.Context(), 2, 20)
+	must(t, err)
+	must(t, store.SetSettings(t.Context(), 3, push.Settings{Types: map[string]bool{"comment": false}}))
+	attempt(20)
+	e, err := store.EventByID(t.Context(), "e")
+	must(t, err)
+	must(t, store.WriteReceipts(t.Context(), []push.Receipt{{Event: e.Number, Member: 3, Device: 30, State: push.StatePending, Burst: e.Burst()}}))
+	states, err := mysql.Select(t.Context(), db, mysql.Column[string], "SELECT CONCAT(device_id, ' ', state) FROM push_receipts ORDER BY device_id")
+	if want := []string{"0 skipped", "20 pending", "30 skipped"}; err != nil || !slices.Equal(states, want) {
+		t.Errorf("the receipts are %v, %v, want %v", states, err, want)
 	}
 }
 
