@@ -606,16 +606,14 @@ func run(t *rapid.T, db *sql.DB, w *targetSite, g *push.Targeting, all []*said, 
 		claim = next
 	}
 	numbers = map[string]uint64{}
-	urgent := map[uint64]bool{}
-	rows, err := db.QueryContext(t.Context(), `SELECT number, id, event LIKE '%"urgent"%' FROM push_events`)
+	rows, err := db.QueryContext(t.Context(), "SELECT number, id FROM push_events")
 	must(t, err)
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var number uint64
 		var id string
-		var hurry bool
-		must(t, rows.Scan(&number, &id, &hurry))
-		numbers[id], of[number], urgent[number] = number, id, hurry
+		must(t, rows.Scan(&number, &id))
+		numbers[id], of[number] = number, id
 	}
 	must(t, rows.Err())
 	for _, n := range waiting {
