@@ -112,12 +112,13 @@ type senders struct {
 	off        []push.Platform  // those without
 	reloaders  []*auth.Reloader // of their keys
 	closers    closers
+	changed    *func(push.Platform) // is told whose keys were replaced; nil in it: no one is
 }
 
 // load makes the senders of the platforms that have keys, and logs which have none. They
 // connect to nothing yet.
 func (p *pushConfig) load(ctx context.Context, log *slog.Logger) (s senders, err error) {
-	s = senders{byPlatform: make(map[push.Platform]push.Sender)}
+	s = senders{byPlatform: make(map[push.Platform]push.Sender), changed: new(func(push.Platform))}
 	roots, err := p.roots()
 	errs := []error{err}
 	follow := func(platform push.Platform, flag, file string, use func(text []byte) error) bool { //nolint:contextcheck // files are read at the start
@@ -179,7 +180,14 @@ func (s *senders) follow(platform push.Platform, flag, file string, log *slog.Lo
 		s.off = append(s.off, platform)
 		return false, nil
 	}
-	r, err := auth.LoadSecret("--"+flag, file, use, log)
+	changed := s.changed
+	r, err := auth.LoadSecret("--"+flag, file, func(text []byte) error {
+		err := use(text)
+		if err == nil && *changed != nil {
+			(*changed)(platform)
+		}
+		return err
+	}, log)
 	if err != nil {
 		return false, fmt.Errorf("--%s (%s): %w", flag, environmentName(flag), err)
 	}

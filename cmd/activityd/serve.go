@@ -138,6 +138,9 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	if b.push != nil {
 		s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: b.push, Senders: auth.senders.byPlatform, Log: log})
 		handlers.Deliver = s.deliveries
+		if auth.senders.changed != nil { // before any file is read again
+			*auth.senders.changed = s.deliveries.KeysChanged
+		}
 		handlers.Notify = push.NewTargeting(push.TargetingOptions{Store: b.push, Followers: b.store})
 	}
 	s.pool = queue.NewPool(b.queue, b.notifier, tasks.Handlers(b.index, b.store, b.queue, handlers), log, pool)

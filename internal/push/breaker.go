@@ -50,7 +50,8 @@ const (
 // the member likes. So an origin of Web Push is proven only while it accepts messages: each
 // acceptance counts for it and each failure against it. All that are not proven share a
 // small quota of messages in flight, and the breaker of one opens at its first failure. Only
-// their breakers are forgotten when there are too many. Other platforms have few origins,
+// their breakers are forgotten when there are too many, and that they refuse our keys says
+// nothing about these: no metric and no log tells it. Other platforms have few origins,
 // which the operator chose: they are always proven.
 type breakers struct {
 	mu       sync.Mutex
@@ -72,6 +73,7 @@ type breaker struct {
 	probed   time.Time // half open: when the probe was let through; zero: none is under way
 	since    uint64    // the round of its last opening or probe
 	refused  bool      // it does not take our keys
+	alarms   bool      // that is counted: it took them before
 }
 
 // lastKnown is when something was last known of the push service.
@@ -236,7 +238,9 @@ func (b *breakers) report(p pass, r Result) (wait time.Duration, opened bool) {
 		}
 		return 0, false
 	}
-	b.doubt(p)
+	if says != refused { // which is an answer
+		b.doubt(p)
+	}
 	if at == nil {
 		at = b.add(p, now)
 	}
@@ -253,19 +257,20 @@ func (b *breakers) report(p pass, r Result) (wait time.Duration, opened bool) {
 	default:
 		return 0, false
 	}
-	b.open(at, now.Add(pause), says == refused)
+	b.open(at, now.Add(pause), says == refused, p.unproven)
 	return pause, true
 }
 
-// open opens a breaker.
-func (b *breakers) open(at *breaker, until time.Time, refused bool) {
+// open opens a breaker. That an unproven push service refuses our keys raises no alarm.
+func (b *breakers) open(at *breaker, until time.Time, refused, unproven bool) {
 	b.round++
 	if at.until.IsZero() {
 		breakersOpen.WithLabelValues(string(at.platform)).Inc()
 	}
-	if refused != at.refused {
-		at.refused = refused
-		credentialsRefused.WithLabelValues(string(at.platform)).Add(map[bool]float64{true: 1, false: -1}[refused])
+	at.refused = refused
+	if is := refused && (at.alarms || !unproven); is != at.alarms {
+		at.alarms = is
+		credentialsRefused.WithLabelValues(string(at.platform)).Add(map[bool]float64{true: 1, false: -1}[is])
 	}
 	at.trips, at.failures, at.until, at.probed, at.since = at.trips+1, 0, until, time.Time{}, b.round
 }
@@ -328,8 +333,20 @@ func (b *breakers) remove(origin string, at *breaker) {
 	if !at.until.IsZero() {
 		breakersOpen.WithLabelValues(string(at.platform)).Dec()
 	}
-	if at.refused {
+	if at.alarms {
 		credentialsRefused.WithLabelValues(string(at.platform)).Dec()
+	}
+}
+
+// forgetKeys removes the breakers of push services of a platform that refuse our keys: there
+// are others now.
+func (b *breakers) forgetKeys(p Platform) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for origin, at := range b.origins {
+		if at.platform == p && at.refused {
+			b.remove(origin, at)
+		}
 	}
 }
 

@@ -193,6 +193,55 @@ func TestRefusedKeysAreTriedLessAndLess(t *testing.T) {
 	})
 }
 
+// Of the push services that members name, only one that accepted messages here tells by a
+// refusal that our keys are wrong.
+func TestOnlyProvenOriginsRaiseTheAlarm(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBreakers()
+		no := Result{Outcome: Credentials, Status: 403, Origin: true}
+		const madeUp, known = "https://made-up.example:443", "https://known.example:443"
+		refuse := func(origin string) {
+			t.Helper()
+			pass, wait, _ := b.admit(WebPush, origin, time.Minute)
+			if wait > 0 {
+				t.Fatalf("%s is left alone for %v", origin, wait)
+			}
+			if _, opened := b.report(pass, no); !opened {
+				t.Errorf("%s is not left alone", origin)
+			}
+		}
+		pass, _, _ := b.admit(WebPush, known, time.Minute)
+		b.report(pass, taken)
+		for range 20 { // also when it was long ago that it accepted any
+			refuse(known)
+			refuse(madeUp)
+			if b.origins[madeUp].alarms || !b.origins[known].alarms {
+				t.Fatalf("alarms: made up %t, known %t", b.origins[madeUp].alarms, b.origins[known].alarms)
+			}
+			passTime(maxRefusedPause)
+		}
+		b.forgetKeys(WebPush)
+		if len(b.origins) > 0 {
+			t.Errorf("by another key: %v", b.origins)
+		}
+	})
+}
+
+// With another key all that refused the one before are sent to at once.
+func TestAnotherKeyEndsRefusals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBreakers()
+		b.report(admitted(t, b, oneOrigin), Result{Outcome: Credentials, Status: 403, Origin: true})
+		refuses(t, b, oneOrigin)
+		b.forgetKeys(WebPush)
+		refuses(t, b, oneOrigin)
+		b.forgetKeys(APNs)
+		admitted(t, b, oneOrigin)
+	})
+}
+
 // Messages that were not processed, as the push service says when it closes a connection, are
 // no failures of it, and a probe among them found nothing out.
 func TestWhatWasNotProcessedIsNoFailure(t *testing.T) {

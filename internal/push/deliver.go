@@ -863,8 +863,16 @@ func (b *batch) release(all []*delivery) {
 	}
 }
 
-// logOpened says that a push service is left alone.
+// KeysChanged is to be told that the sender of a platform has other keys: push services that
+// refused those before are not left alone any longer.
+func (d *Deliveries) KeysChanged(p Platform) { d.breakers.forgetKeys(p) }
+
+// logOpened says that a push service is left alone, unless it may be one that a member made
+// up: see breakers.
 func (b *batch) logOpened(a answer, pause time.Duration) {
+	if a.pass.unproven {
+		return
+	}
 	about := []any{"origin", a.pass.origin, "outcome", a.Outcome, "reason", a.Reason, "status", a.Status, "for", pause.Round(time.Millisecond)}
 	if a.Outcome == Credentials {
 		b.logOften(b.ctx, slog.LevelError, a.pass.platform, "push service refuses our keys", about...)
