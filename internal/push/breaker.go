@@ -257,20 +257,20 @@ func (b *breakers) report(p pass, r Result) (wait time.Duration, opened bool) {
 	default:
 		return 0, false
 	}
-	b.open(at, now.Add(pause), says == refused, p.unproven)
+	at.refused = says == refused
+	b.open(at, now.Add(pause), at.refused && (at.alarms || !p.unproven))
 	return pause, true
 }
 
-// open opens a breaker. That an unproven push service refuses our keys raises no alarm.
-func (b *breakers) open(at *breaker, until time.Time, refused, unproven bool) {
+// open opens a breaker. alarms: our keys are refused, by a push service that took them before.
+func (b *breakers) open(at *breaker, until time.Time, alarms bool) {
 	b.round++
 	if at.until.IsZero() {
 		breakersOpen.WithLabelValues(string(at.platform)).Inc()
 	}
-	at.refused = refused
-	if is := refused && (at.alarms || !unproven); is != at.alarms {
-		at.alarms = is
-		credentialsRefused.WithLabelValues(string(at.platform)).Add(map[bool]float64{true: 1, false: -1}[is])
+	if alarms != at.alarms {
+		at.alarms = alarms
+		credentialsRefused.WithLabelValues(string(at.platform)).Add(map[bool]float64{true: 1, false: -1}[alarms])
 	}
 	at.trips, at.failures, at.until, at.probed, at.since = at.trips+1, 0, until, time.Time{}, b.round
 }

@@ -572,6 +572,60 @@ func TestRefusedKeys(t *testing.T) {
 	})
 }
 
+// What a member names as the push service of a browser says nothing about our keys, and its name
+// is in no log.
+func TestRefusalsOfAMadeUpPushService(t *testing.T) {
+	t.Parallel()
+	bubble(t, 1, func(t *testing.T, w *world) {
+		d := w.devices[1]
+		d.Platform = push.WebPush
+		w.devices[1] = d
+		w.origin = func(push.Device) string { return "https://made-up.example:443" }
+		w.answering(func(context.Context, push.Message) push.Result {
+			return push.Result{Outcome: push.Credentials, Status: 403, Reason: "forbidden", Origin: true}
+		})
+		o := w.options()
+		o.Senders[push.WebPush] = w
+		w.start(push.NewDeliveries(o), w.queue)
+		w.deliver(w.event(push.Event{}), 1)
+		pass(10 * time.Minute)
+		w.counts(queue.Counts{Scheduled: 1})
+		if sent, _ := w.messages(); sent == 0 || strings.Contains(w.log.String(), "made-up") || strings.Contains(w.log.String(), "refuses our keys") {
+			t.Errorf("%d messages; the log: %s", sent, w.log.String())
+		}
+	})
+}
+
+// One error of a server is of its message: others are sent at once, and the message itself a
+// last time before its event expires.
+func TestAServerErrorIsOfItsMessage(t *testing.T) {
+	t.Parallel()
+	bubble(t, 2, func(t *testing.T, w *world) {
+		sent := 0
+		w.answering(func(context.Context, push.Message) push.Result {
+			if sent++; sent == 1 {
+				return push.Result{Outcome: push.Wait, Status: 503, Reason: "ServiceUnavailable", After: 15 * time.Minute}
+			}
+			return push.Result{Outcome: push.Accepted, Status: 200}
+		})
+		e := w.event(push.Event{ExpiresIn: 10 * time.Minute})
+		w.deliver(e, 1)
+		w.begin()
+		pass(2 * time.Second)
+		other := w.event(push.Event{ExpiresIn: 10 * time.Minute})
+		w.deliver(other, 2)
+		pass(2 * time.Second)
+		if r := w.receipt(other.Number, 2); r.State != push.StateAccepted {
+			t.Errorf("another message after a 503: %+v", r)
+		}
+		pass(10 * time.Minute)
+		w.done()
+		if r := w.receipt(e.Number, 1); r.State != push.StateAccepted {
+			t.Errorf("the message that was answered by 503: %+v", r)
+		}
+	})
+}
+
 // Keys that one subscription refuses are about that one: its push service answers, and the
 // others behind it are sent to.
 func TestKeysThatOneSubscriptionRefuses(t *testing.T) {

@@ -129,8 +129,10 @@ func TestCheckResolvesNames(t *testing.T) {
 			}
 		}
 	}
-	if !errors.Is(r.check(t.Context(), "inside.example.com", lookup), errNotPublic) {
-		t.Error("an address inside is not refused for being no public one")
+	for _, host := range []string{"inside.example.com", "nowhere.example.com"} { // by one text: a member is not to learn which names exist inside
+		if !errors.Is(r.check(t.Context(), host, lookup), errNotPublic) {
+			t.Errorf("%s is not refused for having no public address", host)
+		}
 	}
 }
 

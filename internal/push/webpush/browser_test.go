@@ -136,21 +136,27 @@ func TestABrowserShowsTheNotification(t *testing.T) {
 	deliver("maya (2)", "uploads", `{"url":"https://elsewhere.example/"}`)
 	await("maya (2)|Grüße & <b>mehr</b>|uploads|https://elsewhere.example/", "noor|Grüße & <b>mehr</b>|comments|/photos/12")
 
-	// A click closes the notification, and opens pages of this site only.
+	deliver("pim", "broken", `{"url":"https://:"}`)
+	await("maya (2)|Grüße & <b>mehr</b>|uploads|https://elsewhere.example/", "noor|Grüße & <b>mehr</b>|comments|/photos/12",
+		"pim|Grüße & <b>mehr</b>|broken|https://:")
+
+	// A click closes the notification, and opens pages of this site only: the first one if it
+	// is given none.
 	clicked := evalInWorker[[]string](b, `(async () => {
 		const opened = [];
 		const work = [];
 		self.clients.openWindow = async (url) => opened.push(url);
+		WindowClient.prototype.focus = async function () { opened.push(this.url); };
 		ExtendableEvent.prototype.waitUntil = (promise) => work.push(promise);
 		for (const notification of await self.registration.getNotifications()) {
 			if (notification.tag === "ready") continue;
 			self.dispatchEvent(new NotificationEvent("notificationclick", {notification}));
 		}
 		await Promise.all(work);
-		return opened;
+		return opened.sort();
 	})()`)
-	if want := []string{server.URL + "/photos/12"}; !slices.Equal(clicked, want) {
-		t.Errorf("two clicks opened %q, want %q", clicked, want)
+	if want := []string{server.URL + "/", server.URL + "/", server.URL + "/photos/12"}; !slices.Equal(clicked, want) {
+		t.Errorf("three clicks opened %q, want %q", clicked, want)
 	}
 	await()
 

@@ -82,6 +82,9 @@ func TestClassify(t *testing.T) {
 		"switching protocols":  {exchange{status: 101}, push.Result{Outcome: push.Rejected, Status: 101, Reason: "http"}},
 		"status 999":           {exchange{status: 999}, push.Result{Outcome: push.Rejected, Status: 999, Reason: "http"}},
 		"refused":              {exchange{err: dial(errors.New("connection refused"))}, push.Result{Outcome: push.Wait, Reason: "dial"}},
+		"closing":              {exchange{err: errors.New("http2: Transport received Server's graceful shutdown GOAWAY")}, push.Result{Outcome: push.Wait, Reason: push.ReasonGoAway}},
+		"unwelcome":            {exchange{err: errors.New("http2: Transport received GOAWAY from server ErrCode:PROTOCOL_ERROR")}, push.Result{Outcome: push.Wait, Reason: "connection"}},
+		"refused stream":       {exchange{err: h2pool.StreamError{Code: 7}}, push.Result{Outcome: push.Wait, Reason: push.ReasonRefused}},
 		"no such host":         {exchange{err: dial(&net.DNSError{IsNotFound: true})}, push.Result{Outcome: push.Wait, Reason: "dns"}},
 		"certificate":          {exchange{err: dial(&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}})}, push.Result{Outcome: push.Wait, Reason: "tls"}},
 		"not public":           {exchange{err: dial(&net.OpError{Op: "dial", Err: errNotPublic})}, push.Result{Outcome: push.Wait, Reason: "forbidden_address", After: notPublicWait, Origin: true}},
@@ -131,7 +134,7 @@ func TestReasonsAreFew(t *testing.T) {
 	}
 	seen := map[string]bool{
 		"endpoint": true, "payload": true, "bad_key": true, "token": true, // of Send
-		"connection": true, "timeout": true, "dns": true, "tls": true, "dial": true, "forbidden_address": true,
+		"connection": true, "timeout": true, "dns": true, "tls": true, "dial": true, "forbidden_address": true, push.ReasonGoAway: true, push.ReasonRefused: true,
 	}
 	for status := 100; status < 1000; status++ {
 		for _, body := range bodies {
