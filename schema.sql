@@ -48,7 +48,8 @@ CREATE TABLE IF NOT EXISTS photos (
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
 -- The durable queue. A producer sets type, subject and args in the transaction of
--- the change that the task is about; if it wants to, also queue and priority,
+-- the change that the task is about, and for type 'notify' queue = 'notify';
+-- if it wants to, also queue and priority,
 -- expires_at, or, for a task that shall run later, state = 'scheduled' and due_at.
 -- It needs the right to insert these columns, and no other (README, Rights); args of
 -- more than 32768 bytes are not read. Times are unix milliseconds of the database's clock.
@@ -138,7 +139,9 @@ CREATE TABLE IF NOT EXISTS push_settings (
   quiet_from SMALLINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'minutes after midnight',
   quiet_to   SMALLINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'equal to quiet_from: no quiet hours',
   time_zone  VARCHAR(64)       CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT 'UTC',
-  PRIMARY KEY (member_id)
+  missing_at BIGINT UNSIGNED   NULL COMMENT 'when it was found that there is no such member; a day later what push keeps of it is deleted',
+  PRIMARY KEY (member_id),
+  KEY missing (missing_at)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
 CREATE TABLE IF NOT EXISTS push_mutes (

@@ -45,6 +45,10 @@ func (s *suite) benchFailover(ctx context.Context) (err error) {
 		left += held
 		drained = append(drained, milliseconds(gap))
 	}
+	// The programs have found that Redis was emptied before, and enqueued refills.
+	if _, err := p.db.ExecContext(ctx, "DELETE FROM tasks"); err != nil {
+		return err
+	}
 	part := fmt.Sprintf("Failover of %d deliveries that a process holds, whose lease is 5 s", p.options.held)
 	add := func(name, unit string, values []float64, a *aim) {
 		p.results.add(figure{Part: part, Name: name, Unit: unit, Value: spreadOf(values...), Aim: a})
@@ -137,6 +141,6 @@ func (f *failover) drained(ctx context.Context) (left int, took time.Duration, e
 		return 0, 0, err
 	}
 	took = time.Since(start)
-	err = f.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM tasks WHERE state = 'running'").Scan(&left)
+	err = f.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM tasks WHERE state = 'running' AND type IN ('notify', 'target', 'deliver')").Scan(&left)
 	return left, took, errors.Join(err, f.forget(ctx))
 }

@@ -96,20 +96,20 @@ func TestBrowserPausesAndResumesTheTraffic(t *testing.T) {
 // shows.
 func pagesToLookAt(t *testing.T) []string {
 	t.Helper()
-	s, real := startService(t), startRealService(t, smallWorld())
+	s, whole := startService(t), startRealService(t, smallWorld())
 	const viewer = 2
-	one, other := real.contactsSeen(t, viewer)
-	real.pressed(t, "upload", "viewer=%d&owner=%d", viewer, one)
-	real.awaitFates(t, viewer, arrived)
-	real.pressed(t, "push", "viewer=%d&do=mute&contact=%d", viewer, other)
-	real.pressed(t, "upload", "viewer=%d&owner=%d", viewer, other)
-	real.awaitFates(t, viewer, isMuted)
-	real.pressed(t, "push", "viewer=%d&do=hold", viewer)
-	real.pressed(t, "upload", "viewer=%d&owner=%d", viewer, one)
-	real.awaitFates(t, viewer, isHeld)
-	real.pressed(t, "push", "viewer=%d&do=quiet", viewer)
-	real.pressed(t, "push", "viewer=%d&do=opt-out", viewer)
-	return []string{s.url + "/", s.url + "/?viewer=5", real.url + "/?viewer=2"}
+	one, other := whole.contactsSeen(t, viewer)
+	whole.pressed(t, "upload", "viewer=%d&owner=%d", viewer, one)
+	whole.awaitFates(t, viewer, arrived)
+	whole.pressed(t, "push", "viewer=%d&do=mute&contact=%d", viewer, other)
+	whole.pressed(t, "upload", "viewer=%d&owner=%d", viewer, other)
+	whole.awaitFates(t, viewer, isMuted)
+	whole.pressed(t, "push", "viewer=%d&do=hold", viewer)
+	whole.pressed(t, "upload", "viewer=%d&owner=%d", viewer, one)
+	whole.awaitFates(t, viewer, isHeld)
+	whole.pressed(t, "push", "viewer=%d&do=quiet", viewer)
+	whole.pressed(t, "push", "viewer=%d&do=opt-out", viewer)
+	return []string{s.url + "/", s.url + "/?viewer=5", whole.url + "/?viewer=2"}
 }
 
 func TestBrowserFindsNoBarrier(t *testing.T) {
@@ -169,6 +169,23 @@ func TestBrowserShowsTheVerdictsOnANarrowScreen(t *testing.T) {
 	}
 	if hidden := browsertest.Eval[int](b, `[...document.querySelectorAll(".verdict")].filter(e => e.getBoundingClientRect().width < 10).length`); hidden > 0 {
 		t.Errorf("%d verdicts are not seen", hidden)
+	}
+}
+
+// A phone shows what became of an upload in words, not in letters below each other.
+func TestBrowserShowsTheFatesOnANarrowScreen(t *testing.T) {
+	pages := pagesToLookAt(t)
+	b := browsertest.New(t)
+	b.Do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile), chromedp.Navigate(pages[2]))
+	b.Await(`document.querySelectorAll(".push tbody tr").length === 3`)
+	for what, expression := range map[string]string{
+		"the page":    "document.documentElement.scrollWidth - 360",
+		"the highest": `Math.max(...[...document.querySelectorAll(".push tbody tr")].map(e => Math.ceil(e.getBoundingClientRect().height))) - 250`,
+		"the table":   `(e => e.scrollWidth - e.clientWidth)(document.querySelector(".push .scroll"))`,
+	} {
+		if over := browsertest.Eval[int](b, expression); over > 0 {
+			t.Errorf("%s is %d pixels too large", what, over)
+		}
 	}
 }
 
@@ -264,14 +281,19 @@ func TestBrowserShowsRealServers(t *testing.T) {
 	b.RequireCalm()
 	if path != "" {
 		// A burst arrives, and what was made private in time does not.
+		held := `document.getElementById("do-hold").textContent === "Let the deliveries go"`
+		clickNow(b, "#do-hold")
+		b.Await(held)
 		clickNow(b, "#do-burst")
+		b.Await(`[...document.querySelectorAll(".push .fate.wait")].filter(e => e.textContent.includes("held")).length === 10`)
+		clickNow(b, "#do-hold")
 		b.Await(`document.querySelectorAll(".push .fate.yes").length === 10 && document.querySelectorAll(".screen li").length === 2`)
 		clickNow(b, "#do-hold")
-		b.Await(`document.getElementById("do-hold").textContent === "Let the deliveries go"`)
+		b.Await(held)
 		clickNow(b, "#do-other")
 		b.Await(`document.querySelectorAll(".push .fate.wait").length === 2`)
 		clickNow(b, ".push td button")
-		b.Await(`document.querySelector(".push tbody tr").textContent.includes("private")`)
+		b.Await(`document.querySelector(".push tbody tr:first-child button") === null`)
 		clickNow(b, "#do-hold")
 		b.Await(`document.querySelectorAll(".push .fate.no").length === 2`)
 		b.Await(`document.getElementById("toast").textContent === ""`)

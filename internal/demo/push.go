@@ -275,7 +275,7 @@ func (d *Demo) fillSwitches(ctx context.Context, viewer member.ID, shown *member
 func (d *Demo) screenView(id, name, by string, of receiver) screenView {
 	view := screenView{ID: id, Name: name, By: by}
 	for _, n := range d.cfg.Push.Receivers.notes(of) {
-		view.Notes = append(view.Notes, noteView{Key: n.collapse, Title: n.title, Body: n.body, Ago: ago(n.unix)})
+		view.Notes = append(view.Notes, noteView{Key: n.collapse, Title: n.Title, Body: n.Body, Ago: ago(n.unix)})
 	}
 	return view
 }
@@ -381,7 +381,7 @@ func (d *Demo) doPush(r *http.Request, viewer member.ID) (string, error) {
 			s.Quiet = push.QuietHours{From: minute, To: (minute + 60) % (24 * 60), Zone: "UTC"}
 		})
 	case "loud":
-		return "The quiet hours are over. What waits goes with the next upload of the same contact, or when they would have ended.",
+		return "The quiet hours are over. What waits goes a minute after the next upload of the same contact, or when they would have ended.",
 			d.changeSettings(ctx, viewer, func(s *push.Settings) { s.Quiet = push.QuietHours{} })
 	case "hold":
 		d.cfg.Push.Hold.Set(true)

@@ -39,9 +39,16 @@ type screen struct{ notes []note }
 
 // note is a notification on a screen.
 type note struct {
-	unix        uint64
-	collapse    string
-	title, body string
+	text
+
+	unix     uint64
+	collapse string
+}
+
+// text is what a notification says.
+type text struct {
+	Title string `json:"title"`
+	Body  string `json:"body"`
 }
 
 // StartReceivers starts the push services. They are to be closed.
@@ -157,19 +164,23 @@ func (r *Receivers) notes(of receiver) []note {
 func (r *Receivers) onPhone(a apnstest.Request) {
 	var payload struct {
 		APS struct {
-			Alert struct{ Title, Body string } `json:"alert"`
+			Alert text `json:"alert"`
 		} `json:"aps"`
 	}
 	if json.Unmarshal(a.Payload, &payload) == nil {
-		r.show(a.Token, note{collapse: a.Collapse, title: payload.APS.Alert.Title, body: payload.APS.Alert.Body})
+		r.show(a.Token, note{collapse: a.Collapse, text: payload.APS.Alert})
 	}
 }
 
 // inBrowser is called for each message that the browsers' push service took, decrypted.
 func (r *Receivers) inBrowser(a webpushtest.Acceptance) {
-	var payload struct{ Title, Body, Tag string }
+	var payload struct {
+		text
+
+		Tag string `json:"tag"`
+	}
 	if json.Unmarshal(a.Payload, &payload) == nil {
-		r.show(a.Subscription, note{collapse: payload.Tag, title: payload.Title, body: payload.Body})
+		r.show(a.Subscription, note{collapse: payload.Tag, text: payload.text})
 	}
 }
 

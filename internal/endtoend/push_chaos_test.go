@@ -106,7 +106,7 @@ func (s *pushSite) awaitDelivered(t *testing.T) {
 // the processes counted. A count is lost with a process that is killed before it is asked.
 func (f *pushFleet) checkDoubles(t *testing.T, j *pushJudge) {
 	t.Helper()
-	const atOnce, soon = 100 * time.Millisecond, 2 * time.Second
+	const atOnce, soon = 100 * time.Millisecond, 250 * time.Millisecond
 	all := j.checkDoubles()
 	inFlight, blind, late := f.pushSite.faults.answersLost(), 0, 0
 	for _, w := range f.faults.all {

@@ -161,7 +161,7 @@ func (j *pushJudge) checkReached(e *sentEvent, d *pushDevice) {
 	case !known && d.live.could(isFalse, e.began, j.ended):
 		j.away++
 	case !known:
-		j.wrongf("LOST: event %s (%s) did not reach device %d of member %s, and nothing says why", e.id, e.way, d.id, d.member.id)
+		j.wrongf("LOST: event %s (%s) did not reach device %d of member %s, and nothing says why: %s", e.id, e.way, d.id, d.member.id, j.traces(e))
 	case f.state == "accepted" && f.reason == "doubled" && e.collapse != "" && j.isCounted(e, d):
 		j.counted++
 	case f.state != "skipped":
@@ -176,6 +176,16 @@ func (j *pushJudge) checkReached(e *sentEvent, d *pushDevice) {
 	default:
 		j.wrongf("LOST: event %s (%s) did not reach device %d of member %s: %s %q, which is not so", e.id, e.way, d.id, d.member.id, f.state, f.reason)
 	}
+}
+
+// traces tells what is left of an event that is lost.
+func (j *pushJudge) traces(e *sentEvent) (text string) {
+	j.t.Helper()
+	must(j.t, j.db.QueryRowContext(j.t.Context(), "SELECT CONCAT('enqueued as ', (SELECT GROUP_CONCAT(task_id) FROM notified WHERE id = ?),"+
+		" '; stored as ', COALESCE((SELECT CONCAT(number, ' by task ', task_id, ' at ', created_at) FROM push_events WHERE id = ?), 'none'), '; receipts: ',"+
+		" COALESCE((SELECT GROUP_CONCAT(r.member_id, '/', r.device_id, ' ', r.state, ' ', r.reason) FROM push_receipts r"+
+		" JOIN push_events e ON e.number = r.event_number WHERE e.id = ?), 'none'))", e.id, e.id, e.id).Scan(&text))
+	return fmt.Sprintf("%s; began %d, recipients %v, collapse %q", text, e.began.UnixMilli(), e.recipients, e.collapse)
 }
 
 // isCounted: a message of the event's burst came to the device after the event.
@@ -265,7 +275,6 @@ func (j *pushJudge) checkNothingStuck() {
 	j.t.Helper()
 	for _, one := range []struct{ what, query string }{
 		{"tasks are left", "SELECT COUNT(*) FROM tasks"},
-		{"receipts are pending", "SELECT COUNT(*) FROM push_receipts WHERE state = 'pending'"},
 		{"receipts say failed", "SELECT COUNT(*) FROM push_receipts WHERE state = 'failed'"},
 	} {
 		var n int

@@ -517,24 +517,8 @@ func (b *batch) look(some []*delivery) error {
 	for _, one := range some {
 		one.looked = at
 		for _, e := range one.events {
-			f := found[next]
+			b.decide(one, e, found[next])
 			next++
-			if f == nil {
-				b.skip(one, e.Number, NoDevice)
-				continue
-			}
-			one.count(e, *f)
-			switch decision := Decide(e, *f); {
-			case decision.Skip != "":
-				b.skip(one, e.Number, decision.Skip)
-			case !decision.NotBefore.IsZero():
-				one.wait(max(decision.NotBefore.Sub(f.Now).Truncate(time.Second), 0) + time.Second)
-			default:
-				one.send = append(one.send, e)
-				one.unanswered = one.unanswered || f.Unanswered
-				one.message.Device = f.Device
-				one.message.Notification = Notification{Title: f.Actor}
-			}
 		}
 		for _, e := range one.shown {
 			if f := found[next]; f != nil {
@@ -544,6 +528,26 @@ func (b *batch) look(some []*delivery) error {
 		}
 	}
 	return nil
+}
+
+// decide decides on an event of a delivery; f is nil if the device is not there.
+func (b *batch) decide(one *delivery, e *StoredEvent, f *Facts) {
+	if f == nil {
+		b.skip(one, e.Number, NoDevice)
+		return
+	}
+	one.count(e, *f)
+	switch decision := Decide(e, *f); {
+	case decision.Skip != "":
+		b.skip(one, e.Number, decision.Skip)
+	case !decision.NotBefore.IsZero():
+		one.wait(max(decision.NotBefore.Sub(f.Now).Truncate(time.Second), 0) + time.Second)
+	default:
+		one.send = append(one.send, e)
+		one.unanswered = one.unanswered || f.Unanswered
+		one.message.Device = f.Device
+		one.message.Notification = Notification{Title: f.Actor}
+	}
 }
 
 // count counts an event of a burst that was accepted before, unless it is not to be shown any

@@ -301,9 +301,9 @@ func TestABurstIsCountedAsAWhole(t *testing.T) {
 func TestTheNewestOfABurstIsTheOneEnqueuedLast(t *testing.T) {
 	t.Parallel()
 	bubble(t, 1, func(t *testing.T, w *world) {
-		for i, created := range []time.Duration{2, 3, 3, 1} {
+		for i, created := range []int64{2, 3, 3, 1} {
 			e := w.event(push.Event{Collapse: "key", Body: fmt.Sprintf("photo %d", i)})
-			e.Created = e.Created.Add(created * time.Millisecond)
+			e.Created = e.Created.Add(time.Duration(created) * time.Millisecond)
 			w.deliver(e, 1)
 		}
 		w.events[3].Task = w.events[2].Task - 1

@@ -21,7 +21,8 @@ type Event struct { //nolint:recvcheck // it is marshalled by value, too
 	Body       string          // "" is the type
 	Data       json.RawMessage // an object; nil if it has none
 	Urgent     bool            // it goes through quiet hours, and before others
-	ExpiresIn  time.Duration   // from when it was enqueued
+	ExpiresIn  time.Duration   // from when it came in
+	Age        time.Duration   // for how long it had been known when its task was enqueued
 	Collapse   string          // of the events with one, a device shows the last, with their count; "" if it has none
 }
 
@@ -37,4 +38,5 @@ const (
 	MaxData       = 1000 // bytes of JSON
 	MaxLife       = 28 * 24 * time.Hour
 	DefaultLife   = 24 * time.Hour
+	maxAge        = 10 * 365 * 24 * time.Hour
 )

@@ -43,9 +43,12 @@ func ParseEvent(actor member.ID, payload json.RawMessage) (Event, error) {
 	if !ok {
 		return Event{}, r.Err()
 	}
-	o.Only(eventFields...)
+	o.Only(append([]string{ageField}, eventFields...)...)
 	e := Event{Actor: actor}
 	e.read(o)
+	if ms, ok := o.Whole(ageField, 0, maxAge.Milliseconds()); ok {
+		e.Age = time.Duration(ms) * time.Millisecond
+	}
 	if err := r.Err(); err != nil {
 		return Event{}, err
 	}
@@ -81,6 +84,10 @@ func ReadRequested(r *strictjson.Reader, place string, value json.RawMessage) Ev
 }
 
 var eventFields = []string{"id", "type", "object", "recipients", "title", "body", "data", "urgent", "expires_in", "collapse"}
+
+// ageField is the one field, of milliseconds, that the payload of a task has besides: it is
+// activityd's own.
+const ageField = "age_ms"
 
 // What the fields of an event are, for people.
 var (
@@ -196,13 +203,20 @@ func (e *Event) check(o strictjson.Object) {
 	if n := lengthAsJSON(e.Body); n > MaxBody {
 		wrong("body", "has %d bytes as JSON: want %s", n, wantBody)
 	}
-	if e.ExpiresIn != 0 && (e.ExpiresIn < time.Second || e.ExpiresIn > MaxLife) {
-		wrong("expires_in", "is %v: want %v to %v", e.ExpiresIn, time.Second, MaxLife)
-	}
+	e.checkTimes(wrong)
 	if e.Collapse != "" && !matches(e.Collapse, MaxCollapse, visibleSyntax) {
 		wrong("collapse", "%q: want %s", strictjson.Clip(e.Collapse), wantCollapse)
 	}
 	e.checkData(o)
+}
+
+func (e *Event) checkTimes(wrong func(name, format string, args ...any)) {
+	if e.ExpiresIn != 0 && (e.ExpiresIn < time.Second || e.ExpiresIn > MaxLife) {
+		wrong("expires_in", "is %v: want %v to %v", e.ExpiresIn, time.Second, MaxLife)
+	}
+	if e.Age < 0 || e.Age > maxAge {
+		wrong(ageField, "is %v: want 0s to %v", e.Age, maxAge)
+	}
 }
 
 func (e *Event) checkData(o strictjson.Object) {
@@ -335,6 +349,7 @@ type payloadJSON struct {
 	Urgent     bool            `json:"urgent,omitempty"`
 	ExpiresIn  int64           `json:"expires_in"`
 	Collapse   *string         `json:"collapse,omitempty"`
+	Age        int64           `json:"age_ms,omitempty"`
 }
 
 // MarshalJSON returns the event as the payload of a task, with nothing left to a default;
@@ -342,7 +357,7 @@ type payloadJSON struct {
 func (e Event) MarshalJSON() ([]byte, error) {
 	out := payloadJSON{
 		ID: e.ID, Type: e.Type, Object: e.Object, Recipients: e.Recipients, Title: e.Title, Body: e.Body,
-		Data: e.Data, Urgent: e.Urgent, ExpiresIn: int64(cmp.Or(e.ExpiresIn, DefaultLife) / time.Second),
+		Data: e.Data, Urgent: e.Urgent, ExpiresIn: int64(cmp.Or(e.ExpiresIn, DefaultLife) / time.Second), Age: e.Age.Milliseconds(),
 	}
 	if e.Followers {
 		out.Recipients = forFollowers

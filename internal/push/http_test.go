@@ -190,7 +190,7 @@ func TestDevicesSettingsAndMutesOverHTTP(t *testing.T) {
 	f.want(t, http.StatusOK, `{"types":{},"quiet_hours":null}`, http.MethodPut, "/v1/users/5/push-settings", `{}`)
 	f.want(t, http.StatusOK, `{"types":{},"quiet_hours":null}`, http.MethodGet, "/v1/users/5/push-settings", "")
 
-	mute := `{"object":"photo:901","until":4102444800}`
+	mute := fmt.Sprintf(`{"object":"photo:901","until":%d}`, time.Now().Add(9*365*24*time.Hour).Unix())
 	for range 2 {
 		f.want(t, http.StatusNoContent, "", http.MethodPut, "/v1/users/5/mutes", mute)
 	}

@@ -121,7 +121,7 @@ func (w *lookWorld) fillWishes(t *rapid.T) {
 		if rapid.Bool().Draw(t, "mutes a member") {
 			object = "user:" + anyone.Draw(t, "muted").String()
 		}
-		until := time.UnixMilli(rapid.Int64Range(1, 9e12).Draw(t, "until"))
+		until := time.UnixMilli(time.Now().UnixMilli() + rapid.Int64Range(-1e12, 3e11).Draw(t, "until"))
 		if w.mutes[id] == nil {
 			w.mutes[id] = make(map[string]time.Time)
 		}

@@ -154,7 +154,8 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 		return all
 	}()))) // Look is to find them in the cache
 	const lookKeys = "a: PRIMARY, ba: PRIMARY, bv: PRIMARY, d: members, e: PRIMARY, g: PRIMARY, h: PRIMARY, mo: PRIMARY, mu: PRIMARY, o: PRIMARY, r: PRIMARY, s: PRIMARY, v: PRIMARY, x: PRIMARY"
-	const some = 80 // what it costs to count
+	const some = 80              // what it costs to count
+	scan := 15 * min(size, 1000) // a purge looks at so many members of three tables
 	return []planned{
 		{name: "Look at members with devices", keys: lookKeys, most: some + 20*half, do: look(with, half)},
 		{name: "Look at members without devices", keys: lookKeys, most: some + 3*half, do: look(without, 0)},
@@ -194,6 +195,7 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 		{name: "ReceiptsOf", keys: "push_receipts: PRIMARY", most: some + 5, do: func() error { return ignore(store.ReceiptsOf(t.Context(), 1, 5)) }},
 		{name: "StoreEvents", keys: "push_events: ids", most: some + 120, do: func() error { return ignore(store.StoreEvents(t.Context(), batch)) }},
 		{name: "Events", keys: "push_events: PRIMARY", most: some + 60, do: func() error { return ignore(push.NewMySQL(db).Events(t.Context(), ids)) }},
+		{name: "CurrentEvents", keys: "push_events: PRIMARY", most: some + 120, do: func() error { return ignore(push.NewMySQL(db).CurrentEvents(t.Context(), ids)) }},
 		{name: "EventByID", keys: "push_events: ids", most: some, do: func() error { return ignore(store.EventByID(t.Context(), "e5")) }},
 		{name: "Devices", keys: "d: members", most: some, do: func() error { return ignore(store.Devices(t.Context(), 5)) }},
 		{name: "Register", keys: "push_devices: members, users: PRIMARY", most: some + 20, do: func() error {
@@ -208,9 +210,9 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 		{name: "Mutes", keys: "push_mutes: PRIMARY", most: some, do: func() error { return ignore(store.Mutes(t.Context(), 5)) }},
 		{name: "Mute", keys: "push_mutes: PRIMARY, users: PRIMARY", most: some, do: func() error { return store.Mute(t.Context(), 5, "user:3", time.Now()) }},
 		{name: "Unmute", keys: "push_mutes: PRIMARY", most: some, do: func() error { return ignore(store.Unmute(t.Context(), 5, "user:3")) }},
-		{name: "Purge of nothing", keys: "push_devices: gone, push_events: forgotten, push_mutes: ends", most: some, do: func() error { return ignore(store.Purge(t.Context())) }},
+		{name: "Purge of nothing", keys: "push_devices: gone, push_devices: members, push_events: forgotten, push_mutes: PRIMARY, push_mutes: ends, push_settings: PRIMARY, push_settings: missing, u: PRIMARY", most: some + scan, do: func() error { return ignore(store.Purge(t.Context())) }},
 		{
-			name: "Purge", keys: "push_devices: gone, push_events: PRIMARY, push_events: forgotten, push_mutes: ends, push_receipts: PRIMARY", most: some + 4*size,
+			name: "Purge", keys: "push_devices: gone, push_devices: members, push_events: PRIMARY, push_events: forgotten, push_mutes: PRIMARY, push_mutes: ends, push_receipts: PRIMARY, push_settings: PRIMARY, push_settings: missing, u: PRIMARY", most: some + scan + 4*size,
 			given: []string{
 				"UPDATE push_events SET forget_at = 1 WHERE number BETWEEN 10 AND 13", "UPDATE push_devices SET gone_at = 1 WHERE id BETWEEN 100010 AND 100012",
 				"UPDATE push_mutes SET until_at = 1 WHERE member_id BETWEEN 10 AND 12",

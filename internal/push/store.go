@@ -19,6 +19,7 @@ type MySQL struct {
 	db       *sql.DB
 	prepared *mysql.Prepared
 	events   eventCache
+	scan     memberScan
 }
 
 // NewMySQL returns a store over db, which should come from [mysql.Open]. The caller closes

@@ -183,6 +183,38 @@ func (m *MySQL) Events(ctx context.Context, numbers []uint64) (map[uint64]*Store
 	return found, nil
 }
 
+// CurrentEvents is Events for those of whose numbers no [MySQL.Look] makes sure that they are
+// still the events in the cache: see errReplaced.
+func (m *MySQL) CurrentEvents(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error) {
+	found, err := m.Events(ctx, numbers)
+	if err != nil || len(found) == 0 {
+		return found, err
+	}
+	keys := slices.Sorted(maps.Keys(found))
+	list, err := mysql.Select(ctx, m.db, func(rows *sql.Rows) (e StoredEvent, err error) {
+		err = rows.Scan(&e.Number, &e.Task, (*instant)(&e.Created))
+		return e, err
+	}, "SELECT number, task_id, created_at FROM push_events FORCE INDEX (PRIMARY) WHERE number IN ("+mysql.Marks(len(keys))+")", mysql.Args(keys)...)
+	if err != nil {
+		return nil, mysql.Translate(ctx, fmt.Sprintf("compare %d events", len(keys)), err)
+	}
+	current := make(map[uint64]StoredEvent, len(list))
+	for _, e := range list {
+		current[e.Number] = e
+	}
+	replaced := false
+	for number, e := range found {
+		if is, ok := current[number]; !ok || is.Task != e.Task || !is.Created.Equal(e.Created) {
+			m.events.drop(number)
+			replaced = true
+		}
+	}
+	if !replaced {
+		return found, nil
+	}
+	return m.Events(ctx, numbers)
+}
+
 // EventByID returns the event with an id, or nil if there is none, or none any more.
 func (m *MySQL) EventByID(ctx context.Context, id string) (*StoredEvent, error) {
 	known := make(map[string]*StoredEvent)

@@ -3,9 +3,13 @@ package push
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/activityd/activityd/internal/mysql"
@@ -15,10 +19,16 @@ import (
 const (
 	// purgeSize bounds the rows that one statement of a purge deletes.
 	purgeSize = 1000
+	// purgeMembers bounds the members that one transaction deletes everything of.
+	purgeMembers = 50
 	// purgeEvery is the pause between two purges of a process.
 	purgeEvery = time.Minute
 	// keepGone is how long the row of a device that is gone is kept, for the reason.
 	keepGone = 30 * 24 * time.Hour
+	// keepMissing is how long a member has to be missing until its devices, settings and mutes
+	// are deleted: a table of users that is filled again, or a view that is made again, lets
+	// members be missing for a moment.
+	keepMissing = 24 * time.Hour
 )
 
 // Run purges once a minute until ctx ends. Several processes may do so.
@@ -31,9 +41,10 @@ func (m *MySQL) Run(ctx context.Context, log *slog.Logger) {
 }
 
 // Purge deletes what is not needed any more: events that expired a day ago, with their
-// receipts; devices that have been gone for 30 days; mutes that have ended. It takes as many
-// small transactions as there is work for, and returns how many rows it deleted. What
-// fails keeps nothing else from being done.
+// receipts; devices that have been gone for 30 days; mutes that have ended; and what is kept of
+// members that were missing twice, a day apart. It looks at a part of the members each time.
+// It takes as many small transactions as there is work for, and returns how many rows it
+// deleted. What fails keeps nothing else from being done.
 func (m *MySQL) Purge(ctx context.Context) (n int, err error) {
 	var failed []error
 	for _, chore := range []struct {
@@ -48,6 +59,8 @@ func (m *MySQL) Purge(ctx context.Context) (n int, err error) {
 		{"delete mutes that have ended", func(tx *sql.Tx) (int, error) {
 			return mysql.Affected(tx.ExecContext(ctx, "DELETE FROM push_mutes WHERE until_at <= "+mysql.Now+" ORDER BY until_at LIMIT ?", purgeSize))
 		}},
+		{"look for members that are missing", func(tx *sql.Tx) (int, error) { return 0, m.markMissing(ctx, tx) }},
+		{"delete what is kept of members that are missing", func(tx *sql.Tx) (int, error) { return purgeMissing(ctx, tx) }},
 	} {
 		for more := true; more; {
 			var deleted int
@@ -84,4 +97,121 @@ func purgeEvents(ctx context.Context, tx *sql.Tx) (n int, err error) {
 	}
 	events, err := mysql.Affected(tx.ExecContext(ctx, "DELETE push_events FROM push_events FORCE INDEX (PRIMARY) WHERE number"+in, numbers...))
 	return n + events, err
+}
+
+// memberTables are those that have something of a member, and the index by member.
+var memberTables = [...]struct{ name, index, where string }{
+	{"push_devices", "members", ""},
+	{"push_mutes", "PRIMARY", ""},
+	{"push_settings", "PRIMARY", " AND missing_at IS NULL"},
+}
+
+// memberScan is how far the members of each of memberTables have been looked at by this process.
+// It begins anywhere, so that processes that do not live long get everywhere, too.
+type memberScan struct {
+	mu    sync.Mutex
+	begun bool
+	after [len(memberTables)]uint64
+}
+
+// markMissing looks at the next purgeSize members of each table, and marks those that are missing.
+func (m *MySQL) markMissing(ctx context.Context, tx *sql.Tx) error {
+	m.scan.mu.Lock()
+	defer m.scan.mu.Unlock()
+	for i, table := range memberTables {
+		if !m.scan.begun {
+			last, err := mysql.Select(ctx, tx, mysql.Column[uint64], "SELECT COALESCE(MAX(member_id), 0) FROM "+table.name)
+			if err != nil {
+				return err
+			}
+			m.scan.after[i] = rand.Uint64N(max(last[0], 1))
+		}
+		ids, err := mysql.Select(ctx, tx, mysql.Column[uint64], "SELECT DISTINCT member_id FROM "+table.name+" FORCE INDEX ("+table.index+
+			") WHERE member_id > ?"+table.where+" ORDER BY member_id LIMIT ?", m.scan.after[i], purgeSize)
+		if err != nil {
+			return err
+		}
+		_, missing, err := presentAndMissing(ctx, tx, ids)
+		if err != nil {
+			return err
+		}
+		if len(missing) > 0 {
+			const row = "(?," + mysql.Now + "),"
+			_, err := tx.ExecContext(ctx, "INSERT INTO push_settings (member_id, missing_at) VALUES "+strings.TrimSuffix(strings.Repeat(row, len(missing)), ",")+
+				" ON DUPLICATE KEY UPDATE missing_at = COALESCE(missing_at, VALUES(missing_at))", mysql.Args(missing)...)
+			if err != nil {
+				return err
+			}
+		}
+		m.scan.after[i] = 0
+		if len(ids) == purgeSize {
+			m.scan.after[i] = ids[purgeSize-1]
+		}
+	}
+	m.scan.begun = true
+	return nil
+}
+
+// presentAndMissing divides ids by whether there are such members. While there is
+// no member at all, none is missing.
+func presentAndMissing(ctx context.Context, tx *sql.Tx, ids []uint64) (present, missing []uint64, err error) {
+	if len(ids) == 0 {
+		return nil, nil, nil
+	}
+	list, err := json.Marshal(ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	present, err = mysql.Select(ctx, tx, mysql.Column[uint64], // by the key of a table, however small it is
+		"SELECT /*+ NO_BNL() */ u.id FROM JSON_TABLE(?, '$[*]' COLUMNS (i BIGINT UNSIGNED PATH '$')) AS q STRAIGHT_JOIN users u ON u.id = q.i", string(list))
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(present) == 0 {
+		others, err := mysql.Select(ctx, tx, mysql.Column[uint64], "SELECT id FROM users LIMIT 1")
+		if err != nil || len(others) == 0 {
+			return nil, nil, err
+		}
+	}
+	found := make(map[uint64]bool, len(present))
+	for _, id := range present {
+		found[id] = true
+	}
+	for _, id := range ids {
+		if !found[id] {
+			missing = append(missing, id)
+		}
+	}
+	return present, missing, nil
+}
+
+// purgeMissing deletes what is kept of some members that were marked a day ago and are
+// missing still. It removes the mark of those that are there again.
+func purgeMissing(ctx context.Context, tx *sql.Tx) (n int, err error) {
+	ids, err := mysql.Select(ctx, tx, mysql.Column[uint64], "SELECT member_id FROM push_settings FORCE INDEX (missing) WHERE missing_at <= "+mysql.Now+
+		" - ? ORDER BY missing_at LIMIT ? FOR UPDATE SKIP LOCKED", keepMissing.Milliseconds(), purgeMembers)
+	if err != nil || len(ids) == 0 {
+		return 0, err
+	}
+	present, missing, err := presentAndMissing(ctx, tx, ids)
+	if err != nil {
+		return 0, err
+	}
+	if len(present) > 0 {
+		if _, err := tx.ExecContext(ctx, "UPDATE push_settings SET missing_at = NULL WHERE member_id IN ("+mysql.Marks(len(present))+")", mysql.Args(present)...); err != nil {
+			return 0, err
+		}
+	}
+	if len(missing) == 0 {
+		return 0, nil
+	}
+	for _, table := range memberTables {
+		deleted, err := mysql.Affected(tx.ExecContext(ctx, "DELETE "+table.name+" FROM "+table.name+" FORCE INDEX ("+table.index+
+			") WHERE member_id IN ("+mysql.Marks(len(missing))+")", mysql.Args(missing)...))
+		if err != nil {
+			return 0, err
+		}
+		n += deleted
+	}
+	return n, nil
 }

@@ -65,6 +65,9 @@ func (m *MySQL) Mutes(ctx context.Context, id member.ID) ([]Mute, error) {
 	return list, mysql.Translate(ctx, fmt.Sprintf("read what member %d mutes", id), err)
 }
 
+// maxMute is how long a mute may last; one that is to last longer ends then.
+const maxMute = 10 * 365 * 24 * time.Hour
+
 // Mute mutes an object until a time, instead of until another one if it was muted. Errors
 // wrap [ErrTooManyMutes], and [contacts.ErrNoMember] if there is no such member.
 func (m *MySQL) Mute(ctx context.Context, id member.ID, object string, until time.Time) error {
@@ -80,8 +83,8 @@ func (m *MySQL) Mute(ctx context.Context, id member.ID, object string, until tim
 		if others[0] >= MaxMutes {
 			return fmt.Errorf("%w: %d are in force: wait until one ends, or end one", ErrTooManyMutes, others[0])
 		}
-		_, err = tx.ExecContext(ctx, "INSERT INTO push_mutes (member_id, object, until_at) VALUES (?, ?, ?)"+
-			" ON DUPLICATE KEY UPDATE until_at = VALUES(until_at)", id, object, until.UnixMilli())
+		_, err = tx.ExecContext(ctx, "INSERT INTO push_mutes (member_id, object, until_at) VALUES (?, ?, LEAST(?, "+mysql.Now+" + ?))"+
+			" ON DUPLICATE KEY UPDATE until_at = VALUES(until_at)", id, object, until.UnixMilli(), maxMute.Milliseconds())
 		return err
 	})
 }

@@ -286,6 +286,11 @@ func TestMutes(t *testing.T) {
 	must(t, store.Mute(t.Context(), 3, "photo:7", soon)) // it is one of them
 	exec(t, db, "UPDATE push_mutes SET until_at = 5 WHERE member_id = 3 AND object = 'photo:8'")
 	must(t, store.Mute(t.Context(), 3, "photo:2000", later)) // one has ended
+	must(t, store.Mute(t.Context(), 2, "photo:1", time.Now().Add(70*365*24*time.Hour)))
+	if n := column(t, db, "SELECT COUNT(*) FROM push_mutes WHERE member_id = 2 AND object = 'photo:1' AND until_at BETWEEN ? AND ?",
+		time.Now().Add(9*365*24*time.Hour).UnixMilli(), time.Now().Add(11*365*24*time.Hour).UnixMilli()); n[0] != "1" {
+		t.Error("a mute does not end in ten years")
+	}
 }
 
 // an event that is valid.
@@ -413,7 +418,7 @@ func TestPhotoAndBurst(t *testing.T) {
 		is bool
 	}{
 		"": {}, "user:5": {}, "trip:photo:5": {}, "photo:901": {901, true}, "photo:18446744073709551615": {1<<64 - 1, true},
-		// These are no photos that there can be: nobody may see them.
+		// These are no photos that there can be: no member may see them.
 		"photo:": {0, true}, "photo:0901": {0, true}, "photo:x": {0, true}, "photo:-1": {0, true}, "photo:18446744073709551616": {0, true},
 	} {
 		e := push.Event{Object: object}
@@ -559,10 +564,13 @@ func TestAcceptedSince(t *testing.T) {
 			numbers+" WHERE n <= ?", row.first, row.member, row.device, row.first, row.burst[:], row.n)
 	}
 	exec(t, db, "UPDATE push_receipts SET state = 'pending', at = 9e9 WHERE event_number = 1150")
-	at := func(ms int64) time.Time { return time.UnixMilli(ms) }
+	at := time.UnixMilli
 	accepted, err := store.AcceptedSince(t.Context(), []push.BurstDevice{
-		{Burst: a, Member: 1, Device: 1}, {Burst: a, Member: 1, Device: 2}, {Burst: a, Member: 1, Device: 2},
-		{Burst: b, Member: 1, Device: 1}, {Burst: b, Member: 1, Device: 2},
+		{Burst: a, Member: 1, Device: 1},
+		{Burst: a, Member: 1, Device: 2},
+		{Burst: a, Member: 1, Device: 2},
+		{Burst: b, Member: 1, Device: 1},
+		{Burst: b, Member: 1, Device: 2},
 	}, []time.Time{at(4000), at(2002), at(2003), {}, {}})
 	must(t, err)
 	var got []string
@@ -639,6 +647,73 @@ func TestPurge(t *testing.T) {
 	if n, err := store.Purge(t.Context()); err != nil || n != 0 {
 		t.Errorf("Purge again = %d, %v", n, err)
 	}
+}
+
+// TestPurgeOfMembers: what is kept of a member is deleted when it was missing twice, a day apart.
+func TestPurgeOfMembers(t *testing.T) {
+	t.Parallel()
+	store, db := openStore(t)
+	exec(t, db, "DELETE FROM users")
+	exec(t, db, "INSERT INTO users (id, username) SELECT n, CONCAT('u', n) FROM "+numbers+" WHERE n <= 2000")
+	exec(t, db, "INSERT INTO push_devices (member_id, platform, address_hash, registered_at) SELECT n, 'fcm', UNHEX(SHA2(n, 256)), 5 FROM "+numbers+" WHERE n <= 2000")
+	exec(t, db, "INSERT INTO push_mutes (member_id, object, until_at) SELECT n, 'photo:1', 9e12 FROM "+numbers+" WHERE n > 500 AND n <= 2000")
+	exec(t, db, "INSERT INTO push_settings (member_id) SELECT n + 0 FROM "+numbers+" WHERE n > 1000 AND n <= 2000")
+	purge := func(times int) (n int) {
+		t.Helper()
+		for range times {
+			deleted, err := store.Purge(t.Context())
+			must(t, err)
+			n += deleted
+		}
+		return n
+	}
+	const everywhere = 6 // begun anywhere, with 1,000 at a time
+	marked := func() []string {
+		return column(t, db, "SELECT member_id FROM push_settings WHERE missing_at IS NOT NULL ORDER BY 1")
+	}
+	is := func(what string, n, want int, marks ...string) {
+		t.Helper()
+		if n != want {
+			t.Errorf("%s: purged %d rows, want %d", what, n, want)
+		}
+		if got := marked(); !slices.Equal(got, marks) {
+			t.Errorf("%s: marked %v, want %v", what, got, marks)
+		}
+	}
+	aDayLater := func() { exec(t, db, "UPDATE push_settings SET missing_at = missing_at - 86400000") }
+
+	is("all are there", purge(everywhere), 0)
+	exec(t, db, "RENAME TABLE users TO old_users")
+	exec(t, db, "CREATE TABLE users LIKE old_users")
+	is("none is there", purge(everywhere), 0)
+	exec(t, db, "DROP TABLE users")
+	exec(t, db, "RENAME TABLE old_users TO users")
+	exec(t, db, "DELETE FROM users WHERE id IN (7, 700, 1700, 1701)")
+	is("four are missing", purge(everywhere), 0, "7", "700", "1700", "1701")
+	is("and still", purge(everywhere), 0, "7", "700", "1700", "1701")
+	exec(t, db, "INSERT INTO users (id, username) VALUES (1701, 'back')")
+	aDayLater()
+	is("three are missing a day later", purge(1), 2+3+3)
+	is("they are gone", purge(everywhere), 0)
+	for table, want := range map[string]string{"push_devices": "1997", "push_mutes": "1498", "push_settings": "999"} {
+		if got := column(t, db, "SELECT COUNT(*) FROM "+table); got[0] != want {
+			t.Errorf("%s has %s rows, want %s", table, got[0], want)
+		}
+	}
+	exec(t, db, "DELETE FROM users WHERE id > 1800")
+	purge(everywhere)
+	if n := len(marked()); n != 200 {
+		t.Errorf("%d are marked, want 200", n)
+	}
+	aDayLater()
+	exec(t, db, "RENAME TABLE users TO old_users")
+	exec(t, db, "CREATE TABLE users LIKE old_users")
+	if n := purge(1); n != 0 {
+		t.Errorf("purged %d rows while no member was there", n)
+	}
+	exec(t, db, "DROP TABLE users")
+	exec(t, db, "RENAME TABLE old_users TO users")
+	is("many are missing", purge(1), 3*200)
 }
 
 // TestRunEndsWithItsContext, and not before.

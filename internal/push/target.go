@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"time"
 
@@ -39,7 +40,7 @@ func init() {
 type TargetStore interface {
 	Looker
 	StoreEvents(ctx context.Context, batch []NewEvent) ([]Stored, error)
-	Events(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error)
+	CurrentEvents(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error)
 	LastSent(ctx context.Context, bursts []BurstDevice) ([]LastSent, error)
 	PendingWithin(ctx context.Context, ranges []MemberRange) ([]Receipt, error)
 	WriteReceipts(ctx context.Context, receipts []Receipt) error
@@ -94,7 +95,7 @@ type Followers interface {
 // with its reason, its successor goes on behind it.
 //
 // Recipients that come or go between two pages are as the page finds them. As pages go by
-// ids, nobody that is there all the time is left out or comes twice.
+// ids, no member that follows all the time is left out or comes twice.
 //
 // # What is held at once
 //
@@ -152,8 +153,9 @@ type page struct {
 	more    bool        // there may be others
 	sends   []send
 	skips   []Receipt
-	lonely  int // followers without a device: they have no receipts
-	outcome queue.Outcome
+	// deviceless counts followers without a device: there are no receipts of them.
+	deviceless int
+	outcome    queue.Outcome
 }
 
 // send is a delivery to be made.
@@ -164,8 +166,8 @@ type send struct {
 }
 
 var (
-	errEnough = errors.New("other events of the claim have enough recipients")
-	errStale  = errors.New("the process was held up: what it knows of the recipients is old")
+	errLimit = errors.New("the events before it in the claim have as many recipients as are handled at once")
+	errStale = errors.New("the process was held up: what it knows of the recipients is old")
 )
 
 // Handle implements [queue.Handler].
@@ -194,15 +196,20 @@ func (g *Targeting) begin(ctx context.Context, all []*page) []*page {
 			p.outcome.Err = queue.Permanent(fmt.Errorf("%w: %s: %w", queue.ErrInvalid, p.task.Kind, err))
 		case number != 0:
 			target, numbers = append(target, p), append(numbers, number)
+		case p.task.Queue != QueueNotify:
+			p.outcome.Err = p.handOver(e)
 		default:
 			notify, events = append(notify, p), append(events, e)
 		}
 	}
 	fail(notify, g.store(ctx, notify, events))
-	stored, err := g.Store.Events(ctx, numbers)
+	stored, err := g.Store.CurrentEvents(ctx, numbers)
 	fail(target, err)
 	for i, p := range target {
 		p.event = stored[numbers[i]] // nil: it was forgotten, long after it expired
+		if p.event != nil && uint64(p.event.Actor) != p.task.Key {
+			p.outcome.Err = queue.Permanent(fmt.Errorf("%w: %s: event %d is not of the actor %d", queue.ErrInvalid, p.task.Kind, numbers[i], p.task.Key))
+		}
 	}
 	var pages []*page
 	for _, p := range all {
@@ -242,11 +249,33 @@ func (p *page) parse() (e NewEvent, number uint64, err error) {
 	}
 	event, err := ParseEvent(actor, p.task.Payload)
 	event.ID = cmp.Or(event.ID, madeID(p.task))
-	return NewEvent{Event: event, Task: p.task.ID, Created: p.task.Created}, 0, err
+	created := p.task.Created.Add(-event.Age)
+	event.Age = 0
+	return NewEvent{Event: event, Task: p.task.ID, Created: created}, 0, err
 }
 
 // madeID is the id of an event without one.
 func madeID(t queue.Task) string { return fmt.Sprintf("task-%d", t.ID) }
+
+// madeSyntax matches those ids.
+var madeSyntax = regexp.MustCompile(`^task-\d+$`)
+
+// handOver returns the task that targets the event in its own queue, which has workers and a
+// lease of its own: that of a row which names no queue lies in the default one. The event keeps
+// its id, and since when it is known.
+func (p *page) handOver(e NewEvent) error {
+	e.Age = min(max(0, p.task.Claimed.Sub(e.Created)).Truncate(time.Millisecond), maxAge)
+	next, err := NewNotify(e.Event)
+	if err != nil {
+		return queue.Permanent(err)
+	}
+	next.Priority = p.task.Priority
+	if e.Urgent {
+		next.Priority = min(next.Priority, queue.Urgent)
+	}
+	p.outcome.Next = []queue.New{next}
+	return nil
+}
 
 // storedBytes bounds the payloads of the events that are stored at once.
 const storedBytes = 1 << 20
@@ -282,13 +311,14 @@ func (g *Targeting) store(ctx context.Context, pages []*page, events []NewEvent)
 }
 
 // renumber stores events under another id whose made id stands for another event: that of a
-// task with the same number, before the table of tasks was emptied.
+// task with the same number, before the table of tasks was emptied. The two were not created
+// in the same millisecond.
 func (g *Targeting) renumber(ctx context.Context, events []NewEvent, stored []Stored) error {
 	var again []NewEvent
 	var places []int
 	for i, s := range stored {
 		e := events[i]
-		if created := e.Created.UnixMilli(); e.ID == madeID(queue.Task{ID: e.Task}) && s.Created.UnixMilli() != created {
+		if created := e.Created.UnixMilli(); madeSyntax.MatchString(e.ID) && s.Created.UnixMilli() != created {
 			e.ID = fmt.Sprintf("%s-%d", e.ID, created)
 			again, places = append(again, e), append(places, i)
 		}
@@ -321,7 +351,7 @@ func (g *Targeting) target(ctx context.Context, pages []*page) {
 				flush()
 			}
 			if made >= g.MaxDeliveries {
-				p.outcome.Err = queue.Later(0, errEnough)
+				p.outcome.Err = queue.Later(0, errLimit)
 				continue
 			}
 			group, candidates = append(group, p), candidates+len(p.members)
@@ -337,7 +367,7 @@ func (g *Targeting) recipients(ctx context.Context, pages []*page) (some []*page
 	var asked []contacts.FollowerPage
 	for _, p := range pages {
 		switch {
-		case !p.task.Claimed.Before(p.event.Expires): // nobody needs to be looked at
+		case !p.task.Claimed.Before(p.event.Expires): // no look is needed
 			p.expire()
 			some = append(some, p)
 		case p.event.Followers:
@@ -394,7 +424,7 @@ func (g *Targeting) look(ctx context.Context, group []*page) (made int) {
 	var candidates []Candidate
 	for _, p := range group {
 		for _, id := range p.members {
-			if id != p.event.Actor || !p.event.Followers { // nobody needs to hear what it did itself, unless it is asked for
+			if id != p.event.Actor || !p.event.Followers { // the actor is not notified of its own event as a follower
 				candidates = append(candidates, Candidate{Event: p.event.Number, Member: id})
 			}
 		}
@@ -413,7 +443,7 @@ func (g *Targeting) look(ctx context.Context, group []*page) (made int) {
 	done := group[:0:0]
 	for _, p := range group {
 		if made >= g.PageSize {
-			p.outcome.Err = queue.Later(0, errEnough)
+			p.outcome.Err = queue.Later(0, errLimit)
 			continue
 		}
 		p.decide(of, g.PageSize)
@@ -472,9 +502,9 @@ func (p *page) priority() int {
 
 // decide finds who is notified and who is not. After so many deliveries it leaves the other members
 // to the next page.
-func (p *page) decide(of map[Candidate][]Facts, enough int) {
+func (p *page) decide(of map[Candidate][]Facts, limit int) {
 	for i, id := range p.members {
-		if len(p.sends) >= enough {
+		if len(p.sends) >= limit {
 			p.members, p.more = p.members[:i], true
 			return
 		}
@@ -482,7 +512,7 @@ func (p *page) decide(of map[Candidate][]Facts, enough int) {
 		switch {
 		case p.event.Followers && id == p.event.Actor:
 		case len(facts) == 0 && p.event.Followers:
-			p.lonely++
+			p.deviceless++
 		case len(facts) == 0:
 			p.skip(id, 0, NoDevice)
 		}
@@ -626,5 +656,5 @@ func (p *page) count() {
 	for _, r := range p.skips {
 		skipped.WithLabelValues(atTargeting, r.Reason).Inc()
 	}
-	skipped.WithLabelValues(atTargeting, string(NoDevice)).Add(float64(p.lonely))
+	skipped.WithLabelValues(atTargeting, string(NoDevice)).Add(float64(p.deviceless))
 }

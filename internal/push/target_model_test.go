@@ -23,12 +23,12 @@ import (
 	"github.com/activityd/activityd/internal/queue"
 )
 
-// town is a small random site: the members are 1 to 6, and 3 and 6 may be none.
-type town struct {
+// targetSite is a small random site: the members are 1 to 6, and 3 and 6 may be none.
+type targetSite struct {
 	members  []member.ID
 	calls    map[[2]member.ID]string // the first calls the second a contact: "", "friend", "family" or "both"
 	blocks   map[[2]member.ID]bool
-	photos   map[uint64]townPhoto
+	photos   map[uint64]sitePhoto
 	devices  map[uint64]member.ID // those that live
 	types    map[member.ID]map[string]bool
 	quiet    map[member.ID]push.QuietHours
@@ -67,7 +67,7 @@ func (p pendingThen) note(ctx context.Context, db *sql.DB, receipts []push.Recei
 	return err
 }
 
-type townPhoto struct {
+type sitePhoto struct {
 	owner      member.ID
 	visibility string
 }
@@ -92,10 +92,10 @@ var (
 	anyZone  = rapid.SampledFrom([]string{"UTC", "Europe/Berlin", "Asia/Kolkata", "Pacific/Auckland", "America/St_Johns", "No/Where"})
 )
 
-// build draws a town and writes it into the tables. now is the database's clock.
-func build(t *rapid.T, db *sql.DB, now time.Time) *town {
-	w := &town{
-		calls: map[[2]member.ID]string{}, blocks: map[[2]member.ID]bool{}, photos: map[uint64]townPhoto{}, devices: map[uint64]member.ID{},
+// build draws a site and writes it into the tables. now is the database's clock.
+func build(t *rapid.T, db *sql.DB, now time.Time) *targetSite {
+	w := &targetSite{
+		calls: map[[2]member.ID]string{}, blocks: map[[2]member.ID]bool{}, photos: map[uint64]sitePhoto{}, devices: map[uint64]member.ID{},
 		types: map[member.ID]map[string]bool{}, quiet: map[member.ID]push.QuietHours{}, mutes: map[member.ID]map[string]time.Time{},
 		accepted: map[string]time.Time{}, pending: pendingThen{},
 	}
@@ -126,7 +126,7 @@ func build(t *rapid.T, db *sql.DB, now time.Time) *town {
 		w.blocks[pair] = true
 	}
 	for id := uint64(1); id <= 2; id++ {
-		p := townPhoto{anyID.Draw(t, "owner"), rapid.SampledFrom([]string{"private", "friends", "family", "friends_family", "public"}).Draw(t, "visibility")}
+		p := sitePhoto{anyID.Draw(t, "owner"), rapid.SampledFrom([]string{"private", "friends", "family", "friends_family", "public"}).Draw(t, "visibility")}
 		w.photos[id] = p
 		row("photos (id, owner_id, visibility, date_upload)", "%d, %d, '%s', 5", id, p.owner, p.visibility)
 	}
@@ -195,10 +195,10 @@ func build(t *rapid.T, db *sql.DB, now time.Time) *town {
 var anyCollapse = rapid.SampledFrom([]string{"k", "upload:1", "upload:2"})
 
 // speak draws events, and stores those that an earlier attempt, or another task, stored.
-func speak(t *rapid.T, w *town, store *push.MySQL, now time.Time) (all []*said) {
+func speak(t *rapid.T, w *targetSite, store *push.MySQL, now time.Time) (all []*said) {
 	for i := range rapid.IntRange(1, 8).Draw(t, "events") {
 		s := &said{accepted: map[uint64]bool{}, task: queue.Task{
-			ID: uint64(100 + i), Kind: push.Notify, Key: uint64(anyActor.Draw(t, "actor")), Attempts: 1, MaxAttempts: 25,
+			ID: uint64(100 + i), Kind: push.Notify, Queue: push.QueueNotify, Key: uint64(anyActor.Draw(t, "actor")), Attempts: 1, MaxAttempts: 25,
 			Claimed:  now.Add(-time.Duration(rapid.SampledFrom([]int{0, 0, 5}).Draw(t, "claimed")) * time.Second),
 			Created:  now.Add(-time.Duration(rapid.SampledFrom([]int{1, 1000}).Draw(t, "age")) * time.Second),
 			Priority: rapid.SampledFrom([]int{0, 0, 5, -20}).Draw(t, "priority"),
@@ -281,7 +281,7 @@ func speak(t *rapid.T, w *town, store *push.MySQL, now time.Time) (all []*said) 
 }
 
 // mostDevices is how many devices a member has at most.
-func (w *town) mostDevices() int {
+func (w *targetSite) mostDevices() int {
 	of := map[member.ID]int{}
 	most := 1
 	for _, id := range w.devices {
@@ -293,7 +293,7 @@ func (w *town) mostDevices() int {
 
 // mayGet is the specification: why the event, which has a number, is not for a device of a
 // member, at a time, or until when it waits; zero: it goes at once.
-func (w *town) mayGet(s *said, number uint64, id member.ID, device uint64, now time.Time) (why string, until time.Time) {
+func (w *targetSite) mayGet(s *said, number uint64, id member.ID, device uint64, now time.Time) (why string, until time.Time) {
 	e := s.event
 	if s.accepted[device] {
 		return "accepted", until
@@ -361,7 +361,7 @@ func (w *town) mayGet(s *said, number uint64, id member.ID, device uint64, now t
 	return "", until
 }
 
-func (w *town) maySee(id member.ID, object string) bool {
+func (w *targetSite) maySee(id member.ID, object string) bool {
 	for number, p := range w.photos {
 		if object != fmt.Sprintf("photo:%d", number) || !slices.Contains(w.members, p.owner) {
 			continue
@@ -380,7 +380,7 @@ func (w *town) maySee(id member.ID, object string) bool {
 
 // specify says which deliveries there are to be, and which receipts. looked says when the
 // handler looked at a member for an event.
-func (w *town) specify(all []*said, numbers map[string]uint64, looked func(event string, id member.ID) time.Time) (deliveries, receipts []string) {
+func (w *targetSite) specify(all []*said, numbers map[string]uint64, looked func(event string, id member.ID) time.Time) (deliveries, receipts []string) {
 	for _, s := range all {
 		for device, of := range w.devices {
 			if s.accepted[device] {
@@ -508,7 +508,7 @@ func (s *shaky) FollowerPages(ctx context.Context, pages []contacts.FollowerPage
 var errAway = fmt.Errorf("%w: it is away", mysql.ErrUnavailable)
 
 // TestPropertyTargeting compares the follow-ups and receipts of random events in random
-// towns with the plainest specification. Between any two steps the database may be away, or
+// sites with the plainest specification. Between any two steps the database may be away, or
 // the process may die before the finish: then the work of a claim is done again.
 func TestPropertyTargeting(t *testing.T) {
 	t.Parallel()
@@ -549,7 +549,7 @@ func TestPropertyTargeting(t *testing.T) {
 
 // run handles the tasks and their follow-ups, in one claim after the other, and returns the
 // numbers of the events by their ids, and the deliveries.
-func run(t *rapid.T, db *sql.DB, w *town, g *push.Targeting, all []*said, size int, troubles *int) (numbers map[string]uint64, made []string) {
+func run(t *rapid.T, db *sql.DB, w *targetSite, g *push.Targeting, all []*said, size int, troubles *int) (numbers map[string]uint64, made []string) {
 	var claim []queue.Task
 	bad := map[uint64]bool{}
 	for _, s := range all {

@@ -6,11 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queue"
@@ -62,8 +66,8 @@ func TestRowsAreTargeted(t *testing.T) {
 		}
 		must(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM tasks WHERE type <> 'deliver' AND state <> 'dead'").Scan(&open))
 	}
-	if pages := people/size + 1; dropped != 5+pages-1 {
-		t.Errorf("%d tasks were tried in vain, want each of 5 and the %d further pages once", dropped, pages-1)
+	if pages := people/size + 1; dropped != 5+3+pages-1 {
+		t.Errorf("%d tasks were tried in vain, want each of 5, those of 3 in their own queue, and the %d further pages once", dropped, pages-1)
 	}
 	type row struct{ deliveries, devices, dead, events int }
 	var got row
@@ -79,10 +83,10 @@ func TestRowsAreTargeted(t *testing.T) {
 	}
 }
 
-// newTask returns the notify task number id of an actor, as the default queue claims it.
+// newTask returns the notify task number id of an actor, as its queue claims it.
 func newTask(id, actor uint64, event string) queue.Task {
 	now := time.Now().Truncate(time.Millisecond)
-	return queue.Task{ID: id, Kind: push.Notify, Key: actor, Payload: json.RawMessage(event), Attempts: 1, MaxAttempts: 25, Created: now, Claimed: now}
+	return queue.Task{ID: id, Kind: push.Notify, Queue: push.QueueNotify, Key: actor, Payload: json.RawMessage(event), Attempts: 1, MaxAttempts: 25, Created: now, Claimed: now}
 }
 
 // TestEventOfADeletedActor: what a member did that is deleted is not announced, also to those
@@ -181,6 +185,43 @@ func TestABurstIsNotTakenTwice(t *testing.T) {
 	}
 }
 
+// TestWhatIsPendingOfACrashIsDone: between two attempts at an event of a burst, a device is
+// removed, and another member opts out. What the first attempt noted as pending has a delivery
+// nevertheless, or is skipped; and a late process does not make it pending again.
+func TestWhatIsPendingOfACrashIsDone(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	exec(t, db, "INSERT INTO users (id, username) VALUES (1, 'ada'), (2, 'bob'), (3, 'eve')")
+	exec(t, db, "INSERT INTO push_devices (id, member_id, platform, address_hash, registered_at) VALUES"+
+		" (20, 2, 'fcm', REPEAT('x', 32), 5), (30, 3, 'fcm', REPEAT('y', 32), 5)")
+	store := push.NewMySQL(db)
+	g := push.NewTargeting(push.TargetingOptions{Store: store, Followers: contacts.NewMySQL(db)})
+	task := newTask(5, 1, `{"id":"e","type":"comment","recipients":["2","3"],"collapse":"c"}`)
+	attempt := func(want ...uint64) {
+		t.Helper()
+		o := g.Handle(t.Context(), []queue.Task{task})[0]
+		var devices []uint64
+		for _, n := range o.Next {
+			devices = append(devices, n.Key)
+		}
+		if o.Err != nil || !slices.Equal(devices, want) {
+			t.Errorf("%+v: deliveries to devices %v, want %v", o, devices, want)
+		}
+	}
+	attempt(20, 30) // which is lost
+	_, err := store.Remove(t.Context(), 2, 20)
+	must(t, err)
+	must(t, store.SetSettings(t.Context(), 3, push.Settings{Types: map[string]bool{"comment": false}}))
+	attempt(20)
+	e, err := store.EventByID(t.Context(), "e")
+	must(t, err)
+	must(t, store.WriteReceipts(t.Context(), []push.Receipt{{Event: e.Number, Member: 3, Device: 30, State: push.StatePending, Burst: e.Burst()}}))
+	states, err := mysql.Select(t.Context(), db, mysql.Column[string], "SELECT CONCAT(device_id, ' ', state) FROM push_receipts ORDER BY device_id")
+	if want := []string{"0 skipped", "20 pending", "30 skipped"}; err != nil || !slices.Equal(states, want) {
+		t.Errorf("the receipts are %v, %v, want %v", states, err, want)
+	}
+}
+
 // TestADeadPageEndsNoChain: what follows it goes on.
 func TestADeadPageEndsNoChain(t *testing.T) {
 	t.Parallel()
@@ -206,6 +247,119 @@ func TestADeadPageEndsNoChain(t *testing.T) {
 	}
 }
 
+// TestARowInAnotherQueue is handed over to its own queue, where it is the same event.
+func TestARowInAnotherQueue(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	exec(t, db, "INSERT INTO users (id, username) VALUES (1, 'ada'), (2, 'bob')")
+	exec(t, db, "INSERT INTO push_devices (id, member_id, platform, address_hash, registered_at) VALUES (20, 2, 'fcm', REPEAT('x', 32), 5)")
+	store := push.NewMySQL(db)
+	g := push.NewTargeting(push.TargetingOptions{Store: store, Followers: contacts.NewMySQL(db)})
+	for i, c := range []struct {
+		event    string
+		priority int
+		id       string
+		want     int // the priority in its own queue
+	}{
+		{`{"type":"comment","recipients":["2"]}`, 5, "task-100", 5},
+		{`{"type":"comment","recipients":["2"],"id":"mine","title":"t","body":"b","data":{"a":[1]}}`, 0, "mine", 0},
+		{`{"type":"comment","urgent":true,"expires_in":60}`, 5, "task-102", queue.Urgent},
+		{`{"type":"comment","urgent":true,"collapse":""}`, -20, "task-103", -20},
+	} {
+		row := newTask(uint64(100+i), 1, c.event)
+		row.Queue, row.Priority, row.Claimed = queue.DefaultQueue, c.priority, row.Created.Add(1234*time.Millisecond)
+		o := g.Handle(t.Context(), []queue.Task{row})[0]
+		if o.Err != nil || len(o.Next) != 1 {
+			t.Fatalf("%s: %+v", c.event, o)
+		}
+		valid, err := queue.Validate(o.Next)
+		must(t, err)
+		n := valid[0]
+		if n.Kind != push.Notify || n.Queue != push.QueueNotify || n.Key != 1 || n.Priority != c.want || n.DedupeKey != "notify:"+c.id {
+			t.Errorf("%s: handed over as %+v", c.event, n)
+		}
+		if known, err := store.EventByID(t.Context(), c.id); err != nil || known != nil {
+			t.Errorf("%s is stored before: %+v, %v", c.id, known, err)
+		}
+		task := newTask(uint64(200+i), 1, string(n.Payload))
+		task.Created, task.Claimed = row.Claimed, row.Claimed
+		if o := g.Handle(t.Context(), []queue.Task{task})[0]; o.Err != nil {
+			t.Fatal(o.Err)
+		}
+		stored, err := store.EventByID(t.Context(), c.id)
+		must(t, err)
+		want, err := push.ParseEvent(1, json.RawMessage(c.event))
+		must(t, err)
+		want.ID = c.id
+		if stored == nil || !stored.Created.Equal(row.Created) || stored.Task != task.ID {
+			t.Fatalf("%s is stored as %+v, want it created %v", c.id, stored, row.Created)
+		}
+		if diff := cmp.Diff(want, stored.Event); diff != "" {
+			t.Errorf("%s (-as it was +handed over):\n%s", c.id, diff)
+		}
+	}
+}
+
+// TestAnEventThatExpiredBefore its task was enqueued is skipped, with its receipts.
+func TestAnEventThatExpiredBefore(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	exec(t, db, "INSERT INTO users (id, username) VALUES (1, 'ada'), (2, 'bob')")
+	exec(t, db, "INSERT INTO push_devices (id, member_id, platform, address_hash, registered_at) VALUES (20, 2, 'fcm', REPEAT('x', 32), 5)")
+	store := push.NewMySQL(db)
+	g := push.NewTargeting(push.TargetingOptions{Store: store, Followers: contacts.NewMySQL(db)})
+	for age, want := range map[time.Duration]bool{0: true, 59 * time.Second: true, 10 * time.Minute: false, 29 * 24 * time.Hour: false} {
+		e := push.Event{ID: fmt.Sprint("after-", age), Type: "comment", Actor: 1, Recipients: []member.ID{2}, ExpiresIn: time.Minute, Age: age}
+		n, err := push.NewNotify(e)
+		must(t, err)
+		task := newTask(uint64(age/time.Second)+1, 1, string(n.Payload))
+		o := g.Handle(t.Context(), []queue.Task{task})[0]
+		if o.Err != nil || len(o.Next) == 1 != want {
+			t.Errorf("after %v: %+v", age, o)
+		}
+		stored, err := store.EventByID(t.Context(), e.ID)
+		must(t, err)
+		if !stored.Created.Equal(task.Created.Add(-age)) || stored.Expires.Sub(stored.Created) != time.Minute {
+			t.Errorf("after %v it was created %v and expires %v", age, stored.Created, stored.Expires)
+		}
+		receipts, err := store.Receipts(t.Context(), stored.Number, 0, 0, 10)
+		if err != nil || !want && (len(receipts) != 1 || receipts[0].Reason != string(push.Expired)) || want && len(receipts) > 0 {
+			t.Errorf("after %v the receipts are %+v, %v", age, receipts, err)
+		}
+	}
+}
+
+// TestAPageOfAReplacedEvent: see TestLookAtReplacedEvent. The followers of the cached event's
+// actor have no devices, so that no look tells of it.
+func TestAPageOfAReplacedEvent(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	exec(t, db, "INSERT INTO users (id, username) VALUES (1, 'ada'), (2, 'bob'), (3, 'eve')")
+	exec(t, db, "INSERT INTO contacts (user_id, contact_id) VALUES (2, 1), (3, 2)")
+	exec(t, db, "INSERT INTO push_devices (id, member_id, platform, address_hash, registered_at) VALUES (30, 3, 'fcm', REPEAT('x', 32), 5)")
+	store := push.NewMySQL(db)
+	g := push.NewTargeting(push.TargetingOptions{Store: store, Followers: contacts.NewMySQL(db)})
+	stored, err := store.StoreEvents(t.Context(), []push.NewEvent{{Task: 5, Created: time.Now(), Event: push.Event{ID: "e", Type: "upload", Actor: 1, Followers: true}}})
+	must(t, err)
+	page := newTask(77, 2, fmt.Sprintf(`{"event":%d}`, stored[0].Number))
+	page.Kind = push.Target
+	if o := g.Handle(t.Context(), []queue.Task{page})[0]; !errors.Is(o.Err, queue.ErrInvalid) || len(o.Next) > 0 {
+		t.Errorf("a page of another actor's event: %+v", o)
+	}
+	for _, c := range []struct {
+		change     string
+		deliveries int
+	}{
+		{"UPDATE push_events SET id = 'f', actor_id = 2, created_at = created_at + 1", 1},
+		{"DELETE FROM push_events", 0},
+	} {
+		exec(t, db, c.change)
+		if o := g.Handle(t.Context(), []queue.Task{page})[0]; o.Err != nil || len(o.Next) != c.deliveries {
+			t.Errorf("after %s: %+v", c.change, o)
+		}
+	}
+}
+
 // TestNumbersOfTasksBeginAgain: when the table of tasks was emptied, a row without an id has the
 // number of an earlier one, and is another event nevertheless.
 func TestNumbersOfTasksBeginAgain(t *testing.T) {
@@ -216,15 +370,17 @@ func TestNumbersOfTasksBeginAgain(t *testing.T) {
 	g := push.NewTargeting(push.TargetingOptions{Store: push.NewMySQL(db), Followers: contacts.NewMySQL(db)})
 	first, second := newTask(5, 1, `{"type":"comment","recipients":["2"]}`), newTask(5, 1, `{"type":"fave","recipients":["2"]}`)
 	second.Created = second.Created.Add(time.Second)
+	third := newTask(6, 1, `{"id":"task-5","type":"upload","recipients":["2"],"age_ms":1000}`) // handed over
+	third.Created = third.Created.Add(time.Minute)
 	for range 2 { // each is tried twice
-		for _, task := range []queue.Task{first, second} {
+		for _, task := range []queue.Task{first, second, third} {
 			if o := g.Handle(t.Context(), []queue.Task{task})[0]; o.Err != nil || len(o.Next) != 1 {
 				t.Fatalf("%+v", o)
 			}
 		}
 	}
 	types, err := mysql.Select(t.Context(), db, mysql.Column[string], "SELECT JSON_VALUE(event, '$.type') FROM push_events ORDER BY number")
-	if err != nil || fmt.Sprint(types) != "[comment fave]" {
+	if err != nil || fmt.Sprint(types) != "[comment fave upload]" {
 		t.Errorf("the events are %v, %v", types, err)
 	}
 }

@@ -64,6 +64,15 @@ type enqueued struct {
 	absorbed bool  // some were
 }
 
+// enqueuing is one batch on its way into the table.
+type enqueuing struct {
+	tx       *sql.Tx
+	byKey    map[string]New
+	idOf     map[string]uint64
+	inserted []New
+	blind    bool // idOf need not have the ids of those that are inserted
+}
+
 // enqueue writes a batch whose tasks have dedupe keys.
 func enqueue(ctx context.Context, tx *sql.Tx, batch []New) (done enqueued, err error) {
 	e := enqueuing{tx: tx, idOf: make(map[string]uint64, len(batch))}
@@ -121,15 +130,6 @@ func byStatement(list []New) iter.Seq[[]New] {
 			list = list[n:]
 		}
 	}
-}
-
-// enqueuing is one batch on its way into the table.
-type enqueuing struct {
-	tx       *sql.Tx
-	byKey    map[string]New
-	idOf     map[string]uint64
-	inserted []New
-	blind    bool // idOf need not have the ids of those that are inserted
 }
 
 // enqueueTries bounds how often a batch meets tasks that others commit while it

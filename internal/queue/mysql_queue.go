@@ -202,10 +202,13 @@ func selectDue(ctx context.Context, tx *sql.Tx, queue string, n int, from positi
 		t.Waited = max(0, t.Claimed.Sub(timeOf(updated)))
 		return t, err
 	}, query, args...)
+	if err != nil {
+		return nil, err // rows may have come before it
+	}
 	if first := slices.Index(lost, true); first >= 0 { // a task that is lost again and again is claimed alone
 		due = due[:max(first, 1)]
 	}
-	return due, err
+	return due, nil
 }
 
 // latest is the end of the year 9999, in unix milliseconds. A later time, which

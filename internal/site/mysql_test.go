@@ -27,7 +27,7 @@ func TestNoTaskWithoutItsChange(t *testing.T) {
 	if _, err := s.Upload(ctx, site.Photo{ID: 5, Owner: 1, Visibility: contacts.Public, DateUpload: 100}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Upload(ctx, site.Photo{ID: 5, Owner: 1, Visibility: contacts.Public, DateUpload: 200}); err == nil {
+	if _, err := s.Upload(ctx, site.Photo{ID: 5, Owner: 1, Visibility: contacts.Public, DateUpload: 200, Notify: `{"type": "upload"}`}); err == nil {
 		t.Error("a second photo of one id was accepted")
 	}
 	if _, err := s.Upload(ctx, site.Photo{Owner: 1, Visibility: "everybody", DateUpload: 300}); err == nil {
@@ -40,6 +40,20 @@ func TestNoTaskWithoutItsChange(t *testing.T) {
 	}
 	if got := tasks(t, db); len(got) != 1 {
 		t.Errorf("tasks %+v, want one", got)
+	}
+}
+
+func TestUploadNotifies(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	s := site.NewMySQL(db)
+	must(t, s.AddMember(t.Context(), 1, "one"))
+	_, err := s.Upload(t.Context(), site.Photo{ID: 5, Owner: 1, Visibility: contacts.Public, DateUpload: 100, Notify: `{"type": "upload", "object": "photo:5"}`})
+	must(t, err)
+	var subject, object string
+	must(t, db.QueryRowContext(t.Context(), "SELECT subject, JSON_UNQUOTE(JSON_EXTRACT(args, '$.object')) FROM tasks WHERE type = 'notify'").Scan(&subject, &object))
+	if subject != "1" || object != "photo:5" {
+		t.Errorf("the notify task is of %s and about %s", subject, object)
 	}
 }
 

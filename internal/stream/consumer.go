@@ -188,7 +188,15 @@ func (c *Consumer) move(ctx context.Context, batch []entry) error {
 	var items []*item
 	var settled []string
 	trimmed := 0
-	now := time.Now()
+	if len(batch) == 0 {
+		return nil
+	}
+	began := time.Now()
+	now, err := c.now(ctx)
+	c.reportRedis(ctx, began, err)
+	if err != nil {
+		return err
+	}
 	for _, e := range batch {
 		if e.fields == nil {
 			settled = append(settled, e.id)
@@ -212,7 +220,7 @@ func (c *Consumer) move(ctx context.Context, batch []entry) error {
 		settled = append(settled, i.id)
 	}
 	dead := c.setAside(ctx, nonsense)
-	began := time.Now()
+	began = time.Now()
 	there, err := c.settle(ctx, append(settled, dead...))
 	c.reportRedis(ctx, began, err)
 	if err != nil {

@@ -318,7 +318,7 @@ func TestARestartedRedisWithoutData(t *testing.T) {
 }
 
 // A Redis that does not answer, and answers later what was given up: the entries of such
-// an answer are held, and nobody has them.
+// an answer are held, and no consumer knows of them.
 func TestAPausedRedis(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)

@@ -26,7 +26,7 @@
 //   - A consumer holds it that is alive. It moves what it holds before it reads anything
 //     new; after a failure it reads again what it holds.
 //   - A consumer holds it that died or is slow. Another claims it.
-//   - It was delivered and nobody holds it: the consumer was deleted, or the entry
+//   - It was delivered and no consumer holds it: the consumer was deleted, or the entry
 //     acknowledged, by hand. The chores find it, and have everything delivered again.
 //   - The group is gone, with DEL, FLUSHALL, or a Redis that lost its data. It is made
 //     again, from the beginning of the stream: what is in it was not moved.

@@ -29,7 +29,7 @@ type entry struct {
 	fields []string // names and values in turn, as they were added; nil: it was trimmed
 }
 
-// task returns the task that the entry asks for. An error says why it makes no sense.
+// task returns the task that the entry asks for. now is by the clock of Redis. An error says why it makes no sense.
 func (e entry) task(now time.Time) (queue.New, error) {
 	if len(e.fields) != 2 || e.fields[0] != Field {
 		return queue.New{}, fmt.Errorf("want one field, %s: it has %s", Field, e.names())
@@ -68,16 +68,20 @@ func (e entry) names() string {
 	return strings.Join(list, ", ")
 }
 
-// notify returns the task for an event: it has an id, and lives on from when the entry was
-// added, by the clock of Redis.
+// maxAge bounds the age of an entry: the id of an older one is no time, but its producer's.
+const maxAge = 5 * 365 * 24 * time.Hour
+
+// notify returns the task for an event. It has an id, and an age: so one that expired in the
+// stream is targeted as one that is too late, with its receipts. now is by the clock of
+// Redis, as the entry's id is.
 func (e entry) notify(n queue.New, now time.Time) (queue.New, error) {
 	event, err := push.ParseEvent(member.ID(n.Key), n.Payload)
 	if err != nil {
 		return queue.New{}, err
 	}
 	event.ID = cmp.Or(event.ID, e.eventID())
-	if age := now.Sub(e.added()).Truncate(time.Second); age > 0 && age < push.MaxLife { // else its id is not that of Redis
-		event.ExpiresIn = max(event.ExpiresIn-age, time.Second)
+	if age := now.Sub(e.added()); age > 0 && age < maxAge {
+		event.Age = age.Truncate(time.Millisecond)
 	}
 	return push.NewNotify(event)
 }

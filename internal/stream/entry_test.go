@@ -109,24 +109,26 @@ func TestTheIDOfAnEvent(t *testing.T) {
 	parsed(t, "9999999999999-18446744073709551615", anEvent, 0) // in the year 2286 it still fits
 }
 
-// The time in the stream counts.
+// The time in the stream counts, also when it was longer than the event lives.
 func TestTheLifeOfAnEvent(t *testing.T) {
 	t.Parallel()
 	minute := strings.Replace(anEvent, `"event":{`, `"event":{"expires_in":60,`, 1)
+	const month = 29 * 24 * time.Hour
 	for _, c := range []struct {
-		id, task string
-		after    time.Duration
-		want     time.Duration
+		id, task    string
+		after       time.Duration
+		expires, is time.Duration // what it lives, and its age
 	}{
-		{added, anEvent, 0, push.DefaultLife},
-		{added, minute, 999 * time.Millisecond, time.Minute},
-		{added, minute, 20*time.Second + time.Millisecond, 40 * time.Second},
-		{added, minute, time.Hour, time.Second}, // it is dropped, and counted, when it is targeted
-		{added, minute, -time.Hour, time.Minute},
-		{"1-1", minute, 0, time.Minute}, // of a producer
+		{added, anEvent, 0, push.DefaultLife, 0},
+		{added, minute, 999 * time.Millisecond, time.Minute, 999 * time.Millisecond},
+		{added, minute, 20*time.Second + time.Microsecond, time.Minute, 20 * time.Second},
+		{added, minute, time.Hour, time.Minute, time.Hour},
+		{added, minute, month, time.Minute, month},
+		{added, minute, -time.Hour, time.Minute, 0},
+		{"1-1", minute, 0, time.Minute, 0}, // of a producer
 	} {
-		if got := parsed(t, c.id, c.task, c.after).ExpiresIn; got != c.want {
-			t.Errorf("%s moved after %v: %v are left, want %v", c.id, c.after, got, c.want)
+		if got := parsed(t, c.id, c.task, c.after); got.ExpiresIn != c.expires || got.Age != c.is {
+			t.Errorf("%s moved after %v: expires in %v of age %v, want %v and %v", c.id, c.after, got.ExpiresIn, got.Age, c.expires, c.is)
 		}
 	}
 }

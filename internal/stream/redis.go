@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -142,6 +143,45 @@ func entries(reply any) ([]entry, error) {
 	return out, nil
 }
 
+// timeScript returns the time of the server that gives entries their ids; nil if an ACL forbids
+// it.
+var timeScript = redis.NewScript(`
+local now = redis.pcall('TIME')
+if now.err then
+	return false
+end
+return now
+`)
+
+// now returns the time by the clock of Redis, which may not be that of this process. Without
+// the right to ask for it, it is that of this process.
+func (c *Consumer) now(ctx context.Context) (time.Time, error) {
+	reply, err := timeScript.Run(ctx, c.client, []string{Key}).StringSlice()
+	if errors.Is(err, redis.Nil) {
+		return time.Now(), nil
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("ask for the time of %s: %w", Key, err)
+	}
+	return timeOf(reply)
+}
+
+// timeOf returns the time of a reply to TIME: seconds and microseconds.
+func timeOf(reply []string) (time.Time, error) {
+	if len(reply) != 2 {
+		return time.Time{}, errReply
+	}
+	seconds, err := strconv.ParseInt(reply[0], 10, 64)
+	if err != nil {
+		return time.Time{}, errReply
+	}
+	micros, err := strconv.ParseInt(reply[1], 10, 64)
+	if err != nil {
+		return time.Time{}, errReply
+	}
+	return time.Unix(seconds, 1000*micros), nil
+}
+
 // settleScript takes entries out of what consumers hold and out of the stream, both or
 // neither, and returns how many were in the stream.
 var settleScript = redis.NewScript(`
@@ -193,7 +233,7 @@ func (c *Consumer) addDead(ctx context.Context, list []item) (ids []string, err 
 }
 
 // lookScript returns the length of the stream, how many entries are held, the id of the
-// oldest, and 1 if there was an entry that was delivered and that nobody
+// oldest, and 1 if there was an entry that was delivered and that no consumer
 // holds. As settle takes entries out in one step, such a one was acknowledged by hand,
 // lost its consumer by hand, or is older than the group. Then the group begins again with the
 // first entry. Those who hold some of them move these twice.
@@ -245,7 +285,11 @@ func (c *Consumer) look(ctx context.Context) (l look, err error) {
 	held, _ := reply[1].(int64)
 	l.length, l.held, l.passed = int(length), int(held), reply[3] == int64(1)
 	if oldest, _ := reply[2].(string); oldest != "" {
-		l.lag = max(0, time.Since(entry{id: oldest}.added()))
+		now, err := c.now(ctx)
+		if err != nil {
+			return l, err
+		}
+		l.lag = max(0, now.Sub(entry{id: oldest}.added()))
 	}
 	return l, nil
 }

@@ -113,9 +113,8 @@ func (q *Memory) notify(batch []queue.New) {
 func (q *Memory) add(batch []queue.New) []uint64 {
 	now := q.now().UnixMilli()
 	for _, n := range slices.SortedStableFunc(slices.Values(batch), func(a, b queue.New) int { return cmp.Compare(a.DedupeKey, b.DedupeKey) }) {
-		if r := q.rows[q.keys[n.DedupeKey]]; n.DedupeKey == "" {
-			// nothing absorbs it
-		} else if r != nil && r.absorb(n, now) {
+		r := q.rows[q.keys[n.DedupeKey]] // nil for one without a key: keys has no ""
+		if r != nil && r.absorb(n, now) {
 			continue
 		} else if r != nil {
 			r.dedupeKey = ""
