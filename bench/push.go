@@ -44,7 +44,7 @@ const (
 	firstFollower = 9_000_001
 )
 
-// inFlight is how many messages a service has in flight at most: three workers with a share of
+// inFlight is how many messages a service has in flight at most: six workers with a share of
 // a claim each.
 const inFlight = 3 * tasks.DefaultBatch
 

@@ -67,7 +67,7 @@ func TestVersionAsAFlag(t *testing.T) {
 // The order of a map would change from run to run.
 func TestTheDefaultOfWorkersIsToldInOneOrder(t *testing.T) {
 	t.Parallel()
-	const want = "(default default=2,fan_out=2,refill=2,notify=2,push=3,push_urgent=1)"
+	const want = "(default default=2,fan_out=2,refill=2,notify=2,push=6,push_urgent=3)"
 	for range 10 {
 		if help := succeed(t, "serve", "--help"); !strings.Contains(help, want) || strings.Contains(help, "stringToInt") {
 			t.Fatalf("no %q in %s", want, help)
