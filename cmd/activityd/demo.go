@@ -98,6 +98,10 @@ func runDemo(ctx context.Context, c *config, o demoOptions, spec world.Spec, out
 	web.Handler = page.LocalOnly(demoRoutes(s.api, d))
 	s.fronts = []actor{d.Run, serving(page, c.grace)}
 	sayf(out, "The demo is at http://%s/  (stop it with Ctrl-C)", page.Addr())
+	if b.db != nil {
+		sayf(out, "Other commands, such as activityd push show, find its servers by\n  export %s='%s' %s='%s'",
+			environmentName("mysql-dsn"), c.mysqlDSN, environmentName("redis-url"), c.redisURL)
+	}
 	return s.run(ctx)
 }
 

@@ -248,8 +248,11 @@ func newEventJSON(e *push.StoredEvent) eventJSON {
 		raw = []byte("null") // it was read from JSON, so it can be written
 	}
 	to := fmt.Sprintf("%d recipients", len(e.Recipients))
-	if e.Followers {
+	switch {
+	case e.Followers:
 		to = "the followers of the actor"
+	case len(e.Recipients) == 1:
+		to = "1 recipient"
 	}
 	return eventJSON{
 		ID: e.ID, Number: e.Number, Task: e.Task, Actor: e.Actor, Event: raw, CreatedAt: stamp(e.Created), ExpiresAt: stamp(e.Expires),

@@ -115,7 +115,7 @@ func (s *MySQL) Upload(ctx context.Context, p Photo) (uint64, error) {
 			{`INSERT INTO tasks (type, subject) VALUES ('upload', ?)`, []any{p.Owner}},
 		}
 		if p.Notify != "" {
-			statements = append(statements, statement{`INSERT INTO tasks (type, subject, args) VALUES ('notify', ?, ?)`, []any{p.Owner, p.Notify}})
+			statements = append(statements, statement{`INSERT INTO tasks (queue, type, subject, args) VALUES ('notify', 'notify', ?, ?)`, []any{p.Owner, p.Notify}})
 		}
 		return execAll(ctx, tx, statements)
 	})
