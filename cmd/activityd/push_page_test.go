@@ -5,18 +5,22 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/site"
 )
 
-var markedJSON = regexp.MustCompile("(?s)```json (\\w+)\n(.*?)```")
+var (
+	markedJSON   = regexp.MustCompile("(?s)```json (\\w+)\n(.*?)```")
+	helloRequest = regexp.MustCompile(`-d '(\{"events":\[\{"id":"hello-1".*)'`)
+	helloShown   = regexp.MustCompile("(?s)event hello-1\n.*?\n  created ") // what follows differs each time
+)
 
 // What docs/push.md says that devices of each platform get is what they get of the event that it
-// says it is made from.
+// says it is made from; and its first event is shown as it says, among the members that it makes.
 func TestTheNotificationsOfThePage(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/push.md")
@@ -27,8 +31,8 @@ func TestTheNotificationsOfThePage(t *testing.T) {
 	}
 	p := startPushServices(t)
 	r := startAll(t, p.flags...)
-	must(t, r.site.LoadMembers(t.Context(), []site.Member{{ID: 123, Username: "carol"}, {ID: 98765, Username: "ann"}}))
-	must(t, r.site.LoadPhotos(t.Context(), []site.Photo{{ID: 901, Owner: 98765, Visibility: contacts.Public, DateUpload: 1000}}))
+	execOn(t, r.db, pageSQL(t, "README.md")["try"])
+	execOn(t, r.db, pageSQL(t, "docs/push.md")["members"])
 	p.registerFor(t, r, 123)
 	if status, text := r.request(t, http.MethodPost, "/v1/events", `{"events":[`+blocks["event"]+`]}`); status != 202 {
 		t.Fatalf("%d %s", status, text)
@@ -54,6 +58,19 @@ func TestTheNotificationsOfThePage(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s gets (-the page +sent):\n%s", name, diff)
 		}
+	}
+
+	hello := helloRequest.FindSubmatch(page)
+	shown := helloShown.Find(page)
+	if hello == nil || shown == nil {
+		t.Fatal("the page sends no event hello-1, or does not show it")
+	}
+	if status, text := r.request(t, http.MethodPost, "/v1/events", string(hello[1])); status != 202 {
+		t.Fatalf("%d %s", status, text)
+	}
+	r.awaitTasks(t)
+	if out := succeed(t, "push", "show", "hello-1", "--mysql-dsn="+r.config.mysqlDSN); !strings.HasPrefix(out, string(shown)) {
+		t.Errorf("push show has no such beginning:\n%s\nbut:\n%s", shown, out)
 	}
 }
 
