@@ -114,7 +114,8 @@ type memberScan struct {
 	after [len(memberTables)]uint64
 }
 
-// markMissing looks at the next purgeSize members of each table, and marks those that are missing.
+// markMissing looks at the members of the next purgeSize rows of each table, and marks those that are
+// missing.
 func (m *MySQL) markMissing(ctx context.Context, tx *sql.Tx) error {
 	m.scan.mu.Lock()
 	defer m.scan.mu.Unlock()
@@ -126,12 +127,16 @@ func (m *MySQL) markMissing(ctx context.Context, tx *sql.Tx) error {
 			}
 			m.scan.after[i] = rand.Uint64N(max(last[0], 1))
 		}
-		ids, err := mysql.Select(ctx, tx, mysql.Column[uint64], "SELECT DISTINCT member_id FROM "+table.name+" FORCE INDEX ("+table.index+
+		ids, err := mysql.Select(ctx, tx, mysql.Column[uint64], "SELECT member_id FROM "+table.name+" FORCE INDEX ("+table.index+
 			") WHERE member_id > ?"+table.where+" ORDER BY member_id LIMIT ?", m.scan.after[i], purgeSize)
 		if err != nil {
 			return err
 		}
-		_, missing, err := presentAndMissing(ctx, tx, ids)
+		next := uint64(0) // from the beginning
+		if len(ids) == purgeSize {
+			next = ids[purgeSize-1]
+		}
+		_, missing, err := presentAndMissing(ctx, tx, slices.Compact(ids))
 		if err != nil {
 			return err
 		}
@@ -143,10 +148,7 @@ func (m *MySQL) markMissing(ctx context.Context, tx *sql.Tx) error {
 				return err
 			}
 		}
-		m.scan.after[i] = 0
-		if len(ids) == purgeSize {
-			m.scan.after[i] = ids[purgeSize-1]
-		}
+		m.scan.after[i] = next
 	}
 	m.scan.begun = true
 	return nil

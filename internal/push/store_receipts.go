@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 )
 
 // State is what became of an event for a device.
@@ -67,35 +69,82 @@ const maxReceipts = 1000
 // stopped may say so when nothing is left to do. Any other is replaced. The same receipts may be
 // written again.
 func (m *MySQL) WriteReceipts(ctx context.Context, receipts []Receipt) error {
-	// In one order everywhere, so that two batches do not lock each other out.
-	receipts = slices.Clone(receipts)
-	slices.SortFunc(receipts, func(a, b Receipt) int {
-		return cmp.Or(cmp.Compare(a.Event, b.Event), cmp.Compare(a.Member, b.Member), cmp.Compare(a.Device, b.Device))
-	})
-	for some := range slices.Chunk(receipts, maxReceipts) {
-		var args []any
-		for _, r := range some {
-			burst := any(nil)
-			if r.Burst != [16]byte{} {
-				burst = r.Burst[:]
-			}
-			args = append(args, r.Event, r.Member, r.Device, r.State, clip(r.Reason, 64), clip(r.ProviderID, 128), burst)
-		}
-		const row = "(?,?,?,?,?,?,?," + mysql.Now + "),"
-		// The server changes the columns in this order, and state is read until it is changed.
-		statement := "INSERT INTO push_receipts (event_number, member_id, device_id, state, reason, provider_id, burst, at) VALUES " +
-			strings.TrimSuffix(strings.Repeat(row, len(some)), ",") + " ON DUPLICATE KEY UPDATE burst = COALESCE(VALUES(burst), burst)," +
-			" reason = " + unlessFinal("reason") + ", provider_id = " + unlessFinal("provider_id") +
-			", at = " + unlessFinal("at") + ", state = " + unlessFinal("state")
+	for some := range slices.Chunk(inOrder(receipts), maxReceipts) {
 		err := mysql.Transact(ctx, m.db, fmt.Sprintf("write %d receipts", len(some)), func(tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, statement, args...)
-			return err
+			return writeReceipts(ctx, tx, some)
 		})
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// errLeaseLost: another process may have the page by now, or be through with it.
+var errLeaseLost = errors.New("the lease of the page was lost")
+
+// WritePage writes the receipts of pages whose tasks are held, all in one transaction that keeps
+// the leases of the tasks, or none if one of them is lost: what is pending without a task that
+// does the page again, no delivery would come for. A statement that was under way when its
+// process died writes nothing either, once the page is another's.
+func (m *MySQL) WritePage(ctx context.Context, held []queue.Task, receipts []Receipt) error {
+	if len(receipts) == 0 {
+		return nil
+	}
+	held = slices.DeleteFunc(slices.Clone(held), func(t queue.Task) bool { return t.Lease == "" })
+	return mysql.Transact(ctx, m.db, fmt.Sprintf("write %d receipts of %d pages", len(receipts), len(held)), func(tx *sql.Tx) error {
+		if err := holdLeases(ctx, tx, held); err != nil {
+			return err
+		}
+		for some := range slices.Chunk(inOrder(receipts), maxReceipts) {
+			if err := writeReceipts(ctx, tx, some); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// holdLeases keeps the leases of tasks until the end of the transaction.
+func holdLeases(ctx context.Context, tx *sql.Tx, held []queue.Task) error {
+	if len(held) == 0 {
+		return nil
+	}
+	args := make([]any, 0, 2*len(held))
+	for _, t := range held {
+		args = append(args, t.ID, t.Lease)
+	}
+	ours, err := mysql.Select(ctx, tx, mysql.Column[uint64], "SELECT id FROM tasks FORCE INDEX (PRIMARY) WHERE "+
+		strings.TrimPrefix(strings.Repeat(" OR id = ? AND lease_owner = ?", len(held)), " OR ")+" LOCK IN SHARE MODE", args...)
+	if err == nil && len(ours) < len(held) {
+		return errLeaseLost
+	}
+	return err
+}
+
+// inOrder returns receipts in one order everywhere, so that two batches do not lock each other out.
+func inOrder(receipts []Receipt) []Receipt {
+	return slices.SortedFunc(slices.Values(receipts), func(a, b Receipt) int {
+		return cmp.Or(cmp.Compare(a.Event, b.Event), cmp.Compare(a.Member, b.Member), cmp.Compare(a.Device, b.Device))
+	})
+}
+
+func writeReceipts(ctx context.Context, tx *sql.Tx, some []Receipt) error {
+	var args []any
+	for _, r := range some {
+		burst := any(nil)
+		if r.Burst != [16]byte{} {
+			burst = r.Burst[:]
+		}
+		args = append(args, r.Event, r.Member, r.Device, r.State, clip(r.Reason, 64), clip(r.ProviderID, 128), burst)
+	}
+	const row = "(?,?,?,?,?,?,?," + mysql.Now + "),"
+	// The server changes the columns in this order, and state is read until it is changed.
+	_, err := tx.ExecContext(ctx, "INSERT INTO push_receipts (event_number, member_id, device_id, state, reason, provider_id, burst, at) VALUES "+
+		strings.TrimSuffix(strings.Repeat(row, len(some)), ",")+" ON DUPLICATE KEY UPDATE burst = COALESCE(VALUES(burst), burst),"+
+		" reason = "+unlessFinal("reason")+", provider_id = "+unlessFinal("provider_id")+
+		", at = "+unlessFinal("at")+", state = "+unlessFinal("state"), args...)
+	return err
 }
 
 func unlessFinal(column string) string {

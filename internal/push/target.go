@@ -43,7 +43,7 @@ type TargetStore interface {
 	CurrentEvents(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error)
 	LastSent(ctx context.Context, bursts []BurstDevice) ([]LastSent, error)
 	PendingWithin(ctx context.Context, ranges []MemberRange) ([]Receipt, error)
-	WriteReceipts(ctx context.Context, receipts []Receipt) error
+	WritePage(ctx context.Context, held []queue.Task, receipts []Receipt) error
 }
 
 // Followers reads who follows members; it is a [*contacts.MySQL].
@@ -64,7 +64,8 @@ type Followers interface {
 //
 //	store     the event is inserted, unless there is one with its id
 //	look      what decides about each device is read, by one statement
-//	receipts  who is not notified, and what is pending of a burst, is written
+//	receipts  who is not notified, and what is pending of a burst, is written, as long as the
+//	          lease of the task holds
 //	finish    the queue deletes the task, and inserts its follow-ups
 //
 // The last one is a transaction on the lease of the task: of all that ever work on a page,
@@ -78,7 +79,8 @@ type Followers interface {
 //   - the same receipts are written again, or those of the look that counts now; one that
 //     says that the event was accepted stays;
 //   - what an attempt before noted as pending of a burst, for a device that is no more, gets a
-//     delivery, too, whose last look says so;
+//     delivery, too, whose last look says so; and none of it is noted once a later attempt has
+//     the task, see [MySQL.WritePage];
 //   - what is pending of a burst may be taken by a delivery of another event of the
 //     burst, which then sends it. The delivery of this page finds nothing pending, or
 //     [Facts].Accepted keeps the page from making it.
@@ -455,7 +457,7 @@ func (g *Targeting) look(ctx context.Context, group []*page) (made int) {
 		err = queue.Later(0, errStale) // another attempt may have finished the page, or even its deliveries
 	}
 	if err == nil {
-		err = g.Store.WriteReceipts(ctx, receipts(done))
+		err = g.Store.WritePage(ctx, tasksOf(done), receipts(done))
 	}
 	if err == nil { // not before: see Targeting
 		err = g.waits(ctx, done)
@@ -472,6 +474,15 @@ func (g *Targeting) look(ctx context.Context, group []*page) (made int) {
 		p.count()
 	}
 	return made
+}
+
+// tasksOf returns the tasks of pages.
+func tasksOf(pages []*page) []queue.Task {
+	list := make([]queue.Task, len(pages))
+	for i, p := range pages {
+		list[i] = p.task
+	}
+	return list
 }
 
 // failed is the end of pages for now. Should their tasks be dead, their successors go on behind

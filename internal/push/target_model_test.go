@@ -486,7 +486,7 @@ func (s *shaky) LastSent(ctx context.Context, bursts []push.BurstDevice) ([]push
 	return s.MySQL.LastSent(ctx, bursts)
 }
 
-func (s *shaky) WriteReceipts(ctx context.Context, receipts []push.Receipt) error {
+func (s *shaky) WritePage(ctx context.Context, held []queue.Task, receipts []push.Receipt) error {
 	if err := s.fails("receipts"); err != nil {
 		return err
 	}
@@ -495,7 +495,7 @@ func (s *shaky) WriteReceipts(ctx context.Context, receipts []push.Receipt) erro
 			return err
 		}
 	}
-	return s.MySQL.WriteReceipts(ctx, receipts)
+	return s.MySQL.WritePage(ctx, held, receipts)
 }
 
 func (s *shaky) FollowerPages(ctx context.Context, pages []contacts.FollowerPage, limit int) ([][]member.ID, error) {

@@ -71,7 +71,7 @@ func TestRowsAreTargeted(t *testing.T) {
 	}
 	type row struct{ deliveries, devices, dead, events int }
 	var got row
-	must(t, db.QueryRowContext(t.Context(), "SELECT SUM(type = 'deliver'), COUNT(DISTINCT IF(type = 'deliver', CONCAT(subject, ':', JSON_VALUE(args, '$.event')), NULL)), SUM(state = 'dead'),"+
+	must(t, db.QueryRowContext(t.Context(), "SELECT SUM(type = 'deliver'), (SELECT COUNT(DISTINCT subject, JSON_VALUE(args, '$.event')) FROM tasks WHERE type = 'deliver'), SUM(state = 'dead'),"+
 		" (SELECT COUNT(*) FROM push_events) FROM tasks").Scan(&got.deliveries, &got.devices, &got.dead, &got.events))
 	if want := (row{people - 1 + 3, people - 1 + 3, 2, 2}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
@@ -396,5 +396,45 @@ func TestTargetTasksThatMakeNoSense(t *testing.T) {
 		if errors.Is(o.Err, queue.ErrInvalid) != dead || !dead && (o.Err != nil || len(o.Next) > 0) {
 			t.Errorf("%s: %+v", payload, o)
 		}
+	}
+}
+
+// TestALatePageWritesNothing: a process that was stopped while it targets a page, and goes on when
+// another one has the task, leaves nothing pending for which no delivery would come.
+func TestALatePageWritesNothing(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	exec(t, db, "INSERT INTO users (id, username) VALUES (1, 'ada'), (2, 'bob')")
+	exec(t, db, "INSERT INTO push_devices (id, member_id, platform, address_hash, registered_at) VALUES (20, 2, 'fcm', REPEAT('x', 32), 5)")
+	exec(t, db, `INSERT INTO tasks (queue, type, subject, args) VALUES ('notify', 'notify', 1, '{"id":"e","type":"fave","recipients":["2"],"collapse":"c"}')`)
+	q := queue.NewMySQLQueue(db, queue.Options{})
+	claim := func() []queue.Task {
+		t.Helper()
+		list, err := q.Claim(t.Context(), push.QueueNotify, 10, time.Minute)
+		must(t, err)
+		if len(list) != 1 {
+			t.Fatalf("claimed %+v", list)
+		}
+		return list
+	}
+	g := push.NewTargeting(push.TargetingOptions{Store: push.NewMySQL(db), Followers: contacts.NewMySQL(db)})
+	late := claim()
+	exec(t, db, "UPDATE tasks SET due_at = 1") // its lease is over
+	_, err := q.Sweep(t.Context())
+	must(t, err)
+	now := claim()
+	if o := g.Handle(t.Context(), late)[0]; o.Err == nil {
+		t.Errorf("the late one targets: %+v", o)
+	}
+	pending := func() (n int) {
+		t.Helper()
+		must(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM push_receipts").Scan(&n))
+		return n
+	}
+	if n := pending(); n != 0 {
+		t.Errorf("the late one wrote %d receipts", n)
+	}
+	if o := g.Handle(t.Context(), now)[0]; o.Err != nil || len(o.Next) != 1 || pending() != 1 {
+		t.Errorf("the other one: %+v, with %d receipts", o, pending())
 	}
 }
