@@ -16,7 +16,7 @@ import (
 var (
 	markedJSON   = regexp.MustCompile("(?s)```json (\\w+)\n(.*?)```")
 	helloRequest = regexp.MustCompile(`-d '(\{"events":\[\{"id":"hello-1".*)'`)
-	helloShown   = regexp.MustCompile("(?s)event hello-1\n.*?\n  created ") // what follows differs each time
+	helloShown   = regexp.MustCompile("(?s)event hello-1\n.*?\n {2}created ") // what follows differs each time
 )
 
 // What docs/push.md says that devices of each platform get is what they get of the event that it
