@@ -304,7 +304,7 @@ func (c *Consumer) countTrimmed(ctx context.Context, n int) {
 		return
 	}
 	entriesTotal.WithLabelValues(outcomeTrimmed).Add(float64(n))
-	c.log.ErrorContext(ctx, "stream entries lost: they were trimmed or deleted before they were moved", "stream", Key, "entries", n)
+	c.log.ErrorContext(ctx, "stream entries lost", "stream", Key, "entries", n, "cause", "trimmed or deleted before they were moved")
 }
 
 // reportRedis reports the result of a call.
