@@ -92,7 +92,7 @@ func (p *program) Close() error {
 func (p *program) kill() error {
 	err := p.cmd.Process.Kill()
 	p.reading.Wait()
-	_ = p.cmd.Wait() // it tells of the signal
+	_ = p.cmd.Wait() // the error says which signal ended it
 	p.cmd = nil
 	return errors.Join(err, p.Close())
 }

@@ -134,7 +134,7 @@ func parseTask(args []string) (queue.New, error) {
 }
 
 // withEventID returns the task with an id for its event, if it is about an event without
-// one: a batch that is tried again, because the answer was lost, notifies nobody twice.
+// one: a batch that is tried again, because the answer was lost, does not notify twice.
 func withEventID(n queue.New) (queue.New, error) {
 	if n.Kind != push.Notify {
 		return n, nil

@@ -169,7 +169,6 @@ type send struct {
 
 var (
 	errLimit = errors.New("the events before it in the claim have as many recipients as are handled at once")
-	errStale = errors.New("the process was held up: what it knows of the recipients is old")
 )
 
 // Handle implements [queue.Handler].
@@ -436,7 +435,6 @@ func (g *Targeting) look(ctx context.Context, group []*page) (made int) {
 		g.failed(group, err)
 		return 0
 	}
-	looked := time.Now()
 	of := make(map[Candidate][]Facts, len(candidates))
 	for _, f := range facts {
 		c := candidates[f.Candidate]
@@ -453,9 +451,6 @@ func (g *Targeting) look(ctx context.Context, group []*page) (made int) {
 		done = append(done, p)
 	}
 	err = g.resume(ctx, done)
-	if err == nil && time.Since(looked) > maxStale {
-		err = queue.Later(0, errStale) // another attempt may have finished the page, or even its deliveries
-	}
 	if err == nil {
 		err = g.Store.WritePage(ctx, tasksOf(done), receipts(done))
 	}

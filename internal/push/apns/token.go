@@ -1,24 +1,21 @@
 package apns
 
 import (
-	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
-	"crypto/sha256"
 	"crypto/x509"
-	"encoding/asn1"
-	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/activityd/activityd/internal/push"
 )
 
 // A token is valid for an hour from its iat, and APNs refuses providers whose tokens change
@@ -139,19 +136,5 @@ func (s *signer) sign(iat int64) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	encode := base64.RawURLEncoding.EncodeToString
-	signed := encode(header) + "." + encode(claims)
-	digest := sha256.Sum256([]byte(signed))
-	der, err := s.key.Sign(nil, digest[:], crypto.SHA256) // without randomness: deterministic
-	if err != nil {
-		return "", err
-	}
-	var pair struct{ R, S *big.Int }
-	if _, err := asn1.Unmarshal(der, &pair); err != nil {
-		return "", err
-	}
-	var signature [64]byte
-	pair.R.FillBytes(signature[:32])
-	pair.S.FillBytes(signature[32:])
-	return signed + "." + encode(signature[:]), nil
+	return push.SignES256(s.key, header, claims)
 }

@@ -1,24 +1,22 @@
 package webpush
 
 import (
-	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/x509"
-	"encoding/asn1"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net/mail"
 	"net/url"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/activityd/activityd/internal/push"
 )
 
 const (
@@ -154,19 +152,5 @@ func (v *vapid) sign(origin string, expires int64) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text := base64.RawURLEncoding.EncodeToString([]byte(`{"typ":"JWT","alg":"ES256"}`)) + "." +
-		base64.RawURLEncoding.EncodeToString(claims)
-	digest := sha256.Sum256([]byte(text))
-	der, err := v.private.Sign(nil, digest[:], crypto.SHA256)
-	if err != nil {
-		return "", err
-	}
-	var signature struct{ R, S *big.Int }
-	if _, err := asn1.Unmarshal(der, &signature); err != nil {
-		return "", err
-	}
-	var raw [64]byte
-	signature.R.FillBytes(raw[:32])
-	signature.S.FillBytes(raw[32:])
-	return text + "." + base64.RawURLEncoding.EncodeToString(raw[:]), nil
+	return push.SignES256(v.private, []byte(`{"typ":"JWT","alg":"ES256"}`), claims)
 }

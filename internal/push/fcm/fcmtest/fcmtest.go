@@ -357,7 +357,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request) {
 	}
 	raw, err := io.ReadAll(io.LimitReader(r.Body, 64<<10))
 	if err != nil {
-		return // nobody waits for an answer
+		return // the client has gone
 	}
 	var body struct {
 		Message Message `json:"message"`
