@@ -167,9 +167,7 @@ type send struct {
 	burst     LastSent  // what others of its burst keep it waiting
 }
 
-var (
-	errLimit = errors.New("the events before it in the claim have as many recipients as are handled at once")
-)
+var errLimit = errors.New("the events before it in the claim have as many recipients as are handled at once")
 
 // Handle implements [queue.Handler].
 func (g *Targeting) Handle(ctx context.Context, tasks []queue.Task) []queue.Outcome {
