@@ -38,6 +38,9 @@ func main() {
 
 // bench measures what the arguments ask for. Results go to out, progress to log.
 func bench(ctx context.Context, args []string, out, log io.Writer) error {
+	if len(args) > 0 && args[0] == "scale" {
+		return measureScale(ctx, args[1:], log)
+	}
 	o, err := parseOptions(args, log)
 	if err != nil {
 		return err
