@@ -51,6 +51,8 @@ type costs struct {
 	Refill        cost `json:"refill"`         // a set that is read from MySQL
 	RefillContact cost `json:"refill_contact"` // for each contact, in addition
 
+	Contacts float64 `json:"contacts"` // that a member had in the mean where these were measured
+
 	SetBytes []float64 `json:"set_bytes"` // of a set by its size
 	KeyBytes float64   `json:"key_bytes"` // that the table of keys takes for each set, in addition
 

@@ -38,8 +38,13 @@ func main() {
 
 // bench measures what the arguments ask for. Results go to out, progress to log.
 func bench(ctx context.Context, args []string, out, log io.Writer) error {
-	if len(args) > 0 && args[0] == "scale" {
-		return measureScale(ctx, args[1:], log)
+	if len(args) > 0 {
+		switch args[0] {
+		case "scale":
+			return measureScale(ctx, args[1:], log)
+		case "capacity":
+			return reportCapacity(args[1:], out, log)
+		}
 	}
 	o, err := parseOptions(args, log)
 	if err != nil {

@@ -40,12 +40,12 @@ type figuresOfScale struct {
 
 // taken is what a load took.
 type taken struct {
-	Name     string  `json:"name"`
 	Crowd    crowd   `json:"crowd"`
 	Rates    rates   `json:"rates"`
 	Seconds  float64 `json:"seconds"`
-	Uploads  float64 `json:"uploads"`
 	Told     float64 `json:"followers_told"`
+	Swept    float64 `json:"sets_swept"`
+	Pages    float64 `json:"pages_read_from_disk"`
 	Cost     cost    `json:"cost"` // in all
 	Contacts float64 `json:"contacts"`
 
@@ -85,18 +85,24 @@ func measureScale(ctx context.Context, args []string, log io.Writer) error {
 		o.members = append(o.members, n)
 	}
 	f := figuresOfScale{}
-	for _, n := range append([]float64{o.base}, o.members...) { // the base first, twice if it is also under load
-		if len(f.Loads) > 0 && n == o.base {
-			continue
-		}
-		if err := f.measure(ctx, o, n, log); err != nil {
-			return fmt.Errorf("%.0f members: %w", n, err)
-		}
-		if err := f.write(o.json); err != nil {
-			return err
+	err := o.on(ctx, o.base, log, func(s *scale) (err error) {
+		f.Crowd = s.crowd
+		f.Machine, err = describe(ctx, s.backend)
+		return errors.Join(err, s.costs(ctx, &f.Costs))
+	})
+	for _, n := range o.members {
+		for _, load := range loadsOn(n) {
+			if err != nil {
+				return err
+			}
+			err = o.on(ctx, n, log, func(s *scale) error {
+				t, err := s.underLoad(ctx, load)
+				f.Loads = append(f.Loads, t)
+				return errors.Join(err, f.write(o.json))
+			})
 		}
 	}
-	return nil
+	return err
 }
 
 func (f *figuresOfScale) write(file string) error {
@@ -107,38 +113,25 @@ func (f *figuresOfScale) write(file string) error {
 	return os.WriteFile(file, append(text, '\n'), 0o644) //nolint:gosec // the user chooses the file, and nothing in it is secret
 }
 
-// measure measures on a site of one size.
-func (f *figuresOfScale) measure(ctx context.Context, o scaleOptions, members float64, log io.Writer) (err error) {
+// on makes a site of a size on servers of its own, and measures there.
+func (o scaleOptions) on(ctx context.Context, members float64, log io.Writer, measure func(*scale) error) (err error) {
 	s := &scale{scaleOptions: o, crowd: flickr(members), log: log}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%.0f members: %w", members, err)
+		}
+	}()
 	if s.backend, err = newBackend(ctx); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if f.Machine, err = describe(ctx, s.backend); err != nil {
-		return err
-	}
 	if err := load(ctx, s.backend, s.crowd.statements(), log); err != nil {
 		return err
 	}
 	if s.meter, err = newMeter(ctx, s.backend); err != nil {
 		return err
 	}
-	if members == o.base {
-		f.Crowd = s.crowd
-		if err := s.costs(ctx, &f.Costs); err != nil {
-			return err
-		}
-	}
-	for _, n := range o.members {
-		if n == members {
-			t, err := s.underLoad(ctx)
-			if err != nil {
-				return err
-			}
-			f.Loads = append(f.Loads, t)
-		}
-	}
-	return nil
+	return measure(s)
 }
 
 // scale measures on one site.
@@ -149,12 +142,11 @@ type scale struct {
 	meter   *meter
 	log     io.Writer
 	program *program
-	metrics string  // address of its metrics
-	idle    cost    // a second of the program at rest
+	metrics string // address of its metrics
+	idle    cost   // a second of the program at rest
 	http    atomic.Int64
 	drawn   int // uploads that were drawn
 	used    int // pairs that were used
-	filled  bool
 }
 
 // start starts activityd as a program, with flags besides.
@@ -486,7 +478,7 @@ func (s *scale) refillCosts(ctx context.Context, c *costs) error {
 	if err != nil {
 		return err
 	}
-	many, err := s.members(ctx, "SELECT ? + n FROM degrees WHERE degree BETWEEN 60 AND 1000 ORDER BY n LIMIT 2000", firstMember)
+	many, err := s.members(ctx, "SELECT ? + n FROM degrees WHERE degree BETWEEN 20 AND 1000 ORDER BY n LIMIT 5000", firstMember)
 	if err != nil {
 		return err
 	}
@@ -496,19 +488,25 @@ func (s *scale) refillCosts(ctx context.Context, c *costs) error {
 		if each[i], err = s.contactsOf(ctx, ids); err != nil {
 			return err
 		}
-		if err := s.refill(ctx, ids); err != nil { // warms up
+		again := func(ctx context.Context) error { return errors.Join(s.client.FlushAll(ctx).Err(), s.refill(ctx, ids)) }
+		if err := again(ctx); err != nil { // warms up
 			return err
 		}
-		if err := s.client.FlushAll(ctx).Err(); err != nil {
+		const times = 5
+		took[i], _, err = s.phase(ctx, fmt.Sprintf("%d refills, %.1f contacts each, %d times", len(ids), each[i], times), func(ctx context.Context) (err error) {
+			for range times {
+				err = errors.Join(err, again(ctx))
+			}
+			return err
+		})
+		if err != nil {
 			return err
 		}
-		if took[i], _, err = s.phase(ctx, fmt.Sprintf("%d refills, %.1f contacts each", len(ids), each[i]), func(ctx context.Context) error { return s.refill(ctx, ids) }); err != nil {
-			return err
-		}
-		took[i] = took[i].times(1 / float64(len(ids)))
+		took[i] = took[i].times(1 / float64(times*len(ids)))
 	}
 	c.RefillContact = took[1].plus(took[0], -1).times(1 / (each[1] - each[0])).atLeastZero()
 	c.Refill = took[0].plus(c.RefillContact, -each[0]).atLeastZero()
+	c.Contacts = s.crowd.contacts()
 	return s.setBytes(ctx, c)
 }
 
@@ -547,7 +545,6 @@ func (s *scale) fill(ctx context.Context) (took cost, grown float64, err error) 
 		return took, 0, err
 	}
 	after, err := usedMemory(ctx, s.client)
-	s.filled = true
 	return took, after - before, err
 }
 
@@ -653,7 +650,7 @@ func (s *scale) changeCosts(ctx context.Context, c *costs) error {
 	if err != nil {
 		return err
 	}
-	c.SiteChange = bare.times(1 / float64(n))
+	c.SiteChange = bare.times(1 / float64(n)).atLeastZero()
 	c.Enqueue = told.plus(bare, -1).times(1 / float64(n)).atLeastZero()
 	c.ChangeBatched = batched.times(1 / float64(n+s.burst)).atLeastZero()
 	c.ChangeAlone = alone.times(1/float64(few)).plus(c.SiteChange, -1).plus(c.Enqueue, -1).atLeastZero()
@@ -705,8 +702,9 @@ func (s *scale) uploadCosts(ctx context.Context, c *costs) error {
 	if err != nil {
 		return err
 	}
-	big, wall, err := s.phase(ctx, fmt.Sprintf("uploads to %.0f followers in all, twice", starFollowers), func(ctx context.Context) error {
-		for range 2 {
+	const times = 15
+	big, wall, err := s.phase(ctx, fmt.Sprintf("uploads to %.0f followers in all, %d times", starFollowers, times), func(ctx context.Context) error {
+		for range times {
 			if err := errors.Join(s.uploads(ctx, stars, 1e6, true), s.drain(ctx)); err != nil {
 				return err
 			}
@@ -716,15 +714,15 @@ func (s *scale) uploadCosts(ctx context.Context, c *costs) error {
 	if err != nil {
 		return err
 	}
-	c.SiteUpload = bare.times(1 / float64(n))
+	c.SiteUpload = bare.times(1 / float64(n)).atLeastZero()
 	// What a follower costs is told from what a task costs by the two kinds of uploaders.
 	tasksOf := c.SiteUpload.plus(c.Enqueue, 1)
 	perTask := batched.times(1 / float64(n))
-	bigTasks := tasksOf.plus(perTask, 1).times(float64(2 * len(stars)))
-	c.Told = big.plus(bigTasks, -1).times(1 / (2 * starFollowers)).atLeastZero()
+	bigTasks := tasksOf.plus(perTask, 1).times(float64(times * len(stars)))
+	c.Told = big.plus(bigTasks, -1).times(1 / (times * starFollowers)).atLeastZero()
 	c.UploadBatched = perTask.plus(c.Told, -followers[1]/float64(n)).atLeastZero()
 	c.UploadAlone = alone.times(1/float64(len(few))).plus(tasksOf, -1).plus(c.Told, -fewFollowers/float64(len(few))).atLeastZero()
-	c.ToldPerSecond = 2 * starFollowers / wall.Seconds()
+	c.ToldPerSecond = times * starFollowers / wall.Seconds()
 	return nil
 }
 
@@ -734,8 +732,7 @@ func (s *scale) sweepCosts(ctx context.Context, c *costs) error {
 	if err := s.start(ctx, "--audit-sweep-rate=1000"); err != nil {
 		return err
 	}
-	const metric = `activityd_audit_checked_total{origin="sweep"}`
-	before, err := s.metric(ctx, metric)
+	before, err := s.metric(ctx, sweptSets)
 	if err != nil {
 		return errors.Join(err, s.stop())
 	}
@@ -743,7 +740,7 @@ func (s *scale) sweepCosts(ctx context.Context, c *costs) error {
 	if err != nil {
 		return errors.Join(err, s.stop())
 	}
-	after, err := s.metric(ctx, metric)
+	after, err := s.metric(ctx, sweptSets)
 	if err == nil && after == before {
 		err = errors.New("the audit swept no set")
 	}
@@ -753,21 +750,21 @@ func (s *scale) sweepCosts(ctx context.Context, c *costs) error {
 	return errors.Join(err, s.stop())
 }
 
-// loadRates are the rates of the load on a site, which is as busy as this machine bears.
-func loadRates(members float64) rates {
+// loadsOn are the loads on a site of a size, as busy as this machine bears.
+func loadsOn(members float64) []rates {
 	switch {
 	case members < 5e4:
-		return rates{Reads: 200, Uploads: 5, Changes: 20, SweepSets: 50}
+		return []rates{{Reads: 200, Uploads: 5, Changes: 20, SweepSets: 50}}
 	case members < 5e5:
-		return rates{Reads: 300, Uploads: 10, Changes: 60, SweepSets: 50}
+		return []rates{{Reads: 300, Uploads: 10, Changes: 60, SweepSets: 50}, {Reads: 50, Uploads: 20, Changes: 300, SweepSets: 50}}
 	default:
-		return rates{Reads: 400, Uploads: 20, Changes: 40, SweepSets: 50}
+		return []rates{{Reads: 400, Uploads: 20, Changes: 40, SweepSets: 50}}
 	}
 }
 
 // underLoad measures a mixed load, beside a sweep as by default.
-func (s *scale) underLoad(ctx context.Context) (t taken, err error) {
-	t = taken{Name: fmt.Sprintf("%.0f members", s.crowd.Members), Crowd: s.crowd, Rates: loadRates(s.crowd.Members)}
+func (s *scale) underLoad(ctx context.Context, load rates) (t taken, err error) {
+	t = taken{Crowd: s.crowd, Rates: load}
 	if t.Refill, t.SetMemory, err = s.fill(ctx); err != nil {
 		return t, err
 	}
@@ -793,8 +790,7 @@ func (s *scale) underLoad(ctx context.Context) (t taken, err error) {
 	if err := s.reads(ctx, 3, t.Rates.Reads); err != nil { // warms up
 		return t, err
 	}
-	const metric = "activityd_fan_out_followers_sum"
-	before, err := s.metric(ctx, metric)
+	before, err := s.seen(ctx)
 	if err != nil {
 		return t, err
 	}
@@ -811,8 +807,22 @@ func (s *scale) underLoad(ctx context.Context) (t taken, err error) {
 	if err != nil {
 		return t, err
 	}
-	after, err := s.metric(ctx, metric)
-	t.Cost, t.Seconds, t.Told, t.Uploads = took, wall.Seconds(), after-before, float64(len(owners))
-	fmt.Fprintf(s.log, "%.0f uploads told %.0f followers\n", t.Uploads, t.Told)
+	after, err := s.seen(ctx)
+	t.Cost, t.Seconds = took, wall.Seconds()
+	t.Told, t.Swept, t.Pages = after[0]-before[0], after[1]-before[1], after[2]-before[2]
+	fmt.Fprintf(s.log, "%d uploads told %.0f followers; %.0f sets were swept, %.0f pages read from the disk\n", len(owners), t.Told, t.Swept, t.Pages)
 	return t, err
+}
+
+const sweptSets = `activityd_audit_checked_total{origin="sweep"}`
+
+// seen are the counters of followers told, of sets swept, and of pages read from the disk.
+func (s *scale) seen(ctx context.Context) (n [3]float64, err error) {
+	for i, name := range []string{"activityd_fan_out_followers_sum", sweptSets} {
+		if n[i], err = s.metric(ctx, name); err != nil {
+			return n, err
+		}
+	}
+	var name string
+	return n, s.db.QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_reads'").Scan(&name, &n[2])
 }
