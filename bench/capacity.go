@@ -47,7 +47,7 @@ type workload struct {
 	Fragmentation float64 `json:"redis_fragmentation"`
 	Replicas      float64 `json:"redis_replicas"`
 	ClusterNodes  float64 `json:"redis_cluster_nodes"` // that a cluster has at most, replicas included
-	ClusterTold   float64 `json:"cluster_told"`        // what telling a set costs in a cluster, over what it costs on one server
+	Materialized  float64 `json:"materialized"`        // the share of members who have sets
 	SweepDays     float64 `json:"sweep_days"`
 	Celebrity     float64 `json:"celebrity_followers"`
 	ClaimMillis   float64 `json:"claim_interval_ms"` // in which the tasks of one claim come together
@@ -70,7 +70,7 @@ func quiet() workload {
 		crowd: flickr(1e8), Reads: 0.5, Uploads: 0.04, Changes: 0.05, Events: 0.1, Recipients: 3, Devices: 1, Photos: 125, Peak: 3,
 		Headroom: 0.5, HostCores: 16, MySQLCores: 64, MySQLMemory: 512e9, MySQLDisk: 16e12, MySQLCommits: 10_000, MySQLPages: 200_000,
 		MySQLConns: 10_000, Conns: 32, NetworkBits: 25e9, ForkMillis: 50, NodeBytes: 50e6, Fragmentation: 1.2, Replicas: 1, ClusterNodes: 1000,
-		ClusterTold: 1.5, SweepDays: 30, Celebrity: 1e7, ClaimMillis: 5, QueueShare: 0.8, ContactBytes: 85, PhotoBytes: 150, MemberBytes: 90,
+		Materialized: 1, SweepDays: 30, Celebrity: 1e7, ClaimMillis: 5, QueueShare: 0.8, ContactBytes: 85, PhotoBytes: 150, MemberBytes: 90,
 	}
 }
 
@@ -144,9 +144,9 @@ func compute(c costs, w workload) need {
 func n0(c costs, w workload, r rates) need {
 	n := need{workload: w, costs: c, rates: r}
 	sizes := w.setSizes()
-	n.sets = w.Members * (1 - sizes[0])
+	n.sets = w.Members * w.Materialized * (1 - sizes[0])
 	for size, share := range sizes[1:] {
-		n.setBytes += w.Members * share * (c.SetBytes[size+1] + c.KeyBytes)
+		n.setBytes += w.Members * w.Materialized * share * (c.SetBytes[size+1] + c.KeyBytes)
 	}
 	n.nodes = 1
 	if most := w.ForkMillis / c.ForkMillis * 1e9; n.setBytes > most {
@@ -179,8 +179,8 @@ func (n *need) perSecond(processes float64) {
 
 	told := c.Told
 	if n.nodes > 1 {
-		told.Activityd *= w.ClusterTold
-		told.Redis *= w.ClusterTold
+		told.Activityd *= c.ClusterTold
+		told.Redis *= c.ClusterTold
 	}
 	n.fanOut = told.times(n.told)
 	n.push = c.Target.times(r.Recipients).plus(c.Deliver, r.Deliveries)
@@ -229,10 +229,15 @@ func (n need) fanOutSeconds(followers float64) float64 {
 	told, task := n.costs.Told, n.costs.UploadAlone
 	factor := 1.0
 	if n.masters() > 1 {
-		factor = n.workload.ClusterTold
+		factor = n.costs.ClusterTold
 	}
 	const part = 20_000
 	return (followers*((told.Activityd+told.Redis)*factor+told.MySQL) + math.Ceil(followers/part)*(task.Activityd+task.MySQL+task.Redis)) / 1e6
+}
+
+// messages is how many a second a number of cores bear, of which each message takes so much.
+func (n need) messages(cores, micros float64) float64 {
+	return cores * n.workload.Headroom * 1e6 / micros
 }
 
 // limit is something of which a site has one, or which is bounded, and that grows with its members.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -41,6 +42,7 @@ func reportCapacity(args []string, out, log io.Writer) error {
 	figuresFiles := flags.String("figures", "", "files that the other parts wrote with --json: costs of push, of forks, and of fan-outs through a cluster are taken from them")
 	workloadFile := flags.String("workload", "", "file of a workload (JSON); what it does not name is as in the first column")
 	set := flags.String("set", "", "fields of the workload, as in peak=4,headroom=0.6")
+	clusterTold := flags.Float64("cluster-told", 0, "what telling a set of an upload costs activityd and Redis in a cluster, over what it costs on one server")
 	save := flags.String("save", "", "file for the costs, with those of --figures in them")
 	page := flags.String("page", "", "page whose tables are to be written")
 	if err := flags.Parse(args); err != nil {
@@ -50,9 +52,8 @@ func reportCapacity(args []string, out, log io.Writer) error {
 		return fmt.Errorf("unexpected arguments %q", flags.Args())
 	}
 	o, err := committedCapacity()
-	if *costsFile != "" && err == nil {
-		text, readErr := os.ReadFile(*costsFile)
-		err = errors.Join(readErr, strictly(text, &o.figures))
+	if err == nil && *costsFile != "" {
+		err = o.replace(*costsFile)
 	}
 	if err != nil {
 		return err
@@ -61,6 +62,9 @@ func reportCapacity(args []string, out, log io.Writer) error {
 		if err := o.figures.Costs.takeFrom(file); err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
+	}
+	if *clusterTold > 0 {
+		o.figures.Costs.ClusterTold = *clusterTold
 	}
 	if o.members, err = numbers(*members); err != nil {
 		return fmt.Errorf("--members: %w", err)
@@ -86,6 +90,27 @@ func reportCapacity(args []string, out, log io.Writer) error {
 func committedCapacity() (o capacityOptions, err error) {
 	o = capacityOptions{members: []float64{1e7, 1e8, 1e9}, workloads: []namedWorkload{{"quiet", quiet()}, {"busy", busy()}}}
 	return o, strictly(measuredFigures, &o.figures)
+}
+
+// replace takes the figures in a file that scale wrote. Costs that scale does not measure
+// stay as they are.
+func (o *capacityOptions) replace(file string) error {
+	text, err := os.ReadFile(file) //nolint:gosec // the user chooses the file
+	if err != nil {
+		return err
+	}
+	var f figuresOfScale
+	if err := strictly(text, &f); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	old := o.figures.Costs
+	if f.Costs.Deliver == (cost{}) {
+		f.Costs.Deliver, f.Costs.Target = old.Deliver, old.Target
+	}
+	f.Costs.ForkMillis = cmp.Or(f.Costs.ForkMillis, old.ForkMillis)
+	f.Costs.ClusterTold = cmp.Or(f.Costs.ClusterTold, old.ClusterTold)
+	o.figures = f
+	return nil
 }
 
 // strictly reads JSON whose fields are all known.
@@ -257,8 +282,8 @@ func (o capacityOptions) costTable() string {
 	for _, n := range c.SetBytes[1:] {
 		bytes = append(bytes, number(n))
 	}
-	return text + fmt.Sprintf("\nBytes of a set of one contact, of two, and so on: %s; and %s for each in the table of keys. HTTP: %s bytes a read. A fork takes %s ms for a gigabyte.\n",
-		strings.Join(bytes, ", "), number(c.KeyBytes), number(c.Read.HTTPBytes), number(c.ForkMillis))
+	return text + fmt.Sprintf("\nBytes of a set of one contact, of two, and so on: %s; and %s for each in the table of keys. HTTP: %s bytes a read. A fork takes %s ms for a gigabyte. To tell a set in a cluster takes %s of what it takes activityd and Redis on one server.\n",
+		strings.Join(bytes, ", "), number(c.KeyBytes), number(c.Read.HTTPBytes), number(c.ForkMillis), short(c.ClusterTold))
 }
 
 func (o capacityOptions) workloadTable() string {
@@ -358,7 +383,9 @@ func (o capacityOptions) predict(t taken) need {
 	w.crowd = t.Crowd
 	w.MySQLMemory = 1 << 30 // as in backend.go
 	w.Photos = 10 * w.Uploaders
-	n := n0(o.figures.Costs, w, t.Rates)
+	r, pace := t.Rates, t.Planned/t.Seconds // less than 1 where the machine was too slow for the rates
+	r.Reads, r.Uploads, r.Changes = r.Reads*pace, r.Uploads*pace, r.Changes*pace
+	n := n0(o.figures.Costs, w, r)
 	n.perSecond(1)
 	return n
 }
@@ -459,6 +486,7 @@ func (o capacityOptions) needTable() string {
 			{"uploads, contact changes a second", amount(n.rates.Uploads) + ", " + amount(n.rates.Changes)},
 			{"sets told a second", amount(n.told)},
 			{"messages to devices a second", amount(n.rates.Deliveries)},
+			{"tasks in a claim", short(n.claim)},
 			{"**activityd: hosts** of " + short(w.HostCores) + " cores", amount(n.processes)},
 			{"…, cores in use", short(t.Activityd / 1e6)},
 			{"**Redis: masters**, and as many replicas", amount(n.masters())},
@@ -493,6 +521,8 @@ func (o capacityOptions) timeTable() string {
 			{"a round of the audit's sweep at 50 sets a second", duration(w.Members / 50)},
 			{"sets a second for a round in " + short(w.SweepDays) + " days", amount(n.rates.SweepSets)},
 			{"…, MySQL cores that this takes", short(n.sweep.MySQL / 1e6)},
+			{"messages to devices a second that one host sends, by its CPU", amount(n.messages(w.HostCores, n.costs.Deliver.Activityd))},
+			{"…, that the primary with the queue bears", amount(n.messages(w.MySQLCores, n.costs.Deliver.MySQL+n.costs.Target.MySQL))},
 		}
 	})
 }

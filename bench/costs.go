@@ -45,8 +45,9 @@ type costs struct {
 	UploadAlone   cost `json:"upload_alone"`
 	UploadBatched cost `json:"upload_batched"`
 
-	Told          cost    `json:"told"`            // a follower's set that is told of an upload
-	ToldPerSecond float64 `json:"told_per_second"` // by one chain of fan-outs
+	Told cost `json:"told"` // a follower's set that is told of an upload, on one Redis
+	// What activityd and Redis take for it in a cluster, over what they take on one server.
+	ClusterTold float64 `json:"cluster_told"`
 
 	Refill        cost `json:"refill"`         // a set that is read from MySQL
 	RefillContact cost `json:"refill_contact"` // for each contact, in addition

@@ -42,7 +42,8 @@ type figuresOfScale struct {
 type taken struct {
 	Crowd    crowd   `json:"crowd"`
 	Rates    rates   `json:"rates"`
-	Seconds  float64 `json:"seconds"`
+	Planned  float64 `json:"planned_seconds"` // for what the rates say
+	Seconds  float64 `json:"seconds"`         // that it took
 	Told     float64 `json:"followers_told"`
 	Swept    float64 `json:"sets_swept"`
 	Pages    float64 `json:"pages_read_from_disk"`
@@ -703,7 +704,7 @@ func (s *scale) uploadCosts(ctx context.Context, c *costs) error {
 		return err
 	}
 	const times = 15
-	big, wall, err := s.phase(ctx, fmt.Sprintf("uploads to %.0f followers in all, %d times", starFollowers, times), func(ctx context.Context) error {
+	big, _, err := s.phase(ctx, fmt.Sprintf("uploads to %.0f followers in all, %d times", starFollowers, times), func(ctx context.Context) error {
 		for range times {
 			if err := errors.Join(s.uploads(ctx, stars, 1e6, true), s.drain(ctx)); err != nil {
 				return err
@@ -722,7 +723,6 @@ func (s *scale) uploadCosts(ctx context.Context, c *costs) error {
 	c.Told = big.plus(bigTasks, -1).times(1 / (times * starFollowers)).atLeastZero()
 	c.UploadBatched = perTask.plus(c.Told, -followers[1]/float64(n)).atLeastZero()
 	c.UploadAlone = alone.times(1/float64(len(few))).plus(tasksOf, -1).plus(c.Told, -fewFollowers/float64(len(few))).atLeastZero()
-	c.ToldPerSecond = times * starFollowers / wall.Seconds()
 	return nil
 }
 
@@ -808,7 +808,7 @@ func (s *scale) underLoad(ctx context.Context, load rates) (t taken, err error) 
 		return t, err
 	}
 	after, err := s.seen(ctx)
-	t.Cost, t.Seconds = took, wall.Seconds()
+	t.Cost, t.Planned, t.Seconds = took, seconds, wall.Seconds()
 	t.Told, t.Swept, t.Pages = after[0]-before[0], after[1]-before[1], after[2]-before[2]
 	fmt.Fprintf(s.log, "%d uploads told %.0f followers; %.0f sets were swept, %.0f pages read from the disk\n", len(owners), t.Told, t.Swept, t.Pages)
 	return t, err
