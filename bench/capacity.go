@@ -99,6 +99,7 @@ type need struct {
 	workload workload
 	costs    costs
 	rates    rates
+	contacts float64 // of a member, in the mean
 	told     float64 // sets that are told of an upload, a second
 	claim    float64 // tasks in a claim
 
@@ -142,7 +143,7 @@ func compute(c costs, w workload) need {
 
 // n0 is a need whose memory is computed.
 func n0(c costs, w workload, r rates) need {
-	n := need{workload: w, costs: c, rates: r}
+	n := need{workload: w, costs: c, rates: r, contacts: w.contacts()}
 	sizes := w.setSizes()
 	n.sets = w.Members * w.Materialized * (1 - sizes[0])
 	for size, share := range sizes[1:] {
@@ -152,7 +153,7 @@ func n0(c costs, w workload, r rates) need {
 	if most := w.ForkMillis / c.ForkMillis * 1e9; n.setBytes > most {
 		n.nodes = max(3, math.Ceil(n.setBytes/most))
 	}
-	n.siteBytes = w.Members * (w.contacts()*w.ContactBytes + w.Photos*w.PhotoBytes + w.MemberBytes)
+	n.siteBytes = w.Members * (n.contacts*w.ContactBytes + w.Photos*w.PhotoBytes + w.MemberBytes)
 	n.told = r.Uploads * w.followersOfUpload()
 	return n
 }
@@ -169,7 +170,7 @@ func (n *need) perSecond(processes float64) {
 	n.site = c.SiteChange.times(r.Changes).plus(c.SiteUpload, r.Uploads)
 	n.process = c.Process.times(processes)
 	n.reads = c.Read.times(r.Reads)
-	n.sweep = c.Swept.plus(c.RefillContact, w.contacts()-c.Contacts).atLeastZero().times(r.SweepSets)
+	n.sweep = c.Swept.plus(c.RefillContact, n.contacts-c.Contacts).atLeastZero().times(r.SweepSets)
 
 	enqueued := r.Changes + r.Uploads
 	n.claim = min(256, 1+enqueued/processes*w.ClaimMillis/1e3)
@@ -211,7 +212,7 @@ func (n need) redisMemory() float64 {
 
 // refill is what it costs to read the set of a member in the mean.
 func (n need) refill() cost {
-	return n.costs.Refill.plus(n.costs.RefillContact, n.workload.contacts())
+	return n.costs.Refill.plus(n.costs.RefillContact, n.contacts)
 }
 
 // rebuildWorkers is how many refill at once when a node was lost.
@@ -243,6 +244,7 @@ func (n need) messages(cores, micros float64) float64 {
 // limit is something of which a site has one, or which is bounded, and that grows with its members.
 type limit struct {
 	name   string
+	asItIs bool               // it bounds a site as the workload says, on one MySQL and one Redis Cluster
 	used   func(need) float64 // of 1
 	remedy string
 }
@@ -250,37 +252,42 @@ type limit struct {
 // limits are in no order.
 func limits() []limit {
 	primary := func(n need) float64 { return n.workload.Headroom * n.workload.MySQLCores * 1e6 }
+	commits := func(n need) float64 { return n.workload.Headroom * n.workload.MySQLCommits }
 	return []limit{
-		{"CPU of the MySQL primary", func(n need) float64 { return n.total().MySQL / primary(n) }, "`--queue-dsn`; then shards of the site"},
+		{"CPU of the MySQL primary", true, func(n need) float64 { return n.total().MySQL / primary(n) }, "`--queue-dsn`, then shards of the site by owner"},
 		{
-			"… with the queue elsewhere (`--queue-dsn`)", func(n need) float64 { return (n.total().MySQL - n.queue) / primary(n) },
-			"shards of the site by owner: replicas cannot answer reads",
+			"CPU of the MySQL primary with `--queue-dsn`", false, func(n need) float64 { return (n.total().MySQL - n.queue) / primary(n) },
+			"shards of the site by owner; replicas cannot answer reads",
 		},
-		{"CPU of the queue's own primary", func(n need) float64 { return n.queue / primary(n) }, "queues by member, one for each shard"},
+		{"CPU of the queue's own primary", false, func(n need) float64 { return n.queue / primary(n) }, "a queue for each shard"},
+		{"commits on the MySQL primary", true, func(n need) float64 { return n.commits / commits(n) }, "`--queue-dsn`; faster disks"},
 		{
-			"commits on the MySQL primary", func(n need) float64 { return n.commits / (n.workload.MySQLCommits * n.workload.Headroom) },
-			"`--queue-dsn` takes those of claims; group commit, faster disks",
+			"commits on the MySQL primary with `--queue-dsn`", false, func(n need) float64 { return (n.rates.Changes + n.rates.Uploads) / commits(n) },
+			"shards of the site by owner",
 		},
+		{"the site's tables on one disk", true, func(n need) float64 { return n.siteBytes / n.workload.MySQLDisk }, "shards of the site by owner"},
 		{
-			"… with the queue elsewhere", func(n need) float64 {
-				return (n.rates.Changes + n.rates.Uploads) / (n.workload.MySQLCommits * n.workload.Headroom)
-			}, "shards of the site",
-		},
-		{"the site's tables on one disk", func(n need) float64 { return n.siteBytes / n.workload.MySQLDisk }, "shards of the site by owner"},
-		{"pages that MySQL reads from its disk", func(n need) float64 { return n.pages / (n.workload.MySQLPages * n.workload.Headroom) }, "more memory; then shards of the site"},
-		{"network of the MySQL primary", func(n need) float64 {
-			return n.total().Counts.MySQLBytes * 8 / (n.workload.NetworkBits * n.workload.Headroom)
-		}, "shards of the site"},
-		{"connections to the MySQL primary", func(n need) float64 { return n.processes * n.workload.Conns / n.workload.MySQLConns }, "fewer for each process (`--mysql-connections`), larger hosts"},
-		{
-			"nodes of one Redis Cluster", func(n need) float64 { return n.masters() * (1 + n.workload.Replicas) / n.workload.ClusterNodes },
-			"larger nodes that do not save, `--materialize=active`; then a cluster for each shard",
+			"pages that MySQL reads from its disk, at worst", true, func(n need) float64 { return n.pages / (n.workload.MySQLPages * n.workload.Headroom) },
+			"more memory; then shards of the site by owner",
 		},
 		{
-			"a minute for the fan-out of the most followed member", func(n need) float64 { return n.fanOutSeconds(n.workload.followers(0)) / 60 },
-			"none is needed: others do not wait for it",
+			"network of the MySQL primary", true, func(n need) float64 {
+				return n.total().Counts.MySQLBytes * 8 / (n.workload.NetworkBits * n.workload.Headroom)
+			}, "shards of the site by owner",
 		},
-		{"a round of the sweep in 30 days at 50 sets a second", func(n need) float64 { return n.workload.Members / 50 / (30 * day) }, "raise `--audit-sweep-rate`"},
+		{
+			"connections to the MySQL primary", true, func(n need) float64 { return n.processes * n.workload.Conns / n.workload.MySQLConns },
+			"fewer for each process (`--mysql-connections`), larger hosts",
+		},
+		{
+			"nodes of one Redis Cluster", true, func(n need) float64 { return n.masters() * (1 + n.workload.Replicas) / n.workload.ClusterNodes },
+			"`--materialize=active`, larger nodes that do not save; then a cluster for each shard",
+		},
+		{
+			"a minute for the fan-out of the most followed member", false, func(n need) float64 { return n.fanOutSeconds(n.workload.followers(0)) / 60 },
+			"none is needed: nobody else's waits for it",
+		},
+		{"a round of the sweep in 30 days at 50 sets a second", false, func(n need) float64 { return n.workload.Members / 50 / (30 * day) }, "raise `--audit-sweep-rate`"},
 	}
 }
 
@@ -291,7 +298,7 @@ func (l limit) reach(c costs, w workload) float64 {
 		w.Members = members
 		return l.used(compute(c, w)) <= 1
 	}
-	for range 60 {
+	for range 40 {
 		if middle := math.Sqrt(low * high); at(middle) {
 			low = middle
 		} else {

@@ -350,6 +350,14 @@ func short(x float64) string {
 	return text
 }
 
+// bytesOf formats a number of bytes.
+func bytesOf(x float64) string {
+	if x >= 1e12 {
+		return short(x/1e12) + " TB"
+	}
+	return short(x/1e9) + " GB"
+}
+
 // duration formats seconds.
 func duration(s float64) string {
 	switch {
@@ -363,7 +371,7 @@ func duration(s float64) string {
 	return short(s/day) + " days"
 }
 
-// superscript formats a power of ten.
+// members formats how many there are, powers of ten as such.
 func members(x float64) string {
 	e := math.Round(math.Log10(x))
 	if math.Abs(x/math.Pow(10, e)-1) > 1e-9 {
@@ -385,6 +393,7 @@ func (o capacityOptions) predict(t taken) need {
 	w.Photos = 10 * w.Uploaders
 	r, pace := t.Rates, t.Planned/t.Seconds // less than 1 where the machine was too slow for the rates
 	r.Reads, r.Uploads, r.Changes = r.Reads*pace, r.Uploads*pace, r.Changes*pace
+	r.SweepSets = t.Swept / t.Seconds // it hurried, as Redis was empty before
 	n := n0(o.figures.Costs, w, r)
 	n.perSecond(1)
 	return n
@@ -405,7 +414,6 @@ func (o capacityOptions) checkTable() string {
 		}{
 			{"contacts, in the mean", t.Crowd.contacts(), t.Contacts / t.Crowd.Members},
 			{"followers told, a second", n.told, t.Told / t.Seconds},
-			{"sets the audit sweeps, a second", t.Rates.SweepSets, t.Swept / t.Seconds},
 			{"sets", n.sets, t.Sets},
 			{"memory of the sets, MB", n.setBytes / 1e6, t.SetMemory / 1e6},
 			{"CPU of activityd, ms a second", c.Activityd / 1e3, m.Activityd / 1e3},
@@ -473,11 +481,10 @@ func (o capacityOptions) each(f func(n need) [][2]string) string {
 func (o capacityOptions) needTable() string {
 	return o.each(func(n need) [][2]string {
 		t, w := n.total(), n.workload
-		gigabytes := func(x float64) string { return amount(x/1e9) + " GB" }
 		percent := func(x float64) string { return short(100*x/t.MySQL) + " %" }
 		busiest, name := 0.0, ""
-		for _, l := range limits()[:9] {
-			if u := l.used(n); u > busiest && !strings.HasPrefix(l.name, "… ") && !strings.HasPrefix(l.name, "CPU of the queue") {
+		for _, l := range limits() {
+			if u := l.used(n); l.asItIs && u > busiest {
 				busiest, name = u, l.name
 			}
 		}
@@ -491,14 +498,14 @@ func (o capacityOptions) needTable() string {
 			{"…, cores in use", short(t.Activityd / 1e6)},
 			{"**Redis: masters**, and as many replicas", amount(n.masters())},
 			{"…, sets on each", amount(n.sets / n.masters())},
-			{"…, memory of all, replicas included", gigabytes(n.redisMemory())},
+			{"…, memory of all, replicas included", bytesOf(n.redisMemory())},
 			{"…, cores in use, all masters", short(t.Redis / 1e6)},
 			{"**MySQL: cores in use** on the primary", short(t.MySQL / 1e6)},
 			{"…, of these for reads, fan-outs, tasks, push", strings.Join([]string{percent(n.reads.MySQL), percent(n.fanOut.MySQL), percent(n.tasks.MySQL), percent(n.push.MySQL)}, ", ")},
 			{"…, of these a queue's own primary would take", percent(n.queue)},
 			{"…, rows read a second", amount(t.Counts.RowsRead)},
 			{"…, commits a second", amount(n.commits)},
-			{"…, the site's tables", gigabytes(n.siteBytes)},
+			{"…, the site's tables", bytesOf(n.siteBytes)},
 			{"…, pages from its disk a second, at worst", amount(n.pages)},
 			{"network, Mbit/s: HTTP, MySQL, Redis", strings.Join([]string{
 				amount(t.HTTPBytes * 8 / 1e6), amount(t.Counts.MySQLBytes * 8 / 1e6), amount(t.Counts.RedisBytes * 8 / 1e6),

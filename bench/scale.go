@@ -78,7 +78,7 @@ func measureScale(ctx context.Context, args []string, log io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	for text := range strings.SplitSeq(*sizes, ",") {
+	for _, text := range strings.FieldsFunc(*sizes, func(r rune) bool { return r == ',' }) {
 		n, err := strconv.ParseFloat(text, 64)
 		if err != nil || n < 1000 || n > 1e6 {
 			return fmt.Errorf("--members %q: want numbers of a thousand to a million", *sizes)
@@ -445,31 +445,25 @@ func (s *scale) costs(ctx context.Context, c *costs) (err error) {
 	if err := s.refillCosts(ctx, c); err != nil {
 		return err
 	}
+	sweeping, seconds, swept, err := s.sweepCosts(ctx)
+	if err != nil {
+		return err
+	}
 	if err := s.start(ctx, "--audit-sweep-rate=0"); err != nil {
 		return err
 	}
-	defer func() {
-		if s.program != nil {
-			err = errors.Join(err, s.stop())
-		}
-		s.idle = cost{}
-	}()
+	defer func() { err = errors.Join(err, s.stop()) }()
 	if err := s.idleCosts(ctx, c); err != nil {
 		return err
 	}
+	c.Swept = sweeping.plus(c.Process, -seconds).times(1 / swept).atLeastZero()
 	if err := s.readCosts(ctx, c); err != nil {
 		return err
 	}
 	if err := s.changeCosts(ctx, c); err != nil {
 		return err
 	}
-	if err := s.uploadCosts(ctx, c); err != nil {
-		return err
-	}
-	if err := s.stop(); err != nil {
-		return err
-	}
-	return s.sweepCosts(ctx, c)
+	return s.uploadCosts(ctx, c)
 }
 
 // refillCosts fills the index: first sets of members with few contacts and with many, so
@@ -726,28 +720,27 @@ func (s *scale) uploadCosts(ctx context.Context, c *costs) error {
 	return nil
 }
 
-// sweepCosts measures the audit's sweep.
-func (s *scale) sweepCosts(ctx context.Context, c *costs) error {
-	s.idle = c.Process
+// sweepCosts measures the audit's sweep: what so many seconds took in which so many sets
+// were swept.
+func (s *scale) sweepCosts(ctx context.Context) (took cost, seconds, swept float64, err error) {
 	if err := s.start(ctx, "--audit-sweep-rate=1000"); err != nil {
-		return err
+		return took, 0, 0, err
 	}
+	defer func() { err = errors.Join(err, s.stop()) }()
 	before, err := s.metric(ctx, sweptSets)
 	if err != nil {
-		return errors.Join(err, s.stop())
+		return took, 0, 0, err
 	}
-	took, _, err := s.phase(ctx, "sweeping", func(ctx context.Context) error { return retry.Sleep(ctx, time.Duration(s.seconds*1e9)) })
+	took, wall, err := s.phase(ctx, "sweeping", func(ctx context.Context) error { return retry.Sleep(ctx, time.Duration(s.seconds*1e9)) })
 	if err != nil {
-		return errors.Join(err, s.stop())
+		return took, 0, 0, err
 	}
 	after, err := s.metric(ctx, sweptSets)
 	if err == nil && after == before {
 		err = errors.New("the audit swept no set")
 	}
 	fmt.Fprintf(s.log, "%.0f sets were swept\n", after-before)
-	c.Swept = took.times(1 / (after - before)).atLeastZero()
-	s.idle = cost{}
-	return errors.Join(err, s.stop())
+	return took, wall.Seconds(), after - before, err
 }
 
 // loadsOn are the loads on a site of a size, as busy as this machine bears.
