@@ -236,6 +236,17 @@ func (n need) fanOutSeconds(followers float64) float64 {
 	return (followers*((told.Activityd+told.Redis)*factor+told.MySQL) + math.Ceil(followers/part)*(task.Activityd+task.MySQL+task.Redis)) / 1e6
 }
 
+// primaries is how many MySQL primaries there must be, of which each has a part of the site.
+func (n need) primaries() float64 {
+	most := 0.0
+	for _, l := range limits() {
+		if l.of == onPrimary {
+			most = max(most, l.used(n))
+		}
+	}
+	return max(1, math.Ceil(most))
+}
+
 // messages is how many a second a number of cores bear, of which each message takes so much.
 func (n need) messages(cores, micros float64) float64 {
 	return cores * n.workload.Headroom * 1e6 / micros
@@ -244,50 +255,57 @@ func (n need) messages(cores, micros float64) float64 {
 // limit is something of which a site has one, or which is bounded, and that grows with its members.
 type limit struct {
 	name   string
-	asItIs bool               // it bounds a site as the workload says, on one MySQL and one Redis Cluster
+	of     string             // what it is a limit of, where the site is as it is
 	used   func(need) float64 // of 1
 	remedy string
 }
+
+// What a site has one of.
+const (
+	onPrimary = "MySQL primary"
+	onCluster = "Redis Cluster"
+	elsewhere = "" // it bounds a site that is made otherwise, or does not bound it
+)
 
 // limits are in no order.
 func limits() []limit {
 	primary := func(n need) float64 { return n.workload.Headroom * n.workload.MySQLCores * 1e6 }
 	commits := func(n need) float64 { return n.workload.Headroom * n.workload.MySQLCommits }
 	return []limit{
-		{"CPU of the MySQL primary", true, func(n need) float64 { return n.total().MySQL / primary(n) }, "`--queue-dsn`, then shards of the site by owner"},
+		{"CPU of the MySQL primary", onPrimary, func(n need) float64 { return n.total().MySQL / primary(n) }, "`--queue-dsn`, then shards of the site by owner"},
 		{
-			"CPU of the MySQL primary with `--queue-dsn`", false, func(n need) float64 { return (n.total().MySQL - n.queue) / primary(n) },
+			"CPU of the MySQL primary with `--queue-dsn`", elsewhere, func(n need) float64 { return (n.total().MySQL - n.queue) / primary(n) },
 			"shards of the site by owner; replicas cannot answer reads",
 		},
-		{"CPU of the queue's own primary", false, func(n need) float64 { return n.queue / primary(n) }, "a queue for each shard"},
-		{"commits on the MySQL primary", true, func(n need) float64 { return n.commits / commits(n) }, "`--queue-dsn`; faster disks"},
+		{"CPU of the queue's own primary", elsewhere, func(n need) float64 { return n.queue / primary(n) }, "a queue for each shard"},
+		{"commits on the MySQL primary", onPrimary, func(n need) float64 { return n.commits / commits(n) }, "`--queue-dsn`; faster disks"},
 		{
-			"commits on the MySQL primary with `--queue-dsn`", false, func(n need) float64 { return (n.rates.Changes + n.rates.Uploads) / commits(n) },
+			"commits on the MySQL primary with `--queue-dsn`", elsewhere, func(n need) float64 { return (n.rates.Changes + n.rates.Uploads) / commits(n) },
 			"shards of the site by owner",
 		},
-		{"the site's tables on one disk", true, func(n need) float64 { return n.siteBytes / n.workload.MySQLDisk }, "shards of the site by owner"},
+		{"the site's tables on one disk", onPrimary, func(n need) float64 { return n.siteBytes / n.workload.MySQLDisk }, "shards of the site by owner"},
 		{
-			"pages that MySQL reads from its disk, at worst", true, func(n need) float64 { return n.pages / (n.workload.MySQLPages * n.workload.Headroom) },
+			"pages that MySQL reads from its disk, at worst", onPrimary, func(n need) float64 { return n.pages / (n.workload.MySQLPages * n.workload.Headroom) },
 			"more memory; then shards of the site by owner",
 		},
 		{
-			"network of the MySQL primary", true, func(n need) float64 {
+			"network of the MySQL primary", onPrimary, func(n need) float64 {
 				return n.total().Counts.MySQLBytes * 8 / (n.workload.NetworkBits * n.workload.Headroom)
 			}, "shards of the site by owner",
 		},
 		{
-			"connections to the MySQL primary", true, func(n need) float64 { return n.processes * n.workload.Conns / n.workload.MySQLConns },
+			"connections to the MySQL primary", onPrimary, func(n need) float64 { return n.processes * n.workload.Conns / n.workload.MySQLConns },
 			"fewer for each process (`--mysql-connections`), larger hosts",
 		},
 		{
-			"nodes of one Redis Cluster", true, func(n need) float64 { return n.masters() * (1 + n.workload.Replicas) / n.workload.ClusterNodes },
+			"nodes of one Redis Cluster", onCluster, func(n need) float64 { return n.masters() * (1 + n.workload.Replicas) / n.workload.ClusterNodes },
 			"`--materialize=active`, larger nodes that do not save; then a cluster for each shard",
 		},
 		{
-			"a minute for the fan-out of the most followed member", false, func(n need) float64 { return n.fanOutSeconds(n.workload.followers(0)) / 60 },
+			"a minute for the fan-out of the most followed member", elsewhere, func(n need) float64 { return n.fanOutSeconds(n.workload.followers(0)) / 60 },
 			"none is needed: nobody else's waits for it",
 		},
-		{"a round of the sweep in 30 days at 50 sets a second", false, func(n need) float64 { return n.workload.Members / 50 / (30 * day) }, "raise `--audit-sweep-rate`"},
+		{"a round of the sweep in 30 days at 50 sets a second", elsewhere, func(n need) float64 { return n.workload.Members / 50 / (30 * day) }, "raise `--audit-sweep-rate`"},
 	}
 }
 

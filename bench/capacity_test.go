@@ -58,6 +58,15 @@ func TestCrowdIsComputedAsItIsDrawn(t *testing.T) {
 	near(t, "the most followed", c.followers(0), followers[c.id(0)], 0.1)
 }
 
+// TestFlickrIsAsPublished: the crawl of 2007 has 2.3 million members, 33.1 million links,
+// and 21,001 followers of the most followed member; the tail is made heavier than that.
+func TestFlickrIsAsPublished(t *testing.T) {
+	t.Parallel()
+	c := flickr(2_302_925)
+	near(t, "links", c.contacts()*c.Members, 33_140_017, 0.02)
+	near(t, "followers of the most followed", c.followers(0), 2*21_001, 0.05)
+}
+
 func TestSumToIsExactAndThenNear(t *testing.T) {
 	t.Parallel()
 	one := func(float64) float64 { return 1 }

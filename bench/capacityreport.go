@@ -484,7 +484,7 @@ func (o capacityOptions) needTable() string {
 		percent := func(x float64) string { return short(100*x/t.MySQL) + " %" }
 		busiest, name := 0.0, ""
 		for _, l := range limits() {
-			if u := l.used(n); l.asItIs && u > busiest {
+			if u := l.used(n); l.of != elsewhere && u > busiest {
 				busiest, name = u, l.name
 			}
 		}
@@ -511,6 +511,7 @@ func (o capacityOptions) needTable() string {
 				amount(t.HTTPBytes * 8 / 1e6), amount(t.Counts.MySQLBytes * 8 / 1e6), amount(t.Counts.RedisBytes * 8 / 1e6),
 			}, ", ")},
 			{"**most used of what there is one of**", fmt.Sprintf("%s: %s", name, short(busiest*100)+" %")},
+			{"MySQL primaries that it takes, were the site sharded", amount(n.primaries())},
 		}
 	})
 }
