@@ -212,7 +212,9 @@ func (n need) redisMemory() float64 {
 
 // refill is what it costs to read the set of a member in the mean.
 func (n need) refill() cost {
-	return n.costs.Refill.plus(n.costs.RefillContact, n.contacts)
+	c := n.costs.Refill.plus(n.costs.RefillContact, n.contacts)
+	c.MySQL *= max(1, n.costs.LargeRefill)
+	return c
 }
 
 // rebuildWorkers is how many refill at once when a node was lost.

@@ -113,6 +113,17 @@ func (o *capacityOptions) replace(file string) error {
 	return nil
 }
 
+// model are the costs from which the needs of sites are computed that are larger than any
+// that was measured.
+func (o capacityOptions) model() costs {
+	c := o.figures.Costs
+	if list := o.sorted(); len(list) > 0 {
+		largest := list[len(list)-1]
+		c.LargeRefill = largest.Refill.MySQL / o.predict(largest).refill().MySQL / largest.Crowd.Members
+	}
+	return c
+}
+
 // strictly reads JSON whose fields are all known.
 func strictly(text []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -399,50 +410,58 @@ func (o capacityOptions) predict(t taken) need {
 	return n
 }
 
+// comparison is a prediction beside what was measured.
+type comparison struct {
+	name                string
+	predicted, measured float64
+}
+
+// compare predicts what a load took.
+func (o capacityOptions) compare(t taken) []comparison {
+	n := o.predict(t)
+	c, m := n.total(), t.Cost.times(1/t.Seconds)
+	r := n.refill().times(t.Crowd.Members)
+	return []comparison{
+		{"contacts, in the mean", n.contacts, t.Contacts / t.Crowd.Members},
+		{followersTold, n.told, t.Told / t.Seconds},
+		{"sets", n.sets, t.Sets},
+		{"memory of the sets, MB", n.setBytes / 1e6, t.SetMemory / 1e6},
+		{"CPU of activityd, ms a second", c.Activityd / 1e3, m.Activityd / 1e3},
+		{"CPU of MySQL, ms a second", c.MySQL / 1e3, m.MySQL / 1e3},
+		{"CPU of Redis, ms a second", c.Redis / 1e3, m.Redis / 1e3},
+		{"rows MySQL reads, a second", c.Counts.RowsRead, m.Counts.RowsRead},
+		{"statements, a second", c.Counts.Statements, m.Counts.Statements},
+		{"bytes from and to MySQL, kB a second", c.Counts.MySQLBytes / 1e3, m.Counts.MySQLBytes / 1e3},
+		{"bytes from and to Redis, kB a second", c.Counts.RedisBytes / 1e3, m.Counts.RedisBytes / 1e3},
+		{"HTTP, kB a second", c.HTTPBytes / 1e3, m.HTTPBytes / 1e3},
+		{"pages MySQL reads from its disk, a second", n.pages, t.Pages / t.Seconds},
+		{"the site on disk, MB", n.siteBytes / 1e6, t.Disk / 1e6},
+		{"all sets made: CPU of activityd, s", r.Activityd / 1e6, t.Refill.Activityd / 1e6},
+		{"…, of MySQL, s", r.MySQL / 1e6, t.Refill.MySQL / 1e6},
+		{"…, of Redis, s", r.Redis / 1e6, t.Refill.Redis / 1e6},
+		{"…, rows read, thousands", r.Counts.RowsRead / 1e3, t.Refill.Counts.RowsRead / 1e3},
+	}
+}
+
+const followersTold = "followers told, a second"
+
+// checkTable has a part for each load.
 func (o capacityOptions) checkTable() string {
-	var names []string
-	rows := make(map[string][]string)
-	head := []string{""}
+	var b strings.Builder
 	for _, t := range o.sorted() {
-		head = append(head, fmt.Sprintf("%s, %s reads, %s uploads, %s changes a second: predicted", members(t.Crowd.Members), short(t.Rates.Reads), short(t.Rates.Uploads), short(t.Rates.Changes)), "measured", "error")
-		n := o.predict(t)
-		c, m := n.total(), t.Cost.times(1/t.Seconds)
-		r := n.refill().times(t.Crowd.Members)
-		for _, line := range []struct {
-			name                string
-			predicted, measured float64
-		}{
-			{"contacts, in the mean", t.Crowd.contacts(), t.Contacts / t.Crowd.Members},
-			{"followers told, a second", n.told, t.Told / t.Seconds},
-			{"sets", n.sets, t.Sets},
-			{"memory of the sets, MB", n.setBytes / 1e6, t.SetMemory / 1e6},
-			{"CPU of activityd, ms a second", c.Activityd / 1e3, m.Activityd / 1e3},
-			{"CPU of MySQL, ms a second", c.MySQL / 1e3, m.MySQL / 1e3},
-			{"CPU of Redis, ms a second", c.Redis / 1e3, m.Redis / 1e3},
-			{"rows MySQL reads, a second", c.Counts.RowsRead, m.Counts.RowsRead},
-			{"statements, a second", c.Counts.Statements, m.Counts.Statements},
-			{"bytes from and to MySQL, kB a second", c.Counts.MySQLBytes / 1e3, m.Counts.MySQLBytes / 1e3},
-			{"bytes from and to Redis, kB a second", c.Counts.RedisBytes / 1e3, m.Counts.RedisBytes / 1e3},
-			{"pages from the disk, a second", n.pages, t.Pages / t.Seconds},
-			{"HTTP, kB a second", c.HTTPBytes / 1e3, m.HTTPBytes / 1e3},
-			{"all sets made: CPU of activityd, s", r.Activityd / 1e6, t.Refill.Activityd / 1e6},
-			{"…, of MySQL, s", r.MySQL / 1e6, t.Refill.MySQL / 1e6},
-			{"…, of Redis, s", r.Redis / 1e6, t.Refill.Redis / 1e6},
-			{"…, rows read, thousands", r.Counts.RowsRead / 1e3, t.Refill.Counts.RowsRead / 1e3},
-			{"the site on disk, MB", n.siteBytes / 1e6, t.Disk / 1e6},
-		} {
-			if rows[line.name] == nil {
-				names = append(names, line.name)
-				rows[line.name] = []string{line.name}
+		fmt.Fprintf(&b, "\n**%s members**, %s reads, %s uploads and %s contact changes a second, %s sets swept a second:\n\n",
+			members(t.Crowd.Members), short(t.Rates.Reads), short(t.Rates.Uploads), short(t.Rates.Changes), short(t.Swept/t.Seconds))
+		rows := [][]string{{"", "predicted", "measured", "error"}}
+		for _, c := range o.compare(t) {
+			off := errorOf(c.predicted, c.measured)
+			if c.name == followersTold {
+				off += fmt.Sprintf(" (by chance ±%.0f %%)", 100*t.Crowd.chance(t.Rates.Uploads*t.Planned))
 			}
-			rows[line.name] = append(rows[line.name], short(line.predicted), short(line.measured), errorOf(line.predicted, line.measured))
+			rows = append(rows, []string{c.name, short(c.predicted), short(c.measured), off})
 		}
+		b.WriteString(markdown(rows...))
 	}
-	all := [][]string{head}
-	for _, name := range names {
-		all = append(all, rows[name])
-	}
-	return markdown(all...)
+	return b.String()
 }
 
 // errorOf formats by how much a prediction is off.
@@ -462,12 +481,12 @@ func (o capacityOptions) sorted() []taken {
 
 // each calls f for each workload with each number of members, and returns the rows that it made.
 func (o capacityOptions) each(f func(n need) [][2]string) string {
-	rows := [][]string{{""}}
+	rows, costs := [][]string{{""}}, o.model()
 	for _, w := range o.workloads {
 		for _, m := range o.members {
 			rows[0] = append(rows[0], w.name+", "+members(m))
 			w.Members = m
-			for i, cell := range f(compute(o.figures.Costs, w.workload)) {
+			for i, cell := range f(compute(costs, w.workload)) {
 				if len(rows) == i+1 {
 					rows = append(rows, []string{cell[0]})
 				}
@@ -550,7 +569,7 @@ func (o capacityOptions) limitTable() string {
 	for _, l := range limits() {
 		row := line{[]string{l.name}, math.Inf(1)}
 		for i, w := range o.workloads {
-			reach := l.reach(o.figures.Costs, w.workload)
+			reach := l.reach(o.model(), w.workload)
 			text := amount(reach)
 			if reach > 1e11 {
 				text = "> 100 G"

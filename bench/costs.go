@@ -54,6 +54,10 @@ type costs struct {
 
 	Contacts float64 `json:"contacts"` // that a member had in the mean where these were measured
 
+	// What MySQL takes for a refill on the largest site that was measured, over what it takes
+	// on this one.
+	LargeRefill float64 `json:"-"`
+
 	SetBytes []float64 `json:"set_bytes"` // of a set by its size
 	KeyBytes float64   `json:"key_bytes"` // that the table of keys takes for each set, in addition
 

@@ -77,10 +77,23 @@ func (c crowd) followers(rank float64) float64 {
 
 // followersOfUpload is how many followers the uploader of a photo has in the mean.
 func (c crowd) followersOfUpload() float64 {
+	return c.overUploads(func(followers float64) float64 { return followers })
+}
+
+// overUploads is the mean of f of the followers of an upload.
+func (c crowd) overUploads(f func(followers float64) float64) float64 {
 	edges := c.contacts() * c.Members
 	return sumTo(0, c.Members-1, func(rank float64) float64 {
-		return c.share(rank, c.UploadTail) * min(c.Members, edges*c.share(rank, c.FollowTail))
+		return c.share(rank, c.UploadTail) * f(min(c.Members, edges*c.share(rank, c.FollowTail)))
 	})
+}
+
+// chance is the standard deviation of the followers told by so many uploads, as a part of
+// them: with a heavy tail it matters who happens to upload.
+func (c crowd) chance(uploads float64) float64 {
+	mean := c.followersOfUpload()
+	square := c.overUploads(func(followers float64) float64 { return followers * followers })
+	return math.Sqrt((square-mean*mean)/uploads) / mean
 }
 
 // setSizes are the shares of members with sets of 0 to max contacts: those of their
