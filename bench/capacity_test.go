@@ -328,6 +328,20 @@ func TestCostsAreTakenFromOtherFigures(t *testing.T) {
 	}
 }
 
+func TestCostsAreMedians(t *testing.T) {
+	t.Parallel()
+	round := func(x float64) costs {
+		return costs{Read: cost{MySQL: x, HTTPBytes: 10 - x, Counts: counts{RowsRead: 2 * x}}, SetBytes: []float64{0, x}, KeyBytes: 7}
+	}
+	got, err := medianCosts([]costs{round(1), round(9), round(4)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := round(4); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 // TestTheSiteIsMadeAsItIsComputed: the statements draw what Go draws.
 func TestTheSiteIsMadeAsItIsComputed(t *testing.T) {
 	t.Parallel()

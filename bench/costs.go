@@ -1,5 +1,10 @@
 package main
 
+import (
+	"encoding/json"
+	"fmt"
+)
+
 // cost is what an operation takes of each server, or what a number of them take a second.
 type cost struct {
 	Activityd float64 `json:"activityd_cpu_us"`
@@ -65,4 +70,56 @@ type costs struct {
 	Deliver cost `json:"deliver"` // a message to a device
 
 	ForkMillis float64 `json:"fork_ms_per_gigabyte"`
+}
+
+// medianCosts returns the median of each number.
+func medianCosts(rounds []costs) (c costs, err error) {
+	all := make([]any, len(rounds))
+	for i := range rounds {
+		text, err := json.Marshal(rounds[i])
+		if err != nil {
+			return c, err
+		}
+		if err := json.Unmarshal(text, &all[i]); err != nil {
+			return c, err
+		}
+	}
+	text, err := json.Marshal(medianTree(all))
+	if err != nil {
+		return c, err
+	}
+	return c, json.Unmarshal(text, &c)
+}
+
+// medianTree is the median of each number in values of one form.
+func medianTree(all []any) any {
+	of := func(part func(any) any) any {
+		parts := make([]any, len(all))
+		for i, v := range all {
+			parts[i] = part(v)
+		}
+		return medianTree(parts)
+	}
+	switch first := all[0].(type) {
+	case map[string]any:
+		result := make(map[string]any)
+		for name := range first {
+			result[name] = of(func(v any) any { return v.(map[string]any)[name] })
+		}
+		return result
+	case []any:
+		result := make([]any, len(first))
+		for i := range first {
+			result[i] = of(func(v any) any { return v.([]any)[i] })
+		}
+		return result
+	case float64:
+		var list []float64
+		for _, v := range all {
+			list = append(list, v.(float64))
+		}
+		return quantile(list, 0.5)
+	default:
+		panic(fmt.Sprintf("a cost is a %T", first))
+	}
 }

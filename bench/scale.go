@@ -61,6 +61,7 @@ type scaleOptions struct {
 	members []float64 // sizes of the sites under load
 	base    float64   // size of the site of the costs
 	seconds float64   // of each paced phase; loads take twice that
+	rounds  int       // measurements of the costs
 	burst   int       // tasks that wait when the workers begin
 	json    string
 }
@@ -74,6 +75,7 @@ func measureScale(ctx context.Context, args []string, log io.Writer) error {
 	flags.Float64Var(&o.base, "base", 1e5, "members of the site of the costs")
 	flags.Float64Var(&o.seconds, "seconds", 15, "length of each paced phase of the costs; loads take twice that")
 	flags.IntVar(&o.burst, "burst", 5000, "tasks in a burst")
+	flags.IntVar(&o.rounds, "rounds", 3, "measurements of the costs, each on a site of its own; their medians are taken")
 	flags.StringVar(&o.json, "json", "capacity.json", "file for the figures")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -85,12 +87,25 @@ func measureScale(ctx context.Context, args []string, log io.Writer) error {
 		}
 		o.members = append(o.members, n)
 	}
+	if o.rounds < 1 {
+		return fmt.Errorf("--rounds %d: want at least 1", o.rounds)
+	}
 	f := figuresOfScale{}
-	err := o.on(ctx, o.base, log, func(s *scale) (err error) {
-		f.Crowd = s.crowd
-		f.Machine, err = describe(ctx, s.backend)
-		return errors.Join(err, s.costs(ctx, &f.Costs))
-	})
+	rounds := make([]costs, o.rounds)
+	for i := range rounds {
+		err := o.on(ctx, o.base, log, func(s *scale) (err error) {
+			f.Crowd = s.crowd
+			f.Machine, err = describe(ctx, s.backend)
+			return errors.Join(err, s.costs(ctx, &rounds[i]))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	var err error
+	if f.Costs, err = medianCosts(rounds); err != nil {
+		return err
+	}
 	for _, n := range o.members {
 		for _, load := range loadsOn(n) {
 			if err != nil {
@@ -99,11 +114,12 @@ func measureScale(ctx context.Context, args []string, log io.Writer) error {
 			err = o.on(ctx, n, log, func(s *scale) error {
 				t, err := s.underLoad(ctx, load)
 				f.Loads = append(f.Loads, t)
-				return errors.Join(err, f.write(o.json))
+				return err
 			})
+			err = errors.Join(err, f.write(o.json))
 		}
 	}
-	return err
+	return errors.Join(err, f.write(o.json))
 }
 
 func (f *figuresOfScale) write(file string) error {
