@@ -304,7 +304,7 @@ func limits() []limit {
 			"`--materialize=active`, larger nodes that do not save; then a cluster for each shard",
 		},
 		{
-			"a minute for the fan-out of the most followed member", elsewhere, func(n need) float64 { return n.fanOutSeconds(n.workload.followers(0)) / 60 },
+			"a minute for the fan-out of the most followed member", elsewhere, func(n need) float64 { return n.fanOutSeconds(n.workload.mostFollowers()) / 60 },
 			"none is needed: nobody else's waits for it",
 		},
 		{"a round of the sweep in 30 days at 50 sets a second", elsewhere, func(n need) float64 { return n.workload.Members / 50 / (30 * day) }, "raise `--audit-sweep-rate`"},

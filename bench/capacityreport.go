@@ -149,7 +149,7 @@ func (o *capacityOptions) change(file, settings string) error {
 	}
 	own := quiet()
 	if file != "" {
-		text, err := os.ReadFile(file)
+		text, err := os.ReadFile(file) //nolint:gosec // the user chooses the file
 		if err != nil {
 			return err
 		}
@@ -321,7 +321,7 @@ func (o capacityOptions) workloadTable() string {
 	derived := [][]string{{head[1]}, {head[2]}, {head[3]}}
 	for _, w := range o.workloads {
 		w.Members = 1e8
-		for i, x := range []float64{w.contacts(), w.followersOfUpload(), w.followers(0)} {
+		for i, x := range []float64{w.contacts(), w.followersOfUpload(), w.mostFollowers()} {
 			derived[i] = append(derived[i], amount(x))
 		}
 	}
@@ -389,11 +389,11 @@ func members(x float64) string {
 		return amount(x)
 	}
 	digits := []rune("⁰¹²³⁴⁵⁶⁷⁸⁹")
-	text := "10"
+	text := []rune("10")
 	for _, d := range strconv.Itoa(int(e)) {
-		text += string(digits[d-'0'])
+		text = append(text, digits[d-'0'])
 	}
-	return text
+	return string(text)
 }
 
 // predict is what a load that was measured should have taken.
@@ -539,8 +539,8 @@ func (o capacityOptions) timeTable() string {
 	return o.each(func(n need) [][2]string {
 		w := n.workload
 		return [][2]string{
-			{"followers of the most followed member", amount(w.followers(0))},
-			{"…, its fan-out takes", duration(n.fanOutSeconds(w.followers(0)))},
+			{"followers of the most followed member", amount(w.mostFollowers())},
+			{"…, its fan-out takes", duration(n.fanOutSeconds(w.mostFollowers()))},
 			{"a fan-out to " + amount(w.Celebrity) + " followers takes", duration(n.fanOutSeconds(w.Celebrity))},
 			{"a lost Redis node: its sets are made again in", duration(n.rebuild())},
 			{"…, MySQL cores that this takes", short(n.rebuildCores())},

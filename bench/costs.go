@@ -1,9 +1,6 @@
 package main
 
-import (
-	"encoding/json"
-	"fmt"
-)
+import "reflect"
 
 // cost is what an operation takes of each server, or what a number of them take a second.
 type cost struct {
@@ -73,53 +70,39 @@ type costs struct {
 }
 
 // medianCosts returns the median of each number.
-func medianCosts(rounds []costs) (c costs, err error) {
-	all := make([]any, len(rounds))
+func medianCosts(rounds []costs) (c costs) {
+	values := make([]reflect.Value, len(rounds))
 	for i := range rounds {
-		text, err := json.Marshal(rounds[i])
-		if err != nil {
-			return c, err
-		}
-		if err := json.Unmarshal(text, &all[i]); err != nil {
-			return c, err
-		}
+		values[i] = reflect.ValueOf(rounds[i])
 	}
-	text, err := json.Marshal(medianTree(all))
-	if err != nil {
-		return c, err
-	}
-	return c, json.Unmarshal(text, &c)
+	setMedians(reflect.ValueOf(&c).Elem(), values)
+	return c
 }
 
-// medianTree is the median of each number in values of one form.
-func medianTree(all []any) any {
-	of := func(part func(any) any) any {
-		parts := make([]any, len(all))
-		for i, v := range all {
+// setMedians sets each number in a value to the median of those in others of its form.
+func setMedians(to reflect.Value, from []reflect.Value) {
+	of := func(part func(reflect.Value) reflect.Value) []reflect.Value {
+		parts := make([]reflect.Value, len(from))
+		for i, v := range from {
 			parts[i] = part(v)
 		}
-		return medianTree(parts)
+		return parts
 	}
-	switch first := all[0].(type) {
-	case map[string]any:
-		result := make(map[string]any)
-		for name := range first {
-			result[name] = of(func(v any) any { return v.(map[string]any)[name] })
+	switch to.Kind() {
+	case reflect.Struct:
+		for i := range to.NumField() {
+			setMedians(to.Field(i), of(func(v reflect.Value) reflect.Value { return v.Field(i) }))
 		}
-		return result
-	case []any:
-		result := make([]any, len(first))
-		for i := range first {
-			result[i] = of(func(v any) any { return v.([]any)[i] })
+	case reflect.Slice:
+		to.Set(reflect.MakeSlice(to.Type(), from[0].Len(), from[0].Len()))
+		for i := range to.Len() {
+			setMedians(to.Index(i), of(func(v reflect.Value) reflect.Value { return v.Index(i) }))
 		}
-		return result
-	case float64:
-		var list []float64
-		for _, v := range all {
-			list = append(list, v.(float64))
-		}
-		return quantile(list, 0.5)
 	default:
-		panic(fmt.Sprintf("a cost is a %T", first))
+		list := make([]float64, len(from))
+		for i, v := range from {
+			list[i] = v.Float()
+		}
+		to.SetFloat(quantile(list, 0.5))
 	}
 }

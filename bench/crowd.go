@@ -70,9 +70,9 @@ func (c crowd) share(rank, exponent float64) float64 {
 	return math.Pow((rank+1)/c.Members, 1/exponent) - math.Pow(rank/c.Members, 1/exponent)
 }
 
-// followers is how many the member of a rank has.
-func (c crowd) followers(rank float64) float64 {
-	return min(c.Members, c.contacts()*c.Members*c.share(rank, c.FollowTail))
+// mostFollowers is how many the member of rank 0 has.
+func (c crowd) mostFollowers() float64 {
+	return min(c.Members, c.contacts()*c.Members*c.share(0, c.FollowTail))
 }
 
 // followersOfUpload is how many followers the uploader of a photo has in the mean.

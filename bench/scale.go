@@ -102,10 +102,8 @@ func measureScale(ctx context.Context, args []string, log io.Writer) error {
 			return err
 		}
 	}
+	f.Costs = medianCosts(rounds)
 	var err error
-	if f.Costs, err = medianCosts(rounds); err != nil {
-		return err
-	}
 	for _, n := range o.members {
 		for _, load := range loadsOn(n) {
 			if err != nil {
@@ -192,7 +190,7 @@ func (s *scale) stop() error {
 
 // metric returns the sum of the series of activityd's metrics whose lines begin with a text.
 func (s *scale) metric(ctx context.Context, prefix string) (sum float64, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.metrics+"/metrics", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.metrics+"/metrics", http.NoBody)
 	if err != nil {
 		return 0, err
 	}
@@ -269,12 +267,18 @@ func (s *scale) paced(ctx context.Context, n int, rate float64, do func(ctx cont
 // reads asks the endpoint for members in turn, at a rate for some seconds.
 func (s *scale) reads(ctx context.Context, seconds, rate float64) error {
 	var conns [clients]*httpClient
+	defer func() {
+		for _, c := range conns {
+			if c != nil {
+				_ = c.Close()
+			}
+		}
+	}()
 	for i := range conns {
 		c, err := dialHTTP(ctx, s.program.addr)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = c.Close() }()
 		c.conn = &counting{Conn: c.conn, n: &s.http}
 		c.answers = bufio.NewReader(c.conn)
 		conns[i] = c
@@ -346,8 +350,8 @@ func (s *scale) upload(owner member.ID, told bool) func(context.Context) error {
 }
 
 // notify wakes the workers up, as a site that publishes does.
-func (s *scale) notify(ctx context.Context, queue string) error {
-	return s.client.Publish(ctx, wake.Channel, queue).Err()
+func (s *scale) notify(ctx context.Context) error {
+	return s.client.Publish(ctx, wake.Channel, tasks.QueueDefault).Err()
 }
 
 // changes makes n changes of contacts at a rate.
@@ -358,7 +362,7 @@ func (s *scale) changes(ctx context.Context, n int, rate float64, told bool) err
 		if err := s.change(from+i, told)(ctx); err != nil || !told {
 			return err
 		}
-		return s.notify(ctx, tasks.QueueDefault)
+		return s.notify(ctx)
 	})
 }
 
@@ -368,7 +372,7 @@ func (s *scale) uploads(ctx context.Context, owners []member.ID, rate float64, t
 		if err := s.upload(owners[i], told)(ctx); err != nil || !told {
 			return err
 		}
-		return s.notify(ctx, tasks.QueueDefault)
+		return s.notify(ctx)
 	})
 }
 
@@ -628,10 +632,15 @@ func (s *scale) readCosts(ctx context.Context, c *costs) error {
 	return err
 }
 
+// Rates of what a site does, a second.
+const (
+	siteRate  = 200 // as calm as in a load: commits that come together cost less
+	aloneRate = 25  // so rare that each task is claimed alone
+)
+
 // changeCosts measures changes of contacts: the site's own part, the task's row, and the
 // work, in claims of one task and in full ones.
 func (s *scale) changeCosts(ctx context.Context, c *costs) error {
-	const siteRate = 200 // as calm as in a load: a commit that is not alone costs less
 	n := int(s.seconds * siteRate)
 	bare, _, err := s.phase(ctx, "changes without tasks", func(ctx context.Context) error { return s.changes(ctx, n, siteRate, false) })
 	if err != nil {
@@ -648,15 +657,14 @@ func (s *scale) changeCosts(ctx context.Context, c *costs) error {
 		return err
 	}
 	batched, _, err := s.phase(ctx, "their tasks", func(ctx context.Context) error {
-		return errors.Join(s.pause(ctx, false), s.notify(ctx, tasks.QueueDefault), s.drain(ctx))
+		return errors.Join(s.pause(ctx, false), s.notify(ctx), s.drain(ctx))
 	})
 	if err != nil {
 		return err
 	}
-	const rate = 25
-	few := int(s.seconds * rate)
+	few := int(s.seconds * aloneRate)
 	alone, _, err := s.phase(ctx, "changes one by one", func(ctx context.Context) error {
-		return errors.Join(s.changes(ctx, few, rate, true), s.drain(ctx))
+		return errors.Join(s.changes(ctx, few, aloneRate, true), s.drain(ctx))
 	})
 	if err != nil {
 		return err
@@ -668,72 +676,65 @@ func (s *scale) changeCosts(ctx context.Context, c *costs) error {
 	return nil
 }
 
-// uploadCosts does the same for uploads, by members with few followers, and then measures
-// what a follower costs, at those who have most.
+// uploadCosts does the same for uploads, by members with few followers, and measures what
+// a follower costs at those who have most: told from what a task costs by the two kinds of uploaders.
 func (s *scale) uploadCosts(ctx context.Context, c *costs) error {
-	n := s.burst / 2
-	owners := s.ranked(int(s.crowd.Members)/2, 4*n)
-	followers := make([]float64, 4)
-	for i := range followers {
-		var err error
-		if followers[i], err = s.followersOf(ctx, owners[i*n:(i+1)*n]); err != nil {
-			return err
-		}
-	}
-	bare, _, err := s.phase(ctx, "uploads without tasks", func(ctx context.Context) error { return s.uploads(ctx, owners[:n], 200, false) })
-	if err != nil {
-		return err
-	}
-	if err := s.pause(ctx, true); err != nil {
-		return err
-	}
-	if err := s.uploads(ctx, owners[n:2*n], 1e6, true); err != nil {
-		return err
-	}
-	batched, _, err := s.phase(ctx, fmt.Sprintf("uploads, %.1f followers each", followers[1]/float64(n)), func(ctx context.Context) error {
-		return errors.Join(s.pause(ctx, false), s.notify(ctx, tasks.QueueDefault), s.drain(ctx))
-	})
-	if err != nil {
-		return err
-	}
-	const rate = 25
-	few := owners[2*n : 2*n+int(s.seconds*rate)]
-	fewFollowers, err := s.followersOf(ctx, few)
-	if err != nil {
-		return err
-	}
-	alone, _, err := s.phase(ctx, "uploads one by one", func(ctx context.Context) error {
-		return errors.Join(s.uploads(ctx, few, rate, true), s.drain(ctx))
-	})
-	if err != nil {
-		return err
-	}
-	stars := s.ranked(0, 60)
-	starFollowers, err := s.followersOf(ctx, stars)
-	if err != nil {
-		return err
-	}
-	const times = 15
-	big, _, err := s.phase(ctx, fmt.Sprintf("uploads to %.0f followers in all, %d times", starFollowers, times), func(ctx context.Context) error {
-		for range times {
-			if err := errors.Join(s.uploads(ctx, stars, 1e6, true), s.drain(ctx)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	n, few := s.burst/2, int(s.seconds*aloneRate)
+	owners := s.ranked(int(s.crowd.Members)/2, 2*n+few)
+	bare, _, err := s.phase(ctx, "uploads without tasks", func(ctx context.Context) error { return s.uploads(ctx, owners[:n], siteRate, false) })
 	if err != nil {
 		return err
 	}
 	c.SiteUpload = bare.times(1 / float64(n)).atLeastZero()
-	// What a follower costs is told from what a task costs by the two kinds of uploaders.
-	tasksOf := c.SiteUpload.plus(c.Enqueue, 1)
-	perTask := batched.times(1 / float64(n))
-	bigTasks := tasksOf.plus(perTask, 1).times(float64(times * len(stars)))
-	c.Told = big.plus(bigTasks, -1).times(1 / (times * starFollowers)).atLeastZero()
-	c.UploadBatched = perTask.plus(c.Told, -followers[1]/float64(n)).atLeastZero()
-	c.UploadAlone = alone.times(1/float64(len(few))).plus(tasksOf, -1).plus(c.Told, -fewFollowers/float64(len(few))).atLeastZero()
+	batched, ofBatched, err := s.burstOfUploads(ctx, owners[n:2*n])
+	if err != nil {
+		return err
+	}
+	alone, ofAlone, err := s.told(ctx, "uploads one by one", owners[2*n:], aloneRate, 1)
+	if err != nil {
+		return err
+	}
+	big, ofBig, err := s.told(ctx, "uploads by the most followed", s.ranked(0, 60), 1e6, 15)
+	if err != nil {
+		return err
+	}
+	site := c.SiteUpload.plus(c.Enqueue, 1)
+	c.Told = big.plus(site, -1).plus(batched, -1).times(1 / (ofBig - ofBatched)).atLeastZero()
+	c.UploadBatched = batched.plus(c.Told, -ofBatched).atLeastZero()
+	c.UploadAlone = alone.plus(site, -1).plus(c.Told, -ofAlone).atLeastZero()
 	return nil
+}
+
+// burstOfUploads measures the tasks of uploads that wait when the workers begin. It returns
+// what one takes, and its followers in the mean.
+func (s *scale) burstOfUploads(ctx context.Context, owners []member.ID) (each cost, followers float64, err error) {
+	if followers, err = s.followersOf(ctx, owners); err != nil {
+		return each, 0, err
+	}
+	if err := errors.Join(s.pause(ctx, true), s.uploads(ctx, owners, 1e6, true)); err != nil {
+		return each, 0, err
+	}
+	took, _, err := s.phase(ctx, fmt.Sprintf("the tasks of uploads to %.0f followers in all", followers), func(ctx context.Context) error {
+		return errors.Join(s.pause(ctx, false), s.notify(ctx), s.drain(ctx))
+	})
+	n := float64(len(owners))
+	return took.times(1 / n), followers / n, err
+}
+
+// told measures uploads by these members, so many times. It returns what one takes, the
+// site's part included, and its followers in the mean.
+func (s *scale) told(ctx context.Context, name string, owners []member.ID, rate float64, times int) (each cost, followers float64, err error) {
+	if followers, err = s.followersOf(ctx, owners); err != nil {
+		return each, 0, err
+	}
+	took, _, err := s.phase(ctx, fmt.Sprintf("%s, to %.0f followers in all, %d times", name, followers, times), func(ctx context.Context) (err error) {
+		for range times {
+			err = errors.Join(err, s.uploads(ctx, owners, rate, true), s.drain(ctx))
+		}
+		return err
+	})
+	n := float64(len(owners))
+	return took.times(1 / n / float64(times)), followers / n, err
 }
 
 // sweepCosts measures the audit's sweep: what so many seconds took in which so many sets
