@@ -466,10 +466,14 @@ func (o capacityOptions) checkTable() string {
 
 // errorOf formats by how much a prediction is off.
 func errorOf(predicted, measured float64) string {
-	if math.Abs(predicted-measured) < 1 && measured < 1 { // of something that hardly happens
+	if measured == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%+.0f %%", 100*(predicted/measured-1))
+	percent := math.Round(100 * (predicted/measured - 1))
+	if percent == 0 {
+		return "0 %"
+	}
+	return fmt.Sprintf("%+.0f %%", percent)
 }
 
 // sorted are the loads by the size of their sites.
@@ -520,16 +524,19 @@ func (o capacityOptions) needTable() string {
 			{"…, memory of all, replicas included", bytesOf(n.redisMemory())},
 			{"…, cores in use, all masters", short(t.Redis / 1e6)},
 			{"**MySQL: cores in use** on the primary", short(t.MySQL / 1e6)},
-			{"…, of these for reads, fan-outs, tasks, push", strings.Join([]string{percent(n.reads.MySQL), percent(n.fanOut.MySQL), percent(n.tasks.MySQL), percent(n.push.MySQL)}, ", ")},
+			{"…, of these for reads", percent(n.reads.MySQL)},
+			{"…, for tasks and fan-outs", percent(n.tasks.MySQL + n.fanOut.MySQL)},
+			{"…, for push", percent(n.push.MySQL)},
+			{"…, for the site's own changes", percent(n.site.MySQL)},
 			{"…, of these a queue's own primary would take", percent(n.queue)},
 			{"…, rows read a second", amount(t.Counts.RowsRead)},
 			{"…, commits a second", amount(n.commits)},
 			{"…, the site's tables", bytesOf(n.siteBytes)},
 			{"…, pages from its disk a second, at worst", amount(n.pages)},
-			{"network, Mbit/s: HTTP, MySQL, Redis", strings.Join([]string{
-				amount(t.HTTPBytes * 8 / 1e6), amount(t.Counts.MySQLBytes * 8 / 1e6), amount(t.Counts.RedisBytes * 8 / 1e6),
-			}, ", ")},
-			{"**most used of what there is one of**", fmt.Sprintf("%s: %s", name, short(busiest*100)+" %")},
+			{"network, Mbit/s: HTTP", amount(t.HTTPBytes * 8 / 1e6)},
+			{"…, MySQL", amount(t.Counts.MySQLBytes * 8 / 1e6)},
+			{"…, Redis, without replicas", amount(t.Counts.RedisBytes * 8 / 1e6)},
+			{"**most used of what there is one of**", fmt.Sprintf("%s: %s %%", name, short(busiest*100))},
 			{"MySQL primaries that it takes, were the site sharded", amount(n.primaries())},
 		}
 	})
