@@ -381,3 +381,36 @@ func TestTheSiteIsMadeAsItIsComputed(t *testing.T) {
 		}
 	}
 }
+
+// TestScaleMeasures: what scale measures on a small site is what capacity takes.
+func TestScaleMeasures(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "scale.json")
+	args := "scale --members=1000 --base=1000 --rounds=1 --seconds=0.3 --burst=40 --settle=100ms --json=" + file
+	if err := bench(t.Context(), strings.Fields(args), io.Discard, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := bench(t.Context(), []string{"capacity", "--costs", file}, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if want := "**10³ members**, 200 reads, 5 uploads and 20 contact changes a second"; !strings.Contains(out.String(), want) {
+		t.Errorf("no %q in\n%s", want, &out)
+	}
+	o := committed(t)
+	if err := o.replace(file); err != nil {
+		t.Fatal(err)
+	}
+	c := o.figures.Costs
+	for name, n := range map[string]float64{
+		"rows of a read": c.Read.Counts.RowsRead, "bytes of a read": c.Read.HTTPBytes, "rows of a set told": c.Told.Counts.RowsRead,
+		"statements of a change": c.ChangeAlone.Counts.Statements, "rows of a refill": c.Refill.Counts.RowsRead,
+		"rows for each contact": c.RefillContact.Counts.RowsRead,
+		"bytes of a full set":   c.SetBytes[indexMax()], "followers told": o.figures.Loads[0].Told, "sets": o.figures.Loads[0].Sets,
+	} {
+		if n <= 0 || math.IsNaN(n) {
+			t.Errorf("%s: %v, want more than 0", name, n)
+		}
+	}
+	near(t, "rows for each contact", c.RefillContact.Counts.RowsRead, 2, 0.2)
+}
