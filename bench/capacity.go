@@ -131,7 +131,7 @@ func compute(c costs, w workload) need {
 	n := n0(c, w, w.rates())
 	n.processes = 2
 	for range 20 { // the number of processes depends on what they take, and that a little on it
-		n.perSecond(n.processes)
+		n = n.perSecond(n.processes)
 		next := max(2, math.Ceil(n.total().Activityd/1e6/(w.HostCores*w.Headroom)))
 		if next <= n.processes {
 			break
@@ -164,8 +164,8 @@ const (
 	followersInAPage = 400
 )
 
-// perSecond computes what so many processes take.
-func (n *need) perSecond(processes float64) {
+// perSecond returns the need with what so many processes take.
+func (n need) perSecond(processes float64) need {
 	c, w, r := n.costs, n.workload, n.rates
 	n.site = c.SiteChange.times(r.Changes).plus(c.SiteUpload, r.Uploads)
 	n.process = c.Process.times(processes)
@@ -193,6 +193,7 @@ func (n *need) perSecond(processes float64) {
 	n.commits = enqueued + n.queueOnly
 	cold := max(0, 1-w.MySQLMemory/n.siteBytes)
 	n.pages = cold * (r.Reads*pagesOfRead + r.Uploads + n.told/followersInAPage + r.Changes*pagesOfRead + r.Recipients*pagesOfRead)
+	return n
 }
 
 // masters is how many Redis masters there must be, for their memory and their CPU.

@@ -115,7 +115,7 @@ func (o *capacityOptions) replace(file string) error {
 
 // model are the costs from which the needs of sites are computed that are larger than any
 // that was measured.
-func (o capacityOptions) model() costs {
+func (o *capacityOptions) model() costs {
 	c := o.figures.Costs
 	if list := o.sorted(); len(list) > 0 {
 		largest := list[len(list)-1]
@@ -221,10 +221,14 @@ func costOfEach(e *expense) cost {
 type mdTable struct{ name, text string }
 
 // tables are all of the page.
-func (o capacityOptions) tables() []mdTable {
+func (o *capacityOptions) tables() []mdTable {
 	return []mdTable{
-		{"costs", o.costTable()}, {"workloads", o.workloadTable()}, {"check", o.checkTable()},
-		{"needs", o.needTable()}, {"fan-outs and rebuilds", o.timeTable()}, {"limits", o.limitTable()},
+		{"costs", o.costTable()},
+		{"workloads", o.workloadTable()},
+		{"check", o.checkTable()},
+		{"needs", o.needTable()},
+		{"fan-outs and rebuilds", o.timeTable()},
+		{"limits", o.limitTable()},
 	}
 }
 
@@ -246,7 +250,7 @@ func marks(name string) (begin, end string) {
 }
 
 // writePage writes the tables into their places.
-func (o capacityOptions) writePage(file string) error {
+func (o *capacityOptions) writePage(file string) error {
 	text, err := os.ReadFile(file) //nolint:gosec // the user chooses the file
 	if err != nil {
 		return err
@@ -264,7 +268,7 @@ func (o capacityOptions) writePage(file string) error {
 	return os.WriteFile(file, []byte(page), 0o644) //nolint:gosec // documentation
 }
 
-func (o capacityOptions) costTable() string {
+func (o *capacityOptions) costTable() string {
 	c := o.figures.Costs
 	rows := [][]string{{"", "activityd, µs", "MySQL, µs", "Redis, µs", "statements", "rows read", "bytes, MySQL", "bytes, Redis"}}
 	add := func(name string, c cost) {
@@ -297,7 +301,7 @@ func (o capacityOptions) costTable() string {
 		strings.Join(bytes, ", "), number(c.KeyBytes), number(c.Read.HTTPBytes), number(c.ForkMillis), short(c.ClusterTold))
 }
 
-func (o capacityOptions) workloadTable() string {
+func (o *capacityOptions) workloadTable() string {
 	var lists [][]string
 	for i, w := range o.workloads {
 		text, err := json.Marshal(w.workload)
@@ -328,7 +332,7 @@ func (o capacityOptions) workloadTable() string {
 	return markdown(append([][]string{o.head("")}, append(lists, derived...)...)...)
 }
 
-func (o capacityOptions) head(first string) []string {
+func (o *capacityOptions) head(first string) []string {
 	row := []string{first}
 	for _, w := range o.workloads {
 		row = append(row, w.name)
@@ -397,7 +401,7 @@ func members(x float64) string {
 }
 
 // predict is what a load that was measured should have taken.
-func (o capacityOptions) predict(t taken) need {
+func (o *capacityOptions) predict(t taken) need {
 	w := quiet()
 	w.crowd = t.Crowd
 	w.MySQLMemory = 1 << 30 // as in backend.go
@@ -406,8 +410,7 @@ func (o capacityOptions) predict(t taken) need {
 	r.Reads, r.Uploads, r.Changes = r.Reads*pace, r.Uploads*pace, r.Changes*pace
 	r.SweepSets = t.Swept / t.Seconds // it hurried, as Redis was empty before
 	n := n0(o.figures.Costs, w, r)
-	n.perSecond(1)
-	return n
+	return n.perSecond(1)
 }
 
 // comparison is a prediction beside what was measured.
@@ -417,7 +420,7 @@ type comparison struct {
 }
 
 // compare predicts what a load took.
-func (o capacityOptions) compare(t taken) []comparison {
+func (o *capacityOptions) compare(t taken) []comparison {
 	n := o.predict(t)
 	c, m := n.total(), t.Cost.times(1/t.Seconds)
 	r := n.refill().times(t.Crowd.Members)
@@ -446,7 +449,7 @@ func (o capacityOptions) compare(t taken) []comparison {
 const followersTold = "followers told, a second"
 
 // checkTable has a part for each load.
-func (o capacityOptions) checkTable() string {
+func (o *capacityOptions) checkTable() string {
 	var b strings.Builder
 	for _, t := range o.sorted() {
 		fmt.Fprintf(&b, "\n**%s members**, %s reads, %s uploads and %s contact changes a second, %s sets swept a second:\n\n",
@@ -477,14 +480,14 @@ func errorOf(predicted, measured float64) string {
 }
 
 // sorted are the loads by the size of their sites.
-func (o capacityOptions) sorted() []taken {
+func (o *capacityOptions) sorted() []taken {
 	list := slices.Clone(o.figures.Loads)
 	slices.SortStableFunc(list, func(a, b taken) int { return int(a.Crowd.Members - b.Crowd.Members) })
 	return list
 }
 
 // each calls f for each workload with each number of members, and returns the rows that it made.
-func (o capacityOptions) each(f func(n need) [][2]string) string {
+func (o *capacityOptions) each(f func(n need) [][2]string) string {
 	rows, costs := [][]string{{""}}, o.model()
 	for _, w := range o.workloads {
 		for _, m := range o.members {
@@ -501,7 +504,7 @@ func (o capacityOptions) each(f func(n need) [][2]string) string {
 	return markdown(rows...)
 }
 
-func (o capacityOptions) needTable() string {
+func (o *capacityOptions) needTable() string {
 	return o.each(func(n need) [][2]string {
 		t, w := n.total(), n.workload
 		percent := func(x float64) string { return short(100*x/t.MySQL) + " %" }
@@ -542,7 +545,7 @@ func (o capacityOptions) needTable() string {
 	})
 }
 
-func (o capacityOptions) timeTable() string {
+func (o *capacityOptions) timeTable() string {
 	return o.each(func(n need) [][2]string {
 		w := n.workload
 		return [][2]string{
@@ -567,7 +570,7 @@ func (n need) rebuildCores() float64 {
 	return rebuildWorkers * c.MySQL / (c.Activityd + c.MySQL + c.Redis)
 }
 
-func (o capacityOptions) limitTable() string {
+func (o *capacityOptions) limitTable() string {
 	type line struct {
 		cells []string
 		reach float64
