@@ -25,8 +25,8 @@ const clusterSlots = 16384
 // replicas.
 type Cluster struct {
 	// Nodes are the masters, in the order of their slots, then the first replica of each,
-	// and so on: replica r of master m is Nodes[(r+1)*masters+m]. A failover changes who is
-	// a master, not this order.
+	// and so on: slot s begins at Nodes[s*masters/16384], and replica r of master m is
+	// Nodes[(r+1)*masters+m]. A failover changes which are masters, not this order.
 	Nodes []*Node
 
 	masters int
@@ -142,7 +142,7 @@ func (c *Cluster) join(ctx context.Context) error {
 		if i < c.masters {
 			// The nodes need not find out that two have the same epoch.
 			epoch := n.Client.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err()
-			slots := n.Client.ClusterAddSlotsRange(ctx, i*clusterSlots/c.masters, (i+1)*clusterSlots/c.masters-1).Err()
+			slots := n.Client.ClusterAddSlotsRange(ctx, c.firstSlot(i), c.firstSlot(i+1)-1).Err()
 			if err := errors.Join(epoch, slots); err != nil {
 				return fmt.Errorf("give %s its slots: %w", n.HostPort, err)
 			}
@@ -162,6 +162,9 @@ func (c *Cluster) join(ctx context.Context) error {
 	}
 	return c.AwaitOK(ctx)
 }
+
+// firstSlot is the first slot of the i-th master.
+func (c *Cluster) firstSlot(i int) int { return (i*clusterSlots + c.masters - 1) / c.masters }
 
 // meet makes n introduce itself to another node.
 func (n *Node) meet(ctx context.Context, other *Node) error {
