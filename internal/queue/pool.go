@@ -70,6 +70,9 @@ type PoolOptions struct {
 	// MySQL gets the end of each call to the queue, and Redis tasks that wait for it; that
 	// it is back, the caller has to say. Nil: one of the pool's own.
 	MySQL, Redis *Outage
+	// Partly reports whether Redis is several servers of which only some are away. Then
+	// workers go on with the tasks of the others. Nil: it is not.
+	Partly func() bool
 }
 
 func (o PoolOptions) withDefaults() PoolOptions {
@@ -163,6 +166,9 @@ type run struct {
 
 	loggedMu sync.Mutex
 	logged   map[string]time.Time // when a message about failed calls was last logged
+
+	turnMu sync.Mutex
+	turn   time.Time // of the next task that waits for a server: see takeTurn
 }
 
 // errStopped is the cause of what is cancelled when the grace period is over.
