@@ -95,6 +95,7 @@ func (ix *Index) probe(ctx, background context.Context) (s Status) {
 		slotsAway.Set(1)
 		return Status{Away: 1, err: translate(ctx, "find the nodes", err)}
 	}
+	c.forget(nodes)
 	probed := make([]*inspection, len(nodes))
 	s.Nodes = make([]NodeStatus, len(nodes))
 	var group sync.WaitGroup
