@@ -78,7 +78,7 @@ func (c *client) knows(ctx context.Context, n *node) error {
 	k := &knowledge{dials: dials, run: run}
 	if before == nil || before.run != run || before.err != nil {
 		for _, server := range servers {
-			if isMoving(server.Err()) { // not on this node any more
+			if hasMoved(server.Err()) { // not on this node any more
 				continue
 			}
 			if err := server.Err(); err != nil {
@@ -274,7 +274,7 @@ func unlink(ctx context.Context, server redis.UniversalClient, keys []string) er
 		}
 		return nil
 	})
-	if slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Err() != nil && !isMoving(c.Err()) }) || len(cmds) == 0 && err != nil {
+	if slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Err() != nil && !hasMoved(c.Err()) }) || len(cmds) == 0 && err != nil {
 		return fmt.Errorf("unlink: %w", err)
 	}
 	return nil

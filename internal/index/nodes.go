@@ -376,15 +376,12 @@ func isTimeout(err error) bool {
 // isMoving reports whether an error says that a slot is being moved, or that the server
 // is no master any more: that passes within moments.
 func isMoving(err error) bool {
-	if err == nil {
-		return false
-	}
-	for _, prefix := range []string{"MOVED ", "ASK ", "TRYAGAIN ", "READONLY "} {
-		if redis.HasErrorPrefix(err, prefix) {
-			return true
-		}
-	}
-	return false
+	return hasMoved(err) || redis.HasErrorPrefix(err, "TRYAGAIN ") || redis.HasErrorPrefix(err, "READONLY ")
+}
+
+// hasMoved reports whether an error says that a key belongs to another node.
+func hasMoved(err error) bool {
+	return redis.HasErrorPrefix(err, "MOVED ") || redis.HasErrorPrefix(err, "ASK ")
 }
 
 // isOfSlot reports whether an error is about one slot, and says nothing about others of

@@ -124,6 +124,9 @@ func (ix *Index) probe(ctx, background context.Context) (s Status) {
 		if k := n.known.Load(); k != nil {
 			status.Err = cmp.Or(status.Err, k.err)
 		}
+		if errors.Is(status.Err, ErrRefused) {
+			n.refusal.Store(&refusal{status.Err, ix.options.Now()})
+		}
 		status.Err = cmp.Or(status.Err, n.refused(ix.options.Now()))
 		away[n] = status.Err != nil
 	}
@@ -170,7 +173,7 @@ func (ix *Index) probeNode(ctx context.Context, n *node) (*inspection, NodeStatu
 	}
 	for i, tag := range tags {
 		switch err := errors.Join(marks[i].Err(), servers[i].Err(), losses[i].Err()); {
-		case isOfSlot(marks[i].Err()), isOfSlot(servers[i].Err()): // it has moved
+		case hasMoved(marks[i].Err()), hasMoved(servers[i].Err()):
 		case err != nil:
 			status.Err = cmp.Or(status.Err, translate(ctx, "probe", cmp.Or(servers[i].Err(), losses[i].Err(), marks[i].Err())))
 		default:
@@ -183,9 +186,6 @@ func (ix *Index) probeNode(ctx context.Context, n *node) (*inspection, NodeStatu
 		reply := ix.client.evalOn(ctx, n, probeScript, call{probeKeys(tags[0]), []any{probeTTL.Milliseconds()}})
 		if reply.err != nil && !isOfSlot(reply.err) {
 			status.Err = translate(ctx, "probe", reply.err)
-			if errors.Is(status.Err, ErrRefused) {
-				n.refusal.Store(&refusal{status.Err, ix.options.Now()})
-			}
 		}
 	}
 	return in, status

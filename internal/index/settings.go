@@ -129,7 +129,7 @@ func (ix *Index) compare(ctx context.Context, n *node, stored []*redis.StringCmd
 	for _, cmd := range stored {
 		value, own := cmd.Val(), ix.options.Settings
 		switch {
-		case isOfSlot(cmd.Err()) && !mustBe: // it is on another node by now
+		case hasMoved(cmd.Err()) && !mustBe: // it is on another node by now
 			continue
 		case cmd.Err() != nil:
 			n.trustedUntil.Store(0)
