@@ -158,7 +158,9 @@ func (ix *Index) trusted(ctx context.Context, additions []Addition, failed map[m
 	errs := make(map[*node]error)
 	return slices.DeleteFunc(slices.Clone(additions), func(a Addition) bool {
 		n, err := ix.client.nodeOf(ctx, UserKey(a.Member))
-		if err == nil {
+		if err != nil {
+			err = translate(ctx, "find the node of "+a.Member.String(), err)
+		} else {
 			compared, ok := errs[n]
 			if !ok {
 				if !ix.trusts(n) {
@@ -169,7 +171,7 @@ func (ix *Index) trusted(ctx context.Context, additions []Addition, failed map[m
 			err = compared
 		}
 		if err != nil {
-			failed[a.Member] = translate(ctx, "find the node of "+a.Member.String(), err)
+			failed[a.Member] = err
 		}
 		return err != nil
 	})
