@@ -194,7 +194,7 @@ var allTags = sync.OnceValue(func() []string {
 // slots returns the slots of the node.
 func (c *client) slots(ctx context.Context, n *node) Slots {
 	if c.cluster == nil {
-		return Slots{[]slotRange{{0, slotCount - 1}}}
+		return AllSlots()
 	}
 	var list []int
 	for slot, key := range slotKeys() {
