@@ -471,10 +471,11 @@ func (noHints) LookAgain(member.ID, member.ID) {}
 // audit adds the audit to the fronts. Reads are sampled where they are answered; the
 // sweep belongs to the processes with workers.
 func (s *service) audit() *audit.Patrol {
-	pacer := bulk.NewPacer(bulk.PacerOptions{Probes: []bulk.Probe{
+	probes := []bulk.Probe{
 		{Name: "MySQL", Ask: bulk.ProbeMySQL(s.store)},
-		{Name: "Redis", Ask: s.index.Check, Floor: bulk.RedisFloor},
-	}, Interval: time.Second, Changed: s.logPace})
+		{Name: "Redis", Ask: s.askRedis, Floor: bulk.RedisFloor},
+	}
+	pacer := bulk.NewPacer(bulk.PacerOptions{Probes: probes, Interval: time.Second, Changed: s.logPace})
 	o := audit.PatrolOptions{
 		Auditor: s.newAuditor(pacer), Members: s.store, EachStored: s.index.EachStored, Ledger: s.ledger, Once: s.once,
 		Repair: true, Log: s.log,
@@ -483,7 +484,11 @@ func (s *service) audit() *audit.Patrol {
 		o.Share = s.config.auditShare
 	}
 	if s.config.role != roleAPI {
-		o.Rate, o.Watch = s.config.auditSweepRate, true
+		o.Rate, o.LostAt, o.Probes = s.config.auditSweepRate, s.index.LostAt, probes
+		if s.config.materialize == materializeAll {
+			builder := &bulk.Builder{Index: s.index, Refiller: &tasks.RefillHandler{Index: s.index, Store: s.store}}
+			o.Build = builder.Build
+		}
 	}
 	patrol := audit.NewPatrol(o)
 	if s.config.auditShare > 0 || s.config.auditSweepRate > 0 {
@@ -493,6 +498,12 @@ func (s *service) audit() *audit.Patrol {
 		})
 	}
 	return patrol
+}
+
+// askRedis asks the nodes of Redis something small. It fails if none answers.
+func (s *service) askRedis(ctx context.Context) error {
+	_, err := s.index.Generation(ctx, index.Generation{})
+	return err
 }
 
 // logPace logs that the audit stops, slows down or goes on.
