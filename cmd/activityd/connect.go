@@ -87,7 +87,7 @@ func openRedis(address string) (redis.UniversalClient, error) {
 			return nil, errReplicas
 		}
 		o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
-		o.DialTimeout, o.MaintNotificationsConfig = cmp.Or(o.DialTimeout, redisDialTimeout), noMaintenance()
+		o.DialTimeout = cmp.Or(o.DialTimeout, redisDialTimeout)
 		return redis.NewFailoverClient(o), nil
 	case "cluster":
 		o, err := redis.ParseClusterURL(plain)
