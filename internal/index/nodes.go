@@ -164,6 +164,7 @@ func (c *client) masters(ctx context.Context) ([]*node, error) {
 
 // errNoSlots is the error of a cluster whose slots are not on any node.
 var errNoSlots = fmt.Errorf("%w: no node of the cluster has slots", ErrUnavailable)
+
 // forget forgets the nodes that are no masters any more: should one become a master again,
 // what is known of it now may not hold.
 func (c *client) forget(masters []*node) {
