@@ -30,6 +30,7 @@ type client struct {
 	purges  sync.WaitGroup   // under way
 	probing sync.Mutex       // held during a probe
 	marks   map[string]int64 // by key, as the last probe raised them; guarded by probing
+	shown   map[string]bool  // the nodes that have metrics; guarded by probing
 
 	mu    sync.RWMutex
 	nodes map[*redis.Client]*node // that were sent something, replicas and former masters, too
@@ -45,8 +46,9 @@ func newClient(c redis.UniversalClient, now func() time.Time) *client {
 type node struct {
 	*redis.Client
 
-	addr string
-	now  func() time.Time
+	addr     string                 // of one behind a Sentinel, "sentinel"
+	sentinel atomic.Pointer[string] // the address of such a one, when it was connected to last
+	now      func() time.Time
 	// dials counts the connections that were made to it. What is known of its data, such as
 	// that it is the data that was there before, is known up to a number of them: only over a
 	// new connection can another server answer, or the same one after a restart.
@@ -88,12 +90,25 @@ func (c *client) nodeFor(server *redis.Client) *node {
 	}
 	addr := server.Options().Addr
 	if addr == "FailoverClient" { // as go-redis calls it
-		addr = "sentinel"
+		addr = behindSentinel
 	}
 	n = &node{Client: server, addr: addr, now: c.now}
 	server.AddHook(dialHook{n})
 	c.nodes[server] = n
 	return n
+}
+
+// behindSentinel stands for the address of a server behind a Sentinel, which another one
+// may take over.
+const behindSentinel = "sentinel"
+
+// name is the address of the node; behind a Sentinel, that of the present server, if one
+// was connected to.
+func (n *node) name() string {
+	if addr := n.sentinel.Load(); addr != nil {
+		return *addr
+	}
+	return n.addr
 }
 
 // dialHook counts the connections to a node.
@@ -104,6 +119,10 @@ func (h dialHook) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := next(ctx, network, addr)
 		h.dials.Add(1) // before anything is sent over it
+		if err == nil && h.addr == behindSentinel {
+			addr := conn.RemoteAddr().String()
+			h.sentinel.Store(&addr)
+		}
 		return conn, err
 	}
 }
@@ -137,8 +156,14 @@ func (c *client) masters(ctx context.Context) ([]*node, error) {
 		return nil
 	})
 	slices.SortFunc(nodes, func(a, b *node) int { return strings.Compare(a.addr, b.addr) })
+	if err == nil && len(nodes) == 0 { // a node that knows of no cluster said so
+		err = errNoSlots
+	}
 	return nodes, err
 }
+
+// errNoSlots is the error of a cluster whose slots are not on any node.
+var errNoSlots = fmt.Errorf("%w: no node of the cluster has slots", ErrUnavailable)
 
 // forget forgets the nodes that are no masters any more: should one become a master again,
 // what is known of it now may not hold.
