@@ -68,9 +68,15 @@ func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, err
 	if ix.options.SetLife > 0 {
 		commands = append(commands, newCommand(key, redis.NewBoolCmd(ctx, "pexpire", key, ix.options.SetLife.Milliseconds())))
 	}
-	ix.client.send(ctx, commands)
+	var stored []*redis.StringCmd
 	if !ix.trusts(n) {
-		if err := ix.compareNode(ctx, n); err != nil {
+		var settings []*command
+		settings, stored = ix.readSettings(ctx, n)
+		commands = append(commands, settings...)
+	}
+	ix.client.send(ctx, commands)
+	if stored != nil {
+		if err := ix.compare(ctx, n, stored, false); err != nil {
 			return nil, err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -163,6 +164,13 @@ func (c *client) masters(ctx context.Context) ([]*node, error) {
 
 // errNoSlots is the error of a cluster whose slots are not on any node.
 var errNoSlots = fmt.Errorf("%w: no node of the cluster has slots", ErrUnavailable)
+// forget forgets the nodes that are no masters any more: should one become a master again,
+// what is known of it now may not hold.
+func (c *client) forget(masters []*node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.nodes, func(_ *redis.Client, n *node) bool { return !slices.Contains(masters, n) })
+}
 
 // tagCount is how many keys of a kind a cluster has, in slots that are evenly spread: a
 // node with a hundred slots or more in a row has some of them.
@@ -272,6 +280,9 @@ func (c *client) sendOnce(ctx context.Context, commands []*command) {
 		nodes.Go(func() {
 			n.send(ctx, group, false)
 			c.ask(ctx, group)
+			if err := group[0].Err(); err != nil && isUnreachable(err) {
+				c.cluster.ReloadState(ctx) // in the background, for later calls: another master may be in its place
+			}
 		})
 	}
 }
@@ -290,13 +301,21 @@ func (c *client) ask(ctx context.Context, commands []*command) {
 	if len(elsewhere) == 0 {
 		return
 	}
-	masters, _ := c.masters(ctx) // without it, the error stays
+	masters, _ := c.masters(ctx) // without them, all are sent by the client
 	for addr, some := range elsewhere {
-		for _, n := range masters {
-			if n.addr == addr {
-				n.send(ctx, some, true)
-			}
+		at := slices.IndexFunc(masters, func(n *node) bool { return n.addr == addr })
+		if at >= 0 {
+			masters[at].send(ctx, some, true)
+			continue
 		}
+		// A node that has no slot yet gets its first one. What lies there comes from the node
+		// that was asked first, and what is known of that holds of it.
+		pipe := c.cluster.Pipeline()
+		for _, cmd := range some {
+			cmd.SetErr(nil)
+			_ = pipe.Process(ctx, cmd.Cmder) // it is queued
+		}
+		exec(ctx, pipe)
 	}
 }
 
@@ -366,6 +385,12 @@ func (n *node) noteAnswer(ctx context.Context, err error) {
 	case !isTimeout:
 		n.downUntil.Store(0)
 	}
+}
+
+// isUnreachable reports whether an error is none that a server sent.
+func isUnreachable(err error) bool {
+	var reply redis.Error
+	return !errors.As(err, &reply)
 }
 
 func isTimeout(err error) bool {

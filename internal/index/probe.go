@@ -98,6 +98,7 @@ func (ix *Index) probe(ctx, background context.Context) (s Status) {
 		}
 		return Status{Away: 1, err: translate(ctx, "find the nodes", err)}
 	}
+	c.forget(nodes)
 	probed := make([]*inspection, len(nodes))
 	s.Nodes = make([]NodeStatus, len(nodes))
 	var group sync.WaitGroup
