@@ -23,6 +23,7 @@ func (r *run) settle(c *claim, all []finished) (healthy bool) {
 			r.options.MySQL.Report(r.works, time.Now().Add(-f.took), f.Err)
 			lacking++
 		case isAway(f.Task, f.Err):
+			r.options.Waits(f.Err)
 			away = append(away, i)
 			lacking++
 		}
@@ -31,13 +32,9 @@ func (r *run) settle(c *claim, all []finished) (healthy bool) {
 		}
 		r.logFailure(f.Result)
 	}
-	healthy = lacking == 0 || lacking < len(all) || r.options.Partly != nil && r.options.Partly()
+	healthy = lacking == 0 || lacking < len(all) || r.options.Partly()
 	if healthy {
 		r.takeTurn(results, away)
-	} else {
-		for _, i := range away {
-			r.options.Redis.Report(r.works, time.Now().Add(-all[i].took), all[i].Err)
-		}
 	}
 	r.record(c, results)
 	return healthy
