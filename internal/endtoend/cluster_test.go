@@ -243,8 +243,9 @@ func TestADeadNodeHoldsUpItsOwnMembersOnly(t *testing.T) {
 		_, err := s.site.Upload(ctx, site.Photo{Owner: newcomer, Title: "second of 2011", Visibility: contacts.Public, DateUpload: start + 3000 + upload})
 		must(t, err)
 		eventually(t, "the upload is fanned out to the others", func() bool { return s.open(t, "upload", "fan_out") == 0 && has(others, start+3000+upload) })
-		if n := s.open(t, "fan_out_slots"); n != 1 {
-			t.Errorf("%d tasks for what is left of the fan-outs, want one", n)
+		// One that runs at that moment cannot stand for another.
+		if n := s.open(t, "fan_out_slots"); n < 1 || n > 1+int(upload) {
+			t.Errorf("%d tasks for what is left of %d fan-outs", n, upload+1)
 		}
 	}
 	for _, n := range dead {
