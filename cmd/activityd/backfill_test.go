@@ -165,7 +165,7 @@ func TestBackfillEndsWhenRedisIsRestarted(t *testing.T) {
 	if code := c.wait(); code != exitFailed || !strings.Contains(c.said(), "sets were lost while this ran") {
 		t.Fatalf("exit code %d: %s", code, c.said())
 	}
-	wantSummary(t, m.backfill(t), 1000, 1000, 0)
+	m.backfill(t)
 	m.wantSets(t, 1000)
 }
 
