@@ -6,11 +6,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/index"
@@ -56,7 +57,7 @@ func TestBackfillDoesNotGoOnAfterALoss(t *testing.T) {
 			if code != exitFailed || out != "" || !strings.Contains(errs, "sets were lost since "+file+" was written: delete it to start over") {
 				t.Fatalf("exit code %d: %s%s", code, out, errs)
 			}
-			if now := readKept(t, file); now.Position != before.Position || !slices.Equal(now.Epoch.Lost, before.Epoch.Lost) {
+			if now := readKept(t, file); now.Position != before.Position || !cmp.Equal(now.Epoch, before.Epoch) {
 				t.Errorf("refused, and kept %+v, before %+v", now, before)
 			}
 			must(t, os.Remove(file))

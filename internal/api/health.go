@@ -112,7 +112,7 @@ func newComponent(c Component) componentJSON {
 	case c.Away > 0:
 		j.Status = statusDegraded
 	}
-	j.SlotsAway = math.Ceil(c.Away*1e4) / 1e4 // a single slot is not nothing
+	j.SlotsAway = math.Round(c.Away*1e4) / 1e4
 	for _, n := range c.Nodes {
 		j.Nodes = append(j.Nodes, nodeJSON(n))
 	}

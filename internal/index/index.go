@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -35,8 +34,6 @@ type Options struct {
 type Index struct {
 	client  *client
 	options Options
-	// rises says that the contact of the last additions was in most of the sets.
-	rises atomic.Bool
 }
 
 // New returns an index over c, a [redis.Client] or a [redis.ClusterClient], which the

@@ -220,6 +220,7 @@ type command struct {
 	redis.Cmder
 
 	key string
+	to  *node // the only one that it is sent to; nil: that of its key
 	on  *node // that it was sent to last; nil: none
 }
 
@@ -247,7 +248,9 @@ func (c *client) send(ctx context.Context, commands []*command) {
 	began := time.Now()
 	for try := 1; ; try++ {
 		c.sendOnce(ctx, commands)
-		commands = slices.DeleteFunc(slices.Clone(commands), func(cmd *command) bool { return !isMoving(cmd.Err()) })
+		commands = slices.DeleteFunc(slices.Clone(commands), func(cmd *command) bool {
+			return cmd.to != nil || !isMoving(cmd.Err())
+		})
 		if len(commands) == 0 || c.cluster == nil || time.Since(began) >= repeatFor {
 			return
 		}
@@ -270,7 +273,10 @@ func (c *client) sendOnce(ctx context.Context, commands []*command) {
 	}
 	groups := make(map[*node][]*command)
 	for _, cmd := range commands {
-		n, err := c.nodeOf(ctx, cmd.key)
+		n, err := cmd.to, error(nil)
+		if n == nil {
+			n, err = c.nodeOf(ctx, cmd.key)
+		}
 		if err != nil {
 			cmd.SetErr(err)
 			continue
@@ -293,7 +299,7 @@ func (c *client) sendOnce(ctx context.Context, commands []*command) {
 func (c *client) ask(ctx context.Context, commands []*command) {
 	elsewhere := make(map[string][]*command)
 	for _, cmd := range commands {
-		if redis.HasErrorPrefix(cmd.Err(), "ASK ") { // ASK 3999 127.0.0.1:6381
+		if cmd.to == nil && redis.HasErrorPrefix(cmd.Err(), "ASK ") { // ASK 3999 127.0.0.1:6381
 			addr := cmd.Err().Error()
 			addr = addr[strings.LastIndexByte(addr, ' ')+1:]
 			elsewhere[addr] = append(elsewhere[addr], cmd)
@@ -427,8 +433,25 @@ func newScript(text string) *script { return &script{redis.NewScript(text), text
 
 // call is one run of a script.
 type call struct {
-	keys []string // in one slot, if there is a cluster
+	on   *node    // nil: that of its keys
+	keys []string // in one slot, if there is a cluster; there may be none if on is set
 	args []any
+}
+
+// command returns the call as a command: EVALSHA with the hash of the script, or EVAL with
+// its text.
+func (c call) command(ctx context.Context, name, script string) (*command, *redis.Cmd) {
+	args := make([]any, 0, 3+len(c.keys)+len(c.args))
+	args = append(args, name, script, len(c.keys))
+	for _, key := range c.keys {
+		args = append(args, key)
+	}
+	cmd := redis.NewCmd(ctx, append(args, c.args...)...)
+	key := ""
+	if len(c.keys) > 0 {
+		key = c.keys[0]
+	}
+	return &command{Cmder: cmd, key: key, to: c.on}, cmd
 }
 
 // reply is what one call returned: a value, or an error of this call alone.
@@ -442,15 +465,15 @@ type reply struct {
 func (c *client) evalAll(ctx context.Context, s *script, calls []call, more []*command) []reply {
 	commands, cmds := make([]*command, len(calls), len(calls)+len(more)), make([]*redis.Cmd, len(calls))
 	for i, call := range calls {
-		cmds[i] = evalCmd(ctx, "evalsha", s.Hash(), call)
-		commands[i] = newCommand(call.keys[0], cmds[i])
+		commands[i], cmds[i] = call.command(ctx, "evalsha", s.Hash())
 	}
 	c.send(ctx, append(commands, more...))
 	var unknown []*command // to their servers
 	for i, cmd := range cmds {
 		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-			cmds[i] = evalCmd(ctx, "eval", s.text, calls[i])
-			unknown = append(unknown, newCommand(calls[i].keys[0], cmds[i]))
+			var cmd *command
+			cmd, cmds[i] = calls[i].command(ctx, "eval", s.text)
+			unknown = append(unknown, cmd)
 		}
 	}
 	if len(unknown) > 0 {
@@ -461,38 +484,6 @@ func (c *client) evalAll(ctx context.Context, s *script, calls []call, more []*c
 		replies[i].value, replies[i].err = cmd.Result()
 	}
 	return replies
-}
-
-// evalOn runs a script once, on a node.
-func (c *client) evalOn(ctx context.Context, n *node, s *script, call call) reply {
-	cmd := evalCmd(ctx, "evalsha", s.Hash(), call)
-	n.send(ctx, []*command{newCommand(call.keys[0], cmd)}, false)
-	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-		cmd = evalCmd(ctx, "eval", s.text, call)
-		n.send(ctx, []*command{newCommand(call.keys[0], cmd)}, false)
-	}
-	value, err := cmd.Result()
-	return reply{value, err}
-}
-
-func evalCmd(ctx context.Context, name, hashOrText string, call call) *redis.Cmd {
-	args := make([]any, 0, 3+len(call.keys)+len(call.args))
-	args = append(args, name, hashOrText, len(call.keys))
-	for _, key := range call.keys {
-		args = append(args, key)
-	}
-	return redis.NewCmd(ctx, append(args, call.args...)...)
-}
-
-// setsPerCall is how many sets one run of a script may touch, where one may touch
-// several: a run costs more than the commands for a set do. A hundred keep the server
-// busy for about a quarter of a millisecond. In a cluster a script may touch one slot
-// only, and so one set.
-func (c *client) setsPerCall() int {
-	if c.cluster != nil {
-		return 1
-	}
-	return 100
 }
 
 // exec sends a pipeline; each command has its own error. Where the client got no

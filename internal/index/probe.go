@@ -184,7 +184,7 @@ func (ix *Index) probeNode(ctx context.Context, n *node) (*inspection, NodeStatu
 	status.Err = cmp.Or(ix.compare(ctx, n, stored, false), status.Err)
 	if len(tags) > 0 && status.Err == nil {
 		// The first tag may move; the next probe has another.
-		reply := ix.client.evalOn(ctx, n, probeScript, call{probeKeys(tags[0]), []any{probeTTL.Milliseconds()}})
+		reply := ix.client.evalAll(ctx, probeScript, []call{{on: n, keys: probeKeys(tags[0]), args: []any{probeTTL.Milliseconds()}}}, nil)[0]
 		if reply.err != nil && !isOfSlot(reply.err) {
 			status.Err = translate(ctx, "probe", reply.err)
 		}
