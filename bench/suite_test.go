@@ -41,8 +41,8 @@ func TestSuiteMeasuresEveryPart(t *testing.T) {
 			t.Errorf("%s, %s: aim %s, verdict %q", f.Part, f.Name, f.Aim, f.Verdict)
 		}
 	}
-	if len(tables) != 34 || len(byBench) != len(allParts()) || r.Machine.MySQL == "" || r.Machine.Redis == "" {
-		t.Errorf("%d tables of %d parts, want 34 of %d: %v; machine %+v", len(tables), len(byBench), len(allParts()), tables, r.Machine)
+	if len(tables) != 36 || len(byBench) != len(allParts()) || r.Machine.MySQL == "" || r.Machine.Redis == "" {
+		t.Errorf("%d tables of %d parts, want 36 of %d: %v; machine %+v", len(tables), len(byBench), len(allParts()), tables, r.Machine)
 	}
 	checkThroughput(t, byBench["throughput"], o)
 	if n := len(byBench["wake"]); n != 4*len(quantiles) {
