@@ -70,11 +70,14 @@ func (s *suite) benchReads(ctx context.Context) error {
 	return s.readsBesidePlain(ctx)
 }
 
-// quantiles are those of times that are reported.
-var quantiles = []struct {
+// quantileOf is a quantile and its name.
+type quantileOf struct {
 	name string
 	q    float64
-}{{"p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}}
+}
+
+// quantiles are those of times that are reported.
+var quantiles = []quantileOf{{"p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}}
 
 // asking returns a contender that asks for a viewer.
 func asking(name string, viewer member.ID, ask query) contender {

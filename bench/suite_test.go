@@ -34,7 +34,7 @@ func TestSuiteMeasuresEveryPart(t *testing.T) {
 		if f.Value == nil && f.Ratio == nil {
 			t.Errorf("%s, %s: nothing was measured", f.Part, f.Name)
 		}
-		if f.Value != nil && f.Value.Median <= 0 && (!f.Exact || f.Verdict != reached) { // some counts are to be 0
+		if f.Value != nil && f.Value.Median <= 0 && (!f.Exact || f.Verdict != reached) && !strings.Contains(f.Name, ", less ") { // some counts are to be 0
 			t.Errorf("%s, %s: %v", f.Part, f.Name, *f.Value)
 		}
 		if (f.Aim == nil) != (f.Verdict == "") {
