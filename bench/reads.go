@@ -23,7 +23,7 @@ func (noHints) LookAgain(member.ID, member.ID) {}
 
 // reader reads as a service does.
 func (s *suite) reader() *recent.Reader {
-	return recent.NewReader(s.index, s.store, noHints{}, recent.Options{})
+	return recent.NewReader(s.index, s.store, noHints{}, recent.Options{IndexWait: time.Minute}) // a stall of the machine is no reason to walk
 }
 
 // query finds the answer for a viewer.
