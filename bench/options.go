@@ -51,9 +51,9 @@ func fullOptions() options {
 	return options{
 		rounds: 5, site: fullSite(),
 		reads: 1000, plain: time.Second, requests: 15_000, conns: 16,
-		sets: 4_000_000, pace: time.Millisecond, quiet: 10 * time.Second, instances: 4,
+		sets: 3_000_000, pace: time.Millisecond, quiet: 10 * time.Second, instances: 4,
 		tasks: 20_000, producers: 16, concurrency: []int{10, 20, 50},
-		wakes: 40, idle: time.Second, pairs: 20_000, holders: []int{1, 16}, backlog: [2]int{1000, 1_000_000}, repetitions: 30,
+		wakes: 20, idle: time.Second, pairs: 20_000, holders: []int{1, 16}, backlog: [2]int{1000, 1_000_000}, repetitions: 30,
 		followers: 100_000, pushes: 20_000, rate: 2000, paced: 8 * time.Second, urgents: 20, entries: 10_000, held: 100,
 	}
 }
