@@ -307,6 +307,12 @@ func TestCostsAreTakenFromOtherFigures(t *testing.T) {
 	r := results{Figures: []figure{
 		{Part: "Deliveries of 20000, both ends of TLS on this machine", Name: wayDeliver, Each: &expense{CPU: &cpuMicros{Own: 63, MySQL: 59, Redis: 1}}},
 		{Part: "Deliveries of 20000, both ends of TLS on this machine", Name: wayTarget, Each: &expense{CPU: &cpuMicros{Own: 17, MySQL: 29}}},
+		{Part: "Fan-out of one upload to 100 followers whose full sets hold the uploader already", Name: wayPool, Each: &expense{CPU: &cpuMicros{Own: 1, MySQL: 7, Redis: 3}}},
+		{Part: "Fan-out of one upload to 300 followers whose full sets hold the uploader already", Name: wayPool, Each: &expense{CPU: &cpuMicros{Own: 9, Redis: 9}}},
+		{
+			Part: "Fan-out of one upload through a cluster of 3 masters to 100 followers whose full sets hold the uploader already", Name: wayPool,
+			Each: &expense{CPU: &cpuMicros{Own: 2, MySQL: 7, Redis: 4}},
+		},
 		{Part: "Reads of sets, one each 2ms, while Redis saves 2000000 sets (BGSAVE)", Name: "one instance, longest fork", Value: spreadOf(10)},
 	}}
 	file := filepath.Join(t.TempDir(), "figures.json")
@@ -319,6 +325,7 @@ func TestCostsAreTakenFromOtherFigures(t *testing.T) {
 	}
 	near(t, "a message", c.Deliver.Activityd+c.Deliver.MySQL+c.Deliver.Redis, 123, 0)
 	near(t, "a recipient", c.Target.Activityd+c.Target.MySQL, 46, 0)
+	near(t, "a set told in a cluster", c.ClusterTold, 1.5, 1e-9)
 	near(t, "10 ms for half a gigabyte", c.ForkMillis, 20, 1e-9)
 	if err := (&results{}).writeJSON(file); err != nil {
 		t.Fatal(err)

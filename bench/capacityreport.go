@@ -39,7 +39,7 @@ func reportCapacity(args []string, out, log io.Writer) error {
 	flags.SetOutput(log)
 	members := flags.String("members", "1e7,1e8,1e9", "numbers of members")
 	costsFile := flags.String("costs", "", "file that scale wrote, instead of the committed one")
-	figuresFiles := flags.String("figures", "", "files that the other parts wrote with --json: costs of push, of forks, and of fan-outs through a cluster are taken from them")
+	figuresFiles := flags.String("figures", "", "files that other parts wrote with --json: costs of push (deliveries), of forks (save), and in a cluster (fanout,cluster)")
 	workloadFile := flags.String("workload", "", "file of a workload (JSON); what it does not name is as in the first column")
 	set := flags.String("set", "", "fields of the workload, as in peak=4,headroom=0.6")
 	clusterTold := flags.Float64("cluster-told", 0, "what telling a set of an upload costs activityd and Redis in a cluster, over what it costs on one server")
@@ -191,8 +191,15 @@ func (c *costs) takeFrom(file string) error {
 		return err
 	}
 	took := 0
+	var one, cluster float64 // CPU of activityd and Redis for a set told
 	for _, f := range r.Figures {
 		switch each := f.Each; {
+		case each != nil && each.CPU != nil && f.Name == wayPool && strings.HasSuffix(f.Part, "hold the uploader already"):
+			if strings.Contains(f.Part, "through a cluster") {
+				cluster = each.CPU.Own + each.CPU.Redis
+			} else if one == 0 { // of the first audience, as in the cluster
+				one = each.CPU.Own + each.CPU.Redis
+			}
 		case each != nil && each.CPU != nil && strings.HasPrefix(f.Part, "Deliveries of") && f.Name == wayDeliver:
 			c.Deliver, took = costOfEach(each), took+1
 		case each != nil && each.CPU != nil && strings.HasPrefix(f.Part, "Deliveries of") && f.Name == wayTarget:
@@ -207,8 +214,11 @@ func (c *costs) takeFrom(file string) error {
 			c.ForkMillis, took = f.Value.Median/(sets*full)*1e9, took+1
 		}
 	}
+	if one > 0 && cluster > 0 {
+		c.ClusterTold, took = cluster/one, took+1
+	}
 	if took == 0 {
-		return errors.New("none of its figures is a cost: want the JSON of the parts deliveries or save")
+		return errors.New("none of its figures is a cost: want the JSON of the parts deliveries, save, or fanout and cluster")
 	}
 	return nil
 }
@@ -232,8 +242,8 @@ func (o *capacityOptions) tables() []mdTable {
 	}
 }
 
-// markdown formats rows, the first of which is the head.
-func markdown(rows ...[]string) string {
+// markdownTable formats rows, the first of which is the head.
+func markdownTable(rows ...[]string) string {
 	var b strings.Builder
 	for i, row := range rows {
 		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
@@ -292,7 +302,7 @@ func (o *capacityOptions) costTable() string {
 	add("a message to a device", c.Deliver)
 	add("the site's own: a change of contacts", c.SiteChange)
 	add("…, an upload", c.SiteUpload)
-	text := markdown(rows...)
+	text := markdownTable(rows...)
 	bytes := make([]string, 0, len(c.SetBytes))
 	for _, n := range c.SetBytes[1:] {
 		bytes = append(bytes, number(n))
@@ -329,7 +339,7 @@ func (o *capacityOptions) workloadTable() string {
 			derived[i] = append(derived[i], amount(x))
 		}
 	}
-	return markdown(append([][]string{o.head("")}, append(lists, derived...)...)...)
+	return markdownTable(append([][]string{o.head("")}, append(lists, derived...)...)...)
 }
 
 func (o *capacityOptions) head(first string) []string {
@@ -462,7 +472,7 @@ func (o *capacityOptions) checkTable() string {
 			}
 			rows = append(rows, []string{c.name, short(c.predicted), short(c.measured), off})
 		}
-		b.WriteString(markdown(rows...))
+		b.WriteString(markdownTable(rows...))
 	}
 	return b.String()
 }
@@ -501,7 +511,7 @@ func (o *capacityOptions) each(f func(n need) [][2]string) string {
 			}
 		}
 	}
-	return markdown(rows...)
+	return markdownTable(rows...)
 }
 
 func (o *capacityOptions) needTable() string {
@@ -605,5 +615,5 @@ func (o *capacityOptions) limitTable() string {
 	for _, l := range lines {
 		rows = append(rows, l.cells)
 	}
-	return markdown(rows...)
+	return markdownTable(rows...)
 }

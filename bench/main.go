@@ -10,6 +10,7 @@
 //	go run . scale                    what single operations cost, and loads on sites of three sizes
 //	go run . capacity                 what a site needs, computed from that; docs/scale.md shows it
 //	go run . reads,backlog --quick    two parts with small numbers: seconds
+//	go run . table a.json b.json      the tables of docs/benchmarks.md, from what --json wrote
 //
 // docs/benchmarks.md says what is measured and what came out.
 package main
@@ -46,10 +47,15 @@ func bench(ctx context.Context, args []string, out, log io.Writer) error {
 			return measureScale(ctx, args[1:], log)
 		case "capacity":
 			return reportCapacity(args[1:], out, log)
+		case "table":
+			return tables(args[1:], out, log)
 		}
 	}
 	o, err := parseOptions(args, log)
 	if err != nil {
+		return err
+	}
+	if err := o.chooseServers(); err != nil {
 		return err
 	}
 	r, err := measure(ctx, o, log)
