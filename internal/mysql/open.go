@@ -76,7 +76,7 @@ func Open(dsn string, opts ...func(*sql.DB)) (*sql.DB, error) {
 	if err != nil {
 		return nil, errUnreadable
 	}
-	db := sql.OpenDB(connector{plain, &servers{database: cfg.DBName}})
+	db := sql.OpenDB(connector{plain, &servers{database: cfg.DBName}, max(cfg.Timeout, connectTimeout)})
 	WithMaxOpen(defaultMaxOpen)(db)
 	db.SetConnMaxLifetime(lifetime)
 	db.SetConnMaxIdleTime(maxIdle)

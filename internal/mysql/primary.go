@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // seenFor is how long a connection is taken to lead to the primary after its server said
@@ -16,6 +18,9 @@ const seenFor = time.Second
 
 // errReadOnly is the error of a server that takes no writes.
 var errReadOnly = errors.New("the server is read-only, as a replica is: the DSN must lead to the primary")
+
+// errNoAnswer is the error of a server that accepts a connection, and says nothing.
+var errNoAnswer = errors.New("the server does not answer")
 
 // askRole is answered by "0 0 ID" on a primary. Other values are 1, or ON: in later
 // versions of MariaDB read_only is an enumeration.
@@ -27,22 +32,29 @@ type servers struct {
 	database string // label of the metric
 
 	mu     sync.Mutex
-	newest string // server_id
+	newest string    // server_id
+	since  time.Time // when the connection to it was begun
 }
 
-func (s *servers) opened(id string) {
+// note takes notice of a connection, and reports whether it leads to the newest server: one
+// that was begun earlier than another, and took longer, may not.
+func (s *servers) note(id string, begun time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.newest = id
-	connections.WithLabelValues(s.database, id).Inc()
+	if begun.After(s.since) {
+		s.newest, s.since = id, begun
+	}
+	return s.newest == id
 }
-
-func (s *servers) closed(id string) { connections.WithLabelValues(s.database, id).Dec() }
 
 func (s *servers) isNewest(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.newest == id
+}
+
+func (s *servers) connections(id string) prometheus.Gauge {
+	return connections.WithLabelValues(s.database, id)
 }
 
 // driverConn is what the driver's connections are.
@@ -89,9 +101,44 @@ func (c *conn) ResetSession(ctx context.Context) error {
 	return nil
 }
 
+// BeginTx implements [driver.ConnBeginTx].
+func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	if _, err := c.driverConn.BeginTx(ctx, opts); err != nil {
+		return nil, err
+	}
+	return tx{ctx, c}, nil
+}
+
+// tx is a transaction whose end does not outlast its context. That of the driver waits as
+// long as the server does: with semi-synchronous replication until a replica has answered.
+type tx struct {
+	ctx  context.Context //nolint:containedctx // driver.Tx has none
+	conn *conn
+}
+
+// Commit implements [driver.Tx]. After an error of the context it is not known whether the
+// transaction was committed, as with one of the connection.
+func (t tx) Commit() error { return t.end(t.ctx, "COMMIT") }
+
+// Rollback implements [driver.Tx]. The context may have ended.
+func (t tx) Rollback() error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), connectTimeout)
+	defer cancel()
+	return t.end(ctx, "ROLLBACK")
+}
+
+// end closes the connection where it fails: nobody knows whether the transaction is open.
+func (t tx) end(ctx context.Context, statement string) error {
+	_, err := t.conn.ExecContext(ctx, statement, nil)
+	if err != nil {
+		_ = t.conn.driverConn.Close() // the pool closes t.conn
+	}
+	return err
+}
+
 // Close implements [driver.Conn].
 func (c *conn) Close() error {
-	c.servers.closed(c.server)
+	c.servers.connections(c.server).Dec()
 	return c.driverConn.Close()
 }
 

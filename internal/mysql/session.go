@@ -86,20 +86,37 @@ func setAll(all []setting) string {
 type connector struct {
 	driver.Connector
 	servers *servers
+	timeout time.Duration // until the session is set up
 }
 
 // Connect implements [driver.Connector].
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	// The pool opens connections without a deadline, too, and a server that hangs accepts them.
+	bounded, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	conn, err := c.connect(bounded)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return nil, fmt.Errorf("%w within %v", errNoAnswer, c.timeout)
+	}
+	return conn, err
+}
+
+func (c connector) connect(ctx context.Context) (driver.Conn, error) {
+	begun := time.Now()
 	plain, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	ours := &conn{driverConn: plain.(driverConn), servers: c.servers, seen: time.Now()} //nolint:errcheck,forcetypeassert // the driver's has it
-	if err := ours.setUp(ctx); err != nil {
+	ours := &conn{driverConn: plain.(driverConn), servers: c.servers, seen: begun} //nolint:errcheck,forcetypeassert // the driver's has it
+	err = ours.setUp(ctx)
+	if err == nil && !c.servers.note(ours.server, begun) {
+		err = driver.ErrBadConn
+	}
+	if err != nil {
 		_ = plain.Close() // err says what matters
 		return nil, err
 	}
-	c.servers.opened(ours.server)
+	c.servers.connections(ours.server).Inc()
 	return ours, nil
 }
 
