@@ -5,6 +5,7 @@ package endtoend_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -23,8 +24,9 @@ import (
 // TestMySQLFailsOver: under load the primary is killed, and its semi-synchronous replica
 // promoted; then a new replica takes over as planned, while the connections to the primary
 // before it stay open; then the primary hangs, and comes back, writable, when its replica was
-// promoted. No acknowledged change is lost, each has its task, which was done; no answer is
-// wrong; and reads are refused only while there is no primary.
+// promoted. The clocks of the servers differ by seconds. No acknowledged change is lost, each has
+// its task, which was done; no answer is wrong; and reads are refused only while there is no
+// primary.
 //
 // ACTIVITYD_FAILOVERS=20 makes it go on for so many, of random kinds:
 //
@@ -127,6 +129,7 @@ func (f *failovers) failOver(t *testing.T, kind failoverKind) {
 	old := f.primary
 	f.primary, f.replicas = f.replicas[0], f.replicas[1:]
 	f.primary.Promote(t)
+	f.skew(t, kind)
 	f.siteProxy.Move(f.primary.Addr())
 	f.mysqlProxy.Move(f.primary.Addr())
 	w.moved = time.Now()
@@ -144,6 +147,16 @@ func (f *failovers) failOver(t *testing.T, kind failoverKind) {
 	})
 	t.Logf("%s: no primary for %v; after that the first task was seen to be done in %v; %d reads were refused, the last one %v after the primary was lost", kind,
 		w.moved.Sub(w.struck).Round(time.Millisecond), working.Round(time.Millisecond), w.refused, max(0, w.last.Sub(w.struck)).Round(time.Millisecond))
+}
+
+// skew moves all times of leases and of tasks that wait for theirs, as if the clock of the new primary were
+// ahead of the old one's, or behind.
+func (f *failovers) skew(t *testing.T, kind failoverKind) {
+	t.Helper()
+	ahead := map[failoverKind]int{killed: 3000, planned: -3000, hung: 1500}[kind] // milliseconds
+	for table, column := range map[string]string{"tasks": "due_at", "once_keys": "lease_ends"} {
+		f.primary.Do(t, fmt.Sprintf("UPDATE %[1]s.%[2]s SET %[3]s = %[3]s - (%[4]d) WHERE %[3]s > 0", servertest.Database, table, column, ahead))
+	}
 }
 
 // finished counts the tasks that were done, beside the address.

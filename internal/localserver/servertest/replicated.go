@@ -48,7 +48,13 @@ func newReplicated(t testing.TB, id int) *Replicated {
 	m := startMySQL(t, "--log-bin=binlog", "--binlog-format=ROW", "--loose-log-slave-updates", "--loose-log-replica-updates",
 		"--log-bin-trust-function-creators=1", fmt.Sprint("--server-id=", id),
 		"--innodb-flush-log-at-trx-commit=2") // outlives kill -9
-	return &Replicated{m, id, adminOf(t, m), wordsOf(m.Version())}
+	r := &Replicated{m, id, adminOf(t, m), wordsOf(m.Version())}
+	if r.isMySQL() { // MariaDB has them built in
+		for _, role := range []string{r.words.source, r.words.replica} {
+			r.Do(t, "INSTALL PLUGIN rpl_semi_sync_"+role+" SONAME 'semisync_"+role+".so'")
+		}
+	}
+	return r
 }
 
 // adminOf opens a server that may be killed.
@@ -79,8 +85,6 @@ func (r *Replicated) NewReplica(t testing.TB) *Replicated {
 		t.Fatalf("servertest: %v", err)
 	}
 	w := r.words
-	r.loadSemisync(t, w.source)
-	replica.loadSemisync(t, w.replica)
 	replica.SetReadOnly(t)
 	replica.Do(t, "SET GLOBAL rpl_semi_sync_"+w.replica+"_enabled = 1")
 	replica.Do(t, fmt.Sprintf("%[1]s %[2]s_HOST = '%[3]s', %[2]s_PORT = %[4]s, %[2]s_USER = 'root', %[2]s_LOG_FILE = 'binlog.000001', %[2]s_LOG_POS = 4",
@@ -91,14 +95,6 @@ func (r *Replicated) NewReplica(t testing.TB) *Replicated {
 	}
 	Eventually(t, "the replica is there", func() bool { return r.semisync(t, "clients") == "1" && r.semisync(t, "status") == "ON" })
 	return replica
-}
-
-// loadSemisync loads what MariaDB has built in.
-func (r *Replicated) loadSemisync(t testing.TB, role string) {
-	t.Helper()
-	if role == "source" || role == "replica" {
-		r.Do(t, "INSTALL PLUGIN rpl_semi_sync_"+role+" SONAME 'semisync_"+role+".so'")
-	}
 }
 
 // SiteDSN is the address of the server for a user without rights beyond [Database].
