@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/metrics/metricstest"
@@ -238,6 +239,34 @@ func checkTransactions(t *testing.T, server *servertest.Replicated) {
 	}
 	if n := server.Number(t, "SELECT COUNT(*) FROM "+servertest.Database+".users"); n != 0 {
 		t.Errorf("%d rows were committed", n)
+	}
+}
+
+// TestACommitEndsWithItsContext: it waits for a replica that does not answer.
+func TestACommitEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	primary := servertest.NewPrimary(t)
+	replica := primary.NewReplica(t)
+	db, err := mysql.Open(primary.SiteDSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if err := replica.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	err = mysql.Transact(ctx, db, "writing", func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, "INSERT INTO users (id, username) VALUES (1, 'x')")
+		return err
+	})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a commit that no replica answers: %v, want the end of the context", err)
+	}
+	servertest.Eventually(t, "the connection is given up", func() bool { return db.Stats().OpenConnections == 0 })
+	if err := replica.Resume(); err != nil {
+		t.Fatal(err)
 	}
 }
 
