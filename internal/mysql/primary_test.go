@@ -48,12 +48,17 @@ func (s *two) open(t *testing.T, opts ...func(*sql.DB)) *sql.DB {
 // fill makes n connections, which are idle afterwards.
 func fill(t *testing.T, db *sql.DB, n int) {
 	t.Helper()
-	for range n {
-		conn, err := db.Conn(t.Context())
-		if err != nil {
+	all := make([]*sql.Conn, n)
+	for i := range all {
+		var err error
+		if all[i], err = db.Conn(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = conn.Close() }()
+	}
+	for _, conn := range all {
+		if err := conn.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -184,13 +189,13 @@ func checkRefused(t *testing.T, replica *servertest.Replicated) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = db.Close() }()
 		if _, err := serverOf(t.Context(), db); !errors.Is(err, mysql.ErrUnavailable) || !strings.Contains(err.Error(), "read-only") {
 			t.Errorf("a read of a read-only server: %v, want ErrUnavailable and the reason", err)
 		}
 		if n := db.Stats().OpenConnections; n != 0 {
 			t.Errorf("%d connections are left", n)
 		}
+		_ = db.Close()
 	}
 	replica.SetWritable(t)
 	db, err := mysql.Open(replica.SiteDSN())
@@ -281,7 +286,7 @@ func TestConnectionsAreCountedByServer(t *testing.T) { //nolint:paralleltest // 
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = db.Close() }()
+		t.Cleanup(func() { _ = db.Close() })
 		fill(t, db, id-69)
 		pools = append(pools, db)
 	}
