@@ -22,8 +22,9 @@ type readinessJSON struct {
 }
 
 type componentsJSON struct {
-	MySQL componentJSON `json:"mysql"`
-	Redis componentJSON `json:"redis"`
+	MySQL componentJSON  `json:"mysql"`
+	Queue *componentJSON `json:"queue,omitempty"`
+	Redis componentJSON  `json:"redis"`
 }
 
 type componentJSON struct {
@@ -42,11 +43,15 @@ func (s *Server) healthz(c echo.Context) error {
 // other errors, 503 has the same form of body.
 func (s *Server) readyz(c echo.Context) error {
 	health := s.checkup.ask(c.Request().Context(), s.cfg.Checker)
-	code, body := http.StatusOK, readinessJSON{statusOK, componentsJSON{newComponent(health.MySQL), newComponent(health.Redis)}}
+	code, body := http.StatusOK, readinessJSON{statusOK, componentsJSON{MySQL: newComponent(health.MySQL), Redis: newComponent(health.Redis)}}
+	if health.Queue != nil {
+		own := newComponent(*health.Queue)
+		body.Components.Queue = &own
+	}
 	switch {
 	case !health.MySQL.Usable:
 		code, body.Status = http.StatusServiceUnavailable, statusUnavailable
-	case !health.Redis.Usable:
+	case !health.Redis.Usable, health.Queue != nil && !health.Queue.Usable:
 		body.Status = statusDegraded
 	}
 	return writeJSON(c, code, typeJSON, body)

@@ -67,9 +67,10 @@ type PoolOptions struct {
 	Sweep time.Duration
 	// Grace is how long running tasks may go on after the stop.
 	Grace time.Duration
-	// MySQL gets the end of each call to the queue, and Redis tasks that wait for it; that
-	// it is back, the caller has to say. Nil: one of the pool's own.
-	MySQL, Redis *Outage
+	// MySQL gets the end of each call to the queue; Handlers gets tasks that wait for MySQL,
+	// which may be another one than the queue's, and Redis tasks that wait for it: that these
+	// are back, the caller has to say. Nil: one of the pool's own, for Handlers that of MySQL.
+	MySQL, Handlers, Redis *Outage
 }
 
 func (o PoolOptions) withDefaults() PoolOptions {
@@ -134,6 +135,7 @@ func NewPool(queue Store, notifier *notify.Notifier, handlers map[string]Handler
 	if o.MySQL == nil {
 		o.MySQL = NewOutage(log, "MySQL")
 	}
+	o.Handlers = cmp.Or(o.Handlers, o.MySQL)
 	if o.Redis == nil {
 		o.Redis = NewOutage(log, "Redis")
 	}

@@ -21,7 +21,7 @@ func (r *run) settle(c *claim, all []finished) (healthy bool) {
 			healthy = false
 			server := r.options.Redis
 			if errors.Is(f.Err, mysql.ErrUnavailable) {
-				server = r.options.MySQL
+				server = r.options.Handlers
 			}
 			server.Report(r.works, time.Now().Add(-f.took), f.Err)
 		}
