@@ -165,7 +165,7 @@ func (o schemaOptions) applyTo(ctx context.Context, db, queueDB *sql.DB) error {
 	if queueDB == db {
 		return nil
 	}
-	return mysql.Translate(ctx, "raise the ids of tasks", schema.RaiseTaskIDs(ctx, db, queueDB))
+	return schema.RaiseTaskIDs(ctx, db, queueDB)
 }
 
 // database is one of the databases of a process.

@@ -56,6 +56,11 @@ func (p Program) Apply(ctx context.Context, db *sql.DB, offline bool) error {
 	return p.h.apply(ctx, db, offline, nil)
 }
 
+// ApplyTo is [Apply] to a part.
+func (p Program) ApplyTo(ctx context.Context, db *sql.DB, of Part) error {
+	return p.h.apply(ctx, db, false, []Part{of})
+}
+
 // Check is [Check].
 func (p Program) Check(ctx context.Context, db *sql.DB) ([]Finding, error) {
 	return p.h.check(ctx, db, nil)

@@ -148,26 +148,29 @@ func advise(err error) error {
 // database remembers them for as long as the events. It is needed after the queue moved
 // there, or lost rows.
 func RaiseTaskIDs(ctx context.Context, site, queue *sql.DB) error {
+	const what = "raise the ids of tasks"
 	var last, left uint64
 	if err := site.QueryRowContext(ctx, "SELECT COALESCE(MAX(task_id), 0) FROM push_events").Scan(&last); err != nil {
-		return err
+		return mysql.Translate(ctx, what, err)
 	}
 	switch err := site.QueryRowContext(ctx, "SELECT COALESCE(MAX(id), 0) FROM tasks").Scan(&left); {
 	case err == nil: // the tasks that were left behind may become more for a while
 		last = max(last, left) + 1_000_000
 	case !mysql.IsNoSuchTable(err):
-		return err
+		return mysql.Translate(ctx, what, err)
 	case last == 0:
 		return nil
 	}
-	// What numbers the rows never goes back, even if the row does.
-	tx, err := queue.BeginTx(ctx, nil)
-	if err != nil {
+	// The number of the next row never falls, though the row is deleted with it.
+	err := mysql.Transact(ctx, queue, what, func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO tasks (id, type, subject) VALUES (?, 'none', 0)", last); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, "DELETE FROM tasks WHERE id = ?", last)
 		return err
+	})
+	if mysql.IsDuplicate(err) { // they are above it
+		return nil
 	}
-	_, err = tx.ExecContext(ctx, "INSERT INTO tasks (id, type, subject) VALUES (?, 'none', 0)", last)
-	if mysql.IsDuplicate(err) {
-		err = nil
-	}
-	return errors.Join(err, tx.Rollback())
+	return err
 }
