@@ -253,6 +253,15 @@ func TestAQueueOfItsOwn(t *testing.T) {
 	if out := succeed(t, append([]string{"verify", "--all"}, a.flags...)...); !strings.Contains(out, "; 0 wrong;") {
 		t.Errorf("verify:\n%s", out)
 	}
+	// A task before its change: the worker finds nothing to do. It takes the audit to notice.
+	if status := a.post(t, `{"type":"add_contact","user_id":"1","contact_id":"114"}`); status != 202 {
+		t.Errorf("status %d, want 202", status)
+	}
+	a.awaitIdle(t)
+	_, err := a.db.ExecContext(t.Context(), "INSERT INTO contacts (user_id, contact_id) VALUES (1, 114)")
+	must(t, err)
+	eventually(t, "the audit mends what nobody reported", func() bool { return slices.Contains(a.set(t, 1), "114") })
+	a.shows(t, `activityd_audit_findings_total{cause="missing_contact",class="error"} 1`)
 	eventually(t, "one process sweeps, by the states of once in the site's database", func() bool {
 		var n int
 		must(t, a.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM once_keys WHERE name >= '!'").Scan(&n))
@@ -353,4 +362,62 @@ func (a *apartServers) underFire(t *testing.T) (events int) {
 	t.Logf("%d changes, %d of them events", changed, events)
 	a.awaitIdle(t)
 	return events
+}
+
+// TestTheSchemaOfTwoDatabases on one server.
+func TestTheSchemaOfTwoDatabases(t *testing.T) {
+	t.Parallel()
+	site, queues := "--mysql-dsn="+servertest.MySQLDSN(t), "--queue-dsn="+servertest.MySQLDSN(t)
+	db, err := mysql.Open(strings.TrimPrefix(site, "--mysql-dsn="))
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	says := func(want int, words []string, args ...string) {
+		t.Helper()
+		code, out, errs := command(t, nil, args...)
+		for _, word := range words {
+			if !strings.Contains(out+errs, word) {
+				t.Errorf("%s: says\n%s%s, want %q", strings.Join(args, " "), out, errs, word)
+			}
+		}
+		if code != want {
+			t.Errorf("%s: exit code %d, want %d", strings.Join(args, " "), code, want)
+		}
+	}
+	says(0, []string{"warning  --mysql-dsn tasks: is the queue of processes without --queue-dsn", "the 13 tables are there and can be used, with 1 warnings"}, "schema", "--check", site, queues)
+	same := "--queue-dsn=" + strings.TrimPrefix(site, "--mysql-dsn=")
+	for _, do := range []string{"--check", "--apply"} {
+		says(exitWrong, []string{"--queue-dsn: is the database of --mysql-dsn", "leave --queue-dsn out"}, "schema", do, site, same)
+	}
+	_, err = db.ExecContext(t.Context(), "DROP TABLE tasks, paused_queues, task_keys")
+	must(t, err)
+	says(0, []string{"nothing is wrong"}, "schema", "--check", site, queues)
+	says(exitFailed, []string{"tasks: there is no such table"}, "serve", site, "--listen=127.0.0.1:0", "--metrics-listen=")
+	says(exitFailed, []string{"create the missing tables"}, "enqueue", "upload", "1", site)
+	says(0, nil, "enqueue", "upload", "1", site, queues)
+	says(0, []string{"upload"}, "tasks", "list", site, queues)
+
+	place, err := mysql.Place(strings.TrimPrefix(queues, "--queue-dsn="))
+	must(t, err)
+	_, name, _ := strings.Cut(place, ")/")
+	says(0, []string{"INSERT INTO `" + name + "`.tasks (type, subject, args)"}, "schema", "--triggers", queues)
+	says(0, []string{"the 10 triggers are installed"}, "schema", "--triggers", "--apply", site, queues)
+	says(0, []string{"nothing is wrong"}, "schema", "--check", site, queues)
+}
+
+// TestWithoutTheOptionThereIsOnePool of connections to MySQL.
+func TestWithoutTheOptionThereIsOnePool(t *testing.T) {
+	t.Parallel()
+	c := configFor(t, servertest.MySQLDSN(t), "redis://127.0.0.1:1")
+	for _, test := range []struct {
+		dsn  string
+		want bool
+	}{{"", true}, {servertest.MySQLDSN(t), false}} {
+		c.queueDSN = test.dsn
+		db, queueDB, err := openMySQL(c)
+		must(t, err)
+		if one := db == queueDB; one != test.want || queueDB.Stats().MaxOpenConnections != 32 {
+			t.Errorf("--queue-dsn=%q: one pool %t, want %t", test.dsn, one, test.want)
+		}
+		must(t, errors.Join(db.Close(), queueDB.Close()))
+	}
 }

@@ -32,8 +32,10 @@ func openMySQL(c *config) (db, queueDB *sql.DB, err error) {
 	if db, err = open("mysql-dsn", c.mysqlDSN); err != nil || c.queueDSN == "" {
 		return db, db, err
 	}
-	queueDB, err = open("queue-dsn", c.queueDSN)
-	return db, queueDB, err
+	if queueDB, err = open("queue-dsn", c.queueDSN); err != nil {
+		return nil, nil, errors.Join(err, db.Close())
+	}
+	return db, queueDB, nil
 }
 
 var (

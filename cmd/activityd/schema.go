@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -153,8 +152,12 @@ func (o schemaOptions) applyTo(ctx context.Context, db, queueDB *sql.DB) error {
 	}
 	list := databases(db, queueDB)
 	for _, d := range list {
-		if found, err := d.checkApart(ctx); err != nil || len(found) > 0 {
-			return cmp.Or[error](mysql.Translate(ctx, "compare the databases", err), &schemaError{found})
+		found, err := d.checkApart(ctx)
+		if err == nil && len(found) > 0 {
+			return &exitError{exitWrong, &schemaError{found}}
+		}
+		if err != nil {
+			return mysql.Translate(ctx, "compare the databases", err)
 		}
 	}
 	for _, d := range list {
