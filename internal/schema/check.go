@@ -73,31 +73,6 @@ func (h history) check(ctx context.Context, db *sql.DB, of []Part) ([]Finding, e
 	return slices.Concat(c.wrong, c.warnings), nil
 }
 
-// checkLeftBehind looks, in a database whose queue lives apart, for tasks that would be
-// inserted here.
-func (c *checker) checkLeftBehind(ctx context.Context) error {
-	have := c.tables["tasks"]
-	if have != nil && have.isView() { // of the table in the other database
-		return nil
-	}
-	triggers, err := presentTriggers(ctx, c.db)
-	if err != nil {
-		return err
-	}
-	for _, t := range triggers {
-		if strings.Contains(t.statement, insertTask) {
-			c.add(have == nil, t.table, "activityd schema --triggers --apply, where the queue is on the same server, else --triggers --remove: docs/operations.md",
-				"has the trigger %s, whose tasks go to this database and not to that of --queue-dsn", t.name)
-			break
-		}
-	}
-	if have != nil {
-		c.add(false, "tasks", "once nothing writes to it and it is empty: DROP TABLE "+strings.Join(Tables(Queue), ", ")+";",
-			"is the queue of processes without --queue-dsn: none with it works on its tasks")
-	}
-	return nil
-}
-
 // checker is one check.
 type checker struct {
 	db       querier
@@ -132,6 +107,31 @@ func (c *checker) add(wrong bool, table, do, what string, args ...any) {
 	} else {
 		c.warnings = append(c.warnings, f)
 	}
+}
+
+// checkLeftBehind looks, in a database whose queue lives apart, for tasks that would be
+// inserted here.
+func (c *checker) checkLeftBehind(ctx context.Context) error {
+	have := c.tables["tasks"]
+	if have != nil && have.isView() { // of the table in the other database
+		return nil
+	}
+	triggers, err := presentTriggers(ctx, c.db)
+	if err != nil {
+		return err
+	}
+	for _, t := range triggers {
+		if strings.Contains(t.statement, insertTask) {
+			c.add(have == nil, t.table, "activityd schema --triggers --apply, where the queue is on the same server, else --triggers --remove: docs/operations.md",
+				"has the trigger %s, whose tasks go to this database and not to that of --queue-dsn", t.name)
+			break
+		}
+	}
+	if have != nil {
+		c.add(false, "tasks", "once nothing writes to it and it is empty: DROP TABLE "+strings.Join(Tables(Queue), ", ")+";",
+			"is the queue of processes without --queue-dsn: none with it works on its tasks")
+	}
+	return nil
 }
 
 // read reads the tables, columns and indexes that exist.
