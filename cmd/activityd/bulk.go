@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/bulk"
+	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
@@ -108,9 +109,12 @@ func openBulk(cmd *cobra.Command, c *config, o *bulkOptions, work bulk.Work, wit
 	}
 	b.job = bulk.Job{
 		Work: work, Range: within, File: o.resume, After: member.ID(o.after), Parallel: o.parallel, Rate: o.rate,
-		Store: b.store, Generations: b.ledger, Writes: writes, Once: b.once, Reporter: b.reporter,
+		Store: b.store, Generations: b.index, Writes: writes, Once: b.once, Reporter: b.reporter,
 		Schema:   b.checkSchema,
 		Settings: func(ctx context.Context) error { return b.checkSettings(ctx, c.materialize, writes) },
+	}
+	if writes {
+		b.job.Watch = func(ctx context.Context) { _ = b.index.Watch(ctx, func(time.Time, index.Status) {}) } // it ends without an error
 	}
 	return b, nil
 }

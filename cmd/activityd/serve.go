@@ -113,7 +113,7 @@ type service struct {
 	mysqlOutage *queue.Outage // counts all calls but those of requests
 	queueOutage *queue.Outage // likewise, of the queue's database; mysqlOutage, unless it has one of its own
 	mysqlUp     atomic.Bool   // the site's database answered the last look of watchMySQL
-	redisOutage *queue.Outage // counts the probes of the index, and tasks that wait
+	nodes       *nodes        // what is known of those of Redis
 	reader      *recent.Reader
 	hints       *tasks.Hints
 	pool        *queue.Pool
@@ -129,7 +129,7 @@ type service struct {
 func newService(c *config, b backend, auth *credentials, log *slog.Logger) *service {
 	s := &service{
 		backend: b, config: c, log: log, credentials: auth,
-		mysqlOutage: queue.NewOutage(log, "MySQL"), redisOutage: queue.NewOutage(log, "Redis"),
+		mysqlOutage: queue.NewOutage(log, "MySQL"), nodes: newNodes(b.redis, log),
 	}
 	s.queueOutage = s.mysqlOutage
 	handlersOutage := s.mysqlOutage
@@ -142,10 +142,10 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	s.hints = tasks.NewHints(b.queue, log)
 	s.hints.MySQL = s.queueOutage
 	reads := c.readerOptions(b.index.Settings())
-	reads.Stale = func() bool { return b.index.Refused() != nil }
+	reads.Stale = func(ctx context.Context, viewer member.ID) bool { return b.index.Refuses(ctx, viewer) != nil }
 	s.reader = recent.NewReader(b.index, b.store, s.hints, reads)
 	pool := c.poolOptions()
-	pool.MySQL, pool.Handlers, pool.Redis = s.queueOutage, handlersOutage, s.redisOutage
+	pool.MySQL, pool.Handlers, pool.Waits, pool.Partly = s.queueOutage, handlersOutage, s.nodes.tasksWait, s.nodes.partly
 	handlers := tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive}
 	if b.push != nil {
 		s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: b.push, Senders: auth.senders.byPlatform, Log: log})
@@ -253,7 +253,7 @@ func (s *service) listen(ctx context.Context) error {
 
 // newConsumer returns what moves the entries of the stream into the queue.
 func (s *service) newConsumer() *stream.Consumer {
-	return stream.New(s.redis, s.queue, s.log, stream.Options{Name: processName(), MySQL: s.queueOutage, Redis: s.redisOutage})
+	return stream.New(s.redis, s.queue, s.log, stream.Options{Name: processName(), MySQL: s.queueOutage, Redis: s.nodes.stream})
 }
 
 // close closes the listeners and the backend.
@@ -275,7 +275,7 @@ func (s *service) check(ctx context.Context) api.Health {
 		return api.Component{Detail: "cannot be used: see the log"}
 	}
 	site, queueErr := s.checkMySQL(ctx)
-	health := api.Health{MySQL: usable(site), Redis: api.Component{Usable: true}}
+	health := api.Health{MySQL: usable(site)}
 	if s.apart() {
 		own := usable(queueErr)
 		if !own.Usable {
@@ -283,14 +283,11 @@ func (s *service) check(ctx context.Context) api.Health {
 		}
 		health.Queue = &own
 	}
-	switch err := s.index.Probe(ctx); {
-	case errors.Is(err, index.ErrSettings):
-		health.Redis = api.Component{Detail: err.Error()}
-	case errors.Is(err, index.ErrRefused):
-		health.Redis = api.Component{Detail: index.Reason(err) + ": reads are answered from the database as far as walks are free, tasks wait"}
-	case err != nil:
-		health.Redis = api.Component{Detail: index.Reason(err) + ": reads are answered from the database, tasks wait"}
+	status, fresh := s.nodes.fresh()
+	if !fresh {
+		status = s.index.Probe(ctx)
 	}
+	health.Redis = healthOf(status)
 	return health
 }
 
@@ -302,7 +299,7 @@ func (s *service) checkMySQL(ctx context.Context) (site, queueErr error) {
 		return err
 	}
 	if !s.apart() {
-		site = reported(ctx, s.mysqlOutage, func() error {
+		site = asked(ctx, s.mysqlOutage, func() error {
 			if _, err := s.store.LastUploads(ctx, []member.ID{1}); err != nil {
 				return err
 			}
@@ -311,7 +308,7 @@ func (s *service) checkMySQL(ctx context.Context) (site, queueErr error) {
 		return site, site
 	}
 	var both sync.WaitGroup
-	both.Go(func() { queueErr = reported(ctx, s.queueOutage, readQueue) })
+	both.Go(func() { queueErr = asked(ctx, s.queueOutage, readQueue) })
 	site = s.checkSite(ctx)
 	both.Wait()
 	return site, queueErr
@@ -319,14 +316,14 @@ func (s *service) checkMySQL(ctx context.Context) (site, queueErr error) {
 
 // checkSite reads the site's tables.
 func (s *service) checkSite(ctx context.Context) error {
-	return reported(ctx, s.mysqlOutage, func() error {
+	return asked(ctx, s.mysqlOutage, func() error {
 		_, err := s.store.LastUploads(ctx, []member.ID{1})
 		return err
 	})
 }
 
-// reported makes a call and reports its end.
-func reported(ctx context.Context, to *queue.Outage, call func() error) error {
+// asked makes a call and reports its end.
+func asked(ctx context.Context, to *queue.Outage, call func() error) error {
 	began := time.Now()
 	err := call()
 	if !errors.Is(ctx.Err(), context.Canceled) { // else it says nothing about the server
@@ -477,9 +474,9 @@ func runStages(ctx context.Context, stages ...[]actor) error {
 }
 
 func (s *service) watchRedis(ctx context.Context) error {
-	return s.index.Watch(ctx, func(began time.Time, err error) {
-		s.redisOutage.Report(ctx, began, err)
-		if err == nil {
+	return s.index.Watch(ctx, func(began time.Time, status index.Status) {
+		s.nodes.report(ctx, began, status)
+		if status.Err() == nil {
 			_ = s.ledger.KeepMaterialize(ctx, s.config.materialize) // or after the next probe
 		}
 	})
@@ -542,10 +539,11 @@ func (noHints) LookAgain(member.ID, member.ID) {}
 // audit adds the audit to the fronts. Reads are sampled where they are answered; the
 // sweep belongs to the processes with workers.
 func (s *service) audit() *audit.Patrol {
-	pacer := bulk.NewPacer(bulk.PacerOptions{Probes: []bulk.Probe{
+	probes := []bulk.Probe{
 		{Name: "MySQL", Ask: bulk.ProbeMySQL(s.store)},
-		{Name: "Redis", Ask: s.index.Check, Floor: bulk.RedisFloor},
-	}, Interval: time.Second, Changed: s.logPace})
+		{Name: "Redis", Ask: s.askRedis, Floor: bulk.RedisFloor},
+	}
+	pacer := bulk.NewPacer(bulk.PacerOptions{Probes: probes, Interval: time.Second, Changed: s.logPace})
 	o := audit.PatrolOptions{
 		Auditor: s.newAuditor(pacer), Members: s.store, EachStored: s.index.EachStored, Ledger: s.ledger, Once: s.once,
 		Repair: true, Log: s.log,
@@ -554,7 +552,11 @@ func (s *service) audit() *audit.Patrol {
 		o.Share = s.config.auditShare
 	}
 	if s.config.role != roleAPI {
-		o.Rate, o.Watch = s.config.auditSweepRate, true
+		o.Rate, o.LostAt, o.Probes = s.config.auditSweepRate, s.index.LostAt, probes
+		if s.config.materialize == materializeAll {
+			builder := &bulk.Builder{Index: s.index, Refiller: &tasks.RefillHandler{Index: s.index, Store: s.store}}
+			o.Build = builder.Build
+		}
 	}
 	patrol := audit.NewPatrol(o)
 	if s.config.auditShare > 0 || s.config.auditSweepRate > 0 {
@@ -564,6 +566,12 @@ func (s *service) audit() *audit.Patrol {
 		})
 	}
 	return patrol
+}
+
+// askRedis asks the nodes of Redis something small. It fails if none answers.
+func (s *service) askRedis(ctx context.Context) error {
+	_, err := s.index.Generation(ctx, index.Generation{})
+	return err
 }
 
 // logPace logs that the audit stops, slows down or goes on.

@@ -67,10 +67,17 @@ type PoolOptions struct {
 	Sweep time.Duration
 	// Grace is how long running tasks may go on after the stop.
 	Grace time.Duration
-	// MySQL gets the end of each call to the queue; Handlers gets tasks that wait for MySQL,
-	// which may be another one than the queue's, and Redis tasks that wait for it: that these
-	// are back, the caller has to say. Nil: one of the pool's own, for Handlers that of MySQL.
-	MySQL, Handlers, Redis *Outage
+	// MySQL gets the end of each call to the queue. Nil: one of the pool's own.
+	MySQL *Outage
+	// Handlers gets tasks that wait for MySQL, which may be another one than the queue's; that
+	// it is back, the caller has to say then. Nil: MySQL.
+	Handlers *Outage
+	// Waits is called with the error of each task that waits for a server other than MySQL:
+	// see [Kind].Away. It must not wait, and must be safe for concurrent use. Default: nothing.
+	Waits func(err error)
+	// Partly reports whether only some of these servers are away, so that workers go on with
+	// the tasks of the others. It must not wait either. Default: it is not so.
+	Partly func() bool
 }
 
 func (o PoolOptions) withDefaults() PoolOptions {
@@ -136,8 +143,11 @@ func NewPool(queue Store, notifier *notify.Notifier, handlers map[string]Handler
 		o.MySQL = NewOutage(log, "MySQL")
 	}
 	o.Handlers = cmp.Or(o.Handlers, o.MySQL)
-	if o.Redis == nil {
-		o.Redis = NewOutage(log, "Redis")
+	if o.Waits == nil {
+		o.Waits = func(error) {}
+	}
+	if o.Partly == nil {
+		o.Partly = func() bool { return false }
 	}
 	return &Pool{queue: queue, notifier: notifier, handlers: handlers, options: o.withDefaults(), log: log}
 }
@@ -165,6 +175,9 @@ type run struct {
 
 	loggedMu sync.Mutex
 	logged   map[string]time.Time // when a message about failed calls was last logged
+
+	turnMu sync.Mutex
+	turn   time.Time // of the next task that waits for a server: see takeTurn
 }
 
 // errStopped is the cause of what is cancelled when the grace period is over.
