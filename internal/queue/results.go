@@ -20,7 +20,7 @@ func (r *run) settle(c *claim, all []finished) (healthy bool) {
 		results[i] = f.Result
 		switch {
 		case errors.Is(f.Err, mysql.ErrUnavailable):
-			r.options.MySQL.Report(r.works, time.Now().Add(-f.took), f.Err)
+			r.options.Handlers.Report(r.works, time.Now().Add(-f.took), f.Err)
 			lacking++
 		case isAway(f.Task, f.Err):
 			r.options.Waits(f.Err)
