@@ -203,6 +203,9 @@ func (c *client) settle(ctx context.Context, n *node, in *inspection, lost int64
 	if run == "" {
 		run = unknownRun // so that it shows when all is gone
 	}
+	if lost != 0 { // one of another node may have been noted by a clock that is ahead
+		lost = max(lost, c.lostAt.Load()+1)
+	}
 	for _, t := range in.tags {
 		if t.server == run {
 			continue
