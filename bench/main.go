@@ -7,6 +7,8 @@
 //	go run . queue                    the queue beside asynq: a quarter of an hour
 //	go run . push                     notifications, beside bare loops and apns2: ten minutes
 //	go run . once                     locks beside SET NX, redislock and redsync: ten minutes
+//	go run . scale                    what single operations cost, and loads on sites of three sizes
+//	go run . capacity                 what a site needs, computed from that; docs/scale.md shows it
 //	go run . reads,backlog --quick    two parts with small numbers: seconds
 //	go run . table a.json b.json      the tables of docs/benchmarks.md, from what --json wrote
 //
@@ -39,8 +41,15 @@ func main() {
 
 // bench measures what the arguments ask for. Results go to out, progress to log.
 func bench(ctx context.Context, args []string, out, log io.Writer) error {
-	if len(args) > 0 && args[0] == "table" {
-		return tables(args[1:], out, log)
+	if len(args) > 0 {
+		switch args[0] {
+		case "scale":
+			return measureScale(ctx, args[1:], log)
+		case "capacity":
+			return reportCapacity(args[1:], out, log)
+		case "table":
+			return tables(args[1:], out, log)
+		}
 	}
 	o, err := parseOptions(args, log)
 	if err != nil {

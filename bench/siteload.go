@@ -12,13 +12,18 @@ import (
 
 // loadSite fills the tables of an empty backend.
 func loadSite(ctx context.Context, b *backend, s siteSize, log io.Writer) error {
+	return load(ctx, b, s.statements(), log)
+}
+
+// load runs statements that make a site, on one connection.
+func load(ctx context.Context, b *backend, list []loading, log io.Writer) error {
 	conn, err := b.db.Conn(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
 	start := time.Now()
-	for _, st := range s.statements() {
+	for _, st := range list {
 		if _, err := conn.ExecContext(ctx, st.text, st.args...); err != nil {
 			return mysql.Translate(ctx, "make the site: "+st.what, err)
 		}
@@ -45,14 +50,7 @@ func (s siteSize) statements() []loading {
 const newestOf = "1700000000 - MOD(CRC32(m.n), 50000000)"
 
 func (s siteSize) users() []loading {
-	count := max(s.ordinary(), s.most(), s.Private, 1000) + 1
-	return []loading{
-		{"numbers", "CREATE TABLE numbers (n BIGINT PRIMARY KEY) ENGINE=InnoDB", nil},
-		{"a thousand numbers", "INSERT INTO numbers WITH RECURSIVE r (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM r WHERE i < 999) SELECT i FROM r", nil},
-		{
-			"more numbers", "INSERT INTO numbers SELECT a.n * 1000 + b.n FROM numbers a JOIN numbers b" +
-				" WHERE a.n BETWEEN 1 AND ? AND a.n * 1000 + b.n < ?", []any{count / 1000, count},
-		},
+	return append(numbersBelow(max(s.ordinary(), s.most(), s.Private, 1000)+1), []loading{
 		{
 			"members", "INSERT INTO users (id, username, last_upload) SELECT ? + m.n, CONCAT('member', m.n), IF(m.n < ?, " + newestOf + ", NULL)" +
 				" FROM numbers m WHERE m.n < ?", []any{firstMember, s.Members, s.ordinary()},
@@ -77,6 +75,18 @@ func (s siteSize) users() []loading {
 		{
 			"uploaders", "INSERT INTO users (id, username, last_upload) SELECT ? + n, CONCAT('uploader', n), ? FROM numbers WHERE n < ?",
 			[]any{firstUploader, epoch + 20_000_000, len(s.Followers)},
+		},
+	}...)
+}
+
+// numbersBelow makes the table of numbers from 0 up to a count, of a million at most.
+func numbersBelow(count int) []loading {
+	return []loading{
+		{"numbers", "CREATE TABLE numbers (n BIGINT PRIMARY KEY) ENGINE=InnoDB", nil},
+		{"a thousand numbers", "INSERT INTO numbers WITH RECURSIVE r (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM r WHERE i < 999) SELECT i FROM r", nil},
+		{
+			"more numbers", "INSERT INTO numbers SELECT a.n * 1000 + b.n FROM numbers a JOIN numbers b" +
+				" WHERE a.n BETWEEN 1 AND ? AND a.n * 1000 + b.n < ?", []any{count / 1000, count},
 		},
 	}
 }

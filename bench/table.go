@@ -149,7 +149,7 @@ func (list columns) fill(page string) string {
 	return marked.ReplaceAllStringFunc(page, func(old string) string {
 		parts := marked.FindStringSubmatch(old)
 		var b strings.Builder
-		for _, bench := range strings.FieldsSeq(parts[2]) {
+		for bench := range strings.FieldsSeq(parts[2]) {
 			if bench == "machine" {
 				b.WriteString(machineTable(list))
 			} else {
