@@ -11,7 +11,7 @@
 //	S1  the set
 //	T   the truth: the relations of its members, and the most recent contacts
 //	P   the pending tasks: first those by which uploads of the contacts concerned
-//	    reach the set (upload, fan_out), then the member's own (add_contact,
+//	    reach the set (upload, fan_out, fan_out_slots), then the member's own (add_contact,
 //	    remove_contact, refill)
 //	S2  the set again
 //

@@ -53,11 +53,21 @@ type PartArgs struct {
 	Told  int         `json:"told,omitzero"`  // how many followers the parts before it updated
 }
 
+// Reaches reports whether a follower is one of those of a part.
+func (p PartArgs) Reaches(follower member.ID) bool {
+	return follower > p.After && (p.Slots.IsEmpty() || p.Slots.Has(follower))
+}
+
 // NewUpload asks to write the last upload of user to the sets of its followers.
 func NewUpload(user member.ID) queue.New { return upload.task(user, PartArgs{}) }
 
 // NewFanOut asks the same for the followers whose id is above after.
 func NewFanOut(user, after member.ID) queue.New { return fanOut.task(user, PartArgs{After: after}) }
+
+// NewFanOutSlots asks the same for the followers whose sets lie in slots.
+func NewFanOutSlots(user member.ID, slots index.Slots) queue.New {
+	return fanOutSlots.task(user, PartArgs{Slots: slots})
+}
 
 func newUploadHandler(w work) queue.Handler {
 	return UploadHandler{Index: w.Index, Store: w.Store, Queue: w.Queue, PartSize: w.PartSize, ActiveOnly: w.ActiveOnly}
@@ -173,7 +183,9 @@ func (h UploadHandler) updatePages(ctx context.Context, parts map[place]*part, a
 					all[i].Err = d.err
 				}
 				if d.err == nil && !d.out.IsEmpty() {
-					p.follow(all, newFanOutSlots(at.Of, d.out))
+					left := NewFanOutSlots(at.Of, d.out)
+					left.Delay = retry.Jitter(slotsPause)
+					p.follow(all, left)
 					p.slots = p.slots.Without(d.out)
 				}
 				if d.next == 0 {

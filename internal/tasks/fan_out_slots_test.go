@@ -33,8 +33,9 @@ func (b *bench) rest() (done []string) {
 		b.must(err)
 		again = false
 		for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut} {
-			for _, task := range claimFor(b.T, b.queue, name, 100, time.Hour) {
-				o := b.uploads.Handle(b.Context(), []queue.Task{task})[0]
+			for list := claimFor(b.T, b.queue, name, 1, time.Hour); len(list) > 0; list = claimFor(b.T, b.queue, name, 1, time.Hour) {
+				task := list[0]
+				o := b.uploads.Handle(b.Context(), list)[0]
 				if o.Err == nil {
 					done, again = append(done, task.Kind), true
 				} else if !errors.Is(o.Err, index.ErrUnavailable) {
@@ -99,7 +100,7 @@ func TestWhatIsLeftForTheSameSlotsIsOneFanOut(t *testing.T) {
 	for score := uint64(900); score < 910; score++ {
 		b.upload(star, score)
 		enqueue(t, b.queue, tasks.NewUpload(star))
-		for name := range map[string]bool{tasks.QueueDefault: true, tasks.QueueFanOut: true} {
+		for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut} {
 			b.ahead += time.Minute
 			_, err := b.queue.Sweep(t.Context())
 			b.must(err)
