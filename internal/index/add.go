@@ -1,7 +1,6 @@
 package index
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -21,7 +20,8 @@ import (
 //	"trimmed"    added, and the lowest rank was cut off: another contact, or this one
 //	"unchanged"  the contact was a member already, with that score
 //	"below"      the contact was a member already, with a higher score; nothing was written
-//	"added"      the contact is a member now, or rose, and no rank was cut off
+//	"rose"       the contact was a member already, and its score rose
+//	"added"      the contact is a new member, and no rank was cut off
 //
 // The trim counts from the lowest rank: 0 to -(max+1) leaves exactly max.
 //
@@ -51,14 +51,14 @@ local function adder(max, min, isThere)
   end
 
   return function(key, score, contact)
-    if expected and redis.pcall('ZADD', key, 'XX', 'GT', 'CH', score, contact) == 1 then return 'added', 0 end
+    if expected and redis.pcall('ZADD', key, 'XX', 'GT', 'CH', score, contact) == 1 then return 'rose', 0 end
     expected = false
     if not isThere(key) then return 'missing', 0 end
     local came = redis.pcall('ZADD', key, 'NX', score, contact)
     if came == 1 then return settle(key, score, contact) end
     if came ~= 0 and redis.call('TYPE', key).ok ~= 'zset' then return 'missing', 0 end
     expected = true
-    if redis.call('ZADD', key, 'XX', 'GT', 'CH', score, contact) == 1 then return 'added', 0 end
+    if redis.call('ZADD', key, 'XX', 'GT', 'CH', score, contact) == 1 then return 'rose', 0 end
     if tonumber(redis.call('ZSCORE', key, contact)) > tonumber(score) then return 'below', 0 end
     return 'unchanged', 0
   end
@@ -83,7 +83,7 @@ type Addition struct {
 //	ARGV[3]       the score
 //	ARGV[4]       the contact
 //	returns       {{outcome of adder, how often, …}, {i of each KEYS[i] that is missing, …}}
-var addScript = redis.NewScript(addFunction + `
+var addScript = newScript(addFunction + `
 local n, all = #KEYS / 2, nil
 local add = adder(tonumber(ARGV[1]), tonumber(ARGV[2]), function(key)
   if all == nil then all = redis.call('EXISTS', unpack(KEYS, 1, n)) == n end
@@ -94,7 +94,7 @@ for i = 1, n do
   local outcome = add(KEYS[i], ARGV[3], ARGV[4])
   counts[outcome] = (counts[outcome] or 0) + 1
   if outcome == 'missing' then missing[#missing + 1] = i end
-  if outcome ~= 'added' then ended[#ended + 1] = KEYS[n + i] end
+  if outcome ~= 'added' and outcome ~= 'rose' then ended[#ended + 1] = KEYS[n + i] end
 end
 if #ended > 0 then redis.call('DEL', unpack(ended)) end
 local pairwise = {}
@@ -107,37 +107,93 @@ return {pairwise, missing}
 
 // Add adds uploads to sets, pipelined. It needs no guard because it only ever raises. It
 // returns the members whose set is missing or malformed and needs a refill, once each and
-// sorted; in all other sets the contact is there now, unless its upload lies outside the
-// set. After an error it is not known which were added; add again.
-func (ix *Index) Add(ctx context.Context, additions []Addition) (missing []member.ID, err error) {
+// sorted, and the errors of those of whose set it is not known whether the contact was
+// added: add again. In all other sets the contact is there now, unless its upload lies
+// outside the set.
+func (ix *Index) Add(ctx context.Context, additions []Addition) (missing []member.ID, failed map[member.ID]error) {
 	if len(additions) == 0 {
 		return nil, nil
 	}
-	defer func(start time.Time) { ix.observe(opAdd, start, err) }(time.Now())
-	if !ix.trusted() {
-		if err := ix.Check(ctx); err != nil {
-			return nil, err
-		}
+	start := time.Now()
+	failed = make(map[member.ID]error)
+	additions = ix.trusted(ctx, additions, failed)
+	outcomes := make(map[AddOutcome]int)
+	all := len(additions)
+	if ix.rises.Load() {
+		additions = ix.raise(ctx, additions, outcomes)
 	}
 	calls := ix.addCalls(additions)
-	replies, err := ix.client.evalAll(ctx, addScript, calls, nil)
-	if err != nil {
-		return nil, translate(ctx, fmt.Sprintf("add to %d sets", len(additions)), err)
-	}
-	outcomes := make(map[AddOutcome]int)
-	for i, r := range replies {
+	for i, r := range ix.client.evalAll(ctx, addScript, calls, nil) {
 		n := len(calls[i].keys) / 2
-		absent, wrong := readAdded(additions[:n], r, outcomes)
-		missing, err = append(missing, absent...), cmp.Or(err, wrong)
+		absent, err := readAdded(additions[:n], r, outcomes)
+		missing = append(missing, absent...)
+		if err != nil {
+			err = translate(ctx, fmt.Sprintf("add contact %s to %d sets, the first that of %s", additions[0].Contact, n, additions[0].Member), err)
+			for _, a := range additions[:n] {
+				failed[a.Member] = err
+			}
+		}
 		additions = additions[n:]
 	}
+	ix.rises.Store(2*outcomes[addRose] > all)
+	outcomes[AddTaken] += outcomes[addRose]
+	delete(outcomes, addRose)
 	for outcome, n := range outcomes {
 		adds.WithLabelValues(string(outcome)).Add(float64(n))
 	}
 	// A set of at most Max members grows by one, so no more than one is cut off.
 	trims.Add(float64(outcomes[AddTrimmed]))
 	slices.Sort(missing)
-	return slices.Compact(missing), err
+	var err error
+	for _, err = range failed {
+		break
+	}
+	ix.observe(opAdd, start, err)
+	return slices.Compact(missing), failed
+}
+
+// trusted compares the stored settings where that was not done lately, and returns the
+// additions to sets of nodes that have the own ones. The others have failed.
+func (ix *Index) trusted(ctx context.Context, additions []Addition, failed map[member.ID]error) []Addition {
+	errs := make(map[*node]error)
+	return slices.DeleteFunc(slices.Clone(additions), func(a Addition) bool {
+		n, err := ix.client.nodeOf(ctx, UserKey(a.Member))
+		if err == nil {
+			compared, ok := errs[n]
+			if !ok {
+				if !ix.trusts(n) {
+					compared = ix.compareNode(ctx, n)
+				}
+				errs[n] = compared
+			}
+			err = compared
+		}
+		if err != nil {
+			failed[a.Member] = translate(ctx, "find the node of "+a.Member.String(), err)
+		}
+		return err != nil
+	})
+}
+
+// raise raises the scores of contacts that are members of their sets, which is all that
+// adder does for them, and returns the additions that it did not raise. One command a set
+// costs less than a script.
+func (ix *Index) raise(ctx context.Context, additions []Addition, outcomes map[AddOutcome]int) (others []Addition) {
+	commands, raised := make([]*command, len(additions)), make([]*redis.IntCmd, len(additions))
+	for i, a := range additions {
+		key := UserKey(a.Member)
+		raised[i] = redis.NewIntCmd(ctx, "zadd", key, "xx", "gt", "ch", a.Score, a.Contact.String())
+		commands[i] = newCommand(key, raised[i])
+	}
+	ix.client.send(ctx, commands)
+	for i, cmd := range raised {
+		if cmd.Err() == nil && cmd.Val() == 1 {
+			outcomes[addRose]++
+		} else {
+			others = append(others, additions[i])
+		}
+	}
+	return others
 }
 
 // addCalls makes one call of consecutive additions with the same entry, as those of a
@@ -168,8 +224,7 @@ func readAdded(additions []Addition, r reply, outcomes map[AddOutcome]int) (miss
 		r.err = fmt.Errorf("unexpected reply %v", r.value)
 	}
 	if r.err != nil {
-		return nil, fmt.Errorf("add contact %s to %d sets, the first that of %s: %w",
-			additions[0].Contact, len(additions), additions[0].Member, r.err)
+		return nil, r.err
 	}
 	counts, _ := parts[0].([]any)
 	for pair := range slices.Chunk(counts, 2) {

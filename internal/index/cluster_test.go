@@ -14,7 +14,7 @@ import (
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	client := servertest.RedisCluster(t)
-	ix, ledger := index.New(client, index.Options{Settings: settings(t, 10, 20, 0)}), index.NewLedger(client)
+	ix, ledger := bench{Index: index.New(client, index.Options{Settings: settings(t, 10, 20, 0)})}, index.NewLedger(client)
 	ctx := t.Context()
 	var users []member.ID
 	var additions []index.Addition
@@ -44,12 +44,13 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	for want := int64(1); want <= 2; want++ { // its marks lie on both nodes
-		if m, err := ledger.RaiseGeneration(ctx); err != nil || slices.Min(m.Marks) != want || slices.Max(m.Marks) != want {
-			t.Errorf("marks %v, %v", m, err)
+		s := ix.Index.Probe(ctx)
+		if s.Err() != nil || len(s.Nodes) != 2 || s.Away != 0 {
+			t.Errorf("probe: %+v", s)
 		}
-	}
-	if err := ix.Probe(ctx); err != nil {
-		t.Errorf("probe: %v", err)
+		if g, err := ledger.Generation(ctx); err != nil || len(g.Marks) != 128 || slices.Min(g.Marks) != want || slices.Max(g.Marks) != want {
+			t.Errorf("marks %v, %v", g, err)
+		}
 	}
 	if _, begun, err := ledger.BeginSweep(ctx, 1); err != nil || !begun {
 		t.Errorf("begin the sweep: %v, %v", begun, err)

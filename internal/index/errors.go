@@ -36,6 +36,8 @@ func Reason(err error) string {
 		return reason
 	}
 	switch {
+	case errors.Is(err, ErrUnknown):
+		return "it came back with data that may be old, which are deleted"
 	case errors.Is(err, ErrSettings):
 		return "the sets were built with other settings"
 	case errors.Is(err, ErrNoDatabase):
@@ -53,6 +55,8 @@ func translate(ctx context.Context, doing string, err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrSettings), errors.Is(err, ErrUnknown): // it was translated
+		return fmt.Errorf("%s: %w", doing, err)
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", doing, context.Cause(ctx))
 	case hasDeadline && !time.Now().Before(deadline): // the connection may see it before ctx ends

@@ -28,10 +28,10 @@ func TestAGenerationEndsWithALoss(t *testing.T) {
 		if first.Token == "" || read("begun again", begin, first, true).Token != first.Token {
 			t.Errorf("the token is %q", first.Token)
 		}
-		if _, err := b.ledger.RaiseGeneration(ctx); err != nil {
+		if err := b.Probe(ctx); err != nil {
 			t.Fatal(err)
 		}
-		later := read("after a tick", look, first, true)
+		later := read("after a probe", look, first, true)
 		read("older data", func() (index.Generation, error) { return first, nil }, later, false)
 		b.client.FlushAll(ctx)
 		read("emptied", look, first, false)

@@ -33,51 +33,58 @@ type Options struct {
 
 // Index reads and writes the sets. Its methods are safe for concurrent use.
 type Index struct {
-	client  client
+	client  *client
 	options Options
-	refusal atomic.Pointer[refusal]
-
-	trustedUntil atomic.Int64 // unix nanoseconds; 0: the settings are not trusted
+	// rises says that the contact of the last additions was in most of the sets.
+	rises atomic.Bool
 }
 
-// New returns an index over c, which the caller closes. It does not connect.
+// New returns an index over c, a [redis.Client] or a [redis.ClusterClient], which the
+// caller closes. It adds hooks to c, and does not connect.
 func New(c redis.UniversalClient, o Options) *Index {
 	o.GuardLife = cmp.Or(o.GuardLife, 30*time.Second)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Index{client: newClient(c), options: o}
+	return &Index{client: newClient(c, o.Now), options: o}
 }
 
 // Settings returns the settings of the index.
 func (ix *Index) Settings() Settings { return ix.options.Settings }
 
 // Candidates returns the entries of a member's set, the most recent upload first,
-// in one round trip. It fails with [ErrMissing] when there is no set.
+// in one round trip. It fails with [ErrMissing] when there is no set, and with [ErrUnknown]
+// when the set may be old.
 func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, err error) {
 	defer func(start time.Time) { ix.observe(opCandidates, start, err) }(time.Now())
-	pipe := ix.client.Pipeline()
-	members := pipe.ZRevRangeWithScores(ctx, UserKey(user), 0, int64(ix.options.Settings.Max)-1)
+	key, what := UserKey(user), "candidates of "+user.String()
+	n, err := ix.client.nodeOf(ctx, key)
+	if err != nil {
+		return nil, translate(ctx, what, err)
+	}
+	members := redis.NewZSliceCmd(ctx, "zrevrange", key, 0, ix.options.Settings.Max-1, "withscores")
+	read := newCommand(key, members)
+	commands := []*command{read}
 	if ix.options.SetLife > 0 {
-		pipe.PExpire(ctx, UserKey(user), ix.options.SetLife)
+		commands = append(commands, newCommand(key, redis.NewBoolCmd(ctx, "pexpire", key, ix.options.SetLife.Milliseconds())))
 	}
-	var stored *redis.StringCmd
-	if !ix.trusted() {
-		stored = getText(ctx, pipe, settingsKey)
-	}
-	exec(ctx, pipe)
-	if stored != nil {
-		if err := ix.compare(ctx, stored); err != nil {
+	ix.client.send(ctx, commands)
+	if !ix.trusts(n) {
+		if err := ix.compareNode(ctx, n); err != nil {
 			return nil, err
 		}
 	}
-	what := fmt.Sprintf("candidates of %s", user)
 	switch err := members.Err(); {
 	case redis.HasErrorPrefix(err, "WRONGTYPE"):
 		return nil, fmt.Errorf("%s: %w: the key is no sorted set", what, ErrMalformed)
 	case err != nil:
 		return nil, translate(ctx, what, err)
-	case len(members.Val()) == 0:
+	}
+	// Only now: what answered is known now.
+	if err := ix.client.knows(ctx, read.on); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	if len(members.Val()) == 0 {
 		return nil, fmt.Errorf("%s: %w", what, ErrMissing)
 	}
 	entries := make([]Entry, 0, len(members.Val()))

@@ -62,7 +62,7 @@ func TestOtherSettingsAreRefused(t *testing.T) {
 	onBoth(t, func(t *testing.T, b bench) {
 		ctx := t.Context()
 		b.refill(t, ladder(3))
-		other := index.New(b.client, index.Options{Settings: settings(t, 20, 20, 0)})
+		other := bench{Index: index.New(b.client, index.Options{Settings: settings(t, 20, 20, 0)})}
 		_, readErr := other.Candidates(ctx, user)
 		_, beginErr := other.Begin(ctx, []member.ID{user})
 		_, addErr := other.Add(ctx, []index.Addition{{Member: user, Entry: index.Entry{Contact: 9, Score: 900}}})
@@ -233,10 +233,13 @@ func TestARedisThatHangsIsUnavailable(t *testing.T) {
 	if err := server.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	b.allFail(t, t.Context(), index.ErrUnavailable)
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	b.allFail(t, short, context.DeadlineExceeded)
+	b.allFail(t, t.Context(), index.ErrUnavailable)
+	if _, err := b.Candidates(t.Context(), user); !strings.Contains(err.Error(), "a moment ago") {
+		t.Errorf("%v of a server that is known not to answer", err)
+	}
 	if err := server.Resume(); err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +311,7 @@ func TestGiantTextsAreCutOff(t *testing.T) {
 	ctx := t.Context()
 	b := newBench(t, &redis.Options{Addr: servertest.Redis(t).Addr(), Network: "unix"}, index.Options{})
 	giant := strings.Repeat("€", 1<<20)
-	for _, key := range []string{"activityd_settings", "activityd_materialize", "activityd_epoch", "activityd_{mark}_server", "activityd_{mark}_lost", "activityd_{sweep}_state", "activityd_{sweep}_fence"} {
+	for _, key := range []string{"activityd_settings", "activityd_materialize", "activityd_epoch", "activityd_server", "activityd_lost", "activityd_mark", "activityd_{sweep}_state", "activityd_{sweep}_fence"} {
 		if err := b.client.Set(ctx, key, giant, 0).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -317,16 +320,15 @@ func TestGiantTextsAreCutOff(t *testing.T) {
 	_, readErr := b.Candidates(ctx, user)
 	_, beginErr := b.Begin(ctx, []member.ID{user})
 	_, lookErr := b.Look(ctx, []member.ID{user})
-	for name, err := range map[string]error{"candidates": readErr, "begin": beginErr, "look": lookErr, "check": b.Check(ctx)} {
+	for name, err := range map[string]error{"candidates": readErr, "begin": beginErr, "look": lookErr, "check": b.Check(ctx), "probe": b.Probe(ctx)} {
 		if !errors.Is(err, index.ErrSettings) || len(err.Error()) > 1000 || !strings.Contains(err.Error(), "€€…") {
 			t.Errorf("%s: %.2000v", name, err)
 		}
 	}
 	kept, keptErr := b.ledger.Materialize(ctx)
 	epoch, epochErr := b.ledger.Generation(ctx)
-	_, tickErr := b.ledger.RaiseGeneration(ctx)
 	state, _, sweepErr := b.ledger.BeginSweep(ctx, 1)
-	if err := errors.Join(keptErr, epochErr, tickErr, sweepErr); err != nil {
+	if err := errors.Join(keptErr, epochErr, sweepErr); err != nil {
 		t.Error(err)
 	}
 	if len(kept) > 100 || len(epoch.Token) > 100 || len(state) > 4096 {

@@ -1,15 +1,10 @@
 package index
 
 import (
-	"fmt"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/member"
 )
-
-// settingsKey holds what the sets were built with; see [Settings].
-const settingsKey = "activityd_settings"
 
 // epochKey holds a random token for as long as nothing is lost; see [Generation].
 const epochKey = "activityd_epoch"
@@ -28,12 +23,6 @@ func UserKey(user member.ID) string { return userKeyPrefix + user.String() }
 // may touch both.
 func guardKey(set string) string { return "guard_{" + set + "}" }
 
-// probeKey is the key of one of the sets that [Index.Probe] makes and deletes at
-// once. It begins like that of a user's set, so that the same rules of an ACL hold
-// for both, and no id can be read from it. Without braces, the keys spread over the
-// nodes of a cluster.
-func probeKey(i int) string { return fmt.Sprintf("%sprobe%d", userKeyPrefix, i) }
-
 // The fence of the process that sweeps for the audit, and where that sweep is. They share
 // a slot, so that one script may touch both.
 const (
@@ -41,33 +30,59 @@ const (
 	sweepStateKey = "activityd_{sweep}_state"
 )
 
-// markKey is the key of the only mark, or the beginning of the keys of several.
-const markKey = "activityd_mark"
+// What lies on each node beside its sets: of one server under one name, of a cluster under
+// one for each tag, which ends the name with a number in braces. See [client.tags].
 
-// markServerKey holds the run of the server that was seen last, markLostKey when the
-// last loss was noticed. The braces keep them in one slot, for one script.
-const (
-	markServerKey = "activityd_{mark}_server"
-	markLostKey   = "activityd_{mark}_lost"
-)
+// probeKeys are the keys of the set that [Index.Probe] makes and deletes at once, and of
+// its guard. They begin like those of a user's set, so that the same rules of an ACL hold
+// for both, and no id can be read from them.
+func probeKeys(tag string) []string {
+	if tag == "" {
+		return []string{userKeyPrefix + "probe", "guard_{" + userKeyPrefix + "probe}"}
+	}
+	return []string{userKeyPrefix + "probe_" + tag, "guard_probe_" + tag}
+}
 
-// markKeyOf is the key of one of several marks. The braces make the number the part
-// that a cluster hashes, so that they spread over its nodes.
-func markKeyOf(i int) string { return fmt.Sprintf("%s_{%d}", markKey, i) }
+// settingsKeyOf is the key of what the sets were built with; see [Settings].
+func settingsKeyOf(tag string) string { return tagged("activityd_settings", tag) }
+
+// markKeyOf is the key of a number that only ever rises; see [Index.Probe].
+func markKeyOf(tag string) string { return tagged("activityd_mark", tag) }
+
+// serverKey is the key of the run of the server whose data these are, lostKey that of when
+// data were last found to be lost, in unix milliseconds, and purgeKey that of the lock of
+// the process that deletes the sets of the node.
+func serverKey(tag string) string { return tagged("activityd_server", tag) }
+func lostKey(tag string) string   { return tagged("activityd_lost", tag) }
+func purgeKey(tag string) string  { return tagged("activityd_purge", tag) }
+
+func tagged(name, tag string) string {
+	if tag == "" {
+		return name
+	}
+	return name + "_" + tag
+}
 
 // markKeys are the keys of all marks: one, or several for a cluster.
-func markKeys(client redis.UniversalClient) []string {
-	if _, isCluster := client.(*redis.ClusterClient); !isCluster {
-		return []string{markKey}
-	}
-	keys := make([]string, clusterMarks)
-	for i := range keys {
-		keys[i] = markKeyOf(i)
+func markKeys(client redis.UniversalClient) (keys []string) {
+	for _, tag := range tagsOf(client) {
+		keys = append(keys, markKeyOf(tag))
 	}
 	return keys
 }
 
+func tagsOf(client redis.UniversalClient) []string {
+	if _, isCluster := client.(*redis.ClusterClient); isCluster {
+		return allTags()
+	}
+	return []string{""}
+}
+
 // ownKeys are the keys that are neither sets nor guards.
 func ownKeys(client redis.UniversalClient) []string {
-	return append(markKeys(client), settingsKey, epochKey, materializeKey, sweepFenceKey, sweepStateKey, markServerKey, markLostKey)
+	keys := []string{epochKey, materializeKey, sweepFenceKey, sweepStateKey}
+	for _, tag := range tagsOf(client) {
+		keys = append(keys, settingsKeyOf(tag), markKeyOf(tag), serverKey(tag), lostKey(tag), purgeKey(tag))
+	}
+	return keys
 }

@@ -78,7 +78,7 @@ func TestOnlyTheRightSettingsCutASet(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b bench) {
 		b.refill(t, ladder(12))
-		smaller := index.New(b.client, index.Options{Settings: settings(t, 3, 0, 0)})
+		smaller := bench{Index: index.New(b.client, index.Options{Settings: settings(t, 3, 0, 0)})}
 		if _, err := smaller.Begin(t.Context(), []member.ID{user}); !errors.Is(err, index.ErrSettings) {
 			t.Errorf("err %v, want ErrSettings", err)
 		}

@@ -12,11 +12,10 @@ import (
 // generation of the data, whose sets are kept, and the position of the audit's sweep. Its errors are those of [Index]. It is safe for concurrent use.
 type Ledger struct {
 	client redis.UniversalClient
-	now    func() time.Time
 }
 
 // NewLedger returns a ledger over client, which the caller closes.
-func NewLedger(client redis.UniversalClient) *Ledger { return &Ledger{client, time.Now} }
+func NewLedger(client redis.UniversalClient) *Ledger { return &Ledger{client} }
 
 // sweepFenceTTL is how long a fence is kept after the last save. It bounds how long the
 // sweep stands still when its fences have gone back, after a restore of MySQL.

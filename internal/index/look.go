@@ -1,6 +1,7 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 // Set is a member's set as it is stored.
 type Set struct {
 	Member  member.ID
+	Err     error   // why nothing is known of it; the other fields are empty then
 	Known   bool    // the key exists, whatever it holds
 	Members []Entry // lowest score first; those that activityd wrote, among the first Max + 20
 	Size    int     // of the sorted set; 1 when the key holds something else
@@ -25,32 +27,40 @@ type Set struct {
 const lookBeyond = 20
 
 // Look returns the sets of users as they are stored, in the same order and in one
-// round trip. It has no effect, also on the TTL. It fails with [ErrSettings] where the
-// sets have another meaning.
-func (ix *Index) Look(ctx context.Context, users []member.ID) (_ []Set, err error) {
-	if len(users) == 0 {
-		return nil, nil
-	}
-	defer func(start time.Time) { ix.observe(opLook, start, err) }(time.Now())
-	pipe := ix.client.Pipeline()
-	stored := getText(ctx, pipe, settingsKey)
-	members, sizes := make([]*redis.ZSliceCmd, len(users)), make([]*redis.IntCmd, len(users))
-	for i, user := range users {
-		members[i] = pipe.ZRangeWithScores(ctx, UserKey(user), 0, int64(ix.options.Settings.Max+lookBeyond)-1)
-		sizes[i] = pipe.ZCard(ctx, UserKey(user))
-	}
-	exec(ctx, pipe)
-	if err := ix.compare(ctx, stored); err != nil {
-		return nil, err
-	}
+// round trip to each node. It has no effect, also on the TTL. A set has an error where it
+// cannot be read: [ErrSettings] where the sets have another meaning, [ErrUnknown] where they
+// may be old.
+func (ix *Index) Look(ctx context.Context, users []member.ID) []Set {
+	start := time.Now()
 	sets := make([]Set, len(users))
+	members, sizes := make([]*redis.ZSliceCmd, len(users)), make([]*redis.IntCmd, len(users))
+	reads := make([]*command, 0, 2*len(users))
+	for i, user := range users {
+		key := UserKey(user)
+		members[i] = redis.NewZSliceCmd(ctx, "zrange", key, 0, ix.options.Settings.Max+lookBeyond-1, "withscores")
+		sizes[i] = redis.NewIntCmd(ctx, "zcard", key)
+		reads = append(reads, newCommand(key, members[i]), newCommand(key, sizes[i]))
+	}
+	ix.client.send(ctx, reads)
+	nodes := make(map[*node]error)
 	for i, user := range users {
 		err := errors.Join(members[i].Err(), sizes[i].Err())
+		if n := reads[2*i].on; n != nil && (err == nil || redis.HasErrorPrefix(members[i].Err(), "WRONGTYPE")) {
+			wrong, asked := nodes[n]
+			if !asked {
+				wrong = cmp.Or(ix.compareNode(ctx, n), ix.client.knows(ctx, n))
+				nodes[n] = wrong
+			}
+			if wrong != nil {
+				sets[i] = Set{Member: user, Err: wrong}
+				continue
+			}
+		}
 		switch {
 		case redis.HasErrorPrefix(members[i].Err(), "WRONGTYPE"):
 			sets[i] = Set{Member: user, Known: true, Size: 1, Foreign: 1}
 		case err != nil:
-			return nil, translate(ctx, fmt.Sprintf("look at the set of %s", user), err)
+			sets[i] = Set{Member: user, Err: translate(ctx, fmt.Sprintf("look at the set of %s", user), err)}
 		default:
 			s := Set{Member: user, Known: sizes[i].Val() > 0, Size: int(sizes[i].Val())}
 			for _, z := range members[i].Val() {
@@ -63,29 +73,34 @@ func (ix *Index) Look(ctx context.Context, users []member.ID) (_ []Set, err erro
 			sets[i] = s
 		}
 	}
-	return sets, nil
+	ix.observe(opLook, start, firstErr(sets, func(s Set) error { return s.Err }))
+	return sets
 }
 
 // EachStored calls do with the owners of all stored sets, some at a time. One may come
 // more than once, and a set that is made or deleted during the call may be left out. It
-// ends with the first error.
+// ends with the first error of do; the sets of a node that cannot be reached are left out,
+// and its error is returned after those of the others.
 func (ix *Index) EachStored(ctx context.Context, do func(ctx context.Context, owners []member.ID) error) error {
-	return ix.client.eachServer(ctx, func(ctx context.Context, server redis.UniversalClient) error {
-		for cursor := uint64(0); ; {
-			keys, next, err := server.Scan(ctx, cursor, userKeyPrefix+"*", pipelineSize).Result()
-			if err != nil {
-				return translate(ctx, "scan the sets", err)
-			}
+	nodes, err := ix.client.masters(ctx)
+	if err != nil {
+		return translate(ctx, "find the nodes", err)
+	}
+	var away error
+	for _, n := range nodes {
+		var ended error
+		_, err := eachPage(ctx, n.Client, func(keys []string) error {
 			if owners := ownersOf(keys); len(owners) > 0 {
-				if err := do(ctx, owners); err != nil {
-					return err
-				}
+				ended = do(ctx, owners)
 			}
-			if cursor = next; cursor == 0 {
-				return nil
-			}
+			return ended
+		})
+		if ended != nil {
+			return ended
 		}
-	})
+		away = cmp.Or(away, translate(ctx, "scan the sets", err))
+	}
+	return away
 }
 
 // ownersOf returns the owners of the sets with these keys; the keys of probes have none.

@@ -25,6 +25,56 @@ type bench struct {
 	ledger *index.Ledger
 }
 
+// The methods of the index with one error for all users: the first. Most tests are about
+// one user, or expect none.
+
+func (b bench) Begin(ctx context.Context, users []member.ID) ([]index.Update, error) {
+	updates := b.Index.Begin(ctx, users)
+	for _, u := range updates {
+		if u.Err != nil {
+			return nil, u.Err
+		}
+	}
+	return updates, nil
+}
+
+func (b bench) Apply(ctx context.Context, changes []index.Change) ([]index.Outcome, error) {
+	var outcomes []index.Outcome
+	for _, r := range b.Index.Apply(ctx, changes) {
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		outcomes = append(outcomes, r.Outcome)
+	}
+	return outcomes, nil
+}
+
+func (b bench) Add(ctx context.Context, additions []index.Addition) (missing []member.ID, err error) {
+	missing, failed := b.Index.Add(ctx, additions)
+	for _, err := range failed {
+		return missing, err
+	}
+	return missing, nil
+}
+
+func (b bench) Look(ctx context.Context, users []member.ID) ([]index.Set, error) {
+	sets := b.Index.Look(ctx, users)
+	for _, s := range sets {
+		if s.Err != nil {
+			return nil, s.Err
+		}
+	}
+	return sets, nil
+}
+
+func (b bench) Probe(ctx context.Context) error { return b.Index.Probe(ctx).Err() }
+
+// Refused is why the only server refuses writes.
+func (b bench) Refused(t *testing.T) error {
+	t.Helper()
+	return b.Refuses(t.Context(), user)
+}
+
 // onBoth runs a test against miniredis and against a real Redis: one suite that
 // keeps the imitation honest.
 func onBoth(t *testing.T, test func(t *testing.T, b bench)) {

@@ -7,8 +7,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-
-	"github.com/activityd/activityd/internal/redisreply"
 )
 
 var (
@@ -30,12 +28,19 @@ var (
 
 	// These have no series until something is known.
 	redisUp = promauto.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "activityd_redis_up", Help: "1 if Redis answered the last operation of this process, 0 if not.",
-	}, nil)
+		Name: "activityd_redis_up", Help: "1 if the node of Redis answered the last probe of this process, 0 if not.",
+	}, []string{"node"})
 	redisWritable = promauto.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "activityd_redis_writable",
-		Help: "1 if the last probe of this process could write to Redis, and none was refused for some seconds, 0 if not.",
-	}, nil)
+		Help: "1 if the last probe of this process could write to the node of Redis, and none was refused for some seconds, 0 if not.",
+	}, []string{"node"})
+	redisKnown = promauto.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "activityd_redis_known",
+		Help: "1 if the sets of the node of Redis are believed, 0 while it is not known whether they are old, and reads walk.",
+	}, []string{"node"})
+	slotsAway = promauto.NewGauge(prometheus.GaugeOpts{
+		Name: "activityd_redis_slots_away_ratio", Help: "Share of the slots, and so of the sets, whose node of Redis cannot be used, 0 to 1.",
+	})
 )
 
 // operation names a method of [Index] in its metrics.
@@ -62,12 +67,14 @@ const (
 	AddTrimmed   AddOutcome = "trimmed"   // added, and the lowest member was cut off
 	AddOutside   AddOutcome = "outside"   // refused: older than all of a set that may be cut off and is not full
 	AddMissing   AddOutcome = "missing"   // refused: there is no set
+
+	addRose AddOutcome = "rose" // counted as AddTaken
 )
 
 func init() { // the known series begin with 0
 	for _, op := range []operation{opCandidates, opAdd, opBegin, opApply, opCheck, opProbe, opLook} {
 		callSeconds.WithLabelValues(string(op))
-		for _, reason := range []string{"unavailable", "refused", "timeout"} {
+		for _, reason := range []string{"unavailable", "refused", "timeout", "unknown"} {
 			callErrors.WithLabelValues(string(op), reason)
 		}
 	}
@@ -76,46 +83,33 @@ func init() { // the known series begin with 0
 	}
 }
 
-// observe counts an operation that began at start, and notes a refusal. One by an
-// ACL may be about a single key: the probe finds out whether it is about all.
+// observe counts an operation that began at start.
 func (ix *Index) observe(op operation, start time.Time, err error) {
-	if op != opProbe && errors.Is(err, ErrRefused) && !redisreply.Denied(err) {
-		ix.note(err)
-	}
 	callSeconds.WithLabelValues(string(op)).Observe(time.Since(start).Seconds())
-	reason, answered := failure(err)
-	if reason != "" {
+	if reason := failure(err); reason != "" {
 		callErrors.WithLabelValues(string(op), reason).Inc()
-	}
-	if errors.Is(err, context.Canceled) {
-		return // says nothing about Redis
-	}
-	redisUp.WithLabelValues().Set(gauge[answered])
-	if op == opProbe {
-		redisWritable.WithLabelValues().Set(gauge[err == nil])
 	}
 }
 
-// failure returns the reason why an operation failed, "" if it did not, and
-// whether Redis answered.
-func failure(err error) (reason string, answered bool) {
+// failure returns the reason why an operation failed, "" if it did not.
+func failure(err error) string {
 	switch {
-	case err == nil, errors.Is(err, ErrMissing): // a set that is missing is an answer
-		return "", true
-	case errors.Is(err, context.Canceled): // by the caller
-		return "", false
+	case err == nil, errors.Is(err, ErrMissing), errors.Is(err, context.Canceled):
+		return "" // a set that is missing is an answer; the caller cancelled
 	case errors.Is(err, context.DeadlineExceeded):
-		return "timeout", false
+		return "timeout"
 	case errors.Is(err, ErrRefused):
-		return "refused", true
+		return "refused"
 	case errors.Is(err, ErrUnavailable):
-		return "unavailable", false
+		return "unavailable"
+	case errors.Is(err, ErrUnknown):
+		return "unknown"
 	case errors.Is(err, ErrSettings):
-		return "settings", true
+		return "settings"
 	case errors.Is(err, ErrMalformed):
-		return "malformed", true
+		return "malformed"
 	}
-	return "other", true
+	return "other"
 }
 
 var gauge = map[bool]float64{false: 0, true: 1}

@@ -114,48 +114,60 @@ func TestEveryCallIsCounted(t *testing.T) {
 	}
 }
 
-// Each error is counted by its reason, and says whether Redis answers; one of the
-// caller says nothing about it. Whether Redis can be written to, probes say alone.
+// Each error is counted by its reason.
 func TestErrorsAreCountedByTheirReason(t *testing.T) {
 	ix := newBench(t, &redis.Options{Addr: "127.0.0.1:1"}, index.Options{})
 	for _, c := range []struct {
-		err          error
-		probe        bool
-		reason       string
-		up, writable float64
+		err    error
+		reason string
 	}{
-		{nil, true, "", 1, 1},
-		{index.ErrRefused, true, "refused", 1, 0}, // it answers
-		{context.Canceled, true, "", 1, 0},        // as before
-		{nil, true, "", 1, 1},
-		{fmt.Errorf("x: %w", index.ErrUnavailable), false, "unavailable", 0, 1},
-		{index.ErrMissing, false, "", 1, 1},
-		{fmt.Errorf("x: %w", index.ErrRefused), false, "refused", 1, 1},
-		{fmt.Errorf("x: %w", context.DeadlineExceeded), false, "timeout", 0, 1},
-		{context.Canceled, false, "", 0, 1},
-		{index.ErrSettings, false, "settings", 1, 1},
-		{index.ErrMalformed, false, "malformed", 1, 1},
-		{errors.New("what?"), false, "other", 1, 1},
-		{index.ErrUnavailable, true, "unavailable", 0, 0},
+		{nil, ""},
+		{context.Canceled, ""},
+		{index.ErrMissing, ""},
+		{fmt.Errorf("x: %w", index.ErrUnavailable), "unavailable"},
+		{fmt.Errorf("x: %w", index.ErrRefused), "refused"},
+		{fmt.Errorf("x: %w", context.DeadlineExceeded), "timeout"},
+		{fmt.Errorf("x: %w", index.ErrUnknown), "unknown"},
+		{index.ErrSettings, "settings"},
+		{index.ErrMalformed, "malformed"},
+		{errors.New("what?"), "other"},
 	} {
 		before := metricstest.Gather(t)
-		operation := "apply"
-		if c.probe {
-			operation = "probe"
-		}
-		ix.Observe(operation, time.Now(), c.err)
-		after := metricstest.Gather(t)
+		ix.Observe("apply", time.Now(), c.err)
 		want := metricstest.Samples{}
 		if c.reason != "" {
-			want[fmt.Sprintf("activityd_index_errors_total{operation=%q,reason=%q}", operation, c.reason)] = 1
+			want[fmt.Sprintf("activityd_index_errors_total{operation=%q,reason=%q}", "apply", c.reason)] = 1
 		}
-		if diff := cmp.Diff(want, after.Since(before).Named("activityd_index_errors_total")); diff != "" {
+		if diff := cmp.Diff(want, metricstest.Gather(t).Since(before).Named("activityd_index_errors_total")); diff != "" {
 			t.Errorf("after %v (-want +got):\n%s", c.err, diff)
 		}
-		if up, writable := after["activityd_redis_up"], after["activityd_redis_writable"]; up != c.up || writable != c.writable {
-			t.Errorf("after %v: up %v, writable %v, want %v and %v", c.err, up, writable, c.up, c.writable)
+	}
+}
+
+// Whether a node answers, takes writes, and has sets that are believed, its metrics say.
+func TestNodesHaveMetrics(t *testing.T) {
+	server := servertest.Redis(t)
+	b := newBench(t, &redis.Options{Addr: server.Addr(), Network: "unix", ReadTimeout: time.Minute}, index.Options{})
+	ctx := t.Context()
+	want := func(when string, up, writable, known, away float64) {
+		t.Helper()
+		_ = b.Probe(ctx) // what it found is in the metrics
+		got := metricstest.Gather(t).Named("activityd_redis_up", "activityd_redis_writable", "activityd_redis_known", "activityd_redis_slots_away_ratio")
+		node := fmt.Sprintf("{node=%q}", server.Addr())
+		if diff := cmp.Diff(metricstest.Samples{
+			"activityd_redis_up" + node: up, "activityd_redis_writable" + node: writable,
+			"activityd_redis_known" + node: known, "activityd_redis_slots_away_ratio": away,
+		}, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", when, diff)
 		}
 	}
+	want("at first", 1, 1, 1, 0)
+	b.client.ConfigSet(ctx, "min-replicas-to-write", "1")
+	want("refusing", 1, 0, 1, 1)
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	want("away", 0, 0, 1, 1)
 }
 
 // An add that leaves a trace lets the guarded update under way go on; any other one

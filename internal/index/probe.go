@@ -4,9 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/member"
 )
 
 const (
@@ -35,7 +40,7 @@ type refusal struct {
 //	KEYS[2]  its guard
 //	ARGV[1]  the TTL of the guard in milliseconds, should the script end early
 //	returns  1
-var probeScript = redis.NewScript(`
+var probeScript = newScript(`
 redis.call('SET', KEYS[2], 'probe', 'PX', ARGV[1])
 redis.call('PEXPIRE', KEYS[2], ARGV[1])
 redis.call('DEL', KEYS[1])
@@ -45,63 +50,175 @@ redis.call('ZADD', KEYS[1], '1', '1')
 return redis.call('DEL', KEYS[1], KEYS[2])
 `)
 
-// Probe reports whether the index can be read and written now: nil, or an error that
-// matches [ErrSettings] or [ErrUnavailable], and [ErrRefused] where Redis answers
-// but refuses. It writes a little, to each node of a cluster. For five seconds after
-// a refusal it returns the refusal: see [Index.Refused].
-func (ix *Index) Probe(ctx context.Context) (err error) {
-	defer func(start time.Time) { ix.observe(opProbe, start, err) }(time.Now())
-	defer func() {
-		ix.note(err)
-		err = cmp.Or(err, ix.Refused())
-	}()
-	calls := make([]call, ix.client.spread())
-	for i := range calls {
-		set := probeKey(i)
-		calls[i] = call{[]string{set, guardKey(set)}, []any{probeTTL.Milliseconds()}}
-	}
-	var stored *redis.StringCmd
-	replies, err := ix.client.evalAll(ctx, probeScript, calls, func(pipe redis.Pipeliner) { stored = getText(ctx, pipe, settingsKey) })
-	if err := ix.compare(ctx, stored); err != nil {
-		return err
-	}
-	for _, r := range replies {
-		err = cmp.Or(err, r.err)
-	}
-	return translate(ctx, "probe", err)
+// NodeStatus is what a probe found out about a node: a server, or a master of a cluster.
+type NodeStatus struct {
+	Node string // its address; of one behind a Sentinel, "sentinel"
+	// Err is why its sets cannot be used now, or not all of them; nil: they can. It matches
+	// [ErrUnavailable], [ErrSettings], or [ErrUnknown] while they may be old; [ErrRefused]
+	// where the node answers but refuses to write.
+	Err error
 }
 
-// Refused returns why Redis refuses writes: the error of a probe that was refused less
-// than five seconds ago, or of a write to a set, if its reason holds for all sets. It
-// matches [ErrRefused]; nil: nothing was refused. It does not ask Redis, and relies on
-// [Index.Watch].
-func (ix *Index) Refused() error {
-	if r := ix.refusal.Load(); r != nil && ix.options.Now().Sub(r.at) < refusalTTL {
+// Status is what a probe found out.
+type Status struct {
+	Nodes []NodeStatus // in the order of their addresses
+	Away  float64      // the share of the slots, and so of the sets, whose node cannot be used, 0 to 1
+	err   error        // the nodes cannot be found
+}
+
+// Err returns the error that matters most: [ErrSettings], or the first of a node; nil when
+// all sets can be used.
+func (s Status) Err() error {
+	err := s.err
+	for _, n := range s.Nodes {
+		if errors.Is(n.Err, ErrSettings) {
+			return n.Err
+		}
+		err = cmp.Or(err, n.Err)
+	}
+	return err
+}
+
+// Probe finds out whether the sets can be read and written now. It writes a little to each
+// node. For five seconds after a node refused a write its status is the refusal: see
+// [Index.Refuses].
+func (ix *Index) Probe(ctx context.Context) Status { return ix.probe(ctx, nil) }
+
+// probe deletes what may be old until background ends; nil: it leaves that to others.
+func (ix *Index) probe(ctx, background context.Context) (s Status) {
+	c, start := ix.client, time.Now()
+	defer func() { ix.observe(opProbe, start, s.Err()) }()
+	c.probing.Lock()
+	defer c.probing.Unlock()
+	nodes, err := c.masters(ctx)
+	if err != nil {
+		slotsAway.Set(1)
+		return Status{Away: 1, err: translate(ctx, "find the nodes", err)}
+	}
+	probed := make([]*inspection, len(nodes))
+	s.Nodes = make([]NodeStatus, len(nodes))
+	var group sync.WaitGroup
+	for i, n := range nodes {
+		group.Go(func() { probed[i], s.Nodes[i] = ix.probeNode(ctx, n) })
+	}
+	group.Wait()
+	inspected := make(map[*node]*inspection)
+	for i, in := range probed {
+		if in != nil {
+			for at := range in.tags {
+				t := &in.tags[at]
+				t.rewound = t.mark <= c.marks[t.tag]
+				c.marks[t.tag] = t.mark
+			}
+			inspected[nodes[i]] = in
+		}
+	}
+	c.judge(ctx, inspected, background)
+	away := make(map[*node]bool)
+	for i, n := range nodes {
+		status := &s.Nodes[i]
+		if k := n.known.Load(); k != nil {
+			status.Err = cmp.Or(status.Err, k.err)
+		}
+		if errors.Is(status.Err, ErrRefused) {
+			n.refusal.Store(&refusal{status.Err, ix.options.Now()})
+		}
+		status.Err = cmp.Or(status.Err, n.refused(ix.options.Now()))
+		away[n] = status.Err != nil
+	}
+	s.Away = c.share(ctx, away)
+	c.show(s)
+	return s
+}
+
+// probeNode asks a node, and returns nil for what it stores where it does not answer.
+func (ix *Index) probeNode(ctx context.Context, n *node) (*inspection, NodeStatus) {
+	status := NodeStatus{Node: n.addr}
+	in := &inspection{dials: n.dials.Load()}
+	tags := ix.client.tags(ctx, n)
+	info := redis.NewStringCmd(ctx, "info", "server")
+	commands := []*command{newCommand("", info)}
+	if len(tags) == 0 {
+		commands = append(commands, newCommand("", redis.NewStatusCmd(ctx, "ping")))
+	}
+	var marks []*redis.IntCmd
+	var stored, servers, losses []*redis.StringCmd
+	for _, tag := range tags {
+		marks = append(marks, redis.NewIntCmd(ctx, "incr", markKeyOf(tag)))
+		stored = append(stored, textOf(ctx, settingsKeyOf(tag)))
+		servers = append(servers, textOf(ctx, serverKey(tag)))
+		losses = append(losses, textOf(ctx, lostKey(tag)))
+	}
+	for i, tag := range tags {
+		for _, cmd := range []redis.Cmder{marks[i], stored[i], servers[i], losses[i]} {
+			commands = append(commands, newCommand(tag, cmd))
+		}
+	}
+	for some := range slices.Chunk(commands, pipelineSize) {
+		n.exec(ctx, some, false)
+	}
+	var err error
+	in.run, err = runOf(info)
+	n.noteAnswer(ctx, err)
+	if err != nil {
+		status.Err = translate(ctx, "probe", err)
+		if isTimeout(err) {
+			n.downUntil.Store(ix.options.Now().Add(downFor + probeTimeout).UnixNano()) // until after the next probe
+		}
+		return nil, status
+	}
+	for i, tag := range tags {
+		switch err := errors.Join(marks[i].Err(), servers[i].Err(), losses[i].Err()); {
+		case hasMoved(marks[i].Err()), hasMoved(servers[i].Err()):
+		case err != nil:
+			status.Err = cmp.Or(status.Err, translate(ctx, "probe", cmp.Or(servers[i].Err(), losses[i].Err(), marks[i].Err())))
+		default:
+			in.tags = append(in.tags, tagState{tag: tag, mark: marks[i].Val(), server: servers[i].Val(), lost: number(losses[i].Val())})
+		}
+	}
+	status.Err = cmp.Or(ix.compare(ctx, n, stored, false), status.Err)
+	if len(tags) > 0 && status.Err == nil {
+		// The first tag may move; the next probe has another.
+		reply := ix.client.evalOn(ctx, n, probeScript, call{probeKeys(tags[0]), []any{probeTTL.Milliseconds()}})
+		if reply.err != nil && !isOfSlot(reply.err) {
+			status.Err = translate(ctx, "probe", reply.err)
+		}
+	}
+	return in, status
+}
+
+// Refuses returns why the node of the user's set refuses writes: the error of a probe that
+// was refused less than five seconds ago, or of a write, if its reason holds for all sets.
+// It matches [ErrRefused]; nil: nothing was refused. It relies on [Index.Watch].
+func (ix *Index) Refuses(ctx context.Context, user member.ID) error {
+	n, err := ix.client.nodeOf(ctx, UserKey(user))
+	if err != nil {
+		return nil //nolint:nilerr // that it refuses is not known
+	}
+	return n.refused(ix.options.Now())
+}
+
+func (n *node) refused(now time.Time) error {
+	if r := n.refusal.Load(); r != nil && now.Sub(r.at) < refusalTTL {
 		return r.err
 	}
 	return nil
 }
 
-// note remembers a refusal, if err is one.
-func (ix *Index) note(err error) {
-	if errors.Is(err, ErrRefused) {
-		ix.refusal.Store(&refusal{err, ix.options.Now()})
-	}
-}
-
-// Watch probes every second until ctx ends, which is no error, so that [Index.Refused]
-// is up to date and the metrics say whether Redis can be used. It calls report with
-// the time at which each probe began, and its error. Call it once.
-func (ix *Index) Watch(ctx context.Context, report func(began time.Time, err error)) error {
+// Watch probes every second until ctx ends, which is no error, so that [Index.Refuses] is up
+// to date, the metrics say which nodes can be used, and sets that may be old are deleted. It
+// calls report with the time at which each probe began, and what it found. Call it once.
+func (ix *Index) Watch(ctx context.Context, report func(began time.Time, s Status)) error {
+	defer ix.client.purges.Wait()
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		began := time.Now()
 		bounded, cancel := context.WithTimeout(ctx, probeTimeout)
-		err := ix.Probe(bounded)
+		status := ix.probe(bounded, ctx)
 		cancel()
 		if ctx.Err() == nil {
-			report(began, err)
+			report(began, status)
 		}
 		select {
 		case <-tick.C:
@@ -109,4 +226,40 @@ func (ix *Index) Watch(ctx context.Context, report func(began time.Time, err err
 		}
 	}
 	return nil
+}
+
+// share returns the share of the slots that lie on some of the nodes.
+func (c *client) share(ctx context.Context, some map[*node]bool) float64 {
+	if c.cluster == nil {
+		for _, away := range some {
+			if away {
+				return 1
+			}
+		}
+		return 0
+	}
+	if !slices.Contains(slices.Collect(maps.Values(some)), true) {
+		return 0
+	}
+	count := 0
+	for _, key := range slotKeys() {
+		if n, err := c.nodeOf(ctx, key); err != nil || some[n] {
+			count++
+		}
+	}
+	return float64(count) / slotCount
+}
+
+// show sets the metrics of the nodes.
+func (c *client) show(s Status) {
+	redisUp.Reset()
+	redisWritable.Reset()
+	redisKnown.Reset()
+	for _, n := range s.Nodes {
+		away := errors.Is(n.Err, ErrUnavailable) && !errors.Is(n.Err, ErrRefused) || errors.Is(n.Err, context.DeadlineExceeded)
+		redisUp.WithLabelValues(n.Node).Set(gauge[!away])
+		redisWritable.WithLabelValues(n.Node).Set(gauge[n.Err == nil || errors.Is(n.Err, ErrUnknown)])
+		redisKnown.WithLabelValues(n.Node).Set(gauge[!errors.Is(n.Err, ErrUnknown)])
+	}
+	slotsAway.Set(s.Away)
 }

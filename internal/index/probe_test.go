@@ -48,11 +48,11 @@ func TestARefusalIsKnownForAWhile(t *testing.T) {
 	t.Parallel()
 	b, pass, admin := clocked(t, "app")
 	b.refill(t, ladder(3))
-	if err := errors.Join(b.Probe(t.Context()), b.Refused()); err != nil {
+	if err := errors.Join(b.Probe(t.Context()), b.Refused(t)); err != nil {
 		t.Fatal(err)
 	}
 	do(t, admin, "CONFIG SET maxmemory 1")
-	if err := b.Refused(); err != nil {
+	if err := b.Refused(t); err != nil {
 		t.Errorf("known before a write was tried: %v", err)
 	}
 	if err := b.Probe(t.Context()); !errors.Is(err, index.ErrRefused) || !errors.Is(err, index.ErrUnavailable) || !strings.Contains(index.Reason(err), "OOM") {
@@ -63,11 +63,11 @@ func TestARefusalIsKnownForAWhile(t *testing.T) {
 	}
 	do(t, admin, "CONFIG SET maxmemory 0")
 	pass(4 * time.Second)
-	if err := b.Probe(t.Context()); !errors.Is(err, index.ErrRefused) || b.Refused() == nil {
-		t.Errorf("four seconds later: %v, %v", err, b.Refused())
+	if err := b.Probe(t.Context()); !errors.Is(err, index.ErrRefused) || b.Refused(t) == nil {
+		t.Errorf("four seconds later: %v, %v", err, b.Refused(t))
 	}
 	pass(2 * time.Second) // the probe of before was not refused
-	if err := errors.Join(b.Probe(t.Context()), b.Refused()); err != nil {
+	if err := errors.Join(b.Probe(t.Context()), b.Refused(t)); err != nil {
 		t.Errorf("six seconds later: %v", err)
 	}
 	keys, err := b.client.Keys(t.Context(), "*probe*").Result()
@@ -84,18 +84,18 @@ func TestRefusalsOfWorkersAreKnown(t *testing.T) {
 	b.refill(t, ladder(3))
 	do(t, admin, "ACL SETUSER app resetkeys ~user_1* ~guard_* ~activityd_* ~user_probe*")
 	_, err := b.Add(t.Context(), []index.Addition{{Member: 2, Entry: index.Entry{Contact: 1, Score: 1}}})
-	if !errors.Is(err, index.ErrRefused) || b.Refused() != nil || b.Probe(t.Context()) != nil {
-		t.Errorf("add to a forbidden set: %v; refused %v", err, b.Refused())
+	if !errors.Is(err, index.ErrRefused) || b.Refused(t) != nil || b.Probe(t.Context()) != nil {
+		t.Errorf("add to a forbidden set: %v; refused %v", err, b.Refused(t))
 	}
 	do(t, admin, "CONFIG SET min-replicas-to-write 1")
-	if _, err := b.Begin(t.Context(), []member.ID{user}); !errors.Is(err, index.ErrRefused) || b.Refused() == nil {
-		t.Errorf("begin: %v; refused %v", err, b.Refused())
+	if _, err := b.Begin(t.Context(), []member.ID{user}); !errors.Is(err, index.ErrRefused) || b.Refused(t) == nil {
+		t.Errorf("begin: %v; refused %v", err, b.Refused(t))
 	}
 	do(t, admin, "CONFIG SET min-replicas-to-write 0")
 	pass(time.Minute)
 	do(t, admin, "ACL SETUSER app resetkeys %R~*")
-	if err := b.Probe(t.Context()); !errors.Is(err, index.ErrRefused) || b.Refused() == nil {
-		t.Errorf("where no key may be written: %v; refused %v", err, b.Refused())
+	if err := b.Probe(t.Context()); !errors.Is(err, index.ErrRefused) || b.Refused(t) == nil {
+		t.Errorf("where no key may be written: %v; refused %v", err, b.Refused(t))
 	}
 }
 
@@ -117,7 +117,7 @@ func TestTheProbeFindsEachForbiddenCommand(t *testing.T) {
 		if err := b.Probe(t.Context()); err != nil {
 			t.Errorf("%s is allowed again: %v", command, err)
 		}
-		if n := admin.Exists(t.Context(), "user_probe0").Val(); n != 0 {
+		if n := admin.Exists(t.Context(), "user_probe").Val(); n != 0 {
 			t.Errorf("%s was forbidden: a set is left", command)
 		}
 	}
@@ -137,11 +137,11 @@ func TestAWrongPasswordIsAnOutage(t *testing.T) {
 			do(t, admin, change)
 			_ = admin.Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err()
 			b.allFail(t, t.Context(), index.ErrUnavailable)
-			if err := b.Probe(t.Context()); !strings.Contains(index.Reason(err), "password") || b.Refused() != nil {
-				t.Errorf("probe: %v, refused %v", err, b.Refused())
+			if err := b.Probe(t.Context()); !strings.Contains(index.Reason(err), "password") || b.Refused(t) != nil {
+				t.Errorf("probe: %v, refused %v", err, b.Refused(t))
 			}
-			if marks, err := b.ledger.RaiseGeneration(t.Context()); !errors.Is(err, index.ErrUnavailable) {
-				t.Errorf("tick: %+v, %v", marks, err)
+			if g, err := b.ledger.Generation(t.Context()); !errors.Is(err, index.ErrUnavailable) {
+				t.Errorf("generation: %+v, %v", g, err)
 			}
 		})
 	}
@@ -161,9 +161,9 @@ func TestTheWatchTellsOfEachProbe(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- b.Watch(ctx, func(_ time.Time, err error) {
+		ended <- b.Watch(ctx, func(_ time.Time, s index.Status) {
 			select {
-			case told <- err:
+			case told <- s.Err():
 			case <-ctx.Done():
 			}
 		})

@@ -2,8 +2,6 @@ package index
 
 import (
 	"context"
-	"fmt"
-	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -12,49 +10,26 @@ import (
 // there were. Foreign keys stay. It is the way to other settings. No process may write
 // until it returns, or a set of the old settings could outlive it.
 func (ix *Index) Reset(ctx context.Context) (sets int64, err error) {
-	var count atomic.Int64
-	drop := func(ctx context.Context, node redis.UniversalClient) error {
-		n, err := dropSets(ctx, node)
-		count.Add(n)
-		return err
+	nodes, err := ix.client.masters(ctx)
+	for _, n := range nodes {
+		if err != nil {
+			break
+		}
+		var dropped int64
+		dropped, err = eachPage(ctx, n.Client, func(keys []string) error { return unlink(ctx, n.Client, keys) })
+		sets += dropped
+		n.trustedUntil.Store(0)
 	}
-	err = ix.client.eachServer(ctx, drop)
 	if err == nil {
 		err = ix.dropOwn(ctx)
 	}
-	ix.trustedUntil.Store(0)
-	return count.Load(), translate(ctx, "reset", err)
-}
-
-// dropSets unlinks the sets of one server, one key a command, since a cluster
-// node refuses a command whose keys lie in several slots.
-func dropSets(ctx context.Context, node redis.UniversalClient) (n int64, err error) {
-	var cursor uint64
-	for {
-		keys, next, err := node.Scan(ctx, cursor, userKeyPrefix+"*", pipelineSize).Result()
-		if err != nil {
-			return n, fmt.Errorf("scan: %w", err)
-		}
-		cmds, err := node.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-			for _, key := range keys {
-				pipe.Unlink(ctx, key)
-			}
-			return nil
-		})
-		if err != nil {
-			return n, fmt.Errorf("unlink: %w", err)
-		}
-		n += int64(len(cmds))
-		if cursor = next; cursor == 0 {
-			return n, nil
-		}
-	}
+	return sets, translate(ctx, "reset", err)
 }
 
 // dropOwn deletes the keys that are no sets, one key a command, too.
 func (ix *Index) dropOwn(ctx context.Context) error {
 	_, err := ix.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for _, key := range ownKeys(ix.client) {
+		for _, key := range ownKeys(ix.client.UniversalClient) {
 			pipe.Del(ctx, key)
 		}
 		return nil

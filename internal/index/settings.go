@@ -1,6 +1,7 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/member"
 )
 
 // Settings are part of what the stored sets mean: a set of nine members is
@@ -79,49 +82,101 @@ func (s Settings) differ(stored string) error {
 const settingsTrust = 5 * time.Second
 
 // Check reports whether the index can be used now: nil, or an error that matches
-// [ErrUnavailable], as [ErrNoDatabase] does, or [ErrSettings].
+// [ErrUnavailable], as [ErrNoDatabase] does, or [ErrSettings]. Of a cluster all nodes must
+// answer.
 func (ix *Index) Check(ctx context.Context) (err error) {
 	defer func(start time.Time) { ix.observe(opCheck, start, err) }(time.Now())
-	return ix.compare(ctx, getText(ctx, ix.client, settingsKey))
-}
-
-// trusted reports whether the stored settings were compared not long ago.
-func (ix *Index) trusted() bool {
-	return ix.options.Now().UnixNano() < ix.trustedUntil.Load()
-}
-
-// compare compares the stored settings with the own ones. None stored is no error, for
-// there are no sets then; they are not trusted either, so that the next Begin stores some.
-func (ix *Index) compare(ctx context.Context, stored *redis.StringCmd) error {
-	value, own := stored.Val(), ix.options.Settings
-	if stored.Err() == nil && value == own.String() {
-		ix.trustedUntil.Store(ix.options.Now().Add(settingsTrust).UnixNano())
-		return nil
+	nodes, err := ix.client.masters(ctx)
+	if err != nil {
+		return translate(ctx, "find the nodes", err)
 	}
-	ix.trustedUntil.Store(0)
-	switch {
-	case stored.Err() != nil:
-		return translate(ctx, "settings", stored.Err())
-	case value == "":
-		return nil
-	case len(value) == maxTextBytes:
-		value = strings.ToValidUTF8(value, "") + "…"
+	var wrong, away error
+	for _, n := range nodes {
+		switch err := ix.compareNode(ctx, n); {
+		case errors.Is(err, ErrSettings):
+			wrong = cmp.Or(wrong, err)
+		default:
+			away = cmp.Or(away, err)
+		}
 	}
-	return own.differ(value)
+	return cmp.Or(wrong, away)
 }
 
-// storeSettings stores the own settings unless there are some, and reads what is stored.
-func (ix *Index) storeSettings(ctx context.Context, pipe redis.Pipeliner) *redis.StringCmd {
-	pipe.SetNX(ctx, settingsKey, ix.options.Settings.String(), 0)
-	return getText(ctx, pipe, settingsKey)
+// trusts reports whether the settings that are stored on the node were compared not long
+// ago.
+func (ix *Index) trusts(n *node) bool {
+	return ix.options.Now().UnixNano() < n.trustedUntil.Load()
 }
 
-// compareStored is [Index.compare] after storeSettings. Nothing is stored then only if
-// another program has stored an empty text.
-func (ix *Index) compareStored(ctx context.Context, stored *redis.StringCmd) error {
-	err := ix.compare(ctx, stored)
-	if err == nil && stored.Val() == "" {
-		err = ix.options.Settings.differ("")
+// compareNode compares all settings that are stored on the node with the own ones.
+func (ix *Index) compareNode(ctx context.Context, n *node) error {
+	var stored []*redis.StringCmd
+	var commands []*command
+	for _, tag := range ix.client.tags(ctx, n) {
+		cmd := textOf(ctx, settingsKeyOf(tag))
+		stored = append(stored, cmd)
+		commands = append(commands, newCommand(settingsKeyOf(tag), cmd))
 	}
-	return err
+	n.send(ctx, commands, false)
+	return ix.compare(ctx, n, stored, false)
+}
+
+// compare compares the settings that are stored on a node with the own ones. None stored is
+// no error, for there are no sets then, but where some were to be stored; they are not
+// trusted either, so that the next Begin stores some.
+func (ix *Index) compare(ctx context.Context, n *node, stored []*redis.StringCmd, mustBe bool) error {
+	found := false
+	for _, cmd := range stored {
+		value, own := cmd.Val(), ix.options.Settings
+		switch {
+		case hasMoved(cmd.Err()) && !mustBe: // it is on another node by now
+			continue
+		case cmd.Err() != nil:
+			n.trustedUntil.Store(0)
+			return translate(ctx, "settings", cmd.Err())
+		case value == "" && !mustBe:
+			continue
+		case value != own.String():
+			n.trustedUntil.Store(0)
+			if len(value) == maxTextBytes {
+				value = strings.ToValidUTF8(value, "") + "…"
+			}
+			return own.differ(value)
+		}
+		found = true
+	}
+	if found {
+		n.trustedUntil.Store(ix.options.Now().Add(settingsTrust).UnixNano())
+	} else {
+		n.trustedUntil.Store(0)
+	}
+	return nil
+}
+
+// storeSettings returns commands that store the own settings on the node unless there are
+// some, and the one that reads what is stored then. A node with so few slots that no tag
+// lies on it has them on another.
+func (ix *Index) storeSettings(ctx context.Context, n *node) ([]*command, *redis.StringCmd) {
+	tag := append(ix.client.tags(ctx, n), tagsOf(ix.client.UniversalClient)[0])[0]
+	key := settingsKeyOf(tag)
+	stored := textOf(ctx, key)
+	return []*command{newCommand(key, redis.NewBoolCmd(ctx, "setnx", key, ix.options.Settings.String())), newCommand(key, stored)}, stored
+}
+
+// byNode returns the nodes of the users' sets, and the users of each by their place. A user
+// whose node cannot be found has an error.
+func (ix *Index) byNode(ctx context.Context, users []member.ID) (nodes map[*node][]int, failed map[int]error) {
+	nodes = make(map[*node][]int)
+	for i, user := range users {
+		n, err := ix.client.nodeOf(ctx, UserKey(user))
+		if err != nil {
+			if failed == nil {
+				failed = make(map[int]error)
+			}
+			failed[i] = translate(ctx, "find the node of "+user.String(), err)
+			continue
+		}
+		nodes[n] = append(nodes[n], i)
+	}
+	return nodes, failed
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,7 +16,9 @@ import (
 // Update is a guarded update of one member's set that has begun: what the set held
 // when its guard held the token. MySQL must be read after Begin, never before.
 type Update struct {
-	Member  member.ID
+	Member member.ID
+	// Err is why the update has not begun; the other fields are empty then.
+	Err     error
 	Known   bool    // false: there is no set, and only a refill can make one
 	Members []Entry // lowest score first; Max at most, as Begin cuts a set that has more
 	// Foreign says that there are members which activityd never wrote. Apply removes
@@ -103,7 +106,7 @@ const (
 //	ARGV[3]  max
 //	ARGV[4]  1 to cut the set to max first, else 0
 //	returns  {token, {contact, score, …}}, without members when the set is missing
-var beginScript = redis.NewScript(`
+var beginScript = newScript(`
 if ARGV[4] == '1' and redis.call('ZREMRANGEBYRANK', KEYS[1], '0', tostring(-(ARGV[3] + 1))) > 0 then
   redis.call('DEL', KEYS[2])
 end
@@ -114,76 +117,126 @@ if members.err then members = {} end -- it is something else than a set
 return {token, members}
 `)
 
-// Begin opens an update for each of the users, in one round trip, and returns them in
-// the same order. It cuts sets of more than Max members, which activityd did not make,
-// to Max. Before it returns an update that may make a set it stores the settings, unless
-// some are stored, and compares them: see settingsTrust. For a few users that is a second
-// round trip, made only when it is needed; for many, two more commands of the first.
-func (ix *Index) Begin(ctx context.Context, users []member.ID) (_ []Update, err error) {
-	defer func(start time.Time) { ix.observe(opBegin, start, err) }(time.Now())
+// Begin opens an update for each of the users, in one round trip to each node, and returns
+// them in the same order. One that cannot be opened has an error; it says nothing about the
+// others. Begin cuts sets of more than Max members, which activityd did not make, to Max.
+// Before it returns an update that may make a set it stores the settings on the set's node,
+// unless some are stored, and compares them: see settingsTrust. For a few users that is a
+// second round trip, made only when it is needed; for many, two more commands of the first.
+func (ix *Index) Begin(ctx context.Context, users []member.ID) []Update {
+	start := time.Now()
+	updates := make([]Update, len(users))
+	nodes, failed := ix.byNode(ctx, users)
+	for i, user := range users {
+		updates[i] = Update{Member: user, Err: failed[i]}
+	}
 	// After the guards: should Redis be emptied in between, the guard of an update that
 	// would make a set without the settings is gone.
-	var stored *redis.StringCmd
-	store := func(pipe redis.Pipeliner) { stored = ix.storeSettings(ctx, pipe) }
 	const few = 16
-	if ix.trusted() && len(users) <= few {
-		store = nil
+	compared := make(map[*node]bool)
+	for n, places := range nodes {
+		compared[n] = len(places) > few || !ix.trusts(n)
 	}
-	updates, err := ix.begin(ctx, users, false, store)
-	if stored != nil && err == nil {
-		err = ix.compareStored(ctx, stored)
-	}
-	if err != nil {
-		return nil, err
-	}
-	var missing bool
-	var tooLarge []int
-	var large []member.ID
-	for i, u := range updates {
-		missing = missing || !u.Known
-		if len(u.Members)+len(u.malformed) > ix.options.Settings.Max {
-			tooLarge = append(tooLarge, i)
-			large = append(large, u.Member)
+	ix.begin(ctx, updates, nodes, compared, false)
+	for n, places := range nodes { // keep those for which more is to be done
+		nodes[n] = slices.DeleteFunc(places, func(i int) bool {
+			u := updates[i]
+			return u.Err != nil || u.Known && !ix.isTooLarge(u)
+		})
+		if len(nodes[n]) == 0 {
+			delete(nodes, n)
 		}
 	}
-	if stored == nil && (missing || len(tooLarge) > 0) {
-		pipe := ix.client.Pipeline()
-		stored = ix.storeSettings(ctx, pipe)
-		exec(ctx, pipe)
-		if err := ix.compareStored(ctx, stored); err != nil {
-			return nil, err
-		}
+	ix.storeAndCompare(ctx, updates, nodes, compared)
+	for n, places := range nodes { // those that are too large
+		nodes[n] = slices.DeleteFunc(places, func(i int) bool { return updates[i].Err != nil || !ix.isTooLarge(updates[i]) })
 	}
 	// Only now: with a smaller Max than that of the sets, a cut would leave sets that
 	// seem to be complete.
-	cut, err := ix.begin(ctx, large, true, nil)
-	if err != nil {
-		return nil, err
-	}
-	for n, i := range tooLarge {
-		updates[i] = cut[n]
-	}
-	return updates, nil
+	ix.begin(ctx, updates, nodes, nil, true)
+	ix.observe(opBegin, start, firstErr(updates, func(u Update) error { return u.Err }))
+	return updates
 }
 
-// begin runs beginScript for each of the users.
-func (ix *Index) begin(ctx context.Context, users []member.ID, cut bool, after func(redis.Pipeliner)) ([]Update, error) {
-	o, calls := ix.options, make([]call, len(users))
-	for i, user := range users {
-		set := UserKey(user)
-		calls[i] = call{[]string{set, guardKey(set)}, []any{rand.Text(), o.GuardLife.Milliseconds(), o.Settings.Max, cut}}
-	}
-	replies, err := ix.client.evalAll(ctx, beginScript, calls, after)
-	if err != nil {
-		return nil, translate(ctx, "begin update", err)
-	}
-	updates := make([]Update, len(users))
-	for i, user := range users {
-		if updates[i], err = parseUpdate(user, replies[i]); err != nil {
-			return nil, fmt.Errorf("begin update of %s: %w", user, err)
+func (ix *Index) isTooLarge(u Update) bool {
+	return len(u.Members)+len(u.malformed) > ix.options.Settings.Max
+}
+
+// begin runs beginScript for the updates at some places, and stores and compares the
+// settings of some nodes.
+func (ix *Index) begin(ctx context.Context, updates []Update, nodes map[*node][]int, compare map[*node]bool, cut bool) {
+	o := ix.options
+	var calls []call
+	var places []int
+	var more []*command
+	stored := make(map[*node]*redis.StringCmd)
+	for n, some := range nodes {
+		for _, i := range some {
+			set := UserKey(updates[i].Member)
+			calls = append(calls, call{[]string{set, guardKey(set)}, []any{rand.Text(), o.GuardLife.Milliseconds(), o.Settings.Max, cut}})
+			places = append(places, i)
+		}
+		if compare[n] {
+			var commands []*command
+			commands, stored[n] = ix.storeSettings(ctx, n)
+			more = append(more, commands...)
 		}
 	}
-	return updates, nil
+	if len(calls) == 0 {
+		return
+	}
+	replies := ix.client.evalAll(ctx, beginScript, calls, more)
+	for at, i := range places {
+		user := updates[i].Member
+		u, err := parseUpdate(user, replies[at])
+		if err != nil {
+			u = Update{Member: user, Err: translate(ctx, fmt.Sprintf("begin update of %s", user), err)}
+		}
+		updates[i] = u
+	}
+	ix.compareAll(ctx, updates, nodes, stored)
+}
+
+// storeAndCompare stores and compares the settings of the nodes for which it has not been
+// done, for updates at some places.
+func (ix *Index) storeAndCompare(ctx context.Context, updates []Update, nodes map[*node][]int, done map[*node]bool) {
+	var commands []*command
+	stored := make(map[*node]*redis.StringCmd)
+	for n := range nodes {
+		if !done[n] {
+			var some []*command
+			some, stored[n] = ix.storeSettings(ctx, n)
+			commands = append(commands, some...)
+		}
+	}
+	if len(commands) > 0 {
+		ix.client.send(ctx, commands)
+		ix.compareAll(ctx, updates, nodes, stored)
+	}
+}
+
+// compareAll compares what is stored on nodes, and gives the updates of a node with other
+// settings the error.
+func (ix *Index) compareAll(ctx context.Context, updates []Update, nodes map[*node][]int, stored map[*node]*redis.StringCmd) {
+	for n, cmd := range stored {
+		if err := ix.compare(ctx, n, []*redis.StringCmd{cmd}, true); err != nil {
+			for _, i := range nodes[n] {
+				if updates[i].Err == nil {
+					updates[i] = Update{Member: updates[i].Member, Err: err}
+				}
+			}
+		}
+	}
+}
+
+// firstErr returns the error of the first of some results that has one.
+func firstErr[R any](results []R, errOf func(R) error) error {
+	for _, r := range results {
+		if err := errOf(r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // parseUpdate reads a reply of beginScript. Members that activityd never wrote are kept
@@ -236,7 +289,7 @@ func parseUpdate(user member.ID, reply reply) (Update, error) {
 //	          refill entries: score, contact;
 //	          adds: score, contact
 //	returns   how many members were cut off, or "conflict"
-var applyScript = redis.NewScript(addFunction + `
+var applyScript = newScript(addFunction + `
 local key, guard = KEYS[1], KEYS[2]
 local max, min, life = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local known, removals, refills, adds = ARGV[5] == '1', tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
@@ -280,31 +333,35 @@ if life > 0 then redis.call('PEXPIRE', key, life) end
 return cut
 `)
 
-// Apply closes updates: it writes each change whole or not at all, in one round trip for
-// all of them, and returns the outcomes in the same order. After an error it is not
-// known which of them were written; begin again.
-func (ix *Index) Apply(ctx context.Context, changes []Change) (_ []Outcome, err error) {
-	defer func(start time.Time) { ix.observe(opApply, start, err) }(time.Now())
+// Result is what Apply did with one change.
+type Result struct {
+	Outcome Outcome
+	// Err is why it is not known whether the change was written: begin again.
+	Err error
+}
+
+// Apply closes updates: it writes each change whole or not at all, in one round trip to
+// each node, and returns the results in the same order. An error of one says nothing about
+// the others.
+func (ix *Index) Apply(ctx context.Context, changes []Change) []Result {
+	start := time.Now()
 	calls := make([]call, len(changes))
 	for i, c := range changes {
 		calls[i] = ix.applyCall(c)
 	}
-	replies, err := ix.client.evalAll(ctx, applyScript, calls, nil)
-	if err != nil {
-		return nil, translate(ctx, "apply update", err)
-	}
-	trimmed, outcomes := 0, make([]Outcome, len(changes))
-	for i, r := range replies {
+	trimmed, results := 0, make([]Result, len(changes))
+	for i, r := range ix.client.evalAll(ctx, applyScript, calls, nil) {
 		if r.err != nil {
-			return nil, translate(ctx, fmt.Sprintf("apply update of %s", changes[i].Member), r.err)
+			results[i].Err = translate(ctx, fmt.Sprintf("apply update of %s", changes[i].Member), r.err)
 		}
-		if cut, ok := r.value.(int64); ok {
-			outcomes[i] = Applied
+		if cut, ok := r.value.(int64); ok && r.err == nil {
+			results[i].Outcome = Applied
 			trimmed += int(cut)
 		}
 	}
 	trims.Add(float64(trimmed))
-	return outcomes, nil
+	ix.observe(opApply, start, firstErr(results, func(r Result) error { return r.Err }))
+	return results
 }
 
 func (ix *Index) applyCall(c Change) call {

@@ -3,8 +3,9 @@
 // demo, which needs a site of its own.
 //
 // A server listens on a unix socket only, so that it takes no port and the network cannot
-// reach it. It reads no configuration but its command line, so that it is the same on
-// every machine. Close stops it and removes its folder. When the process that started it
+// reach it. The nodes of a cluster, which need ports, listen on the loopback interface, too.
+// A server reads no configuration but its command line, so that it is the same on every
+// machine. Close stops it and removes its folder. When the process that started it
 // dies without Close, the kernel kills the server, on Linux; the folder stays.
 //
 // # States

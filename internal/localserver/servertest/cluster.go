@@ -1,56 +1,41 @@
 package servertest
 
 import (
+	"errors"
 	"net"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/localserver"
 )
 
 // RedisCluster returns a client of a private cluster of two nodes, each with half of the
 // slots.
 func RedisCluster(t testing.TB) *redis.ClusterClient {
 	t.Helper()
-	halves := [][2]string{{"0", "8191"}, {"8192", "16383"}}
-	var nodes []*redis.Client
-	var ports []string
-	for _, slots := range halves {
-		port, bus := FreePort(t), FreePort(t)
-		Redis(t, "--port", port, "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--cluster-port", bus)
-		node := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port})
-		t.Cleanup(func() { _ = node.Close() })
-		if err := node.Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", slots[0], slots[1]).Err(); err != nil {
-			t.Fatal(err)
-		}
-		nodes, ports = append(nodes, node), append(ports, port, bus)
-	}
-	if err := nodes[0].Do(t.Context(), "CLUSTER", "MEET", "127.0.0.1", ports[2], ports[3]).Err(); err != nil {
-		t.Fatal(err)
-	}
-	for _, node := range nodes {
-		awaitClusterState(t, node)
-	}
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:" + ports[0], "127.0.0.1:" + ports[2]}})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: Cluster(t, 2, 0).Addrs()})
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
 
-// awaitClusterState waits until a node knows both halves.
-func awaitClusterState(t testing.TB, node *redis.Client) {
+// Cluster returns an empty cluster that is this test's alone. It is closed when t ends.
+func Cluster(t testing.TB, masters, replicas int, args ...string) *localserver.Cluster {
 	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); ; <-tick.C {
-		info := node.ClusterInfo(t.Context()).Val()
-		if strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_known_nodes:2") && strings.Contains(info, "cluster_size:2") {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("no cluster after 20 s: %s", info)
-		}
+	c, err := localserver.StartCluster(t.Context(), masters, replicas, args...)
+	if err != nil {
+		t.Fatalf("servertest: %v", err)
 	}
+	t.Cleanup(func() {
+		var errs []error
+		for _, n := range c.Nodes {
+			errs = append(errs, n.Kill())
+		}
+		if err := errors.Join(append(errs, c.Close())...); err != nil {
+			t.Errorf("servertest: %v", err)
+		}
+	})
+	return c
 }
 
 // FreePort returns a port of this machine that nothing listens on.

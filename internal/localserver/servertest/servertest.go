@@ -9,6 +9,7 @@
 //	db := servertest.MySQL(t)     // a database of its own with the schema
 //	redis := servertest.Redis(t)  // a server of its own
 //	m := servertest.OwnMySQL(t)   // a server of its own, to kill or to pause
+//	c := servertest.Cluster(t, 3, 1) // a Redis cluster of its own: three masters, a replica each
 //	p := servertest.NewProxy(t, redis.Addr()) // a connection to delay or to cut
 //
 // A server that is not installed fails the test, with a message that says what

@@ -1,0 +1,291 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/redisreply"
+	"github.com/activityd/activityd/internal/retry"
+)
+
+// What is stored in a server may be older than what was written to it: a replica may have
+// taken over that had not been sent all, or the server may have started with data that
+// was saved some time ago. Then I1 and I2 do not hold of its sets, though no task is
+// pending. So the sets of a node are believed only while the run of the server that they
+// were written to, which is stored beside them, is the run of the server that answers.
+// INFO tells it; it is another one after each start.
+//
+//   - It is looked up before the first reply of a node is believed, and again before the
+//     next one whenever a connection to the node was made: a server that restarted, or
+//     another one in its place, answers over new connections only ([node.dials]). A
+//     replica that took over was no master before, and was not believed.
+//   - The key of the run replicates, is saved and is restored as the sets are, so it
+//     holds the run of those data. No process has to be there when it happens.
+//   - In a cluster there are such keys for each node, in slots that are evenly spread. They
+//     move with their slots: a run that is that of another master now says that a slot
+//     came from there, and is overwritten. [Index.Probe] does so, which asks all masters.
+//   - The sets of any other node are unknown. One process deletes them, and then stores
+//     the run: after it a set is missing, which means unknown by I4, or was made since.
+//   - Where a server does not tell its run, as an ACL may forbid INFO, its data are
+//     believed, and only the marks show what it lost.
+//
+// The marks are numbers that each probe raises. One that falls shows that a server which
+// runs on has other data, as after a restore in place.
+
+// ErrUnknown says that the node of a set came back with data that may be old. Its sets are
+// not believed until they are deleted, within seconds or minutes.
+var ErrUnknown = errors.New("what the node holds may be old")
+
+// knowledge is what was found out about the data of a node.
+type knowledge struct {
+	dials int64  // of the node before it was found out
+	run   string // of the server; "": it does not tell
+	err   error  // nil: they can be believed
+}
+
+// knows returns nil if the replies of the node up to now can be believed, [ErrUnknown] if
+// not, or why that cannot be found out.
+func (c *client) knows(ctx context.Context, n *node) error {
+	if k := n.known.Load(); k != nil && k.dials == n.dials.Load() {
+		return k.err
+	}
+	n.knowing.Lock()
+	defer n.knowing.Unlock()
+	before, dials := n.known.Load(), n.dials.Load()
+	if before != nil && before.dials == dials {
+		return before.err
+	}
+	info := redis.NewStringCmd(ctx, "info", "server")
+	commands := []*command{newCommand("", info)}
+	var servers []*redis.StringCmd
+	for _, tag := range c.tags(ctx, n) {
+		server := textOf(ctx, serverKey(tag))
+		servers = append(servers, server)
+		commands = append(commands, newCommand(serverKey(tag), server))
+	}
+	n.send(ctx, commands, false)
+	run, err := runOf(info)
+	if err != nil {
+		return translate(ctx, "ask for the run of "+n.addr, err)
+	}
+	k := &knowledge{dials: dials, run: run}
+	if before == nil || before.run != run || before.err != nil {
+		for _, server := range servers {
+			if hasMoved(server.Err()) { // not on this node any more
+				continue
+			}
+			if err := server.Err(); err != nil {
+				return translate(ctx, "ask for the run of the data of "+n.addr, err)
+			}
+			if stored := server.Val(); run != "" && stored != "" && stored != run {
+				k.err = fmt.Errorf("%s: %w", n.addr, ErrUnknown)
+			}
+		}
+	}
+	n.known.Store(k)
+	return k.err
+}
+
+// runOf returns the run of a server, "" if it does not tell.
+func runOf(info *redis.StringCmd) (string, error) {
+	if err := info.Err(); err != nil {
+		if passing, refused := redisreply.Passing(err); passing && !refused {
+			return "", err
+		}
+		return "", nil
+	}
+	for line := range strings.Lines(info.Val()) {
+		if id, ok := strings.CutPrefix(line, "run_id:"); ok {
+			return strings.TrimSpace(id), nil
+		}
+	}
+	return "", nil
+}
+
+// inspection is what a probe read of a node beside its sets.
+type inspection struct {
+	run   string
+	dials int64 // before it was read
+	tags  []tagState
+}
+
+// tagState is what is stored under a tag.
+type tagState struct {
+	tag, server string
+	mark, lost  int64
+	rewound     bool // its mark is not higher than it was
+}
+
+// judge finds out whether the data of the nodes can be believed, after all were
+// inspected. It begins to delete those that cannot, until background ends; nil: it leaves
+// that to others.
+func (c *client) judge(ctx context.Context, inspected map[*node]*inspection, background context.Context) {
+	runs := make(map[string]bool)
+	for _, in := range inspected {
+		runs[in.run] = true
+	}
+	for n, in := range inspected {
+		unknown, emptied, moved := false, false, false
+		for i, t := range in.tags {
+			c.lostAt.Store(max(c.lostAt.Load(), t.lost))
+			switch {
+			case t.server == "": // nothing was written, or all of it is gone
+				emptied = true
+			case t.rewound && (t.server == in.run || t.server == unknownRun):
+				unknown = true
+				if n.Set(ctx, serverKey(t.tag), rewoundRun, 0).Err() == nil { // for the other processes
+					in.tags[i].server = rewoundRun
+				}
+			case in.run == "" && t.server != rewoundRun, t.server == in.run:
+			case runs[t.server], t.server == unknownRun:
+				moved = true
+			default:
+				unknown = true
+			}
+		}
+		k := &knowledge{dials: in.dials, run: in.run}
+		if unknown {
+			k.err = fmt.Errorf("%s: %w", n.addr, ErrUnknown)
+		}
+		n.knowing.Lock()
+		if before := n.known.Load(); before == nil || before.dials <= in.dials {
+			n.known.Store(k)
+		}
+		n.knowing.Unlock()
+		switch {
+		case unknown && background != nil:
+			c.purge(background, n, in)
+		case unknown:
+		case emptied:
+			c.settle(ctx, n, in, c.now().UnixMilli())
+		case moved:
+			c.settle(ctx, n, in, 0)
+		}
+	}
+}
+
+// settleScript stores the run of the server, and raises when data were lost last, unless
+// another process has stored a run since.
+//
+//	KEYS[1] the run  KEYS[2] the last loss
+//	ARGV[1] the run that was stored, "" for none  ARGV[2] the run  ARGV[3] the loss, 0 for none
+//	returns the last loss
+var settleScript = redis.NewScript(`
+local lost = tonumber(redis.call('GET', KEYS[2]) or '0') or 0
+if (redis.call('GETRANGE', KEYS[1], 0, 99)) ~= ARGV[1] then return lost end
+redis.call('SET', KEYS[1], ARGV[2])
+if ARGV[3] == '0' then return lost end
+lost = math.max(lost + 1, tonumber(ARGV[3]))
+redis.call('SET', KEYS[2], string.format('%.0f', lost))
+return lost
+`)
+
+// settle stores that the data of the node are those of its present run.
+func (c *client) settle(ctx context.Context, n *node, in *inspection, lost int64) {
+	run := in.run
+	if run == "" {
+		run = unknownRun // so that it shows when all is gone
+	}
+	for _, t := range in.tags {
+		if t.server == run {
+			continue
+		}
+		reply := settleScript.Run(ctx, n.Client, []string{serverKey(t.tag), lostKey(t.tag)}, t.server, run, lost)
+		if lost, err := reply.Int64(); err == nil { // else the next probe does it
+			c.lostAt.Store(max(c.lostAt.Load(), lost))
+		}
+	}
+}
+
+// What stands for a run: unknownRun for that of a server that does not tell it, rewoundRun
+// for one whose data went back.
+const (
+	unknownRun = "-"
+	rewoundRun = "rewound"
+)
+
+const (
+	purgeTTL  = 15 * time.Second // of the lock of the process that deletes the sets of a node
+	purgeRest = 1                // after a page that took t there is a pause of purgeRest times t
+)
+
+// purge deletes all sets of the node, if no other process does, and then settles it.
+func (c *client) purge(ctx context.Context, n *node, in *inspection) {
+	if len(in.tags) == 0 || !n.purging.CompareAndSwap(false, true) {
+		return
+	}
+	c.purges.Go(func() {
+		defer n.purging.Store(false)
+		lock := purgeKey(in.tags[0].tag)
+		if got, err := n.SetNX(ctx, lock, "1", purgeTTL).Result(); err != nil || !got {
+			return
+		}
+		_, err := eachPage(ctx, n.Client, func(keys []string) error {
+			began := time.Now()
+			if err := unlink(ctx, n.Client, keys); err != nil {
+				return err
+			}
+			if err := n.Expire(ctx, lock, purgeTTL).Err(); err != nil {
+				return err
+			}
+			return retry.Sleep(ctx, purgeRest*time.Since(began))
+		})
+		if err == nil {
+			c.settle(ctx, n, in, c.now().UnixMilli())
+			err = n.Del(ctx, lock).Err()
+		}
+		_ = err // what is left, the next probe begins again
+	})
+}
+
+// eachPage calls do with the keys of the sets of one server, a page at a time, and
+// returns how many there were.
+func eachPage(ctx context.Context, server redis.UniversalClient, do func(keys []string) error) (n int64, err error) {
+	for cursor := uint64(0); ; {
+		keys, next, err := server.Scan(ctx, cursor, userKeyPrefix+"*", pipelineSize).Result()
+		if err != nil {
+			return n, fmt.Errorf("scan: %w", err)
+		}
+		if len(keys) > 0 {
+			if err := do(keys); err != nil {
+				return n, err
+			}
+		}
+		n += int64(len(keys))
+		if cursor = next; cursor == 0 {
+			return n, nil
+		}
+	}
+}
+
+// unlink deletes keys of one server, one a command, since a cluster node refuses a
+// command whose keys lie in several slots. Keys that have moved to another node are left.
+func unlink(ctx context.Context, server redis.UniversalClient, keys []string) error {
+	cmds, err := server.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for _, key := range keys {
+			pipe.Unlink(ctx, key)
+		}
+		return nil
+	})
+	if slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Err() != nil && !hasMoved(c.Err()) }) || len(cmds) == 0 && err != nil {
+		return fmt.Errorf("unlink: %w", err)
+	}
+	return nil
+}
+
+// LostAt is when a node was last found to have lost data, in unix milliseconds by the clock
+// of the process that found out; 0: never, as far as [Index.Probe] was told.
+func (ix *Index) LostAt() int64 { return ix.client.lostAt.Load() }
+
+// number reads a decimal; 0 for anything else.
+func number(text string) int64 {
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
+}

@@ -1,0 +1,472 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/redisreply"
+	"github.com/activityd/activityd/internal/retry"
+)
+
+// client sends commands to one Redis server or to the masters of a cluster. It is all that
+// knows of the difference. One server, also one behind a Sentinel, is one node.
+type client struct {
+	redis.UniversalClient
+
+	cluster *redis.ClusterClient // nil for one server
+	now     func() time.Time
+
+	lostAt  atomic.Int64     // see [Index.LostAt]
+	purges  sync.WaitGroup   // under way
+	probing sync.Mutex       // held during a probe
+	marks   map[string]int64 // by key, as the last probe raised them; guarded by probing
+
+	mu    sync.RWMutex
+	nodes map[*redis.Client]*node // that were sent something, replicas and former masters, too
+}
+
+// newClient adds hooks to c, which see its new connections.
+func newClient(c redis.UniversalClient, now func() time.Time) *client {
+	cluster, _ := c.(*redis.ClusterClient)
+	return &client{UniversalClient: c, cluster: cluster, now: now, nodes: make(map[*redis.Client]*node), marks: make(map[string]int64)}
+}
+
+// node is one server, and what is known of it.
+type node struct {
+	*redis.Client
+
+	addr string
+	now  func() time.Time
+	// dials counts the connections that were made to it. What is known of its data, such as
+	// that it is the data that was there before, is known up to a number of them: only over a
+	// new connection can another server answer, or the same one after a restart.
+	dials atomic.Int64
+
+	downUntil    atomic.Int64 // unix nanoseconds: calls fail at once until then
+	trustedUntil atomic.Int64 // unix nanoseconds: the settings are trusted until then; 0: not
+	refusal      atomic.Pointer[refusal]
+	known        atomic.Pointer[knowledge]
+	knowing      sync.Mutex  // held while known is found out
+	purging      atomic.Bool // by this process
+}
+
+// nodeOf returns the node of a key: in a cluster, the master of the key's slot. It asks
+// the network only where nothing is known of the cluster yet.
+func (c *client) nodeOf(ctx context.Context, key string) (*node, error) {
+	if c.cluster == nil {
+		single, _ := c.UniversalClient.(*redis.Client) // there is no third kind
+		return c.nodeFor(single), nil
+	}
+	master, err := c.cluster.MasterForKey(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return c.nodeFor(master), nil
+}
+
+func (c *client) nodeFor(server *redis.Client) *node {
+	c.mu.RLock()
+	n := c.nodes[server]
+	c.mu.RUnlock()
+	if n != nil {
+		return n
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := c.nodes[server]; n != nil {
+		return n
+	}
+	addr := server.Options().Addr
+	if addr == "FailoverClient" { // as go-redis calls it
+		addr = "sentinel"
+	}
+	n = &node{Client: server, addr: addr, now: c.now}
+	server.AddHook(dialHook{n})
+	c.nodes[server] = n
+	return n
+}
+
+// dialHook counts the connections to a node.
+type dialHook struct{ *node }
+
+// DialHook implements [redis.Hook].
+func (h dialHook) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := next(ctx, network, addr)
+		h.dials.Add(1) // before anything is sent over it
+		return conn, err
+	}
+}
+
+// ProcessHook implements [redis.Hook].
+func (dialHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+// ProcessPipelineHook implements [redis.Hook].
+func (dialHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// masters returns the nodes that have slots: the server, or those of the cluster as they
+// are now.
+func (c *client) masters(ctx context.Context) ([]*node, error) {
+	if c.cluster == nil {
+		n, err := c.nodeOf(ctx, "")
+		return []*node{n}, err
+	}
+	// It asks one server after the other; where one does not answer, the rest of the time is
+	// for what follows.
+	ctx, cancel := context.WithTimeout(ctx, findTimeout)
+	defer cancel()
+	var mu sync.Mutex // ForEachMaster calls concurrently
+	var nodes []*node
+	err := c.cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+		n := c.nodeFor(master)
+		mu.Lock()
+		defer mu.Unlock()
+		nodes = append(nodes, n)
+		return nil
+	})
+	slices.SortFunc(nodes, func(a, b *node) int { return strings.Compare(a.addr, b.addr) })
+	return nodes, err
+}
+
+// tagCount is how many keys of a kind a cluster has, in slots that are evenly spread: a
+// node with a hundred slots or more in a row has some of them.
+const tagCount = 128
+
+// tags returns what ends the keys that lie on the node beside the sets, in the order of
+// their slots: "" for one server. Where too few slots are on the node, there is none.
+func (c *client) tags(ctx context.Context, n *node) (tags []string) {
+	if c.cluster == nil {
+		return []string{""}
+	}
+	for _, tag := range allTags() {
+		if on, err := c.nodeOf(ctx, tag); err == nil && on == n {
+			tags = append(tags, tag)
+		}
+	}
+	return tags
+}
+
+// allTags returns the tags of a cluster.
+var allTags = sync.OnceValue(func() []string {
+	tags := make([]string, tagCount)
+	for i := range tags {
+		tags[i] = slotKeys()[i*slotCount/tagCount]
+	}
+	return tags
+})
+
+// slots returns the slots of the node.
+func (c *client) slots(ctx context.Context, n *node) Slots {
+	if c.cluster == nil {
+		return Slots{[]slotRange{{0, slotCount - 1}}}
+	}
+	var list []int
+	for slot, key := range slotKeys() {
+		if on, err := c.nodeOf(ctx, key); err == nil && on == n {
+			list = append(list, slot)
+		}
+	}
+	return slotsOf(list)
+}
+
+// command is a command and the key whose node it goes to. It has its own error after it
+// was sent.
+type command struct {
+	redis.Cmder
+
+	key string
+	on  *node // that it was sent to last; nil: none
+}
+
+func newCommand(key string, cmd redis.Cmder) *command { return &command{Cmder: cmd, key: key} }
+
+const (
+	// pipelineSize bounds the commands in one pipeline, so that one large batch
+	// neither fills the server's buffers nor delays other clients for long.
+	pipelineSize = 1000
+	// repeatFor is how long commands are repeated that come to a slot that is moving, or to
+	// a server that is no master any more. It bounds how long they hold up the others of
+	// their batch.
+	repeatFor = 500 * time.Millisecond
+	// findTimeout is how long the servers of a cluster may take to say which slots are where.
+	// After it, what they said last is used.
+	findTimeout = time.Second
+	// downFor is how long calls to a node that does not answer fail at once, before one of
+	// them tries again.
+	downFor = time.Second
+)
+
+// send sends the commands, pipelined, to their nodes side by side. Commands to a node that
+// cannot be used do not hold up the others, but for the time that it takes to find out.
+func (c *client) send(ctx context.Context, commands []*command) {
+	began := time.Now()
+	for try := 1; ; try++ {
+		c.sendOnce(ctx, commands)
+		commands = slices.DeleteFunc(slices.Clone(commands), func(cmd *command) bool { return !isMoving(cmd.Err()) })
+		if len(commands) == 0 || c.cluster == nil || time.Since(began) >= repeatFor {
+			return
+		}
+		_, _ = c.masters(ctx) // reads the cluster's slots again; without them, the next try fails as well
+		if try > 1 && retry.Sleep(ctx, retry.Jitter(min(time.Duration(try)*5*time.Millisecond, 50*time.Millisecond))) != nil {
+			return
+		}
+	}
+}
+
+// sendOnce sends the commands once, and once more those that a node said are elsewhere
+// for now.
+func (c *client) sendOnce(ctx context.Context, commands []*command) {
+	var nodes sync.WaitGroup
+	defer nodes.Wait()
+	if c.cluster == nil {
+		n, _ := c.nodeOf(ctx, "") // of one server there is one
+		n.send(ctx, commands, false)
+		return
+	}
+	groups := make(map[*node][]*command)
+	for _, cmd := range commands {
+		n, err := c.nodeOf(ctx, cmd.key)
+		if err != nil {
+			cmd.SetErr(err)
+			continue
+		}
+		groups[n] = append(groups[n], cmd)
+	}
+	for n, group := range groups {
+		nodes.Go(func() {
+			n.send(ctx, group, false)
+			c.ask(ctx, group)
+		})
+	}
+}
+
+// ask sends the commands to the nodes that the error replies ASK name: those to which the
+// slot is being moved.
+func (c *client) ask(ctx context.Context, commands []*command) {
+	elsewhere := make(map[string][]*command)
+	for _, cmd := range commands {
+		if redis.HasErrorPrefix(cmd.Err(), "ASK ") { // ASK 3999 127.0.0.1:6381
+			addr := cmd.Err().Error()
+			addr = addr[strings.LastIndexByte(addr, ' ')+1:]
+			elsewhere[addr] = append(elsewhere[addr], cmd)
+		}
+	}
+	if len(elsewhere) == 0 {
+		return
+	}
+	masters, _ := c.masters(ctx) // without it, the error stays
+	for addr, some := range elsewhere {
+		for _, n := range masters {
+			if n.addr == addr {
+				n.send(ctx, some, true)
+			}
+		}
+	}
+}
+
+// send sends the commands to the node, pipelined, each after ASKING if asking; or to none
+// while the node is down.
+func (n *node) send(ctx context.Context, commands []*command, asking bool) {
+	for some := range slices.Chunk(commands, pipelineSize) {
+		if err := n.down(); err != nil {
+			for _, cmd := range some {
+				cmd.on = n
+				cmd.SetErr(err)
+			}
+			continue
+		}
+		n.exec(ctx, some, asking)
+		n.noteAnswer(ctx, some[0].Err())
+	}
+}
+
+// exec sends the commands to the node in one pipeline.
+func (n *node) exec(ctx context.Context, commands []*command, asking bool) {
+	pipe := n.Pipeline()
+	for _, cmd := range commands {
+		cmd.on = n
+		cmd.SetErr(nil)
+		if asking {
+			pipe.Do(ctx, "asking")
+		}
+		_ = pipe.Process(ctx, cmd.Cmder) // it is queued
+	}
+	exec(ctx, pipe)
+	for _, cmd := range commands {
+		// One by an ACL may be about a single key: the probe finds out whether it is
+		// about all.
+		if _, refused := redisreply.Passing(cmd.Err()); refused && !redisreply.Denied(cmd.Err()) {
+			n.refusal.Store(&refusal{translate(ctx, "write", cmd.Err()), n.now()})
+		}
+	}
+}
+
+// errDown is the error of calls to a node that did not answer a moment ago.
+var errDown = fmt.Errorf("%w: it did not answer a moment ago", ErrUnavailable)
+
+// down returns an error while the node is known not to answer. When that is some time
+// ago, one call finds out whether it does again.
+func (n *node) down() error {
+	until := n.downUntil.Load()
+	if until == 0 {
+		return nil
+	}
+	now := n.now()
+	if now.UnixNano() >= until && n.downUntil.CompareAndSwap(until, now.Add(downFor).UnixNano()) {
+		return nil
+	}
+	return errDown
+}
+
+// noteAnswer takes note of how a call ended. Only a node that does not answer in time is
+// down: that a connection is refused is found out at no cost. A call that had less time
+// than others says nothing about the node.
+func (n *node) noteAnswer(ctx context.Context, err error) {
+	deadline, hurried := ctx.Deadline()
+	hurried = hurried && !time.Now().Before(deadline) || ctx.Err() != nil
+	switch isTimeout := isTimeout(err); {
+	case isTimeout && !hurried:
+		n.downUntil.Store(n.now().Add(downFor).UnixNano())
+	case !isTimeout:
+		n.downUntil.Store(0)
+	}
+}
+
+func isTimeout(err error) bool {
+	var netErr net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &netErr) && netErr.Timeout()
+}
+
+// isMoving reports whether an error says that a slot is being moved, or that the server
+// is no master any more: that passes within moments.
+func isMoving(err error) bool {
+	return hasMoved(err) || redis.HasErrorPrefix(err, "TRYAGAIN ") || redis.HasErrorPrefix(err, "READONLY ")
+}
+
+// hasMoved reports whether an error says that a key belongs to another node.
+func hasMoved(err error) bool {
+	return redis.HasErrorPrefix(err, "MOVED ") || redis.HasErrorPrefix(err, "ASK ")
+}
+
+// isOfSlot reports whether an error is about one slot, and says nothing about others of
+// the node.
+func isOfSlot(err error) bool {
+	return isMoving(err) && !redis.HasErrorPrefix(err, "READONLY ") || redis.HasErrorPrefix(err, "CLUSTERDOWN Hash slot not served")
+}
+
+// script is a script and its text.
+type script struct {
+	*redis.Script
+
+	text string
+}
+
+func newScript(text string) *script { return &script{redis.NewScript(text), text} }
+
+// call is one run of a script.
+type call struct {
+	keys []string // in one slot, if there is a cluster
+	args []any
+}
+
+// reply is what one call returned: a value, or an error of this call alone.
+type reply struct {
+	value any
+	err   error
+}
+
+// evalAll runs a script once for every call, and returns the replies in the order of calls.
+// It sends more after those of the same node; nil: nothing.
+func (c *client) evalAll(ctx context.Context, s *script, calls []call, more []*command) []reply {
+	commands, cmds := make([]*command, len(calls), len(calls)+len(more)), make([]*redis.Cmd, len(calls))
+	for i, call := range calls {
+		cmds[i] = evalCmd(ctx, "evalsha", s.Hash(), call)
+		commands[i] = newCommand(call.keys[0], cmds[i])
+	}
+	c.send(ctx, append(commands, more...))
+	var unknown []*command // to their servers
+	for i, cmd := range cmds {
+		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+			cmds[i] = evalCmd(ctx, "eval", s.text, calls[i])
+			unknown = append(unknown, newCommand(calls[i].keys[0], cmds[i]))
+		}
+	}
+	if len(unknown) > 0 {
+		c.send(ctx, append(unknown, more...))
+	}
+	replies := make([]reply, len(calls))
+	for i, cmd := range cmds {
+		replies[i].value, replies[i].err = cmd.Result()
+	}
+	return replies
+}
+
+// evalOn runs a script once, on a node.
+func (c *client) evalOn(ctx context.Context, n *node, s *script, call call) reply {
+	cmd := evalCmd(ctx, "evalsha", s.Hash(), call)
+	n.send(ctx, []*command{newCommand(call.keys[0], cmd)}, false)
+	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+		cmd = evalCmd(ctx, "eval", s.text, call)
+		n.send(ctx, []*command{newCommand(call.keys[0], cmd)}, false)
+	}
+	value, err := cmd.Result()
+	return reply{value, err}
+}
+
+func evalCmd(ctx context.Context, name, hashOrText string, call call) *redis.Cmd {
+	args := make([]any, 0, 3+len(call.keys)+len(call.args))
+	args = append(args, name, hashOrText, len(call.keys))
+	for _, key := range call.keys {
+		args = append(args, key)
+	}
+	return redis.NewCmd(ctx, append(args, call.args...)...)
+}
+
+// setsPerCall is how many sets one run of a script may touch, where one may touch
+// several: a run costs more than the commands for a set do. A hundred keep the server
+// busy for about a quarter of a millisecond. In a cluster a script may touch one slot
+// only, and so one set.
+func (c *client) setsPerCall() int {
+	if c.cluster != nil {
+		return 1
+	}
+	return 100
+}
+
+// exec sends a pipeline; each command has its own error. Where the client got no
+// connection, as with a wrong password, it returns the error here alone and leaves the
+// commands as if they had succeeded and found nothing: exec gives all of them the error.
+func exec(ctx context.Context, pipe redis.Pipeliner) {
+	cmds, err := pipe.Exec(ctx)
+	if err == nil || slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Err() != nil }) {
+		return
+	}
+	for _, c := range cmds {
+		c.SetErr(err)
+	}
+}
+
+// maxTextBytes is how much is read of a string. What activityd writes is shorter; what
+// another program wrote in its place may be of any size, and errors quote it.
+const maxTextBytes = 100
+
+// textOf reads a string; "" when there is none.
+func textOf(ctx context.Context, key string) *redis.StringCmd {
+	return redis.NewStringCmd(ctx, "getrange", key, 0, maxTextBytes-1)
+}
+
+// getText reads a string; "" when there is none.
+func getText(ctx context.Context, c redis.Cmdable, key string) *redis.StringCmd {
+	return c.GetRange(ctx, key, 0, maxTextBytes-1)
+}

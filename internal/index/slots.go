@@ -1,0 +1,156 @@
+package index
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/activityd/activityd/internal/member"
+)
+
+// slotCount is how many slots the keys of a cluster are divided into.
+const slotCount = 16384
+
+// slotOf is the slot of a key: the CRC-16 (XMODEM) of the part of its name between the
+// first braces, or of all of it where there are none with something in between. See the
+// Redis Cluster Specification, "Hash tags".
+func slotOf(key string) int {
+	if _, rest, ok := strings.Cut(key, "{"); ok {
+		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
+			key = tag
+		}
+	}
+	var crc uint16
+	for i := range len(key) {
+		crc = crc<<8 ^ crcTable[byte(crc>>8)^key[i]]
+	}
+	return int(crc % slotCount)
+}
+
+var crcTable = func() (table [256]uint16) {
+	for i := range table {
+		crc := uint16(i) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+		table[i] = crc
+	}
+	return table
+}()
+
+// slotKeys returns a key of each slot: the smallest number in braces that lies in it.
+var slotKeys = sync.OnceValue(func() *[slotCount]string {
+	var keys [slotCount]string
+	for n, found := 0, 0; found < slotCount; n++ {
+		key := "{" + strconv.Itoa(n) + "}"
+		if slot := slotOf(key); keys[slot] == "" {
+			keys[slot] = key
+			found++
+		}
+	}
+	return &keys
+})
+
+// Slots is a set of slots of a cluster. Its text is that of CLUSTER ADDSLOTSRANGE with
+// other separators, as in "0-5460,9000". The zero value is the empty set.
+type Slots struct {
+	ranges []slotRange // in order, and apart
+}
+
+// slotRange is the slots from first to last.
+type slotRange struct{ first, last int }
+
+// maxRanges bounds the text of a set of slots. More ranges become those from the first to
+// the last of all: what is done for too many slots only costs effort.
+const maxRanges = 256
+
+// slotsOf returns the set of some slots, in any order.
+func slotsOf(list []int) Slots {
+	list = slices.Clone(list)
+	slices.Sort(list)
+	var s Slots
+	for _, slot := range list {
+		if n := len(s.ranges); n > 0 && slot <= s.ranges[n-1].last+1 {
+			s.ranges[n-1].last = slot
+		} else {
+			s.ranges = append(s.ranges, slotRange{slot, slot})
+		}
+	}
+	if n := len(s.ranges); n > maxRanges {
+		s.ranges = []slotRange{{s.ranges[0].first, s.ranges[n-1].last}}
+	}
+	return s
+}
+
+// IsEmpty reports whether there is no slot.
+func (s Slots) IsEmpty() bool { return len(s.ranges) == 0 }
+
+// Len is how many slots there are.
+func (s Slots) Len() (n int) {
+	for _, r := range s.ranges {
+		n += r.last - r.first + 1
+	}
+	return n
+}
+
+// Has reports whether the set of user lies in one of the slots.
+func (s Slots) Has(user member.ID) bool {
+	slot := slotOf(UserKey(user))
+	_, found := slices.BinarySearchFunc(s.ranges, slot, func(r slotRange, slot int) int {
+		switch {
+		case r.last < slot:
+			return -1
+		case r.first > slot:
+			return 1
+		}
+		return 0
+	})
+	return found
+}
+
+// String returns the text of the set.
+func (s Slots) String() string {
+	var text []string
+	for _, r := range s.ranges {
+		if r.first == r.last {
+			text = append(text, strconv.Itoa(r.first))
+		} else {
+			text = append(text, fmt.Sprintf("%d-%d", r.first, r.last))
+		}
+	}
+	return strings.Join(text, ",")
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (s Slots) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (s *Slots) UnmarshalText(text []byte) error {
+	s.ranges = nil
+	for part := range strings.SplitSeq(string(text), ",") {
+		if part == "" && len(text) == 0 {
+			break
+		}
+		low, high, isRange := strings.Cut(part, "-")
+		if !isRange {
+			high = low
+		}
+		first, err := strconv.Atoi(low)
+		last, err2 := strconv.Atoi(high)
+		if cmp.Or(err, err2) != nil || first < 0 || last < first || last >= slotCount {
+			return fmt.Errorf("slots %q: want numbers and ranges from 0 to %d, as in 0-5460,9000", text, slotCount-1)
+		}
+		if n := len(s.ranges); n > 0 && first <= s.ranges[n-1].last {
+			return fmt.Errorf("slots %q: want them in order", text)
+		}
+		s.ranges = append(s.ranges, slotRange{first, last})
+	}
+	return nil
+}
