@@ -216,7 +216,8 @@ func (f *fanOut) byIndex(ctx context.Context) (int, error) {
 	for id := f.from; id <= f.to; id++ {
 		additions = append(additions, index.Addition{Member: id, Entry: index.Entry{Contact: f.uploader, Score: f.score()}})
 		if len(additions) == pipeline || id == f.to {
-			if _, err := f.index.Add(ctx, additions); err != nil {
+			_, failed := f.index.Add(ctx, additions)
+			for _, err := range failed {
 				return 0, err
 			}
 			additions = additions[:0]

@@ -49,8 +49,11 @@ func BenchmarkHotPaths(b *testing.B) {
 			for i := range additions {
 				additions[i].Score++
 			}
-			_, err := s.index.Add(b.Context(), additions)
-			return err
+			_, failed := s.index.Add(b.Context(), additions)
+			for _, err := range failed {
+				return err
+			}
+			return nil
 		}},
 		{"FollowerPage/1000", func() error { _, err := s.store.FollowerPages(b.Context(), page, 1000); return err }},
 		{"Refill/128", func() error { return s.fill(b.Context(), users) }},

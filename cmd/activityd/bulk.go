@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/bulk"
+	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/tasks"
@@ -108,7 +109,7 @@ func openBulk(cmd *cobra.Command, c *config, o *bulkOptions, work bulk.Work, wit
 	}
 	b.job = bulk.Job{
 		Work: work, Range: within, File: o.resume, After: member.ID(o.after), Parallel: o.parallel, Rate: o.rate,
-		Store: b.store, Generations: b.ledger, Writes: writes, Once: b.once, Reporter: b.reporter,
+		Store: b.store, Generations: b.index, Writes: writes, Once: b.once, Reporter: b.reporter,
 		Schema:   b.checkSchema,
 		Settings: func(ctx context.Context) error { return b.checkSettings(ctx, c.materialize, writes) },
 	}
@@ -149,6 +150,13 @@ func (b *bulkCommand) checkSettings(ctx context.Context, materialize string, wri
 // run runs the job, and says how to go on where it was stopped. Without counts in the
 // result nothing was begun.
 func (b *bulkCommand) run(ctx context.Context) (bulk.Result, error) {
+	if b.job.Writes { // as every process that writes, it looks whether the sets may be old
+		watching, stop := context.WithCancel(ctx)
+		var watch sync.WaitGroup
+		watch.Go(func() { _ = b.index.Watch(watching, func(time.Time, index.Status) {}) }) // it ends without an error
+		defer watch.Wait()
+		defer stop()
+	}
 	r, err := b.job.Run(ctx)
 	if errors.Is(err, bulk.ErrStopped) {
 		err = errSignalled

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -11,8 +12,10 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/mysql"
@@ -36,6 +39,8 @@ var (
 		"unix:///path/to/socket, redis+sentinel://host:26379/0?master_name=name or redis+cluster://host:6379?addr=host:6379")
 	// errClusterDatabase: go-redis would take database 0 whatever the URL says.
 	errClusterDatabase = errors.New("--redis-url (ACTIVITYD_REDIS_URL): names a database after the host, and a cluster has database 0 only: leave it out")
+	// errReplicas: a set on a replica may be old, and nothing would show it.
+	errReplicas = errors.New("--redis-url (ACTIVITYD_REDIS_URL): leave out read_only, replica_only, route_by_latency and route_randomly: replicas may be behind")
 )
 
 // Commands are tried once more, for the connections that a restarted server has
@@ -45,6 +50,18 @@ const (
 	redisRetries     = 1
 	redisDialRetries = 1
 )
+
+// redisDialTimeout is the default where there are several servers: so long may one that
+// is out of reach hold up what concerns the others, too, such as the question which server
+// has which slots.
+const redisDialTimeout = time.Second
+
+// noMaintenance tells the client not to ask a server for notifications of its maintenance.
+// After one it would move connections to another server without a call of the dial hooks,
+// by which package index notices that another server answers.
+func noMaintenance() *maintnotifications.Config {
+	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+}
 
 // openRedis makes a client for one server, Sentinel or Cluster. It does not
 // connect.
@@ -59,13 +76,18 @@ func openRedis(address string) (redis.UniversalClient, error) {
 			return nil, errRedisURL
 		}
 		o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
+		o.MaintNotificationsConfig = noMaintenance()
 		return redis.NewClient(o), nil
 	case "sentinel":
 		o, err := redis.ParseFailoverURL(plain)
 		if err != nil || o.MasterName == "" || o.DB < 0 {
 			return nil, errRedisURL
 		}
+		if o.ReplicaOnly || o.RouteByLatency || o.RouteRandomly {
+			return nil, errReplicas
+		}
 		o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
+		o.DialTimeout = cmp.Or(o.DialTimeout, redisDialTimeout)
 		return redis.NewFailoverClient(o), nil
 	case "cluster":
 		o, err := redis.ParseClusterURL(plain)
@@ -75,7 +97,11 @@ func openRedis(address string) (redis.UniversalClient, error) {
 		if u, err := url.Parse(plain); err == nil && strings.Trim(u.Path, "/") != "" && u.Path != "/0" {
 			return nil, errClusterDatabase
 		}
+		if o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
+			return nil, errReplicas
+		}
 		o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
+		o.DialTimeout, o.MaintNotificationsConfig = cmp.Or(o.DialTimeout, redisDialTimeout), noMaintenance()
 		return redis.NewClusterClient(o), nil
 	}
 	return nil, errRedisURL
@@ -84,7 +110,8 @@ func openRedis(address string) (redis.UniversalClient, error) {
 // namedRedis names the flag in an error of the index for which it is to blame.
 func namedRedis(err error) error {
 	if errors.Is(err, index.ErrNoDatabase) {
-		return fmt.Errorf("--redis-url (%s): %w: want a number that the server has, as in redis://host:6379/0", environmentName("redis-url"), err)
+		return fmt.Errorf("--redis-url (%s): %w: want a number that the server has, as in redis://host:6379/0; a cluster has 0 only, and its URL is redis+cluster://host:6379",
+			environmentName("redis-url"), err)
 	}
 	return err
 }

@@ -213,6 +213,7 @@ var walkReasons = map[string]string{
 	recent.SetMalformed:     "the set is malformed",
 	recent.OtherSettings:    "the sets were built with other settings",
 	recent.RedisUnavailable: "redis is unavailable",
+	recent.SetUnknown:       "redis came back with data that may be old, which are being deleted",
 	recent.WritesRefused:    "redis refuses writes, so that the set may be behind",
 	recent.NothingVisible:   "no candidate has a visible photo",
 	recent.BestTooOld:       "the best candidate's photo is not newer than the lowest score",

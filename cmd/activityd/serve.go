@@ -109,7 +109,7 @@ type service struct {
 	log         *slog.Logger
 	credentials *credentials
 	mysqlOutage *queue.Outage // counts all calls but those of requests
-	redisOutage *queue.Outage // counts the probes of the index, and tasks that wait
+	nodes       *nodes        // what is known of those of Redis
 	reader      *recent.Reader
 	hints       *tasks.Hints
 	pool        *queue.Pool
@@ -125,15 +125,15 @@ type service struct {
 func newService(c *config, b backend, auth *credentials, log *slog.Logger) *service {
 	s := &service{
 		backend: b, config: c, log: log, credentials: auth,
-		mysqlOutage: queue.NewOutage(log, "MySQL"), redisOutage: queue.NewOutage(log, "Redis"),
+		mysqlOutage: queue.NewOutage(log, "MySQL"), nodes: newNodes(b.redis, log),
 	}
 	s.hints = tasks.NewHints(b.queue, log)
 	s.hints.MySQL = s.mysqlOutage
 	reads := c.readerOptions(b.index.Settings())
-	reads.Stale = func() bool { return b.index.Refused() != nil }
+	reads.Stale = func(ctx context.Context, viewer member.ID) bool { return b.index.Refuses(ctx, viewer) != nil }
 	s.reader = recent.NewReader(b.index, b.store, s.hints, reads)
 	pool := c.poolOptions()
-	pool.MySQL, pool.Redis = s.mysqlOutage, s.redisOutage
+	pool.MySQL, pool.Waits = s.mysqlOutage, s.nodes.tasksWait
 	handlers := tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive}
 	if b.push != nil {
 		s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: b.push, Senders: auth.senders.byPlatform, Log: log})
@@ -240,7 +240,7 @@ func (s *service) listen(ctx context.Context) error {
 
 // newConsumer returns what moves the entries of the stream into the queue.
 func (s *service) newConsumer() *stream.Consumer {
-	return stream.New(s.redis, s.queue, s.log, stream.Options{Name: processName(), MySQL: s.mysqlOutage, Redis: s.redisOutage})
+	return stream.New(s.redis, s.queue, s.log, stream.Options{Name: processName(), MySQL: s.mysqlOutage, Redis: s.nodes.stream})
 }
 
 // close closes the listeners and the backend.
@@ -249,21 +249,18 @@ func (s *service) close() error { return s.closers.close() }
 // check returns the health of both servers. Details of a failure go to the log and not
 // to the client.
 func (s *service) check(ctx context.Context) api.Health {
-	health := api.Health{MySQL: api.Component{Usable: true}, Redis: api.Component{Usable: true}}
+	health := api.Health{MySQL: api.Component{Usable: true}}
 	if err := s.checkMySQL(ctx); err != nil {
 		health.MySQL = api.Component{Detail: "cannot be used: see the log"}
 		if errors.Is(err, mysql.ErrUnavailable) || ctx.Err() != nil {
 			health.MySQL.Detail = "cannot be reached"
 		}
 	}
-	switch err := s.index.Probe(ctx); {
-	case errors.Is(err, index.ErrSettings):
-		health.Redis = api.Component{Detail: err.Error()}
-	case errors.Is(err, index.ErrRefused):
-		health.Redis = api.Component{Detail: index.Reason(err) + ": reads are answered from the database as far as walks are free, tasks wait"}
-	case err != nil:
-		health.Redis = api.Component{Detail: index.Reason(err) + ": reads are answered from the database, tasks wait"}
+	status, fresh := s.nodes.fresh()
+	if !fresh {
+		status = s.index.Probe(ctx)
 	}
+	health.Redis = healthOf(status)
 	return health
 }
 
@@ -409,9 +406,9 @@ func runStages(ctx context.Context, stages ...[]actor) error {
 }
 
 func (s *service) watchRedis(ctx context.Context) error {
-	return s.index.Watch(ctx, func(began time.Time, err error) {
-		s.redisOutage.Report(ctx, began, err)
-		if err == nil {
+	return s.index.Watch(ctx, func(began time.Time, status index.Status) {
+		s.nodes.report(ctx, began, status)
+		if status.Err() == nil {
 			_ = s.ledger.KeepMaterialize(ctx, s.config.materialize) // or after the next probe
 		}
 	})
@@ -474,10 +471,11 @@ func (noHints) LookAgain(member.ID, member.ID) {}
 // audit adds the audit to the fronts. Reads are sampled where they are answered; the
 // sweep belongs to the processes with workers.
 func (s *service) audit() *audit.Patrol {
-	pacer := bulk.NewPacer(bulk.PacerOptions{Probes: []bulk.Probe{
+	probes := []bulk.Probe{
 		{Name: "MySQL", Ask: bulk.ProbeMySQL(s.store)},
-		{Name: "Redis", Ask: s.index.Check, Floor: bulk.RedisFloor},
-	}, Interval: time.Second, Changed: s.logPace})
+		{Name: "Redis", Ask: s.askRedis, Floor: bulk.RedisFloor},
+	}
+	pacer := bulk.NewPacer(bulk.PacerOptions{Probes: probes, Interval: time.Second, Changed: s.logPace})
 	o := audit.PatrolOptions{
 		Auditor: s.newAuditor(pacer), Members: s.store, EachStored: s.index.EachStored, Ledger: s.ledger, Once: s.once,
 		Repair: true, Log: s.log,
@@ -486,7 +484,11 @@ func (s *service) audit() *audit.Patrol {
 		o.Share = s.config.auditShare
 	}
 	if s.config.role != roleAPI {
-		o.Rate, o.Watch = s.config.auditSweepRate, true
+		o.Rate, o.LostAt, o.Probes = s.config.auditSweepRate, s.index.LostAt, probes
+		if s.config.materialize == materializeAll {
+			builder := &bulk.Builder{Index: s.index, Refiller: &tasks.RefillHandler{Index: s.index, Store: s.store}}
+			o.Build = builder.Build
+		}
 	}
 	patrol := audit.NewPatrol(o)
 	if s.config.auditShare > 0 || s.config.auditSweepRate > 0 {
@@ -496,6 +498,12 @@ func (s *service) audit() *audit.Patrol {
 		})
 	}
 	return patrol
+}
+
+// askRedis asks the nodes of Redis something small. It fails if none answers.
+func (s *service) askRedis(ctx context.Context) error {
+	_, err := s.index.Generation(ctx, index.Generation{})
+	return err
 }
 
 // logPace logs that the audit stops, slows down or goes on.

@@ -177,7 +177,10 @@ func (v *verification) visit(ctx context.Context, members []member.ID) (bulk.Cou
 	if err != nil {
 		return nil, nil, err
 	}
-	sample := slices.DeleteFunc(slices.Clone(members), func(member.ID) bool { return rand.Float64() >= v.options.answers })
+	left := report.Unreachable // its members are waited for
+	sample := slices.DeleteFunc(slices.Clone(members), func(id member.ID) bool {
+		return rand.Float64() >= v.options.answers || slices.Contains(left, id)
+	})
 	answers, err := v.auditor.CheckAnswers(ctx, sample)
 	if err != nil {
 		return nil, nil, err
@@ -190,7 +193,7 @@ func (v *verification) visit(ctx context.Context, members []member.ID) (bulk.Cou
 		return nil, nil, err
 	}
 	v.leftOut.add(answers.Skipped...)
-	return counts, nil, nil
+	return counts, left, report.Away
 }
 
 // visitOrphans compares the sets of ids that are no members. It is a [bulk.Visit].
@@ -200,7 +203,10 @@ func (v *verification) visitOrphans(ctx context.Context, ids []member.ID) (bulk.
 		return nil, nil, err
 	}
 	counts := bulk.Counts{countChecked: int64(report.Checked)}
-	return counts, nil, v.report(ctx, report, counts)
+	if err := v.report(ctx, report, counts); err != nil {
+		return nil, nil, err
+	}
+	return counts, report.Unreachable, report.Away
 }
 
 // findOrphans returns the owners of sets that are no members, which a walk over the

@@ -2,14 +2,17 @@ package api
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
+
+	"github.com/activityd/activityd/internal/auth"
 )
 
-// The statuses of /readyz. A component is never degraded, the service may be.
+// The statuses of /readyz.
 const (
 	statusOK          = "ok"
 	statusDegraded    = "degraded"
@@ -27,8 +30,15 @@ type componentsJSON struct {
 }
 
 type componentJSON struct {
-	Status string `json:"status"`
-	Detail string `json:"detail,omitempty"`
+	Status    string     `json:"status"`
+	Detail    string     `json:"detail,omitempty"`
+	SlotsAway float64    `json:"slots_away,omitempty"`
+	Nodes     []nodeJSON `json:"nodes,omitempty"`
+}
+
+type nodeJSON struct {
+	Address string `json:"address"`
+	Detail  string `json:"detail"`
 }
 
 // healthz reports that the process lives; no restart helps against a database that is away.
@@ -42,11 +52,14 @@ func (s *Server) healthz(c echo.Context) error {
 // other errors, 503 has the same form of body.
 func (s *Server) readyz(c echo.Context) error {
 	health := s.checkup.ask(c.Request().Context(), s.cfg.Checker)
+	if health.Redis.Nodes != nil && !s.maySeeNodes(c) {
+		health.Redis.Nodes = nil
+	}
 	code, body := http.StatusOK, readinessJSON{statusOK, componentsJSON{newComponent(health.MySQL), newComponent(health.Redis)}}
 	switch {
 	case !health.MySQL.Usable:
 		code, body.Status = http.StatusServiceUnavailable, statusUnavailable
-	case !health.Redis.Usable:
+	case body.Components.Redis.Status != statusOK:
 		body.Status = statusDegraded
 	}
 	return writeJSON(c, code, typeJSON, body)
@@ -76,9 +89,32 @@ func (u *checkup) ask(ctx context.Context, check Checker) Health {
 	return u.health
 }
 
-func newComponent(c Component) componentJSON {
-	if c.Usable {
-		return componentJSON{statusOK, c.Detail}
+// maySeeNodes reports whether the caller is an operator, as [Server.isOperator] does, of a
+// request that needs no token but may have one.
+func (s *Server) maySeeNodes(c echo.Context) bool {
+	r := c.Request()
+	if s.cfg.Auth == nil {
+		return isLocal(r) && s.Knows(r.Host)
 	}
-	return componentJSON{statusUnavailable, c.Detail}
+	if len(r.Header.Values(echo.HeaderAuthorization)) == 0 {
+		return false
+	}
+	_, _, err := s.authorize(r, auth.Admin)
+	return err == nil
+}
+
+func newComponent(c Component) componentJSON {
+	j := componentJSON{Status: statusOK, Detail: c.Detail}
+	switch {
+	case !c.Usable:
+		j.Status = statusUnavailable
+		return j
+	case c.Away > 0:
+		j.Status = statusDegraded
+	}
+	j.SlotsAway = math.Round(c.Away*1e4) / 1e4
+	for _, n := range c.Nodes {
+		j.Nodes = append(j.Nodes, nodeJSON(n))
+	}
+	return j
 }

@@ -1,8 +1,10 @@
 package api_test
 
 import (
+	"cmp"
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,6 +35,20 @@ func TestReadyz(t *testing.T) {
 			503,
 			`{"status":"unavailable","components":{"mysql":{"status":"unavailable","detail":"it is away"},"redis":{"status":"ok"}}}`,
 		},
+		"a part of Redis": {
+			api.Health{MySQL: up, Redis: api.Component{
+				Usable: true, Detail: "one of three", Away: 1 / 3., Nodes: []api.Node{{Address: "r1:6379", Detail: "it is away"}},
+			}},
+			200,
+			`{"status":"degraded","components":{"mysql":{"status":"ok"},"redis":{"status":"degraded","detail":"one of three","slots_away":0.3333,` +
+				`"nodes":[{"address":"r1:6379","detail":"it is away"}]}}}`,
+		},
+		"a part of Redis, and no MySQL": {
+			api.Health{MySQL: away, Redis: api.Component{Usable: true, Detail: "one slot", Away: 1 / 16384.}},
+			503,
+			`{"status":"unavailable","components":{"mysql":{"status":"unavailable","detail":"it is away"},` +
+				`"redis":{"status":"degraded","detail":"one slot","slots_away":0.0001}}}`,
+		},
 		"neither": {api.Health{}, 503, `{"status":"unavailable","components":{"mysql":{"status":"unavailable"},"redis":{"status":"unavailable"}}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -41,6 +57,52 @@ func TestReadyz(t *testing.T) {
 			b.checker = func(context.Context) api.Health { return test.health }
 			if w := b.get(t, "/readyz"); w.Code != test.status || w.Body.String() != test.body {
 				t.Errorf("%d %s, want %d %s", w.Code, w.Body, test.status, test.body)
+			}
+		})
+	}
+}
+
+// The addresses of the servers are for operators.
+func TestReadyzNamesNodesToOperators(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		open          bool // without tokens
+		authorization []string
+		host, from    string
+		forwarded     bool
+		want          bool
+	}{
+		"no token":                {host: "localhost"},
+		"empty":                   {authorization: []string{""}, host: "localhost"},
+		"reader":                  {authorization: []string{"Bearer " + readSecret}, host: "localhost"},
+		"writer":                  {authorization: []string{"Bearer " + writeSecret}, host: "localhost"},
+		"stranger":                {authorization: []string{"Bearer x"}, host: "localhost"},
+		"two tokens":              {authorization: []string{"Bearer " + adminSecret, "Bearer x"}, host: "localhost"},
+		"admin":                   {authorization: []string{"Bearer " + adminSecret}, host: "app1", from: "10.0.0.9:50000", want: true},
+		"open":                    {open: true, host: "localhost", want: true},
+		"open, under a name":      {open: true, host: "attacker.example"},
+		"open, through a proxy":   {open: true, host: "localhost", forwarded: true},
+		"open, from another host": {open: true, host: "localhost", from: "10.0.0.9:50000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := guard(t)
+			if test.open {
+				g.bundle = setup(t)
+			}
+			g.checker = func(context.Context) api.Health {
+				return api.Health{MySQL: api.Component{Usable: true}, Redis: api.Component{Usable: true, Away: 0.5, Nodes: []api.Node{{Address: "secret:6379"}}}}
+			}
+			for range 2 { // the second time from the cache
+				r := newRequest(t.Context(), http.MethodGet, "/readyz", http.NoBody)
+				r.Host, r.RemoteAddr = test.host, cmp.Or(test.from, r.RemoteAddr)
+				if test.forwarded {
+					r.Header.Set("X-Forwarded-For", "192.0.2.1")
+				}
+				w := g.as(t, r, test.authorization...)
+				if w.Code != http.StatusOK || strings.Contains(w.Body.String(), "secret:6379") != test.want || !strings.Contains(w.Body.String(), "0.5") {
+					t.Errorf("%d %s", w.Code, w.Body)
+				}
 			}
 		})
 	}

@@ -49,12 +49,22 @@ type Health struct {
 	Redis Component // without it, reads are served from the database
 }
 
-// Component is the state of one server.
+// Component is the state of one server, or of several that share the data.
 type Component struct {
-	Usable bool
+	Usable bool // or a part of it
 	// Detail says what is wrong and what to do about it. It is public, so it holds no
 	// addresses and no secrets.
 	Detail string
+	// Away is the share of the data that cannot be used, 0 to 1, where a part can.
+	Away float64
+	// Nodes are the servers that cannot be used, where others can. Operators alone are told.
+	Nodes []Node
+}
+
+// Node is one of several servers, which cannot be used.
+type Node struct {
+	Address string
+	Detail  string // why
 }
 
 // The defaults of [Config].

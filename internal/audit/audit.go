@@ -20,7 +20,7 @@ import (
 // Sets is what the audit asks of the index.
 type Sets interface {
 	Settings() index.Settings
-	Look(ctx context.Context, users []member.ID) ([]index.Set, error)
+	Look(ctx context.Context, users []member.ID) []index.Set
 }
 
 // Truth is what the audit asks of MySQL. It must be the primary: what a replica
@@ -91,8 +91,9 @@ func New(o Options) *Auditor {
 
 // Check compares the sets of members with MySQL, each once, with a few statements for
 // all. An error or waste was seen three times, with pauses between, so that it takes a
-// second or two where something is wrong. It fails when MySQL or Redis cannot be asked;
-// the errors are those of packages mysql and index.
+// second or two where something is wrong. Sets of a node of Redis that cannot be used are
+// left out. It fails when MySQL cannot be asked, or Redis refuses; the errors are those of
+// packages mysql and index.
 func (a *Auditor) Check(ctx context.Context, members []member.ID) (Report, error) {
 	return a.check(ctx, members, a.look)
 }
@@ -137,7 +138,12 @@ func (a *Auditor) check(ctx context.Context, members []member.ID, look lookFunc)
 		}
 		members = slices.DeleteFunc(members, func(id member.ID) bool {
 			l := found[id]
-			if l.skipped {
+			switch {
+			case l.away != nil:
+				r.Unreachable = append(r.Unreachable, id)
+				r.Away = l.away
+				return true
+			case l.skipped:
 				r.Skipped = append(r.Skipped, id)
 				return true
 			}
@@ -157,7 +163,7 @@ func (a *Auditor) check(ctx context.Context, members []member.ID, look lookFunc)
 		}
 	}
 	r.Unsettled = len(members)
-	r.Checked -= len(members) + len(r.Skipped)
+	r.Checked -= len(members) + len(r.Skipped) + len(r.Unreachable)
 	if len(r.Findings) == 0 {
 		return r, nil
 	}

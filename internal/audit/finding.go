@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -127,8 +128,12 @@ type Report struct {
 	Failed    int // those at which a server failed, again and again; not in Checked. Only a [Patrol] leaves them out
 	// Skipped are the viewers whose answers the index had no part in, or that are no
 	// members; not in Checked.
-	Skipped  []member.ID
-	Findings []Finding
+	Skipped []member.ID
+	// Unreachable are those whose sets are on a node of Redis that cannot be used now, for
+	// the reason Away; not in Checked.
+	Unreachable []member.ID
+	Away        error
+	Findings    []Finding
 	// Looking is the time that went into looking, without the pauses between the
 	// looks.
 	Looking time.Duration
@@ -155,6 +160,8 @@ func (r *Report) Add(other Report) {
 	r.Erroneous += other.Erroneous
 	r.Unsettled += other.Unsettled
 	r.Skipped = append(r.Skipped, other.Skipped...)
+	r.Unreachable = append(r.Unreachable, other.Unreachable...)
+	r.Away = cmp.Or(r.Away, other.Away)
 	r.Failed += other.Failed
 	r.Looking += other.Looking
 	r.Findings = append(r.Findings, other.Findings...)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
@@ -22,8 +23,9 @@ var (
 
 // looked is what one look found out about one member.
 type looked struct {
-	moved    bool // it changed while it was compared: nothing is known
-	skipped  bool // there is nothing to compare
+	moved    bool  // it changed while it was compared: nothing is known
+	skipped  bool  // there is nothing to compare
+	away     error // why the node of its set cannot be used; nil: it can
 	suspects []Finding
 }
 
@@ -31,28 +33,36 @@ type looked struct {
 // again. The order carries the argument of the package comment; change neither without
 // the other.
 func (a *Auditor) look(ctx context.Context, members []member.ID) (map[member.ID]looked, error) {
-	before, _, suspects, err := a.compare(ctx, members)
+	found := make(map[member.ID]looked, len(members))
+	before, err := a.lookAtSets(ctx, members, found)
 	if err != nil {
 		return nil, err
 	}
-	found := make(map[member.ID]looked, len(members))
-	for _, id := range members {
-		found[id] = looked{suspects: suspects[id]}
+	_, suspects, err := a.compare(ctx, before)
+	if err != nil || len(suspects) == 0 {
+		return found, err
 	}
-	if len(suspects) == 0 {
-		return found, nil
+	for id, list := range suspects {
+		found[id] = looked{suspects: list}
 	}
 	before = slices.DeleteFunc(before, func(s index.Set) bool { return len(suspects[s.Member]) == 0 })
 	suspected := make([]member.ID, len(before))
 	for i, s := range before {
 		suspected[i] = s.Member
 	}
-	after, err := a.options.Sets.Look(ctx, suspected)
+	after, err := a.lookAtSets(ctx, suspected, found)
 	if err != nil {
-		return nil, fmt.Errorf("look again at %d sets: %w", len(suspected), err)
+		return nil, err
 	}
-	for i, s := range before {
-		t := after[i]
+	again := make(map[member.ID]index.Set, len(after))
+	for _, t := range after {
+		again[t.Member] = t
+	}
+	for _, s := range before {
+		t, reached := again[s.Member]
+		if !reached {
+			continue
+		}
 		if s.Known != t.Known || s.Size != t.Size || s.Foreign != t.Foreign || !slices.Equal(s.Members, t.Members) {
 			found[s.Member] = looked{moved: true}
 		}
@@ -60,16 +70,32 @@ func (a *Auditor) look(ctx context.Context, members []member.ID) (map[member.ID]
 	return found, nil
 }
 
-// compare looks at the sets, the facts and the pending tasks, in this order. Members
-// whose sets are right have no suspects.
-func (a *Auditor) compare(ctx context.Context, members []member.ID) ([]index.Set, []Facts, map[member.ID][]Finding, error) {
-	sets, err := a.options.Sets.Look(ctx, members)
-	if err != nil {
-		return nil, nil, nil, fmt.Errorf("look at %d sets: %w", len(members), err)
+// lookAtSets returns the sets of members, and says in found which of them are on a node
+// that cannot be used.
+func (a *Auditor) lookAtSets(ctx context.Context, members []member.ID, found map[member.ID]looked) ([]index.Set, error) {
+	var reached []index.Set
+	for _, s := range a.options.Sets.Look(ctx, members) {
+		switch {
+		case s.Err == nil:
+			reached = append(reached, s)
+		case bulk.IsNodeAway(s.Err):
+			found[s.Member] = looked{away: s.Err}
+		default:
+			return nil, fmt.Errorf("look at %d sets: %w", len(members), s.Err)
+		}
+	}
+	return reached, nil
+}
+
+// compare compares sets with the facts, and then asks for the pending tasks. Members whose
+// sets are right have no suspects.
+func (a *Auditor) compare(ctx context.Context, sets []index.Set) ([]Facts, map[member.ID][]Finding, error) {
+	if len(sets) == 0 {
+		return nil, nil, nil
 	}
 	facts, err := a.readFacts(ctx, sets)
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("compare %d sets: %w", len(sets), err)
+		return nil, nil, fmt.Errorf("compare %d sets: %w", len(sets), err)
 	}
 	suspects := make(map[member.ID][]Finding)
 	for i, s := range sets {
@@ -77,7 +103,7 @@ func (a *Auditor) compare(ctx context.Context, members []member.ID) ([]index.Set
 			suspects[s.Member] = found
 		}
 	}
-	return sets, facts, suspects, a.findPending(ctx, suspects)
+	return facts, suspects, a.findPending(ctx, suspects)
 }
 
 // readFacts asks MySQL about the owners of sets, in a few statements for all.
@@ -256,9 +282,14 @@ type Comparison struct {
 	Findings []Finding // not confirmed by a second look
 }
 
-// Compare looks at a member's set once. It fails as [Auditor.Check] does.
+// Compare looks at a member's set once. It fails as [Auditor.Check] does, and where the
+// node of the set cannot be used.
 func (a *Auditor) Compare(ctx context.Context, id member.ID) (Comparison, error) {
-	sets, facts, suspects, err := a.compare(ctx, []member.ID{id})
+	sets := a.options.Sets.Look(ctx, []member.ID{id})
+	if err := sets[0].Err; err != nil {
+		return Comparison{}, fmt.Errorf("look at the set of %s: %w", id, err)
+	}
+	facts, suspects, err := a.compare(ctx, sets)
 	if err != nil {
 		return Comparison{}, err
 	}

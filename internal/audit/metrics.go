@@ -18,6 +18,9 @@ var (
 	setsUnsettled = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "activityd_audit_unsettled_total", Help: "Sets that changed too often to be compared.",
 	}, []string{"origin"})
+	setsUnreachable = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "activityd_audit_unreachable_total", Help: "Sets left out because their node of Redis could not be used.",
+	}, []string{"origin"})
 	membersFailed = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "activityd_audit_failed_total", Help: "Members left out because a server failed at them, again and again.",
 	}, []string{"origin"})
@@ -39,13 +42,16 @@ var (
 	samplesDropped = promauto.NewCounter(prometheus.CounterOpts{
 		Name: "activityd_audit_samples_dropped_total", Help: "Reads that were to be checked when too many waited already.",
 	})
-	redisLosses = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_audit_redis_losses_total", Help: "How often Redis was found to have lost data, or replaced.",
-	}, []string{"how"})
+	setsBuilt = promauto.NewCounter(prometheus.CounterOpts{
+		Name: "activityd_audit_built_total", Help: "Sets that the sweep built because Redis was new, or lost data.",
+	})
+	redisLosses = promauto.NewCounter(prometheus.CounterOpts{
+		Name: "activityd_audit_redis_losses_total", Help: "How often Redis, or a node of it, was found to be new or to have lost data.",
+	})
 
 	// These have series in the process that sweeps only.
 	sweepProgress = newSweepGauge("progress_ratio", "Share of the members that this round of the sweep has looked at, 0 to 1.")
-	sweepHurried  = newSweepGauge("hurried", "1 while the sweep hurries because Redis lost data, 0 otherwise.")
+	sweepHurried  = newSweepGauge("hurried", "1 while the sweep builds missing sets because Redis is new or lost data, 0 otherwise.")
 	sweepBegan    = newSweepGauge("began_timestamp_seconds", "Unix time at which this round of the sweep began.")
 	sweepEnded    = newSweepGauge("ended_timestamp_seconds", "Unix time at which the last round of the sweep ended.")
 	sweepTook     = newSweepGauge("duration_seconds", "Time that the last round of the sweep took.")
@@ -61,19 +67,9 @@ const (
 	OfSweep = "sweep" // the sweep reached it
 )
 
-// How Redis was found to have lost data.
-const (
-	// Rewound: what was written before is gone. The server was emptied, or came back
-	// with older data.
-	Rewound = "rewound"
-	// Replaced: another server answers, or the same one was started again. It may have
-	// lost the last moments before.
-	Replaced = "replaced"
-)
-
 func init() { // the known series begin with 0
 	for _, origin := range []string{OfRead, OfSweep} {
-		for _, sets := range []*prometheus.CounterVec{setsChecked, setsErroneous, setsUnsettled, membersFailed} {
+		for _, sets := range []*prometheus.CounterVec{setsChecked, setsErroneous, setsUnsettled, setsUnreachable, membersFailed} {
 			sets.WithLabelValues(origin)
 		}
 	}
@@ -84,8 +80,6 @@ func init() { // the known series begin with 0
 	}
 	refills.WithLabelValues("enqueued")
 	refills.WithLabelValues("deferred")
-	redisLosses.WithLabelValues(Rewound)
-	redisLosses.WithLabelValues(Replaced)
 }
 
 // label returns the cause as a label.
@@ -96,6 +90,7 @@ func countSets(origin string, r Report) {
 	setsChecked.WithLabelValues(origin).Add(float64(r.Checked))
 	setsErroneous.WithLabelValues(origin).Add(float64(r.Erroneous))
 	setsUnsettled.WithLabelValues(origin).Add(float64(r.Unsettled))
+	setsUnreachable.WithLabelValues(origin).Add(float64(len(r.Unreachable)))
 	membersFailed.WithLabelValues(origin).Add(float64(r.Failed))
 	countFindings(r.Findings)
 }

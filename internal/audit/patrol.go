@@ -8,7 +8,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -29,22 +28,26 @@ type Ledger interface {
 	// SaveSweep keeps where the sweep is. saved is false if another process has begun
 	// since, or the data of Redis was lost.
 	SaveSweep(ctx context.Context, fence uint64, state string) (saved bool, err error)
-	// RaiseGeneration raises the marks of Redis' data, and returns their generation.
-	RaiseGeneration(ctx context.Context) (index.Generation, error)
-	// NoteLoss stores when Redis was found to have lost data, in unix milliseconds: other
-	// processes read it as LostAt of their generations.
-	NoteLoss(ctx context.Context, at int64) error
 }
 
 // PatrolOptions configure a [Patrol]. Auditor is required, and needs a pacer, so that one
-// look is under way at a time; Members, EachStored and Ledger are for the sweep and the
-// watch over Redis, and Once is for the sweep.
+// look is under way at a time; Members, EachStored, Ledger, Once, LostAt, Build and Probes
+// are for the sweep.
 type PatrolOptions struct {
 	Auditor *Auditor
 	Members bulk.Store
 	// EachStored calls do with the owners of all sets that are stored, some at a time.
 	EachStored func(ctx context.Context, do func(ctx context.Context, owners []member.ID) error) error
 	Ledger     Ledger
+	// LostAt returns when Redis was last found to have lost data, in unix milliseconds; 0:
+	// never. Nil: it never does.
+	LostAt func() int64
+	// Build builds those sets of some members that are missing, after such a loss. Nil:
+	// nothing does but reads.
+	Build bulk.Visit
+	// Probes ask the servers something small, for the pace of Build, and to find out
+	// whether they can be used; may be empty.
+	Probes []bulk.Probe
 	// Once has one process at a time sweep, under the name "activityd/audit-sweep".
 	Once *once.Once
 	// Share of the reads that are checked, 0 to 1.
@@ -55,14 +58,13 @@ type PatrolOptions struct {
 	// (0: 10,000); the rest is left to later rounds, and to reads.
 	Repair           bool
 	RepairsPerMinute int
-	// Watch says that Redis is watched for lost data.
-	Watch bool
-	Log   *slog.Logger // nil: slog.Default()
+	Log              *slog.Logger // nil: slog.Default()
 
-	// Lease is how long the sweep stands still when the process that sweeps dies; Tick is the interval at which the
-	// generation is raised; Round is the minimum time of a round of the sweep. 0: a
-	// minute, 2 s, 10 s.
-	Lease, Tick, Round time.Duration
+	// Lease is how long the sweep stands still when the process that sweeps dies; Tick is
+	// the interval at which LostAt is looked at; Round is the minimum time of a round of the
+	// sweep; Patience is how long Build waits for a node of Redis that is away. 0: a
+	// minute, 1 s, 10 s, 30 s.
+	Lease, Tick, Round, Patience time.Duration
 }
 
 // Patrol audits a service while it runs: some of the reads, and, slowly, all sets. It
@@ -74,17 +76,18 @@ type Patrol struct {
 	samples chan member.ID // viewers of sampled reads
 	repairs *rate.Limiter
 	summary *summary
-	noticed chan struct{} // has an element when lost has risen
-	// lost is when Redis lost data last: unix milliseconds, 0: never. It only rises.
-	lost atomic.Int64
 }
 
 // NewPatrol returns a patrol that begins with [Patrol.Run].
 func NewPatrol(o PatrolOptions) *Patrol {
 	o.RepairsPerMinute = cmp.Or(o.RepairsPerMinute, 10_000)
 	o.Lease = cmp.Or(o.Lease, time.Minute)
-	o.Tick = cmp.Or(o.Tick, 2*time.Second)
+	o.Tick = cmp.Or(o.Tick, time.Second)
 	o.Round = cmp.Or(o.Round, 10*time.Second)
+	o.Patience = cmp.Or(o.Patience, 30*time.Second)
+	if o.LostAt == nil {
+		o.LostAt = func() int64 { return 0 }
+	}
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
@@ -93,7 +96,6 @@ func NewPatrol(o PatrolOptions) *Patrol {
 		samples: make(chan member.ID, maxSamples),
 		repairs: rate.NewLimiter(rate.Limit(o.RepairsPerMinute)/60, o.RepairsPerMinute),
 		summary: &summary{log: o.Log, repair: o.Repair, causes: map[Cause]*causeSummary{}},
-		noticed: make(chan struct{}, 1),
 	}
 }
 
@@ -202,8 +204,11 @@ const noMember member.ID = math.MaxUint64
 // many contacts that MySQL gives up counting them. An error that is not due to members
 // ends the walk.
 func (p *Patrol) walk(ctx context.Context, origin string, w bulk.Walk, from bulk.Checkpoint) (bulk.Checkpoint, error) {
-	w.Range, w.Tries = bulk.All, 1
+	w.Range, w.Tries = bulk.All, cmp.Or(w.Tries, 1)
 	w.Judge = func(err error) bulk.Fault {
+		if w.Patience > 0 && bulk.IsNodeAway(err) {
+			return bulk.Away
+		}
 		if ctx.Err() != nil || bulk.Judge(err) == bulk.Away || errors.Is(err, index.ErrSettings) {
 			return bulk.Fatal
 		}
@@ -225,7 +230,7 @@ func (p *Patrol) walk(ctx context.Context, origin string, w bulk.Walk, from bulk
 
 // follow logs what was found, repairs it, and counts the refills.
 func (p *Patrol) follow(ctx context.Context, r Report) (bulk.Counts, error) {
-	p.summary.note(r.Findings)
+	p.summary.note(r)
 	p.summary.write(ctx, false)
 	if !p.options.Repair {
 		return bulk.Counts{}, nil

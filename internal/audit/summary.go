@@ -35,6 +35,7 @@ const summaryInterval = time.Minute
 const (
 	lastingLag Cause = "lasting lag"
 	notChecked Cause = "not checked" // a server fails at one member
+	nodeAway   Cause = "node away"   // the node of Redis on which the set is cannot be used
 )
 
 // failed notes that a member could not be checked.
@@ -42,9 +43,12 @@ func (s *summary) failed(id member.ID, err error) {
 	s.add(notChecked, fmt.Sprintf("user %s: %v", id, err))
 }
 
-// note notes the findings that are worth a line.
-func (s *summary) note(found []Finding) {
-	for _, f := range found {
+// note notes what is worth a line.
+func (s *summary) note(r Report) {
+	for _, id := range r.Unreachable {
+		s.add(nodeAway, fmt.Sprintf("user %s: %v", id, r.Away))
+	}
+	for _, f := range r.Findings {
 		switch {
 		case f.Class == Lag && f.Lasting:
 			s.add(lastingLag, f.String())
@@ -90,6 +94,8 @@ func (s *summary) advice(c Cause) string {
 		return "tasks wait for too long: see activityd tasks stats"
 	case c == notChecked:
 		return "left out for now: a server fails at this member alone"
+	case c == nodeAway:
+		return "left out until their node is back"
 	case c == LowLastUpload:
 		return "no refill mends it: the site has to raise users.last_upload"
 	case s.repair:

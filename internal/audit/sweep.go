@@ -15,8 +15,8 @@ import (
 )
 
 // round is where a sweep over all sets is: first those of all members, in the order of
-// their ids, then those of no member. It is kept in Redis; one that is lost with it
-// begins again.
+// their ids, then those of no member. A hurried one builds sets that are missing, and looks
+// at no others. It is kept in Redis; one that is lost with it begins again.
 type round struct {
 	Began   int64       `json:"began"`          // unix milliseconds, as the other times; 0: no round was begun
 	Lost    int64       `json:"lost,omitzero"`  // the last loss of Redis before it began
@@ -31,7 +31,7 @@ type round struct {
 
 // What a round counts, beside [bulk.Failed].
 const (
-	countDone     = "done"     // members whose sets were compared
+	countDone     = bulk.Seen  // members whose sets were looked at
 	countWrong    = "wrong"    // sets with an error
 	countRepaired = "repaired" // refills that were enqueued
 	countDeferred = "deferred" // those that were left for later
@@ -54,23 +54,16 @@ func (r round) String() string {
 }
 
 // seen is how many members were looked at.
-func (r round) seen() int64 { return r.Counts[countDone] + r.Counts[bulk.Failed] }
-
-// reason says why a round hurried.
-func (r round) reason() string {
-	if r.Lost == 0 {
-		return "no earlier round is known"
-	}
-	return "Redis lost data, or may have"
+func (r round) seen() int64 {
+	return r.Counts[countDone] + r.Counts[bulk.Failed] + r.Counts[bulk.Unreachable]
 }
 
-// Batch sizes, rates and batches at once. A hurried sweep looks at more sets a second, and at several
-// batches in parallel: it expects to find most sets wrong, and so to pause between looks.
+// Batch sizes, and batches at once. A round that hurries is as fast as the servers bear it.
 const (
 	sweepBatch    = 100
-	hurryRate     = 1000
-	hurryBatch    = 500
+	hurryBatch    = 128
 	hurryParallel = 4
+	hurryTries    = 10 // of one member, as updates of its set may conflict
 )
 
 // sweeper is the sweep of this process.
@@ -134,10 +127,14 @@ func (s *sweeper) sweepWhileHeld(ctx context.Context) error {
 // sweepRounds goes on where the sweep was left, and through rounds until ctx ends.
 func (s *sweeper) sweepRounds(ctx context.Context) error {
 	state, begun, err := s.options.Ledger.BeginSweep(ctx, uint64(s.fence))
-	if err == nil && !begun {
+	switch {
+	case err == nil && !begun:
 		err = errStale
+	case err == nil:
+		s.round = parseRound(state)
+	case s.isOneNodeAway(ctx, err): // where it is back, save is refused, and the sweep goes on where it was kept
+		err = nil
 	}
-	s.round = parseRound(state)
 	for err == nil && ctx.Err() == nil {
 		if s.round.Began == 0 || s.isOvertaken() { // where nothing is known, no set may be there
 			err = s.begin(ctx, true)
@@ -152,14 +149,32 @@ func (s *sweeper) sweepRounds(ctx context.Context) error {
 func (s *sweeper) save(ctx context.Context) error {
 	s.round.show()
 	saved, err := s.options.Ledger.SaveSweep(ctx, uint64(s.fence), s.round.String())
-	if err == nil && !saved {
+	switch {
+	case err == nil && !saved:
 		return errRefused
+	case s.isOneNodeAway(ctx, err): // only effort depends on what is kept
+		return nil
 	}
 	return err
 }
 
-// isBehind reports whether Redis lost data since the round began.
-func (s *sweeper) isBehind() bool { return s.lost.Load() > s.round.Lost }
+// isOneNodeAway reports whether an error means no more than that the node of Redis is away
+// on which the round is kept: the sets of the others are swept nevertheless.
+func (s *sweeper) isOneNodeAway(ctx context.Context, err error) bool {
+	if !bulk.IsNodeAway(err) || len(s.options.Probes) == 0 {
+		return false
+	}
+	for _, p := range s.options.Probes {
+		if p.Ask(ctx) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// isBehind reports whether sets are to be built because Redis lost data since the round
+// began.
+func (s *sweeper) isBehind() bool { return s.options.Build != nil && s.options.LostAt() > s.round.Lost }
 
 // isOvertaken reports whether the round should give way to a hurried one. A hurried
 // round goes on, and another one follows: each set is looked at as soon as if it began
@@ -169,7 +184,9 @@ func (s *sweeper) isOvertaken() bool { return s.isBehind() && !s.round.Hurried }
 // begin begins a round. The last loss is read first, so that one during begin is later.
 // A hurried round does not wait for the members to be counted again.
 func (s *sweeper) begin(ctx context.Context, hurried bool) error {
-	began, lost, total := time.Now().UnixMilli(), s.lost.Load(), s.round.Total
+	again := s.round.Hurried
+	began, lost, total := time.Now().UnixMilli(), s.options.LostAt(), s.round.Total
+	hurried = hurried && s.options.Build != nil
 	if total == 0 || !hurried {
 		counted, err := s.options.Members.CountMembers(ctx, 1, math.MaxUint64)
 		if err != nil {
@@ -180,17 +197,23 @@ func (s *sweeper) begin(ctx context.Context, hurried bool) error {
 	s.round = round{
 		Began: began, Lost: lost, Total: total, Hurried: hurried && total > 0, Ended: s.round.Ended, Took: s.round.Took,
 	}
+	if s.round.Hurried && !again {
+		s.options.Log.WarnContext(ctx, "Redis is new, or lost data: sets that are missing are built", "members", total)
+	}
 	return s.save(ctx)
 }
 
 // sweepRound continues the round to its end, and begins the next one. It ends early when
 // the round is overtaken.
 func (s *sweeper) sweepRound(ctx context.Context) error {
-	if !s.round.Hurried {
-		bounded, end := s.untilLoss(ctx)
-		defer end()
-		ctx = bounded
+	if s.round.Hurried {
+		if err := s.build(ctx); err != nil {
+			return err
+		}
+		return s.end(ctx)
 	}
+	ctx, end := s.untilLoss(ctx)
+	defer end()
 	if !s.round.Members {
 		if err := s.visitMembers(ctx); err != nil {
 			return err
@@ -207,16 +230,15 @@ func (s *sweeper) sweepRound(ctx context.Context) error {
 // what ends it otherwise.
 func (s *sweeper) untilLoss(ctx context.Context) (bounded context.Context, end func()) {
 	bounded, cancel := context.WithCancel(ctx)
+	if s.options.Build == nil {
+		return bounded, cancel
+	}
 	last := s.round.Lost // the next round may begin before the goroutine ends
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		defer cancel()
-		for s.lost.Load() <= last {
-			select {
-			case <-s.noticed:
-			case <-bounded.Done():
-				return
-			}
+		for s.options.LostAt() <= last && bounded.Err() == nil {
+			pause(bounded, s.options.Tick)
 		}
 	})
 	return bounded, func() {
@@ -227,26 +249,48 @@ func (s *sweeper) untilLoss(ctx context.Context) (bounded context.Context, end f
 
 // visitMembers looks at the sets of the members after the round's position.
 func (s *sweeper) visitMembers(ctx context.Context) error {
-	rate, parallel, batch := s.options.Rate, 1, min(2*s.options.Rate, sweepBatch) // about two seconds
-	if s.round.Hurried {
-		rate, parallel, batch = max(hurryRate, rate), hurryParallel, hurryBatch
-	}
-	_, err := s.walk(ctx, OfSweep, bulk.Walk{
-		Source: s.options.Members, Visit: s.visit, Batch: batch,
-		Pacer: bulk.NewPacer(bulk.PacerOptions{Parallel: parallel, Rate: rate}),
-		Saved: func(_ int, at bulk.Checkpoint) error {
-			s.round.After, s.round.Counts = at.Position, at.Counts
-			if err := s.save(ctx); err != nil {
-				return err
-			}
-			s.outage.over()
-			return nil
+	return s.goOn(ctx, bulk.Walk{
+		Visit: s.visit, Batch: min(2*s.options.Rate, sweepBatch), // about two seconds
+		Pacer: bulk.NewPacer(bulk.PacerOptions{Rate: s.options.Rate}),
+	})
+}
+
+// build builds the sets that are missing of the members after the round's position. Those
+// on a node that stays away are left out: when it comes back with nothing, or with what may
+// be old, that is another loss.
+func (s *sweeper) build(ctx context.Context) error {
+	pacer := bulk.NewPacer(bulk.PacerOptions{Parallel: hurryParallel, Probes: s.options.Probes})
+	pacing, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { pacer.Run(pacing) })
+	defer running.Wait()
+	defer stop()
+	return s.goOn(ctx, bulk.Walk{
+		Batch: hurryBatch, Pacer: pacer, Tries: hurryTries, Patience: s.options.Patience,
+		Visit: func(ctx context.Context, members []member.ID) (done bulk.Counts, left []member.ID, err error) {
+			done, left, err = s.options.Build(ctx, members)
+			setsBuilt.Add(float64(done[bulk.Built]))
+			return done, left, err
 		},
-	}, bulk.Checkpoint{Position: s.round.After, Counts: s.round.Counts})
+	})
+}
+
+// goOn visits the members after the round's position.
+func (s *sweeper) goOn(ctx context.Context, w bulk.Walk) error {
+	w.Source = s.options.Members
+	w.Saved = func(_ int, at bulk.Checkpoint) error {
+		s.round.After, s.round.Counts = at.Position, at.Counts
+		if err := s.save(ctx); err != nil {
+			return err
+		}
+		s.outage.over()
+		return nil
+	}
+	_, err := s.walk(ctx, OfSweep, w, bulk.Checkpoint{Position: s.round.After, Counts: s.round.Counts})
 	return err
 }
 
-// visit looks at some sets. A sweep that does not hurry pauses longer than it looks.
+// visit looks at some sets, and pauses longer than it looks.
 func (s *sweeper) visit(ctx context.Context, members []member.ID) (bulk.Counts, []member.ID, error) {
 	r, err := s.auditor.Check(ctx, members)
 	if err != nil {
@@ -257,49 +301,59 @@ func (s *sweeper) visit(ctx context.Context, members []member.ID) (bulk.Counts, 
 	if err != nil {
 		return nil, nil, err
 	}
-	if !s.round.Hurried {
-		pause(ctx, restShare*r.Looking)
-	}
-	done[countDone], done[countWrong] = int64(len(members)), int64(r.Erroneous)
+	pause(ctx, restShare*r.Looking)
+	done[countDone], done[countWrong], done[bulk.Unreachable] = int64(len(members)-len(r.Unreachable)), int64(r.Erroneous), int64(len(r.Unreachable))
 	return done, nil, nil
 }
 
 // visitOrphans looks for sets of no member. It cannot be resumed, but is quick, since it
-// only asks which ids are members.
+// only asks which ids are members. Those on a node that is away are left out.
 func (s *sweeper) visitOrphans(ctx context.Context) error {
-	return s.options.EachStored(ctx, func(ctx context.Context, ids []member.ID) error {
-		start := time.Now()
-		orphans, err := s.auditor.Orphans(ctx, ids)
-		if err != nil {
-			return err
-		}
-		from := bulk.Checkpoint{Counts: s.round.Counts}
-		at, err := s.walk(ctx, OfSweep, bulk.Walk{Source: bulk.List(orphans), Visit: s.visit, Pacer: bulk.NewPacer(bulk.PacerOptions{})}, from)
-		if err != nil {
-			return err
-		}
-		at.Counts[countDone], at.Counts[bulk.Failed] = s.round.Counts[countDone], s.round.Counts[bulk.Failed] // members only
-		s.round.Counts = at.Counts
-		if err := s.save(ctx); err != nil {
-			return err
-		}
-		if !s.round.Hurried {
-			pause(ctx, restShare*time.Since(start))
-		}
-		return ctx.Err()
+	var ended error
+	err := s.options.EachStored(ctx, func(ctx context.Context, ids []member.ID) error {
+		ended = s.visitOrphansOf(ctx, ids)
+		return ended
 	})
+	if ended == nil && s.isOneNodeAway(ctx, err) {
+		return nil
+	}
+	return err
+}
+
+// visitOrphansOf looks for sets of no member among those of ids.
+func (s *sweeper) visitOrphansOf(ctx context.Context, ids []member.ID) error {
+	start := time.Now()
+	orphans, err := s.auditor.Orphans(ctx, ids)
+	if err != nil {
+		return err
+	}
+	from := bulk.Checkpoint{Counts: s.round.Counts}
+	at, err := s.walk(ctx, OfSweep, bulk.Walk{Source: bulk.List(orphans), Visit: s.visit, Pacer: bulk.NewPacer(bulk.PacerOptions{})}, from)
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{countDone, bulk.Failed, bulk.Unreachable} { // members only
+		at.Counts[name] = s.round.Counts[name]
+	}
+	s.round.Counts = at.Counts
+	if err := s.save(ctx); err != nil {
+		return err
+	}
+	pause(ctx, restShare*time.Since(start))
+	return ctx.Err()
 }
 
 // end ends the round and begins the next one. That one hurries when Redis lost data since
-// the round began, and after a hurried round that could not repair all.
+// the round began.
 func (s *sweeper) end(ctx context.Context) error {
 	now := time.Now().UnixMilli()
 	s.round.Ended, s.round.Took = now, now-s.round.Began
 	took := time.Duration(s.round.Took) * time.Millisecond
 	if s.round.Hurried && !s.isBehind() {
-		s.summary.write(ctx, true) // what it found, before the line that it found no more
-		s.options.Log.InfoContext(ctx, "all sets were looked at", "because", s.round.reason(), "members", s.round.seen(),
-			"took", took, "wrong", s.round.Counts[countWrong], "repairs", s.round.Counts[countRepaired], "repairs_left", s.round.Counts[countDeferred])
+		n := s.round.Counts
+		setsUnreachable.WithLabelValues(OfSweep).Add(float64(n[bulk.Unreachable]))
+		s.options.Log.InfoContext(ctx, "all sets that were missing are built", "members", s.round.seen(), "built", n[bulk.Built],
+			"failed", n[bulk.Failed], "unreachable", n[bulk.Unreachable], "took", took)
 	}
 	bounded, end := s.untilLoss(ctx)
 	pause(bounded, s.options.Round-took) // a small site is not swept all the time
@@ -307,5 +361,5 @@ func (s *sweeper) end(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return s.begin(ctx, s.isBehind() || s.round.Hurried && s.round.Counts[countDeferred] > 0)
+	return s.begin(ctx, s.isBehind())
 }

@@ -22,7 +22,7 @@ const (
 
 // Looker is what a [Builder] asks of the index.
 type Looker interface {
-	Look(ctx context.Context, members []member.ID) ([]index.Set, error)
+	Look(ctx context.Context, members []member.ID) []index.Set
 }
 
 // Refiller builds sets; [tasks.RefillHandler] is one.
@@ -51,12 +51,11 @@ type Builder struct {
 // [Judge].
 func (b *Builder) Build(ctx context.Context, members []member.ID) (Counts, []member.ID, error) {
 	counts := Counts{}
-	wanted, err := b.choose(ctx, members, counts)
-	if err != nil || len(wanted) == 0 {
-		return counts, nil, err
+	wanted, left, err := b.choose(ctx, members, counts)
+	if len(wanted) == 0 {
+		return counts, left, err
 	}
 	found, failed := b.Refiller.Refill(ctx, wanted)
-	var left []member.ID
 	for _, id := range wanted {
 		switch {
 		case failed[id] != nil:
@@ -73,18 +72,19 @@ func (b *Builder) Build(ctx context.Context, members []member.ID) (Counts, []mem
 	return counts, left, err
 }
 
-// choose returns the members whose sets are to be built, and counts the others. A key
-// that activityd did not write is not left alone.
-func (b *Builder) choose(ctx context.Context, members []member.ID, counts Counts) (wanted []member.ID, err error) {
+// choose returns the members whose sets are to be built, and those whose sets cannot be
+// looked at, with the error that matters most; it counts the others. A key that activityd
+// did not write is not left alone.
+func (b *Builder) choose(ctx context.Context, members []member.ID, counts Counts) (wanted, left []member.ID, err error) {
 	if b.Existing && !b.ActiveOnly {
-		return members, nil
+		return members, nil, nil
 	}
-	sets, err := b.Index.Look(ctx, members)
-	if err != nil {
-		return nil, err
-	}
-	for _, set := range sets {
+	for _, set := range b.Index.Look(ctx, members) {
 		switch {
+		case set.Err != nil:
+			left = append(left, set.Member)
+			err = worse(err, set.Err)
+			continue
 		case !set.Known && b.ActiveOnly:
 			counts[Absent]++
 		case set.Known && set.Foreign == 0 && !b.Existing:
@@ -95,7 +95,7 @@ func (b *Builder) choose(ctx context.Context, members []member.ID, counts Counts
 		}
 		counts[Seen]++
 	}
-	return wanted, nil
+	return wanted, left, err
 }
 
 // worse returns the error that matters more: [Fatal] before [Own] before [Away].
@@ -107,14 +107,20 @@ func worse(a, b error) error {
 	return a
 }
 
+// IsNodeAway reports whether an error says that the sets of a node of Redis cannot be used
+// now.
+func IsNodeAway(err error) bool {
+	return errors.Is(err, index.ErrUnavailable) || errors.Is(err, index.ErrUnknown)
+}
+
 // Judge returns what an error of MySQL or Redis means. A server that is away, full or
-// busy is waited for; a Redis without the selected database is not. A deadlock, a query
+// busy, or whose sets may be old, is waited for; a Redis without the selected database is not. A deadlock, a query
 // that took too long, and a set that others kept changing belong to the members.
 func Judge(err error) Fault {
 	switch {
 	case errors.Is(err, index.ErrNoDatabase):
 		return Fatal
-	case errors.Is(err, mysql.ErrUnavailable), errors.Is(err, index.ErrUnavailable), errors.Is(err, once.ErrUnavailable):
+	case errors.Is(err, mysql.ErrUnavailable), errors.Is(err, once.ErrUnavailable), IsNodeAway(err):
 		return Away
 	case errors.Is(err, tasks.ErrContended), mysql.IsRetryable(err), mysql.IsTooSlow(err):
 		return Own

@@ -25,14 +25,14 @@ func TestResumeFileIsKeptAndFoundAgain(t *testing.T) {
 		t.Fatalf("a new file: %+v, %v", f, err)
 	}
 	want := Checkpoint{Position: 1 << 60, Counts: Counts{"checked": 17}}
-	must(t, f.write(want, index.Generation{Token: "token", Marks: []int64{7}}))
+	must(t, f.write(want, index.Generation{Lost: []int64{5}, Marks: []int64{7}}))
 	if _, err := openFile(path, work); err == nil || !strings.Contains(err.Error(), "another command is at work with") {
 		t.Errorf("opened twice: %v", err)
 	}
 	must(t, f.unlock())
 	f, err = openFile(path, work)
 	must(t, err)
-	if g := f.found.Generation; f.found.Position != want.Position || f.found.Counts["checked"] != 17 || g.Token != "token" || g.Marks[0] != 7 {
+	if g := f.found.Generation; f.found.Position != want.Position || f.found.Counts["checked"] != 17 || g.Lost[0] != 5 || g.Marks[0] != 7 {
 		t.Errorf("found %+v, want %+v", f.found, want)
 	}
 	must(t, f.unlock())

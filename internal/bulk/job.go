@@ -21,11 +21,9 @@ type Store interface {
 	CountMembers(ctx context.Context, first, last member.ID) (int64, error)
 }
 
-// Generations is where a [Job] reads the generation of Redis' data; [index.Ledger]
-// is one.
+// Generations is where a [Job] reads the generation of Redis' data; [index.Index] is one.
 type Generations interface {
-	Generation(ctx context.Context) (index.Generation, error)
-	BeginGeneration(ctx context.Context) (index.Generation, error)
+	Generation(ctx context.Context, before index.Generation) (index.Generation, error)
 }
 
 // Reporter shows the progress of a [Job]. Its methods may be called concurrently.
@@ -57,8 +55,8 @@ type Job struct {
 
 	Store       Store
 	Generations Generations
-	// Writes says that the job changes Redis. Unless it does, or has a file, it leaves
-	// no token there.
+	// Writes says that the job changes Redis. It then waits until the data of all nodes
+	// were looked at, as by [index.Index.Watch], so that no loss of what it did is missed.
 	Writes bool
 	// Once refuses a job that writes while another process is at the same command and
 	// range. Nothing but effort depends on it. Lease is how long the name of a process
@@ -85,7 +83,9 @@ type Result struct {
 // Errors that end a [Job].
 var (
 	// ErrLost: what was done for some members is gone.
-	ErrLost = errors.New("the sets were lost while this ran, because Redis was emptied or came back with older data: run it again")
+	ErrLost = errors.New("sets were lost while this ran, because Redis, or a node of it, was emptied or came back with data that may be old: run it again")
+	// errUnsettled: a loss would not show yet.
+	errUnsettled = fmt.Errorf("%w: its data were not looked at yet", index.ErrUnavailable)
 	// ErrNoMember: the range names one member, which does not exist.
 	ErrNoMember = errors.New("no such member")
 )
@@ -270,7 +270,7 @@ func (j *job) walk(ctx context.Context, from Checkpoint) (at Checkpoint, err err
 		at.Counts.Add(more)
 	}
 	if err == nil {
-		err = j.patiently(ctx, j.look)
+		err = j.patiently(ctx, j.conclude)
 	}
 	return at, err
 }
@@ -331,29 +331,27 @@ func (j *job) begin(ctx context.Context, from Checkpoint) error {
 	if err := j.Settings(ctx); err != nil {
 		return err
 	}
-	read := j.Generations.Generation
-	if j.Writes || j.File != "" {
-		read = j.Generations.BeginGeneration
-	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	now, err := read(ctx)
-	if err != nil {
+	now, err := j.Generations.Generation(ctx, j.generation)
+	switch {
+	case err != nil:
 		return err
-	}
-	if now.Rewound(j.generation) && from.Position > 0 {
-		return fmt.Errorf("--resume: the sets were lost since %s was written: delete it to start over", j.File)
+	case now.Rewound(j.generation) && from.Position > 0:
+		return fmt.Errorf("--resume: sets were lost since %s was written: delete it to start over", j.File)
+	case j.Writes && !now.Settled():
+		return errUnsettled
 	}
 	j.generation, j.watching = now, true
 	return nil
 }
 
 // look reads the generation. It returns [ErrLost] when data was lost since the last
-// call, and another error when Redis did not answer.
+// call, and another error when no node of Redis answered.
 func (j *job) look(ctx context.Context) error {
 	j.mu.Lock() // for the whole call, so that answers are compared in their order
 	defer j.mu.Unlock()
-	now, err := j.Generations.Generation(ctx)
+	now, err := j.Generations.Generation(ctx, j.generation)
 	switch {
 	case err != nil || !j.watching:
 		return err
@@ -362,6 +360,14 @@ func (j *job) look(ctx context.Context) error {
 	}
 	j.generation = now
 	return nil
+}
+
+// conclude finds out whether data was lost, with the answers of all nodes.
+func (j *job) conclude(ctx context.Context) error {
+	if err := j.Settings(ctx); err != nil {
+		return err
+	}
+	return j.look(ctx)
 }
 
 // count returns how many members are still to be visited; -1 when MySQL cannot count

@@ -23,12 +23,8 @@ func (s servers) CountMembers(context.Context, member.ID, member.ID) (int64, err
 	return int64(len(s.members)), nil
 }
 
-func (servers) Generation(context.Context) (index.Generation, error) {
-	return index.Generation{Token: "a token"}, nil
-}
-
-func (s servers) BeginGeneration(ctx context.Context) (index.Generation, error) {
-	return s.Generation(ctx)
+func (servers) Generation(context.Context, index.Generation) (index.Generation, error) {
+	return index.Generation{Lost: []int64{1}}, nil
 }
 
 func (servers) Begin(int64, member.ID, time.Time) {}

@@ -46,8 +46,11 @@ func (c Counts) Add(other Counts) {
 	}
 }
 
-// Failed is the name under which members that were given up are counted.
-const Failed = "failed"
+// What a [Walk] counts.
+const (
+	Failed      = "failed"      // members that were given up
+	Unreachable = "unreachable" // members whose server was away for longer than [Walk.Patience]
+)
 
 // Checkpoint is how far a walk is; the zero value is its beginning.
 type Checkpoint struct {
@@ -102,6 +105,9 @@ type Walk struct {
 	Batch int // members of a visit; 0: 256
 	// Tries is how often a single member is visited before it is given up; 0: 10.
 	Tries int
+	// Patience is for how long the members of a batch are visited again whose server is away,
+	// before they are counted as [Unreachable]; 0: for as long as it takes.
+	Patience time.Duration
 	// Timeout cancels a visit, which counts as [Own]; 0: none.
 	Timeout time.Duration
 	// Grace is how long visits under way may go on when the context ends.
@@ -123,9 +129,10 @@ const maxTries = 10
 // ErrStopped is the error of work whose context ended.
 var ErrStopped = errors.New("stopped")
 
-// maxOpen bounds the batches that have begun and are not behind the position: how
-// far others may run ahead of a slow batch, and how much is repeated after a crash.
-const maxOpen = 64
+// maxOpen bounds the batches that have begun and are not behind the position: how far
+// others may run ahead of a batch that is slow, or has members whose node of Redis is away,
+// and how much is repeated after a crash. It is enough for a failover to a replica.
+const maxOpen = 1024
 
 // walk is a [Walk] under way.
 type walk struct {
@@ -249,6 +256,7 @@ type batch struct {
 	members []member.ID
 	counts  Counts
 	done    bool
+	away    time.Time // since when a server is; zero: none is
 }
 
 // work visits the members of a batch, which has entered, until all are done or given
@@ -258,20 +266,24 @@ func (w *walk) work(b *batch, leave func()) error {
 	parts := [][]member.ID{b.members}
 	for round := 1; ; round++ {
 		var next [][]member.ID
-		for _, part := range parts {
+		for i, part := range parts {
 			if leave == nil {
 				var err error
 				if leave, err = w.Pacer.Enter(w.starting, len(part)); err != nil {
 					return ErrStopped
 				}
 			}
-			left, err := w.visitPart(b, part, alone)
+			left, away, err := w.visitPart(b, part, alone)
 			leave()
 			if err != nil {
 				return err
 			}
 			leave = nil
 			next = append(next, left...)
+			if away { // the others are visited when this part is done
+				next = append(next, parts[i+1:]...)
+				break
+			}
 		}
 		if len(next) == 0 {
 			return w.end(b)
@@ -283,20 +295,32 @@ func (w *walk) work(b *batch, leave func()) error {
 	}
 }
 
-// visitPart visits a part of a batch once, and returns the parts to visit again.
-func (w *walk) visitPart(b *batch, part []member.ID, alone map[member.ID]int) (again [][]member.ID, err error) {
+// visitPart visits a part of a batch once, and returns the parts to visit again, and
+// whether a server was away: then the first of them is one member, which finds out whether
+// it is back.
+func (w *walk) visitPart(b *batch, part []member.ID, alone map[member.ID]int) (again [][]member.ID, away bool, err error) {
 	left, err := w.visit(b, part)
 	if err == nil {
-		return nil, nil
+		b.away = time.Time{}
+		return nil, false, nil
 	}
 	if w.starting.Err() != nil {
-		return nil, ErrStopped
+		return nil, false, ErrStopped
 	}
 	switch w.judge(err) {
 	case Fatal:
-		return nil, fmt.Errorf("members %s to %s: %w", part[0], part[len(part)-1], err)
+		return nil, false, fmt.Errorf("members %s to %s: %w", part[0], part[len(part)-1], err)
 	case Away:
-		again = [][]member.ID{left}
+		if b.away.IsZero() {
+			b.away = time.Now()
+		} else if w.Patience > 0 && time.Since(b.away) >= w.Patience {
+			b.counts[Unreachable] += int64(len(left))
+			return nil, false, nil
+		}
+		away, again = true, [][]member.ID{left[:1]}
+		if len(left) > 1 {
+			again = append(again, left[1:])
+		}
 	case Own:
 		if len(part) == 1 {
 			alone[part[0]]++
@@ -304,12 +328,12 @@ func (w *walk) visitPart(b *batch, part []member.ID, alone map[member.ID]int) (a
 		if alone[part[0]] == w.Tries {
 			b.counts[Failed]++
 			w.GaveUp(part[0], err)
-			return nil, nil
+			return nil, false, nil
 		}
 		again = slices.Collect(slices.Chunk(left, (len(left)+1)/2))
 	}
 	w.Trouble(err)
-	return again, nil
+	return again, away, nil
 }
 
 // visit visits once and counts the members that are done. With an error, at least one

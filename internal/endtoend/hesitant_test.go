@@ -33,12 +33,12 @@ func hesitate(ctx context.Context) {
 	}
 }
 
-func (h hesitantIndex) Add(ctx context.Context, additions []index.Addition) ([]member.ID, error) {
+func (h hesitantIndex) Add(ctx context.Context, additions []index.Addition) ([]member.ID, map[member.ID]error) {
 	hesitate(ctx)
 	return h.Index.Add(ctx, additions)
 }
 
-func (h hesitantIndex) Apply(ctx context.Context, changes []index.Change) ([]index.Outcome, error) {
+func (h hesitantIndex) Apply(ctx context.Context, changes []index.Change) []index.Result {
 	hesitate(ctx)
 	return h.Index.Apply(ctx, changes)
 }

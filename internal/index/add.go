@@ -22,25 +22,32 @@ import (
 //	"below"      the contact was a member already, with a higher score; nothing was written
 //	"rose"       the contact was a member already, and its score rose
 //	"added"      the contact is a new member, and no rank was cut off
+//	"failed"     the server refused; nothing was written
 //
 // The trim counts from the lowest rank: 0 to -(max+1) leaves exactly max.
 //
 // What a set costs are the commands, so the common ways are short: one command for a
 // member that rises, two for a contact that comes into a full set. Which it is, is
 // guessed from the set before: in a fan-out most of the sets have the contact, or most
-// do not. A wrong guess costs one command. NX would make a missing set, so isThere is
-// called before. Numbers are made strings once: Redis is slow to convert those of Lua.
+// do not. A wrong guess costs one command. Numbers are made strings once: Redis is slow to
+// convert those of Lua.
 //
-// Only the size after the trim reports whether the contact should have stayed outside.
-// It is taken out again then: a script is one step, and no other command sees it.
+// Only the size after the trim reports whether the contact should have stayed outside, or
+// whether there was no set before. It is taken out again then: a script is one step, and
+// no other command sees it.
 const addFunction = `
-local function adder(max, min, isThere)
+local function adder(max, min)
   local last, expected = tostring(-(max + 1)), true
 
   local function settle(key, score, contact)
     local cut = redis.call('ZREMRANGEBYRANK', key, '0', last)
     if cut > 0 then return 'trimmed', cut end
-    if redis.call('ZCARD', key) > min then
+    local size = redis.call('ZCARD', key)
+    if size == 1 then
+      redis.call('ZREM', key, contact)
+      return 'missing', 0
+    end
+    if size > min then
       local low = redis.call('ZRANGE', key, '0', '1', 'WITHSCORES')
       if low[1] == contact and tonumber(score) < tonumber(low[4]) then
         redis.call('ZREM', key, contact)
@@ -53,10 +60,12 @@ local function adder(max, min, isThere)
   return function(key, score, contact)
     if expected and redis.pcall('ZADD', key, 'XX', 'GT', 'CH', score, contact) == 1 then return 'rose', 0 end
     expected = false
-    if not isThere(key) then return 'missing', 0 end
     local came = redis.pcall('ZADD', key, 'NX', score, contact)
     if came == 1 then return settle(key, score, contact) end
-    if came ~= 0 and redis.call('TYPE', key).ok ~= 'zset' then return 'missing', 0 end
+    if came ~= 0 then
+      if string.find(came.err, 'WRONGTYPE', 1, true) then return 'missing', 0 end
+      return 'failed', 0
+    end
     expected = true
     if redis.call('ZADD', key, 'XX', 'GT', 'CH', score, contact) == 1 then return 'rose', 0 end
     if tonumber(redis.call('ZSCORE', key, contact)) > tonumber(score) then return 'below', 0 end
@@ -76,25 +85,38 @@ type Addition struct {
 // read MySQL before the upload, and be about to make the set, or to remove or lower the
 // contact.
 //
-//	KEYS[1…n]     the sets
-//	KEYS[n+1…2n]  their guards, in the same order
-//	ARGV[1]       max
-//	ARGV[2]       min
-//	ARGV[3]       the score
-//	ARGV[4]       the contact
-//	returns       {{outcome of adder, how often, …}, {i of each KEYS[i] that is missing, …}}
+// It is run in two ways. For many sets of one node their keys are made here and not
+// declared, because all that are declared must lie in one slot of a cluster. Servers take
+// that from a script, and refuse each command whose key lies elsewhere, or is being moved:
+// Redis does so since scripts exist, and Valkey does, though both advise against it. What
+// failed is done again, set by set, with declared keys, which every server takes.
+//
+//	KEYS[1]  the set, KEYS[2] its guard; or none
+//	ARGV[1]  the score
+//	ARGV[2]  the contact
+//	ARGV[3]  max
+//	ARGV[4]  min
+//	ARGV[5]  1 if the guards can be deleted by one command, else 0
+//	ARGV[6…] the members whose sets they are
+//	returns  {{outcome of adder, how often, …}, {i of each ARGV[5+i] whose set is missing, …},
+//	         {i of each that failed, …}}
 var addScript = newScript(addFunction + `
-local n, all = #KEYS / 2, nil
-local add = adder(tonumber(ARGV[1]), tonumber(ARGV[2]), function(key)
-  if all == nil then all = redis.call('EXISTS', unpack(KEYS, 1, n)) == n end
-  return all or redis.call('EXISTS', key) == 1
-end)
-local counts, missing, ended = {}, {}, {}
-for i = 1, n do
-  local outcome = add(KEYS[i], ARGV[3], ARGV[4])
-  counts[outcome] = (counts[outcome] or 0) + 1
+local score, contact, together = ARGV[1], ARGV[2], ARGV[5] == '1'
+local add = adder(tonumber(ARGV[3]), tonumber(ARGV[4]))
+local counts, missing, failed, ended = {}, {}, {}, {}
+for i = 1, #ARGV - 5 do
+  local key = KEYS[1] or '` + userKeyPrefix + `' .. ARGV[5 + i]
+  local outcome = add(key, score, contact)
+  if outcome ~= 'added' and outcome ~= 'rose' and outcome ~= 'failed' then
+    local guard = KEYS[2] or 'guard_{' .. key .. '}'
+    if together then
+      ended[#ended + 1] = guard
+    elseif type(redis.pcall('DEL', guard)) == 'table' then
+      outcome = 'failed'
+    end
+  end
+  if outcome == 'failed' then failed[#failed + 1] = i else counts[outcome] = (counts[outcome] or 0) + 1 end
   if outcome == 'missing' then missing[#missing + 1] = i end
-  if outcome ~= 'added' and outcome ~= 'rose' then ended[#ended + 1] = KEYS[n + i] end
 end
 if #ended > 0 then redis.call('DEL', unpack(ended)) end
 local pairwise = {}
@@ -102,8 +124,13 @@ for outcome, times in pairs(counts) do
   pairwise[#pairwise + 1] = outcome
   pairwise[#pairwise + 1] = times
 end
-return {pairwise, missing}
+return {pairwise, missing, failed}
 `)
+
+// setsPerCall is how many sets one run of addScript adds to: a run costs more than the
+// commands for a set do. A hundred keep the server busy for about a quarter of a
+// millisecond.
+const setsPerCall = 100
 
 // Add adds uploads to sets, pipelined. It needs no guard because it only ever raises. It
 // returns the members whose set is missing or malformed and needs a refill, once each and
@@ -118,26 +145,13 @@ func (ix *Index) Add(ctx context.Context, additions []Addition) (missing []membe
 	failed = make(map[member.ID]error)
 	additions = ix.trusted(ctx, additions, failed)
 	outcomes := make(map[AddOutcome]int)
-	all := len(additions)
-	if ix.rises.Load() {
-		additions = ix.raise(ctx, additions, outcomes)
-	}
-	calls := ix.addCalls(additions)
-	for i, r := range ix.client.evalAll(ctx, addScript, calls, nil) {
-		n := len(calls[i].keys) / 2
-		absent, err := readAdded(additions[:n], r, outcomes)
-		missing = append(missing, absent...)
-		if err != nil {
-			err = translate(ctx, fmt.Sprintf("add contact %s to %d sets, the first that of %s", additions[0].Contact, n, additions[0].Member), err)
-			for _, a := range additions[:n] {
-				failed[a.Member] = err
-			}
+	again := ix.addAll(ctx, additions, ix.callsByNode, outcomes, &missing, failed)
+	again = ix.raise(ctx, again, outcomes)
+	for _, a := range ix.addAll(ctx, again, ix.callsBySet, outcomes, &missing, failed) {
+		if failed[a.Member] == nil {
+			failed[a.Member] = fmt.Errorf("add contact %s to the set of %s: %w: a command failed within a script", a.Contact, a.Member, ErrUnavailable)
 		}
-		additions = additions[n:]
 	}
-	ix.rises.Store(2*outcomes[addRose] > all)
-	outcomes[AddTaken] += outcomes[addRose]
-	delete(outcomes, addRose)
 	for outcome, n := range outcomes {
 		adds.WithLabelValues(string(outcome)).Add(float64(n))
 	}
@@ -158,7 +172,9 @@ func (ix *Index) trusted(ctx context.Context, additions []Addition, failed map[m
 	errs := make(map[*node]error)
 	return slices.DeleteFunc(slices.Clone(additions), func(a Addition) bool {
 		n, err := ix.client.nodeOf(ctx, UserKey(a.Member))
-		if err == nil {
+		if err != nil {
+			err = translate(ctx, "find the node of "+a.Member.String(), err)
+		} else {
 			compared, ok := errs[n]
 			if !ok {
 				if !ix.trusts(n) {
@@ -169,15 +185,15 @@ func (ix *Index) trusted(ctx context.Context, additions []Addition, failed map[m
 			err = compared
 		}
 		if err != nil {
-			failed[a.Member] = translate(ctx, "find the node of "+a.Member.String(), err)
+			failed[a.Member] = err
 		}
 		return err != nil
 	})
 }
 
 // raise raises the scores of contacts that are members of their sets, which is all that
-// adder does for them, and returns the additions that it did not raise. One command a set
-// costs less than a script.
+// adder does for them, and returns the additions that it did not raise. Unlike a script,
+// the command works in a slot that is being moved.
 func (ix *Index) raise(ctx context.Context, additions []Addition, outcomes map[AddOutcome]int) (others []Addition) {
 	commands, raised := make([]*command, len(additions)), make([]*redis.IntCmd, len(additions))
 	for i, a := range additions {
@@ -188,7 +204,7 @@ func (ix *Index) raise(ctx context.Context, additions []Addition, outcomes map[A
 	ix.client.send(ctx, commands)
 	for i, cmd := range raised {
 		if cmd.Err() == nil && cmd.Val() == 1 {
-			outcomes[addRose]++
+			outcomes[AddTaken]++
 		} else {
 			others = append(others, additions[i])
 		}
@@ -196,46 +212,105 @@ func (ix *Index) raise(ctx context.Context, additions []Addition, outcomes map[A
 	return others
 }
 
-// addCalls makes one call of consecutive additions with the same entry, as those of a
-// fan-out are, up to as many sets as one call may touch.
-func (ix *Index) addCalls(additions []Addition) (calls []call) {
-	maxSets, s := ix.client.setsPerCall(), ix.options.Settings
-	for len(additions) > 0 {
-		same, n := additions[0].Entry, 1
-		for n < min(maxSets, len(additions)) && additions[n].Entry == same {
-			n++
+// addCall is one run of addScript and what it is to add.
+type addCall struct {
+	call
+
+	additions []Addition
+}
+
+// addAll runs addScript for all additions, as calls divides them. It adds to the outcomes,
+// to the members whose set is missing, and to those that failed because their server
+// cannot be used. The others that failed it returns.
+func (ix *Index) addAll(ctx context.Context, additions []Addition, divide func(context.Context, []Addition) []addCall,
+	outcomes map[AddOutcome]int, missing *[]member.ID, failed map[member.ID]error,
+) (again []Addition) {
+	divided := divide(ctx, additions)
+	calls := make([]call, len(divided))
+	for i, c := range divided {
+		calls[i] = c.call
+	}
+	for i, r := range ix.client.evalAll(ctx, addScript, calls, nil) {
+		some := divided[i].additions
+		parts, _ := r.value.([]any)
+		if r.err == nil && len(parts) != 3 {
+			r.err = fmt.Errorf("unexpected reply %v", r.value)
 		}
-		keys := make([]string, 2*n)
-		for i, a := range additions[:n] {
-			keys[i] = UserKey(a.Member)
-			keys[n+i] = guardKey(keys[i])
+		if r.err != nil {
+			err := translate(ctx, fmt.Sprintf("add contact %s to %d sets, the first that of %s", some[0].Contact, len(some), some[0].Member), r.err)
+			if len(calls[i].keys) == 0 && !isUnreachable(r.err) { // another way may work
+				again = append(again, some...)
+				continue
+			}
+			for _, a := range some {
+				failed[a.Member] = err
+			}
+			continue
 		}
-		calls = append(calls, call{keys, []any{s.Max, s.Min, same.Score, same.Contact.String()}})
-		additions = additions[n:]
+		counts, _ := parts[0].([]any)
+		for pair := range slices.Chunk(counts, 2) {
+			outcome, _ := pair[0].(string)
+			n, _ := pair[1].(int64)
+			if outcome == "rose" {
+				outcome = string(AddTaken)
+			}
+			outcomes[AddOutcome(outcome)] += int(n)
+		}
+		for _, a := range pick(some, parts[1]) {
+			*missing = append(*missing, a.Member)
+		}
+		again = append(again, pick(some, parts[2])...)
+	}
+	return again
+}
+
+// pick returns the additions at positions of a reply, which count from 1.
+func pick(additions []Addition, positions any) (picked []Addition) {
+	list, _ := positions.([]any)
+	for _, position := range list {
+		i, _ := position.(int64)
+		picked = append(picked, additions[i-1])
+	}
+	return picked
+}
+
+// callsByNode makes one call of consecutive additions with the same entry, as those of a
+// fan-out are, to sets on the same node.
+func (ix *Index) callsByNode(ctx context.Context, additions []Addition) (calls []addCall) {
+	var entry Entry
+	open := make(map[*node]int) // the places of the calls that have room
+	for _, a := range additions {
+		n, err := ix.client.nodeOf(ctx, UserKey(a.Member))
+		if err != nil { // it was found a moment ago
+			n = nil
+		}
+		if a.Entry != entry {
+			entry = a.Entry
+			clear(open)
+		}
+		at, ok := open[n]
+		if !ok || len(calls[at].additions) == setsPerCall {
+			at, open[n] = len(calls), len(calls)
+			calls = append(calls, addCall{call: call{on: n, args: ix.addArgs(a.Entry, ix.client.cluster == nil)}})
+		}
+		calls[at].additions = append(calls[at].additions, a)
+		calls[at].args = append(calls[at].args, uint64(a.Member))
 	}
 	return calls
 }
 
-// readAdded reads the reply to one call: it counts the outcomes, and returns the members
-// whose set is missing.
-func readAdded(additions []Addition, r reply, outcomes map[AddOutcome]int) (missing []member.ID, err error) {
-	parts, _ := r.value.([]any)
-	if r.err == nil && len(parts) != 2 {
-		r.err = fmt.Errorf("unexpected reply %v", r.value)
+// callsBySet makes a call of each addition.
+func (ix *Index) callsBySet(_ context.Context, additions []Addition) []addCall {
+	calls := make([]addCall, len(additions))
+	for i, a := range additions {
+		set := UserKey(a.Member)
+		args := append(ix.addArgs(a.Entry, false), uint64(a.Member))
+		calls[i] = addCall{call{keys: []string{set, guardKey(set)}, args: args}, additions[i : i+1]}
 	}
-	if r.err != nil {
-		return nil, r.err
-	}
-	counts, _ := parts[0].([]any)
-	for pair := range slices.Chunk(counts, 2) {
-		outcome, _ := pair[0].(string)
-		n, _ := pair[1].(int64)
-		outcomes[AddOutcome(outcome)] += int(n)
-	}
-	positions, _ := parts[1].([]any)
-	for _, position := range positions {
-		i, _ := position.(int64)
-		missing = append(missing, additions[i-1].Member)
-	}
-	return missing, nil
+	return calls
+}
+
+func (ix *Index) addArgs(e Entry, together bool) []any {
+	s := ix.options.Settings
+	return append(make([]any, 0, 5+setsPerCall), e.Score, e.Contact.String(), s.Max, s.Min, together)
 }

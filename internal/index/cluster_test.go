@@ -48,7 +48,7 @@ func TestCluster(t *testing.T) {
 		if s.Err() != nil || len(s.Nodes) != 2 || s.Away != 0 {
 			t.Errorf("probe: %+v", s)
 		}
-		if g, err := ledger.Generation(ctx); err != nil || len(g.Marks) != 128 || slices.Min(g.Marks) != want || slices.Max(g.Marks) != want {
+		if g, err := ix.Generation(ctx, index.Generation{}); err != nil || len(g.Marks) != 128 || slices.Min(g.Marks) != want || slices.Max(g.Marks) != want {
 			t.Errorf("marks %v, %v", g, err)
 		}
 	}

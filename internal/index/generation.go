@@ -1,29 +1,34 @@
 package index
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
-	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// Generation identifies the data that Redis holds: two that are read one after the
-// other show whether data was lost between them.
+// Generation identifies the data that the nodes hold: two that are read one after the
+// other show whether data was lost between them. Its fields have a number for each tag, or
+// one for one server.
 type Generation struct {
-	// Token is random, and gone with the data: after a FLUSHALL, a restart without
-	// persistence, or [Index.Reset]. Empty: there is none, or it was not read.
-	Token string `json:"token"`
-	// Marks are numbers that [Index.Probe] raises and nothing lowers. A
-	// Redis that comes back with older data keeps its token but has lower marks.
+	// Lost is when data were last found to be lost; see [Index.LostAt]. It is gone with
+	// the data, and higher after a loss. 0: no process has looked at the data yet.
+	Lost []int64 `json:"lost,omitempty"`
+	// Marks are numbers that [Index.Probe] raises and nothing lowers: older data have lower
+	// marks.
 	Marks []int64 `json:"marks,omitempty"`
 }
 
-// Rewound reports whether what was written before is gone, where before is an earlier
-// generation or the zero one: the server was emptied, or came back with older data.
+// Rewound reports whether some of what was written before is gone, where before is an
+// earlier generation or the zero one: a node was emptied, or came back with older data, or
+// its sets were deleted because they might be old.
 func (g Generation) Rewound(before Generation) bool {
-	if before.Token != "" && g.Token != before.Token {
-		return true
+	for i := range min(len(g.Lost), len(before.Lost)) {
+		if before.Lost[i] != 0 && g.Lost[i] != before.Lost[i] {
+			return true
+		}
 	}
 	for i := range min(len(g.Marks), len(before.Marks)) {
 		if g.Marks[i] < before.Marks[i] {
@@ -33,31 +38,37 @@ func (g Generation) Rewound(before Generation) bool {
 	return false
 }
 
-// Generation reads the token and the marks. It has no effect.
-func (l *Ledger) Generation(ctx context.Context) (Generation, error) {
-	pipe := l.client.Pipeline()
-	token := getText(ctx, pipe, epochKey)
-	var marks []*redis.StringCmd
-	for _, key := range markKeys(l.client) {
-		marks = append(marks, getText(ctx, pipe, key))
-	}
-	exec(ctx, pipe)
-	g, err := Generation{Token: token.Val()}, token.Err()
-	for _, mark := range marks {
-		g.Marks = append(g.Marks, number(mark.Val())) // what is no number, or missing, is below any
-		err = errors.Join(err, mark.Err())
-	}
-	return g, translate(ctx, "read the generation", err)
-}
+// Settled reports whether the data of all nodes were looked at, so that a later loss of any
+// of them shows.
+func (g Generation) Settled() bool { return !slices.Contains(g.Lost, 0) }
 
-// BeginGeneration makes sure that there is a token, and returns the generation.
-func (l *Ledger) BeginGeneration(ctx context.Context) (Generation, error) {
-	g, err := l.Generation(ctx)
-	if err != nil || g.Token != "" {
-		return g, err
+// Generation reads the generation. What lies on nodes that cannot be reached is as in
+// before; an error says that none can be reached. It asks each node something small, and
+// waits for none that is known to be down. It has no effect.
+func (ix *Index) Generation(ctx context.Context, before Generation) (Generation, error) {
+	tags := tagsOf(ix.client.UniversalClient)
+	g := Generation{Lost: make([]int64, len(tags)), Marks: make([]int64, len(tags))}
+	copy(g.Lost, before.Lost)
+	copy(g.Marks, before.Marks)
+	lost, marks := make([]*redis.StringCmd, len(tags)), make([]*redis.StringCmd, len(tags))
+	var commands []*command
+	for i, tag := range tags {
+		lost[i], marks[i] = textOf(ctx, lostKey(tag)), textOf(ctx, markKeyOf(tag))
+		commands = append(commands, newCommand(lostKey(tag), lost[i]), newCommand(markKeyOf(tag), marks[i]))
 	}
-	if err := l.client.SetNX(ctx, epochKey, rand.Text(), 0).Err(); err != nil {
-		return Generation{}, translate(ctx, "begin a generation", err)
+	ix.client.send(ctx, commands)
+	var away error
+	reached := false
+	for i := range tags {
+		if err := cmp.Or(lost[i].Err(), marks[i].Err()); err != nil {
+			away = cmp.Or(away, err)
+			continue
+		}
+		// What is no number, or missing, is below any.
+		g.Lost[i], g.Marks[i], reached = number(lost[i].Val()), number(marks[i].Val()), true
 	}
-	return l.Generation(ctx)
+	if !reached {
+		return before, fmt.Errorf("none of the nodes answers: %w", translate(ctx, "read the generation", away))
+	}
+	return g, nil
 }

@@ -10,37 +10,66 @@ func TestAGenerationEndsWithALoss(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b bench) {
 		ctx := t.Context()
-		read := func(how string, ask func() (index.Generation, error), before index.Generation, want bool) index.Generation {
+		read := func(how string, before index.Generation, lost bool) index.Generation {
 			t.Helper()
-			e, err := ask()
-			if err != nil || e.Rewound(before) == want {
-				t.Errorf("%s: %+v, %v after %+v, want it to continue: %v", how, e, err, before, want)
+			g, err := b.Generation(ctx, before)
+			if err != nil || g.Rewound(before) != lost {
+				t.Errorf("%s: %+v, %v after %+v, want a loss: %v", how, g, err, before, lost)
 			}
-			return e
+			return g
 		}
-		look := func() (index.Generation, error) { return b.ledger.Generation(ctx) }
-		begin := func() (index.Generation, error) { return b.ledger.BeginGeneration(ctx) }
-		none := read("at first", look, index.Generation{}, true)
-		if none.Token != "" {
-			t.Errorf("a look made a token: %+v", none)
+		probe := func() {
+			t.Helper()
+			if err := b.Probe(ctx); err != nil {
+				t.Fatal(err)
+			}
 		}
-		first := read("begun", begin, none, true)
-		if first.Token == "" || read("begun again", begin, first, true).Token != first.Token {
-			t.Errorf("the token is %q", first.Token)
+		none := read("at first", index.Generation{}, false)
+		if none.Settled() {
+			t.Errorf("it is settled before a probe: %+v", none)
 		}
-		if err := b.Probe(ctx); err != nil {
-			t.Fatal(err)
+		probe()
+		first := read("after a probe", none, false)
+		if !first.Settled() {
+			t.Errorf("it is not settled after a probe: %+v", first)
 		}
-		later := read("after a probe", look, first, true)
-		read("older data", func() (index.Generation, error) { return first, nil }, later, false)
+		probe()
+		later := read("after another one", first, false)
+		if !first.Rewound(later) {
+			t.Errorf("older data %+v are no loss after %+v", first, later)
+		}
 		b.client.FlushAll(ctx)
-		read("emptied", look, first, false)
-		second := read("emptied and begun", begin, first, false)
+		read("emptied", later, true)
+		probe()
+		second := read("emptied and probed", later, true)
 		if _, err := b.Reset(ctx); err != nil {
 			t.Fatal(err)
 		}
-		read("reset", begin, second, false)
+		read("reset", second, true)
 	})
+}
+
+// A loss of one node shows, however high its marks are, and its silence is no loss.
+func TestALossOfOneNodeShows(t *testing.T) {
+	t.Parallel()
+	before := index.Generation{Lost: []int64{5, 6}, Marks: []int64{50, 60}}
+	for name, test := range map[string]struct {
+		now  index.Generation
+		lost bool
+	}{
+		"the same":             {before, false},
+		"time passes":          {index.Generation{Lost: []int64{5, 6}, Marks: []int64{51, 60}}, false},
+		"its sets are deleted": {index.Generation{Lost: []int64{5, 7}, Marks: []int64{51, 61}}, true},
+		"it is empty":          {index.Generation{Lost: []int64{5, 0}, Marks: []int64{51, 99}}, true},
+		"it is older":          {index.Generation{Lost: []int64{5, 6}, Marks: []int64{51, 59}}, true},
+	} {
+		if got := test.now.Rewound(before); got != test.lost {
+			t.Errorf("%s: a loss: %v, want %v", name, got, test.lost)
+		}
+	}
+	if known := (index.Generation{Lost: []int64{5, 6}}); known.Rewound(index.Generation{Lost: []int64{5, 0}}) {
+		t.Error("a node of which nothing was known has lost something")
+	}
 }
 
 func TestWhoseSetsAreKeptIsStored(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -35,8 +34,6 @@ type Options struct {
 type Index struct {
 	client  *client
 	options Options
-	// rises says that the contact of the last additions was in most of the sets.
-	rises atomic.Bool
 }
 
 // New returns an index over c, a [redis.Client] or a [redis.ClusterClient], which the
@@ -68,9 +65,15 @@ func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, err
 	if ix.options.SetLife > 0 {
 		commands = append(commands, newCommand(key, redis.NewBoolCmd(ctx, "pexpire", key, ix.options.SetLife.Milliseconds())))
 	}
-	ix.client.send(ctx, commands)
+	var stored []*redis.StringCmd
 	if !ix.trusts(n) {
-		if err := ix.compareNode(ctx, n); err != nil {
+		var settings []*command
+		settings, stored = ix.readSettings(ctx, n)
+		commands = append(commands, settings...)
+	}
+	ix.client.send(ctx, commands)
+	if stored != nil {
+		if err := ix.compare(ctx, n, stored, false); err != nil {
 			return nil, err
 		}
 	}

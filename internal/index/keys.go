@@ -6,9 +6,6 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// epochKey holds a random token for as long as nothing is lost; see [Generation].
-const epochKey = "activityd_epoch"
-
 // materializeKey holds whose sets are kept; see [Ledger.StoreMaterialize].
 const materializeKey = "activityd_materialize"
 
@@ -63,14 +60,6 @@ func tagged(name, tag string) string {
 	return name + "_" + tag
 }
 
-// markKeys are the keys of all marks: one, or several for a cluster.
-func markKeys(client redis.UniversalClient) (keys []string) {
-	for _, tag := range tagsOf(client) {
-		keys = append(keys, markKeyOf(tag))
-	}
-	return keys
-}
-
 func tagsOf(client redis.UniversalClient) []string {
 	if _, isCluster := client.(*redis.ClusterClient); isCluster {
 		return allTags()
@@ -80,7 +69,7 @@ func tagsOf(client redis.UniversalClient) []string {
 
 // ownKeys are the keys that are neither sets nor guards.
 func ownKeys(client redis.UniversalClient) []string {
-	keys := []string{epochKey, materializeKey, sweepFenceKey, sweepStateKey}
+	keys := []string{materializeKey, sweepFenceKey, sweepStateKey}
 	for _, tag := range tagsOf(client) {
 		keys = append(keys, settingsKeyOf(tag), markKeyOf(tag), serverKey(tag), lostKey(tag), purgeKey(tag))
 	}

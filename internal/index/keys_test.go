@@ -19,7 +19,6 @@ func TestKeys(t *testing.T) {
 		{probeKeys("{5}")[1], "guard_probe_{5}"},
 		{settingsKeyOf(""), "activityd_settings"},
 		{settingsKeyOf("{5}"), "activityd_settings_{5}"},
-		{epochKey, "activityd_epoch"},
 		{materializeKey, "activityd_materialize"},
 		{sweepFenceKey, "activityd_{sweep}_fence"},
 		{sweepStateKey, "activityd_{sweep}_state"},

@@ -48,18 +48,27 @@ type knowledge struct {
 	dials int64  // of the node before it was found out
 	run   string // of the server; "": it does not tell
 	err   error  // nil: they can be believed
+	at    time.Time
+}
+
+// unknownFor is how long it is not looked again whether data that may be old were deleted.
+const unknownFor = time.Second
+
+// holds reports whether it is known of all replies up to now.
+func (k *knowledge) holds(n *node) bool {
+	return k != nil && k.dials == n.dials.Load() && (k.err == nil || n.now().Sub(k.at) < unknownFor)
 }
 
 // knows returns nil if the replies of the node up to now can be believed, [ErrUnknown] if
 // not, or why that cannot be found out.
 func (c *client) knows(ctx context.Context, n *node) error {
-	if k := n.known.Load(); k != nil && k.dials == n.dials.Load() {
+	if k := n.known.Load(); k.holds(n) {
 		return k.err
 	}
 	n.knowing.Lock()
 	defer n.knowing.Unlock()
 	before, dials := n.known.Load(), n.dials.Load()
-	if before != nil && before.dials == dials {
+	if before.holds(n) {
 		return before.err
 	}
 	info := redis.NewStringCmd(ctx, "info", "server")
@@ -75,7 +84,7 @@ func (c *client) knows(ctx context.Context, n *node) error {
 	if err != nil {
 		return translate(ctx, "ask for the run of "+n.addr, err)
 	}
-	k := &knowledge{dials: dials, run: run}
+	k := &knowledge{dials: dials, run: run, at: n.now()}
 	if before == nil || before.run != run || before.err != nil {
 		for _, server := range servers {
 			if hasMoved(server.Err()) { // not on this node any more
@@ -150,7 +159,7 @@ func (c *client) judge(ctx context.Context, inspected map[*node]*inspection, bac
 				unknown = true
 			}
 		}
-		k := &knowledge{dials: in.dials, run: in.run}
+		k := &knowledge{dials: in.dials, run: in.run, at: c.now()}
 		if unknown {
 			k.err = fmt.Errorf("%s: %w", n.addr, ErrUnknown)
 		}

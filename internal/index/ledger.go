@@ -8,8 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Ledger keeps in Redis, beside the sets, what work over all of them has to know: the
-// generation of the data, whose sets are kept, and the position of the audit's sweep. Its errors are those of [Index]. It is safe for concurrent use.
+// Ledger keeps in Redis, beside the sets, what work over all of them has to know:
+// whose sets are kept, and the position of the audit's sweep. Its errors are those of
+// [Index]. It is safe for concurrent use.
 type Ledger struct {
 	client redis.UniversalClient
 }

@@ -41,25 +41,29 @@ func (ix *Index) Look(ctx context.Context, users []member.ID) []Set {
 		sizes[i] = redis.NewIntCmd(ctx, "zcard", key)
 		reads = append(reads, newCommand(key, members[i]), newCommand(key, sizes[i]))
 	}
-	ix.client.send(ctx, reads)
-	nodes := make(map[*node]error)
+	nodes, failed := ix.byNode(ctx, users)
+	commands, stored := reads, make(map[*node][]*redis.StringCmd)
+	for n := range nodes {
+		var settings []*command
+		settings, stored[n] = ix.readSettings(ctx, n)
+		commands = append(commands, settings...)
+	}
+	ix.client.send(ctx, commands)
+	wrong := make(map[*node]error)
+	for n := range nodes {
+		wrong[n] = ix.compare(ctx, n, stored[n], false)
+	}
 	for i, user := range users {
 		err := errors.Join(members[i].Err(), sizes[i].Err())
-		if n := reads[2*i].on; n != nil && (err == nil || redis.HasErrorPrefix(members[i].Err(), "WRONGTYPE")) {
-			wrong, asked := nodes[n]
-			if !asked {
-				wrong = cmp.Or(ix.compareNode(ctx, n), ix.client.knows(ctx, n))
-				nodes[n] = wrong
-			}
-			if wrong != nil {
-				sets[i] = Set{Member: user, Err: wrong}
-				continue
-			}
+		isNoSet := redis.HasErrorPrefix(members[i].Err(), "WRONGTYPE")
+		if n := reads[2*i].on; n != nil && (err == nil || isNoSet) {
+			err = cmp.Or(wrong[n], ix.client.knows(ctx, n), err)
 		}
 		switch {
-		case redis.HasErrorPrefix(members[i].Err(), "WRONGTYPE"):
+		case isNoSet && redis.HasErrorPrefix(err, "WRONGTYPE"):
 			sets[i] = Set{Member: user, Known: true, Size: 1, Foreign: 1}
 		case err != nil:
+			err = cmp.Or(failed[i], err)
 			sets[i] = Set{Member: user, Err: translate(ctx, fmt.Sprintf("look at the set of %s", user), err)}
 		default:
 			s := Set{Member: user, Known: sizes[i].Val() > 0, Size: int(sizes[i].Val())}

@@ -67,8 +67,6 @@ const (
 	AddTrimmed   AddOutcome = "trimmed"   // added, and the lowest member was cut off
 	AddOutside   AddOutcome = "outside"   // refused: older than all of a set that may be cut off and is not full
 	AddMissing   AddOutcome = "missing"   // refused: there is no set
-
-	addRose AddOutcome = "rose" // counted as AddTaken
 )
 
 func init() { // the known series begin with 0

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -29,6 +30,7 @@ type client struct {
 	purges  sync.WaitGroup   // under way
 	probing sync.Mutex       // held during a probe
 	marks   map[string]int64 // by key, as the last probe raised them; guarded by probing
+	shown   map[string]bool  // the nodes that have metrics; guarded by probing
 
 	mu    sync.RWMutex
 	nodes map[*redis.Client]*node // that were sent something, replicas and former masters, too
@@ -44,8 +46,9 @@ func newClient(c redis.UniversalClient, now func() time.Time) *client {
 type node struct {
 	*redis.Client
 
-	addr string
-	now  func() time.Time
+	addr     string                 // of one behind a Sentinel, "sentinel"
+	sentinel atomic.Pointer[string] // the address of such a one, when it was connected to last
+	now      func() time.Time
 	// dials counts the connections that were made to it. What is known of its data, such as
 	// that it is the data that was there before, is known up to a number of them: only over a
 	// new connection can another server answer, or the same one after a restart.
@@ -87,12 +90,25 @@ func (c *client) nodeFor(server *redis.Client) *node {
 	}
 	addr := server.Options().Addr
 	if addr == "FailoverClient" { // as go-redis calls it
-		addr = "sentinel"
+		addr = behindSentinel
 	}
 	n = &node{Client: server, addr: addr, now: c.now}
 	server.AddHook(dialHook{n})
 	c.nodes[server] = n
 	return n
+}
+
+// behindSentinel stands for the address of a server behind a Sentinel, which another one
+// may take over.
+const behindSentinel = "sentinel"
+
+// name is the address of the node; behind a Sentinel, that of the present server, if one
+// was connected to.
+func (n *node) name() string {
+	if addr := n.sentinel.Load(); addr != nil {
+		return *addr
+	}
+	return n.addr
 }
 
 // dialHook counts the connections to a node.
@@ -103,6 +119,10 @@ func (h dialHook) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := next(ctx, network, addr)
 		h.dials.Add(1) // before anything is sent over it
+		if err == nil && h.addr == behindSentinel {
+			addr := conn.RemoteAddr().String()
+			h.sentinel.Store(&addr)
+		}
 		return conn, err
 	}
 }
@@ -136,7 +156,21 @@ func (c *client) masters(ctx context.Context) ([]*node, error) {
 		return nil
 	})
 	slices.SortFunc(nodes, func(a, b *node) int { return strings.Compare(a.addr, b.addr) })
+	if err == nil && len(nodes) == 0 { // a node that knows of no cluster said so
+		err = errNoSlots
+	}
 	return nodes, err
+}
+
+// errNoSlots is the error of a cluster whose slots are not on any node.
+var errNoSlots = fmt.Errorf("%w: no node of the cluster has slots", ErrUnavailable)
+
+// forget forgets the nodes that are no masters any more: should one become a master again,
+// what is known of it now may not hold.
+func (c *client) forget(masters []*node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.nodes, func(_ *redis.Client, n *node) bool { return !slices.Contains(masters, n) })
 }
 
 // tagCount is how many keys of a kind a cluster has, in slots that are evenly spread: a
@@ -169,7 +203,7 @@ var allTags = sync.OnceValue(func() []string {
 // slots returns the slots of the node.
 func (c *client) slots(ctx context.Context, n *node) Slots {
 	if c.cluster == nil {
-		return Slots{[]slotRange{{0, slotCount - 1}}}
+		return AllSlots()
 	}
 	var list []int
 	for slot, key := range slotKeys() {
@@ -186,6 +220,7 @@ type command struct {
 	redis.Cmder
 
 	key string
+	to  *node // the only one that it is sent to; nil: that of its key
 	on  *node // that it was sent to last; nil: none
 }
 
@@ -213,7 +248,9 @@ func (c *client) send(ctx context.Context, commands []*command) {
 	began := time.Now()
 	for try := 1; ; try++ {
 		c.sendOnce(ctx, commands)
-		commands = slices.DeleteFunc(slices.Clone(commands), func(cmd *command) bool { return !isMoving(cmd.Err()) })
+		commands = slices.DeleteFunc(slices.Clone(commands), func(cmd *command) bool {
+			return cmd.to != nil || !isMoving(cmd.Err())
+		})
 		if len(commands) == 0 || c.cluster == nil || time.Since(began) >= repeatFor {
 			return
 		}
@@ -236,7 +273,10 @@ func (c *client) sendOnce(ctx context.Context, commands []*command) {
 	}
 	groups := make(map[*node][]*command)
 	for _, cmd := range commands {
-		n, err := c.nodeOf(ctx, cmd.key)
+		n, err := cmd.to, error(nil)
+		if n == nil {
+			n, err = c.nodeOf(ctx, cmd.key)
+		}
 		if err != nil {
 			cmd.SetErr(err)
 			continue
@@ -247,6 +287,9 @@ func (c *client) sendOnce(ctx context.Context, commands []*command) {
 		nodes.Go(func() {
 			n.send(ctx, group, false)
 			c.ask(ctx, group)
+			if err := group[0].Err(); err != nil && isUnreachable(err) {
+				c.cluster.ReloadState(ctx) // in the background, for later calls: another master may be in its place
+			}
 		})
 	}
 }
@@ -256,7 +299,7 @@ func (c *client) sendOnce(ctx context.Context, commands []*command) {
 func (c *client) ask(ctx context.Context, commands []*command) {
 	elsewhere := make(map[string][]*command)
 	for _, cmd := range commands {
-		if redis.HasErrorPrefix(cmd.Err(), "ASK ") { // ASK 3999 127.0.0.1:6381
+		if cmd.to == nil && redis.HasErrorPrefix(cmd.Err(), "ASK ") { // ASK 3999 127.0.0.1:6381
 			addr := cmd.Err().Error()
 			addr = addr[strings.LastIndexByte(addr, ' ')+1:]
 			elsewhere[addr] = append(elsewhere[addr], cmd)
@@ -265,13 +308,21 @@ func (c *client) ask(ctx context.Context, commands []*command) {
 	if len(elsewhere) == 0 {
 		return
 	}
-	masters, _ := c.masters(ctx) // without it, the error stays
+	masters, _ := c.masters(ctx) // without them, all are sent by the client
 	for addr, some := range elsewhere {
-		for _, n := range masters {
-			if n.addr == addr {
-				n.send(ctx, some, true)
-			}
+		at := slices.IndexFunc(masters, func(n *node) bool { return n.addr == addr })
+		if at >= 0 {
+			masters[at].send(ctx, some, true)
+			continue
 		}
+		// A node that has no slot yet gets its first one. What lies there comes from the node
+		// that was asked first, and what is known of that holds of it.
+		pipe := c.cluster.Pipeline()
+		for _, cmd := range some {
+			cmd.SetErr(nil)
+			_ = pipe.Process(ctx, cmd.Cmder) // it is queued
+		}
+		exec(ctx, pipe)
 	}
 }
 
@@ -343,6 +394,12 @@ func (n *node) noteAnswer(ctx context.Context, err error) {
 	}
 }
 
+// isUnreachable reports whether an error is none that a server sent.
+func isUnreachable(err error) bool {
+	var reply redis.Error
+	return !errors.As(err, &reply)
+}
+
 func isTimeout(err error) bool {
 	var netErr net.Error
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &netErr) && netErr.Timeout()
@@ -376,8 +433,25 @@ func newScript(text string) *script { return &script{redis.NewScript(text), text
 
 // call is one run of a script.
 type call struct {
-	keys []string // in one slot, if there is a cluster
+	on   *node    // nil: that of its keys
+	keys []string // in one slot, if there is a cluster; there may be none if on is set
 	args []any
+}
+
+// command returns the call as a command: EVALSHA with the hash of the script, or EVAL with
+// its text.
+func (c call) command(ctx context.Context, name, script string) (*command, *redis.Cmd) {
+	args := make([]any, 0, 3+len(c.keys)+len(c.args))
+	args = append(args, name, script, len(c.keys))
+	for _, key := range c.keys {
+		args = append(args, key)
+	}
+	cmd := redis.NewCmd(ctx, append(args, c.args...)...)
+	key := ""
+	if len(c.keys) > 0 {
+		key = c.keys[0]
+	}
+	return &command{Cmder: cmd, key: key, to: c.on}, cmd
 }
 
 // reply is what one call returned: a value, or an error of this call alone.
@@ -391,15 +465,15 @@ type reply struct {
 func (c *client) evalAll(ctx context.Context, s *script, calls []call, more []*command) []reply {
 	commands, cmds := make([]*command, len(calls), len(calls)+len(more)), make([]*redis.Cmd, len(calls))
 	for i, call := range calls {
-		cmds[i] = evalCmd(ctx, "evalsha", s.Hash(), call)
-		commands[i] = newCommand(call.keys[0], cmds[i])
+		commands[i], cmds[i] = call.command(ctx, "evalsha", s.Hash())
 	}
 	c.send(ctx, append(commands, more...))
 	var unknown []*command // to their servers
 	for i, cmd := range cmds {
 		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-			cmds[i] = evalCmd(ctx, "eval", s.text, calls[i])
-			unknown = append(unknown, newCommand(calls[i].keys[0], cmds[i]))
+			var cmd *command
+			cmd, cmds[i] = calls[i].command(ctx, "eval", s.text)
+			unknown = append(unknown, cmd)
 		}
 	}
 	if len(unknown) > 0 {
@@ -410,38 +484,6 @@ func (c *client) evalAll(ctx context.Context, s *script, calls []call, more []*c
 		replies[i].value, replies[i].err = cmd.Result()
 	}
 	return replies
-}
-
-// evalOn runs a script once, on a node.
-func (c *client) evalOn(ctx context.Context, n *node, s *script, call call) reply {
-	cmd := evalCmd(ctx, "evalsha", s.Hash(), call)
-	n.send(ctx, []*command{newCommand(call.keys[0], cmd)}, false)
-	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-		cmd = evalCmd(ctx, "eval", s.text, call)
-		n.send(ctx, []*command{newCommand(call.keys[0], cmd)}, false)
-	}
-	value, err := cmd.Result()
-	return reply{value, err}
-}
-
-func evalCmd(ctx context.Context, name, hashOrText string, call call) *redis.Cmd {
-	args := make([]any, 0, 3+len(call.keys)+len(call.args))
-	args = append(args, name, hashOrText, len(call.keys))
-	for _, key := range call.keys {
-		args = append(args, key)
-	}
-	return redis.NewCmd(ctx, append(args, call.args...)...)
-}
-
-// setsPerCall is how many sets one run of a script may touch, where one may touch
-// several: a run costs more than the commands for a set do. A hundred keep the server
-// busy for about a quarter of a millisecond. In a cluster a script may touch one slot
-// only, and so one set.
-func (c *client) setsPerCall() int {
-	if c.cluster != nil {
-		return 1
-	}
-	return 100
 }
 
 // exec sends a pipeline; each command has its own error. Where the client got no

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/member"
@@ -52,7 +53,7 @@ return redis.call('DEL', KEYS[1], KEYS[2])
 
 // NodeStatus is what a probe found out about a node: a server, or a master of a cluster.
 type NodeStatus struct {
-	Node string // its address; of one behind a Sentinel, "sentinel"
+	Node string // its address; of one behind a Sentinel that was never reached, "sentinel"
 	// Err is why its sets cannot be used now, or not all of them; nil: they can. It matches
 	// [ErrUnavailable], [ErrSettings], or [ErrUnknown] while they may be old; [ErrRefused]
 	// where the node answers but refuses to write.
@@ -92,9 +93,12 @@ func (ix *Index) probe(ctx, background context.Context) (s Status) {
 	defer c.probing.Unlock()
 	nodes, err := c.masters(ctx)
 	if err != nil {
-		slotsAway.Set(1)
+		if ctx.Err() == nil {
+			slotsAway.Set(1)
+		}
 		return Status{Away: 1, err: translate(ctx, "find the nodes", err)}
 	}
+	c.forget(nodes)
 	probed := make([]*inspection, len(nodes))
 	s.Nodes = make([]NodeStatus, len(nodes))
 	var group sync.WaitGroup
@@ -117,6 +121,7 @@ func (ix *Index) probe(ctx, background context.Context) (s Status) {
 	away := make(map[*node]bool)
 	for i, n := range nodes {
 		status := &s.Nodes[i]
+		status.Node = n.name()
 		if k := n.known.Load(); k != nil {
 			status.Err = cmp.Or(status.Err, k.err)
 		}
@@ -133,7 +138,7 @@ func (ix *Index) probe(ctx, background context.Context) (s Status) {
 
 // probeNode asks a node, and returns nil for what it stores where it does not answer.
 func (ix *Index) probeNode(ctx context.Context, n *node) (*inspection, NodeStatus) {
-	status := NodeStatus{Node: n.addr}
+	var status NodeStatus
 	in := &inspection{dials: n.dials.Load()}
 	tags := ix.client.tags(ctx, n)
 	info := redis.NewStringCmd(ctx, "info", "server")
@@ -179,7 +184,7 @@ func (ix *Index) probeNode(ctx context.Context, n *node) (*inspection, NodeStatu
 	status.Err = cmp.Or(ix.compare(ctx, n, stored, false), status.Err)
 	if len(tags) > 0 && status.Err == nil {
 		// The first tag may move; the next probe has another.
-		reply := ix.client.evalOn(ctx, n, probeScript, call{probeKeys(tags[0]), []any{probeTTL.Milliseconds()}})
+		reply := ix.client.evalAll(ctx, probeScript, []call{{on: n, keys: probeKeys(tags[0]), args: []any{probeTTL.Milliseconds()}}}, nil)[0]
 		if reply.err != nil && !isOfSlot(reply.err) {
 			status.Err = translate(ctx, "probe", reply.err)
 		}
@@ -250,16 +255,23 @@ func (c *client) share(ctx context.Context, some map[*node]bool) float64 {
 	return float64(count) / slotCount
 }
 
-// show sets the metrics of the nodes.
+// show sets the metrics of the nodes, and deletes those of nodes that are none of the
+// masters any more.
 func (c *client) show(s Status) {
-	redisUp.Reset()
-	redisWritable.Reset()
-	redisKnown.Reset()
+	shown := make(map[string]bool)
 	for _, n := range s.Nodes {
+		shown[n.Node] = true
+		delete(c.shown, n.Node)
 		away := errors.Is(n.Err, ErrUnavailable) && !errors.Is(n.Err, ErrRefused) || errors.Is(n.Err, context.DeadlineExceeded)
 		redisUp.WithLabelValues(n.Node).Set(gauge[!away])
 		redisWritable.WithLabelValues(n.Node).Set(gauge[n.Err == nil || errors.Is(n.Err, ErrUnknown)])
 		redisKnown.WithLabelValues(n.Node).Set(gauge[!errors.Is(n.Err, ErrUnknown)])
 	}
+	for node := range c.shown {
+		for _, gauges := range []*prometheus.GaugeVec{redisUp, redisWritable, redisKnown} {
+			gauges.DeleteLabelValues(node)
+		}
+	}
+	c.shown = shown
 	slotsAway.Set(s.Away)
 }

@@ -140,7 +140,7 @@ func TestAWrongPasswordIsAnOutage(t *testing.T) {
 			if err := b.Probe(t.Context()); !strings.Contains(index.Reason(err), "password") || b.Refused(t) != nil {
 				t.Errorf("probe: %v, refused %v", err, b.Refused(t))
 			}
-			if g, err := b.ledger.Generation(t.Context()); !errors.Is(err, index.ErrUnavailable) {
+			if g, err := b.Generation(t.Context(), index.Generation{}); !errors.Is(err, index.ErrUnavailable) {
 				t.Errorf("generation: %+v, %v", g, err)
 			}
 		})

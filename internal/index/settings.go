@@ -110,15 +110,19 @@ func (ix *Index) trusts(n *node) bool {
 
 // compareNode compares all settings that are stored on the node with the own ones.
 func (ix *Index) compareNode(ctx context.Context, n *node) error {
-	var stored []*redis.StringCmd
-	var commands []*command
+	commands, stored := ix.readSettings(ctx, n)
+	n.send(ctx, commands, false)
+	return ix.compare(ctx, n, stored, false)
+}
+
+// readSettings returns commands that read all settings that are stored on the node.
+func (ix *Index) readSettings(ctx context.Context, n *node) (commands []*command, stored []*redis.StringCmd) {
 	for _, tag := range ix.client.tags(ctx, n) {
 		cmd := textOf(ctx, settingsKeyOf(tag))
 		stored = append(stored, cmd)
 		commands = append(commands, newCommand(settingsKeyOf(tag), cmd))
 	}
-	n.send(ctx, commands, false)
-	return ix.compare(ctx, n, stored, false)
+	return commands, stored
 }
 
 // compare compares the settings that are stored on a node with the own ones. None stored is

@@ -2,6 +2,7 @@ package index
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -67,10 +68,6 @@ type Slots struct {
 // slotRange is the slots from first to last.
 type slotRange struct{ first, last int }
 
-// maxRanges bounds the text of a set of slots. More ranges become those from the first to
-// the last of all: what is done for too many slots only costs effort.
-const maxRanges = 256
-
 // slotsOf returns the set of some slots, in any order.
 func slotsOf(list []int) Slots {
 	list = slices.Clone(list)
@@ -83,10 +80,77 @@ func slotsOf(list []int) Slots {
 			s.ranges = append(s.ranges, slotRange{slot, slot})
 		}
 	}
-	if n := len(s.ranges); n > maxRanges {
-		s.ranges = []slotRange{{s.ranges[0].first, s.ranges[n-1].last}}
-	}
 	return s
+}
+
+// SlotsOfUsers returns the slots in which the sets of users lie.
+func SlotsOfUsers(users ...member.ID) Slots {
+	list := make([]int, len(users))
+	for i, user := range users {
+		list[i] = slotOf(UserKey(user))
+	}
+	return slotsOf(list)
+}
+
+// maxRanges bounds the text of what [Index.SlotsOf] returns to a few kilobytes.
+const maxRanges = 1000
+
+// SlotsOf returns the slots that are out, as the errors of some users say, of [Index.Add]
+// say: of an error that is about one slot, the user's slot, else all slots of its node. So
+// of users of one node it is the same, as a rule. Of slots too scattered to be written down,
+// it returns all there are.
+func (ix *Index) SlotsOf(ctx context.Context, failed map[member.ID]error) Slots {
+	nodes := make(map[*node]bool)
+	var list []int
+	for user, err := range failed {
+		list = append(list, slotOf(UserKey(user)))
+		if isOfSlot(err) {
+			continue
+		}
+		if n, err := ix.client.nodeOf(ctx, UserKey(user)); err == nil {
+			nodes[n] = true
+		}
+	}
+	for n := range nodes {
+		list = append(list, ix.client.slots(ctx, n).list()...)
+	}
+	if s := slotsOf(list); len(s.ranges) <= maxRanges {
+		return s
+	}
+	return AllSlots()
+}
+
+// AllSlots returns the set of all slots.
+func AllSlots() Slots { return Slots{[]slotRange{{0, slotCount - 1}}} }
+
+// IsAll reports whether s is the set of all slots.
+func (s Slots) IsAll() bool { return s.Len() == slotCount }
+
+// Union returns the slots that are in s or in t.
+func (s Slots) Union(t Slots) Slots {
+	switch {
+	case s.IsEmpty() || t.IsAll():
+		return t
+	case t.IsEmpty() || s.IsAll():
+		return s
+	}
+	return slotsOf(append(s.list(), t.list()...))
+}
+
+// Without returns the slots of s that are not in t.
+func (s Slots) Without(t Slots) Slots {
+	return slotsOf(slices.DeleteFunc(s.list(), t.has))
+}
+
+// list returns the slots one by one, in order.
+func (s Slots) list() []int {
+	list := make([]int, 0, s.Len())
+	for _, r := range s.ranges {
+		for slot := r.first; slot <= r.last; slot++ {
+			list = append(list, slot)
+		}
+	}
+	return list
 }
 
 // IsEmpty reports whether there is no slot.
@@ -101,8 +165,9 @@ func (s Slots) Len() (n int) {
 }
 
 // Has reports whether the set of user lies in one of the slots.
-func (s Slots) Has(user member.ID) bool {
-	slot := slotOf(UserKey(user))
+func (s Slots) Has(user member.ID) bool { return s.has(slotOf(UserKey(user))) }
+
+func (s Slots) has(slot int) bool {
 	_, found := slices.BinarySearchFunc(s.ranges, slot, func(r slotRange, slot int) int {
 		switch {
 		case r.last < slot:

@@ -173,7 +173,7 @@ func (ix *Index) begin(ctx context.Context, updates []Update, nodes map[*node][]
 	for n, some := range nodes {
 		for _, i := range some {
 			set := UserKey(updates[i].Member)
-			calls = append(calls, call{[]string{set, guardKey(set)}, []any{rand.Text(), o.GuardLife.Milliseconds(), o.Settings.Max, cut}})
+			calls = append(calls, call{keys: []string{set, guardKey(set)}, args: []any{rand.Text(), o.GuardLife.Milliseconds(), o.Settings.Max, cut}})
 			places = append(places, i)
 		}
 		if compare[n] {
@@ -324,7 +324,7 @@ end
 local cut = 0
 if isset or refills > max then cut = redis.call('ZREMRANGEBYRANK', key, '0', tostring(-(max + 1))) end
 if refills > 0 then first = first + 2 * refills end
-local add = adder(max, min, function() return redis.call('EXISTS', key) == 1 end)
+local add = adder(max, min)
 for i = first, first + 2 * adds - 1, 2 do
   local _, more = add(key, ARGV[i], ARGV[i + 1])
   cut = cut + more
@@ -384,7 +384,7 @@ func (ix *Index) applyCall(c Change) call {
 	}
 	args = appendEntries(args, c.Add)
 	set := UserKey(c.Member)
-	return call{[]string{set, guardKey(set)}, args}
+	return call{keys: []string{set, guardKey(set)}, args: args}
 }
 
 // appendRemovals appends the score at Begin and the name of each contact to remove: ""

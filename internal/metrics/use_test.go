@@ -101,7 +101,7 @@ func useIndex(log *slog.Logger, q *queuetest.Memory) (stop func()) {
 	settings, err := index.NewSettings(10, 20, 0)
 	must(err)
 	ix, store := index.New(client, index.Options{Settings: settings}), contacts.NewMemory()
-	must(ix.Probe(context.Background()))
+	must(ix.Probe(context.Background()).Err())
 	store.AddMember(1, "one")
 	patrol := audit.NewPatrol(audit.PatrolOptions{
 		Auditor: audit.New(audit.Options{Sets: ix, Truth: store, Tasks: q}), Members: store, EachStored: ix.EachStored,

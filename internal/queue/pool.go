@@ -67,9 +67,11 @@ type PoolOptions struct {
 	Sweep time.Duration
 	// Grace is how long running tasks may go on after the stop.
 	Grace time.Duration
-	// MySQL gets the end of each call to the queue, and Redis tasks that wait for it; that
-	// it is back, the caller has to say. Nil: one of the pool's own.
-	MySQL, Redis *Outage
+	// MySQL gets the end of each call to the queue. Nil: one of the pool's own.
+	MySQL *Outage
+	// Waits is called with the error of each task that waits for a server other than MySQL:
+	// see [Kind].Away. It must not wait, and must be safe for concurrent use. Default: nothing.
+	Waits func(err error)
 }
 
 func (o PoolOptions) withDefaults() PoolOptions {
@@ -134,8 +136,8 @@ func NewPool(queue Store, notifier *notify.Notifier, handlers map[string]Handler
 	if o.MySQL == nil {
 		o.MySQL = NewOutage(log, "MySQL")
 	}
-	if o.Redis == nil {
-		o.Redis = NewOutage(log, "Redis")
+	if o.Waits == nil {
+		o.Waits = func(error) {}
 	}
 	return &Pool{queue: queue, notifier: notifier, handlers: handlers, options: o.withDefaults(), log: log}
 }

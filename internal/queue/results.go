@@ -19,11 +19,11 @@ func (r *run) settle(c *claim, all []finished) (healthy bool) {
 		results[i] = f.Result
 		if isAway(f.Task, f.Err) {
 			healthy = false
-			server := r.options.Redis
 			if errors.Is(f.Err, mysql.ErrUnavailable) {
-				server = r.options.MySQL
+				r.options.MySQL.Report(r.works, time.Now().Add(-f.took), f.Err)
+			} else {
+				r.options.Waits(f.Err)
 			}
-			server.Report(r.works, time.Now().Add(-f.took), f.Err)
 		}
 		if f.begun {
 			countFinished(f.Task, Judge(f.Result).label(), f.took)

@@ -155,6 +155,7 @@ func TestExplainingAWalkThatStopped(t *testing.T) {
 	b.contact(11, 300)
 	for err, reason := range map[error]string{
 		index.ErrMissing: recent.SetMissing, index.ErrUnavailable: recent.RedisUnavailable, index.ErrSettings: recent.OtherSettings,
+		index.ErrUnknown: recent.SetUnknown,
 	} {
 		reader := recent.NewReader(&fakeIndex{err: err}, boundedStore{b.store.Memory}, b.hints, recent.Options{})
 		e, err := reader.Explain(t.Context(), me, 10)

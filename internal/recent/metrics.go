@@ -39,6 +39,7 @@ const (
 	SetMalformed     = "set_malformed"
 	OtherSettings    = "other_settings"
 	RedisUnavailable = "redis_unavailable"
+	SetUnknown       = "set_unknown" // the set may be old, and is about to be deleted
 	WritesRefused    = "writes_refused"
 	NothingVisible   = "nothing_visible"
 	BestTooOld       = "best_too_old"
@@ -72,7 +73,7 @@ func init() { // the known series begin with 0
 	for _, f := range failures {
 		reads.WithLabelValues(string(fromNowhere), f.result)
 	}
-	for _, reason := range []string{SetMissing, SetMalformed, OtherSettings, RedisUnavailable, WritesRefused, NothingVisible, BestTooOld, PhotosChanged} {
+	for _, reason := range []string{SetMissing, SetMalformed, OtherSettings, RedisUnavailable, SetUnknown, WritesRefused, NothingVisible, BestTooOld, PhotosChanged} {
 		readWalks.WithLabelValues(reason)
 	}
 }

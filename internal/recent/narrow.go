@@ -50,6 +50,8 @@ func (rd *reading) candidates(ctx context.Context) error {
 		return &unprovenError{reason: SetMalformed, refill: true}
 	case errors.Is(err, index.ErrSettings):
 		return &unprovenError{reason: OtherSettings}
+	case errors.Is(err, index.ErrUnknown): // a refill would be deleted with the old sets
+		return &unprovenError{reason: SetUnknown}
 	}
 	return &unprovenError{reason: RedisUnavailable}
 }

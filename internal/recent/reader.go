@@ -17,7 +17,8 @@ import (
 // Index proposes where to look.
 type Index interface {
 	// Candidates returns the viewer's set, highest score first. After [index.ErrMissing]
-	// and [index.ErrMalformed] a refill helps.
+	// and [index.ErrMalformed] a refill helps; after [index.ErrUnknown] the set is deleted
+	// soon, and is missing then.
 	Candidates(ctx context.Context, viewer member.ID) ([]index.Entry, error)
 }
 
@@ -46,10 +47,10 @@ type Options struct {
 	WalkWait    time.Duration // how long a walk waits for its turn before [ErrBusy]; default 1 s
 	WalkTimeout time.Duration // how long a walk may take; default 10 s
 	Uncounted   bool          // the reads are not those of viewers, and have no metrics
-	// Stale reports that Redis refuses writes, so that the sets are not kept up to
-	// date. Reads walk then while walks are free, for half of WalkTimeout, and else go
-	// by the index as usual. Default: never.
-	Stale func() bool
+	// Stale reports that the node of Redis that has the viewer's set refuses writes, so
+	// that the set is not kept up to date. Reads walk then while walks are free, for half
+	// of WalkTimeout, and else go by the index as usual. It has IndexWait. Default: never.
+	Stale func(ctx context.Context, viewer member.ID) bool
 }
 
 // Reader finds the photos of the contact that was active last. It is safe for
@@ -77,7 +78,7 @@ func NewReader(ix Index, store Store, hints Hints, o Options) *Reader {
 	o.WalkWait = cmp.Or(o.WalkWait, time.Second)
 	o.WalkTimeout = cmp.Or(o.WalkTimeout, 10*time.Second)
 	if o.Stale == nil {
-		o.Stale = func() bool { return false }
+		o.Stale = func(context.Context, member.ID) bool { return false }
 	}
 	return &Reader{
 		index: ix, store: store, hints: hints, options: o,
@@ -100,7 +101,7 @@ func (r *Reader) Read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 
 func (r *Reader) read(ctx context.Context, v contacts.Viewer, limit int) (Answer, error) {
 	rd := &reading{Reader: r, viewer: v, limit: limit}
-	if r.options.Stale() {
+	if rd.isStale(ctx) {
 		half, cancel := context.WithTimeout(ctx, r.options.WalkTimeout/2)
 		defer cancel() // half, because WalkTimeout may be all the time that ctx has
 		a, err := rd.walk(half, &unprovenError{reason: WritesRefused}, true)
@@ -118,6 +119,12 @@ func (r *Reader) read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 		return Answer{}, fmt.Errorf("recent photos for %s: %w", v.ID, err)
 	}
 	return Answer{Album: album, Source: FromIndex, Trace: rd.trace}, nil
+}
+
+func (rd *reading) isStale(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, rd.options.IndexWait)
+	defer cancel()
+	return rd.options.Stale(ctx, rd.viewer.ID)
 }
 
 // unprovenError ends the narrow read: a walk is needed.

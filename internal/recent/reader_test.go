@@ -12,6 +12,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics/metricstest"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
@@ -275,7 +276,7 @@ func TestReadsOfStaleSets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stale := true
 		before := metricstest.Gather(t)
-		b := newBench(recent.Options{Walks: 2, WalkWait: time.Second, Stale: func() bool { return stale }})
+		b := newBench(recent.Options{Walks: 2, WalkWait: time.Second, Stale: func(context.Context, member.ID) bool { return stale }})
 		for id := contactID(11); id < 15; id++ {
 			b.contact(id, int64(id))
 		}
@@ -333,7 +334,7 @@ func TestReadsOfStaleSets(t *testing.T) {
 func TestAStaleSetIsBetterThanNoAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(recent.Options{WalkTimeout: time.Second, Stale: func() bool { return true }})
+		b := newBench(recent.Options{WalkTimeout: time.Second, Stale: func(context.Context, member.ID) bool { return true }})
 		b.contact(11, 900)
 		b.contact(12, 800)
 		var away atomic.Bool // a shared walk may outlast its waiters

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -38,7 +37,7 @@ var (
 		Name: FanOut, Workers: queue.Workers{Queue: QueueFanOut, Count: 2, Batch: 4}, Changes: FollowerSets,
 		DedupeKey: func(of uint64, payload json.RawMessage) (string, error) {
 			args, err := decode[PartArgs](payload)
-			return fmt.Sprintf("fan_out:%d:%d", of, args.After), err
+			return partKey(FanOut, of, args), err
 		},
 		Handler: newUploadHandler,
 	}
@@ -47,8 +46,11 @@ var (
 // PartArgs are the payload of fan_out, and of upload, which has none of them.
 type PartArgs struct {
 	After member.ID `json:"after,omitzero"` // the followers above this id
-	Since int64     `json:"since,omitzero"` // when the upload's task was enqueued, unix milliseconds
-	Told  int       `json:"told,omitzero"`  // how many followers the parts before it updated
+	// Slots are those in which the sets of these followers lie; none: all. The others are
+	// left to a fan_out_slots task.
+	Slots index.Slots `json:"slots,omitzero"`
+	Since int64       `json:"since,omitzero"` // when the upload's task was enqueued, unix milliseconds
+	Told  int         `json:"told,omitzero"`  // how many followers the parts before it updated
 }
 
 // NewUpload asks to write the last upload of user to the sets of its followers.
@@ -61,10 +63,13 @@ func newUploadHandler(w work) queue.Handler {
 	return UploadHandler{Index: w.Index, Store: w.Store, Queue: w.Queue, PartSize: w.PartSize, ActiveOnly: w.ActiveOnly}
 }
 
-// UploadHandler handles upload and fan_out: it writes an uploader's last upload to the
-// sets of its followers, page by page. An upload does the first page of the fan-out itself;
-// what is left is a follow-up, a fan_out task, which does the next part. So no single
-// task is long, a crash loses nothing, and other tasks run in between.
+// UploadHandler handles upload, fan_out and fan_out_slots: it writes an uploader's last
+// upload to the sets of its followers, page by page. An upload does the first page of the
+// fan-out itself; what is left is a follow-up, a fan_out task, which does the next part. So
+// no single task is long, a crash loses nothing, and other tasks run in between.
+//
+// Sets that cannot be written to hold up no others: their slots are left to a follow-up of
+// the kind fan_out_slots, and the fan-out goes on without them.
 type UploadHandler struct {
 	Index Index
 	Store Store
@@ -88,13 +93,14 @@ const fanOutPause = 500 * time.Millisecond
 // Handle implements [queue.Handler]. An upload whose
 // uploader's previous fan-out is under way waits for its end; when it begins, it
 // does the work of all others that wait. So of one uploader at most one fan-out
-// runs and one waits, however many uploads come in a burst.
+// runs and one waits, however many uploads come in a burst. What is left for slots that are
+// out is no fan-out under way.
 func (h UploadHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
 	start := time.Now()
 	all := make([]queue.Outcome, len(batch))
 	busy, err := h.begin(ctx, batch)
 	standIns := standIns(batch, busy)
-	parts := make(map[contacts.FollowerPage]*part)
+	parts := make(map[place]*part)
 	for i, t := range batch {
 		switch args, bad := ArgsOf[PartArgs](t); {
 		case err != nil:
@@ -106,16 +112,16 @@ func (h UploadHandler) Handle(ctx context.Context, batch []queue.Task) []queue.O
 				all[i].Err = queue.Later(retry.Jitter(fanOutPause), errFanningOut)
 			}
 		default:
-			page := contacts.FollowerPage{Of: member.ID(t.Key), After: args.After}
-			parts[page] = parts[page].with(i, t, args, start)
+			at := place{contacts.FollowerPage{Of: member.ID(t.Key), After: args.After}, t.Kind == FanOutSlots}
+			parts[at] = parts[at].with(i, t, args, start)
 		}
 	}
 	for done := 0; len(parts) > 0; done += h.pageSize() {
 		parts = h.updatePages(ctx, parts, all)
-		for page, p := range parts {
+		for at, p := range parts {
 			if p.upload || done+h.pageSize() >= h.PartSize {
-				all[p.tasks[0]].Next = []queue.New{p.successor(page)}
-				delete(parts, page)
+				p.follow(all, p.successor(at))
+				delete(parts, at)
 			}
 		}
 	}
@@ -124,10 +130,12 @@ func (h UploadHandler) Handle(ctx context.Context, batch []queue.Task) []queue.O
 
 // maxPage bounds the followers of one uploader that are read and written at once, and
 // maxFollowers those of all that are updated, and held in memory, at once. In smaller pages
-// the round trips outweigh the work.
+// the round trips outweigh the work. The first page of fan_out_slots is firstSlotsPage at
+// most: as a rule it only finds out that the slots are still out.
 const (
-	maxPage      = 2500
-	maxFollowers = 20_000
+	maxPage        = 2500
+	maxFollowers   = 20_000
+	firstSlotsPage = 100
 )
 
 func (h UploadHandler) pageSize() int { return min(h.PartSize, maxPage) }
@@ -136,27 +144,47 @@ func (h UploadHandler) pageSize() int { return min(h.PartSize, maxPage) }
 // ones. A part whose first page fails fails; should it be dead then, its successor goes on
 // behind that page, if the page could be read. One that fails at a later page is done, and
 // its successor begins with that page: so each attempt makes progress.
-func (h UploadHandler) updatePages(
-	ctx context.Context, parts map[contacts.FollowerPage]*part, all []queue.Outcome,
-) map[contacts.FollowerPage]*part {
-	rest := make(map[contacts.FollowerPage]*part)
-	for pages := range slices.Chunk(slices.Collect(maps.Keys(parts)), max(1, maxFollowers/h.pageSize())) {
-		next, err := h.update(ctx, pages, parts)
-		for _, page := range pages {
-			p := parts[page]
-			if err != nil && p.advanced {
-				all[p.tasks[0]].Next = []queue.New{p.successor(page)}
-				continue
-			}
-			for _, i := range p.tasks {
-				all[i].Err = err
-			}
-			if after, more := next[page]; more {
-				p.advanced, p.told = true, p.told+h.pageSize()
-				if err == nil {
-					rest[after] = p.join(rest[after])
+//
+// A page fails if that is an error of MySQL, or if all slots of the part are out. Else those
+// that are out are left to a task of their own, and the part goes on without them.
+func (h UploadHandler) updatePages(ctx context.Context, parts map[place]*part, all []queue.Outcome) map[place]*part {
+	first, others := make([]place, 0, len(parts)), make([]place, 0, len(parts))
+	for at, p := range parts {
+		if at.slots && !p.advanced {
+			first = append(first, at)
+		} else {
+			others = append(others, at)
+		}
+	}
+	rest := make(map[place]*part)
+	for _, some := range []struct {
+		places []place
+		limit  int
+	}{{first, min(firstSlotsPage, h.pageSize())}, {others, h.pageSize()}} {
+		for places := range slices.Chunk(some.places, max(1, maxFollowers/some.limit)) {
+			done := h.update(ctx, places, parts, some.limit)
+			for _, at := range places {
+				p, d := parts[at], done[at]
+				if d.err != nil && p.advanced {
+					p.follow(all, p.successor(at))
+					continue
+				}
+				for _, i := range p.tasks {
+					all[i].Err = d.err
+				}
+				if d.err == nil && !d.out.IsEmpty() {
+					p.follow(all, newFanOutSlots(at.Of, d.out))
+					p.slots = p.slots.Without(d.out)
+				}
+				if d.next == 0 {
+					continue
+				}
+				p.advanced, p.told = true, p.told+d.told
+				next := place{contacts.FollowerPage{Of: at.Of, After: d.next}, at.slots}
+				if d.err == nil {
+					rest[next] = p.join(rest[next])
 				} else {
-					all[p.tasks[0]].Next = []queue.New{p.successor(after)}
+					p.follow(all, p.successor(next))
 				}
 			}
 		}
@@ -180,81 +208,149 @@ func standIns(batch []queue.Task, busy map[uint64]bool) map[uint64]int {
 var errFanningOut = errors.New("the fan-out of the uploader's previous upload is not finished")
 
 // begin returns the uploaders whose uploads have to wait, and takes over the
-// uploads of the others that have not been started. These are committed, so the
+// uploads of the others that have not been started, and what is left for the same slots.
+// These are committed, so the
 // reads that follow see what they are about. A task on its last attempt, or one
 // that cannot be understood, takes nothing over: they would die with it.
 func (h UploadHandler) begin(ctx context.Context, batch []queue.Task) (busy map[uint64]bool, err error) {
-	uploads := slices.DeleteFunc(slices.Clone(batch), func(t queue.Task) bool {
-		_, bad := ArgsOf[PartArgs](t)
-		return t.Kind != Upload || bad != nil
-	})
-	if len(uploads) == 0 {
-		return map[uint64]bool{}, nil
+	var uploads, free []queue.Task
+	for _, t := range batch {
+		switch args, bad := ArgsOf[PartArgs](t); {
+		case bad != nil:
+		case t.Kind == Upload:
+			uploads = append(uploads, t)
+		case t.Kind == FanOutSlots && args.After == 0:
+			free = append(free, t)
+		}
 	}
-	busy, err = h.Queue.Active(ctx, FanOut, keys(uploads))
-	if err != nil {
-		return nil, err
+	if len(uploads) > 0 {
+		if busy, err = h.Queue.Active(ctx, FanOut, keys(uploads)); err != nil {
+			return nil, err
+		}
 	}
-	free := slices.DeleteFunc(uploads, func(t queue.Task) bool { return busy[t.Key] || t.Attempts >= t.MaxAttempts })
+	for _, t := range uploads {
+		if !busy[t.Key] {
+			free = append(free, t)
+		}
+	}
+	free = slices.DeleteFunc(free, func(t queue.Task) bool { return t.Attempts >= t.MaxAttempts })
+	if len(uploads)+len(free) == 0 {
+		return busy, nil
+	}
 	absorbed, err := h.Queue.Absorb(ctx, free)
 	uploadsAbsorbed.Add(float64(absorbed))
 	return busy, err
 }
 
-// update writes the uploads to the sets of the followers of the pages, and returns the
-// pages after those that are full. It reads the last upload each time, so that a late page writes the newest.
-func (h UploadHandler) update(
-	ctx context.Context, wanted []contacts.FollowerPage, parts map[contacts.FollowerPage]*part,
-) (next map[contacts.FollowerPage]contacts.FollowerPage, err error) {
-	pages, lastUploads, err := h.uploaded(ctx, wanted)
-	if err != nil || len(pages) == 0 {
-		return nil, err
+// pageDone is what became of a page.
+type pageDone struct {
+	next member.ID   // the last follower of the page, if it is full: the next one is behind; 0: there is none
+	told int         // sets that were updated
+	out  index.Slots // those of the part's slots that are out
+	err  error       // why the page has to be done again
+}
+
+// update writes the uploads to the sets of the followers of the pages. It reads the last
+// upload each time, so that a late page writes the newest.
+func (h UploadHandler) update(ctx context.Context, wanted []place, parts map[place]*part, limit int) map[place]pageDone {
+	done := make(map[place]pageDone, len(wanted))
+	failAll := func(err error) map[place]pageDone {
+		for _, at := range wanted {
+			d := done[at]
+			d.err = err
+			done[at] = d
+		}
+		return done
 	}
-	followers, err := h.Store.FollowerPages(ctx, pages, h.pageSize())
+	places, lastUploads, err := h.uploaded(ctx, wanted)
+	if err != nil || len(places) == 0 {
+		return failAll(err)
+	}
+	pages := make([]contacts.FollowerPage, len(places))
+	for i, at := range places {
+		pages[i] = at.FollowerPage
+	}
+	followers, err := h.Store.FollowerPages(ctx, pages, limit)
 	if err != nil {
-		return nil, fmt.Errorf("followers of %d uploaders: %w", len(pages), err)
+		return failAll(fmt.Errorf("followers of %d uploaders: %w", len(pages), err))
 	}
-	next = make(map[contacts.FollowerPage]contacts.FollowerPage)
 	var additions []index.Addition
-	for i, page := range pages {
-		upload := index.Entry{Contact: page.Of, Score: lastUploads[page.Of]}
+	for i, at := range places {
+		if n := len(followers[i]); n == limit {
+			done[at] = pageDone{next: followers[i][n-1]}
+		}
+		if slots := parts[at].slots; !slots.IsAll() {
+			followers[i] = slices.DeleteFunc(followers[i], func(user member.ID) bool { return !slots.Has(user) })
+		}
+		upload := index.Entry{Contact: at.Of, Score: lastUploads[at.Of]}
 		for _, user := range followers[i] {
 			additions = append(additions, index.Addition{Member: user, Entry: upload})
 		}
-		if n := len(followers[i]); n == h.pageSize() {
-			next[page] = contacts.FollowerPage{Of: page.Of, After: followers[i][n-1]}
-		}
 	}
 	var missing []member.ID
+	failed := make(map[member.ID]error)
 	if len(additions) > 0 {
-		missing, err = h.Index.Add(ctx, additions)
+		missing, failed = h.Index.Add(ctx, additions)
 	}
-	if err == nil && !h.ActiveOnly {
-		err = h.refill(ctx, missing)
+	var out index.Slots
+	if len(failed) > 0 {
+		out = h.Index.SlotsOf(ctx, failed)
 	}
-	if err == nil {
-		h.countEnds(pages, followers, parts)
+	for i, at := range places {
+		done[at] = done[at].after(followers[i], failed, out, parts[at].slots)
 	}
-	return next, err
+	if !h.ActiveOnly {
+		if err := h.refill(ctx, missing); err != nil {
+			return failAll(err)
+		}
+	}
+	for _, at := range places {
+		if p, d := parts[at], done[at]; d.next == 0 && d.err == nil {
+			p.countEnd(d.told)
+		}
+	}
+	return done
 }
 
-// uploaded keeps the pages of those who ever uploaded.
-func (h UploadHandler) uploaded(ctx context.Context, wanted []contacts.FollowerPage) ([]contacts.FollowerPage, map[member.ID]uint64, error) {
+// after adds what became of the followers of a page, of which some failed because slots
+// are out.
+func (d pageDone) after(followers []member.ID, failed map[member.ID]error, out, slots index.Slots) pageDone {
+	var err error
+	for _, user := range followers {
+		if failed[user] != nil {
+			err = failed[user]
+		} else {
+			d.told++
+		}
+	}
+	if err == nil {
+		return d
+	}
+	if rest := slots.Without(out); rest.IsEmpty() {
+		d.err = err
+	} else {
+		d.out = slots.Without(rest)
+	}
+	return d
+}
+
+// uploaded keeps the places of those who ever uploaded.
+func (h UploadHandler) uploaded(ctx context.Context, wanted []place) ([]place, map[member.ID]uint64, error) {
 	ids := make([]member.ID, len(wanted))
-	for i, page := range wanted {
-		ids[i] = page.Of
+	for i, at := range wanted {
+		ids[i] = at.Of
 	}
 	lastUploads, err := h.Store.LastUploads(ctx, unique(ids))
 	if err != nil {
 		return nil, nil, fmt.Errorf("last uploads of %d members: %w", len(ids), err)
 	}
-	var pages []contacts.FollowerPage
-	for _, page := range wanted {
-		if lastUploads[page.Of] > 0 {
-			pages = append(pages, page)
+	var places []place
+	for _, at := range wanted {
+		if lastUploads[at.Of] > 0 {
+			places = append(places, at)
 		}
 	}
-	return pages, lastUploads, nil
+	return places, lastUploads, nil
 }
 
 // refillsAtOnce keeps transactions short: many fan-outs may ask for refills of

@@ -19,9 +19,10 @@ import (
 // Index is what the handlers need of the sets.
 type Index interface {
 	Settings() index.Settings
-	Begin(ctx context.Context, users []member.ID) ([]index.Update, error)
-	Apply(ctx context.Context, changes []index.Change) ([]index.Outcome, error)
-	Add(ctx context.Context, additions []index.Addition) (missing []member.ID, err error)
+	Begin(ctx context.Context, users []member.ID) []index.Update
+	Apply(ctx context.Context, changes []index.Change) []index.Result
+	Add(ctx context.Context, additions []index.Addition) (missing []member.ID, failed map[member.ID]error)
+	SlotsOf(ctx context.Context, failed map[member.ID]error) index.Slots
 }
 
 // Store is what the handlers need of the truth. It must be the primary, never a
@@ -52,60 +53,71 @@ var ErrContended = errors.New("other updates of the set always came first")
 
 // guarded runs the guarded update of package index for many users at once:
 // begin, plan, apply; and again, after a short random wait, for those in
-// conflict. It returns the error of each user whose set could not be updated.
+// conflict. It returns the error of each user whose set could not be updated, which holds
+// up no other. An error of the plan is that of all for whom was planned.
 func guarded(
 	ctx context.Context, ix Index, pause time.Duration, users []member.ID, plan planner,
-) map[member.ID]error {
+) (failed map[member.ID]error) {
 	pause = max(0, cmp.Or(pause, DefaultConflictPause))
-	failed := make(map[member.ID]error)
+	failed = make(map[member.ID]error)
 	open := users
 	for try := 1; len(open) > 0; try++ {
-		var err error
-		switch open, err = guardedOnce(ctx, ix, open, plan); {
-		case err != nil:
-			return failWith(failed, open, err)
+		open = guardedOnce(ctx, ix, open, plan, failed)
+		switch {
 		case len(open) > 0 && try == guardedTries:
-			return failWith(failed, open, ErrContended)
+			failWith(failed, open, ErrContended)
+			return failed
 		case len(open) > 0 && pause > 0:
 			if err := retry.Sleep(ctx, retry.Jitter(time.Duration(try)*pause)); err != nil {
-				return failWith(failed, open, err)
+				failWith(failed, open, err)
+				return failed
 			}
 		}
 	}
 	return failed
 }
 
-func failWith(failed map[member.ID]error, users []member.ID, err error) map[member.ID]error {
+func failWith(failed map[member.ID]error, users []member.ID, err error) {
 	for _, user := range users {
 		failed[user] = err
 	}
-	return failed
 }
 
-// guardedOnce returns the users whose update conflicted; with an error, all.
-func guardedOnce(ctx context.Context, ix Index, users []member.ID, plan planner) (again []member.ID, err error) {
-	updates, err := ix.Begin(ctx, users)
-	if err != nil {
-		return users, err
+// guardedOnce returns the users whose update conflicted, and adds the errors of others to
+// failed.
+func guardedOnce(
+	ctx context.Context, ix Index, users []member.ID, plan planner, failed map[member.ID]error,
+) (again []member.ID) {
+	var begun []index.Update
+	for _, u := range ix.Begin(ctx, users) {
+		if u.Err != nil {
+			failed[u.Member] = u.Err
+		} else {
+			begun = append(begun, u)
+		}
 	}
-	changes, err := plan(ctx, updates)
-	if err != nil {
-		return users, err
+	if len(begun) == 0 {
+		return nil
 	}
-	outcomes, err := ix.Apply(ctx, changes)
+	changes, err := plan(ctx, begun)
 	if err != nil {
-		return users, err
+		for _, u := range begun {
+			failed[u.Member] = err
+		}
+		return nil
 	}
-	for i, outcome := range outcomes {
-		switch {
-		case outcome == index.Conflict:
-			again = append(again, changes[i].Member)
+	for i, r := range ix.Apply(ctx, changes) {
+		switch user := changes[i].Member; {
+		case r.Err != nil:
+			failed[user] = r.Err
+		case r.Outcome == index.Conflict:
+			again = append(again, user)
 		case changes[i].Refill != nil: // it was read, even if it found no contact
 			refills.Inc()
 		}
 	}
 	guardConflicts.Add(float64(len(again)))
-	return again, nil
+	return again
 }
 
 // addRefills reads the most recent contacts for the changes that want them, in

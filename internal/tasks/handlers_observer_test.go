@@ -20,7 +20,7 @@ import (
 // slowSets is an index in which telling followers takes a second.
 type slowSets struct{ tasks.Index }
 
-func (slowSets) Add(context.Context, []index.Addition) ([]member.ID, error) {
+func (slowSets) Add(context.Context, []index.Addition) ([]member.ID, map[member.ID]error) {
 	deaf(time.Second)
 	return nil, nil
 }

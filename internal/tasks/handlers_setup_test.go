@@ -1,8 +1,11 @@
 package tasks_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -27,6 +30,8 @@ type hooked struct {
 	tasks.Enqueuer
 	calls  []string
 	before func(call string) error
+	away   index.Slots // that are out
+	tried  int         // additions
 }
 
 func (h *hooked) called(name string) error {
@@ -45,16 +50,65 @@ func hook[T any](h *hooked, name string, call func() (T, error)) (T, error) {
 	return call()
 }
 
-func (h *hooked) Begin(ctx context.Context, users []member.ID) ([]index.Update, error) {
-	return hook(h, "Begin", func() ([]index.Update, error) { return h.Index.Begin(ctx, users) })
+func (h *hooked) Begin(ctx context.Context, users []member.ID) []index.Update {
+	err := h.called("Begin")
+	var updates []index.Update
+	for _, user := range users {
+		if err := cmp.Or(err, h.out(user)); err != nil {
+			updates = append(updates, index.Update{Member: user, Err: err})
+		} else {
+			updates = append(updates, h.Index.Begin(ctx, []member.ID{user})...)
+		}
+	}
+	return updates
 }
 
-func (h *hooked) Apply(ctx context.Context, changes []index.Change) ([]index.Outcome, error) {
-	return hook(h, "Apply", func() ([]index.Outcome, error) { return h.Index.Apply(ctx, changes) })
+func (h *hooked) Apply(ctx context.Context, changes []index.Change) []index.Result {
+	err := h.called("Apply")
+	var results []index.Result
+	for _, c := range changes {
+		if err := cmp.Or(err, h.out(c.Member)); err != nil {
+			results = append(results, index.Result{Err: err})
+		} else {
+			results = append(results, h.Index.Apply(ctx, []index.Change{c})...)
+		}
+	}
+	return results
 }
 
-func (h *hooked) Add(ctx context.Context, additions []index.Addition) ([]member.ID, error) {
-	return hook(h, "Add", func() ([]member.ID, error) { return h.Index.Add(ctx, additions) })
+func (h *hooked) Add(ctx context.Context, additions []index.Addition) (missing []member.ID, failed map[member.ID]error) {
+	err := h.called("Add")
+	failed = make(map[member.ID]error)
+	var others []index.Addition
+	for _, a := range additions {
+		h.tried++
+		if err := cmp.Or(err, h.out(a.Member)); err != nil {
+			failed[a.Member] = err
+		} else {
+			others = append(others, a)
+		}
+	}
+	missing, more := h.Index.Add(ctx, others)
+	maps.Copy(failed, more)
+	return missing, failed
+}
+
+// out returns the error of a set that lies in slots which are out.
+func (h *hooked) out(user member.ID) error {
+	if h.away.Has(user) {
+		return fmt.Errorf("set of %s: %w", user, index.ErrUnavailable)
+	}
+	return nil
+}
+
+// SlotsOf returns the slots that are out; of other errors, all slots.
+func (h *hooked) SlotsOf(_ context.Context, failed map[member.ID]error) index.Slots {
+	for user := range failed {
+		if !h.away.Has(user) {
+			return index.AllSlots()
+		}
+	}
+	return h.away
 }
 
 func (h *hooked) LastUploads(ctx context.Context, ids []member.ID) (map[member.ID]uint64, error) {

@@ -4,15 +4,23 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/queue"
 )
+
+// place is a page of followers, and whether a part of fan_out_slots has come to it.
+type place struct {
+	contacts.FollowerPage
+
+	slots bool
+}
 
 // part is what a task does of a fan-out, page by page, and what is known of the whole.
 type part struct {
 	tasks []int // those of the batch that it does, by place
 	since int64 // when the first of the uploads was enqueued, unix milliseconds; 0: not known
 	told  int   // followers, by the parts and pages before it
+	slots index.Slots
 	// upload: an upload is among the tasks. It does one page, so that contact changes in its
 	// queue do not wait for long.
 	upload   bool
@@ -35,6 +43,10 @@ func (p *part) with(i int, t queue.Task, args PartArgs, start time.Time) *part {
 	if since > 0 && (p.since == 0 || since < p.since) {
 		p.since = since
 	}
+	if args.Slots.IsEmpty() {
+		args.Slots = index.AllSlots()
+	}
+	p.slots = p.slots.Union(args.Slots)
 	p.tasks = append(p.tasks, i)
 	p.upload = p.upload || t.Kind == Upload
 	p.told = max(p.told, args.Told)
@@ -47,6 +59,7 @@ func (p *part) join(other *part) *part {
 	if other != nil {
 		p.tasks = append(p.tasks, other.tasks...)
 		p.upload = p.upload || other.upload
+		p.slots = p.slots.Union(other.slots)
 		p.told, p.priority = max(p.told, other.told), min(p.priority, other.priority)
 	}
 	return p
@@ -55,10 +68,24 @@ func (p *part) join(other *part) *part {
 // successor is the task that does what is left from a page on. It is as urgent as its
 // upload, but never less than usual: a later upload of the same member waits for it, and
 // may be urgent itself.
-func (p *part) successor(page contacts.FollowerPage) queue.New {
-	n := fanOut.task(page.Of, PartArgs{After: page.After, Since: p.since, Told: p.told})
+func (p *part) successor(at place) queue.New {
+	args := PartArgs{After: at.After, Since: p.since, Told: p.told}
+	if !p.slots.IsAll() {
+		args.Slots = p.slots
+	}
+	k := fanOut
+	if at.slots {
+		k = fanOutSlots
+	}
+	n := k.task(at.Of, args)
 	n.Priority = min(p.priority, queue.Normal)
 	return n
+}
+
+// follow adds a follow-up to the part's tasks.
+func (p *part) follow(all []queue.Outcome, n queue.New) {
+	of := &all[p.tasks[0]]
+	of.Next = append(of.Next, n)
 }
 
 // lag is the time from the upload's task to now. Times of the database's clock
@@ -67,13 +94,10 @@ func (p *part) lag() time.Duration {
 	return max(0, p.claimed.Sub(time.UnixMilli(p.since))+time.Since(p.start))
 }
 
-// countEnds counts the fan-outs that end with one of the pages, but for those
-// whose beginning was not noted.
-func (h UploadHandler) countEnds(pages []contacts.FollowerPage, followers [][]member.ID, parts map[contacts.FollowerPage]*part) {
-	for i, page := range pages {
-		if p, n := parts[page], len(followers[i]); n < h.pageSize() && p.since > 0 {
-			fanOutFollowers.Observe(float64(p.told + n))
-			uploadToIndexSeconds.Observe(p.lag().Seconds())
-		}
+// countEnd counts a fan-out that ends with a page, unless its beginning was not noted.
+func (p *part) countEnd(told int) {
+	if p.since > 0 {
+		fanOutFollowers.Observe(float64(p.told + told))
+		uploadToIndexSeconds.Observe(p.lag().Seconds())
 	}
 }

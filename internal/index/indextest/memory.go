@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -18,9 +19,15 @@ import (
 // are tried. Nothing expires by itself; [Memory.Forget] and the other Forget methods
 // represent expiry, eviction and loss.
 //
-// Its methods are safe for concurrent use, atomic for each set, and fail only with the
-// error of a context that has ended.
+// Its methods are safe for concurrent use, and atomic for each set. A set fails only with
+// the error of a context that has ended, or with that which FailIf returns for it.
 type Memory struct {
+	// FailIf is called ahead of each operation on a set, Candidates, Look, Begin, Apply or
+	// Add. Its error becomes that of the operation, which has its effect nevertheless if
+	// written, as when the answer of a server is lost. Nil: nothing fails. It may be set
+	// while no method runs.
+	FailIf func(operation string, user member.ID) (written bool, err error)
+
 	settings index.Settings
 
 	mu     sync.Mutex
@@ -39,11 +46,11 @@ func (m *Memory) Settings() index.Settings { return m.settings }
 
 // Candidates does what [index.Index.Candidates] does.
 func (m *Memory) Candidates(ctx context.Context, user member.ID) ([]index.Entry, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if _, err := m.fails(ctx, "Candidates", user); err != nil {
+		return nil, err
+	}
 	members := m.members(user)
 	if len(members) == 0 {
 		return nil, fmt.Errorf("candidates of %s: %w", user, index.ErrMissing)
@@ -52,38 +59,64 @@ func (m *Memory) Candidates(ctx context.Context, user member.ID) ([]index.Entry,
 	return members[:min(len(members), m.settings.Max)], nil
 }
 
-// Look does what [index.Index.Look] does.
-func (m *Memory) Look(ctx context.Context, users []member.ID) ([]index.Set, error) {
+// fails returns the error of an operation on a set, if it has one, and whether the
+// operation is to have its effect.
+func (m *Memory) fails(ctx context.Context, operation string, user member.ID) (written bool, err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return false, err
 	}
+	if m.FailIf == nil {
+		return true, nil
+	}
+	if written, err = m.FailIf(operation, user); err != nil {
+		return written, err
+	}
+	return true, nil
+}
+
+// Look does what [index.Index.Look] does.
+func (m *Memory) Look(ctx context.Context, users []member.ID) []index.Set {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	sets := make([]index.Set, len(users))
 	for i, user := range users {
+		if _, err := m.fails(ctx, "Look", user); err != nil {
+			sets[i] = index.Set{Member: user, Err: err}
+			continue
+		}
 		members := m.members(user)
 		sets[i] = index.Set{Member: user, Known: len(members) > 0, Members: members, Size: len(members)}
 	}
-	return sets, nil
+	return sets
+}
+
+// SlotsOf does what [index.Index.SlotsOf] does where each slot has a server of its own.
+func (m *Memory) SlotsOf(_ context.Context, failed map[member.ID]error) index.Slots {
+	return index.SlotsOfUsers(slices.Collect(maps.Keys(failed))...)
 }
 
 // Add does what [index.Index.Add] does.
-func (m *Memory) Add(ctx context.Context, additions []index.Addition) (missing []member.ID, err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
+func (m *Memory) Add(ctx context.Context, additions []index.Addition) (missing []member.ID, failed map[member.ID]error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	failed = make(map[member.ID]error)
 	for _, a := range additions {
+		written, err := m.fails(ctx, "Add", a.Member)
+		if err != nil {
+			failed[a.Member] = err
+		}
+		if !written {
+			continue
+		}
 		outcome := m.add(a.Member, a.Entry)
 		if outcome != index.AddTaken {
 			delete(m.guards, a.Member)
 		}
-		if outcome == index.AddMissing && !slices.Contains(missing, a.Member) {
+		if outcome == index.AddMissing && err == nil && !slices.Contains(missing, a.Member) {
 			missing = append(missing, a.Member)
 		}
 	}
-	return missing, nil
+	return missing, failed
 }
 
 // add adds to a set that exists, as the Lua function adder does.
@@ -119,39 +152,42 @@ func (m *Memory) trim(user member.ID) (cut int) {
 }
 
 // Begin does what [index.Index.Begin] does.
-func (m *Memory) Begin(ctx context.Context, users []member.ID) ([]index.Update, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
+func (m *Memory) Begin(ctx context.Context, users []member.ID) []index.Update {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	updates := make([]index.Update, len(users))
 	for i, user := range users {
-		if m.guards[user] == "" {
+		written, err := m.fails(ctx, "Begin", user)
+		if written && m.guards[user] == "" {
 			m.tokens++
 			m.guards[user] = strconv.Itoa(m.tokens)
+		}
+		if err != nil {
+			updates[i] = index.Update{Member: user, Err: err}
+			continue
 		}
 		members := m.members(user)
 		updates[i] = index.Update{Member: user, Known: len(members) > 0, Members: members, Token: m.guards[user]}
 	}
-	return updates, nil
+	return updates
 }
 
 // Apply does what [index.Index.Apply] does.
-func (m *Memory) Apply(ctx context.Context, changes []index.Change) ([]index.Outcome, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
+func (m *Memory) Apply(ctx context.Context, changes []index.Change) []index.Result {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	outcomes := make([]index.Outcome, len(changes))
+	results := make([]index.Result, len(changes))
 	for i, c := range changes {
-		if m.mayApply(c) {
-			outcomes[i] = index.Applied
+		written, err := m.fails(ctx, "Apply", c.Member)
+		if written && m.mayApply(c) {
+			results[i].Outcome = index.Applied
 			m.apply(c)
 		}
+		if err != nil {
+			results[i] = index.Result{Err: err}
+		}
 	}
-	return outcomes, nil
+	return results
 }
 
 func (m *Memory) mayApply(c index.Change) bool {

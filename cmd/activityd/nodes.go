@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/queue"
+)
+
+// nodes turns what [index.Index.Watch] finds into lines of the log, one for each change,
+// and keeps the last of it.
+type nodes struct {
+	log *slog.Logger
+	// outage is that of one server, or of a cluster of which no node can be found.
+	outage *queue.Outage
+	stream *queue.Outage // of the node that has the stream; of one server, the same
+	isOne  bool          // not a cluster
+
+	last    atomic.Pointer[lastStatus]
+	waiting atomic.Pointer[waitingTask]
+
+	// What follows is report's alone.
+	outages map[string]*queue.Outage // by node
+	unknown map[string]time.Time     // since when the sets of a node are unknown
+	masters []string                 // that were logged
+	before  []string                 // the masters of the report before
+	waits   int                      // reports of tasks that wait for no reason that is known
+}
+
+// lastStatus is what was found out last.
+type lastStatus struct {
+	index.Status
+
+	at time.Time
+}
+
+// waitingTask is the error of a task that waits for Redis.
+type waitingTask struct {
+	at  time.Time
+	err error
+}
+
+func newNodes(client redis.UniversalClient, log *slog.Logger) *nodes {
+	_, isCluster := client.(*redis.ClusterClient)
+	n := &nodes{
+		log: log, outage: queue.NewOutage(log, "Redis"), isOne: !isCluster,
+		outages: make(map[string]*queue.Outage), unknown: make(map[string]time.Time),
+	}
+	n.stream = n.outage
+	if isCluster {
+		n.stream = queue.NewOutage(log, "Redis (stream)")
+	}
+	return n
+}
+
+// name is how the log calls a node.
+func (n *nodes) name(node string) string {
+	if n.isOne {
+		return "Redis"
+	}
+	return "Redis " + node
+}
+
+// report logs what changed since the report before. Its calls must not overlap.
+func (n *nodes) report(ctx context.Context, began time.Time, s index.Status) {
+	n.last.Store(&lastStatus{s, time.Now()})
+	if len(s.Nodes) == 0 {
+		n.outage.Report(ctx, began, s.Err())
+		return
+	}
+	if !n.isOne {
+		n.outage.Report(ctx, began, nil)
+	}
+	n.reportMasters(ctx, s)
+	for _, node := range s.Nodes {
+		n.reportUnknown(ctx, node)
+		err := node.Err
+		if errors.Is(err, index.ErrUnknown) {
+			err = nil // it answers
+		}
+		n.outageOf(node.Node).Report(ctx, began, err)
+	}
+	n.reportWaiting(ctx, began, s.Err())
+}
+
+func (n *nodes) outageOf(node string) *queue.Outage {
+	if n.isOne {
+		return n.outage
+	}
+	o := n.outages[node]
+	if o == nil {
+		o = queue.NewOutage(n.log, n.name(node))
+		n.outages[node] = o
+	}
+	return o
+}
+
+// reportUnknown logs that the sets of a node became unknown, or known again. One that cannot
+// be used says neither.
+func (n *nodes) reportUnknown(ctx context.Context, node index.NodeStatus) {
+	since, was := n.unknown[node.Node]
+	switch is := errors.Is(node.Err, index.ErrUnknown); {
+	case is && !was:
+		n.unknown[node.Node] = time.Now()
+		n.log.WarnContext(ctx, "sets may be old", "server", n.name(node.Node), "then", "reads walk until these sets are deleted")
+	case was && node.Err == nil:
+		delete(n.unknown, node.Node)
+		n.log.InfoContext(ctx, "sets are known again", "server", n.name(node.Node), "after", time.Since(since).Round(time.Millisecond))
+	}
+}
+
+// reportMasters logs that other servers have the sets than before, once two reports in
+// a row agree: while a replica takes over, the servers do not.
+func (n *nodes) reportMasters(ctx context.Context, s index.Status) {
+	var now []string
+	for _, node := range s.Nodes {
+		now = append(now, node.Node)
+	}
+	agreed := slices.Equal(now, n.before)
+	n.before = now
+	if !agreed || slices.Equal(now, n.masters) {
+		return
+	}
+	if n.masters != nil {
+		isIn := func(list []string) func(string) bool {
+			return func(node string) bool { return slices.Contains(list, node) }
+		}
+		came := slices.DeleteFunc(slices.Clone(now), isIn(n.masters))
+		left := slices.DeleteFunc(slices.Clone(n.masters), isIn(now))
+		n.log.WarnContext(ctx, "masters of Redis changed", "came", came, "left", left, "masters", len(now))
+		for _, node := range left { // if it comes back, that is another outage
+			delete(n.outages, node)
+			delete(n.unknown, node)
+		}
+	}
+	n.masters = now
+}
+
+// tasksWait takes note of the error of a task that waits for Redis.
+func (n *nodes) tasksWait(err error) {
+	if n.waiting.Load() == nil { // the first one since the last report
+		n.waiting.CompareAndSwap(nil, &waitingTask{time.Now(), err})
+	}
+}
+
+// A line about tasks that wait for no reason that is known is written at the third probe
+// that finds this, and again after as many as there are in a minute.
+const (
+	firstWaits = 3
+	waitsEvery = 60
+)
+
+// reportWaiting logs that tasks wait though the probes before and after find nothing wrong,
+// as where an ACL forbids some keys.
+func (n *nodes) reportWaiting(ctx context.Context, began time.Time, probe error) {
+	w := n.waiting.Load()
+	switch {
+	case probe != nil:
+		n.waiting.Store(nil)
+		n.waits = 0
+	case w != nil && began.After(w.at): // else the next probe tells
+		n.waiting.Store(nil)
+		n.waits++
+		if n.waits%waitsEvery == firstWaits {
+			n.log.WarnContext(ctx, "tasks wait though Redis answers", "error", w.err)
+		}
+	}
+}
+
+// statusTTL is how long a status speaks for the present. It is longer than the time between
+// two of [index.Index.Watch], also while a node does not answer.
+const statusTTL = 4 * time.Second
+
+// fresh returns the last status, if it is fresh.
+func (n *nodes) fresh() (s index.Status, ok bool) {
+	last := n.last.Load()
+	if last == nil || time.Since(last.at) >= statusTTL {
+		return s, false
+	}
+	return last.Status, true
+}
+
+// healthOf returns the health of Redis, without addresses where everybody may read it.
+func healthOf(s index.Status) api.Component {
+	err := s.Err()
+	if err == nil || len(s.Nodes) > 0 && s.Away == 0 { // or those that cannot be used have no sets
+		return api.Component{Usable: true}
+	}
+	why, then := index.Reason(err), "reads are answered from the database, tasks wait"
+	switch {
+	case errors.Is(err, index.ErrSettings):
+		why, then = err.Error(), ""
+	case errors.Is(err, index.ErrRefused):
+		then = "reads are answered from the database as far as walks are free, tasks wait"
+	}
+	var away []api.Node
+	for _, node := range s.Nodes {
+		if node.Err != nil {
+			away = append(away, api.Node{Address: node.Node, Detail: index.Reason(node.Err)})
+		}
+	}
+	if s.Away >= 1 || len(away) == 0 {
+		return api.Component{Detail: clauses(why, then)}
+	}
+	why = fmt.Sprintf("%d of %d nodes cannot be used (%s)", len(away), len(s.Nodes), why)
+	if then != "" {
+		then = "for the members whose sets they have, " + then
+	}
+	return api.Component{Usable: true, Detail: clauses(why, then), Away: s.Away, Nodes: away}
+}
+
+// clauses says what follows from why; "": nothing.
+func clauses(why, then string) string {
+	if then == "" {
+		return why
+	}
+	return why + ": " + then
+}
