@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
@@ -55,7 +57,7 @@ func TestBackfillDoesNotGoOnAfterALoss(t *testing.T) {
 			if code != exitFailed || out != "" || !strings.Contains(errs, "the sets were lost since "+file+" was written: delete it to start over") {
 				t.Fatalf("exit code %d: %s%s", code, out, errs)
 			}
-			if now := readKept(t, file); now.Position != before.Position || now.Epoch.Token != before.Epoch.Token {
+			if now := readKept(t, file); now.Position != before.Position || !cmp.Equal(now.Epoch, before.Epoch) {
 				t.Errorf("refused, and kept %+v, before %+v", now, before)
 			}
 			must(t, os.Remove(file))

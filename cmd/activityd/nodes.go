@@ -189,6 +189,12 @@ func (n *nodes) fresh() (s index.Status, ok bool) {
 	return last.Status, true
 }
 
+// partly reports whether only some of the nodes cannot be used.
+func (n *nodes) partly() bool {
+	s, ok := n.fresh()
+	return ok && 0 < s.Away && s.Away < 1
+}
+
 // healthOf returns the health of Redis, without addresses where everybody may read it.
 func healthOf(s index.Status) api.Component {
 	err := s.Err()

@@ -114,8 +114,9 @@ func TestRedisRefuses(t *testing.T) {
 			r, admin, metrics := startAsApp(t)
 			refusal.begin(t, admin)
 			r.awaitReady(t, `"status":"degraded"`, refusal.reason)
-			awaitMetric(t, metrics, "activityd_redis_writable 0")
-			awaitMetric(t, metrics, fmt.Sprintf("activityd_redis_up %d", map[bool]int{true: 1}[refusal.reads]))
+			node := "{node=\"" + r.redis.Addr() + "\"} "
+			awaitMetric(t, metrics, "activityd_redis_writable"+node+"0")
+			awaitMetric(t, metrics, fmt.Sprintf("activityd_redis_up%s%d", node, map[bool]int{true: 1}[refusal.reads]))
 			_, err := r.site.Upload(t.Context(), site.Photo{Owner: 105, Visibility: contacts.Public, DateUpload: 999_999})
 			must(t, err)
 			must(t, r.site.SetContact(t.Context(), 1, 115, site.Grant{}))
@@ -128,7 +129,7 @@ func TestRedisRefuses(t *testing.T) {
 			awaitMetric(t, metrics, `activityd_oldest_due_seconds{queue="default"} `, 0)
 			refusal.end(t, admin)
 			r.awaitReady(t, `"status":"ok"`)
-			awaitMetric(t, metrics, "activityd_redis_writable 1")
+			awaitMetric(t, metrics, "activityd_redis_writable"+node+"1")
 			r.awaitTasks(t)
 			eventually(t, "reads go by the set", func() bool {
 				a := r.read(t, 1)
@@ -156,7 +157,7 @@ func startAsApp(t *testing.T) (r *running, admin *redis.Conn, metrics string) {
 	db, err := mysql.Open(mysqlDSN)
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	r.db, r.site = db, site.NewMySQL(db)
+	r.db, r.site, r.redis = db, site.NewMySQL(db), server
 	r.makeSite(t, 15)
 	for i := 1; i <= 14; i++ {
 		must(t, r.site.SetContact(t.Context(), 1, member.ID(100+i), site.Grant{}))

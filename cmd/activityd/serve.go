@@ -133,7 +133,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	reads.Stale = func(ctx context.Context, viewer member.ID) bool { return b.index.Refuses(ctx, viewer) != nil }
 	s.reader = recent.NewReader(b.index, b.store, s.hints, reads)
 	pool := c.poolOptions()
-	pool.MySQL, pool.Waits = s.mysqlOutage, s.nodes.tasksWait
+	pool.MySQL, pool.Waits, pool.Partly = s.mysqlOutage, s.nodes.tasksWait, s.nodes.partly
 	handlers := tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive}
 	if b.push != nil {
 		s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: b.push, Senders: auth.senders.byPlatform, Log: log})

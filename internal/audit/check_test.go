@@ -3,6 +3,7 @@ package audit_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,8 +83,9 @@ func TestAGhostAndAHighScoreDoNotWaitForUploads(t *testing.T) {
 	b.refill(t, viewer)
 	b.store.RemoveContact(viewer, 20)
 	b.enqueue(t, tasks.NewUpload(20), tasks.NewFanOut(20, 5))
-	_, err := b.index.Add(t.Context(), []index.Addition{{Member: viewer, Entry: index.Entry{Contact: 19, Score: 999}}})
-	must(t, err)
+	if _, failed := b.index.Add(t.Context(), []index.Addition{{Member: viewer, Entry: index.Entry{Contact: 19, Score: 999}}}); len(failed) > 0 {
+		t.Fatal(failed)
+	}
 	b.enqueue(t, tasks.NewUpload(19))
 	found(t, b.check(t), "waste ghost", "waste high score")
 	b.enqueue(t, tasks.NewRemoveContact(viewer, 20))
@@ -257,16 +259,42 @@ func TestErrorsAndTheEndOfTheContext(t *testing.T) {
 	if r, err := b.Check(ctx, []member.ID{viewer}); !errors.Is(err, context.Canceled) || len(r.Findings) != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	away := audit.New(audit.Options{Sets: awayIndex{b.index}, Truth: b.store, Tasks: b.queue})
-	if _, err := away.Check(t.Context(), []member.ID{viewer}); !errors.Is(err, index.ErrUnavailable) {
-		t.Errorf("%v, want ErrUnavailable", err)
+	b.index.FailIf = func(string, member.ID) (bool, error) { return false, index.ErrSettings }
+	if _, err := b.Check(t.Context(), []member.ID{viewer}); !errors.Is(err, index.ErrSettings) {
+		t.Errorf("%v, want ErrSettings", err)
 	}
 }
 
-type awayIndex struct{ *sets }
-
-func (awayIndex) Look(context.Context, []member.ID) ([]index.Set, error) {
-	return nil, index.ErrUnavailable
+// A node that is away, or whose sets may be old, hides the sets on it, and no others.
+func TestANodeThatIsAway(t *testing.T) {
+	t.Parallel()
+	for name, away := range map[string]error{"it is away": index.ErrUnavailable, "its sets may be old": index.ErrUnknown} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			for id := member.ID(2); id <= 4; id++ {
+				b.store.AddMember(id, "one more")
+				b.store.SetContact(id, 15, false, false)
+			}
+			looks := 0
+			b.index.before = func(look int) { looks = look }
+			b.index.FailIf = func(_ string, user member.ID) (bool, error) {
+				if user == 2 || user == 3 && looks == 2 { // that of 3 goes away after the first look
+					return false, away
+				}
+				return true, nil
+			}
+			r, err := b.Check(t.Context(), []member.ID{viewer, 2, 3, 4})
+			must(t, err)
+			found(t, r, "error lost set")
+			if r.Checked != 2 || r.Erroneous != 1 || r.Findings[0].User != 4 || !slices.Equal(r.Unreachable, []member.ID{2, 3}) || !errors.Is(r.Away, away) {
+				t.Errorf("%+v", r)
+			}
+			if _, err := b.Compare(t.Context(), 2); !errors.Is(err, away) {
+				t.Errorf("compared: %v", err)
+			}
+		})
+	}
 }
 
 func TestCompareIsForPeople(t *testing.T) {

@@ -86,6 +86,13 @@ func inMemory(t *testing.T) *ground {
 func newGround(t *testing.T, g *ground) *ground {
 	t.Helper()
 	g.redis = servertest.Redis(t)
+	g.connect(t)
+	return g
+}
+
+// connect makes what a process has that has just started.
+func (g *ground) connect(t *testing.T) {
+	t.Helper()
 	g.client = redis.NewClient(&redis.Options{
 		Network: "unix", Addr: g.redis.Addr(), ContextTimeoutEnabled: true, MaxRetries: 1, DialerRetries: 1, ReadTimeout: time.Minute,
 	})
@@ -95,7 +102,6 @@ func newGround(t *testing.T, g *ground) *ground {
 	running(t, hints.Run)
 	g.reader = recent.NewReader(g.index, g.store, hints, recent.Options{Min: settings(t).Min})
 	g.Auditor = g.auditor(t, 50*time.Millisecond)
-	return g
 }
 
 func (g *ground) auditor(t *testing.T, pause time.Duration) *audit.Auditor {
@@ -104,6 +110,18 @@ func (g *ground) auditor(t *testing.T, pause time.Duration) *audit.Auditor {
 		Sets: g.index, Truth: g.store, Tasks: g.queue, Pause: pause,
 		Reader: recent.NewReader(g.index, g.store, noHints{}, recent.Options{Min: settings(t).Min}),
 	})
+}
+
+// watch has Redis watched, as each process does.
+func (g *ground) watch(t *testing.T) {
+	t.Helper()
+	running(t, func(ctx context.Context) error { return g.index.Watch(ctx, func(time.Time, index.Status) {}) })
+}
+
+// marks is how often Redis was probed since it lost data.
+func (g *ground) marks(t testing.TB) int {
+	n, _ := g.client.Get(t.Context(), "activityd_mark").Int()
+	return n
 }
 
 // running runs something until t ends, or until stop is called.

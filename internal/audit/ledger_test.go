@@ -11,10 +11,10 @@ import (
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/once"
 	"github.com/activityd/activityd/internal/once/oncetest"
+	"github.com/activityd/activityd/internal/tasks"
 )
 
 // oldRound is the state of a sweep that has just begun, and does not hurry.
@@ -22,15 +22,14 @@ const oldRound = `{"began":1,"total":11}`
 
 // ledger is one in memory, that loses what a test wants.
 type ledger struct {
+	lost        atomic.Int64 // when Redis lost data
 	mu          sync.Mutex
 	state       string
 	fence       uint64
-	mark, lost  int64
-	server      func() string  // nil: it has no name
+	away        error          // of all calls
 	stored      []member.ID    // each of them comes alone
 	orphanPause time.Duration  // after each
 	orphans     func(seen int) // before each; nil: nothing
-	tickErr     error          // what RaiseGeneration fails with
 }
 
 func (l *ledger) EachStored(ctx context.Context, do func(context.Context, []member.ID) error) error {
@@ -43,14 +42,23 @@ func (l *ledger) EachStored(ctx context.Context, do func(context.Context, []memb
 		}
 		<-time.After(l.orphanPause)
 	}
-	return nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.away
+}
+
+// fail has all calls fail with err; nil: none.
+func (l *ledger) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.away = err
 }
 
 func (l *ledger) BeginSweep(_ context.Context, fence uint64) (state string, begun bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if fence < l.fence {
-		return "", false, nil
+	if fence < l.fence || l.away != nil {
+		return "", false, l.away
 	}
 	l.fence = fence
 	return l.state, true, nil
@@ -59,40 +67,15 @@ func (l *ledger) BeginSweep(_ context.Context, fence uint64) (state string, begu
 func (l *ledger) SaveSweep(_ context.Context, fence uint64, state string) (saved bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if fence != l.fence {
-		return false, nil
+	if fence != l.fence || l.away != nil {
+		return false, l.away
 	}
 	l.state = state
 	return true, nil
 }
 
-func (l *ledger) RaiseGeneration(context.Context) (index.Generation, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.tickErr != nil {
-		return index.Generation{}, l.tickErr
-	}
-	l.mark++
-	m := index.Generation{Marks: []int64{l.mark}, Raised: true, LostAt: l.lost}
-	if l.server != nil {
-		m.Server = l.server()
-	}
-	return m, nil
-}
-
-func (l *ledger) NoteLoss(_ context.Context, at int64) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lost = max(l.lost, at)
-	return nil
-}
-
-// rewind makes the marks fall.
-func (l *ledger) rewind() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mark = 0
-}
+// lose has Redis lose data now.
+func (l *ledger) lose() { l.lost.Store(time.Now().UnixMilli()) }
 
 // set replaces what is kept of the sweep.
 func (l *ledger) set(state string, fence uint64) {
@@ -149,6 +132,7 @@ type swept struct {
 	locks  *locks
 	log    *logged
 	patrol *audit.Patrol
+	build  bulk.Visit
 }
 
 // locks is a store of locks in memory, that fails.
@@ -185,7 +169,12 @@ func newSwept(b *bench, more int, o audit.PatrolOptions) *swept {
 	o.Auditor = audit.New(audit.Options{Sets: b.index, Truth: s.truth, Tasks: b.queue, Reader: b.reader, Pacer: bulk.NewPacer(bulk.PacerOptions{})})
 	s.locks = &locks{Memory: oncetest.NewMemory(time.Now)}
 	o.Members, o.EachStored, o.Ledger, o.Log = s.truth, s.ledger.EachStored, recorded{s.ledger, s.recorder}, s.log.logger()
-	o.Once = s.once(s.locks, nil)
+	o.Once, o.LostAt = s.once(s.locks, nil), s.ledger.lost.Load
+	if !b.activeOnly {
+		builder := &bulk.Builder{Index: b.index, Refiller: &tasks.RefillHandler{Index: b.index.Memory, Store: s.truth}}
+		o.Build = builder.Build
+		s.build = builder.Build
+	}
 	s.patrol = audit.NewPatrol(o)
 	return s
 }

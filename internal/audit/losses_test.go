@@ -1,7 +1,7 @@
 package audit_test
 
 import (
-	"fmt"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +11,7 @@ import (
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // Whatever the sweep does when Redis loses data, a round that hurries follows.
@@ -50,14 +51,20 @@ func TestALossIsNeverForgotten(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSwept(newBench(t), 100, audit.PatrolOptions{Rate: 10, Round: time.Hour, Watch: true})
+				s := newSwept(newBench(t), 100, audit.PatrolOptions{Rate: 10, Round: time.Hour})
 				var lost time.Time
-				prepare(s, sync.OnceFunc(func() { lost = time.Now(); s.ledger.rewind() }))
+				prepare(s, sync.OnceFunc(func() { lost = time.Now(); s.ledger.lose() }))
 				stop := running(t, s.patrol.Run)
 				<-time.After(3 * time.Hour)
 				stop()
-				if s.lost(audit.Rewound) != 1 || !s.hurriedSince(lost, time.Minute) {
-					t.Errorf("%d losses, and no round hurried soon after %v: %+v", s.losses(), lost, s.last())
+				rounds := map[time.Time]bool{}
+				for _, p := range s.steps() {
+					if p.Hurried {
+						rounds[p.Began] = true
+					}
+				}
+				if s.losses() != 1 || len(rounds) != 1 || !s.hurriedSince(lost, time.Minute) {
+					t.Errorf("%d losses, %d rounds hurried, want one soon after %v: %+v", s.losses(), len(rounds), lost, s.last())
 				}
 				if s.last().Hurried {
 					t.Errorf("it still hurries: %+v", s.last())
@@ -65,65 +72,6 @@ func TestALossIsNeverForgotten(t *testing.T) {
 			})
 		})
 	}
-}
-
-// What one process noticed the one that sweeps learns, though it saw nothing.
-func TestALossThatAnotherNoticed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSwept(newBench(t), 100, audit.PatrolOptions{Rate: 1, Watch: true})
-		stop := running(t, s.patrol.Run)
-		<-time.After(time.Minute)
-		before := s.rounds()
-		must(t, s.ledger.NoteLoss(t.Context(), time.Now().UnixMilli()))
-		<-time.After(20 * time.Second)
-		stop()
-		if s.rounds() == before || s.losses() != 0 {
-			t.Errorf("%d rounds ended, as before; %d losses of its own", before, s.losses())
-		}
-	})
-}
-
-// Processes that notice the same loss one after the other speak of one.
-func TestALossThatAllNoticeIsOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSwept(newBench(t), 5000, audit.PatrolOptions{Rate: 1000, Watch: true})
-		other := audit.NewPatrol(audit.PatrolOptions{Ledger: s.ledger, Watch: true, Log: s.log.logger(), Tick: 3 * time.Second})
-		stop, stopOther := running(t, s.patrol.Run), running(t, other.Run)
-		<-time.After(61 * time.Second) // who sweeps notices after a second, the other one after two
-		s.ledger.rewind()
-		<-time.After(time.Minute)
-		rounds := map[time.Time]bool{}
-		for _, p := range s.steps() {
-			if p.Hurried {
-				rounds[p.Began] = true
-			}
-		}
-		stop()
-		stopOther()
-		if len(rounds) != 1 {
-			t.Errorf("%d rounds hurried, want one", len(rounds))
-		}
-	})
-}
-
-// A loss that could not be noted is noted later.
-func TestALossIsNotedWhenRedisIsBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSwept(newBench(t), 1, audit.PatrolOptions{Rate: 1, Watch: true})
-		stop := running(t, s.patrol.Run)
-		<-time.After(10 * time.Second)
-		s.ledger.rewind()
-		<-time.After(10 * time.Second)
-		s.ledger.mu.Lock()
-		first := s.ledger.lost
-		s.ledger.lost = 0 // it was lost as well
-		s.ledger.mu.Unlock()
-		<-time.After(10 * time.Second)
-		stop()
-		if first == 0 || s.ledger.lost != first {
-			t.Errorf("noted is %d, want %d again", s.ledger.lost, first)
-		}
-	})
 }
 
 // Where nothing is kept of a sweep, nothing may be left of the sets.
@@ -142,64 +90,143 @@ func TestASweepThatKnowsNothingHurries(t *testing.T) {
 	}
 }
 
-// Servers that replace one another all the time, as behind a proxy, make the sweep
-// hurry, but never begin anew.
-func TestServersThatAreReplacedAllTheTime(t *testing.T) {
+// Where data are lost all the time, the sweep hurries all the time, and comes to its end.
+func TestLossesAllTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSwept(newBench(t), 5000, audit.PatrolOptions{Rate: 50, Watch: true})
-		run := 0
-		s.ledger.server = func() string { run++; return fmt.Sprint("run ", run%2) }
+		s := newSwept(newBench(t), 5000, audit.PatrolOptions{Rate: 50})
 		stop := running(t, s.patrol.Run)
-		<-time.After(10 * time.Minute)
+		for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); <-time.After(time.Second) {
+			s.ledger.lose()
+		}
 		stop()
-		if s.rounds() < 20 || s.furthest() != 5011 {
-			t.Errorf("%d rounds in ten minutes, at most %d members in one", s.rounds(), s.furthest())
+		if s.rounds() < 10 || s.furthest() != 5011 {
+			t.Errorf("%d rounds in two minutes, at most %d members in one", s.rounds(), s.furthest())
 		}
 		if s.truth.counts > 5 {
 			t.Errorf("members were counted %d times", s.truth.counts)
 		}
-		if n := strings.Count(s.log.String(), "\n"); n < 2 || n > 11 {
-			t.Errorf("%d lines in the log", n)
+		if n := strings.Count(s.log.String(), "\n"); n > 2 {
+			t.Errorf("%d lines in the log: %s", n, s.log.String())
 		}
 	})
 }
 
-// Lost sets are all looked at three times, with rests. These must not be waited for
-// one after the other.
-func TestTheHurryOverLostSets(t *testing.T) {
+// After a loss the sets that are missing are built, and not called wrong: no bound on the
+// repairs holds them up, and sets that are there are not compared.
+func TestWhatIsLostIsBuilt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		s := newSwept(b, 12_000, audit.PatrolOptions{Rate: 50, Watch: true})
+		s := newSwept(b, 12_000, audit.PatrolOptions{Rate: 1, Repair: true, RepairsPerMinute: 1})
+		s.ledger.state = `{"began":1,"total":12011,"after":"12999"}` // the round is nearly at its end
 		for id := member.ID(1000); id < 13_000; id++ {
-			b.store.SetContact(id, 11, false, false)
+			b.store.SetContact(id, 15, false, false)
 		}
+		s.ledger.lose()
 		stop := running(t, s.patrol.Run)
-		<-time.After(10 * time.Second)
-		s.ledger.rewind()
-		<-time.After(5 * time.Second)
-		before := s.sweeps()
-		<-time.After(6 * time.Second)
-		n := s.sweeps() - before
+		<-time.After(9 * time.Second)
+		looked := s.sweeps()
+		<-time.After(2 * time.Second) // after a rest it is told, and all are compared again
+		text := s.log.String()
 		stop()
-		if n < 4000 || n > 8000 {
-			t.Errorf("%d sets in 6 s, want 1000 a second", n)
+		if s.built() != 12_000 || looked != 0 || s.enqueued()+s.deferred() != 0 {
+			t.Errorf("%d sets were built, %d were compared, %d refills enqueued, %d left", s.built(), looked, s.enqueued(), s.deferred())
+		}
+		for id := member.ID(1000); id < 13_000; id++ {
+			if !b.index.Memory.Look(t.Context(), []member.ID{id})[0].Known {
+				t.Fatalf("the set of %s is missing", id)
+			}
+		}
+		began, ended := strings.Index(text, `level=WARN msg="Redis is new, or lost data: sets that are missing are built" members=12011`),
+			strings.Index(text, `level=INFO msg="all sets that were missing are built" members=12011 built=12000 failed=0 unreachable=0`)
+		if began < 0 || ended < began || strings.Count(text, "\n") != 2 {
+			t.Errorf("the log says %s", text)
 		}
 	})
 }
 
-// Redis comes back with data of minutes ago, and so does activityd: nobody is left
-// who saw anything else.
+// A process that is stopped while it builds leaves the rest to the next one.
+func TestBuildingIsResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		s := newSwept(b, 2000, audit.PatrolOptions{Rate: 1})
+		for id := member.ID(1000); id < 3000; id++ {
+			b.store.SetContact(id, 15, false, false)
+		}
+		asked := 0
+		s.truth.fail = func([]member.ID) error { // the walk stands still among the last batches
+			if asked++; asked > 10 {
+				return mysql.ErrUnavailable
+			}
+			return nil
+		}
+		s.ledger.lose()
+		stop := running(t, s.patrol.Run)
+		<-time.After(5 * time.Second)
+		stop()
+		kept := audit.ProgressOf(s.ledger.state)
+		if !kept.Hurried || kept.Done == 0 || kept.Done >= 2011 {
+			t.Fatalf("kept is %+v", kept)
+		}
+		s.truth.failing(nil)
+		second, r := s.another(t, nil, s.ledger)
+		stop = running(t, second.Run)
+		<-time.After(15 * time.Second)
+		stop()
+		if first := r.steps()[0]; !first.Began.Equal(kept.Began) || first.Done < kept.Done {
+			t.Errorf("it goes on at %+v after %+v", first, kept)
+		}
+		if r.rounds() == 0 {
+			t.Error("it does not come to its end")
+		}
+	})
+}
+
+// Where only the sets of members are kept that read, a loss hurries nothing.
+func TestALossWhereReadsBuild(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.activeOnly = true
+		s := newSwept(b, 100, audit.PatrolOptions{Rate: 1})
+		stop := running(t, s.patrol.Run)
+		<-time.After(30 * time.Second)
+		before := s.last()
+		s.ledger.lose()
+		<-time.After(30 * time.Second)
+		stop()
+		if after := s.last(); after.Hurried || !after.Began.Equal(before.Began) || s.built() != 0 {
+			t.Errorf("%+v after %+v, %d sets were built", after, before, s.built())
+		}
+		if text := s.log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "Redis is new, or lost data: sets that are missing are built as members read") {
+			t.Errorf("the log says %s", text)
+		}
+	})
+}
+
+// A process that does not sweep says what to do, of news only.
+func TestALossWhereNothingSweeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSwept(newBench(t), 1, audit.PatrolOptions{})
+		s.ledger.lose()
+		<-time.After(time.Second)
+		stop := running(t, s.patrol.Run)
+		<-time.After(5 * time.Second)
+		before := s.log.String()
+		s.ledger.lose()
+		<-time.After(5 * time.Second)
+		stop()
+		if text := s.log.String(); before != "" || strings.Count(text, "run `activityd backfill`") != 1 || s.losses() != 1 {
+			t.Errorf("%d losses, the log says %s, then %s", s.losses(), before, text)
+		}
+	})
+}
+
+// Redis comes back with data of minutes ago, and so does activityd: no process is left that
+// saw anything else.
 func TestALossWhileEverythingIsDown(t *testing.T) {
 	g := inMemory(t)
 	viewers, owners := from(100, 30), from(1000, 20)
 	g.settle(t, viewers, owners, 8)
-	r := record(t)
-	patrol := func() *audit.Patrol {
-		return g.patrolOf(r, audit.PatrolOptions{Rate: 1, Repair: true, Watch: true, Log: (&logged{}).logger()})
-	}
-	marks := func() int { n, _ := g.client.Get(t.Context(), "activityd_mark").Int(); return n }
-	stop := running(t, patrol().Run)
-	eventually(t, "the first round ended", func() bool { return marks() > 3 && r.rounds() > 0 })
+	must(t, g.index.Probe(t.Context()).Err())
 	must(t, g.client.Save(t.Context()).Err())
 	for i, owner := range owners {
 		_, err := g.site.Upload(t.Context(), photoOf(owner, 5_000_000-uint64(i)))
@@ -207,82 +234,22 @@ func TestALossWhileEverythingIsDown(t *testing.T) {
 	}
 	stopWork := g.work(t)
 	g.quiet(t)
-	stop()
 	stopWork()
-	rounds := r.rounds()
 	must(t, g.redis.Kill())
 	must(t, g.redis.Restart(t.Context()))
 	eventually(t, "Redis answers", func() bool { return g.client.Ping(t.Context()).Err() == nil })
+	g.connect(t)
 	report, err := g.Check(t.Context(), viewers)
 	must(t, err)
-	if report.Erroneous == 0 {
-		t.Fatal("nothing was lost")
+	if len(report.Unreachable) != len(viewers) || !errors.Is(report.Away, index.ErrUnknown) {
+		t.Fatalf("sets that may be old are believed: %+v", report)
 	}
-	g.work(t)
-	running(t, patrol().Run)
-	eventually(t, "a hurried round ends", func() bool { return r.rounds() > rounds })
-	g.quiet(t)
-	report, err = g.Check(t.Context(), viewers)
-	must(t, err)
-	found(t, report)
-	if r.lost(audit.Replaced) != 1 {
-		t.Errorf("%d losses", r.losses())
-	}
-}
-
-func TestALossIsToldAsWhatItIs(t *testing.T) {
-	for rate, want := range map[int]string{1: "all sets are looked at", 0: "run `activityd verify --repair`"} {
-		synctest.Test(t, func(t *testing.T) {
-			s := newSwept(newBench(t), 1, audit.PatrolOptions{Rate: rate, Watch: true})
-			stop := running(t, s.patrol.Run)
-			<-time.After(5 * time.Second)
-			s.ledger.mu.Lock()
-			s.ledger.tickErr = index.ErrUnavailable
-			s.ledger.mu.Unlock()
-			<-time.After(5 * time.Second)
-			s.ledger.rewind()
-			s.ledger.mu.Lock()
-			s.ledger.tickErr = nil
-			s.ledger.mu.Unlock()
-			<-time.After(5 * time.Second)
-			stop()
-			if !strings.Contains(s.log.String(), want) || s.lost(audit.Rewound) != 1 {
-				t.Errorf("%d losses, the log says %s", s.losses(), s.log.String())
-			}
-		})
-	}
-}
-
-// When all sets were looked at after a loss, what was found is told then and there,
-// not a minute later, when it is long mended.
-func TestAfterALossTheResultIsTold(t *testing.T) {
-	for repair, then := range map[bool]string{true: "refills are enqueued", false: "activityd verify --repair enqueues refills"} {
-		synctest.Test(t, func(t *testing.T) {
-			b := newBench(t)
-			s := newSwept(b, 2000, audit.PatrolOptions{Rate: 1000, Watch: true, Repair: repair})
-			for id := member.ID(1000); id < 3000; id++ { // without a set
-				b.store.SetContact(id, 15, false, false)
-			}
-			s.ledger.state = ""
-			s.ledger.rewind()
-			stop := running(t, s.patrol.Run)
-			<-time.After(20 * time.Second)
-			text := s.log.String()
-			stop()
-			sum, end := strings.LastIndex(text, `cause="lost set" count=`), strings.Index(text, `msg="all sets were looked at"`)
-			if sum < 0 || end < sum {
-				t.Fatalf("the sum is at %d, the end at %d of\n%s", sum, end, text)
-			}
-			enqueued := 0
-			if repair {
-				enqueued = 2000
-			}
-			wants := []string{"wrong=2000", fmt.Sprintf("repairs=%d", enqueued), "repairs_left=0", then}
-			for _, want := range wants {
-				if !strings.Contains(text, want) {
-					t.Errorf("%q is not in\n%s", want, text)
-				}
-			}
-		})
-	}
+	g.watch(t)
+	r := record(t)
+	running(t, g.patrolOf(r, audit.PatrolOptions{Rate: 1, Repair: true, Log: (&logged{}).logger()}).Run)
+	eventually(t, "all sets are built", func() bool {
+		report, err = g.Check(t.Context(), viewers)
+		must(t, err)
+		return report.Checked == len(viewers) && len(report.Findings) == 0
+	})
 }

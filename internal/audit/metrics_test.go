@@ -6,12 +6,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics/metricstest"
 )
 
 func TestTheAuditIsCounted(t *testing.T) {
 	before := metricstest.Gather(t)
-	audit.CountSets(audit.OfRead, audit.Report{Checked: 5, Erroneous: 1, Unsettled: 2, Failed: 3, Findings: []audit.Finding{
+	audit.CountSets(audit.OfRead, audit.Report{Checked: 5, Erroneous: 1, Unsettled: 2, Failed: 3, Unreachable: []member.ID{7}, Findings: []audit.Finding{
 		{Cause: audit.StaleScore, Class: audit.Error},
 		{Cause: audit.StaleScore, Class: audit.Error},
 		{Cause: audit.LostSet, Class: audit.Lag, Lasting: true},
@@ -24,6 +25,7 @@ func TestTheAuditIsCounted(t *testing.T) {
 		`activityd_audit_erroneous_total{origin="read"}`:                        1,
 		`activityd_audit_unsettled_total{origin="read"}`:                        2,
 		`activityd_audit_failed_total{origin="read"}`:                           4,
+		`activityd_audit_unreachable_total{origin="read"}`:                      1,
 		`activityd_audit_findings_total{cause="low_last_upload",class="error"}`: 1,
 		`activityd_audit_findings_total{cause="stale_score",class="error"}`:     2,
 		`activityd_audit_findings_total{cause="lost_set",class="lag"}`:          1,
@@ -35,14 +37,14 @@ func TestTheAuditIsCounted(t *testing.T) {
 	}
 	after := metricstest.Gather(t)
 	if diff := cmp.Diff(want, after.Since(before).Named(
-		"activityd_audit_checked_total", "activityd_audit_erroneous_total", "activityd_audit_unsettled_total", "activityd_audit_failed_total",
+		"activityd_audit_checked_total", "activityd_audit_erroneous_total", "activityd_audit_unsettled_total", "activityd_audit_failed_total", "activityd_audit_unreachable_total",
 		"activityd_audit_findings_total", "activityd_audit_lasting_lag_total", "activityd_audit_answers_checked_total", "activityd_audit_answers_erroneous_total",
 	)); diff != "" {
 		t.Errorf("counted (-want +got):\n%s", diff)
 	}
 	for _, series := range []string{
 		`activityd_audit_checked_total{origin="sweep"}`, `activityd_audit_findings_total{cause="missing_contact",class="error"}`,
-		`activityd_audit_repairs_total{result="deferred"}`, `activityd_audit_redis_losses_total{how="replaced"}`,
+		`activityd_audit_repairs_total{result="deferred"}`, `activityd_audit_redis_losses_total`, `activityd_audit_unreachable_total{origin="read"}`,
 	} {
 		if _, there := after[series]; !there {
 			t.Errorf("%s is not there before the first event", series)
@@ -62,10 +64,10 @@ func TestTheSweepIsShownWhereItIs(t *testing.T) {
 		want metricstest.Samples
 	}{
 		{"before it sweeps", audit.Hide, metricstest.Samples{}},
-		{"in the first round", func() { audit.Show(`{"began":100000,"counts":{"done":28,"failed":2},"total":40}`) }, metricstest.Samples{gauges[0]: 0.75, gauges[1]: 0, gauges[2]: 100}},
+		{"in the first round", func() { audit.Show(`{"began":100000,"counts":{"seen":28,"failed":2},"total":40}`) }, metricstest.Samples{gauges[0]: 0.75, gauges[1]: 0, gauges[2]: 100}},
 		{
 			"in a second one", func() {
-				audit.Show(`{"began":200000,"counts":{"done":50},"total":40,"hurried":true,"ended":200000,"took":60000}`)
+				audit.Show(`{"began":200000,"counts":{"seen":50},"total":40,"hurried":true,"ended":200000,"took":60000}`)
 			},
 			metricstest.Samples{gauges[0]: 1, gauges[1]: 1, gauges[2]: 200, gauges[3]: 200, gauges[4]: 60},
 		},

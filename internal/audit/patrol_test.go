@@ -3,7 +3,6 @@ package audit_test
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -12,10 +11,12 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/metrics/metricstest"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/once"
 	"github.com/activityd/activityd/internal/queue"
@@ -49,10 +50,9 @@ func (r *recorder) answers() int  { return r.rose("answers_checked_total") }
 func (r *recorder) dropped() int  { return r.rose("samples_dropped_total") }
 func (r *recorder) enqueued() int { return r.rose(`repairs_total{result="enqueued"}`) }
 func (r *recorder) deferred() int { return r.rose(`repairs_total{result="deferred"}`) }
-func (r *recorder) lost(how string) int {
-	return r.rose(fmt.Sprintf("redis_losses_total{how=%q}", how))
-}
-func (r *recorder) losses() int { return r.lost(audit.Rewound) + r.lost(audit.Replaced) }
+func (r *recorder) losses() int   { return r.rose("redis_losses_total") }
+func (r *recorder) built() int    { return r.rose("built_total") }
+func (r *recorder) away() int     { return r.rose(`unreachable_total{origin="sweep"}`) }
 
 func (r *recorder) failed() int {
 	return r.rose(`failed_total{origin="sweep"}`) + r.rose(`failed_total{origin="read"}`)
@@ -220,8 +220,8 @@ func TestThePatrolStandsStillInAnOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		log, away := &logged{}, &awayLooks{sets: b.index}
-		a := audit.New(audit.Options{Sets: away, Truth: b.store, Tasks: b.queue})
+		log, away := &logged{}, &truth{Memory: b.store, fail: func([]member.ID) error { return mysql.ErrUnavailable }}
+		a := audit.New(audit.Options{Sets: b.index, Truth: away, Tasks: b.queue})
 		p := audit.NewPatrol(audit.PatrolOptions{Auditor: a, Share: 1, Log: log.logger()})
 		stop := running(t, p.Run)
 		end := time.Now().Add(10 * time.Minute)
@@ -239,20 +239,14 @@ func TestThePatrolStandsStillInAnOutage(t *testing.T) {
 	})
 }
 
-type awayLooks struct {
-	*sets
-	asked int
-}
-
-func (a *awayLooks) Look(context.Context, []member.ID) ([]index.Set, error) {
-	a.asked++
-	return nil, index.ErrUnavailable
-}
-
 // patrolOf returns a patrol that sweeps fast, and has it recorded.
 func (g *ground) patrolOf(r *recorder, o audit.PatrolOptions) *audit.Patrol {
 	o.Auditor, o.Members, o.EachStored, o.Ledger = g.Auditor, g.store, g.index.EachStored, recorded{index.NewLedger(g.client), r}
-	o.Once = r.once(g.locks, g.notifier)
+	o.Once, o.LostAt = r.once(g.locks, g.notifier), g.index.LostAt
+	if o.Build == nil {
+		builder := &bulk.Builder{Index: g.index, Refiller: &tasks.RefillHandler{Index: g.index, Store: g.store}}
+		o.Build = builder.Build
+	}
 	o.Tick, o.Round = 20*time.Millisecond, cmp.Or(o.Round, time.Millisecond)
 	if o.Lease == 0 {
 		o.Lease = 300 * time.Millisecond
@@ -339,9 +333,9 @@ func TestOneOfTwoSweeps(t *testing.T) {
 func TestASmallSiteRests(t *testing.T) {
 	g := inMemory(t)
 	r := record(t)
-	stop := running(t, g.patrolOf(r, audit.PatrolOptions{Rate: 50, Round: time.Hour, Watch: true, Log: (&logged{}).logger()}).Run)
-	ticks := func() int { n, _ := g.client.Get(t.Context(), "activityd_mark").Int(); return n }
-	eventually(t, "some time passes", func() bool { return ticks() > 20 })
+	g.watch(t)
+	stop := running(t, g.patrolOf(r, audit.PatrolOptions{Rate: 50, Round: time.Hour, Log: (&logged{}).logger()}).Run)
+	eventually(t, "some time passes", func() bool { return g.marks(t) > 2 && r.rounds() > 0 })
 	if n := len(r.steps()); n == 0 || n > 10 {
 		t.Errorf("%d steps of a sweep over nobody", n)
 	}
@@ -351,39 +345,18 @@ func TestASmallSiteRests(t *testing.T) {
 	stop()
 }
 
-// Many processes raise the marks at once, and none of them takes the others' work
-// for a loss.
-func TestMarksOfManyProcessesAreNoAlarm(t *testing.T) {
-	g := inMemory(t)
-	g.settle(t, from(100, 5), from(1000, 20), 8)
-	r := record(t)
-	for range 5 {
-		running(t, g.patrolOf(r, audit.PatrolOptions{Watch: true, Log: (&logged{}).logger()}).Run)
-	}
-	eventually(t, "the marks rise", func() bool {
-		n, err := g.client.Get(t.Context(), "activityd_mark").Int()
-		return err == nil && n > 100
-	})
-	if n := r.losses(); n != 0 {
-		t.Errorf("%d losses were counted", n)
-	}
-	must(t, g.client.FlushAll(t.Context()).Err())
-	eventually(t, "all notice", func() bool { return r.lost(audit.Rewound) >= 5 })
-}
-
-// A Redis that comes back with older data is noticed, and all that is wrong in it
-// is found and mended, though the sweep would take hours by itself.
+// A Redis that comes back with older data is noticed, and all sets are built, though the
+// sweep would take hours by itself.
 func TestARestoredSnapshotIsNoticedAndMended(t *testing.T) {
 	g := inMemory(t)
 	viewers, owners := from(100, 300), from(1000, 20)
 	g.settle(t, viewers, owners, 8)
-	g.work(t)
+	stopWork := g.work(t)
+	g.watch(t)
 	r, log := record(t), &logged{}
-	running(t, g.patrolOf(r, audit.PatrolOptions{Rate: 1, Watch: true, Repair: true, Log: log.logger()}).Run)
-	marks := func() int { n, _ := g.client.Get(t.Context(), "activityd_mark").Int(); return n }
-	eventually(t, "marks are made, and a round that knew nothing ended", func() bool { return marks() > 2 && r.rounds() > 0 })
+	running(t, g.patrolOf(r, audit.PatrolOptions{Rate: 1, Repair: true, RepairsPerMinute: 1, Log: log.logger()}).Run)
+	eventually(t, "a round that knew nothing ended", func() bool { return g.index.LostAt() > 0 && r.rounds() > 0 })
 	must(t, g.client.Save(t.Context()).Err())
-	saved, rounds := marks(), r.rounds()
 	for i, owner := range owners {
 		_, err := g.site.Upload(t.Context(), photoOf(owner, 5_000_000-uint64(i)))
 		must(t, err)
@@ -392,21 +365,22 @@ func TestARestoredSnapshotIsNoticedAndMended(t *testing.T) {
 	report, err := g.Check(t.Context(), viewers)
 	must(t, err)
 	found(t, report)
-	eventually(t, "more marks are made", func() bool { return marks() > saved+10 })
+	stopWork()
+	lost := g.index.LostAt()
 	must(t, g.redis.Kill())
 	must(t, g.redis.Restart(t.Context()))
 	eventually(t, "Redis answers", func() bool { return g.client.Ping(t.Context()).Err() == nil })
-	eventually(t, "the loss is noticed", func() bool { return r.lost(audit.Rewound) == 1 })
-	eventually(t, "a hurried round ends", func() bool { return r.rounds() > rounds })
-	g.quiet(t)
-	report, err = g.Check(t.Context(), viewers)
-	must(t, err)
-	found(t, report)
-	if n := r.enqueued(); n < len(viewers) {
-		t.Errorf("%d sets were mended, want those of all %d viewers", n, len(viewers))
-	}
-	if !strings.Contains(log.String(), "Redis lost data, or may have: all sets are looked at\" how=rewound times=1") {
-		t.Errorf("the log says %s", log.String())
+	eventually(t, "the loss is noticed", func() bool { return g.index.LostAt() > lost })
+	eventually(t, "all sets are built", func() bool {
+		report, err = g.Check(t.Context(), viewers)
+		must(t, err)
+		return report.Checked == len(viewers) && len(report.Findings) == 0
+	})
+	eventually(t, "it is told", func() bool {
+		return strings.Count(log.String(), "all sets that were missing are built") >= 2
+	})
+	if r.built() < len(viewers) || r.rose(`erroneous_total{origin="sweep"}`) != 0 || r.enqueued()+r.deferred() != 0 {
+		t.Errorf("%d sets were built, and some were called wrong: %s", r.built(), log.String())
 	}
 }
 

@@ -46,7 +46,7 @@ type sets struct {
 	before func(look int)
 }
 
-func (s *sets) Look(ctx context.Context, users []member.ID) ([]index.Set, error) {
+func (s *sets) Look(ctx context.Context, users []member.ID) []index.Set {
 	s.looks++
 	if s.before != nil {
 		s.before(s.looks)
@@ -63,7 +63,8 @@ type bench struct {
 	queue *queuetest.Memory
 	clock *clock
 
-	reader *recent.Reader // without hints
+	reader     *recent.Reader // without hints
+	activeOnly bool           // of the sweep
 }
 
 // clock is one that a test moves.

@@ -210,6 +210,7 @@ func (s *sweeper) sweepRound(ctx context.Context) error {
 		if err := s.build(ctx); err != nil {
 			return err
 		}
+		setsUnreachable.WithLabelValues(OfSweep).Add(float64(s.round.Counts[bulk.Unreachable]))
 		return s.end(ctx)
 	}
 	ctx, end := s.untilLoss(ctx)
@@ -343,23 +344,21 @@ func (s *sweeper) visitOrphansOf(ctx context.Context, ids []member.ID) error {
 	return ctx.Err()
 }
 
-// end ends the round and begins the next one. That one hurries when Redis lost data since
-// the round began.
+// end ends the round and begins the next one, after a rest, for a small site is not swept
+// all the time. That one hurries when Redis lost data since the round began. The rest after
+// a hurried round does not end early, so that losses all the time are not all the work.
 func (s *sweeper) end(ctx context.Context) error {
 	now := time.Now().UnixMilli()
 	s.round.Ended, s.round.Took = now, now-s.round.Began
 	took := time.Duration(s.round.Took) * time.Millisecond
-	if s.round.Hurried && !s.isBehind() {
-		n := s.round.Counts
-		setsUnreachable.WithLabelValues(OfSweep).Add(float64(n[bulk.Unreachable]))
-		s.options.Log.InfoContext(ctx, "all sets that were missing are built", "members", s.round.seen(), "built", n[bulk.Built],
-			"failed", n[bulk.Failed], "unreachable", n[bulk.Unreachable], "took", took)
-	}
-	bounded, end := s.untilLoss(ctx)
-	pause(bounded, s.options.Round-took) // a small site is not swept all the time
-	end()
+	pause(ctx, s.options.Round-took)
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if s.round.Hurried && !s.isBehind() {
+		n := s.round.Counts
+		s.options.Log.InfoContext(ctx, "all sets that were missing are built", "members", s.round.seen(), "built", n[bulk.Built],
+			"failed", n[bulk.Failed], "unreachable", n[bulk.Unreachable], "took", took)
 	}
 	return s.begin(ctx, s.isBehind())
 }

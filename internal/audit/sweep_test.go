@@ -26,7 +26,7 @@ func (s *swept) another(t *testing.T, n *notify.Notifier, l audit.Ledger) (*audi
 	return audit.NewPatrol(audit.PatrolOptions{
 		Auditor: audit.New(audit.Options{Sets: newBench(t).index, Truth: s.truth, Tasks: queuetest.NewMemory(queue.Options{}, time.Now)}),
 		Members: s.truth, EachStored: s.ledger.EachStored, Ledger: recorded{l, r}, Rate: 10, Log: s.log.logger(),
-		Once: r.once(s.locks.Memory, n),
+		Once: r.once(s.locks.Memory, n), LostAt: s.ledger.lost.Load, Build: s.build,
 	}), r
 }
 

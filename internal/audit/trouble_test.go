@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/audit"
+	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
@@ -113,28 +114,6 @@ func TestEachOutageIsTold(t *testing.T) {
 	})
 }
 
-// Repairs of the sets of nobody that had to wait make the next round hurry, too.
-func TestRepairsOfOrphansThatWaitAreCaughtUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
-		s := newSwept(b, 0, audit.PatrolOptions{Rate: 50, Repair: true, RepairsPerMinute: 1})
-		s.ledger.state = ""
-		for id := member.ID(7001); id <= 7003; id++ {
-			b.store.AddMember(id, "leaves")
-			b.store.SetContact(id, 11, false, false)
-			b.refill(t, id)
-			b.store.DeleteMember(id)
-			s.ledger.stored = append(s.ledger.stored, id)
-		}
-		stop := running(t, s.patrol.Run)
-		<-time.After(25 * time.Second)
-		stop()
-		if s.rounds() == 0 || s.deferred() == 0 || !s.last().Hurried {
-			t.Errorf("%d rounds, %d repairs deferred, then %+v", s.rounds(), s.deferred(), s.last())
-		}
-	})
-}
-
 // A task that waits for days, as in a queue that somebody paused, is not waited for.
 func TestALagThatLastsIsMended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -160,4 +139,130 @@ func TestALagThatLastsIsMended(t *testing.T) {
 			t.Errorf("tasks %+v", list)
 		}
 	})
+}
+
+// While a node of Redis is away the sweep leaves out the sets on it, says so, and goes on
+// with the others.
+func TestTheSweepPassesANodeThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		s := newSwept(b, 1000, audit.PatrolOptions{Rate: 50, Repair: true, Probes: answering})
+		b.upload(20, 300)
+		b.index.FailIf = evenAway
+		s.ledger.stored = []member.ID{viewer}
+		s.ledger.fail(index.ErrUnavailable) // what is kept of the sweep is on that node, as well
+		stop := running(t, s.patrol.Run)
+		<-time.After(10 * time.Minute)
+		r, a, text := s.enqueued(), s.away(), s.log.String()
+		stop()
+		if s.rounds() < 2 || s.furthest() != 1011 || a < 2*505 || s.failed() != 0 || r == 0 {
+			t.Errorf("%d rounds, %d members, %d of them left out, %d failed; %d refills", s.rounds(), s.furthest(), a, s.failed(), r)
+		}
+		list, err := b.queue.List(context.Background(), queue.Filter{}, 10)
+		must(t, err)
+		if len(list) != 1 || list[0].Key != uint64(viewer) {
+			t.Errorf("tasks %+v", list)
+		}
+		if strings.Contains(text, "stands still") || !strings.Contains(text, `cause="node away"`) || strings.Count(text, `cause="node away"`) > 11 {
+			t.Errorf("the log says %s", text)
+		}
+	})
+}
+
+// evenAway is the failure of a node with the sets of all members whose ids are even.
+func evenAway(_ string, user member.ID) (bool, error) {
+	if user%2 == 0 {
+		return false, index.ErrUnavailable
+	}
+	return true, nil
+}
+
+// answering are probes of servers of which some nodes, at least, answer.
+var answering = []bulk.Probe{{Name: "Redis", Ask: func(context.Context) error { return nil }}}
+
+// A sweep that could not be kept for a while goes on where it was kept last.
+func TestTheSweepGoesOnWhereItWasKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSwept(newBench(t), 5000, audit.PatrolOptions{Rate: 10, Probes: answering})
+		s.ledger.state = `{"began":1,"total":5011,"after":"3000","counts":{"seen":2011}}`
+		s.ledger.fail(index.ErrUnavailable)
+		stop := running(t, s.patrol.Run)
+		<-time.After(time.Minute)
+		s.ledger.fail(nil)
+		<-time.After(time.Minute)
+		stop()
+		if kept := audit.ProgressOf(s.ledger.state); kept.Began.UnixMilli() != 1 || kept.Done <= 2011 {
+			t.Errorf("kept is %+v", kept)
+		}
+	})
+}
+
+// What is built after a loss is not held up by a node that is away: its sets are built when
+// it is back soon, or else after the loss that it comes back with.
+func TestBuildingPassesANodeThatIsAway(t *testing.T) {
+	for name, test := range map[string]struct {
+		away       time.Duration
+		unbuilt    int  // by the first round
+		losesAgain bool // when it is back
+	}{"it is back soon": {20 * time.Second, 0, false}, "it stays away": {10 * time.Minute, 1000, true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				s := newSwept(b, 2000, audit.PatrolOptions{Rate: 1, Probes: answering})
+				for id := member.ID(1000); id < 3000; id++ {
+					b.store.SetContact(id, 15, false, false)
+				}
+				back := time.Now().Add(test.away)
+				b.index.FailIf = func(operation string, user member.ID) (bool, error) {
+					if time.Now().Before(back) && user >= 1000 {
+						return evenAway(operation, user)
+					}
+					return true, nil
+				}
+				s.ledger.lose()
+				stop := running(t, s.patrol.Run)
+				<-time.After(10 * time.Second)
+				others := s.built()
+				<-time.After(5 * time.Minute)
+				first, away, rounds := s.built(), s.away(), s.rounds()
+				<-time.After(6 * time.Minute)
+				if test.losesAgain {
+					s.ledger.lose()
+				}
+				<-time.After(10 * time.Second)
+				all := s.built()
+				stop()
+				if others != 1000 || first != 2000-test.unbuilt || away < test.unbuilt || rounds == 0 || all != 2000 {
+					t.Errorf("built were %d, %d (%d left out) and %d; %d rounds", others, first, away, all, rounds)
+				}
+				if strings.Contains(s.log.String(), "stands still") {
+					t.Errorf("the log says %s", s.log.String())
+				}
+			})
+		})
+	}
+}
+
+// An error of all servers stops the building as well.
+func TestAnErrorOfAllStopsTheBuilding(t *testing.T) {
+	for name, failure := range map[string]error{"MySQL is away": mysql.ErrUnavailable, "a table is missing": errors.New("Error 1146: no such table")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				s := newSwept(b, 0, audit.PatrolOptions{Rate: 1})
+				b.index.Forget(viewer)
+				s.truth.fail = func([]member.ID) error { return failure }
+				s.ledger.lose()
+				stop := running(t, s.patrol.Run)
+				<-time.After(time.Hour)
+				before := s.built()
+				s.truth.failing(nil)
+				<-time.After(time.Minute)
+				stop()
+				if n := strings.Count(s.log.String(), "stands still"); before != 0 || s.built() != 1 || s.failed() != 0 || n != 1 {
+					t.Errorf("%d sets were built, then %d; %d failed; told %d times: %s", before, s.built(), s.failed(), n, s.log.String())
+				}
+			})
+		})
+	}
 }

@@ -101,10 +101,18 @@ type readOnlyIndex struct{ tasks.Index }
 
 var errDied = errors.New("the process died")
 
-func (readOnlyIndex) Add(context.Context, []index.Addition) ([]member.ID, error) {
-	return nil, errDied
+func (readOnlyIndex) Add(_ context.Context, additions []index.Addition) ([]member.ID, map[member.ID]error) {
+	failed := make(map[member.ID]error)
+	for _, a := range additions {
+		failed[a.Member] = errDied
+	}
+	return nil, failed
 }
 
-func (readOnlyIndex) Apply(context.Context, []index.Change) ([]index.Outcome, error) {
-	return nil, errDied
+func (readOnlyIndex) Apply(_ context.Context, changes []index.Change) []index.Result {
+	results := make([]index.Result, len(changes))
+	for i := range results {
+		results[i].Err = errDied
+	}
+	return results
 }

@@ -87,6 +87,20 @@ func (n New) SameWork(kind string, key uint64, payload json.RawMessage) bool {
 	return err == nil && dedupeKey == n.DedupeKey
 }
 
+// StandsFor reports whether a task of a kind, with that key and payload, is the same work
+// as t, by their dedupe keys.
+func (t Task) StandsFor(kind string, key uint64, payload json.RawMessage) bool {
+	if t.Kind != kind || t.Key != key {
+		return false
+	}
+	k, known := kindOf(kind)
+	if !known {
+		return false
+	}
+	dedupeKey, err := k.DedupeKey(t.Key, t.Payload)
+	return err == nil && New{DedupeKey: dedupeKey}.SameWork(kind, key, payload)
+}
+
 // isAway reports whether an error of the task's handler says that a server which it
 // needs cannot be used.
 func isAway(t Task, err error) bool {

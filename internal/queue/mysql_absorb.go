@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"database/sql"
+	"slices"
 	"strings"
 
 	"github.com/activityd/activityd/internal/mysql"
@@ -12,8 +13,8 @@ import (
 // fails starts by itself, later.
 const absorbSize = 5000
 
-// Absorb deletes the tasks that are of the kind and have the key of a
-// held one and have not been started, and returns how many they were. The
+// Absorb deletes the tasks that are the same work as a held one, by the dedupe keys of their
+// kinds, and have not been started, and returns how many they were. The
 // caller does their work, and reads what is true only afterwards. A task
 // whose lease is lost absorbs nothing: if its worker fails now, no task would
 // do that work. One that absorbed does not expire any more.
@@ -75,15 +76,26 @@ func lockHeld(ctx context.Context, tx *sql.Tx, held []Task) ([]Task, error) {
 	return ours, err
 }
 
-// selectUnstarted locks the tasks of the types and subjects of ours that have
-// not been started.
+// selectUnstarted returns the tasks that are the same work as ours and have not been
+// started. It locks those of the same types and subjects.
 func selectUnstarted(ctx context.Context, tx *sql.Tx, ours []Task) ([]uint64, error) {
 	args := make([]any, 0, 2*len(ours))
 	for _, t := range ours {
 		args = append(args, t.Kind, t.Key)
 	}
-	return mysql.Select(ctx, tx, mysql.Column[uint64], "SELECT id FROM tasks FORCE INDEX (chains) WHERE ("+alternatives("type = ? AND subject = ?", len(ours))+
+	var ids []uint64
+	_, err := mysql.Select(ctx, tx, func(rows *sql.Rows) (r Task, err error) {
+		var payload []byte
+		if err := rows.Scan(&r.ID, &r.Kind, &r.Key, &payload); err != nil {
+			return r, err
+		}
+		if slices.ContainsFunc(ours, func(t Task) bool { return t.StandsFor(r.Kind, r.Key, payload) }) {
+			ids = append(ids, r.ID)
+		}
+		return r, nil
+	}, "SELECT id, type, subject, "+boundedArgs+" FROM tasks FORCE INDEX (chains) WHERE ("+alternatives("type = ? AND subject = ?", len(ours))+
 		") AND state IN ('waiting', 'scheduled') LIMIT ? FOR UPDATE SKIP LOCKED", append(args, absorbSize)...)
+	return ids, err
 }
 
 // alternatives joins n times the same condition by OR.

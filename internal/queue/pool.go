@@ -72,6 +72,9 @@ type PoolOptions struct {
 	// Waits is called with the error of each task that waits for a server other than MySQL:
 	// see [Kind].Away. It must not wait, and must be safe for concurrent use. Default: nothing.
 	Waits func(err error)
+	// Partly reports whether only some of these servers are away, so that workers go on with
+	// the tasks of the others. It must not wait either. Default: it is not so.
+	Partly func() bool
 }
 
 func (o PoolOptions) withDefaults() PoolOptions {
@@ -139,6 +142,9 @@ func NewPool(queue Store, notifier *notify.Notifier, handlers map[string]Handler
 	if o.Waits == nil {
 		o.Waits = func(error) {}
 	}
+	if o.Partly == nil {
+		o.Partly = func() bool { return false }
+	}
 	return &Pool{queue: queue, notifier: notifier, handlers: handlers, options: o.withDefaults(), log: log}
 }
 
@@ -165,6 +171,9 @@ type run struct {
 
 	loggedMu sync.Mutex
 	logged   map[string]time.Time // when a message about failed calls was last logged
+
+	turnMu sync.Mutex
+	turn   time.Time // of the next task that waits for a server: see takeTurn
 }
 
 // errStopped is the cause of what is cancelled when the grace period is over.

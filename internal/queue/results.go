@@ -11,30 +11,63 @@ import (
 )
 
 // settle logs, counts and records what became of tasks. It returns false when a server
-// that they need is away.
+// that all of them need is away.
 func (r *run) settle(c *claim, all []finished) (healthy bool) {
-	healthy = true
 	results := make([]Result, len(all))
+	var away []int // those that wait for a server, MySQL aside
+	lacking := 0   // a server
 	for i, f := range all {
 		results[i] = f.Result
-		if isAway(f.Task, f.Err) {
-			healthy = false
-			if errors.Is(f.Err, mysql.ErrUnavailable) {
-				r.options.MySQL.Report(r.works, time.Now().Add(-f.took), f.Err)
-			} else {
-				r.options.Waits(f.Err)
-			}
+		switch {
+		case errors.Is(f.Err, mysql.ErrUnavailable):
+			r.options.MySQL.Report(r.works, time.Now().Add(-f.took), f.Err)
+			lacking++
+		case isAway(f.Task, f.Err):
+			r.options.Waits(f.Err)
+			away = append(away, i)
+			lacking++
 		}
 		if f.begun {
 			countFinished(f.Task, Judge(f.Result).label(), f.took)
 		}
 		r.logFailure(f.Result)
 	}
+	healthy = lacking == 0 || lacking < len(all) || r.options.Partly()
+	if healthy {
+		r.takeTurn(results, away)
+	}
 	r.record(c, results)
 	return healthy
 }
 
-// maxOutagePause is how long at most tasks wait for a server that is away.
+// While some servers of Redis are away, the tasks that wait for them are tried turnRate
+// times a second by this process, so that they take few of the turns of the others, however
+// many they are. They wait for maxOutagePause at most while they are fewer than about a
+// thousand, and for maxTurn at most.
+const (
+	turnRate = 500
+	maxTurn  = 5 * time.Minute
+)
+
+// takeTurn postpones those of the results that wait for a server further, if too many do.
+func (r *run) takeTurn(results []Result, away []int) {
+	if len(away) == 0 {
+		return
+	}
+	now := time.Now()
+	r.turnMu.Lock()
+	pause := r.turn.Sub(now)
+	r.turn = now.Add(min(max(0, pause), maxTurn) + time.Duration(len(away))*time.Second/turnRate)
+	r.turnMu.Unlock()
+	for _, i := range away {
+		result := &results[i]
+		if after := Judge(*result).After; 0 < after && after < pause { // 0: the process stops
+			result.Err = Later(min(pause, maxTurn), result.Err)
+		}
+	}
+}
+
+// maxOutagePause is how long at most tasks wait for a server that is away; see takeTurn.
 const maxOutagePause = 2 * time.Second
 
 // classify spares tasks for what is not their fault: a server that is away, the

@@ -153,6 +153,7 @@ type bench struct {
 	client *redis.Client
 	index  *index.Index
 	hooked *hooked
+	ahead  time.Duration // of the queue's clock
 
 	pairs   *tasks.PairHandler
 	uploads *tasks.UploadHandler
@@ -169,7 +170,7 @@ func newBench(t *testing.T) *bench {
 	b.client = redis.NewClient(&redis.Options{Addr: b.redis.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
 	t.Cleanup(func() { _ = b.client.Close() })
 	b.index = index.New(b.client, index.Options{Settings: settings})
-	b.queue = queuetest.NewMemory(queue.Options{}, time.Now)
+	b.queue = queuetest.NewMemory(queue.Options{}, func() time.Time { return time.Now().Add(b.ahead) })
 	b.hooked = &hooked{Index: b.index, Store: b.site.Store, Enqueuer: b.queue}
 	b.pairs = &tasks.PairHandler{Index: b.hooked, Store: b.hooked, ConflictPause: -1}
 	b.uploads = &tasks.UploadHandler{Index: b.hooked, Store: b.hooked, Queue: b.hooked, PartSize: 1000}

@@ -408,7 +408,7 @@ func (q *Memory) Absorb(ctx context.Context, held []queue.Task) (absorbed int, e
 	ours := slices.DeleteFunc(slices.Clone(held), func(t queue.Task) bool { return q.held(t) == nil })
 	for _, t := range ours {
 		for _, r := range q.rows {
-			if r.Kind == t.Kind && r.Key == t.Key && (r.state == queue.Waiting || r.state == queue.Scheduled) {
+			if t.StandsFor(r.Kind, r.Key, r.Payload) && (r.state == queue.Waiting || r.state == queue.Scheduled) {
 				q.remove(r)
 				absorbed++
 			}

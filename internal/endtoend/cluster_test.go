@@ -1,0 +1,368 @@
+//go:build unix
+
+package endtoend_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/demo"
+	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/site"
+)
+
+// clusterSite is a site whose sets lie in a cluster of three masters, each with a replica,
+// and an activityd. Its viewers are the members 1 to 900; each has the contacts 2001 to
+// 2010, of whom 2010 uploaded last. The newcomer uploaded after all of them, and is no
+// contact yet.
+type clusterSite struct {
+	*localserver.Cluster
+
+	dsn     string
+	db      *sql.DB
+	site    *site.MySQL
+	index   *index.Index
+	program *program
+	address string
+	viewers []member.ID
+}
+
+const newcomer = member.ID(2011)
+
+func newClusterSite(t *testing.T) *clusterSite {
+	t.Helper()
+	s := &clusterSite{Cluster: servertest.Cluster(t, 3, 1, "--cluster-node-timeout", "1000"), dsn: servertest.MySQLDSN(t)}
+	s.db = openMySQL(t, s.dsn)
+	s.site = site.NewMySQL(s.db)
+	var members []site.Member
+	var relations []site.Relation
+	var photos []site.Photo
+	for id := member.ID(1); id <= 900; id++ {
+		s.viewers = append(s.viewers, id)
+		members = append(members, site.Member{ID: id, Username: "viewer " + id.String()})
+	}
+	for contact := member.ID(2001); contact <= newcomer; contact++ {
+		members = append(members, site.Member{ID: contact, Username: "contact " + contact.String()})
+		photos = append(photos, site.Photo{Owner: contact, Title: "first of " + contact.String(), Visibility: contacts.Public, DateUpload: start + uint64(contact)})
+		if contact == newcomer {
+			break
+		}
+		for _, viewer := range s.viewers {
+			relations = append(relations, site.Relation{User: viewer, Contact: contact})
+		}
+	}
+	ctx := t.Context()
+	must(t, s.site.LoadMembers(ctx, members))
+	must(t, s.site.LoadContacts(ctx, relations))
+	must(t, s.site.LoadPhotos(ctx, photos))
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs(), ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = client.Close() })
+	settings, err := index.NewSettings(10, 20, 0)
+	must(t, err)
+	s.index = index.New(client, index.Options{Settings: settings})
+	s.program = serving(t, "activityd", s.dsn, s.URL()).mustStart(t)
+	s.address, err = s.program.address()
+	must(t, err)
+	eventually(t, "the sets of all viewers are built", func() bool {
+		return !slices.ContainsFunc(s.index.Look(ctx, s.viewers), func(set index.Set) bool { return set.Err != nil || len(set.Members) != 10 })
+	})
+	eventually(t, "no task is left", func() bool { return s.open(t) == 0 })
+	return s
+}
+
+// open is how many tasks are not done, of the given types; without one, of all.
+func (s *clusterSite) open(t *testing.T, types ...any) (n int) {
+	t.Helper()
+	query := "SELECT COUNT(*) FROM tasks WHERE state <> 'done'"
+	for i := range types {
+		query += map[bool]string{true: " AND type IN (?", false: ", ?"}[i == 0]
+	}
+	if len(types) > 0 {
+		query += ")"
+	}
+	must(t, s.db.QueryRowContext(t.Context(), query, types...).Scan(&n))
+	return n
+}
+
+// on returns the viewers whose sets lie on one of the nodes, and the others.
+func (s *clusterSite) on(t *testing.T, nodes ...*localserver.Node) (there, elsewhere []member.ID) {
+	t.Helper()
+	for _, viewer := range s.viewers {
+		if slices.ContainsFunc(nodes, func(n *localserver.Node) bool {
+			return n.Client.ZCard(t.Context(), index.UserKey(viewer)).Err() == nil
+		}) {
+			there = append(there, viewer)
+		} else {
+			elsewhere = append(elsewhere, viewer)
+		}
+	}
+	return there, elsewhere
+}
+
+// each calls do for all viewers, some at a time.
+func (s *clusterSite) each(t *testing.T, viewers []member.ID, do func(ctx context.Context, viewer member.ID) error) {
+	t.Helper()
+	group, ctx := errgroup.WithContext(t.Context())
+	group.SetLimit(8)
+	for _, viewer := range viewers {
+		group.Go(func() error { return do(ctx, viewer) })
+	}
+	must(t, group.Wait())
+}
+
+// read asks the API for the photos of a viewer.
+func (s *clusterSite) read(ctx context.Context, viewer member.ID) (answer shown, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/v1/users/%s/recent-contact-photos?limit=1", s.address, viewer), http.NoBody)
+	if err != nil {
+		return answer, err
+	}
+	err = exchange(http.DefaultClient, request, http.StatusOK, &answer)
+	return answer, err
+}
+
+// reading reads as some viewers until the function that it returns is called, which
+// returns how many reads there were, and the longest. The newest photo of each viewer may
+// only become newer: titles in order are those that it may have. An answer that is an
+// error, or of another photo, fails the test.
+func (s *clusterSite) reading(t *testing.T, viewers []member.ID, titles func(title string) int) (stop func() (reads int64, longest time.Duration)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var count, longest atomic.Int64
+	var readers sync.WaitGroup
+	const at = 4 // readers
+	for i := range at {
+		readers.Go(func() {
+			seen := make(map[member.ID]int)
+			for ctx.Err() == nil {
+				for place := i; place < len(viewers) && ctx.Err() == nil; place += at {
+					viewer, began := viewers[place], time.Now()
+					answer, err := s.read(ctx, viewer)
+					took := time.Since(began)
+					if ctx.Err() != nil {
+						return
+					}
+					if err != nil || len(answer.Photos) != 1 {
+						t.Errorf("viewer %s: %+v, %v", viewer, answer, err)
+						return
+					}
+					rank := titles(answer.Photos[0].Title)
+					if rank < 0 || rank < seen[viewer] {
+						t.Errorf("viewer %s is shown %q after one of rank %d", viewer, answer.Photos[0].Title, seen[viewer])
+						return
+					}
+					seen[viewer] = rank
+					count.Add(1)
+					for was := longest.Load(); int64(took) > was && !longest.CompareAndSwap(was, int64(took)); was = longest.Load() {
+					}
+				}
+			}
+		})
+	}
+	return func() (int64, time.Duration) {
+		cancel()
+		readers.Wait()
+		return count.Load(), time.Duration(longest.Load())
+	}
+}
+
+// checkAll waits until verify finds nothing wrong, and holds the answers against plain SQL.
+func (s *clusterSite) checkAll(t *testing.T) {
+	t.Helper()
+	var output []byte
+	path := activityd(t)
+	eventually(t, "verify finds nothing wrong", func() bool {
+		var err error
+		output, err = exec.CommandContext(t.Context(), path, "verify", "--all", "--max-lag=1ms", "--mysql-dsn="+s.dsn, "--redis-url="+s.URL()).CombinedOutput()
+		if err != nil {
+			t.Logf("%s", output[max(0, len(output)-500):])
+		}
+		return err == nil
+	})
+	s.each(t, s.viewers, func(ctx context.Context, viewer member.ID) error {
+		album, err := demo.PlainSQL(s.db)(ctx, contacts.Viewer{ID: viewer}, 1)
+		if err != nil {
+			return err
+		}
+		answer, err := s.read(ctx, viewer)
+		if err == nil && (len(answer.Photos) != 1 || answer.Photos[0].ID != album.Photos[0].ID) {
+			err = fmt.Errorf("viewer %s is shown %+v, want photo %d", viewer, answer, album.Photos[0].ID)
+		}
+		return err
+	})
+	s.program.finish(t)
+	s.program.checkLogs(t)
+}
+
+// The master and the replica of a third of the sets are dead: what concerns the others is
+// done at once, and answered rightly at all times. The rest follows when they are back.
+func TestADeadNodeHoldsUpItsOwnMembersOnly(t *testing.T) {
+	t.Parallel()
+	s := newClusterSite(t)
+	ctx := t.Context()
+	dead := []*localserver.Node{s.Nodes[0], s.Nodes[3]}
+	theirs, others := s.on(t, dead[0])
+	if len(theirs) < 200 || len(theirs) > 400 {
+		t.Fatalf("%d of 900 sets on one of three nodes", len(theirs))
+	}
+	for _, n := range dead {
+		must(t, n.Kill())
+	}
+	titles := []string{"first of 2010", "first of 2011", "second of 2011"}
+	stop := s.reading(t, s.viewers, func(title string) int { return slices.Index(titles, title) })
+	s.each(t, s.viewers, func(ctx context.Context, viewer member.ID) error {
+		return s.site.SetContact(ctx, viewer, newcomer, site.Grant{})
+	})
+	changed := time.Now()
+	has := func(viewers []member.ID, score uint64) bool {
+		return !slices.ContainsFunc(s.index.Look(ctx, viewers), func(set index.Set) bool {
+			return set.Err != nil || !slices.Contains(set.Members, index.Entry{Contact: newcomer, Score: score})
+		})
+	}
+	eventually(t, "the changes of living nodes are done", func() bool { return s.open(t) <= len(theirs) && has(others, start+2011) })
+	t.Logf("%d changes of living nodes were done %v after the last of them", len(others), time.Since(changed).Round(time.Millisecond))
+	if n := s.open(t, "add_contact"); n != len(theirs) {
+		t.Errorf("%d changes wait, want those of %d members", n, len(theirs))
+	}
+	for upload := range uint64(2) { // the second does not wait for what is left of the first
+		_, err := s.site.Upload(ctx, site.Photo{Owner: newcomer, Title: "second of 2011", Visibility: contacts.Public, DateUpload: start + 3000 + upload})
+		must(t, err)
+		eventually(t, "the upload is fanned out to the others", func() bool { return s.open(t, "upload", "fan_out") == 0 && has(others, start+3000+upload) })
+		// One that runs at that moment cannot stand for another.
+		if n := s.open(t, "fan_out_slots"); n < 1 || n > 1+int(upload) {
+			t.Errorf("%d tasks for what is left of %d fan-outs", n, upload+1)
+		}
+	}
+	for _, n := range dead {
+		must(t, n.Restart(ctx))
+	}
+	must(t, s.AwaitOK(ctx, s.Nodes...))
+	back := time.Now()
+	eventually(t, "all tasks are done", func() bool { return s.open(t) == 0 })
+	t.Logf("the others were done %v after the node's return", time.Since(back).Round(time.Millisecond))
+	eventually(t, "the sets of the node are built", func() bool { return has(theirs, start+3001) })
+	reads, longest := stop()
+	t.Logf("%d reads, the longest took %v", reads, longest.Round(time.Millisecond))
+	s.checkAll(t)
+}
+
+// Slots move between masters, under fan-outs and reads: nothing is lost, nothing is wrong,
+// nothing waits for long.
+func TestSlotsMoveUnderLoad(t *testing.T) {
+	t.Parallel()
+	s := newClusterSite(t)
+	ctx := t.Context()
+	s.each(t, s.viewers, func(ctx context.Context, viewer member.ID) error {
+		return s.site.SetContact(ctx, viewer, newcomer, site.Grant{})
+	})
+	eventually(t, "the changes are done", func() bool { return s.open(t) == 0 })
+	lost := s.index.Probe(ctx)
+	must(t, lost.Err())
+	before := s.index.LostAt()
+	stop := s.reading(t, s.viewers, func(title string) int {
+		var n int
+		if _, err := fmt.Sscanf(title, "upload %d", &n); err != nil && title != "first of 2011" {
+			return -1
+		}
+		return n
+	})
+	uploading, end := context.WithCancel(ctx)
+	var uploads errgroup.Group
+	var slowest time.Duration
+	uploads.Go(func() error {
+		for n := uint64(1); uploading.Err() == nil; n++ {
+			began := time.Now()
+			_, err := s.site.Upload(ctx, site.Photo{Owner: newcomer, Title: fmt.Sprint("upload ", n), Visibility: contacts.Public, DateUpload: start + 3000 + n})
+			if err != nil {
+				return err
+			}
+			for s.openNow(ctx) > 0 {
+				if time.Since(began) > time.Minute {
+					return errors.New("a fan-out is not done after a minute")
+				}
+			}
+			slowest = max(slowest, time.Since(began))
+		}
+		return nil
+	})
+	for _, from := range []int{0, 1} {
+		var slots []int
+		first := (from*16384 + 2) / 3
+		for slot := first; slot < first+1500; slot++ {
+			slots = append(slots, slot)
+		}
+		must(t, s.MoveSlots(ctx, s.Nodes[from], s.Nodes[from+1], slots...))
+	}
+	end()
+	must(t, uploads.Wait())
+	reads, longest := stop()
+	t.Logf("the slowest fan-out took %v; %d reads, the longest %v", slowest.Round(time.Millisecond), reads, longest.Round(time.Millisecond))
+	must(t, s.index.Probe(ctx).Err())
+	if s.index.LostAt() != before {
+		t.Errorf("moving slots was taken for a loss")
+	}
+	s.checkAll(t)
+}
+
+func (s *clusterSite) openNow(ctx context.Context) (n int) {
+	if err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM tasks").Scan(&n); err != nil {
+		return 1
+	}
+	return n
+}
+
+// A master dies and its replica takes over by itself: no answer is wrong at any time, and
+// its sets are built again.
+func TestAReplicaTakesOverUnderLoad(t *testing.T) {
+	t.Parallel()
+	s := newClusterSite(t)
+	ctx := t.Context()
+	theirs, _ := s.on(t, s.Nodes[1])
+	titles := []string{"first of 2010", "first of 2011"}
+	stop := s.reading(t, s.viewers, func(title string) int { return slices.Index(titles, title) })
+	var changes errgroup.Group
+	changes.Go(func() error {
+		for _, viewer := range s.viewers {
+			if err := s.site.SetContact(ctx, viewer, newcomer, site.Grant{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	must(t, s.Nodes[1].Kill())
+	died := time.Now()
+	eventually(t, "the replica takes over", func() bool {
+		return s.isMaster(ctx, s.Nodes[4])
+	})
+	t.Logf("the replica was a master after %v", time.Since(died).Round(time.Millisecond))
+	must(t, changes.Wait())
+	eventually(t, "all tasks are done", func() bool { return s.open(t) == 0 })
+	t.Logf("all tasks were done after %v", time.Since(died).Round(time.Millisecond))
+	eventually(t, "the sets of the node are built", func() bool {
+		return !slices.ContainsFunc(s.index.Look(ctx, theirs), func(set index.Set) bool { return set.Err != nil || len(set.Members) != 11 })
+	})
+	t.Logf("its sets were built after %v", time.Since(died).Round(time.Millisecond))
+	reads, longest := stop()
+	t.Logf("%d reads, the longest took %v", reads, longest.Round(time.Millisecond))
+	s.checkAll(t)
+}
+
+func (s *clusterSite) isMaster(ctx context.Context, n *localserver.Node) bool {
+	role, err := n.Client.Do(ctx, "ROLE").Slice()
+	return err == nil && len(role) > 0 && role[0] == "master"
+}
