@@ -70,7 +70,7 @@ fuzz-short: ## fuzz every fuzz target for a short time
 	@GO='$(GO)' scripts/fuzz-short $(FUZZ_TIME)
 
 .PHONY: bench
-bench: test-deps ## measure reads, fan-out, refill, memory, saves and notifications (ARGS="--quick", --json FILE, --only reads)
+bench: test-deps ## measure reads, fan-out (also through a cluster), refill, memory, saves and notifications (ARGS="--quick", --json FILE, --only reads)
 	cd bench && $(GO) run . index,push $(ARGS)
 
 .PHONY: bench-queue
@@ -84,6 +84,10 @@ bench-once: test-deps ## measure locks beside SET NX, redislock and redsync (ARG
 .PHONY: bench-push
 bench-push: test-deps ## measure notifications, beside bare loops and apns2 (ARGS="--quick", --json FILE); minutes
 	cd bench && $(GO) run . push $(ARGS)
+
+.PHONY: bench-page
+bench-page: ## write the tables of docs/benchmarks.md from what --json wrote (JSON="a.json b.json")
+	cd bench && $(GO) run . table --page ../docs/benchmarks.md $(abspath $(JSON))
 
 .PHONY: bench-test
 bench-test: test-deps ## check that the benchmark works: seconds

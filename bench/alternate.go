@@ -75,6 +75,15 @@ func (list samples) over(others samples, figure func(sample) float64) *spread {
 	return spreadOf(values...)
 }
 
+// less subtracts figures round by round.
+func (list samples) less(others samples, figure func(sample) float64) *spread {
+	values := make([]float64, len(list))
+	for i, s := range list {
+		values[i] = figure(s) - figure(others[i])
+	}
+	return spreadOf(values...)
+}
+
 // alternate runs all contenders in each round, every other round backwards, so that
 // what one leaves behind does not always meet the same other one. The first round
 // warms up and is thrown away, unless there is only one.

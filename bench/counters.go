@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"strconv"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // counts are what the servers did. They do not depend on how busy the machine is.
@@ -14,7 +16,7 @@ type counts struct {
 	MySQLBytes float64 `json:"mysql_bytes"`     // received and sent
 	Commands   float64 `json:"redis_commands"`  // those of scripts included
 	RedisBytes float64 `json:"redis_bytes"`
-	RedisTrips float64 `json:"redis_round_trips"` // of the backend's client, not of asynq's or the program's
+	RedisTrips float64 `json:"redis_round_trips"` // of the clients of the benchmark itself, not of asynq's or the program's
 }
 
 // plus adds d times f.
@@ -28,18 +30,21 @@ func (c counts) plus(d counts, f float64) counts {
 // meter reads counters and processor times.
 type meter struct {
 	backend *backend
+	servers []*redis.Client // of Redis
 	account accountant
 	trips   *tripCounter
 	own     counts // what reading the counters adds to them
 }
 
-// newMeter makes a meter of the servers of a backend.
-func newMeter(ctx context.Context, b *backend) (m *meter, err error) {
-	m = &meter{backend: b, trips: &tripCounter{}}
-	if m.account, err = newAccountant(ctx, b); err != nil {
+// newMeter makes a meter of the database of a backend and some servers of Redis.
+func newMeter(ctx context.Context, b *backend, servers ...*redis.Client) (m *meter, err error) {
+	m = &meter{backend: b, servers: servers, trips: &tripCounter{}}
+	if m.account, err = newAccountant(ctx, b, servers); err != nil {
 		return nil, err
 	}
-	b.client.AddHook(m.trips)
+	for _, server := range servers {
+		server.AddHook(m.trips)
+	}
 	err = m.calibrate(ctx)
 	return m, err
 }
@@ -77,12 +82,14 @@ func (m *meter) read(ctx context.Context) (c counts, err error) {
 	c.Statements, c.RowsRead = status["Questions"], rowsIn(status)
 	c.MySQLBytes = status["Bytes_received"] + status["Bytes_sent"]
 	c.RedisTrips = float64(m.trips.n.Load())
-	for _, section := range []string{"stats", "commandstats"} {
-		text, err := m.backend.client.Info(ctx, section).Result()
-		if err != nil {
-			return c, err
+	for _, server := range m.servers {
+		for _, section := range []string{"stats", "commandstats"} {
+			text, err := server.Info(ctx, section).Result()
+			if err != nil {
+				return c, err
+			}
+			c = c.plus(ofRedis(text), 1)
 		}
-		c = c.plus(ofRedis(text), 1)
 	}
 	return c, nil
 }

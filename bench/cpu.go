@@ -35,12 +35,13 @@ func (c cpuTimes) sum() time.Duration { return c.Own + c.MySQL + c.Redis + c.Pro
 
 // accountant reads the processor times.
 type accountant struct {
-	mysql, redis int
-	program      int // 0: none
+	mysql   int
+	redis   []int // one, or those of a cluster
+	program int   // 0: none
 }
 
 // newAccountant finds the processes of the servers.
-func newAccountant(ctx context.Context, b *backend) (a accountant, err error) {
+func newAccountant(ctx context.Context, b *backend, servers []*redis.Client) (a accountant, err error) {
 	var file string
 	if err := b.db.QueryRowContext(ctx, "SELECT @@pid_file").Scan(&file); err != nil {
 		return a, err
@@ -55,12 +56,18 @@ func newAccountant(ctx context.Context, b *backend) (a accountant, err error) {
 	if a.mysql, err = strconv.Atoi(strings.TrimSpace(string(text))); err != nil {
 		return a, fmt.Errorf("the pid file of MySQL: %w", err)
 	}
-	id, err := infoField(ctx, b.client, "server", "process_id")
-	if err != nil {
-		return a, err
+	for _, server := range servers {
+		id, err := infoField(ctx, server, "server", "process_id")
+		if err != nil {
+			return a, err
+		}
+		pid, err := strconv.Atoi(id)
+		if err != nil {
+			return a, fmt.Errorf("the process id of Redis: %w", err)
+		}
+		a.redis = append(a.redis, pid)
 	}
-	a.redis, err = strconv.Atoi(id)
-	return a, err
+	return a, nil
 }
 
 // infoField returns a field of a section of INFO.
@@ -87,8 +94,15 @@ func (a accountant) read() (c cpuTimes, err error) {
 	if c.MySQL, err = processTime(a.mysql); err != nil {
 		return c, err
 	}
-	if c.Redis, err = processTime(a.redis); err != nil || a.program == 0 {
-		return c, err
+	for _, pid := range a.redis {
+		one, err := processTime(pid)
+		if err != nil {
+			return c, err
+		}
+		c.Redis += one
+	}
+	if a.program == 0 {
+		return c, nil
 	}
 	c.Program, err = processTime(a.program)
 	return c, err

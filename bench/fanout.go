@@ -20,6 +20,8 @@ const pipeline = 1000
 // fanOut is a fan-out of one uploader, done in several ways.
 type fanOut struct {
 	*suite
+	client    redis.UniversalClient // of the server or the cluster with the sets
+	title     string                // begins that of the table
 	uploader  member.ID
 	known     bool // the sets hold the uploader already, with an earlier upload
 	followers int
@@ -44,7 +46,10 @@ func (s *suite) benchFanOut(ctx context.Context) error {
 // newFanOut returns the fan-out to the i-th audience.
 func newFanOut(s *suite, i int, known bool) *fanOut {
 	site := s.options.site
-	f := &fanOut{suite: s, uploader: site.uploader(i), known: known, followers: site.Followers[i], from: site.firstFollower()}
+	f := &fanOut{
+		suite: s, client: s.client, title: "Fan-out of one upload", uploader: site.uploader(i), known: known,
+		followers: site.Followers[i], from: site.firstFollower(),
+	}
 	f.to = f.from + member.ID(f.followers) - 1
 	for id := f.from; id <= f.to; id++ {
 		f.keys = append(f.keys, index.UserKey(id))
@@ -82,10 +87,11 @@ func (f *fanOut) measure(ctx context.Context, beside bool) error {
 	if err != nil {
 		return err
 	}
-	part := fmt.Sprintf("Fan-out of one upload to %d followers whose full sets do not hold the uploader yet", f.followers)
+	holds := "do not hold the uploader yet"
 	if f.known {
-		part = fmt.Sprintf("Fan-out of one upload to %d followers whose full sets hold the uploader already", f.followers)
+		holds = "hold the uploader already"
 	}
+	part := fmt.Sprintf("%s to %d followers whose full sets %s", f.title, f.followers, holds)
 	const unit = "followers/s"
 	f.results.rates(part, all, wayRaw, unit, "", nil)
 	f.results.rates(part, all, wayTrim, unit, wayRaw, nil)
@@ -112,9 +118,10 @@ func (f *fanOut) addSQL(part string, all map[string]samples) {
 }
 
 // prepare fills the sets of all followers with twelve contacts, the uploader among them
-// or not, and adds an upload. A refill stores the settings, which stand beside all sets.
+// or not, and adds an upload. Refills store the settings, which stand beside the sets of
+// each node.
 func (f *fanOut) prepare(ctx context.Context) error {
-	if err := f.fill(ctx, []member.ID{f.options.site.viewers()[0]}); err != nil {
+	if err := f.fill(ctx, f.options.site.refilled()[:64]); err != nil {
 		return err
 	}
 	if err := writeSets(ctx, f.client, f.from, f.to); err != nil {
@@ -134,22 +141,36 @@ func (f *fanOut) score() uint64 { return epoch + 20_000_000 + f.uploads }
 
 // writeSets writes sets of twelve for a range of viewers. Members and scores are as long
 // as in production.
-func writeSets(ctx context.Context, client redis.Cmdable, from, to member.ID) error {
+func writeSets(ctx context.Context, client redis.UniversalClient, from, to member.ID) error {
 	const atOnce = 500
 	for first := from; first <= to; first += atOnce {
-		if err := setScript.Run(ctx, client, nil, uint64(first), uint64(min(first+atOnce-1, to)), stars).Err(); err != nil {
-			return err
+		byServer := make(map[redis.Scripter][]any)
+		for id := first; id <= min(first+atOnce-1, to); id++ {
+			server := redis.Scripter(client)
+			if cluster, ok := client.(*redis.ClusterClient); ok {
+				master, err := cluster.MasterForKey(ctx, index.UserKey(id))
+				if err != nil {
+					return err
+				}
+				server = master
+			}
+			byServer[server] = append(byServer[server], uint64(id))
+		}
+		for server, ids := range byServer {
+			if err := setScript.Run(ctx, server, nil, append(ids, stars)...).Err(); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// setScript replaces sets: ARGV are the first and the last viewer, and the number of
-// contacts in each set. It names its keys itself, so it is for a single server.
+// setScript replaces sets of one server: ARGV are the viewers and the number of contacts in
+// each set. It names its keys itself, since they lie in several slots.
 var setScript = redis.NewScript(`
-for user = tonumber(ARGV[1]), tonumber(ARGV[2]) do
-  local key, list = 'user_' .. string.format('%.0f', user), {}
-  for i = 1, tonumber(ARGV[3]) do
+for v = 1, #ARGV - 1 do
+  local key, user, list = 'user_' .. ARGV[v], tonumber(ARGV[v]), {}
+  for i = 1, tonumber(ARGV[#ARGV]) do
     list[2 * i - 1] = string.format('%.0f', 1690000000 + (user * 7919 + i * 104729) % 9999991)
     list[2 * i] = string.format('%.0f', 1000001 + (user * 31 + i * 7907) % 99991)
   end

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/member"
 )
 
@@ -98,6 +99,44 @@ func TestFanOutCounts(t *testing.T) {
 			}
 			c := s.count(t, f.byHandlers)
 			f.gate(t, c, commands)
+		}
+	}
+}
+
+// Through a cluster the commands are the same, but that guards are deleted one by one, and
+// there is a round trip to each master for a thousand sets: no script runs for one set.
+func TestClusterFanOutCounts(t *testing.T) {
+	t.Parallel()
+	s := setup(t, tiny())
+	cluster, err := localserver.StartCluster(t.Context(), clusterMasters, 0, patientScripts()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	on, client, err := s.on(t.Context(), cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	for known, commands := range map[bool]float64{true: 1, false: 3} {
+		f := newFanOut(on, 0, known)
+		f.client = client
+		for range 2 { // the scripts are known after the first time
+			if err := f.prepare(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			c := f.count(t, f.byHandlers)
+			n := float64(f.followers)
+			if most := (commands + 0.1) * n; c.Commands < commands*n || c.Commands > most {
+				t.Errorf("known %v: %v commands for %v followers, want %v each", known, c.Commands, n, commands)
+			}
+			if c.RedisTrips > n/100 {
+				t.Errorf("known %v: %v round trips for %v followers", known, c.RedisTrips, n)
+			}
 		}
 	}
 }

@@ -20,7 +20,7 @@ type machine struct {
 	Go            string `json:"go"`
 	MySQL         string `json:"mysql"`
 	MySQLSettings string `json:"mysql_settings"`
-	Redis         string `json:"redis"`
+	Redis         string `json:"redis"` // its version, after "Valkey " if it is that
 	RedisSettings string `json:"redis_settings"`
 	Asynq         string `json:"asynq"`
 	Redislock     string `json:"redislock"`
@@ -30,6 +30,9 @@ type machine struct {
 
 func describe(ctx context.Context, b *backend) (machine, error) {
 	version, err := infoField(ctx, b.client, "server", "redis_version")
+	if own, noValkey := infoField(ctx, b.client, "server", "valkey_version"); noValkey == nil {
+		version = "Valkey " + own // which says a version of Redis that it is like, too
+	}
 	return machine{
 		Date: time.Now().UTC().Format(time.DateOnly), CPU: field("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(),
 		Memory: field("/proc/meminfo", "MemTotal"), Kernel: firstLine("/proc/sys/kernel/osrelease"), Go: runtime.Version(),

@@ -8,6 +8,7 @@
 //	go run . push                     notifications, beside bare loops and apns2: ten minutes
 //	go run . once                     locks beside SET NX, redislock and redsync: ten minutes
 //	go run . reads,backlog --quick    two parts with small numbers: seconds
+//	go run . table a.json b.json      the tables of docs/benchmarks.md, from what --json wrote
 //
 // docs/benchmarks.md says what is measured and what came out.
 package main
@@ -38,8 +39,14 @@ func main() {
 
 // bench measures what the arguments ask for. Results go to out, progress to log.
 func bench(ctx context.Context, args []string, out, log io.Writer) error {
+	if len(args) > 0 && args[0] == "table" {
+		return tables(args[1:], out, log)
+	}
 	o, err := parseOptions(args, log)
 	if err != nil {
+		return err
+	}
+	if err := o.chooseServers(); err != nil {
 		return err
 	}
 	r, err := measure(ctx, o, log)

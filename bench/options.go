@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 )
@@ -14,6 +15,8 @@ type options struct {
 	rounds int
 	site   siteSize
 	json   string
+	mysqld string // program; empty: what the environment says, or is installed
+	redis  string // likewise
 	parts  []part
 
 	reads     int           // of each viewer in each round
@@ -48,9 +51,9 @@ func fullOptions() options {
 	return options{
 		rounds: 5, site: fullSite(),
 		reads: 1000, plain: time.Second, requests: 15_000, conns: 16,
-		sets: 2_000_000, pace: 2 * time.Millisecond, quiet: 5 * time.Second, instances: 4,
+		sets: 3_000_000, pace: time.Millisecond, quiet: 10 * time.Second, instances: 4,
 		tasks: 20_000, producers: 16, concurrency: []int{10, 20, 50},
-		wakes: 40, idle: time.Second, pairs: 20_000, holders: []int{1, 16}, backlog: [2]int{1000, 1_000_000}, repetitions: 30,
+		wakes: 20, idle: time.Second, pairs: 20_000, holders: []int{1, 16}, backlog: [2]int{1000, 1_000_000}, repetitions: 30,
 		followers: 100_000, pushes: 20_000, rate: 2000, paced: 8 * time.Second, urgents: 20, entries: 10_000, held: 100,
 	}
 }
@@ -75,6 +78,8 @@ func parseOptions(args []string, log io.Writer) (options, error) {
 	rounds := flags.Int("rounds", 0, fmt.Sprintf("measurements of each contender (default %d)", full.rounds))
 	tasks := flags.Int("tasks", 0, fmt.Sprintf("tasks in each run (default %d)", full.tasks))
 	file := flags.String("json", "", "file that the results are also written to")
+	mysqld := flags.String("mysqld", "", "MySQL or MariaDB server to start (default $ACTIVITYD_TEST_MYSQLD, or the installed one)")
+	redisServer := flags.String("redis-server", "", "Redis or Valkey server to start (default $ACTIVITYD_TEST_REDIS, or the installed one)")
 	only := flags.String("only", "", "parts to measure in place of the first argument: "+partNames())
 	names := ""
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
@@ -88,7 +93,7 @@ func parseOptions(args []string, log io.Writer) (options, error) {
 		o = quickOptions()
 	}
 	o.rounds, o.tasks = cmp.Or(*rounds, o.rounds), cmp.Or(*tasks, o.tasks)
-	o.json = *file
+	o.json, o.mysqld, o.redis = *file, *mysqld, *redisServer
 	if flags.NArg() > 0 {
 		return o, fmt.Errorf("unexpected arguments %q", flags.Args())
 	}
@@ -97,6 +102,19 @@ func parseOptions(args []string, log io.Writer) (options, error) {
 		return o, err
 	}
 	return o, o.check()
+}
+
+// chooseServers makes internal/localserver start the servers that were named.
+func (o options) chooseServers() error {
+	for variable, program := range map[string]string{"ACTIVITYD_TEST_MYSQLD": o.mysqld, "ACTIVITYD_TEST_REDIS": o.redis} {
+		if program == "" {
+			continue
+		}
+		if err := os.Setenv(variable, program); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (o options) check() error {

@@ -41,8 +41,9 @@ func quantile(values []float64, q float64) float64 {
 const noisyFactor = 2
 
 // noisy reports whether the measurements are too far apart for their median to mean
-// anything: the machine was busy with something else.
-func (s *spread) noisy() bool { return s.Max > noisyFactor*s.Min }
+// anything: the machine was busy with something else. Differences, which may be below 0, are
+// never noisy.
+func (s *spread) noisy() bool { return s.Min >= 0 && s.Max > noisyFactor*s.Min }
 
 // String returns the median with its range.
 func (s *spread) String() string {

@@ -30,6 +30,7 @@ func allParts() []part {
 		{name: "rows", group: "index", site: true, run: (*suite).benchRows},
 		{name: "endpoint", group: "index", site: true, run: (*suite).benchEndpoint},
 		{name: "fanout", group: "index", site: true, run: (*suite).benchFanOut},
+		{name: "cluster", group: "index", site: true, run: (*suite).benchCluster},
 		{name: "refill", group: "index", site: true, run: (*suite).benchRefill},
 		{name: "memory", group: "index", run: (*suite).benchMemory},
 		{name: "batches", group: "index", site: true, durable: true, run: (*suite).benchBatches},
@@ -101,7 +102,7 @@ func newSuite(ctx context.Context, o options, out io.Writer) (s *suite, err erro
 			return nil, err
 		}
 	}
-	s.meter, err = newMeter(ctx, s.backend)
+	s.meter, err = newMeter(ctx, s.backend, s.client)
 	return s, err
 }
 

@@ -113,6 +113,9 @@ func openBulk(cmd *cobra.Command, c *config, o *bulkOptions, work bulk.Work, wit
 		Schema:   b.checkSchema,
 		Settings: func(ctx context.Context) error { return b.checkSettings(ctx, c.materialize, writes) },
 	}
+	if writes {
+		b.job.Watch = func(ctx context.Context) { _ = b.index.Watch(ctx, func(time.Time, index.Status) {}) } // it ends without an error
+	}
 	return b, nil
 }
 
@@ -150,13 +153,6 @@ func (b *bulkCommand) checkSettings(ctx context.Context, materialize string, wri
 // run runs the job, and says how to go on where it was stopped. Without counts in the
 // result nothing was begun.
 func (b *bulkCommand) run(ctx context.Context) (bulk.Result, error) {
-	if b.job.Writes { // as every process that writes, it looks whether the sets may be old
-		watching, stop := context.WithCancel(ctx)
-		var watch sync.WaitGroup
-		watch.Go(func() { _ = b.index.Watch(watching, func(time.Time, index.Status) {}) }) // it ends without an error
-		defer watch.Wait()
-		defer stop()
-	}
 	r, err := b.job.Run(ctx)
 	if errors.Is(err, bulk.ErrStopped) {
 		err = errSignalled

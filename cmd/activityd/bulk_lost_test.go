@@ -47,14 +47,14 @@ func TestBackfillDoesNotGoOnAfterALoss(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := newMasses(t, 1000)
-			if name == "older data" { // a restored snapshot keeps the token
+			if name == "older data" { // a snapshot that was restored in place
 				must(t, m.client.Set(t.Context(), "activityd_mark", 7, 0).Err())
 			}
 			file := m.interrupted(t)
 			before := readKept(t, file)
 			must(t, lose(t.Context(), m))
 			code, out, errs := m.run(t, "backfill", "--resume="+file)
-			if code != exitFailed || out != "" || !strings.Contains(errs, "the sets were lost since "+file+" was written: delete it to start over") {
+			if code != exitFailed || out != "" || !strings.Contains(errs, "sets were lost since "+file+" was written: delete it to start over") {
 				t.Fatalf("exit code %d: %s%s", code, out, errs)
 			}
 			if now := readKept(t, file); now.Position != before.Position || !cmp.Equal(now.Epoch, before.Epoch) {
@@ -88,7 +88,7 @@ func TestALossMeanwhileIsNoSuccess(t *testing.T) {
 	c := m.spawn(t, "backfill", "--resume="+file, "--rate=400")
 	eventually(t, "it is half way", func() bool { return readKept(t, file).Position > 300 })
 	must(t, m.client.FlushAll(t.Context()).Err())
-	if code := c.wait(); code != exitFailed || !strings.Contains(c.said(), "the sets were lost while this ran") || strings.Contains(c.said(), "go on") {
+	if code := c.wait(); code != exitFailed || !strings.Contains(c.said(), "sets were lost while this ran") || strings.Contains(c.said(), "go on") {
 		t.Fatalf("exit code %d: %s%s", code, c.stdout.String(), c.said())
 	}
 	m.backfill(t, "--resume="+file)

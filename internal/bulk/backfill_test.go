@@ -138,6 +138,26 @@ func TestWhoFailedIsLeft(t *testing.T) {
 	}
 }
 
+// nodes is an index some of whose nodes are away.
+type nodes map[member.ID]error
+
+func (n nodes) Look(_ context.Context, users []member.ID) []index.Set {
+	sets := make([]index.Set, len(users))
+	for i, user := range users {
+		sets[i] = index.Set{Member: user, Err: n[user]}
+	}
+	return sets
+}
+
+func TestANodeThatIsAwayLeavesItsMembers(t *testing.T) {
+	t.Parallel()
+	b := &bulk.Builder{Index: nodes{2: index.ErrUnavailable, 4: index.ErrUnknown}, Refiller: refiller{5: index.ErrUnavailable}}
+	counts, left, err := b.Build(t.Context(), []member.ID{1, 2, 3, 4, 5})
+	if bulk.Judge(err) != bulk.Away || !slices.Equal(left, []member.ID{2, 4, 5}) || counts[bulk.Built] != 2 || counts[bulk.Seen] != 2 {
+		t.Errorf("left %v, %v, counts %v", left, err, counts)
+	}
+}
+
 // Sets that were built with other numbers are not touched.
 func TestOtherSettingsDoNotPass(t *testing.T) {
 	t.Parallel()

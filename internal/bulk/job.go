@@ -56,8 +56,12 @@ type Job struct {
 	Store       Store
 	Generations Generations
 	// Writes says that the job changes Redis. It then waits until the data of all nodes
-	// were looked at, as by [index.Index.Watch], so that no loss of what it did is missed.
+	// were looked at, so that no loss of what it did is missed.
 	Writes bool
+	// Watch, if not nil, runs while the job does: [index.Index.Watch], which looks at the
+	// data. It begins when the generation was compared with that of the file, whose marks
+	// it may raise.
+	Watch func(ctx context.Context)
 	// Once refuses a job that writes while another process is at the same command and
 	// range. Nothing but effort depends on it. Lease is how long the name of a process
 	// that died is held; 0: [once.DefaultLease].
@@ -115,6 +119,10 @@ type job struct {
 	pacer *Pacer
 	end   context.CancelCauseFunc // ends the work, with its error
 
+	running  context.Context // ends with the work
+	watch    sync.Once
+	watchers sync.WaitGroup
+
 	begun      bool // members are visited, or were
 	mu         sync.Mutex
 	generation index.Generation // as it was read last
@@ -132,8 +140,9 @@ func (j Job) Run(ctx context.Context) (_ Result, err error) {
 	defer func() { err = errors.Join(err, f.unlock()) }()
 	from := Checkpoint{max(f.found.Position, j.After), f.found.Counts}
 	running, end := context.WithCancelCause(ctx)
+	r := &job{Job: j, file: f, end: end, running: running, generation: f.found.Generation}
+	defer r.watchers.Wait()
 	defer end(nil)
-	r := &job{Job: j, file: f, end: end, generation: f.found.Generation}
 	// The schema comes first: the errors of others would say less about it.
 	if err := r.patiently(running, r.Schema); err != nil {
 		return Result{}, err
@@ -339,7 +348,11 @@ func (j *job) begin(ctx context.Context, from Checkpoint) error {
 		return err
 	case now.Rewound(j.generation) && from.Position > 0:
 		return fmt.Errorf("--resume: sets were lost since %s was written: delete it to start over", j.File)
-	case j.Writes && !now.Settled():
+	}
+	if j.Watch != nil {
+		j.watch.Do(func() { j.watchers.Go(func() { j.Watch(j.running) }) })
+	}
+	if j.Writes && !now.Settled() {
 		return errUnsettled
 	}
 	j.generation, j.watching = now, true

@@ -2,6 +2,7 @@ package bulk_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,8 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/once"
+	"github.com/activityd/activityd/internal/once/oncetest"
 )
 
 // servers are those of a job: MySQL with the members of a world, and Redis.
@@ -60,6 +63,55 @@ func TestOrphansAreCountedInSpiteOfAnOutage(t *testing.T) {
 		want := bulk.Checkpoint{Position: 28, Counts: bulk.Counts{"members": 10, "orphans": 300}}
 		if diff := cmp.Diff(want, r.Checkpoint); err != nil || diff != "" {
 			t.Errorf("%v, result (-want +got):\n%s", err, diff)
+		}
+	})
+}
+
+// losing is a Redis whose generations a test makes.
+type losing struct {
+	servers
+	now func() (index.Generation, error)
+}
+
+func (l losing) Generation(context.Context, index.Generation) (index.Generation, error) {
+	return l.now()
+}
+
+// A job that writes begins when the data were looked at, and ends when sets were deleted
+// because they might be old, however high the marks are by then. A loss that was there
+// before is none.
+func TestAJobEndsWithALossOfANode(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		watched := time.Duration(-1)
+		s := losing{servers: servers{newWorld(1000)}}
+		s.now = func() (index.Generation, error) {
+			passed := time.Since(start)
+			g := index.Generation{Lost: []int64{5, 0}, Marks: []int64{int64(passed), int64(passed)}}
+			if passed > 5*time.Second {
+				g.Lost[1] = 6
+			}
+			if passed > 20*time.Second {
+				g.Lost[0] = 7
+			}
+			return g, nil
+		}
+		visited := time.Duration(0)
+		s.visit = func(context.Context, []member.ID) ([]member.ID, error) {
+			if visited == 0 {
+				visited = time.Since(start)
+			}
+			return nil, nil
+		}
+		fine := func(context.Context) error { return nil }
+		_, err := bulk.Job{
+			Range: bulk.All, Store: s, Generations: s, Reporter: s, Parallel: 1, Rate: 10, Schema: fine, Settings: fine, Visit: s.Visit,
+			Writes: true, Once: once.New(oncetest.NewMemory(time.Now), once.Options{}),
+			Watch: func(ctx context.Context) { <-ctx.Done(); watched = time.Since(start) },
+		}.Run(t.Context())
+		if took := time.Since(start); !errors.Is(err, bulk.ErrLost) || visited < 5*time.Second || took < 20*time.Second || watched != took {
+			t.Errorf("%v: it began after %v and ended after %v, watched for %v", err, visited, took, watched)
 		}
 	})
 }

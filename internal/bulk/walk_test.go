@@ -140,7 +140,7 @@ func TestEveryMemberOfTheRangeIsVisitedOnce(t *testing.T) {
 func TestThePositionWaitsForWhoIsBehind(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(1000)
+		w := newWorld(11_000)
 		release := make(chan struct{})
 		w.visit = func(_ context.Context, users []member.ID) ([]member.ID, error) {
 			if users[0] == 31 {
@@ -160,7 +160,7 @@ func TestThePositionWaitsForWhoIsBehind(t *testing.T) {
 			ended <- err
 		}()
 		synctest.Wait()
-		if n := len(w.visited); n < 500 || n > 700 {
+		if n := len(w.visited); n < 10_000 || n > 10_500 {
 			t.Errorf("%d members were visited beside the slow batch: want many, but not all", n)
 		}
 		if want := (bulk.Checkpoint{Position: 28, Counts: bulk.Counts{"members": 10}}); !cmp.Equal(states[len(states)-1], want) {
@@ -171,7 +171,7 @@ func TestThePositionWaitsForWhoIsBehind(t *testing.T) {
 			t.Error(err)
 		}
 		w.wantOnce(t, w.members)
-		if last := states[len(states)-1]; last.Position != 2998 || last.Counts["members"] != 1000 {
+		if last := states[len(states)-1]; last.Position != 32_998 || last.Counts["members"] != 11_000 {
 			t.Errorf("state %+v in the end", last)
 		}
 	})
@@ -320,6 +320,63 @@ func TestAListThatAlwaysFailsEndsTheSweep(t *testing.T) {
 			t.Errorf("ended with %v", err)
 		}
 	})
+}
+
+// Members whose server is away are waited for by themselves: the others are visited, and
+// one member of each batch asks whether it is back.
+func TestAServerOfSomeMembersThatIsAway(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		patience time.Duration
+		want     bulk.Counts
+	}{
+		"waited for":       {0, bulk.Counts{"members": 1000}},
+		"waited for a bit": {time.Minute, bulk.Counts{"members": 667, bulk.Unreachable: 333}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(1000)
+				back := time.Now().Add(10 * time.Minute)
+				asked := 0
+				w.visit = func(_ context.Context, users []member.ID) ([]member.ID, error) {
+					left := slices.DeleteFunc(slices.Clone(users), func(id member.ID) bool { return id%9 != 4 || time.Now().After(back) })
+					if len(left) == 0 {
+						return nil, nil
+					}
+					if len(users) < 20 { // not for the first time
+						asked += len(users)
+					}
+					return left, errAway
+				}
+				o := w.options(20, 1)
+				o.Patience = test.patience
+				ended := make(chan struct{})
+				var state bulk.Checkpoint
+				go func() {
+					defer close(ended)
+					var err error
+					if state, err = o.Run(t.Context(), bulk.Checkpoint{}); err != nil {
+						t.Error(err)
+					}
+				}()
+				<-time.After(10 * time.Second)
+				w.mu.Lock()
+				if n := len(w.visited); n != 667 {
+					t.Errorf("%d members were visited while a server was away, want those of the other servers", n)
+				}
+				w.mu.Unlock()
+				<-ended
+				if diff := cmp.Diff(test.want, state.Counts); diff != "" || state.Position != 2998 {
+					t.Errorf("position %s, counts (-want +got):\n%s", state.Position, diff)
+				}
+				// At most one in five seconds for each of the fifty batches, and some at first.
+				if most := 50 * (int(10*time.Minute/(2*time.Second)) + 10); asked > most {
+					t.Errorf("members were asked for %d times while their server was away, want %d at most", asked, most)
+				}
+			})
+		})
+	}
 }
 
 // Those who are left are visited again, and only they.

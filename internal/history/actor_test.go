@@ -126,19 +126,40 @@ type (
 	actingQueue struct{ tasks.Enqueuer }
 )
 
-func (x actingIndex) Begin(ctx context.Context, users []member.ID) ([]index.Update, error) {
-	return acting(ctx, "Begin", false, func() ([]index.Update, error) { return x.sets.Begin(ctx, users) })
+func (x actingIndex) Begin(ctx context.Context, users []member.ID) []index.Update {
+	updates, err := acting(ctx, "Begin", false, func() ([]index.Update, error) { return x.sets.Begin(ctx, users), nil })
+	if err != nil {
+		updates = make([]index.Update, len(users))
+		for i, user := range users {
+			updates[i] = index.Update{Member: user, Err: err}
+		}
+	}
+	return updates
 }
 
-func (x actingIndex) Apply(ctx context.Context, changes []index.Change) ([]index.Outcome, error) {
-	return acting(ctx, "Apply", true, func() ([]index.Outcome, error) { return x.sets.Apply(ctx, changes) })
+func (x actingIndex) Apply(ctx context.Context, changes []index.Change) []index.Result {
+	results, err := acting(ctx, "Apply", true, func() ([]index.Result, error) { return x.sets.Apply(ctx, changes), nil })
+	if err != nil {
+		results = slices.Repeat([]index.Result{{Err: err}}, len(changes))
+	}
+	return results
 }
 
-func (x actingIndex) Add(ctx context.Context, additions []index.Addition) ([]member.ID, error) {
+func (x actingIndex) Add(ctx context.Context, additions []index.Addition) (missing []member.ID, failed map[member.ID]error) {
 	slices.SortFunc(additions, func(a, b index.Addition) int {
 		return cmp.Or(cmp.Compare(a.Member, b.Member), cmp.Compare(a.Contact, b.Contact))
 	})
-	return acting(ctx, "Add", true, func() ([]member.ID, error) { return x.sets.Add(ctx, additions) })
+	missing, err := acting(ctx, "Add", true, func() (missing []member.ID, _ error) {
+		missing, failed = x.sets.Add(ctx, additions)
+		return missing, nil
+	})
+	if err != nil {
+		failed = make(map[member.ID]error)
+		for _, a := range additions {
+			failed[a.Member] = err
+		}
+	}
+	return missing, failed
 }
 
 func (x actingIndex) Candidates(ctx context.Context, user member.ID) ([]index.Entry, error) {

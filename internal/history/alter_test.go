@@ -58,13 +58,18 @@ type earlyIndex struct {
 	truth *earlyStore
 }
 
-func (x earlyIndex) Begin(ctx context.Context, users []member.ID) ([]index.Update, error) {
+func (x earlyIndex) Begin(ctx context.Context, users []member.ID) []index.Update {
 	if a, ok := ctx.Value(actorKey{}).(*actor); ok {
-		if err := x.truth.readAll(ctx, a, users, x.stage); err != nil {
-			return nil, err
+		err := x.truth.readAll(ctx, a, users, x.stage)
+		if err == nil {
+			err = a.park(place{call: "Begin, after the reads", writing: true})
 		}
-		if err := a.park(place{call: "Begin, after the reads", writing: true}); err != nil {
-			return nil, err
+		if err != nil {
+			updates := make([]index.Update, len(users))
+			for i, user := range users {
+				updates[i] = index.Update{Member: user, Err: err}
+			}
+			return updates
 		}
 	}
 	return x.sets.Begin(ctx, users)

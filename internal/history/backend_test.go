@@ -17,7 +17,7 @@ import (
 type sets interface {
 	tasks.Index
 	recent.Index
-	Look(ctx context.Context, users []member.ID) ([]index.Set, error)
+	Look(ctx context.Context, users []member.ID) []index.Set
 }
 
 // backend is where a history keeps its sets, and how they get lost.

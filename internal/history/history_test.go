@@ -18,6 +18,7 @@ type history struct {
 	*stage
 	*chance
 	mood
+	outages
 
 	settle  func(*actor)     // waits until it stands still, or for another
 	readers []*recent.Reader // of the processes; none: each read has its own
@@ -37,6 +38,7 @@ type mood struct {
 	backdated int           // uploads in eight with a date from the past
 	fickle    int           // members who come or go for a hundred other changes
 	lossy     int           // losses for a hundred other acts
+	turns     int           // of a node that goes out or comes back, for a hundred other acts
 	hot       contacts.Pair // whom most of the changes are about
 }
 
@@ -45,6 +47,7 @@ type player struct {
 	open       opener
 	alter      func(*stage) // breaks a rule
 	activeOnly *bool        // nil: by chance
+	outages    bool         // single users fail, and nodes are out for a while
 	bubble     bool         // it is called within one of package synctest, where the scheduler can wait for actors that wait for each other
 }
 
@@ -77,6 +80,9 @@ func (p player) prepare(ctx context.Context, h *history, log func(string, ...any
 		return err
 	}
 	h.log, h.running = log, h.hasBegun
+	if p.outages {
+		h.fails = h.fail
+	}
 	h.logf("a set holds %d at most, is refilled below %d; sets of active members only: %v", o.settings.Max, o.settings.Min, o.activeOnly)
 	if p.bubble {
 		h.settle = func(*actor) { synctest.Wait() }
@@ -125,6 +131,9 @@ func (h *history) run() error {
 	defer h.endActors()
 	for h.nextPhase() {
 		h.mood = h.anyMood()
+		if h.fails != nil {
+			h.turns, h.shaky = []int{0, 3, 12}[h.choose(3)], []int{0, 30, 6}[h.choose(3)]
+		}
 		err := h.each(acts, mostActs, h.act)
 		if err == nil {
 			err = h.rest(rest)
@@ -195,6 +204,7 @@ func (h *history) rest(k kind) error {
 }
 
 func (h *history) restStep(step int) error {
+	h.mendNode()
 	if err := h.claim(); err != nil {
 		return err
 	}

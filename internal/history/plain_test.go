@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -71,16 +72,16 @@ func (x *plainIndex) Candidates(_ context.Context, user member.ID) ([]index.Entr
 	return list, nil
 }
 
-func (x *plainIndex) Look(_ context.Context, users []member.ID) ([]index.Set, error) {
+func (x *plainIndex) Look(_ context.Context, users []member.ID) []index.Set {
 	found := make([]index.Set, len(users))
 	for i, user := range users {
 		set := slices.Clone(x.sets[user])
 		found[i] = index.Set{Member: user, Known: len(set) > 0, Members: set, Size: len(set)}
 	}
-	return found, nil
+	return found
 }
 
-func (x *plainIndex) Begin(_ context.Context, users []member.ID) ([]index.Update, error) {
+func (x *plainIndex) Begin(_ context.Context, users []member.ID) []index.Update {
 	updates := make([]index.Update, len(users))
 	for i, user := range users {
 		if x.guards[user] == "" || !x.keeps(beginShares) {
@@ -90,10 +91,10 @@ func (x *plainIndex) Begin(_ context.Context, users []member.ID) ([]index.Update
 		set := slices.Clone(x.sets[user])
 		updates[i] = index.Update{Member: user, Known: len(set) > 0, Members: set, Token: x.guards[user]}
 	}
-	return updates, nil
+	return updates
 }
 
-func (x *plainIndex) Add(_ context.Context, additions []index.Addition) (missing []member.ID, err error) {
+func (x *plainIndex) Add(_ context.Context, additions []index.Addition) (missing []member.ID, failed map[member.ID]error) {
 	ends := map[index.AddOutcome]bool{
 		index.AddMissing: x.keeps(missingEndsUpdates), index.AddOutside: x.keeps(outsideEndsUpdates),
 		index.AddTrimmed: x.keeps(trimmedEndsUpdates), index.AddBelow: x.keeps(belowEndsUpdates),
@@ -157,26 +158,32 @@ func (x *plainIndex) trim(user member.ID) (cut bool) {
 	return true
 }
 
-func (x *plainIndex) Apply(ctx context.Context, changes []index.Change) ([]index.Outcome, error) {
-	outcomes := make([]index.Outcome, len(changes))
+func (x *plainIndex) Apply(ctx context.Context, changes []index.Change) []index.Result {
+	results := make([]index.Result, len(changes))
 	for i, c := range changes {
 		if !x.keeps(emptyApplies) && writesNothing(c) {
-			outcomes[i] = index.Applied
+			results[i].Outcome = index.Applied
 			continue
 		}
 		if !x.mayApply(c) {
 			continue
 		}
-		outcomes[i] = index.Applied
+		results[i].Outcome = index.Applied
 		delete(x.guards, c.Member)
 		if !x.keeps(removalWithRefill) && c.Known && slices.ContainsFunc(c.Remove, c.Has) {
 			if err := x.removeAlone(ctx, c); err != nil {
-				return nil, err
+				results[i] = index.Result{Err: err}
+				continue
 			}
 		}
 		x.apply(c)
 	}
-	return outcomes, nil
+	return results
+}
+
+// SlotsOf names the slots of those that failed.
+func (*plainIndex) SlotsOf(_ context.Context, failed map[member.ID]error) index.Slots {
+	return index.SlotsOfUsers(slices.Collect(maps.Keys(failed))...)
 }
 
 // removeAlone makes a command of its own of the removals, after which a process may

@@ -24,7 +24,7 @@ func TestPropertyIndexIsRightAtRest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := player{open: open(t)}
+			p := player{open: open(t), outages: true}
 			var total tally
 			rapid.Check(t, func(rt *rapid.T) {
 				counted, err := p.play(t.Context(), freshly(drawn(rt)), rt.Logf)

@@ -103,7 +103,7 @@ func (c *campaign) each(t *testing.T, name string, work func(*testing.T)) {
 
 // random plays histories, until there are enough.
 func (c *campaign) random(t *testing.T) {
-	p := player{open: inMemory, bubble: true}
+	p := player{open: inMemory, outages: true, bubble: true}
 	for seed, ok := c.nextSeed(); ok; seed, ok = c.nextSeed() {
 		choices := seeded(seed)
 		counted, err := p.play(t.Context(), choices, nil)
@@ -137,7 +137,7 @@ func replay(t *testing.T, seed uint64) {
 	var err error
 	tell("seed %d in memory:", seed)
 	synctest.Test(t, func(t *testing.T) {
-		p, choices := player{open: inMemory, bubble: true}, seeded(seed)
+		p, choices := player{open: inMemory, outages: true, bubble: true}, seeded(seed)
 		if _, err = p.play(t.Context(), choices, tell); err != nil {
 			t.Errorf("%s", p.story(t.Context(), seed, choices.tape, err))
 		}
@@ -146,14 +146,14 @@ func replay(t *testing.T, seed uint64) {
 		return
 	}
 	tell("seed %d on Redis:", seed)
-	if _, err := (player{open: inRedis(privateRedis(t))}).play(t.Context(), seeded(seed), tell); err != nil {
+	if _, err := (player{open: inRedis(privateRedis(t)), outages: true}).play(t.Context(), seeded(seed), tell); err != nil {
 		t.Error(err)
 	}
 }
 
 // onRedis plays one in a thousand of the histories again on a real Redis.
 func (c *campaign) onRedis(t *testing.T) {
-	p := player{open: inRedis(privateRedis(t))}
+	p := player{open: inRedis(privateRedis(t)), outages: true}
 	for seed := c.first; seed <= c.first+c.histories/1000 && !c.stopped.Load(); seed++ {
 		choices := seeded(seed)
 		if _, err := p.play(t.Context(), choices, nil); err != nil {

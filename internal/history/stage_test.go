@@ -43,12 +43,17 @@ type stage struct {
 	log      func(format string, args ...any)
 	counted  tally
 
+	// fails decides whether a call of an actor fails for a user, and whether it has its effect
+	// nevertheless; nil: none does.
+	fails func(user member.ID) (written bool, err error)
+
 	// What mutations change.
 	propose       func([]index.Entry) []index.Entry // what reads see of a set
 	deaf          bool                              // no hint that a member is no contact is taken
 	absorbStarted bool                              // tasks that have begun absorb others
 	running       func(key string) bool             // whether one with that key has begun
 	careless      bool                              // a task that crashed is not done again
+	vague         bool                              // which slots are out is not said
 }
 
 // setting says what a stage is set up with.
@@ -163,11 +168,10 @@ func (s *stage) fill(user member.ID) error {
 
 // judge checks every set that exists, with checks besides those that each must pass.
 func (s *stage) judge(checks ...func(index.Set) error) error {
-	list, err := s.backend.Look(s.ctx, s.everybody())
-	if err != nil {
-		return err
-	}
-	for _, set := range list {
+	for _, set := range s.backend.Look(s.ctx, s.everybody()) {
+		if set.Err != nil {
+			return set.Err
+		}
 		if !set.Known {
 			continue
 		}
@@ -185,7 +189,7 @@ func (s *stage) judge(checks ...func(index.Set) error) error {
 // tally reports whether the histories had in them what they are about.
 type tally struct {
 	changes, handled, doubled, crashes, conflicts, lost int
-	indexed, walked, faulted, ghosts                    int
+	indexed, walked, faulted, ghosts, failed            int
 }
 
 func (t tally) plus(u tally) tally {
@@ -199,5 +203,6 @@ func (t tally) plus(u tally) tally {
 	t.walked += u.walked
 	t.faulted += u.faulted
 	t.ghosts += u.ghosts
+	t.failed += u.failed
 	return t
 }

@@ -2,11 +2,13 @@ package history_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
@@ -22,7 +24,7 @@ func (h *history) act() error {
 	if h.choose(100) >= 100-h.pace {
 		return h.change()
 	}
-	switch k := h.choose(100 + h.fragile + h.lossy); {
+	switch k := h.choose(100 + h.fragile + h.turns + h.lossy); {
 	case k < 58:
 		return h.resume()
 	case k < 74:
@@ -35,6 +37,9 @@ func (h *history) act() error {
 		return h.hintAtRandom()
 	case k < 100+h.fragile:
 		return h.crash()
+	case k < 100+h.fragile+h.turns:
+		h.turnNode()
+		return nil
 	default:
 		return h.loseSome()
 	}
@@ -285,6 +290,9 @@ func (h *history) finish(a *actor) error {
 	results := make([]queue.Result, len(a.batch))
 	for i, t := range a.batch {
 		results[i] = queue.Result{Task: t, Err: a.outcomes[i].Err, Next: a.outcomes[i].Next}
+		if errors.Is(a.outcomes[i].Err, index.ErrUnavailable) { // as the pool does
+			results[i].Err = queue.Later(time.Second, a.outcomes[i].Err)
+		}
 		if a.crashed && !h.careless {
 			results[i] = queue.Result{Task: t, Err: queue.Later(0, errCrashed)}
 		}

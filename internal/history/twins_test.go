@@ -38,26 +38,44 @@ func both[T any](what string, ask func(forgetful) (T, error), t twins) (T, error
 	return a, errA
 }
 
+// same is both for what has no error. A difference ends the history with a panic, which is
+// a violation.
+func same[T any](what string, ask func(forgetful) T, t twins) T {
+	value, err := both(what, func(x forgetful) (T, error) { return ask(x), nil }, t)
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
 func (t twins) Settings() index.Settings { return t.one.Settings() }
 
 func (t twins) Candidates(ctx context.Context, user member.ID) ([]index.Entry, error) {
 	return both("candidates", func(x forgetful) ([]index.Entry, error) { return x.Candidates(ctx, user) }, t)
 }
 
-func (t twins) Look(ctx context.Context, users []member.ID) ([]index.Set, error) {
-	return both("look", func(x forgetful) ([]index.Set, error) { return x.Look(ctx, users) }, t)
+func (t twins) Look(ctx context.Context, users []member.ID) []index.Set {
+	return same("look", func(x forgetful) []index.Set { return x.Look(ctx, users) }, t)
 }
 
-func (t twins) Begin(ctx context.Context, users []member.ID) ([]index.Update, error) {
-	return both("begin", func(x forgetful) ([]index.Update, error) { return x.Begin(ctx, users) }, t)
+func (t twins) Begin(ctx context.Context, users []member.ID) []index.Update {
+	return same("begin", func(x forgetful) []index.Update { return x.Begin(ctx, users) }, t)
 }
 
-func (t twins) Apply(ctx context.Context, changes []index.Change) ([]index.Outcome, error) {
-	return both("apply", func(x forgetful) ([]index.Outcome, error) { return x.Apply(ctx, changes) }, t)
+func (t twins) Apply(ctx context.Context, changes []index.Change) []index.Result {
+	return same("apply", func(x forgetful) []index.Result { return x.Apply(ctx, changes) }, t)
 }
 
-func (t twins) Add(ctx context.Context, additions []index.Addition) ([]member.ID, error) {
-	return both("add", func(x forgetful) ([]member.ID, error) { return x.Add(ctx, additions) }, t)
+func (t twins) Add(ctx context.Context, additions []index.Addition) (missing []member.ID, failed map[member.ID]error) {
+	missing = same("add", func(x forgetful) []member.ID {
+		missing, failed = x.Add(ctx, additions)
+		return missing
+	}, t)
+	return missing, failed
+}
+
+func (t twins) SlotsOf(ctx context.Context, failed map[member.ID]error) index.Slots {
+	return t.one.SlotsOf(ctx, failed)
 }
 
 func (t twins) Forget(user member.ID)      { t.one.Forget(user); t.other.Forget(user) }

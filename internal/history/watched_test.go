@@ -1,6 +1,7 @@
 package history_test
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/activityd/activityd/internal/index"
@@ -18,7 +19,7 @@ type watched struct {
 }
 
 func newWatched(s *stage) *watched {
-	return &watched{sets: s.backend.sets, stage: s, writes: map[member.ID]int{}}
+	return &watched{sets: failing{s.backend.sets, s}, stage: s, writes: map[member.ID]int{}}
 }
 
 func (x *watched) violate(err error) {
@@ -27,36 +28,32 @@ func (x *watched) violate(err error) {
 	}
 }
 
-func (x *watched) Begin(ctx context.Context, users []member.ID) ([]index.Update, error) {
-	updates, err := x.sets.Begin(ctx, users)
+func (x *watched) Begin(ctx context.Context, users []member.ID) []index.Update {
+	updates := x.sets.Begin(ctx, users)
 	if a, ok := ctx.Value(actorKey{}).(*actor); ok {
 		for _, user := range users {
 			a.begun[user] = x.writes[user]
 		}
 	}
-	return updates, err
+	return updates
 }
 
-func (x *watched) Apply(ctx context.Context, changes []index.Change) ([]index.Outcome, error) {
+func (x *watched) Apply(ctx context.Context, changes []index.Change) []index.Result {
 	users := make([]member.ID, len(changes))
 	mayMake := map[member.ID]bool{}
 	for i, c := range changes {
 		users[i] = c.Member
 		mayMake[c.Member] = c.WithRefill && len(c.Refill) > 0
 	}
-	var outcomes []index.Outcome
-	err := x.judged(ctx, users, mayMake, func() (err error) {
-		outcomes, err = x.sets.Apply(ctx, changes)
-		return err
-	})
-	if err != nil { // it may have been written
-		x.lost(users...)
-	}
+	var results []index.Result
+	x.judged(ctx, users, mayMake, func() { results = x.sets.Apply(ctx, changes) })
 	a, acted := ctx.Value(actorKey{}).(*actor)
-	for i, outcome := range outcomes {
+	for i, r := range results {
 		user := changes[i].Member
 		switch {
-		case outcome == index.Applied:
+		case r.Err != nil: // it may have been written
+			x.lost(user)
+		case r.Outcome == index.Applied:
 			x.writes[user]++
 		case acted:
 			x.stage.counted.conflicts++
@@ -65,38 +62,28 @@ func (x *watched) Apply(ctx context.Context, changes []index.Change) ([]index.Ou
 			}
 		}
 	}
-	return outcomes, err
+	return results
 }
 
-func (x *watched) Add(ctx context.Context, additions []index.Addition) (missing []member.ID, err error) {
+func (x *watched) Add(ctx context.Context, additions []index.Addition) (missing []member.ID, failed map[member.ID]error) {
 	users := make([]member.ID, len(additions))
 	for i, a := range additions {
 		users[i] = a.Member
 		x.writes[a.Member]++
 	}
-	err = x.judged(ctx, users, nil, func() (err error) {
-		missing, err = x.sets.Add(ctx, additions)
-		return err
-	})
-	return missing, err
+	x.judged(ctx, users, nil, func() { missing, failed = x.sets.Add(ctx, additions) })
+	return missing, failed
 }
 
 // judged does what writes to the sets of users, some of which may come into being
 // by it, and judges them.
-func (x *watched) judged(ctx context.Context, users []member.ID, mayMake map[member.ID]bool, write func() error) error {
-	before, err := x.Look(ctx, users)
-	if err != nil {
-		return err
-	}
-	if err := write(); err != nil {
-		return err
-	}
-	after, err := x.Look(ctx, users)
-	if err != nil {
-		return err
-	}
-	for i, set := range after {
+func (x *watched) judged(ctx context.Context, users []member.ID, mayMake map[member.ID]bool, write func()) {
+	before := x.Look(ctx, users)
+	write()
+	for i, set := range x.Look(ctx, users) {
 		switch s := x.stage.settings; {
+		case cmp.Or(set.Err, before[i].Err) != nil:
+			x.violate(cmp.Or(set.Err, before[i].Err))
 		case !set.Known:
 		case set.Size > s.Max:
 			x.violate(violation("I3: the set of %s has %d members: %v", set.Member, set.Size, set.Members))
@@ -108,7 +95,6 @@ func (x *watched) judged(ctx context.Context, users []member.ID, mayMake map[mem
 			}
 		}
 	}
-	return nil
 }
 
 // lost notes that sets or guards may have been lost: updates may conflict for it.

@@ -129,7 +129,7 @@ type inspection struct {
 type tagState struct {
 	tag, server string
 	mark, lost  int64
-	rewound     bool // its mark is not higher than it was
+	rewound     bool // its mark is not higher than it was, for a reason that no process noticed
 }
 
 // judge finds out whether the data of the nodes can be believed, after all were
@@ -196,7 +196,8 @@ redis.call('SET', KEYS[2], string.format('%.0f', lost))
 return lost
 `)
 
-// settle stores that the data of the node are those of its present run.
+// settle stores that the data of the node are those of its present run. The caller holds
+// probing.
 func (c *client) settle(ctx context.Context, n *node, in *inspection, lost int64) {
 	run := in.run
 	if run == "" {
@@ -209,6 +210,9 @@ func (c *client) settle(ctx context.Context, n *node, in *inspection, lost int64
 		reply := settleScript.Run(ctx, n.Client, []string{serverKey(t.tag), lostKey(t.tag)}, t.server, run, lost)
 		if lost, err := reply.Int64(); err == nil { // else the next probe does it
 			c.lostAt.Store(max(c.lostAt.Load(), lost))
+			seen := c.marks[t.tag]
+			seen.lost = lost
+			c.marks[t.tag] = seen
 		}
 	}
 }
@@ -247,7 +251,9 @@ func (c *client) purge(ctx context.Context, n *node, in *inspection) {
 			return retry.Sleep(ctx, purgeRest*time.Since(began))
 		})
 		if err == nil {
+			c.probing.Lock()
 			c.settle(ctx, n, in, c.now().UnixMilli())
+			c.probing.Unlock()
 			err = n.Del(ctx, lock).Err()
 		}
 		_ = err // what is left, the next probe begins again

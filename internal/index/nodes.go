@@ -26,11 +26,11 @@ type client struct {
 	cluster *redis.ClusterClient // nil for one server
 	now     func() time.Time
 
-	lostAt  atomic.Int64     // see [Index.LostAt]
-	purges  sync.WaitGroup   // under way
-	probing sync.Mutex       // held during a probe
-	marks   map[string]int64 // by key, as the last probe raised them; guarded by probing
-	shown   map[string]bool  // the nodes that have metrics; guarded by probing
+	lostAt  atomic.Int64        // see [Index.LostAt]
+	purges  sync.WaitGroup      // under way
+	probing sync.Mutex          // held during a probe
+	marks   map[string]tagState // by tag, as the last probe found them; guarded by probing
+	shown   map[string]bool     // the nodes that have metrics; guarded by probing
 
 	mu    sync.RWMutex
 	nodes map[*redis.Client]*node // that were sent something, replicas and former masters, too
@@ -39,7 +39,7 @@ type client struct {
 // newClient adds hooks to c, which see its new connections.
 func newClient(c redis.UniversalClient, now func() time.Time) *client {
 	cluster, _ := c.(*redis.ClusterClient)
-	return &client{UniversalClient: c, cluster: cluster, now: now, nodes: make(map[*redis.Client]*node), marks: make(map[string]int64)}
+	return &client{UniversalClient: c, cluster: cluster, now: now, nodes: make(map[*redis.Client]*node), marks: make(map[string]tagState)}
 }
 
 // node is one server, and what is known of it.

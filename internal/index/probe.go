@@ -111,8 +111,9 @@ func (ix *Index) probe(ctx, background context.Context) (s Status) {
 		if in != nil {
 			for at := range in.tags {
 				t := &in.tags[at]
-				t.rewound = t.mark <= c.marks[t.tag]
-				c.marks[t.tag] = t.mark
+				before := c.marks[t.tag]
+				t.rewound = t.mark <= before.mark && t.lost <= before.lost // else another process noticed
+				c.marks[t.tag] = *t
 			}
 			inspected[nodes[i]] = in
 		}
