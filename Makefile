@@ -35,7 +35,11 @@ test: test-deps ## run all tests with the race detector, on real servers
 
 .PHONY: test-mysql
 test-mysql: test-deps ## run all tests on MySQL 9 and Valkey 9, which it unpacks into the user's cache
-	@GO='$(GO)' scripts/test-mysql
+	@GO='$(GO)' scripts/test-matrix mysql
+
+.PHONY: test-matrix
+test-matrix: test-deps ## run all tests on the installed servers, on those of test-mysql, and on MariaDB 11.8 and Redis 8
+	@GO='$(GO)' scripts/test-matrix
 
 .PHONY: test-fast
 test-fast: ## run all tests without the race detector, only what changed

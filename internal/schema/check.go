@@ -173,6 +173,8 @@ func (c *checker) readColumns(ctx context.Context) error {
 	}
 	for _, r := range list {
 		if t := c.tables[r["table_name"]]; t != nil {
+			// How MariaDB stores it is in no statement.
+			r["column_type"] = strings.TrimSuffix(r["column_type"], " /* mariadb-5.3 */")
 			t.columns[strings.ToLower(r["column_name"])] = r
 		}
 	}
