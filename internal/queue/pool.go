@@ -26,6 +26,7 @@ type Store interface {
 	Extend(ctx context.Context, held []Task, lease time.Duration) (lost int, err error)
 	Finish(ctx context.Context, results []Result) (lost int, err error)
 	Sweep(ctx context.Context) (Swept, error)
+	Forward(ctx context.Context, from Place, ready func(kind string, key uint64) bool) (next Place, n int, err error)
 	Paused(ctx context.Context) ([]string, error)
 }
 
@@ -78,6 +79,11 @@ type PoolOptions struct {
 	// Partly reports whether only some of these servers are away, so that workers go on with
 	// the tasks of the others. It must not wait either. Default: it is not so.
 	Partly func() bool
+	// Ready reports what is known of the servers that a task of a kind and key waits for. If
+	// sure, an error of it will soon pass, so that it need not wait in the row of those whose
+	// server is away; if ready, it may be brought forward by [Pool.Back]. It must not wait
+	// either. Default: nothing is known, and all may be brought forward.
+	Ready func(kind string, key uint64) (ready, sure bool)
 }
 
 func (o PoolOptions) withDefaults() PoolOptions {
@@ -134,6 +140,7 @@ type Pool struct {
 	handlers map[string]Handler
 	options  PoolOptions
 	log      *slog.Logger
+	back     chan struct{} // a server is back; holds one
 }
 
 // NewPool returns a pool that gives each kind of task to its handler. Its
@@ -149,7 +156,13 @@ func NewPool(queue Store, notifier *notify.Notifier, handlers map[string]Handler
 	if o.Partly == nil {
 		o.Partly = func() bool { return false }
 	}
-	return &Pool{queue: queue, notifier: notifier, handlers: handlers, options: o.withDefaults(), log: log}
+	if o.Ready == nil {
+		o.Ready = func(string, uint64) (ready, sure bool) { return true, false }
+	}
+	return &Pool{
+		queue: queue, notifier: notifier, handlers: handlers, options: o.withDefaults(), log: log,
+		back: make(chan struct{}, 1),
+	}
 }
 
 // Queues returns the names of the queues that the pool works on, sorted.
@@ -211,6 +224,7 @@ func (p *Pool) Run(ctx context.Context) error {
 		r.running.Go(f.fetch)
 	}
 	r.running.Go(r.sweep)
+	r.running.Go(r.bringForward)
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		<-ctx.Done()

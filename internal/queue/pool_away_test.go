@@ -14,9 +14,11 @@ import (
 	"github.com/activityd/activityd/internal/tasks"
 )
 
-// half is a handler of tasks of which those with an odd key need a server that is away.
+// half is a handler of tasks of which those with an odd key need a server that is away: one
+// for every other of them.
 type half struct {
-	away  atomic.Bool
+	away  atomic.Bool  // of the keys 1, 3, 5, …
+	other atomic.Bool  // of the keys 3, 7, 11, … alone
 	tries atomic.Int64 // of the tasks that wait
 
 	mu   sync.Mutex
@@ -24,7 +26,7 @@ type half struct {
 }
 
 func (h *half) do(_ context.Context, t queue.Task) error {
-	if t.Key%2 == 1 && h.away.Load() {
+	if h.waits(t.Key) {
 		h.tries.Add(1)
 		return fmt.Errorf("set of %d: %w", t.Key, index.ErrUnavailable)
 	}
@@ -33,6 +35,13 @@ func (h *half) do(_ context.Context, t queue.Task) error {
 	h.done[t.Key] = time.Now()
 	return nil
 }
+
+func (h *half) waits(key uint64) bool {
+	return key%2 == 1 && h.away.Load() || key%4 == 3 && h.other.Load()
+}
+
+// ready is for [queue.PoolOptions].
+func (h *half) ready(_ string, key uint64) (ready, sure bool) { return !h.waits(key), !h.waits(key) }
 
 func uploads(from, to, step uint64) (batch []queue.New) {
 	for key := from; key <= to; key += step {
@@ -91,4 +100,92 @@ func TestTasksOfOneServerHoldUpNoOthers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// When a server is back, what waited for it is done within seconds, however long it was away
+// and however many wait for another one, which are tried no more often for it.
+func TestTasksOfAServerThatIsBackAreDoneSoon(t *testing.T) {
+	t.Parallel()
+	for name, other := range map[string]bool{"all are back": false, "another one is away": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				h := &half{done: make(map[uint64]time.Time)}
+				h.away.Store(true)
+				h.other.Store(other)
+				p := startPool(t, each(h.do), queue.PoolOptions{
+					Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 256}},
+					Partly:  func() bool { return h.away.Load() || h.other.Load() },
+					Ready:   h.ready,
+				})
+				const waiting = 10_000
+				enqueue(t, p.queue, uploads(1, 2*waiting, 2)...)
+				pass(time.Minute)
+				h.away.Store(false)
+				h.tries.Store(0)
+				left := 0
+				if other {
+					left = waiting / 2
+				}
+				for range 20 { // it comes and goes
+					p.running.Back()
+					pass(250 * time.Millisecond)
+				}
+				counts(t, p.queue, queue.Counts{Scheduled: left})
+				if n := h.tries.Load(); n > 5*600 {
+					t.Errorf("%d tries in 5 s", n)
+				}
+				if !other { // the next outage begins from nothing
+					h.away.Store(true)
+					enqueue(t, p.queue, tasks.NewUpload(1))
+					pass(10 * time.Second)
+					if n := h.tries.Load(); n < 5 {
+						t.Errorf("%d tries in 10 s", n)
+					}
+				}
+			})
+		})
+	}
+}
+
+// While thousands wait for a server that is away, an error of another one that passes
+// postpones its task for seconds only, and so does a restart of the process the others.
+func TestAPassingErrorTakesNoTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &half{done: make(map[uint64]time.Time)}
+		h.away.Store(true)
+		failed := make(map[uint64]bool)
+		var mu sync.Mutex
+		handler := each(func(ctx context.Context, task queue.Task) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if task.Key >= 1_000_000 && !failed[task.Key] {
+				failed[task.Key] = true
+				return fmt.Errorf("TRYAGAIN: %w", index.ErrUnavailable)
+			}
+			return h.do(ctx, task)
+		})
+		o := queue.PoolOptions{
+			Workers: []queue.Workers{{Queue: tasks.QueueDefault, Count: 2, Batch: 256}},
+			Partly:  func() bool { return true },
+			Ready:   h.ready,
+		}
+		p := startPool(t, handler, o)
+		const waiting = 5000
+		enqueue(t, p.queue, uploads(1, 2*waiting, 2)...)
+		pass(time.Minute)
+		began := time.Now()
+		enqueue(t, p.queue, uploads(1_000_000, 1_000_000, 1)...)
+		pass(3 * time.Second)
+		if took := h.done[1_000_000].Sub(began); took < 0 || took > 3*time.Second {
+			t.Errorf("took %v", took)
+		}
+		p.stop()
+		h.away.Store(false)
+		p = joinPool(t, p, handler, o)
+		p.running.Back() // as the first look at the servers says
+		pass(5 * time.Second)
+		counts(t, p.queue, queue.Counts{})
+	})
 }

@@ -58,6 +58,7 @@ type pool struct {
 	queue    *queuetest.Memory
 	notifier *notify.Notifier
 	log      *logged
+	running  *queue.Pool
 	// stop ends the pool and tells how long that took.
 	stop func() time.Duration
 }
@@ -87,7 +88,8 @@ func joinPool(t *testing.T, p pool, h queue.Handler, o queue.PoolOptions, wraps 
 	handlers := map[string]queue.Handler{
 		tasks.Upload: h, tasks.FanOut: h, tasks.Refill: h, tasks.AddContact: h, tasks.RemoveContact: h,
 	}
-	p.stop = run(t, queue.NewPool(q, p.notifier, handlers, toLog(p.log), o))
+	p.running = queue.NewPool(q, p.notifier, handlers, toLog(p.log), o)
+	p.stop = run(t, p.running)
 	return p
 }
 

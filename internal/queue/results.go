@@ -40,33 +40,6 @@ func (r *run) settle(c *claim, all []finished) (healthy bool) {
 	return healthy
 }
 
-// While some servers of Redis are away, the tasks that wait for them are tried turnRate
-// times a second by this process, so that they take few of the turns of the others, however
-// many they are: each try is two changes of a row, and one by the sweep. They wait for
-// maxOutagePause at most while they are fewer than about a thousand, and for maxTurn at most.
-const (
-	turnRate = 500
-	maxTurn  = 5 * time.Minute
-)
-
-// takeTurn postpones those of the results that wait for a server further, if too many do.
-func (r *run) takeTurn(results []Result, away []int) {
-	if len(away) == 0 {
-		return
-	}
-	now := time.Now()
-	r.turnMu.Lock()
-	pause := r.turn.Sub(now)
-	r.turn = now.Add(min(max(0, pause), maxTurn) + time.Duration(len(away))*time.Second/turnRate)
-	r.turnMu.Unlock()
-	for _, i := range away {
-		result := &results[i]
-		if after := Judge(*result).After; 0 < after && after < pause { // 0: the process stops
-			result.Err = Later(min(pause, maxTurn), result.Err)
-		}
-	}
-}
-
 // maxOutagePause is how long at most tasks wait for a server that is away; see takeTurn.
 const maxOutagePause = 2 * time.Second
 

@@ -320,6 +320,24 @@ func (q *Memory) Sweep(ctx context.Context) (s queue.Swept, err error) {
 	return s, nil
 }
 
+// Forward makes all tasks waiting that were postponed and are ready, from whatever place.
+func (q *Memory) Forward(ctx context.Context, _ queue.Place, ready func(kind string, key uint64) bool) (next queue.Place, n int, err error) {
+	if err := ctx.Err(); err != nil {
+		return next, 0, fmt.Errorf("bring forward tasks: %w", err)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.now().UnixMilli()
+	for _, r := range q.rows {
+		postponed := r.state == queue.Scheduled && r.Attempts == 0 && r.lastError != ""
+		if postponed && r.dueAt >= now && r.dueAt <= now+(5*time.Minute).Milliseconds() && ready(r.Kind, r.Key) {
+			r.state, r.dueAt, r.updated = queue.Waiting, r.expiresAt, now
+			n++
+		}
+	}
+	return next, n, nil
+}
+
 // isDue reports whether something must happen to the row at once.
 func (r *row) isDue(now int64) bool {
 	switch r.state {
