@@ -13,7 +13,9 @@ import (
 
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/index"
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/tasks"
 )
 
 // nodes turns what [index.Index.Watch] finds into lines of the log, one for each change,
@@ -24,13 +26,19 @@ type nodes struct {
 	outage *queue.Outage
 	stream *queue.Outage // of the node that has the stream; of one server, the same
 	isOne  bool          // not a cluster
+	// nodeOf returns the address of the node that has a member's set; "" of one server.
+	nodeOf func(ctx context.Context, user member.ID) (string, error)
+	// back is called when a node can be used that could not, or that was not known.
+	back func()
 
 	last    atomic.Pointer[lastStatus]
 	waiting atomic.Pointer[waitingTask]
+	lagging atomic.Pointer[map[string]time.Time] // by node: since when it can be used again
 
 	// What follows is report's alone.
 	outages map[string]*queue.Outage // by node
 	unknown map[string]time.Time     // since when the sets of a node are unknown
+	errs    map[string]error         // the last of each node; nil: it can be used
 	masters []string                 // that were logged
 	before  []string                 // the masters of the report before
 	waits   int                      // reports of tasks that wait for no reason that is known
@@ -50,13 +58,22 @@ type waitingTask struct {
 }
 
 func newNodes(client redis.UniversalClient, log *slog.Logger) *nodes {
-	_, isCluster := client.(*redis.ClusterClient)
+	cluster, isCluster := client.(*redis.ClusterClient)
 	n := &nodes{
 		log: log, outage: queue.NewOutage(log, "Redis"), isOne: !isCluster,
 		outages: make(map[string]*queue.Outage), unknown: make(map[string]time.Time),
+		nodeOf: func(context.Context, member.ID) (string, error) { return "", nil },
+		back:   func() {},
 	}
 	n.stream = n.outage
 	if isCluster {
+		n.nodeOf = func(ctx context.Context, user member.ID) (string, error) {
+			master, err := cluster.MasterForKey(ctx, index.UserKey(user))
+			if err != nil {
+				return "", err
+			}
+			return master.Options().Addr, nil
+		}
 		n.stream = queue.NewOutage(log, "Redis (stream)")
 	}
 	return n
@@ -81,6 +98,7 @@ func (n *nodes) report(ctx context.Context, began time.Time, s index.Status) {
 		n.outage.Report(ctx, began, nil)
 	}
 	n.reportMasters(ctx, s)
+	n.reportBack(s)
 	for _, node := range s.Nodes {
 		n.reportUnknown(ctx, node)
 		err := node.Err
@@ -90,6 +108,95 @@ func (n *nodes) report(ctx context.Context, began time.Time, s index.Status) {
 		n.outageOf(node.Node).Report(ctx, began, err)
 	}
 	n.reportWaiting(ctx, began, s.Err())
+}
+
+// lagFor is for how long the sets of a node that is back are taken to be behind: until then
+// the tasks that waited for it are done, as a rule.
+const lagFor = 5 * time.Second
+
+// reportBack tells of nodes that are back. The sets of one that could not be reached, and of
+// which nothing was lost, are there at once, while its tasks still wait.
+func (n *nodes) reportBack(s index.Status) {
+	isBack, now := false, time.Now()
+	lagging, errs := make(map[string]time.Time), make(map[string]error)
+	for _, node := range s.Nodes {
+		before, was := n.errs[node.Node]
+		errs[node.Node] = node.Err
+		since, lags := n.lags(node.Node)
+		switch {
+		case node.Err != nil:
+			continue
+		case !was || before != nil:
+			isBack = true
+		}
+		// After refusals, and for unknown sets, the index sees to it that reads walk.
+		if before != nil && !errors.Is(before, index.ErrRefused) && !errors.Is(before, index.ErrUnknown) {
+			lagging[node.Node] = now
+		} else if lags {
+			lagging[node.Node] = since
+		}
+	}
+	n.errs = errs
+	n.lagging.Store(&lagging)
+	if isBack {
+		n.back()
+	}
+}
+
+// lags returns since when the sets of a node have been behind, if they are.
+func (n *nodes) lags(node string) (since time.Time, lags bool) {
+	if all := n.lagging.Load(); all != nil {
+		since, lags = (*all)[node]
+	}
+	return since, lags && time.Since(since) < lagFor
+}
+
+// isLagging reports whether the node of the member's set is back for so short a time that
+// the tasks which waited for it may not be done.
+func (n *nodes) isLagging(ctx context.Context, user member.ID) bool {
+	all := n.lagging.Load()
+	if all == nil || len(*all) == 0 {
+		return false
+	}
+	address, err := n.nodeOf(ctx, user)
+	for node := range *all {
+		if _, lags := n.lags(node); lags && err == nil && (n.isOne || node == address) {
+			return true
+		}
+	}
+	return false
+}
+
+// canUse reports whether the node of the member's set can be used, if that is known.
+func (n *nodes) canUse(ctx context.Context, user member.ID) (usable, known bool) {
+	s, ok := n.fresh()
+	if !ok {
+		return false, false
+	}
+	if n.isOne {
+		return s.Err() == nil, true
+	}
+	address, err := n.nodeOf(ctx, user)
+	i := slices.IndexFunc(s.Nodes, func(node index.NodeStatus) bool { return node.Node == address })
+	if err != nil || i < 0 {
+		return false, false
+	}
+	return s.Nodes[i].Err == nil, true
+}
+
+// ready is for [queue.PoolOptions]. What a task does to the sets of followers may need any
+// node.
+func (n *nodes) ready(kind string, key uint64) (ready, sure bool) {
+	switch {
+	case slices.Contains(tasks.Changing(tasks.OwnSet), kind):
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond) // in vain: it knows
+		defer cancel()
+		usable, known := n.canUse(ctx, member.ID(key))
+		return usable || !known, usable
+	case slices.Contains(tasks.Changing(tasks.FollowerSets), kind):
+		return true, false
+	}
+	return false, false // it waits for something else
 }
 
 func (n *nodes) outageOf(node string) *queue.Outage {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -15,6 +16,8 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/site"
 )
@@ -296,6 +299,83 @@ func TestHealthOfNodes(t *testing.T) {
 	} {
 		if diff := cmp.Diff(test.want, healthOf(test.status)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// A node that is back is told of once. Reads of its members walk for a while if its sets
+// were there at once.
+func TestNodesThatAreBack(t *testing.T) {
+	t.Parallel()
+	const viewer = 7
+	for name, test := range map[string]struct {
+		before error
+		lags   bool
+	}{
+		"away":        {errAway, true},
+		"unknown":     {errUnknown, false},
+		"refused":     {fmt.Errorf("z: %w", index.ErrRefused), false},
+		"always well": {nil, false},
+	} {
+		for _, isOne := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, isOne), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					n := &nodes{
+						log: slog.New(slog.DiscardHandler), outage: queue.NewOutage(slog.New(slog.DiscardHandler), "Redis"), isOne: isOne,
+						outages: make(map[string]*queue.Outage), unknown: make(map[string]time.Time),
+						nodeOf: func(context.Context, member.ID) (string, error) { return "b:1", nil },
+					}
+					backs := 0
+					n.back = func() { backs++ }
+					tell := func(err error) {
+						list := []index.NodeStatus{{Node: "a:1"}, {Node: "b:1", Err: err}}
+						if isOne {
+							list = list[1:]
+						}
+						n.report(t.Context(), time.Now(), index.Status{Nodes: list})
+						time.Sleep(time.Second)
+					}
+					ready := func() (ready, sure bool) { return n.ready(tasks.AddContact, viewer) }
+					if ready, sure := ready(); !ready || sure {
+						t.Errorf("before the first look: ready %v, sure %v", ready, sure)
+					}
+					tell(nil)
+					tell(test.before)
+					if ready, sure := ready(); ready != (test.before == nil) || sure != ready {
+						t.Errorf("ready %v, sure %v", ready, sure)
+					}
+					if n.isLagging(t.Context(), viewer) {
+						t.Error("lags before it is back")
+					}
+					tell(nil)
+					want := map[bool]int{true: 1, false: 2}[test.before == nil]
+					if lags := n.isLagging(t.Context(), viewer); lags != test.lags || backs != want {
+						t.Errorf("lags: %v; %d times back, want %d", lags, backs, want)
+					}
+					for range 5 {
+						tell(nil)
+					}
+					if n.isLagging(t.Context(), viewer) || backs != want {
+						t.Errorf("still lags, or back again: %d", backs)
+					}
+				})
+			})
+		}
+	}
+}
+
+// Which tasks a node that is back has, only those about one set tell.
+func TestTasksThatMayBeReady(t *testing.T) {
+	t.Parallel()
+	n := newNodes(redis.NewClient(&redis.Options{}), slog.New(slog.DiscardHandler))
+	n.report(t.Context(), time.Now(), index.Status{Nodes: []index.NodeStatus{{Node: "a:1"}}})
+	for kind, want := range map[string][2]bool{
+		tasks.AddContact: {true, true}, tasks.Refill: {true, true}, tasks.Upload: {true, false}, tasks.FanOutSlots: {true, false},
+		"deliver": {false, false},
+	} {
+		if ready, sure := n.ready(kind, 7); [2]bool{ready, sure} != want {
+			t.Errorf("%s: ready %v, sure %v, want %v", kind, ready, sure, want)
 		}
 	}
 }

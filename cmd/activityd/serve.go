@@ -142,10 +142,13 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	s.hints = tasks.NewHints(b.queue, log)
 	s.hints.MySQL = s.queueOutage
 	reads := c.readerOptions(b.index.Settings())
-	reads.Stale = func(ctx context.Context, viewer member.ID) bool { return b.index.Refuses(ctx, viewer) != nil }
+	reads.Stale = func(ctx context.Context, viewer member.ID) bool {
+		return s.nodes.isLagging(ctx, viewer) || b.index.Refuses(ctx, viewer) != nil
+	}
 	s.reader = recent.NewReader(b.index, b.store, s.hints, reads)
 	pool := c.poolOptions()
 	pool.MySQL, pool.Handlers, pool.Waits, pool.Partly = s.queueOutage, handlersOutage, s.nodes.tasksWait, s.nodes.partly
+	pool.Ready = s.nodes.ready
 	handlers := tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive}
 	if b.push != nil {
 		s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: b.push, Senders: auth.senders.byPlatform, Log: log})
@@ -156,6 +159,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 		handlers.Notify = push.NewTargeting(push.TargetingOptions{Store: b.push, Followers: b.store})
 	}
 	s.pool = queue.NewPool(b.queue, b.notifier, tasks.Handlers(b.index, b.store, b.queue, handlers), log, pool)
+	s.nodes.back = s.pool.Back
 	s.closers = append(s.closers, auth.senders.closers...)
 	s.backlog = queue.NewBacklog(b.queue, maxWaiting, log)
 	s.backlog.MySQL = s.queueOutage

@@ -147,6 +147,10 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 			return err
 		}
 	}
+	forward := func() error {
+		_, _, err := q.Forward(t.Context(), queue.Place{}, func(string, uint64) bool { return true })
+		return err
+	}
 	enqueueOnce := func() error {
 		_, _, err := q.EnqueueOnce(t.Context(), "key", []queue.New{tasks.NewUpload(1), tasks.NewUpload(2)})
 		return err
@@ -210,6 +214,11 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 				('upload', 1, 'running', 1), ('upload', 2, 'running', 1), ('upload', 1, 'waiting', 1), ('upload', 2, 'waiting', 1),
 				('upload', 1, 'done', 1), ('upload', 2, 'done', 1)`,
 			"INSERT INTO task_keys (key_hash, batch_hash, created_at) VALUES ('1', '', 1), ('2', '', 1)",
+		}},
+		{"bring forward in vain", "timers", false, 80, forward, nil},
+		{"bring forward", "PRIMARY timers", false, 160, forward, []string{
+			`INSERT INTO tasks (type, subject, state, due_at, attempts, last_error) SELECT 'upload', n, 'scheduled', UNIX_TIMESTAMP() * 1000 + 60000, n % 2, 'away'
+				FROM numbers WHERE n <= 20`,
 		}},
 		{"is a fan-out under way", "chains", false, 80, func() error {
 			_, err := q.Active(t.Context(), tasks.FanOut, []uint64{3001, 3002, 5})

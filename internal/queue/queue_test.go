@@ -399,7 +399,8 @@ func TestEndedContextsAreHonoured(t *testing.T) {
 		_, claimErr := q.Claim(ctx, queue.DefaultQueue, 1, time.Minute)
 		_, finishErr := q.Finish(ctx, []queue.Result{{Task: queue.Task{ID: 1}}})
 		_, sweepErr := q.Sweep(ctx)
-		for name, err := range map[string]error{"Enqueue": enqueueErr, "Claim": claimErr, "Finish": finishErr, "Sweep": sweepErr} {
+		_, _, forwardErr := q.Forward(ctx, queue.Place{}, nil)
+		for name, err := range map[string]error{"Enqueue": enqueueErr, "Claim": claimErr, "Finish": finishErr, "Sweep": sweepErr, "Forward": forwardErr} {
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("%s: %v, want Canceled", name, err)
 			}
@@ -413,4 +414,58 @@ func sweep(t *testing.T, q queuetest.Queue) {
 	if _, err := q.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// What was postponed is brought forward, if it is ready; what waits for another reason is not.
+func TestForward(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
+		forward := func() (n int) {
+			t.Helper()
+			var from queue.Place
+			for {
+				next, some, err := q.Forward(t.Context(), from, func(kind string, key uint64) bool { return kind == tasks.Upload && key != 2 })
+				if err != nil {
+					t.Fatal(err)
+				}
+				n += some
+				if next == (queue.Place{}) {
+					return n
+				}
+				from = next
+			}
+		}
+		enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2), tasks.NewUpload(3), tasks.NewUpload(4), tasks.NewRefill(5))
+		away := errors.New("away")
+		for _, task := range claim(t, q, 10) {
+			switch task.Key {
+			case 3:
+				finish(t, q, away, task) // has failed
+			case 4:
+				finish(t, q, queue.Later(time.Hour, away), task) // for longer than a server is waited for
+			default:
+				finish(t, q, queue.Later(time.Minute, away), task)
+			}
+		}
+		delayed := tasks.NewUpload(6)
+		delayed.Delay = time.Minute
+		many := []queue.New{delayed}
+		const most = 2500 // more than are looked at once
+		for i := range member.ID(most) {
+			many = append(many, tasks.NewUpload(100+i))
+		}
+		enqueue(t, q, many...)
+		for list := claim(t, q, most); len(list) > 0; list = claim(t, q, most) {
+			finish(t, q, queue.Later(time.Minute, away), list...)
+		}
+		if n := forward(); n != 1+most {
+			t.Errorf("%d were brought forward", n)
+		}
+		if n := forward(); n != 0 {
+			t.Errorf("%d were brought forward again", n)
+		}
+		if list := claim(t, q, 1); len(list) != 1 || list[0].Key != 1 || list[0].Attempts != 1 {
+			t.Errorf("claimed %+v", list)
+		}
+	})
 }
