@@ -158,7 +158,7 @@ func (b *bulkCommand) run(ctx context.Context) (bulk.Result, error) {
 		err = errSignalled
 	}
 	err = namedRedis(err)
-	if err == nil || r.Counts == nil || r.Position == 0 || errors.Is(err, bulk.ErrLost) {
+	if err == nil || r.Counts == nil || r.Position == 0 || errors.Is(err, bulk.ErrLost) || errors.Is(err, bulk.ErrPartlyLost) {
 		return r, err
 	}
 	then := fmt.Sprintf("go on with --after %s", r.Position)

@@ -35,7 +35,7 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"serve", dsn, "--need=0"}, want: "--need (ACTIVITYD_NEED)"},
 		{args: []string{"serve", dsn, "--min=13"}, want: "min is 13: want 1 to 12"},
 		{args: []string{"serve", dsn, "--headroom=-1"}, want: "headroom is -1"},
-		{args: []string{"serve", dsn, "--workers=default=0,fan_out=0,refill=0,notify=0,push=0,push_urgent=0"}, want: "--workers (ACTIVITYD_WORKERS): there is none"},
+		{args: []string{"serve", dsn, "--workers=default=0,fan_out=0,fan_out_slots=0,refill=0,notify=0,push=0,push_urgent=0"}, want: "--workers (ACTIVITYD_WORKERS): there is none"},
 		{args: []string{"serve", dsn, "--materialize=some"}, want: "--materialize"},
 		{args: []string{"serve", dsn, "--workers=" + strings.Repeat("q", 33) + "=3"}, want: "--workers (ACTIVITYD_WORKERS): queue "},
 		{args: []string{"serve", dsn, "--keep-tasks=-1s"}, want: "--keep-tasks (ACTIVITYD_KEEP_TASKS): is -1s"},

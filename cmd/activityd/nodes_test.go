@@ -334,7 +334,7 @@ func TestNodesThatAreBack(t *testing.T) {
 							list = list[1:]
 						}
 						n.report(t.Context(), time.Now(), index.Status{Nodes: list})
-						time.Sleep(time.Second)
+						<-time.After(time.Second)
 					}
 					ready := func() (ready, sure bool) { return n.ready(tasks.AddContact, viewer) }
 					if ready, sure := ready(); !ready || sure {
@@ -368,7 +368,9 @@ func TestNodesThatAreBack(t *testing.T) {
 // Which tasks a node that is back has, only those about one set tell.
 func TestTasksThatMayBeReady(t *testing.T) {
 	t.Parallel()
-	n := newNodes(redis.NewClient(&redis.Options{}), slog.New(slog.DiscardHandler))
+	client := redis.NewClient(&redis.Options{})
+	t.Cleanup(func() { _ = client.Close() })
+	n := newNodes(client, slog.New(slog.DiscardHandler))
 	n.report(t.Context(), time.Now(), index.Status{Nodes: []index.NodeStatus{{Node: "a:1"}}})
 	for kind, want := range map[string][2]bool{
 		tasks.AddContact: {true, true}, tasks.Refill: {true, true}, tasks.Upload: {true, false}, tasks.FanOutSlots: {true, false},

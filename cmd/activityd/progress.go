@@ -125,6 +125,13 @@ func (r *reporter) Paced(p bulk.Pace) {
 	}
 }
 
+// Lost implements [bulk.Reporter].
+func (r *reporter) Lost(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.printf("going on: %v", err)
+}
+
 // GaveUp implements [bulk.Reporter].
 func (r *reporter) GaveUp(id member.ID, err error) {
 	r.mu.Lock()

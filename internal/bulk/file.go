@@ -41,6 +41,8 @@ type file struct {
 	start  time.Time
 	last   time.Time // when it was written
 	unlock func() error
+	// partlyLost says that sets of some nodes were lost since the work began.
+	partlyLost bool
 }
 
 // content is what the file holds.
@@ -51,6 +53,7 @@ type content struct {
 	Counts     Counts           `json:"counts"`
 	Seconds    float64          `json:"seconds"` // that the work took so far
 	Updated    time.Time        `json:"updated"`
+	PartlyLost bool             `json:"partly_lost,omitempty"`
 }
 
 // writeInterval is how often the file is replaced at most. What was done since is
@@ -93,6 +96,7 @@ func (f *file) read() error {
 	if err := json.Unmarshal(text, &f.found); err != nil || f.found.Command == "" {
 		return fmt.Errorf("%s was not written by activityd, or is damaged: name another file, or delete it to start over", f.path)
 	}
+	f.partlyLost = f.found.PartlyLost
 	site := f.found.Site
 	if f.found.Site = f.work.Site; f.found.Work != f.work {
 		return fmt.Errorf("%s belongs to %s, this is %s: name another file, or delete it to start over", f.path, f.found.Work, f.work)
@@ -122,7 +126,7 @@ func (f *file) write(at Checkpoint, g index.Generation) error {
 		return nil
 	}
 	f.last = time.Now()
-	text, err := json.Marshal(content{f.work, g, at.Position, at.Counts, f.elapsed().Seconds(), f.last.UTC()})
+	text, err := json.Marshal(content{f.work, g, at.Position, at.Counts, f.elapsed().Seconds(), f.last.UTC(), f.partlyLost})
 	if err != nil {
 		return err
 	}

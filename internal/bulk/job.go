@@ -38,13 +38,16 @@ type Reporter interface {
 	Trouble(err error)
 	// Paced is called with each change of the pace's mode.
 	Paced(p Pace)
+	// Lost is called with [ErrPartlyLost] when sets of some nodes were lost; the job goes on.
+	Lost(err error)
 	// GaveUp is called with each member that is given up.
 	GaveUp(id member.ID, err error)
 }
 
 // Job is a walk with all that a command needs: it waits for the servers, counts the
 // members, keeps to the pace and to the rate, keeps its checkpoint in a file, and ends
-// when Redis loses data.
+// when Redis loses its data. Where only some nodes of a cluster do, it goes on: with many
+// nodes, one that fails over would end each job of hours. The end is an error then.
 type Job struct {
 	Work  Work
 	Range Range
@@ -86,8 +89,11 @@ type Result struct {
 
 // Errors that end a [Job].
 var (
-	// ErrLost: what was done for some members is gone.
-	ErrLost = errors.New("sets were lost while this ran, because Redis, or a node of it, was emptied or came back with data that may be old: run it again")
+	// ErrLost: what was done is gone.
+	ErrLost = errors.New("sets were lost while this ran, because Redis was emptied or came back with data that may be old: run it again")
+	// ErrPartlyLost: all is done, but what was done for some members is gone.
+	ErrPartlyLost = errors.New("sets of a node of Redis were lost while this ran, because it was emptied or came back with data that may be old: " +
+		"the sweep of serve builds them again, or run it again")
 	// errUnsettled: a loss would not show yet.
 	errUnsettled = fmt.Errorf("%w: its data were not looked at yet", index.ErrUnavailable)
 	// ErrNoMember: the range names one member, which does not exist.
@@ -154,7 +160,7 @@ func (j Job) Run(ctx context.Context) (_ Result, err error) {
 	switch {
 	case at.Counts == nil: // nothing was begun
 		return Result{}, err
-	case err == nil, errors.Is(err, ErrLost): // to continue would leave a part out
+	case err == nil, errors.Is(err, ErrLost), errors.Is(err, ErrPartlyLost): // to continue would leave a part out
 		err = errors.Join(err, f.remove())
 	default:
 		err = errors.Join(err, f.write(at, r.generation))
@@ -281,6 +287,11 @@ func (j *job) walk(ctx context.Context, from Checkpoint) (at Checkpoint, err err
 	if err == nil {
 		err = j.patiently(ctx, j.conclude)
 	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err == nil && j.file.partlyLost {
+		err = ErrPartlyLost
+	}
 	return at, err
 }
 
@@ -328,14 +339,15 @@ func (j *job) ending(p Probe) Probe {
 
 // Refused says that a server refuses, of an error that no waiting helps.
 func Refused(server string, err error) error {
-	if err == nil || errors.Is(err, ErrLost) || Judge(err) != Fatal {
+	if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrPartlyLost) || Judge(err) != Fatal {
 		return err
 	}
 	return fmt.Errorf("%s refuses: %w", server, err)
 }
 
 // begin checks that the sets can be worked on, and begins to watch their generation.
-// It refuses to continue with sets that were lost since the file was written.
+// It refuses to continue with sets that were lost since the file was written, unless only
+// some nodes of a cluster lost theirs.
 func (j *job) begin(ctx context.Context, from Checkpoint) error {
 	if err := j.Settings(ctx); err != nil {
 		return err
@@ -346,7 +358,7 @@ func (j *job) begin(ctx context.Context, from Checkpoint) error {
 	switch {
 	case err != nil:
 		return err
-	case now.Rewound(j.generation) && from.Position > 0:
+	case from.Position > 0 && !j.noteLoss(now):
 		return fmt.Errorf("--resume: sets were lost since %s was written: delete it to start over", j.File)
 	}
 	if j.Watch != nil {
@@ -368,11 +380,36 @@ func (j *job) look(ctx context.Context) error {
 	switch {
 	case err != nil || !j.watching:
 		return err
-	case now.Rewound(j.generation):
+	case !j.noteLoss(now):
 		return ErrLost
 	}
 	j.generation = now
 	return nil
+}
+
+// noteLoss notes whether sets of some nodes of a cluster were lost since the last call. It
+// returns false if all were. The caller holds mu.
+func (j *job) noteLoss(now index.Generation) (goOn bool) {
+	before, lost := j.generation, 0
+	for i := range now.Lost {
+		one := func(g index.Generation) (of index.Generation) {
+			if i < len(g.Lost) {
+				of.Lost = g.Lost[i : i+1]
+			}
+			if i < len(g.Marks) {
+				of.Marks = g.Marks[i : i+1]
+			}
+			return of
+		}
+		if one(now).Rewound(one(before)) {
+			lost++
+		}
+	}
+	if lost > 0 && lost < len(now.Lost) {
+		j.file.partlyLost = true
+		j.Reporter.Lost(ErrPartlyLost)
+	}
+	return lost == 0 || lost < len(now.Lost)
 }
 
 // conclude finds out whether data was lost, with the answers of all nodes.

@@ -3,6 +3,8 @@ package bulk_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,6 +35,7 @@ func (servers) Generation(context.Context, index.Generation) (index.Generation, 
 func (servers) Begin(int64, member.ID, time.Time) {}
 func (servers) Moved(int)                         {}
 func (servers) Trouble(error)                     {}
+func (servers) Lost(error)                        {}
 func (servers) Paced(bulk.Pace)                   {}
 func (servers) GaveUp(member.ID, error)           {}
 
@@ -80,7 +83,7 @@ func (l losing) Generation(context.Context, index.Generation) (index.Generation,
 // A job that writes begins when the data were looked at, and ends when sets were deleted
 // because they might be old, however high the marks are by then. A loss that was there
 // before is none.
-func TestAJobEndsWithALossOfANode(t *testing.T) {
+func TestAJobEndsWithALossOfAllNodes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -93,7 +96,7 @@ func TestAJobEndsWithALossOfANode(t *testing.T) {
 				g.Lost[1] = 6
 			}
 			if passed > 20*time.Second {
-				g.Lost[0] = 7
+				g.Lost[0], g.Lost[1] = 7, 8
 			}
 			return g, nil
 		}
@@ -115,6 +118,55 @@ func TestAJobEndsWithALossOfANode(t *testing.T) {
 		}
 	})
 }
+
+// A job goes on when some nodes of a cluster lose their sets, also from a file that was
+// written before. Its end tells, as it does after an interruption.
+func TestAJobGoesOnAfterALossOfANode(t *testing.T) {
+	t.Parallel()
+	for name, lostAt := range map[string]time.Duration{"before the file": 2 * time.Second, "between": 15 * time.Second, "later": 35 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				s := losing{servers: servers{newWorld(400)}}
+				s.now = func() (index.Generation, error) {
+					g := index.Generation{Lost: []int64{5, 6, 7}, Marks: []int64{9, 9, 9}}
+					if time.Since(start) > lostAt {
+						g.Lost[1] = 8
+					}
+					return g, nil
+				}
+				told := &tellsLoss{servers: s.servers}
+				fine := func(context.Context) error { return nil }
+				j := bulk.Job{
+					Range: bulk.All, Store: s, Generations: s, Reporter: told, Parallel: 1, Rate: 10, Schema: fine, Settings: fine, Visit: s.Visit,
+					Work: bulk.Work{Command: "backfill"}, File: filepath.Join(t.TempDir(), "resume.json"),
+				}
+				bounded, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				if _, err := j.Run(bounded); !errors.Is(err, bulk.ErrStopped) {
+					t.Fatalf("interrupted: %v", err)
+				}
+				<-time.After(10 * time.Second)
+				r, err := j.Run(t.Context())
+				if !errors.Is(err, bulk.ErrPartlyLost) || r.Counts["members"] != 400 || told.losses != 1 {
+					t.Errorf("%v: %v, told %d times", err, r.Counts, told.losses)
+				}
+				if _, err := os.Stat(j.File); !errors.Is(err, os.ErrNotExist) {
+					t.Errorf("the file: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// tellsLoss counts the losses that it is told of.
+type tellsLoss struct {
+	servers
+	losses int
+}
+
+func (l *tellsLoss) Lost(error) { l.losses++ }
 
 // from returns n ids from first.
 func from(first member.ID, n int) []member.ID {

@@ -71,6 +71,7 @@ func poolOptions() queue.PoolOptions {
 		Workers: []queue.Workers{
 			{Queue: tasks.QueueDefault, Count: 2, Batch: 8},
 			{Queue: tasks.QueueFanOut, Count: 2, Batch: 2},
+			{Queue: tasks.QueueFanOutSlots, Count: 1, Batch: 2},
 			{Queue: tasks.QueueRefill, Count: 1, Batch: 100},
 		},
 		Lease: 4 * time.Second, Poll: 30 * time.Millisecond, Sweep: 200 * time.Millisecond, Grace: 5 * time.Second,

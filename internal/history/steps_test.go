@@ -78,7 +78,7 @@ func (h *history) claim() error {
 	if _, err := h.queue.Sweep(h.ctx); err != nil {
 		return err
 	}
-	for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueRefill} {
+	for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueFanOutSlots, tasks.QueueRefill} {
 		lease := queue.MaxLease
 		if h.choose(6) == 5 {
 			lease = time.Minute // it runs out: the tasks are given to a second handler

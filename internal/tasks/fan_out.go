@@ -64,9 +64,10 @@ func NewUpload(user member.ID) queue.New { return upload.task(user, PartArgs{}) 
 // NewFanOut asks the same for the followers whose id is above after.
 func NewFanOut(user, after member.ID) queue.New { return fanOut.task(user, PartArgs{After: after}) }
 
-// NewFanOutSlots asks the same for the followers whose sets lie in slots.
-func NewFanOutSlots(user member.ID, slots index.Slots) queue.New {
-	return fanOutSlots.task(user, PartArgs{Slots: slots})
+// NewFanOutSlots asks the same for the followers whose sets lie in slots; since is when the
+// upload's task was enqueued, in unix milliseconds, 0: not known.
+func NewFanOutSlots(user member.ID, slots index.Slots, since int64) queue.New {
+	return fanOutSlots.task(user, PartArgs{Slots: slots, Since: since})
 }
 
 func newUploadHandler(w work) queue.Handler {
@@ -193,7 +194,7 @@ func (p *part) turn(at place, d pageDone, all []queue.Outcome) (next place, more
 		all[i].Err = d.err
 	}
 	if d.err == nil && !d.out.IsEmpty() {
-		left := NewFanOutSlots(at.Of, d.out)
+		left := NewFanOutSlots(at.Of, d.out, p.since)
 		left.Delay = retry.Jitter(slotsPause)
 		p.follow(all, left)
 		p.slots = p.slots.Without(d.out)

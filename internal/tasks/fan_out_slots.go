@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/activityd/activityd/internal/queue"
 )
 
 // FanOutSlots is the kind that does what a fan-out left because slots of Redis were out: it
@@ -18,7 +20,7 @@ import (
 const FanOutSlots = "fan_out_slots"
 
 var fanOutSlots = kind{
-	Name: FanOutSlots, Workers: fanOut.Workers, Changes: FollowerSets,
+	Name: FanOutSlots, Workers: queue.Workers{Queue: QueueFanOutSlots, Count: 2, Batch: 4}, Changes: FollowerSets,
 	DedupeKey: func(of uint64, payload json.RawMessage) (string, error) {
 		args, err := decode[PartArgs](payload)
 		return partKey(FanOutSlots, of, args), err

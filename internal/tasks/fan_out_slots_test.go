@@ -32,7 +32,7 @@ func (b *bench) rest() (done []string) {
 		_, err := b.queue.Sweep(b.Context())
 		b.must(err)
 		again = false
-		for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut} {
+		for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueFanOutSlots} {
 			for list := claimFor(b.T, b.queue, name, 1, time.Hour); len(list) > 0; list = claimFor(b.T, b.queue, name, 1, time.Hour) {
 				task := list[0]
 				o := b.uploads.Handle(b.Context(), list)[0]
@@ -101,7 +101,7 @@ func TestWhatIsLeftForTheSameSlotsIsOneFanOut(t *testing.T) {
 	for score := uint64(900); score < 910; score++ {
 		b.upload(star, score)
 		enqueue(t, b.queue, tasks.NewUpload(star))
-		for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut} {
+		for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueFanOutSlots} {
 			b.ahead += time.Minute
 			_, err := b.queue.Sweep(t.Context())
 			b.must(err)
@@ -204,7 +204,8 @@ func TestAnUploadOfWhoseFollowersNoneCanBeReached(t *testing.T) {
 }
 
 // What is left keeps the urgency of its upload out: it waits for a server anyway. Its
-// payload is its slots alone, so that any two are the same work.
+// dedupe key is its slots alone, so that any two are the same work. It has the time of its
+// upload, so that the lag is counted, and a queue of its own, where no older process looks.
 func TestWhatIsLeftIsTheSameForTheSameSlots(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -214,8 +215,8 @@ func TestWhatIsLeftIsTheSameForTheSameSlots(t *testing.T) {
 	upload := queue.Task{Kind: tasks.Upload, Key: uint64(star), Attempts: 1, MaxAttempts: 25, Created: time.Now()}
 	o := b.uploads.Handle(t.Context(), []queue.Task{upload})[0]
 	b.must(o.Err)
-	want := fmt.Sprintf(`{"slots":%q}`, b.hooked.away.String())
-	if len(o.Next) != 1 || o.Next[0].Kind != tasks.FanOutSlots || string(o.Next[0].Payload) != want || o.Next[0].Delay == 0 ||
+	want := fmt.Sprintf(`{"slots":%q,"since":%d}`, b.hooked.away.String(), upload.Created.UnixMilli())
+	if len(o.Next) != 1 || o.Next[0].Kind != tasks.FanOutSlots || o.Next[0].Queue != tasks.QueueFanOutSlots || string(o.Next[0].Payload) != want || o.Next[0].Delay == 0 ||
 		o.Next[0].DedupeKey != fmt.Sprintf("fan_out_slots:%d:0:%s", star, b.hooked.away) {
 		t.Errorf("followed by %+v, want %s", o.Next, want)
 	}

@@ -52,7 +52,7 @@ func (b *bench) finish(t queue.Task, o queue.Outcome) queue.Outcome {
 func (b *bench) work() (types []string) {
 	b.Helper()
 	handlers := map[string]queue.Handler{tasks.Upload: b.uploads, tasks.FanOut: b.uploads, tasks.Refill: b.refills}
-	for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueRefill} {
+	for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueFanOutSlots, tasks.QueueRefill} {
 		for {
 			list := claimFor(b.T, b.queue, name, 1, time.Minute)
 			if len(list) == 0 {
@@ -223,7 +223,7 @@ func TestAnUploadDoesOnePage(t *testing.T) {
 // for what is put off, and returns how many are done by it.
 func (b *bench) tryAll() (done int) {
 	b.Helper()
-	for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut} {
+	for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut, tasks.QueueFanOutSlots} {
 		for _, task := range claimFor(b.T, b.queue, name, 4, time.Minute) {
 			o := b.uploads.Handle(b.Context(), []queue.Task{task})[0]
 			if o.Err == nil {

@@ -71,11 +71,13 @@ func fields() (list []*field) {
 }
 
 // The queues. Each has workers of its own, so that the parts of a large fan-out
-// and the refills after a lost Redis never stand before contact changes.
+// and the refills after a lost Redis never stand before contact changes. In that of
+// fan_out_slots no older process claims a task of which it does not know the kind.
 const (
-	QueueDefault = queue.DefaultQueue
-	QueueFanOut  = "fan_out"
-	QueueRefill  = "refill"
+	QueueDefault     = queue.DefaultQueue
+	QueueFanOut      = "fan_out"
+	QueueFanOutSlots = "fan_out_slots"
+	QueueRefill      = "refill"
 )
 
 // The spaces of ordering keys.

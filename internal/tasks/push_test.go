@@ -71,6 +71,7 @@ func TestDefaultWorkers(t *testing.T) {
 	want := []queue.Workers{
 		{Queue: "default", Count: 2, Batch: 256},
 		{Queue: "fan_out", Count: 2, Batch: 4},
+		{Queue: "fan_out_slots", Count: 2, Batch: 4},
 		{Queue: "refill", Count: 2, Batch: 128},
 		{Queue: "notify", Count: 2, Batch: 64, Lease: 5 * time.Second},
 		{Queue: "push", Count: 6, Batch: 128, Lease: 5 * time.Second},
