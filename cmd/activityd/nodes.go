@@ -28,7 +28,7 @@ type nodes struct {
 	isOne  bool          // not a cluster
 	// nodeOf returns the address of the node that has a member's set; "" of one server.
 	nodeOf func(ctx context.Context, user member.ID) (string, error)
-	// back is called when a node can be used that could not, or that was not known.
+	// back is called when tasks can use a node that they could not, or that was not known.
 	back func()
 
 	last    atomic.Pointer[lastStatus]
@@ -123,11 +123,9 @@ func (n *nodes) reportBack(s index.Status) {
 		before, was := n.errs[node.Node]
 		errs[node.Node] = node.Err
 		since, lags := n.lags(node.Node)
-		switch {
-		case node.Err != nil:
+		isBack = isBack || takesTasks(node.Err) && !(was && takesTasks(before))
+		if node.Err != nil {
 			continue
-		case !was || before != nil:
-			isBack = true
 		}
 		// After refusals, and for unknown sets, the index sees to it that reads walk.
 		if before != nil && !errors.Is(before, index.ErrRefused) && !errors.Is(before, index.ErrUnknown) {
@@ -142,6 +140,10 @@ func (n *nodes) reportBack(s index.Status) {
 		n.back()
 	}
 }
+
+// takesTasks reports whether tasks can be done with a node of that status. Sets that may be
+// old are no hindrance: what is written to them is deleted with them.
+func takesTasks(err error) bool { return err == nil || errors.Is(err, index.ErrUnknown) }
 
 // lags returns since when the sets of a node have been behind, if they are.
 func (n *nodes) lags(node string) (since time.Time, lags bool) {
@@ -167,21 +169,21 @@ func (n *nodes) isLagging(ctx context.Context, user member.ID) bool {
 	return false
 }
 
-// canUse reports whether the node of the member's set can be used, if that is known.
+// canUse reports whether tasks can use the node of the member's set, if that is known.
 func (n *nodes) canUse(ctx context.Context, user member.ID) (usable, known bool) {
 	s, ok := n.fresh()
 	if !ok {
 		return false, false
 	}
 	if n.isOne {
-		return s.Err() == nil, true
+		return takesTasks(s.Err()), true
 	}
 	address, err := n.nodeOf(ctx, user)
 	i := slices.IndexFunc(s.Nodes, func(node index.NodeStatus) bool { return node.Node == address })
 	if err != nil || i < 0 {
 		return false, false
 	}
-	return s.Nodes[i].Err == nil, true
+	return takesTasks(s.Nodes[i].Err), true
 }
 
 // ready is for [queue.PoolOptions]. What a task does to the sets of followers may need any
@@ -312,6 +314,8 @@ func healthOf(s index.Status) api.Component {
 	switch {
 	case errors.Is(err, index.ErrSettings):
 		why, then = err.Error(), ""
+	case errors.Is(err, index.ErrUnknown):
+		then = "reads are answered from the database"
 	case errors.Is(err, index.ErrRefused):
 		then = "reads are answered from the database as far as walks are free, tasks wait"
 	}

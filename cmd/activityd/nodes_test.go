@@ -16,10 +16,10 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/site"
+	"github.com/activityd/activityd/internal/tasks"
 )
 
 // When one of three masters dies, its share is away, and only it; when it is back, all is well.
@@ -294,7 +294,7 @@ func TestHealthOfNodes(t *testing.T) {
 			Detail: "it cannot be reached: reads are answered from the database, tasks wait",
 		}},
 		"may be old": {index.Status{Nodes: []index.NodeStatus{{Node: "a:1", Err: errUnknown}}, Away: 1}, api.Component{
-			Detail: "it came back with data that may be old, which are deleted: reads are answered from the database, tasks wait",
+			Detail: "it came back with data that may be old, which are deleted: reads are answered from the database",
 		}},
 	} {
 		if diff := cmp.Diff(test.want, healthOf(test.status)); diff != "" {
@@ -309,13 +309,17 @@ func TestNodesThatAreBack(t *testing.T) {
 	t.Parallel()
 	const viewer = 7
 	for name, test := range map[string]struct {
-		before error
+		before []error
+		ready  bool // before
 		lags   bool
+		backs  int
 	}{
-		"away":        {errAway, true},
-		"unknown":     {errUnknown, false},
-		"refused":     {fmt.Errorf("z: %w", index.ErrRefused), false},
-		"always well": {nil, false},
+		"away":                {[]error{errAway}, false, true, 2},
+		"away, then unknown":  {[]error{errAway, errUnknown}, true, false, 2},
+		"unknown, later away": {[]error{errUnknown, errAway}, false, true, 2},
+		"unknown":             {[]error{errUnknown}, true, false, 1},
+		"refused":             {[]error{fmt.Errorf("z: %w", index.ErrRefused)}, false, false, 2},
+		"always well":         {[]error{nil}, true, false, 1},
 	} {
 		for _, isOne := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, isOne), func(t *testing.T) {
@@ -341,22 +345,23 @@ func TestNodesThatAreBack(t *testing.T) {
 						t.Errorf("before the first look: ready %v, sure %v", ready, sure)
 					}
 					tell(nil)
-					tell(test.before)
-					if ready, sure := ready(); ready != (test.before == nil) || sure != ready {
+					for _, err := range test.before {
+						tell(err)
+					}
+					if ready, sure := ready(); ready != test.ready || sure != ready {
 						t.Errorf("ready %v, sure %v", ready, sure)
 					}
 					if n.isLagging(t.Context(), viewer) {
 						t.Error("lags before it is back")
 					}
 					tell(nil)
-					want := map[bool]int{true: 1, false: 2}[test.before == nil]
-					if lags := n.isLagging(t.Context(), viewer); lags != test.lags || backs != want {
-						t.Errorf("lags: %v; %d times back, want %d", lags, backs, want)
+					if lags := n.isLagging(t.Context(), viewer); lags != test.lags || backs != test.backs {
+						t.Errorf("lags: %v; %d times back, want %d", lags, backs, test.backs)
 					}
 					for range 5 {
 						tell(nil)
 					}
-					if n.isLagging(t.Context(), viewer) || backs != want {
+					if n.isLagging(t.Context(), viewer) || backs != test.backs {
 						t.Errorf("still lags, or back again: %d", backs)
 					}
 				})

@@ -265,7 +265,8 @@ func TestADeadNodeHoldsUpItsOwnMembersOnly(t *testing.T) {
 }
 
 // Slots move between masters, under fan-outs and reads: nothing is lost, nothing is wrong,
-// nothing waits for long.
+// nothing waits for long: the slowest fan-out takes about a second on a busy machine, of which
+// a command is repeated for half a second, and what it left again.
 func TestSlotsMoveUnderLoad(t *testing.T) {
 	t.Parallel()
 	s := newClusterSite(t)

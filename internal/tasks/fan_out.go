@@ -195,7 +195,9 @@ func (p *part) turn(at place, d pageDone, all []queue.Outcome) (next place, more
 	}
 	if d.err == nil && !d.out.IsEmpty() {
 		left := NewFanOutSlots(at.Of, d.out, p.since)
-		left.Delay = retry.Jitter(slotsPause)
+		if d.out.Len() > fewSlots {
+			left.Delay = retry.Jitter(slotsPause)
+		}
 		p.follow(all, left)
 		p.slots = p.slots.Without(d.out)
 	}

@@ -29,8 +29,12 @@ var fanOutSlots = kind{
 }
 
 // slotsPause is how long slots that are out are left alone. Until then, what further uploads
-// leave for them is added to the same task.
-const slotsPause = 500 * time.Millisecond
+// leave for them is added to the same task. Up to fewSlots are not those of a node that is
+// away, but move, as a rule: they are tried again at once.
+const (
+	slotsPause = 500 * time.Millisecond
+	fewSlots   = 100
+)
 
 // partKey is the dedupe key of a part of a fan-out: "fan_out:7:9" is the part of all
 // followers of 7 above 9.

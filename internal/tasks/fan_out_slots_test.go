@@ -216,9 +216,31 @@ func TestWhatIsLeftIsTheSameForTheSameSlots(t *testing.T) {
 	o := b.uploads.Handle(t.Context(), []queue.Task{upload})[0]
 	b.must(o.Err)
 	want := fmt.Sprintf(`{"slots":%q,"since":%d}`, b.hooked.away.String(), upload.Created.UnixMilli())
-	if len(o.Next) != 1 || o.Next[0].Kind != tasks.FanOutSlots || o.Next[0].Queue != tasks.QueueFanOutSlots || string(o.Next[0].Payload) != want || o.Next[0].Delay == 0 ||
+	if len(o.Next) != 1 || o.Next[0].Kind != tasks.FanOutSlots || o.Next[0].Queue != tasks.QueueFanOutSlots || string(o.Next[0].Payload) != want || o.Next[0].Delay != 0 ||
 		o.Next[0].DedupeKey != fmt.Sprintf("fan_out_slots:%d:0:%s", star, b.hooked.away) {
 		t.Errorf("followed by %+v, want %s", o.Next, want)
+	}
+}
+
+// Slots that move are tried again at once, those of a node that is away after a pause.
+func TestSlotsOfANodeAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	for n, pause := range map[uint64]bool{1: false, 300: true} {
+		b := newBench(t)
+		b.uploads.PartSize = 1000
+		b.followers(n + 1)
+		b.upload(star, 900)
+		some := make([]uint64, n)
+		for i := range some {
+			some[i] = uint64(i)
+		}
+		b.hooked.away = slotsOf(some...)
+		upload := queue.Task{Kind: tasks.Upload, Key: uint64(star), Attempts: 1, MaxAttempts: 25}
+		o := b.uploads.Handle(t.Context(), []queue.Task{upload})[0]
+		b.must(o.Err)
+		if len(o.Next) != 1 || (o.Next[0].Delay > 0) != pause {
+			t.Errorf("%d users: followed by %d tasks, the first after %v", n, len(o.Next), o.Next[0].Delay)
+		}
 	}
 }
 
