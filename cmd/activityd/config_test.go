@@ -107,7 +107,7 @@ func TestTheCommandLineWinsOverTheEnvironment(t *testing.T) {
 		t.Errorf("warned %q, want %q", got, want)
 	}
 	for _, w := range c.poolOptions().Workers {
-		if want := map[string]int{"default": 7, "fan_out": 0, "refill": 2, "notify": 2, "push": 6, "push_urgent": 3}[w.Queue]; w.Count != want {
+		if want := map[string]int{"default": 7, "fan_out": 0, "fan_out_slots": 2, "refill": 2, "notify": 2, "push": 6, "push_urgent": 3}[w.Queue]; w.Count != want {
 			t.Errorf("workers of %s: %d, want %d", w.Queue, w.Count, want)
 		}
 	}

@@ -92,6 +92,9 @@ func (n *nodes) report(ctx context.Context, began time.Time, s index.Status) {
 	n.last.Store(&lastStatus{s, time.Now()})
 	if len(s.Nodes) == 0 {
 		n.outage.Report(ctx, began, s.Err())
+		for node := range n.errs { // none is found
+			n.errs[node] = s.Err()
+		}
 		return
 	}
 	if !n.isOne {
@@ -123,7 +126,7 @@ func (n *nodes) reportBack(s index.Status) {
 		before, was := n.errs[node.Node]
 		errs[node.Node] = node.Err
 		since, lags := n.lags(node.Node)
-		isBack = isBack || takesTasks(node.Err) && !(was && takesTasks(before))
+		isBack = isBack || takesTasks(node.Err) && (!was || !takesTasks(before))
 		if node.Err != nil {
 			continue
 		}

@@ -155,7 +155,9 @@ func (g *ground) work(t testing.TB, wraps ...func(queue.Handler) queue.Handler) 
 	}
 	pool := queue.NewPool(g.queue, g.notifier, handlers, slog.New(slog.DiscardHandler), queue.PoolOptions{
 		Workers: []queue.Workers{
-			{Queue: tasks.QueueDefault, Count: 2, Batch: 20}, {Queue: tasks.QueueFanOut, Count: 1, Batch: 5}, {Queue: tasks.QueueFanOutSlots, Count: 1, Batch: 5},
+			{Queue: tasks.QueueDefault, Count: 2, Batch: 20},
+			{Queue: tasks.QueueFanOut, Count: 1, Batch: 5},
+			{Queue: tasks.QueueFanOutSlots, Count: 1, Batch: 5},
 			{Queue: tasks.QueueRefill, Count: 1, Batch: 50},
 		},
 		Poll: 20 * time.Millisecond, Grace: time.Second,
