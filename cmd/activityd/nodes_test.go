@@ -114,6 +114,50 @@ func TestANodeOfAClusterIsAway(t *testing.T) {
 	}
 }
 
+// A node that hangs, and goes on, loses nothing: what waited for it is done.
+func TestANodeOfAClusterGoesOn(t *testing.T) {
+	t.Parallel()
+	cluster, dsn := servertest.Cluster(t, 3, 0, "--cluster-node-timeout", "60000"), servertest.MySQLDSN(t)
+	r := start(t, configFor(t, dsn, cluster.URL()))
+	db, err := mysql.Open(dsn)
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	r.db, r.site = db, site.NewMySQL(db)
+	const first, last = 110, 139 // the viewers
+	r.makeSite(t, last-100)
+	contact := func(id member.ID) {
+		t.Helper()
+		for viewer := first; viewer <= last; viewer++ {
+			must(t, r.site.SetContact(t.Context(), member.ID(viewer), id, site.Grant{}))
+		}
+	}
+	contact(101)
+	r.awaitTasks(t)
+	r.awaitReady(t, `"status":"ok","components"`)
+	must(t, cluster.Nodes[0].Pause())
+	r.awaitReady(t, `"status":"degraded","components"`)
+	contact(102)
+	eventually(t, "only its tasks wait", func() bool {
+		n := r.count(t, "TRUE")
+		return 0 < n && n <= last-first
+	})
+	// As after hours, with many others.
+	_, err = db.ExecContext(t.Context(), "UPDATE tasks SET due_at = due_at + 250000 WHERE state = 'scheduled'")
+	must(t, err)
+	must(t, cluster.Nodes[0].Resume())
+	r.awaitTasks(t)
+	r.awaitReady(t, `"status":"ok","components"`)
+	for viewer := first; viewer <= last; viewer++ {
+		eventually(t, fmt.Sprintf("%d reads by the index", viewer), func() bool {
+			a := r.read(t, viewer)
+			if a.contact() != "102" {
+				t.Fatalf("%d: answer %+v", viewer, a)
+			}
+			return a.Source == "index"
+		})
+	}
+}
+
 var (
 	errAway    = fmt.Errorf("x: %w", index.ErrUnavailable)
 	errUnknown = fmt.Errorf("y: %w", index.ErrUnknown)
