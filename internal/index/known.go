@@ -71,10 +71,14 @@ func (c *client) knows(ctx context.Context, n *node) error {
 	if before.holds(n) {
 		return before.err
 	}
+	tags := c.tags(ctx, n)
+	if len(tags) == 0 { // as servers disagree after a failover
+		return fmt.Errorf("%s has no slots: %w", n.addr, ErrUnknown)
+	}
 	info := redis.NewStringCmd(ctx, "info", "server")
 	commands := []*command{newCommand("", info)}
 	var servers []*redis.StringCmd
-	for _, tag := range c.tags(ctx, n) {
+	for _, tag := range tags {
 		server := textOf(ctx, serverKey(tag))
 		servers = append(servers, server)
 		commands = append(commands, newCommand(serverKey(tag), server))
@@ -181,6 +185,11 @@ func (c *client) judgeTags(ctx context.Context, n *node, in *inspection, runs ma
 			moved = true
 		default:
 			unknown = true
+			// The server whose run it is may come to have these data: a former master that
+			// follows this one, and is a master again.
+			if t.server != rewoundRun && n.Set(ctx, serverKey(t.tag), rewoundRun, 0).Err() == nil {
+				in.tags[i].server = rewoundRun
+			}
 		}
 	}
 	return unknown, emptied, moved
@@ -227,7 +236,7 @@ func (c *client) settle(ctx context.Context, n *node, in *inspection, lost int64
 }
 
 // What stands for a run: unknownRun for that of a server that does not tell it, rewoundRun
-// for one whose data went back.
+// for that of data which may be old.
 const (
 	unknownRun = "-"
 	rewoundRun = "rewound"
@@ -238,7 +247,9 @@ const (
 	purgeRest = 1                // after a page that took t there is a pause of purgeRest times t
 )
 
-// purge deletes all sets of the node, if no other process does, and then settles it.
+// purge deletes all sets of the node, if no other process does, and then settles it. The
+// guards go as well: an update that found no set here may have begun before an add whose
+// deletion of the guard was lost.
 func (c *client) purge(ctx context.Context, n *node, in *inspection) {
 	if len(in.tags) == 0 || !n.purging.CompareAndSwap(false, true) {
 		return
@@ -249,7 +260,7 @@ func (c *client) purge(ctx context.Context, n *node, in *inspection) {
 		if got, err := n.SetNX(ctx, lock, "1", purgeTTL).Result(); err != nil || !got {
 			return
 		}
-		_, err := eachPage(ctx, n.Client, func(keys []string) error {
+		err := eachPage(ctx, n.Client, func(keys []string) error {
 			began := time.Now()
 			if err := unlink(ctx, n.Client, keys); err != nil {
 				return err
@@ -269,22 +280,26 @@ func (c *client) purge(ctx context.Context, n *node, in *inspection) {
 	})
 }
 
-// eachPage calls do with the keys of the sets of one server, a page at a time, and
-// returns how many there were.
-func eachPage(ctx context.Context, server redis.UniversalClient, do func(keys []string) error) (n int64, err error) {
+// eachPage calls do with the keys of the sets of one server and of their guards, a page at a
+// time.
+func eachPage(ctx context.Context, server redis.UniversalClient, do func(keys []string) error) error {
 	for cursor := uint64(0); ; {
-		keys, next, err := server.Scan(ctx, cursor, userKeyPrefix+"*", pipelineSize).Result()
+		keys, next, err := server.Scan(ctx, cursor, "*"+userKeyPrefix+"*", pipelineSize).Result()
 		if err != nil {
-			return n, fmt.Errorf("scan: %w", err)
+			return fmt.Errorf("scan: %w", err)
 		}
+		keys = slices.DeleteFunc(keys, func(key string) bool { // other programs have keys, too
+			_, isSet := ownerOf(key)
+			_, isGuard := ownerOf(strings.TrimSuffix(strings.TrimPrefix(key, "guard_{"), "}"))
+			return !isSet && !isGuard
+		})
 		if len(keys) > 0 {
 			if err := do(keys); err != nil {
-				return n, err
+				return err
 			}
 		}
-		n += int64(len(keys))
 		if cursor = next; cursor == 0 {
-			return n, nil
+			return nil
 		}
 	}
 }

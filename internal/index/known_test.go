@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -369,4 +370,92 @@ func TestMovingSlotsLosesNothing(t *testing.T) {
 	if s.LostAt() != lost {
 		t.Errorf("lost at %d, was %d", s.LostAt(), lost)
 	}
+}
+
+// A master stalls, a replica that lagged takes over, and before its sets were deleted the
+// former master, which follows it now and was never restarted, is the master again.
+func TestAFormerMasterWithTheDataOfALaggingReplicaIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	s := newSeveral(t, 1)
+	ctx := t.Context()
+	master, replica := s.Nodes[0], s.Nodes[3]
+	theirs := s.on(t, master)
+	servertest.Eventually(t, "the replica to have the sets", func() bool {
+		n, err := replica.Client.DBSize(ctx).Result()
+		return err == nil && n >= int64(len(theirs))
+	})
+	must(t, replica.Client.Save(ctx).Err())
+	must(t, replica.Kill())
+	if _, failed := s.Index.Add(ctx, toAll(s.users, index.Entry{Contact: 9, Score: 900})); len(failed) > 0 {
+		t.Fatal(failed)
+	}
+	must(t, master.Pause())
+	must(t, replica.Restart(ctx))
+	servertest.Eventually(t, "the replica to take over", func() bool {
+		return replica.Client.Do(ctx, "CLUSTER", "FAILOVER", "TAKEOVER").Err() == nil
+	})
+	servertest.Eventually(t, "a probe that finds the data to be old", func() bool {
+		return errors.Is(s.Probe(ctx), index.ErrUnknown)
+	})
+	must(t, master.Resume())
+	must(t, s.AwaitOK(ctx, s.Nodes...))
+	servertest.Eventually(t, "the former master to be the master again", func() bool {
+		_ = master.Client.Do(ctx, "CLUSTER", "FAILOVER").Err()
+		role, err := master.Client.Do(ctx, "ROLE").Slice()
+		return err == nil && role[0] == "master"
+	})
+	must(t, s.AwaitOK(ctx, s.Nodes...))
+	servertest.Eventually(t, "the probe to find the former master", func() bool {
+		st := s.Index.Probe(ctx)
+		return slices.ContainsFunc(st.Nodes, func(n index.NodeStatus) bool { return n.Node == master.HostPort })
+	})
+	if got, err := s.Candidates(ctx, theirs[0]); !errors.Is(err, index.ErrUnknown) {
+		t.Errorf("an old set is believed: %v, %v", got, err)
+	}
+}
+
+// Keys of other programs outlive the deletion of old sets.
+func TestForeignKeysAreNotDeleted(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t)
+	b := newBench(t, &redis.Options{Addr: server.Addr(), Network: "unix"}, index.Options{})
+	ctx := t.Context()
+	must(t, b.Probe(ctx))
+	b.refill(t, ladder(3))
+	must(t, b.client.Set(ctx, "user_sessions:42", "the site's", 0).Err())
+	must(t, b.client.Save(ctx).Err())
+	must(t, server.Restart(ctx))
+	b.watched(t)
+	servertest.Eventually(t, "the sets to be deleted", func() bool { return b.Probe(ctx) == nil })
+	if n := b.client.Exists(ctx, "user_sessions:42").Val(); n != 1 {
+		t.Error("a key of another program was deleted after a restart of Redis")
+	}
+}
+
+// A node that hangs is found to be down by the probe, which ends the calls under way: they
+// fail for its users alone. It is tried by probes only, until it answers.
+func TestANodeThatHangs(t *testing.T) {
+	t.Parallel()
+	s := newSeveral(t, 0)
+	ctx := t.Context()
+	hung := s.Nodes[2]
+	theirs := s.on(t, hung)
+	s.watched(t)
+	must(t, hung.Pause())
+	for range 2 { // the first finds out
+		updates := s.Index.Begin(ctx, s.users)
+		for _, u := range updates {
+			if slices.Contains(theirs, u.Member) != errors.Is(u.Err, index.ErrUnavailable) {
+				t.Fatalf("begin for %s: %v", u.Member, u.Err)
+			}
+		}
+	}
+	if _, err := s.Candidates(ctx, theirs[0]); err == nil || !strings.Contains(err.Error(), "a moment ago") {
+		t.Errorf("%v of a node that is known not to answer", err)
+	}
+	must(t, hung.Resume())
+	servertest.Eventually(t, "all nodes to answer", func() bool {
+		_, err := s.Begin(ctx, s.users)
+		return err == nil
+	})
 }

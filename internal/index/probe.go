@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/retry"
 )
 
 const (
@@ -160,16 +161,21 @@ func (ix *Index) probeNode(ctx context.Context, n *node) (*inspection, NodeStatu
 			commands = append(commands, newCommand(tag, cmd))
 		}
 	}
+	n.probed.Store(true)
 	for some := range slices.Chunk(commands, pipelineSize) {
 		n.exec(ctx, some, false)
 	}
+	n.probed.Store(false)
 	var err error
 	in.run, err = runOf(info)
 	n.noteAnswer(ctx, err)
+	if err == nil {
+		n.hung.Store(false)
+	}
 	if err != nil {
 		status.Err = translate(ctx, "probe", err)
-		if isTimeout(err) {
-			n.downUntil.Store(ix.options.Now().Add(downFor + probeTimeout).UnixNano()) // until after the next probe
+		if isTimeout(err) && n.watched.Load() {
+			n.hang()
 		}
 		return nil, status
 	}
@@ -216,6 +222,8 @@ func (n *node) refused(now time.Time) error {
 // calls report with the time at which each probe began, and what it found. Call it once.
 func (ix *Index) Watch(ctx context.Context, report func(began time.Time, s Status)) error {
 	defer ix.client.purges.Wait()
+	ix.client.watched.Store(true)
+	defer ix.client.watched.Store(false)
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
@@ -229,6 +237,11 @@ func (ix *Index) Watch(ctx context.Context, report func(began time.Time, s Statu
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
+		}
+		// Calls that ended because their node hangs are tried once more by the client, and
+		// must not find that it is connected to again.
+		if errors.Is(status.Err(), ErrUnavailable) {
+			_ = retry.Sleep(ctx, 100*time.Millisecond) // the loop looks at ctx
 		}
 	}
 	return nil
