@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 )
@@ -46,6 +48,44 @@ func TestARedisWithoutTheDatabaseIsRefused(t *testing.T) {
 	for _, url := range []string{"redis+cluster://host", "redis+cluster://host/", "redis+cluster://host/0", "redis+cluster://host/0?addr=other:6379"} {
 		client, err := openRedis(url)
 		must(t, err)
+		must(t, client.Close())
+	}
+}
+
+// Where there are several servers, one that is out of reach is given up within a second,
+// and replicas are not read.
+func TestSeveralRedis(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]time.Duration{
+		"redis+cluster://host":                                      time.Second,
+		"redis+cluster://host?dial_timeout=3s":                      3 * time.Second,
+		"redis+sentinel://host/0?master_name=name":                  time.Second,
+		"redis+sentinel://host/0?master_name=name&dial_timeout=3s":  3 * time.Second,
+		"redis+cluster://host?route_randomly=true":                  0,
+		"redis+cluster://host?route_by_latency=true":                0,
+		"redis+cluster://host?read_only=true":                       0,
+		"redis+sentinel://host?master_name=name&replica_only=true":  0,
+		"redis+sentinel://host?master_name=n&route_randomly=true":   0,
+		"redis+sentinel://host?master_name=n&route_by_latency=true": 0,
+	} {
+		client, err := openRedis(url)
+		if want == 0 {
+			if !errors.Is(err, errReplicas) {
+				t.Errorf("%s: %v", url, err)
+			}
+			continue
+		}
+		must(t, err)
+		got := time.Duration(0)
+		switch c := client.(type) {
+		case *redis.ClusterClient:
+			got = c.Options().DialTimeout
+		case *redis.Client:
+			got = c.Options().DialTimeout
+		}
+		if got != want {
+			t.Errorf("%s: dials for %v, want %v", url, got, want)
+		}
 		must(t, client.Close())
 	}
 }

@@ -131,9 +131,9 @@ func reported(t *testing.T, client redis.UniversalClient, do func(tell func(node
 		}})))
 		do(func(nodes ...index.NodeStatus) {
 			began := time.Now()
-			time.Sleep(100 * time.Millisecond)
+			<-time.After(100 * time.Millisecond)
 			n.report(t.Context(), began, index.Status{Nodes: nodes})
-			time.Sleep(900 * time.Millisecond)
+			<-time.After(900 * time.Millisecond)
 		}, n)
 		for _, line := range log.lines("") {
 			lines = append(lines, strings.TrimSpace(strings.TrimPrefix(line, "level=")))

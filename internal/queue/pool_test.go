@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -177,6 +178,7 @@ func TestOutagesCountNoAttempts(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				end, tries := time.Now().Add(time.Hour), 0
+				var waits atomic.Int64
 				p := startPool(t, each(func(_ context.Context, task queue.Task) error {
 					tries++
 					switch {
@@ -186,7 +188,12 @@ func TestOutagesCountNoAttempts(t *testing.T) {
 						return fmt.Errorf("asked: %w", class)
 					}
 					return nil
-				}), queue.PoolOptions{Poll: time.Minute})
+				}), queue.PoolOptions{Poll: time.Minute, Waits: func(err error) {
+					waits.Add(1)
+					if !errors.Is(err, class) {
+						t.Errorf("waits for %v", err)
+					}
+				}})
 				enqueue(t, p.queue, tasks.NewUpload(1))
 				pass(50 * time.Minute)
 				counts(t, p.queue, queue.Counts{Scheduled: 1})
@@ -197,6 +204,15 @@ func TestOutagesCountNoAttempts(t *testing.T) {
 				counts(t, p.queue, queue.Counts{})
 				if tries < 1000 || tries > 3600 {
 					t.Errorf("tried %d times in an hour", tries)
+				}
+				if name != "database" { // of others, the pool's owner has to say
+					if n := waits.Load(); n != int64(tries-1) || p.log.String() != "" {
+						t.Errorf("told %d times in %d tries, and logged:\n%s", n, tries, p.log)
+					}
+					return
+				}
+				if n := waits.Load(); n > 0 {
+					t.Errorf("told %d times", n)
 				}
 				if !strings.Contains(p.log.String(), "asked: "+class.Error()[:10]) {
 					t.Error("the log does not say what was away")

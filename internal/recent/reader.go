@@ -121,12 +121,6 @@ func (r *Reader) read(ctx context.Context, v contacts.Viewer, limit int) (Answer
 	return Answer{Album: album, Source: FromIndex, Trace: rd.trace}, nil
 }
 
-func (rd *reading) isStale(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, rd.options.IndexWait)
-	defer cancel()
-	return rd.options.Stale(ctx, rd.viewer.ID)
-}
-
 // unprovenError ends the narrow read: a walk is needed.
 type unprovenError struct {
 	reason string
@@ -142,6 +136,12 @@ type reading struct {
 	limit   int
 	entries []index.Entry // the candidates, highest score first
 	trace   Trace
+}
+
+func (rd *reading) isStale(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, rd.options.IndexWait)
+	defer cancel()
+	return rd.options.Stale(ctx, rd.viewer.ID)
 }
 
 // timed records how long one step takes: defer rd.timed("name")().
