@@ -23,6 +23,13 @@ var AOF = []string{"--appendonly", "yes", "--appendfsync", "always"}
 // the start only: the server runs until Close. An error says what to install, or carries
 // the end of the server's log.
 func StartRedis(ctx context.Context, args ...string) (*Redis, error) {
+	return startRedis(ctx, func(s *server) ([]string, error) {
+		return append([]string{"--port", "0", "--save", "", "--appendonly", "no"}, args...), nil
+	})
+}
+
+// startRedis starts a server with arguments that may depend on its folder.
+func startRedis(ctx context.Context, argsFor func(*server) ([]string, error)) (*Redis, error) {
 	program, ok := FindRedis()
 	if !ok {
 		return nil, missing("redis-server", "redis-server")
@@ -32,18 +39,17 @@ func StartRedis(ctx context.Context, args ...string) (*Redis, error) {
 		return nil, err
 	}
 	r := &Redis{s}
-	s.argv = append([]string{
-		program,
-		"--port", "0",
+	args, err := argsFor(s)
+	s.argv = append(append([]string{program}, args...),
 		"--unixsocket", r.Addr(),
 		"--unixsocketperm", "700",
 		"--dir", s.dir,
-		"--save", "",
-		"--appendonly", "no",
-		"--daemonize", "no",
-	}, args...)
+		"--daemonize", "no")
 	s.ping = r.ping
-	if err := s.start(ctx); err != nil {
+	if err == nil {
+		err = s.start(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(s.dir))
 	}
 	return r, nil
