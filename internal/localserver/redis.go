@@ -23,7 +23,7 @@ var AOF = []string{"--appendonly", "yes", "--appendfsync", "always"}
 // the start only: the server runs until Close. An error says what to install, or carries
 // the end of the server's log.
 func StartRedis(ctx context.Context, args ...string) (*Redis, error) {
-	return startRedis(ctx, func(s *server) ([]string, error) {
+	return startRedis(ctx, func(*server) ([]string, error) {
 		return append([]string{"--port", "0", "--save", "", "--appendonly", "no"}, args...), nil
 	})
 }
