@@ -8,6 +8,8 @@ FUZZ_TIME     ?= 10s
 # How long "make chaos" goes on, and the seed of its choices; without one, a new one.
 DURATION      ?= 10m
 SEED          ?=
+# How many failovers "make chaos-mysql" makes, at least 3.
+FAILOVERS     ?= 20
 
 .DEFAULT_GOAL := help
 
@@ -33,7 +35,11 @@ test: test-deps ## run all tests with the race detector, on real servers
 
 .PHONY: test-mysql
 test-mysql: test-deps ## run all tests on MySQL 9 and Valkey 9, which it unpacks into the user's cache
-	@GO='$(GO)' scripts/test-mysql
+	@GO='$(GO)' scripts/test-matrix mysql
+
+.PHONY: test-matrix
+test-matrix: test-deps ## run all tests on the installed servers, on those of test-mysql, and on MariaDB 11.8 and Redis 8
+	@GO='$(GO)' scripts/test-matrix
 
 .PHONY: test-fast
 test-fast: ## run all tests without the race detector, only what changed
@@ -98,6 +104,11 @@ chaos: test-deps ## kill, stop, cut and delay everything for long (DURATION=10m 
 chaos-push: test-deps ## the same for push, until 1,000 kills or DURATION (DURATION=20m SEED=1234)
 	ACTIVITYD_CHAOS_PUSH='$(DURATION)' ACTIVITYD_SEED='$(SEED)' \
 		$(GO) test -race -count=1 -timeout 0 -v -run '^TestPushChaos$$' ./internal/endtoend
+
+.PHONY: chaos-mysql
+chaos-mysql: test-deps ## fail over from one MySQL to the next under load (FAILOVERS=20 SEED=1234)
+	ACTIVITYD_FAILOVERS='$(FAILOVERS)' ACTIVITYD_SEED='$(SEED)' \
+		$(GO) test -race -count=1 -timeout 0 -v -run '^TestMySQLFailsOver$$' ./internal/endtoend
 
 .PHONY: prove
 prove: test-deps ## try a million histories and all orders of 7 events (RUNS=1000 DURATION=30m EVENTS=5, SEED=1234)

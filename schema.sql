@@ -1,8 +1,9 @@
 -- activityd: the tables it reads (users, contacts, blocks, photos) and those that
 -- it owns (all others). MySQL 8.0.13+ and MariaDB 10.6+; safe to
 -- apply again. `activityd schema --check` holds a database to it, line by line;
--- `--apply` also migrates tables of an earlier version, which the comment of the table
--- tasks records.
+-- `--apply` also migrates tables of an earlier version, which the comments of the tables
+-- tasks and once_keys record. The queue (tasks, paused_queues, task_keys) may live in a
+-- database of its own: serve --queue-dsn.
 --
 -- A site with a schema of its own creates views with the names and columns of
 -- the first four over its tables, and only the other tables as they stand here.
@@ -114,7 +115,7 @@ CREATE TABLE IF NOT EXISTS once_keys (
   reason       VARCHAR(500)    NOT NULL DEFAULT '' COMMENT 'why the last attempt failed',
   PRIMARY KEY (name),
   KEY phases (phase, forget_at)
-) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='activityd schema 3, compatible since 1';
 
 -- The phones and browsers of members that are notified. What is in address is secret.
 CREATE TABLE IF NOT EXISTS push_devices (

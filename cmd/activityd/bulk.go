@@ -123,7 +123,7 @@ func (b *bulkCommand) close() { _ = b.closers.close() } // each call's own error
 
 // checkSchema refuses tables that are wrong: sets would be built from them.
 func (b *bulkCommand) checkSchema(ctx context.Context) error {
-	_, err := checkSchema(ctx, b.db)
+	_, err := checkSchema(ctx, databases(b.db, b.queueDB))
 	if _, wrong := errors.AsType[*schemaError](err); wrong {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 // groups of flags that it uses. docs/operations.md describes those of serve.
 type config struct {
 	mysqlDSN         string
+	queueDSN         string // empty: the queue is in the site's database
 	mysqlConnections int
 	redisURL         string
 
@@ -104,7 +105,8 @@ func (c *config) serveFlags(f *pflag.FlagSet) {
 
 func (c *config) mysqlFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.mysqlDSN, "mysql-dsn", "", "the site's database, `user:password@tcp(host:3306)/name`; it must be the primary (required)")
-	f.IntVar(&c.mysqlConnections, "mysql-connections", defaultConnections, "max connections to MySQL; a quarter of them may walk for reads at once")
+	f.StringVar(&c.queueDSN, "queue-dsn", "", "the queue's database, `user:password@tcp(host:3306)/name`, if it has one of its own; the same for all processes and commands")
+	f.IntVar(&c.mysqlConnections, "mysql-connections", defaultConnections, "max connections to MySQL, and as many to the database of --queue-dsn; a quarter may walk for reads at once")
 }
 
 func (c *config) redisFlags(f *pflag.FlagSet) {

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 
 	"github.com/activityd/activityd"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/schema"
 )
 
@@ -33,6 +36,8 @@ func newSchema() *cobra.Command {
 			"With --triggers: print, install (--apply) or remove (--remove) the optional triggers that\n" +
 			"keep users.last_upload and insert the tasks, so that the site itself need not do so. They\n" +
 			"run with the rights of the user of --mysql-dsn who installed them. docs/adoption.md says more.\n\n" +
+			"With --queue-dsn each of the two databases has its own tables: the queue's are tasks,\n" +
+			"paused_queues and task_keys. Triggers can reach it on the server of --mysql-dsn only.\n\n" +
 			"Tables are locked for a moment; --apply gives up after 5 s of waiting for that.\n\n" +
 			"Exit codes: 0 it is done, and nothing is wrong; 2 tables are wrong; 1 it failed, or could not be\n" +
 			"found out.",
@@ -43,12 +48,7 @@ func newSchema() *cobra.Command {
 				return err
 			}
 			if !o.apply && !o.remove && !o.check {
-				text := activityd.Schema
-				if o.triggers {
-					text = activityd.Triggers
-				}
-				_, err := fmt.Fprint(cmd.OutOrStdout(), text)
-				return err
+				return o.print(cmd.OutOrStdout(), c)
 			}
 			if err := c.check(cmd.Flags()); err != nil {
 				return err
@@ -58,9 +58,9 @@ func newSchema() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.triggers, "triggers", false, "the triggers instead of the tables")
-	f.BoolVar(&o.apply, "apply", false, "create the tables that are missing in --mysql-dsn, migrate activityd's own, and check all; or install the triggers")
+	f.BoolVar(&o.apply, "apply", false, "create the tables that are missing in --mysql-dsn, and --queue-dsn, migrate activityd's own, and check all; or install the triggers")
 	f.BoolVar(&o.offline, "offline", false, "with --apply: no process of activityd runs, so take steps that it could not bear, too")
-	f.BoolVar(&o.check, "check", false, "say what is wrong with the tables and views in --mysql-dsn; change nothing")
+	f.BoolVar(&o.check, "check", false, "say what is wrong with the tables and views in --mysql-dsn, and --queue-dsn; change nothing")
 	f.BoolVar(&o.remove, "remove", false, "remove the triggers")
 	c.mysqlFlags(f)
 	return cmd
@@ -83,13 +83,31 @@ func (o schemaOptions) refuse() error {
 	return nil
 }
 
+// print prints the tables, or the triggers.
+func (o schemaOptions) print(out io.Writer, c *config) error {
+	text := activityd.Schema
+	if o.triggers {
+		queueName := ""
+		if c.queueDSN != "" {
+			place, err := mysql.Place(c.queueDSN)
+			if err != nil {
+				return fmt.Errorf("--queue-dsn (%s): %w", environmentName("queue-dsn"), err)
+			}
+			queueName = place[strings.LastIndexByte(place, '/')+1:]
+		}
+		text = schema.Triggers(queueName)
+	}
+	_, err := fmt.Fprint(out, text)
+	return err
+}
+
 // do changes the database and says what is there now.
 func (o schemaOptions) do(cmd *cobra.Command, c *config) error {
-	db, err := openMySQL(c)
+	db, queueDB, err := openMySQL(c)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = db.Close() }() // every statement's own error was looked at
+	defer func() { _, _ = db.Close(), queueDB.Close() }() // every statement's own error was looked at
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	switch {
 	case o.remove:
@@ -99,21 +117,17 @@ func (o schemaOptions) do(cmd *cobra.Command, c *config) error {
 		}
 		return mysql.Translate(ctx, "remove the triggers", err)
 	case o.triggers:
-		n, err := schema.InstallTriggers(ctx, db)
+		n, err := schema.InstallTriggers(ctx, db, queueDB)
 		if err == nil {
 			_, err = fmt.Fprintf(out, "the %d triggers are installed\n", n)
 		}
 		return mysql.Translate(ctx, "install the triggers", err)
 	case o.apply:
-		apply := schema.Apply
-		if o.offline {
-			apply = schema.ApplyOffline
-		}
-		if err := apply(ctx, db); err != nil {
-			return mysql.Translate(ctx, "apply the schema", err)
+		if err := o.applyTo(ctx, db, queueDB); err != nil {
+			return err
 		}
 	}
-	findings, err := checkSchema(ctx, db)
+	findings, err := checkSchema(ctx, databases(db, queueDB))
 	wrong, isWrong := errors.AsType[*schemaError](err)
 	if err != nil && !isWrong {
 		return err
@@ -130,19 +144,112 @@ func (o schemaOptions) do(cmd *cobra.Command, c *config) error {
 	return &exitError{exitWrong, errors.New(wrong.summary())}
 }
 
-// checkSchema returns all that is to be said about the tables. The error is a
-// *[schemaError] if something is wrong; otherwise it could not be found out. A server
-// that does not answer within 5 s is away.
-func checkSchema(ctx context.Context, db *sql.DB) ([]schema.Finding, error) {
+// applyTo makes and migrates the tables.
+func (o schemaOptions) applyTo(ctx context.Context, db, queueDB *sql.DB) error {
+	apply := schema.Apply
+	if o.offline {
+		apply = schema.ApplyOffline
+	}
+	list := databases(db, queueDB)
+	for _, d := range list {
+		found, err := d.checkApart(ctx)
+		if err == nil && len(found) > 0 {
+			return &exitError{exitWrong, &schemaError{found}}
+		}
+		if err != nil {
+			return mysql.Translate(ctx, "compare the databases", err)
+		}
+	}
+	for _, d := range list {
+		if err := apply(ctx, d.db, d.of...); err != nil {
+			return mysql.Translate(ctx, "apply the schema"+d.flag, err)
+		}
+	}
+	if queueDB == db {
+		return nil
+	}
+	return schema.RaiseTaskIDs(ctx, db, queueDB)
+}
+
+// database is one of the databases of a process.
+type database struct {
+	db     *sql.DB
+	flag   string        // names it, after a space; empty: there is no other
+	of     []schema.Part // its tables; none: all
+	site   *sql.DB       // which the queue's database must not be; nil: there is no other, or it is that
+	outage *queue.Outage // gets the end of each check; nil: there is none
+}
+
+// databases returns the site's database, and that of the queue if it is another one.
+func databases(db, queueDB *sql.DB) []database {
+	if queueDB == db {
+		return []database{{db: db}}
+	}
+	return []database{
+		{db: db, flag: " --mysql-dsn", of: []schema.Part{schema.Site}},
+		{db: queueDB, flag: " --queue-dsn", of: []schema.Part{schema.Queue}, site: db},
+	}
+}
+
+// check returns all that is to be said about the tables of a database. An error means that
+// it could not be found out. A server that does not answer within 5 s is away.
+func (d database) check(ctx context.Context) ([]schema.Finding, error) {
+	began := time.Now()
 	bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	findings, err := schema.Check(bounded, db)
+	findings, err := schema.Check(bounded, d.db, d.of...)
+	for i := range findings {
+		findings[i].Table = strings.TrimPrefix(d.flag+" "+findings[i].Table, " ")
+	}
+	if err == nil {
+		var same []schema.Finding
+		same, err = d.checkApart(bounded)
+		findings = append(same, findings...)
+	}
 	switch {
 	case err != nil && ctx.Err() == nil && bounded.Err() != nil:
-		return nil, fmt.Errorf("check the schema: %w: no answer within 5 s", mysql.ErrUnavailable)
+		err = fmt.Errorf("check the schema%s: %w: no answer within 5 s", d.flag, mysql.ErrUnavailable)
 	case err != nil:
-		return nil, mysql.Translate(ctx, "check the schema", err)
+		err = mysql.Translate(ctx, "check the schema"+d.flag, err)
 	}
+	if err != nil && d.outage != nil && ctx.Err() == nil {
+		d.outage.Report(ctx, began, err)
+	}
+	return findings, err
+}
+
+// checkApart finds that the database of the queue is the site's. That would be called
+// another one, whose tables are to be dropped.
+func (d database) checkApart(ctx context.Context) ([]schema.Finding, error) {
+	if d.site == nil {
+		return nil, nil
+	}
+	same, err := schema.SameDatabase(ctx, d.site, d.db)
+	if err != nil || !same {
+		return nil, err
+	}
+	return []schema.Finding{{Wrong: true, Table: "--queue-dsn", What: "is the database of --mysql-dsn", Do: "leave --queue-dsn out"}}, nil
+}
+
+// checkSchema returns all that is to be said about the tables, what is wrong first. The
+// error is a *[schemaError] if something is; otherwise it could not be found out.
+func checkSchema(ctx context.Context, list []database) (findings []schema.Finding, err error) {
+	for _, d := range list {
+		found, err := d.check(ctx)
+		if err != nil {
+			return nil, err
+		}
+		findings = append(findings, found...)
+	}
+	slices.SortStableFunc(findings, func(a, b schema.Finding) int {
+		switch {
+		case a.Wrong == b.Wrong:
+			return 0
+		case a.Wrong:
+			return -1
+		}
+		return 1
+	})
 	n := 0
 	for n < len(findings) && findings[n].Wrong {
 		n++

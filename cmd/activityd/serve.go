@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -90,6 +91,7 @@ type taskQueue interface {
 type backend struct {
 	store    store
 	db       *sql.DB // of store; nil: there is none whose tables could be wrong
+	queueDB  *sql.DB // of queue; db, unless it has one of its own
 	queue    taskQueue
 	notifier *notify.Notifier
 	wake     *wake.Wake // carries notifications to other processes; nil: there are none
@@ -109,6 +111,8 @@ type service struct {
 	log         *slog.Logger
 	credentials *credentials
 	mysqlOutage *queue.Outage // counts all calls but those of requests
+	queueOutage *queue.Outage // likewise, of the queue's database; mysqlOutage, unless it has one of its own
+	mysqlUp     atomic.Bool   // the site's database answered the last look of watchMySQL
 	nodes       *nodes        // what is known of those of Redis
 	reader      *recent.Reader
 	hints       *tasks.Hints
@@ -127,13 +131,21 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 		backend: b, config: c, log: log, credentials: auth,
 		mysqlOutage: queue.NewOutage(log, "MySQL"), nodes: newNodes(b.redis, log),
 	}
+	s.queueOutage = s.mysqlOutage
+	handlersOutage := s.mysqlOutage
+	if s.apart() {
+		s.queueOutage = queue.NewOutage(log, "MySQL of the queue")
+		// Which of the two a task waits for, its error does not tell: watchMySQL and the pool's
+		// own calls find out.
+		handlersOutage = queue.NewOutage(slog.New(slog.DiscardHandler), "MySQL")
+	}
 	s.hints = tasks.NewHints(b.queue, log)
-	s.hints.MySQL = s.mysqlOutage
+	s.hints.MySQL = s.queueOutage
 	reads := c.readerOptions(b.index.Settings())
 	reads.Stale = func(ctx context.Context, viewer member.ID) bool { return b.index.Refuses(ctx, viewer) != nil }
 	s.reader = recent.NewReader(b.index, b.store, s.hints, reads)
 	pool := c.poolOptions()
-	pool.MySQL, pool.Waits, pool.Partly = s.mysqlOutage, s.nodes.tasksWait, s.nodes.partly
+	pool.MySQL, pool.Handlers, pool.Waits, pool.Partly = s.queueOutage, handlersOutage, s.nodes.tasksWait, s.nodes.partly
 	handlers := tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive}
 	if b.push != nil {
 		s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: b.push, Senders: auth.senders.byPlatform, Log: log})
@@ -146,7 +158,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	s.pool = queue.NewPool(b.queue, b.notifier, tasks.Handlers(b.index, b.store, b.queue, handlers), log, pool)
 	s.closers = append(s.closers, auth.senders.closers...)
 	s.backlog = queue.NewBacklog(b.queue, maxWaiting, log)
-	s.backlog.MySQL = s.mysqlOutage
+	s.backlog.MySQL = s.queueOutage
 	front := api.Config{
 		Reader: noted{s.reader, s.audit().Note}, Enqueuer: b.queue, Overloaded: s.backlog.Overloaded, Checker: s.check, Logger: log,
 		TLS: auth.tls,
@@ -182,16 +194,17 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 	if b.redis, err = openRedis(c.redisURL); err != nil {
 		return b, err
 	}
-	if b.db, err = openMySQL(c); err != nil {
+	if b.db, b.queueDB, err = openMySQL(c); err != nil {
 		return b, errors.Join(err, b.redis.Close())
 	}
-	b.closers = closers{b.redis.Close, b.db.Close}
+	b.closers = closers{b.redis.Close, b.db.Close, b.queueDB.Close}
 	b.index, b.ledger = index.New(b.redis, options), index.NewLedger(b.redis)
 	b.store, b.notifier = contacts.NewMySQL(b.db), &notify.Notifier{}
 	b.wake = wake.New(b.redis, b.notifier, log)
 	b.once = once.New(once.NewMySQL(b.db), once.Options{Notifier: b.notifier})
 	b.push = push.NewMySQL(b.db)
-	b.queue = queue.NewMySQLQueue(b.db, queue.Options{
+	b.push.Queue = b.queueDB
+	b.queue = queue.NewMySQLQueue(b.queueDB, queue.Options{
 		Notifier: b.notifier, Owner: processName(), Queues: slices.Collect(maps.Keys(c.workers)), Keep: c.keepTasks,
 	})
 	return b, nil
@@ -240,21 +253,35 @@ func (s *service) listen(ctx context.Context) error {
 
 // newConsumer returns what moves the entries of the stream into the queue.
 func (s *service) newConsumer() *stream.Consumer {
-	return stream.New(s.redis, s.queue, s.log, stream.Options{Name: processName(), MySQL: s.mysqlOutage, Redis: s.nodes.stream})
+	return stream.New(s.redis, s.queue, s.log, stream.Options{Name: processName(), MySQL: s.queueOutage, Redis: s.nodes.stream})
 }
 
 // close closes the listeners and the backend.
 func (s *service) close() error { return s.closers.close() }
 
-// check returns the health of both servers. Details of a failure go to the log and not
+// apart reports whether the queue has a database of its own.
+func (s *service) apart() bool { return s.queueDB != s.db }
+
+// check returns the health of all servers. Details of a failure go to the log and not
 // to the client.
 func (s *service) check(ctx context.Context) api.Health {
-	health := api.Health{MySQL: api.Component{Usable: true}}
-	if err := s.checkMySQL(ctx); err != nil {
-		health.MySQL = api.Component{Detail: "cannot be used: see the log"}
-		if errors.Is(err, mysql.ErrUnavailable) || ctx.Err() != nil {
-			health.MySQL.Detail = "cannot be reached"
+	usable := func(err error) api.Component {
+		switch {
+		case err == nil:
+			return api.Component{Usable: true}
+		case errors.Is(err, mysql.ErrUnavailable), ctx.Err() != nil:
+			return api.Component{Detail: "cannot be reached"}
 		}
+		return api.Component{Detail: "cannot be used: see the log"}
+	}
+	site, queueErr := s.checkMySQL(ctx)
+	health := api.Health{MySQL: usable(site)}
+	if s.apart() {
+		own := usable(queueErr)
+		if !own.Usable {
+			own.Detail += ": reads are answered, tasks are not accepted and wait"
+		}
+		health.Queue = &own
 	}
 	status, fresh := s.nodes.fresh()
 	if !fresh {
@@ -264,17 +291,57 @@ func (s *service) check(ctx context.Context) api.Health {
 	return health
 }
 
-// checkMySQL reads the site's tables and those of the queue.
-func (s *service) checkMySQL(ctx context.Context) error {
-	began := time.Now()
-	_, err := s.store.LastUploads(ctx, []member.ID{1})
-	if err == nil {
-		_, err = s.queue.Active(ctx, tasks.FanOut, []uint64{1})
+// checkMySQL reads the site's tables and those of the queue. If these have a database of
+// their own, there is an error for each.
+func (s *service) checkMySQL(ctx context.Context) (site, queueErr error) {
+	readQueue := func() error {
+		_, err := s.queue.Active(ctx, tasks.FanOut, []uint64{1})
+		return err
 	}
-	if !errors.Is(ctx.Err(), context.Canceled) { // else it says nothing about MySQL
-		s.mysqlOutage.Report(ctx, began, err)
+	if !s.apart() {
+		site = asked(ctx, s.mysqlOutage, func() error {
+			if _, err := s.store.LastUploads(ctx, []member.ID{1}); err != nil {
+				return err
+			}
+			return readQueue()
+		})
+		return site, site
+	}
+	var both sync.WaitGroup
+	both.Go(func() { queueErr = asked(ctx, s.queueOutage, readQueue) })
+	site = s.checkSite(ctx)
+	both.Wait()
+	return site, queueErr
+}
+
+// checkSite reads the site's tables.
+func (s *service) checkSite(ctx context.Context) error {
+	return asked(ctx, s.mysqlOutage, func() error {
+		_, err := s.store.LastUploads(ctx, []member.ID{1})
+		return err
+	})
+}
+
+// asked makes a call and reports its end.
+func asked(ctx context.Context, to *queue.Outage, call func() error) error {
+	began := time.Now()
+	err := call()
+	if !errors.Is(ctx.Err(), context.Canceled) { // else it says nothing about the server
+		to.Report(ctx, began, err)
 	}
 	return err
+}
+
+// watchMySQL looks at the site's database once a second. Where the queue is in the same
+// one, its calls show how it is.
+func (s *service) watchMySQL(ctx context.Context) error {
+	for ctx.Err() == nil {
+		bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
+		s.mysqlUp.Store(s.checkSite(bounded) == nil)
+		cancel()
+		_ = retry.Sleep(ctx, retry.Jitter(time.Second))
+	}
+	return nil
 }
 
 // stats returns the statistics of the queues, and reports an outage.
@@ -282,7 +349,7 @@ func (s *service) stats(ctx context.Context) (queue.Stats, error) {
 	began := time.Now()
 	stats, err := s.queue.Stats(ctx)
 	if err == nil || errors.Is(err, mysql.ErrUnavailable) && ctx.Err() == nil {
-		s.mysqlOutage.Report(ctx, began, err)
+		s.queueOutage.Report(ctx, began, err)
 	}
 	return stats, err
 }
@@ -313,12 +380,10 @@ func (s *service) checkSchema(ctx context.Context) error {
 	if s.checkedSchema || s.db == nil {
 		return nil
 	}
-	began := time.Now()
-	findings, err := checkSchema(ctx, s.db)
+	list := databases(s.db, s.queueDB)
+	list[0].outage, list[len(list)-1].outage = s.mysqlOutage, s.queueOutage
+	findings, err := checkSchema(ctx, list)
 	if err != nil {
-		if _, wrong := errors.AsType[*schemaError](err); !wrong && ctx.Err() == nil {
-			s.mysqlOutage.Report(ctx, began, err)
-		}
 		return err
 	}
 	s.checkedSchema = true
@@ -334,7 +399,7 @@ func (s *service) awaitMySQL(ctx context.Context) error {
 		err := s.checkSchema(ctx)
 		if err == nil {
 			bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
-			err = s.checkMySQL(bounded)
+			err = errors.Join(s.checkMySQL(bounded))
 			cancel()
 		}
 		if _, wrong := errors.AsType[*schemaError](err); wrong || err == nil {
@@ -364,6 +429,9 @@ func (s *service) run(ctx context.Context) error {
 	}
 	if s.config.role != roleWorkers {
 		work = append(work, s.backlog.Run)
+	}
+	if s.apart() {
+		work = append(work, s.watchMySQL)
 	}
 	var notifier, metrics []actor
 	if s.wake != nil {
@@ -547,7 +615,11 @@ func (s *service) listenMetrics(ctx context.Context) error {
 			}
 		}
 	}
-	collectors := []prometheus.Collector{queue.NewStatsCollector(s.stats, worked, s.log)}
+	stats := queue.NewStatsCollector(s.stats, worked, s.log)
+	if s.apart() {
+		stats.SiteUp = s.mysqlUp.Load
+	}
+	collectors := []prometheus.Collector{stats}
 	if s.db != nil {
 		collectors = append(collectors, once.NewPhasesCollector(once.NewMySQL(s.db).Phases))
 	}

@@ -55,11 +55,11 @@ func withTasks(cmd *cobra.Command, c *config, do func(context.Context, *queue.My
 	if err := c.check(cmd.Flags()); err != nil {
 		return err
 	}
-	db, err := openMySQL(c)
+	site, db, err := openMySQL(c)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = db.Close() }() // each statement's own error was checked
+	defer func() { _, _ = site.Close(), db.Close() }() // each statement's own error was checked
 	ctx, notifier := cmd.Context(), &notify.Notifier{}
 	if err := schema.Compatible(ctx, db); err != nil {
 		return err

@@ -25,8 +25,9 @@ type readinessJSON struct {
 }
 
 type componentsJSON struct {
-	MySQL componentJSON `json:"mysql"`
-	Redis componentJSON `json:"redis"`
+	MySQL componentJSON  `json:"mysql"`
+	Queue *componentJSON `json:"queue,omitempty"`
+	Redis componentJSON  `json:"redis"`
 }
 
 type componentJSON struct {
@@ -55,11 +56,15 @@ func (s *Server) readyz(c echo.Context) error {
 	if health.Redis.Nodes != nil && !s.maySeeNodes(c) {
 		health.Redis.Nodes = nil
 	}
-	code, body := http.StatusOK, readinessJSON{statusOK, componentsJSON{newComponent(health.MySQL), newComponent(health.Redis)}}
+	code, body := http.StatusOK, readinessJSON{statusOK, componentsJSON{MySQL: newComponent(health.MySQL), Redis: newComponent(health.Redis)}}
+	if health.Queue != nil {
+		own := newComponent(*health.Queue)
+		body.Components.Queue = &own
+	}
 	switch {
 	case !health.MySQL.Usable:
 		code, body.Status = http.StatusServiceUnavailable, statusUnavailable
-	case body.Components.Redis.Status != statusOK:
+	case body.Components.Redis.Status != statusOK, health.Queue != nil && !health.Queue.Usable:
 		body.Status = statusDegraded
 	}
 	return writeJSON(c, code, typeJSON, body)

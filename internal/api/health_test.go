@@ -35,6 +35,16 @@ func TestReadyz(t *testing.T) {
 			503,
 			`{"status":"unavailable","components":{"mysql":{"status":"unavailable","detail":"it is away"},"redis":{"status":"ok"}}}`,
 		},
+		"no queue of its own": {
+			api.Health{MySQL: up, Queue: &away, Redis: up},
+			200,
+			`{"status":"degraded","components":{"mysql":{"status":"ok"},"queue":{"status":"unavailable","detail":"it is away"},"redis":{"status":"ok"}}}`,
+		},
+		"a queue of its own alone": {
+			api.Health{MySQL: away, Queue: &up, Redis: up},
+			503,
+			`{"status":"unavailable","components":{"mysql":{"status":"unavailable","detail":"it is away"},"queue":{"status":"ok"},"redis":{"status":"ok"}}}`,
+		},
 		"a part of Redis": {
 			api.Health{MySQL: up, Redis: api.Component{
 				Usable: true, Detail: "one of three", Away: 1 / 3., Nodes: []api.Node{{Address: "r1:6379", Detail: "it is away"}},

@@ -53,6 +53,8 @@ func TestPendingTasksMakeALag(t *testing.T) {
 		"the upload":               {tasks.NewUpload(20), true},
 		"a part of its fan-out":    {far, true},
 		"a part that is past":      {tasks.NewFanOut(20, viewer), false},
+		"what it left for slots":   {tasks.NewFanOutSlots(20, index.SlotsOfUsers(viewer)), true},
+		"left for other slots":     {tasks.NewFanOutSlots(20, index.SlotsOfUsers(viewer+1)), false},
 		"a contact's change":       {tasks.NewRemoveContact(viewer, 11), true},
 		"an addition":              {tasks.NewAddContact(viewer, 999), true},
 		"a refill":                 {tasks.NewRefill(viewer), true},

@@ -11,7 +11,7 @@
 //	S1  the set
 //	T   the truth: the relations of its members, and the most recent contacts
 //	P   the pending tasks: first those by which uploads of the contacts concerned
-//	    reach the set (upload, fan_out), then the member's own (add_contact,
+//	    reach the set (upload, fan_out, fan_out_slots), then the member's own (add_contact,
 //	    remove_contact, refill)
 //	S2  the set again
 //
@@ -83,19 +83,17 @@
 // one slow sweep over all members and then over the sets of no member. Both are walks
 // of package bulk, which leave out a member at which a server fails, such as by a time
 // limit on statements. An error that a look at no member meets as well is not due to
-// the members: the patrol waits.
+// the members: the patrol waits. Sets on a node of Redis that cannot be used are left out and
+// counted.
 //
 // One process sweeps at a time, by a lease in Redis, beside which its round is kept: a
 // restart goes on there. Nothing but effort depends on either, so Redis may lose them.
 //
-// The sweep alone would notice in hours or days that Redis lost data. So every process
-// with workers raises the generation of the data ([index.Generation]) every two seconds.
-// A mark that did not rise shows that the server was emptied or came back with older
-// data ([Rewound]); another run of the server, that it may have lost the last moments
-// ([Replaced]). The time of the last loss is kept in Redis, where the process that
-// sweeps reads it, and a round keeps which loss was the last before it began. After a
-// later loss a round that does not hurry ends at once, and one that hurries begins. One
-// that hurries goes on, and is followed by another: no set waits longer so, and a server
-// that is replaced all the time cannot keep the sweep from its end. A sweep without a
-// kept round hurries as well.
+// The sweep alone would notice in hours or days that Redis lost data. So a round keeps which
+// loss of any node was the last before it began ([index.Index.LostAt]). After a later one a
+// round that does not hurry ends at once, and one that hurries begins. It builds the sets that
+// are missing, as package bulk does for all of them, and looks at no others: what might be old
+// was deleted. One that hurries goes on after another loss, and is followed by another: no set
+// waits longer so, and a server that is replaced all the time cannot keep the sweep from its
+// end. A sweep without a kept round hurries as well.
 package audit

@@ -84,7 +84,7 @@ func (e *explainer) explainLag(ctx context.Context, f *Finding) error {
 			return err
 		}
 		for _, r := range list {
-			past := key.scope == followerSets && f.User <= reach(r)
+			past := key.scope == followerSets && !partOf(r).Reaches(f.User)
 			if past || !f.Since.IsZero() && !r.Created.Before(f.Since) {
 				continue
 			}

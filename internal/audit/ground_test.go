@@ -120,6 +120,7 @@ func (g *ground) watch(t *testing.T) {
 
 // marks is how often Redis was probed since it lost data.
 func (g *ground) marks(t testing.TB) int {
+	t.Helper()
 	n, _ := g.client.Get(t.Context(), "activityd_mark").Int()
 	return n
 }

@@ -204,15 +204,14 @@ func (a *Auditor) pending(ctx context.Context, kinds []string, members []member.
 	return all, nil
 }
 
-// fanOuts are the pending fan-outs of contacts: each is to reach the followers above an
-// id. A fan-out that is past a viewer explains nothing of that viewer's set.
-type fanOuts map[member.ID]member.ID
+// fanOuts are the pending parts of the fan-outs of contacts. One that does not reach a
+// viewer explains nothing of that viewer's set.
+type fanOuts map[member.ID][]tasks.PartArgs
 
 // reach reports whether a fan-out of any of the contacts is to reach viewer.
 func (f fanOuts) reach(viewer member.ID, contacts []member.ID) bool {
 	return slices.ContainsFunc(contacts, func(id member.ID) bool {
-		after, pending := f[id]
-		return pending && viewer > after
+		return slices.ContainsFunc(f[id], func(part tasks.PartArgs) bool { return part.Reaches(viewer) })
 	})
 }
 
@@ -233,32 +232,33 @@ func (a *Auditor) fanOutsOf(ctx context.Context, contacts []member.ID) (fanOuts,
 	found := make(fanOuts, len(pending))
 	for id := range pending {
 		if len(found) >= maxFanOuts {
-			found[id] = 0
+			found[id] = everyFollower
 			continue
 		}
 		list, err := a.list(ctx, id, ofContact, unfinished...)
 		if err != nil {
 			return nil, err
 		}
-		for i, r := range list {
-			if after := reach(r); i == 0 || after < found[id] {
-				found[id] = after
-			}
+		for _, r := range list {
+			found[id] = append(found[id], partOf(r))
 		}
-		if len(list) >= maxTasks {
-			found[id] = 0 // there are more
+		if len(list) >= maxTasks { // there are more
+			found[id] = everyFollower
 		}
 	}
 	return found, nil
 }
 
-// reach returns the id above which a task reaches the followers: 0 for an upload.
-func reach(r queue.Record) member.ID {
+// everyFollower is what a fan-out reaches that has not begun.
+var everyFollower = []tasks.PartArgs{{}}
+
+// partOf returns which followers a task reaches: all, for an upload.
+func partOf(r queue.Record) tasks.PartArgs {
 	args, err := tasks.ArgsOf[tasks.PartArgs](queue.Task{ID: r.ID, Kind: r.Kind, Payload: r.Payload})
-	if err != nil || r.Kind != tasks.FanOut {
-		return 0
+	if err != nil || r.Kind == tasks.Upload {
+		return tasks.PartArgs{}
 	}
-	return args.After
+	return args
 }
 
 // maxTasks bounds the tasks of one member that are listed. It is not 1, which would

@@ -20,7 +20,8 @@
 // A visit returns the members that are left and an error, which is judged:
 //
 //   - [Away]: a server cannot be used. The members are visited again after a pause,
-//     for as long as it takes.
+//     for as long as it takes, or for [Walk.Patience]; one of them asks whether it is back.
+//     The other batches go on, so that a node of Redis holds up only the members on it.
 //   - [Own]: the error may be due to one of the members, such as a set that others
 //     keep changing, or more contacts than can be read in time. After a pause halves of
 //     the batch are visited, then halves of those. A member that failed alone ten times
@@ -54,8 +55,8 @@
 // # Jobs
 //
 // A [Job] is the walk of a command: it waits for the servers, keeps its checkpoint in
-// a file, and ends when Redis loses data ([index.Generation]), because what it did is
-// gone then. One that writes holds a name of its command and range ([once.Once.Hold]) and
+// a file, and ends when a node of Redis loses data ([index.Generation]), because what it did
+// is gone then. While one is away it goes on with the members of the others. One that writes holds a name of its command and range ([once.Once.Hold]) and
 // is refused while another process does. Nothing but effort depends on that: visits are
 // idempotent. So a job whose lease was lost, as in an outage of MySQL, stops only until it
 // has acquired the name again.

@@ -222,7 +222,10 @@ func testPlans(t *testing.T, db *sql.DB) {
 						continue
 					}
 					seen[s.Table] = true
-					if s.Key != q.keys[s.Table] || s.Scans() {
+					// eq_ref is a lookup of at most one row: MariaDB from 11 on may prefer
+					// another key that has all columns of the primary one.
+					lookup := s.Access == "eq_ref" && q.keys[s.Table] == "PRIMARY"
+					if s.Key != q.keys[s.Table] && !lookup || s.Scans() {
 						t.Errorf("%+v\nwant key %q, in\n%s", s, q.keys[s.Table], statement)
 					}
 					if s.Sorts() && !q.sorts {

@@ -36,19 +36,29 @@ type fleet struct {
 	api        *program
 	http       *http.Client
 	tally      tally
+	trouble    atomic.Pointer[error] // the first that ended what live does
 	faults     record
 	quiet      *quiet
+	hangs      bool // MySQL may, for longer than the API waits
 }
 
 // newFleet starts everything, on a town whose sets are there.
 func newFleet(t *testing.T, seed uint64) *fleet {
 	t.Helper()
-	const fans, workers = 200, 3
 	server := servertest.OwnMySQL(t, "--innodb-flush-log-at-trx-commit=2") // outlives kill -9, if not a lost machine
-	g := groundOn(t, needFor(seed), server.DSN(servertest.Database), servertest.Redis(t, localserver.AOF...))
+	f := fleetOn(t, seed, server.DSN(servertest.Database), servertest.NewProxy(t, server.Addr()))
+	f.mysql = server
+	return f
+}
+
+// fleetOn is like newFleet for a town in the database of dsn, to which the proxy leads, too.
+func fleetOn(t *testing.T, seed uint64, dsn string, proxy *servertest.Proxy) *fleet {
+	t.Helper()
+	const fans, workers = 200, 3
+	g := groundOn(t, needFor(seed), dsn, servertest.Redis(t, localserver.AOF...))
 	f := &fleet{
-		town: newTown(t, g, seed, fans), ledger: ledger{g}, seed: seed, mysql: server,
-		mysqlProxy: servertest.NewProxy(t, server.Addr()), redisProxy: servertest.NewProxy(t, g.redis.Addr()),
+		town: newTown(t, g, seed, fans), ledger: ledger{g}, seed: seed,
+		mysqlProxy: proxy, redisProxy: servertest.NewProxy(t, g.redis.Addr()),
 		http: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{}}, faults: record{of: map[string]int{}},
 	}
 	t.Cleanup(f.http.CloseIdleConnections)
@@ -81,22 +91,36 @@ func (f *fleet) live(ctx context.Context) (rest func() error) {
 	const pause, reading = 15 * time.Millisecond, 25 * time.Millisecond
 	var resting atomic.Bool
 	group, ctx := errgroup.WithContext(ctx)
+	goOn := func(do func() error) {
+		group.Go(func() error {
+			err := do()
+			if err != nil {
+				f.trouble.CompareAndSwap(nil, &err)
+			}
+			return err
+		})
+	}
 	for i := range uint64(3) {
 		actor := newActor(f.accountant(i+1), f.seed, i+1, f.fans)
-		group.Go(func() error {
+		goOn(func() error {
 			return every(ctx, pause, &resting, func() error { return actor.act(ctx, 1) })
 		})
 	}
 	reader := f.httpReader(rand.New(rand.NewPCG(f.seed, 400)))
-	group.Go(func() error {
+	goOn(func() error {
 		return every(ctx, reading, &resting, func() error { return reader.readSomebody(ctx) })
 	})
-	f.quiet.live(ctx, &resting, group.Go)
+	f.quiet.live(ctx, &resting, goOn)
 	var once sync.Once
 	return func() error {
 		once.Do(func() { resting.Store(true) })
 		return group.Wait()
 	}
+}
+
+// isAway reports whether the API says that it cannot answer now.
+func (f *fleet) isAway(code int) bool {
+	return code == http.StatusServiceUnavailable || f.hangs && code == http.StatusGatewayTimeout
 }
 
 // every does something again and again, with a pause in between.

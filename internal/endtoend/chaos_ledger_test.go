@@ -80,6 +80,26 @@ func (l ledger) check(t *testing.T) {
 	}
 }
 
+// checkHas: the database has each of the changes that it acknowledged.
+func (l ledger) checkHas(t *testing.T, acked []uint64) {
+	t.Helper()
+	rows, err := l.db.QueryContext(t.Context(), "SELECT id FROM changes")
+	must(t, err)
+	defer func() { _ = rows.Close() }() // rows.Err says what matters
+	has := make(map[uint64]bool)
+	for rows.Next() {
+		var id uint64
+		must(t, rows.Scan(&id))
+		has[id] = true
+	}
+	must(t, rows.Err())
+	for _, id := range acked {
+		if !has[id] {
+			t.Errorf("LOST: change %d was acknowledged", id)
+		}
+	}
+}
+
 // commit makes a change together with its entry and, unless the site tells of it
 // otherwise, its task.
 func (l ledger) commit(ctx context.Context, c change) error {

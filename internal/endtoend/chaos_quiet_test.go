@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -102,7 +101,7 @@ func (q *quiet) look(ctx context.Context, reader *httpReader) error {
 	answer, err := reader.read(ctx, quietViewer, 10)
 	status, answered := errors.AsType[*statusError](err)
 	switch state := before % pearlStates; {
-	case answered && status.code != http.StatusServiceUnavailable:
+	case answered && !q.isAway(status.code):
 		return fmt.Errorf("the quiet viewer: %w", err)
 	case err == nil && q.phase.Load() == before && q.want[state] != nil:
 		return q.compare(state, answer)

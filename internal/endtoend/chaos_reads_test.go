@@ -42,7 +42,7 @@ func (r *httpReader) readSomebody(ctx context.Context) error {
 	r.tally.reads.Add(1)
 	answer, err := r.read(ctx, viewer, 1+r.rnd.IntN(20))
 	switch status, answered := errors.AsType[*statusError](err); {
-	case answered && status.code != http.StatusServiceUnavailable && status.code != http.StatusNotFound:
+	case answered && !r.isAway(status.code) && status.code != http.StatusNotFound:
 		return fmt.Errorf("viewer %s: %w", viewer, err)
 	case err != nil:
 		r.tally.refused.Add(1)

@@ -12,6 +12,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +29,16 @@ type tally struct {
 	unknown   atomic.Int64 // changes of which only a look afterwards told
 	reads     atomic.Int64
 	refused   atomic.Int64 // reads
+
+	mu    sync.Mutex
+	acked []uint64 // ids of the changes that were committed
+}
+
+func (t *tally) ack(id uint64) {
+	t.committed.Add(1)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.acked = append(t.acked, id)
 }
 
 // accountant is a site that keeps a ledger: it knows of each of its changes
@@ -95,7 +106,7 @@ func (a *accountant) make(ctx context.Context, about task, do func(context.Conte
 		a.tally.failed.Add(1)
 		return err
 	}
-	a.tally.committed.Add(1)
+	a.tally.ack(c.id)
 	if c.byHTTP {
 		return a.tell(ctx, c)
 	}

@@ -33,6 +33,7 @@ func TestChaos(t *testing.T) {
 		t.Errorf("the last task was done %v after everything was back, want at most %v", settled, settleBound)
 	}
 	f.ledger.check(t)
+	f.ledger.checkHas(t, f.tally.acked)
 	f.checkSets(t)
 	f.checkGuards(t)
 	f.quiet.check(t)

@@ -154,7 +154,9 @@ func (s *severalSite) read(ctx context.Context, viewer member.ID) (answer shown,
 func (s *severalSite) reading(t *testing.T, viewers []member.ID, titles func(title string) int) (stop func() (reads int64, longest time.Duration)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	var count, longest atomic.Int64
+	var count atomic.Int64
+	var mu sync.Mutex
+	var longest time.Duration
 	var readers sync.WaitGroup
 	const at = 4 // readers
 	for i := range at {
@@ -179,8 +181,9 @@ func (s *severalSite) reading(t *testing.T, viewers []member.ID, titles func(tit
 					}
 					seen[viewer] = rank
 					count.Add(1)
-					for was := longest.Load(); int64(took) > was && !longest.CompareAndSwap(was, int64(took)); was = longest.Load() {
-					}
+					mu.Lock()
+					longest = max(longest, took)
+					mu.Unlock()
 				}
 			}
 		})
@@ -188,7 +191,7 @@ func (s *severalSite) reading(t *testing.T, viewers []member.ID, titles func(tit
 	return func() (int64, time.Duration) {
 		cancel()
 		readers.Wait()
-		return count.Load(), time.Duration(longest.Load())
+		return count.Load(), longest
 	}
 }
 

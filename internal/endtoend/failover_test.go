@@ -4,124 +4,274 @@ package endtoend_test
 
 import (
 	"context"
-	"slices"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/localserver/servertest"
-	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/site"
 )
 
-// The master behind Sentinels dies under reads and changes, and they promote a replica that
-// had all, or one that was away for the last changes: no answer is wrong at any time,
-// tasks wait and go on, and the sets are built again.
-func TestSentinelsPromoteAReplicaUnderLoad(t *testing.T) {
+// TestMySQLFailsOver: under load the primary is killed, and its semi-synchronous replica
+// promoted; then that one hangs, its replica is promoted, and it comes back, writable. The clocks of
+// the servers differ by seconds. No acknowledged change is lost, each has its task, which was
+// done; no answer is wrong; and reads are refused only while there is no primary.
+//
+// ACTIVITYD_FAILOVERS=20 makes it go on for so many of random kinds, also planned ones, in which the
+// connections to the old primary, which is read-only, stay open:
+//
+//	make chaos-mysql FAILOVERS=20 SEED=1234
+func TestMySQLFailsOver(t *testing.T) {
 	t.Parallel()
-	for name, lagged := range map[string]bool{"it followed": false, "it lagged": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := servertest.Watched(t, time.Second)
-			s := newSeveralSite(t, w.URL(), openSentinels(t, w), 100)
-			ctx := t.Context()
-			master, replica := w.Nodes[0], w.Nodes[1]
-			stop := s.reading(t, s.viewers, rankOf("first of 2010", "first of 2011", "second of 2011"))
-			befriend := func(viewers []member.ID) error {
-				for _, viewer := range viewers {
-					if err := s.site.SetContact(ctx, viewer, newcomer, site.Grant{}); err != nil {
-						return err
-					}
-				}
-				return nil
-			}
-			first, second := s.viewers[:50], s.viewers[50:]
-			if lagged { // it is away while contacts come in, and comes back with what it had before
-				eventually(t, "the replica has the sets", func() bool {
-					info, err := replica.Client.Info(ctx, "replication").Result()
-					n, sizeErr := replica.Client.DBSize(ctx).Result()
-					return err == nil && sizeErr == nil && n >= int64(len(s.viewers)) && strings.Contains(info, "master_link_status:up")
-				})
-				must(t, replica.Client.Save(ctx).Err())
-				must(t, replica.Kill())
-			}
-			must(t, befriend(first))
-			eventually(t, "the changes are done", func() bool { return s.open(t) == 0 })
-			var changes errgroup.Group
-			changes.Go(func() error { return befriend(second) })
-			must(t, master.Kill())
-			died := time.Now()
-			if lagged {
-				must(t, replica.Restart(ctx))
-			}
-			eventually(t, "the Sentinels promote the replica", func() bool { return s.isMaster(ctx, replica) })
-			t.Logf("the replica was the master after %v", time.Since(died).Round(time.Millisecond))
-			must(t, changes.Wait())
-			_, err := s.site.Upload(ctx, site.Photo{Owner: newcomer, Title: "second of 2011", Visibility: contacts.Public, DateUpload: start + 3000})
-			must(t, err)
-			eventually(t, "all tasks are done", func() bool { return s.open(t) == 0 })
-			t.Logf("all tasks were done after %v", time.Since(died).Round(time.Millisecond))
-			eventually(t, "the sets are built", func() bool { return s.built(ctx, 11) })
-			t.Logf("its sets were built after %v", time.Since(died).Round(time.Millisecond))
-			must(t, master.Restart(ctx)) // it takes itself for a master until a Sentinel tells it
-			reads, longest := stop()
-			t.Logf("%d reads, the longest took %v", reads, longest.Round(time.Millisecond))
-			s.checkAll(t)
-		})
+	seed := seedFor(t)
+	f := newFailovers(t, seed)
+	judge := f.process(t, "judge", faults{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	rest := f.live(ctx)
+	restReads := f.reads.live(ctx, f.httpReader(rand.New(rand.NewPCG(seed, 500))))
+	for _, kind := range f.kinds(t) {
+		if len(f.replicas) == 0 {
+			f.replicas = append(f.replicas, f.primary.NewReplica(t))
+		}
+		f.awaitProgress(t)
+		f.failOver(t, kind)
 	}
-}
-
-// One Redis dies and comes back empty, or with what it had saved before the last changes.
-func TestARedisThatComesBackOldIsNotBelieved(t *testing.T) {
-	t.Parallel()
-	for name, saved := range map[string]bool{"empty": false, "with an old snapshot": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := servertest.Redis(t)
-			s := newSeveralSite(t, server.URL(), openRedis(t, server), 100)
-			ctx := t.Context()
-			if saved {
-				must(t, s.client.Save(ctx).Err())
-			}
-			stop := s.reading(t, s.viewers, rankOf("first of 2010", "first of 2011", "second of 2011"))
-			s.each(t, s.viewers, func(ctx context.Context, viewer member.ID) error {
-				return s.site.SetContact(ctx, viewer, newcomer, site.Grant{})
-			})
-			eventually(t, "the changes are done", func() bool { return s.open(t) == 0 && s.built(ctx, 11) })
-			must(t, server.Kill())
-			_, err := s.site.Upload(ctx, site.Photo{Owner: newcomer, Title: "second of 2011", Visibility: contacts.Public, DateUpload: start + 3000})
-			must(t, err)
-			must(t, server.Restart(ctx))
-			back := time.Now()
-			eventually(t, "all tasks are done", func() bool { return s.open(t) == 0 })
-			eventually(t, "the sets are built", func() bool { return s.built(ctx, 11) })
-			t.Logf("the sets were built %v after its return", time.Since(back).Round(time.Millisecond))
-			reads, longest := stop()
-			t.Logf("%d reads, the longest took %v", reads, longest.Round(time.Millisecond))
-			s.checkAll(t)
-		})
+	f.awaitProgress(t)
+	must(t, errors.Join(restReads(), rest()))
+	f.awaitIdle(t)
+	f.ledger.check(t)
+	f.ledger.checkHas(t, f.tally.acked)
+	f.quiet.check(t)
+	f.checkAnswers(t, judge.reader, f.viewers())
+	f.check(t, judge.reader)
+	f.verify(t)
+	for _, p := range f.programs() {
+		p.finish(t)
+		p.checkLogs(t)
 	}
+	f.reads.check(t)
+	t.Logf("changes: %d committed, %d of them known only by a look afterwards; %d failed", f.tally.committed.Load(), f.tally.unknown.Load(), f.tally.failed.Load())
 }
 
-// built reports whether all viewers have a set of n contacts.
-func (s *severalSite) built(ctx context.Context, n int) bool {
-	return !slices.ContainsFunc(s.index.Look(ctx, s.viewers), func(set index.Set) bool { return set.Err != nil || len(set.Members) != n })
+// failovers is a fleet whose primary is replaced by its replica. The site and activityd reach it by
+// proxies, which stand for its address.
+type failovers struct {
+	*fleet
+	primary   *servertest.Replicated
+	replicas  []*servertest.Replicated // each one's of the one before, the first one's of the primary
+	siteProxy *servertest.Proxy
+	reads     watchedReads
 }
 
-// rankOf returns a function that returns the place of a title, -1 for any other.
-func rankOf(titles ...string) func(title string) int {
-	return func(title string) int { return slices.Index(titles, title) }
-}
-
-func openSentinels(t *testing.T, w *localserver.Watched) *redis.Client {
+func newFailovers(t *testing.T, seed uint64) *failovers {
 	t.Helper()
-	client := redis.NewFailoverClient(w.FailoverOptions())
-	t.Cleanup(func() { _ = client.Close() })
-	return client
+	f := &failovers{primary: servertest.NewPrimary(t)}
+	last := f.primary
+	for range 2 { // they are there from the start, which takes less than to catch up under load
+		last = last.NewReplica(t)
+		f.replicas = append(f.replicas, last)
+	}
+	f.siteProxy = servertest.NewProxy(t, f.primary.Addr())
+	f.fleet = fleetOn(t, seed, f.siteProxy.MySQLDSN(f.primary.SiteDSN()), servertest.NewProxy(t, f.primary.Addr()))
+	f.hangs = true
+	return f
+}
+
+// kinds are what the test does, and more if it is asked for.
+func (f *failovers) kinds(t *testing.T) []failoverKind {
+	t.Helper()
+	chosen := []failoverKind{killed, hung}
+	if text := os.Getenv("ACTIVITYD_FAILOVERS"); text != "" {
+		n, err := strconv.Atoi(text)
+		must(t, err)
+		chosen = append(chosen, planned)
+		for rnd := rand.New(rand.NewPCG(f.seed, 600)); len(chosen) < n; {
+			chosen = append(chosen, chosen[rnd.IntN(3)])
+		}
+	}
+	return chosen
+}
+
+type failoverKind string
+
+const (
+	killed  failoverKind = "killed"
+	planned failoverKind = "planned"
+	hung    failoverKind = "hung"
+)
+
+// failOver ends the primary in one of the ways, promotes the replica, and moves the address to it. It
+// returns when all goes on, and activityd has no connection to the old one.
+func (f *failovers) failOver(t *testing.T, kind failoverKind) {
+	t.Helper()
+	f.primary.CheckSynchronous(t)
+	done := f.finished(t)
+	w := outage{struck: time.Now()}
+	f.reads.begin(&w)
+	switch kind {
+	case killed:
+		must(t, f.primary.Kill())
+	case planned:
+		f.primary.SetReadOnly(t)
+	case hung:
+		must(t, f.primary.Pause())
+	}
+	old := f.primary
+	f.primary, f.replicas = f.replicas[0], f.replicas[1:]
+	f.primary.Promote(t)
+	f.skew(t, kind)
+	f.siteProxy.Move(f.primary.Addr())
+	f.mysqlProxy.Move(f.primary.Addr())
+	w.moved = time.Now()
+	if kind == hung {
+		f.siteProxy.Cut() // the site would wait forever
+	}
+	eventually(t, "a task is done on the new primary", func() bool { return f.finished(t) > done })
+	working := time.Since(w.moved)
+	f.reads.settle(t)
+	if kind == hung {
+		must(t, old.Resume())
+	}
+	eventually(t, "no connection to the old primary is left", func() bool {
+		return f.mysqlProxy.Connections(old.Addr())+f.siteProxy.Connections(old.Addr()) == 0
+	})
+	t.Logf("%s: no primary for %v; after that the first task was seen to be done in %v; %d reads were refused, the last one %v after the primary was lost", kind,
+		w.moved.Sub(w.struck).Round(time.Millisecond), working.Round(time.Millisecond), w.refused, max(0, w.last.Sub(w.struck)).Round(time.Millisecond))
+}
+
+// skew moves all times of leases and of tasks that wait for theirs, as if the clock of the new primary were
+// ahead of the old one's, or behind.
+func (f *failovers) skew(t *testing.T, kind failoverKind) {
+	t.Helper()
+	ahead := map[failoverKind]int{killed: 3000, planned: -3000, hung: 1500}[kind] // milliseconds
+	for table, column := range map[string]string{"tasks": "due_at", "once_keys": "lease_ends"} {
+		f.primary.Do(t, fmt.Sprintf("UPDATE %[1]s.%[2]s SET %[3]s = %[3]s - (%[4]d) WHERE %[3]s > 0", servertest.Database, table, column, ahead))
+	}
+}
+
+// finished counts the tasks that were done, beside the address.
+func (f *failovers) finished(t *testing.T) int {
+	t.Helper()
+	return f.primary.Number(t, "SELECT COUNT(*) FROM "+servertest.Database+".task_events WHERE event = 'finished'")
+}
+
+// awaitProgress waits until the site has made some more changes, some more tasks were done, and some more
+// reads answered.
+func (f *failovers) awaitProgress(t *testing.T) {
+	t.Helper()
+	const changes, done, reads = 30, 30, 100
+	wantChanges, wantDone, wantReads := f.tally.committed.Load()+changes, f.finished(t)+done, f.reads.answered.Load()+reads
+	eventually(t, "changes, tasks and reads go on", func() bool {
+		if err := f.trouble.Load(); err != nil {
+			t.Fatalf("the site: %v", *err)
+		}
+		return f.tally.committed.Load() >= wantChanges && f.reads.answered.Load() >= wantReads && f.finished(t) >= wantDone
+	})
+}
+
+// verify runs "activityd verify" on all members.
+func (f *failovers) verify(t *testing.T) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), activityd(t), "verify", "--answers=1",
+		"--mysql-dsn="+f.mysqlProxy.MySQLDSN(f.dsn), "--redis-url="+f.redisProxy.RedisURL(), "--need="+strconv.Itoa(f.settings.Need))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("activityd verify: %v\n%s", err, out)
+	}
+}
+
+// outage is the time in which there was no primary.
+type outage struct {
+	struck, moved time.Time
+	refused       int       // reads
+	last          time.Time // when the last one was refused
+}
+
+// watchedReads are reads by HTTP. Where one is refused there must be no primary.
+type watchedReads struct {
+	answered atomic.Int64
+	row      atomic.Int64 // of how many reads the last ones were answered
+
+	mu      sync.Mutex
+	now     *outage // the present one; nil: there is a primary
+	outside []error // refusals while there is one
+}
+
+// live reads until the function that it returns is called.
+func (w *watchedReads) live(ctx context.Context, reader *httpReader) (rest func() error) {
+	const readers, pause, limit = 4, 5 * time.Millisecond, 10
+	var resting atomic.Bool
+	group, ctx := errgroup.WithContext(ctx)
+	for i := range readers {
+		next := i * len(reader.members) / readers
+		group.Go(func() error {
+			return every(ctx, pause, &resting, func() error {
+				next++
+				_, err := reader.read(ctx, reader.members[next%len(reader.members)], limit)
+				return w.note(err)
+			})
+		})
+	}
+	return func() error {
+		resting.Store(true)
+		return group.Wait()
+	}
+}
+
+func (w *watchedReads) note(err error) error {
+	status, answered := errors.AsType[*statusError](err)
+	if err == nil || answered && status.code == http.StatusNotFound {
+		w.answered.Add(1)
+		w.row.Add(1)
+		return nil
+	}
+	w.row.Store(0)
+	switch {
+	case !answered, status.code == http.StatusGatewayTimeout: // on a slow machine, too
+		return nil
+	case status.code != http.StatusServiceUnavailable:
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.now != nil:
+		w.now.refused++
+		w.now.last = time.Now()
+	case strings.Contains(status.body, "database cannot be reached"): // and not that all walks are taken
+		w.outside = append(w.outside, err)
+	}
+	return nil
+}
+
+func (w *watchedReads) begin(now *outage) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = now
+}
+
+// settle waits until reads are answered again. From then on they must be.
+func (w *watchedReads) settle(t *testing.T) {
+	t.Helper()
+	const row = 200
+	w.row.Store(0)
+	eventually(t, "all reads are answered", func() bool { return w.row.Load() >= row })
+	w.begin(nil)
+}
+
+func (w *watchedReads) check(t *testing.T) {
+	t.Helper()
+	for _, err := range w.outside {
+		t.Errorf("a read was refused while there was a primary: %v", err)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/redisreply"
 )
 
 // addFunction defines adder, the one way into a set, for all scripts that add; the
@@ -142,50 +143,54 @@ func (ix *Index) Add(ctx context.Context, additions []Addition) (missing []membe
 		return nil, nil
 	}
 	start := time.Now()
-	failed = make(map[member.ID]error)
-	additions = ix.trusted(ctx, additions, failed)
-	outcomes := make(map[AddOutcome]int)
-	again := ix.addAll(ctx, additions, ix.callsByNode, outcomes, &missing, failed)
-	again = ix.raise(ctx, again, outcomes)
-	for _, a := range ix.addAll(ctx, again, ix.callsBySet, outcomes, &missing, failed) {
-		if failed[a.Member] == nil {
-			failed[a.Member] = fmt.Errorf("add contact %s to the set of %s: %w: a command failed within a script", a.Contact, a.Member, ErrUnavailable)
-		}
+	a := &adding{Index: ix, outcomes: make(map[AddOutcome]int), failed: make(map[member.ID]error)}
+	again := a.run(ctx, ix.callsByNode(ctx, a.trusted(ctx, additions)))
+	for _, left := range a.run(ctx, ix.callsBySet(a.raise(ctx, again))) {
+		a.failed[left.Member] = fmt.Errorf("add contact %s to the set of %s: %w: a command failed within a script", left.Contact, left.Member, ErrUnavailable)
 	}
-	for outcome, n := range outcomes {
+	for outcome, n := range a.outcomes {
 		adds.WithLabelValues(string(outcome)).Add(float64(n))
 	}
 	// A set of at most Max members grows by one, so no more than one is cut off.
-	trims.Add(float64(outcomes[AddTrimmed]))
-	slices.Sort(missing)
+	trims.Add(float64(a.outcomes[AddTrimmed]))
+	slices.Sort(a.missing)
 	var err error
-	for _, err = range failed {
+	for _, err = range a.failed {
 		break
 	}
 	ix.observe(opAdd, start, err)
-	return slices.Compact(missing), failed
+	return slices.Compact(a.missing), a.failed
+}
+
+// adding is one [Index.Add] under way, and what it has done.
+type adding struct {
+	*Index
+
+	outcomes map[AddOutcome]int
+	missing  []member.ID
+	failed   map[member.ID]error
 }
 
 // trusted compares the stored settings where that was not done lately, and returns the
 // additions to sets of nodes that have the own ones. The others have failed.
-func (ix *Index) trusted(ctx context.Context, additions []Addition, failed map[member.ID]error) []Addition {
+func (a *adding) trusted(ctx context.Context, additions []Addition) []Addition {
 	errs := make(map[*node]error)
-	return slices.DeleteFunc(slices.Clone(additions), func(a Addition) bool {
-		n, err := ix.client.nodeOf(ctx, UserKey(a.Member))
+	return slices.DeleteFunc(slices.Clone(additions), func(one Addition) bool {
+		n, err := a.client.nodeOf(ctx, UserKey(one.Member))
 		if err != nil {
-			err = translate(ctx, "find the node of "+a.Member.String(), err)
+			err = translate(ctx, "find the node of "+one.Member.String(), err)
 		} else {
 			compared, ok := errs[n]
 			if !ok {
-				if !ix.trusts(n) {
-					compared = ix.compareNode(ctx, n)
+				if !a.trusts(n) {
+					compared = a.compareNode(ctx, n)
 				}
 				errs[n] = compared
 			}
 			err = compared
 		}
 		if err != nil {
-			failed[a.Member] = err
+			a.failed[one.Member] = err
 		}
 		return err != nil
 	})
@@ -194,19 +199,23 @@ func (ix *Index) trusted(ctx context.Context, additions []Addition, failed map[m
 // raise raises the scores of contacts that are members of their sets, which is all that
 // adder does for them, and returns the additions that it did not raise. Unlike a script,
 // the command works in a slot that is being moved.
-func (ix *Index) raise(ctx context.Context, additions []Addition, outcomes map[AddOutcome]int) (others []Addition) {
+func (a *adding) raise(ctx context.Context, additions []Addition) (others []Addition) {
 	commands, raised := make([]*command, len(additions)), make([]*redis.IntCmd, len(additions))
-	for i, a := range additions {
-		key := UserKey(a.Member)
-		raised[i] = redis.NewIntCmd(ctx, "zadd", key, "xx", "gt", "ch", a.Score, a.Contact.String())
+	for i, one := range additions {
+		key := UserKey(one.Member)
+		raised[i] = redis.NewIntCmd(ctx, "zadd", key, "xx", "gt", "ch", one.Score, one.Contact.String())
 		commands[i] = newCommand(key, raised[i])
 	}
-	ix.client.send(ctx, commands)
+	a.client.send(ctx, commands)
 	for i, cmd := range raised {
-		if cmd.Err() == nil && cmd.Val() == 1 {
-			outcomes[AddTaken]++
-		} else {
-			others = append(others, additions[i])
+		passing, _ := redisreply.Passing(cmd.Err())
+		switch one := additions[i]; {
+		case cmd.Err() == nil && cmd.Val() == 1:
+			a.outcomes[AddTaken]++
+		case passing && !isOfSlot(cmd.Err()): // nor would a script be run
+			a.failed[one.Member] = translate(ctx, fmt.Sprintf("add contact %s to the set of %s", one.Contact, one.Member), cmd.Err())
+		default:
+			others = append(others, one)
 		}
 	}
 	return others
@@ -219,49 +228,49 @@ type addCall struct {
 	additions []Addition
 }
 
-// addAll runs addScript for all additions, as calls divides them. It adds to the outcomes,
-// to the members whose set is missing, and to those that failed because their server
-// cannot be used. The others that failed it returns.
-func (ix *Index) addAll(ctx context.Context, additions []Addition, divide func(context.Context, []Addition) []addCall,
-	outcomes map[AddOutcome]int, missing *[]member.ID, failed map[member.ID]error,
-) (again []Addition) {
-	divided := divide(ctx, additions)
-	calls := make([]call, len(divided))
-	for i, c := range divided {
-		calls[i] = c.call
+// run runs addScript. It returns the additions that failed though their server can be
+// used: another way may work.
+func (a *adding) run(ctx context.Context, runs []addCall) (again []Addition) {
+	calls := make([]call, len(runs))
+	for i, r := range runs {
+		calls[i] = r.call
 	}
-	for i, r := range ix.client.evalAll(ctx, addScript, calls, nil) {
-		some := divided[i].additions
+	for i, r := range a.client.evalAll(ctx, addScript, calls, nil) {
+		some := runs[i].additions
 		parts, _ := r.value.([]any)
 		if r.err == nil && len(parts) != 3 {
 			r.err = fmt.Errorf("unexpected reply %v", r.value)
 		}
-		if r.err != nil {
+		switch {
+		case r.err == nil:
+			again = append(again, a.read(some, parts)...)
+		case len(calls[i].keys) == 0 && !isUnreachable(r.err):
+			again = append(again, some...)
+		default:
 			err := translate(ctx, fmt.Sprintf("add contact %s to %d sets, the first that of %s", some[0].Contact, len(some), some[0].Member), r.err)
-			if len(calls[i].keys) == 0 && !isUnreachable(r.err) { // another way may work
-				again = append(again, some...)
-				continue
+			for _, one := range some {
+				a.failed[one.Member] = err
 			}
-			for _, a := range some {
-				failed[a.Member] = err
-			}
-			continue
 		}
-		counts, _ := parts[0].([]any)
-		for pair := range slices.Chunk(counts, 2) {
-			outcome, _ := pair[0].(string)
-			n, _ := pair[1].(int64)
-			if outcome == "rose" {
-				outcome = string(AddTaken)
-			}
-			outcomes[AddOutcome(outcome)] += int(n)
-		}
-		for _, a := range pick(some, parts[1]) {
-			*missing = append(*missing, a.Member)
-		}
-		again = append(again, pick(some, parts[2])...)
 	}
 	return again
+}
+
+// read reads a reply of addScript, and returns the additions that failed.
+func (a *adding) read(some []Addition, parts []any) (failed []Addition) {
+	counts, _ := parts[0].([]any)
+	for pair := range slices.Chunk(counts, 2) {
+		outcome, _ := pair[0].(string)
+		n, _ := pair[1].(int64)
+		if outcome == "rose" {
+			outcome = string(AddTaken)
+		}
+		a.outcomes[AddOutcome(outcome)] += int(n)
+	}
+	for _, one := range pick(some, parts[1]) {
+		a.missing = append(a.missing, one.Member)
+	}
+	return pick(some, parts[2])
 }
 
 // pick returns the additions at positions of a reply, which count from 1.
@@ -300,7 +309,7 @@ func (ix *Index) callsByNode(ctx context.Context, additions []Addition) (calls [
 }
 
 // callsBySet makes a call of each addition.
-func (ix *Index) callsBySet(_ context.Context, additions []Addition) []addCall {
+func (ix *Index) callsBySet(additions []Addition) []addCall {
 	calls := make([]addCall, len(additions))
 	for i, a := range additions {
 		set := UserKey(a.Member)

@@ -141,24 +141,7 @@ func (c *client) judge(ctx context.Context, inspected map[*node]*inspection, bac
 		runs[in.run] = true
 	}
 	for n, in := range inspected {
-		unknown, emptied, moved := false, false, false
-		for i, t := range in.tags {
-			c.lostAt.Store(max(c.lostAt.Load(), t.lost))
-			switch {
-			case t.server == "": // nothing was written, or all of it is gone
-				emptied = true
-			case t.rewound && (t.server == in.run || t.server == unknownRun):
-				unknown = true
-				if n.Set(ctx, serverKey(t.tag), rewoundRun, 0).Err() == nil { // for the other processes
-					in.tags[i].server = rewoundRun
-				}
-			case in.run == "" && t.server != rewoundRun, t.server == in.run:
-			case runs[t.server], t.server == unknownRun:
-				moved = true
-			default:
-				unknown = true
-			}
-		}
+		unknown, emptied, moved := c.judgeTags(ctx, n, in, runs)
 		k := &knowledge{dials: in.dials, run: in.run, at: c.now()}
 		if unknown {
 			k.err = fmt.Errorf("%s: %w", n.addr, ErrUnknown)
@@ -178,6 +161,29 @@ func (c *client) judge(ctx context.Context, inspected map[*node]*inspection, bac
 			c.settle(ctx, n, in, 0)
 		}
 	}
+}
+
+// judgeTags finds out what the tags of a node say: that its data may be old, that some are
+// gone, that some came from another node. runs are those of all nodes.
+func (c *client) judgeTags(ctx context.Context, n *node, in *inspection, runs map[string]bool) (unknown, emptied, moved bool) {
+	for i, t := range in.tags {
+		c.lostAt.Store(max(c.lostAt.Load(), t.lost))
+		switch {
+		case t.server == "": // nothing was written, or all of it is gone
+			emptied = true
+		case t.rewound && (t.server == in.run || t.server == unknownRun):
+			unknown = true
+			if n.Set(ctx, serverKey(t.tag), rewoundRun, 0).Err() == nil { // for the other processes
+				in.tags[i].server = rewoundRun
+			}
+		case in.run == "" && t.server != rewoundRun, t.server == in.run:
+		case runs[t.server], t.server == unknownRun:
+			moved = true
+		default:
+			unknown = true
+		}
+	}
+	return unknown, emptied, moved
 }
 
 // settleScript stores the run of the server, and raises when data were lost last, unless
@@ -202,6 +208,9 @@ func (c *client) settle(ctx context.Context, n *node, in *inspection, lost int64
 	run := in.run
 	if run == "" {
 		run = unknownRun // so that it shows when all is gone
+	}
+	if lost != 0 { // one of another node may have been noted by a clock that is ahead
+		lost = max(lost, c.lostAt.Load()+1)
 	}
 	for _, t := range in.tags {
 		if t.server == run {

@@ -471,9 +471,8 @@ func (c *client) evalAll(ctx context.Context, s *script, calls []call, more []*c
 	var unknown []*command // to their servers
 	for i, cmd := range cmds {
 		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-			var cmd *command
-			cmd, cmds[i] = calls[i].command(ctx, "eval", s.text)
-			unknown = append(unknown, cmd)
+			again, reply := calls[i].command(ctx, "eval", s.text)
+			cmds[i], unknown = reply, append(unknown, again)
 		}
 	}
 	if len(unknown) > 0 {

@@ -77,7 +77,7 @@ func (c *Cluster) start(ctx context.Context, args []string) error {
 	for i := range c.Nodes {
 		group.Go(func() error {
 			port := port + 2*i // the one above is that of the cluster's bus
-			n, err := startNode(ctx, host, port, StartRedis, append([]string{
+			n, err := startNode(ctx, host, port, append([]string{
 				"--cluster-enabled", "yes",
 				"--cluster-port", strconv.Itoa(port + 1),
 				"--cluster-announce-ip", host,
@@ -86,7 +86,7 @@ func (c *Cluster) start(ctx context.Context, args []string) error {
 				"--cluster-allow-replica-migration", "no", // no node changes its role by itself but in a failover
 				"--repl-diskless-sync-delay", "0",
 				"--repl-ping-replica-period", "1", // a replica is announced after its first ping
-			}, args...))
+			}, args...)...)
 			if err == nil {
 				n.ID, err = n.Client.Do(ctx, "CLUSTER", "MYID").Text()
 			}
@@ -127,17 +127,19 @@ func areFree(ctx context.Context, host string, first, n int) error {
 }
 
 // startNode starts a server that knows of no other yet and listens on a port, too.
-func startNode(ctx context.Context, host string, port int, start func(ctx context.Context, args ...string) (*Redis, error), args []string) (*Node, error) {
-	r, err := start(ctx, append([]string{
-		"--bind", host,
-		"--port", strconv.Itoa(port),
-	}, args...)...)
+func startNode(ctx context.Context, host string, port int, args ...string) (*Node, error) {
+	r, err := StartRedis(ctx, append([]string{"--bind", host, "--port", strconv.Itoa(port)}, args...)...)
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{Redis: r, HostPort: net.JoinHostPort(host, strconv.Itoa(port))}
-	n.Client = redis.NewClient(&redis.Options{Network: "unix", Addr: r.Addr(), ContextTimeoutEnabled: true})
-	return n, nil
+	return newNode(r, host, port), nil
+}
+
+func newNode(r *Redis, host string, port int) *Node {
+	return &Node{
+		Redis: r, HostPort: net.JoinHostPort(host, strconv.Itoa(port)),
+		Client: redis.NewClient(&redis.Options{Network: "unix", Addr: r.Addr(), ContextTimeoutEnabled: true}),
+	}
 }
 
 // join makes a cluster of nodes that know of no other.

@@ -82,7 +82,12 @@ func (m *MySQL) installCommand(ctx context.Context, program, user string) ([]str
 			"--innodb-redo-log-capacity=16777216", m.ownTemp(),
 		}, nil
 	}
-	script, ok := find("mariadb-install-db", "mysql_install_db")
+	// A server that is not the installed one has its own script beside it.
+	script, err := exec.LookPath(filepath.Join(filepath.Dir(program), "mariadb-install-db"))
+	ok := err == nil
+	if !ok {
+		script, ok = find("mariadb-install-db", "mysql_install_db")
+	}
 	if !ok {
 		return nil, missing("mariadb-install-db", "mariadb-server")
 	}

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// Redis is a private Redis server.
+// Redis is a private Redis server, or a Sentinel.
 type Redis struct {
 	*server
 }
@@ -23,13 +24,35 @@ var AOF = []string{"--appendonly", "yes", "--appendfsync", "always"}
 // the start only: the server runs until Close. An error says what to install, or carries
 // the end of the server's log.
 func StartRedis(ctx context.Context, args ...string) (*Redis, error) {
-	return startRedis(ctx, func(*server) ([]string, error) {
-		return append([]string{"--port", "0", "--save", "", "--appendonly", "no"}, args...), nil
+	return startRedis(ctx, func(r *Redis, program string) error {
+		r.argv = append([]string{
+			program,
+			"--port", "0",
+			"--unixsocket", r.Addr(),
+			"--unixsocketperm", "700",
+			"--dir", r.dir,
+			"--save", "",
+			"--appendonly", "no",
+			"--daemonize", "no",
+		}, args...)
+		return nil
 	})
 }
 
-// startRedis starts a server with arguments that may depend on its folder.
-func startRedis(ctx context.Context, argsFor func(*server) ([]string, error)) (*Redis, error) {
+// StartSentinel starts a Sentinel, which is the same program as the server. lines are
+// added to its configuration, such as "port 26379": a program that asks it, or another
+// Sentinel, cannot do so by the unix socket. It is an error if the port is not free.
+func StartSentinel(ctx context.Context, lines ...string) (*Redis, error) {
+	return startRedis(ctx, func(r *Redis, program string) error {
+		file := r.path("sentinel.conf")
+		r.argv = []string{program, file, "--sentinel"}
+		lines = append([]string{"port 0", "unixsocket " + r.Addr(), "unixsocketperm 700", "dir " + r.dir}, lines...)
+		return os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600)
+	})
+}
+
+// startRedis starts the program that was found, as setUp says in argv.
+func startRedis(ctx context.Context, setUp func(r *Redis, program string) error) (*Redis, error) {
 	program, ok := FindRedis()
 	if !ok {
 		return nil, missing("redis-server", "redis-server")
@@ -39,13 +62,8 @@ func startRedis(ctx context.Context, argsFor func(*server) ([]string, error)) (*
 		return nil, err
 	}
 	r := &Redis{s}
-	args, err := argsFor(s)
-	s.argv = append(append([]string{program}, args...),
-		"--unixsocket", r.Addr(),
-		"--unixsocketperm", "700",
-		"--dir", s.dir,
-		"--daemonize", "no")
 	s.ping = r.ping
+	err = setUp(r, program)
 	if err == nil {
 		err = s.start(ctx)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,30 @@ func startRedis(t *testing.T, args ...string) (*localserver.Redis, *redis.Client
 	client := redis.NewClient(parsed)
 	t.Cleanup(func() { _ = client.Close() })
 	return r, client
+}
+
+// That nothing answers at the master's address does not matter.
+func TestSentinelKnowsItsMaster(t *testing.T) {
+	t.Parallel()
+	s, err := localserver.StartSentinel(t.Context(), "sentinel monitor index 127.0.0.1 1 1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for range 2 { // it keeps its configuration
+		sentinel := redis.NewSentinelClient(&redis.Options{Network: "unix", Addr: s.Addr()})
+		addr, err := sentinel.GetMasterAddrByName(t.Context(), "index").Result()
+		if err != nil || !slices.Equal(addr, []string{"127.0.0.1", "1"}) {
+			t.Errorf("the master is at %v, %v", addr, err)
+		}
+		if err := errors.Join(sentinel.Close(), s.Restart(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestRedisForgetsOrKeepsItsDataThroughAKill(t *testing.T) {

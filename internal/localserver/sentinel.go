@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,15 +49,20 @@ func (w *Watched) start(ctx context.Context, downAfter time.Duration, args []str
 		return err
 	}
 	args = append([]string{"--repl-diskless-sync-delay", "0", "--replica-announce-ip", host}, args...)
-	add := func(list *[]*Node, start func(ctx context.Context, args ...string) (*Redis, error), args ...string) error {
-		n, err := startNode(ctx, host, port, start, args)
+	add := func(list *[]*Node, start func(ctx context.Context, host string, port int) (*Node, error)) error {
+		n, err := start(ctx, host, port)
 		port++
 		if err == nil {
 			*list = append(*list, n)
 		}
 		return err
 	}
-	if err := add(&w.Nodes, StartRedis, args...); err != nil {
+	server := func(more ...string) func(ctx context.Context, host string, port int) (*Node, error) {
+		return func(ctx context.Context, host string, port int) (*Node, error) {
+			return startNode(ctx, host, port, slices.Concat(more, args)...)
+		}
+	}
+	if err := add(&w.Nodes, server()); err != nil {
 		return err
 	}
 	master := w.Nodes[0].HostPort
@@ -65,20 +70,27 @@ func (w *Watched) start(ctx context.Context, downAfter time.Duration, args []str
 	if err != nil {
 		return err
 	}
-	if err := add(&w.Nodes, StartRedis, append([]string{"--replicaof", host + " " + masterPort}, args...)...); err != nil {
+	if err := add(&w.Nodes, server("--replicaof", host+" "+masterPort)); err != nil {
 		return err
 	}
 	if err := await(ctx, "follow "+master, w.Nodes[1].follows(ctx)); err != nil {
 		return err
 	}
-	config := strings.Join([]string{
-		fmt.Sprintf("sentinel monitor %s %s %s %d", watchedName, host, masterPort, sentinels/2+1),
-		fmt.Sprintf("sentinel down-after-milliseconds %s %d", watchedName, downAfter.Milliseconds()),
-		"sentinel announce-ip " + host,
-		fmt.Sprintf("sentinel failover-timeout %s %d", watchedName, max(3*time.Second, 3*downAfter).Milliseconds()),
-	}, "\n")
 	for range sentinels {
-		if err := add(&w.Sentinels, func(ctx context.Context, args ...string) (*Redis, error) { return startSentinel(ctx, config, args) }); err != nil {
+		err := add(&w.Sentinels, func(ctx context.Context, host string, port int) (*Node, error) {
+			r, err := StartSentinel(ctx,
+				"bind "+host,
+				fmt.Sprint("port ", port),
+				"sentinel announce-ip "+host,
+				fmt.Sprintf("sentinel monitor %s %s %s %d", watchedName, host, masterPort, sentinels/2+1),
+				fmt.Sprintf("sentinel down-after-milliseconds %s %d", watchedName, downAfter.Milliseconds()),
+				fmt.Sprintf("sentinel failover-timeout %s %d", watchedName, max(3*time.Second, 3*downAfter).Milliseconds()))
+			if err != nil {
+				return nil, err
+			}
+			return newNode(r, host, port), nil
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -88,14 +100,6 @@ func (w *Watched) start(ctx context.Context, downAfter time.Duration, args []str
 		}
 	}
 	return nil
-}
-
-// startSentinel starts a Sentinel with a configuration, which it writes to.
-func startSentinel(ctx context.Context, config string, args []string) (*Redis, error) {
-	return startRedis(ctx, func(s *server) ([]string, error) {
-		path := s.path("sentinel.conf")
-		return append([]string{path, "--sentinel"}, args...), os.WriteFile(path, []byte(config), 0o600)
-	})
 }
 
 // watches returns an error unless the Sentinel knows the replica, and so many others.

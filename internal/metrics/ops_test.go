@@ -96,6 +96,8 @@ var everything = sync.OnceValue(func() map[string]exported {
 		"up": {kind: dto.MetricType_GAUGE},
 		// TestTheListenerServes asserts that it is shown.
 		"activityd_build_info": {dto.MetricType_GAUGE, map[string][]string{"version": nil, "go_version": nil, "role": {"all", "api", "workers"}}},
+		// TestConnectionsAreCountedByServer asserts it: there is no server here.
+		"activityd_mysql_connections": {dto.MetricType_GAUGE, map[string][]string{"database": nil, "server_id": nil}},
 	}
 	for _, family := range use() {
 		e := exported{family.GetType(), make(map[string][]string)}

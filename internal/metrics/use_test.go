@@ -40,8 +40,10 @@ func use() []*dto.MetricFamily {
 	showCertificate(log)
 	defer useIndex(log, q)() // what is shown of a sweep goes with it
 	registry := prometheus.NewRegistry()
+	stats := queue.NewStatsCollector(q.Stats, nil, log)
+	stats.SiteUp = func() bool { return true }
 	registry.MustRegister(
-		queue.NewStatsCollector(q.Stats, nil, log),
+		stats,
 		once.NewPhasesCollector(func(context.Context) (map[once.Phase]int, error) { return map[once.Phase]int{}, nil }))
 	return gathered(registry)
 }

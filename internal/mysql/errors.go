@@ -18,7 +18,7 @@ const (
 	erTooManyConns     = 1040
 	erAccessDeniedDB   = 1044
 	erAccessDenied     = 1045
-	erUnknownCommand   = 1047 // of a proxy without prepared statements
+	erUnknownCommand   = 1047 // of a proxy without prepared statements; of a node of Galera without a quorum, for all statements
 	erUnknownDatabase  = 1049
 	erShutdown         = 1053
 	erUnknownColumn    = 1054
@@ -39,7 +39,7 @@ const (
 	erDeadlock         = 1213
 	erSuperNeeded      = 1227
 	erUnknownStatement = 1243 // of a proxy that sent it to another server than the one that prepared it
-	erOptionPrevents   = 1290 // a server that was made read-only, as after a failover
+	erOptionPrevents   = 1290 // a server that was made read-only, as after a failover: the driver hides it, see rejectReadOnly
 	erNotPreparable    = 1295
 	erViewNoExplain    = 1345 // the plan of a view is hidden from users without rights to its tables
 	erViewInvalid      = 1356 // its tables or columns are gone, or the rights of its definer
@@ -54,6 +54,9 @@ const (
 	erConnectionKilled = 1927 // MariaDB: also what a shutdown does to running statements
 	erStatementTimeout = 1969 // MariaDB: max_statement_time
 	erQueryTimeout     = 3024 // MySQL: max_execution_time
+	erOfflineMode      = 3032 // MySQL: offline_mode
+	erReplicationHook  = 3100 // MySQL: group replication cannot commit
+	erRolledBack       = 3101 // MySQL: group replication found a conflict with another member's transaction
 	erCheckViolated    = 3819 // MySQL: CHECK
 )
 
@@ -91,7 +94,7 @@ func Translate(ctx context.Context, what string, err error) error {
 // (deadlock, lock wait timeout), so that the whole transaction should be run again.
 func IsRetryable(err error) bool {
 	switch serverError(err) {
-	case erDeadlock, erLockWait, erRecordChanged, erAutoIncrement:
+	case erDeadlock, erLockWait, erRecordChanged, erAutoIncrement, erRolledBack:
 		return true
 	}
 	return false
@@ -160,20 +163,23 @@ func IsChanged(err error) bool {
 	return n == erColumnExists || n == erKeyExists || n == erNothingToDrop
 }
 
+// IsNoSuchTable reports whether a statement named a table that is not there.
+func IsNoSuchTable(err error) bool { return serverError(err) == erNoSuchTable }
+
 // IsDuplicate reports whether a row was refused because another one has its key.
 func IsDuplicate(err error) bool { return serverError(err) == erDuplicate }
 
 func isUnavailable(err error) bool {
 	switch serverError(err) {
-	case erTooManyConns, erUserConns, erShutdown, erOptionPrevents, erReadOnlyMode, erConnectionKilled,
-		erNetRead, erNetReadTimeout, erNetWrite, erNetWriteTimeout:
+	case erTooManyConns, erUserConns, erUnknownCommand, erShutdown, erOptionPrevents, erReadOnlyMode, erConnectionKilled,
+		erNetRead, erNetReadTimeout, erNetWrite, erNetWriteTimeout, erOfflineMode, erReplicationHook:
 		return true
 	}
 	if _, ok := errors.AsType[net.Error](err); ok {
 		return true
 	}
-	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	return errors.Is(err, errReadOnly) || errors.Is(err, errNoAnswer) ||
+		errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 func advise(err error) string {

@@ -10,11 +10,11 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// The pool's defaults. A lifetime lets a proxy or a failover move connections, one
-// after the other.
+// The pool's defaults. A lifetime lets a proxy or a failover move connections: the first
+// new one that leads to another server ends the others.
 const (
 	defaultMaxOpen = 32
-	lifetime       = 30 * time.Minute
+	lifetime       = time.Minute
 	connectTimeout = 5 * time.Second
 	maxIdle        = 20 * time.Second // less than idleWait, so that this end closes first
 )
@@ -50,9 +50,15 @@ func WithMaxOpen(n int) func(*sql.DB) {
 // UTC (in others UNIX_TIMESTAMP(NOW(3)), the clock of the queue, is an hour off
 // while daylight saving time ends), charset utf8mb4, and the other variables of
 // docs/decisions/0026-session.md. Of the driver's parameters, interpolateParams (a
-// query is one round trip and not three) and clientFoundRows (an UPDATE counts the
-// rows that it matched) are set, and multiStatements is not. A dsn that has one of
-// these with another value is refused, by the parameter's name.
+// query is one round trip and not three), clientFoundRows (an UPDATE counts the
+// rows that it matched) and rejectReadOnly (a connection whose server refuses a write
+// because it is read-only is closed) are set, and multiStatements is not. A dsn that has
+// one of these with another value is refused, by the parameter's name.
+//
+// All connections lead to the primary. A server that is read-only is refused, for reads,
+// too: it may lag. After a failover the pool gives up the connections to the server before:
+// when that became read-only, at most a second later; else when the first new connection
+// leads to another server, after a minute at the latest.
 //
 // Others have defaults: 5 seconds for connecting, 5 seconds for row locks
 // (innodb_lock_wait_timeout), and 30 seconds until the server closes an idle connection
@@ -70,7 +76,7 @@ func Open(dsn string, opts ...func(*sql.DB)) (*sql.DB, error) {
 	if err != nil {
 		return nil, errUnreadable
 	}
-	db := sql.OpenDB(connector{plain})
+	db := sql.OpenDB(connector{plain, &servers{database: cfg.DBName}, max(cfg.Timeout, connectTimeout)})
 	WithMaxOpen(defaultMaxOpen)(db)
 	db.SetConnMaxLifetime(lifetime)
 	db.SetConnMaxIdleTime(maxIdle)
@@ -113,6 +119,7 @@ func parseDSN(dsn string) (*mysql.Config, error) {
 	}
 	cfg.InterpolateParams = true
 	cfg.ClientFoundRows = true
+	cfg.RejectReadOnly = true
 	if cfg.Timeout == 0 {
 		cfg.Timeout = connectTimeout
 	}

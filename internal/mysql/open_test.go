@@ -58,6 +58,7 @@ func TestADSNThatContradictsIsRefused(t *testing.T) {
 		"clientFoundRows=false":                      "clientFoundRows",
 		"clientFoundRows=0":                          "clientFoundRows",
 		"multiStatements=true":                       "multiStatements",
+		"rejectReadOnly=false":                       "rejectReadOnly",
 		"charset=latin1":                             "charset",
 		"charset=utf8mb4,utf8":                       "charset",
 		"collation=utf8mb4_unicode_ci":               "collation",

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"time"
 )
 
 // The character set and the collation of the connections. A binary collation does
@@ -81,22 +82,52 @@ func setAll(all []setting) string {
 	return text.String()
 }
 
-// connector makes connections whose session is set up.
-type connector struct{ driver.Connector }
+// connector makes connections to the primary whose session is set up.
+type connector struct {
+	driver.Connector
+	servers *servers
+	timeout time.Duration // until the session is set up
+}
 
 // Connect implements [driver.Connector].
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := c.Connector.Connect(ctx)
+	// The pool opens connections without a deadline, too, and a server that hangs accepts them.
+	bounded, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	conn, err := c.connect(bounded)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return nil, fmt.Errorf("%w within %v", errNoAnswer, c.timeout)
+	}
+	return conn, err
+}
+
+func (c connector) connect(ctx context.Context) (driver.Conn, error) {
+	begun := time.Now()
+	plain, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
+	ours := &conn{driverConn: plain.(driverConn), servers: c.servers, seen: begun} //nolint:errcheck,forcetypeassert // the driver's has it
+	err = ours.setUp(ctx)
+	if err == nil && !c.servers.note(ours.server, begun) {
+		err = driver.ErrBadConn
+	}
+	if err != nil {
+		_ = plain.Close() // err says what matters
+		return nil, err
+	}
+	c.servers.connections(ours.server).Inc()
+	return ours, nil
+}
+
+func (c *conn) setUp(ctx context.Context) (err error) {
 	for _, text := range setUp {
-		if _, err := conn.(driver.ExecerContext).ExecContext(ctx, text, nil); err != nil { //nolint:errcheck,forcetypeassert // the driver's has it
-			_ = conn.Close()
-			return nil, fmt.Errorf("setting up the session: %w", err)
+		if _, err := c.ExecContext(ctx, text, nil); err != nil {
+			return fmt.Errorf("setting up the session: %w", err)
 		}
 	}
-	return conn, nil
+	c.server, err = primary(ctx, c)
+	return err
 }
 
 // fixed are the parameters that no DSN can choose, with the values that they have:
@@ -106,6 +137,7 @@ var fixed = fixedParameters(map[string]string{
 	"interpolateParams": "true",
 	"clientFoundRows":   "true",
 	"multiStatements":   "false",
+	"rejectReadOnly":    "true",
 	"charset":           charset,
 	"collation":         collation,
 	"strict":            "", // the driver panics

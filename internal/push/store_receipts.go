@@ -92,17 +92,51 @@ func (m *MySQL) WritePage(ctx context.Context, held []queue.Task, receipts []Rec
 		return nil
 	}
 	held = slices.DeleteFunc(slices.Clone(held), func(t queue.Task) bool { return t.Lease == "" })
-	return mysql.Transact(ctx, m.db, fmt.Sprintf("write %d receipts of %d pages", len(receipts), len(held)), func(tx *sql.Tx) error {
-		if err := holdLeases(ctx, tx, held); err != nil {
-			return err
-		}
+	what := fmt.Sprintf("write %d receipts of %d pages", len(receipts), len(held))
+	write := func(tx *sql.Tx) error {
 		for some := range slices.Chunk(inOrder(receipts), maxReceipts) {
 			if err := writeReceipts(ctx, tx, some); err != nil {
 				return err
 			}
 		}
 		return nil
+	}
+	if m.Queue == m.db {
+		return mysql.Transact(ctx, m.db, what, func(tx *sql.Tx) error {
+			if err := holdLeases(ctx, tx, held); err != nil {
+				return err
+			}
+			return write(tx)
+		})
+	}
+	return m.writePageApart(ctx, what, held, write)
+}
+
+// writePageApart writes the receipts of a page whose task is in another database: a
+// transaction there keeps the leases until the receipts are committed. It may end early,
+// with its connection, so the leases are looked at once more when the receipts are written.
+//
+// A process that is stopped right then and goes on later commits nothing without the
+// leases: its connection to the receipts has been idle for longer than that to the leases,
+// so that its server closes it earlier (wait_timeout, which is to be the same for both).
+// What is left is a server of the queue that dies, and comes back, between that look and
+// the commit behind it, while the commit takes until another process has the page: a
+// receipt may then stay pending for which no delivery comes, until the event is forgotten.
+func (m *MySQL) writePageApart(ctx context.Context, what string, held []queue.Task, write func(*sql.Tx) error) error {
+	var written error
+	err := mysql.Transact(ctx, m.Queue, what, func(leases *sql.Tx) error {
+		if err := holdLeases(ctx, leases, held); err != nil {
+			return err
+		}
+		written = mysql.Transact(ctx, m.db, what, func(tx *sql.Tx) error {
+			if err := write(tx); err != nil {
+				return err
+			}
+			return holdLeases(ctx, leases, held)
+		})
+		return nil // it was tried often enough
 	})
+	return cmp.Or(written, err)
 }
 
 // holdLeases keeps the leases of tasks until the end of the transaction.

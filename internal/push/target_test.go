@@ -2,6 +2,7 @@ package push_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -400,14 +401,27 @@ func TestTargetTasksThatMakeNoSense(t *testing.T) {
 }
 
 // TestALatePageWritesNothing: a process that was stopped while it targets a page, and goes on when
-// another one has the task, leaves nothing pending for which no delivery would come.
+// another one has the task, leaves nothing pending for which no delivery would come. So it is
+// where the queue has a database of its own.
 func TestALatePageWritesNothing(t *testing.T) {
 	t.Parallel()
 	db := openDB(t)
-	exec(t, db, "INSERT INTO users (id, username) VALUES (1, 'ada'), (2, 'bob')")
-	exec(t, db, "INSERT INTO push_devices (id, member_id, platform, address_hash, registered_at) VALUES (20, 2, 'fcm', REPEAT('x', 32), 5)")
-	exec(t, db, `INSERT INTO tasks (queue, type, subject, args) VALUES ('notify', 'notify', 1, '{"id":"e","type":"fave","recipients":["2"],"collapse":"c"}')`)
-	q := queue.NewMySQLQueue(db, queue.Options{})
+	for name, queueDB := range map[string]*sql.DB{"one database": db, "a queue apart": openDB(t)} {
+		t.Run(name, func(t *testing.T) {
+			testALatePageWritesNothing(t, db, queueDB)
+			exec(t, db, "DELETE FROM push_receipts")
+			exec(t, db, "DELETE FROM push_events")
+		})
+	}
+}
+
+func testALatePageWritesNothing(t *testing.T, db, queueDB *sql.DB) {
+	t.Helper()
+	exec(t, db, "REPLACE INTO users (id, username) VALUES (1, 'ada'), (2, 'bob')")
+	exec(t, db, "REPLACE INTO push_devices (id, member_id, platform, address_hash, registered_at) VALUES (20, 2, 'fcm', REPEAT('x', 32), 5)")
+	exec(t, queueDB, `INSERT INTO tasks (queue, type, subject, args) VALUES ('notify', 'notify', 1, '{"id":"e","type":"fave","recipients":["2"],"collapse":"c"}')`)
+	q, store := queue.NewMySQLQueue(queueDB, queue.Options{}), push.NewMySQL(db)
+	store.Queue = queueDB
 	claim := func() []queue.Task {
 		t.Helper()
 		list, err := q.Claim(t.Context(), push.QueueNotify, 10, time.Minute)
@@ -417,9 +431,9 @@ func TestALatePageWritesNothing(t *testing.T) {
 		}
 		return list
 	}
-	g := push.NewTargeting(push.TargetingOptions{Store: push.NewMySQL(db), Followers: contacts.NewMySQL(db)})
+	g := push.NewTargeting(push.TargetingOptions{Store: store, Followers: contacts.NewMySQL(db)})
 	late := claim()
-	exec(t, db, "UPDATE tasks SET due_at = 1") // its lease is over
+	exec(t, queueDB, "UPDATE tasks SET due_at = 1") // its lease is over
 	_, err := q.Sweep(t.Context())
 	must(t, err)
 	now := claim()

@@ -263,7 +263,9 @@ func orNull(d time.Duration) any {
 
 // find reads the ids of tasks that were just inserted, unless it was one and its id
 // is known. That they follow each other is not so everywhere
-// (auto_increment_increment).
+// (auto_increment_increment). The kind is read because it is not in the index: MariaDB
+// from 11 on would scan the whole index of a small table otherwise, and in a
+// serializable transaction wait for others who enqueued.
 func (e *enqueuing) find(ctx context.Context, list []New) error {
 	if e.blind || len(list) == 1 && e.idOf[list[0].DedupeKey] != 0 {
 		return nil
@@ -273,9 +275,9 @@ func (e *enqueuing) find(ctx context.Context, list []New) error {
 		keys[i] = n.DedupeKey
 	}
 	inserted, err := mysql.Select(ctx, e.tx, func(rows *sql.Rows) (r keyHolder, err error) {
-		err = rows.Scan(&r.dedupeKey, &r.ID)
+		err = rows.Scan(&r.dedupeKey, &r.ID, &r.Kind)
 		return r, err
-	}, "SELECT dedupe_key, id FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+")", mysql.Args(keys)...)
+	}, "SELECT dedupe_key, id, type FROM tasks FORCE INDEX (dedupe) WHERE dedupe_key IN ("+mysql.Marks(len(keys))+")", mysql.Args(keys)...)
 	for _, r := range inserted {
 		e.idOf[r.dedupeKey] = r.ID
 	}

@@ -308,6 +308,34 @@ func TestAnOpenTransactionHoldsUpNoOtherTasks(t *testing.T) {
 	}
 }
 
+// TestEnqueueInASerializableTransactionWaitsForNoOther: there each SELECT locks what it
+// reads.
+func TestEnqueueInASerializableTransactionWaitsForNoOther(t *testing.T) {
+	t.Parallel()
+	db, err := mysql.Open(servertest.MySQLDSN(t) + "&innodb_lock_wait_timeout=1") // who waits fails
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	fillQueue(t, db, 40)
+	other := begin(t, db)
+	if _, err := queue.EnqueueIn(t.Context(), other, []queue.New{tasks.NewUpload(1), tasks.NewUpload(2)}); err != nil {
+		t.Fatal(err)
+	}
+	site, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelSerializable})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = site.Rollback() })
+	var uploads []queue.New
+	for i := range member.ID(20) {
+		uploads = append(uploads, tasks.NewUpload(1_000_000+i))
+	}
+	if _, err := queue.EnqueueIn(t.Context(), site, uploads); err != nil {
+		t.Error(err)
+	}
+}
+
 func idsOf(list []queue.Task) (ids []uint64) {
 	for _, task := range list {
 		ids = append(ids, task.ID)

@@ -69,6 +69,9 @@ type PoolOptions struct {
 	Grace time.Duration
 	// MySQL gets the end of each call to the queue. Nil: one of the pool's own.
 	MySQL *Outage
+	// Handlers gets tasks that wait for MySQL, which may be another one than the queue's; that
+	// it is back, the caller has to say then. Nil: MySQL.
+	Handlers *Outage
 	// Waits is called with the error of each task that waits for a server other than MySQL:
 	// see [Kind].Away. It must not wait, and must be safe for concurrent use. Default: nothing.
 	Waits func(err error)
@@ -139,6 +142,7 @@ func NewPool(queue Store, notifier *notify.Notifier, handlers map[string]Handler
 	if o.MySQL == nil {
 		o.MySQL = NewOutage(log, "MySQL")
 	}
+	o.Handlers = cmp.Or(o.Handlers, o.MySQL)
 	if o.Waits == nil {
 		o.Waits = func(error) {}
 	}

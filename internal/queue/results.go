@@ -20,7 +20,7 @@ func (r *run) settle(c *claim, all []finished) (healthy bool) {
 		results[i] = f.Result
 		switch {
 		case errors.Is(f.Err, mysql.ErrUnavailable):
-			r.options.MySQL.Report(r.works, time.Now().Add(-f.took), f.Err)
+			r.options.Handlers.Report(r.works, time.Now().Add(-f.took), f.Err)
 			lacking++
 		case isAway(f.Task, f.Err):
 			r.options.Waits(f.Err)
@@ -42,8 +42,8 @@ func (r *run) settle(c *claim, all []finished) (healthy bool) {
 
 // While some servers of Redis are away, the tasks that wait for them are tried turnRate
 // times a second by this process, so that they take few of the turns of the others, however
-// many they are. They wait for maxOutagePause at most while they are fewer than about a
-// thousand, and for maxTurn at most.
+// many they are: each try is two changes of a row, and one by the sweep. They wait for
+// maxOutagePause at most while they are fewer than about a thousand, and for maxTurn at most.
 const (
 	turnRate = 500
 	maxTurn  = 5 * time.Minute

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/activityd/activityd"
 	"github.com/activityd/activityd/internal/mysql"
 )
 
@@ -32,11 +31,11 @@ func (f Finding) String() string { return f.Table + " " + f.What + ": " + f.Do }
 // and no row of the site's. The rights that serve needs are enough for it; only the
 // indexes behind a view take more, for EXPLAIN, and a finding says so where they are
 // missing. An error means that the check could not be made.
-func Check(ctx context.Context, db *sql.DB) ([]Finding, error) {
-	return migrations.check(ctx, db)
+func Check(ctx context.Context, db *sql.DB, of ...Part) ([]Finding, error) {
+	return migrations.check(ctx, db, of)
 }
 
-func (h history) check(ctx context.Context, db *sql.DB) ([]Finding, error) {
+func (h history) check(ctx context.Context, db *sql.DB, of []Part) ([]Finding, error) {
 	c := &checker{db: db}
 	if err := c.read(ctx); err != nil {
 		return nil, err
@@ -49,7 +48,7 @@ func (h history) check(ctx context.Context, db *sql.DB) ([]Finding, error) {
 	if misfit != nil {
 		c.wrong = append(c.wrong, *misfit)
 	}
-	for _, want := range tablesOf(activityd.Schema) {
+	for _, want := range wantedTables(of) {
 		have, there := c.tables[want.name]
 		switch {
 		case want.owned && misfit != nil: // the migrations will change it
@@ -64,6 +63,11 @@ func (h history) check(ctx context.Context, db *sql.DB) ([]Finding, error) {
 		default:
 			c.checkColumns(want, have)
 			c.checkSites(want, have)
+		}
+	}
+	if slices.Equal(of, []Part{Site}) {
+		if err := c.checkLeftBehind(ctx); err != nil {
+			return nil, err
 		}
 	}
 	return slices.Concat(c.wrong, c.warnings), nil
@@ -105,6 +109,31 @@ func (c *checker) add(wrong bool, table, do, what string, args ...any) {
 	}
 }
 
+// checkLeftBehind looks, in a database whose queue lives apart, for tasks that would be
+// inserted here.
+func (c *checker) checkLeftBehind(ctx context.Context) error {
+	have := c.tables["tasks"]
+	if have != nil && have.isView() { // of the table in the other database
+		return nil
+	}
+	triggers, err := presentTriggers(ctx, c.db)
+	if err != nil {
+		return err
+	}
+	for _, t := range triggers {
+		if strings.Contains(t.statement, insertTask) {
+			c.add(have == nil, t.table, "activityd schema --triggers --apply, where the queue is on the same server, else --triggers --remove: docs/operations.md",
+				"has the trigger %s, whose tasks go to this database and not to that of --queue-dsn", t.name)
+			break
+		}
+	}
+	if have != nil {
+		c.add(false, "tasks", "once nothing writes to it and it is empty: DROP TABLE "+strings.Join(Tables(Queue), ", ")+";",
+			"is the queue of processes without --queue-dsn: none with it works on its tasks")
+	}
+	return nil
+}
+
 // read reads the tables, columns and indexes that exist.
 func (c *checker) read(ctx context.Context) error {
 	is, err := rowsOf(ctx, c.db, "SELECT DATABASE() AS name, CURRENT_USER() AS user")
@@ -144,6 +173,8 @@ func (c *checker) readColumns(ctx context.Context) error {
 	}
 	for _, r := range list {
 		if t := c.tables[r["table_name"]]; t != nil {
+			// How MariaDB stores it is in no statement.
+			r["column_type"] = strings.TrimSuffix(r["column_type"], " /* mariadb-5.3 */")
 			t.columns[strings.ToLower(r["column_name"])] = r
 		}
 	}

@@ -20,7 +20,7 @@ func TableStatements(text string) (list []string) {
 
 // TriggerStatements returns the statements of triggers.sql that make triggers.
 func TriggerStatements() (list []string) {
-	for _, t := range wantedTriggers() {
+	for _, t := range wantedTriggers("") {
 		list = append(list, t.statement)
 	}
 	return list
@@ -53,12 +53,17 @@ func (p Program) Since() int {
 
 // Apply is [Apply], or [ApplyOffline].
 func (p Program) Apply(ctx context.Context, db *sql.DB, offline bool) error {
-	return p.h.apply(ctx, db, offline)
+	return p.h.apply(ctx, db, offline, nil)
+}
+
+// ApplyTo is [Apply] to a part.
+func (p Program) ApplyTo(ctx context.Context, db *sql.DB, of Part) error {
+	return p.h.apply(ctx, db, false, []Part{of})
 }
 
 // Check is [Check].
 func (p Program) Check(ctx context.Context, db *sql.DB) ([]Finding, error) {
-	return p.h.check(ctx, db)
+	return p.h.check(ctx, db, nil)
 }
 
 // Compatible is [Compatible].
@@ -76,7 +81,8 @@ func (p Program) Compatible(ctx context.Context, db *sql.DB) error {
 // Statements returns what the program runs to migrate from this program's version.
 func (p Program) Statements() (list []string) {
 	for i, m := range p.h[len(migrations):] {
-		list = append(list, m.statement, version{number: len(migrations) + 2 + i, since: m.since}.statement())
+		is := version{number: len(migrations) + 2 + i, since: m.since}
+		list = append(list, m.statement, is.statement("once_keys"), is.statement("tasks"))
 	}
 	return list
 }

@@ -8,18 +8,36 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-
-	"github.com/activityd/activityd/internal/mysql"
+	"slices"
 
 	"github.com/activityd/activityd"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
-// Tables returns the names of the tables of schema.sql.
-func Tables() (names []string) {
-	for _, t := range tablesOf(activityd.Schema) {
+// Part is a part of the tables of schema.sql. A database has all of them, or one part:
+// the queue may live apart from the site's tables. Functions that take parts mean all
+// tables if none is named.
+type Part string
+
+// The parts.
+const (
+	Queue Part = "queue" // tasks, paused_queues, task_keys
+	Site  Part = "site"  // all others
+)
+
+// Tables returns the names of the tables of schema.sql, or of a part.
+func Tables(of ...Part) (names []string) {
+	for _, t := range wantedTables(of) {
 		names = append(names, t.name)
 	}
 	return names
+}
+
+// wantedTables returns the tables of parts.
+func wantedTables(of []Part) []wantedTable {
+	return slices.DeleteFunc(tablesOf(activityd.Schema), func(t wantedTable) bool {
+		return len(of) > 0 && !slices.Contains(of, t.part)
+	})
 }
 
 // Apply makes the tables of schema.sql that are missing and migrates those that
@@ -30,17 +48,17 @@ func Tables() (names []string) {
 // It is safe to call again after an error or a crash, which leave the tables at one
 // of the steps, and from several hosts at once. It waits at most 5 seconds for the lock
 // of a table, as the site's statements wait behind it. Errors wrap those of the driver.
-func Apply(ctx context.Context, db *sql.DB) error {
-	return migrations.apply(ctx, db, false)
+func Apply(ctx context.Context, db *sql.DB, of ...Part) error {
+	return migrations.apply(ctx, db, false, of)
 }
 
 // ApplyOffline is like [Apply], for a database on which no process works: it takes
 // all steps.
-func ApplyOffline(ctx context.Context, db *sql.DB) error {
-	return migrations.apply(ctx, db, true)
+func ApplyOffline(ctx context.Context, db *sql.DB, of ...Part) error {
+	return migrations.apply(ctx, db, true, of)
 }
 
-func (h history) apply(ctx context.Context, db *sql.DB, offline bool) error {
+func (h history) apply(ctx context.Context, db *sql.DB, offline bool, of []Part) error {
 	return withSession(ctx, db, func(conn *sql.Conn) error {
 		if err := lockSchema(ctx, conn); err != nil {
 			return err
@@ -58,7 +76,7 @@ func (h history) apply(ctx context.Context, db *sql.DB, offline bool) error {
 				return err
 			}
 		}
-		for _, t := range tablesOf(activityd.Schema) {
+		for _, t := range wantedTables(of) {
 			if _, err := conn.ExecContext(ctx, t.statement); err != nil {
 				return fmt.Errorf("make table %s: %w", t.name, err)
 			}
@@ -68,17 +86,22 @@ func (h history) apply(ctx context.Context, db *sql.DB, offline bool) error {
 }
 
 // migrate takes steps from a version on, and records each. A step may have been taken
-// before, by a process that crashed before it recorded it, or with CREATE TABLE.
+// before, by a process that crashed before it recorded it, or with CREATE TABLE; or its
+// table is in another database.
 func migrate(ctx context.Context, conn *sql.Conn, is version, steps []migration) error {
 	for _, step := range steps {
 		is.number, is.since = is.number+1, step.since
-		for _, statement := range []string{step.statement, is.statement()} {
-			if _, err := conn.ExecContext(ctx, statement); err != nil && !mysql.IsChanged(err) {
-				return fmt.Errorf("migrate to schema version %d: %s: %w", is.number, statement, advise(err))
-			}
+		if _, err := conn.ExecContext(ctx, step.statement); err != nil && !mysql.IsChanged(err) && !mysql.IsNoSuchTable(err) {
+			return fmt.Errorf("migrate to schema version %d: %s: %w", is.number, step.statement, advise(err))
+		}
+		if err := is.record(ctx, conn); err != nil {
+			return err
 		}
 	}
-	return nil
+	if is.number == 0 { // the tables were made with their record
+		return nil
+	}
+	return is.record(ctx, conn)
 }
 
 // lockSchema keeps other processes from applying a schema to the same database until
@@ -116,6 +139,38 @@ func advise(err error) error {
 		return fmt.Errorf("%w: a long transaction uses one of the tables; try again when it is over", err)
 	case mysql.NeedsLogTrust(err):
 		return fmt.Errorf("%w: as the server writes a binary log, have its administrator SET GLOBAL log_bin_trust_function_creators = 1, or run this as a user with all rights", err)
+	}
+	return err
+}
+
+// RaiseTaskIDs has the ids of tasks in the database of the queue go on above those that
+// the site's database knows: events are told apart by the ids of their tasks, and the site's
+// database remembers them for as long as the events. It is needed after the queue moved
+// there, or lost rows.
+func RaiseTaskIDs(ctx context.Context, site, queue *sql.DB) error {
+	const what = "raise the ids of tasks"
+	var last, left uint64
+	if err := site.QueryRowContext(ctx, "SELECT COALESCE(MAX(task_id), 0) FROM push_events").Scan(&last); err != nil {
+		return mysql.Translate(ctx, what, err)
+	}
+	switch err := site.QueryRowContext(ctx, "SELECT COALESCE(MAX(id), 0) FROM tasks").Scan(&left); {
+	case err == nil: // the tasks that were left behind may become more for a while
+		last = max(last, left) + 1_000_000
+	case !mysql.IsNoSuchTable(err):
+		return mysql.Translate(ctx, what, err)
+	case last == 0:
+		return nil
+	}
+	// The number of the next row never falls, though the row is deleted with it.
+	err := mysql.Transact(ctx, queue, what, func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO tasks (id, type, subject) VALUES (?, 'none', 0)", last); err != nil {
+			return err
+		}
+		_, err := tx.ExecContext(ctx, "DELETE FROM tasks WHERE id = ?", last)
+		return err
+	})
+	if mysql.IsDuplicate(err) { // they are above it
+		return nil
 	}
 	return err
 }

@@ -2,7 +2,9 @@ package schema
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -20,9 +22,24 @@ type trigger struct {
 	statement   string // makes it; empty: hidden from this user, which may neither make nor drop it
 }
 
-// wantedTriggers returns those of triggers.sql.
-func wantedTriggers() (list []trigger) {
-	for _, found := range createTrigger.FindAllStringSubmatch(activityd.Triggers, -1) {
+// insertTask begins the statements of triggers.sql that insert tasks.
+const insertTask = "INSERT INTO tasks "
+
+// Triggers returns triggers.sql for a queue in another database of the same server, which
+// has this name; empty: in the database of the triggers.
+func Triggers(queue string) string {
+	if queue == "" {
+		return activityd.Triggers
+	}
+	return strings.ReplaceAll(activityd.Triggers, insertTask, "INSERT INTO "+quoted(queue)+".tasks ")
+}
+
+// quoted returns a name as an identifier.
+func quoted(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
+
+// wantedTriggers returns those of triggers.sql, as [Triggers] does.
+func wantedTriggers(queue string) (list []trigger) {
+	for _, found := range createTrigger.FindAllStringSubmatch(Triggers(queue), -1) {
 		list = append(list, trigger{found[2], found[3], found[1]})
 	}
 	return list
@@ -48,20 +65,34 @@ func tablesUnder(triggers []trigger) []string {
 // change of the site's is missed while old triggers are replaced, and after an error the
 // old ones are made again. It waits at most 5 seconds for the locks, as the site's
 // statements wait behind it. Errors wrap those of the driver.
-func InstallTriggers(ctx context.Context, db *sql.DB) (int, error) {
-	want := wantedTriggers()
+//
+// The tasks go to queue, which is db or another database of its server: a trigger cannot
+// reach any other.
+func InstallTriggers(ctx context.Context, db, queue *sql.DB) (int, error) {
+	apart := ""
+	if queue != db {
+		var err error
+		if apart, err = besideOn(ctx, db, queue); err != nil {
+			return 0, err
+		}
+	}
+	want := wantedTriggers(apart)
 	err := withSession(ctx, db, func(conn *sql.Conn) error {
-		if err := checkTables(ctx, conn, tablesUnder(want)); err != nil {
+		tables := tablesUnder(want)
+		if apart == "" {
+			tables = append([]string{"tasks"}, tables...)
+		}
+		if err := checkTables(ctx, conn, tables); err != nil {
 			return err
 		}
-		if err := checkRights(ctx, conn); err != nil {
+		if err := checkRights(ctx, conn, apart); err != nil {
 			return err
 		}
 		present, err := presentTriggers(ctx, conn)
 		if err != nil {
 			return err
 		}
-		tables := tablesUnder(slices.Concat(want, present))
+		tables = tablesUnder(slices.Concat(want, present))
 		if _, err := conn.ExecContext(ctx, "LOCK TABLES "+strings.Join(tables, " WRITE, ")+" WRITE"); err != nil {
 			return fmt.Errorf("lock %s: %w", strings.Join(tables, ", "), err)
 		}
@@ -81,9 +112,52 @@ func RemoveTriggers(ctx context.Context, db *sql.DB) (removed int, err error) {
 		removed = len(present)
 		// A user that may not make triggers does not see them either. Dropping those
 		// of triggers.sql, seen or not, fails with the right that is missing.
-		return swap(context.WithoutCancel(ctx), conn, slices.Concat(present, wantedTriggers()), nil)
+		return swap(context.WithoutCancel(ctx), conn, slices.Concat(present, wantedTriggers("")), nil)
 	})
 	return removed, advise(err)
+}
+
+// besideOn returns the name of the queue's database, which must be on the server of db.
+func besideOn(ctx context.Context, db, queue *sql.DB) (name string, err error) {
+	same, err := sameServer(ctx, db, queue)
+	if err == nil && !same {
+		err = errors.New("the queue is on another server, which triggers cannot reach: have the site enqueue its tasks after each commit" +
+			" (POST /v1/tasks, the stream, or its own INSERT there): docs/operations.md")
+	}
+	if err == nil {
+		err = queue.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&name)
+	}
+	return name, err
+}
+
+// sameServer reports whether two databases are on one server: then a lock that is taken
+// through one is seen through the other.
+func sameServer(ctx context.Context, db, other *sql.DB) (same bool, err error) {
+	name := "activityd " + rand.Text()
+	err = withSession(ctx, db, func(conn *sql.Conn) error {
+		var got, holder sql.NullInt64
+		if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK(?, 0)", name).Scan(&got); err != nil {
+			return err
+		}
+		err := other.QueryRowContext(ctx, "SELECT IS_USED_LOCK(?)", name).Scan(&holder)
+		same = got.Int64 == 1 && holder.Valid
+		return err
+	})
+	return same, err
+}
+
+// SameDatabase reports whether db and other are one database, however they are addressed.
+func SameDatabase(ctx context.Context, db, other *sql.DB) (bool, error) {
+	var names [2]string
+	for i, one := range []*sql.DB{db, other} {
+		if err := one.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&names[i]); err != nil {
+			return false, err
+		}
+	}
+	if names[0] != names[1] {
+		return false, nil
+	}
+	return sameServer(ctx, db, other)
 }
 
 // checkTables refuses a database in which one of the tables is missing, or is a view.
@@ -92,7 +166,7 @@ func checkTables(ctx context.Context, conn *sql.Conn, tables []string) error {
 	if err := c.read(ctx); err != nil {
 		return err
 	}
-	for _, name := range append([]string{"tasks"}, tables...) {
+	for _, name := range tables {
 		switch have := c.tables[name]; {
 		case have == nil:
 			return fmt.Errorf("there is no table %s that this user can see: `activityd schema --apply` makes it", name)
@@ -106,13 +180,17 @@ func checkTables(ctx context.Context, conn *sql.Conn, tables []string) error {
 
 // checkRights runs statements that change nothing, and fail where a trigger would: the
 // site's statements would fail with it.
-func checkRights(ctx context.Context, conn *sql.Conn) error {
+func checkRights(ctx context.Context, conn *sql.Conn, queue string) error {
+	tasks := "tasks"
+	if queue != "" {
+		tasks = quoted(queue) + ".tasks"
+	}
 	for _, statement := range []string{
 		"UPDATE users SET last_upload = last_upload WHERE FALSE",
 		"SELECT id FROM users WHERE FALSE FOR UPDATE",
 		"SELECT user_id, contact_id FROM contacts WHERE FALSE",
 		"SELECT owner_id, date_upload FROM photos WHERE FALSE",
-		"INSERT INTO tasks (type, subject, args) SELECT 'upload', 0, JSON_OBJECT() FROM DUAL WHERE FALSE",
+		"INSERT INTO " + tasks + " (type, subject, args) SELECT 'upload', 0, JSON_OBJECT() FROM DUAL WHERE FALSE",
 	} {
 		if _, err := conn.ExecContext(ctx, statement); err != nil {
 			return fmt.Errorf("the triggers would fail at %q: %w", statement, err)
@@ -155,8 +233,8 @@ func swap(ctx context.Context, conn *sql.Conn, old, others []trigger) error {
 
 // presentTriggers returns activityd's triggers in the database, the hidden ones first, so
 // that nothing is changed if they cannot be dropped.
-func presentTriggers(ctx context.Context, conn *sql.Conn) (present []trigger, err error) {
-	list, err := rowsOf(ctx, conn, "SELECT trigger_name, event_object_table, action_timing, event_manipulation, action_statement"+
+func presentTriggers(ctx context.Context, db querier) (present []trigger, err error) {
+	list, err := rowsOf(ctx, db, "SELECT trigger_name, event_object_table, action_timing, event_manipulation, action_statement"+
 		" FROM information_schema.triggers WHERE trigger_schema = DATABASE() ORDER BY COALESCE(action_statement, '') = '' DESC, trigger_name")
 	for _, r := range list {
 		t := trigger{name: r["trigger_name"], table: r["event_object_table"]}

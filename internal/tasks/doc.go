@@ -13,6 +13,7 @@
 //	remove_contact  the user   the same
 //	upload          uploader   updates the first followers' sets, starts the chain
 //	fan_out         uploader   one more part of the chain
+//	fan_out_slots   uploader   updates the sets that it left because their slots were out
 //	refill          the user   reads the most recent contacts into the set; deletes
 //	                           the set of a deleted member
 //	notify         the actor   tells members of an event: see package push

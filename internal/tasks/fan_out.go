@@ -53,11 +53,21 @@ type PartArgs struct {
 	Told  int         `json:"told,omitzero"`  // how many followers the parts before it updated
 }
 
+// Reaches reports whether a follower is one of those of a part.
+func (p PartArgs) Reaches(follower member.ID) bool {
+	return follower > p.After && (p.Slots.IsEmpty() || p.Slots.Has(follower))
+}
+
 // NewUpload asks to write the last upload of user to the sets of its followers.
 func NewUpload(user member.ID) queue.New { return upload.task(user, PartArgs{}) }
 
 // NewFanOut asks the same for the followers whose id is above after.
 func NewFanOut(user, after member.ID) queue.New { return fanOut.task(user, PartArgs{After: after}) }
+
+// NewFanOutSlots asks the same for the followers whose sets lie in slots.
+func NewFanOutSlots(user member.ID, slots index.Slots) queue.New {
+	return fanOutSlots.task(user, PartArgs{Slots: slots})
+}
 
 func newUploadHandler(w work) queue.Handler {
 	return UploadHandler{Index: w.Index, Store: w.Store, Queue: w.Queue, PartSize: w.PartSize, ActiveOnly: w.ActiveOnly}
@@ -90,8 +100,7 @@ type Enqueuer interface {
 // fanOutPause is how long an upload waits for the uploader's fan-out before it.
 const fanOutPause = 500 * time.Millisecond
 
-// Handle implements [queue.Handler]. An upload whose
-// uploader's previous fan-out is under way waits for its end; when it begins, it
+// Handle implements [queue.Handler]. An upload whose uploader's previous fan-out is under way waits for its end; when it begins, it
 // does the work of all others that wait. So of one uploader at most one fan-out
 // runs and one waits, however many uploads come in a burst. What is left for slots that are
 // out is no fan-out under way.
@@ -164,32 +173,40 @@ func (h UploadHandler) updatePages(ctx context.Context, parts map[place]*part, a
 		for places := range slices.Chunk(some.places, max(1, maxFollowers/some.limit)) {
 			done := h.update(ctx, places, parts, some.limit)
 			for _, at := range places {
-				p, d := parts[at], done[at]
-				if d.err != nil && p.advanced {
-					p.follow(all, p.successor(at))
-					continue
-				}
-				for _, i := range p.tasks {
-					all[i].Err = d.err
-				}
-				if d.err == nil && !d.out.IsEmpty() {
-					p.follow(all, newFanOutSlots(at.Of, d.out))
-					p.slots = p.slots.Without(d.out)
-				}
-				if d.next == 0 {
-					continue
-				}
-				p.advanced, p.told = true, p.told+d.told
-				next := place{contacts.FollowerPage{Of: at.Of, After: d.next}, at.slots}
-				if d.err == nil {
-					rest[next] = p.join(rest[next])
-				} else {
-					p.follow(all, p.successor(next))
+				if next, more := parts[at].turn(at, done[at], all); more {
+					rest[next] = parts[at].join(rest[next])
 				}
 			}
 		}
 	}
 	return rest
+}
+
+// turn ends a page of the part. It returns the next page that the part is to do now, if
+// there is one.
+func (p *part) turn(at place, d pageDone, all []queue.Outcome) (next place, more bool) {
+	if d.err != nil && p.advanced {
+		p.follow(all, p.successor(at))
+		return place{}, false
+	}
+	for _, i := range p.tasks {
+		all[i].Err = d.err
+	}
+	if d.err == nil && !d.out.IsEmpty() {
+		left := NewFanOutSlots(at.Of, d.out)
+		left.Delay = retry.Jitter(slotsPause)
+		p.follow(all, left)
+		p.slots = p.slots.Without(d.out)
+	}
+	if d.next == 0 {
+		return place{}, false
+	}
+	p.advanced, p.told = true, p.told+d.told
+	next = place{contacts.FollowerPage{Of: at.Of, After: d.next}, at.slots}
+	if d.err != nil {
+		p.follow(all, p.successor(next))
+	}
+	return next, d.err == nil
 }
 
 // standIns returns, for each uploader that has to wait, the place of one upload
@@ -209,8 +226,7 @@ var errFanningOut = errors.New("the fan-out of the uploader's previous upload is
 
 // begin returns the uploaders whose uploads have to wait, and takes over the
 // uploads of the others that have not been started, and what is left for the same slots.
-// These are committed, so the
-// reads that follow see what they are about. A task on its last attempt, or one
+// These are committed, so the reads that follow see what they are about. A task on its last attempt, or one
 // that cannot be understood, takes nothing over: they would die with it.
 func (h UploadHandler) begin(ctx context.Context, batch []queue.Task) (busy map[uint64]bool, err error) {
 	var uploads, free []queue.Task
@@ -279,19 +295,15 @@ func (h UploadHandler) update(ctx context.Context, wanted []place, parts map[pla
 		if n := len(followers[i]); n == limit {
 			done[at] = pageDone{next: followers[i][n-1]}
 		}
-		if slots := parts[at].slots; !slots.IsAll() {
-			followers[i] = slices.DeleteFunc(followers[i], func(user member.ID) bool { return !slots.Has(user) })
-		}
-		upload := index.Entry{Contact: at.Of, Score: lastUploads[at.Of]}
+		followers[i] = parts[at].concerned(followers[i])
 		for _, user := range followers[i] {
-			additions = append(additions, index.Addition{Member: user, Entry: upload})
+			additions = append(additions, index.Addition{Member: user, Entry: index.Entry{Contact: at.Of, Score: lastUploads[at.Of]}})
 		}
 	}
-	var missing []member.ID
-	failed := make(map[member.ID]error)
-	if len(additions) > 0 {
-		missing, failed = h.Index.Add(ctx, additions)
+	if len(additions) == 0 {
+		return h.end(places, parts, done)
 	}
+	missing, failed := h.Index.Add(ctx, additions)
 	var out index.Slots
 	if len(failed) > 0 {
 		out = h.Index.SlotsOf(ctx, failed)
@@ -304,12 +316,25 @@ func (h UploadHandler) update(ctx context.Context, wanted []place, parts map[pla
 			return failAll(err)
 		}
 	}
+	return h.end(places, parts, done)
+}
+
+// end counts the chains that have ended with a page.
+func (UploadHandler) end(places []place, parts map[place]*part, done map[place]pageDone) map[place]pageDone {
 	for _, at := range places {
-		if p, d := parts[at], done[at]; d.next == 0 && d.err == nil {
-			p.countEnd(d.told)
+		if d := done[at]; d.next == 0 && d.err == nil {
+			parts[at].countEnd(d.told)
 		}
 	}
 	return done
+}
+
+// concerned returns the followers whose sets lie in the slots of the part.
+func (p *part) concerned(followers []member.ID) []member.ID {
+	if p.slots.IsAll() {
+		return followers
+	}
+	return slices.DeleteFunc(followers, func(user member.ID) bool { return !p.slots.Has(user) })
 }
 
 // after adds what became of the followers of a page, of which some failed because slots

@@ -6,11 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
-
-	"github.com/activityd/activityd/internal/index"
-	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/retry"
 )
 
 // FanOutSlots is the kind that does what a fan-out left because slots of Redis were out: it
@@ -34,14 +29,6 @@ var fanOutSlots = kind{
 // slotsPause is how long slots that are out are left alone. Until then, what further uploads
 // leave for them is added to the same task.
 const slotsPause = 500 * time.Millisecond
-
-// newFanOutSlots asks to write the last upload of user to the sets of its followers in
-// slots.
-func newFanOutSlots(user member.ID, slots index.Slots) queue.New {
-	n := fanOutSlots.task(user, PartArgs{Slots: slots})
-	n.Delay = retry.Jitter(slotsPause)
-	return n
-}
 
 // partKey is the dedupe key of a part of a fan-out: "fan_out:7:9" is the part of all
 // followers of 7 above 9.

@@ -33,14 +33,16 @@ func (b *bench) rest() (done []string) {
 		b.must(err)
 		again = false
 		for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut} {
-			for _, task := range claimFor(b.T, b.queue, name, 100, time.Hour) {
-				o := b.uploads.Handle(b.Context(), []queue.Task{task})[0]
-				if o.Err == nil {
+			for list := claimFor(b.T, b.queue, name, 1, time.Hour); len(list) > 0; list = claimFor(b.T, b.queue, name, 1, time.Hour) {
+				task := list[0]
+				o := b.uploads.Handle(b.Context(), list)[0]
+				switch {
+				case o.Err == nil:
 					done, again = append(done, task.Kind), true
-				} else if !errors.Is(o.Err, index.ErrUnavailable) {
-					b.Fatal(o.Err)
-				} else {
+				case errors.Is(o.Err, index.ErrUnavailable):
 					o.Err = queue.Later(time.Minute, o.Err)
+				default:
+					b.Fatal(o.Err)
 				}
 				b.finish(task, o)
 			}
@@ -99,7 +101,7 @@ func TestWhatIsLeftForTheSameSlotsIsOneFanOut(t *testing.T) {
 	for score := uint64(900); score < 910; score++ {
 		b.upload(star, score)
 		enqueue(t, b.queue, tasks.NewUpload(star))
-		for name := range map[string]bool{tasks.QueueDefault: true, tasks.QueueFanOut: true} {
+		for _, name := range []string{tasks.QueueDefault, tasks.QueueFanOut} {
 			b.ahead += time.Minute
 			_, err := b.queue.Sweep(t.Context())
 			b.must(err)
@@ -212,7 +214,7 @@ func TestWhatIsLeftIsTheSameForTheSameSlots(t *testing.T) {
 	upload := queue.Task{Kind: tasks.Upload, Key: uint64(star), Attempts: 1, MaxAttempts: 25, Created: time.Now()}
 	o := b.uploads.Handle(t.Context(), []queue.Task{upload})[0]
 	b.must(o.Err)
-	want := fmt.Sprintf(`{"slots":"%s"}`, b.hooked.away)
+	want := fmt.Sprintf(`{"slots":%q}`, b.hooked.away.String())
 	if len(o.Next) != 1 || o.Next[0].Kind != tasks.FanOutSlots || string(o.Next[0].Payload) != want || o.Next[0].Delay == 0 ||
 		o.Next[0].DedupeKey != fmt.Sprintf("fan_out_slots:%d:0:%s", star, b.hooked.away) {
 		t.Errorf("followed by %+v, want %s", o.Next, want)

@@ -3,9 +3,11 @@ package tasks_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,10 +60,18 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 	b.ladder(viewer, 5)
 	handlers := tasks.Handlers(index.New(client, index.Options{Settings: settings}), made.Store, q, tasks.HandlerOptions{})
 	log, before := &logged{}, metricstest.Gather(t)
+	var waits atomic.Int64
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- queue.NewPool(q, notifier, handlers, slog.New(slog.NewTextHandler(log, nil)), queue.PoolOptions{Workers: tasks.DefaultWorkers()}).Run(ctx)
+		ended <- queue.NewPool(q, notifier, handlers, slog.New(slog.NewTextHandler(log, nil)), queue.PoolOptions{
+			Workers: tasks.DefaultWorkers(),
+			Waits: func(err error) {
+				if errors.Is(err, index.ErrUnavailable) {
+					waits.Add(1)
+				}
+			},
+		}).Run(ctx)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -98,7 +108,7 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 	if strings.Contains(log.String(), "attempt=2") {
 		t.Errorf("attempts were counted: %s", log)
 	}
-	if n := strings.Count(log.String(), "redis unavailable"); n != 1 {
-		t.Errorf("the log tells %d times of one outage: %s", n, log)
+	if waits.Load() < 3 || strings.Contains(log.String(), "redis unavailable") { // the log is the caller's
+		t.Errorf("%d tasks were told to wait, the log: %s", waits.Load(), log)
 	}
 }

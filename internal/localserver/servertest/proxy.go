@@ -77,6 +77,18 @@ func (p *Proxy) Move(target string) {
 	p.target = target
 }
 
+// Connections counts the open connections to a server, which may be another than the present one.
+func (p *Proxy) Connections(target string) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for pair := range p.pairs {
+		if pair.target == target {
+			n++
+		}
+	}
+	return n
+}
+
 // Refuse makes the proxy close new connections at once, or forward them again.
 // Open connections stay open: see Cut.
 func (p *Proxy) Refuse(refuse bool) {
@@ -120,7 +132,7 @@ func (p *Proxy) serve(client net.Conn) {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	pair := &pair{client: client, server: server, cancel: cancel}
+	pair := &pair{target: target, client: client, server: server, cancel: cancel}
 	defer pair.close()
 	if !p.admit(pair) {
 		return
@@ -165,6 +177,7 @@ func (p *Proxy) forward(ctx context.Context, pair *pair, to, from net.Conn) {
 
 // pair is a client's connection and the proxy's to the server.
 type pair struct {
+	target         string
 	client, server net.Conn
 	cancel         context.CancelFunc // ends a delay
 }

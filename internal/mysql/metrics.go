@@ -1,0 +1,11 @@
+package mysql
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+var connections = promauto.NewGaugeVec(prometheus.GaugeOpts{
+	Name: "activityd_mysql_connections",
+	Help: "Open connections to MySQL by database and server, which its server_id names. Two servers of one database: one of them is a primary by mistake, or a failover is under way.",
+}, []string{"database", "server_id"})

@@ -1,0 +1,167 @@
+package mysql
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// seenFor is how long a connection is taken to lead to the primary after its server said
+// so. A server that became read-only more than that ago answers nothing any more.
+const seenFor = time.Second
+
+// errReadOnly is the error of a server that takes no writes.
+var errReadOnly = errors.New("the server is read-only, as a replica is: the DSN must lead to the primary")
+
+// errNoAnswer is the error of a server that accepts a connection, and says nothing.
+var errNoAnswer = errors.New("the server does not answer")
+
+// askRole is answered by "0 0 ID" on a primary. Other values are 1, or ON: in later
+// versions of MariaDB read_only is an enumeration.
+const askRole = "SELECT CONCAT(@@global.read_only, ' ', @@global.innodb_read_only, ' ', @@global.server_id)"
+
+// servers knows to which server the newest connection of a pool leads. After a failover
+// that is another one than before, and the older connections are given up.
+type servers struct {
+	database string // label of the metric
+
+	mu     sync.Mutex
+	newest string    // server_id
+	since  time.Time // when the connection to it was begun
+}
+
+// note takes notice of a connection, and reports whether it leads to the newest server: one
+// that was begun earlier than another, and took longer, may not.
+func (s *servers) note(id string, begun time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if begun.After(s.since) {
+		s.newest, s.since = id, begun
+	}
+	return s.newest == id
+}
+
+func (s *servers) isNewest(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.newest == id
+}
+
+func (s *servers) connections(id string) prometheus.Gauge {
+	return connections.WithLabelValues(s.database, id)
+}
+
+// driverConn is what the driver's connections are.
+type driverConn interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ConnPrepareContext
+	driver.ExecerContext
+	driver.NamedValueChecker
+	driver.Pinger
+	driver.QueryerContext
+	driver.SessionResetter
+	driver.Validator
+}
+
+// conn is a connection to the primary. The pool gives it up as soon as it is none any more.
+type conn struct {
+	driverConn
+	servers *servers
+	server  string    // server_id
+	seen    time.Time // when the server last said that it is the primary
+}
+
+// ResetSession implements [driver.SessionResetter]: the pool calls it before it uses the
+// connection again, and closes it when it returns [driver.ErrBadConn].
+func (c *conn) ResetSession(ctx context.Context) error {
+	if err := c.driverConn.ResetSession(ctx); err != nil {
+		return err
+	}
+	if !c.servers.isNewest(c.server) {
+		return driver.ErrBadConn
+	}
+	if time.Since(c.seen) < seenFor {
+		return nil
+	}
+	// A server that hangs is given up even if the caller has all the time in the world.
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	asked := time.Now()
+	if server, err := primary(ctx, c.driverConn); err != nil || server != c.server {
+		return driver.ErrBadConn
+	}
+	c.seen = asked
+	return nil
+}
+
+// BeginTx implements [driver.ConnBeginTx].
+func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	if _, err := c.driverConn.BeginTx(ctx, opts); err != nil {
+		return nil, err
+	}
+	return tx{ctx, c}, nil
+}
+
+// tx is a transaction whose end does not outlast its context. That of the driver waits as
+// long as the server does: with semi-synchronous replication until a replica has answered.
+type tx struct {
+	ctx  context.Context //nolint:containedctx // driver.Tx has none
+	conn *conn
+}
+
+// Commit implements [driver.Tx]. After an error of the context it is not known whether the
+// transaction was committed, as with one of the connection.
+func (t tx) Commit() error { return t.end(t.ctx, "COMMIT") }
+
+// Rollback implements [driver.Tx]. The context may have ended.
+func (t tx) Rollback() error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), connectTimeout)
+	defer cancel()
+	return t.end(ctx, "ROLLBACK")
+}
+
+// end closes the connection where it fails: nobody knows whether the transaction is open.
+func (t tx) end(ctx context.Context, statement string) error {
+	_, err := t.conn.ExecContext(ctx, statement, nil)
+	if err != nil {
+		_ = t.conn.driverConn.Close() // the pool closes t.conn
+	}
+	return err
+}
+
+// Close implements [driver.Conn].
+func (c *conn) Close() error {
+	c.servers.connections(c.server).Dec()
+	return c.driverConn.Close()
+}
+
+// primary returns the server_id of the server. A server that is read-only is an error.
+func primary(ctx context.Context, conn driver.QueryerContext) (server string, err error) {
+	rows, err := conn.QueryContext(ctx, askRole, nil)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	row := make([]driver.Value, 1)
+	if err := rows.Next(row); err != nil {
+		return "", err
+	}
+	text, _ := row[0].([]byte)
+	role := strings.Fields(string(text))
+	if len(role) != 3 {
+		return "", fmt.Errorf("the server describes its role as %q", row[0])
+	}
+	for _, value := range role[:2] {
+		if value != "0" && value != "OFF" {
+			return "", errReadOnly
+		}
+	}
+	return role[2], nil
+}

@@ -1,0 +1,115 @@
+package push_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/queue"
+)
+
+// pageApart is a page whose task is in a database of its own, and whose receipts cannot be
+// written yet, as another transaction is about to write one of them.
+type pageApart struct {
+	db, queueDB *sql.DB // the test's own connections
+	store       *push.MySQL
+	other       *sql.Tx // holds the receipt
+	held        []queue.Task
+	receipts    []push.Receipt
+}
+
+func newPageApart(t *testing.T) *pageApart {
+	t.Helper()
+	queueDSN := servertest.MySQLDSN(t)
+	open := func() *sql.DB {
+		db, err := mysql.Open(queueDSN)
+		must(t, err)
+		t.Cleanup(func() { _ = db.Close() })
+		return db
+	}
+	p := &pageApart{db: openDB(t), queueDB: open(), receipts: []push.Receipt{{Event: 7, Member: 2, Device: 20, State: push.StatePending}}}
+	p.store = push.NewMySQL(p.db)
+	p.store.Queue = open()
+	exec(t, p.queueDB, "INSERT INTO tasks (queue, type, subject) VALUES ('notify', 'notify', 1)")
+	var err error
+	p.held, err = queue.NewMySQLQueue(p.queueDB, queue.Options{}).Claim(t.Context(), push.QueueNotify, 10, time.Minute)
+	must(t, err)
+	p.other, err = p.db.BeginTx(t.Context(), nil)
+	must(t, err)
+	t.Cleanup(func() { _ = p.other.Rollback() })
+	_, err = p.other.ExecContext(t.Context(), "INSERT INTO push_receipts (event_number, member_id, device_id, state, at) VALUES (7, 2, 20, 'pending', 1)")
+	must(t, err)
+	return p
+}
+
+// write begins to write the page, and returns when its leases are held.
+func (p *pageApart) write(t *testing.T) (ended chan error) {
+	t.Helper()
+	ended = make(chan error, 1)
+	ctx := context.WithoutCancel(t.Context())
+	go func() { ended <- p.store.WritePage(ctx, p.held, p.receipts) }()
+	servertest.Eventually(t, "the leases are held", func() bool { return !p.free(t) })
+	return ended
+}
+
+// free reports whether another process could have the task, were its lease over.
+func (p *pageApart) free(t *testing.T) bool {
+	t.Helper()
+	tx, err := p.queueDB.BeginTx(t.Context(), nil)
+	must(t, err)
+	defer func() { _ = tx.Rollback() }()
+	ids, err := mysql.Select(t.Context(), tx, mysql.Column[uint64], "SELECT id FROM tasks FORCE INDEX (PRIMARY) WHERE id > 0 FOR UPDATE SKIP LOCKED")
+	must(t, err)
+	return len(ids) > 0
+}
+
+func (p *pageApart) written(t *testing.T) (n int) {
+	t.Helper()
+	must(t, p.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM push_receipts").Scan(&n))
+	return n
+}
+
+// TestAPageApartHoldsItsLeases until its receipts are committed, and not longer.
+func TestAPageApartHoldsItsLeases(t *testing.T) {
+	t.Parallel()
+	p := newPageApart(t)
+	ended := p.write(t)
+	must(t, p.other.Rollback())
+	must(t, <-ended)
+	if n := p.written(t); n != 1 || !p.free(t) {
+		t.Errorf("%d receipts, free %t", n, p.free(t))
+	}
+}
+
+// TestAPageApartWithoutItsLeases: the connection that held them is gone when the receipts are
+// written, and another process may have the task.
+func TestAPageApartWithoutItsLeases(t *testing.T) {
+	t.Parallel()
+	p := newPageApart(t)
+	ended := p.write(t)
+	ids, err := mysql.Select(t.Context(), p.queueDB, mysql.Column[uint64],
+		"SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()")
+	must(t, err)
+	for _, id := range ids {
+		if _, err := p.queueDB.ExecContext(t.Context(), "KILL ?", id); err != nil {
+			t.Logf("connection %d: %v", id, err) // one of the test's own, that has ended
+		}
+	}
+	servertest.Eventually(t, "the task is free", func() bool { return p.free(t) })
+	must(t, p.other.Rollback())
+	if err := <-ended; !errors.Is(err, mysql.ErrUnavailable) {
+		t.Errorf("error %v, want that the queue's database went away", err)
+	}
+	if n := p.written(t); n != 0 {
+		t.Errorf("%d receipts were written without the leases", n)
+	}
+	must(t, p.store.WritePage(t.Context(), p.held, p.receipts))
+	if n := p.written(t); n != 1 {
+		t.Errorf("%d receipts", n)
+	}
+}
