@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,50 +47,32 @@ func (w *Watched) start(ctx context.Context, downAfter time.Duration, args []str
 		return err
 	}
 	args = append([]string{"--repl-diskless-sync-delay", "0", "--replica-announce-ip", host}, args...)
-	add := func(list *[]*Node, start func(ctx context.Context, host string, port int) (*Node, error)) error {
-		n, err := start(ctx, host, port)
-		port++
-		if err == nil {
-			*list = append(*list, n)
-		}
-		return err
-	}
-	server := func(more ...string) func(ctx context.Context, host string, port int) (*Node, error) {
-		return func(ctx context.Context, host string, port int) (*Node, error) {
-			return startNode(ctx, host, port, slices.Concat(more, args)...)
-		}
-	}
-	if err := add(&w.Nodes, server()); err != nil {
-		return err
-	}
-	master := w.Nodes[0].HostPort
-	_, masterPort, err := net.SplitHostPort(master)
+	n, err := startNode(ctx, host, port, args...)
 	if err != nil {
 		return err
 	}
-	if err := add(&w.Nodes, server("--replicaof", host+" "+masterPort)); err != nil {
+	w.Nodes = append(w.Nodes, n)
+	master := n.HostPort
+	n, err = startNode(ctx, host, port+1, append([]string{"--replicaof", fmt.Sprint(host, " ", port)}, args...)...)
+	if err != nil {
 		return err
 	}
-	if err := await(ctx, "follow "+master, w.Nodes[1].follows(ctx)); err != nil {
+	w.Nodes = append(w.Nodes, n)
+	if err := await(ctx, "follow "+master, n.follows(ctx)); err != nil {
 		return err
 	}
-	for range sentinels {
-		err := add(&w.Sentinels, func(ctx context.Context, host string, port int) (*Node, error) {
-			r, err := StartSentinel(ctx,
-				"bind "+host,
-				fmt.Sprint("port ", port),
-				"sentinel announce-ip "+host,
-				fmt.Sprintf("sentinel monitor %s %s %s %d", watchedName, host, masterPort, sentinels/2+1),
-				fmt.Sprintf("sentinel down-after-milliseconds %s %d", watchedName, downAfter.Milliseconds()),
-				fmt.Sprintf("sentinel failover-timeout %s %d", watchedName, max(3*time.Second, 3*downAfter).Milliseconds()))
-			if err != nil {
-				return nil, err
-			}
-			return newNode(r, host, port), nil
-		})
+	for i := range sentinels {
+		r, err := StartSentinel(ctx,
+			"bind "+host,
+			fmt.Sprint("port ", port+2+i),
+			"sentinel announce-ip "+host,
+			fmt.Sprintf("sentinel monitor %s %s %d %d", watchedName, host, port, sentinels/2+1),
+			fmt.Sprintf("sentinel down-after-milliseconds %s %d", watchedName, downAfter.Milliseconds()),
+			fmt.Sprintf("sentinel failover-timeout %s %d", watchedName, max(3*time.Second, 3*downAfter).Milliseconds()))
 		if err != nil {
 			return err
 		}
+		w.Sentinels = append(w.Sentinels, newNode(r, host, port+2+i))
 	}
 	for _, s := range w.Sentinels {
 		if err := await(ctx, "watch "+master, func() error { return s.watches(ctx, sentinels-1) }); err != nil {
