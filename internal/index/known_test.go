@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -458,4 +459,68 @@ func TestANodeThatHangs(t *testing.T) {
 		_, err := s.Begin(ctx, s.users)
 		return err == nil
 	})
+}
+
+// Sentinels promote a replica that lagged: its data are not believed for an instant, nor are
+// those of the old master when it wakes up, and takes itself for the master for a while.
+func TestSentinelsPromoteAReplicaThatLagged(t *testing.T) {
+	t.Parallel()
+	w := servertest.Watched(t, time.Second)
+	ctx := t.Context()
+	o := w.FailoverOptions()
+	o.MaxRetries, o.DialerRetries, o.DialTimeout = 1, 1, time.Second
+	client := redis.NewFailoverClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	b := bench{Index: index.New(client, index.Options{Settings: settings(t, 10, 20, 0)}), client: client}
+	must(t, b.Probe(ctx))
+	lost := b.LostAt()
+	b.refill(t, ladder(3))
+	master, replica := w.Nodes[0], w.Nodes[1]
+	servertest.Eventually(t, "the replica to have the set", func() bool {
+		return replica.Client.ZCard(ctx, index.UserKey(user)).Val() == 3
+	})
+	must(t, replica.Client.Save(ctx).Err())
+	must(t, replica.Kill())
+	b.add(t, 9, 900)
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	var newest atomic.Uint64 // the contact that comes first
+	newest.Store(9)
+	var after atomic.Int64 // reads that found the set
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for reading.Err() == nil {
+				want := newest.Load()
+				if got, err := b.Candidates(reading, user); err == nil && uint64(got[0].Contact) < want {
+					t.Errorf("an old set was believed: %v, want %d first", got, want)
+					return
+				} else if err == nil {
+					after.Add(1)
+				}
+			}
+		})
+	}
+	must(t, master.Pause())
+	must(t, replica.Restart(ctx))
+	servertest.Eventually(t, "a read that finds the data to be old", func() bool {
+		_, err := b.Candidates(ctx, user)
+		return errors.Is(err, index.ErrUnknown)
+	})
+	b.watched(t)
+	servertest.Eventually(t, "the set to be missing", func() bool {
+		_, err := b.Candidates(ctx, user)
+		return errors.Is(err, index.ErrMissing)
+	})
+	servertest.Eventually(t, "the node to be known", func() bool { return b.Probe(ctx) == nil })
+	if b.LostAt() <= lost {
+		t.Errorf("lost at %d, was %d", b.LostAt(), lost)
+	}
+	b.refill(t, entries(10, 1000))
+	newest.Store(10)
+	after.Store(0)
+	must(t, master.Resume())
+	servertest.Eventually(t, "reads after the old master woke up", func() bool { return after.Load() > 1000 })
+	stop()
+	readers.Wait()
 }
