@@ -227,6 +227,19 @@ func (s *severalSite) checkAll(t *testing.T) {
 // done at once, and answered rightly at all times. The rest follows when they are back.
 func TestADeadNodeHoldsUpItsOwnMembersOnly(t *testing.T) {
 	t.Parallel()
+	t.Run("killed", func(t *testing.T) {
+		t.Parallel()
+		loseNode(t, (*localserver.Node).Kill, func(n *localserver.Node) error { return n.Restart(t.Context()) })
+	})
+	// Nothing says that it is gone: connections are made to it, and not answered.
+	t.Run("hanging", func(t *testing.T) {
+		t.Parallel()
+		loseNode(t, (*localserver.Node).Pause, (*localserver.Node).Resume)
+	})
+}
+
+func loseNode(t *testing.T, lose, restore func(*localserver.Node) error) {
+	t.Helper()
 	s := newClusterSite(t)
 	ctx := t.Context()
 	dead := []*localserver.Node{s.Nodes[0], s.Nodes[3]}
@@ -235,10 +248,10 @@ func TestADeadNodeHoldsUpItsOwnMembersOnly(t *testing.T) {
 		t.Fatalf("%d of 900 sets on one of three nodes", len(theirs))
 	}
 	for _, n := range dead {
-		must(t, n.Kill())
+		must(t, lose(n))
 	}
 	titles := []string{"first of 2010", "first of 2011", "second of 2011"}
-	stop := s.reading(t, s.viewers, func(title string) int { return slices.Index(titles, title) })
+	stop := s.reading(t, others, func(title string) int { return slices.Index(titles, title) })
 	s.each(t, s.viewers, func(ctx context.Context, viewer member.ID) error {
 		return s.site.SetContact(ctx, viewer, newcomer, site.Grant{})
 	})
@@ -263,7 +276,7 @@ func TestADeadNodeHoldsUpItsOwnMembersOnly(t *testing.T) {
 		}
 	}
 	for _, n := range dead {
-		must(t, n.Restart(ctx))
+		must(t, restore(n))
 	}
 	must(t, s.AwaitOK(ctx, s.Nodes...))
 	back := time.Now()

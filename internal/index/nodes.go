@@ -203,7 +203,11 @@ func (c *client) masters(ctx context.Context) ([]*node, error) {
 	}
 	// It asks one server after the other; where one does not answer, the rest of the time is
 	// for what follows.
-	ctx, cancel := context.WithTimeout(ctx, findTimeout)
+	timeout := findTimeout
+	if c.layout.Load() != nil {
+		timeout = findAgainTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var mu sync.Mutex // ForEachMaster calls concurrently
 	var nodes []*node
@@ -330,9 +334,10 @@ const (
 	// a server that is no master any more. It bounds how long they hold up the others of
 	// their batch.
 	repeatFor = 500 * time.Millisecond
-	// findTimeout is how long the servers of a cluster may take to say which slots are where.
-	// After it, what they said last is used.
-	findTimeout = time.Second
+	// findTimeout is how long the servers of a cluster may take to say which slots are where,
+	// and findAgainTimeout the same where they said so before, which is used then.
+	findTimeout      = time.Second
+	findAgainTimeout = 300 * time.Millisecond
 	// downFor is how long calls to a node that does not answer fail at once, before one of
 	// them tries again.
 	downFor = time.Second

@@ -18,7 +18,7 @@ import (
 
 const (
 	probeEvery   = time.Second     // between two probes of [Index.Watch]
-	probeTimeout = 2 * time.Second // of one of them
+	probeTimeout = 2 * time.Second // of one node, by one of them
 	probeTTL     = time.Second     // of the guard of a probe that was cut short
 
 	// refusalTTL is how long a refusal is reported. It is longer than a postponed task
@@ -161,6 +161,8 @@ func (ix *Index) probeNode(ctx context.Context, n *node) (*inspection, NodeStatu
 			commands = append(commands, newCommand(tag, cmd))
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
 	n.probed.Store(true)
 	for some := range slices.Chunk(commands, pipelineSize) {
 		n.exec(ctx, some, false)
@@ -228,7 +230,7 @@ func (ix *Index) Watch(ctx context.Context, report func(began time.Time, s Statu
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		began := time.Now()
-		bounded, cancel := context.WithTimeout(ctx, probeTimeout)
+		bounded, cancel := context.WithTimeout(ctx, 2*probeTimeout) // with what comes before and after
 		status := ix.probe(bounded, ctx)
 		cancel()
 		if ctx.Err() == nil {
