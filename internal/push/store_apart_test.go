@@ -152,7 +152,7 @@ func TestAPageApartWhoseCommitIsCutShort(t *testing.T) {
 		found <- list
 	}()
 	servertest.Eventually(t, "the next one waits", func() bool {
-		return len(found) > 0 || primary.Number(t, "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'") > 0
+		return len(found) > 0 || primary.Number(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'site' AND info LIKE '%push_receipts%LOCK IN SHARE MODE'") > 0
 	})
 	must(t, replica.Resume())
 	if list := <-found; len(list) != 1 || list[0].Device != 20 {
