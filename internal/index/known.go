@@ -222,6 +222,7 @@ func (c *client) settle(ctx context.Context, n *node, in *inspection, lost int64
 			seen := c.marks[t.tag]
 			seen.lost = lost
 			c.marks[t.tag] = seen
+			c.newLoss = true
 		}
 	}
 }
@@ -262,6 +263,7 @@ func (c *client) purge(ctx context.Context, n *node, in *inspection) {
 		if err == nil {
 			c.probing.Lock()
 			c.settle(ctx, n, in, c.now().UnixMilli())
+			c.noteLosses(ctx)
 			c.probing.Unlock()
 			err = n.Del(ctx, lock).Err()
 		}

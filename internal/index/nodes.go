@@ -32,6 +32,10 @@ type client struct {
 	marks   map[string]tagState // by tag, as the last probe found them; guarded by probing
 	shown   map[string]bool     // the nodes that have metrics; guarded by probing
 
+	losses   atomic.Pointer[losses] // of a cluster; nil: before the first probe
+	readTags map[string]bool        // that the last probe read; guarded by probing
+	newLoss  bool                   // a tag has another loss than losses knows; guarded by probing
+
 	mu    sync.RWMutex
 	nodes map[*redis.Client]*node // that were sent something, replicas and former masters, too
 }

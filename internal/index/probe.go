@@ -107,6 +107,7 @@ func (ix *Index) probe(ctx, background context.Context) (s Status) {
 	}
 	group.Wait()
 	inspected := make(map[*node]*inspection)
+	c.readTags = make(map[string]bool)
 	for i, in := range probed {
 		if in != nil {
 			for at := range in.tags {
@@ -114,11 +115,14 @@ func (ix *Index) probe(ctx, background context.Context) (s Status) {
 				before := c.marks[t.tag]
 				t.rewound = t.mark <= before.mark && t.lost <= before.lost // else another process noticed
 				c.marks[t.tag] = *t
+				c.readTags[t.tag] = true
+				c.newLoss = c.newLoss || t.lost != before.lost
 			}
 			inspected[nodes[i]] = in
 		}
 	}
 	c.judge(ctx, inspected, background)
+	c.noteLosses(ctx)
 	away := make(map[*node]bool)
 	for i, n := range nodes {
 		status := &s.Nodes[i]
