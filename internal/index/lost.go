@@ -17,7 +17,8 @@ import (
 type losses struct {
 	last  int64 // the last loss that it knows of
 	at    time.Time
-	slots [slotCount]slotLosses
+	tags  map[string]int64       // the last loss noted under each
+	slots *[slotCount]slotLosses // nil of one server
 }
 
 // slotLosses is what is known of a slot.
@@ -36,25 +37,37 @@ const (
 // noteLosses notes which slots lost data, after the nodes were judged. The caller holds
 // probing.
 func (c *client) noteLosses(ctx context.Context) {
-	before, now, last := c.losses.Load(), c.now(), c.lostAt.Load()
-	if c.cluster == nil || before != nil && before.last == last && !c.newLoss && now.Sub(before.at) < lookForMoves {
+	before, now, last := c.losses.Load(), c.now(), c.lostAt
+	if before != nil && before.last == last && !c.newLoss && now.Sub(before.at) < lookForMoves {
+		return
+	}
+	if c.cluster == nil {
+		c.losses.Store(&losses{last: last, at: now})
 		return
 	}
 	c.newLoss = false
+	noted := &losses{last: last, at: now, tags: make(map[string]int64), slots: new([slotCount]slotLosses)}
 	doubtful, lostOf := make(map[*node]bool), make(map[*node]int64)
 	for _, tag := range allTags() {
-		if n, err := c.nodeOf(ctx, tag); err == nil {
-			doubtful[n] = doubtful[n] || !c.readTags[tag]
+		n, err := c.nodeOf(ctx, tag)
+		isRead, isKnown := c.readTags[tag]
+		switch {
+		case err != nil, !isKnown: // it is moving
+		case !isRead:
+			doubtful[n] = true
+		case before != nil && before.tags[tag] == c.marks[tag].lost: // it may have come from another node
+			lostOf[n] = max(lostOf[n], 0)
+		default: // a loss is noted under all tags of a node
 			lostOf[n] = max(lostOf[n], c.marks[tag].lost)
 		}
+		noted.tags[tag] = c.marks[tag].lost
 	}
-	noted := &losses{last: last, at: now}
 	for slot, key := range slotKeys() {
 		n, err := c.nodeOf(ctx, key)
 		if err != nil {
 			n = nil
 		}
-		lost, isKnown := lostOf[n] // a node with few slots has no tag
+		lost, isKnown := lostOf[n] // one that is away is not, nor one with so few slots that it has no tag
 		s := slotLosses{on: n, lost: lost}
 		if before != nil {
 			was := before.slots[slot]
@@ -78,7 +91,7 @@ func (c *client) noteLosses(ctx context.Context) {
 func (ix *Index) LostSince(user member.ID, at int64) bool {
 	c := ix.client
 	known := c.losses.Load()
-	if c.cluster == nil || at == 0 || known == nil || known.last < c.lostAt.Load() {
+	if c.cluster == nil || at == 0 || known == nil {
 		return true
 	}
 	return known.slots[slotOf(UserKey(user))].lost > at

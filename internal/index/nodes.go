@@ -26,14 +26,14 @@ type client struct {
 	cluster *redis.ClusterClient // nil for one server
 	now     func() time.Time
 
-	lostAt  atomic.Int64        // see [Index.LostAt]
 	purges  sync.WaitGroup      // under way
 	probing sync.Mutex          // held during a probe
 	marks   map[string]tagState // by tag, as the last probe found them; guarded by probing
 	shown   map[string]bool     // the nodes that have metrics; guarded by probing
+	lostAt  int64               // the last loss; guarded by probing
 
-	losses   atomic.Pointer[losses] // of a cluster; nil: before the first probe
-	readTags map[string]bool        // that the last probe read; guarded by probing
+	losses   atomic.Pointer[losses] // nil: before the first probe
+	readTags map[string]bool        // those that the last probe asked for: whether it read them; guarded by probing
 	newLoss  bool                   // a tag has another loss than losses knows; guarded by probing
 
 	mu    sync.RWMutex

@@ -118,6 +118,9 @@ func (ix *Index) probe(ctx, background context.Context) (s Status) {
 				c.readTags[t.tag] = true
 				c.newLoss = c.newLoss || t.lost != before.lost
 			}
+			for _, tag := range in.failed {
+				c.readTags[tag] = false
+			}
 			inspected[nodes[i]] = in
 		}
 	}
@@ -181,6 +184,7 @@ func (ix *Index) probeNode(ctx context.Context, n *node) (*inspection, NodeStatu
 		switch err := errors.Join(marks[i].Err(), servers[i].Err(), losses[i].Err()); {
 		case hasMoved(marks[i].Err()), hasMoved(servers[i].Err()):
 		case err != nil:
+			in.failed = append(in.failed, tag)
 			status.Err = cmp.Or(status.Err, translate(ctx, "probe", cmp.Or(servers[i].Err(), losses[i].Err(), marks[i].Err())))
 		default:
 			in.tags = append(in.tags, tagState{tag: tag, mark: marks[i].Val(), server: servers[i].Val(), lost: number(losses[i].Val())})
