@@ -571,7 +571,7 @@ func (s *service) audit() *audit.Patrol {
 		o.Share = s.config.auditShare
 	}
 	if s.config.role != roleAPI {
-		o.Rate, o.LostAt, o.Probes = s.config.auditSweepRate, s.index.LostAt, probes
+		o.Rate, o.LostAt, o.LostSince, o.Probes = s.config.auditSweepRate, s.index.LostAt, s.index.LostSince, probes
 		if s.config.materialize == materializeAll {
 			builder := &bulk.Builder{Index: s.index, Refiller: &tasks.RefillHandler{Index: s.index, Store: s.store}}
 			o.Build = builder.Build

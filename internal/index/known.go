@@ -127,6 +127,8 @@ type inspection struct {
 	run   string
 	dials int64 // before it was read
 	tags  []tagState
+	// failed are the tags that could not be read, though they did not move.
+	failed []string
 }
 
 // tagState is what is stored under a tag.
@@ -171,7 +173,7 @@ func (c *client) judge(ctx context.Context, inspected map[*node]*inspection, bac
 // gone, that some came from another node. runs are those of all nodes.
 func (c *client) judgeTags(ctx context.Context, n *node, in *inspection, runs map[string]bool) (unknown, emptied, moved bool) {
 	for i, t := range in.tags {
-		c.lostAt.Store(max(c.lostAt.Load(), t.lost))
+		c.lostAt = max(c.lostAt, t.lost)
 		switch {
 		case t.server == "": // nothing was written, or all of it is gone
 			emptied = true
@@ -219,7 +221,7 @@ func (c *client) settle(ctx context.Context, n *node, in *inspection, lost int64
 		run = unknownRun // so that it shows when all is gone
 	}
 	if lost != 0 { // one of another node may have been noted by a clock that is ahead
-		lost = max(lost, c.lostAt.Load()+1)
+		lost = max(lost, c.lostAt+1)
 	}
 	for _, t := range in.tags {
 		if t.server == run {
@@ -227,10 +229,11 @@ func (c *client) settle(ctx context.Context, n *node, in *inspection, lost int64
 		}
 		reply := settleScript.Run(ctx, n.Client, []string{serverKey(t.tag), lostKey(t.tag)}, t.server, run, lost)
 		if lost, err := reply.Int64(); err == nil { // else the next probe does it
-			c.lostAt.Store(max(c.lostAt.Load(), lost))
+			c.lostAt = max(c.lostAt, lost)
 			seen := c.marks[t.tag]
 			seen.lost = lost
 			c.marks[t.tag] = seen
+			c.newLoss = true
 		}
 	}
 }
@@ -273,6 +276,7 @@ func (c *client) purge(ctx context.Context, n *node, in *inspection) {
 		if err == nil {
 			c.probing.Lock()
 			c.settle(ctx, n, in, c.now().UnixMilli())
+			c.noteLosses(ctx)
 			c.probing.Unlock()
 			err = n.Del(ctx, lock).Err()
 		}
@@ -320,8 +324,14 @@ func unlink(ctx context.Context, server redis.UniversalClient, keys []string) er
 }
 
 // LostAt is when a node was last found to have lost data, in unix milliseconds by the clock
-// of the process that found out; 0: never, as far as [Index.Probe] was told.
-func (ix *Index) LostAt() int64 { return ix.client.lostAt.Load() }
+// of the process that found out; 0: never, as far as [Index.Probe] was told. Which sets that
+// concerns, [Index.LostSince] tells from then on.
+func (ix *Index) LostAt() int64 {
+	if known := ix.client.losses.Load(); known != nil {
+		return known.last
+	}
+	return 0
+}
 
 // number reads a decimal; 0 for anything else.
 func number(text string) int64 {

@@ -160,6 +160,7 @@ func newSeveral(t *testing.T, replicas int) several {
 	cluster := servertest.Cluster(t, 3, replicas, "--cluster-node-timeout", "1000")
 	client := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: cluster.Addrs(), ContextTimeoutEnabled: true, MaxRetries: 1, DialerRetries: 1, DialTimeout: time.Second,
+		ReadTimeout: time.Minute, // a machine may stall
 	})
 	t.Cleanup(func() { _ = client.Close() })
 	s := several{bench: bench{Index: index.New(client, index.Options{Settings: settings(t, 10, 20, 0)})}, Cluster: cluster}

@@ -28,11 +28,15 @@ type client struct {
 
 	watched atomic.Bool // [Index.Watch] runs
 	layout  atomic.Pointer[layout]
-	lostAt  atomic.Int64        // see [Index.LostAt]
 	purges  sync.WaitGroup      // under way
 	probing sync.Mutex          // held during a probe
 	marks   map[string]tagState // by tag, as the last probe found them; guarded by probing
 	shown   map[string]bool     // the nodes that have metrics; guarded by probing
+	lostAt  int64               // the last loss; guarded by probing
+
+	losses   atomic.Pointer[losses] // nil: before the first probe
+	readTags map[string]bool        // those that the last probe asked for: whether it read them; guarded by probing
+	newLoss  bool                   // a tag has another loss than losses knows; guarded by probing
 
 	mu    sync.RWMutex
 	nodes map[*redis.Client]*node // that were sent something, replicas and former masters, too

@@ -108,6 +108,7 @@ func (ix *Index) probe(ctx, background context.Context) (s Status) {
 	}
 	group.Wait()
 	inspected := make(map[*node]*inspection)
+	c.readTags = make(map[string]bool)
 	for i, in := range probed {
 		if in != nil {
 			for at := range in.tags {
@@ -115,11 +116,17 @@ func (ix *Index) probe(ctx, background context.Context) (s Status) {
 				before := c.marks[t.tag]
 				t.rewound = t.mark <= before.mark && t.lost <= before.lost // else another process noticed
 				c.marks[t.tag] = *t
+				c.readTags[t.tag] = true
+				c.newLoss = c.newLoss || t.lost != before.lost
+			}
+			for _, tag := range in.failed {
+				c.readTags[tag] = false
 			}
 			inspected[nodes[i]] = in
 		}
 	}
 	c.judge(ctx, inspected, background)
+	c.noteLosses(ctx)
 	away := make(map[*node]bool)
 	for i, n := range nodes {
 		status := &s.Nodes[i]
@@ -185,6 +192,7 @@ func (ix *Index) probeNode(ctx context.Context, n *node) (*inspection, NodeStatu
 		switch err := errors.Join(marks[i].Err(), servers[i].Err(), losses[i].Err()); {
 		case hasMoved(marks[i].Err()), hasMoved(servers[i].Err()):
 		case err != nil:
+			in.failed = append(in.failed, tag)
 			status.Err = cmp.Or(status.Err, translate(ctx, "probe", cmp.Or(servers[i].Err(), losses[i].Err(), marks[i].Err())))
 		default:
 			in.tags = append(in.tags, tagState{tag: tag, mark: marks[i].Val(), server: servers[i].Val(), lost: number(losses[i].Val())})
