@@ -364,9 +364,17 @@ func checkCommitEnds(t *testing.T, primary, replica *servertest.Replicated) {
 	if err := replica.Resume(); err != nil {
 		t.Fatal(err)
 	}
-	servertest.Eventually(t, "the replica has the row", func() bool {
-		return replica.Number(t, "SELECT COUNT(*) FROM "+servertest.Database+".users") == 1
-	})
+	insert(t, db, 2)
+}
+
+// insert makes a row, and waits for the replica less long than the server does.
+func insert(t *testing.T, db *sql.DB, id int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := db.ExecContext(ctx, "INSERT INTO users (id, username) VALUES (?, 'x')", id); err != nil {
+		t.Fatalf("row %d: %v", id, err)
+	}
 }
 
 // checkPromoted: a server that was promoted takes writes while it has no replica, and has them
@@ -378,17 +386,12 @@ func checkPromoted(t *testing.T, server *servertest.Replicated) {
 		t.Fatal(err)
 	}
 	defer func() { _ = db.Close() }()
-	write := func(id int) {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // the timeout of the replication is an hour
-		defer cancel()
-		if _, err := db.ExecContext(ctx, "INSERT INTO users (id, username) VALUES (?, 'x')", id); err != nil {
-			t.Fatalf("a write of row %d: %v", id, err)
-		}
+	if n := server.Number(t, "SELECT COUNT(*) FROM "+servertest.Database+".users WHERE id = 2"); n != 1 {
+		t.Error("a row that the replica had was lost")
 	}
-	write(2)
+	insert(t, db, 3)
 	server.NewReplica(t)
-	write(3)
+	insert(t, db, 4)
 	server.CheckSynchronous(t)
 }
 
