@@ -141,7 +141,7 @@ type tagState struct {
 // judge finds out whether the data of the nodes can be believed, after all were
 // inspected. It begins to delete those that cannot, until background ends; nil: it leaves
 // that to others.
-func (c *client) judge(ctx context.Context, inspected map[*node]*inspection, background context.Context) {
+func (c *client) judge(ctx, background context.Context, inspected map[*node]*inspection) {
 	runs := make(map[string]bool)
 	for _, in := range inspected {
 		runs[in.run] = true

@@ -581,9 +581,9 @@ func (c *client) evalAll(ctx context.Context, s *script, calls []call, more []*c
 	}
 	c.send(ctx, append(commands, more...))
 	var unknown []*command // to their servers
-	for i, cmd := range cmds {
-		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-			again, reply := calls[i].command(ctx, "eval", s.text)
+	for i, call := range calls {
+		if redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
+			again, reply := call.command(ctx, "eval", s.text)
 			cmds[i], unknown = reply, append(unknown, again)
 		}
 	}

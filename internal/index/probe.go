@@ -125,7 +125,7 @@ func (ix *Index) probe(ctx, background context.Context) (s Status) {
 			inspected[nodes[i]] = in
 		}
 	}
-	c.judge(ctx, inspected, background)
+	c.judge(ctx, background, inspected)
 	c.noteLosses(ctx)
 	away := make(map[*node]bool)
 	for i, n := range nodes {
@@ -146,25 +146,16 @@ func (ix *Index) probe(ctx, background context.Context) (s Status) {
 }
 
 // probeNode asks a node, and returns nil for what it stores where it does not answer.
-func (ix *Index) probeNode(ctx context.Context, n *node) (*inspection, NodeStatus) {
-	var status NodeStatus
-	in := &inspection{dials: n.dials.Load()}
+func (ix *Index) probeNode(ctx context.Context, n *node) (in *inspection, status NodeStatus) {
+	in = &inspection{dials: n.dials.Load()}
 	tags := ix.client.tags(ctx, n)
 	info := redis.NewStringCmd(ctx, "info", "server")
 	commands := []*command{newCommand("", info)}
-	if len(tags) == 0 {
-		commands = append(commands, newCommand("", redis.NewStatusCmd(ctx, "ping")))
-	}
-	var marks []*redis.IntCmd
-	var stored, servers, losses []*redis.StringCmd
-	for _, tag := range tags {
-		marks = append(marks, redis.NewIntCmd(ctx, "incr", markKeyOf(tag)))
-		stored = append(stored, textOf(ctx, settingsKeyOf(tag)))
-		servers = append(servers, textOf(ctx, serverKey(tag)))
-		losses = append(losses, textOf(ctx, lostKey(tag)))
-	}
+	replies, stored := make([]tagReplies, len(tags)), make([]*redis.StringCmd, len(tags))
 	for i, tag := range tags {
-		for _, cmd := range []redis.Cmder{marks[i], stored[i], servers[i], losses[i]} {
+		replies[i] = tagReplies{redis.NewIntCmd(ctx, "incr", markKeyOf(tag)), textOf(ctx, serverKey(tag)), textOf(ctx, lostKey(tag))}
+		stored[i] = textOf(ctx, settingsKeyOf(tag))
+		for _, cmd := range []redis.Cmder{replies[i].mark, replies[i].server, replies[i].lost, stored[i]} {
 			commands = append(commands, newCommand(tag, cmd))
 		}
 	}
@@ -178,9 +169,6 @@ func (ix *Index) probeNode(ctx context.Context, n *node) (*inspection, NodeStatu
 	var err error
 	in.run, err = runOf(info)
 	n.noteAnswer(ctx, err)
-	if err == nil {
-		n.hung.Store(false)
-	}
 	if err != nil {
 		status.Err = translate(ctx, "probe", err)
 		if isTimeout(err) && n.watched.Load() {
@@ -188,14 +176,15 @@ func (ix *Index) probeNode(ctx context.Context, n *node) (*inspection, NodeStatu
 		}
 		return nil, status
 	}
+	n.hung.Store(false)
 	for i, tag := range tags {
-		switch err := errors.Join(marks[i].Err(), servers[i].Err(), losses[i].Err()); {
-		case hasMoved(marks[i].Err()), hasMoved(servers[i].Err()):
+		switch state, err := replies[i].read(tag); {
+		case hasMoved(err):
 		case err != nil:
 			in.failed = append(in.failed, tag)
-			status.Err = cmp.Or(status.Err, translate(ctx, "probe", cmp.Or(servers[i].Err(), losses[i].Err(), marks[i].Err())))
+			status.Err = cmp.Or(status.Err, translate(ctx, "probe", err))
 		default:
-			in.tags = append(in.tags, tagState{tag: tag, mark: marks[i].Val(), server: servers[i].Val(), lost: number(losses[i].Val())})
+			in.tags = append(in.tags, state)
 		}
 	}
 	status.Err = cmp.Or(ix.compare(ctx, n, stored, false), status.Err)
@@ -207,6 +196,18 @@ func (ix *Index) probeNode(ctx context.Context, n *node) (*inspection, NodeStatu
 		}
 	}
 	return in, status
+}
+
+// tagReplies are the replies to what a probe asks about a tag.
+type tagReplies struct {
+	mark         *redis.IntCmd
+	server, lost *redis.StringCmd
+}
+
+// read returns what is stored under the tag.
+func (r tagReplies) read(tag string) (tagState, error) {
+	return tagState{tag: tag, mark: r.mark.Val(), server: r.server.Val(), lost: number(r.lost.Val())},
+		cmp.Or(r.server.Err(), r.lost.Err(), r.mark.Err())
 }
 
 // Refuses returns why the node of the user's set refuses writes: the error of a probe that
