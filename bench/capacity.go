@@ -221,10 +221,20 @@ func (n need) refill() cost {
 // rebuildWorkers is how many refill at once when a node was lost.
 const rebuildWorkers = 4
 
-// rebuild is how many seconds it takes to make the sets of a lost node again.
-func (n need) rebuild() float64 {
+// listedMicros is what it takes one process to list a member, of activityd and MySQL together,
+// and to compute whether its set lay on a lost node.
+const listedMicros = 0.5
+
+// lookedMicros is what it takes at most to look whether a set is missing: what activityd and
+// Redis take for one that is swept.
+func (n need) lookedMicros() float64 { return n.costs.Swept.Activityd + n.costs.Swept.Redis }
+
+// rebuild is how many seconds it takes to make the sets of so many masters again: all members
+// are listed, and those looked at, by some at once, whose sets may be lost.
+func (n need) rebuild(masters float64) float64 {
 	c := n.refill()
-	return n.sets / n.masters() * (c.Activityd + c.MySQL + c.Redis) / 1e6 / rebuildWorkers
+	refills := n.sets / n.masters() * masters * (n.lookedMicros() + c.Activityd + c.MySQL + c.Redis) / rebuildWorkers
+	return (n.workload.Members*listedMicros + refills) / 1e6
 }
 
 // fanOutSeconds is how long one fan-out to so many followers takes, whose parts run one

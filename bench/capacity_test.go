@@ -84,7 +84,7 @@ func byHand() (costs, workload) {
 		Told: cost{Activityd: 1, MySQL: 2, Redis: 3}, Enqueue: cost{MySQL: 10},
 		ChangeAlone: cost{Activityd: 100, MySQL: 200}, ChangeBatched: cost{Activityd: 100, MySQL: 200},
 		Refill: cost{MySQL: 5}, RefillContact: cost{MySQL: 2, Redis: 1}, Contacts: 10,
-		SetBytes: make([]float64, indexMax()+1), KeyBytes: 20, ForkMillis: 10, ClusterTold: 2,
+		SetBytes: make([]float64, indexMax()+1), KeyBytes: 20, ForkMillis: 10, ClusterTold: 2, Swept: cost{Activityd: 1, Redis: 1},
 	}
 	for i := range c.SetBytes {
 		c.SetBytes[i] = 80
@@ -131,7 +131,8 @@ func TestNeedsComputedByHand(t *testing.T) {
 		{"site's bytes", n.siteBytes, 8.64e6 * (1000 + 600 + 50)},
 		{"pages", n.pages, 0},
 		{"a refill", n.refill().MySQL, 25},
-		{"a rebuild: 960,000 sets, 25 and 10 µs, 4 workers", n.rebuild(), 960_000 * 35e-6 / 4},
+		{"a rebuild: 960,000 sets, 25 and 10 and 2 µs, 4 workers, and half a µs for all others", n.rebuild(1), 960_000*37e-6/4 + 4.32},
+		{"a rebuild of all", n.rebuild(9), 8_640_000*37e-6/4 + 4.32},
 		{"a fan-out to a million, 10 µs each", n.fanOutSeconds(1e6), 10},
 	} {
 		near(t, test.name, test.got, test.want, 1e-4)
@@ -248,7 +249,8 @@ func TestThePageShowsWhatTheModelSays(t *testing.T) {
 }
 
 // TestThePredictionsHold: the model is believed for the CPU and the memory that it predicted
-// within a third. The smallest site is smaller than what Redis takes besides its sets.
+// within a third. What MySQL takes to make all sets is off by up to half: on the smallest site it
+// is a seventh of a second, and of the largest the page says why.
 func TestThePredictionsHold(t *testing.T) {
 	t.Parallel()
 	o := committed(t)
@@ -261,6 +263,10 @@ func TestThePredictionsHold(t *testing.T) {
 			case c.name == followersTold:
 				near(t, name, c.predicted, c.measured, 2.5*load.Crowd.chance(load.Rates.Uploads*load.Planned))
 			case strings.HasPrefix(c.name, "CPU of") || strings.HasPrefix(c.name, "memory") || c.name == "sets":
+				near(t, name, c.predicted, c.measured, 1.0/3)
+			case c.name == "…, of MySQL, s" && load.Crowd.Members != 1e5:
+				near(t, name, c.predicted, c.measured, 1.0/2)
+			case strings.HasPrefix(c.name, "all sets made") || strings.HasPrefix(c.name, "…, "):
 				near(t, name, c.predicted, c.measured, 1.0/3)
 			}
 		}

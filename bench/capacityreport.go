@@ -562,9 +562,9 @@ func (o *capacityOptions) timeTable() string {
 			{"followers of the most followed member", amount(w.mostFollowers())},
 			{"…, its fan-out takes", duration(n.fanOutSeconds(w.mostFollowers()))},
 			{"a fan-out to " + amount(w.Celebrity) + " followers takes", duration(n.fanOutSeconds(w.Celebrity))},
-			{"a lost Redis node: its sets are made again in", duration(n.rebuild())},
-			{"…, MySQL cores that this takes", short(n.rebuildCores())},
-			{"all sets, by as many workers", duration(n.rebuild() * n.masters())},
+			{"a lost Redis node: its sets are made again in", duration(n.rebuild(1))},
+			{"…, MySQL cores that this takes, at most", short(n.rebuildCores())},
+			{"all sets, by as many workers", duration(n.rebuild(n.masters()))},
 			{"a round of the audit's sweep at 50 sets a second", duration(w.Members / 50)},
 			{"sets a second for a round in " + short(w.SweepDays) + " days", amount(n.rates.SweepSets)},
 			{"…, MySQL cores that this takes", short(n.sweep.MySQL / 1e6)},
@@ -574,10 +574,10 @@ func (o *capacityOptions) timeTable() string {
 	})
 }
 
-// rebuildCores is how many cores of MySQL are busy while a node is rebuilt.
+// rebuildCores is how many cores of MySQL are busy while a node is rebuilt, at most.
 func (n need) rebuildCores() float64 {
 	c := n.refill()
-	return rebuildWorkers * c.MySQL / (c.Activityd + c.MySQL + c.Redis)
+	return rebuildWorkers * c.MySQL / (n.lookedMicros() + c.Activityd + c.MySQL + c.Redis)
 }
 
 func (o *capacityOptions) limitTable() string {

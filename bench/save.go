@@ -19,7 +19,7 @@ import (
 )
 
 // shards are Redis servers that hold an index together, each the sets of a range of
-// viewers of the same size.
+// viewers of the same size. They are no cluster, whose nodes fork alike.
 type shards struct {
 	servers []*localserver.Redis
 	clients []*redis.Client
@@ -27,12 +27,23 @@ type shards struct {
 	each    int // viewers
 }
 
+// asInOps are what ops/redis.conf says, as far as it matters to one server that has all its data
+// and saves only when it is told to. That it does not save otherwise, and has no append-only
+// file, StartRedis says.
+func asInOps() []string {
+	args := []string{"--maxmemory-policy", "noeviction", "--stop-writes-on-bgsave-error", "no"}
+	for _, name := range []string{"lazyfree-lazy-user-del", "lazyfree-lazy-user-flush", "lazyfree-lazy-expire", "lazyfree-lazy-server-del"} {
+		args = append(args, "--"+name, "yes")
+	}
+	return args
+}
+
 // newShards starts n servers and divides a number of sets among them. The caller closes
 // them.
 func newShards(ctx context.Context, b *backend, n, sets int) (s *shards, err error) {
 	s = &shards{each: sets / n}
 	for i := range n {
-		server, err := localserver.StartRedis(ctx, patientScripts()...)
+		server, err := localserver.StartRedis(ctx, append(patientScripts(), asInOps()...)...)
 		if err != nil {
 			return s, err
 		}

@@ -393,6 +393,9 @@ func TestTheSchemaOfTwoDatabases(t *testing.T) {
 			t.Errorf("%s: exit code %d, want %d", strings.Join(args, " "), code, want)
 		}
 	}
+	if _, out, errs := command(t, nil, "schema", "--check", site, "--queue-dsn="+strings.TrimPrefix(site, "--mysql-dsn=")); strings.Contains(out+errs, "DROP TABLE") {
+		t.Errorf("it advises to drop the tables of the queue:\n%s%s", out, errs)
+	}
 	says(0, []string{"warning  --mysql-dsn tasks: is the queue of processes without --queue-dsn", "the 13 tables are there and can be used, with 1 warnings"}, "schema", "--check", site, queues)
 	same := "--queue-dsn=" + strings.TrimPrefix(site, "--mysql-dsn=")
 	for _, do := range []string{"--check", "--apply"} {

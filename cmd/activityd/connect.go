@@ -97,6 +97,7 @@ func openRedis(address string) (redis.UniversalClient, error) {
 		}
 		o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
 		o.DialTimeout = cmp.Or(o.DialTimeout, redisDialTimeout)
+		o.Dialer = dialSentinels(o)
 		return redis.NewFailoverClient(o), nil
 	case "cluster":
 		o, err := redis.ParseClusterURL(plain)

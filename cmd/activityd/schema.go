@@ -203,8 +203,9 @@ func (d database) check(ctx context.Context) ([]schema.Finding, error) {
 	}
 	if err == nil {
 		var same []schema.Finding
-		same, err = d.checkApart(bounded)
-		findings = append(same, findings...)
+		if same, err = d.checkApart(bounded); len(same) > 0 {
+			findings = same
+		}
 	}
 	switch {
 	case err != nil && ctx.Err() == nil && bounded.Err() != nil:
@@ -231,6 +232,9 @@ func (d database) checkApart(ctx context.Context) ([]schema.Finding, error) {
 	return []schema.Finding{{Wrong: true, Table: "--queue-dsn", What: "is the database of --mysql-dsn", Do: "leave --queue-dsn out"}}, nil
 }
 
+// oneDatabase reports whether a finding is that of checkApart.
+func oneDatabase(f schema.Finding) bool { return f.Table == "--queue-dsn" }
+
 // checkSchema returns all that is to be said about the tables, what is wrong first. The
 // error is a *[schemaError] if something is; otherwise it could not be found out.
 func checkSchema(ctx context.Context, list []database) (findings []schema.Finding, err error) {
@@ -238,6 +242,9 @@ func checkSchema(ctx context.Context, list []database) (findings []schema.Findin
 		found, err := d.check(ctx)
 		if err != nil {
 			return nil, err
+		}
+		if slices.ContainsFunc(found, oneDatabase) {
+			findings = nil // they are about another one
 		}
 		findings = append(findings, found...)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -32,6 +33,7 @@ import (
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/retry"
+	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/stream"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
@@ -387,6 +389,9 @@ func (s *service) checkSchema(ctx context.Context) error {
 	list := databases(s.db, s.queueDB)
 	list[0].outage, list[len(list)-1].outage = s.mysqlOutage, s.queueOutage
 	findings, err := checkSchema(ctx, list)
+	if err == nil && s.apart() {
+		err = s.keepTaskIDs(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -397,13 +402,27 @@ func (s *service) checkSchema(ctx context.Context) error {
 	return nil
 }
 
+// keepTaskIDs raises the ids of tasks, should the queue's server have failed over with a loss. The
+// error is that of a server that is away.
+func (s *service) keepTaskIDs(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	err := schema.KeepTaskIDs(bounded, s.db, s.queueDB)
+	if err == nil || errors.Is(err, mysql.ErrUnavailable) || bounded.Err() != nil {
+		return err
+	}
+	s.log.WarnContext(ctx, "ids of tasks were not compared", "error", err)
+	return nil
+}
+
 // awaitMySQL returns when MySQL can be used, when ctx ends, or with a *[schemaError].
 func (s *service) awaitMySQL(ctx context.Context) error {
 	for failures := 1; ctx.Err() == nil; failures++ {
 		err := s.checkSchema(ctx)
 		if err == nil {
 			bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
-			err = errors.Join(s.checkMySQL(bounded))
+			site, queueErr := s.checkMySQL(bounded)
+			err = cmp.Or(site, queueErr)
 			cancel()
 		}
 		if _, wrong := errors.AsType[*schemaError](err); wrong || err == nil {
@@ -556,7 +575,7 @@ func (s *service) audit() *audit.Patrol {
 		o.Share = s.config.auditShare
 	}
 	if s.config.role != roleAPI {
-		o.Rate, o.LostAt, o.Probes = s.config.auditSweepRate, s.index.LostAt, probes
+		o.Rate, o.LostAt, o.LostSince, o.Probes = s.config.auditSweepRate, s.index.LostAt, s.index.LostSince, probes
 		if s.config.materialize == materializeAll {
 			builder := &bulk.Builder{Index: s.index, Refiller: &tasks.RefillHandler{Index: s.index, Store: s.store}}
 			o.Build = builder.Build

@@ -53,3 +53,6 @@ var (
 	CountSets    = countSets
 	CountAnswers = countAnswers
 )
+
+// SinceOf is the loss up to which all sets are built again, as a sweep kept it.
+func SinceOf(state string) int64 { return parseRound(state).Since }

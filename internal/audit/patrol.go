@@ -31,8 +31,8 @@ type Ledger interface {
 }
 
 // PatrolOptions configure a [Patrol]. Auditor is required, and needs a pacer, so that one
-// look is under way at a time; Members, EachStored, Ledger, Once, LostAt, Build and Probes
-// are for the sweep.
+// look is under way at a time; Members, EachStored, Ledger, Once, LostAt, LostSince, Build
+// and Probes are for the sweep.
 type PatrolOptions struct {
 	Auditor *Auditor
 	Members bulk.Store
@@ -42,6 +42,9 @@ type PatrolOptions struct {
 	// LostAt returns when Redis was last found to have lost data, in unix milliseconds; 0:
 	// never. Nil: it never does.
 	LostAt func() int64
+	// LostSince reports whether the set of a member may have been lost after a time that
+	// LostAt returned; 0: ever. It is asked of every member, and quick. Nil: all may.
+	LostSince func(user member.ID, at int64) bool
 	// Build builds those sets of some members that are missing, after such a loss. Nil:
 	// nothing does but reads.
 	Build bulk.Visit
@@ -87,6 +90,9 @@ func NewPatrol(o PatrolOptions) *Patrol {
 	o.Patience = cmp.Or(o.Patience, 30*time.Second)
 	if o.LostAt == nil {
 		o.LostAt = func() int64 { return 0 }
+	}
+	if o.LostSince == nil {
+		o.LostSince = func(member.ID, int64) bool { return true }
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()

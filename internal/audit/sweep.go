@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,8 +19,11 @@ import (
 // their ids, then those of no member. A hurried one builds sets that are missing, and looks
 // at no others. It is kept in Redis; one that is lost with it begins again.
 type round struct {
-	Began   int64       `json:"began"`          // unix milliseconds, as the other times; 0: no round was begun
-	Lost    int64       `json:"lost,omitzero"`  // the last loss of Redis before it began
+	Began int64 `json:"began"`         // unix milliseconds, as the other times; 0: no round was begun
+	Lost  int64 `json:"lost,omitzero"` // the last loss of Redis before it began
+	// Since is a loss up to which the sets are built again that were lost: that which the last
+	// hurried round with nothing left out had seen. 0: none ended so.
+	Since   int64       `json:"since,omitzero"`
 	After   member.ID   `json:"after,omitzero"` // the members up to this one were looked at
 	Members bool        `json:"members,omitzero"`
 	Total   int64       `json:"total"`
@@ -35,6 +39,7 @@ const (
 	countWrong    = "wrong"    // sets with an error
 	countRepaired = "repaired" // refills that were enqueued
 	countDeferred = "deferred" // those that were left for later
+	countSpared   = "spared"   // of the members that were done, those of whom no set can have been lost
 )
 
 // parseRound reads what String wrote. Anything else is no round.
@@ -62,6 +67,7 @@ func (r round) seen() int64 {
 const (
 	sweepBatch    = 100
 	hurryBatch    = 128
+	spareBatch    = 1024 // members that are listed at once where most sets may not have been lost
 	hurryParallel = 4
 	hurryTries    = 10 // of one member, as updates of its set may conflict
 )
@@ -71,6 +77,7 @@ type sweeper struct {
 	*Patrol
 	fence  once.Fence // of the attempt in which this process sweeps
 	round  round
+	since  int64 // the highest round.Since of this process, which holds whatever Redis loses
 	outage outage
 }
 
@@ -196,6 +203,7 @@ func (s *sweeper) begin(ctx context.Context, hurried bool) error {
 	}
 	s.round = round{
 		Began: began, Lost: lost, Total: total, Hurried: hurried && total > 0, Ended: s.round.Ended, Took: s.round.Took,
+		Since: max(s.since, s.round.Since),
 	}
 	if s.round.Hurried && !again {
 		s.options.Log.WarnContext(ctx, "Redis is new, or lost data: sets that are missing are built", "members", total)
@@ -211,6 +219,10 @@ func (s *sweeper) sweepRound(ctx context.Context) error {
 			return err
 		}
 		setsUnreachable.WithLabelValues(OfSweep).Add(float64(s.round.Counts[bulk.Unreachable]))
+		if s.round.Counts[bulk.Unreachable]+s.round.Counts[bulk.Failed] == 0 {
+			s.round.Since = s.round.Lost
+			s.since = max(s.since, s.round.Since)
+		}
 		return s.end(ctx)
 	}
 	ctx, end := s.untilLoss(ctx)
@@ -258,7 +270,8 @@ func (s *sweeper) visitMembers(ctx context.Context) error {
 
 // build builds the sets that are missing of the members after the round's position. Those
 // on a node that stays away are left out: when it comes back with nothing, or with what may
-// be old, that is another loss.
+// be old, that is another loss. Nobody looks for those that cannot have been lost since all
+// were built, on the other nodes of a cluster.
 func (s *sweeper) build(ctx context.Context) error {
 	pacer := bulk.NewPacer(bulk.PacerOptions{Parallel: hurryParallel, Probes: s.options.Probes})
 	pacing, stop := context.WithCancel(ctx)
@@ -266,14 +279,36 @@ func (s *sweeper) build(ctx context.Context) error {
 	running.Go(func() { pacer.Run(pacing) })
 	defer running.Wait()
 	defer stop()
-	return s.goOn(ctx, bulk.Walk{
-		Batch: hurryBatch, Pacer: pacer, Tries: hurryTries, Patience: s.options.Patience,
-		Visit: func(ctx context.Context, members []member.ID) (done bulk.Counts, left []member.ID, err error) {
-			done, left, err = s.options.Build(ctx, members)
-			setsBuilt.Add(float64(done[bulk.Built]))
-			return done, left, err
-		},
-	})
+	w := bulk.Walk{Batch: hurryBatch, Pacer: pacer, Tries: hurryTries, Patience: s.options.Patience, Visit: s.visitLost}
+	if s.round.Since > 0 {
+		w.Batch = spareBatch
+	}
+	return s.goOn(ctx, w)
+}
+
+// visitLost builds the missing sets of those members whose sets may have been lost since
+// all were built, some at a time.
+func (s *sweeper) visitLost(ctx context.Context, members []member.ID) (done bulk.Counts, left []member.ID, err error) {
+	since := s.round.Since // nothing changes it during the walk
+	lost := slices.DeleteFunc(slices.Clone(members), func(id member.ID) bool { return !s.options.LostSince(id, since) })
+	spared := int64(len(members) - len(lost))
+	done = bulk.Counts{countDone: spared, countSpared: spared}
+	for some := range slices.Chunk(lost, hurryBatch) {
+		if err != nil && !bulk.IsNodeAway(err) { // the others may do without the node
+			left = append(left, some...)
+			continue
+		}
+		built, failed, failure := s.options.Build(ctx, some)
+		if failure != nil && len(failed) == 0 { // it concerns them all
+			built, failed = nil, some
+		}
+		setsBuilt.Add(float64(built[bulk.Built]))
+		done.Add(built)
+		if left = append(left, failed...); failure != nil {
+			err = failure
+		}
+	}
+	return done, left, err
 }
 
 // goOn visits the members after the round's position.
@@ -358,7 +393,7 @@ func (s *sweeper) end(ctx context.Context) error {
 	if s.round.Hurried && !s.isBehind() {
 		n := s.round.Counts
 		s.options.Log.InfoContext(ctx, "all sets that were missing are built", "members", s.round.seen(), "built", n[bulk.Built],
-			"failed", n[bulk.Failed], "unreachable", n[bulk.Unreachable], "took", took)
+			"failed", n[bulk.Failed], "unreachable", n[bulk.Unreachable], "spared", n[countSpared], "took", took)
 	}
 	return s.begin(ctx, s.isBehind())
 }

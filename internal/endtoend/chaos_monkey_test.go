@@ -143,11 +143,30 @@ func (f *fleet) redisFaults() []fault {
 		fault{"Redis killed, back empty", func(ctx context.Context, rnd *rand.Rand) error {
 			return whileWrong(ctx, rnd, 0, 500*time.Millisecond, f.loseRedis, func() error { return f.redis.Restart(ctx) })
 		}},
+		fault{"Redis killed, back with older data", f.ageRedis},
 		fault{"Redis emptied", func(ctx context.Context, _ *rand.Rand) error { return f.client.FlushAll(ctx).Err() }},
 		fault{"Redis stalled", func(ctx context.Context, rnd *rand.Rand) error {
 			return whileWrong(ctx, rnd, 300*time.Millisecond, 1200*time.Millisecond, f.redis.Pause, f.redis.Resume)
 		}},
 	)
+}
+
+// ageRedis takes aside what Redis has written down, and kills it some time later. It comes
+// back with what it had at first.
+func (f *fleet) ageRedis(ctx context.Context, rnd *rand.Rand) error {
+	folder := filepath.Join(filepath.Dir(f.redis.Addr()), "appendonlydir")
+	older, err := os.MkdirTemp("", "activityd-older-")
+	if err != nil {
+		return err
+	}
+	err = cmp.Or(
+		os.CopyFS(older, os.DirFS(folder)),
+		between(ctx, rnd, 200*time.Millisecond, 1500*time.Millisecond),
+		f.loseRedis())
+	if err == nil {
+		err = errors.Join(os.CopyFS(folder, os.DirFS(older)), f.redis.Restart(ctx))
+	}
+	return errors.Join(err, os.RemoveAll(older))
 }
 
 // loseRedis kills Redis, and with it what it had written down.

@@ -27,16 +27,15 @@ import (
 	"github.com/activityd/activityd/internal/site"
 )
 
-// clusterSite is a site whose sets lie in a cluster of three masters, each with a replica,
-// and an activityd. Its viewers are the members 1 to 900; each has the contacts 2001 to
-// 2010, of whom 2010 uploaded last. The newcomer uploaded after all of them, and is no
-// contact yet.
-type clusterSite struct {
-	*localserver.Cluster
+// severalSite is a site whose sets lie in some Redis, and an activityd. Its viewers are the
+// members from 1 on; each has the contacts 2001 to 2010, of whom 2010 uploaded last. The
+// newcomer uploaded after all of them, and is no contact yet.
+type severalSite struct {
+	dsn, redisURL string
 
-	dsn     string
 	db      *sql.DB
 	site    *site.MySQL
+	client  redis.UniversalClient // the test's own
 	index   *index.Index
 	program *program
 	address string
@@ -45,15 +44,31 @@ type clusterSite struct {
 
 const newcomer = member.ID(2011)
 
+// clusterSite is one of 900 viewers, whose sets lie in a cluster of three masters, each
+// with a replica.
+type clusterSite struct {
+	*severalSite
+	*localserver.Cluster
+}
+
 func newClusterSite(t *testing.T) *clusterSite {
 	t.Helper()
-	s := &clusterSite{Cluster: servertest.Cluster(t, 3, 1, "--cluster-node-timeout", "1000"), dsn: servertest.MySQLDSN(t)}
+	c := servertest.Cluster(t, 3, 1, "--cluster-node-timeout", "1000")
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = client.Close() })
+	return &clusterSite{newSeveralSite(t, c.URL(), client, 900), c}
+}
+
+// newSeveralSite makes a site of so many viewers, whose sets are built when it returns.
+func newSeveralSite(t *testing.T, redisURL string, client redis.UniversalClient, viewers member.ID) *severalSite {
+	t.Helper()
+	s := &severalSite{dsn: servertest.MySQLDSN(t), redisURL: redisURL, client: client}
 	s.db = openMySQL(t, s.dsn)
 	s.site = site.NewMySQL(s.db)
 	var members []site.Member
 	var relations []site.Relation
 	var photos []site.Photo
-	for id := member.ID(1); id <= 900; id++ {
+	for id := member.ID(1); id <= viewers; id++ {
 		s.viewers = append(s.viewers, id)
 		members = append(members, site.Member{ID: id, Username: "viewer " + id.String()})
 	}
@@ -71,23 +86,19 @@ func newClusterSite(t *testing.T) *clusterSite {
 	must(t, s.site.LoadMembers(ctx, members))
 	must(t, s.site.LoadContacts(ctx, relations))
 	must(t, s.site.LoadPhotos(ctx, photos))
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: s.Addrs(), ContextTimeoutEnabled: true})
-	t.Cleanup(func() { _ = client.Close() })
 	settings, err := index.NewSettings(10, 20, 0)
 	must(t, err)
 	s.index = index.New(client, index.Options{Settings: settings})
-	s.program = serving(t, "activityd", s.dsn, s.URL()).mustStart(t)
+	s.program = serving(t, "activityd", s.dsn, s.redisURL).mustStart(t)
 	s.address, err = s.program.address()
 	must(t, err)
-	eventually(t, "the sets of all viewers are built", func() bool {
-		return !slices.ContainsFunc(s.index.Look(ctx, s.viewers), func(set index.Set) bool { return set.Err != nil || len(set.Members) != 10 })
-	})
+	eventually(t, "the sets of all viewers are built", func() bool { return s.built(ctx, 10) })
 	eventually(t, "no task is left", func() bool { return s.open(t) == 0 })
 	return s
 }
 
 // open is how many tasks are not done, of the given types; without one, of all.
-func (s *clusterSite) open(t *testing.T, types ...any) (n int) {
+func (s *severalSite) open(t *testing.T, types ...any) (n int) {
 	t.Helper()
 	query := "SELECT COUNT(*) FROM tasks WHERE state <> 'done'"
 	for i := range types {
@@ -116,7 +127,7 @@ func (s *clusterSite) on(t *testing.T, nodes ...*localserver.Node) (there, elsew
 }
 
 // each calls do for all viewers, some at a time.
-func (s *clusterSite) each(t *testing.T, viewers []member.ID, do func(ctx context.Context, viewer member.ID) error) {
+func (s *severalSite) each(t *testing.T, viewers []member.ID, do func(ctx context.Context, viewer member.ID) error) {
 	t.Helper()
 	group, ctx := errgroup.WithContext(t.Context())
 	group.SetLimit(8)
@@ -127,7 +138,7 @@ func (s *clusterSite) each(t *testing.T, viewers []member.ID, do func(ctx contex
 }
 
 // read asks the API for the photos of a viewer.
-func (s *clusterSite) read(ctx context.Context, viewer member.ID) (answer shown, err error) {
+func (s *severalSite) read(ctx context.Context, viewer member.ID) (answer shown, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/v1/users/%s/recent-contact-photos?limit=1", s.address, viewer), http.NoBody)
 	if err != nil {
 		return answer, err
@@ -140,7 +151,7 @@ func (s *clusterSite) read(ctx context.Context, viewer member.ID) (answer shown,
 // returns how many reads there were, and the longest. The newest photo of each viewer may
 // only become newer: titles in order are those that it may have. An answer that is an
 // error, or of another photo, fails the test.
-func (s *clusterSite) reading(t *testing.T, viewers []member.ID, titles func(title string) int) (stop func() (reads int64, longest time.Duration)) {
+func (s *severalSite) reading(t *testing.T, viewers []member.ID, titles func(title string) int) (stop func() (reads int64, longest time.Duration)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var count atomic.Int64
@@ -185,13 +196,13 @@ func (s *clusterSite) reading(t *testing.T, viewers []member.ID, titles func(tit
 }
 
 // checkAll waits until verify finds nothing wrong, and holds the answers against plain SQL.
-func (s *clusterSite) checkAll(t *testing.T) {
+func (s *severalSite) checkAll(t *testing.T) {
 	t.Helper()
 	var output []byte
 	path := activityd(t)
 	eventually(t, "verify finds nothing wrong", func() bool {
 		var err error
-		output, err = exec.CommandContext(t.Context(), path, "verify", "--all", "--max-lag=1ms", "--mysql-dsn="+s.dsn, "--redis-url="+s.URL()).CombinedOutput()
+		output, err = exec.CommandContext(t.Context(), path, "verify", "--all", "--max-lag=1ms", "--mysql-dsn="+s.dsn, "--redis-url="+s.redisURL).CombinedOutput()
 		if err != nil {
 			t.Logf("%s", output[max(0, len(output)-500):])
 		}
@@ -216,6 +227,19 @@ func (s *clusterSite) checkAll(t *testing.T) {
 // done at once, and answered rightly at all times. The rest follows when they are back.
 func TestADeadNodeHoldsUpItsOwnMembersOnly(t *testing.T) {
 	t.Parallel()
+	t.Run("killed", func(t *testing.T) {
+		t.Parallel()
+		loseNode(t, (*localserver.Node).Kill, func(n *localserver.Node) error { return n.Restart(t.Context()) })
+	})
+	// Nothing says that it is gone: connections are made to it, and not answered.
+	t.Run("hanging", func(t *testing.T) {
+		t.Parallel()
+		loseNode(t, (*localserver.Node).Pause, (*localserver.Node).Resume)
+	})
+}
+
+func loseNode(t *testing.T, lose, restore func(*localserver.Node) error) {
+	t.Helper()
 	s := newClusterSite(t)
 	ctx := t.Context()
 	dead := []*localserver.Node{s.Nodes[0], s.Nodes[3]}
@@ -224,10 +248,10 @@ func TestADeadNodeHoldsUpItsOwnMembersOnly(t *testing.T) {
 		t.Fatalf("%d of 900 sets on one of three nodes", len(theirs))
 	}
 	for _, n := range dead {
-		must(t, n.Kill())
+		must(t, lose(n))
 	}
 	titles := []string{"first of 2010", "first of 2011", "second of 2011"}
-	stop := s.reading(t, s.viewers, func(title string) int { return slices.Index(titles, title) })
+	stop := s.reading(t, others, func(title string) int { return slices.Index(titles, title) })
 	s.each(t, s.viewers, func(ctx context.Context, viewer member.ID) error {
 		return s.site.SetContact(ctx, viewer, newcomer, site.Grant{})
 	})
@@ -252,7 +276,7 @@ func TestADeadNodeHoldsUpItsOwnMembersOnly(t *testing.T) {
 		}
 	}
 	for _, n := range dead {
-		must(t, n.Restart(ctx))
+		must(t, restore(n))
 	}
 	must(t, s.AwaitOK(ctx, s.Nodes...))
 	back := time.Now()
@@ -323,7 +347,7 @@ func TestSlotsMoveUnderLoad(t *testing.T) {
 	s.checkAll(t)
 }
 
-func (s *clusterSite) openNow(ctx context.Context) (n int) {
+func (s *severalSite) openNow(ctx context.Context) (n int) {
 	if err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM tasks").Scan(&n); err != nil {
 		return 1
 	}
@@ -366,7 +390,7 @@ func TestAReplicaTakesOverUnderLoad(t *testing.T) {
 	s.checkAll(t)
 }
 
-func (s *clusterSite) isMaster(ctx context.Context, n *localserver.Node) bool {
+func (s *severalSite) isMaster(ctx context.Context, n *localserver.Node) bool {
 	role, err := n.Client.Do(ctx, "ROLE").Slice()
 	return err == nil && len(role) > 0 && role[0] == "master"
 }

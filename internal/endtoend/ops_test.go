@@ -26,6 +26,7 @@ var redisConf = map[string]string{
 	"repl-backlog-size":               "67108864",
 	"min-replicas-to-write":           "0",
 	"cluster-require-full-coverage":   "no",
+	"cluster-allow-reads-when-down":   "no",
 	"cluster-node-timeout":            "5000",
 	"cluster-replica-validity-factor": "0",
 }
@@ -45,7 +46,7 @@ func configured(t *testing.T, files ...string) (args []string) {
 		"--save", "900 1", "--stop-writes-on-bgsave-error", "yes", "--maxmemory-policy", "allkeys-lru",
 		"--lazyfree-lazy-user-del", "no", "--lazyfree-lazy-user-flush", "no", "--lazyfree-lazy-expire", "no",
 		"--lazyfree-lazy-server-del", "no", "--replica-lazy-flush", "no", "--repl-diskless-sync", "no", "--repl-backlog-size", "1mb",
-		"--min-replicas-to-write", "1", "--cluster-require-full-coverage", "yes", "--cluster-node-timeout", "15000",
+		"--min-replicas-to-write", "1", "--cluster-require-full-coverage", "yes", "--cluster-allow-reads-when-down", "yes", "--cluster-node-timeout", "15000",
 		"--cluster-replica-validity-factor", "10", "--rdb-save-incremental-fsync", "no", "--replica-priority", "100", "--appendonly", "yes",
 	}
 	for _, file := range files {

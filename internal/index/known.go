@@ -71,10 +71,14 @@ func (c *client) knows(ctx context.Context, n *node) error {
 	if before.holds(n) {
 		return before.err
 	}
+	tags := c.tags(ctx, n)
+	if len(tags) == 0 { // as servers disagree after a failover
+		return fmt.Errorf("%s has no slots: %w", n.addr, ErrUnknown)
+	}
 	info := redis.NewStringCmd(ctx, "info", "server")
 	commands := []*command{newCommand("", info)}
 	var servers []*redis.StringCmd
-	for _, tag := range c.tags(ctx, n) {
+	for _, tag := range tags {
 		server := textOf(ctx, serverKey(tag))
 		servers = append(servers, server)
 		commands = append(commands, newCommand(serverKey(tag), server))
@@ -123,6 +127,8 @@ type inspection struct {
 	run   string
 	dials int64 // before it was read
 	tags  []tagState
+	// failed are the tags that could not be read, though they did not move.
+	failed []string
 }
 
 // tagState is what is stored under a tag.
@@ -135,7 +141,7 @@ type tagState struct {
 // judge finds out whether the data of the nodes can be believed, after all were
 // inspected. It begins to delete those that cannot, until background ends; nil: it leaves
 // that to others.
-func (c *client) judge(ctx context.Context, inspected map[*node]*inspection, background context.Context) {
+func (c *client) judge(ctx, background context.Context, inspected map[*node]*inspection) {
 	runs := make(map[string]bool)
 	for _, in := range inspected {
 		runs[in.run] = true
@@ -167,7 +173,7 @@ func (c *client) judge(ctx context.Context, inspected map[*node]*inspection, bac
 // gone, that some came from another node. runs are those of all nodes.
 func (c *client) judgeTags(ctx context.Context, n *node, in *inspection, runs map[string]bool) (unknown, emptied, moved bool) {
 	for i, t := range in.tags {
-		c.lostAt.Store(max(c.lostAt.Load(), t.lost))
+		c.lostAt = max(c.lostAt, t.lost)
 		switch {
 		case t.server == "": // nothing was written, or all of it is gone
 			emptied = true
@@ -181,6 +187,11 @@ func (c *client) judgeTags(ctx context.Context, n *node, in *inspection, runs ma
 			moved = true
 		default:
 			unknown = true
+			// The server whose run it is may come to have these data: a former master that
+			// follows this one, and is a master again.
+			if t.server != rewoundRun && n.Set(ctx, serverKey(t.tag), rewoundRun, 0).Err() == nil {
+				in.tags[i].server = rewoundRun
+			}
 		}
 	}
 	return unknown, emptied, moved
@@ -210,7 +221,7 @@ func (c *client) settle(ctx context.Context, n *node, in *inspection, lost int64
 		run = unknownRun // so that it shows when all is gone
 	}
 	if lost != 0 { // one of another node may have been noted by a clock that is ahead
-		lost = max(lost, c.lostAt.Load()+1)
+		lost = max(lost, c.lostAt+1)
 	}
 	for _, t := range in.tags {
 		if t.server == run {
@@ -218,16 +229,17 @@ func (c *client) settle(ctx context.Context, n *node, in *inspection, lost int64
 		}
 		reply := settleScript.Run(ctx, n.Client, []string{serverKey(t.tag), lostKey(t.tag)}, t.server, run, lost)
 		if lost, err := reply.Int64(); err == nil { // else the next probe does it
-			c.lostAt.Store(max(c.lostAt.Load(), lost))
+			c.lostAt = max(c.lostAt, lost)
 			seen := c.marks[t.tag]
 			seen.lost = lost
 			c.marks[t.tag] = seen
+			c.newLoss = true
 		}
 	}
 }
 
 // What stands for a run: unknownRun for that of a server that does not tell it, rewoundRun
-// for one whose data went back.
+// for that of data which may be old.
 const (
 	unknownRun = "-"
 	rewoundRun = "rewound"
@@ -238,7 +250,9 @@ const (
 	purgeRest = 1                // after a page that took t there is a pause of purgeRest times t
 )
 
-// purge deletes all sets of the node, if no other process does, and then settles it.
+// purge deletes all sets of the node, if no other process does, and then settles it. The
+// guards go as well: an update that found no set here may have begun before an add whose
+// deletion of the guard was lost.
 func (c *client) purge(ctx context.Context, n *node, in *inspection) {
 	if len(in.tags) == 0 || !n.purging.CompareAndSwap(false, true) {
 		return
@@ -249,7 +263,7 @@ func (c *client) purge(ctx context.Context, n *node, in *inspection) {
 		if got, err := n.SetNX(ctx, lock, "1", purgeTTL).Result(); err != nil || !got {
 			return
 		}
-		_, err := eachPage(ctx, n.Client, func(keys []string) error {
+		err := eachPage(ctx, n.Client, func(keys []string) error {
 			began := time.Now()
 			if err := unlink(ctx, n.Client, keys); err != nil {
 				return err
@@ -262,6 +276,7 @@ func (c *client) purge(ctx context.Context, n *node, in *inspection) {
 		if err == nil {
 			c.probing.Lock()
 			c.settle(ctx, n, in, c.now().UnixMilli())
+			c.noteLosses(ctx)
 			c.probing.Unlock()
 			err = n.Del(ctx, lock).Err()
 		}
@@ -269,22 +284,26 @@ func (c *client) purge(ctx context.Context, n *node, in *inspection) {
 	})
 }
 
-// eachPage calls do with the keys of the sets of one server, a page at a time, and
-// returns how many there were.
-func eachPage(ctx context.Context, server redis.UniversalClient, do func(keys []string) error) (n int64, err error) {
+// eachPage calls do with the keys of the sets of one server and of their guards, a page at a
+// time.
+func eachPage(ctx context.Context, server redis.UniversalClient, do func(keys []string) error) error {
 	for cursor := uint64(0); ; {
-		keys, next, err := server.Scan(ctx, cursor, userKeyPrefix+"*", pipelineSize).Result()
+		keys, next, err := server.Scan(ctx, cursor, "*"+userKeyPrefix+"*", pipelineSize).Result()
 		if err != nil {
-			return n, fmt.Errorf("scan: %w", err)
+			return fmt.Errorf("scan: %w", err)
 		}
+		keys = slices.DeleteFunc(keys, func(key string) bool { // other programs have keys, too
+			_, isSet := ownerOf(key)
+			_, isGuard := ownerOf(strings.TrimSuffix(strings.TrimPrefix(key, "guard_{"), "}"))
+			return !isSet && !isGuard
+		})
 		if len(keys) > 0 {
 			if err := do(keys); err != nil {
-				return n, err
+				return err
 			}
 		}
-		n += int64(len(keys))
 		if cursor = next; cursor == 0 {
-			return n, nil
+			return nil
 		}
 	}
 }
@@ -305,8 +324,14 @@ func unlink(ctx context.Context, server redis.UniversalClient, keys []string) er
 }
 
 // LostAt is when a node was last found to have lost data, in unix milliseconds by the clock
-// of the process that found out; 0: never, as far as [Index.Probe] was told.
-func (ix *Index) LostAt() int64 { return ix.client.lostAt.Load() }
+// of the process that found out; 0: never, as far as [Index.Probe] was told. Which sets that
+// concerns, [Index.LostSince] tells from then on.
+func (ix *Index) LostAt() int64 {
+	if known := ix.client.losses.Load(); known != nil {
+		return known.last
+	}
+	return 0
+}
 
 // number reads a decimal; 0 for anything else.
 func number(text string) int64 {

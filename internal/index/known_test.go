@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -158,6 +160,7 @@ func newSeveral(t *testing.T, replicas int) several {
 	cluster := servertest.Cluster(t, 3, replicas, "--cluster-node-timeout", "1000")
 	client := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: cluster.Addrs(), ContextTimeoutEnabled: true, MaxRetries: 1, DialerRetries: 1, DialTimeout: time.Second,
+		ReadTimeout: time.Minute, // a machine may stall
 	})
 	t.Cleanup(func() { _ = client.Close() })
 	s := several{bench: bench{Index: index.New(client, index.Options{Settings: settings(t, 10, 20, 0)})}, Cluster: cluster}
@@ -369,4 +372,156 @@ func TestMovingSlotsLosesNothing(t *testing.T) {
 	if s.LostAt() != lost {
 		t.Errorf("lost at %d, was %d", s.LostAt(), lost)
 	}
+}
+
+// A master stalls, a replica that lagged takes over, and before its sets were deleted the
+// former master, which follows it now and was never restarted, is the master again.
+func TestAFormerMasterWithTheDataOfALaggingReplicaIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	s := newSeveral(t, 1)
+	ctx := t.Context()
+	master, replica := s.Nodes[0], s.Nodes[3]
+	theirs := s.on(t, master)
+	servertest.Eventually(t, "the replica to have the sets", func() bool {
+		n, err := replica.Client.DBSize(ctx).Result()
+		return err == nil && n >= int64(len(theirs))
+	})
+	must(t, replica.Client.Save(ctx).Err())
+	must(t, replica.Kill())
+	if _, failed := s.Index.Add(ctx, toAll(s.users, index.Entry{Contact: 9, Score: 900})); len(failed) > 0 {
+		t.Fatal(failed)
+	}
+	must(t, master.Pause())
+	must(t, replica.Restart(ctx))
+	servertest.Eventually(t, "the replica to take over", func() bool {
+		return replica.Client.Do(ctx, "CLUSTER", "FAILOVER", "TAKEOVER").Err() == nil
+	})
+	servertest.Eventually(t, "a probe that finds the data to be old", func() bool {
+		return errors.Is(s.Probe(ctx), index.ErrUnknown)
+	})
+	must(t, master.Resume())
+	must(t, s.AwaitOK(ctx, s.Nodes...))
+	servertest.Eventually(t, "the former master to be the master again", func() bool {
+		_ = master.Client.Do(ctx, "CLUSTER", "FAILOVER").Err()
+		role, err := master.Client.Do(ctx, "ROLE").Slice()
+		return err == nil && role[0] == "master"
+	})
+	must(t, s.AwaitOK(ctx, s.Nodes...))
+	servertest.Eventually(t, "the probe to find the former master", func() bool {
+		st := s.Index.Probe(ctx)
+		return slices.ContainsFunc(st.Nodes, func(n index.NodeStatus) bool { return n.Node == master.HostPort })
+	})
+	if got, err := s.Candidates(ctx, theirs[0]); !errors.Is(err, index.ErrUnknown) {
+		t.Errorf("an old set is believed: %v, %v", got, err)
+	}
+}
+
+// Keys of other programs outlive the deletion of old sets.
+func TestForeignKeysAreNotDeleted(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t)
+	b := newBench(t, &redis.Options{Addr: server.Addr(), Network: "unix"}, index.Options{})
+	ctx := t.Context()
+	must(t, b.Probe(ctx))
+	b.refill(t, ladder(3))
+	must(t, b.client.Set(ctx, "user_sessions:42", "the site's", 0).Err())
+	must(t, b.client.Save(ctx).Err())
+	must(t, server.Restart(ctx))
+	b.watched(t)
+	servertest.Eventually(t, "the sets to be deleted", func() bool { return b.Probe(ctx) == nil })
+	if n := b.client.Exists(ctx, "user_sessions:42").Val(); n != 1 {
+		t.Error("a key of another program was deleted after a restart of Redis")
+	}
+}
+
+// A node that hangs is found to be down by the probe, which ends the calls under way: they
+// fail for its users alone. It is tried by probes only, until it answers.
+func TestANodeThatHangs(t *testing.T) {
+	t.Parallel()
+	s := newSeveral(t, 0)
+	ctx := t.Context()
+	hung := s.Nodes[2]
+	theirs := s.on(t, hung)
+	s.watched(t)
+	must(t, hung.Pause())
+	for range 2 { // the first finds out
+		updates := s.Index.Begin(ctx, s.users)
+		for _, u := range updates {
+			if slices.Contains(theirs, u.Member) != errors.Is(u.Err, index.ErrUnavailable) {
+				t.Fatalf("begin for %s: %v", u.Member, u.Err)
+			}
+		}
+	}
+	if _, err := s.Candidates(ctx, theirs[0]); err == nil || !strings.Contains(err.Error(), "a moment ago") {
+		t.Errorf("%v of a node that is known not to answer", err)
+	}
+	must(t, hung.Resume())
+	servertest.Eventually(t, "all nodes to answer", func() bool {
+		_, err := s.Begin(ctx, s.users)
+		return err == nil
+	})
+}
+
+// Sentinels promote a replica that lagged: its data are not believed for an instant, nor are
+// those of the old master when it wakes up, and takes itself for the master for a while.
+func TestSentinelsPromoteAReplicaThatLagged(t *testing.T) {
+	t.Parallel()
+	w := servertest.Watched(t, time.Second)
+	ctx := t.Context()
+	o := w.FailoverOptions()
+	o.MaxRetries, o.DialerRetries, o.DialTimeout = 1, 1, time.Second
+	client := redis.NewFailoverClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	b := bench{Index: index.New(client, index.Options{Settings: settings(t, 10, 20, 0)}), client: client}
+	must(t, b.Probe(ctx))
+	lost := b.LostAt()
+	b.refill(t, ladder(3))
+	master, replica := w.Nodes[0], w.Nodes[1]
+	servertest.Eventually(t, "the replica to have the set", func() bool {
+		return replica.Client.ZCard(ctx, index.UserKey(user)).Val() == 3
+	})
+	must(t, replica.Client.Save(ctx).Err())
+	must(t, replica.Kill())
+	b.add(t, 9, 900)
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	var newest atomic.Uint64 // the contact that comes first
+	newest.Store(9)
+	var after atomic.Int64 // reads that found the set
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for reading.Err() == nil {
+				want := newest.Load()
+				if got, err := b.Candidates(reading, user); err == nil && uint64(got[0].Contact) < want {
+					t.Errorf("an old set was believed: %v, want %d first", got, want)
+					return
+				} else if err == nil {
+					after.Add(1)
+				}
+			}
+		})
+	}
+	must(t, master.Pause())
+	must(t, replica.Restart(ctx))
+	servertest.Eventually(t, "a read that finds the data to be old", func() bool {
+		_, err := b.Candidates(ctx, user)
+		return errors.Is(err, index.ErrUnknown)
+	})
+	b.watched(t)
+	servertest.Eventually(t, "the set to be missing", func() bool {
+		_, err := b.Candidates(ctx, user)
+		return errors.Is(err, index.ErrMissing)
+	})
+	servertest.Eventually(t, "the node to be known", func() bool { return b.Probe(ctx) == nil })
+	if b.LostAt() <= lost {
+		t.Errorf("lost at %d, was %d", b.LostAt(), lost)
+	}
+	b.refill(t, entries(10, 1000))
+	newest.Store(10)
+	after.Store(0)
+	must(t, master.Resume())
+	servertest.Eventually(t, "reads after the old master woke up", func() bool { return after.Load() > 1000 })
+	stop()
+	readers.Wait()
 }

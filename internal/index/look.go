@@ -93,7 +93,7 @@ func (ix *Index) EachStored(ctx context.Context, do func(ctx context.Context, ow
 	var away error
 	for _, n := range nodes {
 		var ended error
-		_, err := eachPage(ctx, n.Client, func(keys []string) error {
+		err := eachPage(ctx, n.Client, func(keys []string) error {
 			if owners := ownersOf(keys); len(owners) > 0 {
 				ended = do(ctx, owners)
 			}
@@ -107,12 +107,18 @@ func (ix *Index) EachStored(ctx context.Context, do func(ctx context.Context, ow
 	return away
 }
 
-// ownersOf returns the owners of the sets with these keys; the keys of probes have none.
+// ownersOf returns the owners of the sets among these keys.
 func ownersOf(keys []string) (owners []member.ID) {
 	for _, key := range keys {
-		if id, err := member.Parse(strings.TrimPrefix(key, userKeyPrefix)); err == nil {
+		if id, ok := ownerOf(key); ok {
 			owners = append(owners, id)
 		}
 	}
 	return owners
+}
+
+// ownerOf returns the owner of the set with this key. The keys of probes have none.
+func ownerOf(key string) (member.ID, bool) {
+	id, err := member.Parse(strings.TrimPrefix(key, userKeyPrefix))
+	return id, err == nil && strings.HasPrefix(key, userKeyPrefix)
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -26,11 +26,17 @@ type client struct {
 	cluster *redis.ClusterClient // nil for one server
 	now     func() time.Time
 
-	lostAt  atomic.Int64        // see [Index.LostAt]
+	watched atomic.Bool // [Index.Watch] runs
+	layout  atomic.Pointer[layout]
 	purges  sync.WaitGroup      // under way
 	probing sync.Mutex          // held during a probe
 	marks   map[string]tagState // by tag, as the last probe found them; guarded by probing
 	shown   map[string]bool     // the nodes that have metrics; guarded by probing
+	lostAt  int64               // the last loss; guarded by probing
+
+	losses   atomic.Pointer[losses] // nil: before the first probe
+	readTags map[string]bool        // those that the last probe asked for: whether it read them; guarded by probing
+	newLoss  bool                   // a tag has another loss than losses knows; guarded by probing
 
 	mu    sync.RWMutex
 	nodes map[*redis.Client]*node // that were sent something, replicas and former masters, too
@@ -54,12 +60,18 @@ type node struct {
 	// new connection can another server answer, or the same one after a restart.
 	dials atomic.Int64
 
-	downUntil    atomic.Int64 // unix nanoseconds: calls fail at once until then
+	watched      *atomic.Bool // of its client
+	hung         atomic.Bool  // the last probe of Watch was not answered: calls fail at once
+	probed       atomic.Bool  // a probe is under way, which alone may connect to a node that hangs
+	downUntil    atomic.Int64 // unix nanoseconds: without Watch, calls fail at once until then
 	trustedUntil atomic.Int64 // unix nanoseconds: the settings are trusted until then; 0: not
 	refusal      atomic.Pointer[refusal]
 	known        atomic.Pointer[knowledge]
 	knowing      sync.Mutex  // held while known is found out
 	purging      atomic.Bool // by this process
+
+	connsMu sync.Mutex
+	conns   map[net.Conn]struct{} // that are open
 }
 
 // nodeOf returns the node of a key: in a cluster, the master of the key's slot. It asks
@@ -92,7 +104,7 @@ func (c *client) nodeFor(server *redis.Client) *node {
 	if addr == "FailoverClient" { // as go-redis calls it
 		addr = behindSentinel
 	}
-	n = &node{Client: server, addr: addr, now: c.now}
+	n = &node{Client: server, addr: addr, now: c.now, watched: &c.watched, conns: make(map[net.Conn]struct{})}
 	server.AddHook(dialHook{n})
 	c.nodes[server] = n
 	return n
@@ -111,19 +123,70 @@ func (n *node) name() string {
 	return n.addr
 }
 
-// dialHook counts the connections to a node.
+// dialHook counts the connections to a node, and keeps them at hand.
 type dialHook struct{ *node }
 
 // DialHook implements [redis.Hook].
 func (h dialHook) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if h.hung.Load() && !h.probed.Load() {
+			return nil, errDown
+		}
 		conn, err := next(ctx, network, addr)
 		h.dials.Add(1) // before anything is sent over it
-		if err == nil && h.addr == behindSentinel {
+		if err != nil {
+			return nil, err
+		}
+		if h.addr == behindSentinel {
 			addr := conn.RemoteAddr().String()
 			h.sentinel.Store(&addr)
 		}
-		return conn, err
+		return h.keep(conn), nil
+	}
+}
+
+// keep returns conn as one that [node.hang] closes.
+func (n *node) keep(conn net.Conn) net.Conn {
+	n.connsMu.Lock()
+	defer n.connsMu.Unlock()
+	n.conns[conn] = struct{}{}
+	kept := keptConn{conn, n}
+	if raw, ok := conn.(syscall.Conn); ok { // go-redis asks it whether the other end has closed it
+		return rawConn{kept, raw}
+	}
+	return kept
+}
+
+// keptConn is a connection to a node.
+type keptConn struct {
+	net.Conn
+
+	node *node
+}
+
+// rawConn is a keptConn that is a [syscall.Conn].
+type rawConn struct {
+	keptConn
+	syscall.Conn
+}
+
+// Close implements [net.Conn].
+func (c keptConn) Close() error {
+	c.node.connsMu.Lock()
+	delete(c.node.conns, c.Conn)
+	c.node.connsMu.Unlock()
+	return c.Conn.Close()
+}
+
+// hang notes that the node did not answer a probe. It closes its connections, so that
+// calls under way, which may be for the sets of other nodes as well, end now, and not
+// after their own timeouts.
+func (n *node) hang() {
+	n.hung.Store(true)
+	n.connsMu.Lock()
+	defer n.connsMu.Unlock()
+	for conn := range n.conns {
+		_ = conn.Close() // its user sees it
 	}
 }
 
@@ -144,7 +207,11 @@ func (c *client) masters(ctx context.Context) ([]*node, error) {
 	}
 	// It asks one server after the other; where one does not answer, the rest of the time is
 	// for what follows.
-	ctx, cancel := context.WithTimeout(ctx, findTimeout)
+	timeout := findTimeout
+	if c.layout.Load() != nil {
+		timeout = findAgainTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var mu sync.Mutex // ForEachMaster calls concurrently
 	var nodes []*node
@@ -165,30 +232,67 @@ func (c *client) masters(ctx context.Context) ([]*node, error) {
 // errNoSlots is the error of a cluster whose slots are not on any node.
 var errNoSlots = fmt.Errorf("%w: no node of the cluster has slots", ErrUnavailable)
 
-// forget forgets the nodes that are no masters any more: should one become a master again,
-// what is known of it now may not hold.
+// forget forgets what is known of nodes that are no masters any more: should one become a
+// master again, it may not hold.
 func (c *client) forget(masters []*node) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	maps.DeleteFunc(c.nodes, func(_ *redis.Client, n *node) bool { return !slices.Contains(masters, n) })
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, n := range c.nodes {
+		if !slices.Contains(masters, n) {
+			n.known.Store(nil)
+			n.hung.Store(false)
+		}
+	}
 }
 
 // tagCount is how many keys of a kind a cluster has, in slots that are evenly spread: a
-// node with a hundred slots or more in a row has some of them.
+// node with 128 slots or more in a row has some of them.
 const tagCount = 128
 
+// layout says which slots are on which nodes, at a time.
+type layout struct {
+	at   time.Time
+	tags map[*node][]string
+}
+
+// layoutFor is how long a layout is used.
+const layoutFor = time.Second
+
 // tags returns what ends the keys that lie on the node beside the sets, in the order of
-// their slots: "" for one server. Where too few slots are on the node, there is none.
-func (c *client) tags(ctx context.Context, n *node) (tags []string) {
+// their slots: "" for one server. A node with so few slots that none of the tags of the
+// cluster lies in them has one for its first slot. A node without slots has none.
+func (c *client) tags(ctx context.Context, n *node) []string {
 	if c.cluster == nil {
 		return []string{""}
 	}
-	for _, tag := range allTags() {
-		if on, err := c.nodeOf(ctx, tag); err == nil && on == n {
-			tags = append(tags, tag)
+	l := c.layout.Load()
+	if l == nil || c.now().Sub(l.at) > layoutFor || l.tags[n] == nil {
+		l = c.lay(ctx)
+		c.layout.Store(l)
+	}
+	return l.tags[n]
+}
+
+// lay makes a layout.
+func (c *client) lay(ctx context.Context) *layout {
+	l := &layout{at: c.now(), tags: make(map[*node][]string)}
+	first := make(map[*node]string)
+	for slot, key := range slotKeys() {
+		n, err := c.nodeOf(ctx, key)
+		switch {
+		case err != nil:
+		case slot%(slotCount/tagCount) == 0:
+			l.tags[n] = append(l.tags[n], key)
+		case first[n] == "":
+			first[n] = key
 		}
 	}
-	return tags
+	for n, key := range first {
+		if len(l.tags[n]) == 0 {
+			l.tags[n] = []string{key}
+		}
+	}
+	return l
 }
 
 // allTags returns the tags of a cluster.
@@ -234,9 +338,10 @@ const (
 	// a server that is no master any more. It bounds how long they hold up the others of
 	// their batch.
 	repeatFor = 500 * time.Millisecond
-	// findTimeout is how long the servers of a cluster may take to say which slots are where.
-	// After it, what they said last is used.
-	findTimeout = time.Second
+	// findTimeout is how long the servers of a cluster may take to say which slots are where,
+	// and findAgainTimeout the same where they said so before, which is used then.
+	findTimeout      = time.Second
+	findAgainTimeout = 300 * time.Millisecond
 	// downFor is how long calls to a node that does not answer fail at once, before one of
 	// them tries again.
 	downFor = time.Second
@@ -366,11 +471,15 @@ func (n *node) exec(ctx context.Context, commands []*command, asking bool) {
 // errDown is the error of calls to a node that did not answer a moment ago.
 var errDown = fmt.Errorf("%w: it did not answer a moment ago", ErrUnavailable)
 
-// down returns an error while the node is known not to answer. When that is some time
-// ago, one call finds out whether it does again.
+// down returns an error while the node is known not to answer. The probes of Watch find
+// that out, and when it does again. Without Watch, calls find out: when it is some time ago,
+// one of them tries.
 func (n *node) down() error {
 	until := n.downUntil.Load()
-	if until == 0 {
+	switch {
+	case n.hung.Load():
+		return errDown
+	case until == 0 || n.watched.Load():
 		return nil
 	}
 	now := n.now()
@@ -384,6 +493,9 @@ func (n *node) down() error {
 // down: that a connection is refused is found out at no cost. A call that had less time
 // than others says nothing about the node.
 func (n *node) noteAnswer(ctx context.Context, err error) {
+	if n.watched.Load() || errors.Is(err, redis.ErrPoolTimeout) {
+		return
+	}
 	deadline, hurried := ctx.Deadline()
 	hurried = hurried && !time.Now().Before(deadline) || ctx.Err() != nil
 	switch isTimeout := isTimeout(err); {
@@ -469,9 +581,9 @@ func (c *client) evalAll(ctx context.Context, s *script, calls []call, more []*c
 	}
 	c.send(ctx, append(commands, more...))
 	var unknown []*command // to their servers
-	for i, cmd := range cmds {
-		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-			again, reply := calls[i].command(ctx, "eval", s.text)
+	for i, call := range calls {
+		if redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
+			again, reply := call.command(ctx, "eval", s.text)
 			cmds[i], unknown = reply, append(unknown, again)
 		}
 	}

@@ -13,11 +13,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/retry"
 )
 
 const (
 	probeEvery   = time.Second     // between two probes of [Index.Watch]
-	probeTimeout = 2 * time.Second // of one of them
+	probeTimeout = 2 * time.Second // of one node, by one of them
 	probeTTL     = time.Second     // of the guard of a probe that was cut short
 
 	// refusalTTL is how long a refusal is reported. It is longer than a postponed task
@@ -107,6 +108,7 @@ func (ix *Index) probe(ctx, background context.Context) (s Status) {
 	}
 	group.Wait()
 	inspected := make(map[*node]*inspection)
+	c.readTags = make(map[string]bool)
 	for i, in := range probed {
 		if in != nil {
 			for at := range in.tags {
@@ -114,11 +116,17 @@ func (ix *Index) probe(ctx, background context.Context) (s Status) {
 				before := c.marks[t.tag]
 				t.rewound = t.mark <= before.mark && t.lost <= before.lost // else another process noticed
 				c.marks[t.tag] = *t
+				c.readTags[t.tag] = true
+				c.newLoss = c.newLoss || t.lost != before.lost
+			}
+			for _, tag := range in.failed {
+				c.readTags[tag] = false
 			}
 			inspected[nodes[i]] = in
 		}
 	}
-	c.judge(ctx, inspected, background)
+	c.judge(ctx, background, inspected)
+	c.noteLosses(ctx)
 	away := make(map[*node]bool)
 	for i, n := range nodes {
 		status := &s.Nodes[i]
@@ -138,48 +146,45 @@ func (ix *Index) probe(ctx, background context.Context) (s Status) {
 }
 
 // probeNode asks a node, and returns nil for what it stores where it does not answer.
-func (ix *Index) probeNode(ctx context.Context, n *node) (*inspection, NodeStatus) {
-	var status NodeStatus
-	in := &inspection{dials: n.dials.Load()}
+func (ix *Index) probeNode(ctx context.Context, n *node) (in *inspection, status NodeStatus) {
+	in = &inspection{dials: n.dials.Load()}
 	tags := ix.client.tags(ctx, n)
 	info := redis.NewStringCmd(ctx, "info", "server")
 	commands := []*command{newCommand("", info)}
-	if len(tags) == 0 {
-		commands = append(commands, newCommand("", redis.NewStatusCmd(ctx, "ping")))
-	}
-	var marks []*redis.IntCmd
-	var stored, servers, losses []*redis.StringCmd
-	for _, tag := range tags {
-		marks = append(marks, redis.NewIntCmd(ctx, "incr", markKeyOf(tag)))
-		stored = append(stored, textOf(ctx, settingsKeyOf(tag)))
-		servers = append(servers, textOf(ctx, serverKey(tag)))
-		losses = append(losses, textOf(ctx, lostKey(tag)))
-	}
+	replies, stored := make([]tagReplies, len(tags)), make([]*redis.StringCmd, len(tags))
 	for i, tag := range tags {
-		for _, cmd := range []redis.Cmder{marks[i], stored[i], servers[i], losses[i]} {
+		replies[i] = tagReplies{redis.NewIntCmd(ctx, "incr", markKeyOf(tag)), textOf(ctx, serverKey(tag)), textOf(ctx, lostKey(tag))}
+		stored[i] = textOf(ctx, settingsKeyOf(tag))
+		for _, cmd := range []redis.Cmder{replies[i].mark, replies[i].server, replies[i].lost, stored[i]} {
 			commands = append(commands, newCommand(tag, cmd))
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	n.probed.Store(true)
 	for some := range slices.Chunk(commands, pipelineSize) {
 		n.exec(ctx, some, false)
 	}
+	n.probed.Store(false)
 	var err error
 	in.run, err = runOf(info)
 	n.noteAnswer(ctx, err)
 	if err != nil {
 		status.Err = translate(ctx, "probe", err)
-		if isTimeout(err) {
-			n.downUntil.Store(ix.options.Now().Add(downFor + probeTimeout).UnixNano()) // until after the next probe
+		if isTimeout(err) && n.watched.Load() {
+			n.hang()
 		}
 		return nil, status
 	}
+	n.hung.Store(false)
 	for i, tag := range tags {
-		switch err := errors.Join(marks[i].Err(), servers[i].Err(), losses[i].Err()); {
-		case hasMoved(marks[i].Err()), hasMoved(servers[i].Err()):
+		switch state, err := replies[i].read(tag); {
+		case hasMoved(err):
 		case err != nil:
-			status.Err = cmp.Or(status.Err, translate(ctx, "probe", cmp.Or(servers[i].Err(), losses[i].Err(), marks[i].Err())))
+			in.failed = append(in.failed, tag)
+			status.Err = cmp.Or(status.Err, translate(ctx, "probe", err))
 		default:
-			in.tags = append(in.tags, tagState{tag: tag, mark: marks[i].Val(), server: servers[i].Val(), lost: number(losses[i].Val())})
+			in.tags = append(in.tags, state)
 		}
 	}
 	status.Err = cmp.Or(ix.compare(ctx, n, stored, false), status.Err)
@@ -191,6 +196,18 @@ func (ix *Index) probeNode(ctx context.Context, n *node) (*inspection, NodeStatu
 		}
 	}
 	return in, status
+}
+
+// tagReplies are the replies to what a probe asks about a tag.
+type tagReplies struct {
+	mark         *redis.IntCmd
+	server, lost *redis.StringCmd
+}
+
+// read returns what is stored under the tag.
+func (r tagReplies) read(tag string) (tagState, error) {
+	return tagState{tag: tag, mark: r.mark.Val(), server: r.server.Val(), lost: number(r.lost.Val())},
+		cmp.Or(r.server.Err(), r.lost.Err(), r.mark.Err())
 }
 
 // Refuses returns why the node of the user's set refuses writes: the error of a probe that
@@ -216,11 +233,13 @@ func (n *node) refused(now time.Time) error {
 // calls report with the time at which each probe began, and what it found. Call it once.
 func (ix *Index) Watch(ctx context.Context, report func(began time.Time, s Status)) error {
 	defer ix.client.purges.Wait()
+	ix.client.watched.Store(true)
+	defer ix.client.watched.Store(false)
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		began := time.Now()
-		bounded, cancel := context.WithTimeout(ctx, probeTimeout)
+		bounded, cancel := context.WithTimeout(ctx, 2*probeTimeout) // with what comes before and after
 		status := ix.probe(bounded, ctx)
 		cancel()
 		if ctx.Err() == nil {
@@ -229,6 +248,11 @@ func (ix *Index) Watch(ctx context.Context, report func(began time.Time, s Statu
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
+		}
+		// Calls that ended because their node hangs are tried once more by the client, and
+		// must not find that it is connected to again.
+		if errors.Is(status.Err(), ErrUnavailable) {
+			_ = retry.Sleep(ctx, 100*time.Millisecond) // the loop looks at ctx
 		}
 	}
 	return nil

@@ -15,9 +15,10 @@ func (ix *Index) Reset(ctx context.Context) (sets int64, err error) {
 		if err != nil {
 			break
 		}
-		var dropped int64
-		dropped, err = eachPage(ctx, n.Client, func(keys []string) error { return unlink(ctx, n.Client, keys) })
-		sets += dropped
+		err = eachPage(ctx, n.Client, func(keys []string) error {
+			sets += int64(len(ownersOf(keys)))
+			return unlink(ctx, n.Client, keys)
+		})
 		n.trustedUntil.Store(0)
 	}
 	if err == nil {

@@ -32,11 +32,12 @@ type Cluster struct {
 	masters int
 }
 
-// Node is a server of a [Cluster]. It can be killed, paused and restarted like any other.
+// Node is a server of a [Cluster], or of a [Watched]. It can be killed, paused and
+// restarted like any other.
 type Node struct {
 	*Redis
 
-	// HostPort is its address on the loopback interface, by which the cluster knows it.
+	// HostPort is its address on the loopback interface, by which the others know it.
 	HostPort string
 	// ID is its name in the cluster. It survives a restart.
 	ID string
@@ -75,7 +76,20 @@ func (c *Cluster) start(ctx context.Context, args []string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for i := range c.Nodes {
 		group.Go(func() error {
-			n, err := startNode(ctx, host, port+2*i, args)
+			port := port + 2*i // the one above is that of the cluster's bus
+			n, err := startNode(ctx, host, port, append([]string{
+				"--cluster-enabled", "yes",
+				"--cluster-port", strconv.Itoa(port + 1),
+				"--cluster-announce-ip", host,
+				"--cluster-node-timeout", "5000",
+				"--cluster-require-full-coverage", "no",
+				"--cluster-allow-replica-migration", "no", // no node changes its role by itself but in a failover
+				"--repl-diskless-sync-delay", "0",
+				"--repl-ping-replica-period", "1", // a replica is announced after its first ping
+			}, args...)...)
+			if err == nil {
+				n.ID, err = n.Client.Do(ctx, "CLUSTER", "MYID").Text()
+			}
 			c.Nodes[i] = n
 			return err
 		})
@@ -112,28 +126,20 @@ func areFree(ctx context.Context, host string, first, n int) error {
 	return nil
 }
 
-// startNode starts a server that knows of no other yet. The port above its own is that of
-// the cluster's bus.
-func startNode(ctx context.Context, host string, port int, args []string) (*Node, error) {
-	r, err := StartRedis(ctx, append([]string{
-		"--bind", host,
-		"--port", strconv.Itoa(port),
-		"--cluster-enabled", "yes",
-		"--cluster-port", strconv.Itoa(port + 1),
-		"--cluster-announce-ip", host,
-		"--cluster-node-timeout", "5000",
-		"--cluster-require-full-coverage", "no",
-		"--cluster-allow-replica-migration", "no", // no node changes its role by itself but in a failover
-		"--repl-diskless-sync-delay", "0",
-		"--repl-ping-replica-period", "1", // a replica is announced after its first ping
-	}, args...)...)
+// startNode starts a server that knows of no other yet and listens on a port, too.
+func startNode(ctx context.Context, host string, port int, args ...string) (*Node, error) {
+	r, err := StartRedis(ctx, append([]string{"--bind", host, "--port", strconv.Itoa(port)}, args...)...)
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{Redis: r, HostPort: net.JoinHostPort(host, strconv.Itoa(port))}
-	n.Client = redis.NewClient(&redis.Options{Network: "unix", Addr: r.Addr(), ContextTimeoutEnabled: true})
-	n.ID, err = n.Client.Do(ctx, "CLUSTER", "MYID").Text()
-	return n, err
+	return newNode(r, host, port), nil
+}
+
+func newNode(r *Redis, host string, port int) *Node {
+	return &Node{
+		Redis: r, HostPort: net.JoinHostPort(host, strconv.Itoa(port)),
+		Client: redis.NewClient(&redis.Options{Network: "unix", Addr: r.Addr(), ContextTimeoutEnabled: true}),
+	}
 }
 
 // join makes a cluster of nodes that know of no other.
@@ -155,7 +161,7 @@ func (c *Cluster) join(ctx context.Context) error {
 	}
 	for i, n := range c.Nodes[c.masters:] {
 		master := c.Nodes[i%c.masters]
-		err := c.await(ctx, "follow "+master.HostPort, func() error { return n.Client.ClusterReplicate(ctx, master.ID).Err() })
+		err := await(ctx, "follow "+master.HostPort, func() error { return n.Client.ClusterReplicate(ctx, master.ID).Err() })
 		if err != nil {
 			return err
 		}
@@ -191,7 +197,7 @@ func (c *Cluster) AwaitOK(ctx context.Context, nodes ...*Node) error {
 		ids[n.ID] = true
 	}
 	for _, n := range nodes {
-		if err := c.await(ctx, "agree with the cluster", func() error { return n.ok(ctx, ids) }); err != nil {
+		if err := await(ctx, "agree with the cluster", func() error { return n.ok(ctx, ids) }); err != nil {
 			return fmt.Errorf("%s: %w", n.HostPort, err)
 		}
 	}
@@ -199,7 +205,7 @@ func (c *Cluster) AwaitOK(ctx context.Context, nodes ...*Node) error {
 }
 
 // await repeats do until it succeeds.
-func (c *Cluster) await(ctx context.Context, what string, do func() error) error {
+func await(ctx context.Context, what string, do func() error) error {
 	for {
 		err := do()
 		if err == nil {

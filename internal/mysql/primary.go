@@ -19,6 +19,10 @@ const seenFor = time.Second
 // errReadOnly is the error of a server that takes no writes.
 var errReadOnly = errors.New("the server is read-only, as a replica is: the DSN must lead to the primary")
 
+// errOvertaken is the error of a connection whose pool has gone over to another server. What
+// was to be done on it was not done.
+var errOvertaken = fmt.Errorf("new connections lead to another server: %w", driver.ErrBadConn)
+
 // errNoAnswer is the error of a server that accepts a connection, and says nothing.
 var errNoAnswer = errors.New("the server does not answer")
 
@@ -76,6 +80,12 @@ type conn struct {
 	servers *servers
 	server  string    // server_id
 	seen    time.Time // when the server last said that it is the primary
+	expires time.Time // from then on it is not used again
+}
+
+// IsValid implements [driver.Validator]: the pool calls it when a connection is returned.
+func (c *conn) IsValid() bool {
+	return c.driverConn.IsValid() && time.Now().Before(c.expires)
 }
 
 // ResetSession implements [driver.SessionResetter]: the pool calls it before it uses the
@@ -85,7 +95,7 @@ func (c *conn) ResetSession(ctx context.Context) error {
 		return err
 	}
 	if !c.servers.isNewest(c.server) {
-		return driver.ErrBadConn
+		return errOvertaken
 	}
 	if time.Since(c.seen) < seenFor {
 		return nil
@@ -96,6 +106,9 @@ func (c *conn) ResetSession(ctx context.Context) error {
 	asked := time.Now()
 	if server, err := primary(ctx, c.driverConn); err != nil || server != c.server {
 		return driver.ErrBadConn
+	}
+	if !c.servers.isNewest(c.server) { // the pool may have gone over while the server did not answer
+		return errOvertaken
 	}
 	c.seen = asked
 	return nil
@@ -117,8 +130,15 @@ type tx struct {
 }
 
 // Commit implements [driver.Tx]. After an error of the context it is not known whether the
-// transaction was committed, as with one of the connection.
-func (t tx) Commit() error { return t.end(t.ctx, "COMMIT") }
+// transaction was committed, as with one of the connection. It was not if the pool has gone
+// over to another server since it began: to the server before nothing is sent any more.
+func (t tx) Commit() error {
+	if !t.conn.servers.isNewest(t.conn.server) {
+		_ = t.conn.driverConn.Close() // which rolls back; the pool closes t.conn
+		return errOvertaken
+	}
+	return t.end(t.ctx, "COMMIT")
+}
 
 // Rollback implements [driver.Tx]. The context may have ended.
 func (t tx) Rollback() error {

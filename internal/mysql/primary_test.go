@@ -45,8 +45,8 @@ func (s *two) open(t *testing.T, opts ...func(*sql.DB)) *sql.DB {
 	return db
 }
 
-// fill makes n connections, which are idle afterwards.
-func fill(t *testing.T, db *sql.DB, n int) {
+// hold makes n connections, which are in use until they are closed.
+func hold(t *testing.T, db *sql.DB, n int) []*sql.Conn {
 	t.Helper()
 	all := make([]*sql.Conn, n)
 	for i := range all {
@@ -55,11 +55,23 @@ func fill(t *testing.T, db *sql.DB, n int) {
 			t.Fatal(err)
 		}
 	}
+	return all
+}
+
+// closeAll makes connections idle.
+func closeAll(t *testing.T, all []*sql.Conn) {
+	t.Helper()
 	for _, conn := range all {
 		if err := conn.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// fill makes n connections, which are idle afterwards.
+func fill(t *testing.T, db *sql.DB, n int) {
+	t.Helper()
+	closeAll(t, hold(t, db, n))
 }
 
 func serverOf(ctx context.Context, db *sql.DB) (id int, err error) {
@@ -72,6 +84,8 @@ func TestThePoolFollowsTheAddress(t *testing.T) {
 	s := newTwo(t)
 	s.checkPlanned(t)
 	s.checkOneServer(t)
+	s.checkOpenTransaction(t)
+	s.checkAsked(t)
 }
 
 // checkPlanned: the old primary becomes read-only, and its connections stay open. What reads,
@@ -158,10 +172,10 @@ func (s *two) checkOneServer(t *testing.T) {
 	t.Helper()
 	s.a.SetWritable(t)
 	db := s.open(t)
-	fill(t, db, 5)
-	if n := s.b.SiteConnections(t); n != 5 {
-		t.Fatalf("%d connections, want 5", n)
-	}
+	servertest.Eventually(t, "the pool has all connections to the second server", func() bool {
+		fill(t, db, 5)
+		return s.b.SiteConnections(t) == 5
+	})
 	s.address.Move(s.a.Addr())
 	fill(t, db, 6)
 	fill(t, db, 6)
@@ -171,6 +185,76 @@ func (s *two) checkOneServer(t *testing.T) {
 		}
 	}
 	servertest.Eventually(t, "no connection to the second server is left", func() bool { return s.b.SiteConnections(t) == 0 })
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// checkOpenTransaction: one that is open when the pool goes over to another server is not committed
+// on the server before, which takes writes still.
+func (s *two) checkOpenTransaction(t *testing.T) {
+	t.Helper()
+	db := s.open(t)
+	err := mysql.Transact(t.Context(), db, "writing", func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(t.Context(), "INSERT INTO users (id, username) VALUES (1, 'x')"); err != nil {
+			return err
+		}
+		s.address.Move(s.b.Addr())
+		if id, err := serverOf(t.Context(), db); err != nil || id != 2 {
+			t.Errorf("server %d, %v, want 2", id, err)
+		}
+		return nil
+	})
+	if !errors.Is(err, mysql.ErrUnavailable) {
+		t.Errorf("a commit on the server before: %v, want ErrUnavailable", err)
+	}
+	checkUsers(t, s.a, 0)
+	checkUsers(t, s.b, 0)
+	fill(t, db, 2)
+	servertest.Eventually(t, "no connection to the first server is left", func() bool { return s.a.SiteConnections(t) == 0 })
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// checkAsked: the old primary hangs while it is asked whether it is the primary. The pool goes over to
+// another server, and the old one wakes up and says yes. Nothing is written there.
+func (s *two) checkAsked(t *testing.T) {
+	t.Helper()
+	db := s.open(t)
+	conns := hold(t, db, 1)
+	if err := mysql.AskAgain(conns[0]); err != nil {
+		t.Fatal(err)
+	}
+	closeAll(t, conns)
+	if err := s.b.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan error, 1)
+	go func() {
+		_, err := db.ExecContext(t.Context(), "INSERT INTO users (id, username) VALUES (2, 'x')")
+		written <- err
+	}()
+	servertest.Eventually(t, "the server is asked", func() bool { return db.Stats().InUse == 1 })
+	s.address.Move(s.a.Addr())
+	if id, err := serverOf(t.Context(), db); err != nil || id != 1 {
+		t.Errorf("server %d, %v, want 1", id, err)
+	}
+	if err := s.b.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-written; err != nil {
+		t.Errorf("a write that goes over: %v", err)
+	}
+	checkUsers(t, s.b, 0)
+	checkUsers(t, s.a, 1)
+}
+
+func checkUsers(t *testing.T, server *servertest.Replicated, want int) {
+	t.Helper()
+	if n := server.Number(t, "SELECT COUNT(*) FROM "+servertest.Database+".users"); n != want {
+		t.Errorf("%d rows on server %d, want %d", n, server.Number(t, "SELECT @@server_id"), want)
+	}
 }
 
 func TestAReadOnlyServer(t *testing.T) {
@@ -242,16 +326,23 @@ func checkTransactions(t *testing.T, server *servertest.Replicated) {
 		}
 		server.SetWritable(t)
 	}
-	if n := server.Number(t, "SELECT COUNT(*) FROM "+servertest.Database+".users"); n != 0 {
-		t.Errorf("%d rows were committed", n)
-	}
+	checkUsers(t, server, 0)
 }
 
-// TestACommitEndsWithItsContext: it waits for a replica that does not answer.
-func TestACommitEndsWithItsContext(t *testing.T) {
+// TestSemiSynchronousReplication on servers that are configured as docs/operations.md says.
+func TestSemiSynchronousReplication(t *testing.T) {
 	t.Parallel()
 	primary := servertest.NewPrimary(t)
 	replica := primary.NewReplica(t)
+	checkCommitEnds(t, primary, replica)
+	primary.SetReadOnly(t)
+	replica.Promote(t)
+	checkPromoted(t, replica)
+}
+
+// checkCommitEnds: a commit that waits for a replica that does not answer ends with its context.
+func checkCommitEnds(t *testing.T, primary, replica *servertest.Replicated) {
+	t.Helper()
 	db, err := mysql.Open(primary.SiteDSN())
 	if err != nil {
 		t.Fatal(err)
@@ -273,22 +364,88 @@ func TestACommitEndsWithItsContext(t *testing.T) {
 	if err := replica.Resume(); err != nil {
 		t.Fatal(err)
 	}
+	insert(t, db, 2)
+}
+
+// insert makes a row, and waits for the replica less long than the server does.
+func insert(t *testing.T, db *sql.DB, id int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := db.ExecContext(ctx, "INSERT INTO users (id, username) VALUES (?, 'x')", id); err != nil {
+		t.Fatalf("row %d: %v", id, err)
+	}
+}
+
+// checkPromoted: a server that was promoted takes writes while it has no replica, and has them
+// awaited by its replica once there is one.
+func checkPromoted(t *testing.T, server *servertest.Replicated) {
+	t.Helper()
+	db, err := mysql.Open(server.SiteDSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if n := server.Number(t, "SELECT COUNT(*) FROM "+servertest.Database+".users WHERE id = 2"); n != 1 {
+		t.Error("a row that the replica had was lost")
+	}
+	insert(t, db, 3)
+	server.NewReplica(t)
+	insert(t, db, 4)
+	server.CheckSynchronous(t)
+}
+
+// TestConnectionsExpireOneByOne, even if they were opened at once.
+func TestConnectionsExpireOneByOne(t *testing.T) {
+	t.Parallel()
+	db, err := mysql.Open(servertest.MySQLDSN(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	before := time.Now()
+	conns := hold(t, db, 8)
+	different := make(map[time.Duration]bool)
+	for _, conn := range conns {
+		at, err := mysql.Expires(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at.Before(before.Add(45*time.Second)) || at.After(time.Now().Add(time.Minute)) {
+			t.Errorf("a connection expires after %v", at.Sub(before))
+		}
+		different[at.Sub(before).Truncate(100*time.Millisecond)] = true
+	}
+	if len(different) < 2 {
+		t.Errorf("8 connections expire at once: %v", different)
+	}
+	for _, conn := range conns[1:] {
+		if err := mysql.Expire(conn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closeAll(t, conns[1:])
+	if n := db.Stats().OpenConnections; n != 1 {
+		t.Errorf("%d connections are open, want the one that has not expired", n)
+	}
+	closeAll(t, conns[:1])
 }
 
 // TestConnectionsAreCountedByServer, so that it is seen when there are two.
 func TestConnectionsAreCountedByServer(t *testing.T) { //nolint:paralleltest // it reads metrics
 	server := servertest.NewPrimary(t)
 	server.Do(t, "CREATE DATABASE counted")
-	var pools []*sql.DB
+	held := make(map[int][]*sql.Conn)  // not idle, as the pool closes those after a while
 	for _, id := range []int{71, 72} { // one server is enough to look like two
 		server.Do(t, fmt.Sprint("SET GLOBAL server_id = ", id))
 		db, err := mysql.Open(server.DSN("counted"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = db.Close() })
-		fill(t, db, id-69)
-		pools = append(pools, db)
+		held[id] = hold(t, db, id-69)
+		if err := db.Close(); err != nil { // of what is not in use
+			t.Fatal(err)
+		}
 	}
 	check := func(when string, first, second float64) {
 		t.Helper()
@@ -300,8 +457,9 @@ func TestConnectionsAreCountedByServer(t *testing.T) { //nolint:paralleltest // 
 		}
 	}
 	check("open", 2, 3)
-	_ = pools[0].Close()
+	closeAll(t, held[71])
 	check("closed", 0, 3)
+	closeAll(t, held[72])
 }
 
 func TestOutagesByErrorNumber(t *testing.T) {

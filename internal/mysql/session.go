@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"fmt"
+	"math/rand/v2"
 	"net/url"
 	"regexp"
 	"strings"
@@ -107,10 +108,15 @@ func (c connector) connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	ours := &conn{driverConn: plain.(driverConn), servers: c.servers, seen: begun} //nolint:errcheck,forcetypeassert // the driver's has it
+	ours := &conn{
+		driverConn: plain.(driverConn), //nolint:errcheck,forcetypeassert // the driver's has it
+		servers:    c.servers,
+		seen:       begun,
+		expires:    begun.Add(lifetime - rand.N(lifetime/4)),
+	}
 	err = ours.setUp(ctx)
 	if err == nil && !c.servers.note(ours.server, begun) {
-		err = driver.ErrBadConn
+		err = errOvertaken
 	}
 	if err != nil {
 		_ = plain.Close() // err says what matters

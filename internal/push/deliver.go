@@ -3,6 +3,7 @@ package push
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/retry"
@@ -23,6 +23,7 @@ import (
 type DeliveryStore interface {
 	Looker
 	Events(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error)
+	CurrentEvents(ctx context.Context, numbers []uint64) (map[uint64]*StoredEvent, error)
 	Pending(ctx context.Context, bursts []BurstDevice) ([][]uint64, error)
 	AcceptedSince(ctx context.Context, bursts []BurstDevice, since []time.Time) ([][]Receipt, error)
 	WriteReceipts(ctx context.Context, receipts []Receipt) error
@@ -152,9 +153,9 @@ func (d *Deliveries) Wait() { d.detached.Wait() }
 // delivery is the work of one task.
 type delivery struct {
 	task       queue.Task
-	number     uint64 // of the event
-	member     member.ID
-	event      *StoredEvent // of the task
+	payload    Delivery
+	burst      [16]byte     // of the payload, or else of the event; zero: the event has no collapse key
+	event      *StoredEvent // of the task; nil: it is no more
 	key        deliveryKey
 	reserved   bool           // Deliveries.reserved has its key
 	events     []*StoredEvent // that are looked at, in the order in which they were enqueued: of a burst those that are pending
@@ -299,21 +300,15 @@ func (b *batch) begin(all []*delivery) (some []*delivery) {
 	var numbers []uint64
 	for _, one := range all {
 		if one.read() {
-			numbers = append(numbers, one.number)
+			numbers = append(numbers, one.payload.Event)
 		}
 	}
-	events, err := b.Store.Events(b.ctx, numbers)
-	if err != nil {
+	if err := b.readEvents(all, numbers); err != nil {
 		return failAll(all, err)
 	}
 	var bursts []*delivery
 	for _, one := range all {
-		if one.number == 0 { // it makes no sense
-			continue
-		}
-		one.event = events[one.number]
-		if one.event == nil { // it was forgotten, long after it expired
-			b.countSkip(Expired)
+		if one.payload.Event == 0 || one.event == nil && one.burst == [16]byte{} { // it makes no sense, or is over
 			continue
 		}
 		if !b.reserve(one) {
@@ -321,9 +316,9 @@ func (b *batch) begin(all []*delivery) (some []*delivery) {
 			one.outcome.Err = queue.Later(2*time.Second, errInFlight)
 			continue
 		}
-		if one.event.Collapse == "" {
+		if one.burst == [16]byte{} {
 			one.events = []*StoredEvent{one.event}
-		} else {
+		} else { // also if its event is no more: it has absorbed the deliveries of others
 			bursts = append(bursts, one)
 		}
 		some = append(some, one)
@@ -334,6 +329,38 @@ func (b *batch) begin(all []*delivery) (some []*delivery) {
 	return some
 }
 
+// readEvents reads the events of the tasks.
+func (b *batch) readEvents(all []*delivery, numbers []uint64) error {
+	events, err := b.Store.Events(b.ctx, numbers)
+	if err != nil {
+		return err
+	}
+	isAnother := func(one *delivery) bool {
+		e := events[one.payload.Event]
+		return e != nil && !e.isOf(one.payload.Task)
+	}
+	if slices.ContainsFunc(all, isAnother) { // or was it, and the cache does not know?
+		if events, err = b.Store.CurrentEvents(b.ctx, numbers); err != nil {
+			return err
+		}
+	}
+	for _, one := range all {
+		switch e := events[one.payload.Event]; {
+		case one.payload.Event == 0: // it makes no sense
+		case isAnother(one):
+			b.countSkip(Lost)
+		case e == nil: // it was forgotten, long after it expired
+			b.countSkip(Expired)
+		default:
+			one.event = e
+			if e.Collapse != "" && one.burst == [16]byte{} {
+				one.burst = e.Burst()
+			}
+		}
+	}
+	return nil
+}
+
 // read reads the task, and reports whether it makes sense.
 func (one *delivery) read() bool {
 	var payload Delivery
@@ -341,11 +368,14 @@ func (one *delivery) read() bool {
 	if err == nil && (payload.Event == 0 || payload.Member == 0 || one.task.Key == 0) {
 		err = errors.New("it names no event, no member or no device")
 	}
+	if n, _ := hex.Decode(one.burst[:], []byte(payload.Burst[:min(len(payload.Burst), 32)])); err == nil && payload.Burst != "" && n < len(one.burst) {
+		err = errors.New("the burst is no hash")
+	}
 	if err != nil {
 		one.outcome.Err = queue.Permanent(fmt.Errorf("%w: %w", queue.ErrInvalid, err))
 		return false
 	}
-	one.number, one.member = payload.Event, payload.Member
+	one.payload = payload
 	return true
 }
 
@@ -367,7 +397,7 @@ func (b *batch) readBursts(bursts []*delivery) error {
 	}
 	asked := make([]BurstDevice, len(bursts))
 	for i, one := range bursts {
-		asked[i] = BurstDevice{Burst: one.key.burst, Member: one.member, Device: one.task.Key}
+		asked[i] = BurstDevice{Burst: one.key.burst, Member: one.payload.Member, Device: one.task.Key}
 	}
 	pending, err := b.Store.Pending(b.ctx, asked)
 	if err != nil {
@@ -397,7 +427,7 @@ func (b *batch) readBursts(bursts []*delivery) error {
 		slices.SortStableFunc(one.events, func(a, b *StoredEvent) int {
 			return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Task, b.Task))
 		})
-		if len(pending[i]) == 0 { // another task of the burst sent them
+		if len(pending[i]) == 0 && one.event != nil { // another task of the burst sent them
 			b.countSkip(Doubled)
 		}
 		if len(one.events) > 0 {
@@ -412,7 +442,7 @@ func (b *batch) readBursts(bursts []*delivery) error {
 func (b *batch) readShown(bursts []*delivery) error {
 	asked, since := make([]BurstDevice, len(bursts)), make([]time.Time, len(bursts))
 	for i, one := range bursts {
-		asked[i] = BurstDevice{Burst: one.key.burst, Member: one.member, Device: one.task.Key}
+		asked[i] = BurstDevice{Burst: one.key.burst, Member: one.payload.Member, Device: one.task.Key}
 		since[i] = burstBegins(one.events)
 	}
 	accepted, err := b.Store.AcceptedSince(b.ctx, asked, since)
@@ -497,7 +527,7 @@ func (b *batch) look(some []*delivery) error {
 	var candidates []Candidate
 	for _, one := range some {
 		for _, e := range slices.Concat(one.events, one.shown) {
-			candidates = append(candidates, Candidate{Event: e.Number, Member: one.member, Device: one.task.Key})
+			candidates = append(candidates, Candidate{Event: e.Number, Member: one.payload.Member, Device: one.task.Key})
 		}
 	}
 	if len(candidates) == 0 {
@@ -750,7 +780,7 @@ func (one *delivery) waitForOthers() {
 }
 
 func (one *delivery) receipt(event uint64, state State, reason string) Receipt {
-	return Receipt{Event: event, Member: one.member, Device: one.task.Key, State: state, Reason: reason, Burst: one.key.burst}
+	return Receipt{Event: event, Member: one.payload.Member, Device: one.task.Key, State: state, Reason: reason, Burst: one.key.burst}
 }
 
 // newest is the newest event that the message stands for.
@@ -838,9 +868,9 @@ func persist(ctx context.Context, write func() error) error {
 // reserve reports whether nothing else of this process sends the same, and keeps it so
 // until release.
 func (d *Deliveries) reserve(one *delivery) bool {
-	one.key = deliveryKey{device: one.task.Key, event: one.event.Number}
-	if one.event.Collapse != "" {
-		one.key = deliveryKey{device: one.task.Key, burst: one.event.Burst()}
+	one.key = deliveryKey{device: one.task.Key, burst: one.burst}
+	if one.burst == [16]byte{} {
+		one.key.event = one.event.Number
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

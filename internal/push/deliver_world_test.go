@@ -160,6 +160,11 @@ func (w *world) Events(_ context.Context, numbers []uint64) (map[uint64]*push.St
 	return found, nil
 }
 
+// CurrentEvents implements [push.DeliveryStore].
+func (w *world) CurrentEvents(ctx context.Context, numbers []uint64) (map[uint64]*push.StoredEvent, error) {
+	return w.Events(ctx, numbers)
+}
+
 // Pending implements [push.DeliveryStore].
 func (w *world) Pending(_ context.Context, bursts []push.BurstDevice) ([][]uint64, error) {
 	w.mu.Lock()

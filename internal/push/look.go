@@ -46,6 +46,7 @@ const (
 	NoActor    Skip = "no_actor" // the actor is no member any more: what it did is not announced
 	Off        Skip = "off"      // the platform has no keys here
 	Doubled    Skip = "doubled"  // it was accepted before, or refused, or another notification counts it
+	Lost       Skip = "lost"     // the database has lost the event, and another one has its number: there is no receipt
 )
 
 // Decision is what the facts mean for an event: send, or skip for a reason, or not before a

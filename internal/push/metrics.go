@@ -118,7 +118,7 @@ func init() {
 		postponed.WithLabelValues(reason)
 	}
 	for _, stage := range []string{atTargeting, atDelivery} {
-		for _, reason := range []Skip{NoDevice, OptedOut, Muted, Blocked, NotVisible, Expired, NoActor, Off, Doubled} {
+		for _, reason := range []Skip{NoDevice, OptedOut, Muted, Blocked, NotVisible, Expired, NoActor, Off, Doubled, Lost} {
 			skipped.WithLabelValues(stage, string(reason))
 		}
 	}

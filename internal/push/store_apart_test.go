@@ -113,3 +113,29 @@ func TestAPageApartWithoutItsLeases(t *testing.T) {
 		t.Errorf("%d receipts", n)
 	}
 }
+
+// TestAPageApartWhoseCommitIsLate: it takes effect when another process has the page, which waits
+// for it and finds the receipts. So may a commit whose answer was cut short, as it waited for
+// a replica.
+func TestAPageApartWhoseCommitIsLate(t *testing.T) {
+	t.Parallel()
+	p := newPageApart(t)
+	found := make(chan []push.Receipt, 1)
+	go func() {
+		list, err := p.store.PendingWithin(t.Context(), []push.MemberRange{{Event: 7, After: 1, Last: 3}})
+		if err != nil {
+			t.Errorf("what is pending: %v", err)
+		}
+		found <- list
+	}()
+	servertest.Eventually(t, "the other process waits, or is through", func() bool {
+		var n int
+		must(t, p.db.QueryRowContext(t.Context(),
+			"SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND info LIKE '%push_receipts%LOCK IN SHARE MODE'").Scan(&n))
+		return n > 0 || len(found) > 0
+	})
+	must(t, p.other.Commit())
+	if list := <-found; len(list) != 1 || list[0].Device != 20 {
+		t.Errorf("found %+v, want the receipt that was committed", list)
+	}
+}

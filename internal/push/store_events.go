@@ -19,7 +19,7 @@ import (
 // StoredEvent is an event as it was targeted first. It never changes.
 type StoredEvent struct {
 	Event
-	Number  uint64 // in the order in which they were stored
+	Number  uint64 // in the order in which they were stored; of one that was lost, another's
 	Task    uint64 // the notify task that targets it
 	Created time.Time
 	Expires time.Time
@@ -221,6 +221,10 @@ func (m *MySQL) EventByID(ctx context.Context, id string) (*StoredEvent, error) 
 	err := m.findEvents(ctx, []string{id}, known)
 	return known[id], err
 }
+
+// isOf reports whether an event is that of a task, as a [Page] or a [Delivery] says it, and not
+// another one with its number.
+func (e *StoredEvent) isOf(task uint64) bool { return task == 0 || e.Task == task }
 
 // cachedEvents bounds each of the two generations of an [eventCache]: together some 30 MB at
 // most, as an event has at most 12 KB.

@@ -116,12 +116,10 @@ func (m *MySQL) WritePage(ctx context.Context, held []queue.Task, receipts []Rec
 // transaction there keeps the leases until the receipts are committed. It may end early,
 // with its connection, so the leases are looked at once more when the receipts are written.
 //
-// A process that is stopped right then and goes on later commits nothing without the
-// leases: its connection to the receipts has been idle for longer than that to the leases,
-// so that its server closes it earlier (wait_timeout, which is to be the same for both).
-// What is left is a server of the queue that dies, and comes back, between that look and
-// the commit behind it, while the commit takes until another process has the page: a
-// receipt may then stay pending for which no delivery comes, until the event is forgotten.
+// The commit may still take effect when another process has the page: its answer may be cut
+// short, as it waits for a replica, or the process is stopped before it. But the receipts were
+// written, and locked, while the lease was held. So whoever has the page afterwards waits for
+// them, or finds them, in [MySQL.PendingWithin], and makes their deliveries.
 func (m *MySQL) writePageApart(ctx context.Context, what string, held []queue.Task, write func(*sql.Tx) error) error {
 	var written error
 	err := mysql.Transact(ctx, m.Queue, what, func(leases *sql.Tx) error {
@@ -234,7 +232,8 @@ type MemberRange struct {
 	After, Last member.ID
 }
 
-// PendingWithin returns the receipts of ranges that are pending.
+// PendingWithin returns the receipts of ranges that are pending. Where the queue is apart, it
+// waits for receipts that are being written: see writePageApart.
 func (m *MySQL) PendingWithin(ctx context.Context, ranges []MemberRange) ([]Receipt, error) {
 	if len(ranges) == 0 {
 		return nil, nil
@@ -244,9 +243,19 @@ func (m *MySQL) PendingWithin(ctx context.Context, ranges []MemberRange) ([]Rece
 		args = append(args, r.Event, r.After, r.Last)
 	}
 	const one = " OR event_number = ? AND member_id > ? AND member_id <= ?"
-	list, err := mysql.Select(ctx, m.db, scanReceipt, "SELECT "+receiptColumns+" FROM push_receipts FORCE INDEX (PRIMARY) WHERE state = 'pending' AND ("+
-		strings.TrimPrefix(strings.Repeat(one, len(ranges)), " OR ")+")", args...)
-	return list, mysql.Translate(ctx, fmt.Sprintf("read what is pending of %d pages", len(ranges)), err)
+	text := "SELECT " + receiptColumns + " FROM push_receipts FORCE INDEX (PRIMARY) WHERE state = 'pending' AND (" +
+		strings.TrimPrefix(strings.Repeat(one, len(ranges)), " OR ") + ")"
+	what := fmt.Sprintf("read what is pending of %d pages", len(ranges))
+	if m.Queue == m.db {
+		list, err := mysql.Select(ctx, m.db, scanReceipt, text, args...)
+		return list, mysql.Translate(ctx, what, err)
+	}
+	var list []Receipt
+	err := mysql.Transact(ctx, m.db, what, func(tx *sql.Tx) (err error) {
+		list, err = mysql.Select(ctx, tx, scanReceipt, text+" LOCK IN SHARE MODE", args...)
+		return err
+	})
+	return list, err
 }
 
 // newestOfBurst selects the time of the newest receipt of the burst of a row of burstsTable. All

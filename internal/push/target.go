@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"time"
@@ -187,14 +188,15 @@ func (g *Targeting) Handle(ctx context.Context, tasks []queue.Task) []queue.Outc
 func (g *Targeting) begin(ctx context.Context, all []*page) []*page {
 	var events []NewEvent
 	var notify, target []*page
+	var named []Page // by the target tasks
 	var numbers []uint64
 	for _, p := range all {
-		switch e, number, err := p.parse(); {
+		switch e, next, err := p.parse(); {
 		case err != nil:
 			eventsTargeted.WithLabelValues(eventInvalid).Inc()
 			p.outcome.Err = queue.Permanent(fmt.Errorf("%w: %s: %w", queue.ErrInvalid, p.task.Kind, err))
-		case number != 0:
-			target, numbers = append(target, p), append(numbers, number)
+		case next.Event != 0:
+			target, named, numbers = append(target, p), append(named, next), append(numbers, next.Event)
 		case p.task.Queue != QueueNotify:
 			p.outcome.Err = p.handOver(e)
 		default:
@@ -206,6 +208,10 @@ func (g *Targeting) begin(ctx context.Context, all []*page) []*page {
 	fail(target, err)
 	for i, p := range target {
 		p.event = stored[numbers[i]] // nil: it was forgotten, long after it expired
+		if p.event != nil && !p.event.isOf(named[i].Task) {
+			p.event = nil
+			skipped.WithLabelValues(atTargeting, string(Lost)).Inc()
+		}
 		if p.event != nil && uint64(p.event.Actor) != p.task.Key {
 			p.outcome.Err = queue.Permanent(fmt.Errorf("%w: %s: event %d is not of the actor %d", queue.ErrInvalid, p.task.Kind, numbers[i], p.task.Key))
 		}
@@ -229,28 +235,25 @@ func fail(pages []*page, err error) bool {
 	return err != nil
 }
 
-// parse reads what the task says: an event, or the number of one.
-func (p *page) parse() (e NewEvent, number uint64, err error) {
+// parse reads what the task says: an event, or a page of one.
+func (p *page) parse() (e NewEvent, next Page, err error) {
 	actor := member.ID(p.task.Key)
 	if actor == 0 {
-		return e, 0, errors.New("the key of the task, which is the actor, is 0")
+		return e, next, errors.New("the key of the task, which is the actor, is 0")
 	}
 	if p.task.Kind == Target {
-		var next Page
-		if err := json.Unmarshal(p.task.Payload, &next); err != nil {
-			return e, 0, err
-		}
-		if next.Event == 0 {
-			return e, 0, errors.New("the payload names no event")
+		err := json.Unmarshal(p.task.Payload, &next)
+		if err == nil && next.Event == 0 {
+			err = errors.New("the payload names no event")
 		}
 		p.after = next.After
-		return e, next.Event, nil
+		return e, next, err
 	}
 	event, err := ParseEvent(actor, p.task.Payload)
 	event.ID = cmp.Or(event.ID, madeID(p.task))
 	created := p.task.Created.Add(-event.Age)
 	event.Age = 0
-	return NewEvent{Event: event, Task: p.task.ID, Created: created}, 0, err
+	return NewEvent{Event: event, Task: p.task.ID, Created: created}, next, err
 }
 
 // madeID is the id of an event without one.
@@ -490,7 +493,7 @@ func (g *Targeting) failed(pages []*page, err error) {
 // succeed adds the task for what is left of the event after the page.
 func (p *page) succeed() {
 	if p.more && len(p.members) > 0 {
-		next := Page{Event: p.event.Number, After: p.members[len(p.members)-1]}.task(p.event.Actor)
+		next := Page{Event: p.event.Number, Task: p.event.Task, After: p.members[len(p.members)-1]}.task(p.event.Actor)
 		next.Priority = p.priority()
 		p.outcome.Next = append(p.outcome.Next, next)
 	}
@@ -554,10 +557,15 @@ func (g *Targeting) resume(ctx context.Context, pages []*page) error {
 	of := make(map[uint64]*page)
 	var ranges []MemberRange
 	for _, p := range pages {
-		if p.event.Collapse != "" && len(p.members) > 0 {
-			of[p.event.Number] = p
-			ranges = append(ranges, MemberRange{p.event.Number, p.after, p.members[len(p.members)-1]})
+		if p.event.Collapse == "" {
+			continue
 		}
+		last := member.ID(math.MaxUint64)
+		if p.more { // what is above is the next page's
+			last = p.members[len(p.members)-1]
+		}
+		of[p.event.Number] = p
+		ranges = append(ranges, MemberRange{p.event.Number, p.after, last})
 	}
 	for some := range slices.Chunk(ranges, lookedUp) {
 		pending, err := g.Store.PendingWithin(ctx, some)
@@ -635,7 +643,7 @@ func (l LastSent) until() (until time.Time) {
 // for others of it, unless the event expires by then. It has no end of its own: who works on it
 // leaves a receipt that says that the event has expired.
 func (p *page) delivery(s send) queue.New {
-	d := Delivery{Event: p.event.Number, Member: s.Device.Member}
+	d := Delivery{Event: p.event.Number, Task: p.event.Task, Member: s.Device.Member}
 	start := s.notBefore
 	if p.event.Collapse != "" {
 		burst := p.event.Burst()

@@ -27,14 +27,20 @@ const (
 
 // Page is the payload of a target task: those of the event's recipients, or of the followers
 // of its actor, whose ids are above After.
+//
+// An older site's database beside a newer queue gives the numbers of the events that it has
+// lost to others. So Task is that of the event, see [StoredEvent.Task]: the ids of tasks go on,
+// and tell the two apart. It is 0 in what processes of a former release enqueued.
 type Page struct {
 	Event uint64    `json:"event"` // the number of a [StoredEvent]
+	Task  uint64    `json:"task,omitzero"`
 	After member.ID `json:"after,omitzero"`
 }
 
 // Delivery is the payload of a deliver task.
 type Delivery struct {
-	Event  uint64    `json:"event"` // the number of a [StoredEvent]; of a burst, of one of its events
+	Event  uint64    `json:"event"`         // the number of a [StoredEvent]; of a burst, of one of its events
+	Task   uint64    `json:"task,omitzero"` // as in a [Page]
 	Member member.ID `json:"member"`
 	// Burst is the hash of the event's collapse key, in hexadecimal, as in push_events; "" if it
 	// has none. The task sends all events of the burst that are pending for the device.
@@ -56,7 +62,12 @@ func (p Page) task(actor member.ID) queue.New {
 	return newTask(Target, QueueNotify, uint64(actor), p, p.dedupeKey())
 }
 
-func (p Page) dedupeKey() string { return fmt.Sprintf("target:%d:%d", p.Event, p.After) }
+func (p Page) dedupeKey() string {
+	if p.Task == 0 {
+		return fmt.Sprintf("target:%d:%d", p.Event, p.After)
+	}
+	return fmt.Sprintf("target:%d:%d:%d", p.Event, p.After, p.Task)
+}
 
 // task returns the task that delivers to a device. Only one of a burst has a dedupe key: of
 // any other event there is one for each device, as it is committed with the end of the page
@@ -74,7 +85,10 @@ func (d Delivery) dedupeKey(device uint64) string {
 	if d.Burst != "" {
 		return fmt.Sprintf("burst:%d:%s", device, d.Burst)
 	}
-	return fmt.Sprintf("deliver:%d:%d", d.Event, device)
+	if d.Task == 0 {
+		return fmt.Sprintf("deliver:%d:%d", d.Event, device)
+	}
+	return fmt.Sprintf("deliver:%d:%d:%d", d.Event, device, d.Task)
 }
 
 // NotifyKey is the dedupe key of a notify task: two with the same id are the same event.

@@ -128,7 +128,7 @@ func TestAQueueMovesOut(t *testing.T) {
 	found("false contacts has the trigger activityd_contacts_after_delete, whose tasks go to this database", "false tasks is the queue of processes without --queue-dsn")
 
 	run(t, queue, "INSERT INTO tasks (type, subject) VALUES ('upload', 8)")
-	if id := column(t, queue, "SELECT id FROM tasks")[0]; id != "1009001" {
+	if id := column(t, queue, "SELECT id FROM tasks")[0]; id != "1000000009001" {
 		t.Errorf("the first task of the queue is %s, want one above those that the site's database knows, and may come to know", id)
 	}
 	run(t, site, "DROP TABLE tasks, paused_queues, task_keys")
@@ -142,7 +142,7 @@ func TestAQueueMovesOut(t *testing.T) {
 	}
 	move() // the ids rise no more
 	run(t, queue, "INSERT INTO tasks (type, subject) VALUES ('upload', 9)")
-	if ids := column(t, queue, "SELECT id FROM tasks ORDER BY id"); !slices.Equal(ids, []string{"1009001", "1009002"}) {
+	if ids := column(t, queue, "SELECT id FROM tasks ORDER BY id"); !slices.Equal(ids, []string{"1000000009001", "1000000009002"}) {
 		t.Errorf("tasks %q", ids)
 	}
 }
@@ -168,6 +168,28 @@ func TestRaisedIDsSurviveACrash(t *testing.T) {
 	if id := column(t, queue, "SELECT id FROM tasks")[0]; id != "9001" {
 		t.Errorf("task %s, want 9001", id)
 	}
+}
+
+// TestAQueueThatLostTasksGivesNoIDTwice: a process that starts raises the ids above those of the
+// newest events, and leaves them where they are above them.
+func TestAQueueThatLostTasksGivesNoIDTwice(t *testing.T) {
+	t.Parallel()
+	site, queue := apart(t)
+	keep := func(want string) {
+		t.Helper()
+		if err := schema.KeepTaskIDs(t.Context(), site, queue); err != nil {
+			t.Fatal(err)
+		}
+		run(t, queue, "INSERT INTO tasks (type, subject) VALUES ('upload', 8)")
+		if ids := column(t, queue, "SELECT id FROM tasks"); !slices.Equal(ids, []string{want}) {
+			t.Errorf("tasks %q, want %s", ids, want)
+		}
+		run(t, queue, "DELETE FROM tasks")
+	}
+	keep("1") // no event
+	run(t, site, "INSERT INTO push_events (id, task_id, actor_id, created_at, expires_at, forget_at) VALUES ('b', 70, 1, 2, 3, 4), ('a', 60, 1, 2, 3, 4)")
+	keep("71")
+	keep("72")
 }
 
 // TestTriggersReachTheQueueOnTheirServer: what they insert commits with the change, or goes
@@ -218,6 +240,17 @@ func TestOneDatabaseIsNotTwo(t *testing.T) {
 	} {
 		if same, err := schema.SameDatabase(t.Context(), open(t, dsn), test.db); err != nil || same != test.same {
 			t.Errorf("%s: same %t, %v", what, same, err)
+		}
+	}
+}
+
+// TestOneClusterIsOneServer: and those that are in none are not one.
+func TestOneClusterIsOneServer(t *testing.T) {
+	t.Parallel()
+	const id, other, none = "2a7f3c1e-0000-11ee-8000-000000000001", "2a7f3c1e-0000-11ee-8000-000000000002", "00000000-0000-0000-0000-000000000000"
+	for ids, same := range map[[2]string]bool{{id, id}: true, {id, other}: false, {id, ""}: false, {"", ""}: false, {none, none}: false} {
+		if schema.SameCluster(ids[0], ids[1]) != same {
+			t.Errorf("%q: want %t", ids, same)
 		}
 	}
 }

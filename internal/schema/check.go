@@ -128,7 +128,7 @@ func (c *checker) checkLeftBehind(ctx context.Context) error {
 		}
 	}
 	if have != nil {
-		c.add(false, "tasks", "once nothing writes to it and it is empty: DROP TABLE "+strings.Join(Tables(Queue), ", ")+";",
+		c.add(false, "tasks", "once all processes and producers have --queue-dsn, and it is empty: DROP TABLE "+strings.Join(Tables(Queue), ", ")+";",
 			"is the queue of processes without --queue-dsn: none with it works on its tasks")
 	}
 	return nil

@@ -94,3 +94,6 @@ func Migrations() (list []string) {
 	}
 	return list
 }
+
+// SameCluster is sameCluster.
+func SameCluster(id, other string) bool { return sameCluster(id, other) }

@@ -148,21 +148,41 @@ func advise(err error) error {
 // database remembers them for as long as the events. It is needed after the queue moved
 // there, or lost rows.
 func RaiseTaskIDs(ctx context.Context, site, queue *sql.DB) error {
-	const what = "raise the ids of tasks"
 	var last, left uint64
 	if err := site.QueryRowContext(ctx, "SELECT COALESCE(MAX(task_id), 0) FROM push_events").Scan(&last); err != nil {
-		return mysql.Translate(ctx, what, err)
+		return mysql.Translate(ctx, raising, err)
 	}
 	switch err := site.QueryRowContext(ctx, "SELECT COALESCE(MAX(id), 0) FROM tasks").Scan(&left); {
-	case err == nil: // the tasks that were left behind may become more for a while
-		last = max(last, left) + 1_000_000
+	case err == nil: // the tasks that were left behind may become more for as long as any process works on them
+		last = max(last, left) + 1_000_000_000_000
 	case !mysql.IsNoSuchTable(err):
-		return mysql.Translate(ctx, what, err)
-	case last == 0:
+		return mysql.Translate(ctx, raising, err)
+	}
+	return raise(ctx, queue, last)
+}
+
+// KeepTaskIDs is a cheap RaiseTaskIDs for the start of each process, after which no queue
+// that failed over with a loss goes on with ids that it gave before. It compares the ids with those
+// of the newest events alone.
+func KeepTaskIDs(ctx context.Context, site, queue *sql.DB) error {
+	var last uint64
+	err := site.QueryRowContext(ctx, "SELECT COALESCE(MAX(task_id), 0) FROM (SELECT task_id FROM push_events FORCE INDEX (PRIMARY) ORDER BY number DESC LIMIT 1000) AS newest").Scan(&last)
+	if err != nil {
+		return mysql.Translate(ctx, raising, err)
+	}
+	return raise(ctx, queue, last)
+}
+
+// raising names the work of the two.
+const raising = "raise the ids of tasks"
+
+// raise has the ids of tasks go on above last.
+func raise(ctx context.Context, queue *sql.DB, last uint64) error {
+	if last == 0 {
 		return nil
 	}
 	// The number of the next row never falls, though the row is deleted with it.
-	err := mysql.Transact(ctx, queue, what, func(tx *sql.Tx) error {
+	err := mysql.Transact(ctx, queue, raising, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, "INSERT INTO tasks (id, type, subject) VALUES (?, 'none', 0)", last); err != nil {
 			return err
 		}

@@ -146,7 +146,8 @@ func sameServer(ctx context.Context, db, other *sql.DB) (same bool, err error) {
 	return same, err
 }
 
-// SameDatabase reports whether db and other are one database, however they are addressed.
+// SameDatabase reports whether db and other are one database, however they are addressed: also
+// by two servers of a Galera cluster or of a replication group, each of which has its own locks.
 func SameDatabase(ctx context.Context, db, other *sql.DB) (bool, error) {
 	var names [2]string
 	for i, one := range []*sql.DB{db, other} {
@@ -157,8 +158,36 @@ func SameDatabase(ctx context.Context, db, other *sql.DB) (bool, error) {
 	if names[0] != names[1] {
 		return false, nil
 	}
+	var clusters [2]string
+	for i, one := range []*sql.DB{db, other} {
+		var err error
+		if clusters[i], err = clusterOf(ctx, one); err != nil {
+			return false, err
+		}
+	}
+	if sameCluster(clusters[0], clusters[1]) {
+		return true, nil
+	}
 	return sameServer(ctx, db, other)
 }
+
+// clusterOf returns the id of the cluster of which all servers have the same tables, empty or
+// zeros if the server is in none.
+func clusterOf(ctx context.Context, db *sql.DB) (id string, err error) {
+	for _, show := range []string{"SHOW GLOBAL STATUS LIKE 'wsrep_cluster_state_uuid'", "SHOW GLOBAL VARIABLES LIKE 'group_replication_group_name'"} {
+		var name string
+		if err := db.QueryRowContext(ctx, show).Scan(&name, &id); err != nil && !errors.Is(err, sql.ErrNoRows) {
+			return "", err
+		}
+		if id != "" {
+			break
+		}
+	}
+	return id, nil
+}
+
+// sameCluster reports whether two ids are those of one cluster.
+func sameCluster(id, other string) bool { return id == other && strings.Trim(id, "0-") != "" }
 
 // checkTables refuses a database in which one of the tables is missing, or is a view.
 func checkTables(ctx context.Context, conn *sql.Conn, tables []string) error {

@@ -3,7 +3,9 @@ package servertest
 import (
 	"errors"
 	"net"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -36,6 +38,26 @@ func Cluster(t testing.TB, masters, replicas int, args ...string) *localserver.C
 		}
 	})
 	return c
+}
+
+// Watched returns a Redis, its replica and three Sentinels that are this test's alone. They
+// are closed when t ends.
+func Watched(t testing.TB, downAfter time.Duration, args ...string) *localserver.Watched {
+	t.Helper()
+	w, err := localserver.StartWatched(t.Context(), downAfter, args...)
+	if err != nil {
+		t.Fatalf("servertest: %v", err)
+	}
+	t.Cleanup(func() {
+		var errs []error
+		for _, n := range slices.Concat(w.Sentinels, w.Nodes) {
+			errs = append(errs, n.Kill())
+		}
+		if err := errors.Join(append(errs, w.Close())...); err != nil {
+			t.Errorf("servertest: %v", err)
+		}
+	})
+	return w
 }
 
 // FreePort returns a port of this machine that nothing listens on.

@@ -54,6 +54,13 @@ func newReplicated(t testing.TB, id int) *Replicated {
 			r.Do(t, "INSTALL PLUGIN rpl_semi_sync_"+role+" SONAME 'semisync_"+role+".so'")
 		}
 	}
+	// As docs/operations.md has it, "MySQL fails over": NewReplica switches the source's part on.
+	for _, set := range []string{
+		r.words.replica + "_enabled = 1", r.words.source + "_enabled = 0",
+		r.words.source + "_wait_point = 'AFTER_SYNC'", r.words.source + "_timeout = 3600000",
+	} {
+		r.Do(t, "SET GLOBAL rpl_semi_sync_"+set)
+	}
 	return r
 }
 
@@ -86,13 +93,11 @@ func (r *Replicated) NewReplica(t testing.TB) *Replicated {
 	}
 	w := r.words
 	replica.SetReadOnly(t)
-	replica.Do(t, "SET GLOBAL rpl_semi_sync_"+w.replica+"_enabled = 1")
 	replica.Do(t, fmt.Sprintf("%[1]s %[2]s_HOST = '%[3]s', %[2]s_PORT = %[4]s, %[2]s_USER = 'root', %[2]s_LOG_FILE = 'binlog.000001', %[2]s_LOG_POS = 4",
 		w.change, w.host, host, port))
 	replica.Do(t, "START "+w.start)
-	for _, set := range []string{"timeout = 3600000", "wait_point = 'AFTER_SYNC'", "enabled = 1"} {
-		r.Do(t, "SET GLOBAL rpl_semi_sync_"+w.source+"_"+set)
-	}
+	Eventually(t, "the replica is attached", func() bool { return replica.replicaStatus(t)["IO_Running"] == "Yes" })
+	r.Do(t, "SET GLOBAL rpl_semi_sync_"+w.source+"_enabled = 1")
 	Eventually(t, "the replica is there", func() bool { return r.semisync(t, "clients") == "1" && r.semisync(t, "status") == "ON" })
 	return replica
 }
@@ -162,7 +167,8 @@ func (r *Replicated) SetWritable(t testing.TB) {
 
 func (r *Replicated) isMySQL() bool { return r.words.source == "source" }
 
-// Promote makes a replica the primary, once it has done all that it got.
+// Promote makes a replica the primary, once it has done all that it got. If it has no replica
+// itself, its commits are awaited by none: see NewReplica.
 func (r *Replicated) Promote(t testing.TB) {
 	t.Helper()
 	r.Do(t, "STOP "+r.words.start+" IO_THREAD")
@@ -186,7 +192,8 @@ func (r *Replicated) replicaStatus(t testing.TB) map[string]string {
 		t.Fatalf("servertest: a replica of %d servers", len(rows))
 	}
 	word := map[string]string{
-		"Last_SQL_Error":      "Last_SQL_Error",
+		"Last_SQL_Error":   "Last_SQL_Error",
+		"Slave_IO_Running": "IO_Running", "Replica_IO_Running": "IO_Running",
 		"Read_Master_Log_Pos": "Read_Position", "Exec_Master_Log_Pos": "Exec_Position", "Master_Log_File": "Read_File", "Relay_Master_Log_File": "Exec_File",
 		"Read_Source_Log_Pos": "Read_Position", "Exec_Source_Log_Pos": "Exec_Position", "Source_Log_File": "Read_File", "Relay_Source_Log_File": "Exec_File",
 	}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// sentinelTimeout is the most that a Sentinel may take to accept a connection, and to
+// answer; a quarter of the time of a dial if that is less. go-redis asks the same one twice,
+// then all of them twice, and lets go of one only if it has not answered before the dial is
+// over. Else it would ask that one for ever, which may have died together with the master.
+const sentinelTimeout = 250 * time.Millisecond
+
+// dialSentinels returns a dialer for o that bounds how long Sentinels may take. Those are
+// known by o.SentinelAddrs; connections to others, and to the servers, are as usual.
+func dialSentinels(o *redis.FailoverOptions) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	usual := redis.NewDialer(&redis.Options{DialTimeout: o.DialTimeout, TLSConfig: o.TLSConfig})
+	timeout := min(sentinelTimeout, o.DialTimeout/4)
+	bounded := redis.NewDialer(&redis.Options{DialTimeout: timeout, TLSConfig: o.TLSConfig})
+	var sentinels sync.Map // their addresses: also those by which they know each other
+	for _, addr := range o.SentinelAddrs {
+		sentinels.Store(addr, true)
+	}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if _, ok := sentinels.Load(addr); !ok {
+			return usual(ctx, network, addr)
+		}
+		conn, err := bounded(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		sentinels.Store(conn.RemoteAddr().String(), true)
+		return sentinelConn{conn, timeout}, nil
+	}
+}
+
+// sentinelConn is a connection to a Sentinel.
+type sentinelConn struct {
+	net.Conn
+
+	timeout time.Duration
+}
+
+// SetReadDeadline sets an earlier deadline where a reply may take longer than the timeout.
+// Without a deadline messages are awaited, which come when they come.
+func (c sentinelConn) SetReadDeadline(t time.Time) error {
+	if most := time.Now().Add(c.timeout); t.After(most) {
+		t = most
+	}
+	return c.Conn.SetReadDeadline(t)
+}

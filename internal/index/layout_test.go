@@ -1,0 +1,36 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+)
+
+// A node of which the map of the slots says that it has none when its data are judged, as
+// while servers disagree after a failover, is not believed.
+func TestANodeWithoutSlotsIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	cluster := servertest.Cluster(t, 3, 1)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = client.Close() })
+	ix := New(client, Options{Settings: Settings{Need: 10, Max: 12, Min: 10}})
+	ctx := t.Context()
+	if err := ix.Probe(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	replicas := 0
+	err := client.ForEachSlave(ctx, func(ctx context.Context, replica *redis.Client) error {
+		replicas++
+		if err := ix.client.knows(ctx, ix.client.nodeFor(replica)); !errors.Is(err, ErrUnknown) {
+			t.Errorf("the data of %v: %v", replica, err)
+		}
+		return nil
+	})
+	if err != nil || replicas == 0 {
+		t.Errorf("%d replicas, %v", replicas, err)
+	}
+}

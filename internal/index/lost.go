@@ -1,0 +1,98 @@
+package index
+
+import (
+	"context"
+	"time"
+
+	"github.com/activityd/activityd/internal/member"
+)
+
+// losses is which slots of a cluster lost data when, as far as this process knows. What it
+// does not know counts as lost with the last loss of all. It is not changed once it is made.
+//
+// A node's losses are noted under its tags, which move as the slots do. So a slot that was
+// on a node when a loss was found there keeps it, wherever it goes; and one that moved less
+// than an hour before a loss is found may have been there when it happened, for to delete
+// what may be old takes its time. Nothing is known of what was before the first probe.
+type losses struct {
+	last  int64 // the last loss that it knows of
+	at    time.Time
+	tags  map[string]int64       // the last loss noted under each
+	slots *[slotCount]slotLosses // nil of one server
+}
+
+// slotLosses is what is known of a slot.
+type slotLosses struct {
+	on    *node // nil: it is not known
+	lost  int64 // since then nothing was, in unix milliseconds
+	moved int64 // when it was found on another node than before, in unix nanoseconds; 0: never
+}
+
+const (
+	lookForMoves  = 10 * time.Second // at least so often it is looked which slots have moved
+	longUnwatched = time.Minute      // after it, slots may have moved there and back
+	movedLately   = time.Hour
+)
+
+// noteLosses notes which slots lost data, after the nodes were judged. The caller holds
+// probing.
+func (c *client) noteLosses(ctx context.Context) {
+	before, now, last := c.losses.Load(), c.now(), c.lostAt
+	if before != nil && before.last == last && !c.newLoss && now.Sub(before.at) < lookForMoves {
+		return
+	}
+	if c.cluster == nil {
+		c.losses.Store(&losses{last: last, at: now})
+		return
+	}
+	c.newLoss = false
+	noted := &losses{last: last, at: now, tags: make(map[string]int64), slots: new([slotCount]slotLosses)}
+	doubtful, lostOf := make(map[*node]bool), make(map[*node]int64)
+	for _, tag := range allTags() {
+		n, err := c.nodeOf(ctx, tag)
+		isRead, isKnown := c.readTags[tag]
+		switch {
+		case err != nil, !isKnown: // it is moving
+		case !isRead:
+			doubtful[n] = true
+		case before != nil && before.tags[tag] == c.marks[tag].lost: // it may have come from another node
+			lostOf[n] = max(lostOf[n], 0)
+		default: // a loss is noted under all tags of a node
+			lostOf[n] = max(lostOf[n], c.marks[tag].lost)
+		}
+		noted.tags[tag] = c.marks[tag].lost
+	}
+	for slot, key := range slotKeys() {
+		n, err := c.nodeOf(ctx, key)
+		if err != nil {
+			n = nil
+		}
+		lost, isKnown := lostOf[n] // one that is away is not, nor one with so few slots that it has no tag
+		s := slotLosses{on: n, lost: lost}
+		if before != nil {
+			was := before.slots[slot]
+			s.lost, s.moved = max(s.lost, was.lost), was.moved
+			if was.on != n {
+				s.moved = now.UnixNano()
+			}
+		}
+		if before == nil || !isKnown || doubtful[n] || now.Sub(before.at) > longUnwatched ||
+			s.moved != 0 && now.Sub(time.Unix(0, s.moved)) < movedLately {
+			s.lost = last
+		}
+		noted.slots[slot] = s
+	}
+	c.losses.Store(noted)
+}
+
+// LostSince reports whether the user's set may have been lost later than at, a value that
+// [Index.LostAt] returned: true wherever that is not known, and of one server always. It
+// computes, and asks nobody. It relies on [Index.Watch].
+func (ix *Index) LostSince(user member.ID, at int64) bool {
+	c := ix.client
+	known := c.losses.Load()
+	if c.cluster == nil || at == 0 || known == nil {
+		return true
+	}
+	return known.slots[slotOf(UserKey(user))].lost > at
+}
