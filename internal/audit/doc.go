@@ -94,7 +94,7 @@
 // round that does not hurry ends at once, and one that hurries begins. It builds the sets that
 // are missing, as package bulk does for all of them, and looks at no others: what might be old
 // was deleted; and only those that may have been lost since all were there, which of a cluster
-// is known by node ([index.Index.LostSince]). One that hurries goes on after another loss, and is followed by another: no set
-// waits longer so, and a server that is replaced all the time cannot keep the sweep from its
-// end. A sweep without a kept round hurries as well.
+// is known by node ([index.Index.LostSince]). One that hurries goes on after another loss, and
+// is followed by another: no set waits longer so, and a server that is replaced all the time
+// cannot keep the sweep from its end. A sweep without a kept round hurries as well.
 package audit

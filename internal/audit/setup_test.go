@@ -41,15 +41,19 @@ func settings(t testing.TB) index.Settings {
 // sets is an index that does what a test wants between its looks.
 type sets struct {
 	*indextest.Memory
+	mu    sync.Mutex // guards looks: sets are built side by side
 	looks int
 	// before is called before each look, counted from 1; nil: nothing.
 	before func(look int)
 }
 
 func (s *sets) Look(ctx context.Context, users []member.ID) []index.Set {
+	s.mu.Lock()
 	s.looks++
+	look := s.looks
+	s.mu.Unlock()
 	if s.before != nil {
-		s.before(s.looks)
+		s.before(look)
 	}
 	return s.Memory.Look(ctx, users)
 }
