@@ -189,7 +189,8 @@ func (c *clustered) awaitBuilt(t *testing.T) {
 	eventually(t, "all sets are there", func() bool {
 		sets := c.index.Look(t.Context(), c.members)
 		state := c.client.Get(t.Context(), "activityd_{sweep}_state").Val()
-		return audit.SinceOf(state) == c.index.LostAt() && !slices.ContainsFunc(sets, func(s index.Set) bool { return s.Err != nil || !s.Known })
+		since, lost := audit.SinceOf(state), c.index.LostAt()
+		return lost != 0 && since == lost && !slices.ContainsFunc(sets, func(s index.Set) bool { return s.Err != nil || !s.Known })
 	})
 }
 
