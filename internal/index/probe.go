@@ -107,24 +107,7 @@ func (ix *Index) probe(ctx, background context.Context) (s Status) {
 		group.Go(func() { probed[i], s.Nodes[i] = ix.probeNode(ctx, n) })
 	}
 	group.Wait()
-	inspected := make(map[*node]*inspection)
-	c.readTags = make(map[string]bool)
-	for i, in := range probed {
-		if in != nil {
-			for at := range in.tags {
-				t := &in.tags[at]
-				before := c.marks[t.tag]
-				t.rewound = t.mark <= before.mark && t.lost <= before.lost // else another process noticed
-				c.marks[t.tag] = *t
-				c.readTags[t.tag] = true
-				c.newLoss = c.newLoss || t.lost != before.lost
-			}
-			for _, tag := range in.failed {
-				c.readTags[tag] = false
-			}
-			inspected[nodes[i]] = in
-		}
-	}
+	inspected := c.takeTags(nodes, probed)
 	c.judge(ctx, background, inspected)
 	c.noteLosses(ctx)
 	away := make(map[*node]bool)
@@ -143,6 +126,30 @@ func (ix *Index) probe(ctx, background context.Context) (s Status) {
 	s.Away = c.share(ctx, away)
 	c.show(s)
 	return s
+}
+
+// takeTags notes what was read under the tags, and returns what was read of each node. The
+// caller holds probing.
+func (c *client) takeTags(nodes []*node, probed []*inspection) map[*node]*inspection {
+	inspected := make(map[*node]*inspection)
+	c.readTags = make(map[string]bool)
+	for i, in := range probed {
+		if in != nil {
+			for at := range in.tags {
+				t := &in.tags[at]
+				before := c.marks[t.tag]
+				t.rewound = t.mark <= before.mark && t.lost <= before.lost // else another process noticed
+				c.marks[t.tag] = *t
+				c.readTags[t.tag] = true
+				c.newLoss = c.newLoss || t.lost != before.lost
+			}
+			for _, tag := range in.failed {
+				c.readTags[tag] = false
+			}
+			inspected[nodes[i]] = in
+		}
+	}
+	return inspected
 }
 
 // probeNode asks a node, and returns nil for what it stores where it does not answer.
