@@ -102,7 +102,7 @@ func TestCompletion(t *testing.T) {
 		"tasks retry --state |":             "dead scheduled " + words,
 		"tasks discard --queue |":           queues + words,
 		"tasks pause |":                     queues + words,
-		"tasks resume f|":                   "fan_out " + words,
+		"tasks resume f|":                   "fan_out fan_out_slots " + words,
 		"tasks pause fan_out |":             words,
 		"tasks show |":                      words,
 		"enqueue |":                         "add_contact remove_contact upload refill notify - " + words,
