@@ -133,7 +133,6 @@ func TestBackfillOutlastsItsServers(t *testing.T) {
 	c := m.spawn(t, "backfill", "--rate=200")
 	eventually(t, "some sets are built", func() bool { return m.client.DBSize(t.Context()).Val() > 100 })
 	must(t, m.redis.Pause())
-	// It may have waited for the first look at the data, too.
 	held := func() bool { return strings.LastIndex(c.said(), "held up") > strings.LastIndex(c.said(), "going on") }
 	eventually(t, "it is held up", held)
 	must(t, m.redis.Resume())

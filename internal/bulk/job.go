@@ -264,7 +264,14 @@ func (j *job) name() string {
 // call.
 func (j *job) walk(ctx context.Context, from Checkpoint) (at Checkpoint, err error) {
 	if !j.begun {
-		if err := j.patiently(ctx, func(ctx context.Context) error { return j.begin(ctx, from) }); err != nil {
+		looked := false // a first look at the data takes moments, and is no trouble
+		trouble := func(err error) {
+			if looked || !errors.Is(err, errUnsettled) {
+				j.Reporter.Trouble(err)
+			}
+			looked = true
+		}
+		if err := patiently(ctx, Judge, trouble, func(ctx context.Context) error { return j.begin(ctx, from) }); err != nil {
 			return Checkpoint{}, err
 		}
 		total, err := j.count(ctx, from)

@@ -3,6 +3,7 @@ package index
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -22,15 +23,15 @@ func TestANodeWithoutSlotsIsNotBelieved(t *testing.T) {
 	if err := ix.Probe(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
-	replicas := 0
+	var replicas atomic.Int64 // ForEachSlave calls from a goroutine for each
 	err := client.ForEachSlave(ctx, func(ctx context.Context, replica *redis.Client) error {
-		replicas++
+		replicas.Add(1)
 		if err := ix.client.knows(ctx, ix.client.nodeFor(replica)); !errors.Is(err, ErrUnknown) {
 			t.Errorf("the data of %v: %v", replica, err)
 		}
 		return nil
 	})
-	if err != nil || replicas == 0 {
-		t.Errorf("%d replicas, %v", replicas, err)
+	if err != nil || replicas.Load() == 0 {
+		t.Errorf("%d replicas, %v", replicas.Load(), err)
 	}
 }
