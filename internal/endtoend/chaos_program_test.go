@@ -153,7 +153,7 @@ func (p *program) checkLogs(t *testing.T) {
 // tellLogs shows the end of each log.
 func (p *program) tellLogs(t *testing.T) {
 	t.Helper()
-	const most = 25
+	const most = 100 // lines: the two stacks of a data race are among them
 	for _, r := range p.runs {
 		lines, _ := r.lines() // it may be gone by now
 		for _, line := range lines[max(0, len(lines)-most):] {

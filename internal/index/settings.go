@@ -161,7 +161,11 @@ func (ix *Index) compare(ctx context.Context, n *node, stored []*redis.StringCmd
 // some, and the one that reads what is stored then. A node with so few slots that no tag
 // lies on it has them on another.
 func (ix *Index) storeSettings(ctx context.Context, n *node) ([]*command, *redis.StringCmd) {
-	tag := append(ix.client.tags(ctx, n), tagsOf(ix.client.UniversalClient)[0])[0]
+	tags := ix.client.tags(ctx, n)
+	if len(tags) == 0 {
+		tags = tagsOf(ix.client.UniversalClient)
+	}
+	tag := tags[0]
 	key := settingsKeyOf(tag)
 	stored := textOf(ctx, key)
 	return []*command{newCommand(key, redis.NewBoolCmd(ctx, "setnx", key, ix.options.Settings.String())), newCommand(key, stored)}, stored
