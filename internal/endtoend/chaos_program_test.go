@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -156,6 +157,7 @@ func (p *program) tellLogs(t *testing.T) {
 	const most = 100 // lines: the two stacks of a data race are among them
 	for _, r := range p.runs {
 		lines, _ := r.lines() // it may be gone by now
+		lines = slices.DeleteFunc(lines, func(l line) bool { return l.Message == "request" })
 		for _, line := range lines[max(0, len(lines)-most):] {
 			t.Logf("%s: %s", filepath.Base(r.log), line.text)
 		}

@@ -36,7 +36,6 @@ func TestChaos(t *testing.T) {
 	f.ledger.checkHas(t, f.tally.acked)
 	f.checkSets(t)
 	f.checkGuards(t)
-	f.quiet.check(t)
 	f.checkAnswers(t, judge.reader, f.viewers())
 	f.report(t, lasted, settled)
 
@@ -83,6 +82,7 @@ func (f *fleet) makeChaos(t *testing.T, duration time.Duration) {
 	if err := group.Wait(); err != nil {
 		t.Errorf("the chaos: %v", err)
 	}
+	f.quiet.awaitBoth(t)
 	if err := rest(); err != nil {
 		t.Fatalf("the site: %v", err)
 	}

@@ -49,11 +49,11 @@ func TestMySQLFailsOver(t *testing.T) {
 		f.failOver(t, kind)
 	}
 	f.awaitProgress(t)
+	f.quiet.awaitBoth(t)
 	must(t, errors.Join(restReads(), rest()))
 	f.awaitIdle(t)
 	f.ledger.check(t)
 	f.ledger.checkHas(t, f.tally.acked)
-	f.quiet.check(t)
 	f.checkAnswers(t, judge.reader, f.viewers())
 	f.check(t, judge.reader)
 	f.verify(t)
