@@ -206,7 +206,7 @@ func (s *sweeper) begin(ctx context.Context, hurried bool) error {
 		Since: max(s.since, s.round.Since),
 	}
 	if s.round.Hurried && !again {
-		s.options.Log.WarnContext(ctx, "Redis is new, or lost data: sets that are missing are built", "members", total)
+		s.options.Log.WarnContext(ctx, "redis is new or lost data", "rebuild", "all missing sets", "members", total)
 	}
 	return s.save(ctx)
 }
@@ -392,7 +392,7 @@ func (s *sweeper) end(ctx context.Context) error {
 	}
 	if s.round.Hurried && !s.isBehind() {
 		n := s.round.Counts
-		s.options.Log.InfoContext(ctx, "all sets that were missing are built", "members", s.round.seen(), "built", n[bulk.Built],
+		s.options.Log.InfoContext(ctx, "missing sets rebuilt", "members", s.round.seen(), "built", n[bulk.Built],
 			"failed", n[bulk.Failed], "unreachable", n[bulk.Unreachable], "spared", n[countSpared], "took", took)
 	}
 	return s.begin(ctx, s.isBehind())
