@@ -75,7 +75,7 @@ func (r *run) bringForward() {
 			return
 		case <-r.back:
 		}
-		if !r.options.Partly() { // else some go on to wait, and their turns are taken
+		if !r.options.Partly() { // otherwise others still wait, and keep their turns
 			r.turnMu.Lock()
 			r.turn = time.Time{}
 			r.turnMu.Unlock()
@@ -122,8 +122,8 @@ type Place struct {
 // of them, in the order in which they are due, and returns how many were ready, and the place
 // from which to go on; zero: there are no more.
 //
-// A task that has failed before does not count, nor one that was scheduled by who enqueued
-// it: its wait has another reason.
+// It leaves out a task that has failed before, and one that its producer scheduled: these wait
+// for another reason.
 func (q *MySQLQueue) Forward(ctx context.Context, from Place, ready func(kind string, key uint64) bool) (next Place, n int, err error) {
 	var seen int
 	var ids []any
@@ -160,8 +160,7 @@ const isPostponed = "state = 'scheduled' AND attempts = 0 AND last_error IS NOT 
 const selectPostponed = "SELECT id, type, subject, due_at FROM tasks FORCE INDEX (timers) WHERE " + isPostponed +
 	" AND due_at >= GREATEST(?, " + now + ") AND due_at <= " + now + " + ? AND NOT (due_at = ? AND id <= ?) ORDER BY due_at, id LIMIT ?"
 
-// forward passes over rows that are locked: what is done with them, the sweep or another
-// process, is the same.
+// forward skips rows that are locked: the sweep or another process does the same with them.
 func (q *MySQLQueue) forward(ctx context.Context, ids []any) (n int, err error) {
 	err = mysql.Transact(ctx, q.db, fmt.Sprintf("bring forward %d tasks", len(ids)), func(tx *sql.Tx) error {
 		n = 0
