@@ -51,7 +51,7 @@ type Node struct {
 // node's command line, may say otherwise. Nodes keep nothing on disk but what they know of
 // the cluster. ctx bounds the start only.
 //
-// Nodes listen on a loopback address, on Linux on a random one, so that nobody else takes
+// Nodes listen on a loopback address, on Linux on a random one, so that no other program takes
 // a port of a node that is down for a while.
 func StartCluster(ctx context.Context, masters, replicas int, args ...string) (*Cluster, error) {
 	ctx, cancel := withStartTimeout(ctx, "the cluster")
