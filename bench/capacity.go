@@ -141,7 +141,8 @@ func compute(c costs, w workload) need {
 	return n
 }
 
-// n0 is a need whose memory is computed.
+// n0 returns a need with what does not depend on the number of processes: memory, and updates of
+// sets.
 func n0(c costs, w workload, r rates) need {
 	n := need{workload: w, costs: c, rates: r, contacts: w.contacts()}
 	sizes := w.setSizes()
@@ -237,8 +238,8 @@ func (n need) rebuild(masters float64) float64 {
 	return (n.workload.Members*listedMicros + refills) / 1e6
 }
 
-// fanOutSeconds is how long one fan-out to so many followers takes, whose parts run one
-// after the other: in each, activityd, MySQL and Redis wait for one another.
+// fanOutSeconds is how long one fan-out to so many followers takes. Its parts run one after the
+// other: in each, activityd, MySQL and Redis wait for one another.
 func (n need) fanOutSeconds(followers float64) float64 {
 	told, task := n.costs.Told, n.costs.UploadAlone
 	factor := 1.0

@@ -22,7 +22,7 @@ import (
 	"github.com/activityd/activityd/internal/tasks"
 )
 
-// When one of three masters dies, its share is away, and only it; when it is back, all is well.
+// When one of three masters dies, its share is away, and only it, until it is back.
 func TestANodeOfAClusterIsAway(t *testing.T) {
 	t.Parallel()
 	cluster, dsn, log := servertest.Cluster(t, 3, 0), servertest.MySQLDSN(t), &safeLog{}
@@ -189,8 +189,8 @@ func reported(t *testing.T, client redis.UniversalClient, do func(tell func(node
 	return lines
 }
 
-// Each change is one line, whatever the number of reports.
-func TestNodesAreLinesOfTheLog(t *testing.T) {
+// Each change is logged once, however many reports there are.
+func TestNodeChangesAreLogged(t *testing.T) {
 	t.Parallel()
 	newCluster := func() redis.UniversalClient {
 		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"x:1"}})

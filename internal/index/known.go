@@ -46,7 +46,7 @@ var ErrUnknown = errors.New("what the node holds may be old")
 // knowledge is what was found out about the data of a node.
 type knowledge struct {
 	dials int64  // of the node before it was found out
-	run   string // of the server; "": it does not tell
+	run   string // of the server; "": it does not report it
 	err   error  // nil: they can be believed
 	at    time.Time
 }
@@ -106,7 +106,7 @@ func (c *client) knows(ctx context.Context, n *node) error {
 	return k.err
 }
 
-// runOf returns the run of a server, "" if it does not tell.
+// runOf returns the run of a server, "" if it does not report it.
 func runOf(info *redis.StringCmd) (string, error) {
 	if err := info.Err(); err != nil {
 		if passing, refused := redisreply.Passing(err); passing && !refused {
@@ -228,7 +228,7 @@ func (c *client) settle(ctx context.Context, n *node, in *inspection, lost int64
 			continue
 		}
 		reply := settleScript.Run(ctx, n.Client, []string{serverKey(t.tag), lostKey(t.tag)}, t.server, run, lost)
-		if lost, err := reply.Int64(); err == nil { // else the next probe does it
+		if lost, err := reply.Int64(); err == nil { // otherwise the next probe does it
 			c.lostAt = max(c.lostAt, lost)
 			seen := c.marks[t.tag]
 			seen.lost = lost
@@ -238,7 +238,7 @@ func (c *client) settle(ctx context.Context, n *node, in *inspection, lost int64
 	}
 }
 
-// What stands for a run: unknownRun for that of a server that does not tell it, rewoundRun
+// What stands for a run: unknownRun for that of a server that does not report it, rewoundRun
 // for that of data which may be old.
 const (
 	unknownRun = "-"
@@ -280,7 +280,7 @@ func (c *client) purge(ctx context.Context, n *node, in *inspection) {
 			c.probing.Unlock()
 			err = n.Del(ctx, lock).Err()
 		}
-		_ = err // what is left, the next probe begins again
+		_ = err // the next probe starts over with what is left
 	})
 }
 

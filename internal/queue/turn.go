@@ -10,10 +10,10 @@ import (
 	"github.com/activityd/activityd/internal/retry"
 )
 
-// While some servers of Redis are away, the tasks that wait for them are tried turnRate
-// times a second by this process, so that they take few of the turns of the others, however
-// many they are: each try is two changes of a row, and one by the sweep. They wait for
-// maxOutagePause at most while they are fewer than about a thousand, and for maxTurn at most.
+// While some servers of Redis are away, this process makes turnRate tries a second of the tasks
+// that wait for them, so that they delay the others little, however many they are: each try is
+// two changes of a row, and one by the sweep. A task waits for maxOutagePause at most while they
+// are fewer than about a thousand, and always for maxTurn at most.
 // When the server is back, they are brought forward: see [Pool.Back].
 const (
 	turnRate = 500
@@ -59,14 +59,14 @@ func (p *Pool) Back() {
 	}
 }
 
-// Tasks are brought forward some at a time, at about forwardSize in forwardPause, so that
-// what is new does not wait behind more of them than that.
+// Tasks are brought forward forwardSize at a time, with pauses of about forwardPause, so that a
+// new task does not wait behind more of them than that.
 const (
 	forwardSize  = 1000
 	forwardPause = 200 * time.Millisecond
 )
 
-// bringForward does what [Pool.Back] says, until the stop.
+// bringForward does what [Pool.Back] asks for, until the stop.
 func (r *run) bringForward() {
 	ctx := r.claiming
 	for {

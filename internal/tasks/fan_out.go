@@ -53,7 +53,7 @@ type PartArgs struct {
 	Told  int         `json:"told,omitzero"`  // how many followers the parts before it updated
 }
 
-// Reaches reports whether a follower is one of those of a part.
+// Reaches reports whether the part updates the set of a follower.
 func (p PartArgs) Reaches(follower member.ID) bool {
 	return follower > p.After && (p.Slots.IsEmpty() || p.Slots.Has(follower))
 }
