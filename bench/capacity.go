@@ -5,8 +5,8 @@ import (
 )
 
 // The capacity model: what a site of so many members needs, computed from the measured
-// costs of single operations. docs/scale.md tells what it says, and compares it with
-// measurements. All of it is arithmetic: need is where it begins.
+// costs of single operations. docs/scale.md explains it, and compares it with measurements.
+// All of it is arithmetic, and begins with compute.
 
 // rates are how often something happens, a second.
 type rates struct {
@@ -26,8 +26,8 @@ type workload struct {
 	Reads      float64 `json:"reads_per_day"`
 	Uploads    float64 `json:"uploads_per_day"`
 	Changes    float64 `json:"contact_changes_per_day"`
-	Events     float64 `json:"events_per_day"`       // that somebody may be notified of
-	Recipients float64 `json:"recipients_per_event"` // whom one is for
+	Events     float64 `json:"events_per_day"`       // that members may be notified of
+	Recipients float64 `json:"recipients_per_event"` // of one event
 	Devices    float64 `json:"devices_per_recipient"`
 	Photos     float64 `json:"photos_per_member"` // that it has in all
 	Peak       float64 `json:"peak"`              // the busiest minute over the mean of the day
@@ -100,7 +100,7 @@ type need struct {
 	costs    costs
 	rates    rates
 	contacts float64 // of a member, in the mean
-	told     float64 // sets that are told of an upload, a second
+	told     float64 // updates of sets for uploads, a second
 	claim    float64 // tasks in a claim
 
 	// What it takes, a second, by what for.
@@ -141,7 +141,8 @@ func compute(c costs, w workload) need {
 	return n
 }
 
-// n0 is a need whose memory is computed.
+// n0 returns a need with what does not depend on the number of processes: memory, and updates of
+// sets.
 func n0(c costs, w workload, r rates) need {
 	n := need{workload: w, costs: c, rates: r, contacts: w.contacts()}
 	sizes := w.setSizes()
@@ -230,15 +231,15 @@ const listedMicros = 0.5
 func (n need) lookedMicros() float64 { return n.costs.Swept.Activityd + n.costs.Swept.Redis }
 
 // rebuild is how many seconds it takes to make the sets of so many masters again: all members
-// are listed, and those looked at, by some at once, whose sets may be lost.
+// are listed, and rebuildWorkers at once look at those whose sets may be lost.
 func (n need) rebuild(masters float64) float64 {
 	c := n.refill()
 	refills := n.sets / n.masters() * masters * (n.lookedMicros() + c.Activityd + c.MySQL + c.Redis) / rebuildWorkers
 	return (n.workload.Members*listedMicros + refills) / 1e6
 }
 
-// fanOutSeconds is how long one fan-out to so many followers takes, whose parts run one
-// after the other: in each, activityd, MySQL and Redis wait for one another.
+// fanOutSeconds is how long one fan-out to so many followers takes. Its parts run one after the
+// other: in each, activityd, MySQL and Redis wait for one another.
 func (n need) fanOutSeconds(followers float64) float64 {
 	told, task := n.costs.Told, n.costs.UploadAlone
 	factor := 1.0
@@ -260,7 +261,7 @@ func (n need) primaries() float64 {
 	return max(1, math.Ceil(most))
 }
 
-// messages is how many a second a number of cores bear, of which each message takes so much.
+// messages is how many messages a second a number of cores bear, if each takes so many µs.
 func (n need) messages(cores, micros float64) float64 {
 	return cores * n.workload.Headroom * 1e6 / micros
 }

@@ -42,7 +42,7 @@ func reportCapacity(args []string, out, log io.Writer) error {
 	figuresFiles := flags.String("figures", "", "files that other parts wrote with --json: costs of push (deliveries), of forks (save), and in a cluster (fanout,cluster)")
 	workloadFile := flags.String("workload", "", "file of a workload (JSON); what it does not name is as in the first column")
 	set := flags.String("set", "", "fields of the workload, as in peak=4,headroom=0.6")
-	clusterTold := flags.Float64("cluster-told", 0, "what telling a set of an upload costs activityd and Redis in a cluster, over what it costs on one server")
+	clusterTold := flags.Float64("cluster-told", 0, "cost of updating a set for an upload in a cluster, of activityd and Redis, over that on one server")
 	save := flags.String("save", "", "file for the costs, with those of --figures in them")
 	page := flags.String("page", "", "page whose tables are to be written")
 	if err := flags.Parse(args); err != nil {

@@ -47,7 +47,7 @@ type costs struct {
 	UploadAlone   cost `json:"upload_alone"`
 	UploadBatched cost `json:"upload_batched"`
 
-	Told cost `json:"told"` // a follower's set that is told of an upload, on one Redis
+	Told cost `json:"told"` // an update of a follower's set for an upload, on one Redis
 	// What activityd and Redis take for it in a cluster, over what they take on one server.
 	ClusterTold float64 `json:"cluster_told"`
 

@@ -89,7 +89,7 @@ func (c crowd) overUploads(f func(followers float64) float64) float64 {
 }
 
 // chance is the standard deviation of the followers told by so many uploads, as a part of
-// them: with a heavy tail it matters who happens to upload.
+// them: with a heavy tail it matters which members happen to upload.
 func (c crowd) chance(uploads float64) float64 {
 	mean := c.followersOfUpload()
 	square := c.overUploads(func(followers float64) float64 { return followers * followers })

@@ -103,7 +103,7 @@ func TestFanOutCounts(t *testing.T) {
 	}
 }
 
-// Through a cluster the commands are the same, but that guards are deleted one by one, and
+// Through a cluster the commands are the same, except that guards are deleted one by one, and
 // there is a round trip to each master for a thousand sets: no script runs for one set.
 func TestClusterFanOutCounts(t *testing.T) {
 	t.Parallel()

@@ -28,8 +28,7 @@ type shards struct {
 }
 
 // asInOps are what ops/redis.conf says, as far as it matters to one server that has all its data
-// and saves only when it is told to. That it does not save otherwise, and has no append-only
-// file, StartRedis says.
+// and saves only on command. StartRedis turns other saves and the append-only file off.
 func asInOps() []string {
 	args := []string{"--maxmemory-policy", "noeviction", "--stop-writes-on-bgsave-error", "no"}
 	for _, name := range []string{"lazyfree-lazy-user-del", "lazyfree-lazy-user-flush", "lazyfree-lazy-expire", "lazyfree-lazy-server-del"} {

@@ -316,7 +316,7 @@ func (c *counting) Write(b []byte) (int, error) {
 }
 
 // change is what a site does when a member's contact changes: the i-th even one adds a
-// contact, the next one removes it. told: with the task.
+// contact, the next one removes it. told says whether it enqueues the task.
 func (s *scale) change(i int, told bool) func(context.Context) error {
 	p := contacts.Pair{User: s.viewer(i / 2 * 31), Contact: s.crowd.id(i / 2 * 97 % int(s.crowd.Members))}
 	return func(ctx context.Context) error {
@@ -351,7 +351,7 @@ func (s *scale) upload(owner member.ID, told bool) func(context.Context) error {
 	}
 }
 
-// notify wakes the workers up, as a site that publishes does.
+// notify wakes the workers, as a site that publishes does.
 func (s *scale) notify(ctx context.Context) error {
 	return s.client.Publish(ctx, wake.Channel, tasks.QueueDefault).Err()
 }
@@ -489,7 +489,7 @@ func (s *scale) costs(ctx context.Context, c *costs) (err error) {
 }
 
 // refillCosts fills the index: first sets of members with few contacts and with many, so
-// that what a refill costs is told from what each contact costs in it.
+// that the cost of a refill can be separated from that of each contact in it.
 func (s *scale) refillCosts(ctx context.Context, c *costs) error {
 	few, err := s.members(ctx, "SELECT ? + n FROM degrees WHERE degree <= 4 ORDER BY n LIMIT 8000", firstMember)
 	if err != nil {
@@ -679,7 +679,8 @@ func (s *scale) changeCosts(ctx context.Context, c *costs) error {
 }
 
 // uploadCosts does the same for uploads, by members with few followers, and measures what
-// a follower costs at those who have most: told from what a task costs by the two kinds of uploaders.
+// a follower costs with those that have most: the two kinds of uploaders separate it from the cost
+// of a task.
 func (s *scale) uploadCosts(ctx context.Context, c *costs) error {
 	n, few := s.burst/2, int(s.seconds*aloneRate)
 	owners := s.ranked(int(s.crowd.Members)/2, 2*n+few)

@@ -86,8 +86,8 @@ func kill(t *testing.T, server *localserver.MySQL) (back func()) {
 	}
 }
 
-// change commits a change of the site's, and then has its task enqueued, each as often as it
-// needs. This is the order that docs/operations.md asks of a site.
+// change commits a change of the site's, and then enqueues its task, and repeats each until it
+// succeeds. This is the order that docs/operations.md asks of a site.
 func (a *apartServers) change(ctx context.Context, key, statement, path, body string) error {
 	for ctx.Err() == nil {
 		_, err := a.db.ExecContext(ctx, statement)
@@ -246,7 +246,7 @@ func TestAQueueOfItsOwn(t *testing.T) {
 	a.ready(t, 200, `"status":"ok"`)
 	for _, line := range a.log.lines("server cannot be used") {
 		if strings.Contains(line, "server="+sitesServer+" ") != (strings.Contains(line, "last uploads") || strings.Contains(line, "schema --mysql-dsn")) {
-			t.Errorf("the wrong server is blamed: %s", line)
+			t.Errorf("the wrong server is named: %s", line)
 		}
 	}
 
@@ -266,7 +266,7 @@ func TestAQueueOfItsOwn(t *testing.T) {
 	a.awaitIdle(t)
 	_, err := a.db.ExecContext(t.Context(), "INSERT INTO contacts (user_id, contact_id) VALUES (1, 114)")
 	must(t, err)
-	eventually(t, "the audit mends what nobody reported", func() bool { return slices.Contains(a.set(t, 1), "114") })
+	eventually(t, "the audit repairs a change that was not reported", func() bool { return slices.Contains(a.set(t, 1), "114") })
 	if _, body := page(t, a.metrics+"/metrics"); strings.Contains(body, `activityd_audit_findings_total{cause="missing_contact",class="error"} 0`) {
 		t.Error("the audit does not count it")
 	}
@@ -277,7 +277,7 @@ func TestAQueueOfItsOwn(t *testing.T) {
 	})
 }
 
-// underFire kills each server in turn while the site changes, is read and tells of events. It
+// underFire kills each server in turn while the site changes, is read and sends events. It
 // returns the ids of the events.
 func (a *apartServers) underFire(t *testing.T) (events []string) {
 	t.Helper()
@@ -295,7 +295,7 @@ func (a *apartServers) underFire(t *testing.T) (events []string) {
 		}
 		changed++
 	}
-	whole := context.WithoutCancel(ctx) // what has begun is brought to its end
+	whole := context.WithoutCancel(ctx) // a change that has begun is completed
 	for p := range 3 {
 		producers.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {

@@ -151,7 +151,7 @@ func TestBackfillOutlastsItsServers(t *testing.T) {
 	}
 }
 
-// What a server has kept that was restarted may be old, and is deleted: then it is to be
+// The data of a server that was restarted may be old, and are deleted: the sets have to be
 // built again.
 func TestBackfillEndsWhenRedisIsRestarted(t *testing.T) {
 	t.Parallel()

@@ -60,9 +60,9 @@ const (
 	redisDialRetries = 1
 )
 
-// redisDialTimeout is the default where there are several servers: so long may one that
-// is out of reach hold up what concerns the others, too, such as the question which server
-// has which slots.
+// redisDialTimeout is the default dial timeout where there are several servers. One that is out
+// of reach may delay calls that concern the others for as long, such as the question which
+// server has which slots.
 const redisDialTimeout = time.Second
 
 // noMaintenance tells the client not to ask a server for notifications of its maintenance.

@@ -18,11 +18,11 @@ import (
 	"github.com/activityd/activityd/internal/tasks"
 )
 
-// nodes turns what [index.Index.Watch] finds into lines of the log, one for each change,
-// and keeps the last of it.
+// nodes logs what [index.Index.Watch] reports, one line for each change, and keeps the last
+// status.
 type nodes struct {
 	log *slog.Logger
-	// outage is that of one server, or of a cluster of which no node can be found.
+	// outage reports one server, or a cluster of which no node can be found.
 	outage *queue.Outage
 	stream *queue.Outage // of the node that has the stream; of one server, the same
 	isOne  bool          // not a cluster
@@ -35,16 +35,16 @@ type nodes struct {
 	waiting atomic.Pointer[waitingTask]
 	lagging atomic.Pointer[map[string]time.Time] // by node: since when it can be used again
 
-	// What follows is report's alone.
+	// The following are used by report only.
 	outages map[string]*queue.Outage // by node
 	unknown map[string]time.Time     // since when the sets of a node are unknown
 	errs    map[string]error         // the last of each node; nil: it can be used
 	masters []string                 // that were logged
 	before  []string                 // the masters of the report before
-	waits   int                      // reports of tasks that wait for no reason that is known
+	waits   int                      // reports of tasks that wait for no known reason
 }
 
-// lastStatus is what was found out last.
+// lastStatus is the last status, and when it was reported.
 type lastStatus struct {
 	index.Status
 
@@ -79,7 +79,7 @@ func newNodes(client redis.UniversalClient, log *slog.Logger) *nodes {
 	return n
 }
 
-// name is how the log calls a node.
+// name returns the name of a node in the log.
 func (n *nodes) name(node string) string {
 	if n.isOne {
 		return "Redis"
@@ -113,12 +113,12 @@ func (n *nodes) report(ctx context.Context, began time.Time, s index.Status) {
 	n.reportWaiting(ctx, began, s.Err())
 }
 
-// lagFor is for how long the sets of a node that is back are taken to be behind: until then
-// the tasks that waited for it are done, as a rule.
+// lagFor is how long the sets of a node that is back count as behind. By then the tasks that
+// waited for it are usually done.
 const lagFor = 5 * time.Second
 
-// reportBack tells of nodes that are back. The sets of one that could not be reached, and of
-// which nothing was lost, are there at once, while its tasks still wait.
+// reportBack calls back if a node can be used again, and notes which nodes lag: one that could
+// not be reached, and lost nothing, has its sets at once, while its tasks still wait.
 func (n *nodes) reportBack(s index.Status) {
 	isBack, now := false, time.Now()
 	lagging, errs := make(map[string]time.Time), make(map[string]error)
@@ -156,8 +156,8 @@ func (n *nodes) lags(node string) (since time.Time, lags bool) {
 	return since, lags && time.Since(since) < lagFor
 }
 
-// isLagging reports whether the node of the member's set is back for so short a time that
-// the tasks which waited for it may not be done.
+// isLagging reports whether the node of the member's set came back less than lagFor ago, so
+// that the tasks that waited for it may not be done.
 func (n *nodes) isLagging(ctx context.Context, user member.ID) bool {
 	all := n.lagging.Load()
 	if all == nil || len(*all) == 0 {
@@ -189,12 +189,12 @@ func (n *nodes) canUse(ctx context.Context, user member.ID) (usable, known bool)
 	return takesTasks(s.Nodes[i].Err), true
 }
 
-// ready is for [queue.PoolOptions]. What a task does to the sets of followers may need any
-// node.
+// ready implements Ready of [queue.PoolOptions]. A task that writes to the sets of followers may
+// need any node.
 func (n *nodes) ready(kind string, key uint64) (ready, sure bool) {
 	switch {
 	case slices.Contains(tasks.Changing(tasks.OwnSet), kind):
-		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond) // in vain: it knows
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond) // as a rule it is not needed: the client knows the slots
 		defer cancel()
 		usable, known := n.canUse(ctx, member.ID(key))
 		return usable || !known, usable
@@ -216,8 +216,8 @@ func (n *nodes) outageOf(node string) *queue.Outage {
 	return o
 }
 
-// reportUnknown logs that the sets of a node became unknown, or known again. One that cannot
-// be used says neither.
+// reportUnknown logs that the sets of a node became unknown, or known again. While a node cannot
+// be used, neither changes.
 func (n *nodes) reportUnknown(ctx context.Context, node index.NodeStatus) {
 	since, was := n.unknown[node.Node]
 	switch is := errors.Is(node.Err, index.ErrUnknown); {
@@ -230,8 +230,8 @@ func (n *nodes) reportUnknown(ctx context.Context, node index.NodeStatus) {
 	}
 }
 
-// reportMasters logs that other servers have the sets than before, once two reports in
-// a row agree: while a replica takes over, the servers do not.
+// reportMasters logs a change of the masters once two reports in a row agree: while a replica
+// takes over, the servers may not.
 func (n *nodes) reportMasters(ctx context.Context, s index.Status) {
 	var now []string
 	for _, node := range s.Nodes {
@@ -264,8 +264,8 @@ func (n *nodes) tasksWait(err error) {
 	}
 }
 
-// A line about tasks that wait for no reason that is known is written at the third probe
-// that finds this, and again after as many as there are in a minute.
+// Tasks that wait for no known reason are logged at the third report that finds them, and then
+// at every 60th, which is once a minute.
 const (
 	firstWaits = 3
 	waitsEvery = 60
@@ -279,7 +279,7 @@ func (n *nodes) reportWaiting(ctx context.Context, began time.Time, probe error)
 	case probe != nil:
 		n.waiting.Store(nil)
 		n.waits = 0
-	case w != nil && began.After(w.at): // else the next probe tells
+	case w != nil && began.After(w.at): // otherwise the next probe decides
 		n.waiting.Store(nil)
 		n.waits++
 		if n.waits%waitsEvery == firstWaits {
@@ -288,8 +288,8 @@ func (n *nodes) reportWaiting(ctx context.Context, began time.Time, probe error)
 	}
 }
 
-// statusTTL is how long a status speaks for the present. It is longer than the time between
-// two of [index.Index.Watch], also while a node does not answer.
+// statusTTL is how long a status is used. It is longer than the time between two reports of
+// [index.Index.Watch], even while a node does not answer.
 const statusTTL = 4 * time.Second
 
 // fresh returns the last status, if it is fresh.
@@ -307,7 +307,7 @@ func (n *nodes) partly() bool {
 	return ok && 0 < s.Away && s.Away < 1
 }
 
-// healthOf returns the health of Redis, without addresses where everybody may read it.
+// healthOf returns the health of Redis. Its Detail is public, and has no addresses.
 func healthOf(s index.Status) api.Component {
 	err := s.Err()
 	if err == nil || len(s.Nodes) > 0 && s.Away == 0 { // or those that cannot be used have no sets
@@ -338,7 +338,7 @@ func healthOf(s index.Status) api.Component {
 	return api.Component{Usable: true, Detail: clauses(why, then), Away: s.Away, Nodes: away}
 }
 
-// clauses says what follows from why; "": nothing.
+// clauses joins a reason and its consequence, which may be empty.
 func clauses(why, then string) string {
 	if then == "" {
 		return why

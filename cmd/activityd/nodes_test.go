@@ -22,7 +22,7 @@ import (
 	"github.com/activityd/activityd/internal/tasks"
 )
 
-// When one of three masters dies, its share is away, and only it; when it is back, all is well.
+// When one of three masters dies, its share is away, and only it, until it is back.
 func TestANodeOfAClusterIsAway(t *testing.T) {
 	t.Parallel()
 	cluster, dsn, log := servertest.Cluster(t, 3, 0), servertest.MySQLDSN(t), &safeLog{}
@@ -189,8 +189,8 @@ func reported(t *testing.T, client redis.UniversalClient, do func(tell func(node
 	return lines
 }
 
-// Each change is one line, whatever the number of reports.
-func TestNodesAreLinesOfTheLog(t *testing.T) {
+// Each change is logged once, however many reports there are.
+func TestNodeChangesAreLogged(t *testing.T) {
 	t.Parallel()
 	newCluster := func() redis.UniversalClient {
 		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"x:1"}})
@@ -286,7 +286,7 @@ func TestNodesAreLinesOfTheLog(t *testing.T) {
 				`INFO msg="server can be used again" server="Redis b:1" after=2s failures=2`,
 			},
 		},
-		"tasks wait, and nobody knows why": {
+		"tasks wait for no known reason": {
 			newCluster(), func(tell tell, n *nodes) {
 				for range 50 {
 					n.tasksWait(errAway)
@@ -309,7 +309,7 @@ func TestNodesAreLinesOfTheLog(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := reported(t, test.client, test.do)
-			if name == "tasks wait for a node that is away" { // the rest repeats within the calm of an outage
+			if name == "tasks wait for a node that is away" { // the outage recurs, and may be logged again
 				got = got[:min(len(got), len(test.want))]
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
@@ -319,7 +319,7 @@ func TestNodesAreLinesOfTheLog(t *testing.T) {
 	}
 }
 
-// What everybody may read says how much is away, and no addresses.
+// The public part of the health has the share that is away, and no addresses.
 func TestHealthOfNodes(t *testing.T) {
 	t.Parallel()
 	well, away := index.NodeStatus{Node: "a:1"}, index.NodeStatus{Node: "b:1", Err: errAway}
@@ -347,8 +347,8 @@ func TestHealthOfNodes(t *testing.T) {
 	}
 }
 
-// A node that is back is told of once. Reads of its members walk for a while if its sets
-// were there at once.
+// A node that is back is reported once. Reads of its members walk for a while if it has kept
+// its sets.
 func TestNodesThatAreBack(t *testing.T) {
 	t.Parallel()
 	const viewer = 7
@@ -414,7 +414,7 @@ func TestNodesThatAreBack(t *testing.T) {
 	}
 }
 
-// Which tasks a node that is back has, only those about one set tell.
+// Only of a task about one set is it known which node it waits for.
 func TestTasksThatMayBeReady(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{})

@@ -117,7 +117,8 @@ func TestRedisRefuses(t *testing.T) {
 			node := "{node=\"" + r.redis.Addr() + "\"} "
 			awaitMetric(t, metrics, "activityd_redis_writable"+node+"0")
 			awaitMetric(t, metrics, fmt.Sprintf("activityd_redis_up%s%d", node, map[bool]int{true: 1}[refusal.reads]))
-			// A contact that is not in the set yet: one that is, one command can raise.
+			// A contact that is not in the set yet: the score of one that is could be raised
+			// by one command, without a script.
 			_, err := r.site.Upload(t.Context(), site.Photo{Owner: 101, Visibility: contacts.Public, DateUpload: 999_999})
 			must(t, err)
 			must(t, r.site.SetContact(t.Context(), 1, 115, site.Grant{}))

@@ -191,8 +191,8 @@ func databases(db, queueDB *sql.DB) []database {
 	}
 }
 
-// check returns all that is to be said about the tables of a database. An error means that
-// it could not be found out. A server that does not answer within 5 s is away.
+// check returns the findings about the tables of a database. An error means that the check
+// could not be made. A server that does not answer within 5 s is away.
 func (d database) check(ctx context.Context) ([]schema.Finding, error) {
 	began := time.Now()
 	bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -219,8 +219,8 @@ func (d database) check(ctx context.Context) ([]schema.Finding, error) {
 	return findings, err
 }
 
-// checkApart finds that the database of the queue is the site's. That would be called
-// another one, whose tables are to be dropped.
+// checkApart returns a finding if the database of the queue is the site's. Other checks would
+// take it for a second database, and advise to drop tables.
 func (d database) checkApart(ctx context.Context) ([]schema.Finding, error) {
 	if d.site == nil {
 		return nil, nil
@@ -235,8 +235,8 @@ func (d database) checkApart(ctx context.Context) ([]schema.Finding, error) {
 // oneDatabase reports whether a finding is that of checkApart.
 func oneDatabase(f schema.Finding) bool { return f.Table == "--queue-dsn" }
 
-// checkSchema returns all that is to be said about the tables, what is wrong first. The
-// error is a *[schemaError] if something is; otherwise it could not be found out.
+// checkSchema returns the findings about the tables, those that are wrong first. The error is a
+// *[schemaError] if there are such; any other means that the check could not be made.
 func checkSchema(ctx context.Context, list []database) (findings []schema.Finding, err error) {
 	for _, d := range list {
 		found, err := d.check(ctx)
@@ -244,7 +244,7 @@ func checkSchema(ctx context.Context, list []database) (findings []schema.Findin
 			return nil, err
 		}
 		if slices.ContainsFunc(found, oneDatabase) {
-			findings = nil // they are about another one
+			findings = nil // they take it for a second one
 		}
 		findings = append(findings, found...)
 	}

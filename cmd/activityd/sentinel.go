@@ -9,10 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// sentinelTimeout is the most that a Sentinel may take to accept a connection, and to
-// answer; a quarter of the time of a dial if that is less. go-redis asks the same one twice,
-// then all of them twice, and lets go of one only if it has not answered before the dial is
-// over. Else it would ask that one for ever, which may have died together with the master.
+// sentinelTimeout bounds how long a Sentinel may take to accept a connection, and to answer;
+// a quarter of the dial timeout if that is less. go-redis asks the same Sentinel twice, then all
+// of them twice, and drops one only if it has failed before the dial times out. With a longer
+// timeout it would keep asking one that may have died together with the master.
 const sentinelTimeout = 250 * time.Millisecond
 
 // dialSentinels returns a dialer for o that bounds how long Sentinels may take. Those are
@@ -46,7 +46,7 @@ type sentinelConn struct {
 }
 
 // SetReadDeadline sets an earlier deadline where a reply may take longer than the timeout.
-// Without a deadline messages are awaited, which come when they come.
+// A read without a deadline, which waits for a published message, stays unbounded.
 func (c sentinelConn) SetReadDeadline(t time.Time) error {
 	if most := time.Now().Add(c.timeout); t.After(most) {
 		t = most

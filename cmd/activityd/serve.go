@@ -114,8 +114,8 @@ type service struct {
 	credentials *credentials
 	mysqlOutage *queue.Outage // counts all calls but those of requests
 	queueOutage *queue.Outage // likewise, of the queue's database; mysqlOutage, unless it has one of its own
-	mysqlUp     atomic.Bool   // the site's database answered the last look of watchMySQL
-	nodes       *nodes        // what is known of those of Redis
+	mysqlUp     atomic.Bool   // the site's database answered the last check of watchMySQL
+	nodes       *nodes        // of Redis
 	reader      *recent.Reader
 	hints       *tasks.Hints
 	pool        *queue.Pool
@@ -137,8 +137,8 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	handlersOutage := s.mysqlOutage
 	if s.apart() {
 		s.queueOutage = queue.NewOutage(log, "MySQL of the queue")
-		// Which of the two a task waits for, its error does not tell: watchMySQL and the pool's
-		// own calls find out.
+		// The error of a task does not say which of the two it waits for: watchMySQL and the
+		// pool's own calls find out.
 		handlersOutage = queue.NewOutage(slog.New(slog.DiscardHandler), "MySQL")
 	}
 	s.hints = tasks.NewHints(b.queue, log)
@@ -328,7 +328,7 @@ func (s *service) checkSite(ctx context.Context) error {
 	})
 }
 
-// asked makes a call and reports its end.
+// asked makes a call and reports its result.
 func asked(ctx context.Context, to *queue.Outage, call func() error) error {
 	began := time.Now()
 	err := call()
@@ -338,8 +338,8 @@ func asked(ctx context.Context, to *queue.Outage, call func() error) error {
 	return err
 }
 
-// watchMySQL looks at the site's database once a second. Where the queue is in the same
-// one, its calls show how it is.
+// watchMySQL checks the site's database once a second. It is not needed where the queue is in
+// the same database: the calls of the queue show whether that can be used.
 func (s *service) watchMySQL(ctx context.Context) error {
 	for ctx.Err() == nil {
 		bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -402,8 +402,8 @@ func (s *service) checkSchema(ctx context.Context) error {
 	return nil
 }
 
-// keepTaskIDs raises the ids of tasks, should the queue's server have failed over with a loss. The
-// error is that of a server that is away.
+// keepTaskIDs raises the ids of tasks, in case the queue's server lost rows in a failover. It
+// returns an error only if a server is away, and logs any other.
 func (s *service) keepTaskIDs(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -411,7 +411,7 @@ func (s *service) keepTaskIDs(ctx context.Context) error {
 	if err == nil || errors.Is(err, mysql.ErrUnavailable) || bounded.Err() != nil {
 		return err
 	}
-	s.log.WarnContext(ctx, "ids of tasks were not compared", "error", err)
+	s.log.WarnContext(ctx, "task ids not compared", "error", err)
 	return nil
 }
 

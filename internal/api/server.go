@@ -58,11 +58,11 @@ type Component struct {
 	Detail string
 	// Away is the share of the data that cannot be used, 0 to 1, where a part can.
 	Away float64
-	// Nodes are the servers that cannot be used, where others can. Operators alone are told.
+	// Nodes are the servers that cannot be used, where others can. Only operators see them.
 	Nodes []Node
 }
 
-// Node is one of several servers, which cannot be used.
+// Node is a server that cannot be used, of several.
 type Node struct {
 	Address string
 	Detail  string // why

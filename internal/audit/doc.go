@@ -89,12 +89,12 @@
 // One process sweeps at a time, by a lease in Redis, beside which its round is kept: a
 // restart goes on there. Nothing but effort depends on either, so Redis may lose them.
 //
-// The sweep alone would notice in hours or days that Redis lost data. So a round keeps which
-// loss of any node was the last before it began ([index.Index.LostAt]). After a later one a
-// round that does not hurry ends at once, and one that hurries begins. It builds the sets that
-// are missing, as package bulk does for all of them, and looks at no others: what might be old
-// was deleted; and only those that may have been lost since all were there, which of a cluster
-// is known by node ([index.Index.LostSince]). One that hurries goes on after another loss, and
-// is followed by another: no set waits longer so, and a server that is replaced all the time
-// cannot keep the sweep from its end. A sweep without a kept round hurries as well.
+// The sweep alone would take hours or days to notice that Redis lost data. So a round stores
+// the last loss of any node before it began ([index.Index.LostAt]). After a later loss an ordinary
+// round ends at once, and a hurried one begins. It builds the sets that are missing, as package
+// bulk does, and compares none, since those that might be old were deleted. It skips members
+// whose sets cannot have been lost since all were there, which in a cluster is known by node
+// ([index.Index.LostSince]). A hurried round goes on after another loss, and is followed by
+// another hurried one: no set waits longer that way, and repeated losses cannot keep the sweep
+// from ending. A sweep without a stored round hurries as well.
 package audit

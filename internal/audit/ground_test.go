@@ -90,7 +90,7 @@ func newGround(t *testing.T, g *ground) *ground {
 	return g
 }
 
-// connect makes what a process has that has just started.
+// connect makes the client and the index of a process that has just started.
 func (g *ground) connect(t *testing.T) {
 	t.Helper()
 	g.client = redis.NewClient(&redis.Options{
@@ -112,7 +112,7 @@ func (g *ground) auditor(t *testing.T, pause time.Duration) *audit.Auditor {
 	})
 }
 
-// watch has Redis watched, as each process does.
+// watch runs [index.Index.Watch], as each process does.
 func (g *ground) watch(t *testing.T) {
 	t.Helper()
 	running(t, func(ctx context.Context) error { return g.index.Watch(ctx, func(time.Time, index.Status) {}) })

@@ -47,7 +47,7 @@ func (l *ledger) EachStored(ctx context.Context, do func(context.Context, []memb
 	return l.away
 }
 
-// fail has all calls fail with err; nil: none.
+// fail makes all calls fail with err; nil: none.
 func (l *ledger) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,7 +74,7 @@ func (l *ledger) SaveSweep(_ context.Context, fence uint64, state string) (saved
 	return true, nil
 }
 
-// lose has Redis lose data now.
+// lose makes Redis lose data now.
 func (l *ledger) lose() { l.lost.Store(time.Now().UnixMilli()) }
 
 // set replaces what is kept of the sweep.

@@ -249,7 +249,7 @@ func (a *Auditor) fanOutsOf(ctx context.Context, contacts []member.ID) (fanOuts,
 	return found, nil
 }
 
-// everyFollower is what a fan-out reaches that has not begun.
+// everyFollower stands for a fan-out that has not begun: it reaches all followers.
 var everyFollower = []tasks.PartArgs{{}}
 
 // partOf returns which followers a task reaches: all, for an upload.

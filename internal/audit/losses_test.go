@@ -90,7 +90,7 @@ func TestASweepThatKnowsNothingHurries(t *testing.T) {
 	}
 }
 
-// Where data are lost all the time, the sweep hurries all the time, and comes to its end.
+// If data are lost again and again, the sweep hurries every round, and its rounds end.
 func TestLossesAllTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSwept(newBench(t), 5000, audit.PatrolOptions{Rate: 50})
@@ -125,7 +125,7 @@ func TestWhatIsLostIsBuilt(t *testing.T) {
 		stop := running(t, s.patrol.Run)
 		<-time.After(9 * time.Second)
 		looked := s.sweeps()
-		<-time.After(2 * time.Second) // after a rest it is told, and all are compared again
+		<-time.After(2 * time.Second) // after a rest it is logged, and all are compared again
 		text := s.log.String()
 		stop()
 		if s.built() != 12_000 || looked != 0 || s.enqueued()+s.deferred() != 0 {
@@ -136,8 +136,8 @@ func TestWhatIsLostIsBuilt(t *testing.T) {
 				t.Fatalf("the set of %s is missing", id)
 			}
 		}
-		began, ended := strings.Index(text, `level=WARN msg="Redis is new, or lost data: sets that are missing are built" members=12011`),
-			strings.Index(text, `level=INFO msg="all sets that were missing are built" members=12011 built=12000 failed=0 unreachable=0`)
+		began, ended := strings.Index(text, `level=WARN msg="redis is new or lost data" rebuild="all missing sets" members=12011`),
+			strings.Index(text, `level=INFO msg="missing sets rebuilt" members=12011 built=12000 failed=0 unreachable=0`)
 		if began < 0 || ended < began || strings.Count(text, "\n") != 2 {
 			t.Errorf("the log says %s", text)
 		}
@@ -175,12 +175,12 @@ func TestBuildingIsResumed(t *testing.T) {
 			t.Errorf("it goes on at %+v after %+v", first, kept)
 		}
 		if r.rounds() == 0 {
-			t.Error("it does not come to its end")
+			t.Error("no round has ended")
 		}
 	})
 }
 
-// Where only the sets of members are kept that read, a loss hurries nothing.
+// Where only the sets of members that read are kept, no round hurries after a loss.
 func TestALossWhereReadsBuild(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
@@ -195,13 +195,13 @@ func TestALossWhereReadsBuild(t *testing.T) {
 		if after := s.last(); after.Hurried || !after.Began.Equal(before.Began) || s.built() != 0 {
 			t.Errorf("%+v after %+v, %d sets were built", after, before, s.built())
 		}
-		if text := s.log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "Redis is new, or lost data: sets that are missing are built as members read") {
+		if text := s.log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `msg="redis is new or lost data" rebuild="as members read"`) {
 			t.Errorf("the log says %s", text)
 		}
 	})
 }
 
-// A process that does not sweep says what to do, of news only.
+// A process that does not sweep logs what to do, for losses since its start only.
 func TestALossWhereNothingSweeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSwept(newBench(t), 1, audit.PatrolOptions{})
@@ -219,8 +219,8 @@ func TestALossWhereNothingSweeps(t *testing.T) {
 	})
 }
 
-// Redis comes back with data of minutes ago, and so does activityd: no process is left that
-// saw anything else.
+// Redis comes back with data of minutes ago, and activityd is restarted: no process is left
+// that saw newer data.
 func TestALossWhileEverythingIsDown(t *testing.T) {
 	g := inMemory(t)
 	viewers, owners := from(100, 30), from(1000, 20)

@@ -21,8 +21,7 @@ import (
 	"github.com/activityd/activityd/internal/tasks"
 )
 
-// threeNodes are an imitation of three nodes: the sets of a member lie on that which the
-// remainder of its id names.
+// threeNodes imitates three nodes: the set of a member lies on the node id modulo 3.
 type threeNodes struct {
 	*swept
 	sets *sets
@@ -55,7 +54,7 @@ func newThreeNodes(t *testing.T) *threeNodes {
 	return n
 }
 
-// lose has nodes lose their sets now.
+// lose makes nodes lose their sets now.
 func (n *threeNodes) lose(nodes ...int) {
 	n.mu.Lock()
 	for id := member.ID(1000); id < 4000; id++ {
@@ -76,13 +75,13 @@ func (n *threeNodes) setAway(node int, away bool) {
 	n.away[node] = away
 }
 
-// told reports whether a hurried round ended that built and spared so many.
-func (n *threeNodes) told(built, unreachable, spared int) bool {
+// hasBuilt reports whether a hurried round has ended that built and spared so many.
+func (n *threeNodes) hasBuilt(built, unreachable, spared int) bool {
 	return strings.Contains(n.log.String(), fmt.Sprintf("built=%d failed=0 unreachable=%d spared=%d ", built, unreachable, spared))
 }
 
-// After the loss of one node nobody looks for the sets of the others, unless they were left
-// out when they were lost.
+// After the loss of one node the sets of the others are skipped, unless they were left out
+// when they were lost.
 func TestOnlyTheSetsOfALostNodeAreLookedAt(t *testing.T) {
 	for name, test := range map[string]struct {
 		play func(n *threeNodes, wait func())
@@ -118,7 +117,7 @@ func TestOnlyTheSetsOfALostNodeAreLookedAt(t *testing.T) {
 				test.play(n, wait)
 				stop()
 				for _, w := range test.want {
-					if !n.told(w[0], w[1], w[2]) {
+					if !n.hasBuilt(w[0], w[1], w[2]) {
 						t.Errorf("no round built %d, left out %d and spared %d: %s", w[0], w[1], w[2], n.log.String())
 					}
 				}
@@ -151,7 +150,7 @@ func newClustered(t *testing.T) *clustered {
 	c.Auditor = c.auditor(t, time.Millisecond)
 	viewers, owners := from(100, 300), from(1000, 20)
 	c.members = viewers
-	running(t, func(ctx context.Context) error { // Watch has less patience
+	running(t, func(ctx context.Context) error { // Watch has shorter timeouts
 		for ctx.Err() == nil {
 			c.index.Probe(ctx)
 			select {
@@ -226,8 +225,8 @@ func (c *clustered) on(t *testing.T, n *localserver.Node) (users []member.ID) {
 	return users
 }
 
-// Of a real cluster that loses a node, the sets of that node are looked at and built, also
-// when it loses another one at once, and when slots have moved since.
+// After a node of a real cluster is emptied, only the sets of that node are looked at and built,
+// also if another node is emptied at once, and if slots have moved since.
 func TestANodeOfAClusterIsBuilt(t *testing.T) {
 	c := newClustered(t)
 	stop := c.patrolling(t)

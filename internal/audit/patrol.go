@@ -43,10 +43,10 @@ type PatrolOptions struct {
 	// never. Nil: it never does.
 	LostAt func() int64
 	// LostSince reports whether the set of a member may have been lost after a time that
-	// LostAt returned; 0: ever. It is asked of every member, and quick. Nil: all may.
+	// LostAt returned; 0: ever. It is called for every member, and must not block. Nil: all may.
 	LostSince func(user member.ID, at int64) bool
-	// Build builds those sets of some members that are missing, after such a loss. Nil:
-	// nothing does but reads.
+	// Build builds those sets of some members that are missing, after such a loss. Nil: only
+	// reads build sets.
 	Build bulk.Visit
 	// Probes ask the servers something small, for the pace of Build, and to find out
 	// whether they can be used; may be empty.

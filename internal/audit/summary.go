@@ -43,7 +43,7 @@ func (s *summary) failed(id member.ID, err error) {
 	s.add(notChecked, fmt.Sprintf("user %s: %v", id, err))
 }
 
-// note notes what is worth a line.
+// note notes what is to be logged.
 func (s *summary) note(r Report) {
 	for _, id := range r.Unreachable {
 		s.add(nodeAway, fmt.Sprintf("user %s: %v", id, r.Away))

@@ -21,8 +21,8 @@ import (
 type round struct {
 	Began int64 `json:"began"`         // unix milliseconds, as the other times; 0: no round was begun
 	Lost  int64 `json:"lost,omitzero"` // the last loss of Redis before it began
-	// Since is a loss up to which the sets are built again that were lost: that which the last
-	// hurried round with nothing left out had seen. 0: none ended so.
+	// Since is the last loss, in unix milliseconds, of which all sets are built again: the last
+	// one before a hurried round that left out none. 0: no such round has ended.
 	Since   int64       `json:"since,omitzero"`
 	After   member.ID   `json:"after,omitzero"` // the members up to this one were looked at
 	Members bool        `json:"members,omitzero"`
@@ -39,7 +39,7 @@ const (
 	countWrong    = "wrong"    // sets with an error
 	countRepaired = "repaired" // refills that were enqueued
 	countDeferred = "deferred" // those that were left for later
-	countSpared   = "spared"   // of the members that were done, those of whom no set can have been lost
+	countSpared   = "spared"   // of the members that were done, those whose sets cannot have been lost
 )
 
 // parseRound reads what String wrote. Anything else is no round.
@@ -67,7 +67,7 @@ func (r round) seen() int64 {
 const (
 	sweepBatch    = 100
 	hurryBatch    = 128
-	spareBatch    = 1024 // members that are listed at once where most sets may not have been lost
+	spareBatch    = 1024 // members that are listed at once where most sets cannot have been lost
 	hurryParallel = 4
 	hurryTries    = 10 // of one member, as updates of its set may conflict
 )
@@ -77,7 +77,7 @@ type sweeper struct {
 	*Patrol
 	fence  once.Fence // of the attempt in which this process sweeps
 	round  round
-	since  int64 // the highest round.Since of this process, which holds whatever Redis loses
+	since  int64 // the highest round.Since of this process, as Redis may lose that of the round
 	outage outage
 }
 
@@ -139,7 +139,7 @@ func (s *sweeper) sweepRounds(ctx context.Context) error {
 		err = errStale
 	case err == nil:
 		s.round = parseRound(state)
-	case s.isOneNodeAway(ctx, err): // where it is back, save is refused, and the sweep goes on where it was kept
+	case s.isOneNodeAway(ctx, err): // once it is back, save is refused, and the sweep goes on where it was kept
 		err = nil
 	}
 	for err == nil && ctx.Err() == nil {
@@ -165,8 +165,8 @@ func (s *sweeper) save(ctx context.Context) error {
 	return err
 }
 
-// isOneNodeAway reports whether an error means no more than that the node of Redis is away
-// on which the round is kept: the sets of the others are swept nevertheless.
+// isOneNodeAway reports whether an error only means that the node of Redis that keeps the round
+// is away: the sets of the others are swept nevertheless.
 func (s *sweeper) isOneNodeAway(ctx context.Context, err error) bool {
 	if !bulk.IsNodeAway(err) || len(s.options.Probes) == 0 {
 		return false
@@ -206,7 +206,7 @@ func (s *sweeper) begin(ctx context.Context, hurried bool) error {
 		Since: max(s.since, s.round.Since),
 	}
 	if s.round.Hurried && !again {
-		s.options.Log.WarnContext(ctx, "Redis is new, or lost data: sets that are missing are built", "members", total)
+		s.options.Log.WarnContext(ctx, "redis is new or lost data", "rebuild", "all missing sets", "members", total)
 	}
 	return s.save(ctx)
 }
@@ -269,9 +269,9 @@ func (s *sweeper) visitMembers(ctx context.Context) error {
 }
 
 // build builds the sets that are missing of the members after the round's position. Those
-// on a node that stays away are left out: when it comes back with nothing, or with what may
-// be old, that is another loss. Nobody looks for those that cannot have been lost since all
-// were built, on the other nodes of a cluster.
+// on a node that stays away are left out: when it comes back empty, or with data that may be
+// old, that is another loss. In a cluster it skips those that cannot have been lost since all
+// were built.
 func (s *sweeper) build(ctx context.Context) error {
 	pacer := bulk.NewPacer(bulk.PacerOptions{Parallel: hurryParallel, Probes: s.options.Probes})
 	pacing, stop := context.WithCancel(ctx)
@@ -294,7 +294,7 @@ func (s *sweeper) visitLost(ctx context.Context, members []member.ID) (done bulk
 	spared := int64(len(members) - len(lost))
 	done = bulk.Counts{countDone: spared, countSpared: spared}
 	for some := range slices.Chunk(lost, hurryBatch) {
-		if err != nil && !bulk.IsNodeAway(err) { // the others may do without the node
+		if err != nil && !bulk.IsNodeAway(err) { // a node that is away may not concern the others
 			left = append(left, some...)
 			continue
 		}
@@ -379,9 +379,9 @@ func (s *sweeper) visitOrphansOf(ctx context.Context, ids []member.ID) error {
 	return ctx.Err()
 }
 
-// end ends the round and begins the next one, after a rest, for a small site is not swept
-// all the time. That one hurries when Redis lost data since the round began. The rest after
-// a hurried round does not end early, so that losses all the time are not all the work.
+// end ends the round and begins the next one, after a rest, so that a small site is not swept
+// all the time. The next one hurries if Redis lost data since this one began. The rest after a
+// hurried round does not end early, so that repeated losses do not keep the servers busy.
 func (s *sweeper) end(ctx context.Context) error {
 	now := time.Now().UnixMilli()
 	s.round.Ended, s.round.Took = now, now-s.round.Began
@@ -392,7 +392,7 @@ func (s *sweeper) end(ctx context.Context) error {
 	}
 	if s.round.Hurried && !s.isBehind() {
 		n := s.round.Counts
-		s.options.Log.InfoContext(ctx, "all sets that were missing are built", "members", s.round.seen(), "built", n[bulk.Built],
+		s.options.Log.InfoContext(ctx, "missing sets rebuilt", "members", s.round.seen(), "built", n[bulk.Built],
 			"failed", n[bulk.Failed], "unreachable", n[bulk.Unreachable], "spared", n[countSpared], "took", took)
 	}
 	return s.begin(ctx, s.isBehind())

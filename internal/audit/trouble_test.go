@@ -260,7 +260,7 @@ func TestAnErrorOfAllStopsTheBuilding(t *testing.T) {
 				<-time.After(time.Minute)
 				stop()
 				if n := strings.Count(s.log.String(), "stands still"); before != 0 || s.built() != 1 || s.failed() != 0 || n != 1 {
-					t.Errorf("%d sets were built, then %d; %d failed; told %d times: %s", before, s.built(), s.failed(), n, s.log.String())
+					t.Errorf("%d sets were built, then %d; %d failed; logged %d times: %s", before, s.built(), s.failed(), n, s.log.String())
 				}
 			})
 		})

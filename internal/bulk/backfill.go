@@ -74,7 +74,7 @@ func (b *Builder) Build(ctx context.Context, members []member.ID) (Counts, []mem
 
 // choose returns the members whose sets are to be built, and those whose sets cannot be
 // looked at, with the error that matters most; it counts the others. A key that activityd
-// did not write is not left alone.
+// did not write is replaced.
 func (b *Builder) choose(ctx context.Context, members []member.ID, counts Counts) (wanted, left []member.ID, err error) {
 	if b.Existing && !b.ActiveOnly {
 		return members, nil, nil

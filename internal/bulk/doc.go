@@ -55,8 +55,9 @@
 // # Jobs
 //
 // A [Job] is the walk of a command: it waits for the servers, keeps its checkpoint in
-// a file, and ends when a node of Redis loses data ([index.Generation]), because what it did
-// is gone then. While one is away it goes on with the members of the others. One that writes holds a name of its command and range ([once.Once.Hold]) and
+// a file, and ends when Redis, or all nodes of a cluster, lose data ([index.Generation]), because
+// what it did is gone then. If only some nodes lose data, or are away, it goes on with the members
+// of the others. One that writes holds a name of its command and range ([once.Once.Hold]) and
 // is refused while another process does. Nothing but effort depends on that: visits are
 // idempotent. So a job whose lease was lost, as in an outage of MySQL, stops only until it
 // has acquired the name again.

@@ -58,8 +58,8 @@ type Job struct {
 
 	Store       Store
 	Generations Generations
-	// Writes says that the job changes Redis. It then waits until the data of all nodes
-	// were looked at, so that no loss of what it did is missed.
+	// Writes says that the job changes Redis. It then waits until all nodes were probed, so
+	// that no loss of what it did is missed.
 	Writes bool
 	// Watch, if not nil, runs while the job does: [index.Index.Watch], which looks at the
 	// data. It begins when the generation was compared with that of the file, whose marks
@@ -94,7 +94,7 @@ var (
 	// ErrPartlyLost: all is done, but what was done for some members is gone.
 	ErrPartlyLost = errors.New("sets of a node of Redis were lost while this ran, because it was emptied or came back with data that may be old: " +
 		"the sweep of serve builds them again, or run it again")
-	// errUnsettled: a loss would not show yet.
+	// errUnsettled: some nodes were not probed yet, so their losses would not show.
 	errUnsettled = fmt.Errorf("%w: its data were not looked at yet", index.ErrUnavailable)
 	// ErrNoMember: the range names one member, which does not exist.
 	ErrNoMember = errors.New("no such member")
@@ -264,7 +264,7 @@ func (j *job) name() string {
 // call.
 func (j *job) walk(ctx context.Context, from Checkpoint) (at Checkpoint, err error) {
 	if !j.begun {
-		looked := false // a first look at the data takes moments, and is no trouble
+		looked := false // waiting for the first probe is not reported
 		trouble := func(err error) {
 			if looked || !errors.Is(err, errUnsettled) {
 				j.Reporter.Trouble(err)

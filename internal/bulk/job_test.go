@@ -70,7 +70,7 @@ func TestOrphansAreCountedInSpiteOfAnOutage(t *testing.T) {
 	})
 }
 
-// losing is a Redis whose generations a test makes.
+// losing is a Redis with the generations that a test makes.
 type losing struct {
 	servers
 	now func() (index.Generation, error)
@@ -81,8 +81,8 @@ func (l losing) Generation(context.Context, index.Generation) (index.Generation,
 }
 
 // A job that writes begins when the data were looked at, and ends when sets were deleted
-// because they might be old, however high the marks are by then. A loss that was there
-// before is none.
+// because they might be old, however high the marks are by then. An earlier loss does not
+// count.
 func TestAJobEndsWithALossOfAllNodes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestAJobEndsWithALossOfAllNodes(t *testing.T) {
 }
 
 // A job goes on when some nodes of a cluster lose their sets, also from a file that was
-// written before. Its end tells, as it does after an interruption.
+// written before. Its last error says so, also after an interruption.
 func TestAJobGoesOnAfterALossOfANode(t *testing.T) {
 	t.Parallel()
 	for name, lostAt := range map[string]time.Duration{"before the file": 2 * time.Second, "between": 15 * time.Second, "later": 35 * time.Second} {
@@ -136,10 +136,10 @@ func TestAJobGoesOnAfterALossOfANode(t *testing.T) {
 					}
 					return g, nil
 				}
-				told := &tellsLoss{servers: s.servers}
+				reported := &lossCounter{servers: s.servers}
 				fine := func(context.Context) error { return nil }
 				j := bulk.Job{
-					Range: bulk.All, Store: s, Generations: s, Reporter: told, Parallel: 1, Rate: 10, Schema: fine, Settings: fine, Visit: s.Visit,
+					Range: bulk.All, Store: s, Generations: s, Reporter: reported, Parallel: 1, Rate: 10, Schema: fine, Settings: fine, Visit: s.Visit,
 					Work: bulk.Work{Command: "backfill"}, File: filepath.Join(t.TempDir(), "resume.json"),
 				}
 				bounded, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -149,8 +149,8 @@ func TestAJobGoesOnAfterALossOfANode(t *testing.T) {
 				}
 				<-time.After(10 * time.Second)
 				r, err := j.Run(t.Context())
-				if !errors.Is(err, bulk.ErrPartlyLost) || r.Counts["members"] != 400 || told.losses != 1 {
-					t.Errorf("%v: %v, told %d times", err, r.Counts, told.losses)
+				if !errors.Is(err, bulk.ErrPartlyLost) || r.Counts["members"] != 400 || reported.losses != 1 {
+					t.Errorf("%v: %v, reported %d times", err, r.Counts, reported.losses)
 				}
 				if _, err := os.Stat(j.File); !errors.Is(err, os.ErrNotExist) {
 					t.Errorf("the file: %v", err)
@@ -160,13 +160,13 @@ func TestAJobGoesOnAfterALossOfANode(t *testing.T) {
 	}
 }
 
-// tellsLoss counts the losses that it is told of.
-type tellsLoss struct {
+// lossCounter counts the losses that are reported.
+type lossCounter struct {
 	servers
 	losses int
 }
 
-func (l *tellsLoss) Lost(error) { l.losses++ }
+func (l *lossCounter) Lost(error) { l.losses++ }
 
 // from returns n ids from first.
 func from(first member.ID, n int) []member.ID {

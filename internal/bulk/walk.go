@@ -105,8 +105,8 @@ type Walk struct {
 	Batch int // members of a visit; 0: 256
 	// Tries is how often a single member is visited before it is given up; 0: 10.
 	Tries int
-	// Patience is for how long the members of a batch are visited again whose server is away,
-	// before they are counted as [Unreachable]; 0: for as long as it takes.
+	// Patience is how long members of a batch are visited again because their server is away,
+	// before they are counted as [Unreachable]; 0: without limit.
 	Patience time.Duration
 	// Timeout cancels a visit, which counts as [Own]; 0: none.
 	Timeout time.Duration
@@ -129,9 +129,9 @@ const maxTries = 10
 // ErrStopped is the error of work whose context ended.
 var ErrStopped = errors.New("stopped")
 
-// maxOpen bounds the batches that have begun and are not behind the position: how far
-// others may run ahead of a batch that is slow, or has members whose node of Redis is away,
-// and how much is repeated after a crash. It is enough for a failover to a replica.
+// maxOpen bounds the batches that have begun and are above the position: how far others may run
+// ahead of a batch that is slow, or has members whose node of Redis is away, and how much is
+// repeated after a crash. It is enough for a failover to a replica.
 const maxOpen = 1024
 
 // walk is a [Walk] under way.

@@ -151,8 +151,8 @@ func (f *fleet) redisFaults() []fault {
 	)
 }
 
-// ageRedis takes aside what Redis has written down, and kills it some time later. It comes
-// back with what it had at first.
+// ageRedis copies what Redis has written to disk, and kills it some time later. It comes back
+// with the copy.
 func (f *fleet) ageRedis(ctx context.Context, rnd *rand.Rand) error {
 	folder := filepath.Join(filepath.Dir(f.redis.Addr()), "appendonlydir")
 	older, err := os.MkdirTemp("", "activityd-older-")

@@ -197,10 +197,10 @@ type outage struct {
 	last          time.Time // when the last one was refused
 }
 
-// watchedReads are reads by HTTP. Where one is refused there must be no primary.
+// watchedReads are reads by HTTP. They may be refused only while there is no primary.
 type watchedReads struct {
 	answered atomic.Int64
-	row      atomic.Int64 // of how many reads the last ones were answered
+	row      atomic.Int64 // reads that were answered since the last one that was not
 
 	mu      sync.Mutex
 	now     *outage // the present one; nil: there is a primary

@@ -69,7 +69,7 @@ func TestSentinelsPromoteAReplicaUnderLoad(t *testing.T) {
 			t.Logf("all tasks were done after %v", time.Since(died).Round(time.Millisecond))
 			eventually(t, "the sets are built", func() bool { return s.built(ctx, 11) })
 			t.Logf("its sets were built after %v", time.Since(died).Round(time.Millisecond))
-			must(t, master.Restart(ctx)) // it takes itself for a master until a Sentinel tells it
+			must(t, master.Restart(ctx)) // it is a master until a Sentinel makes it a replica
 			reads, longest := stop()
 			t.Logf("%d reads, the longest took %v", reads, longest.Round(time.Millisecond))
 			s.checkAll(t)

@@ -25,7 +25,7 @@ var unindexed = map[string]string{
 	"SELECT queue FROM (SELECT DISTINCT queue":                                "the names of the queues, from an index alone: where there are many entries of one, servers jump over them",
 	"SELECT number FROM push_events FORCE":                                    "the events to be forgotten: where there are none, servers take a scan for a range",
 	"SELECT id, queue, type, subject,":                                        "the tasks that an operator lists, in the order of their ids, up to a limit",
-	"SELECT COUNT(*) FROM users WHERE id >= 1 AND id <= 18446744073709551615": "all members, for verify to tell how far it is",
+	"SELECT COUNT(*) FROM users WHERE id >= 1 AND id <= 18446744073709551615": "all members, for the progress of verify",
 }
 
 // TestEveryStatementUsesAnIndex: the whole program runs, and the plan of each statement

@@ -98,7 +98,7 @@ func nodeOf(user member.ID) int { return int(user) % nodeCount }
 
 // outages are the failures of a history.
 type outages struct {
-	shaky int             // of so many calls for a user one fails; 0: none
+	shaky int             // one in so many calls for a user fails; 0: none
 	out   [nodeCount]bool // nodes of which each call fails
 }
 
@@ -119,8 +119,8 @@ func (h *history) turnNode() {
 	h.logf("node %d is out: %v", n, h.out[n])
 }
 
-// mendNode ends, sooner or later, that a node fails.
-func (h *history) mendNode() {
+// restoreNode restores each node that is out with a probability of one in five.
+func (h *history) restoreNode() {
 	for n, out := range h.out {
 		if out && h.choose(50) < 10 {
 			h.logf("node %d is back", n)

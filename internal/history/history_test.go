@@ -204,7 +204,7 @@ func (h *history) rest(k kind) error {
 }
 
 func (h *history) restStep(step int) error {
-	h.mendNode()
+	h.restoreNode()
 	if err := h.claim(); err != nil {
 		return err
 	}

@@ -87,10 +87,10 @@ type Addition struct {
 // contact.
 //
 // It is run in two ways. For many sets of one node their keys are made here and not
-// declared, because all that are declared must lie in one slot of a cluster. Servers take
+// declared, because all that are declared must lie in one slot of a cluster. Servers accept
 // that from a script, and refuse each command whose key lies elsewhere, or is being moved:
-// Redis does so since scripts exist, and Valkey does, though both advise against it. What
-// failed is done again, set by set, with declared keys, which every server takes.
+// all versions of Redis and Valkey do, though both advise against it. What failed is
+// repeated, set by set, with declared keys, which every server accepts.
 //
 //	KEYS[1]  the set, KEYS[2] its guard; or none
 //	ARGV[1]  the score
@@ -135,9 +135,9 @@ const setsPerCall = 100
 
 // Add adds uploads to sets, pipelined. It needs no guard because it only ever raises. It
 // returns the members whose set is missing or malformed and needs a refill, once each and
-// sorted, and the errors of those of whose set it is not known whether the contact was
-// added: add again. In all other sets the contact is there now, unless its upload lies
-// outside the set.
+// sorted, and an error for each member of whose set it is not known whether the contact was
+// added: call Add again for these. In all other sets the contact is there now, unless its
+// upload lies outside the set.
 func (ix *Index) Add(ctx context.Context, additions []Addition) (missing []member.ID, failed map[member.ID]error) {
 	if len(additions) == 0 {
 		return nil, nil
@@ -172,7 +172,7 @@ type adding struct {
 }
 
 // trusted compares the stored settings where that was not done lately, and returns the
-// additions to sets of nodes that have the own ones. The others have failed.
+// additions to sets on nodes with the settings of the index. The others fail.
 func (a *adding) trusted(ctx context.Context, additions []Addition) []Addition {
 	errs := make(map[*node]error)
 	return slices.DeleteFunc(slices.Clone(additions), func(one Addition) bool {

@@ -64,7 +64,7 @@ func (ix *Index) Generation(ctx context.Context, before Generation) (Generation,
 			away = cmp.Or(away, err)
 			continue
 		}
-		// What is no number, or missing, is below any.
+		// A value that is missing, or no number, counts as 0.
 		g.Lost[i], g.Marks[i], reached = number(lost[i].Val()), number(marks[i].Val()), true
 	}
 	if !reached {

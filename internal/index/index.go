@@ -83,7 +83,7 @@ func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, err
 	case err != nil:
 		return nil, translate(ctx, what, err)
 	}
-	// Only now: what answered is known now.
+	// Not before: only the reply shows which server answered.
 	if err := ix.client.knows(ctx, read.on); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}

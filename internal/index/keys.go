@@ -27,8 +27,8 @@ const (
 	sweepStateKey = "activityd_{sweep}_state"
 )
 
-// What lies on each node beside its sets: of one server under one name, of a cluster under
-// one for each tag, which ends the name with a number in braces. See [client.tags].
+// The keys that lie on each node beside its sets: one of each kind on a single server; in a
+// cluster one for each tag, a number in braces that ends the name. See [client.tags].
 
 // probeKeys are the keys of the set that [Index.Probe] makes and deletes at once, and of
 // its guard. They begin like those of a user's set, so that the same rules of an ACL hold
@@ -46,9 +46,9 @@ func settingsKeyOf(tag string) string { return tagged("activityd_settings", tag)
 // markKeyOf is the key of a number that only ever rises; see [Index.Probe].
 func markKeyOf(tag string) string { return tagged("activityd_mark", tag) }
 
-// serverKey is the key of the run of the server whose data these are, lostKey that of when
-// data were last found to be lost, in unix milliseconds, and purgeKey that of the lock of
-// the process that deletes the sets of the node.
+// serverKey is the key of the run of the server to which the data were written, lostKey that of
+// the time at which data were last found to be lost, in unix milliseconds, and purgeKey that of
+// the lock of the process that deletes the sets of the node.
 func serverKey(tag string) string { return tagged("activityd_server", tag) }
 func lostKey(tag string) string   { return tagged("activityd_lost", tag) }
 func purgeKey(tag string) string  { return tagged("activityd_purge", tag) }

@@ -20,7 +20,7 @@ import (
 // was saved some time ago. Then I1 and I2 do not hold of its sets, though no task is
 // pending. So the sets of a node are believed only while the run of the server that they
 // were written to, which is stored beside them, is the run of the server that answers.
-// INFO tells it; it is another one after each start.
+// INFO reports it; each start has a new one.
 //
 //   - It is looked up before the first reply of a node is believed, and again before the
 //     next one whenever a connection to the node was made: a server that restarted, or
@@ -33,7 +33,7 @@ import (
 //     came from there, and is overwritten. [Index.Probe] does so, which asks all masters.
 //   - The sets of any other node are unknown. One process deletes them, and then stores
 //     the run: after it a set is missing, which means unknown by I4, or was made since.
-//   - Where a server does not tell its run, as an ACL may forbid INFO, its data are
+//   - Where a server does not report its run, as an ACL may forbid INFO, its data are
 //     believed, and only the marks show what it lost.
 //
 // The marks are numbers that each probe raises. One that falls shows that a server which
@@ -46,15 +46,15 @@ var ErrUnknown = errors.New("what the node holds may be old")
 // knowledge is what was found out about the data of a node.
 type knowledge struct {
 	dials int64  // of the node before it was found out
-	run   string // of the server; "": it does not tell
+	run   string // of the server; "": it does not report it
 	err   error  // nil: they can be believed
 	at    time.Time
 }
 
-// unknownFor is how long it is not looked again whether data that may be old were deleted.
+// unknownFor is how long an [ErrUnknown] holds before it is checked again.
 const unknownFor = time.Second
 
-// holds reports whether it is known of all replies up to now.
+// holds reports whether k applies to all replies up to now.
 func (k *knowledge) holds(n *node) bool {
 	return k != nil && k.dials == n.dials.Load() && (k.err == nil || n.now().Sub(k.at) < unknownFor)
 }
@@ -106,7 +106,7 @@ func (c *client) knows(ctx context.Context, n *node) error {
 	return k.err
 }
 
-// runOf returns the run of a server, "" if it does not tell.
+// runOf returns the run of a server, "" if it does not report it.
 func runOf(info *redis.StringCmd) (string, error) {
 	if err := info.Err(); err != nil {
 		if passing, refused := redisreply.Passing(err); passing && !refused {
@@ -228,7 +228,7 @@ func (c *client) settle(ctx context.Context, n *node, in *inspection, lost int64
 			continue
 		}
 		reply := settleScript.Run(ctx, n.Client, []string{serverKey(t.tag), lostKey(t.tag)}, t.server, run, lost)
-		if lost, err := reply.Int64(); err == nil { // else the next probe does it
+		if lost, err := reply.Int64(); err == nil { // otherwise the next probe does it
 			c.lostAt = max(c.lostAt, lost)
 			seen := c.marks[t.tag]
 			seen.lost = lost
@@ -238,7 +238,7 @@ func (c *client) settle(ctx context.Context, n *node, in *inspection, lost int64
 	}
 }
 
-// What stands for a run: unknownRun for that of a server that does not tell it, rewoundRun
+// What stands for a run: unknownRun for that of a server that does not report it, rewoundRun
 // for that of data which may be old.
 const (
 	unknownRun = "-"
@@ -280,7 +280,7 @@ func (c *client) purge(ctx context.Context, n *node, in *inspection) {
 			c.probing.Unlock()
 			err = n.Del(ctx, lock).Err()
 		}
-		_ = err // what is left, the next probe begins again
+		_ = err // the next probe starts over with what is left
 	})
 }
 
@@ -324,8 +324,8 @@ func unlink(ctx context.Context, server redis.UniversalClient, keys []string) er
 }
 
 // LostAt is when a node was last found to have lost data, in unix milliseconds by the clock
-// of the process that found out; 0: never, as far as [Index.Probe] was told. Which sets that
-// concerns, [Index.LostSince] tells from then on.
+// of the process that found out; 0: never, as far as [Index.Probe] knows. [Index.LostSince]
+// reports which sets it concerns.
 func (ix *Index) LostAt() int64 {
 	if known := ix.client.losses.Load(); known != nil {
 		return known.last

@@ -27,9 +27,8 @@ type Set struct {
 const lookBeyond = 20
 
 // Look returns the sets of users as they are stored, in the same order and in one
-// round trip to each node. It has no effect, also on the TTL. A set has an error where it
-// cannot be read: [ErrSettings] where the sets have another meaning, [ErrUnknown] where they
-// may be old.
+// round trip to each node. It changes nothing, not even the TTL. A set that cannot be read has
+// an error: [ErrSettings] if it was made with other settings, [ErrUnknown] if it may be old.
 func (ix *Index) Look(ctx context.Context, users []member.ID) []Set {
 	start := time.Now()
 	sets := make([]Set, len(users))

@@ -7,15 +7,16 @@ import (
 	"github.com/activityd/activityd/internal/member"
 )
 
-// losses is which slots of a cluster lost data when, as far as this process knows. What it
-// does not know counts as lost with the last loss of all. It is not changed once it is made.
+// losses records when each slot of a cluster last lost data, as far as this process knows. A
+// slot of which it does not know that counts as lost at the last loss of any node. A value is
+// not changed once it is made.
 //
 // A node's losses are noted under its tags, which move as the slots do. So a slot that was
-// on a node when a loss was found there keeps it, wherever it goes; and one that moved less
-// than an hour before a loss is found may have been there when it happened, for to delete
-// what may be old takes its time. Nothing is known of what was before the first probe.
+// on a node when a loss was found there keeps it, wherever it moves; and one that moved less
+// than an hour before a loss is found may have been there when it happened, because deleting
+// what may be old takes time. Nothing is known of the time before the first probe.
 type losses struct {
-	last  int64 // the last loss that it knows of
+	last  int64 // the last loss that it knows of, in unix milliseconds
 	at    time.Time
 	tags  map[string]int64       // the last loss noted under each
 	slots *[slotCount]slotLosses // nil of one server
@@ -24,14 +25,14 @@ type losses struct {
 // slotLosses is what is known of a slot.
 type slotLosses struct {
 	on    *node // nil: it is not known
-	lost  int64 // since then nothing was, in unix milliseconds
+	lost  int64 // the last time at which it may have lost data, in unix milliseconds
 	moved int64 // when it was found on another node than before, in unix nanoseconds; 0: never
 }
 
 const (
-	lookForMoves  = 10 * time.Second // at least so often it is looked which slots have moved
-	longUnwatched = time.Minute      // after it, slots may have moved there and back
-	movedLately   = time.Hour
+	lookForMoves  = 10 * time.Second // the longest time between two looks at which slots have moved
+	longUnwatched = time.Minute      // after a longer time without a look, slots may have moved away and back
+	movedLately   = time.Hour        // for how long a slot that moved counts as lost with any node
 )
 
 // noteLosses notes which slots lost data, after the nodes were judged. The caller holds
@@ -67,7 +68,7 @@ func (c *client) noteLosses(ctx context.Context) {
 		if err != nil {
 			n = nil
 		}
-		lost, isKnown := lostOf[n] // one that is away is not, nor one with so few slots that it has no tag
+		lost, isKnown := lostOf[n] // not of a node that is away, or has so few slots that it has no tag
 		s := slotLosses{on: n, lost: lost}
 		if before != nil {
 			was := before.slots[slot]
@@ -86,8 +87,8 @@ func (c *client) noteLosses(ctx context.Context) {
 }
 
 // LostSince reports whether the user's set may have been lost later than at, a value that
-// [Index.LostAt] returned: true wherever that is not known, and of one server always. It
-// computes, and asks nobody. It relies on [Index.Watch].
+// [Index.LostAt] returned. It reports true where that is not known, and always for one server.
+// It sends nothing to Redis, and relies on [Index.Watch].
 func (ix *Index) LostSince(user member.ID, at int64) bool {
 	c := ix.client
 	known := c.losses.Load()

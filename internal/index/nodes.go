@@ -18,8 +18,8 @@ import (
 	"github.com/activityd/activityd/internal/retry"
 )
 
-// client sends commands to one Redis server or to the masters of a cluster. It is all that
-// knows of the difference. One server, also one behind a Sentinel, is one node.
+// client sends commands to one Redis server or to the masters of a cluster, and hides the
+// difference. One server, also one behind a Sentinel, is one node.
 type client struct {
 	redis.UniversalClient
 
@@ -123,7 +123,7 @@ func (n *node) name() string {
 	return n.addr
 }
 
-// dialHook counts the connections to a node, and keeps them at hand.
+// dialHook counts the connections to a node, and tracks them, so that [node.hang] can close them.
 type dialHook struct{ *node }
 
 // DialHook implements [redis.Hook].
@@ -232,8 +232,8 @@ func (c *client) masters(ctx context.Context) ([]*node, error) {
 // errNoSlots is the error of a cluster whose slots are not on any node.
 var errNoSlots = fmt.Errorf("%w: no node of the cluster has slots", ErrUnavailable)
 
-// forget forgets what is known of nodes that are no masters any more: should one become a
-// master again, it may not hold.
+// forget forgets what is known of nodes that are no masters any more: it may be wrong when one
+// becomes a master again.
 func (c *client) forget(masters []*node) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -138,7 +138,7 @@ func (c *client) takeTags(nodes []*node, probed []*inspection) map[*node]*inspec
 			for at := range in.tags {
 				t := &in.tags[at]
 				before := c.marks[t.tag]
-				t.rewound = t.mark <= before.mark && t.lost <= before.lost // else another process noticed
+				t.rewound = t.mark <= before.mark && t.lost <= before.lost // otherwise another process noticed
 				c.marks[t.tag] = *t
 				c.readTags[t.tag] = true
 				c.newLoss = c.newLoss || t.lost != before.lost
@@ -152,7 +152,7 @@ func (c *client) takeTags(nodes []*node, probed []*inspection) map[*node]*inspec
 	return inspected
 }
 
-// probeNode asks a node, and returns nil for what it stores where it does not answer.
+// probeNode probes a node. The inspection is nil if the node does not answer.
 func (ix *Index) probeNode(ctx context.Context, n *node) (in *inspection, status NodeStatus) {
 	in = &inspection{dials: n.dials.Load()}
 	tags := ix.client.tags(ctx, n)
@@ -256,8 +256,8 @@ func (ix *Index) Watch(ctx context.Context, report func(began time.Time, s Statu
 		case <-tick.C:
 		case <-ctx.Done():
 		}
-		// Calls that ended because their node hangs are tried once more by the client, and
-		// must not find that it is connected to again.
+		// The client repeats calls that ended because their node hangs, and must not find a new
+		// connection to it.
 		if errors.Is(status.Err(), ErrUnavailable) {
 			_ = retry.Sleep(ctx, 100*time.Millisecond) // the loop looks at ctx
 		}

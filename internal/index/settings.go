@@ -108,7 +108,7 @@ func (ix *Index) trusts(n *node) bool {
 	return ix.options.Now().UnixNano() < n.trustedUntil.Load()
 }
 
-// compareNode compares all settings that are stored on the node with the own ones.
+// compareNode compares all settings that are stored on the node with those of the index.
 func (ix *Index) compareNode(ctx context.Context, n *node) error {
 	commands, stored := ix.readSettings(ctx, n)
 	n.send(ctx, commands, false)
@@ -125,9 +125,9 @@ func (ix *Index) readSettings(ctx context.Context, n *node) (commands []*command
 	return commands, stored
 }
 
-// compare compares the settings that are stored on a node with the own ones. None stored is
-// no error, for there are no sets then, but where some were to be stored; they are not
-// trusted either, so that the next Begin stores some.
+// compare compares the settings that are stored on a node with those of the index. That none are
+// stored is no error, as there are no sets then, unless mustBe, after they were stored. The node
+// is then not trusted either, so that the next Begin stores them.
 func (ix *Index) compare(ctx context.Context, n *node, stored []*redis.StringCmd, mustBe bool) error {
 	found := false
 	for _, cmd := range stored {
@@ -157,9 +157,9 @@ func (ix *Index) compare(ctx context.Context, n *node, stored []*redis.StringCmd
 	return nil
 }
 
-// storeSettings returns commands that store the own settings on the node unless there are
-// some, and the one that reads what is stored then. A node with so few slots that no tag
-// lies on it has them on another.
+// storeSettings returns commands that store the settings of the index on the node unless there
+// are some, and the one that reads what is stored then. For a node without a tag they are stored
+// on another.
 func (ix *Index) storeSettings(ctx context.Context, n *node) ([]*command, *redis.StringCmd) {
 	tags := ix.client.tags(ctx, n)
 	if len(tags) == 0 {

@@ -62,7 +62,7 @@ var slotKeys = sync.OnceValue(func() *[slotCount]string {
 // Slots is a set of slots of a cluster. Its text is that of CLUSTER ADDSLOTSRANGE with
 // other separators, as in "0-5460,9000". The zero value is the empty set.
 type Slots struct {
-	ranges []slotRange // in order, and apart
+	ranges []slotRange // in order, and disjoint
 }
 
 // slotRange is the slots from first to last.
@@ -95,10 +95,10 @@ func SlotsOfUsers(users ...member.ID) Slots {
 // maxRanges bounds the text of what [Index.SlotsOf] returns to a few kilobytes.
 const maxRanges = 1000
 
-// SlotsOf returns the slots that are out, as the errors of some users say, of [Index.Add]
-// say: of an error that is about one slot, the user's slot, else all slots of its node. So
-// of users of one node it is the same, as a rule. Of slots too scattered to be written down,
-// it returns all there are.
+// SlotsOf returns the slots that cannot be used, judging by the errors of some users, such as
+// those of [Index.Add]: the user's slot if the error is about one slot, otherwise all slots of
+// its node. So users of one node usually have the same result. It returns all slots if the
+// result would be too scattered to be written down.
 func (ix *Index) SlotsOf(ctx context.Context, failed map[member.ID]error) Slots {
 	nodes := make(map[*node]bool)
 	var list []int

@@ -51,7 +51,7 @@ type Node struct {
 // node's command line, may say otherwise. Nodes keep nothing on disk but what they know of
 // the cluster. ctx bounds the start only.
 //
-// Nodes listen on a loopback address, on Linux on a random one, so that nobody else takes
+// Nodes listen on a loopback address, on Linux on a random one, so that no other program takes
 // a port of a node that is down for a while.
 func StartCluster(ctx context.Context, masters, replicas int, args ...string) (*Cluster, error) {
 	ctx, cancel := withStartTimeout(ctx, "the cluster")
@@ -186,8 +186,7 @@ func (n *Node) meet(ctx context.Context, other *Node) error {
 }
 
 // AwaitOK waits until these nodes, or all if none are named, know a living master for each
-// slot, and take each other, and none besides, for alive: the end of a failover, or of a
-// restart.
+// slot, and consider these nodes, and no others, alive: the end of a failover, or of a restart.
 func (c *Cluster) AwaitOK(ctx context.Context, nodes ...*Node) error {
 	if len(nodes) == 0 {
 		nodes = c.Nodes
@@ -217,8 +216,8 @@ func await(ctx context.Context, what string, do func() error) error {
 	}
 }
 
-// ok returns an error unless the node knows a living master for each slot, and takes these
-// nodes, and none besides, for alive.
+// ok returns an error unless the node knows a living master for each slot, and considers these
+// nodes, and no others, alive.
 func (n *Node) ok(ctx context.Context, nodes map[string]bool) error {
 	info, err := n.Client.ClusterInfo(ctx).Result()
 	if err != nil {

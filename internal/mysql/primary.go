@@ -23,7 +23,7 @@ var errReadOnly = errors.New("the server is read-only, as a replica is: the DSN 
 // was to be done on it was not done.
 var errOvertaken = fmt.Errorf("new connections lead to another server: %w", driver.ErrBadConn)
 
-// errNoAnswer is the error of a server that accepts a connection, and says nothing.
+// errNoAnswer is the error of a server that accepts a connection, and sends nothing.
 var errNoAnswer = errors.New("the server does not answer")
 
 // askRole is answered by "0 0 ID" on a primary. Other values are 1, or ON: in later
@@ -40,8 +40,8 @@ type servers struct {
 	since  time.Time // when the connection to it was begun
 }
 
-// note takes notice of a connection, and reports whether it leads to the newest server: one
-// that was begun earlier than another, and took longer, may not.
+// note records a connection, and reports whether it leads to the newest server: one that was
+// begun earlier than another, and took longer, may not.
 func (s *servers) note(id string, begun time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +74,8 @@ type driverConn interface {
 	driver.Validator
 }
 
-// conn is a connection to the primary. The pool gives it up as soon as it is none any more.
+// conn is a connection to the primary. The pool gives it up when its server is found not to be
+// the primary any more.
 type conn struct {
 	driverConn
 	servers *servers
@@ -100,7 +101,7 @@ func (c *conn) ResetSession(ctx context.Context) error {
 	if time.Since(c.seen) < seenFor {
 		return nil
 	}
-	// A server that hangs is given up even if the caller has all the time in the world.
+	// A server that hangs is given up even if the caller has no deadline.
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	asked := time.Now()
@@ -147,7 +148,7 @@ func (t tx) Rollback() error {
 	return t.end(ctx, "ROLLBACK")
 }
 
-// end closes the connection where it fails: nobody knows whether the transaction is open.
+// end closes the connection if it fails, as it is not known whether the transaction is open.
 func (t tx) end(ctx context.Context, statement string) error {
 	_, err := t.conn.ExecContext(ctx, statement, nil)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 )
 
-// two are two servers, and the address that leads to one of them. No one replicates the other:
-// it is of no matter here.
+// two are two servers, and the address that leads to one of them. Neither replicates the other,
+// which does not matter here.
 type two struct {
 	a, b    *servertest.Replicated
 	address *servertest.Proxy
@@ -89,8 +89,8 @@ func TestThePoolFollowsTheAddress(t *testing.T) {
 }
 
 // checkPlanned: the old primary becomes read-only, and its connections stay open. What reads,
-// what reads by prepared statements, and what writes go over to the new one; nothing else than
-// ErrUnavailable is seen on the way; and no connection to the old one is left.
+// what reads by prepared statements, and what writes go over to the new one; no other error than
+// ErrUnavailable is returned; and no connection to the old one is left.
 func (s *two) checkPlanned(t *testing.T) {
 	t.Helper()
 	readers, mixed := s.open(t), s.open(t)

@@ -155,7 +155,7 @@ type delivery struct {
 	task       queue.Task
 	payload    Delivery
 	burst      [16]byte     // of the payload, or else of the event; zero: the event has no collapse key
-	event      *StoredEvent // of the task; nil: it is no more
+	event      *StoredEvent // of the task; nil: it was deleted, or lost
 	key        deliveryKey
 	reserved   bool           // Deliveries.reserved has its key
 	events     []*StoredEvent // that are looked at, in the order in which they were enqueued: of a burst those that are pending
@@ -308,7 +308,7 @@ func (b *batch) begin(all []*delivery) (some []*delivery) {
 	}
 	var bursts []*delivery
 	for _, one := range all {
-		if one.payload.Event == 0 || one.event == nil && one.burst == [16]byte{} { // it makes no sense, or is over
+		if one.payload.Event == 0 || one.event == nil && one.burst == [16]byte{} { // it is invalid, or has ended
 			continue
 		}
 		if !b.reserve(one) {
@@ -318,7 +318,7 @@ func (b *batch) begin(all []*delivery) (some []*delivery) {
 		}
 		if one.burst == [16]byte{} {
 			one.events = []*StoredEvent{one.event}
-		} else { // also if its event is no more: it has absorbed the deliveries of others
+		} else { // also without its event: it has absorbed the deliveries of others
 			bursts = append(bursts, one)
 		}
 		some = append(some, one)
@@ -339,14 +339,14 @@ func (b *batch) readEvents(all []*delivery, numbers []uint64) error {
 		e := events[one.payload.Event]
 		return e != nil && !e.isOf(one.payload.Task)
 	}
-	if slices.ContainsFunc(all, isAnother) { // or was it, and the cache does not know?
+	if slices.ContainsFunc(all, isAnother) { // or the cache is old
 		if events, err = b.Store.CurrentEvents(b.ctx, numbers); err != nil {
 			return err
 		}
 	}
 	for _, one := range all {
 		switch e := events[one.payload.Event]; {
-		case one.payload.Event == 0: // it makes no sense
+		case one.payload.Event == 0: // it is invalid
 		case isAnother(one):
 			b.countSkip(Lost)
 		case e == nil: // it was forgotten, long after it expired

@@ -36,7 +36,7 @@ func newOlderSite(t *testing.T) *olderSite {
 	return s
 }
 
-// restart makes a process that has read no event yet.
+// restart starts a process, which has read no event yet.
 func (s *olderSite) restart() {
 	s.store = push.NewMySQL(s.db)
 	s.store.Queue = s.queueDB
@@ -179,9 +179,9 @@ func TestABurstOfALostEventGoesOn(t *testing.T) {
 	}
 }
 
-// TestAPageThatHasNobodyLeft: what an attempt before noted as pending, for a follower that is none
-// any more, has a delivery.
-func TestAPageThatHasNobodyLeft(t *testing.T) {
+// TestAPageWithoutMembersLeft: what an earlier attempt noted as pending, for a member that is no
+// follower any more, has a delivery.
+func TestAPageWithoutMembersLeft(t *testing.T) {
 	t.Parallel()
 	s := newOlderSite(t)
 	exec(t, s.db, "INSERT INTO contacts (user_id, contact_id) VALUES (4, 1)")

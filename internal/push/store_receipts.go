@@ -80,13 +80,13 @@ func (m *MySQL) WriteReceipts(ctx context.Context, receipts []Receipt) error {
 	return nil
 }
 
-// errLeaseLost: another process may have the page by now, or be through with it.
+// errLeaseLost: another process may have the page by now, or have finished it.
 var errLeaseLost = errors.New("the lease of the page was lost")
 
 // WritePage writes the receipts of pages whose tasks are held, all in one transaction that keeps
-// the leases of the tasks, or none if one of them is lost: what is pending without a task that
-// does the page again, no delivery would come for. A statement that was under way when its
-// process died writes nothing either, once the page is another's.
+// the leases of the tasks, or none if one of them is lost: a pending receipt would never have a
+// delivery without a task that does the page again. A statement that was under way when its
+// process died writes nothing either, once another process has the page.
 func (m *MySQL) WritePage(ctx context.Context, held []queue.Task, receipts []Receipt) error {
 	if len(receipts) == 0 {
 		return nil
@@ -118,7 +118,7 @@ func (m *MySQL) WritePage(ctx context.Context, held []queue.Task, receipts []Rec
 //
 // The commit may still take effect when another process has the page: its answer may be cut
 // short, as it waits for a replica, or the process is stopped before it. But the receipts were
-// written, and locked, while the lease was held. So whoever has the page afterwards waits for
+// written, and locked, while the lease was held. So the process that has the page next waits for
 // them, or finds them, in [MySQL.PendingWithin], and makes their deliveries.
 func (m *MySQL) writePageApart(ctx context.Context, what string, held []queue.Task, write func(*sql.Tx) error) error {
 	var written error
@@ -132,7 +132,7 @@ func (m *MySQL) writePageApart(ctx context.Context, what string, held []queue.Ta
 			}
 			return holdLeases(ctx, leases, held)
 		})
-		return nil // it was tried often enough
+		return nil // the inner transaction was tried often enough
 	})
 	return cmp.Or(written, err)
 }

@@ -65,8 +65,8 @@ type Followers interface {
 //
 //	store     the event is inserted, unless there is one with its id
 //	look      what decides about each device is read, by one statement
-//	receipts  who is not notified, and what is pending of a burst, is written, as long as the
-//	          lease of the task holds
+//	receipts  members that are not notified, and what is pending of a burst, are written, as
+//	          long as the lease of the task holds
 //	finish    the queue deletes the task, and inserts its follow-ups
 //
 // The last one is a transaction on the lease of the task: of all that ever work on a page,
@@ -79,9 +79,9 @@ type Followers interface {
 //   - a task with another id finds it stored by another task, and is done: a repetition;
 //   - the same receipts are written again, or those of the look that counts now; one that
 //     says that the event was accepted stays;
-//   - what an attempt before noted as pending of a burst, for a device that is no more, gets a
-//     delivery, too, whose last look says so; and none of it is noted once a later attempt has
-//     the task, see [MySQL.WritePage];
+//   - what an earlier attempt noted as pending of a burst, for a device that was deleted since,
+//     gets a delivery, too, whose last look finds that out; and an attempt notes nothing any more
+//     once a later one has the task, see [MySQL.WritePage];
 //   - what is pending of a burst may be taken by a delivery of another event of the
 //     burst, which then sends it. The delivery of this page finds nothing pending, or
 //     [Facts].Accepted keeps the page from making it.

@@ -28,9 +28,9 @@ const (
 // Page is the payload of a target task: those of the event's recipients, or of the followers
 // of its actor, whose ids are above After.
 //
-// An older site's database beside a newer queue gives the numbers of the events that it has
-// lost to others. So Task is that of the event, see [StoredEvent.Task]: the ids of tasks go on,
-// and tell the two apart. It is 0 in what processes of a former release enqueued.
+// A site's database that lost events, beside a queue that did not, gives their numbers to others.
+// So Task is that of the event, see [StoredEvent.Task]: ids of tasks are not given again, and
+// identify the event. It is 0 in what processes of a former release enqueued.
 type Page struct {
 	Event uint64    `json:"event"` // the number of a [StoredEvent]
 	Task  uint64    `json:"task,omitzero"`

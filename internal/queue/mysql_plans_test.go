@@ -262,7 +262,7 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 func TestAnOpenTransactionHoldsUpNoOtherTasks(t *testing.T) {
 	t.Parallel()
 	const batch = 20
-	db, err := mysql.Open(servertest.MySQLDSN(t) + "&innodb_lock_wait_timeout=1") // who waits fails
+	db, err := mysql.Open(servertest.MySQLDSN(t) + "&innodb_lock_wait_timeout=1") // a transaction that waits fails
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +321,7 @@ func TestAnOpenTransactionHoldsUpNoOtherTasks(t *testing.T) {
 // reads.
 func TestEnqueueInASerializableTransactionWaitsForNoOther(t *testing.T) {
 	t.Parallel()
-	db, err := mysql.Open(servertest.MySQLDSN(t) + "&innodb_lock_wait_timeout=1") // who waits fails
+	db, err := mysql.Open(servertest.MySQLDSN(t) + "&innodb_lock_wait_timeout=1") // a transaction that waits fails
 	if err != nil {
 		t.Fatal(err)
 	}

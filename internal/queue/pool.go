@@ -68,21 +68,21 @@ type PoolOptions struct {
 	Sweep time.Duration
 	// Grace is how long running tasks may go on after the stop.
 	Grace time.Duration
-	// MySQL gets the end of each call to the queue. Nil: one of the pool's own.
+	// MySQL gets the result of each call to the queue. Nil: an outage of the pool's own.
 	MySQL *Outage
-	// Handlers gets tasks that wait for MySQL, which may be another one than the queue's; that
-	// it is back, the caller has to say then. Nil: MySQL.
+	// Handlers gets the errors of tasks that wait for MySQL, which may be another server than
+	// the queue's; the caller then reports that it is back. Nil: MySQL.
 	Handlers *Outage
 	// Waits is called with the error of each task that waits for a server other than MySQL:
-	// see [Kind].Away. It must not wait, and must be safe for concurrent use. Default: nothing.
+	// see [Kind].Away. It must not block, and must be safe for concurrent use. Default: nothing.
 	Waits func(err error)
 	// Partly reports whether only some of these servers are away, so that workers go on with
-	// the tasks of the others. It must not wait either. Default: it is not so.
+	// the tasks of the others. It must not block either. Default: false.
 	Partly func() bool
 	// Ready reports what is known of the servers that a task of a kind and key waits for. If
-	// sure, an error of it will soon pass, so that it need not wait in the row of those whose
-	// server is away; if ready, it may be brought forward by [Pool.Back]. It must not wait
-	// either. Default: nothing is known, and all may be brought forward.
+	// sure, they can be used and an error of the task will soon pass, so that it is not
+	// postponed further with those whose server is away; if ready, [Pool.Back] may bring it
+	// forward. It must not block either. Default: nothing is known, and all are ready.
 	Ready func(kind string, key uint64) (ready, sure bool)
 }
 

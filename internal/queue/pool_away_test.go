@@ -14,8 +14,7 @@ import (
 	"github.com/activityd/activityd/internal/tasks"
 )
 
-// half is a handler of tasks of which those with an odd key need a server that is away: one
-// for every other of them.
+// half is a handler of tasks of which those with an odd key need a server that may be away.
 type half struct {
 	away  atomic.Bool  // of the keys 1, 3, 5, …
 	other atomic.Bool  // of the keys 3, 7, 11, … alone
@@ -148,8 +147,8 @@ func TestTasksOfAServerThatIsBackAreDoneSoon(t *testing.T) {
 	}
 }
 
-// While thousands wait for a server that is away, an error of another one that passes
-// postpones its task for seconds only, and so does a restart of the process the others.
+// While thousands wait for a server that is away, a passing error of another one postpones its
+// task for seconds only. After a restart of the process the others are done within seconds, too.
 func TestAPassingErrorTakesNoTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -207,12 +207,12 @@ func TestOutagesCountNoAttempts(t *testing.T) {
 				}
 				if name != "database" { // of others, the pool's owner has to say
 					if n := waits.Load(); n != int64(tries-1) || p.log.String() != "" {
-						t.Errorf("told %d times in %d tries, and logged:\n%s", n, tries, p.log)
+						t.Errorf("Waits was called %d times in %d tries, and logged:\n%s", n, tries, p.log)
 					}
 					return
 				}
 				if n := waits.Load(); n > 0 {
-					t.Errorf("told %d times", n)
+					t.Errorf("Waits was called %d times", n)
 				}
 				if !strings.Contains(p.log.String(), "asked: "+class.Error()[:10]) {
 					t.Error("the log does not say what was away")

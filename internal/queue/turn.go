@@ -10,10 +10,10 @@ import (
 	"github.com/activityd/activityd/internal/retry"
 )
 
-// While some servers of Redis are away, the tasks that wait for them are tried turnRate
-// times a second by this process, so that they take few of the turns of the others, however
-// many they are: each try is two changes of a row, and one by the sweep. They wait for
-// maxOutagePause at most while they are fewer than about a thousand, and for maxTurn at most.
+// While some servers of Redis are away, this process makes turnRate tries a second of the tasks
+// that wait for them, so that they delay the others little, however many they are: each try is
+// two changes of a row, and one by the sweep. A task waits for maxOutagePause at most while they
+// are fewer than about a thousand, and always for maxTurn at most.
 // When the server is back, they are brought forward: see [Pool.Back].
 const (
 	turnRate = 500
@@ -59,14 +59,14 @@ func (p *Pool) Back() {
 	}
 }
 
-// Tasks are brought forward some at a time, at about forwardSize in forwardPause, so that
-// what is new does not wait behind more of them than that.
+// Tasks are brought forward forwardSize at a time, with pauses of about forwardPause, so that a
+// new task does not wait behind more of them than that.
 const (
 	forwardSize  = 1000
 	forwardPause = 200 * time.Millisecond
 )
 
-// bringForward does what [Pool.Back] says, until the stop.
+// bringForward does what [Pool.Back] asks for, until the stop.
 func (r *run) bringForward() {
 	ctx := r.claiming
 	for {
@@ -75,7 +75,7 @@ func (r *run) bringForward() {
 			return
 		case <-r.back:
 		}
-		if !r.options.Partly() { // else some go on to wait, and their turns are taken
+		if !r.options.Partly() { // otherwise others still wait, and keep their turns
 			r.turnMu.Lock()
 			r.turn = time.Time{}
 			r.turnMu.Unlock()
@@ -122,8 +122,8 @@ type Place struct {
 // of them, in the order in which they are due, and returns how many were ready, and the place
 // from which to go on; zero: there are no more.
 //
-// A task that has failed before does not count, nor one that was scheduled by who enqueued
-// it: its wait has another reason.
+// It leaves out a task that has failed before, and one that its producer scheduled: these wait
+// for another reason.
 func (q *MySQLQueue) Forward(ctx context.Context, from Place, ready func(kind string, key uint64) bool) (next Place, n int, err error) {
 	var seen int
 	var ids []any
@@ -160,8 +160,7 @@ const isPostponed = "state = 'scheduled' AND attempts = 0 AND last_error IS NOT 
 const selectPostponed = "SELECT id, type, subject, due_at FROM tasks FORCE INDEX (timers) WHERE " + isPostponed +
 	" AND due_at >= GREATEST(?, " + now + ") AND due_at <= " + now + " + ? AND NOT (due_at = ? AND id <= ?) ORDER BY due_at, id LIMIT ?"
 
-// forward passes over rows that are locked: what is done with them, the sweep or another
-// process, is the same.
+// forward skips rows that are locked: the sweep or another process does the same with them.
 func (q *MySQLQueue) forward(ctx context.Context, ids []any) (n int, err error) {
 	err = mysql.Transact(ctx, q.db, fmt.Sprintf("bring forward %d tasks", len(ids)), func(tx *sql.Tx) error {
 		n = 0

@@ -47,9 +47,10 @@ type Options struct {
 	WalkWait    time.Duration // how long a walk waits for its turn before [ErrBusy]; default 1 s
 	WalkTimeout time.Duration // how long a walk may take; default 10 s
 	Uncounted   bool          // the reads are not those of viewers, and have no metrics
-	// Stale reports that the node of Redis that has the viewer's set refuses writes, so
-	// that the set is not kept up to date. Reads walk then while walks are free, for half
-	// of WalkTimeout, and else go by the index as usual. It has IndexWait. Default: never.
+	// Stale reports that the viewer's set may be behind, because its node of Redis refuses
+	// writes, or came back a moment ago. Reads walk then while walks are free, for half of
+	// WalkTimeout, and otherwise go by the index as usual. Its context ends after IndexWait.
+	// Default: never.
 	Stale func(ctx context.Context, viewer member.ID) bool
 }
 

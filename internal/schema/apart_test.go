@@ -224,7 +224,7 @@ func TestTriggersAreRefusedForAQueueOnAnotherServer(t *testing.T) {
 	}
 }
 
-func TestOneDatabaseIsNotTwo(t *testing.T) {
+func TestSameDatabase(t *testing.T) {
 	t.Parallel()
 	dsn, other := servertest.MySQLDSN(t), servertest.MySQL(t)
 	server := servertest.OwnMySQL(t)
@@ -244,8 +244,8 @@ func TestOneDatabaseIsNotTwo(t *testing.T) {
 	}
 }
 
-// TestOneClusterIsOneServer: and those that are in none are not one.
-func TestOneClusterIsOneServer(t *testing.T) {
+// TestSameCluster: servers that are in no cluster are not in the same one.
+func TestSameCluster(t *testing.T) {
 	t.Parallel()
 	const id, other, none = "2a7f3c1e-0000-11ee-8000-000000000001", "2a7f3c1e-0000-11ee-8000-000000000002", "00000000-0000-0000-0000-000000000000"
 	for ids, same := range map[[2]string]bool{{id, id}: true, {id, other}: false, {id, ""}: false, {"", ""}: false, {none, none}: false} {

@@ -109,8 +109,8 @@ func (c *checker) add(wrong bool, table, do, what string, args ...any) {
 	}
 }
 
-// checkLeftBehind looks, in a database whose queue lives apart, for tasks that would be
-// inserted here.
+// checkLeftBehind checks a site's database whose queue lives apart for triggers that insert
+// tasks here, and for a queue that was left here.
 func (c *checker) checkLeftBehind(ctx context.Context) error {
 	have := c.tables["tasks"]
 	if have != nil && have.isView() { // of the table in the other database
@@ -129,7 +129,7 @@ func (c *checker) checkLeftBehind(ctx context.Context) error {
 	}
 	if have != nil {
 		c.add(false, "tasks", "once all processes and producers have --queue-dsn, and it is empty: DROP TABLE "+strings.Join(Tables(Queue), ", ")+";",
-			"is the queue of processes without --queue-dsn: none with it works on its tasks")
+			"is the queue of processes without --queue-dsn: those with it do not work on its tasks")
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func (c *checker) readColumns(ctx context.Context) error {
 	}
 	for _, r := range list {
 		if t := c.tables[r["table_name"]]; t != nil {
-			// How MariaDB stores it is in no statement.
+			// MariaDB adds a comment about its storage, which no statement has.
 			r["column_type"] = strings.TrimSuffix(r["column_type"], " /* mariadb-5.3 */")
 			t.columns[strings.ToLower(r["column_name"])] = r
 		}

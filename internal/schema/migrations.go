@@ -19,8 +19,8 @@ type migration struct {
 	// It rises when a step takes away what only older programs use, and never falls.
 	since int
 	// statement alters a table, with the ALGORITHM and LOCK that it may use. It is
-	// "DO 0" where tables are added: those come from schema.sql. In a database that has not
-	// the table, as the queue lives apart, the step is only recorded.
+	// "DO 0" where tables are added: those come from schema.sql. In a database without the
+	// table, as the queue lives apart, the step is only recorded.
 	statement string
 }
 
@@ -41,7 +41,7 @@ func (h history) version() int { return 1 + len(h) }
 // table and no other right, is made with the table that it is about, and is not touched by
 // CREATE TABLE IF NOT EXISTS.
 type version struct {
-	table    string // of which the record is that counts
+	table    string // the table whose record counts
 	number   int
 	since    int  // the oldest version whose programs work on it
 	recorded bool // the tables of version 1 may be older than the record

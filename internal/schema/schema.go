@@ -143,17 +143,16 @@ func advise(err error) error {
 	return err
 }
 
-// RaiseTaskIDs has the ids of tasks in the database of the queue go on above those that
-// the site's database knows: events are told apart by the ids of their tasks, and the site's
-// database remembers them for as long as the events. It is needed after the queue moved
-// there, or lost rows.
+// RaiseTaskIDs raises the ids of new tasks in the queue's database above those that the site's
+// database knows: the id of its task identifies an event, and the site's database keeps it for
+// as long as the event. It is needed after the queue moved there, or lost rows.
 func RaiseTaskIDs(ctx context.Context, site, queue *sql.DB) error {
 	var last, left uint64
 	if err := site.QueryRowContext(ctx, "SELECT COALESCE(MAX(task_id), 0) FROM push_events").Scan(&last); err != nil {
 		return mysql.Translate(ctx, raising, err)
 	}
 	switch err := site.QueryRowContext(ctx, "SELECT COALESCE(MAX(id), 0) FROM tasks").Scan(&left); {
-	case err == nil: // the tasks that were left behind may become more for as long as any process works on them
+	case err == nil: // as long as a process works on the tasks that were left behind, more may come
 		last = max(last, left) + 1_000_000_000_000
 	case !mysql.IsNoSuchTable(err):
 		return mysql.Translate(ctx, raising, err)
@@ -161,9 +160,9 @@ func RaiseTaskIDs(ctx context.Context, site, queue *sql.DB) error {
 	return raise(ctx, queue, last)
 }
 
-// KeepTaskIDs is a cheap RaiseTaskIDs for the start of each process, after which no queue
-// that failed over with a loss goes on with ids that it gave before. It compares the ids with those
-// of the newest events alone.
+// KeepTaskIDs is a cheap RaiseTaskIDs for the start of each process: a queue that lost rows in a
+// failover does not give their ids again. It compares the ids with those of the newest 1,000 events
+// only.
 func KeepTaskIDs(ctx context.Context, site, queue *sql.DB) error {
 	var last uint64
 	err := site.QueryRowContext(ctx, "SELECT COALESCE(MAX(task_id), 0) FROM (SELECT task_id FROM push_events FORCE INDEX (PRIMARY) ORDER BY number DESC LIMIT 1000) AS newest").Scan(&last)
@@ -176,7 +175,7 @@ func KeepTaskIDs(ctx context.Context, site, queue *sql.DB) error {
 // raising names the work of the two.
 const raising = "raise the ids of tasks"
 
-// raise has the ids of tasks go on above last.
+// raise raises the ids of new tasks above last.
 func raise(ctx context.Context, queue *sql.DB, last uint64) error {
 	if last == 0 {
 		return nil

@@ -53,7 +53,7 @@ type PartArgs struct {
 	Told  int         `json:"told,omitzero"`  // how many followers the parts before it updated
 }
 
-// Reaches reports whether a follower is one of those of a part.
+// Reaches reports whether the part updates the set of a follower.
 func (p PartArgs) Reaches(follower member.ID) bool {
 	return follower > p.After && (p.Slots.IsEmpty() || p.Slots.Has(follower))
 }
@@ -155,8 +155,8 @@ func (h UploadHandler) pageSize() int { return min(h.PartSize, maxPage) }
 // behind that page, if the page could be read. One that fails at a later page is done, and
 // its successor begins with that page: so each attempt makes progress.
 //
-// A page fails if that is an error of MySQL, or if all slots of the part are out. Else those
-// that are out are left to a task of their own, and the part goes on without them.
+// A page fails if MySQL fails, or if all slots of the part are out. Otherwise those that are
+// out are left to a task of their own, and the part goes on without them.
 func (h UploadHandler) updatePages(ctx context.Context, parts map[place]*part, all []queue.Outcome) map[place]*part {
 	first, others := make([]place, 0, len(parts)), make([]place, 0, len(parts))
 	for at, p := range parts {
@@ -261,9 +261,9 @@ func (h UploadHandler) begin(ctx context.Context, batch []queue.Task) (busy map[
 	return busy, err
 }
 
-// pageDone is what became of a page.
+// pageDone is the result of a page.
 type pageDone struct {
-	next member.ID   // the last follower of the page, if it is full: the next one is behind; 0: there is none
+	next member.ID   // the last follower of a full page, above which the next one begins; 0: there is no next one
 	told int         // sets that were updated
 	out  index.Slots // those of the part's slots that are out
 	err  error       // why the page has to be done again
@@ -340,8 +340,8 @@ func (p *part) concerned(followers []member.ID) []member.ID {
 	return slices.DeleteFunc(followers, func(user member.ID) bool { return !p.slots.Has(user) })
 }
 
-// after adds what became of the followers of a page, of which some failed because slots
-// are out.
+// after adds the results of the followers of a page, some of which failed because slots are
+// out.
 func (d pageDone) after(followers []member.ID, failed map[member.ID]error, out, slots index.Slots) pageDone {
 	var err error
 	for _, user := range followers {
@@ -362,7 +362,7 @@ func (d pageDone) after(followers []member.ID, failed map[member.ID]error, out, 
 	return d
 }
 
-// uploaded keeps the places of those who ever uploaded.
+// uploaded returns the places of members that ever uploaded, and when they last did.
 func (h UploadHandler) uploaded(ctx context.Context, wanted []place) ([]place, map[member.ID]uint64, error) {
 	ids := make([]member.ID, len(wanted))
 	for i, at := range wanted {

@@ -29,8 +29,8 @@ var fanOutSlots = kind{
 }
 
 // slotsPause is how long slots that are out are left alone. Until then, what further uploads
-// leave for them is added to the same task. Up to fewSlots are not those of a node that is
-// away, but move, as a rule: they are tried again at once.
+// leave for them is added to the same task. At most fewSlots slots are usually being moved, and
+// not those of a node that is away: they are tried again at once.
 const (
 	slotsPause = 500 * time.Millisecond
 	fewSlots   = 100

@@ -151,7 +151,7 @@ func TestAnAttemptAtSlotsThatAreOutIsCheap(t *testing.T) {
 	b.know(3000, 900)
 }
 
-// When some of the slots are back, their sets are done, and the others are left.
+// When some of the slots are back, their sets are updated, and the others are left.
 func TestSlotsThatComeBackAreDone(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -180,7 +180,7 @@ func TestSlotsThatComeBackAreDone(t *testing.T) {
 
 // An upload whose followers are all away is done; what it leaves does not hold up a later
 // one.
-func TestAnUploadOfWhoseFollowersNoneCanBeReached(t *testing.T) {
+func TestAnUploadWithoutReachableFollowers(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.followers(1)
@@ -203,7 +203,7 @@ func TestAnUploadOfWhoseFollowersNoneCanBeReached(t *testing.T) {
 	b.know(2, 950)
 }
 
-// What is left keeps the urgency of its upload out: it waits for a server anyway. Its
+// What is left is not urgent, even if its upload was: it waits for a server anyway. Its
 // dedupe key is its slots alone, so that any two are the same work. It has the time of its
 // upload, so that the lag is counted, and a queue of its own, where no older process looks.
 func TestWhatIsLeftIsTheSameForTheSameSlots(t *testing.T) {

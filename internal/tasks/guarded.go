@@ -54,7 +54,7 @@ var ErrContended = errors.New("other updates of the set always came first")
 // guarded runs the guarded update of package index for many users at once:
 // begin, plan, apply; and again, after a short random wait, for those in
 // conflict. It returns the error of each user whose set could not be updated, which holds
-// up no other. An error of the plan is that of all for whom was planned.
+// up no other. An error of plan is the error of all users of that call.
 func guarded(
 	ctx context.Context, ix Index, pause time.Duration, users []member.ID, plan planner,
 ) (failed map[member.ID]error) {

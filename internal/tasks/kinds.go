@@ -71,8 +71,8 @@ func fields() (list []*field) {
 }
 
 // The queues. Each has workers of its own, so that the parts of a large fan-out
-// and the refills after a lost Redis never stand before contact changes. In that of
-// fan_out_slots no older process claims a task of which it does not know the kind.
+// and the refills after a lost Redis never stand before contact changes. fan_out_slots has its
+// own also because a process of an older release, which does not know that kind, must not claim it.
 const (
 	QueueDefault     = queue.DefaultQueue
 	QueueFanOut      = "fan_out"

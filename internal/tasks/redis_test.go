@@ -109,6 +109,6 @@ func TestTasksOutliveARedisThatDies(t *testing.T) {
 		t.Errorf("attempts were counted: %s", log)
 	}
 	if waits.Load() < 3 || strings.Contains(log.String(), "redis unavailable") { // the log is the caller's
-		t.Errorf("%d tasks were told to wait, the log: %s", waits.Load(), log)
+		t.Errorf("%d calls of Waits, the log: %s", waits.Load(), log)
 	}
 }

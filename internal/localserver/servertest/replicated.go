@@ -138,7 +138,7 @@ func (r *Replicated) semisync(t testing.TB, name string) string {
 	return query(t, r.admin, "SHOW GLOBAL STATUS LIKE 'Rpl_semi_sync_"+r.words.source+"_"+name+"'")[0]["Value"]
 }
 
-// CheckSynchronous fails the test if anything was committed that the replica had not got.
+// CheckSynchronous fails the test if anything was committed that the replica had not received.
 func (r *Replicated) CheckSynchronous(t testing.TB) {
 	t.Helper()
 	if status := r.semisync(t, "status"); status != "ON" {
