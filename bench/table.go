@@ -87,9 +87,9 @@ func (m machine) servers() string {
 	if strings.Contains(m.MySQL, "MariaDB") {
 		database = "MariaDB "
 	}
-	store := "Redis " + m.Redis
-	if name, version, ok := strings.Cut(m.Redis, " "); ok {
-		store = name + " " + version
+	store := m.Redis
+	if !strings.Contains(store, " ") { // only Valkey says its name
+		store = "Redis " + store
 	}
 	return majorMinor(database+m.MySQL) + ", " + majorMinor(store)
 }

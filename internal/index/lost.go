@@ -42,11 +42,11 @@ func (c *client) noteLosses(ctx context.Context) {
 	if before != nil && before.last == last && !c.newLoss && now.Sub(before.at) < lookForMoves {
 		return
 	}
+	c.newLoss = false
 	if c.cluster == nil {
 		c.losses.Store(&losses{last: last, at: now})
 		return
 	}
-	c.newLoss = false
 	noted := &losses{last: last, at: now, tags: make(map[string]int64), slots: new([slotCount]slotLosses)}
 	doubtful, lostOf := make(map[*node]bool), make(map[*node]int64)
 	for _, tag := range allTags() {
