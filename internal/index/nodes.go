@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/activityd/activityd/internal/redisreply"
 	"github.com/activityd/activityd/internal/retry"
@@ -45,7 +46,11 @@ type client struct {
 // newClient adds hooks to c, which see its new connections.
 func newClient(c redis.UniversalClient, now func() time.Time) *client {
 	cluster, _ := c.(*redis.ClusterClient)
-	return &client{UniversalClient: c, cluster: cluster, now: now, nodes: make(map[*redis.Client]*node), marks: make(map[string]tagState)}
+	made := &client{UniversalClient: c, cluster: cluster, now: now, nodes: make(map[*redis.Client]*node), marks: make(map[string]tagState)}
+	if single, ok := c.(*redis.Client); ok {
+		made.nodeFor(single) // now, so that it has all connections
+	}
+	return made
 }
 
 // node is one server, and what is known of it.
@@ -59,6 +64,7 @@ type node struct {
 	// that it is the data that was there before, is known up to a number of them: only over a
 	// new connection can another server answer, or the same one after a restart.
 	dials atomic.Int64
+	epoch atomic.Int64 // how often its connections were closed because another server may answer
 
 	watched      *atomic.Bool // of its client
 	hung         atomic.Bool  // the last probe of Watch was not answered: calls fail at once
@@ -67,10 +73,10 @@ type node struct {
 	trustedUntil atomic.Int64 // unix nanoseconds: the settings are trusted until then; 0: not
 	refusal      atomic.Pointer[refusal]
 	known        atomic.Pointer[knowledge]
-	knowing      sync.Mutex  // held while known is found out
-	purging      atomic.Bool // by this process
+	knowing      chan struct{} // has an element while known is found out
+	purging      atomic.Bool   // by this process
 
-	connsMu sync.Mutex
+	connsMu sync.Mutex            // held when epoch is raised, too
 	conns   map[net.Conn]struct{} // that are open
 }
 
@@ -104,8 +110,8 @@ func (c *client) nodeFor(server *redis.Client) *node {
 	if addr == "FailoverClient" { // as go-redis calls it
 		addr = behindSentinel
 	}
-	n = &node{Client: server, addr: addr, now: c.now, watched: &c.watched, conns: make(map[net.Conn]struct{})}
-	server.AddHook(dialHook{n})
+	n = &node{Client: server, addr: addr, now: c.now, watched: &c.watched, conns: make(map[net.Conn]struct{}), knowing: make(chan struct{}, 1)}
+	server.AddHook(dialHook{node: n})
 	c.nodes[server] = n
 	return n
 }
@@ -124,7 +130,11 @@ func (n *node) name() string {
 }
 
 // dialHook counts the connections to a node, and keeps them at hand.
-type dialHook struct{ *node }
+type dialHook struct {
+	*node
+
+	uncounted bool // of [node.newest]
+}
 
 // DialHook implements [redis.Hook].
 func (h dialHook) DialHook(next redis.DialHook) redis.DialHook {
@@ -132,23 +142,37 @@ func (h dialHook) DialHook(next redis.DialHook) redis.DialHook {
 		if h.hung.Load() && !h.probed.Load() {
 			return nil, errDown
 		}
-		conn, err := next(ctx, network, addr)
-		h.dials.Add(1) // before anything is sent over it
-		if err != nil {
-			return nil, err
+		for {
+			epoch := h.epoch.Load()
+			conn, err := next(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			if h.addr == behindSentinel {
+				addr := conn.RemoteAddr().String()
+				h.sentinel.Store(&addr)
+			}
+			kept := h.keep(conn, epoch)
+			if kept == nil {
+				_ = conn.Close() // nothing was sent over it
+				continue
+			}
+			if !h.uncounted {
+				h.dials.Add(1) // before anything is sent over it
+			}
+			return kept, nil
 		}
-		if h.addr == behindSentinel {
-			addr := conn.RemoteAddr().String()
-			h.sentinel.Store(&addr)
-		}
-		return h.keep(conn), nil
 	}
 }
 
-// keep returns conn as one that [node.hang] closes.
-func (n *node) keep(conn net.Conn) net.Conn {
+// keep returns conn as one that [node.hang] and [node.leave] close; nil if it should have
+// been closed by leave, as it was begun to be made in an earlier epoch.
+func (n *node) keep(conn net.Conn, epoch int64) net.Conn {
 	n.connsMu.Lock()
 	defer n.connsMu.Unlock()
+	if epoch != n.epoch.Load() {
+		return nil
+	}
 	n.conns[conn] = struct{}{}
 	kept := keptConn{conn, n}
 	if raw, ok := conn.(syscall.Conn); ok { // go-redis asks it whether the other end has closed it
@@ -185,9 +209,44 @@ func (n *node) hang() {
 	n.hung.Store(true)
 	n.connsMu.Lock()
 	defer n.connsMu.Unlock()
+	n.closeConns()
+}
+
+// leave closes all connections, also those that are being made: they may be to a former
+// server. What was read over them is not believed any more.
+func (n *node) leave() {
+	n.connsMu.Lock()
+	defer n.connsMu.Unlock()
+	n.epoch.Add(1)
+	n.closeConns()
+}
+
+// closeConns closes all connections. The caller holds connsMu.
+func (n *node) closeConns() {
 	for conn := range n.conns {
 		_ = conn.Close() // its user sees it
 	}
+}
+
+// newest returns a client that makes a connection of its own, newer than all that were
+// made up to now, which dials does not count; and how to close it.
+func (n *node) newest() (c *redis.Client, end func()) {
+	o := *n.Options()
+	o.PoolSize, o.MinIdleConns, o.PipelinePoolSize, o.MaxRetries = 1, 0, -1, -1
+	// A client has its own handlers, and does not move the connection elsewhere.
+	o.PushNotificationProcessor, o.MaintNotificationsConfig = nil, &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	c = redis.NewClient(&o)
+	c.AddHook(dialHook{n, true})
+	return c, func() { _ = c.Close() }
+}
+
+// newest returns what the data of a node are judged by. The address of a single server may
+// come to lead to another one. In a cluster it is that of one server.
+func (c *client) newest(n *node) (newest *redis.Client, end func()) {
+	if c.cluster != nil {
+		return n.Client, func() {}
+	}
+	return n.newest()
 }
 
 // ProcessHook implements [redis.Hook].
@@ -326,6 +385,8 @@ type command struct {
 	key string
 	to  *node // the only one that it is sent to; nil: that of its key
 	on  *node // that it was sent to last; nil: none
+
+	epoch int64 // of that node, before it was sent
 }
 
 func newCommand(key string, cmd redis.Cmder) *command { return &command{Cmder: cmd, key: key} }
@@ -373,6 +434,9 @@ func (c *client) sendOnce(ctx context.Context, commands []*command) {
 	defer nodes.Wait()
 	if c.cluster == nil {
 		n, _ := c.nodeOf(ctx, "") // of one server there is one
+		if n.known.Load() == nil {
+			_ = c.knows(ctx, n) // while there is no connection that it would have to close
+		}
 		n.send(ctx, commands, false)
 		return
 	}
@@ -442,16 +506,16 @@ func (n *node) send(ctx context.Context, commands []*command, asking bool) {
 			}
 			continue
 		}
-		n.exec(ctx, some, asking)
+		n.exec(ctx, n.Client, some, asking)
 		n.noteAnswer(ctx, some[0].Err())
 	}
 }
 
-// exec sends the commands to the node in one pipeline.
-func (n *node) exec(ctx context.Context, commands []*command, asking bool) {
-	pipe := n.Pipeline()
+// exec sends the commands to the node in one pipeline, by a client of it.
+func (n *node) exec(ctx context.Context, by *redis.Client, commands []*command, asking bool) {
+	pipe, epoch := by.Pipeline(), n.epoch.Load()
 	for _, cmd := range commands {
-		cmd.on = n
+		cmd.on, cmd.epoch = n, epoch
 		cmd.SetErr(nil)
 		if asking {
 			pipe.Do(ctx, "asking")
