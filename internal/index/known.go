@@ -45,11 +45,15 @@ import (
 //   - a run is asked for over a connection that is made for it ([node.newest]), later than
 //     all that were counted before;
 //   - if it is not the run that was known, or none was, all other connections are closed,
-//     and those that are being made ([node.leave]). All that there are afterwards lead to
+//     and those that are being made ([client.turn]). All that there are afterwards lead to
 //     that server or to a later one, and are counted: none is used before it is judged;
 //   - if it is the run that was known, those counted before were begun after it was first
 //     found, and made before it was found again: they lead to that server, too;
-//   - a reply that came before such a closing is not believed after it ([client.believes]).
+//   - a reply to what was sent before such a closing is not believed after it
+//     ([client.believes]).
+//
+// Nor is one to what was sent while the data were unknown, of any node: the set may have been
+// read before it was deleted.
 //
 // So no process believes two servers at a time. One that needs no new connection goes on
 // with the former server until it probes, for a probe asks over a new connection as well.
@@ -145,18 +149,21 @@ func (c *client) knows(ctx context.Context, n *node) error {
 	return k.err
 }
 
-// turn leaves the connections to a node, unless it is known that they lead to the run. It
-// reports false, and does nothing, if they were left since the epoch in which the run was
-// asked for: another one was found by then, which may be a later one. The caller holds
-// knowing.
+// turn begins an epoch of the node, unless the run was known and its data were believed.
+// Where the connections of one server may lead to another run, it closes them. It reports
+// false, and does nothing, if they may have been closed since the epoch in which the run was
+// asked for: the run that was found by then may be a later one. The caller holds knowing.
 func (c *client) turn(n *node, epoch int64, run string) bool {
-	if before := n.known.Load(); c.cluster != nil || before != nil && before.run == run {
-		return true
-	}
-	if epoch != n.epoch.Load() {
+	before := n.known.Load()
+	switch isSame := before != nil && before.run == run; {
+	case isSame && before.err == nil:
+	case isSame || c.cluster != nil:
+		n.turn(false)
+	case epoch != n.epoch.Load():
 		return false
+	default:
+		n.turn(true)
 	}
-	n.leave()
 	return true
 }
 

@@ -64,7 +64,7 @@ type node struct {
 	// that it is the data that was there before, is known up to a number of them: only over a
 	// new connection can another server answer, or the same one after a restart.
 	dials atomic.Int64
-	epoch atomic.Int64 // how often its connections were closed because another server may answer
+	epoch atomic.Int64 // how often what was read before ceased to be believed
 
 	watched      *atomic.Bool // of its client
 	hung         atomic.Bool  // the last probe of Watch was not answered: calls fail at once
@@ -165,8 +165,8 @@ func (h dialHook) DialHook(next redis.DialHook) redis.DialHook {
 	}
 }
 
-// keep returns conn as one that [node.hang] and [node.leave] close; nil if it should have
-// been closed by leave, as it was begun to be made in an earlier epoch.
+// keep returns conn as one that [node.hang] and [node.turn] close; nil if turn may have had
+// to close it, as it was begun to be made in an earlier epoch.
 func (n *node) keep(conn net.Conn, epoch int64) net.Conn {
 	n.connsMu.Lock()
 	defer n.connsMu.Unlock()
@@ -212,13 +212,15 @@ func (n *node) hang() {
 	n.closeConns()
 }
 
-// leave closes all connections, also those that are being made: they may be to a former
-// server. What was read over them is not believed any more.
-func (n *node) leave() {
+// turn begins an epoch: what was read before is not believed any more. If leave, it closes
+// all connections; those that are being made are made again in any case.
+func (n *node) turn(leave bool) {
 	n.connsMu.Lock()
 	defer n.connsMu.Unlock()
 	n.epoch.Add(1)
-	n.closeConns()
+	if leave {
+		n.closeConns()
+	}
 }
 
 // closeConns closes all connections. The caller holds connsMu.
@@ -232,7 +234,7 @@ func (n *node) closeConns() {
 // made up to now, which dials does not count; and how to close it.
 func (n *node) newest() (c *redis.Client, end func()) {
 	o := *n.Options()
-	o.PoolSize, o.MinIdleConns, o.PipelinePoolSize, o.MaxRetries = 1, 0, -1, -1
+	o.PoolSize, o.MinIdleConns, o.PipelinePoolSize, o.MaxRetries = 2, 0, -1, -1 // with 1, an error would begin attempts in the background
 	// A client has its own handlers, and does not move the connection elsewhere.
 	o.PushNotificationProcessor, o.MaintNotificationsConfig = nil, &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	c = redis.NewClient(&o)
@@ -434,10 +436,7 @@ func (c *client) sendOnce(ctx context.Context, commands []*command) {
 	defer nodes.Wait()
 	if c.cluster == nil {
 		n, _ := c.nodeOf(ctx, "") // of one server there is one
-		if n.known.Load() == nil {
-			_ = c.knows(ctx, n) // while there is no connection that it would have to close
-		}
-		n.send(ctx, commands, false)
+		c.sendTo(ctx, n, commands, false)
 		return
 	}
 	groups := make(map[*node][]*command)
@@ -454,7 +453,7 @@ func (c *client) sendOnce(ctx context.Context, commands []*command) {
 	}
 	for n, group := range groups {
 		nodes.Go(func() {
-			n.send(ctx, group, false)
+			c.sendTo(ctx, n, group, false)
 			c.ask(ctx, group)
 			if err := group[0].Err(); err != nil && isUnreachable(err) {
 				c.cluster.ReloadState(ctx) // in the background, for later calls: another master may be in its place
@@ -481,7 +480,7 @@ func (c *client) ask(ctx context.Context, commands []*command) {
 	for addr, some := range elsewhere {
 		at := slices.IndexFunc(masters, func(n *node) bool { return n.addr == addr })
 		if at >= 0 {
-			masters[at].send(ctx, some, true)
+			c.sendTo(ctx, masters[at], some, true)
 			continue
 		}
 		// A node that has no slot yet gets its first one. What lies there comes from the node
@@ -493,6 +492,15 @@ func (c *client) ask(ctx context.Context, commands []*command) {
 		}
 		exec(ctx, pipe)
 	}
+}
+
+// sendTo sends the commands to the node, after it is known, so that the replies need not be
+// left because it was not.
+func (c *client) sendTo(ctx context.Context, n *node, commands []*command, asking bool) {
+	if n.known.Load() == nil {
+		_ = c.knows(ctx, n) // else after the replies
+	}
+	n.send(ctx, commands, asking)
 }
 
 // send sends the commands to the node, pipelined, each after ASKING if asking; or to none
