@@ -42,7 +42,7 @@ import (
 // on it that it moves in one direction: a connection that was begun after another one was
 // made leads to the same server, or to a later one. So
 //
-//   - a run is asked for over a connection that is made for it ([node.newest]), later than
+//   - a run is asked for over a connection that is made for it ([client.execNewest]), later than
 //     all that were counted before;
 //   - if it is not the run that was known, or none was, all other connections are closed,
 //     and those that are being made ([client.turn]). All that there are afterwards lead to
@@ -57,6 +57,7 @@ import (
 //
 // So no process believes two servers at a time. One that needs no new connection goes on
 // with the former server until it probes, for a probe asks over a new connection as well.
+// What it adds there by then is missing in sets that others have built at the new server.
 //
 // The marks are numbers that each probe raises. One that falls shows that a server which
 // runs on has other data, as after a restore in place.
@@ -86,7 +87,7 @@ func (k *knowledge) holds(n *node) bool {
 func (c *client) believes(ctx context.Context, cmd *command) error {
 	err := c.knows(ctx, cmd.on)
 	if err == nil && cmd.epoch != cmd.on.epoch.Load() { // in this order
-		err = fmt.Errorf("%s: another server answered: %w", cmd.on.addr, ErrUnknown)
+		err = fmt.Errorf("%s: it answered before its data were known: %w", cmd.on.addr, ErrUnknown)
 	}
 	return err
 }
@@ -97,12 +98,10 @@ func (c *client) knows(ctx context.Context, n *node) error {
 	if k := n.known.Load(); k.holds(n) {
 		return k.err
 	}
-	select {
-	case n.knowing <- struct{}{}:
-		defer func() { <-n.knowing }()
-	case <-ctx.Done():
-		return translate(ctx, "ask for the run of "+n.addr, ctx.Err())
+	if err := n.lockKnown(ctx); err != nil {
+		return translate(ctx, "ask for the run of "+n.addr, err)
 	}
+	defer func() { <-n.knowing }()
 	before, dials := n.known.Load(), n.dials.Load()
 	if before.holds(n) {
 		return before.err
@@ -119,12 +118,7 @@ func (c *client) knows(ctx context.Context, n *node) error {
 		servers = append(servers, server)
 		commands = append(commands, newCommand(serverKey(tag), server))
 	}
-	if err := n.down(); err != nil {
-		return translate(ctx, "ask for the run of "+n.addr, err)
-	}
-	newest, end := c.newest(n)
-	n.exec(ctx, newest, commands, false)
-	end()
+	c.execNewest(ctx, n, commands)
 	run, err := runOf(info)
 	n.noteAnswer(ctx, err)
 	if err != nil {
@@ -147,6 +141,20 @@ func (c *client) knows(ctx context.Context, n *node) error {
 	}
 	n.known.Store(k)
 	return k.err
+}
+
+// lockKnown waits for knowing. It fails if the node is known not to answer by then.
+func (n *node) lockKnown(ctx context.Context) error {
+	select {
+	case n.knowing <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	err := n.down()
+	if err != nil {
+		<-n.knowing
+	}
+	return err
 }
 
 // turn begins an epoch of the node, unless the run was known and its data were believed.

@@ -133,7 +133,7 @@ func (n *node) name() string {
 type dialHook struct {
 	*node
 
-	uncounted bool // of [node.newest]
+	uncounted bool // of [client.execNewest]
 }
 
 // DialHook implements [redis.Hook].
@@ -165,7 +165,7 @@ func (h dialHook) DialHook(next redis.DialHook) redis.DialHook {
 	}
 }
 
-// keep returns conn as one that [node.hang] and [node.turn] close; nil if turn may have had
+// keep returns conn as one that [node.hang] and [client.turn] close; nil if turn may have had
 // to close it, as it was begun to be made in an earlier epoch.
 func (n *node) keep(conn net.Conn, epoch int64) net.Conn {
 	n.connsMu.Lock()
@@ -228,27 +228,6 @@ func (n *node) closeConns() {
 	for conn := range n.conns {
 		_ = conn.Close() // its user sees it
 	}
-}
-
-// newest returns a client that makes a connection of its own, newer than all that were
-// made up to now, which dials does not count; and how to close it.
-func (n *node) newest() (c *redis.Client, end func()) {
-	o := *n.Options()
-	o.PoolSize, o.MinIdleConns, o.PipelinePoolSize, o.MaxRetries = 2, 0, -1, -1 // with 1, an error would begin attempts in the background
-	// A client has its own handlers, and does not move the connection elsewhere.
-	o.PushNotificationProcessor, o.MaintNotificationsConfig = nil, &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	c = redis.NewClient(&o)
-	c.AddHook(dialHook{n, true})
-	return c, func() { _ = c.Close() }
-}
-
-// newest returns what the data of a node are judged by. The address of a single server may
-// come to lead to another one. In a cluster it is that of one server.
-func (c *client) newest(n *node) (newest *redis.Client, end func()) {
-	if c.cluster != nil {
-		return n.Client, func() {}
-	}
-	return n.newest()
 }
 
 // ProcessHook implements [redis.Hook].
@@ -537,6 +516,26 @@ func (n *node) exec(ctx context.Context, by *redis.Client, commands []*command, 
 		if _, refused := redisreply.Passing(cmd.Err()); refused && !redisreply.Denied(cmd.Err()) {
 			n.refusal.Store(&refusal{translate(ctx, "write", cmd.Err()), n.now()})
 		}
+	}
+}
+
+// execNewest sends the commands to the node. In a cluster an address is that of one server.
+// That of a single one may come to lead to another, so they go over a connection of their own,
+// newer than all that were made up to now; dials does not count it.
+func (c *client) execNewest(ctx context.Context, n *node, commands []*command) {
+	newest := n.Client
+	if c.cluster == nil {
+		o := *n.Options()
+		o.PoolSize = 2 // with 1, an error would begin attempts in the background
+		o.MinIdleConns, o.PipelinePoolSize, o.MaxRetries = 0, -1, -1
+		// Its handlers are not those of the node's client.
+		o.PushNotificationProcessor, o.MaintNotificationsConfig = nil, &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		newest = redis.NewClient(&o)
+		newest.AddHook(dialHook{n, true})
+		defer newest.Close() //nolint:errcheck // nothing depends on it
+	}
+	for some := range slices.Chunk(commands, pipelineSize) {
+		n.exec(ctx, newest, some, false)
 	}
 }
 

@@ -169,11 +169,7 @@ func (ix *Index) probeNode(ctx context.Context, n *node) (in *inspection, status
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	n.probed.Store(true)
-	newest, end := ix.client.newest(n)
-	for some := range slices.Chunk(commands, pipelineSize) {
-		n.exec(ctx, newest, some, false)
-	}
-	end()
+	ix.client.execNewest(ctx, n, commands)
 	n.probed.Store(false)
 	var err error
 	in.run, err = runOf(info)
