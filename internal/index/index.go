@@ -84,7 +84,7 @@ func (ix *Index) Candidates(ctx context.Context, user member.ID) (_ []Entry, err
 		return nil, translate(ctx, what, err)
 	}
 	// Not before: only the reply shows which server answered.
-	if err := ix.client.knows(ctx, read.on); err != nil {
+	if err := ix.client.believes(ctx, read); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	if len(members.Val()) == 0 {

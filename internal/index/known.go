@@ -33,8 +33,31 @@ import (
 //     came from there, and is overwritten. [Index.Probe] does so, which asks all masters.
 //   - The sets of any other node are unknown. One process deletes them, and then stores
 //     the run: after it a set is missing, which means unknown by I4, or was made since.
+//   - Where an address is moved to another server, connections to the former one may stay
+//     open: see below.
 //   - Where a server does not report its run, as an ACL may forbid INFO, its data are
 //     believed, and only the marks show what it lost.
+//
+// The address of a single server may be moved, as by a proxy or a name. The argument relies
+// on it that it moves in one direction: a connection that was begun after another one was
+// made leads to the same server, or to a later one. So
+//
+//   - a run is asked for over a connection that is made for it ([client.execNewest]), later than
+//     all that were counted before;
+//   - if it is not the run that was known, or none was, all other connections are closed,
+//     and those that are being made ([client.noteRun]). All that there are afterwards lead to
+//     that server or to a later one, and are counted: none is used before it is judged;
+//   - if it is the run that was known, those counted before were begun after it was first
+//     found, and made before it was found again: they lead to that server, too;
+//   - a reply to what was sent before such a closing is not believed after it
+//     ([client.believes]).
+//
+// Nor is one to what was sent while the data were unknown, of any node: the set may have been
+// read before it was deleted.
+//
+// So no process believes two servers at a time. One that needs no new connection goes on
+// with the former server until it probes, for a probe asks over a new connection as well.
+// What it adds there by then is missing in sets that others have built at the new server.
 //
 // The marks are numbers that each probe raises. One that falls shows that a server which
 // runs on has other data, as after a restore in place.
@@ -59,14 +82,26 @@ func (k *knowledge) holds(n *node) bool {
 	return k != nil && k.dials == n.dials.Load() && (k.err == nil || n.now().Sub(k.at) < unknownFor)
 }
 
-// knows returns nil if the replies of the node up to now can be believed, [ErrUnknown] if
-// not, or why that cannot be found out.
+// believes returns nil if the reply to a command can be believed, [ErrUnknown] if not, or why
+// that cannot be found out.
+func (c *client) believes(ctx context.Context, cmd *command) error {
+	err := c.knows(ctx, cmd.on)
+	if err == nil && cmd.epoch != cmd.on.epoch.Load() { // in this order
+		err = fmt.Errorf("%s: it answered before its data were known: %w", cmd.on.addr, ErrUnknown)
+	}
+	return err
+}
+
+// knows returns nil if the replies of the node in its present epoch can be believed,
+// [ErrUnknown] if not, or why that cannot be found out.
 func (c *client) knows(ctx context.Context, n *node) error {
 	if k := n.known.Load(); k.holds(n) {
 		return k.err
 	}
-	n.knowing.Lock()
-	defer n.knowing.Unlock()
+	if err := n.lockKnown(ctx); err != nil {
+		return translate(ctx, "ask for the run of "+n.addr, err)
+	}
+	defer func() { <-n.knowing }()
 	before, dials := n.known.Load(), n.dials.Load()
 	if before.holds(n) {
 		return before.err
@@ -83,11 +118,13 @@ func (c *client) knows(ctx context.Context, n *node) error {
 		servers = append(servers, server)
 		commands = append(commands, newCommand(serverKey(tag), server))
 	}
-	n.send(ctx, commands, false)
+	c.execNewest(ctx, n, commands)
 	run, err := runOf(info)
+	n.noteAnswer(ctx, err)
 	if err != nil {
 		return translate(ctx, "ask for the run of "+n.addr, err)
 	}
+	c.noteRun(n, n.epoch.Load(), run)
 	k := &knowledge{dials: dials, run: run, at: n.now()}
 	if before == nil || before.run != run || before.err != nil {
 		for _, server := range servers {
@@ -104,6 +141,38 @@ func (c *client) knows(ctx context.Context, n *node) error {
 	}
 	n.known.Store(k)
 	return k.err
+}
+
+// lockKnown waits for knowing. It fails if the node is known not to answer by then.
+func (n *node) lockKnown(ctx context.Context) error {
+	select {
+	case n.knowing <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	err := n.down()
+	if err != nil {
+		<-n.knowing
+	}
+	return err
+}
+
+// noteRun begins an epoch of the node, unless the run was known and its data were believed.
+// Where the connections of one server may lead to another run, it closes them. It reports
+// false, and does nothing, if they may have been closed since the epoch in which the run was
+// asked for: the run that was found by then may be a later one. The caller holds knowing.
+func (c *client) noteRun(n *node, epoch int64, run string) bool {
+	before := n.known.Load()
+	switch isSame := before != nil && before.run == run; {
+	case isSame && before.err == nil:
+	case isSame || c.cluster != nil:
+		n.beginEpoch(false)
+	case epoch != n.epoch.Load():
+		return false
+	default:
+		n.beginEpoch(true)
+	}
+	return true
 }
 
 // runOf returns the run of a server, "" if it does not report it.
@@ -126,6 +195,7 @@ func runOf(info *redis.StringCmd) (string, error) {
 type inspection struct {
 	run   string
 	dials int64 // before it was read
+	epoch int64 // the same
 	tags  []tagState
 	// failed are the tags that could not be read, though they did not move.
 	failed []string
@@ -147,16 +217,20 @@ func (c *client) judge(ctx, background context.Context, inspected map[*node]*ins
 		runs[in.run] = true
 	}
 	for n, in := range inspected {
+		n.knowing <- struct{}{}
+		if !c.noteRun(n, in.epoch, in.run) { // it may be of a former server
+			<-n.knowing
+			continue
+		}
 		unknown, emptied, moved := c.judgeTags(ctx, n, in, runs)
 		k := &knowledge{dials: in.dials, run: in.run, at: c.now()}
 		if unknown {
 			k.err = fmt.Errorf("%s: %w", n.addr, ErrUnknown)
 		}
-		n.knowing.Lock()
 		if before := n.known.Load(); before == nil || before.dials <= in.dials {
 			n.known.Store(k)
 		}
-		n.knowing.Unlock()
+		<-n.knowing
 		switch {
 		case unknown && background != nil:
 			c.purge(background, n, in)

@@ -56,7 +56,7 @@ func (ix *Index) Look(ctx context.Context, users []member.ID) []Set {
 		err := errors.Join(members[i].Err(), sizes[i].Err())
 		isNoSet := redis.HasErrorPrefix(members[i].Err(), "WRONGTYPE")
 		if n := reads[2*i].on; n != nil && (err == nil || isNoSet) {
-			err = cmp.Or(wrong[n], ix.client.knows(ctx, n), err)
+			err = cmp.Or(wrong[n], ix.client.believes(ctx, reads[2*i]), err)
 		}
 		switch {
 		case isNoSet && redis.HasErrorPrefix(err, "WRONGTYPE"):

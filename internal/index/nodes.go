@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/activityd/activityd/internal/redisreply"
 	"github.com/activityd/activityd/internal/retry"
@@ -45,7 +46,11 @@ type client struct {
 // newClient adds hooks to c, which see its new connections.
 func newClient(c redis.UniversalClient, now func() time.Time) *client {
 	cluster, _ := c.(*redis.ClusterClient)
-	return &client{UniversalClient: c, cluster: cluster, now: now, nodes: make(map[*redis.Client]*node), marks: make(map[string]tagState)}
+	made := &client{UniversalClient: c, cluster: cluster, now: now, nodes: make(map[*redis.Client]*node), marks: make(map[string]tagState)}
+	if single, ok := c.(*redis.Client); ok {
+		made.nodeFor(single) // now, so that it has all connections
+	}
+	return made
 }
 
 // node is one server, and what is known of it.
@@ -59,6 +64,7 @@ type node struct {
 	// that it is the data that was there before, is known up to a number of them: only over a
 	// new connection can another server answer, or the same one after a restart.
 	dials atomic.Int64
+	epoch atomic.Int64 // how often what was read before ceased to be believed
 
 	watched      *atomic.Bool // of its client
 	hung         atomic.Bool  // the last probe of Watch was not answered: calls fail at once
@@ -67,10 +73,10 @@ type node struct {
 	trustedUntil atomic.Int64 // unix nanoseconds: the settings are trusted until then; 0: not
 	refusal      atomic.Pointer[refusal]
 	known        atomic.Pointer[knowledge]
-	knowing      sync.Mutex  // held while known is found out
-	purging      atomic.Bool // by this process
+	knowing      chan struct{} // has an element while known is found out
+	purging      atomic.Bool   // by this process
 
-	connsMu sync.Mutex
+	connsMu sync.Mutex            // held when epoch is raised, too
 	conns   map[net.Conn]struct{} // that are open
 }
 
@@ -104,8 +110,8 @@ func (c *client) nodeFor(server *redis.Client) *node {
 	if addr == "FailoverClient" { // as go-redis calls it
 		addr = behindSentinel
 	}
-	n = &node{Client: server, addr: addr, now: c.now, watched: &c.watched, conns: make(map[net.Conn]struct{})}
-	server.AddHook(dialHook{n})
+	n = &node{Client: server, addr: addr, now: c.now, watched: &c.watched, conns: make(map[net.Conn]struct{}), knowing: make(chan struct{}, 1)}
+	server.AddHook(dialHook{node: n})
 	c.nodes[server] = n
 	return n
 }
@@ -123,8 +129,13 @@ func (n *node) name() string {
 	return n.addr
 }
 
-// dialHook counts the connections to a node, and tracks them, so that [node.hang] can close them.
-type dialHook struct{ *node }
+// dialHook counts the connections to a node, and tracks them, so that [node.hang] and
+// [client.noteRun] can close them.
+type dialHook struct {
+	*node
+
+	uncounted bool // of [client.execNewest]
+}
 
 // DialHook implements [redis.Hook].
 func (h dialHook) DialHook(next redis.DialHook) redis.DialHook {
@@ -132,23 +143,37 @@ func (h dialHook) DialHook(next redis.DialHook) redis.DialHook {
 		if h.hung.Load() && !h.probed.Load() {
 			return nil, errDown
 		}
-		conn, err := next(ctx, network, addr)
-		h.dials.Add(1) // before anything is sent over it
-		if err != nil {
-			return nil, err
+		for {
+			epoch := h.epoch.Load()
+			conn, err := next(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			if h.addr == behindSentinel {
+				addr := conn.RemoteAddr().String()
+				h.sentinel.Store(&addr)
+			}
+			kept := h.keep(conn, epoch)
+			if kept == nil {
+				_ = conn.Close() // nothing was sent over it
+				continue
+			}
+			if !h.uncounted {
+				h.dials.Add(1) // before anything is sent over it
+			}
+			return kept, nil
 		}
-		if h.addr == behindSentinel {
-			addr := conn.RemoteAddr().String()
-			h.sentinel.Store(&addr)
-		}
-		return h.keep(conn), nil
 	}
 }
 
-// keep returns conn as one that [node.hang] closes.
-func (n *node) keep(conn net.Conn) net.Conn {
+// keep returns conn as one that [node.hang] and [client.noteRun] close; nil if beginEpoch may have had
+// to close it, as it was begun to be made in an earlier epoch.
+func (n *node) keep(conn net.Conn, epoch int64) net.Conn {
 	n.connsMu.Lock()
 	defer n.connsMu.Unlock()
+	if epoch != n.epoch.Load() {
+		return nil
+	}
 	n.conns[conn] = struct{}{}
 	kept := keptConn{conn, n}
 	if raw, ok := conn.(syscall.Conn); ok { // go-redis asks it whether the other end has closed it
@@ -185,6 +210,22 @@ func (n *node) hang() {
 	n.hung.Store(true)
 	n.connsMu.Lock()
 	defer n.connsMu.Unlock()
+	n.closeConns()
+}
+
+// beginEpoch begins an epoch: what was read before is not believed any more. If leave, it closes
+// all connections; those that are being made are made again in any case.
+func (n *node) beginEpoch(leave bool) {
+	n.connsMu.Lock()
+	defer n.connsMu.Unlock()
+	n.epoch.Add(1)
+	if leave {
+		n.closeConns()
+	}
+}
+
+// closeConns closes all connections. The caller holds connsMu.
+func (n *node) closeConns() {
 	for conn := range n.conns {
 		_ = conn.Close() // its user sees it
 	}
@@ -326,6 +367,8 @@ type command struct {
 	key string
 	to  *node // the only one that it is sent to; nil: that of its key
 	on  *node // that it was sent to last; nil: none
+
+	epoch int64 // of that node, before it was sent
 }
 
 func newCommand(key string, cmd redis.Cmder) *command { return &command{Cmder: cmd, key: key} }
@@ -373,7 +416,7 @@ func (c *client) sendOnce(ctx context.Context, commands []*command) {
 	defer nodes.Wait()
 	if c.cluster == nil {
 		n, _ := c.nodeOf(ctx, "") // of one server there is one
-		n.send(ctx, commands, false)
+		c.sendTo(ctx, n, commands, false)
 		return
 	}
 	groups := make(map[*node][]*command)
@@ -390,7 +433,7 @@ func (c *client) sendOnce(ctx context.Context, commands []*command) {
 	}
 	for n, group := range groups {
 		nodes.Go(func() {
-			n.send(ctx, group, false)
+			c.sendTo(ctx, n, group, false)
 			c.ask(ctx, group)
 			if err := group[0].Err(); err != nil && isUnreachable(err) {
 				c.cluster.ReloadState(ctx) // in the background, for later calls: another master may be in its place
@@ -417,7 +460,7 @@ func (c *client) ask(ctx context.Context, commands []*command) {
 	for addr, some := range elsewhere {
 		at := slices.IndexFunc(masters, func(n *node) bool { return n.addr == addr })
 		if at >= 0 {
-			masters[at].send(ctx, some, true)
+			c.sendTo(ctx, masters[at], some, true)
 			continue
 		}
 		// A node that has no slot yet gets its first one. What lies there comes from the node
@@ -431,6 +474,15 @@ func (c *client) ask(ctx context.Context, commands []*command) {
 	}
 }
 
+// sendTo sends the commands to the node, after it is known, so that the replies need not be
+// left because it was not.
+func (c *client) sendTo(ctx context.Context, n *node, commands []*command, asking bool) {
+	if n.known.Load() == nil {
+		_ = c.knows(ctx, n) // else after the replies
+	}
+	n.send(ctx, commands, asking)
+}
+
 // send sends the commands to the node, pipelined, each after ASKING if asking; or to none
 // while the node is down.
 func (n *node) send(ctx context.Context, commands []*command, asking bool) {
@@ -442,16 +494,16 @@ func (n *node) send(ctx context.Context, commands []*command, asking bool) {
 			}
 			continue
 		}
-		n.exec(ctx, some, asking)
+		n.exec(ctx, n.Client, some, asking)
 		n.noteAnswer(ctx, some[0].Err())
 	}
 }
 
-// exec sends the commands to the node in one pipeline.
-func (n *node) exec(ctx context.Context, commands []*command, asking bool) {
-	pipe := n.Pipeline()
+// exec sends the commands to the node in one pipeline, by a client of it.
+func (n *node) exec(ctx context.Context, by *redis.Client, commands []*command, asking bool) {
+	pipe, epoch := by.Pipeline(), n.epoch.Load()
 	for _, cmd := range commands {
-		cmd.on = n
+		cmd.on, cmd.epoch = n, epoch
 		cmd.SetErr(nil)
 		if asking {
 			pipe.Do(ctx, "asking")
@@ -465,6 +517,26 @@ func (n *node) exec(ctx context.Context, commands []*command, asking bool) {
 		if _, refused := redisreply.Passing(cmd.Err()); refused && !redisreply.Denied(cmd.Err()) {
 			n.refusal.Store(&refusal{translate(ctx, "write", cmd.Err()), n.now()})
 		}
+	}
+}
+
+// execNewest sends the commands to the node. In a cluster an address is that of one server.
+// That of a single one may come to lead to another, so they go over a connection of their own,
+// newer than all that were made up to now; dials does not count it.
+func (c *client) execNewest(ctx context.Context, n *node, commands []*command) {
+	newest := n.Client
+	if c.cluster == nil {
+		o := *n.Options()
+		o.PoolSize = 2 // with 1, an error would begin attempts in the background
+		o.MinIdleConns, o.PipelinePoolSize, o.MaxRetries = 0, -1, -1
+		// Its handlers are not those of the node's client.
+		o.PushNotificationProcessor, o.MaintNotificationsConfig = nil, &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		newest = redis.NewClient(&o)
+		newest.AddHook(dialHook{n, true})
+		defer newest.Close() //nolint:errcheck // nothing depends on it
+	}
+	for some := range slices.Chunk(commands, pipelineSize) {
+		n.exec(ctx, newest, some, false)
 	}
 }
 

@@ -154,7 +154,7 @@ func (c *client) takeTags(nodes []*node, probed []*inspection) map[*node]*inspec
 
 // probeNode probes a node. The inspection is nil if the node does not answer.
 func (ix *Index) probeNode(ctx context.Context, n *node) (in *inspection, status NodeStatus) {
-	in = &inspection{dials: n.dials.Load()}
+	in = &inspection{dials: n.dials.Load(), epoch: n.epoch.Load()}
 	tags := ix.client.tags(ctx, n)
 	info := redis.NewStringCmd(ctx, "info", "server")
 	commands := []*command{newCommand("", info)}
@@ -169,9 +169,7 @@ func (ix *Index) probeNode(ctx context.Context, n *node) (in *inspection, status
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	n.probed.Store(true)
-	for some := range slices.Chunk(commands, pipelineSize) {
-		n.exec(ctx, some, false)
-	}
+	ix.client.execNewest(ctx, n, commands)
 	n.probed.Store(false)
 	var err error
 	in.run, err = runOf(info)

@@ -111,7 +111,7 @@ func (ix *Index) trusts(n *node) bool {
 // compareNode compares all settings that are stored on the node with those of the index.
 func (ix *Index) compareNode(ctx context.Context, n *node) error {
 	commands, stored := ix.readSettings(ctx, n)
-	n.send(ctx, commands, false)
+	ix.client.sendTo(ctx, n, commands, false)
 	return ix.compare(ctx, n, stored, false)
 }
 
