@@ -39,13 +39,17 @@ type client struct {
 	newLoss  bool                   // a tag has another loss than losses knows; guarded by probing
 
 	mu    sync.RWMutex
-	nodes map[*redis.Client]*node // that were sent something, replicas and former masters, too
+	nodes map[*redis.Client]*node // of a cluster, replicas and former masters, too
 }
 
 // newClient adds hooks to c, which see its new connections.
 func newClient(c redis.UniversalClient, now func() time.Time) *client {
 	cluster, _ := c.(*redis.ClusterClient)
-	return &client{UniversalClient: c, cluster: cluster, now: now, nodes: make(map[*redis.Client]*node), marks: make(map[string]tagState)}
+	known := &client{UniversalClient: c, cluster: cluster, now: now, nodes: make(map[*redis.Client]*node), marks: make(map[string]tagState)}
+	if cluster != nil { // it connects to a node to ask for the slots before anything else is sent there
+		cluster.OnNewNode(func(server *redis.Client) { known.nodeFor(server) })
+	}
+	return known
 }
 
 // node is one server, and what is known of it.
