@@ -65,22 +65,42 @@ type reporter struct {
 
 // condition is something that is reported when it begins and when it ends.
 type condition struct {
-	holds bool
-	ended time.Time
+	reported bool
+	ended    time.Time // of the last one that was reported
+	unsaid   string    // the line of one that began within repeatAfter of that; "": none
 }
 
 // repeatAfter is how long a condition that ended is not reported again.
 const repeatAfter = 10 * time.Second
 
-// set returns whether the change is to be reported.
-func (c *condition) set(holds bool) bool {
-	if holds == c.holds || holds && time.Since(c.ended) < repeatAfter {
-		return false
+// begin reports a condition that began or still holds: at once, or after repeatAfter if it
+// has not ended by then. The caller holds the lock.
+func (r *reporter) begin(c *condition, line string) {
+	wait := repeatAfter - time.Since(c.ended)
+	switch {
+	case c.reported:
+	case wait <= 0:
+		c.reported, c.unsaid = true, ""
+		r.printf("%s", line)
+	case c.unsaid == "":
+		c.unsaid = line
+		time.AfterFunc(wait, func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if c.unsaid != "" {
+				r.begin(c, c.unsaid)
+			}
+		})
 	}
-	if c.holds = holds; !holds {
+}
+
+// end returns whether the end of a condition is to be reported: whether its beginning was.
+func (c *condition) end() bool {
+	was := c.reported
+	if c.reported, c.unsaid = false, ""; was {
 		c.ended = time.Now()
 	}
-	return true
+	return was
 }
 
 // Begin implements [bulk.Reporter].
@@ -97,7 +117,7 @@ func (r *reporter) Begin(total int64, after member.ID, written time.Time) {
 func (r *reporter) Moved(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.held.set(false) {
+	if r.held.end() {
 		r.printf("going on")
 	}
 	r.progress.add(n)
@@ -107,9 +127,7 @@ func (r *reporter) Moved(n int) {
 func (r *reporter) Trouble(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.held.set(true) {
-		r.printf("held up, trying again: %v", err)
-	}
+	r.begin(&r.held, fmt.Sprintf("held up, trying again: %v", err))
 }
 
 // Paced implements [bulk.Reporter].
@@ -120,7 +138,9 @@ func (r *reporter) Paced(p bulk.Pace) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.slowed.set(p.Mode == bulk.Slowed) {
+	if p.Mode == bulk.Slowed {
+		r.begin(&r.slowed, p.String())
+	} else if r.slowed.end() {
 		r.printf("%s", p)
 	}
 }

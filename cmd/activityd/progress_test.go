@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/activityd/activityd/internal/bulk"
 )
 
 func TestProgressLines(t *testing.T) {
@@ -42,4 +45,36 @@ func TestProgressWithoutLines(t *testing.T) {
 			t.Errorf("printed %q", out.String())
 		}
 	})
+}
+
+// An outage that begins soon after another one ended is reported when it still holds some
+// time after that, though it is not told again.
+func TestAnOutageAfterAnotherIsReported(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		lasts time.Duration // of the second outage
+		want  string
+	}{
+		"it is over soon": {time.Second, "held up, trying again: no\ngoing on\n"},
+		"it lasts":        {time.Minute, "held up, trying again: no\ngoing on\nheld up, trying again: Redis does not answer: no\ngoing on\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var out strings.Builder
+				r := &reporter{w: &out}
+				r.Begin(-1, 0, time.Time{})
+				no := errors.New("no")
+				r.Trouble(no)
+				r.Moved(1)
+				<-time.After(time.Second)
+				r.Paced(bulk.Pace{Mode: bulk.Stopped, Server: "Redis", Err: no})
+				<-time.After(test.lasts)
+				r.Moved(1)
+				<-time.After(time.Minute)
+				if got := strings.ReplaceAll(out.String(), "activityd: ", ""); got != test.want {
+					t.Errorf("printed %q, want %q", got, test.want)
+				}
+			})
+		})
+	}
 }

@@ -181,11 +181,14 @@ func TestEachStoredVisitsAllSets(t *testing.T) {
 	onBoth(t, func(t *testing.T, b bench) {
 		b.client.MSet(t.Context(), "user_x", 1, "user_07", 1, "other", 1)
 		want := map[member.ID]bool{}
+		fill := b.client.Pipeline()
 		for i := range member.ID(3000) {
-			b.client.Do(t.Context(), "ZADD", index.UserKey(i+1), 1, 1)
+			fill.Do(t.Context(), "ZADD", index.UserKey(i+1), 1, 1)
 			want[i+1] = true
 		}
-		err := b.EachStored(t.Context(), func(_ context.Context, users []member.ID) error {
+		_, err := fill.Exec(t.Context())
+		must(t, err)
+		err = b.EachStored(t.Context(), func(_ context.Context, users []member.ID) error {
 			for _, u := range users {
 				delete(want, u)
 				if u > 3000 || u == 0 {

@@ -40,15 +40,18 @@ type client struct {
 	newLoss  bool                   // a tag has another loss than losses knows; guarded by probing
 
 	mu    sync.RWMutex
-	nodes map[*redis.Client]*node // that were sent something, replicas and former masters, too
+	nodes map[*redis.Client]*node // of a cluster, replicas and former masters, too
 }
 
 // newClient adds hooks to c, which see its new connections.
 func newClient(c redis.UniversalClient, now func() time.Time) *client {
 	cluster, _ := c.(*redis.ClusterClient)
 	made := &client{UniversalClient: c, cluster: cluster, now: now, nodes: make(map[*redis.Client]*node), marks: make(map[string]tagState)}
-	if single, ok := c.(*redis.Client); ok {
-		made.nodeFor(single) // now, so that it has all connections
+	// Now, so that it has all connections, such as the one over which a cluster's slots are asked for.
+	if cluster != nil {
+		cluster.OnNewNode(func(server *redis.Client) { made.nodeFor(server) })
+	} else if single, ok := c.(*redis.Client); ok {
+		made.nodeFor(single)
 	}
 	return made
 }
