@@ -56,12 +56,12 @@ func newThreeNodes(t *testing.T) *threeNodes {
 
 // lose makes nodes lose their sets now.
 func (n *threeNodes) lose(nodes ...int) {
-	n.mu.Lock()
 	for id := member.ID(1000); id < 4000; id++ {
 		if slices.Contains(nodes, int(id%3)) {
-			n.sets.Forget(id)
+			n.sets.Forget(id) // not while mu is held, which FailIf locks
 		}
 	}
+	n.mu.Lock()
 	for _, node := range nodes {
 		n.lost[node] = time.Now().UnixMilli()
 	}
