@@ -288,7 +288,7 @@ func (o *capacityOptions) costTable() string {
 		})
 	}
 	add("a read", c.Read)
-	add("a set told of an upload", c.Told)
+	add("a set updated for an upload", c.Told)
 	add("the row of a task, in the site's transaction", c.Enqueue)
 	add("a change of contacts, claimed alone", c.ChangeAlone)
 	add("…, in a full claim", c.ChangeBatched)
@@ -307,7 +307,7 @@ func (o *capacityOptions) costTable() string {
 	for _, n := range c.SetBytes[1:] {
 		bytes = append(bytes, number(n))
 	}
-	return text + fmt.Sprintf("\nBytes of a set of one contact, of two, and so on: %s; and %s for each in the table of keys. HTTP: %s bytes a read. A fork takes %s ms for a gigabyte. To tell a set in a cluster takes %s of what it takes activityd and Redis on one server.\n",
+	return text + fmt.Sprintf("\nBytes of a set of one contact, of two, and so on: %s; and %s for each in the table of keys. HTTP: %s bytes a read. A fork takes %s ms for a gigabyte. To update a set in a cluster takes %s of what it takes activityd and Redis on one server.\n",
 		strings.Join(bytes, ", "), number(c.KeyBytes), number(c.Read.HTTPBytes), number(c.ForkMillis), short(c.ClusterTold))
 }
 
@@ -456,7 +456,7 @@ func (o *capacityOptions) compare(t taken) []comparison {
 	}
 }
 
-const followersTold = "followers told, a second"
+const followersTold = "sets updated for uploads, a second"
 
 // checkTable has a part for each load.
 func (o *capacityOptions) checkTable() string {
@@ -527,7 +527,7 @@ func (o *capacityOptions) needTable() string {
 		return [][2]string{
 			{"reads a second", amount(n.rates.Reads)},
 			{"uploads, contact changes a second", amount(n.rates.Uploads) + ", " + amount(n.rates.Changes)},
-			{"sets told a second", amount(n.told)},
+			{"sets updated for uploads, a second", amount(n.told)},
 			{"messages to devices a second", amount(n.rates.Deliveries)},
 			{"tasks in a claim", short(n.claim)},
 			{"**activityd: hosts** of " + short(w.HostCores) + " cores", amount(n.processes)},

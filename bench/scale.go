@@ -830,7 +830,7 @@ func (s *scale) underLoad(ctx context.Context, load rates) (t taken, err error) 
 	after, err := s.seen(ctx)
 	t.Cost, t.Planned, t.Seconds = took, seconds, wall.Seconds()
 	t.Told, t.Swept, t.Pages = after[0]-before[0], after[1]-before[1], after[2]-before[2]
-	fmt.Fprintf(s.log, "%d uploads told %.0f followers; %.0f sets were swept, %.0f pages read from the disk\n", len(owners), t.Told, t.Swept, t.Pages)
+	fmt.Fprintf(s.log, "%d uploads updated the sets of %.0f followers; %.0f sets were swept, %.0f pages read from the disk\n", len(owners), t.Told, t.Swept, t.Pages)
 	return t, err
 }
 

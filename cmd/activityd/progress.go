@@ -67,7 +67,7 @@ type reporter struct {
 type condition struct {
 	reported bool
 	ended    time.Time // of the last one that was reported
-	unsaid   string    // the line of one that began within repeatAfter of that; "": none
+	unsaid   string    // the last line of one that began within repeatAfter of that; "": none
 }
 
 // repeatAfter is how long a condition that ended is not reported again.
@@ -82,7 +82,9 @@ func (r *reporter) begin(c *condition, line string) {
 	case wait <= 0:
 		c.reported, c.unsaid = true, ""
 		r.printf("%s", line)
-	case c.unsaid == "":
+	case c.unsaid != "":
+		c.unsaid = line
+	default:
 		c.unsaid = line
 		time.AfterFunc(wait, func() {
 			r.mu.Lock()
@@ -101,6 +103,13 @@ func (c *condition) end() bool {
 		c.ended = time.Now()
 	}
 	return was
+}
+
+// stop ends the reports of conditions, when the job has ended.
+func (r *reporter) stop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held.unsaid, r.slowed.unsaid = "", ""
 }
 
 // Begin implements [bulk.Reporter].

@@ -62,6 +62,15 @@ func TestAnOutageAfterAnotherIsReported(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var out strings.Builder
 				r := &reporter{w: &out}
+				defer func() { // nothing is written after the end of the job
+					size := out.Len()
+					r.Trouble(errors.New("late"))
+					r.stop()
+					<-time.After(time.Minute)
+					if out.Len() > size {
+						t.Errorf("printed after the end: %q", out.String()[size:])
+					}
+				}()
 				r.Begin(-1, 0, time.Time{})
 				no := errors.New("no")
 				r.Trouble(no)
@@ -70,7 +79,6 @@ func TestAnOutageAfterAnotherIsReported(t *testing.T) {
 				r.Paced(bulk.Pace{Mode: bulk.Stopped, Server: "Redis", Err: no})
 				<-time.After(test.lasts)
 				r.Moved(1)
-				<-time.After(time.Minute)
 				if got := strings.ReplaceAll(out.String(), "activityd: ", ""); got != test.want {
 					t.Errorf("printed %q, want %q", got, test.want)
 				}

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,8 +40,9 @@ import (
 //     believed, and only the marks show what it lost.
 //
 // The address of a single server may be moved, as by a proxy or a name. The argument relies
-// on it that it moves in one direction: a connection that was begun after another one was
-// made leads to the same server, or to a later one. So
+// on it that it moves in one direction: a connection that was begun after another one had
+// answered leads to the same server, or to a later one. (Not after another one was made: a
+// proxy may choose the server later.) A connection is counted when it answers first. So
 //
 //   - a run is asked for over a connection that is made for it ([client.execNewest]), later than
 //     all that were counted before;
@@ -48,9 +50,10 @@ import (
 //     and those that are being made ([client.noteRun]). All that there are afterwards lead to
 //     that server or to a later one, and are counted: none is used before it is judged;
 //   - if it is the run that was known, those counted before were begun after it was first
-//     found, and made before it was found again: they lead to that server, too;
+//     found, and answered before it was found again: they lead to that server, too;
 //   - a reply to what was sent before such a closing is not believed after it
-//     ([client.believes]).
+//     ([client.believes]): the epoch is raised when all are closed, so that what is sent in
+//     the new one goes over none of them.
 //
 // Nor is one to what was sent while the data were unknown, of any node: the set may have been
 // read before it was deleted.
@@ -77,25 +80,33 @@ type knowledge struct {
 // unknownFor is how long an [ErrUnknown] holds before it is checked again.
 const unknownFor = time.Second
 
-// holds reports whether k applies to all replies up to now.
-func (k *knowledge) holds(n *node) bool {
-	return k != nil && k.dials == n.dials.Load() && (k.err == nil || n.now().Sub(k.at) < unknownFor)
+// holds reports whether k applies to replies over connections of which so many were counted.
+func (k *knowledge) holds(n *node, dials int64) bool {
+	return k != nil && k.dials >= dials && (k.err == nil || n.now().Sub(k.at) < unknownFor)
 }
 
 // believes returns nil if the reply to a command can be believed, [ErrUnknown] if not, or why
 // that cannot be found out.
 func (c *client) believes(ctx context.Context, cmd *command) error {
-	err := c.knows(ctx, cmd.on)
-	if err == nil && cmd.epoch != cmd.on.epoch.Load() { // in this order
-		err = fmt.Errorf("%s: it answered before its data were known: %w", cmd.on.addr, ErrUnknown)
+	if err := c.knows(ctx, cmd.on); err != nil { // before the next look
+		return err
 	}
-	return err
+	return cmd.outdated()
+}
+
+// outdated returns [ErrUnknown] if the command was sent in an epoch of its node that is over.
+func (cmd *command) outdated() error {
+	if cmd.on != nil && cmd.epoch != cmd.on.epoch.Load() {
+		return fmt.Errorf("%s: it answered before its data were known: %w", cmd.on.addr, ErrUnknown)
+	}
+	return nil
 }
 
 // knows returns nil if the replies of the node in its present epoch can be believed,
 // [ErrUnknown] if not, or why that cannot be found out.
 func (c *client) knows(ctx context.Context, n *node) error {
-	if k := n.known.Load(); k.holds(n) {
+	counted := n.dials.Load() // with those that the replies came over
+	if k := n.known.Load(); k.holds(n, counted) {
 		return k.err
 	}
 	if err := n.lockKnown(ctx); err != nil {
@@ -103,7 +114,7 @@ func (c *client) knows(ctx context.Context, n *node) error {
 	}
 	defer func() { <-n.knowing }()
 	before, dials := n.known.Load(), n.dials.Load()
-	if before.holds(n) {
+	if before.holds(n, counted) {
 		return before.err
 	}
 	tags := c.tags(ctx, n)
@@ -124,7 +135,7 @@ func (c *client) knows(ctx context.Context, n *node) error {
 	if err != nil {
 		return translate(ctx, "ask for the run of "+n.addr, err)
 	}
-	c.noteRun(n, n.epoch.Load(), run)
+	c.noteRun(n, n.epoch.Load(), run) // no epoch began since it was asked for, as knowing is held
 	k := &knowledge{dials: dials, run: run, at: n.now()}
 	if before == nil || before.run != run || before.err != nil {
 		for _, server := range servers {
@@ -150,7 +161,7 @@ func (n *node) lockKnown(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	err := n.down()
+	err := cmp.Or(ctx.Err(), n.down())
 	if err != nil {
 		<-n.knowing
 	}
@@ -178,10 +189,11 @@ func (c *client) noteRun(n *node, epoch int64, run string) bool {
 // runOf returns the run of a server, "" if it does not report it.
 func runOf(info *redis.StringCmd) (string, error) {
 	if err := info.Err(); err != nil {
-		if passing, refused := redisreply.Passing(err); passing && !refused {
+		passing, refused := redisreply.Passing(err)
+		if isUnreachable(err) || errors.Is(err, redis.Nil) || passing && !refused { // nil is of a Sentinel
 			return "", err
 		}
-		return "", nil
+		return "", nil // it forbids the command, or does not have it
 	}
 	for line := range strings.Lines(info.Val()) {
 		if id, ok := strings.CutPrefix(line, "run_id:"); ok {
@@ -217,7 +229,11 @@ func (c *client) judge(ctx, background context.Context, inspected map[*node]*ins
 		runs[in.run] = true
 	}
 	for n, in := range inspected {
-		n.knowing <- struct{}{}
+		select {
+		case n.knowing <- struct{}{}:
+		case <-ctx.Done():
+			continue // the next probe judges it
+		}
 		if !c.noteRun(n, in.epoch, in.run) { // it may be of a former server
 			<-n.knowing
 			continue
@@ -227,7 +243,9 @@ func (c *client) judge(ctx, background context.Context, inspected map[*node]*ins
 		if unknown {
 			k.err = fmt.Errorf("%s: %w", n.addr, ErrUnknown)
 		}
-		if before := n.known.Load(); before == nil || before.dials <= in.dials {
+		switch before := n.known.Load(); {
+		case !unknown && (len(in.failed) > 0 || len(in.tags) == 0): // not all was compared
+		case before == nil || before.dials <= in.dials:
 			n.known.Store(k)
 		}
 		<-n.knowing

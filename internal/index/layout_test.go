@@ -3,6 +3,8 @@ package index
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"sync/atomic"
 	"testing"
 
@@ -33,5 +35,54 @@ func TestANodeWithoutSlotsIsNotBelieved(t *testing.T) {
 	})
 	if err != nil || replicas.Load() == 0 {
 		t.Errorf("%d replicas, %v", replicas.Load(), err)
+	}
+}
+
+// Only a reply can say that a server does not report its run. Where there was none, nothing
+// is known of the run: what was known stays, and no connection is closed.
+func TestOnlyAReplySaysThatARunIsNotReported(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{context.Canceled, context.DeadlineExceeded, errDown, redis.ErrClosed, io.EOF, net.ErrClosed, redis.Nil, errorReply("LOADING Redis is loading the dataset in memory"), errorReply("NOAUTH Authentication required.")} {
+		info := redis.NewStringCmd(t.Context(), "info")
+		info.SetErr(err)
+		if _, got := runOf(info); !errors.Is(got, err) {
+			t.Errorf("after %v: %v", err, got)
+		}
+	}
+	for _, err := range []error{errorReply("NOPERM this user has no permissions to run the 'info' command"), errorReply("section (server) is not supported")} {
+		info := redis.NewStringCmd(t.Context(), "info")
+		info.SetErr(err)
+		if run, got := runOf(info); run != "" || got != nil {
+			t.Errorf("after %v: %q, %v", err, run, got)
+		}
+	}
+}
+
+type errorReply string
+
+func (r errorReply) Error() string { return string(r) }
+func (errorReply) RedisError()     {}
+
+// A server that answered a probe while it was loading its data, so that nothing was
+// compared, is not believed for that.
+func TestWhatWasNotComparedIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Network: "unix", Addr: servertest.Redis(t).Addr(), ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = client.Close() })
+	ix := New(client, Options{Settings: Settings{Need: 10, Max: 12, Min: 10}})
+	c, ctx := ix.client, t.Context()
+	n := c.nodeFor(client)
+	for name, in := range map[string]inspection{
+		"no tag could be read": {run: "new", failed: []string{""}},
+		"all have moved":       {run: "new"},
+	} {
+		in.dials, in.epoch = n.dials.Load(), n.epoch.Load()
+		c.judge(ctx, nil, map[*node]*inspection{n: &in})
+		if k := n.known.Load(); k != nil {
+			t.Errorf("%s: it is known: %+v", name, k)
+		}
+	}
+	if err := c.knows(ctx, n); err != nil {
+		t.Errorf("it is not believed after it was compared: %v", err)
 	}
 }

@@ -48,7 +48,7 @@ func (ix *Index) Look(ctx context.Context, users []member.ID) []Set {
 		commands = append(commands, settings...)
 	}
 	ix.client.send(ctx, commands)
-	wrong := make(map[*node]error)
+	wrong, unknown := make(map[*node]error), make(map[*node]error)
 	for n := range nodes {
 		wrong[n] = ix.compare(ctx, n, stored[n], false)
 	}
@@ -56,7 +56,10 @@ func (ix *Index) Look(ctx context.Context, users []member.ID) []Set {
 		err := errors.Join(members[i].Err(), sizes[i].Err())
 		isNoSet := redis.HasErrorPrefix(members[i].Err(), "WRONGTYPE")
 		if n := reads[2*i].on; n != nil && (err == nil || isNoSet) {
-			err = cmp.Or(wrong[n], ix.client.believes(ctx, reads[2*i]), err)
+			if _, asked := unknown[n]; !asked {
+				unknown[n] = ix.client.knows(ctx, n)
+			}
+			err = cmp.Or(wrong[n], unknown[n], reads[2*i].outdated(), reads[2*i+1].outdated(), err)
 		}
 		switch {
 		case isNoSet && redis.HasErrorPrefix(err, "WRONGTYPE"):

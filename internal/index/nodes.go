@@ -63,11 +63,11 @@ type node struct {
 	addr     string                 // of one behind a Sentinel, "sentinel"
 	sentinel atomic.Pointer[string] // the address of such a one, when it was connected to last
 	now      func() time.Time
-	// dials counts the connections that were made to it. What is known of its data, such as
+	// dials counts the connections over which it has answered. What is known of its data, such as
 	// that it is the data that was there before, is known up to a number of them: only over a
 	// new connection can another server answer, or the same one after a restart.
 	dials atomic.Int64
-	epoch atomic.Int64 // how often what was read before ceased to be believed
+	epoch atomic.Int64 // is raised where what was read before is not to be believed any more
 
 	watched      *atomic.Bool // of its client
 	hung         atomic.Bool  // the last probe of Watch was not answered: calls fail at once
@@ -152,33 +152,31 @@ func (h dialHook) DialHook(next redis.DialHook) redis.DialHook {
 			if err != nil {
 				return nil, err
 			}
-			if h.addr == behindSentinel {
-				addr := conn.RemoteAddr().String()
-				h.sentinel.Store(&addr)
-			}
 			kept := h.keep(conn, epoch)
 			if kept == nil {
 				_ = conn.Close() // nothing was sent over it
 				continue
 			}
-			if !h.uncounted {
-				h.dials.Add(1) // before anything is sent over it
+			if h.addr == behindSentinel {
+				addr := conn.RemoteAddr().String()
+				h.sentinel.Store(&addr)
 			}
 			return kept, nil
 		}
 	}
 }
 
-// keep returns conn as one that [node.hang] and [client.noteRun] close; nil if beginEpoch may have had
-// to close it, as it was begun to be made in an earlier epoch.
-func (n *node) keep(conn net.Conn, epoch int64) net.Conn {
-	n.connsMu.Lock()
-	defer n.connsMu.Unlock()
-	if epoch != n.epoch.Load() {
+// keep returns conn as one that [node.hang] and [client.noteRun] close; nil if it was begun in
+// an earlier epoch.
+func (h dialHook) keep(conn net.Conn, epoch int64) net.Conn {
+	h.connsMu.Lock()
+	defer h.connsMu.Unlock()
+	if epoch != h.epoch.Load() {
 		return nil
 	}
-	n.conns[conn] = struct{}{}
-	kept := keptConn{conn, n}
+	h.conns[conn] = struct{}{}
+	kept := keptConn{conn, h.node, new(atomic.Bool)}
+	kept.counted.Store(h.uncounted)
 	if raw, ok := conn.(syscall.Conn); ok { // go-redis asks it whether the other end has closed it
 		return rawConn{kept, raw}
 	}
@@ -189,7 +187,17 @@ func (n *node) keep(conn net.Conn, epoch int64) net.Conn {
 type keptConn struct {
 	net.Conn
 
-	node *node
+	node    *node
+	counted *atomic.Bool // in dials of the node, or it need not be
+}
+
+// Read implements [net.Conn].
+func (c keptConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.counted.Load() && c.counted.CompareAndSwap(false, true) {
+		c.node.dials.Add(1) // before the first reply is seen
+	}
+	return n, err
 }
 
 // rawConn is a keptConn that is a [syscall.Conn].
@@ -216,15 +224,15 @@ func (n *node) hang() {
 	n.closeConns()
 }
 
-// beginEpoch begins an epoch: what was read before is not believed any more. If leave, it closes
-// all connections; those that are being made are made again in any case.
-func (n *node) beginEpoch(leave bool) {
+// beginEpoch begins an epoch: what was read before is not believed any more. If closing, it
+// closes all connections first; those that are being made are made again in any case.
+func (n *node) beginEpoch(closing bool) {
 	n.connsMu.Lock()
 	defer n.connsMu.Unlock()
-	n.epoch.Add(1)
-	if leave {
+	if closing {
 		n.closeConns()
 	}
+	n.epoch.Add(1)
 }
 
 // closeConns closes all connections. The caller holds connsMu.
@@ -531,7 +539,7 @@ func (c *client) execNewest(ctx context.Context, n *node, commands []*command) {
 	if c.cluster == nil {
 		o := *n.Options()
 		o.PoolSize = 2 // with 1, an error would begin attempts in the background
-		o.MinIdleConns, o.PipelinePoolSize, o.MaxRetries = 0, -1, -1
+		o.MinIdleConns, o.PipelinePoolSize, o.MaxRetries, o.DisableIdentity = 0, -1, -1, true
 		// Its handlers are not those of the node's client.
 		o.PushNotificationProcessor, o.MaintNotificationsConfig = nil, &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		newest = redis.NewClient(&o)

@@ -217,6 +217,9 @@ func (w *Wake) receive(ctx context.Context) (subscribed bool, err error) {
 		} else if err == nil {
 			silent = 0
 		}
+		if subscribed && errors.Is(err, net.ErrClosed) {
+			return true, nil // this process closed it, as the address may lead to another server now
+		}
 		if err != nil {
 			return subscribed, fmt.Errorf("subscription to %s: %w", Channel, err)
 		}
