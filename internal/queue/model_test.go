@@ -30,13 +30,14 @@ import (
 // absorbed is done after all.
 func TestTheQueueIsItsSpecification(t *testing.T) {
 	t.Parallel()
-	db, err := mysql.Open(servertest.MySQLDSN(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	db.SetMaxOpenConns(1) // the clock is set for a connection
+	dsn := servertest.MySQLDSN(t)
 	rapid.Check(t, func(rt *rapid.T) {
+		db, err := mysql.Open(dsn)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		defer func() { _ = db.Close() }()
+		db.SetMaxOpenConns(1) // the clock is set for a connection, which ends after 45 s or more
 		m := newModel(rt, db)
 		rt.Repeat(map[string]func(*rapid.T){
 			"enqueue":      m.enqueue,
