@@ -11,8 +11,8 @@ func TestSpread(t *testing.T) {
 		values []float64
 		want   string
 	}{
-		{nil, "0 (0..0)"},
-		{[]float64{3}, "3.00 (3.00..3.00)"},
+		{nil, "0"},
+		{[]float64{3}, "3.00"},
 		{[]float64{30, 10, 20}, "too noisy (10.0..30.0)"},
 		{[]float64{10, 20}, "15.0 (10.0..20.0)"},
 		{[]float64{1234.5, 1999, 1500, 1111}, "1370 (1110..2000)"},
@@ -85,5 +85,20 @@ func TestCountdownEndsOnce(t *testing.T) {
 	c.done(1) // a task may be done twice
 	if err := c.wait(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestNumbersOfATableAreGrouped(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"999":                       "999",
+		"1234":                      "1,234",
+		"368000 (1000..1234567) /s": "368,000 (1,000..1,234,567) /s",
+		"0.0195 (0.00256..12345.6)": "0.0195 (0.00256..12,345.6)",
+		"2000ms":                    "2000ms",
+	} {
+		if got := numeral.ReplaceAllStringFunc(in, grouped); got != want {
+			t.Errorf("%q becomes %q, want %q", in, got, want)
+		}
 	}
 }

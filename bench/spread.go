@@ -45,12 +45,12 @@ const noisyFactor = 2
 // never noisy.
 func (s *spread) noisy() bool { return s.Min >= 0 && s.Max > noisyFactor*s.Min }
 
-// String returns the median with its range.
+// String returns the median with its range, if there is one.
 func (s *spread) String() string {
 	if s.noisy() {
 		return fmt.Sprintf("too noisy (%s..%s)", number(s.Min), number(s.Max))
 	}
-	return fmt.Sprintf("%s (%s..%s)", number(s.Median), number(s.Min), number(s.Max))
+	return s.exact()
 }
 
 // exact formats a spread of counts, which are never noisy.

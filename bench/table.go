@@ -167,7 +167,8 @@ func machineTable(list columns) string {
 	rows := [][]string{{"", "date", "processor", "kernel", "Go", "database", "Redis or Valkey"}}
 	for _, c := range list {
 		m := c.machine
-		rows = append(rows, []string{c.name, m.Date, fmt.Sprintf("%s, %d cores", m.CPU, m.Cores), m.Kernel, m.Go, m.MySQL, m.Redis})
+		kernel, _, _ := strings.Cut(m.Kernel, "-") // without the name of its build
+		rows = append(rows, []string{c.name, m.Date, fmt.Sprintf("%s, %d cores", m.CPU, m.Cores), kernel, m.Go, m.MySQL, m.Redis})
 	}
 	return markdown(rows)
 }
@@ -257,7 +258,7 @@ func (list columns) costTable(of []figure) string {
 	return markdown(rows)
 }
 
-var thousands = regexp.MustCompile(`\b\d{4,}\b`)
+var numeral = regexp.MustCompile(`\b\d+(\.\d+)?\b`)
 
 // markdown formats a table, whose first row is its head, after an empty line.
 func markdown(rows [][]string) string {
@@ -266,7 +267,7 @@ func markdown(rows [][]string) string {
 	for i, row := range rows {
 		for j, cell := range row {
 			if i > 0 && j > 0 && !strings.Contains(cell, "-") { // neither dates nor versions
-				cell = thousands.ReplaceAllStringFunc(cell, grouped)
+				cell = numeral.ReplaceAllStringFunc(cell, grouped)
 			}
 			row[j] = strings.ReplaceAll(cell, "|", `\|`)
 		}
@@ -278,10 +279,12 @@ func markdown(rows [][]string) string {
 	return b.String()
 }
 
-// grouped writes 12345 as 12,345.
-func grouped(digits string) string {
+// grouped writes 12345.6 as 12,345.6.
+func grouped(number string) string {
+	digits, _, _ := strings.Cut(number, ".")
+	decimals := number[len(digits):]
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
 	}
-	return digits
+	return digits + decimals
 }
