@@ -154,7 +154,7 @@ func (b *bulkCommand) checkSettings(ctx context.Context, materialize string, wri
 // result nothing was begun.
 func (b *bulkCommand) run(ctx context.Context) (bulk.Result, error) {
 	r, err := b.job.Run(ctx)
-	b.reporter.stop()
+	b.stop()
 	if errors.Is(err, bulk.ErrStopped) {
 		err = errSignalled
 	}

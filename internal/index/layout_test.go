@@ -42,14 +42,14 @@ func TestANodeWithoutSlotsIsNotBelieved(t *testing.T) {
 // is known of the run: what was known stays, and no connection is closed.
 func TestOnlyAReplySaysThatARunIsNotReported(t *testing.T) {
 	t.Parallel()
-	for _, err := range []error{context.Canceled, context.DeadlineExceeded, errDown, redis.ErrClosed, io.EOF, net.ErrClosed, redis.Nil, errorReply("LOADING Redis is loading the dataset in memory"), errorReply("NOAUTH Authentication required.")} {
+	for _, err := range []error{context.Canceled, context.DeadlineExceeded, errDown, redis.ErrClosed, io.EOF, net.ErrClosed, redis.Nil, replyError("LOADING Redis is loading the dataset in memory"), replyError("NOAUTH Authentication required.")} {
 		info := redis.NewStringCmd(t.Context(), "info")
 		info.SetErr(err)
 		if _, got := runOf(info); !errors.Is(got, err) {
 			t.Errorf("after %v: %v", err, got)
 		}
 	}
-	for _, err := range []error{errorReply("NOPERM this user has no permissions to run the 'info' command"), errorReply("section (server) is not supported")} {
+	for _, err := range []error{replyError("NOPERM this user has no permissions to run the 'info' command"), replyError("section (server) is not supported")} {
 		info := redis.NewStringCmd(t.Context(), "info")
 		info.SetErr(err)
 		if run, got := runOf(info); run != "" || got != nil {
@@ -58,10 +58,10 @@ func TestOnlyAReplySaysThatARunIsNotReported(t *testing.T) {
 	}
 }
 
-type errorReply string
+type replyError string
 
-func (r errorReply) Error() string { return string(r) }
-func (errorReply) RedisError()     {}
+func (r replyError) Error() string { return string(r) }
+func (replyError) RedisError()     {}
 
 // A server that answered a probe while it was loading its data, so that nothing was
 // compared, is not believed for that.

@@ -68,19 +68,24 @@ func (ix *Index) Look(ctx context.Context, users []member.ID) []Set {
 			err = cmp.Or(failed[i], err)
 			sets[i] = Set{Member: user, Err: translate(ctx, fmt.Sprintf("look at the set of %s", user), err)}
 		default:
-			s := Set{Member: user, Known: sizes[i].Val() > 0, Size: int(sizes[i].Val())}
-			for _, z := range members[i].Val() {
-				if e, err := parseEntry(z); err == nil {
-					s.Members = append(s.Members, e)
-				} else {
-					s.Foreign++
-				}
-			}
-			sets[i] = s
+			sets[i] = setOf(user, members[i].Val(), sizes[i].Val())
 		}
 	}
 	ix.observe(opLook, start, firstErr(sets, func(s Set) error { return s.Err }))
 	return sets
+}
+
+// setOf returns a set as it was read.
+func setOf(user member.ID, members []redis.Z, size int64) Set {
+	s := Set{Member: user, Known: size > 0, Size: int(size)}
+	for _, z := range members {
+		if e, err := parseEntry(z); err == nil {
+			s.Members = append(s.Members, e)
+		} else {
+			s.Foreign++
+		}
+	}
+	return s
 }
 
 // EachStored calls do with the owners of all stored sets, some at a time. One may come
