@@ -16,9 +16,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
-	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
-	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -28,19 +26,11 @@ func TestANodeOfAClusterIsAway(t *testing.T) {
 	cluster, dsn, log := servertest.Cluster(t, 3, 0), servertest.MySQLDSN(t), &safeLog{}
 	r := start(t, configFor(t, dsn, cluster.URL(), "--role=api"))
 	metrics := startObserved(t, log, dsn, cluster.URL(), "--role=workers")
-	db, err := mysql.Open(dsn)
-	must(t, err)
-	t.Cleanup(func() { _ = db.Close() })
-	r.db, r.site = db, site.NewMySQL(db)
+	r.openSite(t, dsn)
 	const first, last = 110, 139 // the viewers
 	dead := cluster.Nodes[0]
 	r.makeSite(t, last-100)
-	contact := func(id member.ID) {
-		t.Helper()
-		for viewer := first; viewer <= last; viewer++ {
-			must(t, r.site.SetContact(t.Context(), member.ID(viewer), id, site.Grant{}))
-		}
-	}
+	contact := func(id member.ID) { r.addContact(t, first, last, id) }
 	contact(101)
 	r.awaitTasks(t)
 	isDead := make(map[int]bool) // by viewer
@@ -119,18 +109,10 @@ func TestANodeOfAClusterGoesOn(t *testing.T) {
 	t.Parallel()
 	cluster, dsn := servertest.Cluster(t, 3, 0, "--cluster-node-timeout", "60000"), servertest.MySQLDSN(t)
 	r := start(t, configFor(t, dsn, cluster.URL()))
-	db, err := mysql.Open(dsn)
-	must(t, err)
-	t.Cleanup(func() { _ = db.Close() })
-	r.db, r.site = db, site.NewMySQL(db)
+	r.openSite(t, dsn)
 	const first, last = 110, 139 // the viewers
 	r.makeSite(t, last-100)
-	contact := func(id member.ID) {
-		t.Helper()
-		for viewer := first; viewer <= last; viewer++ {
-			must(t, r.site.SetContact(t.Context(), member.ID(viewer), id, site.Grant{}))
-		}
-	}
+	contact := func(id member.ID) { r.addContact(t, first, last, id) }
 	contact(101)
 	r.awaitTasks(t)
 	r.awaitReady(t, `"status":"ok","components"`)
@@ -142,7 +124,7 @@ func TestANodeOfAClusterGoesOn(t *testing.T) {
 		return 0 < n && n <= last-first
 	})
 	// As after hours, with many others.
-	_, err = db.ExecContext(t.Context(), "UPDATE tasks SET due_at = due_at + 250000 WHERE state = 'scheduled'")
+	_, err := r.db.ExecContext(t.Context(), "UPDATE tasks SET due_at = due_at + 250000 WHERE state = 'scheduled'")
 	must(t, err)
 	must(t, cluster.Nodes[0].Resume())
 	r.awaitTasks(t)

@@ -111,13 +111,25 @@ func startAllWith(t *testing.T, set func(*config), flags ...string) *running {
 	r.redis = redisServer
 	r.client = redis.NewClient(&redis.Options{Network: "unix", Addr: redisServer.Addr()})
 	t.Cleanup(func() { _ = r.client.Close() })
-	db, err := mysql.Open(mysqlDSN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r.openSite(t, mysqlDSN)
+	return r
+}
+
+// openSite opens the site's database.
+func (r *running) openSite(t *testing.T, dsn string) {
+	t.Helper()
+	db, err := mysql.Open(dsn)
+	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	r.db, r.site = db, site.NewMySQL(db)
-	return r
+}
+
+// addContact adds a contact to the viewers from first to last.
+func (r *running) addContact(t *testing.T, first, last, contact member.ID) {
+	t.Helper()
+	for viewer := first; viewer <= last; viewer++ {
+		must(t, r.site.SetContact(t.Context(), viewer, contact, site.Grant{}))
+	}
 }
 
 // answer is what the endpoint returns.
