@@ -219,6 +219,8 @@ func await(ctx context.Context, what string, do func() error) error {
 // ok returns an error unless the node knows a living master for each slot, and considers these
 // nodes, and no others, alive.
 func (n *Node) ok(ctx context.Context, nodes map[string]bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // a connection may never be answered
+	defer cancel()
 	info, err := n.Client.ClusterInfo(ctx).Result()
 	if err != nil {
 		return err
