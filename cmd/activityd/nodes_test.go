@@ -81,15 +81,7 @@ func TestANodeOfAClusterIsAway(t *testing.T) {
 	r.awaitTasks(t)
 	awaitMetric(t, metrics, `activityd_redis_up{node="`+dead.HostPort+`"} 1`)
 	awaitMetric(t, metrics, "activityd_redis_slots_away_ratio 0")
-	for viewer := first; viewer <= last; viewer++ {
-		eventually(t, fmt.Sprintf("%d reads by the index", viewer), func() bool {
-			a := r.read(t, viewer)
-			if a.contact() != "102" {
-				t.Fatalf("%d: answer %+v", viewer, a)
-			}
-			return a.Source == "index"
-		})
-	}
+	r.awaitIndexed(t, first, last, "102")
 	for words, want := range map[string]int{
 		`msg="server cannot be used" server="Redis ` + dead.HostPort + `"`:    1,
 		`msg="server can be used again" server="Redis ` + dead.HostPort + `"`: 1,
@@ -129,15 +121,7 @@ func TestANodeOfAClusterGoesOn(t *testing.T) {
 	must(t, cluster.Nodes[0].Resume())
 	r.awaitTasks(t)
 	r.awaitReady(t, `"status":"ok","components"`)
-	for viewer := first; viewer <= last; viewer++ {
-		eventually(t, fmt.Sprintf("%d reads by the index", viewer), func() bool {
-			a := r.read(t, viewer)
-			if a.contact() != "102" {
-				t.Fatalf("%d: answer %+v", viewer, a)
-			}
-			return a.Source == "index"
-		})
-	}
+	r.awaitIndexed(t, first, last, "102")
 }
 
 var (

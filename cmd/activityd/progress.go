@@ -82,10 +82,7 @@ func (r *reporter) begin(c *condition, line string) {
 	case wait <= 0:
 		c.reported, c.unsaid = true, ""
 		r.printf("%s", line)
-	case c.unsaid != "":
-		c.unsaid = line
-	default:
-		c.unsaid = line
+	case c.unsaid == "":
 		time.AfterFunc(wait, func() {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -93,6 +90,9 @@ func (r *reporter) begin(c *condition, line string) {
 				r.begin(c, c.unsaid)
 			}
 		})
+		fallthrough
+	default:
+		c.unsaid = line
 	}
 }
 

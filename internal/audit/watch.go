@@ -14,7 +14,7 @@ func (p *Patrol) watch(ctx context.Context) error {
 			redisLosses.Inc()
 			switch {
 			case p.options.Rate == 0:
-				p.options.Log.WarnContext(ctx, "redis is new or lost data", "rebuild", "not by this process; if no other one sweeps, run `activityd backfill`")
+				p.options.Log.WarnContext(ctx, "redis is new or lost data", "rebuild", "not by this process", "command", "activityd backfill")
 			case p.options.Build == nil:
 				p.options.Log.InfoContext(ctx, "redis is new or lost data", "rebuild", "as members read")
 			}

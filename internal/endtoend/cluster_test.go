@@ -28,7 +28,7 @@ import (
 )
 
 // severalSite is a site whose sets lie in some Redis, and an activityd. Its viewers are the
-// members from 1 on; each has the contacts 2001 to 2010, of whom 2010 uploaded last. The
+// members from 1 on; each has the contacts 2001 to 2010; 2010 uploaded last of these. The
 // newcomer uploaded after all of them, and is no contact yet.
 type severalSite struct {
 	dsn, redisURL string

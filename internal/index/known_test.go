@@ -140,9 +140,9 @@ func TestDataThatGoBackAreNotBelieved(t *testing.T) {
 	}
 	late.watched(t)
 	servertest.Eventually(t, "the set to be missing", func() bool {
-		must := b.Probe(ctx)
+		probe := b.Probe(ctx)
 		_, err := b.Candidates(ctx, user)
-		return must == nil && errors.Is(err, index.ErrMissing)
+		return probe == nil && errors.Is(err, index.ErrMissing)
 	})
 }
 
