@@ -213,7 +213,7 @@ func TestALossWhereNothingSweeps(t *testing.T) {
 		s.ledger.lose()
 		<-time.After(5 * time.Second)
 		stop()
-		if text := s.log.String(); before != "" || strings.Count(text, "run `activityd backfill`") != 1 || s.losses() != 1 {
+		if text := s.log.String(); before != "" || strings.Count(text, `command="activityd backfill"`) != 1 || s.losses() != 1 {
 			t.Errorf("%d losses, the log says %s, then %s", s.losses(), before, text)
 		}
 	})
