@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -174,24 +175,25 @@ func checkRefusal(t *testing.T, number uint16, atOnce, asText bool) {
 
 // TestCancelledPreparation: the end of one caller's context is nothing to the next.
 func TestCancelledPreparation(t *testing.T) {
-	t.Parallel()
-	db, mock := newMock(t)
-	mock.ExpectPrepare("").WillDelayFor(1 << 40)
-	mock.ExpectPrepare("").ExpectQuery().WillReturnRows(standingRow(2, 7, 100))
-	store := contacts.NewMySQL(db)
-	ctx, cancel := context.WithTimeout(t.Context(), 1<<20)
-	defer cancel()
-	_, err := store.Standings(ctx, contacts.Viewer{ID: 1}, []member.ID{2})
-	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, mysql.ErrUnavailable) {
-		t.Errorf("Standings: %v, want context.DeadlineExceeded alone", err)
-	}
-	standings, err := store.Standings(t.Context(), contacts.Viewer{ID: 1}, []member.ID{2})
-	if err != nil || len(standings) != 1 {
-		t.Errorf("the next caller: %+v, %v, want an answer", standings, err)
-	}
-	if err := mock.ExpectationsWereMet(); err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) { // the time ends while the statement is being prepared, and not before
+		db, mock := newMock(t)
+		mock.ExpectPrepare("").WillDelayFor(time.Hour)
+		mock.ExpectPrepare("").ExpectQuery().WillReturnRows(standingRow(2, 7, 100))
+		store := contacts.NewMySQL(db)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := store.Standings(ctx, contacts.Viewer{ID: 1}, []member.ID{2})
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, mysql.ErrUnavailable) {
+			t.Errorf("Standings: %v, want context.DeadlineExceeded alone", err)
+		}
+		standings, err := store.Standings(t.Context(), contacts.Viewer{ID: 1}, []member.ID{2})
+		if err != nil || len(standings) != 1 {
+			t.Errorf("the next caller: %+v, %v, want an answer", standings, err)
+		}
+		if err := mock.ExpectationsWereMet(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestManyPrepareAtOnce: of statements that several callers prepare at the same
