@@ -3,6 +3,7 @@ package push_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -370,7 +371,10 @@ func TestASlowPushServiceHoldsUpNoOther(t *testing.T) {
 				w.begin()
 				pass(9 * time.Second) // 3000 tasks are six batches for each of the two workers
 				others := 0
-				for _, m := range w.accepted {
+				w.mu.Lock() // workers may send at this moment
+				accepted := slices.Clone(w.accepted)
+				w.mu.Unlock()
+				for _, m := range accepted {
 					others += int((m.Device.ID + 1) % 2)
 				}
 				if others != 1500 {
