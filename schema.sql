@@ -7,12 +7,12 @@
 --
 -- A site with a schema of its own creates views with the names and columns of
 -- the first four over its tables, and only the other tables as they stand here.
--- Then its own indexes must serve the queries: the README lists them.
+-- Then its own indexes must serve the queries: docs/setup.md lists them.
 
 CREATE TABLE IF NOT EXISTS users (
   id          BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
   username    VARCHAR(255)    NOT NULL DEFAULT '',
-  last_upload BIGINT UNSIGNED NULL COMMENT 'unix seconds of the newest upload; NULL or 0: never uploaded',
+  last_upload BIGINT UNSIGNED NULL COMMENT 'unix seconds, at least the date of each photo that is not private; NULL or 0: there was none',
   PRIMARY KEY (id)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
@@ -52,7 +52,7 @@ CREATE TABLE IF NOT EXISTS photos (
 -- the change that the task is about, and for type 'notify' queue = 'notify';
 -- if it wants to, also queue and priority,
 -- expires_at, or, for a task that shall run later, state = 'scheduled' and due_at.
--- It needs the right to insert these columns, and no other (README, Rights); args of
+-- It needs the right to insert these columns, and no other (docs/setup.md); args of
 -- more than 32768 bytes are not read. Times are unix milliseconds of the database's clock.
 CREATE TABLE IF NOT EXISTS tasks (
   id           BIGINT UNSIGNED   NOT NULL AUTO_INCREMENT,

@@ -8,12 +8,14 @@
 -- and MariaDB 10.6+. Either of
 --
 --   activityd schema --triggers --apply
---   mysql site < triggers.sql            (the client understands DELIMITER)
+--   mysql site < triggers.sql            (a first installation; the client understands DELIMITER)
 --
--- installs them or replaces older ones; `activityd schema --triggers --remove`
--- removes them. Triggers run with the rights of the user who installed them, who must keep
--- these. docs/adoption.md says what else to do once, and what
--- triggers cannot see.
+-- installs them; `activityd schema --triggers --remove` removes them. Replace older ones by
+-- activityd: the client locks nothing while it replaces one trigger after the other, so that
+-- changes may go unreported. If it was the client, bring last_upload up afterwards, by which
+-- those who were behind get their `upload`, and run `activityd verify --repair`. Triggers run
+-- with the rights of the user who installed them, who must keep these. docs/adoption.md says
+-- what else to do once, and what triggers cannot see.
 --
 -- The tasks have no dedupe key. A unique key inside the site's transactions would
 -- make them wait for each other; what is enqueued twice is done once more and
@@ -25,43 +27,63 @@ SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION';
 
 DELIMITER //
 
--- A photo that is newer than anything of its owner raises users.last_upload; the
--- task comes from the trigger on users below, so that a site which keeps
--- last_upload itself gets one task and not two. last_upload never falls: it is an
--- upper bound. So a backdated photo changes nothing, and neither does one that is
--- deleted or whose visibility changes: what may be shown is asked of the photos
--- themselves at every read.
+-- users.last_upload bounds the dates of the photos that are not private. A photo that
+-- somebody else may see, and that is newer than anything of its owner's, raises it: when
+-- it is uploaded, shown (its visibility is 'private' no more), dated later, or given to
+-- another owner. The task comes from the trigger on users below, so that a site which
+-- keeps last_upload itself gets one task and not two. last_upload never falls here: it is
+-- an upper bound. So a backdated photo changes nothing, and neither does one that is
+-- deleted, made private, or shown to other people than before: what may be shown is asked
+-- of the photos themselves at every read. A private photo costs one comparison.
 
--- The owner is locked before the photo is inserted. With a foreign key, InnoDB
--- locks the owner shared for the photo, and of two uploads of one owner that both
--- went on to raise last_upload one would be the victim of a deadlock. The same
--- goes for a photo that is given to another owner.
+-- The owner is locked before a photo that is not private is inserted. With a foreign key,
+-- InnoDB locks the owner shared for the photo, and of two uploads of one owner that both
+-- went on to raise last_upload one would be the victim of a deadlock. The same goes for
+-- such a photo that is given to another owner. A photo that is shown or dated later is
+-- locked before its owner is, and at REPEATABLE READ so are the gaps beside it: no trigger can
+-- come before that. A transaction that shows many, beside another that uploads or shows photos
+-- of that owner, may deadlock; transactions that lock the member first are spared that.
+-- A private photo raises nothing, so nothing is locked here. The lock that a foreign key
+-- takes for it is shared; a transaction that uploads for others after it asks for more, and
+-- two of these, of one owner and at once, may deadlock, as they may without triggers where
+-- the site raises last_upload itself. Writing to the member first spares these, too.
+--
+-- The triggers on updates come first. With the others first, a photo that is uploaded in
+-- private and shown before the last is replaced would be missed.
+DROP TRIGGER IF EXISTS activityd_photos_before_update//
+CREATE TRIGGER activityd_photos_before_update BEFORE UPDATE ON photos FOR EACH ROW
+BEGIN
+  DECLARE the_owner BIGINT UNSIGNED;
+  IF NEW.owner_id <> OLD.owner_id AND NEW.visibility <> 'private' THEN
+    SET the_owner = (SELECT id FROM users WHERE id = NEW.owner_id FOR UPDATE);
+  END IF;
+END//
+
+-- A visibility of NULL, where a site's column has it, counts as private.
+DROP TRIGGER IF EXISTS activityd_photos_after_update//
+CREATE TRIGGER activityd_photos_after_update AFTER UPDATE ON photos FOR EACH ROW
+BEGIN
+  IF NEW.visibility <> 'private' AND
+    (COALESCE(OLD.visibility, 'private') = 'private' OR NEW.date_upload > OLD.date_upload OR NEW.owner_id <> OLD.owner_id)
+  THEN
+    UPDATE users SET last_upload = NEW.date_upload
+    WHERE id = NEW.owner_id AND COALESCE(last_upload, 0) < NEW.date_upload;
+  END IF;
+END//
+
 DROP TRIGGER IF EXISTS activityd_photos_before_insert//
 CREATE TRIGGER activityd_photos_before_insert BEFORE INSERT ON photos FOR EACH ROW
 BEGIN
-  DECLARE the_owner BIGINT UNSIGNED DEFAULT (SELECT id FROM users WHERE id = NEW.owner_id FOR UPDATE);
+  DECLARE the_owner BIGINT UNSIGNED;
+  IF NEW.visibility <> 'private' THEN
+    SET the_owner = (SELECT id FROM users WHERE id = NEW.owner_id FOR UPDATE);
+  END IF;
 END//
 
 DROP TRIGGER IF EXISTS activityd_photos_after_insert//
 CREATE TRIGGER activityd_photos_after_insert AFTER INSERT ON photos FOR EACH ROW
 BEGIN
-  UPDATE users SET last_upload = NEW.date_upload
-  WHERE id = NEW.owner_id AND COALESCE(last_upload, 0) < NEW.date_upload;
-END//
-
-DROP TRIGGER IF EXISTS activityd_photos_before_update//
-CREATE TRIGGER activityd_photos_before_update BEFORE UPDATE ON photos FOR EACH ROW
-BEGIN
-  DECLARE the_owner BIGINT UNSIGNED;
-  IF NEW.owner_id <> OLD.owner_id THEN
-    SET the_owner = (SELECT id FROM users WHERE id = NEW.owner_id FOR UPDATE);
-  END IF;
-END//
-
-DROP TRIGGER IF EXISTS activityd_photos_after_update//
-CREATE TRIGGER activityd_photos_after_update AFTER UPDATE ON photos FOR EACH ROW
-BEGIN
-  IF NEW.date_upload > OLD.date_upload OR NEW.owner_id <> OLD.owner_id THEN
+  IF NEW.visibility <> 'private' THEN
     UPDATE users SET last_upload = NEW.date_upload
     WHERE id = NEW.owner_id AND COALESCE(last_upload, 0) < NEW.date_upload;
   END IF;

@@ -155,6 +155,13 @@ func (a *Auditor) check(ctx context.Context, members []member.ID, look lookFunc)
 			if slices.ContainsFunc(l.suspects, func(f Finding) bool { return f.Class == Error }) {
 				r.Erroneous++
 			}
+			switch l.private {
+			case privateCovered:
+				r.PrivateCovered++
+			case privateBeyond:
+				r.PrivateBeyond++
+			case noPrivate:
+			}
 			r.Findings = append(r.Findings, l.suspects...)
 			return true
 		})

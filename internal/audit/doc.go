@@ -65,9 +65,14 @@
 // came from MySQL anyway are right by construction, and not counted.
 //
 // Both ways of answering trust the site's promise that a member's last upload is
-// not before any of its photos. Where that is broken, both are wrong in the same
-// way. So each look also compares, of the members themselves, last_upload with the
-// newest photo ([LowLastUpload]). No task and no refill mends that.
+// not before any of its photos that are not private. Where that is broken, both are wrong
+// in the same way. So each look also compares, of the members themselves, last_upload with the
+// newest photo that is not private ([LowLastUpload]). No task and no refill mends that.
+//
+// A last_upload that bounds private photos, too, keeps the promise as well, at a price:
+// private uploads are fanned out, and take places in sets. The members whose newest photo
+// is private show which of the two a site does ([MeaningOf]); they are counted without a second
+// look.
 //
 // # What is harmless
 //

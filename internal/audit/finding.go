@@ -21,7 +21,7 @@ const (
 	LostSet        Cause = "lost set"        // none: there is no set, though sets of all members are kept
 	Foreign        Cause = "foreign"         // I4: there is something that activityd never wrote
 	Orphan         Cause = "orphan"          // none: the owner of the set is no member
-	LowLastUpload  Cause = "low last upload" // none: the site's promise: a member's newest photo is newer than its last upload
+	LowLastUpload  Cause = "low last upload" // none: the site's promise: a member's newest photo that is not private is newer than its last upload
 	WrongAnswer    Cause = "wrong answer"    // a read by way of the index shows something else than MySQL alone
 )
 
@@ -62,7 +62,8 @@ type Finding struct {
 	// Stored and Actual are what the set has and what MySQL says. For a ghost, a
 	// missing contact and scores they are unix seconds of the last upload; for a
 	// size, a lost set, foreign members and an orphan they are numbers of members.
-	// For a low last upload they are that and the date of the member's newest photo.
+	// For a low last upload they are that and the date of the member's newest photo
+	// that is not private.
 	// For a wrong answer they are the dates of the newest photos shown and due.
 	Stored, Actual uint64
 	// Since is when the oldest of the pending tasks that explain a Lag was enqueued;
@@ -102,7 +103,7 @@ func (f Finding) values() string {
 	case StaleScore, HighScore:
 		return fmt.Sprintf("scored %s, which uploaded at %s", date(f.Stored), date(f.Actual))
 	case LowLastUpload:
-		return fmt.Sprintf("whose last_upload is %s, and whose newest photo %s", date(f.Stored), date(f.Actual))
+		return fmt.Sprintf("whose last_upload is %s, and whose newest photo that is not private %s", date(f.Stored), date(f.Actual))
 	case WrongAnswer:
 		return fmt.Sprintf("who is shown photos up to %s, and should be up to %s", date(f.Stored), date(f.Actual))
 	case Foreign:
@@ -125,7 +126,12 @@ type Report struct {
 	Checked   int // sets, or answers, that were judged
 	Erroneous int // those of them with an Error
 	Unsettled int // those that changed so often that they could not be judged; not in Checked
-	Failed    int // those at which a server failed, again and again; not in Checked. Only a [Patrol] leaves them out
+	// PrivateCovered and PrivateBeyond are the members in Checked, of a check of sets, whose
+	// newest photo is private: those whose last upload is at least its date, and those whose
+	// last upload is not. Either is right, and neither confirmed; see [MeaningOf].
+	PrivateCovered, PrivateBeyond int
+
+	Failed int // those at which a server failed, again and again; not in Checked. Only a [Patrol] leaves them out
 	// Skipped are the viewers whose answers the index had no part in, or that are no
 	// members; not in Checked.
 	Skipped []member.ID
@@ -159,6 +165,8 @@ func (r *Report) Add(other Report) {
 	r.Checked += other.Checked
 	r.Erroneous += other.Erroneous
 	r.Unsettled += other.Unsettled
+	r.PrivateCovered += other.PrivateCovered
+	r.PrivateBeyond += other.PrivateBeyond
 	r.Skipped = append(r.Skipped, other.Skipped...)
 	r.Unreachable = append(r.Unreachable, other.Unreachable...)
 	r.Away = cmp.Or(r.Away, other.Away)

@@ -23,8 +23,9 @@ var (
 
 // looked is what one look found out about one member.
 type looked struct {
-	moved    bool  // it changed while it was compared: nothing is known
-	skipped  bool  // there is nothing to compare
+	moved    bool // it changed while it was compared: nothing is known
+	skipped  bool // there is nothing to compare
+	private  privateNewest
 	away     error // why the node of its set cannot be used; nil: it can
 	suspects []Finding
 }
@@ -38,12 +39,17 @@ func (a *Auditor) look(ctx context.Context, members []member.ID) (map[member.ID]
 	if err != nil {
 		return nil, err
 	}
-	_, suspects, err := a.compare(ctx, before)
+	facts, suspects, err := a.compare(ctx, before)
+	for i := range facts {
+		if p := privateNewestOf(facts[i].Newest); p != noPrivate {
+			found[before[i].Member] = looked{private: p}
+		}
+	}
 	if err != nil || len(suspects) == 0 {
 		return found, err
 	}
 	for id, list := range suspects {
-		found[id] = looked{suspects: list}
+		found[id] = looked{suspects: list, private: found[id].private}
 	}
 	before = slices.DeleteFunc(before, func(s index.Set) bool { return len(suspects[s.Member]) == 0 })
 	suspected := make([]member.ID, len(before))

@@ -24,6 +24,9 @@ var (
 	membersFailed = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "activityd_audit_failed_total", Help: "Members left out because a server failed at them, again and again.",
 	}, []string{"origin"})
+	privateNewests = promauto.NewCounterVec(prometheus.CounterOpts{
+		Name: "activityd_audit_private_newest_total", Help: "Members seen whose newest photo is private, by last_upload: below it, its upload did not count; covers it, it counted, or was made private later. Unconfirmed.",
+	}, []string{"last_upload"})
 	answersChecked = promauto.NewCounter(prometheus.CounterOpts{
 		Name: "activityd_audit_answers_checked_total", Help: "Answers by the index compared with the answer by MySQL alone.",
 	})
@@ -78,6 +81,8 @@ func init() { // the known series begin with 0
 			findings.WithLabelValues(cause.label(), string(class))
 		}
 	}
+	privateNewests.WithLabelValues("covers")
+	privateNewests.WithLabelValues("below")
 	refills.WithLabelValues("enqueued")
 	refills.WithLabelValues("deferred")
 }
@@ -92,6 +97,8 @@ func countSets(origin string, r Report) {
 	setsUnsettled.WithLabelValues(origin).Add(float64(r.Unsettled))
 	setsUnreachable.WithLabelValues(origin).Add(float64(len(r.Unreachable)))
 	membersFailed.WithLabelValues(origin).Add(float64(r.Failed))
+	privateNewests.WithLabelValues("covers").Add(float64(r.PrivateCovered))
+	privateNewests.WithLabelValues("below").Add(float64(r.PrivateBeyond))
 	countFindings(r.Findings)
 }
 

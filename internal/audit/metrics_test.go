@@ -12,7 +12,7 @@ import (
 
 func TestTheAuditIsCounted(t *testing.T) {
 	before := metricstest.Gather(t)
-	audit.CountSets(audit.OfRead, audit.Report{Checked: 5, Erroneous: 1, Unsettled: 2, Failed: 3, Unreachable: []member.ID{7}, Findings: []audit.Finding{
+	audit.CountSets(audit.OfRead, audit.Report{Checked: 5, Erroneous: 1, Unsettled: 2, Failed: 3, Unreachable: []member.ID{7}, PrivateCovered: 3, PrivateBeyond: 4, Findings: []audit.Finding{
 		{Cause: audit.StaleScore, Class: audit.Error},
 		{Cause: audit.StaleScore, Class: audit.Error},
 		{Cause: audit.LostSet, Class: audit.Lag, Lasting: true},
@@ -31,6 +31,8 @@ func TestTheAuditIsCounted(t *testing.T) {
 		`activityd_audit_findings_total{cause="lost_set",class="lag"}`:          1,
 		`activityd_audit_findings_total{cause="ghost",class="waste"}`:           1,
 		`activityd_audit_findings_total{cause="wrong_answer",class="error"}`:    1,
+		`activityd_audit_private_newest_total{last_upload="covers"}`:            3,
+		`activityd_audit_private_newest_total{last_upload="below"}`:             4,
 		`activityd_audit_lasting_lag_total`:                                     1,
 		`activityd_audit_answers_checked_total`:                                 2,
 		`activityd_audit_answers_erroneous_total`:                               1,
@@ -38,7 +40,7 @@ func TestTheAuditIsCounted(t *testing.T) {
 	after := metricstest.Gather(t)
 	if diff := cmp.Diff(want, after.Since(before).Named(
 		"activityd_audit_checked_total", "activityd_audit_erroneous_total", "activityd_audit_unsettled_total", "activityd_audit_failed_total", "activityd_audit_unreachable_total",
-		"activityd_audit_findings_total", "activityd_audit_lasting_lag_total", "activityd_audit_answers_checked_total", "activityd_audit_answers_erroneous_total",
+		"activityd_audit_findings_total", "activityd_audit_private_newest_total", "activityd_audit_lasting_lag_total", "activityd_audit_answers_checked_total", "activityd_audit_answers_erroneous_total",
 	)); diff != "" {
 		t.Errorf("counted (-want +got):\n%s", diff)
 	}

@@ -38,6 +38,51 @@ func TestALowLastUpload(t *testing.T) {
 	found(t, r)
 }
 
+// A site that raises last_upload with a photo that becomes visible, and forgets the task,
+// breaks the sets; one that forgets both breaks its promise. Neither goes unnoticed.
+func TestAPhotoShownWithoutItsEvent(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		show func(*contacts.Memory)
+		want string
+	}{
+		{func(m *contacts.Memory) { m.SetLastUpload(16, 9000); m.SetVisibility(900, contacts.Public) }, "error stale score"},
+		{func(m *contacts.Memory) { m.SetVisibility(900, contacts.Public) }, "error low last upload"},
+	} {
+		b := newBench(t)
+		b.store.AddPhoto(900, 16, "shown later", contacts.Private, 9000)
+		for _, want := range [][]string{nil, {test.want}} {
+			r, err := b.Check(t.Context(), append(from(11, 10), viewer))
+			must(t, err)
+			found(t, r, want...)
+			test.show(b.store)
+		}
+	}
+}
+
+// The members whose newest photo is private tell as much as their numbers do.
+func TestWhetherPrivateUploadsCount(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tell := func(covered, beyond int, want audit.PrivateUploads) {
+		t.Helper()
+		r, err := b.Check(t.Context(), from(11, 10))
+		must(t, err)
+		found(t, r)
+		if r.PrivateCovered != covered || r.PrivateBeyond != beyond || audit.MeaningOf(int64(covered), int64(beyond)) != want {
+			t.Errorf("%d are covered, %d are not: private uploads %s; want %d, %d, %s", r.PrivateCovered, r.PrivateBeyond,
+				audit.MeaningOf(int64(r.PrivateCovered), int64(r.PrivateBeyond)), covered, beyond, want)
+		}
+	}
+	tell(0, 0, audit.PrivateUnknown)
+	b.store.AddPhoto(0, 15, "older", contacts.Private, 1)
+	tell(0, 0, audit.PrivateUnknown)
+	b.store.SetVisibility(5, contacts.Private) // the first that 15 uploaded, at its last upload
+	tell(1, 0, audit.PrivateMayCount)
+	b.store.AddPhoto(0, 14, "not counted", contacts.Private, 9000)
+	tell(1, 1, audit.PrivateSomeDoNotCount)
+}
+
 func TestALowLastUploadInTheDatabase(t *testing.T) {
 	t.Parallel()
 	g, db := onMySQLAnd(t)

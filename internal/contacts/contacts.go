@@ -19,7 +19,7 @@ type Viewer struct {
 // Contact is a contact of some member, and when it last uploaded.
 type Contact struct {
 	ID         member.ID
-	LastUpload uint64 // unix seconds; 0: never uploaded
+	LastUpload uint64 // unix seconds, at least the date of each photo that is not private; 0: there was none
 }
 
 // Pair names one row of the contacts table, present or not.

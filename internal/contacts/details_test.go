@@ -43,6 +43,9 @@ func (r relation) detail(owner member.ID, v contacts.Visibility) contacts.Detail
 		IsMember: true, Username: "member " + owner.String(), LastUpload: 100,
 		Blocks: r.blocked, Friend: r.grant.Friend, Family: r.grant.Family,
 	}
+	if v == contacts.Private {
+		d.LastUpload = 0
+	}
 	photo := contacts.Photo{ID: uint64(owner), DateUpload: 100}
 	if r.shows(v) {
 		d.Newest = &photo

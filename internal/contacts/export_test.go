@@ -7,9 +7,9 @@ import (
 )
 
 // WithChunks returns a store whose walks use other sizes, so that small worlds
-// make walks of many chunks.
-func (m *MySQL) WithChunks(first, growth, perStatement int) *MySQL {
-	return &MySQL{db: m.db, prepared: m.prepared, chunks: chunking{first: first, growth: growth, perStatement: perStatement}}
+// make walks of many passes and statements.
+func (m *MySQL) WithChunks(perPass, growth, perStatement int) *MySQL {
+	return &MySQL{db: m.db, prepared: m.prepared, chunks: chunking{perPass: perPass, first: 1, growth: growth, perStatement: perStatement}}
 }
 
 // WithPause returns a store over the same pool that tries to prepare statements

@@ -59,21 +59,22 @@ WHERE u.last_upload > 0`, idList(ids))
 }
 
 // Newest is when a member uploaded last, by both records of it, in unix seconds. The
-// site promises that LastUpload is at least Photo.
+// site promises that LastUpload is at least Photo. Whether it is at least Private, too, is
+// the site's choice: only the owner sees these photos.
 type Newest struct {
 	LastUpload uint64 // of users; 0: never uploaded
 	Photo      uint64 // the date of the newest photo that is not private; 0: there is none
+	Private    uint64 // the date of the newest private photo; 0: there is none
 }
 
 // Newest returns for each of ids that is a member when it uploaded last. It is one
-// statement, however many there are, and reads one index entry of each visibility
-// but the private one.
+// statement, however many there are, and reads one index entry of each visibility.
 func (m *MySQL) Newest(ctx context.Context, ids []member.ID) (map[member.ID]Newest, error) {
 	if len(ids) == 0 {
 		return map[member.ID]Newest{}, nil
 	}
 	scan := func(rows *sql.Rows, id *member.ID, n *Newest) error {
-		return rows.Scan((*number)(id), (*number)(&n.LastUpload), (*number)(&n.Photo))
+		return rows.Scan((*number)(id), (*number)(&n.LastUpload), (*number)(&n.Photo), (*number)(&n.Private))
 	}
 	what := fmt.Sprintf("reading the newest photos of %d members", len(ids))
 	return collectMap(ctx, m.db, what, scan, newestText, idList(ids))
@@ -84,6 +85,7 @@ SELECT o.id, COALESCE(o.last_upload, 0), GREATEST(
   COALESCE(` + newestIn(Public, "date_upload") + `, 0),
   COALESCE(` + newestIn(Friends, "date_upload") + `, 0),
   COALESCE(` + newestIn(Family, "date_upload") + `, 0),
-  COALESCE(` + newestIn(FriendsFamily, "date_upload") + `, 0))
+  COALESCE(` + newestIn(FriendsFamily, "date_upload") + `, 0)),
+  COALESCE(` + newestIn(Private, "date_upload") + `, 0)
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
 STRAIGHT_JOIN users o ON o.id = q.id`

@@ -44,7 +44,7 @@ func testNewest(t *testing.T, w world) {
 	got, err := w.Newest(t.Context(), []member.ID{1, 2, 3, 4, 4, 5, 6, 7, 8, 0})
 	equal(t, "some", got, err, map[member.ID]contacts.Newest{
 		1: {LastUpload: 200, Photo: 200}, 2: {LastUpload: 200, Photo: 200}, 3: {LastUpload: 200, Photo: 200},
-		4: {LastUpload: 200, Photo: 200}, 5: {LastUpload: 200, Photo: 50}, 6: {LastUpload: 10}, 7: {},
+		4: {LastUpload: 200, Photo: 200}, 5: {LastUpload: 50, Photo: 50, Private: 200}, 6: {Private: 10}, 7: {},
 	})
 	got, err = w.Newest(t.Context(), nil)
 	equal(t, "none", got, err, map[member.ID]contacts.Newest{})

@@ -122,20 +122,25 @@ func (m *Memory) Newest(ctx context.Context, ids []member.ID) (map[member.ID]New
 	found := make(map[member.ID]Newest)
 	for _, id := range ids {
 		if u, isMember := m.users[id]; isMember {
-			found[id] = Newest{LastUpload: u.lastUpload, Photo: m.newestPhoto(id)}
+			n := Newest{LastUpload: u.lastUpload}
+			n.Photo, n.Private = m.newestPhotos(id)
+			found[id] = n
 		}
 	}
 	return found, nil
 }
 
-// newestPhoto is the date of the owner's newest photo that is not private, or 0.
-func (m *Memory) newestPhoto(owner member.ID) (date uint64) {
+// newestPhotos returns the date of the owner's newest photo that is not private, and that
+// of its newest private one, or 0.
+func (m *Memory) newestPhotos(owner member.ID) (shown, private uint64) {
 	for id := range m.owned[owner] {
 		if p := m.photos[id]; p.visibility != Private {
-			date = max(date, p.DateUpload)
+			shown = max(shown, p.DateUpload)
+		} else {
+			private = max(private, p.DateUpload)
 		}
 	}
-	return date
+	return shown, private
 }
 
 // Relations does what [MySQL.Relations] does.
@@ -455,7 +460,16 @@ func (m *Memory) AddPhoto(id uint64, owner member.ID, title string, visibility V
 	return id
 }
 
-// SetVisibility changes the visibility of a photo, if it exists.
+// OwnerOf returns the owner of a photo, with its visibility and date, if it exists.
+func (m *Memory) OwnerOf(photoID uint64) (owner member.ID, visibility Visibility, date uint64, exists bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	p, exists := m.photos[photoID]
+	return p.owner, p.visibility, p.DateUpload, exists
+}
+
+// SetVisibility changes the visibility of a photo, if it exists. Setting the owner's last
+// upload is left to the caller.
 func (m *Memory) SetVisibility(photoID uint64, visibility Visibility) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -44,7 +44,7 @@ func checkPropertyOn(t *testing.T, db *sql.DB) {
 		w.fill(t)
 		w.change(t)
 		chunked := store.WithChunks(
-			rapid.IntRange(1, 3).Draw(t, "first chunk"), 2, rapid.IntRange(1, 3).Draw(t, "owners in a statement"))
+			rapid.IntRange(1, 3).Draw(t, "contacts in the first pass"), 2, rapid.IntRange(1, 3).Draw(t, "owners in a statement"))
 		compare(t, ctx, memory, chunked)
 		compareSight(t, ctx, db, memory)
 	})

@@ -56,7 +56,7 @@ func TestWalkSaysHowFarItWent(t *testing.T) {
 		id := member.ID(10 + i)
 		members = append(members, site.Member{ID: id})
 		relations = append(relations, site.Relation{User: 1, Contact: id})
-		photos = append(photos, site.Photo{Owner: id, Visibility: contacts.Private, DateUpload: 1000 - i})
+		photos = append(photos, site.Photo{Owner: id, Visibility: contacts.Friends, DateUpload: 1000 - i})
 	}
 	photos[100].Visibility = contacts.Public
 	for _, err := range []error{
@@ -70,7 +70,7 @@ func TestWalkSaysHowFarItWent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := contacts.WalkTrace{LookedAt: 32 + 256, Passes: 2, Statements: 5, Bound: 1000 - 287}
+	want := contacts.WalkTrace{LookedAt: 32 + 256, Passes: 1, Statements: 4, Bound: 1000 - 287}
 	if walked.Trace != want {
 		t.Errorf("trace %+v, want %+v", walked.Trace, want)
 	}
@@ -83,7 +83,7 @@ func fillTwo(t *testing.T, s *site.MySQL) {
 		s.LoadContacts(t.Context(), []site.Relation{{User: 1, Contact: 2}, {User: 1, Contact: 3}}),
 		s.LoadPhotos(t.Context(), []site.Photo{
 			{ID: 2, Owner: 2, Visibility: contacts.Public, DateUpload: 100},
-			{ID: 3, Owner: 3, Visibility: contacts.Private, DateUpload: 100},
+			{ID: 3, Owner: 3, Visibility: contacts.Friends, DateUpload: 100},
 		}),
 	} {
 		if err != nil {
@@ -94,7 +94,7 @@ func fillTwo(t *testing.T, s *site.MySQL) {
 
 func swapUntilDone(ctx context.Context, db *sql.DB) error {
 	for {
-		_, err := db.ExecContext(ctx, `UPDATE photos SET visibility = IF(visibility = 'public', 'private', 'public')`)
+		_, err := db.ExecContext(ctx, `UPDATE photos SET visibility = IF(visibility = 'public', 'friends', 'public')`)
 		if err != nil {
 			return err
 		}

@@ -19,7 +19,9 @@ func testLastUploads(t *testing.T, w world) {
 	w.members(t, 1, 2, 3)
 	w.public(t, 1, 1, 100)
 	w.public(t, 2, 1, 90) // an older one that arrives late changes nothing
-	w.photo(t, 3, 2, contacts.Private, 200)
+	w.photo(t, 3, 2, contacts.Friends, 200)
+	w.photo(t, 4, 2, contacts.Private, 300) // which only its owner may see
+	w.photo(t, 5, 3, contacts.Private, 300)
 	got, err := w.LastUploads(t.Context(), []member.ID{3, 2, 1, 1, 4})
 	equal(t, "LastUploads", got, err, map[member.ID]uint64{1: 100, 2: 200})
 	got, err = w.LastUploads(t.Context(), nil)
@@ -71,7 +73,8 @@ func testTopOfOne(t *testing.T, w world) {
 	w.calls(t, 1, 2, 3, 4, 5, 7)     // 5 never uploads, 7 does not exist
 	w.calls(t, 6, 1)                 // the other direction
 	w.public(t, 1, 2, 100)           //
-	w.photo(t, 2, 3, "private", 300) // recency is not a matter of privacy
+	w.photo(t, 2, 3, "friends", 300) // recency is no matter of grants
+	w.photo(t, 5, 4, "private", 900) // but only its owner may see this one
 	w.public(t, 3, 4, 100)           // a tie: the higher id comes first
 	w.public(t, 4, 6, 400)           // no contact of 1
 	all := []contacts.Contact{{ID: 3, LastUpload: 300}, {ID: 4, LastUpload: 100}, {ID: 2, LastUpload: 100}}

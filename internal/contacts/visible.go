@@ -29,9 +29,8 @@ func visiblePhotos(ctx context.Context, q querier, v Viewer, owner member.ID, li
 		return rows.Scan(
 			(*number)(&s.owner.ID), &s.owner.Username, (*number)(&s.photo.ID), &s.photo.Title, (*number)(&s.photo.DateUpload))
 	}
-	granted := []any{owner, v.ID, owner, limit}
-	args := slices.Concat([]any{owner, limit}, granted, granted, granted, []any{v.ID, owner, limit})
-	rows, err := collect(ctx, q, what, scan, visiblePhotosText, args...)
+	statement := VisiblePhotosStatement(v, owner, limit)
+	rows, err := collect(ctx, q, what, scan, statement.Text, statement.Args...)
 	if err != nil || len(rows) == 0 {
 		return Album{}, err
 	}
@@ -40,6 +39,23 @@ func visiblePhotos(ctx context.Context, q querier, v Viewer, owner member.ID, li
 		album.Photos = append(album.Photos, row.photo)
 	}
 	return album, nil
+}
+
+// Statement is a statement and its arguments, for showing what is asked.
+type Statement struct {
+	Text string
+	Args []any
+}
+
+// VisiblePhotosStatement returns the statement of [MySQL.VisiblePhotos].
+func VisiblePhotosStatement(v Viewer, owner member.ID, limit int) Statement {
+	granted := []any{owner, v.ID, owner, limit}
+	return Statement{visiblePhotosText, slices.Concat([]any{owner, limit}, granted, granted, granted, []any{v.ID, owner, limit})}
+}
+
+// StandingsStatement returns the statement of [MySQL.Standings].
+func StandingsStatement(v Viewer, owners []member.ID) Statement {
+	return Statement{standingsText, []any{idList(owners), v.ID}}
 }
 
 // newestFirst orders the photos x of one owner in one class, newest first. It
@@ -93,7 +109,8 @@ func standings(ctx context.Context, q querier, v Viewer, owners []member.ID) ([]
 		return nil, requireMember(ctx, q, v.ID)
 	}
 	what := fmt.Sprintf("reading what %d contacts show to member %d", len(owners), v.ID)
-	rows, err := collect(ctx, q, what, scanStanding, standingsText, idList(owners), v.ID)
+	statement := StandingsStatement(v, owners)
+	rows, err := collect(ctx, q, what, scanStanding, statement.Text, statement.Args...)
 	if err != nil {
 		return nil, err
 	}

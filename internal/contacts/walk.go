@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"slices"
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
@@ -13,16 +12,18 @@ import (
 
 // chunking says how a walk goes through a viewer's contacts.
 type chunking struct {
-	first        int // so many contacts are looked at first
-	growth       int // the factor between one chunk and the next
+	perPass      int // contacts that the first pass returns
+	first        int // owners in the first statement about photos
+	growth       int // the factor from one pass to the next, and from one such statement to the next
 	perStatement int // owners in one statement at most
 }
 
-// defaultChunking: the first chunk is nearly always enough, as most uploads are
-// visible to most followers. Reading a chunk costs a pass over all contacts, so
-// chunks grow fast enough for the passes to stay few. The bound on a statement
-// also bounds what is read for nothing after the answer was found.
-var defaultChunking = chunking{first: 32, growth: 8, perStatement: 512}
+// defaultChunking: the first statement is nearly always enough, as most uploads are
+// visible to most followers. A pass over the contacts reads all of them, however many it
+// returns: so it returns those of a second statement, too, and passes grow fast
+// enough to stay few. The bound on a statement also bounds what is read for nothing after the
+// answer was found.
+var defaultChunking = chunking{perPass: 32 + 256, first: 32, growth: 8, perStatement: 512}
 
 // Walk returns the answer for v by its definition: of all visible photos of all
 // contacts the newest, by date then id, decides the contact; shown are that
@@ -41,7 +42,7 @@ func (m *MySQL) Walk(ctx context.Context, v Viewer, limit int) (Walked, error) {
 		return Walked{}, mysql.Translate(ctx, fmt.Sprintf("walking through the contacts of member %d", v.ID), err)
 	}
 	defer func() { _ = tx.Rollback() }() // it only read
-	s := &search{q: tx, viewer: v, chunks: m.chunks}
+	s := &search{q: tx, viewer: v, chunks: m.chunks, owners: m.chunks.first}
 	if err := s.run(ctx); err != nil {
 		return Walked{}, err
 	}
@@ -62,6 +63,7 @@ type search struct {
 	q         querier
 	viewer    Viewer
 	chunks    chunking
+	owners    int       // in the next statement about photos
 	best      *Standing // the owner of the newest visible photo so far; nil: none
 	indexable bool
 	trace     WalkTrace
@@ -70,7 +72,7 @@ type search struct {
 // run goes through the contacts until the answer is proven or all were seen.
 func (s *search) run(ctx context.Context) error {
 	var after Contact // the last one of the chunk before; zero: none
-	for size := s.chunks.first; ; size *= s.chunks.growth {
+	for size := s.chunks.perPass; ; size *= s.chunks.growth {
 		s.trace.Passes++
 		s.trace.Statements++
 		chunk, err := contactsByRecency(ctx, s.q, s.viewer, after, size)
@@ -92,10 +94,13 @@ func (s *search) run(ctx context.Context) error {
 
 // examine looks at the contacts of chunk, in order, until the answer is proven.
 func (s *search) examine(ctx context.Context, chunk []Contact) (proven bool, err error) {
-	for some := range slices.Chunk(chunk, s.chunks.perStatement) {
-		if s.beats(some[0]) {
+	for len(chunk) > 0 {
+		if s.beats(chunk[0]) {
 			return true, nil
 		}
+		some := chunk[:min(s.owners, len(chunk))]
+		chunk = chunk[len(some):]
+		s.owners = min(s.owners*s.chunks.growth, s.chunks.perStatement)
 		s.trace.Statements++
 		found, err := standings(ctx, s.q, s.viewer, idsOf(some))
 		if err != nil {

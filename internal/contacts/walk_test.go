@@ -24,7 +24,7 @@ func testWalk(t *testing.T, w world) {
 	w.public(t, 1, 2, 100)
 	w.public(t, 2, 3, 200)
 	w.public(t, 3, 3, 150)
-	w.photo(t, 4, 2, contacts.Private, 300) // 2 uploaded last, but 3 has the newest visible photo
+	w.photo(t, 4, 2, contacts.Friends, 300) // 2 uploaded last, but 3 has the newest visible photo
 	w.public(t, 5, 4, 400)                  // no contact
 	want := contacts.Walked{Indexable: true, Album: contacts.Album{
 		Contact: &contacts.Profile{ID: 3, Username: "member 3"},
@@ -48,7 +48,7 @@ func testWalkDeep(t *testing.T, w world) {
 	w.calls(t, 1, ids...)
 	photos := make([]site.Photo, count)
 	for i, id := range ids {
-		photos[i] = site.Photo{ID: uint64(id), Owner: id, Visibility: contacts.Private, DateUpload: 10_000 - uint64(id)}
+		photos[i] = site.Photo{ID: uint64(id), Owner: id, Visibility: contacts.Friends, DateUpload: 10_000 - uint64(id)}
 	}
 	last := &photos[count-3]
 	last.Visibility = contacts.Public
@@ -81,12 +81,13 @@ func testWalkTies(t *testing.T, w world) {
 
 func testWalkNothing(t *testing.T, w world) {
 	w.members(t, 1, 2, 3, 4)
-	w.calls(t, 2, 3, 99) // 3 never uploaded
+	w.calls(t, 2, 3, 99) // 3 uploaded for itself alone
+	w.photo(t, 2, 3, contacts.Private, 100)
 	w.calls(t, 4, 1, 2)
-	w.photo(t, 1, 1, contacts.Private, 100)
+	w.photo(t, 1, 1, contacts.Friends, 100)
 	for id, want := range map[member.ID]contacts.Walked{
 		1: {},                // no contacts
-		2: {},                // none that ever uploaded
+		2: {},                // none that ever uploaded for others
 		4: {Indexable: true}, // none with a visible photo
 	} {
 		got, err := w.walk(t.Context(), viewer(id), 10)
@@ -101,7 +102,7 @@ func testWalkTrace(t *testing.T, w world) {
 	w.calls(t, 1, append(ids, 3)...) // 3 never uploaded
 	photos := make([]site.Photo, len(ids))
 	for i, id := range ids {
-		photos[i] = site.Photo{Owner: id, Visibility: contacts.Private, DateUpload: 10_000 - uint64(id)}
+		photos[i] = site.Photo{Owner: id, Visibility: contacts.Friends, DateUpload: 10_000 - uint64(id)}
 	}
 	photos[100].Visibility = contacts.Public
 	must(t, w.site.LoadPhotos(t.Context(), photos))

@@ -43,18 +43,22 @@ func (s *stage) leave(id member.ID) error {
 }
 
 // replace deletes a member, and inserts it again in the same transaction with an earlier
-// last upload: that of the newest photo which is left when its newest is deleted.
+// last upload: that of the newest photo which is left when its newest is deleted. Private
+// photos do not matter to it, unless the site always counts them.
 func (s *stage) replace(id member.ID) error {
 	var newest, left uint64
+	counts := func(p photo) bool {
+		return p.owner == id && (p.visibility != contacts.Private || s.private == alwaysCount)
+	}
 	for _, p := range s.world.photos {
-		if p.owner == id && p.date > newest {
+		if counts(p) && p.date > newest {
 			newest, left = p.date, newest
-		} else if p.owner == id && p.date < newest {
+		} else if counts(p) && p.date < newest {
 			left = max(left, p.date)
 		}
 	}
 	for i, p := range slices.Backward(s.world.photos) {
-		if p.owner == id && p.date == newest {
+		if counts(p) && p.date == newest {
 			if err := s.deletePhoto(i); err != nil {
 				return err
 			}
@@ -78,23 +82,75 @@ func (s *stage) drop(user, contact member.ID) error {
 	return s.changed(s.site.RemoveContact(s.ctx, user, contact))
 }
 
+// privateUploads are the meanings that a site may give to last_upload, as far as private
+// photos go.
+type privateUploads int
+
+const (
+	neverCount     privateUploads = iota // a private upload writes nothing; showing the photo is the event
+	alwaysCount                          // a private upload is the event; showing the photo writes nothing
+	sometimesCount                       // a private upload may be an event, by stage.counts; showing the photo is one
+)
+
 // upload does nothing for who is no member.
 func (s *stage) upload(owner member.ID, date uint64, v contacts.Visibility) error {
 	if !s.world.members[owner] {
 		return nil
 	}
-	s.world.last[owner] = max(s.world.last[owner], date)
+	countsPrivate := v == contacts.Private && (s.private == alwaysCount || s.private == sometimesCount && s.counts)
+	if countsPrivate || v != contacts.Private {
+		s.world.last[owner] = max(s.world.last[owner], date)
+	}
+	if countsPrivate {
+		s.site.Store.SetLastUpload(owner, date)
+	}
 	id, err := s.site.Upload(s.ctx, site.Photo{Owner: owner, Visibility: v, DateUpload: date})
-	s.logf("%s uploads photo %d at %d, %s", owner, id, date, v)
+	if countsPrivate && s.site.Emit != nil {
+		err = s.site.Emit(s.ctx, site.Event{Type: site.EventUpload, User: owner})
+	}
+	s.logf("%s uploads photo %d at %d, %s; last upload %d", owner, id, date, v, s.world.last[owner])
 	s.world.photos = append(s.world.photos, photo{id: id, owner: owner, date: date, visibility: v})
 	return s.changed(err)
 }
 
-func (s *stage) hide(i int, v contacts.Visibility) error {
+// see changes who sees a photo.
+func (s *stage) see(i int, v contacts.Visibility) error {
 	p := &s.world.photos[i]
-	s.logf("%s makes photo %d %s", p.owner, p.id, v)
+	isShown := p.visibility == contacts.Private && v != contacts.Private
 	p.visibility = v
-	return s.changed(s.site.SetVisibility(s.ctx, p.id, v))
+	if isShown && s.private != alwaysCount {
+		s.counted.shown++
+		s.world.last[p.owner] = max(s.world.last[p.owner], p.date)
+	}
+	s.logf("%s makes photo %d %s; last upload %d", p.owner, p.id, v, s.world.last[p.owner])
+	switch {
+	case s.private == alwaysCount, isShown && s.forgetsBoth:
+		s.site.Store.SetVisibility(p.id, v)
+	case isShown && s.forgetsEvent:
+		s.site.Store.SetLastUpload(p.owner, p.date)
+		s.site.Store.SetVisibility(p.id, v)
+	default:
+		return s.changed(s.site.SetVisibility(s.ctx, p.id, v))
+	}
+	return s.changed(nil)
+}
+
+// lower lowers the last upload of a member to what it has to be, without a task, as
+// docs/adoption.md lets a site do that counted private uploads before.
+func (s *stage) lower(id member.ID) error {
+	var newest uint64
+	for _, p := range s.world.photos {
+		if p.owner == id && p.visibility != contacts.Private {
+			newest = max(newest, p.date)
+		}
+	}
+	if s.private == alwaysCount || newest >= s.world.last[id] {
+		return nil
+	}
+	s.logf("the last upload of %s is lowered to %d", id, newest)
+	s.world.last[id] = newest
+	s.site.Store.ReplaceMember(id, newest)
+	return s.changed(nil)
 }
 
 func (s *stage) deletePhoto(i int) error {
@@ -121,10 +177,12 @@ func (h *history) change() error {
 	switch k := h.choose(100 + h.fickle); {
 	case k < h.toggles:
 		return h.toggleContact()
-	case k < 82:
+	case k < 79:
 		return h.someUpload()
+	case k < 86:
+		return h.seeSome()
 	case k < 87:
-		return h.hideSome()
+		return h.lower(h.someMember())
 	case k < 90:
 		return h.deleteSome()
 	case k < 95:
@@ -198,11 +256,15 @@ func (h *history) uploadOf(owner member.ID) error {
 	return h.upload(owner, date, h.someVisibility())
 }
 
-func (h *history) hideSome() error {
+func (h *history) seeSome() error {
 	if len(h.world.photos) == 0 {
 		return nil
 	}
-	return h.hide(h.somePhoto(), h.someVisibility())
+	i, v := h.somePhoto(), h.someVisibility()
+	if v == contacts.Private && h.world.photos[i].visibility == contacts.Private {
+		v = contacts.Public
+	}
+	return h.see(i, v)
 }
 
 func (h *history) deleteSome() error {
@@ -241,6 +303,9 @@ var visibilities = []contacts.Visibility{
 }
 
 func (h *history) someVisibility() contacts.Visibility {
+	if h.choose(8) < h.secretive {
+		return contacts.Private
+	}
 	return visibilities[h.choose(len(visibilities))]
 }
 

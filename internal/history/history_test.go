@@ -36,6 +36,7 @@ type mood struct {
 	fragile   int           // crashes for a hundred other acts
 	toggles   int           // contacts added or removed in a hundred changes
 	backdated int           // uploads in eight with a date from the past
+	secretive int           // photos in eight that are made private, besides those that are anyway
 	fickle    int           // members who come or go for a hundred other changes
 	lossy     int           // losses for a hundred other acts
 	turns     int           // of a node that goes out or comes back, for a hundred other acts
@@ -83,6 +84,7 @@ func (p player) prepare(ctx context.Context, h *history, log func(string, ...any
 	if p.outages {
 		h.fails = h.fail
 	}
+	h.private = []privateUploads{neverCount, neverCount, sometimesCount, alwaysCount}[h.choose(4)]
 	h.logf("a set holds %d at most, is refilled below %d; sets of active members only: %v", o.settings.Max, o.settings.Min, o.activeOnly)
 	if p.bubble {
 		h.settle = func(*actor) { synctest.Wait() }
@@ -130,7 +132,7 @@ const (
 func (h *history) run() error {
 	defer h.endActors()
 	for h.nextPhase() {
-		h.mood = h.anyMood()
+		h.mood, h.counts = h.anyMood(), h.choose(2) == 0
 		if h.fails != nil {
 			h.turns, h.shaky = []int{0, 3, 12}[h.choose(3)], []int{0, 30, 6}[h.choose(3)]
 		}
@@ -165,6 +167,7 @@ func (h *history) anyMood() (m mood) {
 	m.fragile = []int{0, 0, 6}[h.choose(3)]
 	m.toggles = []int{15, 40, 70}[h.choose(3)]
 	m.backdated = []int{0, 1, 2, 5, 8}[h.choose(5)]
+	m.secretive = []int{0, 1, 5}[h.choose(3)]
 	m.fickle = []int{2, 2, 20}[h.choose(3)]
 	m.lossy = []int{1, 4, 12}[h.choose(3)]
 	m.hot.User = h.viewers[h.choose(len(h.viewers))]

@@ -61,8 +61,29 @@ func blocks(owner, blocked member.ID) event {
 
 func hides(owner member.ID) event {
 	return event{silent: true, do: func(s *stage) error {
-		return s.withNewest(owner, func(i int) error { return s.hide(i, contacts.Private) })
+		return s.withNewest(owner, func(i int) error { return s.see(i, contacts.Private) })
 	}}
+}
+
+// shows makes the newest private photo of its owner public.
+func shows(owner member.ID) event {
+	return event{do: func(s *stage) error {
+		for i, p := range slices.Backward(s.world.photos) {
+			if p.owner == owner && p.visibility == contacts.Private {
+				return s.see(i, contacts.Public)
+			}
+		}
+		return nil
+	}}
+}
+
+// privately is an upload that only its owner may see.
+func privately(owner member.ID, date uint64) event {
+	return event{silent: true, do: uploads(owner, date, contacts.Private).do}
+}
+
+func lowers(owner member.ID) event {
+	return event{silent: true, do: func(s *stage) error { return s.lower(owner) }}
 }
 
 func deletes(owner member.ID) event {
@@ -143,6 +164,16 @@ func returned(dates ...uint64) func(s *stage) error {
 	}
 }
 
+// counted begins like begun, and then 13 uploads in private at a date, which counted then.
+func counted(date uint64, dates ...uint64) func(s *stage) error {
+	return func(s *stage) error {
+		s.private, s.counts = sometimesCount, true
+		err := errors.Join(begun(dates...)(s), s.upload(13, date, contacts.Private), s.fill(s.viewers[0]))
+		s.counts = false
+		return err
+	}
+}
+
 var scripts = []script{
 	{
 		name: "contacts come and go", settings: [3]int{2, 0, 0}, before: begun(101, 102, 103),
@@ -197,6 +228,18 @@ var scripts = []script{
 		name: "what is private", settings: [3]int{2, 0, 0}, before: begun(101, 102, 103),
 		events: []event{
 			hides(13), reads(1), uploads(11, 104, contacts.Friends), grants(11, 1), deletes(12), blocks(11, 1), reads(2),
+		},
+	},
+	{
+		name: "photos that are shown later", settings: [3]int{2, 0, 0}, before: begun(101, 102, 103),
+		events: []event{
+			privately(11, 110), shows(11), hides(13), shows(13), uploads(12, 108, contacts.Public), remove(1, 13), mend(1),
+		},
+	},
+	{
+		name: "private uploads that counted", settings: [3]int{2, 0, 0}, before: counted(200, 101, 102, 103), tooHigh: true,
+		events: []event{
+			lowers(13), uploads(13, 150, contacts.Public), shows(13), remove(1, 12), mend(1), uploads(11, 160, contacts.Public), add(1, 12),
 		},
 	},
 	{

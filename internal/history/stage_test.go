@@ -40,6 +40,8 @@ type stage struct {
 	requests []*request // under way
 	calm     bool       // all changes are done with, and nothing is left of them
 	violated error      // by a call of a handler
+	private  privateUploads
+	counts   bool // of sometimesCount: private uploads are events now
 	log      func(format string, args ...any)
 	counted  tally
 
@@ -54,6 +56,8 @@ type stage struct {
 	running       func(key string) bool             // whether one with that key has begun
 	careless      bool                              // a task that crashed is not done again
 	vague         bool                              // which slots are out is not said
+	forgetsEvent  bool                              // a photo that is shown raises last_upload, and no task tells
+	forgetsBoth   bool                              // a photo that is shown raises nothing either
 }
 
 // setting says what a stage is set up with.
@@ -189,7 +193,7 @@ func (s *stage) judge(checks ...func(index.Set) error) error {
 // tally reports whether the histories had in them what they are about.
 type tally struct {
 	changes, handled, doubled, crashes, conflicts, lost int
-	indexed, walked, faulted, ghosts, failed            int
+	indexed, walked, faulted, ghosts, failed, shown     int
 }
 
 func (t tally) plus(u tally) tally {
@@ -204,5 +208,6 @@ func (t tally) plus(u tally) tally {
 	t.faulted += u.faulted
 	t.ghosts += u.ghosts
 	t.failed += u.failed
+	t.shown += u.shown
 	return t
 }

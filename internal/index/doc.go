@@ -21,7 +21,8 @@
 //   - I1 prefix: every contact whose last upload is greater than low(S) is a
 //     member of S.
 //   - I2 upper bound: a member's score is at least the date of that contact's
-//     newest photo.
+//     newest photo that is not private. Private photos are nothing to anybody else:
+//     a site may bound them, too, or not.
 //   - I3 size: S has never more than Max members, and fewer than Min only when
 //     the member has no more contacts that ever uploaded.
 //   - I4 creation: a set comes into being only by a refill. A missing key means

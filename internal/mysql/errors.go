@@ -189,7 +189,7 @@ func advise(err error) string {
 	case erUnknownDatabase:
 		return "create the database, or correct its name in the DSN"
 	case erAccessDenied:
-		return "check user and password in the DSN"
+		return "check user and password in the DSN; if they are right, an anonymous account ''@'localhost' may match first"
 	case erUnknownColumn, erNoSuchKey, erViewInvalid, erNoDefault:
 		return "a table or view is not as activityd needs it: `activityd schema --check` says what differs, and the remedy"
 	case erAutoIncrement:

@@ -3,9 +3,18 @@ package mysql_test
 import (
 	"database/sql"
 	"errors"
+	"io"
 	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+
+	driver "github.com/go-sql-driver/mysql"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/localserver/servertest"
@@ -202,6 +211,70 @@ func TestAnAbandonedTransactionEnds(t *testing.T) {
 	if err := mysql.Translate(t.Context(), "commit", tx.Commit()); !errors.Is(err, mysql.ErrUnavailable) {
 		t.Errorf("committing an abandoned transaction: %v, want ErrUnavailable", err)
 	}
+}
+
+// TestAHandshakeThatBreaksIsAnOutage: the server greets, and the connection breaks before the
+// answer is sent, as when it is killed at that moment.
+func TestAHandshakeThatBreaksIsAnOutage(t *testing.T) {
+	t.Parallel()
+	server, err := driver.ParseDSN(servertest.MySQLDSN(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	greeting := greetingOf(t, server.Net, server.Addr)
+	folder, err := os.MkdirTemp("", "activityd-") // the path of a socket must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(folder, "socket"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var accepted atomic.Int32
+	var accepting sync.WaitGroup
+	t.Cleanup(func() {
+		_ = listener.Close()
+		accepting.Wait()
+	})
+	accepting.Go(func() {
+		for {
+			client, err := listener.AcceptUnix()
+			if err != nil {
+				return
+			}
+			accepted.Add(1)
+			_ = client.CloseRead() // before the greeting, so that no answer can be sent
+			_, _ = client.Write(greeting)
+			_ = client.Close()
+		}
+	})
+	db := openWith(t, "root@unix("+listener.Addr().String()+")/site", "")
+	if err := mysql.Translate(t.Context(), "ping", db.PingContext(t.Context())); !errors.Is(err, mysql.ErrUnavailable) {
+		t.Errorf("a handshake that breaks: %v, want ErrUnavailable", err)
+	}
+	if accepted.Load() == 0 {
+		t.Error("nothing was accepted")
+	}
+}
+
+// greetingOf returns the first packet of a server, with its header.
+func greetingOf(t *testing.T, network, address string) []byte {
+	t.Helper()
+	server, err := net.Dial(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	header := make([]byte, 4) // the length in 3 bytes, little-endian, and the number of the packet
+	if _, err := io.ReadFull(server, header); err != nil {
+		t.Fatal(err)
+	}
+	body := make([]byte, int(header[0])|int(header[1])<<8|int(header[2])<<16)
+	if _, err := io.ReadFull(server, body); err != nil {
+		t.Fatal(err)
+	}
+	return slices.Concat(header, body)
 }
 
 // openWith opens the database of a DSN with more parameters.

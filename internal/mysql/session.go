@@ -90,6 +90,10 @@ type connector struct {
 	timeout time.Duration // until the session is set up
 }
 
+// brokenHandshake is the text of the driver's error for a connection that breaks before the
+// answer to the handshake is sent. The driver exports no value of it.
+const brokenHandshake = "bad connection"
+
 // Connect implements [driver.Connector].
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	// The pool opens connections without a deadline, too, and a server that hangs accepts them.
@@ -105,6 +109,9 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 func (c connector) connect(ctx context.Context) (driver.Conn, error) {
 	begun := time.Now()
 	plain, err := c.Connector.Connect(ctx)
+	if err != nil && err.Error() == brokenHandshake {
+		err = fmt.Errorf("during the handshake: %w", driver.ErrBadConn)
+	}
 	if err != nil {
 		return nil, err
 	}

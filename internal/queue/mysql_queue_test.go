@@ -45,7 +45,7 @@ func begin(t *testing.T, db *sql.DB) *sql.Tx {
 	return tx
 }
 
-// What the README tells a site to write.
+// What docs/adoption.md tells a site to write.
 func TestTasksFromPlainSQL(t *testing.T) {
 	t.Parallel()
 	db, q := openDB(t)

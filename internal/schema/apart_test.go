@@ -205,7 +205,7 @@ func TestTriggersReachTheQueueOnTheirServer(t *testing.T) {
 	if got := queued(t, queue); got != nil {
 		t.Errorf("tasks of a change that was undone: %q", got)
 	}
-	run(t, site, "INSERT INTO contacts (user_id, contact_id) VALUES (1, 2)", "INSERT INTO photos (owner_id, date_upload) VALUES (2, 900)", "DELETE FROM users WHERE id = 2")
+	run(t, site, "INSERT INTO contacts (user_id, contact_id) VALUES (1, 2)", "INSERT INTO photos (owner_id, visibility, date_upload) VALUES (2, 'public', 900)", "DELETE FROM users WHERE id = 2")
 	if diff := gocmp.Diff([]string{"add_contact 1 2", "refill 2", "remove_contact 1 2", "upload 2"}, queued(t, queue)); diff != "" {
 		t.Errorf("tasks (-want +got):\n%s", diff)
 	}

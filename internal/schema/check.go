@@ -65,6 +65,11 @@ func (h history) check(ctx context.Context, db *sql.DB, of []Part) ([]Finding, e
 			c.checkSites(want, have)
 		}
 	}
+	if len(of) == 0 || slices.Contains(of, Site) {
+		if err := c.checkTriggers(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if slices.Equal(of, []Part{Site}) {
 		if err := c.checkLeftBehind(ctx); err != nil {
 			return nil, err
@@ -107,6 +112,35 @@ func (c *checker) add(wrong bool, table, do, what string, args ...any) {
 	} else {
 		c.warnings = append(c.warnings, f)
 	}
+}
+
+// checkTriggers checks whether activityd's triggers, if there are any, are those of triggers.sql,
+// as far as this user sees them. Those of an earlier version go on working, as then; where some
+// are missing, after a restore say, changes go unreported.
+func (c *checker) checkTriggers(ctx context.Context) error {
+	list, err := presentTriggers(ctx, c.db)
+	if err != nil {
+		return err
+	}
+	const install = "activityd schema --triggers --apply"
+	all, want, have := wantedTriggers(""), make(map[string]bool), make(map[string]bool)
+	for _, t := range all {
+		want[t.text()] = true
+	}
+	for _, t := range list {
+		have[t.name] = true
+		if t.statement != "" && !want[t.text()] {
+			c.add(false, t.table, install, "has the trigger %s as another version made it, which may report too much or too little", t.name)
+			return nil
+		}
+	}
+	for _, t := range all {
+		if len(list) > 0 && !have[t.name] {
+			c.add(false, t.table, install, "has no trigger %s that this user can see, but there are others of activityd's: changes may go unreported", t.name)
+			return nil
+		}
+	}
+	return nil
 }
 
 // checkLeftBehind checks a site's database whose queue lives apart for triggers that insert

@@ -179,8 +179,8 @@ func TestCheckLooksThroughViews(t *testing.T) {
 	}
 }
 
-// readmeRights are the GRANTs of the README's section "Rights".
-func readmeRights(database string) (grants []string) {
+// pageRights are the GRANTs of docs/setup.md.
+func pageRights(database string) (grants []string) {
 	for _, table := range []string{"users", "contacts", "blocks", "photos"} {
 		grants = append(grants, "SELECT ON "+database+"."+table)
 	}
@@ -190,13 +190,13 @@ func readmeRights(database string) (grants []string) {
 	return grants
 }
 
-// With the rights of the README all is seen that can be.
+// With the rights of docs/setup.md all is seen that can be.
 func TestCheckWithTheRightsOfServe(t *testing.T) {
 	t.Parallel()
 	dsn := servertest.MySQLDSN(t)
 	admin := open(t, dsn)
 	database := column(t, admin, "SELECT DATABASE()")[0]
-	serve := restricted(t, admin, dsn, "serve_check", readmeRights(database)...)
+	serve := restricted(t, admin, dsn, "serve_check", pageRights(database)...)
 	if findings := check(t, serve); len(findings) > 0 {
 		t.Errorf("found %+v", findings)
 	}
@@ -218,7 +218,7 @@ func TestCheckWithTheRightsOfServeOnViews(t *testing.T) {
 	dsn := servertest.MySQLDSN(t)
 	admin := open(t, dsn)
 	run(t, admin, asViews...)
-	serve := restricted(t, admin, dsn, "serve_views", readmeRights(column(t, admin, "SELECT DATABASE()")[0])...)
+	serve := restricted(t, admin, dsn, "serve_views", pageRights(column(t, admin, "SELECT DATABASE()")[0])...)
 	if findings := check(t, serve); len(findings) != 1 || findings[0].Wrong || !strings.Contains(findings[0].What, "'serve_views'@'localhost' may not see by which indexes") {
 		t.Errorf("found %+v, want that the plans cannot be seen", findings)
 	}

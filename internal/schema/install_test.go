@@ -90,6 +90,80 @@ func open(t *testing.T, dsn string) *sql.DB {
 	return db
 }
 
+// olderUpload is a trigger as an earlier version made it: private uploads count.
+const olderUpload = `CREATE TRIGGER activityd_photos_after_insert AFTER INSERT ON photos FOR EACH ROW
+BEGIN
+  UPDATE users SET last_upload = NEW.date_upload
+  WHERE id = NEW.owner_id AND COALESCE(last_upload, 0) < NEW.date_upload;
+END`
+
+// A check finds triggers of another version, and installing replaces them: a private
+// upload counts before and does not afterwards.
+func TestTriggersOfAnEarlierVersionAreFoundAndReplaced(t *testing.T) {
+	t.Parallel()
+	db := servertest.MySQL(t)
+	check := func(want int) {
+		t.Helper()
+		findings, err := schema.Check(t.Context(), db)
+		if err != nil || len(findings) != want {
+			t.Errorf("findings %v, %v, want %d", findings, err, want)
+		}
+		for _, f := range findings {
+			if f.Wrong || f.Table != "photos" || !strings.Contains(f.What, "activityd_photos_after_insert") || f.Do != "activityd schema --triggers --apply" {
+				t.Errorf("finding %+v", f)
+			}
+		}
+	}
+	install(t, db)
+	check(0)
+	run(t, db, "INSERT INTO users (id) VALUES (1)", "DROP TRIGGER activityd_photos_after_insert", olderUpload)
+	check(1)
+	run(t, db, "INSERT INTO photos (owner_id, visibility, date_upload) VALUES (1, 'private', 5)")
+	install(t, db)
+	check(0)
+	run(t, db, "INSERT INTO photos (owner_id, visibility, date_upload) VALUES (1, 'private', 9)")
+	if got, last := queued(t, db), uploads(t, db); !slices.Equal(got, []string{"upload 1"}) || last != "1:5" {
+		t.Errorf("tasks %q, last uploads %q, want those of the older trigger alone", got, last)
+	}
+}
+
+// A check finds triggers that are missing while others are there, as after a restore. Where
+// there is none, the site inserts its tasks itself.
+func TestMissingTriggersAreFound(t *testing.T) {
+	t.Parallel()
+	db := servertest.MySQL(t)
+	install(t, db)
+	run(t, db, "DROP TRIGGER activityd_photos_before_update", "DROP TRIGGER activityd_photos_after_update")
+	found := check(t, db)
+	if len(found) != 1 || found[0].Wrong || !strings.HasPrefix(found[0].String(), "photos has no trigger activityd_photos_before_update ") || found[0].Do != "activityd schema --triggers --apply" {
+		t.Errorf("found %v", found)
+	}
+	install(t, db)
+	if found := check(t, db); len(found) > 0 {
+		t.Errorf("with all: found %v", found)
+	}
+	if _, err := schema.RemoveTriggers(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	if found := check(t, db); len(found) > 0 {
+		t.Errorf("without any: found %v", found)
+	}
+}
+
+// A client that replaces older triggers by triggers.sql replaces those on updates first: then
+// a photo that is uploaded in private and shown in between is not missed.
+func TestTriggersOnUpdatesOfPhotosAreReplacedFirst(t *testing.T) {
+	t.Parallel()
+	last := -1
+	for _, name := range []string{"before_update", "after_update", "before_insert", "after_insert"} {
+		at := strings.Index(activityd.Triggers, "CREATE TRIGGER activityd_photos_"+name)
+		if at <= last {
+			t.Errorf("activityd_photos_%s is at %d, want it after %d", name, at, last)
+		}
+		last = at
+	}
+}
+
 func TestInstallingIsRefusedWhereItCannotWork(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ do, want string }{
@@ -147,7 +221,7 @@ func TestTriggersRunWithTheRightsOfTheirMaker(t *testing.T) {
 	run(t, site,
 		"INSERT INTO users (id) VALUES (1), (2)",
 		"INSERT INTO contacts (user_id, contact_id) VALUES (1, 2)",
-		"INSERT INTO photos (owner_id, date_upload) VALUES (2, 5)",
+		"INSERT INTO photos (owner_id, visibility, date_upload) VALUES (2, 'public', 5)",
 		"DELETE FROM users WHERE id = 2")
 	want := []string{"add_contact 1 2", "refill 2", "remove_contact 1 2", "upload 2"}
 	if diff := gocmp.Diff(want, queued(t, admin)); diff != "" {
@@ -257,6 +331,72 @@ func TestConcurrentUploadsOfOneOwner(t *testing.T) {
 	}
 }
 
+// Transactions that show or redate many photos of one owner, in any order and beside uploads,
+// are no victims of a deadlock if they lock the member first.
+func TestConcurrentShowsThatLockTheMemberFirst(t *testing.T) {
+	t.Parallel()
+	const writers, shows = 8, 15
+	db := servertest.MySQL(t)
+	run(t, db, cascades...)
+	install(t, db)
+	run(t, db, "INSERT INTO users (id) VALUES (1)")
+	for date := range 40 {
+		run(t, db, fmt.Sprintf("INSERT INTO photos (owner_id, visibility, date_upload) VALUES (1, 'private', %d)", 1+date))
+	}
+	group, ctx := errgroup.WithContext(t.Context())
+	for w := range uint64(writers) {
+		group.Go(func() error {
+			rnd := rand.New(rand.NewPCG(2, w))
+			for range shows {
+				var err error
+				if w%2 == 0 {
+					err = upload(ctx, db, rnd)
+				} else {
+					err = show(ctx, db, rnd)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	var last, newest int
+	err := db.QueryRowContext(t.Context(), "SELECT last_upload, (SELECT MAX(date_upload) FROM photos WHERE visibility <> 'private') FROM users").Scan(&last, &newest)
+	if err != nil || last < newest {
+		t.Errorf("the last upload is %d, a photo is of %d: %v", last, newest, err)
+	}
+}
+
+// show changes photos of owner 1 in one transaction, which locks the member first: it hides
+// some, and shows and redates others.
+func show(ctx context.Context, db *sql.DB, rnd *rand.Rand) error {
+	level := []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelReadCommitted}[rnd.IntN(2)]
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: level})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	some := func() string {
+		return fmt.Sprintf("WHERE owner_id = 1 ORDER BY id %s LIMIT %d", []string{"", "DESC"}[rnd.IntN(2)], 1+rnd.IntN(30))
+	}
+	for _, s := range []string{
+		"SELECT id FROM users WHERE id = 1 FOR UPDATE",
+		"UPDATE photos SET visibility = 'private' " + some(),
+		"UPDATE photos SET visibility = 'public' " + some(),
+		"UPDATE photos SET date_upload = date_upload + 1 " + some(),
+		"UPDATE photos SET visibility = 'friends' WHERE owner_id = 1 AND visibility = 'private'",
+	} {
+		if _, err := tx.ExecContext(ctx, s); err != nil {
+			return fmt.Errorf("%s: %w", s, err)
+		}
+	}
+	return tx.Commit()
+}
+
 // upload adds four photos of owner 1: each by itself, or all in one transaction
 // that may be rolled back.
 func upload(ctx context.Context, db *sql.DB, rnd *rand.Rand) error {
@@ -270,7 +410,7 @@ func upload(ctx context.Context, db *sql.DB, rnd *rand.Rand) error {
 		to, commit = tx, rnd.IntN(3) > 0
 	}
 	for range 4 {
-		if _, err := to.ExecContext(ctx, "INSERT INTO photos (owner_id, date_upload) VALUES (1, ?)", 1000+rnd.IntN(100_000)); err != nil {
+		if _, err := to.ExecContext(ctx, "INSERT INTO photos (owner_id, visibility, date_upload) VALUES (1, 'public', ?)", 1000+rnd.IntN(100_000)); err != nil {
 			return err
 		}
 	}

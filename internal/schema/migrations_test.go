@@ -300,7 +300,7 @@ func TestASiteWithFewRights(t *testing.T) {
 	dsn := servertest.MySQLDSN(t)
 	admin := open(t, dsn)
 	database := column(t, admin, "SELECT DATABASE()")[0]
-	serve := restricted(t, admin, dsn, "serve_version", readmeRights(database)...)
+	serve := restricted(t, admin, dsn, "serve_version", pageRights(database)...)
 	if err := expanded.Compatible(t.Context(), serve); err == nil || !strings.Contains(err.Error(), "schema --apply") {
 		t.Errorf("error %v, want that the schema is too old", err)
 	}

@@ -22,6 +22,17 @@ type trigger struct {
 	statement   string // makes it; empty: hidden from this user, which may neither make nor drop it
 }
 
+var (
+	spaces     = regexp.MustCompile(`\s+`)
+	intoQueues = regexp.MustCompile("INSERT INTO `.+?`\\.tasks ")
+)
+
+// text returns the statement of a trigger in a form that is the same for each database of
+// the queue, and whichever client made it.
+func (t trigger) text() string {
+	return intoQueues.ReplaceAllLiteralString(strings.TrimSpace(spaces.ReplaceAllLiteralString(t.statement, " ")), insertTask)
+}
+
 // insertTask begins the statements of triggers.sql that insert tasks.
 const insertTask = "INSERT INTO tasks "
 
@@ -218,7 +229,7 @@ func checkRights(ctx context.Context, conn *sql.Conn, queue string) error {
 		"UPDATE users SET last_upload = last_upload WHERE FALSE",
 		"SELECT id FROM users WHERE FALSE FOR UPDATE",
 		"SELECT user_id, contact_id FROM contacts WHERE FALSE",
-		"SELECT owner_id, date_upload FROM photos WHERE FALSE",
+		"SELECT owner_id, visibility, date_upload FROM photos WHERE FALSE",
 		"INSERT INTO " + tasks + " (type, subject, args) SELECT 'upload', 0, JSON_OBJECT() FROM DUAL WHERE FALSE",
 	} {
 		if _, err := conn.ExecContext(ctx, statement); err != nil {

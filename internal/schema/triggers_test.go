@@ -21,12 +21,16 @@ var cascades = []string{
 	"ALTER TABLE photos ADD FOREIGN KEY (owner_id) REFERENCES users (id) ON DELETE CASCADE ON UPDATE CASCADE",
 }
 
-// small is a site of five members. 1 and 2 follow 3, which uploaded at 500, and 3
-// follows 1; 4 and 5 never uploaded.
+// public makes that the visibility of photos of which no other one is said.
+const public = "ALTER TABLE photos ALTER COLUMN visibility SET DEFAULT 'public'"
+
+// small is a site of five members. 1 and 2 follow 3, which uploaded at 500, and in
+// private before and after, and 3 follows 1; 4 and 5 never uploaded.
 var small = []string{
 	"INSERT INTO users (id) VALUES (1), (2), (3), (4), (5)",
 	"INSERT INTO contacts (user_id, contact_id) VALUES (1, 3), (2, 3), (3, 1)",
 	"INSERT INTO photos (id, owner_id, date_upload) VALUES (30, 3, 500)",
+	"INSERT INTO photos (id, owner_id, date_upload, visibility) VALUES (31, 3, 400, 'private'), (32, 3, 700, 'private')",
 	"DELETE FROM tasks",
 }
 
@@ -38,6 +42,7 @@ func triggered(t *testing.T, withCascades bool) *sql.DB {
 		run(t, db, cascades...)
 	}
 	install(t, db)
+	run(t, db, public)
 	run(t, db, small...)
 	return db
 }
@@ -123,18 +128,32 @@ var changes = map[string]struct {
 	"a later photo":                 {[]string{"INSERT INTO photos (owner_id, date_upload) VALUES (3, 501)"}, []string{"upload 3"}, "3:501"},
 	"a photo of the same second":    {[]string{"INSERT INTO photos (owner_id, date_upload) VALUES (3, 500)"}, nil, ""},
 	"a backdated photo":             {[]string{"INSERT INTO photos (owner_id, date_upload) VALUES (3, 499)"}, nil, ""},
-	"a private photo":               {[]string{"INSERT INTO photos (owner_id, date_upload, visibility) VALUES (3, 501, 'private')"}, []string{"upload 3"}, "3:501"},
+	"a photo for friends":           {[]string{"INSERT INTO photos (owner_id, date_upload, visibility) VALUES (3, 501, 'friends')"}, []string{"upload 3"}, "3:501"},
+	"a private photo":               {[]string{"INSERT INTO photos (owner_id, date_upload, visibility) VALUES (3, 501, 'private'), (4, 501, 'private')"}, nil, ""},
+	"private photos by select":      {[]string{"INSERT INTO photos (owner_id, date_upload, visibility) SELECT id, 900, 'private' FROM users"}, nil, ""},
+	"a private photo among others":  {[]string{"INSERT INTO photos (owner_id, date_upload, visibility) VALUES (3, 900, 'private'), (4, 600, 'public'), (5, 900, 'private')"}, []string{"upload 4"}, "3:500 4:600"},
+	"a private photo shown":         {[]string{"UPDATE photos SET visibility = 'family' WHERE id = 32"}, []string{"upload 3"}, "3:700"},
+	"an old private photo shown":    {[]string{"UPDATE photos SET visibility = 'public' WHERE id = 31"}, nil, ""},
+	"all private photos shown":      {[]string{"UPDATE photos SET visibility = 'public' WHERE visibility = 'private'"}, []string{"upload 3"}, "3:700"},
+	"a photo hidden and shown":      {[]string{"UPDATE photos SET visibility = 'private' WHERE id = 30", "UPDATE photos SET visibility = 'public' WHERE id = 30"}, nil, ""},
+	"a private photo redated":       {[]string{"UPDATE photos SET date_upload = 900 WHERE id > 30"}, nil, ""},
+	"a private photo given away":    {[]string{"UPDATE photos SET owner_id = 4 WHERE id > 30"}, nil, ""},
+	"shown, redated, given away":    {[]string{"UPDATE photos SET owner_id = 4, date_upload = 600, visibility = 'friends' WHERE id = 31"}, []string{"upload 4"}, "3:500 4:600"},
+	"hidden and redated":            {[]string{"UPDATE photos SET date_upload = 900, visibility = 'private' WHERE id = 30"}, nil, ""},
+	"hidden and given away":         {[]string{"UPDATE photos SET owner_id = 4, visibility = 'private' WHERE id = 30"}, nil, ""},
+	"a private photo replaced":      {[]string{"REPLACE INTO photos (id, owner_id, date_upload, visibility) VALUES (32, 3, 700, 'public')"}, []string{"upload 3"}, "3:700"},
+	"shown where it is there":       {[]string{"INSERT INTO photos (id, owner_id, date_upload, visibility) VALUES (32, 3, 1, 'private') ON DUPLICATE KEY UPDATE visibility = 'public'"}, []string{"upload 3"}, "3:700"},
 	"photos, rising":                {[]string{"INSERT INTO photos (owner_id, date_upload) VALUES (4, 1), (4, 2), (5, 9)"}, []string{"upload 4", "upload 4", "upload 5"}, "3:500 4:2 5:9"},
 	"photos, falling":               {[]string{"INSERT INTO photos (owner_id, date_upload) VALUES (4, 2), (4, 1), (3, 7)"}, []string{"upload 4"}, "3:500 4:2"},
-	"photos by select":              {[]string{"INSERT INTO photos (owner_id, date_upload) SELECT owner_id, date_upload + 1 FROM photos"}, []string{"upload 3"}, "3:501"},
+	"photos by select":              {[]string{"INSERT INTO photos (owner_id, date_upload) SELECT owner_id, date_upload + 1 FROM photos WHERE id = 30"}, []string{"upload 3"}, "3:501"},
 	"a photo ignored":               {[]string{"INSERT IGNORE INTO photos (id, owner_id, date_upload) VALUES (30, 4, 900)"}, nil, ""},
 	"a photo that is there":         {[]string{"INSERT INTO photos (id, owner_id, date_upload) VALUES (30, 3, 900) ON DUPLICATE KEY UPDATE title = 'new'"}, nil, ""},
 	"a photo that is there, redone": {[]string{"INSERT INTO photos (id, owner_id, date_upload) VALUES (30, 3, 900) ON DUPLICATE KEY UPDATE date_upload = VALUES(date_upload)"}, []string{"upload 3"}, "3:900"},
 	"a photo replaced":              {[]string{"REPLACE INTO photos (id, owner_id, date_upload) VALUES (30, 3, 900)"}, []string{"upload 3"}, "3:900"},
 	"a photo replaced by an older":  {[]string{"REPLACE INTO photos (id, owner_id, date_upload) VALUES (30, 3, 9)"}, nil, ""},
-	"a photo redated":               {[]string{"UPDATE photos SET date_upload = 501"}, []string{"upload 3"}, "3:501"},
+	"a photo redated":               {[]string{"UPDATE photos SET date_upload = 501 WHERE id = 30"}, []string{"upload 3"}, "3:501"},
 	"a photo backdated":             {[]string{"UPDATE photos SET date_upload = 1"}, nil, ""},
-	"a photo given away":            {[]string{"UPDATE photos SET owner_id = 4"}, []string{"upload 4"}, "3:500 4:500"},
+	"a photo given away":            {[]string{"UPDATE photos SET owner_id = 4 WHERE id = 30"}, []string{"upload 4"}, "3:500 4:500"},
 	"a photo shown to fewer":        {[]string{"UPDATE photos SET visibility = 'private'", "UPDATE photos SET title = 'x'"}, nil, ""},
 	"a photo deleted":               {[]string{"DELETE FROM photos"}, nil, ""},
 	"photos by join":                {[]string{"UPDATE photos JOIN users ON users.id = owner_id SET photos.title = username", "DELETE photos FROM photos JOIN users ON users.id = owner_id"}, nil, ""},
@@ -269,6 +288,7 @@ func TestTriggersRefuseWhatTheyCannotTell(t *testing.T) {
 	for _, s := range []string{
 		"INSERT INTO photos (owner_id, date_upload) SELECT id, 900 FROM users",
 		"UPDATE photos JOIN users ON users.id = owner_id SET photos.date_upload = 900",
+		"UPDATE photos JOIN users ON users.id = owner_id SET photos.visibility = 'public' WHERE photos.id = 32",
 	} {
 		if _, err := db.ExecContext(t.Context(), s); err == nil || !strings.Contains(err.Error(), "Can't update table 'users'") {
 			t.Errorf("%s: %v", s, err)
@@ -277,4 +297,28 @@ func TestTriggersRefuseWhatTheyCannotTell(t *testing.T) {
 	if got := queued(t, db); got != nil || uploads(t, db) != "3:500" {
 		t.Errorf("left behind: %q, last uploads %q", got, uploads(t, db))
 	}
+}
+
+// A private photo does not wait for a lock on its owner, and one for others does: with
+// a statement that waits for nothing, the one is inserted and the other is not.
+func TestAPrivatePhotoNeedsNoLockOfItsOwner(t *testing.T) {
+	t.Parallel()
+	db := triggered(t, false)
+	undone(t, db, func(holder *sql.Tx) {
+		run(t, holder, "SELECT id FROM users WHERE id = 3 FOR UPDATE")
+		undone(t, db, func(tx *sql.Tx) {
+			run(t, tx, "SET SESSION innodb_lock_wait_timeout = 1",
+				"INSERT INTO photos (owner_id, date_upload, visibility) VALUES (3, 900, 'private')",
+				"UPDATE photos SET date_upload = 901 WHERE id = 32",
+				"UPDATE photos SET visibility = 'private' WHERE id = 30")
+			for _, s := range []string{
+				"INSERT INTO photos (owner_id, date_upload) VALUES (3, 900)",
+				"UPDATE photos SET visibility = 'public' WHERE id = 32",
+			} {
+				if _, err := tx.ExecContext(t.Context(), s); err == nil || !strings.Contains(err.Error(), "1205") {
+					t.Errorf("%s: %v, want that it waits for the owner", s, err)
+				}
+			}
+		})
+	})
 }

@@ -85,21 +85,34 @@ func (s *Memory) Unblock(_ context.Context, user, blocked member.ID) error {
 // Upload implements [Site].
 func (s *Memory) Upload(ctx context.Context, p Photo) (uint64, error) {
 	id := s.upload(p)
+	if p.Visibility == contacts.Private {
+		return id, nil
+	}
 	return id, s.emit(ctx, Event{Type: EventUpload, User: p.Owner})
 }
 
 // upload sets the last upload first: a reader between the two steps may find a last
-// upload whose photo is missing, as after a deletion, but never a photo that is
-// newer than its owner's last upload.
+// upload whose photo is missing, as after a deletion, but never a photo that is not
+// private and newer than its owner's last upload.
 func (s *Memory) upload(p Photo) uint64 {
-	s.Store.SetLastUpload(p.Owner, p.DateUpload)
+	if p.Visibility != contacts.Private {
+		s.Store.SetLastUpload(p.Owner, p.DateUpload)
+	}
 	return s.Store.AddPhoto(p.ID, p.Owner, p.Title, p.Visibility, p.DateUpload)
 }
 
 // SetVisibility implements [Site].
-func (s *Memory) SetVisibility(_ context.Context, photoID uint64, v contacts.Visibility) error {
+func (s *Memory) SetVisibility(ctx context.Context, photoID uint64, v contacts.Visibility) error {
+	owner, before, date, exists := s.Store.OwnerOf(photoID)
+	isShown := exists && before == contacts.Private && v != contacts.Private
+	if isShown {
+		s.Store.SetLastUpload(owner, date)
+	}
 	s.Store.SetVisibility(photoID, v)
-	return nil
+	if !isShown {
+		return nil
+	}
+	return s.emit(ctx, Event{Type: EventUpload, User: owner})
 }
 
 // DeletePhoto implements [Site].

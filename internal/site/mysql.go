@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -107,12 +108,9 @@ func (s *MySQL) Upload(ctx context.Context, p Photo) (uint64, error) {
 			}
 			id = uint64(last) // the driver returns the unsigned id's 64 bits
 		}
-		statements := []statement{
-			{
-				`UPDATE users SET last_upload = GREATEST(COALESCE(last_upload, 0), ?) WHERE id = ?`,
-				[]any{p.DateUpload, p.Owner},
-			},
-			{`INSERT INTO tasks (type, subject) VALUES ('upload', ?)`, []any{p.Owner}},
+		var statements []statement
+		if p.Visibility != contacts.Private {
+			statements = uploaded(p.Owner, p.DateUpload)
 		}
 		if p.Notify != "" {
 			statements = append(statements, statement{`INSERT INTO tasks (queue, type, subject, args) VALUES ('notify', 'notify', ?, ?)`, []any{p.Owner, p.Notify}})
@@ -122,10 +120,32 @@ func (s *MySQL) Upload(ctx context.Context, p Photo) (uint64, error) {
 	return id, err
 }
 
+// uploaded returns the statements that go with a photo of owner which becomes visible to
+// somebody else.
+func uploaded(owner member.ID, date uint64) []statement {
+	return []statement{
+		{`UPDATE users SET last_upload = GREATEST(COALESCE(last_upload, 0), ?) WHERE id = ?`, []any{date, owner}},
+		{`INSERT INTO tasks (type, subject) VALUES ('upload', ?)`, []any{owner}},
+	}
+}
+
 // SetVisibility implements [Site].
 func (s *MySQL) SetVisibility(ctx context.Context, photoID uint64, v contacts.Visibility) error {
-	return s.change(ctx, fmt.Sprintf("changing the visibility of photo %d", photoID), []statement{
-		{`UPDATE photos SET visibility = ? WHERE id = ?`, []any{string(v), photoID}},
+	return s.inTx(ctx, fmt.Sprintf("changing the visibility of photo %d", photoID), func(tx *sql.Tx) error {
+		statements := []statement{{`UPDATE photos SET visibility = ? WHERE id = ?`, []any{string(v), photoID}}}
+		var owner member.ID
+		var before string
+		var date uint64
+		const query = `SELECT owner_id, visibility, date_upload FROM photos WHERE id = ? FOR UPDATE`
+		switch err := tx.QueryRowContext(ctx, query, photoID).Scan(&owner, &before, &date); {
+		case errors.Is(err, sql.ErrNoRows):
+			return nil
+		case err != nil:
+			return err
+		case before == string(contacts.Private) && v != contacts.Private:
+			statements = append(uploaded(owner, date), statements...)
+		}
+		return execAll(ctx, tx, statements)
 	})
 }
 
@@ -189,11 +209,13 @@ func (s *MySQL) LoadPhotos(ctx context.Context, photos []Photo) error {
 	return nil
 }
 
-// dateOwners moves the last uploads of the photos' owners forward.
+// dateOwners moves the last uploads of the photos' owners forward, but for private photos.
 func dateOwners(photos []Photo) statement {
 	newest := map[member.ID]uint64{}
 	for _, p := range photos {
-		newest[p.Owner] = max(newest[p.Owner], p.DateUpload)
+		if p.Visibility != contacts.Private {
+			newest[p.Owner] = max(newest[p.Owner], p.DateUpload)
+		}
 	}
 	list := make([][2]uint64, 0, len(newest))
 	for owner, date := range newest {

@@ -5,9 +5,11 @@
 // index is committed together with its task, in one transaction. [Memory] does the same
 // in memory, for a machine without a database.
 //
-// Four kinds of change emit: a contact added, a contact removed, a photo
-// uploaded, a member deleted. Privacy does not (blocks, grants, visibility, deleted photos),
-// because each read checks it.
+// Four kinds of change emit: a contact added, a contact removed, a photo that becomes
+// visible to somebody else (uploaded and not private, or private until then), a member
+// deleted. Other changes of who sees what do not (blocks, grants, photos made private or
+// deleted), because each read checks it; nor does a private upload, which is nothing to
+// anybody else.
 package site
 
 import (
@@ -89,11 +91,13 @@ type Changer interface {
 	Block(ctx context.Context, user, blocked member.ID) error
 	// Unblock undoes Block.
 	Unblock(ctx context.Context, user, blocked member.ID) error
-	// Upload adds a photo, moves the owner's last upload forward to its date,
-	// and returns the photo's id. A p.ID other than 0 must be new. It emits
-	// EventUpload.
+	// Upload adds a photo and returns its id. A p.ID other than 0 must be new. Unless
+	// the photo is private, it moves the owner's last upload forward to its date, and
+	// emits EventUpload.
 	Upload(ctx context.Context, p Photo) (id uint64, err error)
-	// SetVisibility changes which members see a photo.
+	// SetVisibility changes which members see a photo. One that was private, and is so
+	// no more, counts as uploaded now: the owner's last upload moves forward to the
+	// photo's date, and EventUpload is emitted.
 	SetVisibility(ctx context.Context, photoID uint64, v contacts.Visibility) error
 	// DeletePhoto removes a photo; the owner's last upload stays as it is.
 	DeletePhoto(ctx context.Context, photoID uint64) error

@@ -71,7 +71,7 @@ func NewFanOutSlots(user member.ID, slots index.Slots, since int64) queue.New {
 }
 
 func newUploadHandler(w work) queue.Handler {
-	return UploadHandler{Index: w.Index, Store: w.Store, Queue: w.Queue, PartSize: w.PartSize, ActiveOnly: w.ActiveOnly}
+	return UploadHandler{Index: w.Index, Store: w.Store, Queue: w.Queue, PartSize: w.PartSize, ActiveOnly: w.ActiveOnly, FanOuts: w.FanOuts}
 }
 
 // UploadHandler handles upload, fan_out and fan_out_slots: it writes an uploader's last
@@ -89,6 +89,8 @@ type UploadHandler struct {
 	PartSize int
 	// ActiveOnly leaves missing sets missing until their user's next read.
 	ActiveOnly bool
+	// FanOuts gets each fan-out at its end; nil: none does.
+	FanOuts FanOuts
 }
 
 // Enqueuer is what the handlers need of the queue.
@@ -322,11 +324,18 @@ func (h UploadHandler) update(ctx context.Context, wanted []place, parts map[pla
 	return h.end(places, parts, done)
 }
 
-// end counts the chains that have ended with a page.
-func (UploadHandler) end(places []place, parts map[place]*part, done map[place]pageDone) map[place]pageDone {
+// end counts the chains that have ended with a page, unless their beginning was not noted.
+func (h UploadHandler) end(places []place, parts map[place]*part, done map[place]pageDone) map[place]pageDone {
 	for _, at := range places {
-		if d := done[at]; d.next == 0 && d.err == nil {
-			parts[at].countEnd(d.told)
+		d, p := done[at], parts[at]
+		if d.next != 0 || d.err != nil || p.since == 0 {
+			continue
+		}
+		sets, took := p.told+d.told, p.lag()
+		fanOutFollowers.Observe(float64(sets))
+		uploadToIndexSeconds.Observe(took.Seconds())
+		if h.FanOuts != nil {
+			h.FanOuts.Add(at.Of, sets, took)
 		}
 	}
 	return done

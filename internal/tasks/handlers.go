@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
 )
 
@@ -39,6 +40,8 @@ type HandlerOptions struct {
 	// first conflict; it grows with each. 0: DefaultConflictPause; below 0: none,
 	// for tests that provoke thousands of conflicts.
 	ConflictPause time.Duration
+	// FanOuts gets each fan-out at its end; nil: none does.
+	FanOuts FanOuts
 	// Notify handles the kinds notify and target, Deliver the kind deliver. Nil: this process
 	// has no push, and leaves their tasks to others.
 	Notify, Deliver queue.Handler
@@ -52,14 +55,23 @@ type work struct {
 	HandlerOptions
 }
 
+// FanOuts observes fan-outs. It is used concurrently, and comparable, since handlers are:
+// kinds that share one have equal ones.
+type FanOuts interface {
+	// Add adds a fan-out that has just ended, with the number of sets that it updated and the
+	// time since the upload's task was enqueued.
+	Add(of member.ID, sets int, took time.Duration)
+}
+
 // Handlers returns the handler of each kind of task.
 func Handlers(ix Index, store Store, q Enqueuer, o HandlerOptions) map[string]queue.Handler {
 	if o.PartSize <= 0 {
 		o.PartSize = DefaultPartSize
 	}
+	w := work{Index: ix, Store: store, Queue: q, HandlerOptions: o}
 	handlers := make(map[string]queue.Handler, len(kinds))
 	for _, k := range kinds {
-		handlers[k.Name] = k.Handler(work{ix, store, q, o})
+		handlers[k.Name] = k.Handler(w)
 	}
 	return handlers
 }

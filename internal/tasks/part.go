@@ -93,11 +93,3 @@ func (p *part) follow(all []queue.Outcome, n queue.New) {
 func (p *part) lag() time.Duration {
 	return max(0, p.claimed.Sub(time.UnixMilli(p.since))+time.Since(p.start))
 }
-
-// countEnd counts a fan-out that ends with a page, unless its beginning was not noted.
-func (p *part) countEnd(told int) {
-	if p.since > 0 {
-		fanOutFollowers.Observe(float64(p.told + told))
-		uploadToIndexSeconds.Observe(p.lag().Seconds())
-	}
-}
