@@ -54,7 +54,7 @@ func (s *Server) authorize(r *http.Request, need auth.Scope) (auth.Caller, auth.
 	if s.cfg.Auth == nil {
 		return auth.Caller{}, auth.ForeignHost, misdirected.problem("%s, or give the server tokens: activityd serve --token-file", httpserver.Misdirected(r.Host))
 	}
-	secret, err := bearer(r.Header)
+	secret, err := bearer(r.Header, "a token or its secret")
 	if err != nil {
 		return auth.Caller{}, auth.NoToken, err
 	}
@@ -69,11 +69,15 @@ func (s *Server) authorize(r *http.Request, need auth.Scope) (auth.Caller, auth.
 		return caller, auth.WrongScope, scopeProblem(e.Error(), e.Need)
 	}
 	if e, ok := errors.AsType[*auth.LimitError](err); ok {
-		p := rateLimited.problem("this token's limit of requests is used up; send the same again later")
-		p.retryAfter = wholeSeconds(e.RetryAfter)
-		return caller, auth.OverLimit, p
+		return caller, auth.OverLimit, overLimit("this token's", e)
 	}
 	return caller, "", err // an internal error
+}
+
+func overLimit(whose string, e *auth.LimitError) *problem {
+	p := rateLimited.problem("%s limit of requests is used up; send the same again later", whose)
+	p.retryAfter = wholeSeconds(e.RetryAfter)
+	return p
 }
 
 // callerOf returns the caller of a request; the zero Caller where there are no tokens.
@@ -110,8 +114,8 @@ func isLocal(r *http.Request) bool {
 		!slices.ContainsFunc(forwarding, func(name string) bool { return r.Header[name] != nil })
 }
 
-// bearer returns the secret of a request (RFC 6750, 2.1).
-func bearer(header http.Header) (string, error) {
+// bearer returns the secret of a request (RFC 6750, 2.1); what names it in an error.
+func bearer(header http.Header, what string) (string, error) {
 	given := header.Values(echo.HeaderAuthorization)
 	if len(given) > 1 {
 		return "", unauthorized("invalid_token", "the Authorization header is given more than once")
@@ -122,7 +126,7 @@ func bearer(header http.Header) (string, error) {
 			return secret, nil
 		}
 	}
-	return "", unauthorized("", "send the header Authorization: Bearer, followed by the secret of a token")
+	return "", unauthorized("", "send the header Authorization: Bearer, followed by "+what)
 }
 
 // plainChallenge is the value of WWW-Authenticate (RFC 6750, 3) for a request without a

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/getkin/kin-openapi/openapi3"
+
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
@@ -45,7 +47,10 @@ func guard(t testing.TB) *guarded {
 			Limit: auth.Limit{Count: 2, Per: "h", Burst: 2},
 		},
 	})}
-	g.bundle = setup(t, func(c *api.Config) { c.Auth, c.MaxBatch, c.MaxBody = g.tokens, 4, 1<<10 })
+	g.bundle = setup(t, func(c *api.Config) {
+		c.Auth, c.MaxBatch, c.MaxBody = g.tokens, 4, 1<<10
+		c.Viewers = auth.NewViewers([]auth.ViewerKey{viewerKey}, auth.ViewerOptions{})
+	})
 	g.reader.read = func(_ context.Context, v contacts.Viewer, _ int) (recent.Answer, error) {
 		g.asked = append(g.asked, v)
 		return recent.Answer{Source: recent.FromIndex}, nil
@@ -226,13 +231,17 @@ func TestEveryRouteWantsWhatTheDocumentSays(t *testing.T) {
 			}
 			without := g.as(t, request())
 			if operation.Security == nil {
-				if without.Code != http.StatusOK || strings.HasPrefix(path, "/v1/") {
+				if preflight := method == http.MethodOptions; !preflight && (without.Code != http.StatusOK || strings.HasPrefix(path, "/v1/")) || preflight && without.Code != http.StatusNoContent {
 					t.Errorf("%s %s is open by the document: %d", method, path, without.Code)
 				}
 				continue
 			}
 			if without.Code != http.StatusUnauthorized {
 				t.Errorf("%s %s without a token: %d", method, path, without.Code)
+			}
+			if (*operation.Security)[0]["viewer"] != nil {
+				g.wantForViewers(t, operation, request)
+				continue
 			}
 			need, _ := operation.Extensions["x-scope"].(string)
 			for scope, secret := range map[string]string{"read": readSecret, "write": writeSecret, "admin": adminSecret} {
@@ -246,6 +255,24 @@ func TestEveryRouteWantsWhatTheDocumentSays(t *testing.T) {
 					t.Errorf("%s %s: %d is not documented", method, path, status)
 				}
 			}
+		}
+	}
+}
+
+// wantForViewers fails the test unless a request is for viewers and for no client.
+func (g *guarded) wantForViewers(t *testing.T, operation *openapi3.Operation, request func() *http.Request) {
+	t.Helper()
+	for _, secret := range []string{readSecret, writeSecret, adminSecret} {
+		if w := g.as(t, request(), "Bearer "+secret); w.Code != http.StatusUnauthorized {
+			t.Errorf("%s with the token of a client: %d", operation.OperationID, w.Code)
+		}
+	}
+	if w := g.as(t, request(), "Bearer "+tokenOf(t, 1)); w.Code == http.StatusUnauthorized || w.Code >= http.StatusInternalServerError {
+		t.Errorf("%s with that of a viewer: %d", operation.OperationID, w.Code)
+	}
+	for _, status := range []int{401, 404, 429} {
+		if operation.Responses.Status(status) == nil {
+			t.Errorf("%s: %d is not documented", operation.OperationID, status)
 		}
 	}
 }

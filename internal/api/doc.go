@@ -1,7 +1,7 @@
 // Package api is activityd's HTTP interface: the read, the enqueuing of tasks and of
 // events, the devices of members and what they want to be notified of, and the two health
 // checks. It reaches everything else through [Reader], [Enqueuer], [Push],
-// [AddressChecker], [Checker] and [Authorizer].
+// [AddressChecker], [Checker], [Authorizer] and [Viewers].
 //
 // The contract is openapi.yaml beside this file, served at /openapi.yaml. Tests
 // hold every route and every response against it.
@@ -9,10 +9,14 @@
 // # From a request to an answer
 //
 //	observe    deadline, request id, the response to an error, metrics, one log line
+//	 └ crossOrigin for viewers: which pages may read the answer
 //	 └ recover a panic becomes an error with its stack
 //	    └ require   a token with the right scope, within its limit; without
 //	       │        tokens, a Host of this machine
 //	       └ handler   reads the input strictly, calls one interface, writes JSON
+//
+// What is below /v1/me is for viewers themselves: there requireViewer stands for require, and
+// the member is that of the token.
 //
 // A handler either writes its whole response or returns an error. Errors become responses
 // in one place (problem.go): refused input is answered with the field and the reason; for

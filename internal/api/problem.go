@@ -173,7 +173,11 @@ func (s *Server) writeError(err error, c echo.Context) {
 		_ = c.NoContent(statusClientGone)
 		return
 	}
-	if err := problemOf(ctx, err).write(c); err != nil {
+	p := problemOf(ctx, err)
+	if isForViewers(c.Request()) {
+		p = p.concealed()
+	}
+	if err := p.write(c); err != nil {
 		s.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, "cannot write an error response", slog.Any("error", err))
 	}
 }

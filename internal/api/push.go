@@ -45,14 +45,14 @@ type AddressChecker func(ctx context.Context, platform push.Platform, a push.Add
 
 var errPushOff = pushOff.problem("this server keeps no devices and sends no notifications, as it runs without MySQL")
 
-// memberRequest reads what all requests about a member's push have: a member in the path,
-// and the known parameters in the query.
+// memberRequest reads what all requests about a member's push have: a member, and the known
+// parameters in the query.
 func (s *Server) memberRequest(c echo.Context, known ...string) (member.ID, map[string]string, error) {
 	if s.cfg.Push == nil {
 		return 0, nil, errPushOff
 	}
 	var f strictjson.Faults
-	id, err := member.Parse(c.Param("id"))
+	id, err := memberOf(c)
 	if err != nil {
 		f.Addf("id", "%v", err)
 	}

@@ -62,19 +62,14 @@ func (s *Server) recentContactPhotos(c echo.Context) error {
 
 // parseReadQuery reads the path's id and the query, and names all faults.
 func parseReadQuery(id, rawQuery string) (readQuery, error) {
-	q := readQuery{limit: defaultPhotos}
+	var q readQuery
 	var f strictjson.Faults
 	var err error
 	if q.viewer.ID, err = member.Parse(id); err != nil {
 		f.Addf("id", "%v", err)
 	}
 	values := parseQuery(rawQuery, &f, "limit", "explain")
-	if s, given := values["limit"]; given {
-		q.limit, err = strconv.Atoi(s)
-		if err != nil || strconv.Itoa(q.limit) != s || q.limit < 1 || q.limit > MaxPhotos { // only the plain spelling
-			f.Addf("limit", "%q: want a whole number from 1 to %d", strictjson.Clip(s), MaxPhotos)
-		}
-	}
+	q.limit = readLimit(values, &f)
 	if s, given := values["explain"]; given {
 		if q.explain = s == "1"; !q.explain && s != "0" {
 			f.Addf("explain", "%q: want 0 or 1", strictjson.Clip(s))
@@ -84,6 +79,19 @@ func parseReadQuery(id, rawQuery string) (readQuery, error) {
 		return readQuery{}, invalidParameter.fields(f)
 	}
 	return q, nil
+}
+
+// readLimit reads how many photos are asked for.
+func readLimit(values map[string]string, f *strictjson.Faults) int {
+	s, given := values["limit"]
+	if !given {
+		return defaultPhotos
+	}
+	limit, err := strconv.Atoi(s)
+	if err != nil || strconv.Itoa(limit) != s || limit < 1 || limit > MaxPhotos { // only the plain spelling
+		f.Addf("limit", "%q: want a whole number from 1 to %d", strictjson.Clip(s), MaxPhotos)
+	}
+	return limit
 }
 
 // parseQuery reads a query that may have each of the known parameters once and no

@@ -102,6 +102,11 @@ type Config struct {
 	// one that only this machine can reach, and what needs a scope is answered only for
 	// Hosts that the server knows, see [httpserver.Server.Knows].
 	Auth Authorizer
+	// Viewers know the tokens of viewers. Without them, what is below /v1/me is not there.
+	Viewers Viewers
+	// AllowOrigins are the origins of the pages that may ask below /v1/me, as [CheckOrigin]
+	// wants them.
+	AllowOrigins []string
 	// TLS, if set, must have a certificate; Serve then uses TLS and HTTP/2.
 	TLS *tls.Config
 
@@ -157,7 +162,7 @@ func New(cfg Config) *Server {
 	s.echo.HideBanner = true
 	s.echo.HidePort = true
 	s.echo.HTTPErrorHandler = s.writeError
-	s.echo.Use(s.observe, recoverPanic)
+	s.echo.Use(s.observe, s.crossOrigin, recoverPanic)
 	s.echo.GET("/v1/users/:id/recent-contact-photos", s.recentContactPhotos, s.require(auth.Read))
 	s.echo.POST("/v1/tasks", s.enqueueTasks, s.require(auth.Write))
 	s.echo.POST("/v1/events", s.enqueueEvents, s.require(auth.Write))
@@ -171,6 +176,7 @@ func New(cfg Config) *Server {
 	s.echo.GET("/v1/users/:id/mutes", s.listMutes, s.require(auth.Write))
 	s.echo.PUT("/v1/users/:id/mutes", s.putMute, s.require(auth.Write))
 	s.echo.DELETE("/v1/users/:id/mutes", s.deleteMute, s.require(auth.Write))
+	s.addViewerRoutes()
 	// The rest needs no token, under any Host: load balancers have no tokens and choose
 	// the name of the server. It discloses nothing that is not in the source.
 	for _, method := range []string{http.MethodGet, http.MethodHead} { // load balancers like HEAD
@@ -178,6 +184,7 @@ func New(cfg Config) *Server {
 		s.echo.Add(method, "/readyz", s.readyz)
 	}
 	s.echo.GET("/openapi.yaml", func(c echo.Context) error { return c.Blob(http.StatusOK, "application/yaml", openAPIDocument) })
+	s.echo.GET("/widget.js", serveWidget)
 	s.Server = httpserver.New(&http.Server{
 		Handler:           s.echo,
 		MaxHeaderBytes:    MaxHeader,

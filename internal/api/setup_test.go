@@ -149,6 +149,7 @@ func (l *logBuffer) last(t *testing.T) map[string]any {
 type fakePush struct {
 	mu       sync.Mutex
 	devices  []push.Device
+	lastID   uint64 // of a device that was registered
 	settings map[member.ID]push.Settings
 	mutes    map[member.ID][]push.Mute
 	err      error // of all methods
@@ -171,7 +172,8 @@ func (f *fakePush) Register(_ context.Context, id member.ID, platform push.Platf
 	if err != nil {
 		return push.Device{}, err
 	}
-	d := push.Device{ID: uint64(len(f.devices)) + 1, Member: id, Platform: platform, Address: a, Registered: time.Unix(1795300000, 0)}
+	f.lastID++
+	d := push.Device{ID: f.lastID, Member: id, Platform: platform, Address: a, Registered: time.Unix(1795300000, 0)}
 	f.devices = append(f.devices, d)
 	return d, nil
 }

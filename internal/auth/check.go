@@ -42,7 +42,8 @@ type Verdict string
 const (
 	Allowed      Verdict = "allowed"
 	NoToken      Verdict = "no_token"      // none, or none that can be read
-	UnknownToken Verdict = "unknown_token" // see [ErrUnknown]
+	UnknownToken Verdict = "unknown_token" // see [ErrUnknown] and [ViewerTokenError]
+	Expired      Verdict = "expired"       // of a viewer, see [ViewerTokenError]
 	WrongScope   Verdict = "wrong_scope"   // see [ScopeError]
 	OverLimit    Verdict = "limit"         // see [LimitError]
 	ForeignHost  Verdict = "foreign_host"  // without tokens: for another host than this machine

@@ -1,5 +1,6 @@
-// Package auth holds the tokens of clients and the certificate of the server. It knows
-// hashes, files, scopes and limits, and nothing of HTTP.
+// Package auth holds the tokens of clients, the keys of the tokens of viewers, and the
+// certificate of the server. It knows hashes, signatures, files, scopes and limits, and
+// nothing of HTTP.
 //
 // # Tokens
 //
@@ -28,11 +29,27 @@
 // once. It belongs to the name: a reload of the file, or a new secret under an old name,
 // does not fill the bucket again. Each process counts for itself.
 //
+// # Viewers
+//
+// A viewer's token is made by the site for one of its members: a JSON Web Token that is
+// signed with a key of the site and lives for a day at most. A viewer may ask for itself and
+// for nothing else; it has no scope, and no token of the one kind is one of the other.
+// [Viewers.Check] accepts a token if
+//
+//   - it is short, in the one compact form, and its JSON has no name twice
+//   - its header has kid, alg and perhaps typ, and nothing else
+//   - the key with that kid has that alg, which the file says and not the token
+//   - the signature is right; then: it has begun, has not ended, and ends within a day
+//   - it is for the audience of the server, or for none if the server has none
+//   - its sub is a member's id in the plain form
+//
+// A viewer's limit belongs to the member, and each process counts for itself.
+//
 // # Files that change
 //
-// [LoadTokens] and [LoadCertificate] load their files once, and fail when these cannot be
-// used. Their [Reloader] loads them again when the time, the size, the mode or the identity
-// of a file changed. Content that cannot be used is logged once, and the previous content
+// [LoadTokens], [LoadViewers] and [LoadCertificate] load their files once, and fail when
+// these cannot be used. Their [Reloader] loads them again when the time, the size, the mode
+// or the identity of a file changed. Content that cannot be used is logged once, and the previous content
 // stays in use. A file without any token is used, as that is how the last one is revoked. A
 // warning names a token file or a key that all users may read, or that others may change
 // because they may write to it or to its folder. [AppendToken] locks the file against other

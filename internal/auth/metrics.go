@@ -17,7 +17,8 @@ var (
 	}, nil)
 )
 
-// Values of the label token that are no token's name, as no name has parentheses.
+// Values of the label token that are no token's name, as no name has parentheses. [AnyViewer]
+// is another one.
 const (
 	labelNone    = "(none)"
 	labelUnknown = "(unknown)"
@@ -26,6 +27,7 @@ const (
 func init() { // the usual series begin with 0
 	beginWith0(labelNone, Allowed, NoToken, ForeignHost)
 	beginWith0(labelUnknown, UnknownToken)
+	beginWith0(AnyViewer, Allowed, UnknownToken, Expired, OverLimit)
 }
 
 func beginWith0(token string, verdicts ...Verdict) {
@@ -62,12 +64,13 @@ func setLabels(entries []entry) {
 }
 
 // CountRequest counts the verdict on a request that needs a scope. token is the name of
-// its token, "" without one that is known; v is "" after an internal error.
+// its token, [AnyViewer] for that of a viewer, "" without one that is known; v is "" after an
+// internal error.
 func CountRequest(token string, v Verdict) {
 	labels.RLock()
 	defer labels.RUnlock()
 	switch {
-	case slices.Contains(labels.names, token):
+	case token == AnyViewer, slices.Contains(labels.names, token):
 	case token == "" && v != UnknownToken:
 		token = labelNone
 	default:

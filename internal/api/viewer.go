@@ -1,0 +1,238 @@
+package api
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/activityd/activityd/internal/auth"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/strictjson"
+)
+
+// Viewers finds the member that a viewer's token was made for, and takes the request from the
+// member's rate limit. It returns an [auth.ViewerTokenError] for a token that is refused, and
+// an [auth.LimitError] when the limit is used up. It must not wait, and must be safe for
+// concurrent use.
+type Viewers interface {
+	Check(token string) (member.ID, error)
+}
+
+// pathOfViewers begins the paths that are for viewers themselves. What is below it is asked
+// for by browsers, from the pages of [Config.AllowOrigins], and reveals nothing that the
+// viewer may not see.
+const pathOfViewers = "/v1/me/"
+
+func isForViewers(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, pathOfViewers) }
+
+// viewerKey is the key of the member of a token in an [echo.Context].
+const viewerKey = "activityd.viewer"
+
+var errNoViewers = noSuchResource.problem("this server takes no tokens of viewers: activityd serve --viewer-keys")
+
+// addViewerRoutes adds the routes below [pathOfViewers].
+func (s *Server) addViewerRoutes() {
+	add := func(path string, handlers map[string]echo.HandlerFunc) {
+		for method, handler := range handlers {
+			s.echo.Add(method, pathOfViewers+path, handler, s.requireViewer)
+		}
+		s.echo.OPTIONS(pathOfViewers+path, preflight) // it has no token
+	}
+	type by = map[string]echo.HandlerFunc
+	add("recent-contact-photos", by{http.MethodGet: s.viewerPhotos})
+	add("devices", by{http.MethodGet: s.listDevices, http.MethodPut: s.putDevice})
+	add("devices/:device", by{http.MethodDelete: s.deleteDevice})
+	add("push-settings", by{http.MethodGet: s.getSettings, http.MethodPut: s.putSettings})
+	add("mutes", by{http.MethodGet: s.listMutes, http.MethodPut: s.putMute, http.MethodDelete: s.deleteMute})
+}
+
+// requireViewer allows only requests with the token of a viewer, and has [memberOf] return
+// the viewer. It comes before the body is read.
+func (s *Server) requireViewer(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if s.cfg.Viewers == nil {
+			return errNoViewers
+		}
+		id, verdict, err := s.authorizeViewer(c.Request())
+		caller := auth.Caller{Name: auth.AnyViewer}
+		if verdict == auth.NoToken {
+			caller = auth.Caller{}
+		}
+		c.Set(callerKey, caller) // also for the log of a refused request
+		c.Set(verdictKey, verdict)
+		auth.CountRequest(caller.Name, verdict)
+		if err != nil {
+			return err
+		}
+		c.Set(viewerKey, id)
+		return next(c)
+	}
+}
+
+func (s *Server) authorizeViewer(r *http.Request) (member.ID, auth.Verdict, error) {
+	token, err := bearer(r.Header, "the viewer's token")
+	if err != nil {
+		return 0, auth.NoToken, err
+	}
+	id, err := s.cfg.Viewers.Check(token)
+	if err == nil {
+		return id, auth.Allowed, nil
+	}
+	if e, ok := errors.AsType[*auth.ViewerTokenError](err); ok {
+		verdict := auth.UnknownToken
+		if e.Expired {
+			verdict = auth.Expired
+		}
+		return 0, verdict, unauthorized("invalid_token", e.Error())
+	}
+	if e, ok := errors.AsType[*auth.LimitError](err); ok {
+		return 0, auth.OverLimit, overLimit("this member's", e)
+	}
+	return 0, "", err // an internal error
+}
+
+// memberOf returns the member that a request is about: that of the token, or else that of the
+// path.
+func memberOf(c echo.Context) (member.ID, error) {
+	if id, ok := c.Get(viewerKey).(member.ID); ok {
+		return id, nil
+	}
+	return member.Parse(c.Param("id"))
+}
+
+// viewerPhotos is [Server.recentContactPhotos] for the viewer itself, without all that is for
+// operators.
+func (s *Server) viewerPhotos(c echo.Context) error {
+	var f strictjson.Faults
+	limit := readLimit(parseQuery(c.QueryString(), &f, "limit"), &f)
+	if len(f) > 0 {
+		return invalidParameter.fields(f)
+	}
+	id, err := memberOf(c)
+	if err != nil {
+		return err
+	}
+	v := contacts.Viewer{ID: id}
+	a, err := s.cfg.Reader.Read(c.Request().Context(), v, limit)
+	if err != nil {
+		return fmt.Errorf("reading for viewer %s: %w", id, err)
+	}
+	body, err := json.Marshal(newAnswer(v, a))
+	if err != nil {
+		return fmt.Errorf("encoding the response: %w", err)
+	}
+	tag := entityTag(body)
+	header := c.Response().Header()
+	// The browser may keep it, for this member, and asks each time whether it still holds.
+	header.Set(echo.HeaderCacheControl, "private, no-cache")
+	header.Set("ETag", tag)
+	if namesTag(c.Request().Header.Values("If-None-Match"), tag) {
+		return c.NoContent(http.StatusNotModified)
+	}
+	return c.Blob(http.StatusOK, typeJSON, body)
+}
+
+// entityTag returns the strong tag of a body. It comes from what is shown and nothing else,
+// and is the same in all processes.
+func entityTag(body []byte) string {
+	sum := sha256.Sum256(body)
+	return `"` + base64.RawURLEncoding.EncodeToString(sum[:16]) + `"`
+}
+
+// namesTag reports whether the values of an If-None-Match have a tag in their lists, weak or
+// strong, or are *. From what is no tag on, a list is ignored: the answer is then sent whole.
+func namesTag(values []string, tag string) bool {
+	for _, list := range values {
+		if strings.TrimSpace(list) == "*" {
+			return true
+		}
+		for {
+			list = strings.TrimPrefix(strings.TrimLeft(list, " \t,"), "W/")
+			end := strings.IndexByte(strings.TrimPrefix(list, `"`), '"')
+			if !strings.HasPrefix(list, `"`) || end < 0 {
+				break
+			}
+			if list[:end+2] == tag {
+				return true
+			}
+			list = list[end+2:]
+		}
+	}
+	return false
+}
+
+// concealed returns a problem as viewers get it. A read that needs a walk may be refused, or
+// end late, where others are answered; and whether it needs one depends on photos that the
+// viewer may not see. So all that is not to be had now looks the same.
+func (p *problem) concealed() *problem {
+	switch {
+	case p.Status == http.StatusServiceUnavailable || p.Status == http.StatusGatewayTimeout:
+		return unavailable.problem("there is no answer now; try again in a few seconds")
+	case p.Type == noSuchMember.uri():
+		return noSuchMember.problem("the member of the token does not exist")
+	}
+	return p
+}
+
+// CheckOrigin returns an error unless text is an origin as a browser writes it in the header
+// Origin.
+func CheckOrigin(text string) error {
+	const want = "want https://host or https://host:port, as the browser has it: in lower case, without a path, and without the scheme's own port"
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Scheme+"://"+u.Host != text ||
+		u.Hostname() == "" || strings.HasSuffix(u.Host, ":") || strings.ContainsFunc(text, isNoOrigin) {
+		return fmt.Errorf("%q: %s", strictjson.Clip(text), want)
+	}
+	if standard := map[string]string{"http": "80", "https": "443"}; u.Port() == standard[u.Scheme] {
+		return fmt.Errorf("%q: %s", strictjson.Clip(text), want)
+	}
+	return nil
+}
+
+// isNoOrigin reports whether a rune is in no origin. Names in other scripts are in their
+// ASCII form there.
+func isNoOrigin(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("-._:/[]", r)
+}
+
+// corsMaxAge is for how long a browser remembers the answer to a preflight, in seconds;
+// Chromium for no longer in any case.
+const corsMaxAge = "7200"
+
+// crossOrigin lets the pages of [Config.AllowOrigins] read what is below [pathOfViewers],
+// errors included. There are no cookies, and so nothing is said of credentials: a page has to
+// have the token.
+func (s *Server) crossOrigin(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if !isForViewers(c.Request()) {
+			return next(c)
+		}
+		header := c.Response().Header()
+		header.Set(echo.HeaderVary, "Origin, Authorization")
+		if origin := c.Request().Header.Get(echo.HeaderOrigin); slices.Contains(s.cfg.AllowOrigins, origin) {
+			header.Set(echo.HeaderAccessControlAllowOrigin, origin)
+			header.Set(echo.HeaderAccessControlExposeHeaders, "ETag, Retry-After, X-Request-Id")
+		}
+		return next(c)
+	}
+}
+
+// preflight answers the question that a browser asks before it sends a page's request.
+func preflight(c echo.Context) error {
+	header := c.Response().Header()
+	if header.Get(echo.HeaderAccessControlAllowOrigin) != "" {
+		header.Set(echo.HeaderAccessControlAllowMethods, "GET, PUT, DELETE")
+		header.Set(echo.HeaderAccessControlAllowHeaders, "Authorization, Content-Type, If-None-Match")
+		header.Set(echo.HeaderAccessControlMaxAge, corsMaxAge)
+	}
+	return c.NoContent(http.StatusNoContent)
+}

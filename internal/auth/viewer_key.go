@@ -1,0 +1,306 @@
+package auth
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/strictjson"
+)
+
+// The algorithms of viewer keys.
+const (
+	EdDSA = "EdDSA" // Ed25519: the public key checks tokens and cannot make any
+	HS256 = "HS256" // HMAC with SHA-256: one secret makes and checks them
+)
+
+// maxViewerKeys bounds the keys of a file.
+const maxViewerKeys = 100
+
+// minSecret is the length of the shortest secret of HS256, in bytes (RFC 7518, 3.2).
+const minSecret = 32
+
+// ViewerKey is a key of the site that makes tokens of viewers, or only checks them.
+type ViewerKey struct {
+	ID  string // the kid of its tokens
+	Alg string // the only algorithm of its tokens
+
+	check any // an ed25519.PublicKey or the secret, as []byte
+	sign  any // an ed25519.PrivateKey or the secret; nil: it only checks
+}
+
+var (
+	keyIDFormat = regexp.MustCompile(`^[[:graph:]]{1,128}$`)
+	errKeyID    = errors.New("want an id of 1 to 128 printable ASCII characters without spaces, as in 2026-11")
+	errKeyAlg   = fmt.Errorf("want %s or %s", EdDSA, HS256)
+)
+
+// NewViewerKey makes a key with a new secret. It fails for a bad id or an unknown algorithm.
+func NewViewerKey(id, alg string) (ViewerKey, error) {
+	if !keyIDFormat.MatchString(id) {
+		return ViewerKey{}, errKeyID
+	}
+	switch alg {
+	case EdDSA:
+		public, private, err := ed25519.GenerateKey(nil)
+		return ViewerKey{ID: id, Alg: alg, check: public, sign: private}, err
+	case HS256:
+		secret := make([]byte, minSecret)
+		_, err := rand.Read(secret)
+		return ViewerKey{ID: id, Alg: alg, check: secret, sign: secret}, err
+	}
+	return ViewerKey{}, errKeyAlg
+}
+
+// CanSign reports whether the key makes tokens. One without its private part only checks them.
+func (k ViewerKey) CanSign() bool { return k.sign != nil }
+
+// Sign makes a token with which viewer may ask for itself until ttl is over, at most
+// [MaxViewerToken]. audience is the server's; "" if it has none.
+func (k ViewerKey) Sign(viewer member.ID, ttl time.Duration, audience string) (string, error) {
+	if !k.CanSign() {
+		return "", fmt.Errorf("the key %s has no private part, and so only checks tokens", k.ID)
+	}
+	if ttl < time.Second || ttl > MaxViewerToken {
+		return "", fmt.Errorf("a token cannot live for %v: want 1s to %v", ttl, MaxViewerToken)
+	}
+	now := time.Now()
+	claims := jwt.MapClaims{"sub": viewer.String(), "iat": now.Unix(), "exp": now.Add(ttl).Unix()}
+	if audience != "" {
+		claims["aud"] = audience
+	}
+	token := jwt.NewWithClaims(jwt.GetSigningMethod(k.Alg), claims)
+	token.Header["kid"] = k.ID
+	return token.SignedString(k.sign)
+}
+
+// jsonWebKey is a new key in the form of RFC 7517 and RFC 8037.
+type jsonWebKey struct {
+	Type  string `json:"kty"`
+	Curve string `json:"crv,omitempty"`
+	Alg   string `json:"alg"`
+	ID    string `json:"kid"`
+	X     string `json:"x,omitempty"`
+	D     string `json:"d,omitempty"`
+	K     string `json:"k,omitempty"`
+}
+
+// The values of kty, and of crv.
+const (
+	typeOKP = "OKP"
+	typeOct = "oct"
+	ed      = "Ed25519"
+)
+
+// keyText is base64 of JSON Web Keys and tokens. Strict refuses what other text stands for,
+// too; the line breaks that it still ignores are refused before.
+var keyText = base64.RawURLEncoding.Strict()
+
+// MarshalJSON writes the key as a JSON Web Key, its private part included.
+func (k ViewerKey) MarshalJSON() ([]byte, error) {
+	out := jsonWebKey{Alg: k.Alg, ID: k.ID}
+	switch check := k.check.(type) {
+	case ed25519.PublicKey:
+		out.Type, out.Curve, out.X = typeOKP, ed, keyText.EncodeToString(check)
+		if private, ok := k.sign.(ed25519.PrivateKey); ok {
+			out.D = keyText.EncodeToString(private.Seed())
+		}
+	case []byte:
+		out.Type, out.K = typeOct, keyText.EncodeToString(check)
+	}
+	return json.Marshal(out)
+}
+
+// ParseViewerKeys reads a JSON Web Key Set (RFC 7517) of which each key has a kid of its own
+// and an alg, EdDSA or HS256. Keys of other kinds are refused, not ignored: one that was
+// misspelt would be missed by its tokens. The error names what is wrong, and quotes no part
+// of a key. A set without keys is no error.
+func ParseViewerKeys(text []byte) (keys []ViewerKey, err error) {
+	root, err := strictjson.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("want a JSON Web Key Set: %w", err)
+	}
+	r := &strictjson.Reader{Root: "the set"}
+	set, _ := r.Object("", root)
+	list, ok := set.Need("keys", "an array of keys")
+	if !ok {
+		return nil, r.Err()
+	}
+	items, _ := r.Array("keys", list, "keys", 0, maxViewerKeys)
+	for i, item := range items {
+		o, ok := r.Object(strictjson.Item("keys", i), item)
+		if !ok {
+			continue
+		}
+		k := readViewerKey(o)
+		if first := slices.IndexFunc(keys, func(other ViewerKey) bool { return other.ID == k.ID }); first >= 0 {
+			o.Addf("kid", "is that of %s already", strictjson.Item("keys", first))
+		}
+		keys = append(keys, k)
+	}
+	if err := r.Err(); err != nil {
+		return nil, err
+	}
+	return keys, nil
+}
+
+func readViewerKey(o strictjson.Object) (k ViewerKey) {
+	need := func(name, want string) string {
+		o.Need(name, want)
+		text, _ := o.String(name, want)
+		return text
+	}
+	if k.ID = need("kid", "the id of the key"); !keyIDFormat.MatchString(k.ID) {
+		o.Addf("kid", "%v", errKeyID)
+	}
+	if use, given := o.String("use", "sig"); given && use != "sig" {
+		o.Addf("use", "want sig, or none")
+	}
+	k.Alg = need("alg", "the algorithm of the key")
+	kind := need("kty", "the type of the key")
+	switch {
+	case k.Alg == EdDSA && kind == typeOKP:
+		if need("crv", ed) != ed {
+			o.Addf("crv", "want %s", ed)
+		}
+		k.check, k.sign = readEd25519(o)
+	case k.Alg == HS256 && kind == typeOct:
+		secret, ok := readBytes(o, "k", "the secret")
+		if ok && len(secret) < minSecret {
+			o.Addf("k", "has %d bytes: want at least %d", len(secret), minSecret)
+		}
+		k.check, k.sign = secret, secret
+	default:
+		o.Addf("alg", "want %s with the kty %s, or %s with the kty %s", EdDSA, typeOKP, HS256, typeOct)
+	}
+	return k
+}
+
+// readEd25519 reads a pair of keys, or the public one alone.
+func readEd25519(o strictjson.Object) (check, sign any) {
+	x, ok := readBytes(o, "x", "the public key")
+	if ok && len(x) != ed25519.PublicKeySize {
+		o.Addf("x", "has %d bytes: want %d", len(x), ed25519.PublicKeySize)
+	}
+	public := ed25519.PublicKey(x)
+	if _, given := o.Get("d"); !given {
+		return public, nil
+	}
+	d, ok := readBytes(o, "d", "the private key")
+	switch {
+	case !ok:
+		return public, nil
+	case len(d) != ed25519.SeedSize:
+		o.Addf("d", "has %d bytes: want %d", len(d), ed25519.SeedSize)
+		return public, nil
+	}
+	private := ed25519.NewKeyFromSeed(d)
+	if !public.Equal(private.Public()) {
+		o.Addf("d", "is not the private key of x")
+	}
+	return public, private
+}
+
+func readBytes(o strictjson.Object, name, what string) ([]byte, bool) {
+	want := what + ", as base64 for URLs without padding"
+	o.Need(name, want)
+	text, given := o.String(name, want)
+	if !given {
+		return nil, false
+	}
+	raw, err := keyText.DecodeString(text)
+	if err != nil || keyText.EncodeToString(raw) != text { // it has a line break
+		o.Addf(name, "want %s", want)
+		return nil, false
+	}
+	return raw, true
+}
+
+// AddViewerKey adds a key to a file, and makes the file, for this user alone, if needed. It
+// refuses an id that the file has, and a file that is not in order. The file is replaced
+// whole, with the mode and the owner that it had; several processes may add to it at once.
+// After an error it is unchanged.
+func AddViewerKey(ctx context.Context, path string, k ViewerKey) (err error) {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target // the link is to stay one
+	}
+	locked, err := openLocked(ctx, path)
+	if err != nil {
+		return fmt.Errorf("the key file cannot be opened: %w", err)
+	}
+	defer func() { err = errors.Join(err, locked.Close()) }()
+	before, err := readFile(path)
+	if err != nil {
+		return fmt.Errorf("the key file cannot be read: %w", err)
+	}
+	text, err := withKey(before.text, k)
+	if err != nil {
+		return fmt.Errorf("the key cannot be added to %s: %w", path, err)
+	}
+	if err := replaceFile(path, before.info, text); err != nil {
+		return fmt.Errorf("the key file cannot be written: %w", err)
+	}
+	return nil
+}
+
+// withKey returns a set with one more key. What else the set and its keys have stays.
+func withKey(before []byte, k ViewerKey) ([]byte, error) {
+	set := map[string]json.RawMessage{}
+	var keys []json.RawMessage
+	if len(before) > 0 {
+		if _, err := ParseViewerKeys(before); err != nil {
+			return nil, err
+		}
+		if err := errors.Join(json.Unmarshal(before, &set), json.Unmarshal(set["keys"], &keys)); err != nil {
+			return nil, err
+		}
+	}
+	added, err := json.Marshal(k)
+	if err != nil {
+		return nil, err
+	}
+	if set["keys"], err = json.Marshal(append(keys, added)); err != nil {
+		return nil, err
+	}
+	after, err := json.MarshalIndent(set, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := ParseViewerKeys(after); err != nil {
+		return nil, err
+	}
+	return append(after, '\n'), nil
+}
+
+// replaceFile writes a file beside path and gives it that name, so that a reader sees all of
+// the one or of the other.
+func replaceFile(path string, before fs.FileInfo, text []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	_, err = f.Write(text)
+	err = errors.Join(err, keepOwner(f, before), f.Chmod(before.Mode().Perm()), f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

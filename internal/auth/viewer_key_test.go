@@ -1,0 +1,317 @@
+package auth_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/auth"
+)
+
+func TestKeySetsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	x, d, k := encode(public), encode(private.Seed()), encode(secret)
+	okp := func(others string) string {
+		return `{"keys":[{"kty":"OKP","crv":"Ed25519","alg":"EdDSA","kid":"a"` + others + `}]}`
+	}
+	oct := func(others string) string { return `{"keys":[{"kty":"oct","alg":"HS256","kid":"a"` + others + `}]}` }
+	for text, want := range map[string]string{
+		``:                          "not JSON",
+		`{`:                         "not JSON",
+		`[]`:                        "want an object",
+		`{}`:                        "keys: is missing",
+		`{"keys":{}}`:               "keys: want an array",
+		`{"keys":[1]}`:              "keys[0]: want an object",
+		`{"keys":[],"keys":[]}`:     "keys: given more than once",
+		`{"keys":[]} {"keys":[]}`:   "not JSON",
+		okp(``):                     "keys[0].x: is missing",
+		okp(`,"x":"` + x + `="`):    "keys[0].x: want the public key",
+		okp(`,"x":"` + x[1:] + `"`): "keys[0].x: ",
+		okp(`,"x":"AAAA"`):          "keys[0].x: has 3 bytes: want 32",
+		okp(`,"x":1`):               "keys[0].x: want",
+		okp(`,"x":"` + x[:20] + `\n` + x[20:] + `"`):                                       "keys[0].x: want",
+		okp(`,"x":"` + x + `","d":"AAAA"`):                                                 "keys[0].d: has 3 bytes",
+		okp(`,"x":"` + x + `","d":"` + encode(secret[:32]) + `"`):                          "keys[0].d: is not the private key of x",
+		okp(`,"x":"` + x + `","x":"` + x + `"`):                                            "keys[0].x: given more than once",
+		okp(`,"x":"` + x + `","use":"enc"`):                                                "keys[0].use: want sig",
+		`{"keys":[{"kty":"OKP","crv":"X25519","alg":"EdDSA","kid":"a","x":"` + x + `"}]}`:  "keys[0].crv: want Ed25519",
+		`{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"a","x":"` + x + `"}]}`:               "keys[0].alg: is missing",
+		`{"keys":[{"kty":"OKP","crv":"Ed25519","alg":"HS256","kid":"a","x":"` + x + `"}]}`: "keys[0].alg: want EdDSA with the kty OKP",
+		`{"keys":[{"kty":"oct","alg":"EdDSA","kid":"a","k":"` + k + `"}]}`:                 "keys[0].alg: want",
+		`{"keys":[{"kty":"oct","alg":"HS512","kid":"a","k":"` + k + `"}]}`:                 "keys[0].alg: want",
+		`{"keys":[{"kty":"oct","alg":"none","kid":"a","k":"` + k + `"}]}`:                  "keys[0].alg: want",
+		`{"keys":[{"kty":"RSA","alg":"RS256","kid":"a","n":"AQ","e":"AQAB"}]}`:             "keys[0].alg: want",
+		`{"keys":[{"alg":"HS256","kid":"a","k":"` + k + `"}]}`:                             "keys[0].kty: is missing",
+		`{"keys":[{"kty":"oct","alg":"HS256","k":"` + k + `"}]}`:                           "keys[0].kid: is missing",
+		`{"keys":[{"kty":"oct","alg":"HS256","kid":"","k":"` + k + `"}]}`:                  "keys[0].kid: want an id",
+		`{"keys":[{"kty":"oct","alg":"HS256","kid":"a b","k":"` + k + `"}]}`:               "keys[0].kid: want an id",
+		`{"keys":[{"kty":"oct","alg":"HS256","kid":7,"k":"` + k + `"}]}`:                   "keys[0].kid: want",
+		oct(``):        "keys[0].k: is missing",
+		oct(`,"k":""`): "keys[0].k: has 0 bytes: want at least 32",
+		oct(`,"k":"` + encode(secret[:31]) + `"`): "keys[0].k: has 31 bytes: want at least 32",
+		oct(`,"k":"not base64!"`):                 "keys[0].k: want the secret",
+		oct(`,"k":"` + k + `"},{"kty":"OKP","crv":"Ed25519","alg":"EdDSA","kid":"a","x":"` + x + `"`): "keys[1].kid: is that of keys[0] already",
+		`{"keys":[` + strings.Repeat(`{},`, 100) + `{}]}`:                                             "keys: holds 101 keys",
+	} {
+		keys, err := auth.ParseViewerKeys([]byte(text))
+		if err == nil || keys != nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %v, want %s", text, keys, err, want)
+			continue
+		}
+		for _, private := range []string{k, d, "not base64"} {
+			if strings.Contains(err.Error(), private) {
+				t.Errorf("%s: the error quotes a key: %v", text, err)
+			}
+		}
+	}
+	if keys, err := auth.ParseViewerKeys([]byte(`{"keys":[]}`)); err != nil || len(keys) != 0 {
+		t.Errorf("without keys: %v, %v", keys, err)
+	}
+}
+
+func TestNewKeysAreMadeAndAdded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "keys.json")
+	var all []auth.ViewerKey
+	for id, alg := range map[string]string{"a": auth.EdDSA, "b": auth.HS256, "c": auth.EdDSA} {
+		k, err := auth.NewViewerKey(id, alg)
+		if err != nil || k.Alg != alg || k.ID != id {
+			t.Fatalf("%+v, %v", k.ID, err)
+		}
+		all = append(all, k)
+		if err := auth.AddViewerKey(t.Context(), path, k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := parseKeys(t, string(text))
+	v := auth.NewViewers(read, auth.ViewerOptions{})
+	for i, k := range all {
+		if read[i].ID != k.ID {
+			t.Errorf("key %d is %s, want %s", i, read[i].ID, k.ID)
+		}
+		for _, signer := range []auth.ViewerKey{k, read[i]} {
+			token, err := signer.Sign(12345, time.Hour, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			accept(t, v, token)
+		}
+	}
+	if err := auth.AddViewerKey(t.Context(), path, all[0]); err == nil || !strings.Contains(err.Error(), "is that of keys[0] already") {
+		t.Errorf("once more: %v", err)
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, text) {
+		t.Errorf("after a refusal: %s, %v", after, err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("left in the folder: %v, %v", left, err)
+	}
+}
+
+// What a person wrote into the file stays, and so do its mode and a link to it.
+func TestAddingAKeyKeepsTheRest(t *testing.T) {
+	t.Parallel()
+	path := newFile(t, keySet)
+	if err := os.Chmod(path, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	k, err := auth.NewViewerKey("new", auth.HS256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := auth.AddViewerKey(t.Context(), link, k); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if linked, lerr := os.Lstat(link); err != nil || lerr != nil || info.Mode() != 0o640 || linked.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("%v, %v, %v", info.Mode(), err, lerr)
+	}
+	text, err := os.ReadFile(link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var set struct {
+		Keys []map[string]any
+		By   string `json:"made-by"`
+	}
+	if err := json.Unmarshal(text, &set); err != nil || set.By != "hand" || len(set.Keys) != 4 || set.Keys[0]["x-note"] != 1.0 || set.Keys[3]["kid"] != "new" {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
+func TestKeysThatCannotBeAdded(t *testing.T) {
+	t.Parallel()
+	k, err := auth.NewViewerKey("new", auth.EdDSA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := newFile(t, `{"keys":[{}]}`)
+	if err := auth.AddViewerKey(t.Context(), broken, k); err == nil || !strings.Contains(err.Error(), "keys[0].kid: is missing") {
+		t.Errorf("to a file that is not in order: %v", err)
+	}
+	if text, err := os.ReadFile(broken); err != nil || string(text) != `{"keys":[{}]}` {
+		t.Errorf("it is now %s, %v", text, err)
+	}
+	if err := auth.AddViewerKey(t.Context(), filepath.Join(t.TempDir(), "no", "file"), k); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("to no folder: %v", err)
+	}
+	for _, bad := range [][2]string{{"", auth.EdDSA}, {"a b", auth.EdDSA}, {strings.Repeat("a", 129), auth.HS256}, {"a\n", auth.HS256}, {"a", "RS256"}, {"a", "none"}, {"a", ""}} {
+		if k, err := auth.NewViewerKey(bad[0], bad[1]); err == nil {
+			t.Errorf("%q: %+v", bad, k)
+		}
+	}
+	for _, ttl := range []time.Duration{0, -time.Hour, 24*time.Hour + 1, time.Millisecond} {
+		if token, err := k.Sign(1, ttl, ""); err == nil {
+			t.Errorf("for %v: %s", ttl, token)
+		}
+	}
+}
+
+func TestKeysAreAddedAtOnce(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "keys.json")
+	const many = 5
+	var adders sync.WaitGroup
+	for i := range many {
+		adders.Go(func() {
+			k, err := auth.NewViewerKey(fmt.Sprint("key-", i), auth.HS256)
+			if err = errors.Join(err, auth.AddViewerKey(t.Context(), path, k)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	adders.Wait()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if keys := parseKeys(t, string(text)); len(keys) != many {
+		t.Errorf("%d keys, want %d", len(keys), many)
+	}
+}
+
+// A key is added and, when no token of the old one is wanted, the old one removed: its tokens
+// end with the next request. What cannot be used changes nothing.
+func TestRotation(t *testing.T) {
+	t.Parallel()
+	key := func(id, alg string) (auth.ViewerKey, string) {
+		k, err := auth.NewViewerKey(id, alg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		token, err := k.Sign(12345, time.Hour, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k, token
+	}
+	set := func(keys ...auth.ViewerKey) string {
+		text, err := json.Marshal(map[string]any{"keys": append([]auth.ViewerKey{}, keys...)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	old, oldToken := key("old", auth.HS256)
+	fresh, freshToken := key("fresh", auth.EdDSA)
+	again, againToken := key("old", auth.HS256) // another secret under the same id
+	path, log := newFile(t, set(old)), &logBuffer{}
+	v, r, err := auth.LoadViewers(path, auth.ViewerOptions{}, log.logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		text           string
+		accept, refuse []string
+		added, removed []string
+		faults         int // errors that were logged so far
+	}{
+		{set(old), []string{oldToken}, []string{freshToken, againToken}, nil, nil, 0},
+		{set(old, fresh), []string{oldToken, freshToken}, []string{againToken}, []string{"fresh"}, nil, 0},
+		{`{"keys":[{"kid":"fresh"}]}`, []string{oldToken, freshToken}, []string{againToken}, nil, nil, 1},
+		{"", []string{oldToken, freshToken}, []string{againToken}, nil, nil, 2},
+		{set(fresh), []string{freshToken}, []string{oldToken, againToken}, nil, []string{"old"}, 2},
+		{set(fresh, again), []string{freshToken, againToken}, []string{oldToken}, []string{"old"}, nil, 2},
+		{set(fresh, old), []string{freshToken, oldToken}, []string{againToken}, []string{"old"}, []string{"old"}, 2},
+		{set(), nil, []string{freshToken, oldToken, againToken}, nil, []string{"fresh", "old"}, 2},
+		{set(fresh), []string{freshToken}, []string{oldToken}, []string{"fresh"}, nil, 2},
+	} {
+		write(t, path, step.text)
+		r.Reload(t.Context(), true)
+		for _, token := range step.accept {
+			accept(t, v, token)
+		}
+		for _, token := range step.refuse {
+			refuse(t, v, token)
+		}
+		if got := log.at(t, slog.LevelError); len(got) != step.faults {
+			t.Fatalf("%s: %d errors were logged, want %d: %v", step.text, len(got), step.faults, got)
+		}
+		if lines := log.at(t, slog.LevelInfo); step.added != nil || step.removed != nil {
+			wantNames(t, lines[len(lines)-1], "added", step.added...)
+			wantNames(t, lines[len(lines)-1], "removed", step.removed...)
+		}
+	}
+	if text := log.String(); strings.Contains(text, strings.Split(oldToken, ".")[2]) || strings.Contains(text, `"d"`) || strings.Contains(text, `"k"`) {
+		t.Errorf("the log has what makes tokens: %s", text)
+	}
+	if warned := log.at(t, slog.LevelWarn); len(warned) != 1 {
+		t.Errorf("warned %v, want once, of a file without keys", warned)
+	}
+}
+
+// The file is looked at each second: no restart and no signal is needed. One that others may
+// read is warned of.
+func TestTheKeysAreReloaded(t *testing.T) {
+	t.Parallel()
+	path, log := newFile(t, keySet), &logBuffer{}
+	v, r, err := auth.LoadViewers(path, auth.ViewerOptions{}, log.logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := join(edHeader, claims(``), byEd)
+	accept(t, v, token)
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, strings.Replace(keySet, `"kid":"ed"`, `"kid":"de"`, 1))
+	lookTwice(t, r)
+	refuse(t, v, token)
+	if warned := log.at(t, slog.LevelWarn); len(warned) != 1 || warned[0]["path"] != path || warned[0]["mend"] != "chmod o= "+path {
+		t.Errorf("warned %v", warned)
+	}
+}
+
+func TestTheFirstKeysMustBeUsable(t *testing.T) {
+	t.Parallel()
+	missing := filepath.Join(t.TempDir(), "keys")
+	for path, want := range map[string]string{
+		missing:                   missing,
+		newFile(t, `{"keys":[]}`): "has no keys: make one with: activityd token --new-key",
+		newFile(t, ``):            "want a JSON Web Key Set",
+	} {
+		if _, _, err := auth.LoadViewers(path, auth.ViewerOptions{}, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", path, err, want)
+		}
+	}
+}
