@@ -11,6 +11,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // refusal is an error of the visitor's request, with its HTTP status.
@@ -26,7 +27,8 @@ func refuse(status int, format string, args ...any) error {
 }
 
 // action is the handler of a button on the page of a viewer. do returns what happened,
-// for the page's script to show; a form sent without the script is redirected to the page.
+// for the page's script to show; a form sent without the script is redirected to the page,
+// or leaves the browser where it is, if it says stay.
 func (d *Demo) action(do func(r *http.Request, viewer member.ID) (string, error)) http.HandlerFunc {
 	const maxBytes = 4 << 10
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -45,9 +47,20 @@ func (d *Demo) action(do func(r *http.Request, viewer member.ID) (string, error)
 			http.Error(w, no.text, no.status)
 			return
 		}
-		if err != nil {
+		switch {
+		case err == nil:
+		case r.Context().Err() != nil: // the visitor has gone
+			return
+		case errors.Is(err, mysql.ErrUnavailable), d.anyOff():
+			http.Error(w, "A server is away: that did not work.", http.StatusServiceUnavailable)
+			return
+		default:
 			d.cfg.Log.ErrorContext(r.Context(), "demo: action failed", slog.String("path", r.URL.Path), slog.Any("error", err))
 			http.Error(w, "That did not work; the log says why.", http.StatusInternalServerError)
+			return
+		}
+		if r.PostForm.Get("stay") != "" { // the page follows by itself
+			w.WriteHeader(http.StatusNoContent)
 			return
 		}
 		if r.Header.Get("X-Requested-With") == "fetch" {
@@ -103,8 +116,11 @@ func photosAsked(r *http.Request) (int, error) {
 }
 
 // uploader returns the contact in the form; for "other", any of the viewer's contacts
-// but the one that is shown.
+// but the one that is shown; for "celebrity", the member with the most followers.
 func (d *Demo) uploader(r *http.Request, viewer member.ID) (member.ID, error) {
+	if r.PostForm.Get("owner") == "celebrity" {
+		return d.memory.celebrity, nil
+	}
 	if r.PostForm.Get("owner") == "other" {
 		shown, _ := member.Parse(r.PostForm.Get("shown")) // 0 where no contact is shown
 		dice := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))

@@ -4,17 +4,14 @@ import (
 	"fmt"
 	"net"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
 	"github.com/activityd/activityd/internal/browsertest"
 	"github.com/activityd/activityd/internal/contacts"
-	"github.com/activityd/activityd/internal/demo/world"
 )
 
 // landmarks are the role and the name of each region.
@@ -76,6 +73,47 @@ func TestBrowserSeesRedisWipedAndRefilled(t *testing.T) {
 	b.RequireCalm()
 }
 
+// figures are the sentence as it is read.
+const figures = `document.getElementById("figures").innerText`
+
+func TestBrowserTellsWhy(t *testing.T) {
+	s := startRealService(t, smallWorld())
+	b := browsertest.New(t)
+	b.Open(s.url + "/?viewer=1")
+	b.Await(`document.getElementById("why-title").textContent === "Who of my 400 contacts posted last?"`)
+	b.Await(`/^Plain SQL: [\d.]+ m?s\. activityd: [\d.]+ m?s, same answer\.$/.test(` + figures + `)`)
+	b.Await(`document.querySelector(".why").innerText.includes("Redis says where to look, MySQL decides what you may see.")`)
+
+	clickNow(b, "#do-celebrity")
+	b.Await(`/ → \d+ sets? in [\d.]+ m?s/.test(document.getElementById("fan-outs")?.innerText)`)
+	b.Await(`document.getElementById("queue").textContent === "no task"`)
+
+	b.Do(chromedp.Navigate(browsertest.Eval[string](b, `document.getElementById("to-plan").href`)))
+	b.Await(`document.querySelector("#plain tbody tr th")?.textContent.length > 0`)
+	b.Await(`document.querySelector("#plain pre").textContent.startsWith("WITH visible AS")`)
+	b.Await(`/^\d[\d,]* rows and index entries read$/.test(document.querySelector("#plain .read").textContent)`)
+	b.Await(`document.querySelectorAll("#ours pre").length >= 2`)
+	b.RequireCalm()
+}
+
+func TestBrowserTurnsRedisOffAndOn(t *testing.T) {
+	s := startService(t)
+	b := browsertest.New(t)
+	b.Open(s.url + "/?viewer=1")
+	b.Await(`document.getElementById("source").textContent.endsWith("index")`)
+	b.Do(chromedp.Focus(chromedp.ID("do-switch-Redis")), chromedp.KeyEvent("\r"))
+	b.Await(`document.getElementById("walked")?.textContent.endsWith("Redis is away.")`)
+	b.Await(`document.getElementById("do-switch-Redis").textContent === "Turn Redis on again"`)
+	b.Await(figures + `.endsWith("same answer.")`)
+	if focus := browsertest.Eval[string](b, "document.activeElement.id"); focus != "do-switch-Redis" {
+		t.Errorf("after the update the focus is on %q", focus)
+	}
+	clickNow(b, "#do-switch-Redis")
+	b.Await(`document.getElementById("walked") === null && document.getElementById("source").textContent.endsWith("index")`)
+	b.Await(`document.getElementById("do-switch-Redis").textContent === "Turn Redis off"`)
+	b.RequireCalm()
+}
+
 func TestBrowserPausesAndResumesTheTraffic(t *testing.T) {
 	s := startService(t)
 	run(t, s.demo.Run)
@@ -109,7 +147,7 @@ func pagesToLookAt(t *testing.T) []string {
 	whole.awaitFates(t, viewer, isHeld)
 	whole.pressed(t, "push", "viewer=%d&do=quiet", viewer)
 	whole.pressed(t, "push", "viewer=%d&do=opt-out", viewer)
-	return []string{s.url + "/", s.url + "/?viewer=5", whole.url + "/?viewer=2"}
+	return []string{s.url + "/", s.url + "/?viewer=5", whole.url + "/?viewer=2", whole.url + "/demo/plan?viewer=2", s.url + "/demo/home"}
 }
 
 func TestBrowserFindsNoBarrier(t *testing.T) {
@@ -139,6 +177,12 @@ func TestBrowserFindsNoBarrier(t *testing.T) {
 		} {
 			if found := browsertest.Eval[[]string](b, expression); len(found) > 0 {
 				t.Errorf("%s: %s: %q", path, what, found)
+			}
+		}
+		for line := range strings.Lines(b.Axe()) {
+			// What it cannot tell of texts that are scrolled away, TestBrowserFindsEnoughContrast tells.
+			if !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "color-contrast: ") {
+				t.Errorf("%s: axe finds %s", path, line)
 			}
 		}
 		if browsertest.Eval[string](b, "document.documentElement.lang") != "en" || browsertest.Eval[int](b, `document.querySelectorAll("h1").length`) != 1 {
@@ -198,7 +242,7 @@ func TestBrowserTakesBackWhatItSaysWithoutAConnection(t *testing.T) {
 	address := s.server.Listener.Addr().String()
 	s.server.CloseClientConnections()
 	s.server.Close()
-	b.Await(`document.querySelector("#agree.yes") === null && document.getElementById("agree").textContent.startsWith("No connection")`)
+	b.Await(`document.querySelector("#agree.yes") === null && document.getElementById("agree").textContent.startsWith("no connection")`)
 	b.Await(`document.getElementById("source").textContent === "no connection"`)
 	b.Await(`document.getElementById("toast").textContent.startsWith("No connection")`)
 
@@ -265,47 +309,16 @@ func clickNow(b *browsertest.Tab, selector string) {
 	browsertest.Eval[chromedp.Void](b, fmt.Sprintf(`document.querySelector(%q).click()`, selector))
 }
 
-// TestBrowserShowsRealServers also takes the picture for the README, of the
-// whole of the demo's world, when the environment says where to put it.
 func TestBrowserShowsRealServers(t *testing.T) {
-	path, w := os.Getenv("ACTIVITYD_SCREENSHOT"), smallWorld()
-	if path != "" {
-		w = world.Demo().Generate(time.Now())
-	}
-	s := startRealService(t, w)
+	s := startRealService(t, smallWorld())
 	run(t, s.demo.Run)
 	b := browsertest.New(t)
-	b.Emulate(emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-reduced-motion", Value: "reduce"}}})
 	b.Open(s.url + "/?viewer=1")
 	b.Await(`document.querySelectorAll(".feed li").length >= 10`)
 	b.Await(`document.getElementById("source").textContent.endsWith("index")`)
 	b.Await(`document.querySelectorAll(".set tbody tr").length === 12`)
 	b.Await(`document.querySelector("#agree.yes") !== null && document.querySelectorAll(".photos img").length > 0`)
 	b.RequireCalm()
-	if path != "" {
-		// A burst arrives, and what was made private in time does not.
-		held := `document.getElementById("do-hold").textContent === "Let the deliveries go"`
-		clickNow(b, "#do-hold")
-		b.Await(held)
-		clickNow(b, "#do-burst")
-		b.Await(`[...document.querySelectorAll(".push .fate.wait")].filter(e => e.textContent.includes("held")).length === 10`)
-		clickNow(b, "#do-hold")
-		b.Await(`document.querySelectorAll(".push .fate.yes").length === 10 && document.querySelectorAll(".screen li").length === 2`)
-		clickNow(b, "#do-hold")
-		b.Await(held)
-		clickNow(b, "#do-other")
-		b.Await(`document.querySelectorAll(".push .fate.wait").length === 2`)
-		clickNow(b, ".push td button")
-		b.Await(`document.querySelector(".push tbody tr:first-child button") === null`)
-		clickNow(b, "#do-hold")
-		b.Await(`document.querySelectorAll(".push .fate.no").length === 2`)
-		b.Await(`document.getElementById("toast").textContent === ""`)
-		b.Await(`document.querySelectorAll(".photos img").length === 10`)
-		b.Await("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
-		if err := os.WriteFile(path, browsertest.Ask(b, chromedp.FullScreenshot(100)), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // paleText lists texts whose contrast with the nearest background that is not

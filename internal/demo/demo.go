@@ -1,6 +1,8 @@
-// Package demo shows activityd at work on a made-up photo site: a page with the
-// homepage widget of any viewer, which updates while it is open, and beside it the same
-// question asked as a site without activityd would ask it.
+// Package demo shows activityd at work on a made-up photo site: a page that asks the
+// question of the widget for any viewer, and asks it once more as a site without activityd
+// would ask it. It says how long both took, shows the work behind it (the fan-outs, the
+// queue, the audit), and has switches for the servers. A page of its own has the statements
+// and the server's plans for them.
 //
 // The package brings the page, the pictures and the traffic: a few uploads and changes of
 // contacts, visibility and blocks each second. The site, the read and the index are those of
@@ -15,12 +17,16 @@ package demo
 
 import (
 	"context"
+	"database/sql"
 	"html/template"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo/world"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/site"
 )
@@ -35,19 +41,29 @@ type Reader interface {
 // Plain answers the same question as a site without an index does. See [PlainSQL].
 type Plain func(ctx context.Context, v contacts.Viewer, limit int) (contacts.Album, error)
 
-// Config is what a [Demo] is made of. All but Push is required.
+// Config is what a [Demo] is made of.
 type Config struct {
 	World     *world.World // as it was loaded into the site
 	Site      site.Changer // its tasks must reach the index
 	Reader    Reader
 	Plain     Plain
-	PlainName string                      // of Plain, such as "plain SQL"
+	PlainName string                      // of Plain, which begins a sentence, such as "Plain SQL"
 	Engine    string                      // what runs underneath, for the page's foot
 	Wipe      func(context.Context) error // empties Redis
-	Push      *Push                       // nil: it needs the real servers, and the page says so
 	Rate      float64                     // of the traffic, in changes a second
 	Seed      uint64                      // of the traffic
 	Log       *slog.Logger
+
+	// All below may be nil; the page says, or leaves out, what there is not.
+	DB      *sql.DB // runs Plain and the statements of Reader; nil: tables in memory do
+	Push    *Push   // it needs the real servers
+	FanOuts *FanOuts
+	Queue   func(context.Context) (queue.Stats, error)
+	// Audit returns how many sets and answers the audit looked at, and how many were wrong.
+	Audit    func() (wrong, looked int)
+	Switches []Switch
+	// Token signs a viewer token for the widget of the homepage.
+	Token func(member.ID) (string, error)
 }
 
 // photosShown is how many photos the widget has room for.
@@ -62,6 +78,8 @@ type Demo struct {
 	receivers receivers
 	paused    atomic.Bool
 	lastPhoto atomic.Uint64
+	switches  []*switched
+	starting  sync.WaitGroup // of servers
 }
 
 // New returns a Demo that is ready to serve. Its traffic starts with [Demo.Run].
@@ -72,5 +90,8 @@ func New(cfg Config) *Demo {
 		templates: template.Must(template.ParseFS(assets, "assets/*.html")),
 	}
 	d.lastPhoto.Store(uint64(len(cfg.World.Photos)))
+	for _, s := range cfg.Switches {
+		d.switches = append(d.switches, &switched{Switch: s})
+	}
 	return d
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo/world"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/recent"
 )
 
 const (
@@ -22,7 +23,7 @@ const (
 // event is something that happened on the made-up site.
 type event struct {
 	unix   uint64
-	kind   string    // "upload", "add", "remove", "privacy", "block", "wipe"
+	kind   string    // "upload", "add", "remove", "privacy", "block", "wipe", "switch"
 	member member.ID // that did it; 0: none
 	you    bool      // it was asked for on the page
 	text   string
@@ -38,7 +39,9 @@ type upload struct {
 
 // memory is what the traffic draws from and the page shows without asking the database.
 type memory struct {
-	world *world.World
+	world     *world.World
+	celebrity member.ID // the member with the most followers at the start
+	followers int       // of it
 
 	mu       sync.Mutex // guards all below
 	contacts map[member.ID][]member.ID
@@ -49,13 +52,21 @@ type memory struct {
 	watched  member.ID // the viewer of the latest page; 0: none yet
 }
 
-// times are those of a viewer's latest comparisons.
-type times struct{ took, plain []time.Duration }
+// times are those of a viewer's latest comparisons, of answers from one source.
+type times struct {
+	source      recent.Source
+	took, plain []time.Duration
+}
 
 func newMemory(w *world.World) *memory {
 	m := &memory{world: w, contacts: map[member.ID][]member.ID{}, times: map[member.ID]*times{}}
+	followers := make([]int, len(w.Members)+1)
 	for _, row := range w.Contacts {
 		m.contacts[row.User] = append(m.contacts[row.User], row.Contact)
+		followers[row.Contact]++
+		if followers[row.Contact] > m.followers {
+			m.celebrity, m.followers = row.Contact, followers[row.Contact]
+		}
 	}
 	return m
 }
@@ -213,17 +224,19 @@ func (m *memory) notifiedOf(viewer member.ID) (list []notified) {
 	return list
 }
 
-// addTimes adds the times of a comparison and returns the medians of the viewer's latest.
-func (m *memory) addTimes(viewer member.ID, took, plain time.Duration) (usual, plainUsual time.Duration) {
+// addTimes adds the times of a comparison and returns the medians of the viewer's latest, since
+// its answers come from this source.
+func (m *memory) addTimes(viewer member.ID, source recent.Source, took, plain time.Duration) (usual, plainUsual time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.times[viewer] == nil {
+	t := m.times[viewer]
+	if t == nil || t.source != source {
 		if len(m.times) >= maxViewers {
 			clear(m.times)
 		}
-		m.times[viewer] = &times{}
+		t = &times{source: source}
+		m.times[viewer] = t
 	}
-	t := m.times[viewer]
 	t.took, t.plain = latest(t.took, took, maxTimes), latest(t.plain, plain, maxTimes)
 	return median(t.took), median(t.plain)
 }

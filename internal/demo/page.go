@@ -24,14 +24,19 @@ func (d *Demo) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", d.page)
 	mux.HandleFunc("GET /demo/widget", d.widget)
+	mux.HandleFunc("GET /demo/home", d.home)
+	mux.HandleFunc("GET /demo/token", d.token)
+	mux.HandleFunc("GET /demo/plan", d.planPage)
 	mux.HandleFunc("GET /demo/photos/{file}", picture(pictures.SVG))
 	mux.HandleFunc("GET /demo/avatars/{file}", picture(pictures.Avatar))
 	mux.HandleFunc("GET /demo/style.css", asset("style.css"))
+	mux.HandleFunc("GET /demo/home.css", asset("home.css"))
 	mux.HandleFunc("GET /demo/app.js", asset("app.js"))
 	mux.HandleFunc("POST /demo/actions/upload", d.action(d.doUpload))
 	mux.HandleFunc("POST /demo/actions/private", d.action(d.doPrivate))
 	mux.HandleFunc("POST /demo/actions/wipe", d.action(d.doWipe))
 	mux.HandleFunc("POST /demo/actions/traffic", d.action(d.doTraffic))
+	mux.HandleFunc("POST /demo/actions/switch", d.action(d.doSwitch))
 	mux.HandleFunc("POST /demo/actions/push", d.action(d.doPush))
 	sameOrigin := http.NewCrossOriginProtection().Handler(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -78,7 +83,7 @@ func (d *Demo) widget(w http.ResponseWriter, r *http.Request) {
 }
 
 // render writes the output of a template, or an error if the template fails.
-func (d *Demo) render(w http.ResponseWriter, r *http.Request, name string, status int, view pageView) {
+func (d *Demo) render(w http.ResponseWriter, r *http.Request, name string, status int, view any) {
 	var buf bytes.Buffer
 	if err := d.templates.ExecuteTemplate(&buf, name, view); err != nil {
 		d.cfg.Log.ErrorContext(r.Context(), "demo: rendering failed", slog.String("template", name), slog.Any("error", err))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo"
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
 )
@@ -44,8 +45,8 @@ func TestPageIsWholeWithoutScript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	requireContains(t, w.Body.String(), want.Contact.Username, `<html lang="en">`, "a plain walk",
-		"150 contacts", "Both give the same answer", "tables in memory", `value="2" selected`)
+	requireContains(t, w.Body.String(), want.Contact.Username, `<html lang="en">`,
+		"Who of my 150 contacts posted last?", "A plain walk: ", "same answer", "tables in memory", `value="2" selected`)
 	if n := strings.Count(w.Body.String(), `src="/demo/photos/`); n != len(want.Photos) {
 		t.Errorf("%d photos on the page, want %d", n, len(want.Photos))
 	}
@@ -57,7 +58,7 @@ func TestPageIsWholeWithoutScript(t *testing.T) {
 func TestEveryResponseForbidsWhatThePageDoesNotNeed(t *testing.T) {
 	t.Parallel()
 	s := startService(t)
-	for _, path := range []string{"/", "/demo/widget?viewer=1", "/demo/style.css", "/demo/app.js", "/demo/photos/1.svg", "/nowhere"} {
+	for _, path := range []string{"/", "/demo/widget?viewer=1", "/demo/plan?viewer=1", "/demo/home", "/demo/token", "/demo/style.css", "/demo/app.js", "/demo/photos/1.svg", "/nowhere"} {
 		h := get(t, s.demo.Handler(), path).Header()
 		if !strings.Contains(h.Get("Content-Security-Policy"), "default-src 'none'") || strings.Contains(h.Get("Content-Security-Policy"), "unsafe") ||
 			h.Get("X-Content-Type-Options") != "nosniff" {
@@ -90,6 +91,13 @@ func TestPaths(t *testing.T) {
 		{"/demo/avatars/1.svg", "image/svg+xml", "<svg", 200},
 		{"/demo/photos/1.png", "text/plain", "", 404},
 		{"/demo/photos/x.svg", "text/plain", "", 404},
+		{"/demo/plan?viewer=1", "text/html", "WITH visible AS", 200},
+		{"/demo/plan", "text/plain", "viewer: not a member id", 400},
+		{"/demo/plan?viewer=999999", "text/html", "There is no member 999999", 404},
+		{"/demo/home", "text/html", "Lumen", 200},
+		{"/demo/home?viewer=x", "text/plain", "viewer: not a member id", 400},
+		{"/demo/token", "text/plain", "", 404}, // without keys
+		{"/demo/home.css", "text/css", ".fresh", 200},
 		{"/demo/style.css", "text/css", "--paper", 200},
 		{"/demo/app.js", "text/javascript", "morph", 200},
 		{"/demo/page.html", "text/plain", "", 404},
@@ -102,12 +110,29 @@ func TestPaths(t *testing.T) {
 	}
 }
 
+// The question to a member with one contact does not count it.
+func TestMemberWithOneContact(t *testing.T) {
+	t.Parallel()
+	s := startService(t)
+	counts := make(map[member.ID]int)
+	for _, row := range s.config.World.Contacts {
+		counts[row.User]++
+	}
+	for id, n := range counts {
+		if n == 1 {
+			requireContains(t, get(t, s.demo.Handler(), "/?viewer="+id.String()).Body.String(), "Who of my contacts posted last?")
+			return
+		}
+	}
+	t.Fatal("no member has one contact")
+}
+
 // A member without contacts gets no warning, and no button that would be refused.
 func TestMemberWithoutContactsIsNoProblem(t *testing.T) {
 	t.Parallel()
 	s := startService(t)
 	body := get(t, s.demo.Handler(), "/?viewer=5").Body.String()
-	requireContains(t, body, "calls no member a contact", "A member without contacts has no set", "nothing to look for", "· no contacts</option>", `<p class="badge " id="source">`)
+	requireContains(t, body, "calls no member a contact", "A member without contacts has no set", "Who of my contacts posted last?", "· no contacts</option>", `<p class="badge " id="source">`)
 	for _, not := range []string{"Nothing to show", `class="walk"`, "No set is there now", "do-other", "· 0 contacts<", "<strong>"} {
 		if strings.Contains(body, not) {
 			t.Errorf("the page contains %q:\n%s", not, body)
@@ -144,11 +169,11 @@ func TestDifferenceIsReadTwiceBeforeItIsShown(t *testing.T) {
 		calls++
 		return recent.Answer{Album: albumOf(uint64(calls)), Source: recent.FromIndex}, nil
 	}
-	requireContains(t, widgetOf(t, read, plainly(albumOf(2), nil)).Body.String(), "Both give the same answer", "A &amp; B")
+	requireContains(t, widgetOf(t, read, plainly(albumOf(2), nil)).Body.String(), ">same answer<", "A &amp; B")
 	calls = 0
-	requireContains(t, widgetOf(t, read, plainly(albumOf(9), nil)).Body.String(), "The index is a task behind")
+	requireContains(t, widgetOf(t, read, plainly(albumOf(9), nil)).Body.String(), "the index is a task behind")
 	calls = 0
-	requireContains(t, widgetOf(t, read, plainly(contacts.Album{}, nil)).Body.String(), "The index is a task behind")
+	requireContains(t, widgetOf(t, read, plainly(contacts.Album{}, nil)).Body.String(), "the index is a task behind")
 }
 
 // taking is an answer after a while of the bubble's time.
@@ -176,10 +201,9 @@ func TestTimesAreCompared(t *testing.T) {
 		took, plain time.Duration
 		want        []string
 	}{
-		{1500 * time.Microsecond, 120 * time.Millisecond, []string{"<strong>80×</strong> faster", "1.50 ms", "120 ms", `<rect class="ours" width="1"`, `<rect class="plain" width="100"`}},
-		{time.Millisecond, 1200 * time.Millisecond, []string{"<strong>1,200×</strong> faster", "1200 ms"}},
-		{40 * time.Millisecond, 16 * time.Millisecond, []string{"<strong>2.5×</strong> slower", "40.0 ms", `<rect class="plain" width="40"`}},
-		{300 * time.Microsecond, 900 * time.Microsecond, []string{"Both take less than a millisecond", "0.30 ms"}},
+		{1500 * time.Microsecond, 120 * time.Millisecond, []string{`<strong id="took">1.5 ms</strong>`, `<strong id="plain">120 ms</strong>`, `<rect class="ours" y="8" width="1"`, `<rect class="plain" width="100"`}},
+		{40 * time.Millisecond, 16 * time.Millisecond, []string{`<strong id="took">40 ms</strong>`, `<strong id="plain">16 ms</strong>`, `<rect class="plain" width="40"`}},
+		{300 * time.Microsecond, 1200 * time.Millisecond, []string{`<strong id="took">0.30 ms</strong>`, `<strong id="plain">1.2 s</strong>`}},
 		{time.Millisecond, time.Hour, []string{"no answer within 3 s", "someone"}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -194,7 +218,7 @@ func TestWidgetIsShownIfPlainFails(t *testing.T) {
 	if w.Code != http.StatusOK || strings.Contains(w.Body.String(), "secret") {
 		t.Errorf("status %d:\n%s", w.Code, w.Body)
 	}
-	requireContains(t, w.Body.String(), "someone", "failed; the log says why")
+	requireContains(t, w.Body.String(), "someone", `<strong id="plain">failed</strong>`)
 }
 
 func TestReadThatFailsIsDescribed(t *testing.T) {
@@ -204,8 +228,8 @@ func TestReadThatFailsIsDescribed(t *testing.T) {
 		status int
 		want   string
 	}{
-		{recent.ErrBusy, http.StatusServiceUnavailable, "busy or away"},
-		{mysql.ErrUnavailable, http.StatusServiceUnavailable, "busy or away"},
+		{recent.ErrBusy, http.StatusServiceUnavailable, "The database is busy"},
+		{mysql.ErrUnavailable, http.StatusServiceUnavailable, "activityd answers 503 until it is back"},
 		{errors.New("secret of the database"), http.StatusInternalServerError, "the log says why"},
 	} {
 		w := widgetOf(t, func(context.Context, contacts.Viewer, int) (recent.Answer, error) { return recent.Answer{}, c.err }, plainly(contacts.Album{}, nil))
@@ -225,7 +249,7 @@ func TestEveryVerdictIsShown(t *testing.T) {
 		answer.Trace.Candidates = append(answer.Trace.Candidates, recent.Examined{Contact: 20, Score: 1363665432 - uint64(i), Verdict: v})
 	}
 	body := widgetOf(t, func(context.Context, contacts.Viewer, int) (recent.Answer, error) { return answer, nil }, plainly(answer.Album, nil)).Body.String()
-	requireContains(t, body, "1363665432", "the index proved nothing", "badge database")
+	requireContains(t, body, "1363665432", "walked through the tables this time: the index proved nothing.", "badge database")
 	for _, v := range verdicts {
 		requireContains(t, body, `<span class="verdict">`+string(v)+`</span>`)
 	}

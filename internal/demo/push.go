@@ -192,7 +192,7 @@ func (d *Demo) pushView(ctx context.Context, viewer member.ID, shown *memberView
 	}
 	view := pushView{On: true}
 	if err := d.fillPush(ctx, viewer, shown, &view); err != nil {
-		if !errors.Is(err, mysql.ErrUnavailable) {
+		if !errors.Is(err, mysql.ErrUnavailable) && ctx.Err() == nil {
 			d.cfg.Log.WarnContext(ctx, "demo: push could not be shown", slog.Any("error", err))
 		}
 		return pushView{On: true, Problem: "What is known of push could not be read. The page tries again."}

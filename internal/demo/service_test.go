@@ -49,9 +49,16 @@ func startService(t *testing.T) *service {
 	q := queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now)
 	s.site = &site.Memory{Store: s.store}
 	s.config = demo.Config{
-		World: smallWorld(), Site: s.site, Plain: s.walk, PlainName: "a plain walk",
+		World: smallWorld(), Site: s.site, Plain: s.walk, PlainName: "A plain walk",
 		Engine: "tables in memory and miniredis, both in this process", Rate: 20,
 	}
+	s.config.Switches = []demo.Switch{{
+		Name: "Redis", Off: func() error { s.redis.Close(); return nil },
+		On: func(context.Context) error {
+			s.redis.FlushAll()
+			return s.redis.Restart()
+		},
+	}}
 	load(t, s.config.World, s.site)
 	s.site.Emit = func(ctx context.Context, e site.Event) error {
 		task, err := tasks.Parse(e.Type, e.User, e.Contact)
@@ -75,7 +82,7 @@ func startRealService(t *testing.T, w *world.World) *service {
 	}
 	notifier, where := &notify.Notifier{}, site.NewMySQL(db)
 	s := &service{config: demo.Config{
-		World: w, Site: where, Plain: demo.PlainSQL(db), PlainName: "plain SQL", Engine: "a private MariaDB and a private Redis", Rate: 3,
+		World: w, Site: where, Plain: demo.PlainSQL(db), PlainName: "Plain SQL", Engine: "a private MariaDB and a private Redis", Rate: 3, DB: db,
 	}}
 	load(t, w, where)
 	receivers, err := demo.StartReceivers()
@@ -125,7 +132,8 @@ func (s *service) start(t *testing.T, db store, q queuetest.Queue, notifier *not
 	ix := index.New(client, index.Options{Settings: settings})
 	log := slog.New(slog.DiscardHandler)
 	hints := tasks.NewHints(q, log)
-	handlers := tasks.HandlerOptions{}
+	s.config.FanOuts, s.config.Queue = &demo.FanOuts{}, q.Stats
+	handlers := tasks.HandlerOptions{FanOuts: s.config.FanOuts}
 	if s.config.Push != nil {
 		deliveries := push.NewDeliveries(push.DeliveryOptions{Store: s.config.Push.Store, Senders: s.config.Push.Receivers.Senders(), Log: log})
 		t.Cleanup(deliveries.Wait)

@@ -22,10 +22,11 @@ func (d *Demo) Run(ctx context.Context) error {
 		if d.paused.Load() {
 			continue
 		}
-		if err := t.change(ctx); err != nil && ctx.Err() == nil {
+		if err := t.change(ctx); err != nil && ctx.Err() == nil && !d.anyOff() {
 			d.cfg.Log.WarnContext(ctx, "demo: change failed", slog.Any("error", err))
 		}
 	}
+	d.starting.Wait()
 	return nil
 }
 

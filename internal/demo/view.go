@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -21,13 +20,17 @@ import (
 type pageView struct {
 	Viewer     memberView
 	Featured   []memberView
+	Celebrity  celebrityView
 	Engine     string
 	PlainName  string
 	Problem    string // instead of an answer
 	Paused     bool
 	Alone      bool // the viewer has no contacts
+	SQL        bool // there is a database to ask
 	Album      albumView
 	Compare    compareView
+	Work       workView
+	Switches   []switchView
 	Candidates []candidateView
 	SetKey     string
 	WalkReason string
@@ -39,7 +42,13 @@ type memberView struct {
 	ID       member.ID
 	Name     string
 	Contacts string // how many, such as "1,200 contacts"
+	Among    string // the same in a question; below two, "contacts"
 	Ago      string // since the last upload
+}
+
+// celebrityView is the member with the most followers.
+type celebrityView struct {
+	Name, Followers string
 }
 
 type albumView struct {
@@ -55,13 +64,10 @@ type photoView struct {
 
 type compareView struct {
 	Source                recent.Source
-	Took, Plain           string
-	Usual, PlainUsual     string // medians
+	Took, Plain           string // medians
 	TookWidth, PlainWidth int    // of the bars, 1 to 100
-	Factor                string
-	FactorSlower          bool // the factor is how many times as long it took
 	Agree                 bool
-	PlainProblem          string // instead of the plain times
+	PlainProblem          string // instead of the plain time
 }
 
 type candidateView struct {
@@ -83,6 +89,7 @@ func (d *Demo) view(ctx context.Context, viewer member.ID) (view pageView, statu
 	d.memory.watch(viewer)
 	view = d.frame(viewer)
 	c, err := d.compare(ctx, contacts.Viewer{ID: viewer})
+	view.Work = d.workView(ctx)
 	if err != nil {
 		view.Events = d.eventViews(viewer, nil)
 		view.Problem, status = d.problem(ctx, viewer, err)
@@ -92,7 +99,7 @@ func (d *Demo) view(ctx context.Context, viewer member.ID) (view pageView, statu
 	view.Push = d.pushView(ctx, viewer, view.Album.Contact)
 	view.Compare = d.compareView(ctx, c)
 	view.Candidates = d.candidateViews(c.answer.Trace.Candidates)
-	view.WalkReason = strings.ReplaceAll(c.answer.Trace.WalkReason, "_", " ")
+	view.WalkReason = walkedBecause(c.answer.Trace.WalkReason)
 	view.Events = d.eventViews(viewer, c.answer.Trace.Candidates)
 	return view, http.StatusOK
 }
@@ -102,10 +109,13 @@ func (d *Demo) frame(viewer member.ID) pageView {
 	view := pageView{
 		Viewer:    d.memberView(viewer),
 		Alone:     d.memory.contactCount(viewer) == 0,
+		SQL:       d.cfg.DB != nil,
 		Engine:    d.cfg.Engine,
 		PlainName: d.cfg.PlainName,
 		Paused:    d.paused.Load(),
 		SetKey:    "user_" + viewer.String(),
+		Switches:  d.switchViews(),
+		Celebrity: celebrityView{d.memory.name(d.memory.celebrity), thousands(d.memory.followers)},
 	}
 	for _, id := range d.cfg.World.Featured {
 		view.Featured = append(view.Featured, d.memberView(id))
@@ -118,8 +128,12 @@ func (d *Demo) problem(ctx context.Context, viewer member.ID, err error) (text s
 	switch {
 	case errors.Is(err, contacts.ErrNoMember):
 		return fmt.Sprintf("There is no member %s. The made-up site has members 1 to %d.", viewer, len(d.cfg.World.Members)), http.StatusNotFound
-	case errors.Is(err, recent.ErrBusy), errors.Is(err, mysql.ErrUnavailable):
-		return "The database is busy or away. The page tries again.", http.StatusServiceUnavailable
+	case errors.Is(err, recent.ErrBusy):
+		return "The database is busy. The page tries again.", http.StatusServiceUnavailable
+	case errors.Is(err, mysql.ErrUnavailable):
+		return "MySQL is away. It alone decides what you may see, so activityd answers 503 until it is back.", http.StatusServiceUnavailable
+	case ctx.Err() != nil: // the visitor has gone, or asked again
+		return "The request was cancelled, or took too long.", http.StatusServiceUnavailable
 	default:
 		d.cfg.Log.ErrorContext(ctx, "demo: read failed", slog.String("viewer", viewer.String()), slog.Any("error", err))
 		return "The read failed; the log says why. The page tries again.", http.StatusInternalServerError
@@ -129,7 +143,7 @@ func (d *Demo) problem(ctx context.Context, viewer member.ID, err error) (text s
 // comparison is the same question asked both ways.
 type comparison struct {
 	answer            recent.Answer
-	took, plainTook   time.Duration
+	took              time.Duration
 	usual, plainUsual time.Duration // the medians of the viewer's latest comparisons
 	agree             bool
 	plainErr          error // with it, only answer and took are valid
@@ -152,8 +166,7 @@ func (d *Demo) compare(ctx context.Context, v contacts.Viewer) (c comparison, er
 		}
 	}
 	c.agree = sameAlbum(c.answer.Album, plain)
-	c.usual, c.plainUsual = d.memory.addTimes(v.ID, c.took, plainTook)
-	c.plainTook = plainTook
+	c.usual, c.plainUsual = d.memory.addTimes(v.ID, c.answer.Source, c.took, plainTook)
 	return c, nil
 }
 
@@ -187,7 +200,7 @@ func sameAlbum(a, b contacts.Album) bool {
 }
 
 func (d *Demo) memberView(id member.ID) memberView {
-	view := memberView{ID: id, Name: d.memory.name(id)}
+	view := memberView{ID: id, Name: d.memory.name(id), Among: "contacts"}
 	switch n := d.memory.contactCount(id); n {
 	case 0:
 		view.Contacts = "no contacts"
@@ -195,6 +208,7 @@ func (d *Demo) memberView(id member.ID) memberView {
 		view.Contacts = "1 contact"
 	default:
 		view.Contacts = thousands(n) + " contacts"
+		view.Among = view.Contacts
 	}
 	return view
 }
@@ -219,17 +233,16 @@ func (d *Demo) compareView(ctx context.Context, c comparison) compareView {
 		view.PlainProblem = c.plainErr.Error()
 		return view
 	case c.plainErr != nil:
-		d.cfg.Log.WarnContext(ctx, "demo: plain query failed", slog.Any("error", c.plainErr))
-		view.PlainProblem = "failed; the log says why"
+		if ctx.Err() == nil && !d.anyOff() {
+			d.cfg.Log.WarnContext(ctx, "demo: plain query failed", slog.Any("error", c.plainErr))
+		}
+		view.PlainProblem = "failed"
 		return view
 	}
-	view.Plain, view.Usual, view.PlainUsual = milliseconds(c.plainTook), milliseconds(c.usual), milliseconds(c.plainUsual)
+	view.Took, view.Plain = milliseconds(c.usual), milliseconds(c.plainUsual)
 	longer := max(c.usual, c.plainUsual, 1)
 	view.TookWidth = max(1, int(100*c.usual/longer))
 	view.PlainWidth = max(1, int(100*c.plainUsual/longer))
-	if longer >= time.Millisecond { // a factor of shorter times would be noise
-		view.Factor, view.FactorSlower = factor(c.usual, c.plainUsual)
-	}
 	return view
 }
 
@@ -279,31 +292,22 @@ func ago(unix uint64) string {
 	}
 }
 
-// milliseconds formats a duration with at least two significant digits.
+// milliseconds formats a duration with about two significant digits, from one second on in
+// seconds.
 func milliseconds(d time.Duration) string {
 	ms := float64(d) / float64(time.Millisecond)
 	switch {
-	case ms < 10:
+	case ms < 1:
 		return fmt.Sprintf("%.2f ms", ms)
-	case ms < 100:
+	case ms < 10:
 		return fmt.Sprintf("%.1f ms", ms)
-	default:
+	case d < time.Second:
 		return fmt.Sprintf("%.0f ms", ms)
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	default:
+		return fmt.Sprintf("%.0f s", d.Seconds())
 	}
-}
-
-// factor returns how many times the longer duration is the shorter one, and whether b is
-// the shorter one.
-func factor(a, b time.Duration) (text string, slower bool) {
-	if a <= 0 || b <= 0 {
-		return "", false
-	}
-	slower = b < a
-	times := float64(max(a, b)) / float64(min(a, b))
-	if times < 10 {
-		return fmt.Sprintf("%.1f", times), slower
-	}
-	return thousands(int(times)), slower
 }
 
 // thousands formats a number with commas.

@@ -66,7 +66,7 @@ async function refresh() {
 
 // disconnected replaces what the page says of the present, until the next show.
 function disconnected() {
-  const texts = { source: "no connection", agree: "No connection: what is shown is from before, and may not be so any more." };
+  const texts = { source: "no connection", agree: "no connection: what is shown is from before, and may not be so any more" };
   for (const [id, text] of Object.entries(texts)) {
     const old = document.getElementById(id);
     if (!old) continue;
