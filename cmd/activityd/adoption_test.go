@@ -2,8 +2,12 @@ package main
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -220,14 +224,58 @@ func TestUninstallingFromTheSitesOwnDatabase(t *testing.T) {
 	}
 }
 
-// TestTheReadmeByTheLetter: on an empty database, what the README says to try is
-// answered.
+var (
+	readmeDSN    = regexp.MustCompile(`ACTIVITYD_MYSQL_DSN='(\w+):(\w+)@tcp\([^)]*\)/(\w+)'`)
+	readmeSource = regexp.MustCompile(`,"source":"[a-z]+"`) // index or database: which set is there first is not said
+	readmeViewer = regexp.MustCompile(`(?m)^activityd serve --viewer-keys \S+keys\.json --allow-origin (\S+) `)
+	readmeSrc    = regexp.MustCompile(`<recent-contact-photos src="http://127\.0\.0\.1:8080(/v1/\S+)"`)
+	readmeAnswer = regexp.MustCompile(`(?m)^\$ curl http://127\.0\.0\.1:8080(/v1/\S+)\n(\{.*\})$`)
+)
+
+// TestTheReadmeByTheLetter: on an empty server, what the README says to do in five minutes
+// leads to the answer that it shows.
 func TestTheReadmeByTheLetter(t *testing.T) {
 	t.Parallel()
-	r := startAll(t)
-	execOn(t, r.db, pageSQL(t, "README.md")["try"])
+	text, err := os.ReadFile("../../README.md")
+	must(t, err)
+	dsn, shown := readmeDSN.FindSubmatch(text), readmeAnswer.FindSubmatch(text)
+	origin, src := readmeViewer.FindSubmatch(text), readmeSrc.FindSubmatch(text)
+	if dsn == nil || shown == nil || origin == nil || src == nil || string(dsn[2]) != "secret" {
+		t.Fatal("the README has no DSN, no request with its answer, no origin, or no widget")
+	}
+	page := pageSQL(t, "README.md")
+	m, err := localserver.StartMySQL(t.Context())
+	must(t, err)
+	t.Cleanup(func() { _ = m.Close() })
+	must(t, m.CreateDatabase(t.Context(), "other"))
+	execOn(t, queueOf(t, m.DSN("other")), page["database"])
+
+	user := as(m, string(dsn[1]), string(dsn[3]))
+	succeed(t, "schema", "--apply", "--mysql-dsn="+user)
+	redisServer := servertest.Redis(t)
+	succeed(t, "backfill", "--mysql-dsn="+user, "--redis-url="+redisServer.URL())
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	succeed(t, "token", "--new-key=first", "--viewer-keys="+keys)
+	r := start(t, configFor(t, user, redisServer.URL(), "--viewer-keys="+keys, "--allow-origin="+string(origin[1])))
+	r.openSite(t, user)
+	execOn(t, r.db, page["try"])
 	r.awaitTasks(t)
-	if a := r.read(t, 12345); a.contact() != "98765" || len(a.Photos) != 1 {
-		t.Errorf("answered %+v", a)
+	var status int
+	got := strings.TrimSpace(r.get(t, string(shown[1]), &status))
+	if diff := cmp.Diff(readmeSource.ReplaceAllString(string(shown[2]), ""), readmeSource.ReplaceAllString(got, "")); status != 200 || diff != "" {
+		t.Errorf("status %d, the answer (-README +served):\n%s", status, diff)
+	}
+
+	asks, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url+string(src[1]), http.NoBody)
+	must(t, err)
+	asks.Header.Set("Origin", string(origin[1]))
+	asks.Header.Set("Authorization", "Bearer "+strings.TrimSpace(succeed(t, "token", "--viewer=12345", "--viewer-keys="+keys)))
+	response, err := http.DefaultClient.Do(asks)
+	must(t, err)
+	body, err := io.ReadAll(response.Body)
+	must(t, errors.Join(err, response.Body.Close()))
+	if diff := cmp.Diff(readmeSource.ReplaceAllString(string(shown[2]), ""), strings.TrimSpace(string(body))); diff != "" ||
+		response.Header.Get("Access-Control-Allow-Origin") != string(origin[1]) {
+		t.Errorf("the page is answered %s %v (-README +served):\n%s", response.Status, response.Header, diff)
 	}
 }

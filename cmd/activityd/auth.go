@@ -24,7 +24,8 @@ import (
 // message that begins with the flag and the address.
 var errOpen = errors.New("others than this machine can reach it, and there are no tokens to know them by: " +
 	"name them with --token-file (make one with: activityd token NAME --scopes read,write --append FILE), " +
-	"or listen on 127.0.0.1 behind a proxy that authenticates clients and sends Host: localhost")
+	"or listen on 127.0.0.1 behind a proxy that authenticates clients and sends Host: localhost; " +
+	"with --viewer-keys alone, behind one that passes on /v1/me/ and /widget.js only, with the browser's Host")
 
 // errOpenDemo is the same of the demo, which has no tokens.
 var errOpenDemo = errors.New("others than this machine can reach it, and the demo has no tokens to know them by: " +
@@ -47,8 +48,9 @@ func (c *config) checkOpen(f *pflag.FlagSet) error {
 
 // credentials are the tokens and the certificate of the API, and the keys for push services.
 type credentials struct {
-	tokens    *auth.Tokens // nil: none are asked for
-	tls       *tls.Config  // nil: no TLS
+	tokens    *auth.Tokens  // nil: none are asked for
+	viewers   *auth.Viewers // nil: viewers may not ask themselves
+	tls       *tls.Config   // nil: no TLS
 	senders   senders
 	reloaders []*auth.Reloader
 	hangups   chan os.Signal // have the files reloaded at once
@@ -63,8 +65,9 @@ func loadCredentials(c *config, log *slog.Logger) (*credentials, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, errors.Join(err, a.senders.closers.close())
 	}
-	if len(a.reloaders) > 0 {
-		// Before it listens: a process that logged "listening" may be sent the signal.
+	if len(a.reloaders) > 0 || os.Getenv(notifySocket) != "" {
+		// Before it listens: a process that logged "listening" may be sent the signal. A service
+		// manager sends it to reload, whether there are files or not.
 		signal.Notify(a.hangups, syscall.SIGHUP)
 	}
 	return a, nil
@@ -80,7 +83,7 @@ func (a *credentials) loadSenders(c *config, log *slog.Logger) (err error) {
 	return err
 }
 
-// loadAPI loads the tokens and the certificate.
+// loadAPI loads the tokens, the keys of viewers and the certificate.
 func (a *credentials) loadAPI(c *config, log *slog.Logger) error {
 	var errs []error
 	if c.tokenFile != "" {
@@ -99,6 +102,13 @@ func (a *credentials) loadAPI(c *config, log *slog.Logger) error {
 			errs = append(errs, fmt.Errorf("--tokens (%s): %w", environmentName("tokens"), err))
 		}
 		a.tokens = auth.NewTokens(list)
+	}
+	if c.viewers.keys != "" {
+		viewers, reloader, err := auth.LoadViewers(c.viewers.keys, c.viewers.options(), log)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--viewer-keys (%s): %w", environmentName("viewer-keys"), err))
+		}
+		a.viewers, a.reloaders = viewers, append(a.reloaders, reloader)
 	}
 	if c.tlsCert != "" {
 		config, reloader, err := auth.LoadCertificate(c.tlsCert, c.tlsKey, log)
@@ -129,7 +139,7 @@ func (a *credentials) checkAddress(ctx context.Context, address net.Addr, log *s
 const reloadInterval = time.Second
 
 // reload reloads the files when they change, until ctx ends, and at once on SIGHUP.
-// Without files, SIGHUP keeps its usual meaning.
+// Without files, SIGHUP keeps its usual meaning, unless there is a service manager.
 func (a *credentials) reload(ctx context.Context) error {
 	defer signal.Stop(a.hangups)
 	tick := time.NewTicker(reloadInterval)

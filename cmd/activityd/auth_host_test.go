@@ -52,7 +52,7 @@ func TestForeignHostsAreRefusedWithoutTokens(t *testing.T) {
 // The demo has no tokens, and takes actions by POST.
 func TestTheDemoRefusesForeignHosts(t *testing.T) {
 	t.Parallel()
-	r := runTheDemo(t, demoOptions{embedded: true, rate: 1})
+	r := runTheDemo(t, demoOptions{embedded: true, rate: 1}, tinyWorld())
 	for _, path := range []string{"/", "/demo/widget", "/v1/users/1/recent-contact-photos"} {
 		if status, body := askAs(t, http.MethodGet, r.url+path, "attacker.example"); status != http.StatusMisdirectedRequest {
 			t.Errorf("%s: %d %s", path, status, body)

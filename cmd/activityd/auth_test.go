@@ -110,9 +110,10 @@ func TestAccessEndToEnd(t *testing.T) {
 	want(202, "POST", posts, fresh)
 }
 
-// A contact who blocks the viewer uploads in private, and the index can prove the
-// viewer's answer no longer: a token with the scope read sees no difference.
-func TestAPrivateUploadDoesNotShow(t *testing.T) {
+// A contact who blocks the viewer uploads, and the index can prove the viewer's answer no
+// longer: a token with the scope read sees no difference. A private upload makes none to
+// an operator either.
+func TestAHiddenUploadDoesNotShow(t *testing.T) {
 	t.Parallel()
 	file, reader := newTokenFile(t, "reader", "read")
 	admin := appendToken(t, file, "admin", "admin")
@@ -127,9 +128,14 @@ func TestAPrivateUploadDoesNotShow(t *testing.T) {
 	if got := r.answerTo(t, admin); !strings.Contains(got, `"source":"index"`) || !strings.Contains(got, "Server-Timing: redis;dur=") {
 		t.Fatalf("before, an operator reads %s", got)
 	}
-	if _, err := r.site.Upload(t.Context(), site.Photo{Owner: 101, Visibility: contacts.Private, DateUpload: 999_999}); err != nil {
-		t.Fatal(err)
+	_, err := r.site.Upload(t.Context(), site.Photo{Owner: 101, Visibility: contacts.Private, DateUpload: 999_998})
+	must(t, err)
+	r.awaitTasks(t)
+	if got := r.answerTo(t, admin); !strings.Contains(got, `"source":"index"`) {
+		t.Fatalf("after a private upload, an operator reads %s", got)
 	}
+	_, err = r.site.Upload(t.Context(), site.Photo{Owner: 101, Visibility: contacts.Public, DateUpload: 999_999})
+	must(t, err)
 	r.awaitTasks(t)
 	if got := r.answerTo(t, admin); !strings.Contains(got, `"source":"database"`) || !strings.Contains(got, "walk;dur=") {
 		t.Fatalf("after, an operator reads %s", got)

@@ -44,7 +44,8 @@ type config struct {
 	auditShare     float64
 	auditSweepRate int
 
-	push pushConfig
+	viewers viewerConfig
+	push    pushConfig
 
 	logLevel  string
 	logFormat string
@@ -99,6 +100,7 @@ func (c *config) serveFlags(f *pflag.FlagSet) {
 	c.indexFlags(f)
 	f.IntVar(&c.auditSweepRate, "audit-sweep-rate", 50, "sets a second that the audit compares with MySQL, in one process with workers; 0: none")
 	c.auditShare = auditShare
+	c.viewers.flags(f)
 	c.push.flags(f)
 	c.logFlags(f)
 }
@@ -195,6 +197,7 @@ func (c *config) check(f *pflag.FlagSet) error {
 	want("poll", c.poll >= time.Millisecond, "is %v: want at least 1ms", c.poll)
 	want("fan-out-part", c.fanOutPart >= 1 && c.fanOutPart <= 100_000, "is %d: want 1 to 100000", c.fanOutPart)
 	want("audit-sweep-rate", c.auditSweepRate >= 0 && c.auditSweepRate <= 100_000, "is %d: want 0 to 100000", c.auditSweepRate)
+	c.viewers.check(want)
 	c.push.check(want)
 	for _, name := range slices.Sorted(maps.Keys(c.workers)) {
 		want("workers", name != "" && len(name) <= queue.MaxQueueName, "queue %q: want a name of 1 to %d bytes", name, queue.MaxQueueName)

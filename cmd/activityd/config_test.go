@@ -42,6 +42,13 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"serve", dsn, "--mysql-connections=0"}, want: "--mysql-connections (ACTIVITYD_MYSQL_CONNECTIONS): is 0"},
 		{args: []string{"serve", dsn, "--audit-sweep-rate=-1"}, want: "--audit-sweep-rate (ACTIVITYD_AUDIT_SWEEP_RATE): is -1"},
 		{args: []string{"serve", dsn, "--log-format=xml"}, want: "--log-format"},
+		{args: []string{"serve", dsn, "--viewer-keys=/no/file"}, want: "--viewer-keys (ACTIVITYD_VIEWER_KEYS): the viewer keys cannot be used"},
+		{args: []string{"serve", dsn, "--viewer-audience=a"}, want: "--viewer-audience (ACTIVITYD_VIEWER_AUDIENCE): needs --viewer-keys"},
+		{args: []string{"serve", dsn, "--viewer-rate=10"}, want: "--viewer-rate (ACTIVITYD_VIEWER_RATE): with --viewer-burst: want a rate"},
+		{args: []string{"serve", dsn, "--viewer-burst=-1"}, want: "with --viewer-burst: want a burst"},
+		{args: []string{"serve", dsn, "--allow-origin=https://photos.example"}, want: "--allow-origin (ACTIVITYD_ALLOW_ORIGIN): needs --viewer-keys"},
+		{args: []string{"serve", dsn, "--viewer-keys=a", "--allow-origin=https://photos.example,*"}, want: `--allow-origin (ACTIVITYD_ALLOW_ORIGIN): "*": want https://host`},
+		{args: []string{"serve", dsn, "--viewer-keys=a"}, environ: []string{"ACTIVITYD_ALLOW_ORIGIN=https://a.example,https://photos.example/a"}, want: `"https://photos.example/a": want https://host`},
 		{args: []string{"serve", dsn, "--listen=nonsense"}, want: "--listen (ACTIVITYD_LISTEN)"},
 		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_WORKERS=ten"}, want: "ACTIVITYD_WORKERS: cannot be read: want stringToInt, as for --workers"},
 		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_LOG_LEVEL=loud"}, want: "ACTIVITYD_LOG_LEVEL: cannot be read: want debug|info|warn|error, as for --log-level"},
@@ -126,14 +133,16 @@ func TestHelpNamesTheVariableOfEverySetting(t *testing.T) {
 	}
 }
 
-// The two tables of the settings in docs/operations.md have each flag of serve and no other,
-// with its variable and its default: those of push, and all others.
+// The tables of the settings in docs/operations.md have each flag of serve and no other,
+// with its variable and its default: those of push, those of viewers, and all others.
 func TestTheDocsListTheSettings(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/operations.md")
 	must(t, err)
 	ofPush := pflag.NewFlagSet("push", pflag.ContinueOnError)
 	new(pushConfig).flags(ofPush)
+	ofViewers := pflag.NewFlagSet("viewers", pflag.ContinueOnError)
+	new(viewerConfig).flags(ofViewers)
 	serve := newServe().Flags()
 	ofPush.VisitAll(func(f *pflag.Flag) {
 		if serve.Lookup(f.Name) == nil {
@@ -145,7 +154,8 @@ func TestTheDocsListTheSettings(t *testing.T) {
 		is      func(name string) bool
 		most    int
 	}{
-		{"Settings", func(name string) bool { return ofPush.Lookup(name) == nil }, 21},
+		{"Settings", func(name string) bool { return ofPush.Lookup(name) == nil && ofViewers.Lookup(name) == nil }, 21},
+		{"Settings of viewer tokens", func(name string) bool { return ofViewers.Lookup(name) != nil }, 5},
 		{"Settings of push", func(name string) bool { return ofPush.Lookup(name) != nil }, 11},
 	} {
 		_, rest, _ := strings.Cut(string(page), "\n### "+table.heading+"\n")
@@ -175,6 +185,26 @@ func TestTheDocsListTheSettings(t *testing.T) {
 		if settings == 0 || settings > table.most {
 			t.Errorf("%s: %d, want %d at most", table.heading, settings, table.most)
 		}
+	}
+}
+
+// docs/commands.md has each command.
+func TestTheDocsListTheCommands(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/commands.md")
+	must(t, err)
+	commands := 0
+	for _, cmd := range newRoot(nil, io.Discard, io.Discard).Commands() {
+		if !cmd.IsAvailableCommand() {
+			continue
+		}
+		commands++
+		if !strings.Contains(string(page), "\n| `activityd "+cmd.Name()) {
+			t.Errorf("docs/commands.md does not have %s", cmd.Name())
+		}
+	}
+	if commands < 10 {
+		t.Errorf("there are %d commands", commands)
 	}
 }
 

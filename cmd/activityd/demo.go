@@ -10,16 +10,19 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/demo"
 	"github.com/activityd/activityd/internal/demo/world"
 	"github.com/activityd/activityd/internal/httpserver"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver"
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
@@ -34,9 +37,10 @@ func newDemo() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show the whole thing on a made-up site with live traffic",
-		Long: "Show the whole thing: a made-up photo site with live traffic, the index, its tasks, and the\n" +
-			"widget as a page that updates as one watches, beside a phone and a browser that are notified by\n" +
-			"push services inside the demo.\n\n" +
+		Long: "Show the whole thing: a made-up photo site with live traffic, on a page that updates as one\n" +
+			"watches. It says how long activityd and plain SQL take to answer, and why (the SQL, its plan);\n" +
+			"shows the fan-outs, the queue and the audit; turns Redis and MySQL off and on again; has the\n" +
+			"widget in a homepage, and a phone and a browser that push services inside the demo notify.\n\n" +
 			"Where mariadbd (or mysqld) and redis-server are installed, private ones are started in a\n" +
 			"temporary folder; elsewhere imitations inside this process stand in for them, and push is off.",
 		Args: cobra.NoArgs,
@@ -80,23 +84,32 @@ func runDemo(ctx context.Context, c *config, o demoOptions, spec world.Spec, out
 	if err != nil {
 		return err
 	}
+	fanOuts := &demo.FanOuts{}
 	w := spec.Generate(time.Now())
 	sayf(out, "Making a site of %d members, %d contacts and %d photos …", len(w.Members), len(w.Contacts), len(w.Photos))
 	if err := w.Load(ctx, b.site); err != nil {
 		return fmt.Errorf("make the site: %w", err)
 	}
-	auth := &credentials{}
-	if b.notifies != nil {
-		auth.senders.byPlatform = b.notifies.Receivers.Senders()
+	b.fanOuts = fanOuts
+	key, err := auth.NewViewerKey("demo", auth.EdDSA)
+	if err != nil {
+		return err
 	}
-	s := newService(c, b.backend, auth, log)
+	credentials := &credentials{viewers: auth.NewViewers([]auth.ViewerKey{key}, auth.ViewerOptions{})}
+	if b.notifies != nil {
+		credentials.senders.byPlatform = b.notifies.Receivers.Senders()
+	}
+	s := newService(c, b.backend, credentials, log)
+	b.index.Probe(ctx) // else the audit takes a new Redis for one that lost its data
 	d := demo.New(demo.Config{
-		World: w, Site: b.site, Reader: s.reader, Plain: b.plain, PlainName: b.plainName, Engine: b.engine,
+		World: w, Site: b.site, Reader: s.audited, Plain: b.plain, PlainName: b.plainName, Engine: b.engine,
 		Wipe: func(ctx context.Context) error { return b.redis.FlushDB(ctx).Err() },
-		Push: b.notifies, Rate: o.rate, Seed: uint64(time.Now().UnixNano()), Log: log,
+		Rate: o.rate, Seed: uint64(time.Now().UnixNano()), Log: log,
+		DB: b.db, Push: b.notifies, FanOuts: fanOuts, Queue: s.stats, Audit: auditCounts, Switches: b.switches,
+		Token: func(id member.ID) (string, error) { return key.Sign(id, demoTokenLife, "") },
 	})
 	web.Handler = page.LocalOnly(demoRoutes(s.api, d))
-	s.fronts = []actor{d.Run, serving(page, c.grace)}
+	s.fronts = append(s.fronts, d.Run, serving(page, c.grace))
 	sayf(out, "The demo is at http://%s/  (stop it with Ctrl-C)", page.Addr())
 	if b.db != nil {
 		sayf(out, "Other commands, such as activityd push show, find its servers by\n  export %s='%s' %s='%s'",
@@ -125,6 +138,24 @@ func asLocal(next http.Handler) http.Handler {
 	})
 }
 
+// auditCounts returns what the audit of this process has looked at, and what was wrong.
+func auditCounts() (wrong, looked int) {
+	families, _ := prometheus.DefaultGatherer.Gather() // with an error all that could be gathered
+	for _, family := range families {
+		sum := 0
+		for _, m := range family.GetMetric() {
+			sum += int(m.GetCounter().GetValue())
+		}
+		switch family.GetName() {
+		case "activityd_audit_checked_total", "activityd_audit_answers_checked_total":
+			looked += sum
+		case "activityd_audit_erroneous_total", "activityd_audit_answers_erroneous_total":
+			wrong += sum
+		}
+	}
+	return wrong, looked
+}
+
 // sayf prints a line of progress, and ignores a failed write.
 func sayf(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 
@@ -132,6 +163,7 @@ func sayf(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, f
 type demoBackend struct {
 	backend
 	site              site.Site
+	switches          []demo.Switch
 	notifies          *demo.Push // nil: there is no database that push could work with
 	plain             demo.Plain
 	plainName, engine string
@@ -153,12 +185,22 @@ func openDemoBackend(ctx context.Context, c *config, o demoOptions, out io.Write
 
 // openImitations makes the in-memory site and miniredis.
 func openImitations(c *config) (*demoBackend, error) {
-	b := &demoBackend{plainName: "a plain walk", engine: "tables in memory and miniredis, both inside this process"}
+	c.auditShare = 1
+	b := &demoBackend{plainName: "A plain walk through the tables", engine: "tables in memory and miniredis, both inside this process"}
 	mini := miniredis.NewMiniRedis()
 	if err := mini.Start(); err != nil {
 		return b, fmt.Errorf("start miniredis: %w", err)
 	}
 	b.closers.push(func() error { mini.Close(); return nil })
+	b.switches = []demo.Switch{{
+		Name: "Redis",
+		Off:  func() error { mini.Close(); return nil },
+		On: func(context.Context) error { // as a Redis that keeps nothing on disk
+			mini.FlushAll()
+			return mini.Restart()
+		},
+	}}
+	redis.SetLogger(silent{}) // errors come back from methods
 	// The imitation runs some hundred scripts a second on a slow machine.
 	b.redis = redis.NewClient(&redis.Options{Addr: mini.Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
 	b.closers.push(b.redis.Close)
@@ -189,11 +231,16 @@ const (
 	demoDatabase = "demo"
 	// demoPoll replaces notifications: the demo's site inserts its tasks by plain SQL.
 	demoPoll = 100 * time.Millisecond
+	// demoTokenLife is how long a token of the homepage's widget lives, which renews it.
+	demoTokenLife = 10 * time.Minute
+	// demoSweepRate has the audit look at all sets of the demo in some minutes.
+	demoSweepRate = 100
 )
 
 // openPrivateServers starts servers of the demo's own and makes its tables.
 func openPrivateServers(ctx context.Context, c *config) (*demoBackend, error) {
-	b := &demoBackend{plainName: "plain SQL"}
+	c.auditShare, c.auditSweepRate = 1, demoSweepRate
+	b := &demoBackend{plainName: "Plain SQL"}
 	redisServer, err := localserver.StartRedis(ctx)
 	if err != nil {
 		return b, err
@@ -204,6 +251,10 @@ func openPrivateServers(ctx context.Context, c *config) (*demoBackend, error) {
 		return b, err
 	}
 	b.closers.push(mysqlServer.Close)
+	b.switches = []demo.Switch{
+		{Name: "Redis", Off: redisServer.Kill, On: redisServer.Restart},
+		{Name: "MySQL", Off: mysqlServer.Kill, On: mysqlServer.Restart},
+	}
 	b.engine = mysqlServer.Version() + " and Redis, private to this demo"
 	if err := mysqlServer.CreateDatabase(ctx, demoDatabase); err != nil {
 		return b, err

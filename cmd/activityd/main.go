@@ -11,7 +11,6 @@ import (
 	"maps"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	_ "golang.org/x/crypto/x509roots/fallback" // the CAs of push services, where the host has none: in a container
 )
 
 func main() {
@@ -113,7 +113,7 @@ func newRoot(environ []string, stdout, stderr io.Writer) *cobra.Command {
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		return fromEnvironment(cmd.Flags(), settings, environ, cmd.ErrOrStderr())
 	}
-	root.AddCommand(serve, newToken(), newDemo(), newSchema(), newEnqueue(), newTasks(), newShow(), newExplain(), newVerify(), newBackfill(), newReset(), newOnce(environ), newPush(), newVersion())
+	root.AddCommand(serve, newToken(), newDemo(), newSchema(), newEnqueue(), newTasks(), newShow(), newExplain(), newVerify(), newBackfill(), newReset(), newOnce(environ), newPush(), newVersion(), newReference(settings))
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetVersionTemplate("{{.Version}}\n")
@@ -215,31 +215,4 @@ func fromEnvironment(flags, settings *pflag.FlagSet, environ []string, warnings 
 		_, _ = fmt.Fprintf(warnings, "activityd: %s has no effect: there is no such setting\n", name)
 	}
 	return errors.Join(errs...)
-}
-
-func newVersion() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), version())
-			return err
-		},
-	}
-}
-
-// version describes the build, as far as it is known.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "activityd, of an unknown build"
-	}
-	words := []string{"activityd", info.Main.Version, info.GoVersion}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			words = append(words, s.Value)
-		}
-	}
-	return strings.Join(words, " ")
 }

@@ -29,8 +29,9 @@ func newSchema() *cobra.Command {
 		Long: "Print the tables that activityd uses; create those that are missing, and migrate its own from an\n" +
 			"earlier version (--apply); or only say what is wrong with those that are there (--check): version,\n" +
 			"columns, types, keys. Views may take the place of the site's four tables. A finding is wrong when\n" +
-			"tasks or answers would be, and a warning when something is slow, or cannot be seen; below it is what\n" +
-			"mends it. serve does not start on tables that are wrong.\n\n" +
+			"tasks or answers would be, and a warning when something is slow, or cannot be seen, or the\n" +
+			"triggers are of another version; below it is what mends it. serve does not start on tables\n" +
+			"that are wrong.\n\n" +
 			"Processes of the version that is there may work while --apply migrates. It refuses to skip a version\n" +
 			"that they could not bear: --offline says that none runs.\n\n" +
 			"With --triggers: print, install (--apply) or remove (--remove) the optional triggers that\n" +

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -102,6 +101,7 @@ type backend struct {
 	ledger   *index.Ledger // beside the sets of index
 	once     *once.Once    // in the tables of db; nil: there are none, and nothing sweeps
 	push     *push.MySQL   // likewise; nil: nothing is sent
+	fanOuts  tasks.FanOuts // nil: none
 	closers  closers       // of all of these
 }
 
@@ -117,6 +117,7 @@ type service struct {
 	mysqlUp     atomic.Bool   // the site's database answered the last check of watchMySQL
 	nodes       *nodes        // of Redis
 	reader      *recent.Reader
+	audited     noted // reader, whose reads the audit may check
 	hints       *tasks.Hints
 	pool        *queue.Pool
 	deliveries  *push.Deliveries // nil: there are none
@@ -151,7 +152,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	pool := c.poolOptions()
 	pool.MySQL, pool.Handlers, pool.Waits, pool.Partly = s.queueOutage, handlersOutage, s.nodes.tasksWait, s.nodes.partly
 	pool.Ready = s.nodes.ready
-	handlers := tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive}
+	handlers := tasks.HandlerOptions{PartSize: c.fanOutPart, ActiveOnly: c.materialize == materializeActive, FanOuts: b.fanOuts}
 	if b.push != nil {
 		s.deliveries = push.NewDeliveries(push.DeliveryOptions{Store: b.push, Senders: auth.senders.byPlatform, Log: log})
 		handlers.Deliver = s.deliveries
@@ -165,9 +166,13 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	s.closers = append(s.closers, auth.senders.closers...)
 	s.backlog = queue.NewBacklog(b.queue, maxWaiting, log)
 	s.backlog.MySQL = s.queueOutage
+	s.audited = noted{s.reader, s.audit().Note}
 	front := api.Config{
-		Reader: noted{s.reader, s.audit().Note}, Enqueuer: b.queue, Overloaded: s.backlog.Overloaded, Checker: s.check, Logger: log,
-		TLS: auth.tls,
+		Reader: s.audited, Enqueuer: b.queue, Overloaded: s.backlog.Overloaded, Checker: s.check, Logger: log,
+		TLS: auth.tls, AllowOrigins: c.viewers.allowOrigins,
+	}
+	if auth.viewers != nil {
+		front.Viewers = auth.viewers
 	}
 	if auth.tokens != nil { // a nil pointer in an interface would not be nil
 		front.Auth = auth.tokens
@@ -216,11 +221,15 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 	return b, nil
 }
 
-// serve works until ctx ends, and closes everything.
+// serve works until ctx ends, and closes everything. The service manager is notified when it
+// listens, and when it begins to stop.
 func (s *service) serve(ctx context.Context) error {
 	err := s.listen(ctx)
 	if err == nil {
+		notifyManager(ctx, s.log, stateReady)
+		stop := context.AfterFunc(ctx, func() { notifyManager(ctx, s.log, stateStopping) })
 		err = s.run(ctx)
+		stop()
 	}
 	if err := errors.Join(err, s.close()); err != nil {
 		return err
@@ -626,10 +635,6 @@ func (s *service) listenMetrics(ctx context.Context) error {
 	if s.config.metricsListen == "" {
 		return nil
 	}
-	version := ""
-	if info, ok := debug.ReadBuildInfo(); ok {
-		version = info.Main.Version
-	}
 	var worked []string
 	if s.config.role != roleAPI {
 		for _, w := range s.config.poolOptions().Workers {
@@ -647,7 +652,7 @@ func (s *service) listenMetrics(ctx context.Context) error {
 		collectors = append(collectors, once.NewPhasesCollector(once.NewMySQL(s.db).Phases))
 	}
 	server := metrics.NewServer(metrics.Options{
-		Version: version, Role: s.config.role, Probes: s.api.Handler(), Log: s.log, Collectors: collectors,
+		Version: versionNumber(), Role: s.config.role, Probes: s.api.Handler(), Log: s.log, Collectors: collectors,
 	})
 	if err := server.Listen(ctx, s.config.metricsListen); err != nil {
 		return fmt.Errorf("--metrics-listen (%s): %w; choose another, or none with --metrics-listen=", environmentName("metrics-listen"), err)

@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/auth"
 )
@@ -17,33 +21,92 @@ type tokenOptions struct {
 	rate   string
 	burst  int
 	file   string
+
+	viewers viewerConfig
+	viewer  string // a member's id
+	key     string
+	ttl     time.Duration
+	newKey  string
+	alg     string
 }
 
 func newToken() *cobra.Command {
 	o := tokenOptions{}
 	cmd := &cobra.Command{
-		Use:   "token NAME",
-		Short: "Make a token: a secret for a client, and its line for --token-file",
+		Use:   "token {NAME | --viewer MEMBER | --new-key ID}",
+		Short: "Make a token of a client or of a viewer, or a key for those of viewers",
 		Long: "Make a token. The secret is printed once and kept nowhere: give it to the client, which\n" +
 			"sends it as Authorization: Bearer SECRET. The line with its hash belongs into the file\n" +
 			"that serve is given as --token-file; --append writes it there, and a running serve takes\n" +
 			"it over within a second or two. To revoke a token, delete its line.\n\n" +
 			"The scope read is for asking, write for enqueuing tasks; admin may both, and sees in\n" +
-			"explanations what members may not. NAME is what the log calls the client.",
+			"explanations what members may not. NAME is what the log calls the client.\n\n" +
+			"A viewer's token is made by the site, which signs it with a key of --viewer-keys; with it\n" +
+			"a browser asks /v1/me for its member. --viewer makes one for trying. --new-key adds a key\n" +
+			"to the file, which it makes if there is none, for you alone to read.",
 		Example: "  activityd token homepage --scopes read --rate 500/s --append tokens\n" +
-			"  activityd token uploads --scopes write",
-		Args: cobra.ExactArgs(1),
+			"  activityd token uploads --scopes write\n" +
+			"  activityd token --new-key 2026-11 --viewer-keys viewer-keys.json\n" +
+			"  activityd token --viewer 12345 --viewer-keys viewer-keys.json",
+		Args: func(cmd *cobra.Command, args []string) error {
+			form, err := tokenForm(cmd.Flags())
+			switch {
+			case err != nil:
+				return err
+			case form == "NAME":
+				return cobra.ExactArgs(1)(cmd, args)
+			}
+			return cobra.NoArgs(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			switch form, _ := tokenForm(cmd.Flags()); form { // Args checked it
+			case "--new-key":
+				return addViewerKey(cmd.Context(), o, cmd.ErrOrStderr())
+			case "--viewer":
+				return makeViewerToken(o, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			}
 			return makeToken(cmd.Context(), args[0], o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.scopes, "scopes", "", "what it is good for, with commas: `read,write,admin` (required)")
+	f.StringVar(&o.scopes, "scopes", "", "what it is good for, with commas: `read,write,admin` (required for a client)")
 	f.StringVar(&o.rate, "rate", "", "max requests in a second, minute or hour, for each process of serve, as in `100/s`; without it there is no limit")
 	f.IntVar(&o.burst, "burst", 0, "max requests at once, after a pause; 0: what the rate brings in a second")
 	f.StringVar(&o.file, "append", "", "`file` to add the line to; made if there is none, for you alone to read")
+	o.viewers.keyFlags(f)
+	f.StringVar(&o.viewer, "viewer", "", "`member` to make a viewer's token for")
+	f.StringVar(&o.key, "key", "", "`id` (kid) of the key to sign a viewer's token with; without it, the last one that signs")
+	f.DurationVar(&o.ttl, "ttl", time.Hour, "how long a viewer's token lives, at most 24h")
+	f.StringVar(&o.newKey, "new-key", "", "`id` (kid) of a key to make and to add to --viewer-keys, such as the month")
+	f.Var(newChoice(&o.alg, auth.EdDSA, auth.HS256), "alg", "algorithm of the new key")
 	completeFlag(cmd, "scopes", []string{"read", "write", "admin"})
 	return cmd
+}
+
+// tokenForms are the forms of the command that a flag goes with.
+var tokenForms = map[string][]string{
+	"scopes": {"NAME"}, "rate": {"NAME"}, "burst": {"NAME"}, "append": {"NAME"},
+	"viewer": {"--viewer"}, "key": {"--viewer"}, "ttl": {"--viewer"}, "viewer-audience": {"--viewer"},
+	"new-key": {"--new-key"}, "alg": {"--new-key"},
+	"viewer-keys": {"--viewer", "--new-key"},
+}
+
+// tokenForm returns the form that is meant, and an error for a flag that was given and does
+// nothing in it: a client's token with --ttl would seem to end.
+func tokenForm(f *pflag.FlagSet) (form string, err error) {
+	form = "NAME"
+	switch {
+	case f.Changed("viewer"):
+		form = "--viewer"
+	case f.Changed("new-key"):
+		form = "--new-key"
+	}
+	f.Visit(func(flag *pflag.Flag) {
+		if forms := tokenForms[flag.Name]; err == nil && forms != nil && !slices.Contains(forms, form) {
+			err = fmt.Errorf("--%s: goes with %s, and not with %s", flag.Name, strings.Join(forms, " and "), form)
+		}
+	})
+	return form, err
 }
 
 // makeToken prints to out what is to be kept, the secret first, and to notes what

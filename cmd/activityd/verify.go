@@ -169,6 +169,8 @@ const (
 	countLeftOut   = "left out" // answers
 	countRepairs   = "repairs"
 	countLasting   = "lasting" // lags
+	countCovered   = "private covered"
+	countBeyond    = "private beyond"
 )
 
 // visit compares the sets of members, and some of the answers. It is a [bulk.Visit].
@@ -238,6 +240,8 @@ func (v *verification) findOrphans(ctx context.Context, pacer *bulk.Pacer) (orph
 func (v *verification) report(ctx context.Context, r audit.Report, counts bulk.Counts) error {
 	counts[countErroneous] += int64(r.Erroneous)
 	counts[countUnsettled] += int64(r.Unsettled)
+	counts[countCovered] += int64(r.PrivateCovered)
+	counts[countBeyond] += int64(r.PrivateBeyond)
 	for _, f := range r.Findings {
 		counts[string(f.Class)+"/"+string(f.Cause)]++
 		if f.Lasting {
@@ -322,6 +326,7 @@ func (p *findingPrinter) summary(r bulk.Result, leftOut string, complete bool) e
 			"complete": complete, "checked": n[countChecked], "answers": n[countAnswers], "answers_left_out": n[countLeftOut], "erroneous": n[countErroneous],
 			"unsettled": n[countUnsettled], "repairs": n[countRepairs], "lasting": n[countLasting],
 			"failed": n[bulk.Failed], "findings": findingCounts(n), "seconds": r.Took.Seconds(),
+			"private_uploads": audit.MeaningOf(n[countCovered], n[countBeyond]), "private_newest": n[countCovered] + n[countBeyond], "private_newest_beyond": n[countBeyond],
 		}
 		if !p.lagSince.IsZero() {
 			summary["lag_since"] = p.lagSince
@@ -345,6 +350,13 @@ func (p *findingPrinter) summary(r bulk.Result, leftOut string, complete bool) e
 			_, _ = fmt.Fprintf(table, "%d\t%s\t%s\n", counts[name], class, cause)
 		}
 		_ = table.Flush()
+	}
+	if sum := n[countCovered] + n[countBeyond]; sum > 0 {
+		meaning := "count, or these photos were made private later"
+		if n[countBeyond] > 0 {
+			meaning = "do not count for these"
+		}
+		fmt.Fprintf(&text, "of %d members whose newest photo is private, last_upload is earlier for %d: private uploads %s\n", sum, n[countBeyond], meaning)
 	}
 	text.WriteString("checked")
 	if !complete {

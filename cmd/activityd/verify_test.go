@@ -221,3 +221,30 @@ func TestVerifyLooksForOrphansAtTheRate(t *testing.T) {
 		t.Errorf("counted %v, %v", counts, err)
 	}
 }
+
+// The members whose newest photo is private tell whether private uploads count.
+func TestVerifyTellsWhetherPrivateUploadsCount(t *testing.T) {
+	t.Parallel()
+	m := newMasses(t, 10)
+	m.backfill(t)
+	for _, step := range []struct{ do, line, json string }{
+		{"DO 1", "checked: ", "cannot tell yet"},
+		{
+			"UPDATE photos SET visibility = 'private' WHERE owner_id = 3",
+			"of 1 members whose newest photo is private, last_upload is earlier for 0: private uploads count, or these photos were made private later\nchecked: ", "may count",
+		},
+		{
+			"INSERT INTO photos (owner_id, visibility, date_upload) VALUES (4, 'private', 99999999)",
+			"of 2 members whose newest photo is private, last_upload is earlier for 1: private uploads do not count for these\nchecked: ", "some do not count",
+		},
+	} {
+		_, err := m.db.ExecContext(t.Context(), step.do)
+		must(t, err)
+		if code, out, errs := m.run(t, "verify"); code != exitOK || !strings.HasPrefix(out, step.line) {
+			t.Errorf("%s: exit code %d: %s%s, want %q", step.do, code, out, errs, step.line)
+		}
+		if _, _, summary := m.verifyJSON(t); summary["private_uploads"] != step.json {
+			t.Errorf("%s: %v, want %q", step.do, summary, step.json)
+		}
+	}
+}

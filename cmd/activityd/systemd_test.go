@@ -1,0 +1,116 @@
+package main
+
+import (
+	"crypto/x509"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/activityd/activityd/internal/queue"
+)
+
+// manager is a service manager's socket.
+func manager(t *testing.T, name string) *net.UnixConn {
+	t.Helper()
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
+	must(t, err)
+	t.Cleanup(func() { _ = socket.Close() })
+	must(t, socket.SetReadDeadline(time.Now().Add(90*time.Second)))
+	return socket
+}
+
+// notified waits for the next state.
+func notified(t *testing.T, socket *net.UnixConn) string {
+	t.Helper()
+	var state [64]byte
+	n, err := socket.Read(state[:])
+	must(t, err)
+	return string(state[:n])
+}
+
+// The service is ready when it answers, survives the reload of a manager without having files
+// to reload, and says when it begins to stop.
+func TestTheServiceManagerIsNotified(t *testing.T) {
+	t.Parallel()
+	folder, err := os.MkdirTemp("", "activityd-notify-")
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	path := filepath.Join(folder, "socket")
+	socket := manager(t, path)
+	self, err := os.Executable()
+	must(t, err)
+	p := spawnBy(t, []string{"env", notifySocket + "=" + path, self})
+	if state := notified(t, socket); state != stateReady {
+		t.Errorf("it notifies %q, want %q", state, stateReady)
+	}
+	if status, _ := page(t, p.url+"/healthz"); status != 200 {
+		t.Errorf("it is ready, and answers %d", status)
+	}
+	p.signal(t, syscall.SIGHUP)
+	if status, _ := page(t, p.url+"/healthz"); status != 200 {
+		t.Errorf("after the reload it answers %d", status)
+	}
+	p.signal(t, syscall.SIGTERM)
+	if state := notified(t, socket); state != stateStopping {
+		t.Errorf("it notifies %q, want %q", state, stateStopping)
+	}
+	must(t, p.cmd.Wait())
+}
+
+// A name that begins with @ has no file.
+func TestAnAbstractSocketIsNotified(t *testing.T) {
+	t.Parallel()
+	name := "@activityd-test-" + filepath.Base(t.TempDir()) + "-" + time.Now().Format("150405.000000000")
+	socket := manager(t, name)
+	must(t, sendState(t.Context(), name, stateReady))
+	if state := notified(t, socket); state != stateReady {
+		t.Errorf("it gets %q", state)
+	}
+	if err := sendState(t.Context(), name+"-other", stateReady); err == nil || !strings.Contains(err.Error(), notifySocket) {
+		t.Errorf("a socket that is not there: %v", err)
+	}
+}
+
+// The unit waits for as long as requests and then tasks may take to finish.
+func TestTheUnitWaitsForTheGrace(t *testing.T) {
+	t.Parallel()
+	unit, err := os.ReadFile("../../packaging/activityd.service")
+	must(t, err)
+	found := regexp.MustCompile(`(?m)^TimeoutStopSec=(\d+)$`).FindSubmatch(unit)
+	if found == nil {
+		t.Fatal("it has no TimeoutStopSec")
+	}
+	timeout, err := time.ParseDuration(string(found[1]) + "s")
+	must(t, err)
+	if least := 2*queue.DefaultGrace + metricsGrace; timeout <= least {
+		t.Errorf("TimeoutStopSec is %v, want more than %v", timeout, least)
+	}
+}
+
+// Without CAs on the host, as in a container, there are those in the program.
+func TestCertificatesOfPushServicesNeedNoHost(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	must(t, err)
+	cmd := exec.CommandContext(t.Context(), self, "-test.run=^TestThereAreRoots$", "-test.v")
+	cmd.Env = append(os.Environ(), "SSL_CERT_FILE=/nonexistent", "SSL_CERT_DIR=/nonexistent")
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestThereAreRoots") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// The test above runs it on a host without CAs.
+func TestThereAreRoots(t *testing.T) {
+	t.Parallel()
+	roots, err := x509.SystemCertPool()
+	must(t, err)
+	if roots.Equal(x509.NewCertPool()) {
+		t.Error("there are none")
+	}
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/auth"
+	"github.com/activityd/activityd/internal/member"
+)
+
+// viewerConfig is what the flags about the tokens of viewers say.
+type viewerConfig struct {
+	keys         string // a file
+	audience     string
+	rate         string
+	burst        int
+	allowOrigins []string
+}
+
+func (v *viewerConfig) flags(f *pflag.FlagSet) {
+	v.keyFlags(f)
+	f.StringVar(&v.rate, "viewer-rate", "120/m", "max requests of one viewer in a second, minute or hour, for each process, as in `120/m`; empty for no limit")
+	f.IntVar(&v.burst, "viewer-burst", 30, "max requests of one viewer at once, after a pause; 0: what the rate brings in a second")
+	f.StringSliceVar(&v.allowOrigins, "allow-origin", nil, "`origins` of the pages that may ask for viewers, with commas, as in https://photos.example")
+	f.Lookup("allow-origin").DefValue = ""
+}
+
+// keyFlags are those that the command token has, too.
+func (v *viewerConfig) keyFlags(f *pflag.FlagSet) {
+	f.StringVar(&v.keys, "viewer-keys", "", "`file` of the keys that viewers' tokens are signed with (JWK Set); read again when it changes; activityd token --new-key makes it")
+	f.StringVar(&v.audience, "viewer-audience", "", "`audience` (aud) that viewers' tokens must be for; without it they must be for none")
+}
+
+// check calls want for each value that cannot be.
+func (v *viewerConfig) check(want func(flag string, ok bool, format string, args ...any)) {
+	_, err := v.limit()
+	want("viewer-rate", err == nil, "with --viewer-burst: %v", err)
+	want("viewer-audience", v.audience == "" || v.keys != "", "needs --viewer-keys")
+	want("allow-origin", len(v.allowOrigins) == 0 || v.keys != "", "needs --viewer-keys")
+	for _, origin := range v.allowOrigins {
+		err := api.CheckOrigin(origin)
+		want("allow-origin", err == nil, "%v", err)
+	}
+}
+
+func (v *viewerConfig) limit() (auth.Limit, error) {
+	if v.rate == "" {
+		return auth.Limit{}, nil
+	}
+	return auth.ParseLimit(v.rate, v.burst)
+}
+
+func (v *viewerConfig) options() auth.ViewerOptions {
+	limit, _ := v.limit() // it was checked
+	return auth.ViewerOptions{Audience: v.audience, Limit: limit}
+}
+
+// makeViewerToken prints a token of a viewer to out, and to notes by which key.
+func makeViewerToken(o tokenOptions, out, notes io.Writer) error {
+	viewer, err := member.Parse(o.viewer)
+	if err != nil {
+		return fmt.Errorf("--viewer: %w", err)
+	}
+	if o.viewers.keys == "" {
+		return errors.New("--viewer-keys: is missing: want the file that serve is given")
+	}
+	text, err := os.ReadFile(o.viewers.keys)
+	if err != nil {
+		return fmt.Errorf("--viewer-keys: %w", err)
+	}
+	keys, err := auth.ParseViewerKeys(text)
+	if err != nil {
+		return fmt.Errorf("--viewer-keys: %s: %w", o.viewers.keys, err)
+	}
+	keys = slices.DeleteFunc(keys, func(k auth.ViewerKey) bool { return !k.CanSign() || o.key != "" && k.ID != o.key })
+	if len(keys) == 0 {
+		return fmt.Errorf("--viewer-keys, --key: %s has no such key that signs: it must have k (HS256) or d (EdDSA)", o.viewers.keys)
+	}
+	key := keys[len(keys)-1] // new ones are added at the end
+	token, err := key.Sign(viewer, o.ttl, o.viewers.audience)
+	if err != nil {
+		return fmt.Errorf("--ttl, --key: %w", err)
+	}
+	sayf(notes, "A token of viewer %s by the key %s, until %s. Who has it may ask as that member until then.",
+		viewer, key.ID, time.Now().Add(o.ttl).Format(time.DateTime))
+	_, err = fmt.Fprintln(out, token)
+	return err
+}
+
+// addViewerKey adds a new key to a file.
+func addViewerKey(ctx context.Context, o tokenOptions, notes io.Writer) error {
+	if o.viewers.keys == "" {
+		return errors.New("--viewer-keys: is missing: want the file to add the key to")
+	}
+	key, err := auth.NewViewerKey(o.newKey, o.alg)
+	if err != nil {
+		return fmt.Errorf("--new-key: %w", err)
+	}
+	if err := auth.AddViewerKey(ctx, o.viewers.keys, key); err != nil {
+		return fmt.Errorf("--viewer-keys: %w", err)
+	}
+	sayf(notes, "Added the key %s (%s) to %s, with what makes tokens: give it to the site, and keep it from all others.", key.ID, key.Alg, o.viewers.keys)
+	return nil
+}

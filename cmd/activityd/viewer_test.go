@@ -1,0 +1,226 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httputil"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/activityd/activityd/internal/auth"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/site"
+)
+
+// newViewerKeys makes a file with keys, and returns its name.
+func newViewerKeys(t *testing.T, ids ...string) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "viewer-keys.json")
+	for _, id := range ids {
+		succeed(t, "token", "--new-key", id, "--viewer-keys", file)
+	}
+	return file
+}
+
+// viewerToken makes a token with the last key of a file, or as the flags say.
+func viewerToken(t *testing.T, file string, viewer member.ID, flags ...string) string {
+	t.Helper()
+	return strings.TrimSpace(succeed(t, append([]string{"token", "--viewer", viewer.String(), "--viewer-keys", file}, flags...)...))
+}
+
+func TestTokenOfAViewer(t *testing.T) {
+	t.Parallel()
+	file := newViewerKeys(t, "2026-10")
+	code, out, notes := command(t, nil, "token", "--new-key=2026-11", "--alg=HS256", "--viewer-keys", file)
+	if code != 0 || out != "" || !strings.Contains(notes, "Added the key 2026-11 (HS256) to "+file) {
+		t.Errorf("exit code %d, %q, %q", code, out, notes)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	text, err := os.ReadFile(file)
+	must(t, err)
+	keys, err := auth.ParseViewerKeys(text)
+	if err != nil || len(keys) != 2 || keys[0].Alg != auth.EdDSA || keys[1].Alg != auth.HS256 {
+		t.Fatalf("%v: %s", err, text)
+	}
+	for _, test := range []struct {
+		keys     []auth.ViewerKey
+		audience string
+		flags    []string
+	}{
+		{keys[1:], "", nil},
+		{keys[:1], "", []string{"--key=2026-10", "--ttl=24h"}},
+		{keys[1:], "photos", []string{"--viewer-audience=photos", "--ttl=1s"}},
+	} {
+		id, err := auth.NewViewers(test.keys, auth.ViewerOptions{Audience: test.audience}).Check(viewerToken(t, file, 12345, test.flags...))
+		if id != 12345 || err != nil {
+			t.Errorf("%v: %v, %v", test.flags, id, err)
+		}
+	}
+	code, out, notes = command(t, []string{"ACTIVITYD_VIEWER_KEYS=" + file}, "token", "--viewer=5")
+	if code != 0 || strings.Count(out, ".") != 2 || !strings.Contains(notes, "viewer 5 by the key 2026-11") || strings.Contains(notes, out) {
+		t.Errorf("exit code %d, %q, %q", code, out, notes)
+	}
+}
+
+func TestTokenOfAViewerRefuses(t *testing.T) {
+	t.Parallel()
+	file := newViewerKeys(t, "a")
+	public := filepath.Join(t.TempDir(), "public.json")
+	must(t, os.WriteFile(public, []byte(`{"keys":[{"kty":"OKP","crv":"Ed25519","alg":"EdDSA","kid":"a","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`), 0o600))
+	for want, args := range map[string][]string{
+		"--viewer: not a member id":               {"--viewer=0", "--viewer-keys", file},
+		"--viewer: not a member id: \"1,2\"":      {"--viewer=1,2", "--viewer-keys", file},
+		"--viewer-keys: is missing: want the f":   {"--viewer=1"},
+		"--viewer-keys: open ":                    {"--viewer=1", "--viewer-keys", file + "-no"},
+		"has no such key that signs":              {"--viewer=1", "--viewer-keys", file, "--key=b"},
+		"public.json has no such key that signs":  {"--viewer=1", "--viewer-keys", public},
+		"a token cannot live for 25h":             {"--viewer=1", "--viewer-keys", file, "--ttl=25h"},
+		"a token cannot live for 0s":              {"--viewer=1", "--viewer-keys", file, "--ttl=0"},
+		`unknown command "name" for`:              {"name", "--viewer=1", "--viewer-keys", file},
+		"--new-key: goes with --new-key, and not": {"--viewer=1", "--new-key=b", "--viewer-keys", file},
+		"--scopes: goes with NAME, and not with ": {"--viewer=1", "--scopes=read", "--viewer-keys", file},
+		"--rate: goes with NAME, and not with --": {"--viewer=1", "--rate=1/s", "--viewer-keys", file},
+		"--alg: goes with --new-key, and not wit": {"--viewer=1", "--alg=HS256", "--viewer-keys", file},
+		"--append: goes with NAME, and not with ": {"--new-key=b", "--append=tokens", "--viewer-keys", file},
+		"--ttl: goes with --viewer, and not with": {"--new-key=b", "--ttl=1h", "--viewer-keys", file},
+		"--ttl: goes with --viewer, and not wit":  {"name", "--scopes=read", "--ttl=1h"},
+		"--viewer-keys: goes with --viewer and -": {"name", "--scopes=read", "--viewer-keys", file},
+		"--viewer-keys: the key cannot be added":  {"--new-key=a", "--viewer-keys", file},
+		"--viewer-keys: is missing: want the fil": {"--new-key=a"},
+		"--new-key: want an id of 1 to 128":       {"--new-key=a b", "--viewer-keys", file},
+		`invalid argument "RS256" for "--alg"`:    {"--new-key=b", "--alg=RS256", "--viewer-keys", file},
+		"--viewer-keys: the key file cannot be o": {"--new-key=b", "--viewer-keys", filepath.Join(t.TempDir(), "no", "file")},
+	} {
+		code, out, errs := command(t, nil, append([]string{"token"}, args...)...)
+		if code != 1 || out != "" || !strings.Contains(errs, want) {
+			t.Errorf("%v: exit code %d, %q, %q, want %q", args, code, out, errs, want)
+		}
+	}
+}
+
+// From the command that makes a key to the browser that asks: what viewers may, and how keys
+// come and go while the server runs. There are no other tokens.
+func TestViewersEndToEnd(t *testing.T) {
+	t.Parallel()
+	file := newViewerKeys(t, "old")
+	r := startAll(t, "--viewer-keys="+file, "--viewer-audience=photos", "--allow-origin=https://photos.example", "--viewer-rate=1/h", "--viewer-burst=8")
+	r.makeSite(t, 3)
+	must(t, r.site.SetContact(t.Context(), 1, 101, site.Grant{}))
+	r.awaitTasks(t)
+	old := viewerToken(t, file, 1, "--viewer-audience=photos")
+	status := func(path, token string) int {
+		t.Helper()
+		return ask(t, http.DefaultClient, http.MethodGet, r.url+path, token)
+	}
+	const me, devices = "/v1/me/recent-contact-photos", "/v1/me/devices"
+	response := r.me(t, 1, old)
+	if !strings.Contains(response, `{"viewer_id":"1","contact":{"id":"101",`) || !strings.Contains(response, "Access-Control-Allow-Origin: https://photos.example\r\n") {
+		t.Errorf("answered %s", response)
+	}
+	for _, test := range []struct {
+		status      int
+		path, token string
+	}{
+		{200, devices, old},
+		{401, me, ""},
+		{401, me, viewerToken(t, file, 1)},
+		{401, me, viewerToken(t, file, 1, "--viewer-audience=shop")},
+		{404, me, viewerToken(t, file, 4711, "--viewer-audience=photos")},
+		{200, "/v1/users/1/recent-contact-photos", ""},
+		{200, "/v1/users/1/recent-contact-photos", old},
+	} {
+		if got := status(test.path, test.token); got != test.status {
+			t.Errorf("%s: %d, want %d", test.path, got, test.status)
+		}
+	}
+	succeed(t, "token", "--new-key=new", "--viewer-keys", file)
+	fresh := viewerToken(t, file, 101, "--viewer-audience=photos")
+	eventually(t, "the new key is known", func() bool { return status(me, fresh) == 200 })
+	if got := status(me, old); got != 200 {
+		t.Errorf("the old key: %d", got)
+	}
+	text, err := os.ReadFile(file)
+	must(t, err)
+	keys, err := auth.ParseViewerKeys(text)
+	must(t, err)
+	must(t, os.Remove(file))
+	must(t, auth.AddViewerKey(t.Context(), file, keys[1]))
+	eventually(t, "the old key is not known", func() bool { return status(me, old) == 401 }) // 429 until then
+	if got := status(me, fresh); got != 200 {
+		t.Errorf("the new key: %d", got)
+	}
+	var statuses []int
+	for range 8 {
+		statuses = append(statuses, status(me, fresh))
+	}
+	if !slices.Contains(statuses, 429) {
+		t.Errorf("answered %v, want 429 at last", statuses)
+	}
+}
+
+// me returns a viewer's answer with its header, but for what differs from one request to the
+// next.
+func (r *running) me(t *testing.T, id member.ID, token string) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url+"/v1/me/recent-contact-photos", http.NoBody)
+	must(t, err)
+	request.Header.Set("Authorization", "Bearer "+token)
+	request.Header.Set("X-Request-ID", fmt.Sprint("viewer-", id))
+	request.Header.Set("Origin", "https://photos.example")
+	response, err := http.DefaultClient.Do(request)
+	must(t, err)
+	defer func() { _ = response.Body.Close() }()
+	response.Header.Del("Date")
+	text, err := httputil.DumpResponse(response, true)
+	must(t, err)
+	return string(text)
+}
+
+// Photos that the viewer may not see turn an answer by the index into one by a walk. A
+// browser on this machine, which would be an operator's without a viewer's token, sees no
+// difference.
+func TestWhatIsHiddenDoesNotShowToViewers(t *testing.T) {
+	t.Parallel()
+	file := newViewerKeys(t, "a")
+	r := startAll(t, "--viewer-keys="+file, "--need=2", "--headroom=0")
+	r.makeSite(t, 3)
+	for i := 101; i <= 103; i++ {
+		must(t, r.site.SetContact(t.Context(), 1, member.ID(i), site.Grant{}))
+	}
+	r.awaitTasks(t)
+	token := viewerToken(t, file, 1)
+	before := r.me(t, 1, token)
+	operators := func() string { return r.get(t, "/v1/users/1/recent-contact-photos", new(int)) }
+	if got := operators(); !strings.Contains(got, `"source":"index"`) {
+		t.Fatalf("before, an operator reads %s", got)
+	}
+	for _, owner := range []member.ID{101, 102} {
+		if _, err := r.site.Upload(t.Context(), site.Photo{Owner: owner, Visibility: contacts.Friends, DateUpload: 999_999}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.awaitTasks(t)
+	if got := operators(); !strings.Contains(got, `"source":"database"`) {
+		t.Fatalf("after, an operator reads %s", got)
+	}
+	if after := r.me(t, 1, token); after != before || !strings.Contains(after, `"id":"103"`) || strings.Contains(after, "Timing") {
+		t.Errorf("before %s\nafter %s", before, after)
+	}
+}
+
+// Viewer keys let no other client in: without other tokens, only this machine is served.
+func TestViewerKeysDoNotOpenTheRest(t *testing.T) {
+	t.Parallel()
+	c, f := parseServe(t, "--listen=0.0.0.0:0", "--viewer-keys=a")
+	if err := c.check(f); err == nil || !strings.Contains(err.Error(), "with --viewer-keys alone, behind one that passes on") {
+		t.Error(err)
+	}
+	c, f = parseServe(t, "--listen=0.0.0.0:0", "--viewer-keys=a", "--token-file=b")
+	must(t, c.check(f))
+}
