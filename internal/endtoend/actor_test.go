@@ -149,6 +149,9 @@ func (a *actor) blockOrUnblock() func(context.Context) error {
 
 func (a *actor) hideOrShow() func(context.Context) error {
 	choice, visibility := a.rnd.Uint64(), someVisibility(a.rnd)
+	if a.rnd.IntN(3) == 0 { // so that more are shown again later, which is an event
+		visibility = contacts.Private
+	}
 	return func(ctx context.Context) error {
 		if len(a.photos) == 0 {
 			return nil

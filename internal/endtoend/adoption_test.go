@@ -94,7 +94,7 @@ func TestTheSQLOfTheDocs(t *testing.T) {
 		got = append(got, strings.Join(words, " "))
 	}
 	want := []string{
-		"add_contact 12345 waiting", "remove_contact 12345 waiting", "upload 98765 waiting", "refill 98765 waiting", "upload 98765 waiting",
+		"add_contact 12345 waiting", "remove_contact 12345 waiting", "upload 98765 waiting", "upload 98765 waiting", "refill 98765 waiting", "upload 98765 waiting",
 		"refill 98765 waiting",
 		"upload 98765 scheduled later", "upload 98765 waiting priority", "upload 98765 waiting expires",
 	}
@@ -115,11 +115,11 @@ func TestTheSQLOfTheDocs(t *testing.T) {
 
 var grantInRights = regexp.MustCompile(`(?m)^GRANT (.+) ON site\.(\w+) +TO '(\w+)'@'%';$`)
 
-// asUser connects as a user who has the rights that the README names for it, and
+// asUser connects as a user who has the rights that docs/setup.md names for it, and
 // may do all to tables of its own.
 func (g *ground) asUser(t *testing.T, name string, own ...string) *sql.DB {
 	t.Helper()
-	page, err := os.ReadFile("../../README.md")
+	page, err := os.ReadFile("../../docs/setup.md")
 	must(t, err)
 	cfg, err := mysql.ParseDSN(g.dsn)
 	must(t, err)
@@ -135,7 +135,7 @@ func (g *ground) asUser(t *testing.T, name string, own ...string) *sql.DB {
 		}
 	}
 	if grants == 0 {
-		t.Fatalf("README.md grants nothing to %s", name)
+		t.Fatalf("docs/setup.md grants nothing to %s", name)
 	}
 	for _, table := range own {
 		g.exec(t, "GRANT SELECT, INSERT, UPDATE, DELETE ON "+cfg.DBName+"."+table+" TO "+user)
@@ -143,7 +143,7 @@ func (g *ground) asUser(t *testing.T, name string, own ...string) *sql.DB {
 	return openMySQL(t, cfg.FormatDSN())
 }
 
-// TestTheRightsOfTheDocs: with the rights that the README names, and those to its
+// TestTheRightsOfTheDocs: with the rights that docs/setup.md names, and those to its
 // own tables, a site writes whatever docs/adoption.md tells it to, activityd does
 // its work, and no other column of tasks can be written.
 func TestTheRightsOfTheDocs(t *testing.T) {
@@ -177,7 +177,7 @@ func TestTheRightsOfTheDocs(t *testing.T) {
 	must(t, err)
 	list, err := q.Claim(t.Context(), tasks.QueueDefault, 100, time.Minute)
 	must(t, err)
-	if len(list) != 7 { // six of the docs, and one of before
+	if len(list) != 8 { // seven of the docs, and one of before
 		t.Errorf("claimed %d of the site's tasks: %+v", len(list), list)
 	}
 	var results []queue.Result
@@ -189,7 +189,7 @@ func TestTheRightsOfTheDocs(t *testing.T) {
 	}
 }
 
-// TestTheLastIdOfTheTable: what the README says of a row with an id near 2^64.
+// TestTheLastIdOfTheTable: what docs/setup.md says of a row with an id near 2^64.
 func TestTheLastIdOfTheTable(t *testing.T) {
 	t.Parallel()
 	g := newGround(t, 3)

@@ -4,6 +4,7 @@ package endtoend_test
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +74,19 @@ func (d *duel) begin(t *testing.T) {
 	d.awaitHolder(t, d.first)
 }
 
+// hasBegun reports whether a worker has begun the task. One that is stopped between the commit
+// of the claim and its reply holds a task of which it will never know.
+func (d *duel) hasBegun(t *testing.T, p *program) bool {
+	t.Helper()
+	line, found, err := p.latest().findLine("listening for metrics")
+	must(t, err)
+	if !found {
+		return false
+	}
+	text, err := scrape(t.Context(), &http.Client{Timeout: 5 * time.Second}, line.Address)
+	return err == nil && strings.Contains(text, `activityd_task_wait_seconds_count{queue="default",type="add_contact"} 1`)
+}
+
 // awaitHolder waits until the task is that worker's.
 func (d *duel) awaitHolder(t *testing.T, p *program) {
 	t.Helper()
@@ -129,6 +143,7 @@ func TestALateWriteOfAPausedProcessIsRefused(t *testing.T) {
 	t.Parallel()
 	d := newDuel(t)
 	d.begin(t)
+	eventually(t, "the first worker knows what it holds", func() bool { return d.hasBegun(t, d.first) })
 	must(t, d.first.freeze())
 	d.toSecond.Delay(time.Second) // so that it is found with the task, and still has it when the first one writes
 	must(t, d.second.thaw())

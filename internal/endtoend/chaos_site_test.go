@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/site"
@@ -45,7 +46,7 @@ func (t *tally) ack(id uint64) {
 // whether it was committed, whatever happened to the server at that moment. It
 // makes one change at a time.
 type accountant struct {
-	*site.MySQL // for changes that emit nothing, or several tasks
+	*site.MySQL // for changes that emit nothing, or not always, or several tasks
 	ledger      ledger
 	api         *program
 	client      *http.Client
@@ -80,6 +81,9 @@ func (a *accountant) RemoveContact(ctx context.Context, user, contact member.ID)
 
 // Upload implements [site.Changer].
 func (a *accountant) Upload(ctx context.Context, p site.Photo) (id uint64, err error) {
+	if p.Visibility == contacts.Private { // it emits nothing
+		return a.MySQL.Upload(ctx, p)
+	}
 	err = a.make(ctx, task{Type: site.EventUpload, User: p.Owner.String()}, func(ctx context.Context, tx *sql.Tx) error {
 		added, err := tx.ExecContext(ctx, "INSERT INTO photos (owner_id, title, visibility, date_upload) VALUES (?, ?, ?, ?)",
 			p.Owner, p.Title, string(p.Visibility), p.DateUpload)

@@ -233,7 +233,7 @@ func (w *doublesWatcher) look(ctx context.Context, p *program) {
 		}
 		last = scraped{address: line.Address, at: began}
 	}
-	if text, err := w.ask(ctx, last.address); err == nil {
+	if text, err := scrape(ctx, &w.client, last.address); err == nil {
 		last.possible, last.inFlight = sumOf(text, "activityd_push_doubles_possible_total"), sumOf(text, "activityd_push_messages_in_flight")
 		last.at = began
 	}
@@ -244,12 +244,13 @@ func (w *doublesWatcher) look(ctx context.Context, p *program) {
 	}
 }
 
-func (w *doublesWatcher) ask(ctx context.Context, address string) (string, error) {
+// scrape returns the metrics at an address.
+func scrape(ctx context.Context, client *http.Client, address string) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", http.NoBody)
 	if err != nil {
 		return "", err
 	}
-	response, err := w.client.Do(request)
+	response, err := client.Do(request)
 	if err != nil {
 		return "", err
 	}

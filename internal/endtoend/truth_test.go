@@ -20,7 +20,7 @@ import (
 type uploader struct {
 	id     string
 	last   uint64 // unix seconds of the last upload
-	newest uint64 // unix seconds of the newest photo that is still there; 0: none
+	newest uint64 // unix seconds of the newest photo that is still there and not private; 0: none
 }
 
 // uploaders returns, for every member, the contacts who ever uploaded.
@@ -29,7 +29,7 @@ func (g *ground) uploaders(t *testing.T) map[string][]uploader {
 	rows, err := g.db.QueryContext(t.Context(), `
 SELECT c.user_id, c.contact_id, u.last_upload, COALESCE(n.newest, 0)
 FROM contacts c JOIN users u ON u.id = c.contact_id
-LEFT JOIN (SELECT owner_id, MAX(date_upload) AS newest FROM photos GROUP BY owner_id) n ON n.owner_id = u.id
+LEFT JOIN (SELECT owner_id, MAX(date_upload) AS newest FROM photos WHERE visibility <> 'private' GROUP BY owner_id) n ON n.owner_id = u.id
 WHERE u.last_upload > 0`)
 	must(t, err)
 	defer func() { _ = rows.Close() }()
