@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ func tiny() options {
 	o.site = siteSize{
 		Members: 1200, Photos: 10, Contacts: []int{10, 100, 1000}, Followers: []int{6000, 7000}, Private: 400, Refills: 2 * refillBatch,
 	}
-	o.reads, o.requests, o.tasks, o.sets = 3, 40, 60, 400
+	o.reads, o.circles, o.requests, o.tasks, o.sets = 3, 2, 40, 60, 400
 	o.plain, o.quiet = 1, 20*o.pace
 	o.producers, o.concurrency, o.wakes, o.idle, o.backlog, o.repetitions = 2, []int{4}, 2, time.Millisecond, [2]int{100, 300}, 1
 	o.pairs, o.holders = 40, []int{1, 4}
@@ -57,7 +58,7 @@ func (s *suite) count(t *testing.T, do func(context.Context) (int, error)) count
 func TestReadsCostTheSameWhateverTheContacts(t *testing.T) {
 	t.Parallel()
 	s := setup(t, tiny())
-	viewers := append(s.options.site.viewers(), openViewer, hiddenViewer, closeViewer)
+	viewers := append(s.options.site.viewers(), openViewer, hiddenViewer, privateViewer, plainViewer, closeViewer)
 	if err := s.fill(t.Context(), viewers); err != nil {
 		t.Fatal(err)
 	}
@@ -82,6 +83,30 @@ func TestReadsCostTheSameWhateverTheContacts(t *testing.T) {
 		}
 		if c.Rows != first.Rows && viewer != closeViewer { // which sees more classes
 			t.Errorf("viewer %s: %v rows read, want as many as for the first viewer, %v", viewer, c.Rows, first.Rows)
+		}
+	}
+}
+
+// How often reads walk comes from the seeds alone, and larger sets make it rarer. Where nine
+// photos of ten are hidden, each for itself, chance leaves no visible one among the first eleven
+// contacts of twelve for 31 reads of 100; the second newest photos of some make it fewer.
+func TestWalksAreCounted(t *testing.T) {
+	t.Parallel()
+	const circles, share = 8, 0.9
+	for i, h := range habits {
+		walks, often, err := walksOf(t.Context(), h, share, circles)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, oftenAgain, err := walksOf(t.Context(), h, share, circles)
+		if err != nil || !slices.Equal(walks, again) || often != oftenAgain {
+			t.Errorf("%s: %v reads walk, %d viewers often, and then %v, %d: %v", h.name, walks, often, again, oftenAgain, err)
+		}
+		if walks[0] == 0 || walks[1] >= walks[0] || walks[2] >= walks[1] {
+			t.Errorf("%s: %v reads walk with need %v, want some, and fewer with more candidates", h.name, walks, needs)
+		}
+		if most := circles * circleReads * 40 / 100; i == 0 && walks[0] > most {
+			t.Errorf("%s: %d reads walk, want at most %d", h.name, walks[0], most)
 		}
 	}
 }

@@ -20,7 +20,9 @@ import (
 //     which uploaded last: the answer is the same for any number of contacts;
 //   - two owners, one of which has only private photos since its last public one, each
 //     with a viewer;
-//   - a viewer to whom a star shows all but its private photos.
+//   - a viewer to whom a star shows all but its private photos;
+//   - viewers with a thousand contacts each: none, or nine in ten, uploads in private only,
+//     and since the others did; of these, last_upload is empty, or counts private uploads, too.
 type siteSize struct {
 	Members   int   `json:"members_with_photos"`
 	Photos    int   `json:"photos_of_each"`
@@ -55,13 +57,20 @@ const (
 	hiddenViewer  = 331
 	openViewer    = 332
 	closeViewer   = 333 // the first star calls it friend and family: all classes but private are read for it
+	privateViewer = 334 // nine in ten of its contacts upload in private only
+	countedViewer = 335 // the same, on a site where last_upload counts private uploads
+	plainViewer   = 336 // none of its contacts does
 	firstUploader = 401
+	firstPrivate  = 2001 // the contacts that upload in private only
+	firstCounted  = 4001
 )
 
 const (
 	stars     = 12 // as many as a set holds
 	olds      = 11
-	starShots = 60 // photos of each star, and public ones of the two owners
+	crowdSize = 1000 // contacts of each of these three viewers
+	privates  = 900  // of them that upload in private only
+	starShots = 60   // photos of each star, and public ones of the two owners
 	// epoch is the latest upload of ordinary members, in unix seconds. Stars uploaded
 	// after it, and the uploaders after them.
 	epoch = 1_700_000_000

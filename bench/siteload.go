@@ -73,6 +73,15 @@ func (s siteSize) users() []loading {
 			[]any{hiddenViewer, openViewer, closeViewer},
 		},
 		{
+			"members who upload in private only", "INSERT INTO users (id, username, last_upload) SELECT ? + n, CONCAT('private', n), NULL FROM numbers WHERE n < ?" +
+				" UNION ALL SELECT ? + n, CONCAT('counted', n), ? + n FROM numbers WHERE n < ?",
+			[]any{firstPrivate, privates, firstCounted, epoch + 11_000_000, privates},
+		},
+		{
+			"their viewers", "INSERT INTO users (id, username) VALUES (?, 'private viewer'), (?, 'counted viewer'), (?, 'plain viewer')",
+			[]any{privateViewer, countedViewer, plainViewer},
+		},
+		{
 			"uploaders", "INSERT INTO users (id, username, last_upload) SELECT ? + n, CONCAT('uploader', n), ? FROM numbers WHERE n < ?",
 			[]any{firstUploader, epoch + 20_000_000, len(s.Followers)},
 		},
@@ -120,6 +129,16 @@ func (s siteSize) contacts() (list []loading) {
 		"a friend and family", insert + "SELECT ?, id, 0, 0 FROM users WHERE id = ? OR id BETWEEN ? AND ? UNION ALL SELECT ?, ?, 1, 1",
 		[]any{closeViewer, firstStar, firstOld, firstOld + olds - 1, firstStar, closeViewer},
 	}, loading{
+		"a thousand contacts each", insert + "SELECT v.id, u.id, 0, 0 FROM users v JOIN users u" +
+			" WHERE v.id IN (?, ?, ?) AND u.id BETWEEN ? AND ? OR v.id IN (?, ?, ?) AND u.id BETWEEN ? AND ?" +
+			" OR v.id = ? AND u.id BETWEEN ? AND ? OR v.id = ? AND u.id BETWEEN ? AND ? OR v.id = ? AND u.id BETWEEN ? AND ?",
+		[]any{
+			privateViewer, countedViewer, plainViewer, firstStar, firstStar + stars - 1,
+			privateViewer, countedViewer, plainViewer, firstMember, firstMember + crowdSize - privates - stars - 1,
+			privateViewer, firstPrivate, firstPrivate + privates - 1, countedViewer, firstCounted, firstCounted + privates - 1,
+			plainViewer, firstMember + crowdSize - privates - stars, firstMember + crowdSize - stars - 1,
+		},
+	}, loading{
 		"10 to 100 contacts of ordinary members", insert + "SELECT ? + m.n, ? + MOD(m.n * 31 + k.n * ?, ?), MOD(m.n + k.n, 5) = 0, MOD(m.n + k.n, 7) = 0" +
 			" FROM numbers m JOIN numbers k ON k.n < 10 + MOD(m.n * 7919, 91) WHERE m.n < ?",
 		[]any{firstMember, firstMember, s.stride(), s.Members, s.Refills},
@@ -143,6 +162,11 @@ func (s siteSize) photos() []loading {
 			"public photos of the two owners, and of the uploaders", insert + "SELECT u.id, CONCAT('shot ', n), 'public', IF(u.id = ?, ?, u.last_upload) - n * 10" +
 				" FROM users u JOIN numbers ON n < ? WHERE u.id IN (?, ?) OR u.id BETWEEN ? AND ?",
 			[]any{hiddenOwner, epoch, starShots, hiddenOwner, openOwner, firstUploader, firstUploader + len(s.Followers) - 1},
+		},
+		{
+			"ten photos of each member who uploads in private only", insert + "SELECT u.id, CONCAT('secret ', n), 'private', ? + MOD(u.id, 1000) - n * 10" +
+				" FROM users u JOIN numbers ON n < 10 WHERE u.id BETWEEN ? AND ? OR u.id BETWEEN ? AND ?",
+			[]any{epoch + 11_000_000, firstPrivate, firstPrivate + privates - 1, firstCounted, firstCounted + privates - 1},
 		},
 		{
 			fmt.Sprintf("%d private photos", s.Private), insert + "SELECT ?, CONCAT('secret ', n), 'private', ? + n FROM numbers WHERE n BETWEEN 1 AND ?",

@@ -33,6 +33,7 @@ func allParts() []part {
 		{name: "cluster", group: "index", site: true, run: (*suite).benchCluster},
 		{name: "refill", group: "index", site: true, run: (*suite).benchRefill},
 		{name: "memory", group: "index", run: (*suite).benchMemory},
+		{name: "friends", group: "index", site: true, run: (*suite).benchFriends},
 		{name: "batches", group: "index", site: true, durable: true, run: (*suite).benchBatches},
 		{name: "save", group: "index", run: (*suite).benchSave},
 		{name: "throughput", group: "queue", site: true, durable: true, run: (*suite).benchThroughput},
