@@ -11,6 +11,9 @@ SEED          ?=
 # How many failovers "make chaos-mysql" makes, at least 3.
 FAILOVERS     ?= 20
 
+# What "make image" builds with.
+BUILDER       ?= $(notdir $(firstword $(foreach p,buildah podman,$(shell command -v $(p)))))
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -27,6 +30,25 @@ demo: build ## show the whole thing on this machine (ARGS="--listen 127.0.0.1:80
 .PHONY: build
 build: ## build bin/activityd
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/activityd ./cmd/activityd
+
+.PHONY: dist
+dist: ## build dist/: tar.gz and Debian packages for Linux and macOS, and SHA256SUMS (VERSION=v1.2.3)
+	@GO='$(GO)' scripts/dist $(PLATFORMS)
+
+.PHONY: image
+image: ## build the container image localhost/activityd:VERSION for this machine (BUILDER=podman)
+	@test -n "$(BUILDER)" || { echo 'image: there is no buildah or podman' >&2; exit 1; }
+	@GO='$(GO)' DIST=bin/image scripts/dist linux/$$($(GO) env GOARCH)
+	@tar -xzf bin/image/activityd-*.tar.gz -C bin/image --strip-components=1
+	version=$$(cd bin/image && echo activityd-*-linux-*.tar.gz) && version=$${version#activityd-} && version=$${version%-linux-*} && \
+		$(BUILDER) build --timestamp "$$(stat -c %Y bin/image/activityd)" -t localhost/activityd -t "localhost/activityd:$$(echo "$$version" | tr + -)" \
+		-f packaging/Containerfile bin/image
+
+.PHONY: test-dist
+test-dist: ## try what make dist makes: the same bytes twice, a Debian that boots, a container (PLATFORMS=all)
+	@scripts/install-test-deps dist
+	ACTIVITYD_TEST_DIST_PLATFORMS='$(PLATFORMS)' \
+		$(GO) test -tags dist -count=1 -timeout 60m -v ./packaging
 
 .PHONY: test
 test: test-deps ## run all tests with the race detector, on real servers
@@ -125,8 +147,8 @@ prove-once: test-deps ## try 100,000 histories of package once on each store (RU
 .PHONY: screenshot
 screenshot: test-deps ## take the picture of the demo that the README shows
 	ACTIVITYD_SCREENSHOT='$(CURDIR)/docs/demo.png' \
-		$(GO) run ./internal/tools/testsummary -count=1 -run '^TestBrowserShowsRealServers$$' ./internal/demo
+		$(GO) run ./internal/tools/testsummary -count=1 -run '^TestBrowserShowsTheWholeDemo$$' ./cmd/activityd
 
 .PHONY: clean
 clean: ## remove what was built
-	rm -rf bin coverage.out
+	rm -rf bin dist coverage.out

@@ -1,0 +1,113 @@
+//go:build dist
+
+// Package packaging tries what "make dist" makes: the archives, the Debian package, the unit
+// and the container image. "make test-dist" runs it. What a machine has no means for is
+// reported in capitals, as not tested.
+package packaging_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
+)
+
+func TestMain(m *testing.M) { servertest.Main(m) }
+
+// The versions of the packages, and the time of their files.
+const (
+	oldVersion = "v1.0.0"
+	newVersion = "v1.1.0-rc.1"
+	epoch      = "1790000000"
+)
+
+// notTested reports what this machine cannot try.
+func notTested(t *testing.T, what, why string) {
+	t.Helper()
+	fmt.Fprintf(os.Stderr, "\nNOT TESTED: %s: %s\n\n", strings.ToUpper(what), strings.ToUpper(why))
+}
+
+// have reports whether this machine has the programs that a test of what needs, or reports that
+// it cannot be tried.
+func have(t *testing.T, what string, programs ...string) bool {
+	t.Helper()
+	for _, program := range programs {
+		if _, err := exec.LookPath(program); err != nil {
+			notTested(t, what, "there is no "+program)
+			return false
+		}
+	}
+	return true
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// output runs a program, which must succeed, and returns what it printed to stdout.
+func output(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := try(t.Context(), name, args...)
+	if err != nil {
+		t.Fatalf("%s %s: %v", name, strings.Join(args, " "), err)
+	}
+	return out
+}
+
+// try runs a program. Its error has what the program printed.
+func try(ctx context.Context, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("%w\n%s%s", err, stdout.String(), stderr.String())
+	}
+	return stdout.String(), nil
+}
+
+// released are the folders of [release]. The tests run one after the other.
+var released = make(map[string]string)
+
+// release returns the folder of a release for this machine, which is built once.
+func release(t *testing.T, version string) string {
+	t.Helper()
+	if released[version] == "" {
+		folder, err := filepath.Abs("../bin/test-dist-" + version)
+		must(t, err)
+		dist(t, "..", folder, version, nil, "linux/"+runtime.GOARCH)
+		released[version] = folder
+	}
+	return released[version]
+}
+
+// dist runs scripts/dist of a copy of the repository, which writes to folder.
+func dist(t *testing.T, repository, folder, version string, environ []string, platforms ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(repository, "scripts", "dist"), platforms...)
+	cmd.Env = append(os.Environ(), "VERSION="+version, "SOURCE_DATE_EPOCH="+epoch, "DIST="+folder)
+	cmd.Env = append(cmd.Env, environ...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// one returns the one file that a pattern matches.
+func one(t *testing.T, folder, pattern string) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(folder, pattern))
+	must(t, err)
+	if len(found) != 1 {
+		t.Fatalf("%s: found %v, want one file", pattern, found)
+	}
+	return found[0]
+}
