@@ -12,6 +12,7 @@ import (
 // fault is what becomes of one operation.
 type fault struct {
 	before time.Duration // until it reaches the store
+	slow   time.Duration // until the store has applied it, even if the client has gone by then
 	refuse bool          // it does not reach it
 	lose   bool          // the answer is lost
 	after  time.Duration // until the answer comes back
@@ -78,6 +79,9 @@ func (f *faulty) Apply(ctx context.Context, name string, op once.Operation) (onc
 		})
 		return once.Reply{}, fmt.Errorf("%w: connection reset", once.ErrUnavailable)
 	}
+	if to.slow > 0 {
+		return f.applySlowly(ctx, name, op, to.slow)
+	}
 	r, err := f.Store.Apply(ctx, name, op)
 	if err != nil {
 		return r, err
@@ -89,6 +93,21 @@ func (f *faulty) Apply(ctx context.Context, name string, op once.Operation) (onc
 		return once.Reply{}, fmt.Errorf("%w: connection reset", once.ErrUnavailable)
 	}
 	return r, nil
+}
+
+func (f *faulty) applySlowly(ctx context.Context, name string, op once.Operation, d time.Duration) (r once.Reply, err error) {
+	applied := make(chan struct{})
+	f.late.Go(func() {
+		pass(d)
+		r, err = f.Store.Apply(context.WithoutCancel(ctx), name, op)
+		close(applied)
+	})
+	select {
+	case <-applied:
+		return r, err
+	case <-ctx.Done():
+		return once.Reply{}, ctx.Err()
+	}
 }
 
 // travel is how long a message takes.

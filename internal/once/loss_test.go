@@ -482,11 +482,14 @@ func TestContextEnds(t *testing.T) {
 		phase once.Phase
 		took  time.Duration // after the end of the context
 	}{
-		"while acquiring":         {fault: func(int, once.Operation) fault { return fault{before: 4 * time.Second} }, took: time.Second},
+		"while acquiring": {fault: func(int, once.Operation) fault { return fault{before: 4 * time.Second} }, took: 2 * time.Second},
+		"while the store is slow": {fault: func(_ int, op once.Operation) fault {
+			return fault{slow: map[bool]time.Duration{true: 2900 * time.Millisecond}[op.Action == once.Acquire]}
+		}, phase: once.Free, took: 900 * time.Millisecond},
 		"while the store is away": {fault: func(n int, _ once.Operation) fault { return fault{refuse: n > 1} }, held: true, phase: once.Held, took: time.Second},
 		"while the answer is coming": {fault: func(_ int, op once.Operation) fault {
 			return fault{after: map[bool]time.Duration{true: 4 * time.Second}[op.Action == once.Acquire]}
-		}, phase: once.Free},
+		}, phase: once.Free, took: time.Second},
 		"while waiting":              {held: true, phase: once.Held},
 		"in the work":                {work: untilEnd, phase: once.Free},
 		"in the work, which is rude": {work: func(ctx context.Context, _ once.Attempt) error { <-ctx.Done(); return errWork }, phase: once.Free},
@@ -512,6 +515,7 @@ func TestContextEnds(t *testing.T) {
 				if took := time.Since(begin) - 2*time.Second; did || !errors.Is(err, enough) || took < 0 || took > c.took {
 					t.Errorf("%v, %v, %v after the end", did, err, took)
 				}
+				w.network.late.Wait()
 				if s := w.state(); s.Phase != c.phase {
 					t.Errorf("it is %q, want %q", s.Phase, c.phase)
 				}

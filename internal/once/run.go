@@ -27,8 +27,9 @@ const (
 	applyTimeout  = 10 * time.Second // of one operation
 	recordTimeout = 15 * time.Second // of recording the end of an attempt
 	finishTimeout = time.Minute      // of recording that the work is done
-	// Of releasing what may have been acquired, and of recording the end of an attempt whose
-	// lease was lost: the store is probably away, and the lease ends soon.
+	// Of the answer to an acquisition whose context has ended, of releasing what may have been
+	// acquired, and of recording the end of an attempt whose lease was lost: the store is
+	// probably away, and the lease ends soon.
 	abandonTimeout = time.Second
 
 	maxTooLate = 3 // acquisitions in one wait whose answers come too late to work
@@ -103,13 +104,33 @@ func (o *Once) apply(ctx context.Context, name string, op Operation, timeout tim
 	return r, nil
 }
 
+// outlive returns a context that ends abandonTimeout after ctx, or when the function is called.
+func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		_ = retry.Sleep(longer, abandonTimeout)
+		cancel()
+	})
+	return longer, func() { stop(); cancel() }
+}
+
 // send sends an operation until the store answers or ctx ends. A store that has not
 // answered this call before is asked once, so that one that is away is an error at once.
+//
+// The answer to an acquisition is awaited a while longer. A server carries out a statement
+// whose client has gone, perhaps after the release that was sent next: the name would be
+// held for a lease by a call that has returned.
 func (l *lease) send(ctx context.Context, op Operation) (Reply, error) {
 	op.Owner = l.owner
+	asking := ctx
+	if op.Action == Acquire {
+		var cancel context.CancelFunc
+		asking, cancel = outlive(ctx)
+		defer cancel()
+	}
 	for failures := 1; ; failures++ {
 		l.sent = time.Now()
-		r, err := l.apply(ctx, l.key.Name, op, applyTimeout)
+		r, err := l.apply(asking, l.key.Name, op, applyTimeout)
 		if err == nil {
 			l.answered = true
 			l.noticeExhausted(op.Action, r, failures > 1)
