@@ -414,6 +414,10 @@ func (d *debian) checkFiles(t *testing.T) {
 			t.Errorf("there is no %s", path)
 		}
 	}
+	changes := d.run(t, "zcat", "/usr/share/doc/activityd/changelog.gz")
+	if version := d.run(t, "dpkg-query", "-W", "-f", "${Version}", "activityd"); !strings.HasPrefix(changes, "activityd ("+version+") unstable; urgency=medium\n") {
+		t.Errorf("the changelog of %s, in Debian's format, is %q", version, changes)
+	}
 	d.run(t, "bash", "-c", "source /usr/share/bash-completion/completions/activityd && complete -p activityd")
 	if said := d.run(t, "dpkg", "--verify", "activityd"); strings.Contains(said, "/usr/bin") {
 		t.Errorf("dpkg --verify: %s", said)
