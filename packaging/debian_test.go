@@ -409,14 +409,16 @@ func (d *debian) checkFiles(t *testing.T) {
 		"/usr/share/bash-completion/completions/activityd", "/usr/share/zsh/vendor-completions/_activityd",
 		"/usr/share/fish/vendor_completions.d/activityd.fish", "/usr/share/man/man1/activityd-serve.1.gz",
 		"/usr/share/doc/activityd/copyright", "/usr/share/doc/activityd/changelog.gz", "/usr/share/doc/activityd/environment.example",
+		"/usr/share/lintian/overrides/activityd",
 	} {
 		if !strings.Contains(listed, path+"\n") && !strings.HasSuffix(listed, path) {
 			t.Errorf("there is no %s", path)
 		}
 	}
-	changes := d.run(t, "zcat", "/usr/share/doc/activityd/changelog.gz")
-	if version := d.run(t, "dpkg-query", "-W", "-f", "${Version}", "activityd"); !strings.HasPrefix(changes, "activityd ("+version+") unstable; urgency=medium\n") {
-		t.Errorf("the changelog of %s, in Debian's format, is %q", version, changes)
+	version := d.run(t, "dpkg-query", "-W", "-f", "${Version}", "activityd")
+	inDebiansFormat := regexp.MustCompile(`^activityd \(` + regexp.QuoteMeta(version) + `\) unstable; urgency=medium\n\n  \* .+\n\n -- .+ <.+@.+>  \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d \+0000$`)
+	if changes := d.run(t, "zcat", "/usr/share/doc/activityd/changelog.gz"); !inDebiansFormat.MatchString(changes) {
+		t.Errorf("the changelog of %s is %q", version, changes)
 	}
 	d.run(t, "bash", "-c", "source /usr/share/bash-completion/completions/activityd && complete -p activityd")
 	if said := d.run(t, "dpkg", "--verify", "activityd"); strings.Contains(said, "/usr/bin") {

@@ -95,16 +95,20 @@ func (f *faulty) Apply(ctx context.Context, name string, op once.Operation) (onc
 	return r, nil
 }
 
-func (f *faulty) applySlowly(ctx context.Context, name string, op once.Operation, d time.Duration) (r once.Reply, err error) {
-	applied := make(chan struct{})
+func (f *faulty) applySlowly(ctx context.Context, name string, op once.Operation, d time.Duration) (once.Reply, error) {
+	type answer struct {
+		once.Reply
+		error
+	}
+	answered := make(chan answer, 1)
 	f.late.Go(func() {
 		pass(d)
-		r, err = f.Store.Apply(context.WithoutCancel(ctx), name, op)
-		close(applied)
+		r, err := f.Store.Apply(context.WithoutCancel(ctx), name, op)
+		answered <- answer{r, err}
 	})
 	select {
-	case <-applied:
-		return r, err
+	case a := <-answered:
+		return a.Reply, a.error
 	case <-ctx.Done():
 		return once.Reply{}, ctx.Err()
 	}

@@ -476,16 +476,22 @@ func TestALateAcquisition(t *testing.T) {
 func TestContextEnds(t *testing.T) {
 	enough := errors.New("enough")
 	for what, c := range map[string]struct {
-		fault func(n int, op once.Operation) fault
-		held  bool // by another
-		work  func(ctx context.Context, a once.Attempt) error
-		phase once.Phase
-		took  time.Duration // after the end of the context
+		fault  func(n int, op once.Operation) fault
+		held   bool // by another
+		noWait bool
+		work   func(ctx context.Context, a once.Attempt) error
+		phase  once.Phase
+		took   time.Duration // after the end of the context
 	}{
 		"while acquiring": {fault: func(int, once.Operation) fault { return fault{before: 4 * time.Second} }, took: 2 * time.Second},
 		"while the store is slow": {fault: func(_ int, op once.Operation) fault {
 			return fault{slow: map[bool]time.Duration{true: 2900 * time.Millisecond}[op.Action == once.Acquire]}
 		}, phase: once.Free, took: 900 * time.Millisecond},
+		"while the store is too slow": {fault: func(_ int, op once.Operation) fault {
+			return fault{slow: map[bool]time.Duration{true: 3100 * time.Millisecond}[op.Action == once.Acquire]}
+		}, phase: once.Held, took: time.Second}, // for a lease: its answer was not awaited
+		"while it is busy, and slow": {fault: func(int, once.Operation) fault { return fault{after: 2900 * time.Millisecond} },
+			held: true, noWait: true, phase: once.Held, took: 900 * time.Millisecond},
 		"while the store is away": {fault: func(n int, _ once.Operation) fault { return fault{refuse: n > 1} }, held: true, phase: once.Held, took: time.Second},
 		"while the answer is coming": {fault: func(_ int, op once.Operation) fault {
 			return fault{after: map[bool]time.Duration{true: 4 * time.Second}[op.Action == once.Acquire]}
@@ -511,7 +517,7 @@ func TestContextEnds(t *testing.T) {
 				ctx, stop := context.WithCancelCause(t.Context())
 				time.AfterFunc(2*time.Second, func() { stop(enough) })
 				begin := time.Now()
-				did, err := w.process().Do(ctx, once.Key{Name: "k"}, c.work)
+				did, err := w.process().Do(ctx, once.Key{Name: "k", NoWait: c.noWait}, c.work)
 				if took := time.Since(begin) - 2*time.Second; did || !errors.Is(err, enough) || took < 0 || took > c.took {
 					t.Errorf("%v, %v, %v after the end", did, err, took)
 				}

@@ -347,6 +347,26 @@ func TestMySQLAPurgeRaisesTheFloorFirst(t *testing.T) {
 	}
 }
 
+// The server goes on with an insert after the client has gone. It is released all the same.
+func TestMySQLAnAcquisitionThatIsStoppedIsReleased(t *testing.T) {
+	t.Parallel()
+	store, db := newMySQL(t)
+	acquire(t, store, "x", "so that there is a floor")
+	execMySQL(t, db, "CREATE TRIGGER slow BEFORE INSERT ON once_keys FOR EACH ROW SET NEW.reason = IF(NEW.name = 'a', CONCAT('', SLEEP(0.3)), NEW.reason)")
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := do(ctx, once.New(store, once.Options{}), once.Key{Name: "a"}, never(t))
+	eventually(t, "the insert is under way", func() bool { return sleeping(t, db) })
+	stop()
+	if r := <-ended; r.did || !errors.Is(r.err, context.Canceled) {
+		t.Errorf("%v, %v", r.did, r.err)
+	}
+	eventually(t, "the insert is over", func() bool { return !sleeping(t, db) })
+	if r, err := store.Get(t.Context(), "a"); err != nil || r.State.Phase != once.Free || r.State.Attempt != 0 {
+		t.Errorf("%+v, %v", r.State, err)
+	}
+}
+
 // sleeping reports whether a trigger is.
 func sleeping(t *testing.T, db *sql.DB) bool {
 	var n int

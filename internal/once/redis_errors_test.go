@@ -130,6 +130,16 @@ func TestRedisHangs(t *testing.T) {
 		}
 		cancel()
 	}
+	// An acquisition goes on for a second, not for the read timeout or the 10 s of an operation.
+	patient := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Addr(), ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
+	t.Cleanup(func() { _ = patient.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	begin := time.Now()
+	_, err := once.New(once.NewRedis(patient, counter()), once.Options{}).Do(ctx, once.Key{Name: "a"}, never(t))
+	if took := time.Since(begin); !errors.Is(err, context.DeadlineExceeded) || took >= 10*time.Second {
+		t.Errorf("%v after %v", err, took)
+	}
 }
 
 func TestRedisReplica(t *testing.T) {

@@ -105,8 +105,12 @@ func (o *Once) apply(ctx context.Context, name string, op Operation, timeout tim
 }
 
 // outlive returns a context that ends abandonTimeout after ctx, or when the function is called.
+// It has a deadline if ctx has one: the Redis client goes by deadlines alone.
 func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	if deadline, ok := ctx.Deadline(); ok {
+		longer, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline.Add(abandonTimeout))
+	}
 	stop := context.AfterFunc(ctx, func() {
 		_ = retry.Sleep(longer, abandonTimeout)
 		cancel()
@@ -117,9 +121,9 @@ func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
 // send sends an operation until the store answers or ctx ends. A store that has not
 // answered this call before is asked once, so that one that is away is an error at once.
 //
-// The answer to an acquisition is awaited a while longer. A server carries out a statement
-// whose client has gone, perhaps after the release that was sent next: the name would be
-// held for a lease by a call that has returned.
+// An acquisition goes on for up to abandonTimeout after ctx has ended. A server carries out a
+// statement whose client has gone, perhaps after the release that was sent next: the name
+// would be held for a lease by a call that has returned.
 func (l *lease) send(ctx context.Context, op Operation) (Reply, error) {
 	op.Owner = l.owner
 	asking := ctx
@@ -213,6 +217,9 @@ func (c *call) exhaustedBy(s State) error {
 // await waits until the attempt of another owner may have ended. Notifications may be lost,
 // and come from other processes only through a relay, so there is a timer, too.
 func (c *call) await(ctx context.Context, notified <-chan struct{}, r Reply) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	if r.State.Fence != c.seen {
 		c.seen = r.State.Fence
 		c.hooks.Locked(c.key.Name, r.State)
