@@ -490,8 +490,10 @@ func TestContextEnds(t *testing.T) {
 		"while the store is too slow": {fault: func(_ int, op once.Operation) fault {
 			return fault{slow: map[bool]time.Duration{true: 3100 * time.Millisecond}[op.Action == once.Acquire]}
 		}, phase: once.Held, took: time.Second}, // for a lease: its answer was not awaited
-		"while it is busy, and slow": {fault: func(int, once.Operation) fault { return fault{after: 2900 * time.Millisecond} },
-			held: true, noWait: true, phase: once.Held, took: 900 * time.Millisecond},
+		"while it is busy, and slow": {
+			fault: func(int, once.Operation) fault { return fault{after: 2900 * time.Millisecond} },
+			held:  true, noWait: true, phase: once.Held, took: 900 * time.Millisecond,
+		},
 		"while the store is away": {fault: func(n int, _ once.Operation) fault { return fault{refuse: n > 1} }, held: true, phase: once.Held, took: time.Second},
 		"while the answer is coming": {fault: func(_ int, op once.Operation) fault {
 			return fault{after: map[bool]time.Duration{true: 4 * time.Second}[op.Action == once.Acquire]}
