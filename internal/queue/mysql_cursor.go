@@ -21,9 +21,10 @@ import (
 // overtake them. When it happens in this process, [cursors.forget] makes the next
 // claim look.
 type cursors struct {
-	mu  sync.Mutex
-	of  map[string]cursor // by queue
-	now func() time.Time
+	mu        sync.Mutex
+	of        map[string]cursor // by queue
+	now       func() time.Time
+	cheapLook time.Duration
 }
 
 // After a look at the front there is none for restFactor times as long as it took,
@@ -52,7 +53,7 @@ type position struct {
 }
 
 func newCursors(now func() time.Time) *cursors {
-	return &cursors{of: make(map[string]cursor), now: now}
+	return &cursors{of: make(map[string]cursor), now: now, cheapLook: cheapLook}
 }
 
 // begin returns where a claim is to begin; front says: at the front.
@@ -74,7 +75,7 @@ func (c *cursors) found(queue string, list []Task, full, front bool, took time.D
 		is.from = positionOf(list[len(list)-1])
 	}
 	if front {
-		is.again, is.cheap = c.now().Add(min(restFactor*took, maxRest)), took <= cheapLook
+		is.again, is.cheap = c.now().Add(min(restFactor*took, maxRest)), took <= c.cheapLook
 		is.usable = is.from.id != 0 && (len(list) == 0 || list[0].Priority == is.from.priority)
 	}
 	c.of[queue] = is
