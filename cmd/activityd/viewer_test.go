@@ -1,9 +1,7 @@
 package main
 
 import (
-	"fmt"
 	"net/http"
-	"net/http/httputil"
 	"os"
 	"path/filepath"
 	"slices"
@@ -119,7 +117,7 @@ func TestViewersEndToEnd(t *testing.T) {
 		return ask(t, http.DefaultClient, http.MethodGet, r.url+path, token)
 	}
 	const me, devices = "/v1/me/recent-contact-photos", "/v1/me/devices"
-	response := r.me(t, 1, old)
+	response := r.answerTo(t, me, old)
 	if !strings.Contains(response, `{"viewer_id":"1","contact":{"id":"101",`) || !strings.Contains(response, "Access-Control-Allow-Origin: https://photos.example\r\n") {
 		t.Errorf("answered %s", response)
 	}
@@ -164,24 +162,6 @@ func TestViewersEndToEnd(t *testing.T) {
 	}
 }
 
-// me returns a viewer's answer with its header, but for what differs from one request to the
-// next.
-func (r *running) me(t *testing.T, id member.ID, token string) string {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url+"/v1/me/recent-contact-photos", http.NoBody)
-	must(t, err)
-	request.Header.Set("Authorization", "Bearer "+token)
-	request.Header.Set("X-Request-ID", fmt.Sprint("viewer-", id))
-	request.Header.Set("Origin", "https://photos.example")
-	response, err := http.DefaultClient.Do(request)
-	must(t, err)
-	defer func() { _ = response.Body.Close() }()
-	response.Header.Del("Date")
-	text, err := httputil.DumpResponse(response, true)
-	must(t, err)
-	return string(text)
-}
-
 // Photos that the viewer may not see turn an answer by the index into one by a walk. A
 // browser on this machine, which would be an operator's without a viewer's token, sees no
 // difference.
@@ -195,7 +175,7 @@ func TestWhatIsHiddenDoesNotShowToViewers(t *testing.T) {
 	}
 	r.awaitTasks(t)
 	token := viewerToken(t, file, 1)
-	before := r.me(t, 1, token)
+	before := r.answerTo(t, "/v1/me/recent-contact-photos", token)
 	operators := func() string { return r.get(t, "/v1/users/1/recent-contact-photos", new(int)) }
 	if got := operators(); !strings.Contains(got, `"source":"index"`) {
 		t.Fatalf("before, an operator reads %s", got)
@@ -209,7 +189,7 @@ func TestWhatIsHiddenDoesNotShowToViewers(t *testing.T) {
 	if got := operators(); !strings.Contains(got, `"source":"database"`) {
 		t.Fatalf("after, an operator reads %s", got)
 	}
-	if after := r.me(t, 1, token); after != before || !strings.Contains(after, `"id":"103"`) || strings.Contains(after, "Timing") {
+	if after := r.answerTo(t, "/v1/me/recent-contact-photos", token); after != before || !strings.Contains(after, `"id":"103"`) || strings.Contains(after, "Timing") {
 		t.Errorf("before %s\nafter %s", before, after)
 	}
 }

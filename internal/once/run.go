@@ -107,9 +107,12 @@ func (o *Once) apply(ctx context.Context, name string, op Operation, timeout tim
 // outlive returns a context that ends abandonTimeout after ctx, or when the function is called.
 // It has a deadline if ctx has one: the Redis client goes by deadlines alone.
 func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
-	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	longer := context.WithoutCancel(ctx)
+	var cancel context.CancelFunc
 	if deadline, ok := ctx.Deadline(); ok {
-		longer, cancel = context.WithDeadline(context.WithoutCancel(ctx), deadline.Add(abandonTimeout))
+		longer, cancel = context.WithDeadline(longer, deadline.Add(abandonTimeout))
+	} else {
+		longer, cancel = context.WithCancel(longer)
 	}
 	stop := context.AfterFunc(ctx, func() {
 		_ = retry.Sleep(longer, abandonTimeout)

@@ -6,7 +6,7 @@
 // in memory, for a machine without a database.
 //
 // Four kinds of change emit: a contact added, a contact removed, a photo that becomes
-// visible to somebody else (uploaded and not private, or private until then), a member
+// visible to others (uploaded and not private, or private until then), a member
 // deleted. Other changes of who sees what do not (blocks, grants, photos made private or
 // deleted), because each read checks it; nor does a private upload, which is nothing to
 // anybody else.
