@@ -21,16 +21,12 @@ func notification(newest *StoredEvent, actor string, count int) Notification {
 	}
 	const place = "{count}"
 	number := strconv.Itoa(count)
-	switch {
-	case strings.Contains(n.Title, place) || strings.Contains(n.Body, place):
-		n.Title = fit(strings.ReplaceAll(n.Title, place, number), MaxTitle)
-		n.Body = fit(strings.ReplaceAll(n.Body, place, number), MaxBody)
-	case count > 1:
-		suffix := " (" + number + ")"
-		n.Title = fit(n.Title, MaxTitle-len(suffix)) + suffix
-	default:
-		n.Title = fit(n.Title, MaxTitle)
+	suffix := ""
+	if count > 1 && !strings.Contains(n.Title, place) && !strings.Contains(n.Body, place) {
+		suffix = " (" + number + ")"
 	}
+	n.Title = fit(strings.ReplaceAll(n.Title, place, number), MaxTitle-len(suffix)) + suffix
+	n.Body = fit(strings.ReplaceAll(n.Body, place, number), MaxBody)
 	return n
 }
 
