@@ -20,7 +20,7 @@ import (
 	"github.com/activityd/activityd/internal/schema"
 )
 
-// killConnections kills all other connections of a server, again and again.
+// killConnections kills all other connections to a database, again and again.
 func killConnections(ctx context.Context, db *sql.DB) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
@@ -28,12 +28,12 @@ func killConnections(ctx context.Context, db *sql.DB) error {
 	}
 	defer func() { _ = conn.Close() }()
 	for retry.Sleep(ctx, 200*time.Millisecond) == nil {
-		ids, err := mysql.Select(ctx, conn, mysql.Column[int64], "SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND db = DATABASE() AND command <> 'Daemon'")
+		processes, err := servertest.Processes(ctx, conn)
 		if err != nil {
 			return errors.Join(err, ctx.Err())
 		}
-		for _, id := range ids {
-			_, _ = conn.ExecContext(ctx, "KILL ?", id) // it may be gone
+		for _, process := range processes {
+			_, _ = conn.ExecContext(ctx, "KILL ?", process.ID) // it may be gone
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -407,16 +408,21 @@ func stopWhileInserting(t *testing.T, store *once.MySQL, db *sql.DB, name string
 
 // inserting reports whether a statement inserts a name.
 func inserting(t *testing.T, db *sql.DB) bool {
-	var n int
-	err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND info LIKE 'INSERT INTO once_keys%'").Scan(&n)
-	return err == nil && n > 0
+	return underWay(t, db, func(p servertest.Process) bool { return strings.HasPrefix(p.Info, "INSERT INTO once_keys") })
 }
 
 // sleeping reports whether a trigger is.
 func sleeping(t *testing.T, db *sql.DB) bool {
-	var n int
-	err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND state = 'User sleep'").Scan(&n)
-	return err == nil && n > 0
+	return underWay(t, db, func(p servertest.Process) bool { return p.State == "User sleep" })
+}
+
+func underWay(t *testing.T, db *sql.DB, is func(servertest.Process) bool) bool {
+	t.Helper()
+	processes, err := servertest.Processes(t.Context(), db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(processes, is)
 }
 
 func eventually(t *testing.T, what string, holds func() bool) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -92,12 +94,11 @@ func TestAPageApartWithoutItsLeases(t *testing.T) {
 	t.Parallel()
 	p := newPageApart(t)
 	ended := p.write(t)
-	ids, err := mysql.Select(t.Context(), p.queueDB, mysql.Column[uint64],
-		"SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()")
+	processes, err := servertest.Processes(t.Context(), p.queueDB)
 	must(t, err)
-	for _, id := range ids {
-		if _, err := p.queueDB.ExecContext(t.Context(), "KILL ?", id); err != nil {
-			t.Logf("connection %d: %v", id, err) // one of the test's own, that has ended
+	for _, process := range processes {
+		if _, err := p.queueDB.ExecContext(t.Context(), "KILL ?", process.ID); err != nil {
+			t.Logf("%+v: %v", process, err) // one of the test's own, that has ended
 		}
 	}
 	servertest.Eventually(t, "the task is free", func() bool { return p.free(t) })
@@ -129,10 +130,11 @@ func TestAPageApartWhoseCommitIsLate(t *testing.T) {
 		found <- list
 	}()
 	servertest.Eventually(t, "the other process waits, or is through", func() bool {
-		var n int
-		must(t, p.db.QueryRowContext(t.Context(),
-			"SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND info LIKE '%push_receipts%LOCK IN SHARE MODE'").Scan(&n))
-		return n > 0 || len(found) > 0
+		processes, err := servertest.Processes(t.Context(), p.db)
+		must(t, err)
+		return len(found) > 0 || slices.ContainsFunc(processes, func(process servertest.Process) bool {
+			return strings.Contains(process.Info, "push_receipts") && strings.HasSuffix(process.Info, "LOCK IN SHARE MODE")
+		})
 	})
 	must(t, p.other.Commit())
 	if list := <-found; len(list) != 1 || list[0].Device != 20 {

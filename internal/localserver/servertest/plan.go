@@ -1,6 +1,7 @@
 package servertest
 
 import (
+	"context"
 	"database/sql"
 	"regexp"
 	"strconv"
@@ -113,17 +114,26 @@ func exec(t testing.TB, db *sql.DB, statement string) {
 	}
 }
 
-// query returns the rows of a query, by column. NULL is empty.
-func query(t testing.TB, db *sql.DB, text string, args ...any) (all []map[string]string) {
+// query is [rowsOf] for a test.
+func query(t testing.TB, db *sql.DB, text string, args ...any) []map[string]string {
 	t.Helper()
-	rows, err := db.QueryContext(t.Context(), text, args...)
+	rows, err := rowsOf(t.Context(), db, text, args...)
 	if err != nil {
 		t.Fatalf("servertest: %v\nof %s", err, text)
+	}
+	return rows
+}
+
+// rowsOf returns the rows of a query, by column. NULL is empty.
+func rowsOf(ctx context.Context, q querier, text string, args ...any) (all []map[string]string, err error) {
+	rows, err := q.QueryContext(ctx, text, args...)
+	if err != nil {
+		return nil, err
 	}
 	defer func() { _ = rows.Close() }() // Err has the error
 	columns, err := rows.Columns()
 	if err != nil {
-		t.Fatalf("servertest: %v", err)
+		return nil, err
 	}
 	values, dest := make([]sql.NullString, len(columns)), make([]any, len(columns))
 	for i := range values {
@@ -131,7 +141,7 @@ func query(t testing.TB, db *sql.DB, text string, args ...any) (all []map[string
 	}
 	for rows.Next() {
 		if err := rows.Scan(dest...); err != nil {
-			t.Fatalf("servertest: %v", err)
+			return nil, err
 		}
 		row := map[string]string{}
 		for i, column := range columns {
@@ -139,8 +149,5 @@ func query(t testing.TB, db *sql.DB, text string, args ...any) (all []map[string
 		}
 		all = append(all, row)
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatalf("servertest: %v", err)
-	}
-	return all
+	return all, rows.Err()
 }
