@@ -46,7 +46,7 @@ func age(t *testing.T, db *sql.DB, name string) {
 func TestTheSecondBackfillIsRefused(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 2000)
-	c := m.spawn(t, "backfill", "--rate=200")
+	c := m.spawn(t, "backfill", "--rate=50")
 	awaitHeld(t, m.db, backfillName, 0)
 	code, out, errs := m.run(t, "backfill", "--rate=300")
 	for _, want := range []string{"activityd backfill of all members is under way already", fmt.Sprintf("/%d@", c.cmd.Process.Pid), "wait for it, or stop it"} {

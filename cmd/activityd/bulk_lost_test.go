@@ -23,7 +23,7 @@ import (
 func (m *masses) interrupted(t *testing.T) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "resume.json")
-	c := m.spawn(t, "backfill", "--resume="+file, "--rate=400")
+	c := m.spawn(t, "backfill", "--resume="+file, "--rate=100")
 	eventually(t, "it is half way", func() bool { return readKept(t, file).Position > 300 })
 	c.signal(t, syscall.SIGINT)
 	if code := c.wait(); code != exitFailed || !strings.Contains(c.said(), "the same command goes on there") {
@@ -85,7 +85,7 @@ func TestALossMeanwhileIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 1000)
 	file := filepath.Join(t.TempDir(), "resume.json")
-	c := m.spawn(t, "backfill", "--resume="+file, "--rate=400")
+	c := m.spawn(t, "backfill", "--resume="+file, "--rate=150")
 	eventually(t, "it is half way", func() bool { return readKept(t, file).Position > 300 })
 	must(t, m.client.FlushAll(t.Context()).Err())
 	if code := c.wait(); code != exitFailed || !strings.Contains(c.said(), "sets were lost while this ran") || strings.Contains(c.said(), "go on") {
@@ -100,7 +100,7 @@ func TestOneCommandAtATimeWorksWithAFile(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 800)
 	file := filepath.Join(t.TempDir(), "resume.json")
-	c := m.spawn(t, "backfill", "--resume="+file, "--rate=400")
+	c := m.spawn(t, "backfill", "--resume="+file, "--rate=150")
 	eventually(t, "it has begun", func() bool { return readKept(t, file).Position > 0 })
 	code, out, errs := m.run(t, "backfill", "--resume="+file)
 	if code != exitFailed || out != "" || !strings.Contains(errs, "another command is at work with "+file) {

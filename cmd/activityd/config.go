@@ -220,8 +220,12 @@ func (c *config) indexOptions() (index.Options, error) {
 	return o, err
 }
 
+// indexWait is [recent.Options.IndexWait]; zero: its default. Tests set it: a busy machine is
+// no Redis that hangs.
+var indexWait time.Duration
+
 func (c *config) readerOptions(s index.Settings) recent.Options {
-	return recent.Options{Min: s.Min, Walks: (c.mysqlConnections + 3) / 4, WalkTimeout: api.DefaultRequestTimeout}
+	return recent.Options{Min: s.Min, IndexWait: indexWait, Walks: (c.mysqlConnections + 3) / 4, WalkTimeout: api.DefaultRequestTimeout}
 }
 
 func (c *config) poolOptions() queue.PoolOptions {

@@ -31,10 +31,10 @@ func TestStrangersLeaveFilesForTheRest(t *testing.T) {
 		t.Cleanup(func() { _ = c.Close() })
 		strangers = append(strangers, c)
 	}
-	status, body := page(t, metrics+"/readyz")
-	if status != http.StatusOK || !strings.Contains(body, `"status":"ok"`) {
-		t.Errorf("/readyz: %d %s", status, body)
-	}
+	eventually(t, "it is ready", func() bool {
+		status, body := page(t, metrics+"/readyz")
+		return status == http.StatusOK && strings.Contains(body, `"status":"ok"`)
+	})
 	first.read(t)
 	eventually(t, "those that are too many are refused", func() bool {
 		return measured(t, metrics, "activityd_http_connections_refused_total") > 2*files

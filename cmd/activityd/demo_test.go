@@ -82,10 +82,7 @@ func TestDemo(t *testing.T) {
 			} else if page := r.get(t, "/", &status); !strings.Contains(page, "Push needs the real servers") {
 				t.Errorf("the page says nothing of push:\n%s", page)
 			}
-			r.get(t, "/readyz", &status)
-			if status != 200 {
-				t.Errorf("readyz: %d", status)
-			}
+			r.awaitReady(t)
 			r.get(t, "/nonsense", &status)
 			if status != 404 {
 				t.Errorf("nonsense: %d", status)

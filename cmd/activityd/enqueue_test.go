@@ -87,7 +87,7 @@ func TestEnqueueManyFromAFile(t *testing.T) {
 	if out.String() != "enqueued 20000 tasks\n" {
 		t.Errorf("printed %q", out)
 	}
-	if said := errs.String(); strings.Count(said, " a second\n") != lines/enqueueBatch || !strings.Contains(said, "\n20000 tasks, ") {
+	if said := errs.String(); strings.Count(said, " a second\n") < lines/enqueueBatch || !strings.Contains(said, "\n20000 tasks, ") {
 		t.Errorf("the progress: %q", said)
 	}
 	db := queueOf(t, dsn)

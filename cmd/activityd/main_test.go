@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 )
@@ -16,6 +17,7 @@ import (
 const asProgram = "ACTIVITYD_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
+	indexWait = 5 * time.Second
 	if os.Getenv(asProgram) != "" {
 		main()
 	}

@@ -73,9 +73,10 @@ func TestMetricsOfTheWhole(t *testing.T) {
 		})
 	}
 	for _, path := range []string{"/healthz", "/readyz", "/"} {
-		if status, body := page(t, workers+path); status != http.StatusOK {
-			t.Errorf("%s of a process that only works: %d %s", path, status, body)
-		}
+		eventually(t, path+" of a process that only works", func() bool {
+			status, _ := page(t, workers+path)
+			return status == http.StatusOK
+		})
 	}
 	if _, body := page(t, front+"/metrics"); !strings.Contains(body, `activityd_reads_total{result="photos",source="index"} 0`) {
 		t.Errorf("the metrics of a process that only serves:\n%s", body)

@@ -152,7 +152,7 @@ func awaitState(t *testing.T, flags []string, name, want string) {
 func TestOnceTakesOverFromADeadHost(t *testing.T) {
 	t.Parallel()
 	onStores(t, []string{inMySQL, inMySQLNotified, inMySQLAlone, inRedis, inRedisBoth, inRedisAlone}, func(t *testing.T, flags []string) {
-		flags = append(flags, "--lease=2s")
+		flags = append(flags, "--lease=6s")
 		first := startOnce(t, flags, "digest", "echo pid $$; echo fence $ACTIVITYD_FENCE; exec sleep 1000")
 		pid := first.pid(t, "pid")
 		second := startOnce(t, flags, "digest", "echo attempt $ACTIVITYD_ATTEMPT; echo fence $ACTIVITYD_FENCE")
@@ -176,7 +176,7 @@ func TestOnceTakesOverFromADeadHost(t *testing.T) {
 func TestOnceIsPausedPastItsLease(t *testing.T) {
 	t.Parallel()
 	onStores(t, []string{inMySQL, inRedis}, func(t *testing.T, flags []string) {
-		flags = append(flags, "--lease=4s")
+		flags = append(flags, "--lease=9s")
 		first := startOnce(t, flags, "digest", "trap 'sleep 0.3; echo late' TERM; sleep 1000 & echo pid $!; echo group $$; wait; wait")
 		pid, group := first.pid(t, "pid"), first.pid(t, "group")
 		must(t, first.cmd.Process.Signal(syscall.SIGSTOP))
@@ -251,7 +251,7 @@ func TestOnceIsNotified(t *testing.T) {
 func TestOnceIsExhausted(t *testing.T) {
 	t.Parallel()
 	onStores(t, []string{inMySQL, inRedis}, func(t *testing.T, flags []string) {
-		flags = append(flags, "--lease=2s", "--attempts=3")
+		flags = append(flags, "--lease=6s", "--attempts=3")
 		var all []*onceProcess
 		for range 2 {
 			all = append(all, startOnce(t, flags, "digest", "echo attempt; exit 7"))

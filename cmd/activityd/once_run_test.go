@@ -31,7 +31,7 @@ type onceFixture struct {
 func newOnceFixture() *onceFixture {
 	return &onceFixture{
 		store: &onceStore{Store: oncetest.NewMemory(time.Now), notifier: &notify.Notifier{}},
-		flags: onceFlags{key: once.Key{Name: "digest", Attempts: 3, Lease: 10 * time.Second, Keep: time.Hour}},
+		flags: onceFlags{key: once.Key{Name: "digest", Attempts: 3, Lease: time.Minute, Keep: time.Hour}},
 	}
 }
 
@@ -282,10 +282,10 @@ func TestOnceKillsAtATime(t *testing.T) {
 		says bool
 	}{
 		"in time":       {3 * quarter, "echo ends; exit 0", errEnded.Error(), true},
-		"soon":          {quarter + 500*time.Millisecond, "echo ends", "signal: killed", true},
-		"too late":      {quarter, "sleep 5; echo ends", "signal: killed", false},
-		"expired":       {-quarter, "sleep 5; echo ends", "signal: killed", false},
-		"it is another": {0, "sleep 5; echo ends", "signal: killed", false},
+		"soon":          {quarter + 5*time.Second, "echo ends", "signal: killed", true},
+		"too late":      {quarter, "sleep 60; echo ends", "signal: killed", false},
+		"expired":       {-quarter, "sleep 60; echo ends", "signal: killed", false},
+		"it is another": {0, "sleep 60; echo ends", "signal: killed", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -316,10 +316,7 @@ func TestOnceKillsAtATime(t *testing.T) {
 func TestOnceEndsTheGroupOfALostLease(t *testing.T) {
 	t.Parallel()
 	f := newOnceFixture()
-	f.flags.key.Lease = 2 * time.Second
-	away := &awayStore{Store: f.store.Store}
-	f.store.Store = away
-	r, file := f.newRun(t, `trap 'echo term' TERM; (trap '' TERM; sleep 1000 & echo $!; wait; sleep 1000) & echo $!; while :; do sleep 0.01; done`)
+	r, file, away := f.newRunWithAway(t, `trap 'echo term' TERM; (trap '' TERM; sleep 1000 & echo $!; wait; sleep 1000) & echo $!; while :; do sleep 0.01; done`)
 	code := make(chan int)
 	go func() { code <- exitCode(r.run(f.store)) }()
 	var pids []string
@@ -347,8 +344,8 @@ func TestOnceEndsTheGroupOfALostLease(t *testing.T) {
 func TestOnceIsForgotten(t *testing.T) {
 	t.Parallel()
 	f := newOnceFixture()
-	f.flags.key.Lease = 600 * time.Millisecond
-	r, file := f.newRun(t, "trap 'sleep 5; echo late' TERM; echo runs; while :; do sleep 0.01; done")
+	f.flags.key.Lease = 6 * time.Second // a third of it passes until the loss is noticed
+	r, file := f.newRun(t, "trap 'sleep 60; echo late' TERM; echo runs; while :; do sleep 0.01; done")
 	code := make(chan int)
 	go func() { code <- exitCode(r.run(f.store)) }()
 	says(t, file, "runs")
@@ -368,13 +365,10 @@ func TestOnceIsForgotten(t *testing.T) {
 func TestOnceSuccessAfterALostLease(t *testing.T) {
 	t.Parallel()
 	f := newOnceFixture()
-	f.flags.key.Lease = 600 * time.Millisecond
-	away := &awayStore{Store: f.store.Store}
-	f.store.Store = away
-	r, _ := f.newRun(t, "trap 'exit 0' TERM; while :; do sleep 0.01; done")
+	r, file, away := f.newRunWithAway(t, "trap 'exit 0' TERM; echo runs; while :; do sleep 0.01; done")
 	code := make(chan error)
 	go func() { code <- r.run(f.store) }()
-	eventually(t, "it runs", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.child != nil })
+	says(t, file, "runs")
 	away.away.Store(true)
 	eventually(t, "it has ended", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.child == nil })
 	away.away.Store(false)
@@ -389,21 +383,21 @@ func TestOnceSuccessAfterALostLease(t *testing.T) {
 	}
 }
 
-// Standard error that takes nothing keeps no lease from being extended, and no process from
-// its end.
+// Standard error that takes nothing blocks neither what says something, which also extends the
+// lease, nor the end of a process.
 func TestOnceMessagesDoNotBlock(t *testing.T) {
 	t.Parallel()
 	f := newOnceFixture()
-	f.flags.key.Lease = 300 * time.Millisecond
-	store := &faultyStore{Store: f.store.Store}
-	f.store.Store = store
 	r, _ := f.newRun(t, "while :; do sleep 0.01; done")
 	blocked := make(chan struct{})
 	t.Cleanup(func() { close(blocked) })
 	r.errs = writerFunc(func(p []byte) (int, error) { <-blocked; return len(p), nil })
 	code := make(chan int)
 	go func() { code <- exitCode(r.run(f.store)) }()
-	eventually(t, "it is extended", func() bool { return store.extensions.Load() > 2*maxMessages })
+	eventually(t, "it runs", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.child != nil })
+	for n := range 2 * maxMessages {
+		r.sayError("digest", fmt.Errorf("%w: number %d", once.ErrUnavailable, n))
+	}
 	r.pass(syscall.SIGTERM)
 	if got := <-code; got != 128+int(syscall.SIGTERM) {
 		t.Errorf("exit code %d", got)
@@ -413,23 +407,6 @@ func TestOnceMessagesDoNotBlock(t *testing.T) {
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
-
-// faultyStore is a store that fails to answer every other extension, each time for
-// another reason.
-type faultyStore struct {
-	once.Store
-
-	extensions atomic.Int32
-}
-
-func (s *faultyStore) Apply(ctx context.Context, name string, op once.Operation) (once.Reply, error) {
-	if op.Action == once.Extend {
-		if n := s.extensions.Add(1); n%2 == 1 {
-			return once.Reply{}, fmt.Errorf("%w: number %d", once.ErrUnavailable, n)
-		}
-	}
-	return s.Store.Apply(ctx, name, op)
-}
 
 // What does not end, such as a relay whose Redis hangs, keeps no process from its end.
 func TestWithin(t *testing.T) {
@@ -442,6 +419,18 @@ func TestWithin(t *testing.T) {
 	if !called {
 		t.Error("it was not called")
 	}
+}
+
+// newRunWithAway is newRun with a store that may be away. The lease is lost soon then: TERM
+// comes half of it after the last extension, and KILL three eighths of it later.
+func (f *onceFixture) newRunWithAway(t *testing.T, script string) (*onceRun, *os.File, *awayStore) {
+	t.Helper()
+	away := &awayStore{Store: f.store.Store}
+	f.store.Store = away
+	f.flags.key.Lease = 10 * time.Second
+	r, out := f.newRun(t, script)
+	r.key.Margin = r.key.Lease / 2
+	return r, out, away
 }
 
 // awayStore is a store that may be away.

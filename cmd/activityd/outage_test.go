@@ -53,7 +53,6 @@ func TestAnOutageIsTwoLinesOfTheLog(t *testing.T) {
 	shows := func(metric string) {
 		t.Helper()
 		eventually(t, metric, func() bool {
-			_, _ = page(t, url+"/readyz") // a probe finds out, too
 			_, body := page(t, url+"/metrics")
 			return strings.Contains(body, metric)
 		})
@@ -65,6 +64,7 @@ func TestAnOutageIsTwoLinesOfTheLog(t *testing.T) {
 	shows("activityd_stats_success 1")
 
 	must(t, db.Kill())
+	_, _ = page(t, url+"/readyz") // a probe finds out, too
 	shows("activityd_mysql_up 0") // some seconds later
 	must(t, db.Restart(t.Context()))
 	back("MySQL")
@@ -104,7 +104,8 @@ func TestAnOutageIsTwoLinesOfTheLog(t *testing.T) {
 	all := append(log.lines("level=WARN"), log.lines("level=ERROR")...)
 	all = slices.DeleteFunc(all, func(line string) bool {
 		return strings.Contains(line, "the pace of the audit changed") || strings.Contains(line, "lost data") ||
-			strings.Contains(line, "stream group lost and made again")
+			strings.Contains(line, "stream group lost and made again") ||
+			strings.Contains(line, "call failed while the server answers others") // the machine is busy
 	})
 	if len(all) != 3 {
 		t.Errorf("%d lines of trouble, want 3:\n%s", len(all), strings.Join(all, ""))

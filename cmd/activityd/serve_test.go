@@ -303,7 +303,7 @@ func TestTasksByHTTP(t *testing.T) {
 
 func TestAWipedRedisCostsOnlyTime(t *testing.T) {
 	t.Parallel()
-	r := startAll(t)
+	r := startAll(t, "--audit-sweep-rate=0") // it would rebuild the set, too
 	r.makeSite(t, 3)
 	for i := 1; i <= 3; i++ {
 		must(t, r.site.SetContact(t.Context(), 1, member.ID(100+i), site.Grant{}))
@@ -332,15 +332,10 @@ func TestServeWithoutRedis(t *testing.T) {
 	if a := r.read(t, 1); a.contact() != "102" || a.Source != "database" {
 		t.Fatalf("answer %+v", a)
 	}
-	var status int
-	if body := r.get(t, "/readyz", &status); status != 200 || !strings.Contains(body, `"status":"degraded"`) {
-		t.Fatalf("readyz: %d %s", status, body)
-	}
+	r.awaitReady(t, `"status":"degraded"`)
 	must(t, redisServer.Restart(t.Context()))
 	eventually(t, "the task is done", func() bool { return r.read(t, 1).Source == "index" })
-	if body := r.get(t, "/readyz", &status); status != 200 || !strings.Contains(body, `"status":"ok"`) {
-		t.Errorf("readyz: %d %s", status, body)
-	}
+	r.awaitReady(t, `"status":"ok"`)
 }
 
 func TestServeWaitsForMySQL(t *testing.T) {
@@ -372,9 +367,10 @@ func TestServeRefusesSetsOfOtherSettings(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: redisServer.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
 	must(t, client.Set(t.Context(), "activityd_settings", "need=20 max=24 min=20", 0).Err())
-	code, _, errs := command(t, nil, "serve", "--mysql-dsn="+mysqlDSN, "--redis-url="+redisServer.URL(), "--listen=127.0.0.1:0")
-	if code != 1 || !strings.Contains(errs, "need=20 max=24 min=20") || !strings.Contains(errs, "activityd reset") {
-		t.Fatalf("exit code %d: %s", code, errs)
+	errs, err := refusedAtTheStart(t, func(err error) bool { return err != nil },
+		"serve", "--mysql-dsn="+mysqlDSN, "--redis-url="+redisServer.URL(), "--listen=127.0.0.1:0")
+	if exitCode(err) != exitFailed || !strings.Contains(err.Error(), "need=20 max=24 min=20") || !strings.Contains(err.Error(), "activityd reset") {
+		t.Fatalf("%v: %s", err, errs)
 	}
 	succeed(t, "reset", "--yes", "--redis-url="+redisServer.URL())
 	start(t, configFor(t, mysqlDSN, redisServer.URL()))

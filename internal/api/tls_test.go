@@ -26,7 +26,7 @@ func serveTLS(t *testing.T) (*serving, *http.Client) {
 			MinVersion:     tls.VersionTLS12,
 			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &cert, nil },
 		}
-		c.ReadTimeout = 500 * time.Millisecond
+		c.ReadTimeout = 3 * time.Second // the handshake, too, must end within it
 	})
 	roots := x509.NewCertPool()
 	roots.AddCert(borrowed.Certificate())

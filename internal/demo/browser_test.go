@@ -2,8 +2,6 @@ package demo_test
 
 import (
 	"fmt"
-	"net"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -12,6 +10,7 @@ import (
 
 	"github.com/activityd/activityd/internal/browsertest"
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/localserver/servertest"
 )
 
 // landmarks are the role and the name of each region.
@@ -237,23 +236,16 @@ func TestBrowserShowsTheFatesOnANarrowScreen(t *testing.T) {
 func TestBrowserTakesBackWhatItSaysWithoutAConnection(t *testing.T) {
 	s := startService(t)
 	b := browsertest.New(t)
-	b.Open(s.url + "/?viewer=1")
+	proxy := servertest.NewProxy(t, s.server.Listener.Addr().String())
+	b.Open("http://" + proxy.Addr() + "/?viewer=1")
 	b.Await(`document.querySelector("#agree.yes") !== null && document.getElementById("source").textContent.endsWith("index")`)
-	address := s.server.Listener.Addr().String()
-	s.server.CloseClientConnections()
-	s.server.Close()
+	proxy.Refuse(true)
+	proxy.Cut()
 	b.Await(`document.querySelector("#agree.yes") === null && document.getElementById("agree").textContent.startsWith("no connection")`)
 	b.Await(`document.getElementById("source").textContent === "no connection"`)
 	b.Await(`document.getElementById("toast").textContent.startsWith("No connection")`)
 
-	again := httptest.NewUnstartedServer(s.demo.Handler())
-	t.Cleanup(again.Close)
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again.Listener = listener
-	again.Start()
+	proxy.Refuse(false)
 	b.Await(`document.querySelector("#agree.yes") !== null && document.getElementById("source").textContent.endsWith("index")`)
 }
 

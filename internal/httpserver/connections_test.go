@@ -139,8 +139,8 @@ func TestASilentClientLosesItsPlace(t *testing.T) {
 	borrowed := httptest.NewTLSServer(nil)
 	borrowed.Close()
 	for scheme, server := range map[string]*http.Server{
-		"http":  {Handler: hello, ReadHeaderTimeout: time.Second},
-		"https": {Handler: hello, ReadHeaderTimeout: time.Second, TLSConfig: borrowed.TLS},
+		"http":  {Handler: hello, ReadHeaderTimeout: 3 * time.Second},
+		"https": {Handler: hello, ReadHeaderTimeout: 3 * time.Second, TLSConfig: borrowed.TLS},
 	} {
 		open := newWatched()
 		s := httpserver.New(server, httpserver.Options{MaxConnections: 1, Log: slog.New(slog.DiscardHandler), Open: open})

@@ -58,6 +58,7 @@ func TestDeliverByMySQL(t *testing.T) {
 	sender := &recorder{}
 	handler := push.NewDeliveries(push.DeliveryOptions{
 		Store: store, Senders: map[push.Platform]push.Sender{push.APNs: sender}, Log: slog.New(slog.DiscardHandler),
+		Patience: time.Minute, Timeout: time.Minute,
 	})
 	t.Cleanup(handler.Wait)
 	deliver := func(e *push.StoredEvent, tokens ...string) {

@@ -70,11 +70,12 @@ func (m *MySQL) Purge(ctx context.Context) (n int, err error) {
 			})
 			if err != nil {
 				failed = append(failed, err)
+				break
 			}
 			n += deleted
 			// A round is short, too, if others have locked rows, perhaps only for a moment: InnoDB locks
 			// the neighbours of what it deletes. What all of them pass over is left to the next purge.
-			more = err == nil && deleted > 0
+			more = deleted > 0
 		}
 	}
 	return n, errors.Join(failed...)

@@ -2,8 +2,9 @@ package wake
 
 import "time"
 
-// Tests cannot wait as long for an answer as servers should.
-func init() { pingEvery = 200 * time.Millisecond } //nolint:gochecknoinits // before any test runs
+// Tests cannot wait as long for an answer of a server that is away, and wait longer for one
+// that is only slow, because their machine is busy.
+func init() { pingEvery, lastTimeout = time.Second, time.Minute } //nolint:gochecknoinits // before any test runs
 
 // Encode and Decode are how names become a message and come out of it.
 var (

@@ -50,17 +50,18 @@ import (
 const Channel = "activityd_wake"
 
 const (
-	burst          = 5 * time.Millisecond   // notifications within it share a message
-	publishTimeout = 2 * time.Second        // of one message
-	lastTimeout    = 500 * time.Millisecond // of the last one, at the stop
-	firstPause     = 50 * time.Millisecond  // after a failure; it doubles
+	burst          = 5 * time.Millisecond  // notifications within it share a message
+	publishTimeout = 2 * time.Second       // of one message
+	firstPause     = 50 * time.Millisecond // after a failure; it doubles
 	maxPause       = 2 * time.Second
 	maxSilence     = 3 // pings without an answer until a connection is given up
 )
 
-// pingEvery is how often an idle subscription is tried. It is a variable because
-// tests have less time.
-var pingEvery = 3 * time.Second
+// Variables, because tests have other times.
+var (
+	pingEvery   = 3 * time.Second        // how often an idle subscription is tried
+	lastTimeout = 500 * time.Millisecond // of the last message, at the stop
+)
 
 // The bounds of a message, in bytes.
 const (

@@ -556,7 +556,7 @@ func TestServerIsAway(t *testing.T) {
 func TestDeadPeer(t *testing.T) {
 	t.Parallel()
 	server := apnstest.Start(t)
-	s := newSender(t, server, func(o *Options) { o.sendPing = 100 * time.Millisecond })
+	s := newSender(t, server, func(o *Options) { o.sendPing = 2 * time.Second })
 	warm(t, s)
 	server.Freeze()
 	if got := s.Send(patient(t), message(1)); got != (push.Result{Outcome: push.Ambiguous, Reason: reasonLost}) {

@@ -108,7 +108,8 @@ func TestAMessageArrives(t *testing.T) {
 		if last.Urgency != "high" || last.TTL != 0 {
 			t.Errorf("the urgent one, which has expired, has %+v", last)
 		}
-		if last.Remote != first.Remote {
+		// HTTP/1.1: a connection is not used again whose request was written late.
+		if !o.HTTP1 && last.Remote != first.Remote {
 			t.Error("messages one after the other went over several connections")
 		}
 		if want := "HTTP/2.0"; !o.HTTP1 && first.Proto != want {
