@@ -228,8 +228,11 @@ func TestARedisThatIsAwayIsUnavailable(t *testing.T) {
 func TestARedisThatHangsIsUnavailable(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t)
-	b := newBench(t, &redis.Options{Addr: server.Addr(), Network: "unix", ReadTimeout: 50 * time.Millisecond}, index.Options{})
-	b.refill(t, ladder(3))
+	newBench(t, &redis.Options{Addr: server.Addr(), Network: "unix"}, index.Options{}).refill(t, ladder(3))
+	now := time.Now()
+	b := newBench(t, &redis.Options{Addr: server.Addr(), Network: "unix", ReadTimeout: 50 * time.Millisecond}, index.Options{
+		Now: func() time.Time { return now },
+	})
 	if err := server.Pause(); err != nil {
 		t.Fatal(err)
 	}

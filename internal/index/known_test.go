@@ -82,6 +82,7 @@ func TestOlderDataAreNeverBelieved(t *testing.T) {
 		t.Errorf("probe of a later process: %v", err)
 	}
 	b.watched(t)
+	servertest.Eventually(t, "the loss to be noted", func() bool { return b.LostAt() > noted })
 	servertest.Eventually(t, "the set to be missing", func() bool {
 		_, err := late.Candidates(ctx, user)
 		return errors.Is(err, index.ErrMissing)
@@ -292,7 +293,11 @@ func takeOver(t *testing.T, replica *localserver.Node) {
 	t.Helper()
 	must(t, replica.Restart(t.Context()))
 	servertest.Eventually(t, "the replica to take over", func() bool {
-		return replica.Client.Do(t.Context(), "CLUSTER", "FAILOVER", "TAKEOVER").Err() == nil
+		if replica.Client.Do(t.Context(), "CLUSTER", "FAILOVER", "TAKEOVER").Err() == nil {
+			return true
+		}
+		role, err := replica.Client.Do(t.Context(), "ROLE").Slice()
+		return err == nil && role[0] == "master" // the reply to the one before was lost
 	})
 }
 

@@ -388,17 +388,23 @@ const (
 	// pipelineSize bounds the commands in one pipeline, so that one large batch
 	// neither fills the server's buffers nor delays other clients for long.
 	pipelineSize = 1000
-	// repeatFor is how long commands are repeated that come to a slot that is moving, or to
-	// a server that is no master any more. It bounds how long they hold up the others of
-	// their batch.
-	repeatFor = 500 * time.Millisecond
-	// findTimeout is how long the servers of a cluster may take to say which slots are where,
-	// and findAgainTimeout the same where they said so before, which is used then.
-	findTimeout      = time.Second
+	// findAgainTimeout is findTimeout where the servers said so before, which is used then.
 	findAgainTimeout = 300 * time.Millisecond
 	// downFor is how long calls to a node that does not answer fail at once, before one of
 	// them tries again.
 	downFor = time.Second
+)
+
+// Variables, because tests have more time: their machine may stall.
+var (
+	// repeatFor is how long commands are repeated that come to a slot that is moving, or to
+	// a server that is no master any more. It bounds how long they hold up the others of
+	// their batch.
+	repeatFor = 500 * time.Millisecond
+	// findTimeout is how long the servers of a cluster may take to say which slots are where.
+	findTimeout = time.Second
+	// probeTimeout is how long a probe of one node may take.
+	probeTimeout = 2 * time.Second
 )
 
 // send sends the commands, pipelined, to their nodes side by side. Commands to a node that

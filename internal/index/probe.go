@@ -17,9 +17,8 @@ import (
 )
 
 const (
-	probeEvery   = time.Second     // between two probes of [Index.Watch]
-	probeTimeout = 2 * time.Second // of one node, by one of them
-	probeTTL     = time.Second     // of the guard of a probe that was cut short
+	probeEvery = time.Second // between two probes of [Index.Watch]
+	probeTTL   = time.Second // of the guard of a probe that was cut short
 
 	// refusalTTL is how long a refusal is reported. It is longer than a postponed task
 	// waits until it is tried again, and longer than the time between two refusals of a

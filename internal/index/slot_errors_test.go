@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
@@ -38,7 +39,7 @@ func TestErrorRepliesForOneSet(t *testing.T) {
 		t.Run(c.reply, func(t *testing.T) {
 			t.Parallel()
 			fake := miniredis.RunT(t)
-			client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{fake.Addr()}, MaxRetries: -1, ContextTimeoutEnabled: true})
+			client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{fake.Addr()}, MaxRetries: -1, ContextTimeoutEnabled: true, ReadTimeout: time.Minute})
 			t.Cleanup(func() { _ = client.Close() })
 			ix := index.New(client, index.Options{Settings: settings(t, 10, 20, 0)})
 			const victim, neighbour = member.ID(71001), member.ID(71002)

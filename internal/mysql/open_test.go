@@ -190,20 +190,22 @@ func TestOpenInsists(t *testing.T) {
 func TestAnAbandonedTransactionEnds(t *testing.T) {
 	t.Parallel()
 	dsn := servertest.MySQLDSN(t)
-	for wait, query := range map[int]string{30: "", 1: "wait_timeout=1"} {
+	for wait, query := range map[int]string{30: "", 7: "wait_timeout=7"} {
 		db := openWith(t, dsn, query)
 		var got int
 		if err := db.QueryRowContext(t.Context(), "SELECT @@session.wait_timeout").Scan(&got); err != nil || got != wait {
 			t.Errorf("with %q, the server waits %d s, %v, want %d", query, got, err, wait)
 		}
 	}
-	stopped, other := openWith(t, dsn, "wait_timeout=1"), openWith(t, dsn, "innodb_lock_wait_timeout=20")
+	stopped, other := openWith(t, dsn, ""), openWith(t, dsn, "innodb_lock_wait_timeout=20")
 	tx, err := stopped.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.ExecContext(t.Context(), "INSERT INTO users (id) VALUES (1)"); err != nil {
-		t.Fatal(err)
+	for _, statement := range []string{"INSERT INTO users (id) VALUES (1)", "SET SESSION wait_timeout = 1"} {
+		if _, err := tx.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if _, err := other.ExecContext(t.Context(), "INSERT INTO users (id) VALUES (1)"); err != nil {
 		t.Errorf("the row of an abandoned transaction is not free: %v", err)

@@ -25,7 +25,9 @@ func openDB(t *testing.T) (*sql.DB, *queue.MySQLQueue) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	return db, queue.NewMySQLQueue(db, queue.Options{Owner: strings.Repeat("a very long host name ", 10)})
+	q := queue.NewMySQLQueue(db, queue.Options{Owner: strings.Repeat("a very long host name ", 10)})
+	q.LookCheaply()
+	return db, q
 }
 
 func exec(t *testing.T, db *sql.DB, query string, args ...any) {

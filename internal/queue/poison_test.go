@@ -178,14 +178,14 @@ func TestWhatAbsorbedDoesNotExpire(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, q queuetest.Queue) {
 		mortal := tasks.NewUpload(7)
-		mortal.Life = 30 * time.Millisecond
+		mortal.Life = 2 * time.Second
 		enqueue(t, q, mortal)
 		held := claim(t, q, 1)
 		enqueue(t, q, tasks.NewUpload(7))
 		if n, err := q.Absorb(t.Context(), held); err != nil || n != 1 {
 			t.Fatalf("absorbed %d, %v", n, err)
 		}
-		finish(t, q, queue.Later(60*time.Millisecond, errors.New("redis is away")), held...)
+		finish(t, q, queue.Later(mortal.Life+time.Second, errors.New("redis is away")), held...)
 		eventually(t, "it is claimed again", func() bool {
 			sweep(t, q)
 			return len(claim(t, q, 1)) == 1

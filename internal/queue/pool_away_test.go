@@ -71,7 +71,13 @@ func TestTasksOfOneServerHoldUpNoOthers(t *testing.T) {
 				})
 				enqueue(t, p.queue, uploads(1, 2*test.waiting, 1)...)
 				pass(10 * time.Second)
-				counts(t, p.queue, queue.Counts{Scheduled: int(test.waiting)})
+				got, err := p.queue.Count(t.Context())
+				if !test.known { // some wait for a worker, which may pause
+					got.Scheduled, got.Waiting = got.Scheduled+got.Waiting, 0
+				}
+				if want := (queue.Counts{Scheduled: int(test.waiting)}); err != nil || got != want {
+					t.Fatalf("counts %+v, %v, want %+v", got, err, want)
+				}
 				const seconds = 30
 				h.tries.Store(0)
 				for i := range uint64(seconds) {

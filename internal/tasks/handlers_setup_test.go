@@ -167,7 +167,10 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	b := &bench{T: t, redis: miniredis.RunT(t), site: &site.Memory{Store: contacts.NewMemory()}}
-	b.client = redis.NewClient(&redis.Options{Addr: b.redis.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1})
+	b.client = redis.NewClient(&redis.Options{
+		Addr: b.redis.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1,
+		ReadTimeout: time.Minute, // miniredis is slow on a busy machine
+	})
 	t.Cleanup(func() { _ = b.client.Close() })
 	b.index = index.New(b.client, index.Options{Settings: settings})
 	b.queue = queuetest.NewMemory(queue.Options{}, func() time.Time { return time.Now().Add(b.ahead) })

@@ -24,6 +24,7 @@ func proxied(t *testing.T) (*localserver.Redis, *servertest.Proxy, *redis.Client
 		t.Fatal(err)
 	}
 	opts.MaxRetries, opts.DialerRetries, opts.DisableIdentity = -1, 1, true
+	opts.ReadTimeout = time.Minute // the machine is busy
 	client := redis.NewClient(opts)
 	t.Cleanup(func() { _ = client.Close() })
 	return server, proxy, client
