@@ -158,7 +158,7 @@ type several struct {
 
 func newSeveral(t *testing.T, replicas int) several {
 	t.Helper()
-	cluster := servertest.Cluster(t, 3, replicas, "--cluster-node-timeout", "1000")
+	cluster := servertest.Cluster(t, 3, replicas, "--cluster-node-timeout", "15000")
 	client := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: cluster.Addrs()[:1], ContextTimeoutEnabled: true, MaxRetries: 1, DialerRetries: 1, DialTimeout: time.Second,
 		ReadTimeout: time.Minute, // a machine may stall

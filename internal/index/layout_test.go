@@ -17,7 +17,7 @@ import (
 // while servers disagree after a failover, is not believed.
 func TestANodeWithoutSlotsIsNotBelieved(t *testing.T) {
 	t.Parallel()
-	cluster := servertest.Cluster(t, 3, 1, "--cluster-node-timeout", "1000")
+	cluster := servertest.Cluster(t, 3, 1, "--cluster-node-timeout", "15000")
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
 	ix := New(client, Options{Settings: Settings{Need: 10, Max: 12, Min: 10}})

@@ -59,7 +59,7 @@ func TestClusterMovesSlotsWithTheirKeys(t *testing.T) {
 
 func TestAReplicaOfAClusterTakesOver(t *testing.T) {
 	t.Parallel()
-	c, client := startCluster(t, 3, 1, "--cluster-node-timeout", "1000")
+	c, client := startCluster(t, 3, 1, "--cluster-node-timeout", "3000", "--cluster-replica-validity-factor", "0")
 	if err := client.Set(t.Context(), "key", "value", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
