@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"testing"
 
+	driver "github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/index"
@@ -47,10 +48,20 @@ func groundOn(t *testing.T, need int, dsn string, r *localserver.Redis) *ground 
 
 func openMySQL(t *testing.T, dsn string) *sql.DB {
 	t.Helper()
-	db, err := mysql.Open(dsn, mysql.WithMaxOpen(16))
+	db, err := mysql.Open(patiently(t, dsn), mysql.WithMaxOpen(16))
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
+}
+
+// patiently returns dsn with a longer time to connect than the default of 5 s, after which the
+// database counts as unavailable. A server that is gone still refuses at once.
+func patiently(t *testing.T, dsn string) string {
+	t.Helper()
+	cfg, err := driver.ParseDSN(dsn)
+	must(t, err)
+	cfg.Timeout = patience
+	return cfg.FormatDSN()
 }
 
 func openRedis(t *testing.T, r *localserver.Redis) *redis.Client {

@@ -15,10 +15,12 @@ import (
 // so that others come first as often as they can.
 type hesitantIndex struct{ tasks.Index }
 
+func hesitant(ix tasks.Index) tasks.Index { return hesitantIndex{ix} }
+
 // startedHesitant is a process at work that hesitates before each write.
 func (g *ground) startedHesitant(t *testing.T, name string) *process {
 	t.Helper()
-	p := g.process(t, name, faults{index: func(ix tasks.Index) tasks.Index { return hesitantIndex{ix} }})
+	p := g.process(t, name, faults{index: hesitant})
 	p.start(t)
 	return p
 }

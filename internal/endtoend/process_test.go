@@ -1,6 +1,7 @@
 package endtoend_test
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -19,6 +20,9 @@ import (
 // partSize is small, so that an upload of anybody popular is a chain of tasks.
 const partSize = 100
 
+// patience is what a busy machine may take, where a test goes wrong if somebody gives up.
+const patience = time.Minute
+
 // process is one activityd process: connections, index, queue, workers and
 // reader of its own. Only HTTP and flags are missing.
 type process struct {
@@ -33,6 +37,7 @@ type faults struct {
 	queue    func(queuetest.Queue) queuetest.Queue                   // between workers and queue
 	index    func(tasks.Index) tasks.Index                           // between handlers and index
 	handlers func(map[string]queue.Handler) map[string]queue.Handler // between workers and handlers
+	lease    time.Duration                                           // of the tasks; 0: as poolOptions has it
 }
 
 // process returns one that does not work before its start. It reads at once.
@@ -56,11 +61,13 @@ func (g *ground) process(t *testing.T, name string, f faults) *process {
 	if f.handlers != nil {
 		handlers = f.handlers(handlers)
 	}
+	options := poolOptions()
+	options.Lease = cmp.Or(f.lease, options.Lease)
 	hints := tasks.NewHints(q, log)
 	return &process{
-		reader: recent.NewReader(ix, store, hints, recent.Options{Min: g.settings.Min}),
+		reader: recent.NewReader(ix, store, hints, recent.Options{Min: g.settings.Min, IndexWait: patience}),
 		hints:  hints,
-		pool:   queue.NewPool(claims, notifier, handlers, log, poolOptions()),
+		pool:   queue.NewPool(claims, notifier, handlers, log, options),
 	}
 }
 
