@@ -45,15 +45,16 @@ type severalSite struct {
 const newcomer = member.ID(2011)
 
 // clusterSite is one of 900 viewers, whose sets lie in a cluster of three masters, each
-// with a replica.
+// with a replica. A node that says nothing for longer than the timeout, in milliseconds, is
+// taken for dead.
 type clusterSite struct {
 	*severalSite
 	*localserver.Cluster
 }
 
-func newClusterSite(t *testing.T) *clusterSite {
+func newClusterSite(t *testing.T, timeout string) *clusterSite {
 	t.Helper()
-	c := servertest.Cluster(t, 3, 1, "--cluster-node-timeout", "1000")
+	c := servertest.Cluster(t, 3, 1, "--cluster-node-timeout", timeout)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
 	return &clusterSite{newSeveralSite(t, c.URL(), client, 900), c}
@@ -62,7 +63,7 @@ func newClusterSite(t *testing.T) *clusterSite {
 // newSeveralSite makes a site of so many viewers, whose sets are built when it returns.
 func newSeveralSite(t *testing.T, redisURL string, client redis.UniversalClient, viewers member.ID) *severalSite {
 	t.Helper()
-	s := &severalSite{dsn: servertest.MySQLDSN(t), redisURL: redisURL, client: client}
+	s := &severalSite{dsn: patiently(t, servertest.MySQLDSN(t)), redisURL: redisURL, client: client}
 	s.db = openMySQL(t, s.dsn)
 	s.site = site.NewMySQL(s.db)
 	var members []site.Member
@@ -240,7 +241,7 @@ func TestADeadNodeHoldsUpItsOwnMembersOnly(t *testing.T) {
 
 func loseNode(t *testing.T, lose, restore func(*localserver.Node) error) {
 	t.Helper()
-	s := newClusterSite(t)
+	s := newClusterSite(t, "3000")
 	ctx := t.Context()
 	dead := []*localserver.Node{s.Nodes[0], s.Nodes[3]}
 	theirs, others := s.on(t, dead[0])
@@ -293,7 +294,7 @@ func loseNode(t *testing.T, lose, restore func(*localserver.Node) error) {
 // a command is repeated for half a second, and what it left again.
 func TestSlotsMoveUnderLoad(t *testing.T) {
 	t.Parallel()
-	s := newClusterSite(t)
+	s := newClusterSite(t, "30000") // no node is to die
 	ctx := t.Context()
 	s.each(t, s.viewers, func(ctx context.Context, viewer member.ID) error {
 		return s.site.SetContact(ctx, viewer, newcomer, site.Grant{})
@@ -358,7 +359,7 @@ func (s *severalSite) openNow(ctx context.Context) (n int) {
 // its sets are built again.
 func TestAReplicaTakesOverUnderLoad(t *testing.T) {
 	t.Parallel()
-	s := newClusterSite(t)
+	s := newClusterSite(t, "3000")
 	ctx := t.Context()
 	theirs, _ := s.on(t, s.Nodes[1])
 	titles := []string{"first of 2010", "first of 2011"}
