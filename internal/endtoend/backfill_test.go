@@ -37,7 +37,7 @@ func TestBackfillUnderTraffic(t *testing.T) {
 	if from := tn.check(t, b.reader); from[recent.FromIndex] < people/2 {
 		t.Errorf("answers from %v", from)
 	}
-	if n := tn.missingSets(t); n > 0 {
+	if n := len(tn.missingSets(t)); n > 0 {
 		t.Errorf("%d sets are missing", n)
 	}
 }

@@ -39,7 +39,6 @@ type fleet struct {
 	trouble    atomic.Pointer[error] // the first that ended what live does
 	faults     record
 	quiet      *quiet
-	hangs      bool // MySQL may, for longer than the API waits
 }
 
 // newFleet starts everything, on a town whose sets are there.
@@ -118,9 +117,10 @@ func (f *fleet) live(ctx context.Context) (rest func() error) {
 	}
 }
 
-// isAway reports whether the API says that it cannot answer now.
-func (f *fleet) isAway(code int) bool {
-	return code == http.StatusServiceUnavailable || f.hangs && code == http.StatusGatewayTimeout
+// isAway reports whether the API says that it cannot answer now. It gives up after 5 s, which
+// a slow machine may take, too.
+func isAway(code int) bool {
+	return code == http.StatusServiceUnavailable || code == http.StatusGatewayTimeout
 }
 
 // every does something again and again, with a pause in between.

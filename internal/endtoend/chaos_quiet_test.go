@@ -101,7 +101,7 @@ func (q *quiet) look(ctx context.Context, reader *httpReader) error {
 	answer, err := reader.read(ctx, quietViewer, 10)
 	status, answered := errors.AsType[*statusError](err)
 	switch state := before % pearlStates; {
-	case answered && !q.isAway(status.code):
+	case answered && !isAway(status.code):
 		return fmt.Errorf("the quiet viewer: %w", err)
 	case err == nil && q.phase.Load() == before && q.want[state] != nil:
 		return q.compare(state, answer)

@@ -42,7 +42,7 @@ func (r *httpReader) readSomebody(ctx context.Context) error {
 	r.tally.reads.Add(1)
 	answer, err := r.read(ctx, viewer, 1+r.rnd.IntN(20))
 	switch status, answered := errors.AsType[*statusError](err); {
-	case answered && !r.isAway(status.code) && status.code != http.StatusNotFound:
+	case answered && !isAway(status.code) && status.code != http.StatusNotFound:
 		return fmt.Errorf("viewer %s: %w", viewer, err)
 	case err != nil:
 		r.tally.refused.Add(1)
@@ -67,6 +67,16 @@ func (r *httpReader) read(ctx context.Context, viewer member.ID, limit int) (ans
 	}
 	err = exchange(r.http, request, http.StatusOK, &answer)
 	return answer, err
+}
+
+// askAgain reads for some viewers, as their pages would in time. A read that could not wait for
+// Redis says nothing about a set that is missing.
+func (f *fleet) askAgain(t *testing.T, viewers []member.ID) {
+	t.Helper()
+	reader := f.httpReader(nil)
+	for _, viewer := range viewers {
+		_, _ = reader.read(t.Context(), viewer, 1) // it is asked again if it is missing still
+	}
 }
 
 // askEverybody holds what the API answers to each viewer against plain SQL.

@@ -85,7 +85,6 @@ func newFailovers(t *testing.T, seed uint64) *failovers {
 	}
 	f.siteProxy = servertest.NewProxy(t, f.primary.Addr())
 	f.fleet = fleetOn(t, seed, f.siteProxy.MySQLDSN(f.primary.SiteDSN()), servertest.NewProxy(t, f.primary.Addr()))
-	f.hangs = true
 	return f
 }
 

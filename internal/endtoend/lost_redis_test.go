@@ -6,6 +6,7 @@ import (
 
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
 )
 
@@ -15,11 +16,15 @@ func TestEmptiedRedis(t *testing.T) {
 	seed := seedFor(t)
 	tn := newTown(t, newGround(t, needFor(seed)), seed, 400)
 	tn.warm(t, tn.viewers())
-	a, b := tn.startedHesitant(t, "a"), tn.startedHesitant(t, "b")
+	worked := newCounter(0)
+	a, b := tn.process(t, "a", faults{index: hesitant, handlers: worked.wrap}), tn.process(t, "b", faults{index: hesitant, handlers: worked.wrap})
+	a.start(t)
+	b.start(t)
 	audience := tn.watch(t, seed, a, b)
 	for range 2 {
+		before := worked.total.Load()
 		alive := tn.living(t, 30)
-		eventually(t, "there is work to do", func() bool { return tn.count(t).Open() > 10 })
+		eventually(t, "everybody works", func() bool { return worked.total.Load() > before+10 })
 		tn.flush(t)
 		must(t, alive())
 	}
@@ -32,24 +37,24 @@ func TestEmptiedRedis(t *testing.T) {
 		t.Errorf("answers with an empty Redis from %v", from)
 	}
 	// No change and no command brought the sets back, only that they were asked for.
-	eventually(t, "the sets that were asked for are there again", func() bool { return tn.missingSets(t) == 0 })
+	eventually(t, "the sets that were asked for are there again", func() bool { return len(tn.missingSets(t)) == 0 })
 	tn.awaitIdle(t)
 	if from := tn.check(t, b.reader); from[recent.FromIndex] < people/2 {
 		t.Errorf("answers after the refills from %v", from)
 	}
 }
 
-// missingSets counts the sampled viewers who have somebody to be indexed and no
+// missingSets returns the sampled viewers who have somebody to be indexed and no
 // set. Members who left cannot read, and so ask for none.
-func (tn *town) missingSets(t *testing.T) (n int) {
+func (tn *town) missingSets(t *testing.T) (missing []member.ID) {
 	t.Helper()
 	sets, truth := tn.sets(t), tn.uploaders(t)
 	for _, viewer := range tn.sample() {
 		if len(truth[viewer.String()]) > 0 && len(sets[viewer.String()]) == 0 && !tn.isGone(t, viewer) {
-			n++
+			missing = append(missing, viewer)
 		}
 	}
-	return n
+	return missing
 }
 
 // TestKilledRedis: kill -9 in the middle of the work. Tasks are postponed and
@@ -69,8 +74,13 @@ func TestKilledRedis(t *testing.T) {
 			tn := newTown(t, g, seed, 300)
 			tn.warm(t, tn.viewers())
 			tn.allowAttempts(t, 1)
-			a, b := tn.started(t, "a"), tn.started(t, "b")
-			tn.killRedis(t, seed, a, b)
+			worked := newCounter(10)
+			// A lease that runs out takes the only attempt.
+			f := faults{handlers: worked.wrap, lease: patience}
+			a, b := tn.process(t, "a", f), tn.process(t, "b", f)
+			a.start(t)
+			b.start(t)
+			tn.killRedis(t, seed, worked, a, b)
 			tn.awaitIdle(t)
 			tn.check(t, a.reader)
 			tn.check(t, b.reader)
@@ -78,14 +88,15 @@ func TestKilledRedis(t *testing.T) {
 	}
 }
 
-// killRedis kills Redis while the town lives, and restarts it.
-func (tn *town) killRedis(t *testing.T, seed uint64, a, b *process) {
+// killRedis kills Redis while the town lives and a and b work, and restarts it.
+func (tn *town) killRedis(t *testing.T, seed uint64, worked *counter, a, b *process) {
 	t.Helper()
 	audience := tn.watch(t, seed, a, b)
 	alive := tn.living(t, 40)
-	eventually(t, "there is work to do", func() bool { return tn.count(t).Open() > 10 })
+	<-worked.reached
 	must(t, tn.redis.Kill())
 	must(t, alive())
+	tn.live(t, 10) // the changes before may all have been done
 	eventually(t, "tasks are postponed", func() bool { return tn.count(t).Scheduled > 0 })
 	audience.stop()
 	if from := tn.checkAnswers(t, a.reader, tn.sample()); from[recent.FromIndex] > 0 {
