@@ -35,7 +35,7 @@ func TestPushSurvivesTheLossOfACentre(t *testing.T) {
 	if err := rest(); err != nil {
 		t.Fatalf("the site: %v", err)
 	}
-	c.awaitDelivered(t)
+	c.awaitDelivered(t, pushSettleBound)
 	j := newPushJudge(t, c.pushSite)
 	j.checkNothingStuck()
 	j.checkComplete()
