@@ -20,6 +20,7 @@ type program struct {
 	cmd     *exec.Cmd
 	dir     string
 	addr    string // its HTTP address
+	metrics string // the address of its metrics
 	reading sync.WaitGroup
 }
 
@@ -60,7 +61,7 @@ func (p *program) start(binary string, b *backend, flags []string) error {
 		return err
 	}
 	lines := bufio.NewReader(log)
-	for p.addr == "" {
+	for p.addr == "" || p.metrics == "" {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
 			return fmt.Errorf("activityd ended before it listened: %w", err)
@@ -69,8 +70,14 @@ func (p *program) start(binary string, b *backend, flags []string) error {
 			Message string `json:"msg"`
 			Address string `json:"address"`
 		}
-		if json.Unmarshal(line, &entry) == nil && entry.Message == "listening" {
+		if json.Unmarshal(line, &entry) != nil {
+			continue
+		}
+		switch entry.Message {
+		case "listening":
 			p.addr = entry.Address
+		case "listening for metrics":
+			p.metrics = entry.Address
 		}
 	}
 	p.reading.Go(func() { _, _ = io.Copy(io.Discard, lines) })

@@ -159,8 +159,7 @@ type scale struct {
 	meter   *meter
 	log     io.Writer
 	program *program
-	metrics string // address of its metrics
-	idle    cost   // a second of the program at rest
+	idle    cost // a second of the program at rest
 	http    atomic.Int64
 	drawn   int // uploads that were drawn
 	used    int // pairs that were used
@@ -168,16 +167,8 @@ type scale struct {
 
 // start starts activityd as a program, with flags besides.
 func (s *scale) start(ctx context.Context, flags ...string) error {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	s.metrics = l.Addr().String()
-	if err := l.Close(); err != nil {
-		return err
-	}
-	s.program, err = startProgram(ctx, s.backend, append([]string{"--metrics-listen=" + s.metrics}, flags...)...)
-	if err != nil {
+	var err error
+	if s.program, err = startProgram(ctx, s.backend, flags...); err != nil {
 		return err
 	}
 	s.meter.account.program = s.program.cmd.Process.Pid
@@ -192,7 +183,7 @@ func (s *scale) stop() error {
 
 // metric returns the sum of the series of activityd's metrics whose lines begin with a text.
 func (s *scale) metric(ctx context.Context, prefix string) (sum float64, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.metrics+"/metrics", http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.program.metrics+"/metrics", http.NoBody)
 	if err != nil {
 		return 0, err
 	}
