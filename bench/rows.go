@@ -62,8 +62,22 @@ type readCost struct {
 	Shown                  int
 }
 
-// costOf reads once to warm up, and once to count.
+// costOf returns what a read costs. Once a second a connection asks before it is used whether
+// its server is the primary: of a few reads, the one with the fewest trips did not.
 func (l *lines) costOf(ctx context.Context, viewer member.ID) (t readCost, err error) {
+	const tries = 3
+	t, err = l.costOfOne(ctx, viewer)
+	for try := 1; try < tries && err == nil && t.MySQLTrips > 1; try++ {
+		var again readCost
+		if again, err = l.costOfOne(ctx, viewer); again.MySQLTrips < t.MySQLTrips {
+			t = again
+		}
+	}
+	return t, err
+}
+
+// costOfOne reads once to warm up, and once to count.
+func (l *lines) costOfOne(ctx context.Context, viewer member.ID) (t readCost, err error) {
 	reader := l.own.reader()
 	if _, err := reader.Read(ctx, contacts.Viewer{ID: viewer}, shown); err != nil {
 		return t, err
