@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -29,8 +30,11 @@ func killConnections(ctx context.Context, db *sql.DB) error {
 	defer func() { _ = conn.Close() }()
 	for retry.Sleep(ctx, 200*time.Millisecond) == nil {
 		processes, err := servertest.Processes(ctx, conn)
+		if ctx.Err() != nil {
+			return nil
+		}
 		if err != nil {
-			return errors.Join(err, ctx.Err())
+			return err
 		}
 		for _, process := range processes {
 			_, _ = conn.ExecContext(ctx, "KILL ?", process.ID) // it may be gone
@@ -45,19 +49,16 @@ func isKilled(err error) bool {
 	return errors.Is(err, once.ErrUnavailable) || errors.Is(mysql.Translate(context.Background(), "", err), mysql.ErrUnavailable)
 }
 
-// deadlocks is how many the server has found.
+// deadlocks is how many the server has found. The connections of db may have been killed.
 func deadlocks(t *testing.T, db *sql.DB) (n int) {
 	t.Helper()
-	for _, query := range []string{
-		"SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'Innodb_deadlocks'", // MariaDB
-		"SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks' AND status = 'enabled'",
-	} {
-		if err := db.QueryRowContext(t.Context(), query).Scan(&n); err == nil {
-			return n
-		}
-	}
-	t.Fatal("the server does not count deadlocks")
-	return 0
+	eventually(t, "the server says how many deadlocks it has found", func() bool {
+		return slices.ContainsFunc([]string{
+			"SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'Innodb_deadlocks'", // MariaDB
+			"SELECT count FROM information_schema.innodb_metrics WHERE name = 'lock_deadlocks' AND status = 'enabled'",
+		}, func(query string) bool { return db.QueryRowContext(t.Context(), query).Scan(&n) == nil })
+	})
+	return n
 }
 
 // refused is an error that the server sends.
@@ -146,10 +147,6 @@ func TestMySQLLostAnswers(t *testing.T) {
 	}
 	proxy := servertest.NewProxy(t, cfg.Addr)
 	store := once.NewMySQL(openMySQL(t, proxy.MySQLDSN(dsn), mysql.WithMaxOpen(1)))
-	// Each change of the row takes a moment, in which the connection is cut.
-	for _, event := range []string{"INSERT", "UPDATE"} {
-		execMySQL(t, direct, "CREATE TRIGGER slow_"+event+" BEFORE "+event+" ON once_keys FOR EACH ROW SET NEW.reason = IF(NEW.name = 'a', CONCAT(NEW.reason, LEFT(SLEEP(0.3), 0)), NEW.reason)")
-	}
 	acquire(t, store, "another", "so that there is a floor")
 	changed := func() (n int) {
 		if err := direct.QueryRowContext(t.Context(), "SELECT COALESCE(SUM(1 + changes), 0) FROM once_keys WHERE name = 'a'").Scan(&n); err != nil {
@@ -168,15 +165,19 @@ func TestMySQLLostAnswers(t *testing.T) {
 		{Action: once.Finish, Owner: "the last one"},
 	} {
 		lost := make(chan error, 1)
+		unlock := lockMySQL(t, direct) // the change waits, and the connection is cut
 		go func() {
 			_, err := store.Apply(t.Context(), "a", op)
 			lost <- err
 		}()
-		eventually(t, "the change is under way", func() bool { return sleeping(t, direct) })
+		eventually(t, "the change is under way", func() bool {
+			return underWay(t, direct, func(p servertest.Process) bool { return p.State == "Waiting for table metadata lock" })
+		})
 		proxy.Cut()
 		if err := <-lost; !errors.Is(err, once.ErrUnavailable) {
 			t.Errorf("%s: %v, want that the answer was lost", op.Action, err)
 		}
+		unlock()
 		eventually(t, "it was applied", func() bool { return changed() == i+1 })
 		r, err := store.Apply(t.Context(), "a", op)
 		if err != nil || r.Outcome != once.OK || r.State.Attempt != []int{1, 1, 1, 2, 1, 2, 2}[i] {
@@ -186,7 +187,29 @@ func TestMySQLLostAnswers(t *testing.T) {
 			t.Errorf("%s again: fence %v after %v", op.Action, r.State.Fence, fence)
 		}
 		fence = r.State.Fence
-		execMySQL(t, direct, "UPDATE once_keys SET changes = ? WHERE name = 'a'", i) // of the trigger's rows
+		execMySQL(t, direct, "UPDATE once_keys SET changes = ? WHERE name = 'a'", i) // the repetition may be a change, too
+	}
+}
+
+// lockMySQL lets nobody change a row until the function that it returns is called.
+func lockMySQL(t *testing.T, db *sql.DB) (unlock func()) {
+	t.Helper()
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	exec := func(statement string) {
+		t.Helper()
+		if _, err := conn.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec("LOCK TABLES once_keys READ")
+	return func() {
+		t.Helper()
+		exec("UNLOCK TABLES")
+		_ = conn.Close()
 	}
 }
 
