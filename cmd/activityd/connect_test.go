@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -20,11 +19,8 @@ func TestARedisWithoutTheDatabaseIsRefused(t *testing.T) {
 	t.Parallel()
 	dsn := "--mysql-dsn=" + servertest.MySQLDSN(t)
 	plain := servertest.Redis(t).URL()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	_, bus, err := net.SplitHostPort(free.Addr().String())
-	must(t, errors.Join(err, free.Close()))
-	cluster := servertest.Redis(t, "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--cluster-port", bus).URL()
+	host, bus := servertest.FreePort(t)
+	cluster := servertest.Redis(t, "--bind", host, "--cluster-enabled", "yes", "--cluster-port", bus).URL()
 	for _, url := range []string{plain + "?db=99", cluster + "?db=1"} {
 		for _, args := range [][]string{
 			{"serve", dsn, "--listen=127.0.0.1:0", "--metrics-listen="},

@@ -69,7 +69,7 @@ func StartCluster(ctx context.Context, masters, replicas int, args ...string) (*
 
 // start starts the nodes.
 func (c *Cluster) start(ctx context.Context, args []string) error {
-	host, port, err := freePorts(ctx, 2*len(c.Nodes))
+	host, port, err := FreePorts(ctx, 2*len(c.Nodes))
 	if err != nil {
 		return err
 	}
@@ -97,9 +97,9 @@ func (c *Cluster) start(ctx context.Context, args []string) error {
 	return group.Wait()
 }
 
-// freePorts returns a loopback address and the first of n adjacent ports that nothing listens
+// FreePorts returns a loopback address and the first of n adjacent ports that nothing listens
 // on. They lie below those that a system gives to outgoing connections.
-func freePorts(ctx context.Context, n int) (host string, first int, err error) {
+func FreePorts(ctx context.Context, n int) (host string, first int, err error) {
 	for range 100 {
 		host, first = "127.0.0.1", 10_000+rand.N(20_000)
 		if runtime.GOOS == "linux" { // where all of 127.0.0.0/8 is this machine

@@ -42,7 +42,7 @@ func StartWatched(ctx context.Context, downAfter time.Duration, args ...string) 
 
 func (w *Watched) start(ctx context.Context, downAfter time.Duration, args []string) error {
 	const sentinels = 3
-	host, port, err := freePorts(ctx, 2+sentinels)
+	host, port, err := FreePorts(ctx, 2+sentinels)
 	if err != nil {
 		return err
 	}

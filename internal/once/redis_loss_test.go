@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,7 +59,7 @@ var losses = map[string]struct {
 // site is a Redis that will lose data, and the highest fences of the names in it.
 type site struct {
 	server  *localserver.Redis
-	port    string
+	addr    string // of TCP
 	client  *redis.Client
 	proxy   *servertest.Proxy // between the replica and the server, if there is one
 	replica *redis.Client
@@ -101,7 +102,7 @@ func restart(t *testing.T, s *site) {
 // replicate starts a replica, and waits until it has all that the server has.
 func (s *site) replicate(t *testing.T) {
 	t.Helper()
-	s.proxy = servertest.NewProxy(t, "127.0.0.1:"+s.port)
+	s.proxy = servertest.NewProxy(t, s.addr)
 	s.replica = connect(t, servertest.Redis(t))
 	host, port, _ := strings.Cut(s.proxy.Addr(), ":")
 	s.must(t, s.replica.Do(t.Context(), "REPLICAOF", host, port).Err())
@@ -153,9 +154,9 @@ var terms = once.Terms{Lease: time.Hour, Keep: time.Hour, Attempts: 3}
 
 func newSite(t *testing.T, args []string, replicated bool, epochs func(context.Context) (uint64, error)) *site {
 	t.Helper()
-	port := servertest.FreePort(t)
-	server := servertest.Redis(t, append([]string{"--bind", "127.0.0.1", "--port", port}, args...)...)
-	s := &site{server: server, port: port, client: connect(t, server), epochs: epochs, highest: make(map[string]once.Fence)}
+	host, port := servertest.FreePort(t)
+	server := servertest.Redis(t, append([]string{"--bind", host, "--port", port}, args...)...)
+	s := &site{server: server, addr: net.JoinHostPort(host, port), client: connect(t, server), epochs: epochs, highest: make(map[string]once.Fence)}
 	if replicated {
 		s.replicate(t)
 	}

@@ -2,8 +2,8 @@ package servertest
 
 import (
 	"errors"
-	"net"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -60,17 +60,12 @@ func Watched(t testing.TB, downAfter time.Duration, args ...string) *localserver
 	return w
 }
 
-// FreePort returns a port of this machine that nothing listens on.
-func FreePort(t testing.TB) string {
+// FreePort returns a loopback address and a port of it that nothing listens on.
+func FreePort(t testing.TB) (host, port string) {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	host, n, err := localserver.FreePorts(t.Context(), 1)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("servertest: %v", err)
 	}
-	defer func() { _ = l.Close() }()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
+	return host, strconv.Itoa(n)
 }
