@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	driver "github.com/go-sql-driver/mysql"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
@@ -84,8 +85,9 @@ func beProcess(ctx context.Context, text string) error {
 	if err != nil {
 		return err
 	}
-	db.SetMaxOpenConns(5) // eight processes connect at once
-	client := redis.NewClient(&redis.Options{Network: "unix", Addr: task.Socket, ContextTimeoutEnabled: true})
+	const conns = 5 // eight processes have as many
+	db.SetMaxOpenConns(conns)
+	client := redis.NewClient(&redis.Options{Network: "unix", Addr: task.Socket, ContextTimeoutEnabled: true, DialTimeout: time.Minute, ReadTimeout: time.Minute})
 	notifier := &notify.Notifier{}
 	subscribed, _ := notifier.Subscribe("a name that no process notifies")
 	passing, stopPassing := context.WithCancel(ctx)
@@ -99,6 +101,10 @@ func beProcess(ctx context.Context, text string) error {
 	}
 	o := once.New(store, once.Options{Notifier: notifier})
 
+	// A call ends if its first operation fails, as when all connect at the same time.
+	if err := errors.Join(connectAll(ctx, db, conns), client.Ping(ctx).Err()); err != nil {
+		return err
+	}
 	fmt.Println("ready")
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
 		return err
@@ -139,15 +145,31 @@ func beProcess(ctx context.Context, text string) error {
 	return errors.Join(client.Close(), db.Close())
 }
 
+// connectAll opens n connections of a pool.
+func connectAll(ctx context.Context, db *sql.DB, n int) error {
+	for range n {
+		conn, err := db.Conn(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close() }() // once the pool has n
+	}
+	return nil
+}
+
 // guardedWork changes a row of a table that refuses fences it has seen.
 func guardedWork(ctx context.Context, db *sql.DB, name string, a once.Attempt, succeeds bool) error {
-	result, err := db.ExecContext(ctx, "UPDATE guarded SET attempts = attempts + 1, successes = successes + ?, fence = ? WHERE name = ? AND fence < ?",
-		succeeds, a.Fence, name, a.Fence)
+	n := 0
+	err := mysql.Transact(ctx, db, "work", func(tx *sql.Tx) (err error) {
+		n, err = mysql.Affected(tx.ExecContext(ctx, "UPDATE guarded SET attempts = attempts + 1, successes = successes + ?, fence = ? WHERE name = ? AND fence < ?",
+			succeeds, a.Fence, name, a.Fence))
+		return err
+	})
 	if err != nil {
 		return err
 	}
-	if n, err := result.RowsAffected(); err != nil || n != 1 {
-		return fmt.Errorf("attempt %+v of %s was refused: %w", a, name, err)
+	if n != 1 {
+		return fmt.Errorf("attempt %+v of %s was refused", a, name)
 	}
 	if !succeeds {
 		return errWork
@@ -160,7 +182,12 @@ func guardedWork(ctx context.Context, db *sql.DB, name string, a once.Attempt, s
 // 1,000 names.
 func TestProveProcesses(t *testing.T) {
 	t.Parallel()
-	task := processTask{DSN: servertest.MySQLDSN(t), Socket: servertest.Redis(t).Addr(), Names: 40, Seed: rand.Uint64(), Chance: 0.3}
+	cfg, err := driver.ParseDSN(servertest.MySQLDSN(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Timeout = time.Minute // for connecting
+	task := processTask{DSN: cfg.FormatDSN(), Socket: servertest.Redis(t).Addr(), Names: 40, Seed: rand.Uint64(), Chance: 0.3}
 	if os.Getenv("ACTIVITYD_PROVE") != "" {
 		task.Names, task.Chance = 1000, 0.15
 		if seed, err := strconv.ParseUint(os.Getenv("ACTIVITYD_SEED"), 10, 64); err == nil {

@@ -211,7 +211,10 @@ func onRedis(t testing.TB, size int, m *mutation, args ...string) *stage {
 	if m != nil {
 		hooks = append(hooks, m)
 	}
-	admin := redis.NewClient(&redis.Options{Network: "unix", Addr: r.Addr(), MaxRetries: -1, PoolSize: manyConns, DialerRetries: 1})
+	admin := redis.NewClient(&redis.Options{
+		Network: "unix", Addr: r.Addr(), MaxRetries: -1, PoolSize: manyConns, DialerRetries: 1,
+		ReadTimeout: time.Minute, // a SAVE waits for the disk
+	})
 	t.Cleanup(func() { _ = admin.Close() })
 	s := &stage{
 		measured: true, monotonic: true, clients: []once.Store{direct.mustOpen(t, hooks...), proxied.mustOpen(t, hooks...)}, size: size, pause: time.Millisecond,
