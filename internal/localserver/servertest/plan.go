@@ -3,6 +3,7 @@ package servertest
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"regexp"
 	"strconv"
 	"strings"
@@ -13,14 +14,36 @@ import (
 // in order and with their arguments, as the server logged them. A prepared statement is
 // there each time it ran. db must come from [MySQLDSN], because Statements switches on
 // the server's slow query log.
+//
+// The connection is a new one, so that no pool replaces it on account of its age while ask
+// runs.
 func Statements(t testing.TB, db *sql.DB, ask func()) []string {
 	t.Helper()
-	const own = "thread_id = CONNECTION_ID()"
+	reconnect(t, db)
 	exec(t, db, "SET GLOBAL log_output = 'TABLE', GLOBAL slow_query_log = ON")
+	before := connectionID(t, db)
 	exec(t, db, "SET SESSION long_query_time = 0 /*M! , SESSION slow_query_log = ON */") // a session variable in MariaDB
-	before := len(logged(t, db, own))
 	ask()
-	return logged(t, db, own)[before:]
+	statements := logged(t, db, "thread_id = "+before)
+	if id := connectionID(t, db); id != before {
+		t.Fatalf("servertest: connection %s was replaced by %s, whose statements were not logged", before, id)
+	}
+	return statements
+}
+
+// reconnect has a pool of one connection make a new one.
+func reconnect(t testing.TB, db *sql.DB) {
+	t.Helper()
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatalf("servertest: %v", err)
+	}
+	_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // which closes it
+}
+
+func connectionID(t testing.TB, db *sql.DB) string {
+	t.Helper()
+	return query(t, db, "SELECT CONNECTION_ID() AS id")[0]["id"]
 }
 
 // LogUser makes a user with all rights to the database of db, on a server of t's own,
