@@ -31,7 +31,7 @@ type stage struct {
 	latency   time.Duration                                // of a request and of an answer, at most; 0: that of the server
 
 	stops, kills, happened atomic.Int64 // of processes; events
-	undecided              atomic.Int64 // histories that porcupine needs more than a minute for
+	undecided              atomic.Int64 // histories that porcupine needs longer for
 	inFlight               atomic.Int64 // operations
 	down                   atomic.Bool  // the server is being killed and started again
 	dead                   atomic.Bool  // it was killed, and is not being started yet
@@ -366,7 +366,7 @@ func (s *stage) judge(h *history) error {
 	m := model(s.monotonic)
 	if err == nil {
 		// A history with many open answers may take for ever, and a GB each few seconds.
-		switch porcupine.CheckOperationsTimeout(m, h.ops, 10*time.Second) {
+		switch porcupine.CheckOperationsTimeout(m, h.ops, 30*time.Second) {
 		case porcupine.Ok:
 			return nil
 		case porcupine.Unknown:
