@@ -255,16 +255,16 @@ func TestAJobWhoseFirstAnswerIsLost(t *testing.T) {
 	})
 }
 
-// lossNoticed is a reporter that closes a channel when a lease was lost.
+// lossNoticed is a reporter that calls a function when the lease was lost, or cannot be
+// acquired again.
 type lossNoticed struct {
 	servers
-	lost  chan struct{}
-	close func()
+	lost func()
 }
 
 func (l lossNoticed) Trouble(err error) {
-	if errors.Is(err, once.ErrLost) {
-		l.close()
+	if errors.Is(err, once.ErrLost) || errors.Is(err, once.ErrUnavailable) {
+		l.lost()
 	}
 }
 
@@ -284,14 +284,21 @@ func TestAJobOutlastsARealMySQL(t *testing.T) {
 		_, err := existing(ctx, members[:1])
 		return nil, err
 	}
+	var killed atomic.Bool // a slow machine may lose the lease before
 	lost := make(chan struct{})
+	lose := sync.OnceFunc(func() { close(lost) })
 	job := s.alone(once.NewMySQL(db), bulk.All)
-	job.Rate, job.Lease, job.Reporter = 600, time.Second, lossNoticed{s, lost, sync.OnceFunc(func() { close(lost) })}
+	job.Rate, job.Lease, job.Reporter = 600, 3*time.Second, lossNoticed{s, func() {
+		if killed.Load() {
+			lose()
+		}
+	}}
 	result := start(t.Context(), job)
 	<-begun
 	before, err := once.NewMySQL(db).Get(t.Context(), allName)
 	must(t, err)
 	must(t, server.Kill())
+	killed.Store(true)
 	<-lost
 	must(t, server.Restart(t.Context()))
 	s.wantAll(t, <-result)

@@ -30,6 +30,16 @@ func TestStopsAndCrashesLoseAndDoubleNothing(t *testing.T) {
 				defer w.mu.Unlock()
 				return rnd.IntN(in) == 0
 			}
+			alone := make(map[member.ID]int) // visits of a single member that failed, in a run
+			mayFail := func(users []member.ID) bool {
+				if len(users) > 1 {
+					return true
+				}
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				alone[users[0]]++
+				return alone[users[0]] < 10 // else it is given up
+			}
 			w.visit = func(_ context.Context, users []member.ID) ([]member.ID, error) {
 				if chance(2) {
 					<-time.After(time.Second)
@@ -37,8 +47,8 @@ func TestStopsAndCrashesLoseAndDoubleNothing(t *testing.T) {
 				if chance(5) {
 					return nil, errAway
 				}
-				if chance(9) {
-					return nil, errOwn // ten times alone will hardly come
+				if chance(9) && mayFail(users) {
+					return nil, errOwn
 				}
 				if chance(5) {
 					return users[len(users)/2:], errAway
@@ -47,6 +57,7 @@ func TestStopsAndCrashesLoseAndDoubleNothing(t *testing.T) {
 			}
 			var kept bulk.Checkpoint
 			for runs := 0; ; runs++ {
+				clear(alone)
 				ctx, stop := context.WithCancel(t.Context())
 				if runs < 20 {
 					time.AfterFunc(time.Duration(rnd.IntN(5000))*time.Millisecond, stop)
