@@ -147,12 +147,18 @@ func beProcess(ctx context.Context, text string) error {
 
 // connectAll opens n connections of a pool.
 func connectAll(ctx context.Context, db *sql.DB, n int) error {
+	var all []*sql.Conn
 	for range n {
 		conn, err := db.Conn(ctx)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = conn.Close() }() // once the pool has n
+		all = append(all, conn)
+	}
+	for _, conn := range all {
+		if err := conn.Close(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
