@@ -191,7 +191,7 @@ func TestMySQLLostAnswers(t *testing.T) {
 	}
 }
 
-// lockMySQL lets nobody change a row until the function that it returns is called.
+// lockMySQL makes changes of the table wait until the function that it returns is called.
 func lockMySQL(t *testing.T, db *sql.DB) (unlock func()) {
 	t.Helper()
 	conn, err := db.Conn(t.Context())
