@@ -252,7 +252,7 @@ func TestANodeOfAClusterIsBuilt(t *testing.T) {
 	theirs = c.on(t, c.Nodes[2])
 	c.empty(t, c.Nodes[2])
 	var slots []int
-	for slot := 2*16384/3 + 1; len(slots) < 1000; slot++ {
+	for slot := 2*16384/3 + 1; len(slots) < 300; slot++ {
 		slots = append(slots, slot)
 	}
 	must(t, c.MoveSlots(t.Context(), c.Nodes[2], c.Nodes[0], slots...))
