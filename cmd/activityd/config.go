@@ -220,8 +220,8 @@ func (c *config) indexOptions() (index.Options, error) {
 	return o, err
 }
 
-// indexWait is [recent.Options.IndexWait]; zero: its default. Tests set it: a busy machine is
-// no Redis that hangs.
+// indexWait is [recent.Options.IndexWait]; zero: its default. Tests set a longer one, because
+// Redis may be slow on a busy machine.
 var indexWait time.Duration
 
 func (c *config) readerOptions(s index.Settings) recent.Options {

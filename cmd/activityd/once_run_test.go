@@ -383,8 +383,8 @@ func TestOnceSuccessAfterALostLease(t *testing.T) {
 	}
 }
 
-// Standard error that takes nothing blocks neither what says something, which also extends the
-// lease, nor the end of a process.
+// When standard error is not read, sayError returns at once, so that what calls it goes on
+// extending the lease; and the process ends all the same.
 func TestOnceMessagesDoNotBlock(t *testing.T) {
 	t.Parallel()
 	f := newOnceFixture()
@@ -395,9 +395,21 @@ func TestOnceMessagesDoNotBlock(t *testing.T) {
 	code := make(chan int)
 	go func() { code <- exitCode(r.run(f.store)) }()
 	eventually(t, "it runs", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.child != nil })
-	for n := range 2 * maxMessages {
-		r.sayError("digest", fmt.Errorf("%w: number %d", once.ErrUnavailable, n))
-	}
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		for n := range 2 * maxMessages {
+			r.sayError("digest", fmt.Errorf("%w: number %d", once.ErrUnavailable, n))
+		}
+	}()
+	eventually(t, "all is said", func() bool {
+		select {
+		case <-said:
+			return true
+		default:
+			return false
+		}
+	})
 	r.pass(syscall.SIGTERM)
 	if got := <-code; got != 128+int(syscall.SIGTERM) {
 		t.Errorf("exit code %d", got)

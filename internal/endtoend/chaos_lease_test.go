@@ -72,28 +72,23 @@ func (d *duel) begin(t *testing.T) {
 	t.Helper()
 	d.toFirst.Delay(time.Hour)
 	must(t, d.site.SetContact(t.Context(), follower, followed, site.Grant{}))
-	d.awaitHolder(t, d.first)
+	eventually(t, "the first worker has the task", func() bool { return d.isHolder(t, d.first) })
 }
 
-// hasBegun reports whether a worker has begun the task. One that is stopped between the commit
-// of the claim and its reply holds a task of which it will never know.
-func (d *duel) hasBegun(t *testing.T, p *program) bool {
+// begun returns how many tasks a worker has begun. One that is stopped between the commit of
+// the claim and its reply holds a task of which it will never know.
+func (d *duel) begun(t *testing.T, p *program) float64 {
 	t.Helper()
 	line, found, err := p.latest().findLine("listening for metrics")
 	must(t, err)
 	if !found {
-		return false
+		return 0
 	}
 	text, err := scrape(t.Context(), &http.Client{Timeout: 5 * time.Second}, line.Address)
-	return err == nil && sumOf(text, `activityd_task_wait_seconds_count{queue="default",type="add_contact"}`) > 0
-}
-
-// awaitHolder waits until the task is that worker's, or was.
-func (d *duel) awaitHolder(t *testing.T, p *program) {
-	t.Helper()
-	eventually(t, "the task is held by "+p.name, func() bool {
-		return d.ledger.number(t, "SELECT COUNT(*) FROM task_events WHERE type = 'add_contact' AND event = 'running' AND owner LIKE ?", ownerOf(p)+"%") > 0
-	})
+	if err != nil {
+		return 0
+	}
+	return sumOf(text, `activityd_task_wait_seconds_count{queue="default",type="add_contact"}`)
 }
 
 func (d *duel) isHolder(t *testing.T, p *program) bool {
@@ -146,13 +141,15 @@ func TestALateWriteOfAPausedProcessIsRefused(t *testing.T) {
 	t.Parallel()
 	d := newDuel(t)
 	d.begin(t)
-	eventually(t, "the first worker knows what it holds", func() bool { return d.hasBegun(t, d.first) })
+	eventually(t, "the first worker knows what it holds", func() bool { return d.begun(t, d.first) > 0 })
 	must(t, d.first.freeze())
 	// So that it has the task for some round trips, and still when the first one writes. A probe
 	// of Redis must be over in 2 s.
 	d.toSecond.Delay(400 * time.Millisecond)
 	must(t, d.second.thaw())
-	d.awaitHolder(t, d.second)
+	eventually(t, "the second worker has, or had, the task", func() bool {
+		return d.ledger.number(t, "SELECT COUNT(*) FROM task_events WHERE type = 'add_contact' AND event = 'running' AND owner LIKE ?", ownerOf(d.second)+"%") > 0
+	})
 
 	letGo(d.toFirst)
 	must(t, d.first.thaw())

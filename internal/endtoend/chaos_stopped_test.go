@@ -25,8 +25,9 @@ func TestAStoppedTransactionHoldsUpNobody(t *testing.T) {
 		},
 		"while it holds a lease": func(t *testing.T, d *duel) {
 			t.Helper()
+			before := d.begun(t, d.first)
 			d.begin(t)
-			eventually(t, "the first worker knows what it holds", func() bool { return d.hasBegun(t, d.first) })
+			eventually(t, "the first worker knows what it holds", func() bool { return d.begun(t, d.first) > before })
 			d.mysqlToFirst.Delay(stopDelay) // a claim would outlast its lease
 			letGo(d.toFirst)
 		},
@@ -57,7 +58,7 @@ const stopDelay = 200 * time.Millisecond
 // then: the worker finishes the task, and is given another one.
 func (d *duel) stopInTransaction(t *testing.T, begin func(*testing.T, *duel)) (stopped int) {
 	t.Helper()
-	for {
+	for range 10 {
 		begin(t, d)
 		eventually(t, "the first worker has locked its task, or done it", func() bool { return d.isLocked(t) || d.count(t).Open() == 0 })
 		must(t, d.first.freeze())
@@ -75,6 +76,8 @@ func (d *duel) stopInTransaction(t *testing.T, begin func(*testing.T, *duel)) (s
 		d.awaitIdle(t)
 		d.exec(t, "DELETE FROM task_events")
 	}
+	t.Fatal("the first worker was stopped too late each time")
+	return 0
 }
 
 // isLocked reports whether a transaction has locked the only task.

@@ -20,7 +20,7 @@ import (
 // partSize is small, so that an upload of anybody popular is a chain of tasks.
 const partSize = 100
 
-// patience is what a busy machine may take, where a test goes wrong if somebody gives up.
+// patience is how long a call may take on a busy machine, in tests that fail when it is given up.
 const patience = time.Minute
 
 // process is one activityd process: connections, index, queue, workers and

@@ -388,14 +388,15 @@ const (
 	// pipelineSize bounds the commands in one pipeline, so that one large batch
 	// neither fills the server's buffers nor delays other clients for long.
 	pipelineSize = 1000
-	// findAgainTimeout is findTimeout where the servers said so before, which is used then.
+	// findAgainTimeout is findTimeout where the servers have said so before: what they said
+	// then is used.
 	findAgainTimeout = 300 * time.Millisecond
 	// downFor is how long calls to a node that does not answer fail at once, before one of
 	// them tries again.
 	downFor = time.Second
 )
 
-// Variables, because tests have more time: their machine may stall.
+// Variables, because tests set longer ones: their machine may be busy.
 var (
 	// repeatFor is how long commands are repeated that come to a slot that is moving, or to
 	// a server that is no master any more. It bounds how long they hold up the others of

@@ -81,7 +81,7 @@ func TestErrorRepliesForOneSet(t *testing.T) {
 						call()
 						return
 					}
-					calls.Go(call) // each is repeated for half a second
+					calls.Go(call) // each is repeated for repeatFor
 				}
 				for _, user := range users {
 					each(func() {

@@ -146,7 +146,7 @@ func TestMySQLLostAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	proxy := servertest.NewProxy(t, cfg.Addr)
-	store := once.NewMySQL(openMySQL(t, proxy.MySQLDSN(dsn), mysql.WithMaxOpen(1)))
+	store := once.NewMySQL(openMySQL(t, proxy.MySQLDSN(dsn)+"&innodb_lock_wait_timeout=60", mysql.WithMaxOpen(1)))
 	acquire(t, store, "another", "so that there is a floor")
 	changed := func() (n int) {
 		if err := direct.QueryRowContext(t.Context(), "SELECT COALESCE(SUM(1 + changes), 0) FROM once_keys WHERE name = 'a'").Scan(&n); err != nil {
@@ -165,19 +165,27 @@ func TestMySQLLostAnswers(t *testing.T) {
 		{Action: once.Finish, Owner: "the last one"},
 	} {
 		lost := make(chan error, 1)
-		unlock := lockMySQL(t, direct) // the change waits, and the connection is cut
+		// The change waits for a row, and the connection is cut.
+		tx, err := direct.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = tx.Rollback() })
+		if _, err := tx.ExecContext(t.Context(), "SELECT name FROM once_keys WHERE name IN (' floor', 'a') FOR UPDATE"); err != nil {
+			t.Fatal(err)
+		}
 		go func() {
 			_, err := store.Apply(t.Context(), "a", op)
 			lost <- err
 		}()
-		eventually(t, "the change is under way", func() bool {
-			return underWay(t, direct, func(p servertest.Process) bool { return p.State == "Waiting for table metadata lock" })
-		})
+		eventually(t, "the change is under way", func() bool { return inserting(t, direct) || updating(t, direct) })
 		proxy.Cut()
 		if err := <-lost; !errors.Is(err, once.ErrUnavailable) {
 			t.Errorf("%s: %v, want that the answer was lost", op.Action, err)
 		}
-		unlock()
+		if err := tx.Rollback(); err != nil {
+			t.Fatal(err)
+		}
 		eventually(t, "it was applied", func() bool { return changed() == i+1 })
 		r, err := store.Apply(t.Context(), "a", op)
 		if err != nil || r.Outcome != once.OK || r.State.Attempt != []int{1, 1, 1, 2, 1, 2, 2}[i] {
@@ -188,28 +196,6 @@ func TestMySQLLostAnswers(t *testing.T) {
 		}
 		fence = r.State.Fence
 		execMySQL(t, direct, "UPDATE once_keys SET changes = ? WHERE name = 'a'", i) // the repetition may be a change, too
-	}
-}
-
-// lockMySQL makes changes of the table wait until the function that it returns is called.
-func lockMySQL(t *testing.T, db *sql.DB) (unlock func()) {
-	t.Helper()
-	conn, err := db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	exec := func(statement string) {
-		t.Helper()
-		if _, err := conn.ExecContext(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
-	}
-	exec("LOCK TABLES once_keys READ")
-	return func() {
-		t.Helper()
-		exec("UNLOCK TABLES")
-		_ = conn.Close()
 	}
 }
 

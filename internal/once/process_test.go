@@ -85,7 +85,7 @@ func beProcess(ctx context.Context, text string) error {
 	if err != nil {
 		return err
 	}
-	const conns = 5 // eight processes have as many
+	const conns = 5 // of each of eight processes
 	db.SetMaxOpenConns(conns)
 	client := redis.NewClient(&redis.Options{Network: "unix", Addr: task.Socket, ContextTimeoutEnabled: true, DialTimeout: time.Minute, ReadTimeout: time.Minute})
 	notifier := &notify.Notifier{}

@@ -2,8 +2,7 @@ package wake
 
 import "time"
 
-// Tests cannot wait as long for an answer of a server that is away, and wait longer for one
-// that is only slow, because their machine is busy.
+// Tests notice a server that is away sooner, and give one that is slow more time.
 func init() { pingEvery, lastTimeout = time.Second, time.Minute } //nolint:gochecknoinits // before any test runs
 
 // Encode and Decode are how names become a message and come out of it.

@@ -31,7 +31,7 @@ type stage struct {
 	latency   time.Duration                                // of a request and of an answer, at most; 0: that of the server
 
 	stops, kills, happened atomic.Int64 // of processes; events
-	undecided              atomic.Int64 // histories that porcupine needs longer for
+	undecided              atomic.Int64 // histories that porcupine did not decide in time
 	inFlight               atomic.Int64 // operations
 	down                   atomic.Bool  // the server is being killed and started again
 	dead                   atomic.Bool  // it was killed, and is not being started yet

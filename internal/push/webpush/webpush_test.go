@@ -108,9 +108,16 @@ func TestAMessageArrives(t *testing.T) {
 		if last.Urgency != "high" || last.TTL != 0 {
 			t.Errorf("the urgent one, which has expired, has %+v", last)
 		}
-		// HTTP/1.1: a connection is not used again whose request was written late.
-		if !o.HTTP1 && last.Remote != first.Remote {
-			t.Error("messages one after the other went over several connections")
+		reused := 0
+		for i := range len(received) - 1 {
+			if received[i].Remote == received[i+1].Remote {
+				reused++
+			}
+		}
+		// A connection of HTTP/1.1 is closed when the answer comes before the request was
+		// written, now and then.
+		if all := len(received) - 1; reused < all && !o.HTTP1 || reused == 0 {
+			t.Errorf("a connection was used again for %d messages of %d", reused, all)
 		}
 		if want := "HTTP/2.0"; !o.HTTP1 && first.Proto != want {
 			t.Errorf("it went over %s, want %s", first.Proto, want)
