@@ -44,7 +44,7 @@ func TestEmptiedRedis(t *testing.T) {
 	}
 }
 
-// missingSets returns the sampled viewers who have somebody to be indexed and no
+// missingSets returns the sampled viewers who have a contact to be indexed and no
 // set. Members who left cannot read, and so ask for none.
 func (tn *town) missingSets(t *testing.T) (missing []member.ID) {
 	t.Helper()
