@@ -24,7 +24,7 @@ func TestEmptiedRedis(t *testing.T) {
 	for range 2 {
 		before := worked.total.Load()
 		alive := tn.living(t, 30)
-		eventually(t, "everybody works", func() bool { return worked.total.Load() > before+10 })
+		eventually(t, "the workers work", func() bool { return worked.total.Load() > before+10 })
 		tn.flush(t)
 		must(t, alive())
 	}

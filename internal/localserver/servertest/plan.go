@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // Statements returns the queries and changes that ask sent on the one connection of db,
@@ -148,7 +150,7 @@ func query(t testing.TB, db *sql.DB, text string, args ...any) []map[string]stri
 }
 
 // rowsOf returns the rows of a query, by column. NULL is empty.
-func rowsOf(ctx context.Context, q querier, text string, args ...any) (all []map[string]string, err error) {
+func rowsOf(ctx context.Context, q mysql.Querier, text string, args ...any) (all []map[string]string, err error) {
 	rows, err := q.QueryContext(ctx, text, args...)
 	if err != nil {
 		return nil, err

@@ -2,10 +2,11 @@ package servertest
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"slices"
 	"strconv"
+
+	"github.com/activityd/activityd/internal/mysql"
 )
 
 // Process is a connection to a server and what it does.
@@ -18,13 +19,9 @@ type Process struct {
 	Info     string // its statement; empty: none
 }
 
-type querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
-
 // Processes returns the other connections that use the database of q, which is a
 // connection or a pool of connections. A connection that asks the same is left out.
-func Processes(ctx context.Context, q querier) ([]Process, error) {
+func Processes(ctx context.Context, q mysql.Querier) ([]Process, error) {
 	database, err := rowsOf(ctx, q, "SELECT DATABASE() AS name")
 	if err != nil {
 		return nil, err
@@ -37,7 +34,7 @@ func Processes(ctx context.Context, q querier) ([]Process, error) {
 //
 // It does not query information_schema.processlist: MySQL 9.7 may answer such a query with
 // error 3854, "Cannot convert string", as the statement of another connection has binary text.
-func processes(ctx context.Context, q querier) (list []Process, err error) {
+func processes(ctx context.Context, q mysql.Querier) (list []Process, err error) {
 	const query = "SHOW FULL PROCESSLIST"
 	rows, err := rowsOf(ctx, q, query)
 	if err != nil {
