@@ -38,6 +38,7 @@ type fleet struct {
 	tally      tally
 	trouble    atomic.Pointer[error] // the first that ended what live does
 	faults     record
+	losses     []time.Time // when Redis had lost data; for the goroutine that makes its faults
 	quiet      *quiet
 }
 

@@ -144,7 +144,9 @@ func (f *fleet) redisFaults() []fault {
 			return whileWrong(ctx, rnd, 0, 500*time.Millisecond, f.loseRedis, func() error { return f.redis.Restart(ctx) })
 		}},
 		fault{"Redis killed, back with older data", f.ageRedis},
-		fault{"Redis emptied", func(ctx context.Context, _ *rand.Rand) error { return f.client.FlushAll(ctx).Err() }},
+		fault{"Redis emptied", func(ctx context.Context, _ *rand.Rand) error {
+			return f.lossy(func() error { return f.client.FlushAll(ctx).Err() })
+		}},
 		fault{"Redis stalled", func(ctx context.Context, rnd *rand.Rand) error {
 			return whileWrong(ctx, rnd, 300*time.Millisecond, 1200*time.Millisecond, f.redis.Pause, f.redis.Resume)
 		}},
@@ -169,9 +171,16 @@ func (f *fleet) ageRedis(ctx context.Context, rnd *rand.Rand) error {
 	return errors.Join(err, os.RemoveAll(older))
 }
 
+// lossy does what has Redis lose data, and notes when that was over.
+func (f *fleet) lossy(do func() error) error {
+	err := do()
+	f.losses = append(f.losses, time.Now())
+	return err
+}
+
 // loseRedis kills Redis, and with it what it had written down.
 func (f *fleet) loseRedis() error {
-	if err := f.redis.Kill(); err != nil {
+	if err := f.lossy(f.redis.Kill); err != nil {
 		return err
 	}
 	files, err := filepath.Glob(filepath.Join(filepath.Dir(f.redis.Addr()), "appendonly*"))

@@ -28,10 +28,12 @@ type program struct {
 }
 
 // serving returns "activityd serve" with more flags, not yet started. It ends
-// with t at the latest.
+// with t at the latest. If t fails, its logs stay.
 func serving(t *testing.T, name, dsn, redisURL string, flags ...string) *program {
 	t.Helper()
-	p := &program{name: name, logs: t.TempDir(), argv: append([]string{
+	logs, err := os.MkdirTemp("", "activityd-logs-")
+	must(t, err)
+	p := &program{name: name, logs: logs, argv: append([]string{
 		activityd(t), "serve", "--log-format=json", "--listen=127.0.0.1:0", "--mysql-dsn=" + dsn, "--redis-url=" + redisURL,
 	}, flags...)}
 	p.env = append(os.Environ(), "ACTIVITYD_METRICS_LISTEN=127.0.0.1:0", "GORACE=halt_on_error=1")
@@ -39,9 +41,11 @@ func serving(t *testing.T, name, dsn, redisURL string, flags ...string) *program
 		if r := p.latest(); r != nil {
 			_ = r.end(syscall.SIGKILL) // it may have ended
 		}
-		if t.Failed() {
-			p.tellLogs(t)
+		if !t.Failed() {
+			must(t, os.RemoveAll(p.logs))
+			return
 		}
+		p.tellLogs(t)
 	})
 	return p
 }
@@ -151,15 +155,21 @@ func (p *program) checkLogs(t *testing.T) {
 	}
 }
 
-// tellLogs shows the end of each log.
+// tellLogs shows the end of the logs of trouble, and says where all are. They would hide in
+// the output what failed, which comes before them.
 func (p *program) tellLogs(t *testing.T) {
 	t.Helper()
 	const most = 100 // lines: the two stacks of a data race are among them
 	for _, r := range p.runs {
-		lines, _ := r.lines() // it may be gone by now
+		lines, err := r.lines()
+		must(t, err)
+		if !r.failed() && !slices.ContainsFunc(lines, line.isTrouble) {
+			continue
+		}
 		lines = slices.DeleteFunc(lines, func(l line) bool { return l.Message == "request" })
 		for _, line := range lines[max(0, len(lines)-most):] {
 			t.Logf("%s: %s", filepath.Base(r.log), line.text)
 		}
 	}
+	t.Logf("the logs of %s are in %s", p.name, p.logs)
 }

@@ -88,6 +88,17 @@ func (r *run) end(sig syscall.Signal) error {
 	}
 }
 
+// failed reports whether the process ended by itself, with an error.
+func (r *run) failed() bool {
+	select {
+	case <-r.exited:
+		exit, is := errors.AsType[*exec.ExitError](r.err)
+		return is && exit.Exited()
+	default:
+		return false
+	}
+}
+
 // line is one of a log.
 type line struct {
 	Message string `json:"msg"`

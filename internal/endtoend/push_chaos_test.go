@@ -137,12 +137,12 @@ func (f *pushFleet) checkDoubles(t *testing.T, j *pushJudge) {
 	}
 }
 
-// checkStream: what was added after Redis last lost what it had is in the queue, and nothing
-// was set aside.
+// checkStream: what was added after Redis last lost data is in the queue, and nothing was set
+// aside.
 func (f *pushFleet) checkStream(t *testing.T, j *pushJudge) {
 	t.Helper()
 	for id, e := range j.sent {
-		afterLoss := !slices.ContainsFunc(f.lostRedis, func(lost time.Time) bool { return e.began.Before(lost) })
+		afterLoss := !slices.ContainsFunc(f.losses, func(lost time.Time) bool { return e.began.Before(lost) })
 		if e.way == byStream && afterLoss && !j.notified[id] {
 			j.wrongf("event %s was added to the stream after the last loss, and is not in the queue", id)
 		}

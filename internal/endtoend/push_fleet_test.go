@@ -28,10 +28,9 @@ type pushFleet struct {
 	*fleet // its servers, proxies and processes
 	*pushSite
 
-	faults    windows
-	kills     atomic.Int64
-	lostRedis []time.Time // when Redis lost what it had, or the stream
-	watcher   *doublesWatcher
+	faults  windows
+	kills   atomic.Int64
+	watcher *doublesWatcher
 }
 
 // newPushFleet starts everything.
@@ -144,18 +143,14 @@ func (f *pushFleet) killing(some []*program) []fault {
 // leaseOfPush is that of notifications.
 const leaseOfPush = 5 * time.Second
 
-// noted has faults of servers noted and counted. Of a Redis that lost what it had, when.
+// noted has faults of servers noted and counted.
 func (f *pushFleet) noted(faults []fault) (all []fault) {
 	for _, one := range faults {
 		all = append(all, fault{one.name, func(ctx context.Context, rnd *rand.Rand) error {
 			if strings.Contains(one.name, "killed") || one.name == "Redis emptied" {
 				f.kills.Add(1)
 			}
-			err := f.faults.during(one.name, func() error { return one.strike(ctx, rnd) })
-			if strings.Contains(one.name, "empt") {
-				f.lostRedis = append(f.lostRedis, time.Now())
-			}
-			return err
+			return f.faults.during(one.name, func() error { return one.strike(ctx, rnd) })
 		}})
 	}
 	return all
@@ -165,7 +160,7 @@ func (f *pushFleet) noted(faults []fault) (all []fault) {
 func (f *pushFleet) redisFaults() []fault {
 	return append(f.fleet.redisFaults(), fault{"the stream emptied", func(ctx context.Context, _ *rand.Rand) error {
 		f.kills.Add(1)
-		return f.client.Del(ctx, stream.Key).Err()
+		return f.lossy(func() error { return f.client.Del(ctx, stream.Key).Err() })
 	}})
 }
 
