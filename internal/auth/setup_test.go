@@ -11,12 +11,11 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/activityd/activityd/internal/auth"
+	"github.com/activityd/activityd/internal/localserver/servertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { servertest.Main(m) }
 
 // issue makes a token that must be fine.
 func issue(t testing.TB, name string, scopes auth.Scope, limit auth.Limit) (auth.Token, string) {

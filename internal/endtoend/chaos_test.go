@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/activityd/activityd/internal/index"
 )
 
 // TestChaos: processes of the real program serve a town while servers, processes
@@ -35,6 +37,10 @@ func TestChaos(t *testing.T) {
 	settled := time.Since(rested)
 	f.ledger.check(t)
 	f.ledger.checkHas(t, f.tally.acked)
+	ix := index.New(f.client, index.Options{Settings: f.settings})
+	eventually(t, "what Redis came back with is deleted, if it may be old", func() bool {
+		return ix.Look(t.Context(), f.viewers()[:1])[0].Err == nil
+	})
 	f.checkSets(t)
 	f.checkGuards(t)
 	f.checkAnswers(t, judge.reader, f.viewers())

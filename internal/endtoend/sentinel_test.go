@@ -28,7 +28,7 @@ func TestSentinelsPromoteAReplicaUnderLoad(t *testing.T) {
 	for name, lagged := range map[string]bool{"it followed": false, "it lagged": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := servertest.Watched(t, time.Second)
+			w := servertest.Watched(t, 3*time.Second)
 			s := newSeveralSite(t, w.URL(), openSentinels(t, w), 100)
 			ctx := t.Context()
 			master, replica := w.Nodes[0], w.Nodes[1]

@@ -10,12 +10,11 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/activityd/activityd/internal/httpserver"
+	"github.com/activityd/activityd/internal/localserver/servertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { servertest.Main(m) }
 
 // serve serves until the test ends, and returns what Serve will.
 func serve(t *testing.T, server *http.Server) (s *httpserver.Server, served chan error) {

@@ -387,8 +387,9 @@ func TestMovingSlotsLosesNothing(t *testing.T) {
 	}
 	stop()
 	work.Wait()
+	// The last add was of score-1. It may have been cut short.
 	for i, set := range s.Index.Look(ctx, s.users) {
-		if set.Err != nil || len(set.Members) != 4 || set.Members[3].Score != score-1 && set.Members[3].Score != score {
+		if set.Err != nil || len(set.Members) != 4 || set.Members[3].Score != score-1 && set.Members[3].Score != score-2 {
 			t.Errorf("set of %s: %+v, want the score %d", s.users[i], set, score)
 		}
 	}
@@ -484,7 +485,7 @@ func TestANodeThatHangs(t *testing.T) {
 // those of the old master when it wakes up, and takes itself for the master for a while.
 func TestSentinelsPromoteAReplicaThatLagged(t *testing.T) {
 	t.Parallel()
-	w := servertest.Watched(t, time.Second)
+	w := servertest.Watched(t, 3*time.Second)
 	ctx := t.Context()
 	o := w.FailoverOptions()
 	o.MaxRetries, o.DialerRetries, o.DialTimeout = 1, 1, time.Second

@@ -12,7 +12,7 @@ import (
 
 func TestSentinelsPromoteTheReplica(t *testing.T) {
 	t.Parallel()
-	w, err := localserver.StartWatched(t.Context(), time.Second)
+	w, err := localserver.StartWatched(t.Context(), 3*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,6 +60,7 @@ func (a address) open(hooks ...redis.Hook) (store once.Store, closeAll func() er
 		return nil, nil, errors.Join(err, db.Close())
 	}
 	o.MaxRetries, o.ContextTimeoutEnabled, o.PoolSize, o.DialerRetries = -1, true, manyConns, 1
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = time.Minute, time.Minute, time.Minute // a SAVE waits for the disk
 	client := redis.NewClient(o)
 	for _, hook := range hooks {
 		client.AddHook(hook)
@@ -146,13 +147,13 @@ func tester(err error) error {
 // onMySQL is a stage on a MySQL of its own, which is killed now and then.
 func onMySQL(t testing.TB, size int) *stage {
 	t.Helper()
-	// Killing it loses nothing, whatever this is.
+	// Killing it loses nothing that was answered, whatever this is.
 	m := servertest.OwnMySQL(t, "--innodb-flush-log-at-trx-commit=2")
 	dsn := m.DSN(servertest.Database)
 	proxy := servertest.NewProxy(t, m.Addr())
 	direct, proxied := address{MySQL: dsn}, address{MySQL: proxy.MySQLDSN(dsn)}
 	s := &stage{
-		clients: []once.Store{direct.mustOpen(t), proxied.mustOpen(t)}, size: size, pause: time.Millisecond,
+		early: true, clients: []once.Store{direct.mustOpen(t), proxied.mustOpen(t)}, size: size, pause: time.Millisecond,
 		age:     ageMySQL(t, dsn),
 		process: processes(t, direct.String(), 2),
 	}

@@ -44,7 +44,23 @@ type answer struct {
 	removed  bool       // of forget
 	held     bool       // of forget: it was refused
 	received int64      // unix milliseconds; endOfTime: it may still be applied
+	killed   bool       // the server was killed in between: it was applied before, or is not at all
 	measured bool       // the reply's clock is the client's: it tells how much time is left, and not the store's clock
+}
+
+// changedNothing reports whether an operation with that answer left the name as it was.
+func (in request) changedNothing(out answer) bool {
+	switch in.action {
+	case get:
+		return true
+	case forget:
+		return !out.removed
+	case action(once.Acquire), action(once.Extend):
+		return out.reply.Outcome != once.OK && !out.reply.Changed
+	case action(once.Finish), action(once.Fail), action(once.Release):
+		return !out.reply.Changed
+	}
+	return false
 }
 
 // fate is what is known of an operation.
@@ -323,9 +339,11 @@ func (w world) measured(in request, out answer) (after []world) {
 			next.span, next.since = last-first, w.since+first
 		case k.forget-t.from != left:
 			continue
-		default: // a millisecond more: at the very end of a time to live, a key is there
+		// A millisecond more: at the very end of a time to live, a key is there. And not only
+		// until the end of the stretch: before Redis 7.2 a script may read the clock again as it writes.
+		default:
 			next.kept = k
-			next.span, next.since = t.to-t.from+1, t.from
+			next.span, next.since = out.received-t.from+1, t.from
 		}
 		after = append(after, next)
 	}
@@ -397,7 +415,7 @@ func (w world) lost(in request, out answer) (after []world) {
 		next.clock = t.from
 		if s.Phase != "" && (s != before || !unchanged(before, t.from, in.op)) {
 			next.kept = keep(s)
-			next.span, next.since, next.open = t.to-t.from, t.from, w.open
+			next.span, next.since, next.open = out.received-t.from, t.from, w.open
 			if s.Fence == newFence {
 				next.top++
 				next.state.Fence, next.open = next.top, true

@@ -21,6 +21,7 @@ import (
 type stage struct {
 	measured  bool // see answer
 	monotonic bool
+	early     bool         // it shows changes before they are written down
 	clients   []once.Store // that goroutines share
 	age       func(ctx context.Context, name string, d time.Duration) error
 	drop      func(ctx context.Context, name string) error // nil: no state is lost
@@ -72,10 +73,12 @@ func (r *round) record(h *history, client int, in request, do func() answer) ans
 	in.sent = begin.UnixMilli() - 1
 	out := do()
 	isOpen := out.fate == unknown
-	if isOpen && r.down.Load() && out.received == 0 {
-		for isOpen = false; !r.dead.Load(); {
+	if isOpen && out.received == 0 {
+		for r.down.Load() && !r.dead.Load() {
 			r.fail(retry.Sleep(context.Background(), 100*time.Microsecond))
 		}
+		out.killed = r.dead.Load() // else it began after the kill
+		isOpen = !out.killed
 	}
 	end := time.Now()
 	out.received = end.UnixMilli() + 1
@@ -351,6 +354,29 @@ func (p *player) meddle(ctx context.Context) {
 
 func (p *player) drop() func(context.Context, string) error { return p.stage.drop }
 
+// withoutEarly returns a history without what says nothing for sure. InnoDB shows a commit to
+// others before it has written its log, and answers it afterwards: a kill may take back what others
+// saw. So an operation that changed nothing, at the time of one that was killed, says nothing of
+// the history, and one whose answer was lost may have changed nothing. One that changed something was
+// written after what it saw, and so both are there, or neither.
+func withoutEarly(ops []porcupine.Operation) (sure []porcupine.Operation) {
+	killed := slices.DeleteFunc(slices.Clone(ops), func(o porcupine.Operation) bool { return !o.Output.(answer).killed })
+	for _, o := range ops {
+		in, out := o.Input.(request), o.Output.(answer)
+		if slices.ContainsFunc(killed, func(k porcupine.Operation) bool { return k.Call <= o.Return && o.Call <= k.Return }) {
+			if out.fate == answered && in.changedNothing(out) {
+				continue
+			}
+			if out.fate == applied {
+				out.fate = unknown
+				o.Output = out
+			}
+		}
+		sure = append(sure, o)
+	}
+	return sure
+}
+
 // judge returns an error that tells the history if it is wrong.
 func (s *stage) judge(h *history) error {
 	slices.SortFunc(h.ops, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
@@ -360,6 +386,9 @@ func (s *stage) judge(h *history) error {
 		if out.fate == answered && !out.reply.Now.IsZero() && (at < in.sent || at > out.received) {
 			return fmt.Errorf("history %d: the store's clock is not the machine's: %s, between %s and %s\n%s", h.seed, clock(at), clock(in.sent), clock(out.received), h)
 		}
+	}
+	if s.early {
+		h.ops = withoutEarly(h.ops)
 	}
 	err := checkFences(h.ops)
 	h.ops = append(h.ops, porcupine.Operation{Input: request{action: end}, Call: endOfTime - 1, Output: answer{}, Return: endOfTime})

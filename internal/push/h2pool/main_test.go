@@ -3,7 +3,7 @@ package h2pool
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/activityd/activityd/internal/localserver/servertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { servertest.Main(m) }
