@@ -390,7 +390,7 @@ func TestMovingSlotsLosesNothing(t *testing.T) {
 	// The last add was of score-1. It may have been cut short.
 	for i, set := range s.Index.Look(ctx, s.users) {
 		if set.Err != nil || len(set.Members) != 4 || set.Members[3].Score != score-1 && set.Members[3].Score != score-2 {
-			t.Errorf("set of %s: %+v, want the score %d", s.users[i], set, score)
+			t.Errorf("set of %s: %+v, want the score %d", s.users[i], set, score-1)
 		}
 	}
 	must(t, s.Probe(ctx))
