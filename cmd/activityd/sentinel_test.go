@@ -12,7 +12,7 @@ import (
 // are asked which server is the master now.
 func TestASentinelThatHangsIsLeft(t *testing.T) {
 	t.Parallel()
-	w := servertest.Watched(t, time.Second)
+	w := servertest.Watched(t, 3*time.Second)
 	client, err := openRedis(w.URL())
 	if err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ type fleet struct {
 	tally      tally
 	trouble    atomic.Pointer[error] // the first that ended what live does
 	faults     record
-	losses     []time.Time // when Redis had lost data; for the goroutine that makes its faults
+	losses     []time.Time // when Redis lost data; written by the goroutine of its faults
 	quiet      *quiet
 }
 

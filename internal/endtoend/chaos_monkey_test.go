@@ -171,7 +171,7 @@ func (f *fleet) ageRedis(ctx context.Context, rnd *rand.Rand) error {
 	return errors.Join(err, os.RemoveAll(older))
 }
 
-// lossy does what has Redis lose data, and notes when that was over.
+// lossy makes Redis lose data, and notes when it was done.
 func (f *fleet) lossy(do func() error) error {
 	err := do()
 	f.losses = append(f.losses, time.Now())

@@ -31,10 +31,11 @@ type program struct {
 // with t at the latest. If t fails, its logs stay.
 func serving(t *testing.T, name, dsn, redisURL string, flags ...string) *program {
 	t.Helper()
+	path := activityd(t)
 	logs, err := os.MkdirTemp("", "activityd-logs-")
 	must(t, err)
 	p := &program{name: name, logs: logs, argv: append([]string{
-		activityd(t), "serve", "--log-format=json", "--listen=127.0.0.1:0", "--mysql-dsn=" + dsn, "--redis-url=" + redisURL,
+		path, "serve", "--log-format=json", "--listen=127.0.0.1:0", "--mysql-dsn=" + dsn, "--redis-url=" + redisURL,
 	}, flags...)}
 	p.env = append(os.Environ(), "ACTIVITYD_METRICS_LISTEN=127.0.0.1:0", "GORACE=halt_on_error=1")
 	t.Cleanup(func() {
@@ -155,14 +156,16 @@ func (p *program) checkLogs(t *testing.T) {
 	}
 }
 
-// tellLogs shows the end of the logs of trouble, and says where all are. They would hide in
-// the output what failed, which comes before them.
+// tellLogs shows the end of each log that has trouble in it, and says where all are. All of them would
+// bury the failure, which is printed before them.
 func (p *program) tellLogs(t *testing.T) {
 	t.Helper()
 	const most = 100 // lines: the two stacks of a data race are among them
 	for _, r := range p.runs {
 		lines, err := r.lines()
-		must(t, err)
+		if err != nil {
+			t.Error(err)
+		}
 		if !r.failed() && !slices.ContainsFunc(lines, line.isTrouble) {
 			continue
 		}

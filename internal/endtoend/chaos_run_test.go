@@ -88,7 +88,7 @@ func (r *run) end(sig syscall.Signal) error {
 	}
 }
 
-// failed reports whether the process ended by itself, with an error.
+// failed reports whether the process exited with a code other than 0.
 func (r *run) failed() bool {
 	select {
 	case <-r.exited:

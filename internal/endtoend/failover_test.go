@@ -123,7 +123,7 @@ func (f *failovers) failOver(t *testing.T, kind failoverKind) {
 		must(t, f.primary.Kill())
 	case planned:
 		f.primary.SetReadOnly(t)
-		time.Sleep(2 * time.Second) // docs/operations.md demands a second at least
+		time.Sleep(2 * time.Second) //nolint:forbidigo // docs/operations.md demands a second at least
 	case hung:
 		must(t, f.primary.Pause())
 	}
@@ -204,6 +204,7 @@ type watchedReads struct {
 
 	mu      sync.Mutex
 	now     *outage // the present one; nil: there is a primary
+	settled time.Time
 	outside []error // refusals while there is one
 }
 
@@ -217,8 +218,9 @@ func (w *watchedReads) live(ctx context.Context, reader *httpReader) (rest func(
 		group.Go(func() error {
 			return every(ctx, pause, &resting, func() error {
 				next++
+				began := time.Now()
 				_, err := reader.read(ctx, reader.members[next%len(reader.members)], limit)
-				return w.note(err)
+				return w.note(began, err)
 			})
 		})
 	}
@@ -228,7 +230,7 @@ func (w *watchedReads) live(ctx context.Context, reader *httpReader) (rest func(
 	}
 }
 
-func (w *watchedReads) note(err error) error {
+func (w *watchedReads) note(began time.Time, err error) error {
 	status, answered := errors.AsType[*statusError](err)
 	if err == nil || answered && status.code == http.StatusNotFound {
 		w.answered.Add(1)
@@ -248,6 +250,7 @@ func (w *watchedReads) note(err error) error {
 	case w.now != nil:
 		w.now.refused++
 		w.now.last = time.Now()
+	case began.Before(w.settled): // it waited on a connection to the former primary
 	case strings.Contains(status.body, "database cannot be reached"): // and not that all walks are taken
 		w.outside = append(w.outside, err)
 	}
@@ -258,6 +261,9 @@ func (w *watchedReads) begin(now *outage) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.now = now
+	if now == nil {
+		w.settled = time.Now()
+	}
 }
 
 // settle waits until reads are answered again. From then on they must be.

@@ -3,6 +3,7 @@ package endtoend_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/localserver"
@@ -38,12 +39,16 @@ func TestEmptiedRedis(t *testing.T) {
 		t.Errorf("answers with an empty Redis from %v", from)
 	}
 	// No change and no command brought the sets back, only that they were asked for. One that is
-	// missing still is asked for again: a refill whose enqueue failed is forgotten.
+	// missing seconds later is asked for again: a refill whose enqueue failed is forgotten.
+	asked := time.Now()
 	eventually(t, "the sets that were asked for are there again", func() bool {
 		missing := tn.missingSets(t)
-		for _, viewer := range missing {
-			_, err := a.reader.Read(t.Context(), contacts.Viewer{ID: viewer}, 1)
-			must(t, err)
+		if time.Since(asked) > 5*time.Second {
+			for _, viewer := range missing {
+				_, err := a.reader.Read(t.Context(), contacts.Viewer{ID: viewer}, 1)
+				must(t, err)
+			}
+			asked = time.Now()
 		}
 		return len(missing) == 0
 	})

@@ -72,7 +72,8 @@ func (s *silentSite) found(t *testing.T, rnd *rand.Rand) {
 		s.exec(t, "INSERT IGNORE INTO contacts (user_id, contact_id, is_friend) VALUES (?, ?, ?)", uint64(somePerson(rnd)), uint64(somePerson(rnd)), rnd.IntN(2))
 	}
 	for range 3 * people {
-		s.exec(t, "INSERT INTO photos (owner_id, visibility, date_upload) VALUES (?, ?, ?)", uint64(somePerson(rnd)), string(someVisibility(rnd)), start-1-rnd.IntN(1000))
+		s.exec(t, "INSERT INTO photos (owner_id, visibility, date_upload) VALUES (?, ?, ?)", uint64(somePerson(rnd)), string(someVisibility(rnd)),
+			start-1-rnd.IntN(1000)) // adopt uploads at start, which must be later
 	}
 }
 

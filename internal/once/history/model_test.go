@@ -44,11 +44,11 @@ type answer struct {
 	removed  bool       // of forget
 	held     bool       // of forget: it was refused
 	received int64      // unix milliseconds; endOfTime: it may still be applied
-	killed   bool       // the server was killed in between: it was applied before, or is not at all
+	killed   bool       // the server was killed while it was in flight: it was applied before, or is not at all
 	measured bool       // the reply's clock is the client's: it tells how much time is left, and not the store's clock
 }
 
-// changedNothing reports whether an operation with that answer left the name as it was.
+// changedNothing reports whether an operation with that answer surely left the name as it was.
 func (in request) changedNothing(out answer) bool {
 	switch in.action {
 	case get:
@@ -415,7 +415,11 @@ func (w world) lost(in request, out answer) (after []world) {
 		next.clock = t.from
 		if s.Phase != "" && (s != before || !unchanged(before, t.from, in.op)) {
 			next.kept = keep(s)
-			next.span, next.since, next.open = out.received-t.from, t.from, w.open
+			last := t.to
+			if out.measured { // see measured
+				last = out.received
+			}
+			next.span, next.since, next.open = last-t.from, t.from, w.open
 			if s.Fence == newFence {
 				next.top++
 				next.state.Fence, next.open = next.top, true

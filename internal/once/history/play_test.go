@@ -21,7 +21,7 @@ import (
 type stage struct {
 	measured  bool // see answer
 	monotonic bool
-	early     bool         // it shows changes before they are written down
+	early     bool         // a kill may take back changes that others saw
 	clients   []once.Store // that goroutines share
 	age       func(ctx context.Context, name string, d time.Duration) error
 	drop      func(ctx context.Context, name string) error // nil: no state is lost
@@ -72,12 +72,13 @@ func (r *round) record(h *history, client int, in request, do func() answer) ans
 	begin := time.Now()
 	in.sent = begin.UnixMilli() - 1
 	out := do()
+	out.measured = r.measured
 	isOpen := out.fate == unknown
-	if isOpen && out.received == 0 {
+	if isOpen {
 		for r.down.Load() && !r.dead.Load() {
 			r.fail(retry.Sleep(context.Background(), 100*time.Microsecond))
 		}
-		out.killed = r.dead.Load() // else it began after the kill
+		out.killed = r.dead.Load() // if not, no server was killed, or it began after that
 		isOpen = !out.killed
 	}
 	end := time.Now()
@@ -272,9 +273,15 @@ func (p *player) send(ctx context.Context, in request) answer {
 		late.choices = rand.New(rand.NewPCG(p.choices.Uint64(), 0))
 		p.all.Go(func() {
 			late.rest(ctx, late.choices, 10*late.pause)
-			late.ask(ctx, in)
+			late.record(late.history, late.id, in, func() answer {
+				out := late.ask(ctx, in)
+				if out.fate == answered {
+					out = answer{fate: applied}
+				}
+				return out
+			})
 		})
-		return p.record(p.history, p.id, in, func() answer { return answer{fate: unknown, received: endOfTime} })
+		return answer{fate: unknown}
 	}
 	if before {
 		return answer{fate: unsent}
@@ -311,7 +318,6 @@ func (p *player) ask(ctx context.Context, in request) (out answer) {
 		out.reply, err = p.store.Apply(ctx, p.name, in.op)
 	}
 	if err == nil {
-		out.measured = p.measured
 		return out
 	}
 	if !errors.Is(err, once.ErrUnavailable) && !errors.Is(err, once.ErrNoEpoch) && !errors.Is(err, errCut) {
@@ -354,11 +360,11 @@ func (p *player) meddle(ctx context.Context) {
 
 func (p *player) drop() func(context.Context, string) error { return p.stage.drop }
 
-// withoutEarly returns a history without what says nothing for sure. InnoDB shows a commit to
-// others before it has written its log, and answers it afterwards: a kill may take back what others
-// saw. So an operation that changed nothing, at the time of one that was killed, says nothing of
-// the history, and one whose answer was lost may have changed nothing. One that changed something was
-// written after what it saw, and so both are there, or neither.
+// withoutEarly leaves out what a kill may have made untrue. InnoDB shows a commit to others
+// before it has written its log, and answers it afterwards: a kill may take back what others
+// saw. So an operation that changed nothing is left out if it ran at the same time as one that was
+// killed, and one whose answer was lost may have changed nothing. An operation that changed something was
+// logged after what it saw: if it is kept, so is that.
 func withoutEarly(ops []porcupine.Operation) (sure []porcupine.Operation) {
 	killed := slices.DeleteFunc(slices.Clone(ops), func(o porcupine.Operation) bool { return !o.Output.(answer).killed })
 	for _, o := range ops {
@@ -367,7 +373,7 @@ func withoutEarly(ops []porcupine.Operation) (sure []porcupine.Operation) {
 			if out.fate == answered && in.changedNothing(out) {
 				continue
 			}
-			if out.fate == applied {
+			if out.fate == applied || in.action == age {
 				out.fate = unknown
 				o.Output = out
 			}

@@ -33,7 +33,7 @@ func line(o porcupine.Operation) string {
 		describe(o.Input.(request), o.Output.(answer)))
 }
 
-// refuted tells a history for which there is no order: all of it, and the longest order
+// refuted tells a history for which there is no order: all that counts, and the longest order
 // of a part of it. It writes a picture if ACTIVITYD_PICTURES names a folder.
 func (h *history) refuted(m porcupine.Model, fences error) error {
 	var b strings.Builder
@@ -41,7 +41,7 @@ func (h *history) refuted(m porcupine.Model, fences error) error {
 	if fences != nil {
 		fmt.Fprintf(&b, "%v; ", fences)
 	}
-	fmt.Fprintf(&b, "all of it:\n%s", h)
+	fmt.Fprintf(&b, "all that counts:\n%s", h)
 	result, info := porcupine.CheckOperationsVerbose(m, h.ops, 10*time.Second)
 	if result != porcupine.Ok {
 		var longest []porcupine.Operation
