@@ -154,6 +154,7 @@ func TestMySQLLostAnswers(t *testing.T) {
 		}
 		return n
 	}
+	changing := func() bool { return inserting(t, direct) || updating(t, direct) }
 	fence := once.Fence(0)
 	for i, op := range []once.Operation{
 		{Action: once.Acquire, Owner: "me", Terms: anyTerms},
@@ -165,6 +166,7 @@ func TestMySQLLostAnswers(t *testing.T) {
 		{Action: once.Finish, Owner: "the last one"},
 	} {
 		lost := make(chan error, 1)
+		eventually(t, "the changes before are over", func() bool { return !changing() }) // they are answered sooner
 		// The change waits for a row, and the connection is cut.
 		tx, err := direct.BeginTx(t.Context(), nil)
 		if err != nil {
@@ -178,7 +180,7 @@ func TestMySQLLostAnswers(t *testing.T) {
 			_, err := store.Apply(t.Context(), "a", op)
 			lost <- err
 		}()
-		eventually(t, "the change is under way", func() bool { return inserting(t, direct) || updating(t, direct) })
+		eventually(t, "the change is under way", changing)
 		proxy.Cut()
 		if err := <-lost; !errors.Is(err, once.ErrUnavailable) {
 			t.Errorf("%s: %v, want that the answer was lost", op.Action, err)
@@ -195,6 +197,7 @@ func TestMySQLLostAnswers(t *testing.T) {
 			t.Errorf("%s again: fence %v after %v", op.Action, r.State.Fence, fence)
 		}
 		fence = r.State.Fence
+		ageMySQL(t, direct, "a", time.Minute)                                        // so that an extension in the same millisecond is a change
 		execMySQL(t, direct, "UPDATE once_keys SET changes = ? WHERE name = 'a'", i) // the repetition may be a change, too
 	}
 }
