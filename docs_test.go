@@ -165,3 +165,40 @@ func TestBrokenLinksAreFound(t *testing.T) {
 		}
 	}
 }
+
+// blocks returns the blocks of code of a page's section, to the next heading of its level.
+func blocks(text, section string) (list []string) {
+	_, text, _ = strings.Cut(text, "\n"+section+"\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	for i, part := range strings.Split("\n"+text, "\n```") {
+		if _, code, _ := strings.Cut(part, "\n"); i%2 == 1 {
+			list = append(list, code+"\n")
+		}
+	}
+	return list
+}
+
+// The README's five minutes are the files of testdata/readme, in order, which
+// TestTheReadmeByTheLetter in cmd/activityd runs.
+func TestTheReadmeShowsItsStory(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("testdata/readme/*")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	var story []string
+	for _, name := range files { // sorted
+		file, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		story = append(story, string(file))
+	}
+	if diff := cmp.Diff(story, blocks(string(text), "## Five minutes")); diff != "" {
+		t.Errorf("the README differs from %v (-files +README):\n%s", files, diff)
+	}
+}

@@ -86,7 +86,7 @@ CREATE TABLE IF NOT EXISTS paused_queues (
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4;
 
 -- What was enqueued under an idempotency key, so that a client that repeats
--- itself gets the answer of the first time.
+-- itself gets the answer of the first time. One row is no key: the last count of waiting tasks.
 CREATE TABLE IF NOT EXISTS task_keys (
   key_hash    BINARY(32)      NOT NULL COMMENT 'SHA-256 of the key',
   batch_hash  BINARY(32)      NOT NULL COMMENT 'SHA-256 of what was to be enqueued',
@@ -110,9 +110,11 @@ CREATE TABLE IF NOT EXISTS once_keys (
   keep         BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'milliseconds',
   fence        BIGINT UNSIGNED NOT NULL COMMENT 'the fencing token of the last acquisition',
   changes      BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'of this row',
+  began        BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'when the last attempt began',
   lease_ends   BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'held: when',
   forget_at    BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'the state is as none from then on',
   reason       VARCHAR(500)    NOT NULL DEFAULT '' COMMENT 'why the last attempt failed',
+  ended        VARCHAR(545)    NOT NULL DEFAULT '' COMMENT 'how the last attempts ended that were not done, and their owners',
   PRIMARY KEY (name),
   KEY phases (phase, forget_at)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COMMENT='activityd schema 3, compatible since 1';
@@ -125,6 +127,7 @@ CREATE TABLE IF NOT EXISTS push_devices (
   address_hash  BINARY(32)      NOT NULL COMMENT 'SHA-256 of the platform and the token or endpoint',
   address       JSON            NOT NULL DEFAULT (JSON_OBJECT()) COMMENT 'empty once it is gone',
   registered_at BIGINT UNSIGNED NOT NULL COMMENT 'when its address was last confirmed',
+  silent_since  BIGINT UNSIGNED NULL COMMENT 'when a message was first sent to it in vain; 0: it has accepted one',
   gone_at       BIGINT UNSIGNED NULL COMMENT 'it is not notified any more; the row is kept for some days, for the reason',
   gone_reason   VARCHAR(64)     NOT NULL DEFAULT '',
   PRIMARY KEY (id),

@@ -84,6 +84,40 @@ func busy() workload {
 
 const day = 86_400
 
+// unsourced are what no publication says of a site. Between low and high may be much; the names
+// are those in the JSON.
+var unsourced = []struct {
+	name      string
+	low, high float64 // of the value, or times it
+	times     bool
+	of        func(*workload) *float64
+}{
+	// From uploads in proportion to followers to nine of ten photos by the fifth with most of them.
+	{"upload_tail", 2.2, 4, false, func(w *workload) *float64 { return &w.UploadTail }},
+	{"peak", 2, 5, false, func(w *workload) *float64 { return &w.Peak }},
+	{"reads_per_day", 0.5, 2, true, func(w *workload) *float64 { return &w.Reads }},
+	{"recipients_per_event", 0.5, 2, true, func(w *workload) *float64 { return &w.Recipients }},
+}
+
+// spread returns the workload, and it with each of the numbers that have no source at its
+// lowest and at its highest, but for those that are known.
+func (w workload) spread(known map[string]bool) []workload {
+	list := []workload{w}
+	for _, u := range unsourced {
+		for _, x := range []float64{u.low, u.high} {
+			other := w
+			if u.times {
+				x *= *u.of(&w)
+			}
+			*u.of(&other) = x
+			if !known[u.name] {
+				list = append(list, other)
+			}
+		}
+	}
+	return list
+}
+
 // rates are those of the busiest minute.
 func (w workload) rates() rates {
 	each := w.Members * w.Peak / day
@@ -102,6 +136,7 @@ type need struct {
 	contacts float64 // of a member, in the mean
 	told     float64 // updates of sets for uploads, a second
 	claim    float64 // tasks in a claim
+	inCall   float64 // sets in a call of the script that updates them
 
 	// What it takes, a second, by what for.
 	site, process, reads, sweep, tasks, fanOut, push cost
@@ -130,21 +165,43 @@ func (n need) total() cost {
 func compute(c costs, w workload) need {
 	n := n0(c, w, w.rates())
 	n.processes = 2
-	for range 20 { // the number of processes depends on what they take, and that a little on it
+	for range 50 { // the numbers of processes and masters depend on what they take, and that a little on them
+		before := n.masters()
 		n = n.perSecond(n.processes)
 		next := max(2, math.Ceil(n.total().Activityd/1e6/(w.HostCores*w.Headroom)))
-		if next <= n.processes {
+		inCall := n.setsOfCall()
+		if next <= n.processes && inCall >= n.inCall && n.masters() <= before {
 			break
 		}
-		n.processes = next
+		n.processes, n.inCall = max(next, n.processes), min(inCall, n.inCall)
 	}
 	return n
+}
+
+// setsOfCall is how many sets a call of the script updates: those of a page of followers that lie
+// on one master. With more masters calls are smaller, and so there must be more masters.
+func (n need) setsOfCall() float64 {
+	if n.rates.Uploads == 0 {
+		return setsInCall
+	}
+	page := min(followersInAPage, n.told/n.rates.Uploads)
+	return min(setsInCall, max(1, page/n.masters()))
+}
+
+// toldCost is what it takes to update a set.
+func (n need) toldCost() cost {
+	told := n.costs.Told.plus(n.costs.ToldCall, 1/n.inCall-1./setsInCall)
+	if n.masters() > 1 {
+		told.Activityd *= n.costs.ClusterTold
+		told.Redis *= n.costs.ClusterTold
+	}
+	return told
 }
 
 // n0 returns a need with what does not depend on the number of processes: memory, and updates of
 // sets.
 func n0(c costs, w workload, r rates) need {
-	n := need{workload: w, costs: c, rates: r, contacts: w.contacts()}
+	n := need{workload: w, costs: c, rates: r, contacts: w.contacts(), inCall: setsInCall}
 	sizes := w.setSizes()
 	n.sets = w.Members * w.Materialized * (1 - sizes[0])
 	for size, share := range sizes[1:] {
@@ -159,10 +216,12 @@ func n0(c costs, w workload, r rates) need {
 	return n
 }
 
-// Pages that a read touches, and entries of the index of followers in a page.
+// Pages that a read touches, entries of the index of followers in such a page, and how many
+// followers a fan-out reads and writes at once.
 const (
 	pagesOfRead      = 6
-	followersInAPage = 400
+	entriesInAPage   = 400
+	followersInAPage = 2500
 )
 
 // perSecond returns the need with what so many processes take.
@@ -179,12 +238,7 @@ func (n need) perSecond(processes float64) need {
 	worked := of(c.ChangeAlone, c.ChangeBatched).times(r.Changes).plus(of(c.UploadAlone, c.UploadBatched), r.Uploads)
 	n.tasks = worked.plus(c.Enqueue, enqueued)
 
-	told := c.Told
-	if n.nodes > 1 {
-		told.Activityd *= c.ClusterTold
-		told.Redis *= c.ClusterTold
-	}
-	n.fanOut = told.times(n.told)
+	n.fanOut = n.toldCost().times(n.told)
 	n.push = c.Target.times(r.Recipients).plus(c.Deliver, r.Deliveries)
 	n.queue = worked.MySQL*w.QueueShare + c.Enqueue.MySQL*enqueued + n.push.MySQL*w.QueueShare
 
@@ -193,7 +247,7 @@ func (n need) perSecond(processes float64) need {
 	n.queueOnly = 2*enqueued/n.claim + 2*processes + 4*(r.Recipients+r.Deliveries)/pushBatch
 	n.commits = enqueued + n.queueOnly
 	cold := max(0, 1-w.MySQLMemory/n.siteBytes)
-	n.pages = cold * (r.Reads*pagesOfRead + r.Uploads + n.told/followersInAPage + r.Changes*pagesOfRead + r.Recipients*pagesOfRead)
+	n.pages = cold * (r.Reads*pagesOfRead + r.Uploads + n.told/entriesInAPage + r.Changes*pagesOfRead + r.Recipients*pagesOfRead)
 	return n
 }
 
@@ -241,13 +295,9 @@ func (n need) rebuild(masters float64) float64 {
 // fanOutSeconds is how long one fan-out to so many followers takes. Its parts run one after the
 // other: in each, activityd, MySQL and Redis wait for one another.
 func (n need) fanOutSeconds(followers float64) float64 {
-	told, task := n.costs.Told, n.costs.UploadAlone
-	factor := 1.0
-	if n.masters() > 1 {
-		factor = n.costs.ClusterTold
-	}
+	told, task := n.toldCost(), n.costs.UploadAlone
 	const part = 20_000
-	return (followers*((told.Activityd+told.Redis)*factor+told.MySQL) + math.Ceil(followers/part)*(task.Activityd+task.MySQL+task.Redis)) / 1e6
+	return (followers*(told.Activityd+told.Redis+told.MySQL) + math.Ceil(followers/part)*(task.Activityd+task.MySQL+task.Redis)) / 1e6
 }
 
 // primaries is how many MySQL primaries there must be, of which each has a part of the site.
@@ -330,7 +380,7 @@ func (l limit) reach(c costs, w workload) float64 {
 		w.Members = members
 		return l.used(compute(c, w)) <= 1
 	}
-	for range 40 {
+	for range 24 { // three digits of it are shown
 		if middle := math.Sqrt(low * high); at(middle) {
 			low = middle
 		} else {

@@ -319,6 +319,9 @@ func TestCostsAreTakenFromOtherFigures(t *testing.T) {
 			Part: "Fan-out of one upload through a cluster of 3 masters to 100 followers whose full sets hold the uploader already", Name: wayPool,
 			Each: &expense{CPU: &cpuMicros{Own: 2, MySQL: 7, Redis: 4}},
 		},
+		{Part: "Fan-out of one upload to 100 followers whose full sets hold the uploader already", Name: wayIndex, Each: &expense{CPU: &cpuMicros{Own: 1, Redis: 2}}},
+		{Part: "Fan-out of one upload to 100 followers whose full sets hold the uploader already", Name: wayFew, Each: &expense{CPU: &cpuMicros{Own: 2, Redis: 4}}},
+		{Part: "Fan-out of one upload through a cluster of 3 masters to 100 followers whose full sets hold the uploader already", Name: wayFew, Each: &expense{CPU: &cpuMicros{Own: 9, Redis: 9}}},
 		{Part: "Reads of sets, one each 2ms, while Redis saves 2000000 sets (BGSAVE)", Name: "one instance, longest fork", Value: spreadOf(10)},
 	}}
 	file := filepath.Join(t.TempDir(), "figures.json")
@@ -332,12 +335,69 @@ func TestCostsAreTakenFromOtherFigures(t *testing.T) {
 	near(t, "a message", c.Deliver.Activityd+c.Deliver.MySQL+c.Deliver.Redis, 123, 0)
 	near(t, "a recipient", c.Target.Activityd+c.Target.MySQL, 46, 0)
 	near(t, "a set told in a cluster", c.ClusterTold, 1.5, 1e-9)
+	near(t, "a call, of activityd", c.ToldCall.Activityd, 1/(0.125-0.01), 1e-9)
+	near(t, "…, of Redis", c.ToldCall.Redis, 2/(0.125-0.01), 1e-9)
 	near(t, "10 ms for half a gigabyte", c.ForkMillis, 20, 1e-9)
 	if err := (&results{}).writeJSON(file); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.takeFrom(file); err == nil {
 		t.Error("figures without a cost are taken")
+	}
+}
+
+// A page of 2,500 followers is spread over the masters: with more of them a call has fewer sets,
+// which takes more cores, and so still more masters.
+func TestCallsWithFewSetsCostMore(t *testing.T) {
+	t.Parallel()
+	c, w := byHand()
+	n := need{costs: c, workload: w, inCall: setsInCall, nodes: 1}
+	n.costs.ToldCall = cost{Activityd: 100, Redis: 200}
+	near(t, "a set in a full call", n.toldCost().Redis, 3, 1e-9)
+	n.inCall = 8
+	near(t, "…, in a call of eight", n.toldCost().Redis, 3+200*(0.125-0.01), 1e-9)
+	near(t, "…, of activityd", n.toldCost().Activityd, 1+100*(0.125-0.01), 1e-9)
+
+	w.FollowTail, w.UploadTail, w.Headroom = 2, 4, 0.01
+	few := compute(c, w)
+	c.ToldCall = cost{Redis: 200}
+	more := compute(c, w)
+	if few.masters() < 30 || more.inCall >= 100 || more.masters() <= few.masters() {
+		t.Errorf("%v masters without the cost of a call; with it %v, and %v sets in a call", few.masters(), more.masters(), more.inCall)
+	}
+	near(t, "sets in a call", more.inCall, max(1, min(2500, more.told/more.rates.Uploads)/more.masters()), 0.05)
+}
+
+// What the reader says of a site is a point; what has no source is a range.
+func TestWhatHasNoSourceIsARange(t *testing.T) {
+	t.Parallel()
+	w := busy()
+	if list := w.spread(nil); len(list) != 1+2*len(unsourced) || list[0] != w {
+		t.Errorf("%d workloads", len(list))
+	}
+	known := map[string]bool{}
+	for _, u := range unsourced {
+		known[u.name] = true
+		if low, high := u.low, u.high; !u.times && (*u.of(&w) <= low || *u.of(&w) >= high) || u.times && (low >= 1 || high <= 1) {
+			t.Errorf("%s: %v is not between %v and %v", u.name, *u.of(&w), low, high)
+		}
+	}
+	if list := w.spread(known); len(list) != 1 {
+		t.Errorf("all is known: %d workloads", len(list))
+	}
+	var out strings.Builder
+	if err := reportCapacity([]string{"--members", "1e6", "--set", "upload_tail=3,peak=3,reads_per_day=1,recipients_per_event=3"}, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(out.String(), " – ") {
+		t.Errorf("ranges where all is said:\n%s", &out)
+	}
+	out.Reset()
+	if err := reportCapacity([]string{"--members", "1e6", "--set", "peak=3"}, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), " – ") {
+		t.Errorf("no range:\n%s", &out)
 	}
 }
 

@@ -31,6 +31,8 @@ type capacityOptions struct {
 type namedWorkload struct {
 	name string
 	workload
+
+	known map[string]bool // what the reader says of its site, by the names in the JSON
 }
 
 // reportCapacity is the subcommand capacity.
@@ -88,7 +90,7 @@ func reportCapacity(args []string, out, log io.Writer) error {
 
 // committedCapacity is what the page is written from.
 func committedCapacity() (o capacityOptions, err error) {
-	o = capacityOptions{members: []float64{1e7, 1e8, 1e9}, workloads: []namedWorkload{{"quiet", quiet()}, {"busy", busy()}}}
+	o = capacityOptions{members: []float64{1e7, 1e8, 1e9}, workloads: []namedWorkload{{name: "quiet", workload: quiet()}, {name: "busy", workload: busy()}}}
 	return o, strictly(measuredFigures, &o.figures)
 }
 
@@ -109,6 +111,7 @@ func (o *capacityOptions) replace(file string) error {
 	}
 	f.Costs.ForkMillis = cmp.Or(f.Costs.ForkMillis, old.ForkMillis)
 	f.Costs.ClusterTold = cmp.Or(f.Costs.ClusterTold, old.ClusterTold)
+	f.Costs.ToldCall = cmp.Or(f.Costs.ToldCall, old.ToldCall)
 	o.figures = f
 	return nil
 }
@@ -147,14 +150,18 @@ func (o *capacityOptions) change(file, settings string) error {
 	if file == "" && settings == "" {
 		return nil
 	}
-	own := quiet()
+	own, known := quiet(), make(map[string]bool)
 	if file != "" {
 		text, err := os.ReadFile(file) //nolint:gosec // the user chooses the file
 		if err != nil {
 			return err
 		}
-		if err := strictly(text, &own); err != nil {
+		var named map[string]float64
+		if err := errors.Join(strictly(text, &own), json.Unmarshal(text, &named)); err != nil {
 			return fmt.Errorf("%s: %w", file, err)
+		}
+		for name := range named {
+			known[name] = true
 		}
 	}
 	for setting := range strings.SplitSeq(settings, ",") {
@@ -165,8 +172,9 @@ func (o *capacityOptions) change(file, settings string) error {
 		if err := strictly(fmt.Appendf(nil, "{%q: %s}", name, value), &own); err != nil {
 			return fmt.Errorf("--set %s: %w", setting, err)
 		}
+		known[name] = true
 	}
-	o.workloads = []namedWorkload{{"yours", own}}
+	o.workloads = []namedWorkload{{"yours", own, known}}
 	return own.check()
 }
 
@@ -192,6 +200,7 @@ func (c *costs) takeFrom(file string) error {
 	}
 	took := 0
 	var one, cluster float64 // CPU of activityd and Redis for a set told
+	var few, many cost       // of a set, by calls with few sets and with many, of the first audience
 	for _, f := range r.Figures {
 		switch each := f.Each; {
 		case each != nil && each.CPU != nil && f.Name == wayPool && strings.HasSuffix(f.Part, "hold the uploader already"):
@@ -200,6 +209,11 @@ func (c *costs) takeFrom(file string) error {
 			} else if one == 0 { // of the first audience, as in the cluster
 				one = each.CPU.Own + each.CPU.Redis
 			}
+		case each != nil && each.CPU != nil && f.Name == wayFew && few == (cost{}) && !strings.Contains(f.Part, "through a cluster"):
+			few = costOfEach(each)
+		case each != nil && each.CPU != nil && f.Name == wayIndex && many == (cost{}) && strings.HasSuffix(f.Part, "hold the uploader already") &&
+			!strings.Contains(f.Part, "through a cluster"):
+			many = costOfEach(each)
 		case each != nil && each.CPU != nil && strings.HasPrefix(f.Part, "Deliveries of") && f.Name == wayDeliver:
 			c.Deliver, took = costOfEach(each), took+1
 		case each != nil && each.CPU != nil && strings.HasPrefix(f.Part, "Deliveries of") && f.Name == wayTarget:
@@ -213,6 +227,10 @@ func (c *costs) takeFrom(file string) error {
 			full := c.SetBytes[len(c.SetBytes)-1] + c.KeyBytes
 			c.ForkMillis, took = f.Value.Median/(sets*full)*1e9, took+1
 		}
+	}
+	if few != (cost{}) && many != (cost{}) {
+		each := few.plus(many, -1).times(1 / (1./fewSets - 1./setsInCall)).atLeastZero()
+		c.ToldCall, took = cost{Activityd: each.Activityd, Redis: each.Redis}, took+1
 	}
 	if one > 0 && cluster > 0 {
 		c.ClusterTold, took = cluster/one, took+1
@@ -289,6 +307,7 @@ func (o *capacityOptions) costTable() string {
 	}
 	add("a read", c.Read)
 	add("a set updated for an upload", c.Told)
+	add("…, and for each call of the script, of up to 100 sets", c.ToldCall)
 	add("the row of a task, in the site's transaction", c.Enqueue)
 	add("a change of contacts, claimed alone", c.ChangeAlone)
 	add("…, in a full claim", c.ChangeBatched)
@@ -496,81 +515,120 @@ func (o *capacityOptions) sorted() []taken {
 	return list
 }
 
-// each calls f for each workload with each number of members, and returns the rows that it made.
-func (o *capacityOptions) each(f func(n need) [][2]string) string {
+// line is a line of a table: a number and its format, or a text.
+type line struct {
+	name string
+	of   func(need) float64
+	as   func(float64) string
+	text func(need) string
+}
+
+// each returns the table of lines for each workload with each number of members. Numbers are ranges
+// where some of what they are computed from has no source.
+func (o *capacityOptions) each(lines []line) string {
 	rows, costs := [][]string{{""}}, o.model()
+	for _, l := range lines {
+		rows = append(rows, []string{l.name})
+	}
 	for _, w := range o.workloads {
 		for _, m := range o.members {
 			rows[0] = append(rows[0], w.name+", "+members(m))
 			w.Members = m
-			for i, cell := range f(compute(costs, w.workload)) {
-				if len(rows) == i+1 {
-					rows = append(rows, []string{cell[0]})
+			var needs []need
+			for _, other := range w.spread(w.known) {
+				needs = append(needs, compute(costs, other))
+			}
+			for i, l := range lines {
+				cell := ""
+				if l.text != nil {
+					cell = l.text(needs[0])
+				} else {
+					cell = rangeOf(needs, l.of, l.as)
 				}
-				rows[i+1] = append(rows[i+1], cell[1])
+				rows[i+1] = append(rows[i+1], cell)
 			}
 		}
 	}
 	return markdownTable(rows...)
 }
 
+// rangeOf formats the smallest and the largest value.
+func rangeOf[T any](list []T, of func(T) float64, as func(float64) string) string {
+	low, high := math.Inf(1), math.Inf(-1)
+	for _, x := range list {
+		low, high = min(low, of(x)), max(high, of(x))
+	}
+	if as(low) == as(high) {
+		return as(low)
+	}
+	return as(low) + " – " + as(high)
+}
+
 func (o *capacityOptions) needTable() string {
-	return o.each(func(n need) [][2]string {
-		t, w := n.total(), n.workload
-		percent := func(x float64) string { return short(100*x/t.MySQL) + " %" }
-		busiest, name := 0.0, ""
-		for _, l := range limits() {
-			if u := l.used(n); l.of != elsewhere && u > busiest {
-				busiest, name = u, l.name
-			}
-		}
-		return [][2]string{
-			{"reads a second", amount(n.rates.Reads)},
-			{"uploads, contact changes a second", amount(n.rates.Uploads) + ", " + amount(n.rates.Changes)},
-			{"sets updated for uploads, a second", amount(n.told)},
-			{"messages to devices a second", amount(n.rates.Deliveries)},
-			{"tasks in a claim", short(n.claim)},
-			{"**activityd: hosts** of " + short(w.HostCores) + " cores", amount(n.processes)},
-			{"…, cores in use", short(t.Activityd / 1e6)},
-			{"**Redis: masters**, and as many replicas", amount(n.masters())},
-			{"…, sets on each", amount(n.sets / n.masters())},
-			{"…, memory of all, replicas included", bytesOf(n.redisMemory())},
-			{"…, cores in use, all masters", short(t.Redis / 1e6)},
-			{"**MySQL: cores in use** on the primary", short(t.MySQL / 1e6)},
-			{"…, of these for reads", percent(n.reads.MySQL)},
-			{"…, for tasks and fan-outs", percent(n.tasks.MySQL + n.fanOut.MySQL)},
-			{"…, for push", percent(n.push.MySQL)},
-			{"…, for the site's own changes", percent(n.site.MySQL)},
-			{"…, of these a queue's own primary would take", percent(n.queue)},
-			{"…, rows read a second", amount(t.Counts.RowsRead)},
-			{"…, commits a second", amount(n.commits)},
-			{"…, the site's tables", bytesOf(n.siteBytes)},
-			{"…, pages from its disk a second, at worst", amount(n.pages)},
-			{"network, Mbit/s: HTTP", amount(t.HTTPBytes * 8 / 1e6)},
-			{"…, MySQL", amount(t.Counts.MySQLBytes * 8 / 1e6)},
-			{"…, Redis, without replicas", amount(t.Counts.RedisBytes * 8 / 1e6)},
-			{"**most used of what there is one of**", fmt.Sprintf("%s: %s %%", name, short(busiest*100))},
-			{"MySQL primaries that it takes, were the site sharded", amount(n.primaries())},
-		}
+	w := o.workloads[0]
+	percent := func(x float64) string { return short(100*x) + " %" }
+	ofMySQL := func(micros func(need) float64) func(need) float64 {
+		return func(n need) float64 { return micros(n) / n.total().MySQL }
+	}
+	return o.each([]line{
+		{"reads a second", func(n need) float64 { return n.rates.Reads }, amount, nil},
+		{"uploads a second", func(n need) float64 { return n.rates.Uploads }, amount, nil},
+		{"contact changes a second", func(n need) float64 { return n.rates.Changes }, amount, nil},
+		{"sets updated for uploads, a second", func(n need) float64 { return n.told }, amount, nil},
+		{"messages to devices a second", func(n need) float64 { return n.rates.Deliveries }, amount, nil},
+		{"tasks in a claim", func(n need) float64 { return n.claim }, short, nil},
+		{"sets in a call of the script that updates them", func(n need) float64 { return n.inCall }, short, nil},
+		{"**activityd: hosts** of " + short(w.HostCores) + " cores", func(n need) float64 { return n.processes }, amount, nil},
+		{"…, cores in use", func(n need) float64 { return n.total().Activityd / 1e6 }, short, nil},
+		{"**Redis: masters**, and as many replicas", need.masters, amount, nil},
+		{"…, sets on each", func(n need) float64 { return n.sets / n.masters() }, amount, nil},
+		{"…, memory of all, replicas included", need.redisMemory, bytesOf, nil},
+		{"…, cores in use, all masters", func(n need) float64 { return n.total().Redis / 1e6 }, short, nil},
+		{"**MySQL: cores in use** on the primary", func(n need) float64 { return n.total().MySQL / 1e6 }, short, nil},
+		{"…, of these for reads", ofMySQL(func(n need) float64 { return n.reads.MySQL }), percent, nil},
+		{"…, for tasks and fan-outs", ofMySQL(func(n need) float64 { return n.tasks.MySQL + n.fanOut.MySQL }), percent, nil},
+		{"…, for push", ofMySQL(func(n need) float64 { return n.push.MySQL }), percent, nil},
+		{"…, for the site's own changes", ofMySQL(func(n need) float64 { return n.site.MySQL }), percent, nil},
+		{"…, of these a queue's own primary would take", ofMySQL(func(n need) float64 { return n.queue }), percent, nil},
+		{"…, rows read a second", func(n need) float64 { return n.total().Counts.RowsRead }, amount, nil},
+		{"…, commits a second", func(n need) float64 { return n.commits }, amount, nil},
+		{"…, the site's tables", func(n need) float64 { return n.siteBytes }, bytesOf, nil},
+		{"…, pages from its disk a second, at worst", func(n need) float64 { return n.pages }, amount, nil},
+		{"network, Mbit/s: HTTP", func(n need) float64 { return n.total().HTTPBytes * 8 / 1e6 }, amount, nil},
+		{"…, MySQL", func(n need) float64 { return n.total().Counts.MySQLBytes * 8 / 1e6 }, amount, nil},
+		{"…, Redis, without replicas", func(n need) float64 { return n.total().Counts.RedisBytes * 8 / 1e6 }, amount, nil},
+		{"**most used of what there is one of**, in the middle", nil, nil, mostUsed},
+		{"MySQL primaries that it takes, were the site sharded", need.primaries, amount, nil},
 	})
 }
 
-func (o *capacityOptions) timeTable() string {
-	return o.each(func(n need) [][2]string {
-		w := n.workload
-		return [][2]string{
-			{"followers of the most followed member", amount(w.mostFollowers())},
-			{"…, its fan-out takes", duration(n.fanOutSeconds(w.mostFollowers()))},
-			{"a fan-out to " + amount(w.Celebrity) + " followers takes", duration(n.fanOutSeconds(w.Celebrity))},
-			{"a lost Redis node: its sets are made again in", duration(n.rebuild(1))},
-			{"…, MySQL cores that this takes, at most", short(n.rebuildCores())},
-			{"all sets, by as many workers", duration(n.rebuild(n.masters()))},
-			{"a round of the audit's sweep at 50 sets a second", duration(w.Members / 50)},
-			{"sets a second for a round in " + short(w.SweepDays) + " days", amount(n.rates.SweepSets)},
-			{"…, MySQL cores that this takes", short(n.sweep.MySQL / 1e6)},
-			{"messages to devices a second that one host sends, by its CPU", amount(n.messages(w.HostCores, n.costs.Deliver.Activityd))},
-			{"…, that the primary with the queue bears", amount(n.messages(w.MySQLCores, n.costs.Deliver.MySQL+n.costs.Target.MySQL))},
+// mostUsed names what is used up first.
+func mostUsed(n need) string {
+	busiest, name := 0.0, ""
+	for _, l := range limits() {
+		if u := l.used(n); l.of != elsewhere && u > busiest {
+			busiest, name = u, l.name
 		}
+	}
+	return fmt.Sprintf("%s: %s %%", name, short(busiest*100))
+}
+
+func (o *capacityOptions) timeTable() string {
+	w := o.workloads[0]
+	return o.each([]line{
+		{"followers of the most followed member", func(n need) float64 { return n.workload.mostFollowers() }, amount, nil},
+		{"…, its fan-out takes", func(n need) float64 { return n.fanOutSeconds(n.workload.mostFollowers()) }, duration, nil},
+		{"a fan-out to " + amount(w.Celebrity) + " followers takes", func(n need) float64 { return n.fanOutSeconds(n.workload.Celebrity) }, duration, nil},
+		{"a lost Redis node: its sets are made again in", func(n need) float64 { return n.rebuild(1) }, duration, nil},
+		{"…, MySQL cores that this takes, at most", need.rebuildCores, short, nil},
+		{"all sets, by as many workers", func(n need) float64 { return n.rebuild(n.masters()) }, duration, nil},
+		{"a round of the audit's sweep at 50 sets a second", func(n need) float64 { return n.workload.Members / 50 }, duration, nil},
+		{"sets a second for a round in " + short(w.SweepDays) + " days", func(n need) float64 { return n.rates.SweepSets }, amount, nil},
+		{"…, MySQL cores that this takes", func(n need) float64 { return n.sweep.MySQL / 1e6 }, short, nil},
+		{"messages to devices a second that one host sends, by its CPU", func(n need) float64 { return n.messages(n.workload.HostCores, n.costs.Deliver.Activityd) }, amount, nil},
+		{"…, that the primary with the queue bears", func(n need) float64 {
+			return n.messages(n.workload.MySQLCores, n.costs.Deliver.MySQL+n.costs.Target.MySQL)
+		}, amount, nil},
 	})
 }
 
@@ -580,29 +638,33 @@ func (n need) rebuildCores() float64 {
 	return rebuildWorkers * c.MySQL / (n.lookedMicros() + c.Activityd + c.MySQL + c.Redis)
 }
 
+// enoughFor formats a number of members that something is enough for.
+func enoughFor(members float64) string {
+	if members > 1e11 {
+		return "> 100 G"
+	}
+	return amount(members)
+}
+
 func (o *capacityOptions) limitTable() string {
-	type line struct {
+	type limited struct {
 		cells []string
 		reach float64
 	}
-	var lines []line
+	var lines []limited
 	for _, l := range limits() {
-		row := line{[]string{l.name}, math.Inf(1)}
+		row := limited{[]string{l.name}, math.Inf(1)}
 		for i, w := range o.workloads {
-			reach := l.reach(o.model(), w.workload)
-			text := amount(reach)
-			if reach > 1e11 {
-				text = "> 100 G"
-			}
-			row.cells = append(row.cells, text)
+			reach := func(w workload) float64 { return l.reach(o.model(), w) }
+			row.cells = append(row.cells, rangeOf(w.spread(w.known), reach, enoughFor))
 			if i == len(o.workloads)-1 {
-				row.reach = reach
+				row.reach = reach(w.workload)
 			}
 		}
 		row.cells = append(row.cells, l.remedy)
 		lines = append(lines, row)
 	}
-	slices.SortStableFunc(lines, func(a, b line) int {
+	slices.SortStableFunc(lines, func(a, b limited) int {
 		switch {
 		case a.reach < b.reach:
 			return -1

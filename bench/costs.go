@@ -50,6 +50,9 @@ type costs struct {
 	Told cost `json:"told"` // an update of a follower's set for an upload, on one Redis
 	// What activityd and Redis take for it in a cluster, over what they take on one server.
 	ClusterTold float64 `json:"cluster_told"`
+	// A call of the script that updates sets, in addition: told has that of calls with as many as
+	// one has at most.
+	ToldCall cost `json:"told_call"`
 
 	Refill        cost `json:"refill"`         // a set that is read from MySQL
 	RefillContact cost `json:"refill_contact"` // for each contact, in addition

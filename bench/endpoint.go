@@ -105,3 +105,12 @@ func overHTTP(ctx context.Context, addr string) (ask, error) {
 		return err
 	}, c.Close}, nil
 }
+
+// show asks for the photos of one owner.
+func (s *suite) show(ctx context.Context, v contacts.Viewer, owner member.ID) error {
+	album, err := s.store.VisiblePhotos(ctx, v, owner, shown)
+	if err == nil && len(album.Photos) != shown {
+		err = fmt.Errorf("viewer %s was shown %d photos, want %d", v.ID, len(album.Photos), shown)
+	}
+	return err
+}

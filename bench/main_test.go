@@ -52,8 +52,8 @@ func TestPartsAreChosen(t *testing.T) {
 	for args, want := range map[string]string{
 		"queue": "throughput wake backlog", "backlog,reads": "reads backlog", "memory,queue": "memory throughput wake backlog",
 		"queue --only wake": "wake", "once": "once", "push,wake": "wake deliveries latency audience producer failover",
-		"index": "reads rows endpoint fanout cluster refill memory friends batches save",
-		"all":   "reads rows endpoint fanout cluster refill memory friends batches save throughput wake once deliveries latency audience producer failover backlog",
+		"index": "reads plain rows endpoint fanout cluster refill memory friends batches save",
+		"all":   "reads plain rows endpoint fanout cluster refill memory friends batches save throughput wake once deliveries latency audience producer failover backlog",
 	} {
 		o, err := parseOptions(strings.Fields(args), io.Discard)
 		if err != nil {

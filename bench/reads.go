@@ -69,10 +69,7 @@ func (s *suite) benchReads(ctx context.Context) error {
 	if err := s.readsOfPrivate(ctx); err != nil {
 		return err
 	}
-	if err := s.readsOfMany(ctx); err != nil {
-		return err
-	}
-	return s.readsBesidePlain(ctx)
+	return s.readsOfMany(ctx)
 }
 
 // quantileOf is a quantile and its name.

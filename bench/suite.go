@@ -27,6 +27,7 @@ type part struct {
 func allParts() []part {
 	return []part{
 		{name: "reads", group: "index", site: true, run: (*suite).benchReads},
+		{name: "plain", group: "index", site: true, run: (*suite).benchPlain},
 		{name: "rows", group: "index", site: true, run: (*suite).benchRows},
 		{name: "endpoint", group: "index", site: true, run: (*suite).benchEndpoint},
 		{name: "fanout", group: "index", site: true, run: (*suite).benchFanOut},

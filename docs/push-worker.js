@@ -1,14 +1,26 @@
 // A service worker that shows the notifications of activityd. Serve it from the root of
 // your site; your page registers it, and subscribes after a click, like this:
 //
-//   const registration = await navigator.serviceWorker.register("/push-worker.js");
+//   const key = "…"; // which activityd push keys printed
+//   const registration = await navigator.serviceWorker.register("/push-worker.js?key=" + key);
 //   const subscription = await registration.pushManager.subscribe({
 //     userVisibleOnly: true,
-//     applicationServerKey: "…", // which activityd push keys printed
+//     applicationServerKey: key,
 //   });
-//   // Your back-end sends {"platform": "webpush", "subscription": subscription} to
-//   // PUT /v1/users/{id}/devices. Do that at each visit: subscriptions are renewed.
+//   await fetch("/push-subscription", {
+//     method: "PUT",
+//     headers: { "Content-Type": "application/json" },
+//     body: JSON.stringify({ platform: "webpush", subscription }),
+//   });
+//
+// /push-subscription is of your back-end: it knows the member by its session, and passes the
+// body on to PUT /v1/users/{id}/devices. Do that at each visit. If it has another address,
+// register "/push-worker.js?key=…&to=/another".
 "use strict";
+
+const settings = new URL(self.location).searchParams;
+const key = settings.get("key");
+const backEnd = settings.get("to") ?? "/push-subscription";
 
 self.addEventListener("push", (event) => event.waitUntil(show(event.data)));
 
@@ -30,6 +42,66 @@ async function show(data) {
     // What is in the event's data is up to your site; here it is the page to open.
     data: { url: push.data?.url || "/" },
   });
+}
+
+// A browser, or its push service, may end a subscription at any time, and renews it or not.
+self.addEventListener("pushsubscriptionchange", (event) => event.waitUntil(renew(event)));
+
+// When there is a network again, in browsers that say so.
+self.addEventListener("sync", (event) => {
+  if (event.tag === "push-subscription") {
+    event.waitUntil(register());
+  }
+});
+
+// renew has the back-end register the new subscription. It subscribes if the browser did not:
+// that fails if the member has taken the permission back, and nothing is to be done.
+async function renew(event) {
+  const manager = self.registration.pushManager;
+  if (!event.newSubscription && !(await manager.getSubscription())) {
+    await manager.subscribe({
+      userVisibleOnly: true,
+      applicationServerKey: event.oldSubscription?.options?.applicationServerKey ?? key,
+    });
+  }
+  try {
+    await register(event.newSubscription);
+  } catch (error) {
+    if (!self.registration.sync) {
+      throw error; // the page registers it at the next visit
+    }
+    await self.registration.sync.register("push-subscription");
+  }
+}
+
+// register gives the back-end a subscription, by default the one in force. It repeats what
+// another time may do better.
+async function register(given) {
+  const subscription = given ?? (await self.registration.pushManager.getSubscription());
+  if (!subscription) {
+    return;
+  }
+  let answer = "no answer";
+  for (const seconds of [0, 1, 4, 10]) {
+    await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
+    try {
+      const response = await fetch(backEnd, {
+        method: "PUT",
+        credentials: "same-origin",
+        redirect: "error", // to a login, that is
+        signal: AbortSignal.timeout(10000),
+        headers: { "Content-Type": "application/json" },
+        body: JSON.stringify({ platform: "webpush", subscription }),
+      });
+      answer = response.status;
+      if (answer < 500 && answer !== 408 && answer !== 429) {
+        return; // also if the member is logged out: then it is registered at the next visit
+      }
+    } catch {
+      // There is no network, or no answer in time.
+    }
+  }
+  throw new Error(`registering the subscription at ${backEnd}: ${answer}`);
 }
 
 self.addEventListener("notificationclick", (event) => {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -33,13 +34,19 @@ func pageSQL(t *testing.T, page string) map[string][]string {
 	must(t, err)
 	blocks := make(map[string][]string)
 	for _, block := range markedSQL.FindAllStringSubmatch(string(text), -1) {
-		for statement := range strings.SplitSeq(lineComment.ReplaceAllString(block[2], ""), ";") {
-			if statement = strings.TrimSpace(statement); statement != "" {
-				blocks[block[1]] = append(blocks[block[1]], statement)
-			}
-		}
+		blocks[block[1]] = append(blocks[block[1]], statements(block[2])...)
 	}
 	return blocks
+}
+
+// statements returns those of a text, without comments.
+func statements(text string) (list []string) {
+	for statement := range strings.SplitSeq(lineComment.ReplaceAllString(text, ""), ";") {
+		if statement = strings.TrimSpace(statement); statement != "" {
+			list = append(list, statement)
+		}
+	}
+	return list
 }
 
 // execOn runs statements on one connection, as a person with a client does.
@@ -50,7 +57,10 @@ func execOn(t *testing.T, db *sql.DB, statements []string) {
 	}
 	conn, err := db.Conn(t.Context())
 	must(t, err)
-	defer func() { _ = conn.Close() }()
+	defer func() { // the pool would not know of variables that they set
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+		_ = conn.Close()
+	}()
 	for _, s := range statements {
 		if _, err := conn.ExecContext(t.Context(), s); err != nil {
 			t.Fatalf("%s: %v", s, err)
@@ -226,56 +236,92 @@ func TestUninstallingFromTheSitesOwnDatabase(t *testing.T) {
 
 var (
 	readmeDSN    = regexp.MustCompile(`ACTIVITYD_MYSQL_DSN='(\w+):(\w+)@tcp\([^)]*\)/(\w+)'`)
-	readmeSource = regexp.MustCompile(`,"source":"[a-z]+"`) // index or database: which set is there first is not said
-	readmeViewer = regexp.MustCompile(`(?m)^activityd serve --viewer-keys \S+keys\.json --allow-origin (\S+) `)
+	readmeSource = regexp.MustCompile(`,"source":"[a-z]+"(,"behind_seconds":[\d.]+)?`) // index or database: which set is there first is not said
 	readmeSrc    = regexp.MustCompile(`<recent-contact-photos src="http://127\.0\.0\.1:8080(/v1/\S+)"`)
-	readmeAnswer = regexp.MustCompile(`(?m)^\$ curl http://127\.0\.0\.1:8080(/v1/\S+)\n(\{.*\})$`)
+	readmeAnswer = regexp.MustCompile(`^\$ curl http://127\.0\.0\.1:8080(/v1/\S+)\n(\{.*\})\n$`)
+	readmeRun    = regexp.MustCompile(`(?m)(?:^|\$\()activityd ([^#)&\n]*)`)
 )
 
+// story returns a file of the README's five minutes, in which a pattern is found.
+func story(t *testing.T, file string, has *regexp.Regexp) (text string, found []string) {
+	t.Helper()
+	content, err := os.ReadFile("../../testdata/readme/" + file)
+	must(t, err)
+	if found = has.FindStringSubmatch(string(content)); found == nil {
+		t.Fatalf("%s has no %s:\n%s", file, has, content)
+	}
+	return string(content), found
+}
+
+// storyCommands runs the commands of activityd in a file, with the flags of the servers,
+// up to serve. It returns the flags of that one, and the commands after it.
+func storyCommands(t *testing.T, file string, flags map[string][]string, replace *strings.Replacer) (serve []string, rest [][]string) {
+	t.Helper()
+	text, _ := story(t, file, readmeRun)
+	for _, match := range readmeRun.FindAllStringSubmatch(text, -1) {
+		args := strings.Fields(replace.Replace(match[1]))
+		switch {
+		case args[0] == "serve":
+			serve = append([]string{}, args[1:]...)
+		case serve != nil:
+			rest = append(rest, args)
+		default:
+			succeed(t, append(args, flags[args[0]]...)...)
+		}
+	}
+	if serve == nil {
+		t.Fatalf("%s does not serve", file)
+	}
+	return serve, rest
+}
+
 // TestTheReadmeByTheLetter: on an empty server, what the README says to do in five minutes
-// leads to the answer that it shows.
+// leads to the answer that it shows. TestTheReadmeShowsItsStory, in the root, holds the page to
+// the files.
 func TestTheReadmeByTheLetter(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../README.md")
-	must(t, err)
-	dsn, shown := readmeDSN.FindSubmatch(text), readmeAnswer.FindSubmatch(text)
-	origin, src := readmeViewer.FindSubmatch(text), readmeSrc.FindSubmatch(text)
-	if dsn == nil || shown == nil || origin == nil || src == nil || string(dsn[2]) != "secret" {
-		t.Fatal("the README has no DSN, no request with its answer, no origin, or no widget")
-	}
-	page := pageSQL(t, "README.md")
+	_, dsn := story(t, "2-start.sh", readmeDSN)
+	_, shown := story(t, "4-answer.txt", readmeAnswer)
+	_, src := story(t, "5-index.html", readmeSrc)
+	database, _ := story(t, "1-database.sql", regexp.MustCompile("'"+dsn[2]+"'"))
+	try, _ := story(t, "3-try.sql", regexp.MustCompile("INSERT INTO tasks"))
 	m, err := localserver.StartMySQL(t.Context())
 	must(t, err)
 	t.Cleanup(func() { _ = m.Close() })
 	must(t, m.CreateDatabase(t.Context(), "other"))
-	execOn(t, queueOf(t, m.DSN("other")), page["database"])
+	execOn(t, queueOf(t, m.DSN("other")), statements(database))
 
-	user := as(m, string(dsn[1]), string(dsn[3]))
-	succeed(t, "schema", "--apply", "--mysql-dsn="+user)
-	redisServer := servertest.Redis(t)
-	succeed(t, "backfill", "--mysql-dsn="+user, "--redis-url="+redisServer.URL())
+	user, redisServer := as(m, dsn[1], dsn[3]), servertest.Redis(t)
+	inMySQL := []string{"--mysql-dsn=" + user}
+	flags := map[string][]string{"schema": inMySQL, "backfill": append(inMySQL, "--redis-url="+redisServer.URL())}
 	keys := filepath.Join(t.TempDir(), "keys.json")
-	succeed(t, "token", "--new-key=first", "--viewer-keys="+keys)
-	r := start(t, configFor(t, user, redisServer.URL(), "--viewer-keys="+keys, "--allow-origin="+string(origin[1])))
+	inFolder := strings.NewReplacer("../keys.json", keys)
+	first, _ := storyCommands(t, "2-start.sh", flags, inFolder)
+	again, after := storyCommands(t, "6-widget.sh", flags, inFolder)
+	if len(first) != 0 || len(after) != 1 {
+		t.Fatalf("serve %v, then %v", first, after)
+	}
+	r := start(t, configFor(t, user, redisServer.URL(), again...))
 	r.openSite(t, user)
-	execOn(t, r.db, page["try"])
+	execOn(t, r.db, statements(try))
 	r.awaitTasks(t)
 	var status int
-	got := strings.TrimSpace(r.get(t, string(shown[1]), &status))
-	if diff := cmp.Diff(readmeSource.ReplaceAllString(string(shown[2]), ""), readmeSource.ReplaceAllString(got, "")); status != 200 || diff != "" {
+	got := strings.TrimSpace(r.get(t, shown[1], &status))
+	if diff := cmp.Diff(readmeSource.ReplaceAllString(shown[2], ""), readmeSource.ReplaceAllString(got, "")); status != 200 || diff != "" {
 		t.Errorf("status %d, the answer (-README +served):\n%s", status, diff)
 	}
 
-	asks, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url+string(src[1]), http.NoBody)
+	_, origin := story(t, "6-widget.sh", regexp.MustCompile(`--allow-origin (\S+) `))
+	asks, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url+src[1], http.NoBody)
 	must(t, err)
-	asks.Header.Set("Origin", string(origin[1]))
-	asks.Header.Set("Authorization", "Bearer "+strings.TrimSpace(succeed(t, "token", "--viewer=12345", "--viewer-keys="+keys)))
+	asks.Header.Set("Origin", origin[1])
+	asks.Header.Set("Authorization", "Bearer "+strings.TrimSpace(succeed(t, after[0]...)))
 	response, err := http.DefaultClient.Do(asks)
 	must(t, err)
 	body, err := io.ReadAll(response.Body)
 	must(t, errors.Join(err, response.Body.Close()))
-	if diff := cmp.Diff(readmeSource.ReplaceAllString(string(shown[2]), ""), strings.TrimSpace(string(body))); diff != "" ||
-		response.Header.Get("Access-Control-Allow-Origin") != string(origin[1]) {
+	if diff := cmp.Diff(readmeSource.ReplaceAllString(shown[2], ""), strings.TrimSpace(string(body))); diff != "" ||
+		response.Header.Get("Access-Control-Allow-Origin") != origin[1] {
 		t.Errorf("the page is answered %s %v (-README +served):\n%s", response.Status, response.Header, diff)
 	}
 }

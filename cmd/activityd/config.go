@@ -85,6 +85,18 @@ const maxWaiting = 1_000_000
 // of reads, and a thousand reads are soon made.
 const auditShare = 0.001
 
+// secretSettings are the flags of serve whose values are secrets, or have one in them. Files
+// have names, which are none.
+var secretSettings = []string{"mysql-dsn", "queue-dsn", "redis-url", "tokens"}
+
+// withoutSecrets returns an environment without the variables of secretSettings.
+func withoutSecrets(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(pair string) bool {
+		name, _, _ := strings.Cut(pair, "=")
+		return slices.ContainsFunc(secretSettings, func(flag string) bool { return environmentName(flag) == name })
+	})
+}
+
 // serveFlags registers every flag of serve.
 func (c *config) serveFlags(f *pflag.FlagSet) {
 	c.mysqlFlags(f)

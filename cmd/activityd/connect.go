@@ -3,11 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/url"
 	"os"
 	"slices"
@@ -112,6 +114,9 @@ func openRedis(address string) (redis.UniversalClient, error) {
 		}
 		o.ContextTimeoutEnabled, o.MaxRetries, o.DialerRetries = true, redisRetries, redisDialRetries
 		o.DialTimeout, o.MaintNotificationsConfig = cmp.Or(o.DialTimeout, redisDialTimeout), noMaintenance()
+		if o.TLSConfig != nil { // the client's own dialer does not end with its context
+			o.Dialer = (&tls.Dialer{NetDialer: &net.Dialer{Timeout: o.DialTimeout}, Config: o.TLSConfig}).DialContext
+		}
 		return redis.NewClusterClient(o), nil
 	}
 	return nil, errRedisURL

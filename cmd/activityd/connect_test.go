@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -92,5 +93,31 @@ func TestSeveralRedis(t *testing.T) {
 			t.Errorf("%s: dials for %v, want %v", url, got, want)
 		}
 		must(t, client.Close())
+	}
+}
+
+// A node of a cluster that accepts a connection and says nothing of TLS holds a call up only
+// until package index gives the node up, and with it the connections that are being made.
+func TestATLSHandshakeEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { _ = silent.Close() })
+	client, err := openRedis("rediss+cluster://" + silent.Addr().String() + "?dial_timeout=1h")
+	must(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	cluster, _ := client.(*redis.ClusterClient)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := cluster.Options().Dialer(ctx, "tcp", silent.Addr().String())
+		ended <- err
+	}()
+	conn, err := silent.Accept()
+	must(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the end of a handshake that was not answered: %v", err)
 	}
 }

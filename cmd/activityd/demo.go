@@ -165,7 +165,7 @@ type demoBackend struct {
 	site              site.Site
 	switches          []demo.Switch
 	notifies          *demo.Push // nil: there is no database that push could work with
-	plain             demo.Plain
+	plain             []demo.Plain
 	plainName, engine string
 }
 
@@ -219,10 +219,10 @@ func openImitations(c *config) (*demoBackend, error) {
 		}
 		return err
 	}}
-	b.plain = func(ctx context.Context, v contacts.Viewer, limit int) (contacts.Album, error) {
+	b.plain = []demo.Plain{{Ask: func(ctx context.Context, v contacts.Viewer, limit int) (contacts.Album, error) {
 		walked, err := db.Walk(ctx, v, limit)
 		return walked.Album, err
-	}
+	}}}
 	return b, nil
 }
 
@@ -273,7 +273,10 @@ func openPrivateServers(ctx context.Context, c *config) (*demoBackend, error) {
 	b.closers.push(func() error { receivers.Close(); return nil })
 	b.notifies = &demo.Push{Store: b.push, Receivers: receivers, Hold: &demo.Hold{}}
 	b.queue = heldQueue{b.queue, b.notifies.Hold}
-	return b, schema.Apply(ctx, b.db)
+	if err := schema.Apply(ctx, b.db); err != nil {
+		return b, err
+	}
+	return b, demo.AddLastUploadKey(ctx, b.db)
 }
 
 // heldQueue is a queue whose deliveries can be held.

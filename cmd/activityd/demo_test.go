@@ -137,7 +137,7 @@ func TestBrowserShowsTheWholeDemo(t *testing.T) {
 	}
 	b.Await(`/^Plain SQL: [\d.]+ m?s\. activityd: [\d.]+ m?s, same answer\.$/.test(document.getElementById("figures")?.innerText)`)
 	b.Await(`document.getElementById("source").textContent.endsWith("index") && document.querySelectorAll(".set tbody tr").length === 12`)
-	b.Await(`/ wrong of [1-9][\d,]* looked at/.test(document.getElementById("audit").textContent)`)
+	b.Await(`/ wrong of [1-9]/.test(document.getElementById("audit").textContent)`)
 	click("#do-celebrity")
 	b.Await(`/ → [\d,]+ sets? in [\d.]+ m?s$/.test(document.getElementById("largest")?.innerText)`)
 	b.RequireCalm()
@@ -155,7 +155,7 @@ func TestBrowserShowsTheWholeDemo(t *testing.T) {
 	click("#do-hold")
 	b.Await(`document.querySelectorAll(".push .fate.no").length === 2`)
 	b.Await(`document.getElementById("toast").textContent === ""`)
-	b.Await(`document.getElementById("audit").textContent.length > "0 wrong of 1,000 looked at".length`)
+	b.Await(`document.getElementById("audit").textContent.length >= "0 wrong of 1,000 (0 %)".length`)
 	click("#do-celebrity")
 	b.Await(`document.getElementById("fan-outs").innerText.includes(document.getElementById("largest").innerText.slice("The largest: ".length)) && document.getElementById("queue").textContent === "no task"`)
 	b.Await(`document.getElementById("toast").textContent === "" && document.querySelector("#agree.yes") !== null`)

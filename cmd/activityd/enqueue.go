@@ -86,12 +86,18 @@ func (o *enqueueOptions) validate() error {
 	switch {
 	case len(o.queue) > queue.MaxQueueName:
 		return fmt.Errorf("--queue: is %q: want at most %d bytes", o.queue, queue.MaxQueueName)
-	case o.priority < math.MinInt16 || o.priority > math.MaxInt16:
-		return fmt.Errorf("--priority: is %d: want %d to %d", o.priority, math.MinInt16, math.MaxInt16)
 	case o.delay < 0:
 		return fmt.Errorf("--delay: is %v: want 0 or more", o.delay)
 	case o.fromLine < 1:
 		return fmt.Errorf("--from-line: is %d: want 1 or more", o.fromLine)
+	}
+	return checkPriority(o.priority)
+}
+
+// checkPriority returns an error for a priority that the column cannot hold.
+func checkPriority(priority int) error {
+	if priority < math.MinInt16 || priority > math.MaxInt16 {
+		return fmt.Errorf("--priority: is %d: want %d to %d", priority, math.MinInt16, math.MaxInt16)
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/tasks"
 )
 
 func newExplain() *cobra.Command {
@@ -42,13 +43,17 @@ func newExplain() *cobra.Command {
 			return withService(cmd, c, func(ctx context.Context, s *service) error {
 				v, out := contacts.Viewer{ID: id}, cmd.OutOrStdout()
 				e, err := s.reader.Explain(ctx, v, limit)
-				switch {
-				case err != nil:
+				if err != nil {
 					return advised(id, err)
-				case output == outputJSON:
-					return newLineEncoder(out).Encode(api.Explained(v, e))
 				}
-				return printExplanation(out, id, e)
+				answer := api.Explained(v, e)
+				if due, err := s.queue.Due(ctx); err == nil { // else it is not known
+					answer.SetBehind(tasks.Behind(due))
+				}
+				if output == outputJSON {
+					return newLineEncoder(out).Encode(answer)
+				}
+				return printExplanation(out, id, e, answer.Behind)
 			})
 		},
 	}
@@ -75,7 +80,7 @@ func advised(id member.ID, err error) error {
 	return err
 }
 
-func printExplanation(w io.Writer, viewer member.ID, e recent.Explanation) error {
+func printExplanation(w io.Writer, viewer member.ID, e recent.Explanation, behind *float64) error {
 	headline := fmt.Sprintf("%s sees nothing, from the %s", viewer, e.Source)
 	if e.Contact != nil && len(e.Photos) > 0 {
 		headline = fmt.Sprintf("%s sees %s, from the %s; photos: %d, newest: %s",
@@ -98,8 +103,19 @@ func printExplanation(w io.Writer, viewer member.ID, e recent.Explanation) error
 	for _, s := range e.Trace.Steps {
 		steps = append(steps, fmt.Sprintf("%s %.2f ms", s.Name, float64(s.Took.Microseconds())/1000))
 	}
-	_, err := fmt.Fprintf(w, "proof    %s\nwalk     %s\ntimings  %s\n", proof(e), walk, strings.Join(steps, ", "))
+	_, err := fmt.Fprintf(w, "proof    %s\nwalk     %s\n%stimings  %s\n", proof(e), walk, behindLine(behind), strings.Join(steps, ", "))
 	return err
+}
+
+// behindLine says of an answer by the index how far behind the sets may be.
+func behindLine(seconds *float64) string {
+	switch {
+	case seconds == nil:
+		return ""
+	case *seconds == 0:
+		return "behind   no, no task is due\n"
+	}
+	return fmt.Sprintf("behind   by up to %.1f s: the oldest task that may change a set waits for so long\n", *seconds)
 }
 
 // named adds the name to an id, if there is one.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"net/http"
 	"regexp"
 	"strings"
 	"testing"
@@ -55,7 +56,7 @@ func TestExplainPrintsWhy(t *testing.T) {
 		t.Errorf("reasons are given that say what the verdicts say:\n%s", out)
 	}
 	for _, want := range []string{
-		"proof    the newest visible photo of all candidates", "walk     not needed\n", "timings  redis ", ", details ",
+		"proof    the newest visible photo of all candidates", "walk     not needed\n", "behind   no, no task is due\n", "timings  redis ", ", details ",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
@@ -195,4 +196,31 @@ func TestExplainRefusesNonsense(t *testing.T) {
 			t.Errorf("%v: exit code %d: %s", args, code, errs)
 		}
 	}
+}
+
+// While an older task waits, an answer by the index says by how much it may be late, as long
+// as it waits; so do /readyz and the command.
+func TestAnswersSayHowFarBehindTheyAre(t *testing.T) {
+	t.Parallel()
+	r := makeExplained(t)
+	var status int
+	behind := func() string { return r.get(t, "/v1/users/1/recent-contact-photos", &status) }
+	eventually(t, "it is not behind", func() bool { return strings.Contains(behind(), `"source":"index","behind_seconds":0}`) })
+
+	change := func(statement string) {
+		_, err := r.db.ExecContext(t.Context(), statement)
+		must(t, err)
+	}
+	change("INSERT INTO tasks (queue, type, subject, created_at) VALUES ('aside', 'upload', 109, (UNIX_TIMESTAMP() - 3600) * 1000)") // no worker looks there
+	late := regexp.MustCompile(`"source":"index","behind_seconds":36\d\d(\.\d+)?}`)
+	eventually(t, "the answer is behind", func() bool { return late.MatchString(behind()) })
+	if body := r.get(t, "/readyz", &status); status != http.StatusOK || !regexp.MustCompile(`"status":"ok",.*"behind_seconds":{"aside":36\d\d`).MatchString(body) {
+		t.Errorf("/readyz: %d %s", status, body)
+	}
+	out := succeed(t, append([]string{"explain", "1"}, r.flags()...)...)
+	if !regexp.MustCompile(`(?m)^behind {3}by up to 36\d\d\.\d s: `).MatchString(out) {
+		t.Errorf("explain says\n%s", out)
+	}
+	change("UPDATE tasks SET queue = 'default'")
+	eventually(t, "it is not behind any more", func() bool { return strings.Contains(behind(), `"behind_seconds":0}`) })
 }

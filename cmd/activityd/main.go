@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	_ "time/tzdata" // the time zones of quiet hours, where the host has none
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -45,14 +44,14 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	if err != nil && !errors.Is(err, errSilent) {
 		_, _ = fmt.Fprintf(stderr, "activityd: %v\n", err)
 	}
-	if code := exitCode(err); code != exitFailed || !isWrapper(cmd) {
-		return code
+	if _, ok := errors.AsType[*exitError](err); err != nil && !ok && isWrapper(cmd) {
+		return exitOwn
 	}
-	return exitOwn
+	return exitCode(err)
 }
 
 // wrapper is the annotation of a command that runs one of another program: it looks after
-// signals itself, and its own failures end with [exitOwn].
+// signals itself, and its own failures, which are no [exitError], end with [exitOwn].
 const wrapper = "wrapper"
 
 func isWrapper(cmd *cobra.Command) bool {
@@ -113,12 +112,13 @@ func newRoot(environ []string, stdout, stderr io.Writer) *cobra.Command {
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		return fromEnvironment(cmd.Flags(), settings, environ, cmd.ErrOrStderr())
 	}
-	root.AddCommand(serve, newToken(), newDemo(), newSchema(), newEnqueue(), newTasks(), newShow(), newExplain(), newVerify(), newBackfill(), newReset(), newOnce(environ), newPush(), newVersion(), newReference(settings))
+	root.AddCommand(serve, newToken(), newDemo(), newSchema(), newEnqueue(), newTasks(), newShow(), newExplain(), newVerify(), newBackfill(), newReset(), newOnce(environ), newWatchdog(), newPush(), newVersion(), newReference(settings))
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	describeFlags(root, settings)
+	explainUsage(root)
 	return root
 }
 
@@ -208,7 +208,7 @@ func fromEnvironment(flags, settings *pflag.FlagSet, environ []string, warnings 
 		delete(values, name)
 		f := flags.Lookup(setting.Name)
 		if ok && f != nil && !f.Changed && flags.Set(f.Name, value) != nil {
-			errs = append(errs, fmt.Errorf("%s: cannot be read: want %s, as for --%s", name, f.Value.Type(), f.Name))
+			errs = append(errs, fmt.Errorf("%s: cannot be read: want %s, as for --%s", name, wantedOf(f), f.Name))
 		}
 	})
 	for _, name := range slices.Sorted(maps.Keys(values)) {

@@ -18,7 +18,7 @@ const asProgram = "ACTIVITYD_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
 	indexWait = 5 * time.Second
-	if os.Getenv(asProgram) != "" {
+	if os.Getenv(asProgram) != "" || len(os.Args) > 1 && os.Args[1] == watchdogCommand {
 		main()
 	}
 	takeHUP()

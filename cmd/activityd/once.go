@@ -29,9 +29,10 @@ import (
 // The exit codes of once, beside those of its command. They are below 128, from which on
 // they mean signals; the last three are those of timeout(1) and env(1).
 const (
-	exitBusy      = 122 // --no-wait: another process works
+	exitFree      = 121 // of once status: nothing runs, and it is not done
+	exitBusy      = 122 // another process works, and --no-wait or --wait
 	exitExhausted = 123 // all attempts failed, the last one elsewhere or before
-	exitLost      = 124 // the lease was lost
+	exitLost      = 124 // the command was ended: the lease was lost, or --timeout has passed
 	exitOwn       = 125 // a failure of activityd itself
 	exitCannotRun = 126 // the command is there, and cannot be run
 	exitNotFound  = 127 // there is no such command
@@ -62,19 +63,22 @@ The command is looked up before anything else. It inherits standard input, outpu
   ACTIVITYD_LAST_ATTEMPT  1 in the last attempt, else 0
   ACTIVITYD_FENCE         a number that is higher in every attempt: let what the command writes to
                           refuse a lower one than it has seen, and no paused process does harm
+It does not find ACTIVITYD_MYSQL_DSN, ACTIVITYD_REDIS_URL and the other settings of activityd that have
+a secret in them, unless --pass-secrets is given, as for a command that is activityd itself.
 
 The lease is how long the others wait for a host that died; it is extended for as long as the command
 runs. When it is lost (the store is away), the command's process group is sent TERM a third of the lease
 before its end, and KILL before its end; if it is another's already (activityd was paused, the name was
-forgotten), both at once. The command has a process group of its own. INT, TERM, HUP, QUIT, USR1, USR2
+forgotten), both at once. If activityd itself is stopped (SIGSTOP), a second process of it, its watchdog,
+kills the group before the end of the lease. After --timeout the group is sent TERM, too, and KILL a quarter
+of a lease later, at most 30 s; the attempt has failed then. The command has a process group of its own. INT, TERM, HUP, QUIT, USR1, USR2
 and WINCH are passed on to it, every time. After one of the first four there is no further attempt here,
 and the one that was under way does not count, unless the command succeeds: another host may go on.
 
 An attempt is over when its process group is empty: what a command that has failed, or got one of these
 four, leaves in the background is sent TERM, and KILL some seconds later (half a minute after a signal).
-Only what a command that succeeds leaves there is left alone. If activityd itself is killed with KILL, so
-is the command (on Linux), but not what it has started: write sh -c 'cd /data && exec ./import', with
-exec, so that no shell is in between, and KillMode=mixed in units, so that systemd ends what is left.
+Only what a command that succeeds leaves there is left alone. If activityd itself is killed with KILL, its
+watchdog kills the group. Use KillMode=mixed in units, so that systemd ends what has left the group.
 
 With --store=mysql the state survives what the database survives, and --redis-url may be added to
 begin the next attempt within milliseconds; without it, those that wait look once a second. With
@@ -82,14 +86,15 @@ begin the next attempt within milliseconds; without it, those that wait look onc
 A fence never goes back in either, also after the store was restored or failed over: in MySQL as long as
 the database's clock is not set back. A Redis that is new or has lost data asks the database of
 --mysql-dsn for that; without one, nothing runs until "activityd once begin-epoch". All hosts need the
-same store. One that is away at the start is 125: let systemd try again (Restart=on-failure).
+same store. One that is away at the start is asked for 5 s and is 125 then: let systemd try again
+(Restart=on-failure).
 
 Exit codes:
   0         the command has succeeded, here or on another host
   N         it has succeeded elsewhere, with --exit-code-done=N
-  122       another host runs it, with --no-wait
+  122       another host runs it, with --no-wait, or still after --wait
   123       all attempts failed, the last one on another host, or before
-  124       the lease was lost, and with it the command ended
+  124       the command was ended: the lease was lost, or --timeout has passed in the last attempt
   125       activityd failed: bad flags, a store that is away, a success that could not be recorded
   126, 127  the command cannot be run; there is no such command
   128+n     signal n ended the waiting, or the command
@@ -98,13 +103,14 @@ Exit codes:
 const onceExample = `  activityd once --attempts 3 import/2026-07 -- ./import --month 2026-07
   activityd once list
   activityd once show digest
+  activityd once status digest || echo "not done: $?"
   activityd once forget digest
 
   A line of /etc/cron.d/digest, the same on every host. /etc/activityd/environment has the settings,
   in quotes: ACTIVITYD_MYSQL_DSN='user:password@tcp(host:3306)/name' and, to begin the next attempt at once,
   ACTIVITYD_REDIS_URL='redis://host:6379/0'; only deploy may read it.
 
-    7 4 * * *  deploy  set -a; . /etc/activityd/environment; /usr/local/bin/activityd once --keep 12h digest -- /usr/local/bin/send-digest --all
+    7 4 * * *  deploy  set -a; . /etc/activityd/environment; /usr/local/bin/activityd once --quiet --keep 12h digest -- /usr/local/bin/send-digest --all
 
   The same as a systemd timer:
 
@@ -118,7 +124,7 @@ const onceExample = `  activityd once --attempts 3 import/2026-07 -- ./import --
     Type=oneshot
     User=deploy
     EnvironmentFile=/etc/activityd/environment
-    ExecStart=/usr/local/bin/activityd once --keep 12h digest -- /usr/local/bin/send-digest --all
+    ExecStart=/usr/local/bin/activityd once --quiet --keep 12h digest -- /usr/local/bin/send-digest --all
     # TERM is for activityd, which passes it on; what is left after the timeout gets KILL.
     KillMode=mixed
     TimeoutStopSec=60
@@ -176,16 +182,23 @@ func (c *onceConfig) choose() error {
 
 // onceFlags are those of once itself.
 type onceFlags struct {
-	key      once.Key
-	exitDone int
+	key         once.Key
+	timeout     time.Duration // of one attempt; 0: none
+	exitDone    int
+	quiet       bool
+	passSecrets bool
 }
 
 func (o *onceFlags) register(f *pflag.FlagSet) {
 	f.IntVar(&o.key.Attempts, "attempts", once.DefaultAttempts, "max attempts, on all hosts together")
 	f.DurationVar(&o.key.Lease, "lease", once.DefaultLease, "how long the others wait for a host that died")
 	f.DurationVar(&o.key.Keep, "keep", once.DefaultKeep, "how long it is known that the command has succeeded, or failed for good")
+	f.DurationVar(&o.timeout, "timeout", 0, "how long an attempt may take until the command is ended, and has failed; 0: as long as it takes")
+	f.DurationVar(&o.key.Wait, "wait", 0, "how long to wait while another host runs it; 0: as long as it takes")
 	f.BoolVar(&o.key.NoWait, "no-wait", false, "end at once while another host runs it")
 	f.IntVar(&o.exitDone, "exit-code-done", exitOK, "exit `code` when it has succeeded elsewhere")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "do not say that it has succeeded elsewhere")
+	f.BoolVar(&o.passSecrets, "pass-secrets", false, "leave the secrets among activityd's settings in the environment of the command")
 }
 
 // check returns an error for a value that cannot be, named by its flag.
@@ -198,6 +211,12 @@ func (o *onceFlags) check() error {
 		return fmt.Errorf("--lease: is %v: want %v to %v", k.Lease, once.MinLease, once.MaxLease)
 	case k.Keep < once.MinKeep || k.Keep > once.MaxKeep:
 		return fmt.Errorf("--keep: is %v: want %v to %v", k.Keep, once.MinKeep, once.MaxKeep)
+	case o.timeout < 0:
+		return fmt.Errorf("--timeout: is %v: want 0 or more", o.timeout)
+	case k.Wait < 0:
+		return fmt.Errorf("--wait: is %v: want 0 or more", k.Wait)
+	case k.Wait > 0 && k.NoWait:
+		return errors.New("--wait and --no-wait: want one of them")
 	case o.exitDone < 0 || o.exitDone > 255:
 		return fmt.Errorf("--exit-code-done: is %d: want 0 to 255", o.exitDone)
 	}
@@ -244,6 +263,10 @@ func newOnce(environ []string) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			environ := environ
+			if !o.passSecrets {
+				environ = withoutSecrets(environ)
+			}
 			r := newOnceRun(cmd.Context(), o, &exec.Cmd{
 				Path: path, Args: args[1:], Env: environ, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 			}, cmd.ErrOrStderr())
@@ -258,8 +281,22 @@ func newOnce(environ []string) *cobra.Command {
 	}
 	o.register(cmd.Flags())
 	c.flags(cmd.Flags())
-	cmd.AddCommand(newOnceList(), newOnceShow(), newOnceForget(), newOnceBeginEpoch())
+	cmd.AddCommand(newOnceList(), newOnceShow(), newOnceStatus(), newOnceForget(), newOnceBeginEpoch())
 	return cmd
+}
+
+// watchdogCommand is the hidden command that is a [watchdog].
+const watchdogCommand = "watchdog"
+
+func newWatchdog() *cobra.Command {
+	return &cobra.Command{
+		Use:         watchdogCommand + " NAME",
+		Short:       "Kill what once runs when once itself is stopped or killed; for once alone",
+		Hidden:      true,
+		Annotations: map[string]string{wrapper: ""},
+		Args:        cobra.ExactArgs(1),
+		RunE:        func(cmd *cobra.Command, args []string) error { return watch(args[0], cmd.ErrOrStderr()) },
+	}
 }
 
 // findCommand returns the path of a command, or the error that a shell would have.
@@ -363,10 +400,13 @@ type onceRun struct {
 	command *exec.Cmd // what is to be started in each attempt
 	errs    io.Writer
 	said    string      // the last error of the store that was said
+	owner   string      // of the state that the store has answered last, without its random part
 	lines   chan string // that are to be written to errs
 	// stopGrace is how long what is left of a command that a signal has ended has before it
 	// is sent KILL.
 	stopGrace time.Duration
+
+	watchdog *watchdog
 
 	mu      sync.Mutex
 	child   *childGroup // nil: none
@@ -376,8 +416,27 @@ type onceRun struct {
 func newOnceRun(ctx context.Context, o *onceFlags, command *exec.Cmd, errs io.Writer) *onceRun {
 	r := &onceRun{onceFlags: o, command: command, errs: errs, stopGrace: 30 * time.Second}
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
+	r.watchdog = &watchdog{name: o.key.Name, errs: command.Stderr}
 	o.key.Margin = o.key.Lease / 3
 	return r
+}
+
+// watchedStore is a store that has the watchdog know of each lease that it grants.
+type watchedStore struct {
+	once.Store
+
+	run *onceRun
+}
+
+// Apply implements [once.Store]. The lease at the store begins no earlier than the operation
+// is sent. The watchdog kills when this process would, were it not stopped: see killAt.
+func (s watchedStore) Apply(ctx context.Context, name string, op once.Operation) (once.Reply, error) {
+	sent := bootTime()
+	reply, err := s.Store.Apply(ctx, name, op)
+	if err == nil && reply.Outcome == once.OK && (op.Action == once.Acquire || op.Action == once.Extend) {
+		s.run.watchdog.extend(sent + s.run.key.Lease - s.run.key.Margin/4)
+	}
+	return reply, err
 }
 
 // signalError is the cause with which a signal ends a command that runs nothing.
@@ -405,11 +464,14 @@ func (e *startError) Unwrap() error { return e.err }
 func (r *onceRun) run(s *onceStore) error {
 	defer r.cancel(nil)
 	defer r.writeMessages()()
-	o := once.New(s, once.Options{Notifier: s.notifier, Hooks: once.Hooks{
+	o := once.New(watchedStore{s, r}, once.Options{Notifier: s.notifier, Hooks: once.Hooks{
 		Error:  r.sayError,
-		Status: func(string, once.State) { r.setSaid("") },
+		Status: func(_ string, s once.State) { r.setSaid(""); r.setOwner(s.Owner) },
 	}})
 	did, err := o.Do(r.ctx, r.key, r.attempt)
+	if err == nil && !did && !r.quiet {
+		r.say(fmt.Sprintf("%s: done elsewhere, by %s", r.key.Name, r.owner))
+	}
 	if err == nil && !did && r.exitDone != exitOK {
 		return &exitError{r.exitDone, errSilent}
 	}
@@ -458,6 +520,11 @@ func (r *onceRun) sayError(name string, err error) {
 	} else if text = name + ": " + text; failure.last || errors.Is(err, once.ErrLost) {
 		return // run returns it
 	}
+	r.say(text)
+}
+
+// say has a line written to standard error.
+func (r *onceRun) say(text string) {
 	select {
 	case r.lines <- "activityd: " + text + "\n":
 	default: // standard error takes none, and there are enough
@@ -489,6 +556,12 @@ func (r *onceRun) setSaid(text string) (before string) {
 	return before
 }
 
+func (r *onceRun) setOwner(owner string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.owner = oneLine(owner[:max(0, strings.LastIndexByte(owner, '/'))])
+}
+
 // killAfter is how long what a command that failed has left, and that was sent TERM, has
 // before it is sent KILL.
 func (r *onceRun) killAfter() time.Duration {
@@ -514,9 +587,9 @@ func (r *onceRun) attempt(ctx context.Context, a once.Attempt) error {
 	env := append(slices.Clip(r.command.Env), fmt.Sprintf("%s=%d", attemptVariable, a.Number), lastAttemptVariable+"="+last, fenceVariable+"="+a.Fence.String())
 	err := r.runChild(ctx, env)
 	code := exitLost
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && !errors.Is(err, errTimedOut) {
 		code = stateCode(exit.ProcessState)
-	} else if err == nil || !errors.Is(err, errEnded) {
+	} else if !errors.Is(err, errEnded) && !errors.Is(err, errTimedOut) {
 		return err
 	}
 	return &childError{code: code, last: a.Last, err: fmt.Errorf("attempt %d of %d: %w", a.Number, r.key.Attempts, err)}
@@ -525,6 +598,9 @@ func (r *onceRun) attempt(ctx context.Context, a once.Attempt) error {
 // errEnded is that a command was told to end when its lease was lost, and says that it has
 // succeeded: it may have left its work undone.
 var errEnded = errors.New("it was ended, with exit status 0")
+
+// errTimedOut is that a command was ended because an attempt took too long.
+var errTimedOut = errors.New("it took longer than --timeout")
 
 // runChild runs the command once, and returns when all of its group has ended; after a
 // success without a signal that was to end it, what it left in the background is left
@@ -536,9 +612,16 @@ func (r *onceRun) runChild(ctx context.Context, env []string) (err error) {
 		return err
 	}
 	defer r.ended()
+	var late <-chan time.Time
+	if r.timeout > 0 {
+		timer := time.NewTimer(r.timeout)
+		defer timer.Stop()
+		late = timer.C
+	}
 	for {
 		select {
 		case err = <-p.exited:
+			r.awaitLoss(ctx, err)
 		case <-p.stops:
 			r.pass(stopSignal)
 			continue
@@ -548,11 +631,21 @@ func (r *onceRun) runChild(ctx context.Context, env []string) (err error) {
 			default:
 				return cmp.Or(r.endGroup(ctx, p, false), errEnded)
 			}
+		case <-late:
+			return fmt.Errorf("%w=%v: %w", errTimedOut, r.timeout, cmp.Or(r.endGroup(ctx, p, false), errEnded))
 		}
 		if stopped := r.exited(p, err); stopped || err != nil {
 			_ = r.endGroup(ctx, p, true) // Wait has returned err
 		}
 		return err
+	}
+}
+
+// awaitLoss waits until it is known that the lease is lost, if a command has failed when it
+// was: the watchdog has killed it, and this process goes on only now.
+func (r *onceRun) awaitLoss(ctx context.Context, err error) {
+	if err != nil && r.watchdog.isDue() {
+		within(maxKill, func() { <-ctx.Done() })
 	}
 }
 
@@ -565,7 +658,7 @@ const maxKill = 5 * time.Second
 // what Wait returned. Until then the lease is extended, unless it is lost.
 func (r *onceRun) endGroup(ctx context.Context, p *childGroup, exited bool) (err error) {
 	lost, killAt := ctx.Done(), time.Now().Add(r.terminate(p))
-	if !exited {
+	if !exited && ctx.Err() != nil {
 		lost, killAt = nil, r.killAt(ctx)
 	}
 	look := time.NewTicker(10 * time.Millisecond)
@@ -627,20 +720,26 @@ func (r *onceRun) start(env []string) (*childGroup, error) {
 	if r.ctx.Err() != nil {
 		return nil, context.Cause(r.ctx)
 	}
+	if err := r.watchdog.start(); err != nil {
+		r.say(fmt.Sprintf("%s: the watchdog cannot be started: %v: if activityd is stopped, the command runs on", r.key.Name, err))
+	}
 	p, err := startGroup(&exec.Cmd{
 		Path: r.command.Path, Args: r.command.Args, Env: env, Stdin: r.command.Stdin, Stdout: r.command.Stdout, Stderr: r.command.Stderr,
 	})
 	if err != nil {
 		err = &startError{err}
 		r.cancel(err) // so that the attempt is handed back
+		r.watchdog.end()
 		return nil, err
 	}
+	r.watchdog.guard(p.group)
 	r.child = p
 	return p, nil
 }
 
 // ended says that there is no child any more.
 func (r *onceRun) ended() {
+	r.watchdog.end()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.child = nil

@@ -2,8 +2,13 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,3 +41,46 @@ func watchStops(pid int) <-chan struct{} {
 	}()
 	return stops
 }
+
+// bootTime is the time by a clock that all processes of the machine share, and that goes on
+// while it is suspended.
+func bootTime() time.Duration {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) // there is this clock
+	return time.Duration(now.Nano())
+}
+
+// groupOfChild returns the group that a child of the parent of this process leads in the
+// session of that; 0: there is none.
+func groupOfChild(parent int) (group int) {
+	session, err := unix.Getsid(parent)
+	if err != nil {
+		return 0
+	}
+	files, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is well formed
+	for _, file := range files {
+		text, _ := os.ReadFile(file) //nolint:gosec // G304: it is one of /proc; without it, the process has ended
+		if is := parseStat(string(text)); is.parent == parent && is.session == session && file == fmt.Sprintf("/proc/%d/stat", is.group) {
+			group = is.group
+		}
+	}
+	if unix.Getppid() != parent { // it has ended, and its number may be another's
+		return 0
+	}
+	return group
+}
+
+// stat is a part of what /proc says of a process; zero: it has ended.
+type stat struct {
+	state                  string
+	parent, group, session int
+}
+
+// parseStat reads it from behind the name, in which a command may have anything.
+func parseStat(text string) (is stat) {
+	_, _ = fmt.Sscan(text[strings.LastIndexByte(text, ')')+1:], &is.state, &is.parent, &is.group, &is.session)
+	return is
+}
+
+// ownPath is the program of this process, also if its file was replaced since.
+func ownPath() (string, error) { return "/proc/self/exe", nil }

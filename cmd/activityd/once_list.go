@@ -111,6 +111,8 @@ type onceJSON struct {
 	Owner       string     `json:"owner,omitempty"`
 	LeaseMS     int64      `json:"lease_ms"`
 	LeaseUntil  string     `json:"lease_until,omitempty"`
+	BeganAt     string     `json:"began_at"`
+	EndedAt     string     `json:"ended_at,omitempty"`
 	KeepMS      int64      `json:"keep_ms"`
 	ForgetAt    string     `json:"forget_at"`
 	Reason      string     `json:"reason,omitempty"`
@@ -120,7 +122,7 @@ func newOnceJSON(n once.Named) onceJSON {
 	s := n.State
 	return onceJSON{
 		Name: n.Name, State: s.Phase, Expired: s.Expired(n.Now), Attempts: s.Attempt, MaxAttempts: s.Terms.Attempts, Fence: s.Fence, Owner: s.Owner,
-		LeaseMS: s.Terms.Lease.Milliseconds(), LeaseUntil: stamp(s.Until), KeepMS: s.Terms.Keep.Milliseconds(), ForgetAt: stamp(s.ForgetAt), Reason: s.Reason,
+		LeaseMS: s.Terms.Lease.Milliseconds(), LeaseUntil: stamp(s.Until), BeganAt: stamp(s.Began), EndedAt: stamp(attemptEnded(s)), KeepMS: s.Terms.Keep.Milliseconds(), ForgetAt: stamp(s.ForgetAt), Reason: s.Reason,
 	}
 }
 
@@ -158,8 +160,58 @@ func newOnceShow() *cobra.Command {
 	return cmd
 }
 
+// newOnceStatus returns the command whose exit code says what a name is in.
+func newOnceStatus() *cobra.Command {
+	c := &onceConfig{}
+	cmd := &cobra.Command{
+		Use:   "status NAME",
+		Short: "Say in a word, and by the exit code, whether a name is done",
+		Long: "Say in a word, and by the exit code, whether a name is done. Nothing is changed.\n\n" +
+			"Exit codes:\n" +
+			"  0    done: it has succeeded, within --keep\n" +
+			"  121  free: it may be run. It never was, or is forgotten, an attempt has failed or was handed\n" +
+			"       back, or its host died and the lease has ended\n" +
+			"  122  held: a host runs it\n" +
+			"  123  exhausted: all attempts failed\n" +
+			"  1    it is not known: bad flags, a store that is away",
+		Example: "  activityd once status digest\n  until activityd once status digest; do sleep 60; done",
+		Args:    notAfterDash(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := once.CheckName(args[0]); err != nil {
+				return fmt.Errorf("NAME: %w", err)
+			}
+			return withOnce(cmd, c, func(ctx context.Context, s *onceStore) error {
+				r, err := s.Get(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				phase := r.State.Phase
+				if phase == "" || r.State.Expired(r.Now) {
+					phase = once.Free
+				}
+				if _, err := fmt.Fprintln(cmd.OutOrStdout(), phase); err != nil || phase == once.Done {
+					return err
+				}
+				codes := map[once.Phase]int{once.Free: exitFree, once.Held: exitBusy, once.Exhausted: exitExhausted}
+				return &exitError{codes[phase], errSilent}
+			})
+		},
+	}
+	c.flags(cmd.Flags())
+	return cmd
+}
+
 func noState(name string) error {
 	return fmt.Errorf("%s has no state: it was never run, or was forgotten", name)
+}
+
+// attemptEnded is when the last attempt ended, or the end of its lease was noticed: a state is
+// kept from then on. It is zero while a name is held.
+func attemptEnded(s once.State) (at time.Time) {
+	if s.Phase != once.Held {
+		at = s.ForgetAt.Add(-s.Terms.Keep)
+	}
+	return at
 }
 
 // onceSheet returns all that is known about a name.
@@ -179,6 +231,8 @@ func onceSheet(n once.Named) string {
 		{"lease", s.Terms.Lease.String()},
 		{"lease ends", moment(s.Until, n.Now)},
 		{"kept for", s.Terms.Keep.String()},
+		{"attempt began", moment(s.Began, n.Now)},
+		{"attempt ended", moment(attemptEnded(s), n.Now)},
 		{"forgotten", moment(s.ForgetAt, n.Now)},
 		{"last failure", oneLine(s.Reason)},
 	} {

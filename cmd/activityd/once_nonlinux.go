@@ -2,7 +2,13 @@
 
 package main
 
-import "syscall"
+import (
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
 
 // The child outlives this process if it is killed, and it is not noticed that it was
 // stopped from the terminal.
@@ -12,3 +18,14 @@ func dieWithParent(*syscall.SysProcAttr) {}
 func keepThread() (release func()) { return func() {} }
 
 func watchStops(int) <-chan struct{} { return nil }
+
+// bootTime is the time by a clock that all processes of the machine share.
+func bootTime() time.Duration {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // there is this clock
+	return time.Duration(now.Nano())
+}
+
+func groupOfChild(int) int { return 0 }
+
+func ownPath() (string, error) { return os.Executable() }

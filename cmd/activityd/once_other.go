@@ -3,6 +3,8 @@
 package main
 
 import (
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"syscall"
@@ -31,6 +33,7 @@ func stateCode(s *os.ProcessState) int { return s.ExitCode() }
 func keepThread() (release func()) { return func() {} }
 
 type childGroup struct {
+	group      int
 	process    *os.Process
 	exited     chan error
 	stops      <-chan struct{}
@@ -60,3 +63,23 @@ func (p *childGroup) terminate() { p.kill() }
 func (p *childGroup) kill() { _ = p.process.Kill() }
 
 func (p *childGroup) isEmpty() bool { return true }
+
+// watchdog is none: a process that is stopped here does not end its command.
+type watchdog struct {
+	name string
+	errs io.Writer
+}
+
+func (d *watchdog) start() error { return nil }
+
+func (d *watchdog) guard(int) {}
+
+func (d *watchdog) extend(time.Duration) {}
+
+func (d *watchdog) isDue() bool { return false }
+
+func (d *watchdog) end() {}
+
+func watch(string, io.Writer) error { return errors.ErrUnsupported }
+
+func bootTime() time.Duration { return 0 }

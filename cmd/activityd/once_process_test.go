@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/wake"
@@ -73,12 +74,17 @@ type onceProcess struct {
 // startOnce starts once with a script of sh.
 func startOnce(t *testing.T, flags []string, name, script string) *onceProcess {
 	t.Helper()
+	return startOnceCommand(t, flags, name, "sh", "-c", script)
+}
+
+func startOnceCommand(t *testing.T, flags []string, name string, command ...string) *onceProcess {
+	t.Helper()
 	self, err := os.Executable()
 	must(t, err)
 	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	must(t, err)
 	p := &onceProcess{out: out.Name(), errs: &bytes.Buffer{}}
-	line := append(append([]string{"once"}, flags...), name, "--", "sh", "-c", script)
+	line := slices.Concat([]string{"once"}, flags, []string{name, "--"}, command)
 	p.cmd = exec.CommandContext(t.Context(), self, line...)
 	p.cmd.Env = append(os.Environ(), asProgram+"=1")
 	p.cmd.Stdout, p.cmd.Stderr = out, p.errs
@@ -86,6 +92,7 @@ func startOnce(t *testing.T, flags []string, name, script string) *onceProcess {
 		_ = p.cmd.Process.Signal(syscall.SIGCONT)
 		return p.cmd.Process.Kill()
 	}
+	p.cmd.WaitDelay = 5 * time.Second // what the command has left has its standard error
 	must(t, p.cmd.Start())
 	must(t, out.Close())
 	t.Cleanup(func() { _ = p.cmd.Wait() }) // the test may have waited already; or else its end has killed it
@@ -138,6 +145,14 @@ func awaitListeners(t *testing.T, flags []string, n int64) {
 
 func isGone(pid int) bool { return syscall.Kill(pid, 0) == syscall.ESRCH }
 
+// hasEnded reports whether a process runs no more, also if its parent has not noticed it,
+// as one that is stopped does not.
+func hasEnded(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return isGone(pid) || err == nil && strings.HasPrefix(rest, "Z")
+}
+
 // awaitState waits until the name is in a state, as the command show prints it.
 func awaitState(t *testing.T, flags []string, name, want string) {
 	t.Helper()
@@ -147,22 +162,37 @@ func awaitState(t *testing.T, flags []string, name, want string) {
 	})
 }
 
+// awaitExtension waits until the lease of a name that is held has been extended: by then the
+// watchdog knows the group of the command.
+func awaitExtension(t *testing.T, flags []string, name string) {
+	t.Helper()
+	until := func() string {
+		_, out, _ := command(t, nil, append([]string{"once", "show", name, "-o", "json"}, flags...)...)
+		return leaseUntil.FindString(out)
+	}
+	first := until()
+	eventually(t, "the lease is extended", func() bool { return first != "" && until() != first })
+}
+
+var leaseUntil = regexp.MustCompile(`"lease_until":\s*"[^"]+"`)
+
 // When the host dies that runs the command, the command dies, and the one that waits runs
 // it again.
 func TestOnceTakesOverFromADeadHost(t *testing.T) {
 	t.Parallel()
 	onStores(t, []string{inMySQL, inMySQLNotified, inMySQLAlone, inRedis, inRedisBoth, inRedisAlone}, func(t *testing.T, flags []string) {
 		flags = append(flags, "--lease=6s")
-		first := startOnce(t, flags, "digest", "echo pid $$; echo fence $ACTIVITYD_FENCE; exec sleep 1000")
-		pid := first.pid(t, "pid")
+		first := startOnce(t, flags, "digest", "echo fence $ACTIVITYD_FENCE; sleep 1000 & echo worker $!; echo pid $$; wait; wait")
+		pid, worker := first.pid(t, "pid"), first.pid(t, "worker")
 		second := startOnce(t, flags, "digest", "echo attempt $ACTIVITYD_ATTEMPT; echo fence $ACTIVITYD_FENCE")
+		awaitExtension(t, flags[:len(flags)-1], "digest") // without --lease
 		must(t, first.cmd.Process.Kill())
 		if got := second.says(t, "attempt"); got != "2" {
 			t.Errorf("attempt %s", got)
 		}
 		second.ends(t, exitOK)
-		if !isGone(pid) {
-			t.Error("the command of the one that was killed lives")
+		if !hasEnded(pid) || !hasEnded(worker) {
+			t.Error("the command of the one that was killed lives, or what it has started")
 		}
 		before, _ := strconv.Atoi(first.says(t, "fence"))
 		if after, _ := strconv.Atoi(second.says(t, "fence")); after <= before {
@@ -171,25 +201,27 @@ func TestOnceTakesOverFromADeadHost(t *testing.T) {
 	})
 }
 
-// A host that was paused for longer than its lease finds another one at work, and ends its
-// command.
+// The command of a process that is stopped, and does not extend its lease, has ended with its
+// whole group when the next attempt begins.
 func TestOnceIsPausedPastItsLease(t *testing.T) {
 	t.Parallel()
 	onStores(t, []string{inMySQL, inRedis}, func(t *testing.T, flags []string) {
 		flags = append(flags, "--lease=9s")
-		first := startOnce(t, flags, "digest", "trap 'sleep 0.3; echo late' TERM; sleep 1000 & echo pid $!; echo group $$; wait; wait")
+		first := startOnce(t, flags, "digest", "trap 'echo late' TERM; sleep 1000 & echo pid $!; echo group $$; wait; wait")
 		pid, group := first.pid(t, "pid"), first.pid(t, "group")
 		must(t, first.cmd.Process.Signal(syscall.SIGSTOP))
 		second := startOnce(t, flags, "digest", "echo attempt $ACTIVITYD_ATTEMPT; exec sleep 1000")
 		if got := second.says(t, "attempt"); got != "2" {
 			t.Errorf("attempt %s", got)
 		}
-		if isGone(group) {
-			t.Error("nothing can have ended the command yet")
+		if !hasEnded(group) || !hasEnded(pid) {
+			t.Error("the command of the one that is stopped works beside the next attempt")
 		}
 		must(t, first.cmd.Process.Signal(syscall.SIGCONT))
 		first.ends(t, exitLost)
-		eventually(t, "what it has started is gone", func() bool { return isGone(pid) && isGone(group) })
+		if said := first.errs.String(); !strings.Contains(said, "activityd: digest: the watchdog has killed the command: its lease was not extended\n") {
+			t.Errorf("said %q", said)
+		}
 		if out, err := os.ReadFile(first.out); err != nil || strings.Contains(string(out), "late") {
 			t.Errorf("it went on: %q, %v", out, err)
 		}
@@ -204,7 +236,7 @@ func TestOnceIsPausedPastItsLease(t *testing.T) {
 func TestOnceIsNotified(t *testing.T) {
 	t.Parallel()
 	onStores(t, []string{inMySQLNotified, inRedis}, func(t *testing.T, store []string) {
-		flags := slices.Concat(store, []string{"--lease=9h", "--exit-code-done=9"})
+		flags := slices.Concat(store, []string{"--lease=9h", "--exit-code-done=9", "--quiet"})
 		const script = "trap 'exit 0' USR1; echo attempt $ACTIVITYD_ATTEMPT; while :; do sleep 0.01; done"
 		first := startOnce(t, flags, "digest", script)
 		first.says(t, "attempt")
@@ -271,6 +303,26 @@ func TestOnceIsExhausted(t *testing.T) {
 			t.Errorf("%d attempts, exit codes %v: %s", attempts, codes, said)
 		}
 	})
+}
+
+// The exit code is that of the command, whichever it is: 1 is not taken for a failure of
+// activityd itself.
+func TestOnceExitCodes(t *testing.T) {
+	t.Parallel()
+	store := newOnceStore(t, inRedis)[0]
+	for _, code := range []int{0, 1, 2, 3, 125, 255} {
+		args := []string{"once", store, "--attempts=1", fmt.Sprintf("ends-%d", code), "--", "sh", "-c", fmt.Sprintf("exit %d", code)}
+		if got, _, errs := command(t, nil, args...); got != code {
+			t.Errorf("exit code %d of a command that ended with %d: %s", got, code, errs)
+		}
+		args = []string{"once", store, fmt.Sprintf("--exit-code-done=%d", code), "ends-0", "--", "false"}
+		if got, _, errs := command(t, nil, args...); got != code {
+			t.Errorf("exit code %d with --exit-code-done=%d: %s", got, code, errs)
+		}
+	}
+	if code, _, _ := command(t, nil, "once", store, "--nonsense", "x", "--", "true"); code != exitOwn {
+		t.Errorf("a failure of activityd: exit code %d", code)
+	}
 }
 
 // A signal ends the waiting, and is no reason to count an attempt.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -70,7 +71,11 @@ func TestOnceRunsUntilItIsDone(t *testing.T) {
 	if code, out := f.run(t, script); code != exitOK || out != "" {
 		t.Errorf("done elsewhere: exit code %d, %q", code, out)
 	}
-	f.flags.exitDone = 7
+	if said := regexp.MustCompile(`^activityd: digest: done elsewhere, by \S+/\d+@\S+Z\n$`); !said.Match(f.errs.Bytes()) {
+		t.Errorf("said %q", &f.errs)
+	}
+	f.errs.Reset()
+	f.flags.exitDone, f.flags.quiet = 7, true
 	if code, out := f.run(t, script); code != 7 || out != "" || f.errs.Len() > 0 {
 		t.Errorf("done elsewhere: exit code %d, %q, %q", code, out, &f.errs)
 	}
@@ -103,7 +108,11 @@ func TestOnceBusy(t *testing.T) {
 	if code, out := f.run(t, "echo x"); code != exitBusy || out != "" {
 		t.Errorf("exit code %d, %q", code, out)
 	}
-	f.flags.key.NoWait = false
+	f.flags.key.NoWait, f.flags.key.Wait = false, time.Millisecond
+	if code, out := f.run(t, "echo x"); code != exitBusy || out != "" {
+		t.Errorf("exit code %d, %q", code, out)
+	}
+	f.flags.key.Wait = 0
 	r, _ := f.newRun(t, "echo x")
 	locked := make(chan int)
 	go func() { locked <- exitCode(r.run(f.store)) }()
@@ -111,6 +120,47 @@ func TestOnceBusy(t *testing.T) {
 	r.pass(syscall.SIGHUP)
 	if code := <-locked; code != 128+int(syscall.SIGHUP) {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+// An attempt that takes longer than --timeout is ended, with its group, and has failed, also
+// if the command says that it has succeeded.
+func TestOnceTimeout(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ trap, want string }{
+		"ends at TERM":    {"trap 'echo ends; exit 0' TERM", "all attempts failed, 1 of them: attempt 1 of 1: it took longer than --timeout=%v: it was ended, with exit status 0"},
+		"fails at TERM":   {"trap 'echo ends; exit 3' TERM", "attempt 1 of 1: it took longer than --timeout=%v: exit status 3"},
+		"does not end":    {"trap 'echo ends' TERM", "attempt 1 of 1: it took longer than --timeout=%v: signal: killed"},
+		"leaves a worker": {"(trap '' TERM; exec sleep 1000) & trap 'echo ends; exit 0' TERM", "it took longer than --timeout=%v: it was ended, with exit status 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, out := newOnceFixture(), ""
+			var err error
+			// A machine that is slow may end the command before it is ready, or has said so.
+			for limit := 10 * time.Millisecond; !strings.HasSuffix(out, "\nends\n"); limit *= 2 {
+				f.store.Store = oncetest.NewMemory(time.Now)
+				f.flags.key.Attempts, f.flags.timeout = 1, limit
+				r, file := f.newRun(t, c.trap+"; echo $$; while :; do sleep 0.01; done")
+				r.key.Margin = min(40*limit, f.flags.key.Lease/2) // KILL comes after three quarters of it
+				err = r.run(f.store)
+				text, readErr := os.ReadFile(file.Name())
+				must(t, readErr)
+				out = string(text)
+			}
+			if exitCode(err) != exitLost || !strings.Contains(err.Error(), fmt.Sprintf(c.want, f.flags.timeout)) {
+				t.Errorf("exit code %d, %v", exitCode(err), err)
+			}
+			if reply, err := f.store.Get(t.Context(), "digest"); err != nil || reply.State.Phase != once.Exhausted {
+				t.Errorf("%+v, %v", reply.State, err)
+			}
+			line, _, _ := strings.Cut(out, "\n")
+			group, err := strconv.Atoi(line)
+			must(t, err)
+			if syscall.Kill(-group, 0) != syscall.ESRCH {
+				t.Error("a part of the group lives")
+			}
+		})
 	}
 }
 

@@ -9,9 +9,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
@@ -42,6 +46,10 @@ func TestOnceRefuses(t *testing.T) {
 		{"--lease 0 x -- touch FILE", exitOwn, "--lease: is 0s: want 100ms to 24h0m0s"},
 		{"--lease 8760h x -- touch FILE", exitOwn, "--lease: is 8760h0m0s: want 100ms to 24h0m0s"},
 		{"--keep 0 x -- touch FILE", exitOwn, "--keep: is 0s: want 1s to 8784h0m0s"},
+		{"--timeout -1s x -- touch FILE", exitOwn, "--timeout: is -1s: want 0 or more"},
+		{"--wait -1s x -- touch FILE", exitOwn, "--wait: is -1s: want 0 or more"},
+		{"--wait 1s --no-wait x -- touch FILE", exitOwn, "--wait and --no-wait: want one of them"},
+		{"status -- touch FILE", exitOwn, "status is a command of once, and cannot be a NAME"},
 		{"--exit-code-done 256 x -- touch FILE", exitOwn, "--exit-code-done: is 256: want 0 to 255"},
 		{"--store files x -- touch FILE", exitOwn, "want mysql, redis"},
 		{"--nonsense x -- touch FILE", exitOwn, "unknown flag: --nonsense"},
@@ -84,6 +92,52 @@ func TestOnceRefuses(t *testing.T) {
 	if code, _, errs := command(t, []string{"ACTIVITYD_MYSQL_CONNECTIONS=many"}, "once", redis, "x", "--", "touch", file); code != exitOK || errs != "" {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
+}
+
+// The command finds no secret of activityd, unless it is asked for.
+func TestOncePassesNoSecrets(t *testing.T) {
+	t.Parallel()
+	store, file := newOnceStore(t, inRedis)[0], filepath.Join(t.TempDir(), "environment")
+	environ := []string{"PATH=" + os.Getenv("PATH"), "ACTIVITYD_NEED=9"}
+	for _, flag := range secretSettings {
+		environ = append(environ, environmentName(flag)+"=the secret")
+	}
+	found := func(flags ...string) string {
+		t.Helper()
+		args := append(append([]string{"once", "--mysql-dsn=", store}, flags...), "--", "sh", "-c", "env > "+file)
+		if code, _, errs := command(t, environ, args...); code != exitOK {
+			t.Fatalf("exit code %d: %s", code, errs)
+		}
+		text, err := os.ReadFile(file)
+		must(t, err)
+		return string(text)
+	}
+	if got := found("a"); strings.Contains(got, "the secret") || !strings.Contains(got, "ACTIVITYD_NEED=9\n") || !strings.Contains(got, "ACTIVITYD_ATTEMPT=1\n") {
+		t.Errorf("found %s", got)
+	}
+	if got := found("b", "--pass-secrets"); strings.Count(got, "=the secret\n") != len(secretSettings) {
+		t.Errorf("found %s", got)
+	}
+}
+
+// A setting that may have a password in it is in the list of secrets, and all in the list are
+// settings.
+func TestSecretSettings(t *testing.T) {
+	t.Parallel()
+	settings := newServe().Flags()
+	for _, name := range secretSettings {
+		if settings.Lookup(name) == nil {
+			t.Errorf("--%s is no setting", name)
+		}
+	}
+	known := []string{"apns-url", "fcm-url"} // addresses for tests
+	suspicious := regexp.MustCompile(`dsn|url|password|secret|token|key|credential`)
+	settings.VisitAll(func(f *pflag.Flag) {
+		kind, _ := pflag.UnquoteUsage(f)
+		if suspicious.MatchString(f.Name) && f.Value.Type() == "string" && kind != "file" && kind != "id" && !slices.Contains(known, f.Name) && !slices.Contains(secretSettings, f.Name) {
+			t.Errorf("--%s may have a secret in it: want it in secretSettings", f.Name)
+		}
+	})
 }
 
 // What a nested activityd finds is not taken for a setting.
@@ -130,6 +184,7 @@ func TestOnceListShowForget(t *testing.T) {
   lease         1h0m0s
   lease ends    \S+ \S+ UTC \(in 59m5\ds\)
   kept for      24h0m0s
+  attempt began \S+ \S+ UTC \(\d+m?s ago\)
   forgotten     \S+ \S+ UTC \(in 1d00h\)
 $`)
 		if code != exitOK || errs != "" || !sheet.MatchString(out) {
@@ -137,14 +192,30 @@ $`)
 		}
 		var shown struct {
 			Name, State, Fence, Reason, Owner string
-			MaxAttempts                       int `json:"max_attempts"`
+			MaxAttempts                       int       `json:"max_attempts"`
+			BeganAt                           time.Time `json:"began_at"`
+			EndedAt                           time.Time `json:"ended_at"`
 		}
 		out = succeed(t, append([]string{"once", "show", "out", "-o=json"}, flags...)...)
 		must(t, json.Unmarshal([]byte(out), &shown))
-		if shown.State != "exhausted" || shown.MaxAttempts != 1 || shown.Fence == "" || shown.Reason != "attempt 1 of 1: exit status 9" || strings.Count(out, "\n") != 1 {
+		if shown.State != "exhausted" || shown.MaxAttempts != 1 || shown.Fence == "" || shown.Reason != "attempt 1 of 1: exit status 9" ||
+			time.Since(shown.BeganAt) > time.Hour || shown.EndedAt.Before(shown.BeganAt.Add(-time.Second)) || strings.Count(out, "\n") != 1 {
 			t.Errorf("%s", out)
 		}
 		if out := succeed(t, append([]string{"once", "list", "-o=json"}, flags...)...); strings.Count(out, "\n") != 3 {
+			t.Errorf("%s", out)
+		}
+
+		for name, want := range map[string]struct {
+			code int
+			word string
+		}{"begun": {exitBusy, "held"}, "all-done": {exitOK, "done"}, "out": {exitExhausted, "exhausted"}, "never": {exitFree, "free"}} {
+			if code, out, errs := command(t, nil, append([]string{"once", "status", name}, flags...)...); code != want.code || out != want.word+"\n" || errs != "" {
+				t.Errorf("the status of %s: exit code %d, %q, %q", name, code, out, errs)
+			}
+		}
+		out = succeed(t, append([]string{"once", "show", "all-done"}, flags...)...)
+		if !regexp.MustCompile(`\n {2}attempt began \S+ \S+ UTC \(\d+m?s ago\)\n {2}attempt ended \S+ \S+ UTC \(\d+m?s ago\)\n`).MatchString(out) {
 			t.Errorf("%s", out)
 		}
 

@@ -2,15 +2,19 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/site"
 )
 
@@ -125,8 +129,9 @@ func TestWorkersLogThatMySQLIsAwayAtTheStart(t *testing.T) {
 	eventually(t, "the log has the outage", func() bool { return len(log.lines("server cannot be used", "server=MySQL")) > 0 })
 	must(t, db.Restart(t.Context()))
 	eventually(t, "the log has its end", func() bool { return len(log.lines("server can be used again", "server=MySQL")) > 0 })
-	if all := append(log.lines("level=WARN"), log.lines("can be used again")...); len(all) != 2 {
-		t.Errorf("%d lines, want one when it begins and one when it ends:\n%s", len(all), strings.Join(all, ""))
+	eventually(t, "the log says that it is ready", func() bool { return len(log.lines("msg=ready")) > 0 })
+	if all := append(log.lines("level=WARN"), log.lines("can be used again")...); len(all) != 3 || !strings.Contains(all[1], `"not ready"`) {
+		t.Errorf("%d lines, want one when it begins, one at the end of the start, and one when it ends:\n%s", len(all), strings.Join(all, ""))
 	}
 }
 
@@ -141,4 +146,63 @@ func TestHealthSaysWhyRedisCannotBeUsed(t *testing.T) {
 	if got, want := s.check(t.Context()).Redis.Detail, "it cannot be reached: reads are answered from the database, tasks wait"; got != want {
 		t.Errorf("detail %q, want %q", got, want)
 	}
+}
+
+// A probe has a connection of its own: requests that hold all others take no process out of the
+// load balancer. A MySQL that answered a moment ago, and is late, is busy; one that goes on to hang
+// is away.
+func TestHealthOfABusyMySQL(t *testing.T) {
+	t.Parallel()
+	server := servertest.OwnMySQL(t)
+	s, err := openService(configFor(t, server.DSN(servertest.Database), servertest.Redis(t).URL(), "--mysql-connections=2"), slog.New(slog.DiscardHandler))
+	must(t, err)
+	defer func() { must(t, s.close()) }()
+	check := func() api.Component {
+		ctx, cancel := context.WithTimeout(t.Context(), api.CheckTimeout)
+		defer cancel()
+		return s.check(ctx).MySQL
+	}
+	well := func(c api.Component) bool { return c.Usable && c.Detail == "" }
+	busy := func(c api.Component) bool { return c.Usable && strings.HasPrefix(c.Detail, "busy") }
+	away := func(c api.Component) bool { return !c.Usable && c.Detail == "cannot be reached" }
+	eventually(t, "MySQL answers", func() bool { return well(check()) })
+	for range 2 { // all connections for requests and tasks
+		held, err := s.db.Conn(t.Context())
+		must(t, err)
+		t.Cleanup(func() { _ = held.Close() })
+	}
+	eventually(t, "the probe is answered", func() bool { return well(check()) })
+
+	must(t, server.Pause())
+	eventually(t, "MySQL is away", func() bool {
+		c := check()
+		if !busy(c) && !away(c) {
+			t.Errorf("MySQL hangs: %+v", c)
+		}
+		return away(c)
+	})
+	must(t, server.Resume())
+	eventually(t, "MySQL answers again", func() bool { return well(check()) })
+
+	s.siteCheck = failingCheck{mysql.ErrBusy}
+	if c := check(); !busy(c) && !away(c) {
+		t.Errorf("without a connection to spare: %+v", c)
+	}
+	eventually(t, "it stays so", func() bool { return away(check()) })
+	s.siteCheck = failingCheck{mysql.ErrUnavailable}
+	s.mysqlOutage.Report(t.Context(), time.Now(), nil)
+	if c := check(); !away(c) {
+		t.Errorf("refused: %+v", c)
+	}
+	s.siteCheck = failingCheck{mysql.ErrBusy}
+	if c := check(); !busy(c) {
+		t.Errorf("without a connection to spare, a moment after an answer: %+v", c)
+	}
+}
+
+// failingCheck is a database that answers with an error.
+type failingCheck struct{ err error }
+
+func (r failingCheck) LastUploads(context.Context, []member.ID) (map[member.ID]uint64, error) {
+	return nil, r.err
 }

@@ -31,7 +31,8 @@ func TestTheNotificationsOfThePage(t *testing.T) {
 	}
 	p := startPushServices(t)
 	r := startAll(t, p.flags...)
-	execOn(t, r.db, pageSQL(t, "README.md")["try"])
+	try, _ := story(t, "3-try.sql", regexp.MustCompile("INSERT INTO tasks"))
+	execOn(t, r.db, statements(try))
 	execOn(t, r.db, pageSQL(t, "docs/push.md")["members"])
 	p.registerFor(t, r, 123)
 	if status, text := r.request(t, http.MethodPost, "/v1/events", `{"events":[`+blocks["event"]+`]}`); status != 202 {

@@ -343,7 +343,7 @@ const maxPushTasks = 20
 func (p *pushPrinter) sheet(v pushView) error {
 	var counts []string
 	for _, c := range v.Counts {
-		counts = append(counts, strings.TrimSuffix(fmt.Sprintf("%d %s (%s)", c.Count, c.State, c.Reason), " ()"))
+		counts = append(counts, strings.TrimSuffix(fmt.Sprintf("%d %s (%s)", c.Count, c.State, oneLine(c.Reason)), " ()"))
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "event %s\n", oneLine(v.Event.ID))

@@ -12,7 +12,7 @@ import (
 func TestMisuseFails(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"show":                 "accepts 1 arg(s), received 0",
+		"show":                 "accepts 1 arg(s), received 0; want activityd show MEMBER",
 		"explain 1 2":          "accepts 1 arg(s), received 2",
 		"serve x":              `unknown command "x" for "activityd serve"`,
 		"verify 1 2":           "accepts at most 1 arg(s), received 2",
@@ -123,7 +123,7 @@ func TestCompletion(t *testing.T) {
 		"serve --fcm-credentials |":         files,
 		"serve --tls-roots |":               files,
 		"serve --webpush-subject |":         words,
-		"once |":                            "begin-epoch forget list show " + words,
+		"once |":                            "begin-epoch forget list show status " + words,
 		"once --store |":                    "mysql redis " + words,
 		"once digest -- |":                  files,
 		"once digest -- tar |":              files,

@@ -84,16 +84,26 @@ type taskQueue interface {
 	tasks.Enqueuer
 	api.Enqueuer
 	audit.Tasks
-	Full(ctx context.Context, limit int) (bool, error)
+	Full(ctx context.Context, limit int) (full, stale bool, err error)
+	CountWaiting(ctx context.Context, limit int) error
 	Stats(ctx context.Context) (queue.Stats, error)
+	Due(ctx context.Context) (map[string]time.Duration, error)
 }
 
 // backend is what a service works on: real servers, or those of the demo.
 type backend struct {
-	store    store
-	db       *sql.DB // of store; nil: there is none whose tables could be wrong
-	queueDB  *sql.DB // of queue; db, unless it has one of its own
-	queue    taskQueue
+	store   store
+	db      *sql.DB // of store; nil: there is none whose tables could be wrong
+	queueDB *sql.DB // of queue; db, unless it has one of its own
+	queue   taskQueue
+	// siteCheck and queueCheck are asked whether store and queue can be used, on connections of
+	// their own, which no load takes away. Nil: store and queue.
+	siteCheck interface {
+		LastUploads(ctx context.Context, users []member.ID) (map[member.ID]uint64, error)
+	}
+	queueCheck interface {
+		Active(ctx context.Context, kind string, keys []uint64) (map[uint64]bool, error)
+	}
 	notifier *notify.Notifier
 	wake     *wake.Wake // carries notifications to other processes; nil: there are none
 	redis    redis.UniversalClient
@@ -122,10 +132,12 @@ type service struct {
 	pool        *queue.Pool
 	deliveries  *push.Deliveries // nil: there are none
 	backlog     *queue.Backlog   // reports when too many tasks wait
+	lag         *queue.Lag       // of the queues
 	api         *api.Server
 	// fronts make work for the rest, such as the listener, whose requests enqueue tasks.
 	fronts        []actor
 	checkedSchema bool            // nothing is wrong in it
+	notReady      error           // why MySQL could not be used at the start; nil: it could
 	metricsServer *metrics.Server // nil: there is no listener for metrics
 }
 
@@ -133,6 +145,9 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	s := &service{
 		backend: b, config: c, log: log, credentials: auth,
 		mysqlOutage: queue.NewOutage(log, "MySQL"), nodes: newNodes(b.redis, log),
+	}
+	if s.siteCheck == nil {
+		s.siteCheck, s.queueCheck = b.store, b.queue
 	}
 	s.queueOutage = s.mysqlOutage
 	handlersOutage := s.mysqlOutage
@@ -166,9 +181,10 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	s.closers = append(s.closers, auth.senders.closers...)
 	s.backlog = queue.NewBacklog(b.queue, maxWaiting, log)
 	s.backlog.MySQL = s.queueOutage
+	s.lag = queue.NewLag(b.queue.Due)
 	s.audited = noted{s.reader, s.audit().Note}
 	front := api.Config{
-		Reader: s.audited, Enqueuer: b.queue, Overloaded: s.backlog.Overloaded, Checker: s.check, Logger: log,
+		Reader: s.audited, Enqueuer: b.queue, Overloaded: s.backlog.Overloaded, Checker: s.check, Due: s.lag.Due, Logger: log,
 		TLS: auth.tls, AllowOrigins: c.viewers.allowOrigins,
 	}
 	if auth.viewers != nil {
@@ -209,6 +225,14 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 		return b, errors.Join(err, b.redis.Close())
 	}
 	b.closers = closers{b.redis.Close, b.db.Close, b.queueDB.Close}
+	single := *c
+	single.mysqlConnections = 1
+	site, ofQueue, err := openMySQL(&single)
+	if err != nil {
+		return b, errors.Join(err, b.closers.close())
+	}
+	b.closers = append(b.closers, site.Close, ofQueue.Close)
+	b.siteCheck, b.queueCheck = contacts.NewMySQL(site), queue.NewMySQLQueue(ofQueue, queue.Options{})
 	b.index, b.ledger = index.New(b.redis, options), index.NewLedger(b.redis)
 	b.store, b.notifier = contacts.NewMySQL(b.db), &notify.Notifier{}
 	b.wake = wake.New(b.redis, b.notifier, log)
@@ -226,7 +250,7 @@ func openBackend(c *config, log *slog.Logger) (b backend, err error) {
 func (s *service) serve(ctx context.Context) error {
 	err := s.listen(ctx)
 	if err == nil {
-		notifyManager(ctx, s.log, stateReady)
+		notifyManager(ctx, s.log, stateReady+statusOf(s.notReady))
 		stop := context.AfterFunc(ctx, func() { notifyManager(ctx, s.log, stateStopping) })
 		err = s.run(ctx)
 		stop()
@@ -244,8 +268,9 @@ func (s *service) listen(ctx context.Context) error {
 	if err := s.checkRedis(ctx); err != nil {
 		return err
 	}
+	s.notReady = s.checkSchema(ctx)
 	// Any other error is that of a MySQL that is waited for.
-	if err, wrong := errors.AsType[*schemaError](s.checkSchema(ctx)); wrong {
+	if err, wrong := errors.AsType[*schemaError](s.notReady); wrong {
 		return err
 	}
 	if s.config.role != roleWorkers {
@@ -277,24 +302,36 @@ func (s *service) close() error { return s.closers.close() }
 // apart reports whether the queue has a database of its own.
 func (s *service) apart() bool { return s.queueDB != s.db }
 
+// busyFor is how long after its last answer a MySQL that is late, or has no connection to
+// spare, is taken to be busy, and not away.
+const busyFor = 5 * time.Second
+
 // check returns the health of all servers. Details of a failure go to the log and not
 // to the client.
 func (s *service) check(ctx context.Context) api.Health {
-	usable := func(err error) api.Component {
+	usable := func(err error, server *queue.Outage) api.Component {
+		late := ctx.Err() != nil || errors.Is(err, mysql.ErrBusy)
 		switch {
 		case err == nil:
 			return api.Component{Usable: true}
-		case errors.Is(err, mysql.ErrUnavailable), ctx.Err() != nil:
+		case late && time.Since(server.Answered()) < busyFor:
+			return api.Component{Usable: true, Detail: "busy: requests may be late, or fail"}
+		case late, errors.Is(err, mysql.ErrUnavailable):
 			return api.Component{Detail: "cannot be reached"}
+		case mysql.Refusal(err) != "":
+			return api.Component{Detail: mysql.Refusal(err) + ": see the log"}
 		}
 		return api.Component{Detail: "cannot be used: see the log"}
 	}
 	site, queueErr := s.checkMySQL(ctx)
-	health := api.Health{MySQL: usable(site)}
+	health := api.Health{MySQL: usable(site, s.mysqlOutage)}
 	if s.apart() {
-		own := usable(queueErr)
+		own := usable(queueErr, s.queueOutage)
 		if !own.Usable {
 			own.Detail += ": reads are answered, tasks are not accepted and wait"
+		}
+		if !health.MySQL.Usable && own.Usable {
+			health.MySQL.Detail += ": tasks are accepted and wait, reads fail"
 		}
 		health.Queue = &own
 	}
@@ -310,12 +347,12 @@ func (s *service) check(ctx context.Context) api.Health {
 // their own, there is an error for each.
 func (s *service) checkMySQL(ctx context.Context) (site, queueErr error) {
 	readQueue := func() error {
-		_, err := s.queue.Active(ctx, tasks.FanOut, []uint64{1})
+		_, err := s.queueCheck.Active(ctx, tasks.FanOut, []uint64{1})
 		return err
 	}
 	if !s.apart() {
 		site = asked(ctx, s.mysqlOutage, func() error {
-			if _, err := s.store.LastUploads(ctx, []member.ID{1}); err != nil {
+			if _, err := s.siteCheck.LastUploads(ctx, []member.ID{1}); err != nil {
 				return err
 			}
 			return readQueue()
@@ -332,7 +369,7 @@ func (s *service) checkMySQL(ctx context.Context) (site, queueErr error) {
 // checkSite reads the site's tables.
 func (s *service) checkSite(ctx context.Context) error {
 	return asked(ctx, s.mysqlOutage, func() error {
-		_, err := s.store.LastUploads(ctx, []member.ID{1})
+		_, err := s.siteCheck.LastUploads(ctx, []member.ID{1})
 		return err
 	})
 }
@@ -434,8 +471,15 @@ func (s *service) awaitMySQL(ctx context.Context) error {
 			err = cmp.Or(site, queueErr)
 			cancel()
 		}
-		if _, wrong := errors.AsType[*schemaError](err); wrong || err == nil {
+		if _, wrong := errors.AsType[*schemaError](err); wrong {
 			return err
+		}
+		if err == nil {
+			if s.notReady != nil {
+				s.log.InfoContext(ctx, "ready")
+				notifyManager(ctx, s.log, stateOnceReady)
+			}
+			return nil
 		}
 		_ = retry.Sleep(ctx, retry.Backoff(failures, 250*time.Millisecond, 2*time.Second))
 	}
@@ -452,7 +496,7 @@ type actor func(ctx context.Context) error
 // the fronts; then the workers; then the notifier, which notifies other processes of the
 // tasks that the workers handed back; and last the metrics, which show the stop.
 func (s *service) run(ctx context.Context) error {
-	work := []actor{s.hints.Run, s.watchRedis, s.work}
+	work := []actor{s.hints.Run, s.watchRedis, s.work, s.lag.Run}
 	if s.push != nil && s.config.role != roleAPI {
 		work = append(work, func(ctx context.Context) error {
 			s.push.Run(ctx, s.log)
@@ -473,6 +517,9 @@ func (s *service) run(ctx context.Context) error {
 		metrics = []actor{serving(s.metricsServer, metricsGrace)}
 	}
 	s.log.InfoContext(ctx, "started", "role", s.config.role, "settings", s.index.Settings().String())
+	if s.notReady != nil {
+		s.log.WarnContext(ctx, "not ready", "error", s.notReady)
+	}
 	return runStages(ctx, s.fronts, work, notifier, metrics)
 }
 

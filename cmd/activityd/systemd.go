@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -15,9 +16,18 @@ const notifySocket = "NOTIFY_SOCKET"
 
 // The states of a service.
 const (
-	stateReady    = "READY=1"
-	stateStopping = "STOPPING=1"
+	stateReady     = "READY=1" // it answers, be it with 503
+	stateOnceReady = "STATUS=ready"
+	stateStopping  = "STOPPING=1"
 )
+
+// statusOf is the line that is added to stateReady, for people, when MySQL cannot be used yet.
+func statusOf(notReady error) string {
+	if notReady == nil {
+		return ""
+	}
+	return "\nSTATUS=not ready: " + strings.ReplaceAll(notReady.Error(), "\n", " ")
+}
 
 // notifyManager sends a state to the service manager, if there is one. A failure is logged:
 // the service does not depend on it, but systemd ends one of Type=notify that never gets ready.

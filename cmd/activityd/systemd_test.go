@@ -1,17 +1,23 @@
 package main
 
 import (
+	"context"
 	"crypto/x509"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	mysqldriver "github.com/go-sql-driver/mysql"
+
+	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/queue"
 )
 
@@ -28,7 +34,7 @@ func manager(t *testing.T, name string) *net.UnixConn {
 // notified waits for the next state.
 func notified(t *testing.T, socket *net.UnixConn) string {
 	t.Helper()
-	var state [64]byte
+	var state [512]byte
 	n, err := socket.Read(state[:])
 	must(t, err)
 	return string(state[:n])
@@ -61,6 +67,44 @@ func TestTheServiceManagerIsNotified(t *testing.T) {
 		t.Errorf("it notifies %q, want %q", state, stateStopping)
 	}
 	must(t, p.cmd.Wait())
+}
+
+// With a password that is wrong the service waits for the right one, and says so where people
+// look: in the last line of its start, in the manager's status and in /readyz.
+func TestWrongPasswordIsReported(t *testing.T) {
+	t.Parallel()
+	folder, err := os.MkdirTemp("", "activityd-notify-")
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	path := filepath.Join(folder, "socket")
+	socket := manager(t, path)
+	self, err := os.Executable()
+	must(t, err)
+	dsn, err := mysqldriver.ParseDSN(servertest.MySQLDSN(t))
+	must(t, err)
+	db := servertest.MySQL(t)
+	dsn.User, dsn.Passwd = "late"+strconv.Itoa(os.Getpid()), "secret"
+	p := spawnBy(t, []string{"env", notifySocket + "=" + path, "ACTIVITYD_MYSQL_DSN=" + dsn.FormatDSN(), self})
+	p.awaitLog(t, "started")
+	if line := p.awaitLog(t, "not ready"); !strings.Contains(line["error"], "Access denied") || !strings.Contains(line["error"], "check user and password") {
+		t.Errorf("the last line of the start is %v", line)
+	}
+	if state := notified(t, socket); !strings.HasPrefix(state, stateReady+"\nSTATUS=not ready: ") || !strings.Contains(state, "Access denied") {
+		t.Errorf("the manager is notified of %q", state)
+	}
+	if status, body := page(t, p.url+"/readyz"); status != 503 || !strings.Contains(body, "access denied: see the log") {
+		t.Errorf("/readyz: %d %s", status, body)
+	}
+	account := fmt.Sprintf("'%s'@'localhost'", dsn.User)
+	for _, statement := range []string{"CREATE USER " + account + " IDENTIFIED BY 'secret'", "GRANT ALL ON *.* TO " + account} {
+		_, err := db.ExecContext(t.Context(), statement)
+		must(t, err)
+	}
+	t.Cleanup(func() { _, _ = db.ExecContext(context.Background(), "DROP USER "+account) })
+	p.awaitLog(t, "ready")
+	if state := notified(t, socket); state != stateOnceReady {
+		t.Errorf("the manager is notified of %q, want %q", state, stateOnceReady)
+	}
 }
 
 // A name that begins with @ has no file.

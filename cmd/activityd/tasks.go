@@ -24,6 +24,7 @@ type taskAdmin interface {
 	List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error)
 	Retry(ctx context.Context, match queue.Filter, limit int) (int, error)
 	Discard(ctx context.Context, match queue.Filter, limit int) (int, error)
+	Defer(ctx context.Context, match queue.Filter, limit, priority int) (int, error)
 	Pause(ctx context.Context, queue string) (changed bool, err error)
 	Resume(ctx context.Context, queue string) (changed bool, err error)
 	Paused(ctx context.Context) ([]string, error)
@@ -33,8 +34,9 @@ type taskAdmin interface {
 func newTasks() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tasks",
-		Short: "Look at tasks; retry, discard or hold them back",
-		Long: "Look at tasks, retry or discard those that failed for good, and hold queues back.\n\n" +
+		Short: "Look at tasks; retry, discard, defer or hold them back",
+		Long: "Look at tasks, retry or discard those that failed for good, put some behind others, and hold\n" +
+			"queues back.\n\n" +
 			"A task is waiting for a worker, scheduled for later, running, dead (it failed for good and is\n" +
 			"kept with its reason) or done (finished ones are kept only where so configured).",
 		Example: "  activityd tasks stats\n" +
@@ -45,7 +47,7 @@ func newTasks() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newTasksList(), newTasksShow(), newTasksRetry(), newTasksDiscard(), newTasksPause(), newTasksResume(), newTasksStats())
+	cmd.AddCommand(newTasksList(), newTasksShow(), newTasksRetry(), newTasksDiscard(), newTasksDefer(), newTasksPause(), newTasksResume(), newTasksStats())
 	return cmd
 }
 

@@ -74,6 +74,30 @@ func newTasksDiscard() *cobra.Command {
 	return cmd
 }
 
+func newTasksDefer() *cobra.Command {
+	priority := 0
+	ch := &taskChange{
+		verb: "defer", past: "deferred", possible: []queue.State{queue.Waiting, queue.Scheduled},
+		do: func(q taskAdmin, ctx context.Context, match queue.Filter, limit int) (int, error) {
+			return q.Defer(ctx, match, limit, priority)
+		},
+	}
+	cmd := ch.command(&config{}, &cobra.Command{
+		Use:   "defer [ID...]",
+		Short: "Put waiting tasks behind others, as those of an import",
+		Long: "Put tasks that wait behind those with a lower number for a priority: what your site changes from\n" +
+			"now on, whose tasks have 0, is done before them. Priorities count within a queue. Tasks whose\n" +
+			"priority is as low keep it; running ones go on. A repetition of a deferred change is done with the\n" +
+			"more urgent of the two. Interrupt it and repeat it as you like.",
+		Example: "  activityd tasks defer --queue default --dry-run\n" +
+			"  activityd tasks defer --queue default,fan_out\n" +
+			"  activityd tasks defer --type upload --priority 20",
+		PreRunE: func(*cobra.Command, []string) error { return checkPriority(priority) },
+	})
+	cmd.Flags().IntVar(&priority, "priority", queue.Idle, "the lower, the sooner: -32768 to 32767")
+	return cmd
+}
+
 // command completes the command.
 func (ch *taskChange) command(c *config, cmd *cobra.Command) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

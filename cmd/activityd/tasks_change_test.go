@@ -227,3 +227,32 @@ func TestTasksThatChangeMeanwhileAreTold(t *testing.T) {
 		t.Errorf("%q, %q", out.String(), errs.String())
 	}
 }
+
+// An import that waits is put behind what the site changes from now on, in batches.
+func TestAnImportIsDeferredByOneCommand(t *testing.T) {
+	t.Parallel()
+	o := newOperator(t)
+	const imported = 1200
+	enqueueUploads(t, o, 1, imported)
+	if out, _ := o.succeed(t, "defer", "--queue", "default", "--dry-run"); !strings.HasSuffix(out, "would defer 1200 tasks\n") {
+		t.Errorf("dry run printed\n%s", out)
+	}
+	if out, errs := o.succeed(t, "defer", "--queue", "default"); out != "deferred 1200 tasks\n" || errs != "" {
+		t.Errorf("printed %q, %q", out, errs)
+	}
+	live := enqueueUploads(t, o, 9001, 9003)
+	if got := claimAll(t, o, 3); len(got) != 3 || got[0].ID != live[0] || got[2].ID != live[2] {
+		t.Errorf("claimed %+v, want %v", got, live)
+	}
+	for args, want := range map[string]string{
+		"defer":                         "defer which tasks?",
+		"defer --all --priority 40000":  "--priority: is 40000",
+		"defer --all --state dead":      "--state",
+		"defer --queue x --priority=-1": "",
+	} {
+		code, _, errs := o.tasks(t, strings.Fields(args)...)
+		if (code == 0) != (want == "") || !strings.Contains(errs, want) {
+			t.Errorf("%s: %d %s, want %q", args, code, errs, want)
+		}
+	}
+}

@@ -115,16 +115,49 @@ func TestStatsMarkWhatTheyDidNotCountToTheEnd(t *testing.T) {
 	}
 	var out strings.Builder
 	must(t, newStatsJSON(s, time.Now()).print(&out))
-	want := `QUEUE    TYPE         WAITING  SCHEDULED  RUNNING  DEAD  DONE  OLDEST WAITING  PAUSED
-default  all          ≥100000  0          0        5     0     1m30s           -
-         add_contact  ≥60000   0          0        0     0     -               -
-         upload       ≥40000   0          0        5     0     -               -
-fan_out  all          0        0          0        0     0     -               paused
-refill   all          7        0          0        0     0     0s              -
-         refill       7        0          0        0     0     -               -
+	want := `QUEUE    TYPE         WAITING  SCHEDULED  RUNNING  DEAD  DONE  OLDEST WAITING  CHANGE/S  EMPTY IN  PAUSED
+default  all          ≥100000  0          0        5     0     1m30s           -         -         -
+         add_contact  ≥60000   0          0        0     0     -               -         -         -
+         upload       ≥40000   0          0        5     0     -               -         -         -
+fan_out  all          0        0          0        0     0     -               -         -         paused
+refill   all          7        0          0        0     0     0s              -         -         -
+         refill       7        0          0        0     0     -               -         -         -
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// The second look says how fast a backlog falls and when it will be gone: one that was counted
+// by its number, a larger one by the age of its oldest task.
+func TestStatsSayWhenABacklogEnds(t *testing.T) {
+	t.Parallel()
+	look := func(number int, oldest time.Duration) statsJSON {
+		return newStatsJSON(queue.Stats{
+			Tasks:  []queue.TaskStats{{Queue: "default", Kind: "upload", State: queue.Waiting, Count: number}},
+			Queues: []queue.Summary{{Queue: "default", Capped: number == queue.StatsLimit, Oldest: oldest}},
+		}, time.Now())
+	}
+	for name, c := range map[string]struct {
+		before, now statsJSON
+		change, end string
+	}{
+		"falls":             {look(10_000, time.Minute), look(8000, time.Minute), "-1000", "8s"},
+		"rises":             {look(10_000, time.Minute), look(10_500, time.Minute), "+250", "-"},
+		"stands":            {look(10_000, time.Minute), look(10_000, 30*time.Second), "+0", "-"},
+		"gone":              {look(10_000, time.Minute), look(0, 0), "-5000", "-"},
+		"more than counted": {look(queue.StatsLimit, 10*time.Minute), look(queue.StatsLimit, 590*time.Second), "-", "1m58s"},
+		"more, not reduced": {look(queue.StatsLimit, time.Minute), look(queue.StatsLimit, 62*time.Second), "-", "-"},
+		"more, now counted": {look(queue.StatsLimit, time.Minute), look(90_000, 50*time.Second), "-", "10s"},
+		"a new queue":       {newStatsJSON(queue.Stats{}, time.Now()), look(5, time.Second), "-", "-"},
+	} {
+		c.now.compare(c.before, 2*time.Second)
+		var out strings.Builder
+		must(t, c.now.print(&out))
+		row := strings.Fields(strings.Split(out.String(), "\n")[1])
+		if got := row[8:10]; got[0] != c.change || got[1] != c.end {
+			t.Errorf("%s: change and end are %v, want %s %s", name, got, c.change, c.end)
+		}
 	}
 }
 
@@ -151,7 +184,7 @@ func TestWatchingGoesOnUntilItIsInterrupted(t *testing.T) {
 		}}
 		var out, errs strings.Builder
 		ended := make(chan error)
-		go func() { ended <- taskWatch{output: outputTable, every: 2 * time.Second}.run(ctx, q, &out, &errs) }()
+		go func() { ended <- (&taskWatch{output: outputTable, every: 2 * time.Second}).run(ctx, q, &out, &errs) }()
 		time.AfterFunc(7*time.Second, interrupt)
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -176,7 +209,7 @@ func TestWatchingEndsWithOtherErrors(t *testing.T) {
 			}
 			return queue.Stats{}, nil
 		}}
-		if err := (taskWatch{output: outputJSON, every: time.Second}).run(t.Context(), q, io.Discard, io.Discard); !errors.Is(err, errBoom) || looks != 2 {
+		if err := (&taskWatch{output: outputJSON, every: time.Second}).run(t.Context(), q, io.Discard, io.Discard); !errors.Is(err, errBoom) || looks != 2 {
 			t.Errorf("%v after %d looks", err, looks)
 		}
 	})

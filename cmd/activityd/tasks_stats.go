@@ -16,10 +16,12 @@ import (
 	"github.com/activityd/activityd/internal/queue"
 )
 
-// taskWatch is what the flags of stats say.
+// taskWatch is what the flags of stats say, and the look before.
 type taskWatch struct {
 	output string
 	every  time.Duration // 0: once
+	before statsJSON
+	at     time.Time // of before
 }
 
 // minWatch keeps a watch from being a load.
@@ -33,7 +35,10 @@ func newTasksStats() *cobra.Command {
 		Long: "Say how full the queues are: tasks by queue, type and state, and the age of the oldest waiting\n" +
 			"one. Of each queue and state only the first 100000 tasks are counted, so that it costs little\n" +
 			"whatever waits; where there are more, the numbers have a \"≥\". Types without a handler are\n" +
-			"counted as \"other\"; of queues that are neither standard nor paused, the first 32." + outputHelp,
+			"counted as \"other\"; of queues that are neither standard nor paused, the first 32.\n\n" +
+			"With --watch, the second look on says how fast the waiting tasks grow or fall in number, and when\n" +
+			"there will be none if that goes on: by the number, or, where it is not known, by the age of the\n" +
+			"oldest." + outputHelp,
 		Example: "  activityd tasks stats\n  activityd tasks stats --watch 2s",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,7 +59,7 @@ func newTasksStats() *cobra.Command {
 
 // run prints the statistics, once or until ctx ends. A database that goes away
 // during a watch does not end it.
-func (w taskWatch) run(ctx context.Context, q taskAdmin, out, errs io.Writer) error {
+func (w *taskWatch) run(ctx context.Context, q taskAdmin, out, errs io.Writer) error {
 	if err := w.look(ctx, q, out); err != nil || w.every == 0 {
 		return err
 	}
@@ -79,12 +84,17 @@ func (w taskWatch) run(ctx context.Context, q taskAdmin, out, errs io.Writer) er
 }
 
 // look prints the statistics of now.
-func (w taskWatch) look(ctx context.Context, q taskAdmin, out io.Writer) error {
+func (w *taskWatch) look(ctx context.Context, q taskAdmin, out io.Writer) error {
 	s, err := q.Stats(ctx)
 	if err != nil {
 		return err
 	}
-	stats := newStatsJSON(s, time.Now())
+	now := time.Now()
+	stats := newStatsJSON(s, now)
+	if !w.at.IsZero() {
+		stats.compare(w.before, now.Sub(w.at))
+	}
+	w.before, w.at = stats, now
 	if w.output == outputJSON {
 		return newLineEncoder(out).Encode(stats)
 	}
@@ -104,11 +114,40 @@ type statsJSON struct {
 
 // queuesJSON is one queue.
 type queuesJSON struct {
-	Queue         string      `json:"queue"`
-	Paused        bool        `json:"paused"`
-	Capped        bool        `json:"capped"`
-	OldestSeconds float64     `json:"oldest_waiting_seconds"`
-	Types         []typeStats `json:"types"`
+	Queue         string  `json:"queue"`
+	Paused        bool    `json:"paused"`
+	Capped        bool    `json:"capped"`
+	OldestSeconds float64 `json:"oldest_waiting_seconds"`
+	// PerSecond is by how much the number of waiting tasks rises, below 0 falls, since the look
+	// before; nil: there was none, or it is not known.
+	PerSecond *float64 `json:"waiting_change_per_second,omitempty"`
+	// EmptyIn is when no task will wait if that goes on; nil: that is not known, or they get no
+	// fewer.
+	EmptyIn *float64    `json:"empty_in_seconds,omitempty"`
+	Types   []typeStats `json:"types"`
+}
+
+// compare sets what the changes since the look before say.
+func (s statsJSON) compare(before statsJSON, since time.Duration) {
+	for i := range s.Queues {
+		q := &s.Queues[i]
+		was := slices.IndexFunc(before.Queues, func(other queuesJSON) bool { return other.Queue == q.Queue })
+		if was >= 0 {
+			q.compare(&before.Queues[was], s.Limit, since.Seconds())
+		}
+	}
+}
+
+func (q *queuesJSON) compare(before *queuesJSON, limit int, seconds float64) {
+	left, fall := q.OldestSeconds, (before.OldestSeconds-q.OldestSeconds)/seconds
+	if now, was := q.sum().Waiting, before.sum().Waiting; now < limit && was < limit {
+		rise := float64(now-was) / seconds
+		q.PerSecond, left, fall = &rise, float64(now), -rise
+	}
+	if left > 0 && fall > 0 {
+		left /= fall
+		q.EmptyIn = &left
+	}
 }
 
 // typeStats is the number of tasks of one type, by state.
@@ -179,19 +218,25 @@ func (s statsJSON) print(w io.Writer) error {
 		return err
 	}
 	table := newTable(w)
-	fmt.Fprintln(table, "QUEUE\tTYPE\tWAITING\tSCHEDULED\tRUNNING\tDEAD\tDONE\tOLDEST WAITING\tPAUSED") // Flush returns its error
+	fmt.Fprintln(table, "QUEUE\tTYPE\tWAITING\tSCHEDULED\tRUNNING\tDEAD\tDONE\tOLDEST WAITING\tCHANGE/S\tEMPTY IN\tPAUSED") // Flush returns its error
 	for _, q := range s.Queues {
 		sum := q.sum()
-		oldest, paused := "-", "-"
+		oldest, change, empty, paused := "-", "-", "-", "-"
 		if sum.Waiting > 0 {
-			oldest = shortDuration(time.Duration(q.OldestSeconds * float64(time.Second)))
+			oldest = shortDuration(seconds(q.OldestSeconds))
+		}
+		if q.PerSecond != nil {
+			change = fmt.Sprintf("%+.0f", *q.PerSecond)
+		}
+		if q.EmptyIn != nil {
+			empty = shortDuration(seconds(*q.EmptyIn))
 		}
 		if q.Paused {
 			paused = "paused"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", oneLine(q.Queue), q.cells(sum, sum, s.Limit), oldest, paused)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", oneLine(q.Queue), q.cells(sum, sum, s.Limit), oldest, change, empty, paused)
 		for i := range q.Types {
-			fmt.Fprintf(table, "\t%s\t-\t-\n", q.cells(&q.Types[i], sum, s.Limit))
+			fmt.Fprintf(table, "\t%s\t-\t-\t-\t-\n", q.cells(&q.Types[i], sum, s.Limit))
 		}
 	}
 	if err := table.Flush(); err != nil || !s.More {
@@ -200,3 +245,5 @@ func (s statsJSON) print(w io.Writer) error {
 	_, err := fmt.Fprintln(w, "there are tasks in more queues, which are not counted: activityd tasks list shows them")
 	return err
 }
+
+func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }

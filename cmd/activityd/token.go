@@ -28,13 +28,14 @@ type tokenOptions struct {
 	ttl     time.Duration
 	newKey  string
 	alg     string
+	revoke  string // a member's id
 }
 
 func newToken() *cobra.Command {
 	o := tokenOptions{}
 	cmd := &cobra.Command{
-		Use:   "token {NAME | --viewer MEMBER | --new-key ID}",
-		Short: "Make a token of a client or of a viewer, or a key for those of viewers",
+		Use:   "token {NAME | --viewer MEMBER | --new-key ID | --revoke MEMBER}",
+		Short: "Make a token of a client or of a viewer, or a key for those of viewers, or revoke a viewer's",
 		Long: "Make a token. The secret is printed once and kept nowhere: give it to the client, which\n" +
 			"sends it as Authorization: Bearer SECRET. The line with its hash belongs into the file\n" +
 			"that serve is given as --token-file; --append writes it there, and a running serve takes\n" +
@@ -43,11 +44,13 @@ func newToken() *cobra.Command {
 			"explanations what members may not. NAME is what the log calls the client.\n\n" +
 			"A viewer's token is made by the site, which signs it with a key of --viewer-keys; with it\n" +
 			"a browser asks /v1/me for its member. --viewer makes one for trying. --new-key adds a key\n" +
-			"to the file, which it makes if there is none, for you alone to read.",
+			"to the file, which it makes if there is none, for you alone to read. --revoke writes into\n" +
+			"the file that all tokens of a member made until now are refused.",
 		Example: "  activityd token homepage --scopes read --rate 500/s --append tokens\n" +
 			"  activityd token uploads --scopes write\n" +
 			"  activityd token --new-key 2026-11 --viewer-keys viewer-keys.json\n" +
-			"  activityd token --viewer 12345 --viewer-keys viewer-keys.json",
+			"  activityd token --viewer 12345 --viewer-keys viewer-keys.json\n" +
+			"  activityd token --revoke 12345 --viewer-keys viewer-keys.json",
 		Args: func(cmd *cobra.Command, args []string) error {
 			form, err := tokenForm(cmd.Flags())
 			switch {
@@ -62,6 +65,8 @@ func newToken() *cobra.Command {
 			switch form, _ := tokenForm(cmd.Flags()); form { // Args checked it
 			case "--new-key":
 				return addViewerKey(cmd.Context(), o, cmd.ErrOrStderr())
+			case "--revoke":
+				return revokeViewer(cmd.Context(), o, cmd.ErrOrStderr())
 			case "--viewer":
 				return makeViewerToken(o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}
@@ -79,6 +84,7 @@ func newToken() *cobra.Command {
 	f.DurationVar(&o.ttl, "ttl", time.Hour, "how long a viewer's token lives, at most 24h")
 	f.StringVar(&o.newKey, "new-key", "", "`id` (kid) of a key to make and to add to --viewer-keys, such as the month")
 	f.Var(newChoice(&o.alg, auth.EdDSA, auth.HS256), "alg", "algorithm of the new key")
+	f.StringVar(&o.revoke, "revoke", "", "`member` whose viewer's tokens, if made before now, are to be refused")
 	completeFlag(cmd, "scopes", []string{"read", "write", "admin"})
 	return cmd
 }
@@ -88,7 +94,8 @@ var tokenForms = map[string][]string{
 	"scopes": {"NAME"}, "rate": {"NAME"}, "burst": {"NAME"}, "append": {"NAME"},
 	"viewer": {"--viewer"}, "key": {"--viewer"}, "ttl": {"--viewer"}, "viewer-audience": {"--viewer"},
 	"new-key": {"--new-key"}, "alg": {"--new-key"},
-	"viewer-keys": {"--viewer", "--new-key"},
+	"revoke":      {"--revoke"},
+	"viewer-keys": {"--viewer", "--new-key", "--revoke"},
 }
 
 // tokenForm returns the form that is meant, and an error for a flag that was given and does
@@ -100,6 +107,8 @@ func tokenForm(f *pflag.FlagSet) (form string, err error) {
 		form = "--viewer"
 	case f.Changed("new-key"):
 		form = "--new-key"
+	case f.Changed("revoke"):
+		form = "--revoke"
 	}
 	f.Visit(func(flag *pflag.Flag) {
 		if forms := tokenForms[flag.Name]; err == nil && forms != nil && !slices.Contains(forms, form) {

@@ -16,11 +16,14 @@ import (
 
 // Answer is a viewer's answer as JSON; [Explained] makes one for the command line.
 type Answer struct {
-	ViewerID member.ID        `json:"viewer_id"`
-	Contact  *contactJSON     `json:"contact"`
-	Photos   []photoJSON      `json:"photos"`
-	Source   recent.Source    `json:"source,omitempty"`  // for operators
-	Explain  *explanationJSON `json:"explain,omitempty"` // for operators that ask for it
+	ViewerID member.ID     `json:"viewer_id"`
+	Contact  *contactJSON  `json:"contact"`
+	Photos   []photoJSON   `json:"photos"`
+	Source   recent.Source `json:"source,omitempty"` // for operators
+	// Behind is for operators, too: how long ago, in seconds, the oldest task became due that
+	// may change a set and is not done. An answer by the index may lack what such tasks are about.
+	Behind  *float64         `json:"behind_seconds,omitempty"`
+	Explain *explanationJSON `json:"explain,omitempty"` // for operators that ask for it
 }
 
 type contactJSON struct {
@@ -33,6 +36,15 @@ type photoJSON struct {
 	ID         uint64 `json:"id,string"`
 	Title      string `json:"title"`
 	DateUpload uint64 `json:"date_upload"`
+}
+
+// SetBehind says in an answer by the index how far behind the sets may be. One by the
+// database is not behind.
+func (a *Answer) SetBehind(d time.Duration) {
+	if a.Source == recent.FromIndex {
+		seconds := milliseconds(d) / 1000
+		a.Behind = &seconds
+	}
 }
 
 func newAnswer(v contacts.Viewer, a recent.Answer) Answer {

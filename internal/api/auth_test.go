@@ -36,7 +36,7 @@ type guarded struct {
 	asked  []contacts.Viewer // of the reader
 }
 
-func guard(t testing.TB) *guarded {
+func guard(t testing.TB, configure ...func(*api.Config)) *guarded {
 	t.Helper()
 	g := &guarded{tokens: auth.NewTokens([]auth.Token{
 		{Name: "reader", Scopes: auth.Read, Hash: auth.HashOf(readSecret)},
@@ -47,10 +47,10 @@ func guard(t testing.TB) *guarded {
 			Limit: auth.Limit{Count: 2, Per: "h", Burst: 2},
 		},
 	})}
-	g.bundle = setup(t, func(c *api.Config) {
+	g.bundle = setup(t, append(configure, func(c *api.Config) {
 		c.Auth, c.MaxBatch, c.MaxBody = g.tokens, 4, 1<<10
 		c.Viewers = auth.NewViewers([]auth.ViewerKey{viewerKey}, auth.ViewerOptions{})
-	})
+	})...)
 	g.reader.read = func(_ context.Context, v contacts.Viewer, _ int) (recent.Answer, error) {
 		g.asked = append(g.asked, v)
 		return recent.Answer{Source: recent.FromIndex}, nil

@@ -38,6 +38,7 @@ func TestErrors(t *testing.T) {
 		level      string
 	}{
 		{recent.ErrBusy, 503, "busy", "1", "WARN"},
+		{mysql.ErrBusy, 503, "busy", "1", "WARN"},
 		{mysql.ErrUnavailable, 503, "unavailable", "5", "WARN"},
 		{context.DeadlineExceeded, 504, "deadline-exceeded", "", "WARN"},
 		{context.Canceled, 503, "unavailable", "5", "WARN"},
@@ -60,6 +61,26 @@ func TestErrors(t *testing.T) {
 				t.Errorf("log = %v, want the cause at %s", line, test.level)
 			}
 		})
+	}
+}
+
+// That a repetition is safe is said only where it is so.
+func TestATimeoutSaysWhetherToRepeat(t *testing.T) {
+	t.Parallel()
+	b := failing(t, context.DeadlineExceeded)
+	const safe, unsafe = "repeating the request is safe", "without an Idempotency-Key a repetition is another one"
+	for want, answers := range map[string][]*httptest.ResponseRecorder{
+		safe:   {b.get(t, readPath), b.postWith(t, oneUpload, "k")},
+		unsafe: {b.post(t, oneUpload)},
+	} {
+		for _, w := range answers {
+			wantProblem(t, w, http.StatusGatewayTimeout, "deadline-exceeded")
+			for _, words := range []string{safe, unsafe} {
+				if strings.Contains(w.Body.String(), words) != (words == want) {
+					t.Errorf("%s, want %q", w.Body, want)
+				}
+			}
+		}
 	}
 }
 
@@ -134,7 +155,7 @@ func TestAbortIsLeftToTheServer(t *testing.T) {
 func TestUnknownPath(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for _, path := range []string{"/", "/v1", "/v1/users", "/v1/users/1", readPath + "/", "/v1/tasks/", "/secret-token-in-a-path"} {
+	for _, path := range []string{"/v1", "/v1/users", "/v1/users/1", readPath + "/", "/v1/tasks/", "/secret-token-in-a-path"} {
 		wantProblem(t, b.get(t, path), http.StatusNotFound, "not-found")
 	}
 	if log := b.log.String(); strings.Contains(log, "secret-token") || b.log.last(t)["route"] != "unmatched" {
@@ -160,7 +181,7 @@ func TestRequestLog(t *testing.T) {
 	b.get(t, readPath+"?limit=3")
 	line := b.log.last(t)
 	for key, want := range map[string]any{
-		"level": "INFO", "method": "GET", "route": "/v1/users/:id/recent-contact-photos", "status": 200.0,
+		"level": "DEBUG", "method": "GET", "route": "/v1/users/:id/recent-contact-photos", "status": 200.0,
 	} {
 		if line[key] != want {
 			t.Errorf("%s = %v, want %v", key, line[key], want)
@@ -172,9 +193,11 @@ func TestRequestLog(t *testing.T) {
 	if strings.Contains(b.log.String(), "12345") {
 		t.Errorf("the log shows the raw path: %s", b.log)
 	}
-	b.get(t, "/healthz")
-	if line := b.log.last(t); line["level"] != "DEBUG" {
-		t.Errorf("a probe is logged at %v", line["level"])
+	for path, want := range map[string]string{"/healthz": "DEBUG", readPath + "?limit=none": "INFO"} {
+		b.get(t, path)
+		if line := b.log.last(t); line["level"] != want {
+			t.Errorf("%s is logged at %v, want %s", path, line["level"], want)
+		}
 	}
 }
 
@@ -231,3 +254,14 @@ func TestClientGoneInTheMiddleOfTheBody(t *testing.T) {
 type bodyFunc func() error
 
 func (f bodyFunc) Read([]byte) (int, error) { return 0, f() }
+
+func TestFrontSaysWhereTheDocumentsAre(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.get(t, "/")
+	for _, want := range []string{"/openapi.yaml", "/usr/share/doc/activityd", "docs/README.md"} {
+		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("GET / = %d without %s:\n%s", w.Code, want, w.Body)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -25,7 +26,7 @@ type fuzzed struct {
 func (f fuzzed) send(t *testing.T, g *guarded) *httptest.ResponseRecorder {
 	t.Helper()
 	r := (&http.Request{
-		Method: f.method, URL: &url.URL{Path: f.path, RawQuery: f.query}, Header: http.Header{},
+		Method: f.method, URL: &url.URL{Path: cmp.Or(f.path, "/"), RawQuery: f.query}, Header: http.Header{},
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Host: "a",
 		Body: io.NopCloser(strings.NewReader(f.body)), ContentLength: int64(len(f.body)),
 	}).WithContext(t.Context())
@@ -124,6 +125,7 @@ func FuzzRequest(f *testing.F) {
 		{"GET", "/healthz", "a", map[string]string{"X-Request-Id": "a\nb"}, ""},
 		{"HEAD", "/readyz", "", nil, ""},
 		{"GET", "/openapi.yaml", "", nil, ""},
+		{"GET", "/", "", nil, ""},
 		{"OPTIONS", "*", "", nil, ""},
 		{"GET", "", "%", nil, ""},
 		{"\x00", "//v1/users/%2f/../recent-contact-photos", ";", nil, ""},

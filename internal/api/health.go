@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +23,9 @@ const (
 type readinessJSON struct {
 	Status     string         `json:"status"`
 	Components componentsJSON `json:"components"`
+	// Behind is by queue, in seconds. When a queue is behind depends on when others upload,
+	// hidden photos included, so it is for operators.
+	Behind map[string]float64 `json:"behind_seconds,omitempty"`
 }
 
 type componentsJSON struct {
@@ -49,23 +53,31 @@ func (s *Server) healthz(c echo.Context) error {
 	}{statusOK})
 }
 
-// readyz answers 200 as long as reads can be answered, even without the index. Unlike
-// other errors, 503 has the same form of body.
+// readyz answers 200 as long as reads can be answered, even without the index, or tasks can be
+// accepted. Unlike other errors, 503 has the same form of body.
 func (s *Server) readyz(c echo.Context) error {
 	health := s.checkup.ask(c.Request().Context(), s.cfg.Checker)
 	if health.Redis.Nodes != nil && !s.maySeeNodes(c) {
 		health.Redis.Nodes = nil
 	}
-	code, body := http.StatusOK, readinessJSON{statusOK, componentsJSON{MySQL: newComponent(health.MySQL), Redis: newComponent(health.Redis)}}
+	code, body := http.StatusOK, readinessJSON{Status: statusOK, Components: componentsJSON{MySQL: newComponent(health.MySQL), Redis: newComponent(health.Redis)}}
+	all := []componentJSON{body.Components.MySQL, body.Components.Redis}
 	if health.Queue != nil {
 		own := newComponent(*health.Queue)
 		body.Components.Queue = &own
+		all = append(all, own)
 	}
 	switch {
-	case !health.MySQL.Usable:
+	case !health.MySQL.Usable && (health.Queue == nil || !health.Queue.Usable):
 		code, body.Status = http.StatusServiceUnavailable, statusUnavailable
-	case body.Components.Redis.Status != statusOK, health.Queue != nil && !health.Queue.Usable:
+	case slices.ContainsFunc(all, func(c componentJSON) bool { return c.Status != statusOK }):
 		body.Status = statusDegraded
+	}
+	if due := s.cfg.Due(); due != nil && s.maySeeNodes(c) {
+		body.Behind = make(map[string]float64, len(due))
+		for name, d := range due {
+			body.Behind[name] = milliseconds(d) / 1000
+		}
 	}
 	return writeJSON(c, code, typeJSON, body)
 }
@@ -114,7 +126,7 @@ func newComponent(c Component) componentJSON {
 	case !c.Usable:
 		j.Status = statusUnavailable
 		return j
-	case c.Away > 0:
+	case c.Detail != "":
 		j.Status = statusDegraded
 	}
 	j.SlotsAway = math.Round(c.Away*1e4) / 1e4

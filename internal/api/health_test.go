@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/api"
+	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/recent"
 )
 
 func healthy(context.Context) api.Health {
@@ -42,8 +44,18 @@ func TestReadyz(t *testing.T) {
 		},
 		"a queue of its own alone": {
 			api.Health{MySQL: away, Queue: &up, Redis: up},
+			200,
+			`{"status":"degraded","components":{"mysql":{"status":"unavailable","detail":"it is away"},"queue":{"status":"ok"},"redis":{"status":"ok"}}}`,
+		},
+		"neither database": {
+			api.Health{MySQL: away, Queue: &away, Redis: up},
 			503,
-			`{"status":"unavailable","components":{"mysql":{"status":"unavailable","detail":"it is away"},"queue":{"status":"ok"},"redis":{"status":"ok"}}}`,
+			`{"status":"unavailable","components":{"mysql":{"status":"unavailable","detail":"it is away"},"queue":{"status":"unavailable","detail":"it is away"},"redis":{"status":"ok"}}}`,
+		},
+		"a busy MySQL": {
+			api.Health{MySQL: api.Component{Usable: true, Detail: "busy"}, Redis: up},
+			200,
+			`{"status":"degraded","components":{"mysql":{"status":"degraded","detail":"busy"},"redis":{"status":"ok"}}}`,
 		},
 		"a part of Redis": {
 			api.Health{MySQL: up, Redis: api.Component{
@@ -157,5 +169,44 @@ func TestHealthzAsksNobody(t *testing.T) {
 	}
 	if w := b.get(t, "/healthz"); w.Code != http.StatusOK || w.Body.String() != `{"status":"ok"}` {
 		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// How far behind the tasks are is for operators: it says when others upload, hidden photos
+// included.
+func TestOperatorsSeeHowFarBehindTasksAre(t *testing.T) {
+	t.Parallel()
+	const late = `"behind_seconds":12.5`
+	g := guard(t, func(c *api.Config) {
+		c.Due = func() map[string]time.Duration {
+			return map[string]time.Duration{"default": 12500 * time.Millisecond, "fan_out": 0, "push": time.Hour}
+		}
+	})
+	g.reader.explain = func(context.Context, contacts.Viewer, int) (recent.Explanation, error) {
+		return recent.Explanation{Answer: recent.Answer{Source: recent.FromIndex, Trace: recent.Trace{Proof: recent.ByNext}}}, nil
+	}
+	for _, c := range []struct{ path, secret, want, without string }{
+		{readPath, adminSecret, `"source":"index",` + late, ""},
+		{readPath + "?explain=1", adminSecret, late, ""},
+		{readPath, readSecret, "", "behind"},
+		{"/readyz", adminSecret, `"behind_seconds":{"default":12.5,"fan_out":0,"push":3600}`, ""},
+		{"/readyz", readSecret, `"status":"ok"`, "behind"},
+		{"/readyz", writeSecret, `"status":"ok"`, "behind"},
+	} {
+		w := g.as(t, newRequest(t.Context(), http.MethodGet, c.path, http.NoBody), "Bearer "+c.secret)
+		if body := w.Body.String(); w.Code != http.StatusOK || !strings.Contains(body, c.want) || c.without != "" && strings.Contains(body, c.without) {
+			t.Errorf("%s as %s: %d %s, want %s", c.path, c.secret, w.Code, body, c.want)
+		}
+	}
+	r := newMe(t, http.MethodGet, mePath, "")
+	if w := g.do(t, r); w.Code != http.StatusOK || strings.Contains(w.Body.String(), "behind") {
+		t.Errorf("a viewer: %d %s", w.Code, w.Body)
+	}
+	g.reader.read = func(context.Context, contacts.Viewer, int) (recent.Answer, error) {
+		return recent.Answer{Source: recent.FromDatabase}, nil
+	}
+	w := g.as(t, newRequest(t.Context(), http.MethodGet, readPath, http.NoBody), "Bearer "+adminSecret)
+	if body := w.Body.String(); !strings.Contains(body, `"source":"database"`) || strings.Contains(body, "behind") {
+		t.Errorf("an answer from the database: %s", body)
 	}
 }

@@ -132,8 +132,9 @@ var outcomes = []struct {
 	{contacts.ErrNoMember, noSuchMember, "id", "no member has this id"},
 	{queue.ErrKeyReused, keyReused, headerKey, "this key was used for other tasks; nothing was enqueued, use a fresh key for what is new"},
 	{recent.ErrBusy, busy, "", "too many expensive reads are under way; try again in a second"},
+	{mysql.ErrBusy, busy, "", "the database has no connection to spare; try again in a second"},
 	{mysql.ErrUnavailable, unavailable, "", "the database cannot be reached; try again in a few seconds"},
-	{context.DeadlineExceeded, deadlineExceeded, "", "the answer was not ready in time; repeating the request is safe"},
+	{context.DeadlineExceeded, deadlineExceeded, "", "the answer was not ready in time"}, // see repeating
 	// A shutdown, or work shared with a request that was cancelled; that the request's own
 	// client left is handled before.
 	{context.Canceled, unavailable, "", "the request was interrupted; try again"},
@@ -174,6 +175,9 @@ func (s *Server) writeError(err error, c echo.Context) {
 		return
 	}
 	p := problemOf(ctx, err)
+	if p.Type == deadlineExceeded.uri() {
+		p.Detail += "; " + repeating(c.Request())
+	}
 	if isForViewers(c.Request()) {
 		p = p.concealed()
 	}
@@ -182,13 +186,21 @@ func (s *Server) writeError(err error, c echo.Context) {
 	}
 }
 
-// logLevel is debug for clients that left, for refused requests and for those that need
-// no scope, such as probes.
+// repeating says whether a request may be repeated of which it is not known whether it was done.
+func repeating(r *http.Request) string {
+	if r.Method == http.MethodPost && r.Header.Get(headerKey) == "" {
+		return "the request may have been carried out, and without an Idempotency-Key a repetition is another one"
+	}
+	return "repeating the request is safe"
+}
+
+// logLevel is debug for requests that were answered, which the metrics count, for clients
+// that left, for refused requests and for those that need no scope, such as probes.
 func logLevel(status int, verdict auth.Verdict) slog.Level {
 	switch {
 	case status == http.StatusInternalServerError:
 		return slog.LevelError
-	case verdict != auth.Allowed || status == statusClientGone:
+	case verdict != auth.Allowed || status == statusClientGone || status < http.StatusBadRequest:
 		return slog.LevelDebug
 	case status > http.StatusInternalServerError:
 		return slog.LevelWarn

@@ -20,8 +20,8 @@ import (
 )
 
 // Push keeps the devices of members and what they want to be notified of; it is a
-// [*push.MySQL]. What changes something returns an error that wraps
-// [contacts.ErrNoMember] for a member that does not exist. It must be safe for concurrent
+// [*push.MySQL]. What changes or returns something of a member that does not exist returns an
+// error that wraps [contacts.ErrNoMember]. It must be safe for concurrent
 // use and return soon after ctx ends.
 type Push interface {
 	// Register makes an address a device of a member, or confirms that it is; it moves from

@@ -226,6 +226,11 @@ func TestBadPushSettingsAreRefused(t *testing.T) {
 		hours("22:00", "07:00", ""):                                          "quiet_hours.time_zone",
 		hours("22:00", "07:00", "Local"):                                     "quiet_hours.time_zone",
 		hours("22:00", "07:00", "../UTC"):                                    "quiet_hours.time_zone",
+		hours("22:00", "07:00", "Europe/./Berlin"):                           "quiet_hours.time_zone",
+		hours("22:00", "07:00", "Europe//Berlin"):                            "quiet_hours.time_zone",
+		hours("22:00", "07:00", "posixrules"):                                "quiet_hours.time_zone",
+		hours("22:00", "07:00", "right/Europe/Berlin"):                       "quiet_hours.time_zone",
+		hours("22:00", "07:00", "Europe/"+strings.Repeat("./", 40)+"Berlin"): "quiet_hours.time_zone",
 	})
 }
 
@@ -326,7 +331,7 @@ func TestPushErrors(t *testing.T) {
 		b.push.err = fmt.Errorf("fake: %w", mysql.ErrUnavailable)
 		wantProblem(t, b.send(t, r.method, r.path, r.body), http.StatusServiceUnavailable, "unavailable")
 		b.push.err = nil
-		if r.method == http.MethodPut {
+		if r.method != http.MethodDelete {
 			path := strings.Replace(r.path, "/5/", fmt.Sprintf("/%d/", noMember), 1)
 			wantProblem(t, b.send(t, r.method, path, r.body), http.StatusNotFound, "no-such-member")
 		}

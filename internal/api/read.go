@@ -16,6 +16,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/strictjson"
+	"github.com/activityd/activityd/internal/tasks"
 )
 
 // MaxPhotos is how many photos a read may ask for.
@@ -55,6 +56,9 @@ func (s *Server) recentContactPhotos(c echo.Context) error {
 	}
 	if operator {
 		body.Source = e.Source
+		if due := s.cfg.Due(); due != nil {
+			body.SetBehind(tasks.Behind(due))
+		}
 		c.Response().Header().Set("Server-Timing", serverTiming(e.Trace.Steps, time.Since(start)))
 	}
 	return writeJSON(c, http.StatusOK, typeJSON, body)

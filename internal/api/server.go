@@ -45,7 +45,7 @@ type Checker func(ctx context.Context) Health
 
 // Health is what a [Checker] found.
 type Health struct {
-	MySQL Component  // without it nothing can be served
+	MySQL Component  // without it, no read is answered
 	Queue *Component // without it, no task is accepted; nil: it is in MySQL
 	Redis Component  // without it, reads are served from the database
 }
@@ -53,8 +53,8 @@ type Health struct {
 // Component is the state of one server, or of several that share the data.
 type Component struct {
 	Usable bool // or a part of it
-	// Detail says what is wrong and what to do about it. It is public, so it holds no
-	// addresses and no secrets.
+	// Detail says what is wrong and what to do about it, also of a server that is usable. It is
+	// public, so it holds no addresses and no secrets.
 	Detail string
 	// Away is the share of the data that cannot be used, 0 to 1, where a part can.
 	Away float64
@@ -115,6 +115,12 @@ type Config struct {
 	// Default: never.
 	Overloaded func() (retryAfter time.Duration, overloaded bool)
 
+	// Due returns how long ago the oldest task of each queue became due that is not done, nil
+	// if that is not known, as [queue.Lag.Due] does. Operators see it with each answer by the
+	// index and in /readyz. It must not wait, and must be safe for concurrent use. Default:
+	// it is not known.
+	Due func() map[string]time.Duration
+
 	MaxBody  int64 // bytes of a request's body
 	MaxBatch int   // tasks in one request
 
@@ -129,6 +135,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Overloaded == nil {
 		c.Overloaded = func() (time.Duration, bool) { return 0, false }
+	}
+	if c.Due == nil {
+		c.Due = func() map[string]time.Duration { return nil }
 	}
 	c.MaxBody = cmp.Or(c.MaxBody, DefaultMaxBody)
 	c.MaxBatch = cmp.Or(c.MaxBatch, DefaultMaxBatch)
@@ -183,6 +192,7 @@ func New(cfg Config) *Server {
 		s.echo.Add(method, "/healthz", s.healthz)
 		s.echo.Add(method, "/readyz", s.readyz)
 	}
+	s.echo.GET("/", func(c echo.Context) error { return c.String(http.StatusOK, front) })
 	s.echo.GET("/openapi.yaml", func(c echo.Context) error { return c.Blob(http.StatusOK, "application/yaml", openAPIDocument) })
 	s.echo.GET("/widget.js", serveWidget)
 	s.Server = httpserver.New(&http.Server{
@@ -196,6 +206,17 @@ func New(cfg Config) *Server {
 	}, httpserver.Options{Log: cfg.Logger, Open: connections, Refused: connectionsRefused})
 	return s
 }
+
+// front is what a person sees who opens the address of the API.
+const front = `This is activityd's API.
+
+/openapi.yaml  the contract
+/readyz        whether it can answer
+/widget.js     the element for your pages
+
+The documents are in docs/ of the source and of the archives, and in /usr/share/doc/activityd
+of the Debian package. Begin with docs/README.md.
+`
 
 //go:embed openapi.yaml
 var openAPIDocument []byte

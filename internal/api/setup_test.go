@@ -178,9 +178,9 @@ func (f *fakePush) Register(_ context.Context, id member.ID, platform push.Platf
 }
 
 func (f *fakePush) Devices(_ context.Context, id member.ID) ([]push.Device, error) {
-	end, _ := f.begin(id)
+	end, err := f.begin(id)
 	defer end()
-	return slices.DeleteFunc(slices.Clone(f.devices), func(d push.Device) bool { return d.Member != id }), f.err
+	return slices.DeleteFunc(slices.Clone(f.devices), func(d push.Device) bool { return d.Member != id }), err
 }
 
 func (f *fakePush) Remove(_ context.Context, id member.ID, device uint64) (found bool, err error) {
@@ -192,9 +192,9 @@ func (f *fakePush) Remove(_ context.Context, id member.ID, device uint64) (found
 }
 
 func (f *fakePush) Settings(_ context.Context, id member.ID) (push.Settings, error) {
-	end, _ := f.begin(id)
+	end, err := f.begin(id)
 	defer end()
-	return f.settings[id], f.err
+	return f.settings[id], err
 }
 
 func (f *fakePush) SetSettings(_ context.Context, id member.ID, s push.Settings) error {
@@ -207,9 +207,9 @@ func (f *fakePush) SetSettings(_ context.Context, id member.ID, s push.Settings)
 }
 
 func (f *fakePush) Mutes(_ context.Context, id member.ID) ([]push.Mute, error) {
-	end, _ := f.begin(id)
+	end, err := f.begin(id)
 	defer end()
-	return f.mutes[id], f.err
+	return f.mutes[id], err
 }
 
 func (f *fakePush) Mute(_ context.Context, id member.ID, object string, until time.Time) error {

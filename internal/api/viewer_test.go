@@ -98,7 +98,7 @@ func TestAViewerReads(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
-	if line := b.log.last(t); line["caller"] != "(viewer)" || line["level"] != "INFO" || line["route"] != mePath {
+	if line := b.log.last(t); line["caller"] != "(viewer)" || line["level"] != "DEBUG" || line["route"] != mePath {
 		t.Errorf("logged %v", line)
 	}
 }

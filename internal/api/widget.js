@@ -1,4 +1,4 @@
-// <recent-contact-photos>: its attributes, parts, slots and events are in docs/widget.md.
+// <recent-contact-photos>, described in docs/widget.md.
 
 const style = new CSSStyleSheet(); // needs no permission, unlike <style>
 style.replaceSync(`
@@ -10,7 +10,7 @@ time { font-size: .875em; color: var(--rcp-time-color, inherit) }
 ul { display: grid; gap: var(--rcp-gap, .5rem); margin: 0; padding: 0; list-style: none;
 	grid-template-columns: repeat(auto-fill, minmax(min(var(--rcp-size, 7rem), 100%), 1fr)) }
 li * { display: block; color: inherit; overflow-wrap: anywhere; border-radius: var(--rcp-radius, .25rem) }
-img { inline-size: 100%; aspect-ratio: var(--rcp-ratio, 1); object-fit: cover;
+[part=image] { inline-size: 100%; aspect-ratio: var(--rcp-ratio, 1); object-fit: cover;
 	background: var(--rcp-placeholder, color-mix(in srgb, currentColor 12%, transparent)) }
 a:focus-visible { outline: 3px solid var(--rcp-focus, currentColor); outline-offset: 2px;
 	@media (forced-colors: active) { outline-color: Highlight } }
@@ -27,8 +27,7 @@ async function get(url, headers, ...stop) {
 	return response;
 }
 
-// token returns the token that url answers: one for all elements, until a minute
-// before it expires, or until it is refused.
+// A token is shared until a minute before it expires, or until it is refused.
 function token(url, refused) {
 	let t = tokens.get(url);
 	if (!t || t.value === refused || Date.now() >= t.renewAt) {
@@ -48,6 +47,11 @@ async function renew(t, url) {
 	return (t.value = value);
 }
 
+// A Date ends after 8.64e12 seconds.
+function check(id, text, time) {
+	if (typeof id + typeof text + typeof time !== "stringstringnumber" || Math.abs(time) > 8.64e12) throw 0;
+}
+
 // A Feed asks for all elements that show the same.
 class Feed {
 	state = "loading"; // photos, empty, away
@@ -62,7 +66,7 @@ class Feed {
 		this.key = key;
 		[this.#url, this.#tokenURL, this.#refresh] = JSON.parse(key);
 		feeds.set(key, this);
-		document.addEventListener("visibilitychange", this, { signal: this.#stop.signal });
+		addEventListener("visibilitychange", this, { signal: this.#stop.signal });
 		this.handleEvent();
 	}
 
@@ -75,10 +79,10 @@ class Feed {
 		if (!feeds.size) tokens.clear();
 	}
 
-	// handleEvent sets the timer of the next question. A hidden page asks nothing.
+	// A hidden page asks nothing.
 	handleEvent() {
 		clearTimeout(this.#timer);
-		if (document.hidden || this.#asking) return;
+		if (Reflect.get(Document.prototype, "hidden", document) || this.#asking) return;
 		this.#timer = setTimeout(() => this.#ask(), Math.max(0, this.#due - Date.now()));
 	}
 
@@ -115,23 +119,25 @@ class Feed {
 		if (got.status === 304 && this.answer) return;
 		if (got.status !== 200) throw got;
 		if (got.data !== this.#last?.data) {
-			const answer = JSON.parse(got.data);
-			if (answer.contact && !Array.isArray(answer.photos)) throw got;
-			this.state = answer.contact ? "photos" : "empty";
+			const answer = JSON.parse(got.data), { contact: c, photos } = answer;
+			if (c !== null) check(c.id, c.username, c.last_upload);
+			photos.forEach((p) => check(p.id, p.title, p.date_upload));
+			this.state = c ? "photos" : "empty";
 			this.answer = answer;
 		}
 		this.#last = got;
 	}
 }
 
-// make makes an element. What is foreign goes in as text.
+// make makes an element. What is foreign goes in as text. A page's names, as in
+// <form name=createElement>, hide what document has.
 function make(name, properties, ...children) {
-	const element = Object.assign(document.createElement(name), properties);
+	const element = Object.assign(Document.prototype.createElement.call(document, name), properties);
 	element.append(...children);
 	return element;
 }
 
-// say sets a text. The same would be announced again.
+// The same text would be announced again.
 function say(element, text = "") {
 	if (element.textContent !== text) element.textContent = text;
 }
@@ -172,7 +178,6 @@ class Widget extends HTMLElement {
 	disconnectedCallback() { this.connectedCallback(); }
 	attributeChangedCallback() { this.connectedCallback(); }
 
-	// #follow joins the feed that the attributes name.
 	#follow() {
 		let key, url = this.isConnected && this.#url("src");
 		if (url) {
@@ -190,11 +195,11 @@ class Widget extends HTMLElement {
 		return Math.min(Math.max(Math.trunc(this.getAttribute(name)) || fallback, least), most);
 	}
 
-	// #url resolves a template; only http and https will do.
+	// Only http and https will do.
 	#url(name, ids = {}) {
-		const text = this.getAttribute(name)?.replace(/\{(id|owner)\}/g, (_, id) => encodeURIComponent(ids[id]));
 		try {
-			const { href } = new URL(text, document.baseURI);
+			const text = this.getAttribute(name)?.replace(/\{(id|owner)\}/g, (_, id) => encodeURIComponent(ids[id]));
+			const { href } = new URL(text, this.baseURI);
 			if (text && /^https?:/.test(href)) return href;
 		} catch {}
 	}
@@ -210,7 +215,7 @@ class Widget extends HTMLElement {
 		this.#time.dateTime = contact ? new Date(contact.last_upload * 1000).toISOString() : "";
 		this.#show(contact ? answer.photos : [], contact);
 
-		// Changes are announced, the first answer is not.
+		// The first answer is not announced.
 		const live = () => { this.#heading.ariaLive = this.#answer ? "polite" : "off"; };
 		if (!answer) this.#heading.ariaLive = "off";
 		else if (!this.#answer) requestAnimationFrame(() => setTimeout(live));
@@ -223,7 +228,7 @@ class Widget extends HTMLElement {
 		this.#tell("state", { state });
 	};
 
-	// #show keeps items that stay, and so the focus.
+	// Items that stay keep the focus.
 	#show(photos, contact) {
 		const items = new Map();
 		for (const photo of photos) {
@@ -241,8 +246,9 @@ class Widget extends HTMLElement {
 	}
 
 	#item(photo, href, src) {
-		const alt = photo.title?.trim() || this.#format(photo.date_upload);
-		const image = src ? make("img", { part: "image", loading: "lazy", alt, src }) : alt;
+		const alt = photo.title.trim() || this.#format(photo.date_upload);
+		const onerror = (e) => e.target.replaceWith(make("span", { part: "image" }, alt));
+		const image = src ? make("img", { part: "image", loading: "lazy", alt, onerror, src }) : alt;
 		const link = make(href ? "a" : "span", { part: "photo" }, image);
 		if (href) link.href = href;
 		return make("li", { part: "item" }, link);

@@ -35,6 +35,9 @@ func TestTheWidgetInABrowser(t *testing.T) {
 		{"renews its token", widgetRenewsItsToken},
 		{"shows no photos to those who signed out", widgetForgetsWhoSignedOut},
 		{"stays useful while the API is away", widgetOutlivesTheAPI},
+		{"takes no malformed answer", widgetTakesNoMalformedAnswer},
+		{"shows titles in place of images", widgetShowsTitlesInPlaceOfImages},
+		{"works beside the page's own names", widgetWorksBesideThePagesNames},
 		{"shows that there is nothing", widgetShowsNothing},
 		{"does not ask while hidden", widgetRestsWhileHidden},
 		{"follows its attributes", widgetFollowsItsAttributes},
@@ -305,6 +308,75 @@ func widgetOutlivesTheAPI(s *site) {
 		s.Error("after a failure it asks without the tag of what it shows")
 	}
 	s.want(`told.map((e) => e.name).join()`, "state,state,change,state")
+}
+
+// An answer that cannot be shown is none, and nothing of it is.
+func widgetTakesNoMalformedAnswer(s *site) {
+	contact := func(changes string) string {
+		return `{"viewer_id":"1","contact":{"id":"2","username":"maya","last_upload":5` + changes + `},"photos":[]}`
+	}
+	photo := func(changes string) string {
+		return `{"viewer_id":"1","contact":{"id":"2","username":"maya","last_upload":5},"photos":[{"id":"3","title":"sea","date_upload":5` + changes + `}]}`
+	}
+	for _, answer := range []string{
+		contact(`,"last_upload":8640000000001`), contact(`,"last_upload":1e999`), contact(`,"last_upload":"5"`), contact(`,"last_upload":null`), contact(`,"last_upload":[5]`),
+		contact(`,"username":7`), contact(`,"username":{}`), contact(`,"id":null`), contact(`,"id":{"toString":1}`),
+		photo(`,"date_upload":-8640000000001`), photo(`,"date_upload":true`), photo(`,"title":7`), photo(`,"title":null`), photo(`,"id":3`),
+		`{"contact":{},"photos":[]}`, `{"contact":null}`, `{"photos":[]}`, `{"contact":[],"photos":[]}`, `{"contact":"maya","photos":[]}`,
+		`{"contact":null,"photos":""}`, `{"contact":null,"photos":{}}`, `{"contact":null,"photos":[null]}`, `{"contact":null,"photos":["sea"]}`,
+		`null`, `5`, `"maya"`, `[]`, `{}`, `{"contact":`, ``, `<html>`,
+	} {
+		s.answers(answer)
+		s.open(s.element(nil))
+		s.await(`clock.pending().length > 0`)
+		s.await(`state() !== "loading"`)
+		s.want(`state() + $$("li").length + $("[part=name]").textContent + shownText()`, "away0Photos cannot be shown now.")
+		s.calm()
+	}
+	// The last second that there is, and half a character: they can be shown, without a link.
+	s.answers(`{"contact":{"id":"\ud800","username":"maya","last_upload":8640000000000},"photos":[{"id":"\ud800","title":" ","date_upload":-8640000000000}]}`)
+	s.next()
+	s.await(`state() === "photos"`)
+	s.want(`$("time").dateTime + $$("li").length + $$("a").length`, "+275760-09-13T00:00:00.000Z10")
+	// Where something is shown it stays.
+	s.answers(photo(`,"date_upload":8640000000001`))
+	s.advance(60)
+	s.await(`clock.pending().length === 1 && clock.pending()[0] <= 2000`)
+	s.want(`state() + $("[part=name]").textContent`, "photosmaya")
+}
+
+// A site without thumbs, and an image that is gone: its frame has the title.
+func widgetShowsTitlesInPlaceOfImages(s *site) {
+	s.open(s.element(map[string]string{"image-src": "/no-thumbs/{id}.jpg"}))
+	s.await(`$$("span[part=image]").length === 3`)
+	s.want(`$$("img").length + $$("a").map((a) => a.textContent).join()`, "0photo 3,photo 2,photo 1")
+	s.want(`$$("[part=image]").every((e) => e.clientWidth > 50 && e.clientHeight === e.clientWidth && getComputedStyle(e).backgroundColor !== "rgba(0, 0, 0, 0)")`, "true")
+	if found := s.barriers(); found != "" {
+		s.Errorf("axe-core finds\n%s", found)
+	}
+	// Another address is another image.
+	s.eval(`w.setAttribute("image-src", "/i/{id}.svg")`)
+	s.await(`$$("img").length === 3 && $$("img").every((i) => i.complete && i.naturalWidth > 0)`)
+	s.want(`$$("span[part=image]").length`, "0")
+}
+
+// Forms and images of the page may be named like what a document has, which they hide.
+func widgetWorksBesideThePagesNames(s *site) {
+	var names strings.Builder
+	hidden := []string{"createElement", "hidden", "baseURI", "addEventListener", "implementation", "body", "visibilityState", "defaultView", "constructor"}
+	for _, name := range hidden {
+		fmt.Fprintf(&names, `<form name=%[1]s id=%[1]s><input name=getAttribute><input name=lang></form><img name=%[1]s alt="">`, name)
+	}
+	s.open(names.String() + s.element(map[string]string{"photo-href": "p/{id}", "lang": "en"}))
+	for _, name := range hidden {
+		s.want("document."+name+" instanceof HTMLCollection", "true")
+	}
+	s.await(`state() === "photos"`)
+	s.want(`alts() + $("a").href.replace(location.origin, "")`, "photo 3,photo 2,photo 1/p/3")
+	s.eval(`setHidden(true)`)
+	s.want(`clock.pending().length`, "0")
+	s.eval(`setHidden(false)`)
+	s.want(`clock.pending().length`, "1")
 }
 
 func widgetShowsNothing(s *site) {

@@ -62,10 +62,10 @@ const widgetScript = `
 		};
 	}
 	window.pageHidden = false;
-	Object.defineProperty(document, "hidden", {get: () => window.pageHidden});
+	Object.defineProperty(Document.prototype, "hidden", {get: () => window.pageHidden});
 	window.setHidden = (hidden) => {
 		window.pageHidden = hidden;
-		document.dispatchEvent(new Event("visibilitychange"));
+		document.dispatchEvent(new Event("visibilitychange", {bubbles: true}));
 	};
 	window.faults = [];
 	addEventListener("securitypolicyviolation", (e) => faults.push("policy: " + e.violatedDirective + " " + e.blockedURI));

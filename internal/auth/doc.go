@@ -42,6 +42,10 @@
 //   - the signature is right; then: it has begun, has not ended, and ends within a day
 //   - it is for the audience of the server, or for none if the server has none
 //   - its sub is a member's id in the plain form
+//   - the tokens of that member were not revoked, or this one was made later
+//
+// When the tokens of a member were revoked stands in the file of the keys, for as long as one
+// of them could live.
 //
 // A viewer's limit belongs to the member, and each process counts for itself.
 //

@@ -23,8 +23,8 @@ import (
 const MaxViewerToken = 24 * time.Hour
 
 const (
-	// viewerLeeway is by how much the clocks of the site and of this server may differ.
-	viewerLeeway = time.Minute
+	// ViewerLeeway is by how much the clocks of the site and of this server may differ.
+	ViewerLeeway = time.Minute
 	// maxViewerText is how long a token of a viewer may be, in bytes. It is checked before
 	// anything is decoded.
 	maxViewerText = 4096
@@ -61,7 +61,7 @@ type ViewerOptions struct {
 // Viewers know the tokens of viewers by the keys of the site. The keys may be replaced at
 // any time; all methods may be called from any goroutine.
 type Viewers struct {
-	keys     atomic.Pointer[[]ViewerKey]
+	set      atomic.Pointer[viewerSet]
 	audience string
 	parser   *jwt.Parser
 	limits   viewerLimits
@@ -71,13 +71,13 @@ type Viewers struct {
 func NewViewers(keys []ViewerKey, o ViewerOptions) *Viewers {
 	options := []jwt.ParserOption{
 		jwt.WithValidMethods([]string{EdDSA, HS256}), jwt.WithStrictDecoding(),
-		jwt.WithLeeway(viewerLeeway), jwt.WithExpirationRequired(), jwt.WithIssuedAt(),
+		jwt.WithLeeway(ViewerLeeway), jwt.WithExpirationRequired(), jwt.WithIssuedAt(),
 	}
 	if o.Audience != "" {
 		options = append(options, jwt.WithAudience(o.Audience))
 	}
 	v := &Viewers{audience: o.Audience, parser: jwt.NewParser(options...), limits: viewerLimits{limit: o.Limit, most: maxBuckets}}
-	v.keys.Store(&keys)
+	v.set.Store(&viewerSet{keys: keys})
 	return v
 }
 
@@ -89,17 +89,17 @@ func LoadViewers(path string, o ViewerOptions, log *slog.Logger) (*Viewers, *Rel
 	r := &Reloader{
 		what: "viewer keys", paths: []string{path}, private: "viewer keys", log: log,
 		use: func(ctx context.Context, files []file) error {
-			keys, err := ParseViewerKeys(files[0].text)
+			set, err := parseViewerSet(files[0].text)
 			if err != nil {
 				return fmt.Errorf("%s: %w", path, err)
 			}
-			if len(keys) == 0 && first {
+			if len(set.keys) == 0 && first {
 				return fmt.Errorf("%s has no keys: make one with: activityd token --new-key ID --viewer-keys %s", path, path)
 			}
 			first = false
-			added, removed := v.Replace(keys)
-			log.InfoContext(ctx, "viewer keys loaded", "file", path, "keys", len(keys), "added", added, "removed", removed)
-			if len(keys) == 0 {
+			added, removed := v.replace(set)
+			log.InfoContext(ctx, "viewer keys loaded", "file", path, "keys", len(set.keys), "added", added, "removed", removed, "revoked", len(set.revoked))
+			if len(set.keys) == 0 {
 				log.WarnContext(ctx, "viewer key file has no keys, all viewers are refused", "file", path)
 			}
 			return nil
@@ -114,8 +114,12 @@ func LoadViewers(path string, o ViewerOptions, log *slog.Logger) (*Viewers, *Rel
 // Replace replaces all keys. It returns the ids that were added and those that were removed;
 // one whose key changed is both. The tokens of a removed key are refused from now on.
 func (v *Viewers) Replace(keys []ViewerKey) (added, removed []string) {
-	before := *v.keys.Swap(&keys)
-	return idsWithout(keys, before), idsWithout(before, keys)
+	return v.replace(viewerSet{keys: keys})
+}
+
+func (v *Viewers) replace(set viewerSet) (added, removed []string) {
+	before := v.set.Swap(&set).keys
+	return idsWithout(set.keys, before), idsWithout(before, set.keys)
 }
 
 // idsWithout returns the ids of the keys in list that are not in others.
@@ -141,12 +145,12 @@ func (v *Viewers) Check(token string) (member.ID, error) {
 	if err != nil {
 		return 0, err
 	}
-	keys := *v.keys.Load()
-	i := slices.IndexFunc(keys, func(k ViewerKey) bool { return k.ID == header.kid })
+	set := v.set.Load()
+	i := slices.IndexFunc(set.keys, func(k ViewerKey) bool { return k.ID == header.kid })
 	if i < 0 {
 		return 0, refuse("there is no key with the kid of this token; it may have been revoked")
 	}
-	key := keys[i]
+	key := set.keys[i]
 	// The header only chooses the key. The key says how it is used: a public key that is
 	// taken for a secret would let everyone make tokens.
 	if key.Alg != header.alg {
@@ -155,6 +159,9 @@ func (v *Viewers) Check(token string) (member.ID, error) {
 	claims := viewerClaims{audience: v.audience}
 	if _, err := v.parser.ParseWithClaims(token, &claims, func(*jwt.Token) (any, error) { return key.check, nil }); err != nil {
 		return 0, reasonOf(err)
+	}
+	if set.revoked.refuses(&claims) {
+		return 0, refuse("the tokens of this member were revoked, and this one has no iat, or not a later one")
 	}
 	if wait, ok := v.limits.take(claims.viewer); !ok {
 		return claims.viewer, &LimitError{RetryAfter: wait}
@@ -255,8 +262,11 @@ func (c *viewerClaims) Validate() error {
 	if c.audience == "" && len(c.Audience) > 0 {
 		return refuse("this token is for an audience (aud), and this server has none")
 	}
-	if c.ExpiresAt != nil && time.Until(c.ExpiresAt.Time) > MaxViewerToken+viewerLeeway {
+	if c.ExpiresAt != nil && time.Until(c.ExpiresAt.Time) > MaxViewerToken+ViewerLeeway {
 		return refuse("this token ends (exp) more than %.0f hours from now", MaxViewerToken.Hours())
+	}
+	if c.ExpiresAt != nil && c.IssuedAt != nil && c.ExpiresAt.Sub(c.IssuedAt.Time) > MaxViewerToken+ViewerLeeway {
+		return refuse("this token ends (exp) more than %.0f hours after it was made (iat)", MaxViewerToken.Hours())
 	}
 	return nil
 }

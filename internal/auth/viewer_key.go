@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -15,6 +16,7 @@ import (
 	"slices"
 	"time"
 
+	"filippo.io/edwards25519"
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/activityd/activityd/internal/member"
@@ -129,15 +131,26 @@ func (k ViewerKey) MarshalJSON() ([]byte, error) {
 // misspelt would be missed by its tokens. The error names what is wrong, and quotes no part
 // of a key. A set without keys is no error.
 func ParseViewerKeys(text []byte) (keys []ViewerKey, err error) {
+	set, err := parseViewerSet(text)
+	return set.keys, err
+}
+
+// viewerSet is what a key file has.
+type viewerSet struct {
+	keys    []ViewerKey
+	revoked revocations
+}
+
+func parseViewerSet(text []byte) (s viewerSet, err error) {
 	root, err := strictjson.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("want a JSON Web Key Set: %w", err)
+		return s, fmt.Errorf("want a JSON Web Key Set: %w", err)
 	}
 	r := &strictjson.Reader{Root: "the set"}
 	set, _ := r.Object("", root)
 	list, ok := set.Need("keys", "an array of keys")
 	if !ok {
-		return nil, r.Err()
+		return s, r.Err()
 	}
 	items, _ := r.Array("keys", list, "keys", 0, maxViewerKeys)
 	for i, item := range items {
@@ -146,15 +159,16 @@ func ParseViewerKeys(text []byte) (keys []ViewerKey, err error) {
 			continue
 		}
 		k := readViewerKey(o)
-		if first := slices.IndexFunc(keys, func(other ViewerKey) bool { return other.ID == k.ID }); first >= 0 {
+		if first := slices.IndexFunc(s.keys, func(other ViewerKey) bool { return other.ID == k.ID }); first >= 0 {
 			o.Addf("kid", "is that of %s already", strictjson.Item("keys", first))
 		}
-		keys = append(keys, k)
+		s.keys = append(s.keys, k)
 	}
+	s.revoked = readRevocations(r, set)
 	if err := r.Err(); err != nil {
-		return nil, err
+		return viewerSet{}, err
 	}
-	return keys, nil
+	return s, nil
 }
 
 func readViewerKey(o strictjson.Object) (k ViewerKey) {
@@ -179,8 +193,11 @@ func readViewerKey(o strictjson.Object) (k ViewerKey) {
 		k.check, k.sign = readEd25519(o)
 	case k.Alg == HS256 && kind == typeOct:
 		secret, ok := readBytes(o, "k", "the secret")
-		if ok && len(secret) < minSecret {
+		switch {
+		case ok && len(secret) < minSecret:
 			o.Addf("k", "has %d bytes: want at least %d", len(secret), minSecret)
+		case ok && isUniform(secret):
+			o.Addf("k", "%v", errUniform)
 		}
 		k.check, k.sign = secret, secret
 	default:
@@ -192,8 +209,11 @@ func readViewerKey(o strictjson.Object) (k ViewerKey) {
 // readEd25519 reads a pair of keys, or the public one alone.
 func readEd25519(o strictjson.Object) (check, sign any) {
 	x, ok := readBytes(o, "x", "the public key")
-	if ok && len(x) != ed25519.PublicKeySize {
+	switch {
+	case ok && len(x) != ed25519.PublicKeySize:
 		o.Addf("x", "has %d bytes: want %d", len(x), ed25519.PublicKeySize)
+	case ok && !isPublicKey(x):
+		o.Addf("x", "is not the public key of a private one: make a pair with: activityd token --new-key")
 	}
 	public := ed25519.PublicKey(x)
 	if _, given := o.Get("d"); !given {
@@ -206,6 +226,8 @@ func readEd25519(o strictjson.Object) (check, sign any) {
 	case len(d) != ed25519.SeedSize:
 		o.Addf("d", "has %d bytes: want %d", len(d), ed25519.SeedSize)
 		return public, nil
+	case isUniform(d):
+		o.Addf("d", "%v", errUniform)
 	}
 	private := ed25519.NewKeyFromSeed(d)
 	if !public.Equal(private.Public()) {
@@ -213,6 +235,20 @@ func readEd25519(o strictjson.Object) (check, sign any) {
 	}
 	return public, private
 }
+
+// isPublicKey reports whether x is a point of Ed25519 in its one encoding, and not of small
+// order. [ed25519.Verify] does not check the order, and with a key of order 8 or less
+// anyone can sign; with one that is no point it accepts no signature.
+func isPublicKey(x []byte) bool {
+	point, err := new(edwards25519.Point).SetBytes(x)
+	return err == nil && bytes.Equal(point.Bytes(), x) &&
+		new(edwards25519.Point).MultByCofactor(point).Equal(edwards25519.NewIdentityPoint()) == 0
+}
+
+var errUniform = errors.New("has one value in all of its bytes: anyone can guess it; make a key with: activityd token --new-key")
+
+// isUniform reports whether a secret was never filled, or filled by hand.
+func isUniform(secret []byte) bool { return bytes.Count(secret, secret[:1]) == len(secret) }
 
 func readBytes(o strictjson.Object, name, what string) ([]byte, bool) {
 	want := what + ", as base64 for URLs without padding"
@@ -233,7 +269,18 @@ func readBytes(o strictjson.Object, name, what string) ([]byte, bool) {
 // refuses an id that the file has, and a file that is not in order. The file is replaced
 // whole, with the mode and the owner that it had; several processes may add to it at once.
 // After an error it is unchanged.
-func AddViewerKey(ctx context.Context, path string, k ViewerKey) (err error) {
+func AddViewerKey(ctx context.Context, path string, k ViewerKey) error {
+	return changeKeyFile(ctx, path, func(before []byte) ([]byte, error) {
+		after, err := withKey(before, k)
+		if err != nil {
+			return nil, fmt.Errorf("the key cannot be added to %s: %w", path, err)
+		}
+		return after, nil
+	})
+}
+
+// changeKeyFile replaces the content of a file while other processes that would change it wait.
+func changeKeyFile(ctx context.Context, path string, change func(before []byte) ([]byte, error)) (err error) {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target // the link is to stay one
 	}
@@ -246,9 +293,12 @@ func AddViewerKey(ctx context.Context, path string, k ViewerKey) (err error) {
 	if err != nil {
 		return fmt.Errorf("the key file cannot be read: %w", err)
 	}
-	text, err := withKey(before.text, k)
+	text, err := change(before.text)
+	if err == nil && len(text) > maxFile { // it would not be loaded again
+		err = fmt.Errorf("%s would have more than %d bytes: it has too many keys, or members whose tokens are revoked", path, maxFile)
+	}
 	if err != nil {
-		return fmt.Errorf("the key cannot be added to %s: %w", path, err)
+		return err
 	}
 	if err := replaceFile(path, before.info, text); err != nil {
 		return fmt.Errorf("the key file cannot be written: %w", err)
@@ -272,17 +322,12 @@ func withKey(before []byte, k ViewerKey) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if set["keys"], err = json.Marshal(append(keys, added)); err != nil {
-		return nil, err
-	}
-	after, err := json.MarshalIndent(set, "", "  ")
+	after, err := withValue(set, "keys", append(keys, added))
 	if err != nil {
 		return nil, err
 	}
-	if _, err := ParseViewerKeys(after); err != nil {
-		return nil, err
-	}
-	return append(after, '\n'), nil
+	_, err = ParseViewerKeys(after)
+	return after, err
 }
 
 // replaceFile writes a file beside path and gives it that name, so that a reader sees all of

@@ -2,12 +2,15 @@ package auth_test
 
 import (
 	"bytes"
+	"crypto/ed25519"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +22,8 @@ import (
 func TestKeySetsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	x, d, k := encode(public), encode(private.Seed()), encode(secret)
+	zeroSeed := make([]byte, ed25519.SeedSize)
+	zeroX := encode(ed25519.NewKeyFromSeed(zeroSeed).Public().(ed25519.PublicKey))
 	okp := func(others string) string {
 		return `{"keys":[{"kty":"OKP","crv":"Ed25519","alg":"EdDSA","kid":"a"` + others + `}]}`
 	}
@@ -56,9 +61,20 @@ func TestKeySetsThatAreRefused(t *testing.T) {
 		`{"keys":[{"kty":"oct","alg":"HS256","kid":7,"k":"` + k + `"}]}`:                   "keys[0].kid: want",
 		oct(``):        "keys[0].k: is missing",
 		oct(`,"k":""`): "keys[0].k: has 0 bytes: want at least 32",
-		oct(`,"k":"` + encode(secret[:31]) + `"`): "keys[0].k: has 31 bytes: want at least 32",
-		oct(`,"k":"not base64!"`):                 "keys[0].k: want the secret",
+		oct(`,"k":"` + encode(secret[:31]) + `"`):                                                     "keys[0].k: has 31 bytes: want at least 32",
+		oct(`,"k":"` + encode(make([]byte, 32)) + `"`):                                                "keys[0].k: has one value in all of its bytes",
+		oct(`,"k":"` + encode(strings.Repeat("x", 64)) + `"`):                                         "keys[0].k: has one value in all of its bytes",
+		okp(`,"x":"` + zeroX + `","d":"` + encode(zeroSeed) + `"`):                                    "keys[0].d: has one value in all of its bytes",
+		oct(`,"k":"not base64!"`):                                                                     "keys[0].k: want the secret",
 		oct(`,"k":"` + k + `"},{"kty":"OKP","crv":"Ed25519","alg":"EdDSA","kid":"a","x":"` + x + `"`): "keys[1].kid: is that of keys[0] already",
+		`{"keys":[],"revoked":[]}`:                                                                    "revoked: want an object",
+		`{"keys":[],"revoked":{"0":1}}`:                                                               "revoked.0: not a member id",
+		`{"keys":[],"revoked":{"maya":1}}`:                                                            "revoked.maya: not a member id",
+		`{"keys":[],"revoked":{"5":1,"5":2}}`:                                                         "revoked.5: given more than once",
+		`{"keys":[],"revoked":{"5":"1"}}`:                                                             "revoked.5: want a whole number",
+		`{"keys":[],"revoked":{"5":-1}}`:                                                              "revoked.5: want a whole number",
+		`{"keys":[],"revoked":{"5":1.5}}`:                                                             "revoked.5: want a whole number",
+		`{"keys":[],"revoked":{"5":1763900000000}}`:                                                   "revoked.5: want a whole number",
 		`{"keys":[` + strings.Repeat(`{},`, 100) + `{}]}`:                                             "keys: holds 101 keys",
 	} {
 		keys, err := auth.ParseViewerKeys([]byte(text))
@@ -74,6 +90,43 @@ func TestKeySetsThatAreRefused(t *testing.T) {
 	}
 	if keys, err := auth.ParseViewerKeys([]byte(`{"keys":[]}`)); err != nil || len(keys) != 0 {
 		t.Errorf("without keys: %v, %v", keys, err)
+	}
+}
+
+// With a public key of small order anyone can sign. Text that is no point, or not the one
+// encoding of a point, is no key of a pair either.
+func TestPublicKeysThatAreRefused(t *testing.T) {
+	t.Parallel()
+	identity := append([]byte{1}, make([]byte, ed25519.PublicKeySize-1)...)
+	forged := append(slices.Clone(identity), make([]byte, 32)...) // R is the identity, and S zero
+	if !ed25519.Verify(identity, []byte("whatever"), forged) {
+		t.Fatal("crypto/ed25519 refuses a forged signature by itself")
+	}
+	for what, list := range map[string][]string{
+		"of small order": {
+			hex.EncodeToString(identity), "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+			"0000000000000000000000000000000000000000000000000000000000000000", "0000000000000000000000000000000000000000000000000000000000000080",
+			"26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05", "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc85",
+			"c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a", "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa",
+		},
+		"the same, written otherwise": {
+			"0100000000000000000000000000000000000000000000000000000000000080", "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+			"eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f", "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+			"edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f", "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+		},
+		"of full order, written otherwise": {"f0ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f"},
+		"no point":                         {"0200000000000000000000000000000000000000000000000000000000000000"},
+	} {
+		for _, text := range list {
+			x, err := hex.DecodeString(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			set := fmt.Sprintf(`{"keys":[{"kty":"OKP","crv":"Ed25519","alg":"EdDSA","kid":"a","x":%q}]}`, encode(x))
+			if keys, err := auth.ParseViewerKeys([]byte(set)); err == nil || keys != nil || !strings.Contains(err.Error(), "keys[0].x: is not the public key of a private one") {
+				t.Errorf("%s, %s: %v, %v", what, text, keys, err)
+			}
+		}
 	}
 }
 

@@ -384,7 +384,7 @@ func TestTheTimesOfAToken(t *testing.T) {
 		for _, ok := range []string{
 			token(time.Second, ""), token(-59*time.Second, ""), token(24*time.Hour, ""), token(24*time.Hour+time.Minute, ""),
 			token(time.Hour, `,"nbf":`+inSeconds(time.Minute)), token(time.Hour, `,"iat":`+inSeconds(time.Minute)),
-			token(time.Hour, `,"iat":0,"nbf":0`),
+			token(time.Hour, `,"iat":`+inSeconds(-23*time.Hour-time.Minute)+`,"nbf":0`),
 		} {
 			accept(t, v, ok)
 		}
@@ -392,6 +392,7 @@ func TestTheTimesOfAToken(t *testing.T) {
 			"has expired":          token(-time.Minute, ""),
 			"has expired (exp)":    token(-time.Hour, `,"iat":`+inSeconds(-2*time.Hour)),
 			"more than 24 hours":   token(24*time.Hour+61*time.Second, ""),
+			"after it was made":    token(time.Hour, `,"iat":`+inSeconds(-23*time.Hour-61*time.Second)),
 			"more than 24":         token(1000*time.Hour, ""),
 			"not valid yet (nbf)":  token(time.Hour, `,"nbf":`+inSeconds(61*time.Second)),
 			"in the future (iat)":  token(time.Hour, `,"iat":`+inSeconds(61*time.Second)),

@@ -81,11 +81,10 @@ func (m *MySQL) Newest(ctx context.Context, ids []member.ID) (map[member.ID]Newe
 }
 
 var newestText = `
-SELECT o.id, COALESCE(o.last_upload, 0), GREATEST(
-  COALESCE(` + newestIn(Public, "date_upload") + `, 0),
-  COALESCE(` + newestIn(Friends, "date_upload") + `, 0),
-  COALESCE(` + newestIn(Family, "date_upload") + `, 0),
-  COALESCE(` + newestIn(FriendsFamily, "date_upload") + `, 0)),
-  COALESCE(` + newestIn(Private, "date_upload") + `, 0)
+SELECT o.id, COALESCE(o.last_upload, 0), GREATEST(0` + eachOf(shown, "", func(c class) string {
+	return `,
+  COALESCE(` + newestIn(c, "date_upload") + `, 0)`
+}) + `),
+  COALESCE(` + newestIn(class{Visibility: Private}, "date_upload") + `, 0)
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
 STRAIGHT_JOIN users o ON o.id = q.id`

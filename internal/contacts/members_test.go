@@ -1,7 +1,9 @@
 package contacts_test
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -33,19 +35,24 @@ func testExisting(t *testing.T, w world) {
 }
 
 func testNewest(t *testing.T, w world) {
-	w.members(t, 1, 2, 3, 4, 5, 6, 7)
-	for i, v := range []contacts.Visibility{contacts.Public, contacts.Friends, contacts.Family, contacts.FriendsFamily, contacts.Private} {
-		owner := member.ID(i + 1)
+	want := map[member.ID]contacts.Newest{1: {Private: 10}, 2: {}}
+	for i, v := range contacts.Classes() {
+		owner := member.ID(i + 3)
+		want[owner] = contacts.Newest{LastUpload: 200, Photo: 200}
+		if v == contacts.Private {
+			want[owner] = contacts.Newest{LastUpload: 50, Photo: 50, Private: 200}
+		}
+	}
+	w.members(t, slices.Collect(maps.Keys(want))...)
+	for i, v := range contacts.Classes() {
+		owner := member.ID(i + 3)
 		w.photo(t, 0, owner, contacts.Public, 50)
 		w.photo(t, 0, owner, v, 200)
 		w.photo(t, 0, owner, v, 100)
 	}
-	w.photo(t, 0, 6, contacts.Private, 10)
-	got, err := w.Newest(t.Context(), []member.ID{1, 2, 3, 4, 4, 5, 6, 7, 8, 0})
-	equal(t, "some", got, err, map[member.ID]contacts.Newest{
-		1: {LastUpload: 200, Photo: 200}, 2: {LastUpload: 200, Photo: 200}, 3: {LastUpload: 200, Photo: 200},
-		4: {LastUpload: 200, Photo: 200}, 5: {LastUpload: 50, Photo: 50, Private: 200}, 6: {Private: 10}, 7: {},
-	})
+	w.photo(t, 0, 1, contacts.Private, 10)
+	got, err := w.Newest(t.Context(), slices.AppendSeq([]member.ID{1, 1000, 0}, maps.Keys(want)))
+	equal(t, "some", got, err, want)
 	got, err = w.Newest(t.Context(), nil)
 	equal(t, "none", got, err, map[member.ID]contacts.Newest{})
 }

@@ -32,7 +32,6 @@ func fillBig(t *testing.T, db *sql.DB) {
 	var members []site.Member
 	var relations []site.Relation
 	var photos []site.Photo
-	kinds := []contacts.Visibility{contacts.Private, contacts.Friends, contacts.Family, contacts.FriendsFamily, contacts.Public}
 	for id := member.ID(1); id <= bigMembers; id++ {
 		members = append(members, site.Member{ID: id, Username: "u" + id.String()})
 		if id != bigViewer {
@@ -44,7 +43,7 @@ func fillBig(t *testing.T, db *sql.DB) {
 			})
 		}
 		relations = append(relations, site.Relation{User: id, Contact: bigViewer, Grant: site.Grant{Friend: true, Family: id%2 == 0}})
-		for i, kind := range kinds {
+		for i, kind := range contacts.Classes() {
 			photos = append(photos, site.Photo{Owner: id, Visibility: kind, DateUpload: uint64(id) + uint64(i)})
 			for n := range uint64(bigPhotos) {
 				if id >= bigBusy && id < bigBusy+7 {

@@ -66,11 +66,9 @@ func (w twoWorlds) both(t *rapid.T, do func(site.Site) error) {
 
 var (
 	anyone     = rapid.SampledFrom(people)
-	visibility = rapid.SampledFrom([]contacts.Visibility{
-		contacts.Private, contacts.Friends, contacts.Family, contacts.FriendsFamily, contacts.Public,
-	})
-	date  = rapid.Uint64Range(1, 6) // few, so that there are ties
-	grant = rapid.Custom(func(t *rapid.T) site.Grant {
+	visibility = rapid.SampledFrom(contacts.Classes())
+	date       = rapid.Uint64Range(1, 6) // few, so that there are ties
+	grant      = rapid.Custom(func(t *rapid.T) site.Grant {
 		return site.Grant{Friend: rapid.Bool().Draw(t, "friend"), Family: rapid.Bool().Draw(t, "family")}
 	})
 )

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"slices"
 
 	"github.com/activityd/activityd/internal/member"
 )
@@ -20,14 +19,14 @@ func visiblePhotos(ctx context.Context, q querier, v Viewer, owner member.ID, li
 	if limit <= 0 {
 		return Album{}, nil
 	}
-	type shown struct {
+	type row struct {
 		owner Profile
 		photo Photo
 	}
 	what := fmt.Sprintf("reading the photos of member %d visible to member %d", owner, v.ID)
-	scan := func(rows *sql.Rows, s *shown) error {
+	scan := func(rows *sql.Rows, r *row) error {
 		return rows.Scan(
-			(*number)(&s.owner.ID), &s.owner.Username, (*number)(&s.photo.ID), &s.photo.Title, (*number)(&s.photo.DateUpload))
+			(*number)(&r.owner.ID), &r.owner.Username, (*number)(&r.photo.ID), &r.photo.Title, (*number)(&r.photo.DateUpload))
 	}
 	statement := VisiblePhotosStatement(v, owner, limit)
 	rows, err := collect(ctx, q, what, scan, statement.Text, statement.Args...)
@@ -49,8 +48,14 @@ type Statement struct {
 
 // VisiblePhotosStatement returns the statement of [MySQL.VisiblePhotos].
 func VisiblePhotosStatement(v Viewer, owner member.ID, limit int) Statement {
-	granted := []any{owner, v.ID, owner, limit}
-	return Statement{visiblePhotosText, slices.Concat([]any{owner, limit}, granted, granted, granted, []any{v.ID, owner, limit})}
+	var args []any
+	for _, c := range shown {
+		if c.granted != always {
+			args = append(args, owner, v.ID)
+		}
+		args = append(args, owner, limit)
+	}
+	return Statement{visiblePhotosText, append(args, v.ID, owner, limit)}
 }
 
 // StandingsStatement returns the statement of [MySQL.Standings].
@@ -68,32 +73,27 @@ func StandingsStatement(v Viewer, owners []member.ID) Statement {
 const newestFirst = " ORDER BY x.owner_id DESC, x.visibility DESC, x.date_upload DESC, x.id DESC"
 
 // newestIn is a subquery: a column of the newest photo of owner o in a class.
-func newestIn(class Visibility, column string) string {
-	return "(SELECT x." + column + " FROM photos x WHERE x.owner_id = o.id AND x.visibility = _ascii'" + string(class) + "'" + newestFirst + " LIMIT 1)"
+func newestIn(c class, column string) string {
+	return "(SELECT x." + column + " FROM photos x WHERE x.owner_id = o.id AND " + c.is() + newestFirst + " LIMIT 1)"
 }
 
 // visiblePhotosText reads each visibility class on its own from the key newest, so that
-// it touches at most four times limit photos, however many the owner has that the viewer
-// may not see.
+// it touches at most limit photos of each, however many the owner has that the viewer may
+// not see.
 var visiblePhotosText = `
 SELECT o.id, o.username, p.id, p.title, p.date_upload
 FROM contacts c
 JOIN users v ON v.id = c.user_id
 JOIN users o ON o.id = c.contact_id
 LEFT JOIN blocks b ON b.user_id = o.id AND b.blocked_id = v.id
-JOIN (
-  (SELECT x.id, x.title, x.date_upload FROM photos x
-   WHERE x.owner_id = ? AND x.visibility = _ascii'public'` + newestFirst + ` LIMIT ?)
-  UNION ALL
-  (SELECT x.id, x.title, x.date_upload FROM contacts g JOIN photos x
-   WHERE g.user_id = ? AND g.contact_id = ? AND ` + granted[Friends] + ` AND x.owner_id = ? AND x.visibility = _ascii'friends'` + newestFirst + ` LIMIT ?)
-  UNION ALL
-  (SELECT x.id, x.title, x.date_upload FROM contacts g JOIN photos x
-   WHERE g.user_id = ? AND g.contact_id = ? AND ` + granted[Family] + ` AND x.owner_id = ? AND x.visibility = _ascii'family'` + newestFirst + ` LIMIT ?)
-  UNION ALL
-  (SELECT x.id, x.title, x.date_upload FROM contacts g JOIN photos x
-   WHERE g.user_id = ? AND g.contact_id = ? AND ` + granted[FriendsFamily] + `
-     AND x.owner_id = ? AND x.visibility = _ascii'friends_family'` + newestFirst + ` LIMIT ?)
+JOIN (` + eachOf(shown, "\n  UNION ALL", func(c class) string {
+	from, granted := "photos x WHERE ", ""
+	if c.granted != always {
+		from, granted = "contacts g JOIN photos x WHERE g.user_id = ? AND g.contact_id = ? AND ", c.granted+" AND "
+	}
+	return `
+  (SELECT x.id, x.title, x.date_upload FROM ` + from + granted + `x.owner_id = ? AND ` + c.is() + newestFirst + ` LIMIT ?)`
+}) + `
 ) p
 WHERE c.user_id = ? AND c.contact_id = ? AND b.user_id IS NULL
 ORDER BY p.date_upload DESC, p.id DESC LIMIT ?`
@@ -137,14 +137,14 @@ func inOrder[T any](owners []member.ID, rows []T, ownerOf func(T) member.ID) []T
 // does not exist: then none. Each class's newest photo is one step into the key
 // newest; the outer joins fetch the dates by primary key.
 var standingsText = `
-SELECT d.id, d.is_contact,
-  pub.id, pub.date_upload, fri.id, fri.date_upload, fam.id, fam.date_upload, ff.id, ff.date_upload
+SELECT d.id, d.is_contact` + eachOf(shown, "", func(c class) string {
+	return ", " + c.alias + ".id, " + c.alias + ".date_upload"
+}) + `
 FROM (
-  SELECT q.id, o.id IS NOT NULL AS is_contact,
-    CASE WHEN o.id IS NOT NULL AND b.user_id IS NULL THEN ` + newestIn(Public, "id") + ` END AS pub_id,
-    CASE WHEN ` + granted[Friends] + ` AND b.user_id IS NULL THEN ` + newestIn(Friends, "id") + ` END AS fri_id,
-    CASE WHEN ` + granted[Family] + ` AND b.user_id IS NULL THEN ` + newestIn(Family, "id") + ` END AS fam_id,
-    CASE WHEN ` + granted[FriendsFamily] + ` AND b.user_id IS NULL THEN ` + newestIn(FriendsFamily, "id") + ` END AS ff_id
+  SELECT q.id, o.id IS NOT NULL AS is_contact` + eachOf(shown, "", func(c class) string {
+	return `,
+    CASE WHEN o.id IS NOT NULL AND ` + c.granted + ` AND b.user_id IS NULL THEN ` + newestIn(c, "id") + ` END AS ` + c.alias + `_id`
+}) + `
   FROM users v
   STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
   LEFT JOIN contacts c ON c.user_id = v.id AND c.contact_id = q.id
@@ -152,26 +152,32 @@ FROM (
   LEFT JOIN contacts g ON g.user_id = o.id AND g.contact_id = v.id
   LEFT JOIN blocks b ON b.user_id = o.id AND b.blocked_id = v.id
   WHERE v.id = ?
-) d
-LEFT JOIN photos pub ON pub.id = d.pub_id
-LEFT JOIN photos fri ON fri.id = d.fri_id
-LEFT JOIN photos fam ON fam.id = d.fam_id
-LEFT JOIN photos ff ON ff.id = d.ff_id`
+) d` + eachOf(shown, "", joinNewest)
+
+// joinNewest joins the newest photo of a class to d, which has its id.
+func joinNewest(c class) string {
+	return `
+LEFT JOIN photos ` + c.alias + ` ON ` + c.alias + `.id = d.` + c.alias + `_id`
+}
+
+// newestPhoto is the columns of the newest photo of a class; NULL: there is none.
+type newestPhoto struct{ id, date sql.Null[number] }
+
+func (p newestPhoto) photo() Photo { return Photo{ID: uint64(p.id.V), DateUpload: uint64(p.date.V)} }
 
 // scanStanding takes the newest of the classes that were visible.
 func scanStanding(rows *sql.Rows, s *Standing) error {
-	const classes = 4
-	var id, date [classes]sql.Null[number]
+	newest := make([]newestPhoto, len(shown))
 	dest := []any{(*number)(&s.Owner), &s.IsContact}
-	for i := range classes {
-		dest = append(dest, &id[i], &date[i])
+	for i := range newest {
+		dest = append(dest, &newest[i].id, &newest[i].date)
 	}
 	if err := rows.Scan(dest...); err != nil {
 		return err
 	}
-	for i := range classes {
-		if id[i].Valid {
-			s.consider(Photo{ID: uint64(id[i].V), DateUpload: uint64(date[i].V)})
+	for _, p := range newest {
+		if p.id.Valid {
+			s.consider(p.photo())
 		}
 	}
 	return nil
@@ -224,27 +230,20 @@ func (m *MySQL) Details(ctx context.Context, v Viewer, owners []member.ID) ([]De
 	return inOrder(owners, rows, func(d Detail) member.ID { return d.Owner }), nil
 }
 
-// classes is the order of the visibility classes in [detailsText].
-var classes = []Visibility{Public, Friends, Family, FriendsFamily, Private}
-
 // detailsText is [standingsText] for operators: the newest photo of every class, and whether
 // the viewer may see that class.
 var detailsText = `
-SELECT d.id, d.is_contact, d.is_member, d.username, d.last_upload, d.blocks, d.friend, d.family,
-  pub.id, pub.date_upload, d.is_contact AND NOT d.blocks,
-  fri.id, fri.date_upload, d.is_contact AND NOT d.blocks AND d.friend,
-  fam.id, fam.date_upload, d.is_contact AND NOT d.blocks AND d.family,
-  ff.id, ff.date_upload, d.is_contact AND NOT d.blocks AND (d.friend OR d.family),
-  pri.id, pri.date_upload, FALSE
+SELECT d.id, d.is_contact, d.is_member, d.username, d.last_upload, d.blocks, d.friend, d.family` + eachOf(classes, "", func(c class) string {
+	return `,
+  ` + c.alias + `.id, ` + c.alias + `.date_upload, d.is_contact AND NOT d.blocks AND d.` + c.alias + `_granted`
+}) + `
 FROM (
   SELECT q.id, o.id IS NOT NULL AS is_member, o.id IS NOT NULL AND c.user_id IS NOT NULL AS is_contact,
     COALESCE(o.username, '') AS username, COALESCE(o.last_upload, 0) AS last_upload, b.user_id IS NOT NULL AS blocks,
-    COALESCE(g.is_friend <> 0, FALSE) AS friend, COALESCE(g.is_family <> 0, FALSE) AS family,
-    ` + newestIn(Public, "id") + ` AS pub_id,
-    ` + newestIn(Friends, "id") + ` AS fri_id,
-    ` + newestIn(Family, "id") + ` AS fam_id,
-    ` + newestIn(FriendsFamily, "id") + ` AS ff_id,
-    ` + newestIn(Private, "id") + ` AS pri_id
+    COALESCE(g.is_friend <> 0, FALSE) AS friend, COALESCE(g.is_family <> 0, FALSE) AS family` + eachOf(classes, "", func(c class) string {
+	return `,
+    ` + newestIn(c, "id") + ` AS ` + c.alias + `_id, COALESCE(` + c.granted + ` <> 0, FALSE) AS ` + c.alias + `_granted`
+}) + `
   FROM users v
   STRAIGHT_JOIN JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$')) AS q
   LEFT JOIN users o ON o.id = q.id
@@ -252,34 +251,27 @@ FROM (
   LEFT JOIN contacts g ON g.user_id = o.id AND g.contact_id = v.id
   LEFT JOIN blocks b ON b.user_id = o.id AND b.blocked_id = v.id
   WHERE v.id = ?
-) d
-LEFT JOIN photos pub ON pub.id = d.pub_id
-LEFT JOIN photos fri ON fri.id = d.fri_id
-LEFT JOIN photos fam ON fam.id = d.fam_id
-LEFT JOIN photos ff ON ff.id = d.ff_id
-LEFT JOIN photos pri ON pri.id = d.pri_id`
+) d` + eachOf(classes, "", joinNewest)
 
 // scanDetail sorts the newest of each class into the visible and the hidden.
 func scanDetail(rows *sql.Rows, d *Detail) error {
-	id, date := make([]sql.Null[number], len(classes)), make([]sql.Null[number], len(classes))
-	shown := make([]bool, len(classes))
+	newest, granted := make([]newestPhoto, len(classes)), make([]bool, len(classes))
 	dest := []any{
 		(*number)(&d.Owner), &d.IsContact, &d.IsMember, &d.Username, (*number)(&d.LastUpload), &d.Blocks, &d.Friend, &d.Family,
 	}
-	for i := range classes {
-		dest = append(dest, &id[i], &date[i], &shown[i])
+	for i := range newest {
+		dest = append(dest, &newest[i].id, &newest[i].date, &granted[i])
 	}
 	if err := rows.Scan(dest...); err != nil {
 		return err
 	}
-	for i, class := range classes {
-		if !id[i].Valid {
-			continue
-		}
-		if p := (Photo{ID: uint64(id[i].V), DateUpload: uint64(date[i].V)}); shown[i] {
-			d.consider(p)
-		} else {
-			d.hide(HiddenPhoto{p, class})
+	for i, p := range newest {
+		switch {
+		case !p.id.Valid:
+		case granted[i]:
+			d.consider(p.photo())
+		default:
+			d.hide(HiddenPhoto{p.photo(), classes[i].Visibility})
 		}
 	}
 	return nil

@@ -46,9 +46,7 @@ func (r relation) shows(v contacts.Visibility) bool {
 	}[v]
 }
 
-var visibilities = []contacts.Visibility{
-	contacts.Private, contacts.Friends, contacts.Family, contacts.FriendsFamily, contacts.Public,
-}
+var visibilities = contacts.Classes()
 
 // testPrivacy goes through every class × grant × block × direction: one owner
 // for each class, one viewer for each relation, standing so to all owners.

@@ -1,6 +1,6 @@
 // Package demo shows activityd at work on a made-up photo site: a page that asks the
-// question of the widget for any viewer, and asks it once more as a site without activityd
-// would ask it. It says how long both took, shows the work behind it (the fan-outs, the
+// question of the widget for any viewer, and asks it once more in each way that a site without
+// activityd would ask it. It says how long both took, shows the work behind it (the fan-outs, the
 // queue, the audit), and has switches for the servers. A page of its own has the statements
 // and the server's plans for them.
 //
@@ -38,16 +38,19 @@ type Reader interface {
 	Read(ctx context.Context, v contacts.Viewer, limit int) (recent.Answer, error)
 }
 
-// Plain answers the same question as a site without an index does. See [PlainSQL].
-type Plain func(ctx context.Context, v contacts.Viewer, limit int) (contacts.Album, error)
+// Plain is a way to answer the same question as a site without activityd does. See [PlainSQL].
+type Plain struct {
+	Name string // among others, such as "contacts first"
+	Ask  func(ctx context.Context, v contacts.Viewer, limit int) (contacts.Album, error)
+}
 
 // Config is what a [Demo] is made of.
 type Config struct {
 	World     *world.World // as it was loaded into the site
 	Site      site.Changer // its tasks must reach the index
 	Reader    Reader
-	Plain     Plain
-	PlainName string                      // of Plain, which begins a sentence, such as "Plain SQL"
+	Plain     []Plain                     // all are asked; the quickest for a viewer is compared
+	PlainName string                      // of all of Plain, which begins a sentence, such as "Plain SQL"
 	Engine    string                      // what runs underneath, for the page's foot
 	Wipe      func(context.Context) error // empties Redis
 	Rate      float64                     // of the traffic, in changes a second

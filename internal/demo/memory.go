@@ -54,8 +54,9 @@ type memory struct {
 
 // times are those of a viewer's latest comparisons, of answers from one source.
 type times struct {
-	source      recent.Source
-	took, plain []time.Duration
+	source recent.Source
+	took   []time.Duration
+	plain  [][]time.Duration // by way
 }
 
 func newMemory(w *world.World) *memory {
@@ -224,9 +225,9 @@ func (m *memory) notifiedOf(viewer member.ID) (list []notified) {
 	return list
 }
 
-// addTimes adds the times of a comparison and returns the medians of the viewer's latest, since
+// addTimes adds the times of a comparison, one for each plain way, and returns the medians of the viewer's latest, since
 // its answers come from this source.
-func (m *memory) addTimes(viewer member.ID, source recent.Source, took, plain time.Duration) (usual, plainUsual time.Duration) {
+func (m *memory) addTimes(viewer member.ID, source recent.Source, took time.Duration, plain []time.Duration) (usual time.Duration, plainUsual []time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t := m.times[viewer]
@@ -234,11 +235,15 @@ func (m *memory) addTimes(viewer member.ID, source recent.Source, took, plain ti
 		if len(m.times) >= maxViewers {
 			clear(m.times)
 		}
-		t = &times{source: source}
+		t = &times{source: source, plain: make([][]time.Duration, len(plain))}
 		m.times[viewer] = t
 	}
-	t.took, t.plain = latest(t.took, took, maxTimes), latest(t.plain, plain, maxTimes)
-	return median(t.took), median(t.plain)
+	t.took = latest(t.took, took, maxTimes)
+	for i, way := range plain {
+		t.plain[i] = latest(t.plain[i], way, maxTimes)
+		plainUsual = append(plainUsual, median(t.plain[i]))
+	}
+	return median(t.took), plainUsual
 }
 
 // latest appends to a list that keeps its last n elements.

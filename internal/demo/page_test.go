@@ -3,6 +3,7 @@ package demo_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -82,6 +83,7 @@ func TestPaths(t *testing.T) {
 		{"/?viewer=%3Cb%3E", "text/html", "&lt;b&gt;", 400},
 		{"/?viewer=18446744073709551616", "text/html", "not a member id", 400},
 		{"/?viewer=999999", "text/html", "There is no member 999999", 404},
+		{"/?viewer=999999", "text/html", `<h2 id="why-title">No such member</h2>`, 404},
 		{"/?viewer=5", "text/html", "No contacts yet", 200},
 		{"/demo/widget?viewer=1", "text/html", "<main", 200},
 		{"/demo/widget?viewer=0", "text/plain", "viewer: not a member id", 400},
@@ -91,7 +93,7 @@ func TestPaths(t *testing.T) {
 		{"/demo/avatars/1.svg", "image/svg+xml", "<svg", 200},
 		{"/demo/photos/1.png", "text/plain", "", 404},
 		{"/demo/photos/x.svg", "text/plain", "", 404},
-		{"/demo/plan?viewer=1", "text/html", "WITH visible AS", 200},
+		{"/demo/plan?viewer=1", "text/html", "STRAIGHT_JOIN contacts c", 200},
 		{"/demo/plan", "text/plain", "viewer: not a member id", 400},
 		{"/demo/plan?viewer=999999", "text/html", "There is no member 999999", 404},
 		{"/demo/home", "text/html", "Lumen", 200},
@@ -152,14 +154,14 @@ func albumOf(photo uint64) contacts.Album {
 }
 
 // widgetOf shows the widget of viewer 1 over the given read and plain answer.
-func widgetOf(t *testing.T, read reads, plain demo.Plain) *httptest.ResponseRecorder {
+func widgetOf(t *testing.T, read reads, plain []demo.Plain) *httptest.ResponseRecorder {
 	t.Helper()
 	d := demo.New(demo.Config{World: smallWorld(), Site: &journal{}, Reader: read, Plain: plain, PlainName: "plain SQL", Rate: 2, Log: slog.New(slog.DiscardHandler)})
 	return get(t, d.Handler(), "/demo/widget?viewer=1")
 }
 
-func plainly(a contacts.Album, err error) demo.Plain {
-	return func(context.Context, contacts.Viewer, int) (contacts.Album, error) { return a, err }
+func plainly(a contacts.Album, err error) []demo.Plain {
+	return []demo.Plain{{Ask: func(context.Context, contacts.Viewer, int) (contacts.Album, error) { return a, err }}}
 }
 
 func TestDifferenceIsReadTwiceBeforeItIsShown(t *testing.T) {
@@ -184,15 +186,32 @@ func taking(while time.Duration) reads {
 	}
 }
 
-func plainlyTaking(while time.Duration) demo.Plain {
-	return func(ctx context.Context, _ contacts.Viewer, _ int) (contacts.Album, error) {
-		select {
-		case <-time.After(while):
-			return albumOf(1), nil
-		case <-ctx.Done():
-			return contacts.Album{}, ctx.Err()
-		}
+// plainlyTaking are ways that take so long.
+func plainlyTaking(whiles ...time.Duration) (ways []demo.Plain) {
+	for i, while := range whiles {
+		ways = append(ways, demo.Plain{Name: fmt.Sprintf("way %d", i+1), Ask: func(ctx context.Context, _ contacts.Viewer, _ int) (contacts.Album, error) {
+			select {
+			case <-time.After(while):
+				return albumOf(1), nil
+			case <-ctx.Done():
+				return contacts.Album{}, ctx.Err()
+			}
+		}})
 	}
+	return ways
+}
+
+// The page compares with the quickest of the plain ways, and says what the others take.
+func TestQuickestPlainWayIsCompared(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		body := widgetOf(t, taking(2*time.Millisecond), plainlyTaking(228*time.Millisecond, time.Millisecond)).Body.String()
+		requireContains(t, body, `<strong id="plain">1.0 ms</strong>`, `<rect class="plain" width="50"`, "way 1 228 ms, way 2 1.0 ms.", ">same answer<")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		ways := append(plainlyTaking(time.Millisecond), plainly(albumOf(9), nil)...)
+		requireContains(t, widgetOf(t, taking(0), ways).Body.String(), "the index is a task behind")
+	})
 }
 
 func TestTimesAreCompared(t *testing.T) {

@@ -4,56 +4,136 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 
 	"github.com/activityd/activityd/internal/contacts"
 )
 
-// plainQuery is the straightforward query: join the viewer's contacts with their photos,
-// keep what the viewer may see, sort by date, and take the newest photo's owner; then take
-// that owner's newest photos. It shares nothing with package contacts, so that the two
-// check each other.
-const plainQuery = `
-WITH visible AS (
-  SELECT p.id, p.title, p.date_upload, o.id AS owner_id, o.username
-  FROM contacts c
-  JOIN users v ON v.id = c.user_id
-  JOIN users o ON o.id = c.contact_id
-  JOIN photos p ON p.owner_id = o.id
-  LEFT JOIN contacts mine ON mine.user_id = o.id AND mine.contact_id = v.id
-  LEFT JOIN blocks b ON b.user_id = o.id AND b.blocked_id = v.id
-  WHERE c.user_id = ? AND b.user_id IS NULL
-    AND ( p.visibility = 'public'
-      OR (p.visibility IN ('friends', 'friends_family') AND mine.is_friend)
-      OR (p.visibility IN ('family', 'friends_family') AND mine.is_family))
-), newest AS (
-  SELECT owner_id FROM visible ORDER BY date_upload DESC, id DESC LIMIT 1
-)
-SELECT visible.owner_id, username, id, title, date_upload
-FROM visible JOIN newest ON newest.owner_id = visible.owner_id
-ORDER BY date_upload DESC, id DESC LIMIT ?`
+// lastUploadKey makes the index of [MembersFirst], which activityd does not need.
+const lastUploadKey = "ALTER TABLE users ADD KEY last_upload (last_upload)"
 
-// PlainSQL returns the [Plain] that asks MySQL or MariaDB in one statement. The album of
-// a viewer that does not exist is empty.
-func PlainSQL(db *sql.DB) Plain {
-	return func(ctx context.Context, v contacts.Viewer, limit int) (contacts.Album, error) {
-		rows, err := db.QueryContext(ctx, plainQuery, uint64(v.ID), limit)
-		if err != nil {
-			return contacts.Album{}, fmt.Errorf("plain SQL for member %s: %w", v.ID, err)
-		}
-		defer func() { _ = rows.Close() }() // Err has the error
-		var album contacts.Album
-		for rows.Next() {
-			var owner contacts.Profile
-			var p contacts.Photo
-			if err := rows.Scan(&owner.ID, &owner.Username, &p.ID, &p.Title, &p.DateUpload); err != nil {
-				return contacts.Album{}, fmt.Errorf("plain SQL for member %s: %w", v.ID, err)
-			}
-			album.Contact = &owner
-			album.Photos = append(album.Photos, p)
-		}
-		if err := rows.Err(); err != nil {
-			return contacts.Album{}, fmt.Errorf("plain SQL for member %s: %w", v.ID, err)
-		}
-		return album, nil
+// AddLastUploadKey makes the index by which [MembersFirst] walks.
+func AddLastUploadKey(ctx context.Context, db *sql.DB) error {
+	if _, err := db.ExecContext(ctx, lastUploadKey); err != nil {
+		return fmt.Errorf("add the key on last_upload: %w", err)
 	}
+	return nil
+}
+
+// The statements with which a site answers the question without activityd, by its
+// exact definition. Which is quicker depends on the viewer. They share nothing with package
+// contacts, so that each checks the other. The viewer of neither has to exist.
+var (
+	// MembersFirst goes through the members by latest upload until one is a contact that
+	// shows a photo: quick for a viewer with many contacts, or lively ones. No contact
+	// before that one shows anything, and none of those that last uploaded before its
+	// photo has a newer one: so the winner is among those between.
+	MembersFirst = answerOf(`
+  SELECT u.id, c.user_id AS viewer FROM (
+    SELECT u.last_upload, ` + newestVisible + ` DIV ` + dates + ` AS shows
+    FROM users u FORCE INDEX (last_upload)
+    STRAIGHT_JOIN contacts c ON c.user_id = ? AND c.contact_id = u.id` + standing + `
+    WHERE u.last_upload > 0 AND b.user_id IS NULL
+    HAVING shows > 0 ORDER BY u.last_upload DESC LIMIT 1
+  ) one
+  STRAIGHT_JOIN users u FORCE INDEX (last_upload) ON u.last_upload BETWEEN one.shows AND one.last_upload
+  STRAIGHT_JOIN contacts c ON c.user_id = ? AND c.contact_id = u.id` + standing + `
+  WHERE b.user_id IS NULL ORDER BY ` + newestVisible + ` DESC LIMIT 1`)
+
+	// ContactsFirst compares the newest visible photos of all contacts: quick for a viewer
+	// with few of them. It is the definition, whatever last_upload says.
+	ContactsFirst = answerOf(`
+  SELECT u.id, c.user_id AS viewer FROM contacts c
+  STRAIGHT_JOIN users u ON u.id = c.contact_id` + standing + `
+  WHERE c.user_id = ? AND b.user_id IS NULL
+  ORDER BY ` + newestVisible + ` DESC LIMIT 1`)
+)
+
+// standing joins what owner u and the viewer of c are to each other.
+const standing = `
+    LEFT JOIN contacts mine ON mine.user_id = u.id AND mine.contact_id = c.user_id
+    LEFT JOIN blocks b ON b.user_id = u.id AND b.blocked_id = c.user_id`
+
+// dates is the weight of the date in the rank of a photo, which orders photos as one
+// number: by date, then id.
+const dates = "100000000000000000000"
+
+// newestVisible is the rank of the newest photo of u that the viewer may see, 0 if there
+// is none: a step into the key newest for each class of visibility.
+var newestVisible = `GREATEST(
+      ` + newestOf("public") + `,
+      IF(mine.is_friend, ` + newestOf("friends") + `, 0),
+      IF(mine.is_family, ` + newestOf("family") + `, 0),
+      IF(mine.is_friend OR mine.is_family, ` + newestOf("friends_family") + `, 0))`
+
+// newestOf orders by the whole key, and compares with a literal in ASCII, since the
+// servers would sort else.
+func newestOf(class string) string {
+	return `COALESCE((SELECT x.date_upload * ` + dates + ` + x.id FROM photos x WHERE x.owner_id = u.id AND x.visibility = _ascii'` + class + `'
+        ORDER BY x.owner_id DESC, x.visibility DESC, x.date_upload DESC, x.id DESC LIMIT 1), 0)`
+}
+
+// answerOf returns the statement of the answer by one that names owner and viewer.
+func answerOf(winner string) string {
+	return `
+SELECT o.id, o.username, p.id, p.title, p.date_upload
+FROM (` + winner + `
+) w
+STRAIGHT_JOIN users o ON o.id = w.id
+LEFT JOIN contacts mine ON mine.user_id = w.id AND mine.contact_id = w.viewer
+STRAIGHT_JOIN photos p ON p.owner_id = w.id AND (p.visibility = 'public'
+  OR p.visibility IN ('friends', 'friends_family') AND mine.is_friend
+  OR p.visibility IN ('family', 'friends_family') AND mine.is_family)
+ORDER BY p.date_upload DESC, p.id DESC LIMIT ?`
+}
+
+// plainStatement returns one of the statements with its arguments.
+func plainStatement(text string, v contacts.Viewer, limit int) contacts.Statement {
+	args := make([]any, strings.Count(text, "?"))
+	for i := range args {
+		args[i] = uint64(v.ID)
+	}
+	args[len(args)-1] = limit
+	return contacts.Statement{Text: text, Args: args}
+}
+
+// plainWays are the statements by what they do, for people.
+var plainWays = []struct{ name, why, text string }{
+	{"members by latest upload", "Members by latest upload, with a key on last_upload", MembersFirst},
+	{"contacts first", "Contacts first", ContactsFirst},
+}
+
+// PlainSQL returns both ways to ask MySQL or MariaDB. The album of a viewer that does not
+// exist is empty.
+func PlainSQL(db *sql.DB) (ways []Plain) {
+	for _, w := range plainWays {
+		ways = append(ways, Plain{Name: w.name, Ask: func(ctx context.Context, v contacts.Viewer, limit int) (contacts.Album, error) {
+			return AskPlainly(ctx, db, w.text, v, limit)
+		}})
+	}
+	return ways
+}
+
+// AskPlainly asks by [MembersFirst] or [ContactsFirst].
+func AskPlainly(ctx context.Context, db *sql.DB, text string, v contacts.Viewer, limit int) (contacts.Album, error) {
+	statement := plainStatement(text, v, limit)
+	rows, err := db.QueryContext(ctx, statement.Text, statement.Args...)
+	if err != nil {
+		return contacts.Album{}, fmt.Errorf("plain SQL for member %s: %w", v.ID, err)
+	}
+	defer func() { _ = rows.Close() }() // Err has the error
+	var album contacts.Album
+	for rows.Next() {
+		var owner contacts.Profile
+		var p contacts.Photo
+		if err := rows.Scan(&owner.ID, &owner.Username, &p.ID, &p.Title, &p.DateUpload); err != nil {
+			return contacts.Album{}, fmt.Errorf("plain SQL for member %s: %w", v.ID, err)
+		}
+		album.Contact = &owner
+		album.Photos = append(album.Photos, p)
+	}
+	if err := rows.Err(); err != nil {
+		return contacts.Album{}, fmt.Errorf("plain SQL for member %s: %w", v.ID, err)
+	}
+	return album, nil
 }

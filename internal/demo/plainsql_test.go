@@ -1,7 +1,10 @@
 package demo_test
 
 import (
+	"database/sql"
 	"errors"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,42 +18,158 @@ import (
 	"github.com/activityd/activityd/internal/site"
 )
 
-func TestPlainSQLGivesTheAnswerByDefinition(t *testing.T) {
-	t.Parallel()
-	db := servertest.MySQL(t)
-	w := smallWorld()
-	store := contacts.NewMemory()
-	for _, s := range []site.Site{site.NewMySQL(db), &site.Memory{Store: store}} {
-		if err := w.Load(t.Context(), s); err != nil {
-			t.Fatal(err)
-		}
+// plainSite returns a site twice, by its tables with the key on last_upload and by the
+// definition.
+func plainSite(t *testing.T) (*sql.DB, *contacts.Memory, []site.Site) {
+	t.Helper()
+	db, store := servertest.MySQL(t), contacts.NewMemory()
+	if err := demo.AddLastUploadKey(t.Context(), db); err != nil {
+		t.Fatal(err)
 	}
-	plain, shown := demo.PlainSQL(db), 0
-	for i := range w.Members {
-		v := contacts.Viewer{ID: member.ID(i + 1)}
+	return db, store, []site.Site{site.NewMySQL(db), &site.Memory{Store: store}}
+}
+
+// requireDefinition fails unless each plain way shows each viewer what the definition says, and
+// returns how many photos that are.
+func requireDefinition(t *testing.T, db *sql.DB, store *contacts.Memory, viewers ...member.ID) (shown int) {
+	t.Helper()
+	for _, id := range viewers {
+		v := contacts.Viewer{ID: id}
 		want, err := store.Walk(t.Context(), v, 7)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := plain(t.Context(), v, 7)
-		if err != nil {
+		for _, way := range demo.PlainSQL(db) {
+			got, err := way.Ask(t.Context(), v, 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want.Album, got); diff != "" {
+				t.Errorf("viewer %d, %s: the answer differs from the definition (-want +got):\n%s", id, way.Name, diff)
+			}
+		}
+		shown += len(want.Photos)
+	}
+	return shown
+}
+
+func TestPlainSQLGivesTheAnswerByDefinition(t *testing.T) {
+	t.Parallel()
+	db, store, sites := plainSite(t)
+	w := smallWorld()
+	viewers := make([]member.ID, len(w.Members))
+	for i := range viewers {
+		viewers[i] = member.ID(i + 1)
+	}
+	for _, s := range sites {
+		if err := w.Load(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want.Album, got); diff != "" {
-			t.Errorf("viewer %d: plain SQL differs from the definition (-want +got):\n%s", v.ID, diff)
-		}
-		shown += len(got.Photos)
 	}
-	if shown == 0 {
+	if requireDefinition(t, db, store, viewers...) == 0 {
 		t.Error("no member sees anything in this world")
+	}
+}
+
+// Many photos of one second, of every visibility, blocks, and last uploads that the viewer
+// sees nothing of: within a second the id decides.
+func TestPlainSQLDecidesAmongEquals(t *testing.T) {
+	t.Parallel()
+	const circles, members = 60, 7
+	db, store, sites := plainSite(t)
+	dice := rand.New(rand.NewPCG(1, 1))
+	var viewers []member.ID
+	var photo uint64
+	for c := range circles {
+		anyone := func() member.ID { return member.ID(10*c + 1 + dice.IntN(members)) }
+		var people []site.Member
+		var relations []site.Relation
+		var photos []site.Photo
+		for i := range members {
+			id := member.ID(10*c + 1 + i)
+			people, viewers = append(people, site.Member{ID: id, Username: id.String()}), append(viewers, id)
+		}
+		for range 25 {
+			relations = append(relations, site.Relation{User: anyone(), Contact: anyone(), Grant: site.Grant{Friend: dice.IntN(2) == 0, Family: dice.IntN(2) == 0}})
+		}
+		for range 30 {
+			photo++
+			all := contacts.Classes()
+			photos = append(photos, site.Photo{ID: photo, Owner: anyone(), Visibility: all[dice.IntN(len(all))], DateUpload: uint64(1 + dice.IntN(4))})
+		}
+		user, blocked, gone := anyone(), anyone(), photo-uint64(dice.IntN(5))
+		for _, s := range sites {
+			if err := errors.Join(
+				s.LoadMembers(t.Context(), people), s.LoadContacts(t.Context(), relations), s.LoadPhotos(t.Context(), photos),
+				s.Block(t.Context(), user, blocked), s.DeletePhoto(t.Context(), gone),
+			); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	requireDefinition(t, db, store, viewers...)
+}
+
+// Each statement reads by the indexes that it is for, and no more than it must.
+func TestPlainSQLReadsByItsIndexes(t *testing.T) {
+	t.Parallel()
+	db, _, sites := plainSite(t)
+	db.SetMaxOpenConns(1) // whose session counts
+	if err := smallWorld().Load(t.Context(), sites[0]); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, text string
+		viewer     member.ID
+		keys       []string // by table
+		most       int      // rows and index entries
+	}{
+		{"members first, 400 contacts", demo.MembersFirst, 1, []string{"u last_upload", "c PRIMARY", "mine PRIMARY", "b PRIMARY", "x newest", "o PRIMARY", "p newest"}, 250},
+		{"contacts first, 12 contacts", demo.ContactsFirst, 4, []string{"u PRIMARY", "c PRIMARY", "mine PRIMARY", "b PRIMARY", "x newest", "o PRIMARY", "p newest"}, 250},
+	} {
+		ask := func() {
+			if _, err := demo.AskPlainly(t.Context(), db, c.text, contacts.Viewer{ID: c.viewer}, 10); err != nil {
+				t.Fatal(err)
+			}
+		}
+		seen := map[string]bool{}
+		for _, statement := range servertest.Statements(t, db, ask) {
+			for _, step := range servertest.Explain(t, db, statement) {
+				// The range between two dates is known when the first is: EXPLAIN names no key then.
+				bounded := step.Table == "u" && strings.HasPrefix(step.Extra, "Range checked for each record")
+				if key := step.Table + " " + step.Key; step.Stored() && !bounded {
+					seen[key] = true
+					// What MySQL reads of an index from one end until it is enough is no scan.
+					if !slices.Contains(c.keys, key) || step.Access == "ALL" {
+						t.Errorf("%s: %+v, want keys %v", c.name, step, c.keys)
+					}
+				}
+			}
+		}
+		for _, key := range c.keys {
+			if !seen[key] {
+				t.Errorf("%s: nothing is read by %s", c.name, key)
+			}
+		}
+		const rows = "Handler_read%"
+		before := servertest.SessionStatus(t, db, rows)
+		ask()
+		read := servertest.SessionStatus(t, db, rows) - before
+		t.Logf("%s: %d rows and index entries", c.name, read)
+		if read > c.most {
+			t.Errorf("%s read %d rows and index entries, want at most %d", c.name, read, c.most)
+		}
 	}
 }
 
 func TestPlainSQLForUnknownMemberIsEmpty(t *testing.T) {
 	t.Parallel()
-	album, err := demo.PlainSQL(servertest.MySQL(t))(t.Context(), contacts.Viewer{ID: 1}, 10)
-	if err != nil || album.Contact != nil || len(album.Photos) != 0 {
-		t.Errorf("plain SQL on empty tables = %+v, %v", album, err)
+	db, _, _ := plainSite(t)
+	for _, way := range demo.PlainSQL(db) {
+		album, err := way.Ask(t.Context(), contacts.Viewer{ID: 1}, 10)
+		if err != nil || album.Contact != nil || len(album.Photos) != 0 {
+			t.Errorf("%s on empty tables = %+v, %v", way.Name, album, err)
+		}
 	}
 }
 
@@ -68,8 +187,8 @@ func TestPlainSQLReportsWhatWentWrong(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		prepare(mock.ExpectQuery("WITH visible"))
-		album, err := demo.PlainSQL(db)(t.Context(), contacts.Viewer{ID: 12}, 10)
+		prepare(mock.ExpectQuery("FROM contacts"))
+		album, err := demo.AskPlainly(t.Context(), db, demo.ContactsFirst, contacts.Viewer{ID: 12}, 10)
 		if !errors.Is(err, lost) || !strings.Contains(err.Error(), "member 12") || album.Contact != nil {
 			t.Errorf("%s: %+v, %v", name, album, err)
 		}

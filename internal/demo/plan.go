@@ -43,7 +43,7 @@ type planRow struct {
 // planTimeout bounds the statements of a page.
 const planTimeout = 20 * time.Second
 
-// planPage serves the statements of both ways for the viewer in the query, and what the
+// planPage serves the statements of all ways for the viewer in the query, and what the
 // database says of them.
 func (d *Demo) planPage(w http.ResponseWriter, r *http.Request) {
 	viewer, err := member.Parse(r.URL.Query().Get("viewer"))
@@ -62,7 +62,9 @@ func (d *Demo) planPage(w http.ResponseWriter, r *http.Request) {
 		d.render(w, r, "plan", status, view)
 		return
 	}
-	view.Plain = []askedView{d.explained(ctx, "", contacts.Statement{Text: plainQuery, Args: []any{uint64(viewer), photosShown}})}
+	for _, way := range plainWays {
+		view.Plain = append(view.Plain, d.explained(ctx, way.why, plainStatement(way.text, v, photosShown)))
+	}
 	view.Walked = walkedBecause(answer.Trace.WalkReason)
 	view.Ours = d.asked(ctx, v, answer)
 	d.render(w, r, "plan", http.StatusOK, view)

@@ -409,7 +409,7 @@ func (d *Demo) mute(ctx context.Context, viewer, contact member.ID, on bool) (st
 func (d *Demo) changeSettings(ctx context.Context, viewer member.ID, change func(*push.Settings)) error {
 	s, err := d.cfg.Push.Store.Settings(ctx, viewer)
 	if err != nil {
-		return err
+		return noMember(err)
 	}
 	change(&s)
 	return noMember(d.cfg.Push.Store.SetSettings(ctx, viewer, s))

@@ -49,7 +49,7 @@ func startService(t *testing.T) *service {
 	q := queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now)
 	s.site = &site.Memory{Store: s.store}
 	s.config = demo.Config{
-		World: smallWorld(), Site: s.site, Plain: s.walk, PlainName: "A plain walk",
+		World: smallWorld(), Site: s.site, Plain: []demo.Plain{{Ask: s.walk}}, PlainName: "A plain walk",
 		Engine: "tables in memory and miniredis, both in this process", Rate: 20,
 	}
 	s.config.Switches = []demo.Switch{{
@@ -85,6 +85,9 @@ func startRealService(t *testing.T, w *world.World) *service {
 		World: w, Site: where, Plain: demo.PlainSQL(db), PlainName: "Plain SQL", Engine: "a private MariaDB and a private Redis", Rate: 3, DB: db,
 	}}
 	load(t, w, where)
+	if err := demo.AddLastUploadKey(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
 	receivers, err := demo.StartReceivers()
 	if err != nil {
 		t.Fatal(err)

@@ -84,7 +84,7 @@ func newTraffic(t *testing.T, s site.Changer, seed uint64) *demo.Demo {
 	t.Helper()
 	return demo.New(demo.Config{
 		World: smallWorld(), Site: s, Reader: nothing{}, Rate: 4, Seed: seed,
-		Plain: func(context.Context, contacts.Viewer, int) (contacts.Album, error) { return contacts.Album{}, nil },
+		Plain: plainly(contacts.Album{}, nil),
 		Log:   slog.New(slog.DiscardHandler),
 	})
 }

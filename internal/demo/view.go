@@ -42,7 +42,7 @@ type memberView struct {
 	ID       member.ID
 	Name     string
 	Contacts string // how many, such as "1,200 contacts"
-	Among    string // the same in a question; below two, "contacts"
+	Among    string // the same in a question; below two, "contacts"; "": there is no such member
 	Ago      string // since the last upload
 }
 
@@ -67,7 +67,13 @@ type compareView struct {
 	Took, Plain           string // medians
 	TookWidth, PlainWidth int    // of the bars, 1 to 100
 	Agree                 bool
-	PlainProblem          string // instead of the plain time
+	PlainProblem          string    // instead of the plain times
+	Ways                  []wayView // of Plain, if it is the quickest of several
+}
+
+// wayView is a plain way, and its median.
+type wayView struct {
+	Name, Took string
 }
 
 type candidateView struct {
@@ -84,7 +90,7 @@ type eventView struct {
 	You             bool
 }
 
-// view asks both ways and makes the whole view. The status is that of HTTP.
+// view asks all ways and makes the whole view. The status is that of HTTP.
 func (d *Demo) view(ctx context.Context, viewer member.ID) (view pageView, status int) {
 	d.memory.watch(viewer)
 	view = d.frame(viewer)
@@ -142,30 +148,36 @@ func (d *Demo) problem(ctx context.Context, viewer member.ID, err error) (text s
 
 // comparison is the same question asked both ways.
 type comparison struct {
-	answer            recent.Answer
-	took              time.Duration
-	usual, plainUsual time.Duration // the medians of the viewer's latest comparisons
-	agree             bool
-	plainErr          error // with it, only answer and took are valid
+	answer     recent.Answer
+	took       time.Duration
+	usual      time.Duration   // the median of the viewer's latest comparisons
+	plainUsual []time.Duration // likewise, of each plain way
+	agree      bool            // of all ways
+	plainErr   error           // with it, only answer and took are valid
 }
 
-// compare asks both ways. A change between the two is no difference: if they differ, the
+// compare asks all ways. A change between two of them is no difference: if they differ, the
 // answer is read once more.
 func (d *Demo) compare(ctx context.Context, v contacts.Viewer) (c comparison, err error) {
 	if c.answer, c.took, err = d.read(ctx, v); err != nil {
 		return c, err
 	}
-	plain, plainTook, err := d.askPlain(ctx, v)
-	if err != nil {
-		c.plainErr = err
-		return c, nil //nolint:nilerr // the page shows the answer, and why there is no comparison
-	}
-	if !sameAlbum(c.answer.Album, plain) {
-		if c.answer, c.took, err = d.read(ctx, v); err != nil {
-			return c, err
+	c.agree = true
+	var plainTook []time.Duration
+	for _, way := range d.cfg.Plain {
+		plain, took, err := askPlain(ctx, way, v)
+		if err != nil {
+			c.plainErr = err
+			return c, nil //nolint:nilerr // the page shows the answer, and why there is no comparison
 		}
+		plainTook = append(plainTook, took)
+		if !sameAlbum(c.answer.Album, plain) {
+			if c.answer, c.took, err = d.read(ctx, v); err != nil {
+				return c, err
+			}
+		}
+		c.agree = c.agree && sameAlbum(c.answer.Album, plain)
 	}
-	c.agree = sameAlbum(c.answer.Album, plain)
 	c.usual, c.plainUsual = d.memory.addTimes(v.ID, c.answer.Source, c.took, plainTook)
 	return c, nil
 }
@@ -179,11 +191,11 @@ func (d *Demo) read(ctx context.Context, v contacts.Viewer) (recent.Answer, time
 var errPlainTimeout = errors.New("no answer within 3 s")
 
 // askPlain fails with errPlainTimeout if there is no answer in time.
-func (d *Demo) askPlain(ctx context.Context, v contacts.Viewer) (contacts.Album, time.Duration, error) {
+func askPlain(ctx context.Context, way Plain, v contacts.Viewer) (contacts.Album, time.Duration, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 3*time.Second, errPlainTimeout)
 	defer cancel()
 	start := time.Now()
-	album, err := d.cfg.Plain(ctx, v, photosShown)
+	album, err := way.Ask(ctx, v, photosShown)
 	if err != nil && errors.Is(context.Cause(ctx), errPlainTimeout) {
 		err = errPlainTimeout
 	}
@@ -204,6 +216,9 @@ func (d *Demo) memberView(id member.ID) memberView {
 	switch n := d.memory.contactCount(id); n {
 	case 0:
 		view.Contacts = "no contacts"
+		if d.cfg.World.Username(id) == "" {
+			view.Among = ""
+		}
 	case 1:
 		view.Contacts = "1 contact"
 	default:
@@ -239,10 +254,16 @@ func (d *Demo) compareView(ctx context.Context, c comparison) compareView {
 		view.PlainProblem = "failed"
 		return view
 	}
-	view.Took, view.Plain = milliseconds(c.usual), milliseconds(c.plainUsual)
-	longer := max(c.usual, c.plainUsual, 1)
+	quickest := slices.Min(c.plainUsual)
+	view.Took, view.Plain = milliseconds(c.usual), milliseconds(quickest)
+	longer := max(c.usual, quickest, 1)
 	view.TookWidth = max(1, int(100*c.usual/longer))
-	view.PlainWidth = max(1, int(100*c.plainUsual/longer))
+	view.PlainWidth = max(1, int(100*quickest/longer))
+	for i, way := range d.cfg.Plain {
+		if len(d.cfg.Plain) > 1 {
+			view.Ways = append(view.Ways, wayView{way.Name, milliseconds(c.plainUsual[i])})
+		}
+	}
 	return view
 }
 

@@ -89,7 +89,7 @@ func (d *Demo) workView(ctx context.Context) workView {
 	}
 	if d.cfg.Audit != nil {
 		wrong, looked := d.cfg.Audit()
-		view.Audit, view.Wrong = fmt.Sprintf("%s wrong of %s looked at", thousands(wrong), thousands(looked)), wrong > 0
+		view.Audit, view.Wrong = fmt.Sprintf("%s wrong of %s", thousands(wrong), thousands(looked)), wrong > 0
 		if looked > 0 {
 			view.Audit += " (" + percent(float64(wrong)/float64(looked)) + ")"
 		}

@@ -3,6 +3,7 @@ package endtoend_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"fmt"
 	"os"
 	"regexp"
@@ -54,7 +55,10 @@ func (g *ground) execOn(t *testing.T, statements []string) {
 	t.Helper()
 	conn, err := g.db.Conn(t.Context())
 	must(t, err)
-	defer func() { _ = conn.Close() }()
+	defer func() { // the pool would not know of variables that they set
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+		_ = conn.Close()
+	}()
 	for _, s := range statements {
 		if _, err := conn.ExecContext(t.Context(), s); err != nil {
 			t.Fatalf("%s: %v", s, err)

@@ -114,6 +114,9 @@ func (f *fleet) processFaults() []fault {
 			return whileWrong(ctx, rnd, leaseOfFleet+500*time.Millisecond, leaseOfFleet+1500*time.Millisecond, worker.freeze, worker.thaw)
 		}},
 		{"API killed", func(ctx context.Context, rnd *rand.Rand) error { return f.killAndStart(ctx, rnd, f.api) }},
+		{"API stopped", func(ctx context.Context, rnd *rand.Rand) error {
+			return whileWrong(ctx, rnd, 300*time.Millisecond, 2*time.Second, f.api.freeze, f.api.thaw)
+		}},
 	}
 }
 
@@ -149,6 +152,9 @@ func (f *fleet) redisFaults() []fault {
 		}},
 		fault{"Redis stalled", func(ctx context.Context, rnd *rand.Rand) error {
 			return whileWrong(ctx, rnd, 300*time.Millisecond, 1200*time.Millisecond, f.redis.Pause, f.redis.Resume)
+		}},
+		fault{"Redis stalled until it is given up", func(ctx context.Context, rnd *rand.Rand) error {
+			return whileWrong(ctx, rnd, 3500*time.Millisecond, 5*time.Second, f.redis.Pause, f.redis.Resume)
 		}},
 	)
 }

@@ -74,7 +74,7 @@ func newQuiet(t *testing.T, f *fleet) *quiet {
 // plainly asks plain SQL.
 func (q *quiet) plainly(t *testing.T) (ids []uint64) {
 	t.Helper()
-	album, err := demo.PlainSQL(q.db)(t.Context(), contacts.Viewer{ID: quietViewer}, 10)
+	album, err := demo.AskPlainly(t.Context(), q.db, demo.ContactsFirst, contacts.Viewer{ID: quietViewer}, 10)
 	must(t, err)
 	for _, p := range album.Photos {
 		ids = append(ids, p.ID)

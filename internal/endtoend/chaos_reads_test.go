@@ -89,7 +89,7 @@ func (f *fleet) askEverybody(t *testing.T) {
 		if f.isGone(t, viewer) {
 			continue
 		}
-		album, err := demo.PlainSQL(f.db)(t.Context(), contacts.Viewer{ID: viewer}, limit)
+		album, err := demo.AskPlainly(t.Context(), f.db, demo.ContactsFirst, contacts.Viewer{ID: viewer}, limit)
 		must(t, err)
 		answer, err := reader.read(t.Context(), viewer, limit)
 		must(t, err)

@@ -152,7 +152,7 @@ func (noIndex) Candidates(context.Context, member.ID) ([]index.Entry, error) {
 // that their answers are otherwise right, too.
 func checkPearl(t *testing.T, g *ground, readers map[recent.Source]*recent.Reader, visible bool) {
 	t.Helper()
-	want, err := demo.PlainSQL(g.db)(t.Context(), contacts.Viewer{ID: viewer}, 10)
+	want, err := demo.AskPlainly(t.Context(), g.db, demo.ContactsFirst, contacts.Viewer{ID: viewer}, 10)
 	must(t, err)
 	for source, reader := range readers {
 		answer, err := reader.Read(t.Context(), contacts.Viewer{ID: viewer}, 10)

@@ -244,13 +244,16 @@ func (j *pushJudge) checkAllowed() (exact int) {
 // double is a message that was accepted again.
 type double struct{ first, again taken }
 
-// checkDoubles: doubles have one collapse id. It returns them.
+// checkDoubles: doubles have one collapse id. It returns them. A notification of a burst that
+// counts more, as an older event was late, is none.
 func (j *pushJudge) checkDoubles() (all []double) {
 	j.t.Helper()
 	for k, messages := range j.taken {
 		slices.SortFunc(messages, func(a, b taken) int { return a.at.Compare(b.at) })
 		for i, m := range messages[1:] {
-			all = append(all, double{messages[i], m})
+			if m.count <= messages[i].count {
+				all = append(all, double{messages[i], m})
+			}
 			if m.collapse != messages[0].collapse || m.collapse == "" {
 				j.wrongf("event %s came twice to device %d, as %q and %q", k.event, k.device, messages[0].collapse, m.collapse)
 			}

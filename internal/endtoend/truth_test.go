@@ -132,7 +132,7 @@ func (g *ground) checkAnswers(t *testing.T, reader *recent.Reader, viewers []mem
 	from := sources{}
 	for i, id := range viewers {
 		v, limit := contacts.Viewer{ID: id}, 1+i%12
-		want, err := demo.PlainSQL(g.db)(t.Context(), v, limit)
+		want, err := demo.AskPlainly(t.Context(), g.db, demo.ContactsFirst, v, limit)
 		must(t, err)
 		got, err := reader.Read(t.Context(), v, limit)
 		if errors.Is(err, contacts.ErrNoMember) && g.isGone(t, id) {

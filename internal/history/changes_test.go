@@ -297,10 +297,8 @@ func (h *history) someMember() member.ID {
 	return h.members[h.choose(len(h.members))]
 }
 
-var visibilities = []contacts.Visibility{
-	contacts.Public, contacts.Public, contacts.Public, contacts.Public,
-	contacts.Private, contacts.Friends, contacts.Family, contacts.FriendsFamily,
-}
+// visibilities are all, and half of them public.
+var visibilities = append(slices.Repeat([]contacts.Visibility{contacts.Public}, 3), contacts.Classes()...)
 
 func (h *history) someVisibility() contacts.Visibility {
 	if h.choose(8) < h.secretive {

@@ -211,6 +211,9 @@ func (x *plainIndex) mayApply(c index.Change) bool {
 	if len(set) == 0 && (c.Known && x.keeps(goneIsConflict) || !c.WithRefill) {
 		return false
 	}
+	if c.WithRefill && len(c.Refill) == 0 && len(set) > len(c.Members) { // it would delete what came in since Begin
+		return false
+	}
 	changed := func(e index.Entry) bool {
 		return slices.Contains(c.Remove, e.Contact) && !slices.Contains(c.Members, e)
 	}

@@ -3,6 +3,7 @@ package index
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -129,7 +130,7 @@ func (c *client) knows(ctx context.Context, n *node) error {
 		servers = append(servers, server)
 		commands = append(commands, newCommand(serverKey(tag), server))
 	}
-	c.execNewest(ctx, n, commands)
+	c.execNewest(ctx, n, commands, false)
 	run, err := runOf(info)
 	n.noteAnswer(ctx, err)
 	if err != nil {
@@ -342,35 +343,62 @@ const (
 	purgeRest = 1                // after a page that took t there is a pause of purgeRest times t
 )
 
+// keepScript extends the lock of a purge, or deletes it, while it is of this process.
+//
+//	KEYS[1]  the lock
+//	ARGV[1]  the token
+//	ARGV[2]  its TTL in milliseconds, 0 to delete it
+//	returns  1; 0 if it is of another process, or none
+var keepScript = redis.NewScript(`
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+return redis.call('PEXPIRE', KEYS[1], ARGV[2])
+`)
+
+// errPurgeLost says that the lock of a purge ended, and another process may have it.
+var errPurgeLost = errors.New("the lock of the purge was lost")
+
 // purge deletes all sets of the node, if no other process does, and then settles it. The
 // guards go as well: an update that found no set here may have begun before an add whose
 // deletion of the guard was lost.
+//
+// A process that was paused past its lock deletes no further page: the sets may be those that
+// were made since another process settled the node.
 func (c *client) purge(ctx context.Context, n *node, in *inspection) {
 	if len(in.tags) == 0 || !n.purging.CompareAndSwap(false, true) {
 		return
 	}
 	c.purges.Go(func() {
 		defer n.purging.Store(false)
-		lock := purgeKey(in.tags[0].tag)
-		if got, err := n.SetNX(ctx, lock, "1", purgeTTL).Result(); err != nil || !got {
+		lock, token := purgeKey(in.tags[0].tag), rand.Text()
+		if got, err := n.SetNX(ctx, lock, token, purgeTTL).Result(); err != nil || !got {
 			return
 		}
+		keep := func(ttl time.Duration) error {
+			kept, err := keepScript.Run(ctx, n.Client, []string{lock}, token, ttl.Milliseconds()).Int()
+			if err == nil && kept == 0 {
+				err = errPurgeLost
+			}
+			return err
+		}
 		err := eachPage(ctx, n.Client, func(keys []string) error {
-			began := time.Now()
-			if err := unlink(ctx, n.Client, keys); err != nil {
+			if err := keep(purgeTTL); err != nil {
 				return err
 			}
-			if err := n.Expire(ctx, lock, purgeTTL).Err(); err != nil {
+			began := time.Now()
+			if err := unlink(ctx, n.Client, keys); err != nil {
 				return err
 			}
 			return retry.Sleep(ctx, purgeRest*time.Since(began))
 		})
 		if err == nil {
+			err = keep(purgeTTL)
+		}
+		if err == nil {
 			c.probing.Lock()
 			c.settle(ctx, n, in, c.now().UnixMilli())
 			c.noteLosses(ctx)
 			c.probing.Unlock()
-			err = n.Del(ctx, lock).Err()
+			err = keep(0)
 		}
 		_ = err // the next probe starts over with what is left
 	})

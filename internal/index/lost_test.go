@@ -3,6 +3,7 @@ package index_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
@@ -89,6 +90,12 @@ func TestWhoseSetsMayBeLost(t *testing.T) {
 	must(t, s.AwaitOK(ctx, s.Nodes...))
 	s.lostSince(t, "slots of the third node have moved", second, on[2])
 	servertest.Eventually(t, "the nodes are told apart", func() bool { return len(s.on(t, s.Nodes[0])) == len(on[0])+len(moved) })
+	servertest.Eventually(t, "the second node knows where they are, too", func() bool { // it may be asked
+		return !slices.ContainsFunc(moved, func(user member.ID) bool {
+			err := s.Nodes[1].Client.ZCard(ctx, index.UserKey(user)).Err()
+			return err == nil || !strings.HasSuffix(err.Error(), " "+s.Nodes[0].HostPort)
+		})
+	})
 	fourth := s.empty(t, s.Nodes[1])
 	s.lostSince(t, "the second node was emptied again", third, on[1], moved)
 	if s.LostSince(on[0][0], fourth) {

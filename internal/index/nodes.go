@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -27,7 +28,8 @@ type client struct {
 	cluster *redis.ClusterClient // nil for one server
 	now     func() time.Time
 
-	watched atomic.Bool // [Index.Watch] runs
+	watched atomic.Bool   // [Index.Watch] runs
+	late    chan struct{} // a call waits for a node of a cluster; holds one
 	layout  atomic.Pointer[layout]
 	purges  sync.WaitGroup      // under way
 	probing sync.Mutex          // held during a probe
@@ -40,13 +42,13 @@ type client struct {
 	newLoss  bool                   // a tag has another loss than losses knows; guarded by probing
 
 	mu    sync.RWMutex
-	nodes map[*redis.Client]*node // of a cluster, replicas and former masters, too
+	nodes map[*redis.Client]*node // of a cluster, replicas and former masters, too, until they leave it
 }
 
 // newClient adds hooks to c, which see its new connections.
 func newClient(c redis.UniversalClient, now func() time.Time) *client {
 	cluster, _ := c.(*redis.ClusterClient)
-	made := &client{UniversalClient: c, cluster: cluster, now: now, nodes: make(map[*redis.Client]*node), marks: make(map[string]tagState)}
+	made := &client{UniversalClient: c, cluster: cluster, now: now, late: make(chan struct{}, 1), nodes: make(map[*redis.Client]*node), marks: make(map[string]tagState)}
 	// Now, so that it has all connections, such as the one over which a cluster's slots are asked for.
 	if cluster != nil {
 		cluster.OnNewNode(func(server *redis.Client) { made.nodeFor(server) })
@@ -70,8 +72,7 @@ type node struct {
 	epoch atomic.Int64 // is raised where what was read before is not to be believed any more
 
 	watched      *atomic.Bool // of its client
-	hung         atomic.Bool  // the last probe of Watch was not answered: calls fail at once
-	probed       atomic.Bool  // a probe is under way, which alone may connect to a node that hangs
+	hung         atomic.Bool  // the last probe of Watch was not answered: calls fail at once, and only probes connect
 	downUntil    atomic.Int64 // unix nanoseconds: without Watch, calls fail at once until then
 	trustedUntil atomic.Int64 // unix nanoseconds: the settings are trusted until then; 0: not
 	refusal      atomic.Pointer[refusal]
@@ -79,8 +80,8 @@ type node struct {
 	knowing      chan struct{} // has an element while known is found out
 	purging      atomic.Bool   // by this process
 
-	connsMu sync.Mutex            // held when epoch is raised, too
-	conns   map[net.Conn]struct{} // that are open
+	connsMu sync.Mutex             // held when epoch is raised, too
+	conns   map[io.Closer]struct{} // that are open, or being made
 }
 
 // nodeOf returns the node of a key: in a cluster, the master of the key's slot. It asks
@@ -113,8 +114,9 @@ func (c *client) nodeFor(server *redis.Client) *node {
 	if addr == "FailoverClient" { // as go-redis calls it
 		addr = behindSentinel
 	}
-	n = &node{Client: server, addr: addr, now: c.now, watched: &c.watched, conns: make(map[net.Conn]struct{}), knowing: make(chan struct{}, 1)}
+	n = &node{Client: server, addr: addr, now: c.now, watched: &c.watched, conns: make(map[io.Closer]struct{}), knowing: make(chan struct{}, 1)}
 	server.AddHook(dialHook{node: n})
+	server.AddHook(slotsHook{})
 	c.nodes[server] = n
 	return n
 }
@@ -138,43 +140,71 @@ type dialHook struct {
 	*node
 
 	uncounted bool // of [client.execNewest]
+	probes    bool // it may connect to a node that hangs
 }
 
 // DialHook implements [redis.Hook].
 func (h dialHook) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if h.hung.Load() && !h.probed.Load() {
-			return nil, errDown
-		}
 		for {
-			epoch := h.epoch.Load()
-			conn, err := next(ctx, network, addr)
-			if err != nil {
-				return nil, err
+			if conn, err := h.dial(ctx, next, network, addr); !errors.Is(err, errClosed) {
+				return conn, err
 			}
-			kept := h.keep(conn, epoch)
-			if kept == nil {
-				_ = conn.Close() // nothing was sent over it
-				continue
-			}
-			if h.addr == behindSentinel {
-				addr := conn.RemoteAddr().String()
-				h.sentinel.Store(&addr)
-			}
-			return kept, nil
 		}
 	}
 }
 
-// keep returns conn as one that [node.hang] and [client.noteRun] close; nil if it was begun in
-// an earlier epoch.
-func (h dialHook) keep(conn net.Conn, epoch int64) net.Conn {
+// errClosed is the error of a connection that [node.closeConns] closed while it was made, or
+// whose epoch ended by then.
+var errClosed = errors.New("closed while it was made")
+
+// making is a connection that is being made.
+type making struct{ cancel context.CancelCauseFunc }
+
+// Close implements [io.Closer].
+func (m *making) Close() error {
+	m.cancel(errClosed)
+	return nil
+}
+
+// dial makes a connection that [node.hang] and [client.noteRun] close. To a node that hangs only
+// probes make one: a connection is either closed by hang, or begun after it and refused.
+func (h dialHook) dial(ctx context.Context, next redis.DialHook, network, addr string) (net.Conn, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	m := &making{cancel}
+	h.connsMu.Lock()
+	if h.hung.Load() && !h.probes {
+		h.connsMu.Unlock()
+		return nil, errDown
+	}
+	h.conns[m] = struct{}{}
+	epoch := h.epoch.Load()
+	h.connsMu.Unlock()
+	conn, err := next(ctx, network, addr)
 	h.connsMu.Lock()
 	defer h.connsMu.Unlock()
-	if epoch != h.epoch.Load() {
-		return nil
+	delete(h.conns, m)
+	isClosed := errors.Is(context.Cause(ctx), errClosed) || epoch != h.epoch.Load()
+	switch {
+	case isClosed && err == nil:
+		_ = conn.Close() // nothing was sent over it
+		return nil, errClosed
+	case isClosed:
+		return nil, errClosed
+	case err != nil:
+		return nil, err
 	}
+	return h.keep(conn), nil
+}
+
+// keep returns conn as one that is tracked. The caller holds connsMu.
+func (h dialHook) keep(conn net.Conn) net.Conn {
 	h.conns[conn] = struct{}{}
+	if h.addr == behindSentinel {
+		addr := conn.RemoteAddr().String()
+		h.sentinel.Store(&addr)
+	}
 	kept := keptConn{conn, h.node, new(atomic.Bool)}
 	kept.counted.Store(h.uncounted)
 	if raw, ok := conn.(syscall.Conn); ok { // go-redis asks it whether the other end has closed it
@@ -217,6 +247,11 @@ func (c keptConn) Close() error {
 // hang notes that the node did not answer a probe. It closes its connections, so that
 // calls under way, which may be for the sets of other nodes as well, end now, and not
 // after their own timeouts.
+//
+// What was sent by then the node may still do when it goes on, as after any timeout, however
+// late: an Apply only while the guard holds its token, so at most once and never after another
+// one was applied; an Add only raises; a Begin leaves a guard that expires, or one that the next Begin
+// shares.
 func (n *node) hang() {
 	n.hung.Store(true)
 	n.connsMu.Lock()
@@ -248,53 +283,6 @@ func (dialHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return n
 // ProcessPipelineHook implements [redis.Hook].
 func (dialHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
-}
-
-// masters returns the nodes that have slots: the server, or those of the cluster as they
-// are now.
-func (c *client) masters(ctx context.Context) ([]*node, error) {
-	if c.cluster == nil {
-		n, err := c.nodeOf(ctx, "")
-		return []*node{n}, err
-	}
-	// It asks one server after the other; where one does not answer, the rest of the time is
-	// for what follows.
-	timeout := findTimeout
-	if c.layout.Load() != nil {
-		timeout = findAgainTimeout
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	var mu sync.Mutex // ForEachMaster calls concurrently
-	var nodes []*node
-	err := c.cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
-		n := c.nodeFor(master)
-		mu.Lock()
-		defer mu.Unlock()
-		nodes = append(nodes, n)
-		return nil
-	})
-	slices.SortFunc(nodes, func(a, b *node) int { return strings.Compare(a.addr, b.addr) })
-	if err == nil && len(nodes) == 0 { // a node that knows of no cluster said so
-		err = errNoSlots
-	}
-	return nodes, err
-}
-
-// errNoSlots is the error of a cluster whose slots are not on any node.
-var errNoSlots = fmt.Errorf("%w: no node of the cluster has slots", ErrUnavailable)
-
-// forget forgets what is known of nodes that are no masters any more: it may be wrong when one
-// becomes a master again.
-func (c *client) forget(masters []*node) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	for _, n := range c.nodes {
-		if !slices.Contains(masters, n) {
-			n.known.Store(nil)
-			n.hung.Store(false)
-		}
-	}
 }
 
 // tagCount is how many keys of a kind a cluster has, in slots that are evenly spread: a
@@ -391,6 +379,9 @@ const (
 	// findAgainTimeout is findTimeout where the servers have said so before: what they said
 	// then is used.
 	findAgainTimeout = 300 * time.Millisecond
+	// lateAfter is how long a call waits for the nodes of a cluster before [Index.Watch] looks at
+	// them. It is a little shorter than a read waits before it goes on without the index.
+	lateAfter = 200 * time.Millisecond
 	// downFor is how long calls to a node that does not answer fail at once, before one of
 	// them tries again.
 	downFor = time.Second
@@ -430,13 +421,14 @@ func (c *client) send(ctx context.Context, commands []*command) {
 // sendOnce sends the commands once, and once more those that a node said are elsewhere
 // for now.
 func (c *client) sendOnce(ctx context.Context, commands []*command) {
-	var nodes sync.WaitGroup
-	defer nodes.Wait()
 	if c.cluster == nil {
 		n, _ := c.nodeOf(ctx, "") // of one server there is one
 		c.sendTo(ctx, n, commands, false)
 		return
 	}
+	defer time.AfterFunc(lateAfter, c.look).Stop()
+	var nodes sync.WaitGroup
+	defer nodes.Wait()
 	groups := make(map[*node][]*command)
 	for _, cmd := range commands {
 		n, err := cmd.to, error(nil)
@@ -457,6 +449,15 @@ func (c *client) sendOnce(ctx context.Context, commands []*command) {
 				c.cluster.ReloadState(ctx) // in the background, for later calls: another master may be in its place
 			}
 		})
+	}
+}
+
+// look makes [Index.Watch] probe now, as a call waits for a node, and with it all that it is
+// for: the probe gives up a node that does not answer.
+func (c *client) look() {
+	select {
+	case c.late <- struct{}{}:
+	default: // it will
 	}
 }
 
@@ -540,17 +541,18 @@ func (n *node) exec(ctx context.Context, by *redis.Client, commands []*command, 
 
 // execNewest sends the commands to the node. In a cluster an address is that of one server.
 // That of a single one may come to lead to another, so they go over a connection of their own,
-// newer than all that were made up to now; dials does not count it.
-func (c *client) execNewest(ctx context.Context, n *node, commands []*command) {
+// newer than all that were made up to now; dials does not count it. So do those of a probe of a
+// node that hangs, to which no other connection is made.
+func (c *client) execNewest(ctx context.Context, n *node, commands []*command, probes bool) {
 	newest := n.Client
-	if c.cluster == nil {
+	if c.cluster == nil || probes && n.hung.Load() {
 		o := *n.Options()
 		o.PoolSize = 2 // with 1, an error would begin attempts in the background
 		o.MinIdleConns, o.PipelinePoolSize, o.MaxRetries, o.DisableIdentity = 0, -1, -1, true
 		// Its handlers are not those of the node's client.
 		o.PushNotificationProcessor, o.MaintNotificationsConfig = nil, &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		newest = redis.NewClient(&o)
-		newest.AddHook(dialHook{n, true})
+		newest.AddHook(dialHook{node: n, uncounted: true, probes: probes})
 		defer newest.Close() //nolint:errcheck // nothing depends on it
 	}
 	for some := range slices.Chunk(commands, pipelineSize) {

@@ -98,12 +98,15 @@ func (ix *Index) probe(ctx, background context.Context) (s Status) {
 		}
 		return Status{Away: 1, err: translate(ctx, "find the nodes", err)}
 	}
-	c.forget(nodes)
+	formers := c.forget(ctx, nodes)
 	probed := make([]*inspection, len(nodes))
 	s.Nodes = make([]NodeStatus, len(nodes))
 	var group sync.WaitGroup
 	for i, n := range nodes {
 		group.Go(func() { probed[i], s.Nodes[i] = ix.probeNode(ctx, n) })
+	}
+	for _, n := range formers {
+		group.Go(func() { c.probeFormer(ctx, n) })
 	}
 	group.Wait()
 	inspected := c.takeTags(nodes, probed)
@@ -151,6 +154,15 @@ func (c *client) takeTags(nodes []*node, probed []*inspection) map[*node]*inspec
 	return inspected
 }
 
+// probeFormer finds out whether a node that hung, and is no master any more, answers again.
+func (c *client) probeFormer(ctx context.Context, n *node) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	ping := redis.NewStatusCmd(ctx, "ping")
+	c.execNewest(ctx, n, []*command{newCommand("", ping)}, true)
+	n.hung.Store(isTimeout(ping.Err()))
+}
+
 // probeNode probes a node. The inspection is nil if the node does not answer.
 func (ix *Index) probeNode(ctx context.Context, n *node) (in *inspection, status NodeStatus) {
 	in = &inspection{dials: n.dials.Load(), epoch: n.epoch.Load()}
@@ -167,20 +179,9 @@ func (ix *Index) probeNode(ctx context.Context, n *node) (in *inspection, status
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	n.probed.Store(true)
-	ix.client.execNewest(ctx, n, commands)
-	n.probed.Store(false)
-	var err error
-	in.run, err = runOf(info)
-	n.noteAnswer(ctx, err)
-	if err != nil {
-		status.Err = translate(ctx, "probe", err)
-		if isTimeout(err) && n.watched.Load() {
-			n.hang()
-		}
+	if in.run, status.Err = ix.client.askProbe(ctx, n, info, commands); status.Err != nil {
 		return nil, status
 	}
-	n.hung.Store(false)
 	for i, tag := range tags {
 		switch state, err := replies[i].read(tag); {
 		case hasMoved(err):
@@ -200,6 +201,34 @@ func (ix *Index) probeNode(ctx context.Context, n *node) (in *inspection, status
 		}
 	}
 	return in, status
+}
+
+// askProbe sends the commands of a probe, and returns the run of the server. A node that does not
+// answer is given up until a probe is answered: calls end, and fail at once. A node of a cluster
+// is given up after half of the time, since calls wait that are for the sets of others as well,
+// and then asked again: if only the machine was slow, nothing more comes of it.
+func (c *client) askProbe(ctx context.Context, n *node, info *redis.StringCmd, commands []*command) (run string, err error) {
+	timeouts := []time.Duration{probeTimeout}
+	if c.cluster != nil && n.watched.Load() {
+		timeouts = []time.Duration{probeTimeout / 2, probeTimeout}
+	}
+	for _, timeout := range timeouts {
+		bounded, cancel := context.WithTimeout(ctx, timeout)
+		c.execNewest(bounded, n, commands, true)
+		run, err = runOf(info)
+		n.noteAnswer(bounded, err)
+		isHung := isTimeout(err) && n.watched.Load()
+		err = translate(bounded, "probe", err)
+		cancel()
+		if err == nil {
+			n.hung.Store(false)
+		}
+		if !isHung {
+			break
+		}
+		n.hang()
+	}
+	return run, err
 }
 
 // tagReplies are the replies to what a probe asks about a tag.
@@ -232,8 +261,9 @@ func (n *node) refused(now time.Time) error {
 	return nil
 }
 
-// Watch probes every second until ctx ends, which is no error, so that [Index.Refuses] is up
-// to date, the metrics say which nodes can be used, and sets that may be old are deleted. It
+// Watch probes every second, and when a call waits for a node of a cluster, until ctx ends, which
+// is no error, so that [Index.Refuses] is up to date, the metrics say which nodes can be used,
+// calls to nodes that do not answer fail at once, and sets that may be old are deleted. It
 // calls report with the time at which each probe began, and what it found. Call it once.
 func (ix *Index) Watch(ctx context.Context, report func(began time.Time, s Status)) error {
 	defer ix.client.purges.Wait()
@@ -251,12 +281,10 @@ func (ix *Index) Watch(ctx context.Context, report func(began time.Time, s Statu
 		}
 		select {
 		case <-tick.C:
+		case <-ix.client.late:
+			// Where all calls are slow, as under too much load, probes are not to add to it.
+			_ = retry.Sleep(ctx, lateAfter-time.Since(began)) // the loop looks at ctx
 		case <-ctx.Done():
-		}
-		// The client repeats calls that ended because their node hangs, and must not find a new
-		// connection to it.
-		if errors.Is(status.Err(), ErrUnavailable) {
-			_ = retry.Sleep(ctx, 100*time.Millisecond) // the loop looks at ctx
 		}
 	}
 	return nil

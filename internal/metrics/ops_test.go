@@ -21,7 +21,7 @@ const (
 	casesFile     = "../../ops/alerts_test.yml"
 	dashboardFile = "../../ops/grafana.json"
 	manualFile    = "../../docs/operations.md"
-	manualURL     = "https://github.com/activityd/activityd/blob/main/docs/operations.md"
+	manualURL     = "/usr/share/doc/activityd/docs/operations.md" // in the Debian package
 )
 
 type alertRules struct {

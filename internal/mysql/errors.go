@@ -37,6 +37,7 @@ const (
 	erUserConns        = 1203
 	erLockWait         = 1205
 	erDeadlock         = 1213
+	erUserLimit        = 1226 // max_user_connections, or what a user may do in an hour
 	erSuperNeeded      = 1227
 	erUnknownStatement = 1243 // of a proxy that sent it to another server than the one that prepared it
 	erOptionPrevents   = 1290 // a server that was made read-only, as after a failover: the driver hides it, see rejectReadOnly
@@ -65,13 +66,16 @@ const (
 // succeed later.
 var ErrUnavailable = errors.New("database unavailable")
 
+// ErrBusy is the [ErrUnavailable] of a server that has no connection to spare.
+var ErrBusy = fmt.Errorf("%w: too many connections", ErrUnavailable)
+
 // Translate adds what failed to an error of the database, and turns it into one that
 // callers can act on. A nil err stays nil.
 //
 //   - When ctx has ended, the result wraps its error and nothing else: what the driver
 //     reports then is a consequence.
 //   - When the server cannot be reached, is going down, is read-only or has no
-//     connection to spare, the result wraps [ErrUnavailable] and the cause.
+//     connection to spare ([ErrBusy]), the result wraps [ErrUnavailable] and the cause.
 //   - When the schema or a right is missing, the result wraps the cause and says
 //     what to do.
 func Translate(ctx context.Context, what string, err error) error {
@@ -81,6 +85,10 @@ func Translate(ctx context.Context, what string, err error) error {
 	if ended := ctx.Err(); ended != nil {
 		return fmt.Errorf("%s: %w", what, ended)
 	}
+	switch serverError(err) {
+	case erTooManyConns, erUserConns, erUserLimit:
+		return fmt.Errorf("%s: %w: %w", what, ErrBusy, err)
+	}
 	if isUnavailable(err) {
 		return fmt.Errorf("%s: %w: %w", what, ErrUnavailable, notOfContext(err))
 	}
@@ -88,6 +96,18 @@ func Translate(ctx context.Context, what string, err error) error {
 		return fmt.Errorf("%s: %w: %s", what, err, advice)
 	}
 	return fmt.Errorf("%s: %w", what, err)
+}
+
+// Refusal says in a few words why the server refuses each connection with the DSN, such as "access
+// denied"; "" for other errors. It is no outage: it lasts until a setting is mended.
+func Refusal(err error) string {
+	switch serverError(err) {
+	case erAccessDenied, erAccessDeniedDB:
+		return "access denied"
+	case erUnknownDatabase:
+		return "no such database"
+	}
+	return ""
 }
 
 // IsRetryable reports whether the server gave a transaction up in favour of another one
@@ -171,14 +191,14 @@ func IsDuplicate(err error) bool { return serverError(err) == erDuplicate }
 
 func isUnavailable(err error) bool {
 	switch serverError(err) {
-	case erTooManyConns, erUserConns, erUnknownCommand, erShutdown, erOptionPrevents, erReadOnlyMode, erConnectionKilled,
+	case erUnknownCommand, erShutdown, erOptionPrevents, erReadOnlyMode, erConnectionKilled,
 		erNetRead, erNetReadTimeout, erNetWrite, erNetWriteTimeout, erOfflineMode, erReplicationHook:
 		return true
 	}
 	if _, ok := errors.AsType[net.Error](err); ok {
 		return true
 	}
-	return errors.Is(err, errReadOnly) || errors.Is(err, errNoAnswer) ||
+	return errors.Is(err, errReadOnly) || errors.Is(err, errNoAnswer) || errors.Is(err, errShared) ||
 		errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 

@@ -56,6 +56,8 @@ func WithMaxOpen(n int) func(*sql.DB) {
 // because it is read-only is closed) are set, and multiStatements is not. A dsn that has
 // one of these with another value is refused, by the parameter's name.
 //
+// A connection whose session is shared with others, by a proxy, is refused.
+//
 // All connections lead to the primary. A server that is read-only is refused, for reads,
 // too: it may lag. After a failover the pool gives up the connections to the server before:
 // when that became read-only, at most a second later; else when the first new connection

@@ -132,6 +132,7 @@ func TestADSNMayRepeatAndChoose(t *testing.T) {
 		"autocommit=ON&completion_type=%27NO_CHAIN%27&tx_isolation=%27repeatable-read%27&transaction_read_only=0":  "@@autocommit=1",
 		"transaction_isolation=%27REPEATABLE-READ%27&use_secondary_engine=OFF&query_cache_type=0&tx_read_only=off": "@@autocommit=1",
 		"Sql_Mode=%27STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION%27&time_zone=%27%2B00:00%27":                       "@@time_zone='+00:00'",
+		"completion_type=0&sql_mode=%27NO_ENGINE_SUBSTITUTION,STRICT_TRANS_TABLES%27":                              "@@completion_type='NO_CHAIN'",
 		"innodb_lock_wait_timeout=7&wait_timeout=77&lock_wait_timeout=8":                                           "@@innodb_lock_wait_timeout + @@wait_timeout + @@lock_wait_timeout = 92",
 		"autocommit": "@@autocommit=1", // no value: the driver passes over it
 	} {

@@ -5,8 +5,8 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,14 +26,12 @@ var errOvertaken = fmt.Errorf("new connections lead to another server: %w", driv
 // errNoAnswer is the error of a server that accepts a connection, and sends nothing.
 var errNoAnswer = errors.New("the server does not answer")
 
-// askRole is answered by "0 0 ID" on a primary. Other values are 1, or ON: in later
-// versions of MariaDB read_only is an enumeration.
-const askRole = "SELECT CONCAT(@@global.read_only, ' ', @@global.innodb_read_only, ' ', @@global.server_id)"
-
 // servers knows to which server the newest connection of a pool leads. After a failover
 // that is another one than before, and the older connections are given up.
 type servers struct {
 	database string // label of the metric
+
+	shared atomic.Pointer[sharedSession] // the last session that was found not to be ours; nil: none
 
 	mu     sync.Mutex
 	newest string    // server_id
@@ -74,12 +72,12 @@ type driverConn interface {
 	driver.Validator
 }
 
-// conn is a connection to the primary. The pool gives it up when its server is found not to be
-// the primary any more.
+// conn is a connection to the primary, with a session of its own. The pool gives it up when it
+// is found not to be so any more.
 type conn struct {
 	driverConn
 	servers *servers
-	server  string    // server_id
+	session
 	seen    time.Time // when the server last said that it is the primary
 	expires time.Time // from then on it is not used again
 }
@@ -105,7 +103,12 @@ func (c *conn) ResetSession(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	asked := time.Now()
-	if server, err := primary(ctx, c.driverConn); err != nil || server != c.server {
+	is, err := ask(ctx, c.driverConn)
+	if err != nil || is.server != c.server {
+		return driver.ErrBadConn
+	}
+	if err := is.checkAfter(c.session); err != nil {
+		c.servers.shared.Store(&sharedSession{asked, err})
 		return driver.ErrBadConn
 	}
 	if !c.servers.isNewest(c.server) { // the pool may have gone over while the server did not answer
@@ -161,28 +164,4 @@ func (t tx) end(ctx context.Context, statement string) error {
 func (c *conn) Close() error {
 	c.servers.connections(c.server).Dec()
 	return c.driverConn.Close()
-}
-
-// primary returns the server_id of the server. A server that is read-only is an error.
-func primary(ctx context.Context, conn driver.QueryerContext) (server string, err error) {
-	rows, err := conn.QueryContext(ctx, askRole, nil)
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	row := make([]driver.Value, 1)
-	if err := rows.Next(row); err != nil {
-		return "", err
-	}
-	text, _ := row[0].([]byte)
-	role := strings.Fields(string(text))
-	if len(role) != 3 {
-		return "", fmt.Errorf("the server describes its role as %q", row[0])
-	}
-	for _, value := range role[:2] {
-		if value != "0" && value != "OFF" {
-			return "", errReadOnly
-		}
-	}
-	return role[2], nil
 }

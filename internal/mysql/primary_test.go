@@ -464,9 +464,11 @@ func TestConnectionsAreCountedByServer(t *testing.T) { //nolint:paralleltest // 
 
 func TestOutagesByErrorNumber(t *testing.T) {
 	t.Parallel()
-	for _, number := range []uint16{1040, 1047, 1053, 1290, 1836, 1927, 3032, 3100} {
+	for _, number := range []uint16{1040, 1047, 1053, 1203, 1226, 1290, 1836, 1927, 3032, 3100} {
 		if err := mysql.Translate(t.Context(), "work", fmt.Errorf("wrapped: %w", serverError(number))); !errors.Is(err, mysql.ErrUnavailable) {
 			t.Errorf("error %d: %v, want ErrUnavailable", number, err)
+		} else if lacks := number == 1040 || number == 1203 || number == 1226; errors.Is(err, mysql.ErrBusy) != lacks {
+			t.Errorf("error %d: %v, want a server without connections: %t", number, err, lacks)
 		}
 	}
 }

@@ -3,10 +3,12 @@ package mysql
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -83,6 +85,94 @@ func setAll(all []setting) string {
 	return text.String()
 }
 
+// askSession asks a server for its role and for what the session is.
+var askSession = questions(settings)
+
+// questions asks for all that was set, by the names of the variables, but for the clock, and for
+// what the driver and setUp set besides.
+func questions(all []setting) string {
+	all = slices.Concat(all, []setting{
+		{"transaction_isolation", "", onlyMySQL},
+		{"tx_isolation", "", onlyMariaDB},
+		{"character_set_results", "", ""},
+		{"collation_connection", "", ""},
+	})
+	var text strings.Builder
+	text.WriteString("SELECT @@global.read_only AS read_only, @@global.innodb_read_only AS innodb_read_only, @@global.server_id AS server_id, CONNECTION_ID() AS connection_id")
+	for i, s := range all {
+		if s.name == "timestamp" || slices.ContainsFunc(all[:i], func(before setting) bool { return before.name == s.name }) {
+			continue
+		}
+		column := ", @@session." + s.name + " AS " + s.name
+		if s.only != "" {
+			column = " /*" + s.only + " " + column + " */"
+		}
+		text.WriteString(column)
+	}
+	return text.String()
+}
+
+// session is the server's side of a connection.
+type session struct {
+	server     string            // server_id
+	connection string            // CONNECTION_ID()
+	variables  map[string]string // by name
+}
+
+// ask returns what the session is. A server that is read-only is an error.
+func ask(ctx context.Context, conn driver.QueryerContext) (is session, err error) {
+	rows, err := conn.QueryContext(ctx, askSession, nil)
+	if err != nil {
+		return is, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	row := make([]driver.Value, len(rows.Columns()))
+	if err := rows.Next(row); err != nil {
+		return is, err
+	}
+	is.variables = make(map[string]string, len(row))
+	for i, name := range rows.Columns() {
+		value := fmt.Sprint(row[i])
+		if text, ok := row[i].([]byte); ok {
+			value = string(text)
+		}
+		is.variables[name] = value
+	}
+	for _, name := range []string{"read_only", "innodb_read_only"} {
+		if plain(is.variables[name]) != "0" { // in later versions of MariaDB an enumeration
+			return is, errReadOnly
+		}
+	}
+	is.server, is.connection = is.variables["server_id"], is.variables["connection_id"]
+	return is, nil
+}
+
+// errShared is wrapped by the errors about a session that is not the connection's own.
+var errShared = errors.New("a proxy shares sessions among connections: it must give each connection of activityd one of its own")
+
+// checkAfter returns an error unless the session is the one of before, with all that was set.
+func (is session) checkAfter(before session) error {
+	if is.connection != before.connection {
+		return fmt.Errorf("%w: CONNECTION_ID() was %s, and is %s", errShared, before.connection, is.connection)
+	}
+	for name, got := range is.variables {
+		if want, ok := fixed[name]; ok && plain(got) != plain(want) {
+			return fmt.Errorf("%w: %s was set to %s, and is %s", errShared, name, want, got)
+		}
+	}
+	return nil
+}
+
+// sharedSession is when a session was found not to be ours, and why.
+type sharedSession struct {
+	at  time.Time
+	err error
+}
+
+// sharedFor is how long no connection is opened after that. A proxy that is idle gives each
+// connection the session that it had, and shares them under load.
+const sharedFor = 10 * time.Second
+
 // connector makes connections to the primary whose session is set up.
 type connector struct {
 	driver.Connector
@@ -108,6 +198,9 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 
 func (c connector) connect(ctx context.Context) (driver.Conn, error) {
 	begun := time.Now()
+	if found := c.servers.shared.Load(); found != nil && begun.Sub(found.at) < sharedFor {
+		return nil, found.err
+	}
 	plain, err := c.Connector.Connect(ctx)
 	if err != nil && err.Error() == brokenHandshake {
 		err = fmt.Errorf("during the handshake: %w", driver.ErrBadConn)
@@ -133,14 +226,22 @@ func (c connector) connect(ctx context.Context) (driver.Conn, error) {
 	return ours, nil
 }
 
+// setUp sets the session up, and looks twice whether that is so: a proxy may send each statement
+// to another session.
 func (c *conn) setUp(ctx context.Context) (err error) {
 	for _, text := range setUp {
 		if _, err := c.ExecContext(ctx, text, nil); err != nil {
 			return fmt.Errorf("setting up the session: %w", err)
 		}
 	}
-	c.server, err = primary(ctx, c)
-	return err
+	first, err := ask(ctx, c)
+	if err != nil {
+		return err
+	}
+	if c.session, err = ask(ctx, c); err != nil {
+		return err
+	}
+	return c.checkAfter(first)
 }
 
 // fixed are the parameters that no DSN can choose, with the values that they have:
@@ -218,13 +319,18 @@ func reliesOn(value string) string {
 	return "its being " + value
 }
 
-// plain normalizes the ways to write a value.
+// plain normalizes the ways to write a value: words of an enumeration are numbers, too, and the
+// modes of sql_mode have no order.
 func plain(value string) string {
 	switch value = strings.ToLower(strings.Trim(value, `'"`)); value {
 	case "on", "true":
 		return "1"
-	case "off", "false":
+	case "off", "false", "no_chain":
 		return "0"
+	case "repeatable-read":
+		return "2"
 	}
-	return value
+	words := strings.Split(value, ",")
+	slices.Sort(words)
+	return strings.Join(words, ",")
 }

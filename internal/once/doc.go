@@ -17,6 +17,7 @@
 //	held by another        acquire       -                      Busy
 //	held, expired, < max   acquire       held, attempt + 1      OK
 //	held, expired, >= max  acquire       exhausted              OutOfAttempts
+//	free, or held, expired acquire, late -                      Lost
 //	done                   acquire       -                      AlreadyDone
 //	exhausted              acquire       -                      OutOfAttempts
 //	held by the caller     extend        held, a new lease      OK
@@ -24,10 +25,13 @@
 //	held by the caller *   fail, < max   free                   OK
 //	held by the caller *   fail, >= max  exhausted              OK
 //	held by the caller *   release       free, attempt - 1      OK
-//	ended by the caller    the same      -                      OK
+//	ended by the caller    the same      -                      OK, whatever it is now
 //	anything else          all but acq.  -                      Lost
 //
 //	* also after the lease expired, as long as no other process has acquired it
+//
+// An acquisition is late if its owner has had its attempt: the request was held up on its way,
+// or sent twice. An attempt that it began would be that of no process.
 //
 // The known recipe for such locks has a process that did not get the lock look again
 // later, and tells five cases apart. They are rows of the table: somebody else changed
@@ -47,6 +51,9 @@
 //     behind where it was at the last acquisition that was lost. A lease cannot stop a process that
 //     was paused for longer than it; only the resource can, by refusing a lower fence.
 //   - Every operation may be sent again by the same owner, because a client repeats a
-//     command whose answer was lost. Owners are random and used for one attempt.
+//     command whose answer was lost, and the answer is as the first one, as long as the state is
+//     kept: of a failure or a release until at least [DefaultAttempts] more attempts have
+//     ended ([State].Ended). Owners are random, of 128 bits, and used for one attempt: each wait for a
+//     turn makes one, and another one after an attempt that was handed back.
 //   - Attempts never exceed max, and after done there is none until the state is forgotten.
 package once

@@ -17,6 +17,7 @@ type fault struct {
 	lose   bool          // the answer is lost
 	after  time.Duration // until the answer comes back
 	late   time.Duration // it is applied so late that the client has gone, and is told so at once
+	again  time.Duration // it is applied once more, so long after
 }
 
 // forever is longer than any test.
@@ -78,6 +79,12 @@ func (f *faulty) Apply(ctx context.Context, name string, op once.Operation) (onc
 			_, _ = f.Store.Apply(context.WithoutCancel(ctx), name, op)
 		})
 		return once.Reply{}, fmt.Errorf("%w: connection reset", once.ErrUnavailable)
+	}
+	if to.again > 0 {
+		f.late.Go(func() {
+			pass(to.again)
+			_, _ = f.Store.Apply(context.WithoutCancel(ctx), name, op)
+		})
 	}
 	if to.slow > 0 {
 		return f.applySlowly(ctx, name, op, to.slow)

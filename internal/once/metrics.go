@@ -31,11 +31,8 @@ const outcomeLost = "lost"
 // The series begin with 0.
 func init() {
 	for _, a := range []Action{Acquire, Extend, Finish, Fail, Release} {
-		for _, outcome := range []string{string(OK), "error"} {
+		for _, outcome := range []string{string(OK), string(Lost), "error"} {
 			operations.WithLabelValues(string(a), outcome)
-		}
-		if a != Acquire {
-			operations.WithLabelValues(string(a), string(Lost))
 		}
 	}
 	for _, outcome := range []Outcome{Busy, AlreadyDone, OutOfAttempts} {

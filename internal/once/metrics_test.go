@@ -45,7 +45,7 @@ func TestMetrics(t *testing.T) {
 	before := counts(t)
 	for _, name := range []string{
 		"operations acquire ok", "operations acquire busy", "operations acquire done", "operations acquire out of attempts",
-		"operations acquire error", "operations extend ok", "operations extend lost", "operations extend error",
+		"operations acquire lost", "operations acquire error", "operations extend ok", "operations extend lost", "operations extend error",
 		"operations done ok", "operations done lost", "operations done error", "operations fail ok", "operations fail lost",
 		"operations fail error", "operations release ok", "operations release lost", "operations release error",
 		"attempts done", "attempts failed", "attempts released", "attempts lost", "exhausted",

@@ -148,14 +148,14 @@ func (r record) known() State {
 }
 
 // columns are those of a record, in the order of [scan], of the table named k.
-const columns = mysql.Now + ", k.name, k.phase, k.owner, k.attempt, k.max_attempts, k.lease, k.keep, k.fence, k.changes, k.lease_ends, k.forget_at, k.reason"
+const columns = mysql.Now + ", k.name, k.phase, k.owner, k.attempt, k.max_attempts, k.lease, k.keep, k.fence, k.changes, k.began, k.lease_ends, k.forget_at, k.reason, k.ended"
 
 // scan reads a record.
 func scan(rows *sql.Rows) (r record, err error) {
 	var now int64
-	var name, phase, owner, reason sql.NullString
-	var attempt, maxAttempts, lease, keep, fence, changes, ends, forgetAt sql.NullInt64
-	if err := rows.Scan(&now, &name, &phase, &owner, &attempt, &maxAttempts, &lease, &keep, &fence, &changes, &ends, &forgetAt, &reason); err != nil {
+	var name, phase, owner, reason, ended sql.NullString
+	var attempt, maxAttempts, lease, keep, fence, changes, began, ends, forgetAt sql.NullInt64
+	if err := rows.Scan(&now, &name, &phase, &owner, &attempt, &maxAttempts, &lease, &keep, &fence, &changes, &began, &ends, &forgetAt, &reason, &ended); err != nil {
 		return r, err
 	}
 	r = record{name: name.String, now: time.UnixMilli(now), changes: changes.Int64}
@@ -163,8 +163,9 @@ func scan(rows *sql.Rows) (r record, err error) {
 		return r, nil
 	}
 	r.state = State{
-		Phase: Phase(phase.String), Owner: owner.String, Attempt: int(attempt.Int64), Fence: Fence(fence.Int64), Reason: reason.String,
+		Phase: Phase(phase.String), Owner: owner.String, Attempt: int(attempt.Int64), Fence: Fence(fence.Int64), Reason: reason.String, Ended: ended.String,
 		Terms:    Terms{Lease: time.Duration(lease.Int64) * time.Millisecond, Keep: time.Duration(keep.Int64) * time.Millisecond, Attempts: int(maxAttempts.Int64)},
+		Began:    time.UnixMilli(began.Int64),
 		ForgetAt: time.UnixMilli(forgetAt.Int64),
 	}
 	if ends.Int64 != 0 {
@@ -195,7 +196,7 @@ func values(s State) []any {
 	}
 	return []any{
 		string(s.Phase), s.Owner, s.Attempt, s.Terms.Attempts, s.Terms.Lease.Milliseconds(), s.Terms.Keep.Milliseconds(),
-		ends, s.ForgetAt.UnixMilli(), s.Reason,
+		s.Began.UnixMilli(), ends, s.ForgetAt.UnixMilli(), s.Reason, s.Ended,
 	}
 }
 
@@ -250,8 +251,8 @@ const nextFence = "LAST_INSERT_ID(GREATEST(fence + 1, " + mysql.Now + "))"
 // insert adds the row of a name, with a fence above the floor, and returns that. A name that
 // has a row is a duplicate.
 func (m *MySQL) insert(ctx context.Context, name string, s State) (Fence, error) {
-	result, err := m.db.ExecContext(ctx, "INSERT INTO once_keys (name, phase, owner, attempt, max_attempts, lease, keep, lease_ends, forget_at, reason, fence)"+
-		" SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "+nextFence+" FROM once_keys WHERE name = ? LOCK IN SHARE MODE",
+	result, err := m.db.ExecContext(ctx, "INSERT INTO once_keys (name, phase, owner, attempt, max_attempts, lease, keep, began, lease_ends, forget_at, reason, ended, fence)"+
+		" SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "+nextFence+" FROM once_keys WHERE name = ? LOCK IN SHARE MODE",
 		append(append([]any{name}, values(s)...), floorRow)...)
 	n, err := mysql.Affected(result, err)
 	if err != nil {
@@ -275,7 +276,7 @@ func (m *MySQL) update(ctx context.Context, r record, s State) (Fence, error) {
 		next = nextFence
 	}
 	result, err := m.db.ExecContext(ctx, "UPDATE once_keys SET phase = ?, owner = ?, attempt = ?, max_attempts = ?, lease = ?, keep = ?,"+
-		" lease_ends = ?, forget_at = ?, reason = ?, fence = "+next+", changes = changes + 1 WHERE name = ? AND fence = ? AND changes = ?",
+		" began = ?, lease_ends = ?, forget_at = ?, reason = ?, ended = ?, fence = "+next+", changes = changes + 1 WHERE name = ? AND fence = ? AND changes = ?",
 		append(values(s), r.name, uint64(r.state.Fence), r.changes)...)
 	n, err := mysql.Affected(result, err)
 	switch {

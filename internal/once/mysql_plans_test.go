@@ -67,8 +67,10 @@ func plannedMySQL(t *testing.T, store *once.MySQL, db *sql.DB, size int) []plann
 			return apply("a", once.Operation{Action: once.Extend, Owner: "me"}, once.OK)()
 		}},
 		{"fail", "PRIMARY", 2, some, apply("a", once.Operation{Action: once.Fail, Owner: "me"}, once.OK)},
-		{"acquire, free", "PRIMARY", 2, some, apply("a", once.Operation{Action: once.Acquire, Owner: "me"}, once.OK)},
-		{"release", "PRIMARY", 2, some, apply("a", once.Operation{Action: once.Release, Owner: "me"}, once.OK)},
+		{"acquire, free", "PRIMARY", 2, some, apply("a", once.Operation{Action: once.Acquire, Owner: "another"}, once.OK)},
+		{"fail, repeated", "PRIMARY", 1, some, apply("a", once.Operation{Action: once.Fail, Owner: "me"}, once.OK)},
+		{"release", "PRIMARY", 2, some, apply("a", once.Operation{Action: once.Release, Owner: "another"}, once.OK)},
+		{"acquire, late", "PRIMARY", 1, some, apply("a", once.Operation{Action: once.Acquire, Owner: "me"}, once.Lost)},
 		{"done by nobody", "PRIMARY", 1, some, apply("b", once.Operation{Action: once.Finish, Owner: "me"}, once.Lost)},
 		{"get", "PRIMARY", 1, some, func() error { _, err := store.Get(t.Context(), "a"); return err }},
 		{"forget", "PRIMARY", 2, some, func() error { _, err := store.Forget(t.Context(), "a", true); return err }},

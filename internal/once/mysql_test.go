@@ -32,8 +32,8 @@ func newMySQL(t *testing.T) (*once.MySQL, *sql.DB) {
 // ageMySQL moves the times of a state back by d.
 func ageMySQL(t *testing.T, db *sql.DB, name string, d time.Duration) {
 	t.Helper()
-	execMySQL(t, db, "UPDATE once_keys SET lease_ends = IF(lease_ends > ?, lease_ends - ?, 0), forget_at = IF(forget_at > ?, forget_at - ?, 0), changes = changes + 1 WHERE name = ?",
-		d.Milliseconds(), d.Milliseconds(), d.Milliseconds(), d.Milliseconds(), name)
+	execMySQL(t, db, "UPDATE once_keys SET began = IF(began > ?, began - ?, 0), lease_ends = IF(lease_ends > ?, lease_ends - ?, 0), forget_at = IF(forget_at > ?, forget_at - ?, 0), changes = changes + 1 WHERE name = ?",
+		d.Milliseconds(), d.Milliseconds(), d.Milliseconds(), d.Milliseconds(), d.Milliseconds(), d.Milliseconds(), name)
 }
 
 func execMySQL(t *testing.T, db *sql.DB, statement string, args ...any) {

@@ -35,6 +35,10 @@ type Key struct {
 	// Keep is how long it is known that the work was done, or that all attempts failed; 0:
 	// [DefaultKeep].
 	Keep time.Duration
+	// Wait is how long Do and Hold wait for their turn, or for the end of the work, before they
+	// return [ErrBusy]; 0: as long as it takes. After an attempt of their own that failed they
+	// wait as long again.
+	Wait time.Duration
 	// NoWait makes Do and Hold return [ErrBusy] while another process works, also after an
 	// attempt of their own that failed.
 	NoWait bool
@@ -49,7 +53,7 @@ type Attempt struct {
 
 // Errors of [Once.Do] and [Once.Hold], beside those of the store and of the work.
 var (
-	// ErrBusy: another process works, and [Key].NoWait is set.
+	// ErrBusy: another process works, and [Key].NoWait is set or [Key].Wait has passed.
 	ErrBusy = errors.New("another process works on it")
 	// ErrExhausted: all attempts failed.
 	ErrExhausted = errors.New("all attempts failed")
@@ -131,7 +135,7 @@ func New(store Store, o Options) *Once {
 func (o *Once) newCall(k Key, attempts int) (*call, error) {
 	k.Lease = cmp.Or(k.Lease, DefaultLease).Truncate(time.Millisecond)
 	k.Margin = cmp.Or(k.Margin, k.Lease/10)
-	c := &call{Once: o, key: k, terms: Terms{Lease: k.Lease, Keep: cmp.Or(k.Keep, DefaultKeep), Attempts: attempts}}
+	c := &call{Once: o, key: k, began: time.Now(), terms: Terms{Lease: k.Lease, Keep: cmp.Or(k.Keep, DefaultKeep), Attempts: attempts}}
 	if err := (Operation{Action: Acquire, Owner: "-", Terms: c.terms}).Check(k.Name); err != nil {
 		return nil, err
 	}
@@ -170,7 +174,7 @@ func (o *Once) newCall(k Key, attempts int) (*call, error) {
 //   - [ErrLost]: the work failed when its lease was lost, or succeeded and the lease was
 //     lost before that could be recorded, and so it may be done again;
 //   - the cause of ctx;
-//   - an error of the store: it could not be asked at the beginning, or answered three times
+//   - an error of the store: it could not be asked for some seconds at the beginning, or answered three times
 //     so late that the lease left no time for the work, and nothing was done;
 //     or it could not record for a minute that the work is done, and so it may be done
 //     again. While Do waits or works, it asks a store that is away until it is back.
@@ -236,7 +240,8 @@ func (l *lease) attemptTo(ctx context.Context, work func(context.Context, Attemp
 	}
 	l.hooks.Error(name, err)
 	l.failed, l.failure = l.attempt.Fence, err
-	if r, _ := l.end(ctx, Fail, err.Error(), recordTimeout); r.State.Phase == Exhausted && r.Outcome == OK {
+	// The answer may be that to a repetition, when another attempt was the last one.
+	if r, _ := l.end(ctx, Fail, err.Error(), recordTimeout); r.State.Phase == Exhausted && r.Outcome == OK && r.State.Owner == l.owner {
 		return false, fmt.Errorf("%s: %w, %d of them: %w", name, ErrExhausted, r.State.Attempt, err)
 	}
 	return true, nil

@@ -166,6 +166,23 @@ func TestDo(t *testing.T) {
 	})
 }
 
+// Until a third of the lease nothing extends it. The test is not parallel: it counts the
+// goroutines of the process.
+func TestShortWorkCostsNoGoroutine(t *testing.T) {
+	network := &faulty{Store: oncetest.NewMemory(time.Now)}
+	o := once.New(network, once.Options{})
+	before := runtime.NumGoroutine()
+	did, err := o.Do(t.Context(), once.Key{Name: "k", Lease: time.Hour}, func(context.Context, once.Attempt) error {
+		if n := runtime.NumGoroutine(); n > before {
+			t.Errorf("%d goroutines, want %d as before", n, before)
+		}
+		return nil
+	})
+	if !did || err != nil || network.sent(once.Extend) != 0 || network.total() != 2 {
+		t.Errorf("%v, %v, with %d operations", did, err, network.total())
+	}
+}
+
 // When the last attempt fails, the error is both: no attempt is left, and why.
 func TestExhausted(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
@@ -333,8 +350,8 @@ func TestPauses(t *testing.T) {
 // A name that is held by a process that died is taken, or found exhausted.
 func TestExpired(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		for range 2 {
-			w.apply(once.Operation{Action: once.Acquire, Owner: "dead"})
+		for _, owner := range []string{"dead", "dead, too"} {
+			w.apply(once.Operation{Action: once.Acquire, Owner: owner})
 			pass(lease)
 		}
 		var told []string
@@ -382,6 +399,26 @@ func TestNoWait(t *testing.T) {
 		begin := time.Now()
 		if err := w.process().Hold(t.Context(), k, never(t)); !errors.Is(err, once.ErrBusy) || time.Since(begin) != 0 {
 			t.Errorf("Hold: %v after %v", err, time.Since(begin))
+		}
+	})
+}
+
+// With Wait it is waited for so long, and no longer; an attempt takes as long as it takes.
+func TestWait(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		k := once.Key{Name: "k", Wait: lease * 3 / 4}
+		w.apply(once.Operation{Action: once.Acquire, Owner: "other"})
+		begin := time.Now()
+		if _, err := w.process().Do(t.Context(), k, never(t)); !errors.Is(err, once.ErrBusy) || time.Since(begin) != k.Wait {
+			t.Errorf("%v after %v", err, time.Since(begin))
+		}
+		begin = time.Now() // the lease ends before it has waited as long again
+		did, err := w.process().Do(t.Context(), k, func(ctx context.Context, _ once.Attempt) error {
+			pass(3 * k.Wait)
+			return context.Cause(ctx)
+		})
+		if !did || err != nil || time.Since(begin) < 3*k.Wait {
+			t.Errorf("%v, %v after %v", did, err, time.Since(begin))
 		}
 	})
 }

@@ -27,7 +27,8 @@ import (
 //
 // Each operation is one script, which has the server's clock decide. The scripts are
 // [Step] in Lua; they leave no state without its time to live. The times that this process
-// is told are by its own clock, from the time that is left.
+// is told are by its own clock, from the time that is left; but [State].Began is by that of the
+// process that began the attempt.
 //
 // A Redis that loses data loses the states with it: a name that was done may be done
 // again, and one that is held may be acquired. The order of the fences it never loses.
@@ -77,13 +78,14 @@ func nameOf(key string) (name string, ok bool) {
 //
 //	PHASE OWNER
 //	KEEP LEASE MAX ATTEMPT
-//	EPOCH SEQUENCE
+//	EPOCH SEQUENCE BEGAN
+//	ENDED
 //	REASON
 //
-// An owner has no line feed; a reason may have some. KEEP and LEASE are in milliseconds,
-// and the fence is two numbers, because it is too large for one in Lua. The key's time to
-// live is the rest: the state is forgotten at its end, and the lease of a name that is held
-// ends KEEP before that.
+// An owner has no line feed and no tab; a reason may have some. KEEP and LEASE are in milliseconds,
+// BEGAN in unix milliseconds, and the fence is two numbers, because it is too large for one
+// in Lua. The key's time to live is the rest: the state is forgotten at its end, and the
+// lease of a name that is held ends KEEP before that.
 //
 // The order of the parts is for speed: a state that an owner holds begins with "held",
 // the owner and a line feed, and the terms are one argument of the script that acquires.
@@ -95,19 +97,32 @@ const load = `
 local v = redis.call('GET', KEYS[1]) or ''
 `
 
-// parse sets the parts of v; phase is nil if there is no state.
+// parse sets the parts of v; phase is nil if there is no state. fence has both its numbers
+// and BEGAN, and the reason begins at rest.
 const parse = `
-local phase, owner, keep, lease, max, attempt
+local phase, owner, keep, lease, max, attempt, fence, ended, rest
 if v ~= '' then
-	phase, owner, keep, lease, max, attempt = string.match(v, '^(%l+) ([^\n]+)\n(%d+) (%d+) (%d+) (%d+)\n')
+	phase, owner, keep, lease, max, attempt, fence, ended, rest =
+		string.match(v, '^(%l+) ([^\n]+)\n(%d+) (%d+) (%d+) (%d+)\n(%d+ %d+ %d+)\n([^\n]*)\n()')
 	if not phase then return redis.error_reply('MALFORMED state') end
 end
 `
 
-// loadOwn is load and parse for an operation of an owner, ARGV[1], who must be that of the
-// state.
-const loadOwn = load + parse + `
-if owner ~= ARGV[1] then return 'lost\n0 ' .. redis.call('PTTL', KEYS[1]) .. ' ' .. v end
+// endings has functions for State.wasEnded and State.noteEnded.
+var endings = `
+local function was_ended(how) return string.find('\t' .. ended, '\t' .. how .. ' ' .. ARGV[1] .. '\t', 1, true) end
+local function note_ended(how)
+	ended = how .. ' ' .. owner .. '\t' .. ended
+	if #ended > ` + strconv.Itoa(maxEnded) + ` then ended = string.match(string.sub(ended, 1, ` + strconv.Itoa(maxEnded) + `), '^.*\t') end
+end
+`
+
+// loadEnding is load and parse for a failure or a release, named action, of an owner, ARGV[1].
+var loadEnding = load + parse + endings + `
+if phase ~= 'held' or owner ~= ARGV[1] then
+	return (phase and was_ended(action) and 'ok\n0 ' or 'lost\n0 ') .. redis.call('PTTL', KEYS[1]) .. ' ' .. v
+end
+note_ended(action)
 `
 
 // serverID is an expression in Lua: the id of the data of the server that runs the script,
@@ -124,34 +139,39 @@ const noEpoch = "no epoch"
 // acquireScript is [Acquire].
 //
 //	KEYS[1] the state  KEYS[2] the marker
-//	ARGV[1] owner  ARGV[2] terms: KEEP LEASE MAX  ARGV[3] lease + keep
+//	ARGV[1] owner  ARGV[2] terms: KEEP LEASE MAX  ARGV[3] lease + keep  ARGV[4] now, in unix milliseconds
 //	returns as load says; the outcome may be "no epoch"
 var acquireScript = redis.NewScript(load + `
-local reason, nth, outcome = '', '1', 'ok\n1 '
+local before, reason, nth, outcome = '', '', '1', 'ok\n1 '
 if v ~= '' then -- it is not the first attempt
-` + parse + `
+` + parse + endings + `
 	local newKeep, newMax = string.match(ARGV[2], '^(%d+) %d+ (%d+)$')
-	local fence = string.match(v, '\n[^\n]*(\n[^\n]*\n)')
-	reason = string.match(v, '\n[^\n]*\n[^\n]*\n(.*)$')
+	reason = string.sub(v, rest)
 	if phase ~= 'free' then
 		local ttl = redis.call('PTTL', KEYS[1])
 		if phase == 'done' then return 'done\n0 ' .. ttl .. ' ' .. v end
 		if phase == 'exhausted' then return 'out of attempts\n0 ' .. ttl .. ' ' .. v end
 		if ttl > tonumber(keep) and owner ~= ARGV[1] then return 'busy\n0 ' .. ttl .. ' ' .. v end
 		if ttl > tonumber(keep) then
-			v = 'held ' .. owner .. '\n' .. ARGV[2] .. ' ' .. attempt .. fence .. reason
+			v = 'held ' .. owner .. '\n' .. ARGV[2] .. ' ' .. attempt .. '\n' .. fence .. '\n' .. ended .. '\n' .. reason
 			redis.call('SET', KEYS[1], v, 'PX', ARGV[3])
 			return 'ok\n0 ' .. ARGV[3] .. ' ' .. v
 		end
+	end
+	if owner == ARGV[1] or was_ended('fail') or was_ended('release') or was_ended('expire') then
+		return 'lost\n0 ' .. redis.call('PTTL', KEYS[1]) .. ' ' .. v
+	end
+	if phase == 'held' then
+		note_ended('expire')
 		reason = 'the lease of attempt ' .. attempt .. ' expired'
 		outcome = 'ok\n0 '
 	end
 	if newMax ~= '0' and tonumber(attempt) >= tonumber(newMax) then
-		v = 'exhausted ' .. owner .. '\n' .. ARGV[2] .. ' ' .. attempt .. fence .. reason
+		v = 'exhausted ' .. owner .. '\n' .. ARGV[2] .. ' ' .. attempt .. '\n' .. fence .. '\n' .. ended .. '\n' .. reason
 		redis.call('SET', KEYS[1], v, 'PX', newKeep)
 		return 'out of attempts\n1 ' .. newKeep .. ' ' .. v
 	end
-	nth = attempt + 1
+	nth, before = attempt + 1, ended
 end
 local marker = redis.call('HGET', KEYS[2], 'epoch')
 if not marker then return 'no epoch\n0 0 ' end
@@ -160,7 +180,7 @@ if not string.find(info, 'role:master', 1, true)
 	or not string.find(info, 'master_replid:' .. string.sub(marker, 1, 40) .. '\r\n', 1, true) then return 'no epoch\n0 0 ' end
 local seq = redis.call('HINCRBY', KEYS[2], 'seq', '1')
 if seq > ` + maxSequence + ` then return 'no epoch\n0 0 ' end
-v = 'held ' .. ARGV[1] .. '\n' .. ARGV[2] .. ' ' .. nth .. '\n' .. string.sub(marker, 42) .. ' ' .. seq .. '\n' .. reason
+v = 'held ' .. ARGV[1] .. '\n' .. ARGV[2] .. ' ' .. nth .. '\n' .. string.sub(marker, 42) .. ' ' .. seq .. ' ' .. ARGV[4] .. '\n' .. before .. '\n' .. reason
 redis.call('SET', KEYS[1], v, 'PX', ARGV[3])
 return outcome .. ARGV[3] .. ' ' .. v
 `)
@@ -170,9 +190,9 @@ return outcome .. ARGV[3] .. ' ' .. v
 //	KEYS[1] the state
 //	ARGV[1] owner
 //	returns as load says
-var extendScript = redis.NewScript(loadOwn + `
+var extendScript = redis.NewScript(load + parse + `
 local ttl = redis.call('PTTL', KEYS[1])
-if phase ~= 'held' or ttl <= tonumber(keep) then return 'lost\n0 ' .. ttl .. ' ' .. v end
+if phase ~= 'held' or owner ~= ARGV[1] or ttl <= tonumber(keep) then return 'lost\n0 ' .. ttl .. ' ' .. v end
 redis.call('PEXPIRE', KEYS[1], lease + keep)
 return 'ok\n0 ' .. lease + keep .. ' ' .. v
 `)
@@ -198,10 +218,9 @@ return (owner == ARGV[1] and phase == 'done' and 'ok\n0 ' or 'lost\n0 ') .. redi
 //	KEYS[1] the state
 //	ARGV[1] owner  ARGV[2] reason
 //	returns as load says
-var failScript = redis.NewScript(loadOwn + `
-if phase ~= 'held' then return (phase == 'done' and 'lost\n0 ' or 'ok\n0 ') .. redis.call('PTTL', KEYS[1]) .. ' ' .. v end
+var failScript = redis.NewScript(`local action = 'fail'` + loadEnding + `
 phase = max ~= '0' and tonumber(attempt) >= tonumber(max) and 'exhausted' or 'free'
-v = phase .. string.match(v, '^held([^\n]*\n[^\n]*\n[^\n]*\n)') .. ARGV[2]
+v = phase .. ' ' .. owner .. '\n' .. keep .. ' ' .. lease .. ' ' .. max .. ' ' .. attempt .. '\n' .. fence .. '\n' .. ended .. '\n' .. ARGV[2]
 redis.call('SET', KEYS[1], v, 'PX', keep)
 return 'ok\n1 ' .. keep .. ' ' .. v
 `)
@@ -211,9 +230,8 @@ return 'ok\n1 ' .. keep .. ' ' .. v
 //	KEYS[1] the state
 //	ARGV[1] owner
 //	returns as load says
-var releaseScript = redis.NewScript(loadOwn + `
-if phase ~= 'held' then return (phase == 'free' and 'ok\n0 ' or 'lost\n0 ') .. redis.call('PTTL', KEYS[1]) .. ' ' .. v end
-v = 'free ' .. owner .. '\n' .. keep .. ' ' .. lease .. ' ' .. max .. ' ' .. attempt - 1 .. string.match(v, '\n[^\n]*(\n.*)$')
+var releaseScript = redis.NewScript(`local action = 'release'` + loadEnding + `
+v = 'free ' .. owner .. '\n' .. keep .. ' ' .. lease .. ' ' .. max .. ' ' .. attempt - 1 .. '\n' .. fence .. '\n' .. ended .. '\n' .. string.sub(v, rest)
 redis.call('SET', KEYS[1], v, 'PX', keep)
 return 'ok\n1 ' .. keep .. ' ' .. v
 `)
@@ -244,7 +262,9 @@ func (r *Redis) acquire(ctx context.Context, key string, op Operation) (Reply, e
 	keys := []string{key, markerOf(key)}
 	lease, keep := op.Terms.Lease.Milliseconds(), op.Terms.Keep.Milliseconds()
 	terms := strconv.FormatInt(keep, 10) + " " + strconv.FormatInt(lease, 10) + " " + strconv.Itoa(op.Terms.Attempts)
-	ask := func() (Reply, error) { return r.run(ctx, acquireScript, keys, op.Owner, terms, lease+keep) }
+	ask := func() (Reply, error) {
+		return r.run(ctx, acquireScript, keys, op.Owner, terms, lease+keep, time.Now().UnixMilli())
+	}
 	reply, err := ask()
 	if err != nil || reply.Outcome != noEpoch {
 		return reply, err
@@ -433,7 +453,9 @@ func decodeState(v string, now time.Time, ttl time.Duration) (s State, ok bool) 
 	s.Phase, s.Owner = Phase(next(" ")), next("\n")
 	s.Terms.Keep, s.Terms.Lease = time.Duration(number(" ", 43)*millis), time.Duration(number(" ", 43)*millis)
 	s.Terms.Attempts, s.Attempt = int(number(" ", 31)), int(number("\n", 31))
-	s.Fence = Fence(number(" ", 32)<<31 | number("\n", 31))
+	s.Fence = Fence(number(" ", 32)<<31 | number(" ", 31))
+	s.Began = time.UnixMilli(number("\n", 63))
+	s.Ended = next("\n")
 	s.Reason, s.ForgetAt = v, now.Add(ttl)
 	switch s.Phase {
 	case Held:

@@ -3,6 +3,7 @@ package once_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -41,19 +42,19 @@ func TestRedisStored(t *testing.T) {
 		op   once.Operation
 		want string
 	}{
-		{once.Operation{Action: once.Acquire, Owner: "me", Terms: terms}, "held me\n3600000 3600000 3 1\n1 1\n"},
-		{once.Operation{Action: once.Extend, Owner: "me"}, "held me\n3600000 3600000 3 1\n1 1\n"},
-		{once.Operation{Action: once.Fail, Owner: "me", Reason: "no\nluck"}, "free me\n3600000 3600000 3 1\n1 1\nno\nluck"},
-		{once.Operation{Action: once.Acquire, Owner: "you", Terms: terms}, "held you\n3600000 3600000 3 2\n1 2\nno\nluck"},
-		{once.Operation{Action: once.Acquire, Owner: "you", Terms: terms}, "held you\n3600000 3600000 3 2\n1 2\nno\nluck"},
-		{once.Operation{Action: once.Release, Owner: "you"}, "free you\n3600000 3600000 3 1\n1 2\nno\nluck"},
-		{once.Operation{Action: once.Acquire, Owner: "him", Terms: once.Terms{Lease: time.Hour, Keep: time.Minute, Attempts: 1}}, "exhausted you\n60000 3600000 1 1\n1 2\nno\nluck"},
+		{once.Operation{Action: once.Acquire, Owner: "me", Terms: terms}, "held me\n3600000 3600000 3 1\n1 1 BEGAN\n\n"},
+		{once.Operation{Action: once.Extend, Owner: "me"}, "held me\n3600000 3600000 3 1\n1 1 BEGAN\n\n"},
+		{once.Operation{Action: once.Fail, Owner: "me", Reason: "no\nluck"}, "free me\n3600000 3600000 3 1\n1 1 BEGAN\nfail me\t\nno\nluck"},
+		{once.Operation{Action: once.Acquire, Owner: "you", Terms: terms}, "held you\n3600000 3600000 3 2\n1 2 BEGAN\nfail me\t\nno\nluck"},
+		{once.Operation{Action: once.Acquire, Owner: "you", Terms: terms}, "held you\n3600000 3600000 3 2\n1 2 BEGAN\nfail me\t\nno\nluck"},
+		{once.Operation{Action: once.Release, Owner: "you"}, "free you\n3600000 3600000 3 1\n1 2 BEGAN\nrelease you\tfail me\t\nno\nluck"},
+		{once.Operation{Action: once.Acquire, Owner: "him", Terms: once.Terms{Lease: time.Hour, Keep: time.Minute, Attempts: 1}}, "exhausted you\n60000 3600000 1 1\n1 2 BEGAN\nrelease you\tfail me\t\nno\nluck"},
 	} {
 		r, err := store.Apply(t.Context(), "a", step.op)
 		if err != nil {
 			t.Fatal(err)
 		}
-		v := client.Get(t.Context(), key).Val()
+		v := strings.Replace(client.Get(t.Context(), key).Val(), strconv.FormatInt(r.State.Began.UnixMilli(), 10), "BEGAN", 1)
 		if v != step.want {
 			t.Errorf("%s: stored %q, want %q", step.op.Action, v, step.want)
 		}
@@ -217,7 +218,8 @@ func TestRedisForeignKeys(t *testing.T) {
 		func() error { return client.Set(t.Context(), key, "gibberish", 0).Err() },
 		func() error { return client.Set(t.Context(), key, "held 1 2 3", 0).Err() },
 		func() error { return client.Set(t.Context(), key, "held me\n1 1 1 1", 0).Err() },
-		func() error { return client.Set(t.Context(), key, "lost me\n1 1 1 1\n1 1\n", 0).Err() },
+		func() error { return client.Set(t.Context(), key, "held me\n1 1 1 1\n1 1 BEGAN\n", 0).Err() },
+		func() error { return client.Set(t.Context(), key, "lost me\n1 1 1 1\n1 1 BEGAN\n\n", 0).Err() },
 	} {
 		if err := errors.Join(client.FlushAll(t.Context()).Err(), set()); err != nil {
 			t.Fatal(err)

@@ -31,14 +31,18 @@ func connect(t testing.TB, server *localserver.Redis) *redis.Client {
 // harness is a store in Redis to be tested.
 func harness(client redis.UniversalClient, store once.Store) oncetest.Harness {
 	return oncetest.Harness{Store: store, Age: func(name string, d time.Duration) error {
-		ctx, key := context.Background(), once.StateKey(name)
-		ttl, err := client.PTTL(ctx, key).Result()
-		if err != nil || ttl < 0 {
-			return err
-		}
-		return client.PExpire(ctx, key, ttl-d).Err()
+		return ageScript.Run(context.Background(), client, []string{once.StateKey(name)}, d.Milliseconds()).Err()
 	}}
 }
+
+// ageScript moves the times of a state back: when its attempt began, and when its key expires.
+var ageScript = redis.NewScript(`
+local ttl = redis.call('PTTL', KEYS[1])
+if ttl < 0 then return 0 end
+local v = string.gsub(redis.call('GET', KEYS[1]), '^([^\n]+\n[^\n]+\n%d+ %d+ )(%d+)', function(head, began) return head .. began - ARGV[1] end)
+redis.call('SET', KEYS[1], v, 'KEEPTTL')
+return redis.call('PEXPIRE', KEYS[1], ttl - ARGV[1])
+`)
 
 func TestRedis(t *testing.T) {
 	t.Parallel()

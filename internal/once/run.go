@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/activityd/activityd/internal/retry"
@@ -32,6 +31,11 @@ const (
 	// probably away, and the lease ends soon.
 	abandonTimeout = time.Second
 
+	// firstTimeout is how long a store that has not answered a call yet is asked again. One
+	// connection that breaks is no reason to give up, and a wrong address is to be noticed. What
+	// was asked last by then may take applyTimeout more.
+	firstTimeout = 5 * time.Second
+
 	maxTooLate = 3 // acquisitions in one wait whose answers come too late to work
 )
 
@@ -41,6 +45,7 @@ type call struct {
 
 	key      Key
 	terms    Terms
+	began    time.Time
 	answered bool          // the store has answered this call
 	look     time.Duration // a waiter looks again after at most so long; 0: when the lease ends
 
@@ -62,15 +67,14 @@ type lease struct {
 	sent time.Time
 }
 
-// started is when this process began, about.
-var started = time.Now().UTC().Format(time.RFC3339)
-
-// newOwner returns an owner that no other attempt has. It names the process for people: by
-// its host, its id, and when it began.
-func newOwner() string {
+// process names this process for people: by its host, its id, and about when it began.
+var process = func() string {
 	host, _ := os.Hostname()
-	return fmt.Sprintf("%.40s/%d@%s/%s", host, os.Getpid(), started, rand.Text())
-}
+	return fmt.Sprintf("%.40s/%d@%s", host, os.Getpid(), time.Now().UTC().Format(time.RFC3339))
+}()
+
+// newOwner returns an owner that no other attempt has: its random part has 128 bits at least.
+func newOwner() string { return process + "/" + rand.Text() }
 
 // processOf returns what names the process in an owner, as in
 // "web3/4711@2026-11-22T07:19:02Z".
@@ -87,7 +91,7 @@ func topic(name string) string { return "once:" + name }
 // apply sends one operation once, and counts it, unless ctx ends. No answer within timeout is an
 // [ErrUnavailable].
 func (o *Once) apply(ctx context.Context, name string, op Operation, timeout time.Duration) (Reply, error) {
-	limited, cancel := context.WithTimeout(ctx, timeout)
+	limited, cancel := limit(ctx, op.Action, timeout)
 	defer cancel()
 	r, err := o.store.Apply(limited, name, op)
 	if err != nil {
@@ -104,16 +108,21 @@ func (o *Once) apply(ctx context.Context, name string, op Operation, timeout tim
 	return r, nil
 }
 
-// outlive returns a context that ends abandonTimeout after ctx, or when the function is called.
-// It has a deadline if ctx has one: the Redis client goes by deadlines alone.
-func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
-	longer := context.WithoutCancel(ctx)
-	var cancel context.CancelFunc
-	if deadline, ok := ctx.Deadline(); ok {
-		longer, cancel = context.WithDeadline(longer, deadline.Add(abandonTimeout))
-	} else {
-		longer, cancel = context.WithCancel(longer)
+// limit returns a context that ends after timeout, or with ctx, or when the function is called.
+//
+// That of an acquisition ends abandonTimeout after ctx. A server carries out a statement whose
+// client has gone, perhaps after the release that was sent next: the name would be held for a
+// lease by a call that has returned. Its deadline is that of ctx and so much: the Redis client
+// goes by deadlines alone.
+func limit(ctx context.Context, a Action, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if a != Acquire || ctx.Done() == nil {
+		return context.WithTimeout(ctx, timeout)
 	}
+	end := time.Now().Add(timeout)
+	if deadline, ok := ctx.Deadline(); ok && deadline.Add(abandonTimeout).Before(end) {
+		end = deadline.Add(abandonTimeout)
+	}
+	longer, cancel := context.WithDeadline(context.WithoutCancel(ctx), end)
 	stop := context.AfterFunc(ctx, func() {
 		_ = retry.Sleep(longer, abandonTimeout)
 		cancel()
@@ -122,31 +131,29 @@ func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // send sends an operation until the store answers or ctx ends. A store that has not
-// answered this call before is asked once, so that one that is away is an error at once.
-//
-// An acquisition goes on for up to abandonTimeout after ctx has ended. A server carries out a
-// statement whose client has gone, perhaps after the release that was sent next: the name
-// would be held for a lease by a call that has returned.
+// answered this call before is an error when firstTimeout has passed since the call began.
 func (l *lease) send(ctx context.Context, op Operation) (Reply, error) {
 	op.Owner = l.owner
-	asking := ctx
-	if op.Action == Acquire {
-		var cancel context.CancelFunc
-		asking, cancel = outlive(ctx)
-		defer cancel()
-	}
 	for failures := 1; ; failures++ {
 		l.sent = time.Now()
-		r, err := l.apply(asking, l.key.Name, op, applyTimeout)
+		r, err := l.apply(ctx, l.key.Name, op, applyTimeout)
 		if err == nil {
 			l.answered = true
 			l.noticeExhausted(op.Action, r, failures > 1)
 			return r, nil
 		}
-		if !l.answered || !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrNoEpoch) {
+		again := errors.Is(err, ErrUnavailable)
+		if l.answered {
+			again = again || errors.Is(err, ErrNoEpoch)
+		} else {
+			again = again && time.Since(l.began) < firstTimeout
+		}
+		if !again {
 			return Reply{}, err
 		}
-		l.hooks.Error(l.key.Name, err)
+		if l.answered {
+			l.hooks.Error(l.key.Name, err)
+		}
 		if retry.Sleep(ctx, retry.Backoff(failures, firstAway, maxAway)) != nil {
 			return Reply{}, err
 		}
@@ -158,7 +165,7 @@ func (l *lease) send(ctx context.Context, op Operation) (Reply, error) {
 // the last attempt expired. Again reports that the operation was sent before and its answer
 // was lost: then an acquisition that finds the name exhausted may have exhausted it.
 func (l *lease) noticeExhausted(a Action, r Reply, again bool) {
-	if r.State.Phase == Exhausted && (a == Fail && r.Outcome == OK || a == Acquire && (r.Changed || again)) {
+	if r.State.Phase == Exhausted && (a == Fail && r.Outcome == OK && r.State.Owner == l.owner || a == Acquire && (r.Changed || again)) {
 		exhausted.Inc()
 		l.hooks.Exhausted(l.key.Name, r.State)
 	}
@@ -174,13 +181,18 @@ func (c *call) acquire(ctx context.Context) (*lease, error) {
 	notified, cancel := c.notifier.Subscribe(topic(name)) // before the store is asked: see package notify
 	defer cancel()
 	l := &lease{call: c, owner: newOwner()}
+	waiting, stop := c.bound(ctx)
+	defer stop()
 	for tooLate := 0; ; {
-		r, err := l.send(ctx, Operation{Action: Acquire, Terms: c.terms})
+		r, err := l.send(waiting, Operation{Action: Acquire, Terms: c.terms})
 		if ctx.Err() != nil && (err != nil || r.Outcome == OK) {
 			err = context.Cause(ctx)
 		}
 		if err != nil {
 			l.abandon(ctx)
+			if l.answered && ctx.Err() == nil && waiting.Err() != nil {
+				err = fmt.Errorf("%w: %w", context.Cause(waiting), err)
+			}
 			return nil, err
 		}
 		switch r.Outcome {
@@ -192,19 +204,30 @@ func (c *call) acquire(ctx context.Context) (*lease, error) {
 				return l, nil
 			}
 			tooLate++
-			err = l.giveUp(ctx, tooLate)
+			err = l.giveUp(waiting, tooLate)
+			l.owner = newOwner()
+		case Lost: // it was acquired by a request whose answer was lost, and the lease has ended since
+			err = l.handBack(waiting)
 			l.owner = newOwner()
 		case AlreadyDone:
 			return nil, nil //nolint:nilnil // documented
 		case OutOfAttempts:
 			return nil, c.exhaustedBy(r.State)
 		default:
-			err = c.await(ctx, notified, r)
+			err = c.await(waiting, notified, r)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
+}
+
+// bound returns a context that ends when the call has waited for its turn for Key.Wait.
+func (c *call) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.key.Wait <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, c.key.Wait, fmt.Errorf("%s: %w, for longer than %v", c.key.Name, ErrBusy, c.key.Wait))
 }
 
 // exhaustedBy returns the error of a name whose attempts all failed, with the error of the
@@ -272,12 +295,24 @@ func (c *call) isOver(ctx context.Context) bool {
 	return err == nil && (r.State.Phase == Done || r.State.Phase == Exhausted)
 }
 
-// giveUp releases what an acquisition acquired whose answer came too late to work, and
+// giveUp hands back what an acquisition acquired whose answer came too late to work, and
 // pauses. It returns an error if that is the last one, or ctx has ended.
 func (l *lease) giveUp(ctx context.Context, tooLate int) error {
 	err := fmt.Errorf("acquire %s: %w: it takes longer to answer (%v) than the lease of %v, less a margin of %v, lasts: give a longer lease",
 		l.key.Name, ErrUnavailable, time.Since(l.sent).Round(time.Millisecond), l.terms.Lease, l.key.Margin)
 	l.hooks.Error(l.key.Name, err)
+	if err := l.handBack(ctx); err != nil {
+		return err
+	}
+	if tooLate == maxTooLate {
+		return err
+	}
+	return retry.Sleep(ctx, retry.Backoff(tooLate, firstAway, maxAway))
+}
+
+// handBack releases what was acquired too late to work. It returns the cause of ctx if that
+// has ended.
+func (l *lease) handBack(ctx context.Context) error {
 	releasing, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
 	_, _ = l.send(releasing, Operation{Action: Release})
@@ -286,10 +321,7 @@ func (l *lease) giveUp(ctx context.Context, tooLate int) error {
 		l.abandon(ctx)
 		return context.Cause(ctx)
 	}
-	if tooLate == maxTooLate {
-		return err
-	}
-	return retry.Sleep(ctx, retry.Backoff(tooLate, firstAway, maxAway))
+	return nil
 }
 
 // abandon releases what an acquisition whose answer is unknown, or came too late, has
@@ -323,17 +355,34 @@ func (l *lease) remaining() time.Duration {
 func (l *lease) run(ctx context.Context, work func(context.Context, Attempt) error) (lost, err error) {
 	working, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	deadline := l.endWork(end)
-	extending, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var extender sync.WaitGroup
-	extender.Go(func() { l.extend(extending, deadline, end) })
-	defer extender.Wait()
-	defer stop()
+	defer l.keepUp(ctx, end)()
 	err = work(working, l.attempt)
 	if working.Err() != nil && ctx.Err() == nil {
 		lost = context.Cause(working)
 	}
 	return lost, err
+}
+
+// keepUp extends the lease from a third of it on, until stop is called, also after ctx has
+// ended. Work that is done by then costs a timer. Until then no deadline is needed: there is a
+// sixth of the lease at least between the two.
+func (l *lease) keepUp(ctx context.Context, end context.CancelCauseFunc) (stop func()) {
+	extender := make(chan context.CancelFunc, 1) // has what stops it, and is closed when it has
+	first := time.AfterFunc(time.Until(l.sent.Add(l.terms.Lease/3)), func() {
+		defer close(extender)
+		extending, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		defer cancel()
+		extender <- cancel
+		l.extend(extending, end)
+	})
+	return func() {
+		if first.Stop() {
+			return
+		}
+		cancel := <-extender
+		cancel()
+		<-extender
+	}
 }
 
 // endWork ends the work a margin before the end of the lease, unless the timer is stopped.
@@ -344,13 +393,14 @@ func (l *lease) endWork(end context.CancelCauseFunc) *time.Timer {
 	})
 }
 
-// extend extends the lease until ctx ends: three times in a lease, and soon again after
-// an error. Each extension replaces the deadline; when the lease is another's, end ends the
-// work.
-func (l *lease) extend(ctx context.Context, deadline *time.Timer, end context.CancelCauseFunc) {
+// extend extends the lease at once and until ctx ends: three times in a lease, and soon again
+// after an error. Each extension replaces the deadline; when the lease is another's, end ends
+// the work.
+func (l *lease) extend(ctx context.Context, end context.CancelCauseFunc) {
+	deadline := l.endWork(end)
 	defer func() { deadline.Stop() }()
 	lease, failures := l.terms.Lease, 0
-	for pause := time.Until(l.sent.Add(lease / 3)); retry.Sleep(ctx, pause) == nil; {
+	for pause := time.Duration(0); retry.Sleep(ctx, pause) == nil; {
 		sent := time.Now()
 		r, err := l.apply(ctx, l.key.Name, Operation{Action: Extend, Owner: l.owner}, min(applyTimeout, lease/4))
 		switch {

@@ -29,16 +29,22 @@ type Fence uint64
 func (f Fence) String() string { return strconv.FormatUint(uint64(f), 10) }
 
 // State is what a store keeps of a name. The zero State is that of a name that was never
-// acquired, or is forgotten. All times are in whole milliseconds, by the clock of the [Reply].
+// acquired, or is forgotten. All times are in whole milliseconds, by the clock of the [Reply]
+// unless it is said otherwise.
 type State struct {
 	Phase    Phase     // empty: no state
 	Owner    string    // has the lease, or ended the last attempt
 	Attempt  int       // attempts that began and were not handed back
 	Terms    Terms     // of the last acquisition
 	Fence    Fence     // of the last acquisition
+	Began    time.Time // when the last attempt began; in Redis by the clock of the process that began it
 	Until    time.Time // held: the end of the lease
 	ForgetAt time.Time // the state is as none from then on
 	Reason   string    // why the last attempt failed; of at most [MaxReason] bytes
+	// Ended has the last owners whose attempts failed, were handed back or were taken over, the
+	// last one first, each with how it ended before it and a tab after it: at least as many as
+	// [DefaultAttempts].
+	Ended string
 }
 
 // Expired reports whether the lease has ended at now, by the store's clock.
@@ -53,9 +59,10 @@ type Terms struct {
 
 // The limits of what is accepted.
 const (
-	MaxName     = 200 // bytes
-	MaxOwner    = 100 // bytes
-	MaxReason   = 500 // bytes; a longer one is cut
+	MaxName     = 200                                               // bytes
+	MaxOwner    = 100                                               // bytes
+	MaxReason   = 500                                               // bytes; a longer one is cut
+	maxEnded    = DefaultAttempts * (MaxOwner + len(Release+" \t")) // bytes
 	MinLease    = 100 * time.Millisecond
 	MaxLease    = 24 * time.Hour
 	MinKeep     = time.Second
@@ -147,7 +154,7 @@ const (
 	Busy          Outcome = "busy"            // another owner holds it
 	AlreadyDone   Outcome = "done"            // the work is done
 	OutOfAttempts Outcome = "out of attempts" // the name is exhausted
-	Lost          Outcome = "lost"            // the caller does not hold the name, and did not end it so
+	Lost          Outcome = "lost"            // the caller does not hold the name, and did not end it so; or it had its attempt
 )
 
 // Reply is what a store answers to an operation.
@@ -173,21 +180,20 @@ func Step(s State, now time.Time, fence Fence, op Operation) (State, Outcome) {
 			return s, Lost
 		}
 		return s.hold(now), OK
-	case !mine:
-		return s, Lost
-	case s.Phase != Held:
-		if s.endedBy(op.Action) {
-			return s, OK
-		}
+	case s.Phase == Done && op.Action == Finish && mine, s.wasEnded(op.Action, op.Owner):
+		return s, OK // it is repeated
+	case s.Phase != Held || !mine:
 		return s, Lost
 	}
 	switch op.Action {
 	case Finish:
 		return s.end(Done, now), OK
 	case Release:
+		s = s.noteEnded(Release)
 		s.Attempt--
 		return s.end(Free, now), OK
 	default: // Fail
+		s = s.noteEnded(Fail)
 		s.Reason = CutReason(op.Reason)
 		if s.exhausted(s.Terms.Attempts) {
 			return s.end(Exhausted, now), OK
@@ -211,31 +217,40 @@ func (s State) acquire(now time.Time, fence Fence, op Operation) (State, Outcome
 		s.Terms = op.Terms
 		return s.hold(now), OK
 	}
+	if s.Owner == op.Owner || s.wasEnded(Fail, op.Owner) || s.wasEnded(Release, op.Owner) || s.wasEnded(expire, op.Owner) {
+		return s, Lost // an owner has one attempt: this is a request that was late or sent twice
+	}
 	if s.Phase == Held {
+		s = s.noteEnded(expire)
 		s.Reason = "the lease of attempt " + strconv.Itoa(s.Attempt) + " expired"
 	}
 	if s.exhausted(op.Terms.Attempts) {
 		s.Terms = op.Terms
 		return s.end(Exhausted, now), OutOfAttempts
 	}
-	s.Phase, s.Owner, s.Attempt, s.Terms, s.Fence = Held, op.Owner, s.Attempt+1, op.Terms, fence
+	s.Phase, s.Owner, s.Attempt, s.Terms, s.Fence, s.Began = Held, op.Owner, s.Attempt+1, op.Terms, fence, now
 	return s.hold(now), OK
 }
 
 // exhausted reports whether there is no attempt left of so many.
 func (s State) exhausted(attempts int) bool { return attempts > 0 && s.Attempt >= attempts }
 
-// endedBy reports whether the owner of a state that is not held ended it by an action.
-func (s State) endedBy(a Action) bool {
-	switch a {
-	case Finish:
-		return s.Phase == Done
-	case Fail:
-		return s.Phase == Free || s.Phase == Exhausted
-	case Release:
-		return s.Phase == Free
+// expire is how an attempt ended in [State].Ended that was taken over: an action of none.
+const expire Action = "expire"
+
+// wasEnded reports whether it is known that an owner's attempt ended so.
+func (s State) wasEnded(how Action, owner string) bool {
+	return strings.Contains("\t"+s.Ended, "\t"+string(how)+" "+owner+"\t")
+}
+
+// noteEnded returns the state with a note of how the attempt of the owner ends, and without those
+// of too long ago.
+func (s State) noteEnded(how Action) State {
+	s.Ended = string(how) + " " + s.Owner + "\t" + s.Ended
+	if len(s.Ended) > maxEnded {
+		s.Ended = s.Ended[:strings.LastIndexByte(s.Ended[:maxEnded], '\t')+1]
 	}
-	return false
+	return s
 }
 
 // hold returns the state with a lease from now on.

@@ -1,25 +1,28 @@
 package push
 
 import (
+	"cmp"
+	"maps"
 	"sync"
 	"time"
 
+	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/retry"
 )
 
-// The pauses of a push service that is left alone: base, doubled with each further one
-// until it answers.
+// How long a push service is left alone, or a message waits.
 const (
-	failPause       = time.Second      // of one that does not answer
-	maxFailPause    = time.Minute      //
-	refusedPause    = 30 * time.Second // of one that refuses our keys
-	maxRefusedPause = 5 * time.Minute  //
-	maxWait         = time.Hour        // what it asks for is obeyed up to this: then one message finds out
-	probeWait       = time.Second      // of those that find a probe under way, or no room
-	forgetAfter     = time.Hour        // since the last failure, or the end of the pause
-	forgetEvery     = time.Minute      // looks for those
-	failuresToOpen  = 5                // in a row
-	maxOrigins      = 4096             // that fail and are remembered
+	failPause       = time.Second     // the first pause, at most; doubled with each further one until it answers
+	maxFailPause    = time.Minute     // of one that does not answer
+	longFailPause   = 10 * failPause  // from which on one that is not proven has failed for long
+	maxRefusedPause = 5 * time.Minute // of one that refuses our keys
+	maxWait         = time.Hour       // what it asks for is obeyed up to this: then one message finds out
+	probeWait       = time.Second     // of those that find a probe under way, or no room: at least
+	maxTurn         = 5 * time.Minute // of those that find no room: at most
+	forgetAfter     = time.Hour       // since the last failure, or the end of the pause
+	forgetEvery     = time.Minute     // looks for those
+	failuresToOpen  = 5               // in a row
+	maxOrigins      = 4096            // that fail and are remembered
 )
 
 // The bounds of messages that wait for an answer.
@@ -28,6 +31,7 @@ const (
 	maxDetachedOfOrigin = maxDetached / 4 //
 	maxUnproven         = 64              // to all origins that are not proven; half of it to those that failed
 	maxUnprovenOfOrigin = maxUnproven / 2 //
+	maxUnprovenOfMember = maxUnproven / 8 //
 	maxProven           = 1024            // origins that are remembered for having accepted messages
 	provenFor           = time.Hour       // since the last acceptance
 )
@@ -36,13 +40,22 @@ const (
 // away costs the deliveries to the others nothing.
 //
 // A push service that answers has no breaker. The breaker of one that does not is made by
-// its first failure, opens after some in a row, or at once when it says so, and while it
-// is open nothing is sent. When its time is over it is half open: one message is the
-// probe, and the others wait for what becomes of it. An answer deletes the breaker.
+// its first failure, opens after some in a row, and while it is open nothing is sent. When
+// its time is over it is half open: one message is the probe, and the others wait for what
+// becomes of it. An answer deletes the breaker.
 //
 // Results of messages that were admitted before the breaker opened, or before its probe,
 // say nothing about the time since: hundreds fail at once when a connection is cut. They
 // are left out, but for a service that asks for still more time.
+//
+// # What one answer holds
+//
+// One answer, or none in time, holds its own message, unless the push service asks that all
+// wait: then it is obeyed, for maxWait at most. So a server that fails for two messages in a
+// hundred delays two in a hundred. The first pause is failPause at most, and each is twice the
+// one before: so none is longer than all before it and failPause together, and what waits is
+// late by at most twice the time for which the push service was away. The table in docs/push.md
+// has the rules of all platforms.
 //
 // # Push services that members make up
 //
@@ -53,27 +66,55 @@ const (
 // their breakers are forgotten when there are too many, and that they refuse our keys says
 // nothing about these: no metric and no log tells it. Other platforms have few origins,
 // which the operator chose: they are always proven.
+//
+// Of the quota, a device has one message and a member a small share. When it is full of
+// messages that nothing answers, what finds no room is given turns: each as much later than the
+// one before as a place in the quota takes to be free. So thousands that wait look for it as
+// often as there is one, and not once a second each; and what waits for a member's share is no
+// longer for the others.
 type breakers struct {
 	mu       sync.Mutex
 	round    uint64 // counts the openings and the probes of all
 	origins  map[string]*breaker
 	swept    time.Time // when those that nothing was sent to were last forgotten
 	proven   map[string]*proof
-	unproven tally               // messages in flight to origins that were not proven when they were sent
-	detached map[Platform]*tally // messages in flight that no batch waits for
+	unproven crowd
+	turns    map[member.ID]time.Time     // of the last that waits for the share of a member, or for that of all: 0
+	detached map[Platform]*tally[string] // messages in flight that no batch waits for, by origin
+	silent   map[string]bool             // origins of these that have answered nothing since one of these was sent
+	answers  map[string]uint64           // by origin, of some
+}
+
+// crowd is the messages in flight to origins that were not proven when they were sent.
+type crowd struct {
+	origins  tally[string]
+	members  tally[member.ID]
+	devices  tally[uint64]
+	standing int // of these, detached
+}
+
+func (c *crowd) add(p pass, n int) {
+	c.origins.add(p.origin, n)
+	c.members.add(p.member, n)
+	c.devices.add(p.device, n)
+	_, ofMember := c.members.most()
+	_, ofOrigin := c.origins.most()
+	for of, n := range map[string]int{ofAll: c.origins.all, ofOneMember: ofMember, ofOneOrigin: ofOrigin} {
+		unprovenInFlight.WithLabelValues(of).Set(float64(n))
+	}
 }
 
 // breaker is what is known of a push service that failed.
 type breaker struct {
 	platform Platform
-	failures int       // in a row, while it is closed
-	failed   time.Time // when it last failed
-	trips    int       // how often it opened since the last answer
-	until    time.Time // it is open until then; zero: it is closed
-	probed   time.Time // half open: when the probe was let through; zero: none is under way
-	since    uint64    // the round of its last opening or probe
-	refused  bool      // it does not take our keys
-	alarms   bool      // that is counted: it took them before
+	failures int           // in a row, while it is closed
+	failed   time.Time     // when it last failed
+	pause    time.Duration // the last one that it was left alone for unasked, since the last answer
+	until    time.Time     // it is open until then; zero: it is closed
+	probed   time.Time     // half open: when the probe was let through; zero: none is under way
+	since    uint64        // the round of its last opening or probe
+	refused  bool          // it does not take our keys
+	alarms   bool          // that is counted: it took them before
 }
 
 // lastKnown is when something was last known of the push service.
@@ -90,83 +131,149 @@ type proof struct {
 	last   time.Time
 }
 
-// tally counts messages by origin.
-type tally struct {
-	of  map[string]int
+// tally counts messages by what they have in common.
+type tally[K cmp.Ordered] struct {
+	of  map[K]int
 	all int
 }
 
-func (t *tally) add(origin string, n int) {
+func newTally[K cmp.Ordered]() tally[K] { return tally[K]{of: make(map[K]int)} }
+
+func (t *tally[K]) add(key K, n int) {
 	t.all += n
-	if t.of[origin] += n; t.of[origin] == 0 {
-		delete(t.of, origin)
+	if t.of[key] += n; t.of[key] == 0 {
+		delete(t.of, key)
 	}
+}
+
+// most returns the key of the most messages, and how many these are.
+func (t *tally[K]) most() (key K, n int) {
+	for k, of := range t.of {
+		if of > n || of == n && k < key {
+			key, n = k, of
+		}
+	}
+	return key, n
 }
 
 // pass is the admission of a message. It ends with report or release.
 type pass struct {
 	platform Platform
 	origin   string
+	member   member.ID
+	device   uint64
 	round    uint64
-	unproven bool // breakers.unproven has it
-	detached bool // breakers.detached has it
+	answers  uint64 // of its origin by then
+	unproven bool   // breakers.unproven has it
+	brief    bool   // its batch waits for it only briefly: nothing says that it will be answered soon
+	detached bool   // breakers.detached has it
+	vain     bool   // it is none, as its origin is not proven and has failed for long
 }
 
 func newBreakers() *breakers {
 	b := &breakers{
-		origins: make(map[string]*breaker), proven: make(map[string]*proof), unproven: tally{of: make(map[string]int)},
-		detached: make(map[Platform]*tally),
+		origins: make(map[string]*breaker), proven: make(map[string]*proof), turns: make(map[member.ID]time.Time),
+		unproven: crowd{origins: newTally[string](), members: newTally[member.ID](), devices: newTally[uint64]()},
+		detached: make(map[Platform]*tally[string]), silent: make(map[string]bool), answers: make(map[string]uint64),
 	}
 	for _, p := range Platforms() {
-		b.detached[p] = &tally{of: make(map[string]int)}
+		detached := newTally[string]()
+		b.detached[p] = &detached
 	}
 	return b
 }
 
-// admit lets a message through, or says how long to wait, and why: breakerOpen or quota.
-func (b *breakers) admit(p Platform, origin string, probeTime time.Duration) (admission pass, wait time.Duration, why string) {
+// admit lets a message to a device through, or says how long to wait, and why: breakerOpen or
+// quota. A message is given up half of probeTime after it was sent.
+func (b *breakers) admit(d Device, origin string, probeTime time.Duration) (admission pass, wait time.Duration, why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
 	b.forget(now)
 	at := b.origins[origin]
+	unproven := !b.isProven(d.Platform, origin, now)
 	halfOpen := at != nil && !at.until.IsZero()
 	if halfOpen {
+		left := pass{vain: unproven && !at.refused && at.pause >= longFailPause}
 		if wait := at.until.Sub(now); wait > 0 {
-			return pass{}, wait, breakerOpen
+			return left, wait, breakerOpen
 		}
-		if !at.probed.IsZero() && now.Sub(at.probed) < probeTime {
-			return pass{}, probeWait, breakerOpen
+		if took := now.Sub(at.probed); !at.probed.IsZero() && took < probeTime {
+			wait := probeWait
+			if unproven { // it is as one that never answers
+				wait = max(wait, probeTime/2-took)
+			}
+			return left, wait, breakerOpen
 		}
 	}
-	unproven := !b.isProven(p, origin, now)
-	if b.isFull(p, origin, unproven, at != nil) {
-		return pass{}, probeWait, quota
+	if wait := b.room(d, origin, unproven, at != nil, probeTime/2); wait > 0 {
+		return pass{}, wait, quota
 	}
 	if halfOpen {
 		b.round++
 		at.probed, at.since = now, b.round
 	}
-	if unproven {
-		b.unproven.add(origin, 1)
+	admission = pass{
+		platform: d.Platform, origin: origin, member: d.Member, device: d.ID, round: b.round, answers: b.answers[origin],
+		unproven: unproven, brief: unproven || b.silent[origin],
 	}
-	return pass{platform: p, origin: origin, round: b.round, unproven: unproven}, 0, ""
+	if unproven {
+		b.unproven.add(admission, 1)
+	}
+	return admission, 0, ""
 }
 
-// isFull reports whether there are too many messages in flight for one more to an origin.
-func (b *breakers) isFull(p Platform, origin string, unproven, failed bool) bool {
-	detached := b.detached[p]
+// room returns how long one more message to an origin has to wait because there are too many in
+// flight; 0: there is room. Each is given up after a timeout.
+func (b *breakers) room(d Device, origin string, unproven, failed bool, timeout time.Duration) time.Duration {
+	detached := b.detached[d.Platform]
 	most := maxUnproven
 	if failed { // the rest is for those of which nothing is known yet
 		most /= 2
 	}
 	switch {
 	case detached.of[origin] >= maxDetachedOfOrigin:
-		return true
+		return probeWait
 	case detached.all >= maxDetached && detached.of[origin] > 0: // those that answer in time go on
-		return true
+		return probeWait
+	case !unproven:
+		return 0
+	case b.unproven.members.of[d.Member] >= maxUnprovenOfMember && b.unproven.standing < maxUnprovenOfMember:
+		return probeWait // some have just been sent
+	case b.unproven.members.of[d.Member] >= maxUnprovenOfMember:
+		return b.turn(d.Member, timeout/maxUnprovenOfMember)
+	case b.unproven.devices.of[d.ID] > 0:
+		return probeWait
+	case b.unproven.origins.of[origin] >= maxUnprovenOfOrigin && !b.silent[origin]:
+		return probeWait // likewise
+	case b.unproven.origins.of[origin] < maxUnprovenOfOrigin && b.unproven.origins.all < most:
+		return 0
+	case b.unproven.standing < most/2: // likewise
+		return probeWait
 	}
-	return unproven && (b.unproven.all >= most || b.unproven.of[origin] >= maxUnprovenOfOrigin)
+	return b.turn(0, timeout/time.Duration(most))
+}
+
+// turn returns how long the next message has to wait that waits for the share of a member, or for
+// that of all.
+func (b *breakers) turn(of member.ID, each time.Duration) time.Duration {
+	now := time.Now()
+	wait := min(max(b.turns[of].Sub(now), probeWait-each)+each, maxTurn)
+	b.turns[of] = now.Add(wait)
+	return wait
+}
+
+// standing says whose messages take the quota of origins that are not proven: those of a member
+// and of an origin that have the most, and how many all are. It is empty if these are answered.
+func (b *breakers) standing() (about []any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.unproven.standing == 0 {
+		return nil
+	}
+	one, ofMember := b.unproven.members.most()
+	origin, ofOrigin := b.unproven.origins.most()
+	return []any{"in_flight", b.unproven.origins.all, "member", one, "of_member", ofMember, "origin", origin, "of_origin", ofOrigin}
 }
 
 // isProven reports whether the origin is known to accept messages.
@@ -217,7 +324,10 @@ func (b *breakers) report(p pass, r Result) (wait time.Duration, opened bool) {
 	defer b.mu.Unlock()
 	b.end(p)
 	at := b.origins[p.origin]
-	says := evidenceOf(r)
+	says, asked := evidenceOf(r), r.asked()
+	if r.Outcome == Accepted || r.Status != 0 {
+		b.answer(p.origin)
+	}
 	now := time.Now()
 	if r.Outcome == Accepted {
 		b.prove(p, now)
@@ -227,8 +337,8 @@ func (b *breakers) report(p pass, r Result) (wait time.Duration, opened bool) {
 		return 0, false
 	}
 	if at != nil && p.round < at.since { // before it opened, or was probed
-		if says == away && !at.until.IsZero() && at.until.Before(now.Add(min(r.After, maxWait))) {
-			at.until = now.Add(min(r.After, maxWait))
+		if asked > 0 && !at.until.IsZero() && at.until.Before(now.Add(asked)) {
+			at.until = now.Add(asked)
 		}
 		return at.until.Sub(now), false
 	}
@@ -246,20 +356,28 @@ func (b *breakers) report(p pass, r Result) (wait time.Duration, opened bool) {
 	}
 	at.failures++
 	at.failed = now
-	var pause time.Duration
+	at.refused = says == refused
+	wait = asked
 	switch {
-	case says == refused:
-		pause = max(min(r.After, maxWait), retry.Backoff(at.trips+1, refusedPause, maxRefusedPause))
-	case says == away:
-		pause = max(min(r.After, maxWait), retry.Backoff(at.trips+1, failPause, maxFailPause))
+	case asked > 0:
 	case at.failures >= failuresToOpen, !at.until.IsZero(), !b.isProven(p.platform, p.origin, now):
-		pause = retry.Backoff(at.trips+1, failPause, maxFailPause)
+		wait = at.nextPause()
 	default:
 		return 0, false
 	}
-	at.refused = says == refused
-	b.open(at, now.Add(pause), at.refused && (at.alarms || !p.unproven))
-	return pause, true
+	b.open(at, now.Add(wait), at.refused && (at.alarms || !p.unproven))
+	return wait, true
+}
+
+// nextPause returns for how long a push service that fails, and does not ask, is left alone. The
+// first pause is random, so that processes do not probe at the same time.
+func (at *breaker) nextPause() time.Duration {
+	most := maxFailPause
+	if at.refused {
+		most = maxRefusedPause
+	}
+	at.pause = min(max(2*at.pause, retry.Jitter(failPause)), most)
+	return at.pause
 }
 
 // open opens a breaker. alarms: our keys are refused, by a push service that took them before.
@@ -272,7 +390,7 @@ func (b *breakers) open(at *breaker, until time.Time, alarms bool) {
 		at.alarms = alarms
 		credentialsRefused.WithLabelValues(string(at.platform)).Add(map[bool]float64{true: 1, false: -1}[alarms])
 	}
-	at.trips, at.failures, at.until, at.probed, at.since = at.trips+1, 0, until, time.Time{}, b.round
+	at.failures, at.until, at.probed, at.since = 0, until, time.Time{}, b.round
 }
 
 // release takes a message back that was let through and of which nothing is known: it was
@@ -294,19 +412,42 @@ func (at *breaker) probeAgain(p pass) {
 // end is the end of a message that was let through.
 func (b *breakers) end(p pass) {
 	if p.unproven {
-		b.unproven.add(p.origin, -1)
+		b.unproven.add(p, -1)
 	}
 	if p.detached {
 		b.detached[p.platform].add(p.origin, -1)
+		if p.unproven {
+			b.unproven.standing--
+		}
+		if b.detached[p.platform].of[p.origin] == 0 {
+			delete(b.silent, p.origin)
+		}
 	}
 }
 
-// detach takes note that the batch of a message waits for it no longer.
+// answer takes note that an origin answered a message.
+func (b *breakers) answer(origin string) {
+	delete(b.silent, origin)
+	if len(b.answers) >= maxOrigins {
+		clear(b.answers) // as if all had answered just now
+	}
+	b.answers[origin]++
+}
+
+// detach takes note that the batch of a message waits for it no longer. If its origin has answered
+// none since it was sent, batches wait for others to it only briefly: until it answers one, or the
+// message is given up.
 func (b *breakers) detach(p *pass) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p.detached = true
 	b.detached[p.platform].add(p.origin, 1)
+	if p.answers == b.answers[p.origin] {
+		b.silent[p.origin] = true
+	}
+	if p.unproven {
+		b.unproven.standing++
+	}
 }
 
 // add makes a breaker. If there are too many, that of an origin that is not proven goes, the
@@ -352,12 +493,13 @@ func (b *breakers) forgetKeys(p Platform) {
 
 // forget removes breakers that nothing was sent through for long, so that the gauges do
 // not go on to tell of a push service that has no devices here any more, and that failures
-// hours apart are not taken for some in a row.
+// hours apart are not taken for some in a row; and turns that are over.
 func (b *breakers) forget(now time.Time) {
-	if len(b.origins) == 0 || now.Sub(b.swept) < forgetEvery {
+	if len(b.origins)+len(b.turns) == 0 || now.Sub(b.swept) < forgetEvery {
 		return
 	}
 	b.swept = now
+	maps.DeleteFunc(b.turns, func(_ member.ID, at time.Time) bool { return at.Before(now) })
 	for origin, at := range b.origins {
 		if now.Sub(at.lastKnown()) > forgetAfter {
 			b.remove(origin, at)
@@ -372,9 +514,16 @@ const (
 	alive   evidence = iota // it answers
 	none                    // nothing
 	failing                 // it may be away
-	away                    // it wants to be left alone
 	refused                 // it does not take our keys
 )
+
+// asked returns how long the push service asks that all its devices wait; 0: it does not ask.
+func (r Result) asked() time.Duration {
+	if r.Origin && (r.Outcome == Wait || r.Outcome == Credentials) {
+		return min(r.After, maxWait)
+	}
+	return 0
+}
 
 func evidenceOf(r Result) evidence {
 	switch r.Outcome {
@@ -384,10 +533,10 @@ func evidenceOf(r Result) evidence {
 		switch {
 		case r.Origin && r.Outcome == Credentials:
 			return refused
-		case r.Origin:
-			return away
-		case r.Status/100 == 5:
+		case r.Origin, r.Status/100 == 5:
 			return failing
+		case r.Outcome == Wait && r.Status == 401: // the sender has another token for the next one
+			return none
 		case r.Status != 0: // it answered, about this device
 			return alive
 		case r.Reason == ReasonGoAway, r.Reason == ReasonRefused:

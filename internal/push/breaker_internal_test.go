@@ -2,9 +2,12 @@ package push
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/activityd/activityd/internal/member"
 )
 
 const (
@@ -15,7 +18,7 @@ const (
 // admitted lets a message through, or fails the test.
 func admitted(t *testing.T, b *breakers, origin string) pass {
 	t.Helper()
-	p, wait, _ := b.admit(APNs, origin, 20*time.Second)
+	p, wait, _ := b.admit(Device{Platform: APNs}, origin, 20*time.Second)
 	if wait > 0 {
 		t.Fatalf("%s is left alone for %v", origin, wait)
 	}
@@ -25,11 +28,19 @@ func admitted(t *testing.T, b *breakers, origin string) pass {
 // refuses fails the test if a message is let through, and returns how long it is to wait.
 func refuses(t *testing.T, b *breakers, origin string) time.Duration {
 	t.Helper()
-	_, wait, why := b.admit(APNs, origin, 20*time.Second)
+	_, wait, why := b.admit(Device{Platform: APNs}, origin, 20*time.Second)
 	if wait <= 0 || why != breakerOpen {
 		t.Fatalf("%s is not left alone", origin)
 	}
 	return wait
+}
+
+var browsers atomic.Uint64
+
+// browser returns a device of a member of its own.
+func browser() Device {
+	n := browsers.Add(1)
+	return Device{ID: n, Member: member.ID(n), Platform: WebPush}
 }
 
 // passTime lets time of the bubble pass.
@@ -43,8 +54,13 @@ var (
 // trip makes the breaker of an origin open.
 func trip(t *testing.T, b *breakers, origin string) {
 	t.Helper()
+	tripBy(t, b, origin, noAnswerYet)
+}
+
+func tripBy(t *testing.T, b *breakers, origin string, r Result) {
+	t.Helper()
 	for range failuresToOpen {
-		b.report(admitted(t, b, origin), noAnswerYet)
+		b.report(admitted(t, b, origin), r)
 	}
 }
 
@@ -147,50 +163,88 @@ func TestResultsOfEarlierMessagesDoNotCount(t *testing.T) {
 	})
 }
 
+// One answer holds its own message and no other, unless it asks for that; some in a row hold
+// their push service, if they are about it.
 func TestPausesByResult(t *testing.T) {
 	t.Parallel()
+	const no, first = 0, failPause
 	for name, test := range map[string]struct {
 		result    Result
-		low, high time.Duration
+		one, five time.Duration // for how long the push service is left alone, at most
 	}{
-		"asked for":              {Result{Outcome: Wait, Status: 503, Origin: true, After: 15 * time.Minute}, 15 * time.Minute, 15 * time.Minute},
-		"asked for, no time":     {Result{Outcome: Wait, Status: 503, Origin: true}, failPause / 2, failPause},
-		"asked for, for ever":    {Result{Outcome: Wait, Status: 429, Origin: true, After: 1000 * time.Hour}, maxWait, maxWait},
-		"keys":                   {Result{Outcome: Credentials, Status: 403, Origin: true}, refusedPause / 2, refusedPause},
-		"keys, for long":         {Result{Outcome: Credentials, Status: 429, Origin: true, After: 20 * time.Minute}, 20 * time.Minute, 20 * time.Minute},
-		"keys, this device only": {Result{Outcome: Credentials, Status: 403, Reason: "VapidPkHashMismatch"}, 0, 0},
-		"this device only":       {Result{Outcome: Wait, Status: 429, After: time.Hour}, 0, 0},
-		"one failure":            {Result{Outcome: Wait, Reason: "dial"}, 0, 0},
-		"one failure that says how long to wait with the message": {Result{Outcome: Wait, Status: 503, After: 15 * time.Minute}, 0, 0},
-		"it was not processed":   {Result{Outcome: Wait, Reason: ReasonGoAway}, 0, 0},
-		"the device is gone":     {Result{Outcome: Gone, Status: 410}, 0, 0},
-		"the message is refused": {Result{Outcome: Rejected, Status: 413}, 0, 0},
+		"asked for":                      {Result{Outcome: Wait, Status: 503, Origin: true, After: 15 * time.Minute}, 15 * time.Minute, 15 * time.Minute},
+		"asked for, for ever":            {Result{Outcome: Wait, Status: 429, Origin: true, After: 1000 * time.Hour}, maxWait, maxWait},
+		"asked for, by one that refuses": {Result{Outcome: Credentials, Status: 429, Origin: true, After: 20 * time.Minute}, 20 * time.Minute, 20 * time.Minute},
+		"asked for, of this device":      {Result{Outcome: Wait, Status: 429, After: time.Hour}, no, no},
+		"all wait, by its documents":     {Result{Outcome: Wait, Status: 429, Origin: true, Pause: time.Minute}, no, first},
+		"an error":                       {Result{Outcome: Wait, Status: 503, Origin: true}, no, first},
+		"an error, maybe of the message": {Result{Outcome: Wait, Status: 500, Pause: 15 * time.Minute}, no, first},
+		"the one in front does not know": {Result{Outcome: Ambiguous, Status: 502}, no, first},
+		"keys":                           {Result{Outcome: Credentials, Status: 403, Origin: true}, no, first},
+		"keys, of this device":           {Result{Outcome: Credentials, Status: 403, Reason: "VapidPkHashMismatch"}, no, no},
+		"no connection":                  {Result{Outcome: Wait, Reason: "dial"}, no, first},
+		"an address that is not public":  {Result{Outcome: Wait, Reason: "forbidden_address", Pause: 5 * time.Minute}, no, first},
+		"no answer":                      {noAnswerYet, no, first},
+		"it was not processed":           {Result{Outcome: Wait, Reason: ReasonGoAway}, no, no},
+		"this device waits":              {Result{Outcome: Wait, Status: 429, Pause: time.Hour}, no, no},
+		"the device is gone":             {Result{Outcome: Gone, Status: 410}, no, no},
+		"the message is refused":         {Result{Outcome: Rejected, Status: 413}, no, no},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBreakers()
-			wait, opened := b.report(admitted(t, b, oneOrigin), test.result)
-			if wait < test.low || wait > test.high || opened != (test.high > 0) {
-				t.Errorf("left alone for %v, want %v to %v", wait, test.low, test.high)
+			for n, most := range map[int]time.Duration{1: test.one, failuresToOpen: test.five} {
+				b := newBreakers()
+				var wait time.Duration
+				var opened bool
+				for range n {
+					wait, opened = b.report(pass{platform: APNs, origin: oneOrigin}, test.result)
+				}
+				low := most
+				if most == first {
+					low /= 2 // it differs between processes
+				}
+				if wait < low || wait > most || most == 0 && opened {
+					t.Errorf("left alone for %v after %d, want %v to %v", wait, n, low, most)
+				}
 			}
 		})
 	}
 }
 
-func TestRefusedKeysAreTriedLessAndLess(t *testing.T) {
+// No pause is longer, by more than the first one, than the time for which the push service is
+// known to fail.
+func TestPausesAreNoLongerThanTheEvidenceIsOld(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBreakers()
-		var wait time.Duration
-		for range 10 {
-			b.report(admitted(t, b, oneOrigin), Result{Outcome: Credentials, Status: 403, Origin: true})
-			wait = refuses(t, b, oneOrigin)
-			passTime(wait)
-		}
-		if wait < maxRefusedPause/2 || wait > maxRefusedPause || !b.origins[oneOrigin].refused {
-			t.Errorf("left alone for %v", wait)
-		}
-	})
+	for name, test := range map[string]struct {
+		result Result
+		most   time.Duration
+	}{
+		"fails":   {noAnswerYet, maxFailPause},
+		"refuses": {Result{Outcome: Credentials, Status: 403, Origin: true}, maxRefusedPause},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBreakers()
+				began := time.Now()
+				longest := time.Duration(0)
+				for n := range 30 {
+					wait := time.Duration(0)
+					for try := 0; wait == 0 && try < failuresToOpen; try++ { // the first time it takes as many
+						wait, _ = b.report(admitted(t, b, oneOrigin), test.result)
+					}
+					if known := time.Since(began); wait <= 0 || wait > known+failPause {
+						t.Fatalf("pause %d: left alone for %v, and known to fail for %v", n, wait, known)
+					}
+					longest = max(longest, wait)
+					passTime(wait)
+				}
+				if longest != test.most {
+					t.Errorf("left alone for %v at most, want %v", longest, test.most)
+				}
+			})
+		})
+	}
 }
 
 // Of the push services that members name, only one that accepted messages here tells by a
@@ -203,15 +257,16 @@ func TestOnlyProvenOriginsRaiseTheAlarm(t *testing.T) {
 		const madeUp, known = "https://made-up.example:443", "https://known.example:443"
 		refuse := func(origin string) {
 			t.Helper()
-			pass, wait, _ := b.admit(WebPush, origin, time.Minute)
-			if wait > 0 {
-				t.Fatalf("%s is left alone for %v", origin, wait)
-			}
-			if _, opened := b.report(pass, no); !opened {
-				t.Errorf("%s is not left alone", origin)
+			opened := false
+			for n := 0; !opened; n++ {
+				pass, wait, _ := b.admit(browser(), origin, time.Minute)
+				if wait > 0 || n == failuresToOpen {
+					t.Fatalf("%s is left alone for %v after %d", origin, wait, n)
+				}
+				_, opened = b.report(pass, no)
 			}
 		}
-		pass, _, _ := b.admit(WebPush, known, time.Minute)
+		pass, _, _ := b.admit(browser(), known, time.Minute)
 		b.report(pass, taken)
 		for range 20 { // also when it was long ago that it accepted any
 			refuse(known)
@@ -228,12 +283,42 @@ func TestOnlyProvenOriginsRaiseTheAlarm(t *testing.T) {
 	})
 }
 
+// FCM refuses an access token that is replaced then, and the next one, too: that is no answer
+// that the keys are good.
+func TestAReplacedTokenEndsNoRefusals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBreakers()
+		no := Result{Outcome: Credentials, Status: 401, Origin: true}
+		replaced := Result{Outcome: Wait, Status: 401, Pause: time.Second}
+		tripBy(t, b, oneOrigin, no)
+		longest := time.Duration(0)
+		for range 12 {
+			wait := refuses(t, b, oneOrigin)
+			longest = max(longest, wait)
+			passTime(wait)
+			b.report(admitted(t, b, oneOrigin), replaced)
+			if at := b.origins[oneOrigin]; at == nil || !at.alarms {
+				t.Fatalf("the alarm has ended: %+v", at)
+			}
+			b.report(admitted(t, b, oneOrigin), no) // another one finds out at once
+		}
+		if longest != maxRefusedPause {
+			t.Errorf("left alone for %v at most, want %v", longest, maxRefusedPause)
+		}
+		for range 2 * failuresToOpen { // of one that takes the new token
+			b.report(admitted(t, b, otherOrigin), replaced)
+		}
+		admitted(t, b, otherOrigin)
+	})
+}
+
 // With another key all that refused the one before are sent to at once.
 func TestAnotherKeyEndsRefusals(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBreakers()
-		b.report(admitted(t, b, oneOrigin), Result{Outcome: Credentials, Status: 403, Origin: true})
+		tripBy(t, b, oneOrigin, Result{Outcome: Credentials, Status: 403, Origin: true})
 		refuses(t, b, oneOrigin)
 		b.forgetKeys(WebPush)
 		refuses(t, b, oneOrigin)
@@ -279,7 +364,7 @@ func TestServerErrorsAreFailures(t *testing.T) {
 // webAdmits lets messages to an origin of Web Push through until it does not, or so many are.
 func webAdmits(b *breakers, origin string, most int) (all []pass) {
 	for len(all) < most {
-		p, wait, _ := b.admit(WebPush, origin, 20*time.Second)
+		p, wait, _ := b.admit(browser(), origin, 20*time.Second)
 		if wait > 0 {
 			break
 		}
@@ -365,7 +450,7 @@ func TestUnprovenOriginsShareAQuota(t *testing.T) {
 		if len(all) != maxUnproven {
 			t.Errorf("%d messages to all", len(all))
 		}
-		if _, wait, why := b.admit(WebPush, oneOrigin, time.Minute); wait != probeWait || why != quota {
+		if _, wait, why := b.admit(browser(), oneOrigin, time.Minute); wait != probeWait || why != quota {
 			t.Errorf("wait %v for %q", wait, why)
 		}
 		admitted(t, b, oneOrigin) // of APNs
@@ -376,7 +461,7 @@ func TestUnprovenOriginsShareAQuota(t *testing.T) {
 		for _, p := range all[1:] {
 			b.report(p, noAnswerYet)
 		}
-		if b.unproven.all != 0 || len(b.unproven.of) != 0 {
+		if b.unproven.origins.all != 0 || len(b.unproven.origins.of)+len(b.unproven.members.of)+len(b.unproven.devices.of) != 0 {
 			t.Errorf("%+v is left", b.unproven)
 		}
 		passTime(maxFailPause)
@@ -396,6 +481,69 @@ func TestUnprovenOriginsShareAQuota(t *testing.T) {
 		}
 		if first == 0 || first > maxUnproven/2 || len(again) != maxUnproven {
 			t.Errorf("%d messages, %d of these to those that failed", len(again), first)
+		}
+	})
+}
+
+// Of the quota, a member has a share and a device one message. What waits for the share of a
+// member whose messages nothing answers has turns, each later than the one before; what waits for
+// messages that have just been sent comes soon.
+func TestAMemberHasAShareOfTheQuota(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBreakers()
+		devices := uint64(0)
+		admit := func(of member.ID) (pass, time.Duration) {
+			devices++
+			d := Device{ID: devices, Member: of, Platform: WebPush}
+			p, wait, why := b.admit(d, fmt.Sprintf("https://%d.example:443", devices), 20*time.Second)
+			if wait > 0 && why != quota {
+				t.Errorf("waits for %q", why)
+			}
+			return p, wait
+		}
+		var all []pass
+		for range maxUnprovenOfMember {
+			p, wait := admit(1)
+			if wait > 0 {
+				t.Fatalf("%d of a member, and the next one waits %v", len(all), wait)
+			}
+			all = append(all, p)
+		}
+		for range 20 {
+			if _, wait := admit(1); wait != probeWait {
+				t.Errorf("behind what has just been sent: %v", wait)
+			}
+		}
+		for i := range all {
+			b.detach(&all[i])
+		}
+		const each = 10 * time.Second / maxUnprovenOfMember
+		for i := range 10 {
+			if _, wait := admit(1); wait != probeWait+time.Duration(i)*each {
+				t.Errorf("turn %d: %v", i, wait)
+			}
+		}
+		for range maxTurn / each {
+			admit(1)
+		}
+		if _, wait := admit(1); wait != maxTurn {
+			t.Errorf("the last turn: %v", wait)
+		}
+		if _, wait := admit(2); wait > 0 {
+			t.Errorf("another member waits %v", wait)
+		}
+		if _, wait, why := b.admit(Device{ID: devices, Member: 2, Platform: WebPush}, oneOrigin, 20*time.Second); wait != probeWait || why != quota {
+			t.Errorf("another message to the same device waits %v for %q", wait, why)
+		}
+		if about := fmt.Sprint(b.standing()); about != "[in_flight 9 member 1 of_member 8 origin https://1.example:443 of_origin 1]" {
+			t.Errorf("whose they are: %s", about)
+		}
+		for _, p := range all {
+			b.report(p, noAnswerYet)
+		}
+		if _, wait := admit(1); wait > 0 {
+			t.Errorf("when they are given up: %v", wait)
 		}
 	})
 }
@@ -467,7 +615,7 @@ func TestMessagesWithoutABatchAreBounded(t *testing.T) {
 	}
 	waits := func(p Platform, origin string, want bool) {
 		t.Helper()
-		admission, wait, why := b.admit(p, origin, time.Minute)
+		admission, wait, why := b.admit(Device{Platform: p}, origin, time.Minute)
 		if (wait > 0) != want || (why == quota) != want {
 			t.Errorf("%s of %s waits %v for %q", origin, p, wait, why)
 		}

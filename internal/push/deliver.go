@@ -12,9 +12,9 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/retry"
 )
@@ -28,6 +28,7 @@ type DeliveryStore interface {
 	AcceptedSince(ctx context.Context, bursts []BurstDevice, since []time.Time) ([][]Receipt, error)
 	WriteReceipts(ctx context.Context, receipts []Receipt) error
 	Prune(ctx context.Context, gone []Pruned) (int, error)
+	Hear(ctx context.Context, accepted, silent []uint64) error
 }
 
 // DeliveryOptions say what deliveries work with.
@@ -58,11 +59,17 @@ const (
 	// flushAfter is how long an accepted message waits for others before its receipt is
 	// written.
 	flushAfter = 100 * time.Millisecond
-	// recordTime bounds the writing of receipts: then the lease of the tasks may be over.
+	// recordTime is how long a batch tries to write its receipts, and each try takes at most: then
+	// the lease of the tasks may be over. recordLate is how long if it is.
 	recordTime = 4 * time.Second
-	// unprovenPatience is how long a batch waits for messages to origins that are not
-	// proven: see breakers.
-	unprovenPatience = 250 * time.Millisecond
+	recordLate = time.Second
+	// recordAgain is how long a task waits whose receipt is not written by then.
+	recordAgain = 5 * time.Second
+	// maxOwed is how many receipts may wait for the database before nothing more is sent.
+	maxOwed = 10000
+	// briefPatience is how long a batch waits for messages to origins that are not proven, or
+	// silent: see breakers.
+	briefPatience = 250 * time.Millisecond
 	// detachedMargin is how long after the end of a message that its batch did not wait for
 	// its task comes again.
 	detachedMargin = 5 * time.Second
@@ -71,6 +78,15 @@ const (
 	// now.
 	maxStale = 3 * time.Second
 	logEvery = time.Minute // each message of the log, for each platform
+	// maxSilence is for how long a subscription may accept nothing, if it never did: then it is
+	// dropped. Until then it is tried again after as long as it has been silent, maxSilentPause at
+	// most. maxStanding is how many deliveries wait for one that was sent to in vain: the newest.
+	maxSilence     = 3 * 24 * time.Hour
+	maxSilentPause = 30 * time.Minute
+	maxStanding    = 3
+	// gathered is the least distance of the times to which deliveries to push services that are
+	// not proven are put off for long, so that they come together.
+	gathered = 5 * time.Second
 )
 
 // Deliveries is the handler of deliver tasks: each stands for an event, or a burst of
@@ -85,15 +101,19 @@ const (
 //	receipt  what was accepted is written, by one statement
 //	finish   the queue deletes the tasks, or schedules them for later
 //
-// At least once: a task ends only after its message was accepted, or after a receipt says that
-// the push service refused it for good, that the device is gone, or why [Decide] does not send
-// it. Whatever happens before, its lease runs out, or it is scheduled, and it is done again. So
-// an event is accepted for a device, or a receipt says why not.
+// At least once: a task ends only after the commit of receipts for all that it stands for: that
+// the message was accepted, that the push service refused it for good, that the device is gone,
+// or why [Decide] does not send it. Whatever happens before, its lease runs out, or it is
+// scheduled, and it is done again. So an event is accepted for a device, or a receipt says why
+// not; and what is pending of a burst has a task.
 //
-// At most once, unless an answer was lost, or the process or the database failed between
-// the answer and the commit of the receipt. From the commit on, a look finds that the
+// At most once, unless an answer was lost, or the process died, or the database was away,
+// between the answer and the commit of the receipt. From the commit on, a look finds that the
 // event was accepted, in whichever process. Before it, no other goroutine of this process
-// sends the same (see reserve), and no other process has the task while its lease holds. What
+// sends the same (see reserve), and no other process has the task while its lease holds. While
+// the database is away, the leases run out, but no process can claim; the receipts are kept,
+// and written as soon as it is back: before another process has claimed the task, freed by a
+// sweep, and looked, unless that is quicker. They are given up only when the process ends. What
 // was sent twice nevertheless was sent under the same [Message].Collapse, and is counted when
 // it may have happened, by activityd_push_doubles_possible_total: when there was no
 // answer, when an acceptance could not be recorded, and when a process takes over a task
@@ -109,7 +129,7 @@ const (
 // # No push service holds up another
 //
 // A batch waits for the slowest of its messages at most for Patience, and for those to push
-// services that accepted nothing lately only briefly. The messages that are not answered by
+// services that accepted nothing lately, or owe an answer for longer than that, only briefly. The messages that are not answered by
 // then go on without it, they are detached: their tasks are scheduled for when they have ended
 // for sure, and their results recorded when they come. The task then finds that its event was
 // accepted, or sends it again. A push service that fails is left alone, and those that members
@@ -119,10 +139,14 @@ type Deliveries struct {
 	breakers *breakers
 
 	mu       sync.Mutex
-	reserved map[deliveryKey]bool // what is being sent
+	reserved map[deliveryKey]bool // what is being sent, or was, and has no receipt yet
 	logged   map[string]time.Time // when a message of the log was last written, by platform
+	standing map[uint64][]uint64  // by device that never accepted anything, the newest tasks, ascending
 
-	detached sync.WaitGroup // batches with messages that go on
+	detached sync.WaitGroup  // batches with messages that go on, or with receipts to be written
+	owing    atomic.Int64    // receipts that could not be written in time
+	ending   context.Context // ends when receipts that cannot be written are given up
+	giveUp   context.CancelFunc
 }
 
 var _ queue.Handler = (*Deliveries)(nil)
@@ -142,13 +166,18 @@ func NewDeliveries(o DeliveryOptions) *Deliveries {
 	if o.Patience == 0 {
 		o.Patience = DefaultPatience
 	}
-	return &Deliveries{DeliveryOptions: o, breakers: newBreakers(), reserved: make(map[deliveryKey]bool), logged: make(map[string]time.Time)}
+	d := &Deliveries{DeliveryOptions: o, breakers: newBreakers(), reserved: make(map[deliveryKey]bool), logged: make(map[string]time.Time), standing: make(map[uint64][]uint64)}
+	d.ending, d.giveUp = context.WithCancel(context.Background()) //nolint:gosec // G118: Wait calls it
+	return d
 }
 
-// Wait waits for messages that no batch waits for, whose results are still to be recorded:
+// Wait waits for messages that no batch waits for, and for receipts that could not be written:
 // for the end of the process, after that of the pool. It takes a little more than Timeout
 // at most.
-func (d *Deliveries) Wait() { d.detached.Wait() }
+func (d *Deliveries) Wait() {
+	defer time.AfterFunc(d.Timeout+detachedMargin, d.giveUp).Stop()
+	d.detached.Wait()
+}
 
 // delivery is the work of one task.
 type delivery struct {
@@ -163,13 +192,17 @@ type delivery struct {
 	shown      []*StoredEvent // of a burst, those that the device was notified of: see runningBurst
 	counted    int            // of those of the burst that were accepted, how many the message counts
 	send       []*StoredEvent // that the message stands for, in the same order
+	text       *StoredEvent   // the newest that the message counts
 	later      time.Duration  // when others are to be sent; 0: there are none
 	looked     time.Time      // when the last look began, by the clock of this process
 	unanswered bool           // an earlier attempt sent some of it
+	silent     time.Time      // as in Facts
+	heard      bool           // likewise
 	message    Message
 	pass       pass
 	accepted   bool
 	marked     bool // a receipt that says that it is not answered is to be written
+	doubles    bool // that its receipt was not written in time is counted
 	outcome    queue.Outcome
 }
 
@@ -177,17 +210,21 @@ type delivery struct {
 type batch struct {
 	*Deliveries
 	ctx       context.Context // of the handler
-	jitter    float64         // of the pauses: one for all, so that they are few
-	lookedAt  time.Time       // when the last look began, by the clock of this process
-	now       time.Time       // then, by the database's
+	all       []*delivery
+	jitter    float64   // of the pauses: one for all, so that they are few
+	lookedAt  time.Time // when the last look began, by the clock of this process
+	now       time.Time // then, by the database's
 	results   chan answer
 	inFlight  map[*delivery]bool // sent, and not answered
-	proven    int                // of these, to push services that are proven
-	detached  bool               // it waits for what is in flight without the handler
-	receipts  []Receipt          // to be written
+	awaited   int                // of these, those that are likely to be answered soon
+	detached  bool               // it goes on without the handler
+	receipts  []Receipt          // to be written, the last one of a device and an event last
 	unwritten map[*delivery]bool // whose receipts these are
+	owed      int                // of these, counted by Deliveries.owing: they could not be written in time
 	taken     int                // of these, accepted
 	gone      []Pruned
+	heard     []uint64 // devices that accepted a message for the first time
+	silent    []uint64 // devices that did not accept their first one, or whose push service failed for long before it
 }
 
 // answer is the result of the message of a delivery.
@@ -214,68 +251,71 @@ var (
 	errQuiet    = errors.New("quiet hours")
 	errMore     = errors.New("the newest events of the burst are not sent, and older ones may be")
 	errRejected = errors.New("the newest event of the burst was refused, and older ones may be accepted")
+	errOwed     = errors.New("the database did not take the receipt yet")
 )
 
 // Handle implements [queue.Handler].
 func (d *Deliveries) Handle(ctx context.Context, tasks []queue.Task) []queue.Outcome {
 	b := &batch{
-		Deliveries: d, ctx: ctx, jitter: rand.Float64(), inFlight: make(map[*delivery]bool),
+		Deliveries: d, ctx: ctx, all: make([]*delivery, len(tasks)), jitter: rand.Float64(), inFlight: make(map[*delivery]bool),
 		results: make(chan answer, len(tasks)), unwritten: make(map[*delivery]bool),
 	}
-	all := make([]*delivery, len(tasks))
 	for i, t := range tasks {
-		all[i] = &delivery{task: t}
+		b.all[i] = &delivery{task: t}
 	}
-	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	attached := context.AfterFunc(ctx, cancel)
-	defer func() { // also of a panic
+	defer func() { // of a panic
 		if !b.detached {
-			attached()
-			cancel()
 			for one := range b.inFlight {
 				d.breakers.release(one.pass)
 			}
-			b.release(all)
+			clear(b.inFlight)
+			b.forget()
 		}
 	}()
-	for some := range byLook(b.begin(all)) {
+	for some := range byLook(b.begin()) { //nolint:contextcheck // what has left is answered after the end of ctx, too
 		if err := b.look(some); err != nil {
 			some = failAll(some, err)
 		}
 		for _, one := range some {
-			b.launch(sending, one)
+			b.launch(one)
 		}
 	}
-	b.collect(d.Patience, unprovenPatience) //nolint:contextcheck // what was accepted is recorded after the end of ctx, too
-	detach := len(b.inFlight) > 0 && ctx.Err() == nil
-	if detach {
-		b.mark()
-	} else {
-		b.collect(d.Timeout, d.Timeout) //nolint:contextcheck // likewise
-		b.abandon()
-	}
-	b.flush() //nolint:contextcheck // likewise
-	outcomes := make([]queue.Outcome, len(all))
-	for i, one := range all {
-		if b.inFlight[one] {
+	b.collect(ctx.Done(), d.Patience, briefPatience) //nolint:contextcheck // and what was accepted is recorded
+	b.mark()
+	b.flushInTime() //nolint:contextcheck // likewise
+	outcomes := make([]queue.Outcome, len(tasks))
+	for i, one := range b.all {
+		switch {
+		case b.inFlight[one]:
 			postponed.WithLabelValues(slow).Inc()
-			one.outcome.Err = queue.Later(rounded(d.Timeout+detachedMargin), errSlow)
+			wait := rounded(d.Timeout + detachedMargin)
+			if silence := b.silence(one); silence > wait {
+				wait = b.gather(b.pause(silence, b.left(one)), b.left(one))
+			}
+			one.outcome.Err = queue.Later(wait, errSlow)
+		case b.unwritten[one] && one.outcome.Err == nil:
+			one.outcome.Err = queue.Later(recordAgain, errOwed)
 		}
 		outcomes[i] = one.outcome
 	}
-	if detach {
-		attached()
-		b.detached = true
-		b.release(all)
-		d.detached.Go(func() { //nolint:contextcheck // likewise
-			defer cancel()
-			b.collect(d.Timeout+detachedMargin/2, d.Timeout+detachedMargin/2)
-			b.abandon()
-			b.flush()
-			b.release(all)
-		})
+	b.detached = true
+	b.release()
+	if len(b.inFlight) > 0 || len(b.receipts) > 0 {
+		d.detached.Go(b.goOn)
 	}
 	return outcomes
+}
+
+// goOn is what is left of a batch whose handler has returned: messages without an answer, and
+// receipts that the database did not take.
+func (b *batch) goOn() {
+	b.collect(nil, b.Timeout+detachedMargin/2, b.Timeout+detachedMargin/2)
+	b.abandon()
+	b.flush(b.ending)
+	if len(b.receipts) > 0 { // the tasks that they belong to come again
+		b.Log.WarnContext(b.ctx, "receipts of notifications lost", "count", len(b.receipts), "cause", "the process ends, and the database is away")
+	}
+	b.forget()
 }
 
 // mark has receipts written for the messages that the batch waits for no longer.
@@ -296,7 +336,11 @@ func (b *batch) record(one *delivery, r Receipt) {
 }
 
 // begin reads what the tasks are about, and returns those that are to be looked at.
-func (b *batch) begin(all []*delivery) (some []*delivery) {
+func (b *batch) begin() (some []*delivery) {
+	all := b.all
+	if b.owing.Load() >= maxOwed { // what is sent could not be recorded either
+		return failAll(all, queue.Later(recordAgain, errOwed))
+	}
 	var numbers []uint64
 	for _, one := range all {
 		if one.read() {
@@ -424,9 +468,7 @@ func (b *batch) readBursts(bursts []*delivery) error {
 			}
 		}
 		// Several workers target the events of one actor, and number them as they come.
-		slices.SortStableFunc(one.events, func(a, b *StoredEvent) int {
-			return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Task, b.Task))
-		})
+		slices.SortStableFunc(one.events, older)
 		if len(pending[i]) == 0 && one.event != nil { // another task of the burst sent them
 			b.countSkip(Doubled)
 		}
@@ -435,6 +477,11 @@ func (b *batch) readBursts(bursts []*delivery) error {
 		}
 	}
 	return b.readShown(waiting)
+}
+
+// older compares events by when they were enqueued.
+func older(a, b *StoredEvent) int {
+	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Task, b.Task))
 }
 
 // readShown reads what of the running bursts the devices were notified of. The message to come
@@ -567,6 +614,11 @@ func (b *batch) decide(one *delivery, e *StoredEvent, f *Facts) {
 		return
 	}
 	one.count(e, *f)
+	if q := f.Settings.Quiet; q.From != q.To {
+		if err := q.Check(); err != nil { // SQL wrote them, or activityd of before
+			b.logOften(b.ctx, slog.LevelWarn, "", "quiet hours cannot be kept", "member", f.Device.Member, "error", err)
+		}
+	}
 	switch decision := Decide(e, *f); {
 	case decision.Skip != "":
 		b.skip(one, e.Number, decision.Skip)
@@ -575,8 +627,17 @@ func (b *batch) decide(one *delivery, e *StoredEvent, f *Facts) {
 	default:
 		one.send = append(one.send, e)
 		one.unanswered = one.unanswered || f.Unanswered
+		one.silent, one.heard = f.Silent, f.Heard
 		one.message.Device = f.Device
-		one.message.Notification = Notification{Title: f.Actor}
+		one.shows(e, *f)
+	}
+}
+
+// shows takes note that the message counts an event. It has the text of the newest, also if that
+// was accepted before: those of a process that died are targeted after those that came later.
+func (one *delivery) shows(e *StoredEvent, f Facts) {
+	if one.text == nil || older(one.text, e) <= 0 {
+		one.text, one.message.Notification = e, Notification{Title: f.Actor}
 	}
 }
 
@@ -587,12 +648,13 @@ func (one *delivery) count(e *StoredEvent, f Facts) {
 		f.Accepted = false
 		if Decide(e, f).Skip == "" {
 			one.counted++
+			one.shows(e, f)
 		}
 	}
 }
 
 // launch sends the message of a delivery, if it has one and its push service takes any.
-func (b *batch) launch(ctx context.Context, one *delivery) {
+func (b *batch) launch(one *delivery) {
 	one.waitForOthers()
 	if len(one.send) == 0 {
 		if one.later > 0 {
@@ -605,28 +667,25 @@ func (b *batch) launch(ctx context.Context, one *delivery) {
 	sender := b.Senders[device.Platform]
 	if sender == nil { // another process may have its keys
 		if left <= 2*lastTry {
-			for _, e := range one.send {
-				b.skip(one, e.Number, Off)
-			}
+			b.skipAll(one, Off)
 			return
 		}
 		postponed.WithLabelValues(noKeys).Inc()
 		one.outcome.Err = queue.Later(b.pause(noKeysPause(b.age(newest)), left), errNoKeys)
 		return
 	}
-	pass, wait, why := b.breakers.admit(device.Platform, sender.Origin(device), 2*b.Timeout)
+	if !one.silent.IsZero() && !b.stands(one) {
+		b.skipAll(one, Silent)
+		return
+	}
+	pass, wait, why := b.breakers.admit(device, sender.Origin(device), 2*b.Timeout)
 	if wait > 0 {
-		postponed.WithLabelValues(why).Inc()
-		err := errLeft
-		if why == quota {
-			wait, err = max(wait, retryPause(b.age(newest))), errQuota
-		}
-		one.outcome.Err = queue.Later(b.pause(wait, left), err)
+		b.putOff(one, pass, wait, why)
 		return
 	}
 	one.pass = pass
 	one.message.ID = messageID(newest.Number, device.ID)
-	one.message.Notification = notification(newest, one.message.Title, len(one.send)+one.counted)
+	one.message.Notification = notification(one.text, one.message.Title, len(one.send)+one.counted)
 	for _, e := range one.send {
 		one.message.Urgent = one.message.Urgent || e.Urgent
 	}
@@ -634,14 +693,38 @@ func (b *batch) launch(ctx context.Context, one *delivery) {
 		doublesPossible.WithLabelValues(string(device.Platform), takenOver).Inc()
 	}
 	b.inFlight[one] = true
-	if !pass.unproven {
-		b.proven++
+	if !pass.brief {
+		b.awaited++
 	}
 	messagesInFlight.Inc()
+	ctx := context.WithoutCancel(b.ctx) // what has left is answered, also when the lease is lost
 	go func() {
 		defer messagesInFlight.Dec()
 		b.results <- answer{one, b.send(ctx, sender, one)}
 	}()
+}
+
+// putOff schedules a delivery that its push service is not sent yet, for a pause and a reason of
+// [breakers.admit].
+func (b *batch) putOff(one *delivery, left pass, wait time.Duration, why string) {
+	postponed.WithLabelValues(why).Inc()
+	device, until, err := one.message.Device, b.left(one), errLeft
+	if why == quota {
+		wait, err = max(wait, retryPause(b.age(one.newest()))), errQuota
+	}
+	if left.vain && !one.heard && one.silent.IsZero() { // as if it had been sent to
+		b.silent = append(b.silent, device.ID)
+	}
+	if why == quota || left.vain {
+		if whose := b.breakers.standing(); whose != nil {
+			b.logOften(b.ctx, slog.LevelWarn, device.Platform, "push services that accept nothing hold up messages", whose...)
+		}
+	}
+	wait = b.pause(max(wait, b.silence(one)), until)
+	if why == quota || !one.silent.IsZero() {
+		wait = b.gather(wait, until)
+	}
+	one.outcome.Err = queue.Later(wait, err)
 }
 
 // send sends a message. A panic of the sender is no answer.
@@ -661,30 +744,33 @@ func (d *Deliveries) send(ctx context.Context, sender Sender, one *delivery) (r 
 	return sender.Send(ctx, m)
 }
 
-// collect takes the answers to messages until all have come, but for at most patience, and for
-// those of push services that are not proven a shorter time.
-func (b *batch) collect(patience, unproven time.Duration) {
+// collect takes the answers to messages until all have come, or the end of a context, but for at
+// most patience, and for those that are not likely to be answered soon a shorter time.
+func (b *batch) collect(end <-chan struct{}, patience, unlikely time.Duration) {
 	if len(b.inFlight) == 0 {
 		return
 	}
 	enough := time.NewTimer(patience)
 	defer enough.Stop()
-	brief := time.NewTimer(unproven)
+	brief := time.NewTimer(unlikely)
 	defer brief.Stop()
 	var flush <-chan time.Time
-	for all := true; len(b.inFlight) > 0 && (all || b.proven > 0); {
+	for all := true; len(b.inFlight) > 0 && (all || b.awaited > 0); {
 		select {
 		case a := <-b.results:
 			b.settle(a)
 		case <-flush:
-			b.flush()
+			flush = nil
+			b.flushInTime()
 		case <-brief.C:
 			all = false
 		case <-enough.C:
 			return
+		case <-end:
+			return
 		}
 		switch {
-		case b.taken == 0:
+		case b.taken == 0 && b.owed == 0:
 			flush = nil
 		case flush == nil:
 			flush = time.After(flushAfter)
@@ -702,14 +788,13 @@ func (b *batch) abandon() {
 // settle takes note of what became of a message.
 func (b *batch) settle(a answer) {
 	delete(b.inFlight, a.delivery)
-	if !a.pass.unproven {
-		b.proven--
+	if !a.pass.brief {
+		b.awaited--
 	}
 	device := a.message.Device
 	newest := a.newest()
 	var left time.Duration
-	cancelled := b.ctx.Err() != nil && !b.detached && (a.Outcome == Wait || a.Outcome == Ambiguous)
-	if cancelled || a.Reason == reasonStale { // which says nothing about the push service
+	if a.Reason == reasonStale { // which says nothing about the push service
 		b.breakers.release(a.pass)
 	} else {
 		var opened bool
@@ -718,9 +803,18 @@ func (b *batch) settle(a answer) {
 		}
 	}
 	countResult(device.Platform, a.Result, b.age(newest))
-	v := judge(a.Result, retryPause(b.age(newest)), left, b.left(a.delivery))
+	pause := retryPause(b.age(newest))
+	vain, drop := b.hear(a)
+	if vain {
+		pause = max(pause, b.silence(a.delivery))
+	}
+	v := judge(a.Result, pause, left, b.left(a.delivery))
+	if drop {
+		v = verdict{state: StateFailed, reason: string(Silent), prune: true}
+		devicesGone.WithLabelValues(string(device.Platform), string(Silent)).Inc()
+	}
 	if v.state == "" {
-		a.outcome.Err = queue.Later(b.pause(v.after, b.left(a.delivery)), fmt.Errorf("%s: %s (%s)", device.Platform, clip(v.reason, MaxReason), a.Outcome))
+		a.outcome.Err = queue.Later(b.pause(v.after, b.left(a.delivery)), fmt.Errorf("%s: %s (%s)", device.Platform, clip(v.reason), a.Outcome))
 		b.unmark(a, a.send, v.reason)
 		return
 	}
@@ -740,7 +834,7 @@ func (b *batch) settle(a answer) {
 		r := a.receipt(e.Number, v.state, v.reason)
 		if v.state == StateAccepted {
 			r.ProviderID = a.ID
-			if e != newest {
+			if e != a.text {
 				r.Reason = string(Doubled)
 			}
 		}
@@ -749,6 +843,57 @@ func (b *batch) settle(a answer) {
 	for _, number := range a.old {
 		b.record(a.delivery, a.receipt(number, v.state, string(Doubled)))
 	}
+}
+
+// hear takes note of whether a subscription accepts anything. Of one that never did it reports
+// whether this message was one more in vain, and whether it is to be dropped, as they were for
+// long: but not while its push service accepts those to others, which may fail for a moment.
+// Members can make up no others than browsers'.
+func (b *batch) hear(a answer) (vain, drop bool) {
+	device := a.message.Device
+	switch {
+	case device.Platform != WebPush || a.heard:
+	case a.Outcome == Accepted:
+		b.heard = append(b.heard, device.ID)
+		b.mu.Lock()
+		delete(b.standing, device.ID)
+		b.mu.Unlock()
+	case a.Outcome != Ambiguous && a.Outcome != Wait, a.Reason == reasonStale, a.Reason == ReasonGoAway, a.Reason == ReasonRefused:
+	case a.silent.IsZero():
+		b.silent = append(b.silent, device.ID)
+	default:
+		return true, a.pass.unproven && b.clock().Sub(a.silent) > maxSilence
+	}
+	return false, false
+}
+
+// silence is how long a delivery waits for a device that was sent to in vain and never accepted
+// anything; 0: it is none.
+func (b *batch) silence(one *delivery) time.Duration {
+	if one.silent.IsZero() {
+		return 0
+	}
+	return min(b.clock().Sub(one.silent), maxSilentPause)
+}
+
+// stands reports whether the delivery is one of the newest of its device, of those that came by
+// here.
+func (d *Deliveries) stands(one *delivery) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list, known := d.standing[one.task.Key]
+	if !known && len(d.standing) >= maxOrigins {
+		for other := range d.standing {
+			delete(d.standing, other)
+			break
+		}
+	}
+	if !slices.Contains(list, one.task.ID) {
+		list = slices.Sorted(slices.Values(append(list, one.task.ID)))
+		list = list[max(0, len(list)-maxStanding):]
+		d.standing[one.task.Key] = list
+	}
+	return slices.Contains(list, one.task.ID)
 }
 
 // unmark replaces what mark wrote, of events that are sent again.
@@ -795,6 +940,16 @@ func (b *batch) skip(one *delivery, number uint64, reason Skip) {
 	}
 }
 
+// skipAll is the end of a delivery whose events are not to be sent.
+func (b *batch) skipAll(one *delivery, reason Skip) {
+	for _, e := range one.send {
+		b.skip(one, e.Number, reason)
+	}
+	for _, number := range one.old {
+		b.skip(one, number, reason)
+	}
+}
+
 func (b *batch) countSkip(reason Skip) { skipped.WithLabelValues(atDelivery, string(reason)).Inc() }
 
 // clock is the database's clock.
@@ -826,40 +981,103 @@ func (b *batch) pause(d, left time.Duration) time.Duration {
 	return rounded(max(left, 1))
 }
 
-// flush writes the receipts and ends the devices that are gone. It goes on after the end
-// of the handler's context: what was accepted, was. If the receipts cannot be written, the
-// tasks that nothing was accepted for fail, so that they come again.
-func (b *batch) flush() {
-	if len(b.receipts) == 0 && len(b.gone) == 0 {
+// gather returns a pause that ends a little later, with others, unless it is short or the events
+// expire.
+func (b *batch) gather(d, left time.Duration) time.Duration {
+	step := gathered
+	for d > 8*step {
+		step *= 2
+	}
+	if d < 2*step || d+step >= left {
+		return d
+	}
+	return b.now.Add(d).Truncate(step).Add(step).Sub(b.now) // the same for all of a batch
+}
+
+// flushInTime is flush, as long as the lease of the tasks lasts. A handler does not try again what
+// failed.
+func (b *batch) flushInTime() {
+	if b.owed > 0 && !b.detached {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), recordTime)
 	defer cancel()
-	if err := persist(ctx, func() error { return b.Store.WriteReceipts(ctx, b.receipts) }); err != nil {
-		for one := range b.unwritten {
-			switch {
-			case one.accepted, one.marked && b.inFlight[one]:
-				doublesPossible.WithLabelValues(string(one.message.Device.Platform), noReceipt).Inc()
-			case one.outcome.Err == nil:
-				one.outcome.Err = err
-			}
-		}
-		b.logOften(ctx, slog.LevelWarn, "", "receipts of notifications not written", "count", len(b.receipts), "error", err)
+	if !b.detached {
+		defer context.AfterFunc(b.ctx, func() {
+			_ = retry.Sleep(ctx, recordLate)
+			cancel()
+		})()
 	}
-	if len(b.gone) > 0 {
-		if err := persist(ctx, func() error { _, err := b.Store.Prune(ctx, b.gone); return err }); err != nil {
-			b.logOften(ctx, slog.LevelWarn, "", "devices that are gone not pruned", "count", len(b.gone), "error", err)
-		}
-	}
-	b.receipts, b.gone, b.taken = nil, nil, 0
-	clear(b.unwritten)
+	b.flush(ctx)
 }
 
-// persist tries again until ctx ends while the database is away.
-func persist(ctx context.Context, write func() error) error {
+// flush writes the receipts, and then ends the devices that are gone. It tries again until ctx
+// ends; receipts that are not written by then are kept, with the reservations of what they are
+// about.
+func (b *batch) flush(ctx context.Context) {
+	if len(b.receipts) > 0 {
+		if err := persist(ctx, func(ctx context.Context) error { return b.Store.WriteReceipts(ctx, b.receipts) }); err != nil {
+			b.owe(err)
+			return
+		}
+		b.owes(0)
+		b.receipts, b.taken = nil, 0
+		clear(b.unwritten)
+		if b.detached {
+			b.release()
+		}
+	}
+	if len(b.gone) > 0 {
+		ctx, cancel := context.WithTimeout(ctx, recordTime)
+		defer cancel()
+		if err := persist(ctx, func(ctx context.Context) error { _, err := b.Store.Prune(ctx, b.gone); return err }); err != nil {
+			b.logOften(ctx, slog.LevelWarn, "", "devices that are gone not pruned", "count", len(b.gone), "error", err)
+		}
+		b.gone = nil
+	}
+	if len(b.heard)+len(b.silent) > 0 { // if that fails, the next messages say it again
+		ctx, cancel := context.WithTimeout(ctx, recordTime)
+		defer cancel()
+		if err := b.Store.Hear(ctx, b.heard, b.silent); err != nil {
+			b.logOften(ctx, slog.LevelWarn, "", "what devices accept not noted", "error", err)
+		}
+		b.heard, b.silent = nil, nil
+	}
+}
+
+// owe takes note that the receipts could not be written in time: from now on, another process
+// may have the tasks.
+func (b *batch) owe(err error) {
+	for one := range b.unwritten {
+		if (one.accepted || one.marked && b.inFlight[one]) && !one.doubles {
+			one.doubles = true
+			doublesPossible.WithLabelValues(string(one.message.Device.Platform), noReceipt).Inc()
+		}
+	}
+	b.owes(len(b.receipts))
+	b.logOften(b.ctx, slog.LevelWarn, "", "receipts of notifications not written yet", "count", len(b.receipts), "error", err)
+}
+
+// owes says how many receipts of the batch could not be written in time.
+func (b *batch) owes(n int) {
+	b.owing.Add(int64(n - b.owed))
+	b.owed = n
+}
+
+// forget is the end of the batch, whatever was not written.
+func (b *batch) forget() {
+	b.owes(0)
+	clear(b.unwritten)
+	b.release()
+}
+
+// persist writes until that succeeds, or ctx ends.
+func persist(ctx context.Context, write func(ctx context.Context) error) error {
 	for try := 1; ; try++ {
-		err := write()
-		if err == nil || !errors.Is(err, mysql.ErrUnavailable) || retry.Sleep(ctx, retry.Backoff(try, 100*time.Millisecond, time.Second)) != nil {
+		bounded, cancel := context.WithTimeout(ctx, recordTime)
+		err := write(bounded)
+		cancel()
+		if err == nil || retry.Sleep(ctx, retry.Backoff(try, 50*time.Millisecond, 500*time.Millisecond)) != nil {
 			return err
 		}
 	}
@@ -882,11 +1100,11 @@ func (d *Deliveries) reserve(one *delivery) bool {
 }
 
 // release is the end of the deliveries that are answered, and whose receipts are written.
-func (b *batch) release(all []*delivery) {
+func (b *batch) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, one := range all {
-		if one.reserved && (!b.detached || !b.inFlight[one]) {
+	for _, one := range b.all {
+		if one.reserved && !b.inFlight[one] && !b.unwritten[one] {
 			delete(b.reserved, one.key)
 			one.reserved = false
 		}

@@ -187,7 +187,7 @@ func TestADeliveryIsTriedALastTimeBeforeItsEventExpires(t *testing.T) {
 		w.answering(func(context.Context, push.Message) push.Result {
 			n++
 			if n == 1 {
-				return push.Result{Outcome: push.Wait, Status: 503, Reason: "ServiceUnavailable", After: 15 * time.Minute}
+				return push.Result{Outcome: push.Wait, Status: 503, Reason: "ServiceUnavailable", Pause: 15 * time.Minute, Origin: true}
 			}
 			return push.Result{Outcome: push.Accepted, Status: 200}
 		})
@@ -210,7 +210,7 @@ func TestOneServerErrorHoldsUpNoOtherDevice(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, w *world) {
 		w.answering(func(_ context.Context, m push.Message) push.Result {
 			if m.Device.ID == 1 {
-				return push.Result{Outcome: push.Wait, Status: 503, Reason: "ServiceUnavailable", After: 15 * time.Minute}
+				return push.Result{Outcome: push.Wait, Status: 503, Reason: "ServiceUnavailable", Pause: 15 * time.Minute, Origin: true}
 			}
 			return push.Result{Outcome: push.Accepted, Status: 200}
 		})
@@ -224,6 +224,120 @@ func TestOneServerErrorHoldsUpNoOtherDevice(t *testing.T) {
 			t.Errorf("another device, after one 503: %+v", r)
 		}
 	})
+}
+
+// unavailable are the answers 503 that ask for no time, as the senders classify them.
+var unavailable = map[push.Platform]push.Result{
+	push.APNs:    {Outcome: push.Wait, Status: 503, Reason: "ServiceUnavailable", Pause: 15 * time.Minute, Origin: true},
+	push.WebPush: {Outcome: push.Wait, Status: 503, Reason: "unavailable", Origin: true},
+	push.FCM:     {Outcome: push.Wait, Status: 503, Reason: "UNAVAILABLE", Pause: 10 * time.Second, Origin: true},
+}
+
+// toOneOrigin has the messages of 15 events a second go to one push service, each to a device of
+// its own, and returns the events. answer is given how many messages were sent before.
+func toOneOrigin(t *testing.T, w *world, p push.Platform, events int, answer func(sent int) push.Result) (all []*push.StoredEvent) {
+	t.Helper()
+	for id, d := range w.devices {
+		d.Platform = p
+		w.devices[id] = d
+	}
+	sent := 0
+	w.answering(func(context.Context, push.Message) push.Result {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		sent++
+		return answer(sent - 1)
+	})
+	o := w.options()
+	o.Senders[p] = w
+	w.start(push.NewDeliveries(o), w.queue)
+	for i := range events {
+		e := w.event(push.Event{})
+		w.deliver(e, uint64(i+1))
+		all = append(all, e)
+		pass(time.Second / 15)
+	}
+	return all
+}
+
+// Of a push service that answers two messages in a hundred with 503, no message is late but
+// these.
+func TestFewErrorsDelayFewMessages(t *testing.T) {
+	t.Parallel()
+	for platform, unavailable := range unavailable {
+		t.Run(string(platform), func(t *testing.T) {
+			t.Parallel()
+			const events = 1000
+			bubble(t, events, func(t *testing.T, w *world) {
+				errs := 0
+				all := toOneOrigin(t, w, platform, events, func(sent int) push.Result {
+					if sent%50 == 25 {
+						errs++
+						return unavailable
+					}
+					return push.Result{Outcome: push.Accepted, Status: 200}
+				})
+				pass(time.Hour)
+				w.done()
+				late := 0
+				for i, e := range all {
+					if r := w.receipt(e.Number, uint64(i+1)); r.State != push.StateAccepted || r.At.Sub(e.Created) > 3*time.Second {
+						late++
+					}
+				}
+				if late > errs || errs < events/50 {
+					t.Errorf("%d of %d are later than 3 s, after %d errors", late, events, errs)
+				}
+			})
+		})
+	}
+}
+
+// A push service that is away, or asks for time, is left alone.
+func TestAnOriginThatIsAwayIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	for platform, unavailable := range unavailable {
+		for name, test := range map[string]struct {
+			after time.Duration
+			most  int // messages in ten minutes
+		}{
+			"away":                    {0, 5 + 7 + 10}, // five failures; one after each pause of up to 32 s, and then each minute
+			"asks for a minute":       {time.Minute, 10},
+			"asks for an hour":        {time.Hour, 1},
+			"asks for more than that": {24 * time.Hour, 1},
+		} {
+			t.Run(fmt.Sprint(platform, " ", name), func(t *testing.T) {
+				t.Parallel()
+				const events = 300
+				bubble(t, events, func(t *testing.T, w *world) {
+					answer := unavailable
+					answer.After = test.after
+					away, sent := true, 0
+					all := toOneOrigin(t, w, platform, events, func(int) push.Result {
+						sent++
+						if away {
+							return answer
+						}
+						return push.Result{Outcome: push.Accepted, Status: 200}
+					})
+					pass(10*time.Minute - events*time.Second/15)
+					if sent > test.most || sent == 0 {
+						t.Errorf("%d messages in ten minutes, want at most %d", sent, test.most)
+					}
+					w.mu.Lock()
+					away = false
+					w.mu.Unlock()
+					pass(2 * time.Hour)
+					w.done()
+					for i, e := range all {
+						if r := w.receipt(e.Number, uint64(i+1)); r.State != push.StateAccepted {
+							t.Fatalf("event %d: %+v", e.Number, r)
+						}
+					}
+				})
+			})
+		}
+	}
 }
 
 // A push service that is left alone for longer than an event lives: its delivery waits until
@@ -379,9 +493,8 @@ func (s failingReceipts) WriteReceipts(ctx context.Context, receipts []push.Rece
 	return s.world.WriteReceipts(ctx, receipts)
 }
 
-// No delivery ends without a trace: one whose receipt cannot be written is done again, unless
-// it was accepted.
-func TestASkipWithoutAReceiptIsRepeated(t *testing.T) {
+// No delivery ends without a trace, and none is sent again whose receipt cannot be written.
+func TestNoDeliveryEndsWithoutAReceipt(t *testing.T) {
 	before := metricstest.Gather(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.answering(func(_ context.Context, m push.Message) push.Result {
@@ -391,7 +504,7 @@ func TestASkipWithoutAReceiptIsRepeated(t *testing.T) {
 			return push.Result{Outcome: push.Accepted, Status: 200}
 		})
 		o := w.options()
-		o.Store = failingReceipts{w, time.Now().Add(2 * time.Second)}
+		o.Store = failingReceipts{w, time.Now().Add(10 * time.Second)}
 		delete(w.devices, 1)
 		w.deliver(w.event(push.Event{}), 1, 2, 3)
 		w.start(push.NewDeliveries(o), w.queue)

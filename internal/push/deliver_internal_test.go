@@ -157,6 +157,21 @@ func TestIdentities(t *testing.T) {
 	}
 }
 
+// Whatever a push service calls a message, what is kept can be shown in a table, a terminal and a page.
+func TestPlainIDs(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]string{
+		"": "", "0:1500415314455276%31bd1c9631bd1c96": "0:1500415314455276%31bd1c9631bd1c96",
+		"532deabf-8872-8cb4-b995-ab5a9cd49bf9": "532deabf-8872-8cb4-b995-ab5a9cd49bf9",
+		"1  gone":                              "1%20%20gone", "<b>&\"'`": "%3Cb%3E%26%22%27%60", "a\x1b[31m\r\n\t": "a%1B%5B31m%0D%0A%09",
+		"é\xff\u202e": "%C3%A9%FF%E2%80%AE", strings.Repeat("x", 127) + " y": strings.Repeat("x", 127), strings.Repeat("x", 200): strings.Repeat("x", 128),
+	} {
+		if got := plainID(id); got != want || len(got) > maxProviderID {
+			t.Errorf("%q is kept as %q, want %q", id, got, want)
+		}
+	}
+}
+
 func TestReasonsAreBounded(t *testing.T) {
 	t.Parallel()
 	const platform = Platform("of this test")

@@ -1,6 +1,7 @@
 package push
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -29,7 +30,7 @@ func judge(r Result, pause, origin, left time.Duration) verdict {
 	}
 	after := max(pause, origin)
 	if r.Outcome == Wait || r.Outcome == Credentials {
-		after = max(after, r.After)
+		after = max(after, min(cmp.Or(r.After, r.Pause), maxWait))
 	}
 	if after >= left && left <= 2*lastTry {
 		return verdict{state: StateFailed, reason: because(r)}

@@ -317,6 +317,42 @@ func TestTheNewestOfABurstIsTheOneEnqueuedLast(t *testing.T) {
 	})
 }
 
+// An event that is delivered after a newer one of its burst, as the process died that targeted
+// it, is counted under the text of the newer one.
+func TestABurstEndsWithItsNewestEvent(t *testing.T) {
+	t.Parallel()
+	bubble(t, 1, func(t *testing.T, w *world) {
+		w.begin()
+		late := w.event(push.Event{Collapse: "key", Body: "older", ExpiresIn: time.Hour})
+		pass(time.Second)
+		newest := w.event(push.Event{Collapse: "key", Body: "newest"})
+		w.deliver(newest, 1)
+		pass(5 * time.Second)
+		w.deliver(late, 1)
+		pass(time.Minute)
+		w.done()
+		if len(w.accepted) != 2 {
+			t.Fatalf("accepted %+v", w.accepted)
+		}
+		if m := w.accepted[1]; m.Body != "newest" || m.Event != newest.ID || m.Count != 2 || m.ID == w.accepted[0].ID {
+			t.Errorf("the burst ends with %+v", m)
+		}
+		if r := w.receipt(late.Number, 1); r.State != push.StateAccepted || r.Reason != string(push.Doubled) {
+			t.Errorf("receipt %+v", r)
+		}
+		w.mu.Lock()
+		w.hidden[newest.Number] = true
+		w.mu.Unlock()
+		again := w.event(push.Event{Collapse: "key", Body: "latest but one"})
+		again.Created = newest.Created.Add(-time.Millisecond)
+		w.deliver(again, 1)
+		pass(time.Minute)
+		if m := w.accepted[2]; m.Body != "latest but one" || m.Count != 2 {
+			t.Errorf("what is hidden now gave its text to %+v", m)
+		}
+	})
+}
+
 // Of a very long burst, only the newest events are looked at; if these may not be
 // shown, the older ones have their turn.
 func TestAnEndlessBurst(t *testing.T) {
@@ -523,17 +559,13 @@ func TestAStaleLookIsNotActedOn(t *testing.T) {
 	})
 }
 
-// When the lease is lost or the process ends, what was accepted is still recorded, and
-// nothing more is waited for.
+// When the lease is lost or the process ends, the batch waits no longer, and what is accepted
+// then is still recorded.
 func TestTheEndOfTheContext(t *testing.T) {
 	t.Parallel()
 	bubble(t, 2, func(t *testing.T, w *world) {
 		w.answering(func(ctx context.Context, m push.Message) push.Result {
-			<-ctx.Done()
-			if m.Device.ID == 1 {
-				return push.Result{Outcome: push.Accepted}
-			}
-			return push.Result{Outcome: push.Ambiguous, Reason: "cancelled"}
+			return answerAfter(time.Duration(m.Device.ID)*500*time.Millisecond-450*time.Millisecond)(ctx, m)
 		})
 		e := w.event(push.Event{})
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -543,12 +575,16 @@ func TestTheEndOfTheContext(t *testing.T) {
 			batch = append(batch, queue.Task{ID: device, Kind: push.Deliver, Key: device + 1, Attempts: 1, Payload: fmt.Appendf(nil, `{"event":%d,"member":%d}`, e.Number, device+1)})
 		}
 		start := time.Now()
-		outcomes := push.NewDeliveries(w.options()).Handle(ctx, batch)
+		d := push.NewDeliveries(w.options())
+		outcomes := d.Handle(ctx, batch)
 		if took := time.Since(start); took > 200*time.Millisecond || outcomes[0].Err != nil || outcomes[1].Err == nil {
 			t.Errorf("after %v: %v", took, outcomes)
 		}
-		if r := w.receipt(1, 1); r.State != push.StateAccepted {
-			t.Errorf("receipt %+v", r)
+		d.Wait()
+		for _, device := range devicesTo(2) {
+			if r := w.receipt(1, device); r.State != push.StateAccepted {
+				t.Errorf("receipt %+v", r)
+			}
 		}
 	})
 }
@@ -705,6 +741,33 @@ func TestMetricsOfDeliveries(t *testing.T) {
 			t.Errorf("%s rose by %v, want %v", series, got[series], want)
 		}
 	}
+}
+
+// Quiet hours in a zone that is none, in a row that SQL wrote, are not kept, and the log says so
+// once a minute.
+func TestQuietHoursThatCannotBeKept(t *testing.T) {
+	t.Parallel()
+	bubble(t, 20, func(t *testing.T, w *world) {
+		for zone, lines := range map[string]int{"Europe/Berlin": 0, "Europe//Berlin": 1} {
+			now := time.Now().UTC()
+			w.settings = push.Settings{Quiet: push.QuietHours{From: 0, To: 1439, Zone: zone}}
+			if in, err := time.LoadLocation("Europe/Berlin"); err != nil || now.In(in).Hour() > 20 {
+				t.Fatalf("the bubble's time is %v, %v", now, err)
+			}
+			e := w.event(push.Event{})
+			w.deliver(e, devicesTo(20)...)
+			_, stop := w.begin()
+			pass(30 * time.Second)
+			if r := w.receipt(e.Number, 1); (r.State == push.StateAccepted) != (lines > 0) {
+				t.Errorf("%s: %+v", zone, r)
+			}
+			stop()
+			if n := strings.Count(w.log.String(), "quiet hours cannot be kept"); n != lines {
+				t.Errorf("%s: %d lines, want %d: %s", zone, n, lines, w.log)
+			}
+			w.log.Reset()
+		}
+	})
 }
 
 // The gauges tell which push services are left alone, and no more when they answer.

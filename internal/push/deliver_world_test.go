@@ -2,6 +2,7 @@ package push_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,8 @@ type world struct {
 	hidden   map[uint64]bool // events about photos that their recipients may not see
 	settings push.Settings   // of all members
 	receipts map[receiptKey]push.Receipt
+	silent   map[uint64]time.Time // by device: when a message was first sent in vain
+	heard    map[uint64]bool      // devices that accepted one
 	looks    int
 	sent     []push.Message // that arrived at the push service
 	accepted []push.Message
@@ -51,7 +54,7 @@ func newWorld(t *testing.T, devices int) *world {
 	w := &world{
 		t: t, notifier: notifier, queue: queuetest.NewMemory(queue.Options{Notifier: notifier}, time.Now), log: &bytes.Buffer{},
 		events: map[uint64]*push.StoredEvent{}, devices: map[uint64]push.Device{}, pruned: map[uint64]push.Pruned{},
-		hidden: map[uint64]bool{}, receipts: map[receiptKey]push.Receipt{},
+		hidden: map[uint64]bool{}, silent: map[uint64]time.Time{}, heard: map[uint64]bool{}, receipts: map[receiptKey]push.Receipt{},
 	}
 	w.logger = slog.New(slog.NewTextHandler(w.log, nil))
 	for i := range uint64(devices) {
@@ -96,16 +99,17 @@ func (w *world) deliverAll(events []*push.StoredEvent, devices ...uint64) {
 
 func (w *world) deliveries(e *push.StoredEvent, devices []uint64) (batch []queue.New) {
 	for _, d := range devices {
+		of := cmp.Or(w.devices[d].Member, member.ID(d))
 		n := queue.New{
 			Kind: push.Deliver, Key: d, Queue: push.QueuePush, DedupeKey: fmt.Sprintf("deliver:%d:%d", e.Number, d),
-			Payload: fmt.Appendf(nil, `{"event":%d,"member":%d}`, e.Number, d),
+			Payload: fmt.Appendf(nil, `{"event":%d,"member":%d}`, e.Number, of),
 		}
 		if e.Collapse != "" {
 			burst := e.Burst()
 			n.DedupeKey = fmt.Sprintf("burst:%d:%x", d, burst)
-			n.Payload = fmt.Appendf(nil, `{"event":%d,"member":%d,"burst":"%x"}`, e.Number, d, burst)
+			n.Payload = fmt.Appendf(nil, `{"event":%d,"member":%d,"burst":"%x"}`, e.Number, of, burst)
 			w.receipts[receiptKey{e.Number, d}] = push.Receipt{
-				Event: e.Number, Member: member.ID(d), Device: d, State: push.StatePending, Burst: burst,
+				Event: e.Number, Member: of, Device: d, State: push.StatePending, Burst: burst,
 			}
 		}
 		batch = append(batch, n)
@@ -215,6 +219,7 @@ func (w *world) Look(_ context.Context, candidates []push.Candidate) (all []push
 			Candidate: i, Device: d, Settings: w.settings, Visible: !w.hidden[c.Event], Actor: "alice", Now: time.Now(),
 			Accepted: r.State == push.StateAccepted, Failed: r.State == push.StateFailed,
 			Unanswered: r.State == push.StatePending && r.Reason == "unanswered",
+			Silent:     w.silent[d.ID], Heard: w.heard[d.ID],
 		})
 	}
 	return all, nil
@@ -245,6 +250,22 @@ func (w *world) Prune(_ context.Context, gone []push.Pruned) (int, error) {
 		w.pruned[p.Device] = p
 	}
 	return len(gone), nil
+}
+
+// Hear implements [push.DeliveryStore].
+func (w *world) Hear(_ context.Context, accepted, silent []uint64) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range accepted {
+		w.heard[id] = true
+		delete(w.silent, id)
+	}
+	for _, id := range silent {
+		if !w.heard[id] && w.silent[id].IsZero() {
+			w.silent[id] = time.Now()
+		}
+	}
+	return nil
 }
 
 // Send implements [push.Sender].
@@ -313,6 +334,21 @@ func (w *world) counts(want queue.Counts) {
 	got, err := w.queue.Count(w.t.Context())
 	if err != nil || got != want {
 		w.t.Errorf("tasks %+v, %v, want %+v", got, err, want)
+	}
+}
+
+// rest waits until no batch is under way.
+func (w *world) rest() {
+	w.t.Helper()
+	for {
+		c, err := w.queue.Count(w.t.Context())
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if c.Running == 0 {
+			return
+		}
+		pass(time.Second)
 	}
 }
 

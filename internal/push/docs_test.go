@@ -22,7 +22,7 @@ func TestTheRulesOfTheManual(t *testing.T) {
 	}
 	rules, _, _ = strings.Cut(rules, "\n## ")
 	at := 0
-	for _, reason := range []push.Skip{push.Doubled, push.Expired, push.NoActor, push.Blocked, push.NotVisible, push.Muted, push.OptedOut, push.NoDevice, push.Off} {
+	for _, reason := range []push.Skip{push.Doubled, push.Expired, push.NoActor, push.Blocked, push.NotVisible, push.Muted, push.OptedOut, push.NoDevice, push.Off, push.Silent} {
 		next := strings.Index(rules[at:], "| `"+string(reason)+"` |")
 		if next < 0 {
 			t.Fatalf("no line for %s after those of the rules before it", reason)

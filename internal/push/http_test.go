@@ -157,6 +157,10 @@ func TestBadInputStoresNothing(t *testing.T) {
 	f.want(t, http.StatusNotFound, "", http.MethodPut, "/v1/users/7/devices", `{"platform":"fcm","token":"t"}`)
 	f.want(t, http.StatusNotFound, "", http.MethodPut, "/v1/users/7/push-settings", `{}`)
 	f.want(t, http.StatusNotFound, "", http.MethodPut, "/v1/users/7/mutes", `{"object":"user:5","until":4102444800}`)
+	for _, path := range []string{"devices", "push-settings", "mutes"} {
+		f.want(t, http.StatusOK, "", http.MethodGet, "/v1/users/6/"+path, "")
+		f.want(t, http.StatusNotFound, "", http.MethodGet, "/v1/users/7/"+path, "")
+	}
 	if n := f.rows(t); n != 0 {
 		t.Errorf("%d rows were stored", n)
 	}

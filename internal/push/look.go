@@ -27,9 +27,14 @@ type Facts struct {
 	// Unanswered says that the event was sent to the device, and that what became of it was not
 	// recorded since: see reasonUnanswered.
 	Unanswered bool
-	Actor      string    // the username of the actor
-	Departed   bool      // the actor is no member, or none any more
-	Now        time.Time // by the database's clock
+	// Silent is since when the device accepts nothing, of those that never accepted a message:
+	// when one was first sent in vain, or waited for a push service that had failed for long.
+	// Heard says that it accepted one.
+	Silent   time.Time
+	Heard    bool
+	Actor    string    // the username of the actor
+	Departed bool      // the actor is no member, or none any more
+	Now      time.Time // by the database's clock
 }
 
 // Skip is why a device is not notified: a label of metrics and a word of receipts.
@@ -45,6 +50,7 @@ const (
 	Expired    Skip = "expired"
 	NoActor    Skip = "no_actor" // the actor is no member any more: what it did is not announced
 	Off        Skip = "off"      // the platform has no keys here
+	Silent     Skip = "silent"   // the device never accepted anything, and newer events wait for it
 	Doubled    Skip = "doubled"  // it was accepted before, or refused, or another notification counts it
 	Lost       Skip = "lost"     // the database has lost the event, and another one has its number: there is no receipt
 )

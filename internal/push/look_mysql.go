@@ -46,7 +46,8 @@ SELECT /*+ NO_BNL() */ q.i, q.n, e.number IS NULL, ` + deviceColumns + `,
   bv.user_id IS NOT NULL OR ba.user_id IS NOT NULL,
   q.p IS NULL OR ` + contacts.Sight + `,
   COALESCE(r.state = 'accepted', FALSE), COALESCE(r.state = 'failed', FALSE),
-  COALESCE(r.state = 'pending' AND r.reason = '` + reasonUnanswered + `', FALSE), COALESCE(a.username, ''), a.id IS NULL, ` + mysql.Now + `
+  COALESCE(r.state = 'pending' AND r.reason = '` + reasonUnanswered + `', FALSE),
+  d.silent_since, COALESCE(d.silent_since = 0, FALSE), COALESCE(a.username, ''), a.id IS NULL, ` + mysql.Now + `
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
   n BIGINT UNSIGNED PATH '$.n', t BIGINT UNSIGNED PATH '$.t', c BIGINT UNSIGNED PATH '$.c', a BIGINT UNSIGNED PATH '$.a',
   p BIGINT UNSIGNED PATH '$.p', o VARCHAR(100) PATH '$.o', u VARCHAR(100) PATH '$.u',
@@ -148,7 +149,8 @@ func scanFacts(rows *sql.Rows) (f factsRow, err error) {
 	var types []byte
 	dest := append([]any{&f.Candidate, &f.event, &f.replaced}, device.dest()...)
 	dest = append(dest, &types, &f.Settings.Quiet.From, &f.Settings.Quiet.To, &f.Settings.Quiet.Zone,
-		(*instant)(&f.Muted), &f.Blocked, &f.Visible, &f.Accepted, &f.Failed, &f.Unanswered, &f.Actor, &f.Departed, (*instant)(&f.Now))
+		(*instant)(&f.Muted), &f.Blocked, &f.Visible, &f.Accepted, &f.Failed, &f.Unanswered,
+		(*instant)(&f.Silent), &f.Heard, &f.Actor, &f.Departed, (*instant)(&f.Now))
 	if err := rows.Scan(dest...); err != nil {
 		return f, err
 	}

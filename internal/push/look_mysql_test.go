@@ -29,10 +29,8 @@ var people = []member.ID{1, 2, 3, 4, 1 << 63, math.MaxUint64 - 1}
 var (
 	anyone     = rapid.SampledFrom(people)
 	anyObject  = rapid.SampledFrom([]string{"", "photo:1", "photo:2", "photo:3", "photo:4", "photo:1000", "trip:7", "user:1", "user:2", "user:9223372036854775808"})
-	visibility = rapid.SampledFrom([]contacts.Visibility{
-		contacts.Private, contacts.Friends, contacts.Family, contacts.FriendsFamily, contacts.Public,
-	})
-	anyState = rapid.SampledFrom([]push.State{push.StatePending, push.StateAccepted, push.StateSkipped, push.StateFailed})
+	visibility = rapid.SampledFrom(contacts.Classes())
+	anyState   = rapid.SampledFrom([]push.State{push.StatePending, push.StateAccepted, push.StateSkipped, push.StateFailed})
 )
 
 // lookWorld is what the tables hold, in the plainest form: the specification of Look.
@@ -306,6 +304,55 @@ func TestLookOnViews(t *testing.T) {
 			t.Errorf("after %s: visible %t, blocked %t", step.change, f.Visible, f.Blocked)
 		}
 	}
+}
+
+// TestHear: since when a device accepts nothing stays, until it accepts something, for ever, or is
+// gone and registered again.
+func TestHear(t *testing.T) {
+	t.Parallel()
+	db := openDB(t)
+	store := push.NewMySQL(db)
+	exec(t, db, "INSERT INTO users (id, username) VALUES (1, 'ada'), (2, 'bob')")
+	e := storeEvent(t, store, push.Event{Type: "upload", Actor: 1, Followers: true})
+	register := func() uint64 {
+		d, err := store.Register(t.Context(), 2, push.WebPush, push.Address{Endpoint: "https://push.example/a"})
+		must(t, err)
+		return d.ID
+	}
+	id := register()
+	expect := func(silent int64, heard bool) {
+		t.Helper()
+		facts, err := store.Look(t.Context(), []push.Candidate{{Event: e.Number, Member: 2, Device: id}})
+		if err != nil || len(facts) != 1 {
+			t.Fatalf("%v, %v", facts, err)
+		}
+		f := facts[0]
+		at := f.Silent.UnixMilli()
+		if silent == 1 && f.Now.Sub(f.Silent) < time.Minute { // just now
+			at = 1
+		}
+		if f.Silent.IsZero() {
+			at = 0
+		}
+		if at != silent || f.Heard != heard {
+			t.Errorf("silent since %v, heard %t", f.Silent, f.Heard)
+		}
+	}
+	expect(0, false)
+	must(t, store.Hear(t.Context(), nil, []uint64{id, 77}))
+	expect(1, false)
+	exec(t, db, "UPDATE push_devices SET silent_since = 5000")
+	must(t, store.Hear(t.Context(), nil, []uint64{id}))
+	register()
+	expect(5000, false)
+	must(t, ignore(store.Prune(t.Context(), []push.Pruned{{Device: id, Reason: string(push.Silent)}})))
+	register()
+	expect(0, false)
+	must(t, store.Hear(t.Context(), []uint64{id}, nil))
+	expect(0, true)
+	must(t, store.Hear(t.Context(), nil, []uint64{id}))
+	register()
+	expect(0, true)
 }
 
 // TestLookAtReplacedEvent: after the promotion of a server that had not got the last events,

@@ -22,6 +22,10 @@ var (
 	postponed = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "activityd_push_postponed_total", Help: "Deliveries that were put off without an answer, by the reason.",
 	}, []string{"reason"})
+	unprovenInFlight = promauto.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "activityd_push_unproven_in_flight",
+		Help: "Messages in flight to push services that accepted nothing lately: all, and those of the member and of the push service that have the most.",
+	}, []string{"of"})
 	skipped = promauto.NewCounterVec(prometheus.CounterOpts{
 		Name: "activityd_push_skipped_total", Help: "Devices, or members, that an event was not sent to, by when that was found and the reason.",
 	}, []string{"stage", "reason"})
@@ -29,7 +33,7 @@ var (
 		Name: "activityd_push_doubles_possible_total", Help: "Messages that a push service may have accepted, or may accept, a second time, by the cause.",
 	}, []string{"platform", "cause"})
 	devicesGone = promauto.NewCounterVec(prometheus.CounterOpts{
-		Name: "activityd_push_devices_gone_total", Help: "Answers that a device is no more, by the reason.",
+		Name: "activityd_push_devices_gone_total", Help: "Devices that are not notified any more, by the reason.",
 	}, []string{"platform", "reason"})
 	breakersOpen = promauto.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "activityd_push_breakers_open", Help: "Push services that are left alone for a while, because they fail or ask for it.",
@@ -65,6 +69,13 @@ const (
 	slow         = "slow"      // it was sent, and is not answered yet
 )
 
+// Whose messages are counted.
+const (
+	ofAll       = "all"
+	ofOneMember = "one_member"
+	ofOneOrigin = "one_origin"
+)
+
 // The reasons of a platform's results. Senders have few, whatever push services say, which
 // their tests make sure of. If one should pass on what a push service says, otherReason
 // stands for all beyond these bounds.
@@ -89,7 +100,7 @@ func reasonLabel(p Platform, reason string) string {
 	switch {
 	case seen[reason]:
 		return reason
-	case len(seen) >= MaxReasons || clip(reason, MaxReason) != reason:
+	case len(seen) >= MaxReasons || clip(reason) != reason:
 		return otherReason
 	case seen == nil:
 		seen = make(map[string]bool)
@@ -117,8 +128,11 @@ func init() {
 	for _, reason := range []string{breakerOpen, quota, noKeys, quietHours, sameInFlight, slow} {
 		postponed.WithLabelValues(reason)
 	}
+	for _, of := range []string{ofAll, ofOneMember, ofOneOrigin} {
+		unprovenInFlight.WithLabelValues(of)
+	}
 	for _, stage := range []string{atTargeting, atDelivery} {
-		for _, reason := range []Skip{NoDevice, OptedOut, Muted, Blocked, NotVisible, Expired, NoActor, Off, Doubled, Lost} {
+		for _, reason := range []Skip{NoDevice, OptedOut, Muted, Blocked, NotVisible, Expired, NoActor, Off, Silent, Doubled, Lost} {
 			skipped.WithLabelValues(stage, string(reason))
 		}
 	}

@@ -197,7 +197,7 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 		{name: "Events", keys: "push_events: PRIMARY", most: some + 60, do: func() error { return ignore(push.NewMySQL(db).Events(t.Context(), ids)) }},
 		{name: "CurrentEvents", keys: "push_events: PRIMARY", most: some + 120, do: func() error { return ignore(push.NewMySQL(db).CurrentEvents(t.Context(), ids)) }},
 		{name: "EventByID", keys: "push_events: ids", most: some, do: func() error { return ignore(store.EventByID(t.Context(), "e5")) }},
-		{name: "Devices", keys: "d: members", most: some, do: func() error { return ignore(store.Devices(t.Context(), 5)) }},
+		{name: "Devices", keys: "d: members, users: PRIMARY", most: some, do: func() error { return ignore(store.Devices(t.Context(), 5)) }},
 		{name: "Register", keys: "push_devices: members, users: PRIMARY", most: some + 20, do: func() error {
 			return ignore(store.Register(t.Context(), 5, push.FCM, push.Address{Token: "t"}))
 		}},
@@ -205,9 +205,10 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 		{name: "Prune", keys: "push_devices: PRIMARY", most: some, do: func() error {
 			return ignore(store.Prune(t.Context(), []push.Pruned{{Device: 7, Reason: "r"}, {Device: 8, Since: time.Now()}}))
 		}},
-		{name: "Settings", keys: "push_settings: PRIMARY", most: some, do: func() error { return ignore(store.Settings(t.Context(), 5)) }},
+		{name: "Hear", keys: "push_devices: PRIMARY", most: some, do: func() error { return store.Hear(t.Context(), []uint64{7, 8}, []uint64{9, 10}) }},
+		{name: "Settings", keys: "push_settings: PRIMARY, users: PRIMARY", most: some, do: func() error { return ignore(store.Settings(t.Context(), 5)) }},
 		{name: "SetSettings", keys: "users: PRIMARY", most: some, do: func() error { return store.SetSettings(t.Context(), 5, push.Settings{}) }},
-		{name: "Mutes", keys: "push_mutes: PRIMARY", most: some, do: func() error { return ignore(store.Mutes(t.Context(), 5)) }},
+		{name: "Mutes", keys: "push_mutes: PRIMARY, users: PRIMARY", most: some, do: func() error { return ignore(store.Mutes(t.Context(), 5)) }},
 		{name: "Mute", keys: "push_mutes: PRIMARY, users: PRIMARY", most: some, do: func() error { return store.Mute(t.Context(), 5, "user:3", time.Now()) }},
 		{name: "Unmute", keys: "push_mutes: PRIMARY", most: some, do: func() error { return ignore(store.Unmute(t.Context(), 5, "user:3")) }},
 		{name: "Purge of nothing", keys: "push_devices: gone, push_devices: members, push_events: forgotten, push_mutes: PRIMARY, push_mutes: ends, push_settings: PRIMARY, push_settings: missing, u: PRIMARY", most: some + scan, do: func() error { return ignore(store.Purge(t.Context())) }},

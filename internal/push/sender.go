@@ -72,14 +72,17 @@ type Result struct {
 	Outcome Outcome
 	Status  int    // of HTTP; 0: there was no answer
 	Reason  string // a short constant: the service's own, as in BadDeviceToken, or ours, as in "dial"
-	// After is how long the push service wants to be left alone, for Wait and Credentials; 0: it
-	// did not say.
+	// After is how long the push service asks to be left alone, for Wait and Credentials; 0: it
+	// does not ask.
 	After time.Duration
-	// Origin says that Wait or Credentials hold for the whole push service: all its devices
-	// wait. Else they hold for this device alone.
+	// Pause is how long this message waits if After is 0: what the documents of the push service
+	// say, for Wait.
+	Pause time.Duration
+	// Origin says that Wait or Credentials are about the whole push service: all its devices wait
+	// for After, or when it was so for some in a row. Else they are about this device alone.
 	Origin bool
 	// GoneSince is when the device was found to be gone, for [Gone]; an address that was
 	// registered later stays. Zero: whenever it was registered.
 	GoneSince time.Time
-	ID        string // the push service's own, if it gave one
+	ID        string // the push service's own, as it gave it; "": it gave none
 }

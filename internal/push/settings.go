@@ -2,7 +2,6 @@ package push
 
 import (
 	"fmt"
-	"sync"
 	"time"
 )
 
@@ -18,8 +17,8 @@ func (s Settings) Wants(kind string) bool {
 	return wants || !said
 }
 
-// QuietUntil returns the end of the quiet hours that now is in; zero if it is in none, or
-// in a zone that is not known here.
+// QuietUntil returns the end of the quiet hours that now is in; zero if it is in none, or if
+// there can be no such quiet hours: see [QuietHours.Check].
 func (s Settings) QuietUntil(now time.Time) time.Time { return s.Quiet.until(now) }
 
 // Mute is an object, such as photo:901 or user:5, that a member does not want to be
@@ -37,7 +36,7 @@ const day = 24 * 60
 // is put forward and back; what it shows counts, also when it shows it twice.
 type QuietHours struct {
 	From, To int    // minutes after midnight; equal: there are none
-	Zone     string // of the IANA database
+	Zone     string // a name of the IANA database, in its spelling
 }
 
 // Check returns an error, for people, if there can be no such quiet hours.
@@ -47,10 +46,8 @@ func (q QuietHours) Check() error {
 			return fmt.Errorf("%d minutes after midnight: want 0 to %d", minute, day-1)
 		}
 	}
-	if _, err := zone(q.Zone); err != nil {
-		return fmt.Errorf("unknown time zone %.64q: want one of the IANA database, as in Europe/Berlin", q.Zone)
-	}
-	return nil
+	_, err := zone(q.Zone)
+	return err
 }
 
 // until returns the first instant after now that is not quiet; zero if now is not.
@@ -58,10 +55,7 @@ func (q QuietHours) until(now time.Time) time.Time {
 	if q.From == q.To || q.Check() != nil {
 		return time.Time{}
 	}
-	in, err := zone(q.Zone)
-	if err != nil {
-		return time.Time{}
-	}
+	in, _ := zone(q.Zone) // Check has found it
 	now = now.In(in)
 	quiet := false
 	for q.covers(now) {
@@ -97,25 +91,4 @@ func (q QuietHours) left(t time.Time) time.Duration {
 		left += day * time.Minute
 	}
 	return left
-}
-
-// zones are the time zones that were used so far: of the IANA database, so that they are
-// some hundreds. To load one costs more than all else that decides about a device.
-var zones sync.Map // from name to *time.Location
-
-// zone returns a time zone of the IANA database. That of the host, which has no name there,
-// is none.
-func zone(name string) (*time.Location, error) {
-	if known, ok := zones.Load(name); ok {
-		return known.(*time.Location), nil //nolint:errcheck // nothing else is stored
-	}
-	if name == "" || name == "Local" {
-		return nil, fmt.Errorf("unknown time zone %q", name)
-	}
-	in, err := time.LoadLocation(name)
-	if err != nil {
-		return nil, err
-	}
-	zones.Store(name, in)
-	return in, nil
 }

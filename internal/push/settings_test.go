@@ -120,10 +120,11 @@ func TestCheckQuietHours(t *testing.T) {
 		{push.QuietHours{From: 60, To: 60, Zone: "UTC"}, true},
 		{push.QuietHours{From: -1, To: 60, Zone: "UTC"}, false},
 		{push.QuietHours{From: 60, To: 1440, Zone: "UTC"}, false},
-		{push.QuietHours{From: 60, To: 120}, false},
+		{push.QuietHours{From: 60, To: 120}, false}, // time.LoadLocation takes "" for UTC
 		{push.QuietHours{From: 60, To: 120, Zone: "Local"}, false},
 		{push.QuietHours{From: 60, To: 120, Zone: "Mars/Phobos"}, false},
 		{push.QuietHours{From: 60, To: 120, Zone: "../../etc/passwd"}, false},
+		{push.QuietHours{From: 60, To: 120, Zone: "Asia/Calcutta"}, true}, // browsers use names of before
 	} {
 		if err := test.q.Check(); (err == nil) != test.ok {
 			t.Errorf("%+v: %v, want an error: %v", test.q, err, !test.ok)

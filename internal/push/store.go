@@ -40,6 +40,15 @@ func requireMember(ctx context.Context, q mysql.Querier, id member.ID) error {
 	return err
 }
 
+// selectOf selects what belongs to a member. The error wraps [contacts.ErrNoMember] if there is no
+// such member.
+func selectOf[T any](ctx context.Context, q mysql.Querier, id member.ID, scan func(*sql.Rows) (T, error), text string) ([]T, error) {
+	if err := requireMember(ctx, q, id); err != nil {
+		return nil, err
+	}
+	return mysql.Select(ctx, q, scan, text, id)
+}
+
 // hashOf is a SHA-256 of two strings, of which the first has no zero byte.
 func hashOf(first, second string) [sha256.Size]byte {
 	return sha256.Sum256([]byte(first + "\x00" + second))

@@ -47,7 +47,8 @@ func addressHash(platform Platform, a Address) []byte {
 const (
 	deviceColumns = "d.id, d.member_id, d.platform, d.address, d.registered_at"
 	insertDevice  = "INSERT INTO push_devices (member_id, platform, address, registered_at, address_hash) VALUES (?, ?, ?, " + mysql.Now + ", ?)"
-	confirmDevice = "UPDATE push_devices SET member_id = ?, platform = ?, address = ?, registered_at = " + mysql.Now + ", gone_at = NULL, gone_reason = ''" +
+	confirmDevice = "UPDATE push_devices SET member_id = ?, platform = ?, address = ?, registered_at = " + mysql.Now +
+		", silent_since = IF(gone_at IS NULL, silent_since, NULL), gone_at = NULL, gone_reason = ''" +
 		" WHERE address_hash = ?"
 )
 
@@ -146,10 +147,11 @@ func dropOldest(ctx context.Context, tx *sql.Tx, id member.ID) error {
 	return err
 }
 
-// Devices returns the live devices of a member, by id.
+// Devices returns the live devices of a member, by id. The error wraps [contacts.ErrNoMember] if
+// there is no such member.
 func (m *MySQL) Devices(ctx context.Context, id member.ID) ([]Device, error) {
-	list, err := mysql.Select(ctx, m.db, scanDevice, "SELECT "+deviceColumns+
-		" FROM push_devices d FORCE INDEX (members) WHERE d.member_id = ? AND d.gone_at IS NULL ORDER BY d.id", id)
+	list, err := selectOf(ctx, m.db, id, scanDevice, "SELECT "+deviceColumns+
+		" FROM push_devices d FORCE INDEX (members) WHERE d.member_id = ? AND d.gone_at IS NULL ORDER BY d.id")
 	return list, mysql.Translate(ctx, fmt.Sprintf("read the devices of member %d", id), err)
 }
 
@@ -179,7 +181,7 @@ func (m *MySQL) Prune(ctx context.Context, gone []Pruned) (n int, err error) {
 				since = p.Since.UnixMilli()
 			}
 			one, err := mysql.Affected(tx.ExecContext(ctx, "UPDATE push_devices FORCE INDEX (PRIMARY) SET gone_at = "+mysql.Now+", gone_reason = ?, address = JSON_OBJECT()"+
-				" WHERE id = ? AND gone_at IS NULL AND registered_at <= COALESCE(?, registered_at)", clip(p.Reason, 64), p.Device, since))
+				" WHERE id = ? AND gone_at IS NULL AND registered_at <= COALESCE(?, registered_at)", clip(p.Reason), p.Device, since))
 			if err != nil {
 				return err
 			}
@@ -190,13 +192,34 @@ func (m *MySQL) Prune(ctx context.Context, gone []Pruned) (n int, err error) {
 	return n, err
 }
 
-// clip shortens s to so many bytes, and keeps what is ASCII: it came from a push service.
-func clip(s string, most int) string {
+// Hear takes note of devices that accepted a message for the first time, and of others to which
+// one was sent in vain: of those that never accepted any, when that was first so is kept. One
+// that is gone and registered again begins as a new one.
+func (m *MySQL) Hear(ctx context.Context, accepted, silent []uint64) error {
+	const update = "UPDATE push_devices FORCE INDEX (PRIMARY) SET silent_since = "
+	for _, some := range []struct {
+		ids       []uint64
+		statement string
+	}{{accepted, update + "0 WHERE (silent_since IS NULL OR silent_since > 0) AND id IN ("}, {silent, update + mysql.Now + " WHERE silent_since IS NULL AND id IN ("}} {
+		if len(some.ids) == 0 {
+			continue
+		}
+		ids := slices.Sorted(slices.Values(some.ids)) // one order of locks
+		_, err := m.db.ExecContext(ctx, some.statement+mysql.Marks(len(ids))+")", mysql.Args(ids)...)
+		if err != nil {
+			return mysql.Translate(ctx, fmt.Sprintf("note what %d devices accept", len(ids)), err)
+		}
+	}
+	return nil
+}
+
+// clip shortens a reason to MaxReason bytes, and keeps what is ASCII: it came from a push service.
+func clip(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
 			return '?'
 		}
 		return r
 	}, s)
-	return s[:min(len(s), most)]
+	return s[:min(len(s), MaxReason)]
 }

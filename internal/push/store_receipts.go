@@ -36,7 +36,7 @@ type Receipt struct {
 	Device     uint64 // 0: the member as a whole
 	State      State
 	Reason     string
-	ProviderID string    // the id under which the push service took it
+	ProviderID string    // the id under which the push service took it; a stored one is as plainID has it
 	At         time.Time // set by the store
 	// Burst is that of the event, if it has a collapse key; zero: it has none, or it is kept as
 	// it was.
@@ -155,8 +155,9 @@ func holdLeases(ctx context.Context, tx *sql.Tx, held []queue.Task) error {
 }
 
 // inOrder returns receipts in one order everywhere, so that two batches do not lock each other out.
+// Those of one device and event stay in theirs.
 func inOrder(receipts []Receipt) []Receipt {
-	return slices.SortedFunc(slices.Values(receipts), func(a, b Receipt) int {
+	return slices.SortedStableFunc(slices.Values(receipts), func(a, b Receipt) int {
 		return cmp.Or(cmp.Compare(a.Event, b.Event), cmp.Compare(a.Member, b.Member), cmp.Compare(a.Device, b.Device))
 	})
 }
@@ -168,7 +169,7 @@ func writeReceipts(ctx context.Context, tx *sql.Tx, some []Receipt) error {
 		if r.Burst != [16]byte{} {
 			burst = r.Burst[:]
 		}
-		args = append(args, r.Event, r.Member, r.Device, r.State, clip(r.Reason, 64), clip(r.ProviderID, 128), burst)
+		args = append(args, r.Event, r.Member, r.Device, r.State, clip(r.Reason), plainID(r.ProviderID), burst)
 	}
 	const row = "(?,?,?,?,?,?,?," + mysql.Now + "),"
 	// The server changes the columns in this order, and state is read until it is changed.
@@ -178,6 +179,30 @@ func writeReceipts(ctx context.Context, tx *sql.Tx, some []Receipt) error {
 		", at = "+unlessFinal("at")+", state = "+unlessFinal("state"), args...)
 	return err
 }
+
+// maxProviderID is how much of an id the column provider_id has room for, in bytes.
+const maxProviderID = 128
+
+// plainID returns a push service's id of a message as it is kept, and shown wherever it is: letters,
+// digits and the signs of the ids that are known are as they were, each other byte is %XX. A push
+// service that a member made up can put no markup, no command for a terminal and no second column
+// into it.
+func plainID(id string) string {
+	var plain strings.Builder
+	for _, c := range []byte(id) {
+		part := string(rune(c))
+		if !strings.Contains(plainSigns, part) {
+			part = fmt.Sprintf("%%%02X", c)
+		}
+		if plain.Len()+len(part) > maxProviderID {
+			break
+		}
+		plain.WriteString(part)
+	}
+	return plain.String()
+}
+
+const plainSigns = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~:%+/="
 
 func unlessFinal(column string) string {
 	return "IF(state = 'accepted' OR VALUES(state) = 'pending' AND state <> 'pending', " + column + ", VALUES(" + column + "))"

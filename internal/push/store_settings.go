@@ -18,17 +18,17 @@ const MaxMutes = 1000
 // ErrTooManyMutes is wrapped by the error for a member that mutes [MaxMutes] objects.
 var ErrTooManyMutes = errors.New("too many mutes")
 
-// Settings returns what a member wants to be notified of. A member that never said so, or
-// that does not exist, has none.
+// Settings returns what a member wants to be notified of: nothing in particular, if it never said
+// so. The error wraps [contacts.ErrNoMember] if there is no such member.
 func (m *MySQL) Settings(ctx context.Context, id member.ID) (Settings, error) {
-	list, err := mysql.Select(ctx, m.db, func(rows *sql.Rows) (s Settings, err error) {
+	list, err := selectOf(ctx, m.db, id, func(rows *sql.Rows) (s Settings, err error) {
 		var types []byte
 		if err := rows.Scan(&types, &s.Quiet.From, &s.Quiet.To, &s.Quiet.Zone); err != nil {
 			return s, err
 		}
 		s.Types, err = parseTypes(types)
 		return s, err
-	}, "SELECT types, quiet_from, quiet_to, time_zone FROM push_settings WHERE member_id = ?", id)
+	}, "SELECT types, quiet_from, quiet_to, time_zone FROM push_settings WHERE member_id = ?")
 	if err != nil || len(list) == 0 {
 		return Settings{}, mysql.Translate(ctx, fmt.Sprintf("read the push settings of member %d", id), err)
 	}
@@ -56,12 +56,13 @@ func (m *MySQL) SetSettings(ctx context.Context, id member.ID, s Settings) error
 	})
 }
 
-// Mutes returns what a member mutes now, by object.
+// Mutes returns what a member mutes now, by object. The error wraps [contacts.ErrNoMember] if there
+// is no such member.
 func (m *MySQL) Mutes(ctx context.Context, id member.ID) ([]Mute, error) {
-	list, err := mysql.Select(ctx, m.db, func(rows *sql.Rows) (mute Mute, err error) {
+	list, err := selectOf(ctx, m.db, id, func(rows *sql.Rows) (mute Mute, err error) {
 		err = rows.Scan(&mute.Object, (*instant)(&mute.Until))
 		return mute, err
-	}, "SELECT object, until_at FROM push_mutes FORCE INDEX (PRIMARY) WHERE member_id = ? AND until_at > "+mysql.Now+" ORDER BY object", id)
+	}, "SELECT object, until_at FROM push_mutes FORCE INDEX (PRIMARY) WHERE member_id = ? AND until_at > "+mysql.Now+" ORDER BY object")
 	return list, mysql.Translate(ctx, fmt.Sprintf("read what member %d mutes", id), err)
 }
 

@@ -451,7 +451,7 @@ func TestReceipts(t *testing.T) {
 		push.Receipt{Event: 1, Member: 1, Device: 11, State: push.StateFailed, Reason: "Bad\nTopic é" + strings.Repeat("x", 80)},
 		push.Receipt{Event: 2, Member: 1, Device: 10, State: push.StateAccepted},
 	)
-	write(push.Receipt{Event: 1, Member: 2, Device: 20, State: push.StateAccepted, Reason: "doubled", ProviderID: "p1"}) // keeps its burst
+	write(push.Receipt{Event: 1, Member: 2, Device: 20, State: push.StateAccepted, Reason: "doubled", ProviderID: "p1 <b>\x1b"}) // keeps its burst
 	// What is accepted stays, and what was skipped is not pending again; the rest is as it was found last.
 	write(
 		push.Receipt{Event: 1, Member: 2, Device: 20, State: push.StatePending, Reason: "r", ProviderID: "p2", Burst: burst},
@@ -460,7 +460,7 @@ func TestReceipts(t *testing.T) {
 	want := []push.Receipt{
 		{Event: 1, Member: 1, Device: 10, State: push.StatePending, Burst: burst},
 		{Event: 1, Member: 1, Device: 11, State: push.StateFailed, Reason: "Bad?Topic ?" + strings.Repeat("x", 53)},
-		{Event: 1, Member: 2, Device: 20, State: push.StateAccepted, Reason: "doubled", ProviderID: "p1", Burst: burst},
+		{Event: 1, Member: 2, Device: 20, State: push.StateAccepted, Reason: "doubled", ProviderID: "p1%20%3Cb%3E%1B", Burst: burst},
 		{Event: 1, Member: 3, State: push.StateSkipped, Reason: "no_device"},
 	}
 	noTime := cmpopts.IgnoreFields(push.Receipt{}, "At")

@@ -69,7 +69,7 @@ func (p pendingThen) note(ctx context.Context, db *sql.DB, receipts []push.Recei
 
 type sitePhoto struct {
 	owner      member.ID
-	visibility string
+	visibility contacts.Visibility
 }
 
 // said is an event that a task tells of.
@@ -126,7 +126,7 @@ func build(t *rapid.T, db *sql.DB, now time.Time) *targetSite {
 		w.blocks[pair] = true
 	}
 	for id := uint64(1); id <= 2; id++ {
-		p := sitePhoto{anyID.Draw(t, "owner"), rapid.SampledFrom([]string{"private", "friends", "family", "friends_family", "public"}).Draw(t, "visibility")}
+		p := sitePhoto{anyID.Draw(t, "owner"), rapid.SampledFrom(contacts.Classes()).Draw(t, "visibility")}
 		w.photos[id] = p
 		row("photos (id, owner_id, visibility, date_upload)", "%d, %d, '%s', 5", id, p.owner, p.visibility)
 	}

@@ -21,17 +21,20 @@ type Backlog struct {
 	limit   int
 	log     *slog.Logger
 	full    atomic.Bool
-	failing bool // the last look failed; Run alone uses it
+	failing bool // the last look or count failed; Run alone uses it
 }
 
 // fuller is the part of a [MySQLQueue] that a Backlog asks.
 type fuller interface {
-	Full(ctx context.Context, limit int) (bool, error)
+	Full(ctx context.Context, limit int) (full, stale bool, err error)
+	CountWaiting(ctx context.Context, limit int) error
 }
 
 const (
 	// backlogLook is how often a Backlog looks, and how long a look may take.
 	backlogLook = 2 * time.Second
+	// backlogCount is how long a count may take.
+	backlogCount = 10 * time.Second
 	// backlogRetry is after what time a refused client may ask again: longer than
 	// backlogLook, so that it does not get the same answer.
 	backlogRetry = 5 * time.Second
@@ -45,6 +48,7 @@ func NewBacklog(queue fuller, limit int, log *slog.Logger) *Backlog {
 
 // Run looks at once and then every two seconds, until ctx ends; it returns nil.
 // While looks fail, the answer before them holds: at the start that is "not full".
+// While counts fail, it is full as soon as the limit may be reached.
 func (b *Backlog) Run(ctx context.Context) error {
 	if b.limit == 0 {
 		<-ctx.Done()
@@ -53,7 +57,7 @@ func (b *Backlog) Run(ctx context.Context) error {
 	tick := time.NewTicker(backlogLook)
 	defer tick.Stop()
 	for {
-		b.look(ctx)
+		b.watch(ctx)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -68,23 +72,40 @@ func (b *Backlog) Overloaded() (retryAfter time.Duration, overloaded bool) {
 	return backlogRetry, b.full.Load()
 }
 
-func (b *Backlog) look(ctx context.Context) {
-	bounded, cancel := context.WithTimeout(ctx, backlogLook)
-	defer cancel()
-	began := time.Now()
-	full, err := b.queue.Full(bounded, b.limit)
-	if ctx.Err() != nil {
+// watch looks, counts if that is due, and then looks again.
+func (b *Backlog) watch(ctx context.Context) {
+	stale, err := b.look(ctx)
+	if err == nil && stale {
+		bounded, cancel := context.WithTimeout(ctx, backlogCount)
+		err = b.queue.CountWaiting(bounded, b.limit)
+		cancel()
+		if err == nil {
+			_, err = b.look(ctx)
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
 		return
-	}
-	if err == nil || errors.Is(err, mysql.ErrUnavailable) {
-		b.MySQL.Report(ctx, began, err)
-	} else if !b.failing {
+	case err != nil && !b.failing && !errors.Is(err, mysql.ErrUnavailable): // otherwise the log has the outage
 		b.log.WarnContext(ctx, "waiting tasks cannot be counted", "full", b.full.Load(), "error", err)
-	}
-	if err == nil && b.failing {
+	case err == nil && b.failing:
 		b.log.InfoContext(ctx, "waiting tasks can be counted again")
 	}
 	b.failing = err != nil
+}
+
+// look asks whether too many tasks wait.
+func (b *Backlog) look(ctx context.Context) (stale bool, err error) {
+	bounded, cancel := context.WithTimeout(ctx, backlogLook)
+	defer cancel()
+	began := time.Now()
+	full, stale, err := b.queue.Full(bounded, b.limit)
+	if ctx.Err() != nil {
+		return false, err
+	}
+	if err == nil || errors.Is(err, mysql.ErrUnavailable) {
+		b.MySQL.Report(ctx, began, err)
+	}
 	switch {
 	case err != nil || b.full.Swap(full) == full:
 	case full:
@@ -92,4 +113,5 @@ func (b *Backlog) look(ctx context.Context) {
 	default:
 		b.log.InfoContext(ctx, "fewer tasks wait; the API accepts tasks again", "limit", b.limit)
 	}
+	return stale, err
 }

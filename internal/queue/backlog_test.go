@@ -18,20 +18,28 @@ import (
 // gauge is a queue that is as full as a test says.
 type gauge struct {
 	mu    sync.Mutex
-	full  func(ctx context.Context, limit int) (bool, error)
+	full  func(ctx context.Context, limit int) (full, stale bool, err error)
+	count func(ctx context.Context) error
 	looks int
 }
 
-func (g *gauge) Full(ctx context.Context, limit int) (bool, error) {
+func (g *gauge) Full(ctx context.Context, limit int) (full, stale bool, err error) {
 	g.mu.Lock()
 	g.looks++
-	full := g.full
+	look := g.full
 	g.mu.Unlock()
-	return full(ctx, limit)
+	return look(ctx, limit)
+}
+
+func (g *gauge) CountWaiting(ctx context.Context, _ int) error {
+	g.mu.Lock()
+	count := g.count
+	g.mu.Unlock()
+	return count(ctx)
 }
 
 // become changes what the gauge says from now on.
-func (g *gauge) become(full func(ctx context.Context, limit int) (bool, error)) {
+func (g *gauge) become(full func(ctx context.Context, limit int) (full, stale bool, err error)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.full = full
@@ -95,17 +103,17 @@ func TestBacklogKeepsItsAnswerWhileItCannotSee(t *testing.T) {
 	t.Parallel()
 	for _, before := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			seeing := func(context.Context, int) (bool, error) { return before, nil }
+			seeing := func(context.Context, int) (full, stale bool, err error) { return before, false, nil }
 			g := &gauge{full: seeing}
 			b, log := watched(t, g, 10)
 			expect(t, b, before, "at first")
 			first := log.String()
-			g.become(func(context.Context, int) (bool, error) { return !before, errors.New("away") })
+			g.become(func(context.Context, int) (full, stale bool, err error) { return !before, true, errors.New("away") })
 			pass(10 * time.Second)
 			expect(t, b, before, "away")
-			g.become(func(ctx context.Context, _ int) (bool, error) {
+			g.become(func(ctx context.Context, _ int) (full, stale bool, err error) {
 				<-ctx.Done()
-				return !before, ctx.Err()
+				return !before, true, ctx.Err()
 			})
 			pass(10 * time.Second)
 			expect(t, b, before, "hanging")
@@ -122,10 +130,45 @@ func TestBacklogKeepsItsAnswerWhileItCannotSee(t *testing.T) {
 	}
 }
 
+// While counts fail or hang, what the looks say holds: here, that so many may wait.
+func TestBacklogIsFullWhileCountsFail(t *testing.T) {
+	t.Parallel()
+	for name, count := range map[string]func(ctx context.Context) error{
+		"fail": func(context.Context) error { return errors.New("no") },
+		"hang": func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				answer := func(full bool) func(context.Context, int) (bool, bool, error) {
+					return func(context.Context, int) (bool, bool, error) { return full, full, nil }
+				}
+				g := &gauge{full: answer(true), count: count}
+				b, log := watched(t, g, 10)
+				expect(t, b, true, "at first")
+				pass(time.Minute)
+				expect(t, b, true, "after a minute")
+				if said := log.String(); strings.Count(said, "\n") != 2 || !strings.Contains(said, "cannot be counted") {
+					t.Errorf("logged:\n%s", said)
+				}
+				g.become(answer(false))
+				pass(15 * time.Second)
+				expect(t, b, false, "counted")
+				if said := log.String(); strings.Count(said, "\n") != 4 || !strings.Contains(said, "can be counted again") {
+					t.Errorf("logged:\n%s", said)
+				}
+			})
+		})
+	}
+}
+
 func TestBacklogWithoutALimitNeverLooks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := &gauge{full: func(context.Context, int) (bool, error) { return true, nil }}
+		g := &gauge{full: func(context.Context, int) (full, stale bool, err error) { return true, false, nil }}
 		b, _ := watched(t, g, 0)
 		pass(time.Minute)
 		expect(t, b, false, "after a minute")

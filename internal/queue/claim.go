@@ -101,9 +101,10 @@ func (r *run) extend(c *claim) error {
 	if len(held) == 0 {
 		return nil
 	}
-	bounded, cancel := context.WithDeadline(c.ctx, c.until)
-	defer cancel()
 	at := time.Now()
+	// One that hangs leaves time for another, on another connection.
+	bounded, cancel := context.WithTimeout(c.ctx, min(c.until.Sub(at), c.lease/2))
+	defer cancel()
 	lost, err := r.queue.Extend(bounded, held, c.lease)
 	switch {
 	case err == nil && lost > 0 && len(c.holding()) == len(held): // else some were finished since

@@ -17,7 +17,7 @@ import (
 // The pauses of a fetcher and a worker after an error.
 const (
 	firstClaimPause = 250 * time.Millisecond // after a claim failed; it doubles
-	maxClaimPause   = 10 * time.Second
+	maxClaimPause   = 2 * time.Second
 	outagePause     = time.Second            // of a worker whose tasks need a server that is away
 	firstOrderPause = 500 * time.Millisecond // of tasks that others of their ordering key hold up; it doubles
 	maxOrderPause   = 5 * time.Second
@@ -172,13 +172,19 @@ func (f *fetcher) awaitIdle(ctx context.Context) (idle []*worker) {
 	return nil
 }
 
-// claim claims up to n tasks; at is the time before.
+// claim claims up to n tasks; at is the time before. What may have been claimed though that
+// failed is handed back as soon as the database answers: nothing works on it, and until its
+// lease ends no other process would.
 func (f *fetcher) claim(ctx context.Context, n int) (list []Task, at time.Time, err error) {
 	bounded, cancel := context.WithTimeout(ctx, f.Lease) // later, it would be worth nothing
 	defer cancel()
 	at = time.Now()
 	list, err = f.queue.Claim(bounded, f.Queue, n, f.Lease)
 	f.report(ctx, at, err, "claim failed", "queue", f.Queue)
+	if err != nil {
+		f.store(handBack(list, 0, errUncertain), true) //nolint:contextcheck // also after the end of ctx
+		list = nil
+	}
 	return list, at, err
 }
 
@@ -222,6 +228,8 @@ func (f *fetcher) divide(at time.Time, list []Task, idle []*worker) {
 		f.record(c, handBack(tasks, retry.Backoff(o.refused, firstOrderPause, maxOrderPause), errOrder))
 	}
 }
+
+var errUncertain = errors.New("the answer to the claim was lost")
 
 var errOrder = errors.New("earlier tasks of the same ordering key are not finished")
 

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -122,6 +123,15 @@ func (q *MySQLQueue) Retry(ctx context.Context, match Filter, limit int) (int, e
 func (q *MySQLQueue) Discard(ctx context.Context, match Filter, limit int) (int, error) {
 	match.States = among(match.States, Waiting, Scheduled, Dead, Done)
 	n, _, err := q.change(ctx, "discard tasks", match, limit, deleteIdle)
+	return n, err
+}
+
+// Defer gives up to limit matching tasks that wait, or are scheduled, a priority, unless
+// theirs is as low, and returns how many tasks matched. The lower one is the larger number.
+func (q *MySQLQueue) Defer(ctx context.Context, match Filter, limit, priority int) (int, error) {
+	match.States = among(match.States, Waiting, Scheduled)
+	n, _, err := q.change(ctx, "defer tasks", match, limit,
+		updateTasks+"priority = GREATEST(priority, "+strconv.Itoa(priority)+"), updated_at = "+now+" WHERE id IN ")
 	return n, err
 }
 

@@ -156,6 +156,15 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 		_, _, err := q.EnqueueOnce(t.Context(), "key", []queue.New{tasks.NewUpload(1), tasks.NewUpload(2)})
 		return err
 	}
+	full := func(limit int) func() error {
+		return func() error {
+			_, _, err := q.Full(t.Context(), limit)
+			return err
+		}
+	}
+	countUpTo := func(limit int) func() error {
+		return func() error { return q.CountWaiting(t.Context(), limit) }
+	}
 	finish := func(outcome error) func() error {
 		return func() error {
 			var results []queue.Result
@@ -233,14 +242,11 @@ func plannedOf(t *testing.T, db *sql.DB, size int) []planned {
 			_, err := q.Pending(t.Context(), []string{tasks.Upload, tasks.FanOut}, []uint64{1, 3001, 3002, 5})
 			return err
 		}, nil},
-		{"are fewer than so many waiting", "", false, 80, func() error {
-			_, err := q.Full(t.Context(), 1_000_000)
-			return err
-		}, nil},
-		{"are so many waiting", "timers", false, 100, func() error {
-			_, err := q.Full(t.Context(), 30)
-			return err
-		}, nil},
+		{"are fewer than so many waiting", "", false, 80, full(1_000_000), nil},
+		{"may so many wait", "PRIMARY", false, 80, full(30), nil},
+		{"count up to so many", "PRIMARY timers", false, 140, countUpTo(30), nil},
+		{"count all", "PRIMARY timers", false, 2*size + 200, countUpTo(1_000_000), []string{"UPDATE task_keys SET created_at = created_at - 60000"}},
+		{"do not count again so soon", "PRIMARY", false, 80, countUpTo(1_000_000), nil},
 		// Each entry is counted, by way of a table of its own, and so are the names.
 		{"statistics", "claim timers", true, 3*(size+200) + 500, func() error {
 			_, err := q.Stats(t.Context())

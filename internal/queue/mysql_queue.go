@@ -64,6 +64,9 @@ func NewMySQLQueue(db *sql.DB, o Options) *MySQLQueue {
 // [MaxLease] at most, and a Sweep. A task whose last lease ran out comes with others
 // once; from then on (see [SharedAttempts]) it is claimed alone: should it be what
 // killed its workers, it takes no other with it.
+//
+// Tasks that come with an error may have been claimed: the answer to the commit was lost. The
+// caller has to hand them back.
 func (q *MySQLQueue) Claim(ctx context.Context, queue string, n int, lease time.Duration) (claimed []Task, err error) {
 	again := false
 	err = mysql.Transact(ctx, q.db, "claim tasks of queue "+queue, func(tx *sql.Tx) (err error) {
@@ -76,9 +79,8 @@ func (q *MySQLQueue) Claim(ctx context.Context, queue string, n int, lease time.
 	})
 	if err != nil {
 		q.cursors.forget()
-		return nil, err
 	}
-	return claimed, nil
+	return claimed, err
 }
 
 func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int, lease time.Duration) ([]Task, error) {
@@ -95,7 +97,7 @@ func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int,
 	}
 	// A key of its own takes the task out of the way of those that come later.
 	started := make(map[any]bool, len(due))
-	_, err = changeRows(ctx, tx, ids, func(ids []any) (int, error) {
+	if _, err = changeRows(ctx, tx, ids, func(ids []any) (int, error) {
 		args := append([]any{random, token, min(lease, MaxLease).Milliseconds()}, ids...)
 		n, err := mysql.Affected(tx.ExecContext(ctx, updateTasks+"state = 'running', attempts = "+oneMoreAttempt+
 			", dedupe_key = "+keyOfItsOwn+", lease_owner = ?, due_at = "+now+" + ?, updated_at = "+now+
@@ -104,8 +106,10 @@ func (q *MySQLQueue) claim(ctx context.Context, tx *sql.Tx, queue string, n int,
 			started[id] = err == nil
 		}
 		return n, err
-	})
-	return slices.DeleteFunc(due, func(t Task) bool { return !started[t.ID] }), err
+	}); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(due, func(t Task) bool { return !started[t.ID] }), nil
 }
 
 // oneMoreAttempt is attempts + 1 for any row: it is a SMALLINT UNSIGNED.
@@ -259,6 +263,7 @@ func (q *MySQLQueue) Finish(ctx context.Context, results []Result) (lost int, er
 		return err
 	})
 	if err != nil {
+		q.cursors.forget() // tasks may wait again before them: the answer may have been lost
 		return 0, err
 	}
 	if back := queuesOfReturned(results); len(back) > 0 {

@@ -15,7 +15,6 @@ import (
 // as its limit says. MariaDB finds the different priorities by jumping from one to
 // the next, but counts all entries when asked for the smallest id of each.
 const (
-	countWaiting      = "SELECT 1 FROM tasks FORCE INDEX (timers) WHERE state = 'waiting' LIMIT ?, 1"
 	waitingPriorities = "SELECT DISTINCT queue, state, priority FROM tasks FORCE INDEX (claim) WHERE queue = ? AND state = 'waiting' LIMIT ?"
 	firstWaiting      = "SELECT IF(created_at < " + now + ", " + now + " - created_at, 0) FROM tasks FORCE INDEX (claim)" +
 		" WHERE queue = ? AND state = 'waiting' AND priority = ? ORDER BY id LIMIT 1"
@@ -36,25 +35,6 @@ func countKinds(kinds int) string {
 		" FROM tasks FORCE INDEX (claim) WHERE queue = ? AND state = ? LIMIT ?) AS counted GROUP BY kind"
 }
 
-// Full reports whether at least limit tasks wait.
-//
-// A look at the first and the last id is enough as long
-// as there is no reason for worry; beyond, it counts index entries up to limit.
-func (q *MySQLQueue) Full(ctx context.Context, limit int) (full bool, err error) {
-	const what = "count waiting tasks"
-	var first, last uint64
-	err = q.db.QueryRowContext(ctx, "SELECT COALESCE(MIN(id), 1), COALESCE(MAX(id), 0) FROM tasks").Scan(&first, &last)
-	if err != nil || last-first+1 < uint64(limit) {
-		return false, mysql.Translate(ctx, what, err)
-	}
-	var one int
-	err = q.db.QueryRowContext(ctx, countWaiting, max(limit-1, 0)).Scan(&one)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
-	}
-	return err == nil, mysql.Translate(ctx, what, err)
-}
-
 // Stats returns how full the queues are. It counts up to [StatsLimit].
 //
 // Its queries read index entries alone, at most
@@ -71,10 +51,7 @@ func (q *MySQLQueue) stats(ctx context.Context) (s Stats, err error) {
 	if err != nil {
 		return s, err
 	}
-	names := q.options.standing(paused)
-	// Two names that the table takes for one, as "a" and "A", are one queue to its workers.
-	others, err := mysql.Select(ctx, q.db, mysql.Column[string], "SELECT queue FROM ("+distinctQueues+") AS found WHERE queue NOT IN ("+mysql.Marks(len(names))+")",
-		append([]any{len(names) + MaxOtherQueues + 1}, mysql.Args(names)...)...)
+	names, more, err := q.names(ctx, paused)
 	if err != nil {
 		return s, err
 	}
@@ -82,8 +59,7 @@ func (q *MySQLQueue) stats(ctx context.Context) (s Stats, err error) {
 	if err != nil {
 		return s, err
 	}
-	s.More = len(others) > MaxOtherQueues
-	names = append(names, others[:min(len(others), MaxOtherQueues)]...)
+	s.More = more
 	if s.Tasks, err = q.taskStats(ctx, names); err != nil {
 		return s, err
 	}
@@ -100,6 +76,15 @@ func (q *MySQLQueue) stats(ctx context.Context) (s Stats, err error) {
 		})
 	}
 	return s, nil
+}
+
+// names returns the standing queues and those that only rows name; more: there are still others.
+func (q *MySQLQueue) names(ctx context.Context, paused []string) (names []string, more bool, err error) {
+	names = q.options.standing(paused)
+	// Two names that the table takes for one, as "a" and "A", are one queue to its workers.
+	others, err := mysql.Select(ctx, q.db, mysql.Column[string], "SELECT queue FROM ("+distinctQueues+") AS found WHERE queue NOT IN ("+mysql.Marks(len(names))+")",
+		append([]any{len(names) + MaxOtherQueues + 1}, mysql.Args(names)...)...)
+	return append(names, others[:min(len(others), MaxOtherQueues)]...), len(others) > MaxOtherQueues, err
 }
 
 func (q *MySQLQueue) taskStats(ctx context.Context, queues []string) (list []TaskStats, err error) {
@@ -153,6 +138,33 @@ func (q *MySQLQueue) oldest(ctx context.Context, queue string) (age time.Duratio
 		age = max(age, time.Duration(milliseconds)*time.Millisecond)
 	}
 	return age, nil
+}
+
+// Due returns, by queue, how long ago the oldest task became due that is not done, as
+// [Summary] has it; 0 for the standard queues and those of the options, if there is none.
+// It looks at the first tasks of an index and counts none.
+func (q *MySQLQueue) Due(ctx context.Context) (map[string]time.Duration, error) {
+	due, err := q.allDue(ctx)
+	return due, mysql.Translate(ctx, "look how long tasks are due", err)
+}
+
+func (q *MySQLQueue) allDue(ctx context.Context) (map[string]time.Duration, error) {
+	names, _, err := q.names(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	due, err := q.due(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		oldest, err := q.oldest(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		due[name] = max(due[name], oldest)
+	}
+	return due, nil
 }
 
 // dueLimit bounds the rows of each state that are read for [Summary.Due].

@@ -58,6 +58,10 @@ func TestHowLongTasksAreDue(t *testing.T) {
 			if due := s.Queues[0].Due; math.Abs((due - c.want).Minutes()) > 1 {
 				t.Errorf("due for %v, want %v", due, c.want)
 			}
+			due, err := q.Due(t.Context())
+			if err != nil || len(due) != len(queue.Queues()) || math.Abs((due[queue.DefaultQueue]-c.want).Minutes()) > 1 {
+				t.Errorf("by queue %v, %v, want %v in the default one", due, err, c.want)
+			}
 		})
 	}
 }

@@ -45,6 +45,12 @@ const (
 // NewOutage returns an Outage of a server, "MySQL" say, that answers as far as is known.
 func NewOutage(log *slog.Logger, server string) *Outage { return &Outage{log: log, server: server} }
 
+// Failing reports whether the server cannot be used, as far as is known.
+func (o *Outage) Failing() bool { return o.failing.Load() }
+
+// Answered returns when a call last succeeded.
+func (o *Outage) Answered() time.Time { return time.Unix(0, o.answered.Load()) }
+
 // Report says how a call to the server ended that began at a time: err is nil when the
 // server answered. A failure counts only if the call began after the last success, and a
 // success only if it began after the first failure, so that a call which took long does

@@ -22,6 +22,7 @@ type Handler interface {
 
 // Store is what a [Pool] needs of a queue; see [MySQLQueue].
 type Store interface {
+	// Claim may return tasks with an error: these may have been claimed.
 	Claim(ctx context.Context, name string, n int, lease time.Duration) ([]Task, error)
 	Extend(ctx context.Context, held []Task, lease time.Duration) (lost int, err error)
 	Finish(ctx context.Context, results []Result) (lost int, err error)

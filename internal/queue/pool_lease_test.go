@@ -155,6 +155,44 @@ func TestWorkEndsWithALeaseThatCannotBeExtended(t *testing.T) {
 	}
 }
 
+// A handler that goes on when its lease is lost is left behind with a warning: the machine may be
+// slow. When it puts its task off for a time, that counts also then.
+func TestALostLeaseIsNoFaultOfTheHandler(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		goesOn, notBefore time.Duration
+		left              int
+	}{
+		"it is late":           {5 * time.Second, 8 * time.Second, 1},
+		"it puts the task off": {time.Second, 39 * time.Second, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				var again atomic.Int64 // when it was called last, which may be beside a call that was left behind
+				p := startPool(t, each(func(ctx context.Context, _ queue.Task) error {
+					if since := time.Since(start); since > 0 {
+						again.Store(int64(since))
+						return nil
+					}
+					<-ctx.Done()
+					deaf(test.goesOn)
+					return queue.Later(30*time.Second, errors.New("not now"))
+				}), queue.PoolOptions{Lease: 8 * time.Second, Sweep: time.Hour}, extendBy(func(func() (int, error)) (int, error) { return 0, errAway }))
+				enqueue(t, p.queue, tasks.NewUpload(1))
+				pass(2 * time.Hour)
+				if log := p.log.String(); strings.Count(log, "handler does not end") != test.left || strings.Contains(log, "level=ERROR") {
+					t.Errorf("log %s", log)
+				}
+				if again := time.Duration(again.Load()); again < test.notBefore {
+					t.Errorf("again after %v, want no sooner than %v", again, test.notBefore)
+				}
+			})
+		})
+	}
+}
+
 // A batch that takes too long is cancelled, and that is the tasks' fault.
 func TestWorkEndsAtItsLimit(t *testing.T) {
 	t.Parallel()

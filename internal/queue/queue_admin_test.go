@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"database/sql"
 	"errors"
 	"slices"
 	"strings"
@@ -8,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/tasks"
@@ -138,19 +141,102 @@ func TestPauseAndResume(t *testing.T) {
 	})
 }
 
+// isFull asks a queue whether limit tasks wait, as a Backlog does.
+func isFull(t *testing.T, q queuetest.Queue, limit int) bool {
+	t.Helper()
+	full, stale, err := q.Full(t.Context(), limit)
+	if err == nil && stale {
+		if err = q.CountWaiting(t.Context(), limit); err == nil {
+			full, _, err = q.Full(t.Context(), limit)
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return full
+}
+
 func TestFull(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, q queuetest.Queue) {
-		for i := range member.ID(5) {
-			enqueue(t, q, tasks.NewUpload(i+1), tasks.NewRefill(i+1))
+	for limit, want := range map[int]bool{7: true, 8: true, 9: false, 100: false} {
+		onBoth(t, func(t *testing.T, q queuetest.Queue) {
+			for i := range member.ID(5) {
+				enqueue(t, q, tasks.NewUpload(i+1), tasks.NewRefill(i+1))
+			}
+			claim(t, q, 2)
+			if full := isFull(t, q, limit); full != want {
+				t.Errorf("full at %d: %t", limit, full)
+			}
+		})
+	}
+}
+
+// All processes share one count. Between two counts each look reads a few rows, and tasks that
+// come fill the limit though nothing is counted.
+func TestProcessesShareOneCount(t *testing.T) {
+	t.Parallel()
+	const limit, waiting = 2000, 1500
+	dsn := servertest.MySQLDSN(t)
+	var processes []*queue.MySQLQueue
+	var dbs []*sql.DB
+	for range 4 {
+		db, err := mysql.Open(dsn, mysql.WithMaxOpen(1))
+		if err != nil {
+			t.Fatal(err)
 		}
-		claim(t, q, 2)
-		for limit, want := range map[int]bool{7: true, 8: true, 9: false, 100: false} {
-			if full, err := q.Full(t.Context(), limit); err != nil || full != want {
-				t.Errorf("full at %d: %v, %v", limit, full, err)
+		t.Cleanup(func() { _ = db.Close() })
+		dbs, processes = append(dbs, db), append(processes, queue.NewMySQLQueue(db, queue.Options{}))
+	}
+	fillQueue(t, dbs[0], waiting)
+	rows := func() (n int) {
+		for _, db := range dbs {
+			n += servertest.SessionStatus(t, db, "Handler_read%")
+		}
+		return n
+	}
+	look := func(want bool) (read int) {
+		t.Helper()
+		before := rows()
+		for range 10 {
+			for i, q := range processes {
+				if full := isFull(t, q, limit); full != want {
+					t.Errorf("process %d: full %t, want %t", i, full, want)
+				}
 			}
 		}
-	})
+		return rows() - before
+	}
+	if read := look(false); read > 2*waiting+40*40 {
+		t.Errorf("read %d rows", read)
+	}
+	exec(t, dbs[0], "INSERT INTO tasks (type, subject) SELECT 'upload', a.n FROM numbers a JOIN numbers b WHERE b.n <= 4 LIMIT ?", limit-waiting)
+	read := look(true)
+	t.Logf("read %d rows", read)
+	if read > 40*40 {
+		t.Errorf("40 looks read %d rows", read)
+	}
+	// Another count is due, and finds that they are done.
+	exec(t, dbs[0], "DELETE FROM tasks WHERE id > 100")
+	exec(t, dbs[0], "INSERT INTO tasks (id, type, subject) VALUES (1000000, 'upload', 1)")
+	look(true)
+	exec(t, dbs[0], "UPDATE task_keys SET created_at = created_at - 15000")
+	look(false)
+}
+
+// A count that fails leaves the queue full, if the ids say that so many may wait.
+func TestACountThatFailsLeavesTheQueueFull(t *testing.T) {
+	t.Parallel()
+	db, q := openDB(t)
+	fillQueue(t, db, 40)
+	exec(t, db, "ALTER TABLE tasks DROP KEY timers")
+	for _, due := range []bool{true, false} {
+		if full, stale, err := q.Full(t.Context(), 30); err != nil || !full || stale != due {
+			t.Errorf("full %t, stale %t, %v", full, stale, err)
+		}
+		if err := q.CountWaiting(t.Context(), 30); (err != nil) != due {
+			t.Errorf("the count ended with %v", err)
+		}
+	}
 }
 
 // A dead task comes back with all its attempts, and one that runs cannot be
@@ -212,5 +298,33 @@ func TestAHeartbeatKeepsTheLease(t *testing.T) {
 			t.Errorf("lost %d, %v, want the other", lost, err)
 		}
 		finish(t, q, nil, held...)
+	})
+}
+
+// What is deferred is done after what comes later; a change that is repeated since then is
+// not, and what is urgent, runs or is dead stays as it is.
+func TestDeferredTasksComeLast(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, q queuetest.Queue) {
+		last := tasks.NewUpload(9)
+		last.Priority = 20
+		enqueue(t, q, tasks.NewUpload(1), tasks.NewUpload(2), tasks.NewUpload(3), last)
+		running := claim(t, q, 1)
+		if n, err := q.Defer(t.Context(), queue.Filter{}, 10, queue.Idle); err != nil || n != 3 {
+			t.Fatalf("deferred %d, %v, want the three that wait", n, err)
+		}
+		enqueue(t, q, tasks.NewUpload(4), tasks.NewUpload(3))
+		var order []uint64
+		for range 4 {
+			for _, task := range claim(t, q, 1) {
+				order = append(order, task.Key)
+			}
+		}
+		if want := []uint64{3, 4, 2, 9}; running[0].Key != 1 || !slices.Equal(order, want) {
+			t.Errorf("ran %d, then claimed %v, want 1, then %v", running[0].Key, order, want)
+		}
+		if n, err := q.Defer(t.Context(), queue.Filter{States: []queue.State{queue.Running}}, 10, queue.Idle); err != nil || n != 0 {
+			t.Errorf("deferred %d running ones, %v", n, err)
+		}
 	})
 }

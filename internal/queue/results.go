@@ -51,6 +51,9 @@ func classify(ctx context.Context, t Task, err error, pause time.Duration) error
 	case err == nil:
 		return nil
 	case errors.Is(cause, errStopped), errors.Is(cause, errLeaseLost):
+		if _, ok := errors.AsType[*laterError](err); ok { // the handler knows when
+			return err
+		}
 		return Later(0, err)
 	case isAway(t, err):
 		return Later(pause, err)
@@ -77,38 +80,49 @@ func (r *run) logFailure(result Result) {
 	r.log.ErrorContext(r.works, "task is dead", append(about, "then", fmt.Sprintf("when the cause is gone: activityd tasks retry --id %d", t.ID))...)
 }
 
-// These bound how long results are tried to be recorded. After that the leases
-// run out, and the tasks are done again, which does no harm.
+// These bound how long results are tried to be recorded while the database answers other
+// calls, or the process is about to stop. After that the leases run out, and the tasks are done
+// again, which does no harm. While the database is away they are tried until it is back: a
+// task that is done must not hold up others until its lease ends.
 const (
 	recordTries = 5
 	recordPause = 200 * time.Millisecond
 	recordWait  = 5 * time.Second
 )
 
-// record records results even when the process is about to stop, though then it
+// record records results even when the process is about to stop, though at the end of that it
 // tries only once.
 func (r *run) record(c *claim, results []Result) {
-	if len(results) == 0 {
-		return
-	}
 	recorded := make([]Task, len(results))
 	for i, result := range results {
 		recorded[i] = result.Task
 	}
 	c.release(recorded)
-	for try := 1; ; try++ {
+	r.store(results, false)
+}
+
+// store records results. If uncertain, the leases may not be held: they were claimed, or
+// recorded, by a call whose answer was lost.
+func (r *run) store(results []Result, uncertain bool) {
+	if len(results) == 0 {
+		return
+	}
+	for try := 1; ; try, uncertain = try+1, true {
 		began := time.Now()
 		lost, err := r.finish(results)
-		if errors.Is(err, mysql.ErrUnavailable) {
+		if errors.Is(err, mysql.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
 			r.options.MySQL.Report(r.works, began, err)
+		}
+		if r.options.MySQL.Failing() && r.claiming.Err() == nil {
+			try = min(try, recordTries-1)
 		}
 		switch {
 		case mysql.IsRowRefused(err) && len(results) > 1: // a follow-up is refused: it concerns one of them
 			for _, one := range results {
-				r.record(c, []Result{one})
+				r.store([]Result{one}, uncertain)
 			}
 			return
-		case err == nil && lost > 0:
+		case err == nil && lost > 0 && !uncertain:
 			r.log.WarnContext(r.works, "leases lost before the tasks were finished", "count", lost)
 			leasesLost.Add(float64(lost))
 			return

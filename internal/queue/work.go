@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -174,7 +175,11 @@ func (r *run) call(ctx context.Context, c *claim, g group) (outcomes []Outcome, 
 	for _, t := range g.tasks[:min(len(g.tasks), maxIDs)] {
 		ids = append(ids, t.ID)
 	}
-	r.log.ErrorContext(ctx, "handler does not end", "type", g.tasks[0].Kind, "count", len(g.tasks), "tasks", ids,
+	level := slog.LevelWarn // the handler may be as slow as the machine is that lost the lease
+	if errors.Is(context.Cause(ctx), errTimeout) {
+		level = slog.LevelError
+	}
+	r.log.Log(ctx, level, "handler does not end", "type", g.tasks[0].Kind, "count", len(g.tasks), "tasks", ids,
 		"cause", context.Cause(ctx), "then", "its tasks are free when their leases run out")
 	return nil, false
 }

@@ -87,7 +87,7 @@ func hide(t *rapid.T, store *contacts.Memory, id member.ID, visible []uint64) (l
 		store.Block(id, me.ID)
 	}
 	classes := func(want bool) (some []contacts.Visibility) {
-		for _, v := range []contacts.Visibility{contacts.Private, contacts.Friends, contacts.Family, contacts.FriendsFamily, contacts.Public} {
+		for _, v := range contacts.Classes() {
 			if (open[v] && !blocks) == want {
 				some = append(some, v)
 			}

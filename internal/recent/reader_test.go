@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -29,6 +31,72 @@ func TestTheCommonReadIsOneQuery(t *testing.T) {
 	b.hinted(t)
 	if c := got.Trace.Candidates; c[0].Verdict != recent.Chosen || c[0].Newest != 500 || c[1].Verdict != recent.NotLooked {
 		t.Errorf("trace %+v", c)
+	}
+}
+
+// What a viewer can measure is in docs/viewer-tokens.md: how many statements a read is, by what
+// is hidden from the viewer. Two that differ here can be told apart by their time.
+func TestWhatIsHiddenShowsInTheNumberOfStatements(t *testing.T) {
+	t.Parallel()
+	const newest, older = 900, 100
+	others := func(b bench) { // they show what they uploaded last
+		b.contact(12, 800)
+		b.contact(13, 700)
+		b.contact(14, 600)
+	}
+	hides := func(b bench) { b.contact(11, -newest) }
+	for situation, test := range map[string]struct {
+		world      func(b bench)
+		statements int // without those of a walk
+		walks      bool
+	}{
+		"the newest upload of the contact that was active last can be seen, and is newer than those of all others": {func(b bench) { b.contact(11, newest); others(b) }, 1, false},
+		"that upload is hidden, or the contact blocks the viewer, and another contact is shown":                    {func(b bench) { hides(b); others(b) }, 3, false},
+		"that upload is hidden, and an older one of the same contact is the newest of all": {func(b bench) {
+			b.contact(11, -newest, 850)
+			b.contact(12, -880, 800)
+			b.contact(13, 700)
+		}, 2, false},
+		"so many uploads are hidden that no candidate's proves the answer": {func(b bench) {
+			for id := contactID(11); id < 14; id++ {
+				b.contact(id, -newest, older)
+			}
+		}, 2, true},
+		"the viewer has one contact, whatever that hides": {hides, 2, false},
+	} {
+		b := newBench(recent.Options{})
+		test.world(b)
+		a, err := b.Read(t.Context(), me, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		statements := len(b.store.calls)
+		if test.walks {
+			statements--
+		}
+		if walked := a.Source == recent.FromDatabase; statements != test.statements || walked != test.walks {
+			t.Errorf("%s: %d statements, walked %v: %q", situation, statements, walked, b.store.calls)
+		}
+		row := fmt.Sprintf("| %s | %d |", situation, statements)
+		if test.walks {
+			row = fmt.Sprintf("| %s | %d, and a walk |", situation, statements)
+		}
+		if page, err := os.ReadFile("../../docs/viewer-tokens.md"); err != nil || !strings.Contains(string(page), row) {
+			t.Errorf("docs/viewer-tokens.md does not say %s (%v)", row, err)
+		}
+	}
+	// A block, a photo for friends and a private one that the site counts look the same.
+	for what, hide := range map[string]func(b bench){
+		"a block":   func(b bench) { b.contact(11, newest); b.store.Block(11, me.ID) },
+		"friends":   func(b bench) { b.contact(11, newest); b.store.SetVisibility(1100, contacts.Friends) },
+		"private":   func(b bench) { b.contact(11, newest); b.store.SetVisibility(1100, contacts.Private) },
+		"not there": func(b bench) { b.contact(11, newest); b.store.RemoveContact(me.ID, 11) },
+	} {
+		b := newBench(recent.Options{})
+		hide(b)
+		others(b)
+		b.read(t, 12, recent.FromIndex)
+		t.Run(what, func(t *testing.T) { b.called(t, "photos of 11", "standings of 4", "photos of 12") })
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
@@ -119,6 +120,18 @@ func Produced() []string { return names(func(k kind) bool { return k.Produced })
 
 // Changing returns the names of the kinds with a reach.
 func Changing(r Reach) []string { return names(func(k kind) bool { return k.Changes == r }) }
+
+// Behind returns how far behind the sets may be, by how long tasks of each queue are due:
+// as long as in the worst of the queues with tasks that may change sets. Any kind may be in
+// a queue that is of none.
+func Behind(due map[string]time.Duration) (behind time.Duration) {
+	for name, d := range due {
+		if !slices.ContainsFunc(kinds, func(k kind) bool { return k.Changes == NoSet && k.Workers.Queue == name }) {
+			behind = max(behind, d)
+		}
+	}
+	return behind
+}
 
 func names(fits func(kind) bool) (list []string) {
 	for _, k := range kinds {

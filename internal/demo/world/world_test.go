@@ -125,7 +125,7 @@ func TestPhotosAreOfTheRecentPastAndOfEveryVisibility(t *testing.T) {
 		seen[p.Visibility]++
 		owners[p.Owner] = true
 	}
-	for _, v := range []contacts.Visibility{contacts.Private, contacts.Friends, contacts.Family, contacts.FriendsFamily, contacts.Public} {
+	for _, v := range contacts.Classes() {
 		if seen[v] == 0 {
 			t.Errorf("no photo is %s", v)
 		}

@@ -1,6 +1,7 @@
 package servertest
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"strings"
@@ -23,6 +24,7 @@ type Proxy struct {
 	target string
 	refuse bool
 	delay  time.Duration
+	lose   []byte // in what a client sends: the answer is lost
 	pairs  map[*pair]struct{}
 }
 
@@ -67,6 +69,14 @@ func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay = d
+}
+
+// LoseAnswer cuts the next connection on which a client sends text, such as a statement, when
+// the server has answered, and in place of the answer.
+func (p *Proxy) LoseAnswer(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lose = []byte(text)
 }
 
 // Move makes the proxy forward new connections to another server. Open connections stay as
@@ -165,8 +175,12 @@ func (p *Proxy) forward(ctx context.Context, pair *pair, to, from net.Conn) {
 		n, readErr := from.Read(buffer)
 		p.mu.Lock()
 		delay := p.delay
+		lost := pair.lost && from == pair.server
+		if from == pair.client && len(p.lose) > 0 && bytes.Contains(buffer[:n], p.lose) {
+			pair.lost, p.lose = true, nil
+		}
 		p.mu.Unlock()
-		if retry.Sleep(ctx, delay) != nil {
+		if lost || retry.Sleep(ctx, delay) != nil {
 			return
 		}
 		if _, err := to.Write(buffer[:n]); err != nil || readErr != nil {
@@ -180,6 +194,7 @@ type pair struct {
 	target         string
 	client, server net.Conn
 	cancel         context.CancelFunc // ends a delay
+	lost           bool               // the next answer is; under Proxy.mu
 }
 
 // close closes both connections. It may be called more than once.

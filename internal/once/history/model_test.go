@@ -86,7 +86,7 @@ type kept struct {
 	until, forget int64      // unix milliseconds, at the earliest
 	span          int64      // both may be later by up to that
 	since         int64      // if span is not 0: they were set then, or later by the same
-	open          bool       // the fence is that of state, or higher
+	open          bool       // the fence is that of state, or higher, and when it began is not known
 }
 
 // keep is a state as kept.
@@ -99,6 +99,9 @@ func keep(s once.State) kept {
 		k.forget = 0
 	}
 	k.state.Until, k.state.ForgetAt = time.Time{}, time.Time{}
+	if !s.Began.IsZero() {
+		k.state.Began = time.UnixMilli(s.Began.UnixMilli()) // as others are, to be compared
+	}
 	return k
 }
 
@@ -316,8 +319,8 @@ func (w world) measured(in request, out answer) (after []world) {
 			s, outcome = once.Step(before, time.UnixMilli(t.from), newFence, in.op)
 			same = s == before && unchanged(before, t.from, in.op)
 		}
-		if s.Fence == newFence && want.state.Fence > w.top {
-			s.Fence = want.state.Fence
+		if began := want.state.Began.UnixMilli(); s.Fence == newFence && want.state.Fence > w.top && in.sent <= began && began <= out.received {
+			s.Fence, s.Began = want.state.Fence, want.state.Began
 		}
 		k := keep(s)
 		if k.state != want.state || outcome != out.reply.Outcome || out.reply.Changed != (s.Phase != before.Phase) {
@@ -350,10 +353,10 @@ func (w world) measured(in request, out answer) (after []world) {
 	return after
 }
 
-// fenced gives a state whose fence is not known the one that an answer shows.
+// fenced gives a state whose fence is not known, nor when its attempt began, what an answer shows.
 func (w world) fenced(s once.State, shown kept) once.State {
 	if w.open && s.Phase != "" && shown.state.Fence >= w.state.Fence {
-		s.Fence = shown.state.Fence
+		s.Fence, s.Began = shown.state.Fence, shown.state.Began
 	}
 	return s
 }

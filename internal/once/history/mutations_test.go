@@ -83,6 +83,21 @@ func TestEachRuleIsNeeded(t *testing.T) {
 			}
 			return once.Step(s, now, fence, op)
 		})}},
+		{"an owner has one attempt", broken{step: when(once.Acquire, func(s once.State, now time.Time, fence once.Fence, op once.Operation) (once.State, once.Outcome) {
+			after, outcome := once.Step(s, now, fence, op)
+			if outcome == once.Lost {
+				s.Owner, s.Ended = "", ""
+				return once.Step(s, now, fence, op)
+			}
+			return after, outcome
+		})}},
+		{"a failure is answered as the first time", broken{step: when(once.Fail, func(s once.State, now time.Time, fence once.Fence, op once.Operation) (once.State, once.Outcome) {
+			after, outcome := once.Step(s, now, fence, op)
+			if outcome == once.OK && s.Owner != op.Owner {
+				outcome = once.Lost
+			}
+			return after, outcome
+		})}},
 		{"attempts end", broken{step: when(once.Fail, func(s once.State, now time.Time, fence once.Fence, op once.Operation) (once.State, once.Outcome) {
 			attempts := s.Terms.Attempts
 			s.Terms.Attempts = 0

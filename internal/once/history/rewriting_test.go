@@ -174,7 +174,10 @@ func TestEachRuleOfRedisIsNeeded(t *testing.T) {
 		rule string
 		*mutation
 	}{
-		{"the owner's token is checked", replacing(`if owner ~= ARGV[1] then`, `if not phase then`)},
+		{"the owner's token is checked", replacing(`if phase ~= 'held' or owner ~= ARGV[1] then`, `if phase ~= 'held' then`)},
+		{"an owner has one attempt", replacing(`if owner == ARGV[1] or was_ended('fail') or was_ended('release') or was_ended('expire') then`, `if false then`)},
+		{"an owner has one attempt, also after the next one", replacing(` or was_ended('fail') or was_ended('release') or was_ended('expire') then`, ` then`)},
+		{"a repetition is answered as the first one", replacing(`phase and was_ended(action)`, `phase and owner == ARGV[1] and was_ended(action)`)},
 		{"the owner's token is checked when it is done", replacing(`string.find(v, 'held ' .. ARGV[1] .. '\n', 1, true) == 1`, `string.find(v, 'held ', 1, true) == 1`)},
 		{"there are epochs", replacing(hasMarker, `marker = string.rep('x', 40) .. ' 1' if false then`, isMaster, `if false`, itsServer, `then`)},
 		{"an epoch is of one server", replacing(itsServer, `then`)},
@@ -182,7 +185,7 @@ func TestEachRuleOfRedisIsNeeded(t *testing.T) {
 		{"done is no number", replacing(`if phase == 'done' then return 'done\n0 ' .. ttl .. ' ' .. v end`,
 			`if phase == 'done' then phase, ttl = 'held', tonumber('done') or 0 end`)},
 		{"an acquisition may be repeated", replacing(`if ttl > tonumber(keep) and owner ~= ARGV[1] then`, `if ttl > tonumber(keep) then`)},
-		{"an expired lease is not extended", replacing(`if phase ~= 'held' or ttl <= tonumber(keep) then`, `if phase ~= 'held' then`)},
+		{"an expired lease is not extended", replacing(`or owner ~= ARGV[1] or ttl <= tonumber(keep) then`, `or owner ~= ARGV[1] then`)},
 		{"a lease that has not expired is not taken over", replacing(`if ttl > tonumber(keep)`, `if ttl > tonumber(keep) + 50`)},
 		{"an attempt that was handed back does not count", replacing(`attempt - 1`, `attempt - 0`)},
 		{"attempts end", replacing(`tonumber(attempt) >= tonumber(newMax)`, `tonumber(attempt) > tonumber(newMax)`)},

@@ -104,7 +104,7 @@ func (m *Memory) Age(name string, d time.Duration) error {
 	if !s.Until.IsZero() {
 		s.Until = s.Until.Add(-d)
 	}
-	s.ForgetAt = s.ForgetAt.Add(-d)
+	s.Began, s.ForgetAt = s.Began.Add(-d), s.ForgetAt.Add(-d)
 	m.states[name] = s
 	return nil
 }

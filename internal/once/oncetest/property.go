@@ -134,17 +134,20 @@ func (p *pair) compare(t *rapid.T, name string, got, want once.Reply) {
 type relativeReply struct {
 	once.Reply
 
-	until, forgetAt time.Duration
+	began, until, forgetAt time.Duration
 }
 
 func relative(r once.Reply) relativeReply {
 	rel := relativeReply{Reply: r}
+	if !r.State.Began.IsZero() {
+		rel.began = r.State.Began.Sub(r.Now).Round(ksec / 2)
+	}
 	if !r.State.Until.IsZero() {
 		rel.until = r.State.Until.Sub(r.Now).Round(ksec / 2)
 	}
 	if !r.State.ForgetAt.IsZero() {
 		rel.forgetAt = r.State.ForgetAt.Sub(r.Now).Round(ksec / 2)
 	}
-	rel.Now, rel.State.Until, rel.State.ForgetAt = time.Time{}, time.Time{}, time.Time{}
+	rel.Now, rel.State.Began, rel.State.Until, rel.State.ForgetAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	return rel
 }

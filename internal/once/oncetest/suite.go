@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,7 +21,7 @@ import (
 type Harness struct {
 	once.Store
 
-	// Age moves the times of a state, until and forget_at, back by so much in the store,
+	// Age moves the times of a state, began, until and forget_at, back by so much in the store,
 	// as if the state were so much older. It does nothing to a name without a state.
 	Age func(name string, d time.Duration) error
 }
@@ -34,6 +35,7 @@ func TestStore(t *testing.T, open func(*testing.T) Harness) {
 		"Acquire":     testAcquire,
 		"Terms":       testTerms,
 		"Repeated":    testRepeated,
+		"Late":        testLate,
 		"Retention":   testRetention,
 		"Get":         testGet,
 		"List":        testList,
@@ -223,6 +225,53 @@ var before = map[string]func(*testing.T, suite, string){
 		s.age(t, name, lease)
 		s.acquire(t, name, another, terms)
 	},
+	"taken over from me, failed": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, terms)
+		s.age(t, name, lease)
+		s.acquire(t, name, another, terms)
+		s.end(t, name, another, once.Fail)
+	},
+	"failed by me, held by another": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, terms)
+		s.end(t, name, me, once.Fail)
+		s.acquire(t, name, another, terms)
+	},
+	"failed by me, released by another": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, terms)
+		s.end(t, name, me, once.Fail)
+		s.acquire(t, name, another, terms)
+		s.end(t, name, another, once.Release)
+	},
+	"failed by me, done by another": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, terms)
+		s.end(t, name, me, once.Fail)
+		s.acquire(t, name, another, terms)
+		s.end(t, name, another, once.Finish)
+	},
+	"failed by me, exhausted by another": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, terms)
+		s.end(t, name, me, once.Fail)
+		s.acquire(t, name, another, once.Terms{Lease: lease, Keep: keep, Attempts: 2})
+		s.end(t, name, another, once.Fail)
+	},
+	"released by me, held by another": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, terms)
+		s.end(t, name, me, once.Release)
+		s.acquire(t, name, another, terms)
+	},
+	"released by me, failed by another, expired": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, terms)
+		s.end(t, name, me, once.Release)
+		s.acquire(t, name, another, terms)
+		s.end(t, name, another, once.Fail)
+		s.acquire(t, name, "third", terms)
+		s.age(t, name, lease)
+	},
+	"expired by me, exhausted by another": func(t *testing.T, s suite, name string) {
+		s.acquire(t, name, me, terms)
+		s.age(t, name, lease)
+		s.apply(t, name, once.Operation{Action: once.Acquire, Owner: another, Terms: once.Terms{Lease: lease, Keep: keep, Attempts: 1}})
+	},
 	"taken over from me, done": func(t *testing.T, s suite, name string) {
 		s.acquire(t, name, me, terms)
 		s.age(t, name, lease)
@@ -244,15 +293,11 @@ var transitions = []struct {
 	{"forgotten", once.Acquire, once.OK, once.Held, 1},
 	{"forgotten, held", once.Acquire, once.OK, once.Held, 1},
 	{"free, 1 attempt", once.Acquire, once.OK, once.Held, 2},
-	{"failed by me", once.Acquire, once.OK, once.Held, 2},
-	{"released by me", once.Acquire, once.OK, once.Held, 1},
 	{"free, 3 attempts", once.Acquire, once.OutOfAttempts, once.Exhausted, 3},
 	{"held by me", once.Acquire, once.OK, once.Held, 1},
 	{"held by me, last", once.Acquire, once.OK, once.Held, 1},
 	{"held by another", once.Acquire, once.Busy, once.Held, 1},
 	{"taken over from me", once.Acquire, once.Busy, once.Held, 2},
-	{"held by me, expired", once.Acquire, once.OK, once.Held, 2},
-	{"held by me, last, expired", once.Acquire, once.OK, once.Held, 2}, // last of 1, and now 3 are allowed
 	{"held by another, expired", once.Acquire, once.OK, once.Held, 2},
 	{"held by another, last, expired", once.Acquire, once.OutOfAttempts, once.Exhausted, 3},
 	{"done by me", once.Acquire, once.AlreadyDone, once.Done, 1},
@@ -260,6 +305,11 @@ var transitions = []struct {
 	{"taken over from me, done", once.Acquire, once.AlreadyDone, once.Done, 2},
 	{"exhausted by me", once.Acquire, once.OutOfAttempts, once.Exhausted, 1},
 	{"exhausted by another", once.Acquire, once.OutOfAttempts, once.Exhausted, 1},
+	{"failed by me, held by another", once.Acquire, once.Busy, once.Held, 2},
+	{"failed by me, done by another", once.Acquire, once.AlreadyDone, once.Done, 2},
+	{"failed by me, exhausted by another", once.Acquire, once.OutOfAttempts, once.Exhausted, 2},
+	{"released by me, held by another", once.Acquire, once.Busy, once.Held, 1},
+	{"expired by me, exhausted by another", once.Acquire, once.OutOfAttempts, once.Exhausted, 1},
 
 	{"held by me", once.Extend, once.OK, once.Held, 1},
 	{"held by me, last", once.Extend, once.OK, once.Held, 1},
@@ -276,25 +326,25 @@ var transitions = []struct {
 	{"held by me, last, expired", once.Fail, once.OK, once.Exhausted, 1},
 	{"failed by me", once.Fail, once.OK, once.Free, 1},
 	{"exhausted by me", once.Fail, once.OK, once.Exhausted, 1},
+	{"failed by me, held by another", once.Fail, once.OK, once.Held, 2},
+	{"failed by me, released by another", once.Fail, once.OK, once.Free, 1},
+	{"failed by me, done by another", once.Fail, once.OK, once.Done, 2},
+	{"failed by me, exhausted by another", once.Fail, once.OK, once.Exhausted, 2},
 
 	{"held by me", once.Release, once.OK, once.Free, 0},
 	{"held by me, last", once.Release, once.OK, once.Free, 0},
 	{"held by me, expired", once.Release, once.OK, once.Free, 0},
 	{"held by me, last, expired", once.Release, once.OK, once.Free, 0},
 	{"released by me", once.Release, once.OK, once.Free, 0},
-}
-
-// endedAlike: of a free state it is not kept how the attempt ended, so that fail and
-// release are both answered as repeated.
-func endedAlike(before string, a once.Action) bool {
-	return before == "failed by me" && a == once.Release || before == "released by me" && a == once.Fail
+	{"released by me, held by another", once.Release, once.OK, once.Held, 1},
+	{"released by me, failed by another, expired", once.Release, once.OK, once.Held, 2},
 }
 
 func testTransitions(t *testing.T, s suite) {
 	covered := make(map[[2]string]bool)
 	for i, row := range transitions {
 		covered[[2]string{row.before, string(row.action)}] = true
-		name := s.prefix + "row" + string(rune('0'+i/10)) + string(rune('0'+i%10))
+		name := fmt.Sprintf("%srow%d", s.prefix, i)
 		before[row.before](t, s, name)
 		was := s.get(t, name)
 		r := s.apply(t, name, once.Operation{Action: row.action, Owner: me, Terms: terms, Reason: "no luck"})
@@ -312,10 +362,10 @@ func testTransitions(t *testing.T, s suite) {
 	n := 0
 	for _, state := range slices.Sorted(maps.Keys(before)) {
 		for _, a := range []once.Action{once.Acquire, once.Extend, once.Finish, once.Fail, once.Release} {
-			if covered[[2]string{state, string(a)}] || endedAlike(state, a) {
+			if covered[[2]string{state, string(a)}] {
 				continue
 			}
-			name := s.prefix + "lost" + string(rune('0'+n/10)) + string(rune('0'+n%10))
+			name := fmt.Sprintf("%slost%d", s.prefix, n)
 			n++
 			before[state](t, s, name)
 			was := s.get(t, name)
@@ -331,49 +381,63 @@ func testTransitions(t *testing.T, s suite) {
 func testAcquire(t *testing.T, s suite) {
 	name := s.prefix + "a"
 	r := s.acquire(t, name, me, terms)
+	beganNow(t, r)
 	want := once.State{
-		Phase: once.Held, Owner: me, Attempt: 1, Terms: terms, Fence: r.State.Fence,
+		Phase: once.Held, Owner: me, Attempt: 1, Terms: terms, Fence: r.State.Fence, Began: r.State.Began,
 		Until: r.Now.Add(lease), ForgetAt: r.Now.Add(lease + keep),
 	}
 	if r.State != want || r.State.Fence == 0 || r.Now.UnixMilli() == 0 || !r.Now.Equal(r.Now.Truncate(time.Millisecond)) {
 		t.Errorf("acquired %+v\nwant %+v", r, want)
 	}
 	failed := s.end(t, name, me, once.Fail)
-	want.Phase, want.Until, want.ForgetAt, want.Reason = once.Free, time.Time{}, failed.Now.Add(keep), "no luck"
+	want.Phase, want.Until, want.ForgetAt, want.Reason, want.Ended = once.Free, time.Time{}, failed.Now.Add(keep), "no luck", "fail me\t"
 	if failed.State != want {
 		t.Errorf("failed %+v\nwant %+v", failed.State, want)
 	}
+	s.age(t, name, keep/2)
 	next := s.acquire(t, name, another, terms)
+	beganNow(t, next)
 	if next.State.Attempt != 2 || next.State.Fence <= r.State.Fence || next.State.Reason != "no luck" || next.State.Owner != another {
 		t.Errorf("attempt 2: %+v", next.State)
 	}
 	s.age(t, name, lease)
-	last := s.acquire(t, name, me, terms)
+	last := s.acquire(t, name, "third", terms)
+	beganNow(t, last)
 	if last.State.Attempt != 3 || last.State.Fence <= next.State.Fence || last.State.Reason != "the lease of attempt 2 expired" {
 		t.Errorf("attempt 3: %+v", last.State)
 	}
 	s.age(t, name, lease)
-	over := s.apply(t, name, once.Operation{Action: once.Acquire, Owner: another, Terms: terms})
+	over := s.apply(t, name, once.Operation{Action: once.Acquire, Owner: "fourth", Terms: terms})
 	want = last.State
+	want.Began = want.Began.Add(-lease)
 	want.Phase, want.Until, want.ForgetAt, want.Reason = once.Exhausted, time.Time{}, over.Now.Add(keep), "the lease of attempt 3 expired"
+	want.Ended = "expire third\texpire another\tfail me\t"
 	if over.State != want || over.Outcome != once.OutOfAttempts || !over.Changed {
 		t.Errorf("after the last attempt: %+v\nwant %+v", over, want)
 	}
 }
 
+// beganNow checks that an acquisition has begun an attempt just now.
+func beganNow(t *testing.T, r once.Reply) {
+	t.Helper()
+	if ago := r.Now.Sub(r.State.Began); ago.Abs() > time.Minute {
+		t.Errorf("it began %v ago: %+v", ago, r)
+	}
+}
+
 // An extension has the terms of the acquisition, one that is repeated has new ones; parts
-// of milliseconds are dropped.
+// of milliseconds are dropped. Neither begins an attempt.
 func testTerms(t *testing.T, s suite) {
 	name := s.prefix + "a"
-	s.acquire(t, name, me, terms)
+	began := s.acquire(t, name, me, terms).State.Began.Add(-lease / 2)
 	s.age(t, name, lease/2)
-	if r := s.end(t, name, me, once.Extend); !r.State.Until.Equal(r.Now.Add(lease)) || !r.State.ForgetAt.Equal(r.Now.Add(lease+keep)) {
+	if r := s.end(t, name, me, once.Extend); !r.State.Began.Equal(began) || !r.State.Until.Equal(r.Now.Add(lease)) || !r.State.ForgetAt.Equal(r.Now.Add(lease+keep)) {
 		t.Errorf("extended: %+v", r)
 	}
 	other := once.Terms{Lease: 3*time.Hour + 1500*time.Microsecond, Keep: 5*time.Hour + 999*time.Microsecond, Attempts: 7}
 	want := once.Terms{Lease: 3*time.Hour + time.Millisecond, Keep: 5 * time.Hour, Attempts: 7}
 	for _, r := range []once.Reply{s.acquire(t, name, me, other), s.end(t, name, me, once.Extend)} {
-		if r.State.Terms != want || !r.State.Until.Equal(r.Now.Add(want.Lease)) || !r.State.ForgetAt.Equal(r.Now.Add(want.Lease+want.Keep)) {
+		if r.State.Terms != want || !r.State.Began.Equal(began) || !r.State.Until.Equal(r.Now.Add(want.Lease)) || !r.State.ForgetAt.Equal(r.Now.Add(want.Lease+want.Keep)) {
 			t.Errorf("with other terms: %+v", r)
 		}
 	}
@@ -397,6 +461,59 @@ func testRepeated(t *testing.T, s suite) {
 		again := s.apply(t, name, once.Operation{Action: a, Owner: me, Reason: "another reason"})
 		if again.Outcome != once.OK || again.Changed || !same(again.State, ended.State) {
 			t.Errorf("%s twice: %+v, then %+v", a, ended, again)
+		}
+	}
+}
+
+// What is late or sent twice is answered as long as it is known how the owner's attempt ended:
+// until five more have, if all owners are of the longest.
+func testLate(t *testing.T, s suite) {
+	ends := []struct {
+		action  once.Action // "": it expires
+		attempt int         // what it adds
+	}{{once.Fail, 1}, {once.Release, 0}, {"", 1}, {once.Release, 0}, {once.Fail, 1}, {"", 1}, {once.Fail, 1}, {once.Fail, 1}}
+	name := s.prefix + "a"
+	owner := func(i int) string { return fmt.Sprintf("%0*d", once.MaxOwner, i) }
+	many := once.Terms{Lease: lease, Keep: keep}
+	attempt := 0
+	for i, end := range ends {
+		s.acquire(t, name, owner(i), many)
+		if end.action == "" {
+			s.age(t, name, lease)
+			r := s.apply(t, name, once.Operation{Action: once.Acquire, Owner: owner(i), Terms: many})
+			if r.Outcome != once.Lost || r.Changed {
+				t.Errorf("acquired again after its lease: %+v", r)
+			}
+		} else {
+			s.end(t, name, owner(i), end.action)
+		}
+		attempt += end.attempt
+		for before := max(0, i-4); before <= i; before++ {
+			late := []once.Action{once.Acquire, once.Fail, once.Release}
+			if end.action == "" && before == i {
+				late = late[:1] // the others end it: its lease has expired, but no other has taken it over
+			}
+			s.isLate(t, name, owner(before), ends[before].action, late)
+		}
+	}
+	if got := s.get(t, name); got.Attempt != attempt || len(got.Ended) > 545 || !strings.HasSuffix(got.Ended, "\t") {
+		t.Errorf("in the end: %+v, want attempt %d", got, attempt)
+	}
+}
+
+// isLate checks that operations of an owner whose attempt ended by an action change nothing, and
+// that only that action is answered as done.
+func (s suite) isLate(t *testing.T, name, owner string, ended once.Action, late []once.Action) {
+	t.Helper()
+	was := s.get(t, name)
+	for _, a := range late {
+		want := once.Lost
+		if a == ended {
+			want = once.OK
+		}
+		r := s.apply(t, name, once.Operation{Action: a, Owner: owner, Terms: once.Terms{Lease: lease, Keep: keep}, Reason: "late"})
+		if r.Outcome != want || r.Changed || !same(r.State, was) {
+			t.Errorf("%s by owner %s, which ended by %q: %+v, want %s and still %+v", a, owner, ended, r, want, was)
 		}
 	}
 }
@@ -468,11 +585,11 @@ func testList(t *testing.T, s suite) {
 		t.Errorf("at first: %+v", list)
 	}
 	for i, state := range slices.Sorted(maps.Keys(before)) {
-		before[state](t, s, s.prefix+string(rune('a'+i)))
+		before[state](t, s, fmt.Sprintf("%s%d", s.prefix, i))
 	}
 	seen := 0
 	for i, state := range slices.Sorted(maps.Keys(before)) {
-		name := s.prefix + string(rune('a'+i))
+		name := fmt.Sprintf("%s%d", s.prefix, i)
 		at := slices.IndexFunc(s.list(t), func(n once.Named) bool { return n.Name == name })
 		want := s.get(t, name)
 		if at < 0 != (want.Phase == "") {
@@ -504,7 +621,7 @@ func (s suite) forgotten(t *testing.T, name string) {
 
 func testForget(t *testing.T, s suite) {
 	for i, state := range slices.Sorted(maps.Keys(before)) {
-		name := s.prefix + string(rune('a'+i))
+		name := fmt.Sprintf("%s%d", s.prefix, i)
 		before[state](t, s, name)
 		was, err := s.Get(t.Context(), name)
 		if err != nil {
@@ -631,12 +748,13 @@ func testOwners(t *testing.T, s suite) {
 
 func testReasons(t *testing.T, s suite) {
 	name := s.prefix + "a"
-	for _, reason := range []string{
+	for i, reason := range []string{
 		"", "plain", "two\nlines\r\n", "a\x00b", "\xff\xfe", "ä☃𝄞", `'"\%_`, " spaces ", strings.Repeat("\xff", 1000),
 		strings.Repeat("x", once.MaxReason), strings.Repeat("x", once.MaxReason+1), strings.Repeat("ä", 5<<10), strings.Repeat("𝄞", 200), strings.Repeat("x", 1<<20),
 	} {
-		s.acquire(t, name, me, once.Terms{Lease: lease, Keep: keep})
-		r := s.apply(t, name, once.Operation{Action: once.Fail, Owner: me, Reason: reason})
+		owner := strconv.Itoa(i)
+		s.acquire(t, name, owner, once.Terms{Lease: lease, Keep: keep})
+		r := s.apply(t, name, once.Operation{Action: once.Fail, Owner: owner, Reason: reason})
 		want := once.CutReason(reason)
 		if r.State.Reason != want || s.get(t, name).Reason != want || len(want) > once.MaxReason {
 			t.Errorf("%.20q: answered %.20q, stored %.20q, want %.20q", reason, r.State.Reason, s.get(t, name).Reason, want)
@@ -650,7 +768,7 @@ func testMaxima(t *testing.T, s suite) {
 	longest := once.Terms{Lease: once.MaxLease, Keep: once.MaxKeep, Attempts: once.MaxAttempts}
 	r := s.acquire(t, name, owner, longest)
 	want := once.State{
-		Phase: once.Held, Owner: owner, Attempt: 1, Terms: longest, Fence: r.State.Fence,
+		Phase: once.Held, Owner: owner, Attempt: 1, Terms: longest, Fence: r.State.Fence, Began: r.State.Began,
 		Until: r.Now.Add(once.MaxLease), ForgetAt: r.Now.Add(once.MaxLease + once.MaxKeep),
 	}
 	if r.State != want {
@@ -674,19 +792,20 @@ func testMaxima(t *testing.T, s suite) {
 func testOneWinner(t *testing.T, s suite) {
 	name := s.prefix + "a"
 	var highest once.Fence
-	for range 10 {
+	for round := range 10 {
+		owner := func(i int) string { return fmt.Sprintf("%d/%d", round, i) }
 		replies := make([]once.Reply, 16)
 		var all sync.WaitGroup
 		for i := range replies {
 			all.Go(func() {
-				replies[i], _ = s.Apply(t.Context(), name, once.Operation{Action: once.Acquire, Owner: string(rune('a' + i)), Terms: terms})
+				replies[i], _ = s.Apply(t.Context(), name, once.Operation{Action: once.Acquire, Owner: owner(i), Terms: terms})
 			})
 		}
 		all.Wait()
 		var winner once.Reply
 		for i, r := range replies {
 			switch {
-			case r.Outcome == once.OK && winner.Outcome == "" && r.State.Owner == string(rune('a'+i)):
+			case r.Outcome == once.OK && winner.Outcome == "" && r.State.Owner == owner(i):
 				winner = r
 			case r.Outcome != once.Busy:
 				t.Fatalf("caller %d: %+v, beside %+v", i, r, winner)

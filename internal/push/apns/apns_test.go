@@ -456,10 +456,10 @@ func TestAnswers(t *testing.T) {
 	}{
 		{apnstest.Answer{Status: 400, Reason: "BadDeviceToken"}, push.Result{Outcome: push.Rejected, Status: 400, Reason: "BadDeviceToken"}},
 		{apnstest.Answer{Status: 429, Reason: "TooManyRequests", RetryAfter: 7 * time.Second}, push.Result{Outcome: push.Wait, Status: 429, Reason: "TooManyRequests", After: 7 * time.Second}},
-		{apnstest.Answer{Status: 503, Reason: "ServiceUnavailable"}, push.Result{Outcome: push.Wait, Status: 503, Reason: "ServiceUnavailable", After: 15 * time.Minute}},
+		{apnstest.Answer{Status: 503, Reason: "ServiceUnavailable"}, push.Result{Outcome: push.Wait, Status: 503, Reason: "ServiceUnavailable", Pause: 15 * time.Minute, Origin: true}},
 		{apnstest.Answer{Status: 503, Reason: "Shutdown"}, push.Result{Outcome: push.Wait, Status: 503, Reason: "Shutdown"}},
 		{apnstest.Answer{Status: 413, Reason: "PayloadTooLarge"}, push.Result{Outcome: push.Rejected, Status: 413, Reason: "PayloadTooLarge"}},
-		{apnstest.Answer{Status: 500}, push.Result{Outcome: push.Wait, Status: 500, Reason: reasonAnswer, After: 15 * time.Minute}},
+		{apnstest.Answer{Status: 500}, push.Result{Outcome: push.Wait, Status: 500, Reason: reasonAnswer, Pause: 15 * time.Minute, Origin: true}},
 	} {
 		server.Answer(func(apnstest.Request) apnstest.Answer { return test.answer })
 		got := s.Send(patient(t), message(5))
@@ -531,7 +531,7 @@ func TestServerIsAway(t *testing.T) {
 	s := newSender(t, server)
 	server.Down()
 	for i, r := range sendAll(patient(t), s, messages(0, 10)) {
-		if r != (push.Result{Outcome: push.Wait, Reason: reasonDial, Origin: true}) {
+		if r != (push.Result{Outcome: push.Wait, Reason: reasonDial}) {
 			t.Errorf("message %d: %+v", i, r)
 		}
 	}

@@ -38,16 +38,18 @@ const (
 type rule struct {
 	status  int
 	outcome push.Outcome
-	after   time.Duration
+	pause   time.Duration
 	origin  bool
-	// originIfAsked: the time that a header Retry-After asks for holds for all messages.
-	originIfAsked bool
 }
 
-// Apple: "After 15 minutes, you can retry JSON payloads that receive response status codes
-// that begin with 5XX." That is for the one message: others may be taken at once, by another
-// server behind the same name. The breaker finds out whether none are.
-const afterError = 15 * time.Minute
+const (
+	// Apple: "After 15 minutes, you can retry JSON payloads that receive response status codes
+	// that begin with 5XX." That is for the one message: others may be taken at once, by another
+	// server behind the same name. The breaker finds out whether none are.
+	errorPause = 15 * time.Minute
+	// Other messages go on, with the token that they have.
+	updatesPause = time.Minute
+)
 
 // rules are by reason, as documented in "Handling notification responses from APNs".
 //
@@ -87,11 +89,11 @@ var rules = map[string]rule{
 	"InvalidProviderToken":        {status: 403, outcome: push.Credentials, origin: true},
 	"MissingProviderToken":        {status: 403, outcome: push.Credentials, origin: true},
 	"UnrelatedKeyIdInToken":       {status: 403, outcome: push.Credentials, origin: true},
-	"TooManyProviderTokenUpdates": {status: 429, outcome: push.Wait, after: time.Minute, origin: true},
+	"TooManyProviderTokenUpdates": {status: 429, outcome: push.Wait, pause: updatesPause, origin: true},
 	"TooManyRequests":             {status: 429, outcome: push.Wait}, // for this device
 
-	"InternalServerError": {status: 500, outcome: push.Wait, after: afterError},
-	"ServiceUnavailable":  {status: 503, outcome: push.Wait, after: afterError, originIfAsked: true},
+	"InternalServerError": {status: 500, outcome: push.Wait, pause: errorPause},
+	"ServiceUnavailable":  {status: 503, outcome: push.Wait, pause: errorPause, origin: true},
 	"Shutdown":            {status: 503, outcome: push.Wait},
 }
 
@@ -109,13 +111,12 @@ func (a answer) result() push.Result {
 		}
 		rule = byStatus(a.status, !a.cut)
 	}
-	r.Outcome, r.After, r.Origin = rule.outcome, rule.after, rule.origin
+	r.Outcome, r.Pause, r.Origin = rule.outcome, rule.pause, rule.origin
 	switch {
 	case r.Outcome == push.Gone && a.timestamp > 0:
 		r.GoneSince = time.UnixMilli(a.timestamp)
-	case (r.Outcome == push.Wait || r.Outcome == push.Credentials) && a.retryAfter > 0:
+	case r.Outcome == push.Wait, r.Outcome == push.Credentials:
 		r.After = a.retryAfter
-		r.Origin = r.Origin || rule.originIfAsked
 	}
 	return r
 }
@@ -128,7 +129,7 @@ func byStatus(status int, whole bool) rule {
 	case status == http.StatusTooManyRequests:
 		return rule{outcome: push.Wait}
 	case status >= 500:
-		return rule{outcome: push.Wait, after: afterError, originIfAsked: true}
+		return rule{outcome: push.Wait, pause: errorPause, origin: true}
 	case !whole, status < 400:
 		return rule{outcome: push.Wait}
 	default: // 410 among them: a reason that is not known prunes no device
@@ -143,7 +144,7 @@ func unanswered(failure h2pool.Failure) push.Result {
 	_, unsigned := errors.AsType[*signError](err)
 	_, reset := errors.AsType[h2pool.StreamError](err)
 	wait := func(reason string) push.Result {
-		return push.Result{Outcome: push.Wait, Reason: reason, Origin: undialled}
+		return push.Result{Outcome: push.Wait, Reason: reason}
 	}
 	switch {
 	case undialled:

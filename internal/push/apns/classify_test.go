@@ -19,8 +19,8 @@ import (
 func TestResultOfDocumentedReasons(t *testing.T) {
 	t.Parallel()
 	since := time.UnixMilli(1795300000123)
-	wait := func(status int, reason string, after time.Duration, origin bool) push.Result {
-		return push.Result{Outcome: push.Wait, Status: status, Reason: reason, After: after, Origin: origin}
+	wait := func(status int, reason string, pause time.Duration, origin bool) push.Result {
+		return push.Result{Outcome: push.Wait, Status: status, Reason: reason, Pause: pause, Origin: origin}
 	}
 	want := []push.Result{
 		{Outcome: push.Rejected, Status: 400, Reason: "BadCollapseId"},
@@ -53,7 +53,7 @@ func TestResultOfDocumentedReasons(t *testing.T) {
 		wait(429, "TooManyProviderTokenUpdates", time.Minute, true),
 		wait(429, "TooManyRequests", 0, false),
 		wait(500, "InternalServerError", 15*time.Minute, false),
-		wait(503, "ServiceUnavailable", 15*time.Minute, false),
+		wait(503, "ServiceUnavailable", 15*time.Minute, true),
 		wait(503, "Shutdown", 0, false),
 	}
 	var tested []string
@@ -91,9 +91,9 @@ func TestResult(t *testing.T) {
 		"400, unknown":         {answer{status: 400, reason: "x"}, push.Result{Outcome: push.Rejected, Status: 400, Reason: reasonUnknown}},
 		"301":                  {answer{status: 301}, push.Result{Outcome: push.Wait, Status: 301, Reason: reasonUnknown}},
 		"429, said when":       {answer{status: 429, reason: "TooManyRequests", retryAfter: time.Hour}, push.Result{Outcome: push.Wait, Status: 429, Reason: "TooManyRequests", After: time.Hour}},
-		"502 of a proxy":       {answer{status: 502, cut: true}, push.Result{Outcome: push.Wait, Status: 502, Reason: reasonAnswer, After: 15 * time.Minute}},
-		"500, said when":       {answer{status: 500, reason: "InternalServerError", retryAfter: time.Second}, push.Result{Outcome: push.Wait, Status: 500, Reason: "InternalServerError", After: time.Second}},
-		"503, said when":       {answer{status: 503, reason: "ServiceUnavailable", retryAfter: time.Second}, push.Result{Outcome: push.Wait, Status: 503, Reason: "ServiceUnavailable", After: time.Second, Origin: true}},
+		"502 of a proxy":       {answer{status: 502, cut: true}, push.Result{Outcome: push.Wait, Status: 502, Reason: reasonAnswer, Pause: 15 * time.Minute, Origin: true}},
+		"500, said when":       {answer{status: 500, reason: "InternalServerError", retryAfter: time.Second}, push.Result{Outcome: push.Wait, Status: 500, Reason: "InternalServerError", Pause: 15 * time.Minute, After: time.Second}},
+		"503, said when":       {answer{status: 503, reason: "ServiceUnavailable", retryAfter: time.Second}, push.Result{Outcome: push.Wait, Status: 503, Reason: "ServiceUnavailable", Pause: 15 * time.Minute, After: time.Second, Origin: true}},
 	} {
 		if diff := cmp.Diff(test.want, test.a.result()); diff != "" {
 			t.Errorf("%s: %s", name, diff)
@@ -112,8 +112,8 @@ func TestResultWithoutAnAnswer(t *testing.T) {
 		failure h2pool.Failure
 		want    push.Result
 	}{
-		"dial":                  {h2pool.Failure{Err: &h2pool.DialError{Err: io.EOF}}, push.Result{Outcome: push.Wait, Reason: reasonDial, Origin: true}},
-		"dial, timeout":         {h2pool.Failure{Err: &h2pool.DialError{Err: timeout}}, push.Result{Outcome: push.Wait, Reason: reasonDial, Origin: true}},
+		"dial":                  {h2pool.Failure{Err: &h2pool.DialError{Err: io.EOF}}, push.Result{Outcome: push.Wait, Reason: reasonDial}},
+		"dial, timeout":         {h2pool.Failure{Err: &h2pool.DialError{Err: timeout}}, push.Result{Outcome: push.Wait, Reason: reasonDial}},
 		"no stream":             {h2pool.Failure{Err: timeout}, push.Result{Outcome: push.Wait, Reason: reasonStream}},
 		"closed":                {h2pool.Failure{Err: h2pool.ErrClosed}, push.Result{Outcome: push.Wait, Reason: reasonNotSent}},
 		"no token":              {h2pool.Failure{Err: &signError{errors.New("sign")}}, push.Result{Outcome: push.Wait, Reason: reasonKey}},

@@ -12,10 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/push/h2pool"
 )
 
-// maxID is how much of FCM's id of a message is kept, in bytes: what a receipt has room for.
-const maxID = 128
-
-// The waits where FCM names none: what its guide for senders asks for.
+// The pauses of a message where FCM names none: what its guide for senders asks for.
 const (
 	quotaPause  = time.Minute
 	serverPause = 10 * time.Second
@@ -42,8 +39,7 @@ func classify(a h2pool.Answer, now time.Time) push.Result {
 			Name string `json:"name"`
 		}
 		_ = json.Unmarshal(a.Body, &taken) // it was taken, whatever its name
-		id := taken.Name[strings.LastIndexByte(taken.Name, '/')+1:]
-		r.Outcome, r.Reason, r.ID = push.Accepted, "", id[:min(len(id), maxID)]
+		r.Outcome, r.Reason, r.ID = push.Accepted, "", taken.Name[strings.LastIndexByte(taken.Name, '/')+1:]
 		return r
 	}
 	said := parseError(a.Body)
@@ -51,10 +47,7 @@ func classify(a h2pool.Answer, now time.Time) push.Result {
 		r.Reason = said.code
 	}
 	wait := func(pause time.Duration, origin bool) {
-		r.Outcome, r.Origin = push.Wait, origin
-		if r.After = retryAfter(a.Header.Get("Retry-After"), now); r.After == 0 {
-			r.After = pause
-		}
+		r.Outcome, r.Pause, r.Origin = push.Wait, pause, origin
 	}
 	switch {
 	case said.code == "UNREGISTERED":
@@ -80,6 +73,9 @@ func classify(a h2pool.Answer, now time.Time) push.Result {
 		wait(serverPause, true)
 	default:
 		r.Outcome = push.Rejected
+	}
+	if r.Outcome == push.Wait || r.Outcome == push.Credentials {
+		r.After = h2pool.RetryAfter(a.Header.Get("Retry-After"), now)
 	}
 	return r
 }
@@ -133,11 +129,4 @@ func parseError(body []byte) (s said) {
 		s.code = ""
 	}
 	return s
-}
-
-// maxRetryAfter bounds what a header can ask for.
-const maxRetryAfter = 24 * time.Hour
-
-func retryAfter(header string, now time.Time) time.Duration {
-	return min(h2pool.RetryAfter(header, now), maxRetryAfter)
 }

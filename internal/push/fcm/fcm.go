@@ -151,7 +151,7 @@ func (s *Sender) Send(ctx context.Context, m push.Message) push.Result {
 	}
 	r = classify(answered, s.now())
 	if r.Status == http.StatusUnauthorized && r.Outcome == push.Credentials && r.Origin && a.refused(token) {
-		r.Outcome, r.After = push.Wait, failurePause // another token will do
+		r.Outcome, r.Pause, r.Origin = push.Wait, failurePause, false // another token will do
 	}
 	return r
 }
@@ -163,7 +163,7 @@ func classifyError(ctx context.Context, x h2pool.Failure) push.Result {
 	case x.Sent:
 		return push.Result{Outcome: push.Ambiguous, Reason: "no_answer"}
 	case dialled:
-		return push.Result{Outcome: push.Wait, Reason: "dial", Origin: true}
+		return push.Result{Outcome: push.Wait, Reason: "dial"}
 	case h2pool.IsGoAway(x.Err):
 		return push.Result{Outcome: push.Wait, Reason: push.ReasonGoAway}
 	case h2pool.IsRefused(x.Err):

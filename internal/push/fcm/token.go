@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
+	"github.com/activityd/activityd/internal/push/h2pool"
 )
 
 const (
@@ -157,7 +158,7 @@ func (a *account) request(ctx context.Context, now time.Time) (token string, lif
 // classifyToken returns what an answer without a token means, for all messages.
 func classifyToken(status int, header, said string, now time.Time) push.Result {
 	r := push.Result{Outcome: push.Wait, Status: status, Reason: statusReason("token_http_", status), Origin: true}
-	r.After = retryAfter(header, now)
+	r.After = h2pool.RetryAfter(header, now)
 	switch said { // RFC 6749, 5.2
 	case "invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type", "invalid_scope":
 		r.Reason = "token_" + said

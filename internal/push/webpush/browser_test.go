@@ -3,10 +3,12 @@ package webpush
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/chromedp/cdproto/serviceworker"
 	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/activityd/activityd/internal/browsertest"
 	"github.com/activityd/activityd/internal/localserver/servertest"
@@ -167,6 +170,124 @@ func TestABrowserShowsTheNotification(t *testing.T) {
 	b.Await(`window.shown.filter((title) => title === "News").length === 3`)
 	await("News|||/", "News|||/", "News|||/")
 	b.RequireCalm()
+}
+
+// renewals has the worker's subscription change, in a browser whose side of push is made up here,
+// and returns what the worker did.
+const renewals = `(async () => {
+	let work = [], said = [], current = null, made = 0;
+	ExtendableEvent.prototype.waitUntil = (promise) => work.push(promise);
+	const limits = [], timeout = AbortSignal.timeout.bind(AbortSignal);
+	AbortSignal.timeout = () => timeout(limits.shift() ?? 600000);
+	self.setTimeout = (f, ms) => { if (ms > 0) said.push("waits"); queueMicrotask(f); };
+	const subscription = (name, key) => ({options: {applicationServerKey: key}, toJSON: () => ({endpoint: "https://push.example/" + name})});
+	Object.defineProperty(self.registration, "pushManager", {value: {
+		getSubscription: async () => current,
+		subscribe: async (options) => {
+			said.push("subscribes with " + options.applicationServerKey + " " + options.userVisibleOnly);
+			return current = subscription("made-" + ++made, options.applicationServerKey);
+		},
+	}});
+	Object.defineProperty(self.registration, "sync", {value: {register: async (tag) => said.push("sync " + tag)}});
+	const fire = async (name, of) => {
+		self.dispatchEvent(Object.assign(new ExtendableEvent(name), of));
+		const ends = await Promise.allSettled(work);
+		const all = said.concat(ends.filter((end) => end.status === "rejected").map((end) => end.reason.message));
+		work = [], said = [];
+		return name + ": " + all.join(", ");
+	};
+	const change = (of) => fire("pushsubscriptionchange", {oldSubscription: null, newSubscription: null, ...of});
+	return [
+		await change({newSubscription: subscription("renewed")}),
+		await change({oldSubscription: subscription("old", "the-old-key")}),
+		(current = null, await change()),
+		(current = subscription("by-itself"), await change()), // and 503 first, then 401
+		await change({newSubscription: subscription("late")}), // and 503 for long
+		await fire("sync", {tag: "another"}),
+		await fire("sync", {tag: "push-subscription"}), // and 503 for long
+		await fire("sync", {tag: "push-subscription"}),
+		(limits.push(100), await change({newSubscription: subscription("hung")})), // and no answer first
+	];
+})()`
+
+// A subscription that ends is renewed by the worker, and given to the site's back-end, as often as
+// it takes.
+func TestABrowserRenewsItsSubscription(t *testing.T) {
+	t.Parallel()
+	file, err := os.ReadFile(workerFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := make(chan int, 100) // of the back-end; 0: none
+	taken := make(chan string, 100)
+	for _, status := range []int{204, 204, 204, 503, 401, 503, 503, 429, 500, 503, 503, 503, 503, 204, 0, 204} {
+		answers <- status
+	}
+	site := http.NewServeMux()
+	site.HandleFunc("GET /push-worker.js", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/javascript")
+		_, _ = w.Write(file)
+	})
+	site.HandleFunc("PUT /devices", func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		status := <-answers
+		taken <- fmt.Sprint(status, " ", r.Header.Get("Content-Type"), " ", string(body))
+		if status == 0 {
+			<-r.Context().Done()
+			return
+		}
+		w.WriteHeader(status)
+	})
+	site.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = fmt.Fprint(w, `<!DOCTYPE html><html lang="en"><title>site</title><link rel="icon" href="data:,">
+			<script>navigator.serviceWorker.register("/push-worker.js?key=the-key&to=/devices");</script>`)
+	})
+	server := httptest.NewServer(site)
+	t.Cleanup(server.Close)
+	b := browsertest.New(t)
+	if _, err := chromedp.Call(b.Ctx, serviceworker.Enable, cdp.Empty{}); err != nil {
+		t.Fatal(err)
+	}
+	b.Do(chromedp.Navigate(server.URL + "/"))
+	servertest.Eventually(t, "the service worker is active", func() bool {
+		return browsertest.Eval[string](b, `navigator.serviceWorker.getRegistration().then((registration) => registration?.active?.state ?? "")`) == "activated"
+	})
+	did := evalInWorker[[]string](b, renewals)
+	failed := "waits" + strings.Repeat(", waits", 2)
+	if diff := cmp.Diff([]string{
+		"pushsubscriptionchange: ",
+		"pushsubscriptionchange: subscribes with the-old-key true",
+		"pushsubscriptionchange: subscribes with the-key true",
+		"pushsubscriptionchange: waits",
+		"pushsubscriptionchange: " + failed + ", sync push-subscription",
+		"sync: ",
+		"sync: " + failed + ", registering the subscription at /devices: 503",
+		"sync: ",
+		"pushsubscriptionchange: waits",
+	}, did); diff != "" {
+		t.Errorf("the worker (-want +got):\n%s", diff)
+	}
+	close(taken)
+	var got []string
+	for one := range taken {
+		got = append(got, one)
+	}
+	var want []string
+	for _, one := range []string{
+		"204 renewed", "204 made-1", "204 made-2", "503 by-itself", "401 by-itself", "503 late", "503 late", "429 late", "500 late",
+		"503 by-itself", "503 by-itself", "503 by-itself", "503 by-itself", "204 by-itself",
+		"0 hung", "204 hung",
+	} {
+		status, name, _ := strings.Cut(one, " ")
+		want = append(want, status+` application/json {"platform":"webpush","subscription":{"endpoint":"https://push.example/`+name+`"}}`)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the back-end (-want +got):\n%s", diff)
+	}
 }
 
 // evalInWorker returns the value of an expression in the service worker.

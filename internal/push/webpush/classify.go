@@ -2,23 +2,20 @@ package webpush
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/push/h2pool"
 )
 
-const (
-	maxWait       = 6 * time.Hour   // that a push service may ask for
-	notPublicWait = 5 * time.Minute // for a name to mean a public address again
-)
+const notPublicPause = 5 * time.Minute // for a name to mean a public address again
 
 // classify says what became of a message. proven: the push service took something under our
 // key a short time ago.
@@ -27,22 +24,23 @@ func classify(x h2pool.Answer, failure h2pool.Failure, proven bool, now time.Tim
 		return classifyError(failure)
 	}
 	result := push.Result{Outcome: push.Rejected, Status: x.Status, Reason: reason(x.Status, x.Body)}
-	after := min(h2pool.RetryAfter(x.Header.Get("Retry-After"), now), maxWait)
+	after := h2pool.RetryAfter(x.Header.Get("Retry-After"), now)
 	switch x.Status {
 	case http.StatusNotFound, http.StatusGone:
 		result.Outcome = push.Gone
 	case http.StatusUnauthorized, http.StatusForbidden:
 		result.Outcome, result.After, result.Origin = push.Credentials, after, !proven
 	case http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, // of a proxy, or for maintenance; it is not followed
-		http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		http.StatusRequestTimeout, http.StatusTooEarly:
 		result.Outcome, result.After, result.Origin = push.Wait, after, after > 0
+	case http.StatusTooManyRequests: // to one subscription (RFC 8030, 8.4); to all of ours if it is some in a row
+		result.Outcome, result.Pause, result.Origin = push.Wait, after, true
 	default:
 		switch x.Status / 100 {
 		case 2:
 			return push.Result{Outcome: push.Accepted, Status: x.Status, ID: messageID(x.Header)}
-		case 5: // another one than those of a service that is away may be about this message
-			away := statusReasons[x.Status] != ""
-			result.Outcome, result.After, result.Origin = push.Wait, after, after > 0 || away
+		case 5:
+			result.Outcome, result.After, result.Origin = push.Wait, after, true
 		}
 	}
 	return result
@@ -62,7 +60,7 @@ func classifyError(failure h2pool.Failure) push.Result {
 	case !failure.Sent && h2pool.IsRefused(err):
 		reason = push.ReasonRefused
 	case errors.Is(err, errNotPublic):
-		return push.Result{Outcome: push.Wait, Reason: "forbidden_address", After: notPublicWait, Origin: true}
+		return push.Result{Outcome: push.Wait, Reason: "forbidden_address", Pause: notPublicPause}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), isTimeout && timeout.Timeout():
 		reason = "timeout"
 	case unresolved:
@@ -127,11 +125,5 @@ func reason(status int, body []byte) string {
 // messageID returns the push service's id of a message. That of RFC 8030, the Location, is
 // left out: with it one may delete the message.
 func messageID(header http.Header) string {
-	for _, name := range []string{"Apns-Id", "X-Wns-Msg-Id"} {
-		id := header.Get(name)
-		if id != "" && len(id) <= 64 && !strings.ContainsFunc(id, func(c rune) bool { return c <= ' ' || c > '~' }) {
-			return id
-		}
-	}
-	return ""
+	return cmp.Or(header.Get("Apns-Id"), header.Get("X-Wns-Msg-Id"))
 }

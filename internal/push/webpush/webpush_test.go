@@ -167,7 +167,7 @@ func TestAnswersOfAPushService(t *testing.T) {
 	}{
 		"not found":   {webpushtest.Answer{Status: 404}, push.Result{Outcome: push.Gone, Status: 404, Reason: "not_found"}},
 		"gone":        {webpushtest.Answer{Status: 410, Body: `{"errno":106}`}, push.Result{Outcome: push.Gone, Status: 410, Reason: "user_gone"}},
-		"too many":    {webpushtest.Answer{Status: 429, Header: http.Header{"Retry-After": {"90"}}}, push.Result{Outcome: push.Wait, Status: 429, Reason: "too_many_requests", After: 90 * time.Second, Origin: true}},
+		"too many":    {webpushtest.Answer{Status: 429, Header: http.Header{"Retry-After": {"90"}}}, push.Result{Outcome: push.Wait, Status: 429, Reason: "too_many_requests", Pause: 90 * time.Second, Origin: true}},
 		"unavailable": {webpushtest.Answer{Status: 503}, push.Result{Outcome: push.Wait, Status: 503, Reason: "unavailable", Origin: true}},
 		"redirect":    {webpushtest.Answer{Status: 301, Header: http.Header{"Location": {other.Address.Endpoint}}}, push.Result{Outcome: push.Rejected, Status: 301, Reason: "redirect"}},
 		"redirect307": {webpushtest.Answer{Status: 307, Header: http.Header{"Location": {other.Address.Endpoint}}}, push.Result{Outcome: push.Wait, Status: 307, Reason: "redirect"}},
@@ -240,7 +240,7 @@ func TestNothingIsSentInside(t *testing.T) {
 			t.Errorf("%s can be registered: %v", host, err)
 		}
 		// As if the name had meant another address then.
-		want := push.Result{Outcome: push.Wait, Reason: "forbidden_address", After: notPublicWait, Origin: true}
+		want := push.Result{Outcome: push.Wait, Reason: "forbidden_address", Pause: notPublicPause}
 		if got := send(t, s, message(device)); got != want {
 			t.Errorf("%s: %+v, want %+v", host, got, want)
 		}

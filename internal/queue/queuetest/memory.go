@@ -454,10 +454,13 @@ func (q *Memory) Count(context.Context) (c queue.Counts, err error) {
 }
 
 // Full reports whether at least limit tasks wait.
-func (q *Memory) Full(ctx context.Context, limit int) (bool, error) {
+func (q *Memory) Full(ctx context.Context, limit int) (full, stale bool, err error) {
 	c, err := q.Count(ctx)
-	return c.Waiting >= limit, err
+	return c.Waiting >= limit, false, err
 }
+
+// CountWaiting does nothing: Full counts by itself.
+func (q *Memory) CountWaiting(context.Context, int) error { return nil }
 
 // matching returns up to limit rows that match, by id.
 func (q *Memory) matching(f queue.Filter, limit int) []*row {
@@ -521,6 +524,32 @@ func (q *Memory) Retry(_ context.Context, match queue.Filter, limit int) (n int,
 		n++
 	}
 	return n, nil
+}
+
+// Defer gives matching tasks that have not been started a priority, unless theirs is as low.
+func (q *Memory) Defer(_ context.Context, match queue.Filter, limit, priority int) (n int, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, r := range q.matching(match, len(q.rows)) {
+		if n < limit && (r.state == queue.Waiting || r.state == queue.Scheduled) {
+			r.Priority = max(r.Priority, priority)
+			n++
+		}
+	}
+	return n, nil
+}
+
+// Due returns how long ago the oldest task of each queue became due that is not done.
+func (q *Memory) Due(ctx context.Context) (map[string]time.Duration, error) {
+	due := make(map[string]time.Duration)
+	for _, name := range slices.Concat(queue.Queues(), q.options.Queues) {
+		due[name] = 0
+	}
+	s, err := q.Stats(ctx)
+	for _, sum := range s.Queues {
+		due[sum.Queue] = sum.Due
+	}
+	return due, err
 }
 
 // Discard deletes matching tasks that do not run.

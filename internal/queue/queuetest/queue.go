@@ -2,6 +2,7 @@ package queuetest
 
 import (
 	"context"
+	"time"
 
 	"github.com/activityd/activityd/internal/queue"
 )
@@ -11,6 +12,7 @@ import (
 type Queue interface {
 	queue.Store
 	Operator
+	Limited
 	Enqueue(ctx context.Context, batch []queue.New) (ids []uint64, err error)
 	EnqueueOnce(ctx context.Context, key string, batch []queue.New) (ids []uint64, replayed bool, err error)
 	Active(ctx context.Context, kind string, keys []uint64) (map[uint64]bool, error)
@@ -18,14 +20,21 @@ type Queue interface {
 	Count(ctx context.Context) (queue.Counts, error)
 }
 
+// Limited says when too many tasks wait; see [queue.Backlog].
+type Limited interface {
+	Full(ctx context.Context, limit int) (full, stale bool, err error)
+	CountWaiting(ctx context.Context, limit int) error
+}
+
 // Operator is the side of a queue that people use.
 type Operator interface {
-	Full(ctx context.Context, limit int) (bool, error)
 	Stats(ctx context.Context) (queue.Stats, error)
 	Pending(ctx context.Context, kinds []string, keys []uint64) (map[uint64]bool, error)
 	List(ctx context.Context, match queue.Filter, limit int) ([]queue.Record, error)
 	Retry(ctx context.Context, match queue.Filter, limit int) (int, error)
 	Discard(ctx context.Context, match queue.Filter, limit int) (int, error)
+	Defer(ctx context.Context, match queue.Filter, limit, priority int) (int, error)
+	Due(ctx context.Context) (map[string]time.Duration, error)
 	Pause(ctx context.Context, name string) (changed bool, err error)
 	Resume(ctx context.Context, name string) (changed bool, err error)
 }

@@ -1,0 +1,3 @@
+CREATE DATABASE site;
+CREATE USER 'activityd'@'%' IDENTIFIED BY 'secret';
+GRANT ALL ON site.* TO 'activityd'@'%';
