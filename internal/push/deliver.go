@@ -80,7 +80,8 @@ const (
 	logEvery = time.Minute // each message of the log, for each platform
 	// maxSilence is for how long a subscription may accept nothing, if it never did: then it is
 	// dropped. Until then it is tried again after as long as it has been silent, maxSilentPause at
-	// most. maxStanding is how many deliveries wait for one that was sent to in vain: the newest.
+	// most. From then on only maxStanding deliveries wait for it, the newest: not before, since its
+	// push service may just be away.
 	maxSilence     = 3 * 24 * time.Hour
 	maxSilentPause = 30 * time.Minute
 	maxStanding    = 3
@@ -674,7 +675,7 @@ func (b *batch) launch(one *delivery) {
 		one.outcome.Err = queue.Later(b.pause(noKeysPause(b.age(newest)), left), errNoKeys)
 		return
 	}
-	if !one.silent.IsZero() && !b.stands(one) {
+	if b.silence(one) >= maxSilentPause && !b.stands(one) {
 		b.skipAll(one, Silent)
 		return
 	}

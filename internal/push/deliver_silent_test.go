@@ -131,7 +131,7 @@ func testSilentServices(t *testing.T, silent uint64, origin func(push.Device) st
 	})
 }
 
-// Of what waits for a subscription that was sent to in vain, the newest is kept, and the others
+// Of what waits for a subscription that has been silent for long, the newest is kept, and the others
 // say why not.
 func TestFewDeliveriesStandForASilentSubscription(t *testing.T) {
 	t.Parallel()
@@ -141,7 +141,7 @@ func TestFewDeliveriesStandForASilentSubscription(t *testing.T) {
 		w.answering(hangs)
 		o := w.options()
 		o.Senders[push.WebPush] = w
-		w.silent[1] = time.Now().Add(-time.Minute)
+		w.silent[1] = time.Now().Add(-time.Hour)
 		w.heard[2] = true // before
 		var all []*push.StoredEvent
 		for range events {
@@ -174,6 +174,35 @@ func TestFewDeliveriesStandForASilentSubscription(t *testing.T) {
 		}
 		if !w.heard[1] {
 			t.Error("that it accepted is not noted")
+		}
+	})
+}
+
+// A new subscription whose push service is away for some minutes gets all that was meant for it.
+func TestABriefSilenceLosesNothing(t *testing.T) {
+	t.Parallel()
+	bubble(t, 1, func(t *testing.T, w *world) {
+		w.browsers(1, 1)
+		w.answering(hangs)
+		o := w.options()
+		o.Senders[push.WebPush] = w
+		w.start(push.NewDeliveries(o), w.queue)
+		var all []*push.StoredEvent
+		for range 10 {
+			all = append(all, w.event(push.Event{}))
+			w.deliver(all[len(all)-1], 1)
+			pass(time.Minute)
+		}
+		if w.silent[1].IsZero() {
+			t.Error("it was sent to in vain, and that is not noted")
+		}
+		w.answering(nil)
+		pass(time.Hour)
+		w.done()
+		for _, e := range all {
+			if r := w.receipt(e.Number, 1); r.State != push.StateAccepted {
+				t.Errorf("event %d: %+v", e.Number, r)
+			}
 		}
 	})
 }

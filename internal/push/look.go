@@ -50,7 +50,7 @@ const (
 	Expired    Skip = "expired"
 	NoActor    Skip = "no_actor" // the actor is no member any more: what it did is not announced
 	Off        Skip = "off"      // the platform has no keys here
-	Silent     Skip = "silent"   // the device never accepted anything, and newer events wait for it
+	Silent     Skip = "silent"   // the device never accepted anything for maxSilentPause, and newer events wait for it
 	Doubled    Skip = "doubled"  // it was accepted before, or refused, or another notification counts it
 	Lost       Skip = "lost"     // the database has lost the event, and another one has its number: there is no receipt
 )
