@@ -54,8 +54,8 @@ const (
 // wait: then it is obeyed, for maxWait at most. So a server that fails for two messages in a
 // hundred delays two in a hundred. The first pause is failPause at most, and each is twice the
 // one before: so none is longer than all before it and failPause together, and what waits is
-// late by at most twice the time for which the push service was away. The table in docs/push.md
-// has the rules of all platforms.
+// late by at most twice the time for which the push service was away. classify.go of each
+// sender has the rules of its platform.
 //
 // # Push services that members make up
 //
