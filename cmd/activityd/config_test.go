@@ -135,11 +135,11 @@ func TestHelpNamesTheVariableOfEverySetting(t *testing.T) {
 	}
 }
 
-// The tables of the settings in docs/operations.md have each flag of serve and no other,
+// The tables of the settings in docs/settings.md have each flag of serve and no other,
 // with its variable and its default: those of push, those of viewers, and all others.
 func TestTheDocsListTheSettings(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("../../docs/settings.md")
 	must(t, err)
 	ofPush := pflag.NewFlagSet("push", pflag.ContinueOnError)
 	new(pushConfig).flags(ofPush)
