@@ -190,26 +190,6 @@ func TestTheDocsListTheSettings(t *testing.T) {
 	}
 }
 
-// docs/commands.md has each command.
-func TestTheDocsListTheCommands(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile("../../docs/commands.md")
-	must(t, err)
-	commands := 0
-	for _, cmd := range newRoot(nil, io.Discard, io.Discard).Commands() {
-		if !cmd.IsAvailableCommand() {
-			continue
-		}
-		commands++
-		if !strings.Contains(string(page), "\n| `activityd "+cmd.Name()) {
-			t.Errorf("docs/commands.md does not have %s", cmd.Name())
-		}
-	}
-	if commands < 10 {
-		t.Errorf("there are %d commands", commands)
-	}
-}
-
 // Flags that are no settings say what one command does, and no later one.
 func TestTheEnvironmentHasSettingsOnly(t *testing.T) {
 	t.Parallel()

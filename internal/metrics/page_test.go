@@ -15,9 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// pageFile is written from the code by
-//
-//	go test ./internal/metrics -run TestThePageOfMetrics -write
+// pageFile is written from the code by "make pages".
 const pageFile = "../../docs/metrics.md"
 
 var write = flag.Bool("write", false, "write docs/metrics.md")
@@ -65,7 +63,7 @@ Times are in seconds. Labels take few values, whatever clients and sites send: `
 one that this process works on, ` + "`route`" + ` the template of a route or ` + "`unmatched`" + `, ` + "`token`" + ` the name of a token in use; all else is
 ` + "`other`" + `.
 
-This page is written from the code: ` + "`go test ./internal/metrics -run TestThePageOfMetrics -write`" + `.
+This page is written from the code by ` + "`make pages`" + `.
 `
 
 // openLabels have values that the code does not list.
@@ -80,7 +78,7 @@ func TestThePageOfMetrics(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(page, read(t, pageFile)); diff != "" {
-		t.Errorf("%s is not what the code says (-code +page); see pageFile:\n%s", pageFile, diff)
+		t.Errorf("%s is not what the code says (-code +page); run \"make pages\":\n%s", pageFile, diff)
 	}
 }
 
@@ -101,14 +99,14 @@ func metricsPage(t *testing.T, all map[string]exported, rules []alertRule) strin
 				return false
 			}
 			e := all[name]
-			fmt.Fprintf(&page, "| `%s` | %s |%s | %s |%s |\n", name, strings.ToLower(e.kind.String()), labelCell(e), e.help, alertCell(name, all, rules))
+			fmt.Fprintf(&page, "| `%s` | %s | %s | %s | %s |\n", name, strings.ToLower(e.kind.String()), labelCell(e), e.help, alertCell(name, all, rules))
 			return true
 		})
 	}
 	if len(left) > 0 {
 		t.Errorf("no section has %q", left)
 	}
-	return page.String()
+	return strings.ReplaceAll(page.String(), "  |", " |") // of cells without text
 }
 
 // labelCell returns the labels of a metric and, where the code lists them, their values.
@@ -123,7 +121,7 @@ func labelCell(e exported) string {
 			cells = append(cells, "`"+label+"`: "+strings.Join(values, ", "))
 		}
 	}
-	return cell(strings.Join(cells, "; "))
+	return strings.Join(cells, "; ")
 }
 
 // alertCell returns links to the runbook's sections of the alerts that use a metric.
@@ -137,15 +135,7 @@ func alertCell(name string, all map[string]exported, rules []alertRule) string {
 			}
 		}
 	}
-	return cell(strings.Join(links, ", "))
-}
-
-// cell returns a text with the space before it, if there is any.
-func cell(text string) string {
-	if text == "" {
-		return ""
-	}
-	return " " + text
+	return strings.Join(links, ", ")
 }
 
 // descText is the form of [prometheus.Desc.String].
