@@ -64,7 +64,7 @@ func TestThePageOfCommands(t *testing.T) {
 		t.Errorf("there are few commands:\n%s", text)
 	}
 	if *write {
-		must(t, os.WriteFile(commandsFile, []byte(text), 0o644)) //nolint:gosec // G306: a page for everyone
+		must(t, os.WriteFile(commandsFile, []byte(text), 0o644))
 	}
 	page, err := os.ReadFile(commandsFile)
 	must(t, err)

@@ -73,7 +73,7 @@ func TestThePageOfMetrics(t *testing.T) {
 	t.Parallel()
 	page := metricsPage(t, everything(), alerts(t))
 	if *write {
-		if err := os.WriteFile(pageFile, []byte(page), 0o644); err != nil { //nolint:gosec // G306: a page for everyone
+		if err := os.WriteFile(pageFile, []byte(page), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
