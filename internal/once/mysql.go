@@ -68,7 +68,7 @@ import (
 // takes longer than some milliseconds to come back or to be replaced, so what is assumed is
 // that the clock at Y is not behind that at X by more than that took. Where it is, or where
 // the fences were ahead because the clock had been, they are raised by hand:
-// docs/operations.md.
+// docs/by-hand.md.
 //
 // # Why there is no deadlock
 //

@@ -21,7 +21,7 @@ import (
 )
 
 var eventsTargeted = promauto.NewCounterVec(prometheus.CounterOpts{
-	Name: "activityd_push_events_total", Help: "Events whose targeting began, by what became of them.",
+	Name: "activityd_push_events_total", Help: "Events whose targeting began; repeated: of an id that was targeted before, invalid: its task is dead.",
 }, []string{"outcome"})
 
 // What becomes of an event: it is targeted, it was before, or it cannot be understood.
