@@ -110,8 +110,8 @@ bench-push: test-deps ## measure notifications, beside bare loops and apns2 (ARG
 	cd bench && $(GO) run . push $(ARGS)
 
 .PHONY: bench-page
-bench-page: ## write the tables of docs/benchmarks.md from what --json wrote (JSON="a.json b.json")
-	cd bench && $(GO) run . table --page ../docs/benchmarks.md $(abspath $(JSON))
+bench-page: ## write the tables of docs/benchmarks from what --json wrote (JSON="a.json b.json")
+	cd bench && $(GO) run . table $(addprefix --page ,$(abspath $(wildcard docs/benchmarks/*.md))) $(abspath $(JSON))
 
 .PHONY: bench-test
 bench-test: test-deps ## check that the benchmark works: seconds

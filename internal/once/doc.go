@@ -56,4 +56,19 @@
 //     ended ([State].Ended). Owners are random, of 128 bits, and used for one attempt: each wait for a
 //     turn makes one, and another one after an attempt that was handed back.
 //   - Attempts never exceed max, and after done there is none until the state is forgotten.
+//   - The context of the work ends before its lease, by the store's clock: the deadline counts
+//     from before the request was sent, by the process' monotonic clock, less a margin
+//     (run.go). A store grants from when it received it, so later. The command of activityd
+//     once has a second process that gets each deadline by a pipe, and kills it.
+//   - A waiter asks again when the attempt that it waits for has ended: after 0.5 to 1 s in
+//     [Once.Do], and at the end of the lease that it saw. A notification of once:NAME makes it
+//     sooner; nothing depends on one.
+//   - After an attempt that failed, the next one is that of another process, if one waits in
+//     [Once.Do]: a call whose own attempt failed pauses for longer than a waiter takes to look.
+//   - A call that returned holds nothing, as long as the store answers: an acquisition whose
+//     context ends goes on for up to a second and is then released, as one that is cut off
+//     could be carried out after its release. Otherwise the name may be held for one lease.
+//
+// [MySQL] has the argument for its fences, redis_epoch.go that for Redis. docs/proof.md says
+// what is run to refute them.
 package once
