@@ -32,7 +32,7 @@ build: ## build bin/activityd
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/activityd ./cmd/activityd
 
 .PHONY: dist
-dist: ## build dist/: tar.gz and Debian packages for Linux and macOS, and SHA256SUMS (VERSION=v1.2.3)
+dist: ## build dist/: tar.gz and Debian packages for Linux and macOS, and SHA256SUMS (VERSION=1.2.3)
 	@GO='$(GO)' scripts/dist $(PLATFORMS)
 
 .PHONY: image

@@ -1,6 +1,6 @@
 // Package once is a lock for work that exactly one of any number of processes must do,
 // and another one again if it fails, at most so many times. When the work is done, a
-// marker says so, and nobody does it again.
+// marker says so, and no process does it again.
 //
 // # The state machine
 //
@@ -34,9 +34,9 @@
 // or sent twice. An attempt that it began would be that of no process.
 //
 // The known recipe for such locks has a process that did not get the lock look again
-// later, and tells five cases apart. They are rows of the table: somebody else changed
+// later, and tells five cases apart. They are rows of the table: another one changed
 // it (held by another: look again later), it is gone (none), it says DONE (done), it is
-// as it was (expired: take it, attempt + 1), and somebody took it at the same moment
+// as it was (expired: take it, attempt + 1), and another one took it at the same moment
 // (Busy: look again later).
 //
 // A state is forgotten when it was kept for [Terms].Keep after its last change or the

@@ -491,9 +491,9 @@ func (b *breakers) forgetKeys(p Platform) {
 	}
 }
 
-// forget removes breakers that nothing was sent through for long, so that the gauges do
-// not go on to tell of a push service that has no devices here any more, and that failures
-// hours apart are not taken for some in a row; and turns that are over.
+// forget removes turns that are over, and breakers through which nothing was sent for long. Without
+// that the gauges would go on to show push services that have no devices here any more, and
+// failures that are hours apart would count as failures in a row.
 func (b *breakers) forget(now time.Time) {
 	if len(b.origins)+len(b.turns) == 0 || now.Sub(b.swept) < forgetEvery {
 		return
