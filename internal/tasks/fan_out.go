@@ -103,10 +103,10 @@ type Enqueuer interface {
 // fanOutPause is how long an upload waits for the uploader's fan-out before it.
 const fanOutPause = 500 * time.Millisecond
 
-// Handle implements [queue.Handler]. An upload whose uploader's previous fan-out is under way waits for its end; when it begins, it
-// does the work of all others that wait. So of one uploader at most one fan-out
-// runs and one waits, however many uploads come in a burst. What is left for slots that are
-// out is no fan-out under way.
+// Handle implements [queue.Handler]. An upload whose uploader's previous fan-out is under
+// way waits for its end; when it begins, it does the work of all others that wait. So of
+// one uploader at most one fan-out runs and one waits, however many uploads come in a
+// burst. What is left for slots that are out is no fan-out under way.
 func (h UploadHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
 	start := time.Now()
 	all := make([]queue.Outcome, len(batch))
@@ -229,10 +229,10 @@ func standIns(batch []queue.Task, busy map[uint64]bool) map[uint64]int {
 
 var errFanningOut = errors.New("the fan-out of the uploader's previous upload is not finished")
 
-// begin returns the uploaders whose uploads have to wait, and takes over the
-// uploads of the others that have not been started, and what is left for the same slots.
-// These are committed, so the reads that follow see what they are about. A task on its last attempt, or one
-// that cannot be understood, takes nothing over: they would die with it.
+// begin returns the uploaders whose uploads have to wait, and takes over the uploads of the
+// others that have not been started, and what is left for the same slots. These are
+// committed, so the reads that follow see what they are about. A task on its last attempt,
+// or one that cannot be understood, takes nothing over: they would die with it.
 func (h UploadHandler) begin(ctx context.Context, batch []queue.Task) (busy map[uint64]bool, err error) {
 	var uploads, free []queue.Task
 	for _, t := range batch {
