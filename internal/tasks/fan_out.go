@@ -48,9 +48,9 @@ type PartArgs struct {
 	After member.ID `json:"after,omitzero"` // the followers above this id
 	// Slots are those in which the sets of these followers lie; none: all. The others are
 	// left to a fan_out_slots task.
-	Slots index.Slots `json:"slots,omitzero"`
-	Since int64       `json:"since,omitzero"` // when the upload's task was enqueued, unix milliseconds
-	Told  int         `json:"told,omitzero"`  // how many followers the parts before it updated
+	Slots   index.Slots `json:"slots,omitzero"`
+	Since   int64       `json:"since,omitzero"`   // when the upload's task was enqueued, unix milliseconds
+	Updated int         `json:"updated,omitzero"` // how many followers' sets the parts before it updated
 }
 
 // Reaches reports whether the part updates the set of a follower.
@@ -206,7 +206,7 @@ func (p *part) turn(at place, d pageDone, all []queue.Outcome) (next place, more
 	if d.next == 0 {
 		return place{}, false
 	}
-	p.advanced, p.told = true, p.told+d.told
+	p.advanced, p.updated = true, p.updated+d.updated
 	next = place{contacts.FollowerPage{Of: at.Of, After: d.next}, at.slots}
 	if d.err != nil {
 		p.follow(all, p.successor(next))
@@ -265,10 +265,10 @@ func (h UploadHandler) begin(ctx context.Context, batch []queue.Task) (busy map[
 
 // pageDone is the result of a page.
 type pageDone struct {
-	next member.ID   // the last follower of a full page, above which the next one begins; 0: there is no next one
-	told int         // sets that were updated
-	out  index.Slots // those of the part's slots that are out
-	err  error       // why the page has to be done again
+	next    member.ID   // the last follower of a full page, above which the next one begins; 0: there is no next one
+	updated int         // sets that were updated
+	out     index.Slots // those of the part's slots that are out
+	err     error       // why the page has to be done again
 }
 
 // update writes the uploads to the sets of the followers of the pages. It reads the last
@@ -331,7 +331,7 @@ func (h UploadHandler) end(places []place, parts map[place]*part, done map[place
 		if d.next != 0 || d.err != nil || p.since == 0 {
 			continue
 		}
-		sets, took := p.told+d.told, p.lag()
+		sets, took := p.updated+d.updated, p.lag()
 		fanOutFollowers.Observe(float64(sets))
 		uploadToIndexSeconds.Observe(took.Seconds())
 		if h.FanOuts != nil {
@@ -357,7 +357,7 @@ func (d pageDone) after(followers []member.ID, failed map[member.ID]error, out, 
 		if failed[user] != nil {
 			err = failed[user]
 		} else {
-			d.told++
+			d.updated++
 		}
 	}
 	if err == nil {

@@ -17,7 +17,7 @@ var (
 	})
 	// The largest fan-outs have hundreds of thousands of followers.
 	fanOutFollowers = promauto.NewHistogram(prometheus.HistogramOpts{
-		Name: "activityd_fan_out_followers", Help: "Followers that a fan-out told, at its end.",
+		Name: "activityd_fan_out_followers", Help: "Followers whose sets a fan-out updated, at its end.",
 		Buckets: []float64{0, 1, 10, 30, 100, 300, 1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6},
 	})
 	uploadToIndexSeconds = promauto.NewHistogram(prometheus.HistogramOpts{
