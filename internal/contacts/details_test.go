@@ -12,11 +12,7 @@ import (
 // testDetails goes through every class × grant × block × direction, as testPrivacy
 // does: what is hidden is named, with everything that hides it.
 func testDetails(t *testing.T, w world) {
-	owners := sequence(1, member.ID(len(visibilities)))
-	w.members(t, owners...)
-	for i, v := range visibilities {
-		w.photo(t, uint64(owners[i]), owners[i], v, 100)
-	}
+	owners := ownersOfEachClass(t, w)
 	bare := member.ID(len(owners) + 1) // has no photos
 	w.members(t, bare)
 	for i, r := range allRelations() {

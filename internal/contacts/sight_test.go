@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -14,6 +15,7 @@ import (
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/site"
 )
 
 // seen is a photo and a member that may see it.
@@ -24,6 +26,29 @@ type seen struct {
 
 func bySeen(a, b seen) int {
 	return slices.Compare([]uint64{uint64(a.Viewer), a.Photo}, []uint64{uint64(b.Viewer), b.Photo})
+}
+
+// testSight goes through every class × grant × block × direction, as testPrivacy does. That
+// the viewer calls the owner a contact does not matter here.
+func testSight(t *testing.T) {
+	db := openDB(t)
+	w := world{Store: contacts.NewMySQL(db), site: site.NewMySQL(db)}
+	owners := ownersOfEachClass(t, w)
+	var want []seen
+	for i, r := range allRelations() {
+		v := viewer(member.ID(1000 + i))
+		w.relate(t, v, owners, r)
+		for i, owner := range owners {
+			if !r.blocked && visibilities[i].ShownTo(r.granted()) {
+				want = append(want, seen{v.ID, uint64(owner)})
+			}
+		}
+	}
+	got, err := mysql.Select(t.Context(), db, func(rows *sql.Rows) (s seen, err error) {
+		return s, rows.Scan(&s.Viewer, &s.Photo)
+	}, "SELECT v.id, q.id FROM users v STRAIGHT_JOIN photos q"+contacts.SightJoins("q.id")+" WHERE v.id >= 1000 AND "+contacts.Sight)
+	slices.SortFunc(got, bySeen)
+	equal(t, "Sight", got, err, want)
 }
 
 // compareSight compares what Sight says of all members and photos, and of some photos that

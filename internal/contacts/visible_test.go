@@ -93,16 +93,23 @@ var visibilities = contacts.Classes()
 // testPrivacy goes through every class × grant × block × direction: one owner
 // for each class, one viewer for each relation, standing so to all owners.
 func testPrivacy(t *testing.T, w world) {
-	owners := sequence(1, member.ID(len(visibilities)))
-	w.members(t, owners...)
-	for i, v := range visibilities {
-		w.photo(t, uint64(owners[i]), owners[i], v, 100)
-	}
+	owners := ownersOfEachClass(t, w)
 	for i, r := range allRelations() {
 		v := viewer(member.ID(1000 + i))
 		w.relate(t, v, owners, r)
 		checkPrivacy(t, w, v, owners, r)
 	}
+}
+
+// ownersOfEachClass adds an owner for each class, which has one photo.
+func ownersOfEachClass(t *testing.T, w world) []member.ID {
+	t.Helper()
+	owners := sequence(1, member.ID(len(visibilities)))
+	w.members(t, owners...)
+	for i, v := range visibilities {
+		w.photo(t, uint64(owners[i]), owners[i], v, 100)
+	}
+	return owners
 }
 
 func (w world) relate(t *testing.T, v contacts.Viewer, owners []member.ID, r relation) {
