@@ -16,8 +16,9 @@ import (
 
 const module = "github.com/activityd/activityd/"
 
-// layers says who must not know whom. A package is meant with all below it that have no rule of their own. .golangci.yml has the same rules for
-// depguard, which marks them in an editor; change both.
+// layers says which package must not know which. A package is meant with all below it that
+// have no rule of their own. .golangci.yml has the same rules for depguard, which marks them in
+// an editor; change both.
 var layers = []struct {
 	pkg  string
 	deny []string

@@ -156,7 +156,7 @@ func TestTheDocsListTheSettings(t *testing.T) {
 		is      func(name string) bool
 		most    int
 	}{
-		{"Settings", func(name string) bool { return ofPush.Lookup(name) == nil && ofViewers.Lookup(name) == nil }, 21},
+		{"Settings", func(name string) bool { return ofPush.Lookup(name) == nil && ofViewers.Lookup(name) == nil }, 22},
 		{"Settings of viewer tokens", func(name string) bool { return ofViewers.Lookup(name) != nil }, 5},
 		{"Settings of push", func(name string) bool { return ofPush.Lookup(name) != nil }, 11},
 	} {

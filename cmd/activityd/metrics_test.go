@@ -83,6 +83,29 @@ func TestMetricsOfTheWhole(t *testing.T) {
 	}
 }
 
+// Profiles are served when they are asked for, and never where members' requests come in.
+func TestProfilesAreForOperatorsAlone(t *testing.T) {
+	t.Parallel()
+	mysqlDSN, redisURL := servertest.MySQLDSN(t), servertest.Redis(t).URL()
+	for flag, want := range map[string]int{"--pprof=false": http.StatusNotFound, "--pprof": http.StatusOK} {
+		log := &safeLog{}
+		operators := startObserved(t, log, mysqlDSN, redisURL, flag)
+		_, listening, _ := strings.Cut(log.lines("msg=listening ")[0], "address=")
+		for path, want := range map[string]int{
+			operators + "/debug/pprof/":                                         want,
+			operators + "/debug/pprof/heap":                                     want,
+			operators + "/debug/pprof/cmdline":                                  http.StatusNotFound,
+			"http://" + strings.TrimSpace(listening) + "/debug/pprof/":          http.StatusNotFound,
+			"http://" + strings.TrimSpace(listening) + "/debug/pprof/heap":      http.StatusNotFound,
+			"http://" + strings.TrimSpace(listening) + "/debug/pprof/goroutine": http.StatusNotFound,
+		} {
+			if status, _ := page(t, path); status != want {
+				t.Errorf("%s: %s: status %d, want %d", flag, path, status, want)
+			}
+		}
+	}
+}
+
 func TestATakenPortForMetricsIsAnErrorAtTheStart(t *testing.T) {
 	t.Parallel()
 	mysqlDSN, redisURL := servertest.MySQLDSN(t), servertest.Redis(t).URL()

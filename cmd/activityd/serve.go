@@ -700,6 +700,7 @@ func (s *service) listenMetrics(ctx context.Context) error {
 	}
 	server := metrics.NewServer(metrics.Options{
 		Version: versionNumber(), Role: s.config.role, Probes: s.api.Handler(), Log: s.log, Collectors: collectors,
+		Profiles: s.config.pprof,
 	})
 	if err := server.Listen(ctx, s.config.metricsListen); err != nil {
 		return fmt.Errorf("--metrics-listen (%s): %w; choose another, or none with --metrics-listen=", environmentName("metrics-listen"), err)

@@ -243,7 +243,7 @@ func TestWhatIsDue(t *testing.T) {
 func TestArgumentsInATable(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{
-		"": "-", "{}": "-", `{"contact_id": "5"}`: "contact_id:5", `{"after":7,"told":1000}`: "after:7,told:1000", `{"x":"` + "\x1b" + ``: `x:\u001b`,
+		"": "-", "{}": "-", `{"contact_id": "5"}`: "contact_id:5", `{"after":7,"updated":1000}`: "after:7,updated:1000", `{"x":"` + "\x1b" + ``: `x:\u001b`,
 		`{"x":"` + strings.Repeat("y", 100) + `"}`: "x:" + strings.Repeat("y", maxArgsCell-3) + "…",
 	} {
 		if got := argsCell(json.RawMessage(raw)); got != want {

@@ -164,7 +164,7 @@ const restShare = 4
 
 // checkReads checks the sets and the answers of sampled viewers.
 func (p *Patrol) checkReads(ctx context.Context) error {
-	outage := outage{log: p.options.Log, doing: "check what is read"}
+	outage := outage{log: p.options.Log, doing: "reads"}
 	for ctx.Err() == nil {
 		viewers := p.gather(ctx)
 		if len(viewers) == 0 {
@@ -266,7 +266,7 @@ func (p *Patrol) follow(ctx context.Context, r Report) (bulk.Counts, error) {
 // outage logs that work stands still, once, and pauses longer and longer.
 type outage struct {
 	log   *slog.Logger
-	doing string
+	doing string        // a word for the work
 	pause time.Duration // 0: there is none
 }
 
@@ -281,7 +281,7 @@ func (o *outage) wait(ctx context.Context, err error) {
 		if bulk.Judge(err) == bulk.Away {
 			level = slog.LevelWarn
 		}
-		o.log.Log(ctx, level, "the audit stands still until it can "+o.doing, "error", err)
+		o.log.Log(ctx, level, "audit stands still", "work", o.doing, "error", err)
 	}
 	o.pause = min(max(2*o.pause, time.Second), maxOutagePause)
 	pause(ctx, o.pause)

@@ -81,7 +81,7 @@ func (s *summary) write(ctx context.Context, end bool) {
 		if c.count == 0 || !end && time.Since(c.logged) < summaryInterval {
 			continue
 		}
-		s.log.WarnContext(ctx, "the audit found what is not as it should be", "cause", cause, "count", c.count,
+		s.log.WarnContext(ctx, "audit finding", "cause", cause, "count", c.count,
 			"example", c.example, "since", c.since, "then", s.advice(cause))
 		c.count, c.logged = 0, time.Now()
 	}

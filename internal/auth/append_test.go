@@ -48,8 +48,8 @@ func TestAppendTokenAfterAnUnfinishedLine(t *testing.T) {
 	}
 }
 
-// Concurrent appends lose nothing, and take no name twice. The
-// file begins with a line that is not finished.
+// Concurrent appends lose nothing, and take no name twice. The file begins with a line that
+// is not finished.
 func TestSeveralAddAtOnce(t *testing.T) {
 	t.Parallel()
 	const adders = 8

@@ -113,9 +113,10 @@ func IsNodeAway(err error) bool {
 	return errors.Is(err, index.ErrUnavailable) || errors.Is(err, index.ErrUnknown)
 }
 
-// Judge returns what an error of MySQL or Redis means. A server that is away, full or
-// busy, or whose sets may be old, is waited for; a Redis without the selected database is not. A deadlock, a query
-// that took too long, and a set that others kept changing belong to the members.
+// Judge returns what an error of MySQL or Redis means. A server that is away, full or busy,
+// or whose sets may be old, is waited for; a Redis without the selected database is not. A
+// deadlock, a query that took too long, and a set that others kept changing belong to the
+// members.
 func Judge(err error) Fault {
 	switch {
 	case errors.Is(err, index.ErrNoDatabase):

@@ -28,18 +28,6 @@ type Pair struct {
 	Contact member.ID // the member that is the contact
 }
 
-// Visibility is the members that a photo is shown to; see the package documentation.
-type Visibility string
-
-// The visibilities of a photo.
-const (
-	Private       Visibility = "private"        // the owner alone
-	Friends       Visibility = "friends"        // contacts that the owner calls friends
-	Family        Visibility = "family"         // contacts that the owner calls family
-	FriendsFamily Visibility = "friends_family" // contacts that the owner calls either
-	Public        Visibility = "public"         // all members
-)
-
 // Profile is what a viewer is shown of a contact. Its last upload is left out: that may
 // have been a photo that the viewer must not know of.
 type Profile struct {

@@ -12,23 +12,20 @@ import (
 // testDetails goes through every class × grant × block × direction, as testPrivacy
 // does: what is hidden is named, with everything that hides it.
 func testDetails(t *testing.T, w world) {
-	owners := sequence(1, member.ID(len(visibilities)))
-	w.members(t, owners...)
-	for i, v := range visibilities {
-		w.photo(t, uint64(owners[i]), owners[i], v, 100)
-	}
-	w.members(t, 6) // has no photos
+	owners := ownersOfEachClass(t, w)
+	bare := member.ID(len(owners) + 1) // has no photos
+	w.members(t, bare)
 	for i, r := range allRelations() {
 		v := viewer(member.ID(1000 + i))
 		w.relate(t, v, owners, r)
-		got, err := w.Details(t.Context(), v, append(owners, 6, 7))
+		got, err := w.Details(t.Context(), v, append(owners, bare, bare+1))
 		var want []contacts.Detail
 		for i, owner := range owners {
 			want = append(want, r.detail(owner, visibilities[i]))
 		}
 		want = append(want,
-			contacts.Detail{Standing: contacts.Standing{Owner: 6}, IsMember: true, Username: "member 6"},
-			contacts.Detail{Standing: contacts.Standing{Owner: 7}})
+			contacts.Detail{Standing: contacts.Standing{Owner: bare}, IsMember: true, Username: "member " + bare.String()},
+			contacts.Detail{Standing: contacts.Standing{Owner: bare + 1}})
 		equal(t, fmt.Sprintf("Details under %+v", r), got, err, want)
 	}
 	got, err := w.Details(t.Context(), viewer(1000), nil)

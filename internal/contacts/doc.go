@@ -4,17 +4,11 @@
 //
 // # What a viewer may see
 //
-// A photo is visible to a viewer when its owner's users row exists, the owner
-// does not block the viewer, and its visibility is
-//
-//   - public, or
-//   - friends, and the owner's contacts row for the viewer says is_friend, or
-//   - family, and that row says is_family, or
-//   - friends_family, and that row says either.
-//
-// Private photos are visible to no viewer. Note the direction: the viewer's contacts
-// decide whose photos are of interest, the owner's grants decide which of them are
-// shown.
+// A photo is visible to a viewer when its owner's users row exists, the owner does not
+// block the viewer, and the viewer is one of those for whom its [Visibility] is. Note the
+// direction: the viewer's contacts decide whose photos are of interest, the owner's row of
+// contacts about the viewer decides which of them are shown. Private photos are visible to
+// no viewer.
 //
 // # Two implementations
 //

@@ -3,6 +3,7 @@ package contacts_test
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -128,8 +129,12 @@ func TestWalkFailsInTheMiddle(t *testing.T) {
 }
 
 func standingRow(owner, photo, date int64) *sqlmock.Rows {
-	columns := []string{"id", "is_contact", "p1", "d1", "p2", "d2", "p3", "d3", "p4", "d4"}
-	return sqlmock.NewRows(columns).AddRow(owner, int64(1), photo, date, nil, nil, nil, nil, nil, nil)
+	columns, row := []string{"id", "is_contact"}, []sqldriver.Value{owner, int64(1), photo, date}
+	for _, class := range ofShown {
+		columns = append(columns, class+".id", class+".date_upload")
+	}
+	row = append(row, make([]sqldriver.Value, len(columns)-len(row))...)
+	return sqlmock.NewRows(columns).AddRow(row...)
 }
 
 // TestRowsBreakOff: an answer that was cut short is no answer.

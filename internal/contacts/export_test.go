@@ -20,6 +20,19 @@ func (m *MySQL) WithPause(d time.Duration) *MySQL {
 	return &MySQL{db: m.db, prepared: p, chunks: m.chunks}
 }
 
+// Aliases are those of the newest photo of each class that others than the owner may see,
+// and of each other class, in statements.
+func Aliases() (ofShown, ofOthers []string) {
+	for _, c := range classes {
+		if c.granted != never {
+			ofShown = append(ofShown, c.alias)
+		} else {
+			ofOthers = append(ofOthers, c.alias)
+		}
+	}
+	return ofShown, ofOthers
+}
+
 // Number is what numbers are scanned into.
 type Number = number
 

@@ -34,6 +34,20 @@ func openDB(t testing.TB, opts ...func(*sql.DB)) *sql.DB {
 	return db
 }
 
+// TestPrivacy is no parallel test, so that it runs before those: a class that is shown to
+// others than it says is found in the first seconds.
+func TestPrivacy(t *testing.T) {
+	for name, open := range map[string]func(*testing.T) (Store, site.Site){"Memory": openMemory, "MySQL": openMySQL} {
+		for what, test := range map[string]func(*testing.T, world){"Photos": testPrivacy, "Details": testDetails} {
+			t.Run(name+"/"+what, func(t *testing.T) {
+				store, s := open(t)
+				test(t, world{Store: store, site: s})
+			})
+		}
+	}
+	t.Run("MySQL/Sight", testSight)
+}
+
 func TestConformanceMemory(t *testing.T) {
 	t.Parallel()
 	testStore(t, openMemory)

@@ -17,7 +17,7 @@ import (
 type Memory struct {
 	mu        sync.RWMutex
 	users     map[member.ID]user
-	contacts  map[member.ID]map[member.ID]grant    // by user, by contact
+	contacts  map[member.ID]map[member.ID]Granted  // by user, by contact
 	followers map[member.ID]map[member.ID]struct{} // by contact
 	blocks    map[Pair]struct{}                    // User blocks Contact
 	photos    map[uint64]photo
@@ -30,8 +30,6 @@ type user struct {
 	lastUpload uint64
 }
 
-type grant struct{ friend, family bool }
-
 type photo struct {
 	Photo
 	owner      member.ID
@@ -42,7 +40,7 @@ type photo struct {
 func NewMemory() *Memory {
 	return &Memory{
 		users:     map[member.ID]user{},
-		contacts:  map[member.ID]map[member.ID]grant{},
+		contacts:  map[member.ID]map[member.ID]Granted{},
 		followers: map[member.ID]map[member.ID]struct{}{},
 		blocks:    map[Pair]struct{}{},
 		photos:    map[uint64]photo{},
@@ -256,7 +254,7 @@ func (m *Memory) detail(v Viewer, owner member.ID) Detail {
 	d := Detail{
 		Standing: m.standing(v, owner),
 		IsMember: true, Username: u.name, LastUpload: u.lastUpload,
-		Blocks: blocks, Friend: granted.friend, Family: granted.family,
+		Blocks: blocks, Friend: granted.Friend, Family: granted.Family,
 	}
 	for id := range m.owned[owner] {
 		if p := m.photos[id]; !d.IsContact || !m.maySee(v, p) {
@@ -338,19 +336,7 @@ func (m *Memory) maySee(v Viewer, p photo) bool {
 	if _, blocked := m.blocks[Pair{User: p.owner, Contact: v.ID}]; blocked {
 		return false
 	}
-	granted := m.contacts[p.owner][v.ID]
-	switch p.visibility {
-	case Public:
-		return true
-	case Friends:
-		return granted.friend
-	case Family:
-		return granted.family
-	case FriendsFamily:
-		return granted.friend || granted.family
-	case Private:
-	}
-	return false
+	return p.visibility.ShownTo(m.contacts[p.owner][v.ID])
 }
 
 func first[T any](list []T, limit int) []T {
@@ -413,7 +399,7 @@ func (m *Memory) ReplaceMember(id member.ID, lastUpload uint64) (followers []mem
 func (m *Memory) SetContact(user, contact member.ID, friend, family bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	within(m.contacts, user)[contact] = grant{friend: friend, family: family}
+	within(m.contacts, user)[contact] = Granted{Contact: true, Friend: friend, Family: family}
 	within(m.followers, contact)[user] = struct{}{}
 }
 

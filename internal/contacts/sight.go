@@ -5,14 +5,36 @@ import (
 	"strings"
 )
 
+// Visibility is the members that a photo is shown to; see the package documentation.
+type Visibility string
+
+// The visibilities of a photo.
+const (
+	Private       Visibility = "private"        // the owner alone
+	Friends       Visibility = "friends"        // contacts that the owner calls friends
+	Family        Visibility = "family"         // contacts that the owner calls family
+	FriendsFamily Visibility = "friends_family" // contacts that the owner calls either
+	Public        Visibility = "public"         // all members
+)
+
+// Granted is what an owner's row of contacts says of a viewer. The zero value says that
+// there is no row.
+type Granted struct {
+	Contact bool // there is a row
+	Friend  bool
+	Family  bool
+}
+
 // class is a visibility, and which viewers may see the photos that have it.
 type class struct {
 	Visibility
 
 	alias string // of its newest photo, in statements
-	// granted is the condition, by the owner's row g of contacts about the viewer, which may
-	// be missing.
+	// granted is the condition in SQL, by the owner's row g of contacts about the viewer,
+	// which may be missing.
 	granted string
+	// shownTo is the same condition in Go. The tests compare the two.
+	shownTo func(Granted) bool
 }
 
 // Two conditions of a class that no row of contacts decides.
@@ -21,15 +43,15 @@ const (
 	never  = "FALSE"
 )
 
-// classes are all classes, the narrowest first. Each statement about visibility, and each generator of the tests,
-// is made from them; the Go stores and the specifications of the tests state the rule for
-// themselves, so that a wrong condition here is found.
+// classes are all classes, the narrowest first. Each statement about visibility, [Memory],
+// and each generator and specification of the tests are made from them. A class that is
+// added here, with a constant above, is added to schema.sql, too.
 var classes = []class{
-	{Private, "pri", never},
-	{Friends, "fri", "g.is_friend"},
-	{Family, "fam", "g.is_family"},
-	{FriendsFamily, "ff", "(g.is_friend OR g.is_family)"},
-	{Public, "pub", always},
+	{Private, "pri", never, func(Granted) bool { return false }},
+	{Friends, "fri", "g.is_friend", func(g Granted) bool { return g.Friend }},
+	{Family, "fam", "g.is_family", func(g Granted) bool { return g.Family }},
+	{FriendsFamily, "ff", "(g.is_friend OR g.is_family)", func(g Granted) bool { return g.Friend || g.Family }},
+	{Public, "pub", always, func(Granted) bool { return true }},
 }
 
 // shown are the classes that others than the owner may see.
@@ -42,6 +64,20 @@ func Classes() []Visibility {
 		all[i] = c.Visibility
 	}
 	return all
+}
+
+// ShownTo reports whether photos of class v are shown to a viewer of whom the owner's row
+// says g, unless the owner blocks the viewer. Those of a class that does not exist are
+// shown to no member.
+func (v Visibility) ShownTo(g Granted) bool {
+	return slices.ContainsFunc(classes, func(c class) bool { return c.Visibility == v && c.shownTo(g) })
+}
+
+// EachShown is the part of a statement that is about each class that others than the owner
+// may see. granted is the condition on which the viewer does, by the owner's row g of
+// contacts about the viewer, which may be missing.
+func EachShown(separator string, part func(v Visibility, granted string) string) string {
+	return eachOf(shown, separator, func(c class) string { return part(c.Visibility, c.granted) })
 }
 
 // eachOf is the part of a statement that is about each of some classes.

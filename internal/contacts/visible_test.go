@@ -3,6 +3,7 @@ package contacts_test
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/activityd/activityd/internal/contacts"
@@ -35,15 +36,56 @@ func allRelations() []relation {
 
 // shows is the privacy rule, written once more.
 func (r relation) shows(v contacts.Visibility) bool {
-	if !r.called || r.blocked {
-		return false
+	return r.called && !r.blocked && v.ShownTo(r.granted())
+}
+
+func (r relation) granted() contacts.Granted {
+	return contacts.Granted{Contact: r.granting, Friend: r.grant.Friend, Family: r.grant.Family}
+}
+
+// TestClasses holds the rule of each class to what its word says. Only public photos are
+// shown to a member of whom the owner says nothing.
+func TestClasses(t *testing.T) {
+	t.Parallel()
+	for _, r := range allRelations() {
+		g := r.granted()
+		said := map[contacts.Visibility]bool{
+			contacts.Private:       false,
+			contacts.Friends:       g.Friend,
+			contacts.Family:        g.Family,
+			contacts.FriendsFamily: g.Friend || g.Family,
+			contacts.Public:        true,
+			"a class of no name":   false,
+		}
+		for _, v := range contacts.Classes() {
+			if _, isSaid := said[v]; !isSaid && g == (contacts.Granted{}) {
+				said[v] = false
+			}
+		}
+		for v, want := range said {
+			if got := v.ShownTo(g); got != want {
+				t.Errorf("a %s photo is shown to a viewer with %+v: %t, want %t", v, g, got, want)
+			}
+		}
 	}
-	return map[contacts.Visibility]bool{
-		contacts.Public:        true,
-		contacts.Friends:       r.grant.Friend,
-		contacts.Family:        r.grant.Family,
-		contacts.FriendsFamily: r.grant.Friend || r.grant.Family,
-	}[v]
+}
+
+// TestClassesAreThoseOfTheTable compares them with the column that schema.sql makes.
+func TestClassesAreThoseOfTheTable(t *testing.T) {
+	t.Parallel()
+	var got string
+	err := openDB(t).QueryRowContext(t.Context(), "SELECT column_type FROM information_schema.columns"+
+		" WHERE table_schema = DATABASE() AND table_name = 'photos' AND column_name = 'visibility'").Scan(&got)
+	equal(t, "the type of photos.visibility", got, err, visibilityEnum())
+}
+
+// visibilityEnum is a type of column that has all classes.
+func visibilityEnum() string {
+	var words []string
+	for _, v := range contacts.Classes() {
+		words = append(words, "'"+string(v)+"'")
+	}
+	return "enum(" + strings.Join(words, ",") + ")"
 }
 
 var visibilities = contacts.Classes()
@@ -51,16 +93,23 @@ var visibilities = contacts.Classes()
 // testPrivacy goes through every class × grant × block × direction: one owner
 // for each class, one viewer for each relation, standing so to all owners.
 func testPrivacy(t *testing.T, w world) {
-	owners := sequence(1, member.ID(len(visibilities)))
-	w.members(t, owners...)
-	for i, v := range visibilities {
-		w.photo(t, uint64(owners[i]), owners[i], v, 100)
-	}
+	owners := ownersOfEachClass(t, w)
 	for i, r := range allRelations() {
 		v := viewer(member.ID(1000 + i))
 		w.relate(t, v, owners, r)
 		checkPrivacy(t, w, v, owners, r)
 	}
+}
+
+// ownersOfEachClass adds an owner for each class, which has one photo.
+func ownersOfEachClass(t *testing.T, w world) []member.ID {
+	t.Helper()
+	owners := sequence(1, member.ID(len(visibilities)))
+	w.members(t, owners...)
+	for i, v := range visibilities {
+		w.photo(t, uint64(owners[i]), owners[i], v, 100)
+	}
+	return owners
 }
 
 func (w world) relate(t *testing.T, v contacts.Viewer, owners []member.ID, r relation) {
@@ -171,15 +220,19 @@ func testStandings(t *testing.T, w world) {
 	w.members(t, 1, 2, 3, 4, 5)
 	w.calls(t, 1, 2, 3, 4)
 	must(t, w.site.SetContact(t.Context(), 2, 1, site.Grant{Friend: true, Family: true}))
-	for i, v := range visibilities { // in each class two at one second; the newest visible is the public one
+	var newest *contacts.Photo
+	for i, v := range visibilities { // in each class two at one second
 		date := uint64(100 + i)
 		w.photo(t, uint64(20+2*i), 2, v, date)
 		w.photo(t, uint64(21+2*i), 2, v, date)
+		if v.ShownTo(contacts.Granted{Contact: true, Friend: true, Family: true}) {
+			newest = &contacts.Photo{ID: uint64(21 + 2*i), DateUpload: date}
+		}
 	}
 	w.photo(t, 50, 3, contacts.Private, 900)
 	w.public(t, 60, 5, 900)
 	want := map[member.ID]contacts.Standing{
-		2: {Owner: 2, IsContact: true, Newest: &contacts.Photo{ID: 29, DateUpload: 104}},
+		2: {Owner: 2, IsContact: true, Newest: newest},
 		3: {Owner: 3, IsContact: true},
 		4: {Owner: 4, IsContact: true},
 		5: {Owner: 5},

@@ -225,8 +225,8 @@ func (m *memory) notifiedOf(viewer member.ID) (list []notified) {
 	return list
 }
 
-// addTimes adds the times of a comparison, one for each plain way, and returns the medians of the viewer's latest, since
-// its answers come from this source.
+// addTimes adds the times of a comparison, one for each plain way, and returns the medians
+// of the viewer's latest, since its answers come from this source.
 func (m *memory) addTimes(viewer member.ID, source recent.Source, took time.Duration, plain []time.Duration) (usual time.Duration, plainUsual []time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -21,8 +21,9 @@ func AddLastUploadKey(ctx context.Context, db *sql.DB) error {
 }
 
 // The statements with which a site answers the question without activityd, by its
-// exact definition. Which is quicker depends on the viewer. They share nothing with package
-// contacts, so that each checks the other. The viewer of neither has to exist.
+// exact definition. Which is quicker depends on the viewer. They share the
+// conditions of the classes of visibility with package contacts, and nothing else, so that
+// each checks the other. The viewer of neither has to exist.
 var (
 	// MembersFirst goes through the members by latest upload until one is a contact that
 	// shows a photo: quick for a viewer with many contacts, or lively ones. No contact
@@ -51,7 +52,7 @@ var (
 
 // standing joins what owner u and the viewer of c are to each other.
 const standing = `
-    LEFT JOIN contacts mine ON mine.user_id = u.id AND mine.contact_id = c.user_id
+    LEFT JOIN contacts g ON g.user_id = u.id AND g.contact_id = c.user_id
     LEFT JOIN blocks b ON b.user_id = u.id AND b.blocked_id = c.user_id`
 
 // dates is the weight of the date in the rank of a photo, which orders photos as one
@@ -60,16 +61,15 @@ const dates = "100000000000000000000"
 
 // newestVisible is the rank of the newest photo of u that the viewer may see, 0 if there
 // is none: a step into the key newest for each class of visibility.
-var newestVisible = `GREATEST(
-      ` + newestOf("public") + `,
-      IF(mine.is_friend, ` + newestOf("friends") + `, 0),
-      IF(mine.is_family, ` + newestOf("family") + `, 0),
-      IF(mine.is_friend OR mine.is_family, ` + newestOf("friends_family") + `, 0))`
+var newestVisible = `GREATEST(0` + contacts.EachShown("", func(v contacts.Visibility, granted string) string {
+	return `,
+      IF(` + granted + `, ` + newestOf(v) + `, 0)`
+}) + `)`
 
 // newestOf orders by the whole key, and compares with a literal in ASCII, since the
 // servers would sort else.
-func newestOf(class string) string {
-	return `COALESCE((SELECT x.date_upload * ` + dates + ` + x.id FROM photos x WHERE x.owner_id = u.id AND x.visibility = _ascii'` + class + `'
+func newestOf(v contacts.Visibility) string {
+	return `COALESCE((SELECT x.date_upload * ` + dates + ` + x.id FROM photos x WHERE x.owner_id = u.id AND x.visibility = _ascii'` + string(v) + `'
         ORDER BY x.owner_id DESC, x.visibility DESC, x.date_upload DESC, x.id DESC LIMIT 1), 0)`
 }
 
@@ -80,10 +80,10 @@ SELECT o.id, o.username, p.id, p.title, p.date_upload
 FROM (` + winner + `
 ) w
 STRAIGHT_JOIN users o ON o.id = w.id
-LEFT JOIN contacts mine ON mine.user_id = w.id AND mine.contact_id = w.viewer
-STRAIGHT_JOIN photos p ON p.owner_id = w.id AND (p.visibility = 'public'
-  OR p.visibility IN ('friends', 'friends_family') AND mine.is_friend
-  OR p.visibility IN ('family', 'friends_family') AND mine.is_family)
+LEFT JOIN contacts g ON g.user_id = w.id AND g.contact_id = w.viewer
+STRAIGHT_JOIN photos p ON p.owner_id = w.id AND (` + contacts.EachShown("\n  OR ", func(v contacts.Visibility, granted string) string {
+		return `p.visibility = '` + string(v) + `' AND ` + granted
+	}) + `)
 ORDER BY p.date_upload DESC, p.id DESC LIMIT ?`
 }
 

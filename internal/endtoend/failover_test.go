@@ -150,8 +150,8 @@ func (f *failovers) failOver(t *testing.T, kind failoverKind) {
 		w.moved.Sub(w.struck).Round(time.Millisecond), working.Round(time.Millisecond), w.refused, max(0, w.last.Sub(w.struck)).Round(time.Millisecond))
 }
 
-// skew moves all times of leases and of tasks that wait for theirs, as if the clock of the new primary were
-// ahead of the old one's, or behind.
+// skew moves all times of leases and of tasks that wait for theirs, as if the clock of the
+// new primary were ahead of the old one's, or behind.
 func (f *failovers) skew(t *testing.T, kind failoverKind) {
 	t.Helper()
 	ahead := map[failoverKind]int{killed: 3000, planned: -3000, hung: 1500}[kind] // milliseconds
@@ -166,8 +166,8 @@ func (f *failovers) finished(t *testing.T) int {
 	return f.primary.Number(t, "SELECT COUNT(*) FROM "+servertest.Database+".task_events WHERE event = 'finished'")
 }
 
-// awaitProgress waits until the site has made some more changes, some more tasks were done, and some more
-// reads answered.
+// awaitProgress waits until the site has made some more changes, some more tasks were done,
+// and some more reads answered.
 func (f *failovers) awaitProgress(t *testing.T) {
 	t.Helper()
 	const changes, done, reads = 30, 30, 100

@@ -3,8 +3,10 @@ package endtoend_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
+	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/recent"
 )
@@ -19,13 +21,22 @@ var ownSchema = []string{
 		since TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (who, whom), KEY (whom, who))`,
 	"CREATE TABLE app_bans (by_whom BIGINT UNSIGNED, whom BIGINT UNSIGNED, PRIMARY KEY (by_whom, whom))",
 	`CREATE TABLE app_pictures (picture_no BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, account_no BIGINT UNSIGNED NOT NULL, caption VARCHAR(40) NOT NULL DEFAULT '',
-		audience ENUM('private','friends','family','friends_family','public') NOT NULL, taken BIGINT UNSIGNED NOT NULL, KEY (account_no, audience, taken, picture_no))`,
+		audience ` + visibilityEnum() + ` NOT NULL, taken BIGINT UNSIGNED NOT NULL, KEY (account_no, audience, taken, picture_no))`,
 
 	"CREATE VIEW users AS SELECT account_no AS id, nick AS username, latest AS last_upload FROM app_accounts",
 	`CREATE VIEW contacts AS SELECT who AS user_id, whom AS contact_id, degree IN ('friend', 'both') AS is_friend,
 		degree IN ('family', 'both') AS is_family, UNIX_TIMESTAMP(since) AS created_at FROM app_follows`,
 	"CREATE VIEW blocks AS SELECT by_whom AS user_id, whom AS blocked_id FROM app_bans",
 	"CREATE VIEW photos AS SELECT picture_no AS id, account_no AS owner_id, caption AS title, audience AS visibility, taken AS date_upload FROM app_pictures",
+}
+
+// visibilityEnum is a type of column that has all classes.
+func visibilityEnum() string {
+	var words []string
+	for _, v := range contacts.Classes() {
+		words = append(words, "'"+string(v)+"'")
+	}
+	return "ENUM(" + strings.Join(words, ",") + ")"
 }
 
 // TestSiteWithItsOwnSchema: a site adopts activityd by four views and by

@@ -1,13 +1,12 @@
 // Package history holds the proof that the index is right at rest and private at
 // every moment. It has no code of its own.
 //
-// A history is a small site and a sequence of steps: members come and go, call each
-// other contacts, block, upload (for others or in private), hide, show and delete; the tasks of these changes are
-// delivered late, twice and in any order; handlers and reads are paused before and
-// after each of their calls, while others go on; processes crash at any of these
-// points; sets expire, Redis fails and loses everything. One scheduler chooses the
-// steps, so a history is repeated by its choices, which come from one number, its
-// seed.
+// A history is a small site and a sequence of steps: members come and go, call each other
+// contacts, block, upload (for others or in private), hide, show and delete; the tasks of
+// these changes are delivered late, twice and in any order; handlers and reads are paused
+// before and after each of their calls, while others go on; processes crash at any of these
+// points; sets expire, Redis fails and loses everything. One scheduler chooses the steps,
+// so a history is repeated by its choices, which come from one number, its seed.
 //
 // What a last upload bounds differs between histories: the photos that are not private, so
 // that showing a photo is reported; all photos, so that the private upload is; or those that

@@ -58,19 +58,8 @@ func (w *world) sees(viewer member.ID, p photo) bool {
 	if w.blocks[contacts.Pair{User: p.owner, Contact: viewer}] {
 		return false
 	}
-	granted := w.contacts[contacts.Pair{User: p.owner, Contact: viewer}]
-	switch p.visibility {
-	case contacts.Public:
-		return true
-	case contacts.Friends:
-		return granted.Friend
-	case contacts.Family:
-		return granted.Family
-	case contacts.FriendsFamily:
-		return granted.Friend || granted.Family
-	case contacts.Private:
-	}
-	return false
+	grant, called := w.contacts[contacts.Pair{User: p.owner, Contact: viewer}]
+	return p.visibility.ShownTo(contacts.Granted{Contact: called, Friend: grant.Friend, Family: grant.Family})
 }
 
 // visible returns all that the viewer may see now, newest first.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/pprof"
 	"runtime"
 	"time"
 
@@ -31,7 +32,10 @@ type Options struct {
 	// Collectors are those of one service, of which a process may have several in tests.
 	// They are gathered beside the default registry.
 	Collectors []prometheus.Collector
-	Log        *slog.Logger
+	// Profiles says that profiles of the process are served, too, below /debug/pprof/. Only
+	// [httpserver.Server.LocalOnly] protects them.
+	Profiles bool
+	Log      *slog.Logger
 }
 
 // NewServer returns a server that does not listen yet. It needs no token, so all but the
@@ -59,6 +63,11 @@ func NewServer(o Options) *Server {
 	mux.Handle("GET /{$}", s.LocalOnly(http.HandlerFunc(list)))
 	mux.Handle("GET /healthz", o.Probes)
 	mux.Handle("GET /readyz", o.Probes)
+	if o.Profiles { // but not the command line, in which there may be passwords
+		mux.Handle("GET /debug/pprof/", s.LocalOnly(http.HandlerFunc(pprof.Index)))
+		mux.Handle("GET /debug/pprof/profile", s.LocalOnly(http.HandlerFunc(pprof.Profile)))
+		mux.Handle("GET /debug/pprof/trace", s.LocalOnly(http.HandlerFunc(pprof.Trace)))
+	}
 	return s
 }
 

@@ -21,13 +21,22 @@ func TestMain(m *testing.M) { servertest.Main(m) }
 
 // newServer returns a server with some probes.
 func newServer(probes http.HandlerFunc) *metrics.Server {
-	return metrics.NewServer(metrics.Options{Version: "v1.2.3", Role: "workers", Probes: probes, Log: slog.New(slog.DiscardHandler)})
+	return metrics.NewServer(options(probes))
+}
+
+func options(probes http.HandlerFunc) metrics.Options {
+	return metrics.Options{Version: "v1.2.3", Role: "workers", Probes: probes, Log: slog.New(slog.DiscardHandler)}
 }
 
 // serve serves until the test ends and returns the server and its URL.
 func serve(t *testing.T, address string) (server *metrics.Server, url string) {
 	t.Helper()
-	server = newServer(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "probe of "+r.URL.Path) })
+	return serveWith(t, address, options(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "probe of "+r.URL.Path) }))
+}
+
+func serveWith(t *testing.T, address string, o metrics.Options) (server *metrics.Server, url string) {
+	t.Helper()
+	server = metrics.NewServer(o)
 	if server.Addr() != nil {
 		t.Error("an address before Listen")
 	}
@@ -98,6 +107,30 @@ func TestTheListenerServes(t *testing.T) {
 	for _, path := range []string{"/v1/tasks", "/debug/pprof/", "/metrics/more"} {
 		if response, _ := get(t, url+path); response.StatusCode != http.StatusNotFound {
 			t.Errorf("%s: %s, want 404", path, response.Status)
+		}
+	}
+}
+
+// Profiles are served when they are asked for, but not the command line, nor to web pages
+// whose name points to this machine.
+func TestProfiles(t *testing.T) {
+	t.Parallel()
+	o := options(http.NotFound)
+	o.Profiles = true
+	_, url := serveWith(t, "127.0.0.1:0", o)
+	for path, want := range map[string]int{
+		"/debug/pprof/":                      http.StatusOK,
+		"/debug/pprof/goroutine?debug=1":     http.StatusOK,
+		"/debug/pprof/profile?seconds=1":     http.StatusOK,
+		"/debug/pprof/trace?seconds=0.1":     http.StatusOK,
+		"/debug/pprof/cmdline":               http.StatusNotFound,
+		"/debug/pprof/profile/and/not/below": http.StatusNotFound,
+	} {
+		if response, body := get(t, url+path); response.StatusCode != want || body == "" {
+			t.Errorf("%s: %s with %d bytes, want %d", path, response.Status, len(body), want)
+		}
+		if response, _ := getAs(t, url+path, "attacker.example:9464"); want == http.StatusOK && response.StatusCode != http.StatusMisdirectedRequest {
+			t.Errorf("%s for another host: %s, want 421", path, response.Status)
 		}
 	}
 }

@@ -161,11 +161,11 @@ func (o *Once) newCall(k Key, attempts int) (*call, error) {
 // have run out at the store, and with the cause of ctx. The lease is extended until the
 // work has returned, so work that takes its time to stop is still alone. An attempt whose
 // work returns an error after ctx ended is handed back, and does not count: a time limit
-// for the work belongs into the work. When ctx ends during an acquisition, Do returns within
-// two seconds: it awaits the answer for one, and releases what it acquired in another. (A
-// Redis client that is waiting for an answer notices deadlines only, and else waits for its read
-// timeout.) When the work panics or calls
-// [runtime.Goexit], the attempt has failed, and Do passes that on. Do leaves no goroutine.
+// for the work belongs into the work. When ctx ends during an acquisition, Do returns
+// within two seconds: it awaits the answer for one, and releases what it acquired in
+// another. (A Redis client that is waiting for an answer notices deadlines only, and else
+// waits for its read timeout.) When the work panics or calls [runtime.Goexit], the attempt
+// has failed, and Do passes that on. Do leaves no goroutine.
 //
 // The error matches
 //   - [ErrInvalid]: nothing was done;

@@ -131,11 +131,12 @@ const (
 // # No push service holds up another
 //
 // A batch waits for the slowest of its messages at most for Patience, and for those to push
-// services that accepted nothing lately, or owe an answer for longer than that, only briefly. The messages that are not answered by
-// then go on without it, they are detached: their tasks are scheduled for when they have ended
-// for sure, and their results recorded when they come. The task then finds that its event was
-// accepted, or sends it again. A push service that fails is left alone, and those that members
-// may have made up share a quota: see breakers.
+// services that accepted nothing lately, or owe an answer for longer than that, only
+// briefly. The messages that are not answered by then go on without it, they are detached:
+// their tasks are scheduled for when they have ended for sure, and their results recorded
+// when they come. The task then finds that its event was accepted, or sends it again. A
+// push service that fails is left alone, and those that members may have made up share a
+// quota: see breakers.
 type Deliveries struct {
 	DeliveryOptions
 	breakers *breakers

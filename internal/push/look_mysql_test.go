@@ -194,11 +194,9 @@ func (w *lookWorld) visible(id member.ID, object string) bool {
 		if fmt.Sprint(p.ID) != number || !w.members[p.Owner] {
 			continue
 		}
-		g := w.grants[[2]member.ID{p.Owner, id}]
-		granted := map[contacts.Visibility]bool{
-			contacts.Public: true, contacts.Friends: g.Friend, contacts.Family: g.Family, contacts.FriendsFamily: g.Friend || g.Family,
-		}
-		return p.Owner == id || granted[p.Visibility] && !w.blocks[[2]member.ID{p.Owner, id}]
+		g, called := w.grants[[2]member.ID{p.Owner, id}]
+		granted := p.Visibility.ShownTo(contacts.Granted{Contact: called, Friend: g.Friend, Family: g.Family})
+		return p.Owner == id || granted && !w.blocks[[2]member.ID{p.Owner, id}]
 	}
 	return false
 }

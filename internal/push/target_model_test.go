@@ -369,10 +369,10 @@ func (w *targetSite) maySee(id member.ID, object string) bool {
 		if p.owner == id {
 			return true
 		}
-		as := w.calls[[2]member.ID{p.owner, id}]
-		friend, family := as == "friend" || as == "both", as == "family" || as == "both"
-		granted := p.visibility == "public" || p.visibility == "friends" && friend || p.visibility == "family" && family ||
-			p.visibility == "friends_family" && (friend || family)
+		as, called := w.calls[[2]member.ID{p.owner, id}]
+		granted := p.visibility.ShownTo(contacts.Granted{
+			Contact: called, Friend: as == "friend" || as == "both", Family: as == "family" || as == "both",
+		})
 		return granted && !w.blocks[[2]member.ID{p.owner, id}]
 	}
 	return false

@@ -37,14 +37,13 @@ func lookAgain() []time.Duration {
 // fetcher claims the tasks of one queue and divides them among the queue's
 // workers.
 //
-// Tasks of one ordering key run one at a time and in the order of their claims:
-// while a worker has tasks of a key, further ones go to the same worker, and all
-// others to workers that are idle. A worker has at most one share of a claim in
-// work and one that waits; what would be the second is handed back for a while, which
-// grows with each time, so
-// that a task that hangs does not gather all later ones of its key in memory. Those
-// may then be overtaken. (Between processes, and between two queues, nothing keeps an
-// order: handlers must not depend on it.)
+// Tasks of one ordering key run one at a time and in the order of their claims: while a
+// worker has tasks of a key, further ones go to the same worker, and all others to workers
+// that are idle. A worker has at most one share of a claim in work and one that waits; what
+// would be the second is handed back for a while, which grows with each time, so that a
+// task that hangs does not gather all later ones of its key in memory. Those may then be
+// overtaken. (Between processes, and between two queues, nothing keeps an order: handlers
+// must not depend on it.)
 type fetcher struct {
 	*run
 	Workers

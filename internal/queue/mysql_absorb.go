@@ -19,8 +19,8 @@ const absorbSize = 5000
 // whose lease is lost absorbs nothing: if its worker fails now, no task would
 // do that work. One that absorbed does not expire any more.
 //
-// A task is passed over while it is locked: by the
-// transaction of a change that it absorbed, which cannot be seen yet.
+// A task is passed over while it is locked: by the transaction of a change that it
+// absorbed, which cannot be seen yet.
 func (q *MySQLQueue) Absorb(ctx context.Context, held []Task) (absorbed int, err error) {
 	if len(held) == 0 {
 		return 0, nil

@@ -49,14 +49,13 @@ func (l *keyLimit) look(ctx context.Context, db *sql.DB) (before uint64, err err
 	return before, nil
 }
 
-// EnqueueOnce is Enqueue for a client that may have to repeat itself: a
-// batch that was enqueued under the same key before is not enqueued again,
-// the ids are those of then and replayed is true. Another batch under that
-// key fails with [ErrKeyReused]. Keys are remembered for
-// [KeyTTL], the newest [MaxKeys] of them.
+// EnqueueOnce is Enqueue for a client that may have to repeat itself: a batch that was
+// enqueued under the same key before is not enqueued again, the ids are those of then and
+// replayed is true. Another batch under that key fails with [ErrKeyReused]. Keys are
+// remembered for [KeyTTL], the newest [MaxKeys] of them.
 //
-// The key is written first: of two that come at
-// once, the second waits for the commit of the first one, and then finds its ids.
+// The key is written first: of two that come at once, the second waits for the commit of
+// the first one, and then finds its ids.
 func (q *MySQLQueue) EnqueueOnce(ctx context.Context, key string, batch []New) (ids []uint64, replayed bool, err error) {
 	batch, err = Validate(batch)
 	if err != nil {

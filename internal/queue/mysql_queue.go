@@ -224,8 +224,8 @@ func timeOf(milliseconds uint64) time.Time { return time.UnixMilli(int64(min(mil
 // Extend makes the leases of the held tasks end after lease from now. Those
 // whose lease was lost to another worker stay so and are counted in lost.
 //
-// It is one statement for each claim, without a
-// transaction around it: a heartbeat must be quick, also over a slow line.
+// It is one statement for each claim, without a transaction around it: a heartbeat must be
+// quick, also over a slow line.
 func (q *MySQLQueue) Extend(ctx context.Context, held []Task, lease time.Duration) (lost int, err error) {
 	byLease := make(map[string][]uint64)
 	for _, t := range held {

@@ -37,10 +37,9 @@ func countKinds(kinds int) string {
 
 // Stats returns how full the queues are. It counts up to [StatsLimit].
 //
-// Its queries read index entries alone, at most
-// [StatsLimit] of each queue and state. How many queues there are is up to
-// the rows: those that have workers are asked about by their names, and of the
-// others only some.
+// Its queries read index entries alone, at most [StatsLimit] of each queue and state. How
+// many queues there are is up to the rows: those that have workers are asked about by their
+// names, and of the others only some.
 func (q *MySQLQueue) Stats(ctx context.Context) (s Stats, err error) {
 	s, err = q.stats(ctx)
 	return s, mysql.Translate(ctx, "count tasks", err)

@@ -70,8 +70,8 @@ func dueTasks(state, also string) string {
 // task that is scheduled, running or done without a time is due at once, and
 // so is a lease that is to last longer than any can.
 //
-// When there is nothing to do, it costs one query. A
-// chore that fails keeps no other from being done.
+// When there is nothing to do, it costs one query. A chore that fails keeps no other from
+// being done.
 func (q *MySQLQueue) Sweep(ctx context.Context) (s Swept, err error) {
 	var failed []error
 	keysBefore, err := q.keyLimit.look(ctx, q.db)

@@ -55,9 +55,8 @@ type PoolOptions struct {
 	// Workers are the workers of each queue, which must not be named twice.
 	Workers []Workers
 	// Lease is how long a claim lasts, of the queues that have none of their own
-	// ([Workers].Lease). It is extended while the work goes on, so
-	// it bounds how long the tasks of a process that died are held up, and not
-	// how long the work may take.
+	// ([Workers].Lease). It is extended while the work goes on, so it bounds how long the
+	// tasks of a process that died are held up, and not how long the work may take.
 	Lease time.Duration
 	// Limit is how long a worker may take for its share of a claim; then it is
 	// cancelled.

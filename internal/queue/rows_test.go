@@ -94,7 +94,7 @@ func extremes(keys []string) []column {
 		{"args", []any{
 			"{}", "null", "[]", "5", `"x"`, "", "{", nil, "\xff", `{"contact_id": null}`, `{"contact_id": -1}`, `{"contact_id": "0"}`, `{"contact_id": 1.5}`,
 			`{"contact_id": "99999999999999999999"}`, `{"contact_id": {"a": []}}`, `{"contact_id": "1", "contact_id": "2"}`, `{"contact_id": "` + most64 + `"}`,
-			`{"after": "` + most64 + `", "since": 9223372036854775807, "told": 9223372036854775807}`, `{"since": -9223372036854775808, "told": -5}`,
+			`{"after": "` + most64 + `", "since": 9223372036854775807, "updated": 9223372036854775807}`, `{"since": -9223372036854775808, "updated": -5}`,
 			`{"a": 1.}`, `"\x41"`, `{"a": -}`, `{"a": "` + "\n" + `"}`, `{"a": "\ud800"}`, strings.Repeat("[", 99) + strings.Repeat("]", 99), strings.Repeat("[", 20000) + strings.Repeat("]", 20000),
 			`{"contact_id": "1", "a": "` + strings.Repeat("x", 4100) + `"}`, `{"a": "` + strings.Repeat("😀", 1<<18) + `"}`, strings.Repeat("1", 5000),
 		}},

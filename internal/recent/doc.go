@@ -11,13 +11,13 @@
 //
 // # The proof
 //
-// A set S of the index promises (package index): a contact that uploaded after low(S),
-// the lowest score in S, is a member of S (I1); a member's score is at least the
-// date of its newest photo that is not private, which no viewer is ever shown (I2); a set smaller than min holds all contacts that
-// ever uploaded (I3). So scores are upper bounds, sorted, and the threshold algorithm of
-// Fagin, Lotem and Naor ("Optimal aggregation algorithms for middleware", 2003)
-// applies: stop as soon as the best photo found beats every bound not yet looked
-// at.
+// A set S of the index promises (package index): a contact that uploaded after low(S), the
+// lowest score in S, is a member of S (I1); a member's score is at least the date of its
+// newest photo that is not private, which no viewer is ever shown (I2); a set smaller than
+// min holds all contacts that ever uploaded (I3). So scores are upper bounds, sorted, and
+// the threshold algorithm of Fagin, Lotem and Naor ("Optimal aggregation algorithms for
+// middleware", 2003) applies: stop as soon as the best photo found beats every bound not
+// yet looked at.
 //
 //  1. Ask for the first candidate's photos. If the newest is strictly newer than
 //     the second candidate's score, no other contact can have a newer one: this is
@@ -42,9 +42,9 @@
 // candidate stands with the viewer. It returns facts; its callers word them.
 //
 // Nearly all of it is for operators only. A score is the date of a last upload, perhaps of
-// a photo that is hidden from the viewer; and the scores decide the order of the candidates, which contacts are
-// among them, which were looked at and whether a walk was needed. A verdict distinguishes
-// a block from having nothing to show. So viewers get no explanation, not even with parts
-// left out, and neither the source of an answer nor its time. How long an answer takes to
-// arrive cannot be hidden.
+// a photo that is hidden from the viewer; and the scores decide the order of the
+// candidates, which contacts are among them, which were looked at and whether a walk was
+// needed. A verdict distinguishes a block from having nothing to show. So viewers get no
+// explanation, not even with parts left out, and neither the source of an answer nor its
+// time. How long an answer takes to arrive cannot be hidden.
 package recent

@@ -76,19 +76,18 @@ func (s seen) shown(t *rapid.T) contacts.Album {
 func hide(t *rapid.T, store *contacts.Memory, id member.ID, visible []uint64) (last uint64) {
 	store.AddMember(id, fmt.Sprintf("member %d", id))
 	friend, family := rapid.Bool().Draw(t, "is friend"), rapid.Bool().Draw(t, "is family")
-	if friend || family || rapid.Bool().Draw(t, "calls") {
+	calls := friend || family || rapid.Bool().Draw(t, "calls")
+	if calls {
 		store.SetContact(id, me.ID, friend, family)
 	}
-	open := map[contacts.Visibility]bool{
-		contacts.Public: true, contacts.Friends: friend, contacts.Family: family, contacts.FriendsFamily: friend || family,
-	}
+	granted := contacts.Granted{Contact: calls, Friend: friend, Family: family}
 	blocks := len(visible) == 0 && rapid.Bool().Draw(t, "blocks")
 	if blocks {
 		store.Block(id, me.ID)
 	}
 	classes := func(want bool) (some []contacts.Visibility) {
 		for _, v := range contacts.Classes() {
-			if (open[v] && !blocks) == want {
+			if (v.ShownTo(granted) && !blocks) == want {
 				some = append(some, v)
 			}
 		}

@@ -42,7 +42,7 @@ const (
 	aFlag       kind = "a number, 0 for no"
 	aText       kind = "text that is never NULL"
 	aDate       kind = "unix seconds, a whole number"
-	aVisibility kind = "one of the words private, friends, family, friends_family and public"
+	aVisibility kind = "one of the words" // of the definition
 )
 
 // siteColumns are the columns that statements read of the site's tables.
@@ -154,11 +154,13 @@ func (c wantedColumn) unfit(have row, inView bool) string {
 // unfitVisibility is strict: a word that is compared with a number is 0, which may be the
 // number for private.
 func (c wantedColumn) unfitVisibility(have row, is string) string {
+	words := strings.Split(columnParts.FindStringSubmatch(c.definition)[3], ",")
+	is += " " + strings.ReplaceAll(strings.Join(words, ", "), "'", "")
 	switch have["data_type"] {
 	case "char", "varchar":
 		return ""
 	case "enum":
-		words := []string{"'public'", "'friends'", "'family'", "'friends_family'"}
+		words = slices.DeleteFunc(words, func(word string) bool { return word == "'private'" })
 		if !slices.ContainsFunc(words, func(word string) bool { return strings.Contains(have["column_type"], word) }) {
 			return is + "; no photo would ever be shown"
 		}

@@ -63,12 +63,11 @@ func NewRemoveContact(user, contact member.ID) queue.New {
 	return removeContact.task(user, ContactArgs{Contact: contact})
 }
 
-// PairHandler handles add_contact and remove_contact, which are the same work:
-// look at (user, contact) in MySQL and make the user's set agree. That may lower a
-// score: of a contact that was deleted as a member and is one again, with an earlier
-// last upload or none. A batch costs
-// one round trip to begin, one or two queries, and one round trip to apply,
-// however many users it is about.
+// PairHandler handles add_contact and remove_contact, which are the same work: look at
+// (user, contact) in MySQL and make the user's set agree. That may lower a score: of a
+// contact that was deleted as a member and is one again, with an earlier last upload or
+// none. A batch costs one round trip to begin, one or two queries, and one round trip to
+// apply, however many users it is about.
 type PairHandler struct {
 	Index Index
 	Store Store
@@ -148,11 +147,11 @@ func (h PairHandler) change(u index.Update, asked []member.ID, now map[contacts.
 	return c
 }
 
-// wantsRefill reports whether the change cannot be made from the asked contacts
-// alone: there is no set yet, or one with foreign members; a score is to be lowered,
-// and those whom it leaves behind have to come in; a removal would leave fewer than min
-// members; or a contact lies outside a set that has room, so that
-// only a refill finds which others belong between.
+// wantsRefill reports whether the change cannot be made from the asked contacts alone:
+// there is no set yet, or one with foreign members; a score is to be lowered, and those
+// whom it leaves behind have to come in; a removal would leave fewer than min members; or a
+// contact lies outside a set that has room, so that only a refill finds which others belong
+// between.
 func (h PairHandler) wantsRefill(c index.Change) bool {
 	if !c.Known || c.Foreign || len(c.Correct) > 0 {
 		return true

@@ -48,9 +48,9 @@ type PartArgs struct {
 	After member.ID `json:"after,omitzero"` // the followers above this id
 	// Slots are those in which the sets of these followers lie; none: all. The others are
 	// left to a fan_out_slots task.
-	Slots index.Slots `json:"slots,omitzero"`
-	Since int64       `json:"since,omitzero"` // when the upload's task was enqueued, unix milliseconds
-	Told  int         `json:"told,omitzero"`  // how many followers the parts before it updated
+	Slots   index.Slots `json:"slots,omitzero"`
+	Since   int64       `json:"since,omitzero"`   // when the upload's task was enqueued, unix milliseconds
+	Updated int         `json:"updated,omitzero"` // how many followers' sets the parts before it updated
 }
 
 // Reaches reports whether the part updates the set of a follower.
@@ -103,10 +103,10 @@ type Enqueuer interface {
 // fanOutPause is how long an upload waits for the uploader's fan-out before it.
 const fanOutPause = 500 * time.Millisecond
 
-// Handle implements [queue.Handler]. An upload whose uploader's previous fan-out is under way waits for its end; when it begins, it
-// does the work of all others that wait. So of one uploader at most one fan-out
-// runs and one waits, however many uploads come in a burst. What is left for slots that are
-// out is no fan-out under way.
+// Handle implements [queue.Handler]. An upload whose uploader's previous fan-out is under
+// way waits for its end; when it begins, it does the work of all others that wait. So of
+// one uploader at most one fan-out runs and one waits, however many uploads come in a
+// burst. What is left for slots that are out is no fan-out under way.
 func (h UploadHandler) Handle(ctx context.Context, batch []queue.Task) []queue.Outcome {
 	start := time.Now()
 	all := make([]queue.Outcome, len(batch))
@@ -206,7 +206,7 @@ func (p *part) turn(at place, d pageDone, all []queue.Outcome) (next place, more
 	if d.next == 0 {
 		return place{}, false
 	}
-	p.advanced, p.told = true, p.told+d.told
+	p.advanced, p.updated = true, p.updated+d.updated
 	next = place{contacts.FollowerPage{Of: at.Of, After: d.next}, at.slots}
 	if d.err != nil {
 		p.follow(all, p.successor(next))
@@ -229,10 +229,10 @@ func standIns(batch []queue.Task, busy map[uint64]bool) map[uint64]int {
 
 var errFanningOut = errors.New("the fan-out of the uploader's previous upload is not finished")
 
-// begin returns the uploaders whose uploads have to wait, and takes over the
-// uploads of the others that have not been started, and what is left for the same slots.
-// These are committed, so the reads that follow see what they are about. A task on its last attempt, or one
-// that cannot be understood, takes nothing over: they would die with it.
+// begin returns the uploaders whose uploads have to wait, and takes over the uploads of the
+// others that have not been started, and what is left for the same slots. These are
+// committed, so the reads that follow see what they are about. A task on its last attempt,
+// or one that cannot be understood, takes nothing over: they would die with it.
 func (h UploadHandler) begin(ctx context.Context, batch []queue.Task) (busy map[uint64]bool, err error) {
 	var uploads, free []queue.Task
 	for _, t := range batch {
@@ -265,10 +265,10 @@ func (h UploadHandler) begin(ctx context.Context, batch []queue.Task) (busy map[
 
 // pageDone is the result of a page.
 type pageDone struct {
-	next member.ID   // the last follower of a full page, above which the next one begins; 0: there is no next one
-	told int         // sets that were updated
-	out  index.Slots // those of the part's slots that are out
-	err  error       // why the page has to be done again
+	next    member.ID   // the last follower of a full page, above which the next one begins; 0: there is no next one
+	updated int         // sets that were updated
+	out     index.Slots // those of the part's slots that are out
+	err     error       // why the page has to be done again
 }
 
 // update writes the uploads to the sets of the followers of the pages. It reads the last
@@ -331,7 +331,7 @@ func (h UploadHandler) end(places []place, parts map[place]*part, done map[place
 		if d.next != 0 || d.err != nil || p.since == 0 {
 			continue
 		}
-		sets, took := p.told+d.told, p.lag()
+		sets, took := p.updated+d.updated, p.lag()
 		fanOutFollowers.Observe(float64(sets))
 		uploadToIndexSeconds.Observe(took.Seconds())
 		if h.FanOuts != nil {
@@ -357,7 +357,7 @@ func (d pageDone) after(followers []member.ID, failed map[member.ID]error, out, 
 		if failed[user] != nil {
 			err = failed[user]
 		} else {
-			d.told++
+			d.updated++
 		}
 	}
 	if err == nil {

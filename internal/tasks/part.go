@@ -19,8 +19,9 @@ type place struct {
 type part struct {
 	tasks []int // those of the batch that it does, by place
 	since int64 // when the first of the uploads was enqueued, unix milliseconds; 0: not known
-	told  int   // followers, by the parts and pages before it
-	slots index.Slots
+	// updated is how many sets the parts and pages before it updated.
+	updated int
+	slots   index.Slots
 	// upload: an upload is among the tasks. It does one page, so that contact changes in its
 	// queue do not wait for long.
 	upload   bool
@@ -49,7 +50,7 @@ func (p *part) with(i int, t queue.Task, args PartArgs, start time.Time) *part {
 	p.slots = p.slots.Union(args.Slots)
 	p.tasks = append(p.tasks, i)
 	p.upload = p.upload || t.Kind == Upload
-	p.told = max(p.told, args.Told)
+	p.updated = max(p.updated, args.Updated)
 	p.priority = min(p.priority, t.Priority)
 	return p
 }
@@ -60,7 +61,7 @@ func (p *part) join(other *part) *part {
 		p.tasks = append(p.tasks, other.tasks...)
 		p.upload = p.upload || other.upload
 		p.slots = p.slots.Union(other.slots)
-		p.told, p.priority = max(p.told, other.told), min(p.priority, other.priority)
+		p.updated, p.priority = max(p.updated, other.updated), min(p.priority, other.priority)
 	}
 	return p
 }
@@ -69,7 +70,7 @@ func (p *part) join(other *part) *part {
 // upload, but never less than usual: a later upload of the same member waits for it, and
 // may be urgent itself.
 func (p *part) successor(at place) queue.New {
-	args := PartArgs{After: at.After, Since: p.since, Told: p.told}
+	args := PartArgs{After: at.After, Since: p.since, Updated: p.updated}
 	if !p.slots.IsAll() {
 		args.Slots = p.slots
 	}

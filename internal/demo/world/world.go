@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -133,6 +134,11 @@ func (t Titles) of(photo uint64) string {
 	return pick(r, t.Light[subject.Light]) + " " + pick(r, t.JoinedBy) + " " + pick(r, t.Scene[subject.Scene])
 }
 
+// rest are the classes that are drawn when none of the common ones is.
+var rest = slices.DeleteFunc(contacts.Classes(), func(v contacts.Visibility) bool {
+	return v == contacts.Public || v == contacts.Friends || v == contacts.Family || v == contacts.FriendsFamily
+})
+
 // Visibility draws the visibility of a photo, usually public.
 func Visibility(r *rand.Rand) contacts.Visibility {
 	switch n := r.IntN(100); {
@@ -145,7 +151,7 @@ func Visibility(r *rand.Rand) contacts.Visibility {
 	case n < 91:
 		return contacts.FriendsFamily
 	default:
-		return contacts.Private
+		return rest[n%len(rest)]
 	}
 }
 

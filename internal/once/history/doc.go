@@ -18,9 +18,9 @@
 // third one has processes count in MySQL under the guard of the fence
 // (counter_test.go).
 //
-// mutations_test.go and rewriting_test.go show that the proof can fail: they break one rule at a time, in a
-// store in memory, in the scripts that reach Redis, in the statements that reach MySQL, and
-// expect a history to notice.
+// mutations_test.go and rewriting_test.go show that the proof can fail: they break one rule
+// at a time, in a store in memory, in the scripts that reach Redis, in the statements that
+// reach MySQL, and expect a history to notice.
 //
 // "make test" plays a few hundred histories, "make prove-once" a hundred thousand. What
 // each client does comes from a seed; in memory its whole history does, on real servers

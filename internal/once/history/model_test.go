@@ -135,13 +135,13 @@ func (k kept) at(later int64) once.State {
 //
 // The store's clock is the machine's, as the tester's is: each answer's clock must lie
 // between its being sent and received. In Redis it moves forward from operation to
-// operation, and so it must here (monotonic); its answers tell the time that is left and not
-// the clock (measured), so that times are known as well as it is known when it was
-// applied, mostly within a millisecond or two, and lengths of time exactly. In MySQL it does not: an operation reads
-// the clock and the state, decides, and writes if the state is still the same; so it may
-// come after one that read the clock later. There a state that one operation found
-// forgotten is not by the clock of another one, unless its row was purged since, and nothing
-// that was written is lost.
+// operation, and so it must here (monotonic); its answers tell the time that is left and
+// not the clock (measured), so that times are known as well as it is known when it was
+// applied, mostly within a millisecond or two, and lengths of time exactly. In MySQL it
+// does not: an operation reads the clock and the state, decides, and writes if the state is
+// still the same; so it may come after one that read the clock later. There a state that
+// one operation found forgotten is not by the clock of another one, unless its row was
+// purged since, and nothing that was written is lost.
 type world struct {
 	kept
 

@@ -361,10 +361,10 @@ func (p *player) meddle(ctx context.Context) {
 func (p *player) drop() func(context.Context, string) error { return p.stage.drop }
 
 // withoutEarly leaves out what a kill may have made untrue. InnoDB shows a commit to others
-// before it has written its log, and answers it afterwards: a kill may take back what others
-// saw. So an operation that changed nothing is left out if it ran at the same time as one that was
-// killed, and one whose answer was lost may have changed nothing. An operation that changed something was
-// logged after what it saw: if it is kept, so is that.
+// before it has written its log, and answers it afterwards: a kill may take back what
+// others saw. So an operation that changed nothing is left out if it ran at the same time
+// as one that was killed, and one whose answer was lost may have changed nothing. An
+// operation that changed something was logged after what it saw: if it is kept, so is that.
 func withoutEarly(ops []porcupine.Operation) (sure []porcupine.Operation) {
 	killed := slices.DeleteFunc(slices.Clone(ops), func(o porcupine.Operation) bool { return !o.Output.(answer).killed })
 	for _, o := range ops {
