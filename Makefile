@@ -31,6 +31,11 @@ demo: build ## show the whole thing on this machine (ARGS="--listen 127.0.0.1:80
 build: ## build bin/activityd
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/activityd ./cmd/activityd
 
+.PHONY: settings
+settings: build ## write docs/settings.md, which is made from the code
+	bin/activityd reference bin/reference
+	cp bin/reference/settings.md docs/settings.md
+
 .PHONY: dist
 dist: ## build dist/: tar.gz and Debian packages for Linux and macOS, and SHA256SUMS (VERSION=v1.2.3)
 	@GO='$(GO)' scripts/dist $(PLATFORMS)

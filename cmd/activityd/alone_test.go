@@ -91,7 +91,7 @@ func TestAStoppedServeHandsTheSweepOver(t *testing.T) {
 func TestAKilledServeLeavesTheSweepToOthers(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 3000)
-	killed := spawn(t, "--mysql-dsn="+m.dsn, "--redis-url="+m.url, "--audit-sweep-rate=50")
+	killed := spawn(t, "--mysql-dsn="+m.dsn, "--redis-url="+m.url, "ACTIVITYD_AUDIT_SWEEP_RATE=50")
 	held := awaitHeld(t, m.db, sweepName, 0)
 	position := func() string { return m.client.Get(t.Context(), "activityd_{sweep}_state").Val() }
 	eventually(t, "some are swept", func() bool { return strings.Contains(position(), `"after"`) })

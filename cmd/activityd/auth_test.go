@@ -257,19 +257,20 @@ func TestBadAccessIsAnErrorAtTheStart(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad")
 	must(t, os.WriteFile(bad, []byte("a read "+secret), 0o600))
 	good, _ := newTokenFile(t, "a", "read")
-	for want, flags := range map[string][]string{
+	for want, given := range map[string][]string{
 		"--token-file (ACTIVITYD_TOKEN_FILE): the token file cannot be used: " + bad + ": line 1": {"--token-file=" + bad},
 		"--token-file (ACTIVITYD_TOKEN_FILE): the token file cannot be used: stat ":               {"--token-file=" + bad + "/x"},
-		"--tokens (ACTIVITYD_TOKENS): line 2: ":                                                   {"--tokens=;a read " + secret},
-		"--tokens (ACTIVITYD_TOKENS): there is none":                                              {"--tokens=;"},
-		"--tokens (ACTIVITYD_TOKENS): is given beside --token-file":                               {"--tokens=x", "--token-file=" + good},
+		"ACTIVITYD_TOKENS: line 2: ":                                                              {"ACTIVITYD_TOKENS=;a read " + secret},
+		"ACTIVITYD_TOKENS: there is none":                                                         {"ACTIVITYD_TOKENS=;"},
+		"ACTIVITYD_TOKENS: is given beside --token-file":                                          {"ACTIVITYD_TOKENS=x", "--token-file=" + good},
 		"--tls-key (ACTIVITYD_TLS_KEY): is missing":                                               {"--tls-cert=" + good},
 		"--tls-cert (ACTIVITYD_TLS_CERT): is missing":                                             {"--tls-key=" + good},
 		"--tls-cert (ACTIVITYD_TLS_CERT), --tls-key: the TLS certificate cannot be used: " + good: {"--tls-cert=" + good, "--tls-key=" + good},
 	} {
-		code, _, errs := command(t, nil, append([]string{"serve", dsn}, flags...)...)
+		environ, flags := settingsOf(given)
+		code, _, errs := command(t, environ, append([]string{"serve", dsn}, flags...)...)
 		if code != 1 || !strings.Contains(errs, want) || strings.Contains(errs, "S3CRET") {
-			t.Errorf("%v: exit code %d, %q, want %q", flags, code, errs, want)
+			t.Errorf("%v: exit code %d, %q, want %q", given, code, errs, want)
 		}
 	}
 }

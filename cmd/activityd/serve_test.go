@@ -39,6 +39,7 @@ type running struct {
 }
 
 // configFor returns the defaults of serve, on the given servers and a free port.
+// The flags may be those of any setting, also of one that the command line does not take.
 func configFor(t *testing.T, mysqlDSN, redisURL string, flags ...string) *config {
 	t.Helper()
 	c := &config{}
