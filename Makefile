@@ -31,11 +31,6 @@ demo: build ## show the whole thing on this machine (ARGS="--listen 127.0.0.1:80
 build: ## build bin/activityd
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/activityd ./cmd/activityd
 
-.PHONY: settings
-settings: build ## write docs/settings.md, which is made from the code
-	bin/activityd reference bin/reference
-	cp bin/reference/settings.md docs/settings.md
-
 .PHONY: dist
 dist: ## build dist/: tar.gz and Debian packages for Linux and macOS, and SHA256SUMS (VERSION=v1.2.3)
 	@GO='$(GO)' scripts/dist $(PLATFORMS)
@@ -148,6 +143,10 @@ prove-once: test-deps ## try 100,000 histories of package once on each store (RU
 	GOGC=200 ACTIVITYD_PROVE=1 ACTIVITYD_SEED='$(SEED)' ACTIVITYD_RUNS='$(RUNS)' \
 		ACTIVITYD_DURATION='$(if $(filter file,$(origin DURATION)),,$(DURATION))' \
 		$(GO) test -p 1 -count=1 -timeout 0 -v -run '^(TestProve|TestProveProcesses|TestACounterIsNeverChangedByAStaleFence)$$' ./internal/once/history ./internal/once
+
+.PHONY: settings
+settings: ## write docs/settings.md from the code
+	$(GO) test -count=1 -run '^TestThePageOfSettings$$' ./cmd/activityd -write-settings
 
 .PHONY: screenshot
 screenshot: test-deps ## take the picture of the demo that the README shows

@@ -110,37 +110,21 @@ func allSettings() *pflag.FlagSet {
 // serveFlags registers all settings.
 func (c *config) serveFlags(f *pflag.FlagSet) {
 	for _, g := range c.groups() {
-		g.register(f)
+		f.AddFlagSet(g.Flags)
 	}
 	c.auditShare = auditShare
 }
 
-// group is one of the groups of settings, as docs/settings.md has them.
-type group struct {
-	title, text string
-	register    func(*pflag.FlagSet)
-}
-
-func (c *config) groups() []group {
-	return []group{
-		{"Servers", textServers, func(f *pflag.FlagSet) {
-			c.mysqlFlags(f)
-			c.redisFlags(f)
-		}},
-		{"The process", "", c.serverFlags},
-		{"The API", textAPI, func(f *pflag.FlagSet) {
-			c.listenFlag(f, "`address` for HTTP, or HTTPS; without tokens it must be one of this machine alone")
-			c.apiFlags(f)
-		}},
-		{"Tokens of viewers", textViewers, c.viewers.flags},
-		{"The index", textIndex, func(f *pflag.FlagSet) {
-			c.indexFlags(f)
-			f.Var(settings.NewNumber(&c.auditSweepRate, 50, 0, 100_000, "sets/s"), "audit-sweep-rate",
-				"how fast the audit goes through all sets and compares them with MySQL, in one process with workers at a time; 0: not at all")
-			settings.NoFlag(f, "audit-sweep-rate")
-		}},
-		{"Push", textPush, c.push.flags},
-		{"The log", textLog, c.logFlags},
+// groups returns all settings, as docs/settings.md has them.
+func (c *config) groups() []settings.Group {
+	return []settings.Group{
+		settings.NewGroup("Servers", c.mysqlFlags, c.redisFlags),
+		settings.NewGroup("The process", c.serverFlags),
+		settings.NewGroup("The API", c.apiFlags),
+		settings.NewGroup("Tokens of viewers", c.viewers.flags),
+		settings.NewGroup("The index", c.indexFlags, c.auditFlags),
+		settings.NewGroup("Push", c.push.flags),
+		settings.NewGroup("The log", c.logFlags),
 	}
 }
 
@@ -203,8 +187,14 @@ func defaultWorkers() (counts map[string]int, text string) {
 	return counts, strings.Join(words, ",")
 }
 
-// apiFlags registers the settings of the listeners, but for --listen.
+func (c *config) auditFlags(f *pflag.FlagSet) {
+	f.Var(settings.NewNumber(&c.auditSweepRate, 50, 0, 100_000, "sets/s"), "audit-sweep-rate",
+		"how fast the audit goes through all sets and compares them with MySQL, in one process with workers at a time; 0: not at all")
+	settings.NoFlag(f, "audit-sweep-rate")
+}
+
 func (c *config) apiFlags(f *pflag.FlagSet) {
+	c.listenFlag(f, "`address` for HTTP, or HTTPS; without tokens it must be one of this machine alone")
 	f.StringVar(&c.metricsListen, "metrics-listen", "127.0.0.1:9464",
 		"`address` for metrics and probes, in every role; empty for none; there is no authentication, so keep it off public networks")
 	f.StringVar(&c.tokenFile, "token-file", "", "`file` of the tokens that clients must show; read again when it changes, and at once on SIGHUP; activityd token makes its lines")

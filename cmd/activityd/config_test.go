@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/settings"
@@ -55,9 +54,9 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"serve", dsn, "--viewer-keys=a", "--allow-origin=https://photos.example,*"}, want: `--allow-origin (ACTIVITYD_ALLOW_ORIGIN): "*": want https://host`},
 		{args: []string{"serve", dsn, "--viewer-keys=a"}, environ: []string{"ACTIVITYD_ALLOW_ORIGIN=https://a.example,https://photos.example/a"}, want: `"https://photos.example/a": want https://host`},
 		{args: []string{"serve", dsn, "--listen=nonsense"}, want: "--listen (ACTIVITYD_LISTEN)"},
-		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_WORKERS=ten"}, want: "ACTIVITYD_WORKERS: cannot be read: want queue=number,…, as for --workers"},
-		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_LOG_LEVEL=loud"}, want: "ACTIVITYD_LOG_LEVEL: cannot be read: want debug|info|warn|error, as for --log-level"},
-		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_NEED=ten"}, want: "ACTIVITYD_NEED: cannot be read: want 1 to 10000 candidates, as for --need"},
+		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_WORKERS=ten"}, want: "ACTIVITYD_WORKERS: cannot be read: want queue=number,…"},
+		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_LOG_LEVEL=loud"}, want: "ACTIVITYD_LOG_LEVEL: cannot be read: want debug|info|warn|error"},
+		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_NEED=ten"}, want: "ACTIVITYD_NEED: cannot be read: want 1 to 10000 candidates"},
 		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_KEEP_TASKS=ten"}, want: "ACTIVITYD_KEEP_TASKS: cannot be read: want 0s to 8760h\n"},
 		{args: []string{"serve", dsn, "--tokens=s3cret"}, want: "unknown flag: --tokens; it is the setting ACTIVITYD_TOKENS, for the environment or the file of --config"},
 		{args: []string{"serve", dsn, "--config=/no/file"}, want: "--config (ACTIVITYD_CONFIG): open /no/file"},
@@ -185,30 +184,6 @@ func TestHelpNamesTheVariableOfEverySetting(t *testing.T) {
 				t.Errorf("%s --help names %s: %v, want %v", cmd.Name(), settings.Variable(f.Name), !isSetting, isSetting)
 			}
 		})
-	}
-}
-
-// docs/settings.md is what the code says.
-func TestThePageOfSettingsIsUpToDate(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile("../../docs/settings.md")
-	must(t, err)
-	if diff := cmp.Diff(settings.Page(textSettings, settingGroups()), string(page)); diff != "" {
-		t.Errorf("run make settings: (-want +got)\n%s", diff)
-	}
-	rows := 0
-	allSettings().VisitAll(func(f *pflag.Flag) {
-		rows++
-		row := regexp.MustCompile("(?m)^\\| `" + settings.Variable(f.Name) + "` \\|(.*)$").FindString(string(page))
-		switch hidden := f.Hidden && settings.HasFlag(f); {
-		case hidden && row != "":
-			t.Errorf("--%s is for tests", f.Name)
-		case !hidden && (row == "" || settings.HasFlag(f) != strings.Contains(row, "`--"+f.Name+"`") || !strings.Contains(row, f.DefValue)):
-			t.Errorf("%s: %q", f.Name, row)
-		}
-	})
-	if rows < 30 {
-		t.Errorf("there are %d", rows)
 	}
 }
 

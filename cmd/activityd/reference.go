@@ -15,12 +15,11 @@ import (
 	"github.com/activityd/activityd/internal/settings"
 )
 
-// newReference returns the hidden command by which packages, and the generated pages of docs, are
-// made.
+// newReference returns the hidden command by which packages are made.
 func newReference() *cobra.Command {
 	return &cobra.Command{
 		Use:    "reference FOLDER",
-		Short:  "Write the man pages, the shell completions, settings.md and the example of /etc/activityd/environment",
+		Short:  "Write the man pages, the shell completions and the example of /etc/activityd/environment",
 		Args:   cobra.ExactArgs(1),
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -29,14 +28,13 @@ func newReference() *cobra.Command {
 	}
 }
 
-// writeReference writes, into a folder, man/*.1, completions/*, settings.md and
-// environment.example. They follow from the texts of the commands alone.
+const exampleHead = `# The settings of activityd. All are commented out, with their defaults. Put values in single
+# quotes, so that systemd and shells read the same.`
+
+// writeReference writes, into a folder, man/*.1, completions/* and environment.example. They
+// follow from the texts of the commands alone.
 func writeReference(root *cobra.Command, folder string) error {
-	groups := settingGroups()
-	files := map[string]string{
-		"settings.md":         settings.Page(textSettings, groups),
-		"environment.example": settings.Example(textExample, groups),
-	}
+	files := map[string]string{"environment.example": settings.Example(exampleHead, new(config).groups())}
 	manPages(root, files)
 	for name, write := range map[string]func(io.Writer) error{
 		"activityd.bash": func(w io.Writer) error { return root.GenBashCompletionV2(w, true) },
@@ -59,16 +57,6 @@ func writeReference(root *cobra.Command, folder string) error {
 		}
 	}
 	return nil
-}
-
-// settingGroups returns the settings as the pages have them.
-func settingGroups() (groups []settings.Group) {
-	for _, g := range new(config).groups() {
-		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-		g.register(flags)
-		groups = append(groups, settings.Group{Title: g.title, Text: g.text, Flags: flags})
-	}
-	return groups
 }
 
 // manPages adds to files the pages of a command and all below it.

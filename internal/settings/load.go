@@ -71,35 +71,40 @@ func (l Loader) Load(flags *pflag.FlagSet, path string) error {
 			errs = append(errs, fmt.Errorf("unknown flag: --%s; it is the setting %s, for the environment or the file of --config", f.Name, Variable(f.Name)))
 		}
 	})
+	var known []string
+	used := false
+	l.Settings.VisitAll(func(setting *pflag.Flag) {
+		known = append(known, Variable(setting.Name))
+		used = used || flags.Lookup(setting.Name) != nil
+	})
 	environment := l.environment()
-	var file map[string]string
 	path = cmp.Or(path, environment[FileVariable])
 	delete(environment, FileVariable)
-	if path != "" && l.hasSettings(flags) {
+	var file map[string]string
+	if path != "" && used {
 		var err error
-		if file, err = read(path, l.variables()); err != nil {
+		if file, err = read(path, known); err != nil {
 			return errors.Join(append(errs, fmt.Errorf("--config (%s): %w", FileVariable, err))...)
 		}
 	}
-	l.Settings.VisitAll(func(setting *pflag.Flag) {
-		name := Variable(setting.Name)
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Changed || l.Settings.Lookup(f.Name) == nil {
+			return
+		}
+		from, name := "", Variable(f.Name)
 		value, given := environment[name]
-		delete(environment, name)
-		from := ""
 		if !given {
 			value, given = file[name]
 			from = path + ": "
 		}
-		if f := flags.Lookup(setting.Name); given && f != nil && !f.Changed && flags.Set(f.Name, value) != nil {
-			as := ""
-			if HasFlag(f) {
-				as = ", as for --" + f.Name
-			}
-			errs = append(errs, fmt.Errorf("%s%s: cannot be read: want %s%s", from, name, Form(f), as))
+		if given && flags.Set(f.Name, value) != nil {
+			errs = append(errs, fmt.Errorf("%s%s: cannot be read: want %s", from, name, Form(f)))
 		}
 	})
 	for _, name := range slices.Sorted(maps.Keys(environment)) {
-		_, _ = fmt.Fprintf(l.Warnings, "activityd: %s has no effect: there is no such setting\n", name)
+		if !slices.Contains(known, name) {
+			_, _ = fmt.Fprintf(l.Warnings, "activityd: %s has no effect: there is no such setting\n", name)
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -108,25 +113,12 @@ func (l Loader) Load(flags *pflag.FlagSet, path string) error {
 func (l Loader) environment() map[string]string {
 	values := make(map[string]string)
 	for _, pair := range l.Environ {
-		if name, value, ok := strings.Cut(pair, "="); ok && strings.HasPrefix(name, Prefix) && !strings.HasPrefix(name, testPrefix) {
+		name, value, _ := strings.Cut(pair, "=")
+		if strings.HasPrefix(name, Prefix) && !strings.HasPrefix(name, testPrefix) && !slices.Contains(l.Others, name) {
 			values[name] = value
 		}
 	}
-	for _, name := range l.Others {
-		delete(values, name)
-	}
 	return values
-}
-
-// hasSettings reports whether a command has settings.
-func (l Loader) hasSettings(flags *pflag.FlagSet) (found bool) {
-	l.Settings.VisitAll(func(f *pflag.Flag) { found = found || flags.Lookup(f.Name) != nil })
-	return found
-}
-
-func (l Loader) variables() (names []string) {
-	l.Settings.VisitAll(func(f *pflag.Flag) { names = append(names, Variable(f.Name)) })
-	return names
 }
 
 // read returns the values of a file, in which all names are known.

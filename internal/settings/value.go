@@ -20,10 +20,11 @@ type bounded interface {
 // Form is what a setting takes, in words: "1 to 1000 sets/s", "all|api|workers", "file".
 func Form(f *pflag.Flag) string {
 	name, _ := pflag.UnquoteUsage(f)
-	return cmp.Or(boundsOf(f), name, f.Value.Type())
+	return cmp.Or(Bounds(f), name, f.Value.Type())
 }
 
-func boundsOf(f *pflag.Flag) string {
+// Bounds is what a number or a choice may be; "": the setting is neither.
+func Bounds(f *pflag.Flag) string {
 	if v, ok := f.Value.(bounded); ok {
 		return v.Bounds()
 	}

@@ -1,11 +1,64 @@
 package main
 
-// The texts of docs/settings.md, which "make settings" writes, and of environment.example. What one
-// setting means is said where it is registered.
-const (
-	textSettings = `# Settings
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
 
-<!-- Made from the code by "make settings"; change cmd/activityd/settings_text.go, or the setting itself. -->
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+
+	"github.com/activityd/activityd/internal/settings"
+)
+
+// settingsFile is written from the code by "make settings".
+const settingsFile = "../../docs/settings.md"
+
+var writeSettings = flag.Bool("write-settings", false, "write docs/settings.md")
+
+func TestThePageOfSettings(t *testing.T) {
+	t.Parallel()
+	text := settingsPage()
+	if strings.Count(text, "\n| `ACTIVITYD_") < 30 {
+		t.Errorf("there are few settings:\n%s", text)
+	}
+	if *writeSettings {
+		must(t, os.WriteFile(settingsFile, []byte(text), 0o644))
+	}
+	page, err := os.ReadFile(settingsFile)
+	must(t, err)
+	if diff := cmp.Diff(text, string(page)); diff != "" {
+		t.Errorf("%s is not what the code says (-code +page); run \"make settings\":\n%s", settingsFile, diff)
+	}
+}
+
+// settingsPage returns the page of all settings.
+func settingsPage() string {
+	var page strings.Builder
+	page.WriteString(settingsHead)
+	code := func(text string) string { return strings.ReplaceAll("`"+text+"`", "``", "") }
+	for _, g := range new(config).groups() {
+		fmt.Fprintf(&page, "\n## %s\n\n", g.Title)
+		if text := settingsTexts[g.Title]; text != "" {
+			page.WriteString(text + "\n\n")
+		}
+		page.WriteString("| setting | flag | default | bounds, unit | meaning |\n|---|---|---|---|---|\n")
+		g.Each(func(f *pflag.Flag) {
+			flag := ""
+			if settings.HasFlag(f) {
+				flag = code("--" + f.Name)
+			}
+			fmt.Fprintf(&page, "| %s | %s | %s | %s | %s |\n", code(settings.Variable(f.Name)), flag, code(f.DefValue),
+				strings.ReplaceAll(settings.Bounds(f), "|", ", "), f.Usage)
+		})
+	}
+	page.WriteString("\nThis page is written from the code by `make settings`.\n")
+	return strings.ReplaceAll(page.String(), "  |", " |")
+}
+
+const settingsHead = `# Settings
 
 A setting has one name everywhere: ` + "`ACTIVITYD_NEED`" + `. Its value comes from the first of these that has it:
 
@@ -37,29 +90,23 @@ ACTIVITYD_MATERIALIZE=active
 What is not here is a constant. A duration is as in ` + "`90s`, `10m` or `1h30m`" + `.
 `
 
-	textExample = `# The settings of activityd. All are commented out, with their defaults. Put values in single
-# quotes, so that systemd and shells read the same.`
-
-	textServers = `A login that MySQL refuses is waited for, as it may be granted later. A DSN may name a socket,
+// settingsTexts stand under the headings. What one setting means is said where it is registered.
+var settingsTexts = map[string]string{
+	"Servers": `A login that MySQL refuses is waited for, as it may be granted later. A DSN may name a socket,
 ` + "`user:password@unix(/socket)/name`" + `, and have parameters; one that contradicts [the session](setup.md#mysql) is refused. What
 an address of Redis may be is in [setup.md](setup.md#redis). With a database of the queue's own, a change and its task are
-two commits. A read that needs a walk while a quarter of the connections walk waits for a second, and is then answered 503.`
-
-	textAPI = `On an address that other machines reach, tokens are needed; see [security.md](security.md). Two processes on one machine
-need two addresses for metrics, too.`
-
-	textViewers = `With the file of keys a browser asks ` + "`/v1/me`" + ` for its member itself. What the tokens are, who makes them and how keys are
-replaced is in [viewer-tokens.md](viewer-tokens.md). Give all processes with the role ` + "`api`" + ` the same.`
-
-	textLog = "The default of `activityd demo` is `warn`."
-
-	textIndex = `Give all processes and commands the same ` + "`ACTIVITYD_NEED`, `ACTIVITYD_HEADROOM` and `ACTIVITYD_MATERIALIZE`" + `. A process with
+two commits. A read that needs a walk while a quarter of the connections walk waits for a second, and is then answered 503.`,
+	"The API": `On an address that other machines reach, tokens are needed; see [security.md](security.md). Two processes on one machine
+need two addresses for metrics, too.`,
+	"Tokens of viewers": `With the file of keys a browser asks ` + "`/v1/me`" + ` for its member itself. What the tokens are, who makes them and how keys are
+replaced is in [viewer-tokens.md](viewer-tokens.md). Give all processes with the role ` + "`api`" + ` the same.`,
+	"The log": "The default of `activityd demo` is `warn`.",
+	"The index": `Give all processes and commands the same ` + "`ACTIVITYD_NEED`, `ACTIVITYD_HEADROOM` and `ACTIVITYD_MATERIALIZE`" + `. A process with
 other numbers than the sets were built with refuses to start, until ` + "`activityd reset`" + ` deletes the sets and they are built again.
 With ` + "`ACTIVITYD_MATERIALIZE=active`" + ` a set is deleted 30 days after its last read or refill. The larger a set is, the fewer
 reads walk, and the more memory and time each costs; with the settings of Redis as they are by default, keep need and headroom
-together below 129: a larger set takes ten times the memory.`
-
-	textPush = `Each platform has keys, or is off, which the log says at the start ("push is off for want of keys"): its devices are then
+together below 129: a larger set takes ten times the memory.`,
+	"Push": `Each platform has keys, or is off, which the log says at the start ("push is off for want of keys"): its devices are then
 kept and not sent to. Of the settings of a platform, the first one switches it on. Only processes with workers read the keys
 and send. **Give all of them the same ones**: any process may take a delivery, and one without the keys puts it off, for 5 s
 to 10 minutes (` + "`activityd_push_postponed_total{reason=\"no_keys\"}`" + `), until one takes it that has them. If none did, it is
@@ -70,5 +117,5 @@ A key's file is read again within two seconds of a change, and at once on SIGHUP
 key before stays in use. A browser's subscription is made for one VAPID key: replace that one only if it is lost. Without
 ` + "`ACTIVITYD_APNS_KEY_ID`" + ` the key's id is the one in the file's name, or in that of the file that it links to: so another key can
 have another id without a restart. All processes need ` + "`ACTIVITYD_WEBPUSH_ALLOW`" + `, as the API checks subscriptions by it,
-too; it is for tests, and for push services of your own.`
-)
+too; it is for tests, and for push services of your own.`,
+}
