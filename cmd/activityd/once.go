@@ -96,11 +96,11 @@ const onceExample = `  activityd once --attempts 3 import/2026-07 -- ./import --
   activityd once status digest || echo "not done: $?"
   activityd once forget digest
 
-  A line of /etc/cron.d/digest, the same on every host. /etc/activityd/environment has the settings,
-  in quotes: ACTIVITYD_MYSQL_DSN='user:password@tcp(host:3306)/name' and, to begin the next attempt at once,
+  A line of /etc/cron.d/digest, the same on every host. /etc/activityd/environment has the settings
+  ACTIVITYD_MYSQL_DSN='user:password@tcp(host:3306)/name' and, to begin the next attempt at once,
   ACTIVITYD_REDIS_URL='redis://host:6379/0'; only deploy may read it.
 
-    7 4 * * *  deploy  set -a; . /etc/activityd/environment; /usr/local/bin/activityd once --quiet --keep 12h digest -- /usr/local/bin/send-digest --all
+    7 4 * * *  deploy  /usr/local/bin/activityd once --config /etc/activityd/environment --quiet --keep 12h digest -- /usr/local/bin/send-digest --all
 
   The same as a systemd timer:
 
@@ -113,8 +113,7 @@ const onceExample = `  activityd once --attempts 3 import/2026-07 -- ./import --
     [Service]
     Type=oneshot
     User=deploy
-    EnvironmentFile=/etc/activityd/environment
-    ExecStart=/usr/local/bin/activityd once --quiet --keep 12h digest -- /usr/local/bin/send-digest --all
+    ExecStart=/usr/local/bin/activityd once --config /etc/activityd/environment --quiet --keep 12h digest -- /usr/local/bin/send-digest --all
     # TERM is for activityd, which passes it on; what is left after the timeout gets KILL.
     KillMode=mixed
     TimeoutStopSec=60
