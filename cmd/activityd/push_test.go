@@ -28,15 +28,15 @@ import (
 	"github.com/activityd/activityd/internal/settings"
 )
 
-// pushServices are a push service of each platform, and the flags of a serve that sends to
+// pushServices are a push service of each platform, and the settings of a serve that sends to
 // them.
 type pushServices struct {
-	apns  *apnstest.Server
-	web   *webpushtest.Server
-	fcm   *fcmtest.Server
-	dir   string // of the keys
-	key   string // applicationServerKey
-	flags []string
+	apns     *apnstest.Server
+	web      *webpushtest.Server
+	fcm      *fcmtest.Server
+	dir      string // of the keys
+	key      string // applicationServerKey
+	settings []string
 }
 
 func startPushServices(t *testing.T) *pushServices {
@@ -54,10 +54,10 @@ func startPushServices(t *testing.T) *pushServices {
 	must(t, os.Symlink("AuthKey_"+p.apns.KeyID()+".p8", p.file("apns.p8")))
 	p.write(t, "fcm.json", p.fcm.Credentials())
 	p.write(t, "roots.pem", slices.Concat(p.apns.RootsPEM(), p.web.RootPEM(), p.fcm.RootsPEM()))
-	p.flags = []string{
-		"--apns-key=" + p.file("apns.p8"), "--apns-team-id=" + p.apns.TeamID(), "--apns-topic=" + p.apns.Topic(), "--apns-url=" + p.apns.URL(),
-		"--webpush-key=" + p.file("webpush.pem"), "--webpush-subject=mailto:you@photos.example", "--webpush-allow=127.0.0.1/32",
-		"--fcm-credentials=" + p.file("fcm.json"), "--fcm-url=" + p.fcm.URL(), "--tls-roots=" + p.file("roots.pem"),
+	p.settings = []string{
+		"ACTIVITYD_APNS_KEY=" + p.file("apns.p8"), "ACTIVITYD_APNS_TEAM_ID=" + p.apns.TeamID(), "ACTIVITYD_APNS_TOPIC=" + p.apns.Topic(), "ACTIVITYD_APNS_URL=" + p.apns.URL(),
+		"ACTIVITYD_WEBPUSH_KEY=" + p.file("webpush.pem"), "ACTIVITYD_WEBPUSH_SUBJECT=mailto:you@photos.example", "ACTIVITYD_WEBPUSH_ALLOW=127.0.0.1/32",
+		"ACTIVITYD_FCM_CREDENTIALS=" + p.file("fcm.json"), "ACTIVITYD_FCM_URL=" + p.fcm.URL(), "ACTIVITYD_TLS_ROOTS=" + p.file("roots.pem"),
 	}
 	return p
 }
@@ -143,7 +143,7 @@ func (p *pushServices) accepted(t *testing.T) map[push.Platform][]string {
 func TestPushEndToEnd(t *testing.T) {
 	t.Parallel()
 	p := startPushServices(t)
-	r := startAll(t, p.flags...)
+	r := startAll(t, p.settings...)
 	r.makeSite(t, 1)
 	browser := p.register(t, r)
 	ctx := t.Context()
@@ -213,11 +213,11 @@ func (l *logLines) String() string {
 func TestKeysOfPushAreReplaced(t *testing.T) {
 	t.Parallel()
 	p := startPushServices(t)
-	front := startAll(t, "--role=api", "--webpush-allow=127.0.0.1/32")
+	front := startAll(t, "--role=api", "ACTIVITYD_WEBPUSH_ALLOW=127.0.0.1/32")
 	front.makeSite(t, 1)
 	p.register(t, front)
 	log := &logLines{}
-	startLogged(t, configFor(t, front.config.mysqlDSN, front.config.redisURL, append(p.flags, "--role=workers")...),
+	startLogged(t, configFor(t, front.config.mysqlDSN, front.config.redisURL, append(p.settings, "--role=workers")...),
 		slog.New(slog.NewTextHandler(log, nil)))
 	sent := 0
 	send := func() {
@@ -284,7 +284,7 @@ func TestPushIsOffWithoutKeys(t *testing.T) {
 			t.Errorf("%s, want %s", log, test.want)
 		}
 	}
-	c := configFor(t, "user@tcp(127.0.0.1:1)/db", "redis://127.0.0.1:1/0", "--role=api", "--fcm-credentials=/nowhere")
+	c := configFor(t, "user@tcp(127.0.0.1:1)/db", "redis://127.0.0.1:1/0", "--role=api", "ACTIVITYD_FCM_CREDENTIALS=/nowhere")
 	log := &logLines{}
 	if _, err := loadCredentials(c, slog.New(slog.NewTextHandler(log, nil))); err != nil || log.String() != "" {
 		t.Errorf("with --role=api: %v, %s", err, log)
