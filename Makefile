@@ -145,8 +145,8 @@ prove-once: test-deps ## try 100,000 histories of package once on each store (RU
 		$(GO) test -p 1 -count=1 -timeout 0 -v -run '^(TestProve|TestProveProcesses|TestACounterIsNeverChangedByAStaleFence)$$' ./internal/once/history ./internal/once
 
 .PHONY: pages
-pages: ## write docs/commands.md and docs/metrics.md from the code
-	$(GO) test -count=1 -run '^TestThePageOf(Commands|Metrics)$$' ./cmd/activityd ./internal/metrics -write
+pages: ## write docs/settings.md, docs/commands.md and docs/metrics.md from the code
+	$(GO) test -count=1 -run '^TestThePageOf(Settings|Commands|Metrics)$$' ./cmd/activityd ./internal/metrics -write
 
 .PHONY: screenshot
 screenshot: test-deps ## take the picture of the demo that the README shows

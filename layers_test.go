@@ -26,6 +26,7 @@ var layers = []struct {
 	{"internal/index", []string{"database/sql", "net/http", "github.com/labstack/echo", module + "internal/tasks", module + "internal/api"}},
 	{"internal/retry", []string{module}},
 	{"internal/filelock", []string{module}},
+	{"internal/settings", []string{module}},
 	{"internal/notify", []string{"database/sql", "net/http", "github.com/redis", "github.com/labstack/echo", module}},
 	{"internal/redisreply", []string{"database/sql", "net/http", "github.com/labstack/echo", module}},
 	{"internal/mysql", []string{"github.com/redis", "net/http", "github.com/labstack/echo", module + "internal/contacts", module + "internal/tasks"}},

@@ -364,7 +364,7 @@ func limits() []limit {
 			"a minute for the fan-out of the most followed member", elsewhere, func(n need) float64 { return n.fanOutSeconds(n.workload.mostFollowers()) / 60 },
 			"none is needed: other fan-outs do not wait for it",
 		},
-		{"a round of the sweep in 30 days at 50 sets a second", elsewhere, func(n need) float64 { return n.workload.Members / 50 / (30 * day) }, "raise `--audit-sweep-rate`"},
+		{"a round of the sweep in 30 days at 50 sets a second", elsewhere, func(n need) float64 { return n.workload.Members / 50 / (30 * day) }, "raise `ACTIVITYD_AUDIT_SWEEP_RATE`"},
 	}
 }
 

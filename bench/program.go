@@ -24,9 +24,9 @@ type program struct {
 	reading sync.WaitGroup
 }
 
-// startProgram builds activityd and starts it on the servers of a backend, with these flags
-// besides. The caller closes it.
-func startProgram(ctx context.Context, b *backend, flags ...string) (p *program, err error) {
+// startProgram builds activityd and starts it on the servers of a backend, with these
+// settings besides, which are flags or variables of the environment. The caller closes it.
+func startProgram(ctx context.Context, b *backend, settings ...string) (p *program, err error) {
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/activityd/activityd").Output()
 	if err != nil {
 		return nil, fmt.Errorf("find activityd's sources: %w", err)
@@ -40,19 +40,24 @@ func startProgram(ctx context.Context, b *backend, flags ...string) (p *program,
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, errors.Join(fmt.Errorf("build activityd: %w: %s", err, out), os.RemoveAll(p.dir))
 	}
-	if err := p.start(binary, b, flags); err != nil {
+	if err := p.start(binary, b, settings); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }
 
 // start starts it and waits until it listens.
-func (p *program) start(binary string, b *backend, flags []string) error {
-	args := append([]string{
-		"serve", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--log-format=json",
-		"--mysql-dsn=" + b.mysql.DSN(database), "--redis-url=" + b.redis.URL(),
-	}, flags...)
-	p.cmd = exec.Command(binary, args...) //nolint:noctx,gosec // Close ends it
+func (p *program) start(binary string, b *backend, settings []string) error {
+	p.cmd = exec.Command(binary, "serve", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--log-format=json", //nolint:noctx,gosec // Close ends it
+		"--mysql-dsn="+b.mysql.DSN(database), "--redis-url="+b.redis.URL())
+	p.cmd.Env = os.Environ()
+	for _, setting := range settings {
+		if strings.HasPrefix(setting, "--") {
+			p.cmd.Args = append(p.cmd.Args, setting)
+		} else {
+			p.cmd.Env = append(p.cmd.Env, setting)
+		}
+	}
 	log, err := p.cmd.StderrPipe()
 	if err != nil {
 		return err

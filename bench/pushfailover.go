@@ -68,8 +68,8 @@ type failover struct {
 }
 
 func (f *failover) program(ctx context.Context) (*program, error) {
-	return startProgram(ctx, f.backend, "--role=all", "--apns-key="+f.key, "--apns-team-id="+f.apple.TeamID(), "--apns-topic="+f.apple.Topic(),
-		"--apns-url="+f.apple.URL(), "--tls-roots="+f.roots)
+	return startProgram(ctx, f.backend, "--role=all", "ACTIVITYD_APNS_KEY="+f.key, "ACTIVITYD_APNS_TEAM_ID="+f.apple.TeamID(), "ACTIVITYD_APNS_TOPIC="+f.apple.Topic(),
+		"ACTIVITYD_APNS_URL="+f.apple.URL(), "ACTIVITYD_TLS_ROOTS="+f.roots)
 }
 
 // hold has a program send a message to each of some followers, of which the push service

@@ -166,9 +166,9 @@ type scale struct {
 }
 
 // start starts activityd as a program, with flags besides.
-func (s *scale) start(ctx context.Context, flags ...string) error {
+func (s *scale) start(ctx context.Context, settings ...string) error {
 	var err error
-	if s.program, err = startProgram(ctx, s.backend, flags...); err != nil {
+	if s.program, err = startProgram(ctx, s.backend, settings...); err != nil {
 		return err
 	}
 	s.meter.account.program = s.program.cmd.Process.Pid
@@ -462,7 +462,7 @@ func (s *scale) costs(ctx context.Context, c *costs) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := s.start(ctx, "--audit-sweep-rate=0"); err != nil {
+	if err := s.start(ctx, "ACTIVITYD_AUDIT_SWEEP_RATE=0"); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
@@ -734,7 +734,7 @@ func (s *scale) told(ctx context.Context, name string, owners []member.ID, rate 
 // sweepCosts measures the audit's sweep: what so many seconds took in which so many sets
 // were swept.
 func (s *scale) sweepCosts(ctx context.Context) (took cost, seconds, swept float64, err error) {
-	if err := s.start(ctx, "--audit-sweep-rate=1000"); err != nil {
+	if err := s.start(ctx, "ACTIVITYD_AUDIT_SWEEP_RATE=1000"); err != nil {
 		return took, 0, 0, err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()

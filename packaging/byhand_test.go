@@ -61,9 +61,8 @@ func (d *debian) serveByHand(t *testing.T, m *localserver.MySQL, r *localserver.
 	must(t, socket.SetReadDeadline(time.Now().Add(90*time.Second)))
 	must(t, os.Chmod(d.path("run/notify"), 0o777))
 	var log lockedBuffer
-	serve := exec.CommandContext(t.Context(), "chroot", "--userspec=activityd:activityd", d.root,
-		"/bin/sh", "-c", "set -a; . "+environmentFile+"; exec /usr/bin/activityd serve")
-	serve.Env = []string{"NOTIFY_SOCKET=/run/notify"}
+	serve := exec.CommandContext(t.Context(), "chroot", "--userspec=activityd:activityd", d.root, "/usr/bin/activityd", "serve")
+	serve.Env = []string{"NOTIFY_SOCKET=/run/notify", "ACTIVITYD_CONFIG=" + environmentFile}
 	serve.Stderr = &log
 	must(t, serve.Start())
 	if state := read(t, socket); state != "READY=1" {

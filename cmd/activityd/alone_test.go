@@ -77,7 +77,7 @@ func TestAStoppedServeHandsTheSweepOver(t *testing.T) {
 	t.Parallel()
 	first := startInjured(t, 0, 1000)
 	held := awaitHeld(t, first.db, sweepName, 0)
-	second := start(t, configFor(t, first.config.mysqlDSN, first.config.redisURL, "--audit-sweep-rate=1000"))
+	second := start(t, configFor(t, first.config.mysqlDSN, first.config.redisURL, "ACTIVITYD_AUDIT_SWEEP_RATE=1000"))
 	eventually(t, "the second one is ready", func() bool {
 		var status int
 		_ = second.get(t, "/readyz", &status)
@@ -91,7 +91,7 @@ func TestAStoppedServeHandsTheSweepOver(t *testing.T) {
 func TestAKilledServeLeavesTheSweepToOthers(t *testing.T) {
 	t.Parallel()
 	m := newMasses(t, 3000)
-	killed := spawn(t, "--mysql-dsn="+m.dsn, "--redis-url="+m.url, "--audit-sweep-rate=50")
+	killed := spawn(t, "--mysql-dsn="+m.dsn, "--redis-url="+m.url, "ACTIVITYD_AUDIT_SWEEP_RATE=50")
 	held := awaitHeld(t, m.db, sweepName, 0)
 	position := func() string { return m.client.Get(t.Context(), "activityd_{sweep}_state").Val() }
 	eventually(t, "some are swept", func() bool { return strings.Contains(position(), `"after"`) })
@@ -99,7 +99,7 @@ func TestAKilledServeLeavesTheSweepToOthers(t *testing.T) {
 	_ = killed.cmd.Wait() // killed
 	before := position()
 	age(t, m.db, sweepName)
-	start(t, configFor(t, m.dsn, m.url, "--audit-sweep-rate=50"))
+	start(t, configFor(t, m.dsn, m.url, "ACTIVITYD_AUDIT_SWEEP_RATE=50"))
 	awaitHeld(t, m.db, sweepName, held.Fence)
 	eventually(t, "it goes on", func() bool { return position() != before })
 	began := func(state string) string { return strings.Split(state, ",")[0] }

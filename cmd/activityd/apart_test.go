@@ -55,8 +55,8 @@ func startApart(t *testing.T) *apartServers {
 	if out := succeed(t, append([]string{"schema", "--apply"}, a.flags...)...); out != "the 13 tables are there, and nothing is wrong with them\n" {
 		t.Errorf("schema --apply: %s", out)
 	}
-	url := startObserved(t, a.log, a.sites.DSN("own"), redisServer.URL(), append(a.pushed.flags,
-		a.flags[1], "--workers=default=5,fan_out=2,refill=2", "--fan-out-part=1", "--audit-sweep-rate=1000")...)
+	url := startObserved(t, a.log, a.sites.DSN("own"), redisServer.URL(), append(a.pushed.settings,
+		a.flags[1], "--workers=default=5,fan_out=2,refill=2", "--fan-out-part=1", "ACTIVITYD_AUDIT_SWEEP_RATE=1000")...)
 	a.flags = append(a.flags, "--redis-url="+redisServer.URL())
 	a.running = &running{metrics: url, redis: redisServer, client: redis.NewClient(&redis.Options{Network: "unix", Addr: redisServer.Addr()})}
 	t.Cleanup(func() { _ = a.client.Close() })

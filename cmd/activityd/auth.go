@@ -18,6 +18,7 @@ import (
 
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/httpserver"
+	"github.com/activityd/activityd/internal/settings"
 )
 
 // errOpen is the refusal to serve all that can reach an address. It is part of a
@@ -89,7 +90,7 @@ func (a *credentials) loadAPI(c *config, log *slog.Logger) error {
 	if c.tokenFile != "" {
 		tokens, reloader, err := auth.LoadTokens(c.tokenFile, log)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("--token-file (%s): %w", environmentName("token-file"), err))
+			errs = append(errs, fmt.Errorf("--token-file (%s): %w", settings.Variable("token-file"), err))
 		}
 		a.tokens, a.reloaders = tokens, append(a.reloaders, reloader)
 	}
@@ -99,21 +100,21 @@ func (a *credentials) loadAPI(c *config, log *slog.Logger) error {
 			err = errors.New("there is none in it: want lines as activityd token prints them")
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("--tokens (%s): %w", environmentName("tokens"), err))
+			errs = append(errs, fmt.Errorf("%s: %w", settings.Variable("tokens"), err))
 		}
 		a.tokens = auth.NewTokens(list)
 	}
 	if c.viewers.keys != "" {
 		viewers, reloader, err := auth.LoadViewers(c.viewers.keys, c.viewers.options(), log)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("--viewer-keys (%s): %w", environmentName("viewer-keys"), err))
+			errs = append(errs, fmt.Errorf("--viewer-keys (%s): %w", settings.Variable("viewer-keys"), err))
 		}
 		a.viewers, a.reloaders = viewers, append(a.reloaders, reloader)
 	}
 	if c.tlsCert != "" {
 		config, reloader, err := auth.LoadCertificate(c.tlsCert, c.tlsKey, log)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("--tls-cert (%s), --tls-key: %w", environmentName("tls-cert"), err))
+			errs = append(errs, fmt.Errorf("--tls-cert (%s), --tls-key: %w", settings.Variable("tls-cert"), err))
 		}
 		a.tls, a.reloaders = config, append(a.reloaders, reloader)
 	}

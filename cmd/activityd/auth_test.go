@@ -23,8 +23,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/contacts"
 	"github.com/activityd/activityd/internal/localserver/servertest"
@@ -118,7 +116,7 @@ func TestAHiddenUploadDoesNotShow(t *testing.T) {
 	t.Parallel()
 	file, reader := newTokenFile(t, "reader", "read")
 	admin := appendToken(t, file, "admin", "admin")
-	r := startAll(t, "--token-file="+file, "--need=2", "--headroom=0")
+	r := startAll(t, "--token-file="+file, "--need=2", "ACTIVITYD_HEADROOM=0")
 	r.makeSite(t, 3)
 	for i := 101; i <= 103; i++ {
 		must(t, r.site.SetContact(t.Context(), 1, member.ID(i), site.Grant{}))
@@ -167,7 +165,7 @@ func (r *running) answerTo(t *testing.T, path, secret string) string {
 func TestTokensOfTheEnvironment(t *testing.T) {
 	t.Parallel()
 	secret, line, _ := strings.Cut(strings.TrimSpace(succeed(t, "token", "a", "--scopes=read")), "\n")
-	r := startAll(t, "--tokens=# who may ask;"+line)
+	r := startAll(t, "ACTIVITYD_TOKENS=# who may ask;"+line)
 	url := r.url + "/v1/users/1/recent-contact-photos"
 	if got := ask(t, http.DefaultClient, "GET", url, ""); got != 401 {
 		t.Errorf("without it: %d", got)
@@ -175,16 +173,6 @@ func TestTokensOfTheEnvironment(t *testing.T) {
 	if got := ask(t, http.DefaultClient, "GET", url, secret); got != 404 {
 		t.Errorf("with it: %d, want 404 for a viewer who does not exist", got)
 	}
-}
-
-// parseServe reads flags of serve.
-func parseServe(t *testing.T, flags ...string) (*config, *pflag.FlagSet) {
-	t.Helper()
-	c := &config{}
-	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	c.serveFlags(f)
-	must(t, f.Parse(append([]string{dsn}, flags...)))
-	return c, f
 }
 
 func TestWithoutTokensOnlyThisMachineIsServed(t *testing.T) {
@@ -204,7 +192,7 @@ func TestWithoutTokensOnlyThisMachineIsServed(t *testing.T) {
 				t.Errorf("%s: %v does not say %q", listen, err, wayOut)
 			}
 		}
-		for _, flag := range []string{"--token-file=" + file, "--tokens=a read sha256:", "--role=workers"} {
+		for _, flag := range []string{"--token-file=" + file, "ACTIVITYD_TOKENS=a read sha256:", "--role=workers"} {
 			c, f := parseServe(t, "--listen="+listen, flag)
 			if err := c.check(f); err != nil {
 				t.Errorf("%s with %s: %v", listen, flag, err)
@@ -257,19 +245,20 @@ func TestBadAccessIsAnErrorAtTheStart(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad")
 	must(t, os.WriteFile(bad, []byte("a read "+secret), 0o600))
 	good, _ := newTokenFile(t, "a", "read")
-	for want, flags := range map[string][]string{
+	for want, given := range map[string][]string{
 		"--token-file (ACTIVITYD_TOKEN_FILE): the token file cannot be used: " + bad + ": line 1": {"--token-file=" + bad},
 		"--token-file (ACTIVITYD_TOKEN_FILE): the token file cannot be used: stat ":               {"--token-file=" + bad + "/x"},
-		"--tokens (ACTIVITYD_TOKENS): line 2: ":                                                   {"--tokens=;a read " + secret},
-		"--tokens (ACTIVITYD_TOKENS): there is none":                                              {"--tokens=;"},
-		"--tokens (ACTIVITYD_TOKENS): is given beside --token-file":                               {"--tokens=x", "--token-file=" + good},
+		"ACTIVITYD_TOKENS: line 2: ":                                                              {"ACTIVITYD_TOKENS=;a read " + secret},
+		"ACTIVITYD_TOKENS: there is none":                                                         {"ACTIVITYD_TOKENS=;"},
+		"ACTIVITYD_TOKENS: is given beside --token-file":                                          {"ACTIVITYD_TOKENS=x", "--token-file=" + good},
 		"--tls-key (ACTIVITYD_TLS_KEY): is missing":                                               {"--tls-cert=" + good},
 		"--tls-cert (ACTIVITYD_TLS_CERT): is missing":                                             {"--tls-key=" + good},
 		"--tls-cert (ACTIVITYD_TLS_CERT), --tls-key: the TLS certificate cannot be used: " + good: {"--tls-cert=" + good, "--tls-key=" + good},
 	} {
-		code, _, errs := command(t, nil, append([]string{"serve", dsn}, flags...)...)
+		environ, flags := settingsOf(given)
+		code, _, errs := command(t, environ, append([]string{"serve", dsn}, flags...)...)
 		if code != 1 || !strings.Contains(errs, want) || strings.Contains(errs, "S3CRET") {
-			t.Errorf("%v: exit code %d, %q, want %q", flags, code, errs, want)
+			t.Errorf("%v: exit code %d, %q, want %q", given, code, errs, want)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -42,10 +43,10 @@ func (o *bulkOptions) flags(f *pflag.FlagSet) {
 func (o *bulkOptions) check(f *pflag.FlagSet) error {
 	var errs []error
 	if o.parallel < 1 || o.parallel > 64 {
-		errs = append(errs, fmt.Errorf("--parallel (%s): is %d: want 1 to 64", environmentName("parallel"), o.parallel))
+		errs = append(errs, fmt.Errorf("--parallel: is %d: want 1 to 64", o.parallel))
 	}
 	if o.rate < 0 {
-		errs = append(errs, fmt.Errorf("--rate (%s): is %d: want 0 or more", environmentName("rate"), o.rate))
+		errs = append(errs, fmt.Errorf("--rate: is %d: want 0 or more", o.rate))
 	}
 	if o.resume != "" && f.Changed("after") {
 		errs = append(errs, errors.New("--after is given beside --resume: want one of the two"))
@@ -96,7 +97,7 @@ type bulkCommand struct {
 func openBulk(cmd *cobra.Command, c *config, o *bulkOptions, work bulk.Work, within bulk.Range, writes, touches bool) (_ *bulkCommand, err error) {
 	place, err := mysql.Place(c.mysqlDSN)
 	if err != nil {
-		return nil, fmt.Errorf("--mysql-dsn (%s): %w", environmentName("mysql-dsn"), err)
+		return nil, fmt.Errorf("--mysql-dsn (%s): %w", settings.Variable("mysql-dsn"), err)
 	}
 	sum := sha256.Sum256([]byte(place))
 	work.Members, work.Site = within.String(), hex.EncodeToString(sum[:8])
@@ -142,7 +143,7 @@ func (b *bulkCommand) checkSettings(ctx context.Context, materialize string, wri
 		return err
 	}
 	err = fmt.Errorf("--materialize (%s): is %s, but the sets in Redis are kept with --materialize=%s: want the same here, "+
-		"or start serve with the other first", environmentName("materialize"), materialize, kept)
+		"or start serve with the other first", settings.Variable("materialize"), materialize, kept)
 	if !writes {
 		_, err = fmt.Fprintf(b.reporter, "activityd: warning: %v\n", err)
 		return err

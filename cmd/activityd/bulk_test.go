@@ -223,8 +223,8 @@ func TestLongCommandsDoNotWaitForAnotherPassword(t *testing.T) {
 func TestLongCommandsRefuseWhatCannotBe(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ args, want string }{
-		{"--parallel=0", "--parallel (ACTIVITYD_PARALLEL): is 0: want 1 to 64"},
-		{"--rate=-1", "--rate (ACTIVITYD_RATE): is -1"},
+		{"--parallel=0", "--parallel: is 0: want 1 to 64"},
+		{"--rate=-1", "--rate: is -1"},
 		{"--after=7 --resume=file", "--after is given beside --resume"},
 		{"--progress=loud", "--progress"},
 		{"9-7", "the range ends before it begins"},

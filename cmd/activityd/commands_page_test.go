@@ -16,7 +16,7 @@ import (
 // commandsFile is written from the code by "make pages".
 const commandsFile = "../../docs/commands.md"
 
-var write = flag.Bool("write", false, "write docs/commands.md")
+var write = flag.Bool("write", false, "write docs/commands.md and docs/settings.md")
 
 const (
 	commandsHead = `# Commands

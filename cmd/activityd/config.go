@@ -14,20 +14,22 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
-// config is what the flags and the environment say. Each command registers the
-// groups of flags that it uses. docs/settings.md describes those of serve.
+// config is what the settings say. Each command registers the groups that it uses;
+// docs/settings.md has those of serve, which are all. A setting has a flag if it is changed
+// every day, or stands on a command line; see docs/decisions/0036-settings.md.
 type config struct {
 	mysqlDSN         string
 	queueDSN         string // empty: the queue is in the site's database
 	mysqlConnections int
 	redisURL         string
 
-	need, headroom, min int
-	materialize         string
-	setLife             time.Duration
+	need, headroom int
+	materialize    string
+	setLife        time.Duration
 
 	listen        string
 	pprof         bool
@@ -74,6 +76,7 @@ const (
 // makes small already; a member that reads once a month is not active.
 const defaultSetLife = 30 * 24 * time.Hour
 
+// defaultConnections is how many connections to MySQL a process has at most.
 const defaultConnections = 32
 
 // maxWaiting is the number of waiting tasks beyond which POST /v1/tasks is answered
@@ -94,35 +97,43 @@ var secretSettings = []string{"mysql-dsn", "queue-dsn", "redis-url", "tokens"}
 func withoutSecrets(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
-		return slices.ContainsFunc(secretSettings, func(flag string) bool { return environmentName(flag) == name })
+		return slices.ContainsFunc(secretSettings, func(flag string) bool { return settings.Variable(flag) == name })
 	})
 }
 
-// serveFlags registers every flag of serve.
+// allSettings returns the settings of serve, which are all that there are.
+func allSettings() *pflag.FlagSet {
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	new(config).serveFlags(all)
+	return all
+}
+
+// serveFlags registers all settings.
 func (c *config) serveFlags(f *pflag.FlagSet) {
-	c.mysqlFlags(f)
-	c.redisFlags(f)
-	c.listenFlag(f, "`address` for HTTP, or HTTPS; without tokens it must be one of this machine alone")
-	f.StringVar(&c.metricsListen, "metrics-listen", "127.0.0.1:9464",
-		"`address` for metrics and probes, in every role; empty for none; there is no authentication, so keep it off public networks")
-	f.BoolVar(&c.pprof, "pprof", false, "serve profiles of the process, too, where metrics are served, below /debug/pprof/")
-	f.StringVar(&c.tokenFile, "token-file", "", "`file` of the tokens that clients must show; read again when it changes, and at once on SIGHUP; activityd token makes its lines")
-	f.StringVar(&c.tokens, "tokens", "", "the `lines` of such a file themselves, with semicolons between them; they change with a restart only")
-	f.StringVar(&c.tlsCert, "tls-cert", "", "`file` of the certificate for TLS, and its chain, in PEM; read again when it changes")
-	f.StringVar(&c.tlsKey, "tls-key", "", "`file` of the certificate's key, in PEM")
-	c.serverFlags(f)
-	c.indexFlags(f)
-	f.IntVar(&c.auditSweepRate, "audit-sweep-rate", 50, "sets a second that the audit compares with MySQL, in one process with workers; 0: none")
+	for _, g := range c.groups() {
+		f.AddFlagSet(g.Flags)
+	}
 	c.auditShare = auditShare
-	c.viewers.flags(f)
-	c.push.flags(f)
-	c.logFlags(f)
+}
+
+// groups returns all settings, as docs/settings.md has them.
+func (c *config) groups() []settings.Group {
+	return []settings.Group{
+		settings.NewGroup("Servers", c.mysqlFlags, c.redisFlags),
+		settings.NewGroup("The process", c.serverFlags),
+		settings.NewGroup("The API", c.apiFlags),
+		settings.NewGroup("Tokens of viewers", c.viewers.flags),
+		settings.NewGroup("The index", c.indexFlags, c.auditFlags),
+		settings.NewGroup("Push", c.push.flags),
+		settings.NewGroup("The log", c.logFlags),
+	}
 }
 
 func (c *config) mysqlFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.mysqlDSN, "mysql-dsn", "", "the site's database, `user:password@tcp(host:3306)/name`; it must be the primary (required)")
 	f.StringVar(&c.queueDSN, "queue-dsn", "", "the queue's database, `user:password@tcp(host:3306)/name`, if it has one of its own; the same for all processes and commands")
-	f.IntVar(&c.mysqlConnections, "mysql-connections", defaultConnections, "max connections to MySQL, and as many to the database of --queue-dsn; a quarter may walk for reads at once")
+	f.Var(settings.NewNumber(&c.mysqlConnections, defaultConnections, 1, 100_000, "connections"), "mysql-connections",
+		"max connections to MySQL, and as many to the database of --queue-dsn; a quarter may walk for reads at once")
 }
 
 func (c *config) redisFlags(f *pflag.FlagSet) {
@@ -136,19 +147,20 @@ func (c *config) notifyFlag(f *pflag.FlagSet) {
 }
 
 func (c *config) indexFlags(f *pflag.FlagSet) {
-	f.IntVar(&c.need, "need", 10, "candidates that a read wants; stored with the sets, as are headroom and min")
-	f.IntVar(&c.headroom, "headroom", 20, "`percent` stored beyond need, rounded up")
-	f.IntVar(&c.min, "min", 0, "members below which a set is refilled; 0: need")
-	f.Var(newChoice(&c.materialize, materializeAll, materializeActive), "materialize", "which members have sets: all, or only the active ones, which read")
+	f.Var(settings.NewNumber(&c.need, 10, 1, 10_000, "candidates"), "need", "candidates that a read wants; stored with the sets, as is ACTIVITYD_HEADROOM")
+	f.Var(settings.NewNumber(&c.headroom, 20, 0, 1000, "percent"), "headroom", "what sets hold beyond need, rounded up; stored with the sets")
+	f.Var(settings.NewChoice(&c.materialize, materializeAll, materializeActive), "materialize", "which members have sets: all, or only the active ones, which read")
+	settings.NoFlag(f, "headroom")
 	c.setLife = defaultSetLife
 }
 
 func (c *config) serverFlags(f *pflag.FlagSet) {
-	f.Var(newChoice(&c.role, roleAll, roleAPI, roleWorkers), "role", "what this process does")
-	f.StringToIntVar(&c.workers, "workers", nil, "workers of each queue, `queue=number,…`; standard queues that are not named keep theirs")
+	f.Var(settings.NewChoice(&c.role, roleAll, roleAPI, roleWorkers), "role", "what this process does")
+	f.StringToIntVar(&c.workers, "workers", nil, "workers of each queue, `queue=number,…`, 0 to 1000; standard queues that are not named keep theirs")
 	c.workers, f.Lookup("workers").DefValue = defaultWorkers()
-	f.DurationVar(&c.grace, "grace", queue.DefaultGrace, "how long requests may take to finish at the stop, and then tasks")
-	f.DurationVar(&c.keepTasks, "keep-tasks", 0, "how long tasks are kept after they are done; 0: not at all")
+	f.Var(settings.NewNumber(&c.grace, queue.DefaultGrace, time.Millisecond, time.Hour, ""), "grace", "how long requests may take to finish at the stop, and then tasks")
+	f.Var(settings.NewNumber(&c.keepTasks, 0, 0, 8760*time.Hour, ""), "keep-tasks", "how long tasks are kept after they are done; 0: not at all")
+	settings.NoFlag(f, "keep-tasks")
 	c.testFlags(f)
 }
 
@@ -156,9 +168,9 @@ func (c *config) serverFlags(f *pflag.FlagSet) {
 // shorter lease or poll only costs more statements, a larger part of a fan-out only
 // holds its worker for longer.
 func (c *config) testFlags(f *pflag.FlagSet) {
-	f.DurationVar(&c.lease, "task-lease", queue.DefaultLease, "lease of claimed tasks")
-	f.DurationVar(&c.poll, "poll", queue.DefaultPoll, "interval at which idle workers look for tasks")
-	f.IntVar(&c.fanOutPart, "fan-out-part", tasks.DefaultPartSize, "followers that one task of a fan-out updates")
+	f.Var(settings.NewNumber(&c.lease, queue.DefaultLease, time.Second, queue.MaxLease, ""), "task-lease", "lease of claimed tasks")
+	f.Var(settings.NewNumber(&c.poll, queue.DefaultPoll, time.Millisecond, time.Hour, ""), "poll", "interval at which idle workers look for tasks")
+	f.Var(settings.NewNumber(&c.fanOutPart, tasks.DefaultPartSize, 1, 100_000, ""), "fan-out-part", "followers that one task of a fan-out updates")
 	for _, name := range []string{"task-lease", "poll", "fan-out-part"} {
 		_ = f.MarkHidden(name) // there is this flag
 	}
@@ -176,41 +188,56 @@ func defaultWorkers() (counts map[string]int, text string) {
 	return counts, strings.Join(words, ",")
 }
 
+func (c *config) auditFlags(f *pflag.FlagSet) {
+	f.Var(settings.NewNumber(&c.auditSweepRate, 50, 0, 100_000, "sets/s"), "audit-sweep-rate",
+		"how fast the audit goes through all sets and compares them with MySQL, in one process with workers at a time; 0: not at all")
+	settings.NoFlag(f, "audit-sweep-rate")
+}
+
+func (c *config) apiFlags(f *pflag.FlagSet) {
+	c.listenFlag(f, "`address` for HTTP, or HTTPS; without tokens it must be one of this machine alone")
+	f.StringVar(&c.metricsListen, "metrics-listen", "127.0.0.1:9464",
+		"`address` for metrics and probes, in every role; empty for none; there is no authentication, so keep it off public networks")
+	f.BoolVar(&c.pprof, "pprof", false, "serve profiles of the process, too, where metrics are served, below /debug/pprof/")
+	f.StringVar(&c.tokenFile, "token-file", "", "`file` of the tokens that clients must show; read again when it changes, and at once on SIGHUP; activityd token makes its lines")
+	f.StringVar(&c.tokens, "tokens", "", "the `lines` of such a file themselves, with semicolons between them; they change with a restart only")
+	f.StringVar(&c.tlsCert, "tls-cert", "", "`file` of the certificate for TLS, and its chain, in PEM; read again when it changes")
+	f.StringVar(&c.tlsKey, "tls-key", "", "`file` of the certificate's key, in PEM")
+	settings.NoFlag(f, "tokens")
+}
+
 func (c *config) listenFlag(f *pflag.FlagSet, usage string) {
 	f.StringVar(&c.listen, "listen", "127.0.0.1:8080", usage)
 }
 
 func (c *config) logFlags(f *pflag.FlagSet) {
-	f.Var(newChoice(&c.logLevel, "debug", "info", "warn", "error"), "log-level", "the lowest level that is logged")
+	f.Var(settings.NewChoice(&c.logLevel, "debug", "info", "warn", "error"), "log-level", "the lowest level that is logged")
 	f.Lookup("log-level").DefValue, c.logLevel = "info", "info"
-	f.Var(newChoice(&c.logFormat, "text", "json"), "log-format", "form of the log")
+	f.Var(settings.NewChoice(&c.logFormat, "text", "json"), "log-format", "form of the log, which goes to stderr")
 }
 
-// check returns an error for each value that cannot be, named by its flag. It
-// looks only at the groups of flags that are registered.
+// check returns an error for each value that cannot be, named by its setting. It
+// looks only at the groups that are registered.
 func (c *config) check(f *pflag.FlagSet) error {
 	var errs []error
 	want := func(flag string, ok bool, format string, args ...any) {
-		if f.Lookup(flag) != nil && !ok {
-			errs = append(errs, fmt.Errorf("--%s (%s): %s", flag, environmentName(flag), fmt.Sprintf(format, args...)))
+		if setting := f.Lookup(flag); setting != nil && !ok {
+			errs = append(errs, fmt.Errorf("%s: %s", settings.Name(setting), fmt.Sprintf(format, args...)))
 		}
 	}
+	f.VisitAll(func(setting *pflag.Flag) {
+		if number, ok := setting.Value.(interface{ Check() error }); ok {
+			err := number.Check()
+			want(setting.Name, err == nil, "%v", err)
+		}
+	})
 	want("mysql-dsn", c.mysqlDSN != "", "is required: user:password@tcp(host:3306)/database")
-	want("mysql-connections", c.mysqlConnections >= 1, "is %d: want at least 1", c.mysqlConnections)
 	want("listen", c.listen != "", "is empty: want an address, as in 127.0.0.1:8080")
 	open := c.checkOpen(f)
 	want("listen", open == nil, "%s: %v", c.listen, open)
 	want("tokens", c.tokens == "" || c.tokenFile == "", "is given beside --token-file: want one of the two")
 	want("tls-cert", c.tlsCert != "" || c.tlsKey == "", "is missing: --tls-key needs it")
 	want("tls-key", c.tlsKey != "" || c.tlsCert == "", "is missing: --tls-cert needs it")
-	_, err := c.indexOptions()
-	want("need", err == nil, "with --headroom and --min: %v", err)
-	want("grace", c.grace >= time.Millisecond, "is %v: want at least 1ms", c.grace)
-	want("keep-tasks", c.keepTasks >= 0, "is %v: want 0 or more", c.keepTasks)
-	want("task-lease", c.lease >= time.Second && c.lease <= queue.MaxLease, "is %v: want 1s to %v", c.lease, queue.MaxLease)
-	want("poll", c.poll >= time.Millisecond, "is %v: want at least 1ms", c.poll)
-	want("fan-out-part", c.fanOutPart >= 1 && c.fanOutPart <= 100_000, "is %d: want 1 to 100000", c.fanOutPart)
-	want("audit-sweep-rate", c.auditSweepRate >= 0 && c.auditSweepRate <= 100_000, "is %d: want 0 to 100000", c.auditSweepRate)
 	c.viewers.check(want)
 	c.push.check(want)
 	for _, name := range slices.Sorted(maps.Keys(c.workers)) {
@@ -226,7 +253,7 @@ func (c *config) check(f *pflag.FlagSet) error {
 }
 
 func (c *config) indexOptions() (index.Options, error) {
-	s, err := index.NewSettings(c.need, c.headroom, c.min)
+	s, err := index.NewSettings(c.need, c.headroom, 0)
 	o := index.Options{Settings: s}
 	if c.materialize == materializeActive {
 		o.SetLife = c.setLife

@@ -3,12 +3,16 @@ package main
 import (
 	"io"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/activityd/activityd/internal/settings"
 )
 
 const dsn = "--mysql-dsn=root:s3cret@tcp(127.0.0.1:1)/site"
@@ -33,26 +37,30 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{args: []string{"serve", dsn, "--redis-url=redis://:s3cret@host/-1"}, want: "--redis-url"},
 		{args: []string{"serve", dsn, "--role=both"}, want: `invalid argument "both" for "--role" flag: want all, api, workers`},
 		{args: []string{"serve", dsn, "--need=0"}, want: "--need (ACTIVITYD_NEED)"},
-		{args: []string{"serve", dsn, "--min=13"}, want: "min is 13: want 1 to 12"},
-		{args: []string{"serve", dsn, "--headroom=-1"}, want: "headroom is -1"},
+		{args: []string{"serve", dsn, "--need=10001"}, want: "--need (ACTIVITYD_NEED): is 10001: want 1 to 10000 candidates"},
+		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_HEADROOM=-1"}, want: "ACTIVITYD_HEADROOM: is -1: want 0 to 1000 percent"},
 		{args: []string{"serve", dsn, "--workers=default=0,fan_out=0,fan_out_slots=0,refill=0,notify=0,push=0,push_urgent=0"}, want: "--workers (ACTIVITYD_WORKERS): there is none"},
 		{args: []string{"serve", dsn, "--materialize=some"}, want: "--materialize"},
 		{args: []string{"serve", dsn, "--workers=" + strings.Repeat("q", 33) + "=3"}, want: "--workers (ACTIVITYD_WORKERS): queue "},
-		{args: []string{"serve", dsn, "--keep-tasks=-1s"}, want: "--keep-tasks (ACTIVITYD_KEEP_TASKS): is -1s"},
+		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_KEEP_TASKS=-1s"}, want: "ACTIVITYD_KEEP_TASKS: is -1s: want 0s to 8760h"},
 		{args: []string{"serve", dsn, "--mysql-connections=0"}, want: "--mysql-connections (ACTIVITYD_MYSQL_CONNECTIONS): is 0"},
-		{args: []string{"serve", dsn, "--audit-sweep-rate=-1"}, want: "--audit-sweep-rate (ACTIVITYD_AUDIT_SWEEP_RATE): is -1"},
+		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_AUDIT_SWEEP_RATE=-1"}, want: "ACTIVITYD_AUDIT_SWEEP_RATE: is -1: want 0 to 100000 sets/s"},
 		{args: []string{"serve", dsn, "--log-format=xml"}, want: "--log-format"},
 		{args: []string{"serve", dsn, "--viewer-keys=/no/file"}, want: "--viewer-keys (ACTIVITYD_VIEWER_KEYS): the viewer keys cannot be used"},
 		{args: []string{"serve", dsn, "--viewer-audience=a"}, want: "--viewer-audience (ACTIVITYD_VIEWER_AUDIENCE): needs --viewer-keys"},
-		{args: []string{"serve", dsn, "--viewer-rate=10"}, want: "--viewer-rate (ACTIVITYD_VIEWER_RATE): with --viewer-burst: want a rate"},
-		{args: []string{"serve", dsn, "--viewer-burst=-1"}, want: "with --viewer-burst: want a burst"},
+		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_VIEWER_RATE=10"}, want: "ACTIVITYD_VIEWER_RATE: want a rate"},
+		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_VIEWER_BURST=-1"}, want: "ACTIVITYD_VIEWER_BURST: is -1: want 0 to 1000000 requests"},
 		{args: []string{"serve", dsn, "--allow-origin=https://photos.example"}, want: "--allow-origin (ACTIVITYD_ALLOW_ORIGIN): needs --viewer-keys"},
 		{args: []string{"serve", dsn, "--viewer-keys=a", "--allow-origin=https://photos.example,*"}, want: `--allow-origin (ACTIVITYD_ALLOW_ORIGIN): "*": want https://host`},
 		{args: []string{"serve", dsn, "--viewer-keys=a"}, environ: []string{"ACTIVITYD_ALLOW_ORIGIN=https://a.example,https://photos.example/a"}, want: `"https://photos.example/a": want https://host`},
 		{args: []string{"serve", dsn, "--listen=nonsense"}, want: "--listen (ACTIVITYD_LISTEN)"},
-		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_WORKERS=ten"}, want: "ACTIVITYD_WORKERS: cannot be read: want queue=number,…, as for --workers"},
-		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_LOG_LEVEL=loud"}, want: "ACTIVITYD_LOG_LEVEL: cannot be read: want debug|info|warn|error, as for --log-level"},
-		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_NEED=ten"}, want: "ACTIVITYD_NEED: cannot be read: want int, as for --need"},
+		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_WORKERS=ten"}, want: "ACTIVITYD_WORKERS: cannot be read: want queue=number,…"},
+		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_LOG_LEVEL=loud"}, want: "ACTIVITYD_LOG_LEVEL: cannot be read: want debug|info|warn|error"},
+		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_NEED=ten"}, want: "ACTIVITYD_NEED: cannot be read: want 1 to 10000 candidates"},
+		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_KEEP_TASKS=ten"}, want: "ACTIVITYD_KEEP_TASKS: cannot be read: want 0s to 8760h\n"},
+		{args: []string{"serve", dsn, "--tokens=s3cret"}, want: "unknown flag: --tokens; it is the setting ACTIVITYD_TOKENS, for the environment or the file of --config"},
+		{args: []string{"serve", dsn, "--config=/no/file"}, want: "--config (ACTIVITYD_CONFIG): open /no/file"},
+		{args: []string{"serve", dsn}, environ: []string{"ACTIVITYD_CONFIG=/no/file"}, want: "--config (ACTIVITYD_CONFIG): open /no/file"},
 		{args: []string{"serve", dsn, "extra"}, want: "extra"},
 		{args: []string{"serve", dsn, "--lisen=:80"}, want: "unknown flag: --lisen; did you mean --listen?"},
 		{args: []string{"serve", dsn, "--workers=abc"}, want: `--workers: "abc": want queue=number,…`},
@@ -99,18 +107,23 @@ func TestAllWrongValuesAreToldAtOnce(t *testing.T) {
 	}
 }
 
-func TestTheCommandLineWinsOverTheEnvironment(t *testing.T) {
+// A flag wins over the environment, that over the file, and the file over the default.
+func TestWhereSettingsComeFrom(t *testing.T) {
 	t.Parallel()
 	c := &config{}
 	f := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	c.serverFlags(f)
 	c.indexFlags(f)
-	must(t, f.Parse([]string{"--headroom=3"}))
+	must(t, f.Parse([]string{"--need=3"}))
+	file := filepath.Join(t.TempDir(), "environment")
+	must(t, os.WriteFile(file, []byte("ACTIVITYD_NEED=30\nACTIVITYD_GRACE='30s'\nACTIVITYD_HEADROOM=\"31\"\n"), 0o600))
 	var warnings strings.Builder
-	environ := []string{"ACTIVITYD_HEADROOM=5", "ACTIVITYD_GRACE=2s", "ACTIVITYD_WORKERS=default=7,fan_out=0", "NEED=99", "ACTIVITYD_NEED=20", "ACTIVITYD_TEST_X=1", "ACTIVITYD_WALKS=s3cret"}
-	must(t, fromEnvironment(f, f, environ, &warnings))
-	if c.headroom != 3 || c.grace != 2*time.Second || c.need != 20 {
-		t.Errorf("headroom %d, grace %v, need %d", c.headroom, c.grace, c.need)
+	loader := settings.Loader{Settings: allSettings(), Warnings: &warnings, Environ: []string{
+		"ACTIVITYD_NEED=20", "ACTIVITYD_GRACE=2s", "ACTIVITYD_WORKERS=default=7,fan_out=0", "NEED=99", "ACTIVITYD_TEST_X=1", "ACTIVITYD_WALKS=s3cret",
+	}}
+	must(t, loader.Load(f, file))
+	if c.need != 3 || c.grace != 2*time.Second || c.headroom != 31 || c.keepTasks != 0 {
+		t.Errorf("need %d, grace %v, headroom %d, keep-tasks %v", c.need, c.grace, c.headroom, c.keepTasks)
 	}
 	if got, want := warnings.String(), "activityd: ACTIVITYD_WALKS has no effect: there is no such setting\n"; got != want {
 		t.Errorf("warned %q, want %q", got, want)
@@ -122,71 +135,75 @@ func TestTheCommandLineWinsOverTheEnvironment(t *testing.T) {
 	}
 }
 
+// One file is for all commands, which take from it what they need.
+func TestCommandsReadTheFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "environment")
+	must(t, os.WriteFile(file, []byte("ACTIVITYD_MYSQL_DSN='root:s3cret@tcp(127.0.0.1:1)/site'\nACTIVITYD_NEED=0\n"), 0o600))
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"serve"}, "--need (ACTIVITYD_NEED): is 0"},
+		{[]string{"tasks", "list"}, "127.0.0.1:1"},
+		{[]string{"once", "digest", "--", "true"}, "127.0.0.1:1"},
+	} {
+		for _, given := range []struct{ flags, environ []string }{{flags: []string{"--config=" + file}}, {environ: []string{"ACTIVITYD_CONFIG=" + file}}} {
+			code, out, errs := command(t, given.environ, slices.Insert(slices.Clone(c.args), 1, given.flags...)...)
+			if code == 0 || !strings.Contains(errs, c.want) || strings.Contains(out+errs, "s3cret") {
+				t.Errorf("%v: exit code %d, %q, want %q", c.args, code, errs, c.want)
+			}
+		}
+	}
+	if out := succeed(t, "version", "--config=/no/file"); out == "" {
+		t.Error("a command without settings does not need it")
+	}
+	must(t, os.WriteFile(file, []byte("ACTIVITYD_MYSQL_DNS='s3cret'\n"), 0o600))
+	code, _, errs := command(t, nil, "tasks", "list", "--config="+file)
+	if want := file + ":1: there is no setting ACTIVITYD_MYSQL_DNS; the nearest is ACTIVITYD_MYSQL_DSN\n"; code != 1 || !strings.HasSuffix(errs, want) {
+		t.Errorf("exit code %d, %q, want %q", code, errs, want)
+	}
+}
+
+// Operators read the help of serve as one page.
+func TestServeHasFewFlags(t *testing.T) {
+	t.Parallel()
+	help := succeed(t, "serve", "--help")
+	if flags := regexp.MustCompile(`(?m)^ +(-\w, )?--`).FindAllString(help, -1); len(flags) < 15 || len(flags) > 24 {
+		t.Errorf("%d flags: %s", len(flags), help)
+	}
+}
+
 func TestHelpNamesTheVariableOfEverySetting(t *testing.T) {
 	t.Parallel()
-	settings := newServe().Flags()
+	all := allSettings()
 	for _, cmd := range newRoot(nil, io.Discard, io.Discard).Commands() {
 		help := succeed(t, cmd.Name(), "--help")
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			if isSetting := settings.Lookup(f.Name) != nil; !f.Hidden && strings.Contains(help, "["+environmentName(f.Name)+"]") != isSetting {
-				t.Errorf("%s --help names %s: %v, want %v", cmd.Name(), environmentName(f.Name), !isSetting, isSetting)
+			if isSetting := all.Lookup(f.Name) != nil; !f.Hidden && strings.Contains(help, "["+settings.Variable(f.Name)+"]") != isSetting {
+				t.Errorf("%s --help names %s: %v, want %v", cmd.Name(), settings.Variable(f.Name), !isSetting, isSetting)
 			}
 		})
 	}
 }
 
-// The tables of the settings in docs/settings.md have each flag of serve and no other,
-// with its variable and its default: those of push, those of viewers, and all others.
-func TestTheDocsListTheSettings(t *testing.T) {
+// docs/commands.md has each command.
+func TestTheDocsListTheCommands(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/settings.md")
+	page, err := os.ReadFile("../../docs/commands.md")
 	must(t, err)
-	ofPush := pflag.NewFlagSet("push", pflag.ContinueOnError)
-	new(pushConfig).flags(ofPush)
-	ofViewers := pflag.NewFlagSet("viewers", pflag.ContinueOnError)
-	new(viewerConfig).flags(ofViewers)
-	serve := newServe().Flags()
-	ofPush.VisitAll(func(f *pflag.Flag) {
-		if serve.Lookup(f.Name) == nil {
-			t.Errorf("serve has no --%s", f.Name)
+	commands := 0
+	for _, cmd := range newRoot(nil, io.Discard, io.Discard).Commands() {
+		if !cmd.IsAvailableCommand() {
+			continue
 		}
-	})
-	for _, table := range []struct {
-		heading string
-		is      func(name string) bool
-		most    int
-	}{
-		{"Settings", func(name string) bool { return ofPush.Lookup(name) == nil && ofViewers.Lookup(name) == nil }, 22},
-		{"Settings of viewer tokens", func(name string) bool { return ofViewers.Lookup(name) != nil }, 5},
-		{"Settings of push", func(name string) bool { return ofPush.Lookup(name) != nil }, 11},
-	} {
-		_, rest, _ := strings.Cut(string(page), "\n### "+table.heading+"\n")
-		section, _, _ := strings.Cut(rest, "\n### ")
-		listed := make(map[string]string)
-		for _, row := range regexp.MustCompile("(?m)^\\| `--([a-z-]+)` \\| `([A-Z_]+)` \\|([^|]*)\\|").FindAllStringSubmatch(section, -1) {
-			if row[2] != environmentName(row[1]) {
-				t.Errorf("--%s is listed with the variable %s", row[1], row[2])
-			}
-			listed[row[1]] = strings.Trim(row[3], " `")
+		commands++
+		if !strings.Contains(string(page), "\n| `activityd "+cmd.Name()) {
+			t.Errorf("docs/commands.md does not have %s", cmd.Name())
 		}
-		settings := 0
-		serve.VisitAll(func(f *pflag.Flag) {
-			if f.Hidden || !table.is(f.Name) {
-				return
-			}
-			settings++
-			got, ok := listed[f.Name]
-			if want := f.DefValue; !ok || got != want {
-				t.Errorf("--%s: listed %v, with the default %q, want %q", f.Name, ok, got, want)
-			}
-			delete(listed, f.Name)
-		})
-		for name := range listed {
-			t.Errorf("--%s is listed under %s, and does not belong there", name, table.heading)
-		}
-		if settings == 0 || settings > table.most {
-			t.Errorf("%s: %d, want %d at most", table.heading, settings, table.most)
-		}
+	}
+	if commands < 10 {
+		t.Errorf("there are %d commands", commands)
 	}
 }
 

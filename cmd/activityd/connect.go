@@ -21,6 +21,7 @@ import (
 
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/wake"
 )
 
@@ -30,7 +31,7 @@ func openMySQL(c *config) (db, queueDB *sql.DB, err error) {
 	open := func(flag, dsn string) (*sql.DB, error) {
 		db, err := mysql.Open(dsn, mysql.WithMaxOpen(c.mysqlConnections))
 		if err != nil {
-			return nil, fmt.Errorf("--%s (%s): %w", flag, environmentName(flag), err)
+			return nil, fmt.Errorf("--%s (%s): %w", flag, settings.Variable(flag), err)
 		}
 		return db, nil
 	}
@@ -126,7 +127,7 @@ func openRedis(address string) (redis.UniversalClient, error) {
 func namedRedis(err error) error {
 	if errors.Is(err, index.ErrNoDatabase) {
 		return fmt.Errorf("--redis-url (%s): %w: want a number that the server has, as in redis://host:6379/0; a cluster has 0 only, and its URL is redis+cluster://host:6379",
-			environmentName("redis-url"), err)
+			settings.Variable("redis-url"), err)
 	}
 	return err
 }

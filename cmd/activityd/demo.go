@@ -27,6 +27,7 @@ import (
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/schema"
+	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -73,11 +74,11 @@ func runDemo(ctx context.Context, c *config, o demoOptions, spec world.Spec, out
 	web := &http.Server{ReadHeaderTimeout: api.DefaultReadTimeout, IdleTimeout: api.DefaultIdleTimeout}
 	page := httpserver.New(web, httpserver.Options{Log: log})
 	if err := page.Listen(ctx, c.listen); err != nil {
-		return fmt.Errorf("--listen (%s): %w; choose another with --listen 127.0.0.1:0", environmentName("listen"), err)
+		return fmt.Errorf("--listen (%s): %w; choose another with --listen 127.0.0.1:0", settings.Variable("listen"), err)
 	}
 	defer func() { err = errors.Join(err, page.Close()) }()
 	if !httpserver.IsLoopback(page.Addr()) { // a name that resolves to another address
-		return fmt.Errorf("--listen (%s): %s: %w", environmentName("listen"), page.Addr(), errOpenDemo)
+		return fmt.Errorf("--listen (%s): %s: %w", settings.Variable("listen"), page.Addr(), errOpenDemo)
 	}
 	b, err := openDemoBackend(ctx, c, o, out)
 	defer func() { err = errors.Join(err, b.closers.close()) }()
@@ -113,7 +114,7 @@ func runDemo(ctx context.Context, c *config, o demoOptions, spec world.Spec, out
 	sayf(out, "The demo is at http://%s/  (stop it with Ctrl-C)", page.Addr())
 	if b.db != nil {
 		sayf(out, "Other commands, such as activityd push show, find its servers by\n  export %s='%s' %s='%s'",
-			environmentName("mysql-dsn"), c.mysqlDSN, environmentName("redis-url"), c.redisURL)
+			settings.Variable("mysql-dsn"), c.mysqlDSN, settings.Variable("redis-url"), c.redisURL)
 	}
 	return s.run(ctx)
 }

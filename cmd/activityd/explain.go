@@ -17,6 +17,7 @@ import (
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -75,7 +76,7 @@ func advised(id member.ID, err error) error {
 	case errors.Is(err, contacts.ErrNoMember):
 		return noMember(id)
 	case errors.Is(err, mysql.ErrUnavailable):
-		return fmt.Errorf("%w: start MySQL, or correct --mysql-dsn (%s)", err, environmentName("mysql-dsn"))
+		return fmt.Errorf("%w: start MySQL, or correct --mysql-dsn (%s)", err, settings.Variable("mysql-dsn"))
 	}
 	return err
 }

@@ -8,16 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/signal"
-	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	_ "golang.org/x/crypto/x509roots/fallback" // the CAs of push services, where the host has none: in a container
+
+	"github.com/activityd/activityd/internal/settings"
 )
 
 func main() {
@@ -93,51 +92,58 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// newRoot returns the command with its sub-commands. The settings, which are the
-// flags of serve, may also come from the environment; see [fromEnvironment].
+// newRoot returns the command with its sub-commands.
 func newRoot(environ []string, stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "activityd",
 		Short: "The newest photos of the contact who was active last, at a cost that does not grow",
 		Long: "activityd keeps, beside a photo site's MySQL, an index in Redis of each member's most\n" +
 			"recently active contacts, and answers from both what the homepage shows.\n\n" +
-			"Every flag of serve can come from the environment instead, for all commands: --mysql-dsn is\n" +
-			"ACTIVITYD_MYSQL_DSN, and so on. A flag on the command line wins.",
+			"Settings come from flags, from the environment, or from the file of --config, for all commands:\n" +
+			"--mysql-dsn is ACTIVITYD_MYSQL_DSN, and so on. A flag wins over the environment, and that over the\n" +
+			"file, which has lines such as ACTIVITYD_NEED='20'. Some settings have no flag: the page\n" +
+			"settings.md of the documentation has all of them.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       version(),
 	}
-	serve := newServe()
-	settings := serve.Flags()
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		return fromEnvironment(cmd.Flags(), settings, environ, cmd.ErrOrStderr())
-	}
-	root.AddCommand(serve, newToken(), newDemo(), newSchema(), newEnqueue(), newTasks(), newShow(), newExplain(), newVerify(), newBackfill(), newReset(), newOnce(environ), newWatchdog(), newPush(), newVersion(), newReference(settings))
+	all := allSettings()
+	file := ""
+	root.PersistentFlags().StringVar(&file, "config", "", "`file` of settings, with lines ACTIVITYD_NAME='value' ["+settings.FileVariable+"]")
+	loader := settings.Loader{Settings: all, Environ: environ, Others: onceVariables(), Warnings: stderr}
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return loader.Load(cmd.Flags(), file) }
+	root.AddCommand(newServe(), newToken(), newDemo(), newSchema(), newEnqueue(), newTasks(), newShow(), newExplain(), newVerify(), newBackfill(), newReset(), newOnce(environ), newWatchdog(), newPush(), newVersion(), newReference())
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
-	describeFlags(root, settings)
+	completeFile(root, "config")
+	describeFlags(root, all)
 	explainUsage(root)
 	return root
 }
 
 // describeFlags adds to the help of each setting the variable that sets it, and has
 // shells complete words and the names of files.
-func describeFlags(parent *cobra.Command, settings *pflag.FlagSet) {
+func describeFlags(parent *cobra.Command, all *pflag.FlagSet) {
 	for _, cmd := range parent.Commands() {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			if settings.Lookup(f.Name) != nil {
-				f.Usage += " [" + environmentName(f.Name) + "]"
+			if all.Lookup(f.Name) != nil {
+				f.Usage += " [" + settings.Variable(f.Name) + "]"
 			}
-			if c, ok := f.Value.(choice); ok {
-				completeFlag(cmd, f.Name, c.words)
+			if c, ok := f.Value.(settings.Choice); ok {
+				completeFlag(cmd, f.Name, c.Words)
 			} else if kind, _ := pflag.UnquoteUsage(f); kind == "file" {
-				_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)) // there is this flag
+				completeFile(cmd, f.Name)
 			}
 		})
-		describeFlags(cmd, settings)
+		describeFlags(cmd, all)
 	}
+}
+
+// completeFile has shells complete the names of files for a flag.
+func completeFile(cmd *cobra.Command, flag string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)) // there is this flag
 }
 
 // completeFlag has shells complete the words of a flag.
@@ -147,72 +153,4 @@ func completeFlag[S ~string](cmd *cobra.Command, flag string, words []S) {
 		list[i] = string(word)
 	}
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)) // there is this flag
-}
-
-// choice is a flag that takes one of some words.
-type choice struct {
-	value *string
-	words []string
-}
-
-// newChoice returns a flag that takes one of words, the first by default.
-func newChoice(value *string, words ...string) choice {
-	*value = words[0]
-	return choice{value, words}
-}
-
-func (c choice) String() string { return *c.value }
-
-// Type is what the help shows for the value.
-func (c choice) Type() string { return strings.Join(c.words, "|") }
-
-func (c choice) Set(word string) error {
-	if !slices.Contains(c.words, word) {
-		return fmt.Errorf("want %s", strings.Join(c.words, ", "))
-	}
-	*c.value = word
-	return nil
-}
-
-// environmentPrefix begins the names of the variables that are settings, and
-// testPrefix those of the tests.
-const (
-	environmentPrefix = "ACTIVITYD_"
-	testPrefix        = "ACTIVITYD_TEST_"
-)
-
-// environmentName is the variable that sets the flag of the given name.
-func environmentName(flag string) string {
-	return environmentPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-}
-
-// fromEnvironment sets those of the flags that are settings and that the command line
-// left alone. Its errors name the variable but not the value, which may be a secret.
-// It warns of variables that are no settings, such as those of an older version; it
-// does not refuse them, because other programs use the prefix, too: Kubernetes does
-// for a service of this name.
-func fromEnvironment(flags, settings *pflag.FlagSet, environ []string, warnings io.Writer) error {
-	values := make(map[string]string)
-	for _, pair := range environ {
-		if name, value, ok := strings.Cut(pair, "="); ok && strings.HasPrefix(name, environmentPrefix) && !strings.HasPrefix(name, testPrefix) {
-			values[name] = value
-		}
-	}
-	for _, name := range onceVariables() {
-		delete(values, name)
-	}
-	var errs []error
-	settings.VisitAll(func(setting *pflag.Flag) {
-		name := environmentName(setting.Name)
-		value, ok := values[name]
-		delete(values, name)
-		f := flags.Lookup(setting.Name)
-		if ok && f != nil && !f.Changed && flags.Set(f.Name, value) != nil {
-			errs = append(errs, fmt.Errorf("%s: cannot be read: want %s, as for --%s", name, wantedOf(f), f.Name))
-		}
-	})
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		_, _ = fmt.Fprintf(warnings, "activityd: %s has no effect: there is no such setting\n", name)
-	}
-	return errors.Join(errs...)
 }

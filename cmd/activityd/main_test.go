@@ -3,13 +3,12 @@ package main
 import (
 	"bytes"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/once/oncetest"
 )
 
 // asProgram makes the test binary be activityd, for the tests that need a
@@ -21,20 +20,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" || len(os.Args) > 1 && os.Args[1] == watchdogCommand {
 		main()
 	}
-	takeHUP()
+	oncetest.TakeHUP()
 	servertest.Main(m)
-}
-
-// takeHUP starts the tests once more if SIGHUP is ignored, as by nohup: their commands could
-// not catch it either. A signal that is caught has its default effect after exec.
-func takeHUP() {
-	const done = "ACTIVITYD_TEST_HUP"
-	path, err := os.Executable()
-	if err != nil || !signal.Ignored(syscall.SIGHUP) || os.Getenv(done) != "" {
-		return
-	}
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
-	_ = syscall.Exec(path, os.Args, append(os.Environ(), done+"=1")) // after an error, tests say what is wrong
 }
 
 // command runs activityd in this process and returns what it printed.

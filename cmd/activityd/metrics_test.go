@@ -28,14 +28,15 @@ func page(t *testing.T, url string) (status int, body string) {
 
 // startObserved starts a server that listens for metrics, and returns where. It is a
 // process of its own, as counters belong to the process.
-func startObserved(t *testing.T, log *safeLog, mysqlDSN, redisURL string, flags ...string) (url string) {
+func startObserved(t *testing.T, log *safeLog, mysqlDSN, redisURL string, given ...string) (url string) {
 	t.Helper()
 	self, err := os.Executable()
 	must(t, err)
+	environ, flags := settingsOf(given)
 	cmd := exec.CommandContext(t.Context(), self, append([]string{
 		"serve", "--mysql-dsn=" + mysqlDSN, "--redis-url=" + redisURL, "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", "--poll=20ms",
 	}, flags...)...)
-	cmd.Env, cmd.Stderr = append(os.Environ(), asProgram+"=1"), log
+	cmd.Env, cmd.Stderr = append(append(os.Environ(), asProgram+"=1"), environ...), log
 	must(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Wait() }) // the end of the test kills it
 	eventually(t, "it listens for metrics", func() bool {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,10 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"os/signal"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,7 +18,9 @@ import (
 
 	"github.com/activityd/activityd/internal/notify"
 	"github.com/activityd/activityd/internal/once"
+	"github.com/activityd/activityd/internal/once/oncerun"
 	"github.com/activityd/activityd/internal/schema"
+	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/wake"
 )
 
@@ -35,20 +33,12 @@ const (
 	exitLost      = 124 // the command was ended: the lease was lost, or --timeout has passed
 	exitOwn       = 125 // a failure of activityd itself
 	exitCannotRun = 126 // the command is there, and cannot be run
-	exitNotFound  = 127 // there is no such command
-	exitSignal    = 128 // and the number of the signal
-)
-
-// The variables that the command of once finds.
-const (
-	attemptVariable     = environmentPrefix + "ATTEMPT"
-	lastAttemptVariable = environmentPrefix + "LAST_ATTEMPT"
-	fenceVariable       = environmentPrefix + "FENCE"
+	exitNotFound  = 127 // there is no such command; from here on the number of a signal is added
 )
 
 // onceVariables are no settings: a nested activityd knows them.
 func onceVariables() []string {
-	return []string{attemptVariable, lastAttemptVariable, fenceVariable}
+	return []string{oncerun.AttemptVariable, oncerun.LastAttemptVariable, oncerun.FenceVariable}
 }
 
 const onceHelp = `Run a command on one of any number of hosts that call this at the same time, like flock(1) for a
@@ -106,11 +96,11 @@ const onceExample = `  activityd once --attempts 3 import/2026-07 -- ./import --
   activityd once status digest || echo "not done: $?"
   activityd once forget digest
 
-  A line of /etc/cron.d/digest, the same on every host. /etc/activityd/environment has the settings,
-  in quotes: ACTIVITYD_MYSQL_DSN='user:password@tcp(host:3306)/name' and, to begin the next attempt at once,
+  A line of /etc/cron.d/digest, the same on every host. /etc/activityd/environment has the settings
+  ACTIVITYD_MYSQL_DSN='user:password@tcp(host:3306)/name' and, to begin the next attempt at once,
   ACTIVITYD_REDIS_URL='redis://host:6379/0'; only deploy may read it.
 
-    7 4 * * *  deploy  set -a; . /etc/activityd/environment; /usr/local/bin/activityd once --quiet --keep 12h digest -- /usr/local/bin/send-digest --all
+    7 4 * * *  deploy  /usr/local/bin/activityd once --config /etc/activityd/environment --quiet --keep 12h digest -- /usr/local/bin/send-digest --all
 
   The same as a systemd timer:
 
@@ -123,8 +113,7 @@ const onceExample = `  activityd once --attempts 3 import/2026-07 -- ./import --
     [Service]
     Type=oneshot
     User=deploy
-    EnvironmentFile=/etc/activityd/environment
-    ExecStart=/usr/local/bin/activityd once --quiet --keep 12h digest -- /usr/local/bin/send-digest --all
+    ExecStart=/usr/local/bin/activityd once --config /etc/activityd/environment --quiet --keep 12h digest -- /usr/local/bin/send-digest --all
     # TERM is for activityd, which passes it on; what is left after the timeout gets KILL.
     KillMode=mixed
     TimeoutStopSec=60
@@ -156,7 +145,7 @@ type onceConfig struct {
 }
 
 func (c *onceConfig) flags(f *pflag.FlagSet) {
-	f.Var(newChoice(&c.store, storeMySQL, storeRedis), "store", "where the states are; without it: mysql if there is a DSN, else redis")
+	f.Var(settings.NewChoice(&c.store, storeMySQL, storeRedis), "store", "where the states are; without it: mysql if there is a DSN, else redis")
 	f.Lookup("store").DefValue, c.store = "", ""
 	f.StringVar(&c.mysqlDSN, "mysql-dsn", "", "the database, `user:password@tcp(host:3306)/name`; it must be the primary")
 	f.StringVar(&c.redisURL, "redis-url", "", "`URL` of a Redis; with --store=mysql it only tells waiters of what happened")
@@ -171,11 +160,11 @@ func (c *onceConfig) choose() error {
 	case c.store == "" && c.redisURL != "":
 		c.store = storeRedis
 	case c.store == "":
-		return fmt.Errorf("where are the states? want --mysql-dsn (%s) or --redis-url (%s)", environmentName("mysql-dsn"), environmentName("redis-url"))
+		return fmt.Errorf("where are the states? want --mysql-dsn (%s) or --redis-url (%s)", settings.Variable("mysql-dsn"), settings.Variable("redis-url"))
 	case c.store == storeMySQL && c.mysqlDSN == "":
-		return fmt.Errorf("--store=mysql: want --mysql-dsn (%s)", environmentName("mysql-dsn"))
+		return fmt.Errorf("--store=mysql: want --mysql-dsn (%s)", settings.Variable("mysql-dsn"))
 	case c.store == storeRedis && c.redisURL == "":
-		return fmt.Errorf("--store=redis: want --redis-url (%s)", environmentName("redis-url"))
+		return fmt.Errorf("--store=redis: want --redis-url (%s)", settings.Variable("redis-url"))
 	}
 	return nil
 }
@@ -267,16 +256,17 @@ func newOnce(environ []string) *cobra.Command {
 			if !o.passSecrets {
 				environ = withoutSecrets(environ)
 			}
-			r := newOnceRun(cmd.Context(), o, &exec.Cmd{
-				Path: path, Args: args[1:], Env: environ, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-			}, cmd.ErrOrStderr())
-			defer r.passSignals()()
-			store, err := c.open(r.ctx)
+			r := oncerun.New(cmd.Context(), oncerun.Options{
+				Key: o.key, Timeout: o.timeout, Watchdog: []string{"activityd", watchdogCommand}, Errs: cmd.ErrOrStderr(),
+				Command: &exec.Cmd{Path: path, Args: args[1:], Env: environ, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr},
+			})
+			defer r.PassSignals()()
+			store, err := c.open(r.Context())
 			if err != nil {
-				return r.failed(err)
+				return o.failed(err)
 			}
 			defer store.close()
-			return r.run(store)
+			return o.runOnce(r, store, cmd.ErrOrStderr())
 		},
 	}
 	o.register(cmd.Flags())
@@ -285,7 +275,7 @@ func newOnce(environ []string) *cobra.Command {
 	return cmd
 }
 
-// watchdogCommand is the hidden command that is a [watchdog].
+// watchdogCommand is the hidden command that calls [oncerun.Watch].
 const watchdogCommand = "watchdog"
 
 func newWatchdog() *cobra.Command {
@@ -295,7 +285,7 @@ func newWatchdog() *cobra.Command {
 		Hidden:      true,
 		Annotations: map[string]string{wrapper: ""},
 		Args:        cobra.ExactArgs(1),
-		RunE:        func(cmd *cobra.Command, args []string) error { return watch(args[0], cmd.ErrOrStderr()) },
+		RunE:        func(cmd *cobra.Command, args []string) error { return oncerun.Watch(args[0], cmd.ErrOrStderr()) },
 	}
 }
 
@@ -325,24 +315,8 @@ const (
 	onceConnections = 4                // to the database: an operation is a few statements
 	openTimeout     = 10 * time.Second // how long the database may take to tell its version
 
-	relayTimeout   = 700 * time.Millisecond // of the end of the relay: longer than its last message may take
-	messageTimeout = time.Second            // of the messages that are left at the end
-	maxMessages    = 16                     // that wait until they are written
+	relayTimeout = 700 * time.Millisecond // of the end of the relay: longer than its last message may take
 )
-
-// within calls a function, and waits for it no longer than the limit: the process ends
-// soon.
-func within(limit time.Duration, call func()) {
-	returned := make(chan struct{})
-	go func() {
-		defer close(returned)
-		call()
-	}()
-	select {
-	case <-returned:
-	case <-time.After(limit):
-	}
-}
 
 // open opens the store, and has notifications carried by Redis, if there is one. That this
 // Redis is away is no error for a store in MySQL.
@@ -387,111 +361,40 @@ func (c *onceConfig) open(ctx context.Context) (_ *onceStore, err error) {
 		s.Store = once.NewRedis(client, epochs)
 	}
 	stop := runWake(ctx, wake.New(client, s.notifier, slog.New(slog.DiscardHandler)), io.Discard)
-	s.closers.push(func() error { within(relayTimeout, stop); return nil })
+	s.closers.push(func() error { oncerun.Within(relayTimeout, stop); return nil })
 	return s, nil
 }
 
-// onceRun runs one command under a name.
-type onceRun struct {
-	*onceFlags
-
-	ctx     context.Context // ends by a signal, while no child runs
-	cancel  context.CancelCauseFunc
-	command *exec.Cmd // what is to be started in each attempt
-	errs    io.Writer
-	said    string      // the last error of the store that was said
-	owner   string      // of the state that the store has answered last, without its random part
-	lines   chan string // that are to be written to errs
-	// stopGrace is how long what is left of a command that a signal has ended has before it
-	// is sent KILL.
-	stopGrace time.Duration
-
-	watchdog *watchdog
-
-	mu      sync.Mutex
-	child   *childGroup // nil: none
-	stopped os.Signal   // the first one that was to end the command
-}
-
-func newOnceRun(ctx context.Context, o *onceFlags, command *exec.Cmd, errs io.Writer) *onceRun {
-	r := &onceRun{onceFlags: o, command: command, errs: errs, stopGrace: 30 * time.Second}
-	r.ctx, r.cancel = context.WithCancelCause(ctx)
-	r.watchdog = &watchdog{name: o.key.Name, errs: command.Stderr}
-	o.key.Margin = o.key.Lease / 3
-	return r
-}
-
-// watchedStore is a store that has the watchdog know of each lease that it grants.
-type watchedStore struct {
-	once.Store
-
-	run *onceRun
-}
-
-// Apply implements [once.Store]. The lease at the store begins no earlier than the operation
-// is sent. The watchdog kills when this process would, were it not stopped: see killAt.
-func (s watchedStore) Apply(ctx context.Context, name string, op once.Operation) (once.Reply, error) {
-	sent := bootTime()
-	reply, err := s.Store.Apply(ctx, name, op)
-	if err == nil && reply.Outcome == once.OK && (op.Action == once.Acquire || op.Action == once.Extend) {
-		s.run.watchdog.extend(sent + s.run.key.Lease - s.run.key.Margin/4)
+// runOnce runs the command in the attempts that fall to this process.
+func (o *onceFlags) runOnce(r *oncerun.Run, s *onceStore, errs io.Writer) error {
+	did, err := r.Do(s, s.notifier)
+	if err != nil {
+		return o.failed(err)
 	}
-	return reply, err
-}
-
-// signalError is the cause with which a signal ends a command that runs nothing.
-type signalError struct{ signal os.Signal }
-
-func (e *signalError) Error() string { return "stopped: " + e.signal.String() }
-
-// childError is how a command failed.
-type childError struct {
-	code int
-	err  error
-	last bool // it was the last attempt
-}
-
-func (e *childError) Error() string { return e.err.Error() }
-func (e *childError) Unwrap() error { return e.err }
-
-// startError is that the command could not be started. It is no attempt.
-type startError struct{ err error }
-
-func (e *startError) Error() string { return "COMMAND: " + e.err.Error() }
-func (e *startError) Unwrap() error { return e.err }
-
-// run runs the command in the attempts that fall to this process.
-func (r *onceRun) run(s *onceStore) error {
-	defer r.cancel(nil)
-	defer r.writeMessages()()
-	o := once.New(watchedStore{s, r}, once.Options{Notifier: s.notifier, Hooks: once.Hooks{
-		Error:  r.sayError,
-		Status: func(_ string, s once.State) { r.setSaid(""); r.setOwner(s.Owner) },
-	}})
-	did, err := o.Do(r.ctx, r.key, r.attempt)
-	if err == nil && !did && !r.quiet {
-		r.say(fmt.Sprintf("%s: done elsewhere, by %s", r.key.Name, r.owner))
+	if !did && !o.quiet { // standard error may block
+		oncerun.Within(time.Second, func() { sayf(errs, "activityd: %s: done elsewhere, by %s", o.key.Name, oneLine(r.Owner())) })
 	}
-	if err == nil && !did && r.exitDone != exitOK {
-		return &exitError{r.exitDone, errSilent}
+	if !did && o.exitDone != exitOK {
+		return &exitError{o.exitDone, errSilent}
 	}
-	return r.failed(err)
+	return nil
 }
 
 // failed returns an error with the exit code that it stands for.
-func (r *onceRun) failed(err error) error {
-	if err == nil {
-		return nil
-	}
+func (o *onceFlags) failed(err error) error {
 	code := exitOwn
-	start, isStart := errors.AsType[*startError](err)
-	failure, isChild := errors.AsType[*childError](err)
-	stop, isStop := errors.AsType[*signalError](err)
+	start, isStart := errors.AsType[*oncerun.StartError](err)
+	failure, isCommand := errors.AsType[*oncerun.CommandError](err)
+	stop, isStop := errors.AsType[*oncerun.SignalError](err)
+	own := exitLost
+	if isCommand && !failure.Ended() {
+		own = failure.Code
+	}
 	switch {
 	case errors.Is(err, once.ErrBusy):
 		code = exitBusy
-	case errors.Is(err, once.ErrExhausted) && isChild:
-		code = failure.code // of the last attempt, which was that of this process
+	case errors.Is(err, once.ErrExhausted) && isCommand:
+		code = own // of the last attempt, which was that of this process
 	case errors.Is(err, once.ErrExhausted):
 		code = exitExhausted
 	case errors.Is(err, once.ErrLost):
@@ -501,289 +404,10 @@ func (r *onceRun) failed(err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			code = exitNotFound
 		}
-	case isChild:
-		code, err = failure.code, fmt.Errorf("%s: handed back: %w", r.key.Name, failure)
+	case isCommand:
+		code, err = own, fmt.Errorf("%s: handed back: %w", o.key.Name, failure)
 	case isStop:
-		code, err = signalCode(stop.signal), fmt.Errorf("%s: %w", r.key.Name, stop)
+		code, err = oncerun.SignalCode(stop.Signal), fmt.Errorf("%s: %w", o.key.Name, stop)
 	}
 	return &exitError{code, err}
-}
-
-// sayError says what does not end the command: an attempt that failed, and a store that
-// could not be asked, once until it answers.
-func (r *onceRun) sayError(name string, err error) {
-	text := err.Error()
-	if failure, ok := errors.AsType[*childError](err); !ok {
-		if r.setSaid(text) == text {
-			return
-		}
-	} else if text = name + ": " + text; failure.last || errors.Is(err, once.ErrLost) {
-		return // run returns it
-	}
-	r.say(text)
-}
-
-// say has a line written to standard error.
-func (r *onceRun) say(text string) {
-	select {
-	case r.lines <- "activityd: " + text + "\n":
-	default: // standard error takes none, and there are enough
-	}
-}
-
-// writeMessages writes what sayError says until the function that it returns is called,
-// which writes the rest. Standard error may block, and what says something also extends
-// the lease.
-func (r *onceRun) writeMessages() (stop func()) {
-	r.lines = make(chan string, maxMessages)
-	var writing sync.WaitGroup
-	writing.Go(func() {
-		for line := range r.lines {
-			_, _ = io.WriteString(r.errs, line)
-		}
-	})
-	return func() {
-		close(r.lines)
-		within(messageTimeout, writing.Wait)
-	}
-}
-
-// setSaid returns what was said before.
-func (r *onceRun) setSaid(text string) (before string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	before, r.said = r.said, text
-	return before
-}
-
-func (r *onceRun) setOwner(owner string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.owner = oneLine(owner[:max(0, strings.LastIndexByte(owner, '/'))])
-}
-
-// killAfter is how long what a command that failed has left, and that was sent TERM, has
-// before it is sent KILL.
-func (r *onceRun) killAfter() time.Duration {
-	return min(r.key.Margin*3/4, 30*time.Second)
-}
-
-// killAt is when the group of a command whose lease is lost is sent KILL: a quarter of the
-// margin before the end of the lease, for the delays of a busy machine. It is in the past
-// if another one holds the lease already.
-func (r *onceRun) killAt(ctx context.Context) (at time.Time) {
-	if lost, ok := errors.AsType[*once.LostError](context.Cause(ctx)); ok && !lost.Ends.IsZero() {
-		return lost.Ends.Add(-r.key.Margin / 4)
-	}
-	return at
-}
-
-// attempt is the work: it runs the command, and its whole group ends before ctx's lease.
-func (r *onceRun) attempt(ctx context.Context, a once.Attempt) error {
-	last := "0"
-	if a.Last {
-		last = "1"
-	}
-	env := append(slices.Clip(r.command.Env), fmt.Sprintf("%s=%d", attemptVariable, a.Number), lastAttemptVariable+"="+last, fenceVariable+"="+a.Fence.String())
-	err := r.runChild(ctx, env)
-	code := exitLost
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok && !errors.Is(err, errTimedOut) {
-		code = stateCode(exit.ProcessState)
-	} else if !errors.Is(err, errEnded) && !errors.Is(err, errTimedOut) {
-		return err
-	}
-	return &childError{code: code, last: a.Last, err: fmt.Errorf("attempt %d of %d: %w", a.Number, r.key.Attempts, err)}
-}
-
-// errEnded is that a command was told to end when its lease was lost, and says that it has
-// succeeded: it may have left its work undone.
-var errEnded = errors.New("it was ended, with exit status 0")
-
-// errTimedOut is that a command was ended because an attempt took too long.
-var errTimedOut = errors.New("it took longer than --timeout")
-
-// runChild runs the command once, and returns when all of its group has ended; after a
-// success without a signal that was to end it, what it left in the background is left
-// alone. The error is an [exec.ExitError] if it has failed.
-func (r *onceRun) runChild(ctx context.Context, env []string) (err error) {
-	defer keepThread()()
-	p, err := r.start(env)
-	if err != nil {
-		return err
-	}
-	defer r.ended()
-	var late <-chan time.Time
-	if r.timeout > 0 {
-		timer := time.NewTimer(r.timeout)
-		defer timer.Stop()
-		late = timer.C
-	}
-	for {
-		select {
-		case err = <-p.exited:
-			r.awaitLoss(ctx, err)
-		case <-p.stops:
-			r.pass(stopSignal)
-			continue
-		case <-ctx.Done(): // the lease is lost: nothing else ends it while there is a child
-			select {
-			case err = <-p.exited: // by itself, just now
-			default:
-				return cmp.Or(r.endGroup(ctx, p, false), errEnded)
-			}
-		case <-late:
-			return fmt.Errorf("%w=%v: %w", errTimedOut, r.timeout, cmp.Or(r.endGroup(ctx, p, false), errEnded))
-		}
-		if stopped := r.exited(p, err); stopped || err != nil {
-			_ = r.endGroup(ctx, p, true) // Wait has returned err
-		}
-		return err
-	}
-}
-
-// awaitLoss waits until it is known that the lease is lost, if a command has failed when it
-// was: the watchdog has killed it, and this process goes on only now.
-func (r *onceRun) awaitLoss(ctx context.Context, err error) {
-	if err != nil && r.watchdog.isDue() {
-		within(maxKill, func() { <-ctx.Done() })
-	}
-}
-
-// maxKill is how long what was sent KILL may take to end. What takes longer hangs in the
-// kernel, or is a zombie whose parent does not wait for it.
-const maxKill = 5 * time.Second
-
-// endGroup ends the group of a command, or what is left of it if the command has exited:
-// with TERM, and if that is not enough, with KILL. It returns when the group is empty, with
-// what Wait returned. Until then the lease is extended, unless it is lost.
-func (r *onceRun) endGroup(ctx context.Context, p *childGroup, exited bool) (err error) {
-	lost, killAt := ctx.Done(), time.Now().Add(r.terminate(p))
-	if !exited && ctx.Err() != nil {
-		lost, killAt = nil, r.killAt(ctx)
-	}
-	look := time.NewTicker(10 * time.Millisecond)
-	defer look.Stop()
-	for killed := (time.Time{}); !exited || !p.isEmpty(); {
-		switch now := time.Now(); {
-		case killed.IsZero() && !now.Before(killAt):
-			p.kill()
-			killed = now
-		case exited && !killed.IsZero() && now.Sub(killed) > maxKill:
-			return err
-		}
-		select {
-		case err = <-p.exited:
-			exited = true
-			r.exited(p, err)
-		case <-lost:
-			lost = nil
-			if at := r.killAt(ctx); at.Before(killAt) {
-				killAt = at
-			}
-		case <-look.C:
-		}
-	}
-	return err
-}
-
-// terminate sends TERM to what is left of a group, unless that has just been done. It
-// returns how long the group has until KILL: longer if it was a signal that ended the
-// command.
-func (r *onceRun) terminate(p *childGroup) (patience time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if time.Since(p.terminated) > r.stopGrace {
-		p.terminate()
-	}
-	if r.stopped != nil {
-		return r.stopGrace
-	}
-	return r.killAfter()
-}
-
-// exited takes the terminal back from a command that has exited, and reports whether a
-// signal was to end it: one that was passed on, or one from the terminal, which was meant
-// for both.
-func (r *onceRun) exited(p *childGroup, err error) (stopped bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if s := p.interrupted(err); r.stopped == nil {
-		r.stopped = s
-	}
-	return r.stopped != nil
-}
-
-// start starts the command, unless a signal came before.
-func (r *onceRun) start(env []string) (*childGroup, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.ctx.Err() != nil {
-		return nil, context.Cause(r.ctx)
-	}
-	if err := r.watchdog.start(); err != nil {
-		r.say(fmt.Sprintf("%s: the watchdog cannot be started: %v: if activityd is stopped, the command runs on", r.key.Name, err))
-	}
-	p, err := startGroup(&exec.Cmd{
-		Path: r.command.Path, Args: r.command.Args, Env: env, Stdin: r.command.Stdin, Stdout: r.command.Stdout, Stderr: r.command.Stderr,
-	})
-	if err != nil {
-		err = &startError{err}
-		r.cancel(err) // so that the attempt is handed back
-		r.watchdog.end()
-		return nil, err
-	}
-	r.watchdog.guard(p.group)
-	r.child = p
-	return p, nil
-}
-
-// ended says that there is no child any more.
-func (r *onceRun) ended() {
-	r.watchdog.end()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.child = nil
-	if r.stopped != nil {
-		r.cancel(&signalError{r.stopped})
-	}
-}
-
-// passSignals passes signals on until the function that it returns is called. Those that
-// are ignored, as by nohup(1), stay so.
-func (r *onceRun) passSignals() (stop func()) {
-	signals := make(chan os.Signal, 64)
-	signal.Notify(signals, slices.DeleteFunc(slices.Concat(endSignals, otherSignals), signal.Ignored)...)
-	var passing sync.WaitGroup
-	passing.Go(func() {
-		for s := range signals {
-			r.pass(s)
-		}
-	})
-	return func() {
-		signal.Stop(signals)
-		close(signals)
-		passing.Wait()
-	}
-}
-
-// pass passes a signal on to the child. If there is none, a signal that ends processes
-// ends the waiting.
-func (r *onceRun) pass(s os.Signal) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	ends := slices.Contains(endSignals, s)
-	if ends && r.stopped == nil {
-		r.stopped = s
-	}
-	if r.child != nil {
-		r.child.signal(s)
-		return
-	}
-	if s == stopSignal {
-		stopSelf()
-	}
-	if ends {
-		r.cancel(&signalError{s})
-		signal.Reset(endSignals...) // the next one has its default effect
-	}
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/once/oncerun"
 )
 
 // session is a program at a terminal of its own.
@@ -139,8 +140,7 @@ func TestOnceIsStopped(t *testing.T) {
 			eventually(t, want, func() bool {
 				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 				must(t, err)
-				_, rest, _ := strings.Cut(string(stat), ") ")
-				return strings.Contains(want, rest[:1])
+				return strings.Contains(want, oncerun.ParseStat(string(stat)).State)
 			})
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/once/oncerun"
 	"github.com/activityd/activityd/internal/wake"
 )
 
@@ -148,9 +149,8 @@ func isGone(pid int) bool { return syscall.Kill(pid, 0) == syscall.ESRCH }
 // hasEnded reports whether a process runs no more, also if its parent has not noticed it,
 // as one that is stopped does not.
 func hasEnded(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	return isGone(pid) || err == nil && strings.HasPrefix(rest, "Z")
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return isGone(pid) || err == nil && oncerun.ParseStat(string(text)).State == "Z"
 }
 
 // awaitState waits until the name is in a state, as the command show prints it.

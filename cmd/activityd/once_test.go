@@ -20,6 +20,7 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/once"
+	"github.com/activityd/activityd/internal/settings"
 )
 
 // What cannot be is told in one line, and nothing is run.
@@ -100,7 +101,7 @@ func TestOncePassesNoSecrets(t *testing.T) {
 	store, file := newOnceStore(t, inRedis)[0], filepath.Join(t.TempDir(), "environment")
 	environ := []string{"PATH=" + os.Getenv("PATH"), "ACTIVITYD_NEED=9"}
 	for _, flag := range secretSettings {
-		environ = append(environ, environmentName(flag)+"=the secret")
+		environ = append(environ, settings.Variable(flag)+"=the secret")
 	}
 	found := func(flags ...string) string {
 		t.Helper()
@@ -124,15 +125,15 @@ func TestOncePassesNoSecrets(t *testing.T) {
 // settings.
 func TestSecretSettings(t *testing.T) {
 	t.Parallel()
-	settings := newServe().Flags()
+	all := allSettings()
 	for _, name := range secretSettings {
-		if settings.Lookup(name) == nil {
+		if all.Lookup(name) == nil {
 			t.Errorf("--%s is no setting", name)
 		}
 	}
 	known := []string{"apns-url", "fcm-url"} // addresses for tests
 	suspicious := regexp.MustCompile(`dsn|url|password|secret|token|key|credential`)
-	settings.VisitAll(func(f *pflag.Flag) {
+	all.VisitAll(func(f *pflag.Flag) {
 		kind, _ := pflag.UnquoteUsage(f)
 		if suspicious.MatchString(f.Name) && f.Value.Type() == "string" && kind != "file" && kind != "id" && !slices.Contains(known, f.Name) && !slices.Contains(secretSettings, f.Name) {
 			t.Errorf("--%s may have a secret in it: want it in secretSettings", f.Name)
@@ -366,9 +367,8 @@ func TestOnceUnitsOfTheHelp(t *testing.T) {
 		}
 	}
 	line := regexp.MustCompile(`(?m)^ExecStart=([^%$\\;"']+)$`).FindStringSubmatch(service)
-	file := regexp.MustCompile(`(?m)^EnvironmentFile=(\S+)$`).FindStringSubmatch(service)
-	if line == nil || file == nil {
+	if line == nil {
 		t.Fatal(service)
 	}
-	h.runOnTwo(t, "set -a; . "+file[1]+"; exec "+line[1])
+	h.runOnTwo(t, "exec "+line[1])
 }

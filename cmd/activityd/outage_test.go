@@ -53,7 +53,7 @@ func TestAnOutageIsTwoLinesOfTheLog(t *testing.T) {
 	db, redisServer := servertest.OwnMySQL(t), servertest.Redis(t)
 	log := &safeLog{}
 	url := startObserved(t, log, db.DSN(servertest.Database), redisServer.URL(),
-		"--workers=default=30,fan_out=10,refill=10", "--audit-sweep-rate=0")
+		"--workers=default=30,fan_out=10,refill=10", "ACTIVITYD_AUDIT_SWEEP_RATE=0")
 	shows := func(metric string) {
 		t.Helper()
 		eventually(t, metric, func() bool {
@@ -123,7 +123,7 @@ func TestWorkersLogThatMySQLIsAwayAtTheStart(t *testing.T) {
 	db, redisServer := servertest.OwnMySQL(t), servertest.Redis(t)
 	must(t, db.Kill())
 	log := &safeLog{}
-	c := configFor(t, db.DSN(servertest.Database), redisServer.URL(), "--role=workers", "--metrics-listen=", "--audit-sweep-rate=0")
+	c := configFor(t, db.DSN(servertest.Database), redisServer.URL(), "--role=workers", "--metrics-listen=", "ACTIVITYD_AUDIT_SWEEP_RATE=0")
 	c.auditShare = 0
 	startLogged(t, c, slog.New(slog.NewTextHandler(log, nil)))
 	eventually(t, "the log has the outage", func() bool { return len(log.lines("server cannot be used", "server=MySQL")) > 0 })

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/pflag"
+
+	"github.com/activityd/activityd/internal/settings"
 )
 
 // The choices of --output.
@@ -24,7 +26,7 @@ const outputHelp = "\n\nWith --output=json every object is one line; ids are str
 	"milliseconds, and fields without a value are left out."
 
 func outputFlag(f *pflag.FlagSet, output *string) {
-	f.VarP(newChoice(output, outputTable, outputJSON), "output", "o", "form of the output")
+	f.VarP(settings.NewChoice(output, outputTable, outputJSON), "output", "o", "form of the output")
 }
 
 // newLineEncoder returns an encoder of one JSON object a line. Its output is for

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/activityd/activityd/internal/localserver/servertest"
+	"github.com/activityd/activityd/internal/settings"
 )
 
 // process is activityd in a process of its own.
@@ -30,12 +31,25 @@ func spawn(t *testing.T, args ...string) *process {
 	return spawnBy(t, []string{self}, args...)
 }
 
+// settingsOf divides settings into variables of the environment and flags.
+func settingsOf(given []string) (environ, flags []string) {
+	for _, setting := range given {
+		if strings.HasPrefix(setting, settings.Prefix) {
+			environ = append(environ, setting)
+		} else {
+			flags = append(flags, setting)
+		}
+	}
+	return environ, flags
+}
+
 // spawnBy is spawn by a command line, to which that of serve is added.
 func spawnBy(t *testing.T, line []string, args ...string) *process {
 	t.Helper()
-	line = slices.Concat(line, []string{"serve", "--listen=127.0.0.1:0", "--metrics-listen=", "--log-format=json"}, args)
+	environ, flags := settingsOf(args)
+	line = slices.Concat(line, []string{"serve", "--listen=127.0.0.1:0", "--metrics-listen=", "--log-format=json"}, flags)
 	cmd := exec.CommandContext(t.Context(), line[0], line[1:]...)
-	cmd.Env = append(os.Environ(), asProgram+"=1", "ACTIVITYD_MYSQL_DSN="+servertest.MySQLDSN(t), "ACTIVITYD_REDIS_URL="+servertest.Redis(t).URL())
+	cmd.Env = append(append(os.Environ(), asProgram+"=1", "ACTIVITYD_MYSQL_DSN="+servertest.MySQLDSN(t), "ACTIVITYD_REDIS_URL="+servertest.Redis(t).URL()), environ...)
 	stderr, err := cmd.StderrPipe()
 	must(t, err)
 	must(t, cmd.Start())

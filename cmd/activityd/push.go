@@ -22,9 +22,10 @@ import (
 	"github.com/activityd/activityd/internal/push/apns"
 	"github.com/activityd/activityd/internal/push/fcm"
 	"github.com/activityd/activityd/internal/push/webpush"
+	"github.com/activityd/activityd/internal/settings"
 )
 
-// pushConfig is what the flags about push services say. Each platform has keys, or is off.
+// pushConfig is what the settings about push services say. Each platform has keys, or is off.
 type pushConfig struct {
 	apnsKey, apnsKeyID, apnsTeamID, apnsTopic, apnsURL string
 	webpushKey, webpushSubject                         string
@@ -36,15 +37,17 @@ type pushConfig struct {
 func (p *pushConfig) flags(f *pflag.FlagSet) {
 	f.StringVar(&p.apnsKey, "apns-key", "", "`file` of the key for Apple's push service (.p8); read again when it changes, as are the other two")
 	f.StringVar(&p.apnsKeyID, "apns-key-id", "", "the key's `id`; without it, that in the file's name AuthKey_ID.p8")
-	f.StringVar(&p.apnsTeamID, "apns-team-id", "", "the `id` of the team that the key belongs to")
-	f.StringVar(&p.apnsTopic, "apns-topic", "", "the app's bundle `id`")
-	f.StringVar(&p.apnsURL, "apns-url", "", "`URL` to send to instead of Apple's")
+	f.StringVar(&p.apnsTeamID, "apns-team-id", "", "the `id` of the team that the key belongs to; required with the key")
+	f.StringVar(&p.apnsTopic, "apns-topic", "", "the app's bundle `id`; required with the key")
+	f.StringVar(&p.apnsURL, "apns-url", "", "`URL` to send to instead of Apple's two hosts")
 	f.StringVar(&p.webpushKey, "webpush-key", "", "`file` of the private VAPID key for browsers; activityd push keys makes one")
-	f.StringVar(&p.webpushSubject, "webpush-subject", "", "how push services reach you: `mailto:address` or an https URL")
+	f.StringVar(&p.webpushSubject, "webpush-subject", "", "how push services reach you: `mailto:address` or an https URL; required with the key")
 	f.StringVar(&p.webpushAllow, "webpush-allow", "", "`networks` whose push services are sent to although they are not public, as in 10.1.0.0/16,127.0.0.1/32")
 	f.StringVar(&p.fcmCredentials, "fcm-credentials", "", "`file` of the service account (JSON) for Firebase Cloud Messaging")
-	f.StringVar(&p.fcmURL, "fcm-url", "", "`URL` to send to instead of Google's")
+	f.StringVar(&p.fcmURL, "fcm-url", "", "`URL` to send to instead of Google's; access tokens come from where the service account's file says")
 	f.StringVar(&p.tlsRoots, "tls-roots", "", "`file` of the CAs, in PEM, that push services are known by instead of the system's")
+	settings.NoFlag(f, "apns-key", "apns-key-id", "apns-team-id", "apns-topic", "apns-url", "webpush-key", "webpush-subject", "webpush-allow",
+		"fcm-credentials", "fcm-url", "tls-roots")
 }
 
 // check calls want for each value that cannot be.
@@ -65,7 +68,7 @@ func (p *pushConfig) check(want func(flag string, ok bool, format string, args .
 			}
 		}
 		for _, s := range platform {
-			want(s.flag, given == "" || !s.needed || s.value != "", "is missing: --%s needs it", given)
+			want(s.flag, given == "" || !s.needed || s.value != "", "is missing: %s needs it", settings.Variable(given))
 		}
 	}
 	for _, at := range []struct{ flag, value string }{{"apns-url", p.apnsURL}, {"fcm-url", p.fcmURL}} {
@@ -77,7 +80,7 @@ func (p *pushConfig) check(want func(flag string, ok bool, format string, args .
 	want("webpush-allow", err == nil, "%v", err)
 }
 
-// allowed returns --webpush-allow.
+// allowed returns the networks of ACTIVITYD_WEBPUSH_ALLOW.
 func (p *pushConfig) allowed() (list []netip.Prefix, err error) {
 	for text := range strings.FieldsFuncSeq(p.webpushAllow, func(r rune) bool { return r == ',' || r == ' ' }) {
 		network, err := netip.ParsePrefix(text)
@@ -181,7 +184,7 @@ func (s *senders) follow(platform push.Platform, flag, file string, log *slog.Lo
 		return false, nil
 	}
 	changed := s.changed
-	r, err := auth.LoadSecret("--"+flag, file, func(text []byte) error {
+	r, err := auth.LoadSecret(settings.Variable(flag), file, func(text []byte) error {
 		err := use(text)
 		if err == nil && *changed != nil {
 			(*changed)(platform)
@@ -189,13 +192,13 @@ func (s *senders) follow(platform push.Platform, flag, file string, log *slog.Lo
 		return err
 	}, log)
 	if err != nil {
-		return false, fmt.Errorf("--%s (%s): %w", flag, environmentName(flag), err)
+		return false, fmt.Errorf("%s: %w", settings.Variable(flag), err)
 	}
 	s.reloaders = append(s.reloaders, r)
 	return true, nil
 }
 
-// roots returns the CAs of --tls-roots; nil: the system's.
+// roots returns the CAs of ACTIVITYD_TLS_ROOTS; nil: the system's.
 func (p *pushConfig) roots() (*x509.CertPool, error) {
 	if p.tlsRoots == "" {
 		return nil, nil //nolint:nilnil // that is what a tls.Config takes for the system's
@@ -206,7 +209,7 @@ func (p *pushConfig) roots() (*x509.CertPool, error) {
 		err = fmt.Errorf("%s has no certificate in PEM", p.tlsRoots)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("--tls-roots (%s): %w", environmentName("tls-roots"), err)
+		return nil, fmt.Errorf("%s: %w", settings.Variable("tls-roots"), err)
 	}
 	return pool, nil
 }
@@ -228,7 +231,7 @@ func newPush() *cobra.Command {
 func newPushKeys() *cobra.Command {
 	return &cobra.Command{
 		Use:   "keys FILE",
-		Short: "Make the VAPID keys of Web Push: a file for --webpush-key",
+		Short: "Make the VAPID keys of Web Push: a file for ACTIVITYD_WEBPUSH_KEY",
 		Long: "Make the pair of keys by which browsers' push services know this site (VAPID). The private key is\n" +
 			"written to FILE, for you alone to read; a file that is there is never overwritten. The public key\n" +
 			"is printed: it is what the site's pages give the browser as applicationServerKey.\n\n" +

@@ -25,17 +25,18 @@ import (
 	"github.com/activityd/activityd/internal/push/apns/apnstest"
 	"github.com/activityd/activityd/internal/push/fcm/fcmtest"
 	"github.com/activityd/activityd/internal/push/webpush/webpushtest"
+	"github.com/activityd/activityd/internal/settings"
 )
 
-// pushServices are a push service of each platform, and the flags of a serve that sends to
+// pushServices are a push service of each platform, and the settings of a serve that sends to
 // them.
 type pushServices struct {
-	apns  *apnstest.Server
-	web   *webpushtest.Server
-	fcm   *fcmtest.Server
-	dir   string // of the keys
-	key   string // applicationServerKey
-	flags []string
+	apns     *apnstest.Server
+	web      *webpushtest.Server
+	fcm      *fcmtest.Server
+	dir      string // of the keys
+	key      string // applicationServerKey
+	settings []string
 }
 
 func startPushServices(t *testing.T) *pushServices {
@@ -53,10 +54,10 @@ func startPushServices(t *testing.T) *pushServices {
 	must(t, os.Symlink("AuthKey_"+p.apns.KeyID()+".p8", p.file("apns.p8")))
 	p.write(t, "fcm.json", p.fcm.Credentials())
 	p.write(t, "roots.pem", slices.Concat(p.apns.RootsPEM(), p.web.RootPEM(), p.fcm.RootsPEM()))
-	p.flags = []string{
-		"--apns-key=" + p.file("apns.p8"), "--apns-team-id=" + p.apns.TeamID(), "--apns-topic=" + p.apns.Topic(), "--apns-url=" + p.apns.URL(),
-		"--webpush-key=" + p.file("webpush.pem"), "--webpush-subject=mailto:you@photos.example", "--webpush-allow=127.0.0.1/32",
-		"--fcm-credentials=" + p.file("fcm.json"), "--fcm-url=" + p.fcm.URL(), "--tls-roots=" + p.file("roots.pem"),
+	p.settings = []string{
+		"ACTIVITYD_APNS_KEY=" + p.file("apns.p8"), "ACTIVITYD_APNS_TEAM_ID=" + p.apns.TeamID(), "ACTIVITYD_APNS_TOPIC=" + p.apns.Topic(), "ACTIVITYD_APNS_URL=" + p.apns.URL(),
+		"ACTIVITYD_WEBPUSH_KEY=" + p.file("webpush.pem"), "ACTIVITYD_WEBPUSH_SUBJECT=mailto:you@photos.example", "ACTIVITYD_WEBPUSH_ALLOW=127.0.0.1/32",
+		"ACTIVITYD_FCM_CREDENTIALS=" + p.file("fcm.json"), "ACTIVITYD_FCM_URL=" + p.fcm.URL(), "ACTIVITYD_TLS_ROOTS=" + p.file("roots.pem"),
 	}
 	return p
 }
@@ -142,7 +143,7 @@ func (p *pushServices) accepted(t *testing.T) map[push.Platform][]string {
 func TestPushEndToEnd(t *testing.T) {
 	t.Parallel()
 	p := startPushServices(t)
-	r := startAll(t, p.flags...)
+	r := startAll(t, p.settings...)
 	r.makeSite(t, 1)
 	browser := p.register(t, r)
 	ctx := t.Context()
@@ -212,11 +213,11 @@ func (l *logLines) String() string {
 func TestKeysOfPushAreReplaced(t *testing.T) {
 	t.Parallel()
 	p := startPushServices(t)
-	front := startAll(t, "--role=api", "--webpush-allow=127.0.0.1/32")
+	front := startAll(t, "--role=api", "ACTIVITYD_WEBPUSH_ALLOW=127.0.0.1/32")
 	front.makeSite(t, 1)
 	p.register(t, front)
 	log := &logLines{}
-	startLogged(t, configFor(t, front.config.mysqlDSN, front.config.redisURL, append(p.flags, "--role=workers")...),
+	startLogged(t, configFor(t, front.config.mysqlDSN, front.config.redisURL, append(p.settings, "--role=workers")...),
 		slog.New(slog.NewTextHandler(log, nil)))
 	sent := 0
 	send := func() {
@@ -238,7 +239,7 @@ func TestKeysOfPushAreReplaced(t *testing.T) {
 	send()
 
 	p.write(t, "fcm.json", []byte("{"))
-	awaitLog(`reload failed, the previous content stays in use" file=--fcm-credentials`)
+	awaitLog(`reload failed, the previous content stays in use" file=ACTIVITYD_FCM_CREDENTIALS`)
 	send()
 
 	must(t, p.fcm.Rotate())
@@ -250,8 +251,8 @@ func TestKeysOfPushAreReplaced(t *testing.T) {
 	must(t, os.Symlink("AuthKey_OTHERKEY99.p8", p.file("apns.p8.new")))
 	must(t, os.Rename(p.file("apns.p8.new"), p.file("apns.p8")))
 	eventually(t, "both are loaded again", func() bool {
-		return strings.Count(log.String(), `msg="secret loaded" secret=--fcm-credentials`) == 2 &&
-			strings.Count(log.String(), `msg="secret loaded" secret=--apns-key`) == 2
+		return strings.Count(log.String(), `msg="secret loaded" secret=ACTIVITYD_FCM_CREDENTIALS`) == 2 &&
+			strings.Count(log.String(), `msg="secret loaded" secret=ACTIVITYD_APNS_KEY`) == 2
 	})
 	p.apns.RevokeKey(p.apns.KeyID())
 	send()
@@ -283,7 +284,7 @@ func TestPushIsOffWithoutKeys(t *testing.T) {
 			t.Errorf("%s, want %s", log, test.want)
 		}
 	}
-	c := configFor(t, "user@tcp(127.0.0.1:1)/db", "redis://127.0.0.1:1/0", "--role=api", "--fcm-credentials=/nowhere")
+	c := configFor(t, "user@tcp(127.0.0.1:1)/db", "redis://127.0.0.1:1/0", "--role=api", "ACTIVITYD_FCM_CREDENTIALS=/nowhere")
 	log := &logLines{}
 	if _, err := loadCredentials(c, slog.New(slog.NewTextHandler(log, nil))); err != nil || log.String() != "" {
 		t.Errorf("with --role=api: %v, %s", err, log)
@@ -296,28 +297,31 @@ func TestHalfGivenSettingsOfPush(t *testing.T) {
 	succeed(t, "push", "keys", key)
 	bad := filepath.Join(t.TempDir(), "bad")
 	must(t, os.WriteFile(bad, []byte("s3cret"), 0o600))
-	for args, want := range map[string]string{
-		"--apns-key=k":                                                   "--apns-team-id (ACTIVITYD_APNS_TEAM_ID): is missing: --apns-key needs it",
-		"--apns-key=k --apns-team-id=t":                                  "--apns-topic (ACTIVITYD_APNS_TOPIC): is missing",
-		"--apns-topic=t":                                                 "--apns-key (ACTIVITYD_APNS_KEY): is missing: --apns-topic needs it",
-		"--apns-url=https://a.example":                                   "--apns-key (ACTIVITYD_APNS_KEY): is missing: --apns-url needs it",
-		"--webpush-key=k":                                                "--webpush-subject (ACTIVITYD_WEBPUSH_SUBJECT): is missing",
-		"--webpush-subject=mailto:a@b.example":                           "--webpush-key (ACTIVITYD_WEBPUSH_KEY): is missing",
-		"--fcm-url=https://f.example":                                    "--fcm-credentials (ACTIVITYD_FCM_CREDENTIALS): is missing",
-		"--fcm-credentials=k --fcm-url=http://f":                         "--fcm-url (ACTIVITYD_FCM_URL): want https://",
-		"--webpush-allow=10.0.0.1":                                       `--webpush-allow (ACTIVITYD_WEBPUSH_ALLOW): "10.0.0.1": want networks`,
-		"--fcm-credentials=/nowhere":                                     "--fcm-credentials (ACTIVITYD_FCM_CREDENTIALS): stat /nowhere",
-		"--fcm-credentials=" + bad:                                       "--fcm-credentials (ACTIVITYD_FCM_CREDENTIALS): " + bad,
-		"--tls-roots=/nowhere":                                           "--tls-roots (ACTIVITYD_TLS_ROOTS): open /nowhere",
-		"--tls-roots=" + bad:                                             "has no certificate in PEM",
-		"--webpush-key=" + key + " --webpush-subject=me":                 "--webpush-key (ACTIVITYD_WEBPUSH_KEY)",
-		"--webpush-key=" + bad + " --webpush-subject=mailto:a@b.example": "--webpush-key (ACTIVITYD_WEBPUSH_KEY)",
-		"--apns-key=" + bad + " --apns-key-id=ABCDEFGHIJ --apns-team-id=ABCDEFGHIJ --apns-topic=t": "--apns-key (ACTIVITYD_APNS_KEY)",
+	for given, want := range map[string]string{
+		"APNS_KEY=k":                                 "ACTIVITYD_APNS_TEAM_ID: is missing: ACTIVITYD_APNS_KEY needs it",
+		"APNS_KEY=k APNS_TEAM_ID=t":                  "ACTIVITYD_APNS_TOPIC: is missing",
+		"APNS_TOPIC=t":                               "ACTIVITYD_APNS_KEY: is missing: ACTIVITYD_APNS_TOPIC needs it",
+		"APNS_URL=https://a.example":                 "ACTIVITYD_APNS_KEY: is missing: ACTIVITYD_APNS_URL needs it",
+		"WEBPUSH_KEY=k":                              "ACTIVITYD_WEBPUSH_SUBJECT: is missing",
+		"WEBPUSH_SUBJECT=mailto:a@b.example":         "ACTIVITYD_WEBPUSH_KEY: is missing",
+		"FCM_URL=https://f.example":                  "ACTIVITYD_FCM_CREDENTIALS: is missing",
+		"FCM_CREDENTIALS=k FCM_URL=http://f":         "ACTIVITYD_FCM_URL: want https://",
+		"WEBPUSH_ALLOW=10.0.0.1":                     `ACTIVITYD_WEBPUSH_ALLOW: "10.0.0.1": want networks`,
+		"FCM_CREDENTIALS=/nowhere":                   "ACTIVITYD_FCM_CREDENTIALS: stat /nowhere",
+		"FCM_CREDENTIALS=" + bad:                     "ACTIVITYD_FCM_CREDENTIALS: " + bad,
+		"TLS_ROOTS=/nowhere":                         "ACTIVITYD_TLS_ROOTS: open /nowhere",
+		"TLS_ROOTS=" + bad:                           "has no certificate in PEM",
+		"WEBPUSH_KEY=" + key + " WEBPUSH_SUBJECT=me": "ACTIVITYD_WEBPUSH_KEY",
+		"WEBPUSH_KEY=" + bad + " WEBPUSH_SUBJECT=mailto:a@b.example":                       "ACTIVITYD_WEBPUSH_KEY",
+		"APNS_KEY=" + bad + " APNS_KEY_ID=ABCDEFGHIJ APNS_TEAM_ID=ABCDEFGHIJ APNS_TOPIC=t": "ACTIVITYD_APNS_KEY",
 	} {
-		words := append([]string{"serve", "--mysql-dsn=user@tcp(127.0.0.1:1)/db", "--metrics-listen="}, strings.Fields(args)...)
-		code, out, errs := command(t, nil, words...)
+		var environ []string
+		for setting := range strings.FieldsSeq(given) {
+			environ = append(environ, settings.Prefix+setting)
+		}
+		code, out, errs := command(t, environ, "serve", "--mysql-dsn=user@tcp(127.0.0.1:1)/db", "--metrics-listen=")
 		if code != exitFailed || !strings.Contains(errs, want) || strings.Contains(out+errs, "s3cret") {
-			t.Errorf("%s: exit code %d, %q, want %q", args, code, errs, want)
+			t.Errorf("%s: exit code %d, %q, want %q", given, code, errs, want)
 		}
 	}
 }

@@ -11,26 +11,30 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/activityd/activityd/internal/settings"
 )
 
-// newReference returns the hidden command by which packages are made. settings are the flags
-// of serve.
-func newReference(settings *pflag.FlagSet) *cobra.Command {
+// newReference returns the hidden command by which packages are made.
+func newReference() *cobra.Command {
 	return &cobra.Command{
 		Use:    "reference FOLDER",
 		Short:  "Write the man pages, the shell completions and the example of /etc/activityd/environment",
 		Args:   cobra.ExactArgs(1),
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return writeReference(cmd.Root(), settings, args[0])
+			return writeReference(cmd.Root(), args[0])
 		},
 	}
 }
 
-// writeReference writes, into a folder, man/*.1, completions/* and environment. They follow from
-// the texts of the commands alone.
-func writeReference(root *cobra.Command, settings *pflag.FlagSet, folder string) error {
-	files := map[string]string{"environment.example": exampleEnvironment(settings)}
+const exampleHead = `# The settings of activityd. All are commented out, with their defaults. Put values in single
+# quotes, so that systemd and shells read the same.`
+
+// writeReference writes, into a folder, man/*.1, completions/* and environment.example. They
+// follow from the texts of the commands alone.
+func writeReference(root *cobra.Command, folder string) error {
+	files := map[string]string{"environment.example": settings.Example(exampleHead, new(config).groups())}
 	manPages(root, files)
 	for name, write := range map[string]func(io.Writer) error{
 		"activityd.bash": func(w io.Writer) error { return root.GenBashCompletionV2(w, true) },
@@ -53,46 +57,6 @@ func writeReference(root *cobra.Command, settings *pflag.FlagSet, folder string)
 		}
 	}
 	return nil
-}
-
-// exampleEnvironment returns all settings, as comments with their helps, in the form that
-// both systemd's EnvironmentFile and shells read.
-func exampleEnvironment(settings *pflag.FlagSet) string {
-	var text strings.Builder
-	text.WriteString(`# The settings of activityd: what "activityd serve --help" says, and "man activityd-serve".
-# All are commented out, with their defaults. Put values in single quotes, so that systemd and
-# shells read the same.
-`)
-	sorted := settings.SortFlags
-	settings.SortFlags = false // the order in which they are declared
-	settings.VisitAll(func(f *pflag.Flag) {
-		if f.Hidden || f.Name == "help" {
-			return
-		}
-		_, usage := pflag.UnquoteUsage(f)
-		usage = strings.TrimSuffix(usage, " ["+environmentName(f.Name)+"]")
-		text.WriteString("\n")
-		for _, line := range wrapped(usage, 96) {
-			fmt.Fprintf(&text, "# %s\n", line)
-		}
-		fmt.Fprintf(&text, "#%s='%s'\n", environmentName(f.Name), f.DefValue)
-	})
-	settings.SortFlags = sorted
-	return text.String()
-}
-
-// wrapped returns the words of a text in lines of at most width bytes, if the words are not
-// longer.
-func wrapped(text string, width int) []string {
-	var lines []string
-	for word := range strings.FieldsSeq(text) {
-		if n := len(lines); n > 0 && len(lines[n-1])+1+len(word) <= width {
-			lines[n-1] += " " + word
-		} else {
-			lines = append(lines, word)
-		}
-	}
-	return lines
 }
 
 // manPages adds to files the pages of a command and all below it.

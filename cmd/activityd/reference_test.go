@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/activityd/activityd/internal/settings"
 )
 
 // reference writes the pages and returns their folder.
@@ -77,41 +79,40 @@ func TestRoffKeepsText(t *testing.T) {
 	}
 }
 
-// The example has each setting, with its default: all of it uncommented is what serve does
-// without it.
+// The example has each setting, with its default: all of it uncommented is a file that serve takes,
+// and is what serve does without it.
 func TestTheExampleEnvironmentHasTheDefaults(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile(filepath.Join(reference(t), "environment.example"))
 	must(t, err)
-	var environ []string
+	var file strings.Builder
 	for line := range strings.Lines(string(raw)) {
-		line = strings.TrimSuffix(line, "\n")
-		if line != "" && !strings.HasPrefix(line, "#") {
+		if line != "\n" && !strings.HasPrefix(line, "#") {
 			t.Errorf("%q is not commented out", line)
 		}
-		if setting, ok := strings.CutPrefix(line, "#"+environmentPrefix); ok {
-			name, value, _ := strings.Cut(setting, "='")
-			environ = append(environ, environmentPrefix+name+"="+strings.TrimSuffix(value, "'"))
-		}
-		if len(line) > 110 && !strings.HasPrefix(line, "#"+environmentPrefix) {
+		if setting, ok := strings.CutPrefix(line, "#"+settings.Prefix); ok {
+			file.WriteString(settings.Prefix + setting)
+		} else if len(line) > 110 {
 			t.Errorf("%q is long", line)
 		}
 	}
-	settings := newServe().Flags()
+	path := filepath.Join(t.TempDir(), "environment")
+	must(t, os.WriteFile(path, []byte(file.String()), 0o600))
+	all := allSettings()
 	var warnings bytes.Buffer
-	must(t, fromEnvironment(settings, settings, environ, &warnings))
+	must(t, settings.Loader{Settings: all, Warnings: &warnings}.Load(all, path))
 	if warnings.Len() > 0 {
 		t.Error(warnings.String())
 	}
-	settings.VisitAll(func(f *pflag.Flag) {
-		if f.Hidden || f.Name == "help" {
+	all.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden && settings.HasFlag(f) {
 			return
 		}
 		parts := func(list string) []string { // of maps and of lists, in any order
 			return slices.Sorted(strings.SplitSeq(strings.Trim(list, "[]"), ","))
 		}
 		if got := f.Value.String(); !f.Changed || !slices.Equal(parts(got), parts(f.DefValue)) {
-			t.Errorf("--%s: is in the example %v, as %q, and by default %q", f.Name, f.Changed, got, f.DefValue)
+			t.Errorf("%s: is in the example %v, as %q, and by default %q", f.Name, f.Changed, got, f.DefValue)
 		}
 	})
 }

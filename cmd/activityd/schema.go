@@ -16,6 +16,7 @@ import (
 	"github.com/activityd/activityd/internal/mysql"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/schema"
+	"github.com/activityd/activityd/internal/settings"
 )
 
 // schemaOptions are the flags of the command schema.
@@ -92,7 +93,7 @@ func (o schemaOptions) print(out io.Writer, c *config) error {
 		if c.queueDSN != "" {
 			place, err := mysql.Place(c.queueDSN)
 			if err != nil {
-				return fmt.Errorf("--queue-dsn (%s): %w", environmentName("queue-dsn"), err)
+				return fmt.Errorf("--queue-dsn (%s): %w", settings.Variable("queue-dsn"), err)
 			}
 			queueName = place[strings.LastIndexByte(place, '/')+1:]
 		}

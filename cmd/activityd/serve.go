@@ -33,6 +33,7 @@ import (
 	"github.com/activityd/activityd/internal/recent"
 	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/schema"
+	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/stream"
 	"github.com/activityd/activityd/internal/tasks"
 	"github.com/activityd/activityd/internal/wake"
@@ -275,11 +276,11 @@ func (s *service) listen(ctx context.Context) error {
 	}
 	if s.config.role != roleWorkers {
 		if err := s.api.Listen(ctx, s.config.listen); err != nil {
-			return fmt.Errorf("--listen (%s): %w", environmentName("listen"), err)
+			return fmt.Errorf("--listen (%s): %w", settings.Variable("listen"), err)
 		}
 		s.closers.push(s.api.Close)
 		if err := s.credentials.checkAddress(ctx, s.api.Addr(), s.log); err != nil {
-			return fmt.Errorf("--listen (%s): %w", environmentName("listen"), err)
+			return fmt.Errorf("--listen (%s): %w", settings.Variable("listen"), err)
 		}
 		s.fronts = append(s.fronts, serving(s.api, s.config.grace))
 		s.log.InfoContext(ctx, "listening", "address", s.api.Addr().String())
@@ -703,7 +704,7 @@ func (s *service) listenMetrics(ctx context.Context) error {
 		Profiles: s.config.pprof,
 	})
 	if err := server.Listen(ctx, s.config.metricsListen); err != nil {
-		return fmt.Errorf("--metrics-listen (%s): %w; choose another, or none with --metrics-listen=", environmentName("metrics-listen"), err)
+		return fmt.Errorf("--metrics-listen (%s): %w; choose another, or none with --metrics-listen=", settings.Variable("metrics-listen"), err)
 	}
 	s.metricsServer = server
 	s.log.InfoContext(ctx, "listening for metrics", "address", server.Addr().String())

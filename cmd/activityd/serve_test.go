@@ -23,6 +23,7 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/settings"
 	"github.com/activityd/activityd/internal/site"
 )
 
@@ -39,18 +40,22 @@ type running struct {
 }
 
 // configFor returns the defaults of serve, on the given servers and a free port.
-func configFor(t *testing.T, mysqlDSN, redisURL string, flags ...string) *config {
+func configFor(t *testing.T, mysqlDSN, redisURL string, given ...string) *config {
 	t.Helper()
-	c := &config{}
-	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	c.serveFlags(fs)
-	if err := fs.Parse(append([]string{"--mysql-dsn=" + mysqlDSN, "--redis-url=" + redisURL, "--listen=127.0.0.1:0", "--metrics-listen=", "--poll=20ms"}, flags...)); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.check(fs); err != nil {
-		t.Fatal(err)
-	}
+	c, fs := parseServe(t, append([]string{"--mysql-dsn=" + mysqlDSN, "--redis-url=" + redisURL, "--listen=127.0.0.1:0", "--metrics-listen=", "--poll=20ms"}, given...)...)
+	must(t, c.check(fs))
 	return c
+}
+
+// parseServe reads settings of serve, which are flags or variables of the environment.
+func parseServe(t *testing.T, given ...string) (*config, *pflag.FlagSet) {
+	t.Helper()
+	c, f := &config{}, pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	c.serveFlags(f)
+	environ, flags := settingsOf(given)
+	must(t, f.Parse(append([]string{dsn}, flags...)))
+	must(t, settings.Loader{Settings: allSettings(), Environ: environ, Warnings: t.Output()}.Load(f, ""))
+	return c, f
 }
 
 // start serves until the test ends.
@@ -284,7 +289,7 @@ func TestServeEndToEnd(t *testing.T) {
 
 func TestTasksByHTTP(t *testing.T) {
 	t.Parallel()
-	r := startAll(t, "--audit-sweep-rate=0") // which builds sets that are missing
+	r := startAll(t, "ACTIVITYD_AUDIT_SWEEP_RATE=0") // which builds sets that are missing
 	r.makeSite(t, 2)
 	if _, err := r.db.ExecContext(t.Context(), "INSERT INTO contacts (user_id, contact_id) VALUES (1, 101), (1, 102)"); err != nil {
 		t.Fatal(err)
@@ -303,7 +308,7 @@ func TestTasksByHTTP(t *testing.T) {
 
 func TestAWipedRedisCostsOnlyTime(t *testing.T) {
 	t.Parallel()
-	r := startAll(t, "--audit-sweep-rate=0") // it would rebuild the set, too
+	r := startAll(t, "ACTIVITYD_AUDIT_SWEEP_RATE=0") // it would rebuild the set, too
 	r.makeSite(t, 3)
 	for i := 1; i <= 3; i++ {
 		must(t, r.site.SetContact(t.Context(), 1, member.ID(100+i), site.Grant{}))

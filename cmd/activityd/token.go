@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/activityd/activityd/internal/auth"
+	"github.com/activityd/activityd/internal/settings"
 )
 
 // tokenOptions are the flags of the command token.
@@ -83,7 +84,7 @@ func newToken() *cobra.Command {
 	f.StringVar(&o.key, "key", "", "`id` (kid) of the key to sign a viewer's token with; without it, the last one that signs")
 	f.DurationVar(&o.ttl, "ttl", time.Hour, "how long a viewer's token lives, at most 24h")
 	f.StringVar(&o.newKey, "new-key", "", "`id` (kid) of a key to make and to add to --viewer-keys, such as the month")
-	f.Var(newChoice(&o.alg, auth.EdDSA, auth.HS256), "alg", "algorithm of the new key")
+	f.Var(settings.NewChoice(&o.alg, auth.EdDSA, auth.HS256), "alg", "algorithm of the new key")
 	f.StringVar(&o.revoke, "revoke", "", "`member` whose viewer's tokens, if made before now, are to be refused")
 	completeFlag(cmd, "scopes", []string{"read", "write", "admin"})
 	return cmd

@@ -78,7 +78,7 @@ func (v *verifyOptions) check() error {
 		return fmt.Errorf("--answers: is %g: want 0 to 1", v.answers)
 	}
 	if v.maxLag <= 0 {
-		return fmt.Errorf("--max-lag (%s): is %v: want more than 0", environmentName("max-lag"), v.maxLag)
+		return fmt.Errorf("--max-lag: is %v: want more than 0", v.maxLag)
 	}
 	return nil
 }

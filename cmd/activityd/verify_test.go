@@ -83,7 +83,7 @@ func TestVerifyThatCannotSaysSo(t *testing.T) {
 		{"4711", "no such member"},
 		{"--need=5", "the sets in Redis were built with"},
 		{"--answers=2", "--answers: is 2: want 0 to 1"},
-		{"--max-lag=0s", "--max-lag (ACTIVITYD_MAX_LAG): is 0s: want more than 0"},
+		{"--max-lag=0s", "--max-lag: is 0s: want more than 0"},
 		{"-o xml", "--output"},
 	} {
 		code, out, errs := m.run(t, append([]string{"verify"}, strings.Fields(test.args)...)...)

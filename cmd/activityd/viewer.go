@@ -14,9 +14,10 @@ import (
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/auth"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/settings"
 )
 
-// viewerConfig is what the flags about the tokens of viewers say.
+// viewerConfig is what the settings about the tokens of viewers say.
 type viewerConfig struct {
 	keys         string // a file
 	audience     string
@@ -28,9 +29,10 @@ type viewerConfig struct {
 func (v *viewerConfig) flags(f *pflag.FlagSet) {
 	v.keyFlags(f)
 	f.StringVar(&v.rate, "viewer-rate", "120/m", "max requests of one viewer in a second, minute or hour, for each process, as in `120/m`; empty for no limit")
-	f.IntVar(&v.burst, "viewer-burst", 30, "max requests of one viewer at once, after a pause; 0: what the rate brings in a second")
+	f.Var(settings.NewNumber(&v.burst, 30, 0, 1_000_000, "requests"), "viewer-burst", "max requests of one viewer at once, after a pause; 0: what the rate brings in a second")
 	f.StringSliceVar(&v.allowOrigins, "allow-origin", nil, "`origins` of the pages that may ask for viewers, with commas, as in https://photos.example")
 	f.Lookup("allow-origin").DefValue = ""
+	settings.NoFlag(f, "viewer-rate", "viewer-burst")
 }
 
 // keyFlags are those that the command token has, too.
@@ -41,8 +43,8 @@ func (v *viewerConfig) keyFlags(f *pflag.FlagSet) {
 
 // check calls want for each value that cannot be.
 func (v *viewerConfig) check(want func(flag string, ok bool, format string, args ...any)) {
-	_, err := v.limit()
-	want("viewer-rate", err == nil, "with --viewer-burst: %v", err)
+	_, err := v.limit() // the burst has bounds of its own
+	want("viewer-rate", err == nil, "%v", err)
 	want("viewer-audience", v.audience == "" || v.keys != "", "needs --viewer-keys")
 	want("allow-origin", len(v.allowOrigins) == 0 || v.keys != "", "needs --viewer-keys")
 	for _, origin := range v.allowOrigins {

@@ -112,7 +112,7 @@ func TestTokenOfAViewerRefuses(t *testing.T) {
 func TestViewersEndToEnd(t *testing.T) {
 	t.Parallel()
 	file := newViewerKeys(t, "old")
-	r := startAll(t, "--viewer-keys="+file, "--viewer-audience=photos", "--allow-origin=https://photos.example", "--viewer-rate=1/h", "--viewer-burst=8")
+	r := startAll(t, "--viewer-keys="+file, "--viewer-audience=photos", "--allow-origin=https://photos.example", "ACTIVITYD_VIEWER_RATE=1/h", "ACTIVITYD_VIEWER_BURST=8")
 	r.makeSite(t, 3)
 	must(t, r.site.SetContact(t.Context(), 1, 101, site.Grant{}))
 	r.awaitTasks(t)
@@ -206,7 +206,7 @@ func TestViewersAreRevoked(t *testing.T) {
 func TestWhatIsHiddenDoesNotShowToViewers(t *testing.T) {
 	t.Parallel()
 	file := newViewerKeys(t, "a")
-	r := startAll(t, "--viewer-keys="+file, "--need=2", "--headroom=0")
+	r := startAll(t, "--viewer-keys="+file, "--need=2", "ACTIVITYD_HEADROOM=0")
 	r.makeSite(t, 3)
 	for i := 101; i <= 103; i++ {
 		must(t, r.site.SetContact(t.Context(), 1, member.ID(i), site.Grant{}))

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -27,17 +28,24 @@ type program struct {
 	runs []*run // the last is the present one
 }
 
-// serving returns "activityd serve" with more flags, not yet started. It ends
-// with t at the latest. If t fails, its logs stay.
-func serving(t *testing.T, name, dsn, redisURL string, flags ...string) *program {
+// serving returns "activityd serve" with more settings, which are flags or variables of the
+// environment, not yet started. It ends with t at the latest. If t fails, its logs stay.
+func serving(t *testing.T, name, dsn, redisURL string, settings ...string) *program {
 	t.Helper()
 	path := activityd(t)
 	logs, err := os.MkdirTemp("", "activityd-logs-")
 	must(t, err)
-	p := &program{name: name, logs: logs, argv: append([]string{
+	p := &program{name: name, logs: logs, argv: []string{
 		path, "serve", "--log-format=json", "--listen=127.0.0.1:0", "--mysql-dsn=" + dsn, "--redis-url=" + redisURL,
-	}, flags...)}
+	}}
 	p.env = append(os.Environ(), "ACTIVITYD_METRICS_LISTEN=127.0.0.1:0", "GORACE=halt_on_error=1")
+	for _, setting := range settings {
+		if strings.HasPrefix(setting, "--") {
+			p.argv = append(p.argv, setting)
+		} else {
+			p.env = append(p.env, setting)
+		}
+	}
 	t.Cleanup(func() {
 		if r := p.latest(); r != nil {
 			_ = r.end(syscall.SIGKILL) // it may have ended

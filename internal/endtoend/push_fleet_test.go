@@ -59,8 +59,8 @@ func newPushFleet(t *testing.T, seed uint64) *pushFleet {
 func (s *pushSite) process(t *testing.T, name, dsn, redisURL string) *program {
 	t.Helper()
 	return serving(t, name, dsn, redisURL, append([]string{
-		fmt.Sprint("--need=", s.settings.Need), "--poll=200ms", "--grace=5s", "--audit-sweep-rate=0", fmt.Sprint("--task-lease=", leaseOfFleet),
-	}, s.flags...)...)
+		fmt.Sprint("--need=", s.settings.Need), "--poll=200ms", "--grace=5s", "ACTIVITYD_AUDIT_SWEEP_RATE=0", fmt.Sprint("--task-lease=", leaseOfFleet),
+	}, s.senders...)...)
 }
 
 // live lets producers, and members who change things, work until the function that it

@@ -44,7 +44,7 @@ type pushSite struct {
 	producer   *redis.Client // the site's own way to the stream
 	apns       *apnstest.Server
 	web        *webpushtest.Server
-	flags      []string // of activityd, for these push services
+	senders    []string // settings of activityd, for these push services
 	recipients []*recipient
 	byKey      map[string]*pushDevice // by token, or id of the subscription
 	photos     map[member.ID]*photo   // by actor: each has one
@@ -170,11 +170,11 @@ func (s *pushSite) startServices(t *testing.T) {
 		must(t, os.WriteFile(path, text, 0o600))
 		return path
 	}
-	s.flags = []string{
-		"--apns-key=" + write("apns.p8", s.apns.Key()), "--apns-key-id=" + s.apns.KeyID(), "--apns-team-id=" + s.apns.TeamID(),
-		"--apns-topic=" + s.apns.Topic(), "--apns-url=" + s.apns.URL(),
-		"--webpush-key=" + write("vapid.pem", vapid.PEM), "--webpush-subject=mailto:ops@example.com", "--webpush-allow=127.0.0.1/32",
-		"--tls-roots=" + write("roots.pem", slices.Concat(s.apns.RootsPEM(), s.web.RootPEM())),
+	s.senders = []string{
+		"ACTIVITYD_APNS_KEY=" + write("apns.p8", s.apns.Key()), "ACTIVITYD_APNS_KEY_ID=" + s.apns.KeyID(), "ACTIVITYD_APNS_TEAM_ID=" + s.apns.TeamID(),
+		"ACTIVITYD_APNS_TOPIC=" + s.apns.Topic(), "ACTIVITYD_APNS_URL=" + s.apns.URL(),
+		"ACTIVITYD_WEBPUSH_KEY=" + write("vapid.pem", vapid.PEM), "ACTIVITYD_WEBPUSH_SUBJECT=mailto:ops@example.com", "ACTIVITYD_WEBPUSH_ALLOW=127.0.0.1/32",
+		"ACTIVITYD_TLS_ROOTS=" + write("roots.pem", slices.Concat(s.apns.RootsPEM(), s.web.RootPEM())),
 	}
 }
 

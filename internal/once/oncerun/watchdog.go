@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package oncerun
 
 import (
 	"encoding/binary"
@@ -28,6 +28,7 @@ import (
 // not been waited for, which only this process does; and as soon as all have ended,
 // this process ends the watchdog.
 type watchdog struct {
+	args []string // of [Options]
 	name string
 	errs io.Writer // of the process, if it is a file
 
@@ -68,7 +69,7 @@ func (d *watchdog) startLocked() error {
 		}
 	}
 	cmd := &exec.Cmd{
-		Path: path, Args: []string{"activityd", watchdogCommand, "--", d.name}, Env: []string{"GOMAXPROCS=1"}, Dir: "/",
+		Path: path, Args: slices.Concat(d.args, []string{"--", d.name}), Env: []string{"GOMAXPROCS=1"}, Dir: "/",
 		Stdin: in, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if file, ok := d.errs.(*os.File); ok {
@@ -137,7 +138,7 @@ func (d *watchdog) end() {
 func (d *watchdog) stop() {
 	_ = d.cmd.Process.Kill()
 	cmd := d.cmd
-	within(messageTimeout, func() { _ = cmd.Wait() })
+	Within(messageTimeout, func() { _ = cmd.Wait() })
 	_ = d.orders.Close()
 	d.cmd = nil
 }
@@ -158,10 +159,10 @@ func decodeOrder(order []byte) (group int, killAt time.Duration) {
 // still while the machine is suspended, and the one that it looks at does not.
 const maxPoll = time.Second
 
-// watch is the watchdog: it reads orders from standard input. An order that has come is
+// Watch is the watchdog: it reads orders from standard input. An order that has come is
 // always read before the one before it is carried out: a watchdog that was stopped itself may
 // find both.
-func watch(name string, errs io.Writer) error {
+func Watch(name string, errs io.Writer) error {
 	signal.Ignore(slices.Concat(endSignals, otherSignals)...) // those to all processes of a unit of systemd
 	parent, group, killAt, order := unix.Getppid(), 0, time.Duration(0), make([]byte, orderSize)
 	for {

@@ -1,11 +1,13 @@
 //go:build unix
 
-package main
+package oncerun
 
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,106 +24,143 @@ import (
 	"github.com/activityd/activityd/internal/once/oncetest"
 )
 
-// onceFixture is once over a store in memory, with a command of sh.
-type onceFixture struct {
-	store *onceStore
-	flags onceFlags
-	errs  bytes.Buffer
+// fixture is a run over a store in memory, with a command of sh.
+type fixture struct {
+	store   once.Store
+	options Options
+	errs    bytes.Buffer
 }
 
-func newOnceFixture() *onceFixture {
-	return &onceFixture{
-		store: &onceStore{Store: oncetest.NewMemory(time.Now), notifier: &notify.Notifier{}},
-		flags: onceFlags{key: once.Key{Name: "digest", Attempts: 3, Lease: time.Minute, Keep: time.Hour}},
+func newFixture() *fixture {
+	return &fixture{
+		store:   oncetest.NewMemory(time.Now),
+		options: Options{Key: once.Key{Name: "digest", Attempts: 3, Lease: time.Minute, Keep: time.Hour}, Watchdog: []string{"activityd", watchdogWord}},
 	}
 }
 
 // newRun returns a run of sh, and the file of its output.
-func (f *onceFixture) newRun(t *testing.T, script string) (*onceRun, *os.File) {
+func (f *fixture) newRun(t *testing.T, script string) (*Run, *os.File) {
 	t.Helper()
 	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	must(t, err)
 	t.Cleanup(func() { _ = out.Close() })
-	flags := f.flags
-	return newOnceRun(t.Context(), &flags, &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Env: os.Environ(), Stdout: out, Stderr: out}, &f.errs), out
+	o := f.options
+	o.Command, o.Errs = &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Env: os.Environ(), Stdout: out, Stderr: out}, &f.errs
+	return New(t.Context(), o), out
 }
 
-// run runs sh, and returns the exit code of activityd and what the command wrote.
-func (f *onceFixture) run(t *testing.T, script string) (code int, out string) {
+// do does the work, and returns what became of it, in words.
+func (f *fixture) do(r *Run) string {
+	did, err := r.Do(f.store, &notify.Notifier{})
+	return outcome(did, err)
+}
+
+// run runs sh, and returns what became of it and what the command wrote.
+func (f *fixture) run(t *testing.T, script string) (became, out string) {
 	t.Helper()
 	r, file := f.newRun(t, script)
-	code = exitCode(r.run(f.store))
+	became = f.do(r)
 	text, err := os.ReadFile(file.Name())
 	must(t, err)
-	return code, string(text)
+	return became, string(text)
+}
+
+// What becomes of a run, beside "exit N" and "signal N".
+const (
+	done      = "done"
+	elsewhere = "done elsewhere"
+	busy      = "busy"
+	exhausted = "exhausted elsewhere"
+	ended     = "ended" // the command was
+)
+
+func outcome(did bool, err error) string {
+	start, isStart := errors.AsType[*StartError](err)
+	failure, isCommand := errors.AsType[*CommandError](err)
+	stop, isStop := errors.AsType[*SignalError](err)
+	switch {
+	case err == nil && did:
+		return done
+	case err == nil:
+		return elsewhere
+	case errors.Is(err, once.ErrBusy):
+		return busy
+	case errors.Is(err, once.ErrLost), isCommand && failure.Ended():
+		return ended
+	case isCommand:
+		return fmt.Sprint("exit ", failure.Code)
+	case errors.Is(err, once.ErrExhausted):
+		return exhausted
+	case isStart:
+		return fmt.Sprint("not found: ", errors.Is(start, fs.ErrNotExist))
+	case isStop:
+		return fmt.Sprint("exit ", SignalCode(stop.Signal))
+	}
+	return err.Error()
 }
 
 // The command finds its attempt; one that succeeds is not run again.
 func TestOnceRunsUntilItIsDone(t *testing.T) {
 	t.Parallel()
-	f := newOnceFixture()
+	f := newFixture()
 	const script = `echo $ACTIVITYD_ATTEMPT $ACTIVITYD_LAST_ATTEMPT $ACTIVITYD_FENCE; test $ACTIVITYD_ATTEMPT = 3`
-	if code, out := f.run(t, script); code != exitOK || out != "1 0 1\n2 0 2\n3 1 3\n" {
-		t.Errorf("exit code %d, %q", code, out)
+	if became, out := f.run(t, script); became != done || out != "1 0 1\n2 0 2\n3 1 3\n" {
+		t.Errorf("%s, %q", became, out)
 	}
 	if want := "activityd: digest: attempt 1 of 3: exit status 1\nactivityd: digest: attempt 2 of 3: exit status 1\n"; f.errs.String() != want {
 		t.Errorf("said %q", f.errs.String())
 	}
 	f.errs.Reset()
-	if code, out := f.run(t, script); code != exitOK || out != "" {
-		t.Errorf("done elsewhere: exit code %d, %q", code, out)
+	r, _ := f.newRun(t, script)
+	if became := f.do(r); became != elsewhere || f.errs.Len() > 0 {
+		t.Errorf("%s, %q", became, &f.errs)
 	}
-	if said := regexp.MustCompile(`^activityd: digest: done elsewhere, by \S+/\d+@\S+Z\n$`); !said.Match(f.errs.Bytes()) {
-		t.Errorf("said %q", &f.errs)
-	}
-	f.errs.Reset()
-	f.flags.exitDone, f.flags.quiet = 7, true
-	if code, out := f.run(t, script); code != 7 || out != "" || f.errs.Len() > 0 {
-		t.Errorf("done elsewhere: exit code %d, %q, %q", code, out, &f.errs)
+	if !regexp.MustCompile(`^\S+/\d+@\S+Z$`).MatchString(r.Owner()) {
+		t.Errorf("done by %q", r.Owner())
 	}
 }
 
 // The exit code is that of the command, if its last attempt was that of this process.
 func TestOnceWithoutAttemptsLeft(t *testing.T) {
 	t.Parallel()
-	f := newOnceFixture()
-	f.flags.key.Attempts = 1
-	for _, want := range []struct {
-		code int
-		out  string
-	}{{42, "x"}, {exitExhausted, ""}} {
+	f := newFixture()
+	f.options.Key.Attempts = 1
+	for _, want := range []struct{ became, out string }{{"exit 42", "x"}, {exhausted, ""}} {
 		r, file := f.newRun(t, "printf x; exit 42")
-		err := r.run(f.store)
+		_, err := r.Do(f.store, &notify.Notifier{})
 		out, _ := os.ReadFile(file.Name())
-		if exitCode(err) != want.code || string(out) != want.out || !strings.Contains(err.Error(), "all attempts failed, 1 of them: attempt 1 of 1: exit status 42") || f.errs.Len() > 0 {
-			t.Errorf("exit code %d, %v, %q, %q", exitCode(err), err, out, &f.errs)
+		if outcome(false, err) != want.became || string(out) != want.out || !strings.Contains(err.Error(), "all attempts failed, 1 of them: attempt 1 of 1: exit status 42") || f.errs.Len() > 0 {
+			t.Errorf("%v, %q, %q", err, out, &f.errs)
 		}
 	}
 }
 
 func TestOnceBusy(t *testing.T) {
 	t.Parallel()
-	f := newOnceFixture()
+	f := newFixture()
 	_, err := f.store.Apply(t.Context(), "digest", once.Operation{Action: once.Acquire, Owner: "other", Terms: once.Terms{Lease: time.Hour, Keep: time.Hour, Attempts: 3}})
 	must(t, err)
-	f.flags.key.NoWait = true
-	if code, out := f.run(t, "echo x"); code != exitBusy || out != "" {
-		t.Errorf("exit code %d, %q", code, out)
+	f.options.Key.NoWait = true
+	if became, out := f.run(t, "echo x"); became != busy || out != "" {
+		t.Errorf("%s, %q", became, out)
 	}
-	f.flags.key.NoWait, f.flags.key.Wait = false, time.Millisecond
-	if code, out := f.run(t, "echo x"); code != exitBusy || out != "" {
-		t.Errorf("exit code %d, %q", code, out)
+	f.options.Key.NoWait, f.options.Key.Wait = false, time.Millisecond
+	if became, out := f.run(t, "echo x"); became != busy || out != "" {
+		t.Errorf("%s, %q", became, out)
 	}
-	f.flags.key.Wait = 0
+	f.options.Key.Wait = 0
 	r, _ := f.newRun(t, "echo x")
-	locked := make(chan int)
-	go func() { locked <- exitCode(r.run(f.store)) }()
+	locked := make(chan string)
+	go func() { locked <- f.do(r) }()
 	r.pass(syscall.SIGUSR1) // is for the command alone
 	r.pass(syscall.SIGHUP)
-	if code := <-locked; code != 128+int(syscall.SIGHUP) {
-		t.Errorf("exit code %d", code)
+	if became := <-locked; became != exitOf(syscall.SIGHUP) {
+		t.Error(became)
 	}
 }
+
+// exitOf is what becomes of a command that a signal has ended.
+func exitOf(s syscall.Signal) string { return fmt.Sprint("exit ", 128+int(s)) }
 
 // An attempt that takes longer than --timeout is ended, with its group, and has failed, also
 // if the command says that it has succeeded.
@@ -135,21 +174,21 @@ func TestOnceTimeout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f, out := newOnceFixture(), ""
+			f, out := newFixture(), ""
 			var err error
 			// A machine that is slow may end the command before it is ready, or has said so.
 			for limit := 10 * time.Millisecond; !strings.HasSuffix(out, "\nends\n"); limit *= 2 {
-				f.store.Store = oncetest.NewMemory(time.Now)
-				f.flags.key.Attempts, f.flags.timeout = 1, limit
+				f.store = oncetest.NewMemory(time.Now)
+				f.options.Key.Attempts, f.options.Timeout = 1, limit
 				r, file := f.newRun(t, c.trap+"; echo $$; while :; do sleep 0.01; done")
-				r.key.Margin = min(40*limit, f.flags.key.Lease/2) // KILL comes after three quarters of it
-				err = r.run(f.store)
+				r.Key.Margin = min(40*limit, f.options.Key.Lease/2) // KILL comes after three quarters of it
+				_, err = r.Do(f.store, &notify.Notifier{})
 				text, readErr := os.ReadFile(file.Name())
 				must(t, readErr)
 				out = string(text)
 			}
-			if exitCode(err) != exitLost || !strings.Contains(err.Error(), fmt.Sprintf(c.want, f.flags.timeout)) {
-				t.Errorf("exit code %d, %v", exitCode(err), err)
+			if outcome(false, err) != ended || !strings.Contains(err.Error(), fmt.Sprintf(c.want, f.options.Timeout)) {
+				t.Error(err)
 			}
 			if reply, err := f.store.Get(t.Context(), "digest"); err != nil || reply.State.Phase != once.Exhausted {
 				t.Errorf("%+v, %v", reply.State, err)
@@ -167,13 +206,13 @@ func TestOnceTimeout(t *testing.T) {
 // A command that cannot be started is no attempt.
 func TestOnceCannotStart(t *testing.T) {
 	t.Parallel()
-	f := newOnceFixture()
-	for content, want := range map[string]int{"no program": exitCannotRun, "#!/nonexistent/interpreter\n": exitNotFound} {
+	f := newFixture()
+	for content, want := range map[string]string{"no program": "not found: false", "#!/nonexistent/interpreter\n": "not found: true"} {
 		r, _ := f.newRun(t, "")
-		r.command.Path = filepath.Join(t.TempDir(), "program")
-		must(t, os.WriteFile(r.command.Path, []byte(content), 0o700))
-		if err := r.run(f.store); exitCode(err) != want {
-			t.Errorf("%q: %v", content, err)
+		r.Command.Path = filepath.Join(t.TempDir(), "program")
+		must(t, os.WriteFile(r.Command.Path, []byte(content), 0o700))
+		if became := f.do(r); became != want {
+			t.Errorf("%q: %s", content, became)
 		}
 		if reply, err := f.store.Get(t.Context(), "digest"); err != nil || reply.State.Phase != once.Free || reply.State.Attempt != 0 {
 			t.Errorf("%+v, %v", reply.State, err)
@@ -188,13 +227,13 @@ func TestOncePassesSignalsOn(t *testing.T) {
 	const script = `trap 'echo 1' USR1; trap 'echo 2' USR2; trap 'echo hup' HUP; trap 'echo %; exit ' TERM
 		(trap '' USR1 USR2 HUP; trap 'echo %; exit' TERM; echo child; while :; do sleep 0.01; done) & echo ready; while :; do sleep 0.01; done`
 	for end, want := range map[string]struct {
-		code  int
-		phase once.Phase
-	}{"exit 0": {exitOK, once.Done}, "exit 3": {3, once.Free}, "trap - TERM; kill $$": {128 + int(syscall.SIGTERM), once.Free}} {
-		f := newOnceFixture()
+		became string
+		phase  once.Phase
+	}{"exit 0": {done, once.Done}, "exit 3": {"exit 3", once.Free}, "trap - TERM; kill $$": {exitOf(syscall.SIGTERM), once.Free}} {
+		f := newFixture()
 		r, file := f.newRun(t, strings.Replace(strings.Replace(script, "%; exit ", "end; "+end, 1), "%", "child ends", 1))
-		code := make(chan int)
-		go func() { code <- exitCode(r.run(f.store)) }()
+		became := make(chan string)
+		go func() { became <- f.do(r) }()
 		says := func(text string) {
 			t.Helper()
 			eventually(t, text, func() bool {
@@ -210,8 +249,8 @@ func TestOncePassesSignalsOn(t *testing.T) {
 		}
 		r.pass(syscall.SIGTERM)
 		says("child ends")
-		if got := <-code; got != want.code {
-			t.Errorf("%s: exit code %d", end, got)
+		if got := <-became; got != want.became {
+			t.Errorf("%s: %s", end, got)
 		}
 		reply, err := f.store.Get(t.Context(), "digest")
 		must(t, err)
@@ -231,7 +270,7 @@ func says(t *testing.T, file *os.File, line string) {
 }
 
 // awaitExit waits until the command itself has exited: it is a child of this process.
-func awaitExit(t *testing.T, r *onceRun) {
+func awaitExit(t *testing.T, r *Run) {
 	t.Helper()
 	r.mu.Lock()
 	pid := r.child.group
@@ -247,29 +286,29 @@ func TestOnceEndsWhatIsLeftOfTheGroup(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string
 		signal os.Signal
-		code   int
+		became string
 		phase  once.Phase
 	}{
-		"ended by a signal":         {worker + " & while :; do sleep 0.01; done", syscall.SIGTERM, 128 + int(syscall.SIGTERM), once.Free},
-		"ended by another signal":   {"trap 'exit 0' HUP; " + worker + " & while :; do sleep 0.01; done", syscall.SIGHUP, exitOK, once.Done},
-		"failed":                    {worker + " & while ! test -e \"$0.go\"; do sleep 0.01; done; exit 4", nil, 4, once.Exhausted},
-		"failed, and ignores TERM":  {"trap '' TERM; (echo works; echo worker ends; sleep 1000) & while ! test -e \"$0.go\"; do sleep 0.01; done; exit 5", nil, 5, once.Exhausted},
-		"signalled, and ignores it": {"(trap '' TERM; echo works; echo worker ends; sleep 1000) & while :; do sleep 0.01; done", syscall.SIGTERM, 128 + int(syscall.SIGTERM), once.Free},
+		"ended by a signal":         {worker + " & while :; do sleep 0.01; done", syscall.SIGTERM, exitOf(syscall.SIGTERM), once.Free},
+		"ended by another signal":   {"trap 'exit 0' HUP; " + worker + " & while :; do sleep 0.01; done", syscall.SIGHUP, done, once.Done},
+		"failed":                    {worker + " & while ! test -e \"$0.go\"; do sleep 0.01; done; exit 4", nil, "exit 4", once.Exhausted},
+		"failed, and ignores TERM":  {"trap '' TERM; (echo works; echo worker ends; sleep 1000) & while ! test -e \"$0.go\"; do sleep 0.01; done; exit 5", nil, "exit 5", once.Exhausted},
+		"signalled, and ignores it": {"(trap '' TERM; echo works; echo worker ends; sleep 1000) & while :; do sleep 0.01; done", syscall.SIGTERM, exitOf(syscall.SIGTERM), once.Free},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newOnceFixture()
-			f.flags.key.Attempts = 1
-			f.flags.key.Lease = 10 * time.Minute
+			f := newFixture()
+			f.options.Key.Attempts = 1
+			f.options.Key.Lease = 10 * time.Minute
 			r, file := f.newRun(t, c.script)
 			ignores := strings.Contains(c.script, "trap '' TERM")
 			if ignores {
-				r.key.Margin, r.stopGrace = 400*time.Millisecond, 300*time.Millisecond
+				r.Key.Margin, r.stopGrace = 400*time.Millisecond, 300*time.Millisecond
 			}
 			end := filepath.Join(t.TempDir(), "end")
-			r.command.Args = append(r.command.Args, end)
-			code := make(chan int, 1)
-			go func() { code <- exitCode(r.run(f.store)) }()
+			r.Command.Args = append(r.Command.Args, end)
+			became := make(chan string, 1)
+			go func() { became <- f.do(r) }()
 			says(t, file, "works")
 			r.mu.Lock()
 			group := r.child.group
@@ -284,13 +323,13 @@ func TestOnceEndsWhatIsLeftOfTheGroup(t *testing.T) {
 				awaitExit(t, r)
 				reply, err := f.store.Get(t.Context(), "digest")
 				must(t, err)
-				if reply.State.Phase != once.Held || len(code) > 0 {
+				if reply.State.Phase != once.Held || len(became) > 0 {
 					t.Errorf("while a part of it works: %+v", reply.State)
 				}
 				must(t, os.WriteFile(end, nil, 0o600))
 			}
-			if got := <-code; got != c.code {
-				t.Errorf("exit code %d: %s", got, &f.errs)
+			if got := <-became; got != c.became {
+				t.Errorf("%s: %s", got, &f.errs)
 			}
 			if syscall.Kill(-group, 0) != syscall.ESRCH {
 				t.Error("a part of the group lives")
@@ -310,12 +349,12 @@ func TestOnceEndsWhatIsLeftOfTheGroup(t *testing.T) {
 // What a command that has succeeded leaves in the background is left alone.
 func TestOnceLeavesTheBackgroundAlone(t *testing.T) {
 	t.Parallel()
-	f := newOnceFixture()
-	code, out := f.run(t, "sleep 1000 & echo $!")
+	f := newFixture()
+	became, out := f.run(t, "sleep 1000 & echo $!")
 	pid, err := strconv.Atoi(strings.TrimSpace(out))
 	must(t, err)
-	if code != exitOK || isGone(pid) {
-		t.Errorf("exit code %d, and it is gone: %t", code, isGone(pid))
+	if became != done || isGone(pid) {
+		t.Errorf("%s, and it is gone: %t", became, isGone(pid))
 	}
 	must(t, syscall.Kill(pid, syscall.SIGKILL))
 }
@@ -339,19 +378,19 @@ func TestOnceKillsAtATime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newOnceFixture()
-			f.flags.key.Lease = 24 * time.Hour
+			f := newFixture()
+			f.options.Key.Lease = 24 * time.Hour
 			r, file := f.newRun(t, "trap '"+c.trap+"' TERM; echo runs; while :; do sleep 0.01; done")
 			ctx, end := context.WithCancelCause(t.Context())
-			ended := make(chan error)
-			go func() { ended <- r.runChild(ctx, r.command.Env) }()
+			result := make(chan error)
+			go func() { result <- r.runChild(ctx, r.Command.Env) }()
 			says(t, file, "runs")
 			lost := &once.LostError{}
 			if c.ends != 0 {
 				lost.Ends = time.Now().Add(c.ends)
 			}
 			end(lost)
-			if err := <-ended; err == nil || err.Error() != c.want {
+			if err := <-result; err == nil || err.Error() != c.want {
 				t.Errorf("%v, want %s", err, c.want)
 			}
 			if out, err := os.ReadFile(file.Name()); err != nil || strings.Contains(string(out), "ends\n") != c.says {
@@ -365,10 +404,10 @@ func TestOnceKillsAtATime(t *testing.T) {
 // run out.
 func TestOnceEndsTheGroupOfALostLease(t *testing.T) {
 	t.Parallel()
-	f := newOnceFixture()
+	f := newFixture()
 	r, file, away := f.newRunWithAway(t, `trap 'echo term' TERM; (trap '' TERM; sleep 1000 & echo $!; wait; sleep 1000) & echo $!; while :; do sleep 0.01; done`)
-	code := make(chan int)
-	go func() { code <- exitCode(r.run(f.store)) }()
+	became := make(chan string)
+	go func() { became <- f.do(r) }()
 	var pids []string
 	eventually(t, "it runs", func() bool {
 		out, err := os.ReadFile(file.Name())
@@ -385,25 +424,25 @@ func TestOnceEndsTheGroupOfALostLease(t *testing.T) {
 	})
 	eventually(t, "the group is gone", func() bool { return syscall.Kill(-group, 0) == syscall.ESRCH })
 	away.away.Store(false)
-	if got := <-code; got != exitLost {
-		t.Errorf("exit code %d", got)
+	if got := <-became; got != ended {
+		t.Error(got)
 	}
 }
 
 // Of a name that was forgotten, another process may hold the lease already.
 func TestOnceIsForgotten(t *testing.T) {
 	t.Parallel()
-	f := newOnceFixture()
-	f.flags.key.Lease = 6 * time.Second // a third of it passes until the loss is noticed
+	f := newFixture()
+	f.options.Key.Lease = 6 * time.Second // a third of it passes until the loss is noticed
 	r, file := f.newRun(t, "trap 'sleep 60; echo late' TERM; echo runs; while :; do sleep 0.01; done")
-	code := make(chan int)
-	go func() { code <- exitCode(r.run(f.store)) }()
+	became := make(chan string)
+	go func() { became <- f.do(r) }()
 	says(t, file, "runs")
 	if forgotten, err := f.store.Forget(t.Context(), "digest", true); !forgotten || err != nil {
 		t.Fatal(forgotten, err)
 	}
-	if got := <-code; got != exitLost {
-		t.Errorf("exit code %d", got)
+	if got := <-became; got != ended {
+		t.Error(got)
 	}
 	// The shell may say of its "sleep 0.01" that it was terminated.
 	if out, err := os.ReadFile(file.Name()); err != nil || strings.Count(string(out), "runs\n") != 1 || strings.Contains(string(out), "late") {
@@ -414,16 +453,19 @@ func TestOnceIsForgotten(t *testing.T) {
 // A command that ends well because it is told to has not done its work.
 func TestOnceSuccessAfterALostLease(t *testing.T) {
 	t.Parallel()
-	f := newOnceFixture()
+	f := newFixture()
 	r, file, away := f.newRunWithAway(t, "trap 'exit 0' TERM; echo runs; while :; do sleep 0.01; done")
-	code := make(chan error)
-	go func() { code <- r.run(f.store) }()
+	became := make(chan error)
+	go func() {
+		_, err := r.Do(f.store, &notify.Notifier{})
+		became <- err
+	}()
 	says(t, file, "runs")
 	away.away.Store(true)
 	eventually(t, "it has ended", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.child == nil })
 	away.away.Store(false)
-	if err := <-code; exitCode(err) != exitLost || !strings.Contains(err.Error(), "attempt 1 of 3: it was ended, with exit status 0") {
-		t.Errorf("exit code %d, %v", exitCode(err), err)
+	if err := <-became; outcome(false, err) != ended || !strings.Contains(err.Error(), "attempt 1 of 3: it was ended, with exit status 0") {
+		t.Error(err)
 	}
 	if reply, err := f.store.Get(t.Context(), "digest"); err != nil || reply.State.Phase == once.Done {
 		t.Errorf("%+v, %v", reply.State, err)
@@ -437,13 +479,13 @@ func TestOnceSuccessAfterALostLease(t *testing.T) {
 // extending the lease; and the process ends all the same.
 func TestOnceMessagesDoNotBlock(t *testing.T) {
 	t.Parallel()
-	f := newOnceFixture()
+	f := newFixture()
 	r, _ := f.newRun(t, "while :; do sleep 0.01; done")
 	blocked := make(chan struct{})
 	t.Cleanup(func() { close(blocked) })
-	r.errs = writerFunc(func(p []byte) (int, error) { <-blocked; return len(p), nil })
-	code := make(chan int)
-	go func() { code <- exitCode(r.run(f.store)) }()
+	r.Errs = writerFunc(func(p []byte) (int, error) { <-blocked; return len(p), nil })
+	became := make(chan string)
+	go func() { became <- f.do(r) }()
 	eventually(t, "it runs", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return r.child != nil })
 	said := make(chan struct{})
 	go func() {
@@ -461,8 +503,8 @@ func TestOnceMessagesDoNotBlock(t *testing.T) {
 		}
 	})
 	r.pass(syscall.SIGTERM)
-	if got := <-code; got != 128+int(syscall.SIGTERM) {
-		t.Errorf("exit code %d", got)
+	if got := <-became; got != exitOf(syscall.SIGTERM) {
+		t.Error(got)
 	}
 }
 
@@ -475,9 +517,9 @@ func TestWithin(t *testing.T) {
 	t.Parallel()
 	hangs := make(chan struct{})
 	defer close(hangs)
-	within(time.Millisecond, func() { <-hangs })
+	Within(time.Millisecond, func() { <-hangs })
 	called := false
-	within(time.Hour, func() { called = true })
+	Within(time.Hour, func() { called = true })
 	if !called {
 		t.Error("it was not called")
 	}
@@ -485,13 +527,13 @@ func TestWithin(t *testing.T) {
 
 // newRunWithAway is newRun with a store that may be away. The lease is lost soon then: TERM
 // comes half of it after the last extension, and KILL three eighths of it later.
-func (f *onceFixture) newRunWithAway(t *testing.T, script string) (*onceRun, *os.File, *awayStore) {
+func (f *fixture) newRunWithAway(t *testing.T, script string) (*Run, *os.File, *awayStore) {
 	t.Helper()
-	away := &awayStore{Store: f.store.Store}
-	f.store.Store = away
-	f.flags.key.Lease = 10 * time.Second
+	away := &awayStore{Store: f.store}
+	f.store = away
+	f.options.Key.Lease = 10 * time.Second
 	r, out := f.newRun(t, script)
-	r.key.Margin = r.key.Lease / 2
+	r.Key.Margin = r.Key.Lease / 2
 	return r, out, away
 }
 

@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package oncerun
 
 import (
 	"os"
@@ -25,15 +25,16 @@ const stopSignal = syscall.SIGTSTP
 // stopSelf stops this process until it is sent SIGCONT.
 func stopSelf() { _ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) }
 
-func signalCode(s os.Signal) int {
+// SignalCode is the exit code of a shell whose command a signal has ended.
+func SignalCode(s os.Signal) int {
 	number, _ := s.(syscall.Signal)
-	return exitSignal + int(number)
+	return 128 + int(number)
 }
 
 // stateCode returns the exit code that a shell would have.
 func stateCode(s *os.ProcessState) int {
 	if status, ok := s.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return signalCode(status.Signal())
+		return SignalCode(status.Signal())
 	}
 	return s.ExitCode()
 }
@@ -144,7 +145,7 @@ func (p *childGroup) interrupted(err error) os.Signal {
 		return nil
 	}
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP} {
-		if stateCode(exit.ProcessState) == signalCode(s) {
+		if stateCode(exit.ProcessState) == SignalCode(s) {
 			return s
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package oncerun
 
 import (
 	"errors"
@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"syscall"
 	"time"
 
@@ -60,26 +59,14 @@ func groupOfChild(parent int) (group int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is well formed
 	for _, file := range files {
 		text, _ := os.ReadFile(file) //nolint:gosec // G304: it is one of /proc; without it, the process has ended
-		if is := parseStat(string(text)); is.parent == parent && is.session == session && file == fmt.Sprintf("/proc/%d/stat", is.group) {
-			group = is.group
+		if is := ParseStat(string(text)); is.Parent == parent && is.Session == session && file == fmt.Sprintf("/proc/%d/stat", is.Group) {
+			group = is.Group
 		}
 	}
 	if unix.Getppid() != parent { // it has ended, and its number may be another's
 		return 0
 	}
 	return group
-}
-
-// stat is a part of what /proc says of a process; zero: it has ended.
-type stat struct {
-	state                  string
-	parent, group, session int
-}
-
-// parseStat reads it from behind the name, in which a command may have anything.
-func parseStat(text string) (is stat) {
-	_, _ = fmt.Sscan(text[strings.LastIndexByte(text, ')')+1:], &is.state, &is.parent, &is.group, &is.session)
-	return is
 }
 
 // ownPath is the program of this process, also if its file was replaced since.

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package main
+package oncerun
 
 import (
 	"errors"
@@ -23,9 +23,10 @@ const stopSignal = syscall.Signal(-1)
 
 func stopSelf() {}
 
-func signalCode(s os.Signal) int {
+// SignalCode is the exit code of a shell whose command a signal has ended.
+func SignalCode(s os.Signal) int {
 	number, _ := s.(syscall.Signal)
-	return exitSignal + int(number)
+	return 128 + int(number)
 }
 
 func stateCode(s *os.ProcessState) int { return s.ExitCode() }
@@ -66,6 +67,7 @@ func (p *childGroup) isEmpty() bool { return true }
 
 // watchdog is none: a process that is stopped here does not end its command.
 type watchdog struct {
+	args []string
 	name string
 	errs io.Writer
 }
@@ -80,6 +82,7 @@ func (d *watchdog) isDue() bool { return false }
 
 func (d *watchdog) end() {}
 
-func watch(string, io.Writer) error { return errors.ErrUnsupported }
+// Watch is not supported here.
+func Watch(string, io.Writer) error { return errors.ErrUnsupported }
 
 func bootTime() time.Duration { return 0 }
