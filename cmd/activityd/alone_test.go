@@ -115,7 +115,7 @@ func TestTheSweepBeginsWhenMySQLComes(t *testing.T) {
 	must(t, db.Kill())
 	log := &safeLog{}
 	startLogged(t, configFor(t, db.DSN(servertest.Database), redisServer.URL()), slog.New(slog.NewTextHandler(log, nil)))
-	eventually(t, "the log has it", func() bool { return len(log.lines("level=WARN", "the audit stands still until it can sweep")) > 0 })
+	eventually(t, "the log has it", func() bool { return len(log.lines("level=WARN", "audit stands still", "work=sweep")) > 0 })
 	must(t, db.Restart(t.Context()))
 	own, err := mysql.Open(db.DSN(servertest.Database))
 	must(t, err)

@@ -37,7 +37,9 @@
 // at a time and in the order of their claims. Different processes, and two queues,
 // may still work on one key at once.
 //
+// A task whose handler needs what cannot be used now is postponed: see [Dependency].
+//
 // A fetcher without tasks waits for its queue's [Notifier]. Package wake carries
-// notifications to other processes, by Redis; a slow poll finds what came without
-// one, such as the rows that a site inserts by itself.
+// notifications to other processes; a slow poll finds what came without one, such as the
+// rows that a site inserts by itself.
 package queue

@@ -8,6 +8,7 @@ import (
 
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/outage"
 	"github.com/activityd/activityd/internal/queue"
 )
 
@@ -17,7 +18,7 @@ import (
 // are dropped, because the next read of the same set gives them again.
 type Hints struct {
 	// MySQL gets the end of each call that enqueues hints.
-	MySQL *queue.Outage
+	MySQL *outage.Log
 
 	queue   Enqueuer
 	pending chan queue.New
@@ -33,7 +34,7 @@ const (
 
 // NewHints returns hints that go to queue while [Hints.Run] runs.
 func NewHints(q Enqueuer, log *slog.Logger) *Hints {
-	return &Hints{MySQL: queue.NewOutage(log, "MySQL"), queue: q, pending: make(chan queue.New, hintsPending), log: log}
+	return &Hints{MySQL: outage.New(log, "MySQL"), queue: q, pending: make(chan queue.New, hintsPending), log: log}
 }
 
 // Refill notes that a user's set is missing or worthless.

@@ -1,4 +1,4 @@
-package queue_test
+package outage_test
 
 import (
 	"bytes"
@@ -12,12 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/outage"
 )
 
 // outageOf runs do with an Outage at a time of which seconds are counted, and returns the
 // lines of the log: at which second, and whether the server was gone or back.
-func outageOf(t *testing.T, do func(o *queue.Outage)) (lines []string) {
+func outageOf(t *testing.T, do func(o *outage.Log)) (lines []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -28,7 +28,7 @@ func outageOf(t *testing.T, do func(o *queue.Outage)) (lines []string) {
 			}
 			return a
 		}}))
-		do(queue.NewOutage(log, "MySQL"))
+		do(outage.New(log, "MySQL"))
 		for line := range strings.Lines(out.String()) {
 			if !strings.Contains(line, "server=MySQL") {
 				t.Errorf("line %q", line)
@@ -51,7 +51,7 @@ var errRefused = errors.New("connection refused")
 // However many workers try, and however often, an outage of 150 seconds is four lines.
 func TestAnOutageIsALineAMinute(t *testing.T) {
 	t.Parallel()
-	got := outageOf(t, func(o *queue.Outage) {
+	got := outageOf(t, func(o *outage.Log) {
 		ctx := context.Background()
 		var workers sync.WaitGroup
 		for range 100 {
@@ -74,7 +74,7 @@ func TestAnOutageIsALineAMinute(t *testing.T) {
 // that was there for a while and goes again is.
 func TestAServerThatComesAndGoes(t *testing.T) {
 	t.Parallel()
-	got := outageOf(t, func(o *queue.Outage) {
+	got := outageOf(t, func(o *outage.Log) {
 		ctx := context.Background()
 		for range 30 {
 			o.Report(ctx, time.Now(), errRefused)
@@ -93,7 +93,7 @@ func TestAServerThatComesAndGoes(t *testing.T) {
 // A call that took long speaks of what was when it began.
 func TestCallsThatBeganBeforeSayNothing(t *testing.T) {
 	t.Parallel()
-	got := outageOf(t, func(o *queue.Outage) {
+	got := outageOf(t, func(o *outage.Log) {
 		ctx := context.Background()
 		early := time.Now()
 		lapse(20 * time.Second)
@@ -116,7 +116,7 @@ func TestCallsThatBeganBeforeSayNothing(t *testing.T) {
 // however long it takes. One that an outage ended is none of its own.
 func TestCallsThatFailWhileOthersSucceed(t *testing.T) {
 	t.Parallel()
-	got := outageOf(t, func(o *queue.Outage) {
+	got := outageOf(t, func(o *outage.Log) {
 		ctx := context.Background()
 		for range 7 { // 140 seconds
 			early := time.Now()

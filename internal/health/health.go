@@ -1,0 +1,46 @@
+// Package health knows of a process whether the servers it works with can be used, and how far
+// behind its work is: for /readyz, for the log, for the pool of workers, whose tasks wait for a
+// server that is away, and for the start, which waits for MySQL.
+//
+// A [Database] is asked whether it answers: for each probe of /readyz, and once a second where
+// nothing else asks it often. [Redis] is told what each look at the nodes of Redis found. [Load]
+// looks at the queue. What is found is kept, so that requests and tasks cost nothing but a look in
+// memory; the log has a line when a server is away, and one when it is back.
+package health
+
+import (
+	"context"
+	"sync"
+
+	"github.com/activityd/activityd/internal/api"
+)
+
+// Servers are those of a process.
+type Servers struct {
+	// Site is the site's database, and Queue that of the queue, which may be the same.
+	Site, Queue *Database
+	Redis       *Redis
+}
+
+// Check asks the databases, and returns the health of all servers, as [api.Checker] says. Details
+// of a failure go to the log and not to the client.
+func (s Servers) Check(ctx context.Context) (h api.Health) {
+	if s.Queue == s.Site {
+		h.MySQL = s.Site.component(ctx)
+	} else {
+		var queue api.Component
+		var both sync.WaitGroup
+		both.Go(func() { queue = s.Queue.component(ctx) })
+		h.MySQL = s.Site.component(ctx)
+		both.Wait()
+		if !queue.Usable {
+			queue.Detail += ": reads are answered, tasks are not accepted and wait"
+		}
+		if !h.MySQL.Usable && queue.Usable {
+			h.MySQL.Detail += ": tasks are accepted and wait, reads fail"
+		}
+		h.Queue = &queue
+	}
+	h.Redis = componentOf(s.Redis.status(ctx))
+	return h
+}
