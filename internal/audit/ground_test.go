@@ -12,6 +12,7 @@ import (
 	"github.com/activityd/activityd/internal/audit"
 	"github.com/activityd/activityd/internal/bulk"
 	"github.com/activityd/activityd/internal/contacts"
+	"github.com/activityd/activityd/internal/health"
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/localserver"
 	"github.com/activityd/activityd/internal/localserver/servertest"
@@ -161,6 +162,7 @@ func (g *ground) work(t testing.TB, wraps ...func(queue.Handler) queue.Handler) 
 			{Queue: tasks.QueueRefill, Count: 1, Batch: 50},
 		},
 		Poll: 20 * time.Millisecond, Grace: time.Second,
+		Needs: map[string]queue.Dependency{tasks.NeedsSets: health.NewRedis(g.client, g.index, slog.New(slog.DiscardHandler))},
 	})
 	return running(t, pool.Run)
 }

@@ -230,7 +230,7 @@ func TestNodesThatAreBack(t *testing.T) {
 			t.Run(fmt.Sprint(name, isOne), func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					r := NewRedis(redis.NewClient(&redis.Options{}), nil, slog.New(slog.DiscardHandler))
+					r := NewRedis(nil, nil, slog.New(slog.DiscardHandler))
 					if !isOne {
 						r.isOne, r.nodeOf = false, func(context.Context, member.ID) (string, error) { return "b:1", nil }
 					}
@@ -281,7 +281,7 @@ func TestNodesThatAreBack(t *testing.T) {
 // Only of a task about one set is it known which node it needs.
 func TestWhatTasksNeed(t *testing.T) {
 	t.Parallel()
-	r := NewRedis(redis.NewClient(&redis.Options{}), nil, slog.New(slog.DiscardHandler))
+	r := NewRedis(nil, nil, slog.New(slog.DiscardHandler))
 	r.Report(t.Context(), time.Now(), index.Status{Nodes: []index.NodeStatus{{Node: "a:1"}}})
 	for kind, want := range map[string]bool{tasks.AddContact: true, tasks.Refill: true, tasks.Upload: false, tasks.FanOutSlots: false} {
 		if usable, known := r.Usable(kind, 7); usable != want || known != want {
@@ -299,7 +299,7 @@ func TestWhatTasksNeed(t *testing.T) {
 func TestPartly(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRedis(redis.NewClient(&redis.Options{}), nil, slog.New(slog.DiscardHandler))
+		r := NewRedis(nil, nil, slog.New(slog.DiscardHandler))
 		if r.Partly() {
 			t.Error("before the first look")
 		}
