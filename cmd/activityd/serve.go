@@ -82,10 +82,8 @@ type taskQueue interface {
 	tasks.Enqueuer
 	api.Enqueuer
 	audit.Tasks
-	Full(ctx context.Context, limit int) (full, stale bool, err error)
-	CountWaiting(ctx context.Context, limit int) error
+	health.Queue
 	Stats(ctx context.Context) (queue.Stats, error)
-	Due(ctx context.Context) (map[string]time.Duration, error)
 }
 
 // backend is what a service works on: real servers, or those of the demo.
@@ -96,21 +94,17 @@ type backend struct {
 	queue   taskQueue
 	// siteCheck and queueCheck are asked whether store and queue can be used, on connections of
 	// their own, which no load takes away. Nil: store and queue.
-	siteCheck interface {
-		LastUploads(ctx context.Context, users []member.ID) (map[member.ID]uint64, error)
-	}
-	queueCheck interface {
-		Active(ctx context.Context, kind string, keys []uint64) (map[uint64]bool, error)
-	}
-	notifier *notify.Notifier
-	wake     *wake.Wake // carries notifications to other processes; nil: there are none
-	redis    redis.UniversalClient
-	index    *index.Index
-	ledger   *index.Ledger // beside the sets of index
-	once     *once.Once    // in the tables of db; nil: there are none, and nothing sweeps
-	push     *push.MySQL   // likewise; nil: nothing is sent
-	fanOuts  tasks.FanOuts // nil: none
-	closers  closers       // of all of these
+	siteCheck  store
+	queueCheck taskQueue
+	notifier   *notify.Notifier
+	wake       *wake.Wake // carries notifications to other processes; nil: there are none
+	redis      redis.UniversalClient
+	index      *index.Index
+	ledger     *index.Ledger // beside the sets of index
+	once       *once.Once    // in the tables of db; nil: there are none, and nothing sweeps
+	push       *push.MySQL   // likewise; nil: nothing is sent
+	fanOuts    tasks.FanOuts // nil: none
+	closers    closers       // of all of these
 }
 
 // service answers reads and works on tasks. [service.listen] comes first, then
@@ -138,10 +132,8 @@ type service struct {
 }
 
 func newService(c *config, b backend, auth *credentials, log *slog.Logger) *service {
-	s := &service{backend: b, config: c, log: log, credentials: auth}
-	s.health = s.servers()
+	s := &service{backend: b, config: c, log: log, credentials: auth, health: b.servers(log)}
 	s.hints = tasks.NewHints(b.queue, log)
-	s.hints.MySQL = s.health.Queue.Log
 	reads := c.readerOptions(b.index.Settings())
 	reads.Stale = func(ctx context.Context, viewer member.ID) bool {
 		return s.health.Redis.Lags(ctx, viewer) || b.index.Refuses(ctx, viewer) != nil
@@ -294,45 +286,23 @@ func (s *service) newConsumer() *stream.Consumer {
 func (s *service) close() error { return s.closers.close() }
 
 // apart reports whether the queue has a database of its own.
-func (s *service) apart() bool { return s.queueDB != s.db }
+func (b backend) apart() bool { return b.queueDB != b.db }
 
 // servers returns the servers of the service. They are asked on connections of their own, which no
 // load takes away, if there are any.
-func (s *service) servers() health.Servers {
-	if s.siteCheck == nil {
-		s.siteCheck, s.queueCheck = s.store, s.queue
+func (b backend) servers(log *slog.Logger) health.Servers {
+	if b.siteCheck == nil {
+		b.siteCheck, b.queueCheck = b.store, b.queue
 	}
 	askSite := func(ctx context.Context) error {
-		_, err := s.siteCheck.LastUploads(ctx, []member.ID{1})
+		_, err := b.siteCheck.LastUploads(ctx, []member.ID{1})
 		return err
 	}
 	askQueue := func(ctx context.Context) error {
-		_, err := s.queueCheck.Active(ctx, tasks.FanOut, []uint64{1})
+		_, err := b.queueCheck.Active(ctx, tasks.FanOut, []uint64{1})
 		return err
 	}
-	h := health.Servers{Redis: health.NewRedis(s.redis, s.index, s.log)}
-	if s.apart() {
-		h.Site, h.Queue = health.NewDatabase(s.log, "MySQL", askSite), health.NewDatabase(s.log, "MySQL of the queue", askQueue)
-		return h
-	}
-	h.Site = health.NewDatabase(s.log, "MySQL", func(ctx context.Context) error {
-		if err := askSite(ctx); err != nil {
-			return err
-		}
-		return askQueue(ctx)
-	})
-	h.Queue = h.Site
-	return h
-}
-
-// stats returns the statistics of the queues, and reports an outage.
-func (s *service) stats(ctx context.Context) (queue.Stats, error) {
-	began := time.Now()
-	stats, err := s.queue.Stats(ctx)
-	if err == nil || errors.Is(err, mysql.ErrUnavailable) && ctx.Err() == nil {
-		s.health.Queue.Report(ctx, began, err)
-	}
-	return stats, err
+	return health.NewServers(askSite, askQueue, b.apart(), health.NewRedis(b.redis, b.index, log), log)
 }
 
 // checkRedis refuses to start over sets that were built with other settings, or on
@@ -589,7 +559,7 @@ func (s *service) listenMetrics(ctx context.Context) error {
 			}
 		}
 	}
-	stats := queue.NewStatsCollector(s.stats, worked, s.log)
+	stats := queue.NewStatsCollector(s.queue.Stats, worked, s.log)
 	if s.apart() {
 		stats.SiteUp = s.health.Site.Up
 	}

@@ -271,12 +271,14 @@ type trouble struct {
 }
 
 func (p *Patrol) newTrouble(work string) trouble {
-	return trouble{log: outage.Of(p.options.Log, "audit stands still", "audit goes on", work, func(err error) slog.Level {
+	log := outage.Of(p.options.Log.With("work", work), "audit stands still", "audit goes on")
+	log.Level = func(err error) slog.Level {
 		if bulk.Judge(err) == bulk.Away {
 			return slog.LevelWarn
 		}
 		return slog.LevelError
-	})}
+	}
+	return trouble{log: log}
 }
 
 // wait logs a failure and waits, longer after each in a row.

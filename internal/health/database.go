@@ -24,9 +24,7 @@ type Database struct {
 	back chan struct{}
 }
 
-// NewDatabase returns a Database that has this name in the log, "MySQL" say, and that ask asks
-// something small, best on a connection of its own, which no load takes away.
-func NewDatabase(log *slog.Logger, name string, ask func(context.Context) error) *Database {
+func newDatabase(log *slog.Logger, name string, ask func(context.Context) error) *Database {
 	return &Database{Log: outage.New(log, name), ask: ask, back: make(chan struct{}, 1)}
 }
 

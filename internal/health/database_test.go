@@ -68,12 +68,24 @@ func hangs(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// serversOf returns servers whose Redis is well.
-func serversOf(t *testing.T, site, queue *health.Database) health.Servers {
+func well(context.Context) error { return nil }
+
+// look lets Redis be well for some seconds.
+func look(t *testing.T, r *health.Redis) {
 	t.Helper()
-	r := health.NewRedis(nil, nil, slog.New(slog.DiscardHandler))
 	r.Report(t.Context(), time.Now(), index.Status{Nodes: []index.NodeStatus{{Node: "a:1"}}})
-	return health.Servers{Site: site, Queue: queue, Redis: r}
+}
+
+// serversOf returns servers whose Redis is well; queue nil: it is in the site's database.
+func serversOf(t *testing.T, log *slog.Logger, site, queue func(context.Context) error) health.Servers {
+	t.Helper()
+	apart := queue != nil
+	if !apart {
+		queue = well
+	}
+	r := health.NewRedis(nil, nil, slog.New(slog.DiscardHandler))
+	look(t, r)
+	return health.NewServers(site, queue, apart, r, log)
 }
 
 // A database that answered a moment ago, and is late, is busy; one that goes on to be late is away.
@@ -108,11 +120,12 @@ func TestADatabaseThatIsBusyOrAway(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				a, log := &answering{}, &logged{}
-				d := health.NewDatabase(log.logger(), "MySQL", a.ask)
+				s := serversOf(t, log.logger(), a.ask, nil)
 				check := func() api.Component {
 					ctx, cancel := context.WithTimeout(t.Context(), api.CheckTimeout)
 					defer cancel()
-					return serversOf(t, d, d).Check(ctx).MySQL
+					look(t, s.Redis)
+					return s.Check(ctx).MySQL
 				}
 				if c := check(); !c.Usable || c.Detail != "" {
 					t.Errorf("it answers: %+v", c)
@@ -142,7 +155,6 @@ func TestADatabaseThatIsBusyOrAway(t *testing.T) {
 func TestTwoDatabases(t *testing.T) {
 	t.Parallel()
 	away := func(context.Context) error { return mysql.ErrUnavailable }
-	well := func(context.Context) error { return nil }
 	quiet := slog.New(slog.DiscardHandler)
 	for name, test := range map[string]struct {
 		site, queue func(context.Context) error
@@ -153,14 +165,13 @@ func TestTwoDatabases(t *testing.T) {
 		"the site's":   {away, well, [2]string{"cannot be reached: tasks are accepted and wait, reads fail", ""}},
 		"both of them": {away, away, [2]string{"cannot be reached", "cannot be reached: reads are answered, tasks are not accepted and wait"}},
 	} {
-		h := serversOf(t, health.NewDatabase(quiet, "MySQL", test.site), health.NewDatabase(quiet, "MySQL of the queue", test.queue)).Check(t.Context())
+		h := serversOf(t, quiet, test.site, test.queue).Check(t.Context())
 		if got := [2]string{h.MySQL.Detail, h.Queue.Detail}; got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
-	one := health.NewDatabase(quiet, "MySQL", well)
-	if h := serversOf(t, one, one).Check(t.Context()); h.Queue != nil {
-		t.Errorf("of one database: %+v", h.Queue)
+	if h := serversOf(t, quiet, away, nil).Check(t.Context()); h.Queue != nil || h.MySQL.Detail != "cannot be reached" {
+		t.Errorf("of one database: %+v", h)
 	}
 }
 
@@ -169,7 +180,7 @@ func TestTheSiteIsWatched(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := &answering{}
-		d := health.NewDatabase(slog.New(slog.DiscardHandler), "MySQL", a.ask)
+		d := serversOf(t, slog.New(slog.DiscardHandler), a.ask, well).Site
 		is := func(up, back bool) {
 			t.Helper()
 			usable, known := d.Usable("refill", 1)
@@ -196,7 +207,7 @@ func TestTheSiteIsWatched(t *testing.T) {
 		pass(7 * time.Second)
 		is(true, true)
 	})
-	d := health.NewDatabase(slog.New(slog.DiscardHandler), "MySQL", nil)
+	d := serversOf(t, slog.New(slog.DiscardHandler), well, nil).Site
 	if !d.Waits(fmt.Errorf("x: %w", mysql.ErrUnavailable)) || d.Waits(index.ErrUnavailable) {
 		t.Error("it takes errors for its own that are not, or the other way round")
 	}
@@ -209,7 +220,7 @@ func TestAwait(t *testing.T) {
 	isWrong := func(err error) bool { return errors.Is(err, errWrong) }
 	synctest.Test(t, func(t *testing.T) {
 		site, queue, log := &answering{}, &answering{}, &logged{}
-		s := serversOf(t, health.NewDatabase(log.logger(), "site", site.ask), health.NewDatabase(log.logger(), "queue", queue.ask))
+		s := serversOf(t, log.logger(), site.ask, queue.ask)
 		queue.fail(mysql.ErrUnavailable)
 		checks, began := 0, time.Now()
 		time.AfterFunc(10*time.Second, func() { queue.fail(nil) })
@@ -223,7 +234,7 @@ func TestAwait(t *testing.T) {
 		if took := time.Since(began); err != nil || took < 10*time.Second || took > 13*time.Second || checks < 5 || checks > 20 {
 			t.Errorf("%v after %v and %d checks", err, took, checks)
 		}
-		if text := log.String(); strings.Count(text, "\n") != 2 || strings.Contains(text, "server=site") {
+		if text := log.String(); strings.Count(text, "\n") != 2 || strings.Contains(text, "server=MySQL") {
 			t.Errorf("log:\n%s", text)
 		}
 

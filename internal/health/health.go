@@ -10,6 +10,7 @@ package health
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 
 	"github.com/activityd/activityd/internal/api"
@@ -20,6 +21,22 @@ type Servers struct {
 	// Site is the site's database, and Queue that of the queue, which may be the same.
 	Site, Queue *Database
 	Redis       *Redis
+}
+
+// NewServers returns the servers of a process. The functions ask the databases something small, best
+// on connections of their own, which no load takes away; the queue is apart if it has a database of
+// its own.
+func NewServers(askSite, askQueue func(context.Context) error, apart bool, redis *Redis, log *slog.Logger) Servers {
+	if apart {
+		return Servers{newDatabase(log, "MySQL", askSite), newDatabase(log, "MySQL of the queue", askQueue), redis}
+	}
+	one := newDatabase(log, "MySQL", func(ctx context.Context) error {
+		if err := askSite(ctx); err != nil {
+			return err
+		}
+		return askQueue(ctx)
+	})
+	return Servers{one, one, redis}
 }
 
 // Check asks the databases, and returns the health of all servers, as [api.Checker] says. Details

@@ -22,13 +22,13 @@ type Queue interface {
 // refuse more. Rows that a site inserts, and tasks that activityd enqueues for itself, are never
 // refused. It is safe for concurrent use.
 type Load struct {
-	queue   Queue
-	limit   int
-	mysql   *outage.Log
-	log     *slog.Logger
-	full    atomic.Bool
-	due     atomic.Pointer[dueSeen]
-	failing bool // the last look at the limit, or count, failed; Run alone uses it
+	queue Queue
+	limit int
+	mysql *outage.Log
+	count *outage.Log // of the looks at the limit, and counts
+	log   *slog.Logger
+	full  atomic.Bool
+	due   atomic.Pointer[dueSeen]
 }
 
 // dueSeen is what the last look that succeeded saw.
@@ -52,7 +52,8 @@ const (
 // NewLoad returns a Load that is full when at least limit tasks wait, and never when limit is 0.
 // It knows nothing, and is not full, before [Load.Run]. The log of MySQL gets the result of looks.
 func NewLoad(queue Queue, limit int, mysql *outage.Log, log *slog.Logger) *Load {
-	return &Load{queue: queue, limit: limit, mysql: mysql, log: log}
+	count := outage.Of(log, "waiting tasks cannot be counted", "waiting tasks can be counted again")
+	return &Load{queue: queue, limit: limit, mysql: mysql, count: count, log: log}
 }
 
 // Run looks at once and then every two seconds, until ctx ends; it returns nil. While looks at the
@@ -98,6 +99,7 @@ func (l *Load) Overloaded() (retryAfter time.Duration, overloaded bool) {
 
 // watch looks at the limit, counts if that is due, and then looks again.
 func (l *Load) watch(ctx context.Context) {
+	began := time.Now()
 	stale, err := l.lookAtLimit(ctx)
 	if err == nil && stale {
 		bounded, cancel := context.WithTimeout(ctx, loadCount)
@@ -107,15 +109,9 @@ func (l *Load) watch(ctx context.Context) {
 			_, err = l.lookAtLimit(ctx)
 		}
 	}
-	switch {
-	case ctx.Err() != nil:
-		return
-	case err != nil && !l.failing && !errors.Is(err, mysql.ErrUnavailable): // otherwise the log has the outage
-		l.log.WarnContext(ctx, "waiting tasks cannot be counted", "full", l.full.Load(), "error", err)
-	case err == nil && l.failing:
-		l.log.InfoContext(ctx, "waiting tasks can be counted again")
+	if ctx.Err() == nil && !errors.Is(err, mysql.ErrUnavailable) { // else the log has the outage
+		l.count.Report(ctx, began, err)
 	}
-	l.failing = err != nil
 }
 
 // lookAtLimit asks whether too many tasks wait.

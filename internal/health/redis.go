@@ -25,20 +25,27 @@ type Redis struct {
 	// Stream is the log of the node that has the stream; of one server, its own.
 	Stream *outage.Log
 
-	log   *slog.Logger
-	all   *outage.Log // of one server, or a cluster of which no node can be found
-	isOne bool        // not a cluster
-	back  chan struct{}
+	log  *slog.Logger
+	all  *outage.Log // of one server, or a cluster of which no node can be found
+	back chan struct{}
 	seen
 	waiting atomic.Pointer[waitingTask]
 
 	// The following are used by Report only.
-	logs    map[string]*outage.Log // by node
-	unknown map[string]time.Time   // since when the sets of a node are unknown
-	usable  map[string]bool        // the nodes of the last report: whether tasks could use them
-	masters []string               // that were logged
-	before  []string               // the masters of the report before
-	waits   int                    // reports of tasks that wait for no known reason
+	reports int // so far
+	nodes   map[string]*node
+	masters []string // that were logged
+	before  []string // the masters of the report before
+	waits   int      // reports of tasks that wait for no known reason
+}
+
+// node is what was reported of a node.
+type node struct {
+	*outage.Log
+
+	name    string    // in the log
+	usable  int       // the last report after which tasks could use it
+	unknown time.Time // since when its sets may be old; zero: they are known
 }
 
 // waitingTask is the error of a task that waits.
@@ -51,11 +58,10 @@ type waitingTask struct {
 func NewRedis(client redis.UniversalClient, ix *index.Index, log *slog.Logger) *Redis {
 	r := &Redis{
 		log: log, all: outage.New(log, "Redis"), back: make(chan struct{}, 1), seen: seen{index: ix, nodeOf: nodeOf(client)},
-		logs: make(map[string]*outage.Log), unknown: make(map[string]time.Time), usable: make(map[string]bool),
+		reports: 1, nodes: make(map[string]*node),
 	}
-	if r.isOne = r.nodeOf == nil; r.isOne {
-		r.Stream = r.all
-	} else {
+	r.Stream = r.all
+	if !r.isOne() {
 		r.Stream = outage.New(log, "Redis (stream)")
 	}
 	return r
@@ -65,71 +71,57 @@ func NewRedis(client redis.UniversalClient, ix *index.Index, log *slog.Logger) *
 // found it. Its calls must not overlap.
 func (r *Redis) Report(ctx context.Context, began time.Time, s index.Status) {
 	r.note(s)
+	r.reports++
 	if len(s.Nodes) == 0 {
 		r.all.Report(ctx, began, s.Err())
-		clear(r.usable) // none is found
 		return
 	}
-	if !r.isOne {
+	if !r.isOne() {
 		r.all.Report(ctx, began, nil)
 	}
 	r.reportMasters(ctx, s)
-	r.reportBack(s)
-	for _, node := range s.Nodes {
-		r.reportUnknown(ctx, node)
-		err := node.Err
+	for _, status := range s.Nodes {
+		n := r.node(status.Node)
+		if takesTasks(status.Err) {
+			if n.usable < r.reports-1 { // it is back
+				notify(r.back)
+			}
+			n.usable = r.reports
+		}
+		r.reportUnknown(ctx, n, status.Err)
+		err := status.Err
 		if errors.Is(err, index.ErrUnknown) {
 			err = nil // it answers
 		}
-		r.logOf(node.Node).Report(ctx, began, err)
+		n.Report(ctx, began, err)
 	}
 	r.reportWaiting(ctx, began, s.Err())
 }
 
-// reportBack says that a node can be used that could not, or was not known.
-func (r *Redis) reportBack(s index.Status) {
-	before, isBack := r.usable, false
-	r.usable = make(map[string]bool)
-	for _, node := range s.Nodes {
-		r.usable[node.Node] = takesTasks(node.Err)
-		isBack = isBack || r.usable[node.Node] && !before[node.Node]
+// node returns what was reported of the node at an address.
+func (r *Redis) node(address string) *node {
+	n := r.nodes[address]
+	if n == nil {
+		n = &node{Log: r.all, name: "Redis"}
+		if !r.isOne() {
+			n.name = "Redis " + address
+			n.Log = outage.New(r.log, n.name)
+		}
+		r.nodes[address] = n
 	}
-	if isBack {
-		notify(r.back)
-	}
-}
-
-// name returns the name of a node in the log.
-func (r *Redis) name(node string) string {
-	if r.isOne {
-		return "Redis"
-	}
-	return "Redis " + node
-}
-
-func (r *Redis) logOf(node string) *outage.Log {
-	if r.isOne {
-		return r.all
-	}
-	o := r.logs[node]
-	if o == nil {
-		o = outage.New(r.log, r.name(node))
-		r.logs[node] = o
-	}
-	return o
+	return n
 }
 
 // reportUnknown logs that the sets of a node became unknown, or known again. While a node cannot
 // be used, neither changes.
-func (r *Redis) reportUnknown(ctx context.Context, node index.NodeStatus) {
-	since, was := r.unknown[node.Node]
-	switch is := errors.Is(node.Err, index.ErrUnknown); {
+func (r *Redis) reportUnknown(ctx context.Context, n *node, err error) {
+	switch was, is := !n.unknown.IsZero(), errors.Is(err, index.ErrUnknown); {
 	case is && !was:
-		r.unknown[node.Node] = time.Now()
-		r.log.WarnContext(ctx, "sets may be old", "server", r.name(node.Node), "then", "reads walk until these sets are deleted")
-	case was && node.Err == nil:
-		delete(r.unknown, node.Node)
-		r.log.InfoContext(ctx, "sets are known again", "server", r.name(node.Node), "after", time.Since(since).Round(time.Millisecond))
+		n.unknown = time.Now()
+		r.log.WarnContext(ctx, "sets may be old", "server", n.name, "then", "reads walk until these sets are deleted")
+	case was && err == nil:
+		r.log.InfoContext(ctx, "sets are known again", "server", n.name, "after", time.Since(n.unknown).Round(time.Millisecond))
+		n.unknown = time.Time{}
 	}
 }
 
@@ -146,15 +138,11 @@ func (r *Redis) reportMasters(ctx context.Context, s index.Status) {
 		return
 	}
 	if r.masters != nil {
-		isIn := func(list []string) func(string) bool {
-			return func(node string) bool { return slices.Contains(list, node) }
-		}
-		came := slices.DeleteFunc(slices.Clone(now), isIn(r.masters))
-		left := slices.DeleteFunc(slices.Clone(r.masters), isIn(now))
+		came := slices.DeleteFunc(slices.Clone(now), func(node string) bool { return slices.Contains(r.masters, node) })
+		left := slices.DeleteFunc(slices.Clone(r.masters), func(node string) bool { return slices.Contains(now, node) })
 		r.log.WarnContext(ctx, "masters of Redis changed", "came", came, "left", left, "masters", len(now))
 		for _, node := range left { // if it comes back, that is another outage
-			delete(r.logs, node)
-			delete(r.unknown, node)
+			delete(r.nodes, node)
 		}
 	}
 	r.masters = now

@@ -232,7 +232,7 @@ func TestNodesThatAreBack(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					r := NewRedis(nil, nil, slog.New(slog.DiscardHandler))
 					if !isOne {
-						r.isOne, r.nodeOf = false, func(context.Context, member.ID) (string, error) { return "b:1", nil }
+						r.nodeOf = func(context.Context, member.ID) (string, error) { return "b:1", nil }
 					}
 					backs := 0
 					tell := func(err error) {

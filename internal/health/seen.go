@@ -54,6 +54,9 @@ func nodeOf(client redis.UniversalClient) func(ctx context.Context, user member.
 	}
 }
 
+// isOne reports whether it is one server, and no cluster.
+func (s *seen) isOne() bool { return s.nodeOf == nil }
+
 // note keeps a status, and which nodes lag: one that could not be reached, and lost nothing, has
 // its sets at once, while its tasks still wait.
 func (s *seen) note(status index.Status) {
@@ -103,13 +106,14 @@ func (s *seen) Lags(ctx context.Context, user member.ID) bool {
 	if all == nil || len(*all) == 0 {
 		return false
 	}
-	address, err := "", error(nil)
-	if s.nodeOf != nil {
-		address, err = s.nodeOf(ctx, user)
-	}
 	for node := range *all {
-		if _, lags := s.lags(node); lags && err == nil && (s.nodeOf == nil || node == address) {
-			return true
+		if _, lags := s.lags(node); lags {
+			if s.isOne() {
+				return true
+			}
+			if address, err := s.nodeOf(ctx, user); err == nil && address == node {
+				return true
+			}
 		}
 	}
 	return false
@@ -121,7 +125,7 @@ func (s *seen) takesTasks(ctx context.Context, user member.ID) (takes, known boo
 	if !ok {
 		return false, false
 	}
-	if s.nodeOf == nil {
+	if s.isOne() {
 		return takesTasks(status.Err()), true
 	}
 	address, err := s.nodeOf(ctx, user)

@@ -22,12 +22,12 @@ const calm = 10 * time.Second
 // and one when it is over, however many goroutines find out and however often they try. A
 // process has one for each server. It is safe for concurrent use.
 type Log struct {
-	log      *slog.Logger
-	subject  slog.Attr // what the lines are about
-	begins   string    // the messages
-	ends     string
-	levelOf  func(error) slog.Level // of the line when it begins
-	isRepeat bool                   // a line is written again while it lasts
+	// Level returns the level of the lines while it lasts. Default: a warning.
+	Level func(error) slog.Level
+
+	log          *slog.Logger
+	begins, ends string // the messages
+	once         bool   // while it lasts, no line is written again
 
 	answered atomic.Int64 // when the last call succeeded, unix nanoseconds
 	failing  atomic.Bool
@@ -49,17 +49,15 @@ type Log struct {
 
 // New returns a Log of a server, "MySQL" say, that answers as far as is known.
 func New(log *slog.Logger, server string) *Log {
-	return &Log{
-		log: log, subject: slog.String("server", server), begins: "server cannot be used", ends: "server can be used again",
-		levelOf: func(error) slog.Level { return slog.LevelWarn }, isRepeat: true,
-	}
+	o := Of(log.With("server", server), "server cannot be used", "server can be used again")
+	o.once = false
+	return o
 }
 
-// Of returns a Log of work that stands still while it fails, which the messages begins and ends
-// say. It writes one line when that begins, at a level by the error: that it lasts, the lines about
-// a server say.
-func Of(log *slog.Logger, begins, ends, work string, levelOf func(error) slog.Level) *Log {
-	return &Log{log: log, subject: slog.String("work", work), begins: begins, ends: ends, levelOf: levelOf}
+// Of returns a Log of anything else that fails for a while, with messages for when that begins and
+// ends. While it lasts, it writes nothing: the lines about a server do.
+func Of(log *slog.Logger, begins, ends string) *Log {
+	return &Log{log: log, begins: begins, ends: ends, once: true, Level: func(error) slog.Level { return slog.LevelWarn }}
 }
 
 // Failing reports whether the server cannot be used, as far as is known.
@@ -103,9 +101,9 @@ func (o *Log) Report(ctx context.Context, began time.Time, err error) {
 		}
 	}
 	o.failures++
-	if now.Sub(o.logged) >= Every && (o.isRepeat || !o.open) {
+	if now.Sub(o.logged) >= Every && !(o.once && o.open) {
 		o.logged, o.open = now, true
-		o.log.Log(ctx, o.levelOf(err), o.begins, o.subject, "for", now.Sub(o.since).Round(time.Second), "failures", o.failures, "error", err)
+		o.log.Log(ctx, o.Level(err), o.begins, "for", now.Sub(o.since).Round(time.Second), "failures", o.failures, "error", err)
 	}
 }
 
@@ -116,7 +114,7 @@ func (o *Log) succeed(ctx context.Context, began, now time.Time) {
 	if o.apart != nil && !began.Before(o.apartAt) {
 		if now.Sub(o.apartTold) >= Every {
 			o.apartTold = now
-			o.log.WarnContext(ctx, "call failed while the server answers others", o.subject, "error", o.apart)
+			o.log.WarnContext(ctx, "call failed while the server answers others", "error", o.apart)
 		}
 		o.apart = nil
 		o.doubted.Store(false)
@@ -128,7 +126,7 @@ func (o *Log) succeed(ctx context.Context, began, now time.Time) {
 	o.ended = now
 	if o.open {
 		o.open = false
-		o.log.InfoContext(ctx, o.ends, o.subject, "after", now.Sub(o.since).Round(time.Millisecond), "failures", o.failures)
+		o.log.InfoContext(ctx, o.ends, "after", now.Sub(o.since).Round(time.Millisecond), "failures", o.failures)
 	}
 }
 
