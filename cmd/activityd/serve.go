@@ -553,11 +553,7 @@ func (s *service) listenMetrics(ctx context.Context) error {
 	}
 	var worked []string
 	if s.config.role != roleAPI {
-		for _, w := range s.config.poolOptions().Workers {
-			if w.Count > 0 {
-				worked = append(worked, w.Queue)
-			}
-		}
+		worked = s.pool.Queues()
 	}
 	stats := queue.NewStatsCollector(s.queue.Stats, worked, s.log)
 	if s.apart() {

@@ -148,5 +148,65 @@ func TestCallsThatFailWhileOthersSucceed(t *testing.T) {
 	}
 }
 
+// Work that stands still has a line when that begins and one when it goes on, at the level of the
+// error.
+func TestWorkThatStandsStill(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		o := outage.Of(slog.New(slog.NewTextHandler(&out, nil)).With("work", "sweep"), "it stands still", "it goes on")
+		o.Level = func(err error) slog.Level {
+			if errors.Is(err, errRefused) {
+				return slog.LevelWarn
+			}
+			return slog.LevelError
+		}
+		for _, err := range []error{errRefused, errors.New("a table is missing")} {
+			for range 3600 {
+				o.Report(t.Context(), time.Now(), err)
+				lapse(time.Second)
+			}
+			o.Report(t.Context(), time.Now(), nil)
+			lapse(time.Minute)
+		}
+		want := []string{"WARN", "it stands still", "INFO", "it goes on", "ERROR", "it stands still", "INFO", "it goes on"}
+		var got []string
+		for line := range strings.Lines(out.String()) {
+			_, rest, _ := strings.Cut(line, "level=")
+			level, rest, _ := strings.Cut(rest, ` msg="`)
+			message, rest, _ := strings.Cut(rest, `"`)
+			if got = append(got, level, message); !strings.HasPrefix(rest, " work=sweep ") {
+				t.Errorf("line %s", line)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("lines %q, want %q", got, want)
+		}
+	})
+}
+
+// Each message about each subject is written once a minute.
+func TestLines(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		lines := outage.NewLines(slog.New(slog.NewTextHandler(&out, nil)))
+		for range 150 {
+			lines.Log(t.Context(), slog.LevelError, "", "claim failed", "error", errRefused)
+			for _, platform := range []string{"apns", "fcm"} {
+				lines.Log(t.Context(), slog.LevelWarn, platform, "sender failed", "platform", platform)
+			}
+			lapse(time.Second)
+		}
+		for words, want := range map[string]int{
+			`level=ERROR msg="claim failed" error="connection refused"`: 3, `level=WARN msg="sender failed" platform=apns`: 3, "platform=fcm": 3,
+		} {
+			if n := strings.Count(out.String(), words); n != want {
+				t.Errorf("%s: %d times, want %d", words, n, want)
+			}
+		}
+	})
+}
+
 // lapse lets time go by in a bubble of package synctest, also from several goroutines.
 func lapse(d time.Duration) { <-time.After(d) }
