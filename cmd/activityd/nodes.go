@@ -15,10 +15,11 @@ import (
 	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
-// nodes logs what [index.Index.Watch] reports, one line for each change, and keeps the last
+// nodes logs what [redisnodes.Nodes.Watch] reports, one line for each change, and keeps the last
 // status.
 type nodes struct {
 	log *slog.Logger
@@ -26,29 +27,22 @@ type nodes struct {
 	outage *queue.Outage
 	stream *queue.Outage // of the node that has the stream; of one server, the same
 	isOne  bool          // not a cluster
-	// nodeOf returns the address of the node that has a member's set; "" of one server.
-	nodeOf func(ctx context.Context, user member.ID) (string, error)
+	index  interface {
+		StateOf(ctx context.Context, user member.ID) (redisnodes.State, error)
+		Seen() (s redisnodes.Status, isFresh bool)
+	}
 	// back is called when tasks can use a node that they could not, or that was not known.
 	back func()
 
-	last    atomic.Pointer[lastStatus]
 	waiting atomic.Pointer[waitingTask]
-	lagging atomic.Pointer[map[string]time.Time] // by node: since when it can be used again
 
 	// The following are used by report only.
 	outages map[string]*queue.Outage // by node
 	unknown map[string]time.Time     // since when the sets of a node are unknown
-	errs    map[string]error         // the last of each node; nil: it can be used
+	writes  map[string]bool          // the last of each node: whether it took writes
 	masters []string                 // that were logged
 	before  []string                 // the masters of the report before
 	waits   int                      // reports of tasks that wait for no known reason
-}
-
-// lastStatus is the last status, and when it was reported.
-type lastStatus struct {
-	index.Status
-
-	at time.Time
 }
 
 // waitingTask is the error of a task that waits for Redis.
@@ -57,23 +51,15 @@ type waitingTask struct {
 	err error
 }
 
-func newNodes(client redis.UniversalClient, log *slog.Logger) *nodes {
-	cluster, isCluster := client.(*redis.ClusterClient)
+func newNodes(client redis.UniversalClient, ix *index.Index, log *slog.Logger) *nodes {
+	_, isCluster := client.(*redis.ClusterClient)
 	n := &nodes{
-		log: log, outage: queue.NewOutage(log, "Redis"), isOne: !isCluster,
+		log: log, index: ix, outage: queue.NewOutage(log, "Redis"), isOne: !isCluster,
 		outages: make(map[string]*queue.Outage), unknown: make(map[string]time.Time),
-		nodeOf: func(context.Context, member.ID) (string, error) { return "", nil },
-		back:   func() {},
+		back: func() {},
 	}
 	n.stream = n.outage
 	if isCluster {
-		n.nodeOf = func(ctx context.Context, user member.ID) (string, error) {
-			master, err := cluster.MasterForKey(ctx, index.UserKey(user))
-			if err != nil {
-				return "", err
-			}
-			return master.Options().Addr, nil
-		}
 		n.stream = queue.NewOutage(log, "Redis (stream)")
 	}
 	return n
@@ -88,13 +74,10 @@ func (n *nodes) name(node string) string {
 }
 
 // report logs what changed since the report before. Its calls must not overlap.
-func (n *nodes) report(ctx context.Context, began time.Time, s index.Status) {
-	n.last.Store(&lastStatus{s, time.Now()})
+func (n *nodes) report(ctx context.Context, began time.Time, s redisnodes.Status) {
 	if len(s.Nodes) == 0 {
 		n.outage.Report(ctx, began, s.Err())
-		for node := range n.errs { // none is found
-			n.errs[node] = s.Err()
-		}
+		clear(n.writes) // none is found
 		return
 	}
 	if !n.isOne {
@@ -113,80 +96,17 @@ func (n *nodes) report(ctx context.Context, began time.Time, s index.Status) {
 	n.reportWaiting(ctx, began, s.Err())
 }
 
-// lagFor is how long the sets of a node that is back count as behind. By then the tasks that
-// waited for it are usually done.
-const lagFor = 5 * time.Second
-
-// reportBack calls back if a node can be used again, and notes which nodes lag: one that could
-// not be reached, and lost nothing, has its sets at once, while its tasks still wait.
-func (n *nodes) reportBack(s index.Status) {
-	isBack, now := false, time.Now()
-	lagging, errs := make(map[string]time.Time), make(map[string]error)
+// reportBack calls back if a node takes writes again.
+func (n *nodes) reportBack(s redisnodes.Status) {
+	isBack, writes := false, make(map[string]bool)
 	for _, node := range s.Nodes {
-		before, was := n.errs[node.Node]
-		errs[node.Node] = node.Err
-		since, lags := n.lags(node.Node)
-		isBack = isBack || takesTasks(node.Err) && (!was || !takesTasks(before))
-		if node.Err != nil {
-			continue
-		}
-		// After refusals, and for unknown sets, the index sees to it that reads walk.
-		if before != nil && !errors.Is(before, index.ErrRefused) && !errors.Is(before, index.ErrUnknown) {
-			lagging[node.Node] = now
-		} else if lags {
-			lagging[node.Node] = since
-		}
+		writes[node.Node] = node.State.TakesWrites()
+		isBack = isBack || writes[node.Node] && !n.writes[node.Node]
 	}
-	n.errs = errs
-	n.lagging.Store(&lagging)
+	n.writes = writes
 	if isBack {
 		n.back()
 	}
-}
-
-// takesTasks reports whether tasks can be done with a node of that status. Sets that may be
-// old are no hindrance: what is written to them is deleted with them.
-func takesTasks(err error) bool { return err == nil || errors.Is(err, index.ErrUnknown) }
-
-// lags returns since when the sets of a node have been behind, if they are.
-func (n *nodes) lags(node string) (since time.Time, lags bool) {
-	if all := n.lagging.Load(); all != nil {
-		since, lags = (*all)[node]
-	}
-	return since, lags && time.Since(since) < lagFor
-}
-
-// isLagging reports whether the node of the member's set came back less than lagFor ago, so
-// that the tasks that waited for it may not be done.
-func (n *nodes) isLagging(ctx context.Context, user member.ID) bool {
-	all := n.lagging.Load()
-	if all == nil || len(*all) == 0 {
-		return false
-	}
-	address, err := n.nodeOf(ctx, user)
-	for node := range *all {
-		if _, lags := n.lags(node); lags && err == nil && (n.isOne || node == address) {
-			return true
-		}
-	}
-	return false
-}
-
-// canUse reports whether tasks can use the node of the member's set, if that is known.
-func (n *nodes) canUse(ctx context.Context, user member.ID) (usable, known bool) {
-	s, ok := n.fresh()
-	if !ok {
-		return false, false
-	}
-	if n.isOne {
-		return takesTasks(s.Err()), true
-	}
-	address, err := n.nodeOf(ctx, user)
-	i := slices.IndexFunc(s.Nodes, func(node index.NodeStatus) bool { return node.Node == address })
-	if err != nil || i < 0 {
-		return false, false
-	}
-	return takesTasks(s.Nodes[i].Err), true
 }
 
 // ready implements Ready of [queue.PoolOptions]. A task that writes to the sets of followers may
@@ -196,8 +116,9 @@ func (n *nodes) ready(kind string, key uint64) (ready, sure bool) {
 	case slices.Contains(tasks.Changing(tasks.OwnSet), kind):
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond) // as a rule it is not needed: the client knows the slots
 		defer cancel()
-		usable, known := n.canUse(ctx, member.ID(key))
-		return usable || !known, usable
+		state, err := n.index.StateOf(ctx, member.ID(key))
+		isKnown := err == nil || errors.Is(err, index.ErrUnknown)
+		return state.TakesWrites(), state.TakesWrites() && isKnown
 	case slices.Contains(tasks.Changing(tasks.FollowerSets), kind):
 		return true, false
 	}
@@ -218,7 +139,7 @@ func (n *nodes) outageOf(node string) *queue.Outage {
 
 // reportUnknown logs that the sets of a node became unknown, or known again. While a node cannot
 // be used, neither changes.
-func (n *nodes) reportUnknown(ctx context.Context, node index.NodeStatus) {
+func (n *nodes) reportUnknown(ctx context.Context, node redisnodes.NodeStatus) {
 	since, was := n.unknown[node.Node]
 	switch is := errors.Is(node.Err, index.ErrUnknown); {
 	case is && !was:
@@ -232,7 +153,7 @@ func (n *nodes) reportUnknown(ctx context.Context, node index.NodeStatus) {
 
 // reportMasters logs a change of the masters once two reports in a row agree: while a replica
 // takes over, the servers may not.
-func (n *nodes) reportMasters(ctx context.Context, s index.Status) {
+func (n *nodes) reportMasters(ctx context.Context, s redisnodes.Status) {
 	var now []string
 	for _, node := range s.Nodes {
 		now = append(now, node.Node)
@@ -288,32 +209,19 @@ func (n *nodes) reportWaiting(ctx context.Context, began time.Time, probe error)
 	}
 }
 
-// statusTTL is how long a status is used. It is longer than the time between two reports of
-// [index.Index.Watch], even while a node does not answer.
-const statusTTL = 4 * time.Second
-
-// fresh returns the last status, if it is fresh.
-func (n *nodes) fresh() (s index.Status, ok bool) {
-	last := n.last.Load()
-	if last == nil || time.Since(last.at) >= statusTTL {
-		return s, false
-	}
-	return last.Status, true
-}
-
 // partly reports whether only some of the nodes cannot be used.
 func (n *nodes) partly() bool {
-	s, ok := n.fresh()
+	s, ok := n.index.Seen()
 	return ok && 0 < s.Away && s.Away < 1
 }
 
 // healthOf returns the health of Redis. Its Detail is public, and has no addresses.
-func healthOf(s index.Status) api.Component {
+func healthOf(s redisnodes.Status) api.Component {
 	err := s.Err()
 	if err == nil || len(s.Nodes) > 0 && s.Away == 0 { // or those that cannot be used have no sets
 		return api.Component{Usable: true}
 	}
-	why, then := index.Reason(err), "reads are answered from the database, tasks wait"
+	why, then := redisnodes.Reason(err), "reads are answered from the database, tasks wait"
 	switch {
 	case errors.Is(err, index.ErrSettings):
 		why, then = err.Error(), ""
@@ -325,7 +233,7 @@ func healthOf(s index.Status) api.Component {
 	var away []api.Node
 	for _, node := range s.Nodes {
 		if node.Err != nil {
-			away = append(away, api.Node{Address: node.Node, Detail: index.Reason(node.Err)})
+			away = append(away, api.Node{Address: node.Node, Detail: redisnodes.Reason(node.Err)})
 		}
 	}
 	if s.Away >= 1 || len(away) == 0 {

@@ -31,6 +31,7 @@ import (
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/retry"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/stream"
@@ -144,7 +145,7 @@ type service struct {
 func newService(c *config, b backend, auth *credentials, log *slog.Logger) *service {
 	s := &service{
 		backend: b, config: c, log: log, credentials: auth,
-		mysqlOutage: queue.NewOutage(log, "MySQL"), nodes: newNodes(b.redis, log),
+		mysqlOutage: queue.NewOutage(log, "MySQL"), nodes: newNodes(b.redis, b.index, log),
 	}
 	if s.siteCheck == nil {
 		s.siteCheck, s.queueCheck = b.store, b.queue
@@ -159,11 +160,7 @@ func newService(c *config, b backend, auth *credentials, log *slog.Logger) *serv
 	}
 	s.hints = tasks.NewHints(b.queue, log)
 	s.hints.MySQL = s.queueOutage
-	reads := c.readerOptions(b.index.Settings())
-	reads.Stale = func(ctx context.Context, viewer member.ID) bool {
-		return s.nodes.isLagging(ctx, viewer) || b.index.Refuses(ctx, viewer) != nil
-	}
-	s.reader = recent.NewReader(b.index, b.store, s.hints, reads)
+	s.reader = recent.NewReader(b.index, b.store, s.hints, c.readerOptions(b.index.Settings()))
 	pool := c.poolOptions()
 	pool.MySQL, pool.Handlers, pool.Waits, pool.Partly = s.queueOutage, handlersOutage, s.nodes.tasksWait, s.nodes.partly
 	pool.Ready = s.nodes.ready
@@ -335,11 +332,7 @@ func (s *service) check(ctx context.Context) api.Health {
 		}
 		health.Queue = &own
 	}
-	status, fresh := s.nodes.fresh()
-	if !fresh {
-		status = s.index.Probe(ctx)
-	}
-	health.Redis = healthOf(status)
+	health.Redis = healthOf(s.index.Status(ctx))
 	return health
 }
 
@@ -553,7 +546,7 @@ func runStages(ctx context.Context, stages ...[]actor) error {
 }
 
 func (s *service) watchRedis(ctx context.Context) error {
-	return s.index.Watch(ctx, func(began time.Time, status index.Status) {
+	return s.index.Watch(ctx, func(began time.Time, status redisnodes.Status) {
 		s.nodes.report(ctx, began, status)
 		if status.Err() == nil {
 			_ = s.ledger.KeepMaterialize(ctx, s.config.materialize) // or after the next probe
