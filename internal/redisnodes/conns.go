@@ -29,8 +29,15 @@ type connections struct {
 // connection is one that is open, or being made.
 type connection struct{ end func() }
 
-// closeAll closes all connections, and those that are being made. What waits for a reply over
-// one of them fails. The caller holds connsMu.
+// closeConnections closes all connections, and those that are being made. What waits for a reply
+// over one of them fails.
+func (c *connections) closeConnections() {
+	c.connsMu.Lock()
+	defer c.connsMu.Unlock()
+	c.closeAll()
+}
+
+// closeAll does so where the caller holds connsMu.
 func (c *connections) closeAll() {
 	c.closed++
 	for one := range c.open {
@@ -46,9 +53,7 @@ func (c *connections) closeAll() {
 // late. So what is sent must bear that.
 func (n *Node) hang() {
 	n.see(func(s *seen) { s.silent = time.Unix(1<<40, 0) }) // until a probe is answered
-	n.connsMu.Lock()
-	defer n.connsMu.Unlock()
-	n.closeAll()
+	n.closeConnections()
 }
 
 // dialHook counts and tracks the connections to a node.

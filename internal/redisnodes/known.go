@@ -31,10 +31,15 @@ func (k *knowledge) holds(made int64, now time.Time) bool {
 	return k != nil && k.made >= made && (k.err == nil || now.Sub(k.at) < unknownFor)
 }
 
-// learn stores what was found out. The caller holds knowing.
+// learn stores what was found out. The caller holds knowing. Where another server is found behind a
+// name, no connection to the former one is left.
 func (n *Node) learn(k *knowledge) *knowledge {
 	k.since = k
-	if before := n.known(); before != nil && before.err == nil && before.run == k.run {
+	switch before := n.known(); {
+	case before == nil:
+	case before.run != k.run && n.nodes.single == n:
+		n.closeConnections()
+	case before.err == nil && before.run == k.run:
 		k.since = before.since
 	}
 	n.see(func(s *seen) { s.known = k })
@@ -182,17 +187,21 @@ func (ns *Nodes) judgeNode(ctx, background context.Context, in *inspection, runs
 	case <-ctx.Done():
 		return // the next probe judges it
 	}
-	before := n.known()
-	if before != nil && before.made > in.made { // what was read may be of a former server
+	k, before := &knowledge{made: in.made, run: in.run, at: ns.now()}, n.known()
+	isLate := before != nil && before.made > in.made
+	if isLate && before.run != in.run { // what was read is of a former server
 		<-n.knowing
 		return
 	}
 	unknown, emptied, moved := ns.judgeTags(ctx, in, runs)
-	k := &knowledge{made: in.made, run: in.run, at: ns.now()}
-	if unknown {
+	switch {
+	case unknown:
 		k.err = fmt.Errorf("%s: %w", n.addr, ErrUnknown)
-	}
-	if unknown || len(in.failed) == 0 && len(in.tags) > 0 { // else not all was compared
+		if isLate {
+			k.made = before.made
+		}
+		n.learn(k)
+	case !isLate && len(in.failed) == 0 && len(in.tags) > 0: // else not all was compared
 		n.learn(k)
 	}
 	<-n.knowing

@@ -21,7 +21,7 @@ func (ns *Nodes) Masters(ctx context.Context) ([]*Node, error) {
 	}
 	// It asks one server after the other; where one does not answer, the rest of the time is
 	// for what follows.
-	timeout := findTimeout
+	timeout := FindTimeout
 	if ns.layout.Load() != nil {
 		timeout = findAgainTimeout
 	}

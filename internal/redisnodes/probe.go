@@ -112,7 +112,7 @@ func (ns *Nodes) probe(ctx, background context.Context) (s Status) {
 
 // ping finds out whether a node that was silent, and is no master any more, answers again.
 func (n *Node) ping(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ProbeTimeout)
 	defer cancel()
 	ping := redis.NewStatusCmd(ctx, "ping")
 	n.execProbe(ctx, []*Command{NewCommand("", ping)})
@@ -145,7 +145,7 @@ func (ns *Nodes) inspect(ctx context.Context, n *Node) *inspection {
 		replies[i] = r
 		commands = append(commands, NewCommand(tag, r.mark), NewCommand(tag, r.server), NewCommand(tag, r.lost))
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, ProbeTimeout)
 	defer cancel()
 	if in.run, in.err = n.askProbe(ctx, info, commands); in.err != nil {
 		return in
@@ -177,10 +177,10 @@ func (ns *Nodes) inspect(ctx context.Context, n *Node) *inspection {
 // is given up after half of the time, since calls wait that are for the data of others as well,
 // and then asked again: if only the machine was slow, nothing more comes of it.
 func (n *Node) askProbe(ctx context.Context, info *redis.StringCmd, commands []*Command) (run string, err error) {
-	timeouts := []time.Duration{probeTimeout}
+	timeouts := []time.Duration{ProbeTimeout}
 	isWatched := n.nodes.watched.Load()
 	if n.nodes.cluster != nil && isWatched {
-		timeouts = []time.Duration{probeTimeout / 2, probeTimeout}
+		timeouts = []time.Duration{ProbeTimeout / 2, ProbeTimeout}
 	}
 	for _, timeout := range timeouts {
 		bounded, cancel := context.WithTimeout(ctx, timeout)
@@ -242,7 +242,7 @@ func (ns *Nodes) Watch(ctx context.Context, report func(began time.Time, s Statu
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		began := time.Now()
-		bounded, cancel := context.WithTimeout(ctx, 2*probeTimeout) // with what comes before and after
+		bounded, cancel := context.WithTimeout(ctx, 2*ProbeTimeout) // with what comes before and after
 		status := ns.probe(bounded, ctx)
 		cancel()
 		if ctx.Err() == nil {

@@ -32,7 +32,7 @@ const (
 	// PageSize bounds the commands in one pipeline, and the keys of one SCAN, so that one large
 	// batch neither fills the server's buffers nor delays other clients for long.
 	PageSize = 1000
-	// findAgainTimeout is findTimeout where the servers have said so before: what they said
+	// findAgainTimeout is FindTimeout where the servers have said so before: what they said
 	// then is used.
 	findAgainTimeout = 300 * time.Millisecond
 	// lateAfter is how long a call waits for the nodes of a cluster before [Nodes.Watch] looks at
@@ -42,14 +42,14 @@ const (
 
 // Variables, because tests set longer ones: their machine may be busy.
 var (
-	// repeatFor is how long commands are repeated that come to a slot that is moving, or to
+	// RepeatFor is how long commands are repeated that come to a slot that is moving, or to
 	// a server that is no master any more. It bounds how long they hold up the others of
 	// their batch.
-	repeatFor = 500 * time.Millisecond
-	// findTimeout is how long the servers of a cluster may take to say which slots are where.
-	findTimeout = time.Second
-	// probeTimeout is how long a probe of one node may take.
-	probeTimeout = 2 * time.Second
+	RepeatFor = 500 * time.Millisecond
+	// FindTimeout is how long the servers of a cluster may take to say which slots are where.
+	FindTimeout = time.Second
+	// ProbeTimeout is how long a probe of one node may take.
+	ProbeTimeout = 2 * time.Second
 )
 
 // Send sends the commands, pipelined, to their nodes side by side. Commands to a node that
@@ -65,7 +65,7 @@ func (ns *Nodes) Send(ctx context.Context, commands []*Command) {
 		commands = slices.DeleteFunc(slices.Clone(commands), func(cmd *Command) bool {
 			return cmd.to != nil || !isMoving(cmd.Err())
 		})
-		if len(commands) == 0 || time.Since(began) >= repeatFor {
+		if len(commands) == 0 || time.Since(began) >= RepeatFor {
 			return
 		}
 		_, _ = ns.Masters(ctx) // reads the cluster's slots again; without them, the next try fails as well
@@ -199,9 +199,7 @@ func (n *Node) noteReply(ctx context.Context, err error) {
 		n.see(func(s *seen) { s.refused, s.refusedAt = Translate(ctx, "write", err), n.nodes.now() })
 	}
 	if n.nodes.single == n && isReadOnly(err) {
-		n.connsMu.Lock()
-		defer n.connsMu.Unlock()
-		n.closeAll()
+		n.closeConnections()
 	}
 }
 
