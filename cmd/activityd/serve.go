@@ -30,6 +30,7 @@ import (
 	"github.com/activityd/activityd/internal/push"
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/schema"
 	"github.com/activityd/activityd/internal/stream"
 	"github.com/activityd/activityd/internal/tasks"
@@ -134,11 +135,7 @@ type service struct {
 func newService(c *config, b backend, auth *credentials, log *slog.Logger) *service {
 	s := &service{backend: b, config: c, log: log, credentials: auth, health: b.servers(log)}
 	s.hints = tasks.NewHints(b.queue, log)
-	reads := c.readerOptions(b.index.Settings())
-	reads.Stale = func(ctx context.Context, viewer member.ID) bool {
-		return s.health.Redis.Lags(ctx, viewer) || b.index.Refuses(ctx, viewer) != nil
-	}
-	s.reader = recent.NewReader(b.index, b.store, s.hints, reads)
+	s.reader = recent.NewReader(b.index, b.store, s.hints, c.readerOptions(b.index.Settings()))
 	pool := c.poolOptions()
 	pool.MySQL, pool.Needs = s.health.Queue.Log, map[string]queue.Dependency{tasks.NeedsSets: s.health.Redis}
 	limit := maxWaiting
@@ -414,7 +411,7 @@ func runStages(ctx context.Context, stages ...[]actor) error {
 }
 
 func (s *service) watchRedis(ctx context.Context) error {
-	return s.index.Watch(ctx, func(began time.Time, status index.Status) {
+	return s.index.Watch(ctx, func(began time.Time, status redisnodes.Status) {
 		s.health.Redis.Report(ctx, began, status)
 		if status.Err() == nil {
 			_ = s.ledger.KeepMaterialize(ctx, s.config.materialize) // or after the next probe

@@ -17,8 +17,8 @@ import (
 
 	"github.com/activityd/activityd/internal/api"
 	"github.com/activityd/activityd/internal/health"
-	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/mysql"
+	"github.com/activityd/activityd/internal/redisnodes"
 )
 
 // logged is a log that can be read while it is written.
@@ -70,10 +70,11 @@ func hangs(ctx context.Context) error {
 
 func well(context.Context) error { return nil }
 
-// look lets Redis be well for some seconds.
-func look(t *testing.T, r *health.Redis) {
-	t.Helper()
-	r.Report(t.Context(), time.Now(), index.Status{Nodes: []index.NodeStatus{{Node: "a:1"}}})
+// wellNodes are nodes that can be used.
+type wellNodes struct{ health.Nodes }
+
+func (wellNodes) Status(context.Context) redisnodes.Status {
+	return redisnodes.Status{Nodes: []redisnodes.NodeStatus{{Node: "a:1"}}}
 }
 
 // serversOf returns servers whose Redis is well; queue nil: it is in the site's database.
@@ -83,8 +84,7 @@ func serversOf(t *testing.T, log *slog.Logger, site, queue func(context.Context)
 	if !apart {
 		queue = well
 	}
-	r := health.NewRedis(nil, nil, slog.New(slog.DiscardHandler))
-	look(t, r)
+	r := health.NewRedis(nil, wellNodes{}, log)
 	return health.NewServers(site, queue, apart, r, log)
 }
 
@@ -124,7 +124,6 @@ func TestADatabaseThatIsBusyOrAway(t *testing.T) {
 				check := func() api.Component {
 					ctx, cancel := context.WithTimeout(t.Context(), api.CheckTimeout)
 					defer cancel()
-					look(t, s.Redis)
 					return s.Check(ctx).MySQL
 				}
 				if c := check(); !c.Usable || c.Detail != "" {
@@ -208,7 +207,7 @@ func TestTheSiteIsWatched(t *testing.T) {
 		is(true, true)
 	})
 	d := serversOf(t, slog.New(slog.DiscardHandler), well, nil).Site
-	if !d.Waits(fmt.Errorf("x: %w", mysql.ErrUnavailable)) || d.Waits(index.ErrUnavailable) {
+	if !d.Waits(fmt.Errorf("x: %w", mysql.ErrUnavailable)) || d.Waits(redisnodes.ErrUnavailable) {
 		t.Error("it takes errors for its own that are not, or the other way round")
 	}
 }

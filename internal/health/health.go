@@ -58,6 +58,6 @@ func (s Servers) Check(ctx context.Context) (h api.Health) {
 		}
 		h.Queue = &queue
 	}
-	h.Redis = componentOf(s.Redis.status(ctx))
+	h.Redis = componentOf(s.Redis.nodes.Status(ctx))
 	return h
 }

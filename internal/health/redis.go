@@ -12,28 +12,29 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/api"
-	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/outage"
+	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
 // Redis is the nodes that have the sets: one server, or the masters of a cluster. It logs what
-// [index.Index.Watch] reports, one line for each change, and is what tasks wait for, as a
+// [redisnodes.Nodes.Watch] reports, one line for each change, and is what tasks wait for, as a
 // [queue.Dependency] of the name [tasks.NeedsSets]. It is safe for concurrent use.
 type Redis struct {
 	// Stream is the log of the node that has the stream; of one server, its own.
 	Stream *outage.Log
 
-	log  *slog.Logger
-	all  *outage.Log // of one server, or a cluster of which no node can be found
-	back chan struct{}
-	seen
+	log     *slog.Logger
+	all     *outage.Log // of one server, or a cluster of which no node can be found
+	isOne   bool        // not a cluster
+	nodes   Nodes
+	back    chan struct{}
 	waiting atomic.Pointer[waitingTask]
 
 	// The following are used by Report only.
 	reports int // so far
-	nodes   map[string]*node
+	told    map[string]*node
 	masters []string // that were logged
 	before  []string // the masters of the report before
 	waits   int      // reports of tasks that wait for no known reason
@@ -54,14 +55,23 @@ type waitingTask struct {
 	err error
 }
 
-// NewRedis returns the Redis of an index.
-func NewRedis(client redis.UniversalClient, ix *index.Index, log *slog.Logger) *Redis {
+// Nodes is what a [Redis] asks; it is an [index.Index].
+type Nodes interface {
+	StateOf(ctx context.Context, user member.ID) (redisnodes.State, error)
+	Seen() (s redisnodes.Status, isFresh bool)
+	Status(ctx context.Context) redisnodes.Status
+}
+
+// NewRedis returns the Redis of some nodes, of which it need not be known yet whether they can be
+// used.
+func NewRedis(client redis.UniversalClient, nodes Nodes, log *slog.Logger) *Redis {
+	_, isCluster := client.(*redis.ClusterClient)
 	r := &Redis{
-		log: log, all: outage.New(log, "Redis"), back: make(chan struct{}, 1), seen: seen{index: ix, nodeOf: nodeOf(client)},
-		reports: 1, nodes: make(map[string]*node),
+		log: log, all: outage.New(log, "Redis"), isOne: !isCluster, nodes: nodes, back: make(chan struct{}, 1),
+		reports: 1, told: make(map[string]*node),
 	}
 	r.Stream = r.all
-	if !r.isOne() {
+	if isCluster {
 		r.Stream = outage.New(log, "Redis (stream)")
 	}
 	return r
@@ -69,20 +79,19 @@ func NewRedis(client redis.UniversalClient, ix *index.Index, log *slog.Logger) *
 
 // Report logs what changed since the report before, as a look at the nodes that began at a time
 // found it. Its calls must not overlap.
-func (r *Redis) Report(ctx context.Context, began time.Time, s index.Status) {
-	r.note(s)
+func (r *Redis) Report(ctx context.Context, began time.Time, s redisnodes.Status) {
 	r.reports++
 	if len(s.Nodes) == 0 {
 		r.all.Report(ctx, began, s.Err())
 		return
 	}
-	if !r.isOne() {
+	if !r.isOne {
 		r.all.Report(ctx, began, nil)
 	}
 	r.reportMasters(ctx, s)
 	for _, status := range s.Nodes {
 		n := r.node(status.Node)
-		if takesTasks(status.Err) {
+		if status.State.TakesWrites() {
 			if n.usable < r.reports-1 { // it is back
 				notify(r.back)
 			}
@@ -90,7 +99,7 @@ func (r *Redis) Report(ctx context.Context, began time.Time, s index.Status) {
 		}
 		r.reportUnknown(ctx, n, status.Err)
 		err := status.Err
-		if errors.Is(err, index.ErrUnknown) {
+		if errors.Is(err, redisnodes.ErrUnknown) {
 			err = nil // it answers
 		}
 		n.Report(ctx, began, err)
@@ -100,14 +109,14 @@ func (r *Redis) Report(ctx context.Context, began time.Time, s index.Status) {
 
 // node returns what was reported of the node at an address.
 func (r *Redis) node(address string) *node {
-	n := r.nodes[address]
+	n := r.told[address]
 	if n == nil {
 		n = &node{Log: r.all, name: "Redis"}
-		if !r.isOne() {
+		if !r.isOne {
 			n.name = "Redis " + address
 			n.Log = outage.New(r.log, n.name)
 		}
-		r.nodes[address] = n
+		r.told[address] = n
 	}
 	return n
 }
@@ -115,7 +124,7 @@ func (r *Redis) node(address string) *node {
 // reportUnknown logs that the sets of a node became unknown, or known again. While a node cannot
 // be used, neither changes.
 func (r *Redis) reportUnknown(ctx context.Context, n *node, err error) {
-	switch was, is := !n.unknown.IsZero(), errors.Is(err, index.ErrUnknown); {
+	switch was, is := !n.unknown.IsZero(), errors.Is(err, redisnodes.ErrUnknown); {
 	case is && !was:
 		n.unknown = time.Now()
 		r.log.WarnContext(ctx, "sets may be old", "server", n.name, "then", "reads walk until these sets are deleted")
@@ -127,7 +136,7 @@ func (r *Redis) reportUnknown(ctx context.Context, n *node, err error) {
 
 // reportMasters logs a change of the masters once two reports in a row agree: while a replica
 // takes over, the servers may not.
-func (r *Redis) reportMasters(ctx context.Context, s index.Status) {
+func (r *Redis) reportMasters(ctx context.Context, s redisnodes.Status) {
 	var now []string
 	for _, node := range s.Nodes {
 		now = append(now, node.Node)
@@ -142,7 +151,7 @@ func (r *Redis) reportMasters(ctx context.Context, s index.Status) {
 		left := slices.DeleteFunc(slices.Clone(r.masters), func(node string) bool { return slices.Contains(now, node) })
 		r.log.WarnContext(ctx, "masters of Redis changed", "came", came, "left", left, "masters", len(now))
 		for _, node := range left { // if it comes back, that is another outage
-			delete(r.nodes, node)
+			delete(r.told, node)
 		}
 	}
 	r.masters = now
@@ -174,7 +183,7 @@ func (r *Redis) reportWaiting(ctx context.Context, began time.Time, probe error)
 
 // Waits implements [queue.Dependency].
 func (r *Redis) Waits(err error) bool {
-	if !errors.Is(err, index.ErrUnavailable) && !errors.Is(err, index.ErrSettings) {
+	if !errors.Is(err, redisnodes.ErrUnavailable) && !errors.Is(err, redisnodes.ErrStamp) {
 		return false
 	}
 	if r.waiting.Load() == nil { // the first one since the last report
@@ -191,12 +200,13 @@ func (r *Redis) Usable(kind string, key uint64) (usable, known bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond) // as a rule it is not needed: the client knows the slots
 	defer cancel()
-	return r.takesTasks(ctx, member.ID(key))
+	state, err := r.nodes.StateOf(ctx, member.ID(key))
+	return state.TakesWrites(), !errors.Is(err, redisnodes.ErrUnseen)
 }
 
 // Partly implements [queue.Dependency].
 func (r *Redis) Partly() bool {
-	s, ok := r.fresh()
+	s, ok := r.nodes.Seen()
 	return ok && 0 < s.Away && s.Away < 1
 }
 
@@ -204,24 +214,24 @@ func (r *Redis) Partly() bool {
 func (r *Redis) Back() <-chan struct{} { return r.back }
 
 // componentOf returns the health of Redis. Its Detail is public, and has no addresses.
-func componentOf(s index.Status) api.Component {
+func componentOf(s redisnodes.Status) api.Component {
 	err := s.Err()
 	if err == nil || len(s.Nodes) > 0 && s.Away == 0 { // or those that cannot be used have no sets
 		return api.Component{Usable: true}
 	}
-	why, then := index.Reason(err), "reads are answered from the database, tasks wait"
+	why, then := redisnodes.Reason(err), "reads are answered from the database, tasks wait"
 	switch {
-	case errors.Is(err, index.ErrSettings):
+	case errors.Is(err, redisnodes.ErrStamp):
 		why, then = err.Error(), ""
-	case errors.Is(err, index.ErrUnknown):
+	case errors.Is(err, redisnodes.ErrUnknown):
 		then = "reads are answered from the database"
-	case errors.Is(err, index.ErrRefused):
+	case errors.Is(err, redisnodes.ErrRefused):
 		then = "reads are answered from the database as far as walks are free, tasks wait"
 	}
 	var away []api.Node
 	for _, node := range s.Nodes {
 		if node.Err != nil {
-			away = append(away, api.Node{Address: node.Node, Detail: index.Reason(node.Err)})
+			away = append(away, api.Node{Address: node.Node, Detail: redisnodes.Reason(node.Err)})
 		}
 	}
 	if s.Away >= 1 || len(away) == 0 {

@@ -3,6 +3,7 @@ package health
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -14,19 +15,46 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/activityd/activityd/internal/api"
-	"github.com/activityd/activityd/internal/index"
 	"github.com/activityd/activityd/internal/member"
+	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
 var (
-	errAway    = fmt.Errorf("x: %w", index.ErrUnavailable)
-	errUnknown = fmt.Errorf("y: %w", index.ErrUnknown)
+	errAway    = fmt.Errorf("x: %w", redisnodes.ErrUnavailable)
+	errUnknown = fmt.Errorf("y: %w", redisnodes.ErrUnknown)
 )
+
+// stateOf returns the state of a node with that error.
+func stateOf(err error) redisnodes.State {
+	switch {
+	case err == nil:
+		return redisnodes.Usable
+	case errors.Is(err, redisnodes.ErrUnknown):
+		return redisnodes.Unknown
+	case errors.Is(err, redisnodes.ErrRefused):
+		return redisnodes.Refusing
+	}
+	return redisnodes.Away
+}
+
+// looked is what the last look at the nodes found.
+type looked struct {
+	status  redisnodes.Status
+	isFresh bool
+	state   redisnodes.State // of the node of each member
+	err     error
+}
+
+func (l *looked) StateOf(context.Context, member.ID) (redisnodes.State, error) { return l.state, l.err }
+
+func (l *looked) Seen() (s redisnodes.Status, isFresh bool) { return l.status, l.isFresh }
+
+func (l *looked) Status(context.Context) redisnodes.Status { return l.status }
 
 // reported runs do with the nodes of a cluster, and returns the lines of the log without
 // their times.
-func reported(t *testing.T, client redis.UniversalClient, do func(tell func(nodes ...index.NodeStatus), r *Redis)) (lines []string) {
+func reported(t *testing.T, client redis.UniversalClient, do func(tell func(nodes ...redisnodes.NodeStatus), r *Redis)) (lines []string) {
 	t.Helper()
 	defer func() { _ = client.Close() }()
 	synctest.Test(t, func(t *testing.T) {
@@ -37,10 +65,10 @@ func reported(t *testing.T, client redis.UniversalClient, do func(tell func(node
 			}
 			return a
 		}})))
-		do(func(nodes ...index.NodeStatus) {
+		do(func(nodes ...redisnodes.NodeStatus) {
 			began := time.Now()
 			<-time.After(100 * time.Millisecond)
-			r.Report(t.Context(), began, index.Status{Nodes: nodes})
+			r.Report(t.Context(), began, redisnodes.Status{Nodes: nodes})
 			<-time.After(900 * time.Millisecond)
 		}, r)
 		for line := range strings.Lines(log.String()) {
@@ -57,12 +85,12 @@ func TestNodeChangesAreLogged(t *testing.T) {
 		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"x:1"}})
 	}
 	newServer := func() redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: "x:1"}) }
-	a, b, c := index.NodeStatus{Node: "a:1"}, index.NodeStatus{Node: "b:1"}, index.NodeStatus{Node: "c:1"}
-	with := func(n index.NodeStatus, err error) index.NodeStatus {
-		n.Err = err
+	a, b, c := redisnodes.NodeStatus{Node: "a:1"}, redisnodes.NodeStatus{Node: "b:1"}, redisnodes.NodeStatus{Node: "c:1"}
+	with := func(n redisnodes.NodeStatus, err error) redisnodes.NodeStatus {
+		n.State, n.Err = stateOf(err), err
 		return n
 	}
-	type tell = func(nodes ...index.NodeStatus)
+	type tell = func(nodes ...redisnodes.NodeStatus)
 	for name, test := range map[string]struct {
 		client redis.UniversalClient
 		do     func(tell tell, r *Redis)
@@ -183,22 +211,22 @@ func TestNodeChangesAreLogged(t *testing.T) {
 // The public part of the health has the share that is away, and no addresses.
 func TestHealthOfNodes(t *testing.T) {
 	t.Parallel()
-	well, away := index.NodeStatus{Node: "a:1"}, index.NodeStatus{Node: "b:1", Err: errAway}
+	well, away := redisnodes.NodeStatus{Node: "a:1"}, redisnodes.NodeStatus{Node: "b:1", Err: errAway}
 	for name, test := range map[string]struct {
-		status index.Status
+		status redisnodes.Status
 		want   api.Component
 	}{
-		"all is well":          {index.Status{Nodes: []index.NodeStatus{well}}, api.Component{Usable: true}},
-		"a node without slots": {index.Status{Nodes: []index.NodeStatus{well, away}}, api.Component{Usable: true}},
-		"a part": {index.Status{Nodes: []index.NodeStatus{well, away}, Away: 0.5}, api.Component{
+		"all is well":          {redisnodes.Status{Nodes: []redisnodes.NodeStatus{well}}, api.Component{Usable: true}},
+		"a node without slots": {redisnodes.Status{Nodes: []redisnodes.NodeStatus{well, away}}, api.Component{Usable: true}},
+		"a part": {redisnodes.Status{Nodes: []redisnodes.NodeStatus{well, away}, Away: 0.5}, api.Component{
 			Usable: true, Away: 0.5,
 			Detail: "1 of 2 nodes cannot be used (it cannot be reached): for the members whose sets they have, reads are answered from the database, tasks wait",
 			Nodes:  []api.Node{{Address: "b:1", Detail: "it cannot be reached"}},
 		}},
-		"all": {index.Status{Nodes: []index.NodeStatus{away, away}, Away: 1}, api.Component{
+		"all": {redisnodes.Status{Nodes: []redisnodes.NodeStatus{away, away}, Away: 1}, api.Component{
 			Detail: "it cannot be reached: reads are answered from the database, tasks wait",
 		}},
-		"may be old": {index.Status{Nodes: []index.NodeStatus{{Node: "a:1", Err: errUnknown}}, Away: 1}, api.Component{
+		"may be old": {redisnodes.Status{Nodes: []redisnodes.NodeStatus{{Node: "a:1", Err: errUnknown}}, Away: 1}, api.Component{
 			Detail: "it came back with data that may be old, which are deleted: reads are answered from the database",
 		}},
 	} {
@@ -208,71 +236,52 @@ func TestHealthOfNodes(t *testing.T) {
 	}
 }
 
-// A node that is back is reported once. Reads of its members walk for a while if it has kept
-// its sets.
+// A node that is back is reported once.
 func TestNodesThatAreBack(t *testing.T) {
 	t.Parallel()
-	const viewer = 7
 	for name, test := range map[string]struct {
 		before []error
-		usable bool // before
-		lags   bool
 		backs  int
 	}{
-		"away":                {[]error{errAway}, false, true, 2},
-		"away, then unknown":  {[]error{errAway, errUnknown}, true, false, 2},
-		"unknown, later away": {[]error{errUnknown, errAway}, false, true, 2},
-		"unknown":             {[]error{errUnknown}, true, false, 1},
-		"refused":             {[]error{fmt.Errorf("z: %w", index.ErrRefused)}, false, false, 2},
-		"always well":         {[]error{nil}, true, false, 1},
+		"away":                {[]error{errAway}, 2},
+		"away, then unknown":  {[]error{errAway, errUnknown}, 2},
+		"unknown, later away": {[]error{errUnknown, errAway}, 2},
+		"unknown":             {[]error{errUnknown}, 1},
+		"refused":             {[]error{fmt.Errorf("z: %w", redisnodes.ErrRefused)}, 2},
+		"always well":         {[]error{nil}, 1},
 	} {
 		for _, isOne := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, isOne), func(t *testing.T) {
 				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					r := NewRedis(nil, nil, slog.New(slog.DiscardHandler))
-					if !isOne {
-						r.nodeOf = func(context.Context, member.ID) (string, error) { return "b:1", nil }
+				r := NewRedis(nil, nil, slog.New(slog.DiscardHandler))
+				r.isOne = isOne
+				backs := 0
+				tell := func(err error) {
+					list := []redisnodes.NodeStatus{{Node: "a:1"}, {Node: "b:1", State: stateOf(err), Err: err}}
+					if isOne {
+						list = list[1:]
 					}
-					backs := 0
-					tell := func(err error) {
-						list := []index.NodeStatus{{Node: "a:1"}, {Node: "b:1", Err: err}}
-						if isOne {
-							list = list[1:]
-						}
-						r.Report(t.Context(), time.Now(), index.Status{Nodes: list})
-						<-time.After(time.Second)
-						select {
-						case <-r.Back():
-							backs++
-						default:
-						}
+					r.Report(t.Context(), time.Now(), redisnodes.Status{Nodes: list})
+					select {
+					case <-r.Back():
+						backs++
+					default:
 					}
-					usable := func() (usable, known bool) { return r.Usable(tasks.AddContact, viewer) }
-					if usable, known := usable(); usable || known {
-						t.Errorf("before the first look: usable %v, known %v", usable, known)
-					}
+				}
+				for _, err := range append([]error{nil}, append(test.before, nil)...) {
+					tell(err)
+				}
+				for range 5 {
 					tell(nil)
-					for _, err := range test.before {
-						tell(err)
-					}
-					if usable, known := usable(); usable != test.usable || !known {
-						t.Errorf("usable %v, known %v", usable, known)
-					}
-					if r.Lags(t.Context(), viewer) {
-						t.Error("lags before it is back")
-					}
-					tell(nil)
-					if lags := r.Lags(t.Context(), viewer); lags != test.lags || backs != test.backs {
-						t.Errorf("lags: %v; %d times back, want %d", lags, backs, test.backs)
-					}
-					for range 5 {
-						tell(nil)
-					}
-					if r.Lags(t.Context(), viewer) || backs != test.backs {
-						t.Errorf("still lags, or back again: %d", backs)
-					}
-				})
+				}
+				if backs != test.backs {
+					t.Errorf("%d times back, want %d", backs, test.backs)
+				}
+				r.Report(t.Context(), time.Now(), redisnodes.Status{}) // none is found
+				tell(nil)
+				if backs != test.backs+1 {
+					t.Errorf("%d times back, want %d: no node was found", backs, test.backs+1)
+				}
 			})
 		}
 	}
@@ -281,14 +290,29 @@ func TestNodesThatAreBack(t *testing.T) {
 // Only of a task about one set is it known which node it needs.
 func TestWhatTasksNeed(t *testing.T) {
 	t.Parallel()
-	r := NewRedis(nil, nil, slog.New(slog.DiscardHandler))
-	r.Report(t.Context(), time.Now(), index.Status{Nodes: []index.NodeStatus{{Node: "a:1"}}})
+	l := &looked{}
+	r := NewRedis(nil, l, slog.New(slog.DiscardHandler))
 	for kind, want := range map[string]bool{tasks.AddContact: true, tasks.Refill: true, tasks.Upload: false, tasks.FanOutSlots: false} {
 		if usable, known := r.Usable(kind, 7); usable != want || known != want {
 			t.Errorf("%s: usable %v, known %v, want %v", kind, usable, known, want)
 		}
 	}
-	for err, want := range map[error]bool{errAway: true, index.ErrSettings: true, errUnknown: false, context.Canceled: false} {
+	for _, test := range []struct {
+		looked
+		usable, known bool
+	}{
+		{looked{state: redisnodes.Behind}, true, true},
+		{looked{state: redisnodes.Unknown, err: errUnknown}, true, true},
+		{looked{state: redisnodes.Unknown, err: redisnodes.ErrUnseen}, true, false},
+		{looked{state: redisnodes.Refusing, err: redisnodes.ErrRefused}, false, true},
+		{looked{state: redisnodes.Away, err: errAway}, false, true},
+	} {
+		*l = test.looked
+		if usable, known := r.Usable(tasks.AddContact, 7); usable != test.usable || known != test.known {
+			t.Errorf("%v, %v: usable %v, known %v", l.state, l.err, usable, known)
+		}
+	}
+	for err, want := range map[error]bool{errAway: true, redisnodes.ErrStamp: true, errUnknown: false, context.Canceled: false} {
 		if waits := r.Waits(err); waits != want {
 			t.Errorf("%v: waits %v, want %v", err, waits, want)
 		}
@@ -298,20 +322,12 @@ func TestWhatTasksNeed(t *testing.T) {
 // Workers go on with the tasks of other nodes while it is known that there are some.
 func TestPartly(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := NewRedis(nil, nil, slog.New(slog.DiscardHandler))
-		if r.Partly() {
-			t.Error("before the first look")
-		}
-		for away, want := range map[float64]bool{0: false, 0.3: true, 1: false} {
-			r.Report(t.Context(), time.Now(), index.Status{Nodes: []index.NodeStatus{{Node: "a:1"}}, Away: away})
-			if got := r.Partly(); got != want {
-				t.Errorf("%v away: %v", away, got)
-			}
-			<-time.After(5 * time.Second)
-			if r.Partly() {
-				t.Error("the last look was long ago")
+	for away, want := range map[float64]bool{0: false, 0.3: true, 1: false} {
+		for _, isFresh := range []bool{false, true} {
+			r := NewRedis(nil, &looked{status: redisnodes.Status{Away: away}, isFresh: isFresh}, slog.New(slog.DiscardHandler))
+			if got := r.Partly(); got != (want && isFresh) {
+				t.Errorf("%v away, seen lately: %v: %v", away, isFresh, got)
 			}
 		}
-	})
+	}
 }
