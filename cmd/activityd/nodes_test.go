@@ -18,7 +18,7 @@ import (
 	"github.com/activityd/activityd/internal/localserver/servertest"
 	"github.com/activityd/activityd/internal/member"
 	"github.com/activityd/activityd/internal/mysql"
-	"github.com/activityd/activityd/internal/queue"
+	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/tasks"
 )
 
@@ -145,21 +145,21 @@ var (
 
 // reported runs do with the nodes of a cluster, and returns the lines of the log without
 // their times.
-func reported(t *testing.T, client redis.UniversalClient, do func(tell func(nodes ...index.NodeStatus), n *nodes)) (lines []string) {
+func reported(t *testing.T, client redis.UniversalClient, do func(tell func(nodes ...redisnodes.NodeStatus), n *nodes)) (lines []string) {
 	t.Helper()
 	defer func() { must(t, client.Close()) }()
 	synctest.Test(t, func(t *testing.T) {
 		log := &safeLog{}
-		n := newNodes(client, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		n := newNodes(client, nil, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey || a.Key == "for" {
 				return slog.Attr{}
 			}
 			return a
 		}})))
-		do(func(nodes ...index.NodeStatus) {
+		do(func(nodes ...redisnodes.NodeStatus) {
 			began := time.Now()
 			<-time.After(100 * time.Millisecond)
-			n.report(t.Context(), began, index.Status{Nodes: nodes})
+			n.report(t.Context(), began, redisnodes.Status{Nodes: nodes})
 			<-time.After(900 * time.Millisecond)
 		}, n)
 		for _, line := range log.lines("") {
@@ -176,12 +176,12 @@ func TestNodeChangesAreLogged(t *testing.T) {
 		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"x:1"}})
 	}
 	newServer := func() redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: "x:1"}) }
-	a, b, c := index.NodeStatus{Node: "a:1"}, index.NodeStatus{Node: "b:1"}, index.NodeStatus{Node: "c:1"}
-	with := func(n index.NodeStatus, err error) index.NodeStatus {
+	a, b, c := redisnodes.NodeStatus{Node: "a:1"}, redisnodes.NodeStatus{Node: "b:1"}, redisnodes.NodeStatus{Node: "c:1"}
+	with := func(n redisnodes.NodeStatus, err error) redisnodes.NodeStatus {
 		n.Err = err
 		return n
 	}
-	type tell = func(nodes ...index.NodeStatus)
+	type tell = func(nodes ...redisnodes.NodeStatus)
 	for name, test := range map[string]struct {
 		client redis.UniversalClient
 		do     func(tell tell, n *nodes)
@@ -302,22 +302,22 @@ func TestNodeChangesAreLogged(t *testing.T) {
 // The public part of the health has the share that is away, and no addresses.
 func TestHealthOfNodes(t *testing.T) {
 	t.Parallel()
-	well, away := index.NodeStatus{Node: "a:1"}, index.NodeStatus{Node: "b:1", Err: errAway}
+	well, away := redisnodes.NodeStatus{Node: "a:1"}, redisnodes.NodeStatus{Node: "b:1", Err: errAway}
 	for name, test := range map[string]struct {
-		status index.Status
+		status redisnodes.Status
 		want   api.Component
 	}{
-		"all is well":          {index.Status{Nodes: []index.NodeStatus{well}}, api.Component{Usable: true}},
-		"a node without slots": {index.Status{Nodes: []index.NodeStatus{well, away}}, api.Component{Usable: true}},
-		"a part": {index.Status{Nodes: []index.NodeStatus{well, away}, Away: 0.5}, api.Component{
+		"all is well":          {redisnodes.Status{Nodes: []redisnodes.NodeStatus{well}}, api.Component{Usable: true}},
+		"a node without slots": {redisnodes.Status{Nodes: []redisnodes.NodeStatus{well, away}}, api.Component{Usable: true}},
+		"a part": {redisnodes.Status{Nodes: []redisnodes.NodeStatus{well, away}, Away: 0.5}, api.Component{
 			Usable: true, Away: 0.5,
 			Detail: "1 of 2 nodes cannot be used (it cannot be reached): for the members whose sets they have, reads are answered from the database, tasks wait",
 			Nodes:  []api.Node{{Address: "b:1", Detail: "it cannot be reached"}},
 		}},
-		"all": {index.Status{Nodes: []index.NodeStatus{away, away}, Away: 1}, api.Component{
+		"all": {redisnodes.Status{Nodes: []redisnodes.NodeStatus{away, away}, Away: 1}, api.Component{
 			Detail: "it cannot be reached: reads are answered from the database, tasks wait",
 		}},
-		"may be old": {index.Status{Nodes: []index.NodeStatus{{Node: "a:1", Err: errUnknown}}, Away: 1}, api.Component{
+		"may be old": {redisnodes.Status{Nodes: []redisnodes.NodeStatus{{Node: "a:1", Err: errUnknown}}, Away: 1}, api.Component{
 			Detail: "it came back with data that may be old, which are deleted: reads are answered from the database",
 		}},
 	} {
@@ -327,69 +327,46 @@ func TestHealthOfNodes(t *testing.T) {
 	}
 }
 
-// A node that is back is reported once. Reads of its members walk for a while if it has kept
-// its sets.
+// believed is what is known of a member's node.
+type believed struct {
+	state redisnodes.State
+	err   error
+}
+
+func (b *believed) StateOf(context.Context, member.ID) (redisnodes.State, error) {
+	return b.state, b.err
+}
+func (*believed) Seen() (redisnodes.Status, bool) { return redisnodes.Status{}, false }
+
+// A node that takes writes again is reported once.
 func TestNodesThatAreBack(t *testing.T) {
 	t.Parallel()
-	const viewer = 7
 	for name, test := range map[string]struct {
-		before []error
-		ready  bool // before
-		lags   bool
+		before []redisnodes.State
 		backs  int
 	}{
-		"away":                {[]error{errAway}, false, true, 2},
-		"away, then unknown":  {[]error{errAway, errUnknown}, true, false, 2},
-		"unknown, later away": {[]error{errUnknown, errAway}, false, true, 2},
-		"unknown":             {[]error{errUnknown}, true, false, 1},
-		"refused":             {[]error{fmt.Errorf("z: %w", index.ErrRefused)}, false, false, 2},
-		"always well":         {[]error{nil}, true, false, 1},
+		"away":                {[]redisnodes.State{redisnodes.Away}, 2},
+		"away, then unknown":  {[]redisnodes.State{redisnodes.Away, redisnodes.Unknown}, 2},
+		"unknown, later away": {[]redisnodes.State{redisnodes.Unknown, redisnodes.Away}, 2},
+		"unknown":             {[]redisnodes.State{redisnodes.Unknown}, 1},
+		"refused":             {[]redisnodes.State{redisnodes.Refusing}, 2},
+		"always well":         {[]redisnodes.State{redisnodes.Usable}, 1},
 	} {
-		for _, isOne := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, isOne), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					n := &nodes{
-						log: slog.New(slog.DiscardHandler), outage: queue.NewOutage(slog.New(slog.DiscardHandler), "Redis"), isOne: isOne,
-						outages: make(map[string]*queue.Outage), unknown: make(map[string]time.Time),
-						nodeOf: func(context.Context, member.ID) (string, error) { return "b:1", nil },
-					}
-					backs := 0
-					n.back = func() { backs++ }
-					tell := func(err error) {
-						list := []index.NodeStatus{{Node: "a:1"}, {Node: "b:1", Err: err}}
-						if isOne {
-							list = list[1:]
-						}
-						n.report(t.Context(), time.Now(), index.Status{Nodes: list})
-						<-time.After(time.Second)
-					}
-					ready := func() (ready, sure bool) { return n.ready(tasks.AddContact, viewer) }
-					if ready, sure := ready(); !ready || sure {
-						t.Errorf("before the first look: ready %v, sure %v", ready, sure)
-					}
-					tell(nil)
-					for _, err := range test.before {
-						tell(err)
-					}
-					if ready, sure := ready(); ready != test.ready || sure != ready {
-						t.Errorf("ready %v, sure %v", ready, sure)
-					}
-					if n.isLagging(t.Context(), viewer) {
-						t.Error("lags before it is back")
-					}
-					tell(nil)
-					if lags := n.isLagging(t.Context(), viewer); lags != test.lags || backs != test.backs {
-						t.Errorf("lags: %v; %d times back, want %d", lags, backs, test.backs)
-					}
-					for range 5 {
-						tell(nil)
-					}
-					if n.isLagging(t.Context(), viewer) || backs != test.backs {
-						t.Errorf("still lags, or back again: %d", backs)
-					}
-				})
-			})
+		n := newNodes(redis.NewClient(&redis.Options{}), nil, slog.New(slog.DiscardHandler))
+		backs := 0
+		n.back = func() { backs++ }
+		tell := func(state redisnodes.State) {
+			n.report(t.Context(), time.Now(), redisnodes.Status{Nodes: []redisnodes.NodeStatus{{Node: "b:1", State: state}}})
+		}
+		tell(redisnodes.Usable)
+		for _, state := range test.before {
+			tell(state)
+		}
+		for range 5 {
+			tell(redisnodes.Behind)
+		}
+		if backs != test.backs {
+			t.Errorf("%s: %d times back, want %d", name, backs, test.backs)
 		}
 	}
 }
@@ -397,16 +374,29 @@ func TestNodesThatAreBack(t *testing.T) {
 // Only of a task about one set is it known which node it waits for.
 func TestTasksThatMayBeReady(t *testing.T) {
 	t.Parallel()
-	client := redis.NewClient(&redis.Options{})
-	t.Cleanup(func() { _ = client.Close() })
-	n := newNodes(client, slog.New(slog.DiscardHandler))
-	n.report(t.Context(), time.Now(), index.Status{Nodes: []index.NodeStatus{{Node: "a:1"}}})
+	b := &believed{}
+	n := &nodes{index: b}
 	for kind, want := range map[string][2]bool{
 		tasks.AddContact: {true, true}, tasks.Refill: {true, true}, tasks.Upload: {true, false}, tasks.FanOutSlots: {true, false},
 		"deliver": {false, false},
 	} {
 		if ready, sure := n.ready(kind, 7); [2]bool{ready, sure} != want {
 			t.Errorf("%s: ready %v, sure %v, want %v", kind, ready, sure, want)
+		}
+	}
+	for name, c := range map[string]struct {
+		believed
+		ready, sure bool
+	}{
+		"unseen":   {believed{redisnodes.Unknown, redisnodes.ErrUnseen}, true, false},
+		"unknown":  {believed{redisnodes.Unknown, errUnknown}, true, true},
+		"behind":   {believed{redisnodes.Behind, nil}, true, true},
+		"refusing": {believed{redisnodes.Refusing, index.ErrRefused}, false, false},
+		"away":     {believed{redisnodes.Away, errAway}, false, false},
+	} {
+		*b = c.believed
+		if ready, sure := n.ready(tasks.AddContact, 7); ready != c.ready || sure != c.sure {
+			t.Errorf("%s: ready %v, sure %v", name, ready, sure)
 		}
 	}
 }
