@@ -24,6 +24,7 @@ import (
 	"github.com/activityd/activityd/internal/queue"
 	"github.com/activityd/activityd/internal/queue/queuetest"
 	"github.com/activityd/activityd/internal/recent"
+	"github.com/activityd/activityd/internal/redisnodes"
 	"github.com/activityd/activityd/internal/site"
 	"github.com/activityd/activityd/internal/tasks"
 )
@@ -116,7 +117,7 @@ func (g *ground) auditor(t *testing.T, pause time.Duration) *audit.Auditor {
 // watch runs [index.Index.Watch], as each process does.
 func (g *ground) watch(t *testing.T) {
 	t.Helper()
-	running(t, func(ctx context.Context) error { return g.index.Watch(ctx, func(time.Time, index.Status) {}) })
+	running(t, func(ctx context.Context) error { return g.index.Watch(ctx, func(time.Time, redisnodes.Status) {}) })
 }
 
 // marks is how often Redis was probed since it lost data.
