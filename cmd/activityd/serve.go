@@ -269,14 +269,11 @@ func (s *service) listen(ctx context.Context) error {
 	}
 	s.fronts = append(s.fronts, s.credentials.reload)
 	if s.config.role != roleAPI {
-		s.fronts = append(s.fronts, s.newConsumer().Run)
+		s.fronts = append(s.fronts, stream.New(s.redis, s.queue, s.log, stream.Options{
+			Name: processName(), MySQL: s.health.Queue.Log, Redis: s.health.Redis.Stream,
+		}).Run)
 	}
 	return s.listenMetrics(ctx)
-}
-
-// newConsumer returns what moves the entries of the stream into the queue.
-func (s *service) newConsumer() *stream.Consumer {
-	return stream.New(s.redis, s.queue, s.log, stream.Options{Name: processName(), MySQL: s.health.Queue.Log, Redis: s.health.Redis.Stream})
 }
 
 // close closes the listeners and the backend.

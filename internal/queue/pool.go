@@ -73,7 +73,8 @@ type PoolOptions struct {
 	// MySQL gets the result of each call to the queue, and the errors of tasks that wait for
 	// MySQL. Nil: a log of the pool's own.
 	MySQL *outage.Log
-	// Needs are what kinds of task need, by the names that they give: see [Kind].Needs.
+	// Needs are what kinds of task need, by the names that they give: see [Kind].Needs. Errors of
+	// what is missing here count as attempts.
 	Needs map[string]Dependency
 }
 

@@ -122,14 +122,8 @@ func (r *run) bringForward(d *dependency) {
 		}
 		r.forwardAll(ctx, func(kind string, key uint64) bool {
 			k, _ := kindOf(kind)
-			isReady := slices.Contains(k.Needs, d.name)
-			for _, name := range k.Needs {
-				if other := r.needs[name]; other != nil && isReady {
-					usable, known := other.Usable(kind, key)
-					isReady = usable || !known
-				}
-			}
-			return isReady
+			usable, known := d.Usable(kind, key)
+			return slices.Contains(k.Needs, d.name) && (usable || !known)
 		})
 	}
 }

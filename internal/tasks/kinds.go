@@ -85,14 +85,6 @@ const (
 	NeedsSets = "sets" // the nodes that have the sets
 )
 
-// needs returns what a kind needs.
-func (k kind) needs() []string {
-	if k.Changes == NoSet {
-		return []string{NeedsSite}
-	}
-	return []string{NeedsSite, NeedsSets}
-}
-
 // The spaces of ordering keys.
 const (
 	orderSet      = "set"      // what is written into the member's set
@@ -106,7 +98,11 @@ func init() {
 }
 
 func (k kind) register() {
-	queue.Register(queue.Kind{Name: k.Name, Queue: k.Workers.Queue, Order: k.Order, DedupeKey: k.DedupeKey, Needs: k.needs()})
+	needs := []string{NeedsSite}
+	if k.Changes != NoSet {
+		needs = append(needs, NeedsSets)
+	}
+	queue.Register(queue.Kind{Name: k.Name, Queue: k.Workers.Queue, Order: k.Order, DedupeKey: k.DedupeKey, Needs: needs})
 }
 
 // task returns a task of the kind, whose payload is its arguments as JSON.
