@@ -103,26 +103,3 @@ func (d *Database) component(ctx context.Context) api.Component {
 	}
 	return api.Component{Detail: "cannot be used: see the log"}
 }
-
-// Await returns once the tables are as check wants them, and the databases answer; when ctx ends;
-// or with an error of check that is wrong, which waiting does not mend.
-func (s Servers) Await(ctx context.Context, check func(context.Context) error, wrong func(error) bool) error {
-	for failures := 1; ctx.Err() == nil; failures++ {
-		err := check(ctx)
-		if err != nil && wrong(err) {
-			return err
-		}
-		if err == nil && s.answer(ctx) {
-			return nil
-		}
-		_ = retry.Sleep(ctx, retry.Backoff(failures, 250*time.Millisecond, 2*time.Second)) // the loop looks at ctx
-	}
-	return nil
-}
-
-// answer reports whether both databases answer.
-func (s Servers) answer(ctx context.Context) bool {
-	bounded, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	return s.Site.Ask(bounded) == nil && (s.Queue == s.Site || s.Queue.Ask(bounded) == nil)
-}

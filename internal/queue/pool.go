@@ -185,9 +185,9 @@ func (p *Pool) Run(ctx context.Context) error {
 	over, leave := context.WithCancel(context.WithoutCancel(ctx))
 	r := &run{Pool: p, claiming: ctx, works: works, over: over, needs: make(map[string]*dependency), lines: outage.NewLines(p.log)}
 	for name, needed := range p.options.Needs {
-		d := &dependency{Dependency: needed, name: name}
+		d := &dependency{run: r, Dependency: needed, name: name}
 		r.needs[name] = d
-		r.running.Go(func() { r.bringForward(d) }) //nolint:contextcheck // a run has a context for each stage of its end
+		r.running.Go(d.bringForward)
 	}
 	for _, w := range p.options.Workers {
 		if w.Count <= 0 { // left to other processes

@@ -46,6 +46,7 @@ const (
 
 // dependency is a Dependency in a run.
 type dependency struct {
+	*run
 	Dependency
 
 	name string
@@ -107,8 +108,8 @@ const (
 
 // bringForward brings the tasks forward that wait for a dependency, each time that it is back, until
 // the stop.
-func (r *run) bringForward(d *dependency) {
-	ctx := r.claiming
+func (d *dependency) bringForward() {
+	ctx := d.claiming
 	for {
 		select {
 		case <-ctx.Done():
@@ -120,7 +121,7 @@ func (r *run) bringForward(d *dependency) {
 			d.turn = time.Time{}
 			d.mu.Unlock()
 		}
-		r.forwardAll(ctx, func(kind string, key uint64) bool {
+		d.forwardAll(ctx, func(kind string, key uint64) bool {
 			k, _ := kindOf(kind)
 			usable, known := d.Usable(kind, key)
 			return slices.Contains(k.Needs, d.name) && (usable || !known)
